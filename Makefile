@@ -331,7 +331,7 @@ $(BUILD)/tests/check/%.so: tests/check/%.c
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 $(WARN) -shared -fPIC -o $@ $<
 
 # Plans beside the runs they are of, on this machine: the time of a step, the memory.
-bench-plan: $(BUILD)/convoy $(BUILD)/tests/bench/bench_plan_machine
+bench-plan: $(BUILD)/convoy
 	@sh .ci/need jq
 	BUILD=$(BUILD) tests/bench/plan.sh
 

@@ -173,7 +173,7 @@ enum board_blob {
     BOARD_BLOB_JOB_KEY,  /* by the supervisor: the key with which workers download them */
     /* by rank 0: its step in digits, a blank, the sample of text as a JSON string */
     BOARD_BLOB_SAMPLE,
-    BOARD_BLOB_CHECK, /* by a node's worker 0: the rows of a check (node/check_result.h) */
+    BOARD_BLOB_CHECK, /* by a node's worker 0: the rows of a check (check/check_result.h) */
     BOARD_BLOBS_N
 };
 

@@ -265,6 +265,66 @@ void text_strip_controls(char *text)
     }
 }
 
+/* Returns the bytes of the character at s; 0: it is not UTF-8, or a control. */
+static int printable_bytes(const unsigned char *s)
+{
+    int n = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
+    if (n == 1)
+        return s[0] >= 0x20 && s[0] != 0x7F;
+    for (int i = 1; i < n; i++)
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+    if (n == 2 && s[0] == 0xC2 && s[1] < 0xA0)
+        return 0; /* C1 */
+    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0) ||
+                   (s[0] == 0xEF && s[1] == 0xBF && s[2] >= 0xBE)))
+        return 0; /* overlong; surrogates; U+FFFE, U+FFFF, which XML forbids */
+    if (n == 4 && (s[0] > 0xF4 || (s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F)))
+        return 0;
+    return n;
+}
+
+const char *text_printable(char *out, size_t cap, const char *s)
+{
+    size_t used = 0;
+    while (*s) {
+        const int n = printable_bytes((const unsigned char *)s);
+        const size_t bytes = n > 0 ? (size_t)n : 1;
+        if (used + bytes >= cap)
+            break;
+        memcpy(out + used, n > 0 ? s : "?", bytes);
+        used += bytes;
+        s += bytes;
+    }
+    out[used] = 0;
+    return out;
+}
+
+int text_columns(const char *s)
+{
+    int n = 0;
+    for (; *s; s++)
+        n += (*s & 0xC0) != 0x80;
+    return n;
+}
+
+int text_prefix(const char *s, int columns)
+{
+    int i = 0;
+    for (; s[i]; i++)
+        if ((s[i] & 0xC0) != 0x80 && columns-- == 0)
+            break;
+    return i;
+}
+
+bool text_is_printable(const char *s)
+{
+    int n = 1;
+    while (*s && (n = printable_bytes((const unsigned char *)s)) > 0)
+        s += n;
+    return n > 0;
+}
+
 /* Ends a text that goes on after its first n bytes: at the end of a word, with the mark in place of
  * the rest. A word longer than half of the text is cut itself. Nothing stays where the mark does
  * not fit. */

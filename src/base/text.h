@@ -41,6 +41,15 @@ enum text_result text_parse_count(const char *s, int64_t min, int64_t max, int64
 /* text_strip_controls — replaces terminal controls (C0, C1, DEL) by '?': text from a file or a peer
  * must not control a terminal. */
 void text_strip_controls(char *text);
+/* Copies s without what a terminal or a file format could obey: controls (C0, C1, DEL) and bytes
+ * that are not UTF-8 become '?'. Returns out. */
+const char *text_printable(char *out, size_t cap, const char *s);
+/* Returns true if s is UTF-8 without controls. */
+bool text_is_printable(const char *s);
+/* Returns the columns of UTF-8 text, one for each character. */
+int text_columns(const char *s);
+/* Returns the bytes of the first `columns` characters of s. */
+int text_prefix(const char *s, int columns);
 /* text_copy, text_format, text_format_v — write at most cap bytes with the closing 0, cap > 0. A
  * text that does not fit ends after a whole word with "…", and false is returned. */
 bool text_copy(char *out, size_t cap, const char *s);

@@ -5,9 +5,8 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "check/check_share.h"
 #include "check/check_judge.h"
-#include "check/check_pack.h"
+#include "measure/measure_ranks.h"
 
 #define SOAK_SHORT_MS 4000 /* about what a soak of 0 ms takes */
 
@@ -33,7 +32,7 @@ static enum status static_stage(const struct check_config *config, int64_t budge
     if (!config->found)
         return check_static_run(config, budget_ms, rows);
     for (int i = 0; i < config->found->n; i++)
-        TRY(check_rows_add(rows, &config->found->row[i]));
+        TRY(check_row_add(rows, &config->found->row[i]));
     return ST_OK;
 }
 
@@ -70,17 +69,17 @@ static enum status on_progress(void *arg, enum check_stage stage, double done)
 /* collect — the rows that every rank has added in a stage go to rank 0. */
 static enum status collect(struct run *run, const struct check_rows *added)
 {
-    struct text bytes = {.limit = CHECK_PACK_MAX};
-    struct check_shared all = {0};
-    enum status st = check_pack(added, &bytes);
+    struct text bytes = {.limit = CHECK_ROW_BYTES_MAX};
+    struct measure_shared all = {0};
+    enum status st = check_row_pack_all(added, &bytes);
     if (st == ST_OK)
-        st = check_share(run->config->comm, bytes.data, bytes.len, &all);
+        st = measure_ranks_share(run->config->comm, bytes.data, bytes.len, &all);
     for (int r = 0; r < run->config->place.ranks && st == ST_OK; r++)
         if (run->config->place.rank == 0 && all.n[r] > 0)
-            st = check_pack_read(all.all + r * all.stride, (size_t)all.n[r], &run->all);
+            st = check_row_unpack(all.all + r * all.stride, (size_t)all.n[r], &run->all);
     for (int i = 0; i < added->n && st == ST_OK; i++)
-        st = check_rows_add(&run->own, &added->row[i]);
-    check_share_free(&all);
+        st = check_row_add(&run->own, &added->row[i]);
+    measure_ranks_share_free(&all);
     text_free(&bytes);
     return st;
 }
@@ -89,7 +88,7 @@ static enum status collect(struct run *run, const struct check_rows *added)
 static enum status judged(const struct run *run, struct check_rows *out)
 {
     for (int i = 0; i < run->all.n; i++)
-        TRY(check_rows_add(out, &run->all.row[i]));
+        TRY(check_row_add(out, &run->all.row[i]));
     return check_judge(out);
 }
 
@@ -103,7 +102,7 @@ static enum status show(struct run *run, enum check_stage stage)
     enum status st = config->place.rank == 0 ? judged(run, &rows) : ST_OK;
     if (st == ST_OK)
         config->stage_ended(config->arg, stage, config->place.rank == 0 ? &rows : &run->own);
-    check_rows_free(&rows);
+    check_row_free(&rows);
     return st;
 }
 
@@ -112,7 +111,7 @@ static enum status end_stage(struct run *run, enum check_stage stage, struct che
 {
     if (st == ST_OK)
         st = collect(run, added);
-    check_rows_free(added);
+    check_row_free(added);
     if (st == ST_OK)
         st = show(run, stage);
     run->done += run->share;
@@ -195,7 +194,7 @@ static enum status add_skipped(struct run *run)
         struct check_row row =
             check_row_found(CHECK_STAGE_AGREEMENT, p, -1, check_row_point(p), CHECK_VERDICT_SKIPPED,
                             "%s", why_skipped(p, run->config));
-        TRY(check_rows_add(&run->all, &row));
+        TRY(check_row_add(&run->all, &row));
     }
     return ST_OK;
 }
@@ -207,19 +206,19 @@ static enum status judge_all(struct run *run, struct check_rows *out, struct tex
     TRY(judged(run, out));
     if (run->config->compare)
         TRY(run->config->compare(run->config->arg, out));
-    return check_pack(out, bytes);
+    return check_row_pack_all(out, bytes);
 }
 
 /* finish — every rank gets the judged rows. */
 static enum status finish(struct run *run, struct check_rows *out)
 {
-    struct text bytes = {.limit = CHECK_PACK_MAX};
+    struct text bytes = {.limit = CHECK_ROW_BYTES_MAX};
     bool is_first = run->config->place.rank == 0;
     enum status st = is_first ? judge_all(run, out, &bytes) : ST_OK;
     if (st == ST_OK)
-        st = check_share_first(run->config->comm, &bytes);
+        st = measure_ranks_broadcast(run->config->comm, &bytes);
     if (st == ST_OK && !is_first)
-        st = check_pack_read(bytes.data, bytes.len, out);
+        st = check_row_unpack(bytes.data, bytes.len, out);
     text_free(&bytes);
     return st;
 }
@@ -239,7 +238,7 @@ enum status check_run(const struct check_config *config, struct check_rows *out)
     run.inner.arg = &run;
     run.inner.stage_ended = NULL;
     enum status st = run_all(&run, out);
-    check_rows_free(&run.own);
-    check_rows_free(&run.all);
+    check_row_free(&run.own);
+    check_row_free(&run.all);
     return st;
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "check/check.h"
-#include "check/check_share.h"
+#include "measure/measure_ranks.h"
 
 #define LISTED_MAX 5
 #define WHY_MAX sizeof((struct check_row *)0)->why
@@ -37,7 +37,7 @@ static const char *value_in(const char *text, int64_t n, const char *name)
 
 struct agree {
     const struct check_config *config;
-    const struct check_shared *facts;
+    const struct measure_shared *facts;
     const char **values; /* of one fact, by rank */
     int *most;           /* by fact: the rank that has the value that most have */
     struct check_rows *rows;
@@ -116,7 +116,7 @@ static enum status compare_node(const struct agree *a, int node, int first, int 
     if (row.verdict == CHECK_VERDICT_PASS)
         return ST_OK;
     (*differing)++;
-    return check_rows_add(a->rows, &row);
+    return check_row_add(a->rows, &row);
 }
 
 /* list_group — "UCX 1.18.1, NVIDIA driver 580.82", or "61 settings" of a long one. */
@@ -146,7 +146,7 @@ static enum status pass_group(const struct agree *a, int first, int last)
         text_format(what + used, sizeof what - used, ": the same on %d nodes", config->place.nodes);
     struct check_row row = check_row_found(CHECK_STAGE_AGREEMENT, fact->point, -1, fact->group,
                                            CHECK_VERDICT_PASS, "%s", what);
-    return check_rows_add(a->rows, &row);
+    return check_row_add(a->rows, &row);
 }
 
 static enum status compare_group(const struct agree *a, int first, int last)
@@ -175,8 +175,8 @@ static enum status compare(const struct agree *a)
     return ST_OK;
 }
 
-static enum status compare_all(const struct check_config *config, const struct check_shared *facts,
-                               struct check_rows *rows)
+static enum status compare_all(const struct check_config *config,
+                               const struct measure_shared *facts, struct check_rows *rows)
 {
     struct agree a = {.config = config, .facts = facts, .rows = rows};
     a.values = calloc((size_t)config->place.ranks, sizeof *a.values);
@@ -195,24 +195,24 @@ static enum status add_host(const struct check_config *config, struct check_rows
     if (config->place.local > 0)
         return ST_OK;
     struct check_row row = check_host_row(config->place.node, config->scheduler, config->host);
-    return check_rows_add(rows, &row);
+    return check_row_add(rows, &row);
 }
 
 enum status check_agree_run(const struct check_config *config, int64_t budget_ms,
                             struct check_rows *rows)
 {
     struct text own = {0};
-    struct check_shared facts = {0};
+    struct measure_shared facts = {0};
     (void)budget_ms; /* it takes milliseconds */
     write_facts(config, &own);
     enum status st = own.overflow ? FAIL(ST_RETRY, "out of memory: the facts of this rank") : ST_OK;
     if (st == ST_OK)
-        st = check_share(config->comm, own.data, own.len, &facts);
+        st = measure_ranks_share(config->comm, own.data, own.len, &facts);
     if (st == ST_OK && config->place.rank == 0 && config->facts_n > 0)
         st = compare_all(config, &facts, rows);
     if (st == ST_OK)
         st = add_host(config, rows);
-    check_share_free(&facts);
+    measure_ranks_share_free(&facts);
     text_free(&own);
     return st;
 }

@@ -1,95 +1,76 @@
-/* check_baseline — reads a report of a good day again (check_json.c describes it). What compares
- * with it is in check_baseline_compare.c. */
+/* check_baseline — reads a report of a good day again (check_report.c describes it), and compares
+ * today's rows with it. */
 #include "check/check_baseline.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_walk.h"
 #include "base/text.h"
+#include "check/check_host.h"
+#include "check/check_judge.h"
 #include "check/check_report.h"
 
 enum { INDEX_MAX = 1 << 16 }; /* of a node or a rank */
 
-/* A number, or null: NAN. */
-static enum status get_number(const cJSON *item, const char *key, double *out)
-{
-    *out = NAN;
-    if (cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(item, key)))
-        return ST_OK;
-    return json_get_f64(item, key, out);
-}
-
-/* A node or a rank, or null: -1. */
-static enum status get_index(const cJSON *item, const char *key, int *out)
-{
-    int64_t value = -1;
-    if (!cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(item, key)))
-        TRY(json_get_i64(item, key, 0, INDEX_MAX, &value));
-    *out = (int)value;
-    return ST_OK;
-}
-
-static enum status get_text(const cJSON *item, const char *key, char *out, size_t cap)
+static enum status get_word(const cJSON *item, const struct check_row_field *field, int *out)
 {
     const char *text;
-    TRY(json_get_string(item, key, &text));
-    if (!text_copy(out, cap, text))
-        return FAIL(ST_BAD_DATA, "JSON key \"%s\" has %zu bytes, expected at most %zu", key,
-                    strlen(text), cap - 1);
-    return ST_OK;
-}
-
-static const char *stage_of(int i) { return check_row_stage((enum check_stage)i); }
-static const char *point_of(int i) { return check_row_point((enum check_point)i); }
-static const char *verdict_of(int i) { return check_row_verdict((enum check_verdict)i); }
-static const char *better_of(int i) { return i == CHECK_BETTER_HIGHER ? "higher" : "lower"; }
-
-static enum status get_word(const cJSON *item, const char *key, const char *(*word)(int i), int n,
-                            int *out)
-{
-    const char *text;
-    TRY(json_get_string(item, key, &text));
-    for (*out = 0; *out < n; ++*out)
-        if (strcmp(text, word(*out)) == 0)
+    TRY(json_get_string(item, field->name, &text));
+    for (*out = 0; *out < field->words_n; ++*out)
+        if (strcmp(text, field->words[*out]) == 0)
             return ST_OK;
     return FAIL(ST_BAD_DATA, "JSON key \"%s\" is \"%.64s\", which no report of this schema has",
-                key, text);
+                field->name, text);
 }
 
-static enum status get_words(const cJSON *item, struct check_row *row)
+/* Reads a member of a row; an index or a number may be null. */
+static enum status get_field(const cJSON *item, const struct check_row_field *field,
+                             struct check_row *row)
 {
-    int stage, point, verdict, better;
-    TRY(get_word(item, "stage", stage_of, CHECK_STAGE_N, &stage));
-    TRY(get_word(item, "point", point_of, CHECK_POINT_N, &point));
-    TRY(get_word(item, "verdict", verdict_of, CHECK_VERDICT_MEASURED, &verdict));
-    TRY(get_word(item, "better", better_of, 2, &better));
-    row->stage = (enum check_stage)stage;
-    row->point = (enum check_point)point;
-    row->verdict = (enum check_verdict)verdict;
-    row->better = (enum check_better)better;
-    return ST_OK;
+    char *to = (char *)row + field->at;
+    const bool is_null = cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(item, field->name));
+    const char *text;
+    double number = NAN;
+    int64_t index = -1;
+    int word = -1;
+    switch (field->kind) {
+    case CHECK_ROW_WORD:
+        TRY(get_word(item, field, &word));
+        memcpy(to, &word, sizeof word);
+        return ST_OK;
+    case CHECK_ROW_INDEX:
+        if (!is_null)
+            TRY(json_get_i64(item, field->name, 0, INDEX_MAX, &index));
+        word = (int)index;
+        memcpy(to, &word, sizeof word);
+        return ST_OK;
+    case CHECK_ROW_NUMBER:
+        if (!is_null)
+            TRY(json_get_f64(item, field->name, &number));
+        memcpy(to, &number, sizeof number);
+        return ST_OK;
+    case CHECK_ROW_TEXT:
+        TRY(json_get_string(item, field->name, &text));
+        return text_copy(to, field->bytes, text)
+                   ? ST_OK
+                   : FAIL(ST_BAD_DATA, "JSON key \"%s\" has %zu bytes, expected at most %zu",
+                          field->name, strlen(text), field->bytes - 1);
+    }
+    return ST_BUG;
 }
 
 static enum status get_row(const cJSON *item, struct check_row *row)
 {
-    TRY(get_words(item, row));
-    TRY(get_index(item, "node", &row->node));
-    TRY(get_index(item, "peer", &row->peer));
-    TRY(get_index(item, "rank", &row->rank));
-    TRY(get_index(item, "suspect", &row->suspect));
-    TRY(get_number(item, "value", &row->value));
-    TRY(get_number(item, "limit", &row->limit));
-    TRY(get_number(item, "slack", &row->slack));
-    TRY(get_text(item, "name", row->name, sizeof row->name));
-    TRY(get_text(item, "subject", row->subject, sizeof row->subject));
-    TRY(get_text(item, "unit", row->unit, sizeof row->unit));
-    TRY(get_text(item, "hardware", row->hardware, sizeof row->hardware));
-    TRY(get_text(item, "why", row->why, sizeof row->why));
-    return get_text(item, "remedy", row->remedy, sizeof row->remedy);
+    for (int i = 0; i < CHECK_ROW_FIELDS; i++)
+        TRY(get_field(item, check_row_field(i), row));
+    return row->verdict != CHECK_VERDICT_MEASURED
+               ? ST_OK
+               : FAIL(ST_BAD_DATA, "JSON key \"verdict\" is \"measured\": the check did not end");
 }
 
 /* Adds where it was to a failure. */
@@ -121,7 +102,7 @@ static enum status read_rows(const struct json_item *item, const char *what,
             st = get_row(object, &row);
         cJSON_Delete(object);
         TRY(at_row(st, what, walk.n));
-        TRY(check_rows_add(rows, &row));
+        TRY(check_row_add(rows, &row));
     }
 }
 
@@ -195,7 +176,7 @@ enum status check_baseline_parse(const char *bytes, size_t n, const char *what,
     struct check_rows rows = {0};
     enum status st = read_report(bytes, n, what, &head, &rows);
     if (st != ST_OK) {
-        check_rows_free(&rows);
+        check_row_free(&rows);
         return st;
     }
     *out = (struct check_baseline){
@@ -215,8 +196,175 @@ enum status check_baseline_read(const char *path, struct check_baseline *out)
 
 void check_baseline_free(struct check_baseline *baseline)
 {
-    check_rows_free(&baseline->rows);
+    check_row_free(&baseline->rows);
     *baseline = (struct check_baseline){0};
+}
+
+/* ---- today's rows beside those of the baseline ---- */
+
+/* A row of the baseline with today's number of its node. */
+struct old {
+    const struct check_row *row;
+    int node, peer;
+};
+
+static int by_place(const struct old *x, const struct old *y)
+{
+    const int orders[] = {strcmp(x->row->name, y->row->name),
+                          strcmp(x->row->unit, y->row->unit),
+                          x->node - y->node,
+                          x->peer - y->peer,
+                          x->row->rank - y->row->rank,
+                          strcmp(x->row->subject, y->row->subject)};
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++)
+        if (orders[i])
+            return orders[i];
+    return 0;
+}
+
+static int compare_old(const void *a, const void *b) { return by_place(a, b); }
+
+/* ---- nodes by their names ---- */
+
+enum { NODE_GONE = -2 }; /* a node of the baseline that is not here today */
+
+struct name {
+    const char *name;
+    int node;
+};
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct name *)a)->name, ((const struct name *)b)->name);
+}
+
+static int sort_names(const struct check_hosts *hosts, struct name *name)
+{
+    int n = 0;
+    for (int node = 0; node < hosts->n; node++)
+        if (hosts->host[node].name[0])
+            name[n++] = (struct name){hosts->host[node].name, node};
+    qsort(name, (size_t)n, sizeof *name, by_name);
+    return n;
+}
+
+/* today[node of the baseline]; returns how many names are in both. */
+static int match_names(const struct check_hosts *old, const struct name *name, int n, int *today)
+{
+    int matched = 0;
+    for (int node = 0; node < old->n; node++) {
+        const struct name key = {old->host[node].name, 0};
+        const struct name *found = bsearch(&key, name, (size_t)n, sizeof *name, by_name);
+        today[node] = found ? found->node : NODE_GONE;
+        matched += found != NULL;
+    }
+    return matched;
+}
+
+/* today_out: today's number of each of the old nodes; NULL: all have the number that they had. */
+static enum status match(const struct check_hosts *old, const struct check_hosts *now,
+                         int **today_out)
+{
+    struct name *name = malloc(sizeof *name * (size_t)(now->n + 1));
+    int *today = malloc(sizeof *today * (size_t)(old->n + 1));
+    *today_out = NULL;
+    if (!name || !today) {
+        free(name);
+        free(today);
+        return FAIL(ST_RETRY, "out of memory: names of %d nodes; use a machine with more", now->n);
+    }
+    if (match_names(old, name, sort_names(now, name), today) > 0)
+        *today_out = today;
+    else
+        free(today);
+    free(name);
+    return ST_OK;
+}
+
+static int today_of(const int *today, int n, int node)
+{
+    return !today || node < 0 ? node : node < n ? today[node] : NODE_GONE;
+}
+
+/* ---- the comparison ---- */
+
+static bool is_measured(const struct check_row *row)
+{
+    return !isnan(row->slack) && isfinite(row->value) && row->verdict != CHECK_VERDICT_SKIPPED;
+}
+
+/* Measured rows of the baseline, sorted; returns their number. */
+static int collect(const struct check_rows *rows, const int *today, int n, struct old *old)
+{
+    int count = 0;
+    for (int i = 0; i < rows->n; i++) {
+        const struct check_row *row = &rows->row[i];
+        if (is_measured(row))
+            old[count++] =
+                (struct old){row, today_of(today, n, row->node), today_of(today, n, row->peer)};
+    }
+    qsort(old, (size_t)count, sizeof *old, compare_old);
+    return count;
+}
+
+/* A link may have been measured from its other end. NULL: not in the baseline. */
+static const struct old *find(const struct check_row *row, const struct old *old, int n)
+{
+    const struct old key = {row, row->node, row->peer}, back = {row, row->peer, row->node};
+    const struct old *found = bsearch(&key, old, (size_t)n, sizeof *old, compare_old);
+    return found || row->peer < 0 ? found
+                                  : bsearch(&back, old, (size_t)n, sizeof *old, compare_old);
+}
+
+static int compare_all(struct check_rows *rows, const struct old *old, int n, int64_t started)
+{
+    char day[32], name[48];
+    int compared = 0;
+    clock_iso(day, sizeof day, started * 1000);
+    text_format(name, sizeof name, "the baseline of %.10s", day);
+    for (int i = 0; i < rows->n; i++) {
+        struct check_row *row = &rows->row[i];
+        const struct old *found = is_measured(row) ? find(row, old, n) : NULL;
+        if (!found)
+            continue;
+        const struct check_reference ref = {
+            .name = name, .value = found->row->value, .n = CHECK_JUDGE_WARN_PEERS};
+        compared++;
+        check_judge_beside(row, &ref);
+    }
+    return compared;
+}
+
+static enum status find_nodes(const struct check_rows *rows, const struct check_baseline *baseline,
+                              int **today_out, int *n_out)
+{
+    struct check_hosts old = {0}, now = {0};
+    TRY(check_host_collect(&baseline->rows, &old));
+    enum status st = check_host_collect(rows, &now);
+    if (st == ST_OK)
+        st = match(&old, &now, today_out);
+    *n_out = old.n;
+    check_host_free(&old);
+    check_host_free(&now);
+    return st;
+}
+
+enum status check_baseline_compare(struct check_rows *rows, const struct check_baseline *baseline,
+                                   int *compared_out)
+{
+    int *today = NULL, n = 0;
+    TRY(find_nodes(rows, baseline, &today, &n));
+    struct old *old = malloc(sizeof *old * (size_t)(baseline->rows.n + 1));
+    if (!old) {
+        free(today);
+        return FAIL(ST_RETRY, "out of memory: %d rows of a baseline; use a machine with more",
+                    baseline->rows.n);
+    }
+    const int known = collect(&baseline->rows, today, n, old);
+    *compared_out = compare_all(rows, old, known, baseline->started);
+    free(old);
+    free(today);
+    return check_judge_remedies(rows);
 }
 
 #ifdef FUZZ
@@ -234,7 +382,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     about.started = first.started;
     about.nodes = first.nodes;
-    ASSERT(check_json_write(&first.rows, &about, &out) == ST_OK);
+    ASSERT(check_report_json(&first.rows, &about, &out) == ST_OK);
     ASSERT(check_baseline_parse(out.data, out.len, "again", &again) == ST_OK);
     ASSERT(again.rows.n == first.rows.n && again.started == first.started);
     ASSERT(check_baseline_compare(&again.rows, &first, &compared) == ST_OK);

@@ -7,11 +7,32 @@
  * one pair passes. */
 #include "check/check_bisect.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "check/check_tournament.h"
+
+/* The circle method: with an odd number m of places, i and j meet in round (i + j) mod m. The node
+ * that would meet itself rests, or meets the node that stands outside the circle. */
+static int places(int nodes) { return nodes % 2 == 0 ? nodes - 1 : nodes; }
+
+int check_bisect_pair_rounds(int nodes) { return nodes < 2 ? 0 : places(nodes); }
+
+int check_bisect_pair(int nodes, int round, int node)
+{
+    const int m = places(nodes);
+    ASSERTF(round >= 0 && round < m && node >= 0 && node < nodes, "round %d, node %d of %d", round,
+            node, nodes);
+    if (node == m) /* outside the circle: meets the i with 2 i = round (mod m) */
+        return (int)((int64_t)round * ((m + 1) / 2) % m);
+    const int peer = (round - node + m) % m;
+    if (peer != node)
+        return peer;
+    return nodes % 2 == 0 ? m : -1;
+}
+
+/* ---- the search ---- */
 
 enum set_state { SET_WAITS, SET_TESTED, SET_PASSED, SET_FAILED };
 
@@ -113,12 +134,12 @@ static void place_pairs(struct check_bisect *bisect)
             bisect->group_of[waiting++] = i; /* for a moment: the list of sets */
     int *list = bisect->group_of;
     const int round = bisect->pairing++;
-    if (round >= check_tournament_rounds(waiting)) {
+    if (round >= check_bisect_pair_rounds(waiting)) {
         memset(list, -1, sizeof *list * (size_t)bisect->members);
         return;
     }
     for (int a = 0; a < waiting; a++) {
-        const int b = check_tournament_peer(waiting, round, a);
+        const int b = check_bisect_pair(waiting, round, a);
         if (b > a)
             bisect->set[list[a]].group = bisect->set[list[b]].group = bisect->groups++;
     }

@@ -54,4 +54,14 @@ void check_bisect_report(struct check_bisect *bisect, const bool *failed);
 int check_bisect_members(const struct check_bisect *bisect, enum check_member kind);
 void check_bisect_free(struct check_bisect *bisect);
 
+/* A round-robin tournament by the circle method: in each round every member is in one pair at most,
+ * so all pairs of a round measure at the same time. Over all rounds every pair meets exactly once.
+ */
+
+/* Returns the number of rounds: members - 1; with an odd number of members, members, because one
+ * rests in each round; 0 for fewer than two. */
+int check_bisect_pair_rounds(int members);
+/* Returns the other member of `member` in this round; -1: it rests. */
+int check_bisect_pair(int members, int round, int member);
+
 #endif

@@ -9,10 +9,12 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/quantile.h"
 #include "base/text.h"
-#include "check/check_gather.h"
 #include "check/check_scratch.h"
 #include "check/check_text.h"
+#include "measure/measure_pattern.h"
+#include "measure/measure_ranks.h"
 
 #define SLICE_BYTES ((int64_t)1 << 20)
 #define SLICES_MIN 2
@@ -70,7 +72,7 @@ static enum status add_failed(const struct disk *d, const char *verb, int error,
                 (long long)d->written, strerror(error));
     struct check_row row = disk_row(d, CHECK_VERDICT_FAIL, why);
     remedy_of(error, d->dir, row.remedy, sizeof row.remedy);
-    return check_rows_add(rows, &row);
+    return check_row_add(rows, &row);
 }
 
 bool check_disk_is_bad(const struct check_config *config)
@@ -112,17 +114,6 @@ static int open_unnamed(struct disk *d)
     if (d->fd < 0)
         return errno;
     return unlink(path) == 0 ? 0 : errno;
-}
-
-/* Bytes that no file system compresses. */
-static void fill(uint64_t *words, uint64_t state)
-{
-    for (int64_t i = 0; i < SLICE_BYTES / 8; i++) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        words[i] = state;
-    }
 }
 
 /* write_slice — returns 0 or errno; *verb_out: what failed. */
@@ -168,7 +159,7 @@ static enum status add_measured(const struct disk *d, struct check_rows *rows)
                 text_format_bytes(size, sizeof size, (double)d->written));
     text_format(row.remedy, sizeof row.remedy,
                 "iostat -x 1 5 # or set CHECKPOINT_DIR to another disk");
-    return check_rows_add(rows, &row);
+    return check_row_add(rows, &row);
 }
 
 /* write_all — in slices. A row is added where that fails, and the disk's rate is 0 then. */
@@ -177,14 +168,14 @@ static enum status write_all(struct disk *d, int64_t bytes, int64_t limit_ms,
 {
     const int64_t end_ms = clock_ms() + limit_ms;
     const char *verb;
-    uint64_t *data = malloc((size_t)SLICE_BYTES);
+    char *data = malloc((size_t)SLICE_BYTES);
     int error = data ? 0 : ENOMEM;
     if (data)
-        fill(data, (uint64_t)clock_ns() | 1);
+        measure_pattern_random(data, DTYPE_U8, SLICE_BYTES, (uint64_t)clock_ns());
     for (int i = 0; error == 0 && i < bytes / SLICE_BYTES; i++) {
         if (i >= SLICES_MIN && clock_ms() > end_ms)
             break;
-        error = write_slice(d, (const char *)data, &verb);
+        error = write_slice(d, data, &verb);
     }
     free(data);
     if (error == ENOMEM)
@@ -205,7 +196,7 @@ static enum status open_and_write(struct disk *d, int64_t bytes, int64_t limit_m
         struct check_row row =
             disk_row(d, CHECK_VERDICT_SKIPPED,
                      has_dir ? CHECK_DISK_BAD : "no folder for checkpoints is set");
-        return check_rows_add(rows, &row);
+        return check_row_add(rows, &row);
     }
     (void)check_scratch_sweep(config->dir);
     check_disk_folder(config->dir, d->dir, sizeof d->dir);
@@ -215,22 +206,6 @@ static enum status open_and_write(struct disk *d, int64_t bytes, int64_t limit_m
 
 /* ---- beside the other nodes ---- */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* median — of the rates above 0, which are put in order; 0: there are none. */
-static double median(double *rate, int n)
-{
-    int first = 0;
-    qsort(rate, (size_t)n, sizeof *rate, by_value);
-    while (first < n && rate[first] <= 0)
-        first++;
-    return first < n ? rate[first + (n - first) / 2] : 0;
-}
-
 /* write_again — collective. A disk that seems slow is measured again while the other nodes rest:
  * it may be theirs, too, or have had something else to write just then. */
 static enum status write_again(struct disk *d, int64_t bytes, int64_t limit_ms, double *rate,
@@ -239,11 +214,13 @@ static enum status write_again(struct disk *d, int64_t bytes, int64_t limit_ms, 
     const int ranks = d->config->place.ranks;
     for (int round = 0; round < ROUNDS; round++) {
         const double own = rate_of(d);
-        TRY(check_gather(d->config->comm, &own, sizeof own, rate));
-        const double least = SUSPECT * median(rate, ranks);
-        bool is_any = false;
-        for (int i = 0; i < ranks; i++)
-            is_any = is_any || (rate[i] > 0 && rate[i] < least);
+        TRY(measure_ranks_gather(d->config->comm, &own, sizeof own, rate));
+        int first = 0;
+        quantile_sort(rate, ranks);
+        while (first < ranks && rate[first] <= 0) /* ranks that do not write */
+            first++;
+        const double least = SUSPECT * quantile_median(rate + first, ranks - first);
+        const bool is_any = first < ranks && rate[first] < least;
         if (!is_any)
             return ST_OK;
         if (own > 0 && own < least)

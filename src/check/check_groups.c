@@ -1,24 +1,27 @@
 /* check_groups — stage "groups" of check.h: every collective of all ranks, of the ranks of each
  * node, and of one rank of each node. First whether it is right, element by element, then how fast
- * it is. Sizes grow until the time is over. Wrong results are traced to ranks (check_isolate.h).
+ * it is. Sizes grow until the time is over. Wrong results are traced to ranks (check_bisect.h).
  * Must not know how a collective is checked. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "check/check.h"
-#include "check/check_gather.h"
-#include "check/check_isolate.h"
-#include "check/check_limits.h"
+#include "check/check_bisect.h"
+#include "check/check_judge.h"
 #include "comm/core/part.h"
+#include "measure/measure_collective.h"
+#include "measure/measure_ranks.h"
 
 #define KIB ((int64_t)1 << 10)
 #define MIB ((int64_t)1 << 20)
 #define SIZES_MAX 7
+#define RUNS_MAX 32            /* timed calls of one row */
 #define SMALL_BYTES (64 * KIB) /* below it the time says more than the bandwidth */
 #define HALF_BYTES MIB         /* bf16 and fp16 up to here: their sums take the host long */
+#define TIMES 2                /* a test of a group makes the call so often: faults come and go */
+#define EACH_BYTES 1024        /* of a buffer for each member, at least: every rank owns a part */
 #define MEMORY_PART 16         /* of the free memory, for each of the buffers of all workers */
 
 static const int64_t sizes[SIZES_MAX] = {8,        64 * KIB,  MIB,       16 * MIB,
@@ -35,7 +38,7 @@ static const struct effort {
 
 /* What was wrong first. */
 struct fault {
-    int64_t wrong; /* elements, over the group; 0: none */
+    int64_t wrong; /* elements, on the rank with the most; 0: none */
     int32_t collective, dtype;
     int64_t bytes;
 };
@@ -44,7 +47,7 @@ struct groups {
     const struct check_config *config;
     const struct comm_place *place;
     const struct effort *effort;
-    struct check_collective_memory memory;
+    struct measure_collective_memory memory;
     bool is_split; /* for tests: some rank flips */
     int64_t begin_ms, end_ms;
     struct check_rows *rows;
@@ -63,31 +66,8 @@ struct group {
 
 /* ---- one step: a collective at a size ---- */
 
-/* What the members tell each other after a step. */
-struct outcome {
-    int64_t wrong, is_late;
-    double us;
-};
-
-static enum status agree(struct comm *comm, struct outcome *mine)
-{
-    const int ranks = comm_place(comm)->ranks;
-    struct outcome *all = malloc(sizeof *all * (size_t)ranks);
-    if (all == NULL)
-        return FAIL(ST_RETRY, "out of memory: the results of %d ranks", ranks);
-    enum status st = check_gather(comm, mine, sizeof *mine, all);
-    *mine = (struct outcome){0};
-    for (int r = 0; r < ranks && st == ST_OK; r++) {
-        mine->wrong += all[r].wrong;
-        mine->is_late |= all[r].is_late;
-        mine->us = fmax(mine->us, all[r].us);
-    }
-    free(all);
-    return st;
-}
-
 static void note_fault(struct groups *g, struct group *group,
-                       const struct check_collective_call *call, int64_t wrong)
+                       const struct measure_collective_call *call, int64_t wrong)
 {
     group->is_wrong[call->collective] = true;
     if (g->fault.wrong == 0)
@@ -104,8 +84,8 @@ static const char *size_text(int64_t bytes, char *out, size_t cap)
 }
 
 /* "all_reduce 1 MiB between nodes" */
-static void name_row(const struct group *group, const struct check_collective_call *call, char *out,
-                     size_t cap)
+static void name_row(const struct group *group, const struct measure_collective_call *call,
+                     char *out, size_t cap)
 {
     char size[32];
     text_format(out, cap, "%s %s%s%s", bus_bandwidth_name(call->collective),
@@ -121,12 +101,12 @@ static void set_hardware(const struct groups *g, const struct comm_place *place,
     if (!comm_stays_on_device(g->config->comm) || place->nodes != 1 || place->ranks != 8)
         return;
     dev_info(g->config->dev, &info);
-    check_limits_gpu(info.name, row->hardware, sizeof row->hardware);
+    check_judge_gpu(info.name, row->hardware, sizeof row->hardware);
 }
 
 /* A GPU's links are judged beside those of other nodes; a host's memory is stage node's. */
 static enum status add_speed(struct groups *g, const struct group *group,
-                             const struct check_collective_call *call, double best, double median,
+                             const struct measure_collective_call *call, double best, double median,
                              int runs)
 {
     const struct comm_place *place = comm_place(group->comm);
@@ -150,34 +130,36 @@ static enum status add_speed(struct groups *g, const struct group *group,
                 "%.0f us at best, %.0f at the median of %d runs; bus bandwidth %.3f and %.3f GB/s",
                 best, median, runs, rate,
                 bus_bandwidth(call->collective, call->bytes, place->ranks, median));
-    return check_rows_add(g->rows, &row);
+    return check_row_add(g->rows, &row);
 }
 
 static int runs_of(const struct groups *g, double us)
 {
     const double runs = (double)g->effort->row_ms * 1e3 / (us + 1);
-    return runs < 2 ? 2 : runs > CHECK_COLLECTIVE_RUNS_MAX ? CHECK_COLLECTIVE_RUNS_MAX : (int)runs;
+    return runs < 2 ? 2 : runs > RUNS_MAX ? RUNS_MAX : (int)runs;
 }
 
 /* *late_out: the next, larger step would not end in time; the same on all members. */
 static enum status run_step(struct groups *g, struct group *group,
-                            const struct check_collective_call *call, bool *late_out)
+                            const struct measure_collective_call *call, bool *late_out)
 {
-    struct outcome outcome = {0};
-    double best, median;
+    enum { WRONG, LATE, US, VALUES };
+    double worst[VALUES], best, median; /* worst: of any member */
+    int64_t wrong;
     const int64_t begin_ms = clock_ms();
-    TRY(check_collective_right(&g->memory, group->comm, call, &outcome.wrong, &outcome.us));
-    outcome.is_late = clock_ms() + 2 * (clock_ms() - begin_ms) >= group->end_ms;
-    TRY(agree(group->comm, &outcome));
-    *late_out = outcome.is_late != 0;
+    TRY(measure_collective_right(&g->memory, group->comm, call, &wrong, &worst[US]));
+    worst[WRONG] = (double)wrong;
+    worst[LATE] = clock_ms() + 2 * (clock_ms() - begin_ms) >= group->end_ms;
+    TRY(measure_ranks_max(group->comm, worst, VALUES));
+    *late_out = worst[LATE] != 0;
     group->largest[call->collective] = call->bytes;
     group->has_dtype[call->collective][call->dtype] = true;
-    if (outcome.wrong > 0)
-        note_fault(g, group, call, outcome.wrong);
-    if (outcome.wrong > 0 || call->dtype != DTYPE_F32 || outcome.is_late)
+    if (worst[WRONG] > 0)
+        note_fault(g, group, call, (int64_t)worst[WRONG]);
+    if (worst[WRONG] > 0 || call->dtype != DTYPE_F32 || *late_out)
         return ST_OK;
-    const int runs = runs_of(g, outcome.us);
-    TRY(check_collective_time(&g->memory, group->comm, call, runs, &best, &median));
+    const int runs = runs_of(g, worst[US]);
+    TRY(measure_collective_time(&g->memory, group->comm, call, runs, &best, &median));
     return add_speed(g, group, call, best, median, runs);
 }
 
@@ -193,11 +175,11 @@ static enum status run_dtypes(struct groups *g, struct group *group, enum bus_co
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     const int n = is_sum(collective) && bytes > 8 && bytes <= HALF_BYTES ? 3 : 1;
     for (int i = 0; i < n && (i == 0 || !*late_out); i++) {
-        const struct check_collective_call call = {.collective = collective,
-                                                   .dtype = dtypes[i],
-                                                   .bytes = bytes,
-                                                   .is_split = g->is_split,
-                                                   .flips = g->config->flips_sums};
+        const struct measure_collective_call call = {.collective = collective,
+                                                     .dtype = dtypes[i],
+                                                     .bytes = bytes,
+                                                     .is_split = g->is_split,
+                                                     .flips = g->config->flips_sums};
         TRY(run_step(g, group, &call, late_out));
     }
     return ST_OK;
@@ -237,7 +219,7 @@ static enum status add_function(struct groups *g, const struct group *group,
         size_text(group->largest[collective], size, sizeof size));
     text_format(row.subject, sizeof row.subject, "%d ranks, %s%s%s", place->ranks,
                 comm_backend(g->config->comm), group->where[0] != 0 ? ", " : "", group->where);
-    return check_rows_add(g->rows, &row);
+    return check_row_add(g->rows, &row);
 }
 
 /* The second size has a part for every rank of any group. */
@@ -298,13 +280,157 @@ static enum status run_between_nodes(struct groups *g, int *ranks, int64_t end_m
 
 /* ---- wrong results ---- */
 
+struct isolate {
+    const struct measure_collective_memory *memory;
+    struct comm *comm;
+    struct measure_collective_call call;
+    const struct comm_place *place;
+    struct check_bisect bisect;
+    int *group_of, *ranks; /* of each rank; the members of this rank's group */
+    int64_t *wrong;        /* of each rank */
+    bool *failed;          /* of each group */
+};
+
+static enum status open_all(struct isolate *s)
+{
+    const size_t n = (size_t)s->place->ranks;
+    s->group_of = calloc(n, sizeof *s->group_of);
+    s->ranks = calloc(n, sizeof *s->ranks);
+    s->wrong = calloc(n, sizeof *s->wrong);
+    s->failed = calloc(n, sizeof *s->failed);
+    if (s->group_of == NULL || s->ranks == NULL || s->wrong == NULL || s->failed == NULL)
+        return FAIL(ST_RETRY, "out of memory: a search among %d ranks", s->place->ranks);
+    return check_bisect_init(&s->bisect, s->place->ranks, 2);
+}
+
+static void close_all(struct isolate *s)
+{
+    check_bisect_free(&s->bisect);
+    free(s->group_of);
+    free(s->ranks);
+    free(s->wrong);
+    free(s->failed);
+}
+
+/* This rank's group makes the call. *wrong_out: elements that this rank sees. */
+static enum status test_group(const struct isolate *s, int group, int64_t *wrong_out)
+{
+    struct measure_collective_call call = s->call;
+    struct comm *split = NULL;
+    int n = 0;
+    for (int r = 0; r < s->place->ranks; r++)
+        if (s->group_of[r] == group)
+            s->ranks[n++] = r;
+    const int64_t least = (int64_t)n * EACH_BYTES;
+    call.bytes = call.bytes < least ? least : call.bytes;
+    call.bytes = call.bytes > s->memory->bytes ? s->memory->bytes : call.bytes;
+    TRY(comm_split(s->comm, s->ranks, n, &split));
+    enum status st = ST_OK;
+    for (int i = 0; i < TIMES && st == ST_OK; i++) {
+        int64_t wrong = 0;
+        double us;
+        st = measure_collective_right(s->memory, split, &call, &wrong, &us);
+        *wrong_out += wrong;
+    }
+    comm_close(split);
+    return st;
+}
+
+/* One round: all groups at once, then all ranks learn which failed. */
+static enum status test_round(struct isolate *s, int groups)
+{
+    const int mine = s->group_of[s->place->rank];
+    int64_t wrong = 0;
+    if (mine >= 0)
+        TRY(test_group(s, mine, &wrong));
+    TRY(measure_ranks_gather(s->comm, &wrong, sizeof wrong, s->wrong));
+    for (int g = 0; g < groups; g++)
+        s->failed[g] = false;
+    for (int r = 0; r < s->place->ranks; r++)
+        if (s->group_of[r] >= 0 && s->wrong[r] > 0)
+            s->failed[s->group_of[r]] = true;
+    check_bisect_report(&s->bisect, s->failed);
+    return ST_OK;
+}
+
+static const char *describe(enum check_member kind)
+{
+    return kind == CHECK_MEMBER_BAD ? "every group with this rank gives wrong results, groups "
+                                      "without it right ones"
+           : kind == CHECK_MEMBER_COMBINATION
+               ? "the halves of its group are right apart, wrong together: a link between them, or "
+                 "a fault that comes and goes"
+               : "its group gives wrong results, and no rank is known to be good beside it";
+}
+
+static enum status add_member(const struct isolate *s, int rank, struct check_rows *rows)
+{
+    const enum check_member kind = s->bisect.member[rank];
+    const int node = rank / s->place->locals;
+    struct check_row row = check_row_found(
+        CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, node, bus_bandwidth_name(s->call.collective),
+        CHECK_VERDICT_FAIL, "%s (%d tests of groups in %d rounds)", describe(kind), s->bisect.tests,
+        s->bisect.rounds);
+    row.rank = rank;
+    text_format(row.subject, sizeof row.subject, "rank %d", rank);
+    text_copy(row.remedy, sizeof row.remedy,
+              "nvidia-smi -q -d ECC,ROW_REMAPPER; dcgmi diag -r 3; memtester 1G 3; edac-util -v # "
+              "take the "
+              "node out first; the first two are for GPUs");
+    return check_row_add(rows, &row);
+}
+
+/* No rank could be named. */
+static enum status add_gone(const struct isolate *s, int64_t wrong, struct check_rows *rows)
+{
+    struct check_row row =
+        check_row_found(CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, -1,
+                        bus_bandwidth_name(s->call.collective), CHECK_VERDICT_FAIL,
+                        "%lld elements were wrong once, and none when the groups were tested again",
+                        (long long)wrong);
+    text_copy(row.remedy, sizeof row.remedy,
+              "convoy check FULL=1 SOAK=30m # on the same nodes, then on halves of them");
+    return check_row_add(rows, &row);
+}
+
+static enum status add_members(const struct isolate *s, int64_t wrong, struct check_rows *rows)
+{
+    int named = 0;
+    for (int r = 0; r < s->place->ranks; r++) {
+        const enum check_member kind = s->bisect.member[r];
+        if (kind == CHECK_MEMBER_GOOD || kind == CHECK_MEMBER_UNKNOWN)
+            continue;
+        TRY(add_member(s, r, rows));
+        named++;
+    }
+    return named > 0 ? ST_OK : add_gone(s, wrong, rows);
+}
+
+/* Finds the ranks that make a collective wrong, by tests of parts of the ranks (check_bisect.h),
+ * and writes a row for each on rank 0. call: the one that was wrong; flips is this rank's own.
+ * wrong: elements, on the rank with the most. Collective over all ranks. */
+static enum status isolate(const struct measure_collective_memory *memory, struct comm *comm,
+                           const struct measure_collective_call *call, int64_t wrong,
+                           struct check_rows *rows)
+{
+    struct isolate s = {.memory = memory, .comm = comm, .call = *call, .place = comm_place(comm)};
+    int groups = 0;
+    enum status st = open_all(&s);
+    while (st == ST_OK && (groups = check_bisect_round(&s.bisect, s.group_of)) > 0)
+        st = test_round(&s, groups);
+    if (st == ST_OK && s.place->rank == 0)
+        st = add_members(&s, wrong, rows);
+    close_all(&s);
+    return st;
+}
+
 /* All ranks take the first rank's fault, whichever group it was in. */
 static enum status find_fault(struct groups *g, struct fault *out)
 {
     struct fault *all = malloc(sizeof *all * (size_t)g->place->ranks);
     if (all == NULL)
         return FAIL(ST_RETRY, "out of memory: the results of %d ranks", g->place->ranks);
-    enum status st = check_gather(g->config->comm, &g->fault, sizeof g->fault, all);
+    enum status st = measure_ranks_gather(g->config->comm, &g->fault, sizeof g->fault, all);
     *out = (struct fault){0};
     for (int r = g->place->ranks - 1; r >= 0 && st == ST_OK; r--)
         if (all[r].wrong > 0)
@@ -319,12 +445,13 @@ static enum status trace_fault(struct groups *g)
     TRY(find_fault(g, &fault));
     if (fault.wrong == 0)
         return ST_OK;
-    const struct check_collective_call call = {.collective = (enum bus_collective)fault.collective,
-                                               .dtype = (enum dtype)fault.dtype,
-                                               .bytes = fault.bytes,
-                                               .is_split = g->is_split,
-                                               .flips = g->config->flips_sums};
-    return check_isolate_run(&g->memory, g->config->comm, &call, fault.wrong, g->rows);
+    const struct measure_collective_call call = {.collective =
+                                                     (enum bus_collective)fault.collective,
+                                                 .dtype = (enum dtype)fault.dtype,
+                                                 .bytes = fault.bytes,
+                                                 .is_split = g->is_split,
+                                                 .flips = g->config->flips_sums};
+    return isolate(&g->memory, g->config->comm, &call, fault.wrong, g->rows);
 }
 
 /* ---- the stage ---- */
@@ -347,11 +474,11 @@ static int64_t wanted_bytes(const struct groups *g)
 /* All ranks take the same: the least that any of them affords. */
 static enum status take_memory(struct groups *g)
 {
-    int64_t least = 0;
-    TRY(check_gather_max(g->config->comm, -wanted_bytes(g), &least));
+    double less = -(double)wanted_bytes(g);
+    TRY(measure_ranks_max(g->config->comm, &less, 1));
     const int64_t ranks_bytes = (int64_t)g->place->ranks * KIB; /* a part for every rank */
-    const int64_t bytes = -least > ranks_bytes ? -least : ranks_bytes;
-    return check_collective_open(&g->memory, g->config->comm, g->config->dev, bytes);
+    const int64_t bytes = -less > (double)ranks_bytes ? (int64_t)-less : ranks_bytes;
+    return measure_collective_open(&g->memory, g->config->comm, g->config->dev, bytes, true);
 }
 
 static enum status run_all(struct groups *g)
@@ -361,8 +488,8 @@ static enum status run_all(struct groups *g)
     struct group world = {.comm = g->config->comm,
                           .where = "",
                           .end_ms = has_splits ? g->begin_ms + third_ms : g->end_ms};
-    int64_t flips = 0;
-    TRY(check_gather_max(g->config->comm, g->config->flips_sums, &flips));
+    double flips = g->config->flips_sums;
+    TRY(measure_ranks_max(g->config->comm, &flips, 1));
     g->is_split = flips != 0;
     TRY(take_memory(g));
     TRY(run_group(g, &world));
@@ -381,7 +508,7 @@ static enum status add_alone(const struct check_config *config, struct check_row
     struct check_row row =
         check_row_found(CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, config->place.node,
                         "all_reduce", CHECK_VERDICT_SKIPPED, "one rank: there is no group");
-    return check_rows_add(rows, &row);
+    return check_row_add(rows, &row);
 }
 
 enum status check_groups_run(const struct check_config *config, int64_t budget_ms,
@@ -396,6 +523,6 @@ enum status check_groups_run(const struct check_config *config, int64_t budget_m
                        .rows = rows};
     g.end_ms = g.begin_ms + budget_ms;
     enum status st = run_all(&g);
-    check_collective_close(&g.memory);
+    measure_collective_close(&g.memory);
     return st;
 }

@@ -5,11 +5,72 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/quantile.h"
 #include "base/text.h"
 #include "check/check_host.h"
-#include "check/check_limits.h"
-#include "check/check_peers.h"
-#include "check/check_text.h"
+#include "measure/measure_table.h"
+
+/* ---- limits of known hardware ---- */
+
+#define LIMIT(name, unit, hardware, better, expected, warn, fail, source) \
+    {name, unit, hardware, CHECK_BETTER_##better, expected, warn, fail, source},
+static const struct check_judge_limit known_limits[] = {
+#include "check/check_limits.def"
+};
+enum { LIMITS = sizeof known_limits / sizeof known_limits[0] };
+
+void check_judge_gpu(const char *device, char *out, size_t cap)
+{
+    for (int words = 0; words < 2 && strchr(device, ' '); words++)
+        device = strchr(device, ' ') + 1;
+    const char *end = strstr(device, " sm_");
+    text_format(out, cap, "%.*s", end ? (int)(end - device) : (int)strlen(device), device);
+}
+
+const struct check_judge_limit *check_judge_limit_at(int i)
+{
+    return i < LIMITS ? &known_limits[i] : NULL;
+}
+
+const struct check_judge_limit *check_judge_limit(const char *name, const char *unit,
+                                                  const char *hardware)
+{
+    for (int i = 0; hardware[0] && i < LIMITS; i++)
+        if (!strcmp(known_limits[i].hardware, hardware) && !strcmp(known_limits[i].name, name) &&
+            !strcmp(known_limits[i].unit, unit))
+            return &known_limits[i];
+    return NULL;
+}
+
+/* ---- what a value is compared with ---- */
+
+/* Returns the root mean square of the better half's distances from the median; 0 for one value. */
+static double better_scatter(const double *sorted, int n, double median, enum check_better better)
+{
+    const int half = n / 2, first = better == CHECK_BETTER_HIGHER ? n - half : 0;
+    double sum = 0;
+    for (int i = first; i < first + half; i++)
+        sum += pow(sorted[i] - median, 2);
+    return half > 0 ? sqrt(sum / half) : 0;
+}
+
+struct check_reference check_judge_peers(struct check_row *const *row, int n, double *values)
+{
+    struct check_reference peers = {.name = "the median", .value = NAN, .scatter = NAN};
+    for (int i = 0; i < n; i++)
+        if (isfinite(row[i]->value))
+            values[peers.n++] = row[i]->value;
+    if (peers.n == 0)
+        return peers;
+    peers.value = quantile_median(values, peers.n);
+    const double better = better_scatter(values, peers.n, peers.value, row[0]->better);
+    for (int i = 0; i < peers.n; i++)
+        values[i] = fabs(values[i] - peers.value);
+    peers.scatter = fmax(QUANTILE_SIGMA_OF_MAD * quantile_median(values, peers.n), better);
+    return peers;
+}
+
+/* ---- verdicts ---- */
 
 /* Worse than these warns, fails. */
 struct limits {
@@ -29,18 +90,11 @@ static bool is_worse(const struct check_row *row, double than)
     return row->better == CHECK_BETTER_HIGHER ? row->value < than : row->value > than;
 }
 
-/* What a node has, as memory, CPUs, MTU: an unlike node may be unlike on purpose. */
-static bool is_inventory(const struct check_row *row) { return row->stage == CHECK_STAGE_STATIC; }
-
 static void decide(struct check_row *row, struct limits limits)
 {
     row->verdict = is_worse(row, limits.fail)   ? CHECK_VERDICT_FAIL
                    : is_worse(row, limits.warn) ? CHECK_VERDICT_WARN
                                                 : CHECK_VERDICT_PASS;
-    if (row->verdict == CHECK_VERDICT_FAIL && is_inventory(row)) {
-        row->verdict = CHECK_VERDICT_WARN;
-        limits.warn = limits.fail;
-    }
     row->limit =
         row->verdict == CHECK_VERDICT_FAIL || isnan(limits.warn) ? limits.fail : limits.warn;
 }
@@ -56,16 +110,16 @@ static void judge_unusable(struct check_row *row)
         say(row, isnan(row->value) ? "no value was measured" : "too fast to be measured");
 }
 
-static void judge_absolute(struct check_row *row, const struct check_limit *known)
+static void judge_absolute(struct check_row *row, const struct check_judge_limit *known)
 {
     char value[40], expected[60] = "", text[40], sentence[256];
     decide(row, (struct limits){known->warn, known->fail});
-    check_text_value(text, sizeof text, known->expected, row->unit);
+    measure_table_value(text, sizeof text, known->expected, row->unit);
     if (!isnan(known->expected))
         text_format(expected, sizeof expected, "; expected %s", text);
     text_format(sentence, sizeof sentence, "%s%s; limit of %s %s (%s)",
-                check_text_value(value, sizeof value, row->value, row->unit), expected,
-                known->hardware, check_text_value(text, sizeof text, row->limit, row->unit),
+                measure_table_value(value, sizeof value, row->value, row->unit), expected,
+                known->hardware, measure_table_value(text, sizeof text, row->limit, row->unit),
                 known->source);
     say(row, sentence);
 }
@@ -73,70 +127,82 @@ static void judge_absolute(struct check_row *row, const struct check_limit *know
 /* Fitted to simulated groups of 6 to 128 values. */
 double check_judge_outlier(int n) { return 4.4 * (1 + pow(8.8 / n, 1.7)); }
 
-/* A value this far from the median is worse by the share, and means something. */
-static double margin(const struct check_row *row, const struct check_peers *peers, double share)
+/* Returns the limit beyond which a value is worse by the share, and the difference means
+ * something. */
+static double limit_of(const struct check_row *row, const struct check_reference *ref, double share)
 {
     const double slack = isnan(row->slack) || row->slack < 0 ? 0 : row->slack;
-    const double scatter = check_judge_outlier(peers->n) * peers->scatter;
-    return fmax(share * fabs(peers->median), fmax(slack, scatter));
+    const double scatter = ref->scatter > 0 ? check_judge_outlier(ref->n) * ref->scatter : 0;
+    const double margin = fmax(share * fabs(ref->value), fmax(slack, scatter));
+    return row->better == CHECK_BETTER_HIGHER ? ref->value - margin : ref->value + margin;
 }
 
-static struct limits limits_of(const struct check_row *row, const struct check_peers *peers)
+/* Formats "21 % worse than " or "120 times " before the reference; a value that passes has no such
+ * part. */
+static void format_share(const struct check_row *row, double than, char *out, size_t cap)
 {
-    const double sign = row->better == CHECK_BETTER_HIGHER ? -1 : 1;
-    const double fail = peers->median + sign * margin(row, peers, CHECK_JUDGE_FAIL);
-    if (peers->n < CHECK_JUDGE_WARN_PEERS)
-        return (struct limits){NAN, fail};
-    return (struct limits){peers->median + sign * margin(row, peers, CHECK_JUDGE_WARN), fail};
-}
-
-/* "21 % worse than " or "120 times " before the median; a value that passes has no such part. */
-static void add_share(const struct check_row *row, double median, char *out, size_t cap)
-{
-    const double share = 100 * fabs(row->value - median) / fabs(median);
+    const double share = 100 * fabs(row->value - than) / fabs(than);
     if (row->verdict == CHECK_VERDICT_PASS || !isfinite(share))
         text_copy(out, cap, "");
-    else if (row->value >= 3 * median && median > 0)
-        text_format(out, cap, "%.3g times ", row->value / median);
+    else if (row->value >= 3 * than && than > 0)
+        text_format(out, cap, "%.3g times ", row->value / than);
     else
         text_format(out, cap, "%.3g %% worse than ", share);
 }
 
-static void judge_relative(struct check_row *row, const struct check_peers *peers)
+/* Judges a row by a reference and puts the comparison before its `why`. */
+static void judge_relative(struct check_row *row, const struct check_reference *ref)
 {
-    char value[40], median[40], limit[40], share[40], sentence[256];
-    check_text_value(value, sizeof value, row->value, row->unit);
-    if (peers->n < CHECK_JUDGE_PEERS) {
-        row->verdict = CHECK_VERDICT_PASS;
-        text_format(sentence, sizeof sentence, "%s; too few peers to compare with (%d of %d)",
-                    value, peers->n, CHECK_JUDGE_PEERS);
-        say(row, sentence);
-        return;
-    }
-    decide(row, limits_of(row, peers));
-    add_share(row, peers->median, share, sizeof share);
-    text_format(sentence, sizeof sentence, "%s; %sthe median of %d %s, %s; limit %s", value, share,
-                peers->n, row->peer >= 0 ? "nodes" : "peers",
-                check_text_value(median, sizeof median, peers->median, row->unit),
-                check_text_value(limit, sizeof limit, row->limit, row->unit));
+    char value[40], than[40], limit[40], share[40], sentence[256];
+    decide(row, (struct limits){
+                    ref->n < CHECK_JUDGE_WARN_PEERS ? NAN : limit_of(row, ref, CHECK_JUDGE_WARN),
+                    limit_of(row, ref, CHECK_JUDGE_FAIL)});
+    format_share(row, ref->value, share, sizeof share);
+    text_format(sentence, sizeof sentence, "%s; %s%s, %s; limit %s",
+                measure_table_value(value, sizeof value, row->value, row->unit), share, ref->name,
+                measure_table_value(than, sizeof than, ref->value, row->unit),
+                measure_table_value(limit, sizeof limit, row->limit, row->unit));
     say(row, sentence);
 }
 
-static bool is_bad(const struct check_row *row)
+void check_judge_beside(struct check_row *row, const struct check_reference *ref)
 {
-    return row->verdict == CHECK_VERDICT_WARN || row->verdict == CHECK_VERDICT_FAIL;
+    struct check_row other = *row;
+    judge_relative(&other, ref);
+    if (other.verdict > row->verdict)
+        *row = other;
+}
+
+/* Returns true for what a node has, as memory, CPUs, MTU: an unlike node may be unlike on
+ * purpose. */
+static bool is_inventory(const struct check_row *row) { return row->stage == CHECK_STAGE_STATIC; }
+
+static void judge_by_peers(struct check_row *row, const struct check_reference *peers)
+{
+    char value[40], sentence[256];
+    if (peers->n >= CHECK_JUDGE_PEERS) {
+        judge_relative(row, peers);
+        if (row->verdict == CHECK_VERDICT_FAIL && is_inventory(row))
+            row->verdict = CHECK_VERDICT_WARN;
+        return;
+    }
+    row->verdict = CHECK_VERDICT_PASS;
+    text_format(sentence, sizeof sentence, "%s; too few peers to compare with (%d of %d)",
+                measure_table_value(value, sizeof value, row->value, row->unit), peers->n,
+                CHECK_JUDGE_PEERS);
+    say(row, sentence);
 }
 
 /* A limit of the hardware is a minimum: a value may keep it and still be worse than its peers. */
-static void judge_row(struct check_row *row, const struct check_peers *peers)
+static void judge_row(struct check_row *row, const struct check_reference *peers)
 {
-    const struct check_limit *known = check_limits_find(row->name, row->unit, row->hardware);
+    const struct check_judge_limit *known = check_judge_limit(row->name, row->unit, row->hardware);
     if (!isfinite(row->value)) {
         judge_unusable(row);
         return;
     }
     struct check_row beside_peers = *row;
-    judge_relative(&beside_peers, peers);
+    judge_by_peers(&beside_peers, peers);
     if (known)
         judge_absolute(row, known);
     if (!known || beside_peers.verdict > row->verdict)
@@ -155,16 +221,17 @@ static void fill_in(struct check_row *row, double median)
                 median, remedy + (at - row->remedy) + 3);
 }
 
-/* The measured rows of one name, unit and hardware. */
-static enum status judge_group(struct check_row *const *row, int n)
+/* Judges the measured rows of one name, unit and hardware. values: room for n. */
+static void judge_group(struct check_row *const *row, int n, double *values)
 {
-    struct check_peers peers;
-    TRY(check_peers_of(row, n, &peers));
+    struct check_reference peers = check_judge_peers(row, n, values);
+    char name[40];
+    text_format(name, sizeof name, "the median of %d peers", peers.n);
+    peers.name = name;
     for (int i = 0; i < n; i++) {
         judge_row(row[i], &peers);
-        fill_in(row[i], peers.median);
+        fill_in(row[i], peers.value);
     }
-    return ST_OK;
 }
 
 static int by_name(const void *a, const void *b)
@@ -172,81 +239,6 @@ static int by_name(const void *a, const void *b)
     const struct check_row *x = *(struct check_row *const *)a, *y = *(struct check_row *const *)b;
     const int name = strcmp(x->name, y->name), unit = strcmp(x->unit, y->unit);
     return name ? name : unit ? unit : strcmp(x->hardware, y->hardware);
-}
-
-/* Calls for each run of equal names, units and hardware. */
-static enum status each_group(struct check_row **row, int n,
-                              enum status (*call)(struct check_row *const *row, int n))
-{
-    qsort(row, (size_t)n, sizeof(struct check_row *), by_name);
-    for (int first = 0, end; first < n; first = end) {
-        for (end = first; end < n && by_name(&row[first], &row[end]) == 0;)
-            end++;
-        TRY(call(row + first, end - first));
-    }
-    return ST_OK;
-}
-
-/* The links of a node, by name. */
-struct links {
-    int all, bad;
-};
-
-/* Are most links of `a` bad, and fewer of `b`'s? One bad link of one is no sign. */
-static bool is_suspect(struct links a, struct links b)
-{
-    return a.bad >= 2 && 2 * a.bad > a.all && (int64_t)a.bad * b.all > (int64_t)b.bad * a.all;
-}
-
-static void suspect(struct check_row *row, int node, struct links links)
-{
-    char note[80], why[sizeof row->why];
-    row->suspect = node;
-    text_format(note, sizeof note, "%d of %d links of node %d are bad", links.bad, links.all, node);
-    text_copy(why, sizeof why, row->why);
-    row->why[0] = 0;
-    text_format(row->why, sizeof row->why, "%s; %s", note, why);
-}
-
-static void count_links(struct check_row *const *row, int n, struct links *node)
-{
-    for (int i = 0; i < n; i++) {
-        const int ends[] = {row[i]->node, row[i]->peer};
-        for (int e = 0; e < 2; e++) {
-            node[ends[e]].all += row[i]->verdict != CHECK_VERDICT_SKIPPED;
-            node[ends[e]].bad += is_bad(row[i]);
-        }
-    }
-}
-
-static int nodes_of(struct check_row *const *row, int n)
-{
-    int nodes = 0;
-    for (int i = 0; i < n; i++)
-        nodes = row[i]->node >= nodes ? row[i]->node + 1 : nodes;
-    for (int i = 0; i < n; i++)
-        nodes = row[i]->peer >= nodes ? row[i]->peer + 1 : nodes;
-    return nodes;
-}
-
-/* A bad port makes all links of its node bad; the nodes at their other ends are not to blame. */
-static enum status find_suspects(struct check_row *const *row, int n)
-{
-    struct links *node = calloc((size_t)nodes_of(row, n), sizeof *node);
-    if (!node)
-        return FAIL(ST_RETRY, "out of memory: %d links of a check; use a machine with more", n);
-    count_links(row, n, node);
-    for (int i = 0; i < n; i++) {
-        const int a = row[i]->node, b = row[i]->peer;
-        if (!is_bad(row[i]) || row[i]->suspect >= 0)
-            continue;
-        if (is_suspect(node[a], node[b]))
-            suspect(row[i], a, node[a]);
-        else if (is_suspect(node[b], node[a]))
-            suspect(row[i], b, node[b]);
-    }
-    free(node);
-    return ST_OK;
 }
 
 #define AGAIN "measure again: convoy check FULL=1"
@@ -277,27 +269,10 @@ enum status check_judge_remedies(struct check_rows *rows)
     struct check_hosts hosts;
     TRY(check_host_collect(rows, &hosts));
     for (int i = 0; i < rows->n; i++)
-        if (is_bad(&rows->row[i]) && lacks_remedy(&rows->row[i]))
+        if (check_row_is_bad(&rows->row[i]) && lacks_remedy(&rows->row[i]))
             add_remedy(&rows->row[i], &hosts);
     check_host_free(&hosts);
     return ST_OK;
-}
-
-static bool is_measured(const struct check_row *row)
-{
-    return row->verdict == CHECK_VERDICT_MEASURED;
-}
-
-static bool is_link(const struct check_row *row) { return row->node >= 0 && row->peer >= 0; }
-
-static int pick(const struct check_rows *rows, bool (*has)(const struct check_row *row),
-                struct check_row **out)
-{
-    int n = 0;
-    for (int i = 0; i < rows->n; i++)
-        if (has(&rows->row[i]))
-            out[n++] = &rows->row[i];
-    return n;
 }
 
 static bool is_slow_core(const struct check_row *row)
@@ -324,7 +299,7 @@ static void excuse_links(struct check_rows *rows)
         struct check_row *row = &rows->row[i];
         const bool is_speed =
             strcmp(row->name, "link bandwidth") == 0 || strcmp(row->name, "link latency") == 0;
-        if (!is_link(row) || !is_bad(row) || !is_speed)
+        if (row->peer < 0 || !check_row_is_bad(row) || !is_speed)
             continue;
         const struct check_row *core = slow_core_of(rows, row);
         if (!core)
@@ -343,15 +318,26 @@ enum status check_judge(struct check_rows *rows)
 {
     if (rows->n == 0)
         return ST_OK;
-    struct check_row **list = malloc(sizeof(struct check_row *) * (size_t)rows->n);
-    if (!list)
+    struct check_row **row = malloc(sizeof(struct check_row *) * (size_t)rows->n);
+    double *values = malloc(sizeof *values * (size_t)rows->n);
+    int n = 0;
+    if (!row || !values) {
+        free(row);
+        free(values);
         return FAIL(ST_RETRY, "out of memory: %d rows of a check; use a machine with more",
                     rows->n);
-    enum status st = each_group(list, pick(rows, is_measured, list), judge_group);
-    if (st == ST_OK)
-        st = each_group(list, pick(rows, is_link, list), find_suspects);
-    free(list);
-    TRY(st);
+    }
+    for (int i = 0; i < rows->n; i++)
+        if (rows->row[i].verdict == CHECK_VERDICT_MEASURED)
+            row[n++] = &rows->row[i];
+    qsort(row, (size_t)n, sizeof(struct check_row *), by_name);
+    for (int first = 0, end; first < n; first = end) {
+        for (end = first; end < n && by_name(&row[first], &row[end]) == 0;)
+            end++;
+        judge_group(row + first, end - first, values);
+    }
+    free(row);
+    free(values);
     excuse_links(rows);
     return check_judge_remedies(rows);
 }

@@ -12,7 +12,7 @@ static void add_escaped(struct text *out, const char *s)
     static const char special[] = "&<>\"'";
     static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&apos;"};
     char clean[1024];
-    check_text_printable(clean, sizeof clean, s);
+    text_printable(clean, sizeof clean, s);
     for (const char *c = clean; *c; c++) {
         const char *at = strchr(special, *c);
         if (at)

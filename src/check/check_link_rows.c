@@ -1,5 +1,5 @@
-/* check_link_rows — see check_link_rows.h. */
-#include "check/check_link_rows.h"
+/* check_link_rows — the rows of one measured link: latency, bandwidth each way, retransmissions. */
+#include "check/check_links.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,16 +15,13 @@
     "d=%s; tc -s qdisc show dev $d; ip route # on both nodes, and tracepath to the other one: " \
     "a full queue, or a longer way"
 
-static int node_of(const struct check_link_rows_kind *kind, int rank)
-{
-    return rank / kind->locals;
-}
+static int node_of(const struct check_links_kind *kind, int rank) { return rank / kind->locals; }
 
 /* "node 2 - node 5", "rank 4 > rank 6": way -1 is both. */
-static void set_ends(const struct check_link_rows_kind *kind,
-                     const struct check_link_rows_link *link, int way, struct check_row *row)
+static void set_ends(const struct check_links_kind *kind, const struct check_link *link, int way,
+                     struct check_row *row)
 {
-    const struct check_link_found *f = &link->found;
+    const struct measure_link_found *f = &link->found;
     const int from = way == 1 ? f->b : f->a, to = way == 1 ? f->a : f->b;
     const int node = node_of(kind, from), peer = node_of(kind, to);
     row->node = node;
@@ -33,20 +30,20 @@ static void set_ends(const struct check_link_rows_kind *kind,
     text_format(row->subject, sizeof row->subject, "%s %d %s %s %d",
                 kind->is_local ? "rank" : "node", kind->is_local ? from : node,
                 way < 0 ? "-" : "->", kind->is_local ? "rank" : "node", kind->is_local ? to : peer);
-    if (!kind->is_local && link->end.suspect >= 0)
-        row->suspect = node_of(kind, link->end.suspect);
+    if (!kind->is_local && link->suspect >= 0)
+        row->suspect = node_of(kind, link->suspect);
 }
 
 /* Where it lies: in one link, or in all links of an end. */
-static void add_place(const struct check_link_rows_kind *kind,
-                      const struct check_link_rows_link *link, struct check_row *row)
+static void add_place(const struct check_links_kind *kind, const struct check_link *link,
+                      struct check_row *row)
 {
     char *end = row->why;
     size_t left = sizeof row->why;
     while (*end != 0)
         end++, left--;
     const char *word = kind->is_local ? "rank" : "node";
-    const int culprit = link->end.suspect;
+    const int culprit = link->suspect;
     if (culprit >= 0)
         text_format(end, left, "; so are all links of %s %d", word,
                     kind->is_local ? culprit : node_of(kind, culprit));
@@ -54,7 +51,7 @@ static void add_place(const struct check_link_rows_kind *kind,
         text_format(end, left, "; measured again alone");
 }
 
-static void set_remedy(const struct check_link_rows_kind *kind, const char *format,
+static void set_remedy(const struct check_links_kind *kind, const char *format,
                        struct check_row *row)
 {
     char device[CHECK_TEXT_WORD];
@@ -64,10 +61,9 @@ static void set_remedy(const struct check_link_rows_kind *kind, const char *form
                 at + 2);
 }
 
-static struct check_row row_of(const struct check_link_rows_kind *kind,
-                               const struct check_link_rows_link *link, int way, const char *name,
-                               const char *unit, double value, enum check_better better,
-                               double slack)
+static struct check_row row_of(const struct check_links_kind *kind, const struct check_link *link,
+                               int way, const char *name, const char *unit, double value,
+                               enum check_better better, double slack)
 {
     struct check_row row = check_row_measured(CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, 0, name, unit,
                                               value, better, slack);
@@ -78,7 +74,7 @@ static struct check_row row_of(const struct check_link_rows_kind *kind,
 
 /* Shared memory is as fast as the cores that copy: a process that waits for one is no bad link, and
  * the stage node judges cores and memory. */
-static void show_only(const struct check_link_rows_kind *kind, struct check_row *row)
+static void show_only(const struct check_links_kind *kind, struct check_row *row)
 {
     if (!kind->is_host_memory)
         return;
@@ -87,15 +83,15 @@ static void show_only(const struct check_link_rows_kind *kind, struct check_row 
 }
 
 /* A suspect that the second look did not confirm, or could not: not the link's fault. */
-static bool is_excused(const struct check_link_rows_link *link, unsigned flag)
+static bool is_excused(const struct check_link *link, unsigned flag)
 {
-    return (link->flags & flag) != 0 && (link->end.bad & flag) == 0;
+    return (link->flags & flag) != 0 && (link->bad & flag) == 0;
 }
 
 /* Why a suspect passes. */
-static void excuse(const struct check_link_rows_link *link, unsigned flag, struct check_row *row)
+static void excuse(const struct check_link *link, unsigned flag, struct check_row *row)
 {
-    const bool is_slow = (link->end.bad & (CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK)) != 0;
+    const bool is_slow = (link->bad & (CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK)) != 0;
     if (!is_excused(link, flag))
         return;
     text_copy(row->why, sizeof row->why,
@@ -108,23 +104,23 @@ static void excuse(const struct check_link_rows_link *link, unsigned flag, struc
 }
 
 /* The measuring that the row reports. Of a link that is not late, the one that went better. */
-static const struct check_link_found *best_of(const struct check_link_rows_link *link)
+static const struct measure_link_found *best_of(const struct check_link *link)
 {
-    const bool is_late = (link->end.bad & CHECK_LINKS_LATENCY) != 0;
+    const bool is_late = (link->bad & CHECK_LINKS_LATENCY) != 0;
     return link->is_tested && (is_late || link->again.best_us < link->found.best_us) ? &link->again
                                                                                      : &link->found;
 }
 
 /* …of retransmissions: the second look's, which had more pings. */
-static const struct check_link_found *last_of(const struct check_link_rows_link *link)
+static const struct measure_link_found *last_of(const struct check_link *link)
 {
     return link->is_tested ? &link->again : &link->found;
 }
 
-static enum status add_latency(const struct check_link_rows_kind *kind,
-                               const struct check_link_rows_link *link, struct check_rows *rows)
+static enum status add_latency(const struct check_links_kind *kind, const struct check_link *link,
+                               struct check_rows *rows)
 {
-    const struct check_link_found *f = best_of(link);
+    const struct measure_link_found *f = best_of(link);
     const struct check_links_norm *norm = link->is_tested ? &kind->alone : &kind->norm;
     struct check_row row =
         row_of(kind, link, -1, kind->is_local ? "local latency" : "link latency", "us", f->best_us,
@@ -133,7 +129,7 @@ static enum status add_latency(const struct check_link_rows_kind *kind,
                 kind->transport, f->best_us, f->p50_us, f->p99_us, f->pings);
     show_only(kind, &row);
     excuse(link, CHECK_LINKS_LATENCY, &row);
-    if (link->end.bad & CHECK_LINKS_LATENCY) {
+    if (link->bad & CHECK_LINKS_LATENCY) {
         row.verdict = CHECK_VERDICT_FAIL;
         row.limit = norm->best_us + fmax(norm->slack_us, 0.2 * norm->best_us);
         text_format(row.why, sizeof row.why, "%.0f us at best over %s, other links %.0f us",
@@ -141,30 +137,28 @@ static enum status add_latency(const struct check_link_rows_kind *kind,
         add_place(kind, link, &row);
         set_remedy(kind, REMEDY_LATENCY, &row);
     }
-    return check_rows_add(rows, &row);
+    return check_row_add(rows, &row);
 }
 
 /* A way for which the stage had no time. */
-static enum status add_no_rate(const struct check_link_rows_kind *kind,
-                               const struct check_link_rows_link *link, int way,
-                               struct check_rows *rows)
+static enum status add_no_rate(const struct check_links_kind *kind, const struct check_link *link,
+                               int way, struct check_rows *rows)
 {
     struct check_row row =
         check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, 0,
                         kind->is_local ? "local bandwidth" : "link bandwidth",
                         CHECK_VERDICT_SKIPPED, "not measured: the time of this stage was over");
     set_ends(kind, link, way, &row);
-    return check_rows_add(rows, &row);
+    return check_row_add(rows, &row);
 }
 
-static enum status add_rate(const struct check_link_rows_kind *kind,
-                            const struct check_link_rows_link *link, int way,
-                            struct check_rows *rows)
+static enum status add_rate(const struct check_links_kind *kind, const struct check_link *link,
+                            int way, struct check_rows *rows)
 {
     const unsigned flag = CHECK_LINKS_RATE << way;
-    const struct check_link_way *w = &link->again.way[way];
+    const struct measure_link_way *w = &link->again.way[way];
     const struct check_links_norm *norm = w->bulk_bytes > 0 ? &kind->alone : &kind->norm;
-    if (w->bulk_bytes == 0 || ((link->end.bad & flag) == 0 && w->rate < link->found.way[way].rate))
+    if (w->bulk_bytes == 0 || ((link->bad & flag) == 0 && w->rate < link->found.way[way].rate))
         w = &link->found.way[way];
     if (w->bulk_bytes == 0)
         return add_no_rate(kind, link, way, rows);
@@ -175,7 +169,7 @@ static enum status add_rate(const struct check_link_rows_kind *kind,
                 (double)w->bulk_bytes * 1e-6);
     show_only(kind, &row);
     excuse(link, flag, &row);
-    if (link->end.bad & flag) {
+    if (link->bad & flag) {
         row.verdict = CHECK_VERDICT_FAIL;
         row.limit = check_links_rate_limit(norm);
         text_format(row.why, sizeof row.why, "%.3f GB/s at best over %s, other links %.3f GB/s",
@@ -183,15 +177,14 @@ static enum status add_rate(const struct check_link_rows_kind *kind,
         add_place(kind, link, &row);
         set_remedy(kind, REMEDY_LINK, &row);
     }
-    return check_rows_add(rows, &row);
+    return check_row_add(rows, &row);
 }
 
-static enum status add_loss(const struct check_link_rows_kind *kind,
-                            const struct check_link_rows_link *link, int way,
-                            struct check_rows *rows)
+static enum status add_loss(const struct check_links_kind *kind, const struct check_link *link,
+                            int way, struct check_rows *rows)
 {
-    const struct check_link_found *f = last_of(link);
-    const struct check_link_way *w = &f->way[way];
+    const struct measure_link_found *f = last_of(link);
+    const struct measure_link_way *w = &f->way[way];
     if (!f->knows_segments || w->segments <= 0)
         return ST_OK;
     const double share = (double)w->resent / (double)w->segments;
@@ -201,16 +194,16 @@ static enum status add_loss(const struct check_link_rows_kind *kind,
     row.limit = 0.3;
     text_format(row.why, sizeof row.why, "%lld of %lld segments sent again while the link was idle",
                 (long long)w->resent, (long long)w->segments);
-    if (link->end.bad & CHECK_LINKS_LOSS << way) {
+    if (link->bad & CHECK_LINKS_LOSS << way) {
         row.verdict = CHECK_VERDICT_FAIL;
         add_place(kind, link, &row);
         set_remedy(kind, REMEDY_LINK, &row);
     }
-    return check_rows_add(rows, &row);
+    return check_row_add(rows, &row);
 }
 
-enum status check_link_rows_add(const struct check_link_rows_kind *kind,
-                                const struct check_link_rows_link *link, struct check_rows *rows)
+enum status check_link_rows_add(const struct check_links_kind *kind, const struct check_link *link,
+                                struct check_rows *rows)
 {
     if (link->found.pings == 0)
         return ST_OK;

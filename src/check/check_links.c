@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
+#include "base/quantile.h"
 
 #define WORSE 0.20         /* as check_judge fails */
 #define OUTLIER 3.5        /* times the scatter */
@@ -15,19 +15,13 @@
 #define LOSS_MIN 3         /* retransmissions, and… */
 #define LOSS_SHARE 0.003 /* …their part of the segments, that a link without a fault never has */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The middle one of the distances from the norm, as a standard deviation. */
 static double scatter_of(const double *values, int n, double norm, double *distances)
 {
     for (int i = 0; i < n; i++)
         distances[i] = fabs(values[i] - norm);
-    qsort(distances, (size_t)n, sizeof *distances, by_value);
-    return 1.4826 * distances[(n - 1) / 2];
+    quantile_sort(distances, n);
+    return QUANTILE_SIGMA_OF_MAD * quantile_of(distances, n, 0.5);
 }
 
 /* Values in order from the best one on, with room for as many behind them: the norm, and how far
@@ -36,7 +30,7 @@ static double scatter_of(const double *values, int n, double norm, double *dista
 static double norm_of(double *values, int n, double quantile, bool is_higher_better,
                       double *scatter_out)
 {
-    qsort(values, (size_t)n, sizeof *values, by_value);
+    quantile_sort(values, n);
     for (int i = 0; i < n / 2 && is_higher_better; i++) {
         double swap = values[i];
         values[i] = values[n - 1 - i];
@@ -48,16 +42,16 @@ static double norm_of(double *values, int n, double quantile, bool is_higher_bet
     return norm;
 }
 
-static double resent_share(const struct check_link_way *way)
+static double resent_share(const struct measure_link_way *way)
 {
     return way->bulk_segments > 0 ? (double)way->bulk_resent / (double)way->bulk_segments : 0;
 }
 
-static bool is_measured(const struct check_link_found *link) { return link->pings > 0; }
+static bool is_measured(const struct measure_link_found *link) { return link->pings > 0; }
 
 /* A latency of all links: its norm, and the difference to it that means nothing. */
-static double norm_of_latency(const struct check_link_found *links, int n, double quantile,
-                              double (*get)(const struct check_link_found *), double *values,
+static double norm_of_latency(const struct measure_link_found *links, int n, double quantile,
+                              double (*get)(const struct measure_link_found *), double *values,
                               double *slack_out)
 {
     double scatter;
@@ -70,15 +64,15 @@ static double norm_of_latency(const struct check_link_found *links, int n, doubl
     return norm;
 }
 
-static double get_best(const struct check_link_found *link) { return link->best_us; }
-static double get_early(const struct check_link_found *link) { return link->early_us; }
-static double get_pings(const struct check_link_found *link) { return link->pings; }
-static double get_jitter(const struct check_link_found *link)
+static double get_best(const struct measure_link_found *link) { return link->best_us; }
+static double get_early(const struct measure_link_found *link) { return link->early_us; }
+static double get_pings(const struct measure_link_found *link) { return link->pings; }
+static double get_jitter(const struct measure_link_found *link)
 {
     return link->p50_us - link->best_us;
 }
 
-static void norm_latency(const struct check_link_found *links, int n, double quantile,
+static void norm_latency(const struct measure_link_found *links, int n, double quantile,
                          double floor_us, double *values, struct check_links_norm *out)
 {
     double best, early, unused;
@@ -95,8 +89,8 @@ static void norm_latency(const struct check_link_found *links, int n, double qua
     out->pings = (int)norm_of_latency(links, n, 0.5, get_pings, values, &unused);
 }
 
-static void norm_rates(const struct check_link_found *links, int n, double quantile, double *values,
-                       struct check_links_norm *out)
+static void norm_rates(const struct measure_link_found *links, int n, double quantile,
+                       double *values, struct check_links_norm *out)
 {
     double scatter;
     int used = 0;
@@ -114,7 +108,7 @@ static void norm_rates(const struct check_link_found *links, int n, double quant
     out->bulk_resent = norm_of(values, used, quantile, false, &scatter);
 }
 
-enum status check_links_norm(const struct check_link_found *links, int n, double quantile,
+enum status check_links_norm(const struct measure_link_found *links, int n, double quantile,
                              double floor_us, struct check_links_norm *out)
 {
     *out = (struct check_links_norm){.slack_us = floor_us};
@@ -139,13 +133,13 @@ static bool is_late(double us, double norm_us, double slack_us)
     return us > (1 + WORSE) * norm_us && us - norm_us > slack_us;
 }
 
-static bool is_lossy(const struct check_link_way *way, const struct check_links_norm *norm)
+static bool is_lossy(const struct measure_link_way *way, const struct check_links_norm *norm)
 {
     return way->resent > 0 || (way->bulk_resent > 2 && resent_share(way) > 0.002 &&
                                resent_share(way) > 3 * norm->bulk_resent);
 }
 
-unsigned check_links_suspect(const struct check_link_found *link,
+unsigned check_links_suspect(const struct measure_link_found *link,
                              const struct check_links_norm *norm)
 {
     unsigned flags = 0;
@@ -154,7 +148,7 @@ unsigned check_links_suspect(const struct check_link_found *link,
     if (norm->n >= 3 && is_late(link->best_us, norm->best_us, norm->slack_us))
         flags |= CHECK_LINKS_LATENCY;
     for (int way = 0; way < 2; way++) {
-        const struct check_link_way *w = &link->way[way];
+        const struct measure_link_way *w = &link->way[way];
         if (norm->n >= 3 && w->bulk_bytes > 0 && w->rate < check_links_rate_limit(norm))
             flags |= CHECK_LINKS_RATE << way;
         if (link->knows_segments && is_lossy(w, norm))
@@ -163,13 +157,13 @@ unsigned check_links_suspect(const struct check_link_found *link,
     return flags;
 }
 
-unsigned check_links_slower(const struct check_link_found *link,
+unsigned check_links_slower(const struct measure_link_found *link,
                             const struct check_links_norm *norm, double *share_out)
 {
     unsigned flags = 0;
     *share_out = 1;
     for (int way = 0; way < 2 && norm->n >= 3 && norm->rate > 0; way++) {
-        const struct check_link_way *w = &link->way[way];
+        const struct measure_link_way *w = &link->way[way];
         const double share = w->rate / norm->rate;
         if (w->bulk_bytes == 0 || share >= 1 - WORSE)
             continue;
@@ -179,12 +173,12 @@ unsigned check_links_slower(const struct check_link_found *link,
     return flags;
 }
 
-double check_links_severity(const struct check_link_found *link,
+double check_links_severity(const struct measure_link_found *link,
                             const struct check_links_norm *norm)
 {
     double worst = norm->best_us > 0 ? link->best_us / norm->best_us : 1;
     for (int way = 0; way < 2; way++) {
-        const struct check_link_way *w = &link->way[way];
+        const struct measure_link_way *w = &link->way[way];
         if (w->rate > 0)
             worst = fmax(worst, norm->rate / w->rate);
         if (w->segments > 0) /* 1 % counts like ten times the latency */
@@ -195,7 +189,7 @@ double check_links_severity(const struct check_link_found *link,
 
 /* ---- the second look ---- */
 
-static void merge_way(struct check_link_way *best, const struct check_link_way *more)
+static void merge_way(struct measure_link_way *best, const struct measure_link_way *more)
 {
     best->bulk_bytes += more->bulk_bytes;
     best->segments += more->segments;
@@ -210,7 +204,7 @@ static void merge_way(struct check_link_way *best, const struct check_link_way *
     best->spread = more->spread;
 }
 
-void check_links_merge(struct check_link_found *best, const struct check_link_found *more)
+void check_links_merge(struct measure_link_found *best, const struct measure_link_found *more)
 {
     if (!is_measured(best)) {
         *best = *more;
@@ -238,7 +232,7 @@ double check_links_rate_limit(const struct check_links_norm *norm)
 
 /* Two measurings that differ decide nothing in the end: one of them was disturbed, and a third one
  * is near the better one, or not. */
-static bool is_steady(const struct check_link_way *way, bool is_last)
+static bool is_steady(const struct measure_link_way *way, bool is_last)
 {
     const bool repeats = !is_last || way->second == 0 || way->second > (1 - STEADY) * way->rate;
     return way->spread < STEADY && repeats;
@@ -246,7 +240,7 @@ static bool is_steady(const struct check_link_way *way, bool is_last)
 
 /* A rate that normal links had at times decides nothing either: their ends shared a core then, or
  * its memory. */
-static bool is_slow(const struct check_link_way *way, const struct check_links_norm *norm,
+static bool is_slow(const struct measure_link_way *way, const struct check_links_norm *norm,
                     bool is_last)
 {
     const double limit = is_last
@@ -255,15 +249,15 @@ static bool is_slow(const struct check_link_way *way, const struct check_links_n
     return way->rate < limit && (way->rate_max < limit || is_steady(way, is_last));
 }
 
-static bool loses(const struct check_link_way *way)
+static bool loses(const struct measure_link_way *way)
 {
     return way->resent >= LOSS_MIN && (double)way->resent > LOSS_SHARE * (double)way->segments;
 }
 
 /* Also without the waits for a core, with as many pings as the normal links had, and in the end
  * later than these were in a single measuring. explained_us: by its rate. */
-static bool is_late_alone(const struct check_link_found *link, const struct check_links_norm *norm,
-                          double explained_us, bool is_last)
+static bool is_late_alone(const struct measure_link_found *link,
+                          const struct check_links_norm *norm, double explained_us, bool is_last)
 {
     return is_late(link->best_us, norm->best_us, fmax(norm->slack_us, explained_us)) &&
            (!is_last || link->best_us > (1 + WORSE) * norm->best_most_us) &&
@@ -273,7 +267,7 @@ static bool is_late_alone(const struct check_link_found *link, const struct chec
 }
 
 /* How long two frames take on a link that is slow; 0: it is not. */
-static double frames_us(const struct check_link_found *link, unsigned slow)
+static double frames_us(const struct measure_link_found *link, unsigned slow)
 {
     double us = 0;
     for (int way = 0; way < 2; way++)
@@ -282,12 +276,12 @@ static double frames_us(const struct check_link_found *link, unsigned slow)
     return us;
 }
 
-unsigned check_links_confirm(const struct check_link_found *link, unsigned flags,
+unsigned check_links_confirm(const struct measure_link_found *link, unsigned flags,
                              const struct check_links_norm *alone, bool is_last)
 {
     unsigned bad = 0;
     for (int way = 0; way < 2; way++) {
-        const struct check_link_way *w = &link->way[way];
+        const struct measure_link_way *w = &link->way[way];
         if ((flags & CHECK_LINKS_RATE << way) && alone->n > 0 && w->bulk_bytes > 0 &&
             is_slow(w, alone, is_last))
             bad |= CHECK_LINKS_RATE << way;
@@ -307,15 +301,17 @@ struct count {
     int measured, bad, cleared;
 };
 
-static struct count count_end(const struct check_links_end *links, int n, int end)
+static struct count count_end(const struct check_link *links, int n, int end)
 {
     struct count count = {0};
     for (int i = 0; i < n; i++) {
-        if (!links[i].is_measured || (links[i].a != end && links[i].b != end))
+        const struct check_link *link = &links[i];
+        const bool is_known = link->flags == 0 || link->is_tested;
+        if (!is_known || (link->found.a != end && link->found.b != end))
             continue;
         count.measured++;
-        count.bad += links[i].bad != 0;
-        count.cleared += links[i].bad == 0 && links[i].cleared != 0;
+        count.bad += link->bad != 0;
+        count.cleared += link->bad == 0 && link->flags != 0;
     }
     return count;
 }
@@ -326,18 +322,159 @@ static bool is_culprit(struct count mine, struct count other)
            mine.bad * other.measured > other.bad * mine.measured;
 }
 
-void check_links_blame(struct check_links_end *links, int n, int ends)
+void check_links_blame(struct check_link *links, int n)
 {
     for (int i = 0; i < n; i++) {
-        struct check_links_end *link = &links[i];
-        ASSERTF(link->a < ends && link->b < ends, "%d and %d of %d", link->a, link->b, ends);
+        struct check_link *link = &links[i];
         link->suspect = -1;
         if (link->bad == 0)
             continue;
-        const struct count a = count_end(links, n, link->a), b = count_end(links, n, link->b);
+        const struct count a = count_end(links, n, link->found.a),
+                           b = count_end(links, n, link->found.b);
         if (is_culprit(a, b))
-            link->suspect = link->a;
+            link->suspect = link->found.a;
         else if (is_culprit(b, a))
-            link->suspect = link->b;
+            link->suspect = link->found.b;
     }
+}
+
+/* ---- which links are measured again ---- */
+
+#define SLOWER_MAX 4 /* links of these that are slow, and no outliers */
+
+struct view {
+    struct check_link *links;
+    int n;
+    const struct check_links_kind *kind;
+};
+
+static bool is_listed(const struct check_links_again *again, int link)
+{
+    for (int i = 0; i < again->n; i++)
+        if (again->link[i] == link)
+            return true;
+    return false;
+}
+
+static void list_suspect(struct check_links_again *again, int link, unsigned flags)
+{
+    again->open[again->n] = flags;
+    again->link[again->n++] = link;
+    again->suspects = again->n;
+}
+
+/* The worst one that is not listed yet; -1: none. */
+static int worst_of(const struct view *v, const struct check_links_again *again)
+{
+    int worst = -1;
+    double most = 0;
+    for (int i = 0; i < v->n; i++) {
+        const double severity = check_links_severity(&v->links[i].found, &v->kind->norm);
+        if (v->links[i].flags == 0 || is_listed(again, i) || severity <= most)
+            continue;
+        most = severity;
+        worst = i;
+    }
+    return worst;
+}
+
+/* The slowest one that is not listed yet; -1: none is slower than it should be. */
+static int slowest_of(const struct view *v, const struct check_links_again *again,
+                      unsigned *flags_out)
+{
+    int slowest = -1;
+    double least = 1, share;
+    for (int i = 0; i < v->n; i++) {
+        const unsigned flags = check_links_slower(&v->links[i].found, &v->kind->norm, &share);
+        if (v->kind->is_host_memory || flags == 0 || is_listed(again, i) || share >= least)
+            continue;
+        least = share;
+        slowest = i;
+        *flags_out = flags;
+    }
+    return slowest;
+}
+
+static void list_suspects(const struct view *v, int max, struct check_links_again *again)
+{
+    unsigned flags = 0;
+    for (int i; again->n < max && (i = worst_of(v, again)) >= 0;)
+        list_suspect(again, i, v->links[i].flags);
+    for (int k = 0, i; k < SLOWER_MAX && again->n < max && (i = slowest_of(v, again, &flags)) >= 0;
+         k++) {
+        v->links[i].flags |= flags;
+        list_suspect(again, i, v->links[i].flags);
+    }
+}
+
+static int count_normal(const struct view *v)
+{
+    int n = 0;
+    for (int i = 0; i < v->n; i++)
+        n += v->links[i].flags == 0;
+    return n;
+}
+
+static double severity_of(const struct view *v, int link)
+{
+    return check_links_severity(&v->links[link].found, &v->kind->norm);
+}
+
+static void remove_suspect(struct check_links_again *again, int job)
+{
+    again->n = --again->suspects;
+    for (int i = job; i < again->n; i++) {
+        again->link[i] = again->link[i + 1];
+        again->open[i] = again->open[i + 1];
+    }
+}
+
+/* Without a link that looks normal nothing is bad. Where nearly all links are suspects, as of four
+ * nodes on a busy machine, the least bad of these are taken for normal: half of all, at most. */
+static void spare_references(const struct view *v, struct check_links_again *again)
+{
+    const int want = v->n / 2 < CHECK_LINKS_AGAIN_NORMAL ? v->n / 2 : CHECK_LINKS_AGAIN_NORMAL;
+    while (v->kind->norm.n >= 3 && count_normal(v) < want && again->suspects > 0) {
+        int least = 0;
+        for (int job = 1; job < again->suspects; job++)
+            if (severity_of(v, again->link[job]) < severity_of(v, again->link[least]))
+                least = job;
+        v->links[again->link[least]].flags = 0;
+        remove_suspect(again, least);
+    }
+}
+
+static double distance(const struct view *v, int i)
+{
+    const struct measure_link_found *f = &v->links[i].found;
+    return fabs(f->way[0].rate - v->kind->norm.rate) + fabs(f->way[1].rate - v->kind->norm.rate) +
+           1e-9 * i;
+}
+
+/* The links nearest to the norm. */
+static void list_references(const struct view *v, struct check_links_again *again)
+{
+    double last = -1;
+    for (int k = 0; k < CHECK_LINKS_AGAIN_NORMAL; k++) {
+        int best = -1;
+        for (int i = 0; i < v->n; i++)
+            if (v->links[i].flags == 0 && distance(v, i) > last &&
+                (best < 0 || distance(v, i) < distance(v, best)))
+                best = i;
+        if (best < 0)
+            return;
+        last = distance(v, best);
+        again->link[again->n++] = best;
+    }
+}
+
+void check_links_list(struct check_link *links, int n, const struct check_links_kind *kind, int max,
+                      struct check_links_again *out)
+{
+    const struct view v = {links, n, kind};
+    *out = (struct check_links_again){0};
+    list_suspects(&v, max, out);
+    spare_references(&v, out);
+    if (out->suspects > 0)
+        list_references(&v, out);
 }

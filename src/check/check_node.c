@@ -11,17 +11,31 @@
  * What breaks here becomes a row; the stage goes on with what is left. */
 #include "check/check.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cgroup.h"
+#include "base/clock.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
 #include "check/check_disk.h"
-#include "check/check_limits.h"
+#include "check/check_judge.h"
 #include "check/check_node_inside.h"
-#include "check/check_quota.h"
+#include "check/check_static.h"
+#include "measure/measure_ranks.h"
 
 #define SHARES 16 /* of the stage's budget: measurements at most, and the search for sizes */
+#define SLICES_MIN 8
+#define PATIENCE 8 /* times the limit: a thread that gets little of its core ends, too */
+
+/* Reports progress: `done` of 1. Returns ST_OK, or the failure that ends the check. */
+static enum status report_progress(const struct check_node *n, double done)
+{
+    const struct check_config *config = n->config;
+    return config->progress ? config->progress(config->arg, CHECK_STAGE_NODE, done) : ST_OK;
+}
 
 enum status check_node_failed(struct check_node *n, const char *name, enum status st)
 {
@@ -33,7 +47,7 @@ enum status check_node_failed(struct check_node *n, const char *name, enum statu
     row.rank = n->config->place.rank;
     text_copy(row.subject, sizeof row.subject, n->subject);
     status_clear();
-    return check_rows_add(n->rows, &row);
+    return check_row_add(n->rows, &row);
 }
 
 enum status check_node_add(struct check_node *n, const char *name, const char *unit, double value,
@@ -49,7 +63,80 @@ enum status check_node_add(struct check_node *n, const char *name, const char *u
     if (n->is_gpu)
         text_format(row.remedy, sizeof row.remedy,
                     "nvidia-smi -i %s -q -d PERFORMANCE,CLOCK,TEMPERATURE", n->info.bus);
-    return check_rows_add(n->rows, &row);
+    return check_row_add(n->rows, &row);
+}
+
+/* ---- a quota of CPU time ---- */
+
+void check_node_quota_begin(const char *root, struct check_node_quota *out)
+{
+    char proc[FILE_PATH_MAX], sys[FILE_PATH_MAX];
+    *out = (struct check_node_quota){.stopped_us = -1, .at_ns = clock_ns()};
+    if (!text_format(proc, sizeof proc, "%s/proc/self/cgroup", root) ||
+        !text_format(sys, sizeof sys, "%s/sys/fs/cgroup", root))
+        return;
+    out->cpus = cgroup_quota(proc, sys);
+    out->stopped_us = cgroup_stopped_us(proc, sys);
+}
+
+/* Returns the share of the time for which threads stood still. The kernel adds up over CPUs. */
+static double stopped_share(const struct check_node_quota *begin,
+                            const struct check_node_quota *end, int threads)
+{
+    double us = (double)(end->at_ns - begin->at_ns) * 1e-3 * threads;
+    if (begin->stopped_us < 0 || end->stopped_us <= begin->stopped_us || us <= 0)
+        return 0;
+    return fmin(1, (double)(end->stopped_us - begin->stopped_us) / us);
+}
+
+static void set_remedy(const char *root, int threads, struct check_row *row)
+{
+    const enum check_container container = check_static_container(root);
+    if (container == CHECK_CONTAINER_K8S)
+        text_format(row->remedy, sizeof row->remedy, "resources: {limits: {cpu: \"%d\"}}", threads);
+    else if (container == CHECK_CONTAINER_DOCKER)
+        text_format(row->remedy, sizeof row->remedy, "docker update --cpus %d CONTAINER", threads);
+    else
+        text_format(
+            row->remedy, sizeof row->remedy,
+            "cat /proc/self/cgroup; systemctl set-property UNIT CPUQuota=%d%% # of its unit",
+            100 * threads);
+}
+
+static struct check_row quota_row(const char *root, int node, const struct check_node_quota *begin,
+                                  const struct check_node_quota *end, int threads)
+{
+    const double held = stopped_share(begin, end, threads),
+                 lacks = end->cpus < threads ? 1 - end->cpus / threads : 0,
+                 worst = fmax(held, lacks);
+    enum check_verdict verdict = worst >= CHECK_JUDGE_FAIL   ? CHECK_VERDICT_FAIL
+                                 : worst >= CHECK_JUDGE_WARN ? CHECK_VERDICT_WARN
+                                                             : CHECK_VERDICT_PASS;
+    struct check_row row =
+        check_row_found(CHECK_STAGE_NODE, CHECK_POINT_SCHEDULING, node, "cpu quota", verdict,
+                        "a CPU quota of %.2f cores for %d threads stops this node for %.0f %% of "
+                        "the time; it was stopped for %.0f %% of this check",
+                        end->cpus, threads, 100 * worst, 100 * held);
+    text_copy(row.unit, sizeof row.unit, "cores");
+    row.value = end->cpus;
+    if (verdict != CHECK_VERDICT_PASS)
+        set_remedy(root, threads, &row);
+    return row;
+}
+
+enum status check_node_quota_end(const struct check_config *config,
+                                 const struct check_node_quota *begin, int threads,
+                                 struct check_rows *rows)
+{
+    struct check_node_quota end;
+    const int node = config->place.node;
+    struct check_row row = check_row_found(CHECK_STAGE_NODE, CHECK_POINT_SCHEDULING, node,
+                                           "cpu quota", CHECK_VERDICT_PASS, "there is none");
+    check_node_quota_begin(config->root, &end);
+    if (end.cpus > 0)
+        row = quota_row(config->root ? config->root : "", node, begin, &end, threads);
+    row.rank = config->place.rank;
+    return check_row_add(rows, &row);
 }
 
 /* ---- what is the same on all ranks ---- */
@@ -58,38 +145,26 @@ enum status check_node_add(struct check_node *n, const char *name, const char *u
 struct offer {
     char device[64];
     struct check_node_sizes sizes;
-    char pad[128 - 64 - sizeof(struct check_node_sizes)];
 };
-_Static_assert(sizeof(struct offer) % 16 == 0, "parts of a gather are multiples of 16 bytes");
-
-static int64_t least(int64_t a, int64_t b) { return a == 0 || (b > 0 && b < a) ? b : a; }
 
 static void take_least(struct check_node_sizes *mine, const struct check_node_sizes *other)
 {
-    for (int i = 0; i < CHECK_NODE_PRODUCTS; i++)
-        if (mine->side[i] > 0)
-            mine->side[i] = least(mine->side[i], other->side[i]);
-    if (mine->elems > 0)
-        mine->elems = least(mine->elems, other->elems);
+    for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++)
+        if (mine->of[kind] > 0 && other->of[kind] > 0 && other->of[kind] < mine->of[kind])
+            mine->of[kind] = other->of[kind];
 }
 
 /* agree — the same sizes on all ranks with one kind of device, or rates could not be compared. */
 static enum status agree(struct check_node *n)
 {
-    struct comm *comm = n->config->comm;
-    if (!comm)
-        return ST_OK;
-    const int ranks = n->config->place.ranks, rank = n->config->place.rank;
-    struct offer *all = calloc((size_t)ranks, sizeof *all);
+    const int ranks = n->config->comm ? n->config->place.ranks : 1;
+    struct offer own = {.sizes = n->sizes}, *all = calloc((size_t)ranks, sizeof *all);
     if (!all)
         return FAIL(ST_RETRY, "out of memory: sizes of %d ranks", ranks);
-    text_copy(all[rank].device, sizeof all[rank].device, n->is_gpu ? n->hardware : "cpu");
-    all[rank].sizes = n->sizes;
-    enum status st =
-        comm_all_gather(comm, (struct tensor){all, DTYPE_U8}, (struct tensor){&all[rank], DTYPE_U8},
-                        (int64_t)ranks * (int64_t)sizeof *all);
+    text_copy(own.device, sizeof own.device, n->is_gpu ? n->hardware : "cpu");
+    enum status st = measure_ranks_gather(n->config->comm, &own, sizeof own, all);
     for (int i = 0; st == ST_OK && i < ranks; i++)
-        if (strcmp(all[i].device, all[rank].device) == 0)
+        if (strcmp(all[i].device, own.device) == 0)
             take_least(&n->sizes, &all[i].sizes);
     free(all);
     return st;
@@ -102,8 +177,9 @@ static void describe(struct check_node *n)
     const struct comm_place *place = &n->config->place;
     dev_info(n->config->dev, &n->info);
     n->is_gpu = n->info.kind == DEV_KIND_CUDA;
+    n->timer.threads_n = n->is_gpu ? 0 : n->info.threads_n;
     if (n->is_gpu)
-        check_limits_gpu(n->info.name, n->hardware, sizeof n->hardware);
+        check_judge_gpu(n->info.name, n->hardware, sizeof n->hardware);
     if (n->is_gpu)
         text_format(n->subject, sizeof n->subject, "GPU %d", place->local);
     else if (place->locals > 1)
@@ -128,17 +204,16 @@ static enum status measure_disk(struct check_node *n)
 
 static enum status measure(struct check_node *n)
 {
-    TRY(check_node_product_begin(n));
-    TRY(check_node_memory_begin(n));
+    TRY(check_node_rates_begin(n));
     TRY(agree(n));
-    TRY(check_node_time_done(n, 0.2));
+    TRY(report_progress(n, 0.2));
     TRY(check_node_rates_measure(n));
-    TRY(check_node_time_done(n, 0.7));
-    TRY(check_node_memory_host(n));
+    TRY(report_progress(n, 0.7));
+    TRY(check_node_rates_host(n));
     TRY(check_node_core_measure(n));
-    TRY(check_node_time_done(n, 0.9));
+    TRY(report_progress(n, 0.9));
     TRY(measure_disk(n));
-    return check_node_time_done(n, 1);
+    return report_progress(n, 1);
 }
 
 /* Of all workers of the node, at most its cores. */
@@ -151,17 +226,18 @@ static int node_threads(const struct check_node *n)
 enum status check_node_run(const struct check_config *config, int64_t budget_ms,
                            struct check_rows *rows)
 {
-    struct check_node n = {.config = config, .rows = rows};
-    struct check_quota quota;
-    check_quota_begin(config->root, &quota);
+    struct check_node n = {
+        .config = config, .rows = rows, .timer = {.slices_min = SLICES_MIN, .patience = PATIENCE}};
+    struct check_node_quota quota;
+    check_node_quota_begin(config->root, &quota);
     describe(&n);
     set_limits(&n, budget_ms);
     TRY(dev_make_current(config->dev));
-    TRY(dev_stream_open(config->dev, &n.stream));
+    TRY(dev_stream_open(config->dev, &n.timer.stream));
     enum status st = measure(&n);
-    check_node_memory_end(&n);
-    dev_stream_close(n.stream);
+    measure_memory_close(&n.memory);
+    dev_stream_close(n.timer.stream);
     TRY(st);
-    return config->place.local == 0 ? check_quota_end(config, &quota, node_threads(&n), rows)
+    return config->place.local == 0 ? check_node_quota_end(config, &quota, node_threads(&n), rows)
                                     : ST_OK;
 }

@@ -21,11 +21,13 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/quantile.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "check/check_file.h"
-#include "check/check_gather.h"
 #include "kernels/cpu.h"
+#include "measure/measure_product.h"
+#include "measure/measure_ranks.h"
 
 #define CHAIN 262144 /* additions of a slice: less than 0.1 ms */
 #define SLICES_MIN 3
@@ -37,7 +39,7 @@
 #define LOOKS 7
 #define SLOW 0.95        /* of the median */
 #define STEAL_SHARE 0.01 /* of the cores' time: more taken by a hypervisor makes clocks unclear */
-#define WALL_MAX 50      /* times the limit, for a core that other processes have */
+#define PATIENCE 50      /* times the limit, for a core that other processes have */
 #define SIDE 96          /* of the product that every core computes */
 #define ROWS_MAX 2048    /* of all nodes; with more only the slowest, the median, the fastest */
 #define SMALL_SHARE 0.93 /* of the largest clock that a core may have: else it is of another kind */
@@ -58,9 +60,9 @@ struct cores {
     bool is_stolen;  /* other machines had part of the time */
     bool is_cleared; /* slower than the other ranks' cores, but not while all were measured again */
     double peers_ghz; /* median of the ranks' slowest cores; 0: one rank */
-    struct dev *dev;  /* of one thread; NULL: no products */
+    struct dev *dev;  /* of one thread */
     struct stream *stream;
-    struct tensor product[3];
+    struct measure_memory memory; /* of a product; none: there are no products */
 };
 
 static bool pin(int number)
@@ -89,32 +91,33 @@ static uint64_t chain(uint64_t step)
     return sum;
 }
 
+static enum status run_chain(void *arg)
+{
+    const uint64_t step = 0x9E3779B97F4A7C15u;
+    struct core *core = arg;
+    core->is_wrong = core->is_wrong || chain(step) != 1 + step * CHAIN;
+    return ST_OK;
+}
+
+/* Measures the clock of the core that this thread runs on, and keeps the best. */
 static void measure_clock(struct core *core, int64_t limit_ms)
 {
-    const int64_t begin_ns = clock_ns(), begin_thread_ns = clock_thread_ns();
-    const uint64_t step = 0x9E3779B97F4A7C15u;
-    double best = core->ghz > 0 ? core->ghz : 0;
-    int64_t used_ns = 0, wall_ns = 0;
-    for (int i = 0; i < SLICES_MIN ||
-                    (used_ns < limit_ms * 1000000 && wall_ns < WALL_MAX * limit_ms * 1000000);
-         i++) {
-        int64_t slice_ns = clock_thread_ns();
-        core->is_wrong = core->is_wrong || chain(step) != 1 + step * CHAIN;
-        slice_ns = clock_thread_ns() - slice_ns;
-        if (slice_ns > 0 && (double)CHAIN / (double)slice_ns > best)
-            best = (double)CHAIN / (double)slice_ns;
-        used_ns = clock_thread_ns() - begin_thread_ns;
-        wall_ns = clock_ns() - begin_ns;
-    }
-    core->ghz = best;
+    const struct measure_timer timer = {
+        .threads_n = 1, .slices_min = SLICES_MIN, .patience = PATIENCE};
+    struct measure_best best = {0};
+    (void)measure_time_best(&timer, limit_ms, run_chain, core, &best); /* run_chain cannot fail */
+    if (best.seconds > 0)
+        core->ghz = fmax(core->ghz, CHAIN / best.seconds * 1e-9);
 }
 
 /* ---- the same product on every core ---- */
 
+static const struct measure_product product = {
+    .kind = MEASURE_PRODUCT_FORWARD, .n = SIDE, .in = SIDE, .out = SIDE, .dtype = DTYPE_F32};
+
 static void products_close(struct cores *c)
 {
-    for (int i = 0; i < 3 && c->dev; i++)
-        dev_free(c->dev, c->product[i].data, SIDE * SIDE * sizeof(float));
+    measure_memory_close(&c->memory);
     dev_stream_close(c->stream);
     dev_close(c->dev);
 }
@@ -123,24 +126,16 @@ static enum status products_open(struct cores *c)
 {
     TRY(dev_cpu_open(1, CPU_ISA_N, &c->dev));
     TRY(dev_stream_open(c->dev, &c->stream));
-    for (int i = 0; i < 3; i++)
-        TRY(dev_alloc(c->dev, SIDE * SIDE * sizeof(float), &c->product[i].data));
-    for (int i = 0; i < 2 * SIDE * SIDE; i++) /* y is the last of the three */
-        ((float *)c->product[i / (SIDE * SIDE)].data)[i % (SIDE * SIDE)] =
-            (float)(i * 7919 % 10007) / 10007.0f - 0.5f;
-    return ST_OK;
+    TRY(measure_memory_open(&c->memory, c->dev, c->stream, measure_product_bytes(&product)));
+    return measure_memory_fill(&c->memory, DTYPE_F32);
 }
 
 static void measure_product(struct cores *c, struct core *core)
 {
-    const struct matmul_fwd a = {.y = c->product[2],
-                                 .x = c->product[0],
-                                 .w = c->product[1],
-                                 .n = SIDE,
-                                 .in = SIDE,
-                                 .out = SIDE};
-    if (c->dev && dev_op(c->dev)->matmul_fwd(c->stream, &a) == ST_OK)
-        core->sum = XXH3_64bits(c->product[2].data, SIDE * SIDE * sizeof(float));
+    struct measure_product_run run;
+    if (c->memory.data && measure_product_open(&product, &c->memory, &run) &&
+        measure_product_work(&run) == ST_OK)
+        core->sum = XXH3_64bits(c->memory.data, (size_t)c->memory.bytes); /* factors and product */
 }
 
 /* The sum that most cores have. */
@@ -262,14 +257,10 @@ static double median_of(const struct again *a, bool is_now)
     int n = 0;
     for (int i = 0; i < a->ranks; i++) {
         const double value = is_now ? a->all[i].now : a->all[i].best;
-        int at = n;
-        if (!(value > 0))
-            continue;
-        for (n++; at > 0 && a->values[at - 1] > value; at--)
-            a->values[at] = a->values[at - 1];
-        a->values[at] = value;
+        if (value > 0)
+            a->values[n++] = value;
     }
-    return n > 0 ? a->values[n / 2] : 0;
+    return n > 0 ? quantile_median(a->values, n) : 0;
 }
 
 static bool is_slow(const struct again *a, int rank)
@@ -304,7 +295,7 @@ static enum status share_slowest(struct again *a, bool *any_out)
 {
     const struct core *core = slowest_of(a->cores);
     a->own.best = core ? core->ghz : 0;
-    TRY(check_gather(a->cores->node->config->comm, &a->own, sizeof a->own, a->all));
+    TRY(measure_ranks_gather(a->cores->node->config->comm, &a->own, sizeof a->own, a->all));
     a->median = median_of(a, false);
     const double now = median_of(a, true);
     *any_out = false;
@@ -423,7 +414,7 @@ static enum status add_core(struct cores *c, const struct core *core)
     }
     text_format(row.remedy, sizeof row.remedy,
                 "cpupower -c %d frequency-info; sensors; dmesg | grep -i throttl", core->number);
-    return check_rows_add(n->rows, &row);
+    return check_row_add(n->rows, &row);
 }
 
 static enum status add_clocks(struct cores *c)
@@ -448,7 +439,7 @@ static enum status add_wrong(struct cores *c, const struct core *core)
     text_format(row.remedy, sizeof row.remedy,
                 "echo 0 > /sys/devices/system/cpu/cpu%d/online # have the processor replaced",
                 core->number);
-    return check_rows_add(c->node->rows, &row);
+    return check_row_add(c->node->rows, &row);
 }
 
 static enum status add_arithmetic(struct cores *c)
@@ -467,7 +458,7 @@ static enum status add_arithmetic(struct cores *c)
         CHECK_STAGE_NODE, CHECK_POINT_HOST, place->node, "core arithmetic", CHECK_VERDICT_PASS,
         "%d cores computed the same %s", c->n, sum ? "sums and products" : "sums");
     row.rank = place->rank;
-    return wrong || c->n == 0 ? ST_OK : check_rows_add(c->node->rows, &row);
+    return wrong || c->n == 0 ? ST_OK : check_row_add(c->node->rows, &row);
 }
 
 static enum status measure_own(struct cores *c)

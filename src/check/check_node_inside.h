@@ -1,11 +1,13 @@
-/* check_node_inside — what the parts of the node stage share: check_node*.c alone include it. Must
- * not know other stages. */
+/* check_node_inside — shared by the parts of the node stage, check_node*.c. Must not know other
+ * stages. */
 #ifndef CONVOY_CHECK_CHECK_NODE_INSIDE_H
 #define CONVOY_CHECK_CHECK_NODE_INSIDE_H
 
 #include "check/check.h"
+#include "measure/measure_memory.h"
+#include "measure/measure_time.h"
 
-/* Rates that all ranks measure at once. A CPU has the first product alone. */
+/* Rates that all ranks measure at once. A CPU has the first product only. */
 enum check_node_kind {
     CHECK_NODE_KIND_F32,
     CHECK_NODE_KIND_BF16,
@@ -14,87 +16,64 @@ enum check_node_kind {
     CHECK_NODE_KIND_TRIAD,
     CHECK_NODE_KIND_N
 };
-#define CHECK_NODE_PRODUCTS 3 /* the first ones */
 
-/* Sizes of what is measured, the same on all ranks with one kind of device; 0: is not measured. */
+/* Sizes of the work, the same on all ranks with one kind of device: the side of square matrices,
+ * elements of each of two fp32 buffers; 0: not measured. */
 struct check_node_sizes {
-    int64_t side[CHECK_NODE_PRODUCTS]; /* of square matrices */
-    int64_t elems;                     /* f32, of each of two buffers */
-};
-
-/* The best of short slices. */
-struct check_node_best {
-    double seconds; /* 0: not measured */
-    /* the share of that time by which others that had the cores may have made it longer, 0 … 1 */
-    double waited;
-    int slices;
+    int64_t of[CHECK_NODE_KIND_N];
 };
 
 struct check_node {
     const struct check_config *config;
     struct check_rows *rows;
-    struct stream *stream;
     struct dev_info info;
     bool is_gpu;
     char subject[64];  /* "GPU 3", "worker 1"; "": the node's only worker, on a CPU */
     char hardware[32]; /* NVML's name of a GPU; "": a CPU */
     int64_t limit_ms;  /* for one measurement */
+    struct measure_timer timer;
+    struct measure_memory memory; /* two buffers, one after the other; none: it is not measured */
     struct check_node_sizes sizes;
-    void *buffer[2]; /* for the bandwidth of memory; NULL: it is not measured */
-    size_t buffer_bytes;
-    struct check_node_best rate[CHECK_NODE_KIND_N];
+    struct measure_best rate[CHECK_NODE_KIND_N];
 };
 
-/* check_node_time_best — runs work, which waits until the device has done it, in slices until
- * limit_ms are used, at least eight times. *best: replaced where a slice
- * was better. */
-enum status check_node_time_best(const struct check_node *n, int64_t limit_ms,
-                                 enum status (*work)(void *arg), void *arg,
-                                 struct check_node_best *best);
-/* check_node_time_once — seconds of the faster of two runs, the first of which warms up. */
-enum status check_node_time_once(const struct check_node *n, enum status (*work)(void *arg),
-                                 void *arg, double *seconds_out);
-/* check_node_time_slack — the difference to a peer's value that means nothing: 5 %, and what other
- * processes may have taken of the best slice. */
-double check_node_time_slack(const struct check_node_best *best, double value);
-/* check_node_time_done — reports progress: `done` of 1. ST_OK, or what ends the check. */
-enum status check_node_time_done(const struct check_node *n, double done);
-
-/* check_node_add — a row of this rank's device, MEASURED. */
+/* Adds a row of this rank's device, MEASURED. */
 enum status check_node_add(struct check_node *n, const char *name, const char *unit, double value,
                            double slack, const char *why);
-/* check_node_failed — what went wrong on this device becomes a row that fails: ST_OK. A lost rank
- * and memory that is short stay what they are. */
+/* Adds a row that fails for a fault of this device, and returns ST_OK. A lost rank and memory that
+ * is short stay failures. */
 enum status check_node_failed(struct check_node *n, const char *name, enum status st);
 
-/* check_node_rates_measure — all kinds of check_node_kind, on all ranks at once; collective. A rate
- * that is worse than the peers' is measured again while most of them rest, so what other processes
- * took for a moment is no verdict. Adds the rows. */
+/* Finds the sizes at which a slice of work is short, and opens the memory. A quick check leaves out
+ * a CPU's memory, which takes longer to get than to copy. */
+enum status check_node_rates_begin(struct check_node *n);
+/* Measures all kinds of check_node_kind, on all ranks at once, and adds the rows. A rate that is
+ * worse than the peers' is measured again while most of them rest, so a moment of another process
+ * is no verdict. Collective. */
 enum status check_node_rates_measure(struct check_node *n);
+/* Measures copies between a GPU and the host, and adds the rows. The ranks of a node take turns.
+ * Collective. */
+enum status check_node_rates_host(struct check_node *n);
 
-/* Products: y = x·w, square. _begin: finds the sides at which a slice is short. _rate: measures for
- * limit_ms. _value: in `unit`. */
-enum status check_node_product_begin(struct check_node *n);
-enum status check_node_product_rate(struct check_node *n, enum check_node_kind kind,
-                                    int64_t limit_ms);
-const char *check_node_product_name(const struct check_node *n, enum check_node_kind kind);
-double check_node_product_value(const struct check_node *n, enum check_node_kind kind,
-                                const char **unit_out);
-
-/* Memory: a copy and a triad (p ← p - a·g). A quick check leaves out a CPU's, whose buffers take
- * longer to get than to copy. _begin takes the buffers, _end frees them. _host, on a GPU: copies
- * from and to the host, which adds its rows; collective: the ranks of a node take turns. */
-enum status check_node_memory_begin(struct check_node *n);
-void check_node_memory_end(struct check_node *n);
-enum status check_node_memory_rate(struct check_node *n, enum check_node_kind kind,
-                                   int64_t limit_ms);
-const char *check_node_memory_name(enum check_node_kind kind);
-double check_node_memory_value(const struct check_node *n, enum check_node_kind kind,
-                               const char **unit_out);
-enum status check_node_memory_host(struct check_node *n);
-
-/* check_node_core_measure — the cores of this rank's share: the clock of each by itself, and
- * whether each computes the same. Its thread is pinned to one core after the other. */
+/* Measures the cores of this rank's share: the clock of each by itself, and whether each computes
+ * the same. A thread is pinned to one core after the other. Collective. */
 enum status check_node_core_measure(struct check_node *n);
+
+/* A CPU quota of a control group (cpu.max, docker's --cpus, limits.cpu of Kubernetes), which makes
+ * a node slow although each of its cores is fast. */
+struct check_node_quota {
+    double cpus;        /* 0: no quota */
+    int64_t stopped_us; /* so far; -1: the kernel does not count it */
+    int64_t at_ns;
+};
+/* Reads the quota of this process's groups (for tests). root: as in check_config. */
+void check_node_quota_begin(const char *root, struct check_node_quota *out);
+/* Reads it again and adds the row "cpu quota" for this node (for tests). threads: of all workers of
+ * the node that compute at once. FAIL and WARN, with the shares of check_judge: for so much of the
+ * time the quota stopped the node, or will stop it because it gives the threads less than a core
+ * each. */
+enum status check_node_quota_end(const struct check_config *config,
+                                 const struct check_node_quota *begin, int threads,
+                                 struct check_rows *rows);
 
 #endif

@@ -1,87 +1,203 @@
-/* check_node_rates — rates that all ranks measure at once, and again where one is suspect. */
+/* check_node_rates — rates of products and memory that all ranks measure at once, and again where
+ * one is suspect; the way between a GPU and the host. Memory is larger than caches, except in a
+ * quick check of a CPU. */
 #include "check/check_node_inside.h"
 
 #include <stdlib.h>
 
 #include <xxhash.h>
 
+#include "base/quantile.h"
 #include "base/text.h"
+#include "measure/measure_product.h"
+#include "measure/measure_ranks.h"
 
+#define MIB ((int64_t)1 << 20)
+#define GIB ((int64_t)1 << 30)
+#define SIDE_LEAST 64
+#define ELEMS_LEAST 16384
 #define ROUNDS 3    /* of measuring again */
 #define AGAIN_MS 30 /* the first time; then twice as long */
 #define SUSPECT 0.9 /* of the peers' median */
 
-/* What ranks tell each other: ranks with the same kind of device are peers. */
-struct told {
-    uint64_t device;
-    double value[CHECK_NODE_KIND_N]; /* 0: not measured */
-    char pad[16];
-};
-_Static_assert(sizeof(struct told) % 16 == 0, "parts of a gather are multiples of 16 bytes");
+static bool is_product(int kind) { return kind <= CHECK_NODE_KIND_F16; }
 
-static bool is_product(enum check_node_kind kind) { return (int)kind < CHECK_NODE_PRODUCTS; }
-
-static const char *name_of(const struct check_node *n, enum check_node_kind kind)
+static const char *name_of(const struct check_node *n, int kind)
 {
-    return is_product(kind) ? check_node_product_name(n, kind) : check_node_memory_name(kind);
+    static const char *const names[] = {"product fp32", "product bf16", "product fp16",
+                                        "copy bandwidth", "triad bandwidth"};
+    return kind == CHECK_NODE_KIND_F32 && n->info.is_tf32 ? "product tf32" : names[kind];
 }
 
-static double value_of(const struct check_node *n, enum check_node_kind kind, const char **unit)
+/* Returns the rate in *unit_out; 0: not measured. Bytes that are read and those that are written
+ * both count, as in STREAM. */
+static double value_of(const struct check_node *n, int kind, const char **unit_out)
 {
-    *unit = "";
-    if (n->rate[kind].seconds <= 0)
+    const double seconds = n->rate[kind].seconds, size = (double)n->sizes.of[kind];
+    *unit_out = !is_product(kind) ? "GB/s" : n->is_gpu ? "TFLOP/s" : "GFLOP/s";
+    if (seconds <= 0)
         return 0;
-    return is_product(kind) ? check_node_product_value(n, kind, unit)
-                            : check_node_memory_value(n, kind, unit);
+    if (is_product(kind))
+        return 2 * size * size * size / seconds * (n->is_gpu ? 1e-12 : 1e-9);
+    return (kind == CHECK_NODE_KIND_COPY ? 8 : 12) * size / seconds * 1e-9;
 }
 
-static enum status measure_one(struct check_node *n, enum check_node_kind kind, int64_t limit_ms)
+/* ---- one rate ---- */
+
+static enum status run_product(const struct check_node *n, int kind, int64_t side,
+                               const struct measure_timer *timer, int64_t limit_ms,
+                               struct measure_best *best)
 {
-    int64_t size = is_product(kind) ? n->sizes.side[kind] : n->sizes.elems;
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    const struct measure_product product = {
+        .kind = MEASURE_PRODUCT_FORWARD, .n = side, .in = side, .out = side, .dtype = dtypes[kind]};
+    struct measure_memory memory;
+    struct measure_product_run run;
+    TRY(measure_memory_open(&memory, n->config->dev, n->timer.stream,
+                            measure_product_bytes(&product)));
+    enum status st = measure_memory_fill(&memory, product.dtype);
+    if (st == ST_OK && measure_product_open(&product, &memory, &run))
+        st = measure_time_best(timer, limit_ms, measure_product_work, &run, best);
+    measure_memory_close(&memory);
+    return st;
+}
+
+static enum status run_memory(const struct check_node *n, int kind, int64_t elems,
+                              const struct measure_timer *timer, int64_t limit_ms,
+                              struct measure_best *best)
+{
+    struct measure_taken t = {.memory = &n->memory};
+    const int64_t half = n->memory.bytes / 2 / (int64_t)sizeof(float);
+    struct measure_memory_run run = {.memory = &n->memory,
+                                     .to = measure_memory_take(&t, half, DTYPE_F32),
+                                     .from = measure_memory_take(&t, half, DTYPE_F32),
+                                     .elems = elems};
+    return measure_time_best(
+        timer, limit_ms, kind == CHECK_NODE_KIND_COPY ? measure_memory_copy : measure_memory_triad,
+        &run, best);
+}
+
+static enum status run_kind(const struct check_node *n, int kind, int64_t size,
+                            const struct measure_timer *timer, int64_t limit_ms,
+                            struct measure_best *best)
+{
+    return is_product(kind) ? run_product(n, kind, size, timer, limit_ms, best)
+                            : run_memory(n, kind, size, timer, limit_ms, best);
+}
+
+/* ---- sizes ---- */
+
+/* Finds the largest size from `size` on, growing by `factor`, of which a run needs less than
+ * `longest` seconds by the time of the size before, `more` times as much. */
+static enum status find_size(const struct check_node *n, int kind, int64_t size, int64_t most,
+                             int factor, double more, double longest, int64_t *size_out)
+{
+    struct measure_timer timer = n->timer;
+    timer.slices_min = 2; /* the first warms up */
+    for (;; size *= factor) {
+        struct measure_best best = {0};
+        TRY(run_kind(n, kind, size, &timer, 0, &best));
+        *size_out = size;
+        if (more * best.seconds > longest || factor * size > most)
+            return ST_OK;
+    }
+}
+
+static int64_t side_max(const struct check_node *n)
+{
+    const bool is_quick = n->config->depth == CHECK_DEPTH_QUICK;
+    int64_t side = n->is_gpu ? (is_quick ? 4096 : 8192) : (is_quick ? 512 : 2048);
+    while (n->info.free_bytes >= 0 && side > SIDE_LEAST &&
+           12 * side * side > n->info.free_bytes / 4)
+        side /= 2;
+    return side;
+}
+
+/* Returns the bytes of one of two buffers. All workers of a CPU's node hold theirs at once. */
+static int64_t buffer_bytes(const struct check_node *n)
+{
+    static const int64_t cpu[] = {0, 64 * MIB, 256 * MIB}, gpu[] = {256 * MIB, 256 * MIB, GIB};
+    int64_t bytes = n->is_gpu ? gpu[n->config->depth] : cpu[n->config->depth];
+    const int64_t share = n->info.free_bytes / (8 * (n->is_gpu ? 1 : n->config->place.locals));
+    while (n->info.free_bytes >= 0 && bytes > MIB && bytes > share)
+        bytes /= 2;
+    return bytes;
+}
+
+/* Opens the memory; as much of it is used as a slice stays short: slow memory, and a GPU that is
+ * emulated, use less. */
+static enum status begin_memory(struct check_node *n)
+{
+    const int64_t bytes = buffer_bytes(n), most = bytes / (int64_t)sizeof(float);
+    int64_t elems = 0;
+    if (bytes == 0)
+        return ST_OK;
+    enum status st = measure_memory_open(&n->memory, n->config->dev, n->timer.stream, 2 * bytes);
+    if (st == ST_OK)
+        st = find_size(n, CHECK_NODE_KIND_TRIAD, ELEMS_LEAST, most, 4, 4, 30e-3, &elems);
+    if (st != ST_OK)
+        return check_node_failed(n, name_of(n, CHECK_NODE_KIND_TRIAD), st);
+    n->sizes.of[CHECK_NODE_KIND_COPY] = n->sizes.of[CHECK_NODE_KIND_TRIAD] = elems;
+    return ST_OK;
+}
+
+enum status check_node_rates_begin(struct check_node *n)
+{
+    const double longest = n->config->depth == CHECK_DEPTH_QUICK ? 1.5e-3 : 10e-3;
+    for (int kind = 0; is_product(kind) && (kind == 0 || n->is_gpu); kind++) {
+        enum status st =
+            find_size(n, kind, SIDE_LEAST, side_max(n), 2, 8, longest, &n->sizes.of[kind]);
+        if (st == ST_OK)
+            continue;
+        n->sizes.of[kind] = 0;
+        TRY(check_node_failed(n, name_of(n, kind), st));
+    }
+    return begin_memory(n);
+}
+
+static enum status measure_one(struct check_node *n, int kind, int64_t limit_ms)
+{
+    const int64_t size = n->sizes.of[kind];
     if (size == 0)
         return ST_OK;
-    enum status st = is_product(kind) ? check_node_product_rate(n, kind, limit_ms)
-                                      : check_node_memory_rate(n, kind, limit_ms);
+    enum status st = run_kind(n, kind, size, &n->timer, limit_ms, &n->rate[kind]);
     if (st == ST_OK)
         return ST_OK;
-    n->rate[kind] = (struct check_node_best){0};
-    if (is_product(kind))
-        n->sizes.side[kind] = 0;
+    n->rate[kind] = (struct measure_best){0};
+    n->sizes.of[kind] = 0;
     return check_node_failed(n, name_of(n, kind), st);
 }
 
 /* ---- suspects ---- */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
+/* The message between ranks: ranks with the same kind of device are peers. */
+struct told {
+    uint64_t device;
+    double value[CHECK_NODE_KIND_N]; /* 0: not measured */
+};
 
-/* median — of the peers of rank `rank`; values: room for all ranks. */
-static double median(const struct told *all, int ranks, int rank, int kind, double *values)
+/* Returns the median of the peers of rank `rank`. values: room for all ranks. */
+static double median_of(const struct told *all, int ranks, int rank, int kind, double *values)
 {
     int n = 0;
     for (int i = 0; i < ranks; i++)
         if (all[i].device == all[rank].device && all[i].value[kind] > 0)
             values[n++] = all[i].value[kind];
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return n ? values[n / 2] : 0;
+    return n ? quantile_median(values, n) : 0;
 }
 
-/* find — which of this rank's rates are suspect, and whether any rank has one. Equal on all ranks
- * is what `any` says. */
-static void find(const struct told *all, int ranks, int rank, double *values, bool *suspect,
-                 bool *any)
+/* Sets suspect[kind] of this rank. *any: whether any rank has a suspect, the same on all ranks. */
+static void find_suspects(const struct told *all, int ranks, int rank, double *values,
+                          bool *suspect, bool *any)
 {
     for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++) {
         uint64_t device = 0;
-        double middle = 0;
+        double median = 0;
         for (int i = 0; i < ranks; i++) {
             if (i == 0 || all[i].device != device)
-                middle = median(all, ranks, i, kind, values);
+                median = median_of(all, ranks, i, kind, values);
             device = all[i].device;
-            bool is_slow = all[i].value[kind] > 0 && all[i].value[kind] < SUSPECT * middle;
+            const bool is_slow = all[i].value[kind] > 0 && all[i].value[kind] < SUSPECT * median;
             *any = *any || is_slow;
             if (i == rank)
                 suspect[kind] = is_slow;
@@ -91,28 +207,24 @@ static void find(const struct told *all, int ranks, int rank, double *values, bo
 
 static enum status share(const struct check_node *n, struct told *all)
 {
-    const struct comm_place *place = &n->config->place;
-    struct told *own = &all[place->rank];
     const char *device = n->is_gpu ? n->hardware : "cpu", *unit;
-    *own = (struct told){.device = XXH3_64bits(device, n->is_gpu ? sizeof n->hardware : 3)};
+    struct told own = {.device = XXH3_64bits(device, n->is_gpu ? sizeof n->hardware : 3)};
     for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++)
-        own->value[kind] = value_of(n, (enum check_node_kind)kind, &unit);
-    return comm_all_gather(n->config->comm, (struct tensor){all, DTYPE_U8},
-                           (struct tensor){own, DTYPE_U8},
-                           (int64_t)place->ranks * (int64_t)sizeof *all);
+        own.value[kind] = value_of(n, kind, &unit);
+    return measure_ranks_gather(n->config->comm, &own, sizeof own, all);
 }
 
-static enum status again(struct check_node *n, struct told *all, double *values)
+static enum status measure_again(struct check_node *n, struct told *all, double *values)
 {
     for (int round = 0; round < ROUNDS; round++) {
         bool suspect[CHECK_NODE_KIND_N] = {false}, any = false;
         TRY(share(n, all));
-        find(all, n->config->place.ranks, n->config->place.rank, values, suspect, &any);
+        find_suspects(all, n->config->place.ranks, n->config->place.rank, values, suspect, &any);
         if (!any)
             return ST_OK;
         for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++)
             if (suspect[kind])
-                TRY(measure_one(n, (enum check_node_kind)kind, AGAIN_MS << round));
+                TRY(measure_one(n, kind, AGAIN_MS << round));
     }
     return ST_OK;
 }
@@ -124,7 +236,7 @@ static enum status measure_suspects(struct check_node *n)
         return ST_OK;
     struct told *all = calloc((size_t)ranks, sizeof *all);
     double *values = calloc((size_t)ranks, sizeof *values);
-    enum status st = all && values ? again(n, all, values)
+    enum status st = all && values ? measure_again(n, all, values)
                                    : FAIL(ST_RETRY, "out of memory: rates of %d ranks", ranks);
     free(all);
     free(values);
@@ -133,22 +245,22 @@ static enum status measure_suspects(struct check_node *n)
 
 /* ---- rows ---- */
 
-static enum status add_row(struct check_node *n, enum check_node_kind kind)
+static enum status add_row(struct check_node *n, int kind)
 {
     char why[128];
     const char *unit;
     const double value = value_of(n, kind, &unit);
-    const struct check_node_best *best = &n->rate[kind];
+    const struct measure_best *best = &n->rate[kind];
+    const long long size = (long long)n->sizes.of[kind];
     if (value <= 0)
         return ST_OK;
     if (is_product(kind))
         text_format(why, sizeof why, "the best of %d products of %lld x %lld x %lld numbers",
-                    best->slices, (long long)n->sizes.side[kind], (long long)n->sizes.side[kind],
-                    (long long)n->sizes.side[kind]);
+                    best->slices, size, size, size);
     else
         text_format(why, sizeof why, "the best of %d runs over %lld MB", best->slices,
-                    (long long)n->sizes.elems * 4 / 1000000);
-    return check_node_add(n, name_of(n, kind), unit, value, check_node_time_slack(best, value),
+                    size * 4 / 1000000);
+    return check_node_add(n, name_of(n, kind), unit, value, measure_time_slack(best, value, 0.05),
                           why);
 }
 
@@ -158,7 +270,7 @@ static enum status add_skipped(struct check_node *n)
         CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node, "copy bandwidth",
         CHECK_VERDICT_SKIPPED, "a quick check does not measure the memory of a CPU");
     row.rank = n->config->place.rank;
-    return row.rank == 0 ? check_rows_add(n->rows, &row) : ST_OK;
+    return row.rank == 0 ? check_row_add(n->rows, &row) : ST_OK;
 }
 
 enum status check_node_rates_measure(struct check_node *n)
@@ -166,9 +278,55 @@ enum status check_node_rates_measure(struct check_node *n)
     if (n->config->comm)
         TRY(comm_barrier(n->config->comm));
     for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++)
-        TRY(measure_one(n, (enum check_node_kind)kind, n->limit_ms));
+        TRY(measure_one(n, kind, n->limit_ms));
     TRY(measure_suspects(n));
     for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++)
-        TRY(add_row(n, (enum check_node_kind)kind));
-    return n->buffer_bytes == 0 ? add_skipped(n) : ST_OK;
+        TRY(add_row(n, kind));
+    return buffer_bytes(n) == 0 ? add_skipped(n) : ST_OK;
+}
+
+/* ---- the way to the host ---- */
+
+static enum status measure_way(struct check_node *n, const char *name, void *to, void *from,
+                               int64_t elems)
+{
+    struct measure_best best = {0};
+    struct measure_memory_run run = {
+        .memory = &n->memory, .to = {to, DTYPE_F32}, .from = {from, DTYPE_F32}, .elems = elems};
+    char why[128], size[32];
+    TRY(measure_time_best(&n->timer, n->limit_ms, measure_memory_copy, &run, &best));
+    const double bytes = (double)elems * sizeof(float), value = bytes / best.seconds * 1e-9;
+    text_format(why, sizeof why, "the best of %d copies of %s", best.slices,
+                text_format_bytes(size, sizeof size, bytes));
+    return check_node_add(n, name, "GB/s", value, measure_time_slack(&best, value, 0.05), why);
+}
+
+/* Measures page-locked memory, as of checkpoints and of collectives. */
+static enum status measure_host(struct check_node *n)
+{
+    const int64_t most = (n->config->depth == CHECK_DEPTH_QUICK ? 32 : 128) * MIB / 4;
+    int64_t elems = n->sizes.of[CHECK_NODE_KIND_TRIAD];
+    void *host = NULL;
+    if (elems == 0)
+        return ST_OK;
+    elems = elems < most ? elems : most;
+    TRY(dev_pin(n->config->dev, (size_t)elems * sizeof(float), &host));
+    enum status st = measure_way(n, "host to device", n->memory.data, host, elems);
+    if (st == ST_OK)
+        st = measure_way(n, "device to host", host, n->memory.data, elems);
+    dev_unpin(n->config->dev, host);
+    return st;
+}
+
+enum status check_node_rates_host(struct check_node *n)
+{
+    const struct check_config *config = n->config;
+    for (int turn = 0; turn < config->place.locals; turn++) {
+        enum status st = n->is_gpu && turn == config->place.local ? measure_host(n) : ST_OK;
+        if (st != ST_OK)
+            TRY(check_node_failed(n, "host to device", st));
+        if (config->comm && config->place.locals > 1)
+            TRY(comm_barrier(config->comm));
+    }
+    return ST_OK;
 }

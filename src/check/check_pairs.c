@@ -10,11 +10,9 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "check/check.h"
-#include "check/check_gather.h"
-#include "check/check_link_rows.h"
-#include "check/check_skew.h"
-#include "check/check_suspects.h"
-#include "check/check_tournament.h"
+#include "check/check_bisect.h"
+#include "check/check_links.h"
+#include "measure/measure_ranks.h"
 
 #define AGAIN_TIMES_LATE 2  /* …or so often, where the time is over */
 #define FLOOR_NETWORK_US 50 /* interrupts that a card gathers, cores that sleep */
@@ -23,7 +21,7 @@
 
 /* What each depth affords. */
 struct effort {
-    struct check_link_plan plan, alone, alone_loss;
+    struct measure_link_plan plan, alone, alone_loss;
     int64_t bulk_cap;
     int jobs_max;     /* of the second look */
     int all_pairs_to; /* members, at most, that all meet one another */
@@ -46,7 +44,7 @@ static const struct effort efforts[] = {
                           {2000, 50, 1500, 5, 16, 25, 600, 0},
                           {2000, 500, 9000, 8, 0, 0, 0, 0},
                           (int64_t)128 << 20,
-                          CHECK_SUSPECTS_MAX,
+                          CHECK_LINKS_AGAIN_MAX,
                           COMM_RANKS_MAX},
 };
 
@@ -56,8 +54,8 @@ struct contest {
     int members, me; /* -1: this rank is none of them */
     int first, stride, rounds;
     int64_t end_ms; /* clock_ms */
-    struct check_link_rows_kind kind;
-    struct check_link_rows_link *links;
+    struct check_links_kind kind;
+    struct check_link *links;
     int n;
 };
 
@@ -65,7 +63,7 @@ struct pairs {
     const struct check_config *config;
     const struct comm_place *place;
     const struct effort *effort;
-    struct check_link link;
+    struct measure_link link;
     int64_t begin_ms, end_ms; /* clock_ms: of this stage */
     struct check_rows *rows;
 };
@@ -76,8 +74,8 @@ struct pairs {
  * to be told apart from its links. */
 static int count_rounds(const struct pairs *p, int members, int64_t ms)
 {
-    const struct check_link_plan *plan = &p->effort->plan;
-    const int all = check_tournament_rounds(members);
+    const struct measure_link_plan *plan = &p->effort->plan;
+    const int all = check_bisect_pair_rounds(members);
     const int64_t round_ms = plan->ping_ms + 2 * plan->bulk_ms;
     int rounds = 2;
     for (int m = members; m > 1; m /= 2)
@@ -99,15 +97,15 @@ static enum status tell_progress(const struct pairs *p, double done)
 
 /* Each round has an end of its own: on a busy machine the first ones would take the time of the
  * last ones, and the links of these would be measured worse than the others. */
-static enum status play(struct pairs *p, const struct contest *c, struct check_link_found *mine)
+static enum status play(struct pairs *p, const struct contest *c, struct measure_link_found *mine)
 {
     const int64_t begin_ms = clock_ms(), end_ms = begin_ms + (c->end_ms - begin_ms) * 2 / 3;
     for (int round = 0; round < c->rounds && c->me >= 0; round++) {
-        const int peer = check_tournament_peer(c->members, round, c->me);
-        struct check_link_plan plan = p->effort->plan;
+        const int peer = check_bisect_pair(c->members, round, c->me);
+        struct measure_link_plan plan = p->effort->plan;
         plan.end_ms = begin_ms + (end_ms - begin_ms) * (round + 1) / c->rounds;
         if (peer >= 0)
-            TRY(check_link_measure(&p->link, c->first + peer * c->stride, &plan, &mine[round]));
+            TRY(measure_link_measure(&p->link, c->first + peer * c->stride, &plan, &mine[round]));
         TRY(tell_progress(p, 0.6 * (round + 1) / c->rounds));
     }
     return ST_OK;
@@ -115,7 +113,7 @@ static enum status play(struct pairs *p, const struct contest *c, struct check_l
 
 /* Lists what all ranks found, in the same order on each rank. */
 static enum status list_links(const struct pairs *p, struct contest *c,
-                              const struct check_link_found *all)
+                              const struct measure_link_found *all)
 {
     const int n = p->place->ranks * c->rounds;
     c->links = calloc((size_t)n + 1, sizeof *c->links);
@@ -124,22 +122,21 @@ static enum status list_links(const struct pairs *p, struct contest *c,
     for (int i = 0; i < n; i++) {
         if (all[i].pings == 0)
             continue;
-        c->links[c->n++] = (struct check_link_rows_link){
-            .found = all[i], .end = {.a = all[i].a, .b = all[i].b, .suspect = -1}};
+        c->links[c->n++] = (struct check_link){.found = all[i], .suspect = -1};
     }
     return ST_OK;
 }
 
 static enum status first_look(struct pairs *p, struct contest *c)
 {
-    const size_t each = sizeof(struct check_link_found) * (size_t)c->rounds;
-    struct check_link_found *mine = calloc(1, each + 1),
-                            *all = malloc(each * (size_t)p->place->ranks + 1);
+    const size_t each = sizeof(struct measure_link_found) * (size_t)c->rounds;
+    struct measure_link_found *mine = calloc(1, each + 1),
+                              *all = malloc(each * (size_t)p->place->ranks + 1);
     enum status st = mine != NULL && all != NULL
                          ? play(p, c, mine)
                          : FAIL(ST_RETRY, "out of memory: %d rounds of pairs", c->rounds);
     if (st == ST_OK)
-        st = check_gather(p->config->comm, mine, (int64_t)each, all);
+        st = measure_ranks_gather(p->config->comm, mine, (int64_t)each, all);
     if (st == ST_OK)
         st = list_links(p, c, all);
     free(mine);
@@ -149,7 +146,7 @@ static enum status first_look(struct pairs *p, struct contest *c)
 
 /* ---- the second look ---- */
 
-static enum status copy_found(const struct contest *c, struct check_link_found **out)
+static enum status copy_found(const struct contest *c, struct measure_link_found **out)
 {
     *out = malloc(sizeof **out * (size_t)(c->n + 1));
     if (*out == NULL)
@@ -169,7 +166,7 @@ static double floor_us(const struct contest *c)
  * them. */
 static enum status set_norm(const struct pairs *p, struct contest *c)
 {
-    struct check_link_found *found = NULL;
+    struct measure_link_found *found = NULL;
     TRY(copy_found(c, &found));
     enum status st =
         check_links_norm(found, c->n, p->place->nodes < 8 ? 0.25 : 0.5, floor_us(c), &c->kind.norm);
@@ -179,19 +176,19 @@ static enum status set_norm(const struct pairs *p, struct contest *c)
     return st;
 }
 
-static bool is_needed(const struct check_suspects *again, int job)
+static bool is_needed(const struct check_links_again *again, int job)
 {
     return job >= again->suspects || again->open[job] != 0;
 }
 
 /* Of a suspect only what is suspected is measured again. */
-static struct check_link_plan plan_job(const struct pairs *p, const struct check_suspects *again,
-                                       int job)
+static struct measure_link_plan plan_job(const struct pairs *p,
+                                         const struct check_links_again *again, int job)
 {
     const unsigned loss = CHECK_LINKS_LOSS | CHECK_LINKS_LOSS_BACK;
     const unsigned rate = CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK;
     const unsigned open = job < again->suspects ? again->open[job] : rate;
-    struct check_link_plan plan = (open & loss) != 0 ? p->effort->alone_loss : p->effort->alone;
+    struct measure_link_plan plan = (open & loss) != 0 ? p->effort->alone_loss : p->effort->alone;
     plan.slices = (open & rate) != 0 ? p->effort->alone.slices : 0;
     plan.slice_ms = p->effort->alone.slice_ms;
     plan.bulk_ms = p->effort->alone.bulk_ms;
@@ -201,21 +198,21 @@ static struct check_link_plan plan_job(const struct pairs *p, const struct check
 
 /* One job: the two ends measure, all others wait for the end of it. */
 static enum status run_job(struct pairs *p, const struct contest *c,
-                           const struct check_suspects *again, int job,
-                           struct check_link_found *mine)
+                           const struct check_links_again *again, int job,
+                           struct measure_link_found *mine)
 {
-    const struct check_link_found *found = &c->links[again->link[job]].found;
-    const struct check_link_plan plan = plan_job(p, again, job);
+    const struct measure_link_found *found = &c->links[again->link[job]].found;
+    const struct measure_link_plan plan = plan_job(p, again, job);
     const int rank = p->place->rank;
     if (rank == found->a || rank == found->b)
-        TRY(check_link_measure(&p->link, rank == found->a ? found->b : found->a, &plan, mine));
+        TRY(measure_link_measure(&p->link, rank == found->a ? found->b : found->a, &plan, mine));
     return comm_barrier(p->config->comm);
 }
 
 /* What is normal for a link alone: the best of each reference; and the worst of all measurings. */
-static enum status set_alone(struct contest *c, const struct check_suspects *again)
+static enum status set_alone(struct contest *c, const struct check_links_again *again)
 {
-    struct check_link_found best[CHECK_SUSPECTS_NORMAL];
+    struct measure_link_found best[CHECK_LINKS_AGAIN_NORMAL];
     struct check_links_norm each;
     const int n = again->n - again->suspects;
     for (int i = 0; i < n; i++)
@@ -224,19 +221,18 @@ static enum status set_alone(struct contest *c, const struct check_suspects *aga
     TRY(check_links_norm(again->normal, again->normal_n, 0.5, floor_us(c), &each));
     c->kind.alone.rate_least = each.rate_least;
     c->kind.alone.best_most_us = each.best_most_us;
-    c->kind.has_alone = true;
     return ST_OK;
 }
 
 /* Adds what the leaders found to the best of each link, and closes what is no longer wrong. */
-static enum status settle(struct contest *c, struct check_suspects *again,
-                          const struct check_link_found *all, bool is_last)
+static enum status settle(struct contest *c, struct check_links_again *again,
+                          const struct measure_link_found *all, bool is_last)
 {
     for (int job = 0; job < again->n; job++) {
-        struct check_link_rows_link *link = &c->links[again->link[job]];
+        struct check_link *link = &c->links[again->link[job]];
         if (!is_needed(again, job))
             continue;
-        const struct check_link_found *found = &all[(int64_t)link->found.a * again->n + job];
+        const struct measure_link_found *found = &all[(int64_t)link->found.a * again->n + job];
         check_links_merge(&link->again, found);
         link->is_tested = true;
         if (job >= again->suspects)
@@ -244,14 +240,14 @@ static enum status settle(struct contest *c, struct check_suspects *again,
     }
     TRY(set_alone(c, again));
     for (int job = 0; job < again->suspects; job++) {
-        const struct check_link_rows_link *link = &c->links[again->link[job]];
+        const struct check_link *link = &c->links[again->link[job]];
         again->open[job] =
             check_links_confirm(&link->again, again->open[job], &c->kind.alone, is_last);
     }
     return ST_OK;
 }
 
-static int count_open(const struct check_suspects *again)
+static int count_open(const struct check_links_again *again)
 {
     int n = 0;
     for (int job = 0; job < again->suspects; job++)
@@ -262,18 +258,19 @@ static int count_open(const struct check_suspects *again)
 /* ask_late — is the time of this contest over? The same on all ranks. */
 static enum status ask_late(const struct pairs *p, const struct contest *c, bool *late_out)
 {
-    int64_t late = clock_ms() >= c->end_ms;
-    TRY(check_gather_max(p->config->comm, late, &late));
+    double late = clock_ms() >= c->end_ms;
+    TRY(measure_ranks_max(p->config->comm, &late, 1));
     *late_out = late != 0;
     return ST_OK;
 }
 
 /* All jobs once, each by itself: for the k-th time. *last_out: for the last time. */
-static enum status look_once(struct pairs *p, struct contest *c, struct check_suspects *again,
+static enum status look_once(struct pairs *p, struct contest *c, struct check_links_again *again,
                              int k, bool *last_out)
 {
-    const size_t each = sizeof(struct check_link_found) * (size_t)again->n;
-    struct check_link_found *mine = calloc(1, each), *all = malloc(each * (size_t)p->place->ranks);
+    const size_t each = sizeof(struct measure_link_found) * (size_t)again->n;
+    struct measure_link_found *mine = calloc(1, each),
+                              *all = malloc(each * (size_t)p->place->ranks);
     bool is_late = false;
     enum status st = mine != NULL && all != NULL
                          ? ST_OK
@@ -282,10 +279,10 @@ static enum status look_once(struct pairs *p, struct contest *c, struct check_su
         if (is_needed(again, job))
             st = run_job(p, c, again, job, &mine[job]);
     if (st == ST_OK)
-        st = check_gather(p->config->comm, mine, (int64_t)each, all);
+        st = measure_ranks_gather(p->config->comm, mine, (int64_t)each, all);
     if (st == ST_OK)
         st = ask_late(p, c, &is_late);
-    *last_out = k >= (is_late ? AGAIN_TIMES_LATE : CHECK_SUSPECTS_TIMES);
+    *last_out = k >= (is_late ? AGAIN_TIMES_LATE : CHECK_LINKS_AGAIN_TIMES);
     if (st == ST_OK)
         st = settle(c, again, all, *last_out);
     free(mine);
@@ -293,38 +290,21 @@ static enum status look_once(struct pairs *p, struct contest *c, struct check_su
     return st;
 }
 
-static void set_ends(struct contest *c, const struct check_suspects *again, int ranks)
-{
-    for (int job = 0; job < again->suspects; job++)
-        c->links[again->link[job]].end.bad = again->open[job];
-    struct check_links_end *ends = malloc(sizeof *ends * (size_t)(c->n + 1));
-    if (ends == NULL)
-        return; /* without blame a bad link names both ends */
-    for (int i = 0; i < c->n; i++) {
-        struct check_link_rows_link *link = &c->links[i];
-        link->end.is_measured = link->flags == 0 || link->is_tested;
-        link->end.cleared = link->flags & ~link->end.bad;
-        ends[i] = link->end;
-    }
-    check_links_blame(ends, c->n, ranks);
-    for (int i = 0; i < c->n; i++)
-        c->links[i].end.suspect = ends[i].suspect;
-    free(ends);
-}
-
 static enum status second_look(struct pairs *p, struct contest *c)
 {
-    struct check_suspects again = {0};
+    struct check_links_again again = {0};
     bool is_last = false;
     TRY(set_norm(p, c));
-    check_suspects_list(c->links, c->n, &c->kind, p->effort->jobs_max, &again);
+    check_links_list(c->links, c->n, &c->kind, p->effort->jobs_max, &again);
     if (again.suspects == 0)
         return ST_OK;
     for (int k = 1; !is_last && count_open(&again) > 0; k++) {
         TRY(look_once(p, c, &again, k, &is_last));
-        TRY(tell_progress(p, 0.6 + 0.4 * k / CHECK_SUSPECTS_TIMES));
+        TRY(tell_progress(p, 0.6 + 0.4 * k / CHECK_LINKS_AGAIN_TIMES));
     }
-    set_ends(c, &again, p->place->ranks);
+    for (int job = 0; job < again.suspects; job++)
+        c->links[again.link[job]].bad = again.open[job];
+    check_links_blame(c->links, c->n);
     return ST_OK;
 }
 
@@ -336,8 +316,8 @@ static bool is_first(const struct pairs *p) { return p->place->local == 0; }
 static enum status add_rows(struct pairs *p, const struct contest *c)
 {
     for (int i = 0; i < c->n; i++) {
-        const struct check_link_rows_link *link = &c->links[i];
-        const bool is_wanted = p->place->nodes <= ROW_NODES_MAX || link->end.bad != 0;
+        const struct check_link *link = &c->links[i];
+        const bool is_wanted = p->place->nodes <= ROW_NODES_MAX || link->bad != 0;
         if (link->found.a == p->place->rank && is_wanted)
             TRY(check_link_rows_add(&c->kind, link, p->rows));
     }
@@ -354,7 +334,7 @@ static enum status add_summary(struct pairs *p, const struct contest *c)
                         CHECK_VERDICT_PASS, "%d links of %d %s carried messages both ways over %s",
                         c->n, c->is_local ? p->place->ranks : c->members,
                         c->is_local ? "ranks" : "nodes", c->kind.transport);
-    return check_rows_add(p->rows, &row);
+    return check_row_add(p->rows, &row);
 }
 
 static enum status add_transport(struct pairs *p)
@@ -367,7 +347,7 @@ static enum status add_transport(struct pairs *p)
         "%d nodes of %d ranks over %s%s%s", p->place->nodes, p->place->locals,
         comm_name(p->config->comm), reason[0] != 0 ? ": " : "", reason);
     text_copy(row.subject, sizeof row.subject, comm_backend(p->config->comm));
-    return check_rows_add(p->rows, &row);
+    return check_row_add(p->rows, &row);
 }
 
 /* Where the transport does not count retransmissions. */
@@ -384,7 +364,7 @@ static enum status add_unknown_loss(struct pairs *p, const struct contest *c)
                         "%s does not report them; of InfiniBand, perfquery and the counters of "
                         "stage static do",
                         c->kind.transport);
-    return check_rows_add(p->rows, &row);
+    return check_row_add(p->rows, &row);
 }
 
 static enum status add_skew(struct pairs *p, const struct contest *c)
@@ -392,7 +372,7 @@ static enum status add_skew(struct pairs *p, const struct contest *c)
     if (!is_first(p))
         return ST_OK;
     struct check_skew *skews = calloc((size_t)p->place->nodes, sizeof *skews);
-    struct check_link_found *found = NULL;
+    struct measure_link_found *found = NULL;
     enum status st = skews != NULL ? copy_found(c, &found)
                                    : FAIL(ST_RETRY, "out of memory: %d clocks", p->place->nodes);
     if (st == ST_OK)
@@ -401,7 +381,7 @@ static enum status add_skew(struct pairs *p, const struct contest *c)
         struct check_row row =
             check_skew_row(&skews[p->place->node], p->config->root ? p->config->root : "",
                            p->place->node, p->place->nodes);
-        st = check_rows_add(p->rows, &row);
+        st = check_row_add(p->rows, &row);
     }
     free(found);
     free(skews);
@@ -475,7 +455,7 @@ static enum status add_alone(const struct check_config *config, struct check_row
     struct check_row row = check_row_found(
         CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, config->place.node, "link latency",
         CHECK_VERDICT_SKIPPED, "one rank: there is no other one to measure a link to");
-    return check_rows_add(rows, &row);
+    return check_row_add(rows, &row);
 }
 
 enum status check_pairs_run(const struct check_config *config, int64_t budget_ms,
@@ -489,10 +469,10 @@ enum status check_pairs_run(const struct check_config *config, int64_t budget_ms
                       .begin_ms = clock_ms(),
                       .rows = rows};
     p.end_ms = p.begin_ms + budget_ms;
-    enum status st = check_link_open(&p.link, config->comm, config->dev, p.effort->bulk_cap);
+    enum status st = measure_link_open(&p.link, config->comm, config->dev, p.effort->bulk_cap);
     p.link.clock_offset_ms = config->clock_offset_ms;
     if (st == ST_OK)
         st = run_both(&p);
-    check_link_close(&p.link);
+    measure_link_close(&p.link);
     return st;
 }

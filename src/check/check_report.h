@@ -1,5 +1,5 @@
 /* check_report — the judged rows of a check, for people and for programs. Each format is a file of
- * its own: check_table, check_json, check_junit, check_prometheus.
+ * its own: check_table, check_report (JSON), check_junit, check_prometheus.
  *
  * All functions append to out and return ST_RETRY when memory or out's limit ends; out->limit 0 is
  * raised to CHECK_REPORT_BYTES_MAX, because a report of 4,096 nodes is long. Rows may be of any
@@ -28,9 +28,18 @@ struct check_report_about {
  * remedy, the eighteen points, the verdict. */
 enum status check_table_write(const struct check_rows *rows, const struct check_report_about *about,
                               struct text *out);
-/* check_json_write — one object, schema 1; described at the head of check_json.c. */
-enum status check_json_write(const struct check_rows *rows, const struct check_report_about *about,
-                             struct text *out);
+/* Adds s as lines of at most 100 columns (for tests), the first of which begins with `first`
+ * (ASCII), the others with as many blanks. is_command: of a shell, which means the same when it is
+ * pasted. */
+void check_table_wrap(struct text *out, const char *first, const char *s, bool is_command);
+/* Formats sorted numbers as "0-3, 7, 12-40" (for tests); "…" ends a list that does not fit. Returns
+ * out. */
+const char *check_table_nodes(char *out, size_t cap, const int *node, int n);
+/* check_report_json — one object, schema 1; described at the head of check_report.c. */
+enum status check_report_json(const struct check_rows *rows, const struct check_report_about *about,
+                              struct text *out);
+/* Writes a row as a JSON object of one line. is_short: only the members for /status. */
+void check_report_row(const struct check_row *row, bool is_short, struct text *out);
 /* check_junit_write — JUnit XML: a testsuite for each stage, a testcase for each row; warnings are
  * in system-out, because JUnit knows no warning. */
 enum status check_junit_write(const struct check_rows *rows, const struct check_report_about *about,

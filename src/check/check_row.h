@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/text.h"
 
 /* The stages, in their order. X(NAME, name) */
 #define CHECK_STAGE_LIST(X)   \
@@ -86,38 +87,74 @@ struct check_row {
      * nothing; slack stays NAN in rows that were never measured */
     enum check_better better;
     double slack;
-    char hardware[32]; /* the key of an absolute limit in check_limits: "NVIDIA H100 80GB HBM3" */
-    char why[256];     /* one sentence of what was found, with values; of SKIPPED: the reason */
-    char remedy[192];  /* a command, or a setting, that mends it or takes the node out */
+    char hardware
+        [32];      /* the key of an absolute limit in check_limits.def: "NVIDIA H100 80GB HBM3" */
+    char why[256]; /* one sentence of what was found, with values; of SKIPPED: the reason */
+    char remedy[192]; /* a command, or a setting, that mends it or takes the node out */
 };
 
+/* The rows of a check. Zero-initialised is valid and empty. */
 struct check_rows {
     struct check_row *row;
     int n, cap;
 };
 
-/* check_rows_add — copies a row. ST_RETRY: out of memory. check_rows_free — may be called twice. */
-enum status check_rows_add(struct check_rows *rows, const struct check_row *row);
-void check_rows_free(struct check_rows *rows);
+/* Copies a row to the end. Errors: ST_RETRY when memory is short. */
+enum status check_row_add(struct check_rows *rows, const struct check_row *row);
+/* Frees the rows; may be called twice. */
+void check_row_free(struct check_rows *rows);
 
-/* check_row_found — a row with a verdict but without a number, for the node `node`; why is given
- * like printf's. The caller sets subject, value and remedy where there are any, then adds it. */
+/* Returns a row with a verdict but without a number, for the node `node`; why is formatted like
+ * printf's. The caller sets subject, value and remedy, if there are any. */
 struct check_row check_row_found(enum check_stage stage, enum check_point point, int node,
                                  const char *name, enum check_verdict verdict, const char *why, ...)
     __attribute__((format(printf, 6, 7)));
-/* check_row_measured — a row that check_judge will judge. */
+/* Returns a row that check_judge will judge. */
 struct check_row check_row_measured(enum check_stage stage, enum check_point point, int node,
                                     const char *name, const char *unit, double value,
                                     enum check_better better, double slack);
 
-/* check_row_stage, check_row_point, check_row_verdict — the name: "pairs", "Slurm GRES", "fail". */
+/* Returns the name: "pairs". */
 const char *check_row_stage(enum check_stage stage);
+/* Returns the name: "Slurm GRES". */
 const char *check_row_point(enum check_point point);
+/* Returns the name: "fail". */
 const char *check_row_verdict(enum check_verdict verdict);
-/* check_row_is_about — is the row about `node`? A link's row is about its suspect; where there is
- * none, about both ends. -1: any node. */
+/* Returns true for a row that warns or fails. */
+bool check_row_is_bad(const struct check_row *row);
+/* Returns true if the row is about `node`. A link's row is about its suspect, or about both ends if
+ * there is none. -1: any node. */
 bool check_row_is_about(const struct check_row *row, int node);
-/* check_rows_worst — FAIL, else WARN, else PASS: of the rows that are about `node`; -1: of all. */
-enum check_verdict check_rows_worst(const struct check_rows *rows, int node);
+/* Returns FAIL, else WARN, else PASS: the worst of the rows that are about `node`; -1: of all. */
+enum check_verdict check_row_worst(const struct check_rows *rows, int node);
+
+/* A member of a row. One table of them feeds JSON and its reader, /status, and messages between
+ * ranks. */
+struct check_row_field {
+    const char *name;
+    enum {
+        CHECK_ROW_WORD,  /* int: an index of `words` */
+        CHECK_ROW_INDEX, /* int: a node or a rank; -1: none */
+        CHECK_ROW_NUMBER,
+        CHECK_ROW_TEXT
+    } kind;
+    size_t at, bytes; /* in struct check_row */
+    const char *const *words;
+    int words_n;
+    bool is_short; /* of the short form in /status too */
+};
+#define CHECK_ROW_FIELDS 17
+/* Returns member number i, in the order of JSON. */
+const struct check_row_field *check_row_field(int i);
+
+#define CHECK_ROW_BYTES_MAX ((size_t)1 << 30) /* a limit for a text of packed rows */
+/* Appends a row as bytes, for other ranks and for the supervisor: between processes of one version
+ * on machines of one kind. Sets out->overflow when memory is short. */
+void check_row_pack(const struct check_row *row, struct text *out);
+/* Appends all rows as bytes. Errors: ST_RETRY when memory is short. */
+enum status check_row_pack_all(const struct check_rows *rows, struct text *out);
+/* Adds the rows in these bytes. Errors: ST_BUG: check_row_pack has not made them; ST_RETRY when
+ * memory is short. */
+enum status check_row_unpack(const void *bytes, size_t n, struct check_rows *rows);
 
 #endif

@@ -1,8 +1,9 @@
-/* check_skew — see check_skew.h. */
-#include "check/check_skew.h"
+/* check_skew — how far apart the wall clocks of the nodes are, from the offsets of pairs. */
+#include "check/check_links.h"
 
 #include <stdlib.h>
 
+#include "base/quantile.h"
 #include "base/text.h"
 #include "check/check_file.h"
 #include "check/check_static.h"
@@ -10,19 +11,13 @@
 /* Links in order of their round trip. */
 static int by_latency(const void *a, const void *b)
 {
-    const struct check_link_found *x = *(const struct check_link_found *const *)a,
-                                  *y = *(const struct check_link_found *const *)b;
+    const struct measure_link_found *x = *(const struct measure_link_found *const *)a,
+                                    *y = *(const struct measure_link_found *const *)b;
     return (x->best_us > y->best_us) - (x->best_us < y->best_us);
 }
 
-static int by_number(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Makes one more node known by the fastest link between a known and an unknown one. */
-static bool reach_one(const struct check_link_found *const *order, int n, int locals,
+static bool reach_one(const struct measure_link_found *const *order, int n, int locals,
                       struct check_skew *out)
 {
     for (int i = 0; i < n; i++) {
@@ -42,25 +37,25 @@ static bool reach_one(const struct check_link_found *const *order, int n, int lo
 /* Subtracts the median, so that one wrong clock is the only one that is far off. */
 static enum status center(struct check_skew *out, int nodes)
 {
-    int64_t *all = malloc(sizeof *all * (size_t)nodes);
+    double *all = malloc(sizeof *all * (size_t)nodes);
     int n = 0;
     if (all == NULL)
         return FAIL(ST_RETRY, "out of memory: the clocks of %d nodes", nodes);
     for (int i = 0; i < nodes; i++)
         if (out[i].is_known)
-            all[n++] = out[i].ms;
-    qsort(all, (size_t)n, sizeof *all, by_number);
-    const int64_t median = nodes > 2 ? all[(n - 1) / 2] : 0;
+            all[n++] = (double)out[i].ms;
+    quantile_sort(all, n);
+    const int64_t median = nodes > 2 ? (int64_t)quantile_of(all, n, 0.5) : 0;
     free(all);
     for (int i = 0; i < nodes; i++)
         out[i].ms -= median;
     return ST_OK;
 }
 
-enum status check_skew_find(const struct check_link_found *links, int n, int nodes, int locals,
+enum status check_skew_find(const struct measure_link_found *links, int n, int nodes, int locals,
                             struct check_skew *out)
 {
-    const struct check_link_found **order = malloc(sizeof *order * (size_t)(n + 1));
+    const struct measure_link_found **order = malloc(sizeof *order * (size_t)(n + 1));
     int used = 0;
     if (order == NULL)
         return FAIL(ST_RETRY, "out of memory: the clocks over %d links", n);

@@ -27,7 +27,7 @@ void check_static_add(struct check_static *s, struct check_row row, const char *
     one_line(row.why);
     one_line(row.subject);
     one_line(row.remedy);
-    enum status st = check_rows_add(s->rows, &row);
+    enum status st = check_row_add(s->rows, &row);
     s->st = s->st == ST_OK ? st : s->st;
 }
 

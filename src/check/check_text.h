@@ -1,4 +1,4 @@
-/* check_text — numbers and places of a check's rows as text for people. */
+/* check_text — places of a check's rows as text for people. */
 #ifndef CONVOY_CHECK_CHECK_TEXT_H
 #define CONVOY_CHECK_CHECK_TEXT_H
 
@@ -9,24 +9,16 @@
 
 #define CHECK_TEXT_WORD 112 /* bytes of a word that leave room for its command in a remedy */
 
-/* check_text_value — four digits and the unit: "54.63 GB/s", "0.0012 s", "120034 us"; "-" for NAN.
- * Returns out. */
-const char *check_text_value(char *out, size_t cap, double value, const char *unit);
 /* check_text_node — "node 3 (gpu-17)"; without a name "node 3"; "all nodes" for -1. Returns out. */
 const char *check_text_node(char *out, size_t cap, const struct check_hosts *hosts, int node);
 /* check_text_place — where the row was measured: "node 3 (gpu-17), GPU 5", "node 2 - node 5, tcp",
  * or "->" where the subject has it. Returns out. */
 const char *check_text_place(char *out, size_t cap, const struct check_hosts *hosts,
                              const struct check_row *row);
-/* check_text_printable — s without what a terminal or a file format could obey: controls (C0, C1,
- * DEL) and bytes that are no UTF-8 become '?'. Returns out. */
-const char *check_text_printable(char *out, size_t cap, const char *s);
 /* check_text_word — one word of a shell, in single quotes where it needs them; `instead` where it
  * does not fit or cannot be printed. check_text_folder — of a path, which may begin with '-';
  * instead: "$CHECKPOINT_DIR". Both return out. */
 const char *check_text_word(char *out, size_t cap, const char *word, const char *instead);
 const char *check_text_folder(char *out, size_t cap, const char *dir);
-/* check_text_columns — characters of UTF-8, each counted as one column. */
-int check_text_columns(const char *s);
 
 #endif

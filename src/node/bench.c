@@ -18,6 +18,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
+#include "measure/measure_table.h"
 #include "node/bench_run.h"
 #include "node/command.h"
 #include "node/device.h"
@@ -206,21 +207,29 @@ static enum status measure(struct outcome *outcome, const struct question *quest
 
 static void write_table(const struct outcome *outcome, int ranks, struct text *out)
 {
+    static const struct measure_column columns[] = {
+        {"collective", -15, 0}, {"size", 10, 0},     {"runs", 6, 0},       {"median us", 12, 2},
+        {"best us", 12, 2},     {"bus GB/s", 10, 3}, {"best GB/s", 10, 3}, {"wrong", 8, 0}};
+    enum { COLUMNS = sizeof columns / sizeof columns[0] };
     char human[32];
     if (outcome->device[0] != 0)
         text_add(out, "%d GPUs on one machine (the first: %s)", ranks, outcome->device);
     else
         text_add(out, "%d workers on one machine", ranks);
     text_add(out, ", %s, fp32 in place; times of the slowest worker\n", outcome->transport);
-    text_add(out, "%-15s %10s %6s %12s %12s %10s %10s %8s\n", "collective", "size", "runs",
-             "median us", "best us", "bus GB/s", "best GB/s", "wrong");
+    measure_table_head(out, columns, COLUMNS);
     for (int i = 0; i < outcome->rows_n; i++) {
         const struct bench_run_row *row = &outcome->rows[i];
-        text_add(out, "%-15s %10s %6d %12.2f %12.2f %10.3f %10.3f %8lld\n",
-                 bench_run_name(row->call),
-                 text_format_bytes(human, sizeof(human), (double)row->bytes), row->runs,
-                 row->median_us, row->best_us, bench_run_bus(row, ranks, row->median_us),
-                 bench_run_bus(row, ranks, row->best_us), (long long)row->wrong);
+        const struct measure_cell cells[] = {
+            {.text = bus_bandwidth_name(row->collective)},
+            {.text = text_format_bytes(human, sizeof(human), (double)row->bytes)},
+            {.number = row->runs},
+            {.number = row->median_us},
+            {.number = row->best_us},
+            {.number = bus_bandwidth(row->collective, row->bytes, ranks, row->median_us)},
+            {.number = bus_bandwidth(row->collective, row->bytes, ranks, row->best_us)},
+            {.number = (double)row->wrong}};
+        measure_table_row(out, columns, COLUMNS, cells);
     }
 }
 
@@ -236,12 +245,13 @@ static enum status write_json(const struct outcome *outcome, int ranks, struct t
     for (int i = 0; i < outcome->rows_n; i++) {
         const struct bench_run_row *row = &outcome->rows[i];
         cJSON *one = cJSON_CreateObject();
-        cJSON_AddStringToObject(one, "collective", bench_run_name(row->call));
+        cJSON_AddStringToObject(one, "collective", bus_bandwidth_name(row->collective));
         json_add_i64(one, "bytes", row->bytes);
         json_add_i64(one, "runs", row->runs);
         json_add_number(one, "median_us", row->median_us);
         json_add_number(one, "best_us", row->best_us);
-        json_add_number(one, "bus_gb_per_second", bench_run_bus(row, ranks, row->median_us));
+        json_add_number(one, "bus_gb_per_second",
+                        bus_bandwidth(row->collective, row->bytes, ranks, row->median_us));
         json_add_i64(one, "wrong", row->wrong);
         cJSON_AddItemToArray(rows, one);
     }
@@ -287,20 +297,20 @@ static int workers(const struct conf *conf, bool is_gpu)
     return cores < 2 ? 2 : cores > WORKERS_DEFAULT_MAX ? WORKERS_DEFAULT_MAX : cores;
 }
 
-/* call_of — BENCH_ONLY; BENCH_RUN_CALL_N: all of them. */
-static enum bench_run_call call_of(const struct conf *conf)
+/* Returns the collective of BENCH_ONLY; BUS_COLLECTIVE_N: all of them. */
+static enum bus_collective collective_of(const struct conf *conf)
 {
     switch (conf_i64(conf, CONF_BENCH_ONLY)) {
     case CONF_BENCH_ONLY_ALL_REDUCE:
-        return BENCH_RUN_ALL_REDUCE;
+        return BUS_COLLECTIVE_ALL_REDUCE;
     case CONF_BENCH_ONLY_REDUCE_SCATTER:
-        return BENCH_RUN_REDUCE_SCATTER;
+        return BUS_COLLECTIVE_REDUCE_SCATTER;
     case CONF_BENCH_ONLY_ALL_GATHER:
-        return BENCH_RUN_ALL_GATHER;
+        return BUS_COLLECTIVE_ALL_GATHER;
     case CONF_BENCH_ONLY_BROADCAST:
-        return BENCH_RUN_BROADCAST;
+        return BUS_COLLECTIVE_BROADCAST;
     default:
-        return BENCH_RUN_CALL_N;
+        return BUS_COLLECTIVE_N;
     }
 }
 
@@ -333,7 +343,7 @@ enum status bench_main(const struct conf *conf)
         return FAIL(ST_BAD_SETTING,
                     "bench measures the workers of one node; N_NODES is %lld, set N_NODES=1",
                     (long long)conf_i64(conf, CONF_N_NODES));
-    struct bench_run_question what = {.only = call_of(conf)};
+    struct bench_run_question what = {.only = collective_of(conf)};
     TRY(sizes_of(conf, &what));
     const int64_t asked = what.sizes_n > 0 ? what.bytes_max : conf_i64(conf, CONF_BENCH_MAX) << 20,
                   over = conf_i64(conf, CONF_BENCH_OVER);

@@ -3,41 +3,31 @@
 #ifndef CONVOY_NODE_BENCH_RUN_H
 #define CONVOY_NODE_BENCH_RUN_H
 
+#include "comm/core/bus_bandwidth.h"
 #include "comm/core/comm.h"
 
 #define BENCH_RUN_SIZES_MAX 16
-#define BENCH_RUN_ROWS_MAX (4 * BENCH_RUN_SIZES_MAX)
-
-enum bench_run_call {
-    BENCH_RUN_ALL_REDUCE,
-    BENCH_RUN_REDUCE_SCATTER,
-    BENCH_RUN_ALL_GATHER,
-    BENCH_RUN_BROADCAST,
-    BENCH_RUN_CALL_N
-};
+#define BENCH_RUN_COLLECTIVES 4 /* all_reduce, reduce_scatter, all_gather, broadcast */
+#define BENCH_RUN_ROWS_MAX (BENCH_RUN_COLLECTIVES * BENCH_RUN_SIZES_MAX)
 
 struct bench_run_question {
-    enum bench_run_call only;           /* one collective; BENCH_RUN_CALL_N: all of them */
+    enum bus_collective only;           /* one collective; BUS_COLLECTIVE_N: all of them */
     int64_t bytes_max;                  /* sizes up to it are measured */
     int sizes_n;                        /* 0: the usual sizes, 4 bytes to 32 GiB */
     int64_t sizes[BENCH_RUN_SIZES_MAX]; /* bytes: whole elements of fp32 */
 };
 
-/* Times are those of the slowest rank, from the moment that all ranks have left a barrier. */
+/* Times are of the slowest rank, from the moment that all ranks have left a barrier. */
 struct bench_run_row {
-    enum bench_run_call call;
-    int64_t bytes; /* of the whole buffer */
+    enum bus_collective collective;
     int runs;
+    int64_t bytes; /* of the whole buffer */
     double median_us, best_us;
     int64_t wrong; /* wrong elements, over all ranks */
 };
 
-const char *bench_run_name(enum bench_run_call call);
-/* bench_run_bus — the bus bandwidth of a row in GB/s (comm/core/bus_bandwidth.h). */
-double bench_run_bus(const struct bench_run_row *row, int ranks, double us);
-
-/* bench_run — fp32, in place in memory of comm_alloc (of dev, where that is apart; NULL: the
- * host's). All ranks get the same rows. */
+/* Measures fp32 in place, in memory of comm_alloc (of dev, if that has its own; NULL: the host's).
+ * All ranks get the same rows. */
 enum status bench_run(struct comm *comm, struct dev *dev, const struct bench_run_question *question,
                       struct bench_run_row *rows, int *rows_n);
 

@@ -36,7 +36,7 @@ static enum status write_as(const char *path, const struct check_rows *rows,
                             const struct check_report_about *about, struct text *out)
 {
     if (text_ends(path, ".json"))
-        return check_json_write(rows, about, out);
+        return check_report_json(rows, about, out);
     return text_ends(path, ".xml") ? check_junit_write(rows, about, out)
                                    : check_prometheus_write(rows, about, out);
 }
@@ -95,7 +95,7 @@ static enum status pick(const struct check_rows *rows, int node, struct check_ro
 {
     for (int i = 0; i < rows->n; i++)
         if (check_row_is_about(&rows->row[i], node))
-            TRY(check_rows_add(out, &rows->row[i]));
+            TRY(check_row_add(out, &rows->row[i]));
     return ST_OK;
 }
 
@@ -103,7 +103,7 @@ static enum status print_rows(const struct conf *conf, const struct check_rows *
                               const struct check_report_about *about)
 {
     struct text out = {0};
-    enum status st = conf_i64(conf, CONF_JSON) != 0 ? check_json_write(rows, about, &out)
+    enum status st = conf_i64(conf, CONF_JSON) != 0 ? check_report_json(rows, about, &out)
                                                     : check_table_write(rows, about, &out);
     if (st != ST_OK) {
         text_free(&out);
@@ -115,12 +115,10 @@ static enum status print_rows(const struct conf *conf, const struct check_rows *
 /* log_counts — of the rows about a node, where node 0 has the table. */
 static void log_counts(const struct check_rows *rows)
 {
-    int n[CHECK_VERDICT_MEASURED + 1] = {0};
-    for (int i = 0; i < rows->n; i++)
-        n[rows->row[i].verdict]++;
+    const struct check_report_counts counts = check_report_count(rows, CHECK_STAGE_N);
     LOG_INFO("check: of this node %d passed, %d warn, %d failed, %d skipped; node 0 has the table",
-             n[CHECK_VERDICT_PASS], n[CHECK_VERDICT_WARN], n[CHECK_VERDICT_FAIL],
-             n[CHECK_VERDICT_SKIPPED]);
+             counts.n[CHECK_VERDICT_PASS], counts.n[CHECK_VERDICT_WARN],
+             counts.n[CHECK_VERDICT_FAIL], counts.n[CHECK_VERDICT_SKIPPED]);
 }
 
 /* print — node 0 writes all rows; another node those about itself, where node 0 may not have
@@ -137,7 +135,7 @@ static enum status print(const struct conf *conf, const struct check_result *res
         log_counts(&own);
     else if (st == ST_OK)
         st = print_rows(conf, &own, about);
-    check_rows_free(&own);
+    check_row_free(&own);
     return st;
 }
 
@@ -152,7 +150,7 @@ static enum status add_end(struct check_result *result, enum status st, const ch
         check_row_found(CHECK_STAGE_AGREEMENT, CHECK_POINT_WORKERS, -1, "workers",
                         is_stop ? CHECK_VERDICT_SKIPPED : CHECK_VERDICT_FAIL,
                         "the check did not come to its end: %s", sentence);
-    return st == ST_OK ? ST_OK : check_rows_add(&result->rows, &row);
+    return st == ST_OK ? ST_OK : check_row_add(&result->rows, &row);
 }
 
 static enum status write_all(const struct conf *conf, struct check_result *result, bool is_command,

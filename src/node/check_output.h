@@ -4,8 +4,8 @@
 #define CONVOY_NODE_CHECK_OUTPUT_H
 
 #include "base/board.h"
+#include "check/check_result.h"
 #include "conf/conf.h"
-#include "node/check_result.h"
 
 /* check_output_about — what is the same for all rows of a result. */
 struct check_report_about check_output_about(const struct conf *conf,

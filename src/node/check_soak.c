@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "dev/nvml.h"
-#include "node/check_soak_compare.h"
+#include "measure/measure_ranks.h"
 #include "node/check_soak_parts.h"
 #include "node/check_soak_restart.h"
 #include "node/check_soak_train.h"
@@ -42,7 +42,7 @@ struct soak {
 static enum status add(struct soak *s, struct check_row row)
 {
     row.rank = s->check->place.rank;
-    return check_rows_add(s->rows, &row);
+    return check_row_add(s->rows, &row);
 }
 
 static enum status add_pass(struct soak *s, enum check_point point, const char *name,
@@ -137,6 +137,92 @@ static enum status add_gpu_rows(struct soak *s)
     return add_drift(s);
 }
 
+/* ---- which ranks differ ---- */
+
+/* What a comparison of the ranks of a group found. */
+struct found {
+    int differ, unclear; /* ranks */
+    bool again;          /* some rank computed other bits in another round */
+    bool self_differs, self_unclear;
+    int others, model; /* of this rank's kind; one that is right */
+    bool drifts;       /* nothing is wrong, but other kinds of devices get other weights */
+};
+
+/* What a rank sends to the others. */
+struct told {
+    uint64_t kind, digest[CHECK_SOAK_RECORD_PARTS];
+    int64_t differs; /* between rounds: the first place; -1 */
+};
+
+/* vote — all ranks come to the same votes. What depends on the device is compared among ranks of
+ * one kind. */
+static enum status vote(const struct told *all, int n, enum check_soak_record_part part,
+                        struct check_soak_vote *votes)
+{
+    for (int i = 0; i < n; i++)
+        votes[i] = (struct check_soak_vote){.digest = all[i].digest[part],
+                                            .kind = part == CHECK_SOAK_RECORD_ALL ? all[i].kind : 0,
+                                            .is_left_out = all[i].differs >= 0};
+    return check_soak_record_vote(votes, n);
+}
+
+static void count_votes(const struct told *all, const struct check_soak_vote *votes, int n,
+                        int rank, struct found *f)
+{
+    for (int i = 0; i < n; i++) {
+        f->differ += votes[i].differs && !votes[i].is_left_out;
+        f->unclear += votes[i].is_unclear;
+        f->again = f->again || all[i].differs >= 0;
+        f->others += i != rank && votes[i].kind == votes[rank].kind;
+    }
+    f->self_differs = f->self_differs || votes[rank].differs;
+    f->self_unclear = f->self_unclear || votes[rank].is_unclear;
+    f->model = votes[rank].model;
+}
+
+static enum status compare_all(const struct told *all, int n, int rank, bool is_alone,
+                               struct check_soak_vote *votes, struct found *out)
+{
+    struct found kinds = {0};
+    TRY(vote(all, n, CHECK_SOAK_RECORD_ALL, votes));
+    count_votes(all, votes, n, rank, out);
+    if (is_alone)
+        return ST_OK;
+    TRY(vote(all, n, CHECK_SOAK_RECORD_SUMS, votes));
+    count_votes(all, votes, n, rank, out);
+    TRY(vote(all, n, CHECK_SOAK_RECORD_REPLICA, votes));
+    count_votes(all, votes, n, rank, &kinds);
+    out->drifts = out->differ + out->unclear == 0 && kinds.differ + kinds.unclear > 0;
+    return ST_OK;
+}
+
+/* Compares the bits of the ranks of a group after the same training; comm NULL: this rank by
+ * itself. kind: of this rank's device; what depends on the device is compared among ranks of one
+ * kind. is_alone: every rank trained by itself, on the same samples: a round that differs is this
+ * device's fault. Else all ranks of the group took part, and a wrong weight anywhere changes the
+ * gradients of all: only the replicas' own sums show which rank it was. Collective. */
+static enum status compare(struct comm *comm, const struct check_soak_train *t, uint64_t kind,
+                           bool is_alone, struct found *out)
+{
+    const int n = comm ? comm_place(comm)->ranks : 1, rank = comm ? comm_place(comm)->rank : 0;
+    struct told *all = calloc((size_t)n, sizeof *all);
+    struct check_soak_vote *votes = calloc((size_t)n, sizeof *votes);
+    struct told own = {.kind = kind, .differs = is_alone ? t->differs : -1};
+    memcpy(own.digest, t->digest, sizeof own.digest);
+    if (is_alone) /* the first round: ranks have made different numbers of them */
+        own.digest[0] = check_soak_record_digest(&t->first, CHECK_SOAK_RECORD_ALL);
+    enum status st =
+        all && votes ? ST_OK : FAIL(ST_RETRY, "out of memory: checksums of %d ranks", n);
+    *out = (struct found){0};
+    if (st == ST_OK)
+        st = measure_ranks_gather(comm, &own, sizeof own, all);
+    if (st == ST_OK)
+        st = compare_all(all, n, rank, is_alone, votes, out);
+    free(all);
+    free(votes);
+    return st;
+}
+
 /* ---- training ---- */
 
 static enum status report(const struct soak *s, double done)
@@ -182,20 +268,19 @@ static enum status train(struct soak *s, struct check_soak_train *t, int64_t ms,
 /* A quick check's model is so small that a step takes no time worth a comparison. */
 static enum status add_rate(struct soak *s, const struct check_soak_train *t)
 {
-    if (s->check->depth == CHECK_DEPTH_QUICK || t->step_seconds <= 0)
+    if (s->check->depth == CHECK_DEPTH_QUICK || t->step_time.seconds <= 0)
         return ST_OK;
-    double value = (double)(t->config.batch_samples * t->config.seq_tokens) / t->step_seconds;
-    double computed = t->waited < 0.95 ? 1 - t->waited : 0.05;
+    double value = (double)(t->config.batch_samples * t->config.seq_tokens) / t->step_time.seconds;
     struct check_row row = check_row_measured(
         CHECK_STAGE_SOAK, CHECK_POINT_ONE_DEVICE, s->check->place.node, "training rate", "tokens/s",
-        value, CHECK_BETTER_HIGHER, value / computed - 0.9 * value);
+        value, CHECK_BETTER_HIGHER, measure_time_slack(&t->step_time, value, 0.1));
     text_copy(row.subject, sizeof row.subject, s->device);
-    text_format(row.why, sizeof row.why, "the fastest of %d steps", STEPS * (t->rounds - 1));
+    text_format(row.why, sizeof row.why, "the fastest of %d steps", t->step_time.slices);
     return add(s, row);
 }
 
 static enum status add_alone(struct soak *s, const struct check_soak_train *t,
-                             const struct check_soak_found *f)
+                             const struct found *f)
 {
     char what[128], why[224];
     if (t->differs >= 0) {
@@ -226,12 +311,12 @@ static enum status add_alone(struct soak *s, const struct check_soak_train *t,
 static enum status train_alone(struct soak *s, int64_t ms)
 {
     struct check_soak_train t;
-    struct check_soak_found found;
+    struct found found;
     enum status st = check_soak_train_open(&s->train, &t);
     if (st == ST_OK)
         st = train(s, &t, ms, 0, 0.5);
     if (st == ST_OK)
-        st = check_soak_compare(s->check->comm, &t, s->kind, true, &found);
+        st = compare(s->check->comm, &t, s->kind, true, &found);
     if (st == ST_OK)
         st = add_alone(s, &t, &found);
     if (st == ST_OK)
@@ -282,12 +367,11 @@ static enum status add_again(struct soak *s, const struct check_soak_train *t,
         text_copy(row.remedy, sizeof row.remedy,
                   "convoy check SOAK=10m # on half of the nodes, then on the other half: halve the "
                   "nodes that fail until one is left, and take it out");
-    return check_rows_add(s->rows, &row);
+    return check_row_add(s->rows, &row);
 }
 
 static enum status add_group(struct soak *s, const struct check_soak_train *t,
-                             const struct check_soak_found *f, enum check_point point,
-                             const char *name)
+                             const struct found *f, enum check_point point, const char *name)
 {
     char why[224];
     if (f->self_differs && !s->is_wrong)
@@ -365,14 +449,14 @@ static enum status train_group(struct soak *s, struct comm *comm, int64_t ms, do
 {
     struct check_soak_train_config config = s->train;
     struct check_soak_train t;
-    struct check_soak_found found;
+    struct found found;
     config.comm = comm;
     config.takes_first = s->config->flip == CHECK_SOAK_FLIP_SAMPLES;
     enum status st = check_soak_train_open(&config, &t);
     if (st == ST_OK)
         st = train(s, &t, ms, from, from + 0.2);
     if (st == ST_OK)
-        st = check_soak_compare(comm, &t, s->kind, false, &found);
+        st = compare(comm, &t, s->kind, false, &found);
     if (st == ST_OK)
         st = add_group(s, &t, &found, point, name);
     if (st == ST_OK && is_all)

@@ -5,6 +5,9 @@
 
 #include <xxhash.h>
 
+#include "measure/measure_pattern.h"
+#include "measure/measure_ranks.h"
+
 /* ---- samples ---- */
 
 struct sample_sum {
@@ -62,26 +65,12 @@ static enum status want_samples(const struct check_soak_train *t, int step_i, ui
     return st;
 }
 
-/* A part of a gather is a multiple of 16 bytes: pairs of checksums. */
-static enum status gather_samples(const struct check_soak_train *t, int step_i, uint64_t *pairs,
-                                  uint64_t *out)
-{
-    const int64_t n = t->config.batch_samples, all = 2 * n * t->ranks;
-    uint64_t *own = pairs + 2 * n * t->rank;
-    for (int64_t i = 0; i < n; i++)
-        own[2 * i] = t->sample[step_i * n + i];
-    TRY(comm_all_gather(t->config.comm, (struct tensor){pairs, DTYPE_U8},
-                        (struct tensor){own, DTYPE_U8}, all * (int64_t)sizeof *pairs));
-    for (int64_t i = 0; i < n * t->ranks; i++)
-        out[i] = pairs[2 * i];
-    return ST_OK;
-}
-
-/* look — the samples of one step. sums: 4 · n. */
+/* Compares the samples of one step. sums: room for 2 · n. */
 static enum status look(const struct check_soak_train *t, int step_i, uint64_t *sums, int *lost_out)
 {
-    const int64_t n = t->config.batch_samples * t->ranks;
-    TRY(gather_samples(t, step_i, sums + 2 * n, sums));
+    const int64_t each = t->config.batch_samples, n = each * t->ranks;
+    TRY(measure_ranks_gather(t->config.comm, t->sample + step_i * each,
+                             each * (int64_t)sizeof *sums, sums));
     TRY(want_samples(t, step_i, sums + n));
     return check_soak_parts_lost(sums, sums + n, (int)n, lost_out);
 }
@@ -89,7 +78,7 @@ static enum status look(const struct check_soak_train *t, int step_i, uint64_t *
 enum status check_soak_parts_samples(const struct check_soak_train *t, int *step_out, int *lost_out)
 {
     const size_t n = (size_t)(t->config.batch_samples * t->ranks);
-    uint64_t *sums = calloc(4 * n, sizeof *sums);
+    uint64_t *sums = calloc(2 * n, sizeof *sums);
     enum status st = sums ? ST_OK : FAIL(ST_RETRY, "out of memory: checksums of %zu samples", n);
     *lost_out = -1;
     for (int i = 0; st == ST_OK && *lost_out < 0 && i < t->config.steps; i++) {
@@ -101,14 +90,6 @@ enum status check_soak_parts_samples(const struct check_soak_train *t, int *step
 }
 
 /* ---- model distribution ---- */
-
-static void fill_pattern(float *out, int64_t n, uint32_t state)
-{
-    for (int64_t i = 0; i < n; i++) {
-        state = state * 1664525u + 1013904223u;
-        out[i] = (float)(int32_t)state * 0x1p-31f;
-    }
-}
 
 /* Padding is zero, whatever is put there. */
 static uint64_t pattern_sum(const struct param_table *table, const float *values)
@@ -128,7 +109,7 @@ static enum status put_get(struct check_soak_train *t, bool *is_right_out)
     float *pattern = malloc((size_t)table->total_elems * sizeof *pattern);
     if (!pattern)
         return FAIL(ST_RETRY, "out of memory: %lld weights", (long long)table->total_elems);
-    fill_pattern(pattern, table->total_elems, 7);
+    measure_pattern_random(pattern, DTYPE_F32, table->total_elems, 7);
     const uint64_t sum = pattern_sum(table, pattern);
     enum status st = check_soak_train_put(t, 0, pattern);
     if (st == ST_OK)

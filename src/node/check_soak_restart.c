@@ -307,5 +307,5 @@ enum status check_soak_restart(const struct check_config *check, const struct mo
         row = row_of(r, st, step);
     }
     free(r);
-    return check_rows_add(rows, &row);
+    return check_row_add(rows, &row);
 }

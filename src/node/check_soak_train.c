@@ -6,8 +6,6 @@
 
 #include <xxhash.h>
 
-#include "base/clock.h"
-
 #define SEED 20261123
 #define LEARNING_RATE 1e-3
 #define FLIP_BIT 12 /* low in the mantissa: no loss would show it */
@@ -134,17 +132,6 @@ static void take_samples(struct check_soak_train *t, int step_i)
             XXH3_64bits(batch->host.tokens + i * tokens, (size_t)tokens * sizeof(int32_t));
 }
 
-/* The first round may load kernels, so only later ones are timed. */
-static void take_time(struct check_soak_train *t, int64_t wall_ns, int64_t process_ns, int threads)
-{
-    double seconds = (double)wall_ns * 1e-9;
-    if (t->rounds == 0 || (t->step_seconds > 0 && seconds >= t->step_seconds))
-        return;
-    double share = 1 - (double)process_ns / ((double)wall_ns * threads);
-    t->step_seconds = seconds;
-    t->waited = share > 0 && !dev_is_discrete(t->config.dev) ? share : 0;
-}
-
 static enum status run_step(struct check_soak_train *t, int step_i, bool flips)
 {
     struct step_result result;
@@ -153,13 +140,16 @@ static enum status run_step(struct check_soak_train *t, int step_i, bool flips)
     dev_info(t->config.dev, &info);
     if (flips)
         TRY(step_flip(t->step, FLIP_BIT, &flip));
-    const int64_t wall_ns = clock_ns(), process_ns = clock_process_ns();
+    const struct measure_timer timer = {.threads_n =
+                                            dev_is_discrete(t->config.dev) ? 0 : info.threads_n};
+    const struct measure_instant begin = measure_time_begin();
     const int64_t others = t->config.takes_first && t->rounds == 0 ? t->rank : 0;
     TRY(step_run(t->step, t->feed, step_i, (step_i * t->ranks - others) * t->config.batch_samples,
                  LEARNING_RATE, false, &result));
     TRY(step_drain(t->step));
     TRY(dev_sync(step_stream(t->step)));
-    take_time(t, clock_ns() - wall_ns, clock_process_ns() - process_ns, info.threads_n);
+    if (t->rounds > 0) /* the first round may load kernels */
+        measure_time_end(&timer, begin, &t->step_time);
     take_samples(t, step_i);
     if (t->config.shard != LAYOUT_SHARD_NONE)
         return ST_OK;

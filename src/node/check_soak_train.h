@@ -3,6 +3,7 @@
 #ifndef CONVOY_NODE_CHECK_SOAK_TRAIN_H
 #define CONVOY_NODE_CHECK_SOAK_TRAIN_H
 
+#include "measure/measure_time.h"
 #include "node/check_soak_record.h"
 
 struct check_soak_train_config {
@@ -28,8 +29,7 @@ struct check_soak_train {
     struct step_loss_scale scale;
     uint64_t digest[CHECK_SOAK_RECORD_PARTS]; /* of all rounds so far */
     int rounds, differs; /* differs: the first place where a round was not the first one; -1 */
-    double step_seconds; /* of the fastest step */
-    double waited;       /* the share of it in which others had the cores */
+    struct measure_best step_time;
 };
 
 /* check_soak_train_open — collective, as all of these; draws the weights. _close accepts what a

@@ -10,11 +10,11 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "check/check_baseline.h"
-#include "check/check_gather.h"
+#include "check/check_result.h"
 #include "conf/launcher.h"
+#include "measure/measure_ranks.h"
 #include "node/check_facts.h"
 #include "node/check_output.h"
-#include "node/check_result.h"
 #include "node/check_soak.h"
 #include "node/device.h"
 #include "plan/plan_machine.h"
@@ -261,11 +261,11 @@ static enum status write_baseline(const struct check_worker *w, const struct che
     struct text out = {0};
     if (w->config.place.rank > 0 || !path[0] || w->has_baseline)
         return ST_OK;
-    if (check_rows_worst(&result->rows, -1) == CHECK_VERDICT_FAIL) {
+    if (check_row_worst(&result->rows, -1) == CHECK_VERDICT_FAIL) {
         LOG_WARN("BASELINE=%s is not written: rows fail, and it is to be of a good day", path);
         return ST_OK;
     }
-    enum status st = check_json_write(&result->rows, &about, &out);
+    enum status st = check_report_json(&result->rows, &about, &out);
     if (st == ST_OK)
         st = file_replace(path, out.data, out.len);
     if (st == ST_OK)
@@ -360,7 +360,7 @@ void check_worker_close(struct check_worker *w)
     if (!w)
         return;
     clear_line(w);
-    check_rows_free(&w->found);
+    check_row_free(&w->found);
     check_baseline_free(&w->baseline);
     check_facts_free(&w->facts);
     free(w);
@@ -414,8 +414,8 @@ static enum status measure_machine(struct check_worker *w, const struct check_ro
     const char *path = conf_text(w->config.conf, CONF_OUT);
     const int64_t third_ms = w->check.budget_ms / 3;
     struct plan_cluster cluster;
-    int64_t is_wanted = path[0] != 0;
-    TRY(check_gather_max(w->check.comm, is_wanted, &is_wanted));
+    double is_wanted = path[0] != 0;
+    TRY(measure_ranks_max(w->check.comm, &is_wanted, 1));
     if (is_wanted == 0)
         return ST_OK;
     const struct plan_machine_config config = {
@@ -435,7 +435,7 @@ enum status check_worker_run(struct check_worker *w, struct comm *comm)
     enum status st = run(w, comm, &rows);
     if (st == ST_OK)
         st = measure_machine(w, &rows);
-    check_rows_free(&rows);
+    check_row_free(&rows);
     return st;
 }
 
@@ -472,10 +472,10 @@ enum status check_worker_before(const struct check_worker_config *config, struct
 {
     struct check_worker *w = NULL;
     struct check_rows rows = {0};
-    int64_t is_needed = !*is_checked;
+    double is_needed = !*is_checked;
     if (conf_i64(config->conf, CONF_CHECK) == CONF_CHECK_OFF)
         return ST_OK;
-    TRY(check_gather_max(comm, is_needed, &is_needed));
+    TRY(measure_ranks_max(comm, &is_needed, 1));
     if (is_needed == 0)
         return ST_OK;
     enum status st = check_worker_open(config, &w);
@@ -490,7 +490,7 @@ enum status check_worker_before(const struct check_worker_config *config, struct
     if (st == ST_OK)
         st = result_of(w, &rows);
     *is_checked = st == ST_OK;
-    check_rows_free(&rows);
+    check_row_free(&rows);
     check_worker_close(w);
     return st;
 }

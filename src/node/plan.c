@@ -6,7 +6,7 @@
 #include "node/memory_advice.h"
 #include "node/plan_setup.h"
 #include "node/print.h"
-#include "plan/plan_json.h"
+#include "plan/plan_report.h"
 
 /* What is planned, and what was found. */
 struct planned {
@@ -64,7 +64,7 @@ static enum status refuse(const struct conf *conf, const struct planned *p)
 {
     struct text would = {.limit = 600};
     char over[32], stage[32] = "";
-    int64_t bytes = plan_memory_over(&p->job, &p->memory);
+    int64_t bytes = plan_job_memory_over(&p->job, &p->memory);
     bool is_device = p->cluster.is_gpu && p->memory.need_bytes > p->memory.have_bytes;
     if (is_device && p->memory.stages > 1)
         text_format(stage, sizeof stage, " on stage %d", p->memory.fullest);
@@ -87,13 +87,13 @@ static enum status plan_set(const struct conf *conf, struct planned *p)
     const struct plan_search_fixed nothing = {.chunks = false};
     struct plan_report report = {.job = &p->job, .memory = &p->memory};
     TRY(plan_setup_decide(&p->job));
-    TRY(plan_memory_make(&p->job, &p->memory));
-    if (plan_memory_over(&p->job, &p->memory) > 0) {
+    TRY(plan_job_memory(&p->job, &p->memory));
+    if (plan_job_memory_over(&p->job, &p->memory) > 0) {
         TRY(print_report(conf, &report));
         return refuse(conf, p);
     }
     TRY(plan_estimate_make(&p->job, &p->estimate));
-    TRY(plan_advice_make(&p->job, &nothing, NULL, &p->advice));
+    TRY(plan_search_advice(&p->job, &nothing, NULL, &p->advice));
     report.estimate = &p->estimate;
     report.advice = &p->advice;
     report.tokens = tokens_of(conf, &p->job);
@@ -180,8 +180,8 @@ static enum status plan_auto(const struct conf *conf, struct planned *p)
     if (p->search.found_n == 0)
         return fail_search(p, &fixed);
     p->job = p->search.job[0];
-    TRY(plan_memory_make(&p->job, &p->memory));
-    TRY(plan_advice_make(&p->job, &fixed, &p->search, &p->advice));
+    TRY(plan_job_memory(&p->job, &p->memory));
+    TRY(plan_search_advice(&p->job, &fixed, &p->search, &p->advice));
     return print_report(conf, &(struct plan_report){.job = &p->job,
                                                     .memory = &p->memory,
                                                     .estimate = &p->search.estimate[0],

@@ -6,7 +6,7 @@
 #include "node/config_map.h"
 #include "node/device.h"
 #include "node/plan_choice.h"
-#include "plan/plan_memory.h"
+#include "plan/plan_job.h"
 
 /* ---- the cluster ---- */
 
@@ -118,11 +118,11 @@ static enum status fits_way(void *arg, int way, bool *out)
     struct open_job *open = arg;
     plan_choice_set(&open->job->config.step, plan_choice_way(&open->ways, way));
     if (way + 1 < open->ways.n) {
-        *out = plan_memory_fits(open->job);
+        *out = plan_job_fits(open->job);
         return ST_OK;
     }
-    TRY(plan_memory_make(open->job, &open->memory));
-    *out = plan_memory_over(open->job, &open->memory) <= 0;
+    TRY(plan_job_memory(open->job, &open->memory));
+    *out = plan_job_memory_over(open->job, &open->memory) <= 0;
     return ST_OK;
 }
 

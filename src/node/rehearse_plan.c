@@ -2,9 +2,9 @@
 #include "node/rehearse_plan.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/quantile.h"
 #include "base/rand.h"
 #include "base/text.h"
 
@@ -106,16 +106,11 @@ struct rehearse_fault rehearse_plan_fault(uint64_t seed, const struct rehearse_m
 
 /* ---- statistics ---- */
 
-static int by_size(const void *one, const void *other)
-{
-    int64_t a = *(const int64_t *)one, b = *(const int64_t *)other;
-    return (a > b) - (a < b);
-}
-
-struct rehearse_times rehearse_plan_times(int64_t *ms, int n)
+struct rehearse_times rehearse_plan_times(double *ms, int n)
 {
     if (n == 0)
         return (struct rehearse_times){0, -1, -1, -1};
-    qsort(ms, (size_t)n, sizeof *ms, by_size);
-    return (struct rehearse_times){n, ms[(n - 1) / 2], ms[(95 * n + 99) / 100 - 1], ms[n - 1]};
+    quantile_sort(ms, n);
+    return (struct rehearse_times){n, (int64_t)quantile_of(ms, n, 0.5),
+                                   (int64_t)quantile_of(ms, n, 0.95), (int64_t)ms[n - 1]};
 }

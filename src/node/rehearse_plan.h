@@ -55,7 +55,7 @@ struct rehearse_times {
     int n;
     int64_t median, p95, worst;
 };
-/* rehearse_plan_times — sorts ms in place. */
-struct rehearse_times rehearse_plan_times(int64_t *ms, int n);
+/* Sorts ms and returns the quantiles of the n times. */
+struct rehearse_times rehearse_plan_times(double *ms, int n);
 
 #endif

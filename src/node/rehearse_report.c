@@ -18,13 +18,13 @@ struct kind_row {
 
 static struct rehearse_times times_of(const struct rehearse_result *r, int kind, bool is_recover)
 {
-    static int64_t ms[REHEARSE_FAULTS_MAX];
+    static double ms[REHEARSE_FAULTS_MAX];
     int n = 0;
     for (int i = 0; i < r->outcomes_n; i++) {
         const struct rehearse_outcome *o = &r->outcome[i];
         int64_t one = is_recover ? o->recover_ms : o->detect_ms;
         if ((int)o->kind == kind && one >= 0)
-            ms[n++] = one;
+            ms[n++] = (double)one;
     }
     return rehearse_plan_times(ms, n);
 }

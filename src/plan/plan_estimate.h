@@ -3,7 +3,7 @@
 #ifndef CONVOY_PLAN_PLAN_ESTIMATE_H
 #define CONVOY_PLAN_PLAN_ESTIMATE_H
 
-#include "plan/plan_memory.h"
+#include "plan/plan_job.h"
 #include "plan/plan_time.h"
 
 struct plan_estimate {

@@ -1,8 +1,7 @@
-/* plan_json — see plan_json.h. */
-#include "plan/plan_json.h"
+/* plan_json — a plan as JSON: see plan_report.h. */
+#include "plan/plan_report.h"
 
 #include "base/json.h"
-#include "plan/plan_control.h"
 
 static cJSON *add_object(cJSON *to, const char *key)
 {
@@ -52,7 +51,7 @@ static void add_stage(const struct plan_report *r, int stage, cJSON *list)
 static void add_memory(const struct plan_report *r, cJSON *root)
 {
     cJSON *memory = add_object(root, "memory"), *stages;
-    cJSON_AddBoolToObject(root, "fits", plan_memory_over(r->job, r->memory) <= 0);
+    cJSON_AddBoolToObject(root, "fits", plan_job_memory_over(r->job, r->memory) <= 0);
     json_add_i64(memory, "need_bytes", r->memory->need_bytes);
     json_add_i64(memory, "have_bytes", r->memory->have_bytes);
     json_add_i64(memory, "host_bytes", r->memory->host_bytes);
@@ -64,7 +63,7 @@ static void add_memory(const struct plan_report *r, cJSON *root)
 
 static void add_control(const struct plan_job *job, cJSON *root)
 {
-    const struct plan_control control = plan_control(job->at.nodes, job->at.locals);
+    const struct plan_control control = plan_report_control(job->at.nodes, job->at.locals);
     cJSON *node = job->at.nodes > 1 ? add_object(root, "node_0") : NULL;
     if (!node)
         return;

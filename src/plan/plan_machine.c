@@ -1,8 +1,8 @@
 /* plan_machine — see plan_machine.h. */
 #include "plan/plan_machine.h"
 
-#include "base/clock.h"
 #include "base/thread_pool.h"
+#include "measure/measure_ranks.h"
 #include "plan/plan_machine_inside.h"
 #include "plan/plan_time.h"
 
@@ -55,35 +55,37 @@ static enum status planned_step(const struct plan_machine *m, const struct step_
     return ST_OK;
 }
 
-static enum status run_steps(struct step *step, const struct batch *batch, double *seconds_out)
+struct steps {
+    struct step *step;
+    struct batch batch;
+    int64_t step_i;
+};
+
+static enum status run_step(void *arg)
 {
+    struct steps *s = arg;
     struct step_result result;
-    int64_t begin = clock_ns();
-    for (int i = 0; i < 2 * STEP_RUNS; i++) {
-        if (i == STEP_RUNS) /* the first half is warming up */
-            begin = clock_ns();
-        TRY(step_run_batch(step, batch, i, i, 1e-3, false, &result));
-    }
-    *seconds_out = (double)(clock_ns() - begin) * 1e-9 / STEP_RUNS;
-    return ST_OK;
+    const int64_t i = s->step_i++;
+    return step_run_batch(s->step, &s->batch, i, i, 1e-3, false, &result);
 }
 
 static enum status measure_step(struct plan_machine *m)
 {
+    const struct measure_timer timer = {.comm = NULL}; /* steps wait for each other themselves */
     struct step_config config = tiny(m);
-    struct step *step = NULL;
-    struct batch batch = {0};
-    double seconds = 0, planned = 0;
+    struct steps steps = {.step = NULL};
+    double seconds[2], planned = 0; /* the first ones warm up */
     enum status st;
-    TRY_OR(step_open(&config, &step), out_close);
-    TRY_OR(batch_init(&batch, FEED_TASK_LM, 1, STEP_TOKENS), out_close);
-    TRY_OR(run_steps(step, &batch, &seconds), out_close);
-    TRY_OR(plan_machine_time_largest(m, &seconds), out_close);
+    TRY_OR(step_open(&config, &steps.step), out_close);
+    TRY_OR(batch_init(&steps.batch, FEED_TASK_LM, 1, STEP_TOKENS), out_close);
+    TRY_OR(measure_time_runs(&timer, run_step, &steps, STEP_RUNS, seconds, 2), out_close);
+    TRY_OR(measure_ranks_max(m->config->comm, &seconds[1], 1), out_close);
     TRY_OR(planned_step(m, &config, &planned), out_close);
-    m->cluster->step_us = seconds > planned ? (seconds - planned) * 1e6 : 0;
+    const double step_s = seconds[1] / STEP_RUNS;
+    m->cluster->step_us = step_s > planned ? (step_s - planned) * 1e6 : 0;
 out_close:
-    step_close(step);
-    batch_free(&batch);
+    step_close(steps.step);
+    batch_free(&steps.batch);
     return st;
 }
 
@@ -105,7 +107,7 @@ static void begin(struct plan_machine *m)
         c->locals = comm_place(config->comm)->locals;
     }
     m->ranks = c->nodes * c->locals;
-    m->rank = config->comm ? comm_place(config->comm)->rank : 0;
+    m->timer.comm = m->ranks > 1 ? config->comm : NULL;
     m->shares_cores = plan_time_shares_cores(c, c->locals);
     m->dtype = c->is_gpu ? DTYPE_BF16 : DTYPE_F32;
     m->slice = (double)config->budget_ms / 1e3 / MEASUREMENTS / SLICES;
@@ -114,19 +116,25 @@ static void begin(struct plan_machine *m)
                 c->locals, c->locals == 1 ? "" : "s");
 }
 
+enum status plan_machine_time(const struct plan_machine *m, measure_work *work, void *arg,
+                              double *seconds_out)
+{
+    return measure_time_together(&m->timer, m->slice, m->shares_cores, work, arg, seconds_out);
+}
+
 enum status plan_machine_measure(const struct plan_machine_config *config, struct plan_cluster *out)
 {
     struct plan_cluster cluster;
     struct plan_machine m = {.config = config, .cluster = &cluster};
     dev_info(config->dev, &m.info);
     begin(&m);
-    TRY(dev_stream_open(config->dev, &m.stream));
+    TRY(dev_stream_open(config->dev, &m.timer.stream));
     enum status st = plan_machine_device(&m);
     if (st == ST_OK)
         st = plan_machine_link(&m);
     if (st == ST_OK)
         st = measure_step(&m);
-    dev_stream_close(m.stream);
+    dev_stream_close(m.timer.stream);
     if (st == ST_OK)
         *out = cluster;
     return st;

@@ -1,7 +1,12 @@
 /* plan_machine_device — the device's operations in the shapes of a transformer, at sizes from those
- * that fit into a cache to those that take a slice each. */
-#include "base/memory.h"
+ * that fit into a cache to those that need a slice each.
+ *
+ * Products of a GPU are measured by FLOPs. On a CPU they are by rows and widths: packing a matrix,
+ * and storing a result, need the longer beside the FLOPs the fewer rows or the narrower a layer is;
+ * and a product with a vocabulary has rows so long that each of them lies on pages of its own. */
 #include "dev/op_cost.h"
+#include "measure/measure_product.h"
+#include "measure/measure_ranks.h"
 #include "plan/plan_machine_inside.h"
 
 #define MIB ((int64_t)1 << 20)
@@ -11,24 +16,54 @@
 #define ATTENTION_WIDTH 64
 #define ATTENTION_TOKENS 256
 #define MEMORY_SHARE_LEAST 1e-3
-#define ZEROS 16384 /* rows of targets */
 #define SIZES(of) (int)(sizeof of / sizeof of[0])
-#define BIG_RUN 8 /* slices: a larger size would take too long */
+#define BIG_RUN 8   /* slices: a larger size would need too long */
+#define BIG_HEAD 40 /* and of heads, in which many models spend half of a step */
+#define SHARE_LEAST 1e-6
 
-/* ---- memory for arguments ---- */
+/* ---- rates as shares of a peak ---- */
 
-/* fill_all — with small numbers. */
-static enum status fill_all(const struct plan_machine *m)
+static void add_point(struct plan_share *share, double size, double rate)
 {
-    TRY(dev_fill(m->stream, m->memory, 0x3c, (size_t)m->bytes));
-    return m->shared ? dev_fill(m->stream, m->shared, 0x3c, (size_t)m->shared_bytes) : ST_OK;
+    share->point[share->n].size = size;
+    share->point[share->n++].share = rate;
+}
+
+/* Returns a share that a file may hold, however disturbed its measurement was. */
+static double within(double share, double least)
+{
+    return share < least ? least : share < 1 ? share : 1;
+}
+
+/* Returns the largest rate, at least `best`. */
+static double best_of(const struct plan_share *share, double best)
+{
+    for (int i = 0; i < share->n; i++)
+        best = share->point[i].share > best ? share->point[i].share : best;
+    return best;
+}
+
+/* Makes shares of `best` from the rates. */
+static void divide(struct plan_share *share, double best)
+{
+    for (int i = 0; i < share->n; i++)
+        share->point[i].share = within(share->point[i].share / best, SHARE_LEAST);
+}
+
+/* Makes shares of the peak, which is the data sheet's or the largest rate, and returns it. */
+static double divide_by_peak(double sheet, struct plan_share *share)
+{
+    const double best = best_of(share, sheet);
+    divide(share, best);
+    return best;
 }
 
 /* ---- attention ---- */
 
 struct attention_run {
     int64_t tokens, d;
-    const struct plan_machine_turns *turns;
+    enum dtype dtype;
+    struct measure_turns turns;
 };
 
 struct attention {
@@ -36,16 +71,16 @@ struct attention {
     struct attention_bwd bwd;
 };
 
-static void lay_attention(struct plan_machine_taken *t, const struct attention_run *r,
+static void lay_attention(struct measure_taken *t, const struct attention_run *r,
                           struct attention *out)
 {
     const int64_t h = ATTENTION_ELEMS / r->d, row = 3 * h * r->d, elems = r->tokens * h * r->d;
-    const enum dtype dtype = t->m->dtype;
-    struct tensor qkv = plan_machine_turn_take(t, r->tokens * row, dtype),
-                  dqkv = plan_machine_turn_take(t, r->tokens * row, dtype),
-                  y = plan_machine_turn_take(t, elems, dtype),
-                  dy = plan_machine_turn_take(t, elems, dtype),
-                  lse = plan_machine_turn_take(t, r->tokens * h, DTYPE_F32);
+    const enum dtype dtype = r->dtype;
+    struct tensor qkv = measure_memory_take(t, r->tokens * row, dtype),
+                  dqkv = measure_memory_take(t, r->tokens * row, dtype),
+                  y = measure_memory_take(t, elems, dtype),
+                  dy = measure_memory_take(t, elems, dtype),
+                  lse = measure_memory_take(t, r->tokens * h, DTYPE_F32);
     *out = (struct attention){
         {.out = y, .lse = lse, .qkv = qkv, .b = 1, .t = r->tokens, .h = h, .hk = h, .d = r->d},
         {.dqkv = dqkv,
@@ -60,29 +95,28 @@ static void lay_attention(struct plan_machine_taken *t, const struct attention_r
          .d = r->d}};
 }
 
-static enum status run_attention(const struct plan_machine *m, const void *args)
+static enum status run_attention(void *arg)
 {
-    const struct attention_run *r = args;
-    struct plan_machine_taken t = plan_machine_turn_next(r->turns);
+    struct attention_run *r = arg;
+    struct measure_taken t = measure_memory_next(&r->turns);
+    const struct op_table *op = dev_op(t.memory->dev);
     struct attention a;
     lay_attention(&t, r, &a);
-    TRY(dev_op(m->config->dev)->attention_fwd(m->stream, &a.fwd));
-    return dev_op(m->config->dev)->attention_bwd(m->stream, &a.bwd);
+    TRY(op->attention_fwd(t.memory->stream, &a.fwd));
+    return op->attention_bwd(t.memory->stream, &a.bwd);
 }
 
 /* attention_rate — FLOP/s, forward and backward together; 0: there is no memory. */
 static enum status attention_rate(const struct plan_machine *m, int64_t tokens, int64_t d,
                                   double *rate_out, double *flops_out, double *seconds_out)
 {
-    struct plan_machine_taken t = {.m = m};
-    struct plan_machine_turns turns;
-    struct attention_run r = {tokens, d, &turns};
+    struct measure_taken t = {.memory = &m->memory};
+    struct attention_run r = {.tokens = tokens, .d = d, .dtype = m->dtype};
     struct attention a;
     struct op_cost fwd, bwd;
-    int64_t at = 0;
     *rate_out = 0;
     lay_attention(&t, &r, &a);
-    if (!plan_machine_turn_open(&t, &at, &turns))
+    if (!measure_memory_turns(&t, &r.turns))
         return ST_OK;
     op_cost(OP_KIND_attention_fwd, &a.fwd, &fwd);
     op_cost(OP_KIND_attention_bwd, &a.bwd, &bwd);
@@ -103,9 +137,9 @@ static enum status measure_attention_width(struct plan_machine *m)
         TRY(attention_rate(m, ATTENTION_TOKENS, widths[i], &rate, &flops, &seconds));
         if (rate == 0)
             break;
-        plan_machine_share_add(share, (double)widths[i], rate);
+        add_point(share, (double)widths[i], rate);
     }
-    (void)plan_machine_share_peak(0, share);
+    (void)divide_by_peak(0, share);
     return ST_OK;
 }
 
@@ -124,8 +158,7 @@ static enum status measure_attention(struct plan_machine *m)
         TRY(attention_rate(m, tokens, ATTENTION_WIDTH, &rate, &flops, &seconds));
         if (rate == 0)
             break;
-        plan_machine_share_add(share, flops / 2,
-                               plan_machine_share_within(rate / peak, PLAN_MACHINE_SHARE_LEAST));
+        add_point(share, flops / 2, within(rate / peak, SHARE_LEAST));
         if (seconds > BIG_RUN * m->slice)
             break;
     }
@@ -134,50 +167,52 @@ static enum status measure_attention(struct plan_machine *m)
 
 /* ---- memory ---- */
 
-static enum status run_adamw(const struct plan_machine *m, const void *args)
+struct adamw_run {
+    const struct measure_memory *memory;
+    struct adamw adamw;
+    struct optim_span span;
+};
+
+static enum status run_adamw(void *arg)
 {
-    return dev_op(m->config->dev)->adamw(m->stream, args);
+    const struct adamw_run *r = arg;
+    return dev_op(r->memory->dev)->adamw(r->memory->stream, &r->adamw);
 }
 
-static enum status run_copy(const struct plan_machine *m, const void *args)
+/* Lays out an update. Returns false if there is no memory. */
+static bool make_adamw(const struct measure_memory *memory, int64_t elems, struct adamw_run *out)
 {
-    const struct adamw *a = args;
-    return dev_copy(m->stream, a->p.data, a->g.data, (size_t)a->spans->elems * sizeof(float));
-}
-
-/* make_adamw — false: there is no memory. */
-static bool make_adamw(const struct plan_machine *m, int64_t elems, struct adamw *out,
-                       struct optim_span *span)
-{
-    struct plan_machine_taken t = {.m = m};
-    *span = (struct optim_span){.elems = elems};
-    *out = (struct adamw){.spans = span,
-                          .spans_n = 1,
-                          .lr = 1e-9,
-                          .beta1 = 0.9,
-                          .beta2 = 0.95,
-                          .eps = 1e-8,
-                          .step = 2};
-    out->p = plan_machine_turn_take(&t, elems, DTYPE_F32);
-    out->g = plan_machine_turn_take_shared(&t, elems, DTYPE_F32);
-    out->m = plan_machine_turn_take(&t, elems, DTYPE_F32);
-    out->v = plan_machine_turn_take(&t, elems, DTYPE_F32);
-    out->grad_scale = plan_machine_turn_take(&t, 2, DTYPE_F64);
-    return t.at <= m->bytes && t.shared_at <= m->shared_bytes;
+    struct measure_taken t = {.memory = memory};
+    out->memory = memory;
+    out->span = (struct optim_span){.elems = elems};
+    out->adamw = (struct adamw){.spans = &out->span,
+                                .spans_n = 1,
+                                .lr = 1e-9,
+                                .beta1 = 0.9,
+                                .beta2 = 0.95,
+                                .eps = 1e-8,
+                                .step = 2};
+    out->adamw.p = measure_memory_take(&t, elems, DTYPE_F32);
+    out->adamw.g = measure_memory_take_shared(&t, elems, DTYPE_F32);
+    out->adamw.m = measure_memory_take(&t, elems, DTYPE_F32);
+    out->adamw.v = measure_memory_take(&t, elems, DTYPE_F32);
+    out->adamw.grad_scale = measure_memory_take(&t, 2, DTYPE_F64);
+    return t.at <= memory->bytes && t.shared_at <= memory->shared_bytes;
 }
 
 /* measure_memory — the optimiser, and a copy of parameters, over as much as there is, which caches
  * do not hold, or as takes a slice. */
 static enum status measure_memory(struct plan_machine *m, double *adamw_out)
 {
-    struct optim_span span;
-    struct adamw a;
+    struct adamw_run r;
     struct op_cost cost;
     double seconds = 0, copy = 0;
-    for (int64_t elems = 1 << 16; make_adamw(m, elems, &a, &span); elems *= 4) {
-        op_cost(OP_KIND_adamw, &a, &cost);
-        TRY(plan_machine_time(m, run_adamw, &a, &seconds));
-        TRY(plan_machine_time(m, run_copy, &a, &copy));
+    for (int64_t elems = 1 << 16; make_adamw(&m->memory, elems, &r); elems *= 4) {
+        struct measure_memory_run run = {
+            .memory = &m->memory, .to = r.adamw.p, .from = r.adamw.g, .elems = elems};
+        op_cost(OP_KIND_adamw, &r.adamw, &cost);
+        TRY(plan_machine_time(m, run_adamw, &r, &seconds));
+        TRY(plan_machine_time(m, measure_memory_copy, &run, &copy));
         *adamw_out = (double)(cost.bytes_read + cost.bytes_written) / seconds;
         copy = 8.0 * (double)elems / copy;
         if (seconds > m->slice)
@@ -209,28 +244,27 @@ struct between {
 
 struct between_run {
     int64_t n, c;
-    const struct plan_machine_turns *turns;
+    enum dtype dtype;
+    struct measure_turns turns;
 };
 
-static void lay_between(struct plan_machine_taken *t, const struct between_run *r,
-                        struct between *out)
+static void lay_between(struct measure_taken *t, const struct between_run *r, struct between *out)
 {
-    const struct plan_machine *m = t->m;
-    const enum dtype dtype = m->dtype;
+    const enum dtype dtype = r->dtype;
     int64_t n = r->n, c = r->c, f = 4 * c, v = 16 * c;
-    struct tensor x = plan_machine_turn_take(t, n * c, dtype),
-                  y = plan_machine_turn_take(t, n * c, dtype),
-                  up = plan_machine_turn_take(t, 2 * n * f, dtype),
-                  act = plan_machine_turn_take(t, n * f, dtype),
-                  logits = plan_machine_turn_take(t, n * v, dtype),
-                  grads = plan_machine_turn_take(t, n * f, DTYPE_F32),
-                  w = plan_machine_turn_take(t, c, dtype),
-                  dw = plan_machine_turn_take(t, c, DTYPE_F32),
-                  db = plan_machine_turn_take(t, c, DTYPE_F32),
-                  mean = plan_machine_turn_take(t, n, DTYPE_F32),
-                  rstd = plan_machine_turn_take(t, n, DTYPE_F32),
-                  losses = plan_machine_turn_take(t, n, DTYPE_F32),
-                  sum = plan_machine_turn_take(t, 1, DTYPE_F64), targets = {m->zeros, DTYPE_I32};
+    struct tensor x = measure_memory_take(t, n * c, dtype),
+                  y = measure_memory_take(t, n * c, dtype),
+                  up = measure_memory_take(t, 2 * n * f, dtype),
+                  act = measure_memory_take(t, n * f, dtype),
+                  logits = measure_memory_take(t, n * v, dtype),
+                  grads = measure_memory_take(t, n * f, DTYPE_F32),
+                  w = measure_memory_take(t, c, dtype), dw = measure_memory_take(t, c, DTYPE_F32),
+                  db = measure_memory_take(t, c, DTYPE_F32),
+                  mean = measure_memory_take(t, n, DTYPE_F32),
+                  rstd = measure_memory_take(t, n, DTYPE_F32),
+                  losses = measure_memory_take(t, n, DTYPE_F32),
+                  sum = measure_memory_take(t, 1, DTYPE_F64),
+                  targets = {t->memory->zeros, DTYPE_I32};
     *out = (struct between){
         .norm_fwd = {y, mean, rstd, x, w, w, n, c, 1e-5f, NORM_KIND_LAYER},
         .norm_bwd = {x, dw, db, y, x, mean, rstd, w, {0}, n, c, true, NORM_KIND_LAYER},
@@ -241,13 +275,13 @@ static void lay_between(struct plan_machine_taken *t, const struct between_run *
         .sumsq = {.out = sum, .x = grads, .n = n * f}};
 }
 
-static enum status run_between(const struct plan_machine *m, const void *args)
+static enum status run_between(void *arg)
 {
-    const struct between_run *r = args;
-    struct plan_machine_taken t = plan_machine_turn_next(r->turns);
+    struct between_run *r = arg;
+    struct measure_taken t = measure_memory_next(&r->turns);
     struct between b;
     lay_between(&t, r, &b);
-#define BETWEEN_RUN(op, field) TRY(dev_op(m->config->dev)->op(m->stream, &b.field));
+#define BETWEEN_RUN(op, field) TRY(dev_op(t.memory->dev)->op(t.memory->stream, &b.field));
     BETWEEN_OPS(BETWEEN_RUN)
 #undef BETWEEN_RUN
     return ST_OK;
@@ -269,14 +303,12 @@ static double bytes_between(const struct between *b)
 static enum status time_between(const struct plan_machine *m, int64_t n, int64_t c,
                                 double *bytes_out, double *seconds_out)
 {
-    struct plan_machine_taken t = {.m = m};
-    struct plan_machine_turns turns;
-    struct between_run r = {n, c, &turns};
+    struct measure_taken t = {.memory = &m->memory};
+    struct between_run r = {.n = n, .c = c, .dtype = m->dtype};
     struct between b;
-    int64_t at = 0;
     lay_between(&t, &r, &b);
     *bytes_out = 0;
-    if (n > ZEROS || !plan_machine_turn_open(&t, &at, &turns))
+    if (n > MEASURE_MEMORY_ZEROS || !measure_memory_turns(&t, &r.turns))
         return ST_OK;
     *bytes_out = bytes_between(&b);
     return plan_machine_time(m, run_between, &r, seconds_out);
@@ -317,11 +349,150 @@ static enum status measure_rates(struct plan_machine *m)
     double adamw = 0, between = 0;
     TRY(measure_memory(m, &adamw));
     TRY(measure_between(m, &between));
-    c->optimizer_share =
-        plan_machine_share_within(adamw / c->memory_bytes_per_second, MEMORY_SHARE_LEAST);
-    c->memory_share =
-        plan_machine_share_within(between / c->memory_bytes_per_second, MEMORY_SHARE_LEAST);
+    c->optimizer_share = within(adamw / c->memory_bytes_per_second, MEMORY_SHARE_LEAST);
+    c->memory_share = within(between / c->memory_bytes_per_second, MEMORY_SHARE_LEAST);
     return measure_launch(m);
+}
+
+/* ---- products ---- */
+
+/* Returns the time of a head's loss, as a plan counts it; the rest is the products'. */
+static double loss_seconds(const struct plan_machine *m, const struct measure_product *p)
+{
+    const struct plan_cluster *c = m->cluster;
+    const double bytes = 2.0 * (double)p->n * (double)p->out * (double)dtype_bytes(p->dtype);
+    return p->kind == MEASURE_PRODUCT_HEAD ? bytes / (c->memory_bytes_per_second * c->memory_share)
+                                           : 0;
+}
+
+/* *rate_out: FLOP/s; 0: there is no memory. *is_last: a larger size would need too long. */
+static enum status measure_product(const struct plan_machine *m, const struct measure_product *p,
+                                   double *rate_out, bool *is_last)
+{
+    struct measure_product_run run;
+    const double loss = loss_seconds(m, p);
+    double seconds;
+    *rate_out = 0;
+    if (!measure_product_open(p, &m->memory, &run))
+        return ST_OK;
+    TRY(plan_machine_time(m, measure_product_work, &run, &seconds));
+    *rate_out = measure_product_flops(p) / (loss < seconds / 2 ? seconds - loss : seconds / 2);
+    *is_last = seconds > (p->kind == MEASURE_PRODUCT_HEAD ? BIG_HEAD : BIG_RUN) * m->slice;
+    return ST_OK;
+}
+
+/* Measures n products, smallest first, each as a point at size_of. What is measured twice counts by
+ * its better time: another process disturbs all of a measurement easily, but not two that are
+ * apart. */
+static enum status measure_products(const struct plan_machine *m, const struct measure_product *p,
+                                    int n, double (*size_of)(const struct measure_product *p),
+                                    struct plan_share *share)
+{
+    bool is_last = false;
+    double rate;
+    for (int i = 0; !is_last && i < n; i++) {
+        TRY(measure_product(m, &p[i], &rate, &is_last));
+        if (rate > 0)
+            add_point(share, size_of(&p[i]), rate);
+    }
+    for (int i = 0; i < share->n; i++) {
+        TRY(measure_product(m, &p[i], &rate, &is_last));
+        share->point[i].share = rate > share->point[i].share ? rate : share->point[i].share;
+    }
+    return ST_OK;
+}
+
+/* A GPU's products: rows, in, out. */
+static const int64_t layer_sizes[][3] = {
+    {64, 32, 128},       {128, 64, 256},      {256, 128, 512},    {256, 256, 1024},
+    {256, 512, 2048},    {512, 768, 3072},    {1024, 1024, 4096}, {1024, 2048, 8192},
+    {2048, 4096, 16384}, {8192, 4096, 16384}, {8192, 8192, 32768}};
+
+static double size_of_layer(const struct measure_product *p)
+{
+    return 2.0 * (double)p->n * (double)p->in * (double)p->out;
+}
+
+static enum status measure_layers(struct plan_machine *m, enum dtype dtype,
+                                  struct plan_share *share)
+{
+    struct measure_product p[SIZES(layer_sizes)];
+    for (int i = 0; i < SIZES(layer_sizes); i++)
+        p[i] = (struct measure_product){.kind = MEASURE_PRODUCT_LAYER,
+                                        .n = layer_sizes[i][0],
+                                        .in = layer_sizes[i][1],
+                                        .out = layer_sizes[i][2],
+                                        .dtype = dtype};
+    TRY(measure_memory_fill(&m->memory, dtype));
+    return measure_products(m, p, SIZES(layer_sizes), size_of_layer, share);
+}
+
+/* A CPU's products: blocks and heads of some widths, each on some rows. */
+#define VOCAB 50001
+#define ROWS_MOST 4
+struct row_sizes {
+    int64_t in, out, rows[ROWS_MOST]; /* rows 0: there are no more */
+};
+static const struct row_sizes block_sizes[] = {{32, 128, {64, 256}},
+                                               {128, 512, {64, 128, 256, 1024}},
+                                               {512, 2048, {64, 128, 256, 1024}}},
+                              wide_sizes[] = {{128, VOCAB, {64, 128, 256, 512}},
+                                              {512, VOCAB, {64, 128, 256}}};
+
+static double size_of_rows(const struct measure_product *p) { return (double)p->n; }
+
+static enum status measure_rows(struct plan_machine *m, const struct row_sizes *sizes, int n,
+                                struct plan_rows *out)
+{
+    for (int i = 0; i < n; i++) {
+        const struct row_sizes *s = &sizes[i];
+        struct plan_rows_width *to = &out->width[out->n];
+        struct measure_product p[ROWS_MOST];
+        int rows = 0;
+        for (; rows < ROWS_MOST && s->rows[rows] > 0; rows++)
+            p[rows] = (struct measure_product){.kind = s->out == VOCAB ? MEASURE_PRODUCT_HEAD
+                                                                       : MEASURE_PRODUCT_BLOCK,
+                                               .n = s->rows[rows],
+                                               .in = s->in,
+                                               .out = s->out,
+                                               .dtype = DTYPE_F32};
+        to->width = (double)s->in;
+        TRY(measure_products(m, p, rows, size_of_rows, &to->share));
+        out->n += to->share.n > 0;
+    }
+    return ST_OK;
+}
+
+static enum status measure_all_rows(struct plan_machine *m)
+{
+    struct plan_cluster *c = m->cluster;
+    struct plan_rows *all[] = {&c->product_rows, &c->product_wide};
+    double best = 0;
+    TRY(measure_memory_fill(&m->memory, DTYPE_F32));
+    TRY(measure_rows(m, block_sizes, SIZES(block_sizes), &c->product_rows));
+    TRY(measure_rows(m, wide_sizes, SIZES(wide_sizes), &c->product_wide));
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < all[k]->n; i++)
+            best = best_of(&all[k]->width[i].share, best);
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < all[k]->n; i++)
+            divide(&all[k]->width[i].share, best);
+    c->peak[PLAN_PRECISION_F32] = best;
+    return ST_OK;
+}
+
+static enum status measure_all_products(struct plan_machine *m)
+{
+    struct plan_cluster *c = m->cluster;
+    const enum plan_precision wide = m->info.is_tf32 ? PLAN_PRECISION_TF32 : PLAN_PRECISION_F32;
+    if (!c->is_gpu)
+        return measure_all_rows(m);
+    TRY(measure_layers(m, DTYPE_F32, &c->product[wide]));
+    c->peak[wide] = divide_by_peak(m->info.peak_flops, &c->product[wide]);
+    TRY(measure_layers(m, DTYPE_BF16, &c->product[PLAN_PRECISION_BF16]));
+    c->peak[PLAN_PRECISION_BF16] =
+        divide_by_peak(m->info.peak_flops_16, &c->product[PLAN_PRECISION_BF16]);
+    return ST_OK;
 }
 
 /* ---- all ---- */
@@ -334,7 +505,7 @@ static enum status memory_bytes(const struct plan_machine *m, int64_t *out)
     most = paid < most ? paid : most;
     most = most > MEMORY_LEAST ? most : MEMORY_LEAST;
     double less = m->info.free_bytes >= 0 && share < most ? -(double)share : -(double)most;
-    TRY(plan_machine_time_largest(m, &less));
+    TRY(measure_ranks_max(m->config->comm, &less, 1));
     *out = (int64_t)-less / 4096 * 4096;
     return *out >= MIB ? ST_OK
                        : FAIL(ST_RETRY,
@@ -343,40 +514,40 @@ static enum status memory_bytes(const struct plan_machine *m, int64_t *out)
                               (long long)*out);
 }
 
-static enum status take_all_shared(struct plan_machine *m)
+/* Allocates the memory that the workers share; on a CPU parameters and gradients lie there. */
+static enum status take_shared(struct plan_machine *m)
 {
     void *data = NULL;
-    int64_t bytes = m->bytes / 2 < SHARED_MOST ? m->bytes / 2 : SHARED_MOST;
+    const int64_t half = m->memory.bytes / 2;
     if (m->ranks == 1)
         return ST_OK;
-    TRY(comm_alloc(m->config->comm, bytes, &data));
+    m->shared_bytes = half < SHARED_MOST ? half : SHARED_MOST;
+    TRY(comm_alloc(m->config->comm, m->shared_bytes, &data));
     m->shared = data;
-    m->shared_bytes = bytes;
+    if (m->cluster->is_gpu)
+        return ST_OK;
+    m->memory.shared = m->shared;
+    m->memory.shared_bytes = m->shared_bytes;
     return ST_OK;
 }
 
 static enum status measure_all(struct plan_machine *m)
 {
-    TRY(dev_fill(m->stream, m->zeros, 0, ZEROS * sizeof(int32_t)));
-    TRY(fill_all(m));
+    TRY(measure_memory_fill(&m->memory, m->dtype));
     TRY(measure_rates(m));
-    TRY(fill_all(m));
-    TRY(plan_machine_product(m));
-    TRY(fill_all(m));
+    TRY(measure_all_products(m));
+    TRY(measure_memory_fill(&m->memory, m->dtype));
     return measure_attention(m);
 }
 
 enum status plan_machine_device(struct plan_machine *m)
 {
-    const size_t zeros = ZEROS * sizeof(int32_t);
-    void *data = NULL;
-    TRY(memory_bytes(m, &m->bytes));
-    TRY(dev_alloc(m->config->dev, (size_t)m->bytes + zeros, &data));
-    m->memory = data;
-    m->zeros = m->memory + m->bytes;
-    enum status st = take_all_shared(m);
+    int64_t bytes = 0;
+    TRY(memory_bytes(m, &bytes));
+    TRY(measure_memory_open(&m->memory, m->config->dev, m->timer.stream, bytes));
+    enum status st = take_shared(m);
     if (st == ST_OK)
         st = measure_all(m);
-    dev_free(m->config->dev, data, (size_t)m->bytes + zeros);
+    measure_memory_close(&m->memory);
     return st;
 }

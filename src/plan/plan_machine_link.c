@@ -1,11 +1,11 @@
 /* plan_machine_link — sums between workers by size, and what computation loses to calls beside it.
  * The time of a call is turned into the latency and the rates with which plan_time gives the same
  * time. */
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "comm/core/part.h"
+#include "base/quantile.h"
+#include "measure/measure_collective.h"
+#include "measure/measure_ranks.h"
 #include "plan/plan_machine_inside.h"
 #include "plan/plan_time.h"
 
@@ -30,56 +30,39 @@ static const int64_t sizes[] = {64,      16 << 10, 64 << 10, 256 << 10,
  * in caches, as in a step, where gradients were written some time ago. */
 struct call {
     struct comm *comm;
-    struct tensor data;
-    int64_t elems, places, *at;
+    struct measure_collective_memory memory;
+    struct measure_collective_call what;
+    int64_t elems, places, at;
 };
 
-static struct call call_of(const struct plan_machine *m, struct comm *comm, void *data,
-                           int64_t bytes, int64_t *at)
+static struct call call_of(const struct plan_machine *m, struct comm *comm,
+                           enum bus_collective collective, int64_t bytes)
 {
-    *at = 0;
     return (struct call){.comm = comm,
-                         .data = {data, DTYPE_F32},
+                         .memory = {.data = m->shared},
+                         .what = {.collective = collective, .dtype = DTYPE_F32, .bytes = bytes},
                          .elems = bytes / (int64_t)sizeof(float),
-                         .places = m->shared_bytes / bytes,
-                         .at = at};
+                         .places = m->shared_bytes / bytes};
 }
 
-static struct tensor next_place(const struct call *call)
+static void take_next_place(struct call *call)
 {
-    *call->at = (*call->at + 1) % call->places;
-    return tensor_at(call->data, *call->at * call->elems);
+    call->at = (call->at + 1) % call->places;
+    call->what.at_elems = call->at * call->elems;
 }
 
-static enum status run_sum(const struct plan_machine *m, const void *args)
+static enum status run_call(void *arg)
 {
-    const struct call *call = args;
-    struct tensor all = next_place(call);
-    (void)m;
-    return comm_all_reduce(call->comm, all, all, call->elems);
+    struct call *call = arg;
+    take_next_place(call);
+    return measure_collective_make(&call->memory, call->comm, &call->what);
 }
 
-/* The rank's part of a buffer, where the store has it. */
-static struct tensor own_part(const struct call *call, struct tensor all)
+static enum status time_call(const struct plan_machine *m, struct comm *comm,
+                             enum bus_collective collective, int64_t bytes, double *seconds_out)
 {
-    const struct comm_place *place = comm_place(call->comm);
-    return tensor_at(all, part_extent(call->elems, place->ranks, place->rank).first);
-}
-
-static enum status run_scatter(const struct plan_machine *m, const void *args)
-{
-    const struct call *call = args;
-    struct tensor all = next_place(call);
-    (void)m;
-    return comm_reduce_scatter(call->comm, own_part(call, all), all, call->elems);
-}
-
-static enum status run_gather(const struct plan_machine *m, const void *args)
-{
-    const struct call *call = args;
-    struct tensor all = next_place(call);
-    (void)m;
-    return comm_all_gather(call->comm, all, own_part(call, all), call->elems);
+    struct call call = call_of(m, comm, collective, bytes);
+    return plan_machine_time(m, run_call, &call, seconds_out);
 }
 
 /* A link that is being found: of the cluster, and a call that uses no other. */
@@ -136,72 +119,71 @@ void plan_machine_link_fit(struct plan_cluster *cluster, struct plan_link *link,
     }
 }
 
-/* measure_parts — the times of a reduce-scatter and an all-gather as parts of an all-reduce's, in
- * calls of a block's size; at most what a file may hold. */
-static enum status measure_parts(struct plan_machine *m, struct comm *comm, void *data,
+/* Measures a reduce-scatter and an all-gather as parts of an all-reduce's time, in calls of a
+ * block's size; at most what a file may hold. */
+static enum status measure_parts(const struct plan_machine *m, struct comm *comm,
                                  struct plan_link *link)
 {
+    const int64_t bytes = m->shared_bytes / PART_PLACES / 4096 * 4096;
     double sum, scatter, gather;
-    int64_t at, bytes = m->shared_bytes / PART_PLACES / 4096 * 4096;
-    const struct call call = call_of(m, comm, data, bytes, &at);
-    TRY(plan_machine_time(m, run_sum, &call, &sum));
-    TRY(plan_machine_time(m, run_scatter, &call, &scatter));
-    TRY(plan_machine_time(m, run_gather, &call, &gather));
+    TRY(time_call(m, comm, BUS_COLLECTIVE_ALL_REDUCE, bytes, &sum));
+    TRY(time_call(m, comm, BUS_COLLECTIVE_REDUCE_SCATTER, bytes, &scatter));
+    TRY(time_call(m, comm, BUS_COLLECTIVE_ALL_GATHER, bytes, &gather));
     link->scatter_part = scatter < PART_MOST * sum ? scatter / sum : PART_MOST;
     link->gather_part = gather < PART_MOST * sum ? gather / sum : PART_MOST;
     return ST_OK;
 }
 
-/* measure_sums — the link of the calls of one comm. */
-static enum status measure_sums(struct plan_machine *m, struct comm *comm, void *data,
+/* Measures the link of the calls of one comm. */
+static enum status measure_sums(const struct plan_machine *m, struct comm *comm,
                                 struct plan_link *link, const struct plan_call *like)
 {
     double bytes[SIZES], seconds[SIZES];
-    int64_t at;
     int n = 0;
     for (; n < SIZES && sizes[n] <= m->shared_bytes; n++) {
-        const struct call sum = call_of(m, comm, data, sizes[n], &at);
         bytes[n] = (double)sizes[n];
-        TRY(plan_machine_time(m, run_sum, &sum, &seconds[n]));
+        TRY(time_call(m, comm, BUS_COLLECTIVE_ALL_REDUCE, sizes[n], &seconds[n]));
     }
     plan_machine_link_fit(m->cluster, link, like, bytes, seconds, n);
-    return measure_parts(m, comm, data, link);
+    return measure_parts(m, comm, link);
 }
 
 /* ---- beside computation ---- */
 
-struct computation {
+/* Products with calls beside them. */
+struct both {
+    struct dev *dev;
+    struct stream *stream;
     struct matmul_fwd product;
-    int64_t runs;
+    int64_t products;
+    struct call call;
+    int calls; /* BESIDE, or 0: the products alone */
 };
 
-static enum status compute(const struct plan_machine *m, const struct computation *c)
+static enum status run_both(void *arg)
 {
-    for (int64_t i = 0; i < c->runs; i++)
-        TRY(dev_op(m->config->dev)->matmul_fwd(m->stream, &c->product));
-    return dev_sync(m->stream);
-}
-
-static enum status begin_sum(const struct call *call, struct comm_ticket *ticket)
-{
-    struct tensor all = next_place(call);
-    return comm_all_reduce_begin(call->comm, all, all, call->elems, ticket);
-}
-
-/* try_both — computation with calls beside it. */
-static enum status try_both(const struct plan_machine *m, const struct computation *c,
-                            const struct call *call, int calls, double *seconds_out)
-{
+    struct both *b = arg;
     struct comm_ticket ticket[BESIDE];
-    TRY(comm_barrier(call->comm));
-    int64_t begin = clock_ns();
-    for (int i = 0; i < calls; i++)
-        TRY(begin_sum(call, &ticket[i]));
-    TRY(compute(m, c));
-    for (int i = 0; i < calls; i++)
-        TRY(comm_wait(call->comm, ticket[i]));
-    *seconds_out = (double)(clock_ns() - begin) * 1e-9;
-    return plan_machine_time_largest(m, seconds_out);
+    for (int i = 0; i < b->calls; i++) {
+        take_next_place(&b->call);
+        const struct tensor all =
+            tensor_at((struct tensor){b->call.memory.data, DTYPE_F32}, b->call.what.at_elems);
+        TRY(comm_all_reduce_begin(b->call.comm, all, all, b->call.elems, &ticket[i]));
+    }
+    for (int64_t i = 0; i < b->products; i++)
+        TRY(dev_op(b->dev)->matmul_fwd(b->stream, &b->product));
+    TRY(dev_sync(b->stream));
+    for (int i = 0; i < b->calls; i++)
+        TRY(comm_wait(b->call.comm, ticket[i]));
+    return ST_OK;
+}
+
+static enum status time_both(const struct plan_machine *m, struct both *b, int calls,
+                             double *seconds_out)
+{
+    b->calls = calls;
+    TRY(measure_time_runs(&m->timer, run_both, b, 1, seconds_out, 1));
+    return measure_ranks_max(m->config->comm, seconds_out, 1);
 }
 
 /* planned_seconds — of one of the calls, as a plan counts it. */
@@ -214,8 +196,8 @@ static double planned_seconds(const struct plan_machine *m, const struct call *c
     return plan_time_call_ms(m->cluster, &planned) / 1e3;
 }
 
-/* choose_size — calls as large as the budget has time for, with computation that takes three times
- * as long, once alone and once with them beside it in each try. */
+/* Makes the calls as large as the budget has time for, with products that need three times as long,
+ * once alone and once with the calls beside them in each trial. */
 static void choose_size(const struct plan_machine *m, struct call *call)
 {
     call->elems = m->shared_bytes / BESIDE / 4096 * 4096 / (int64_t)sizeof(float);
@@ -225,37 +207,29 @@ static void choose_size(const struct plan_machine *m, struct call *call)
     call->places = m->shared_bytes / (int64_t)sizeof(float) / call->elems;
 }
 
-/* choose_runs — so many products that they take three times as long as the calls. */
-static enum status choose_runs(const struct plan_machine *m, struct computation *c,
-                               const struct call *call)
+/* Measures the part of the calls' time by which computation needs longer for them; alone and
+ * together by turns, so that what else the machine does is in both. */
+static enum status measure_lost_parts(const struct plan_machine *m, struct both *b,
+                                      double part[TRIES])
 {
-    double calls = planned_seconds(m, call) * BESIDE, alone;
-    TRY(try_both(m, c, call, 0, &alone)); /* warm */
-    TRY(try_both(m, c, call, 0, &alone));
-    c->runs = (int64_t)(3 * calls / alone) + 1;
-    return ST_OK;
-}
-
-/* lost_parts — of the calls' time, what computation takes longer for them; alone and together by
- * turns, so that what else the machine does is in both. */
-static enum status lost_parts(const struct plan_machine *m, struct computation *c,
-                              const struct call *call, double part[TRIES])
-{
-    TRY(choose_runs(m, c, call));
+    const double calls = planned_seconds(m, &b->call) * BESIDE;
+    double alone, together;
+    TRY(time_both(m, b, 0, &alone)); /* a first one may load kernels */
+    TRY(time_both(m, b, 0, &alone));
+    b->products = (int64_t)(3 * calls / alone) + 1;
     for (int i = 0; i < TRIES; i++) {
-        double alone, together;
-        TRY(try_both(m, c, call, 0, &alone));
-        TRY(try_both(m, c, call, BESIDE, &together));
-        part[i] = (together - alone) / (planned_seconds(m, call) * BESIDE);
+        TRY(time_both(m, b, 0, &alone));
+        TRY(time_both(m, b, BESIDE, &together));
+        part[i] = (together - alone) / calls;
     }
     return ST_OK;
 }
 
 bool plan_machine_link_overlap(double *part, int n, double *out)
 {
-    qsort(part, (size_t)n, sizeof *part, plan_machine_time_by_value);
-    bool is_sure = part[n * 3 / 4] - part[n / 4] <= OVERLAP_SPREAD;
-    double most = is_sure ? OVERLAP_MOST : 1, middle = part[n / 2];
+    const double middle = quantile_median(part, n); /* sorts */
+    const bool is_sure = quantile_of(part, n, 0.75) - quantile_of(part, n, 0.25) <= OVERLAP_SPREAD;
+    const double most = is_sure ? OVERLAP_MOST : 1;
     *out = middle < 0 ? 0 : middle < most ? middle : most;
     return is_sure;
 }
@@ -265,29 +239,28 @@ static void set_overlap(struct plan_cluster *c, double part[TRIES])
     size_t len = strlen(c->source);
     if (!plan_machine_link_overlap(part, TRIES, &c->overlap_cost))
         text_format(c->source + len, sizeof c->source - len,
-                    "; overlap_cost could not be measured: %.2f to %.2f", part[TRIES / 4],
-                    part[TRIES * 3 / 4]);
+                    "; overlap_cost could not be measured: %.2f to %.2f",
+                    quantile_of(part, TRIES, 0.25), quantile_of(part, TRIES, 0.75));
 }
 
 /* measure_overlap — on a CPU more than the calls' own time may be lost: their thread takes turns
  * with computation on a core, and takes memory's bandwidth from it. */
-static enum status measure_overlap(struct plan_machine *m, void *data)
+static enum status measure_overlap(struct plan_machine *m)
 {
     const int64_t n = 256, bytes = 3 * n * n * (int64_t)sizeof(float);
-    int64_t at;
-    struct call call = call_of(m, m->config->comm, data, m->shared_bytes, &at);
-    struct computation c = {.runs = 1};
+    struct measure_memory memory;
+    struct both b = {.dev = m->config->dev, .stream = m->timer.stream, .products = 1};
     double part[TRIES];
-    void *memory = NULL;
-    choose_size(m, &call);
-    TRY(dev_alloc(m->config->dev, (size_t)bytes, &memory));
-    struct tensor x = {memory, DTYPE_F32};
-    c.product = (struct matmul_fwd){
+    b.call = call_of(m, m->config->comm, BUS_COLLECTIVE_ALL_REDUCE, m->shared_bytes);
+    choose_size(m, &b.call);
+    TRY(measure_memory_open(&memory, b.dev, b.stream, bytes));
+    const struct tensor x = {memory.data, DTYPE_F32};
+    b.product = (struct matmul_fwd){
         .y = x, .x = tensor_at(x, n * n), .w = tensor_at(x, 2 * n * n), .n = n, .in = n, .out = n};
-    enum status st = dev_fill(m->stream, memory, 0x3c, (size_t)bytes);
+    enum status st = measure_memory_fill(&memory, DTYPE_F32);
     if (st == ST_OK)
-        st = lost_parts(m, &c, &call, part);
-    dev_free(m->config->dev, memory, (size_t)bytes);
+        st = measure_lost_parts(m, &b, part);
+    measure_memory_close(&memory);
     if (st == ST_OK)
         set_overlap(m->cluster, part);
     return st;
@@ -306,8 +279,8 @@ static enum status split_ranks(const struct plan_machine *m, int first, int step
 }
 
 /* measure_part — the link between some ranks, as a comm of their own. */
-static enum status measure_part(struct plan_machine *m, void *data, struct plan_link *link,
-                                int first, int step, int n)
+static enum status measure_part(struct plan_machine *m, struct plan_link *link, int first, int step,
+                                int n)
 {
     struct comm *part = m->config->comm;
     const struct plan_call like = {.kind = PLAN_CALL_ALL_REDUCE,
@@ -315,7 +288,7 @@ static enum status measure_part(struct plan_machine *m, void *data, struct plan_
                                    .ranks_inside = link == &m->cluster->inside ? n : 1};
     if (n < m->ranks)
         TRY(split_ranks(m, first, step, n, &part));
-    enum status st = measure_sums(m, part, data, link, &like);
+    enum status st = measure_sums(m, part, link, &like);
     if (n < m->ranks)
         comm_close(part);
     return st;
@@ -324,13 +297,12 @@ static enum status measure_part(struct plan_machine *m, void *data, struct plan_
 enum status plan_machine_link(struct plan_machine *m)
 {
     struct plan_cluster *c = m->cluster;
-    void *data = m->shared;
     if (m->ranks == 1)
         return ST_OK;
     const struct comm_place *place = comm_place(m->config->comm);
     if (place->locals > 1)
-        TRY(measure_part(m, data, &c->inside, place->node * place->locals, 1, place->locals));
+        TRY(measure_part(m, &c->inside, place->node * place->locals, 1, place->locals));
     if (place->nodes > 1)
-        TRY(measure_part(m, data, &c->across, place->local, place->locals, place->nodes));
-    return measure_overlap(m, data);
+        TRY(measure_part(m, &c->across, place->local, place->locals, place->nodes));
+    return measure_overlap(m);
 }

@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "plan/plan_control.h"
-
 #define BAR_MAX 30     /* columns of a bar that is all of a step */
 #define STAGES_SHOWN 4 /* columns of memory */
 #define BETTER 0.02    /* from this gain on another way is shown */
@@ -112,11 +110,23 @@ static void add_stage_names(const struct plan_memory *m, struct text *out)
     text_add(out, "\n");
 }
 
+#define BASE_BYTES (11.9 * 1024 * 1024)
+#define NODE_BYTES (31.0 * 1024)   /* of a node with one worker */
+#define WORKER_BYTES (2.2 * 1024)  /* of each further worker */
+#define HEARTBEAT_SECONDS 0.000094 /* one a node and second */
+
+struct plan_control plan_report_control(int nodes, int locals)
+{
+    return (struct plan_control){
+        .bytes = (int64_t)(BASE_BYTES + nodes * (NODE_BYTES + (locals - 1) * WORKER_BYTES)),
+        .cores = nodes * HEARTBEAT_SECONDS};
+}
+
 static void add_control(const struct plan_job *job, struct text *out)
 {
-    const struct plan_control control = plan_control(job->at.nodes, job->at.locals);
+    const struct plan_control control = plan_report_control(job->at.nodes, job->at.locals);
     char bytes[32];
-    if (job->at.nodes >= PLAN_CONTROL_NODES_SHOWN)
+    if (job->at.nodes >= PLAN_REPORT_CONTROL_NODES)
         text_add(out,
                  "  node 0 needs %s and %.2f of a core besides, for the heartbeats of %d nodes\n",
                  text_format_bytes(bytes, sizeof bytes, (double)control.bytes), control.cores,
@@ -264,7 +274,7 @@ static void add_less(const struct plan_report *r, struct text *out)
     text_add(out, "  %s makes it %.0f %% %s (%.0f %% more %ss)%s\n", nth(nodes, node, sizeof node),
              100 * fabs(gain), gain < 0 ? "slower" : "faster", 100.0 / (nodes - 1),
              device_word(r->job),
-             plan_advice_is_worth(less->speed_ratio, nodes) ? "" : ": do not rent it");
+             plan_search_is_worth(less->speed_ratio, nodes) ? "" : ": do not rent it");
 }
 
 /* add_another — the last line: yes or no to one more node, and from which gain it is worth it. */
@@ -280,18 +290,18 @@ static void add_another(const struct plan_report *r, struct text *out)
     if (more->is_known)
         text_add(
             out, "%s, N_NODES=%d is %.0f %% %s for %.0f %% more %ss; worth it from %.0f %% on\n",
-            plan_advice_is_worth(more->speed_ratio, nodes) ? "yes" : "no", nodes, 100 * fabs(gain),
-            gain < 0 ? "slower" : "faster", adds, device_word(job), adds * PLAN_ADVICE_WORTH);
+            plan_search_is_worth(more->speed_ratio, nodes) ? "yes" : "no", nodes, 100 * fabs(gain),
+            gain < 0 ? "slower" : "faster", adds, device_word(job), adds * PLAN_SEARCH_WORTH);
     else if (c->across.bytes_per_second <= 0)
         text_add(out, "no, %s has no link between nodes (\"across\")\n", c->name);
     else if ((c->nodes > 0 && nodes > c->nodes) || nodes > PLAN_CLUSTER_NODES_MAX)
         text_add(out, "no, %s has %d\n", c->nodes > 0 ? c->name : "a plan",
                  c->nodes > 0 ? c->nodes : PLAN_CLUSTER_NODES_MAX);
-    else if (nodes > PLAN_ADVICE_SEARCHED_MAX)
+    else if (nodes > PLAN_SEARCH_NODES_MAX)
         text_add(out,
                  "not searched from %d nodes on, of which one is a small part; set N_NODES=%d to "
                  "plan it\n",
-                 PLAN_ADVICE_SEARCHED_MAX + 1, nodes);
+                 PLAN_SEARCH_NODES_MAX + 1, nodes);
     else
         text_add(out,
                  "no, with N_NODES=%d no mesh fits GLOBAL_BATCH=%lld, the layers and the memory; "

@@ -1,8 +1,9 @@
-/* plan_report — a plan as text for people; as JSON: plan_json.h. Pure functions. */
+/* plan_report — a plan as text for people and as JSON (docs/plan.md names the members). Pure
+ * functions. */
 #ifndef CONVOY_PLAN_PLAN_REPORT_H
 #define CONVOY_PLAN_PLAN_REPORT_H
 
-#include "plan/plan_advice.h"
+#include "plan/plan_search.h"
 
 /* What is reported. estimate, advice, search NULL: not known, or not asked for. */
 struct plan_report {
@@ -14,9 +15,24 @@ struct plan_report {
     double tokens;                    /* to train on; 0: unknown */
 };
 
-/* plan_report_text — appends to out.
- * plan_report_shard — "none", "full" … */
+/* Appends the text. */
 void plan_report_text(const struct plan_report *report, struct text *out);
+/* Returns the word of SHARD: "none", "full" … */
 const char *plan_report_shard(enum layout_shard shard);
+/* Appends one JSON object and a line end. Errors: ST_RETRY when memory is short. */
+enum status plan_json_write(const struct plan_report *report, struct text *out);
+
+/* From so many nodes on the control plane needs more than a few MiB, and a plan names it. */
+#define PLAN_REPORT_CONTROL_NODES 64
+/* What the control plane of a job needs on node 0 besides its workers: its supervisor answers a
+ * heartbeat of each node every second. */
+struct plan_control {
+    int64_t bytes; /* of memory */
+    double cores;  /* of processor time */
+};
+/* Returns the needs by lines through the measurements of `make bench-control` with 64 to 4,096
+ * nodes (docs/benchmarks.md, "Node 0 as a function of the number of nodes"), on one core of a
+ * server. */
+struct plan_control plan_report_control(int nodes, int locals);
 
 #endif

@@ -2,9 +2,9 @@
 #include "serve/view.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/quantile.h"
 #include "base/text.h"
 
 /* Added to the node's own limit. */
@@ -165,12 +165,6 @@ void view_peer(const struct view *view, int i, struct view_peer *out)
                   end_state(view, out->state, is_own && has_failed(&view->workers[i])));
 }
 
-static int compare_floats(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
 double view_step_ms(const struct board_worker *worker, double q)
 {
     int64_t timed_n = worker->step_ms_n;
@@ -178,13 +172,12 @@ double view_step_ms(const struct board_worker *worker, double q)
         return NAN;
     if (q <= 0)
         return (double)worker->step_ms[(timed_n - 1) % BOARD_STEPS_KEPT];
-    float sorted[BOARD_STEPS_KEPT];
+    double sorted[BOARD_STEPS_KEPT];
     int n = timed_n < BOARD_STEPS_KEPT ? (int)timed_n : BOARD_STEPS_KEPT;
     for (int i = 0; i < n; i++)
         sorted[i] = worker->step_ms[i];
-    qsort(sorted, (size_t)n, sizeof(sorted[0]), compare_floats);
-    int rank = (int)ceil(q * n);
-    return (double)sorted[rank < 1 ? 0 : rank > n ? n - 1 : rank - 1];
+    quantile_sort(sorted, n);
+    return quantile_of(sorted, n, q);
 }
 
 int64_t view_progress_age_ms(const struct view *view)

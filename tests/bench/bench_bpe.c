@@ -13,6 +13,7 @@
 #include <utf8proc.h>
 
 #include "base/file.h"
+#include "base/quantile.h"
 #include "base/text.h"
 #include "data/tokenizer_gpt2.h"
 #include "data/tokenizer_gpt2_write.h"
@@ -35,12 +36,6 @@ static int64_t cpu_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* ---- the same vocabulary in other forms ---- */
@@ -194,11 +189,11 @@ static bool run_kind(int kind, const uint8_t *text, uint32_t *ids)
             exit(1);
         rate[i] = BYTES * 1e3 / (double)(cpu_ns() - began_ns);
     }
-    qsort(rate, RUNS, sizeof rate[0], by_size);
-    const bool is_good = rate[RUNS / 2] >= GATE_MB;
+    const double median = quantile_median(rate, RUNS);
+    const bool is_good = median >= GATE_MB;
     printf("bpe  %-13s  open %5.1f ms  encode %4.0f MB/s on one core (median of %d, %.2f bytes a "
            "token)%s\n",
-           kinds[kind].name, ms, rate[RUNS / 2], RUNS, (double)BYTES / (double)tokens,
+           kinds[kind].name, ms, median, RUNS, (double)BYTES / (double)tokens,
            is_good ? "" : "  FAILED");
     tokenizer_close(tokenizer);
     return is_good;

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/assert.h"
+#include "base/quantile.h"
 #include "base/rand.h"
 #include "base/text.h"
 #include "kernels/cpu.h"
@@ -45,18 +46,6 @@ static void need(enum status st)
         return;
     fprintf(stderr, "%s: %s\n", status_name(st), status_message());
     exit(1);
-}
-
-static int compare(const void *a, const void *b)
-{
-    double u = *(const double *)a, v = *(const double *)b;
-    return u < v ? -1 : u > v;
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, compare);
-    return v[n / 2];
 }
 
 static double seconds_since(int64_t start_ns) { return (double)(clock_ns() - start_ns) * 1e-9; }
@@ -207,9 +196,9 @@ static bool measure(struct bench *b, int rounds)
     }
     ckpt_lock_release(lock);
     free(buffer);
-    double gb = (double)b->bytes * 1e-9, plain = median(read_s, rounds),
-           place = median(loaded, rounds);
-    double direct = median(disk, rounds), s = median(saved, rounds);
+    double gb = (double)b->bytes * 1e-9, plain = quantile_median(read_s, rounds),
+           place = quantile_median(loaded, rounds);
+    double direct = quantile_median(disk, rounds), s = quantile_median(saved, rounds);
     bool is_good = direct / place >= GATE;
     printf("GPT-2 124M, a checkpoint of %.3f GB, medians of %d\n", gb, rounds);
     printf("  saved       %6.2f s  %5.2f GB/s, synced\n", s, gb / s);

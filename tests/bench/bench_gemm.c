@@ -21,6 +21,7 @@
 
 #include "bench/bench_level.h"
 #include "base/clock.h"
+#include "base/quantile.h"
 #include "base/text.h"
 #include "kernels/cpu.h"
 
@@ -69,18 +70,6 @@ static double gate_of(int64_t rows)
 }
 
 static double seconds_of(int64_t from) { return (double)(clock_ns() - from) * 1e-9; }
-
-static int compare(const void *a, const void *b)
-{
-    double u = *(const double *)a, v = *(const double *)b;
-    return u < v ? -1 : u > v;
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, compare);
-    return v[n / 2];
-}
 
 enum kind { FWD, BWD_X, BWD_W };
 static const char *const kind_names[] = {"fwd", "bwd_x", "bwd_w"};
@@ -211,9 +200,9 @@ static void bench_shape(enum kind kind, const struct shape *s, int64_t n, int ro
         }
         rest();
     }
-    double peak = median(peaks, rounds), limit = median(limits, rounds);
+    double peak = quantile_median(peaks, rounds), limit = quantile_median(limits, rounds);
     for (int lib = 0; lib < (blas ? 3 : 2); lib++) {
-        mid[lib] = median(rate[lib], rounds);
+        mid[lib] = quantile_median(rate[lib], rounds);
         best[lib] = rate[lib][rounds - 1];
     }
     bool is_missed = mid[0] < gate_of(n) * limit;
@@ -285,12 +274,12 @@ static void bench_step(const char *name, int64_t n, int rounds)
                 rest();
         }
     }
-    double peak = median(peaks, rounds), limit = median(limits, rounds);
+    double peak = quantile_median(peaks, rounds), limit = quantile_median(limits, rounds);
     printf("%-9s %6.1f GFLOP, FMA peak %4.0f, our limit %4.0f:", name, flops, peak, limit);
     for (int lib = 0; lib < (blas ? 3 : 2); lib++) {
         static const char *const names[] = {"bare GEMMs of the same shapes, ours", "with epilogues",
                                             "OpenBLAS"};
-        double mid = median(took[lib], rounds);
+        double mid = quantile_median(took[lib], rounds);
         printf("  %s %.4f s (best %.4f; %.1f %% of FMA peak, %.1f %% of our limit)", names[lib],
                mid, took[lib][0], 100 * flops / mid / peak, 100 * flops / mid / limit);
     }

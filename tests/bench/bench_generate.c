@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/assert.h"
+#include "base/quantile.h"
 #include "base/rand.h"
 #include "base/thread_pool.h"
 #include "base/text.h"
@@ -24,18 +25,6 @@
 #define TOKENS_MAX 1000
 
 static void must(enum status st) { ASSERTF(st == ST_OK, "%s", status_message()); }
-
-static int compare(const void *a, const void *b)
-{
-    double u = *(const double *)a, v = *(const double *)b;
-    return u < v ? -1 : u > v;
-}
-
-static double median(double *v, int64_t n)
-{
-    qsort(v, (size_t)n, sizeof *v, compare);
-    return v[n / 2];
-}
 
 static double read_bandwidth(const struct cpu *cpu, const struct load_target *weights)
 {
@@ -90,7 +79,8 @@ static void generate(struct decoder *decoder, const struct cpu *cpu, int64_t tok
 /* Prints, and says whether the gate holds. weights: parameters that a token reads. */
 static bool report(struct times *m, int64_t tokens_n, double weights)
 {
-    double bandwidth = median(m->bandwidth, tokens_n), seconds = median(m->seconds, tokens_n);
+    double bandwidth = quantile_median(m->bandwidth, tokens_n),
+           seconds = quantile_median(m->seconds, tokens_n);
     double limit = bandwidth / (4 * weights), share = 1 / seconds / limit;
     printf("read %.1f GB/s, %.3f GB of weights: at most %.1f tokens/s\n", bandwidth * 1e-9,
            4e-9 * weights, limit);

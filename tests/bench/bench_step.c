@@ -27,6 +27,7 @@
 
 #include "bench/bench_level.h"
 #include "base/clock.h"
+#include "base/quantile.h"
 #include "base/rand.h"
 #include "base/text.h"
 #include "kernels/cpu.h"
@@ -100,12 +101,6 @@ static void need(enum status st)
     exit(1);
 }
 
-static int compare(const void *a, const void *b)
-{
-    double u = *(const double *)a, v = *(const double *)b;
-    return u < v ? -1 : u > v;
-}
-
 /* Field by field. */
 static struct times median(const struct times *row, int n)
 {
@@ -114,8 +109,7 @@ static struct times median(const struct times *row, int n)
         double v[STEPS_MAX];
         for (int i = 0; i < n; i++)
             v[i] = ((const double *)&row[i])[f];
-        qsort(v, (size_t)n, sizeof *v, compare);
-        ((double *)&out)[f] = v[n / 2];
+        ((double *)&out)[f] = quantile_median(v, n);
     }
     return out;
 }

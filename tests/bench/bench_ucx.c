@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/quantile.h"
 #include "base/text.h"
 #include "comm/core/comm.h"
 
@@ -50,12 +51,6 @@ static void barrier(int n)
         clock_sleep_ms(1);
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void report(int n, int64_t bytes, int turns, const char *name)
 {
     double slowest[TURNS_MAX];
@@ -64,10 +59,10 @@ static void report(int n, int64_t bytes, int turns, const char *name)
         for (int r = 0; r < n; r++)
             slowest[i] = all->us[r][i] > slowest[i] ? all->us[r][i] : slowest[i];
     }
-    qsort(slowest, (size_t)turns, sizeof(double), compare);
+    const double median = quantile_median(slowest, turns); /* sorts */
     double moved = 2.0 * (n - 1) / n * (double)bytes;
     printf("%s n=%d %10lld B  median %10.1f us  bus %6.2f GB/s   best %10.1f us %6.2f GB/s\n", name,
-           n, (long long)bytes, slowest[turns / 2], moved / slowest[turns / 2] * 1e-3, slowest[0],
+           n, (long long)bytes, median, moved / median * 1e-3, slowest[0],
            moved / slowest[0] * 1e-3);
     fflush(stdout);
 }

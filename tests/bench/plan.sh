@@ -1,6 +1,6 @@
 #!/bin/bash
 # plan — plans of training runs on this machine beside the runs themselves: the time of a step, and the memory of all processes. The
-# machine is measured once for each number of workers (bench_plan_machine), and no run changes what was measured. Prints a JSON object a
+# machine is measured once for each number of workers (convoy check OUT=), and no run changes what was measured. Prints a JSON object a
 # row, at the end the largest errors; ends with 1 when a gate is missed. Wants a quiet machine; some five minutes on two cores.
 #   ROWS="1 2 4 large other threads"  rows of so many workers with a thread each, of small models; large: models of 124 and 135 million
 #                       parameters; other: models of other families and widths; threads: one worker with a thread on each core
@@ -27,8 +27,8 @@ die() { echo "plan: $1" >&2; tail -n 5 out err >&2 2>/dev/null || true; exit 1; 
 # machine WORKERS — the file of this machine with so many, of $OMP_NUM_THREADS threads; measured at first use.
 machine() {
     local file=$machines/$1x$OMP_NUM_THREADS.json
-    [ -s "$file" ] || "$build/tests/bench/bench_plan_machine" "$1" "$OMP_NUM_THREADS" >"$file.new" 2>err || die "the machine cannot be measured with $1 workers"
-    [ -s "$file" ] || mv "$file.new" "$file"
+    [ -s "$file" ] || "$convoy" check QUICK=1 BUDGET=15s OUT="$file" DEVICE=cpu N_GPU_EACH_NODE="$1" >out 2>err || true # a row may fail
+    [ -s "$file" ] || die "the machine cannot be measured with $1 workers"
     echo "$file"
 }
 

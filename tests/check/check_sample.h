@@ -7,7 +7,7 @@
 
 static inline struct check_row *sample_add(struct check_rows *rows, struct check_row row)
 {
-    assert_int_equal(check_rows_add(rows, &row), ST_OK);
+    assert_int_equal(check_row_add(rows, &row), ST_OK);
     return &rows->row[rows->n - 1];
 }
 
@@ -18,12 +18,13 @@ static inline struct check_row *sample_rate(struct check_rows *rows, int node, d
                                                "rate", "GB/s", value, CHECK_BETTER_HIGHER, 0));
 }
 
-/* A link's latency: lower is better. */
+/* A link's latency, which has its verdict: lower is better. */
 static inline struct check_row *sample_link(struct check_rows *rows, int node, int peer,
                                             double value)
 {
     struct check_row row = check_row_measured(CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, node,
                                               "link latency", "us", value, CHECK_BETTER_LOWER, 5);
+    row.verdict = CHECK_VERDICT_PASS;
     row.peer = peer;
     return sample_add(rows, row);
 }

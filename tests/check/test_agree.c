@@ -1,11 +1,10 @@
 /* test_agree — stage 0 of a check: the nodes that differ are named, by the value that most have;
  * rows as bytes are the same rows again, and no other bytes are rows. */
-#include "check/check_pack.h"
 #include "check/world.h"
 
 #define REMEDY "give all nodes the same"
 
-static struct check_fact facts[WORLD_RANKS_MAX][3];
+static struct check_fact facts[RANKS_MAX][3];
 
 /* give — every rank has the same three facts in two groups. */
 static void give(struct world *w)
@@ -115,8 +114,8 @@ static void fill(struct check_rows *rows)
     struct check_row found = check_row_found(CHECK_STAGE_STATIC, CHECK_POINT_HOST, 1, "memlock",
                                              CHECK_VERDICT_FAIL, "64 KiB \"may\" be locked");
     text_copy(found.remedy, sizeof found.remedy, "ulimit -l unlimited");
-    assert_int_equal(check_rows_add(rows, &link), ST_OK);
-    assert_int_equal(check_rows_add(rows, &found), ST_OK);
+    assert_int_equal(check_row_add(rows, &link), ST_OK);
+    assert_int_equal(check_row_add(rows, &found), ST_OK);
 }
 
 static void bytes_are_rows_again(void **state)
@@ -125,16 +124,16 @@ static void bytes_are_rows_again(void **state)
     struct check_rows rows = {0}, read = {0};
     struct text bytes = {0}, again = {0};
     fill(&rows);
-    assert_int_equal(check_pack(&rows, &bytes), ST_OK);
-    assert_int_equal(check_pack_read(bytes.data, bytes.len, &read), ST_OK);
+    assert_int_equal(check_row_pack_all(&rows, &bytes), ST_OK);
+    assert_int_equal(check_row_unpack(bytes.data, bytes.len, &read), ST_OK);
     assert_int_equal(read.n, 2);
     assert_string_equal(read.row[0].hardware, "cable");
     assert_true(read.row[0].suspect == 5 && read.row[0].value == 12.5 && read.row[0].slack == 3);
     assert_string_equal(read.row[1].why, "64 KiB \"may\" be locked");
-    assert_int_equal(check_pack(&read, &again), ST_OK);
+    assert_int_equal(check_row_pack_all(&read, &again), ST_OK);
     assert_true(again.len == bytes.len && memcmp(again.data, bytes.data, bytes.len) == 0);
-    check_rows_free(&rows);
-    check_rows_free(&read);
+    check_row_free(&rows);
+    check_row_free(&read);
     text_free(&bytes);
     text_free(&again);
 }
@@ -147,21 +146,21 @@ static void other_bytes_are_refused(void **state)
     struct text bytes = {0};
     int refused = 0;
     fill(&rows);
-    assert_int_equal(check_pack(&rows, &bytes), ST_OK);
+    assert_int_equal(check_row_pack_all(&rows, &bytes), ST_OK);
     for (size_t n = 1; n <= 2 * bytes.len; n++) {
         struct check_rows read = {0};
         char *copy = malloc(bytes.len);
         memcpy(copy, bytes.data, bytes.len);
         if (n > bytes.len)
             copy[n - bytes.len - 1] ^= 0x55;
-        enum status st = check_pack_read(copy, n > bytes.len ? bytes.len : n, &read);
+        enum status st = check_row_unpack(copy, n > bytes.len ? bytes.len : n, &read);
         assert_true(st == ST_OK || st == ST_BUG);
         refused += st == ST_BUG;
-        check_rows_free(&read);
+        check_row_free(&read);
         free(copy);
     }
     assert_true(refused >= (int)bytes.len - 2);
-    check_rows_free(&rows);
+    check_row_free(&rows);
     text_free(&bytes);
 }
 

@@ -37,7 +37,7 @@ static void cluster(struct check_rows *rows, int slow, double factor)
 static struct text report(const struct check_rows *rows)
 {
     struct text out = {0};
-    assert_int_equal(check_json_write(rows, &about, &out), ST_OK);
+    assert_int_equal(check_report_json(rows, &about, &out), ST_OK);
     return out;
 }
 
@@ -79,7 +79,7 @@ static void a_report_is_read_again(void **state)
     }
     check_baseline_free(&base);
     check_baseline_free(&base);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* All nodes became slower together: peers cannot show it. Or one did, by less than an outlier. */
@@ -106,14 +106,14 @@ static void what_got_worse(void **state)
             if (!strcmp(rows.row[r].name, "rate"))
                 rows.row[r].value *= cases[i].factor;
         assert_int_equal(check_judge(&rows), ST_OK);
-        assert_int_equal(check_rows_worst(&rows, -1), CHECK_VERDICT_PASS);
+        assert_int_equal(check_row_worst(&rows, -1), CHECK_VERDICT_PASS);
         assert_int_equal(check_baseline_compare(&rows, &base, &compared), ST_OK);
         assert_int_equal(compared, 8 + 6);
-        assert_int_equal(check_rows_worst(&rows, -1), cases[i].verdict);
-        check_rows_free(&rows);
+        assert_int_equal(check_row_worst(&rows, -1), cases[i].verdict);
+        check_row_free(&rows);
     }
     check_baseline_free(&base);
-    check_rows_free(&good);
+    check_row_free(&good);
 }
 
 static void why_names_the_day(void **state)
@@ -128,15 +128,16 @@ static void why_names_the_day(void **state)
     sample_rate(&rows, 0, 43.11);
     assert_int_equal(check_judge(&rows), ST_OK);
     assert_int_equal(check_baseline_compare(&rows, &base, &compared), ST_OK);
-    assert_string_equal(rows.row[0].why, "43.11 GB/s; the baseline of 2026-11-20 has 54.63 GB/s; "
-                                         "limit 43.7 GB/s; 43.11 GB/s; too few peers to compare "
-                                         "with (1 of 3)");
+    assert_string_equal(rows.row[0].why,
+                        "43.11 GB/s; 21.1 % worse than the baseline of 2026-11-20, "
+                        "54.63 GB/s; limit 43.7 GB/s; 43.11 GB/s; too few peers to "
+                        "compare with (1 of 3)");
     assert_true(fabs(rows.row[0].limit - 0.8 * 54.63) < 1e-9);
     assert_string_equal(rows.row[0].remedy,
                         "repair this machine, then measure again: convoy check FULL=1");
     check_baseline_free(&base);
-    check_rows_free(&good);
-    check_rows_free(&rows);
+    check_row_free(&good);
+    check_row_free(&rows);
 }
 
 /* Slack holds; a FAIL stays; a better value changes nothing. */
@@ -159,8 +160,8 @@ static void slack_and_verdicts_stay(void **state)
     assert_int_equal(rows.row[0].verdict, CHECK_VERDICT_PASS);
     assert_int_equal(rows.row[1].verdict, CHECK_VERDICT_FAIL);
     check_baseline_free(&base);
-    check_rows_free(&good);
-    check_rows_free(&rows);
+    check_row_free(&good);
+    check_row_free(&rows);
 }
 
 /* The scheduler numbered the nodes anew: names find them; without names, numbers. */
@@ -180,7 +181,7 @@ static void nodes_are_found_by_name(void **state)
     for (int i = 0; i < rows.n; i++)
         rows.row[i].verdict = CHECK_VERDICT_PASS;
     assert_int_equal(check_baseline_compare(&rows, &base, &compared), ST_OK);
-    assert_int_equal(check_rows_worst(&rows, -1), CHECK_VERDICT_PASS);
+    assert_int_equal(check_row_worst(&rows, -1), CHECK_VERDICT_PASS);
     rows.row[3] = check_host_row(3, CHECK_SCHEDULER_SLURM, "gpu-9"); /* replaced */
     assert_int_equal(check_baseline_compare(&rows, &base, &compared), ST_OK);
     assert_int_equal(compared, 6 + 3);
@@ -188,10 +189,10 @@ static void nodes_are_found_by_name(void **state)
         rows.row[node] = check_host_row(node, CHECK_SCHEDULER_NONE, "new");
     assert_int_equal(check_baseline_compare(&rows, &base, &compared), ST_OK);
     assert_int_equal(compared, 8 + 6);
-    assert_int_equal(check_rows_worst(&rows, 3), CHECK_VERDICT_FAIL);
+    assert_int_equal(check_row_worst(&rows, 3), CHECK_VERDICT_FAIL);
     check_baseline_free(&base);
-    check_rows_free(&good);
-    check_rows_free(&rows);
+    check_row_free(&good);
+    check_row_free(&rows);
 }
 
 static void refused(const char *bytes, const char *part)
@@ -236,7 +237,7 @@ static void refused_with(const char *from, const char *to, const char *part)
              at + strlen(from));
     refused(bytes, part);
     text_free(&json);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 static void wrong_fields_are_refused(void **state)
@@ -267,7 +268,7 @@ static void cut_reports_are_refused(void **state)
     assert_int_equal(check_baseline_parse(json.data, json.len - 1, "base.json", &base), ST_OK);
     check_baseline_free(&base);
     text_free(&json);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* Any byte of it changed: read or refused, and nothing else. */
@@ -289,7 +290,7 @@ static void damaged_reports_do_no_harm(void **state)
         *at = kept;
     }
     text_free(&json);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 static void files(void **state)
@@ -308,7 +309,7 @@ static void files(void **state)
     assert_int_equal(base.rows.n, rows.n);
     check_baseline_free(&base);
     text_free(&json);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 static const struct CMUnitTest tests[] = {

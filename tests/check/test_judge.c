@@ -1,5 +1,5 @@
-/* check_judge: verdicts relative to peers and to known limits, the suspect of bad links, remedies;
- * no verdict from values that mean nothing. */
+/* check_judge: verdicts relative to peers and to known limits, remedies; no verdict from values
+ * that mean nothing; the table of limits is consistent. */
 #include "harness.h"
 
 #include <math.h>
@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/rand.h"
 #include "check/check_judge.h"
-#include "check/check_peers.h"
 #include "check_sample.h"
 
 static void judge(struct check_rows *rows) { assert_int_equal(check_judge(rows), ST_OK); }
@@ -27,7 +26,7 @@ static enum check_verdict beside_eight(double value, enum check_better better, d
     for (int node = 0; node < 9; node++)
         if (node != 4)
             assert_int_equal(rows.row[node].verdict, CHECK_VERDICT_PASS);
-    check_rows_free(&rows);
+    check_row_free(&rows);
     return verdict;
 }
 
@@ -81,7 +80,7 @@ static void median_of_zero(void **state)
     for (int node = 0; node < 8; node++)
         assert_int_equal(rows.row[node].verdict,
                          node == 2 ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 static void few_peers_mean_no_verdict(void **state)
@@ -90,13 +89,12 @@ static void few_peers_mean_no_verdict(void **state)
     struct check_rows rows = {0};
     sample_rate(&rows, 0, 100);
     sample_rate(&rows, 1, 1);
-    sample_link(&rows, 0, 1, 10);
     judge(&rows);
     for (int i = 0; i < rows.n; i++) {
         assert_int_equal(rows.row[i].verdict, CHECK_VERDICT_PASS);
         assert_non_null(strstr(rows.row[i].why, "too few peers"));
     }
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* A third value, and the other unit of the same name stays out of it. */
@@ -113,7 +111,7 @@ static void groups_are_names_and_units(void **state)
     assert_int_equal(rows.row[0].verdict, CHECK_VERDICT_FAIL);
     for (int i = 1; i < rows.n; i++)
         assert_int_equal(rows.row[i].verdict, CHECK_VERDICT_PASS);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* Values that scatter by 15 %: the worst of a group is an outlier in one group of 1,000. */
@@ -128,8 +126,8 @@ static void a_busy_machine_is_not_blamed(void **state)
             for (int node = 0; node < n; node++)
                 sample_rate(&rows, node, 100 + 15 * rand_normal(3, round, (uint64_t)node));
             judge(&rows);
-            alarms += check_rows_worst(&rows, -1) != CHECK_VERDICT_PASS;
-            check_rows_free(&rows);
+            alarms += check_row_worst(&rows, -1) != CHECK_VERDICT_PASS;
+            check_row_free(&rows);
         }
         if (alarms > GROUPS / 250)
             fail_msg("%d alarms in %d groups of %d values", alarms, GROUPS, n);
@@ -149,7 +147,7 @@ static void half_the_rate_is_found(void **state)
             judge(&rows);
             for (int node = 0; node < n; node++)
                 assert_int_equal(rows.row[node].verdict == CHECK_VERDICT_FAIL, node == 5);
-            check_rows_free(&rows);
+            check_row_free(&rows);
         }
 }
 
@@ -166,7 +164,7 @@ static void why_and_limit_name_the_values(void **state)
     assert_string_equal(rows.row[1].why, "54.63 GB/s; the median of 4 peers, 54.63 GB/s; limit "
                                          "43.7 GB/s; best of 40 slices");
     assert_true(fabs(rows.row[1].limit - 0.8 * 54.63) < 1e-9);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* Limits of known hardware hold for one node alone; better peers make them stricter. */
@@ -187,7 +185,7 @@ static void known_hardware(void **state)
         assert_int_equal(rows.row[0].verdict, cases[i].verdict);
         assert_non_null(strstr(rows.row[0].why, "expected 794.5 TFLOP/s"));
         assert_non_null(strstr(rows.row[0].why, "MAMF"));
-        check_rows_free(&rows);
+        check_row_free(&rows);
     }
     struct check_rows rows = {0};
     for (int gpu = 0; gpu < 8; gpu++) {
@@ -199,7 +197,7 @@ static void known_hardware(void **state)
     judge(&rows);
     for (int gpu = 0; gpu < 8; gpu++)
         assert_int_equal(rows.row[gpu].verdict, gpu == 3 ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* Devices of another kind are no peers: four of each, one of the slower kind slower still. */
@@ -216,7 +214,7 @@ static void unlike_devices(void **state)
     for (int node = 0; node < 8; node++)
         assert_int_equal(rows.row[node].verdict,
                          node == 3 ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* Half of the memory may be on purpose: nobody is taken out for it. */
@@ -233,77 +231,8 @@ static void unlike_inventories(void **state)
                              node == 2 ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS);
         assert_non_null(strstr(rows.row[2].why, "50 % worse than the median"));
         assert_true(rows.row[2].limit == 0.8 * 512);
-        check_rows_free(&rows);
+        check_row_free(&rows);
     }
-}
-
-/* All links of node `bad` are slow; a few others are noisy. */
-static void one_bad_port(int nodes, int bad)
-{
-    struct check_rows rows = {0};
-    for (int a = 0; a < nodes; a++)
-        for (int b = a + 1; b < nodes; b++)
-            sample_link(&rows, a, b, a == bad || b == bad ? 5000 : 50 + (a + b) % 3);
-    judge(&rows);
-    for (int i = 0; i < rows.n; i++) {
-        const struct check_row *row = &rows.row[i];
-        const bool is_bad = row->node == bad || row->peer == bad;
-        assert_int_equal(row->verdict, is_bad ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS);
-        assert_int_equal(row->suspect, is_bad ? bad : -1);
-    }
-    for (int node = 0; node < nodes; node++)
-        assert_int_equal(check_rows_worst(&rows, node),
-                         node == bad ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS);
-    check_rows_free(&rows);
-}
-
-static void a_bad_port_is_the_suspect(void **state)
-{
-    (void)state;
-    for (int nodes = 3; nodes <= 16; nodes++)
-        for (int bad = 0; bad < nodes; bad++)
-            one_bad_port(nodes, bad);
-}
-
-static void a_bad_cable_has_two_ends(void **state)
-{
-    (void)state;
-    for (int nodes = 4; nodes <= 12; nodes++) {
-        struct check_rows rows = {0};
-        sample_hosts(&rows, nodes, CHECK_SCHEDULER_SLURM);
-        for (int a = 0; a < nodes; a++)
-            for (int b = a + 1; b < nodes; b++)
-                sample_link(&rows, a, b, a == 1 && b == 3 ? 5000 : 50);
-        judge(&rows);
-        for (int i = nodes; i < rows.n; i++)
-            assert_int_equal(rows.row[i].suspect, -1);
-        assert_int_equal(check_rows_worst(&rows, 1), CHECK_VERDICT_FAIL);
-        assert_int_equal(check_rows_worst(&rows, 3), CHECK_VERDICT_FAIL);
-        assert_int_equal(check_rows_worst(&rows, 0), CHECK_VERDICT_PASS);
-        assert_int_equal(check_rows_worst(&rows, 2), CHECK_VERDICT_PASS);
-        check_rows_free(&rows);
-    }
-}
-
-/* The same for several bad nodes of many, and bad links that a stage found by itself. */
-static void several_suspects(void **state)
-{
-    (void)state;
-    struct check_rows rows = {0};
-    for (int a = 0; a < 20; a++)
-        for (int b = a + 1; b < 20; b++) {
-            const bool is_bad = a == 4 || b == 4 || a == 9 || b == 9 || a == 17 || b == 17;
-            struct check_row *row = sample_link(&rows, a, b, 50);
-            if (is_bad)
-                row->verdict = CHECK_VERDICT_FAIL;
-        }
-    judge(&rows);
-    for (int node = 0; node < 20; node++) {
-        const bool is_bad = node == 4 || node == 9 || node == 17;
-        assert_int_equal(check_rows_worst(&rows, node),
-                         is_bad ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS);
-    }
-    check_rows_free(&rows);
 }
 
 static void remedy_of(enum check_scheduler scheduler, const char *name, const char *expected)
@@ -322,7 +251,7 @@ static void remedy_of(enum check_scheduler scheduler, const char *name, const ch
     assert_string_equal(rows.row[6].remedy, expected);
     assert_string_equal(rows.row[7].remedy, "");
     assert_string_equal(rows.row[8].remedy, "ulimit -l unlimited");
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 static void remedies(void **state)
@@ -354,11 +283,11 @@ static void remedy_of_a_warning(void **state)
         judge(&rows);
         assert_int_equal(rows.row[2].verdict, n < 8 ? CHECK_VERDICT_PASS : CHECK_VERDICT_WARN);
         assert_string_equal(rows.row[2].remedy, n < 8 ? "" : "measure again: convoy check FULL=1");
-        check_rows_free(&rows);
+        check_row_free(&rows);
     }
 }
 
-/* 4,096 nodes with a round of links and eight GPUs each; n log n, so it takes no second. */
+/* 4,096 nodes with eight GPUs each; n log n, so it needs no second. */
 static void many_nodes(void **state)
 {
     (void)state;
@@ -367,19 +296,14 @@ static void many_nodes(void **state)
     for (int node = 0; node < 4096; node++) {
         for (int gpu = 0; gpu < 8; gpu++)
             sample_rate(&rows, node, node == 1234 && gpu == 5 ? 60 : 100);
-        for (int hop = 1; hop <= 8; hop++)
-            sample_link(&rows, node, (node + hop) % 4096, node == 77 ? 400 : 50);
     }
     judge(&rows);
     assert_true(clock_ms() - begin < harness_patience_ms(5000));
-    int fails = 0, suspects = 0;
-    for (int i = 0; i < rows.n; i++) {
+    int fails = 0;
+    for (int i = 0; i < rows.n; i++)
         fails += rows.row[i].verdict == CHECK_VERDICT_FAIL;
-        suspects += rows.row[i].suspect >= 0;
-    }
-    assert_int_equal(fails, 1 + 8);
-    assert_int_equal(suspects, 0); /* 8 of its 16 links: not most of them */
-    check_rows_free(&rows);
+    assert_int_equal(fails, 1);
+    check_row_free(&rows);
     judge(&rows); /* none at all */
 }
 
@@ -387,22 +311,22 @@ static void median_and_scatter(void **state)
 {
     (void)state;
     struct check_rows rows = {0};
-    struct check_peers peers;
     static const double values[] = {3, 1, NAN, 2, INFINITY, 4};
     struct check_row *list[6];
+    double room[6];
     for (int i = 0; i < 6; i++)
         sample_rate(&rows, i, values[i]);
     for (int i = 0; i < 6; i++)
         list[i] = &rows.row[i];
-    assert_int_equal(check_peers_of(list, 6, &peers), ST_OK);
+    struct check_reference peers = check_judge_peers(list, 6, room);
     assert_int_equal(peers.n, 4);
-    assert_true(peers.median == 2.5);
+    assert_true(peers.value == 2.5);
     assert_true(fabs(peers.scatter - 1.4826) < 1e-9);
-    assert_int_equal(check_peers_of(list + 2, 1, &peers), ST_OK);
-    assert_true(peers.n == 0 && isnan(peers.median));
-    assert_int_equal(check_peers_of(list, 0, &peers), ST_OK);
-    assert_true(peers.n == 0 && isnan(peers.median));
-    check_rows_free(&rows);
+    peers = check_judge_peers(list + 2, 1, room);
+    assert_true(peers.n == 0 && isnan(peers.value));
+    peers = check_judge_peers(list, 0, room);
+    assert_true(peers.n == 0 && isnan(peers.value));
+    check_row_free(&rows);
 }
 
 /* A slow link of a node that computes slowly says nothing; one between other nodes does. */
@@ -428,8 +352,66 @@ static void links_of_a_slow_core(void **state)
         assert_int_equal(strstr(rows.row[1].why, "node 1 computes slowly") != NULL,
                          rows.row[1].verdict == CHECK_VERDICT_SKIPPED);
         assert_int_equal(rows.row[2].verdict, CHECK_VERDICT_FAIL);
-        check_rows_free(&rows);
+        check_row_free(&rows);
     }
+}
+
+/* ---- the table of known hardware ---- */
+
+/* Is `a` at least as good as `b`? What is not known is no contradiction. */
+static bool in_order(const struct check_judge_limit *limit, double a, double b)
+{
+    return isnan(a) || isnan(b) || (limit->better == CHECK_BETTER_HIGHER ? a > b : a < b);
+}
+
+static void entries_make_sense(void **state)
+{
+    (void)state;
+    const struct check_row *row = NULL;
+    for (int i = 0; check_judge_limit_at(i); i++) {
+        const struct check_judge_limit *limit = check_judge_limit_at(i);
+        assert_true(limit->source[0] && limit->fail > 0);
+        assert_true(in_order(limit, limit->expected, limit->warn));
+        assert_true(in_order(limit, limit->warn, limit->fail));
+        assert_true(in_order(limit, limit->expected, limit->fail));
+        assert_true(strlen(limit->name) < sizeof row->name);
+        assert_true(strlen(limit->unit) < sizeof row->unit);
+        assert_true(strlen(limit->hardware) < sizeof row->hardware);
+    }
+}
+
+static void each_entry_is_found_once(void **state)
+{
+    (void)state;
+    for (int i = 0; check_judge_limit_at(i); i++) {
+        const struct check_judge_limit *limit = check_judge_limit_at(i);
+        if (check_judge_limit(limit->name, limit->unit, limit->hardware) != limit)
+            fail_msg("%s of %s is there twice", limit->name, limit->hardware);
+    }
+}
+
+static void unknown_hardware_has_no_limit(void **state)
+{
+    (void)state;
+    assert_non_null(check_judge_limit("product bf16", "TFLOP/s", "NVIDIA H200"));
+    assert_null(check_judge_limit("product bf16", "TFLOP/s", "NVIDIA H200 NVL"));
+    assert_null(check_judge_limit("product bf16", "GFLOP/s", "NVIDIA H200"));
+    assert_null(check_judge_limit("product", "TFLOP/s", "NVIDIA H200"));
+    assert_null(check_judge_limit("product bf16", "TFLOP/s", ""));
+}
+
+static void key_of_a_gpu(void **state)
+{
+    (void)state;
+    char key[32];
+    check_judge_gpu("cuda 3 NVIDIA H100 80GB HBM3 sm_90 driver 13.0", key, sizeof key);
+    assert_string_equal(key, "NVIDIA H100 80GB HBM3");
+    check_judge_gpu("cuda 0 Tesla T4", key, sizeof key);
+    assert_string_equal(key, "Tesla T4");
+    check_judge_gpu("cpu", key, sizeof key);
+    assert_string_equal(key, "cpu");
+    check_judge_gpu("", key, sizeof key);
+    assert_string_equal(key, "");
 }
 
 static const struct CMUnitTest tests[] = {
@@ -445,12 +427,13 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(known_hardware),
     cmocka_unit_test(unlike_devices),
     cmocka_unit_test(unlike_inventories),
-    cmocka_unit_test(a_bad_port_is_the_suspect),
-    cmocka_unit_test(a_bad_cable_has_two_ends),
-    cmocka_unit_test(several_suspects),
     cmocka_unit_test(remedies),
     cmocka_unit_test(remedy_of_a_warning),
     cmocka_unit_test(many_nodes),
     cmocka_unit_test(median_and_scatter),
+    cmocka_unit_test(entries_make_sense),
+    cmocka_unit_test(each_entry_is_found_once),
+    cmocka_unit_test(key_of_a_gpu),
+    cmocka_unit_test(unknown_hardware_has_no_limit),
 };
 HARNESS_MAIN(tests)

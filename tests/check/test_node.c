@@ -8,7 +8,6 @@
 #include "base/file.h"
 #include "check/check.h"
 #include "check/check_node_inside.h"
-#include "check/check_quota.h"
 
 static const struct check_row *find(const struct check_rows *rows, const char *name,
                                     const char *subject)
@@ -91,8 +90,8 @@ static void measures_this_machine(void **state)
     assert_int_equal(find(&rows, "core arithmetic", NULL)->verdict, CHECK_VERDICT_PASS);
     assert_non_null(find(&rows, "cpu quota", NULL));
     assert_null(find(&rows, "product bf16", NULL));
-    assert_int_equal(check_rows_worst(&rows, -1), CHECK_VERDICT_PASS);
-    check_rows_free(&rows);
+    assert_int_equal(check_row_worst(&rows, -1), CHECK_VERDICT_PASS);
+    check_row_free(&rows);
 }
 
 /* The quick check is for 64 oversubscribed ranks: its processor time has a limit. */
@@ -102,7 +101,7 @@ static void quick_is_cheap(void **state)
     struct check_rows rows = {0};
     struct check_config config = config_of(CHECK_DEPTH_QUICK, "");
     assert_int_equal(check_node_run(&config, 1000, &rows), ST_OK); /* loads pages and kernels */
-    check_rows_free(&rows);
+    check_row_free(&rows);
     const clock_t begin = clock();
     assert_int_equal(check_node_run(&config, 1000, &rows), ST_OK);
     const double ms = (double)(clock() - begin) * 1e3 / CLOCKS_PER_SEC;
@@ -110,7 +109,7 @@ static void quick_is_cheap(void **state)
     assert_true(ms < (double)harness_patience_ms(1000)); /* 50 to 100 where nothing else runs */
     assert_int_equal(find(&rows, "disk write", NULL)->verdict, CHECK_VERDICT_SKIPPED);
     assert_int_equal(find(&rows, "copy bandwidth", NULL)->verdict, CHECK_VERDICT_SKIPPED);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* ---- several ranks ---- */
@@ -146,7 +145,7 @@ static void ranks_share_the_node(void **state)
         assert_true((find(rows, "cpu quota", NULL) != NULL) == (rank % 2 == 0));
         for (int i = 0; i < rows->n && rank < 2; i++)
             cores += strstr(rows->row[i].name, "core clock") != NULL;
-        check_rows_free(&jobs[rank].rows);
+        check_row_free(&jobs[rank].rows);
     }
     cpu_set_t set;
     assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
@@ -158,19 +157,19 @@ static void ranks_share_the_node(void **state)
 static struct check_row quota_row(const char *max, int threads, int64_t stopped_ms, int64_t of_ms)
 {
     struct check_rows rows = {0};
-    struct check_quota begin;
+    struct check_node_quota begin;
     char after[80];
     struct check_config config = config_of(CHECK_DEPTH_QUICK, "");
     write_quota(max, "nr_throttled 1\nthrottled_usec 1000\n");
     config.root = root;
-    check_quota_begin(root, &begin);
+    check_node_quota_begin(root, &begin);
     begin.at_ns = clock_ns() - of_ms * 1000000;
     text_format(after, sizeof after, "throttled_usec %lld\n", 1000 + (long long)stopped_ms * 1000);
     write_quota(max, after);
-    assert_int_equal(check_quota_end(&config, &begin, threads, &rows), ST_OK);
+    assert_int_equal(check_node_quota_end(&config, &begin, threads, &rows), ST_OK);
     assert_int_equal(rows.n, 1);
     struct check_row row = rows.row[0];
-    check_rows_free(&rows);
+    check_row_free(&rows);
     return row;
 }
 
@@ -205,8 +204,8 @@ static void the_stage_names_a_quota(void **state)
     config.root = root;
     assert_int_equal(check_node_run(&config, 100, &rows), ST_OK);
     assert_int_equal(find(&rows, "cpu quota", NULL)->verdict, CHECK_VERDICT_FAIL);
-    assert_int_equal(check_rows_worst(&rows, 0), CHECK_VERDICT_FAIL);
-    check_rows_free(&rows);
+    assert_int_equal(check_row_worst(&rows, 0), CHECK_VERDICT_FAIL);
+    check_row_free(&rows);
 }
 
 /* Cores of another kind have a name of their own. */
@@ -235,41 +234,12 @@ static void small_cores_are_compared_apart(void **state)
     assert_int_equal(check_node_run(&config, 100, &rows), ST_OK);
     assert_non_null(find(&rows, "core clock", NULL));
     assert_non_null(find(&rows, "small core clock", NULL));
-    check_rows_free(&rows);
-}
-
-static enum status compute_2_ms(void *arg)
-{
-    (void)arg;
-    const int64_t begin_ns = clock_thread_ns();
-    while (clock_thread_ns() - begin_ns < 2000000)
-        continue;
-    return ST_OK;
-}
-
-/* One thread of two computes and the other is off its core: it may have been waited for all the
- * time, so a rate half as high as its peers' says nothing. One thread by itself waits for none. */
-static void time_off_the_cores_is_slack(void **state)
-{
-    (void)state;
-    struct check_node node = {.info = {.threads_n = 2}};
-    struct check_node_best two = {0}, one = {0};
-    assert_int_equal(check_node_time_best(&node, 10, compute_2_ms, NULL, &two), ST_OK);
-    assert_true(two.waited > 0.9 && two.waited <= 1);
-    assert_true(check_node_time_slack(&two, 63) > 126 - 63);
-    node.info.threads_n = 1;
-    assert_int_equal(check_node_time_best(&node, 10, compute_2_ms, NULL, &one), ST_OK);
-    assert_true(one.waited == 0);
-    assert_true(check_node_time_slack(&one, 63) < 126 - 63);
+    check_row_free(&rows);
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(time_off_the_cores_is_slack),
-    cmocka_unit_test(measures_this_machine),
-    cmocka_unit_test(quick_is_cheap),
-    cmocka_unit_test(ranks_share_the_node),
-    cmocka_unit_test(a_quota_is_named_with_its_share),
-    cmocka_unit_test(the_stage_names_a_quota),
-    cmocka_unit_test(small_cores_are_compared_apart),
+    cmocka_unit_test(measures_this_machine),   cmocka_unit_test(quick_is_cheap),
+    cmocka_unit_test(ranks_share_the_node),    cmocka_unit_test(a_quota_is_named_with_its_share),
+    cmocka_unit_test(the_stage_names_a_quota), cmocka_unit_test(small_cores_are_compared_apart),
 };
 HARNESS_MAIN(tests)

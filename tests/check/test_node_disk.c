@@ -60,7 +60,7 @@ static struct check_row disk_of(const char *dir)
     assert_int_equal(check_disk(&config, 4 << 20, 1000, &rows), ST_OK);
     assert_int_equal(rows.n, 1);
     struct check_row row = rows.row[0];
-    check_rows_free(&rows);
+    check_row_free(&rows);
     assert_string_equal(row.name, "disk write");
     assert_int_equal(row.node, 3);
     assert_int_equal(row.rank, 6);
@@ -170,7 +170,7 @@ static void a_folder_that_is_bad_is_left_alone(void **state)
     struct check_rows rows = {0}, found = {0};
     struct check_row bad = check_row_found(CHECK_STAGE_STATIC, CHECK_POINT_CHECKPOINT, 0,
                                            "disk space", CHECK_VERDICT_FAIL, "no answer");
-    assert_int_equal(check_rows_add(&found, &bad), ST_OK);
+    assert_int_equal(check_row_add(&found, &bad), ST_OK);
     const struct check_config config = {
         .place = {.nodes = 1}, .dir = harness_tmpdir(), .found = &found};
     fail_pwrite = EIO;
@@ -180,8 +180,8 @@ static void a_folder_that_is_bad_is_left_alone(void **state)
     assert_int_equal(rows.n, 1);
     assert_int_equal(rows.row[0].verdict, CHECK_VERDICT_SKIPPED);
     assert_non_null(strstr(rows.row[0].why, "see disk space"));
-    check_rows_free(&rows);
-    check_rows_free(&found);
+    check_row_free(&rows);
+    check_row_free(&found);
 }
 
 /* The first rank of each of four nodes writes; that of node 1 waits for its disk `slow` times. */
@@ -209,7 +209,7 @@ static void check_disks(int slow, double *rate)
         assert_int_equal(disks[i].rows.n, i % 2 == 0);
         if (i % 2 == 0)
             rate[i / 2] = disks[i].rows.row[0].value;
-        check_rows_free(&disks[i].rows);
+        check_row_free(&disks[i].rows);
     }
 }
 

@@ -5,8 +5,6 @@
 #include "base/rand.h"
 #include "base/text.h"
 #include "check/check_links.h"
-#include "check/check_skew.h"
-#include "check/check_suspects.h"
 #include "check/world.h"
 
 #include <math.h>
@@ -48,28 +46,28 @@ static void test_clean_tcp(void **state)
 
 /* ---- the first look at made-up links ---- */
 
-static struct check_link_found link_of(int a, int b, double us, double rate, uint64_t seed)
+static struct measure_link_found link_of(int a, int b, double us, double rate, uint64_t seed)
 {
     const double noise = 1 + 0.1 * rand_uniform(seed, 1, (uint64_t)(a * 4096 + b));
-    const struct check_link_way way = {.rate = rate / noise,
-                                       .rate_max = 1.05 * rate / noise,
-                                       .spread = 0.05,
-                                       .bulk_bytes = 1,
-                                       .segments = 200,
-                                       .bulk_segments = 100};
-    return (struct check_link_found){.a = a,
-                                     .b = b,
-                                     .pings = 200,
-                                     .knows_segments = 1,
-                                     .best_us = us * noise,
-                                     .early_us = us * noise,
-                                     .net_us = us * noise,
-                                     .p50_us = us * noise + 5,
-                                     .way = {way, way}};
+    const struct measure_link_way way = {.rate = rate / noise,
+                                         .rate_max = 1.05 * rate / noise,
+                                         .spread = 0.05,
+                                         .bulk_bytes = 1,
+                                         .segments = 200,
+                                         .bulk_segments = 100};
+    return (struct measure_link_found){.a = a,
+                                       .b = b,
+                                       .pings = 200,
+                                       .knows_segments = 1,
+                                       .best_us = us * noise,
+                                       .early_us = us * noise,
+                                       .net_us = us * noise,
+                                       .p50_us = us * noise + 5,
+                                       .way = {way, way}};
 }
 
 /* All links of n nodes; those of `slow` (-1: none) have 2 ms more. Returns their number. */
-static int make_links(struct check_link_found *links, int n, int slow, uint64_t seed)
+static int make_links(struct measure_link_found *links, int n, int slow, uint64_t seed)
 {
     int used = 0;
     for (int a = 0; a < n; a++)
@@ -78,7 +76,7 @@ static int make_links(struct check_link_found *links, int n, int slow, uint64_t 
     return used;
 }
 
-static struct check_links_norm norm_of(const struct check_link_found *links, int n, int nodes)
+static struct check_links_norm norm_of(const struct measure_link_found *links, int n, int nodes)
 {
     struct check_links_norm norm;
     assert_int_equal(check_links_norm(links, n, nodes < 8 ? 0.25 : 0.5, 50, &norm), ST_OK);
@@ -88,7 +86,7 @@ static struct check_links_norm norm_of(const struct check_link_found *links, int
 static void test_first_look(void **state)
 {
     (void)state;
-    struct check_link_found links[28 * 40];
+    struct measure_link_found links[28 * 40];
     for (int nodes = 3; nodes <= 40; nodes++)
         for (int slow = -1; slow < nodes; slow += 1 + nodes / 5) {
             const int n = make_links(links, nodes, slow, (uint64_t)nodes);
@@ -104,7 +102,7 @@ static void test_first_look(void **state)
 static void test_one_link(void **state)
 {
     (void)state;
-    struct check_link_found links[28];
+    struct measure_link_found links[28];
     const int n = make_links(links, 8, -1, 3);
     links[5].way[1].rate = 0.5;
     links[9].way[0].resent = 1;
@@ -132,7 +130,7 @@ static void test_one_link(void **state)
 static void test_slower(void **state)
 {
     (void)state;
-    struct check_link_found links[28];
+    struct measure_link_found links[28];
     double share;
     const int n = make_links(links, 8, -1, 3);
     for (int i = 0; i < n; i++)
@@ -151,12 +149,12 @@ static void test_slower(void **state)
 static void test_second_look(void **state)
 {
     (void)state;
-    struct check_link_found normal[3], link = {0};
+    struct measure_link_found normal[3], link = {0};
     for (int i = 0; i < 3; i++)
         normal[i] = link_of(i, i + 1, 30, 1.0, 7);
     const struct check_links_norm alone = norm_of(normal, 3, 8);
     const unsigned all = 31;
-    struct check_link_found more = link_of(4, 5, 31, 0.99, 8);
+    struct measure_link_found more = link_of(4, 5, 31, 0.99, 8);
     check_links_merge(&link, &more);
     assert_int_equal(check_links_confirm(&link, all, &alone, true), 0);
     /* slow, and steadily so: the link; slow while it waited for a core: not the link */
@@ -169,7 +167,7 @@ static void test_second_look(void **state)
     link.way[0].spread = 0.02;
     assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &alone, true), CHECK_LINKS_RATE);
     /* equally slow in each slice, but not each time: busy cores */
-    struct check_link_found other = link;
+    struct measure_link_found other = link;
     other.way[0].rate *= 0.8;
     check_links_merge(&link, &other);
     assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &alone, true), 0);
@@ -232,7 +230,7 @@ static void test_scattered_rates(void **state)
 {
     (void)state;
     static const double rates[] = {0.5, 1.4, 4.0};
-    struct check_link_found normal[3], link;
+    struct measure_link_found normal[3], link;
     for (int i = 0; i < 3; i++)
         normal[i] = link_of(i, i + 1, 30, rates[i], 7);
     const struct check_links_norm alone = norm_of(normal, 3, 8);
@@ -249,11 +247,11 @@ static void test_late_as_its_rate(void **state)
 {
     (void)state;
     const unsigned all = 31, slow = CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK;
-    struct check_link_found normal[3];
+    struct measure_link_found normal[3];
     for (int i = 0; i < 3; i++)
         normal[i] = link_of(i, i + 1, 5, 0.025, 7);
     const struct check_links_norm alone = norm_of(normal, 3, 8);
-    struct check_link_found link = link_of(4, 5, 105, 0.0125, 8);
+    struct measure_link_found link = link_of(4, 5, 105, 0.0125, 8);
     assert_int_equal(check_links_confirm(&link, all, &alone, true), slow);
     link.way[0] = link.way[1] = normal[0].way[0];
     assert_int_equal(check_links_confirm(&link, all, &alone, true), CHECK_LINKS_LATENCY);
@@ -265,7 +263,7 @@ static void test_late_as_its_rate(void **state)
 static void test_least_rate(void **state)
 {
     (void)state;
-    struct check_link_found links[6];
+    struct measure_link_found links[6];
     for (int i = 0; i < 6; i++)
         links[i] = link_of(i, i + 1, 30, 1.0, 7);
     links[2].way[1].rate = 0.3;
@@ -279,42 +277,42 @@ static void test_least_rate(void **state)
 static void test_all_are_suspects(void **state)
 {
     (void)state;
-    struct check_link_found found[6];
-    struct check_link_rows_link links[6] = {0};
-    struct check_link_rows_kind kind = {.locals = 1};
-    struct check_suspects again;
+    struct measure_link_found found[6];
+    struct check_link links[6] = {0};
+    struct check_links_kind kind = {.locals = 1};
+    struct check_links_again again;
     const int n = make_links(found, 4, -1, 3);
     for (int i = 0; i < n; i++) {
         if (found[i].b == 3)
             found[i].way[1].rate = 0.012;
-        links[i] = (struct check_link_rows_link){.found = found[i], .flags = CHECK_LINKS_RATE_BACK};
+        links[i] = (struct check_link){.found = found[i], .flags = CHECK_LINKS_RATE_BACK};
     }
     kind.norm = norm_of(found, n, 4);
-    check_suspects_list(links, n, &kind, 12, &again);
+    check_links_list(links, n, &kind, 12, &again);
     assert_int_equal(again.suspects, 3);
     assert_int_equal(again.n, 6);
     for (int job = 0; job < again.n; job++) {
-        const struct check_link_rows_link *link = &links[again.link[job]];
+        const struct check_link *link = &links[again.link[job]];
         assert_int_equal(link->found.b == 3, job < again.suspects);
         assert_int_equal(link->flags, job < again.suspects ? CHECK_LINKS_RATE_BACK : 0);
     }
     /* one link of two nodes: there is nothing to compare with, but it may lose segments */
     links[0].flags = CHECK_LINKS_LOSS;
     kind.norm = norm_of(found, 1, 2);
-    check_suspects_list(links, 1, &kind, 12, &again);
+    check_links_list(links, 1, &kind, 12, &again);
     assert_true(again.suspects == 1 && again.n == 1 && again.open[0] == CHECK_LINKS_LOSS);
 }
 
 /* ---- links and nodes ---- */
 
-static struct check_links_end *ends_of(int nodes, int *n_out)
+static struct check_link *links_of(int nodes, int *n_out)
 {
-    struct check_links_end *ends = calloc((size_t)(nodes * nodes), sizeof *ends);
+    struct check_link *links = calloc((size_t)(nodes * nodes), sizeof *links);
     *n_out = 0;
     for (int a = 0; a < nodes; a++)
         for (int b = a + 1; b < nodes; b++)
-            ends[(*n_out)++] = (struct check_links_end){.a = a, .b = b, .is_measured = true};
-    return ends;
+            links[(*n_out)++] = (struct check_link){.found = {.a = a, .b = b}};
+    return links;
 }
 
 static void test_blame(void **state)
@@ -323,20 +321,20 @@ static void test_blame(void **state)
     for (int nodes = 2; nodes <= 12; nodes++)
         for (int bad = 0; bad < nodes; bad++) {
             int n;
-            struct check_links_end *ends = ends_of(nodes, &n);
+            struct check_link *links = links_of(nodes, &n);
             for (int i = 0; i < n; i++)
-                ends[i].bad = ends[i].a == bad || ends[i].b == bad;
-            check_links_blame(ends, n, nodes);
+                links[i].bad = links[i].found.a == bad || links[i].found.b == bad;
+            check_links_blame(links, n);
             for (int i = 0; i < n; i++)
-                assert_int_equal(ends[i].suspect, ends[i].bad && nodes > 2 ? bad : -1);
-            free(ends);
+                assert_int_equal(links[i].suspect, links[i].bad && nodes > 2 ? bad : -1);
+            free(links);
         }
     int n;
-    struct check_links_end *ends = ends_of(6, &n);
-    ends[3].bad = 1; /* one link alone: no end is to blame */
-    check_links_blame(ends, n, 6);
-    assert_int_equal(ends[3].suspect, -1);
-    free(ends);
+    struct check_link *links = links_of(6, &n);
+    links[3].bad = 1; /* one link alone: no end is to blame */
+    check_links_blame(links, n);
+    assert_int_equal(links[3].suspect, -1);
+    free(links);
 }
 
 /* ---- clocks ---- */
@@ -344,7 +342,7 @@ static void test_blame(void **state)
 /* Offsets along a chain of links: node `wrong` is ahead by so much, all others agree. */
 static void check_clocks(int nodes, int wrong, int64_t ms)
 {
-    struct check_link_found links[16];
+    struct measure_link_found links[16];
     struct check_skew skew[16];
     for (int i = 0; i + 1 < nodes; i++) {
         links[i] = link_of(2 * i, 2 * (i + 1), 40, 1, 5);
@@ -370,7 +368,7 @@ static void test_clocks(void **state)
     check_clocks(3, 2, 90);
     check_clocks(2, 1, 86400000);
     struct check_skew skew[3];
-    const struct check_link_found link = link_of(0, 1, 40, 1, 5);
+    const struct measure_link_found link = link_of(0, 1, 40, 1, 5);
     assert_int_equal(check_skew_find(&link, 1, 3, 1, skew), ST_OK);
     assert_true(skew[1].is_known && !skew[2].is_known);
     assert_int_equal(check_skew_row(&skew[2], "", 2, 3).verdict, CHECK_VERDICT_SKIPPED);

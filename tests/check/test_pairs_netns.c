@@ -95,7 +95,7 @@ static enum status run_node(int node)
     memcpy(all->rows[node], rows.row, sizeof *rows.row * (size_t)all->rows_n[node]);
     TRY(line_up());
     comm_close(comm);
-    check_rows_free(&rows);
+    check_row_free(&rows);
     return ST_OK;
 }
 
@@ -192,7 +192,7 @@ static void collect(struct check_rows *rows)
 {
     for (int node = 0; node < nodes; node++)
         for (int i = 0; i < all->rows_n[node]; i++)
-            assert_int_equal(check_rows_add(rows, &all->rows[node][i]), ST_OK);
+            assert_int_equal(check_row_add(rows, &all->rows[node][i]), ST_OK);
     assert_int_equal(check_judge(rows), ST_OK);
 }
 
@@ -263,7 +263,7 @@ static enum answer trial(enum plant plant, uint64_t seed)
                   "dropped\n",
                   plant_names[plant], a, b, found, wrong, (long long)(clock_ms() - begin_ms),
                   (long long)s.carried, (long long)s.dropped);
-    check_rows_free(&rows);
+    check_row_free(&rows);
     const bool is_right = wrong == 0 && (plant == CLEAN || found > 0);
     return is_disturbed(&s) && !is_right ? DISTURBED : is_right ? RIGHT : WRONG;
 }

@@ -10,15 +10,13 @@
 #include "base/json.h"
 #include "base/rand.h"
 #include "check/check_judge.h"
-#include "check/check_layout.h"
 #include "check/check_report.h"
-#include "check/check_table_inside.h"
 #include "check/check_text.h"
 #include "check_sample.h"
 
 typedef enum status (*write_fn)(const struct check_rows *, const struct check_report_about *,
                                 struct text *);
-static const write_fn formats[] = {check_table_write, check_json_write, check_junit_write,
+static const write_fn formats[] = {check_table_write, check_report_json, check_junit_write,
                                    check_prometheus_write};
 
 static const struct check_report_about about = {.nodes = 8,
@@ -45,8 +43,12 @@ static void cluster(struct check_rows *rows, int nodes)
             snprintf(row->subject, sizeof row->subject, "GPU %d", gpu);
             row->rank = 2 * node + gpu;
         }
-        for (int peer = node + 1; peer < nodes && peer < node + 16; peer++)
-            sample_link(rows, node, peer, node == 2 || peer == 2 ? 5040 : 41);
+        for (int peer = node + 1; peer < nodes && peer < node + 16; peer++) {
+            const bool is_bad = node == 2 || peer == 2;
+            struct check_row *link = sample_link(rows, node, peer, is_bad ? 5040 : 41);
+            link->verdict = is_bad ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS;
+            link->suspect = is_bad ? 2 : -1;
+        }
         add_found(rows, CHECK_POINT_GPUS, node, "gpus",
                   node == 5 ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS,
                   node == 5 ? "7 of 8 GPUs are present" : "8 of 8 GPUs are present");
@@ -77,8 +79,8 @@ static void check_lines(const char *text)
         const size_t n = strcspn(text, "\n");
         assert_true(n < sizeof line);
         snprintf(line, sizeof line, "%.*s", (int)n, text);
-        if (check_text_columns(line) > 100 || (n > 0 && line[n - 1] == ' '))
-            fail_msg("%d columns: %s", check_text_columns(line), line);
+        if (text_columns(line) > 100 || (n > 0 && line[n - 1] == ' '))
+            fail_msg("%d columns: %s", text_columns(line), line);
         for (size_t i = 0; i < n; i++)
             assert_true((unsigned char)line[i] >= 0x20);
         text += n + (text[n] == '\n');
@@ -120,7 +122,7 @@ static void table_names_what_is_bad(void **state)
         contains(text, check_row_point((enum check_point)p));
     assert_null(strchr(text, '\033'));
     free(text);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 static void table_has_colours_on_a_terminal(void **state)
@@ -133,7 +135,7 @@ static void table_has_colours_on_a_terminal(void **state)
     char *text = written(check_table_write, &rows, &terminal);
     contains(text, "verdict: \033[1;31mfail\033[0m");
     free(text);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* 4,096 nodes, a fault of a kind on each: the table stays short and is quick. */
@@ -160,7 +162,7 @@ static void table_of_many_nodes(void **state)
     contains(text,
              "and 2040 more like this; REPORT=check.json has all. Nodes:\n       16, 18, 20,");
     free(text);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 static void lists_of_nodes(void **state)
@@ -168,9 +170,9 @@ static void lists_of_nodes(void **state)
     (void)state;
     static const int node[] = {0, 1, 2, 2, 3, 7, 12, 13, 40};
     char out[64], narrow[16];
-    assert_string_equal(check_table_bad_nodes(out, sizeof out, node, 9), "0-3, 7, 12-13, 40");
-    assert_string_equal(check_table_bad_nodes(narrow, sizeof narrow, node, 9), "0-3, 7, …");
-    assert_string_equal(check_table_bad_nodes(out, sizeof out, node, 0), "");
+    assert_string_equal(check_table_nodes(out, sizeof out, node, 9), "0-3, 7, 12-13, 40");
+    assert_string_equal(check_table_nodes(narrow, sizeof narrow, node, 9), "0-3, 7, …");
+    assert_string_equal(check_table_nodes(out, sizeof out, node, 0), "");
 }
 
 static void empty_report(void **state)
@@ -191,7 +193,7 @@ static void json_has_all_rows(void **state)
     cJSON *root = NULL;
     const cJSON *list;
     cluster(&rows, 8);
-    char *text = written(check_json_write, &rows, &about);
+    char *text = written(check_report_json, &rows, &about);
     assert_int_equal(json_parse(text, strlen(text), "the report", &root), ST_OK);
     assert_true(json_number(root, "schema") == 1 && json_number(root, "nodes") == 8);
     assert_string_equal(json_text(root, "verdict"), "fail");
@@ -208,7 +210,7 @@ static void json_has_all_rows(void **state)
     }
     cJSON_Delete(root);
     free(text);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* A small reader of XML: tags are balanced, and text has no bare special character. Returns the
@@ -259,7 +261,7 @@ static void junit_counts(void **state)
                    "time=\"0\"><failure message=\"7 of 8 GPUs are present\">scontrol update "
                    "NodeName=gpu-5 State=DRAIN Reason=&quot;convoy check: gpus&quot;</failure>");
     free(text);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* Each series once, all of a metric together after its HELP and TYPE; as the format wants it. */
@@ -309,7 +311,7 @@ static void prometheus_gauges(void **state)
     contains(text, "convoy_check_measured_seconds{stage=\"pairs\",name=\"link latency\","
                    "node=\"0\",host=\"gpu-0\",peer=\"1\"} 4.1e-05\n");
     free(text);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* Two names of units for the same quantity, and a unit that Prometheus has no word for. */
@@ -328,7 +330,7 @@ static void prometheus_units(void **state)
     contains(text, "host=\"\",unit=\"apples\"} 3\n");
     contains(text, "host=\"\",unit=\"pears\"} 4\n");
     free(text);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* Fills a text with bytes of any kind, most of them such as have a meaning somewhere. */
@@ -365,7 +367,7 @@ static void any_bytes_in_rows(void **state)
         }
         cJSON *root = NULL;
         char *table = written(check_table_write, &rows, &about),
-             *json = written(check_json_write, &rows, &about),
+             *json = written(check_report_json, &rows, &about),
              *junit = written(check_junit_write, &rows, &about),
              *prometheus = written(check_prometheus_write, &rows, &about);
         check_lines(table);
@@ -377,7 +379,7 @@ static void any_bytes_in_rows(void **state)
         free(json);
         free(junit);
         free(prometheus);
-        check_rows_free(&rows);
+        check_row_free(&rows);
     }
 }
 
@@ -391,7 +393,7 @@ static void a_report_that_does_not_fit_fails(void **state)
         assert_int_equal(formats[f](&rows, &about, &out), ST_RETRY);
         text_free(&out);
     }
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 static void printable_text(void **state)
@@ -406,20 +408,8 @@ static void printable_text(void **state)
                  {"\xc0\xaf\xe0\x80\xaf", "?????"}};
     char out[64], narrow[4];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        assert_string_equal(check_text_printable(out, sizeof out, cases[i].in), cases[i].out);
-    assert_string_equal(check_text_printable(narrow, sizeof narrow, "ab…"), "ab");
-}
-
-static void values_as_text(void **state)
-{
-    (void)state;
-    char out[40];
-    assert_string_equal(check_text_value(out, sizeof out, 54.634, "GB/s"), "54.63 GB/s");
-    assert_string_equal(check_text_value(out, sizeof out, 120034.2, "us"), "120034 us");
-    assert_string_equal(check_text_value(out, sizeof out, 3, ""), "3");
-    assert_string_equal(check_text_value(out, sizeof out, NAN, "us"), "-");
-    assert_string_equal(check_text_value(out, sizeof out, -INFINITY, "us"), "-infinite us");
-    assert_string_equal(check_text_value(out, sizeof out, 1e300, "us"), "1e+300 us");
+        assert_string_equal(text_printable(out, sizeof out, cases[i].in), cases[i].out);
+    assert_string_equal(text_printable(narrow, sizeof narrow, "ab…"), "ab");
 }
 
 /* ---- commands that are pasted ---- */
@@ -474,7 +464,7 @@ static void check_wrapped(const char *command)
 {
     char once[1024], wrapped[1024];
     struct text text = {0};
-    check_layout_wrap(&text, "", command, true);
+    check_table_wrap(&text, "", command, true);
     check_lines(text.data);
     assert_true(strchr(text.data, '\n') < text.data + text.len - 1);
     shell(command, once, sizeof once);
@@ -518,7 +508,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(any_bytes_in_rows),
     cmocka_unit_test(a_report_that_does_not_fit_fails),
     cmocka_unit_test(printable_text),
-    cmocka_unit_test(values_as_text),
     cmocka_unit_test(words_of_a_shell),
     cmocka_unit_test(a_wrapped_command_is_the_same),
 };

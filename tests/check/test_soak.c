@@ -77,9 +77,9 @@ static void one_rank_passes(void **state)
     assert_verdict(&job.rows, "training over nodes", CHECK_VERDICT_SKIPPED, CHECK_POINT_MANY_NODES);
     assert_verdict(&job.rows, "checkpoint and restart",
                    CAN_FORK ? CHECK_VERDICT_PASS : CHECK_VERDICT_SKIPPED, CHECK_POINT_CHECKPOINT);
-    assert_int_equal(check_rows_worst(&job.rows, -1), CHECK_VERDICT_PASS);
+    assert_int_equal(check_row_worst(&job.rows, -1), CHECK_VERDICT_PASS);
     assert_int_equal(entries(harness_tmpdir()), 0);
-    check_rows_free(&job.rows);
+    check_row_free(&job.rows);
 }
 
 /* Every point of the list has its row, once, on rank 0. */
@@ -98,7 +98,7 @@ static void ranks_of_two_nodes_pass(void **state)
     assert_int_equal(rows->n, 6);
     for (int rank = 1; rank < 4; rank++)
         assert_int_equal(jobs[rank].rows.n, 0);
-    check_rows_free(&jobs[0].rows);
+    check_row_free(&jobs[0].rows);
 }
 
 /* ---- flipped bits ---- */
@@ -119,7 +119,7 @@ static void assert_named(struct job *jobs, int ranks, int wrong, const char *wha
         }
     assert_int_equal(fails, 1);
     for (int rank = 0; rank < ranks; rank++)
-        check_rows_free(&jobs[rank].rows);
+        check_row_free(&jobs[rank].rows);
 }
 
 /* Another result of the same steps names the device and what differed first: the weight's bit
@@ -185,7 +185,7 @@ static void a_wrong_gradient_names_no_node_of_several(void **state)
         assert_true((strstr(row->remedy, "half of the nodes") != NULL) == (nodes == 2));
         assert_null(find(&jobs[1].rows, "silent corruption"));
         for (int rank = 0; rank < 2; rank++)
-            check_rows_free(&jobs[rank].rows);
+            check_row_free(&jobs[rank].rows);
     }
 }
 
@@ -219,7 +219,7 @@ static void processors_may_differ(void **state)
                        drifts ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS, CHECK_POINT_MANY_NODES);
         assert_null(find(&jobs[0].rows, "silent corruption"));
         for (int rank = 0; rank < 4; rank++)
-            check_rows_free(&jobs[rank].rows);
+            check_row_free(&jobs[rank].rows);
     }
 }
 
@@ -269,7 +269,7 @@ static void a_bad_folder_fails_the_restart(void **state)
     assert_int_equal(rows.n, 1);
     assert_int_equal(rows.row[0].verdict, CHECK_VERDICT_FAIL);
     assert_non_null(strstr(rows.row[0].why, "/proc"));
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -61,7 +61,7 @@ static bool is_right(const struct static_tree *t)
                       t->subject, n);
         static_trees_print(&rows);
     }
-    check_rows_free(&rows);
+    check_row_free(&rows);
     return ok;
 }
 
@@ -88,7 +88,7 @@ static struct check_row row_now(const char *name, const char *settings)
     for (int i = 0; i < rows.n; i++)
         if (strcmp(rows.row[i].name, name) == 0)
             found = rows.row[i];
-    check_rows_free(&rows);
+    check_row_free(&rows);
     return found;
 }
 

@@ -95,7 +95,7 @@ static void looks_fit(void)
         assert_true(!is_alarm || row->remedy[0] != 0);
         assert_true(row->verdict != CHECK_VERDICT_MEASURED || isfinite(row->value));
     }
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* The kernel's log is read up to 64 MiB, which takes a second. base/cgroup and base/memory, which
@@ -192,10 +192,10 @@ static void nothing(void **state)
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
         struct check_rows rows = {0};
         static_trees_run(roots[i], "nodes=4 locals=1", &rows);
-        check_rows_free(&rows);
+        check_row_free(&rows);
         static_trees_run(roots[i], "", &rows);
         assert_true(rows.n > 5);
-        check_rows_free(&rows);
+        check_row_free(&rows);
     }
 }
 

@@ -25,7 +25,7 @@ static struct check_row row_of(const char *dir)
     for (int i = 0; i < rows.n; i++)
         if (strcmp(rows.row[i].name, "disk space") == 0)
             found = rows.row[i];
-    check_rows_free(&rows);
+    check_row_free(&rows);
     assert_string_equal(found.name, "disk space");
     return found;
 }

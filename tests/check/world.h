@@ -1,24 +1,18 @@
-/* world — N ranks of a check as threads of one process, over memory (THREADS) or over TCP on the
- * loopback device. Each rank calls a function with its own config; its rows are kept. */
+/* world — N ranks of a check as threads of one process (mesh/ranks.h), over memory (THREADS) or
+ * over TCP on the loopback device. Each rank calls a function with its own config; its rows are
+ * kept. */
 #ifndef CONVOY_TESTS_CHECK_WORLD_H
 #define CONVOY_TESTS_CHECK_WORLD_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <string.h>
+#define RANKS_MAX 64
+#include "mesh/ranks.h"
 
 #include "check/check.h"
-#include "harness.h"
-
-#define WORLD_RANKS_MAX 64
 
 struct world_rank {
     struct world *world;
     struct check_config config;
     struct check_rows rows;
-    pthread_t thread;
-    enum status st;
-    char message[512];
 };
 
 struct world {
@@ -27,60 +21,42 @@ struct world {
     int64_t budget_ms;
     enum status (*run)(const struct check_config *config, int64_t budget_ms,
                        struct check_rows *rows);
-    struct shm_threads_world *threads;
-    char addresses[WORLD_RANKS_MAX][COMM_ADDRESS_MAX];
-    int64_t bytes[WORLD_RANKS_MAX];
+    char addresses[RANKS_MAX][COMM_ADDRESS_MAX];
+    int64_t bytes[RANKS_MAX];
     pthread_barrier_t line_up;
-    atomic_bool has_failed;
-    struct world_rank rank[WORLD_RANKS_MAX];
+    struct world_rank rank[RANKS_MAX];
 };
 
-static bool world_is_aborted(void *arg) { return atomic_load(&((struct world *)arg)->has_failed); }
-
-static enum status world_open(struct world_rank *me, struct comm **out)
+static enum status world_open(struct ranks_one *one, struct comm_config config)
 {
-    struct world *w = me->world;
-    const int rank = me->config.place.rank;
-    const struct comm_config config = {.kind = w->is_tcp ? COMM_KIND_HOST : COMM_KIND_THREADS,
-                                       .net = COMM_NET_TCP,
-                                       .secret = HARNESS_SECRET,
-                                       .place = me->config.place,
-                                       .timeout_ms = harness_patience_ms(60000),
-                                       .is_aborted = world_is_aborted,
-                                       .arg = w,
-                                       .is_oversubscribed = true,
-                                       .threads = w->threads,
-                                       .shm_fd = -1};
-    TRY(comm_begin_open(&config, out, w->addresses[rank], &w->bytes[rank]));
+    struct world *w = ((struct world_rank *)one->arg)->world;
+    config.kind = w->is_tcp ? COMM_KIND_HOST : COMM_KIND_THREADS;
+    config.net = COMM_NET_TCP;
+    config.secret = HARNESS_SECRET;
+    config.is_oversubscribed = true;
+    TRY(comm_begin_open(&config, &one->comm, w->addresses[one->rank], &w->bytes[one->rank]));
     pthread_barrier_wait(&w->line_up);
-    return comm_end_open(*out, 1, w->addresses, w->bytes);
+    return comm_end_open(one->comm, 1, w->addresses, w->bytes);
 }
 
-static void *world_thread(void *arg)
+static enum status world_one(struct ranks_one *one)
 {
-    struct world_rank *me = arg;
-    struct world *w = me->world;
-    me->st = world_open(me, &me->config.comm);
-    if (me->st == ST_OK)
-        me->st = w->run(&me->config, w->budget_ms, &me->rows);
-    snprintf(me->message, sizeof me->message, "%s", status_message());
-    if (me->st != ST_OK)
-        atomic_store(&w->has_failed, true);
-    pthread_barrier_wait(&w->line_up);
-    comm_close(me->config.comm);
-    return NULL;
+    struct world_rank *me = one->arg;
+    me->config.comm = one->comm;
+    const enum status st = me->world->run(&me->config, me->world->budget_ms, &me->rows);
+    pthread_barrier_wait(&me->world->line_up); /* no rank closes while another one measures */
+    return st;
 }
 
 /* world_new — the caller may change each rank's config before world_run. */
 static struct world *world_new(int nodes, int locals, bool is_tcp)
 {
     struct world *w = calloc(1, sizeof *w);
-    assert_true(nodes * locals <= WORLD_RANKS_MAX && (!is_tcp || locals == 1));
+    assert_true(nodes * locals <= RANKS_MAX && (!is_tcp || locals == 1));
     w->nodes = nodes;
     w->locals = locals;
     w->ranks = nodes * locals;
     w->is_tcp = is_tcp;
-    w->threads = shm_threads_world_new(nodes, locals);
     pthread_barrier_init(&w->line_up, NULL, (unsigned)w->ranks);
     for (int r = 0; r < w->ranks; r++)
         w->rank[r] = (struct world_rank){.world = w,
@@ -103,21 +79,15 @@ static void world_run(struct world *w, int64_t budget_ms,
 {
     w->budget_ms = budget_ms;
     w->run = run;
-    for (int r = 0; r < w->ranks; r++)
-        assert_int_equal(pthread_create(&w->rank[r].thread, NULL, world_thread, &w->rank[r]), 0);
-    for (int r = 0; r < w->ranks; r++)
-        pthread_join(w->rank[r].thread, NULL);
-    for (int r = 0; r < w->ranks; r++)
-        if (w->rank[r].st != ST_OK)
-            fail_msg("rank %d: %s", r, w->rank[r].message);
+    ranks_own_open = world_open;
+    ranks_run(w->nodes, w->locals, world_one, w->rank, sizeof *w->rank);
 }
 
 static void world_free(struct world *w)
 {
     for (int r = 0; r < w->ranks; r++)
-        check_rows_free(&w->rank[r].rows);
+        check_row_free(&w->rank[r].rows);
     pthread_barrier_destroy(&w->line_up);
-    shm_threads_world_free(w->threads);
     free(w);
 }
 
@@ -141,8 +111,7 @@ static void world_print(const struct world *w, bool is_all)
     for (int r = 0; r < w->ranks; r++)
         for (int i = 0; i < w->rank[r].rows.n; i++) {
             const struct check_row *row = &w->rank[r].rows.row[i];
-            bool is_bad = row->verdict == CHECK_VERDICT_WARN || row->verdict == CHECK_VERDICT_FAIL;
-            if (is_all || is_bad)
+            if (is_all || check_row_is_bad(row))
                 print_message("# %s | %s | %s | %g %s | node %d peer %d suspect %d | %s\n",
                               check_row_verdict(row->verdict), row->name, row->subject, row->value,
                               row->unit, row->node, row->peer, row->suspect, row->why);

@@ -58,8 +58,8 @@ static void the_node_stage_measures_a_gpu(void **state)
         assert_measured(&rows, "triad bandwidth", "GB/s");
         assert_measured(&rows, "host to device", "GB/s");
         assert_measured(&rows, "device to host", "GB/s");
-        assert_int_equal(check_rows_worst(&rows, -1), CHECK_VERDICT_PASS);
-        check_rows_free(&rows);
+        assert_int_equal(check_row_worst(&rows, -1), CHECK_VERDICT_PASS);
+        check_row_free(&rows);
         dev_close(dev);
     }
 }
@@ -73,13 +73,13 @@ static void a_gpu_that_fails_is_a_row(void **state)
     struct check_config config = config_of(dev);
     runtime_fail("cudaStreamSynchronize", 2, cudaErrorIllegalAddress);
     kt_ok(check_node_run(&config, 20, &rows));
-    assert_int_equal(check_rows_worst(&rows, 0), CHECK_VERDICT_FAIL);
+    assert_int_equal(check_row_worst(&rows, 0), CHECK_VERDICT_FAIL);
     const struct check_row *row = find(&rows, "product fp32");
     assert_non_null(row);
     assert_int_equal(row->verdict, CHECK_VERDICT_FAIL);
     assert_non_null(strstr(row->why, "cannot be measured"));
     assert_non_null(find(&rows, "core clock"));
-    check_rows_free(&rows);
+    check_row_free(&rows);
     dev_close(dev);
 }
 
@@ -119,7 +119,7 @@ static void gpus_of_a_node_take_turns(void **state)
         const struct check_row *row = find(&jobs[rank].rows, "host to device");
         assert_non_null(row);
         assert_string_equal(row->subject, rank ? "GPU 1" : "GPU 0");
-        check_rows_free(&jobs[rank].rows);
+        check_row_free(&jobs[rank].rows);
     }
 }
 
@@ -139,7 +139,7 @@ static void a_soak_of_gpus_names_the_wrong_one(void **state)
         assert_int_equal(find(&jobs[0].rows, "training in a node")->verdict, CHECK_VERDICT_PASS);
         assert_int_equal(find(&jobs[0].rows, "model distribution")->verdict, CHECK_VERDICT_PASS);
         for (int rank = 0; rank < 2; rank++)
-            check_rows_free(&jobs[rank].rows);
+            check_row_free(&jobs[rank].rows);
     }
 }
 

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/quantile.h"
 #include "base/status.h"
 #include "dev/dev.h"
 #include "dev/dev_cuda.h"
@@ -103,16 +104,10 @@ static void begin_case(void)
 
 typedef int launch(const void *args);
 
-static int by_size(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
 /* Milliseconds of one launch, the median; < 0: refused. */
 static double time_of(launch *fn, const void *args)
 {
-    float ms[RUNS];
+    double ms[RUNS];
     for (int i = 0; i < WARM; i++)
         if (fn(args) != 0)
             return -1;
@@ -123,10 +118,12 @@ static double time_of(launch *fn, const void *args)
         check(cudaEventRecord(bench.event[i + 1], bench.cuda.stream), "an event");
     }
     check(cudaEventSynchronize(bench.event[RUNS]), "a kernel");
-    for (int i = 0; i < RUNS; i++)
-        check(cudaEventElapsedTime(&ms[i], bench.event[i], bench.event[i + 1]), "an event");
-    qsort(ms, RUNS, sizeof *ms, by_size);
-    return (double)(RUNS % 2 ? ms[RUNS / 2] : (ms[RUNS / 2 - 1] + ms[RUNS / 2]) / 2);
+    for (int i = 0; i < RUNS; i++) {
+        float one;
+        check(cudaEventElapsedTime(&one, bench.event[i], bench.event[i + 1]), "an event");
+        ms[i] = (double)one;
+    }
+    return quantile_median(ms, RUNS);
 }
 
 static bool is_wanted(const char *name) { return !bench.only || strstr(name, bench.only); }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/quantile.h"
 #include "base/text.h"
 #include "dev/blas_tuned.h"
 #include "real.h"
@@ -65,12 +66,6 @@ static bool tune_model(int i, struct products_config *c)
     return model_preset(models[i].name, &c->dims);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const float *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
 static bool run_form(const struct blas_form *form)
 {
     bool is_done = false;
@@ -81,7 +76,8 @@ static bool run_form(const struct blas_form *form)
 static double tune_ms(const struct blas_form *form)
 {
     cudaEvent_t begin, end;
-    float ms[RUNS] = {0};
+    double ms[RUNS] = {0};
+    float one = 0;
     bool is_ok = true;
     tune_check(cudaEventCreate(&begin), "an event");
     tune_check(cudaEventCreate(&end), "an event");
@@ -90,13 +86,13 @@ static double tune_ms(const struct blas_form *form)
         is_ok = run_form(form);
         tune_check(cudaEventRecord(end, tune.cuda.stream), "an event");
         tune_check(cudaEventSynchronize(end), "a product");
+        tune_check(cudaEventElapsedTime(&one, begin, end), "an event");
         if (i >= 0)
-            tune_check(cudaEventElapsedTime(&ms[i], begin, end), "an event");
+            ms[i] = (double)one;
     }
     cudaEventDestroy(begin);
     cudaEventDestroy(end);
-    qsort(ms, RUNS, sizeof *ms, by_size);
-    return is_ok ? (double)ms[RUNS / 2] : -1;
+    return is_ok ? quantile_median(ms, RUNS) : -1;
 }
 #endif
 

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "plan/plan_advice.h"
-#include "plan/plan_json.h"
+#include "plan/plan_search.h"
+#include "plan/plan_report.h"
 
 static struct plan_cluster cluster;
 
@@ -39,7 +39,7 @@ static struct plan_job job_of(double memory_bytes, int64_t samples)
 static double time_of(struct plan_job *job)
 {
     struct plan_estimate estimate;
-    bool is_made = plan_memory_fits(job) && plan_estimate_make(job, &estimate) == ST_OK;
+    bool is_made = plan_job_fits(job) && plan_estimate_make(job, &estimate) == ST_OK;
     status_clear();
     return is_made ? estimate.time.step_ms : INFINITY;
 }
@@ -111,8 +111,8 @@ static void test_against_every_way(void **state)
         assert_true(least <= 1.001 * every_way(job));
         assert_true(found.estimate[0].time.step_ms <= near * 1.000001);
         for (int k = 0; k < found.found_n; k++) {
-            assert_int_equal(plan_memory_make(&found.job[k], &memory), ST_OK);
-            assert_true(plan_memory_over(&found.job[k], &memory) <= 0);
+            assert_int_equal(plan_job_memory(&found.job[k], &memory), ST_OK);
+            assert_true(plan_job_memory_over(&found.job[k], &memory) <= 0);
             check_order(&found, k, near);
         }
     }
@@ -127,8 +127,8 @@ static void test_nothing_fits(void **state)
     struct plan_job job = job_of(1e9, 32);
     assert_int_equal(plan_search_make(&job, &nothing, &found), ST_OK);
     assert_int_equal(found.found_n, 0);
-    assert_int_equal(plan_memory_make(&job, &memory), ST_OK);
-    assert_int_equal(plan_memory_over(&job, &memory), memory.need_bytes - 1000000000);
+    assert_int_equal(plan_job_memory(&job, &memory), ST_OK);
+    assert_int_equal(plan_job_memory_over(&job, &memory), memory.need_bytes - 1000000000);
 }
 
 static void test_fixed(void **state)
@@ -171,14 +171,14 @@ static void test_nodes(void **state)
     job.follows_ranks = true;
     for (int is_slow = 0; is_slow < 2; is_slow++) {
         cluster.across.bytes_per_second = is_slow ? 1e8 : 2e11;
-        assert_int_equal(plan_advice_make(&job, &nothing, NULL, &advice), ST_OK);
+        assert_int_equal(plan_search_advice(&job, &nothing, NULL, &advice), ST_OK);
         assert_true(advice.search.found_n > 0);
         assert_true(advice.less.is_known && advice.less.nodes == 1);
         assert_true(advice.more.is_known && advice.more.nodes == 3);
-        assert_int_equal(plan_advice_is_worth(advice.less.speed_ratio, 2), !is_slow);
+        assert_int_equal(plan_search_is_worth(advice.less.speed_ratio, 2), !is_slow);
     }
-    assert_true(plan_advice_is_worth(1.2, 3));
-    assert_false(plan_advice_is_worth(1.01, 3));
+    assert_true(plan_search_is_worth(1.2, 3));
+    assert_false(plan_search_is_worth(1.01, 3));
 }
 
 /* 32 samples go with 8 and 16 ranks, not with 12: nothing is known of 3 nodes. Of 4 nodes, the
@@ -191,7 +191,7 @@ static void test_nodes_of_auto(void **state)
     static struct plan_advice advice;
     struct plan_job job = job_of(40e9, 32);
     assert_int_equal(plan_search_make(&job, &nothing, &found), ST_OK);
-    assert_int_equal(plan_advice_make(&found.job[0], &nothing, &found, &advice), ST_OK);
+    assert_int_equal(plan_search_advice(&found.job[0], &nothing, &found, &advice), ST_OK);
     assert_int_equal(advice.search.found_n, 0);
     assert_false(advice.more.is_known);
     assert_true(advice.less.is_known);
@@ -263,7 +263,7 @@ static void test_local(void **state)
     assert_int_equal(found.job[0].config.step.store.shard, LAYOUT_SHARD_NONE);
     assert_true(plan_job_nodes(&job, 16, &job));
     job.follows_ranks = true;
-    assert_int_equal(plan_advice_make(&job, &nothing, NULL, &advice), ST_OK);
+    assert_int_equal(plan_search_advice(&job, &nothing, NULL, &advice), ST_OK);
     assert_true(advice.less.is_known);
     assert_int_equal(advice.more.nodes, 17);
     assert_false(advice.more.is_known);
@@ -298,7 +298,7 @@ static void test_report(void **state)
     struct plan_job job = job_of(40e9, 32);
     struct text text = {0}, json = {0};
     cJSON *root;
-    assert_int_equal(plan_memory_make(&job, &memory), ST_OK);
+    assert_int_equal(plan_job_memory(&job, &memory), ST_OK);
     assert_int_equal(plan_estimate_make(&job, &estimate), ST_OK);
     const struct plan_report report = {
         .job = &job, .memory = &memory, .estimate = &estimate, .tokens = 1e9};

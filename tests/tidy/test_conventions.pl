@@ -27,8 +27,8 @@ my %may = (
     base => [], kernels => [], conf => [], net => [], data => [qw(net)], serve => [qw(net)], cluster => [qw(net)], dataset_share => [qw(net)],
     format => [qw(kernels)], dev => [qw(kernels)], model => [qw(dev kernels)], comm => [qw(dev kernels)],
     mesh => [qw(comm dev model kernels)], train => [qw(dev model data format comm mesh kernels)],
-    check => [qw(dev comm kernels)], plan => [qw(dev mesh model train comm kernels)],
-    node => [qw(serve conf dev model data format train comm mesh net cluster dataset_share check plan kernels)],
+    measure => [qw(dev comm kernels)], check => [qw(dev comm measure kernels)], plan => [qw(dev mesh model train comm measure kernels)],
+    node => [qw(serve conf dev model data format train comm mesh net cluster dataset_share measure check plan kernels)],
 );
 test 'layers: every #include is allowed by the table', sub {
     my @bad;

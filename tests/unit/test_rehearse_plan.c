@@ -104,7 +104,7 @@ static void test_seed(void **state)
 static void test_statistics(void **state)
 {
     (void)state;
-    int64_t one[] = {5}, four[] = {40, 10, 30, 20}, many[100];
+    double one[] = {5}, four[] = {40, 10, 30, 20}, many[100];
     struct rehearse_times t = rehearse_plan_times(NULL, 0);
     assert_true(t.n == 0 && t.median == -1 && t.p95 == -1 && t.worst == -1);
     t = rehearse_plan_times(one, 1);

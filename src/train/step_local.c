@@ -138,11 +138,17 @@ int64_t step_local_own(const struct step *s, int owner, int fragment)
     return at;
 }
 
+/* rounds — Returns whether differences travel as bf16. */
+static bool rounds(const struct step *s)
+{
+    return s->local.replicas > 1 && s->config.local.compress == GRAD_COMPRESS_KIND_BF16;
+}
+
 static int64_t memory_bytes(const struct step *s)
 {
-    int64_t elems = 3 * step_local_own(s, s->local.rank, s->local.map.n) +
-                    (has_chunk(&s->local) ? MESH_STATE_ELEMS : 0);
-    return elems * (int64_t)sizeof(float);
+    const int64_t own = step_local_own(s, s->local.rank, s->local.map.n),
+                  elems = 3 * own + (has_chunk(&s->local) ? MESH_STATE_ELEMS : 0);
+    return elems * (int64_t)sizeof(float) + (rounds(s) ? own * (int64_t)sizeof(uint16_t) : 0);
 }
 
 /* ---- what travels ----
@@ -152,9 +158,9 @@ static int64_t memory_bytes(const struct step *s)
 
 #define RUN_ELEMS ((int64_t)4 << 20)
 
-static bool compresses(const struct step *s)
+static bool quantises(const struct step *s)
 {
-    return s->local.replicas > 1 && s->config.local.compress != GRAD_COMPRESS_KIND_NONE;
+    return s->local.replicas > 1 && grad_compress_quantises(s->config.local.compress);
 }
 
 static int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
@@ -163,7 +169,7 @@ struct step_local_runs step_local_runs(const struct step *s, int owner, int frag
 {
     const int64_t all = step_local_part_of(s, owner, fragment).elems,
                   pieces = s->config.local.delay > 0 ? s->config.local.delay : 1,
-                  most = compresses(s) ? RUN_ELEMS : INT64_MAX,
+                  most = quantises(s) ? RUN_ELEMS : INT64_MAX,
                   piece = divide_up(divide_up(all, pieces), PART_ALIGN) * PART_ALIGN;
     struct step_local_runs runs = {piece < most ? piece : most, 0};
     if (all > 0)
@@ -198,7 +204,6 @@ static enum status compress_config(const struct step *s, struct grad_compress_co
         list_buckets(s, i, elems + step_local_bucket(s, i));
     *out = (struct grad_compress_config){.comm = s->local.across,
                                          .kind = s->config.local.compress,
-                                         .is_coded = s->config.local.compress_coded,
                                          .deferred_first = n,
                                          .buckets_n = n,
                                          .bucket_elems = elems};
@@ -209,7 +214,7 @@ static enum status plan_compress(const struct step *s, int64_t *bytes)
 {
     struct grad_compress_config config;
     *bytes = 0;
-    if (!compresses(s))
+    if (!quantises(s))
         return ST_OK;
     TRY(compress_config(s, &config));
     if (config.buckets_n > 0)
@@ -222,7 +227,7 @@ static enum status open_compress(struct step *s)
 {
     struct grad_compress_config config;
     enum status st = ST_OK;
-    if (!compresses(s))
+    if (!quantises(s))
         return ST_OK;
     TRY(plan_compress(s, &s->local.compress_bytes));
     TRY(compress_config(s, &config));
@@ -256,7 +261,7 @@ int64_t step_local_bytes(const struct step *s)
 static void assert_whole(const struct step *s)
 {
     const int *size = s->mesh.mesh.size;
-    ASSERTF(!optim_is_muon(s->config.optim.kind) && s->config.store.shard == LAYOUT_SHARD_NONE &&
+    ASSERTF(s->config.optim.kind != OPTIM_KIND_MUON && s->config.store.shard == LAYOUT_SHARD_NONE &&
                 size[MESH_AXIS_TENSOR] == 1 && size[MESH_AXIS_CONTEXT] == 1 &&
                 size[MESH_AXIS_PIPELINE] == 1,
             "LOCAL_STEPS with optimiser %d shard %d tensor %d context %d pipeline %d",
@@ -281,6 +286,8 @@ enum status step_local_take(struct step *s)
     l->momentum = l->outer + l->own_elems;
     l->work = l->momentum + l->own_elems;
     l->chunk = has_chunk(l) ? l->work + l->own_elems : NULL;
+    if (rounds(s))
+        l->sent = (uint16_t *)(l->work + l->own_elems + (has_chunk(l) ? MESH_STATE_ELEMS : 0));
     return open_compress(s);
 }
 

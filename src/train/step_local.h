@@ -6,7 +6,7 @@
  * Replicas exchange their loss, norm and votes in every step, and parameters in outer steps only:
  *   - every replica subtracts its parameters from the outer ones, which all replicas share
  *   - the ranks with the same number in their replicas add up the differences (all-reduce), which
- *     may be quantised on the way, with error feedback (mesh/grad_compress.h)
+ *     may be rounded to bf16 on the way, or quantised with error feedback (mesh/grad_compress.h)
  *   - outer_update (outer.h) makes new outer parameters of the mean, and each replica takes them
  * LOCAL_FRAGMENTS: this is done for one fragment of the model after the other (fragment.h).
  * LOCAL_DELAY: a fragment is sent beside the next steps, piece by piece, and its update comes
@@ -42,8 +42,9 @@ struct step_local {
     int64_t own_elems; /* of this rank's parts of all fragments, one behind the other */
     void *memory;
     int64_t memory_bytes;           /* without that of `compress` */
-    struct grad_compress *compress; /* of differences on their way; NULL: they are sent in fp32 */
+    struct grad_compress *compress; /* of differences on their way; NULL: none quantises them */
     int64_t compress_bytes;
+    uint16_t *sent; /* COMPRESS=bf16: own_elems differences as they travel; else NULL */
     float *outer, *momentum, *work; /* own_elems each; work: zero but of what is in flight */
     bool is_level;                  /* all replicas have the outer parameters */
     bool is_flying, is_sent;        /* a fragment is in flight; its mean is in work */

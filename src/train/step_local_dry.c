@@ -35,8 +35,9 @@ static enum status tell_compressed(const struct step *s, const struct step_dry_l
     const struct step_local_config *c = &s->config.local;
     const double times = 1 / (double)c->steps;
     const bool is_hidden = c->delay > 0;
-    const int64_t part = grad_compress_part_bytes(c->compress, c->compress_coded, g.n, elems);
-    const int64_t lengths = c->compress_coded ? g.n * (int64_t)GRAD_COMPRESS_LENGTH_BYTES : 0;
+    const int64_t part = grad_compress_part_bytes(c->compress, g.n, elems);
+    const int64_t lengths =
+        grad_compress_is_coded(c->compress) ? g.n * (int64_t)GRAD_COMPRESS_LENGTH_BYTES : 0;
     if (lengths > 0)
         TRY(tell(listener, g, STEP_DRY_CALL_ALL_GATHER, lengths, 2 * times, is_hidden));
     TRY(tell(listener, g, STEP_DRY_CALL_ALL_TO_ALL, g.n * part, times, is_hidden));
@@ -48,6 +49,8 @@ enum status step_local_dry_tell(const struct step *s, const struct step_dry_list
     const struct step_local *l = &s->local;
     const struct step_local_config *c = &s->config.local;
     const int n = step_local_schedule(c).n;
+    const int64_t elem_bytes =
+        (int64_t)dtype_bytes(c->compress == GRAD_COMPRESS_KIND_BF16 ? DTYPE_BF16 : DTYPE_F32);
     const int64_t elems = part_extent(s->table.total_elems / n, l->ranks, l->rank).elems;
     if (!l->is_on || l->replicas == 1)
         return ST_OK;
@@ -56,9 +59,9 @@ enum status step_local_dry_tell(const struct step *s, const struct step_dry_list
     TRY(tell(listener, all, STEP_DRY_CALL_ALL_REDUCE, STEP_LOCAL_SUMS * (int64_t)sizeof(double), 1,
              false));
     for (int i = 0; i < n; i++)
-        TRY(c->compress != GRAD_COMPRESS_KIND_NONE
+        TRY(grad_compress_quantises(c->compress)
                 ? tell_compressed(s, listener, across, elems)
-                : tell(listener, across, STEP_DRY_CALL_ALL_REDUCE, elems * (int64_t)sizeof(float),
+                : tell(listener, across, STEP_DRY_CALL_ALL_REDUCE, elems * elem_bytes,
                        1 / (double)c->steps, c->delay > 0));
     return ST_OK;
 }

@@ -86,11 +86,16 @@ static enum status begin_run(struct step *s, int run)
     const struct step_local_runs runs = step_local_runs(s, l->rank, l->flying);
     const int64_t all = step_local_part_of(s, l->rank, l->flying).elems, first = run * runs.elems,
                   n = all - first < runs.elems ? all - first : runs.elems;
-    float *at = l->work + step_local_own(s, l->rank, l->flying) + first;
-    const struct tensor t = {at, DTYPE_F32};
+    const int64_t from = step_local_own(s, l->rank, l->flying) + first;
+    float *at = l->work + from;
+    struct tensor t = {at, DTYPE_F32};
     if (l->compress)
         return grad_compress_begin(l->compress, step_local_bucket(s, l->flying) + run, at, at, NULL,
                                    &l->ticket);
+    if (l->sent) {
+        outer_round(at, l->sent + from, n);
+        t = (struct tensor){l->sent + from, DTYPE_BF16};
+    }
     return comm_all_reduce_begin(l->across, t, t, n, &l->ticket);
 }
 
@@ -126,8 +131,11 @@ enum status step_local_sync_finish(struct step *s)
         TRY(begin_piece(s));
     if (l->across && step_local_runs(s, l->rank, l->flying).n > 0)
         TRY(comm_wait(l->across, l->ticket));
-    outer_mean(l->replicas, l->work + step_local_own(s, l->rank, l->flying),
-               step_local_part_of(s, l->rank, l->flying).elems);
+    const int64_t at = step_local_own(s, l->rank, l->flying),
+                  n = step_local_part_of(s, l->rank, l->flying).elems;
+    if (l->sent)
+        outer_widen(l->sent + at, l->work + at, n);
+    outer_mean(l->replicas, l->work + at, n);
     l->is_sent = true;
     return ST_OK;
 }

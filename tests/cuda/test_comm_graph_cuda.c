@@ -133,7 +133,8 @@ static void sixteen_bits(void **state)
             enum layout_shard shard = i ? LAYOUT_SHARD_FULL : (enum layout_shard)(form - 1);
             struct trial like = trial_of_ranks(RANKS, 1 + (form + i) % 2, shard);
             like.config.store.dtype = form & 1 ? DTYPE_BF16 : DTYPE_F32;
-            like.config.store.reduce_dtype = form & 2 ? DTYPE_BF16 : DTYPE_F32;
+            like.config.store.compress =
+                form & 2 ? GRAD_COMPRESS_KIND_BF16 : GRAD_COMPRESS_KIND_NONE;
             one_graph(like, RANKS, names[form]);
         }
 }
@@ -150,7 +151,7 @@ static void rows_of_tokens(void **state)
         like.config.dims.task = is_qa ? MODEL_TASK_QA : MODEL_TASK_LM;
         like.config.dims.vocab = 211;
         like.config.store.embed_rows = SPARSE_EMBED_CHOICE_ON;
-        like.config.store.reduce_dtype = is_whole ? DTYPE_BF16 : DTYPE_F32;
+        like.config.store.compress = is_whole ? GRAD_COMPRESS_KIND_BF16 : GRAD_COMPRESS_KIND_NONE;
         int calls = guarded_calls[GUARDED_embed_rows_add];
         one_graph(like, RANKS, is_qa ? "rows of tokens, QA, " : "rows of tokens, ");
         assert_int_equal(guarded_calls[GUARDED_embed_rows_add] - calls, 2 * STEPS * RANKS);

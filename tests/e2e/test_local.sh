@@ -68,7 +68,7 @@ ok "losses are bit for bit those of an undisturbed run" is "$(all_losses hit.jso
 ok "and so is the state of $at, between two outer steps" test -f again/$at/inner_1.safetensors -a "$(weights hit/$at)" = "$(weights again/$at)"
 
 # In fragments that are sent beside the next steps, with 4 bits: begun again from step 12, in the flight of the second fragment.
-flying="${job/LOCAL_STEPS=5/LOCAL_STEPS=10} LOCAL_FRAGMENTS=2 LOCAL_DELAY=4 COMPRESS=int4 COMPRESS_CODE=zstd"
+flying="${job/LOCAL_STEPS=5/LOCAL_STEPS=10} LOCAL_FRAGMENTS=2 LOCAL_DELAY=4 COMPRESS=int4-zstd"
 begin_nodes 2 $flying CHECKPOINT_EVERY=6 CHECKPOINT_KEEP=100 STEPS=24 CHECKPOINT_DIR="$tmp/air"
 finish_nodes 2
 ok "two nodes train in fragments" is "$codes" "0 0"

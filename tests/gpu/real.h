@@ -24,7 +24,6 @@
     X(head_norm)         \
     X(matmul)            \
     X(norm)              \
-    X(normuon)           \
     X(reduce)            \
     X(relu2)             \
     X(rope)              \

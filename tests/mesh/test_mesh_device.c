@@ -38,29 +38,28 @@ static void same_bits(struct trial like, const char *what)
 }
 
 /* Long samples: the embedding's gradient is reduced as a whole. */
-static void whole(enum grad_compress_kind compress, enum dtype reduce, int64_t batch_samples)
+static void whole(enum grad_compress_kind compress, int64_t batch_samples)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 6, 90);
     like.steps = 3;
     like.config.store.compress = compress;
-    like.config.store.reduce_dtype = reduce;
     like.config.batch_samples = batch_samples;
     same_bits(like, "whole");
 }
-static void plain(void **state) { (void)state, whole(GRAD_COMPRESS_KIND_NONE, DTYPE_F32, 2); }
-static void accumulated(void **state) { (void)state, whole(GRAD_COMPRESS_KIND_NONE, DTYPE_F32, 1); }
-static void compressed(void **state)
+static void plain(void **state) { (void)state, whole(GRAD_COMPRESS_KIND_NONE, 2); }
+static void accumulated(void **state) { (void)state, whole(GRAD_COMPRESS_KIND_NONE, 1); }
+static void quantised(void **state)
 {
     (void)state;
-    whole(GRAD_COMPRESS_KIND_BF16, DTYPE_F32, 2);
-    whole(GRAD_COMPRESS_KIND_INT8, DTYPE_F32, 1);
+    whole(GRAD_COMPRESS_KIND_INT4, 2);
+    whole(GRAD_COMPRESS_KIND_INT8, 1);
 }
 
 static void rounded(void **state)
 {
     (void)state;
-    whole(GRAD_COMPRESS_KIND_NONE, DTYPE_BF16, 2);
-    whole(GRAD_COMPRESS_KIND_NONE, DTYPE_BF16, 1);
+    whole(GRAD_COMPRESS_KIND_BF16, 2);
+    whole(GRAD_COMPRESS_KIND_BF16, 1);
 }
 
 /* Short samples: rows are exchanged on the device as in host memory, with a tied head (LM) and
@@ -74,7 +73,7 @@ static void sparse_rows(void **state)
         like.steps = 4;
         like.config.batch_samples = form & 2 ? 1 : 2;
         like.config.store.embed_rows = SPARSE_EMBED_CHOICE_ON;
-        like.config.store.reduce_dtype = form & 4 ? DTYPE_BF16 : DTYPE_F32;
+        like.config.store.compress = form & 4 ? GRAD_COMPRESS_KIND_BF16 : GRAD_COMPRESS_KIND_NONE;
         like.reduced_text = form & 4;
         same_bits(like, form & 1 ? "rows alone" : "rows");
     }
@@ -156,13 +155,11 @@ static void half_the_bytes(void **state)
         }
 }
 
-static int64_t sent(enum layout_shard shard, enum dtype reduce_dtype,
+static int64_t sent(enum layout_shard shard, enum grad_compress_kind compress,
                     enum sparse_embed_choice embed_rows, int ranks)
 {
-    struct mixed like = {.shard = shard,
-                         .reduce_dtype = reduce_dtype,
-                         .embed_rows = embed_rows,
-                         .bucket_elems_min = 1};
+    struct mixed like = {
+        .shard = shard, .compress = compress, .embed_rows = embed_rows, .bucket_elems_min = 1};
     return mixed_on(&like, ranks, WAY_NCCL).sent_bytes;
 }
 
@@ -183,7 +180,7 @@ static int64_t sent_of_grads(enum layout_shard shard, int width, bool has_rows, 
     return (ranks - 1) * (elems / ranks * width + (has_rows ? MIXED_STEPS * rows : 0));
 }
 
-/* REDUCE_PRECISION=bf16: two bytes of four less for each element, with rows of tokens, which stay
+/* COMPRESS=bf16: two bytes of four less for each element, with rows of tokens, which stay
  * fp32, and without. EMBED_ROWS=auto sends the bytes of 0: the head is tied. */
 static void rounded_bytes(void **state)
 {
@@ -191,16 +188,17 @@ static void rounded_bytes(void **state)
     for (int i = LAYOUT_SHARD_NONE; i <= LAYOUT_SHARD_FULL; i++)
         for (int ranks = 2; ranks <= 4; ranks += 2) {
             enum layout_shard shard = (enum layout_shard)i;
-            int64_t wide = sent(shard, DTYPE_F32, SPARSE_EMBED_CHOICE_ON, ranks),
-                    narrow = sent(shard, DTYPE_BF16, SPARSE_EMBED_CHOICE_ON, ranks),
-                    whole = sent(shard, DTYPE_BF16, SPARSE_EMBED_CHOICE_OFF, ranks);
+            int64_t wide = sent(shard, GRAD_COMPRESS_KIND_NONE, SPARSE_EMBED_CHOICE_ON, ranks),
+                    narrow = sent(shard, GRAD_COMPRESS_KIND_BF16, SPARSE_EMBED_CHOICE_ON, ranks),
+                    whole = sent(shard, GRAD_COMPRESS_KIND_BF16, SPARSE_EMBED_CHOICE_OFF, ranks);
             print_message("# shard %d, %d ranks: %lld bytes with gradients as fp32, %lld as bf16, "
                           "%lld without rows\n",
                           i, ranks, (long long)wide, (long long)narrow, (long long)whole);
             int64_t want = sent_of_grads(shard, 2, true, ranks);
             assert_int_equal(wide - narrow, sent_of_grads(shard, 4, true, ranks) - want);
             assert_int_equal(narrow - whole, want - sent_of_grads(shard, 2, false, ranks));
-            assert_int_equal(sent(shard, DTYPE_BF16, SPARSE_EMBED_CHOICE_AUTO, ranks), whole);
+            assert_int_equal(sent(shard, GRAD_COMPRESS_KIND_BF16, SPARSE_EMBED_CHOICE_AUTO, ranks),
+                             whole);
         }
 }
 
@@ -254,7 +252,7 @@ static void one_allocation(void **state)
         struct trial like = trial_of(MODEL_TASK_LM, 6, 90);
         like.steps = 2;
         like.config.store.shard = (enum layout_shard)shard;
-        like.config.store.reduce_dtype = DTYPE_BF16;
+        like.config.store.compress = GRAD_COMPRESS_KIND_BF16;
         struct trial want = run_on(&like, 3, WAY_NCCL);
         atomic_store(&taken_n, 0), atomic_store(&given_n, 0), atomic_store(&taken_bytes, 0);
         ways_nccl->mem_alloc = take_of_nccl, ways_nccl->mem_free = give_to_nccl;
@@ -344,7 +342,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(plain),
                                               cmocka_unit_test(accumulated),
-                                              cmocka_unit_test(compressed),
+                                              cmocka_unit_test(quantised),
                                               cmocka_unit_test(sparse_rows),
                                               cmocka_unit_test(half_the_bytes),
                                               cmocka_unit_test(not_finite_on_one_rank),

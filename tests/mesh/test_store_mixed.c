@@ -49,13 +49,13 @@ static void memory_is_as_the_policy_says(void **state)
 }
 
 /* Bytes beside parameters, gradients and moments, where passes read the masters themselves. */
-static int64_t unsharded(const struct param_table *t, enum dtype reduce_dtype,
+static int64_t unsharded(const struct param_table *t, enum grad_compress_kind compress,
                          enum sparse_embed_choice embed_rows, bool is_discrete)
 {
     struct store_memory m;
     struct store_config config = {.table = t,
                                   .has_grads = true,
-                                  .settings.reduce_dtype = reduce_dtype,
+                                  .settings.compress = compress,
                                   .settings.embed_rows = embed_rows,
                                   .pass_tokens = MIXED_TOKENS};
     assert_int_equal(store_plan(&config, 1, 4, is_discrete, &m), ST_OK);
@@ -72,16 +72,17 @@ static void rows_are_planned_where_they_are_exchanged(void **state)
     assert_int_equal(model_ops(&mixed_dims)->describe(&mixed_dims, &t), ST_OK);
     layout_pad(&t, 4);
     int64_t rows = 4 * (4 * MIXED_ROWS * (mixed_dims.embed + 1) + 16), rounded = 2 * t.total_elems;
-    assert_int_equal(unsharded(&t, DTYPE_F32, by_bytes, false), rows);
-    assert_int_equal(unsharded(&t, DTYPE_F32, by_bytes, true), 0);
-    assert_int_equal(unsharded(&t, DTYPE_BF16, by_bytes, false), rows + rounded);
-    assert_int_equal(unsharded(&t, DTYPE_BF16, by_bytes, true), rounded);
+    assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_NONE, by_bytes, false), rows);
+    assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_NONE, by_bytes, true), 0);
+    assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_BF16, by_bytes, false), rows + rounded);
+    assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_BF16, by_bytes, true), rounded);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(unsharded(&t, DTYPE_BF16, SPARSE_EMBED_CHOICE_ON, i), rows + rounded);
-        assert_int_equal(unsharded(&t, DTYPE_F32, SPARSE_EMBED_CHOICE_OFF, i), 0);
+        assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_BF16, SPARSE_EMBED_CHOICE_ON, i),
+                         rows + rounded);
+        assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_NONE, SPARSE_EMBED_CHOICE_OFF, i), 0);
     }
     t.param[0].grad_is_added = true; /* no dense gradient travels */
-    assert_int_equal(unsharded(&t, DTYPE_BF16, by_bytes, true), rows + rounded);
+    assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_BF16, by_bytes, true), rows + rounded);
     param_table_free(&t);
 }
 

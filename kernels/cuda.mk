@@ -65,7 +65,7 @@ $(BUILD)/cuda.txt: $(FORCE)
 	  echo 'cuda: $(if $(HAS_CUDA),$(NVCC) $(CUDA_ABOUT),left out$(if $(CUDA_LACKS),: $(CUDA_LACKS)))'; }
 
 # Tests of the CUDA device, over the tests' own runtime and cuBLASLt (tests/cuda/guarded.h).
-GUARDED := $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,architectures bench blas check comm_graph step_async curve cudnn cudnn_compare dev device divided graph ops rank_graphs ranks recompute step times trainer)
+GUARDED := $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,architectures bench blas check clocks comm_graph step_async curve cudnn cudnn_compare dev device divided graph ops rank_graphs ranks recompute step times trainer)
 GUARDED += $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,alignment blas_rules plans products tune)
 $(GUARDED): private CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA -isystem $(CUDA_ROOT)/include)
 $(GUARDED): $(BUILD)/cuda.txt $(if $(HAS_CUDA),$(BUILD)/tests/cuda/libcublasLt.so.13 $(BUILD)/tests/cuda/libcudnn_graph.so.9)
@@ -75,6 +75,8 @@ $(BUILD)/tests/cuda/libcublasLt.so.13: tests/cuda/fake_blas.c tests/cuda/fake_bl
 $(BUILD)/tests/cuda/libcudnn_graph.so.9: tests/cuda/fake_cudnn.c tests/cuda/fake_cudnn_run.c tests/cuda/fake_cudnn.h src/dev/cudnn_abi.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -O2 -fPIC -shared -fvisibility=hidden $(WARN) -Isrc -o $@ $(filter %.c,$^) -lm
+# Planted bugs are compiled by tests/cuda/test_wait_mutants.sh.
+$(BUILD)/tests/cuda/test_clocks_cuda: private CPPFLAGS += -DCUDA_INCLUDE='"$(CUDA_ROOT)/include"'
 # Under the driver's name, by which the program finds a library that is loaded already.
 $(BUILD)/tests/cuda/driver/libcuda.so.1: tests/cuda/fake_driver.c
 	@mkdir -p $(@D)

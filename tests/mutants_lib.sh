@@ -18,6 +18,7 @@ libs="$build/src/base/version.o $build/libconvoy.a -lcmocka -Wl,--as-needed $(pk
 # try SEED COUNT — the changed program ends well: nothing was caught. It ends at the first test that fails.
 try() { (ulimit -t 60 -c 0; CMOCKA_TEST_ABORT=1 exec timeout 120 "$tmp/changed" "$1" "$2"); }
 # plant FOLDER FILE EDIT SEEDS — what is wrong with this row in $why; "": it was caught. $repeats: the seed that is named fails again.
+# $names: words that the program must have printed.
 plant() {
     local seed
     why=
@@ -29,6 +30,8 @@ plant() {
         why="it does not build: $(head -3 "$tmp/log")"
     elif try 1 "$4" >"$tmp/out" 2>&1; then
         why="$4 seeds did not catch it"
+    elif [ -n "${names:-}" ] && ! grep -qa "$names" "$tmp/out"; then
+        why="it failed without \"$names\": $(grep -av '^ok' "$tmp/out" | head -3)"
     elif [ -n "${repeats:-}" ]; then
         seed=$(sed -n '1s/^seed \([0-9]*\) .*/\1/p' "$tmp/out")
         [ -n "$seed" ] || why="no seed was named: $(head -1 "$tmp/out")"
@@ -46,7 +49,7 @@ plant_all() {
         i=$((i + 1))
         plant "$2" "$file" "$edit" "$3"
         if [ -z "$why" ]; then
-            echo "ok $i - $name: $(grep -aoE '(seed|Assert|assertion|BUG).*' "$tmp/out" | head -1)"
+            echo "ok $i - $name: $(grep -aoE "${names:-(seed|Assert|assertion|BUG)}.*" "$tmp/out" | head -1)"
         else
             echo "not ok $i - $name"
             echo "# $why"

@@ -53,11 +53,13 @@ static cublasStatus_t wrong(void)
     return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/* Runs a product, as tests/emu/emu_control.h describes. */
+/* Runs a product, as tests/emu/emu_control.h describes; notes what it reads and writes. */
 typedef int device_fn(void *stream, int (*run)(void *arg), const void *arg, size_t bytes);
+typedef void touch_fn(const char *who, const void *at, size_t bytes, int is_write);
 static device_fn *device;
-void fake_blas_device(device_fn *by);
-void fake_blas_device(device_fn *by) { device = by; }
+static touch_fn *touch;
+void fake_blas_device(device_fn *by, touch_fn *noted);
+void fake_blas_device(device_fn *by, touch_fn *noted) { device = by, touch = noted; }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
 {
@@ -415,9 +417,40 @@ static double gelu_grad(double u)
 struct product {
     struct problem p;
     const void *a, *b, *c;
-    void *out;
+    void *out, *workspace;
+    size_t workspace_bytes;
     float alpha, beta;
 };
+
+/* Notes the columns of a matrix, without what lies between them. */
+static void touch_matrix(const void *data, const struct layout *l, int64_t ld, int is_write)
+{
+    int64_t bytes = bytes_of(l->type);
+    for (int64_t i = 0; touch && i < l->cols; i++)
+        touch("cublasLtMatmul", (const char *)data + i * ld * bytes, (size_t)(l->rows * bytes),
+              is_write);
+}
+
+static void touch_all(const struct product *x)
+{
+    const struct problem *p = &x->p;
+    bool is_gradient = p->desc.epilogue == CUBLASLT_EPILOGUE_BGRADA ||
+                       p->desc.epilogue == CUBLASLT_EPILOGUE_BGRADB;
+    struct layout bias = {p->desc.epilogue == CUBLASLT_EPILOGUE_BGRADB ? p->d.cols : p->d.rows, 1,
+                          0, p->d.type},
+                  workspace = {(int64_t)x->workspace_bytes / 4, 1, 0, CUDA_R_32F};
+    touch_matrix(x->a, &p->a, p->a.ld, 0);
+    touch_matrix(x->b, &p->b, p->b.ld, 0);
+    if (x->beta != 0)
+        touch_matrix(x->c, &p->c, p->c.ld, 0);
+    if (has_bias(&p->desc))
+        touch_matrix(p->desc.bias, &bias, 0, is_gradient);
+    if (has_aux(&p->desc))
+        touch_matrix(p->desc.aux, &p->d, p->desc.aux_ld,
+                     p->desc.epilogue != CUBLASLT_EPILOGUE_DGELU);
+    touch_matrix(x->workspace, &workspace, 0, 1);
+    touch_matrix(x->out, &p->d, p->d.ld, 1);
+}
 
 /* One element of D from its sum. */
 static double finish(const struct problem *p, int64_t row, int64_t col, double x)
@@ -465,6 +498,7 @@ static int multiply(void *arg)
     const struct problem *p = &product->p;
     bool is_a = p->desc.ta == CUBLAS_OP_N, is_b = p->desc.tb == CUBLAS_OP_N;
     int64_t m = p->d.rows, n = p->d.cols, k = is_a ? p->a.cols : p->a.rows;
+    touch_all(product);
     double *a = dense(product->a, &p->a, !is_a), *b = dense(product->b, &p->b, is_b);
     if (p->desc.epilogue == CUBLASLT_EPILOGUE_BGRADA)
         bias_gradient(p, a, m, k);
@@ -506,11 +540,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
                               const cublasLtMatmulAlgo_t *what, void *workspace,
                               size_t workspace_bytes, cudaStream_t stream)
 {
-    struct product p = {
-        problem_of(desc, Al, Bl, Cl, Dl), A, B, C, D, *(const float *)alpha, *(const float *)beta};
     struct algo algo;
     (void)h;
     memcpy(&algo, what, sizeof algo);
+    struct product p = {problem_of(desc, Al, Bl, Cl, Dl),
+                        A,
+                        B,
+                        C,
+                        D,
+                        workspace,
+                        algo.workspace,
+                        *(const float *)alpha,
+                        *(const float *)beta};
     if (!are_types_allowed(&p.p) || !are_sizes_allowed(&p.p) || !is_epilogue_allowed(&p.p) ||
         !is_aux_aligned(&p.p) || algo.hash != hash_of(&p.p) || algo.number >= FAKE_ALGOS ||
         workspace_bytes < algo.workspace || !workspace || !is_aligned(&p, algo.align))

@@ -38,11 +38,12 @@ static int control[CONTROLS];
 EXPORT int *fake_cudnn_control(void);
 int *fake_cudnn_control(void) { return control; }
 
-/* Runs a plan, as tests/emu/emu_control.h describes. */
+/* Runs a plan, as tests/emu/emu_control.h describes; notes what it reads and writes. */
 typedef int device_fn(void *stream, int (*run)(void *arg), const void *arg, size_t bytes);
 static device_fn *device;
-EXPORT void fake_cudnn_device(device_fn *by);
-void fake_cudnn_device(device_fn *by) { device = by; }
+touch_fn *fake_cudnn_touch;
+EXPORT void fake_cudnn_device(device_fn *by, touch_fn *noted);
+void fake_cudnn_device(device_fn *by, touch_fn *noted) { device = by, fake_cudnn_touch = noted; }
 
 static char last_error[200];
 static dnn_status mistake(dnn_status rc, const char *why)

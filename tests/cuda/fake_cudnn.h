@@ -4,6 +4,7 @@
 #define CONVOY_TESTS_FAKE_CUDNN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "dev/cudnn_abi.h"
 
@@ -38,5 +39,8 @@ struct job {
 };
 
 int fake_cudnn_run(void *arg); /* struct job */
+
+typedef void touch_fn(const char *who, const void *at, size_t bytes, int is_write);
+extern touch_fn *fake_cudnn_touch; /* NULL: accesses are not noted */
 
 #endif

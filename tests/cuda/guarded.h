@@ -69,17 +69,24 @@ static int fake_before[FAKE_COUNTS];
 static inline void fake_count(void) { memcpy(fake_before, fake_counts(), sizeof fake_before); }
 static inline int fake_counted(int what) { return fake_counts()[what] - fake_before[what]; }
 
+/* Gives a library the runtime's functions that run its work and note what it reads and writes. */
+static void guarded_through(void *library, const char *name)
+{
+    void (*through)(int (*)(void *, int (*)(void *), const void *, size_t),
+                    void (*)(const char *, const void *, size_t, int)) = NULL;
+    void *symbol = dlsym(library, name);
+    assert_non_null(symbol);
+    memcpy(&through, &symbol, sizeof through);
+    through(runtime_device, runtime_touch);
+}
+
 static void use_fake(void)
 {
     library_dir(here(""));
     if (!fake)
         fake = dlopen(here("/libcublasLt.so.13"), RTLD_NOW);
     assert_non_null(fake);
-    void (*through)(int (*)(void *, int (*)(void *), const void *, size_t)) = NULL;
-    void *symbol = dlsym(fake, "fake_blas_device");
-    assert_non_null(symbol);
-    memcpy(&through, &symbol, sizeof through);
-    through(runtime_device);
+    guarded_through(fake, "fake_blas_device");
     emu_device = runtime_device;
 }
 

@@ -3,13 +3,15 @@
  *
  *   device memory  only copies, fills and kernels (runtime_device) may touch it. At all other times
  *                  its pages are closed: a host that reads it crashes, as it would on a GPU.
- *   copies         run when the host waits, so a result that is used too early shows
+ *   copies         run when the host waits or a kernel comes; to the host they arrive when it has
+ *                  waited for them, so a result that is used too early is an old one
  *   capture        keeps work, with its arguments by value, for graphs. A call that CUDA forbids in
- *                  a capture fails and invalidates it. Data that a graph copies to pinned memory is
- *                  there when the host has waited.
+ *                  a capture fails and invalidates it
  *   failures       runtime_fail makes a call fail
  *   threads        one call at a time; all streams run in the order of calls; a capture belongs to
- *                  its thread */
+ *                  its thread
+ *   waits          two operations on the same bytes that no wait orders end the program, whatever
+ *                  the order of calls (clocks.h) */
 #ifndef CONVOY_TESTS_RUNTIME_H
 #define CONVOY_TESTS_RUNTIME_H
 
@@ -20,10 +22,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "tests/cuda/clocks.h"
+
 #define RUNTIME_PIECES 256
 #define RUNTIME_SPACE ((size_t)1 << 40)
 #define RUNTIME_DEFERRED 4096
-#define RUNTIME_OUT 16
 #define RUNTIME_CALLS 40
 
 struct runtime_piece {
@@ -37,8 +40,13 @@ struct runtime_node {
     void *arg;
     size_t bytes;
 };
+struct CUstream_st {
+    int clock;
+    int is_asked; /* a query has found copies that had not arrived */
+};
 struct CUevent_st {
-    int settled, is_pending;
+    struct clocks_time time;
+    int settled, is_pending, is_in_graph;
     int is_timed, at; /* at: kernels and products launched when it was recorded */
 };
 struct CUgraph_st {
@@ -54,14 +62,21 @@ struct runtime_copy {
     size_t bytes;
     int byte; /* of a fill: src NULL */
 };
+/* A copy that has not run; one to the host that has, but has not arrived: src is its own then. */
+struct runtime_late {
+    struct runtime_copy copy;
+    int clock; /* it is the at-th operation there */
+    uint32_t at;
+};
 static struct {
     char *space; /* of all pieces, by address */
     struct runtime_piece piece[RUNTIME_PIECES];
-    struct runtime_copy deferred[RUNTIME_DEFERRED];
+    struct runtime_late deferred[RUNTIME_DEFERRED];
     struct runtime_piece pinned[RUNTIME_PIECES];
-    struct runtime_copy out[RUNTIME_OUT]; /* src: a copy of what a graph brings */
-    int pinned_n, out_n, settled;         /* settled: how often */
-    /* an event is reported as reached because of an earlier record */
+    struct runtime_late *out;     /* on their way to the host */
+    int pinned_n, out_n, settled; /* settled: how often */
+    int clock;                    /* of the stream that runs an operation */
+    /* an event that a graph records is reported as reached because of an earlier record */
     int is_stale;
     int launches_before_wait; /* of graphs, so far, when the host last waited for an event */
     size_t nodes_after_event; /* of the graph last launched, behind its event's node */
@@ -152,44 +167,115 @@ static void runtime_protect(int how)
 static void runtime_open(void) { runtime_protect(PROT_READ | PROT_WRITE); }
 static void runtime_shut(void) { runtime_protect(PROT_NONE); }
 
-static int runtime_copy_now(void *arg)
+static void runtime_move(const struct runtime_copy *c)
 {
-    struct runtime_copy *c = arg;
     if (c->src)
         memmove(c->dst, c->src, c->bytes);
     else
         memset(c->dst, c->byte, c->bytes);
+}
+
+/* Notes what a library's call reads and writes, while it runs. */
+static void runtime_touch(const char *who, const void *at, size_t bytes, int is_write)
+{
+    emu_touch(who, at, bytes, is_write != 0);
+}
+
+static void runtime_touch_copy(const struct runtime_copy *c)
+{
+    const char *who = c->src ? "cudaMemcpyAsync" : "cudaMemsetAsync";
+    if (c->src)
+        runtime_touch(who, c->src, c->bytes, 0);
+    runtime_touch(who, c->dst, c->bytes, 1);
+}
+
+static int runtime_clock(cudaStream_t stream) { return stream ? stream->clock : 0; }
+
+/* Checks what was noted of an operation. */
+static void runtime_operate(cudaStream_t stream)
+{
+    clocks_operate(runtime_clock(stream), runtime.in_graph != 0, emu_touch_take());
+}
+
+static int runtime_copy_now(void *arg)
+{
+    runtime_touch_copy(arg);
+    runtime_move(arg);
     return 0;
 }
 
-/* Do what was put off, in order. */
+static int runtime_is_in(const struct runtime_piece *piece, int n, const void *p)
+{
+    for (int i = 0; i < n; i++)
+        if ((uintptr_t)p - (uintptr_t)piece[i].data < piece[i].bytes)
+            return 1;
+    return 0;
+}
+static int runtime_is_piece(const void *p)
+{
+    return runtime_is_in(runtime.piece, runtime.pieces_n, p);
+}
+static int runtime_is_pinned(const void *p)
+{
+    return runtime_is_in(runtime.pinned, runtime.pinned_n, p);
+}
+
+/* Brings to the host what it has waited for, and what a copy from there, [from, end), needs. */
+static void runtime_hand_over(const char *from, const char *end)
+{
+    int left = 0;
+    for (int i = 0; i < runtime.out_n; i++) {
+        const struct runtime_late *o = &runtime.out[i];
+        const char *dst = o->copy.dst;
+        if (o->at > clocks.host.at[o->clock] && !(dst < end && from < dst + o->copy.bytes)) {
+            runtime.out[left++] = *o;
+            continue;
+        }
+        runtime_move(&o->copy);
+        free((void *)(uintptr_t)o->copy.src);
+    }
+    runtime.out_n = left;
+}
+
+static void runtime_send_out(const struct runtime_copy *c, int clock, uint32_t at)
+{
+    char *own = malloc(c->bytes);
+    memcpy(own, c->src, c->bytes);
+    runtime.out = realloc(runtime.out, (size_t)(runtime.out_n + 1) * sizeof *runtime.out);
+    runtime.out[runtime.out_n++] = (struct runtime_late){{c->dst, own, c->bytes, 0}, clock, at};
+}
+
+/* Does what was put off, in order. */
 static void runtime_settle(void)
 {
     runtime_open();
-    for (int i = 0; i < runtime.deferred_n; i++)
-        (void)runtime_copy_now(&runtime.deferred[i]);
+    for (int i = 0; i < runtime.deferred_n; i++) {
+        const struct runtime_late *d = &runtime.deferred[i];
+        const char *src = d->copy.src;
+        if (src && !runtime_is_piece(src))
+            runtime_hand_over(src, src + d->copy.bytes);
+        if (src && !runtime_is_piece(d->copy.dst))
+            runtime_send_out(&d->copy, d->clock, d->at);
+        else
+            runtime_move(&d->copy);
+    }
     runtime.deferred_n = 0;
     runtime.settled++;
     runtime_shut();
 }
 
-/* What graphs have brought: to whoever has waited for it. */
-static void runtime_hand_over(void)
+/* Settles, and brings to the host what it has waited for by now. */
+static void runtime_host_waited(void)
 {
-    for (int i = 0; i < runtime.out_n; i++) {
-        memcpy(runtime.out[i].dst, runtime.out[i].src, runtime.out[i].bytes);
-        free((void *)(uintptr_t)runtime.out[i].src);
-    }
-    runtime.out_n = 0;
+    runtime_settle();
+    runtime_hand_over(NULL, NULL);
 }
+
 static int runtime_read(void *arg)
 {
     const struct runtime_copy *c = arg;
-    void *copy = malloc(c->bytes);
-    if (runtime.out_n == RUNTIME_OUT)
-        abort();
-    memcpy(copy, c->src, c->bytes);
-    runtime.out[runtime.out_n++] = (struct runtime_copy){c->dst, copy, c->bytes, 0};
+    runtime_touch_copy(c);
+    runtime_send_out(c, runtime.clock, clocks.stream[runtime.clock].time.at[runtime.clock] + 1);
     return 0;
 }
 
@@ -214,8 +300,10 @@ static int runtime_device(void *stream, int (*run)(void *arg), const void *arg, 
     *(runtime.in_graph ? &runtime.launched_graph : &runtime.launched) += 1;
     runtime_settle();
     runtime_open();
+    runtime.clock = runtime_clock(stream);
     int rc = run((void *)(uintptr_t)arg);
     runtime_shut();
+    runtime_operate(stream);
     return rc;
 }
 
@@ -234,27 +322,15 @@ static cudaError_t runtime_forbidden(void)
             return runtime_error_;                        \
     } while (0)
 
-static int runtime_is_in(const struct runtime_piece *piece, int n, const void *p)
+static cudaError_t runtime_defer(struct runtime_copy copy, cudaStream_t stream)
 {
-    for (int i = 0; i < n; i++)
-        if ((uintptr_t)p - (uintptr_t)piece[i].data < piece[i].bytes)
-            return 1;
-    return 0;
-}
-static int runtime_is_piece(const void *p)
-{
-    return runtime_is_in(runtime.piece, runtime.pieces_n, p);
-}
-static int runtime_is_pinned(const void *p)
-{
-    return runtime_is_in(runtime.pinned, runtime.pinned_n, p);
-}
-
-static cudaError_t runtime_defer(struct runtime_copy copy)
-{
+    runtime_touch_copy(&copy);
+    runtime_operate(stream);
+    const int clock = runtime_clock(stream);
     if (runtime.deferred_n == RUNTIME_DEFERRED)
         runtime_settle();
-    runtime.deferred[runtime.deferred_n++] = copy;
+    runtime.deferred[runtime.deferred_n++] =
+        (struct runtime_late){copy, clock, clocks.stream[clock].time.at[clock]};
     return cudaSuccess;
 }
 
@@ -314,8 +390,10 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     RUNTIME_FORBIDDEN();
     if (bytes > runtime.free_bytes || runtime.pieces_n == RUNTIME_PIECES)
         return runtime_mine.last = cudaErrorMemoryAllocation;
-    if (runtime.space == NULL)
+    if (runtime.space == NULL) {
         runtime.space = runtime_nothing(NULL, RUNTIME_SPACE);
+        emu_touch_begin(runtime.space, RUNTIME_SPACE);
+    }
     const struct runtime_piece *last =
         runtime.pieces_n > 0 ? &runtime.piece[runtime.pieces_n - 1] : NULL;
     struct runtime_piece *p = &runtime.piece[runtime.pieces_n++];
@@ -325,6 +403,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     if (p->data + p->bytes > runtime.space + RUNTIME_SPACE)
         abort();
     p->is_fresh = 1;
+    clocks_add_piece(p->data, bytes, "device memory");
     *out = p->data;
     return cudaSuccess;
 }
@@ -332,9 +411,11 @@ cudaError_t cudaFree(void *data)
 {
     RUNTIME_ONE();
     RUNTIME_FORBIDDEN();
-    runtime_settle();
+    clocks_host_waited_all();
+    runtime_host_waited();
     for (int i = 0; i < runtime.pieces_n; i++)
         if (runtime.piece[i].data == data) {
+            clocks_drop_piece(data);
             runtime_nothing(data, runtime.piece[i].bytes);
             runtime.pieces_n--;
             memmove(&runtime.piece[i], &runtime.piece[i + 1],
@@ -355,14 +436,18 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     if (!*out)
         return cudaErrorMemoryAllocation;
     runtime.pinned[runtime.pinned_n++] = (struct runtime_piece){.data = *out, .bytes = bytes};
+    clocks_add_piece(*out, bytes, "pinned memory");
     return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void *data)
 {
     RUNTIME_ONE();
     RUNTIME_FORBIDDEN();
+    clocks_host_waited_all();
+    runtime_host_waited();
     for (int i = 0; i < runtime.pinned_n; i++)
         if (runtime.pinned[i].data == data) {
+            clocks_drop_piece(data);
             runtime.pinned[i] = runtime.pinned[--runtime.pinned_n];
             free(data);
             return cudaSuccess;
@@ -384,7 +469,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
         return runtime_keep(runtime_copy_now, &(struct runtime_copy){dst, src, bytes, 0},
                             sizeof(struct runtime_copy));
     }
-    return runtime_defer((struct runtime_copy){dst, src, bytes, 0});
+    return runtime_defer((struct runtime_copy){dst, src, bytes, 0}, stream);
 }
 cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t stream)
 {
@@ -396,9 +481,11 @@ cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t stre
     for (int i = 0; i < runtime.pieces_n; i++)
         if (dst == runtime.piece[i].data && byte == 0 && runtime.piece[i].is_fresh) {
             runtime.piece[i].is_fresh = 0;
+            runtime_touch_copy(&(struct runtime_copy){dst, NULL, bytes, byte});
+            runtime_operate(stream);
             return cudaSuccess;
         }
-    return runtime_defer((struct runtime_copy){dst, NULL, bytes, byte});
+    return runtime_defer((struct runtime_copy){dst, NULL, bytes, byte}, stream);
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int *low, int *high)
 {
@@ -416,38 +503,46 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int 
     runtime.priority = priority;
     RUNTIME_FORBIDDEN();
     runtime.streams_n++;
-    *out = malloc(1);
+    *out = malloc(sizeof **out);
+    (*out)->clock = clocks_open();
+    (*out)->is_asked = 0;
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     RUNTIME_ONE();
     runtime.streams_n--;
+    clocks_close(stream->clock);
     free(stream);
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     RUNTIME_ONE();
-    (void)stream;
     RUNTIME_CALL("cudaStreamSynchronize");
     runtime_mine.syncs++;
     RUNTIME_FORBIDDEN();
-    runtime_settle();
-    runtime_hand_over();
+    clocks_host_waited_stream(runtime_clock(stream));
+    runtime_host_waited();
     return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     RUNTIME_ONE();
-    (void)stream;
     RUNTIME_CALL("cudaStreamQuery");
     RUNTIME_FORBIDDEN();
-    if (runtime.deferred_n + runtime.out_n == 0)
-        return cudaSuccess;
-    runtime_settle();
-    runtime_hand_over();
-    return runtime_mine.last = cudaErrorNotReady; /* the next time it will have */
+    int is_pending = runtime.deferred_n > 0;
+    for (int i = 0; i < runtime.out_n; i++)
+        is_pending |= runtime.out[i].clock == stream->clock;
+    if (is_pending && !stream->is_asked) {
+        stream->is_asked = 1;
+        runtime_settle();
+        return runtime_mine.last = cudaErrorNotReady; /* the next time it will have */
+    }
+    stream->is_asked = 0;
+    clocks_host_waited_stream(stream->clock);
+    runtime_host_waited();
+    return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char *out, int cap, int device)
 {
@@ -459,9 +554,10 @@ cudaError_t cudaDeviceGetPCIBusId(char *out, int cap, int device)
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
     RUNTIME_ONE();
-    (void)stream, (void)event, (void)flags;
+    (void)flags;
     RUNTIME_CALL("cudaStreamWaitEvent");
     RUNTIME_FORBIDDEN();
+    clocks_wait(runtime_clock(stream), &event->time);
     return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
@@ -484,11 +580,13 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     RUNTIME_ONE();
-    (void)stream;
     RUNTIME_CALL("cudaEventRecord");
     RUNTIME_FORBIDDEN();
-    *event = (struct CUevent_st){runtime.settled, runtime.deferred_n > 0, event->is_timed,
-                                 runtime.launched};
+    clocks_record(&event->time, runtime_clock(stream));
+    event->settled = runtime.settled;
+    event->is_pending = runtime.deferred_n > 0;
+    event->is_in_graph = 0;
+    event->at = runtime.launched;
     return cudaSuccess;
 }
 /* One kernel or product takes one millisecond; copies and fills take no time. */
@@ -508,6 +606,7 @@ static int runtime_record(void *arg)
 {
     (*(cudaEvent_t *)arg)->settled = runtime.settled;
     (*(cudaEvent_t *)arg)->is_pending = 1;
+    (*(cudaEvent_t *)arg)->is_in_graph = 1;
     return 0;
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)
@@ -522,13 +621,14 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     RUNTIME_ONE();
-    (void)event;
     RUNTIME_CALL("cudaEventSynchronize");
     RUNTIME_FORBIDDEN();
     runtime.launches_before_wait = *runtime_calls("cudaGraphLaunch");
     runtime_settle();
-    if (!runtime.is_stale)
-        runtime_hand_over();
+    if (runtime.is_stale && event->is_in_graph)
+        return cudaSuccess;
+    clocks_host_waited(&event->time);
+    runtime_hand_over(NULL, NULL);
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event)
@@ -536,9 +636,11 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     RUNTIME_ONE();
     RUNTIME_CALL("cudaEventQuery");
     RUNTIME_FORBIDDEN();
-    return event->is_pending && event->settled == runtime.settled
-               ? (runtime_mine.last = cudaErrorNotReady)
-               : cudaSuccess;
+    if (event->is_pending && event->settled == runtime.settled)
+        return runtime_mine.last = cudaErrorNotReady;
+    clocks_host_waited(&event->time);
+    runtime_host_waited();
+    return cudaSuccess;
 }
 cudaError_t cudaGetLastError(void)
 {

@@ -76,6 +76,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
         int rc = runtime_device(stream, exec->graph.node[i].run, exec->graph.node[i].arg,
                                 exec->graph.node[i].bytes);
         runtime.in_graph = 0;
+        if (exec->graph.node[i].run == runtime_record)
+            clocks_record(&(*(cudaEvent_t *)exec->graph.node[i].arg)->time, runtime_clock(stream));
         if (rc != 0)
             return runtime_mine.last = cudaErrorLaunchFailure;
     }

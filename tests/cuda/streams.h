@@ -236,6 +236,10 @@ static int runtime_device(void *stream, int (*run)(void *arg), const void *arg, 
     return 0;
 }
 
+/* Accesses are followed by runtime.h only. */
+static void (*const runtime_touch)(const char *who, const void *at, size_t bytes,
+                                   int is_write) = NULL;
+
 /* ---- a library of collectives ---- */
 
 static void streams_fake_post(struct fake_stream *fake, int (*run)(void *arg), void *arg)

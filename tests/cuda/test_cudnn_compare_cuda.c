@@ -34,11 +34,7 @@ static void use_fake_cudnn(void)
 {
     void *library = dlopen(here("/libcudnn_graph.so.9"), RTLD_NOW);
     assert_non_null(library);
-    void *symbol = dlsym(library, "fake_cudnn_device");
-    void (*use)(int (*)(void *, int (*)(void *), const void *, size_t)) = NULL;
-    assert_non_null(symbol);
-    memcpy(&use, &symbol, sizeof use);
-    use(runtime_device);
+    guarded_through(library, "fake_cudnn_device");
 }
 
 static int status;

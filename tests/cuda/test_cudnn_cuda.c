@@ -20,13 +20,10 @@ static int *control(void)
     if (!get) {
         void *library = dlopen(here("/libcudnn_graph.so.9"), RTLD_NOW);
         assert_non_null(library);
-        void *symbol = dlsym(library, "fake_cudnn_control"),
-             *through = dlsym(library, "fake_cudnn_device");
-        void (*use)(int (*)(void *, int (*)(void *), const void *, size_t)) = NULL;
-        assert_true(symbol && through);
+        void *symbol = dlsym(library, "fake_cudnn_control");
+        assert_non_null(symbol);
         memcpy(&get, &symbol, sizeof get);
-        memcpy(&use, &through, sizeof use);
-        use(runtime_device);
+        guarded_through(library, "fake_cudnn_device");
     }
     return get();
 }

@@ -336,7 +336,9 @@ static void streams_take_what_they_use(void **state)
     kt_ok(dev_alloc(dev, 1000, &data));
     struct tensor x = {data, DTYPE_F32};
     for (int i = 0; i < 3; i++) {
+        kt_ok(dev_stream_wait_stream(copies, s));
         kt_ok(dev_copy(copies, data, here(""), 100));
+        kt_ok(dev_stream_wait_stream(s, copies));
         kt_ok(dev_op(dev)->gelu_fwd(s, &(struct gelu_fwd){.y = x, .x = x, .n = 100}));
         assert_int_equal(*taken, before + 2);
         struct dev_info info;

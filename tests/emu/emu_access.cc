@@ -112,7 +112,8 @@ static uint64_t site_of(int thread, const void *pc)
     return (uint64_t)(uintptr_t)pc ^ (c->depth > 0 ? c->hash[c->depth - 1] : 0) << 20;
 }
 
-static void access_one(const char *at, int bytes, enum access_kind kind, const void *pc)
+__attribute__((noinline)) static void check_one(const char *at, int bytes, enum access_kind kind,
+                                                const void *pc)
 {
     if (!is_running || is_ignored(at))
         return;
@@ -124,6 +125,16 @@ static void access_one(const char *at, int bytes, enum access_kind kind, const v
     }
     race_touch(&a);
     warp_add(&a, site_of(thread, pc));
+}
+
+/* Short, for half of all accesses are to stacks and to shared memory. */
+__attribute__((always_inline)) static inline void access_one(const char *at, int bytes,
+                                                             enum access_kind kind, const void *pc)
+{
+    if (touch_bytes == 0)
+        check_one(at, bytes, kind, pc);
+    else if ((size_t)(at - touch_space) < touch_bytes)
+        touch_add(at, (size_t)bytes, kind != ACCESS_READ);
 }
 
 extern "C" {
@@ -195,6 +206,8 @@ void emu_access_atomic(const void *p, int bytes)
 /* The host's fills count as written bytes; they are ordered with every kernel. */
 void emu_access_host(const void *p, size_t bytes)
 {
+    if (touch_bytes > 0 && (size_t)((const char *)p - touch_space) < touch_bytes)
+        touch_add((const char *)p, bytes, true);
     struct access_space *s = emu_watch ? find_space((const char *)p) : NULL;
     if (!s)
         return;

@@ -66,6 +66,13 @@ void warp_flush(int warp);
 /* warp_rows — the matrices of an ldmatrix, eight rows of 16 bytes each. */
 void warp_rows(const void *const *rows, int matrices, uint32_t pc);
 
+/* ---- emu_access_touch.cc: accesses of one operation, without checks (emu_touch.h) ---- */
+
+extern const char *touch_space;
+extern size_t touch_bytes; /* 0: accesses are checked */
+/* touch_add — notes an access to the space. */
+void touch_add(const char *at, size_t bytes, bool is_write);
+
 /* ---- emu_access_report.cc ---- */
 
 void report_reset(void);

@@ -11,8 +11,7 @@
 #include "base/text.h"
 #include "conf/conf_choice.h"
 
-/* What decides results, and is a setting (config_map_settings). TOKENIZER is an identity there. TP
- * is of older versions, in place of VIRTUAL_TP. */
+/* What decides results, and is a setting (config_map_settings). TOKENIZER is an identity there. */
 static const char *const taken[] = {
     "OPTIMIZER",
     "LR_SCHEDULE",
@@ -34,7 +33,6 @@ static const char *const taken[] = {
     "DECAY_STEPS",
     "EXACT",
     "VIRTUAL_SHARDS",
-    "VIRTUAL_TP",
     "TP",
     "CP",
     "BATCH_WARMUP",
@@ -82,8 +80,23 @@ static enum status add_number(struct verify_settings *s, const char *name, doubl
     return verify_settings_add(s, name, text_f64(value).text);
 }
 
-static enum status add_setting(struct verify_settings *s, const cJSON *item)
+/* Adds the TP of a run of an older version, which wrote VIRTUAL_TP in its place: in how many parts
+ * each layer was computed. */
+static enum status add_parts(const cJSON *root, const cJSON *item, struct verify_settings *s)
 {
+    const double parts = item->valuedouble, ranks = json_number(root, "TP");
+    if (parts == ranks)
+        return add_number(s, "TP", parts);
+    return FAIL(ST_BAD_SETTING,
+                "a run with VIRTUAL_TP=%g and TP=%g cannot be repeated by this version, which has "
+                "no VIRTUAL_TP: audit it without STEPS",
+                parts, ranks);
+}
+
+static enum status add_setting(const cJSON *root, const cJSON *item, struct verify_settings *s)
+{
+    if (strcmp(item->string, "VIRTUAL_TP") == 0)
+        return add_parts(root, item, s);
     if (has_name(passed_over, COUNT_OF(passed_over), item->string))
         return ST_OK;
     if (!has_name(taken, COUNT_OF(taken), item->string))
@@ -99,7 +112,7 @@ static enum status add_settings(const cJSON *root, struct verify_settings *s)
     const cJSON *item, *settings;
     TRY(json_get_object(root, "settings", &settings));
     TRY(verify_settings_add(s, "PRECISION", "fp32")); /* where nothing is said of it */
-    cJSON_ArrayForEach(item, settings) TRY(add_setting(s, item));
+    cJSON_ArrayForEach(item, settings) TRY(add_setting(root, item, s));
     s->is_layout = strcmp(json_text(settings, "EXACT"), "layout") == 0;
     return ST_OK;
 }
@@ -159,13 +172,11 @@ static enum status add_layout(const cJSON *root, struct verify_settings *s)
 
 static int axis(const cJSON *root, const char *name)
 {
-    const cJSON *settings = cJSON_GetObjectItemCaseSensitive(root, "settings");
-    const double ranks = json_number(settings, name);
+    const double ranks = json_number(root, name);
     return ranks > 1 && ranks <= AXIS_MOST ? (int)ranks : 1;
 }
 
-/* fewest — workers that repeat a run with EXACT=layout: one group along TP and CP. With VIRTUAL_TP
- * a group has one worker along TP. */
+/* fewest — workers that repeat a run with EXACT=layout: one group along TP and CP. */
 static int fewest(const cJSON *root) { return axis(root, "TP") * axis(root, "CP"); }
 
 /* choose_workers — any number with EXACT=layout, else the run's on one node. */
@@ -244,7 +255,6 @@ void verify_settings_free(struct verify_settings *s)
 /* The first difference of two objects, as words. */
 struct difference {
     bool is_layout;
-    bool is_inside; /* of "settings" or "model", of which nothing is free */
     char text[512];
 };
 
@@ -253,8 +263,8 @@ struct difference {
 static bool is_free(const char *key, bool is_layout)
 {
     static const char *const always[] = {"settings", "model"};
-    static const char *const layout[] = {"nodes", "ranks",    "TP",           "PP",
-                                         "SHARD", "COMPRESS", "reduce_bytes", "devices"};
+    static const char *const layout[] = {"nodes",    "ranks",        "PP",     "SHARD",
+                                         "COMPRESS", "reduce_bytes", "devices"};
     return has_name(always, COUNT_OF(always), key) ||
            (is_layout && has_name(layout, COUNT_OF(layout), key));
 }
@@ -262,7 +272,7 @@ static bool is_free(const char *key, bool is_layout)
 static void note(void *arg, const char *key, const char *was, const char *is)
 {
     struct difference *d = arg;
-    if (d->text[0] == 0 && (d->is_inside || !is_free(key, d->is_layout)))
+    if (d->text[0] == 0 && !is_free(key, d->is_layout))
         text_format(d->text, sizeof d->text, "%s was %s, is %s", key, was ? was : "not set",
                     is ? is : "not set");
 }
@@ -277,9 +287,7 @@ static bool compare_objects(const cJSON *a, const cJSON *b, const char *key, str
 {
     char *x = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(a, key)),
          *y = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(b, key));
-    d->is_inside = true;
     const bool differs = x && y && find_difference(x, y, d);
-    d->is_inside = false;
     cJSON_free(x);
     cJSON_free(y);
     return differs;

@@ -54,8 +54,8 @@ static void test_taken(void **state)
     assert_non_null(of("{\"settings\":{\"LR_SCHEDULE\":\"constant\",\"EXACT\":\"layout\","
                        "\"VIRTUAL_TP\":4,\"CP\":2},\"TP\":4,\"CP\":2," TWO "}",
                        0));
-    assert_string_equal(joined, "PRECISION=fp32 LR_SCHEDULE=constant EXACT=layout VIRTUAL_TP=4 "
-                                "CP=2 STEPS=50 TASK=lm N_GPU_EACH_NODE=2 ");
+    assert_string_equal(joined, "PRECISION=fp32 LR_SCHEDULE=constant EXACT=layout TP=4 CP=2 "
+                                "STEPS=50 TASK=lm N_GPU_EACH_NODE=8 ");
     assert_non_null(of("{\"settings\":{\"LR_SCHEDULE\":\"constant\",\"PRECISION\":\"bf16\"},"
                        "\"SHARD\":3,\"TP\":2,\"reduce_bytes\":2," TWO "}",
                        2));
@@ -84,6 +84,8 @@ static void test_refused(void **state)
             0, "had 2 nodes");
     refused("{\"settings\":{},\"planned_steps\":9,\"SHARD\":99," ONE "}", 0, "SHARD");
     refused("{\"settings\":[]," ONE "}", 0, "settings");
+    refused("{\"settings\":{\"EXACT\":\"layout\",\"VIRTUAL_TP\":4},\"TP\":2," TWO "}", 0,
+            "a run with VIRTUAL_TP=4 and TP=2 cannot be repeated by this version");
     refused("[", 0, "provenance");
 }
 
@@ -107,7 +109,7 @@ static void test_agree(void **state)
     assert_false(agree("{\"settings\":{\"LR\":1}}", "{\"settings\":{\"LR\":2}}", true));
     assert_non_null(strstr(status_message(), "LR was 1, is 2"));
     assert_true(agree("{\"settings\":{\"VIRTUAL_TP\":4},\"TP\":4}",
-                      "{\"settings\":{\"VIRTUAL_TP\":4},\"TP\":1}", true));
+                      "{\"settings\":{\"TP\":4},\"TP\":4}", true));
     assert_false(agree("{\"settings\":{},\"TP\":4}", "{\"settings\":{},\"TP\":1}", false));
     assert_false(agree("{\"settings\":{\"TP\":2}}", "{\"settings\":{}}", true));
     assert_non_null(strstr(status_message(), "TP was 2, is not set"));

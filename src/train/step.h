@@ -136,8 +136,6 @@ struct step_result {
 };
 
 /* step_mesh — the mesh of so many ranks. ST_BAD_SETTING: as mesh_make.
- * step_mesh_moves_state — whether the state of the whole model is no array of host memory on a rank
- * of so many, so that it is read and written in ranges.
  * step_mesh_divides_state — whether a rank of so many holds less than the state of the whole model:
  * shards of it, or a part.
  * step_mesh_divides_passes — whether a forward pass asks other ranks: for that, or for a part of
@@ -147,7 +145,6 @@ struct step_result {
 enum status step_mesh(const struct step_config *config, int ranks, struct mesh *out);
 enum status step_mesh_whole_table(const struct step_config *config, int ranks, bool is_discrete,
                                   struct param_table *out);
-bool step_mesh_moves_state(const struct step_config *config, int ranks);
 bool step_mesh_divides_state(const struct step_config *config, int ranks);
 bool step_mesh_divides_passes(const struct step_config *config, int ranks);
 

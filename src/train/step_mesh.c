@@ -20,12 +20,6 @@ static bool has_parts(const struct step_config *c)
     return ranks_along(c, MESH_AXIS_TENSOR) > 1 || ranks_along(c, MESH_AXIS_PIPELINE) > 1;
 }
 
-bool step_mesh_moves_state(const struct step_config *c, int ranks)
-{
-    return ranks > 1 || dev_is_discrete(c->dev) || c->local.steps > 0 ||
-           optim_is_muon(c->optim.kind) || has_parts(c);
-}
-
 static bool is_divided(const struct step_config *c, int ranks)
 {
     return ranks > 1 && (has_parts(c) || c->store.shard != LAYOUT_SHARD_NONE);

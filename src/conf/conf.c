@@ -134,8 +134,9 @@ enum status conf_refuse(const struct conf_row *row, const char *text, const char
                 row->why, hint);
 }
 
-/* removed_remedy — Returns the sentence of conf_removed.def for a setting's name, or for a value that
- * a setting no longer has; NULL if no earlier version had it. A value matches before its colon. */
+/* removed_remedy — Returns the sentence of conf_removed.def for a setting's name, or for a value
+ * that a setting no longer has; NULL if no earlier version had it. A value matches before its
+ * colon. */
 static const char *removed_remedy(const char *name, size_t name_bytes, const char *value)
 {
     static const struct {

@@ -44,10 +44,14 @@ static cJSON *parse(const char *json)
     cJSON *value = NULL;
     if (json_parse(json, strlen(json), "settings", &value) != ST_OK)
         status_clear();
-    if (cJSON_IsObject(value))
-        return value;
-    cJSON_Delete(value);
-    return NULL;
+    if (!cJSON_IsObject(value)) {
+        cJSON_Delete(value);
+        return NULL;
+    }
+    cJSON *older = cJSON_GetObjectItemCaseSensitive(value, "VIRTUAL_TP");
+    if (older)
+        text_copy(older->string, strlen(older->string) + 1, "TP");
+    return value;
 }
 
 bool config_diff_each(const char *left, const char *right, config_diff_found *found, void *arg)

@@ -16,8 +16,8 @@
 typedef void config_diff_found(void *arg, const char *key, const char *left, const char *right);
 
 /* config_diff_each — calls found for every key whose values differ, in the order of left, then for
- * every key that only right has. Numbers compare by value. Returns false, without a call, if one of
- * the texts is not a JSON object. */
+ * every key that only right has. Numbers compare by value; VIRTUAL_TP, which older versions wrote
+ * in place of TP, is TP. Returns false, without a call, if one of the texts is no JSON object. */
 bool config_diff_each(const char *left, const char *right, config_diff_found *found, void *arg);
 
 #endif

@@ -174,17 +174,11 @@ static enum status check_shard(const struct conf *conf)
 /* check_optimizer — a matrix is orthogonalised whole, and with TP each worker has columns of it. */
 static enum status check_optimizer(const struct conf *conf)
 {
-    if (conf_i64(conf, CONF_OPTIMIZER) != CONF_OPTIMIZER_MUON)
+    if (conf_i64(conf, CONF_OPTIMIZER) != CONF_OPTIMIZER_MUON || conf_i64(conf, CONF_TP) == 1)
         return ST_OK;
-    if (conf_i64(conf, CONF_TP) > 1)
-        return fail_pair(conf, CONF_OPTIMIZER, "does not go with", CONF_TP,
-                         "whole matrices are orthogonalised, and TP cuts them: set TP=1 (PP, CP "
-                         "and SHARD go with it), or OPTIMIZER=adamw");
-    return conf_i64(conf, CONF_VIRTUAL_TP) > 1
-               ? fail_pair(conf, CONF_OPTIMIZER, "does not go with", CONF_VIRTUAL_TP,
-                           "whole matrices are orthogonalised, and it cuts them: leave VIRTUAL_TP "
-                           "out, or set OPTIMIZER=adamw")
-               : ST_OK;
+    return fail_pair(conf, CONF_OPTIMIZER, "does not go with", CONF_TP,
+                     "whole matrices are orthogonalised, and TP cuts them: set TP=1 (PP, CP and "
+                     "SHARD go with it), or OPTIMIZER=adamw");
 }
 
 /* mesh_size — the workers that share a sample. */
@@ -406,9 +400,6 @@ static enum status check_exact(const struct conf *conf)
     if (!is_exact && conf_i64(conf, CONF_VIRTUAL_SHARDS) > 0)
         return fail_pair(conf, CONF_VIRTUAL_SHARDS, "has no effect with", CONF_EXACT,
                          "set EXACT=layout, or leave VIRTUAL_SHARDS out");
-    if (!is_exact && conf_i64(conf, CONF_VIRTUAL_TP) > 0)
-        return fail_pair(conf, CONF_VIRTUAL_TP, "has no effect with", CONF_EXACT,
-                         "set EXACT=layout, or leave VIRTUAL_TP out");
     if (!is_exact && conf_i64(conf, CONF_BALANCE) != CONF_BALANCE_OFF)
         return fail_pair(conf, CONF_BALANCE, "needs virtual shards, not", CONF_EXACT,
                          "set EXACT=layout, or BALANCE=off");

@@ -47,125 +47,91 @@ static bool is_alone(const struct mesh_state *m) { return comm_place(m->world)->
 
 /* ---- the parts of a model ---- */
 
-static int each_of(const struct mesh_state *m) { return m->each > 0 ? m->each : 1; }
-
-/* own_first — of this rank's parts. */
-static int own_first(const struct mesh_state *m)
+static int own_part(const struct mesh_state *m)
 {
     struct mesh_coord at = mesh_coord_of(&m->mesh, comm_place(m->world)->rank);
-    return (at.at[MESH_AXIS_PIPELINE] * m->mesh.size[MESH_AXIS_TENSOR] + at.at[MESH_AXIS_TENSOR]) *
-           each_of(m);
+    return at.at[MESH_AXIS_PIPELINE] * m->mesh.size[MESH_AXIS_TENSOR] + at.at[MESH_AXIS_TENSOR];
 }
 
 /* leader_of — the world rank of a part's leader. */
-static int leader_of(const struct mesh_state *m, int of)
+static int leader_of(const struct mesh_state *m, int part)
 {
-    int tensor_ranks = m->mesh.size[MESH_AXIS_TENSOR], place = of / each_of(m);
-    struct mesh_coord at = {.at = {[MESH_AXIS_TENSOR] = place % tensor_ranks,
-                                   [MESH_AXIS_PIPELINE] = place / tensor_ranks}};
+    int tensor_ranks = m->mesh.size[MESH_AXIS_TENSOR];
+    struct mesh_coord at = {
+        .at = {
+            [MESH_AXIS_TENSOR] = part % tensor_ranks, [MESH_AXIS_PIPELINE] = part / tensor_ranks}};
     return mesh_rank_of(&m->mesh, &at);
 }
 
 static bool is_leader(const struct mesh_state *m)
 {
-    return leader_of(m, own_first(m)) == comm_place(m->world)->rank;
+    return leader_of(m, own_part(m)) == comm_place(m->world)->rank;
 }
 
-/* run_at — how many of n elements from `first` on a request carries. */
-static int64_t run_at(const struct mesh_state *m, int64_t first, int64_t n)
+/* gather_own — what is read from this rank's part, to its leader's buffer. */
+static enum status gather_own(const struct mesh_state *m, int part, struct part_map_range own,
+                              struct buffer *b)
 {
-    const struct param_table *whole = m->map->whole;
-    int64_t unit_first, unit_elems, run = n < MESH_STATE_ELEMS ? n : MESH_STATE_ELEMS;
-    if (each_of(m) == 1)
-        return run;
-    param_unit_span(whole, whole->param[param_at(whole, first)].unit, &unit_first, &unit_elems);
-    return run < unit_first + unit_elems - first ? run : unit_first + unit_elems - first;
-}
-
-/* get_own — what is read from part `of`, this rank's, to dst, or from its leader to rank 0. */
-static enum status get_own(const struct mesh_state *m, int of, int part, int64_t first, int64_t n,
-                           float *dst, struct buffer *b)
-{
-    struct part_map_range own = part_map_sources(m->map, of, first, n);
     if (own.n == 0)
         return ST_OK;
     if (is_leader(m))
         TRY(reserve(b, own.n));
-    TRY(store_state_gather(m->store, part, own.first, own.n, b->data));
-    if (dst)
-        part_map_take(m->map, of, first, n, own, b->data, dst);
-    else if (is_leader(m))
-        return comm_send(m->world, (struct tensor){b->data, DTYPE_F32}, own.n, 0);
-    return ST_OK;
-}
-
-/* get_others — rank 0 takes what the other leaders send. */
-static enum status get_others(const struct mesh_state *m, int64_t first, int64_t n, float *dst,
-                              struct buffer *b)
-{
-    for (int of = each_of(m); of < m->map->parts_n; of++) {
-        struct part_map_range range = part_map_sources(m->map, of, first, n);
-        if (range.n == 0)
-            continue;
-        TRY(reserve(b, range.n));
-        TRY(comm_recv(m->world, (struct tensor){b->data, DTYPE_F32}, range.n, leader_of(m, of)));
-        part_map_take(m->map, of, first, n, range, b->data, dst);
-    }
-    return ST_OK;
+    return store_state_gather(m->store, part, own.first, own.n, b->data);
 }
 
 /* get_chunk — every rank takes part; dst is NULL but on rank 0. */
 static enum status get_chunk(const struct mesh_state *m, int part, int64_t first, int64_t n,
                              float *dst, struct buffer *b)
 {
-    const int own = own_first(m);
-    if (dst)
-        part_map_pad(m->map, first, n, dst);
-    for (int i = 0; i < each_of(m); i++)
-        TRY(get_own(m, own + i, part, first, n, dst, b));
-    return dst ? get_others(m, first, n, dst, b) : ST_OK;
-}
-
-/* send_parts — rank 0 sends every other leader what its parts hold. */
-static enum status send_parts(const struct mesh_state *m, int64_t first, int64_t n,
-                              const float *src, struct buffer *b)
-{
-    for (int of = each_of(m); of < m->map->parts_n; of++) {
-        struct part_map_range range = part_map_held(m->map, of, first, n);
+    struct part_map_range own = part_map_sources(m->map, own_part(m), first, n);
+    TRY(gather_own(m, part, own, b));
+    if (!dst)
+        return own.n > 0 && is_leader(m)
+                   ? comm_send(m->world, (struct tensor){b->data, DTYPE_F32}, own.n, 0)
+                   : ST_OK;
+    part_map_pad(m->map, first, n, dst);
+    part_map_take(m->map, 0, first, n, own, b->data, dst);
+    for (int i = 1; i < m->map->parts_n; i++) {
+        struct part_map_range range = part_map_sources(m->map, i, first, n);
         if (range.n == 0)
             continue;
         TRY(reserve(b, range.n));
-        part_map_give(m->map, of, first, n, range, src, b->data);
-        TRY(comm_send(m->world, (struct tensor){b->data, DTYPE_F32}, range.n, leader_of(m, of)));
+        TRY(comm_recv(m->world, (struct tensor){b->data, DTYPE_F32}, range.n, leader_of(m, i)));
+        part_map_take(m->map, i, first, n, range, b->data, dst);
     }
     return ST_OK;
 }
 
-/* put_own — to part `of`, this rank's. Where it holds nothing its ranks meet all the same: all
- * ranks then make as many collectives, which comm_activity counts. */
-static enum status put_own(const struct mesh_state *m, int of, int part, int64_t first, int64_t n,
-                           const float *src, struct buffer *b)
+/* send_parts — rank 0 sends every other leader what its part holds. */
+static enum status send_parts(const struct mesh_state *m, int64_t first, int64_t n,
+                              const float *src, struct buffer *b)
 {
-    struct part_map_range own = part_map_held(m->map, of, first, n);
-    TRY(reserve(b, own.n > 0 ? own.n : 1));
-    b->data[0] = 0;
-    if (src && own.n > 0)
-        part_map_give(m->map, of, first, n, own, src, b->data);
-    else if (own.n > 0 && is_leader(m))
-        TRY(comm_recv(m->world, (struct tensor){b->data, DTYPE_F32}, own.n, 0));
-    return store_state_scatter(m->store, part, own.first, own.n, b->data);
+    for (int i = 1; i < m->map->parts_n; i++) {
+        struct part_map_range range = part_map_held(m->map, i, first, n);
+        if (range.n == 0)
+            continue;
+        TRY(reserve(b, range.n));
+        part_map_give(m->map, i, first, n, range, src, b->data);
+        TRY(comm_send(m->world, (struct tensor){b->data, DTYPE_F32}, range.n, leader_of(m, i)));
+    }
+    return ST_OK;
 }
 
-/* put_chunk — every rank takes part; src is NULL but on rank 0. */
+/* put_chunk — every rank takes part; src is NULL but on rank 0. Where a part holds nothing its
+ * ranks meet all the same: all ranks then make as many collectives, which comm_activity counts. */
 static enum status put_chunk(const struct mesh_state *m, int part, int64_t first, int64_t n,
                              const float *src, struct buffer *b)
 {
-    const int own = own_first(m);
+    struct part_map_range own = part_map_held(m->map, own_part(m), first, n);
     if (src)
         TRY(send_parts(m, first, n, src, b));
-    for (int i = 0; i < each_of(m); i++)
-        TRY(put_own(m, own + i, part, first, n, src, b));
-    return ST_OK;
+    TRY(reserve(b, own.n > 0 ? own.n : 1));
+    b->data[0] = 0;
+    if (src && own.n > 0)
+        part_map_give(m->map, 0, first, n, own, src, b->data);
+    else if (own.n > 0 && is_leader(m))
+        TRY(comm_recv(m->world, (struct tensor){b->data, DTYPE_F32}, own.n, 0));
+    return store_state_scatter(m->store, part, own.first, own.n, b->data);
 }
 
 /* ---- a model of one part: the store has the whole state ---- */
@@ -207,7 +173,7 @@ static enum status get_parts(const struct mesh_state *m, int part, int64_t first
                              float *dst, struct buffer *b)
 {
     for (int64_t at = 0, run; at < n; at += run) {
-        run = run_at(m, first + at, n - at);
+        run = n - at < MESH_STATE_ELEMS ? n - at : MESH_STATE_ELEMS;
         TRY(broadcast_request(
             m, &(struct request){REQUEST_GET, part, (double)(first + at), (double)run}));
         TRY(get_chunk(m, part, first + at, run, dst + at, b));
@@ -219,7 +185,7 @@ static enum status put_parts(const struct mesh_state *m, int part, int64_t first
                              const float *src, struct buffer *b)
 {
     for (int64_t at = 0, run; at < n; at += run) {
-        run = run_at(m, first + at, n - at);
+        run = n - at < MESH_STATE_ELEMS ? n - at : MESH_STATE_ELEMS;
         TRY(broadcast_request(
             m, &(struct request){REQUEST_PUT, part, (double)(first + at), (double)run}));
         TRY(put_chunk(m, part, first + at, run, src + at, b));

@@ -8,8 +8,7 @@
  * Where matrices are cut, or layers divided among stages, the model has parts (part_map.h). Each
  * part is shared by the ranks of one store. The first of them, the part's leader, exchanges one
  * message with rank 0 for each MESH_STATE_ELEMS elements of the whole model; its store gathers or
- * scatters what it carries. A rank may have several neighbouring parts, unit by unit; then a
- * message carries elements of one unit and one part.
+ * scatters what it carries.
  *
  * part: 0 parameters, 1 and 2 moments. Ranges count elements of the whole model's table: the map's,
  * or the store's where the model has one part. All calls block. */
@@ -23,14 +22,13 @@
 /* 4 MiB: of a buffer on rank 0, and of a request; on leaders their part of it */
 #define MESH_STATE_ELEMS ((int64_t)1 << 20)
 
-/* Pointers are borrowed. Parts from `each · (pipeline rank · tensor ranks + tensor rank)` on of the
- * map are those of the ranks with these coordinates. */
+/* Pointers are borrowed. Part `pipeline rank · tensor ranks + tensor rank` of the map is that of
+ * the ranks with these coordinates. */
 struct mesh_state {
     struct comm *world; /* all ranks */
     struct mesh mesh;
-    struct store *store;        /* of this rank's parts */
+    struct store *store;        /* of this rank's part */
     const struct part_map *map; /* NULL: one part, the whole model */
-    int each;                   /* parts of a rank; 0: 1 */
 };
 
 /* Rank 0 only.

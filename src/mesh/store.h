@@ -87,12 +87,12 @@ struct store_settings {
     int64_t bucket_elems_min;            /* as layout_init */
 };
 
-/* EXACT=layout: in how many parts matrices are cut (param.h: tensor_rank), and how many
- * neighbouring ranks of `comm` share samples. part: what the last tensor rank holds of the whole
- * model, all stages: no tensor of another one has more elements. */
+/* EXACT=layout: where a rank is among the ranks that share matrices, and how many neighbouring
+ * ranks of `comm` share samples. part: the tensors of the last tensor rank, of all stages: no
+ * tensor of another rank has more elements. */
 struct store_exact_place {
     const struct param_table *part;
-    int tensor_ranks, context_ranks;
+    int tensor_rank, tensor_ranks, context_ranks;
 };
 
 /* Pointers are borrowed until store_close. */

@@ -65,8 +65,7 @@ static int64_t first_block(const struct store *s, int i)
     const int param = s->c.table->param[i].whole_param;
     ASSERTF(param < at->part->params_n && at->part->param[param].whole_param == param,
             "tensor %d of %d", param, at->part->params_n);
-    return s->c.table->param[i].tensor_rank * block_at(at->part, at->part->params_n) +
-           block_at(at->part, param);
+    return at->tensor_rank * block_at(at->part, at->part->params_n) + block_at(at->part, param);
 }
 
 /* groups_n — of ranks, each with shards of its own. group: this rank's. */

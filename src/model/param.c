@@ -126,55 +126,6 @@ void param_pad_each(struct param_table *t, int64_t align, int64_t each)
     t->total_elems = round_up(end, align);
 }
 
-/* append — a copy of a tensor, at the end of the table. */
-static enum status append(struct param_table *t, const struct param *p)
-{
-    if (t->params_n == t->params_cap)
-        TRY(grow(t));
-    t->param[t->params_n++] = *p;
-    t->parameters += p->elems;
-    return ST_OK;
-}
-
-/* append_where — the tensors of a unit (-1: all), or of a tensor rank (-1: all). */
-static enum status append_where(struct param_table *t, const struct param_table *from, int unit,
-                                int tensor_rank)
-{
-    for (int i = 0; i < from->params_n; i++)
-        if ((unit < 0 || from->param[i].unit == unit) &&
-            (tensor_rank < 0 || from->param[i].tensor_rank == tensor_rank))
-            TRY(append(t, &from->param[i]));
-    return ST_OK;
-}
-
-enum status param_join(const struct param_table *part, int parts_n, struct param_table *out)
-{
-    struct param_table t = {.units_n = part->units_n, .layers = part->layers};
-    enum status st = ST_OK;
-    for (int unit = 0; unit < t.units_n; unit++)
-        for (int i = 0; st == ST_OK && i < parts_n; i++)
-            st = append_where(&t, &part[i], unit, -1);
-    param_pad(&t, PARAM_ALIGN);
-    if (st == ST_OK)
-        *out = t;
-    else
-        param_table_free(&t);
-    return st;
-}
-
-enum status param_of_part(const struct param_table *joined, int tensor_rank,
-                          struct param_table *out)
-{
-    struct param_table t = {
-        .units_n = joined->units_n, .layers = joined->layers, .total_elems = joined->total_elems};
-    enum status st = append_where(&t, joined, -1, tensor_rank);
-    if (st == ST_OK)
-        *out = t;
-    else
-        param_table_free(&t);
-    return st;
-}
-
 int param_at(const struct param_table *t, int64_t elem)
 {
     int i = 0;

@@ -48,7 +48,6 @@ struct param {
     bool is_packed; /* no padding before it */
     struct param_cut cut;
     int whole_param; /* its number in the whole model's table */
-    int tensor_rank; /* of the tensor axis, whose part it is */
     /* So many neighbouring ranks of the tensor axis have the same values, the first of them a
      * multiple of it: 1: this one alone; all: norms, row biases, positions; between: key heads. */
     int tensor_copies;
@@ -90,13 +89,6 @@ void param_pad(struct param_table *t, int64_t align);
 /* param_pad_each — the same, and every other tensor that is not packed starts at a multiple of
  * `each`, which divides align. */
 void param_pad_each(struct param_table *t, int64_t align, int64_t each);
-/* param_join — the tables of neighbouring parts that one rank computes, as one: unit by unit, of
- * each part one after the other. ST_RETRY: out of memory.
- * param_of_part — the tensors of one tensor rank in such a table, with their offsets there; a table
- * of its own, in the order of the part's. */
-enum status param_join(const struct param_table *part, int parts_n, struct param_table *out);
-enum status param_of_part(const struct param_table *joined, int tensor_rank,
-                          struct param_table *out);
 /* param_stripes — the whole model's tensor as a row of stripes of `span` elements. Of each,
  * elements [first, first + n) are in this tensor, one stripe after the other. A cut along the first
  * dimension makes one stripe (GPT-2's fused bias: 3), a cut along the second one for each row (its

@@ -80,7 +80,6 @@ static enum status map_shards(const struct conf *conf, struct step_config *out)
     out->balances = conf_i64(conf, CONF_BALANCE) == CONF_BALANCE_AUTO;
     out->checks_shards = conf_i64(conf, CONF_SENTINEL_EVERY) > 0;
     out->shards = (int)(set > 0 ? set : all / by_batch);
-    out->tensor_parts = (int)conf_i64(conf, CONF_VIRTUAL_TP);
     if (set == 0 && batch < by_batch)
         return FAIL(
             ST_BAD_SETTING,
@@ -92,7 +91,7 @@ static enum status map_shards(const struct conf *conf, struct step_config *out)
             (long long)(all % batch == 0 ? all / batch : all));
     if (all % out->shards == 0 && batch > all / out->shards)
         out->batch_samples = all / out->shards;
-    return step_virtual_check(out);
+    return ST_OK;
 }
 
 enum status config_map_batch(const struct conf *conf, struct step_config *out)
@@ -110,12 +109,13 @@ enum status config_map_batch(const struct conf *conf, struct step_config *out)
 
 void config_map_batch_exact(const struct step_config *step, struct text *out)
 {
-    const int parts = step_virtual_parts(step), context = step->axis_ranks[MESH_AXIS_CONTEXT];
+    const int tensor = step->axis_ranks[MESH_AXIS_TENSOR],
+              context = step->axis_ranks[MESH_AXIS_CONTEXT];
     if (step->shards == 0)
         return;
     text_add(out, ",\"EXACT\":\"layout\",\"VIRTUAL_SHARDS\":%d", step->shards);
-    if (parts > 1)
-        text_add(out, ",\"VIRTUAL_TP\":%d", parts);
+    if (tensor > 1)
+        text_add(out, ",\"TP\":%d", tensor);
     if (context > 1)
         text_add(out, ",\"CP\":%d", context);
 }

@@ -15,7 +15,7 @@
 #include "train/checkpoint_names.h"
 
 #define LOCK_WAIT_MS 2000
-#define GLOBAL_BATCH_MAX (1 << 24)
+#define COUNT_MAX (1 << 24) /* of settings that count */
 
 /* Where a tensor of the state begins, for step_read. */
 struct tensor_range {
@@ -287,6 +287,35 @@ static void warn_differences(const struct checkpoint *s, const struct ckpt *ckpt
                  (unsigned long long)s->config.data_fingerprint);
 }
 
+/* Returns a count among settings; 0: they have none, or no number that counts. */
+static int64_t count_of(const char *settings_json, const char *name)
+{
+    cJSON *root = NULL;
+    int64_t count = 0;
+    if (json_parse(settings_json, strlen(settings_json), "settings", &root) != ST_OK ||
+        json_get_i64(root, name, 1, COUNT_MAX, &count) != ST_OK) {
+        status_clear();
+        count = 0;
+    }
+    cJSON_Delete(root);
+    return count;
+}
+
+/* Checks that EXACT=layout goes on with the bits that an older version promised for any TP with the
+ * same VIRTUAL_TP. Only TP=VIRTUAL_TP has them now. */
+static enum status check_parts(const struct checkpoint *s, const struct ckpt *ckpt)
+{
+    const char *here = s->config.settings_json;
+    const int64_t was = count_of(ckpt_meta(ckpt)->settings_json, "VIRTUAL_TP"),
+                  is = count_of(here, "TP");
+    if (was == 0 || was == is || count_of(here, "VIRTUAL_SHARDS") == 0)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "checkpoint %s has VIRTUAL_TP=%lld, which this version does not have: with TP=%lld "
+                "the run cannot go on with the same bits; set TP=%lld, or EXACT=off",
+                ckpt_path(ckpt), (long long)was, (long long)(is > 0 ? is : 1), (long long)was);
+}
+
 /* check — the model and the optimiser's state must fit; other differences are warned about. */
 static enum status check(const struct checkpoint *s, const struct ckpt *ckpt)
 {
@@ -295,6 +324,7 @@ static enum status check(const struct checkpoint *s, const struct ckpt *ckpt)
         return ST_OK;
     TRY(check_tokenizer(s, ckpt));
     TRY(check_optimizer(s, ckpt));
+    TRY(check_parts(s, ckpt));
     warn_differences(s, ckpt);
     return ST_OK;
 }
@@ -325,27 +355,13 @@ static enum status keep_marks(struct checkpoint *s, const struct ckpt_meta *meta
     return ST_OK;
 }
 
-/* Returns GLOBAL_BATCH of settings; 0: they have none, or no number that the setting allows. */
-static int64_t global_batch(const char *settings_json)
-{
-    cJSON *root = NULL;
-    int64_t samples = 0;
-    if (json_parse(settings_json, strlen(settings_json), "settings", &root) != ST_OK ||
-        json_get_i64(root, "GLOBAL_BATCH", 1, GLOBAL_BATCH_MAX, &samples) != ST_OK) {
-        status_clear();
-        samples = 0;
-    }
-    cJSON_Delete(root);
-    return samples;
-}
-
 /* Sets the schedule with which a run goes on. Its steps keep their samples when GLOBAL_BATCH
  * changes. */
 static enum status find_schedule(const struct checkpoint *s, struct lr_schedule_unit *out)
 {
     const struct ckpt_meta *meta = ckpt_meta(s->found);
-    const int64_t was = global_batch(meta->settings_json),
-                  is = global_batch(s->config.settings_json);
+    const int64_t was = count_of(meta->settings_json, "GLOBAL_BATCH"),
+                  is = count_of(s->config.settings_json, "GLOBAL_BATCH");
     int64_t done;
     *out = (struct lr_schedule_unit){.samples = meta->schedule_step_samples,
                                      .ahead = meta->schedule_samples - meta->samples};

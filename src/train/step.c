@@ -61,8 +61,6 @@ enum status step_plan_arenas(struct step *s, struct arena arena[STEP_ARENA_N])
     }
     if (s->pipe)
         return step_pipe_plan(s, arena);
-    if (s->virtual_ranks)
-        return step_virtual_plan(s, &arena[STEP_ARENA_ACTS], &arena[STEP_ARENA_SCRATCH]);
     model_plan_free(s->acts);
     s->acts = NULL;
     return model_plan(&s->dims, b, s->own_tokens, c->recompute, !c->is_eval, c->store.dtype,

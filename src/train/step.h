@@ -81,9 +81,6 @@ struct step_config {
     /* EXACT=layout: virtual shards of a global batch; the result depends on them, not on how many
      * ranks there are. At least as many as data ranks; each has whole micro-batches. 0: none */
     int shards;
-    /* shards: in how many parts matrices are cut, wherever they are computed (VIRTUAL_TP); a
-     * multiple of the ranks along TENSOR; 0: as many as these. The result depends on it */
-    int tensor_parts;
     bool balances;      /* shards: dealt by the speed of each data rank (step_shards_balance) */
     bool checks_shards; /* shards: step_shard_check_ask will be called: room for one more */
     struct warmup batch_warmup;  /* samples of a global batch; `from` divides global_samples */
@@ -135,8 +132,6 @@ struct step_result {
 };
 
 /* step_mesh — the mesh of so many ranks. ST_BAD_SETTING: as mesh_make.
- * step_mesh_moves_state — whether the state of the whole model is no array of host memory on a rank
- * of so many, so that it is read and written in ranges.
  * step_mesh_divides_state — whether a rank of so many holds less than the state of the whole model:
  * shards of it, or a part.
  * step_mesh_divides_passes — whether a forward pass asks other ranks: for that, or for a part of
@@ -146,14 +141,8 @@ struct step_result {
 enum status step_mesh(const struct step_config *config, int ranks, struct mesh *out);
 enum status step_mesh_whole_table(const struct step_config *config, int ranks, bool is_discrete,
                                   struct param_table *out);
-bool step_mesh_moves_state(const struct step_config *config, int ranks);
 bool step_mesh_divides_state(const struct step_config *config, int ranks);
 bool step_mesh_divides_passes(const struct step_config *config, int ranks);
-
-/* step_virtual_parts — in how many parts the ranks along TENSOR cut matrices.
- * step_virtual_check — ST_BAD_SETTING: tensor_parts does not go with the ranks or the model. */
-int step_virtual_parts(const struct step_config *config);
-enum status step_virtual_check(const struct step_config *config);
 
 /* step_samples_at — the samples of step step_i: global_samples, or fewer in the batch warm-up.
  * step_has_first_key — attention of training reads feed_batch.first_key. */

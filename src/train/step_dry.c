@@ -541,7 +541,6 @@ static enum status open_all(struct dry *d, const struct step_place *place)
     TRY(step_mesh_describe(s, place->is_discrete));
     TRY(open_groups(d));
     set_axes(d);
-    TRY(step_virtual_open(s));
     s->is_async = step_async_takes(&s->config, place);
     s->step_i = 1;
     TRY(open_memory(d));

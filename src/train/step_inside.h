@@ -14,7 +14,6 @@
 #include "train/step_shard_check.h"
 
 struct step_pipe;        /* train/step_pipe.h */
-struct step_virtual;     /* train/step_virtual.c */
 struct step_update_sums; /* train/step_update_sums.h */
 
 /* config.balances: of this rank, since the last deal was looked at. */
@@ -38,14 +37,13 @@ struct step {
     int64_t own_tokens;                 /* of a sample, on this rank */
     struct model_dims dims;             /* what this rank computes; config.dims: the whole model */
     const struct model_ops *model;
-    struct param_table table; /* of dims, or of all virtual ranks, of which dims are the first's */
+    struct param_table table; /* of dims */
     struct step_pipe *pipe;   /* NULL: one stage */
-    struct step_virtual *virtual_ranks; /* NULL: this rank computes one part of matrices */
-    struct param_table whole;           /* of config.dims, where dims are a part */
+    struct param_table whole; /* of config.dims, where dims are a part */
     bool has_whole;
     struct param_table all_stages; /* config.shards > 0: of the last tensor rank */
     struct tensor_axis tensor, context;
-    const struct model_axis *tensor_axis;  /* NULL: this rank has whole matrices, as one part */
+    const struct model_axis *tensor_axis;  /* NULL: this rank has whole matrices */
     const struct model_axis *context_axis; /* NULL: this rank has whole samples */
     struct tensor partial;                 /* gradients that the tensor axis adds up, of one unit */
     struct stream *stream;
@@ -129,34 +127,6 @@ enum status step_mesh_open_axes(struct step *s);
 struct store_exact_place step_mesh_exact(const struct step *s);
 int64_t step_mesh_partial_elems(const struct step *s);
 enum status step_mesh_sum_partial(struct step *s, int64_t first, int unit);
-/* Virtual ranks of the tensor axis (step_virtual.c): VIRTUAL_TP.
- * _n: how many of the parts of a configuration (step.h) a rank computes.
- * _describe: s->virtual_ranks, where this rank has several, and a s->model for them; s->dims,
- *   s->table and s->pipe are known. _forget frees them.
- * _plan: takes their activations and scratch; without stages.
- * _plan_pass: those of virtual rank i, a chunk of the stage and a micro-batch in flight
- *   (step_pipe.h).
- * _bind: with virtual ranks: makes *p a pass of s->model of a chunk and a micro-batch; the table
- *   of *p is the rank's.
- * _pass: virtual rank i's of a pass of s->model; without virtual ranks the pass itself.
- * _open: after s->tensor_axis, which is then for passes of s->model. Nothing without virtual ranks.
- * _each: work(arg, i) of each virtual rank of this rank, in turns, or of the rank itself, i 0.
- * _axis: what that asks of the others, where s->tensor_axis is not NULL.
- * _ranks: the axis of the ranks themselves; NULL: one. _set_ranks: with virtual ranks, another
- *   struct for it in the passes that follow. */
-int step_virtual_n(const struct step_config *c);
-enum status step_virtual_describe(struct step *s);
-void step_virtual_forget(struct step *s);
-enum status step_virtual_plan(struct step *s, struct arena *acts, struct arena *scratch);
-enum status step_virtual_plan_pass(struct step *s, int chunk, int flight, int i, struct arena *acts,
-                                   struct arena *scratch);
-void step_virtual_bind(const struct step *s, int chunk, int micro, struct pass *p);
-struct pass step_virtual_pass(const struct step *s, const struct pass *p, int i);
-enum status step_virtual_open(struct step *s);
-enum status step_virtual_each(struct step *s, enum status (*work)(void *arg, int i), void *arg);
-const struct model_axis *step_virtual_axis(const struct step *s, int i);
-const struct model_axis *step_virtual_ranks(const struct step *s);
-void step_virtual_set_ranks(struct step *s, const struct model_axis *ranks);
 /* step_memory_batch — of the samples of a step, in host memory. */
 int64_t step_memory_batch(const struct step *s);
 /* step_memory_log — once for all ranks: the memory of a rank, as it was planned. */

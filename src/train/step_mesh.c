@@ -1,6 +1,5 @@
 /* step_mesh — where a step's rank is in the mesh: its communicators, its part of the model, its
  * samples. Which positions of them: step_context.c. */
-#include "mesh/tensor_virtual.h"
 #include "model/model_part.h"
 #include "train/step_pipe.h"
 
@@ -15,16 +14,10 @@ enum status step_mesh(const struct step_config *c, int ranks, struct mesh *out)
                      ranks_along(c, MESH_AXIS_PIPELINE), out);
 }
 
-/* has_parts — a rank computes a part of the model, or several. */
+/* Returns true if a rank computes a part of the model. */
 static bool has_parts(const struct step_config *c)
 {
-    return step_virtual_parts(c) > 1 || ranks_along(c, MESH_AXIS_PIPELINE) > 1;
-}
-
-bool step_mesh_moves_state(const struct step_config *c, int ranks)
-{
-    return ranks > 1 || dev_is_discrete(c->dev) || c->local.steps > 0 ||
-           c->optim.kind == OPTIM_KIND_MUON || has_parts(c);
+    return ranks_along(c, MESH_AXIS_TENSOR) > 1 || ranks_along(c, MESH_AXIS_PIPELINE) > 1;
 }
 
 static bool is_divided(const struct step_config *c, int ranks)
@@ -154,50 +147,19 @@ static void set_counts(struct step *s)
     s->counts_losses = is_one && (is_first || s->config.dims.task == MODEL_TASK_LM);
 }
 
-/* describe_part — what a tensor rank of a stage computes. The caller frees the table. */
-static enum status describe_part(const struct step *s, int stage, int tensor_rank,
+/* Describes the part of the model that the ranks at a coordinate compute. The caller frees the
+ * table. */
+static enum status describe_part(const struct step *s, struct mesh_coord at,
                                  struct model_part *part, struct model_dims *dims,
                                  struct param_table *table)
 {
     *part = (struct model_part){0};
-    TRY(step_pipe_part(s, stage, part));
-    part->tensor_rank = tensor_rank;
-    part->tensor_ranks = step_virtual_parts(&s->config);
+    TRY(step_pipe_part(s, at.at[MESH_AXIS_PIPELINE], part));
+    part->tensor_rank = at.at[MESH_AXIS_TENSOR];
+    part->tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
     part->context_ranks = step_mesh_context_ranks(s);
     TRY(model_part_dims(&s->config.dims, part, dims));
-    return model_ops(dims)->describe(dims, table);
-}
-
-/* join_parts — the table of `n` virtual ranks from tensor rank `first` on. */
-static enum status join_parts(const struct step *s, int stage, int first, int n,
-                              struct param_table *table)
-{
-    struct param_table each[TENSOR_VIRTUAL_MAX] = {{0}};
-    struct model_part part;
-    struct model_dims dims;
-    enum status st = ST_OK;
-    for (int i = 0; st == ST_OK && i < n; i++)
-        st = describe_part(s, stage, first + i, &part, &dims, &each[i]);
-    if (st == ST_OK)
-        st = param_join(each, n, table);
-    for (int i = 0; i < n; i++)
-        param_table_free(&each[i]);
-    return st;
-}
-
-/* describe_rank — what the ranks at a coordinate compute; part and dims: of the first virtual rank,
- * where they have several. The caller frees the table. */
-static enum status describe_rank(const struct step *s, struct mesh_coord at,
-                                 struct model_part *part, struct model_dims *dims,
-                                 struct param_table *table)
-{
-    const int n = step_virtual_n(&s->config), stage = at.at[MESH_AXIS_PIPELINE],
-              first = at.at[MESH_AXIS_TENSOR] * n;
-    TRY(describe_part(s, stage, first, part, dims, table));
-    if (n > 1) {
-        param_table_free(table);
-        TRY(join_parts(s, stage, first, n, table));
-    }
+    TRY(model_ops(dims)->describe(dims, table));
     pad(&s->config, table, step_mesh_store_ranks(s));
     return ST_OK;
 }
@@ -210,7 +172,7 @@ enum status step_mesh_rank_table(const struct step_config *c, int ranks, int ran
     struct model_dims dims;
     TRY(step_mesh_place(&s, rank, ranks));
     s.samples = step_shards_most(c, step_mesh_data_ranks(&s));
-    return describe_rank(&s, s.mesh.at, &part, &dims, out);
+    return describe_part(&s, s.mesh.at, &part, &dims, out);
 }
 
 /* mark_counted — of a tensor with copies the gradient norm counts one: of its tensor ranks the
@@ -219,7 +181,7 @@ static void mark_counted(struct step *s)
 {
     for (int i = 0; i < s->table.params_n; i++) {
         struct param *row = &s->table.param[i];
-        row->is_counted_elsewhere = row->tensor_rank % row->tensor_copies != 0 ||
+        row->is_counted_elsewhere = s->mesh.at.at[MESH_AXIS_TENSOR] % row->tensor_copies != 0 ||
                                     (row->unit == 0 && s->dims.part.lacks_embed);
     }
 }
@@ -227,7 +189,7 @@ static void mark_counted(struct step *s)
 static enum status describe_own(struct step *s)
 {
     struct model_part part;
-    TRY(describe_rank(s, s->mesh.at, &part, &s->dims, &s->table));
+    TRY(describe_part(s, s->mesh.at, &part, &s->dims, &s->table));
     TRY(step_pipe_describe(s, &part));
     mark_counted(s);
     return ST_OK;
@@ -237,7 +199,7 @@ static enum status describe_own(struct step *s)
  * than another one. */
 static enum status describe_all_stages(struct step *s)
 {
-    const int ranks = step_virtual_parts(&s->config);
+    const int ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
     const struct model_part part = {
         .tensor_rank = ranks - 1, .tensor_ranks = ranks, .context_ranks = 1};
     struct model_dims dims;
@@ -248,7 +210,8 @@ static enum status describe_all_stages(struct step *s)
 struct store_exact_place step_mesh_exact(const struct step *s)
 {
     return (struct store_exact_place){.part = &s->all_stages,
-                                      .tensor_ranks = step_virtual_parts(&s->config),
+                                      .tensor_rank = s->mesh.at.at[MESH_AXIS_TENSOR],
+                                      .tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR],
                                       .context_ranks = step_mesh_context_ranks(s)};
 }
 
@@ -256,13 +219,11 @@ enum status step_mesh_describe(struct step *s, bool is_discrete)
 {
     s->config.dims.part.vocab_multiple = vocab_multiple(is_discrete);
     TRY(step_shards_check(&s->config, &s->mesh.mesh));
-    TRY(step_virtual_check(&s->config));
     s->samples = step_shards_most(&s->config, step_mesh_data_ranks(s));
     set_counts(s);
     TRY(model_part_tokens(s->config.seq_tokens, step_mesh_context_ranks(s), &s->own_tokens));
     TRY(describe_own(s));
     s->model = model_ops(&s->dims);
-    TRY(step_virtual_describe(s));
     if (s->config.shards > 0)
         TRY(describe_all_stages(s));
     s->has_whole = has_parts(&s->config);
@@ -273,27 +234,20 @@ enum status step_mesh_describe(struct step *s, bool is_discrete)
 
 void step_mesh_forget(struct step *s)
 {
-    step_virtual_forget(s);
     param_table_free(&s->table);
     param_table_free(&s->whole);
     param_table_free(&s->all_stages);
 }
 
-/* add_rank — the parts of the ranks at a coordinate, from part `first` of the map on. */
-static enum status add_rank(struct step *s, struct mesh_coord at, int first)
+/* Adds the part of the ranks at a coordinate to the map, as part i. */
+static enum status add_part(struct step *s, struct mesh_coord at, int i)
 {
-    const int n = step_virtual_n(&s->config);
-    struct model_part own;
+    struct model_part part;
     struct model_dims dims;
     struct param_table table = {0};
-    enum status st = describe_rank(s, at, &own, &dims, &table);
-    for (int i = 0; st == ST_OK && i < n; i++) {
-        struct param_table part = {0};
-        st = param_of_part(&table, own.tensor_rank + i, &part);
-        if (st == ST_OK)
-            st = part_map_add(&s->map, first + i, &part);
-        param_table_free(&part);
-    }
+    enum status st = describe_part(s, at, &part, &dims, &table);
+    if (st == ST_OK)
+        st = part_map_add(&s->map, i, &table);
     param_table_free(&table);
     return st;
 }
@@ -301,33 +255,19 @@ static enum status add_rank(struct step *s, struct mesh_coord at, int first)
 enum status step_mesh_open_state(struct step *s)
 {
     const struct mesh *mesh = &s->mesh.mesh;
-    const int tensor = mesh->size[MESH_AXIS_TENSOR], each = step_virtual_n(&s->config),
-              places = tensor * mesh->size[MESH_AXIS_PIPELINE];
-    s->state = (struct mesh_state){
-        .world = s->config.comm, .mesh = *mesh, .store = s->store, .each = each};
+    const int tensor = mesh->size[MESH_AXIS_TENSOR],
+              parts = tensor * mesh->size[MESH_AXIS_PIPELINE];
+    s->state = (struct mesh_state){.world = s->config.comm, .mesh = *mesh, .store = s->store};
     if (!s->has_whole)
         return ST_OK;
-    TRY(part_map_init(&s->whole, places * each, &s->map));
-    for (int i = 0; i < places; i++) {
+    TRY(part_map_init(&s->whole, parts, &s->map));
+    for (int i = 0; i < parts; i++) {
         const struct mesh_coord at = {
             .at = {[MESH_AXIS_TENSOR] = i % tensor, [MESH_AXIS_PIPELINE] = i / tensor}};
-        TRY(add_rank(s, at, i * each));
+        TRY(add_part(s, at, i));
     }
     s->state.map = &s->map;
     return part_map_check(&s->map);
-}
-
-/* open_tensor — the axis of the ranks; its parts are theirs, not those of virtual ranks. */
-static enum status open_tensor(struct step *s)
-{
-    struct model_dims dims = s->dims;
-    if (!s->mesh.tensor)
-        return ST_OK;
-    dims.part.tensor_rank = s->mesh.at.at[MESH_AXIS_TENSOR];
-    dims.part.tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
-    TRY(tensor_axis_open(s->mesh.tensor, &dims, s->config.shards > 0, &s->tensor));
-    s->tensor_axis = &s->tensor.model;
-    return ST_OK;
 }
 
 enum status step_mesh_open_axes(struct step *s)
@@ -336,61 +276,44 @@ enum status step_mesh_open_axes(struct step *s)
         TRY(tensor_axis_of_context(s->mesh.context, s->config.shards > 0, &s->context));
         s->context_axis = &s->context.model;
     }
-    TRY(open_tensor(s));
-    return step_virtual_open(s);
+    if (s->mesh.tensor) {
+        TRY(tensor_axis_open(s->mesh.tensor, &s->dims, s->config.shards > 0, &s->tensor));
+        s->tensor_axis = &s->tensor.model;
+    }
+    return ST_OK;
 }
 
 /* ---- gradients of which each rank of the tensor axis has a part ---- */
 
-static bool is_partial(const struct param *p, int unit, int tensor_rank)
+static bool is_partial(const struct param *p, int unit)
 {
-    return p->unit == unit && p->tensor_rank == tensor_rank && p->grad_is_partial;
+    return p->unit == unit && p->grad_is_partial;
 }
 
-/* partial_each — of s->partial, for one virtual rank; all have as many. */
-static int64_t partial_each(const struct step *s)
+int64_t step_mesh_partial_elems(const struct step *s)
 {
     int64_t most = 0;
     for (int unit = 0; unit < s->table.units_n; unit++) {
         int64_t elems = 0;
         for (int row = 0; row < s->table.params_n; row++)
-            elems += is_partial(&s->table.param[row], unit, s->dims.part.tensor_rank)
-                         ? s->table.param[row].elems
-                         : 0;
+            elems += is_partial(&s->table.param[row], unit) ? s->table.param[row].elems : 0;
         most = elems > most ? elems : most;
     }
-    return (most + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+    return most;
 }
 
-int64_t step_mesh_partial_elems(const struct step *s)
+/* Copies a unit's partial gradients with so many copies to the buffer or back. Returns the number
+ * of their elements in *elems_out. */
+static enum status copy_partial(struct step *s, const struct pass *p, int unit, int copies,
+                                bool is_back, int64_t *elems_out)
 {
-    return step_virtual_n(&s->config) * partial_each(s);
-}
-
-/* A unit's gradients of which a virtual rank has a part, and where they are added up. */
-struct partial {
-    struct step *s;
-    struct pass pass;
-    int unit;
-    int64_t each; /* elements of the buffer of one */
-};
-
-/* copy_partial — those with so many copies, of virtual rank i, to the buffer or back. Returns in
- * *elems_out how many elements they have. */
-static enum status copy_partial(const struct partial *of, int i, int copies, bool is_back,
-                                int64_t *elems_out)
-{
-    struct step *s = of->s;
-    const struct pass *p = &of->pass;
-    struct tensor buffer = tensor_at(s->partial, i * of->each);
     int64_t elems = 0;
     for (int row = 0; row < s->table.params_n; row++) {
         const struct param *param = &s->table.param[row];
-        if (!is_partial(param, of->unit, s->dims.part.tensor_rank + i) ||
-            param->tensor_copies != copies)
+        if (!is_partial(param, unit) || param->tensor_copies != copies)
             continue;
         void *grad = tensor_at(p->grads, p->grad_table->param[row].offset).data,
-             *at = tensor_at(buffer, elems).data;
+             *at = tensor_at(s->partial, elems).data;
         TRY(dev_copy(s->stream, is_back ? grad : at, is_back ? at : grad,
                      (size_t)param->elems * sizeof(float)));
         elems += param->elems;
@@ -399,34 +322,21 @@ static enum status copy_partial(const struct partial *of, int i, int copies, boo
     return ST_OK;
 }
 
-/* sum_partial — of virtual rank i. */
-static enum status sum_partial(void *arg, int i)
-{
-    const struct partial *of = arg;
-    struct step *s = of->s;
-    const struct model_axis *axis = step_virtual_axis(s, i);
-    for (int copies = 2; copies <= axis->parts; copies++) {
-        int64_t elems;
-        TRY(copy_partial(of, i, copies, false, &elems));
-        if (elems == 0)
-            continue;
-        TRY(axis->sum(axis->arg, s->stream, tensor_at(s->partial, i * of->each), elems, copies));
-        TRY(copy_partial(of, i, copies, true, &elems));
-    }
-    return ST_OK;
-}
-
 enum status step_mesh_sum_partial(struct step *s, int64_t first, int unit)
 {
-    if (!s->tensor_axis)
+    const struct model_axis *axis = s->tensor_axis;
+    struct pass p = {0};
+    if (!axis)
         return ST_OK;
-    struct partial of = {.s = s, .unit = unit, .each = partial_each(s)};
-    store_bind(s->store, &of.pass);
-    step_shards_bind(s, first, &of.pass);
-    /* a comparison of shards has this rank's own gradients; not all of its passes add them up */
-    struct step_shard_trace *now = s->check.now;
-    s->check.now = NULL;
-    enum status st = step_virtual_each(s, sum_partial, &of);
-    s->check.now = now;
-    return st;
+    store_bind(s->store, &p);
+    step_shards_bind(s, first, &p);
+    for (int copies = 2; copies <= axis->parts; copies++) {
+        int64_t elems;
+        TRY(copy_partial(s, &p, unit, copies, false, &elems));
+        if (elems == 0)
+            continue;
+        TRY(axis->sum(axis->arg, s->stream, s->partial, elems, copies));
+        TRY(copy_partial(s, &p, unit, copies, true, &elems));
+    }
+    return ST_OK;
 }

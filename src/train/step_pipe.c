@@ -75,14 +75,10 @@ static enum status describe_chunk(struct step *s, const struct model_part *part,
     chunk->unit_first = i == 0 ? 1 : chunk[-1].unit_first + (int)chunk[-1].dims.layers;
     chunk->acts_n = s->config.is_eval ? 1 : most_in_flight(p, i);
     chunk->acts = calloc((size_t)chunk->acts_n, sizeof *chunk->acts);
-    chunk->output = calloc((size_t)chunk->acts_n, sizeof *chunk->output);
-    return chunk->acts && chunk->output
-               ? ST_OK
-               : FAIL(ST_RETRY, "out of memory: plans of %d passes", chunk->acts_n);
+    return chunk->acts ? ST_OK : FAIL(ST_RETRY, "out of memory: plans of %d passes", chunk->acts_n);
 }
 
-/* Unless ops make collective calls, which would wait for inputs in the comm's queue. Those of a
- * rank's own virtual ranks are none. */
+/* Unless ops make collective calls, which would wait for inputs in the comm's queue. */
 bool step_pipe_is_early(const struct step *s)
 {
     return s->mesh.mesh.size[MESH_AXIS_TENSOR] == 1 && step_mesh_context_ranks(s) == 1 &&
@@ -133,58 +129,39 @@ struct tensor step_pipe_take_rows(const struct step *s, struct arena *from)
                            c->store.dtype};
 }
 
-/* plan_pass — of a chunk and a micro-batch in flight, for one of the virtual ranks, if any. */
-static enum status plan_pass(struct step *s, int chunk, int flight, int rank, struct arena *acts,
-                             struct arena *scratch)
+/* Plans the activations of a chunk for each micro-batch in flight. All chunks share the scratch
+ * from its beginning: the rotary table that the forward pass of one chunk writes there is read by
+ * the backward passes of all. */
+static enum status plan_chunk(struct step *s, struct step_pipe_chunk *chunk, struct arena *acts,
+                              struct arena *scratch)
 {
     const struct step_config *c = &s->config;
-    struct step_pipe_chunk *at = &s->pipe->chunk[chunk];
-    if (s->virtual_ranks)
-        return step_virtual_plan_pass(s, chunk, flight, rank, acts, scratch);
-    model_plan_free(at->acts[flight]);
-    at->acts[flight] = NULL;
-    return model_plan(&at->dims, c->batch_samples, s->own_tokens, c->recompute, !c->is_eval,
-                      c->store.dtype, acts, scratch, &at->acts[flight]);
-}
-
-/* plan_passes — of one virtual rank. All share its scratch, from one place on: the rotary table
- * that the forward pass of one chunk writes there is read by the backward passes of all. */
-static enum status plan_passes(struct step *s, int rank, struct arena *acts, struct arena *scratch)
-{
-    const size_t begin = scratch->used_bytes;
-    for (int chunk = 0; chunk < s->pipe->pipe.chunks; chunk++)
-        for (int flight = 0; flight < s->pipe->chunk[chunk].acts_n; flight++) {
-            struct arena shared = *scratch;
-            shared.used_bytes = begin;
-            TRY(plan_pass(s, chunk, flight, rank, acts, &shared));
-            if (shared.used_bytes > scratch->used_bytes)
-                scratch->used_bytes = shared.used_bytes;
-        }
+    for (int i = 0; i < chunk->acts_n; i++) {
+        struct arena shared = *scratch;
+        shared.used_bytes = 0;
+        model_plan_free(chunk->acts[i]);
+        chunk->acts[i] = NULL;
+        TRY(model_plan(&chunk->dims, c->batch_samples, s->own_tokens, c->recompute, !c->is_eval,
+                       c->store.dtype, acts, &shared, &chunk->acts[i]));
+        if (shared.used_bytes > scratch->used_bytes)
+            scratch->used_bytes = shared.used_bytes;
+    }
     return ST_OK;
-}
-
-/* take_outputs — of a chunk's virtual ranks, for the next chunk. */
-static void take_outputs(const struct step *s, struct step_pipe_chunk *chunk, struct arena *acts)
-{
-    for (int i = 0; s->virtual_ranks && chunk->dims.part.lacks_head && i < chunk->acts_n; i++)
-        chunk->output[i] = step_pipe_take_rows(s, acts);
 }
 
 enum status step_pipe_plan(struct step *s, struct arena arena[STEP_ARENA_N])
 {
     struct step_pipe *p = s->pipe;
     struct arena *input = &arena[STEP_ARENA_INPUT];
-    p->received[0] = step_pipe_take_rows(s, input);
     if (!s->config.is_eval) {
+        p->received[0] = step_pipe_take_rows(s, input);
         p->received[1] = step_pipe_take_rows(s, input);
         for (int i = 0; i < p->plan.grads_out; i++)
             p->made[i] = step_pipe_take_rows(s, input);
     }
     TRY(step_pipe_ends_plan(s, input));
     for (int i = 0; i < p->pipe.chunks; i++)
-        take_outputs(s, &p->chunk[i], &arena[STEP_ARENA_ACTS]);
-    for (int i = 0; i < step_virtual_n(&s->config); i++)
-        TRY(plan_passes(s, i, &arena[STEP_ARENA_ACTS], &arena[STEP_ARENA_SCRATCH]));
+        TRY(plan_chunk(s, &p->chunk[i], &arena[STEP_ARENA_ACTS], &arena[STEP_ARENA_SCRATCH]));
     return ST_OK;
 }
 
@@ -227,7 +204,6 @@ static void close_chunk(struct step_pipe_chunk *chunk)
     for (int i = 0; chunk->acts && i < chunk->acts_n; i++)
         model_plan_free(chunk->acts[i]);
     free(chunk->acts);
-    free(chunk->output);
     param_table_free(&chunk->table);
     param_table_free(&chunk->grads);
 }
@@ -254,10 +230,6 @@ void step_pipe_bind(const struct step *s, int chunk, int micro, struct pass *p)
 {
     const struct step_pipe_chunk *at = &s->pipe->chunk[chunk];
     p->dims = &at->dims;
-    if (s->virtual_ranks) {
-        step_virtual_bind(s, chunk, micro, p);
-        return;
-    }
     p->table = &at->table;
     p->grad_table = &at->grads;
     p->acts = at->acts[micro % at->acts_n];

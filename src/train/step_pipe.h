@@ -1,15 +1,12 @@
 /* step_pipe — a step of a stage of a pipeline: its chunks of layers, the activations of the
  * micro-batches in flight, the messages to and from other stages. For the files of a step only;
- * step_pipe.c has memory and life, step_pipe_run.c the passes, step_pipe_rows.c the rows of
- * messages. The order is of mesh/pipe_plan.h.
+ * step_pipe.c has memory and life, step_pipe_run.c the passes. The order is of mesh/pipe_plan.h.
  *
  * Messages are jobs on the comm's queue thread, beside computation; each carries the rows at a
  * border of chunks, or their gradient. A received one is copied to its place when its op starts. A
  * forward op's output is sent from where it lies; a gradient is copied first, because all
- * activations share one. With virtual ranks (step_virtual.c) a message has the rows of all of them,
- * one virtual rank's behind the other's, so outputs are copied, too. On a GPU a message waits for
- * an event, not for the stream: a sent one for what made it, a received one until the message
- * before it was copied to its place. */
+ * activations share one. On a GPU a message waits for an event, not for the stream: a sent one for
+ * what made it, a received one until the message before it was copied to its place. */
 #ifndef CONVOY_TRAIN_STEP_PIPE_H
 #define CONVOY_TRAIN_STEP_PIPE_H
 
@@ -24,8 +21,7 @@ struct step_pipe_chunk {
     int unit_first;           /* the stage's unit of its first block */
     struct param_table table; /* of dims, with offsets of the parameters that passes read */
     struct param_table grads; /* the same, of gradients */
-    struct model_acts **acts; /* acts_n; of micro-batch i: i % acts_n; NULL with virtual ranks */
-    struct tensor *output;    /* with virtual ranks: acts_n; their rows for the next chunk */
+    struct model_acts **acts; /* acts_n; of micro-batch i: i % acts_n */
     int acts_n;
 };
 
@@ -88,8 +84,6 @@ struct tensor step_pipe_take_rows(const struct step *s, struct arena *from);
  * _lacks      so this stage makes no gradient of a tensor of its table.
  * _plan, _open, _close  memory, and the comm of both stages.
  * _bind       of a pass of a micro-batch: where the gradient goes.
- * _at         where the gradient of a tensor lies behind token_grad, in elements: virtual ranks
- *             have one each, one behind the other.
  * _grad       where a pass with gradients writes that of a tensor; data NULL: nowhere.
  * _put        on the last stage: to where *to writes, what _bind's pass of a micro-batch made.
  * _sum        after all passes: the gradient of both stages on both. _moved: elements that this
@@ -100,24 +94,11 @@ bool step_pipe_ends_lacks(const struct step *s, int param);
 enum status step_pipe_ends_plan(struct step *s, struct arena *from);
 enum status step_pipe_ends_open(struct step *s);
 void step_pipe_ends_close(struct step *s);
-int64_t step_pipe_ends_at(const struct step *s, int param);
 void step_pipe_ends_bind(const struct step *s, int64_t micro, struct pass *p);
 struct tensor step_pipe_ends_grad(const struct step *s, const struct pass *p, int param);
 enum status step_pipe_ends_put(struct step *s, const struct pass *to, int64_t micro, int param);
 enum status step_pipe_ends_sum(struct step *s);
 int64_t step_pipe_ends_moved(const struct step *s);
-
-/* Rows of a pass at a border of chunks (step_pipe_rows.c). of: model_part_input, _output or _grad.
- * A message has step_pipe_elems of them: those of each virtual rank of this rank, in order.
- * _pack    copies them to `message`; nothing where they lie there.
- * _unpack  copies them back.
- * _output  where those that the next chunk gets lie after a forward pass. */
-enum status step_pipe_rows_pack(const struct step *s, const struct pass *p,
-                                struct tensor (*of)(const struct pass *p), struct tensor message);
-enum status step_pipe_rows_unpack(const struct step *s, const struct pass *p,
-                                  struct tensor (*of)(const struct pass *p), struct tensor message);
-struct tensor step_pipe_rows_output(const struct step *s, int chunk, int micro,
-                                    const struct pass *p);
 
 /* The passes (step_pipe_run.c).
  * step_pipe_run   all forward and backward passes of a step.

@@ -24,10 +24,11 @@ bool step_pipe_ends_adds(const struct step *s)
            step_pipe_ends_is_tied(&s->config);
 }
 
-/* is_tokens — a tensor of this stage's table is the token embedding, or a part of it. */
+/* Returns true if a tensor of this stage's table is the token embedding, or this rank's part of
+ * it. It is the table's first one. */
 static bool is_tokens(const struct step *s, int param)
 {
-    return s->table.param[param].whole_param == 0 && (is_first(s) || is_last(s));
+    return param == 0 && (is_first(s) || is_last(s));
 }
 
 bool step_pipe_ends_lacks(const struct step *s, int param)
@@ -37,21 +38,10 @@ bool step_pipe_ends_lacks(const struct step *s, int param)
 
 /* ---- memory ---- */
 
-int64_t step_pipe_ends_at(const struct step *s, int param)
-{
-    int64_t at = 0;
-    for (int i = 0; i < param; i++)
-        at += (s->table.param[i].room_elems + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
-    return at;
-}
-
-/* grad_elems — of token_grad: where the first tensor would lie that is no token embedding. */
+/* Returns the elements of one token_grad, with padding. */
 static int64_t grad_elems(const struct step *s)
 {
-    int param = 0;
-    while (is_tokens(s, param))
-        param++;
-    return step_pipe_ends_at(s, param);
+    return (s->table.param[0].room_elems + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
 }
 
 enum status step_pipe_ends_plan(struct step *s, struct arena *from)
@@ -114,7 +104,7 @@ struct tensor step_pipe_ends_grad(const struct step *s, const struct pass *p, in
     if (step_pipe_ends_lacks(s, param))
         return none;
     return p->token_grad.data && is_tokens(s, param)
-               ? tensor_at(p->token_grad, step_pipe_ends_at(s, param))
+               ? p->token_grad
                : tensor_at(p->grads, p->grad_table->param[param].offset);
 }
 
@@ -141,19 +131,16 @@ static enum status move(struct step *s, struct tensor grad, int64_t elems)
 static enum status move_pieces(struct step *s, const struct param_table *grads)
 {
     for (int piece = 0; piece < store_exact_pieces(s->store); piece++)
-        for (int i = 0; i < s->table.params_n; i++)
-            if (is_tokens(s, i))
-                TRY(move(s, tensor_at(store_exact_piece(s->store, piece), grads->param[i].offset),
-                         s->table.param[i].elems));
+        TRY(move(s, tensor_at(store_exact_piece(s->store, piece), grads->param[0].offset),
+                 s->table.param[0].elems));
     return ST_OK;
 }
 
 int64_t step_pipe_ends_moved(const struct step *s)
 {
-    int64_t elems = 0;
-    for (int i = 0; i < s->table.params_n && step_pipe_ends_adds(s) && is_last(s); i++)
-        elems += is_tokens(s, i) ? s->table.param[i].elems * store_exact_pieces(s->store) : 0;
-    return elems;
+    return step_pipe_ends_adds(s) && is_last(s)
+               ? s->table.param[0].elems * store_exact_pieces(s->store)
+               : 0;
 }
 
 enum status step_pipe_ends_sum(struct step *s)

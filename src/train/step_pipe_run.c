@@ -116,6 +116,13 @@ static enum status wait_message(struct run *run, const struct step_pipe_message 
     return st;
 }
 
+/* Copies the rows of a micro-batch between the activations of a pass and a message. */
+static enum status copy_rows(const struct run *run, struct tensor to, struct tensor from)
+{
+    return dev_copy(run->s->stream, to.data, from.data,
+                    (size_t)micro_elems(run) * dtype_bytes(to.dtype));
+}
+
 static enum status begin(struct run *run, const struct pipe_plan_action *a, bool is_send)
 {
     struct step_pipe *p = run->p;
@@ -134,7 +141,7 @@ static enum status begin(struct run *run, const struct pipe_plan_action *a, bool
         run->sent[at] = m;
     } else {
         struct pass pass = pass_of(run, a->op);
-        m->data = step_pipe_rows_output(run->s, a->op.chunk, a->op.micro, &pass);
+        m->data = model_part_output(&pass);
     }
     return begin_message(run, m, p->taken[a->op.is_backward]);
 }
@@ -143,8 +150,8 @@ static enum status take(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_of(run, op);
     TRY(wait_message(run, run->received[op.is_backward]));
-    TRY(step_pipe_rows_unpack(run->s, &p, op.is_backward ? model_part_grad : model_part_input,
-                              run->p->received[op.is_backward]));
+    TRY(copy_rows(run, op.is_backward ? model_part_grad(&p) : model_part_input(&p),
+                  run->p->received[op.is_backward]));
     return dev_event_record(run->s->stream, &run->p->taken[op.is_backward]);
 }
 
@@ -161,7 +168,7 @@ static enum status keep_grad(struct run *run, const struct pass *p)
     if (run->sent[at])
         TRY(wait_message(run, run->sent[at]));
     run->sent[at] = NULL;
-    TRY(step_pipe_rows_pack(run->s, p, model_part_grad, run->p->made[at]));
+    TRY(copy_rows(run, run->p->made[at], model_part_grad(p)));
     return give(run, run->p->made[at]);
 }
 
@@ -200,7 +207,7 @@ static enum status give_embed(struct run *run, const struct pass *p)
         return ST_OK;
     if (run->embed)
         TRY(wait_message(run, run->embed));
-    TRY(step_pipe_rows_pack(run->s, p, model_part_grad, run->p->embed_rows));
+    TRY(copy_rows(run, run->p->embed_rows, model_part_grad(p)));
     TRY(give(run, run->p->embed_rows));
     return run->is_check ? message_embed(run) : ST_OK;
 }
@@ -208,7 +215,7 @@ static enum status give_embed(struct run *run, const struct pass *p)
 static enum status take_embed(struct run *run, const struct pass *p)
 {
     TRY(run->is_check ? message_embed(run) : wait_message(run, run->embed));
-    TRY(step_pipe_rows_unpack(run->s, p, model_part_grad, run->p->embed_rows));
+    TRY(copy_rows(run, model_part_grad(p), run->p->embed_rows));
     return dev_event_record(run->s->stream, &run->p->taken[TAKEN_EMBED]);
 }
 
@@ -239,29 +246,21 @@ static enum status forward_blocks(struct step *s, const struct pass *p, int unit
     return ST_OK;
 }
 
-/* forward_chunk — what another stage gets is then in *out; of the last chunk its output is in the
- * acts of *p. */
-static enum status forward_chunk(struct step *s, const struct pass *p, int chunk, int micro,
-                                 struct tensor *out)
+static enum status forward_chunk(struct step *s, const struct pass *p, int chunk)
 {
     if (is_first(s->pipe, chunk))
         TRY(store_unshard(s->store, 0, 1));
     TRY(s->model->embed_fwd(p));
-    TRY(forward_blocks(s, p, s->pipe->chunk[chunk].unit_first));
-    if (is_last(s->pipe, chunk))
-        return ST_OK;
-    *out = step_pipe_rows_output(s, chunk, micro, p);
-    return step_pipe_rows_pack(s, p, model_part_output, *out);
+    return forward_blocks(s, p, s->pipe->chunk[chunk].unit_first);
 }
 
 static enum status forward(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_begin(run, op);
-    struct tensor out = {0};
     TRY(step_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
-    TRY(forward_chunk(run->s, &p, op.chunk, op.micro, &out));
+    TRY(forward_chunk(run->s, &p, op.chunk));
     if (!is_last(run->p, op.chunk))
-        TRY(give(run, out));
+        TRY(give(run, model_part_output(&p)));
     step_run_lap(run->s, &run->r->forward_ms);
     return ST_OK;
 }
@@ -394,15 +393,12 @@ static enum status send_rows(struct step *s, const struct pass *p, struct tensor
                      neighbour(s->pipe, is_after));
 }
 
-/* receive_rows — what a pass gets from a neighbour; waits for it. The copies of the rows before
- * these are done. */
-static enum status receive_rows(struct step *s, const struct pass *p,
-                                struct tensor (*of)(const struct pass *p), bool is_after)
+/* Receives the rows that a pass gets from a neighbour, and waits for them. */
+static enum status receive_rows(struct step *s, const struct pass *p, struct tensor rows,
+                                bool is_after)
 {
-    const struct tensor rows = s->pipe->received[0];
-    TRY(comm_recv(s->pipe->line, rows, step_pipe_elems(s, p->b, p->t),
-                  neighbour(s->pipe, is_after)));
-    return step_pipe_rows_unpack(s, p, of, rows);
+    return comm_recv(s->pipe->line, rows, step_pipe_elems(s, p->b, p->t),
+                     neighbour(s->pipe, is_after));
 }
 
 /* ---- a shard alone ---- */
@@ -411,18 +407,16 @@ static enum status forward_alone(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_of(run, op);
     if (!is_first(run->p, op.chunk))
-        TRY(receive_rows(run->s, &p, model_part_input, false));
+        TRY(receive_rows(run->s, &p, model_part_input(&p), false));
     TRY(forward(run, op));
-    return is_last(run->p, op.chunk)
-               ? ST_OK
-               : send_rows(run->s, &p, step_pipe_rows_output(run->s, op.chunk, op.micro, &p), true);
+    return is_last(run->p, op.chunk) ? ST_OK : send_rows(run->s, &p, model_part_output(&p), true);
 }
 
 static enum status backward_alone(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_of(run, op);
     if (!is_last(run->p, op.chunk))
-        TRY(receive_rows(run->s, &p, model_part_grad, true));
+        TRY(receive_rows(run->s, &p, model_part_grad(&p), true));
     TRY(backward(run, op));
     if (is_first(run->p, op.chunk))
         return ST_OK;
@@ -459,14 +453,13 @@ enum status step_pipe_run_forward(struct step *s, const struct pass *p)
     struct step_pipe *pipe = s->pipe;
     for (int chunk = 0; chunk < pipe->pipe.chunks; chunk++) {
         struct pass own = *p;
-        struct tensor out = {0};
         step_pipe_bind(s, chunk, 0, &own);
         if (!is_first(pipe, chunk))
-            TRY(receive_rows(s, &own, model_part_input, false));
-        TRY(forward_chunk(s, &own, chunk, 0, &out));
+            TRY(receive_rows(s, &own, model_part_input(&own), false));
+        TRY(forward_chunk(s, &own, chunk));
         TRY(dev_sync(s->stream));
         if (!is_last(pipe, chunk))
-            TRY(send_rows(s, &own, out, true));
+            TRY(send_rows(s, &own, model_part_output(&own), true));
     }
     return ST_OK;
 }

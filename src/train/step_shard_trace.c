@@ -233,16 +233,11 @@ void step_shard_trace_pass(struct step *s, const struct step_micro *m, int at, s
 {
     struct step_shard_check *k = &s->check;
     k->now = NULL;
-    if (s->virtual_ranks)
-        step_virtual_set_ranks(s, step_virtual_ranks(s));
     if (!step_shard_check_is_due(s) || !step_shard_check_has(s, m))
         return;
     k->now_pass = m->is_check ? k->pass : STEP_SHARD_PASS_OWN;
     k->now = step_shard_check_trace(s, k->now_pass);
     k->now_order = (uint64_t)at << NUMBER_BITS;
-    if (s->virtual_ranks)
-        step_virtual_set_ranks(s, recorded(s, &k->tensor, step_virtual_ranks(s)));
-    else
-        p->tensor = recorded(s, &k->tensor, p->tensor);
+    p->tensor = recorded(s, &k->tensor, p->tensor);
     p->context = recorded(s, &k->context, p->context);
 }

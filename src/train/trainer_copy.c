@@ -28,7 +28,6 @@ static enum status fingerprint(const struct trainer *t, const struct peer_copy_s
                                 (uint64_t)c->step.axis_ranks[MESH_AXIS_TENSOR],
                                 (uint64_t)c->step.axis_ranks[MESH_AXIS_CONTEXT],
                                 (uint64_t)c->step.axis_ranks[MESH_AXIS_PIPELINE],
-                                (uint64_t)c->step.tensor_parts,
                                 (uint64_t)c->step.pipe_chunks,
                                 (uint64_t)c->ranks_max,
                                 (uint64_t)comm_place(c->step.comm)->locals,

@@ -1,6 +1,6 @@
 #!/bin/bash
 # test_exact — EXACT=layout: the weights after some steps have one checksum in every layout of a list: workers and nodes, SHARD, PP, RECOMPUTE, threads,
-# transports, a restart on other workers, a kill. With CP, and with VIRTUAL_TP parts on any TP, the same for each of their sizes. A model of each family, with dropout. `make exact` (EVERY=1) runs the list for each, with
+# transports, a restart on other workers, a kill. With TP and CP the same for each of their sizes. A model of each family, with dropout. `make exact` (EVERY=1) runs the list for each, with
 # gpt2-nano and 50 steps; the suite a part of it.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
@@ -79,15 +79,12 @@ qa 1 3
 begins llama 2 TP=2
 llama 2 2 TP=2 BACKEND=tcp SHARD=full
 llama 4 1 TP=2 TP_ACROSS_NODES=1 BACKEND=ucx
-llama 1 1 VIRTUAL_TP=2
-llama 1 3 VIRTUAL_TP=2 SHARD=full
-llama 1 2 VIRTUAL_TP=2 PP=2
-llama 2 2 VIRTUAL_TP=2 PP=2 SHARD=full
+llama 1 4 TP=2 PP=2
+llama 2 4 TP=2 PP=2 SHARD=full
 begins gpt2 2 TP=2
-gpt2 1 2 VIRTUAL_TP=2 PP=2
+gpt2 1 4 TP=2 PP=2
 begins qa 2 TP=2
-qa 1 1 VIRTUAL_TP=2
-qa 2 1 VIRTUAL_TP=2 PP=2 BACKEND=tcp
+qa 2 2 TP=2 PP=2 BACKEND=tcp
 begins gpt2 2 CP=2
 gpt2 1 4 CP=2 SHARD=gradients
 LIST
@@ -128,32 +125,6 @@ $1 4 1 $2=4 TP_ACROSS_NODES=1 BACKEND=ucx
 $1 2 4 $2=4 SHARD=optimizer
 LIST
     }
-    parts() { # parts FAMILY: four parts on groups of one, two and four workers
-        cat <<LIST
-begins $1 4 TP=4
-$1 1 1 VIRTUAL_TP=4
-$1 1 2 VIRTUAL_TP=4 TP=2
-$1 2 1 VIRTUAL_TP=4 BACKEND=tcp SHARD=full
-$1 1 3 VIRTUAL_TP=4 SHARD=optimizer RECOMPUTE=block
-$1 2 2 VIRTUAL_TP=4 TP=2 SHARD=full BACKEND=ucx
-$1 4 1 VIRTUAL_TP=4 TP=2 TP_ACROSS_NODES=1 SHARD=gradients
-$1 1 6 VIRTUAL_TP=4 TP=2 BALANCE=auto
-$1 2 4 VIRTUAL_TP=4 TP=4
-LIST
-    }
-    piped_parts() { # piped_parts FAMILY: four parts in two stages
-        cat <<LIST
-begins $1 4 TP=4
-$1 1 2 VIRTUAL_TP=4 PP=2
-$1 2 1 VIRTUAL_TP=4 PP=2 BACKEND=tcp SHARD=full
-$1 1 4 VIRTUAL_TP=4 PP=2 SHARD=gradients RECOMPUTE=block
-$1 3 2 VIRTUAL_TP=4 PP=2 SHARD=optimizer BACKEND=ucx
-$1 2 2 VIRTUAL_TP=4 PP=2 TP=2 SHARD=full
-$1 4 1 VIRTUAL_TP=4 PP=2 TP=2 TP_ACROSS_NODES=1 BACKEND=tcp
-$1 2 4 VIRTUAL_TP=4 PP=2 TP=2
-$1 2 4 VIRTUAL_TP=4 PP=2 TP=4
-LIST
-    }
     piped() { # piped FAMILY AXIS: stages of groups
         cat <<LIST
 begins $1 2 $2=2
@@ -174,8 +145,6 @@ LIST
     list < <(layouts gpt2; layouts llama; layouts qa; stages gpt2; stages llama; stages qa)
     family[gpt2]+=" HEADS=4"
     list < <(groups gpt2 CP; groups gpt2 TP; groups llama TP; groups llama CP; groups qa CP; piped llama TP; piped llama CP; piped gpt2 TP; piped gpt2 CP)
-    family[qa]+=" HEADS=4"
-    list < <(parts gpt2; parts llama; parts qa; piped_parts gpt2; piped_parts llama; piped_parts qa)
     list < <(echo "begins llama 4 TP=2 CP=2"; echo "llama 2 2 TP=2 CP=2 SHARD=full"; echo "llama 2 4 TP=2 CP=2")
 fi
 
@@ -184,23 +153,17 @@ fi
 # CP and TP are in the bits. The last run goes on without them, and the log says so.
 run ${family[$last]} $common CHECKPOINT_DIR=got CHECKPOINT_EVERY=$steps STEPS=$((steps + 1))
 ok "CP=2, then CP=1: the log names it" grep -qE "settings differ from .*CP .*its losses differ" err
-# A run goes on with another TP and as many parts: nothing differs.
+# A run goes on with another PP and the same TP: nothing differs. With another TP its losses do, and the log says so.
 begins llama 2 TP=2
 rm -rf got
-run ${family[llama]} $common CHECKPOINT_DIR=got CHECKPOINT_EVERY=$((steps / 2)) N_GPU_EACH_NODE=2 TP=2
-rm -rf got/step-*"$steps"
-run ${family[llama]} $common CHECKPOINT_DIR=got CHECKPOINT_EVERY=$((steps / 2)) VIRTUAL_TP=2
-ok "TP=2, then VIRTUAL_TP=2 from step $((steps / 2)): resumed" grep -qE "resuming from .*: step $((steps / 2)) of $steps" err
-ok "TP=2, then VIRTUAL_TP=2: no difference is logged" is "$(grep -c 'settings differ' err)" 0
-ok "TP=2, then VIRTUAL_TP=2: the same sha256" is "$(sum_of got)" "$want"
-# It goes on with another PP, too.
-rm -rf got
-run ${family[llama]} $common CHECKPOINT_DIR=got CHECKPOINT_EVERY=$((steps / 4)) N_GPU_EACH_NODE=2 PP=2 VIRTUAL_TP=2
+run ${family[llama]} $common CHECKPOINT_DIR=got CHECKPOINT_EVERY=$((steps / 4)) N_GPU_EACH_NODE=4 PP=2 TP=2
 rm -rf got/step-*"$steps"
 run ${family[llama]} $common CHECKPOINT_DIR=got CHECKPOINT_EVERY=$((steps / 4)) N_GPU_EACH_NODE=2 TP=2
-ok "PP=2 VIRTUAL_TP=2, then TP=2: resumed" grep -qE "resuming from .*: step [1-9][0-9]* of $steps" err
-ok "PP=2 VIRTUAL_TP=2, then TP=2: no difference is logged" is "$(grep -c 'settings differ' err)" 0
-ok "PP=2 VIRTUAL_TP=2, then TP=2: the same sha256" is "$(sum_of got)" "$want"
+ok "PP=2 TP=2, then TP=2: resumed" grep -qE "resuming from .*: step [1-9][0-9]* of $steps" err
+ok "PP=2 TP=2, then TP=2: no difference is logged" is "$(grep -c 'settings differ' err)" 0
+ok "PP=2 TP=2, then TP=2: the same sha256" is "$(sum_of got)" "$want"
+run ${family[llama]} $common CHECKPOINT_DIR=got CHECKPOINT_EVERY=$steps STEPS=$((steps + 1))
+ok "TP=2, then TP=1: the log names it" grep -qE "settings differ from .*TP was 2, is not set.*its losses differ" err
 # A restart on other workers.
 begins gpt2
 rm -rf got
@@ -235,8 +198,6 @@ refused "change VIRTUAL_SHARDS" MODEL=llama-2-7b TOKENIZER=gpt2 VOCAB=50257 HEAD
 refused "or BALANCE=off" EXACT=off BALANCE=auto
 refused "VIRTUAL_SHARDS=7" VIRTUAL_SHARDS=7
 refused "set EXACT=layout" EXACT=off VIRTUAL_SHARDS=4
-refused "leave VIRTUAL_TP out" EXACT=off VIRTUAL_TP=2
-refused "VIRTUAL_TP=3 does not go with TP=2" VIRTUAL_TP=3 TP=2 N_GPU_EACH_NODE=2
-refused "VIRTUAL_TP=4 cuts a model as TP=4 does" HEADS=2 VIRTUAL_TP=4
+refused "this setting was removed; set TP to this number" VIRTUAL_TP=2
 echo "# $same of $all layouts have the bits of one worker, or of one group"
 done_testing

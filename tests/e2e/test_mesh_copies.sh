@@ -10,7 +10,6 @@ killed 2 stages PP=2 GLOBAL_BATCH=8
 killed 2 both N_GPU_EACH_NODE=2 TP=2 PP=2 GLOBAL_BATCH=8 SHARD=full
 killed 2 context CP=2
 killed 4 pairs PP=2 GLOBAL_BATCH=8
-killed 2 virtual EXACT=layout VIRTUAL_TP=2 GLOBAL_BATCH=8
 traced traced-tensor TP=2 TP_ACROSS_NODES=1
 traced traced-stages PP=2 GLOBAL_BATCH=8
 pair_lost pair PP=2 GLOBAL_BATCH=8

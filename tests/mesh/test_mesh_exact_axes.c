@@ -4,6 +4,7 @@
 #define RANKS_MAX 12
 #include "mesh/models.h"
 #include "mesh/trial.h"
+#include "train/step_dry.h"
 
 /* Key heads are more than, as many as and fewer than ranks; the vocabulary is cut unevenly. */
 enum { GPT2, LLAMA_TWO, QWEN_ONE, MODELS_N };
@@ -251,6 +252,60 @@ static void test_tied_refused(void **state)
     }
 }
 
+/* The work of a rank in a plan. */
+struct planned {
+    double products, messages, message_bytes;
+};
+
+static void on_op(void *arg, const struct step_dry_op *op)
+{
+    struct planned *p = arg;
+    p->products += op->op == OP_KIND_matmul_fwd ? op->times : 0;
+}
+
+static void on_call(void *arg, const struct step_dry_call *call)
+{
+    struct planned *p = arg;
+    if (call->kind != STEP_DRY_CALL_MESSAGE)
+        return;
+    p->messages += call->times;
+    p->message_bytes += call->times * (double)call->bytes;
+}
+
+static struct planned plan_stage(const struct step_config *c, int stage)
+{
+    struct planned all = {0};
+    const struct step_dry_listener listener = {.on_op = on_op, .on_call = on_call, .arg = &all};
+    const struct step_place place = {.rank = 2 * stage, .ranks = 4};
+    struct step_dry_about about;
+    assert_int_equal(step_dry_run(c, &place, &listener, &about), ST_OK);
+    assert_int_equal(about.stage, stage);
+    return all;
+}
+
+/* A plan looks at fewer micro-batches than a long step has; VIRTUAL_SHARDS need not divide it. */
+static void test_plan(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct step_config c = exact_of(LLAMA_TWO, 2, 1, 16).config;
+        c.dims.layers = 4;
+        c.axis_ranks[MESH_AXIS_PIPELINE] = 2;
+        c.pipe_chunks = 1 + i % 2;
+        c.pipe_kind = i % 2 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
+        c.shards = i < 2 ? 4 : 24;
+        c.global_samples = c.shards;
+        for (int stage = 0; stage < 2; stage++) {
+            const struct planned exact = plan_stage(&c, stage);
+            struct step_config without = c;
+            without.shards = 0;
+            const struct planned want = plan_stage(&without, stage);
+            assert_true(want.products > 0 && want.messages > 0);
+            assert_memory_equal(&exact, &want, sizeof want);
+        }
+    }
+}
+
 static void test_questions(void **state)
 {
     static const struct world few[] = {{1, 2}, {2, 2}, {3, 2}};
@@ -351,6 +406,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_ways),         cmocka_unit_test(test_nan),
     cmocka_unit_test(test_questions),    cmocka_unit_test(test_balance),
     cmocka_unit_test(test_tied),         cmocka_unit_test(test_tied_ways),
-    cmocka_unit_test(test_tied_refused), cmocka_unit_test(test_without)};
+    cmocka_unit_test(test_tied_refused), cmocka_unit_test(test_plan),
+    cmocka_unit_test(test_without)};
 
 HARNESS_MAIN(tests)

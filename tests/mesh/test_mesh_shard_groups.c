@@ -9,7 +9,7 @@
 
 static const struct kind {
     const char *name;
-    int axis_ranks[MESH_AXES], chunks, tensor_parts;
+    int axis_ranks[MESH_AXES], chunks;
     bool is_tied; /* with PP; the others of PP have an output layer of its own */
 } kinds[] = {
     {"TP=2", {[MESH_AXIS_TENSOR] = 2}, .chunks = 1},
@@ -24,13 +24,9 @@ static const struct kind {
      {[MESH_AXIS_TENSOR] = 2, [MESH_AXIS_PIPELINE] = 2},
      .chunks = 1,
      .is_tied = true},
-    {"VIRTUAL_TP=2", {0}, .chunks = 1, .tensor_parts = 2},
-    {"TP=2 VIRTUAL_TP=4", {[MESH_AXIS_TENSOR] = 2}, .chunks = 1, .tensor_parts = 4},
-    {"PP=2 VIRTUAL_TP=4", {[MESH_AXIS_PIPELINE] = 2}, .chunks = 1, .tensor_parts = 4},
-    {"TP=2 PP=2 VIRTUAL_TP=4 in two chunks, tied",
+    {"TP=2 PP=2 in two chunks, tied",
      {[MESH_AXIS_TENSOR] = 2, [MESH_AXIS_PIPELINE] = 2},
      .chunks = 2,
-     .tensor_parts = 4,
      .is_tied = true},
 };
 #define KINDS (int)(sizeof kinds / sizeof *kinds)
@@ -48,9 +44,8 @@ static int group_ranks(const struct kind *kind)
 
 static struct checks_job job_of_groups(const struct kind *kind, enum layout_shard shard, int shards)
 {
-    struct checks_job job = {.trial = trial_of(MODEL_TASK_LM, 12, 24),
-                             .in_gives = group_ranks(kind) > 1,
-                             .flip_first = 1};
+    struct checks_job job = {
+        .trial = trial_of(MODEL_TASK_LM, 12, 24), .in_gives = true, .flip_first = 1};
     struct step_config *c = &job.trial.config;
     const bool has_stages = kind->axis_ranks[MESH_AXIS_PIPELINE] > 1;
     c->dims.heads = 4;
@@ -58,7 +53,6 @@ static struct checks_job job_of_groups(const struct kind *kind, enum layout_shar
     c->dims.layers = has_stages ? 4 : 2;
     c->dims.parts.is_untied = has_stages && !kind->is_tied;
     memcpy(c->axis_ranks, kind->axis_ranks, sizeof c->axis_ranks);
-    c->tensor_parts = kind->tensor_parts;
     c->pipe_chunks = kind->chunks;
     c->pipe_kind = kind->chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
     c->store.shard = shard;
@@ -144,7 +138,7 @@ static void test_together(void **state)
 {
     (void)state;
     for (int i = 0; i < KINDS; i++)
-        if (kinds[i].axis_ranks[MESH_AXIS_PIPELINE] == 0 && group_ranks(&kinds[i]) > 1)
+        if (kinds[i].axis_ranks[MESH_AXIS_PIPELINE] == 0)
             together(&kinds[i]);
 }
 

@@ -2,8 +2,8 @@
  * generation a rank ends somewhere in a step; then nodes lose their memory, one or several at a
  * time, a rank's and its keeper's among them; nodes leave and return. Each history ends with the
  * bits of a calm run. While no slice is lost together with its copy, every generation goes on from
- * the last finished step or the one before. In half of them matrices are cut in two (VIRTUAL_TP),
- * by one rank or by two of a node (TP).
+ * the last finished step or the one before. In a quarter of them two ranks of a node share matrices
+ * (TP).
  *
  *   test_peer_copy_history [FIRST_SEED COUNT]   the same seed is the same history */
 #include "mesh/copies.h"
@@ -11,7 +11,7 @@
 #define STEPS 14
 #define GENERATIONS_MAX 6
 #define NODES_MAX 4
-#define PARTS_MAX 2
+#define TENSOR_MAX 2
 
 /* What the memories must still have: the state after `step`, of a world of these nodes. */
 struct kept {
@@ -175,33 +175,32 @@ static void finish(struct history *h, const struct trial *calm)
     trial_free(&copies_job[0].trial);
 }
 
-static struct job like(enum layout_shard shard, int parts)
+static struct job like(enum layout_shard shard, int tensor)
 {
     struct job job = copies_job_of(shard);
     job.trial.config.shards = 12;
-    job.trial.config.tensor_parts = parts;
+    job.trial.config.axis_ranks[MESH_AXIS_TENSOR] = tensor;
     job.trial.config.seq_tokens = 16;
     job.trial.config.dims.context = 19;
     job.last_step = STEPS;
     return job;
 }
 
-/* Calm runs, by in how many parts matrices are cut, and by shard. */
+/* Calm runs, by the number of tensor ranks, and by shard. */
 struct calm {
-    struct trial of[PARTS_MAX + 1][LAYOUT_SHARD_FULL + 1];
+    struct trial of[TENSOR_MAX + 1][LAYOUT_SHARD_FULL + 1];
 };
 
 static void run_history(uint64_t seed, const struct calm *calm)
 {
     struct history h = {.seed = seed};
-    const int parts = seed % 2 ? 2 : 1, tensor = seed % 4 == 3 ? 2 : 1;
+    const int tensor = seed % 4 == 3 ? 2 : 1;
     const int drawn = draw(&h, 2 * (LAYOUT_SHARD_FULL + 1)), /* half of them without shards */
         shard = drawn <= LAYOUT_SHARD_FULL ? drawn : LAYOUT_SHARD_NONE;
     h.nodes_max = 2 + draw(&h, NODES_MAX - 1);
     h.locals = h.nodes_max <= 2 ? 1 + draw(&h, 2) : 1;
     h.locals = tensor > 1 ? tensor : h.locals;
-    h.like = like((enum layout_shard)shard, parts);
-    h.like.trial.config.axis_ranks[MESH_AXIS_TENSOR] = tensor;
+    h.like = like((enum layout_shard)shard, tensor);
     h.like.ranks_min = h.locals;
     for (int node = 0; node < h.nodes_max; node++)
         set_present(&h, node, true);
@@ -210,33 +209,26 @@ static void run_history(uint64_t seed, const struct calm *calm)
         generation(&h);
         lose(&h);
     }
-    finish(&h, &calm->of[parts][shard]);
+    finish(&h, &calm->of[tensor][shard]);
     copies_end(h.nodes_max * h.locals);
 }
 
 static int first_seed = 1, seeds_n = 16;
 
-static struct trial calm_of(enum layout_shard shard, int parts)
-{
-    const struct job job = like(shard, parts);
-    copies_begin(1);
-    copies_run(&job, 1, 1);
-    copies_ended_well(1, "calm");
-    copies_end(1);
-    return copies_job[0].trial;
-}
-
 static void test_histories(void **state)
 {
     (void)state;
     static struct calm calm;
-    for (int i = 0; i < PARTS_MAX * (LAYOUT_SHARD_FULL + 1); i++)
-        calm.of[1 + i % PARTS_MAX][i / PARTS_MAX] =
-            calm_of((enum layout_shard)(i / PARTS_MAX), 1 + i % PARTS_MAX);
+    for (int tensor = 1; tensor <= TENSOR_MAX; tensor++)
+        for (int shard = 0; shard <= LAYOUT_SHARD_FULL; shard++) {
+            const struct job job = like((enum layout_shard)shard, tensor);
+            calm.of[tensor][shard] = copies_calm(&job, 1, tensor);
+        }
     for (int i = 0; i < seeds_n; i++)
         run_history((uint64_t)(first_seed + i), &calm);
-    for (int i = 0; i < PARTS_MAX * (LAYOUT_SHARD_FULL + 1); i++)
-        trial_free(&calm.of[1 + i % PARTS_MAX][i / PARTS_MAX]);
+    for (int tensor = 1; tensor <= TENSOR_MAX; tensor++)
+        for (int shard = 0; shard <= LAYOUT_SHARD_FULL; shard++)
+            trial_free(&calm.of[tensor][shard]);
     print_message("# %d histories\n", seeds_n);
 }
 

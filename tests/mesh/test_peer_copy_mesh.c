@@ -1,13 +1,12 @@
 /* test_peer_copy_mesh — copies in peers' memory of ranks that hold different parts of the model
- * (TP, PP, VIRTUAL_TP) or of samples (CP): a rank ends in the middle of a step, and a node loses
- * its memory. All go on from copies to the bits of a run that was never disturbed. */
+ * (TP, PP) or of samples (CP): a rank ends in the middle of a step, and a node loses its memory.
+ * All go on from copies to the bits of a run that was never disturbed. */
 #define RANKS_MAX 12
 #include "mesh/copies.h"
 
 struct shape {
     const char *name;
     int tensor, context, stages, chunks;
-    int parts; /* VIRTUAL_TP; 0: as TP */
     int nodes, locals;
     bool is_sent_whole; /* with SHARD=none slices go to ranks of other parts */
 };
@@ -16,26 +15,23 @@ struct shape {
  * x 1); or after the passes, to other stages, in pairs, rings (3 x 1) and longer cycles. With five
  * ranks of each stage on three nodes a slice goes to the rank of its stage that is two further. */
 static const struct shape shapes[] = {
-    {"TP=2", 2, 1, 1, 1, 0, 2, 2, false},
-    {"TP=2", 2, 1, 1, 1, 0, 4, 1, false},
-    {"TP=2", 2, 1, 1, 1, 0, 2, 1, true},
-    {"PP=2", 1, 1, 2, 1, 0, 2, 2, true},
-    {"PP=2", 1, 1, 2, 1, 0, 4, 1, false},
-    {"PP=2", 1, 1, 2, 1, 0, 2, 1, true},
-    {"PP=3", 1, 1, 3, 1, 0, 3, 1, true},
-    {"PP=2, two chunks", 1, 1, 2, 2, 0, 2, 1, true},
-    {"PP=2, two chunks", 1, 1, 2, 2, 0, 4, 1, false},
-    {"PP=2, unlike nodes", 1, 1, 2, 1, 0, 5, 2, false},
-    {"PP=2, three nodes", 1, 1, 2, 1, 0, 3, 2, true},
-    {"TP=2 PP=2", 2, 1, 2, 1, 0, 2, 2, true},
-    {"TP=2 PP=2", 2, 1, 2, 1, 0, 4, 1, true},
-    {"CP=2", 1, 2, 1, 1, 0, 2, 2, false},
-    {"CP=2", 1, 2, 1, 1, 0, 4, 1, false},
-    {"CP=2 TP=2", 2, 2, 1, 1, 0, 2, 2, false},
-    {"CP=2 PP=2", 1, 2, 2, 1, 0, 4, 1, false},
-    {"VIRTUAL_TP=2", 1, 1, 1, 1, 2, 2, 2, false},
-    {"VIRTUAL_TP=2", 1, 1, 1, 1, 2, 4, 1, false},
-    {"VIRTUAL_TP=4 TP=2", 2, 1, 1, 1, 4, 2, 2, false},
+    {"TP=2", 2, 1, 1, 1, 2, 2, false},
+    {"TP=2", 2, 1, 1, 1, 4, 1, false},
+    {"TP=2", 2, 1, 1, 1, 2, 1, true},
+    {"PP=2", 1, 1, 2, 1, 2, 2, true},
+    {"PP=2", 1, 1, 2, 1, 4, 1, false},
+    {"PP=2", 1, 1, 2, 1, 2, 1, true},
+    {"PP=3", 1, 1, 3, 1, 3, 1, true},
+    {"PP=2, two chunks", 1, 1, 2, 2, 2, 1, true},
+    {"PP=2, two chunks", 1, 1, 2, 2, 4, 1, false},
+    {"PP=2, unlike nodes", 1, 1, 2, 1, 5, 2, false},
+    {"PP=2, three nodes", 1, 1, 2, 1, 3, 2, true},
+    {"TP=2 PP=2", 2, 1, 2, 1, 2, 2, true},
+    {"TP=2 PP=2", 2, 1, 2, 1, 4, 1, true},
+    {"CP=2", 1, 2, 1, 1, 2, 2, false},
+    {"CP=2", 1, 2, 1, 1, 4, 1, false},
+    {"CP=2 TP=2", 2, 2, 1, 1, 2, 2, false},
+    {"CP=2 PP=2", 1, 2, 2, 1, 4, 1, false},
 };
 #define SHAPES (sizeof shapes / sizeof *shapes)
 
@@ -52,8 +48,6 @@ static struct job job_of(const struct shape *shape, enum layout_shard shard)
     c->axis_ranks[MESH_AXIS_PIPELINE] = shape->stages;
     c->pipe_chunks = shape->chunks;
     c->pipe_kind = shape->chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
-    c->tensor_parts = shape->parts;
-    c->shards = shape->parts > 0 ? 12 : 0;
     if (shape->nodes == 5)
         c->global_samples = 20;
     c->checks_updates = true;
@@ -222,8 +216,6 @@ static void test_resize(void **state)
     static const struct shape row[] = {
         {.tensor = 2, .context = 1, .stages = 1, .chunks = 1},
         {.tensor = 1, .context = 2, .stages = 1, .chunks = 1},
-        {.tensor = 1, .context = 1, .stages = 1, .chunks = 1, .parts = 2},
-        {.tensor = 2, .context = 1, .stages = 1, .chunks = 1, .parts = 4},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL;

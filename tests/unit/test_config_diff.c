@@ -33,6 +33,9 @@ static void test_differences(void **state)
     assert_string_equal(differ("{\"LR\":0.1}", "{\"LR\":0.10000000000000001}", out, sizeof out),
                         "");
     assert_string_equal(differ("{\"A\":\"\"}", "{\"A\":[1]}", out, sizeof out), "A::[1] ");
+    assert_string_equal(differ("{\"VIRTUAL_TP\":2}", "{\"TP\":2}", out, sizeof out), "");
+    assert_string_equal(differ("{\"VIRTUAL_TP\":2}", "{\"TP\":4}", out, sizeof out), "TP:2:4 ");
+    assert_string_equal(differ("{\"TP\":2}", "{\"VIRTUAL_TP\":4}", out, sizeof out), "TP:2:4 ");
 }
 
 static void test_long_values(void **state)

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "harness.h"
-#include "mesh/layout.h"
 
 #define LAYERS 5
 
@@ -304,58 +303,6 @@ static void refused(struct model_dims whole, struct model_part part, const char 
     assert_int_equal(out.layers, -7);
 }
 
-/* check_joined — the parts' tensors lie unit by unit, of each part one after the other, and each
- * part is found again, with the same gaps between what is packed. */
-static void check_joined(const struct param_table *part, int parts_n)
-{
-    struct param_table joined, own;
-    int64_t end = 0, parameters = 0;
-    assert_int_equal(param_join(part, parts_n, &joined), ST_OK);
-    layout_pad_blocks(&joined, 3);
-    for (int i = 0; i < joined.params_n; i++) {
-        const struct param *p = &joined.param[i];
-        const bool is_next = i == 0 || p->unit > p[-1].unit ||
-                             (p->unit == p[-1].unit && p->tensor_rank >= p[-1].tensor_rank);
-        assert_true(is_next && p->offset >= end && (!p->is_packed || p->offset == end));
-        end = p->offset + p->elems;
-    }
-    assert_true(joined.total_elems >= end);
-    for (int rank = 0; rank < parts_n; rank++) {
-        assert_int_equal(param_of_part(&joined, rank, &own), ST_OK);
-        assert_int_equal(own.params_n, part[rank].params_n);
-        for (int i = 0; i < own.params_n; i++) {
-            assert_string_equal(own.param[i].name, part[rank].param[i].name);
-            assert_int_equal(own.param[i].elems, part[rank].param[i].elems);
-            assert_memory_equal(&own.param[i].cut, &part[rank].param[i].cut,
-                                sizeof own.param[i].cut);
-        }
-        parameters += own.parameters;
-        param_table_free(&own);
-    }
-    assert_int_equal(parameters, joined.parameters);
-    assert_int_equal(joined.units_n, part[0].units_n);
-    param_table_free(&joined);
-}
-
-static void test_joined(void **state)
-{
-    (void)state;
-    for (int arch = 0; arch < MODEL_ARCH_N; arch++) {
-        const struct model_dims whole = dims_of((enum model_arch)arch, 2);
-        struct param_table part[4] = {{0}};
-        for (int rank = 0; rank < 4; rank++) {
-            const struct model_part of = part_of(rank, 4, 0, 1, 0);
-            struct model_dims dims;
-            assert_int_equal(model_part_dims(&whole, &of, &dims), ST_OK);
-            assert_int_equal(model_ops(&dims)->describe(&dims, &part[rank]), ST_OK);
-        }
-        check_joined(part, 4);
-        check_joined(part, 1);
-        for (int rank = 0; rank < 4; rank++)
-            param_table_free(&part[rank]);
-    }
-}
-
 static void test_refusals(void **state)
 {
     (void)state;
@@ -437,7 +384,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_shared),
     cmocka_unit_test(test_biases_and_groups),
     cmocka_unit_test(test_stages),
-    cmocka_unit_test(test_joined),
     cmocka_unit_test(test_refusals),
     cmocka_unit_test(test_memory_is_divided),
     cmocka_unit_test(test_rows_are_refused),

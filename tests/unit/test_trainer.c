@@ -393,6 +393,44 @@ static void test_resume_settings(void **state)
     rig_close(&r);
 }
 
+/* A checkpoint of an older version with VIRTUAL_TP=2 has the bits of TP=2. One of this version with
+ * another TP is no reason to refuse: the log names the difference. */
+static void test_resume_older_parts(void **state)
+{
+#define LAYOUT "{\"OPTIMIZER\":\"adamw\",\"moments\":2,\"EXACT\":\"layout\",\"VIRTUAL_SHARDS\":4"
+    static const struct {
+        const char *settings;
+        bool is_refused; /* after VIRTUAL_TP=2 */
+    } rows[] = {{LAYOUT "}", true},
+                {LAYOUT ",\"TP\":4}", true},
+                {LAYOUT ",\"TP\":2}", false},
+                {"{\"OPTIMIZER\":\"adamw\",\"moments\":2,\"TP\":4}", false}};
+    (void)state;
+    struct rig r;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        open_rig(&r, "older-parts", 2);
+        r.config.resume = TRAINER_RESUME_NEVER;
+        r.config.settings_json = LAYOUT ",\"VIRTUAL_TP\":2}";
+        assert_int_equal(trainer_run(&r.config), ST_OK);
+        r.config.resume = TRAINER_RESUME_REQUIRED;
+        r.config.steps = 3;
+        r.config.settings_json = rows[i].settings;
+        assert_int_equal(trainer_run(&r.config), rows[i].is_refused ? ST_BAD_SETTING : ST_OK);
+        if (rows[i].is_refused)
+            assert_non_null(strstr(status_message(), "set TP=2, or EXACT=off"));
+        rig_close(&r);
+    }
+    open_rig(&r, "older-parts", 4);
+    r.config.settings_json = LAYOUT ",\"TP\":2}";
+    assert_int_equal(trainer_run(&r.config), ST_OK);
+    r.config.steps = 5;
+    r.config.settings_json = LAYOUT ",\"TP\":4}";
+    assert_int_equal(trainer_run(&r.config), ST_OK);
+    assert_int_equal(rig_last(&r).step, 5);
+    rig_close(&r);
+#undef LAYOUT
+}
+
 static void test_without_a_first_post(void **state)
 {
     (void)state;
@@ -497,6 +535,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_another_batch_of_steps),
     cmocka_unit_test(test_another_batch_of_an_older_checkpoint),
     cmocka_unit_test(test_resume_settings),
+    cmocka_unit_test(test_resume_older_parts),
     cmocka_unit_test(test_without_a_first_post),
     cmocka_unit_test(test_samples_change_nothing),
     cmocka_unit_test(test_tensorboard),

@@ -420,8 +420,7 @@ static enum status add_embedding(const struct model_dims *dims, struct param_tab
                                : ST_OK;
 }
 
-/* number_whole — of the parameters in the whole model; those of a unit follow each other there. And
- * whose part they are. */
+/* number_whole — of the parameters in the whole model; those of a unit follow each other there. */
 static void number_whole(const struct model_dims *dims, struct param_table *t)
 {
     struct model_dims whole = whole_of(dims);
@@ -432,7 +431,6 @@ static void number_whole(const struct model_dims *dims, struct param_table *t)
         int block =
             p->unit > dims->layers ? (int)whole.layers : (int)model_layer(dims, p->unit - 1);
         p->whole_param = in_unit + (p->unit == 0 ? 0 : block_first(&whole, block));
-        p->tensor_rank = dims->part.tensor_rank;
     }
 }
 

@@ -585,7 +585,7 @@ enum status trainer_run(const struct trainer_config *config)
     t.is_first_of_node = config->is_brief && !t.is_rank0;
     t.console.is_brief = t.is_first_of_node;
     t.needs_transfer = t.consensus.ranks > 1 || dev_is_discrete(config->step.dev) ||
-                       config->step.local.steps > 0 || optim_is_muon(config->step.optim.kind);
+                       config->step.local.steps > 0 || config->step.optim.kind == OPTIM_KIND_MUON;
     t.is_sharded = step_mesh_divides_state(&config->step, t.consensus.ranks);
     t.are_passes_divided = step_mesh_divides_passes(&config->step, t.consensus.ranks);
     enum status st = trainer_begin(&t);

@@ -356,21 +356,6 @@ static enum status check_comm_graph(const struct conf *conf)
     return ST_OK;
 }
 
-/* check_fragments — of LOCAL_STEPS, not 0. */
-static enum status check_fragments(const struct conf *conf)
-{
-    const int64_t steps = conf_i64(conf, CONF_LOCAL_STEPS),
-                  n = conf_i64(conf, CONF_LOCAL_FRAGMENTS);
-    if (steps % n != 0)
-        return fail_pair(conf, CONF_LOCAL_STEPS, "is not a multiple of", CONF_LOCAL_FRAGMENTS,
-                         "fragments are exchanged at equal distances: change one of them");
-    if (conf_i64(conf, CONF_LOCAL_DELAY) > steps / n)
-        return fail_pair(conf, CONF_LOCAL_DELAY, "is over a fragment's share of", CONF_LOCAL_STEPS,
-                         "a fragment lands before the next one is sent: lower it to "
-                         "LOCAL_STEPS/LOCAL_FRAGMENTS at most");
-    return ST_OK;
-}
-
 /* check_local — LOCAL_STEPS, and what does not go with it yet: a replica is a node, and each of its
  * workers holds the whole model. */
 static enum status check_local(const struct conf *conf)
@@ -379,7 +364,6 @@ static enum status check_local(const struct conf *conf)
     int64_t shard = conf_i64(conf, CONF_SHARD);
     if (conf_i64(conf, CONF_LOCAL_STEPS) == 0)
         return ST_OK;
-    TRY(check_fragments(conf));
     if (conf_i64(conf, CONF_N_NODES) > LOCAL_NODES_MAX)
         return fail_pair(conf, CONF_LOCAL_STEPS, "takes at most 16 nodes, not", CONF_N_NODES,
                          "a checkpoint holds the moments of every node in files of their own");

@@ -309,16 +309,13 @@ static enum status map_recompute(const struct conf *conf, const struct model_dim
  * crosses the network, and is compressed, is the outer gradients. */
 static void map_local(const struct conf *conf, struct step_config *out)
 {
-    out->local = (struct step_local_config){
-        .steps = conf_i64(conf, CONF_LOCAL_STEPS),
-        .replica_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE),
-        .lr = conf_f64(conf, CONF_OUTER_LR),
-        .momentum = conf_f64(conf, CONF_OUTER_MOMENTUM),
-        .fragments = (int)conf_i64(conf, CONF_LOCAL_FRAGMENTS),
-        .delay = conf_i64(conf, CONF_LOCAL_DELAY),
-        .mix = conf_i64(conf, CONF_LOCAL_DELAY) > 0 ? conf_f64(conf, CONF_LOCAL_MIX) : 0,
-        .compress = out->store.compress,
-        .compress_coded = out->store.compress_coded};
+    out->local =
+        (struct step_local_config){.steps = conf_i64(conf, CONF_LOCAL_STEPS),
+                                   .replica_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE),
+                                   .lr = conf_f64(conf, CONF_OUTER_LR),
+                                   .momentum = conf_f64(conf, CONF_OUTER_MOMENTUM),
+                                   .compress = out->store.compress,
+                                   .compress_coded = out->store.compress_coded};
     if (out->local.steps == 0)
         return;
     out->store.shard = LAYOUT_SHARD_NONE;
@@ -529,10 +526,6 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
     if (trainer->step.masks_documents)
         text_add(out, ",\"ATTENTION_MASK\":\"document\"");
     add_schedules(trainer, conf_i64(conf, CONF_PACK_DOCUMENTS) != 0, out);
-    if (trainer->step.local.fragments > 1 || trainer->step.local.delay > 0)
-        text_add(out, ",\"LOCAL_FRAGMENTS\":%d,\"LOCAL_DELAY\":%lld,\"LOCAL_MIX\":%s",
-                 trainer->step.local.fragments, (long long)trainer->step.local.delay,
-                 text_f64(trainer->step.local.mix).text);
     if (trainer->is_atomic && trainer->step.store.dtype != DTYPE_F32)
         text_add(out, ",\"DETERMINISTIC\":0");
     /* f32 goes without saying */

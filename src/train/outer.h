@@ -20,12 +20,9 @@ struct outer_rule {
 /* All of `elems` elements, f32:
  * outer_gradient — y becomes x - y.
  * outer_mean — a sum over so many replicas becomes d.
- * outer_update — updates x and v.
- * outer_mix — what a replica goes on with where x comes late (Streaming DiLoCo, Douillard et al.
- *   2025): y becomes mix · y + (1 - mix) · x. */
+ * outer_update — updates x and v. */
 void outer_gradient(const float *x, float *y, int64_t elems);
 void outer_mean(int replicas, float *sum, int64_t elems);
 void outer_update(const struct outer_rule *rule, float *x, float *v, const float *d, int64_t elems);
-void outer_mix(double mix, const float *x, float *y, int64_t elems);
 
 #endif

@@ -493,7 +493,6 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
         TRY(step_async_begin(s, lr, step_i));
     TRY(counts_begin(s, batch, checked, fault == STEP_FAULT_NONE && s->check.flip.passes == 0,
                      &counts));
-    TRY(step_local_sync_send(s));
     TRY(scaled_gradients(s, step_context_batch(s, batch), step_i, fault, &counts, r));
     TRY(step_shard_check_end(s, r));
     TRY(step_local_exchange(s, r));

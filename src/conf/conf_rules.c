@@ -286,9 +286,6 @@ static enum status check_divided(const struct conf *conf, enum conf_key key, con
                          "COMPRESS=none, or REDUCE_PRECISION=bf16 for half the bytes");
     if (conf_i64(conf, CONF_EMBED_ROWS) == CONF_EMBED_ROWS_ON)
         return fail_pair(conf, key, "does not go with", CONF_EMBED_ROWS, rows);
-    if (conf_i64(conf, CONF_COMM_GRAPH) != 0)
-        return fail_pair(conf, key, "does not go with", CONF_COMM_GRAPH,
-                         "graphs hold the collectives of one group only: set COMM_GRAPH=0");
     return ST_OK;
 }
 
@@ -328,34 +325,6 @@ static enum status check_pipeline(const struct conf *conf)
                          "another stage may have a part of the gradient: set EMBED_ROWS=auto");
 }
 
-/* check_comm_graph — what leaves no CUDA graph, or no NCCL calls on the device. BACKEND=auto may
- * find that NCCL is missing; the step says so then. */
-static enum status check_comm_graph(const struct conf *conf)
-{
-    int64_t backend = conf_i64(conf, CONF_BACKEND);
-    if (conf_i64(conf, CONF_COMM_GRAPH) == 0)
-        return ST_OK;
-    if (backend != CONF_BACKEND_AUTO && backend != CONF_BACKEND_NCCL)
-        return fail_pair(conf, CONF_COMM_GRAPH, "is for NCCL, not", CONF_BACKEND,
-                         "use BACKEND=auto or nccl, or COMM_GRAPH=0");
-    if (conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU)
-        return fail_pair(conf, CONF_COMM_GRAPH, "is for GPUs, not", CONF_DEVICE,
-                         "set COMM_GRAPH=0");
-    if (conf_i64(conf, CONF_CUDA_GRAPH) == CONF_CUDA_GRAPH_OFF)
-        return fail_pair(conf, CONF_COMM_GRAPH, "does not go with", CONF_CUDA_GRAPH,
-                         "there is no graph that collectives could be in: set COMM_GRAPH=0");
-    if (conf_i64(conf, CONF_CUDA_TIMES) != 0)
-        return fail_pair(conf, CONF_COMM_GRAPH, "does not go with", CONF_CUDA_TIMES,
-                         "times are taken without graphs: set COMM_GRAPH=0");
-    if (conf_i64(conf, CONF_COMPRESS) != CONF_COMPRESS_NONE)
-        return fail_pair(conf, CONF_COMM_GRAPH, "does not go with", CONF_COMPRESS,
-                         "the host compresses gradients between collectives: use one of the two");
-    if (conf_i64(conf, CONF_SPIKE) != CONF_SPIKE_OFF)
-        return fail_pair(conf, CONF_COMM_GRAPH, "does not go with", CONF_SPIKE,
-                         "the host decides between norm and update: use one of the two");
-    return ST_OK;
-}
-
 /* check_local — LOCAL_STEPS, and what does not go with it yet: a replica is a node, and each of its
  * workers holds the whole model. */
 static enum status check_local(const struct conf *conf)
@@ -378,9 +347,6 @@ static enum status check_local(const struct conf *conf)
         return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_OPTIMIZER,
                          "checkpoints hold the moments of every node, of all matrices so far: set "
                          "OPTIMIZER=adamw");
-    if (conf_i64(conf, CONF_COMM_GRAPH) != 0)
-        return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_COMM_GRAPH,
-                         "graphs hold the collectives of one group only: set COMM_GRAPH=0");
     if (conf_i64(conf, CONF_MESH) == CONF_MESH_AUTO)
         return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_MESH,
                          "each worker holds the whole model, so there is one mesh: set MESH=set");
@@ -544,7 +510,6 @@ enum status conf_rules_check(const struct conf *conf)
     TRY(check_checks(conf));
     TRY(check_shard(conf));
     TRY(check_optimizer(conf));
-    TRY(check_comm_graph(conf));
     TRY(check_local(conf));
     TRY(check_exact(conf));
     TRY(check_on_loss(conf));

@@ -32,7 +32,6 @@ static const struct unused {
               {CONF_PEER_COPIES, CONF_USE_JOB, false},
               {CONF_ON_LOSS, CONF_USE_JOB, false},
               {CONF_MIN_NODES, CONF_USE_JOB, false},
-              {CONF_COMM_GRAPH, CONF_USE_JOB, false},
               {CONF_DETERMINISTIC, CONF_USE_JOB, false},
               {CONF_GLOBAL_BATCH, CONF_USE_JOB, false},
               {CONF_FAULT, CONF_USE_JOB, false},

@@ -178,9 +178,6 @@ void store_params_invalidate(struct store *s);
  *                             pass.embedding_grad_ready; the argument is the store.
  * _post_backward              after a unit's backward, in the last micro-batch: starts to reduce
  *                             its bucket.
- * _sparse_embed_settle        the stream waits for token ids that are under way. Before calls are
- *                             gathered (comm_graph_begin): a later wait for a call outside would
- *                             cut the list. Else _sparse_embed_pass does it.
  * _sparse_embed_pass          returns the pass for the embedding's backward in the last
  *                             micro-batch: *from; with sparse rows, a copy that writes to the row
  *                             buffer, with indices of rows as tokens (sparse_embed.h). */
@@ -188,7 +185,6 @@ enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_
 enum status store_prepare_grad(struct store *s, int unit);
 enum status store_embedding_grad_ready(void *store);
 enum status store_post_backward(struct store *s, int unit);
-enum status store_sparse_embed_settle(struct store *s);
 enum status store_sparse_embed_pass(struct store *s, const struct pass *from, struct pass *out);
 
 /* Virtual shards (shard_tree.h), where config.shards is not 0. A rank's passes work on its shards

@@ -352,7 +352,6 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
                                        .window = (int)conf_i64(conf, CONF_SPIKE_WINDOW),
                                        .limit = (int)conf_i64(conf, CONF_SPIKE_LIMIT)};
     out->comm_sms = (int)conf_i64(conf, CONF_COMM_SMS);
-    out->comm_graph = conf_i64(conf, CONF_COMM_GRAPH) != 0;
     out->is_timed = conf_i64(conf, CONF_CUDA_TIMES) != 0;
     out->is_eager = conf_i64(conf, CONF_CUDA_GRAPH) == CONF_CUDA_GRAPH_OFF || out->is_timed;
     out->dropout = (float)conf_f64(conf, CONF_DROPOUT);

@@ -170,7 +170,7 @@ static void try_parts(const struct memory_check *f, const struct trainer_config 
 {
     if (c->step.local.steps > 0 || c->step.store.compress != GRAD_COMPRESS_KIND_NONE ||
         c->step.store.shard == LAYOUT_SHARD_HYBRID ||
-        c->step.store.embed_rows == SPARSE_EMBED_CHOICE_ON || c->step.comm_graph)
+        c->step.store.embed_rows == SPARSE_EMBED_CHOICE_ON)
         return;
     if (!optim_is_muon(c->step.optim.kind))
         try_axis(f, c, MESH_AXIS_TENSOR, "TP", out);

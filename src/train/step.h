@@ -95,7 +95,6 @@ struct step_config {
     bool is_eval;                      /* no training: no memory for gradients and moments */
     bool is_eager;                     /* launch operations one by one, no CUDA graphs */
     int comm_sms;                      /* multiprocessors that products leave to NCCL; 0: none */
-    bool comm_graph;                   /* collectives become a part of the step's CUDA graph */
     bool is_timed;                     /* rank 0 logs the time of each operation; is_eager, too */
     bool checks_updates;               /* on CPUs: step_update_sums_verify */
     bool is_loaded; /* the caller loads parameters: they start as zeros, not drawn */

@@ -26,13 +26,13 @@ $(BUILD)/tests/cuda/test_device_cuda: $(FAKE_NCCL)
 # It counts the sleeps of the queue's threads.
 $(BUILD)/tests/comm/test_nccl_async: private LDFLAGS += -Wl,--wrap=clock_sleep_us
 # The program looks for all of NVIDIA's libraries in one folder first.
-GRAPH_LIBS := $(BUILD)/tests/cuda/nccl/libnccl.so.2 $(if $(HAS_CUDA),$(BUILD)/tests/cuda/nccl/libcublasLt.so.13)
+NCCL_LIBS := $(BUILD)/tests/cuda/nccl/libnccl.so.2 $(if $(HAS_CUDA),$(BUILD)/tests/cuda/nccl/libcublasLt.so.13)
 $(BUILD)/tests/cuda/nccl/libnccl.so.2: $(BUILD)/tests/comm/nccl/libnccl.so.2
 $(BUILD)/tests/cuda/nccl/libcublasLt.so.13: $(BUILD)/tests/cuda/libcublasLt.so.13
-$(GRAPH_LIBS):
+$(NCCL_LIBS):
 	@mkdir -p $(@D)
 	@ln -f $< $@
-$(BUILD)/tests/cuda/test_comm_graph_cuda: $(GRAPH_LIBS)
+$(BUILD)/tests/cuda/test_nccl_cuda: $(NCCL_LIBS)
 
 # NVIDIA's own nccl.h, where it is installed beside CUDA's headers: tests/comm/test_nccl_header.c compares.
 NCCL_HEADER := $(if $(HAS_CUDA),$(firstword $(wildcard $(CUDA_ROOT)/include/nccl.h /usr/local/cuda/include/nccl.h /usr/include/nccl.h)))

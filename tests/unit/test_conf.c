@@ -137,6 +137,7 @@ static void values_are_strict(void **state)
             "was removed; outer steps of LOCAL_STEPS exchange the whole model"),
         BAD("LOCAL_DELAY=2", "was removed; outer steps of LOCAL_STEPS wait for their exchange"),
         BAD("LOCAL_MIX=0.5", "was removed; it belonged to LOCAL_DELAY"),
+        BAD("COMM_GRAPH=1", "was removed; with several GPUs a graph ends at each collective"),
         BAD("LR_SCHEDULE=cosin", "did you mean cosine; allowed: cosine, constant, linear, wsd"),
         BAD("PRECISION=fp8", "allowed: auto, fp32, tf32, bf16, fp16"),
         GOOD("SHARD=full", SHARD, "full"),

@@ -52,8 +52,6 @@
 #define CONF_COMPRESS_CODE_LIST(X) \
     X(COMPRESS_CODE, NONE, "none") X(COMPRESS_CODE, ZSTD, "zstd")
 #define CONF_LINK_LIST(X) X(LINK, OFF, "off") X(LINK, AUTO, "auto")
-#define CONF_EMBED_ROWS_LIST(X) \
-    X(EMBED_ROWS, AUTO, "auto") X(EMBED_ROWS, OFF, "0") X(EMBED_ROWS, ON, "1")
 #define CONF_BALANCE_LIST(X) X(BALANCE, OFF, "off") X(BALANCE, AUTO, "auto")
 #define CONF_EXACT_LIST(X) X(EXACT, OFF, "off") X(EXACT, LAYOUT, "layout")
 #define CONF_PEER_COPIES_LIST(X) \

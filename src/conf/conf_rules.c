@@ -168,20 +168,15 @@ static enum status check_files(const struct conf *conf)
     return ST_OK;
 }
 
-/* check_shard — compressed gradients are reduced, and rows of tokens exchanged, over all ranks at
- * once. */
+/* check_shard — Refuses SHARD=hybrid with COMPRESS: compressed gradients are reduced over all
+ * ranks. */
 static enum status check_shard(const struct conf *conf)
 {
-    if (conf_i64(conf, CONF_SHARD) != CONF_SHARD_HYBRID)
+    if (conf_i64(conf, CONF_SHARD) != CONF_SHARD_HYBRID ||
+        conf_i64(conf, CONF_COMPRESS) == CONF_COMPRESS_NONE)
         return ST_OK;
-    if (conf_i64(conf, CONF_COMPRESS) != CONF_COMPRESS_NONE)
-        return fail_pair(conf, CONF_SHARD, "does not go with", CONF_COMPRESS,
-                         "set COMPRESS=none, or SHARD=full");
-    if (conf_i64(conf, CONF_EMBED_ROWS) == CONF_EMBED_ROWS_ON)
-        return fail_pair(
-            conf, CONF_SHARD, "does not go with", CONF_EMBED_ROWS,
-            "rows are exchanged among all workers: set EMBED_ROWS=auto, or SHARD=full");
-    return ST_OK;
+    return fail_pair(conf, CONF_SHARD, "does not go with", CONF_COMPRESS,
+                     "set COMPRESS=none, or SHARD=full");
 }
 
 static bool is_muon(const struct conf *conf)
@@ -271,10 +266,9 @@ static bool counts_workers(const struct conf *conf)
     return conf_is_set(conf, CONF_N_GPU_EACH_NODE) || conf->has_workers || mesh_size(conf) == 1;
 }
 
-/* check_divided — what goes with no axis but that of data, yet. shard, rows: why not SHARD=hybrid
- * and EMBED_ROWS=1, and what to set. */
-static enum status check_divided(const struct conf *conf, enum conf_key key, const char *shard,
-                                 const char *rows)
+/* check_divided — what goes with no axis but that of data, yet. shard: why not SHARD=hybrid, and
+ * what to set. */
+static enum status check_divided(const struct conf *conf, enum conf_key key, const char *shard)
 {
     if (conf_i64(conf, key) == 1)
         return ST_OK;
@@ -284,8 +278,6 @@ static enum status check_divided(const struct conf *conf, enum conf_key key, con
         return fail_pair(conf, key, "does not go with", CONF_COMPRESS,
                          "this version compresses gradients of whole models and samples only: set "
                          "COMPRESS=none, or REDUCE_PRECISION=bf16 for half the bytes");
-    if (conf_i64(conf, CONF_EMBED_ROWS) == CONF_EMBED_ROWS_ON)
-        return fail_pair(conf, key, "does not go with", CONF_EMBED_ROWS, rows);
     return ST_OK;
 }
 
@@ -294,8 +286,7 @@ static enum status check_divided(const struct conf *conf, enum conf_key key, con
 static enum status check_tensor(const struct conf *conf)
 {
     return check_divided(conf, CONF_TP,
-                         "the workers of a node are divided by TP already: set SHARD=full",
-                         "each worker of a group has a part of the rows: set EMBED_ROWS=auto");
+                         "the workers of a node are divided by TP already: set SHARD=full");
 }
 
 /* check_context — the same of CP. Whether it divides samples is checked when SEQ_LEN is known
@@ -303,9 +294,7 @@ static enum status check_tensor(const struct conf *conf)
 static enum status check_context(const struct conf *conf)
 {
     return check_divided(conf, CONF_CP,
-                         "the workers of a node are divided by CP already: set SHARD=full",
-                         "each worker of a group has other tokens of the same samples: set "
-                         "EMBED_ROWS=auto");
+                         "the workers of a node are divided by CP already: set SHARD=full");
 }
 
 /* check_pipeline — PP, PP_SCHEDULE, PP_CHUNKS, and what does not go with them yet. How many
@@ -321,8 +310,7 @@ static enum status check_pipeline(const struct conf *conf)
     if (chunks > 1 && !is_interleaved)
         return fail_pair(conf, CONF_PP_CHUNKS, "does not go with", CONF_PP_SCHEDULE,
                          "set PP_SCHEDULE=interleaved, or PP_CHUNKS=1");
-    return check_divided(conf, CONF_PP, "a stage has a part of the workers: set SHARD=full",
-                         "another stage may have a part of the gradient: set EMBED_ROWS=auto");
+    return check_divided(conf, CONF_PP, "a stage has a part of the workers: set SHARD=full");
 }
 
 /* check_local — LOCAL_STEPS, and what does not go with it yet: a replica is a node, and each of its
@@ -370,9 +358,7 @@ static enum status check_exact(const struct conf *conf)
         {CONF_BATCH_WARMUP, 0, "its shards are those of GLOBAL_BATCH: set BATCH_WARMUP=0"},
         {CONF_COMPRESS, CONF_COMPRESS_NONE, "each worker rounds its own sum: set COMPRESS=none"},
         {CONF_REDUCE_PRECISION, CONF_REDUCE_PRECISION_FP32,
-         "each worker rounds its own sum: set REDUCE_PRECISION=fp32"},
-        {CONF_EMBED_ROWS, CONF_EMBED_ROWS_OFF,
-         "rows are added worker by worker: set EMBED_ROWS=0"}};
+         "each worker rounds its own sum: set REDUCE_PRECISION=fp32"}};
     bool is_exact = conf_i64(conf, CONF_EXACT) == CONF_EXACT_LAYOUT;
     if (!is_exact && conf_i64(conf, CONF_VIRTUAL_SHARDS) > 0)
         return fail_pair(conf, CONF_VIRTUAL_SHARDS, "has no effect with", CONF_EXACT,
@@ -389,8 +375,7 @@ static enum status check_exact(const struct conf *conf)
         return fail_pair(conf, CONF_BALANCE, "does not go with", CONF_PP,
                          "the order of a pipeline's micro-batches is fixed: set BALANCE=off");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (conf_i64(conf, others[i].key) > others[i].allowed &&
-            (others[i].key != CONF_EMBED_ROWS || conf_is_set(conf, CONF_EMBED_ROWS)))
+        if (conf_i64(conf, others[i].key) > others[i].allowed)
             return fail_pair(conf, CONF_EXACT, "does not go with", others[i].key, others[i].remedy);
     if (conf_i64(conf, CONF_DETERMINISTIC) == 0)
         return fail_pair(conf, CONF_EXACT, "does not go with", CONF_DETERMINISTIC,

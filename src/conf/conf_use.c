@@ -24,7 +24,6 @@ static const struct unused {
               {CONF_SHARD, CONF_USE_JOB, false},
               {CONF_COMPRESS, CONF_USE_JOB, false},
               {CONF_COMPRESS_CODE, CONF_USE_JOB, false},
-              {CONF_EMBED_ROWS, CONF_USE_JOB, false},
               {CONF_REDUCE_PRECISION, CONF_USE_JOB, false},
               {CONF_LOCAL_STEPS, CONF_USE_JOB, false},
               {CONF_OUTER_LR, CONF_USE_JOB, false},

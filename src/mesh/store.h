@@ -49,8 +49,8 @@
  *
  * The tied token embedding has two gradients.
  * - The output layer's is dense. It is reduced as soon as the head is done.
- * - The input layer's touches the rows of the micro-batch's tokens only. EMBED_ROWS says whether
- *   these rows are exchanged at the end (sparse_embed.h), in host memory or on GPUs.
+ * - The input layer's touches the rows of the micro-batch's tokens only. In host memory these rows
+ *   are exchanged at the end where they are fewer bytes (sparse_embed.h).
  * - Where rows are exchanged, `none` all-reduces the dense gradient beside the backward pass and
  *   does not gather it later: the next forward pass begins with the embedding.
  * - An embedding that no head uses (param.h: grad_is_added) has the input layer's gradient alone.
@@ -82,9 +82,9 @@ struct store_settings {
     enum layout_shard shard;
     int group_ranks; /* HYBRID: ranks of a group, at least 2; they are neighbours */
     enum grad_compress_kind compress;
-    bool compress_coded;                 /* INT8, INT4 */
-    enum sparse_embed_choice embed_rows; /* HYBRID exchanges no rows */
-    enum dtype dtype;                    /* of the compute copy */
+    bool compress_coded;      /* INT8, INT4 */
+    bool has_whole_embed;     /* the embedding's gradient never travels as rows of tokens */
+    enum dtype dtype;         /* of the compute copy */
     enum dtype reduce_dtype;  /* of gradients that travel: F32 or BF16; not with compress */
     int64_t bucket_elems_min; /* as layout_init */
 };

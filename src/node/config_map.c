@@ -37,8 +37,6 @@ _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than c
 #define IS_SHARD(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, LAYOUT_SHARD_##value)
 #define IS_COMPRESS(row, value, word) \
     CONF_CHOICE_IS(CONF_##row##_##value, GRAD_COMPRESS_KIND_##value)
-#define IS_EMBED_ROWS(row, value, word) \
-    CONF_CHOICE_IS(CONF_##row##_##value, SPARSE_EMBED_CHOICE_##value)
 #define IS_RECOMPUTE(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, MODEL_RECOMPUTE_##value)
 #define IS_CHECKPOINT_ASYNC(row, value, word) \
     CONF_CHOICE_IS(CONF_##row##_##value, CHECKPOINT_ASYNC_MODE_##value)
@@ -49,7 +47,6 @@ CONF_OPTIMIZER_LIST(IS_OPTIM)
 CONF_LR_SCHEDULE_LIST(IS_LR_SCHEDULE)
 CONF_SHARD_LIST(IS_SHARD)
 CONF_COMPRESS_LIST(IS_COMPRESS)
-CONF_EMBED_ROWS_LIST(IS_EMBED_ROWS)
 CONF_RECOMPUTE_LIST(IS_RECOMPUTE)
 CONF_CHECKPOINT_ASYNC_LIST(IS_CHECKPOINT_ASYNC)
 CONF_SPIKE_LIST(IS_SPIKE)
@@ -341,7 +338,6 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     out->store.group_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
     out->store.compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);
     out->store.compress_coded = conf_i64(conf, CONF_COMPRESS_CODE) != CONF_COMPRESS_CODE_NONE;
-    out->store.embed_rows = (enum sparse_embed_choice)conf_i64(conf, CONF_EMBED_ROWS);
     out->store.reduce_dtype = conf_i64(conf, CONF_REDUCE_PRECISION) == CONF_REDUCE_PRECISION_BF16
                                   ? DTYPE_BF16
                                   : DTYPE_F32;

@@ -169,8 +169,7 @@ static void try_parts(const struct memory_check *f, const struct trainer_config 
                       struct text *out)
 {
     if (c->step.local.steps > 0 || c->step.store.compress != GRAD_COMPRESS_KIND_NONE ||
-        c->step.store.shard == LAYOUT_SHARD_HYBRID ||
-        c->step.store.embed_rows == SPARSE_EMBED_CHOICE_ON)
+        c->step.store.shard == LAYOUT_SHARD_HYBRID)
         return;
     if (!optim_is_muon(c->step.optim.kind))
         try_axis(f, c, MESH_AXIS_TENSOR, "TP", out);

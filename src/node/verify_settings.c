@@ -53,7 +53,6 @@ static const char *const passed_over[] = {"moments", "TOKENIZER"};
 #define WORD(row, value, word) word,
 static const char *const shard_words[] = {CONF_SHARD_LIST(WORD)};
 static const char *const compress_words[] = {CONF_COMPRESS_LIST(WORD)};
-static const char *const embed_words[] = {CONF_EMBED_ROWS_LIST(WORD)};
 static const char *const pipe_words[] = {CONF_PP_SCHEDULE_LIST(WORD)};
 #define EPOCHS_MAX 1000000000
 #define COUNT_OF(list) (sizeof(list) / sizeof *(list))
@@ -149,7 +148,6 @@ static enum status add_layout(const cJSON *root, struct verify_settings *s)
         TRY(add_count(root, counts[i], s));
     TRY(add_choice(root, "SHARD", shard_words, COUNT_OF(shard_words), s));
     TRY(add_choice(root, "COMPRESS", compress_words, COUNT_OF(compress_words), s));
-    TRY(add_choice(root, "EMBED_ROWS", embed_words, COUNT_OF(embed_words), s));
     TRY(add_choice(root, "PP_SCHEDULE", pipe_words, COUNT_OF(pipe_words), s));
     return verify_settings_add(s, "REDUCE_PRECISION",
                                json_number(root, "reduce_bytes") == 2 ? "bf16" : "fp32");

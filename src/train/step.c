@@ -129,7 +129,7 @@ struct store_config step_store_config(struct step *s)
     /* another stage may hold a part of the embedding's gradient, or another rank tokens of the
      * same samples */
     if (s->pipe || step_mesh_context_ranks(s) > 1)
-        settings.embed_rows = SPARSE_EMBED_CHOICE_OFF;
+        settings.has_whole_embed = true;
     return (struct store_config){.dev = c->dev,
                                  .stream = s->stream,
                                  .comm = step_mesh_data(s),

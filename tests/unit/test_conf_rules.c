@@ -109,12 +109,6 @@ static void relations(void **state)
         {{"SHARD=hybrid", "COMPRESS=int8"},
          ST_BAD_SETTING,
          "SHARD=hybrid (argument) does not go with COMPRESS=int8 (argument); set COMPRESS=none"},
-        {{"SHARD=hybrid", "EMBED_ROWS=0"}, ST_OK, ""},
-        {{"SHARD=full", "EMBED_ROWS=1"}, ST_OK, ""},
-        {{"SHARD=hybrid", "EMBED_ROWS=1"},
-         ST_BAD_SETTING,
-         "SHARD=hybrid (argument) does not go with EMBED_ROWS=1 (argument); rows are exchanged "
-         "among all workers: set EMBED_ROWS=auto, or SHARD=full"},
         {{"NODE_ID=1"},
          ST_BAD_SETTING,
          "NODE_ID=1 (argument) must be below N_NODES=1 (default); nodes are counted from 0; set "
@@ -221,9 +215,6 @@ static void relations(void **state)
         {{"TP=2", "N_GPU_EACH_NODE=2", "COMPRESS=int8"},
          ST_BAD_SETTING,
          "TP=2 (argument) does not go with COMPRESS=int8 (argument)"},
-        {{"TP=2", "N_GPU_EACH_NODE=2", "EMBED_ROWS=1"},
-         ST_BAD_SETTING,
-         "TP=2 (argument) does not go with EMBED_ROWS=1 (argument)"},
         {{"TP=2", "N_GPU_EACH_NODE=2", "TASK=qa"}, ST_OK, ""},
         {{"TP=2"}, ST_OK, ""}, /* until the GPUs are counted */
         {{"TP=2", "N_GPU_EACH_NODE=1"},
@@ -254,10 +245,6 @@ static void relations(void **state)
         {{"CP=2", "N_GPU_EACH_NODE=2", "COMPRESS=bf16"},
          ST_BAD_SETTING,
          "CP=2 (argument) does not go with COMPRESS=bf16 (argument)"},
-        {{"CP=2", "N_GPU_EACH_NODE=2", "EMBED_ROWS=1"},
-         ST_BAD_SETTING,
-         "CP=2 (argument) does not go with EMBED_ROWS=1 (argument); each worker of a group has "
-         "other tokens of the same samples: set EMBED_ROWS=auto"},
         {{"CP=2"}, ST_OK, ""},
         {{"CP=2", "N_GPU_EACH_NODE=1"},
          ST_BAD_SETTING,
@@ -332,13 +319,12 @@ static void divided_models_refuse(void **state)
         const char *setting, *remedy;
     } others[] = {{"SHARD=hybrid", "set SHARD=full"},
                   {"COMPRESS=bf16", "set COMPRESS=none, or REDUCE_PRECISION=bf16"},
-                  {"COMPRESS=int8", "set COMPRESS=none, or REDUCE_PRECISION=bf16"},
-                  {"EMBED_ROWS=1", "set EMBED_ROWS=auto"}};
-    static const char *const fine[] = {
-        "SHARD=none",  "SHARD=optimizer", "SHARD=gradients", "SHARD=full",
-        "SHARD=auto",  "EMBED_ROWS=0",    "EMBED_ROWS=auto", "REDUCE_PRECISION=bf16",
-        "DROPOUT=0.1", "RECOMPUTE=block", "PRECISION=bf16",  "TASK=qa",
-        "COMM_SMS=16", "BACKEND=tcp",     "BACKEND=nccl"};
+                  {"COMPRESS=int8", "set COMPRESS=none, or REDUCE_PRECISION=bf16"}};
+    static const char *const fine[] = {"SHARD=none",  "SHARD=optimizer", "SHARD=gradients",
+                                       "SHARD=full",  "SHARD=auto",      "REDUCE_PRECISION=bf16",
+                                       "DROPOUT=0.1", "RECOMPUTE=block", "PRECISION=bf16",
+                                       "TASK=qa",     "COMM_SMS=16",     "BACKEND=tcp",
+                                       "BACKEND=nccl"};
     for (size_t a = 0; a < sizeof axes / sizeof *axes; a++) {
         struct conf *conf = NULL;
         char *none[] = {NULL}, want[64];

@@ -77,7 +77,7 @@ RUN_VOCAB := 2048
 RUN_SETTINGS := MODEL=gpt2-nano SEQ_LEN=128 BATCH_SIZE=4 LR=4e-3
 ARGS ?=
 
-.PHONY: FORCE stamps all objects tests test test-all fetched test-busy tidy run bench bench-comm bench-mesh bench-plan bench-scale bench-tokens plant remedies flips gates gates-cpu stress torture soak soak-busy check-64 train-64 bench-control containers kubelet bench-scrape docs picture help clean
+.PHONY: FORCE stamps all objects tests test quick test-all fetched test-busy tidy run bench bench-comm bench-mesh bench-plan bench-scale bench-tokens plant remedies flips gates gates-cpu stress torture soak soak-busy check-64 train-64 bench-control containers kubelet bench-scrape docs picture help clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -137,9 +137,12 @@ $(eval $(call level_rule,amx,-DCPU_ISA=4 -DCPU_AMX,$(V4) -mamx-tile -mamx-bf16))
 $(eval $(call level_rule,amx_bf16,-DCPU_ISA=4 -DCPU_AMX -DCPU_BF16,$(V4) -mamx-tile -mamx-bf16 -mavx512bf16))
 $(eval $(call level_rule,neon,-DCPU_ISA=0 -DCPU_NEON,-march=armv8-a))
 
+# Test programs spend their time in the library: without optimisation their own code compiles six times as fast. Those whose own loops
+# compute much keep it.
+TEST_CFLAGS = $(if $(SAN)$(filter $(addprefix tests/,kernels/% golden/% bench/% fuzz/%),$<),$(CFLAGS),$(filter-out -O2 -D_FORTIFY_SOURCE=%,$(CFLAGS)) -O0 -Wno-maybe-uninitialized)
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libconvoy.a -lcmocka $(LDLIBS)
+	$(CC) $(CPPFLAGS) -Itests $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libconvoy.a -lcmocka $(LDLIBS)
 
 # All of the library, without linking it: what another compiler or processor makes of it.
 objects: $(OBJ) $(BUILD)/src/main.o $(STAMP)
@@ -149,7 +152,9 @@ tests: $(BUILD)/convoy $(TESTS)
 help:
 	@echo 'make run [DATA=FILE|FOLDER] [STEPS=100] [ARGS="NAME=VALUE ..."]   build, train a small model for a minute, sample'
 	@echo 'make test [SAN=address,undefined | SAN=thread] [ONLY=EXPRESSION]   build, run the suite (or the tests of such names)'
-	@echo 'make test-all   installs what else tests can use (chromium, compose, Slurm, Prometheus …; 1.5 GB), then the same'
+	@echo 'make quick      the few tests to run before each commit: a minute'
+	@echo 'make test-all   installs what else tests can use (chromium, compose, Slurm, Prometheus …; 1.5 GB), then runs every test: planted'
+	@echo '                bugs, long rehearsals, other compilers, too'
 	@echo 'make test-busy [LOAD=20] [ROUNDS=5] [ONLY=EXPRESSION]   the same, several times, beside processes that only compute'
 	@echo 'make [CUDA=1 | CUDA=0]   build build/convoy; CUDA is built in if nvcc is here (1: or fail; 0: left out). `make run` and'
 	@echo '                `make test` build it for the GPUs of this machine only, and leave it out without one'
@@ -200,14 +205,25 @@ run:
 # madvise is called when a thread has ended, where the thread sanitizer crashes. Packages come before the first test, never in one.
 ONLY ?=
 EVERY_TEST = $(sort $(TESTS) $(wildcard tests/*/test_*.sh tests/*/test_*.pl))
-PICKED = $(if $(ONLY),$(shell printf '%s\n' $(EVERY_TEST) | grep -E '$(ONLY)'),$(EVERY_TEST))
+# The programs that a list of tests/suite names, of those that there are.
+LISTED = $(filter $(foreach t,$(1),tests/$(t) $(BUILD)/tests/$(t)),$(EVERY_TEST))
+SHORT = $(filter-out $(call LISTED,$(shell sed -n 's/ all$$//p' tests/suite/long)),$(EVERY_TEST))
+SET = $(if $(FETCH),$(EVERY_TEST),$(SHORT))
+PICKED = $(if $(ONLY),$(shell printf '%s\n' $(EVERY_TEST) | grep -E '$(ONLY)'),$(SET))
 SUITE = DEVICE=cpu BUILD=$(BUILD) SAN=$(SAN) $(if $(filter thread,$(SAN)),UCX_MEM_MMAP_HOOK_MODE=none) LIMIT=$(if $(SAN),600,240) tests/suite/all.pl \
-  --build '.ci/build $(MAKE) --no-print-directory -j$(words $(FETCH) $(shell seq $$(nproc))) $(if $(FETCH),,$(CUDA_HERE)) $(FETCH) $(if $(ONLY),all $(filter $(TESTS),$(PICKED)),tests)' $(PICKED)
+  --build '.ci/build $(MAKE) --no-print-directory -j$(words $(FETCH) $(shell seq $$(nproc))) $(if $(FETCH),,$(CUDA_HERE)) $(FETCH) all $(filter $(TESTS),$(PICKED))' $(PICKED)
 test:
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@$(SUITE)
 
-# What cannot be had is named, and its tests are skipped. What the build needs is installed before it, the rest beside it.
+# Before each commit: plain kernels against fast ones, golden runs, a mesh of two ranks, settings, formats, one training.
+quick: SET = $(call LISTED,$(shell grep -v '^\#' tests/suite/quick))
+quick:
+	@sh .ci/need $(NEED) $(NEED_TEST)
+	@$(SUITE)
+
+# Every program, also what takes long. What cannot be had is named, and its tests are skipped. What the build needs is installed before
+# it, the rest beside it.
 test-all: FETCH := fetched
 test-all:
 	@sh .ci/need $(NEED) $(NEED_TEST)

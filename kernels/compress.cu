@@ -11,26 +11,7 @@ __device__ static inline bool is_finite(float x)
     return (__float_as_uint(x) & 0x7F800000u) != 0x7F800000u;
 }
 
-__device__ static inline uint32_t round_bf16(float y)
-{
-    uint32_t bits = __float_as_uint(y);
-    if (y != y)
-        return bits >> 16 | 0x40;
-    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
-}
-
-__device__ static inline void pack_bf16(const float (&y)[EACH], uint8_t *out, float (&error)[EACH])
-{
-#pragma unroll
-    for (int k = 0; k < EACH; k++) {
-        uint32_t half = round_bf16(y[k]);
-        float back = __uint_as_float(half << 16);
-        ((uint16_t *)out)[k * WARP + threadIdx.x % WARP] = (uint16_t)half;
-        error[k] = is_finite(back) ? y[k] - back : 0;
-    }
-}
-
-__device__ static inline void pack_int8(const float (&y)[EACH], uint8_t *out, float (&error)[EACH])
+__device__ static inline void pack(const float (&y)[EACH], uint8_t *out, float (&error)[EACH])
 {
     float most = 0;
     bool all_finite = true;
@@ -52,8 +33,7 @@ __device__ static inline void pack_int8(const float (&y)[EACH], uint8_t *out, fl
     }
 }
 
-template <enum compress_kind KIND>
-__global__ void compress_warp(uint8_t *packed, float *residual, const float *x, int64_t n)
+static __global__ void compress_warp(uint8_t *packed, float *residual, const float *x, int64_t n)
 {
     int64_t block = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP,
             first = block * COMPRESS_BLOCK + threadIdx.x % WARP;
@@ -65,10 +45,7 @@ __global__ void compress_warp(uint8_t *packed, float *residual, const float *x, 
         int64_t i = first + k * WARP;
         y[k] = i < n ? x[i] + (residual ? residual[i] : 0) : 0;
     }
-    if constexpr (KIND == COMPRESS_KIND_INT8)
-        pack_int8(y, packed + block * (COMPRESS_BLOCK + 4), error);
-    else
-        pack_bf16(y, packed + block * 2 * COMPRESS_BLOCK, error);
+    pack(y, packed + block * COMPRESS_BLOCK_BYTES, error);
 #pragma unroll
     for (int k = 0; k < EACH; k++)
         if (residual && first + k * WARP < n)
@@ -79,24 +56,16 @@ extern "C" int compress_cuda(const struct cuda *cuda, const struct compress *a)
 {
     if (a->n == 0)
         return 0;
-    auto kernel = a->kind == COMPRESS_KIND_INT8 ? compress_warp<COMPRESS_KIND_INT8>
-                                                : compress_warp<COMPRESS_KIND_BF16>;
-    return cuda_launch(kernel, (unsigned)ceil_div(a->n, COMPRESS_BLOCK * WARPS), WARPS * WARP, 0,
-                       cuda->stream, (uint8_t *)a->packed.data, (float *)a->residual.data,
-                       (const float *)a->x.data, a->n);
+    return cuda_launch(compress_warp, (unsigned)ceil_div(a->n, COMPRESS_BLOCK * WARPS),
+                       WARPS * WARP, 0, cuda->stream, (uint8_t *)a->packed.data,
+                       (float *)a->residual.data, (const float *)a->x.data, a->n);
 }
 
-template <enum compress_kind KIND>
-__global__ void expand_one(float *y, const uint8_t *packed, int64_t n)
+static __global__ void expand_one(float *y, const uint8_t *packed, int64_t n)
 {
     for (int64_t i = thread_first(); i < n; i += thread_step()) {
-        int64_t block = i / COMPRESS_BLOCK, at = i % COMPRESS_BLOCK;
-        if constexpr (KIND == COMPRESS_KIND_INT8) {
-            const uint8_t *from = packed + block * (COMPRESS_BLOCK + 4);
-            y[i] = __fmul_rn(*(const float *)from, (float)(int8_t)from[4 + at]);
-        } else {
-            y[i] = __uint_as_float((uint32_t)((const uint16_t *)packed)[i] << 16);
-        }
+        const uint8_t *from = packed + i / COMPRESS_BLOCK * COMPRESS_BLOCK_BYTES;
+        y[i] = __fmul_rn(*(const float *)from, (float)(int8_t)from[4 + i % COMPRESS_BLOCK]);
     }
 }
 
@@ -104,8 +73,6 @@ extern "C" int expand_cuda(const struct cuda *cuda, const struct expand *a)
 {
     if (a->n == 0)
         return 0;
-    auto kernel = a->kind == COMPRESS_KIND_INT8 ? expand_one<COMPRESS_KIND_INT8>
-                                                : expand_one<COMPRESS_KIND_BF16>;
-    return cuda_launch(kernel, cuda_blocks(cuda, a->n, 256), 256, 0, cuda->stream,
+    return cuda_launch(expand_one, cuda_blocks(cuda, a->n, 256), 256, 0, cuda->stream,
                        (float *)a->y.data, (const uint8_t *)a->packed.data, a->n);
 }

@@ -31,7 +31,7 @@ static int32_t compress_load(const float *restrict x, const float *restrict resi
     return most;
 }
 
-static void compress_int8(float *restrict y, int32_t most_bits, uint8_t *restrict out)
+static void compress_block(float *restrict y, int32_t most_bits, uint8_t *restrict out)
 {
     float most, scale, inverse;
     int8_t q[COMPRESS_BLOCK];
@@ -53,39 +53,20 @@ static void compress_int8(float *restrict y, int32_t most_bits, uint8_t *restric
     memcpy(out + 4, q, sizeof q);
 }
 
-static void compress_bf16(float *restrict y, uint8_t *restrict out)
-{
-    uint32_t bits[COMPRESS_BLOCK];
-    uint16_t half[COMPRESS_BLOCK];
-    memcpy(bits, y, sizeof bits);
-    for (int i = 0; i < COMPRESS_BLOCK; i++) {
-        uint32_t near = (bits[i] + 0x7fff + (bits[i] >> 16 & 1)) >> 16, nan = bits[i] >> 16 | 0x40;
-        uint32_t kept = (bits[i] & INT32_MAX) > BITS_INFINITE ? nan : near, wide = kept << 16;
-        float value;
-        half[i] = (uint16_t)kept;
-        memcpy(&value, &wide, sizeof value);
-        y[i] = (wide & INT32_MAX) >= BITS_INFINITE ? 0 : y[i] - value;
-    }
-    memcpy(out, half, sizeof half);
-}
-
 static void compress_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
     const struct compress *a = arg;
     float *residual = a->residual.data, y[COMPRESS_BLOCK];
-    int64_t block_bytes = compress_block_bytes(a->kind), blocks_n = cpu_parts(a->n, COMPRESS_BLOCK);
+    int64_t blocks_n = cpu_parts(a->n, COMPRESS_BLOCK);
     for (int64_t b = (int64_t)part_i * PART_BLOCKS; b < cpu_part_end(blocks_n, PART_BLOCKS, part_i);
          b++) {
         int64_t first = b * COMPRESS_BLOCK,
                 n = a->n - first < COMPRESS_BLOCK ? a->n - first : COMPRESS_BLOCK;
-        uint8_t *out = (uint8_t *)a->packed.data + b * block_bytes;
+        uint8_t *out = (uint8_t *)a->packed.data + b * COMPRESS_BLOCK_BYTES;
         int32_t most = compress_load((const float *)a->x.data + first,
                                      residual ? residual + first : NULL, n, y);
-        if (a->kind == COMPRESS_KIND_INT8)
-            compress_int8(y, most, out);
-        else
-            compress_bf16(y, out);
+        compress_block(y, most, out);
         if (residual)
             memcpy(residual + first, y, (size_t)n * sizeof *y);
     }
@@ -97,36 +78,27 @@ void CPU_FN(compress)(const struct cpu *cpu, const struct compress *a)
                     compress_part, (void *)a);
 }
 
-static void expand_block(const uint8_t *restrict block, enum compress_kind kind, float *restrict y)
+static void expand_block(const uint8_t *restrict block, float *restrict y)
 {
-    if (kind == COMPRESS_KIND_INT8) {
-        float scale;
-        int8_t q[COMPRESS_BLOCK];
-        memcpy(&scale, block, sizeof scale);
-        memcpy(q, block + 4, sizeof q);
-        for (int i = 0; i < COMPRESS_BLOCK; i++)
-            y[i] = scale * (float)q[i];
-        return;
-    }
-    uint16_t half[COMPRESS_BLOCK];
-    uint32_t bits[COMPRESS_BLOCK];
-    memcpy(half, block, sizeof half);
+    float scale;
+    int8_t q[COMPRESS_BLOCK];
+    memcpy(&scale, block, sizeof scale);
+    memcpy(q, block + 4, sizeof q);
     for (int i = 0; i < COMPRESS_BLOCK; i++)
-        bits[i] = (uint32_t)half[i] << 16;
-    memcpy(y, bits, sizeof bits);
+        y[i] = scale * (float)q[i];
 }
 
 static void expand_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
     const struct expand *a = arg;
-    int64_t block_bytes = compress_block_bytes(a->kind), blocks_n = cpu_parts(a->n, COMPRESS_BLOCK);
+    int64_t blocks_n = cpu_parts(a->n, COMPRESS_BLOCK);
     for (int64_t b = (int64_t)part_i * PART_BLOCKS; b < cpu_part_end(blocks_n, PART_BLOCKS, part_i);
          b++) {
         int64_t first = b * COMPRESS_BLOCK,
                 n = a->n - first < COMPRESS_BLOCK ? a->n - first : COMPRESS_BLOCK;
         float *out = (float *)a->y.data + first, y[COMPRESS_BLOCK];
-        expand_block((const uint8_t *)a->packed.data + b * block_bytes, a->kind,
+        expand_block((const uint8_t *)a->packed.data + b * COMPRESS_BLOCK_BYTES,
                      n < COMPRESS_BLOCK ? y : out);
         if (n < COMPRESS_BLOCK)
             memcpy(out, y, (size_t)n * sizeof *y);

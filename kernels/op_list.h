@@ -18,7 +18,6 @@
 #include "kernels/grad_scale.h" /* grad_scale */
 #include "kernels/matmul.h"     /* matmul_fwd, matmul_bwd_x, matmul_bwd_w */
 #include "kernels/norm.h"       /* norm_fwd, norm_bwd, head_norm_fwd, head_norm_bwd */
-#include "kernels/normuon.h"    /* normuon */
 #include "kernels/reduce.h"     /* sum, sumsq */
 #include "kernels/relu2.h"      /* relu2_fwd, relu2_bwd */
 #include "kernels/rope.h"       /* rope_table, rope */
@@ -59,7 +58,6 @@
     X(grad_scale)       \
     X(adamw)            \
     X(sgd)              \
-    X(normuon)          \
     X(compress)         \
     X(expand)           \
     X(cast)             \

@@ -3,10 +3,10 @@
 #include "kernels/reduce.h"
 
 #include "kernels/cpu.h"
-#include "kernels/reduce_lanes_cpu.h"
 #include "kernels/vec_cpu.h"
 
 #define PART_BLOCKS 32
+#define REDUCE_LANES 32
 
 struct reduce_work {
     const float *x;
@@ -14,6 +14,28 @@ struct reduce_work {
     double *blocks;
     bool square;
 };
+
+/* reduce_lanes — Adds up n elements, or their squares. 32 running sums keep every unit of a wide
+ * core busy; they are folded onto each other at the end. The order depends on n only. */
+static double reduce_lanes(const float *restrict x, int64_t n, bool square)
+{
+    double lane[REDUCE_LANES] = {0};
+    int64_t i = 0;
+    if (square)
+        for (; i + REDUCE_LANES <= n; i += REDUCE_LANES)
+            for (int l = 0; l < REDUCE_LANES; l++)
+                lane[l] += (double)x[i + l] * (double)x[i + l];
+    else
+        for (; i + REDUCE_LANES <= n; i += REDUCE_LANES)
+            for (int l = 0; l < REDUCE_LANES; l++)
+                lane[l] += (double)x[i + l];
+    for (int l = 0; i < n; i++, l++)
+        lane[l] += square ? (double)x[i] * (double)x[i] : (double)x[i];
+    for (int half = REDUCE_LANES / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            lane[l] += lane[l + half];
+    return lane[0];
+}
 
 static void reduce_part(void *arg, int part_i, int thread_i)
 {

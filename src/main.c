@@ -35,7 +35,6 @@
 #include "node/slurm.h"
 #include "node/termination.h"
 #include "node/verify.h"
-#include "node/verify_repeat.h"
 
 /* One call of the program: the arguments after the command, and the settings when the command needs
  * them. */
@@ -45,7 +44,6 @@ struct call {
     const char *word; /* what came before the settings; "" nothing */
     char **words;     /* view: the words before the settings */
     int words_n;
-    const char *steps; /* verify: of STEPS=a..b; NULL: none */
     struct conf *conf;
 };
 
@@ -116,8 +114,8 @@ static const struct command commands[] = {
      run_status},
     {"view", "view DIR [DIR ...]", "show the page of runs from their folders; several are compared",
      true, false, CONF_USE_ALONE, run_view},
-    {"verify", "verify DIR [STEPS=a..b]",
-     "audit a run, or repeat steps and compare their bits; exit 0: good", true, true,
+    {"verify", "verify DIR [JSON=1]",
+     "audit a run: every sample exactly once, and its weights; exit 0: yes", true, true,
      CONF_USE_ALONE, run_verify},
     {"config", "config [NAME=VALUE ...]",
      "show every setting with its value and source; JSON=1 for programs", true, false, CONF_USE_JOB,
@@ -465,15 +463,7 @@ static enum status run_verify(const struct call *call)
 {
     if (call->word[0] == 0)
         return FAIL(ST_USAGE, "verify needs a run's CHECKPOINT_DIR, such as `convoy verify run1`");
-    if (call->steps == NULL)
-        return verify_main(call->word, conf_i64(call->conf, CONF_JSON) != 0);
-    return verify_repeat_main(&(struct verify_repeat_wish){
-        .conf = call->conf,
-        .dir = call->word,
-        .steps = call->steps,
-        .tmp = launcher_find(environ, "TMPDIR"),
-        .environment = environ,
-    });
+    return verify_main(call->word, conf_i64(call->conf, CONF_JSON) != 0);
 }
 
 /* ---- one call ---- */
@@ -586,11 +576,8 @@ static enum status run(int argc, char **argv)
         call.argv++;
         call.argc--;
     }
-    if (command->run == run_verify) /* its STEPS are no number */
-        TRY(verify_repeat_take(&call.argc, call.argv, &call.steps));
     if (command->has_settings) {
-        const enum conf_use use = call.steps != NULL ? CONF_USE_JOB : command->use;
-        TRY(conf_open_for(use, call.argc, call.argv, environ, &call.conf));
+        TRY(conf_open_for(command->use, call.argc, call.argv, environ, &call.conf));
         begin_log(call.conf, -1);
         TRY(process_begin(conf_i64(call.conf, CONF_DEVICE) != CONF_DEVICE_CPU));
         conf_token_forget(environ);

@@ -93,20 +93,6 @@ static const struct model_dims architectures[] = {
      .embed = 12,
      .vocab = 37,
      .parts = {.has_qk_norm = true, .logit_cap = 2}},
-    {.name = "gpt2 with value embeddings",
-     .arch = MODEL_ARCH_GPT2,
-     .layers = 3,
-     .heads = 2,
-     .embed = 12,
-     .vocab = 37,
-     .parts = {ARCHITECTURES_ROPE(1), .has_qk_norm = true, .is_untied = true, .value_embeds = 2}},
-    {.name = "gpt2 with one value embedding, tied",
-     .arch = MODEL_ARCH_GPT2,
-     .layers = 2,
-     .heads = 2,
-     .embed = 12,
-     .vocab = 37,
-     .parts = {.value_embeds = 1}},
 };
 #define ARCHITECTURES_N ((int)(sizeof architectures / sizeof *architectures))
 

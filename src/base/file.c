@@ -321,6 +321,15 @@ enum status file_replace(const char *path, const void *data, size_t bytes)
     return file_sync_dir(folder);
 }
 
+enum status file_commit(int fd, const char *temp, const char *path)
+{
+    char folder[FILE_PATH_MAX];
+    TRY(folder_of(path, folder, sizeof folder));
+    if (fsync(fd) != 0 || rename(temp, path) != 0)
+        return FAIL(ST_STORE, "cannot finish %s: %s; check the disk", path, strerror(errno));
+    return file_sync_dir(folder);
+}
+
 enum status file_make_dirs(const char *path)
 {
     char part[FILE_PATH_MAX];

@@ -226,6 +226,16 @@ enum status json_get_string(const cJSON *object, const char *key, const char **o
     return ST_OK;
 }
 
+enum status json_get_hex(const cJSON *object, const char *key, uint64_t *out)
+{
+    const char *s = "";
+    TRY(json_get_string(object, key, &s));
+    if (strlen(s) != 16 || !text_parse_hex(s, 16, out))
+        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is \"%.20s\", expected 16 hexadecimal digits",
+                    key, s);
+    return ST_OK;
+}
+
 enum status json_get_array(const cJSON *object, const char *key, const cJSON **out)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);

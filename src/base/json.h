@@ -25,6 +25,8 @@ enum status json_item_i64(const cJSON *item, const char *key, int64_t min, int64
 enum status json_get_f64(const cJSON *object, const char *key, double *out);
 /* json_get_string — borrowed until the document is deleted. */
 enum status json_get_string(const cJSON *object, const char *key, const char **out);
+/* json_get_hex — Reads a string of exactly 16 lower-case hexadecimal digits. */
+enum status json_get_hex(const cJSON *object, const char *key, uint64_t *out);
 enum status json_get_array(const cJSON *object, const char *key, const cJSON **out);
 enum status json_get_object(const cJSON *object, const char *key, const cJSON **out);
 /* json_text, json_number — for documents that another version may have written: "" and NAN where

@@ -167,6 +167,38 @@ enum text_result text_parse_duration(const char *s, int64_t min_ms, int64_t max_
     return read_with_unit(s, units, min_ms, max_ms, out_ms);
 }
 
+int text_hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+bool text_parse_hex(const char *digits, int n, uint64_t *out)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < n; i++) {
+        const int digit = digits[i] >= 'A' && digits[i] <= 'F' ? -1 : text_hex_digit(digits[i]);
+        if (digit < 0)
+            return false;
+        value = value << 4 | (uint64_t)digit;
+    }
+    *out = value;
+    return true;
+}
+
+void text_hex(const void *bytes, size_t n, char *out)
+{
+    static const char digits[] = "0123456789abcdef";
+    const uint8_t *byte = bytes;
+    for (size_t i = 0; i < n; i++) {
+        out[2 * i] = digits[byte[i] >> 4];
+        out[2 * i + 1] = digits[byte[i] & 15];
+    }
+    out[2 * n] = 0;
+}
+
 bool text_parse_bool(const char *s, bool *out)
 {
     static const char *const words[2][4] = {{"0", "false", "no", "off"},

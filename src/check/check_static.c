@@ -134,10 +134,7 @@ static void capability_line(void *arg, char *line)
     uint64_t bits = 0;
     if (!text_starts(line, "CapEff:\t"))
         return;
-    for (const char *c = line + 8; *c; c++) {
-        const char *digits = "0123456789abcdef", *at = strchr(digits, *c);
-        bits = bits << 4 | (at ? (uint64_t)(at - digits) : 0);
-    }
+    text_parse_hex(line + 8, (int)strnlen(line + 8, 16), &bits);
     s->is_locked_free = bits >> CAP_IPC_LOCK_BIT & 1;
 }
 

@@ -219,26 +219,13 @@ static enum status get_status(const cJSON *object, const char *key, enum status 
     return FAIL(ST_BAD_DATA, "JSON key \"%s\" is no status: %.32s", key, name);
 }
 
-static bool read_hex(const char *digits, uint64_t *out)
-{
-    *out = 0;
-    for (int i = 0; i < 16; i++) {
-        char c = digits[i];
-        int value = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-        if (value < 0)
-            return false;
-        *out = *out << 4 | (uint64_t)value;
-    }
-    return true;
-}
-
 static enum status get_incarnation(const cJSON *object, const char *key,
                                    struct message_incarnation *out)
 {
     const char *digits;
     TRY(json_get_string(object, key, &digits));
-    if (strlen(digits) != 32 || !read_hex(digits, &out->hi) || !read_hex(digits + 16, &out->lo) ||
-        (out->hi == 0 && out->lo == 0))
+    if (strlen(digits) != 32 || !text_parse_hex(digits, 16, &out->hi) ||
+        !text_parse_hex(digits + 16, 16, &out->lo) || (out->hi == 0 && out->lo == 0))
         return FAIL(ST_BAD_DATA, "JSON key \"%s\" is not 32 hexadecimal digits", key);
     return ST_OK;
 }

@@ -8,6 +8,7 @@
 #include "conf/conf.h"
 
 #include <arpa/inet.h>
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -146,11 +147,11 @@ static const char *removed_remedy(const char *name, size_t name_bytes, const cha
 #include "conf/conf_removed.def"
 #undef CONF_REMOVED
     };
-    const size_t value_bytes = strcspn(value, ":");
+    char word[64];
+    text_format(word, sizeof word, "%.*s", (int)strcspn(value, ":"), value);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strlen(rows[i].name) == name_bytes && strncmp(rows[i].name, name, name_bytes) == 0 &&
-            (rows[i].value[0] == 0 || (strlen(rows[i].value) == value_bytes &&
-                                       strncmp(rows[i].value, value, value_bytes) == 0)))
+            (rows[i].value[0] == 0 || fnmatch(rows[i].value, word, 0) == 0))
             return rows[i].remedy;
     return NULL;
 }
@@ -164,6 +165,18 @@ static enum status refuse_removed(const char *word, size_t name_bytes, const cha
         return ST_OK;
     return FAIL(ST_BAD_SETTING, "%s (%s): this setting was removed; %s",
                 conf_clean(word, shown, sizeof shown), source, remedy);
+}
+
+/* refuse_removed_value — Refuses a value that the setting had in an earlier version. */
+static enum status refuse_removed_value(const struct conf_row *row, const char *text,
+                                        const char *source)
+{
+    char shown[SHOWN_MAX];
+    const char *remedy = removed_remedy(row->name, strlen(row->name), text);
+    if (remedy == NULL)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING, "%s=%s (%s): this value was removed; %s", row->name,
+                conf_clean(text, shown, sizeof shown), source, remedy);
 }
 
 /* ---- one parser for each kind: from text to value ---- */
@@ -187,6 +200,7 @@ static enum status set_number(struct conf_value *value, const struct conf_row *r
     }
     if (result == TEXT_OK)
         return ST_OK;
+    TRY(refuse_removed_value(row, text, source));
     return conf_refuse(row, text, source, result == TEXT_OUT_OF_RANGE ? "is out of range" : what);
 }
 
@@ -246,10 +260,7 @@ static enum status set_choice(struct conf_value *value, const struct conf_row *r
             text_copy(nearest, sizeof nearest, name);
         }
     }
-    const char *remedy = removed_remedy(row->name, strlen(row->name), given);
-    if (remedy != NULL)
-        return FAIL(ST_BAD_SETTING, "%s=%s (%s): this value was removed; %s", row->name, text,
-                    source, remedy);
+    TRY(refuse_removed_value(row, given, source));
     const char *value_meant = meant(row->name, text);
     if (value_meant != NULL)
         text_copy(nearest, sizeof nearest, value_meant);

@@ -15,7 +15,7 @@
 #define CONF_POSITIONS_LIST(X) \
     X(POSITIONS, MODEL, "model") X(POSITIONS, LEARNED, "learned") X(POSITIONS, ROPE, "rope")
 #define CONF_OPTIMIZER_LIST(X) X(OPTIMIZER, ADAMW, "adamw") X(OPTIMIZER, SGD, "sgd") \
-    X(OPTIMIZER, MUON, "muon") X(OPTIMIZER, NORMUON, "normuon")
+    X(OPTIMIZER, MUON, "muon")
 #define CONF_LR_SCHEDULE_LIST(X) \
     X(LR_SCHEDULE, COSINE, "cosine") X(LR_SCHEDULE, CONSTANT, "constant") \
     X(LR_SCHEDULE, LINEAR, "linear") X(LR_SCHEDULE, WSD, "wsd")
@@ -48,17 +48,14 @@
     X(SHARD, FULL, "full") X(SHARD, HYBRID, "hybrid") X(SHARD, AUTO, "auto")
 #define CONF_COMPRESS_LIST(X) \
     X(COMPRESS, NONE, "none") X(COMPRESS, BF16, "bf16") X(COMPRESS, INT8, "int8") \
-    X(COMPRESS, INT4, "int4") X(COMPRESS, TOPK, "topk")
-#define CONF_COMPRESS_CODE_LIST(X) \
-    X(COMPRESS_CODE, NONE, "none") X(COMPRESS_CODE, ZSTD, "zstd")
+    X(COMPRESS, INT4, "int4") X(COMPRESS, INT8_ZSTD, "int8-zstd") \
+    X(COMPRESS, INT4_ZSTD, "int4-zstd")
 #define CONF_LINK_LIST(X) X(LINK, OFF, "off") X(LINK, AUTO, "auto")
 #define CONF_BALANCE_LIST(X) X(BALANCE, OFF, "off") X(BALANCE, AUTO, "auto")
 #define CONF_EXACT_LIST(X) X(EXACT, OFF, "off") X(EXACT, LAYOUT, "layout")
 #define CONF_PEER_COPIES_LIST(X) \
     X(PEER_COPIES, AUTO, "auto") X(PEER_COPIES, OFF, "0") X(PEER_COPIES, ON, "1")
 #define CONF_ON_LOSS_LIST(X) X(ON_LOSS, WAIT, "wait") X(ON_LOSS, SHRINK, "shrink")
-#define CONF_REDUCE_PRECISION_LIST(X) \
-    X(REDUCE_PRECISION, FP32, "fp32") X(REDUCE_PRECISION, BF16, "bf16")
 #define CONF_CHECK_LIST(X) \
     X(CHECK, OFF, "off") X(CHECK, QUICK, "quick") X(CHECK, STANDARD, "standard") \
     X(CHECK, FULL, "full")

@@ -45,25 +45,6 @@ static enum status check_precision(const struct conf *conf)
                      "use PRECISION=fp32 or bf16, or DEVICE=cuda where a GPU is");
 }
 
-static enum status check_reduction(const struct conf *conf)
-{
-    if (conf_i64(conf, CONF_REDUCE_PRECISION) == CONF_REDUCE_PRECISION_FP32 ||
-        conf_i64(conf, CONF_COMPRESS) == CONF_COMPRESS_NONE)
-        return ST_OK;
-    return fail_pair(conf, CONF_REDUCE_PRECISION, "does not go with", CONF_COMPRESS,
-                     "compressed gradients are sums of fp32 numbers: use one of the two");
-}
-
-static enum status check_coding(const struct conf *conf)
-{
-    int64_t compress = conf_i64(conf, CONF_COMPRESS);
-    if (conf_i64(conf, CONF_COMPRESS_CODE) == CONF_COMPRESS_CODE_NONE ||
-        compress == CONF_COMPRESS_INT8 || compress == CONF_COMPRESS_INT4)
-        return ST_OK;
-    return fail_pair(conf, CONF_COMPRESS_CODE, "is for COMPRESS=int8 or int4, not", CONF_COMPRESS,
-                     "use COMPRESS=int8, or COMPRESS_CODE=none");
-}
-
 static enum status check_nodes(const struct conf *conf)
 {
     int64_t nodes = conf_i64(conf, CONF_N_NODES), backend = conf_i64(conf, CONF_BACKEND);
@@ -168,27 +149,25 @@ static enum status check_files(const struct conf *conf)
     return ST_OK;
 }
 
-/* check_shard — Refuses SHARD=hybrid with COMPRESS: compressed gradients are reduced over all
- * ranks. */
-static enum status check_shard(const struct conf *conf)
+/* quantises — Returns whether gradients are quantised, which the host does, with error feedback. */
+static bool quantises(const struct conf *conf)
 {
-    if (conf_i64(conf, CONF_SHARD) != CONF_SHARD_HYBRID ||
-        conf_i64(conf, CONF_COMPRESS) == CONF_COMPRESS_NONE)
-        return ST_OK;
-    return fail_pair(conf, CONF_SHARD, "does not go with", CONF_COMPRESS,
-                     "set COMPRESS=none, or SHARD=full");
+    return conf_i64(conf, CONF_COMPRESS) > CONF_COMPRESS_BF16;
 }
 
-static bool is_muon(const struct conf *conf)
+/* check_shard — Refuses SHARD=hybrid with quantised gradients, which are reduced over all ranks. */
+static enum status check_shard(const struct conf *conf)
 {
-    const int64_t optimizer = conf_i64(conf, CONF_OPTIMIZER);
-    return optimizer == CONF_OPTIMIZER_MUON || optimizer == CONF_OPTIMIZER_NORMUON;
+    if (conf_i64(conf, CONF_SHARD) != CONF_SHARD_HYBRID || !quantises(conf))
+        return ST_OK;
+    return fail_pair(conf, CONF_SHARD, "does not go with", CONF_COMPRESS,
+                     "set COMPRESS=none or bf16, or SHARD=full");
 }
 
 /* check_optimizer — a matrix is orthogonalised whole, and with TP each worker has columns of it. */
 static enum status check_optimizer(const struct conf *conf)
 {
-    if (!is_muon(conf))
+    if (conf_i64(conf, CONF_OPTIMIZER) != CONF_OPTIMIZER_MUON)
         return ST_OK;
     if (conf_i64(conf, CONF_TP) > 1)
         return fail_pair(conf, CONF_OPTIMIZER, "does not go with", CONF_TP,
@@ -274,10 +253,10 @@ static enum status check_divided(const struct conf *conf, enum conf_key key, con
         return ST_OK;
     if (conf_i64(conf, CONF_SHARD) == CONF_SHARD_HYBRID)
         return fail_pair(conf, key, "does not go with", CONF_SHARD, shard);
-    if (conf_i64(conf, CONF_COMPRESS) != CONF_COMPRESS_NONE)
+    if (quantises(conf))
         return fail_pair(conf, key, "does not go with", CONF_COMPRESS,
-                         "this version compresses gradients of whole models and samples only: set "
-                         "COMPRESS=none, or REDUCE_PRECISION=bf16 for half the bytes");
+                         "this version quantises gradients of whole models and samples only: set "
+                         "COMPRESS=none, or COMPRESS=bf16 for half the bytes");
     return ST_OK;
 }
 
@@ -331,7 +310,7 @@ static enum status check_local(const struct conf *conf)
     if (shard != CONF_SHARD_NONE && shard != CONF_SHARD_AUTO)
         return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_SHARD,
                          "outer steps are made of whole models so far: set SHARD=none");
-    if (is_muon(conf))
+    if (conf_i64(conf, CONF_OPTIMIZER) == CONF_OPTIMIZER_MUON)
         return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_OPTIMIZER,
                          "checkpoints hold the moments of every node, of all matrices so far: set "
                          "OPTIMIZER=adamw");
@@ -356,9 +335,7 @@ static enum status check_exact(const struct conf *conf)
     } others[] = {
         {CONF_LOCAL_STEPS, 0, "replicas are nodes: set LOCAL_STEPS=0"},
         {CONF_BATCH_WARMUP, 0, "its shards are those of GLOBAL_BATCH: set BATCH_WARMUP=0"},
-        {CONF_COMPRESS, CONF_COMPRESS_NONE, "each worker rounds its own sum: set COMPRESS=none"},
-        {CONF_REDUCE_PRECISION, CONF_REDUCE_PRECISION_FP32,
-         "each worker rounds its own sum: set REDUCE_PRECISION=fp32"}};
+        {CONF_COMPRESS, CONF_COMPRESS_NONE, "each worker rounds its own sum: set COMPRESS=none"}};
     bool is_exact = conf_i64(conf, CONF_EXACT) == CONF_EXACT_LAYOUT;
     if (!is_exact && conf_i64(conf, CONF_VIRTUAL_SHARDS) > 0)
         return fail_pair(conf, CONF_VIRTUAL_SHARDS, "has no effect with", CONF_EXACT,
@@ -420,18 +397,17 @@ static enum status check_on_loss(const struct conf *conf)
     return ST_OK;
 }
 
-/* check_spike — a compressed gradient leaves its error to the next step, and a step that is skipped
+/* check_spike — a quantised gradient leaves its error to the next step, and a step that is skipped
  * has none. */
 static enum status check_spike(const struct conf *conf)
 {
-    const int64_t spike = conf_i64(conf, CONF_SPIKE), compress = conf_i64(conf, CONF_COMPRESS);
+    const int64_t spike = conf_i64(conf, CONF_SPIKE);
     if (spike == CONF_SPIKE_OFF)
         return ST_OK;
     if (2 * conf_i64(conf, CONF_SPIKE_LIMIT) > conf_i64(conf, CONF_SPIKE_WINDOW))
         return fail_pair(conf, CONF_SPIKE_LIMIT, "is over half of", CONF_SPIKE_WINDOW,
                          "a step is compared with half a window of applied steps at least");
-    if (spike != CONF_SPIKE_SKIP || compress <= CONF_COMPRESS_BF16 ||
-        conf_i64(conf, CONF_LOCAL_STEPS) > 0)
+    if (spike != CONF_SPIKE_SKIP || !quantises(conf) || conf_i64(conf, CONF_LOCAL_STEPS) > 0)
         return ST_OK;
     return fail_pair(conf, CONF_SPIKE, "does not go with", CONF_COMPRESS,
                      "its error feedback would lose what a skipped step has sent: set SPIKE=stop, "
@@ -507,8 +483,6 @@ enum status conf_rules_check(const struct conf *conf)
     if (counts_workers(conf))
         TRY(check_workers(conf));
     TRY(check_precision(conf));
-    TRY(check_reduction(conf));
-    TRY(check_coding(conf));
     TRY(check_model(conf));
     if (counts_workers(conf))
         TRY(check_batch(conf));

@@ -23,8 +23,6 @@ static const struct unused {
               {CONF_RECOMPUTE, CONF_USE_JOB, false},
               {CONF_SHARD, CONF_USE_JOB, false},
               {CONF_COMPRESS, CONF_USE_JOB, false},
-              {CONF_COMPRESS_CODE, CONF_USE_JOB, false},
-              {CONF_REDUCE_PRECISION, CONF_USE_JOB, false},
               {CONF_LOCAL_STEPS, CONF_USE_JOB, false},
               {CONF_OUTER_LR, CONF_USE_JOB, false},
               {CONF_OUTER_MOMENTUM, CONF_USE_JOB, false},
@@ -35,7 +33,6 @@ static const struct unused {
               {CONF_GLOBAL_BATCH, CONF_USE_JOB, false},
               {CONF_FAULT, CONF_USE_JOB, false},
               {CONF_BACKEND, CONF_USE_WORKERS, false},
-              {CONF_SHM_CHECKSUM, CONF_USE_WORKERS, false},
               {CONF_N_NODES, CONF_USE_WORKERS, true},
               {CONF_NODE_ID, CONF_USE_WORKERS, false},
               {CONF_N_GPU_EACH_NODE, CONF_USE_WORKERS, true}};

@@ -72,23 +72,13 @@ static struct shard_key stat_key(const struct encode_config *config, const struc
     return (struct shard_key){{sum.low64, sum.high64}};
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Parses a key in the form of key_text, with its line ending. Pure. */
 static bool memo_parse(const char *text, size_t n, struct shard_key *out)
 {
-    struct shard_key key = {{0, 0}};
-    if (n != CACHE_KEY_HEX + 1 || text[CACHE_KEY_HEX] != '\n')
+    struct shard_key key;
+    if (n != CACHE_KEY_HEX + 1 || text[CACHE_KEY_HEX] != '\n' ||
+        !text_parse_hex(text, 16, &key.v[1]) || !text_parse_hex(text + 16, 16, &key.v[0]))
         return false;
-    for (int i = 0; i < CACHE_KEY_HEX; i++) {
-        const int digit = hex_digit(text[i]);
-        if (digit < 0)
-            return false;
-        key.v[i < 16] = key.v[i < 16] << 4 | (uint64_t)digit;
-    }
     *out = key;
     return true;
 }

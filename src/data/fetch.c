@@ -481,8 +481,7 @@ static enum status sum_of(struct fetch *f, const char *path, char out[FETCH_HEX 
     TRY(st);
     if (!is_good)
         return FAIL(ST_RETRY, "%s: OpenSSL cannot compute its SHA-256", path);
-    for (int i = 0; i < FETCH_HEX / 2; i++)
-        text_format(out + 2 * i, 3, "%02x", digest[i]);
+    text_hex(digest, FETCH_HEX / 2, out);
     return ST_OK;
 }
 
@@ -634,11 +633,10 @@ static enum status part_finish(struct fetch *f)
         unlink(f->same);
     }
     TRY(st);
-    if (fsync(f->fd) != 0 || rename(f->part, f->path) != 0)
-        return FAIL(ST_STORE, "cannot finish %s: %s; check CACHE_DIR", f->path, strerror(errno));
+    TRY(file_commit(f->fd, f->part, f->path));
     unlink(f->same);
     LOG_INFO("fetched %s: %lld bytes, kept in %s", f->url, (long long)f->have, f->path);
-    return file_sync_dir(f->dir);
+    return ST_OK;
 }
 
 /* use_kept — a file fetched before, if its checksum is right. */

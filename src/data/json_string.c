@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/text.h"
+
 static size_t put_utf8(uint8_t *out, uint32_t c)
 {
     if (c < 0x80) {
@@ -23,10 +25,7 @@ static int32_t hex4(const char *p, const char *end)
     if (end - p < 4)
         return -1;
     for (int i = 0; i < 4; i++) {
-        const char c = p[i];
-        const int digit = c >= '0' && c <= '9'                 ? c - '0'
-                          : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                               : -1;
+        const int digit = text_hex_digit(p[i]);
         if (digit < 0)
             return -1;
         v = v * 16 + digit;

@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/text.h"
+
 enum { JSONL_DEPTH_MAX = 64 };
 
 struct jsonl_scan {
@@ -58,14 +60,6 @@ static size_t wide_length(const uint8_t *p, const uint8_t *end)
     return is_overlong || is_beyond ? 0 : n;
 }
 
-static int hex_of(uint8_t c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* The four digits after "\u"; -1: they are not there. */
 static int32_t unit(struct jsonl_scan *s)
 {
@@ -73,7 +67,7 @@ static int32_t unit(struct jsonl_scan *s)
     if (s->end - s->at < 4)
         return -1;
     for (int i = 0; i < 4; i++) {
-        const int digit = hex_of(s->at[i]);
+        const int digit = text_hex_digit((char)s->at[i]);
         if (digit < 0)
             return -1;
         v = v << 4 | digit;

@@ -397,22 +397,15 @@ enum status shard_commit(struct shard_writer *writer, struct shard_key key)
     int32_t header[SHARD_HEADER_BYTES / 4] = {is_wide ? SHARD_MAGIC_WIDE : SHARD_MAGIC,
                                               is_wide ? SHARD_VERSION_WIDE : 1,
                                               (int32_t)writer->tokens, SHARD_TAG};
-    char dir[FILE_PATH_MAX];
     TRY(write_records(writer));
     const uint64_t sum = shard_scan_facts(writer->scan).sum;
     memcpy(header + SHARD_WORD_SUM, &sum, sizeof sum);
     memcpy(header + SHARD_WORD_KEY, &key, sizeof key);
     header[SHARD_WORD_RECORDS] = (int32_t)writer->records;
     TRY(file_write_at(writer->fd, writer->tmp_path, header, sizeof header, 0));
-    if (fsync(writer->fd) != 0 || rename(writer->tmp_path, writer->path) != 0)
-        return FAIL(ST_STORE, "cannot finish %s: %s; check the disk", writer->path,
-                    strerror(errno));
+    TRY(file_commit(writer->fd, writer->tmp_path, writer->path));
     writer->is_committed = true;
-    text_copy(dir, sizeof dir, writer->path);
-    char *slash = strrchr(dir, '/');
-    if (slash != NULL)
-        slash[slash == dir ? 1 : 0] = '\0';
-    return file_sync_dir(slash != NULL ? dir : ".");
+    return ST_OK;
 }
 
 void shard_abandon(struct shard_writer *writer)

@@ -285,9 +285,8 @@ static enum status finish_file(struct dataset_client *c, int i, int fd, const ch
     TRY(name_file(c, i, path));
     text_format(dir, sizeof dir, "%s/%d", c->dir, c->list.files[i].part);
     TRY(file_make_dirs(dir));
-    if (fsync(fd) != 0 || rename(part, path) != 0)
-        return store_failed(c, FAIL(ST_STORE, "cannot finish %s: %s", path, strerror(errno)));
-    return file_sync_dir(dir);
+    const enum status st = file_commit(fd, part, path);
+    return st == ST_OK ? ST_OK : store_failed(c, st);
 }
 
 static enum status fetch_file(struct dataset_client *c, int i)

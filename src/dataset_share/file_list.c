@@ -129,19 +129,6 @@ void file_list_write(struct text *out, const struct file_list *list, bool is_wit
     text_add(out, "]}");
 }
 
-static bool read_hex(const char *digits, int n, uint64_t *out)
-{
-    *out = 0;
-    for (int i = 0; i < n; i++) {
-        char c = digits[i];
-        int value = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-        if (value < 0)
-            return false;
-        *out = *out << 4 | (uint64_t)value;
-    }
-    return digits[n] == 0;
-}
-
 static enum status get_int(const cJSON *object, const char *key, int min, int max, int *out)
 {
     int64_t value;
@@ -166,14 +153,12 @@ static enum status read_state(const cJSON *root, enum file_list_state *out)
 static enum status read_file(const cJSON *item, struct file_list *list)
 {
     struct file_list_entry file = {0};
-    const char *sum, *suffix;
+    const char *suffix;
     TRY(get_int(item, "part", 0, FILE_LIST_PARTS_MAX - 1, &file.part));
     TRY(json_get_i64(item, "bytes", 1, FILE_LIST_FILE_BYTES_MAX, &file.bytes));
     TRY(json_get_i64(item, "skip", 0, FILE_LIST_FILE_BYTES_MAX, &file.skip));
-    TRY(json_get_string(item, "sum", &sum));
+    TRY(json_get_hex(item, "sum", &file.sum));
     TRY(json_get_string(item, "suffix", &suffix));
-    if (!read_hex(sum, 16, &file.sum))
-        return FAIL(ST_BAD_DATA, "JSON key \"sum\" is not 16 hexadecimal digits");
     file.is_pair = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(item, "is_pair"));
     file.sums_ends = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(item, "sums_ends"));
     if (!text_copy(file.suffix, sizeof file.suffix, suffix))
@@ -254,7 +239,7 @@ static enum status read_request(const cJSON *root, struct file_list_request *out
     if (out->is_for_list)
         return ST_OK;
     TRY(json_get_string(root, "name", &name));
-    if (strlen(name) != FILE_LIST_NAME_MAX - 1 || !read_hex(name + 16, 16, &half))
+    if (strlen(name) != FILE_LIST_NAME_MAX - 1 || !text_parse_hex(name + 16, 16, &half))
         return FAIL(ST_BAD_DATA, "JSON key \"name\" is not 32 hexadecimal digits");
     text_copy(out->name, sizeof out->name, name);
     TRY(get_int(root, "file", 0, FILE_LIST_FILES_MAX - 1, &out->file_i));

@@ -454,21 +454,6 @@ enum status dev_check_sgd(const struct sgd *a, bool takes_halves)
 #undef OP
 }
 
-enum status dev_check_normuon(const struct normuon *a, bool takes_halves)
-{
-    (void)takes_halves;
-#define OP "normuon"
-    HAS(x, F32);
-    HAS(v, F32);
-    MAY(grad_scale, F64);
-    MIN(rows, 1);
-    MIN(columns, 1);
-    THAT(a->beta2 >= 0 && a->beta2 < 1);
-    THAT(a->eps > 0);
-    return check_product(OP, a->rows, a->columns);
-#undef OP
-}
-
 enum status dev_check_compress(const struct compress *a, bool takes_halves)
 {
     (void)takes_halves;

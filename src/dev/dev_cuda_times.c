@@ -191,10 +191,6 @@ static struct shape shape_of(enum cuda_work work, const void *args)
         return (struct shape){{A(branch_add)->n, A(branch_add)->c}, A(branch_add)->x.dtype, ""};
     case CUDA_WORK_copy_2d:
         return (struct shape){{A(copy_2d)->rows, A(copy_2d)->columns}, A(copy_2d)->x.dtype, ""};
-    case CUDA_WORK_normuon:
-        return (struct shape){{A(normuon)->rows, A(normuon)->columns},
-                              A(normuon)->x.dtype,
-                              A(normuon)->is_by_column ? ",columns" : ""};
     case CUDA_WORK_grad_scale:
         return (struct shape){{A(grad_scale)->squares_n}, DTYPE_F64, ""};
     case CUDA_WORK_combine:

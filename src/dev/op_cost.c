@@ -296,24 +296,16 @@ static struct op_cost cost_sgd(const struct sgd *a)
                             .bytes_written = bytes_of(a->p, n) + m};
 }
 
-static struct op_cost cost_normuon(const struct normuon *a)
-{
-    int64_t written = bytes_of(a->x, a->rows * a->columns) +
-                      bytes_of(a->v, a->is_by_column ? a->columns : a->rows);
-    return (struct op_cost){.bytes_read = written + bytes_of(a->grad_scale, 1),
-                            .bytes_written = written};
-}
-
 static struct op_cost cost_compress(const struct compress *a)
 {
     int64_t residual = bytes_of(a->residual, a->n);
     return (struct op_cost){.bytes_read = bytes_of(a->x, a->n) + residual,
-                            .bytes_written = compress_bytes(a->kind, a->n) + residual};
+                            .bytes_written = compress_bytes(a->n) + residual};
 }
 
 static struct op_cost cost_expand(const struct expand *a)
 {
-    return (struct op_cost){.bytes_read = compress_bytes(a->kind, a->n),
+    return (struct op_cost){.bytes_read = compress_bytes(a->n),
                             .bytes_written = bytes_of(a->y, a->n)};
 }
 

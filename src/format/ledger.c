@@ -124,29 +124,16 @@ static enum status get_outcome(const cJSON *root, enum ledger_outcome *out)
                 name);
 }
 
-static enum status get_hex(const cJSON *root, const char *key, uint64_t *out)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *s;
-    TRY(json_get_string(root, key, &s));
-    if (strlen(s) != 16 || strspn(s, digits) != 16)
-        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is \"%.20s\", expected 16 hexadecimal digits",
-                    key, s);
-    for (*out = 0; s[0] != 0; s++)
-        *out = *out << 4 | (uint64_t)(strchr(digits, s[0]) - digits);
-    return ST_OK;
-}
-
 static enum status get_start(const cJSON *root, struct ledger_start *out)
 {
     TRY(get_count(root, "generation", 1, &out->generation));
     TRY(get_count(root, "after", 0, &out->after));
     TRY(get_count(root, "sample", 0, &out->sample));
-    TRY(get_hex(root, "data", &out->data));
+    TRY(json_get_hex(root, "data", &out->data));
     if (!cJSON_HasObjectItem(root, "epoch"))
         return ST_OK;
     TRY(get_count(root, "epoch", 1, &out->epoch));
-    return get_hex(root, "order", &out->order);
+    return json_get_hex(root, "order", &out->order);
 }
 
 static enum status get_run(const cJSON *root, struct ledger_run *out)
@@ -330,8 +317,8 @@ static enum status take_checkpoint(struct audit *a, const cJSON *root)
     struct ledger_checkpoint c;
     TRY(get_count(root, "generation", 1, &c.generation));
     TRY(get_count(root, "checkpoint", 0, &c.step));
-    TRY(get_hex(root, "weights", &c.weights));
-    TRY(get_hex(root, "state", &c.state));
+    TRY(json_get_hex(root, "weights", &c.weights));
+    TRY(json_get_hex(root, "state", &c.state));
     TRY(check_generation(a, c.generation));
     return keep_checkpoint(a, &c);
 }

@@ -86,22 +86,6 @@ enum status manifest_write(const struct manifest *m, struct text *out)
                          : ST_OK;
 }
 
-/* get_hex — a string of exactly 16 lower-case hexadecimal digits. */
-static enum status get_hex(const cJSON *object, const char *key, uint64_t *out)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *s;
-    uint64_t value = 0;
-    TRY(json_get_string(object, key, &s));
-    if (strlen(s) != 16 || strspn(s, digits) != 16)
-        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is \"%.20s\", expected 16 hexadecimal digits",
-                    key, s);
-    for (int i = 0; i < 16; i++)
-        value = value << 4 | (uint64_t)(strchr(digits, s[i]) - digits);
-    *out = value;
-    return ST_OK;
-}
-
 /* get_history — hexadecimal digits; what they say is for the caller. */
 static enum status get_history(const cJSON *root, struct ckpt_meta *out)
 {
@@ -141,8 +125,8 @@ static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
     TRY(json_get_i64(root, "step", 0, COUNT_MAX, &out->step));
     TRY(json_get_i64(root, "samples", 0, COUNT_MAX, &out->samples));
     TRY(json_get_i64(root, "tokens", 0, COUNT_MAX, &out->tokens));
-    TRY(get_hex(root, "seed", &out->seed));
-    TRY(get_hex(root, "data_fingerprint", &out->data_fingerprint));
+    TRY(json_get_hex(root, "seed", &out->seed));
+    TRY(json_get_hex(root, "data_fingerprint", &out->data_fingerprint));
     if (cJSON_HasObjectItem(root, "loss_scale")) {
         TRY(json_get_i64(root, "loss_scale", 1, 1 << 24, &out->loss_scale));
         TRY(json_get_i64(root, "loss_scale_steps", 0, COUNT_MAX, &out->loss_scale_steps));
@@ -182,7 +166,7 @@ static enum status read_file(const cJSON *item, struct manifest *out)
             return FAIL(ST_BAD_DATA, "file %s is listed twice", name);
     text_copy(file->name, sizeof(file->name), name);
     TRY(json_get_i64(item, "bytes", 0, COUNT_MAX, &file->bytes));
-    TRY(get_hex(item, "xxh3_64", &file->hash));
+    TRY(json_get_hex(item, "xxh3_64", &file->hash));
     out->files_n++;
     return ST_OK;
 }

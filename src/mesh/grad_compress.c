@@ -21,15 +21,13 @@
 /* How gradients are packed. */
 struct packing {
     bool is_kernel; /* by kernels/compress.h, else by grad_quant.h */
-    enum compress_kind kernel;
     enum grad_quant_kind quant;
     struct grad_quant_block block;
-    bool keeps_residual;
 };
 
 struct bucket {
     int64_t elems, part_bytes; /* part_bytes: of the largest part, packed */
-    float *residual;           /* what quantising this rank's gradient lost; BF16: NULL */
+    float *residual;           /* what quantising this rank's gradient lost */
     float *residual_sum;       /* the same of the sum of its part */
     uint8_t *sum; /* packed sum of its part, kept until _gather_begin; NULL: gathered at once */
 };
@@ -58,7 +56,7 @@ struct grad_compress {
     struct stream *copy_stream; /* gradients in a device's own memory: for copies; else NULL */
     float *host_bucket;         /* the same: a bucket in host memory */
     int64_t bytes;
-    struct grad_code *code;           /* is_coded: the next four; else NULL */
+    struct grad_code *code;           /* coded: the next four; else NULL */
     uint8_t *coded_send, *coded_recv; /* ranks × code_bound of the largest part_bytes each */
     uint8_t *lengths;                 /* ranks × GRAD_COMPRESS_LENGTH_BYTES */
     struct grad_compress_traffic traffic;
@@ -74,25 +72,14 @@ static enum status take(struct grad_compress *q, int64_t n, size_t each, void **
                        (long long)n, each);
 }
 
-static struct packing packing_of(const struct grad_compress_config *c)
+static struct packing packing_of(enum grad_compress_kind kind)
 {
-    const struct grad_quant_block bf16 = {COMPRESS_BLOCK, 2 * COMPRESS_BLOCK, 0},
-                                  int8 = {COMPRESS_BLOCK, 4 + COMPRESS_BLOCK, 4};
-    struct packing p = {.is_kernel = true, .keeps_residual = c->kind != GRAD_COMPRESS_KIND_BF16};
-    if (c->kind == GRAD_COMPRESS_KIND_INT8 && !c->is_coded) {
-        p.kernel = COMPRESS_KIND_INT8;
-        p.block = int8;
-    } else if (c->kind == GRAD_COMPRESS_KIND_BF16) {
-        p.kernel = COMPRESS_KIND_BF16;
-        p.block = bf16;
-    } else {
-        p.is_kernel = false;
-        p.quant = c->kind == GRAD_COMPRESS_KIND_INT8   ? GRAD_QUANT_KIND_INT8_RMS
-                  : c->kind == GRAD_COMPRESS_KIND_INT4 ? GRAD_QUANT_KIND_INT4
-                                                       : GRAD_QUANT_KIND_TOPK;
-        p.block = grad_quant_block(p.quant);
-    }
-    return p;
+    if (kind == GRAD_COMPRESS_KIND_INT8)
+        return (struct packing){.is_kernel = true,
+                                .block = {COMPRESS_BLOCK, COMPRESS_BLOCK_BYTES, sizeof(float)}};
+    const enum grad_quant_kind quant =
+        kind == GRAD_COMPRESS_KIND_INT8_ZSTD ? GRAD_QUANT_KIND_INT8_RMS : GRAD_QUANT_KIND_INT4;
+    return (struct packing){.quant = quant, .block = grad_quant_block(quant)};
 }
 
 static int64_t blocks_of(const struct packing *p, int64_t elems)
@@ -134,18 +121,16 @@ static void plan_bucket(const struct grad_compress *q, struct bucket *p, int64_t
     p->part_bytes = part_bytes_of(&q->packing, q->ranks, elems);
 }
 
-int64_t grad_compress_part_bytes(enum grad_compress_kind kind, bool is_coded, int ranks,
-                                 int64_t elems)
+int64_t grad_compress_part_bytes(enum grad_compress_kind kind, int ranks, int64_t elems)
 {
-    const struct packing p =
-        packing_of(&(struct grad_compress_config){.kind = kind, .is_coded = is_coded});
+    const struct packing p = packing_of(kind);
     int64_t bytes = part_bytes_of(&p, ranks, elems);
-    if (!is_coded) /* of a normal distribution: 5.2 of 8.1 bits, 3.4 of 4.1 bits */
+    if (!grad_compress_is_coded(kind)) /* a normal distribution: 5.2 of 8.1 bits, 3.4 of 4.1 bits */
         return bytes;
-    return aligned(kind == GRAD_COMPRESS_KIND_INT8 ? bytes * 64 / 100 : bytes * 83 / 100);
+    return aligned(kind == GRAD_COMPRESS_KIND_INT8_ZSTD ? bytes * 64 / 100 : bytes * 83 / 100);
 }
 
-/* What is_coded adds. */
+/* What coding adds. */
 static int64_t plan_coding(const struct packing *p, int ranks, int64_t part_most)
 {
     return grad_code_memory() + ranks * (2 * code_bound(p, part_most) + GRAD_COMPRESS_LENGTH_BYTES);
@@ -154,20 +139,19 @@ static int64_t plan_coding(const struct packing *p, int ranks, int64_t part_most
 int64_t grad_compress_plan(const struct grad_compress_config *c, int rank, int ranks,
                            bool is_discrete)
 {
-    const struct packing p = packing_of(c);
+    const struct packing p = packing_of(c->kind);
     int64_t part_most = 0, bucket_most = 1, persistent = 0;
     for (int i = 0; i < c->buckets_n; i++) {
         int64_t elems = c->bucket_elems[i], part = part_bytes_of(&p, ranks, elems);
         part_most = part > part_most ? part : part_most;
         bucket_most = elems > bucket_most ? elems : bucket_most;
-        if (p.keeps_residual)
-            persistent += (elems + part_extent(elems, ranks, rank).elems) * (int64_t)sizeof(float);
+        persistent += (elems + part_extent(elems, ranks, rank).elems) * (int64_t)sizeof(float);
         persistent += i >= c->deferred_first ? part : 0;
     }
     return c->buckets_n * (int64_t)(sizeof(struct bucket) + sizeof(struct job)) +
            2 * ranks * part_most +
            ranks * (int64_t)(RUN_ELEMS * sizeof(float) + sizeof(struct sum_tree_step)) +
-           persistent + (c->is_coded ? plan_coding(&p, ranks, part_most) : 0) +
+           persistent + (grad_compress_is_coded(c->kind) ? plan_coding(&p, ranks, part_most) : 0) +
            (is_discrete ? bucket_most * (int64_t)sizeof(float) : 0);
 }
 
@@ -179,21 +163,18 @@ static enum status take_persistent(struct grad_compress *q)
         residual_n += q->bucket[i].elems + part_extent(q->bucket[i].elems, q->ranks, q->rank).elems;
         q->sums_bytes += i >= q->c.deferred_first ? q->bucket[i].part_bytes : 0;
     }
-    q->residual_bytes = q->packing.keeps_residual ? residual_n * (int64_t)sizeof(float) : 0;
+    q->residual_bytes = residual_n * (int64_t)sizeof(float);
     q->bytes += q->residual_bytes + q->sums_bytes;
-    if (q->residual_bytes > 0)
-        TRY(dev_alloc(q->dev, (size_t)q->residual_bytes, &q->residual));
+    TRY(dev_alloc(q->dev, (size_t)q->residual_bytes, &q->residual));
     if (q->sums_bytes > 0)
         TRY(dev_alloc(q->dev, (size_t)q->sums_bytes, &q->sums));
     float *residual = q->residual;
     int64_t sums_at = 0;
     for (int i = 0; i < q->c.buckets_n; i++) {
         struct bucket *p = &q->bucket[i];
-        if (residual) {
-            p->residual = residual;
-            p->residual_sum = residual + p->elems;
-            residual = p->residual_sum + part_extent(p->elems, q->ranks, q->rank).elems;
-        }
+        p->residual = residual;
+        p->residual_sum = residual + p->elems;
+        residual = p->residual_sum + part_extent(p->elems, q->ranks, q->rank).elems;
         if (i >= q->c.deferred_first) {
             p->sum = (uint8_t *)q->sums + sums_at;
             sums_at += p->part_bytes;
@@ -253,7 +234,7 @@ static enum status take_all(struct grad_compress *q)
     TRY(take(q, q->ranks, sizeof *q->tree, &memory));
     q->tree = memory;
     sum_tree_plan(q->ranks, q->tree);
-    if (q->c.is_coded)
+    if (grad_compress_is_coded(q->c.kind))
         TRY(take_coding(q, part_bytes));
     TRY(dev_cpu_open(1, CPU_ISA_N, &q->dev));
     TRY(take_persistent(q));
@@ -264,14 +245,12 @@ static enum status take_all(struct grad_compress *q)
 enum status grad_compress_open(const struct grad_compress_config *config,
                                struct grad_compress **out)
 {
-    ASSERT(config->kind != GRAD_COMPRESS_KIND_NONE &&
-           (!config->is_coded || config->kind == GRAD_COMPRESS_KIND_INT8 ||
-            config->kind == GRAD_COMPRESS_KIND_INT4));
+    ASSERT(grad_compress_quantises(config->kind));
     struct grad_compress *q = calloc(1, sizeof *q);
     if (!q)
         return FAIL(ST_RETRY, "out of memory: compression");
     q->c = *config;
-    q->packing = packing_of(config);
+    q->packing = packing_of(config->kind);
     q->rank = comm_place(config->comm)->rank;
     q->ranks = comm_place(config->comm)->ranks;
     enum status st = take_all(q);
@@ -334,24 +313,19 @@ static enum status pack(struct grad_compress *q, const float *x, float *residual
                                     &(struct compress){.packed = {packed, DTYPE_U8},
                                                        .residual = {residual, DTYPE_F32},
                                                        .x = {(void *)(uintptr_t)x, DTYPE_F32},
-                                                       .n = n,
-                                                       .kind = q->packing.kernel});
+                                                       .n = n});
 }
 
 static enum status unpack(struct grad_compress *q, const uint8_t *packed, int64_t n, float *y)
 {
-    if (!q->packing.is_kernel)
-        return grad_quant_unpack(q->packing.quant, packed, n, y)
-                   ? ST_OK
-                   : FAIL(ST_PEER,
-                          "compressed gradients are damaged: %lld elements, one of which "
-                          "is outside its block",
-                          (long long)n);
+    if (!q->packing.is_kernel) {
+        grad_quant_unpack(q->packing.quant, packed, n, y);
+        return ST_OK;
+    }
     return dev_op(q->dev)->expand(q->stream,
                                   &(struct expand){.y = {y, DTYPE_F32},
                                                    .packed = {(void *)(uintptr_t)packed, DTYPE_U8},
-                                                   .n = n,
-                                                   .kind = q->packing.kernel});
+                                                   .n = n});
 }
 
 static void count_sent(struct grad_compress *q, int64_t elems, int64_t bytes)
@@ -470,11 +444,11 @@ static enum status send_parts(struct grad_compress *q, const struct job *job,
 {
     for (int rank = 0; rank < q->ranks; rank++) {
         struct part_extent part = part_extent(p->elems, q->ranks, rank);
-        float *residual = p->residual ? p->residual + part.first : NULL;
-        TRY(pack(q, job->from + part.first, residual, part.elems, q->send + rank * p->part_bytes));
+        TRY(pack(q, job->from + part.first, p->residual + part.first, part.elems,
+                 q->send + rank * p->part_bytes));
         count_sent(q, rank == q->rank ? 0 : part.elems, 0);
     }
-    if (q->c.is_coded)
+    if (q->code)
         return exchange_coded(q, p);
     count_sent(q, 0, (q->ranks - 1) * p->part_bytes);
     struct tensor recv = {q->recv, DTYPE_U8}, send = {q->send, DTYPE_U8};
@@ -488,7 +462,7 @@ static enum status add_parts(struct grad_compress *q, const struct bucket *p, ui
     for (int64_t first = 0; first < elems; first += RUN_ELEMS) {
         int64_t n = elems - first < RUN_ELEMS ? elems - first : RUN_ELEMS;
         TRY(add_run(q, p->part_bytes, first, n));
-        TRY(pack(q, q->runs, p->residual_sum ? p->residual_sum + first : NULL, n,
+        TRY(pack(q, q->runs, p->residual_sum + first, n,
                  packed + packed_bytes(&q->packing, first)));
     }
     return ST_OK;
@@ -498,7 +472,7 @@ static enum status gather_packed(struct grad_compress *q, const struct bucket *p
 {
     struct tensor all = {q->recv, DTYPE_U8}, mine = {packed, DTYPE_U8};
     count_sent(q, (q->ranks - 1) * part_extent(p->elems, q->ranks, q->rank).elems, 0);
-    if (q->c.is_coded)
+    if (q->code)
         return gather_coded(q, p, packed);
     count_sent(q, 0, (q->ranks - 1) * p->part_bytes);
     return comm_all_gather(q->c.comm, all, mine, q->ranks * p->part_bytes);

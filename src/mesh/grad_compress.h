@@ -1,19 +1,19 @@
-/* grad_compress — all-reduce and reduce-scatter of gradients that are quantised on the way. It must
- * not know units or steps.
+/* grad_compress — the forms of gradients on their way, and all-reduce and reduce-scatter of those
+ * that are quantised. It must not know units or steps.
  *
  * For each bucket:
  * - Each rank quantises its gradient part by part and sends each part to its owner.
  * - The owner adds the parts in the order of sum_tree.h, and quantises the sum.
  * - All ranks, or the owner alone, take the dequantised sum: so all hold the same bits.
  *
- * Error feedback: what INT8, INT4 and TOPK lose is added to the next step's gradient, by the sender
+ * Error feedback: what INT8 and INT4 lose is added to the next step's gradient, by the sender
  * for its gradient and by the owner for the sum. (Seide et al. 2014; Karimireddy et al. 2019; on
  * both sides as in 1-bit Adam, Tang et al. 2021.) Residuals of gradients are not in checkpoints: a
  * resumed run begins with none. Those of outer steps are (train/step_local_state.c).
  *
- * Coding (is_coded; INT8 and INT4): what is sent is coded by grad_code.h, and INT8 is quantised as
- * INT8_RMS of grad_quant.h. Messages then have no fixed size: the ranks first agree on that of the
- * longest one, and all are sent with so many bytes.
+ * Coding (INT8_ZSTD and INT4_ZSTD): messages are coded by grad_code.h, and INT8_ZSTD is quantised as
+ * INT8_RMS of grad_quant.h. Messages then have no fixed size: the ranks first agree on the size of
+ * the longest one, and all messages have this size.
  *
  * Everything runs in the comm's thread, bucket after bucket, on a CPU device of one thread.
  * Gradients in a GPU's memory are copied to the host and back. */
@@ -29,18 +29,31 @@
 
 enum grad_compress_kind {
     GRAD_COMPRESS_KIND_NONE,
-    GRAD_COMPRESS_KIND_BF16,
+    GRAD_COMPRESS_KIND_BF16, /* rounded by the store, and added by the comm (mesh/store.h) */
     GRAD_COMPRESS_KIND_INT8,
     GRAD_COMPRESS_KIND_INT4,
-    GRAD_COMPRESS_KIND_TOPK,
+    GRAD_COMPRESS_KIND_INT8_ZSTD,
+    GRAD_COMPRESS_KIND_INT4_ZSTD,
     GRAD_COMPRESS_KIND_N
 };
+
+/* grad_compress_quantises — Returns whether gradients of this kind are quantised: they need a
+ * struct grad_compress. */
+static inline bool grad_compress_quantises(enum grad_compress_kind kind)
+{
+    return kind >= GRAD_COMPRESS_KIND_INT8;
+}
+
+/* grad_compress_is_coded — Returns whether messages of this kind are coded. */
+static inline bool grad_compress_is_coded(enum grad_compress_kind kind)
+{
+    return kind >= GRAD_COMPRESS_KIND_INT8_ZSTD;
+}
 
 struct grad_compress_config {
     struct comm *comm;
     struct dev *dev;              /* that holds the gradients; NULL: they lie in host memory */
-    enum grad_compress_kind kind; /* not NONE */
-    bool is_coded;                /* INT8, INT4 */
+    enum grad_compress_kind kind; /* one that quantises */
     int deferred_first;           /* buckets from here on are gathered by _gather_begin */
     int buckets_n;
     const int64_t *bucket_elems;
@@ -54,11 +67,9 @@ void grad_compress_close(struct grad_compress *q);
 /* grad_compress_part_bytes — of a bucket of so many elements, what each rank sends to each other
  * one: the packed bytes of the largest part. Coded, these are not known before: an estimate from
  * above, for gradients of a normal distribution. */
-int64_t grad_compress_part_bytes(enum grad_compress_kind kind, bool is_coded, int ranks,
-                                 int64_t elems);
+int64_t grad_compress_part_bytes(enum grad_compress_kind kind, int ranks, int64_t elems);
 /* grad_compress_plan — the bytes that grad_compress_open would take on rank `rank` of `ranks`;
- * is_discrete: gradients lie in a device's own memory. Reads kind, is_coded, deferred_first and
- * buckets. */
+ * is_discrete: gradients lie in a device's own memory. Reads kind, deferred_first and buckets. */
 int64_t grad_compress_plan(const struct grad_compress_config *config, int rank, int ranks,
                            bool is_discrete);
 
@@ -73,8 +84,7 @@ enum status grad_compress_gather_begin(struct grad_compress *q, int bucket, floa
                                        struct comm_ticket *ticket);
 
 /* grad_compress_residual — what error feedback holds of a bucket, for a caller that keeps it: own,
- * of all its elements; sum, of those of this rank's part. NULL: BF16 has none. No call may be under
- * way. */
+ * of all its elements; sum, of those of this rank's part. No call may be under way. */
 struct grad_compress_residual {
     float *own, *sum;
 };

@@ -5,10 +5,6 @@
  *   INT8_RMS  scale f32, 256 int8: 260 bytes; value = scale * q
  *   INT4      scale f32, 256 numbers of 4 bits (-7 to 7, the first of two in the low bits):
  *             132 bytes; scale = the largest magnitude / 7
- *   TOPK      of 4096 elements the 64 of the largest magnitude, none of them zero: two levels f32,
- *             64 positions of 12 bits and 64 of 2 bits (sign, level): 120 bytes. A level is the
- *             mean of the magnitudes below the mean of all 64, or of the others. SparseLoCo
- *             (Sarfi et al. 2025) does so for squares of 64 × 64
  *
  * INT8_RMS is for entropy coding. Its scale is 16/127 of the block's root mean square r: so no
  * number is beyond 127, since no element is beyond 16 r, and the numbers of each block have the
@@ -20,17 +16,10 @@
 #ifndef CONVOY_MESH_GRAD_QUANT_H
 #define CONVOY_MESH_GRAD_QUANT_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
-enum grad_quant_kind {
-    GRAD_QUANT_KIND_INT8_RMS,
-    GRAD_QUANT_KIND_INT4,
-    GRAD_QUANT_KIND_TOPK,
-    GRAD_QUANT_KIND_N
-};
+enum grad_quant_kind { GRAD_QUANT_KIND_INT8_RMS, GRAD_QUANT_KIND_INT4, GRAD_QUANT_KIND_N };
 
-#define GRAD_QUANT_TOPK_KEPT 64
 /* What a block has: elements, bytes, and how many of these bytes, the first ones, are scales. */
 struct grad_quant_block {
     int64_t elems, bytes, scale_bytes;
@@ -44,8 +33,7 @@ int64_t grad_quant_bytes(enum grad_quant_kind kind, int64_t n);
  * i/o  residual (n) or NULL: y = x | in  x (n) */
 void grad_quant_pack(enum grad_quant_kind kind, const float *x, float *residual, int64_t n,
                      uint8_t *packed);
-/* grad_quant_unpack — y (n) ← the values of `packed`. Exact. false: TOPK has a position that is not
- * in its block, so no grad_quant_pack made it. */
-bool grad_quant_unpack(enum grad_quant_kind kind, const uint8_t *packed, int64_t n, float *y);
+/* grad_quant_unpack — y (n) ← the values of `packed`. Exact. */
+void grad_quant_unpack(enum grad_quant_kind kind, const uint8_t *packed, int64_t n, float *y);
 
 #endif

@@ -473,12 +473,6 @@ static enum status gather_grad(struct store *s, int bucket)
     return ST_OK;
 }
 
-struct tensor store_neurons(const struct store *s, int param)
-{
-    return s->c.has_neurons ? tensor_at(s->neurons, param_neurons_before(s->c.table, param))
-                            : (struct tensor){0};
-}
-
 enum status store_update(struct store *s)
 {
     for (int bucket = 0; bucket < s->layout.buckets_n; bucket++)
@@ -491,7 +485,52 @@ enum status store_update(struct store *s)
         TRY(s->c.update(s->c.update_arg, bucket));
         TRY(store_params_after_update(s, bucket));
     }
-    return store_update_neurons(s);
+    return ST_OK;
+}
+
+/* ---- whole tensors for an update that cannot be made part by part ----
+ *
+ * What travels lies where the bucket's gradient lay: it has been reduced and its squares are added,
+ * so nothing reads it any more, and no memory is needed. */
+
+static bool has_shards(const struct store *s) { return s->policy.moments == STORE_SHARD; }
+
+/* call_and_wait — Makes a call, for which the stream waits. */
+static enum status call_and_wait(struct store *s, const struct store_call *call)
+{
+    struct comm_ticket ticket;
+    TRY(store_comm_wait_stream(s));
+    TRY(store_call_begin(s, call, &ticket));
+    return store_stream_wait(s, ticket);
+}
+
+enum status store_update_gather(struct store *s, int bucket, struct store_update_whole *out)
+{
+    const struct layout_bucket *l = &s->layout.bucket[bucket];
+    *out = (struct store_update_whole){store_grad_whole(s, bucket), l->first, s->rank, s->ranks};
+    if (!has_shards(s))
+        return ST_OK;
+    return call_and_wait(s, &(struct store_call){STORE_CALL_ALL_GATHER, STORE_GROUP_WITHIN, bucket,
+                                                 out->g, store_grad_own(s, bucket), l->elems});
+}
+
+/* Where each rank holds all moments, the sum is needed everywhere; with groups, each group's part
+ * of it is then added up over the groups. */
+enum status store_update_scatter(struct store *s, int bucket)
+{
+    const struct layout_bucket *l = &s->layout.bucket[bucket];
+    const struct tensor all = store_grad_whole(s, bucket), own = store_grad_own(s, bucket);
+    if (!has_shards(s) && s->ranks == 1)
+        return ST_OK;
+    if (!has_shards(s))
+        return call_and_wait(s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_ALL, bucket,
+                                                     all, all, l->elems});
+    TRY(call_and_wait(s, &(struct store_call){STORE_CALL_REDUCE_SCATTER, STORE_GROUP_WITHIN, bucket,
+                                              own, all, l->elems}));
+    if (!store_is_hybrid(s))
+        return ST_OK;
+    return call_and_wait(s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_ACROSS, bucket,
+                                                 own, own, l->own.elems});
 }
 
 /* ---- the state ---- */
@@ -573,8 +612,6 @@ enum status store_set(struct store *s, int part, int64_t first, int64_t n, const
     struct tensor to = held(s, part);
     bool is_whole = extent_of(s, part) == STORE_WHOLE;
     TRY(store_params_begin_write(s, part));
-    if (part == 2 && s->c.has_neurons)
-        TRY(store_moments_set_neurons(s, first, n, values));
     if (is_whole)
         TRY(part == 0 ? set_run(s, to, first, n, values)
                       : set_moment(s, part, first, first + n, values));

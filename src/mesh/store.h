@@ -27,10 +27,10 @@
  *   in an order of its own. `hybrid` gives the losses of the others within rounding: the squares
  *   for the gradient norm are added in fewer parts, and the embedding's rows among the others.
  * - With `hybrid` a gradient is reduce-scattered inside the group, then all-reduced over the ranks
- *   that hold the same part. It does not exchange token rows, and is not compressed.
+ *   that hold the same part. It does not exchange token rows, and is not quantised.
  * - Gradient accumulation adds gradients locally and reduces them once a step. It needs all of them
  *   at once, so with several micro-batches gradients are held whole.
- * - With reduce_dtype BF16 a gradient is rounded once on each rank before it is sent. The comm adds
+ * - With COMPRESS=bf16 a gradient is rounded once on each rank before it is sent. The comm adds
  *   in its way (comm.h) and rounds the sum. Norms, updates and accumulation read that sum as fp32.
  *   Rows of the sparse embedding travel as fp32.
  * - With a 16-bit dtype the compute copy is a rounded copy of the masters. Where moments are
@@ -81,12 +81,10 @@
 struct store_settings {
     enum layout_shard shard;
     int group_ranks; /* HYBRID: ranks of a group, at least 2; they are neighbours */
-    enum grad_compress_kind compress;
-    bool compress_coded;      /* INT8, INT4 */
-    bool has_whole_embed;     /* the embedding's gradient never travels as rows of tokens */
-    enum dtype dtype;         /* of the compute copy */
-    enum dtype reduce_dtype;  /* of gradients that travel: F32 or BF16; not with compress */
-    int64_t bucket_elems_min; /* as layout_init */
+    enum grad_compress_kind compress; /* form of gradients that travel */
+    bool has_whole_embed;             /* the embedding's gradient never travels as rows of tokens */
+    enum dtype dtype;                 /* of the compute copy */
+    int64_t bucket_elems_min;         /* as layout_init */
 };
 
 /* EXACT=layout: in how many parts matrices are cut (param.h: tensor_rank), and how many
@@ -98,7 +96,6 @@ struct store_exact_place {
 };
 
 /* Pointers are borrowed until store_close. */
-struct store_resident; /* mesh/store_resident.h */
 struct store_config {
     struct dev *dev;
     struct stream *stream;
@@ -115,16 +112,11 @@ struct store_config {
     int moments_n;     /* arrays of optimiser state: 0, 1 or 2 */
     /* hidden matrices have no second moment (param_rest): it reads as zero */
     bool skips_hidden_second;
-    /* instead, every rank has one number for each of their neurons (param_neurons), which reads as
-     * the tensor's first elements; updates_together must be set */
-    bool has_neurons;
     /* config.update calls _update_gather and _scatter: all ranks run it in store_update, and none
      * later by itself */
     bool updates_together;
-    struct store_resident *resident; /* the state of an equal store, to begin with; NULL, or holds
-                                      * nothing: zeros */
-    int64_t pass_tokens;             /* B·T of a micro-batch */
-    void (*heartbeat)(void *arg);    /* after each large allocation; may be NULL */
+    int64_t pass_tokens;          /* B·T of a micro-batch */
+    void (*heartbeat)(void *arg); /* after each large allocation; may be NULL */
     void *heartbeat_arg;
     enum status (*update)(void *arg, int bucket); /* runs the optimiser on store_local_shard */
     void *update_arg;
@@ -245,10 +237,7 @@ struct tensor store_params_update_copy(struct store *s, int bucket);
  * behind it becomes a number of one rank and zero on the others. rank, ranks: of those that share
  * the work: all, whatever SHARD is. So each number is made by one processor, and ranks on unlike
  * ones cannot drift apart.
- * _update_scatter: adds them up. Their sum is in g of the local shard again.
- * store_neurons: has_neurons: the numbers of a tensor's neurons; else data NULL. The update sets
- * those of a matrix on the rank that makes its numbers, and zeroes them on the others; store_update
- * adds them up. */
+ * _update_scatter: adds them up. Their sum is in g of the local shard again. */
 struct store_update_whole {
     struct tensor g;
     int64_t first; /* element of the table */
@@ -256,7 +245,6 @@ struct store_update_whole {
 };
 enum status store_update_gather(struct store *s, int bucket, struct store_update_whole *out);
 enum status store_update_scatter(struct store *s, int bucket);
-struct tensor store_neurons(const struct store *s, int param);
 /* _update: calls config.update for every bucket, now or at the bucket's next use. What the callback
  * reads must not change before the next store_grad_norm_end. */
 enum status store_update(struct store *s);
@@ -273,8 +261,7 @@ enum status store_wait(struct store *s, struct comm_ticket ticket);
 /* ---- the state on this rank; mesh_state.h has that of all ranks ---- */
 
 /* part: 0 parameters (masters), 1 and 2 moments. Ranges count elements of the table. What has no
- * second moment reads as zero, and _set ignores it; with has_neurons, but for the numbers of
- * neurons.
+ * second moment reads as zero, and _set ignores it.
  * _drain: waits for gathers and deferred updates; collective. Call it before _replicated, _grads.
  * _replicated: the address of a part that this rank holds whole, one number for each element of
  * the table; else data NULL.

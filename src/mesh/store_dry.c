@@ -16,9 +16,9 @@ static enum status take(struct store *s)
     if (!s->bucket || !s->sums || !s->embed_params || (s->has_groups && !s->slots))
         return FAIL(ST_RETRY, "out of memory: %d buckets of the model", s->layout.buckets_n);
     s->params = s->grads = s->grads_own = dev_dry_tensor(DTYPE_F32);
-    s->moment[0] = s->moment[1] = s->neurons = dev_dry_tensor(DTYPE_F32);
+    s->moment[0] = s->moment[1] = dev_dry_tensor(DTYPE_F32);
     s->compute_copy = dev_dry_tensor(c->settings.dtype);
-    s->grads_rounded = dev_dry_tensor(c->settings.reduce_dtype);
+    s->grads_rounded = dev_dry_tensor(DTYPE_BF16);
     s->norms = s->blocks.sums = dev_dry_tensor(DTYPE_F64);
     s->shard_grads = dev_dry_tensor(DTYPE_F32);
     return ST_OK;
@@ -79,7 +79,7 @@ static enum status tell_compressed(struct store *s, const struct store_call *cal
     struct store_call lengths = *call;
     lengths.kind = STORE_CALL_ALL_GATHER;
     lengths.elems = s->ranks * GRAD_COMPRESS_LENGTH_BYTES;
-    if (s->c.settings.compress_coded)
+    if (grad_compress_is_coded(s->c.settings.compress))
         TRY(tell(s, &lengths, DTYPE_U8, is_awaited(s, call)));
     return tell(s, call, DTYPE_U8, is_awaited(s, call));
 }
@@ -87,9 +87,8 @@ static enum status tell_compressed(struct store *s, const struct store_call *cal
 enum status store_dry_compressed(struct store *s, int bucket, bool is_reduced, bool is_gathered)
 {
     struct store_call call = {STORE_CALL_ALL_TO_ALL, STORE_GROUP_ALL, bucket, {0}, {0}, 0};
-    call.elems =
-        s->ranks * grad_compress_part_bytes(s->c.settings.compress, s->c.settings.compress_coded,
-                                            s->ranks, s->layout.bucket[bucket].elems);
+    call.elems = s->ranks * grad_compress_part_bytes(s->c.settings.compress, s->ranks,
+                                                     s->layout.bucket[bucket].elems);
     if (is_reduced)
         TRY(tell_compressed(s, &call));
     call.kind = STORE_CALL_ALL_GATHER;

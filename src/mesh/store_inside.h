@@ -79,9 +79,8 @@ struct store {
     struct tensor compute_copy;  /* `params` where passes read the masters themselves */
     struct tensor grads;         /* as passes write them */
     struct tensor grads_own;     /* grads BUFFER: reduced, the local shard */
-    struct tensor grads_rounded; /* reduce_dtype BF16: what travels, laid out as grads; else NULL */
+    struct tensor grads_rounded; /* bf16 of COMPRESS: what travels, laid out as grads; else NULL */
     struct tensor moment[2];
-    struct tensor neurons; /* has_neurons: one number for each neuron of the table; else NULL */
     /* (buckets + 2) f64 on the device: sums of squares; of the losses; of squares that another
      * group counts */
     struct tensor norms;
@@ -94,7 +93,7 @@ struct store {
     struct comm_ticket sparse_ticket; /* of token ids, then of rows */
     struct param_table embed_table;   /* grad_table of store_sparse_embed_pass */
     struct param *embed_params;
-    struct grad_compress *grad_compress; /* NULL: no compression */
+    struct grad_compress *grad_compress; /* NULL: gradients are not quantised */
     struct shard_tree shards;            /* c.shards > 0 */
     int *deal;                           /* the runs of all ranks: ranks + 1 */
     int slots_max;                       /* of any rank */
@@ -128,8 +127,8 @@ struct store {
  *   holders of its part; before _take.
  * _take: takes all memory, and opens sparse and grad_compress where they are used.
  * _uses_sparse: whether rows of the embedding's gradient are exchanged.
- * _compresses: whether gradients are compressed.
- * store_rounds_grads: whether gradients travel as 16-bit numbers.
+ * _compresses: whether gradients are quantised.
+ * store_rounds_grads: whether gradients travel as bf16.
  * store_has_copy: whether the compute copy is memory of its own. */
 struct store_policy store_memory_policy(const struct store_config *config, int ranks);
 enum status store_memory_plan(const struct store *s, struct store_memory *out);
@@ -139,7 +138,7 @@ bool store_memory_uses_sparse(const struct store *s);
 bool store_memory_compresses(const struct store *s);
 static inline bool store_rounds_grads(const struct store *s)
 {
-    return s->c.settings.reduce_dtype != DTYPE_F32 && s->c.has_grads && !s->is_alone;
+    return s->c.settings.compress == GRAD_COMPRESS_KIND_BF16 && s->c.has_grads && !s->is_alone;
 }
 static inline bool store_is_hybrid(const struct store *s)
 {
@@ -219,18 +218,6 @@ struct tensor store_grad_own(const struct store *s, int bucket);
 int64_t store_moments_elems(const struct store *s, int part);
 struct tensor store_moments_at(const struct store *s, int part, int bucket);
 int64_t store_moments_run(const struct store *s, int part, int64_t first, int64_t *n);
-/* Numbers of neurons (store_moments.c, store_update.c).
- * store_moments_neurons_n: how many there are; 0 without has_neurons.
- * store_moments_neurons: those that the elements from `first` on, at most *n of one hidden tensor,
- *   read as, and *n becomes their number; data NULL: they read as zero.
- * store_moments_set_neurons: from the values of elements [first, first + n) of the table, whose
- *   other state may lie on another rank.
- * store_update_neurons: adds them up over the ranks, after the update of the last bucket. */
-int64_t store_moments_neurons_n(const struct store *s);
-struct tensor store_moments_neurons(const struct store *s, int64_t first, int64_t *n);
-enum status store_moments_set_neurons(struct store *s, int64_t first, int64_t n,
-                                      const float *values);
-enum status store_update_neurons(struct store *s);
 
 /* Parameters (store_params.c), of one bucket:
  * _shard         the masters that this rank updates.

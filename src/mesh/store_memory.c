@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "mesh/store_inside.h"
-#include "mesh/store_resident.h"
 
 #define BLOCK_ALIGN 256 /* as cudaMalloc aligns */
 
@@ -51,9 +50,9 @@ static int64_t elems_of(const struct store *s, enum store_extent extent)
 /* Bytes of an element of the dense gradient as it travels. */
 static int dense_bytes(const struct store_settings *settings)
 {
-    if (settings->compress == GRAD_COMPRESS_KIND_NONE)
-        return (int)dtype_bytes(settings->reduce_dtype);
-    return settings->compress == GRAD_COMPRESS_KIND_BF16 ? 2 : 1; /* or less than 1 */
+    return settings->compress == GRAD_COMPRESS_KIND_NONE   ? 4
+           : settings->compress == GRAD_COMPRESS_KIND_BF16 ? 2
+                                                           : 1; /* or less than 1 */
 }
 
 /* Whether rows of tokens are exchanged, and why: a clause for the log. */
@@ -93,7 +92,7 @@ static int64_t sparse_elems(const struct store *s)
 
 bool store_memory_compresses(const struct store *s)
 {
-    return s->c.settings.compress != GRAD_COMPRESS_KIND_NONE && s->c.has_grads && !s->is_alone;
+    return grad_compress_quantises(s->c.settings.compress) && s->c.has_grads && !s->is_alone;
 }
 
 /* The caller frees bucket_elems. */
@@ -109,7 +108,6 @@ static enum status compress_config(const struct store *s, struct grad_compress_c
         .comm = s->c.comm,
         .dev = s->c.dev,
         .kind = s->c.settings.compress,
-        .is_coded = s->c.settings.compress_coded,
         .deferred_first = s->policy.gather == STORE_GATHER_GRADS ? deferred_first : n,
         .buckets_n = n,
         .bucket_elems = elems};
@@ -150,10 +148,9 @@ enum status store_memory_plan(const struct store *s, struct store_memory *out)
         m.unsharded += (p->grads == STORE_BUFFER ? elems_of(s, STORE_BUFFER) : 0) * each;
         m.unsharded += sparse_elems(s) * each;
         if (store_rounds_grads(s))
-            m.unsharded += elems_of(s, p->grads) * (int64_t)dtype_bytes(c->settings.reduce_dtype);
+            m.unsharded += elems_of(s, p->grads) * (int64_t)dtype_bytes(DTYPE_BF16);
         for (int part = 1; part <= c->moments_n; part++)
             m.moments += store_moments_elems(s, part) * each;
-        m.moments += store_moments_neurons_n(s) * each;
     }
     if (store_memory_compresses(s))
         TRY(plan_compress(s, &m.residuals));
@@ -243,22 +240,6 @@ static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool i
     return ST_OK;
 }
 
-/* take_state — a part of the state: what a store before this one has left, or new memory. */
-static enum status take_state(struct store *s, int part, int64_t elems, bool is_comm,
-                              struct tensor *out)
-{
-    const size_t bytes = (size_t)elems * sizeof(float);
-    const struct tensor left = store_resident_adopt(s->c.resident, part, (int64_t)bytes);
-    if (!left.data)
-        return take(s, elems, DTYPE_F32, is_comm, out);
-    ASSERT(s->memory_n < STORE_ALLOCS_MAX && !is_comm);
-    s->memory[s->memory_n].data = left.data;
-    s->memory[s->memory_n].bytes = bytes;
-    s->memory[s->memory_n++].is_comm = false;
-    *out = left;
-    return ST_OK;
-}
-
 static enum status open_sparse(struct store *s, float *buffer)
 {
     const struct param *wte = &s->c.table->param[0];
@@ -285,13 +266,11 @@ static enum status take_grads(struct store *s)
     if (s->policy.grads == STORE_BUFFER)
         TRY(take(s, s->layout.shard_elems, DTYPE_F32, !s->is_alone, &s->grads_own));
     if (store_rounds_grads(s))
-        TRY(take(s, elems, s->c.settings.reduce_dtype, true, &s->grads_rounded));
+        TRY(take(s, elems, DTYPE_BF16, true, &s->grads_rounded));
     if (s->is_sparse)
         TRY(open_sparse(s, (float *)s->grads.data + elems));
     for (int i = 0; i < s->c.moments_n; i++)
-        TRY(take_state(s, i + 1, store_moments_elems(s, i + 1), false, &s->moment[i]));
-    if (store_moments_neurons_n(s) > 0)
-        TRY(take(s, store_moments_neurons_n(s), DTYPE_F32, !s->is_alone, &s->neurons));
+        TRY(take(s, store_moments_elems(s, i + 1), DTYPE_F32, false, &s->moment[i]));
     return take(s, s->layout.buckets_n + 2, DTYPE_F64, false, &s->norms);
 }
 
@@ -299,7 +278,7 @@ static enum status take_grads(struct store *s)
 static enum status take_params(struct store *s)
 {
     bool is_gathered = s->policy.moments == STORE_SHARD, is_f32 = s->c.settings.dtype == DTYPE_F32;
-    TRY(take_state(s, 0, elems_of(s, s->policy.masters), is_gathered && is_f32, &s->params));
+    TRY(take(s, elems_of(s, s->policy.masters), DTYPE_F32, is_gathered && is_f32, &s->params));
     s->compute_copy = s->params;
     if (!store_has_copy(s))
         return ST_OK;

@@ -49,29 +49,17 @@ static enum status gather_shards(struct store *s, int part, int64_t first, int64
     return ST_OK;
 }
 
-/* read_hidden — on rank 0, elements of one hidden tensor, of its second moment: the numbers of its
- * neurons, which all ranks have; else zero. */
-static enum status read_hidden(struct store *s, int64_t first, int64_t n, float *dst)
-{
-    memset(dst, 0, (size_t)n * sizeof *dst);
-    struct tensor from = store_moments_neurons(s, first, &n);
-    if (!from.data)
-        return ST_OK;
-    TRY(dev_copy(s->c.stream, dst, from.data, (size_t)n * sizeof *dst));
-    return dev_sync(s->c.stream);
-}
-
-/* read_rest — on rank 0, which holds all of a second moment that hidden matrices do not have. */
+/* read_rest — on rank 0, which holds all of a second moment that hidden matrices do not have: there
+ * it is zero. */
 static enum status read_rest(struct store *s, int part, int64_t first, int64_t n, float *dst)
 {
     memset(dst, 0, (size_t)n * sizeof *dst);
     for (int64_t at = first, run; at < first + n; at += run) {
         run = first + n - at;
         int64_t from = store_moments_run(s, part, at, &run);
-        TRY(from >= 0
-                ? dev_copy(s->c.stream, dst + at - first, tensor_at(s->moment[part - 1], from).data,
-                           (size_t)run * sizeof *dst)
-                : read_hidden(s, at, run, dst + at - first));
+        if (from >= 0)
+            TRY(dev_copy(s->c.stream, dst + at - first, tensor_at(s->moment[part - 1], from).data,
+                         (size_t)run * sizeof *dst));
     }
     return dev_sync(s->c.stream);
 }
@@ -86,7 +74,7 @@ static enum status gather_rest(struct store *s, int part, int64_t first, int64_t
         if (!t->param[param].is_hidden)
             TRY(gather_shards(s, part, at, run, s->rank == 0 ? dst + at - first : NULL));
         else if (s->rank == 0)
-            TRY(read_hidden(s, at, run, dst + at - first));
+            memset(dst + at - first, 0, (size_t)run * sizeof *dst);
     }
     return ST_OK;
 }

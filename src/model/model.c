@@ -58,12 +58,6 @@ int64_t model_layer(const struct model_dims *dims, int64_t block)
     return block;
 }
 
-bool model_has_values(const struct model_dims *dims, int64_t block)
-{
-    int64_t layers = dims->part.layers > 0 ? dims->part.layers : dims->layers;
-    return model_layer(dims, block) >= layers - dims->parts.value_embeds;
-}
-
 void model_vocab_part(const struct model_dims *dims, int64_t *first, int64_t *n)
 {
     int64_t ranks_n = dims->part.tensor_ranks > 1 ? dims->part.tensor_ranks : 1,
@@ -197,25 +191,18 @@ static enum status check_rope(const struct model_dims *dims)
 static enum status check_gpt2(const struct model_dims *dims)
 {
     const struct model_parts *parts = &dims->parts;
-    bool has_any = parts->mlp == MODEL_MLP_RELU2 || parts->logit_cap != 0 || parts->has_zero_init ||
-                   parts->value_embeds != 0;
+    bool has_any = parts->mlp == MODEL_MLP_RELU2 || parts->logit_cap != 0 || parts->has_zero_init;
     if (has_any && dims->arch != MODEL_ARCH_GPT2)
-        return FAIL(
-            ST_BAD_SETTING,
-            "ACTIVATION=relu2, LOGIT_CAP, ZERO_INIT and VALUE_EMBEDS are for GPT-2, and the "
-            "model is of the architecture %s; leave them out",
-            transformer_arch(dims->arch)->name);
+        return FAIL(ST_BAD_SETTING,
+                    "ACTIVATION=relu2, LOGIT_CAP and ZERO_INIT are for GPT-2, and the model is of "
+                    "the architecture %s; leave them out",
+                    transformer_arch(dims->arch)->name);
     if (dims->arch != MODEL_ARCH_GPT2)
         return ST_OK;
     if (!(parts->logit_cap == 0 ||
           (parts->logit_cap >= LOGIT_CAP_LEAST && parts->logit_cap <= LOGIT_CAP_MOST)))
         return FAIL(ST_BAD_SETTING, "LOGIT_CAP is %g, outside %g … %g; set it within, or to 0",
                     parts->logit_cap, LOGIT_CAP_LEAST, LOGIT_CAP_MOST);
-    if (parts->value_embeds < 0 || parts->value_embeds > dims->layers)
-        return FAIL(ST_BAD_SETTING,
-                    "VALUE_EMBEDS=%lld is outside 0 … LAYERS=%lld: it counts the last layers; "
-                    "lower it",
-                    (long long)parts->value_embeds, (long long)dims->layers);
     if (dims->task == MODEL_TASK_QA && (parts->logit_cap > 0 || parts->is_untied))
         return FAIL(ST_BAD_SETTING,
                     "LOGIT_CAP and TIE_EMBEDDINGS=0 are of a language model's vocabulary, which "

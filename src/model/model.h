@@ -93,9 +93,6 @@ struct model_parts {
     /* of GPT-2 alone */
     double logit_cap;   /* LM: logits are cap·tanh(logits/cap); 0: as they are */
     bool has_zero_init; /* output projections of attention and MLP begin at 0 */
-    /* the last so many layers add a row of a table of their own, that of the token, to the values
-     * of attention (transformer_values.c) */
-    int64_t value_embeds;
 };
 
 /* Tokens that begin and end a text, where they are known: for generation and export, not for the
@@ -146,12 +143,10 @@ void model_resolve(struct model_dims *dims);
 
 /* Of dimensions that may be a part's:
  * model_layer       the number of own block `block` in the whole model.
- * model_has_values  whether own block `block` has a value embedding.
  * model_vocab_part  own rows of the vocabulary: [*first, *first + *n).
  * model_vocab_rows  rows of the vocabulary product: own rows, and rows of zeros up to a multiple of
  *                   part.vocab_multiple. */
 int64_t model_layer(const struct model_dims *dims, int64_t block);
-bool model_has_values(const struct model_dims *dims, int64_t block);
 void model_vocab_part(const struct model_dims *dims, int64_t *first, int64_t *n);
 int64_t model_vocab_rows(const struct model_dims *dims);
 

@@ -14,11 +14,6 @@ static enum status check_divides(const char *name, int64_t value, int64_t ranks)
 /* cut_tensor — heads and widths of one rank of `ranks`. */
 static enum status cut_tensor(struct model_dims *d, int64_t ranks)
 {
-    if (ranks > 1 && d->parts.value_embeds > 0)
-        return FAIL(ST_BAD_SETTING,
-                    "TP=%lld does not go with VALUE_EMBEDS=%lld: the tables of values are not cut "
-                    "by heads; set TP=1 (PP, CP and SHARD go with it)",
-                    (long long)ranks, (long long)d->parts.value_embeds);
     TRY(check_divides("HEADS", d->heads, ranks));
     TRY(check_divides("FFN", d->ffn, ranks));
     if (d->kv_heads % ranks != 0 && ranks % d->kv_heads != 0)

@@ -222,23 +222,10 @@ int param_matrices(const struct param *p, struct param_matrix out[PARAM_MATRICES
 {
     ASSERTF(p->dims_n == 2 && p->fused.n <= PARAM_MATRICES_MAX, "%s: %d dimensions, %d matrices",
             p->name, p->dims_n, p->fused.n);
-    const int n = p->fused.n > 0 ? p->fused.n : 1;
-    out[0] = (struct param_matrix){0, 1, p->elems, p->elems, p->dim[0], p->dim[1], 0};
+    out[0] = (struct param_matrix){0, 1, p->elems, p->elems, p->dim[0], p->dim[1]};
     for (int i = 0; i < p->fused.n; i++)
         out[i] = group_of(p, i);
-    for (int i = 0; i < n; i++)
-        out[i].neurons = p->neuron_dim == 0 ? out[i].rows : out[i].columns;
-    return n;
-}
-
-int64_t param_neurons(const struct param *p) { return p->is_hidden ? p->dim[p->neuron_dim] : 0; }
-
-int64_t param_neurons_before(const struct param_table *t, int param)
-{
-    int64_t neurons = 0;
-    for (int i = 0; i < param; i++)
-        neurons += param_neurons(&t->param[i]);
-    return neurons;
+    return p->fused.n > 0 ? p->fused.n : 1;
 }
 
 /* Four normal numbers of one Philox block, by Box–Muller on pairs of 32-bit words: |z| ≤ 6.8. A

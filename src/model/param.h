@@ -44,7 +44,6 @@ struct param {
     int split_dim; /* the dimension that tensor parallelism cuts; -1: replicated */
     enum param_init init;
     bool is_hidden; /* a matrix of a block, between activations; not an embedding or a norm */
-    int neuron_dim; /* of a hidden matrix: the dimension along which its output neurons lie */
     struct param_fused fused;
     bool is_packed; /* no padding before it */
     struct param_cut cut;
@@ -122,13 +121,9 @@ void param_fill(const struct param_table *t, int param, uint64_t seed, int64_t f
 #define PARAM_MATRICES_MAX 3
 struct param_matrix {
     int64_t first, runs, run, stride;
-    int64_t rows, columns, neurons;
+    int64_t rows, columns;
 };
 int param_matrices(const struct param *p, struct param_matrix out[PARAM_MATRICES_MAX]);
-/* param_neurons — the output neurons of a hidden tensor, of all its matrices; of another one 0.
- * param_neurons_before — those of the tensors before a parameter; params_n: of all. */
-int64_t param_neurons(const struct param *p);
-int64_t param_neurons_before(const struct param_table *t, int param);
 /* param_at — the tensor that holds an element of the table, or has it as padding behind it.
  * param_end — the end of a tensor with that padding. */
 int param_at(const struct param_table *t, int64_t elem);

@@ -101,7 +101,6 @@ static enum status work_on(struct outcome *outcome, const struct question *quest
         .arg = outcome,
         .is_oversubscribed = ranks > thread_pool_cores(),
         .shm_fd = shm_fd,
-        .checks_shm = conf_i64(question->conf, CONF_SHM_CHECKSUM) != 0,
     };
     if (question->is_over_net)
         config.place = (struct comm_place){

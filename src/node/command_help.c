@@ -64,9 +64,9 @@ static const struct page {
     {"view", "STATUS_PORT STATUS_ADDR STATUS_TOKEN_FILE HOSTS",
      "convoy view run1\n"
      "convoy view run1 run2 run3\n"},
-    {"verify", "DATA N_GPU_EACH_NODE JSON",
+    {"verify", "JSON",
      "convoy verify run1\n"
-     "convoy verify run1 STEPS=1000..1200 DATA=book.txt\n"},
+     "convoy verify run1 JSON=1\n"},
     {"config", "JSON", "convoy config MODEL=gpt2 LR=1e-3\n"},
     {"version", "", "convoy version gpu\n"},
     {"help", "", "convoy help data\nconvoy help BATCH_SIZE\nconvoy help train\n"},

@@ -176,8 +176,6 @@ static struct model_parts asked_parts(const struct conf *conf, const struct mode
         parts.logit_cap = conf_f64(conf, CONF_LOGIT_CAP);
     if (conf_is_set(conf, CONF_ZERO_INIT))
         parts.has_zero_init = conf_i64(conf, CONF_ZERO_INIT) != 0;
-    if (conf_is_set(conf, CONF_VALUE_EMBEDS))
-        parts.value_embeds = conf_i64(conf, CONF_VALUE_EMBEDS);
     return parts;
 }
 
@@ -211,8 +209,7 @@ static enum status override_parts(const struct conf *conf, bool has_weights,
                {CONF_QK_NORM, "QK_NORM", was.has_qk_norm != is.has_qk_norm},
                {CONF_TIE_EMBEDDINGS, "TIE_EMBEDDINGS", was.is_untied != is.is_untied},
                {CONF_LOGIT_CAP, "LOGIT_CAP", was.logit_cap != is.logit_cap},
-               {CONF_ZERO_INIT, "ZERO_INIT", was.has_zero_init != is.has_zero_init},
-               {CONF_VALUE_EMBEDS, "VALUE_EMBEDS", was.value_embeds != is.value_embeds}};
+               {CONF_ZERO_INIT, "ZERO_INIT", was.has_zero_init != is.has_zero_init}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         if (row[i].differs)
             TRY(refuse_part(conf, has_weights, dims, row[i].key, row[i].name));
@@ -249,7 +246,7 @@ static enum status seq_tokens(const struct conf *conf, const struct model_dims *
 /* momentum_of — Muon's is not 0 unless that is asked for. */
 static double momentum_of(const struct conf *conf)
 {
-    bool is_muon = optim_is_muon((enum optim_kind)conf_i64(conf, CONF_OPTIMIZER));
+    bool is_muon = conf_i64(conf, CONF_OPTIMIZER) == CONF_OPTIMIZER_MUON;
     return is_muon && !conf_is_set(conf, CONF_MOMENTUM) ? MUON_MOMENTUM
                                                         : conf_f64(conf, CONF_MOMENTUM);
 }
@@ -311,13 +308,11 @@ static void map_local(const struct conf *conf, struct step_config *out)
                                    .replica_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE),
                                    .lr = conf_f64(conf, CONF_OUTER_LR),
                                    .momentum = conf_f64(conf, CONF_OUTER_MOMENTUM),
-                                   .compress = out->store.compress,
-                                   .compress_coded = out->store.compress_coded};
+                                   .compress = out->store.compress};
     if (out->local.steps == 0)
         return;
     out->store.shard = LAYOUT_SHARD_NONE;
     out->store.compress = GRAD_COMPRESS_KIND_NONE;
-    out->store.compress_coded = false;
 }
 
 /* map_step — the configuration of a step and its store. */
@@ -337,10 +332,6 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     out->store.shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
     out->store.group_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
     out->store.compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);
-    out->store.compress_coded = conf_i64(conf, CONF_COMPRESS_CODE) != CONF_COMPRESS_CODE_NONE;
-    out->store.reduce_dtype = conf_i64(conf, CONF_REDUCE_PRECISION) == CONF_REDUCE_PRECISION_BF16
-                                  ? DTYPE_BF16
-                                  : DTYPE_F32;
     map_local(conf, out);
     out->optim = optim_of(conf);
     out->spike = (struct spike_config){.mode = (enum spike_mode)conf_i64(conf, CONF_SPIKE),

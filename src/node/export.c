@@ -346,7 +346,6 @@ static enum status check_parts(const struct export *ex)
                        : p->has_qk_norm                        ? "QK_NORM=1"
                        : p->is_untied                          ? "TIE_EMBEDDINGS=0"
                        : p->logit_cap > 0                      ? "LOGIT_CAP"
-                       : p->value_embeds > 0                   ? "VALUE_EMBEDS"
                                                                : NULL;
     if (ex->dims.arch != MODEL_ARCH_GPT2 || !what)
         return ST_OK;

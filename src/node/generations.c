@@ -115,8 +115,7 @@ static struct comm_config comm_config_of(struct generations *g)
                                 .data_addr = g->reached[0] ? g->reached : c->data_addr,
                                 .master = c->master,
                                 .secret = g->secret,
-                                .shm_fd = c->shm_fd,
-                                .checks_shm = c->checks_shm};
+                                .shm_fd = c->shm_fd};
 }
 
 /* ---- connecting the ranks ---- */

@@ -30,7 +30,6 @@ struct generations_config {
     int device_sms;
     struct dev *dev;
     int shm_fd;
-    bool checks_shm;    /* as in comm_config */
     int64_t timeout_ms; /* of a collective */
     /* A collective may take longer by this than the silence that this node's workers are allowed at
      * that time. */

@@ -39,9 +39,8 @@ static enum status take_job(const struct trainer_config *config, struct plan_lin
                                    .nodes = at->nodes,
                                    .locals = at->locals,
                                    .compress = config->step.store.compress,
-                                   .is_coded = config->step.store.compress_coded,
                                    .takes_local = config->step.store.shard == LAYOUT_SHARD_NONE &&
-                                                  !optim_is_muon(config->step.optim.kind)};
+                                                  config->step.optim.kind != OPTIM_KIND_MUON};
     param_table_free(&table);
     return ST_OK;
 }

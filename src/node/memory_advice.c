@@ -168,10 +168,10 @@ static void try_axis(const struct memory_check *f, const struct trainer_config *
 static void try_parts(const struct memory_check *f, const struct trainer_config *c,
                       struct text *out)
 {
-    if (c->step.local.steps > 0 || c->step.store.compress != GRAD_COMPRESS_KIND_NONE ||
+    if (c->step.local.steps > 0 || grad_compress_quantises(c->step.store.compress) ||
         c->step.store.shard == LAYOUT_SHARD_HYBRID)
         return;
-    if (!optim_is_muon(c->step.optim.kind))
+    if (c->step.optim.kind != OPTIM_KIND_MUON)
         try_axis(f, c, MESH_AXIS_TENSOR, "TP", out);
     try_axis(f, c, MESH_AXIS_CONTEXT, "CP", out);
     try_axis(f, c, MESH_AXIS_PIPELINE, "PP", out);

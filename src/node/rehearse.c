@@ -213,8 +213,7 @@ static enum status write_token(struct rehearse *r)
     char hex[40] = "", path[FILE_PATH_MAX];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
         return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
-    for (int i = 0; i < (int)sizeof bytes; i++)
-        text_format(hex + 2 * i, 3, "%02x", bytes[i]);
+    text_hex(bytes, sizeof bytes, hex);
     TRY(file_join(path, sizeof path, r->scratch.path, "token"));
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)

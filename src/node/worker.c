@@ -56,7 +56,6 @@ struct worker {
     struct feed *feed, *val_feed;
     struct text settings;
     struct trainer_config config;
-    struct peer_copy_resident resident;
     struct plan_beside beside; /* rank 0 */
     struct link_choice link;   /* rank 0 */
     struct plan_way way;       /* of the last generation */
@@ -454,7 +453,6 @@ static enum status run_generations(struct worker *w,
         .kind = device_comm(w->conf, w->dev, place.ranks),
         .net = device_net(w->conf),
         .data_addr = data_addr,
-        .checks_shm = conf_i64(w->conf, CONF_SHM_CHECKSUM) != 0,
         .master = master,
         .needs_reached =
             place.nodes > 1 && place.node == 0 && !data_addr[0] && listener_is_loopback(master),
@@ -489,7 +487,6 @@ static enum status train(struct worker *w)
         dataset_sync_publish(w->board, true, w->val_feed);
     w->config.step.dev = w->dev;
     w->config.peer_copy_fd = config_map_copies_memory(w->conf) ? BOARD_PEER_COPY_FD : -1;
-    w->config.resident = &w->resident;
     w->config.board = w->board;
     w->config.worker_i = w->worker_i;
     w->config.feed = w->feed;
@@ -579,7 +576,6 @@ enum status worker_main(const struct conf *conf, int worker_i)
     feed_close(w.val_feed);
     tokenizer_close(w.tokenizer);
     gpu_stats_close(w.gpu_stats);
-    peer_copy_resident_free(&w.resident, w.dev);
     dev_close(w.dev);
     text_free(&w.settings);
     crash_on_mapped_file(NULL, NULL);

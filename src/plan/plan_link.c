@@ -9,11 +9,9 @@
 /* Forms in which gradients travel in every step, from the one that changes the loss least. */
 #define EVERY_STEP 5
 static const struct plan_link_form every_step[EVERY_STEP] = {
-    {.compress = GRAD_COMPRESS_KIND_NONE},
-    {.compress = GRAD_COMPRESS_KIND_BF16},
-    {.compress = GRAD_COMPRESS_KIND_INT8},
-    {.compress = GRAD_COMPRESS_KIND_INT8, .is_coded = true},
-    {.compress = GRAD_COMPRESS_KIND_INT4, .is_coded = true},
+    {.compress = GRAD_COMPRESS_KIND_NONE},      {.compress = GRAD_COMPRESS_KIND_BF16},
+    {.compress = GRAD_COMPRESS_KIND_INT8},      {.compress = GRAD_COMPRESS_KIND_INT8_ZSTD},
+    {.compress = GRAD_COMPRESS_KIND_INT4_ZSTD},
 };
 #define LOCALS 6
 static const int64_t local_steps[LOCALS] = {10, 20, 50, 100, 200, 500};
@@ -54,20 +52,22 @@ static struct plan_link_step middle(const struct plan_link_run *link)
 
 static double exchange_bytes(const struct plan_link_run *link, const struct plan_link_form *f)
 {
-    const bool is_local = f->local_steps > 0, is_compressed = f->compress != 0;
+    const bool is_local = f->local_steps > 0, is_bf16 = f->compress == GRAD_COMPRESS_KIND_BF16;
     const int ranks = is_local ? link->nodes : link->nodes * link->locals;
     const int64_t elems = is_local ? link->params / link->locals : link->params;
-    const double share = 2 * (double)(link->nodes - 1) / link->nodes;
-    if (!is_compressed)
-        return share * 4 * (double)link->params / link->locals;
-    return share * ranks * (double)grad_compress_part_bytes(f->compress, f->is_coded, ranks, elems);
+    const double share = (double)(link->nodes - 1) / link->nodes;
+    /* of an element on the way to its owner, and back */
+    const int there = is_bf16 && link->locals == 1 ? 2 : 4, back = is_bf16 ? 2 : 4;
+    if (!grad_compress_quantises(f->compress))
+        return share * (there + back) * (double)link->params / link->locals;
+    return 2 * share * ranks * (double)grad_compress_part_bytes(f->compress, ranks, elems);
 }
 
 static double coding_ms(const struct plan_link_run *link, const struct plan_link_form *f)
 {
     const double elems = (double)link->params / (f->local_steps > 0 ? link->locals : 1);
-    const double ns = f->compress > GRAD_COMPRESS_KIND_BF16 ? QUANTISE_NS : 0;
-    return elems * (ns + (f->is_coded ? CODE_NS : 0)) / 1e6;
+    const double ns = grad_compress_quantises(f->compress) ? QUANTISE_NS : 0;
+    return elems * (ns + (grad_compress_is_coded(f->compress) ? CODE_NS : 0)) / 1e6;
 }
 
 /* estimate — sets what depends on the link. */
@@ -118,7 +118,7 @@ int plan_link_forms(const struct plan_link_run *link, struct plan_link_form form
                     int *now_out, int *choice_out)
 {
     const struct plan_link_step now = middle(link);
-    const struct plan_link_form own = {.compress = link->compress, .is_coded = link->is_coded};
+    const struct plan_link_form own = {.compress = link->compress};
     const double sending_ms = fmax(now.comm_ms - coding_ms(link, &own), 0.01 * now.comm_ms);
     const double per_ms = fmax((double)now.sent_bytes, 1) / fmax(sending_ms, 1e-6);
     const int n = list_forms(link, form);
@@ -126,7 +126,7 @@ int plan_link_forms(const struct plan_link_run *link, struct plan_link_form form
     for (int i = 0; i < n; i++)
         estimate(link, &now, per_ms, &form[i]);
     for (int i = 0; i < EVERY_STEP; i++)
-        if (form[i].compress == link->compress && form[i].is_coded == link->is_coded) {
+        if (form[i].compress == link->compress) {
             *now_out = i;
             form[i].step_ms = now.step_ms;
             form[i].wait_ms = now.wait_ms;
@@ -140,13 +140,12 @@ int plan_link_forms(const struct plan_link_run *link, struct plan_link_form form
 
 static void add_settings(const struct plan_link_form *f, struct text *out)
 {
-    static const char *const words[GRAD_COMPRESS_KIND_N] = {"none", "bf16", "int8", "int4", "topk"};
+    static const char *const words[GRAD_COMPRESS_KIND_N] = {"none", "bf16",      "int8",
+                                                            "int4", "int8-zstd", "int4-zstd"};
     if (f->local_steps > 0)
         text_add(out, "LOCAL_STEPS=%lld", (long long)f->local_steps);
     if (f->local_steps == 0 || f->compress != GRAD_COMPRESS_KIND_NONE)
         text_add(out, "%sCOMPRESS=%s", f->local_steps > 0 ? " " : "", words[f->compress]);
-    if (f->is_coded)
-        text_add(out, " COMPRESS_CODE=zstd");
 }
 
 static void add_measured(const struct plan_link_run *link, struct text *out)

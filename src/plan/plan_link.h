@@ -8,16 +8,17 @@
  * With N nodes of L workers each, P parameters, and a form of b bits an element, a rank sends to
  * other nodes in an exchange
  *   2 (N-1)/N · 4 P/L     fp32: the sums of a node are made before
- *   2 (N-1)/N · P b/8     compressed: each worker quantises its own gradient
- *   2 (N-1)/N · P/L b/8   compressed, in an outer step of LOCAL_STEPS
+ *   2 (N-1)/N · 2 P       bf16, with one worker on each node
+ *   (N-1)/N · (4+2) P/L   bf16, with several: sums of a node travel as fp32, what follows as bf16
+ *   2 (N-1)/N · P b/8     quantised: each worker quantises its own gradient
+ *   2 (N-1)/N · P/L b/8   quantised, in an outer step of LOCAL_STEPS
  *
  * The choice is the first of this order that fits:
- *   1. fp32, bf16, int8, int8 + zstd, int4 + zstd, if at most PLAN_LINK_WAIT_MOST of a step waits
+ *   1. fp32, bf16, int8, int8-zstd, int4-zstd, if at most PLAN_LINK_WAIT_MOST of a step waits
  *   2. of these the fastest, if at most PLAN_LINK_CHANGED_MOST of a step waits
- *   3. LOCAL_STEPS=H, fp32, then int4 + zstd: the smallest H in which at most
+ *   3. LOCAL_STEPS=H, fp32, then int4-zstd: the smallest H in which at most
  *      PLAN_LINK_CHANGED_MOST of a step waits; the largest H if none does
- * The later ones change the loss more (docs/benchmarks.md). topk is left out: it needs more
- * steps. */
+ * The later ones change the loss more (docs/benchmarks.md). */
 #ifndef CONVOY_PLAN_PLAN_LINK_H
 #define CONVOY_PLAN_PLAN_LINK_H
 
@@ -38,7 +39,6 @@ struct plan_link_step {
 
 struct plan_link_form {
     enum grad_compress_kind compress;
-    bool is_coded;
     int64_t local_steps; /* 0: gradients travel in every step */
     double sent_bytes;   /* to other nodes, of a step in the mean */
     double step_ms, wait_ms;
@@ -49,8 +49,7 @@ struct plan_link_run {
     int64_t params;
     int nodes, locals;
     enum grad_compress_kind compress; /* that the run has now */
-    bool is_coded;
-    bool takes_local; /* each worker holds the whole model */
+    bool takes_local;                 /* each worker holds the whole model */
     /* measured */
     int seen_n;
     struct plan_link_step step[PLAN_LINK_STEPS];
@@ -59,7 +58,7 @@ struct plan_link_run {
 /* plan_link_add — one step. true: it was the last one that is needed; the next two may be called.
  * plan_link_forms — for tests: how long each form would take, in the order above; returns how many
  * there are.
- * *now_out: the one that the run has, as measured, or -1: it is none of them (topk, int4 uncoded).
+ * *now_out: the one that the run has, as measured, or -1: it is none of them (int4).
  * *choice_out: the proposal.
  * plan_link_text — appends three sentences: what was measured, what each form would take, what is
  * proposed and why. */

@@ -134,7 +134,7 @@ static int most_of(const struct finding *f, enum mesh_axis axis)
     int ranks = f->asked->at.ranks, most = ranks;
     if (f->fixed->axis[axis])
         return axis_of(f->asked, axis);
-    if (axis == MESH_AXIS_TENSOR && optim_is_muon(s->optim.kind))
+    if (axis == MESH_AXIS_TENSOR && s->optim.kind == OPTIM_KIND_MUON)
         return 1; /* it goes without TP */
     if (s->local.steps > 0)
         return 1; /* each worker has the whole model */

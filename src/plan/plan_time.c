@@ -95,7 +95,6 @@ static enum plan_time_kind kind_of(enum op_kind op)
         return PLAN_TIME_ATTENTION;
     case OP_KIND_adamw:
     case OP_KIND_sgd:
-    case OP_KIND_normuon:
         return PLAN_TIME_OPTIMIZER;
     default:
         return PLAN_TIME_MEMORY;

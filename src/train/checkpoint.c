@@ -44,28 +44,30 @@ static enum status read_range(void *arg, int64_t first, int64_t n, void *out)
     return step_read(range->step, range->part, range->first + first, n, out);
 }
 
-/* hidden_of — what a part has of hidden matrices, which may lack a second moment (mesh/store.h). */
-static enum load_hidden hidden_of(const struct checkpoint *s, int part)
+/* skips_hidden — Returns whether a part is a second moment, which hidden matrices may lack
+ * (mesh/store.h). */
+static bool skips_hidden(const struct checkpoint *s, int part)
 {
-    if (!step_skips_hidden_second(s->step) || step_local_state_part(s->step, part).part != 2)
-        return LOAD_HIDDEN_WHOLE;
-    return step_has_neurons(s->step) ? LOAD_HIDDEN_NEURONS : LOAD_HIDDEN_NONE;
+    return step_skips_hidden_second(s->step) && step_local_state_part(s->step, part).part == 2;
 }
 
-/* list_tensor — for the writer, where the part has it; point sets the address. */
-static bool list_tensor(struct checkpoint *s, int part, const struct param *row, size_t at)
+/* has_tensor — Returns whether a part has a tensor. */
+static bool has_tensor(const struct checkpoint *s, int part, const struct param *row)
 {
-    struct param shape;
-    if (!load_shape(hidden_of(s, part), row, &shape))
-        return false;
+    return !row->is_hidden || !skips_hidden(s, part);
+}
+
+/* list_tensor — Adds a tensor to the list for the writer; point sets the address. */
+static void list_tensor(struct checkpoint *s, int part, const struct param *row, size_t at)
+{
     s->range[at] = (struct tensor_range){s->step, part, row->offset};
     s->source[at] = (struct safetensors_source){.name = row->name,
                                                 .dtype = DTYPE_F32,
-                                                .dims_n = shape.dims_n,
-                                                .dim = {shape.dim[0], shape.dim[1]},
+                                                .dims_n = row->dims_n,
                                                 .read = read_range,
                                                 .arg = &s->range[at]};
-    return true;
+    for (int d = 0; d < row->dims_n; d++)
+        s->source[at].dim[d] = row->dim[d];
 }
 
 static void list_part(struct checkpoint *s, int part)
@@ -75,7 +77,8 @@ static void list_part(struct checkpoint *s, int part)
     int n = 0;
     checkpoint_names_part(s->step, part, s->name[part]);
     for (int i = 0; i < table->params_n; i++)
-        n += list_tensor(s, part, &table->param[i], first + (size_t)n);
+        if (has_tensor(s, part, &table->param[i]))
+            list_tensor(s, part, &table->param[i], first + (size_t)n++);
     s->part[part] = (struct ckpt_part){s->name[part], s->source + first, n};
 }
 
@@ -165,6 +168,7 @@ struct differences {
     bool (*is_wanted)(const char *key);
     struct text text;
     int n;
+    bool was_normuon; /* an optimiser that was removed */
 };
 
 static bool is_dimension(const char *key)
@@ -196,6 +200,7 @@ static void add_difference(void *arg, const char *key, const char *was, const ch
     struct differences *d = arg;
     if (!d->is_wanted(key))
         return;
+    d->was_normuon |= was && strcmp(key, "OPTIMIZER") == 0 && strcmp(was, "normuon") == 0;
     text_add(&d->text, "%s%s was %s, is %s", d->n++ > 0 ? "; " : "", key, was ? was : "not set",
              is ? is : "not set");
 }
@@ -216,6 +221,8 @@ static enum status check_model(const struct checkpoint *s, const struct ckpt *ck
 {
     const struct ckpt_meta *meta = ckpt_meta(ckpt);
     char here[sizeof meta->model_json];
+    struct model_dims was;
+    TRY(load_dims_parse(meta->model_json, &was)); /* names what this version does not have */
     TRY(load_dims_json(s->config.dims, here, sizeof here));
     struct differences d = compare(meta->model_json, here, is_dimension);
     enum status st = d.n == 0 ? ST_OK
@@ -245,6 +252,14 @@ static enum status check_settings(const struct checkpoint *s, const struct ckpt 
 
 static enum status check_optimizer(const struct checkpoint *s, const struct ckpt *ckpt)
 {
+    struct differences d =
+        compare(ckpt_meta(ckpt)->settings_json, s->config.settings_json, is_of_optimizer);
+    text_free(&d.text);
+    if (d.was_normuon)
+        return FAIL(ST_BAD_SETTING,
+                    "checkpoint %s holds the state of OPTIMIZER=normuon, which was removed; train "
+                    "its weights on with OPTIMIZER=muon MODEL=%s and another CHECKPOINT_DIR",
+                    ckpt_path(ckpt), ckpt_path(ckpt));
     return check_settings(s, ckpt, is_of_optimizer, "holds the state of another optimiser",
                           "; use the same OPTIMIZER and MOMENTUM");
 }
@@ -452,12 +467,11 @@ static enum status check_shapes(const struct checkpoint *s)
 {
     const struct param_table *table = step_whole_table(s->step);
     const struct safetensors_entry *entry;
-    struct param shape;
     for (int part = 0; part < wanted_parts(s); part++)
         for (int i = 0; i < table->params_n; i++)
-            if (load_shape(hidden_of(s, part), &table->param[i], &shape))
-                TRY(ckpt_tensor(s->found, checkpoint_names[part], shape.name, shape.dims_n,
-                                shape.dim, &entry));
+            if (has_tensor(s, part, &table->param[i]))
+                TRY(ckpt_tensor(s->found, checkpoint_names[part], table->param[i].name,
+                                table->param[i].dims_n, table->param[i].dim, &entry));
     return ST_OK;
 }
 
@@ -504,7 +518,7 @@ static enum status read_part(struct checkpoint *s, int part, const char *name)
 {
     struct checkpoint_put put = {s->step, part};
     struct load_target to = checkpoint_target(&put, s->config.needs_transfer);
-    to.hidden = hidden_of(s, part);
+    to.skips_hidden = skips_hidden(s, part);
     const struct load_file file = {.ckpt = s->found, .part = name};
     TRY(load_params(&to, &file));
     if (s->config.heartbeat.fn)

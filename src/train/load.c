@@ -74,7 +74,7 @@ static int64_t elems_of(const struct load_entry *entry)
 struct pending {
     float *values; /* BUFFER_ELEMS */
     int64_t first, n;
-    int last; /* the number of the parameter at the end */
+    const struct param *last; /* the parameter at the end */
 };
 
 static enum status put_pending(const struct load_target *to, struct pending *pending)
@@ -90,7 +90,7 @@ static enum status add_pending(const struct load_target *to, const struct param 
                                struct pending *pending)
 {
     int64_t at = p->offset + first, padding = at - pending->first - pending->n;
-    bool is_next = pending->n > 0 && padding >= 0 && p->whole_param - pending->last <= 1 &&
+    bool is_next = pending->n > 0 && padding >= 0 && p - pending->last <= 1 &&
                    pending->n + padding + n <= BUFFER_ELEMS;
     if (!is_next) {
         TRY(put_pending(to, pending));
@@ -101,7 +101,7 @@ static enum status add_pending(const struct load_target *to, const struct param 
     pending->n += padding;
     load_read(entry, first, n, pending->values + pending->n);
     pending->n += n;
-    pending->last = p->whole_param;
+    pending->last = p;
     return ST_OK;
 }
 
@@ -159,17 +159,6 @@ static enum status load_one(const struct load_target *to, const struct load_file
     return ST_OK;
 }
 
-bool load_shape(enum load_hidden hidden, const struct param *p, struct param *out)
-{
-    *out = *p;
-    if (!p->is_hidden || hidden == LOAD_HIDDEN_WHOLE)
-        return true;
-    out->dims_n = 1;
-    out->dim[0] = out->elems = param_neurons(p);
-    out->dim[1] = 1;
-    return hidden == LOAD_HIDDEN_NEURONS;
-}
-
 enum status load_params(const struct load_target *to, const struct load_file *file)
 {
     struct pending pending = {.values = malloc(BUFFER_ELEMS * sizeof(float))};
@@ -177,10 +166,9 @@ enum status load_params(const struct load_target *to, const struct load_file *fi
         return FAIL(ST_RETRY,
                     "out of memory: a buffer for loading; use a machine with more memory");
     enum status st = ST_OK;
-    struct param shape;
     for (int i = 0; i < to->table->params_n && st == ST_OK; i++)
-        if (load_shape(to->hidden, &to->table->param[i], &shape))
-            st = load_one(to, file, &shape, &pending);
+        if (!to->skips_hidden || !to->table->param[i].is_hidden)
+            st = load_one(to, file, &to->table->param[i], &pending);
     if (st == ST_OK && to->put)
         st = put_pending(to, &pending);
     free(pending.values);

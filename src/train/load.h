@@ -16,10 +16,6 @@
 #include "format/llmc.h"
 #include "model/model.h"
 
-/* What a file has of hidden matrices: all elements; none; a number for each of their neurons, which
- * are the tensor's first elements. */
-enum load_hidden { LOAD_HIDDEN_WHOLE, LOAD_HIDDEN_NONE, LOAD_HIDDEN_NEURONS };
-
 /* The target of a load: table->total_elems f32 elements on stream's device. stream NULL: in host
  * memory. data NULL: names and shapes are checked and nothing is read. With put, values are passed
  * to it range by range instead, for a state that is sharded or otherwise not one array. */
@@ -30,7 +26,7 @@ struct load_target {
     /* range of the table's elements */
     enum status (*put)(void *arg, int64_t first, int64_t n, const float *values);
     void *arg;
-    enum load_hidden hidden;
+    bool skips_hidden;    /* the file has no hidden matrices */
     bool ignores_tensors; /* leaves out tensors of a Hugging Face folder that are not the model's */
 };
 
@@ -61,8 +57,6 @@ enum status load_find(const struct load_file *file, const struct param *p, struc
 bool load_has(const struct load_entry *entry);
 void load_read(const struct load_entry *entry, int64_t first, int64_t n, float *out);
 void load_release(const struct load_file *file, const struct load_entry *entry);
-/* load_shape — the shape that a parameter has in such a file; false: it has none. */
-bool load_shape(enum load_hidden hidden, const struct param *p, struct param *out);
 /* load_params — loads every parameter by name and shape, one after the other. Those that the file
  * lacks keep their values. */
 enum status load_params(const struct load_target *to, const struct load_file *file);

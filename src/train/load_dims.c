@@ -15,8 +15,6 @@
 #define WIDTH_MAX ((int64_t)1 << 40)
 #define GPT2_END 50256 /* begins and ends GPT-2's texts */
 #define MODERN "gpt2-modern"
-#define VALUES \
-    "gpt2-value-embeds" /* MODERN with "value_embeds", which older versions do not know */
 
 /* ---- from config.json ---- */
 
@@ -150,15 +148,14 @@ static bool is_modern(const struct model_dims *d)
     const struct model_parts *p = &d->parts;
     return d->arch == MODEL_ARCH_GPT2 &&
            (p->mlp != MODEL_MLP_GELU_TANH || p->position != MODEL_POSITION_LEARNED ||
-            p->has_qk_norm || p->is_untied || p->logit_cap > 0 || p->value_embeds > 0);
+            p->has_qk_norm || p->is_untied || p->logit_cap > 0);
 }
 
 static void add_modern(const struct model_dims *d, struct text *out)
 {
-    text_add(out, ",\"arch\":\"%s\"", d->parts.value_embeds > 0 ? VALUES : MODERN);
-    if (d->parts.value_embeds > 0)
-        text_add(out, ",\"value_embeds\":%lld", (long long)d->parts.value_embeds);
-    text_add(out, ",\"mlp\":\"%s\",\"qk_norm\":%d,\"untied\":%d,\"logit_cap\":%s",
+    text_add(out,
+             ",\"arch\":\"" MODERN
+             "\",\"mlp\":\"%s\",\"qk_norm\":%d,\"untied\":%d,\"logit_cap\":%s",
              mlp_words[d->parts.mlp], d->parts.has_qk_norm, d->parts.is_untied,
              text_f64(d->parts.logit_cap).text);
     if (d->parts.position == MODEL_POSITION_ROPE)
@@ -297,10 +294,12 @@ static enum status read_arch(const cJSON *object, struct model_dims *out)
     if (!cJSON_GetObjectItemCaseSensitive(object, "arch"))
         return ST_OK;
     TRY(json_get_string(object, "arch", &name));
-    if (strcmp(name, VALUES) == 0)
-        TRY(json_get_i64(object, "value_embeds", 1, out->layers, &out->parts.value_embeds));
-    if (strcmp(name, MODERN) == 0 || strcmp(name, VALUES) == 0)
+    if (strcmp(name, MODERN) == 0)
         return read_modern(object, &out->parts);
+    if (strcmp(name, "gpt2-value-embeds") == 0)
+        return FAIL(ST_BAD_DATA,
+                    "model dimensions: arch is gpt2-value-embeds, and value embeddings were "
+                    "removed; train a model without VALUE_EMBEDS");
     if (!model_arch_find(name, &out->arch))
         return FAIL(ST_BAD_DATA,
                     "model dimensions: arch is \"%.20s\", which this version does not know; use a "
@@ -350,10 +349,6 @@ enum status load_dims_agree(const struct model_dims *was, const struct model_dim
     if (a->logit_cap != b->logit_cap)
         return FAIL(ST_BAD_SETTING, "LOGIT_CAP is %s, but the model in %s has %s; set it as it was",
                     text_f64(b->logit_cap).text, where, text_f64(a->logit_cap).text);
-    if (a->value_embeds != b->value_embeds)
-        return FAIL(ST_BAD_SETTING,
-                    "VALUE_EMBEDS is %lld, but the model in %s has %lld; set it as it was",
-                    (long long)b->value_embeds, where, (long long)a->value_embeds);
     if (a->position != b->position || a->rope.theta != b->rope.theta)
         return FAIL(ST_BAD_SETTING,
                     "POSITIONS=%s, but the model in %s has %s ones; set it as it was",

@@ -125,12 +125,12 @@ static int nccl_groups(const struct step_config *c, int ranks)
 }
 
 /* Returns the number of GPUs of its node with which a rank exchanges messages: all of them in an
- * all-to-all (COMPRESS); on rank 0 all others whose part of the state it saves; the neighbouring
- * stages of a pipeline. */
+ * all-to-all (quantised gradients); on rank 0 all others whose part of the state it saves; the
+ * neighbouring stages of a pipeline. */
 static int nccl_peers(const struct step_config *c, const struct comm_place *at)
 {
     const int stages = ranks_along(c, MESH_AXIS_PIPELINE), others = at->locals - 1;
-    if (c->store.compress != GRAD_COMPRESS_KIND_NONE)
+    if (grad_compress_quantises(c->store.compress))
         return at->locals;
     if (at->rank == 0 && step_mesh_divides_state(c, at->ranks))
         return others;

@@ -9,8 +9,6 @@
 /* The factor 1/(‖u‖ + 1e-6) is made by grad_scale, as TINY/(‖u‖ + 1e-6): always below 1. */
 #define TINY 1e-12
 #define RMS 0.2 /* of an update's elements, about as AdamW's: Liu et al. 2025 */
-#define NEURON_BETA2 0.95
-#define NEURON_EPS 1e-8
 
 static const double A = 3.4445, B = -4.7750, C = 2.0315;
 
@@ -59,18 +57,17 @@ static enum status add(const struct muon *m, struct tensor y, double b, double a
             .p = y, .g = x, .spans = &all, .spans_n = 1, .grad_scale = scale, .lr = -a, .step = 2});
 }
 
-/* normalise — y = factor·x/(‖x‖ + 1e-6); zero where unit[0] is NaN. */
-static enum status normalise(const struct muon *m, struct tensor y, struct tensor x, int64_t n,
-                             double factor)
+/* normalise — y = x/(‖x‖ + 1e-6); zero where unit[0] is NaN. */
+static enum status normalise(const struct muon *m, int64_t n)
 {
     const struct muon_room *r = m->room;
-    TRY(m->op->sumsq(m->stream, &(struct sumsq){.out = r->sums, .x = x, .n = n}));
+    TRY(m->op->sumsq(m->stream, &(struct sumsq){.out = r->sums, .x = r->x, .n = n}));
     TRY(m->op->grad_scale(
         m->stream,
         &(struct grad_scale){
             .out = r->factor, .squares = r->sums, .loss = r->unit, .squares_n = 1, .clip = TINY}));
-    TRY(dev_fill(m->stream, y.data, 0, (size_t)n * sizeof(float)));
-    return add(m, y, 1, factor / TINY, x, n, r->factor);
+    TRY(dev_fill(m->stream, r->y.data, 0, (size_t)n * sizeof(float)));
+    return add(m, r->y, 1, 1 / TINY, r->x, n, r->factor);
 }
 
 /* make_gram — x·xᵀ, or xᵀ·x where that is smaller. */
@@ -123,7 +120,7 @@ enum status muon_orthogonalise(const struct muon *m, int64_t rows, int64_t colum
                                struct tensor *out)
 {
     struct tensor x = m->room->y, y = m->room->x;
-    TRY(normalise(m, x, y, rows * columns, 1));
+    TRY(normalise(m, rows * columns));
     for (int i = 0; i < ITERATIONS; i++) {
         TRY(iterate(m, y, x, rows, columns, i == ITERATIONS - 1 ? factor : 1));
         struct tensor made = y;
@@ -131,24 +128,6 @@ enum status muon_orthogonalise(const struct muon *m, int64_t rows, int64_t colum
         x = made;
     }
     *out = x;
-    return ST_OK;
-}
-
-enum status muon_divide(const struct muon *m, int64_t rows, int64_t columns, bool is_by_column,
-                        struct tensor neurons, double factor, struct tensor *x)
-{
-    const struct muon_room *r = m->room;
-    const struct tensor y = x->data == r->x.data ? r->y : r->x;
-    TRY(m->op->normuon(m->stream, &(struct normuon){.x = *x,
-                                                    .v = neurons,
-                                                    .rows = rows,
-                                                    .columns = columns,
-                                                    .is_by_column = is_by_column,
-                                                    .beta2 = NEURON_BETA2,
-                                                    .eps = NEURON_EPS,
-                                                    .grad_scale = r->unit}));
-    TRY(normalise(m, y, *x, rows * columns, factor));
-    *x = y;
     return ST_OK;
 }
 
@@ -212,77 +191,42 @@ static enum status copy_matrix(const struct muon *m, const struct param_matrix *
                                             .x_stride = is_back ? matrix->run : matrix->stride});
 }
 
-/* One matrix of a bucket: its place in its tensor, and the numbers of its neurons, which only
- * NorMuon has (else data NULL). */
-struct part {
-    struct param_matrix matrix;
-    struct tensor tensor, neurons;
-    bool is_by_column; /* a column is a neuron */
-};
-
-/* make — the update of the matrix in room->x, which *made becomes. */
-static enum status make(const struct muon *m, const struct part *part, struct tensor *made)
-{
-    const int64_t rows = part->matrix.rows, columns = part->matrix.columns;
-    const double most = (double)greater(rows, columns), elems = (double)rows * (double)columns;
-    if (!part->neurons.data)
-        return muon_orthogonalise(m, rows, columns, RMS * sqrt(most), made);
-    TRY(muon_orthogonalise(m, rows, columns, 1, made));
-    return muon_divide(m, rows, columns, part->is_by_column, part->neurons, RMS * sqrt(elems),
-                       made);
-}
-
-static enum status zero(const struct muon *m, struct tensor x, int64_t elems)
-{
-    return x.data ? dev_fill(m->stream, x.data, 0, (size_t)elems * sizeof(float)) : ST_OK;
-}
-
 /* replace — a matrix of u by its update on this rank, by zero on the others. */
-static enum status replace(const struct muon *m, const struct part *part, bool is_own)
+static enum status replace(const struct muon *m, const struct param_matrix *matrix,
+                           struct tensor whole, bool is_own)
 {
-    const struct param_matrix *matrix = &part->matrix;
-    const int64_t elems = matrix->rows * matrix->columns;
-    struct tensor made = m->room->x;
+    const struct muon_room *r = m->room;
+    int64_t elems = matrix->rows * matrix->columns;
+    struct tensor made = r->x;
+    double factor = RMS * sqrt((double)greater(matrix->rows, matrix->columns));
     ASSERTF(elems == matrix->runs * matrix->run, "%lld x %lld", (long long)matrix->rows,
             (long long)matrix->columns);
     if (!is_own) {
-        TRY(zero(m, part->neurons, matrix->neurons));
-        TRY(zero(m, made, elems));
-        return copy_matrix(m, matrix, part->tensor, made, true);
+        TRY(dev_fill(m->stream, made.data, 0, (size_t)elems * sizeof(float)));
+        return copy_matrix(m, matrix, whole, made, true);
     }
-    TRY(copy_matrix(m, matrix, part->tensor, made, false));
-    TRY(make(m, part, &made));
+    TRY(copy_matrix(m, matrix, whole, made, false));
+    TRY(muon_orthogonalise(m, matrix->rows, matrix->columns, factor, &made));
     if (m->heartbeat)
         m->heartbeat(m->heartbeat_arg);
-    return copy_matrix(m, matrix, part->tensor, made, true);
-}
-
-/* replace_tensor — its matrices. *next: counts those of the bucket. */
-static enum status replace_tensor(const struct muon *m, const struct param *p, struct tensor tensor,
-                                  struct tensor neurons, const struct store_update_whole *whole,
-                                  int *next)
-{
-    struct param_matrix matrix[PARAM_MATRICES_MAX];
-    const int n = param_matrices(p, matrix);
-    for (int j = 0; j < n; j++) {
-        const struct part part = {matrix[j], tensor, neurons, p->neuron_dim == 1};
-        TRY(replace(m, &part, (*next)++ % whole->ranks == whole->rank));
-        neurons = tensor_at(neurons, matrix[j].neurons);
-    }
-    return ST_OK;
+    return copy_matrix(m, matrix, whole, made, true);
 }
 
 /* replace_all — the matrices of a bucket, dealt to the ranks in turn. */
-static enum status replace_all(const struct muon *m, const struct store *store,
-                               const struct store_update_whole *whole, int64_t elems)
+static enum status replace_all(const struct muon *m, const struct store_update_whole *whole,
+                               int64_t elems)
 {
+    struct param_matrix matrix[PARAM_MATRICES_MAX];
     int next = 0;
     for (int i = 0; i < m->table->params_n; i++) {
         const struct param *p = &m->table->param[i];
         int64_t at = p->offset - whole->first;
-        if (p->is_hidden && at >= 0 && at < elems)
-            TRY(replace_tensor(m, p, tensor_at(whole->g, at), store_neurons(store, i), whole,
-                               &next));
+        if (!p->is_hidden || at < 0 || at >= elems)
+            continue;
+        int n = param_matrices(p, matrix);
+        for (int j = 0; j < n; j++)
+            TRY(replace(m, &matrix[j], tensor_at(whole->g, at),
+                        next++ % whole->ranks == whole->rank));
     }
     return ST_OK;
 }
@@ -328,7 +272,7 @@ enum status muon_update(const struct muon *m, struct store *store, int bucket)
     for (int i = 0; i < m->table->params_n; i++)
         TRY(set_direction(m, &shard, range_of(&m->table->param[i], &shard)));
     TRY(store_update_gather(store, bucket, &whole));
-    TRY(replace_all(m, store, &whole, l->elems));
+    TRY(replace_all(m, &whole, l->elems));
     TRY(store_update_scatter(store, bucket));
     for (int i = 0; i < m->table->params_n; i++)
         TRY(apply(m, &shard, range_of(&m->table->param[i], &shard)));

@@ -6,18 +6,10 @@
  *   p ← p·(1 - lr·wd) - lr·0.2·√max(rows, columns)·X
  *   a, b, c = 3.4445, -4.7750, 2.0315
  *
- * NorMuon (Li et al. 2025, arXiv 2510.05491, algorithm 1; Nesterov as in the authors' program)
- * instead divides X, of m × n, by the root mean square of each output neuron:
- *
- *   v_i ← β2·v_i + (1-β2)·mean_j(X_ij²);  Y_ij = X_ij/(√v_i + 1e-8);  β2 = 0.95
- *   p ← p·(1 - lr·wd) - lr·0.2·√(m·n)·Y/(‖Y‖ + 1e-6)
- *
- * - The numbers v lie on every rank (store_neurons); the rank that has a matrix makes them.
  * - The matrices that lie in one tensor (param_matrices) are orthogonalised one by one, each whole
  *   and on one rank, in fp32. So all ranks get the same bits, and these depend neither on the
  *   number of ranks nor on SHARD.
- * - All is made of the device's operations: products, and `sgd`, which is p ← b·p + a·g there;
- *   NorMuon's are `normuon` beside them.
+ * - All is made of the device's operations: products, and `sgd`, which is p ← b·p + a·g there.
  * - The factor that clips gradients multiplies g. If it is NaN, nothing changes.
  *
  * It must not know how moments are sharded (mesh/store.h) or what the other tensors' update is. */
@@ -57,11 +49,6 @@ struct muon_room muon_take(struct arena *arena, const struct param_table *table)
  * For muon_update, and for tests. */
 enum status muon_orthogonalise(const struct muon *m, int64_t rows, int64_t columns, double factor,
                                struct tensor *out);
-/* muon_divide — NorMuon's step, of what muon_orthogonalise made with factor 1: divides neurons
- * (rows, or columns), and makes the norm `factor`. *x: x or y of the room, before and after. NaN in
- * unit[0]: zeros, and `neurons` stay. For muon_update, and for tests. */
-enum status muon_divide(const struct muon *m, int64_t rows, int64_t columns, bool is_by_column,
-                        struct tensor neurons, double factor, struct tensor *x);
 /* muon_update — the hidden matrices of a bucket, after the update of its other tensors. */
 enum status muon_update(const struct muon *m, struct store *store, int bucket);
 

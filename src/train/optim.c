@@ -18,7 +18,7 @@ static int64_t walk(const struct param_table *t, const struct optim_config *conf
     float last = 0;
     for (int i = 0; i < t->params_n; i++) {
         float decay = decay_of(&t->param[i], weight_decay);
-        if (optim_is_muon(config->kind) && t->param[i].is_hidden)
+        if (config->kind == OPTIM_KIND_MUON && t->param[i].is_hidden)
             continue;
         bool is_new = t->param[i].offset != end || decay != last;
         n += is_new;

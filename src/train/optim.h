@@ -8,14 +8,8 @@
 #include "dev/op.h"
 #include "model/param.h"
 
-/* MUON, NORMUON: hidden matrices by muon.h, all other tensors by AdamW. */
-enum optim_kind { OPTIM_KIND_ADAMW, OPTIM_KIND_SGD, OPTIM_KIND_MUON, OPTIM_KIND_NORMUON };
-
-/* optim_is_muon — MUON or NORMUON. */
-static inline bool optim_is_muon(enum optim_kind kind)
-{
-    return kind == OPTIM_KIND_MUON || kind == OPTIM_KIND_NORMUON;
-}
+/* MUON: hidden matrices by muon.h, all other tensors by AdamW. */
+enum optim_kind { OPTIM_KIND_ADAMW, OPTIM_KIND_SGD, OPTIM_KIND_MUON };
 
 struct optim_config {
     enum optim_kind kind;
@@ -31,8 +25,8 @@ struct optim_arrays {
 };
 
 /* optim_spans — ranges of the table with equal weight decay, neighbours merged, padding included.
- * Tensors with two or more dimensions have weight decay. optim_is_muon: without hidden matrices.
- * The caller frees *out with free(). ST_RETRY: out of memory. */
+ * Tensors with two or more dimensions have weight decay. MUON: without hidden matrices. The caller
+ * frees *out with free(). ST_RETRY: out of memory. */
 enum status optim_spans(const struct param_table *t, const struct optim_config *config,
                         struct optim_span **out, int64_t *n_out);
 /* optim_cut — the spans within elements [first, first + elems), with offsets from `first`. out has
@@ -45,10 +39,10 @@ int64_t optim_cut(const struct optim_span *spans, int64_t spans_n, int64_t first
 double optim_decay(const struct optim_config *config);
 
 /* optim_moments — state arrays for each parameter: AdamW 2; SGD 1, or 0 without momentum; Muon 2,
- * and hidden matrices have the first alone; of NorMuon a number for each neuron beside it. */
+ * and hidden matrices have the first alone. */
 int optim_moments(const struct optim_config *config);
 /* optim_update — update number step_i (from 0) by AdamW or SGD, with gradients times grad_scale
- * (kernels/grad_scale.h). Muon counts as ADAMW: its spans have no hidden matrices. A span's offset
+ * (kernels/grad_scale.h). MUON counts as ADAMW: its spans have no hidden matrices. A span's offset
  * is the same in all arrays. */
 enum status optim_update(const struct optim_config *config, const struct op_table *op,
                          struct stream *stream, const struct optim_arrays *arrays,

@@ -1,10 +1,24 @@
 /* outer — see outer.h. */
 #include "train/outer.h"
 
+#include "kernels/bf16.h"
+
 void outer_gradient(const float *x, float *y, int64_t elems)
 {
     for (int64_t i = 0; i < elems; i++)
         y[i] = x[i] - y[i];
+}
+
+void outer_round(const float *d, uint16_t *half, int64_t elems)
+{
+    for (int64_t i = 0; i < elems; i++)
+        half[i] = bf16_from_float(d[i]);
+}
+
+void outer_widen(const uint16_t *half, float *d, int64_t elems)
+{
+    for (int64_t i = 0; i < elems; i++)
+        d[i] = bf16_to_float(half[i]);
 }
 
 void outer_mean(int replicas, float *sum, int64_t elems)

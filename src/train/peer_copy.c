@@ -109,7 +109,6 @@ static enum status exchange_offers(struct peer_copy *copy)
     memset(own, 0, sizeof *own);
     if (copy->memory.head)
         peer_copy_memory_offer(&copy->memory, own);
-    peer_copy_resident_offer(copy, &own->resident);
     _Static_assert(sizeof *own % PART_ALIGN == 0, "parts of an all-gather are equal");
     return comm_all_gather(copy->config.comm, peer_copy_bytes_at(copy->offers),
                            peer_copy_bytes_at(own), copy->place.ranks * (int64_t)sizeof *own);
@@ -174,15 +173,7 @@ void peer_copy_clear(struct peer_copy *copy)
     if (!copy)
         return;
     (void)peer_copy_exchange_finish(copy);
-    copy->is_state_bad = true;
     peer_copy_memory_drop_newer(&copy->memory, -1, -1);
-}
-
-static void drop(struct peer_copy *copy, int64_t step)
-{
-    (void)peer_copy_exchange_finish(copy);
-    copy->is_state_bad = true;
-    peer_copy_memory_drop_newer(&copy->memory, copy->history, step - 1);
 }
 
 void peer_copy_suspect(struct peer_copy *copy, const struct step *step, int64_t steps, bool is_own)
@@ -191,8 +182,10 @@ void peer_copy_suspect(struct peer_copy *copy, const struct step *step, int64_t 
         return;
     const bool are_others_right =
         step_slice_has_all(step) && !peer_copy_exchange_travels(copy, step);
-    if (is_own)
-        drop(copy, steps);
+    if (is_own) {
+        (void)peer_copy_exchange_finish(copy);
+        peer_copy_memory_drop_newer(&copy->memory, copy->history, steps - 1);
+    }
     peer_copy_memory_set_suspect(&copy->memory, copy->history, steps + are_others_right);
 }
 
@@ -266,13 +259,6 @@ static void log_found(const struct peer_copy *copy)
 {
     const struct peer_copy_choice *choice = &copy->choice;
     int from_peers = 0;
-    if (choice->residents_n > 0) {
-        if (copy->place.rank == 0)
-            LOG_INFO("resuming from memory: step %lld, which %d of %d ranks still have; no "
-                     "checkpoint is read",
-                     (long long)choice->step, choice->residents_n, copy->place.ranks);
-        return;
-    }
     for (int rank = 0; rank < choice->ranks; rank++)
         from_peers += copy->holders[rank].rank != rank;
     if (copy->place.rank == 0 && choice->ranks == copy->place.ranks)
@@ -302,39 +288,26 @@ static void log_suspect(const struct peer_copy *copy)
 static void begin_history(struct peer_copy *copy)
 {
     int64_t last = 0;
-    for (int rank = 0; rank < copy->place.ranks; rank++) {
-        const struct peer_copy_offer *offer = &copy->offers[rank];
-        last = offer->history > last ? offer->history : last;
-        last = offer->resident.history > last ? offer->resident.history : last;
-    }
+    for (int rank = 0; rank < copy->place.ranks; rank++)
+        last = copy->offers[rank].history > last ? copy->offers[rank].history : last;
     copy->history = last + 1;
     peer_copy_memory_set_history(&copy->memory, copy->history);
 }
 
-/* choose — which state is whole. Copies that are not needed are not verified. */
-static enum status choose(struct peer_copy *copy)
-{
-    struct peer_copy_choice *choice = &copy->choice;
-    for (bool is_sound = false; !is_sound;) {
-        peer_copy_choice_make(copy->offers, &copy->config.world, copy->config.ranks_max,
-                              copy->holders, choice);
-        peer_copy_choice_reside(copy->offers, copy->place.ranks, choice);
-        if (!choice->is_found || choice->residents_n > 0)
-            return ST_OK;
-        TRY(verify(copy, &is_sound));
-        if (!is_sound)
-            TRY(exchange_offers(copy));
-    }
-    return ST_OK;
-}
-
-enum status peer_copy_find(struct peer_copy *copy, struct dev *dev, bool *found_out,
+enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
                            struct checkpoint_progress *progress)
 {
     *found_out = false;
     begin_history(copy);
-    TRY(choose(copy));
-    peer_copy_resident_release(copy, dev);
+    for (bool is_sound = false; !is_sound;) {
+        peer_copy_choice_make(copy->offers, &copy->config.world, copy->config.ranks_max,
+                              copy->holders, &copy->choice);
+        if (!copy->choice.is_found)
+            break;
+        TRY(verify(copy, &is_sound));
+        if (!is_sound)
+            TRY(exchange_offers(copy));
+    }
     *found_out = copy->choice.is_found;
     if (*found_out) {
         *progress = copy->choice.progress;

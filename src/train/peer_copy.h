@@ -4,9 +4,6 @@
  * fewer or more ranks along the data axis than made the copies: then each slice goes from its
  * holder to all ranks.
  *
- * A rank that was not lost may still have all of the state in its memory (peer_copy_resident.h).
- * Then it goes on with that, and the others get it from such a rank.
- *
  * Order of life: open, find; then if a state was found restore, once there is a step; unit_done in
  * each step; close. All but clear, suspect, close and stats are collective. Decision 058 says
  * why a copy is never torn or of two steps. Must not know checkpoints, the board or the supervisor.
@@ -41,7 +38,6 @@ enum status peer_copy_sizes(const struct step_config *config, const struct comm_
 enum status peer_copy_bytes(const struct step_config *config, const struct comm_place *place,
                             int ranks_min, int ranks_max, int64_t *out);
 
-struct peer_copy_resident; /* train/peer_copy_resident.h */
 struct peer_copy_config {
     struct comm *comm; /* of all ranks, borrowed */
     int fd;            /* a memfd that outlives this process; borrowed */
@@ -50,8 +46,7 @@ struct peer_copy_config {
     int ranks_max;         /* the most that there may be */
     uint64_t fingerprint;  /* of all that makes a state what it is: model, layout, settings, data */
     int64_t reserve_bytes; /* that this rank will take beside the copies, and has not yet */
-    struct peer_copy_resident *resident; /* borrowed; NULL: nothing stays in memory */
-    bool logs_cost;                      /* rank 0 logs what copies take, once */
+    bool logs_cost;        /* rank 0 logs what copies take, once */
     void (*heartbeat)(void *arg);
     void *heartbeat_arg;
 };
@@ -71,9 +66,8 @@ void peer_copy_suspect(struct peer_copy *copy, const struct step *step, int64_t 
 void peer_copy_close(struct peer_copy *copy); /* waits for what is under way; accepts NULL */
 
 /* peer_copy_find — *found_out: a state is whole in the memory of all ranks together: progress is
- * its. Else rank 0 logs what is missing, if there is anything at all. config.resident is freed,
- * with dev, if it is not that state. */
-enum status peer_copy_find(struct peer_copy *copy, struct dev *dev, bool *found_out,
+ * its. Else rank 0 logs what is missing, if there is anything at all. */
+enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
                            struct checkpoint_progress *progress);
 /* peer_copy_restore — what was found becomes the state of the step on all ranks. With copies of
  * another number of ranks than before it is on several nodes again after the next step's copy. */

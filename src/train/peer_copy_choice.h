@@ -32,9 +32,6 @@ struct peer_copy_stamp {
 /* What a rank can give, as ranks exchange it. */
 struct peer_copy_offer {
     _Alignas(16) struct peer_copy_stamp slot[PEER_COPY_SLOTS]; /* holding · BUFFERS + buffer */
-    /* The whole state, still in this rank's memory: after an update of all of it, and before the
-     * next one began. rank: this one. Not is_complete: it has none */
-    struct peer_copy_stamp resident;
     int64_t history; /* the highest that this rank has known; 0: none */
     /* of this history the copies of this step and of later ones may hold a bit that had changed, on
      * any rank; 0: none do */
@@ -54,7 +51,6 @@ struct peer_copy_choice {
     int ranks;              /* whose slices these are */
     int missing, missing_n; /* not found: a rank whose slice of that step is gone; how many are */
     bool is_any;            /* there is any copy at all */
-    int residents_n;        /* of ranks that still have that state whole; 0: copies make it */
     struct checkpoint_progress progress;
 };
 
@@ -88,13 +84,5 @@ int peer_copy_choice_slot(const struct peer_copy_offer *offer, int holding, int 
 void peer_copy_choice_make(const struct peer_copy_offer *offers,
                            const struct peer_copy_world *world, int ranks_max,
                            struct peer_copy_holder *holders, struct peer_copy_choice *out);
-/* peer_copy_choice_reside — after peer_copy_choice_make: the job goes on from the state that ranks
- * still have in their memory, if there is one of as many ranks that is not older. A newer one than
- * the copies' only where rank 0 has it: so what it writes about that step is written.
- * peer_copy_choice_resides — whether a rank is one of them. */
-void peer_copy_choice_reside(const struct peer_copy_offer *offers, int ranks,
-                             struct peer_copy_choice *choice);
-bool peer_copy_choice_resides(const struct peer_copy_offer *offer,
-                              const struct peer_copy_choice *choice);
 
 #endif

@@ -1,15 +1,13 @@
 /* peer_copy_inside — what the files of peer_copy share: peer_copy.c (open, the choice, when copies
- * are made), peer_copy_exchange.c (how), peer_copy_restore.c (slices to the ranks that need them),
- * peer_copy_resident.c. Others use peer_copy.h and peer_copy_resident.h. */
+ * are made), peer_copy_exchange.c (how), peer_copy_restore.c (slices to the ranks that need them).
+ * Others use peer_copy.h. */
 #ifndef CONVOY_TRAIN_PEER_COPY_INSIDE_H
 #define CONVOY_TRAIN_PEER_COPY_INSIDE_H
 
 #include <stdatomic.h>
 
+#include "train/peer_copy.h"
 #include "train/peer_copy_memory.h"
-#include "train/peer_copy_resident.h"
-
-#define PEER_COPY_MESSAGE_BYTES ((int64_t)4 << 20) /* of a slice or state, at once */
 
 /* What travels before a slice: all that its slot says, but whether it is complete. */
 struct peer_copy_label {
@@ -47,7 +45,6 @@ struct peer_copy {
     double local_ms;          /* the copies in this rank's memory took */
     _Atomic int64_t moved_ns; /* the exchange took */
     int copies_n;             /* that are done */
-    bool is_state_bad;        /* this rank's may hold the cause of a failure */
 };
 
 static inline struct tensor peer_copy_bytes_at(void *data)
@@ -78,13 +75,5 @@ enum status peer_copy_exchange_begin(struct peer_copy *copy, const struct step *
 enum status peer_copy_exchange_piece(struct peer_copy *copy);
 enum status peer_copy_exchange_finish(struct peer_copy *copy);
 bool peer_copy_exchange_travels(const struct peer_copy *copy, const struct step *step);
-
-/* What stays in memory (peer_copy_resident.h).
- * _offer    what this rank has of a state, if that was one of as many ranks.
- * _release  frees it, if it is not the state that was found.
- * _pass     collective: ranks that have the state give it to the others. */
-void peer_copy_resident_offer(const struct peer_copy *copy, struct peer_copy_stamp *out);
-void peer_copy_resident_release(struct peer_copy *copy, struct dev *dev);
-enum status peer_copy_resident_pass(struct peer_copy *copy, struct step *step);
 
 #endif

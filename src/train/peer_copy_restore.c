@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "train/peer_copy_inside.h"
 
+#define MESSAGE_BYTES ((int64_t)4 << 20) /* of a slice, at once */
+
 static struct peer_copy_label label_of(const struct peer_copy *copy, int slot)
 {
     struct peer_copy_offer offer;
@@ -22,7 +24,7 @@ static enum status send_slice(struct peer_copy *copy, int slot, int to)
     TRY(comm_send(copy->config.comm, peer_copy_bytes_at(&label), sizeof label, to));
     for (int64_t at = 0, n; at < label.stamp.bytes; at += n) {
         n = label.stamp.bytes - at;
-        n = n < PEER_COPY_MESSAGE_BYTES ? n : PEER_COPY_MESSAGE_BYTES;
+        n = n < MESSAGE_BYTES ? n : MESSAGE_BYTES;
         TRY(comm_send(copy->config.comm, peer_copy_bytes_at(data + at), n, to));
         peer_copy_beat(copy);
     }
@@ -58,7 +60,7 @@ static enum status receive(struct peer_copy *copy, int slot, int from,
         return FAIL(ST_PEER, "rank %d sent a slice of %lld bytes, over %lld", from,
                     (long long)bytes, (long long)room);
     for (int64_t at = 0, n; at < bytes; at += n) {
-        n = bytes - at < PEER_COPY_MESSAGE_BYTES ? bytes - at : PEER_COPY_MESSAGE_BYTES;
+        n = bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES;
         TRY(comm_recv(copy->config.comm, peer_copy_bytes_at(data + at), n, from));
         peer_copy_beat(copy);
     }
@@ -156,7 +158,7 @@ static enum status pass_slice(struct peer_copy *copy, struct step *step, int ran
     TRY(take_label(copy, rank, bytes, &label));
     peer_copy_memory_sum_begin(&copy->memory, &label.stamp);
     for (int64_t at = 0, n; at < bytes; at += n) {
-        n = bytes - at < PEER_COPY_MESSAGE_BYTES ? bytes - at : PEER_COPY_MESSAGE_BYTES;
+        n = bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES;
         TRY(pass_piece(copy, step, rank, at, n, buffer));
     }
     return peer_copy_memory_sum_end(&copy->memory) == label.checksum ? ST_OK
@@ -166,7 +168,7 @@ static enum status pass_slice(struct peer_copy *copy, struct step *step, int ran
 /* resize — the slices of the ranks before, one after the other, become the state of other ranks. */
 static enum status resize(struct peer_copy *copy, struct step *step)
 {
-    char *buffer = malloc((size_t)PEER_COPY_MESSAGE_BYTES);
+    char *buffer = malloc((size_t)MESSAGE_BYTES);
     enum status st = buffer ? ST_OK : FAIL(ST_RETRY, "out of memory: a piece of a slice");
     for (int rank = 0; rank < copy->choice.ranks && st == ST_OK; rank++) {
         int64_t elems = 0;
@@ -181,8 +183,6 @@ static enum status resize(struct peer_copy *copy, struct step *step)
 static enum status restore(struct peer_copy *copy, struct step *step)
 {
     int slot;
-    if (copy->choice.residents_n > 0)
-        return peer_copy_resident_pass(copy, step);
     if (copy->choice.ranks != copy->place.ranks)
         return resize(copy, step);
     TRY(deliver(copy, &slot));

@@ -179,15 +179,11 @@ void spike_history_write(const struct spike_history *h, char *out, size_t cap)
 /* parse_level — exactly eight hexadecimal digits. */
 static bool parse_level(const char *text, int32_t *out)
 {
-    static const char digits[] = "0123456789abcdef";
-    uint32_t value = 0;
-    for (int i = 0; i < SPIKE_LEVEL_CHARS / 2; i++) {
-        const char *digit = text[i] != 0 ? strchr(digits, text[i]) : NULL;
-        if (!digit)
-            return false;
-        value = value << 4 | (uint32_t)(digit - digits);
-    }
-    memcpy(out, &value, sizeof value);
+    uint64_t value;
+    if (!text_parse_hex(text, SPIKE_LEVEL_CHARS / 2, &value))
+        return false;
+    const uint32_t bits = (uint32_t)value;
+    memcpy(out, &bits, sizeof bits);
     return true;
 }
 

@@ -47,7 +47,7 @@ enum status step_plan_arenas(struct step *s, struct arena arena[STEP_ARENA_N])
     s->tokens = take(input, n, DTYPE_I32);
     if (!c->is_eval && step_mesh_partial_elems(s) > 0)
         s->partial = take(input, step_mesh_partial_elems(s), DTYPE_F32);
-    if (!c->is_eval && optim_is_muon(c->optim.kind))
+    if (!c->is_eval && c->optim.kind == OPTIM_KIND_MUON)
         s->muon = muon_take(input, &s->table);
     s->logits = take(input, c->dims.task == MODEL_TASK_LM ? c->dims.vocab : 2 * all, DTYPE_F32);
     if (c->dims.task == MODEL_TASK_LM) {
@@ -143,10 +143,8 @@ struct store_config step_store_config(struct step *s)
                                  .has_grads = !c->is_eval,
                                  .accumulates = s->samples > c->batch_samples,
                                  .moments_n = step_parts(s) - 1,
-                                 .skips_hidden_second = optim_is_muon(c->optim.kind),
-                                 .has_neurons = step_has_neurons(s),
-                                 .updates_together = optim_is_muon(c->optim.kind),
-                                 .resident = c->resident,
+                                 .skips_hidden_second = c->optim.kind == OPTIM_KIND_MUON,
+                                 .updates_together = c->optim.kind == OPTIM_KIND_MUON,
                                  .pass_tokens = c->batch_samples * s->own_tokens,
                                  .heartbeat = c->heartbeat,
                                  .heartbeat_arg = c->heartbeat_arg,
@@ -479,8 +477,10 @@ int step_parts(const struct step *s)
 {
     return s->config.is_eval ? 1 : 1 + optim_moments(&s->config.optim);
 }
-bool step_skips_hidden_second(const struct step *s) { return optim_is_muon(s->config.optim.kind); }
-bool step_has_neurons(const struct step *s) { return s->config.optim.kind == OPTIM_KIND_NORMUON; }
+bool step_skips_hidden_second(const struct step *s)
+{
+    return s->config.optim.kind == OPTIM_KIND_MUON;
+}
 const struct param_table *step_whole_table(const struct step *s)
 {
     return s->has_whole ? &s->whole : &s->table;

@@ -59,10 +59,8 @@ struct step_local_config {
     int replica_ranks;   /* neighbouring ranks, those of a node; 0: all are one replica */
     double lr, momentum; /* of the outer step (outer.h) */
     enum grad_compress_kind compress; /* form of the outer gradients on their way */
-    bool compress_coded;              /* INT8, INT4 */
 };
 
-struct store_resident;
 struct step_config {
     struct dev *dev;
     struct comm *comm;              /* of all ranks; borrowed; NULL: one rank */
@@ -98,8 +96,6 @@ struct step_config {
     bool is_timed;                     /* rank 0 logs the time of each operation; is_eager, too */
     bool checks_updates;               /* on CPUs: step_update_sums_verify */
     bool is_loaded; /* the caller loads parameters: they start as zeros, not drawn */
-    struct store_resident *resident; /* is_loaded: the state that step_resident_take has left, of as
-                                      * many ranks; NULL, or holds nothing: zeros */
     /* called in the last micro-batch after each unit's backward, from the last unit to unit 0: the
      * state of the step before is complete, and the update of this one has not begun; NULL: not
      * called. A stage calls it for each of its own units, and for unit 0, which it may lack, when
@@ -238,11 +234,7 @@ bool step_sentinel_replica(const struct step *step, struct step_replica *out);
  * step_update_sums_verify   the same between two steps, from a pass over the state: before it is
  *                           kept, or after a step that failed before its update. Collective.
  * step_update_sums_verify_own  the same, of this rank alone, after another failure. Local.
- * step_update_sums_changed  local: what such a failure has found.
- * step_update_sums_written  local: of the bits of each part (STEP_PARTS_MAX), as the last update
- *                           left them; the same on any number of ranks that hold all of it. False:
- *                           not known.
- * step_update_sums_now      local: the same of what memory holds now. */
+ * step_update_sums_changed  local: what such a failure has found. */
 struct step_changed {
     int ranks_n;   /* whose memory changed; 0: none that is known */
     int rank;      /* which, if it is one; else -1 */
@@ -251,8 +243,6 @@ struct step_changed {
 void step_update_sums_keep(struct step *step, int64_t steps);
 enum status step_update_sums_verify(struct step *step);
 enum status step_update_sums_verify_own(struct step *step);
-bool step_update_sums_written(const struct step *step, uint32_t *total);
-bool step_update_sums_now(struct step *step, uint32_t *total);
 struct step_changed step_update_sums_changed(const struct step *step);
 
 /* A virtual shard computed twice (step_shard_check.h); config.checks_shards. All are local.
@@ -378,9 +368,6 @@ enum status step_state_serve(struct step *step);
 /* step_skips_hidden_second — hidden matrices have no second moment. It reads as zero there, and its
  * layout is such that step_tensor, step_part and step_host_part have none. */
 bool step_skips_hidden_second(const struct step *step);
-/* step_has_neurons — instead they have one number for each output neuron (param_neurons), which
- * step_read and step_write move as the first elements of the tensor. */
-bool step_has_neurons(const struct step *step);
 
 /* Only where a part of this rank's table is whole on it (no other ranks share it, or SHARD=none):
  * its address on the device. Call step_drain first, because a part of an update may be deferred to
@@ -413,14 +400,6 @@ void step_slice_each(const struct step *step, int rank,
 enum status step_slice_set(struct step *step, const float *src);
 enum status step_slice_write(struct step *step, int ranks, int rank, int64_t first, int64_t n,
                              const float *values);
-
-/* The state of a step that stays in this rank's memory when the step is closed, for the next one
- * (mesh/store_resident.h, step_resident.c).
- * step_resident_take — before step_close, after a failure, too. False: the state is not all here.
- * step_resident_whole — a part of the state, which this rank holds whole, and how many elements it
- *   has. It is written before the first pass alone, and all parts of it. */
-bool step_resident_take(struct step *step, struct store_resident *out);
-struct tensor step_resident_whole(const struct step *step, int part, int64_t *elems_out);
 
 /* step_grads — the gradients of the last step, before clipping; after step_drain.
  * step_batch — this rank's samples of the last step_run. */

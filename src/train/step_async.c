@@ -51,7 +51,7 @@ bool step_async_takes(const struct step_config *c, const struct step_place *plac
         if (i != MESH_AXIS_DATA && c->axis_ranks[i] > 1)
             return false;
     return place->is_discrete && !c->is_eval && c->shards == 0 &&
-           (is_alone || (place->stays_on_device && c->store.compress == GRAD_COMPRESS_KIND_NONE));
+           (is_alone || (place->stays_on_device && !grad_compress_quantises(c->store.compress)));
 }
 
 /* A rank's part of what is gathered. */

@@ -49,9 +49,9 @@ static bool is_forward_op(enum op_kind op, const void *args)
 {
     if (op == OP_KIND_rope)
         return !((const struct rope *)args)->inverse;
-    return op == OP_KIND_embed_fwd || op == OP_KIND_norm_fwd || op == OP_KIND_head_norm_fwd ||
-           op == OP_KIND_matmul_fwd || op == OP_KIND_gelu_fwd || op == OP_KIND_relu2_fwd ||
-           op == OP_KIND_swiglu_fwd || op == OP_KIND_attention_fwd || op == OP_KIND_branch_add;
+    return op == OP_KIND_norm_fwd || op == OP_KIND_head_norm_fwd || op == OP_KIND_matmul_fwd ||
+           op == OP_KIND_gelu_fwd || op == OP_KIND_relu2_fwd || op == OP_KIND_swiglu_fwd ||
+           op == OP_KIND_attention_fwd || op == OP_KIND_branch_add;
 }
 
 static void on_op(void *arg, enum op_kind op, const void *args)
@@ -184,21 +184,21 @@ static void set_axes(struct dry *d)
 
 typedef enum status (*block_fn)(const struct pass *p, int block);
 
-/* run_blocks — one block for each way to compute again, with a value embedding or not, as often. */
+/* run_blocks — of a pass: one block for each way to compute again, as often as there are such. */
 static enum status run_blocks(struct dry *d, const struct pass *p, block_fn run, double times)
 {
-    int64_t n[2 * MODEL_RECOMPUTE_AUTO] = {0};
-    int first[2 * MODEL_RECOMPUTE_AUTO];
+    int64_t n[MODEL_RECOMPUTE_AUTO] = {0};
+    int first[MODEL_RECOMPUTE_AUTO];
     for (int i = (int)p->dims->layers - 1; i >= 0; i--) {
-        int kind = 2 * (int)model_recompute_of(d->s.config.recompute, model_layer(p->dims, i)) +
-                   model_has_values(p->dims, i);
-        first[kind] = i;
-        n[kind]++;
+        enum model_recompute way =
+            model_recompute_of(d->s.config.recompute, model_layer(p->dims, i));
+        first[way] = i;
+        n[way]++;
     }
-    for (int kind = 0; kind < 2 * MODEL_RECOMPUTE_AUTO; kind++) {
-        d->times = times * (double)n[kind];
-        if (n[kind] > 0)
-            TRY(run(p, first[kind]));
+    for (int way = 0; way < MODEL_RECOMPUTE_AUTO; way++) {
+        d->times = times * (double)n[way];
+        if (n[way] > 0)
+            TRY(run(p, first[way]));
     }
     d->times = times;
     return ST_OK;

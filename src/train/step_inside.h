@@ -59,7 +59,7 @@ struct step {
     struct tensor grad_scale; /* (2) f64: the factor; is_async: and the square of the norm */
     struct tensor loss_sum;   /* (1) f64, is_async: input of grad_scale */
     struct tensor logits;     /* LM (V), QA (B·T,2) f32 */
-    struct muon_room muon;    /* optim_is_muon */
+    struct muon_room muon;    /* OPTIMIZER=muon */
     struct optim_span *spans, *cut;
     int64_t spans_n;
     struct batch batch;      /* on the host, `samples` */

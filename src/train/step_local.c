@@ -110,18 +110,24 @@ struct part_extent step_local_part(const struct step *s, int owner)
     return part_extent(s->table.total_elems, s->local.ranks, owner);
 }
 
+/* rounds — Returns whether differences travel as bf16. */
+static bool rounds(const struct step *s)
+{
+    return s->local.replicas > 1 && s->config.local.compress == GRAD_COMPRESS_KIND_BF16;
+}
+
 static int64_t memory_bytes(const struct step *s)
 {
-    int64_t elems =
-        3 * step_local_part(s, s->local.rank).elems + (has_chunk(&s->local) ? MESH_STATE_ELEMS : 0);
-    return elems * (int64_t)sizeof(float);
+    const int64_t own = step_local_part(s, s->local.rank).elems,
+                  elems = 3 * own + (has_chunk(&s->local) ? MESH_STATE_ELEMS : 0);
+    return elems * (int64_t)sizeof(float) + (rounds(s) ? own * (int64_t)sizeof(uint16_t) : 0);
 }
 
 /* ---- compression ---- */
 
-static bool compresses(const struct step *s)
+static bool quantises(const struct step *s)
 {
-    return s->local.replicas > 1 && s->config.local.compress != GRAD_COMPRESS_KIND_NONE;
+    return s->local.replicas > 1 && grad_compress_quantises(s->config.local.compress);
 }
 
 /* compress_config — Describes the buckets of this rank's part. The caller frees bucket_elems. */
@@ -136,7 +142,6 @@ static enum status compress_config(const struct step *s, struct grad_compress_co
         elems[i] = i + 1 < n ? each : all - i * each;
     *out = (struct grad_compress_config){.comm = s->local.across,
                                          .kind = s->config.local.compress,
-                                         .is_coded = s->config.local.compress_coded,
                                          .deferred_first = n,
                                          .buckets_n = n,
                                          .bucket_elems = elems};
@@ -147,7 +152,7 @@ static enum status plan_compress(const struct step *s, int64_t *bytes)
 {
     struct grad_compress_config config;
     *bytes = 0;
-    if (!compresses(s))
+    if (!quantises(s))
         return ST_OK;
     TRY(compress_config(s, &config));
     if (config.buckets_n > 0)
@@ -160,7 +165,7 @@ static enum status open_compress(struct step *s)
 {
     struct grad_compress_config config;
     enum status st = ST_OK;
-    if (!compresses(s))
+    if (!quantises(s))
         return ST_OK;
     TRY(plan_compress(s, &s->local.compress_bytes));
     TRY(compress_config(s, &config));
@@ -191,7 +196,7 @@ int64_t step_local_bytes(const struct step *s)
 static void assert_whole(const struct step *s)
 {
     const int *size = s->mesh.mesh.size;
-    ASSERTF(!optim_is_muon(s->config.optim.kind) && s->config.store.shard == LAYOUT_SHARD_NONE &&
+    ASSERTF(s->config.optim.kind != OPTIM_KIND_MUON && s->config.store.shard == LAYOUT_SHARD_NONE &&
                 size[MESH_AXIS_TENSOR] == 1 && size[MESH_AXIS_CONTEXT] == 1 &&
                 size[MESH_AXIS_PIPELINE] == 1,
             "LOCAL_STEPS with optimiser %d shard %d tensor %d context %d pipeline %d",
@@ -215,6 +220,8 @@ enum status step_local_take(struct step *s)
     l->momentum = l->outer + l->own.elems;
     l->work = l->momentum + l->own.elems;
     l->chunk = has_chunk(l) ? l->work + l->own.elems : NULL;
+    if (rounds(s))
+        l->sent = (uint16_t *)(l->work + l->own.elems + (has_chunk(l) ? MESH_STATE_ELEMS : 0));
     return open_compress(s);
 }
 
@@ -263,8 +270,9 @@ static enum status tell_compressed(const struct step *s, const struct step_dry_l
 {
     const struct step_local_config *c = &s->config.local;
     const double times = 1 / (double)c->steps;
-    const int64_t part = grad_compress_part_bytes(c->compress, c->compress_coded, g.n, elems);
-    const int64_t lengths = c->compress_coded ? g.n * (int64_t)GRAD_COMPRESS_LENGTH_BYTES : 0;
+    const int64_t part = grad_compress_part_bytes(c->compress, g.n, elems);
+    const int64_t lengths =
+        grad_compress_is_coded(c->compress) ? g.n * (int64_t)GRAD_COMPRESS_LENGTH_BYTES : 0;
     if (lengths > 0)
         TRY(tell(listener, g, STEP_DRY_CALL_ALL_GATHER, lengths, 2 * times));
     TRY(tell(listener, g, STEP_DRY_CALL_ALL_TO_ALL, g.n * part, times));
@@ -275,16 +283,18 @@ enum status step_local_dry_tell(const struct step *s, const struct step_dry_list
 {
     const struct step_local *l = &s->local;
     const struct step_local_config *c = &s->config.local;
-    const int64_t elems = step_local_part(s, l->rank).elems;
+    const int64_t elems = step_local_part(s, l->rank).elems,
+                  elem_bytes = (int64_t)dtype_bytes(
+                      c->compress == GRAD_COMPRESS_KIND_BF16 ? DTYPE_BF16 : DTYPE_F32);
     if (!l->is_on || l->replicas == 1)
         return ST_OK;
     const struct group all = {0, 1, l->replicas * l->ranks},
                        across = {l->rank, l->ranks, l->replicas};
     TRY(tell(listener, all, STEP_DRY_CALL_ALL_REDUCE, STEP_LOCAL_SUMS * (int64_t)sizeof(double),
              1));
-    if (c->compress != GRAD_COMPRESS_KIND_NONE)
+    if (grad_compress_quantises(c->compress))
         return tell_compressed(s, listener, across, elems);
-    return tell(listener, across, STEP_DRY_CALL_ALL_REDUCE, elems * (int64_t)sizeof(float),
+    return tell(listener, across, STEP_DRY_CALL_ALL_REDUCE, elems * elem_bytes,
                 1 / (double)c->steps);
 }
 

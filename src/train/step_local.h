@@ -6,7 +6,7 @@
  * Replicas exchange their loss, norm and votes in every step, and parameters in outer steps only:
  *   - every replica subtracts its parameters from the outer ones, which all replicas share
  *   - the ranks with the same number in their replicas add up the differences (all-reduce), which
- *     may be quantised on the way, with error feedback (mesh/grad_compress.h)
+ *     may be rounded to bf16 on the way, or quantised with error feedback (mesh/grad_compress.h)
  *   - outer_update (outer.h) makes new outer parameters of the mean, and each replica takes them
  *
  * The ranks of a replica divide this: each has a part of the outer parameters and of their
@@ -34,8 +34,9 @@ struct step_local {
     struct part_extent own; /* this rank's part of the table */
     void *memory;
     int64_t memory_bytes;           /* without that of `compress` */
-    struct grad_compress *compress; /* of differences on their way; NULL: they are sent in fp32 */
+    struct grad_compress *compress; /* of differences on their way; NULL: none quantises them */
     int64_t compress_bytes;
+    uint16_t *sent; /* COMPRESS=bf16: own.elems differences as they travel; else NULL */
     float *outer, *momentum, *work; /* own.elems each */
     bool is_apart;                  /* replicas have parameters of their own, not the outer ones */
     float *chunk;                   /* what a rank sends the others of its replica; NULL: alone */

@@ -27,8 +27,7 @@ struct request {
 /* keeps_residual — whether outer steps lose something that error feedback keeps. */
 static bool keeps_residual(const struct step_local_config *c, int replicas)
 {
-    return replicas > 1 && c->compress != GRAD_COMPRESS_KIND_NONE &&
-           c->compress != GRAD_COMPRESS_KIND_BF16;
+    return replicas > 1 && grad_compress_quantises(c->compress);
 }
 
 static int count(int parts, int replicas, bool has_residual, bool is_apart)

@@ -56,6 +56,13 @@ static enum status sum_replicas(struct step *s)
     struct comm_ticket ticket;
     if (!l->across || l->own.elems == 0)
         return ST_OK;
+    if (l->sent) {
+        const struct tensor sent = {l->sent, DTYPE_BF16};
+        outer_round(l->work, l->sent, l->own.elems);
+        TRY(comm_all_reduce(l->across, sent, sent, l->own.elems));
+        outer_widen(l->sent, l->work, l->own.elems);
+        return ST_OK;
+    }
     if (!l->compress)
         return comm_all_reduce(l->across, t, t, l->own.elems);
     int bucket = 0;

@@ -24,7 +24,7 @@ static bool has_parts(const struct step_config *c)
 bool step_mesh_moves_state(const struct step_config *c, int ranks)
 {
     return ranks > 1 || dev_is_discrete(c->dev) || c->local.steps > 0 ||
-           optim_is_muon(c->optim.kind) || has_parts(c);
+           c->optim.kind == OPTIM_KIND_MUON || has_parts(c);
 }
 
 static bool is_divided(const struct step_config *c, int ranks)

@@ -366,7 +366,7 @@ enum status step_run_update(void *arg, int bucket)
     if (c->optim.kind == OPTIM_KIND_ADAMW)
         arrays.copy = store_params_update_copy(s->store, bucket);
     int64_t spans_n = optim_cut(s->spans, s->spans_n, a.first, a.elems, s->cut);
-    if (optim_is_muon(c->optim.kind)) {
+    if (c->optim.kind == OPTIM_KIND_MUON) {
         TRY(update_rest(s, &a, spans_n));
         step_update_sums_end(s, bucket);
         return update_hidden(s, bucket);

@@ -9,7 +9,7 @@ const char *step_slice_why(const struct step_config *c)
         return "with LOCAL_STEPS each node has a state of its own, which is not copied yet";
     if (c->store.shard == LAYOUT_SHARD_HYBRID)
         return "with SHARD=hybrid each node has all shards, which are not copied yet";
-    if (optim_is_muon(c->optim.kind))
+    if (c->optim.kind == OPTIM_KIND_MUON)
         return "the moments of Muon are not copied yet";
     if (c->dev && dev_is_discrete(c->dev))
         return "the memory of GPUs is not copied yet";

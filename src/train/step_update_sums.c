@@ -126,34 +126,6 @@ void step_update_sums_keep(struct step *s, int64_t steps)
     }
 }
 
-bool step_update_sums_written(const struct step *s, uint32_t *total)
-{
-    if (!step_update_sums_of(s))
-        return false;
-    memset(total, 0, STEP_PARTS_MAX * sizeof *total);
-    for (int i = 0; i < store_layout(s->store)->buckets_n; i++) {
-        if (!is_known(s, i))
-            return false;
-        for (int part = 0; part < step_parts(s); part++)
-            total[part] += s->update_sums->kept[i].written[part];
-    }
-    return true;
-}
-
-bool step_update_sums_now(struct step *s, uint32_t *total)
-{
-    uint32_t now[STEP_PARTS_MAX];
-    if (!step_update_sums_of(s))
-        return false;
-    memset(total, 0, STEP_PARTS_MAX * sizeof *total);
-    for (int i = 0; i < store_layout(s->store)->buckets_n; i++) {
-        sum_up(s, i, now);
-        for (int part = 0; part < step_parts(s); part++)
-            total[part] += now[part];
-    }
-    return true;
-}
-
 enum status step_update_sums_verify(struct step *s)
 {
     double sums[STEP_UPDATE_SUMS_TOLD];

@@ -30,7 +30,7 @@
  * parameter, and a token is 6. Other updates are short. */
 static double update_tokens(const struct trainer_config *c, int ranks)
 {
-    return optim_is_muon(c->step.optim.kind) ? 5.0 * (double)c->step.dims.embed * ranks : 0;
+    return c->step.optim.kind == OPTIM_KIND_MUON ? 5.0 * (double)c->step.dims.embed * ranks : 0;
 }
 
 int64_t trainer_planned_ms(const struct trainer_config *c, double peak_flops, int ranks)

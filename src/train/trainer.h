@@ -21,7 +21,7 @@
 #include "train/lr_schedule.h"
 #include "train/sampling.h"
 #include "train/checkpoint_async.h"
-#include "train/peer_copy_resident.h"
+#include "train/peer_copy.h"
 #include "train/step.h"
 
 enum trainer_resume { TRAINER_RESUME_AUTO, TRAINER_RESUME_NEVER, TRAINER_RESUME_REQUIRED };
@@ -57,7 +57,6 @@ struct trainer_config {
     enum trainer_resume resume;
     enum peer_copy_mode peer_copies;
     int ranks_min, ranks_max; /* of generations (ON_LOSS=shrink); equal: all have as many */
-    struct peer_copy_resident *resident; /* what stays in memory between two runs; NULL: nothing */
     int peer_copy_fd; /* memory that outlives this process (peer_copy.h); -1: none, and no copies */
     int64_t eval_every;
     int64_t sentinel_every;      /* steps between comparisons; 0: none, and updates check nothing */

@@ -123,7 +123,6 @@ static enum status open_step(struct trainer *t, bool is_loaded)
     struct dev_info info;
     struct step_config config = c->step;
     config.is_loaded = is_loaded;
-    config.resident = trainer_copy_resident(t);
     config.checks_updates = c->sentinel_every > 0;
     config.heartbeat = trainer_heartbeat;
     config.heartbeat_arg = t;
@@ -298,7 +297,6 @@ enum status trainer_begin(struct trainer *t)
     TRY(t->is_from_memory ? trainer_copy_restore(t) : load_all(t, start.is_found));
     step_set_loss_scale(t->step, t->progress.scale);
     step_set_spikes(t->step, &t->progress.spikes);
-    t->has_state = true;
     t->progress.is_apart = step_local_is_apart(t->step);
     begin_at_progress(t);
     TRY(trainer_ledger_open(t));

@@ -90,7 +90,6 @@ static enum status open_copies(struct trainer *t)
     struct peer_copy_config config = {.comm = c->step.comm,
                                       .fd = c->peer_copy_fd,
                                       .ranks_max = c->ranks_max,
-                                      .resident = c->resident,
                                       .logs_cost = t->numbers.begun_step < 0,
                                       .heartbeat = trainer_heartbeat,
                                       .heartbeat_arg = t};
@@ -117,7 +116,7 @@ static void set_last_checkpoint(struct trainer *t)
     text_copy(t->last_checkpoint.path, sizeof t->last_checkpoint.path, from->path);
 }
 
-static enum status begin(struct trainer *t)
+enum status trainer_copy_begin(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
     if (c->peer_copies == PEER_COPY_MODE_OFF || c->peer_copy_fd < 0 || c->ranks_max <= 1)
@@ -126,32 +125,17 @@ static enum status begin(struct trainer *t)
     if (why)
         return without(t, why);
     TRY(open_copies(t));
-    return t->peer_copy ? ST_OK : without(t, NULL);
-}
-
-enum status trainer_copy_begin(struct trainer *t)
-{
-    TRY(begin(t));
-    if (!t->peer_copy) {
-        peer_copy_resident_free(t->config->resident, t->config->step.dev);
-        return ST_OK;
-    }
-    TRY(peer_copy_find(t->peer_copy, t->config->step.dev, &t->is_from_memory, &t->progress));
+    if (!t->peer_copy)
+        return without(t, NULL);
+    TRY(peer_copy_find(t->peer_copy, &t->is_from_memory, &t->progress));
     if (t->is_from_memory)
         set_last_checkpoint(t);
     return ST_OK;
 }
 
-struct store_resident *trainer_copy_resident(const struct trainer *t)
-{
-    return t->peer_copy ? peer_copy_resident_memory(t->peer_copy) : NULL;
-}
-
 enum status trainer_copy_restore(struct trainer *t)
 {
     enum status st = ST_OK;
-    TRY(peer_copy_resident_settle(t->peer_copy, t->step, t->config->step.dev));
-    t->has_state = peer_copy_resident_is_found(t->peer_copy);
     if (t->checkpoint)
         st = checkpoint_attach(t->checkpoint, t->step, &t->progress, t->last_checkpoint.path,
                                sizeof t->last_checkpoint.path);
@@ -189,10 +173,6 @@ void trainer_copy_end(struct trainer *t, enum status st)
                           st == ST_FAULT || changed.rank == t->consensus.rank);
     else if (st == ST_NOT_FINITE || st == ST_SPIKE || (st == ST_FAULT && !t->is_state_right))
         peer_copy_clear(t->peer_copy);
-    /* between two steps progress is what was published */
-    else if (t->has_state && t->numbers.step == t->progress.step &&
-             status_group(st) == STATUS_GROUP_RETRY)
-        peer_copy_resident_take(t->peer_copy, t->step, &t->progress);
     peer_copy_close(t->peer_copy);
     t->peer_copy = NULL;
 }

@@ -43,7 +43,6 @@ struct trainer {
     struct ledger_file *ledger;  /* NULL: as checkpoint */
     struct peer_copy *peer_copy; /* NULL: no copies in peers' memory */
     bool is_from_memory;         /* the state is the one that peer_copy has found */
-    bool has_state;              /* the step holds the state after `progress`, or a later one */
     struct metrics_file metrics;
     struct tfevents *events;         /* NULL: no TENSORBOARD_DIR */
     struct sample_text *sample_text; /* NULL: no SAMPLE_EVERY */
@@ -111,13 +110,11 @@ void trainer_update_sums_end(struct trainer *t, enum status st);
 enum status trainer_update_sums_explain(struct trainer *t, enum status st);
 /* Copies in peers' memory (trainer_copy.c; all but _publish and _end are collective):
  * _begin    opens them, and finds the state to go on from: is_from_memory and progress are set.
- * _resident  what step_open takes over; NULL: nothing.
  * _restore  loads it into the step.
  * _unit_done  step_config.unit_done; arg: the trainer.
  * _publish  to the numbers of the board.
  * _end      closes them; st: how the generation ended. */
 enum status trainer_copy_begin(struct trainer *t);
-struct store_resident *trainer_copy_resident(const struct trainer *t);
 enum status trainer_copy_restore(struct trainer *t);
 enum status trainer_copy_unit_done(void *arg, int unit);
 void trainer_copy_publish(struct trainer *t);

@@ -17,10 +17,8 @@
  * where error feedback is lost with it, and not where NCCL adds up. */
 static bool is_exact(const struct trainer_config *c)
 {
-    const enum grad_compress_kind compress = c->step.store.compress;
-    const bool has_feedback =
-        compress != GRAD_COMPRESS_KIND_NONE && compress != GRAD_COMPRESS_KIND_BF16;
-    return !has_feedback && (c->step.comm == NULL || !comm_stays_on_device(c->step.comm));
+    return !grad_compress_quantises(c->step.store.compress) &&
+           (c->step.comm == NULL || !comm_stays_on_device(c->step.comm));
 }
 
 /* add_devices — the names of the ranks' devices, each once. */
@@ -47,8 +45,8 @@ static int axis(enum mesh_axis axis, const struct trainer_config *c)
     return c->step.axis_ranks[axis] > 0 ? c->step.axis_ranks[axis] : 1;
 }
 
-/* add_layout — what else can change the order in which one layout adds up, for a run that is
- * repeated. With shards that are the same in all layouts it does not. */
+/* add_layout — what else can change the order in which one layout adds up. With shards that are the
+ * same in all layouts it does not. */
 static void add_layout(const struct trainer_config *c, struct text *out)
 {
     if (c->step.shards == 0)
@@ -84,8 +82,7 @@ static enum status write_provenance(const struct trainer *t, const char *names, 
     text_add(out, ",\"TP\":%d,\"CP\":%d,\"PP\":%d,\"SHARD\":%d,\"COMPRESS\":%d",
              axis(MESH_AXIS_TENSOR, c), axis(MESH_AXIS_CONTEXT, c), axis(MESH_AXIS_PIPELINE, c),
              (int)c->step.store.shard, (int)c->step.store.compress);
-    text_add(out, ",\"reduce_bytes\":%zu,\"exact\":%s,\"devices\":[",
-             dtype_bytes(c->step.store.reduce_dtype), is_exact(c) ? "true" : "false");
+    text_add(out, ",\"exact\":%s,\"devices\":[", is_exact(c) ? "true" : "false");
     add_devices(names, t->consensus.ranks, out);
     text_add(out, "]");
     add_layout(c, out);

@@ -33,7 +33,6 @@ struct setting {
 struct form {
     const char *name;
     bool is_kernel; /* packed by kernels/compress.h, else by grad_quant.h */
-    enum compress_kind kind;
     enum grad_quant_kind quant;
     int64_t block_elems, block_bytes, scale_bytes;
     float *residual;
@@ -70,8 +69,7 @@ static void pack(const struct form *f, const float *x, float *residual)
     struct compress c = {.packed = {f->packed, DTYPE_U8},
                          .residual = {residual, DTYPE_F32},
                          .x = {(void *)(uintptr_t)x, DTYPE_F32},
-                         .n = here.elems,
-                         .kind = f->kind};
+                         .n = here.elems};
     if (!f->is_kernel)
         grad_quant_pack(f->quant, x, residual, here.elems, f->packed);
     else if (dev_op(here.dev)->compress(here.stream, &c) != ST_OK)
@@ -80,10 +78,8 @@ static void pack(const struct form *f, const float *x, float *residual)
 
 static void unpack(const struct form *f)
 {
-    struct expand e = {.y = {here.unpacked, DTYPE_F32},
-                       .packed = {f->packed, DTYPE_U8},
-                       .n = here.elems,
-                       .kind = f->kind};
+    struct expand e = {
+        .y = {here.unpacked, DTYPE_F32}, .packed = {f->packed, DTYPE_U8}, .n = here.elems};
     if (!f->is_kernel)
         grad_quant_unpack(f->quant, f->packed, here.elems, here.unpacked);
     else if (dev_op(here.dev)->expand(here.stream, &e) != ST_OK)
@@ -208,8 +204,6 @@ static void print_form(const struct form *f)
                  {"+ zstd level 9", 9}};
     double elems = (double)here.elems, plain_bits = 8 * (double)f->packed_bytes / elems;
     printf("%-30s %7.3f %9.2f %9.2f\n", f->name, plain_bits, f->pack_ns, f->unpack_ns);
-    if (!f->is_kernel && f->quant == GRAD_QUANT_KIND_TOPK)
-        return;
     uint8_t *numbers = malloc((size_t)f->packed_bytes);
     int64_t n = numbers_of(f, numbers);
     double scale_bits = plain_bits - 8 * (double)n / elems;
@@ -227,13 +221,11 @@ static void print_form(const struct form *f)
 static struct form forms[] = {
     {.name = "int8, largest / 127",
      .is_kernel = true,
-     .kind = COMPRESS_KIND_INT8,
      .block_elems = COMPRESS_BLOCK,
-     .block_bytes = COMPRESS_BLOCK + 4,
+     .block_bytes = COMPRESS_BLOCK_BYTES,
      .scale_bytes = 4},
     {.name = "int8, 16 rms / 127", .quant = GRAD_QUANT_KIND_INT8_RMS},
     {.name = "int4, largest / 7", .quant = GRAD_QUANT_KIND_INT4},
-    {.name = "topk, 64 of 4096", .quant = GRAD_QUANT_KIND_TOPK},
 };
 #define FORMS_N (sizeof forms / sizeof *forms)
 

@@ -12,7 +12,7 @@ export LC_ALL=C NO_COLOR=1 STATUS_PORT=0 LOG_LEVEL=info JOB_TOKEN=none
 top=$(cd "$(dirname "$0")/../.." && pwd)
 convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
 text=${TEXT:-$top/../shared/data/tinyshakespeare.txt}
-all_forms="none int8 int8+zstd int4+zstd topk local:50 local:10+int4+zstd"
+all_forms="none int8 int8-zstd int4-zstd local:50 local:10+int4-zstd"
 params=7357312 # of gpt2-nano
 learn_steps=300 batch=2 tokens=64
 die() { echo "links: $*" >&2; exit 1; }
@@ -41,11 +41,7 @@ cd "$dir"
 every() { case $1 in local:*) f=${1#local:}; echo "${f%%+*}" ;; *) echo 1 ;; esac; }
 settings() { # settings FORM
     case $1 in
-        none) echo COMPRESS=none ;;
-        int8) echo COMPRESS=int8 ;;
-        int8+zstd) echo COMPRESS=int8 COMPRESS_CODE=zstd ;;
-        int4+zstd) echo COMPRESS=int4 COMPRESS_CODE=zstd ;;
-        topk) echo COMPRESS=topk ;;
+        none | int8 | int8-zstd | int4-zstd) echo "COMPRESS=$1" ;;
         local:*+*) echo "LOCAL_STEPS=$(every "$1") OUTER_LR=1 OUTER_MOMENTUM=0 $(settings "${1#*+}")" ;;
         local:*) echo LOCAL_STEPS=$(every "$1") OUTER_LR=1 OUTER_MOMENTUM=0 ;;
         *) die "no form $1; there are: $all_forms" ;;
@@ -182,10 +178,10 @@ gates() {
     local n f
     for n in ${NODES:-2 4}; do
         [ -s "$keep/loss.$n.none" ] || continue
-        if [ -s "$keep/loss.$n.int8+zstd" ]; then
-            gate "$n nodes: bits an element of int8+zstd" "$(value "loss.$n.int8+zstd" 2)" "<=" 5.5
-            gate "$n nodes: held-out loss of int8+zstd beside none, % apart" \
-                "$(apart "$(value "loss.$n.int8+zstd" 1)" "$(value "loss.$n.none" 1)")" "<=" 1
+        if [ -s "$keep/loss.$n.int8-zstd" ]; then
+            gate "$n nodes: bits an element of int8-zstd" "$(value "loss.$n.int8-zstd" 2)" "<=" 5.5
+            gate "$n nodes: held-out loss of int8-zstd beside none, % apart" \
+                "$(apart "$(value "loss.$n.int8-zstd" 1)" "$(value "loss.$n.none" 1)")" "<=" 1
         fi
         for f in ${FORMS:-$all_forms}; do
             case $f in local*) ;; *) continue ;; esac

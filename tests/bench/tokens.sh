@@ -24,9 +24,8 @@ settings() {
     case $1 in
     adamw) echo MODEL=gpt2-mini OPTIMIZER=adamw ;;
     muon) echo MODEL=gpt2-mini OPTIMIZER=muon ;;
-    normuon) echo MODEL=gpt2-mini OPTIMIZER=normuon ;;
     modern) echo MODEL=gpt2-modern-mini OPTIMIZER=muon ;;
-    modern-*) echo MODEL=gpt2-modern-mini "$(echo "${1#modern-}" | tr + ' ')" ;; # modern-OPTIMIZER=normuon+VALUE_EMBEDS=2
+    modern-*) echo MODEL=gpt2-modern-mini "$(echo "${1#modern-}" | tr + ' ')" ;; # modern-QK_NORM=0+LOGIT_CAP=0
     *) echo "tokens: no recipe $1" >&2; return 1 ;;
     esac
 }
@@ -62,7 +61,7 @@ touch results.tsv
     die "no tokenizer"
 self=$top/tests/bench/tokens.sh
 
-percent() { case $1 in adamw) echo 100 ;; muon | normuon) echo 65 ;; *) echo 45 ;; esac; }
+percent() { case $1 in adamw) echo 100 ;; muon) echo 65 ;; *) echo 45 ;; esac; }
 rates() { case $1 in adamw) echo ${ADAMW_LR:-5e-4 1e-3 2e-3} ;; *) echo ${MUON_LR:-8e-3 1.6e-2} ;; esac; }
 # best RECIPE PERCENT — the learning rate of the lowest loss with the first seed.
 best() {

@@ -37,6 +37,3 @@ $(BUILD)/tests/cuda/test_nccl_cuda: $(NCCL_LIBS)
 NCCL_HEADER := $(if $(HAS_CUDA),$(firstword $(wildcard $(CUDA_ROOT)/include/nccl.h /usr/local/cuda/include/nccl.h /usr/include/nccl.h)))
 $(BUILD)/tests/comm/test_nccl_header: private CPPFLAGS += $(if $(NCCL_HEADER),-DHAS_NCCL_HEADER -isystem $(CUDA_ROOT)/include -isystem $(dir $(NCCL_HEADER)))
 $(BUILD)/tests/comm/test_nccl_header: $(BUILD)/cuda.txt
-
-# Its barriers are between the transport and the real ones.
-$(BUILD)/tests/comm/test_shm_flip: private LDFLAGS += -Wl,--wrap=shm_barrier_enter,--wrap=shm_barrier_wait

@@ -2,10 +2,6 @@
  * processes as ranks, and memory that an earlier generation has used. */
 #include "comm/suite.h"
 
-#ifndef CHECKS
-#define CHECKS false /* content has checksums */
-#endif
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -31,7 +27,6 @@ static enum status open_on(int fd, const struct comm_config *config, int64_t gen
     int64_t bytes = -1;
     mine.kind = COMM_KIND_HOST;
     mine.shm_fd = fd;
-    mine.checks_shm = CHECKS;
     enum status st = comm_begin_open(&mine, out, NULL, &bytes);
     return st == ST_OK ? comm_end_open(*out, generation, NULL, NULL) : st;
 }

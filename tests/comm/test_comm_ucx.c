@@ -55,7 +55,6 @@ static enum status open_rank(struct suite_rank *me, const struct comm_config *co
     mine.is_aborted = stalls;
     mine.is_oversubscribed = me->place.rank == SHARER;
     mine.secret = HARNESS_SECRET;
-    mine.checks_shm = OVER == COMM_NET_UCX;
     mine.shm_fd = world->fds[me->place.node];
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],
                              &world->bytes[me->place.rank]));

@@ -1,10 +1,6 @@
 /* test_shm_threads — the suite on threads of one process, in several layouts. */
 #include "comm/suite.h"
 
-#ifndef CHECKS
-#define CHECKS false /* content has checksums */
-#endif
-
 static void *world_new(const struct suite_job *job)
 {
     return shm_threads_world_new(job->nodes, job->locals);
@@ -17,7 +13,6 @@ static enum status open_rank(struct suite_rank *me, const struct comm_config *co
     int64_t bytes = -1;
     mine.kind = COMM_KIND_THREADS;
     mine.threads = me->job->world;
-    mine.checks_shm = CHECKS;
     enum status st = comm_begin_open(&mine, &me->comm, NULL, &bytes);
     CHECK(st != ST_OK || bytes == 0, "%lld bytes", (long long)bytes);
     return st == ST_OK ? comm_end_open(me->comm, SUITE_GENERATION, NULL, NULL) : st;

@@ -441,23 +441,17 @@ static void compressed(void **state)
 {
     (void)state;
     const int64_t n = 1 << 14;
-    for (int i = 0; i < 2; i++) {
-        enum compress_kind kind = i ? COMPRESS_KIND_INT8 : COMPRESS_KIND_BF16;
-        int64_t bytes = compress_bytes(kind, n);
-        struct run r = run_begin(i ? "compress int8" : "compress bf16");
-        struct compress a = {.packed = OUT("packed", bytes, DTYPE_U8),
-                             .residual = IN("residual", n, DTYPE_F32),
-                             .x = IN("x", n, DTYPE_F32),
-                             .n = n,
-                             .kind = kind};
-        RUN_END(compress, a);
-        r = run_begin(i ? "expand int8" : "expand bf16");
-        struct expand b = {.y = OUT("y", n, DTYPE_F32),
-                           .packed = IN("packed", bytes, DTYPE_U8),
-                           .n = n,
-                           .kind = kind};
-        RUN_END(expand, b);
-    }
+    const int64_t bytes = compress_bytes(n);
+    struct run r = run_begin("compress");
+    struct compress a = {.packed = OUT("packed", bytes, DTYPE_U8),
+                         .residual = IN("residual", n, DTYPE_F32),
+                         .x = IN("x", n, DTYPE_F32),
+                         .n = n};
+    RUN_END(compress, a);
+    r = run_begin("expand");
+    struct expand b = {
+        .y = OUT("y", n, DTYPE_F32), .packed = IN("packed", bytes, DTYPE_U8), .n = n};
+    RUN_END(expand, b);
 }
 
 static void optimisers(void **state)
@@ -483,12 +477,6 @@ static void optimisers(void **state)
     struct sgd b = {.spans = spans, .spans_n = 2, .lr = 1e-3, .momentum = 0.9, .step = 3};
     b.p = IN("p", n, DTYPE_F32), b.g = IN("g", n, DTYPE_F32), b.m = IN("m", n, DTYPE_F32);
     RUN_END(sgd, b);
-    for (int form = 0; form < 2; form++) {
-        r = run_begin(form ? "normuon columns" : "normuon");
-        struct normuon c = {.rows = 128, .columns = 128, .is_by_column = form, .eps = 1e-8};
-        c.x = IN("x", n, DTYPE_F32), c.v = IN("v", 128, DTYPE_F32), c.beta2 = 0.95;
-        RUN_END(normuon, c);
-    }
 }
 
 /* ---- products ---- */

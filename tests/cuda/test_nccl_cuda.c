@@ -76,10 +76,10 @@ static void same_bits(struct trial like, int ranks)
     for (int form = EAGER; form <= GRAPHS; form++) {
         const int posted = atomic_load(&knobs->posted_n);
         char name[96];
-        text_format(name, sizeof name, "%d ranks, %d samples at once, dtypes %d and %d, shard %d%s",
-                    ranks, (int)like.config.batch_samples, like.config.store.dtype,
-                    like.config.store.reduce_dtype, like.config.store.shard,
-                    form == GRAPHS ? ", graphs" : "");
+        text_format(
+            name, sizeof name, "%d ranks, %d samples at once, dtype %d, compress %d, shard %d%s",
+            ranks, (int)like.config.batch_samples, like.config.store.dtype,
+            like.config.store.compress, like.config.store.shard, form == GRAPHS ? ", graphs" : "");
         struct trial got = run(like, ranks, form);
         const int launches = seen[STEPS - 1].launches - seen[STEPS - 2].launches;
         print_message("# %s: %d calls of NCCL, %d graphs in a step\n", name,
@@ -114,7 +114,7 @@ static void sixteen_bits(void **state)
         struct trial like = trial_of_ranks(2, 1 + form % 2);
         like.config.store.shard = form == 3 ? LAYOUT_SHARD_FULL : LAYOUT_SHARD_NONE;
         like.config.store.dtype = form & 1 ? DTYPE_BF16 : DTYPE_F32;
-        like.config.store.reduce_dtype = form & 2 ? DTYPE_BF16 : DTYPE_F32;
+        like.config.store.compress = form & 2 ? GRAD_COMPRESS_KIND_BF16 : GRAD_COMPRESS_KIND_NONE;
         same_bits(like, 2);
     }
 }

@@ -114,25 +114,20 @@ else
     skip "memory" "ulimit -v cannot be set here"
 fi
 
-# 7. OPTIMIZER=muon and normuon on two workers: rank 0 alone copies the state, while the update is the work of both. Another SHARD
-# writes the same bytes; the other optimiser is refused.
-for optimizer in muon normuon; do
-    for async in on off; do
-        of="$optimizer, CHECKPOINT_ASYNC=$async" dir=$optimizer.$async
-        two="$mid OPTIMIZER=$optimizer N_GPU_EACH_NODE=2 CHECKPOINT_ASYNC=$async CHECKPOINT_EVERY=2"
-        run $two STEPS=6 METRICS_FILE=muon.jsonl CHECKPOINT_DIR=$dir
-        whole="$rc $(losses muon.jsonl | tail -n 2 | xargs)"
-        rm -rf $dir/step-0000000[46] muon.jsonl
-        cp -r $dir two
-        run $two STEPS=6 METRICS_FILE=muon.jsonl CHECKPOINT_DIR=$dir
-        ok "$of: saves, and goes on from step 2 as if it had not stopped" is "$rc $(losses muon.jsonl | tail -n 2 | xargs)" "$whole"
-        ok "from step 2" is "$(losses muon.jsonl | wc -l)" 4
-        run $two STEPS=6 SHARD=full CHECKPOINT_DIR=two
-        ok "$of: with SHARD=full the files of step 6 are the same" cmp two/step-00000006/optim_v.safetensors $dir/step-00000006/optim_v.safetensors
-        rm -rf two muon.jsonl
-    done
-    other=$([ $optimizer = muon ] && echo normuon || echo muon)
-    run $mid OPTIMIZER=$other STEPS=8 CHECKPOINT_DIR=$optimizer.off
-    ok "$optimizer's checkpoint is refused with $other: 78, and both are named" is "$rc $(grep -c "OPTIMIZER was $optimizer, is $other" err)" "78 1"
+# 7. OPTIMIZER=muon on two workers: only rank 0 copies the state, while the update is the work of both. Another SHARD writes the
+# same bytes.
+for async in on off; do
+    of="muon, CHECKPOINT_ASYNC=$async" dir=muon.$async
+    two="$mid OPTIMIZER=muon N_GPU_EACH_NODE=2 CHECKPOINT_ASYNC=$async CHECKPOINT_EVERY=2"
+    run $two STEPS=6 METRICS_FILE=muon.jsonl CHECKPOINT_DIR=$dir
+    whole="$rc $(losses muon.jsonl | tail -n 2 | xargs)"
+    rm -rf $dir/step-0000000[46] muon.jsonl
+    cp -r $dir two
+    run $two STEPS=6 METRICS_FILE=muon.jsonl CHECKPOINT_DIR=$dir
+    ok "$of: saves, and goes on from step 2 as if it had not stopped" is "$rc $(losses muon.jsonl | tail -n 2 | xargs)" "$whole"
+    ok "from step 2" is "$(losses muon.jsonl | wc -l)" 4
+    run $two STEPS=6 SHARD=full CHECKPOINT_DIR=two
+    ok "$of: with SHARD=full the files of step 6 are the same" cmp two/step-00000006/optim_v.safetensors $dir/step-00000006/optim_v.safetensors
+    rm -rf two muon.jsonl
 done
 done_testing

@@ -173,8 +173,6 @@ ok "… and it is said where they go on" says "resuming from batch/step-00000016
 verify batch
 ok "every sample of the epoch" is "$rc $(grep '^epochs' out)" "0 epochs      1 of 64 samples: every sample of the epoch"
 ok "… as JSON" is "$(number batch .epoch_samples,.epochs_whole,.epoch_rest)" "[64,1,0]"
-verify batch STEPS=16..24 DATA=epoch.bin
-ok "the steps behind the change are repeated, at the same learning rate" is "$rc $(grep -c '^step.*equal: .* bit by bit' out)" "0 2"
 run $epoch CHECKPOINT_DIR=batch EPOCHS=3 GLOBAL_BATCH=10
 ok "two more epochs, in steps that end with neither" is "$rc $(grep -c '^the last 8 of 192 samples (EPOCHS=3) are fewer than one step of GLOBAL_BATCH=10, and are left out' out)" "0 1"
 verify batch

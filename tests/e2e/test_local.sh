@@ -68,7 +68,7 @@ ok "losses are bit for bit those of an undisturbed run" is "$(all_losses hit.jso
 ok "and so is the state of $at, between two outer steps" test -f again/$at/inner_1.safetensors -a "$(weights hit/$at)" = "$(weights again/$at)"
 
 # With 4 bits a checkpoint has the residuals of error feedback. Begun again from step 12.
-coded="$job COMPRESS=int4 COMPRESS_CODE=zstd CHECKPOINT_EVERY=6 CHECKPOINT_KEEP=100 STEPS=24"
+coded="$job COMPRESS=int4-zstd CHECKPOINT_EVERY=6 CHECKPOINT_KEEP=100 STEPS=24"
 begin_nodes 2 $coded CHECKPOINT_DIR="$tmp/coded"
 finish_nodes 2
 ok "two nodes train with 4 bits" is "$codes" "0 0"

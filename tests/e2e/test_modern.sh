@@ -10,7 +10,7 @@ modern="$model DATA=tokens.bin GLOBAL_BATCH=8 STEPS=200 BATCH_SIZE=4"
 run $modern METRICS_FILE=one.jsonl CHECKPOINT_DIR=one CHECKPOINT_EVERY=100
 ok "gpt2-modern: done, and the loss falls by half" holds one.jsonl 'length == 200 and .[199].loss < 0.5 * .[0].loss'
 ok "with projections of zero the first loss is that of no knowledge, ln 64" holds one.jsonl '.[0].loss - (64 | log) | fabs < 0.02'
-for part in ACTIVATION=relu2 POSITIONS=rope QK_NORM=1 TIE_EMBEDDINGS=0 LOGIT_CAP=15 ZERO_INIT=1 VALUE_EMBEDS=2; do
+for part in ACTIVATION=relu2 POSITIONS=rope QK_NORM=1 TIE_EMBEDDINGS=0 LOGIT_CAP=15 ZERO_INIT=1; do
     run $modern MODEL=gpt2-nano $part METRICS_FILE=part.jsonl
     ok "GPT-2 with $part: the loss falls by a fifth" holds part.jsonl 'length == 200 and .[199].loss < 0.8 * .[0].loss'
     rm -f part.jsonl
@@ -26,15 +26,6 @@ done
 run $modern OPTIMIZER=muon METRICS_FILE=muon.jsonl
 ok "OPTIMIZER=muon: the loss falls by a quarter" holds muon.jsonl 'length == 200 and .[199].loss < 0.75 * .[0].loss'
 
-run $modern STEPS=40 VALUE_EMBEDS=1 METRICS_FILE=values.jsonl
-for mesh in "N_GPU_EACH_NODE=2 PP=2" "N_GPU_EACH_NODE=2 CP=2" "N_GPU_EACH_NODE=2 SHARD=full" "N_GPU_EACH_NODE=2 SHARD=gradients BATCH_SIZE=2" "RECOMPUTE=block"; do
-    run $modern STEPS=40 VALUE_EMBEDS=1 $mesh METRICS_FILE=many.jsonl
-    ok "VALUE_EMBEDS=1, $mesh: losses within 1e-6 of one worker's" near values.jsonl many.jsonl 1e-6
-    rm -f many.jsonl
-done
-run $modern VALUE_EMBEDS=1 N_GPU_EACH_NODE=2 TP=2
-ok "VALUE_EMBEDS with TP is refused" is "$rc $(grep -c 'TP=2 does not go with VALUE_EMBEDS=1' err)" "78 1"
-
 # 3. Checkpoints: resumed bit for bit, and what reads them.
 cp -r one half && rm -r half/step-00000200
 run $modern METRICS_FILE=two.jsonl CHECKPOINT_DIR=half
@@ -44,15 +35,6 @@ for other in ACTIVATION=gelu LOGIT_CAP=30 POSITIONS=learned QK_NORM=0 TIE_EMBEDD
     run $modern CHECKPOINT_DIR=one STEPS=300 $other
     ok "to go on with $other is refused: $rc" test "$rc" = 78 -o "$rc" = 65
 done
-run $modern CHECKPOINT_DIR=one STEPS=300 VALUE_EMBEDS=1
-ok "to go on with VALUE_EMBEDS=1 is refused" is "$rc" 78
-run $modern VALUE_EMBEDS=2 METRICS_FILE=v.jsonl CHECKPOINT_DIR=v CHECKPOINT_EVERY=100
-rm -r v/step-00000200
-run $modern VALUE_EMBEDS=2 METRICS_FILE=v2.jsonl CHECKPOINT_DIR=v
-tail -n 100 v.jsonl >last.jsonl
-ok "VALUE_EMBEDS=2: a resumed run has the same losses, bit for bit" is "$(losses v2.jsonl)" "$(losses last.jsonl)"
-run $model MODEL=v LR=1e-3 DATA=tokens.bin STEPS=2 METRICS_FILE=fromv.jsonl
-ok "MODEL= takes the checkpoint, tables and weights" holds fromv.jsonl '.[0].loss < 3.5'
 run $model MODEL=one LR=1e-3 DATA=tokens.bin STEPS=2 METRICS_FILE=from.jsonl
 ok "MODEL= takes the checkpoint, parts and weights" holds from.jsonl '.[0].loss < 3.5'
 run $model MODEL=one DATA=tokens.bin STEPS=2 LOGIT_CAP=30

@@ -62,8 +62,8 @@ ok "LOCAL_STEPS with MESH=auto is refused" is "$code $(grep -c 'LOCAL_STEPS=10 (
 
 # Over 10 Gb/s: the fewer bits travel, the shorter the step.
 step_ms() { plan CLUSTER=a6000-ethernet MODEL=gpt2 N_NODES=2 GLOBAL_BATCH=128 JSON=1 "$@" && jq .step_ms.all out; }
-jq -n "[$(step_ms), $(step_ms COMPRESS=int8), $(step_ms COMPRESS=int4 COMPRESS_CODE=zstd), $(step_ms LOCAL_STEPS=10),
-    $(step_ms LOCAL_STEPS=10 COMPRESS=int4 COMPRESS_CODE=zstd)]" >out
+jq -n "[$(step_ms), $(step_ms COMPRESS=int8), $(step_ms COMPRESS=int4-zstd), $(step_ms LOCAL_STEPS=10),
+    $(step_ms LOCAL_STEPS=10 COMPRESS=int4-zstd)]" >out
 ok "COMPRESS and LOCAL_STEPS are planned" is_true 'length == 5 and . == (sort | reverse) and .[1] < 0.7 * .[0] and .[4] < 0.9 * .[3]'
 
 plan CLUSTER=a100-40 $seven BATCH_SIZE=1 SHARD=none RECOMPUTE=none

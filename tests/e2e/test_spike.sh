@@ -38,7 +38,7 @@ kill -TERM "$pid"
 finish
 
 # 2. On every mesh, all ranks decide alike.
-for mesh in "SHARD=none" "SHARD=optimizer" "SHARD=gradients" "SHARD=full" "SHARD=none REDUCE_PRECISION=bf16" "TP=2" "CP=2" "PP=2" "SHARD=full RECOMPUTE=block" "OPTIMIZER=muon" "COMPRESS=bf16" "EXACT=layout" "EXACT=layout SHARD=full PP=2 TIE_EMBEDDINGS=0"; do
+for mesh in "SHARD=none" "SHARD=optimizer" "SHARD=gradients" "SHARD=full" "SHARD=none COMPRESS=bf16" "TP=2" "CP=2" "PP=2" "SHARD=full RECOMPUTE=block" "OPTIMIZER=muon" "SHARD=full COMPRESS=bf16" "EXACT=layout" "EXACT=layout SHARD=full PP=2 TIE_EMBEDDINGS=0"; do
     rm -rf meshed clean2
     run $model N_GPU_EACH_NODE=2 $mesh DATA=clean.bin STEPS=60 CHECKPOINT_DIR=clean2
     run $model N_GPU_EACH_NODE=2 $mesh DATA=spiked.bin STEPS=61 $spike CHECKPOINT_DIR=meshed METRICS_FILE=mesh.jsonl

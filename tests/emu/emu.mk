@@ -30,10 +30,10 @@ $(BUILD)/libemu.a: $(EMU_OBJ)
 
 $(ACCESS_TESTS): $(BUILD)/tests/cuda/%: tests/cuda/%.c $(BUILD)/libaccess.a $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests -Itests/kernels $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libaccess.a \
+	$(CC) $(CPPFLAGS) -Itests -Itests/kernels $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libaccess.a \
 	  $(BUILD)/libconvoy.a -lcmocka -lstdc++ $(LDLIBS)
 $(BUILD)/tests/cuda/%: tests/cuda/%.c $(BUILD)/libemu.a $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests -Itests/kernels $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libemu.a $(BUILD)/libconvoy.a \
+	$(CC) $(CPPFLAGS) -Itests -Itests/kernels $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libemu.a $(BUILD)/libconvoy.a \
 	  -lcmocka -lstdc++ $(LDLIBS)
 -include $(EMU_OBJ:.o=.d) $(ACCESS_OBJ:.o=.d)

@@ -23,7 +23,6 @@
     X(head_norm)         \
     X(matmul)            \
     X(norm)              \
-    X(normuon)           \
     X(reduce)            \
     X(relu2)             \
     X(rope)              \

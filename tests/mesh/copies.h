@@ -28,17 +28,12 @@ struct job {
     int flip_step, flip_rank; /* a bit of this rank's parameters changes after so many steps */
     bool is_changed;          /* this rank has found that */
     struct checkpoint_progress progress;
-    struct peer_copy_resident *resident;
-    bool has_state; /* the step has the state after progress */
     struct peer_copy *copy;
     struct step *step;
     struct ranks_one *one;
 };
 
-static int copies_fd[RANKS_MAX];                             /* of each rank of the largest world */
-static struct peer_copy_resident copies_resident[RANKS_MAX]; /* as copies_fd */
-static int copies_residents_n;     /* of the last world: ranks that had the state; 0: from copies */
-static bool copies_reside = true;  /* false: nothing stays in a rank's own memory */
+static int copies_fd[RANKS_MAX];   /* of each rank of the largest world */
 static int copies_node[RANKS_MAX]; /* of a node of a world: which node of the largest it is */
 
 /* copies_leaves — at a unit; is_after: when its copy has gone on. */
@@ -79,18 +74,6 @@ static inline void copies_stepped(const struct ranks_one *one, int step)
         copies_flip(job->step->store);
 }
 
-/* copies_begin_step — with what resides, and as trainer_copy does. */
-static inline enum status copies_begin_step(struct job *job, bool is_found)
-{
-    struct step_config *c = &job->trial.config;
-    c->is_loaded = is_found;
-    c->resident = peer_copy_resident_memory(job->copy);
-    TRY(step_open(c, &job->step));
-    TRY(peer_copy_resident_settle(job->copy, job->step, job->one->dev));
-    job->has_state = peer_copy_resident_is_found(job->copy);
-    return ST_OK;
-}
-
 /* copies_open — and what they find, as trainer_begin does. */
 static inline enum status copies_open(struct job *job)
 {
@@ -98,24 +81,21 @@ static inline enum status copies_open(struct job *job)
     struct peer_copy_config config = {
         .comm = job->one->comm, .fd = job->fd, .fingerprint = job->fingerprint};
     bool is_found;
-    config.resident = job->resident;
     TRY(peer_copy_world(c, comm_place(job->one->comm), &config.world));
     TRY(peer_copy_sizes(c, comm_place(job->one->comm), job->ranks_min, RANKS_MAX, &config.sizes));
     config.ranks_max = RANKS_MAX;
     TRY(peer_copy_open(&config, &job->copy));
     if (!job->copy)
         return FAIL(ST_BUG, "no copies");
-    TRY(peer_copy_find(job->copy, job->one->dev, &is_found, &job->progress));
+    TRY(peer_copy_find(job->copy, &is_found, &job->progress));
     job->found_step = is_found ? job->progress.step : -1;
     if (job->leave_after >= 0)
         job->leave_step = (int)job->progress.step + job->leave_after;
     c->unit_done = copies_unit_done;
     c->unit_done_arg = job;
-    if (job->one->rank == 0)
-        copies_residents_n = peer_copy_resident_count(job->copy);
-    TRY(copies_begin_step(job, is_found));
+    c->is_loaded = is_found;
+    TRY(step_open(c, &job->step));
     TRY(is_found ? peer_copy_restore(job->copy, job->step) : ST_OK);
-    job->has_state = true;
     job->travels = peer_copy_exchange_travels(job->copy, job->step);
     return ST_OK;
 }
@@ -137,7 +117,7 @@ static inline enum status copies_train(struct job *job)
     return st == ST_OK ? trial_take(job->one, t, job->step) : st;
 }
 
-/* copies_end_step — what stays of a rank's state, and of its copies, as trainer_copy_end does. */
+/* Marks copies that may hold memory which changed by itself, as trainer_copy_end does. */
 static inline void copies_end_step(struct job *job, enum status st)
 {
     if (st == ST_PEER)
@@ -146,8 +126,6 @@ static inline void copies_end_step(struct job *job, enum status st)
     job->is_changed = st == ST_FAULT || (changed.ranks_n > 0 && changed.rank == job->one->rank);
     if (changed.ranks_n > 0)
         peer_copy_suspect(job->copy, job->step, changed.steps, job->is_changed);
-    else if (st == ST_PEER && job->has_state && copies_reside)
-        peer_copy_resident_take(job->copy, job->step, &job->progress);
 }
 
 static inline enum status copies_rank(struct ranks_one *one)
@@ -157,7 +135,6 @@ static inline enum status copies_rank(struct ranks_one *one)
     const int locals = comm_place(one->comm)->locals;
     const int at = copies_node[one->rank / locals] * locals + one->rank % locals;
     job->fd = copies_fd[at];
-    job->resident = &copies_resident[at];
     job->trial.config.dev = one->dev;
     job->trial.config.comm = one->comm;
     job->trial.stepped = copies_stepped;
@@ -166,8 +143,6 @@ static inline enum status copies_rank(struct ranks_one *one)
     status_save(&saved);
     if (job->step)
         copies_end_step(job, st);
-    if (st == ST_RETRY) /* the process has ended */
-        peer_copy_resident_free(job->resident, one->dev);
     peer_copy_close(job->copy);
     step_close(job->step);
     status_restore(&saved);
@@ -216,29 +191,15 @@ static inline void copies_begin(int ranks)
     for (int rank = 0; rank < ranks; rank++)
         copies_fd[rank] = memfd_create("test", MFD_CLOEXEC);
 }
-/* copies_free_resident — memory of the CPU needs no device to be freed by. */
-static inline void copies_free_resident(int rank)
-{
-    struct dev *dev = NULL;
-    if (copies_resident[rank].memory.parts_n == 0)
-        return;
-    assert_int_equal(dev_cpu_open(1, CPU_ISA_N, &dev), ST_OK);
-    peer_copy_resident_free(&copies_resident[rank], dev);
-    dev_close(dev);
-}
 static inline void copies_lose_node(int node, int locals)
 {
-    for (int local = 0; local < locals; local++) {
+    for (int local = 0; local < locals; local++)
         assert_int_equal(ftruncate(copies_fd[node * locals + local], 0), 0);
-        copies_free_resident(node * locals + local);
-    }
 }
 static inline void copies_end(int ranks)
 {
-    for (int rank = 0; rank < ranks; rank++) {
+    for (int rank = 0; rank < ranks; rank++)
         close(copies_fd[rank]);
-        copies_free_resident(rank);
-    }
 }
 
 /* copies_keeper — of the copies of a node, in a world of so many; -1: there is no other. */

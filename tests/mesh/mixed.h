@@ -25,7 +25,8 @@ static const struct model_dims mixed_dims = {.name = "tiny",
 
 struct mixed {
     enum layout_shard shard;
-    enum dtype dtype, reduce_dtype;
+    enum dtype dtype;
+    enum grad_compress_kind compress;
     bool has_whole_embed;
     int64_t bucket_elems_min;
     struct stream *stream;
@@ -223,7 +224,7 @@ static inline enum status mixed_open(struct mixed *h, struct ranks_one *one)
                                           .settings.shard = h->shard,
                                           .has_grads = true,
                                           .settings.dtype = h->dtype,
-                                          .settings.reduce_dtype = h->reduce_dtype,
+                                          .settings.compress = h->compress,
                                           .settings.has_whole_embed = h->has_whole_embed,
                                           .moments_n = 2,
                                           .pass_tokens = MIXED_TOKENS,

@@ -19,7 +19,6 @@ a slice of another part becomes the state|step_slice|s/    if (!is_own_part(s, \
 the moments of a slice become parameters|step_slice|s/struct resize to = {s, part, from/struct resize to = {s, 0, from/
 a copy has the own slice in place of the kept one|peer_copy_exchange|s/    step_slice_each(step, rank, take_run/    step_slice_each(step, copy->place.rank, take_run/
 a slice that was received is never complete|peer_copy_exchange|s/    if (piece->i == n - 1 \&\& copy->receives)/    if (0)/
-only the parameters are passed on|peer_copy_resident|s/part < step_parts(step); part++)$/part < 1; part++)/
 pieces of a slice come from one place|peer_copy_exchange|s/mine + to.first, to.elems/mine, to.elems/
 ROWS
 }

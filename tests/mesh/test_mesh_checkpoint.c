@@ -19,7 +19,7 @@ struct job {
     struct trial trial;
     char dir[64], path[FILE_PATH_MAX];
     bool is_load;
-    bool is_muon;       /* hidden matrices have no whole second moment */
+    bool is_muon;       /* hidden matrices have no second moment */
     int save;           /* enum save */
     int step;           /* after which it is saved */
     int replicas_saved; /* with LOCAL_STEPS, of the checkpoint; else 0 */
@@ -32,23 +32,20 @@ static float value_of(int part, int row, int64_t i)
     return (float)(((int64_t)row * 7919 + i * 31 + part * 1013) % 10007) / 64 + 1;
 }
 
-/* elems_of — that a tensor has in a part; 0: it has none. */
-static int64_t elems_of(const struct step *step, int part, int row)
+/* has_tensor — Returns whether a part of the state has a tensor. */
+static bool has_tensor(const struct step *step, int part, int row)
 {
-    const struct param *p = &step_whole_table(step)->param[row];
-    if (part < 2 || !step_skips_hidden_second(step) || !p->is_hidden)
-        return p->elems;
-    return step_has_neurons(step) ? param_neurons(p) : 0;
+    return part < 2 || !step_skips_hidden_second(step) ||
+           !step_whole_table(step)->param[row].is_hidden;
 }
 
 /* Each tensor of each part is written with the values of part `as`, or must have them. */
 static enum status tensor(struct step *step, int part, int as, int row, bool is_put)
 {
     const struct param *p = &step_whole_table(step)->param[row];
-    const int64_t elems = elems_of(step, part, row);
     float values[CHUNK];
-    for (int64_t first = 0; first < elems; first += CHUNK) {
-        int64_t n = elems - first < CHUNK ? elems - first : CHUNK;
+    for (int64_t first = 0; first < p->elems; first += CHUNK) {
+        int64_t n = p->elems - first < CHUNK ? p->elems - first : CHUNK;
         for (int64_t i = 0; i < n; i++)
             values[i] = is_put ? value_of(as, row, first + i) : 0;
         TRY(is_put ? step_write(step, part, p->offset + first, n, values)
@@ -85,7 +82,8 @@ static enum status tensors(const struct job *job, struct step *step, bool is_put
                          : step_local_state_parts_most(step);
     for (int part = 0; part < n; part++)
         for (int row = 0; row < step_whole_table(step)->params_n; row++)
-            TRY(tensor(step, part, part_saved(job, step, part), row, is_put));
+            if (has_tensor(step, part, row))
+                TRY(tensor(step, part, part_saved(job, step, part), row, is_put));
     return ST_OK;
 }
 
@@ -194,7 +192,7 @@ static struct job run(const char *dir, int ranks, enum layout_shard shard, enum 
         all[i] = (struct job){
             .trial = trial_of(MODEL_TASK_LM, 12, 11), .is_load = is_load, .save = ranks % SAVE_N};
         all[i].step = 7;
-        all[i].is_muon = optim_is_muon(kind);
+        all[i].is_muon = kind == OPTIM_KIND_MUON;
         all[i].trial.config.optim.kind = kind;
         all[i].trial.config.store.shard = shard;
         text_copy(all[i].dir, sizeof all[i].dir, dir);
@@ -345,13 +343,8 @@ static void fragments_are_refused(void **state)
 
 static void any_number_of_ranks(void **state) { (void)state, any_ranks(OPTIM_KIND_ADAMW); }
 static void any_number_of_ranks_muon(void **state) { (void)state, any_ranks(OPTIM_KIND_MUON); }
-static void any_number_of_ranks_normuon(void **state)
-{
-    (void)state, any_ranks(OPTIM_KIND_NORMUON);
-}
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(any_number_of_ranks), cmocka_unit_test(any_number_of_ranks_muon),
-    cmocka_unit_test(any_number_of_ranks_normuon), cmocka_unit_test(any_number_of_replicas),
-    cmocka_unit_test(fragments_are_refused)};
+    cmocka_unit_test(any_number_of_replicas), cmocka_unit_test(fragments_are_refused)};
 HARNESS_MAIN(tests)

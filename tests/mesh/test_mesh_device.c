@@ -37,29 +37,28 @@ static void same_bits(struct trial like, const char *what)
 }
 
 /* Long samples: the embedding's gradient is reduced as a whole. */
-static void whole(enum grad_compress_kind compress, enum dtype reduce, int64_t batch_samples)
+static void whole(enum grad_compress_kind compress, int64_t batch_samples)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 6, 90);
     like.steps = 3;
     like.config.store.compress = compress;
-    like.config.store.reduce_dtype = reduce;
     like.config.batch_samples = batch_samples;
     same_bits(like, "whole");
 }
-static void plain(void **state) { (void)state, whole(GRAD_COMPRESS_KIND_NONE, DTYPE_F32, 2); }
-static void accumulated(void **state) { (void)state, whole(GRAD_COMPRESS_KIND_NONE, DTYPE_F32, 1); }
-static void compressed(void **state)
+static void plain(void **state) { (void)state, whole(GRAD_COMPRESS_KIND_NONE, 2); }
+static void accumulated(void **state) { (void)state, whole(GRAD_COMPRESS_KIND_NONE, 1); }
+static void quantised(void **state)
 {
     (void)state;
-    whole(GRAD_COMPRESS_KIND_BF16, DTYPE_F32, 2);
-    whole(GRAD_COMPRESS_KIND_INT8, DTYPE_F32, 1);
+    whole(GRAD_COMPRESS_KIND_INT4, 2);
+    whole(GRAD_COMPRESS_KIND_INT8, 1);
 }
 
 static void rounded(void **state)
 {
     (void)state;
-    whole(GRAD_COMPRESS_KIND_NONE, DTYPE_BF16, 2);
-    whole(GRAD_COMPRESS_KIND_NONE, DTYPE_BF16, 1);
+    whole(GRAD_COMPRESS_KIND_BF16, 2);
+    whole(GRAD_COMPRESS_KIND_BF16, 1);
 }
 
 static struct mixed mixed_on(const struct mixed *like, int ranks, enum way way)
@@ -102,9 +101,9 @@ static void half_the_bytes(void **state)
         }
 }
 
-static int64_t sent(enum layout_shard shard, enum dtype reduce_dtype, int ranks)
+static int64_t sent(enum layout_shard shard, enum grad_compress_kind compress, int ranks)
 {
-    struct mixed like = {.shard = shard, .reduce_dtype = reduce_dtype, .bucket_elems_min = 1};
+    struct mixed like = {.shard = shard, .compress = compress, .bucket_elems_min = 1};
     return mixed_on(&like, ranks, WAY_NCCL).sent_bytes;
 }
 
@@ -123,14 +122,15 @@ static int64_t sent_of_grads(enum layout_shard shard, int width, int ranks)
     return (ranks - 1) * (elems / ranks * width);
 }
 
-/* REDUCE_PRECISION=bf16: two bytes of four less for each element. Rows of tokens are not sent. */
+/* COMPRESS=bf16: two bytes of four less for each element. Rows of tokens are not sent. */
 static void rounded_bytes(void **state)
 {
     (void)state;
     for (int i = LAYOUT_SHARD_NONE; i <= LAYOUT_SHARD_FULL; i++)
         for (int ranks = 2; ranks <= 4; ranks += 2) {
             enum layout_shard shard = (enum layout_shard)i;
-            int64_t wide = sent(shard, DTYPE_F32, ranks), narrow = sent(shard, DTYPE_BF16, ranks);
+            int64_t wide = sent(shard, GRAD_COMPRESS_KIND_NONE, ranks),
+                    narrow = sent(shard, GRAD_COMPRESS_KIND_BF16, ranks);
             print_message("# shard %d, %d ranks: %lld bytes with gradients as fp32, %lld as bf16\n",
                           i, ranks, (long long)wide, (long long)narrow);
             assert_int_equal(wide - narrow,
@@ -188,7 +188,7 @@ static void one_allocation(void **state)
         struct trial like = trial_of(MODEL_TASK_LM, 6, 90);
         like.steps = 2;
         like.config.store.shard = (enum layout_shard)shard;
-        like.config.store.reduce_dtype = DTYPE_BF16;
+        like.config.store.compress = GRAD_COMPRESS_KIND_BF16;
         struct trial want = run_on(&like, 3, WAY_NCCL);
         atomic_store(&taken_n, 0), atomic_store(&given_n, 0), atomic_store(&taken_bytes, 0);
         ways_nccl->mem_alloc = take_of_nccl, ways_nccl->mem_free = give_to_nccl;
@@ -278,7 +278,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(plain),
                                               cmocka_unit_test(accumulated),
-                                              cmocka_unit_test(compressed),
+                                              cmocka_unit_test(quantised),
                                               cmocka_unit_test(half_the_bytes),
                                               cmocka_unit_test(not_finite_on_one_rank),
                                               cmocka_unit_test(votes_of_ranks),

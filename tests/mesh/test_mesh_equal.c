@@ -62,14 +62,13 @@ static void same_bits(struct trial like, int nodes, int locals, const char *what
     trial_free(&want);
 }
 
-static void all_bits(enum model_task task, enum grad_compress_kind compress, bool is_coded)
+static void all_bits(enum model_task task, enum grad_compress_kind compress)
 {
     static const int forms[] = {0, 6, 3, 5};
-    for (size_t i = 0; i < (compress == GRAD_COMPRESS_KIND_NONE ? 4 : 2); i++) {
+    for (size_t i = 0; i < (grad_compress_quantises(compress) ? 2 : 4); i++) {
         int form = forms[i];
         struct trial like = trial_of(task, 12, form & 1 ? 90 : 8);
         like.config.store.compress = compress;
-        like.config.store.compress_coded = is_coded;
         like.config.store.bucket_elems_min = form & 2 ? 0 : 1;
         char what[64];
         text_format(what, sizeof what, "task %d form %d compress %d", (int)task, form,
@@ -85,29 +84,43 @@ static void all_bits(enum model_task task, enum grad_compress_kind compress, boo
 
 static void test_bits_lm(void **state)
 {
-    (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_NONE, false);
+    (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_NONE);
 }
 static void test_bits_qa(void **state)
 {
-    (void)state, all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_NONE, false);
+    (void)state, all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_NONE);
 }
 static void test_bits_bf16(void **state)
 {
-    (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_BF16, false);
+    (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_BF16);
 }
+/* One rank sends nothing and rounds nothing. */
+static void test_alone_bf16(void **state)
+{
+    (void)state;
+    struct trial like = trial_of(MODEL_TASK_LM, 4, 8);
+    like.steps = 4;
+    struct trial want = trial_run(&like, 1, 1);
+    like.config.store.compress = GRAD_COMPRESS_KIND_BF16;
+    struct trial got = trial_run(&like, 1, 1);
+    trial_same(&got, &want, "alone");
+    assert_int_equal(got.memory.store.unsharded, want.memory.store.unsharded);
+    trial_free(&got);
+    trial_free(&want);
+}
+
 static void test_bits_int8(void **state)
 {
     (void)state;
-    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8, false);
-    all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_INT8, false);
+    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8);
+    all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_INT8);
 }
 
 static void test_bits_few(void **state)
 {
     (void)state;
-    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8, true);
-    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT4, false);
-    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_TOPK, false);
+    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8_ZSTD);
+    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT4);
 }
 
 /* SGD has one moment, or none. */
@@ -155,9 +168,10 @@ static void test_equal_arch(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_equal_lm),  cmocka_unit_test(test_equal_qa),
-    cmocka_unit_test(test_bits_lm),   cmocka_unit_test(test_bits_qa),
-    cmocka_unit_test(test_bits_sgd),  cmocka_unit_test(test_bits_bf16),
-    cmocka_unit_test(test_bits_int8), cmocka_unit_test(test_bits_few),
-    cmocka_unit_test(test_bits_arch), cmocka_unit_test(test_equal_arch)};
+    cmocka_unit_test(test_equal_lm),   cmocka_unit_test(test_equal_qa),
+    cmocka_unit_test(test_bits_lm),    cmocka_unit_test(test_bits_qa),
+    cmocka_unit_test(test_bits_sgd),   cmocka_unit_test(test_bits_bf16),
+    cmocka_unit_test(test_alone_bf16), cmocka_unit_test(test_alone_bf16),
+    cmocka_unit_test(test_bits_int8),  cmocka_unit_test(test_bits_few),
+    cmocka_unit_test(test_bits_arch),  cmocka_unit_test(test_equal_arch)};
 HARNESS_MAIN(tests)

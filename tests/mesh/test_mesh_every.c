@@ -1,5 +1,5 @@
 /* test_mesh_every — every mesh of 1 to 4 ranks with every SHARD, number of micro-batches, RECOMPUTE
- * and REDUCE_PRECISION, and some of 8 ranks: two steps each. Losses, norms, parameters and momentum
+ * and COMPRESS=bf16, and some of 8 ranks: two steps each. Losses, norms, parameters and momentum
  * are those of one rank within rounding. A flipped bit stays within its rank's part, and the job
  * goes on.
  *
@@ -60,7 +60,7 @@ static struct trial trial_for(const struct combination *c)
     config->dropout = 0.1f;
     config->recompute = model_recompute_nth(LAYERS, recomputes[c->recompute]);
     config->store.shard = (enum layout_shard)c->shard;
-    config->store.reduce_dtype = c->is_bf16 ? DTYPE_BF16 : DTYPE_F32;
+    config->store.compress = c->is_bf16 ? GRAD_COMPRESS_KIND_BF16 : GRAD_COMPRESS_KIND_NONE;
     config->store.bucket_elems_min = c->recompute % 2;
     config->axis_ranks[MESH_AXIS_TENSOR] = c->form.tensor;
     config->axis_ranks[MESH_AXIS_CONTEXT] = c->form.context;

@@ -86,7 +86,7 @@ static void test_architectures(void **state)
 static void test_optimizers(void **state)
 {
     (void)state;
-    static const enum optim_kind kinds[] = {OPTIM_KIND_SGD, OPTIM_KIND_MUON, OPTIM_KIND_NORMUON};
+    static const enum optim_kind kinds[] = {OPTIM_KIND_SGD, OPTIM_KIND_MUON};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         struct trial like = exact_of(MODEL_TASK_LM, 6);
         like.config.optim.kind = kinds[i];

@@ -259,19 +259,18 @@ static void test_workers(void **state)
 /* compressed — beside a run without: all ranks have the same bits (run), other ones than without,
  * and near them; more memory is planned, and taken. */
 static void compressed(const struct trial *of, int nodes, int locals, enum grad_compress_kind kind,
-                       bool is_coded, double most)
+                       double most)
 {
     struct job plain = {.trial = *of, .steps = of->steps > 0 ? of->steps : 7}, job = plain;
     double apart = 0;
     job.trial.config.local.compress = kind;
-    job.trial.config.local.compress_coded = is_coded;
     plain = run(&plain, nodes, locals);
     job = run(&job, nodes, locals);
     assert_int_equal(job.elems, plain.elems);
     for (int64_t i = 0; i < job.elems; i++)
         apart = fmax(apart, fabs((double)job.params[i] - (double)plain.params[i]));
-    print_message("# %d x %d, kind %d%s: parameters differ by %.1e\n", nodes, locals, (int)kind,
-                  is_coded ? ", coded" : "", apart);
+    print_message("# %d x %d, kind %d: parameters differ by %.1e\n", nodes, locals, (int)kind,
+                  apart);
     assert_true(apart > 0 && apart <= most);
     assert_true(job.trial.memory.outer > plain.trial.memory.outer);
     free(job.params);
@@ -282,11 +281,10 @@ static void test_compressed(void **state)
 {
     (void)state;
     const struct trial one = like(1), two = like(2);
-    compressed(&one, 2, 1, GRAD_COMPRESS_KIND_BF16, false, 4e-3);
-    compressed(&one, 2, 1, GRAD_COMPRESS_KIND_INT8, false, 4e-3);
-    compressed(&one, 4, 1, GRAD_COMPRESS_KIND_INT8, true, 2e-2);
-    compressed(&two, 2, 2, GRAD_COMPRESS_KIND_INT4, true, 6e-2);
-    compressed(&two, 2, 2, GRAD_COMPRESS_KIND_TOPK, false, 2e-1);
+    compressed(&one, 2, 1, GRAD_COMPRESS_KIND_BF16, 4e-3);
+    compressed(&one, 2, 1, GRAD_COMPRESS_KIND_INT8, 4e-3);
+    compressed(&one, 4, 1, GRAD_COMPRESS_KIND_INT8_ZSTD, 2e-2);
+    compressed(&two, 2, 2, GRAD_COMPRESS_KIND_INT4_ZSTD, 6e-2);
 }
 
 /* ---- the state ---- */
@@ -335,12 +333,11 @@ static void test_state_of_residuals(void **state)
 {
     (void)state;
     struct trial t = like(2);
-    t.config.local.compress = GRAD_COMPRESS_KIND_INT4;
-    t.config.local.compress_coded = true;
+    t.config.local.compress = GRAD_COMPRESS_KIND_INT4_ZSTD;
     for (int stop = 5; stop <= 7; stop++)
         continues_as(&t, 2, 2, stop);
     t = like(1);
-    t.config.local.compress = GRAD_COMPRESS_KIND_TOPK;
+    t.config.local.compress = GRAD_COMPRESS_KIND_INT4;
     continues_as(&t, 4, 1, 5);
     continues_as(&t, 2, 1, 6);
 }
@@ -352,7 +349,7 @@ static void test_buckets(void **state)
     struct trial t = like(1);
     t.config.dims.vocab = STEP_LOCAL_BUCKET_ELEMS / t.config.dims.embed + 99;
     t.steps = EVERY; /* one outer step: what rounding changes has no consequences yet */
-    compressed(&t, 2, 1, GRAD_COMPRESS_KIND_BF16, false, 4e-4);
+    compressed(&t, 2, 1, GRAD_COMPRESS_KIND_INT8, 4e-4);
     t.config.local.compress = GRAD_COMPRESS_KIND_INT8;
     continues_as(&t, 2, 1, 5);
 }

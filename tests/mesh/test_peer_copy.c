@@ -5,62 +5,6 @@
 
 #define STEPS 6
 
-/* reside_twice — after a node got the state from the others, its keeper is lost in the next step's
- * update, when no rank has a state that is whole: only copies are left. */
-static void reside_twice(const struct job *like, int nodes, int keeper)
-{
-    struct trial calm = copies_calm(like, nodes, 1);
-    copies_begin(nodes);
-    copies_lose(like, nodes, 1, 3, 0, nodes - 1, true);
-    struct job again = *like;
-    again.leave_after = 0;
-    copies_reside = false;
-    copies_lose(&again, nodes, 1, -1, 4, keeper, true);
-    assert_int_equal(copies_residents_n, nodes - 1);
-    copies_finish(like, nodes, 1, 3, &calm, "the second loss after a state that stayed");
-    assert_int_equal(copies_residents_n, 0);
-    copies_reside = true;
-    copies_end(nodes);
-}
-
-static void test_reside_twice(void **state)
-{
-    (void)state;
-    const struct job like = copies_job_of(LAYOUT_SHARD_NONE);
-    for (int nodes = 2; nodes <= 4; nodes++)
-        reside_twice(&like, nodes, copies_keeper(nodes - 1, nodes));
-}
-
-/* change_resident — a bit of the state that a rank still has changes while it waits for others: it
- * ends, and the others go on without it. */
-static void change_resident(const struct job *like, int part, unsigned seed)
-{
-    struct trial calm = copies_calm(like, 3, 1);
-    copies_begin(3);
-    copies_lose(like, 3, 1, 3, 0, 2, true);
-    const struct store_resident *memory = &copies_resident[1].memory;
-    assert_true(store_resident_holds(memory));
-    ((unsigned char *)memory->part[part].data)[rand_r(&seed) % memory->bytes] ^=
-        (unsigned char)(1U << seed % 8);
-    copies_run(like, 3, 1);
-    assert_int_equal(copies_one[1].st, ST_FAULT);
-    assert_non_null(strstr(copies_one[1].message, "of rank 1 changed by themselves"));
-    assert_int_equal(copies_one[0].st, ST_PEER);
-    copies_lose_node(1, 1);
-    copies_finish(like, 3, 1, 3, &calm, "without the rank whose memory changed");
-    assert_in_range(copies_residents_n, 1, 2); /* rank 2 may have got it from rank 0 by then */
-    copies_end(3);
-}
-
-static void test_resident_changed(void **state)
-{
-    (void)state;
-    struct job like = copies_job_of(LAYOUT_SHARD_NONE);
-    like.trial.config.checks_updates = true;
-    for (int i = 0; i < 12; i++)
-        change_resident(&like, i % 3, (unsigned)i + 1);
-}
-
 /* heal_twice — the second loss comes before the first copy after the first one is complete. */
 static void heal_twice(const struct job *like, int nodes, int locals, int unit, int second)
 {
@@ -84,7 +28,6 @@ static const int units[] = {4, 3, 0}; /* the last: before the copy begins; then 
 static void test_heal(void **state)
 {
     (void)state;
-    copies_reside = false;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         const struct job like = copies_job_of((enum layout_shard)shard);
         for (size_t i = 0; i < SHAPES; i++)
@@ -92,25 +35,6 @@ static void test_heal(void **state)
                 copies_heal(&like, shapes[i][0], shapes[i][1], units[u],
                             ((int)i + u + shard) % (shapes[i][0] + 1) - 1);
     }
-    copies_reside = true;
-}
-
-/* The ranks that were not lost go on with what they have: rank 0, and thus all others. Or rank 0 is
- * lost, and they have what the copies have. */
-static void test_reside(void **state)
-{
-    (void)state;
-    const struct job like = copies_job_of(LAYOUT_SHARD_NONE);
-    for (size_t i = 0; i < SHAPES; i++)
-        for (int u = 0; u < 3; u++) {
-            const int nodes = shapes[i][0], locals = shapes[i][1];
-            copies_heal(&like, nodes, locals, units[u], nodes - 1);
-            assert_int_equal(copies_residents_n, (nodes - 1) * locals);
-            assert_int_equal(copies_job[0].found_step, 3);
-            copies_heal(&like, nodes, locals, units[u], 0);
-            if (copies_residents_n > 0)
-                assert_int_equal(copies_residents_n, (nodes - 1) * locals);
-        }
 }
 
 static void test_heal_twice(void **state)
@@ -255,9 +179,7 @@ static void test_flips(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_heal),          cmocka_unit_test(test_reside),
-    cmocka_unit_test(test_reside_twice),  cmocka_unit_test(test_resident_changed),
-    cmocka_unit_test(test_heal_twice),    cmocka_unit_test(test_resize),
-    cmocka_unit_test(test_what_is_found), cmocka_unit_test(test_damaged),
-    cmocka_unit_test(test_flips)};
+    cmocka_unit_test(test_heal),    cmocka_unit_test(test_heal_twice),
+    cmocka_unit_test(test_resize),  cmocka_unit_test(test_what_is_found),
+    cmocka_unit_test(test_damaged), cmocka_unit_test(test_flips)};
 HARNESS_MAIN(tests)

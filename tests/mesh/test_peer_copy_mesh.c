@@ -10,33 +10,32 @@ struct shape {
     int parts; /* VIRTUAL_TP; 0: as TP */
     int nodes, locals;
     bool is_sent_whole; /* with SHARD=none slices go to ranks of other parts */
-    bool resides;       /* with SHARD=none a rank that was not lost still has the state */
 };
 
 /* Slices go beside the backward pass, to a rank of the same part (4 x 1), of another tensor rank (2
  * x 1); or after the passes, to other stages, in pairs, rings (3 x 1) and longer cycles. With five
  * ranks of each stage on three nodes a slice goes to the rank of its stage that is two further. */
 static const struct shape shapes[] = {
-    {"TP=2", 2, 1, 1, 1, 0, 2, 2, false, false},
-    {"TP=2", 2, 1, 1, 1, 0, 4, 1, false, false},
-    {"TP=2", 2, 1, 1, 1, 0, 2, 1, true, false},
-    {"PP=2", 1, 1, 2, 1, 0, 2, 2, true, false},
-    {"PP=2", 1, 1, 2, 1, 0, 4, 1, false, false},
-    {"PP=2", 1, 1, 2, 1, 0, 2, 1, true, false},
-    {"PP=3", 1, 1, 3, 1, 0, 3, 1, true, false},
-    {"PP=2, two chunks", 1, 1, 2, 2, 0, 2, 1, true, false},
-    {"PP=2, two chunks", 1, 1, 2, 2, 0, 4, 1, false, false},
-    {"PP=2, unlike nodes", 1, 1, 2, 1, 0, 5, 2, false, false},
-    {"PP=2, three nodes", 1, 1, 2, 1, 0, 3, 2, true, false},
-    {"TP=2 PP=2", 2, 1, 2, 1, 0, 2, 2, true, false},
-    {"TP=2 PP=2", 2, 1, 2, 1, 0, 4, 1, true, false},
-    {"CP=2", 1, 2, 1, 1, 0, 2, 2, false, true},
-    {"CP=2", 1, 2, 1, 1, 0, 4, 1, false, true},
-    {"CP=2 TP=2", 2, 2, 1, 1, 0, 2, 2, false, false},
-    {"CP=2 PP=2", 1, 2, 2, 1, 0, 4, 1, false, false},
-    {"VIRTUAL_TP=2", 1, 1, 1, 1, 2, 2, 2, false, true},
-    {"VIRTUAL_TP=2", 1, 1, 1, 1, 2, 4, 1, false, true},
-    {"VIRTUAL_TP=4 TP=2", 2, 1, 1, 1, 4, 2, 2, false, false},
+    {"TP=2", 2, 1, 1, 1, 0, 2, 2, false},
+    {"TP=2", 2, 1, 1, 1, 0, 4, 1, false},
+    {"TP=2", 2, 1, 1, 1, 0, 2, 1, true},
+    {"PP=2", 1, 1, 2, 1, 0, 2, 2, true},
+    {"PP=2", 1, 1, 2, 1, 0, 4, 1, false},
+    {"PP=2", 1, 1, 2, 1, 0, 2, 1, true},
+    {"PP=3", 1, 1, 3, 1, 0, 3, 1, true},
+    {"PP=2, two chunks", 1, 1, 2, 2, 0, 2, 1, true},
+    {"PP=2, two chunks", 1, 1, 2, 2, 0, 4, 1, false},
+    {"PP=2, unlike nodes", 1, 1, 2, 1, 0, 5, 2, false},
+    {"PP=2, three nodes", 1, 1, 2, 1, 0, 3, 2, true},
+    {"TP=2 PP=2", 2, 1, 2, 1, 0, 2, 2, true},
+    {"TP=2 PP=2", 2, 1, 2, 1, 0, 4, 1, true},
+    {"CP=2", 1, 2, 1, 1, 0, 2, 2, false},
+    {"CP=2", 1, 2, 1, 1, 0, 4, 1, false},
+    {"CP=2 TP=2", 2, 2, 1, 1, 0, 2, 2, false},
+    {"CP=2 PP=2", 1, 2, 2, 1, 0, 4, 1, false},
+    {"VIRTUAL_TP=2", 1, 1, 1, 1, 2, 2, 2, false},
+    {"VIRTUAL_TP=2", 1, 1, 1, 1, 2, 4, 1, false},
+    {"VIRTUAL_TP=4 TP=2", 2, 1, 1, 1, 4, 2, 2, false},
 };
 #define SHAPES (sizeof shapes / sizeof *shapes)
 
@@ -92,8 +91,6 @@ static void heal(const struct shape *shape, const struct job *like, int unit, in
     copies_finish(like, shape->nodes, shape->locals, 3, &want, what);
     if (copies_job[0].travels != (!is_none || shape->is_sent_whole))
         fail_msg("%s: slices %s", what, copies_job[0].travels ? "travel" : "do not travel");
-    if (copies_residents_n > 0 && !(is_none && shape->resides))
-        fail_msg("%s: %d ranks had the state", what, copies_residents_n);
     copies_end(shape->nodes * shape->locals);
 }
 
@@ -114,29 +111,12 @@ static void heal_some(const struct shape *shape, enum layout_shard shard, int i)
 static void test_heal(void **state)
 {
     (void)state;
-    copies_reside = false;
     for (size_t i = 0; i < SHAPES; i++) {
         heal_some(&shapes[i], LAYOUT_SHARD_NONE, (int)i);
         heal_some(&shapes[i], LAYOUT_SHARD_FULL, (int)i + 1);
     }
     heal_some(&shapes[0], LAYOUT_SHARD_OPTIMIZER, 0);
     heal_some(&shapes[3], LAYOUT_SHARD_GRADIENTS, 1);
-    copies_reside = true;
-}
-
-/* With CP and VIRTUAL_TP all ranks hold all of the state, and it stays with those that were not
- * lost; with TP and PP nothing stays. */
-static void test_reside(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < SHAPES; i++) {
-        const struct job like = job_of(&shapes[i], LAYOUT_SHARD_NONE);
-        struct trial calm = copies_calm(&like, shapes[i].nodes, shapes[i].locals);
-        heal(&shapes[i], &like, COPIES_LAST_UNIT, shapes[i].nodes - 1, &calm);
-        assert_int_equal(copies_residents_n,
-                         shapes[i].resides ? (shapes[i].nodes - 1) * shapes[i].locals : 0);
-        trial_free(&calm);
-    }
 }
 
 /* The second loss comes before the first copy after the first one is complete. */
@@ -159,10 +139,8 @@ static void heal_twice(const struct shape *shape, enum layout_shard shard, int s
 static void test_heal_twice(void **state)
 {
     (void)state;
-    copies_reside = false;
     for (size_t i = 0; i < SHAPES; i++)
         heal_twice(&shapes[i], i % 4 < 2 ? LAYOUT_SHARD_NONE : LAYOUT_SHARD_FULL, (int)i % 2);
-    copies_reside = true;
 }
 
 /* found_without — from which step all go on after a whole run, when two nodes of four lost their
@@ -258,7 +236,6 @@ static void test_resize(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_heal),       cmocka_unit_test(test_reside),
-    cmocka_unit_test(test_heal_twice), cmocka_unit_test(test_pair_lost),
-    cmocka_unit_test(test_change),     cmocka_unit_test(test_resize)};
+    cmocka_unit_test(test_heal), cmocka_unit_test(test_heal_twice),
+    cmocka_unit_test(test_pair_lost), cmocka_unit_test(test_change), cmocka_unit_test(test_resize)};
 HARNESS_MAIN(tests)

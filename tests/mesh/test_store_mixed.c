@@ -49,13 +49,12 @@ static void memory_is_as_the_policy_says(void **state)
 }
 
 /* Bytes beside parameters, gradients and moments, where passes read the masters themselves. */
-static int64_t unsharded(const struct param_table *t, enum dtype reduce_dtype, bool is_discrete)
+static int64_t unsharded(const struct param_table *t, enum grad_compress_kind compress,
+                         bool is_discrete)
 {
     struct store_memory m;
-    struct store_config config = {.table = t,
-                                  .has_grads = true,
-                                  .settings.reduce_dtype = reduce_dtype,
-                                  .pass_tokens = MIXED_TOKENS};
+    struct store_config config = {
+        .table = t, .has_grads = true, .settings.compress = compress, .pass_tokens = MIXED_TOKENS};
     assert_int_equal(store_plan(&config, 1, 4, is_discrete, &m), ST_OK);
     return m.unsharded;
 }
@@ -70,10 +69,10 @@ static void rows_are_planned_where_they_are_exchanged(void **state)
     int64_t rows = 4 * (4 * MIXED_ROWS * (mixed_dims.embed + 1) + 16), rounded = 2 * t.total_elems;
     for (int is_untied = 0; is_untied < 2; is_untied++) {
         t.param[0].grad_is_added = is_untied;
-        assert_int_equal(unsharded(&t, DTYPE_F32, false), rows);
-        assert_int_equal(unsharded(&t, DTYPE_F32, true), 0);
-        assert_int_equal(unsharded(&t, DTYPE_BF16, false), rows + rounded);
-        assert_int_equal(unsharded(&t, DTYPE_BF16, true), rounded);
+        assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_NONE, false), rows);
+        assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_NONE, true), 0);
+        assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_BF16, false), rows + rounded);
+        assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_BF16, true), rounded);
     }
     param_table_free(&t);
 }

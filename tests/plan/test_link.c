@@ -54,7 +54,7 @@ static void test_choice(void **state)
     assert_true(f.local_steps >= 50 && f.local_steps <= 200);
     link = link_of(2, 1, 0.01, 100); /* none is good */
     f = chosen(&link, &now);
-    assert_true(f.local_steps == 500 && f.compress == GRAD_COMPRESS_KIND_INT4);
+    assert_true(f.local_steps == 500 && f.compress == GRAD_COMPRESS_KIND_INT4_ZSTD);
 }
 
 /* Where workers hold shards, LOCAL_STEPS is not offered. */
@@ -83,6 +83,7 @@ static void test_bytes(void **state)
     struct plan_link_form f[PLAN_LINK_FORMS];
     plan_link_forms(&two, f, &now, &choice);
     assert_int_equal((int64_t)f[0].sent_bytes, 3 * PARAMS);
+    assert_int_equal((int64_t)f[1].sent_bytes, 3 * PARAMS * 3 / 4); /* its sums travel as fp32 */
     assert_true(fabs(f[2].sent_bytes / form[2].sent_bytes - 1) < 1e-2); /* but here it does not */
 }
 
@@ -92,7 +93,7 @@ static void test_others(void **state)
     (void)state;
     int now;
     struct plan_link_run link = link_of(2, 1, 1000, 1000);
-    link.compress = GRAD_COMPRESS_KIND_TOPK;
+    link.compress = GRAD_COMPRESS_KIND_INT4;
     (void)chosen(&link, &now);
     assert_int_equal(now, -1);
     link = link_of(2, 1, 20000, 500);
@@ -125,7 +126,7 @@ static void test_words(void **state)
     static const char *const slow[] = {"of a step of 2.64 s, 2.54 s wait for other ranks",
                                        "at 100 Mb/s",
                                        "COMPRESS=none 2.64 s, 96% of it waiting",
-                                       "COMPRESS=int8 COMPRESS_CODE=zstd",
+                                       "COMPRESS=int8-zstd",
                                        "proposed: LOCAL_STEPS=",
                                        NULL},
                              *const fast[] = {"proposed: leave it so", NULL},
@@ -135,7 +136,7 @@ static void test_words(void **state)
     says(&link, slow);
     link = link_of(2, 1, 20000, 500);
     says(&link, fast);
-    link.compress = GRAD_COMPRESS_KIND_INT4; /* not among the proposed ones without coding */
+    link.compress = GRAD_COMPRESS_KIND_INT4; /* not among the proposed ones */
     says(&link, needless);
 }
 

@@ -26,7 +26,7 @@ sub stem { return $_[0] =~ s{^.*/tests/|^tests/}{}r }
 # in_order — the tests, those of the list of long ones first.
 sub in_order {
     my %place;
-    $place{$_} = keys %place for grep { !/^#/ } lines_of(__FILE__ =~ s{[^/]*\z}{long}r);
+    $place{$_} = keys %place for map { s/ .*//r } grep { !/^#/ } lines_of(__FILE__ =~ s{[^/]*\z}{long}r);
     return sort { ($place{stem($a)} // 1e9) <=> ($place{stem($b)} // 1e9) || $a cmp $b } @_;
 }
 # longest — the N programs that took longest, with their processor time.

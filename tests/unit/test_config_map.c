@@ -262,8 +262,6 @@ static void test_parts(void **state)
     p = parts_of("MODEL=gpt2-modern-nano POSITIONS=learned ACTIVATION=gelu LOGIT_CAP=0 QK_NORM=0 "
                  "TIE_EMBEDDINGS=1 ZERO_INIT=0");
     assert_memory_equal(&p, &plain, sizeof p);
-    p = parts_of("MODEL=gpt2-nano VALUE_EMBEDS=2");
-    assert_true(p.value_embeds == 2 && p.mlp == MODEL_MLP_GELU_TANH && !p.has_qk_norm);
     (void)parts_of("MODEL=tests/golden/lm ACTIVATION=gelu QK_NORM=0"); /* as it is */
 }
 
@@ -278,10 +276,6 @@ static void test_refused_parts(void **state)
     assert_refused("MODEL=gpt2-modern-nano TASK=qa", ST_BAD_SETTING,
                    "LOGIT_CAP and TIE_EMBEDDINGS");
     assert_refused("MODEL=gpt2-nano LOGIT_CAP=0.01", ST_BAD_SETTING, "LOGIT_CAP is 0.01, outside");
-    assert_refused("MODEL=llama-toy VALUE_EMBEDS=1", ST_BAD_SETTING,
-                   "VALUE_EMBEDS=1 (argument) is for GPT-2");
-    assert_refused("MODEL=gpt2-nano VALUE_EMBEDS=5", ST_BAD_SETTING,
-                   "VALUE_EMBEDS=5 is outside 0 … LAYERS=4");
     assert_refused("MODEL=gpt2-nano HEADS=128 POSITIONS=rope", ST_BAD_SETTING,
                    "elements of a head");
 }

@@ -102,27 +102,6 @@ static void test_modern_dims(void **state)
     assert_null(strstr(json, "arch"));
 }
 
-/* Versions that do not know value embeddings refuse the name. */
-static void test_values_dims(void **state)
-{
-    (void)state;
-    struct model_dims dims = modern, back;
-    char json[1024];
-    dims.parts.value_embeds = 2;
-    load_dims_json(&dims, json, sizeof json);
-    assert_non_null(strstr(json, "\"arch\":\"gpt2-value-embeds\",\"value_embeds\":2,"));
-    assert_int_equal(load_dims_parse(json, &back), ST_OK);
-    assert_int_equal(back.parts.value_embeds, 2);
-    assert_int_equal(load_dims_agree(&back, &dims, "here"), ST_OK);
-    assert_int_equal(load_dims_agree(&dims, &modern, "here"), ST_BAD_SETTING);
-    assert_non_null(strstr(status_message(), "VALUE_EMBEDS is 0, but the model in here has 2"));
-    *strstr(json, "embeds\":2") = 0;
-    char wrong[1200];
-    snprintf(wrong, sizeof wrong, "%sembeds\":3%s", json,
-             json + strlen(json) + strlen("embeds\":2"));
-    assert_int_equal(load_dims_parse(wrong, &back), ST_BAD_DATA); /* of two layers */
-}
-
 /* What the shapes of tensors do not tell apart, a run must not go on with. */
 static void test_disagreement(void **state)
 {
@@ -147,6 +126,8 @@ static void test_bad_arch_dims(void **state)
     static const struct {
         const char *was, *is, *says;
     } row[] = {{"\"arch\":\"llama\"", "\"arch\":\"mamba\"", "mamba"},
+               {"\"arch\":\"llama\"", "\"arch\":\"gpt2-value-embeds\"",
+                "value embeddings were removed; train a model without VALUE_EMBEDS"},
                {"\"mlp\":\"swiglu\"", "\"mlp\":\"relu\"", "relu"},
                {"\"kv_heads\":2", "\"kv_heads\":3", "KV_HEADS=3"},
                {"\"head_dim\":6", "\"head_dim\":7", "HEAD_DIM=7"},
@@ -252,9 +233,12 @@ static void test_hf(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_dims),         cmocka_unit_test(test_arch_dims),
-    cmocka_unit_test(test_modern_dims),  cmocka_unit_test(test_values_dims),
-    cmocka_unit_test(test_disagreement), cmocka_unit_test(test_bad_arch_dims),
-    cmocka_unit_test(test_bad_dims),     cmocka_unit_test(test_hf),
+    cmocka_unit_test(test_dims),
+    cmocka_unit_test(test_arch_dims),
+    cmocka_unit_test(test_modern_dims),
+    cmocka_unit_test(test_disagreement),
+    cmocka_unit_test(test_bad_arch_dims),
+    cmocka_unit_test(test_bad_dims),
+    cmocka_unit_test(test_hf),
 };
 HARNESS_MAIN(tests)

@@ -81,8 +81,26 @@ static void test_mean(void **state)
     assert_memory_equal(x, want, sizeof want);
 }
 
+/* A number of 8 bits of mantissa comes back as it was, others rounded to nearest; so does a NaN. */
+static void test_round(void **state)
+{
+    (void)state;
+    static float d[N], back[N];
+    static uint16_t half[N];
+    for (int i = 0; i < N; i++)
+        d[i] = value(0, i);
+    d[0] = 1.0078125F, d[1] = -0.0F, d[2] = NAN, d[3] = INFINITY;
+    outer_round(d, half, N);
+    outer_widen(half, back, N);
+    assert_true(back[0] == d[0] && back[1] == 0 && signbit(back[1]));
+    assert_true(isnan(back[2]) && back[3] == d[3]);
+    for (int i = 4; i < N; i++)
+        assert_true(fabsf(back[i] - d[i]) <= fabsf(d[i]) / 256);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_nesterov),
     cmocka_unit_test(test_mean),
+    cmocka_unit_test(test_round),
 };
 HARNESS_MAIN(tests)

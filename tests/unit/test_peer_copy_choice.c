@@ -318,89 +318,6 @@ static void test_any_offers(void **state)
     assert_in_range(found, 100, 19900);
 }
 
-/* ---- states that ranks still have ---- */
-
-static void reside(int rank, int64_t history, int64_t step)
-{
-    offers[rank].resident = (struct peer_copy_stamp){.history = history,
-                                                     .step = step,
-                                                     .rank = rank,
-                                                     .is_complete = true,
-                                                     .ranks = world,
-                                                     .progress = {.step = step}};
-}
-
-/* resides — how many of 4 ranks have the state of a step, which the job goes on from. */
-static int resides(int64_t step)
-{
-    make(4, 1);
-    peer_copy_choice_reside(offers, 4, &choice);
-    if (!choice.is_found || choice.step != step)
-        return -1;
-    int n = 0;
-    for (int rank = 0; rank < 4; rank++)
-        n += peer_copy_choice_resides(&offers[rank], &choice);
-    assert_int_equal(n, choice.residents_n);
-    return n;
-}
-
-static void begin_copies_of_41(void)
-{
-    memset(offers, 0, sizeof offers);
-    hold_all(4, 1, 0, 1, 40);
-    hold_all(4, 1, 1, 1, 41);
-}
-
-static void test_residents(void **state)
-{
-    (void)state;
-    begin_copies_of_41();
-    assert_int_equal(resides(41), 0);
-    reside(2, 1, 42); /* rank 0 may not have written what it says of step 42 */
-    assert_int_equal(resides(41), 0);
-    reside(0, 1, 42);
-    assert_int_equal(resides(42), 2);
-    assert_int_equal(choice.progress.step, 42);
-    reside(3, 1, 41);
-    assert_int_equal(resides(42), 2);
-    reside(0, 1, 40);
-    assert_int_equal(resides(41), 1); /* rank 3, which has what the copies have */
-    reside(3, 2, 41);                 /* of a later generation, that rank 0 is not in */
-    assert_int_equal(resides(41), 0);
-    reside(0, 2, 41);
-    assert_int_equal(resides(41), 2);
-}
-
-/* All copies are lost. */
-static void test_residents_alone(void **state)
-{
-    (void)state;
-    begin_copies_of_41();
-    memset(&offers[2], 0, 2 * sizeof *offers); /* a pair */
-    reside(1, 1, 42);
-    assert_int_equal(resides(41), -1);
-    reside(0, 1, 42);
-    assert_int_equal(resides(42), 2);
-    for (world = 3; world <= 5; world += 2) { /* of another number of ranks */
-        reside(0, 1, 42);
-        assert_int_equal(resides(42), -1);
-    }
-}
-
-static void test_residents_suspect(void **state)
-{
-    (void)state;
-    begin_copies_of_41();
-    reside(0, 1, 42);
-    reside(1, 1, 42);
-    suspect(3, 1, 43);
-    assert_int_equal(resides(42), 2);
-    suspect(3, 1, 42);
-    assert_int_equal(resides(41), 0);
-    offers[3].suspect_history = 2; /* of another generation */
-    assert_int_equal(resides(42), 2);
-}
-
 static const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs),
                                           cmocka_unit_test(test_meshes),
                                           cmocka_unit_test(test_keepers_in_meshes),
@@ -411,8 +328,5 @@ static const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs),
                                           cmocka_unit_test(test_histories),
                                           cmocka_unit_test(test_other_world),
                                           cmocka_unit_test(test_any_offers),
-                                          cmocka_unit_test(test_suspect),
-                                          cmocka_unit_test(test_residents),
-                                          cmocka_unit_test(test_residents_alone),
-                                          cmocka_unit_test(test_residents_suspect)};
+                                          cmocka_unit_test(test_suspect)};
 HARNESS_MAIN(tests)

@@ -129,6 +129,24 @@ static void booleans(void **state)
                  text_parse_bool("true ", &v));
 }
 
+static void hexadecimal_digits(void **state)
+{
+    (void)state;
+    uint64_t value = 7;
+    char out[9];
+    assert_true(text_parse_hex("0123456789abcdef", 16, &value) && value == 0x0123456789abcdef);
+    assert_true(text_parse_hex("ff00", 2, &value) && value == 0xff);
+    assert_false(text_parse_hex("fF", 2, &value));
+    assert_false(text_parse_hex("0", 2, &value)); /* the closing 0 is no digit */
+    assert_false(text_parse_hex("0x10", 4, &value));
+    assert_true(value == 0xff);
+    assert_int_equal(text_hex_digit('F'), 15);
+    assert_int_equal(text_hex_digit('g'), -1);
+    assert_int_equal(text_hex_digit((char)0xff), -1);
+    text_hex("\x00\x7f\x80\xff", 4, out);
+    assert_string_equal(out, "007f80ff");
+}
+
 static void copies_end_in_time(void **state)
 {
     (void)state;
@@ -362,6 +380,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(byte_counts),
     cmocka_unit_test(durations),
     cmocka_unit_test(booleans),
+    cmocka_unit_test(hexadecimal_digits),
     cmocka_unit_test(copies_end_in_time),
     cmocka_unit_test(long_texts_end_with_a_word),
     cmocka_unit_test(starts_and_ends),

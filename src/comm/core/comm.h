@@ -111,9 +111,6 @@ struct comm_config {
      * peers with them. Read by comm_end_open only. NULL: both refuse to connect. */
     const uint8_t *secret;
     int shm_fd; /* HOST with locals > 1: an empty memfd that the node's workers share; else -1 */
-    /* Content in memory that ranks share has checksums (SHM_CHECKSUM); the same on all ranks of a
-     * node. Between nodes it always has. */
-    bool checks_shm;
     struct shm_threads_world *threads; /* THREADS: the world that all ranks share */
 };
 

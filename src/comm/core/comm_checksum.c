@@ -18,12 +18,3 @@ void comm_checksum(const uint8_t key[COMM_CHECKSUM_KEY_BYTES], const void *data,
                              XXH3_128bits_withSecret(data, bytes, key, COMM_CHECKSUM_KEY_BYTES));
     memcpy(out, sum.digest, COMM_CHECKSUM_BYTES);
 }
-
-uint64_t comm_checksum_add(uint64_t so_far, const void *data, size_t bytes)
-{
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2"))
-        return comm_checksum_avx2_add(so_far, data, bytes);
-#endif
-    return comm_checksum_chain(so_far, XXH3_64bits(data, bytes));
-}

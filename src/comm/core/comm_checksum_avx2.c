@@ -18,8 +18,3 @@ void comm_checksum_avx2(const uint8_t key[COMM_CHECKSUM_KEY_BYTES], const void *
                              XXH3_128bits_withSecret(data, bytes, key, COMM_CHECKSUM_KEY_BYTES));
     memcpy(out, sum.digest, COMM_CHECKSUM_BYTES);
 }
-
-uint64_t comm_checksum_avx2_add(uint64_t so_far, const void *data, size_t bytes)
-{
-    return comm_checksum_chain(so_far, XXH3_64bits(data, bytes));
-}

@@ -238,7 +238,7 @@ enum status comm_shm_open(struct comm_ctx *owner, struct comm_shm **out)
     enum status st = mapping_open(owner->config.shm_fd, place->locals, &shm->mapping);
     if (st == ST_OK)
         st = shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(place->locals, 0),
-                           &shm->ctx.config.place, owner->config.checks_shm);
+                           &shm->ctx.config.place);
     if (st != ST_OK) {
         if (shm->mapping != NULL)
             mapping_close(shm->mapping);
@@ -334,7 +334,7 @@ static enum status join_split(struct comm_shm *shm, uint64_t members)
                     splits_n(locals));
     shm->split_i = (int)(block - control->splits);
     TRY(shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(locals, 1 + shm->split_i),
-                      &shm->ctx.config.place, shm->owner->config.checks_shm));
+                      &shm->ctx.config.place));
     set_visible_range(shm);
     return shm_barrier_join(&shm->coll.barrier, enter(shm, shm->owner->call), tag);
 }

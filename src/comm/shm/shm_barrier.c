@@ -12,7 +12,6 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "comm/shm/shm_check.h"
 
 #define SPIN_POLLS 64  /* before the first yield */
 #define SPIN_NS 100000 /* until it sleeps, if each rank has a core */
@@ -65,11 +64,6 @@ static uint64_t offset_of(const struct shm_barrier *barrier, const void *data, i
         (uint64_t)bytes > barrier->limit - at)
         return 0;
     return at - barrier->base;
-}
-
-bool shm_barrier_is_visible(const struct shm_barrier *barrier, const void *data, int64_t bytes)
-{
-    return offset_of(barrier, data, bytes) != 0;
 }
 
 static bool reached(_Atomic uint32_t *word, uint32_t target, memory_order order)
@@ -311,20 +305,6 @@ static int64_t chunk_from(const struct shm_barrier *barrier, int64_t at, int64_t
     return bytes - at < barrier->chunk_bytes ? bytes - at : barrier->chunk_bytes;
 }
 
-/* Puts a chunk, or the offset of the whole message, beside its checksum. */
-static void put_chunk(const struct shm_barrier *barrier, const struct comm_call *call,
-                      uint32_t posted, uint64_t where, int64_t at, int64_t bytes)
-{
-    struct shm_barrier_channel *channel = channel_of(barrier, barrier->rank, call->peer);
-    const char *from = bytes > 0 ? (const char *)call->in + at : NULL;
-    channel->descriptor[posted & 1] =
-        (struct shm_barrier_descriptor){.header = transport_header(call), .in = where};
-    if (barrier->checks)
-        channel->sums[posted & 1] = shm_check_sum(0, from, bytes);
-    if (where == 0 && bytes > 0)
-        memcpy(chunk_of(barrier, barrier->rank, call->peer, posted), from, (size_t)bytes);
-}
-
 /* Chunks go through the channel, two under way. Of a large message that the peer can see, only the
  * offset is sent. */
 enum status shm_barrier_send(struct shm_barrier *barrier, struct comm_ctx *ctx,
@@ -337,34 +317,18 @@ enum status shm_barrier_send(struct shm_barrier *barrier, struct comm_ctx *ctx,
     do {
         uint32_t posted = atomic_load_explicit(&channel->posted, memory_order_relaxed) + 1;
         TRY(wait_for(barrier, ctx, &channel->taken, posted - 2, &channel->taken_sleepers));
-        int64_t chunk = where != 0 ? bytes : chunk_from(barrier, at, bytes);
-        put_chunk(barrier, call, posted, where, at, chunk);
+        int64_t chunk = chunk_from(barrier, at, bytes);
+        channel->descriptor[posted & 1] =
+            (struct shm_barrier_descriptor){.header = transport_header(call), .in = where};
+        if (where == 0 && chunk > 0)
+            memcpy(chunk_of(barrier, barrier->rank, call->peer, posted),
+                   (const char *)call->in + at, (size_t)chunk);
         publish(&channel->posted, posted, &channel->posted_sleepers);
         if (where != 0)
             return wait_for(barrier, ctx, &channel->taken, posted, &channel->taken_sleepers);
         at += chunk;
     } while (at < bytes);
     return ST_OK;
-}
-
-/* Copies a chunk, or the whole message in place, and compares its checksum. */
-static enum status take_chunk(struct shm_barrier *barrier, struct comm_ctx *ctx,
-                              const struct comm_call *call, uint32_t taken, int64_t at,
-                              int64_t bytes)
-{
-    const struct shm_barrier_channel *channel = channel_of(barrier, call->peer, barrier->rank);
-    const uint64_t where = channel->descriptor[taken & 1].in;
-    const char *from = where != 0 ? shm_barrier_at(barrier, where)
-                                  : chunk_of(barrier, call->peer, barrier->rank, taken);
-    uint64_t sum = 0;
-    if (where != 0)
-        TRY(shm_barrier_read_begin(barrier, ctx));
-    if (bytes > 0)
-        shm_check_copy(barrier, &sum, (char *)call->out + at, from, bytes, false);
-    if (where != 0)
-        shm_barrier_read_end(barrier);
-    return barrier->checks && sum != channel->sums[taken & 1] ? shm_check_fail(ctx, call->peer)
-                                                              : ST_OK;
 }
 
 enum status shm_barrier_recv(struct shm_barrier *barrier, struct comm_ctx *ctx,
@@ -378,8 +342,16 @@ enum status shm_barrier_recv(struct shm_barrier *barrier, struct comm_ctx *ctx,
         TRY(wait_for(barrier, ctx, &channel->posted, taken, &channel->posted_sleepers));
         const struct shm_barrier_descriptor *descriptor = &channel->descriptor[taken & 1];
         TRY(transport_check_header(ctx, call->peer, &descriptor->header));
-        int64_t chunk = descriptor->in != 0 ? bytes : chunk_from(barrier, at, bytes);
-        TRY(take_chunk(barrier, ctx, call, taken, at, chunk));
+        int64_t chunk = chunk_from(barrier, at, bytes);
+        if (descriptor->in != 0) {
+            TRY(shm_barrier_read_begin(barrier, ctx));
+            memcpy(call->out, shm_barrier_at(barrier, descriptor->in), (size_t)bytes);
+            shm_barrier_read_end(barrier);
+            chunk = bytes;
+        } else if (chunk > 0) {
+            memcpy((char *)call->out + at, chunk_of(barrier, call->peer, barrier->rank, taken),
+                   (size_t)chunk);
+        }
         publish(&channel->taken, taken, &channel->taken_sleepers);
         at += chunk;
     } while (at < bytes);

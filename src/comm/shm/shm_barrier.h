@@ -54,8 +54,6 @@ struct shm_barrier_peer_ctl {
     _Atomic int32_t cpu;     /* the core it arrived on */
     _Atomic uint64_t tag;    /* the generation that this rank has joined; see shm_barrier_join */
     _Alignas(64) char eager_slot[2][SHM_BARRIER_EAGER_BYTES];
-    /* shm_check.h: checksums of what this rank publishes, one for each reader */
-    _Alignas(64) uint64_t sums[2][SHM_BARRIER_RANKS_MAX];
 };
 
 /* Messages from one rank to one other: chunks posted and taken. */
@@ -63,7 +61,6 @@ struct shm_barrier_channel {
     _Alignas(64) _Atomic uint32_t posted, posted_sleepers;
     _Alignas(64) _Atomic uint32_t taken, taken_sleepers;
     _Alignas(64) struct shm_barrier_descriptor descriptor[2];
-    uint64_t sums[2]; /* shm_check.h: of the chunks */
 };
 
 /* One rank's view of the block. */
@@ -77,7 +74,6 @@ struct shm_barrier {
     int n, rank;
     uint32_t phase; /* of this rank */
     uint32_t entry; /* the phase in which the call under way was entered */
-    bool checks;    /* content has checksums (shm_check.h); the same on all ranks */
     bool is_inline; /* its content is beside the descriptors; the same on all ranks */
     uint64_t tag;   /* 0: the memory was new, nothing to join */
     int awaited;    /* the rank that this one waits for */
@@ -105,8 +101,6 @@ static inline void *shm_barrier_at(const struct shm_barrier *barrier, uint64_t w
 enum status shm_barrier_enter(struct shm_barrier *barrier, struct comm_ctx *ctx, const void *in,
                               int64_t in_bytes, void *out, int64_t out_bytes, int64_t eager_bytes);
 enum status shm_barrier_wait(struct shm_barrier *barrier, struct comm_ctx *ctx);
-/* shm_barrier_is_visible — other ranks can see the buffer. */
-bool shm_barrier_is_visible(const struct shm_barrier *barrier, const void *data, int64_t bytes);
 
 /* What rank r published at the last barrier; its bounce buffer of a round. */
 const struct shm_barrier_descriptor *shm_barrier_descriptor(const struct shm_barrier *barrier,

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "comm/shm/shm_check.h"
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t at_least_0(int64_t a) { return a > 0 ? a : 0; }
@@ -21,49 +20,6 @@ static int64_t chunk_elems(const struct comm_call *call, int parts)
     return elems / PART_ALIGN * PART_ALIGN;
 }
 
-/* Each rank stores the sum of its part over that part of its own bounce buffer: no other rank reads
- * it before the second barrier. */
-static struct part_extent part_of(const struct shm_barrier *barrier, int64_t elems, int r)
-{
-    return part_extent(elems, barrier->n, r);
-}
-
-/* Sums this rank's part of a round into its own bounce buffer. */
-static enum status reduce_round(struct shm_coll *coll, struct comm_ctx *ctx,
-                                const struct comm_call *call, int64_t round, int64_t elems)
-{
-    struct shm_barrier *barrier = &coll->barrier;
-    const int64_t each = (int64_t)dtype_bytes(call->dtype);
-    const struct part_extent part = part_of(barrier, elems, barrier->rank);
-    char *mine = shm_barrier_bounce(barrier, barrier->rank, round) + part.first * each;
-    for (int r = 0; r < barrier->n; r++) {
-        coll->in[r] = shm_barrier_bounce(barrier, r, round) + part.first * each;
-        if (r != barrier->rank)
-            TRY(shm_check_extent(barrier, ctx, r, barrier->rank, coll->in[r], part.elems * each));
-    }
-    coll->out[0] = mine;
-    shm_coll_sum(coll, &(struct comm_call){.dtype = call->dtype}, 1, call->dtype, part.elems);
-    shm_check_put(barrier, barrier->rank, mine, part.elems * each);
-    return shm_barrier_wait(barrier, ctx);
-}
-
-/* Copies all ranks' finished parts of a round to `out`. */
-static enum status gather_round(struct shm_coll *coll, struct comm_ctx *ctx,
-                                const struct comm_call *call, int64_t round, int64_t elems,
-                                char *out)
-{
-    struct shm_barrier *barrier = &coll->barrier;
-    const int64_t each = (int64_t)dtype_bytes(call->dtype);
-    for (int r = 0; r < barrier->n; r++) {
-        const struct part_extent part = part_of(barrier, elems, r);
-        const char *from = shm_barrier_bounce(barrier, r, round) + part.first * each;
-        if (r != barrier->rank)
-            TRY(shm_check_extent(barrier, ctx, r, r, from, part.elems * each));
-        memcpy(out + part.first * each, from, (size_t)(part.elems * each));
-    }
-    return ST_OK;
-}
-
 enum status shm_bounce_all_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
                                   const struct comm_call *call)
 {
@@ -71,16 +27,23 @@ enum status shm_bounce_all_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
     const int64_t each = (int64_t)dtype_bytes(call->dtype), chunk = chunk_elems(call, 1);
     for (int64_t j = 0, rounds = rounds_of(call->elems, chunk); j < rounds; j++) {
         const int64_t first = j * chunk, elems = least(chunk, call->elems - first);
-        char *mine = shm_barrier_bounce(barrier, barrier->rank, j);
-        memcpy(mine, (const char *)call->in + first * each, (size_t)(elems * each));
-        for (int r = 0; r < barrier->n; r++) {
-            const struct part_extent part = part_of(barrier, elems, r);
-            if (r != barrier->rank)
-                shm_check_put(barrier, r, mine + part.first * each, part.elems * each);
-        }
+        memcpy(shm_barrier_bounce(barrier, barrier->rank, j), (const char *)call->in + first * each,
+               (size_t)(elems * each));
         TRY(shm_barrier_wait(barrier, ctx));
-        TRY(reduce_round(coll, ctx, call, j, elems));
-        TRY(gather_round(coll, ctx, call, j, elems, (char *)call->out + first * each));
+        struct part_extent part = part_extent(elems, barrier->n, barrier->rank);
+        for (int r = 0; r < barrier->n; r++)
+            coll->in[r] = shm_barrier_bounce(barrier, r, j) + part.first * each;
+        /* The sum replaces the part of this rank's own bounce buffer: no other rank reads that
+         * before the second barrier. */
+        coll->out[0] = shm_barrier_bounce(barrier, barrier->rank, j) + part.first * each;
+        shm_coll_sum(coll, &(struct comm_call){.dtype = call->dtype}, 1, call->dtype, part.elems);
+        TRY(shm_barrier_wait(barrier, ctx));
+        for (int r = 0; r < barrier->n; r++) {
+            part = part_extent(elems, barrier->n, r);
+            memcpy((char *)call->out + (first + part.first) * each,
+                   shm_barrier_bounce(barrier, r, j) + part.first * each,
+                   (size_t)(part.elems * each));
+        }
     }
     return ST_OK;
 }
@@ -116,26 +79,11 @@ static int64_t partition_rounds(const struct shm_coll *coll,
     return most;
 }
 
-/* Elements of rank r's part in a round. */
+/* Returns the elements of rank r's part in a round. */
 static int64_t round_elems(const struct shm_coll_partition *partition, int r, int64_t round,
                            int64_t chunk)
 {
     return least(chunk, at_least_0(shm_coll_partition_elems(partition, r) - round * chunk));
-}
-
-/* Puts each rank's part of a round into this rank's bounce buffer. */
-static void put_round(struct shm_barrier *barrier, const struct comm_call *call,
-                      const struct shm_coll_partition *partition, int64_t round, int64_t chunk)
-{
-    const int64_t each = (int64_t)dtype_bytes(call->dtype);
-    for (int r = 0; r < barrier->n; r++) {
-        const int64_t elems = round_elems(partition, r, round, chunk);
-        char *to = shm_barrier_bounce(barrier, barrier->rank, round) + r * chunk * each;
-        partition_copy(partition, r, round * chunk, elems, each, (char *)(uintptr_t)call->in, to,
-                       true);
-        if (r != barrier->rank)
-            shm_check_put(barrier, r, to, elems * each);
-    }
 }
 
 enum status shm_bounce_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
@@ -146,16 +94,16 @@ enum status shm_bounce_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
     struct shm_barrier *barrier = &coll->barrier;
     const int64_t each = (int64_t)dtype_bytes(call->dtype), chunk = chunk_elems(call, barrier->n);
     for (int64_t j = 0, rounds = partition_rounds(coll, partition, chunk); j < rounds; j++) {
-        const int64_t elems = round_elems(partition, barrier->rank, j, chunk);
-        put_round(barrier, call, partition, j, chunk);
+        for (int r = 0; r < barrier->n; r++)
+            partition_copy(partition, r, j * chunk, round_elems(partition, r, j, chunk), each,
+                           (char *)(uintptr_t)call->in,
+                           shm_barrier_bounce(barrier, barrier->rank, j) + r * chunk * each, true);
         TRY(shm_barrier_wait(barrier, ctx));
-        for (int r = 0; r < barrier->n; r++) {
+        for (int r = 0; r < barrier->n; r++)
             coll->in[r] = shm_barrier_bounce(barrier, r, j) + barrier->rank * chunk * each;
-            if (r != barrier->rank)
-                TRY(shm_check_extent(barrier, ctx, r, barrier->rank, coll->in[r], elems * each));
-        }
         coll->out[0] = (char *)out + j * chunk * (int64_t)dtype_bytes(dtype_out);
-        shm_coll_sum(coll, &(struct comm_call){.dtype = call->dtype}, 1, dtype_out, elems);
+        shm_coll_sum(coll, &(struct comm_call){.dtype = call->dtype}, 1, dtype_out,
+                     round_elems(partition, barrier->rank, j, chunk));
     }
     return ST_OK;
 }
@@ -166,21 +114,15 @@ enum status shm_bounce_gather(struct shm_coll *coll, struct comm_ctx *ctx,
 {
     struct shm_barrier *barrier = &coll->barrier;
     const int64_t each = (int64_t)dtype_bytes(call->dtype), chunk = chunk_elems(call, 1);
-    const int64_t mine = shm_coll_partition_elems(partition, barrier->rank);
     for (int64_t j = 0, rounds = partition_rounds(coll, partition, chunk); j < rounds; j++) {
-        int64_t here = least(chunk, at_least_0(mine - j * chunk));
+        const int64_t here = round_elems(partition, barrier->rank, j, chunk);
         if (here > 0)
             memcpy(shm_barrier_bounce(barrier, barrier->rank, j),
                    (const char *)in + j * chunk * each, (size_t)(here * each));
-        shm_check_put(barrier, 0, shm_barrier_bounce(barrier, barrier->rank, j), here * each);
         TRY(shm_barrier_wait(barrier, ctx));
-        for (int r = 0; r < barrier->n; r++) {
-            const int64_t elems = round_elems(partition, r, j, chunk);
-            char *from = shm_barrier_bounce(barrier, r, j);
-            if (r != barrier->rank)
-                TRY(shm_check_extent(barrier, ctx, r, 0, from, elems * each));
-            partition_copy(partition, r, j * chunk, elems, each, call->out, from, false);
-        }
+        for (int r = 0; r < barrier->n; r++)
+            partition_copy(partition, r, j * chunk, round_elems(partition, r, j, chunk), each,
+                           call->out, shm_barrier_bounce(barrier, r, j), false);
     }
     return ST_OK;
 }
@@ -194,17 +136,13 @@ enum status shm_bounce_all_to_all(struct shm_coll *coll, struct comm_ctx *ctx,
     const int64_t part = call->elems * each;
     for (int64_t j = 0, rounds = rounds_of(part, chunk); j < rounds; j++) {
         const size_t here = (size_t)least(chunk, part - j * chunk);
-        for (int r = 0; r < barrier->n; r++) {
-            char *to = shm_barrier_bounce(barrier, barrier->rank, j) + r * chunk;
-            memcpy(to, (const char *)call->in + r * part + j * chunk, here);
-            shm_check_put(barrier, r, to, (int64_t)here);
-        }
+        for (int r = 0; r < barrier->n; r++)
+            memcpy(shm_barrier_bounce(barrier, barrier->rank, j) + r * chunk,
+                   (const char *)call->in + r * part + j * chunk, here);
         TRY(shm_barrier_wait(barrier, ctx));
-        for (int r = 0; r < barrier->n; r++) {
-            const char *from = shm_barrier_bounce(barrier, r, j) + barrier->rank * chunk;
-            TRY(shm_check_extent(barrier, ctx, r, barrier->rank, from, (int64_t)here));
-            memcpy((char *)call->out + r * part + j * chunk, from, here);
-        }
+        for (int r = 0; r < barrier->n; r++)
+            memcpy((char *)call->out + r * part + j * chunk,
+                   shm_barrier_bounce(barrier, r, j) + barrier->rank * chunk, here);
     }
     return ST_OK;
 }
@@ -217,16 +155,13 @@ enum status shm_bounce_broadcast(struct shm_coll *coll, struct comm_ctx *ctx,
     for (int64_t j = 0, rounds = rounds_of(bytes, SHM_BARRIER_BOUNCE_BYTES); j < rounds; j++) {
         const size_t here =
             (size_t)least(SHM_BARRIER_BOUNCE_BYTES, bytes - j * SHM_BARRIER_BOUNCE_BYTES);
-        char *bounce = shm_barrier_bounce(barrier, call->peer, j);
-        if (barrier->rank == call->peer) {
-            memcpy(bounce, (const char *)call->in + j * SHM_BARRIER_BOUNCE_BYTES, here);
-            shm_check_put(barrier, 0, bounce, (int64_t)here);
-        }
+        if (barrier->rank == call->peer)
+            memcpy(shm_barrier_bounce(barrier, barrier->rank, j),
+                   (const char *)call->in + j * SHM_BARRIER_BOUNCE_BYTES, here);
         TRY(shm_barrier_wait(barrier, ctx));
-        if (barrier->rank != call->peer) {
-            TRY(shm_check_extent(barrier, ctx, call->peer, 0, bounce, (int64_t)here));
-            memcpy((char *)call->out + j * SHM_BARRIER_BOUNCE_BYTES, bounce, here);
-        }
+        if (barrier->rank != call->peer)
+            memcpy((char *)call->out + j * SHM_BARRIER_BOUNCE_BYTES,
+                   shm_barrier_bounce(barrier, call->peer, j), here);
     }
     return ST_OK;
 }

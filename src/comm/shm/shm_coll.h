@@ -22,8 +22,6 @@ struct shm_coll {
     const void **in;  /* n each: scratch */
     void **out;
     struct part_extent *parts; /* n: of the call under way */
-    uint64_t *sums;            /* n: checksums of what each rank gave */
-    void *block;               /* SHM_CHECK_BLOCK_BYTES: a sum before it is stored to all */
 };
 
 /* Which extents of a buffer belong to which rank: extents[rank · each + k], k < each. A rank's
@@ -35,9 +33,8 @@ struct shm_coll_partition {
 };
 int64_t shm_coll_partition_elems(const struct shm_coll_partition *partition, int rank);
 
-/* shm_coll_init — place: nodes × locals ranks; checks: content has checksums (shm_check.h). */
-enum status shm_coll_init(struct shm_coll *coll, void *memory, const struct comm_place *place,
-                          bool checks);
+/* shm_coll_init — place: nodes × locals ranks. */
+enum status shm_coll_init(struct shm_coll *coll, void *memory, const struct comm_place *place);
 void shm_coll_free(struct shm_coll *coll);
 
 enum status shm_coll_all_reduce(struct shm_coll *coll, struct comm_ctx *ctx,

@@ -73,7 +73,7 @@ static enum status attach(struct comm_ctx *ctx, void *memory)
     if (coll == NULL)
         return FAIL(ST_RETRY, "out of memory: the state of rank %d", ctx->config.place.rank);
     const struct comm_place *place = &ctx->config.place;
-    enum status st = shm_coll_init(coll, memory, place, ctx->config.checks_shm);
+    enum status st = shm_coll_init(coll, memory, place);
     if (st != ST_OK) {
         free(coll);
         return st;

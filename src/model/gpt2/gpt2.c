@@ -46,7 +46,6 @@ const struct transformer_arch gpt2_arch = {
     .norm_bias = "ln_f.bias",
     .head = "lm_head.weight",
     .block = "h.%d.",
-    .values = "attn.value_embed.weight",
     .row = {{TRANSFORMER_PART_NORM1, "ln_1.weight"},
             {TRANSFORMER_PART_NORM1_BIAS, "ln_1.bias"},
             {TRANSFORMER_PART_QKV, "attn.c_attn.weight"},

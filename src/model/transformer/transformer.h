@@ -19,13 +19,11 @@ extern const struct model_ops transformer_lm_ops, transformer_qa_ops;
 
 /* _params_describe  as struct model_ops.describe.
  * _params_at        the number of a block's parameter; -1: the block has none.
- * _params_values    the number of a block's value embedding; -1: the block has none.
  * _params_end       the number of the final norm's weight; its bias follows, then the QA head's
  *                   weight and bias, or the untied vocabulary weights.
  * _params_vocab     the number of the vocabulary's weights: tied, the token embedding. */
 enum status transformer_params_describe(const struct model_dims *dims, struct param_table *out);
 int transformer_params_at(const struct model_dims *dims, int block, enum transformer_part part);
-int transformer_params_values(const struct model_dims *dims, int block);
 int transformer_params_end(const struct model_dims *dims);
 int transformer_params_qa(const struct model_dims *dims);
 int transformer_params_vocab(const struct model_dims *dims);
@@ -51,7 +49,6 @@ struct transformer_linear transformer_params_linear(const struct model_dims *dim
  * first product makes; of a head's elements that rotate, 0 without RoPE. */
 int64_t transformer_params_qkv(const struct model_dims *dims);
 int64_t transformer_params_qk(const struct model_dims *dims); /* q and k alone */
-int64_t transformer_params_kv(const struct model_dims *dims); /* k alone, or v alone */
 int64_t transformer_params_rotated(const struct model_dims *dims);
 int64_t transformer_params_att(const struct model_dims *dims);
 int64_t transformer_params_up(const struct model_dims *dims);
@@ -104,15 +101,6 @@ struct dropout transformer_dropout(const struct pass *p, int block,
                                    enum transformer_dropout_place place, int64_t sample_elems);
 enum status transformer_branch_grad(const struct pass *p, int block,
                                     enum transformer_dropout_place place, struct tensor *out);
-
-/* ---- value embeddings (transformer_values.c) ---- */
-
-/* Nothing, where the block has none.
- * _values_fwd  adds the tokens' rows to the values in `rows`, the qkv of a pass; overwrites wide.
- * _values_bwd  the gradient of the table from the values in dqkv, at the start of wide; overwrites
- *              what lies behind dqkv. */
-enum status transformer_values_fwd(const struct pass *p, int block, struct tensor rows);
-enum status transformer_values_bwd(const struct pass *p, int block, struct tensor dqkv);
 
 /* ---- rows of tensor parallelism (transformer_tensor.c) ---- */
 

@@ -48,7 +48,6 @@ struct transformer_arch {
     const char *norm, *norm_bias;  /* after the last block; norm_bias NULL: none */
     const char *head;              /* of the vocabulary, if untied; NULL: always tied */
     const char *block;             /* prefix of a block's names; %d is its number */
-    const char *values;            /* a block's value embedding; NULL: it may have none */
     struct {
         enum transformer_part part;
         const char *name;

@@ -189,7 +189,6 @@ static enum status attend(const struct pass *p, int block)
     TRY(transformer_norm(p, norm_of(p, block), a->norm1, a->norm1_mean, a->norm1_rstd, a->x));
     TRY(transformer_tensor_gather(p, a->norm1, &x));
     TRY(project(p, block, rows, x));
-    TRY(transformer_values_fwd(p, block, rows));
     return look(p, block);
 }
 
@@ -231,7 +230,6 @@ static enum status attend_bwd(const struct pass *p, int block, struct tensor dqk
     TRY(transformer_linear_bwd_w(p, block, TRANSFORMER_LAYER_ATT, a->att, dout));
     TRY(transformer_linear_bwd_x(p, block, TRANSFORMER_LAYER_ATT, datt, dout, none));
     TRY(transformer_context_attention_bwd(p, attention));
-    TRY(transformer_values_bwd(p, block, dqkv));
     TRY(rotate(p, dqkv, true));
     return norm_heads_bwd(p, block, dqkv);
 }

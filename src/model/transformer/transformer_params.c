@@ -25,19 +25,19 @@ int64_t transformer_params_att(const struct model_dims *dims)
     return dims->heads * model_head_dim(dims);
 }
 
-int64_t transformer_params_kv(const struct model_dims *dims)
+static int64_t kv_width(const struct model_dims *dims)
 {
     return model_kv_heads(dims) * model_head_dim(dims);
 }
 
 int64_t transformer_params_qkv(const struct model_dims *dims)
 {
-    return transformer_params_att(dims) + 2 * transformer_params_kv(dims);
+    return transformer_params_att(dims) + 2 * kv_width(dims);
 }
 
 int64_t transformer_params_qk(const struct model_dims *dims)
 {
-    return transformer_params_att(dims) + transformer_params_kv(dims);
+    return transformer_params_att(dims) + kv_width(dims);
 }
 
 int64_t transformer_params_rotated(const struct model_dims *dims)
@@ -54,9 +54,8 @@ int64_t transformer_params_up(const struct model_dims *dims)
 
 static struct shape shape_of(const struct model_dims *dims, enum transformer_part part)
 {
-    int64_t c = dims->embed, f = model_ffn(dims), d = model_head_dim(dims),
-            kv = transformer_params_kv(dims), att = transformer_params_att(dims),
-            qkv = transformer_params_qkv(dims);
+    int64_t c = dims->embed, f = model_ffn(dims), d = model_head_dim(dims), kv = kv_width(dims),
+            att = transformer_params_att(dims), qkv = transformer_params_qkv(dims);
     const struct shape shape[TRANSFORMER_PARTS] = {
         [TRANSFORMER_PART_NORM1] = {c, 0, ROLE_SCALE},
         [TRANSFORMER_PART_NORM1_BIAS] = {c, 0, ROLE_SHIFT},
@@ -152,26 +151,16 @@ static int index_of(const struct model_dims *dims, enum transformer_part part)
     return part == TRANSFORMER_PARTS ? n : -1;
 }
 
-/* block_first — the number of a block's first parameter; a value embedding is its block's last. */
+/* block_first — Returns the number of a block's first parameter. */
 static int block_first(const struct model_dims *dims, int block)
 {
-    int first = embeds_n(dims) + block * index_of(dims, TRANSFORMER_PARTS);
-    for (int i = 0; dims->parts.value_embeds > 0 && i < block; i++)
-        first += model_has_values(dims, i);
-    return first;
+    return embeds_n(dims) + block * index_of(dims, TRANSFORMER_PARTS);
 }
 
 int transformer_params_at(const struct model_dims *dims, int block, enum transformer_part part)
 {
     int index = index_of(dims, part);
     return index < 0 ? -1 : block_first(dims, block) + index;
-}
-
-int transformer_params_values(const struct model_dims *dims, int block)
-{
-    return model_has_values(dims, block)
-               ? block_first(dims, block) + index_of(dims, TRANSFORMER_PARTS)
-               : -1;
 }
 
 int transformer_params_end(const struct model_dims *dims)
@@ -205,7 +194,7 @@ struct transformer_linear transformer_params_linear(const struct model_dims *dim
         [TRANSFORMER_LAYER_QK] = {TRANSFORMER_PART_Q, TRANSFORMER_PART_Q, TRANSFORMER_PART_Q_BIAS,
                                   TRANSFORMER_PART_Q_BIAS, c, transformer_params_qk(dims)},
         [TRANSFORMER_LAYER_V] = {TRANSFORMER_PART_V, TRANSFORMER_PART_V, TRANSFORMER_PART_V_BIAS,
-                                 TRANSFORMER_PART_V_BIAS, c, transformer_params_kv(dims)},
+                                 TRANSFORMER_PART_V_BIAS, c, kv_width(dims)},
         [TRANSFORMER_LAYER_ATT] = {TRANSFORMER_PART_ATT, TRANSFORMER_PART_ATT,
                                    TRANSFORMER_PART_ATT_BIAS, TRANSFORMER_PART_ATT_BIAS,
                                    transformer_params_att(dims), c},
@@ -298,11 +287,9 @@ static void mark_vocab(const struct model_dims *dims, struct param_table *t)
 static void mark_hidden(const struct model_dims *dims, struct param_table *t, bool is_fused)
 {
     struct param *p = &t->param[t->params_n - 1];
-    int64_t d = model_head_dim(dims), att = transformer_params_att(dims),
-            kv = transformer_params_kv(dims);
+    int64_t d = model_head_dim(dims), att = transformer_params_att(dims), kv = kv_width(dims);
     bool is_three = transformer_arch(dims->arch)->heads == ATTENTION_LAYOUT_QKV;
     p->is_hidden = true;
-    p->neuron_dim = transformer_arch(dims->arch)->layout == MATMUL_LAYOUT_IO ? 1 : 0;
     if (is_fused)
         p->fused = is_three ? (struct param_fused){3, {att, kv, kv}, 1}
                             : (struct param_fused){3, {d, d, d}, dims->heads};
@@ -361,6 +348,15 @@ static enum status add_part(const struct model_dims *dims, struct param_table *t
     return ST_OK;
 }
 
+static enum status add_block(const struct model_dims *dims, struct param_table *t, int block)
+{
+    const struct transformer_arch *arch = transformer_arch(dims->arch);
+    for (int i = 0; i < TRANSFORMER_PARTS && arch->row[i].name; i++)
+        if (has_part(dims, arch->row[i].part))
+            TRY(add_part(dims, t, block, i));
+    return ST_OK;
+}
+
 /* add_whole — a parameter that every rank of the tensor axis has. */
 static enum status add_whole(const struct model_dims *dims, struct param_table *t, int unit,
                              enum param_init init, const char *name, int64_t dim0, int64_t dim1)
@@ -368,28 +364,6 @@ static enum status add_whole(const struct model_dims *dims, struct param_table *
     TRY(param_add(t, unit, init, -1, name, dim1 > 0 ? 2 : 1, dim0, dim1));
     mark_shared(dims, t, false);
     return ST_OK;
-}
-
-/* add_values — a row for each token, as wide as the values of a row. It begins at zero, so that a
- * model begins as one without it. */
-static enum status add_values(const struct model_dims *dims, struct param_table *t, int block)
-{
-    const struct transformer_arch *arch = transformer_arch(dims->arch);
-    char prefix[PARAM_NAME_MAX], name[PARAM_NAME_MAX];
-    bool fits = text_format(prefix, sizeof prefix, arch->block, (int)model_layer(dims, block)) &&
-                text_format(name, sizeof name, "%s%s", prefix, arch->values);
-    ASSERTF(fits && tensor_ranks(dims) == 1, "%s of %d ranks", arch->values, tensor_ranks(dims));
-    return add_whole(dims, t, 1 + block, PARAM_INIT_ZERO, name, dims->vocab,
-                     transformer_params_kv(dims));
-}
-
-static enum status add_block(const struct model_dims *dims, struct param_table *t, int block)
-{
-    const struct transformer_arch *arch = transformer_arch(dims->arch);
-    for (int i = 0; i < TRANSFORMER_PARTS && arch->row[i].name; i++)
-        if (has_part(dims, arch->row[i].part))
-            TRY(add_part(dims, t, block, i));
-    return model_has_values(dims, block) ? add_values(dims, t, block) : ST_OK;
 }
 
 /* add_vocab — own rows of the token embedding, or of the untied vocabulary weights. If the

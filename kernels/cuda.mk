@@ -55,7 +55,7 @@ $(BUILD)/%_cu.o: %.cu $(BUILD)/cuda.txt
 endif
 
 # The C files that include CUDA's headers; rebuilt when CUDA is turned on or off.
-CUDA_USERS := dev_cuda dev_cuda_attention dev_cuda_blas dev_cuda_call dev_cuda_driver dev_cuda_error dev_cuda_event dev_cuda_graph dev_cuda_info dev_cuda_ring dev_cuda_scalars dev_cuda_times blas blas_form blas_lt blas_plan blas_tuned cudnn cudnn_graph
+CUDA_USERS := dev_cuda dev_cuda_attention dev_cuda_blas dev_cuda_driver dev_cuda_error dev_cuda_event dev_cuda_graph dev_cuda_info dev_cuda_ring dev_cuda_scalars dev_cuda_times blas blas_form blas_lt blas_plan blas_tuned cudnn cudnn_graph
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o): CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA='"$(CUDA_ABOUT)"' -isystem $(CUDA_ROOT)/include)
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o) $(BUILD)/libconvoy.a: $(BUILD)/cuda.txt
 # It has no path, so a tree that is moved or copied is not built again.
@@ -65,7 +65,7 @@ $(BUILD)/cuda.txt: $(FORCE)
 	  echo 'cuda: $(if $(HAS_CUDA),$(NVCC) $(CUDA_ABOUT),left out$(if $(CUDA_LACKS),: $(CUDA_LACKS)))'; }
 
 # Tests of the CUDA device, over the tests' own runtime and cuBLASLt (tests/cuda/guarded.h).
-GUARDED := $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,architectures bench blas check clocks comm_graph step_async curve cudnn cudnn_compare dev device divided graph ops rank_graphs ranks recompute step times trainer)
+GUARDED := $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,architectures bench blas check clocks step_async curve cudnn cudnn_compare dev device divided graph nccl ops rank_graphs ranks recompute step times trainer)
 GUARDED += $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,alignment blas_rules plans products tune)
 $(GUARDED): private CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA -isystem $(CUDA_ROOT)/include)
 $(GUARDED): $(BUILD)/cuda.txt $(if $(HAS_CUDA),$(BUILD)/tests/cuda/libcublasLt.so.13 $(BUILD)/tests/cuda/libcudnn_graph.so.9)

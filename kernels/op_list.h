@@ -14,7 +14,6 @@
 #include "kernels/copy_2d.h"    /* copy_2d */
 #include "kernels/dropout.h"    /* drop */
 #include "kernels/embed.h"      /* embed_fwd, embed_bwd */
-#include "kernels/embed_rows.h" /* embed_rows_add */
 #include "kernels/gelu.h"       /* gelu_fwd, gelu_bwd */
 #include "kernels/grad_scale.h" /* grad_scale */
 #include "kernels/matmul.h"     /* matmul_fwd, matmul_bwd_x, matmul_bwd_w */
@@ -29,7 +28,6 @@
 #define OP_LIST(X)      \
     X(embed_fwd)        \
     X(embed_bwd)        \
-    X(embed_rows_add)   \
     X(norm_fwd)         \
     X(norm_bwd)         \
     X(head_norm_fwd)    \

@@ -51,8 +51,6 @@
     X(COMPRESS, INT4, "int4") X(COMPRESS, INT8_ZSTD, "int8-zstd") \
     X(COMPRESS, INT4_ZSTD, "int4-zstd")
 #define CONF_LINK_LIST(X) X(LINK, OFF, "off") X(LINK, AUTO, "auto")
-#define CONF_EMBED_ROWS_LIST(X) \
-    X(EMBED_ROWS, AUTO, "auto") X(EMBED_ROWS, OFF, "0") X(EMBED_ROWS, ON, "1")
 #define CONF_BALANCE_LIST(X) X(BALANCE, OFF, "off") X(BALANCE, AUTO, "auto")
 #define CONF_EXACT_LIST(X) X(EXACT, OFF, "off") X(EXACT, LAYOUT, "layout")
 #define CONF_PEER_COPIES_LIST(X) \

@@ -155,20 +155,13 @@ static bool quantises(const struct conf *conf)
     return conf_i64(conf, CONF_COMPRESS) > CONF_COMPRESS_BF16;
 }
 
-/* check_shard — quantised gradients are reduced, and rows of tokens exchanged, over all ranks at
- * once. */
+/* check_shard — Refuses SHARD=hybrid with quantised gradients, which are reduced over all ranks. */
 static enum status check_shard(const struct conf *conf)
 {
-    if (conf_i64(conf, CONF_SHARD) != CONF_SHARD_HYBRID)
+    if (conf_i64(conf, CONF_SHARD) != CONF_SHARD_HYBRID || !quantises(conf))
         return ST_OK;
-    if (quantises(conf))
-        return fail_pair(conf, CONF_SHARD, "does not go with", CONF_COMPRESS,
-                         "set COMPRESS=none or bf16, or SHARD=full");
-    if (conf_i64(conf, CONF_EMBED_ROWS) == CONF_EMBED_ROWS_ON)
-        return fail_pair(
-            conf, CONF_SHARD, "does not go with", CONF_EMBED_ROWS,
-            "rows are exchanged among all workers: set EMBED_ROWS=auto, or SHARD=full");
-    return ST_OK;
+    return fail_pair(conf, CONF_SHARD, "does not go with", CONF_COMPRESS,
+                     "set COMPRESS=none or bf16, or SHARD=full");
 }
 
 /* check_optimizer — a matrix is orthogonalised whole, and with TP each worker has columns of it. */
@@ -246,10 +239,9 @@ static bool counts_workers(const struct conf *conf)
     return conf_is_set(conf, CONF_N_GPU_EACH_NODE) || conf->has_workers || mesh_size(conf) == 1;
 }
 
-/* check_divided — what goes with no axis but that of data, yet. shard, rows: why not SHARD=hybrid
- * and EMBED_ROWS=1, and what to set. */
-static enum status check_divided(const struct conf *conf, enum conf_key key, const char *shard,
-                                 const char *rows)
+/* check_divided — what goes with no axis but that of data, yet. shard: why not SHARD=hybrid, and
+ * what to set. */
+static enum status check_divided(const struct conf *conf, enum conf_key key, const char *shard)
 {
     if (conf_i64(conf, key) == 1)
         return ST_OK;
@@ -259,11 +251,6 @@ static enum status check_divided(const struct conf *conf, enum conf_key key, con
         return fail_pair(conf, key, "does not go with", CONF_COMPRESS,
                          "this version quantises gradients of whole models and samples only: set "
                          "COMPRESS=none, or COMPRESS=bf16 for half the bytes");
-    if (conf_i64(conf, CONF_EMBED_ROWS) == CONF_EMBED_ROWS_ON)
-        return fail_pair(conf, key, "does not go with", CONF_EMBED_ROWS, rows);
-    if (conf_i64(conf, CONF_COMM_GRAPH) != 0)
-        return fail_pair(conf, key, "does not go with", CONF_COMM_GRAPH,
-                         "graphs hold the collectives of one group only: set COMM_GRAPH=0");
     return ST_OK;
 }
 
@@ -272,8 +259,7 @@ static enum status check_divided(const struct conf *conf, enum conf_key key, con
 static enum status check_tensor(const struct conf *conf)
 {
     return check_divided(conf, CONF_TP,
-                         "the workers of a node are divided by TP already: set SHARD=full",
-                         "each worker of a group has a part of the rows: set EMBED_ROWS=auto");
+                         "the workers of a node are divided by TP already: set SHARD=full");
 }
 
 /* check_context — the same of CP. Whether it divides samples is checked when SEQ_LEN is known
@@ -281,9 +267,7 @@ static enum status check_tensor(const struct conf *conf)
 static enum status check_context(const struct conf *conf)
 {
     return check_divided(conf, CONF_CP,
-                         "the workers of a node are divided by CP already: set SHARD=full",
-                         "each worker of a group has other tokens of the same samples: set "
-                         "EMBED_ROWS=auto");
+                         "the workers of a node are divided by CP already: set SHARD=full");
 }
 
 /* check_pipeline — PP, PP_SCHEDULE, PP_CHUNKS, and what does not go with them yet. How many
@@ -299,51 +283,7 @@ static enum status check_pipeline(const struct conf *conf)
     if (chunks > 1 && !is_interleaved)
         return fail_pair(conf, CONF_PP_CHUNKS, "does not go with", CONF_PP_SCHEDULE,
                          "set PP_SCHEDULE=interleaved, or PP_CHUNKS=1");
-    return check_divided(conf, CONF_PP, "a stage has a part of the workers: set SHARD=full",
-                         "another stage may have a part of the gradient: set EMBED_ROWS=auto");
-}
-
-/* check_comm_graph — what leaves no CUDA graph, or no NCCL calls on the device. BACKEND=auto may
- * find that NCCL is missing; the step says so then. */
-static enum status check_comm_graph(const struct conf *conf)
-{
-    int64_t backend = conf_i64(conf, CONF_BACKEND);
-    if (conf_i64(conf, CONF_COMM_GRAPH) == 0)
-        return ST_OK;
-    if (backend != CONF_BACKEND_AUTO && backend != CONF_BACKEND_NCCL)
-        return fail_pair(conf, CONF_COMM_GRAPH, "is for NCCL, not", CONF_BACKEND,
-                         "use BACKEND=auto or nccl, or COMM_GRAPH=0");
-    if (conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU)
-        return fail_pair(conf, CONF_COMM_GRAPH, "is for GPUs, not", CONF_DEVICE,
-                         "set COMM_GRAPH=0");
-    if (conf_i64(conf, CONF_CUDA_GRAPH) == CONF_CUDA_GRAPH_OFF)
-        return fail_pair(conf, CONF_COMM_GRAPH, "does not go with", CONF_CUDA_GRAPH,
-                         "there is no graph that collectives could be in: set COMM_GRAPH=0");
-    if (conf_i64(conf, CONF_CUDA_TIMES) != 0)
-        return fail_pair(conf, CONF_COMM_GRAPH, "does not go with", CONF_CUDA_TIMES,
-                         "times are taken without graphs: set COMM_GRAPH=0");
-    if (quantises(conf))
-        return fail_pair(conf, CONF_COMM_GRAPH, "does not go with", CONF_COMPRESS,
-                         "the host quantises gradients between collectives: use one of the two");
-    if (conf_i64(conf, CONF_SPIKE) != CONF_SPIKE_OFF)
-        return fail_pair(conf, CONF_COMM_GRAPH, "does not go with", CONF_SPIKE,
-                         "the host decides between norm and update: use one of the two");
-    return ST_OK;
-}
-
-/* check_fragments — of LOCAL_STEPS, not 0. */
-static enum status check_fragments(const struct conf *conf)
-{
-    const int64_t steps = conf_i64(conf, CONF_LOCAL_STEPS),
-                  n = conf_i64(conf, CONF_LOCAL_FRAGMENTS);
-    if (steps % n != 0)
-        return fail_pair(conf, CONF_LOCAL_STEPS, "is not a multiple of", CONF_LOCAL_FRAGMENTS,
-                         "fragments are exchanged at equal distances: change one of them");
-    if (conf_i64(conf, CONF_LOCAL_DELAY) > steps / n)
-        return fail_pair(conf, CONF_LOCAL_DELAY, "is over a fragment's share of", CONF_LOCAL_STEPS,
-                         "a fragment lands before the next one is sent: lower it to "
-                         "LOCAL_STEPS/LOCAL_FRAGMENTS at most");
-    return ST_OK;
+    return check_divided(conf, CONF_PP, "a stage has a part of the workers: set SHARD=full");
 }
 
 /* check_local — LOCAL_STEPS, and what does not go with it yet: a replica is a node, and each of its
@@ -354,7 +294,6 @@ static enum status check_local(const struct conf *conf)
     int64_t shard = conf_i64(conf, CONF_SHARD);
     if (conf_i64(conf, CONF_LOCAL_STEPS) == 0)
         return ST_OK;
-    TRY(check_fragments(conf));
     if (conf_i64(conf, CONF_N_NODES) > LOCAL_NODES_MAX)
         return fail_pair(conf, CONF_LOCAL_STEPS, "takes at most 16 nodes, not", CONF_N_NODES,
                          "a checkpoint holds the moments of every node in files of their own");
@@ -369,9 +308,6 @@ static enum status check_local(const struct conf *conf)
         return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_OPTIMIZER,
                          "checkpoints hold the moments of every node, of all matrices so far: set "
                          "OPTIMIZER=adamw");
-    if (conf_i64(conf, CONF_COMM_GRAPH) != 0)
-        return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_COMM_GRAPH,
-                         "graphs hold the collectives of one group only: set COMM_GRAPH=0");
     if (conf_i64(conf, CONF_MESH) == CONF_MESH_AUTO)
         return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_MESH,
                          "each worker holds the whole model, so there is one mesh: set MESH=set");
@@ -393,9 +329,7 @@ static enum status check_exact(const struct conf *conf)
     } others[] = {
         {CONF_LOCAL_STEPS, 0, "replicas are nodes: set LOCAL_STEPS=0"},
         {CONF_BATCH_WARMUP, 0, "its shards are those of GLOBAL_BATCH: set BATCH_WARMUP=0"},
-        {CONF_COMPRESS, CONF_COMPRESS_NONE, "each worker rounds its own sum: set COMPRESS=none"},
-        {CONF_EMBED_ROWS, CONF_EMBED_ROWS_OFF,
-         "rows are added worker by worker: set EMBED_ROWS=0"}};
+        {CONF_COMPRESS, CONF_COMPRESS_NONE, "each worker rounds its own sum: set COMPRESS=none"}};
     bool is_exact = conf_i64(conf, CONF_EXACT) == CONF_EXACT_LAYOUT;
     if (!is_exact && conf_i64(conf, CONF_VIRTUAL_SHARDS) > 0)
         return fail_pair(conf, CONF_VIRTUAL_SHARDS, "has no effect with", CONF_EXACT,
@@ -409,8 +343,7 @@ static enum status check_exact(const struct conf *conf)
         return fail_pair(conf, CONF_BALANCE, "does not go with", CONF_PP,
                          "the order of a pipeline's micro-batches is fixed: set BALANCE=off");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (conf_i64(conf, others[i].key) > others[i].allowed &&
-            (others[i].key != CONF_EMBED_ROWS || conf_is_set(conf, CONF_EMBED_ROWS)))
+        if (conf_i64(conf, others[i].key) > others[i].allowed)
             return fail_pair(conf, CONF_EXACT, "does not go with", others[i].key, others[i].remedy);
     if (conf_i64(conf, CONF_DETERMINISTIC) == 0)
         return fail_pair(conf, CONF_EXACT, "does not go with", CONF_DETERMINISTIC,
@@ -529,7 +462,6 @@ enum status conf_rules_check(const struct conf *conf)
     TRY(check_checks(conf));
     TRY(check_shard(conf));
     TRY(check_optimizer(conf));
-    TRY(check_comm_graph(conf));
     TRY(check_local(conf));
     TRY(check_exact(conf));
     TRY(check_on_loss(conf));

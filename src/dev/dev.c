@@ -207,34 +207,6 @@ enum status dev_flush(struct stream *s)
     return async ? async->flush(s) : ST_OK;
 }
 
-enum status dev_calls_open(struct stream *s, const struct dev_calls *calls)
-{
-    ASSERT(async_of_stream(s) != NULL);
-    return async_of_stream(s)->calls_open(s, calls);
-}
-
-void dev_calls_close(struct stream *s) { async_of_stream(s)->calls_close(s); }
-
-enum status dev_calls_begin(struct stream *s, bool is_agreed)
-{
-    return async_of_stream(s)->calls_begin(s, is_agreed);
-}
-
-enum status dev_calls_end(struct stream *s, bool *is_ready_out)
-{
-    return async_of_stream(s)->calls_end(s, is_ready_out);
-}
-
-enum status dev_call_add(struct stream *s, const struct dev_call *call, uint64_t *number_out)
-{
-    return async_of_stream(s)->call_add(s, call, number_out);
-}
-
-enum status dev_call_join(struct stream *s, uint64_t number)
-{
-    return async_of_stream(s)->call_join(s, number);
-}
-
 enum status dev_read_async(struct stream *s, void *pinned, const void *src, size_t bytes)
 {
     const struct dev_async_ops *async = async_of_stream(s);

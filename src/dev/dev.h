@@ -27,8 +27,6 @@
 enum dev_kind { DEV_KIND_CPU, DEV_KIND_CUDA };
 
 struct dev;       /* begins with struct dev_head; defined by its dev_*.c */
-struct dev_calls; /* calls of a library within gathered work, below */
-struct dev_call;
 struct stream;    /* begins with struct stream_head */
 struct dev_event; /* a point in a stream's work; begins with struct dev_event_head */
 
@@ -88,12 +86,6 @@ struct dev_async_ops {
     enum status (*graph_begin)(struct stream *s);
     enum status (*leave_sms)(struct stream *s, int sms);
     enum status (*flush)(struct stream *s);
-    enum status (*calls_open)(struct stream *s, const struct dev_calls *calls);
-    void (*calls_close)(struct stream *s);
-    enum status (*calls_begin)(struct stream *s, bool is_agreed);
-    enum status (*calls_end)(struct stream *s, bool *is_ready_out);
-    enum status (*call_add)(struct stream *s, const struct dev_call *call, uint64_t *number_out);
-    enum status (*call_join)(struct stream *s, uint64_t number);
     enum status (*read_async)(struct stream *s, void *pinned, const void *src, size_t bytes);
     enum status (*times_begin)(struct stream *s);
     enum status (*times_step)(struct stream *s);
@@ -238,59 +230,6 @@ enum status dev_leave_sms(struct stream *s, int sms);
 /* dev_read_async — copies from device memory to dev_pin memory as a part of gathered work, which
  * dev_copy would flush. `pinned` is valid when an event that was recorded later is reached. */
 enum status dev_read_async(struct stream *s, void *pinned, const void *src, size_t bytes);
-
-/* ---- calls of a library within gathered work ----
- *
- * A library of collectives puts its calls on a stream of its own. Here such calls become a part of
- * the gathered work of s, so that one CUDA graph holds them too. A call starts after the work that
- * was gathered before it, and runs beside what follows; dev_call_join makes later work wait for it.
- * Submitted work waits for all of its calls at its end. For discrete devices only.
- *
- * All ranks must submit a call in the same way, as a part of a graph or by itself. So the caller
- * agrees with the other ranks:
- *   dev_calls_begin  calls are gathered from now on, until dev_calls_end. is_agreed false: they are
- *                    submitted one by one, and every rank drops its graphs with calls. true: they
- *                    are submitted as graphs; other work than before is ST_BUG then.
- *   dev_calls_end    submits all. *is_ready_out: this rank could do the same work as graphs.
- * When every rank is ready, the caller begins with is_agreed on every rank; else on none.
- *
- * dev_calls_open takes s for the calls of one library. dev_calls_close drops gathered work and
- * graphs with calls, and waits until submitted work has ended: call it before the library's
- * communicators are closed. */
-struct dev_call { /* compared as bytes: no padding */
-    int64_t kind, dtype, elems;
-    void *out;
-    const void *in;
-};
-struct dev_calls {
-    struct stream *stream; /* the library's */
-    /* Pinned. The greatest number (dev_call_add) of a call in a graph that the device could start,
-     * and of one that it has finished. */
-    uint64_t *began, *ended;
-    void *arg;
-    /* begin, join — one by one: the call starts after what s was given so far; what s is given from
-     * now on runs after the ticket's call.
-     * settle  all calls so far are on the library's stream. is_capture: they are done, too, and no
-     *         other thread uses the library.
-     * put     makes the call on the library's stream, which is captured.
-     * launched  a graph with this call was launched.
-     * sum     adds up values over all ranks; waits for them. */
-    enum status (*begin)(void *arg, const struct dev_call *call, int64_t *ticket_out);
-    enum status (*join)(void *arg, int64_t ticket);
-    enum status (*settle)(void *arg, bool is_capture);
-    enum status (*put)(void *arg, const struct dev_call *call);
-    enum status (*launched)(void *arg, const struct dev_call *call, uint64_t number);
-    enum status (*sum)(void *arg, double *values, int n);
-};
-enum status dev_calls_open(struct stream *s, const struct dev_calls *calls);
-void dev_calls_close(struct stream *s);
-enum status dev_calls_begin(struct stream *s, bool is_agreed);
-enum status dev_calls_end(struct stream *s, bool *is_ready_out);
-
-/* dev_call_add — gathers a call; numbers count up from 1, over all lists. dev_call_join — by that
- * number; a call that was submitted before the work that is gathered now needs no join. */
-enum status dev_call_add(struct stream *s, const struct dev_call *call, uint64_t *number_out);
-enum status dev_call_join(struct stream *s, uint64_t number);
 
 /* ---- times of operations ----
  * On a host device they do nothing. */

@@ -52,23 +52,6 @@ static enum status check_norm_kind(const char *op, enum norm_kind kind, const vo
     return check_that(op, "RMS: no mean, no shift", kind == NORM_KIND_LAYER || !(mean || shift));
 }
 
-enum status dev_check_embed_rows_add(const struct embed_rows_add *a, bool takes_halves)
-{
-    (void)takes_halves; /* gradients */
-#define OP "embed_rows_add"
-    HAS(out, F32);
-    HAS(rows, F32);
-    HAS(ids, I32);
-    MIN(lists, 0);
-    MIN(n, 0);
-    MIN(c, 1);
-    MIN(first, 0);
-    MIN(elems, 0);
-    TRY(check_product(OP, a->lists, a->n));
-    return check_product(OP, a->lists * a->n, a->c);
-#undef OP
-}
-
 enum status dev_check_norm_fwd(const struct norm_fwd *a, bool takes_halves)
 {
 #define OP "norm_fwd"

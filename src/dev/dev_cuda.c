@@ -201,7 +201,6 @@ static void cuda_stream_close(struct stream *s)
 {
     if (s->stream)
         (void)cudaStreamSynchronize(s->stream);
-    dev_cuda_call_close(s);
     dev_cuda_graph_close(s->graphs);
     dev_cuda_times_close(s->times);
     dev_cuda_attention_close(s->attention);
@@ -441,26 +440,12 @@ static enum status do_event(struct stream *s, const void *args)
     return dev_cuda_event_do(s, args);
 }
 
-static enum status do_call(struct stream *s, const void *args)
-{
-    return dev_cuda_call_do(s, CUDA_WORK_CALL, args);
-}
-
-static enum status do_join(struct stream *s, const void *args)
-{
-    return dev_cuda_call_do(s, CUDA_WORK_JOIN, args);
-}
-
 static enum status do_work(struct stream *s, enum cuda_work work, const void *args)
 {
 #define DO_ROW(name) [CUDA_WORK_##name] = do_##name,
     static enum status (*const kernels[CUDA_WORK_N])(struct stream * s, const void *args) = {
-        OP_LIST(DO_ROW)[CUDA_WORK_FILL] = do_fill,
-        [CUDA_WORK_COPY] = do_copy,
-        [CUDA_WORK_READ] = do_read,
-        [CUDA_WORK_EVENT] = do_event,
-        [CUDA_WORK_CALL] = do_call,
-        [CUDA_WORK_JOIN] = do_join};
+        OP_LIST(DO_ROW)[CUDA_WORK_FILL] = do_fill, [CUDA_WORK_COPY] = do_copy,
+        [CUDA_WORK_READ] = do_read, [CUDA_WORK_EVENT] = do_event};
 #undef DO_ROW
     switch (work) {
     case CUDA_WORK_attention_fwd:
@@ -537,12 +522,6 @@ static const struct dev_async_ops cuda_async_ops = {
     .graph_begin = cuda_graph_begin,
     .leave_sms = cuda_leave_sms,
     .flush = dev_cuda_graph_flush,
-    .calls_open = dev_cuda_call_open,
-    .calls_close = dev_cuda_call_close,
-    .calls_begin = dev_cuda_call_begin,
-    .calls_end = dev_cuda_call_end,
-    .call_add = dev_cuda_call_add,
-    .call_join = dev_cuda_call_join,
     .read_async = cuda_read_async,
     .times_begin = cuda_times_begin,
     .times_step = dev_cuda_times_step,

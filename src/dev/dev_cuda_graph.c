@@ -25,8 +25,7 @@
  * on.
  *
  * Ranks. A collective waits for an event of the stream, so a list ends at each collective
- * (mesh/store.c), and with several ranks a step is some lists for each block. With COMM_GRAPH=1
- * collectives are entries of the list themselves (dev_cuda_call.c). A list of at most
+ * (mesh/store.c), and with several ranks a step is some lists for each block. A list of at most
  * WORK_FEW entries is cheaper one by one: one or two launches, against the launch of a graph and a
  * copy of step scalars.
  *
@@ -66,19 +65,17 @@ union work_args {
     struct cuda_fill fill;
     struct cuda_copy copy;
     struct cuda_event event;
-    struct cuda_call call;
 };
 
 struct work_list {
     char *bytes;
     size_t used, cap;
-    int work_n, calls_n;
+    int work_n;
 };
 
 struct cached_list {
     struct work_list list;
     cudaGraphExec_t graph; /* NULL: submitted once so far */
-    int64_t place;         /* of a list with calls: where its graph was captured */
     int64_t used_at;
 };
 
@@ -94,7 +91,6 @@ struct cuda_graphs {
     int cached_n;
     int64_t cached_work_n;
     int64_t submitted_n; /* lists longer than WORK_FEW, so far */
-    int64_t dropped_at;  /* submitted_n at the last dev_cuda_graph_drop */
     bool is_refused, is_reported;
     bool is_submitting; /* the stream gathers nothing meanwhile */
 };
@@ -195,14 +191,6 @@ bool dev_cuda_graph_gathers(const struct stream *s)
     return s->graphs && !s->graphs->is_submitting;
 }
 
-enum status dev_cuda_graph_make_room(struct stream *s)
-{
-    const struct cuda_graphs *g = s->graphs;
-    TRY(settle_event(s));
-    return g->scalars_n == SCALARS_MAX || g->list.work_n == WORK_MAX ? dev_cuda_graph_flush(s)
-                                                                     : ST_OK;
-}
-
 enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args, size_t bytes)
 {
     struct cuda_graphs *g = s->graphs;
@@ -210,8 +198,9 @@ enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args
     struct step_scalars scalars;
     int64_t spans_n = 0;
     char *at = NULL;
-    TRY(dev_cuda_graph_make_room(s));
-    g->list.calls_n += work == CUDA_WORK_CALL;
+    TRY(settle_event(s));
+    if (g->scalars_n == SCALARS_MAX || g->list.work_n == WORK_MAX)
+        TRY(dev_cuda_graph_flush(s));
     if (g->list.work_n < WORK_FEW)
         memcpy(&g->few[g->list.work_n], args, bytes);
     if (dev_cuda_scalars_take(work, args, &scalars)) {
@@ -236,15 +225,6 @@ enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args
 }
 
 /* ---- submitting ---- */
-
-static void forget_list(struct stream *s)
-{
-    struct cuda_graphs *g = s->graphs;
-    g->event = NULL;
-    g->list.used = 0;
-    g->list.work_n = g->list.calls_n = g->scalars_n = 0;
-    dev_cuda_call_submitted(s);
-}
 
 /* replay — submits the work of a list, one by one. few: arguments to take instead of the list's,
  * with their step scalars; or NULL. */
@@ -274,13 +254,6 @@ static enum status replay(struct stream *s, const struct work_list *list,
     return st;
 }
 
-/* replay_all — all of a list; calls of a library have ended at its end. */
-static enum status replay_all(struct stream *s, const struct work_list *list)
-{
-    TRY(replay(s, list, NULL));
-    return list->calls_n > 0 ? dev_cuda_call_end_list(s) : ST_OK;
-}
-
 static void set_captured(struct stream *s, bool is_captured)
 {
     s->is_captured = is_captured;
@@ -294,7 +267,7 @@ static enum status capture(struct stream *s, const struct work_list *list, cudaG
     cudaGraph_t graph = NULL;
     CUDA_CHECK(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
     set_captured(s, true);
-    enum status st = replay_all(s, list);
+    enum status st = replay(s, list, NULL);
     set_captured(s, false);
     /* Also when the capture has failed: else the stream would stay in it. */
     cudaError_t error = cudaStreamEndCapture(s->stream, &graph);
@@ -312,13 +285,9 @@ static enum status make_graph(struct stream *s, const struct work_list *list, cu
     cudaGraph_t graph = NULL;
     size_t nodes_n = 0;
     TRY(capture(s, list, &graph));
-    /* Captured kernels have their stream's priority: a collective's is the higher. Without the flag
-     * all nodes would run at that of the stream that the graph is launched into. */
-    const unsigned long long flags =
-        list->calls_n > 0 ? cudaGraphInstantiateFlagUseNodePriority : 0;
     cudaError_t error = cudaGraphGetNodes(graph, NULL, &nodes_n);
     if (error == cudaSuccess)
-        error = cudaGraphInstantiate(out, graph, flags);
+        error = cudaGraphInstantiate(out, graph, 0);
     (void)cudaGraphDestroy(graph);
     if (error != cudaSuccess)
         return dev_cuda_error_fail(error, "making a graph of a step's work");
@@ -327,9 +296,6 @@ static enum status make_graph(struct stream *s, const struct work_list *list, cu
             "repeated work is submitted to the GPU as CUDA graphs: the first has %d operations, "
             "%zu nodes",
             list->work_n, nodes_n);
-    if (list->calls_n > 0)
-        LOG_DEBUG("a CUDA graph of %d operations, %d collectives among them, has %zu nodes",
-                  list->work_n, list->calls_n, nodes_n);
     s->graphs->is_reported = true;
     return ST_OK;
 }
@@ -379,139 +345,46 @@ static struct cached_list *find(struct cuda_graphs *g, uint64_t hash)
     return NULL;
 }
 
-/* The last list takes the place of the one that is dropped. */
-static void drop_list(struct cuda_graphs *g, int i)
+/* evict — Drops the list that costs least to lose. The last list moves to its place. */
+static void evict(struct cuda_graphs *g)
 {
-    int last = --g->cached_n;
-    g->cached_work_n -= g->cached[i].list.work_n;
-    release(&g->cached[i]);
-    g->cached[i] = g->cached[last];
-    g->hash[i] = g->hash[last];
-    if (i != last)
+    int oldest = 0;
+    for (int i = 1; i < g->cached_n; i++) {
+        const struct cached_list *cached = &g->cached[i], *other = &g->cached[oldest];
+        bool is_cheaper = other->graph && !cached->graph,
+             is_alike = !other->graph == !cached->graph;
+        if (is_cheaper || (is_alike && cached->used_at < other->used_at))
+            oldest = i;
+    }
+    const int last = --g->cached_n;
+    g->cached_work_n -= g->cached[oldest].list.work_n;
+    release(&g->cached[oldest]);
+    g->cached[oldest] = g->cached[last];
+    g->hash[oldest] = g->hash[last];
+    if (oldest != last)
         g->cached[last] = (struct cached_list){.graph = NULL};
 }
 
-/* evict — drops the list that costs least to lose; none with calls, which other ranks rely on.
- * false: there is no other. */
-static bool evict(struct cuda_graphs *g)
-{
-    int oldest = -1;
-    for (int i = 0; i < g->cached_n; i++) {
-        const struct cached_list *cached = &g->cached[i],
-                                 *other = &g->cached[oldest < 0 ? i : oldest];
-        bool is_cheaper = other->graph && !cached->graph,
-             is_alike = !other->graph == !cached->graph;
-        if (cached->list.calls_n == 0 &&
-            (oldest < 0 || is_cheaper || (is_alike && cached->used_at < other->used_at)))
-            oldest = i;
-    }
-    if (oldest >= 0)
-        drop_list(g, oldest);
-    return oldest >= 0;
-}
-
-void dev_cuda_graph_drop(struct stream *s, bool stale_only)
-{
-    struct cuda_graphs *g = s->graphs;
-    for (int i = g->cached_n - 1; i >= 0; i--) {
-        struct cached_list *cached = &g->cached[i];
-        if (cached->list.calls_n == 0)
-            continue;
-        if (!stale_only || cached->used_at <= g->dropped_at) {
-            drop_list(g, i);
-            continue;
-        }
-        if (cached->graph)
-            (void)cudaGraphExecDestroy(cached->graph);
-        cached->graph = NULL;
-    }
-    g->dropped_at = g->submitted_n;
-    if (!stale_only)
-        forget_list(s);
-}
-
-/* add_to_cache — the list is not cached where no other may be evicted. */
 static enum status add_to_cache(struct cuda_graphs *g, uint64_t hash)
 {
     while (g->cached_n == LISTS_CACHED ||
            (g->cached_n > 0 && g->cached_work_n + g->list.work_n > WORK_CACHED))
-        if (!evict(g))
-            return ST_OK;
+        evict(g);
     char *bytes = malloc(g->list.used);
     if (!bytes)
         return FAIL(ST_RETRY, "out of memory: %zu bytes of gathered work", g->list.used);
     memcpy(bytes, g->list.bytes, g->list.used);
     g->hash[g->cached_n] = hash;
     g->cached[g->cached_n++] = (struct cached_list){
-        .list = {bytes, g->list.used, g->list.used, g->list.work_n, g->list.calls_n},
-        .used_at = g->submitted_n};
+        .list = {bytes, g->list.used, g->list.used, g->list.work_n}, .used_at = g->submitted_n};
     g->cached_work_n += g->list.work_n;
     return ST_OK;
-}
-
-/* ---- lists with calls of a library ---- */
-
-/* tell_launched — the numbers that this launch has given to the calls of the gathered list. */
-static enum status tell_launched(struct stream *s)
-{
-    const struct cuda_graphs *g = s->graphs;
-    struct work_head head;
-    for (size_t at = 0; at < g->list.used; at += sizeof head + head.bytes) {
-        struct cuda_call call;
-        memcpy(&head, g->list.bytes + at, sizeof head);
-        if (head.work != CUDA_WORK_CALL)
-            continue;
-        memcpy(&call, g->list.bytes + at + sizeof head, sizeof call);
-        call.number = g->scalars[head.scalars_i].seed;
-        TRY(dev_cuda_call_launched(s, &call));
-    }
-    return ST_OK;
-}
-
-static enum status launch_calls(struct stream *s, const struct cached_list *cached)
-{
-    TRY(dev_cuda_call_before(s, false));
-    CUDA_CHECK(cudaGraphLaunch(cached->graph, s->stream));
-    TRY(dev_cuda_call_after(s));
-    return tell_launched(s);
-}
-
-/* capture_calls — on all ranks alike; *way: how to go on. */
-static enum status capture_calls(struct stream *s, struct cached_list *cached, int64_t place,
-                                 enum cuda_call_way *way)
-{
-    if (cached->graph)
-        (void)cudaGraphExecDestroy(cached->graph);
-    cached->graph = NULL;
-    cached->place = place;
-    TRY(dev_cuda_call_before(s, true));
-    enum status st = make_graph(s, &cached->list, &cached->graph);
-    TRY(dev_cuda_call_captured(s, st, way));
-    if (*way == CALL_ONE_BY_ONE)
-        dev_cuda_graph_drop(s, true);
-    return ST_OK;
-}
-
-static enum status submit_calls(struct stream *s, struct cached_list *cached, uint64_t hash)
-{
-    struct cuda_graphs *g = s->graphs;
-    enum cuda_call_way way;
-    int64_t place, captured_at = cached && cached->graph ? cached->place : 0;
-    TRY(dev_cuda_call_way(s, cached != NULL, captured_at, &way, &place));
-    if (cached)
-        cached->used_at = g->submitted_n;
-    if (way == CALL_CAPTURE)
-        TRY(capture_calls(s, cached, place, &way));
-    if (way == CALL_LAUNCH)
-        return launch_calls(s, cached);
-    TRY(replay_all(s, &g->list));
-    return cached ? ST_OK : add_to_cache(g, hash);
 }
 
 static enum status submit(struct stream *s)
 {
     struct cuda_graphs *g = s->graphs;
-    if (g->list.work_n <= WORK_FEW && g->list.calls_n == 0)
+    if (g->list.work_n <= WORK_FEW)
         return replay(s, &g->list, g->few);
     uint64_t hash = hash_of(&g->list);
     struct cached_list *cached = find(g, hash);
@@ -519,8 +392,6 @@ static enum status submit(struct stream *s)
     if (g->scalars_n > 0)
         TRY(dev_cuda_ring_in(&s->ring, s->stream, g->scalars_device, g->scalars,
                              (size_t)g->scalars_n * sizeof *g->scalars));
-    if (g->list.calls_n > 0)
-        return submit_calls(s, cached, hash);
     if (!cached) {
         TRY(replay(s, &g->list, NULL));
         return add_to_cache(g, hash);
@@ -542,7 +413,9 @@ enum status dev_cuda_graph_flush(struct stream *s)
     g->is_submitting = true;
     enum status st = g->list.used > 0 ? submit(s) : ST_OK;
     g->is_submitting = false;
-    forget_list(s);
+    g->event = NULL;
+    g->list.used = 0;
+    g->list.work_n = g->scalars_n = 0;
     if (st == ST_OK && event)
         CUDA_CHECK(cudaEventRecord(event->event, s->stream));
     return st;

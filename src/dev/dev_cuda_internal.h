@@ -94,15 +94,13 @@ bool dev_cuda_driver_fits(size_t cudart_version, char *why, size_t cap);
 int64_t dev_cuda_driver_granularity(int device_i);
 
 /* What a stream can gather (dev_cuda_graph.c): operations, fills and copies within the device,
- * reads into pinned memory, records of events, calls of a library, and waits for these. */
+ * reads into pinned memory, and records of events. */
 #define CUDA_WORK(name) CUDA_WORK_##name,
 enum cuda_work {
     OP_LIST(CUDA_WORK) CUDA_WORK_FILL,
     CUDA_WORK_COPY,
     CUDA_WORK_READ,
     CUDA_WORK_EVENT,
-    CUDA_WORK_CALL,
-    CUDA_WORK_JOIN,
     CUDA_WORK_N
 };
 #undef CUDA_WORK
@@ -118,10 +116,6 @@ struct cuda_copy { /* of COPY and READ */
 struct cuda_event {
     cudaEvent_t event;
     uint64_t number;
-};
-struct cuda_call { /* of CALL and JOIN; index: of the call in its list */
-    uint64_t number, index;
-    struct dev_call call;
 };
 /* dev_cuda_do — submits one piece of work to the stream, now. args were checked. */
 enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args);
@@ -168,48 +162,17 @@ struct cuda_graphs;
  * dev_cuda_graph_record — gathers the record of an event. At the end of a list it is recorded
  *   behind the list, outside of its graph; in the middle it is a node of the graph.
  * dev_cuda_graph_flush — submits what was gathered; without gathering it does nothing.
- * dev_cuda_graph_make_room — flushes if the list has no place for another entry.
- * dev_cuda_graph_gathers — true: s gathers, and is not just submitting what it has gathered.
- * dev_cuda_graph_drop — drops what was gathered and every list with calls; stale_only: only those
- *   that were not submitted since the last drop, and the graphs of the others. */
+ * dev_cuda_graph_gathers — true: s gathers, and is not just submitting what it has gathered. */
 enum status dev_cuda_graph_open(struct stream *s);
 void dev_cuda_graph_close(struct cuda_graphs *g);
 enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args, size_t bytes);
 enum status dev_cuda_graph_record(struct stream *s, struct dev_event *event);
 enum status dev_cuda_graph_flush(struct stream *s);
-enum status dev_cuda_graph_make_room(struct stream *s);
 bool dev_cuda_graph_gathers(const struct stream *s);
-void dev_cuda_graph_drop(struct stream *s, bool stale_only);
 
 /* dev_cuda_scalars_take — moves what changes from step to step out of the arguments; false: nothing
  * does. */
 bool dev_cuda_scalars_take(enum cuda_work work, void *args, struct step_scalars *out);
-
-/* Calls of a library within gathered work (dev.h: dev_calls_open; dev_cuda_call.c).
- * dev_cuda_call_open … _join: entries of struct dev_async_ops.
- * _do: CUDA_WORK_CALL and JOIN of dev_cuda_do, one by one or in a capture.
- * _end_list: the stream waits for all calls of the list.
- * _way: how a list with calls is submitted; cached_at: the place where its graph was captured, 0:
- *   it has none. *place_out: the list's own place, from 1.
- * _captured: the end of a capture with status st, agreed between ranks: CALL_ONE_BY_ONE or LAUNCH.
- * _before, _after: around the launch of a graph with calls; _before also before its capture.
- * _launched: for each call of a launched graph. _submitted: the gathered list is out. */
-enum cuda_call_way { CALL_ONE_BY_ONE, CALL_CAPTURE, CALL_LAUNCH };
-enum status dev_cuda_call_open(struct stream *s, const struct dev_calls *calls);
-void dev_cuda_call_close(struct stream *s);
-enum status dev_cuda_call_begin(struct stream *s, bool is_agreed);
-enum status dev_cuda_call_end(struct stream *s, bool *is_ready_out);
-enum status dev_cuda_call_add(struct stream *s, const struct dev_call *call, uint64_t *number_out);
-enum status dev_cuda_call_join(struct stream *s, uint64_t number);
-enum status dev_cuda_call_do(struct stream *s, enum cuda_work work, const struct cuda_call *a);
-enum status dev_cuda_call_end_list(struct stream *s);
-enum status dev_cuda_call_way(struct stream *s, bool is_cached, int64_t cached_at,
-                              enum cuda_call_way *out, int64_t *place_out);
-enum status dev_cuda_call_captured(struct stream *s, enum status st, enum cuda_call_way *out);
-enum status dev_cuda_call_before(struct stream *s, bool is_capture);
-enum status dev_cuda_call_after(struct stream *s);
-enum status dev_cuda_call_launched(struct stream *s, const struct cuda_call *a);
-void dev_cuda_call_submitted(struct stream *s);
 
 struct cuda_times;
 /* dev_cuda_times_open — from now on the time of each operation of the stream is taken; the stream
@@ -232,7 +195,6 @@ struct stream {
     struct blas *blas;                /* NULL: no cuBLASLt, products by this program's kernels */
     bool is_blas_plain;               /* without epilogues */
     struct cuda_graphs *graphs;       /* NULL: work is submitted at once */
-    struct cuda_calls *calls;         /* NULL: no library's calls are gathered */
     struct cuda_times *times;         /* NULL: no times are taken */
     struct cuda_attention *attention; /* NULL: cuDNN was not asked for yet */
     bool is_captured;

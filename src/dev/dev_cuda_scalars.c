@@ -23,7 +23,6 @@ bool dev_cuda_scalars_take(enum cuda_work work, void *args, struct step_scalars 
     struct adamw *adamw = args;
     struct sgd *sgd = args;
     struct cuda_event *event = args;
-    struct cuda_call *call = args;
     switch (work) {
     case CUDA_WORK_embed_fwd:
         return take_dropout(&((struct embed_fwd *)args)->dropout, out);
@@ -43,11 +42,6 @@ bool dev_cuda_scalars_take(enum cuda_work work, void *args, struct step_scalars 
         *out = step_scalars_none();
         out->seed = event->number;
         event->number = 0;
-        return true;
-    case CUDA_WORK_CALL:
-        *out = step_scalars_none();
-        out->seed = call->number;
-        call->number = 0;
         return true;
     case CUDA_WORK_grad_scale:
         *out = step_scalars_grad_scale(grad_scale);

@@ -150,9 +150,6 @@ static struct shape shape_of(enum cuda_work work, const void *args)
         return (struct shape){{A(embed_fwd)->n, A(embed_fwd)->c}, A(embed_fwd)->x.dtype, ""};
     case CUDA_WORK_embed_bwd:
         return (struct shape){{A(embed_bwd)->n, A(embed_bwd)->c}, A(embed_bwd)->dx.dtype, ""};
-    case CUDA_WORK_embed_rows_add:
-        return (struct shape){
-            {A(embed_rows_add)->lists, A(embed_rows_add)->n, A(embed_rows_add)->c}, DTYPE_F32, ""};
     case CUDA_WORK_norm_fwd:
         return (struct shape){{A(norm_fwd)->n, A(norm_fwd)->c}, A(norm_fwd)->x.dtype, ""};
     case CUDA_WORK_norm_bwd:

@@ -26,16 +26,6 @@ static struct op_cost cost_embed_bwd(const struct embed_bwd *a)
                             .bytes_written = dwte + dwpe};
 }
 
-/* All rows, as far as the part has room for them. */
-static struct op_cost cost_embed_rows_add(const struct embed_rows_add *a)
-{
-    int64_t touched = a->lists * at_most(a->n * a->c, a->elems),
-            out = bytes_of(a->out, at_most(touched, a->elems));
-    return (struct op_cost){.bytes_read = bytes_of(a->ids, a->lists * a->n) +
-                                          bytes_of(a->rows, touched) + out,
-                            .bytes_written = out};
-}
-
 static struct op_cost cost_norm_fwd(const struct norm_fwd *a)
 {
     return (struct op_cost){

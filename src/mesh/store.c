@@ -341,7 +341,6 @@ enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_
         TRY(dev_fill(s->c.stream, store_grad_own(s, 0).data, 0,
                      (size_t)s->layout.bucket[0].own.elems * sizeof(float)));
     TRY(store_call_sparse_ids(s, tokens, n));
-    s->is_ids_under_way = true;
     /* No head adds to it, and this pass writes rows: what earlier passes added is complete. */
     return s->c.table->param[0].grad_is_added ? reduce(s, 0) : ST_OK;
 }
@@ -396,21 +395,13 @@ enum status store_embedding_grad_ready(void *store)
     return s->is_sparse ? reduce(s, 0) : ST_OK;
 }
 
-enum status store_sparse_embed_settle(struct store *s)
-{
-    if (!s->is_ids_under_way)
-        return ST_OK;
-    s->is_ids_under_way = false;
-    return store_stream_wait(s, s->sparse_ticket);
-}
-
 enum status store_sparse_embed_pass(struct store *s, const struct pass *from, struct pass *out)
 {
     *out = *from;
     if (!s->sparse)
         return ST_OK;
     float *rows = NULL;
-    TRY(store_sparse_embed_settle(s));
+    TRY(store_stream_wait(s, s->sparse_ticket));
     TRY(sparse_embed_rows(s->sparse, &rows, &out->tokens));
     s->embed_table = *from->grad_table;
     memcpy(s->embed_params, from->grad_table->param,

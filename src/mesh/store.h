@@ -49,8 +49,8 @@
  *
  * The tied token embedding has two gradients.
  * - The output layer's is dense. It is reduced as soon as the head is done.
- * - The input layer's touches the rows of the micro-batch's tokens only. EMBED_ROWS says whether
- *   these rows are exchanged at the end (sparse_embed.h), in host memory or on GPUs.
+ * - The input layer's touches the rows of the micro-batch's tokens only. In host memory these rows
+ *   are exchanged at the end where they are fewer bytes (sparse_embed.h).
  * - Where rows are exchanged, `none` all-reduces the dense gradient beside the backward pass and
  *   does not gather it later: the next forward pass begins with the embedding.
  * - An embedding that no head uses (param.h: grad_is_added) has the input layer's gradient alone.
@@ -81,10 +81,10 @@
 struct store_settings {
     enum layout_shard shard;
     int group_ranks; /* HYBRID: ranks of a group, at least 2; they are neighbours */
-    enum grad_compress_kind compress;    /* form of gradients that travel */
-    enum sparse_embed_choice embed_rows; /* HYBRID exchanges no rows */
-    enum dtype dtype;                    /* of the compute copy */
-    int64_t bucket_elems_min;            /* as layout_init */
+    enum grad_compress_kind compress; /* form of gradients that travel */
+    bool has_whole_embed;             /* the embedding's gradient never travels as rows of tokens */
+    enum dtype dtype;                 /* of the compute copy */
+    int64_t bucket_elems_min;         /* as layout_init */
 };
 
 /* EXACT=layout: where a rank is among the ranks that share matrices, and how many neighbouring
@@ -170,9 +170,6 @@ void store_params_invalidate(struct store *s);
  *                             pass.embedding_grad_ready; the argument is the store.
  * _post_backward              after a unit's backward, in the last micro-batch: starts to reduce
  *                             its bucket.
- * _sparse_embed_settle        the stream waits for token ids that are under way. Before calls are
- *                             gathered (comm_graph_begin): a later wait for a call outside would
- *                             cut the list. Else _sparse_embed_pass does it.
  * _sparse_embed_pass          returns the pass for the embedding's backward in the last
  *                             micro-batch: *from; with sparse rows, a copy that writes to the row
  *                             buffer, with indices of rows as tokens (sparse_embed.h). */
@@ -180,7 +177,6 @@ enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_
 enum status store_prepare_grad(struct store *s, int unit);
 enum status store_embedding_grad_ready(void *store);
 enum status store_post_backward(struct store *s, int unit);
-enum status store_sparse_embed_settle(struct store *s);
 enum status store_sparse_embed_pass(struct store *s, const struct pass *from, struct pass *out);
 
 /* Virtual shards (shard_tree.h), where config.shards is not 0. A rank's passes work on its shards

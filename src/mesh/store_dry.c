@@ -118,13 +118,12 @@ enum status store_dry_sparse_rows(struct store *s)
 
 enum status store_dry_sparse_add(struct store *s, struct part_extent part, struct tensor to)
 {
-    struct embed_rows_add add = {.out = to,
-                                 .rows = dev_dry_tensor(DTYPE_F32),
-                                 .ids = dev_dry_tensor(DTYPE_I32),
-                                 .lists = s->ranks,
-                                 .n = rows_most(s),
-                                 .c = s->c.table->param[0].dim[1],
-                                 .first = part.first,
-                                 .elems = part.elems};
-    return dev_op(s->c.dev)->embed_rows_add(s->c.stream, &add);
+    const struct param *wte = &s->c.table->param[0];
+    const struct sparse_embed_sum sum = {.rows = dev_dry_tensor(DTYPE_F32),
+                                         .ids = dev_dry_tensor(DTYPE_I32),
+                                         .n = s->ranks * rows_most(s),
+                                         .row_elems = wte->dim[1],
+                                         .rows_n = wte->dim[0]};
+    const struct embed_bwd whole = sparse_embed_whole_rows(&sum, part, to);
+    return whole.rows > 0 ? dev_op(s->c.dev)->embed_bwd(s->c.stream, &whole) : ST_OK;
 }

@@ -91,7 +91,6 @@ struct store {
     int grad_in_slot[2];              /* the bucket whose gradient lies in a slot; -1: none */
     struct sparse_embed *sparse;      /* is_sparse, and not dry */
     struct comm_ticket sparse_ticket; /* of token ids, then of rows */
-    bool is_ids_under_way;            /* token ids, which nothing has waited for */
     struct param_table embed_table;   /* grad_table of store_sparse_embed_pass */
     struct param *embed_params;
     struct grad_compress *grad_compress; /* NULL: gradients are not quantised */

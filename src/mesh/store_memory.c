@@ -59,21 +59,19 @@ static int dense_bytes(const struct store_settings *settings)
 static bool chooses_sparse(const struct store *s, const char **why_out)
 {
     const struct param *wte = &s->c.table->param[0];
-    const struct sparse_embed_cost cost = {.choice = s->c.settings.embed_rows,
-                                           .ranks = s->layout.ranks,
+    const struct sparse_embed_cost cost = {.ranks = s->layout.ranks,
                                            .rows_n = wte->dim[0],
                                            .tokens_max = s->c.pass_tokens,
                                            .dense_bytes = dense_bytes(&s->c.settings),
                                            .is_tied = !wte->grad_is_added,
-                                           .accumulates = s->c.accumulates,
-                                           .is_discrete = s->is_discrete};
-    bool is_used = sparse_embed_is_used(&cost, why_out);
-    const bool is_cut = wte->cut.whole > 0, is_exact = s->c.shards > 0;
-    if (store_is_hybrid(s) || is_cut || is_exact)
-        *why_out = is_cut     ? "each rank of a tensor group has a part of them"
-                   : is_exact ? "EXACT=layout adds whole gradients"
-                              : "SHARD=hybrid";
-    return is_used && s->c.has_grads && !store_is_hybrid(s) && !is_cut && !is_exact;
+                                           .accumulates = s->c.accumulates};
+    *why_out = wte->cut.whole > 0              ? "each rank of a tensor group has a part of them"
+               : s->c.shards > 0               ? "EXACT=layout adds whole gradients"
+               : store_is_hybrid(s)            ? "SHARD=hybrid"
+               : s->is_discrete                ? "gradients lie in GPU memory"
+               : s->c.settings.has_whole_embed ? "other ranks have parts of the model or of samples"
+                                               : NULL;
+    return !*why_out && sparse_embed_is_used(&cost, why_out) && s->c.has_grads;
 }
 
 bool store_memory_uses_sparse(const struct store *s)
@@ -269,7 +267,7 @@ static enum status take_grads(struct store *s)
         TRY(take(s, s->layout.shard_elems, DTYPE_F32, !s->is_alone, &s->grads_own));
     if (store_rounds_grads(s))
         TRY(take(s, elems, DTYPE_BF16, true, &s->grads_rounded));
-    if (s->is_sparse && !s->block.is_measuring)
+    if (s->is_sparse)
         TRY(open_sparse(s, (float *)s->grads.data + elems));
     for (int i = 0; i < s->c.moments_n; i++)
         TRY(take(s, store_moments_elems(s, i + 1), DTYPE_F32, false, &s->moment[i]));

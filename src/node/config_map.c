@@ -37,8 +37,6 @@ _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than c
 #define IS_SHARD(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, LAYOUT_SHARD_##value)
 #define IS_COMPRESS(row, value, word) \
     CONF_CHOICE_IS(CONF_##row##_##value, GRAD_COMPRESS_KIND_##value)
-#define IS_EMBED_ROWS(row, value, word) \
-    CONF_CHOICE_IS(CONF_##row##_##value, SPARSE_EMBED_CHOICE_##value)
 #define IS_RECOMPUTE(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, MODEL_RECOMPUTE_##value)
 #define IS_CHECKPOINT_ASYNC(row, value, word) \
     CONF_CHOICE_IS(CONF_##row##_##value, CHECKPOINT_ASYNC_MODE_##value)
@@ -49,7 +47,6 @@ CONF_OPTIMIZER_LIST(IS_OPTIM)
 CONF_LR_SCHEDULE_LIST(IS_LR_SCHEDULE)
 CONF_SHARD_LIST(IS_SHARD)
 CONF_COMPRESS_LIST(IS_COMPRESS)
-CONF_EMBED_ROWS_LIST(IS_EMBED_ROWS)
 CONF_RECOMPUTE_LIST(IS_RECOMPUTE)
 CONF_CHECKPOINT_ASYNC_LIST(IS_CHECKPOINT_ASYNC)
 CONF_SPIKE_LIST(IS_SPIKE)
@@ -306,15 +303,12 @@ static enum status map_recompute(const struct conf *conf, const struct model_dim
  * crosses the network, and is compressed, is the outer gradients. */
 static void map_local(const struct conf *conf, struct step_config *out)
 {
-    out->local = (struct step_local_config){
-        .steps = conf_i64(conf, CONF_LOCAL_STEPS),
-        .replica_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE),
-        .lr = conf_f64(conf, CONF_OUTER_LR),
-        .momentum = conf_f64(conf, CONF_OUTER_MOMENTUM),
-        .fragments = (int)conf_i64(conf, CONF_LOCAL_FRAGMENTS),
-        .delay = conf_i64(conf, CONF_LOCAL_DELAY),
-        .mix = conf_i64(conf, CONF_LOCAL_DELAY) > 0 ? conf_f64(conf, CONF_LOCAL_MIX) : 0,
-        .compress = out->store.compress};
+    out->local =
+        (struct step_local_config){.steps = conf_i64(conf, CONF_LOCAL_STEPS),
+                                   .replica_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE),
+                                   .lr = conf_f64(conf, CONF_OUTER_LR),
+                                   .momentum = conf_f64(conf, CONF_OUTER_MOMENTUM),
+                                   .compress = out->store.compress};
     if (out->local.steps == 0)
         return;
     out->store.shard = LAYOUT_SHARD_NONE;
@@ -338,7 +332,6 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     out->store.shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
     out->store.group_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
     out->store.compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);
-    out->store.embed_rows = (enum sparse_embed_choice)conf_i64(conf, CONF_EMBED_ROWS);
     map_local(conf, out);
     out->optim = optim_of(conf);
     out->spike = (struct spike_config){.mode = (enum spike_mode)conf_i64(conf, CONF_SPIKE),
@@ -346,7 +339,6 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
                                        .window = (int)conf_i64(conf, CONF_SPIKE_WINDOW),
                                        .limit = (int)conf_i64(conf, CONF_SPIKE_LIMIT)};
     out->comm_sms = (int)conf_i64(conf, CONF_COMM_SMS);
-    out->comm_graph = conf_i64(conf, CONF_COMM_GRAPH) != 0;
     out->is_timed = conf_i64(conf, CONF_CUDA_TIMES) != 0;
     out->is_eager = conf_i64(conf, CONF_CUDA_GRAPH) == CONF_CUDA_GRAPH_OFF || out->is_timed;
     out->dropout = (float)conf_f64(conf, CONF_DROPOUT);
@@ -520,10 +512,6 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
     if (trainer->step.masks_documents)
         text_add(out, ",\"ATTENTION_MASK\":\"document\"");
     add_schedules(trainer, conf_i64(conf, CONF_PACK_DOCUMENTS) != 0, out);
-    if (trainer->step.local.fragments > 1 || trainer->step.local.delay > 0)
-        text_add(out, ",\"LOCAL_FRAGMENTS\":%d,\"LOCAL_DELAY\":%lld,\"LOCAL_MIX\":%s",
-                 trainer->step.local.fragments, (long long)trainer->step.local.delay,
-                 text_f64(trainer->step.local.mix).text);
     if (trainer->is_atomic && trainer->step.store.dtype != DTYPE_F32)
         text_add(out, ",\"DETERMINISTIC\":0");
     /* f32 goes without saying */

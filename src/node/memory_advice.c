@@ -169,8 +169,7 @@ static void try_parts(const struct memory_check *f, const struct trainer_config 
                       struct text *out)
 {
     if (c->step.local.steps > 0 || grad_compress_quantises(c->step.store.compress) ||
-        c->step.store.shard == LAYOUT_SHARD_HYBRID ||
-        c->step.store.embed_rows == SPARSE_EMBED_CHOICE_ON || c->step.comm_graph)
+        c->step.store.shard == LAYOUT_SHARD_HYBRID)
         return;
     if (c->step.optim.kind != OPTIM_KIND_MUON)
         try_axis(f, c, MESH_AXIS_TENSOR, "TP", out);

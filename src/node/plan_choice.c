@@ -45,8 +45,7 @@ static bool has_stages(const struct step_config *config)
 /* takes_hybrid — settings that conf_rules refuses with SHARD=hybrid keep it from being chosen. */
 static bool takes_hybrid(const struct step_config *config)
 {
-    return !grad_compress_quantises(config->store.compress) &&
-           config->store.embed_rows != SPARSE_EMBED_CHOICE_ON && !is_divided(config);
+    return !grad_compress_quantises(config->store.compress) && !is_divided(config);
 }
 
 /* open_shards — what SHARD leaves open, the fastest first; full needs least memory. */

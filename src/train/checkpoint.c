@@ -182,10 +182,11 @@ static bool is_of_optimizer(const char *key)
 
 static bool is_of_tokenizer(const char *key) { return strcmp(key, "TOKENIZER") == 0; }
 
-static bool is_of_schedule(const char *key)
+/* is_of_fragments — Returns true for settings of outer steps that were removed in 0.2.0. */
+static bool is_of_fragments(const char *key)
 {
-    return !strcmp(key, "LOCAL_STEPS") || !strcmp(key, "LOCAL_FRAGMENTS") ||
-           !strcmp(key, "LOCAL_DELAY");
+    return !strcmp(key, "LOCAL_FRAGMENTS") || !strcmp(key, "LOCAL_DELAY") ||
+           !strcmp(key, "LOCAL_MIX");
 }
 
 static bool is_any(const char *key)
@@ -269,6 +270,14 @@ static enum status check_tokenizer(const struct checkpoint *s, const struct ckpt
                           " (not set: GPT-2's); use the same TOKENIZER");
 }
 
+static enum status check_fragments(const struct checkpoint *s, const struct ckpt *ckpt)
+{
+    return check_settings(s, ckpt, is_of_fragments,
+                          "was written by a version that exchanged fragments of a model",
+                          "; export its model and train on from that with plain LOCAL_STEPS, or use"
+                          " that version");
+}
+
 /* warn_differences — other settings and data may change between runs, but then the losses do
  * too. */
 static void warn_differences(const struct checkpoint *s, const struct ckpt *ckpt)
@@ -325,6 +334,7 @@ static enum status check(const struct checkpoint *s, const struct ckpt *ckpt)
     TRY(check_tokenizer(s, ckpt));
     TRY(check_optimizer(s, ckpt));
     TRY(check_parts(s, ckpt));
+    TRY(check_fragments(s, ckpt));
     warn_differences(s, ckpt);
     return ST_OK;
 }
@@ -554,24 +564,14 @@ static enum status read_replica(struct checkpoint *s, int part, int replica, int
     return own_part > 0 || ckpt_has_part(s->found, name) ? read_part(s, part, name) : ST_OK;
 }
 
-/* suits — error feedback is that of a number of replicas, and a fragment in flight lands by the
- * schedule of the run that began it. Without them the next exchange sends what they held. */
-static bool suits(const struct checkpoint *s, enum step_local_kind kind)
-{
-    if (kind != STEP_LOCAL_FLIGHT)
-        return saved_replicas(s) == step_local_replicas(s->step);
-    struct differences d =
-        compare(ckpt_meta(s->found)->settings_json, s->config.settings_json, is_of_schedule);
-    text_free(&d.text);
-    return d.n == 0;
-}
-
-/* read_outer — a part that replicas share; one that the checkpoint lacks stays zero. */
+/* read_outer — Reads a part that replicas share. A part that the checkpoint lacks stays zero, and
+ * so does error feedback of another number of replicas. */
 static enum status read_outer(struct checkpoint *s, int part, enum step_local_kind kind)
 {
     char name[CHECKPOINT_NAMES_BYTES];
     checkpoint_names_part(s->step, part, name);
-    if (!ckpt_has_part(s->found, name) || (kind != STEP_LOCAL_MOMENTUM && !suits(s, kind)))
+    if (!ckpt_has_part(s->found, name) ||
+        (kind != STEP_LOCAL_MOMENTUM && saved_replicas(s) != step_local_replicas(s->step)))
         return ST_OK;
     return read_part(s, part, name);
 }
@@ -632,6 +632,6 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
     ASSERTF(whole, "settings of %zu bytes", strlen(s->config.settings_json));
     text_copy(meta.version, sizeof meta.version, s->config.version);
     point(s, copy);
-    return ckpt_save(s->lock, &meta, s->part, step_local_state_parts(s->step, progress->extent),
+    return ckpt_save(s->lock, &meta, s->part, step_local_state_parts(s->step, progress->is_apart),
                      s->config.keep, heartbeat ? heartbeat : &s->config.heartbeat, path, path_cap);
 }

@@ -42,8 +42,8 @@ struct checkpoint_progress {
     int64_t outer_steps; /* LOCAL_STEPS */
     struct lr_schedule_unit schedule;
     /* not in a checkpoint: */
-    enum step_local_extent extent; /* LOCAL_STEPS */
-    struct ledger_run run;         /* the last steps: as many as have one outcome; no generation */
+    bool is_apart;         /* LOCAL_STEPS: step_local_is_apart */
+    struct ledger_run run; /* the last steps: as many as have one outcome; no generation */
 };
 
 /* checkpoint_target — the load target of one part of a step's state; the caller keeps put as long

@@ -235,7 +235,7 @@ static enum status copy_state(struct checkpoint_async *s)
 {
     struct step *step = s->config.step;
     TRY(step_drain(step));
-    for (int part = 0; part < step_local_state_parts(step, s->progress.extent); part++)
+    for (int part = 0; part < step_local_state_parts(step, s->progress.is_apart); part++)
         TRY(copy_part(s, part));
     return dev_sync(step_stream(step));
 }

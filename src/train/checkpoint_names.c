@@ -22,8 +22,6 @@ void checkpoint_names_part(const struct step *step, int part, char out[CHECKPOIN
         text_copy(out, CHECKPOINT_NAMES_BYTES, checkpoint_names[0]);
     else if (what.kind == STEP_LOCAL_MOMENTUM)
         text_copy(out, CHECKPOINT_NAMES_BYTES, "outer_m");
-    else if (what.kind == STEP_LOCAL_FLIGHT)
-        text_copy(out, CHECKPOINT_NAMES_BYTES, "outer_d");
     else if (what.kind == STEP_LOCAL_RESIDUAL_SUM)
         text_copy(out, CHECKPOINT_NAMES_BYTES, "outer_e");
     else if (what.kind == STEP_LOCAL_RESIDUAL)

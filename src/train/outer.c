@@ -36,10 +36,3 @@ void outer_update(const struct outer_rule *rule, float *x, float *v, const float
         x[i] -= lr * (d[i] + momentum * v[i]);
     }
 }
-
-void outer_mix(double mix, const float *x, float *y, int64_t elems)
-{
-    const float own = (float)mix, outer = 1 - own;
-    for (int64_t i = 0; i < elems; i++)
-        y[i] = own * y[i] + outer * x[i];
-}

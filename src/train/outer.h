@@ -21,14 +21,11 @@ struct outer_rule {
  * outer_gradient — y becomes x - y.
  * outer_round — Rounds d to bf16, as it travels; outer_widen is the way back.
  * outer_mean — a sum over so many replicas becomes d.
- * outer_update — updates x and v.
- * outer_mix — what a replica goes on with where x comes late (Streaming DiLoCo, Douillard et al.
- *   2025): y becomes mix · y + (1 - mix) · x. */
+ * outer_update — updates x and v. */
 void outer_gradient(const float *x, float *y, int64_t elems);
 void outer_round(const float *d, uint16_t *half, int64_t elems);
 void outer_widen(const uint16_t *half, float *d, int64_t elems);
 void outer_mean(int replicas, float *sum, int64_t elems);
 void outer_update(const struct outer_rule *rule, float *x, float *v, const float *d, int64_t elems);
-void outer_mix(double mix, const float *x, float *y, int64_t elems);
 
 #endif

@@ -127,7 +127,7 @@ struct store_config step_store_config(struct step *s)
     /* another stage may hold a part of the embedding's gradient, or another rank tokens of the
      * same samples */
     if (s->pipe || step_mesh_context_ranks(s) > 1)
-        settings.embed_rows = SPARSE_EMBED_CHOICE_OFF;
+        settings.has_whole_embed = true;
     return (struct store_config){.dev = c->dev,
                                  .stream = s->stream,
                                  .comm = step_mesh_data(s),
@@ -248,27 +248,6 @@ static enum status open_graphs(struct step *s)
     return c->is_timed ? dev_times_begin(s->stream) : ST_OK;
 }
 
-/* open_comm_graph — COMM_GRAPH=1, where that can be done. The same on all ranks. */
-static enum status open_comm_graph(struct step *s)
-{
-    const struct step_config *c = &s->config;
-    const char *why = NULL;
-    if (!c->comm_graph || c->is_eval || comm_place(c->comm)->ranks == 1)
-        return ST_OK;
-    if (!s->is_async)
-        why = "it needs NCCL, COMPRESS=none or bf16, and SPIKE=off";
-    else if (c->is_eager)
-        why = "work is not submitted as CUDA graphs";
-    else if (c->store.shard == LAYOUT_SHARD_HYBRID)
-        why =
-            "SHARD=hybrid uses several NCCL communicators, whose graphs could wait for each other";
-    if (why == NULL)
-        return comm_graph_open(c->comm, s->stream);
-    if (comm_place(c->comm)->rank == 0)
-        LOG_WARN("COMM_GRAPH=1 has no effect: %s", why);
-    return ST_OK;
-}
-
 /* take_readback — pinned host memory for what comes back in every step, so that it is copied
  * directly. */
 static enum status take_readback(struct step *s)
@@ -314,7 +293,6 @@ static enum status open_all(struct step *s)
                     (long long)s->spans_n);
     TRY(dev_stream_open(c->dev, &s->stream));
     TRY(open_graphs(s));
-    TRY(open_comm_graph(s));
     if (c->comm_sms > 0 && comm_stays_on_device(c->comm))
         TRY(dev_leave_sms(s->stream, c->comm_sms));
     TRY(open_store(s));
@@ -364,8 +342,6 @@ void step_close(struct step *s)
     store_close(s->store);
     step_async_close(s);
     model_plan_free(s->acts);
-    if (s->config.comm && !s->config.is_eval)
-        comm_graph_close(s->config.comm);
     dev_stream_close(s->stream);
     dev_event_free(s->results_ready);
     step_pipe_close(s);

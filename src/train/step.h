@@ -58,10 +58,6 @@ struct step_local_config {
     int64_t steps;       /* from one outer step to the next; 0: none, and the rest is not read */
     int replica_ranks;   /* neighbouring ranks, those of a node; 0: all are one replica */
     double lr, momentum; /* of the outer step (outer.h) */
-    int fragments;       /* 0: 1; at most FRAGMENT_MAX; steps is a multiple of it (fragment.h) */
-    int64_t delay;       /* steps from the exchange of a fragment to its update; the exchange runs
-                          * beside them; at most steps / fragments */
-    double mix;          /* share of its own parameters that a replica keeps at an update; [0, 1) */
     enum grad_compress_kind compress; /* form of the outer gradients on their way */
 };
 
@@ -94,7 +90,6 @@ struct step_config {
     bool is_eval;                      /* no training: no memory for gradients and moments */
     bool is_eager;                     /* launch operations one by one, no CUDA graphs */
     int comm_sms;                      /* multiprocessors that products leave to NCCL; 0: none */
-    bool comm_graph;                   /* collectives become a part of the step's CUDA graph */
     bool is_timed;                     /* rank 0 logs the time of each operation; is_eager, too */
     bool checks_updates;               /* on CPUs: step_update_sums_verify */
     bool is_loaded; /* the caller loads parameters: they start as zeros, not drawn */
@@ -127,7 +122,7 @@ struct step_result {
     int retries;                /* runs repeated with a smaller loss scale */
     struct spike_verdict spike; /* cause NONE: the update was made; else it was left out */
     int vote;                   /* the highest vote of all ranks (step_vote) */
-    int outer_steps;            /* LOCAL_STEPS: updates of a fragment */
+    int outer_steps;            /* LOCAL_STEPS: 1 if step_local_sync made one, else 0 */
     bool is_compared;           /* a virtual shard of each rank was computed twice */
 };
 
@@ -279,9 +274,9 @@ void step_run_forget_sent(struct step *step);
 #define STEP_VOTES 6
 void step_vote(struct step *step, int vote);
 
-/* step_local_sync — after each step_run of a run with LOCAL_STEPS: the outer steps that are due
- * after so many updates; adds their times and number to *r. is_last: what is in flight lands, and
- * all fragments are exchanged: all replicas then have the outer parameters. */
+/* step_local_sync — Makes an outer step if one is due after so many updates, or if is_last: all
+ * replicas then have the outer parameters. Adds its times and number to *r. Call it after each
+ * step_run of a run with LOCAL_STEPS. */
 enum status step_local_sync(struct step *step, int64_t steps_done, bool is_last,
                             struct step_result *r);
 
@@ -325,7 +320,7 @@ enum status step_spans(struct step *step, const struct batch *batch, float *out)
 int step_parts(const struct step *step);
 /* With LOCAL_STEPS a replica has such parts, and all of them have more: numbers from 0 on, for
  * step_read and step_write.
- * step_local_extent — how far the replicas are apart now; which parts there are depends on it.
+ * step_local_is_apart — whether replicas have parameters of their own now, not the outer ones.
  * step_local_state_parts — how many a checkpoint needs; _most: at most; _of: this, without a step.
  *   Without LOCAL_STEPS step_parts.
  * step_local_state_part — what a number is. */
@@ -334,22 +329,15 @@ enum step_local_kind {
     STEP_LOCAL_OUTER,    /* parameters of the last outer step; written, all replicas start there */
     STEP_LOCAL_MOMENTUM, /* of the outer step */
     STEP_LOCAL_RESIDUAL, /* error feedback of what a replica sends */
-    STEP_LOCAL_RESIDUAL_SUM, /* that of the sums */
-    STEP_LOCAL_FLIGHT        /* of the fragment in flight: the mean of what replicas have sent; all
-                              * other elements are zero. Written, one is in flight */
+    STEP_LOCAL_RESIDUAL_SUM /* error feedback of the sums */
 };
 struct step_local_part {
     enum step_local_kind kind;
     int replica, part; /* REPLICA; replica: RESIDUAL too */
 };
-enum step_local_extent {
-    STEP_LOCAL_LEVEL, /* all have the outer parameters */
-    STEP_LOCAL_APART,
-    STEP_LOCAL_FLYING /* and a fragment is in flight */
-};
-enum step_local_extent step_local_extent(const struct step *step);
+bool step_local_is_apart(const struct step *step);
 int step_local_replicas(const struct step *step);
-int step_local_state_parts(const struct step *step, enum step_local_extent extent);
+int step_local_state_parts(const struct step *step, bool is_apart);
 int step_local_state_parts_most(const struct step *step);
 int step_local_state_parts_of(const struct step_config *config, int ranks);
 struct step_local_part step_local_state_part(const struct step *step, int part);

@@ -3,10 +3,9 @@
  *
  * The kernel grad_scale computes the factor of the gradients, or NaN if loss or norm is not finite;
  * on NaN the optimiser skips the update. Without accumulation, passes, grad_scale and update form
- * one CUDA graph with one rank; with several, one from exchange to exchange, or with COMM_GRAPH=1
- * one from the head to grad_scale, exchanges included. The host waits for an event recorded before
- * the update. When it has read loss and norm and launched the next step, the device is still
- * busy.
+ * one CUDA graph with one rank; with several, one from exchange to exchange. The host waits for an
+ * event recorded before the update. When it has read loss and norm and launched the next step, the
+ * device is still busy.
  *
  * Several ranks. The sums of squares and the loss are all-reduced on the device, so all ranks have
  * the same bits, and each decides alike. What is only reported is gathered: each sample's loss and
@@ -216,7 +215,6 @@ enum status step_async(struct step *s, const struct batch *batch, struct step_re
 {
     TRY(exchange(s));
     TRY(begin_grad_scale(s));
-    TRY(comm_graph_end(s->config.comm));
     int64_t asked = clock_ns();
     r->norm_ms += (double)(asked - s->lap_ns) * 1e-6;
     TRY(begin_update(s));

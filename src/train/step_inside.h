@@ -25,7 +25,7 @@ struct step_shards_pace {
 
 enum { STEP_ARENA_ACTS, STEP_ARENA_SCRATCH, STEP_ARENA_INPUT, STEP_ARENA_N };
 #define STEP_SUMS 8
-#define STEP_COUNTS 8 /* numbers that ranks add up at the start of a step (step_run.c) */
+#define STEP_COUNTS 7 /* numbers that ranks add up at the start of a step (step_run.c) */
 
 struct step {
     struct step_config config; /* of this rank's replica */

@@ -6,22 +6,10 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "train/step_dry.h"
 #include "train/step_inside.h"
 
 /* ---- places ---- */
-
-/* check_fragments — the settings that conf_rules.c cannot compare with the model. */
-static enum status check_fragments(const struct step_config *c)
-{
-    const struct fragment_schedule f = step_local_schedule(&c->local);
-    ASSERTF(f.n <= FRAGMENT_MAX && f.steps % f.n == 0 && f.delay >= 0 && f.delay <= f.steps / f.n,
-            "steps %lld fragments %d delay %lld", (long long)f.steps, f.n, (long long)f.delay);
-    if (f.n <= c->dims.layers || f.n == 1)
-        return ST_OK;
-    return FAIL(ST_BAD_SETTING,
-                "LOCAL_FRAGMENTS=%d is more than the %lld layers of the model; lower it", f.n,
-                (long long)c->dims.layers);
-}
 
 /* check_replicas — of a job that is planned, nothing else may have been checked yet. */
 static enum status check_replicas(const struct step_config *c, int ranks, int each)
@@ -50,7 +38,6 @@ enum status step_local_place(struct step *s, struct step_place *place)
     *l = (struct step_local){.replicas = 1, .ranks = place->ranks, .rank = place->rank};
     if (c->steps == 0 || s->config.is_eval)
         return ST_OK;
-    TRY(check_fragments(&s->config));
     TRY(check_replicas(&s->config, place->ranks, each));
     l->is_on = true;
     l->ranks = each;
@@ -118,24 +105,9 @@ enum status step_local_open(struct step *s)
 
 static bool has_chunk(const struct step_local *l) { return l->ranks > 1; }
 
-/* ---- fragments ---- */
-
-struct fragment_schedule step_local_schedule(const struct step_local_config *c)
+struct part_extent step_local_part(const struct step *s, int owner)
 {
-    return (struct fragment_schedule){c->steps, c->fragments > 0 ? c->fragments : 1, c->delay};
-}
-
-struct part_extent step_local_part_of(const struct step *s, int owner, int fragment)
-{
-    return part_extent(s->local.map.elems[fragment], s->local.ranks, owner);
-}
-
-int64_t step_local_own(const struct step *s, int owner, int fragment)
-{
-    int64_t at = 0;
-    for (int i = 0; i < fragment; i++)
-        at += step_local_part_of(s, owner, i).elems;
-    return at;
+    return part_extent(s->table.total_elems, s->local.ranks, owner);
 }
 
 /* rounds — Returns whether differences travel as bf16. */
@@ -146,62 +118,28 @@ static bool rounds(const struct step *s)
 
 static int64_t memory_bytes(const struct step *s)
 {
-    const int64_t own = step_local_own(s, s->local.rank, s->local.map.n),
+    const int64_t own = step_local_part(s, s->local.rank).elems,
                   elems = 3 * own + (has_chunk(&s->local) ? MESH_STATE_ELEMS : 0);
     return elems * (int64_t)sizeof(float) + (rounds(s) ? own * (int64_t)sizeof(uint16_t) : 0);
 }
 
-/* ---- what travels ----
- *
- * A piece for each step of the delay. Compressed, in runs of RUN_ELEMS at most, so that the buffers
- * of messages stay small. */
-
-#define RUN_ELEMS ((int64_t)4 << 20)
+/* ---- compression ---- */
 
 static bool quantises(const struct step *s)
 {
     return s->local.replicas > 1 && grad_compress_quantises(s->config.local.compress);
 }
 
-static int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
-
-struct step_local_runs step_local_runs(const struct step *s, int owner, int fragment)
-{
-    const int64_t all = step_local_part_of(s, owner, fragment).elems,
-                  pieces = s->config.local.delay > 0 ? s->config.local.delay : 1,
-                  most = quantises(s) ? RUN_ELEMS : INT64_MAX,
-                  piece = divide_up(divide_up(all, pieces), PART_ALIGN) * PART_ALIGN;
-    struct step_local_runs runs = {piece < most ? piece : most, 0};
-    if (all > 0)
-        runs.n = (int)divide_up(all, runs.elems);
-    return runs;
-}
-
-int step_local_bucket(const struct step *s, int fragment)
-{
-    int n = 0;
-    for (int i = 0; i < fragment; i++)
-        n += step_local_runs(s, s->local.rank, i).n;
-    return n;
-}
-
-static void list_buckets(const struct step *s, int fragment, int64_t *bucket)
-{
-    const struct step_local_runs runs = step_local_runs(s, s->local.rank, fragment);
-    int64_t left = step_local_part_of(s, s->local.rank, fragment).elems;
-    for (int i = 0; i < runs.n; i++, left -= runs.elems)
-        bucket[i] = left < runs.elems ? left : runs.elems;
-}
-
-/* compress_config — the caller frees bucket_elems. */
+/* compress_config — Describes the buckets of this rank's part. The caller frees bucket_elems. */
 static enum status compress_config(const struct step *s, struct grad_compress_config *out)
 {
-    const int n = step_local_bucket(s, s->local.map.n);
+    const int64_t all = step_local_part(s, s->local.rank).elems, each = STEP_LOCAL_BUCKET_ELEMS;
+    const int n = (int)((all + each - 1) / each);
     int64_t *elems = calloc((size_t)n + 1, sizeof *elems);
     if (!elems)
-        return FAIL(ST_RETRY, "out of memory: %d runs of outer gradients", n);
-    for (int i = 0; i < s->local.map.n; i++)
-        list_buckets(s, i, elems + step_local_bucket(s, i));
+        return FAIL(ST_RETRY, "out of memory: %d buckets of outer gradients", n);
+    for (int i = 0; i < n; i++)
+        elems[i] = i + 1 < n ? each : all - i * each;
     *out = (struct grad_compress_config){.comm = s->local.across,
                                          .kind = s->config.local.compress,
                                          .deferred_first = n,
@@ -241,15 +179,12 @@ static enum status open_compress(struct step *s)
 
 enum status step_local_plan(const struct step *s, int64_t *bytes)
 {
-    struct step planned = *s; /* a step that is planned has no fragments yet */
     *bytes = 0;
     if (!s->local.is_on)
         return ST_OK;
-    TRY(fragment_init(&s->table, step_local_schedule(&s->config.local).n, &planned.local.map));
-    enum status st = plan_compress(&planned, bytes);
-    *bytes += memory_bytes(&planned);
-    fragment_free(&planned.local.map);
-    return st;
+    TRY(plan_compress(s, bytes));
+    *bytes += memory_bytes(s);
+    return ST_OK;
 }
 
 int64_t step_local_bytes(const struct step *s)
@@ -275,19 +210,18 @@ enum status step_local_take(struct step *s)
     if (!l->is_on)
         return ST_OK;
     assert_whole(s);
-    TRY(fragment_init(&s->table, step_local_schedule(&s->config.local).n, &l->map));
     const int64_t bytes = memory_bytes(s);
-    l->own_elems = step_local_own(s, l->rank, l->map.n);
+    l->own = step_local_part(s, l->rank);
     TRY(dev_is_discrete(s->config.dev) ? dev_pin(s->config.dev, (size_t)bytes, &l->memory)
                                        : dev_alloc(s->config.dev, (size_t)bytes, &l->memory));
     memset(l->memory, 0, (size_t)bytes);
     l->memory_bytes = bytes;
     l->outer = l->memory;
-    l->momentum = l->outer + l->own_elems;
-    l->work = l->momentum + l->own_elems;
-    l->chunk = has_chunk(l) ? l->work + l->own_elems : NULL;
+    l->momentum = l->outer + l->own.elems;
+    l->work = l->momentum + l->own.elems;
+    l->chunk = has_chunk(l) ? l->work + l->own.elems : NULL;
     if (rounds(s))
-        l->sent = (uint16_t *)(l->work + l->own_elems + (has_chunk(l) ? MESH_STATE_ELEMS : 0));
+        l->sent = (uint16_t *)(l->work + l->own.elems + (has_chunk(l) ? MESH_STATE_ELEMS : 0));
     return open_compress(s);
 }
 
@@ -302,8 +236,66 @@ void step_local_close(struct step *s)
     if (l->across != l->world)
         comm_close(l->across);
     comm_close(l->inside);
-    fragment_free(&l->map);
     *l = (struct step_local){.replicas = 1};
+}
+
+/* ---- for a plan ---- */
+
+/* Ranks of the job: n from `first` on, each so many behind the one before. */
+struct group {
+    int first, apart, n;
+};
+
+static enum status tell(const struct step_dry_listener *listener, struct group g,
+                        enum step_dry_call_kind kind, int64_t bytes, double times)
+{
+    int *ranks = calloc((size_t)g.n, sizeof *ranks);
+    if (!ranks)
+        return FAIL(ST_RETRY, "out of memory: a group of %d ranks", g.n);
+    for (int i = 0; i < g.n; i++)
+        ranks[i] = g.first + i * g.apart;
+    listener->on_call(listener->arg, &(struct step_dry_call){.kind = kind,
+                                                             .axis = MESH_AXIS_DATA,
+                                                             .ranks = ranks,
+                                                             .ranks_n = g.n,
+                                                             .bytes = bytes,
+                                                             .times = times});
+    free(ranks);
+    return ST_OK;
+}
+
+/* tell_compressed — Reports how grad_compress.h exchanges a bucket: parts, then sums. */
+static enum status tell_compressed(const struct step *s, const struct step_dry_listener *listener,
+                                   struct group g, int64_t elems)
+{
+    const struct step_local_config *c = &s->config.local;
+    const double times = 1 / (double)c->steps;
+    const int64_t part = grad_compress_part_bytes(c->compress, g.n, elems);
+    const int64_t lengths =
+        grad_compress_is_coded(c->compress) ? g.n * (int64_t)GRAD_COMPRESS_LENGTH_BYTES : 0;
+    if (lengths > 0)
+        TRY(tell(listener, g, STEP_DRY_CALL_ALL_GATHER, lengths, 2 * times));
+    TRY(tell(listener, g, STEP_DRY_CALL_ALL_TO_ALL, g.n * part, times));
+    return tell(listener, g, STEP_DRY_CALL_ALL_GATHER, g.n * part, times);
+}
+
+enum status step_local_dry_tell(const struct step *s, const struct step_dry_listener *listener)
+{
+    const struct step_local *l = &s->local;
+    const struct step_local_config *c = &s->config.local;
+    const int64_t elems = step_local_part(s, l->rank).elems,
+                  elem_bytes = (int64_t)dtype_bytes(
+                      c->compress == GRAD_COMPRESS_KIND_BF16 ? DTYPE_BF16 : DTYPE_F32);
+    if (!l->is_on || l->replicas == 1)
+        return ST_OK;
+    const struct group all = {0, 1, l->replicas * l->ranks},
+                       across = {l->rank, l->ranks, l->replicas};
+    TRY(tell(listener, all, STEP_DRY_CALL_ALL_REDUCE, STEP_LOCAL_SUMS * (int64_t)sizeof(double),
+             1));
+    if (grad_compress_quantises(c->compress))
+        return tell_compressed(s, listener, across, elems);
+    return tell(listener, across, STEP_DRY_CALL_ALL_REDUCE, elems * elem_bytes,
+                1 / (double)c->steps);
 }
 
 /* ---- every step ---- */
@@ -334,10 +326,4 @@ enum status step_local_exchange(struct step *s, struct step_result *r)
 
 int step_local_replicas(const struct step *s) { return s->local.replicas; }
 
-enum step_local_extent step_local_extent(const struct step *s)
-{
-    const struct step_local *l = &s->local;
-    return !l->is_on || l->is_level ? STEP_LOCAL_LEVEL
-           : l->is_flying           ? STEP_LOCAL_FLYING
-                                    : STEP_LOCAL_APART;
-}
+bool step_local_is_apart(const struct step *s) { return s->local.is_apart; }

@@ -8,49 +8,37 @@
  *   - the ranks with the same number in their replicas add up the differences (all-reduce), which
  *     may be rounded to bf16 on the way, or quantised with error feedback (mesh/grad_compress.h)
  *   - outer_update (outer.h) makes new outer parameters of the mean, and each replica takes them
- * LOCAL_FRAGMENTS: this is done for one fragment of the model after the other (fragment.h).
- * LOCAL_DELAY: a fragment is sent beside the next steps, piece by piece, and its update comes
- * later; replicas then mix the outer parameters with their own.
  *
- * The ranks of a replica divide this: each has a part of each fragment's outer parameters and of
- * their momentum, in host memory. All replicas compute the same bits, for an all-reduce gives all
- * ranks the same.
+ * The ranks of a replica divide this: each has a part of the outer parameters and of their
+ * momentum, in host memory. All replicas compute the same bits, for an all-reduce gives all ranks
+ * the same.
  *
  * Each rank holds the whole model: no axis but data, and SHARD=none. It must not know files. */
 #ifndef CONVOY_TRAIN_STEP_LOCAL_H
 #define CONVOY_TRAIN_STEP_LOCAL_H
 
 #include "comm/core/part.h"
-#include "train/fragment.h"
 #include "train/step.h"
 
-/* What travels at once: a bucket of grad_compress.h, or a call. Of so many elements, but the last
- * of a fragment has the rest. */
-struct step_local_runs {
-    int64_t elems;
-    int n;
-};
+/* Elements of a bucket of grad_compress.h, which keeps the buffers of messages small; the last
+ * bucket of a rank's part has the rest. */
+#define STEP_LOCAL_BUCKET_ELEMS ((int64_t)4 << 20)
 
 struct step_local {
     bool is_on;
-    int replica, replicas; /* not is_on: 0 of 1 */
-    int rank, ranks;       /* in the replica */
-    struct comm *world;    /* of all ranks; borrowed */
-    struct comm *inside;   /* of the replica; NULL: one rank, or one replica */
-    struct comm *across;   /* the ranks with this number in all replicas; NULL: one replica */
-    struct fragment_map map;
-    int64_t own_elems; /* of this rank's parts of all fragments, one behind the other */
+    int replica, replicas;  /* not is_on: 0 of 1 */
+    int rank, ranks;        /* in the replica */
+    struct comm *world;     /* of all ranks; borrowed */
+    struct comm *inside;    /* of the replica; NULL: one rank, or one replica */
+    struct comm *across;    /* the ranks with this number in all replicas; NULL: one replica */
+    struct part_extent own; /* this rank's part of the table */
     void *memory;
     int64_t memory_bytes;           /* without that of `compress` */
     struct grad_compress *compress; /* of differences on their way; NULL: none quantises them */
     int64_t compress_bytes;
-    uint16_t *sent; /* COMPRESS=bf16: own_elems differences as they travel; else NULL */
-    float *outer, *momentum, *work; /* own_elems each; work: zero but of what is in flight */
-    bool is_level;                  /* all replicas have the outer parameters */
-    bool is_flying, is_sent;        /* a fragment is in flight; its mean is in work */
-    int flying;                     /* this one; not after it was read from a checkpoint */
-    int pieces;                     /* of it that are begun: one in each step of the delay */
-    struct comm_ticket ticket;      /* of the last of them */
+    uint16_t *sent; /* COMPRESS=bf16: own.elems differences as they travel; else NULL */
+    float *outer, *momentum, *work; /* own.elems each */
+    bool is_apart;                  /* replicas have parameters of their own, not the outer ones */
     float *chunk;                   /* what a rank sends the others of its replica; NULL: alone */
 };
 
@@ -85,22 +73,8 @@ int step_local_feed_ranks(const struct step *s);
 enum status step_local_sum(struct step *s, double *values, int n);
 enum status step_local_exchange(struct step *s, struct step_result *r);
 
-/* step_local_sync_send — in each step, before its passes: begins a piece of the fragment in
- * flight. */
-enum status step_local_sync_send(struct step *s);
-/* For the state (step_local_state.c):
- * step_local_sync_finish — what is in flight has arrived; it has not landed. Collective.
- * step_local_schedule — of the config.
- * step_local_own — where the part of a fragment that a rank of a replica has begins in its arrays.
- * step_local_part_of — the elements of the fragment in this part.
- * step_local_runs — as this part travels.
- * step_local_bucket — of its first run, of this rank. */
-enum status step_local_sync_finish(struct step *s);
-struct fragment_schedule step_local_schedule(const struct step_local_config *c);
-int64_t step_local_own(const struct step *s, int owner, int fragment);
-struct part_extent step_local_part_of(const struct step *s, int owner, int fragment);
-struct step_local_runs step_local_runs(const struct step *s, int owner, int fragment);
-int step_local_bucket(const struct step *s, int fragment);
+/* Returns the part of the table that a rank of a replica has in its arrays. */
+struct part_extent step_local_part(const struct step *s, int owner);
 
 /* step_local_dry_tell — of a dry step (step_dry.h): calls the listener for what replicas send each
  * other, with the share of an outer step that falls to each step. */

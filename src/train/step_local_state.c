@@ -7,9 +7,7 @@
  *   parts                the outer momentum
  *   then                 moments of the replicas 1 … R - 1
  *   then                 with error feedback: that of what replicas 0 … R - 1 send, and of sums
- *   then                 parameters of the replicas 0 … R - 1, unless all have the outer ones
- *   last                 of a fragment in flight, the mean of what replicas have sent
- * Before anything is read, what is in flight arrives: its sums do not depend on when. */
+ *   last                 parameters of the replicas 0 … R - 1, unless all have the outer ones */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,41 +30,30 @@ static bool keeps_residual(const struct step_local_config *c, int replicas)
     return replicas > 1 && grad_compress_quantises(c->compress);
 }
 
-static int count(int parts, int replicas, bool has_residual, enum step_local_extent extent)
+static int count(int parts, int replicas, bool has_residual, bool is_apart)
 {
     return parts + 1 + (replicas - 1) * (parts - 1) + (has_residual ? replicas + 1 : 0) +
-           (extent == STEP_LOCAL_LEVEL ? 0 : replicas) + (extent == STEP_LOCAL_FLYING ? 1 : 0);
-}
-
-static enum step_local_extent most(const struct step_local_config *c)
-{
-    return c->delay > 0 ? STEP_LOCAL_FLYING : STEP_LOCAL_APART;
-}
-
-static int parts_n(const struct step *s, bool has_residual, enum step_local_extent extent)
-{
-    return count(step_parts(s), s->local.replicas, has_residual, extent);
+           (is_apart ? replicas : 0);
 }
 
 int step_local_state_parts_of(const struct step_config *c, int ranks)
 {
     const int parts = 1 + optim_moments(&c->optim),
               each = c->local.replica_ranks > 0 ? c->local.replica_ranks : ranks;
-    return c->local.steps > 0 ? count(parts, ranks / each, keeps_residual(&c->local, ranks / each),
-                                      most(&c->local))
-                              : parts;
+    return c->local.steps > 0
+               ? count(parts, ranks / each, keeps_residual(&c->local, ranks / each), true)
+               : parts;
 }
 
-int step_local_state_parts(const struct step *s, enum step_local_extent extent)
+int step_local_state_parts(const struct step *s, bool is_apart)
 {
-    return s->local.is_on ? parts_n(s, keeps_residual(&s->config.local, s->local.replicas), extent)
+    const int replicas = s->local.replicas;
+    return s->local.is_on ? count(step_parts(s), replicas,
+                                  keeps_residual(&s->config.local, replicas), is_apart)
                           : step_parts(s);
 }
 
-int step_local_state_parts_most(const struct step *s)
-{
-    return step_local_state_parts(s, most(&s->config.local));
-}
+int step_local_state_parts_most(const struct step *s) { return step_local_state_parts(s, true); }
 
 /* last_part — of those behind all moments. */
 static struct step_local_part last_part(const struct step *s, int i)
@@ -79,14 +66,13 @@ static struct step_local_part last_part(const struct step *s, int i)
             return (struct step_local_part){STEP_LOCAL_RESIDUAL_SUM, 0, 0};
         i -= replicas + 1;
     }
-    return i < replicas ? (struct step_local_part){STEP_LOCAL_REPLICA, i, 0}
-                        : (struct step_local_part){STEP_LOCAL_FLIGHT, 0, 0};
+    return (struct step_local_part){STEP_LOCAL_REPLICA, i, 0};
 }
 
 struct step_local_part step_local_state_part(const struct step *s, int part)
 {
     int parts = step_parts(s), rest = part - parts - 1,
-        first_last = parts_n(s, false, STEP_LOCAL_LEVEL);
+        first_last = count(parts, s->local.replicas, false, false);
     ASSERTF(part >= 0 && part < step_local_state_parts_most(s), "part %d", part);
     if (!s->local.is_on)
         return (struct step_local_part){STEP_LOCAL_REPLICA, 0, part};
@@ -129,32 +115,15 @@ struct holding {
     float *values; /* on that rank; else undefined */
 };
 
-static float *outer_array(const struct step *s, enum step_local_kind kind)
-{
-    return kind == STEP_LOCAL_OUTER      ? s->local.outer
-           : kind == STEP_LOCAL_MOMENTUM ? s->local.momentum
-                                         : s->local.work;
-}
-
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* owner_of — the rank of a replica that has an element of a fragment. */
-static int owner_of(const struct step *s, int fragment, int64_t at, struct part_extent *part)
+/* narrow — Narrows a holding to one bucket, and of sums to the rank between replicas that has its
+ * part. at: in the owner's part, which has `all` elements. */
+static void narrow(const struct step *s, const struct chunk *c, int64_t at, int64_t all,
+                   struct holding *h)
 {
-    int owner = 0;
-    for (*part = step_local_part_of(s, owner, fragment); at >= part->first + part->elems;)
-        *part = step_local_part_of(s, ++owner, fragment);
-    return owner;
-}
-
-/* narrow — to one bucket, and of sums to the rank between replicas that has its part. at: in the
- * owner's part of the fragment, which has `all` elements. */
-static void narrow(const struct step *s, const struct chunk *c, int fragment, int64_t at,
-                   int64_t all, struct holding *h)
-{
-    const struct step_local_runs runs = step_local_runs(s, h->rank, fragment);
-    const int run = (int)(at / runs.elems);
-    const int64_t in = at - run * runs.elems, elems = least(all - run * runs.elems, runs.elems);
+    const int64_t each = STEP_LOCAL_BUCKET_ELEMS, bucket = at / each, in = at - bucket * each,
+                  elems = least(all - bucket * each, each);
     const bool is_sum = c->part.kind == STEP_LOCAL_RESIDUAL_SUM;
     struct part_extent part = {0, elems};
     h->replica = c->part.replica;
@@ -166,22 +135,23 @@ static void narrow(const struct step *s, const struct chunk *c, int fragment, in
     if (h->rank != s->local.rank || h->replica != s->local.replica)
         return;
     const struct grad_compress_residual residual =
-        grad_compress_residual(s->local.compress, step_local_bucket(s, fragment) + run);
+        grad_compress_residual(s->local.compress, (int)bucket);
     h->values = is_sum ? residual.sum + in - part.first : residual.own + in;
 }
 
 /* holding_at — what begins at element `skip` of a chunk. */
 static struct holding holding_at(const struct step *s, const struct chunk *c, int64_t skip)
 {
-    const struct fragment_range *range = fragment_at(&s->local.map, c->first + skip);
-    const int64_t at = range->at + c->first + skip - range->first;
-    struct part_extent part;
-    struct holding h = {.rank = owner_of(s, range->fragment, at, &part)};
-    h.n = least(c->n - skip, least(range->at + range->elems, part.first + part.elems) - at);
+    const int64_t at = c->first + skip;
+    struct holding h = {.rank = 0};
+    struct part_extent part = step_local_part(s, 0);
+    while (at >= part.first + part.elems)
+        part = step_local_part(s, ++h.rank);
+    h.n = least(c->n - skip, part.first + part.elems - at);
     if (c->part.kind == STEP_LOCAL_RESIDUAL || c->part.kind == STEP_LOCAL_RESIDUAL_SUM)
-        narrow(s, c, range->fragment, at - part.first, part.elems, &h);
+        narrow(s, c, at - part.first, part.elems, &h);
     else
-        h.values = outer_array(s, c->part.kind) + step_local_own(s, h.rank, range->fragment) + at -
+        h.values = (c->part.kind == STEP_LOCAL_OUTER ? s->local.outer : s->local.momentum) + at -
                    part.first;
     return h;
 }
@@ -224,11 +194,9 @@ static enum status put_outer(struct step *s, const struct chunk *c)
         if (h.rank == s->local.rank)
             memcpy(h.values, c->values + at, (size_t)h.n * sizeof *h.values);
     }
-    if (c->part.kind == STEP_LOCAL_FLIGHT)
-        s->local.is_flying = s->local.is_sent = true;
     if (c->part.kind != STEP_LOCAL_OUTER)
         return ST_OK;
-    s->local.is_level = true;
+    s->local.is_apart = false;
     return store_set(s->store, 0, c->first, c->n, c->values);
 }
 
@@ -271,7 +239,7 @@ static enum status carry_out(struct step *s, bool is_put, const struct chunk *c)
 {
     const enum step_local_kind kind = c->part.kind;
     if (is_put && kind == STEP_LOCAL_REPLICA && c->part.part == 0)
-        s->local.is_level = false;
+        s->local.is_apart = true;
     if (kind == STEP_LOCAL_REPLICA)
         return is_put ? put_replica(s, c) : get_replica(s, c);
     if (is_put && kind != STEP_LOCAL_RESIDUAL && kind != STEP_LOCAL_RESIDUAL_SUM)
@@ -316,7 +284,6 @@ static enum status ask(struct step *s, struct request *q, float *dst, const floa
     float *buffer;
     ASSERT(world_rank(s) == 0);
     TRY(store_drain(s->store));
-    TRY(step_local_sync_finish(s));
     TRY(take_buffer(&buffer));
     enum status st = broadcast(s, q);
     if (st == ST_OK)
@@ -342,9 +309,7 @@ enum status step_local_state_end(struct step *s, enum status st)
     ASSERT(world_rank(s) == 0);
     if (st != ST_OK)
         status_save(&saved);
-    enum status sent = step_local_sync_finish(s);
-    if (sent == ST_OK)
-        sent = broadcast(s, &(struct request){.what = REQUEST_END, .part = (double)st});
+    enum status sent = broadcast(s, &(struct request){.what = REQUEST_END, .part = (double)st});
     if (st == ST_OK)
         return sent;
     status_restore(&saved);
@@ -386,7 +351,6 @@ enum status step_local_state_serve(struct step *s)
         return ST_OK;
     ASSERT(world_rank(s) > 0);
     TRY(store_drain(s->store));
-    TRY(step_local_sync_finish(s));
     TRY(take_buffer(&buffer));
     enum status st = serve(s, buffer);
     free(buffer);

@@ -82,13 +82,12 @@ enum status step_run_write_fault(struct step *s, int unit, enum step_fault fault
 
 /* ---- counts ---- */
 
-enum { SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_REFUSED, SUM_GRAPHS, SUM_CHANGED };
+enum { SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_REFUSED, SUM_CHANGED };
 enum { SUM_N = SUM_CHANGED + STEP_UPDATE_SUMS_TOLD };
 _Static_assert(SUM_N == STEP_COUNTS && SUM_N <= STEP_SUMS, "all sums have room");
 
-/* is_usual: this rank's work is that of every step, so graphs of it can hold the collectives. */
 static enum status counts_begin(struct step *s, const struct batch *batch, enum status checked,
-                                bool is_usual, struct comm_ticket *ticket)
+                                struct comm_ticket *ticket)
 {
     struct batch_counts counts = {0};
     if (s->counts_targets)
@@ -97,7 +96,6 @@ static enum status counts_begin(struct step *s, const struct batch *batch, enum 
     s->sums[SUM_STARTS] = (double)counts.starts;
     s->sums[SUM_ENDS] = (double)counts.ends;
     s->sums[SUM_REFUSED] = checked != ST_OK;
-    s->sums[SUM_GRAPHS] = is_usual && comm_graph_is_ready(s->config.comm);
     step_update_sums_tell(s, s->sums + SUM_CHANGED);
     return store_all_reduce_begin(s->store, s->sums, SUM_N, ticket);
 }
@@ -113,17 +111,6 @@ static enum status counts_end(struct step *s, struct comm_ticket ticket)
                                   .ends = (int64_t)s->sums[SUM_ENDS]};
     batch_scales(step_task(s), &counts, &s->scale, &s->scale_end);
     return ST_OK;
-}
-
-/* graphs_begin — from here to the update all ranks submit collectives in the same way (comm.h), and
- * ask for the same work in every step: parameters are current, and no update is deferred any
- * more. */
-static enum status graphs_begin(struct step *s)
-{
-    struct comm *comm = s->config.comm;
-    if (s->config.comm_graph) /* in steps without an agreement too: the same lists in each step */
-        TRY(store_sparse_embed_settle(s->store));
-    return comm_graph_begin(comm, s->sums[SUM_GRAPHS] == comm_place(comm)->ranks);
 }
 
 /* ---- gradients ---- */
@@ -183,8 +170,6 @@ static enum status head(struct step *s, struct pass *p, const struct step_micro 
     p->scale = (float)(s->scale * factor);
     p->scale_end = (float)(s->scale_end * factor);
     TRY(step_unshard_head(s));
-    if (m->first == 0 && counts)
-        TRY(graphs_begin(s));
     TRY(store_prepare_grad(s->store, s->table.units_n - 1));
     p->embedding_grad_ready = m->is_last ? store_embedding_grad_ready : NULL;
     p->embedding_grad_ready_arg = s->store;
@@ -484,16 +469,14 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
         struct status_saved saved;
         status_save(&saved);
         /* The other ranks need not wait for their deadline. */
-        if (counts_begin(s, batch, checked, false, &counts) == ST_OK)
+        if (counts_begin(s, batch, checked, &counts) == ST_OK)
             (void)store_wait(s->store, counts);
         status_restore(&saved);
         return checked;
     }
     if (s->is_async)
         TRY(step_async_begin(s, lr, step_i));
-    TRY(counts_begin(s, batch, checked, fault == STEP_FAULT_NONE && s->check.flip.passes == 0,
-                     &counts));
-    TRY(step_local_sync_send(s));
+    TRY(counts_begin(s, batch, checked, &counts));
     TRY(scaled_gradients(s, step_context_batch(s, batch), step_i, fault, &counts, r));
     TRY(step_shard_check_end(s, r));
     TRY(step_local_exchange(s, r));

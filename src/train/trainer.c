@@ -258,7 +258,7 @@ static enum status sync_replicas(struct trainer *t, struct step_result *result)
     TRY(step_local_sync(t->step, step, step == t->steps, result));
     t->progress.outer_steps += result->outer_steps;
     t->numbers.outer_steps = t->progress.outer_steps;
-    t->progress.extent = step_local_extent(t->step);
+    t->progress.is_apart = step_local_is_apart(t->step);
     return ST_OK;
 }
 

@@ -297,7 +297,7 @@ enum status trainer_begin(struct trainer *t)
     TRY(t->is_from_memory ? trainer_copy_restore(t) : load_all(t, start.is_found));
     step_set_loss_scale(t->step, t->progress.scale);
     step_set_spikes(t->step, &t->progress.spikes);
-    t->progress.extent = step_local_extent(t->step);
+    t->progress.is_apart = step_local_is_apart(t->step);
     begin_at_progress(t);
     TRY(trainer_ledger_open(t));
     TRY(open_files(t));

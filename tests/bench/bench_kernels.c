@@ -299,21 +299,6 @@ static void bench_vocabulary_part(void)
     release(logits, N * half), release(losses, N), release(targets, N), release(stats, 2 * 3 * N);
 }
 
-/* The rows of eight ranks, all of them in this rank's part. */
-static void bench_embed_rows(void)
-{
-    int64_t lists = 8, elems = (int64_t)V * C;
-    struct tensor out = floats(elems, 1), rows = floats(lists * N * C, 1),
-                  ids = floats(lists * N, 0);
-    ids.dtype = DTYPE_I32;
-    for (int64_t i = 0; i < lists * N; i++)
-        ((int32_t *)ids.data)[i] = (int32_t)(i * 7919 % V);
-    struct embed_rows_add a = {out, rows, ids, lists, N, C, 0, elems};
-    show("embed_rows_add", "8 x N1024 C768", TIME(dev_op(dev)->embed_rows_add(stream, &a)),
-         12.0 * (double)(lists * N * C), false);
-    release(out, elems), release(rows, lists * N * C), release(ids, lists * N);
-}
-
 static void bench_params(struct tensor p)
 {
     struct tensor g = floats(PARAMS, 0), m = floats(PARAMS, 0), v = floats(PARAMS, 0),
@@ -394,7 +379,6 @@ static void bench_vocabularies(struct tensor p)
     bench_vocabulary();
     is_gated = false;
     bench_vocabulary_part();
-    bench_embed_rows();
 }
 
 static const struct group {

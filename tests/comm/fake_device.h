@@ -382,34 +382,6 @@ static enum status fake_device_gather_nothing(struct stream *s)
     return ST_OK;
 }
 
-/* No calls within gathered work: tests of COMM_GRAPH run on tests/cuda/streams.h. */
-static enum status fake_device_calls_open(struct stream *s, const struct dev_calls *calls)
-{
-    (void)s, (void)calls;
-    return FAIL(ST_BUG, "the tests' device captures no graphs");
-}
-static void fake_device_calls_close(struct stream *s) { (void)s; }
-static enum status fake_device_calls_begin(struct stream *s, bool is_agreed)
-{
-    (void)is_agreed;
-    return fake_device_calls_open(s, NULL);
-}
-static enum status fake_device_calls_end(struct stream *s, bool *is_ready_out)
-{
-    return fake_device_calls_begin(s, *is_ready_out);
-}
-static enum status fake_device_call_add(struct stream *s, const struct dev_call *call,
-                                        uint64_t *number_out)
-{
-    (void)call, (void)number_out;
-    return fake_device_calls_open(s, NULL);
-}
-static enum status fake_device_call_join(struct stream *s, uint64_t number)
-{
-    (void)number;
-    return fake_device_calls_open(s, NULL);
-}
-
 static enum status fake_device_leave_sms(struct stream *s, int sms)
 {
     (void)s;
@@ -512,12 +484,6 @@ static const struct dev_async_ops fake_device_async = {
     .graph_begin = fake_device_gather_nothing,
     .leave_sms = fake_device_leave_sms,
     .flush = fake_device_gather_nothing,
-    .calls_open = fake_device_calls_open,
-    .calls_close = fake_device_calls_close,
-    .calls_begin = fake_device_calls_begin,
-    .calls_end = fake_device_calls_end,
-    .call_add = fake_device_call_add,
-    .call_join = fake_device_call_join,
     .read_async = fake_device_copy,
     .times_begin = fake_device_gather_nothing,
     .times_step = fake_device_gather_nothing,

@@ -9,10 +9,7 @@
  *     a group begin together.
  * It is strict: counts, types, buffers outside of the device, two streams for one communicator, a
  * call after ncclCommFinalize, ncclCommDestroy before that is done: all count as misuse.
- * Calls can be captured. That is a property of a call that all ranks must share: each takes part
- * with the same capture, by number, or each with none; else the communicator gets an error and it
- * counts as misuse. A communicator ends only when no graph refers to it. Two threads in one
- * communicator at a time are misuse.
+ * Two threads in one communicator at a time are misuse.
  * ncclCommAbort waits for the streams of its communicator, as the real one waits for the device.
  * Sums are added in a binary tree over the ranks. FAKE_VERSION and FAKE_LACKS make libraries that
  * are too old or lack a function. */
@@ -47,7 +44,6 @@ struct op {
     int type, peer;
     struct fake_stream *stream;
     int is_done;
-    int captured; /* the number of its capture; 0: it is in no graph */
 };
 
 /* The calls of a group, or one call: one piece of work on the stream. */
@@ -71,9 +67,8 @@ typedef struct ncclComm {
     struct launch *first;       /* on a stream */
     struct fake_stream *stream; /* of the first call, and of all others */
     struct ncclComm *next_grouped;
-    int64_t ready_ns;         /* when the call reaches its stream (knobs.slow_us) */
-    int captures_n, graphs_n; /* graphs_n: captured calls in graphs that exist */
-    atomic_int users;         /* threads inside */
+    int64_t ready_ns; /* when the call reaches its stream (knobs.slow_us) */
+    atomic_int users; /* threads inside */
 } * ncclComm_t;
 
 struct world {
@@ -220,9 +215,7 @@ static int run_collective(struct world *w)
             return 0;
     for (int r = 1; r < w->n; r++)
         if (op[r]->kind != op[0]->kind || op[r]->n != op[0]->n || op[r]->type != op[0]->type ||
-            op[r]->peer != op[0]->peer || op[r]->captured != op[0]->captured) {
-            if (op[r]->captured != op[0]->captured)
-                (void)misused();
+            op[r]->peer != op[0]->peer) {
             fail_world(w, INVALID_USAGE);
             return 0;
         }
@@ -292,55 +285,6 @@ static int run_launch(void *arg)
     }
     pthread_mutex_unlock(&mutex);
     return left == 0;
-}
-
-/* ---- graphs ---- */
-
-/* A launch of a graph comes to a captured call. */
-static void *begin_captured(void *arg)
-{
-    const struct launch *captured = arg;
-    size_t bytes = sizeof *captured + (size_t)captured->ops_n * sizeof(struct op);
-    struct launch *l = malloc(bytes), **link;
-    pthread_mutex_lock(&mutex);
-    memcpy(l, captured, bytes);
-    l->next = NULL;
-    for (link = &l->comm->first; *link; link = &(*link)->next)
-        continue;
-    *link = l;
-    pthread_mutex_unlock(&mutex);
-    return l;
-}
-
-static int run_captured(void *arg)
-{
-    const struct launch *l = arg;
-    pthread_mutex_lock(&mutex);
-    int is_lost = atomic_load(&knobs.lost_rank) == l->comm->rank + 1 && !l->comm->is_aborted;
-    pthread_mutex_unlock(&mutex);
-    return is_lost ? 0 : run_launch(arg);
-}
-
-static void drop_captured(void *arg)
-{
-    struct launch *captured = arg;
-    pthread_mutex_lock(&mutex);
-    captured->comm->graphs_n--;
-    pthread_mutex_unlock(&mutex);
-    free(captured);
-}
-
-/* Puts a launch on its stream, or into the graph that is captured there. */
-static void put_on(struct fake_stream *stream, struct launch *l)
-{
-    int is_capturing = stream->capturing && stream->capturing(stream);
-    if ((l->op[0].captured > 0) != is_capturing)
-        (void)misused(); /* the capture has begun or ended before NCCL was asked for its state */
-    if (l->op[0].captured > 0)
-        stream->capture(stream,
-                        (struct fake_stream_work){l, begin_captured, run_captured, drop_captured});
-    else
-        stream->post(stream, run_launch, l);
 }
 
 /* ---- communicators ---- */
@@ -424,12 +368,6 @@ static struct launch *take_pending(ncclComm_t comm)
     l->comm = comm;
     l->ops_n = comm->pending_n;
     memcpy(l->op, comm->pending, bytes);
-    if (l->op[0].captured > 0) {
-        comm->graphs_n++;
-        comm->pending_n = 0;
-        atomic_fetch_add(&knobs.captured_n, 1);
-        return l;
-    }
     for (; *link; link = &(*link)->next)
         under_way++;
     *link = l;
@@ -485,7 +423,7 @@ int ncclCommGetAsyncError(ncclComm_t comm, int *result)
     int is_open = comm->world->joined == comm->world->n &&
                   (!atomic_load(&knobs.is_lazy) || is_connected(comm));
     if (comm->is_finalized)
-        comm->is_busy = !is_quiescent(comm->world) || comm->graphs_n > 0;
+        comm->is_busy = !is_quiescent(comm->world);
     else if (comm->is_busy && is_open && has_arrived(comm)) {
         comm->is_busy = comm->polls = 0;
         l = take_pending(comm);
@@ -493,7 +431,7 @@ int ncclCommGetAsyncError(ncclComm_t comm, int *result)
     *result = comm->result != SUCCESS ? comm->result : comm->is_busy ? IN_PROGRESS : SUCCESS;
     pthread_mutex_unlock(&mutex);
     if (l)
-        put_on(comm->stream, l);
+        comm->stream->post(comm->stream, run_launch, l);
     return SUCCESS;
 }
 
@@ -513,21 +451,13 @@ static void leave(ncclComm_t comm)
     free(comm);
 }
 
-static int is_referred_to(ncclComm_t comm)
-{
-    pthread_mutex_lock(&mutex);
-    int graphs_n = comm->graphs_n;
-    pthread_mutex_unlock(&mutex);
-    return comm->stream->advance(comm->stream) + graphs_n > 0;
-}
-
 int ncclCommAbort(ncclComm_t comm)
 {
     pthread_mutex_lock(&mutex);
     comm->is_aborted = 1;
     pthread_mutex_unlock(&mutex);
     atomic_fetch_add(&knobs.aborted_n, 1);
-    for (int tries = 0; comm->stream && is_referred_to(comm); tries++) {
+    for (int tries = 0; comm->stream && comm->stream->advance(comm->stream) > 0; tries++) {
         usleep(100);
         if (tries == 100000) {
             fprintf(stderr, "# ncclCommAbort waits for the device without end\n");

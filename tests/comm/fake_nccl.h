@@ -11,22 +11,10 @@
 /* A stream as the fake library sees it.
  * post     appends work. run is called when it is the work's turn, again and again until it returns
  *          1; what comes behind it waits.
- * advance  does what can be done; returns how much is left.
- * capturing  the stream is captured now. NULL: never.
- * capture  appends work to the graph that is captured. At each launch of it begin(arg) is called
- *          when it is the work's turn, and run with what begin returned as for post. drop: the
- *          graph is gone. */
-struct fake_stream_work {
-    void *arg;
-    void *(*begin)(void *arg);
-    int (*run)(void *begun);
-    void (*drop)(void *arg);
-};
+ * advance  does what can be done; returns how much is left. */
 struct fake_stream {
     void (*post)(struct fake_stream *s, int (*run)(void *arg), void *arg);
     int (*advance)(struct fake_stream *s);
-    int (*capturing)(struct fake_stream *s);
-    void (*capture)(struct fake_stream *s, struct fake_stream_work work);
 };
 
 struct fake_nccl {
@@ -43,11 +31,9 @@ struct fake_nccl {
     atomic_int hangs;        /* collectives that all ranks have joined are not executed */
     atomic_int fail_result;  /* result that communicators get when… */
     atomic_int fail_after;   /* …so many more operations have been posted; -1: never */
-    atomic_int lost_rank;    /* 1 + the rank whose collectives in graphs are never begun; 0: none */
     atomic_int refuses_next; /* result of the next call that is posted; 0: none */
     /* Counters. */
     atomic_int open_n, aborted_n, finalized_n, polled_n, misused_n, posted_n, registered_n;
-    atomic_int captured_n;     /* calls that were captured */
     atomic_int under_way_most; /* calls of one communicator that were on a stream at a time */
     int max_ctas;              /* of the newest config; INT_MIN: not asked for */
 };

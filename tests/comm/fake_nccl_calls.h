@@ -50,14 +50,9 @@ static int say(ncclComm_t comm, struct op op)
     if (refusal != 0)
         return refusal;
     ALONE(comm);
-    int is_captured = op.stream && op.stream->capturing && op.stream->capturing(op.stream);
     pthread_mutex_lock(&mutex);
-    /* the calls of a group are one capture */
-    if (is_captured)
-        op.captured = comm->pending_n > 0 ? comm->pending[0].captured : ++comm->captures_n;
     int result = comm->result, is_misused = result != SUCCESS || comm->is_busy ||
                                             comm->is_finalized || comm->pending_n == OPS ||
-                                            (is_captured && FAKE_VERSION < 20900) ||
                                             !is_right(comm, &op);
     if (!is_misused) {
         comm->pending[comm->pending_n++] = op;
@@ -82,37 +77,35 @@ static int say(ncclComm_t comm, struct op op)
 int ncclAllReduce(const void *in, void *out, size_t n, int type, int op, ncclComm_t comm,
                   void *stream)
 {
-    return op != 0 ? misused()
-                   : say(comm, (struct op){ALL_REDUCE, in, out, n, type, 0, stream, 0, 0});
+    return op != 0 ? misused() : say(comm, (struct op){ALL_REDUCE, in, out, n, type, 0, stream, 0});
 }
 int ncclReduce(const void *in, void *out, size_t n, int type, int op, int root, ncclComm_t comm,
                void *stream)
 {
-    return op != 0 ? misused()
-                   : say(comm, (struct op){REDUCE, in, out, n, type, root, stream, 0, 0});
+    return op != 0 ? misused() : say(comm, (struct op){REDUCE, in, out, n, type, root, stream, 0});
 }
 int ncclReduceScatter(const void *in, void *out, size_t n, int type, int op, ncclComm_t comm,
                       void *stream)
 {
     return op != 0 ? misused()
-                   : say(comm, (struct op){REDUCE_SCATTER, in, out, n, type, 0, stream, 0, 0});
+                   : say(comm, (struct op){REDUCE_SCATTER, in, out, n, type, 0, stream, 0});
 }
 int ncclAllGather(const void *in, void *out, size_t n, int type, ncclComm_t comm, void *stream)
 {
-    return say(comm, (struct op){ALL_GATHER, in, out, n, type, 0, stream, 0, 0});
+    return say(comm, (struct op){ALL_GATHER, in, out, n, type, 0, stream, 0});
 }
 int ncclBroadcast(const void *in, void *out, size_t n, int type, int root, ncclComm_t comm,
                   void *stream)
 {
-    return say(comm, (struct op){BROADCAST, in, out, n, type, root, stream, 0, 0});
+    return say(comm, (struct op){BROADCAST, in, out, n, type, root, stream, 0});
 }
 int ncclSend(const void *data, size_t n, int type, int peer, ncclComm_t comm, void *stream)
 {
-    return say(comm, (struct op){SEND, data, NULL, n, type, peer, stream, 0, 0});
+    return say(comm, (struct op){SEND, data, NULL, n, type, peer, stream, 0});
 }
 int ncclRecv(void *data, size_t n, int type, int peer, ncclComm_t comm, void *stream)
 {
-    return say(comm, (struct op){RECV, NULL, data, n, type, peer, stream, 0, 0});
+    return say(comm, (struct op){RECV, NULL, data, n, type, peer, stream, 0});
 }
 
 #endif

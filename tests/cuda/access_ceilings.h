@@ -36,7 +36,6 @@ static const struct ceiling ceilings[] = {
     {"qa_xent", 1, 1.95, 4.3, 2.05, "every second element of a row, twice"},
     {"embed_fwd", 1, 1.01, 1.35, 1.01, "a position's row for each sample"},
     {"embed_bwd", 1, 4.8, 1.7, 1.04, "dx once for each sum; lists of tokens in any order"},
-    {"embed_rows_add", 1, 1, 1, 1, ""},
     {"gelu_fwd", 1, 1, 1, 1, ""},
     {"gelu_bwd", 1, 1, 1, 1, ""},
     {"gelu_fwd erf", 1, 1, 1, 1, ""},

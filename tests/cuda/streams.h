@@ -1,15 +1,13 @@
-/* streams — the calls of the CUDA runtime that src/dev makes, with streams that run beside each
- * other, for tests of several ranks with a library of collectives. In place of runtime.h, which
- * runs all streams in the order of calls.
+/* streams — the calls of the CUDA runtime that src/dev makes, with streams that run at the same
+ * time, for tests of several ranks with a library of collectives. In place of runtime.h, which runs
+ * all streams in the order of calls.
  *
- *   streams   each is a queue. Its items run when somebody waits or asks, and on a thread of their
- *             own; an item may have to wait for other streams or other ranks, and what comes behind
- *             it waits too
- *   capture   a graph is nodes and what each waits for. A stream joins a capture by waiting for an
- *             event of it, and must be joined to the origin again: else the capture fails. What
- *             CUDA forbids in a capture fails and invalidates it
- *   graphs    nodes run as soon as those that they wait for are done. A graph lives until its last
- *             launch has ended
+ *   streams   each is a queue. Its items run when a thread waits or asks, and on a thread of their
+ *             own; an item may have to wait for other streams or other ranks, and the items after
+ *             it wait too
+ *   graphs    a captured stream keeps its work, and a graph runs it again in this order. Calls that
+ *             CUDA forbids in a capture fail and invalidate it; so do waits for other streams:
+ *             src/dev captures none. A graph lives until its last launch has ended
  * Memory of the device is ordinary memory here; runtime.h checks who touches it. */
 #ifndef CONVOY_TESTS_STREAMS_H
 #define CONVOY_TESTS_STREAMS_H
@@ -26,59 +24,36 @@
 #include "tests/emu/emu_control.h"
 
 #define STREAMS_SPACE ((size_t)1 << 36)
-#define STREAMS_FRONTIER 64
 #define STREAMS_PINNED 512
 
-/* The ends of a stream's captured work. */
-struct streams_frontier {
-    int node[STREAMS_FRONTIER], n;
-};
-struct streams_node {
-    int (*run)(void *arg); /* NULL: a library's */
+struct streams_item {
+    int (*run)(void *arg); /* 1: done */
     void *arg;
-    struct fake_stream_work work;
-    cudaEvent_t external; /* recorded by this node */
-    struct streams_frontier after;
 };
 struct CUgraph_st {
-    struct streams_node *node;
+    struct streams_node {
+        int (*run)(void *arg);
+        void *arg;
+        cudaEvent_t recorded; /* by this node, which runs nothing */
+    } * node;
     int n, uses;
 };
 struct CUgraphExec_st {
     struct CUgraph_st *graph;
 };
-struct streams_capture {
-    struct streams_capture *next; /* all: events refer to them */
-    struct CUgraph_st *graph;
-    cudaStream_t origin;
-    int is_invalid;
-};
-struct streams_launch { /* of a graph */
-    struct CUgraph_st *graph;
-    int left;
-    char *is_done;
-    void **begun; /* of a library's nodes */
-};
-struct streams_item {
-    int (*run)(void *arg); /* 1: done */
-    void *arg;
-};
 struct CUstream_st {
     struct fake_stream fake; /* the first: as a library sees the stream */
     struct CUstream_st *next;
     struct streams_item *item;
-    long posted, finished, cap; /* items [finished, posted) are left */
-    struct streams_capture *capture;
-    struct streams_frontier frontier;
-    int priority, is_destroyed;
+    long posted, finished, cap;  /* items [finished, posted) are left */
+    struct CUgraph_st *captured; /* NULL: not captured */
+    int is_invalid, is_destroyed;
 };
 struct CUevent_st {
     struct CUevent_st *next; /* all: a graph that was launched may still record them */
     cudaStream_t stream;     /* recorded there behind so many items; NULL: never */
     long position;
-    int external_n; /* launched graphs that have not recorded it yet */
-    struct streams_capture *capture;
-    struct streams_frontier frontier;
+    int graphs_n; /* launched graphs that have not recorded it yet */
 };
 static struct {
     pthread_mutex_t mutex;
@@ -87,16 +62,13 @@ static struct {
     struct CUstream_st *streams; /* those that exist or have work left */
     struct CUstream_st *gone;    /* the others: events refer to them */
     struct CUevent_st *events;
-    struct streams_capture *all;
     void *pinned[STREAMS_PINNED];
     void *kept[STREAMS_PINNED]; /* given back while work was left that could write it */
     int kept_n;
     size_t pinned_bytes[STREAMS_PINNED];
-    int pinned_n, graphs_n, launches, captures, alone, in_graphs;
-    const char *fail_call; /* not NULL: the next capture of a library's calls fails */
-    int nodes_beside;      /* other nodes that ran while a library's node waited */
+    int pinned_n, graphs_n, launches, captures;
 } streams = {.mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP};
-static _Thread_local struct streams_capture *streams_mine;
+static _Thread_local cudaStream_t streams_mine; /* captured by this thread */
 static _Thread_local cudaError_t streams_last;
 
 static void streams_leave(int *unused)
@@ -186,23 +158,18 @@ static int streams_run_once(void *arg)
     return 1;
 }
 
-static struct streams_node *streams_add_node(cudaStream_t s)
+static struct streams_node *streams_add_node(struct CUgraph_st *g)
 {
-    struct CUgraph_st *g = s->capture->graph;
     g->node = realloc(g->node, (size_t)(g->n + 1) * sizeof *g->node);
-    struct streams_node *node = &g->node[g->n];
-    memset(node, 0, sizeof *node);
-    node->after = s->frontier;
-    s->frontier.node[0] = g->n++;
-    s->frontier.n = 1;
-    return node;
+    memset(&g->node[g->n], 0, sizeof *g->node);
+    return &g->node[g->n++];
 }
 
 /* Work of a stream: run(arg) later, or in a graph. */
 static void streams_give(cudaStream_t s, int (*run)(void *arg), const void *arg, size_t bytes)
 {
-    if (s->capture) {
-        struct streams_node *node = streams_add_node(s);
+    if (s->captured) {
+        struct streams_node *node = streams_add_node(s->captured);
         node->run = run;
         node->arg = malloc(bytes + 1);
         memcpy(node->arg, arg, bytes);
@@ -230,7 +197,6 @@ static int runtime_device(void *stream, int (*run)(void *arg), const void *arg, 
     struct streams_kernel *k = malloc(sizeof *k + bytes);
     k->run = run;
     memcpy(k->arg, arg, bytes);
-    streams.alone += ((cudaStream_t)stream)->capture == NULL;
     streams_give(stream, streams_run_kernel, k, sizeof *k + bytes);
     free(k);
     return 0;
@@ -254,17 +220,6 @@ static int streams_fake_advance(struct fake_stream *fake)
     (void)streams_advance_all();
     return (int)(s->posted - s->finished);
 }
-static int streams_fake_capturing(struct fake_stream *fake)
-{
-    STREAMS_ONE();
-    return ((cudaStream_t)(void *)fake)->capture != NULL;
-}
-static void streams_fake_capture(struct fake_stream *fake, struct fake_stream_work work)
-{
-    STREAMS_ONE();
-    streams_add_node((cudaStream_t)(void *)fake)->work = work;
-}
-
 /* ---- memory ---- */
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
@@ -357,7 +312,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
         is_within = streams_is_device(dst) && streams_is_device(src);
     if (!is_out && !is_in && !is_within)
         abort(); /* src/dev copies through pinned memory */
-    if (s->capture && is_in)
+    if (s->captured && is_in)
         return streams_forbidden(); /* what the host gives would be given once */
     streams_give(s, streams_run_copy, &(struct streams_copy){dst, src, bytes, 0},
                  sizeof(struct streams_copy));
@@ -417,8 +372,7 @@ cudaError_t cudaGetLastError(void)
 }
 const char *cudaGetErrorString(cudaError_t error)
 {
-    return error == cudaErrorStreamCaptureUnjoined ? "a captured stream was not joined"
-                                                   : "an error";
+    return error == cudaErrorStreamCaptureInvalidated ? "the capture is invalid" : "an error";
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int *low, int *high)
 {
@@ -435,9 +389,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int 
     if (flags != cudaStreamNonBlocking)
         return streams_error(cudaErrorInvalidValue);
     cudaStream_t s = calloc(1, sizeof *s);
-    s->fake = (struct fake_stream){streams_fake_post, streams_fake_advance, streams_fake_capturing,
-                                   streams_fake_capture};
-    s->priority = priority;
+    (void)priority;
+    s->fake = (struct fake_stream){streams_fake_post, streams_fake_advance};
     s->next = streams.streams;
     streams.streams = s;
     *out = s;
@@ -475,10 +428,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
     STREAMS_FORBIDDEN();
-    if (s->capture) {
-        s->capture->is_invalid = 1;
-        return streams_error(cudaErrorStreamCaptureUnsupported);
-    }
     return streams_ask(streams_is_idle, s) ? cudaSuccess : streams_error(cudaErrorNotReady);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s)
@@ -488,7 +437,181 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     return cudaSuccess;
 }
 
-#include "tests/cuda/streams_graph.h"
+/* ---- events ---- */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
+{
+    STREAMS_ONE();
+    STREAMS_FORBIDDEN();
+    (void)flags;
+    *out = calloc(1, sizeof **out);
+    (*out)->next = streams.events;
+    streams.events = *out;
+    return cudaSuccess;
+}
+/* The event stays. */
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    (void)event;
+    return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    (void)from, (void)to;
+    *ms = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t s)
+{
+    STREAMS_ONE();
+    STREAMS_FORBIDDEN();
+    event->stream = s, event->position = s->posted;
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t s, unsigned flags)
+{
+    STREAMS_ONE();
+    if (!s->captured || flags != cudaEventRecordExternal)
+        return streams_error(cudaErrorInvalidValue);
+    streams_add_node(s->captured)->recorded = event;
+    return cudaSuccess;
+}
+static int streams_is_reached(const void *arg)
+{
+    const struct CUevent_st *e = arg;
+    return e->graphs_n == 0 && (!e->stream || e->stream->finished >= e->position);
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    STREAMS_FORBIDDEN();
+    return streams_wait(streams_is_reached, event);
+}
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    STREAMS_FORBIDDEN();
+    return streams_ask(streams_is_reached, event) ? cudaSuccess : streams_error(cudaErrorNotReady);
+}
+
+/* What a stream waits for: the event as it is now. */
+static int streams_run_wait(void *arg)
+{
+    struct CUevent_st *e = arg;
+    if (e->stream->finished < e->position)
+        return 0;
+    free(e);
+    return 1;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t event, unsigned flags)
+{
+    STREAMS_ONE();
+    STREAMS_FORBIDDEN();
+    (void)flags;
+    if (!event->stream)
+        return cudaSuccess;
+    struct CUevent_st *now = malloc(sizeof *now);
+    *now = *event;
+    streams_post(s, streams_run_wait, now);
+    return cudaSuccess;
+}
+
+/* ---- graphs ---- */
+
+static void streams_unuse(struct CUgraph_st *g)
+{
+    if (--g->uses > 0)
+        return;
+    for (int i = 0; i < g->n; i++)
+        free(g->node[i].arg);
+    streams.graphs_n--;
+    free(g->node);
+    free(g);
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
+{
+    STREAMS_ONE();
+    streams.captures++;
+    if (s->captured || streams_mine || mode != cudaStreamCaptureModeThreadLocal)
+        return streams_error(cudaErrorStreamCaptureUnsupported);
+    streams_mine = s;
+    s->is_invalid = 0;
+    s->captured = calloc(1, sizeof *s->captured);
+    s->captured->uses = 1;
+    streams.graphs_n++;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
+{
+    STREAMS_ONE();
+    *out = NULL;
+    if (!s->captured || streams_mine != s)
+        return streams_error(cudaErrorIllegalState);
+    struct CUgraph_st *graph = s->captured;
+    s->captured = NULL;
+    streams_mine = NULL;
+    if (s->is_invalid) {
+        streams_unuse(graph);
+        return streams_error(cudaErrorStreamCaptureInvalidated);
+    }
+    *out = graph;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *n)
+{
+    (void)nodes;
+    *n = (size_t)graph->n;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
+{
+    STREAMS_ONE();
+    STREAMS_FORBIDDEN();
+    if (flags != 0)
+        return streams_error(cudaErrorInvalidValue);
+    *out = malloc(sizeof **out);
+    (*out)->graph = graph;
+    graph->uses++;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    STREAMS_ONE();
+    streams_unuse(graph);
+    return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    STREAMS_ONE();
+    streams_unuse(exec->graph);
+    free(exec);
+    return cudaSuccess;
+}
+
+static int streams_run_graph(void *arg)
+{
+    struct CUgraph_st *graph = arg;
+    for (int i = 0; i < graph->n; i++)
+        if (graph->node[i].recorded)
+            graph->node[i].recorded->graphs_n--;
+        else
+            streams_run_work(graph->node[i].run, graph->node[i].arg);
+    streams_unuse(graph);
+    return 1;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
+{
+    STREAMS_ONE();
+    STREAMS_FORBIDDEN();
+    exec->graph->uses++;
+    for (int i = 0; i < exec->graph->n; i++)
+        if (exec->graph->node[i].recorded) {
+            exec->graph->node[i].recorded->graphs_n++;
+            exec->graph->node[i].recorded->stream = NULL;
+        }
+    streams.launches++;
+    streams_post(s, streams_run_graph, exec->graph);
+    return cudaSuccess;
+}
 
 static void *streams_go_on(void *unused)
 {

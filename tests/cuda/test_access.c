@@ -334,23 +334,6 @@ static void embed(void **state)
     }
 }
 
-static void rows_of_tokens(void **state)
-{
-    (void)state;
-    const int64_t lists = 2, n = 48, c = 768, v = 100;
-    struct run r = run_begin("embed_rows_add");
-    struct embed_rows_add a = {.out = IN("out", v * c, DTYPE_F32),
-                               .rows = IN("rows", lists * n * c, DTYPE_F32),
-                               .ids = CACHED("ids", lists * n, DTYPE_I32),
-                               .lists = lists,
-                               .n = n,
-                               .c = c,
-                               .elems = v * c};
-    for (int64_t row = 0; row < lists * n; row++)
-        ((int32_t *)a.ids.data)[row] = (int32_t)row;
-    RUN_END(embed_rows_add, a);
-}
-
 /* ---- elements ---- */
 
 static void elements(void **state)
@@ -573,15 +556,15 @@ static void attention(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norm),          cmocka_unit_test(xent),
-        cmocka_unit_test(embed),         cmocka_unit_test(elements),
-        cmocka_unit_test(copies),        cmocka_unit_test(reductions),
-        cmocka_unit_test(compressed),    cmocka_unit_test(rms),
-        cmocka_unit_test(heads),         cmocka_unit_test(rotations),
-        cmocka_unit_test(gates),         cmocka_unit_test(squares_and_caps),
-        cmocka_unit_test(optimisers),    cmocka_unit_test(products),
-        cmocka_unit_test(attention),     cmocka_unit_test(rows_of_tokens),
-        cmocka_unit_test(xent_in_parts), cmocka_unit_test(branch),
+        cmocka_unit_test(norm),       cmocka_unit_test(xent),
+        cmocka_unit_test(embed),      cmocka_unit_test(elements),
+        cmocka_unit_test(copies),     cmocka_unit_test(reductions),
+        cmocka_unit_test(compressed), cmocka_unit_test(rms),
+        cmocka_unit_test(heads),      cmocka_unit_test(rotations),
+        cmocka_unit_test(gates),      cmocka_unit_test(squares_and_caps),
+        cmocka_unit_test(optimisers), cmocka_unit_test(products),
+        cmocka_unit_test(attention),  cmocka_unit_test(xent_in_parts),
+        cmocka_unit_test(branch),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

@@ -112,24 +112,6 @@ static void embedding(enum dtype type, int64_t n, int64_t t, int64_t c, float p)
     CLEAN(embed_bwd, b);
 }
 
-/* A part that begins within a row, of a table that two lists share. */
-static void rows_of_tokens(int64_t n, int64_t c, int64_t first)
-{
-    const int64_t lists = 2, v = 40;
-    struct run r = chip_begin("embed_rows_add");
-    struct embed_rows_add a = {.out = IN("out", v * c - first, DTYPE_F32),
-                               .rows = IN("rows", lists * n * c, DTYPE_F32),
-                               .ids = IN("ids", lists * n, DTYPE_I32),
-                               .lists = lists,
-                               .n = n,
-                               .c = c,
-                               .first = first,
-                               .elems = v * c - first};
-    set_tokens(a.ids, lists * n, v);
-    ((int32_t *)a.ids.data)[n / 2] = -1;
-    CLEAN(embed_rows_add, a);
-}
-
 static void odd_embeddings(void **state)
 {
     (void)state;
@@ -137,9 +119,6 @@ static void odd_embeddings(void **state)
         embedding(dtypes[i], 90, 30, 33, 0.2f);
         embedding(dtypes[i], 90, 30, 36, 0);
     }
-    rows_of_tokens(17, 33, 50);
-    rows_of_tokens(16, 36, 400);
-    rows_of_tokens(16, 36, 0);
 }
 
 static void product(enum dtype t, int64_t n, int64_t in, int64_t out, enum matmul_layout layout,

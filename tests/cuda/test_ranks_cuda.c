@@ -85,56 +85,6 @@ static void accumulation_gives_the_same_bits(void **state)
     trial_free(&want);
 }
 
-/* Ranks exchange rows of tokens: with the head's dense gradient and (QA) without one, in one
- * micro-batch and in the second of two. */
-static void rows_of_tokens_give_the_same_bits(void **state)
-{
-    (void)state;
-    for (int form = 0; form < 4; form++) {
-        struct trial like = tiny(LAYOUT_SHARD_NONE, DTYPE_BF16, 2);
-        like.config.dims.task = form & 1 ? MODEL_TASK_QA : MODEL_TASK_LM;
-        like.config.dims.vocab = 211;
-        like.config.global_samples = form & 2 ? 4 : 2;
-        like.config.store.embed_rows = SPARSE_EMBED_CHOICE_ON;
-        int calls = guarded_calls[GUARDED_embed_rows_add];
-        struct trial want = trial_run(&like, 1, 2);
-        assert_int_equal(guarded_calls[GUARDED_embed_rows_add] - calls, 2 * like.steps);
-        like.config.store.shard = form & 2 ? LAYOUT_SHARD_OPTIMIZER : LAYOUT_SHARD_GRADIENTS;
-        expect(like, &want, 2, "rows");
-        like.config.store.shard = LAYOUT_SHARD_FULL;
-        expect(like, &want, 2, "rows");
-        trial_free(&want);
-    }
-}
-
-/* EMBED_ROWS=0 gives the losses of 1 within rounding. auto exchanges rows where the output layer
- * does not share the embedding (QA). */
-static void embed_rows_changes_no_losses(void **state)
-{
-    (void)state;
-    for (int form = 0; form < 2; form++) {
-        struct trial like = tiny(LAYOUT_SHARD_NONE, DTYPE_BF16, 2), got[3];
-        like.config.dims.task = form ? MODEL_TASK_QA : MODEL_TASK_LM;
-        like.config.dims.vocab = 211;
-        for (int choice = SPARSE_EMBED_CHOICE_AUTO; choice <= SPARSE_EMBED_CHOICE_ON; choice++) {
-            int calls = guarded_calls[GUARDED_embed_rows_add];
-            like.config.store.embed_rows = (enum sparse_embed_choice)choice;
-            got[choice] = trial_run(&like, 1, 2);
-            bool has_rows = choice == SPARSE_EMBED_CHOICE_ON ||
-                            (choice == SPARSE_EMBED_CHOICE_AUTO && form == 1);
-            assert_int_equal(guarded_calls[GUARDED_embed_rows_add] - calls,
-                             has_rows ? 2 * like.steps : 0);
-        }
-        double apart = trial_apart(&got[SPARSE_EMBED_CHOICE_ON], &got[SPARSE_EMBED_CHOICE_OFF]);
-        print_message("# EMBED_ROWS=0 and 1, task %d: losses differ by %.1e\n", form, apart);
-        assert_true(apart <= 1e-3);
-        trial_same(&got[SPARSE_EMBED_CHOICE_AUTO],
-                   &got[form ? SPARSE_EMBED_CHOICE_ON : SPARSE_EMBED_CHOICE_OFF], "auto");
-        for (int choice = 0; choice < 3; choice++)
-            trial_free(&got[choice]);
-    }
-}
-
 /* ---- going on ---- */
 
 /* The second of two steps, from what a run left after its first. */
@@ -248,8 +198,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_shard_gives_the_same_bits),
     cmocka_unit_test(hybrid_gives_the_same_losses),
     cmocka_unit_test(accumulation_gives_the_same_bits),
-    cmocka_unit_test(rows_of_tokens_give_the_same_bits),
-    cmocka_unit_test(embed_rows_changes_no_losses),
     cmocka_unit_test(resumes_under_another_shard_and_precision),
     cmocka_unit_test(a_sample_and_an_evaluation),
 };

@@ -78,5 +78,4 @@ refused 'SEQ_LEN=15 is not a multiple of 2 x CP=2' $share SEQ_LEN=15
 refused 'CP=2 divides SEQ_LEN=12 into parts of 6 rows of 2 numbers' $share TASK=qa SEQ_LEN=12
 refused 'CP=2 (argument) does not go with COMPRESS=int8 (argument)' $share COMPRESS=int8
 refused 'CP=2 (argument) does not go with SHARD=hybrid (argument)' $share SHARD=hybrid
-refused 'CP=2 (argument) does not go with EMBED_ROWS=1 (argument)' $share EMBED_ROWS=1
 done_testing

@@ -188,7 +188,6 @@ ok "EXACT=off on three workers: another sha256" differs "$(sum_of got)" "$want"
 refused() { run ${family[gpt2]} $common "${@:2}"; ok "refused: ${*:2}" is "$rc $(grep -cF -- "$1" err)" "78 1"; }
 refused "set COMPRESS=none" COMPRESS=int8
 refused "set COMPRESS=none" COMPRESS=bf16
-refused "set EMBED_ROWS=0" EMBED_ROWS=1
 refused "set LOCAL_STEPS=0" LOCAL_STEPS=2
 refused "set BATCH_WARMUP=0" BATCH_WARMUP=4
 refused "set GLOBAL_BATCH" GLOBAL_BATCH=0

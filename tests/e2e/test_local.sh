@@ -67,25 +67,24 @@ ok "losses are bit for bit those of an undisturbed run" is "$(all_losses hit.jso
     "$(all_losses again.jsonl | md5sum) $last"
 ok "and so is the state of $at, between two outer steps" test -f again/$at/inner_1.safetensors -a "$(weights hit/$at)" = "$(weights again/$at)"
 
-# In fragments that are sent beside the next steps, with 4 bits: begun again from step 12, in the flight of the second fragment.
-flying="${job/LOCAL_STEPS=5/LOCAL_STEPS=10} LOCAL_FRAGMENTS=2 LOCAL_DELAY=4 COMPRESS=int4-zstd"
-begin_nodes 2 $flying CHECKPOINT_EVERY=6 CHECKPOINT_KEEP=100 STEPS=24 CHECKPOINT_DIR="$tmp/air"
+# With 4 bits a checkpoint has the residuals of error feedback. Begun again from step 12.
+coded="$job COMPRESS=int4-zstd CHECKPOINT_EVERY=6 CHECKPOINT_KEEP=100 STEPS=24"
+begin_nodes 2 $coded CHECKPOINT_DIR="$tmp/coded"
 finish_nodes 2
-ok "two nodes train in fragments" is "$codes" "0 0"
-ok "a checkpoint in a flight has what was sent, and error feedback" test -f air/step-00000012/outer_d.safetensors -a -f air/step-00000012/outer_e_1.safetensors -a -f air/step-00000012/outer_e.safetensors
-ok "the last one has nothing in flight" test ! -e air/step-00000024/outer_d.safetensors -a ! -e air/step-00000024/inner_0.safetensors
-mkdir air_resumed && cp -r air/step-00000012 air_resumed
-begin_nodes 2 $flying CHECKPOINT_EVERY=6 CHECKPOINT_KEEP=100 STEPS=24 CHECKPOINT_DIR="$tmp/air_resumed"
+ok "two nodes train with 4 bits" is "$codes" "0 0"
+ok "a checkpoint has error feedback of each node and of sums" test -f coded/step-00000012/outer_e_1.safetensors -a -f coded/step-00000012/outer_e.safetensors
+mkdir coded_resumed && cp -r coded/step-00000012 coded_resumed
+begin_nodes 2 $coded CHECKPOINT_DIR="$tmp/coded_resumed"
 finish_nodes 2
-ok "a run that goes on from there ends with the same bits" is "$codes $(weights air_resumed/step-00000018) $(weights air_resumed/step-00000024)" \
-    "0 0 $(weights air/step-00000018) $(weights air/step-00000024)"
-# The worker of node 1 is killed in that flight: both go back to step 12. The settings of all nodes have the fault.
-begin_nodes 2 $flying CHECKPOINT_EVERY=6 CHECKPOINT_KEEP=100 STEPS=24 CHECKPOINT_DIR="$tmp/air_hit" FAULT=kill@step=13:rank=1
+ok "a run that goes on from there ends with the same bits" is "$codes $(weights coded_resumed/step-00000018) $(weights coded_resumed/step-00000024)" \
+    "0 0 $(weights coded/step-00000018) $(weights coded/step-00000024)"
+# The worker of node 1 is killed between two outer steps: both go back to step 12. The settings of all nodes have the fault.
+begin_nodes 2 $coded CHECKPOINT_DIR="$tmp/coded_hit" FAULT=kill@step=13:rank=1
 finish_nodes 2
-ok "a worker that is killed in a flight is replaced, with the same bits" is "$codes $(weights air_hit/step-00000024)" "0 0 $(weights air/step-00000024)"
+ok "a worker that is killed is replaced, with the same bits" is "$codes $(weights coded_hit/step-00000024)" "0 0 $(weights coded/step-00000024)"
 ok "it was killed" node_said 1 'worker rank 1 .*was killed by SIGKILL'
-mkdir air_three && cp -r air/step-00000012 air_three
-begin_nodes 3 ${flying/GLOBAL_BATCH=4/GLOBAL_BATCH=6} STEPS=24 CHECKPOINT_DIR="$tmp/air_three"
+mkdir coded_three && cp -r coded/step-00000012 coded_three
+begin_nodes 3 ${coded/GLOBAL_BATCH=4/GLOBAL_BATCH=6} CHECKPOINT_DIR="$tmp/coded_three"
 finish_nodes 3
 ok "three nodes go on from there too" is "$codes" "0 0 0"
 # Other numbers of nodes, from step 24, whose moments are of two nodes.

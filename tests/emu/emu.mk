@@ -28,7 +28,7 @@ $(BUILD)/libaccess.a: $(ACCESS_OBJ)
 $(BUILD)/libemu.a: $(EMU_OBJ)
 	@rm -f $@ && ar rcs $@ $^
 
-$(ACCESS_TESTS) $(filter-out %_comm_graph_cuda,$(GUARDED)): $(BUILD)/tests/cuda/%: tests/cuda/%.c $(BUILD)/libaccess.a $(BUILD)/libconvoy.a | $(STAMP)
+$(ACCESS_TESTS) $(filter-out %_nccl_cuda,$(GUARDED)): $(BUILD)/tests/cuda/%: tests/cuda/%.c $(BUILD)/libaccess.a $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests -Itests/kernels $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libaccess.a \
 	  $(BUILD)/libconvoy.a -lcmocka -lstdc++ $(LDLIBS)

@@ -305,26 +305,6 @@ static void bench_embed(enum dtype dtype)
     measure("embed_bwd 65536x768", dtype, OP_KIND_embed_bwd, &b);
 }
 
-/* The rows of eight ranks, all of them in this rank's part. */
-static void bench_embed_rows(void)
-{
-    enum { RANKS = 8, ROWS = V > 4096 ? 4096 : V / RANKS };
-    static int32_t ids[RANKS * ROWS];
-    begin_case();
-    struct embed_rows_add a = {.out = take((int64_t)V * C, DTYPE_F32),
-                               .rows = take((int64_t)RANKS * ROWS * C, DTYPE_F32),
-                               .ids = take(RANKS * ROWS, DTYPE_I32),
-                               .lists = RANKS,
-                               .n = ROWS,
-                               .c = C,
-                               .elems = (int64_t)V * C};
-    for (int64_t i = 0; i < RANKS * ROWS; i++)
-        ids[i] = (int32_t)(i * 7919 % V);
-    must(dev_copy(bench.stream, a.ids.data, ids, sizeof ids), "ids");
-    must(dev_sync(bench.stream), "ids");
-    measure("embed_rows_add 8x4096x768", DTYPE_F32, OP_KIND_embed_rows_add, &a);
-}
-
 static int run_column_sum(const void *args) { return column_sum_cuda(&bench.cuda, args); }
 
 /* The bias gradient of a product without it. */
@@ -564,7 +544,6 @@ int real_bench(const char *only)
     bench_copy();
     bench_memory(DTYPE_BF16);
     bench_update();
-    bench_embed_rows();
     bench_attention(DTYPE_BF16, 64);
     bench_products(DTYPE_BF16);
     bench_attention(DTYPE_BF16, 128);

@@ -17,7 +17,6 @@
     X(copy_2d)           \
     X(dropout)           \
     X(embed)             \
-    X(embed_rows)        \
     X(gelu)              \
     X(grad_scale)        \
     X(halves)            \

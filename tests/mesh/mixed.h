@@ -27,7 +27,7 @@ struct mixed {
     enum layout_shard shard;
     enum dtype dtype;
     enum grad_compress_kind compress;
-    enum sparse_embed_choice embed_rows;
+    bool has_whole_embed;
     int64_t bucket_elems_min;
     struct stream *stream;
     struct comm *comm;
@@ -225,7 +225,7 @@ static inline enum status mixed_open(struct mixed *h, struct ranks_one *one)
                                           .has_grads = true,
                                           .settings.dtype = h->dtype,
                                           .settings.compress = h->compress,
-                                          .settings.embed_rows = h->embed_rows,
+                                          .settings.has_whole_embed = h->has_whole_embed,
                                           .moments_n = 2,
                                           .pass_tokens = MIXED_TOKENS,
                                           .settings.bucket_elems_min = h->bucket_elems_min,

@@ -19,10 +19,11 @@ struct job {
     struct trial trial;
     char dir[64], path[FILE_PATH_MAX];
     bool is_load;
-    bool is_muon;        /* hidden matrices have no second moment */
-    int save;            /* enum save */
-    int step;            /* after which it is saved */
-    int replicas_saved;  /* with LOCAL_STEPS, of the checkpoint; else 0 */
+    bool is_muon;       /* hidden matrices have no second moment */
+    int save;           /* enum save */
+    int step;           /* after which it is saved */
+    int replicas_saved; /* with LOCAL_STEPS, of the checkpoint; else 0 */
+    const char *settings;
     int64_t total_elems; /* of the table, with padding */
 };
 
@@ -75,15 +76,10 @@ static int part_saved(const struct job *job, const struct step *step, int part)
     return replica == 0 ? what.part : parts + (replica - 1) * (parts - 1) + what.part;
 }
 
-static enum step_local_extent extent(const struct job *job)
-{
-    return job->step % LOCAL_EVERY == 0 ? STEP_LOCAL_LEVEL : STEP_LOCAL_APART;
-}
-
 static enum status tensors(const struct job *job, struct step *step, bool is_put)
 {
-    const int n =
-        is_put ? step_local_state_parts(step, extent(job)) : step_local_state_parts_most(step);
+    const int n = is_put ? step_local_state_parts(step, job->step % LOCAL_EVERY != 0)
+                         : step_local_state_parts_most(step);
     for (int part = 0; part < n; part++)
         for (int row = 0; row < step_whole_table(step)->params_n; row++)
             if (has_tensor(step, part, row))
@@ -148,14 +144,14 @@ static enum status first_rank(struct job *job, struct step *step, int ranks)
     struct checkpoint_config config = {.dims = &job->trial.config.dims,
                                        .dir = job->dir,
                                        .keep = 1,
-                                       .settings_json = "{}",
+                                       .settings_json = job->settings ? job->settings : "{}",
                                        .version = "test",
                                        .seed = 1,
                                        .data_fingerprint = 2,
                                        .needs_transfer =
                                            ranks > 1 || job->is_muon || job->replicas_saved > 0};
     struct checkpoint_progress progress = {
-        .step = job->step, .samples = 84, .tokens = 924, .extent = extent(job)};
+        .step = job->step, .samples = 84, .tokens = 924, .is_apart = job->step % LOCAL_EVERY != 0};
     struct checkpoint *checkpoint = NULL;
     bool is_found = false;
     enum status st = checkpoint_open(&config, &checkpoint);
@@ -313,10 +309,42 @@ static void any_number_of_replicas(void **state)
     }
 }
 
+/* A checkpoint that may hold a fragment in flight, which no version has had since 0.2.0. */
+static void fragments_are_refused(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/convoy_mesh_XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    const struct job like = {.step = 7,
+                             .replicas_saved = 1,
+                             .save = SAVE_RANGES,
+                             .settings = "{\"LOCAL_STEPS\":4,\"LOCAL_FRAGMENTS\":2}"};
+    const struct job saved = run_local(dir, &like, 1, 1);
+    const struct checkpoint_config config = {.dims = &saved.trial.config.dims,
+                                             .dir = dir,
+                                             .keep = 1,
+                                             .settings_json = "{\"LOCAL_STEPS\":4}",
+                                             .version = "test"};
+    struct checkpoint_progress progress = {0};
+    struct checkpoint *checkpoint = NULL;
+    char path[FILE_PATH_MAX];
+    bool is_found = false;
+    assert_int_equal(checkpoint_open(&config, &checkpoint), ST_OK);
+    assert_int_equal(checkpoint_find(checkpoint, &progress, &is_found, path, sizeof path),
+                     ST_BAD_SETTING);
+    assert_non_null(
+        strstr(status_message(), "LOCAL_FRAGMENTS was 2, is not set; export its model"));
+    status_clear();
+    checkpoint_close(checkpoint);
+    (void)each_file(saved.path, NULL);
+    (void)each_file(dir, NULL);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 static void any_number_of_ranks(void **state) { (void)state, any_ranks(OPTIM_KIND_ADAMW); }
 static void any_number_of_ranks_muon(void **state) { (void)state, any_ranks(OPTIM_KIND_MUON); }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(any_number_of_ranks),
-                                          cmocka_unit_test(any_number_of_ranks_muon),
-                                          cmocka_unit_test(any_number_of_replicas)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(any_number_of_ranks), cmocka_unit_test(any_number_of_ranks_muon),
+    cmocka_unit_test(any_number_of_replicas), cmocka_unit_test(fragments_are_refused)};
 HARNESS_MAIN(tests)

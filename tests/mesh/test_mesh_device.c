@@ -5,7 +5,6 @@
 
 #include "comm/core/part.h"
 #include "mesh/mixed.h"
-#include "mesh/sparse_embed.h"
 #include "mesh/ways.h"
 #include "train/step_inside.h" /* is_async */
 
@@ -62,58 +61,6 @@ static void rounded(void **state)
     whole(GRAD_COMPRESS_KIND_BF16, 1);
 }
 
-/* Short samples: rows are exchanged on the device as in host memory, with a tied head (LM) and
- * without a dense gradient (QA), whose earlier micro-batches make one again. */
-static void sparse_rows(void **state)
-{
-    (void)state;
-    for (int form = 0; form < 8; form++) {
-        struct trial like =
-            trial_of(form & 1 ? MODEL_TASK_QA : MODEL_TASK_LM, 6, form & 4 ? 8 : 13);
-        like.steps = 4;
-        like.config.batch_samples = form & 2 ? 1 : 2;
-        like.config.store.embed_rows = SPARSE_EMBED_CHOICE_ON;
-        like.config.store.compress = form & 4 ? GRAD_COMPRESS_KIND_BF16 : GRAD_COMPRESS_KIND_NONE;
-        like.reduced_text = form & 4;
-        same_bits(like, form & 1 ? "rows alone" : "rows");
-    }
-}
-
-/* EMBED_ROWS=0 and =1 differ by the order of sums only. t: tokens of a sample; with 90 the ranks
- * have more rows than the vocabulary. */
-static void rows_or_whole(struct trial like, enum way way, int64_t t)
-{
-    like.config.store.embed_rows = SPARSE_EMBED_CHOICE_OFF;
-    struct trial whole = run_on(&like, 3, way);
-    like.config.store.embed_rows = SPARSE_EMBED_CHOICE_ON;
-    struct trial rows = run_on(&like, 3, way);
-    print_message("# %s, %lld tokens, shard %d, task %d: losses differ by %.1e\n", way_name[way],
-                  (long long)t, (int)like.config.store.shard, (int)like.config.dims.task,
-                  trial_apart(&rows, &whole));
-    assert_true(trial_apart(&rows, &whole) <= 1e-6);
-    assert_true(fabs(rows.norm[0] / whole.norm[0] - 1) <= 1e-6);
-    int64_t list = sparse_embed_buffer_elems(3, like.config.dims.vocab, like.config.dims.embed,
-                                             like.config.batch_samples * t);
-    assert_int_equal(rows.memory.store.unsharded - whole.memory.store.unsharded, 4 * list);
-    trial_free(&rows);
-    trial_free(&whole);
-}
-
-static void rows_change_no_losses(void **state)
-{
-    (void)state;
-    for (int form = 0; form < 8; form++) {
-        int64_t t = form & 4 ? 90 : 13;
-        struct trial like = trial_of(form & 1 ? MODEL_TASK_QA : MODEL_TASK_LM, 6, t);
-        like.steps = 4;
-        like.config.batch_samples = form & 2 ? 1 : 2;
-        for (int way = WAY_HOST; way < WAY_N; way++) {
-            like.config.store.shard = (enum layout_shard)((form + way) % LAYOUT_SHARD_HYBRID);
-            rows_or_whole(like, (enum way)way, t);
-        }
-    }
-}
-
 static struct mixed mixed_on(const struct mixed *like, int ranks, enum way way)
 {
     ways_choose(way, ranks);
@@ -122,9 +69,9 @@ static struct mixed mixed_on(const struct mixed *like, int ranks, enum way way)
     return got;
 }
 
-/* What each rank sends to each other rank in a step, whatever the dtypes: a list of ids, and a
- * number in each direction of an all-reduce (mixed_counts). */
-static const int64_t ids_bytes = 4 * MIXED_ROWS, counts_bytes = 2 * 8;
+/* What each rank sends to each other rank in a step, whatever the dtypes: a number in each
+ * direction of an all-reduce (mixed_counts). */
+static const int64_t counts_bytes = 2 * 8;
 
 /* A 16-bit compute copy: current (mixed.h), and half the bytes are sent. NCCL counts a share of
  * each whole bucket, so two or four ranks, for which shares are whole numbers. */
@@ -137,12 +84,11 @@ static void half_the_bytes(void **state)
             for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
                 struct mixed like = {.shard = (enum layout_shard)shard,
                                      .dtype = (enum dtype)dtype,
-                                     .embed_rows = SPARSE_EMBED_CHOICE_ON,
                                      .bucket_elems_min = 1};
                 if (dtype == DTYPE_BF16 && ranks == 2)
                     mixed_on(&like, 3, WAY_STAGED);
                 sent[dtype] = mixed_on(&like, ranks, WAY_NCCL).gathered_bytes -
-                              (MIXED_STEPS - 1) * (ranks - 1) * (ids_bytes + counts_bytes);
+                              (MIXED_STEPS - 1) * (ranks - 1) * counts_bytes;
             }
             print_message(
                 "# shard %d, %d ranks: %lld bytes gathered for f32, %lld for bf16, %lld for fp16\n",
@@ -155,50 +101,40 @@ static void half_the_bytes(void **state)
         }
 }
 
-static int64_t sent(enum layout_shard shard, enum grad_compress_kind compress,
-                    enum sparse_embed_choice embed_rows, int ranks)
+static int64_t sent(enum layout_shard shard, enum grad_compress_kind compress, int ranks)
 {
-    struct mixed like = {
-        .shard = shard, .compress = compress, .embed_rows = embed_rows, .bucket_elems_min = 1};
+    struct mixed like = {.shard = shard, .compress = compress, .bucket_elems_min = 1};
     return mixed_on(&like, ranks, WAY_NCCL).sent_bytes;
 }
 
-/* Bytes that a rank sends because of gradients of `width` bytes. A reduce-scatter takes
+/* Bytes that a rank sends because of gradients of `width` bytes. A reduce-scatter sends
  * (ranks-1)/ranks of all elements, and an all-gather as many. With SHARD=none gradients are
- * all-gathered after each step but the last, which is counted before; where rows are exchanged, the
- * embedding's is all-reduced in every step. */
-static int64_t sent_of_grads(enum layout_shard shard, int width, bool has_rows, int ranks)
+ * all-gathered after each step but the last, which is counted before. */
+static int64_t sent_of_grads(enum layout_shard shard, int width, int ranks)
 {
     struct param_table t;
     assert_int_equal(model_ops(&mixed_dims)->describe(&mixed_dims, &t), ST_OK);
     layout_pad(&t, ranks);
-    int64_t wte = t.param[1].offset, rows = MIXED_ROWS * mixed_dims.embed * 4 + ids_bytes,
-            elems = MIXED_STEPS * t.total_elems;
+    int64_t elems = MIXED_STEPS * t.total_elems;
     if (shard == LAYOUT_SHARD_NONE)
-        elems += (MIXED_STEPS - 1) * t.total_elems + (has_rows ? wte : 0);
+        elems += (MIXED_STEPS - 1) * t.total_elems;
     param_table_free(&t);
-    return (ranks - 1) * (elems / ranks * width + (has_rows ? MIXED_STEPS * rows : 0));
+    return (ranks - 1) * (elems / ranks * width);
 }
 
-/* COMPRESS=bf16: two bytes of four less for each element, with rows of tokens, which stay
- * fp32, and without. EMBED_ROWS=auto sends the bytes of 0: the head is tied. */
+/* COMPRESS=bf16: two bytes of four less for each element. Rows of tokens are not sent. */
 static void rounded_bytes(void **state)
 {
     (void)state;
     for (int i = LAYOUT_SHARD_NONE; i <= LAYOUT_SHARD_FULL; i++)
         for (int ranks = 2; ranks <= 4; ranks += 2) {
             enum layout_shard shard = (enum layout_shard)i;
-            int64_t wide = sent(shard, GRAD_COMPRESS_KIND_NONE, SPARSE_EMBED_CHOICE_ON, ranks),
-                    narrow = sent(shard, GRAD_COMPRESS_KIND_BF16, SPARSE_EMBED_CHOICE_ON, ranks),
-                    whole = sent(shard, GRAD_COMPRESS_KIND_BF16, SPARSE_EMBED_CHOICE_OFF, ranks);
-            print_message("# shard %d, %d ranks: %lld bytes with gradients as fp32, %lld as bf16, "
-                          "%lld without rows\n",
-                          i, ranks, (long long)wide, (long long)narrow, (long long)whole);
-            int64_t want = sent_of_grads(shard, 2, true, ranks);
-            assert_int_equal(wide - narrow, sent_of_grads(shard, 4, true, ranks) - want);
-            assert_int_equal(narrow - whole, want - sent_of_grads(shard, 2, false, ranks));
-            assert_int_equal(sent(shard, GRAD_COMPRESS_KIND_BF16, SPARSE_EMBED_CHOICE_AUTO, ranks),
-                             whole);
+            int64_t wide = sent(shard, GRAD_COMPRESS_KIND_NONE, ranks),
+                    narrow = sent(shard, GRAD_COMPRESS_KIND_BF16, ranks);
+            print_message("# shard %d, %d ranks: %lld bytes with gradients as fp32, %lld as bf16\n",
+                          i, ranks, (long long)wide, (long long)narrow);
+            assert_int_equal(wide - narrow,
+                             sent_of_grads(shard, 4, ranks) - sent_of_grads(shard, 2, ranks));
         }
 }
 
@@ -343,14 +279,12 @@ int main(void)
     static const struct CMUnitTest tests[] = {cmocka_unit_test(plain),
                                               cmocka_unit_test(accumulated),
                                               cmocka_unit_test(quantised),
-                                              cmocka_unit_test(sparse_rows),
                                               cmocka_unit_test(half_the_bytes),
                                               cmocka_unit_test(not_finite_on_one_rank),
                                               cmocka_unit_test(votes_of_ranks),
                                               cmocka_unit_test(rounded),
                                               cmocka_unit_test(rounded_bytes),
-                                              cmocka_unit_test(one_allocation),
-                                              cmocka_unit_test(rows_change_no_losses)};
+                                              cmocka_unit_test(one_allocation)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     ways_begin();

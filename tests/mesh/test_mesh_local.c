@@ -5,6 +5,8 @@
 
 #include <xxhash.h>
 
+#include "train/step_local.h"
+
 #define EVERY 3
 #define STEPS 14
 #define SAMPLES 4
@@ -14,7 +16,7 @@ struct job {
     int stop;    /* rank 0 reads the state of all replicas after so many steps … */
     int from;    /* … or all start from it */
     int steps;   /* 0: STEPS */
-    bool ends;   /* the last step is followed by an outer step of everything */
+    bool ends;   /* the last step is followed by an outer step */
     float **all; /* its parts, of `total` elements each */
     int64_t total;
     int parts;
@@ -39,7 +41,7 @@ static enum status move(struct job *job, struct step *step, bool is_put)
     enum status st = ST_OK;
     if (!is_put) {
         job->total = step_whole_table(step)->total_elems;
-        job->parts = step_local_state_parts(step, step_local_extent(step));
+        job->parts = step_local_state_parts(step, step_local_is_apart(step));
     }
     for (int part = 0; st == ST_OK && part < job->parts; part++) {
         if (!is_put)
@@ -65,7 +67,7 @@ static enum status one_step(struct ranks_one *one, struct job *job, struct step 
     TRY(step_run_batch(step, b, s, s * SAMPLES, t->lr, false, &t->last));
     job->loss[s] = t->last.loss;
     TRY(step_local_sync(step, s + 1, job->ends && s + 1 == STEPS, &t->last));
-    if (step_local_extent(step) != STEP_LOCAL_LEVEL)
+    if (step_local_is_apart(step))
         return ST_OK;
     job->hash[s] = XXH3_64bits(step_part(step, 0),
                                (size_t)step_whole_table(step)->total_elems * sizeof(float));
@@ -141,25 +143,9 @@ struct truth {
     struct batch batch;
     struct trial trial;
     int64_t n;
-    int *fragment; /* of each element */
-    float *outer, *momentum, *flight;
+    float *outer, *momentum;
     double loss[STEPS];
 };
-
-/* Block i is in fragment i mod n; of each other tensor part i is in fragment i. */
-static void list_fragments(struct truth *t, int n)
-{
-    const struct param_table *table = step_whole_table(t->step[0]);
-    for (int row = 0; row < table->params_n; row++) {
-        const struct param *p = &table->param[row];
-        const bool is_block = p->unit > 0 && p->unit < table->units_n - 1;
-        for (int part = 0; part < n; part++) {
-            const struct part_extent x = part_extent(p->elems, n, part);
-            for (int64_t i = x.first; i < x.first + x.elems; i++)
-                t->fragment[p->offset + i] = is_block ? (p->unit - 1) % n : part;
-        }
-    }
-}
 
 static void begin_truth(struct truth *t, const struct trial *of)
 {
@@ -174,60 +160,29 @@ static void begin_truth(struct truth *t, const struct trial *of)
     t->n = step_whole_table(t->step[0])->total_elems;
     t->outer = calloc((size_t)t->n, sizeof(float));
     t->momentum = calloc((size_t)t->n, sizeof(float));
-    t->flight = calloc((size_t)t->n, sizeof(float));
-    t->fragment = calloc((size_t)t->n, sizeof(int));
-    list_fragments(t, of->config.local.fragments > 0 ? of->config.local.fragments : 1);
     for (int64_t i = 0; i < t->n; i++)
         t->outer[i] = step_part(t->step[0], 0)[i];
 }
 
 static float *own(struct truth *t, int r, int64_t i) { return &step_part(t->step[r], 0)[i]; }
 
-/* The replicas' differences, added up in pairs. */
-static void take_off(struct truth *t, int fragment)
+/* outer_truth — Makes an outer step as in outer.h, one element after the other. The replicas'
+ * differences are added up in pairs. */
+static void outer_truth(struct truth *t, const struct step_local_config *c)
 {
-    for (int64_t i = 0; i < t->n; i++) {
-        float d[REPLICAS_MAX] = {0};
-        if (t->fragment[i] != fragment)
-            continue;
-        for (int r = 0; r < t->replicas; r++)
-            d[r] = t->outer[i] - *own(t, r, i);
-        t->flight[i] = ((d[0] + d[1]) + (d[2] + d[3])) / (float)t->replicas;
-    }
-}
-
-/* As in outer.h, one element after the other. */
-static void touch_down(struct truth *t, const struct step_local_config *c, int fragment, double mix)
-{
-    const float momentum = (float)c->momentum, lr = (float)c->lr, keep = (float)mix;
-    for (int64_t i = 0; i < t->n; i++) {
-        const float d = t->flight[i];
-        if (t->fragment[i] != fragment)
-            continue;
-        t->momentum[i] = momentum * t->momentum[i] + d;
-        t->outer[i] -= lr * (d + momentum * t->momentum[i]);
-        for (int r = 0; r < t->replicas; r++)
-            *own(t, r, i) =
-                keep > 0 ? keep * *own(t, r, i) + (1 - keep) * t->outer[i] : t->outer[i];
-    }
-}
-
-/* After `done` steps: fragment k of n begins after H/n · (k + 1) steps, then every H steps. */
-static void outer_truth(struct truth *t, const struct step_local_config *c, int done, bool is_last)
-{
-    const int n = c->fragments > 0 ? c->fragments : 1, apart = (int)c->steps / n;
+    const float momentum = (float)c->momentum, lr = (float)c->lr;
     for (int r = 0; r < t->replicas; r++)
         assert_int_equal(step_drain(t->step[r]), ST_OK);
-    for (int k = 0; k < n; k++)
-        for (int at = apart * (k + 1); at < done; at += (int)c->steps)
-            if (at + c->delay == done || (is_last && at + c->delay > done))
-                touch_down(t, c, k, c->mix);
-    for (int k = 0; k < n; k++)
-        if (is_last || (done >= apart * (k + 1) && (done - apart * (k + 1)) % c->steps == 0)) {
-            take_off(t, k);
-            if (is_last || c->delay == 0)
-                touch_down(t, c, k, is_last ? 0 : c->mix);
-        }
+    for (int64_t i = 0; i < t->n; i++) {
+        float d[REPLICAS_MAX] = {0};
+        for (int r = 0; r < t->replicas; r++)
+            d[r] = t->outer[i] - *own(t, r, i);
+        const float mean = ((d[0] + d[1]) + (d[2] + d[3])) / (float)t->replicas;
+        t->momentum[i] = momentum * t->momentum[i] + mean;
+        t->outer[i] -= lr * (mean + momentum * t->momentum[i]);
+        for (int r = 0; r < t->replicas; r++)
+            *own(t, r, i) = t->outer[i];
+    }
 }
 
 static void run_truth(struct truth *t, const struct trial *of)
@@ -246,7 +201,8 @@ static void run_truth(struct truth *t, const struct trial *of)
                 ST_OK);
             t->loss[s] += r.loss / t->replicas;
         }
-        outer_truth(t, &of->config.local, s + 1, s + 1 == STEPS);
+        if ((s + 1) % of->config.local.steps == 0 || s + 1 == STEPS)
+            outer_truth(t, &of->config.local);
     }
 }
 
@@ -257,8 +213,6 @@ static void end_truth(struct truth *t)
     batch_free(&t->batch);
     free(t->outer);
     free(t->momentum);
-    free(t->flight);
-    free(t->fragment);
 }
 
 static void against_truth(const struct trial *of, int nodes, int locals, double most)
@@ -300,40 +254,14 @@ static void test_workers(void **state)
     against_truth(&t, 2, 2, 2e-3);
 }
 
-/* ---- fragments ---- */
-
-static struct trial streams(int locals, int64_t every, int fragments, int64_t delay, double mix)
-{
-    struct trial t = like(locals);
-    t.config.local.steps = every;
-    t.config.local.fragments = fragments;
-    t.config.local.delay = delay;
-    t.config.local.mix = mix;
-    return t;
-}
-
-static void test_fragments(void **state)
-{
-    (void)state;
-    struct trial t = streams(1, 6, 3, 0, 0);
-    against_truth(&t, 2, 1, 0);
-    t = streams(1, 6, 2, 2, 0.5);
-    against_truth(&t, 2, 1, 0);
-    t = streams(1, 6, 2, 3, 0.25); /* always one in flight */
-    against_truth(&t, 2, 1, 0);
-    t = streams(1, 4, 1, 3, 0);
-    against_truth(&t, 4, 1, 1e-6);
-    t = streams(2, 6, 3, 1, 0.5);
-    against_truth(&t, 2, 2, 2e-3);
-}
-
 /* ---- compressed differences ---- */
 
 /* compressed — beside a run without: all ranks have the same bits (run), other ones than without,
  * and near them; more memory is planned, and taken. */
-static void compressed(int nodes, int locals, enum grad_compress_kind kind, double most)
+static void compressed(const struct trial *of, int nodes, int locals, enum grad_compress_kind kind,
+                       double most)
 {
-    struct job plain = {.trial = like(locals), .steps = 7}, job = plain;
+    struct job plain = {.trial = *of, .steps = of->steps > 0 ? of->steps : 7}, job = plain;
     double apart = 0;
     job.trial.config.local.compress = kind;
     plain = run(&plain, nodes, locals);
@@ -352,10 +280,11 @@ static void compressed(int nodes, int locals, enum grad_compress_kind kind, doub
 static void test_compressed(void **state)
 {
     (void)state;
-    compressed(2, 1, GRAD_COMPRESS_KIND_BF16, 4e-3);
-    compressed(2, 1, GRAD_COMPRESS_KIND_INT8, 4e-3);
-    compressed(4, 1, GRAD_COMPRESS_KIND_INT8_ZSTD, 2e-2);
-    compressed(2, 2, GRAD_COMPRESS_KIND_INT4_ZSTD, 6e-2);
+    const struct trial one = like(1), two = like(2);
+    compressed(&one, 2, 1, GRAD_COMPRESS_KIND_BF16, 4e-3);
+    compressed(&one, 2, 1, GRAD_COMPRESS_KIND_INT8, 4e-3);
+    compressed(&one, 4, 1, GRAD_COMPRESS_KIND_INT8_ZSTD, 2e-2);
+    compressed(&two, 2, 2, GRAD_COMPRESS_KIND_INT4_ZSTD, 6e-2);
 }
 
 /* ---- the state ---- */
@@ -399,23 +328,30 @@ static void test_state(void **state)
     continues(4, 1, 4);
 }
 
-/* Before, in and after the flight of a fragment; with what error feedback holds. */
-static void test_state_of_flight(void **state)
+/* The state has the residuals of error feedback, too. */
+static void test_state_of_residuals(void **state)
 {
     (void)state;
-    struct trial t = streams(1, 6, 2, 2, 0.5);
-    for (int stop = 2; stop <= 9; stop++)
-        continues_as(&t, 2, 1, stop);
-    t = streams(2, 6, 2, 3, 0.5);
-    continues_as(&t, 2, 2, 4);
-    continues_as(&t, 2, 2, 6);
+    struct trial t = like(2);
     t.config.local.compress = GRAD_COMPRESS_KIND_INT4_ZSTD;
-    for (int stop = 6; stop <= 9; stop++)
+    for (int stop = 5; stop <= 7; stop++)
         continues_as(&t, 2, 2, stop);
     t = like(1);
     t.config.local.compress = GRAD_COMPRESS_KIND_INT4;
     continues_as(&t, 4, 1, 5);
     continues_as(&t, 2, 1, 6);
+}
+
+/* A rank's part of the model is two buckets, the second of which has the rest. */
+static void test_buckets(void **state)
+{
+    (void)state;
+    struct trial t = like(1);
+    t.config.dims.vocab = STEP_LOCAL_BUCKET_ELEMS / t.config.dims.embed + 99;
+    t.steps = EVERY; /* one outer step: what rounding changes has no consequences yet */
+    compressed(&t, 2, 1, GRAD_COMPRESS_KIND_INT8, 4e-4);
+    t.config.local.compress = GRAD_COMPRESS_KIND_INT8;
+    continues_as(&t, 2, 1, 5);
 }
 
 /* Outer parameters, momentum and what is sent: three numbers for each parameter of this rank's
@@ -451,8 +387,6 @@ static void test_refusals(void **state)
     struct trial t = like(2);
     refuses(&t, 1, "1 workers are not nodes of 2 each");
     refuses(&t, 6, "GLOBAL_BATCH=4 is not a multiple of the 3 nodes");
-    t = streams(1, 4, 4, 0, 0);
-    refuses(&t, 2, "LOCAL_FRAGMENTS=4 is more than the 3 layers");
     t = like(1);
     t.config.global_samples = 17;
     refuses(&t, 17, "at most 16 nodes, not 17");
@@ -461,7 +395,7 @@ static void test_refusals(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_outer_step), cmocka_unit_test(test_workers),
     cmocka_unit_test(test_state),      cmocka_unit_test(test_memory),
-    cmocka_unit_test(test_fragments),  cmocka_unit_test(test_state_of_flight),
-    cmocka_unit_test(test_refusals),   cmocka_unit_test(test_compressed),
+    cmocka_unit_test(test_refusals),   cmocka_unit_test(test_state_of_residuals),
+    cmocka_unit_test(test_compressed), cmocka_unit_test(test_buckets),
 };
 HARNESS_MAIN(tests)

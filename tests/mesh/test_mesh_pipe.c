@@ -261,7 +261,7 @@ static void test_data(void **state)
     static const struct form forms[] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {3, 1, 2, 1}};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct trial like = untied(12);
-        like.config.store.embed_rows = SPARSE_EMBED_CHOICE_OFF;
+        like.config.store.has_whole_embed = true;
         compare(&like, &forms[i], 0, "data ranks");
     }
 }
@@ -278,7 +278,7 @@ static void test_tensor(void **state)
         like.config.dims.embed = 16;
         like.config.dims.ffn = 14;
         like.config.seq_tokens = 18;
-        like.config.store.embed_rows = SPARSE_EMBED_CHOICE_OFF;
+        like.config.store.has_whole_embed = true;
         compare(&like, &forms[i], 0, "tensor ranks");
     }
 }

@@ -114,12 +114,6 @@ static void test_shards(void **state)
     struct plan_ways w;
     const struct memory_plan_place place = {.at = {.ranks = 16, .nodes = 2, .locals = 8},
                                             .is_discrete = true};
-    struct step_config rows = {
-        .recompute.way = MODEL_RECOMPUTE_LIGHT,
-        .store = {.shard = LAYOUT_SHARD_AUTO, .embed_rows = SPARSE_EMBED_CHOICE_ON}};
-    plan_choice_ways(&rows, &place, &w);
-    assert_int_equal(w.n, 4); /* hybrid exchanges no rows */
-    assert_int_equal(plan_choice_way(&w, 3).shard, LAYOUT_SHARD_FULL);
     for (int axis = 0; axis < MESH_AXES; axis++) {
         struct step_config divided = {.recompute.way = MODEL_RECOMPUTE_LIGHT,
                                       .store = {.shard = LAYOUT_SHARD_AUTO}};

@@ -1,9 +1,7 @@
-/* test_sparse_embed — the rows of several ranks add up as in a plain loop over ranks and tokens: in
- * host memory, in a device's, and where the device executes the exchange. And when rows are
- * exchanged at all. */
-#include "mesh/ways.h"
+/* test_sparse_embed — the rows of several ranks add up as in a plain loop over ranks and tokens.
+ * When rows are exchanged at all; that training has the losses of whole gradients then. */
+#include "mesh/trial.h"
 
-#include "base/rand.h"
 #include "mesh/sparse_embed.h"
 
 #define ROWS_N 97
@@ -22,7 +20,7 @@ struct case_of {
     bool leaves;                       /* before the rows are exchanged */
 };
 
-/* What a rank has on its device. */
+/* What a rank has. */
 struct own {
     struct case_of *c;
     struct ranks_one *one;
@@ -30,13 +28,6 @@ struct own {
     struct sparse_embed *embed;
     float *grad, *positions, *table;
 };
-
-/* wait_for — as a store does. */
-static enum status wait_for(const struct own *o, struct comm_ticket ticket)
-{
-    return comm_stays_on_device(o->one->comm) ? comm_wait_on(o->one->comm, ticket, o->stream)
-                                              : comm_wait(o->one->comm, ticket);
-}
 
 static enum status take(struct own *o)
 {
@@ -93,12 +84,12 @@ static enum status exchange(struct own *o)
     TRY(dev_copy(o->stream, o->grad, c->grad, sizeof c->grad));
     TRY(dev_fill(o->stream, o->table, 0, sizeof c->table));
     TRY(sparse_embed_begin(o->embed, c->tokens, c->n, &ticket));
-    TRY(wait_for(o, ticket));
+    TRY(comm_wait(o->one->comm, ticket));
     TRY(backward(o));
     if (c->leaves)
         return ST_RETRY;
     TRY(sparse_embed_exchange_begin(o->embed, &ticket));
-    TRY(wait_for(o, ticket));
+    TRY(comm_wait(o->one->comm, ticket));
     TRY(sparse_embed_add(o->embed, c->part, (struct tensor){o->table, DTYPE_F32}));
     TRY(dev_copy(o->stream, c->table, o->table, sizeof c->table));
     TRY(dev_sync(o->stream));
@@ -168,7 +159,7 @@ static void check(const struct case_of *c, const float *want, const char *what)
     }
 }
 
-static void exchange_on(enum way way, enum tokens tokens, int64_t columns, int ranks)
+static void exchange_on(enum tokens tokens, int64_t columns, int ranks)
 {
     static struct case_of c[RANKS_MAX];
     float want[ROWS_N * COLUMNS_MAX] = {0};
@@ -177,11 +168,9 @@ static void exchange_on(enum way way, enum tokens tokens, int64_t columns, int r
         fill(&c[rank], tokens, columns, rank, ranks);
         add_up(&c[rank], want);
     }
-    ways_choose(way, ranks);
     ranks_run(1, ranks, one_rank, c, sizeof *c);
-    ways_done();
-    text_format(what, sizeof what, "%s, tokens %d, %lld columns, %d ranks", way_name[way],
-                (int)tokens, (long long)columns, ranks);
+    text_format(what, sizeof what, "tokens %d, %lld columns, %d ranks", (int)tokens,
+                (long long)columns, ranks);
     for (int rank = 0; rank < ranks; rank++)
         check(&c[rank], want, what);
 }
@@ -189,80 +178,81 @@ static void exchange_on(enum way way, enum tokens tokens, int64_t columns, int r
 static void rows_add_up(void **state)
 {
     (void)state;
-    for (int way = 0; way < WAY_N; way++)
-        for (int tokens = 0; tokens < TOKENS_N; tokens++)
-            for (int ranks = way == WAY_NCCL ? 2 : 1; ranks <= 4; ranks++) {
-                exchange_on((enum way)way, (enum tokens)tokens, 5, ranks);
-                exchange_on((enum way)way, (enum tokens)tokens, ranks % 2 ? 1 : 16, ranks);
-            }
+    for (int tokens = 0; tokens < TOKENS_N; tokens++)
+        for (int ranks = 1; ranks <= 4; ranks++)
+            for (int64_t columns = 1; columns <= COLUMNS_MAX; columns += columns == 1 ? 4 : 11)
+                exchange_on((enum tokens)tokens, columns, ranks);
 }
 
 /* Rank 2 leaves when the others exchange rows: they end with a failure, and none of them hangs. */
 static void a_lost_rank_ends_the_exchange(void **state)
 {
     (void)state;
-    for (int way = 0; way < WAY_N; way++) {
-        static struct case_of c[RANKS_MAX];
-        struct ranks_one one[RANKS_MAX];
-        for (int rank = 0; rank < 3; rank++)
-            fill(&c[rank], TOKENS_REPEATED, 5, rank, 3);
-        c[2].leaves = true;
-        ways_choose((enum way)way, 3);
-        ranks_try(1, 3, RANKS_TIMEOUT_MS, one_rank, c, sizeof *c, one);
-        ways_done();
-        assert_int_equal(one[2].st, ST_RETRY);
-        for (int rank = 0; rank < 2; rank++)
-            if (one[rank].st != ST_PEER)
-                fail_msg("%s: rank %d ended with %s", way_name[way], rank,
-                         status_name(one[rank].st));
+    static struct case_of c[RANKS_MAX];
+    struct ranks_one one[RANKS_MAX];
+    for (int rank = 0; rank < 3; rank++)
+        fill(&c[rank], TOKENS_REPEATED, 5, rank, 3);
+    c[2].leaves = true;
+    ranks_try(1, 3, RANKS_TIMEOUT_MS, one_rank, c, sizeof *c, one);
+    assert_int_equal(one[2].st, ST_RETRY);
+    for (int rank = 0; rank < 2; rank++)
+        if (one[rank].st != ST_PEER)
+            fail_msg("rank %d ended with %s", rank, status_name(one[rank].st));
+}
+
+/* Parts that begin and end within a row, lie within one row, or have none as a whole. */
+static void parts_cut_rows(void **state)
+{
+    (void)state;
+    static const int64_t bounds[][2] = {{0, 0},  {3, 3},   {0, 12},  {0, 24},  {12, 24},
+                                        {4, 20}, {4, 28},  {23, 25}, {24, 96}, {5, 101},
+                                        {0, 97}, {90, 97}, {95, 97}};
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
+        static struct case_of c[2];
+        float want[ROWS_N * COLUMNS_MAX] = {0};
+        for (int rank = 0; rank < 2; rank++) {
+            fill(&c[rank], TOKENS_ALL, 12, rank, 2);
+            add_up(&c[rank], want);
+        }
+        /* from the first row on, and to the end of the last one */
+        c[0].part = (struct part_extent){bounds[i][0], bounds[i][1] - bounds[i][0]};
+        c[1].part = (struct part_extent){ROWS_N * 12 - bounds[i][1], c[0].part.elems};
+        ranks_run(1, 2, one_rank, c, sizeof *c);
+        check(&c[0], want, "the first rows");
+        check(&c[1], want, "the last rows");
     }
 }
 
-/* With EMBED_ROWS=auto. has_dense: in host memory a tied head's gradient, on a GPU, where a tied
- * head has no rows, that of earlier micro-batches. */
-static bool is_worth(int ranks, int64_t rows_n, int64_t tokens, int dense_bytes, bool has_dense,
-                     bool is_discrete)
+/* has_dense: a tied head's gradient, or that of earlier micro-batches. */
+static bool is_worth(int ranks, int64_t rows_n, int64_t tokens, int dense_bytes, bool has_dense)
 {
-    const char *why;
-    struct sparse_embed_cost cost = {.ranks = ranks,
-                                     .rows_n = rows_n,
-                                     .tokens_max = tokens,
-                                     .dense_bytes = dense_bytes,
-                                     .is_tied = has_dense && !is_discrete,
-                                     .accumulates = has_dense && is_discrete,
-                                     .is_discrete = is_discrete};
-    return sparse_embed_is_used(&cost, &why);
+    const char *why[2];
+    struct sparse_embed_cost cost = {
+        .ranks = ranks, .rows_n = rows_n, .tokens_max = tokens, .dense_bytes = dense_bytes};
+    cost.is_tied = has_dense;
+    const bool is_used = sparse_embed_is_used(&cost, &why[0]);
+    cost.is_tied = false;
+    cost.accumulates = has_dense;
+    assert_int_equal(sparse_embed_is_used(&cost, &why[1]), is_used);
+    assert_ptr_equal(why[0], why[1]);
+    return is_used;
 }
 
-/* In host memory rows are counted, and a row costs half of what it does at full length. */
-static void worth_in_host_memory(void **state)
+/* Rows are counted, and a row costs half of its bytes. */
+static void rows_are_worth_it(void **state)
 {
     (void)state;
-    assert_false(is_worth(1, 50257, 8, 4, true, false));
-    assert_true(is_worth(2, 50257, 1024, 4, true, false));
-    assert_true(is_worth(16, 50257, 2048, 4, true, false));
-    assert_false(is_worth(64, 50257, 1024, 4, true, false));
-    assert_false(is_worth(2, 100, 1024, 4, true, false));
+    assert_false(is_worth(1, 50257, 8, 4, true));
+    assert_true(is_worth(2, 50257, 1024, 4, true));
+    assert_true(is_worth(16, 50257, 2048, 4, true));
+    assert_false(is_worth(64, 50257, 1024, 4, true));
+    assert_false(is_worth(2, 100, 1024, 4, true));
     /* the dense gradient travels as bf16 */
-    assert_true(is_worth(8, 50257, 3136, 2, true, false));
-    assert_false(is_worth(8, 50257, 3137, 2, true, false));
+    assert_true(is_worth(8, 50257, 3136, 2, true));
+    assert_false(is_worth(8, 50257, 3137, 2, true));
     /* never more memory than a dense gradient */
-    assert_true(is_worth(8, 50257, 6272, 4, false, false));
-    assert_false(is_worth(8, 50257, 6289, 4, false, false));
-}
-
-/* Rows at full length: all of V for an embedding alone, half of it beside a dense gradient, half of
- * that where the dense gradient travels as bf16. */
-static void worth_on_a_gpu(void **state)
-{
-    (void)state;
-    assert_true(is_worth(8, 50257, 6272, 4, false, true));
-    assert_false(is_worth(8, 50257, 6289, 4, false, true));
-    assert_true(is_worth(8, 50257, 3136, 4, true, true));
-    assert_false(is_worth(8, 50257, 3137, 4, true, true));
-    assert_true(is_worth(8, 50257, 1568, 2, true, true));
-    assert_false(is_worth(8, 50257, 1569, 2, true, true));
-    assert_false(is_worth(1, 50257, 8, 4, false, true));
+    assert_true(is_worth(8, 50257, 6272, 4, false));
+    assert_false(is_worth(8, 50257, 6289, 4, false));
 }
 
 static void used_because(const struct sparse_embed_cost *cost, bool want, const char *why)
@@ -273,51 +263,54 @@ static void used_because(const struct sparse_embed_cost *cost, bool want, const 
         fail_msg("the reason is: %s; want: %s", got, why);
 }
 
-/* EMBED_ROWS decides against bytes and memory, too; each answer has its reason. */
-static void embed_rows_decides(void **state)
+/* Each answer has its reason. */
+static void reasons(void **state)
 {
     (void)state;
-    struct sparse_embed_cost cost = {.ranks = 2,
-                                     .rows_n = 50257,
-                                     .tokens_max = 8192,
-                                     .dense_bytes = 4,
-                                     .is_tied = true,
-                                     .is_discrete = true};
-    used_because(&cost, false, "EMBED_ROWS=1 exchanges them");
-    cost.choice = SPARSE_EMBED_CHOICE_ON;
-    used_because(&cost, true, "EMBED_ROWS=1");
-    cost.tokens_max = 65536;
-    used_because(&cost, true, "EMBED_ROWS=1");
-    cost.ranks = 1;
+    struct sparse_embed_cost cost = {
+        .ranks = 1, .rows_n = 50257, .tokens_max = 8192, .dense_bytes = 4};
     used_because(&cost, false, "one rank");
-    cost = (struct sparse_embed_cost){
-        .ranks = 2, .rows_n = 50257, .tokens_max = 8192, .dense_bytes = 4, .is_discrete = true};
+    cost.ranks = 2;
     used_because(&cost, true, "no more bytes");
-    cost.choice = SPARSE_EMBED_CHOICE_OFF;
-    used_because(&cost, false, "EMBED_ROWS=0");
-    cost.choice = SPARSE_EMBED_CHOICE_AUTO;
     cost.accumulates = true;
     used_because(&cost, true, "at most half");
-    cost.dense_bytes = 2;
+    cost.dense_bytes = 1;
     used_because(&cost, false, "over half");
+    cost.accumulates = false;
+    cost.tokens_max = 16384;
+    used_because(&cost, false, "more bytes");
     cost.tokens_max = 65536;
     used_because(&cost, false, "more memory");
-    cost = (struct sparse_embed_cost){
-        .ranks = 4, .rows_n = 50257, .tokens_max = 8192, .dense_bytes = 2, .is_discrete = true};
-    used_because(&cost, false, "more bytes");
 }
 
-int main(void)
+/* Rows and whole gradients differ by the order of sums only. */
+static void rows_change_no_losses(void **state)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_add_up),          cmocka_unit_test(a_lost_rank_ends_the_exchange),
-        cmocka_unit_test(worth_in_host_memory), cmocka_unit_test(worth_on_a_gpu),
-        cmocka_unit_test(embed_rows_decides),
-    };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    harness_quiet();
-    ways_begin();
-    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-    ways_end();
-    return failed;
+    (void)state;
+    static const enum layout_shard shards[] = {LAYOUT_SHARD_NONE, LAYOUT_SHARD_GRADIENTS,
+                                               LAYOUT_SHARD_FULL};
+    for (int form = 0; form < 12; form++) {
+        struct trial like = trial_of(form & 1 ? MODEL_TASK_QA : MODEL_TASK_LM, 6, 13);
+        like.steps = 4;
+        like.config.batch_samples = form & 2 ? 1 : 2;
+        like.config.store.shard = shards[form / 4];
+        struct trial rows = trial_run(&like, 1, 3);
+        like.config.store.has_whole_embed = true;
+        struct trial whole = trial_run(&like, 1, 3);
+        print_message("# shard %d, task %d: losses differ by %.1e\n", (int)like.config.store.shard,
+                      (int)like.config.dims.task, trial_apart(&rows, &whole));
+        assert_true(trial_apart(&rows, &whole) <= 1e-6);
+        assert_true(fabs(rows.norm[0] / whole.norm[0] - 1) <= 1e-6);
+        int64_t list = sparse_embed_buffer_elems(3, like.config.dims.vocab, like.config.dims.embed,
+                                                 like.config.batch_samples * 13);
+        assert_int_equal(rows.memory.store.unsharded - whole.memory.store.unsharded, 4 * list);
+        trial_free(&rows);
+        trial_free(&whole);
+    }
 }
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(rows_add_up),       cmocka_unit_test(parts_cut_rows),
+    cmocka_unit_test(rows_are_worth_it), cmocka_unit_test(a_lost_rank_ends_the_exchange),
+    cmocka_unit_test(reasons),           cmocka_unit_test(rows_change_no_losses)};
+HARNESS_MAIN(tests)

@@ -50,47 +50,38 @@ static void memory_is_as_the_policy_says(void **state)
 
 /* Bytes beside parameters, gradients and moments, where passes read the masters themselves. */
 static int64_t unsharded(const struct param_table *t, enum grad_compress_kind compress,
-                         enum sparse_embed_choice embed_rows, bool is_discrete)
+                         bool is_discrete)
 {
     struct store_memory m;
-    struct store_config config = {.table = t,
-                                  .has_grads = true,
-                                  .settings.compress = compress,
-                                  .settings.embed_rows = embed_rows,
-                                  .pass_tokens = MIXED_TOKENS};
+    struct store_config config = {
+        .table = t, .has_grads = true, .settings.compress = compress, .pass_tokens = MIXED_TOKENS};
     assert_int_equal(store_plan(&config, 1, 4, is_discrete, &m), ST_OK);
     return m.unsharded;
 }
 
-/* Rows of tokens are planned where they are exchanged: in host memory, on GPUs with an untied head,
- * and as EMBED_ROWS says. */
+/* Rows of tokens are planned where they are exchanged: in host memory. */
 static void rows_are_planned_where_they_are_exchanged(void **state)
 {
     (void)state;
-    const enum sparse_embed_choice by_bytes = SPARSE_EMBED_CHOICE_AUTO;
     struct param_table t;
     assert_int_equal(model_ops(&mixed_dims)->describe(&mixed_dims, &t), ST_OK);
     layout_pad(&t, 4);
     int64_t rows = 4 * (4 * MIXED_ROWS * (mixed_dims.embed + 1) + 16), rounded = 2 * t.total_elems;
-    assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_NONE, by_bytes, false), rows);
-    assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_NONE, by_bytes, true), 0);
-    assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_BF16, by_bytes, false), rows + rounded);
-    assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_BF16, by_bytes, true), rounded);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_BF16, SPARSE_EMBED_CHOICE_ON, i),
-                         rows + rounded);
-        assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_NONE, SPARSE_EMBED_CHOICE_OFF, i), 0);
+    for (int is_untied = 0; is_untied < 2; is_untied++) {
+        t.param[0].grad_is_added = is_untied;
+        assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_NONE, false), rows);
+        assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_NONE, true), 0);
+        assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_BF16, false), rows + rounded);
+        assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_BF16, true), rounded);
     }
-    t.param[0].grad_is_added = true; /* no dense gradient travels */
-    assert_int_equal(unsharded(&t, GRAD_COMPRESS_KIND_BF16, by_bytes, true), rows + rounded);
     param_table_free(&t);
 }
 
 static void run_two(void *like) { mixed_run(like, 2); }
 
-static void expect_log(enum sparse_embed_choice choice, enum layout_shard shard, const char *want)
+static void expect_log(bool has_whole_embed, enum layout_shard shard, const char *want)
 {
-    struct mixed like = {.shard = shard, .embed_rows = choice, .bucket_elems_min = 1};
+    struct mixed like = {.shard = shard, .has_whole_embed = has_whole_embed, .bucket_elems_min = 1};
     const char *log = harness_log_of(run_two, &like);
     if (!strstr(log, want))
         fail_msg("the log is: %s; want: %s", log, want);
@@ -100,14 +91,12 @@ static void expect_log(enum sparse_embed_choice choice, enum layout_shard shard,
 static void the_log_says_why(void **state)
 {
     (void)state;
-    expect_log(SPARSE_EMBED_CHOICE_OFF, LAYOUT_SHARD_NONE,
-               "gradient of wte.weight: reduced whole, not as rows of tokens: EMBED_ROWS=0 (3.0 "
-               "KiB of rows at most, 19.8 KiB whole)");
-    expect_log(SPARSE_EMBED_CHOICE_ON, LAYOUT_SHARD_FULL,
+    expect_log(true, LAYOUT_SHARD_NONE,
+               "gradient of wte.weight: reduced whole, not as rows of tokens: other ranks have "
+               "parts of the model or of samples (3.0 KiB of rows at most, 19.8 KiB whole)");
+    expect_log(false, LAYOUT_SHARD_FULL,
                "gradient of wte.weight: the input layer's is exchanged as rows of tokens, at most "
-               "16 of each rank: EMBED_ROWS=1 (3.0 KiB");
-    expect_log(SPARSE_EMBED_CHOICE_AUTO, LAYOUT_SHARD_NONE,
-               "rows are at most half the bytes of the whole gradient (3.0 KiB");
+               "16 of each rank: rows are at most half the bytes of the whole gradient (3.0 KiB");
 }
 
 static const struct CMUnitTest tests[] = {

@@ -18,7 +18,6 @@ struct trial {
     double lr;
     float *load[TRIAL_PARTS]; /* rank 0: the state to start from; NULL: initial values */
     bool takes_state;         /* rank 0 reads the state at the end */
-    bool reduced_text;        /* few different tokens, so that ranks share rows */
     bool learnable;           /* the next token follows from this one */
     bool first_only; /* only sample 0 has targets: gradients are those of one rank to the bit */
     int nan_step, nan_rank;     /* -1: never */
@@ -74,10 +73,9 @@ static inline void trial_sample(const struct trial *t, int step, int64_t sample,
     int64_t seq = t->config.seq_tokens;
     uint64_t vocab = (uint64_t)t->config.dims.vocab,
              at = (uint64_t)((step * t->config.global_samples + sample) * seq);
-    uint64_t kinds = t->reduced_text ? 7 : vocab;
     for (int64_t i = 0; i < seq; i++) {
         int32_t *token = &b->host.tokens[row * seq + i];
-        *token = (int32_t)rand_below(5, RAND_STREAM(TEST, 0), at + (uint64_t)i, kinds);
+        *token = (int32_t)rand_below(5, RAND_STREAM(TEST, 0), at + (uint64_t)i, vocab);
         if (b->host.targets)
             b->host.targets[row * seq + i] =
                 t->learnable ? (int32_t)((uint64_t)(*token * 31 + 7) % vocab)

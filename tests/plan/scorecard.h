@@ -214,7 +214,7 @@ static inline struct conf *score_conf(const struct scorecard *card, struct score
     struct text all = {.limit = 4096};
     char *words[SCORE_WORDS_MAX], *nothing[] = {NULL};
     struct conf *conf;
-    text_add(&all, "%s %s MASTER_ADDR=127.0.0.1 EMBED_ROWS=0",
+    text_add(&all, "%s %s MASTER_ADDR=127.0.0.1",
              score_find(card, "model", row->line->at[SCORE_MODEL])->at[2],
              row->line->at[SCORE_SETTINGS]);
     if (!strstr(all.data, "PRECISION=fp") && !strstr(all.data, " PRECISION=bf"))

@@ -304,7 +304,7 @@ struct combination {
     struct form form;
     int model, micros, shard, recompute, extra, nodes;
 };
-enum { EXTRA_NONE, EXTRA_BF16, EXTRA_ROWS, EXTRA_NO_ROWS, EXTRA_INT8, EXTRA_CODED, EXTRAS_N };
+enum { EXTRA_NONE, EXTRA_BF16, EXTRA_ROWS, EXTRA_INT8, EXTRA_CODED, EXTRAS_N };
 
 static int ranks_of(const struct form *f) { return f->data * f->context * f->tensor * f->stages; }
 
@@ -341,9 +341,9 @@ static bool allows(const struct combination *c)
         return false;
     if (f->chunks > 1 && c->micros % f->stages != 0)
         return false;
-    if (c->shard == LAYOUT_SHARD_HYBRID && (has_parts(f) || f->data < 4 || c->extra >= EXTRA_ROWS))
+    if (c->shard == LAYOUT_SHARD_HYBRID && (has_parts(f) || f->data < 4 || c->extra >= EXTRA_INT8))
         return false;
-    return !has_parts(f) || (c->extra != EXTRA_ROWS && c->extra < EXTRA_INT8);
+    return !has_parts(f) || c->extra < EXTRA_INT8;
 }
 
 static struct step_config mesh_config(const struct combination *c)
@@ -360,9 +360,8 @@ static struct step_config mesh_config(const struct combination *c)
                             : c->extra == EXTRA_INT8 ? GRAD_COMPRESS_KIND_INT8
                             : c->extra == EXTRA_BF16 ? GRAD_COMPRESS_KIND_BF16
                                                      : GRAD_COMPRESS_KIND_NONE;
-    config.store.embed_rows = c->extra == EXTRA_ROWS      ? SPARSE_EMBED_CHOICE_ON
-                              : c->extra == EXTRA_NO_ROWS ? SPARSE_EMBED_CHOICE_OFF
-                                                          : SPARSE_EMBED_CHOICE_AUTO;
+    if (c->extra == EXTRA_ROWS) /* of a table so large that rows are fewer bytes */
+        config.dims.vocab = 4096;
     config.axis_ranks[MESH_AXIS_TENSOR] = c->form.tensor;
     config.axis_ranks[MESH_AXIS_CONTEXT] = c->form.context;
     config.axis_ranks[MESH_AXIS_PIPELINE] = c->form.stages;

@@ -41,7 +41,7 @@ static int sharers_of(const char *settings, int stage, enum plan_call_kind kind,
 
 #define MODEL                                                                  \
     "MODEL=gpt2-nano LAYERS=8 HEADS=8 SEQ_LEN=64 BATCH_SIZE=1 PRECISION=fp32 " \
-    "EMBED_ROWS=0 RECOMPUTE=none MASTER_ADDR=::1 N_GPU_EACH_NODE=8 "
+    "RECOMPUTE=none MASTER_ADDR=::1 N_GPU_EACH_NODE=8 "
 #define PIPE(nodes, batch) MODEL "PP=4 TP=2 SHARD=optimizer N_NODES=" nodes " GLOBAL_BATCH=" batch
 
 /* Stages of 4 ranks on two nodes, of 6 on three: stage 1 has 2 ranks on node 0, the others on

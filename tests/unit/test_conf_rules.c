@@ -62,9 +62,6 @@ static void relations(void **state)
         {{"SPIKE=skip", "COMPRESS=bf16"}, ST_OK, ""},
         {{"SPIKE=stop", "COMPRESS=int4"}, ST_OK, ""},
         {{"SPIKE=skip", "COMPRESS=int8", "LOCAL_STEPS=4", "SHARD=none"}, ST_OK, ""},
-        {{"SPIKE=stop", "COMM_GRAPH=1"},
-         ST_BAD_SETTING,
-         "COMM_GRAPH=1 (argument) does not go with SPIKE=stop (argument)"},
         {{"QUICK=1"}, ST_OK, ""},
         {{"QUICK=1", "FULL=1"},
          ST_BAD_SETTING,
@@ -96,24 +93,6 @@ static void relations(void **state)
          ST_BAD_SETTING,
          "SAMPLE_EVERY=5 (argument) does not go with TASK=qa (argument); only a language model "
          "writes text"},
-        {{"COMM_GRAPH=1", "BACKEND=nccl"}, ST_OK, ""},
-        {{"COMM_GRAPH=1", "BACKEND=tcp"},
-         ST_BAD_SETTING,
-         "COMM_GRAPH=1 (argument) is for NCCL, not BACKEND=tcp (argument); use BACKEND=auto or "
-         "nccl"},
-        {{"COMM_GRAPH=1", "DEVICE=cpu"},
-         ST_BAD_SETTING,
-         "COMM_GRAPH=1 (argument) is for GPUs, not DEVICE=cpu (argument); set COMM_GRAPH=0"},
-        {{"COMM_GRAPH=1", "CUDA_GRAPH=off"},
-         ST_BAD_SETTING,
-         "COMM_GRAPH=1 (argument) does not go with CUDA_GRAPH=off (argument); there is no graph"},
-        {{"COMM_GRAPH=1", "CUDA_TIMES=1"},
-         ST_BAD_SETTING,
-         "COMM_GRAPH=1 (argument) does not go with CUDA_TIMES=1 (argument); times are taken"},
-        {{"COMM_GRAPH=1", "COMPRESS=bf16"}, ST_OK, ""},
-        {{"COMM_GRAPH=1", "COMPRESS=int8"},
-         ST_BAD_SETTING,
-         "COMM_GRAPH=1 (argument) does not go with COMPRESS=int8 (argument); the host quantises"},
         {{"SHARD=hybrid"}, ST_OK, ""},
         {{"SHARD=full", "COMPRESS=int8"}, ST_OK, ""},
         {{"SHARD=hybrid", "COMPRESS=int8"},
@@ -121,12 +100,6 @@ static void relations(void **state)
          "SHARD=hybrid (argument) does not go with COMPRESS=int8 (argument); set COMPRESS=none or "
          "bf16"},
         {{"SHARD=hybrid", "COMPRESS=bf16"}, ST_OK, ""},
-        {{"SHARD=hybrid", "EMBED_ROWS=0"}, ST_OK, ""},
-        {{"SHARD=full", "EMBED_ROWS=1"}, ST_OK, ""},
-        {{"SHARD=hybrid", "EMBED_ROWS=1"},
-         ST_BAD_SETTING,
-         "SHARD=hybrid (argument) does not go with EMBED_ROWS=1 (argument); rows are exchanged "
-         "among all workers: set EMBED_ROWS=auto, or SHARD=full"},
         {{"NODE_ID=1"},
          ST_BAD_SETTING,
          "NODE_ID=1 (argument) must be below N_NODES=1 (default); nodes are counted from 0; set "
@@ -194,9 +167,6 @@ static void relations(void **state)
         {{"LOCAL_STEPS=5", "PRECISION=fp16"},
          ST_BAD_SETTING,
          "LOCAL_STEPS=5 (argument) does not go with PRECISION=fp16 (argument)"},
-        {{"LOCAL_STEPS=5", "COMM_GRAPH=1"},
-         ST_BAD_SETTING,
-         "LOCAL_STEPS=5 (argument) does not go with COMM_GRAPH=1 (argument)"},
         {{"LOCAL_STEPS=5", "MESH=auto"},
          ST_BAD_SETTING,
          "LOCAL_STEPS=5 (argument) does not go with MESH=auto (argument)"},
@@ -222,12 +192,6 @@ static void relations(void **state)
         {{"TP=2", "N_GPU_EACH_NODE=2", "COMPRESS=int8"},
          ST_BAD_SETTING,
          "TP=2 (argument) does not go with COMPRESS=int8 (argument)"},
-        {{"TP=2", "N_GPU_EACH_NODE=2", "EMBED_ROWS=1"},
-         ST_BAD_SETTING,
-         "TP=2 (argument) does not go with EMBED_ROWS=1 (argument)"},
-        {{"TP=2", "N_GPU_EACH_NODE=2", "COMM_GRAPH=1"},
-         ST_BAD_SETTING,
-         "TP=2 (argument) does not go with COMM_GRAPH=1 (argument)"},
         {{"TP=2", "N_GPU_EACH_NODE=2", "TASK=qa"}, ST_OK, ""},
         {{"TP=2"}, ST_OK, ""}, /* until the GPUs are counted */
         {{"TP=2", "N_GPU_EACH_NODE=1"},
@@ -259,13 +223,6 @@ static void relations(void **state)
         {{"CP=2", "N_GPU_EACH_NODE=2", "COMPRESS=int4"},
          ST_BAD_SETTING,
          "CP=2 (argument) does not go with COMPRESS=int4 (argument)"},
-        {{"CP=2", "N_GPU_EACH_NODE=2", "EMBED_ROWS=1"},
-         ST_BAD_SETTING,
-         "CP=2 (argument) does not go with EMBED_ROWS=1 (argument); each worker of a group has "
-         "other tokens of the same samples: set EMBED_ROWS=auto"},
-        {{"CP=2", "N_GPU_EACH_NODE=2", "COMM_GRAPH=1"},
-         ST_BAD_SETTING,
-         "CP=2 (argument) does not go with COMM_GRAPH=1 (argument)"},
         {{"CP=2"}, ST_OK, ""},
         {{"CP=2", "N_GPU_EACH_NODE=1"},
          ST_BAD_SETTING,
@@ -340,13 +297,11 @@ static void divided_models_refuse(void **state)
         const char *setting, *remedy;
     } others[] = {{"SHARD=hybrid", "set SHARD=full"},
                   {"COMPRESS=int8", "set COMPRESS=none, or COMPRESS=bf16"},
-                  {"COMPRESS=int4-zstd", "set COMPRESS=none, or COMPRESS=bf16"},
-                  {"EMBED_ROWS=1", "set EMBED_ROWS=auto"},
-                  {"COMM_GRAPH=1", "set COMM_GRAPH=0"}};
+                  {"COMPRESS=int4-zstd", "set COMPRESS=none, or COMPRESS=bf16"}};
     static const char *const fine[] = {
         "SHARD=none",     "SHARD=optimizer", "SHARD=gradients", "SHARD=full",  "SHARD=auto",
-        "EMBED_ROWS=0",   "EMBED_ROWS=auto", "COMPRESS=bf16",   "DROPOUT=0.1", "RECOMPUTE=block",
-        "PRECISION=bf16", "TASK=qa",         "COMM_SMS=16",     "BACKEND=tcp", "BACKEND=nccl"};
+        "COMPRESS=bf16",  "DROPOUT=0.1",     "RECOMPUTE=block", "BACKEND=tcp", "BACKEND=nccl",
+        "PRECISION=bf16", "TASK=qa",         "COMM_SMS=16"};
     for (size_t a = 0; a < sizeof axes / sizeof *axes; a++) {
         struct conf *conf = NULL;
         char *none[] = {NULL}, want[64];

@@ -89,15 +89,6 @@ static void test_numbers_arrive(void **state)
     assert_true(text.trainer.step.is_eager && !t->step.is_eager);
     struct mapped timed = map("CUDA_TIMES=1 COMM_SMS=16");
     assert_true(timed.trainer.step.comm_sms == 16 && t->step.comm_sms == 0);
-    struct mapped graphs = map("COMM_GRAPH=1");
-    assert_true(graphs.trainer.step.comm_graph && !t->step.comm_graph);
-    conf_close(graphs.conf);
-    struct mapped rows = map("EMBED_ROWS=1"), whole = map("EMBED_ROWS=0");
-    assert_int_equal(t->step.store.embed_rows, SPARSE_EMBED_CHOICE_AUTO);
-    assert_int_equal(rows.trainer.step.store.embed_rows, SPARSE_EMBED_CHOICE_ON);
-    assert_int_equal(whole.trainer.step.store.embed_rows, SPARSE_EMBED_CHOICE_OFF);
-    conf_close(rows.conf);
-    conf_close(whole.conf);
     assert_true(timed.trainer.step.is_timed && timed.trainer.step.is_eager && !t->step.is_timed);
     assert_int_equal(t->resume, TRAINER_RESUME_NEVER);
     assert_int_equal(text.trainer.stop_after, 5);

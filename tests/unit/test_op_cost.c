@@ -62,16 +62,6 @@ static void embedding(void **state)
           .context = 8, .accumulate = true);
 }
 
-static void rows_of_tokens(void **state)
-{
-    (void)state;
-    COSTS(embed_rows_add, 0, 4 * 6 + 4 * 24 + 4 * 24, 4 * 24, .out = T(F32), .rows = T(F32),
-          .ids = T(I32), .lists = 2, .n = 3, .c = 4, .elems = 100);
-    /* a part of the table: no list has more than its elements */
-    COSTS(embed_rows_add, 0, 4 * 6 + 4 * 10 + 4 * 5, 4 * 5, .out = T(F32), .rows = T(F32),
-          .ids = T(I32), .lists = 2, .n = 3, .c = 4, .first = 10, .elems = 5);
-}
-
 static void products(void **state)
 {
     (void)state;
@@ -164,9 +154,9 @@ static void names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows),       cmocka_unit_test(embedding), cmocka_unit_test(rows_of_tokens),
-        cmocka_unit_test(products),   cmocka_unit_test(attention), cmocka_unit_test(elements),
-        cmocka_unit_test(optimisers), cmocka_unit_test(names),
+        cmocka_unit_test(rows),      cmocka_unit_test(embedding), cmocka_unit_test(products),
+        cmocka_unit_test(attention), cmocka_unit_test(elements),  cmocka_unit_test(optimisers),
+        cmocka_unit_test(names),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

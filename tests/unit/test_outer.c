@@ -98,26 +98,9 @@ static void test_round(void **state)
         assert_true(fabsf(back[i] - d[i]) <= fabsf(d[i]) / 256);
 }
 
-/* From a replica's own values (1) to the outer ones (0). */
-static void test_mix(void **state)
-{
-    (void)state;
-    static float x[N], y[N];
-    const double mixes[] = {0, 0.25, 0.5, 0.9, 1};
-    for (size_t k = 0; k < sizeof mixes / sizeof *mixes; k++) {
-        for (int i = 0; i < N; i++)
-            x[i] = value(0, i), y[i] = value(1, i);
-        outer_mix(mixes[k], x, y, N);
-        for (int i = 0; i < N; i++)
-            assert_true(fabs(mixes[k] * (double)value(1, i) + (1 - mixes[k]) * (double)x[i] -
-                             (double)y[i]) <= 2e-7);
-    }
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_nesterov),
     cmocka_unit_test(test_mean),
     cmocka_unit_test(test_round),
-    cmocka_unit_test(test_mix),
 };
 HARNESS_MAIN(tests)

@@ -224,8 +224,6 @@ int comm_closed_rank(const struct comm *comm)
 
 enum status comm_wait_stream(struct comm *comm, struct stream *s)
 {
-    if (comm_graph_waits(comm, s))
-        return ST_OK;
     return comm->root->staging != NULL ? staging_record(comm->root->staging, s, &comm->root->event)
                                        : ST_OK;
 }
@@ -249,8 +247,6 @@ enum status comm_check(const struct comm *comm)
  * same, because the comm is of no further use. */
 enum status comm_wait(struct comm *comm, struct comm_ticket ticket)
 {
-    if (ticket.sequence < 0)
-        return comm_graph_wait(comm);
     TRY(check_ticket(comm, ticket));
     comm_run_wait(comm, ticket.sequence, false);
     return comm_check(comm);
@@ -263,10 +259,6 @@ enum status comm_wait_on(struct comm *comm, struct comm_ticket ticket, struct st
     struct comm_root *root = comm->root;
     if (root->async == NULL)
         return comm_wait(comm, ticket);
-    if (ticket.sequence < 0) {
-        TRY(comm_check(comm));
-        return dev_call_join(s, (uint64_t)-ticket.sequence);
-    }
     TRY(dev_flush(s)); /* the device starts before the host waits */
     TRY(check_ticket(comm, ticket));
     comm_run_wait(comm, ticket.sequence, true);
@@ -278,8 +270,6 @@ enum status comm_wait_on(struct comm *comm, struct comm_ticket ticket, struct st
 
 static enum status begin(struct comm *comm, struct comm_call call, struct comm_ticket *ticket)
 {
-    if (comm_graph_takes(comm, &call))
-        return comm_graph_add(comm, &call, ticket);
     return comm_run_put(comm, &(struct comm_queue_item){.comm = comm, .call = call}, ticket);
 }
 

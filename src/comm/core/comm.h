@@ -234,29 +234,6 @@ bool comm_stays_on_device(const struct comm *comm);
 enum status comm_wait_on(struct comm *comm, struct comm_ticket ticket, struct stream *s);
 enum status comm_check(const struct comm *comm);
 
-/* ---- Calls within gathered work
- *
- * Where calls stay on the device, begun calls can become a part of the work that a stream gathers
- * (dev_graph_begin): then one CUDA graph holds computation and calls. The watchdog looks after each
- * call of a launched graph as after others.
- *
- *   comm_graph_open   from now on for the stream `s`. ST_BAD_SETTING: the environment forbids it.
- *                     The comm has no split that makes calls: CUDA may wait without end where one
- *                     thread launches graphs of several NCCL communicators.
- *   comm_graph_begin  calls that can be executed by the device are gathered by s, until
- *                     comm_graph_end. is_agreed: every rank was comm_graph_is_ready, and begins
- *                     with true; else every rank begins with false. comm_wait_on submits nothing
- *                     for such a call, and its ticket is valid until the comm is closed.
- *   comm_graph_end    submits all.
- *   comm_graph_close  before s is closed, and before the comm is. Waits until the work of s and
- *                     the queue are done.
- * Without comm_graph_open the others do nothing. ---- */
-enum status comm_graph_open(struct comm *comm, struct stream *s);
-void comm_graph_close(struct comm *comm);
-bool comm_graph_is_ready(const struct comm *comm);
-enum status comm_graph_begin(struct comm *comm, bool is_agreed);
-enum status comm_graph_end(struct comm *comm);
-
 /* comm_split — a comm of some ranks: `ranks` in ascending order, this rank among them, numbered
  * from 0 in the new comm. Collective among these ranks only. Shares the connections and the queue
  * of the parent. Close it before the parent. Ranks of different splits that make as many calls as

@@ -2,7 +2,7 @@
  * The queue's thread puts them there in order, and is the watchdog of those under way.
  *
  *   End        an event behind each call. Other streams wait for it (comm_wait_on); this thread
- *              queries it. A call of a launched graph has marks instead (comm_graph.c).
+ *              queries it.
  *   Deadline   the clock of a call starts when the device could start it: all earlier calls are
  *              done, and so is the computation that it follows. Until then only an abort ends it.
  *   Errors     of every communicator with a call under way, also of those that wait their turn.
@@ -24,7 +24,6 @@ struct under_way {
     struct comm *comm;
     struct comm_call call;
     struct dev_event *end; /* kept for the next call in this place */
-    uint64_t number;       /* over 0: of the marks of a call in a graph, in place of events */
     bool is_clocked;       /* the device could start it; call.entered_ns is when */
 };
 
@@ -65,30 +64,13 @@ bool comm_async_takes(const struct comm *comm, const struct comm_call *call)
 
 /* ---- the clock of a call ---- */
 
-/* Could the device start it? */
-static enum status could_start(const struct under_way *c, bool *out)
-{
-    if (c->number == 0)
-        return dev_event_query(c->call.event, out);
-    *out = *c->comm->root->graph->began >= c->number;
-    return ST_OK;
-}
-
-static enum status has_ended(const struct under_way *c, bool *out)
-{
-    if (c->number == 0)
-        return dev_event_query(c->end, out);
-    *out = *c->comm->root->graph->ended >= c->number;
-    return ST_OK;
-}
-
 /* Starts the clock of the oldest call when the device could start it; the straggler report sees the
  * call from then on. */
 static enum status start_clock(struct under_way *c)
 {
     bool is_ready = false;
     c->call.entered_ns = clock_ns();
-    TRY(could_start(c, &is_ready));
+    TRY(dev_event_query(c->call.event, &is_ready));
     c->is_clocked = is_ready;
     if (is_ready)
         comm_run_record(c->comm, &c->call, c->call.kind, c->call.entered_ns);
@@ -159,7 +141,7 @@ static enum status look(struct comm_async *async)
         bool is_done = false;
         if (!c->is_clocked)
             TRY(start_clock(c));
-        TRY(has_ended(c, &is_done));
+        TRY(dev_event_query(c->end, &is_done));
         if (!is_done)
             return check_all(async);
         end_call(async, c, true);
@@ -169,7 +151,7 @@ static enum status look(struct comm_async *async)
 }
 
 /* The first failure of the root: no communicator of it is of use any more. */
-void comm_async_fail(struct comm *comm, enum status st)
+static void fail(struct comm *comm, enum status st)
 {
     comm_run_fail(comm->root, st);
     if (comm->ctx.ops->abort_all != NULL)
@@ -192,7 +174,7 @@ int64_t comm_async_poll(struct comm_root *root)
     enters_library(root);
     enum status st = comm_run_has_failed(root) ? ST_OK : look(async);
     if (st != ST_OK)
-        comm_async_fail(c->comm, st);
+        fail(c->comm, st);
     if (async->entering != NULL)
         enters_library(root); /* goes back into it */
     else
@@ -248,35 +230,15 @@ static enum status enter(struct comm *comm, struct under_way *c)
     return st;
 }
 
-static void place(struct under_way *c, struct comm *comm, const struct comm_call *call)
-{
-    *c = (struct under_way){.comm = comm, .call = *call, .end = c->end};
-    comm_run_number(comm, &c->call);
-    c->call.entered_ns = clock_ns();
-}
-
-void comm_async_adopt(struct comm *comm, const struct comm_call *call, int64_t ticket,
-                      uint64_t number)
-{
-    struct comm_async *async = comm->root->async;
-    struct under_way *c = at(async, ticket);
-    if (comm_run_has_failed(comm->root))
-        return;
-    place(c, comm, call);
-    c->number = number;
-    if (async->first == async->next)
-        async->first = ticket;
-    async->next = ticket + 1;
-    comm_run_add_times(comm, 0, 0, comm->ctx.ops->sent_bytes(&comm->ctx, call));
-}
-
 void comm_async_run(struct comm *comm, const struct comm_call *call, int64_t ticket)
 {
     struct comm_async *async = comm->root->async;
     struct under_way *c = at(async, ticket);
     if (comm_run_has_failed(comm->root))
         return;
-    place(c, comm, call);
+    *c = (struct under_way){.comm = comm, .call = *call, .end = c->end};
+    comm_run_number(comm, &c->call);
+    c->call.entered_ns = clock_ns();
     if (async->first == async->next)
         async->first = async->next = ticket;
     async->entering = c;
@@ -292,7 +254,7 @@ void comm_async_run(struct comm *comm, const struct comm_call *call, int64_t tic
     }
     if (c->is_clocked)
         comm_run_record(comm, &c->call, COMM_CALL_NONE, clock_ns());
-    comm_async_fail(comm, st);
+    fail(comm, st);
     end_all(async);
 }
 

@@ -1,6 +1,5 @@
 /* comm_inside — a comm as its own files share it: comm.c (open, close, calls, split), comm_run.c
- * (executes calls), comm_async.c (calls that the device executes), comm_graph.c (calls within
- * graphs). Other files use comm.h. */
+ * (executes calls), comm_async.c (calls that the device executes). Other files use comm.h. */
 #ifndef CONVOY_COMM_COMM_INSIDE_H
 #define CONVOY_COMM_COMM_INSIDE_H
 
@@ -15,24 +14,11 @@ struct comm_allocation {
     bool is_on_device;
 };
 
-/* Calls within the gathered work of a stream (comm_graph.c). */
-struct comm_graph {
-    struct comm *comm; /* the root */
-    struct stream *stream;
-    /* pinned, written by the device: numbers of the newest call that it could start, and that it
-     * has finished */
-    volatile uint64_t *began, *ended;
-    bool is_open, is_ready;
-    bool is_gathering;  /* between comm_graph_begin and _end */
-    bool is_waited_for; /* comm_wait_stream: the next call runs after the stream's work */
-};
-
 /* Shared by a comm and all comms split from it. */
 struct comm_root {
     struct comm_queue *queue;
     struct staging *staging;  /* NULL: the transport reaches all memory */
     struct comm_async *async; /* NULL: every call is done when the transport returns */
-    struct comm_graph *graph; /* NULL: no calls within gathered work */
     struct dev_event *event;  /* from comm_wait_stream, for the next call; or NULL */
     _Atomic int64_t stuck_ns; /* of comm_activity; 0: not */
     atomic_bool closing, failed;
@@ -76,39 +62,22 @@ void comm_run_queued(struct comm_queue_item *item);
 int64_t comm_run_poll_queued(void *root, int64_t started);
 
 /* Calls that the device executes (comm_async.c): a transport with `stream` puts them on its stream,
- * and the queue's thread watches them. All but _open, _close, _takes, _fail and _stream_wait run on
- * that thread.
+ * and the queue's thread watches them. All but _open, _close, _takes and _stream_wait run on that
+ * thread.
  *
  * _takes        the call can be put on the stream as it is: no staging, something to move.
  * _run          puts the call of a ticket on the stream. Waits only until it is there, and watches
  *               the earlier calls meanwhile.
  * _poll         one look at all calls under way: ends those that the device has finished. After a
  *               failure all of them are ended. Returns the oldest ticket under way; 0: none.
- * _adopt        a launched graph makes the call of a ticket; its marks are those of `number`.
- * _fail         the first failure of the root: keeps it, and aborts what is under way.
  * _drain        waits until no call is under way.
  * _stream_wait  any thread, when the ticket's call is on the stream: `s` waits for its end. */
 enum status comm_async_open(struct comm_async **out);
 void comm_async_close(struct comm_async *async); /* accepts NULL */
 bool comm_async_takes(const struct comm *comm, const struct comm_call *call);
 void comm_async_run(struct comm *comm, const struct comm_call *call, int64_t ticket);
-void comm_async_adopt(struct comm *comm, const struct comm_call *call, int64_t ticket,
-                      uint64_t number);
-void comm_async_fail(struct comm *comm, enum status st);
 int64_t comm_async_poll(struct comm_root *root);
 void comm_async_drain(struct comm_root *root);
 enum status comm_async_stream_wait(struct comm_async *async, int64_t ticket, struct stream *s);
-
-/* Calls within gathered work (comm_graph.c); their tickets are negative: -number of the call.
- * _waits  comm_wait_stream of the stream that gathers: needs no event. false: another stream.
- * _takes  the call can be gathered. _add: gathers it.
- * _leave  before any other call: submits what is gathered.
- * _wait   until all calls have ended, gathered ones too. */
-bool comm_graph_waits(struct comm *comm, const struct stream *s);
-bool comm_graph_takes(const struct comm *comm, const struct comm_call *call);
-enum status comm_graph_add(struct comm *comm, const struct comm_call *call,
-                           struct comm_ticket *ticket);
-enum status comm_graph_leave(struct comm *comm);
-enum status comm_graph_wait(struct comm *comm);
 
 #endif

@@ -11,8 +11,7 @@ struct comm_queue_item {
     struct comm_call call;
     enum status (*job)(void *arg); /* NULL: execute `call` */
     void *arg;
-    uint64_t number; /* over 0: a launched graph executes `call` under this number */
-    int64_t ticket;  /* set by comm_queue_put */
+    int64_t ticket; /* set by comm_queue_put */
 };
 #define COMM_QUEUE_ITEMS 256 /* a step begins about one call per block and kind of call */
 

@@ -126,10 +126,6 @@ static _Thread_local struct dev_event *job_event;
 void comm_run_queued(struct comm_queue_item *item)
 {
     struct comm_root *root = item->comm->root;
-    if (item->number > 0) {
-        comm_async_adopt(item->comm, &item->call, item->ticket, item->number);
-        return;
-    }
     if (item->job == NULL && comm_async_takes(item->comm, &item->call)) {
         comm_async_run(item->comm, &item->call, item->ticket);
         return;
@@ -177,7 +173,6 @@ enum status comm_run(struct comm *comm, struct comm_call *call)
         call->event = job_event;
         return execute(comm, call, false);
     }
-    TRY(comm_graph_leave(comm));
     call->event = take_event(comm->root);
     if (!comm_queue_is_empty(comm->root->queue))
         comm_run_wait(comm, comm_queue_last(comm->root->queue), false);
@@ -191,7 +186,6 @@ enum status comm_run_put(struct comm *comm, struct comm_queue_item *item,
         return comm_run_fail_again(comm->root);
     if (job_root == comm->root)
         return FAIL(ST_BUG, "a job began a call on its own comm: jobs make blocking calls only");
-    TRY(comm_graph_leave(comm));
     item->call.event = take_event(comm->root);
     return comm_queue_put(comm->root->queue, item, &ticket->sequence);
 }

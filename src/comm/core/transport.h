@@ -80,7 +80,6 @@ struct comm_ctx {
     /* The entry returns when the call is on the transport's stream. Its waits call `watch`, which
      * looks after the calls that are under way on the stream; NULL: there are none. */
     bool is_async;
-    bool is_captured; /* the transport's stream is captured: the call becomes a part of a graph */
     enum status (*watch)(struct comm_ctx *ctx, void *arg);
     void *watch_arg;
     _Atomic int64_t *stuck_ns;  /* renewed by transport_check; NULL: not asked for */
@@ -134,14 +133,10 @@ struct transport_ops {
     /* For a transport whose calls the device executes on a stream, in order; all NULL: none.
      * stream — where the calls are. Collectives, send and recv heed ctx->is_async.
      * check  — an error that the communicator has met in a call under way; ctx->call names it.
-     * abort_all — after a failure: ends the calls of all comms of the root, on the device too.
-     * check_capture — may calls be captured? sent_bytes — of a call that all_reduce, reduce_scatter
-     * or all_gather put on the stream: for those of launched graphs. */
+     * abort_all — after a failure: ends the calls of all comms of the root, on the device too. */
     struct stream *(*stream)(const struct comm_ctx *ctx);
     enum status (*check)(struct comm_ctx *ctx);
     void (*abort_all)(struct comm_ctx *ctx);
-    enum status (*check_capture)(const struct comm_ctx *ctx);
-    int64_t (*sent_bytes)(const struct comm_ctx *ctx, const struct comm_call *call);
 };
 
 extern const struct transport_ops comm_self_ops, shm_threads_ops, comm_p2p_ops, comm_nccl_ops,

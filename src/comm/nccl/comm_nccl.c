@@ -127,47 +127,44 @@ static enum status wait_device(struct comm_ctx *ctx)
 
 /* ---- the end of a call ---- */
 
+/* A communicator that is aborted, by a thread of its own. */
+struct ending {
+    pthread_t thread;
+    const struct nccl_lib *nccl;
+    struct nccl_comm *comm;
+    bool has_thread;
+};
+#define ENDINGS_MAX 16 /* a root, and splits of it */
+
 static void *abort_one(void *arg)
 {
-    struct comm_nccl_ending *ending = arg;
+    struct ending *ending = arg;
     (void)ending->nccl->ncclCommAbort(ending->comm); /* the caller reports the failure */
     return NULL;
 }
 
-static void begin_ending(struct comm_nccl_root *root, struct comm_nccl *c)
-{
-    struct comm_nccl_ending *ending = &root->ending[root->endings_n++];
-    *ending = (struct comm_nccl_ending){.nccl = lib(c), .comm = c->comm};
-    c->comm = NULL;
-    ending->has_thread = pthread_create(&ending->thread, NULL, abort_one, ending) == 0;
-}
-
-void comm_nccl_abort_end(struct comm_nccl_root *root)
-{
-    for (; root->endings_n > 0; root->endings_n--) {
-        struct comm_nccl_ending *ending = &root->ending[root->endings_n - 1];
-        if (ending->has_thread)
-            pthread_join(ending->thread, NULL);
-        else
-            (void)abort_one(ending);
-    }
-}
-
 /* ncclCommAbort waits for work of the device, which may wait for another communicator's kernel. So
- * all are aborted at the same time, each by a thread of its own. It also waits until no graph
- * refers to the communicator (NCCL 2.26 and later). Another thread destroys graphs, and may wait
- * for this one: then the end is waited for when the comm is closed. */
+ * all are aborted at the same time, each by a thread of its own. */
 void comm_nccl_abort(struct comm_ctx *ctx)
 {
     struct comm_nccl *state = ctx->state;
-    struct comm_nccl_root *root = state->root;
+    struct ending ending[ENDINGS_MAX];
     struct status_saved saved;
+    int n = 0;
     status_save(&saved);
-    for (struct comm_nccl *c = root->first; c != NULL; c = c->next)
-        if (c->comm != NULL && root->endings_n < COMM_NCCL_ENDINGS_MAX)
-            begin_ending(root, c);
-    if (!root->is_captured)
-        comm_nccl_abort_end(root);
+    for (struct comm_nccl *c = state->root->first; c != NULL && n < ENDINGS_MAX; c = c->next) {
+        if (c->comm == NULL)
+            continue;
+        ending[n] = (struct ending){.nccl = lib(c), .comm = c->comm};
+        c->comm = NULL;
+        ending[n].has_thread = pthread_create(&ending[n].thread, NULL, abort_one, &ending[n]) == 0;
+        n++;
+    }
+    for (int i = n - 1; i >= 0; i--)
+        if (ending[i].has_thread)
+            pthread_join(ending[i].thread, NULL);
+        else
+            (void)abort_one(&ending[i]);
     status_restore(&saved);
 }
 
@@ -184,7 +181,6 @@ static enum status finish(struct comm_ctx *ctx, enum status st)
 static enum status begin(const struct comm_ctx *ctx, const struct comm_call *call)
 {
     const struct comm_nccl *state = ctx->state;
-    state->root->is_captured |= ctx->is_captured;
     return dev_stream_wait(state->root->stream, call->event);
 }
 
@@ -197,12 +193,6 @@ enum status comm_nccl_complete(struct comm_ctx *ctx, int result)
 {
     enum status st = wait_enqueued(ctx, result);
     return finish(ctx, st == ST_OK && !ctx->is_async ? wait_device(ctx) : st);
-}
-
-static enum status check_capture(const struct comm_ctx *ctx)
-{
-    (void)ctx;
-    return nccl_lib_check_capture();
 }
 
 static const char *describe(const struct comm_ctx *ctx)
@@ -257,18 +247,13 @@ static int64_t ring_bytes(const struct comm_ctx *ctx, const struct comm_call *ca
     return transport_bytes(call) / n * (n - 1);
 }
 
-static int64_t sent_bytes(const struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return (call->kind == COMM_CALL_ALL_REDUCE ? 2 : 1) * ring_bytes(ctx, call);
-}
-
 static enum status all_reduce(struct comm_ctx *ctx, const struct comm_call *call)
 {
     const struct comm_nccl *state = ctx->state;
     if (call->elems == 0)
         return ST_OK;
     TRY(begin(ctx, call));
-    count_sent(ctx, sent_bytes(ctx, call));
+    count_sent(ctx, 2 * ring_bytes(ctx, call));
     return comm_nccl_complete(ctx,
                               lib(state)->ncclAllReduce(call->in, call->out, (size_t)call->elems,
                                                         type_of(call->dtype), NCCL_SUM, state->comm,
@@ -316,7 +301,7 @@ static enum status reduce_scatter(struct comm_ctx *ctx, const struct comm_call *
     if (call->elems == 0)
         return ST_OK;
     TRY(begin(ctx, call));
-    count_sent(ctx, sent_bytes(ctx, call));
+    count_sent(ctx, ring_bytes(ctx, call));
     if (!is_even(ctx, call))
         return grouped(ctx, call, reduce_part);
     return comm_nccl_complete(
@@ -344,7 +329,7 @@ static enum status all_gather(struct comm_ctx *ctx, const struct comm_call *call
     if (call->elems == 0)
         return ST_OK;
     TRY(begin(ctx, call));
-    count_sent(ctx, sent_bytes(ctx, call));
+    count_sent(ctx, ring_bytes(ctx, call));
     if (!is_even(ctx, call))
         return grouped(ctx, call, broadcast_part);
     int64_t bytes = transport_bytes(call);
@@ -444,6 +429,4 @@ const struct transport_ops comm_nccl_ops = {
     .stream = stream,
     .check = check,
     .abort_all = comm_nccl_abort,
-    .check_capture = check_capture,
-    .sent_bytes = sent_bytes,
 };

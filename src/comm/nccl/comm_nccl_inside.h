@@ -3,8 +3,6 @@
 #ifndef CONVOY_COMM_NCCL_INSIDE_H
 #define CONVOY_COMM_NCCL_INSIDE_H
 
-#include <pthread.h>
-
 #include "comm/core/transport.h"
 #include "comm/nccl/nccl_lib.h"
 
@@ -15,15 +13,6 @@ struct comm_nccl_memory {
     void *handle; /* of the registration; NULL: NCCL refused it */
 };
 
-/* A communicator that is aborted, by a thread of its own. */
-struct comm_nccl_ending {
-    pthread_t thread;
-    const struct nccl_lib *nccl;
-    struct nccl_comm *comm;
-    bool has_thread;
-};
-#define COMM_NCCL_ENDINGS_MAX 16 /* a root, and splits of it */
-
 /* Shared by a comm and all comms split from it. */
 struct comm_nccl_root {
     const struct nccl_lib *nccl;
@@ -32,9 +21,6 @@ struct comm_nccl_root {
     char name[48];
     struct comm_nccl *first; /* all communicators */
     struct comm_nccl_memory *memory;
-    bool is_captured; /* a call was captured into a graph */
-    struct comm_nccl_ending ending[COMM_NCCL_ENDINGS_MAX];
-    int endings_n;
 };
 #define COMM_NCCL_SCRATCH_BYTES 256 /* a unique id, or the number that a barrier sums */
 
@@ -53,12 +39,10 @@ static inline const struct nccl_lib *comm_nccl_lib(const struct comm_nccl *state
 /* comm_nccl_complete — the end of a call that NCCL returned `result` for: waits until it is done;
  * until it is on the stream, if ctx->is_async.
  * comm_nccl_opened — the same for a new communicator.
- * comm_nccl_abort — ends all communicators of the root, and what they execute on the device.
- * comm_nccl_abort_end — waits until all that were aborted have ended. */
+ * comm_nccl_abort — ends all communicators of the root, and what they execute on the device. */
 enum status comm_nccl_complete(struct comm_ctx *ctx, int result);
 enum status comm_nccl_opened(struct comm_ctx *ctx, int result);
 void comm_nccl_abort(struct comm_ctx *ctx);
-void comm_nccl_abort_end(struct comm_nccl_root *root);
 void *comm_nccl_stream(const struct comm_nccl *state); /* as cudaStream_t */
 
 /* The entries of struct transport_ops in comm_nccl_open.c. */

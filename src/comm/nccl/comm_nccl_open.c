@@ -245,10 +245,8 @@ void comm_nccl_open_close(struct comm_ctx *ctx)
     if (state->comm != NULL)
         end(ctx);
     leave_list(state);
-    if (state->owns_root) {
-        comm_nccl_abort_end(state->root); /* no graph refers to them any more */
+    if (state->owns_root)
         root_free(state->root, ctx->config.dev);
-    }
     free(state);
     ctx->state = NULL;
 }

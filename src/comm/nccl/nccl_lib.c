@@ -100,20 +100,6 @@ static enum status check_environment(void)
         blocking);
 }
 
-/* Calls in graphs and others are under way at the same time on one communicator. NCCL orders them
- * unless the variable forbids it. */
-enum status nccl_lib_check_capture(void)
-{
-    const char *mixing = variable("NCCL_GRAPH_MIXING_SUPPORT=");
-    if (mixing == NULL || strcmp(mixing, "1") == 0)
-        return ST_OK;
-    return FAIL(
-        ST_BAD_SETTING,
-        "NCCL_GRAPH_MIXING_SUPPORT=%.32s (environment) does not go with COMM_GRAPH=1: calls "
-        "inside and outside of graphs share a communicator; unset it, or set COMM_GRAPH=0",
-        mixing);
-}
-
 bool nccl_lib_shares_gpus(int version)
 {
     const char *enabled = variable("NCCL_MULTI_RANK_GPU_ENABLE=");

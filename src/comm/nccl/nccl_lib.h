@@ -94,10 +94,6 @@ enum status nccl_lib_open(const struct nccl_lib **out);
 int nccl_lib_version(void);
 const char *nccl_lib_about(void);
 
-/* nccl_lib_check_capture — ST_BAD_SETTING: the environment forbids calls in CUDA graphs beside
- * others. Every version from NCCL_VERSION_LEAST on can capture calls. */
-enum status nccl_lib_check_capture(void);
-
 /* Returns true if NCCL of `version` accepts several ranks of a node on one GPU: from 2.30 on with
  * NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment. MIG instances of a GPU count as one GPU: before
  * 2.30 NCCL compares PCI addresses, and 2.31.2 still sees the parent GPU (NCCL's issue 1716). */

@@ -471,9 +471,6 @@ static enum status check_spike(const struct conf *conf)
     const int64_t spike = conf_i64(conf, CONF_SPIKE);
     if (spike == CONF_SPIKE_OFF)
         return ST_OK;
-    if (2 * conf_i64(conf, CONF_SPIKE_LIMIT) > conf_i64(conf, CONF_SPIKE_WINDOW))
-        return fail_pair(conf, CONF_SPIKE_LIMIT, "is over half of", CONF_SPIKE_WINDOW,
-                         "a step is compared with half a window of applied steps at least");
     if (spike != CONF_SPIKE_SKIP || !quantises(conf) || conf_i64(conf, CONF_LOCAL_STEPS) > 0)
         return ST_OK;
     return fail_pair(conf, CONF_SPIKE, "does not go with", CONF_COMPRESS,

@@ -342,9 +342,7 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     map_local(conf, out);
     out->optim = optim_of(conf);
     out->spike = (struct spike_config){.mode = (enum spike_mode)conf_i64(conf, CONF_SPIKE),
-                                       .sigma = conf_f64(conf, CONF_SPIKE_SIGMA),
-                                       .window = (int)conf_i64(conf, CONF_SPIKE_WINDOW),
-                                       .limit = (int)conf_i64(conf, CONF_SPIKE_LIMIT)};
+                                       .sigma = conf_f64(conf, CONF_SPIKE_SIGMA)};
     out->comm_sms = (int)conf_i64(conf, CONF_COMM_SMS);
     out->comm_graph = conf_i64(conf, CONF_COMM_GRAPH) != 0;
     out->is_timed = conf_i64(conf, CONF_CUDA_TIMES) != 0;
@@ -472,8 +470,7 @@ static void add_schedules(const struct trainer_config *trainer, bool packs_docum
         text_add(out, ",\"WINDOW_WARMUP\":%lld,\"WINDOW_START\":%lld",
                  (long long)step->window_warmup.steps, (long long)step->window_warmup.from);
     if (step->spike.mode == SPIKE_MODE_SKIP)
-        text_add(out, ",\"SPIKE\":\"skip\",\"SPIKE_SIGMA\":%s,\"SPIKE_WINDOW\":%d",
-                 text_f64(step->spike.sigma).text, step->spike.window);
+        text_add(out, ",\"SPIKE\":\"skip\",\"SPIKE_SIGMA\":%s", text_f64(step->spike.sigma).text);
 }
 
 void config_map_settings(const struct conf *conf, const struct trainer_config *trainer,

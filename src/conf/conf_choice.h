@@ -67,10 +67,6 @@
     X(LOG_LEVEL, DEBUG, "debug") X(LOG_LEVEL, TRACE, "trace")
 #define CONF_BENCH_OVER_LIST(X) \
     X(BENCH_OVER, MEMORY, "memory") X(BENCH_OVER, TCP, "tcp") X(BENCH_OVER, UCX, "ucx")
-#define CONF_BENCH_ONLY_LIST(X) \
-    X(BENCH_ONLY, ALL, "all") X(BENCH_ONLY, ALL_REDUCE, "all_reduce") \
-    X(BENCH_ONLY, REDUCE_SCATTER, "reduce_scatter") X(BENCH_ONLY, ALL_GATHER, "all_gather") \
-    X(BENCH_ONLY, BROADCAST, "broadcast")
 #define CONF_SPIKE_LIST(X) X(SPIKE, OFF, "off") X(SPIKE, STOP, "stop") X(SPIKE, SKIP, "skip")
 #define CONF_MESH_LIST(X) X(MESH, SET, "set") X(MESH, AUTO, "auto")
 /* The kinds of FAULT, which adds a step and a rank to them. */

@@ -200,28 +200,19 @@ static void give_back(struct bench *b)
     free(b->times);
 }
 
-static const struct bench_run_question usual = {
-    .sizes_n = 15,
-    .sizes = {4, 64, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20,
-              256 << 20, 512 << 20, (int64_t)2 << 30, (int64_t)8 << 30, (int64_t)32 << 30}};
-
 static enum status measure_all(struct bench *b, const struct bench_run_question *question,
                                struct bench_run_row *rows, int *rows_n)
 {
-    const struct bench_run_question *sizes = question->sizes_n > 0 ? question : &usual;
     *rows_n = 0;
-    for (int call = 0; call < BENCH_RUN_CALL_N; call++) {
-        if (question->only != BENCH_RUN_CALL_N && call != (int)question->only)
-            continue;
-        for (int s = 0; s < sizes->sizes_n; s++) {
-            if (sizes->sizes[s] > question->bytes_max)
+    for (int call = 0; call < BENCH_RUN_CALL_N; call++)
+        for (int s = 0; s < question->sizes_n; s++) {
+            if (question->sizes[s] > question->bytes_max)
                 continue;
             struct bench_run_row *row = &rows[(*rows_n)++];
-            *row =
-                (struct bench_run_row){.call = (enum bench_run_call)call, .bytes = sizes->sizes[s]};
+            *row = (struct bench_run_row){.call = (enum bench_run_call)call,
+                                          .bytes = question->sizes[s]};
             TRY(measure(b, row));
         }
-    }
     return ST_OK;
 }
 

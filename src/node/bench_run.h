@@ -17,9 +17,8 @@ enum bench_run_call {
 };
 
 struct bench_run_question {
-    enum bench_run_call only;           /* one collective; BENCH_RUN_CALL_N: all of them */
-    int64_t bytes_max;                  /* sizes up to it are measured */
-    int sizes_n;                        /* 0: the usual sizes, 4 bytes to 32 GiB */
+    int64_t bytes_max; /* sizes up to it are measured */
+    int sizes_n;
     int64_t sizes[BENCH_RUN_SIZES_MAX]; /* bytes: whole elements of fp32 */
 };
 

@@ -42,8 +42,8 @@ static const struct page {
      "convoy eval CHECKPOINT_DIR=run1 VAL_DATA=val.txt\n"
      "convoy eval CHECKPOINT_DIR=run1 VAL_DATA=hellaswag_val.bin\n"
      "convoy eval CHECKPOINT_DIR=qa1 VAL_DATA=squad-dev.json OUT=answers.json\n"},
-    {"bench", "N_GPU_EACH_NODE DEVICE BACKEND BENCH_MAX BENCH_SIZES BENCH_OVER BENCH_ONLY JSON",
-     "convoy bench N_GPU_EACH_NODE=2 BENCH_MAX=64\n"},
+    {"bench", "N_GPU_EACH_NODE DEVICE BACKEND BENCH_SIZES BENCH_OVER JSON",
+     "convoy bench N_GPU_EACH_NODE=2 BENCH_SIZES=4-64Mi\n"},
     {"plan",
      "CLUSTER MODEL SEQ_LEN GLOBAL_BATCH BATCH_SIZE N_NODES N_GPU_EACH_NODE PRECISION MESH TP PP "
      "CP SHARD RECOMPUTE TOKENS PRICE JSON",

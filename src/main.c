@@ -372,6 +372,11 @@ static enum status run_rehearse(const struct call *call)
 
 static enum status run_check(const struct call *call)
 {
+    if (conf_is_set(call->conf, CONF_CHECK) && conf_i64(call->conf, CONF_CHECK) == CONF_CHECK_OFF)
+        return FAIL(ST_BAD_SETTING,
+                    "CHECK=off (%s) is for `convoy train`: leave it out, or set CHECK=quick, "
+                    "standard or full",
+                    conf_source(call->conf, CONF_CHECK));
     TRY(conf_rules_check_missing(call->conf, false));
     return run_job(call, supervisor_check_main);
 }

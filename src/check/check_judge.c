@@ -249,7 +249,7 @@ static enum status find_suspects(struct check_row *const *row, int n)
     return ST_OK;
 }
 
-#define AGAIN "measure again: convoy check FULL=1"
+#define AGAIN "measure again: convoy check CHECK=full"
 
 /* A failing row needs more than the remedy of a warning, which is to measure again. */
 static bool lacks_remedy(const struct check_row *row)

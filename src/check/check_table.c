@@ -110,7 +110,7 @@ static enum status add_bad_nodes(const struct check_table *table)
 
 static void add_verdict(const struct check_table *table)
 {
-    const struct check_report_counts counts = check_report_count(table->rows, CHECK_STAGE_N);
+    const struct check_report_counts counts = check_report_count(table->rows);
     text_add(table->out, "verdict: ");
     check_layout_verdict(table->out, check_rows_worst(table->rows, -1), 4,
                          table->about->is_terminal);

@@ -135,10 +135,7 @@ enum status conf_refuse(const struct conf_row *row, const char *text, const char
                 row->why, hint);
 }
 
-/* removed_remedy — Returns the sentence of conf_removed.def for a setting's name, or for a value
- * that a setting no longer has; NULL if no earlier version had it. A value matches before its
- * colon. */
-static const char *removed_remedy(const char *name, size_t name_bytes, const char *value)
+const char *conf_removed_remedy(const char *name, size_t name_bytes, const char *value)
 {
     static const struct {
         const char *name, *value, *remedy;
@@ -160,7 +157,7 @@ static const char *removed_remedy(const char *name, size_t name_bytes, const cha
 static enum status refuse_removed(const char *word, size_t name_bytes, const char *source)
 {
     char shown[SHOWN_MAX];
-    const char *remedy = removed_remedy(word, name_bytes, "");
+    const char *remedy = conf_removed_remedy(word, name_bytes, "");
     if (remedy == NULL)
         return ST_OK;
     return FAIL(ST_BAD_SETTING, "%s (%s): this setting was removed; %s",
@@ -172,7 +169,7 @@ static enum status refuse_removed_value(const struct conf_row *row, const char *
                                         const char *source)
 {
     char shown[SHOWN_MAX];
-    const char *remedy = removed_remedy(row->name, strlen(row->name), text);
+    const char *remedy = conf_removed_remedy(row->name, strlen(row->name), text);
     if (remedy == NULL)
         return ST_OK;
     return FAIL(ST_BAD_SETTING, "%s=%s (%s): this value was removed; %s", row->name,

@@ -75,6 +75,10 @@ enum status conf_set(struct conf *conf, enum conf_key key, const char *text,
 /* conf_refuse — the failure of a value that is not allowed, ST_BAD_SETTING. */
 enum status conf_refuse(const struct conf_row *row, const char *text, const char *source,
                         const char *what);
+/* conf_removed_remedy — Returns the sentence of conf_removed.def for a setting's name, or for a
+ * value that a setting no longer has; NULL if no earlier version had it. A value matches before its
+ * colon. */
+const char *conf_removed_remedy(const char *name, size_t name_bytes, const char *value);
 /* conf_fault_set — parses a value of FAULT. ST_BAD_SETTING as conf_set. */
 enum status conf_fault_set(struct conf *conf, const struct conf_row *row, const char *text,
                            const char *source);

@@ -511,28 +511,20 @@ static enum status check_reports(const struct conf *conf)
     const char *at = conf_text(conf, CONF_REPORT);
     while (at[0] != 0) {
         size_t n = strcspn(at, ",");
-        if (!has_ending(at, n, ".json") && !has_ending(at, n, ".xml") &&
-            !has_ending(at, n, ".prom"))
-            return FAIL(ST_BAD_SETTING,
-                        "REPORT=%.*s (%s): a report is .json, .xml (JUnit) or .prom (Prometheus); "
-                        "give a name that ends so",
-                        (int)n, at, conf_source(conf, CONF_REPORT));
+        if (!has_ending(at, n, ".json") && !has_ending(at, n, ".prom"))
+            return FAIL(
+                ST_BAD_SETTING, "REPORT=%.*s (%s): a report is .json or .prom (Prometheus); %s",
+                (int)n, at, conf_source(conf, CONF_REPORT),
+                has_ending(at, n, ".xml") ? conf_removed_remedy("REPORT", strlen("REPORT"), ".xml")
+                                          : "give a name that ends so");
         at += n + (at[n] != 0);
     }
     return ST_OK;
 }
 
-static enum status check_checks(const struct conf *conf)
-{
-    if (conf_i64(conf, CONF_QUICK) != 0 && conf_i64(conf, CONF_FULL) != 0)
-        return fail_pair(conf, CONF_QUICK, "does not go with", CONF_FULL,
-                         "a check is one of the two, or neither");
-    return check_reports(conf);
-}
-
 enum status conf_rules_check(const struct conf *conf)
 {
-    TRY(check_checks(conf));
+    TRY(check_reports(conf));
     TRY(check_shard(conf));
     TRY(check_optimizer(conf));
     TRY(check_comm_graph(conf));

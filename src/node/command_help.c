@@ -19,11 +19,11 @@ static const struct page {
      "CHECKPOINT_DIR=run2\n"
      "convoy train MODEL=gpt2-nano DATA=synthetic STEPS=20\n"},
     {"check",
-     "QUICK FULL BUDGET SOAK REPORT BASELINE OUT GPUS_EXPECTED CHECKPOINT_DIR DEVICE "
+     "CHECK BUDGET SOAK REPORT BASELINE OUT GPUS_EXPECTED CHECKPOINT_DIR DEVICE "
      "N_GPU_EACH_NODE N_NODES NODE_ID MASTER_ADDR JOB_TOKEN_FILE JSON",
-     "convoy check QUICK=1\n"
+     "convoy check CHECK=quick\n"
      "convoy check CHECKPOINT_DIR=/checkpoints GPUS_EXPECTED=8 REPORT=check.json\n"
-     "convoy check N_NODES=4 NODE_ID=0 MASTER_ADDR=10.0.0.1 JOB_TOKEN_FILE=job.token FULL=1 "
+     "convoy check N_NODES=4 NODE_ID=0 MASTER_ADDR=10.0.0.1 JOB_TOKEN_FILE=job.token CHECK=full "
      "SOAK=30m\n"},
     {"tokenize", "DATA OUT VOCAB CACHE_DIR",
      "convoy tokenize DATA=books/ OUT=books.bin\n"

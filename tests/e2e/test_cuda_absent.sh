@@ -26,7 +26,7 @@ else
     run $tiny STEPS=2 DEVICE=cuda N_GPU_EACH_NODE=2 BATCH_SIZE=1 GLOBAL_BATCH=2
     ok "DEVICE=cuda with two workers: 69" is "$rc" "69"
     "$root/tests/check/trees/unpack.pl" lost gpu-off-bus
-    rc=0; DEVICE=cuda limit 60 "$convoy" check QUICK=1 CHECK_ROOT="$PWD/lost" >out 2>err || rc=$?
+    rc=0; DEVICE=cuda limit 60 "$convoy" check CHECK=quick CHECK_ROOT="$PWD/lost" >out 2>err || rc=$?
     ok "check names a lost GPU before a device is opened, which fails: 1" is "$rc $(grep -c '^ *7 of 8 GPUs' out)" "1 1"
     run $tiny STEPS=2 DEVICE=auto PRECISION=bf16
     ok "PRECISION=bf16 where no GPU is found: 69, and what to do" is "$rc $(grep -c ' error .*PRECISION=bf16 (argument) needs a GPU' err)" "69 1"

@@ -131,18 +131,7 @@ static void values_are_strict(void **state)
         BAD("TASK=", "is not known; allowed: lm, qa"),
         BAD("TASK=classification", "is not known; allowed: lm, qa"),
         BAD("OPTIMIZER=adam", "did you mean adamw"),
-        BAD("OPTIMIZER=normuon", "OPTIMIZER=normuon (argument): this value was removed; use OPT"),
         GOOD("COMPRESS=int4-zstd", COMPRESS, "int4-zstd"),
-        BAD("REDUCE_PRECISION=bf16", "this setting was removed; use COMPRESS=bf16 in place of"),
-        BAD("COMPRESS_CODE=zstd", "setting was removed; use COMPRESS=int8-zstd or int4-zstd"),
-        BAD("COMPRESS=topk", "COMPRESS=topk (argument): this value was removed; use COMPRESS=int8"),
-        BAD("VALUE_EMBEDS=2", "VALUE_EMBEDS=2 (argument): this setting was removed; leave it out"),
-        BAD("CHANGED=1", "CHANGED=1 (argument): this setting was removed; `convoy config | grep"),
-        BAD("SHM_CHECKSUM=0",
-            "SHM_CHECKSUM=0 (argument): this setting was removed; `convoy check`"),
-        BAD("STEPS=5..20",
-            "STEPS=5..20 (argument): this value was removed; `convoy verify` repeats"),
-        {{NULL}, {"CHANGED=1", NULL}, ST_BAD_SETTING, 0, "CHANGED=1 (environment): this", NULL},
         BAD("LR_SCHEDULE=cosin", "did you mean cosine; allowed: cosine, constant, linear, wsd"),
         BAD("PRECISION=fp8", "allowed: auto, fp32, tf32, bf16, fp16"),
         GOOD("SHARD=full", SHARD, "full"),
@@ -216,6 +205,33 @@ static void values_are_strict(void **state)
         BAD("EPOCHS=0", "allowed: 1 to"),
     };
     RUN(trials);
+}
+
+/* Each row of conf_removed.def: the setting, or its value, is refused with the remedy, as an argument
+ * and in the environment. */
+static void removed_settings_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *value, *remedy;
+    } rows[] = {
+#define CONF_REMOVED(name, value, remedy) {#name, value, remedy},
+#include "conf/conf_removed.def"
+#undef CONF_REMOVED
+    };
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        const bool is_argument = i % 2 == 0;
+        const char *value = rows[i / 2].value;
+        char word[128];
+        char *words[] = {word, NULL}, *none[] = {NULL};
+        struct conf *conf = NULL;
+        text_format(word, sizeof word, "%s=%s", rows[i / 2].name, value[0] == 0 ? "1" : value);
+        assert_int_equal(conf_open(is_argument ? 1 : 0, words, is_argument ? none : words, &conf),
+                         ST_BAD_SETTING);
+        assert_non_null(strstr(status_message(), word));
+        assert_non_null(strstr(status_message(), rows[i / 2].remedy));
+        assert_non_null(strstr(status_message(), is_argument ? "(argument)" : "(environment)"));
+    }
 }
 
 static void faults_are_parsed(void **state)
@@ -549,6 +565,7 @@ static void rows_are_sound(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(values_are_strict),
+    cmocka_unit_test(removed_settings_are_refused),
     cmocka_unit_test(faults_are_parsed),
     cmocka_unit_test(hosts_are_kept_without_brackets),
     cmocka_unit_test(unknown_arguments_are_refused),

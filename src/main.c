@@ -225,7 +225,8 @@ static void write_settings_markdown(struct text *out)
                   "wins. A mistyped name is refused with the nearest right one, a value out of "
                   "bounds with the bounds. `convoy config` shows every value and where it comes "
                   "from. Column nodes: *same* marks a setting that must have one value on all "
-                  "nodes of a run.\n");
+                  "nodes of a run. Hooks of tests and debuggers are in "
+                  "[testing.md](testing.md#hooks).\n");
     conf_write_markdown(out);
 }
 
@@ -257,6 +258,8 @@ static enum status run_help(const struct call *call)
         write_exit_codes(&out);
     else if (strcmp(topic, "settings-markdown") == 0)
         write_settings_markdown(&out);
+    else if (strcmp(topic, "hooks-markdown") == 0)
+        conf_write_hooks_markdown(&out);
     else if (strcmp(topic, "exit-codes-markdown") == 0)
         write_exit_codes_markdown(&out);
     else if (command != NULL && command->help != NULL)

@@ -24,6 +24,7 @@ const struct conf_row conf_rows[CONF_N] = {
     [CONF_##name] = {#name, CONF_KIND_##kind,   initial, min, max,              \
                      words, CONF_GROUP_##group, agree,   why, help},
 #include "conf/conf.def"
+#include "conf/conf_hooks.def"
 #undef CONF_ROW
 };
 

@@ -15,10 +15,14 @@
 #include "base/text.h"
 #include "conf/conf_choice.h"
 
-/* CONF_NODE_ID, CONF_BATCH_SIZE …: one per row of conf.def. */
+/* CONF_NODE_ID, CONF_BATCH_SIZE …: one per row of conf.def, and from CONF_SETTINGS_N on one per row
+ * of conf_hooks.def. */
 enum conf_key {
 #define CONF_ROW(name, ...) CONF_##name,
 #include "conf/conf.def"
+    CONF_SETTINGS_N,
+    CONF_SETTINGS_LAST = CONF_SETTINGS_N - 1,
+#include "conf/conf_hooks.def"
 #undef CONF_ROW
     CONF_N
 };
@@ -118,7 +122,7 @@ bool conf_is_dumb(char **environment);
 /* conf_threads — the first number in OMP_NUM_THREADS; 0: unset. */
 int conf_threads(const struct conf *conf);
 
-/* The forms below are appended to *out. */
+/* The forms below are appended to *out. The first two have hooks only if they are set. */
 void conf_write_table(const struct conf *conf, struct text *out); /* `convoy config` */
 void conf_write_json(const struct conf *conf, struct text *out);
 /* conf_write_settings — one line of JSON, fit for publication:
@@ -139,10 +143,12 @@ bool conf_write_topic(const char *topic, struct text *out, bool is_bold);
 bool conf_write_setting(const char *name, struct text *out);
 /* conf_write_row — one row as in --help: name, default, meaning. The row must exist. */
 void conf_write_row(const char *name, struct text *out);
-void conf_write_markdown(struct text *out); /* the tables of the documentation */
+void conf_write_markdown(struct text *out); /* the tables of docs/settings.md */
+/* conf_write_hooks_markdown — Writes the table of hooks in docs/testing.md. */
+void conf_write_hooks_markdown(struct text *out);
 
-/* Columns of a row, for man pages and shell completion. heading: of its group; NULL: the row is not
- * shown. choices: "a|b|c"; "": it is not a choice. */
+/* Columns of a row, for man pages and shell completion. heading: of its group; NULL: a hook, which is
+ * not shown. choices: "a|b|c"; "": it is not a choice. */
 const char *conf_row_name(enum conf_key key);
 const char *conf_row_heading(enum conf_key key);
 const char *conf_row_default(enum conf_key key);

@@ -1,6 +1,6 @@
 /* conf_choice — the values of every setting that is a choice, each listed once.
  *
- * A CHOICE row of conf.def takes its words from its list here (CONF_WORDS). The same list gives the
+ * A CHOICE row of conf.def or conf_hooks.def takes its words from its list here (CONF_WORDS). The same list gives the
  * enum of what conf_i64 returns for the row, so code writes CONF_SHARD_FULL and never a number. A
  * word with [:N] may have a number behind it (conf_count).
  * Where a choice is cast to the enum of another module, CONF_CHOICE_IS beside the cast proves that
@@ -96,6 +96,7 @@
 #define CONF_ENUM_SECRET(row)
 #define CONF_ROW(name, kind, ...) CONF_ENUM_##kind(name)
 #include "conf/conf.def"
+#include "conf/conf_hooks.def"
 #undef CONF_ROW
 
 /* CONF_CHOICE_IS — a value of a choice has the number of this value of another enum. */

@@ -1,7 +1,7 @@
 /* conf_row — the columns of a row, as conf_row.h and conf.h describe them. */
 #include "conf/conf_row.h"
 
-const char *const conf_row_headings[CONF_GROUP_N] = {
+const char *const conf_row_headings[CONF_GROUP_N + 1] = {
     [CONF_GROUP_MODEL] = "Model",
     [CONF_GROUP_DATA] = "Data and batches",
     [CONF_GROUP_OPTIM] = "Optimiser",

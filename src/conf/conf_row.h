@@ -27,7 +27,8 @@ enum conf_group {
     CONF_GROUP_NODE,
     CONF_GROUP_STATUS,
     CONF_GROUP_COMMAND,
-    CONF_GROUP_N,
+    CONF_GROUP_HOOK,
+    CONF_GROUP_N = CONF_GROUP_HOOK, /* the groups of settings */
 };
 
 /* The columns of conf.def, which describes them. */
@@ -44,8 +45,8 @@ struct conf_row {
 };
 
 extern const struct conf_row conf_rows[CONF_N];
-extern const char *const conf_row_headings[CONF_GROUP_N];
-extern const char *const conf_row_topics[CONF_GROUP_N]; /* the words of `help` for them */
+extern const char *const conf_row_headings[CONF_GROUP_N + 1]; /* NULL: of hooks */
+extern const char *const conf_row_topics[CONF_GROUP_N];       /* the words of `help` for them */
 /* conf_row_shown — as conf_allowed, but shorter, for tables. */
 const char *conf_row_shown(const struct conf_row *row, char *out, size_t cap);
 

@@ -57,11 +57,19 @@ static bool is_changed(const struct conf *conf, int key)
     return conf_is_set(conf, (enum conf_key)key) && !is_default(conf, key);
 }
 
+/* is_shown — Returns true for settings, and for hooks that are set. */
+static bool is_shown(const struct conf *conf, int key)
+{
+    return key < CONF_SETTINGS_N || conf_is_set(conf, (enum conf_key)key);
+}
+
 void conf_write_table(const struct conf *conf, struct text *out)
 {
     char value[4096];
     int name_width = (int)strlen("NAME"), value_width = (int)strlen("VALUE");
     for (int key = 0; key < CONF_N; key++) {
+        if (!is_shown(conf, key))
+            continue;
         int name_n = (int)strlen(conf_rows[key].name);
         int value_n = (int)strlen(shown_value(conf, key, value, sizeof value));
         name_width = name_n > name_width ? name_n : name_width;
@@ -69,9 +77,10 @@ void conf_write_table(const struct conf *conf, struct text *out)
     }
     text_add(out, "%-*s  %-*s  %s\n", name_width, "NAME", value_width, "VALUE", "ORIGIN");
     for (int key = 0; key < CONF_N; key++)
-        text_add(out, "%-*s  %-*s  %s\n", name_width, conf_rows[key].name, value_width,
-                 shown_value(conf, key, value, sizeof value),
-                 conf_source(conf, (enum conf_key)key));
+        if (is_shown(conf, key))
+            text_add(out, "%-*s  %-*s  %s\n", name_width, conf_rows[key].name, value_width,
+                     shown_value(conf, key, value, sizeof value),
+                     conf_source(conf, (enum conf_key)key));
 }
 
 /* add_text — bytes that are not UTF-8 become U+FFFD: a path may contain them, JSON may not. */
@@ -167,6 +176,8 @@ void conf_write_json(const struct conf *conf, struct text *out)
     bool is_whole = root != NULL;
     for (int key = 0; key < CONF_N; key++) {
         const struct conf_row *row = &conf_rows[key];
+        if (!is_shown(conf, key))
+            continue;
         cJSON *object = cJSON_AddObjectToObject(root, row->name);
         is_whole = is_whole && object != NULL && add_value(object, conf, key);
         cJSON_AddStringToObject(object, "origin", origin_names[conf->values[key].origin]);
@@ -279,21 +290,26 @@ bool conf_write_setting(const char *name, struct text *out)
     return false;
 }
 
-void conf_write_markdown(struct text *out)
+static void write_markdown_rows(int group, struct text *out)
 {
     char allowed[256];
+    text_add(out, "| name | default | allowed | nodes | meaning |\n|---|---|---|---|---|\n");
+    for (int key = 0; key < CONF_N; key++) {
+        const struct conf_row *row = &conf_rows[key];
+        if ((int)row->group == group)
+            text_add(out, "| `%s` | %s | %s | %s | %s |\n", row->name, shown_default(row),
+                     conf_row_shown(row, allowed, sizeof allowed), row->is_agreed ? "same" : "",
+                     row->help);
+    }
+}
+
+void conf_write_markdown(struct text *out)
+{
     for (int group = 0; group < CONF_GROUP_N; group++) {
-        text_add(out,
-                 "\n### %s\n\n| name | default | allowed | nodes | meaning |\n"
-                 "|---|---|---|---|---|\n",
-                 conf_row_headings[group]);
-        for (int key = 0; key < CONF_N; key++) {
-            const struct conf_row *row = &conf_rows[key];
-            if ((int)row->group == group)
-                text_add(out, "| `%s` | %s | %s | %s | %s |\n", row->name, shown_default(row),
-                         conf_row_shown(row, allowed, sizeof allowed), row->is_agreed ? "same" : "",
-                         row->help);
-        }
+        text_add(out, "\n### %s\n\n", conf_row_headings[group]);
+        write_markdown_rows(group, out);
     }
     text_add(out, "\n");
 }
+
+void conf_write_hooks_markdown(struct text *out) { write_markdown_rows(CONF_GROUP_HOOK, out); }

@@ -550,7 +550,8 @@ static void rows_are_sound(void **state)
         assert_true(row->min <= row->max);
         assert_true(strlen(row->help) > 10 && row->help[strlen(row->help) - 1] == '.');
         assert_null(strchr(row->help, '|')); /* the README's table */
-        assert_string_equal(conf_hint_nearest(row->name), row->name);
+        if (key < CONF_SETTINGS_N)           /* hooks are not proposed */
+            assert_string_equal(conf_hint_nearest(row->name), row->name);
         char word[128];
         text_format(word, sizeof word, "%s=%s", row->name, row->initial);
         /* The default, given explicitly, is accepted and changes nothing. */

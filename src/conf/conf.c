@@ -14,15 +14,16 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/secure.h"
 #include "conf/conf_row.h"
 #include "conf/launcher.h"
 #include "conf/launch_context.h"
 
 const struct conf_row conf_rows[CONF_N] = {
-#define CONF_ROW(name, kind, initial, min, max, words, group, agree, why, help) \
-    [CONF_##name] = {#name, CONF_KIND_##kind,   initial, min, max,              \
-                     words, CONF_GROUP_##group, agree,   why, help},
+#define CONF_ROW(name, kind, initial, min, max, words, group, agree, result, commands, why, help) \
+    [CONF_##name] = {#name, CONF_KIND_##kind,     initial,  min, max, words, CONF_GROUP_##group,  \
+                     agree, CONF_RESULT_##result, commands, why, help},
 #include "conf/conf.def"
 #include "conf/conf_hooks.def"
 #undef CONF_ROW
@@ -471,7 +472,52 @@ static enum status read_environment(struct conf *conf, char **environment)
     return ST_OK;
 }
 
-static enum status read_launcher(struct conf *conf, char **environment)
+/* ---- settings that a command does not use ---- */
+
+/* is_used — Returns true if a command uses a setting. NULL: a job's command, which uses all. */
+static bool is_used(enum conf_key key, const char *command)
+{
+    return command == NULL || conf_row_is_of(key, "all") || conf_row_is_of(key, command);
+}
+
+/* note_unused — Adds a value that differs from the default to the text for conf_log_unused: an
+ * argument, or a setting of workers and mesh, which people may expect to speed a command up. */
+static void note_unused(struct conf *conf, enum conf_key key)
+{
+    const struct conf_value *value = &conf->values[key];
+    const struct conf_row *row = &conf_rows[key];
+    char text[64];
+    const size_t n = strlen(conf->unused);
+    if ((value->origin == CONF_ORIGIN_ARGUMENT || row->result == CONF_RESULT_ROUNDING) &&
+        strcmp(value->text, row->initial) != 0)
+        text_format(conf->unused + n, sizeof conf->unused - n, "%s%s=%s (%s)", n > 0 ? ", " : "",
+                    row->name, conf_clean(value->text, text, sizeof text), value->source);
+}
+
+/* drop_unused — Forgets the values of settings that a command does not use: the same environment
+ * often holds a job's settings and runs other commands as well. Call it before defaults are filled
+ * in. */
+static void drop_unused(struct conf *conf, const char *command)
+{
+    for (int key = 0; key < CONF_N; key++) {
+        struct conf_value *value = &conf->values[key];
+        if (value->text == NULL || is_used((enum conf_key)key, command))
+            continue;
+        note_unused(conf, (enum conf_key)key);
+        if (key == CONF_FAULT) /* parsed apart */
+            conf->fault = CONF_FAULT_NONE, conf->fault_rank = 0;
+        conf_drop(value, (enum conf_key)key);
+        *value = (struct conf_value){.text = NULL};
+    }
+}
+
+void conf_log_unused(const struct conf *conf, const char *command)
+{
+    if (conf->unused[0] != 0)
+        LOG_INFO("%s does not use %s", command, conf->unused);
+}
+
+static enum status read_launcher(struct conf *conf, const char *command, char **environment)
 {
     static const enum conf_key keys[LAUNCHER_N] = {
         [LAUNCHER_NODE_ID] = CONF_NODE_ID,         [LAUNCHER_N_NODES] = CONF_N_NODES,
@@ -481,7 +527,7 @@ static enum status read_launcher(struct conf *conf, char **environment)
     bool is_wanted[LAUNCHER_N];
     struct launcher_value said[LAUNCHER_N];
     for (int i = 0; i < LAUNCHER_N; i++)
-        is_wanted[i] = conf->values[keys[i]].text == NULL;
+        is_wanted[i] = conf->values[keys[i]].text == NULL && is_used(keys[i], command);
     TRY(launcher_read(environment, is_wanted, said));
     for (int i = 0; i < LAUNCHER_N; i++)
         if (said[i].name != NULL)
@@ -581,7 +627,7 @@ static enum status check_nccl(const struct conf *conf, char **environment)
                 id);
 }
 
-enum status conf_open_for(enum conf_use use, int argc, char **argv, char **environment,
+enum status conf_open_for(const char *command, int argc, char **argv, char **environment,
                           struct conf **out)
 {
     enum status st = ST_OK;
@@ -590,9 +636,8 @@ enum status conf_open_for(enum conf_use use, int argc, char **argv, char **envir
         return FAIL(ST_RETRY, "out of memory: %zu bytes for the settings", sizeof *conf);
     TRY_OR(read_arguments(conf, argc, argv), out_close);
     TRY_OR(read_environment(conf, environment), out_close);
-    conf_use_drop(conf, use);
-    if (use != CONF_USE_ALONE)
-        TRY_OR(read_launcher(conf, environment), out_close);
+    drop_unused(conf, command);
+    TRY_OR(read_launcher(conf, command, environment), out_close);
     TRY_OR(read_defaults(conf, environment), out_close);
     TRY_OR(read_threads(conf, environment), out_close);
     TRY_OR(conf_rules_check(conf), out_close);

@@ -40,6 +40,8 @@ struct conf_row {
     const char *words;
     enum conf_group group;
     bool is_agreed;
+    enum conf_result result;
+    const char *commands;
     const char *why;
     const char *help;
 };
@@ -47,6 +49,7 @@ struct conf_row {
 extern const struct conf_row conf_rows[CONF_N];
 extern const char *const conf_row_headings[CONF_GROUP_N + 1]; /* NULL: of hooks */
 extern const char *const conf_row_topics[CONF_GROUP_N];       /* the words of `help` for them */
+extern const char *const conf_row_results[CONF_RESULT_LENGTH + 1]; /* as words */
 /* conf_row_shown — as conf_allowed, but shorter, for tables. */
 const char *conf_row_shown(const struct conf_row *row, char *out, size_t cap);
 
@@ -65,8 +68,8 @@ struct conf {
     int64_t fault_step;
     int fault_rank;
     int threads;
-    bool has_workers;  /* conf_set_workers was called */
-    char dropped[256]; /* settings that this use does not read, for the log; "": none */
+    bool has_workers; /* conf_set_workers was called */
+    char unused[512]; /* settings that the command does not use, for the log; "": none */
 };
 
 /* conf_set — parses text as a value of this row and keeps it. ST_BAD_SETTING: with row, value,
@@ -89,10 +92,6 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap);
 /* conf_clean — text fit for a message: '?' for control characters, "…" where it was cut. The
  * result is out. */
 const char *conf_clean(const char *text, char *out, size_t cap);
-
-/* conf_use_drop — forgets what arguments and environment say of settings that this use does not
- * read. Before defaults are filled in. */
-void conf_use_drop(struct conf *conf, enum conf_use use);
 
 /* conf_token_fault — Returns why a text is no secret, as the end of a sentence: too short, or
  * easily guessed by a crude estimate. NULL: it is one. */

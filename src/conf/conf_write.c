@@ -8,8 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/json.h"
 #include "base/assert.h"
+#include "base/json.h"
 #include "conf/conf_row.h"
 
 #define HELP_WIDTH 100
@@ -36,18 +36,22 @@ static const char *shown_value(const struct conf *conf, int key, char *out, size
     return text[0] == 0 ? "-" : conf_clean(text, out, cap);
 }
 
+static bool is_number(const struct conf_row *row)
+{
+    return row->kind == CONF_KIND_INT || row->kind == CONF_KIND_REAL ||
+           row->kind == CONF_KIND_DURATION || row->kind == CONF_KIND_BOOL;
+}
+
 /* is_default — also in another spelling: LR=0.0003 is 3e-4. */
 static bool is_default(const struct conf *conf, int key)
 {
     struct conf plain = {0};
     const struct conf_row *row = &conf_rows[key];
     const struct conf_value *value = &conf->values[key], *other = &plain.values[key];
-    bool is_number = row->kind == CONF_KIND_INT || row->kind == CONF_KIND_REAL ||
-                     row->kind == CONF_KIND_DURATION;
     enum status st =
         conf_set(&plain, (enum conf_key)key, row->initial, CONF_ORIGIN_DEFAULT, "default");
-    bool is_same = st == ST_OK &&
-                   (is_number ? value->f64 == other->f64 : strcmp(value->text, other->text) == 0);
+    bool is_same = st == ST_OK && (is_number(row) ? value->f64 == other->f64
+                                                  : strcmp(value->text, other->text) == 0);
     conf_drop(&plain.values[key], (enum conf_key)key);
     return is_same;
 }
@@ -139,6 +143,18 @@ void conf_write_settings(const struct conf *conf, struct text *out)
     text_add(out, "]}\n");
 }
 
+void conf_write_value(const struct conf *conf, enum conf_key key, struct text *out)
+{
+    char quoted[6 * 4096 + 3];
+    if (is_number(&conf_rows[key])) {
+        text_add(out, "%s", text_f64(conf_f64(conf, key)).text);
+        return;
+    }
+    const bool fits = json_quote(quoted, sizeof quoted, conf_text(conf, key));
+    ASSERTF(fits, "%s has %zu bytes", conf_rows[key].name, strlen(conf_text(conf, key)));
+    text_add(out, "%s", quoted);
+}
+
 void conf_write_agree(const struct conf *conf, struct text *out)
 {
     char number[64], quoted[6 * 4096 + 3];
@@ -152,8 +168,7 @@ void conf_write_agree(const struct conf *conf, struct text *out)
             text_copy(number, sizeof number, text_f64(value->f64).text);
         else
             text_format(number, sizeof number, "%lld", (long long)value->i64);
-        if (row->kind == CONF_KIND_REAL || row->kind == CONF_KIND_INT ||
-            row->kind == CONF_KIND_DURATION || row->kind == CONF_KIND_BOOL)
+        if (is_number(row))
             text = number;
         if (key == CONF_BACKEND && value->i64 == CONF_BACKEND_UCC)
             text = "ucx";
@@ -186,6 +201,8 @@ void conf_write_json(const struct conf *conf, struct text *out)
         cJSON_AddStringToObject(object, "allowed", conf_allowed(row, allowed, sizeof allowed));
         cJSON_AddStringToObject(object, "unit", unit_of(row));
         cJSON_AddBoolToObject(object, "agree", row->is_agreed);
+        cJSON_AddStringToObject(object, "decides", conf_row_results[row->result]);
+        cJSON_AddStringToObject(object, "commands", row->commands);
         cJSON_AddStringToObject(object, "help", row->help);
     }
     char *printed = is_whole ? cJSON_Print(root) : NULL;
@@ -262,14 +279,7 @@ bool conf_write_topic(const char *topic, struct text *out, bool is_bold)
     return false;
 }
 
-void conf_write_row(const char *name, struct text *out)
-{
-    int key = 0;
-    while (key < CONF_N && strcmp(conf_rows[key].name, name) != 0)
-        key++;
-    ASSERTF(key < CONF_N, "no setting %s", name);
-    add_help_row(out, &conf_rows[key]);
-}
+void conf_write_row(enum conf_key key, struct text *out) { add_help_row(out, &conf_rows[key]); }
 
 bool conf_write_setting(const char *name, struct text *out)
 {
@@ -285,6 +295,9 @@ bool conf_write_setting(const char *name, struct text *out)
         text_add(out, "  nodes    %s\n",
                  row->is_agreed ? "must be the same on all nodes of a run"
                                 : "may differ between nodes");
+        if (row->result != CONF_RESULT_NO)
+            text_add(out, "  decides  %s\n", conf_row_results[row->result]);
+        text_add(out, "  commands %s\n", row->commands);
         return true;
     }
     return false;
@@ -293,13 +306,14 @@ bool conf_write_setting(const char *name, struct text *out)
 static void write_markdown_rows(int group, struct text *out)
 {
     char allowed[256];
-    text_add(out, "| name | default | allowed | nodes | meaning |\n|---|---|---|---|---|\n");
+    text_add(out, "| name | default | allowed | nodes | decides | commands | meaning |\n"
+                  "|---|---|---|---|---|---|---|\n");
     for (int key = 0; key < CONF_N; key++) {
         const struct conf_row *row = &conf_rows[key];
         if ((int)row->group == group)
-            text_add(out, "| `%s` | %s | %s | %s | %s |\n", row->name, shown_default(row),
+            text_add(out, "| `%s` | %s | %s | %s | %s | %s | %s |\n", row->name, shown_default(row),
                      conf_row_shown(row, allowed, sizeof allowed), row->is_agreed ? "same" : "",
-                     row->help);
+                     conf_row_results[row->result], row->commands, row->help);
     }
 }
 

@@ -107,15 +107,3 @@ enum status config_map_batch(const struct conf *conf, struct step_config *out)
     TRY(map_shards(conf, out));
     return out->batch_warmup.steps > 0 ? check_warmup(conf, out, pass) : ST_OK;
 }
-
-void config_map_batch_exact(const struct step_config *step, struct text *out)
-{
-    const int parts = step_virtual_parts(step), context = step->axis_ranks[MESH_AXIS_CONTEXT];
-    if (step->shards == 0)
-        return;
-    text_add(out, ",\"EXACT\":\"layout\",\"VIRTUAL_SHARDS\":%d", step->shards);
-    if (parts > 1)
-        text_add(out, ",\"VIRTUAL_TP\":%d", parts);
-    if (context > 1)
-        text_add(out, ",\"CP\":%d", context);
-}

@@ -540,6 +540,21 @@ static void every_byte_in_every_row(void **state)
         }
 }
 
+/* are_commands — Returns true if words are commands, as column COMMANDS names them. */
+static bool are_commands(const char *words)
+{
+    static const char known[] = " job all train check tokenize train-tokenizer generate import "
+                                "export eval bench plan rehearse status view verify config ";
+    char word[32];
+    for (size_t n; words[0] != 0; words += n + (words[n] == ' ')) {
+        n = strcspn(words, " ");
+        text_format(word, sizeof word, " %.*s ", (int)n, words);
+        if (n == 0 || strstr(known, word) == NULL)
+            return false;
+    }
+    return true;
+}
+
 static void rows_are_sound(void **state)
 {
     (void)state;
@@ -550,7 +565,9 @@ static void rows_are_sound(void **state)
         assert_true(row->min <= row->max);
         assert_true(strlen(row->help) > 10 && row->help[strlen(row->help) - 1] == '.');
         assert_null(strchr(row->help, '|')); /* the README's table */
-        if (key < CONF_SETTINGS_N)           /* hooks are not proposed */
+        assert_true(row->result != CONF_RESULT_LOSSES || row->is_agreed);
+        assert_true(are_commands(row->commands));
+        if (key < CONF_SETTINGS_N) /* hooks are not proposed */
             assert_string_equal(conf_hint_nearest(row->name), row->name);
         char word[128];
         text_format(word, sizeof word, "%s=%s", row->name, row->initial);

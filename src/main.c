@@ -232,6 +232,12 @@ static void write_settings_markdown(struct text *out)
              "and debuggers are in "
              "[testing.md](testing.md#hooks).\n");
     conf_write_markdown(out);
+    text_add(out,
+             "## Settings that exclude each other\n\n"
+             "From `src/conf/conf_pairs.def`. A run with such a pair is refused with 78 before "
+             "anything is opened, and the message has both settings, who set them, and the "
+             "last column.\n\n");
+    conf_write_pairs_markdown(out);
 }
 
 /* write_generated — the man page or a shell's completion; false: topic is neither. */

@@ -64,6 +64,14 @@ static bool choice_name(const char *words, int i, char *out, size_t cap)
     return text_format(out, cap, "%.*s", (int)strcspn(words, "|"), words);
 }
 
+bool conf_word(const struct conf_row *row, int i, char *out, size_t cap)
+{
+    const bool is_word = choice_name(row->words, i, out, cap);
+    if (is_word)
+        out[strcspn(out, "[")] = 0;
+    return is_word;
+}
+
 const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
 {
     char low[32], high[32];

@@ -152,6 +152,7 @@ bool conf_write_topic(const char *topic, struct text *out, bool is_bold);
 bool conf_write_setting(const char *name, struct text *out);
 void conf_write_row(enum conf_key key, struct text *out); /* one row as in --help */
 void conf_write_markdown(struct text *out);               /* the tables of docs/settings.md */
+void conf_write_pairs_markdown(struct text *out);         /* the pairs that exclude each other */
 /* conf_write_hooks_markdown — Writes the table of hooks in docs/testing.md. */
 void conf_write_hooks_markdown(struct text *out);
 

@@ -53,6 +53,26 @@ extern const char *const conf_row_results[CONF_RESULT_LENGTH + 1]; /* as words *
 /* conf_row_shown — as conf_allowed, but shorter, for tables. */
 const char *conf_row_shown(const struct conf_row *row, char *out, size_t cap);
 
+/* Pairs of settings that exclude each other: conf_pairs.def. */
+struct conf_condition {
+    enum conf_key key;
+    enum {
+        CONF_CONDITION_NONE, /* ends a list */
+        CONF_CONDITION_IS,
+        CONF_CONDITION_NOT,
+        CONF_CONDITION_OVER,
+        CONF_CONDITION_UNSET
+    } kind;
+    int64_t value;
+};
+struct conf_pair {
+    struct conf_condition a;
+    const char *remedy;
+    struct conf_condition b[12]; /* up to CONF_CONDITION_NONE */
+};
+extern const struct conf_pair conf_pairs[];
+extern const int conf_pairs_n;
+
 struct conf_value {
     char *text; /* owned; as given, a BOOL as 1 or 0 */
     int64_t i64;
@@ -89,6 +109,8 @@ enum status conf_fault_set(struct conf *conf, const struct conf_row *row, const 
 void conf_drop(struct conf_value *value, enum conf_key key); /* frees its text; a secret is wiped */
 /* conf_allowed — what a row accepts, as text: "1 to 65536 samples", "lm, qa". Returns out. */
 const char *conf_allowed(const struct conf_row *row, char *out, size_t cap);
+/* conf_word — Writes word i of a choice, without [:N]. Returns false if there are fewer. */
+bool conf_word(const struct conf_row *row, int i, char *out, size_t cap);
 /* conf_clean — text fit for a message: '?' for control characters, "…" where it was cut. The
  * result is out. */
 const char *conf_clean(const char *text, char *out, size_t cap);

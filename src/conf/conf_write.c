@@ -326,4 +326,49 @@ void conf_write_markdown(struct text *out)
     text_add(out, "\n");
 }
 
+/* add_condition — Appends a condition of a pair: `SHARD=hybrid`, `TP` over 1. */
+static void add_condition(const struct conf_condition *c, struct text *out)
+{
+    const struct conf_row *row = &conf_rows[c->key];
+    char word[32] = "";
+    text_format(word, sizeof word, "%lld", (long long)c->value);
+    if (row->kind == CONF_KIND_CHOICE)
+        (void)conf_word(row, (int)c->value, word, sizeof word);
+    switch (c->kind) {
+    case CONF_CONDITION_IS:
+        text_add(out, "`%s=%s`", row->name, word);
+        break;
+    case CONF_CONDITION_NOT:
+        text_add(out, "`%s` other than %s", row->name, word);
+        break;
+    case CONF_CONDITION_OVER:
+        if (row->kind != CONF_KIND_CHOICE) {
+            text_add(out, row->kind == CONF_KIND_BOOL ? "`%s=1`" : "`%s` over %s", row->name, word);
+            break;
+        }
+        for (int i = (int)c->value + 1; conf_word(row, i, word, sizeof word); i++)
+            text_add(out, "%s`%s=%s`", i > c->value + 1 ? ", " : "", row->name, word);
+        break;
+    case CONF_CONDITION_UNSET:
+        text_add(out, "no `%s`", row->name);
+        break;
+    case CONF_CONDITION_NONE:
+        break;
+    }
+}
+
+void conf_write_pairs_markdown(struct text *out)
+{
+    text_add(out, "| setting | does not go with | reason, or what to do |\n|---|---|---|\n");
+    for (const struct conf_pair *pair = conf_pairs; pair < conf_pairs + conf_pairs_n; pair++) {
+        text_add(out, "| ");
+        add_condition(&pair->a, out);
+        for (const struct conf_condition *b = pair->b; b->kind != CONF_CONDITION_NONE; b++) {
+            text_add(out, b == pair->b ? " | " : ", ");
+            add_condition(b, out);
+        }
+        text_add(out, " | %s |\n", pair->remedy);
+    }
+}
+
 void conf_write_hooks_markdown(struct text *out) { write_markdown_rows(CONF_GROUP_HOOK, out); }

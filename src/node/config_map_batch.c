@@ -33,12 +33,6 @@ static enum status map_mask(const struct conf *conf, struct step_config *out)
 static enum status check_warmup(const struct conf *conf, const struct step_config *c, int64_t pass)
 {
     const long long from = c->batch_warmup.from, to = c->global_samples;
-    if (conf_i64(conf, CONF_PP) > 1)
-        return FAIL(ST_BAD_SETTING,
-                    "BATCH_WARMUP=%s (%s) does not go with PP=%s (%s): the order of a "
-                    "pipeline's micro-batches is fixed; set one of them to its default",
-                    conf_text(conf, CONF_BATCH_WARMUP), conf_source(conf, CONF_BATCH_WARMUP),
-                    conf_text(conf, CONF_PP), conf_source(conf, CONF_PP));
     if (from == to)
         return FAIL(ST_BAD_SETTING,
                     "BATCH_WARMUP=%s (%s) has nothing to raise: the first step and "

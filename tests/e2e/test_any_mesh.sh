@@ -54,5 +54,5 @@ ok "import: the same weights" is "$(cksum <env/step-00000000/model.safetensors)"
 in_job "$convoy" status env
 ok "status of a folder" shows 'step +0'
 in_job "$convoy" train $job DATA=synthetic STEPS=1 STATUS_PORT=0 FAULT=
-ok "train uses them all" says 'BACKEND=nccl (environment) is for GPUs, not DEVICE=cpu (environment)'
+ok "train uses them all" says 'BACKEND=nccl (environment) does not go with DEVICE=cpu (environment)'
 done_testing

@@ -37,6 +37,6 @@ refused "PP=3 (argument) does not divide the job's 4 workers" N_GPU_EACH_NODE=4 
 refused 'set PP_SCHEDULE=interleaved, or PP_CHUNKS=1' $share PP_CHUNKS=2
 refused 'PP=2 x PP_CHUNKS=3 are 6 parts of a model of 4 layers' $share PP_SCHEDULE=interleaved PP_CHUNKS=3
 refused 'a step has 3 micro-batches on each rank, which PP=2 does not divide' $share PP_SCHEDULE=interleaved PP_CHUNKS=2 GLOBAL_BATCH=3
-refused 'PP=2 (argument) does not go with COMPRESS=int8 (argument)' $share COMPRESS=int8
-refused 'PP=2 (argument) does not go with SHARD=hybrid (argument)' $share SHARD=hybrid
+refused 'COMPRESS=int8 (argument) does not go with PP=2 (argument)' $share COMPRESS=int8
+refused 'SHARD=hybrid (argument) does not go with PP=2 (argument)' $share SHARD=hybrid
 done_testing

@@ -27,8 +27,6 @@
 #define CONF_PRECISION_LIST(X) \
     X(PRECISION, AUTO, "auto") X(PRECISION, FP32, "fp32") X(PRECISION, TF32, "tf32") \
     X(PRECISION, BF16, "bf16") X(PRECISION, FP16, "fp16")
-#define CONF_PP_SCHEDULE_LIST(X) \
-    X(PP_SCHEDULE, 1F1B, "1f1b") X(PP_SCHEDULE, INTERLEAVED, "interleaved")
 #define CONF_RECOMPUTE_LIST(X) \
     X(RECOMPUTE, NONE, "none") X(RECOMPUTE, LIGHT, "light[:N]") \
     X(RECOMPUTE, ATTENTION, "attention[:N]") X(RECOMPUTE, BLOCK, "block[:N]") \

@@ -230,22 +230,6 @@ static bool counts_workers(const struct conf *conf)
     return conf_is_set(conf, CONF_N_GPU_EACH_NODE) || conf->has_workers || mesh_size(conf) == 1;
 }
 
-/* check_pipeline — Checks PP_SCHEDULE and PP_CHUNKS. How many micro-batches and layers there are is
- * checked when it is known (pipe.h, pipe_split.h). */
-static enum status check_pipeline(const struct conf *conf)
-{
-    int64_t stages = conf_i64(conf, CONF_PP), chunks = conf_i64(conf, CONF_PP_CHUNKS);
-    bool is_interleaved = conf_i64(conf, CONF_PP_SCHEDULE) == CONF_PP_SCHEDULE_INTERLEAVED;
-    if ((stages == 1 || chunks == 1) && is_interleaved)
-        return fail_pair(conf, CONF_PP_SCHEDULE, "needs more stages or runs of layers than",
-                         stages == 1 ? CONF_PP : CONF_PP_CHUNKS,
-                         "set PP and PP_CHUNKS to 2 or more, or PP_SCHEDULE=1f1b");
-    if (chunks > 1 && !is_interleaved)
-        return fail_pair(conf, CONF_PP_CHUNKS, "does not go with", CONF_PP_SCHEDULE,
-                         "set PP_SCHEDULE=interleaved, or PP_CHUNKS=1");
-    return ST_OK;
-}
-
 /* check_fragments — Checks LOCAL_FRAGMENTS and LOCAL_DELAY. */
 static enum status check_fragments(const struct conf *conf)
 {
@@ -322,7 +306,6 @@ enum status conf_rules_check(const struct conf *conf)
     TRY(check_on_loss(conf));
     TRY(check_spike(conf));
     TRY(check_nodes(conf));
-    TRY(check_pipeline(conf));
     if (counts_workers(conf))
         TRY(check_workers(conf));
     TRY(check_model(conf));

@@ -329,7 +329,6 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     out->axis_ranks[MESH_AXIS_TENSOR] = (int)conf_i64(conf, CONF_TP);
     out->axis_ranks[MESH_AXIS_CONTEXT] = (int)conf_i64(conf, CONF_CP);
     out->axis_ranks[MESH_AXIS_PIPELINE] = (int)conf_i64(conf, CONF_PP);
-    out->pipe_kind = (enum pipe_kind)conf_i64(conf, CONF_PP_SCHEDULE);
     out->pipe_chunks = (int)conf_i64(conf, CONF_PP_CHUNKS);
     TRY(map_recompute(conf, dims, &out->recompute));
     TRY(seq_tokens(conf, dims, &out->seq_tokens));

@@ -50,8 +50,8 @@ static int axis(enum mesh_axis axis, const struct trainer_config *c)
 static void add_layout(const struct trainer_config *c, struct text *out)
 {
     if (c->step.shards == 0)
-        text_add(out, ",\"EMBED_ROWS\":%d,\"PP_SCHEDULE\":%d,\"PP_CHUNKS\":%d",
-                 (int)c->step.store.embed_rows, (int)c->step.pipe_kind, c->step.pipe_chunks);
+        text_add(out, ",\"EMBED_ROWS\":%d,\"PP_CHUNKS\":%d", (int)c->step.store.embed_rows,
+                 c->step.pipe_chunks);
 }
 
 /* add_schedule — the planned steps, where the learning rate follows them: generations that differ

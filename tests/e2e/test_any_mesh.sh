@@ -25,7 +25,7 @@ ok "SHARD=full: the same export as SHARD=none" same_folder two.hf full.hf
 # 2. One checkpoint through all meshes: steps with LR=0 leave the weights as they are.
 rm -rf chain && cp -r one chain
 step=4
-for to in "4 PP=2 TP=2" "4 TP=2 SHARD=full" "4 TP=4" "2 PP=2 PP_SCHEDULE=interleaved PP_CHUNKS=2" "3 SHARD=gradients GLOBAL_BATCH=3" "1 PP=1"; do
+for to in "4 PP=2 TP=2" "4 TP=2 SHARD=full" "4 TP=4" "2 PP=2 PP_CHUNKS=2" "3 SHARD=gradients GLOBAL_BATCH=3" "1 PP=1"; do
     set -- $to
     step=$((step + 1))
     run $job STEPS=$step LR=0 CHECKPOINT_KEEP=9 CHECKPOINT_DIR=chain RESUME=required N_GPU_EACH_NODE="$@"

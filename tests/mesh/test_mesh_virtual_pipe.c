@@ -25,7 +25,6 @@ static struct trial in_form(struct trial like, const struct form *form)
     like.config.axis_ranks[MESH_AXIS_TENSOR] = form->tensor;
     like.config.axis_ranks[MESH_AXIS_PIPELINE] = form->stages;
     like.config.pipe_chunks = form->chunks;
-    like.config.pipe_kind = form->chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
     return like;
 }
 

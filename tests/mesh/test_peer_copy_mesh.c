@@ -51,7 +51,6 @@ static struct job job_of(const struct shape *shape, enum layout_shard shard)
     c->axis_ranks[MESH_AXIS_CONTEXT] = shape->context;
     c->axis_ranks[MESH_AXIS_PIPELINE] = shape->stages;
     c->pipe_chunks = shape->chunks;
-    c->pipe_kind = shape->chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
     c->tensor_parts = shape->parts;
     c->shards = shape->parts > 0 ? 12 : 0;
     if (shape->nodes == 5)

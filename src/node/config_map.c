@@ -540,6 +540,23 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
     text_add(out, "}");
 }
 
+#define SHARD_WORD(row, value, word) word,
+
+void config_map_layout(const struct conf *conf, const struct trainer_config *trainer,
+                       struct text *out)
+{
+    static const char *const shards[] = {CONF_SHARD_LIST(SHARD_WORD)};
+    static const struct used others[] = {{CONF_SHARD, false, 0, NULL}, /* as it was chosen */
+                                         {CONF_DEVICE, false, 0, NULL},
+                                         {CONF_N_NODES, false, 0, NULL},
+                                         {CONF_N_GPU_EACH_NODE, false, 0, NULL}};
+    text_add(out, "{\"SHARD\":\"%s\"", shards[trainer->step.store.shard]);
+    for (int key = 0; key < CONF_N; key++)
+        if (conf_row_result((enum conf_key)key) == CONF_RESULT_ROUNDING)
+            add_used(conf, (enum conf_key)key, others, sizeof others / sizeof *others, out);
+    text_add(out, "}");
+}
+
 /* weights_print — a fingerprint of the weights without reading all of them: the size and a hash of
  * the first MiB, which holds the names and shapes of all tensors and some values. A model in
  * several files has no fingerprint, only its dimensions. */

@@ -40,6 +40,10 @@ enum status config_map_name_setting(enum status st, bool is_validation);
  * longer, and a constant or warm-up rate does not change by it. tokenizer: NULL is GPT-2's. */
 void config_map_settings(const struct conf *conf, const struct trainer_config *trainer,
                          const struct tokenizer *tokenizer, struct text *out);
+/* config_map_layout — Writes the settings that decide only the order and precision of sums, as JSON
+ * for the ledger. The ledger has nodes, workers and devices by itself. */
+void config_map_layout(const struct conf *conf, const struct trainer_config *trainer,
+                       struct text *out);
 /* config_map_agreement — a JSON object of what all nodes must have in common before they train:
  * settings, version, model, kind of device. Data are compared later, by the workers that have read
  * them. */

@@ -134,7 +134,7 @@ run $tiny LR=2e-3 STEPS=60 CHECKPOINT_DIR=other
 cp -r other/step-00000060 even/step-00000060
 verify even
 ok "a checkpoint of another run" is "$rc $(grep -c 'step-00000060 has weights .* its files are of another run, or were changed' err)" "1 1"
-ok "provenance, as JSON" is "$("$convoy" verify killed JSON=1 | jq -c '.provenance | [.settings.SEED, .model.layers, .ranks, .TP, .exact]')" "[1,2,1,1,true]"
+ok "provenance, as JSON" is "$("$convoy" verify killed JSON=1 | jq -c '.provenance | [.settings.SEED, .model.layers, .ranks, .layout.TP, .layout.SHARD, .exact]')" '[1,2,1,1,"none",true]'
 
 # 7. RESUME=never: the ledger goes with its checkpoints.
 run $tiny STEPS=20 CHECKPOINT_DIR=calm RESUME=never

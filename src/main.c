@@ -53,7 +53,7 @@ struct command {
     const char *help;  /* NULL: not for people */
     bool has_settings; /* reads NAME=VALUE arguments and the environment */
     bool has_word;     /* may begin with a word that is no setting */
-    enum conf_use use; /* of the settings */
+    bool is_job;       /* uses every setting, as training does */
     enum status (*run)(const struct call *call);
 };
 
@@ -78,53 +78,51 @@ static enum status run_help(const struct call *call);
 
 static const struct command commands[] = {
     {"train", "train [NAME=VALUE ...]",
-     "train with checkpoints and a status page; resumes an earlier run", true, false, CONF_USE_JOB,
+     "train with checkpoints and a status page; resumes an earlier run", true, false, true,
      run_train},
     {"check", "check [NAME=VALUE ...]",
-     "check this node, or N_NODES of them and what is between them", true, false, CONF_USE_JOB,
-     run_check},
-    {"worker", "worker I [NAME=VALUE ...]", NULL, true, true, CONF_USE_JOB, run_worker},
+     "check this node, or N_NODES of them and what is between them", true, false, true, run_check},
+    {"worker", "worker I [NAME=VALUE ...]", NULL, true, true, true, run_worker},
     {"tokenize", "tokenize DATA=... OUT=...", "write a text as a token file (llm.c .bin), for DATA",
-     true, false, CONF_USE_ALONE, run_tokenize},
+     true, false, false, run_tokenize},
     {"train-tokenizer", "train-tokenizer DATA=... OUT=...",
-     "make a tokenizer of VOCAB tokens for a text, for TOKENIZER", true, false, CONF_USE_ALONE,
+     "make a tokenizer of VOCAB tokens for a text, for TOKENIZER", true, false, false,
      run_train_tokenizer},
     {"generate", "generate [NAME=VALUE ...]",
-     "continue PROMPT with a checkpoint, a Hugging Face folder, a GGUF file", true, false,
-     CONF_USE_ALONE, run_generate},
+     "continue PROMPT with a checkpoint, a Hugging Face folder, a GGUF file", true, false, false,
+     run_generate},
     {"import", "import FROM=... TO=...",
-     "make a checkpoint from a Hugging Face folder, a GGUF or llm.c file", true, false,
-     CONF_USE_ALONE, run_import},
+     "make a checkpoint from a Hugging Face folder, a GGUF or llm.c file", true, false, false,
+     run_import},
     {"export", "export FROM=... TO=...", "write a checkpoint as a Hugging Face folder", true, false,
-     CONF_USE_ALONE, run_export},
+     false, run_export},
     {"eval", "eval VAL_DATA=... [...]",
-     "measure loss and perplexity, or exact match and F1 of a QA model", true, false,
-     CONF_USE_ALONE, run_eval},
+     "measure loss and perplexity, or exact match and F1 of a QA model", true, false, false,
+     run_eval},
     {"bench", "bench [NAME=VALUE ...]",
-     "measure and check collectives between N_GPU_EACH_NODE workers", true, false, CONF_USE_WORKERS,
+     "measure and check collectives between N_GPU_EACH_NODE workers", true, false, false,
      run_bench},
     {"plan", "plan CLUSTER=... [...]",
-     "memory, time and cost of a training on a cluster, without a GPU", true, false, CONF_USE_JOB,
+     "memory, time and cost of a training on a cluster, without a GPU", true, false, true,
      run_plan},
     {"rehearse", "rehearse [NAME=VALUE ...]",
-     "train N_NODES nodes on this machine while they fail, and report", true, false, CONF_USE_JOB,
+     "train N_NODES nodes on this machine while they fail, and report", true, false, true,
      run_rehearse},
     {"status", "status [URL|DIR] [JSON=1]",
-     "show a run: of this node, at URL or in DIR; exit 0: healthy", true, true, CONF_USE_ALONE,
-     run_status},
+     "show a run: of this node, at URL or in DIR; exit 0: healthy", true, true, false, run_status},
     {"view", "view DIR [DIR ...]", "show the page of runs from their folders; several are compared",
-     true, false, CONF_USE_ALONE, run_view},
+     true, false, false, run_view},
     {"verify", "verify DIR [JSON=1]",
-     "audit a run: every sample exactly once, and its weights; exit 0: yes", true, true,
-     CONF_USE_ALONE, run_verify},
+     "audit a run: every sample exactly once, and its weights; exit 0: yes", true, true, false,
+     run_verify},
     {"config", "config [NAME=VALUE ...]",
-     "show every setting with its value and source; JSON=1 for programs", true, false, CONF_USE_JOB,
+     "show every setting with its value and source; JSON=1 for programs", true, false, true,
      run_config},
     {"version", "version [gpu]",
-     "show release, commit, libraries; gpu: which NVIDIA ones are found", false, false,
-     CONF_USE_ALONE, run_version},
-    {"help", "help [WORD]", "show more of a topic, a command or a setting", false, false,
-     CONF_USE_ALONE, run_help},
+     "show release, commit, libraries; gpu: which NVIDIA ones are found", false, false, false,
+     run_version},
+    {"help", "help [WORD]", "show more of a topic, a command or a setting", false, false, false,
+     run_help},
 };
 #define COMMANDS_N (sizeof commands / sizeof commands[0])
 
@@ -219,14 +217,27 @@ static void write_exit_codes_markdown(struct text *out)
 
 static void write_settings_markdown(struct text *out)
 {
-    text_add(out, "# Settings\n\n"
-                  "`make docs` writes this page from `src/conf/conf.def`; a test compares them. A "
-                  "setting is an environment variable or a `NAME=VALUE` argument; the argument "
-                  "wins. A mistyped name is refused with the nearest right one, a value out of "
-                  "bounds with the bounds. `convoy config` shows every value and where it comes "
-                  "from. Column nodes: *same* marks a setting that must have one value on all "
-                  "nodes of a run.\n");
+    text_add(out,
+             "# Settings\n\n"
+             "`make docs` writes this page from `src/conf/conf.def`; a test compares them. A "
+             "setting is an environment variable or a `NAME=VALUE` argument; the argument "
+             "wins. A mistyped name is refused with the nearest right one, a value out of "
+             "bounds with the bounds. `convoy config` shows every value and where it comes "
+             "from. Column nodes: *same* marks a setting that must have one value on all "
+             "nodes of a run. Column decides: what of a training follows from the setting: the "
+             "*model*, the *data*, the *losses* (checkpoints record the value, and a run that "
+             "goes on with another one says so), *rounding* (only the order or precision of "
+             "sums), or the *length* of the run. Column commands: what uses the setting; *job* "
+             "is `train`, `check`, `plan` and `rehearse`, *all* is every command. Hooks of tests "
+             "and debuggers are in "
+             "[testing.md](testing.md#hooks).\n");
     conf_write_markdown(out);
+    text_add(out,
+             "## Settings that exclude each other\n\n"
+             "From `src/conf/conf_pairs.def`. A run with such a pair is refused with 78 before "
+             "anything is opened, and the message has both settings, who set them, and the "
+             "last column.\n\n");
+    conf_write_pairs_markdown(out);
 }
 
 /* write_generated — the man page or a shell's completion; false: topic is neither. */
@@ -257,6 +268,8 @@ static enum status run_help(const struct call *call)
         write_exit_codes(&out);
     else if (strcmp(topic, "settings-markdown") == 0)
         write_settings_markdown(&out);
+    else if (strcmp(topic, "hooks-markdown") == 0)
+        conf_write_hooks_markdown(&out);
     else if (strcmp(topic, "exit-codes-markdown") == 0)
         write_exit_codes_markdown(&out);
     else if (command != NULL && command->help != NULL)
@@ -372,6 +385,11 @@ static enum status run_rehearse(const struct call *call)
 
 static enum status run_check(const struct call *call)
 {
+    if (conf_is_set(call->conf, CONF_CHECK) && conf_i64(call->conf, CONF_CHECK) == CONF_CHECK_OFF)
+        return FAIL(ST_BAD_SETTING,
+                    "CHECK=off (%s) is for `convoy train`: leave it out, or set CHECK=quick, "
+                    "standard or full",
+                    conf_source(call->conf, CONF_CHECK));
     TRY(conf_rules_check_missing(call->conf, false));
     return run_job(call, supervisor_check_main);
 }
@@ -402,7 +420,7 @@ static enum status run_train_tokenizer(const struct call *call)
 
 static enum status run_generate(const struct call *call)
 {
-    conf_use_log(call->conf, "generate");
+    conf_log_unused(call->conf, "generate");
     return generate_main(call->conf);
 }
 
@@ -412,7 +430,7 @@ static enum status run_export(const struct call *call) { return export_main(call
 
 static enum status run_eval(const struct call *call)
 {
-    conf_use_log(call->conf, "eval");
+    conf_log_unused(call->conf, "eval");
     TRY(config_map_cache(call->conf));
     return eval_main(call->conf);
 }
@@ -577,7 +595,8 @@ static enum status run(int argc, char **argv)
         call.argc--;
     }
     if (command->has_settings) {
-        TRY(conf_open_for(command->use, call.argc, call.argv, environ, &call.conf));
+        TRY(conf_open_for(command->is_job ? NULL : command->name, call.argc, call.argv, environ,
+                          &call.conf));
         begin_log(call.conf, -1);
         TRY(process_begin(conf_i64(call.conf, CONF_DEVICE) != CONF_DEVICE_CPU));
         conf_token_forget(environ);

@@ -175,7 +175,7 @@ static const char *why_skipped(enum check_point point, const struct check_config
     case CHECK_POINT_PARTITIONING:
         return has_soak(config)
                    ? "training did not come to it"
-                   : "it takes training, which a quick check does not: leave out QUICK=1";
+                   : "it takes training, which a quick check does not: set CHECK=standard";
     default:
         return config->place.ranks == 1 ? "there is one worker" : "this check was too short for it";
     }

@@ -389,7 +389,7 @@ static enum status add_gone(const struct isolate *s, int64_t wrong, struct check
                         "%lld elements were wrong once, and none when the groups were tested again",
                         (long long)wrong);
     text_copy(row.remedy, sizeof row.remedy,
-              "convoy check FULL=1 SOAK=30m # on the same nodes, then on halves of them");
+              "convoy check CHECK=full SOAK=30m # on the same nodes, then on halves of them");
     return check_row_add(rows, &row);
 }
 

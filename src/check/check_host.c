@@ -117,7 +117,7 @@ static void leave_out(const struct check_hosts *hosts, int node, char *out, size
         text_format(out, cap, "repair node %d%s%s, or start the others alone: N_NODES=%d", node,
                     is_plain(name) ? ", " : "", is_plain(name) ? name : "", hosts->n - 1);
     else
-        text_format(out, cap, "repair this machine, then measure again: convoy check FULL=1");
+        text_format(out, cap, "repair this machine, then measure: convoy check CHECK=full");
 }
 
 void check_host_remedy(const struct check_hosts *hosts, int node, const char *reason, char *out,

@@ -241,7 +241,7 @@ static int by_name(const void *a, const void *b)
     return name ? name : unit ? unit : strcmp(x->hardware, y->hardware);
 }
 
-#define AGAIN "measure again: convoy check FULL=1"
+#define AGAIN "measure again: convoy check CHECK=full"
 
 /* A failing row needs more than the remedy of a warning, which is to measure again. */
 static bool lacks_remedy(const struct check_row *row)

@@ -155,7 +155,7 @@ static enum status distinct(const struct check_rows *rows, const struct check_ro
 
 static void add_counts(struct text *out, const struct check_rows *rows)
 {
-    const struct check_report_counts counts = check_report_count(rows, CHECK_STAGE_N);
+    const struct check_report_counts counts = check_report_count(rows);
     add_head(out, "rows", "How many rows have this verdict.");
     for (int v = 0; v < CHECK_VERDICT_MEASURED; v++)
         text_add(out, "convoy_check_rows{verdict=\"%s\"} %d\n",

@@ -33,14 +33,11 @@
 
 /* ---- of all formats ---- */
 
-struct check_report_counts check_report_count(const struct check_rows *rows, enum check_stage stage)
+struct check_report_counts check_report_count(const struct check_rows *rows)
 {
-    struct check_report_counts counts = {{0}, 0};
+    struct check_report_counts counts = {.all = rows->n};
     for (int i = 0; i < rows->n; i++)
-        if (stage == CHECK_STAGE_N || rows->row[i].stage == stage) {
-            counts.n[rows->row[i].verdict]++;
-            counts.all++;
-        }
+        counts.n[rows->row[i].verdict]++;
     return counts;
 }
 

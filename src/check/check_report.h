@@ -1,5 +1,5 @@
 /* check_report — the judged rows of a check, for people and for programs. Each format is a file of
- * its own: check_table, check_report (JSON), check_junit, check_prometheus.
+ * its own: check_table, check_report (JSON), check_prometheus.
  *
  * All functions append to out and return ST_RETRY when memory or out's limit ends; out->limit 0 is
  * raised to CHECK_REPORT_BYTES_MAX, because a report of 4,096 nodes is long. Rows may be of any
@@ -40,21 +40,16 @@ enum status check_report_json(const struct check_rows *rows, const struct check_
                               struct text *out);
 /* Writes a row as a JSON object of one line. is_short: only the members for /status. */
 void check_report_row(const struct check_row *row, bool is_short, struct text *out);
-/* check_junit_write — JUnit XML: a testsuite for each stage, a testcase for each row; warnings are
- * in system-out, because JUnit knows no warning. */
-enum status check_junit_write(const struct check_rows *rows, const struct check_report_about *about,
-                              struct text *out);
 /* check_prometheus_write — gauges convoy_check_*, base units, for the textfile collector of
  * node_exporter. */
 enum status check_prometheus_write(const struct check_rows *rows,
                                    const struct check_report_about *about, struct text *out);
 
-/* Of the formats' own use: rows by verdict, of one stage or (CHECK_STAGE_N) of all. */
+/* Of the formats' own use: rows by verdict. */
 struct check_report_counts {
     int n[CHECK_VERDICT_MEASURED + 1], all;
 };
-struct check_report_counts check_report_count(const struct check_rows *rows,
-                                              enum check_stage stage);
+struct check_report_counts check_report_count(const struct check_rows *rows);
 /* check_report_begin, check_report_end — around the writing of a format: raises out's limit; fails
  * when something did not fit. */
 void check_report_begin(struct text *out);

@@ -131,7 +131,7 @@ const char *check_result_sentence(const struct check_row *row, char *out, size_t
 
 void check_result_json(const struct check_result *result, struct text *out)
 {
-    const struct check_report_counts counts = check_report_count(&result->rows, CHECK_STAGE_N);
+    const struct check_report_counts counts = check_report_count(&result->rows);
     int shown = 0;
     text_add(out,
              "{\"verdict\":\"%s\",\"whole\":%s,\"depth\":\"%s\",\"started\":%lld,\"seconds\":%s,"
@@ -152,7 +152,7 @@ void check_result_json(const struct check_result *result, struct text *out)
 
 void check_result_line(const struct check_rows *rows, struct text *out)
 {
-    const struct check_report_counts counts = check_report_count(rows, CHECK_STAGE_N);
+    const struct check_report_counts counts = check_report_count(rows);
     const struct check_row *worst = NULL;
     char text[640];
     for (int i = 0; i < rows->n; i++)

@@ -562,7 +562,7 @@ static enum status add_bad_nodes(const struct table *table)
 
 static void add_verdict(const struct table *table)
 {
-    const struct check_report_counts counts = check_report_count(table->rows, CHECK_STAGE_N);
+    const struct check_report_counts counts = check_report_count(table->rows);
     text_add(table->out, "verdict: ");
     add_word(table, check_row_worst(table->rows, -1), 4);
     text_add(table->out, " (%d rows: %d pass, %d warn, %d fail, %d skipped)\n", counts.all,

@@ -14,16 +14,18 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/secure.h"
 #include "conf/conf_row.h"
 #include "conf/launcher.h"
 #include "conf/launch_context.h"
 
 const struct conf_row conf_rows[CONF_N] = {
-#define CONF_ROW(name, kind, initial, min, max, words, group, agree, why, help) \
-    [CONF_##name] = {#name, CONF_KIND_##kind,   initial, min, max,              \
-                     words, CONF_GROUP_##group, agree,   why, help},
+#define CONF_ROW(name, kind, initial, min, max, words, group, agree, result, commands, why, help) \
+    [CONF_##name] = {#name, CONF_KIND_##kind,     initial,  min, max, words, CONF_GROUP_##group,  \
+                     agree, CONF_RESULT_##result, commands, why, help},
 #include "conf/conf.def"
+#include "conf/conf_hooks.def"
 #undef CONF_ROW
 };
 
@@ -60,6 +62,14 @@ static bool choice_name(const char *words, int i, char *out, size_t cap)
         words++;
     }
     return text_format(out, cap, "%.*s", (int)strcspn(words, "|"), words);
+}
+
+bool conf_word(const struct conf_row *row, int i, char *out, size_t cap)
+{
+    const bool is_word = choice_name(row->words, i, out, cap);
+    if (is_word)
+        out[strcspn(out, "[")] = 0;
+    return is_word;
 }
 
 const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
@@ -135,10 +145,7 @@ enum status conf_refuse(const struct conf_row *row, const char *text, const char
                 row->why, hint);
 }
 
-/* removed_remedy — Returns the sentence of conf_removed.def for a setting's name, or for a value
- * that a setting no longer has; NULL if no earlier version had it. A value matches before its
- * colon. */
-static const char *removed_remedy(const char *name, size_t name_bytes, const char *value)
+const char *conf_removed_remedy(const char *name, size_t name_bytes, const char *value)
 {
     static const struct {
         const char *name, *value, *remedy;
@@ -160,7 +167,7 @@ static const char *removed_remedy(const char *name, size_t name_bytes, const cha
 static enum status refuse_removed(const char *word, size_t name_bytes, const char *source)
 {
     char shown[SHOWN_MAX];
-    const char *remedy = removed_remedy(word, name_bytes, "");
+    const char *remedy = conf_removed_remedy(word, name_bytes, "");
     if (remedy == NULL)
         return ST_OK;
     return FAIL(ST_BAD_SETTING, "%s (%s): this setting was removed; %s",
@@ -172,7 +179,7 @@ static enum status refuse_removed_value(const struct conf_row *row, const char *
                                         const char *source)
 {
     char shown[SHOWN_MAX];
-    const char *remedy = removed_remedy(row->name, strlen(row->name), text);
+    const char *remedy = conf_removed_remedy(row->name, strlen(row->name), text);
     if (remedy == NULL)
         return ST_OK;
     return FAIL(ST_BAD_SETTING, "%s=%s (%s): this value was removed; %s", row->name,
@@ -473,7 +480,52 @@ static enum status read_environment(struct conf *conf, char **environment)
     return ST_OK;
 }
 
-static enum status read_launcher(struct conf *conf, char **environment)
+/* ---- settings that a command does not use ---- */
+
+/* is_used — Returns true if a command uses a setting. NULL: a job's command, which uses all. */
+static bool is_used(enum conf_key key, const char *command)
+{
+    return command == NULL || conf_row_is_of(key, "all") || conf_row_is_of(key, command);
+}
+
+/* note_unused — Adds a value that differs from the default to the text for conf_log_unused: an
+ * argument, or a setting of workers and mesh, which people may expect to speed a command up. */
+static void note_unused(struct conf *conf, enum conf_key key)
+{
+    const struct conf_value *value = &conf->values[key];
+    const struct conf_row *row = &conf_rows[key];
+    char text[64];
+    const size_t n = strlen(conf->unused);
+    if ((value->origin == CONF_ORIGIN_ARGUMENT || row->result == CONF_RESULT_ROUNDING) &&
+        strcmp(value->text, row->initial) != 0)
+        text_format(conf->unused + n, sizeof conf->unused - n, "%s%s=%s (%s)", n > 0 ? ", " : "",
+                    row->name, conf_clean(value->text, text, sizeof text), value->source);
+}
+
+/* drop_unused — Forgets the values of settings that a command does not use: the same environment
+ * often holds a job's settings and runs other commands as well. Call it before defaults are filled
+ * in. */
+static void drop_unused(struct conf *conf, const char *command)
+{
+    for (int key = 0; key < CONF_N; key++) {
+        struct conf_value *value = &conf->values[key];
+        if (value->text == NULL || is_used((enum conf_key)key, command))
+            continue;
+        note_unused(conf, (enum conf_key)key);
+        if (key == CONF_FAULT) /* parsed apart */
+            conf->fault = CONF_FAULT_NONE, conf->fault_rank = 0;
+        conf_drop(value, (enum conf_key)key);
+        *value = (struct conf_value){.text = NULL};
+    }
+}
+
+void conf_log_unused(const struct conf *conf, const char *command)
+{
+    if (conf->unused[0] != 0)
+        LOG_INFO("%s does not use %s", command, conf->unused);
+}
+
+static enum status read_launcher(struct conf *conf, const char *command, char **environment)
 {
     static const enum conf_key keys[LAUNCHER_N] = {
         [LAUNCHER_NODE_ID] = CONF_NODE_ID,         [LAUNCHER_N_NODES] = CONF_N_NODES,
@@ -483,7 +535,7 @@ static enum status read_launcher(struct conf *conf, char **environment)
     bool is_wanted[LAUNCHER_N];
     struct launcher_value said[LAUNCHER_N];
     for (int i = 0; i < LAUNCHER_N; i++)
-        is_wanted[i] = conf->values[keys[i]].text == NULL;
+        is_wanted[i] = conf->values[keys[i]].text == NULL && is_used(keys[i], command);
     TRY(launcher_read(environment, is_wanted, said));
     for (int i = 0; i < LAUNCHER_N; i++)
         if (said[i].name != NULL)
@@ -583,7 +635,7 @@ static enum status check_nccl(const struct conf *conf, char **environment)
                 id);
 }
 
-enum status conf_open_for(enum conf_use use, int argc, char **argv, char **environment,
+enum status conf_open_for(const char *command, int argc, char **argv, char **environment,
                           struct conf **out)
 {
     enum status st = ST_OK;
@@ -592,9 +644,8 @@ enum status conf_open_for(enum conf_use use, int argc, char **argv, char **envir
         return FAIL(ST_RETRY, "out of memory: %zu bytes for the settings", sizeof *conf);
     TRY_OR(read_arguments(conf, argc, argv), out_close);
     TRY_OR(read_environment(conf, environment), out_close);
-    conf_use_drop(conf, use);
-    if (use != CONF_USE_ALONE)
-        TRY_OR(read_launcher(conf, environment), out_close);
+    drop_unused(conf, command);
+    TRY_OR(read_launcher(conf, command, environment), out_close);
     TRY_OR(read_defaults(conf, environment), out_close);
     TRY_OR(read_threads(conf, environment), out_close);
     TRY_OR(conf_rules_check(conf), out_close);

@@ -15,10 +15,14 @@
 #include "base/text.h"
 #include "conf/conf_choice.h"
 
-/* CONF_NODE_ID, CONF_BATCH_SIZE …: one per row of conf.def. */
+/* CONF_NODE_ID, CONF_BATCH_SIZE …: one per row of conf.def, and from CONF_SETTINGS_N on one per row
+ * of conf_hooks.def. */
 enum conf_key {
 #define CONF_ROW(name, ...) CONF_##name,
 #include "conf/conf.def"
+    CONF_SETTINGS_N,
+    CONF_SETTINGS_LAST = CONF_SETTINGS_N - 1,
+#include "conf/conf_hooks.def"
 #undef CONF_ROW
     CONF_N
 };
@@ -30,9 +34,15 @@ enum conf_origin {
     CONF_ORIGIN_ARGUMENT
 };
 
-/* What settings are read for. JOB: training. WORKERS: between the workers of a job, without
- * training. ALONE: one process without other workers. */
-enum conf_use { CONF_USE_JOB, CONF_USE_WORKERS, CONF_USE_ALONE };
+/* What of a training a setting decides: column RESULT of conf.def. */
+enum conf_result {
+    CONF_RESULT_NO,
+    CONF_RESULT_MODEL,
+    CONF_RESULT_DATA,
+    CONF_RESULT_LOSSES,
+    CONF_RESULT_ROUNDING,
+    CONF_RESULT_LENGTH
+};
 
 #define CONF_RANKS_MAX 4096 /* workers of a job; node asserts that it is COMM_RANKS_MAX */
 
@@ -42,16 +52,17 @@ struct conf;
  * environment, and checks every value and relation. The last of several arguments of one name
  * counts. An empty value is unset in the environment, and an empty text as an argument. ST_USAGE:
  * an unknown argument, with the nearest name. ST_BAD_SETTING: any other error. Keeps no pointer
- * into the environment. With another use than JOB, values of settings that only a job reads (TP,
- * FAULT …; ALONE: N_NODES … too) are checked and then replaced by the defaults.
- * conf_use_log — logs which, as one line, or nothing. */
-enum status conf_open_for(enum conf_use use, int argc, char **argv, char **environment,
+ * into the environment. command: of column COMMANDS in conf.def; the values of settings that it does
+ * not use are checked and then replaced by the defaults. NULL: a command that uses all, such as
+ * train. */
+enum status conf_open_for(const char *command, int argc, char **argv, char **environment,
                           struct conf **out);
-void conf_use_log(const struct conf *conf, const char *command);
-/* conf_open — for a job. */
+/* conf_log_unused — Logs the replaced values as one line, or nothing. */
+void conf_log_unused(const struct conf *conf, const char *command);
+/* conf_open — Reads the settings of a job. */
 static inline enum status conf_open(int argc, char **argv, char **environment, struct conf **out)
 {
-    return conf_open_for(CONF_USE_JOB, argc, argv, environment, out);
+    return conf_open_for(NULL, argc, argv, environment, out);
 }
 void conf_close(struct conf *conf); /* accepts NULL */
 /* conf_set_workers — sets N_GPU_EACH_NODE, which is not set, to the number of GPUs found. It counts
@@ -118,13 +129,15 @@ bool conf_is_dumb(char **environment);
 /* conf_threads — the first number in OMP_NUM_THREADS; 0: unset. */
 int conf_threads(const struct conf *conf);
 
-/* The forms below are appended to *out. */
+/* The forms below are appended to *out. The first two have hooks only if they are set. */
 void conf_write_table(const struct conf *conf, struct text *out); /* `convoy config` */
 void conf_write_json(const struct conf *conf, struct text *out);
 /* conf_write_settings — one line of JSON, fit for publication:
  * {"settings":[{"name","value","source"} …]} of the settings that differ from their defaults.
  * Secrets are left out, credentials in URLs masked. */
 void conf_write_settings(const struct conf *conf, struct text *out);
+/* conf_write_value — Writes the value of a setting as JSON: a number, or a quoted text. */
+void conf_write_value(const struct conf *conf, enum conf_key key, struct text *out);
 /* conf_write_agree — "NAME":"value" of every row that all nodes must agree on, in one spelling,
  * each followed by a comma: the members of a JSON object. */
 void conf_write_agree(const struct conf *conf, struct text *out);
@@ -137,17 +150,22 @@ const char *conf_row_topic(int i);
 bool conf_write_topic(const char *topic, struct text *out, bool is_bold);
 /* conf_write_setting — one row in full; false, and nothing written, if no row has this name. */
 bool conf_write_setting(const char *name, struct text *out);
-/* conf_write_row — one row as in --help: name, default, meaning. The row must exist. */
-void conf_write_row(const char *name, struct text *out);
-void conf_write_markdown(struct text *out); /* the tables of the documentation */
+void conf_write_row(enum conf_key key, struct text *out); /* one row as in --help */
+void conf_write_markdown(struct text *out);               /* the tables of docs/settings.md */
+void conf_write_pairs_markdown(struct text *out);         /* the pairs that exclude each other */
+/* conf_write_hooks_markdown — Writes the table of hooks in docs/testing.md. */
+void conf_write_hooks_markdown(struct text *out);
 
-/* Columns of a row, for man pages and shell completion. heading: of its group; NULL: the row is not
- * shown. choices: "a|b|c"; "": it is not a choice. */
+/* Columns of a row, for man pages and shell completion. heading: of its group; NULL: a hook, which is
+ * not shown. choices: "a|b|c"; "": it is not a choice. */
 const char *conf_row_name(enum conf_key key);
 const char *conf_row_heading(enum conf_key key);
 const char *conf_row_default(enum conf_key key);
 const char *conf_row_help(enum conf_key key);
 const char *conf_row_choices(enum conf_key key);
+enum conf_result conf_row_result(enum conf_key key);
+/* conf_row_is_of — Returns true if column COMMANDS of the row has this word. */
+bool conf_row_is_of(enum conf_key key, const char *command);
 /* as text; returns out or static text */
 const char *conf_row_allowed(enum conf_key key, char *out, size_t cap);
 

@@ -1,6 +1,6 @@
 /* conf_choice — the values of every setting that is a choice, each listed once.
  *
- * A CHOICE row of conf.def takes its words from its list here (CONF_WORDS). The same list gives the
+ * A CHOICE row of conf.def or conf_hooks.def takes its words from its list here (CONF_WORDS). The same list gives the
  * enum of what conf_i64 returns for the row, so code writes CONF_SHARD_FULL and never a number. A
  * word with [:N] may have a number behind it (conf_count).
  * Where a choice is cast to the enum of another module, CONF_CHOICE_IS beside the cast proves that
@@ -27,8 +27,6 @@
 #define CONF_PRECISION_LIST(X) \
     X(PRECISION, AUTO, "auto") X(PRECISION, FP32, "fp32") X(PRECISION, TF32, "tf32") \
     X(PRECISION, BF16, "bf16") X(PRECISION, FP16, "fp16")
-#define CONF_PP_SCHEDULE_LIST(X) \
-    X(PP_SCHEDULE, 1F1B, "1f1b") X(PP_SCHEDULE, INTERLEAVED, "interleaved")
 #define CONF_RECOMPUTE_LIST(X) \
     X(RECOMPUTE, NONE, "none") X(RECOMPUTE, LIGHT, "light[:N]") \
     X(RECOMPUTE, ATTENTION, "attention[:N]") X(RECOMPUTE, BLOCK, "block[:N]") \
@@ -65,10 +63,6 @@
     X(LOG_LEVEL, DEBUG, "debug") X(LOG_LEVEL, TRACE, "trace")
 #define CONF_BENCH_OVER_LIST(X) \
     X(BENCH_OVER, MEMORY, "memory") X(BENCH_OVER, TCP, "tcp") X(BENCH_OVER, UCX, "ucx")
-#define CONF_BENCH_ONLY_LIST(X) \
-    X(BENCH_ONLY, ALL, "all") X(BENCH_ONLY, ALL_REDUCE, "all_reduce") \
-    X(BENCH_ONLY, REDUCE_SCATTER, "reduce_scatter") X(BENCH_ONLY, ALL_GATHER, "all_gather") \
-    X(BENCH_ONLY, BROADCAST, "broadcast")
 #define CONF_SPIKE_LIST(X) X(SPIKE, OFF, "off") X(SPIKE, STOP, "stop") X(SPIKE, SKIP, "skip")
 #define CONF_MESH_LIST(X) X(MESH, SET, "set") X(MESH, AUTO, "auto")
 /* The kinds of FAULT, which adds a step and a rank to them. */
@@ -98,6 +92,7 @@
 #define CONF_ENUM_SECRET(row)
 #define CONF_ROW(name, kind, ...) CONF_ENUM_##kind(name)
 #include "conf/conf.def"
+#include "conf/conf_hooks.def"
 #undef CONF_ROW
 
 /* CONF_CHOICE_IS — a value of a choice has the number of this value of another enum. */

@@ -112,7 +112,7 @@ const char *conf_hint_nearest(const char *name)
             *p = '_';
     const char *best = NULL;
     int best_distance = 3;
-    for (int key = 0; key < CONF_N; key++) {
+    for (int key = 0; key < CONF_SETTINGS_N; key++) {
         int distance = text_distance(plain, conf_rows[key].name);
         int longest = (int)strlen(conf_rows[key].name);
         if (distance < best_distance && distance < longest && distance < (int)strlen(plain)) {
@@ -190,7 +190,8 @@ static const char *meant_by(const char *name, size_t n)
         int row_letters = letters_of(row, strlen(row), &row_set);
         if (strcmp(row, plain) == 0)
             return NULL;
-        if (row_letters > letters + 2 || letters > row_letters + 2 || !may_be_near(set, row_set, 2))
+        if (key >= CONF_SETTINGS_N || row_letters > letters + 2 || letters > row_letters + 2 ||
+            !may_be_near(set, row_set, 2))
             continue;
         int distance = text_distance(plain, row);
         if (distance < best_distance &&
@@ -236,9 +237,6 @@ static const struct idle {
     {CONF_DECAY_STEPS, CONF_LR_SCHEDULE, CONF_LR_SCHEDULE_COSINE},
     {CONF_DECAY_STEPS, CONF_LR_SCHEDULE, CONF_LR_SCHEDULE_LINEAR},
     {CONF_SPIKE_SIGMA, CONF_SPIKE, CONF_SPIKE_OFF},
-    {CONF_SPIKE_WINDOW, CONF_SPIKE, CONF_SPIKE_OFF},
-    {CONF_SPIKE_LIMIT, CONF_SPIKE, CONF_SPIKE_OFF},
-    {CONF_SPIKE_LIMIT, CONF_SPIKE, CONF_SPIKE_STOP},
 };
 
 static void warn_idle(const struct conf *conf)

@@ -1,7 +1,9 @@
 /* conf_row — the columns of a row, as conf_row.h and conf.h describe them. */
 #include "conf/conf_row.h"
 
-const char *const conf_row_headings[CONF_GROUP_N] = {
+#include <string.h>
+
+const char *const conf_row_headings[CONF_GROUP_N + 1] = {
     [CONF_GROUP_MODEL] = "Model",
     [CONF_GROUP_DATA] = "Data and batches",
     [CONF_GROUP_OPTIM] = "Optimiser",
@@ -16,6 +18,15 @@ const char *const conf_row_topics[CONF_GROUP_N] = {
     [CONF_GROUP_OPTIM] = "optimiser",  [CONF_GROUP_CHECKPOINT] = "checkpoints",
     [CONF_GROUP_NODE] = "network",     [CONF_GROUP_STATUS] = "logs",
     [CONF_GROUP_COMMAND] = "commands",
+};
+
+const char *const conf_row_results[CONF_RESULT_LENGTH + 1] = {
+    [CONF_RESULT_NO] = "",
+    [CONF_RESULT_MODEL] = "model",
+    [CONF_RESULT_DATA] = "data",
+    [CONF_RESULT_LOSSES] = "losses",
+    [CONF_RESULT_ROUNDING] = "rounding",
+    [CONF_RESULT_LENGTH] = "length",
 };
 
 const char *conf_row_topic(int i) { return i >= 0 && i < CONF_GROUP_N ? conf_row_topics[i] : NULL; }
@@ -39,6 +50,20 @@ const char *conf_row_heading(enum conf_key key) { return conf_row_headings[conf_
 const char *conf_row_default(enum conf_key key) { return conf_rows[key].initial; }
 
 const char *conf_row_help(enum conf_key key) { return conf_rows[key].help; }
+
+enum conf_result conf_row_result(enum conf_key key) { return conf_rows[key].result; }
+
+bool conf_row_is_of(enum conf_key key, const char *command)
+{
+    const size_t command_n = strlen(command);
+    const char *at = conf_rows[key].commands;
+    for (size_t n; at[0] != 0; at += n + (at[n] == ' ')) {
+        n = strcspn(at, " ");
+        if (n == command_n && strncmp(at, command, n) == 0)
+            return true;
+    }
+    return false;
+}
 
 const char *conf_row_choices(enum conf_key key)
 {

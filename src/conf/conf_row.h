@@ -27,7 +27,8 @@ enum conf_group {
     CONF_GROUP_NODE,
     CONF_GROUP_STATUS,
     CONF_GROUP_COMMAND,
-    CONF_GROUP_N,
+    CONF_GROUP_HOOK,
+    CONF_GROUP_N = CONF_GROUP_HOOK, /* the groups of settings */
 };
 
 /* The columns of conf.def, which describes them. */
@@ -39,15 +40,38 @@ struct conf_row {
     const char *words;
     enum conf_group group;
     bool is_agreed;
+    enum conf_result result;
+    const char *commands;
     const char *why;
     const char *help;
 };
 
 extern const struct conf_row conf_rows[CONF_N];
-extern const char *const conf_row_headings[CONF_GROUP_N];
-extern const char *const conf_row_topics[CONF_GROUP_N]; /* the words of `help` for them */
+extern const char *const conf_row_headings[CONF_GROUP_N + 1]; /* NULL: of hooks */
+extern const char *const conf_row_topics[CONF_GROUP_N];       /* the words of `help` for them */
+extern const char *const conf_row_results[CONF_RESULT_LENGTH + 1]; /* as words */
 /* conf_row_shown — as conf_allowed, but shorter, for tables. */
 const char *conf_row_shown(const struct conf_row *row, char *out, size_t cap);
+
+/* Pairs of settings that exclude each other: conf_pairs.def. */
+struct conf_condition {
+    enum conf_key key;
+    enum {
+        CONF_CONDITION_NONE, /* ends a list */
+        CONF_CONDITION_IS,
+        CONF_CONDITION_NOT,
+        CONF_CONDITION_OVER,
+        CONF_CONDITION_UNSET
+    } kind;
+    int64_t value;
+};
+struct conf_pair {
+    struct conf_condition a;
+    const char *remedy;
+    struct conf_condition b[12]; /* up to CONF_CONDITION_NONE */
+};
+extern const struct conf_pair conf_pairs[];
+extern const int conf_pairs_n;
 
 struct conf_value {
     char *text; /* owned; as given, a BOOL as 1 or 0 */
@@ -64,8 +88,8 @@ struct conf {
     int64_t fault_step;
     int fault_rank;
     int threads;
-    bool has_workers;  /* conf_set_workers was called */
-    char dropped[256]; /* settings that this use does not read, for the log; "": none */
+    bool has_workers; /* conf_set_workers was called */
+    char unused[512]; /* settings that the command does not use, for the log; "": none */
 };
 
 /* conf_set — parses text as a value of this row and keeps it. ST_BAD_SETTING: with row, value,
@@ -75,19 +99,21 @@ enum status conf_set(struct conf *conf, enum conf_key key, const char *text,
 /* conf_refuse — the failure of a value that is not allowed, ST_BAD_SETTING. */
 enum status conf_refuse(const struct conf_row *row, const char *text, const char *source,
                         const char *what);
+/* conf_removed_remedy — Returns the sentence of conf_removed.def for a setting's name, or for a
+ * value that a setting no longer has; NULL if no earlier version had it. A value matches before its
+ * colon. */
+const char *conf_removed_remedy(const char *name, size_t name_bytes, const char *value);
 /* conf_fault_set — parses a value of FAULT. ST_BAD_SETTING as conf_set. */
 enum status conf_fault_set(struct conf *conf, const struct conf_row *row, const char *text,
                            const char *source);
 void conf_drop(struct conf_value *value, enum conf_key key); /* frees its text; a secret is wiped */
 /* conf_allowed — what a row accepts, as text: "1 to 65536 samples", "lm, qa". Returns out. */
 const char *conf_allowed(const struct conf_row *row, char *out, size_t cap);
+/* conf_word — Writes word i of a choice, without [:N]. Returns false if there are fewer. */
+bool conf_word(const struct conf_row *row, int i, char *out, size_t cap);
 /* conf_clean — text fit for a message: '?' for control characters, "…" where it was cut. The
  * result is out. */
 const char *conf_clean(const char *text, char *out, size_t cap);
-
-/* conf_use_drop — forgets what arguments and environment say of settings that this use does not
- * read. Before defaults are filled in. */
-void conf_use_drop(struct conf *conf, enum conf_use use);
 
 /* conf_token_fault — Returns why a text is no secret, as the end of a sentence: too short, or
  * easily guessed by a crude estimate. NULL: it is one. */

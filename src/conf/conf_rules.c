@@ -1,4 +1,5 @@
-/* conf_rules — relations between settings that can be checked before any file is opened.
+/* conf_rules — relations between settings that can be checked before any file is opened: pairs that
+ * exclude each other (conf_pairs.def), and relations of their values.
  *
  * What needs MODEL's dimensions is checked again when they are known (model_check, the worker).
  * Each refusal names both settings, their values and their sources. It must not know how values are
@@ -8,7 +9,20 @@
 #include <string.h>
 
 #define SHOWN_MAX 64
-#define LOCAL_NODES_MAX 16
+
+/* clang-format off */
+#define IS(setting, value) {CONF_##setting, CONF_CONDITION_IS, CONF_##setting##_##value}
+#define NOT(setting, value) {CONF_##setting, CONF_CONDITION_NOT, CONF_##setting##_##value}
+#define OVER(setting, number) {CONF_##setting, CONF_CONDITION_OVER, number}
+#define AFTER(setting, value) {CONF_##setting, CONF_CONDITION_OVER, CONF_##setting##_##value}
+#define EQUALS(setting, number) {CONF_##setting, CONF_CONDITION_IS, number}
+#define UNSET(setting) {CONF_##setting, CONF_CONDITION_UNSET, 0}
+#define CONF_PAIR(a, remedy, ...) {a, remedy, {__VA_ARGS__}},
+/* clang-format on */
+const struct conf_pair conf_pairs[] = {
+#include "conf/conf_pairs.def"
+};
+const int conf_pairs_n = sizeof conf_pairs / sizeof *conf_pairs;
 
 /* fail_pair — "A=1 (argument) <relation> B=2 (default); <what to do>". */
 static enum status fail_pair(const struct conf *conf, enum conf_key a, const char *relation,
@@ -21,29 +35,50 @@ static enum status fail_pair(const struct conf *conf, enum conf_key a, const cha
                 conf_source(conf, b), remedy);
 }
 
-/* check_needs — a setting that has no effect without another. */
-static enum status check_needs(const struct conf *conf, enum conf_key a, enum conf_key needed,
-                               const char *remedy)
+/* ---- pairs that exclude each other ---- */
+
+static bool holds(const struct conf *conf, const struct conf_condition *c)
 {
-    char shown[SHOWN_MAX];
-    if (conf_text(conf, needed)[0] != 0)
-        return ST_OK;
-    return FAIL(ST_BAD_SETTING, "%s=%s (%s) needs %s, which is not set; %s", conf_rows[a].name,
-                conf_clean(conf_text(conf, a), shown, sizeof shown), conf_source(conf, a),
-                conf_rows[needed].name, remedy);
+    const int64_t value = conf_i64(conf, c->key);
+    switch (c->kind) {
+    case CONF_CONDITION_IS:
+        return value == c->value;
+    case CONF_CONDITION_NOT:
+        return value != c->value;
+    case CONF_CONDITION_OVER:
+        return value > c->value;
+    case CONF_CONDITION_UNSET:
+        return conf_text(conf, c->key)[0] == 0;
+    case CONF_CONDITION_NONE:
+        break;
+    }
+    return false;
 }
 
-/* check_precision — if DEVICE leaves it open, this is checked when the device is known, as is
- * whether the processor has bf16. */
-static enum status check_precision(const struct conf *conf)
+/* refuse_pair — Refuses two settings; names the one first that is set, if the other is not. */
+static enum status refuse_pair(const struct conf *conf, enum conf_key a,
+                               const struct conf_condition *b, const char *remedy)
 {
-    int64_t precision = conf_i64(conf, CONF_PRECISION);
-    if (precision <= CONF_PRECISION_FP32 || precision == CONF_PRECISION_BF16 ||
-        conf_i64(conf, CONF_DEVICE) != CONF_DEVICE_CPU)
-        return ST_OK;
-    return fail_pair(conf, CONF_PRECISION, "needs a GPU, not", CONF_DEVICE,
-                     "use PRECISION=fp32 or bf16, or DEVICE=cuda where a GPU is");
+    char shown[SHOWN_MAX];
+    if (b->kind == CONF_CONDITION_UNSET)
+        return FAIL(ST_BAD_SETTING, "%s=%s (%s) needs %s, which is not set; %s", conf_rows[a].name,
+                    conf_clean(conf_text(conf, a), shown, sizeof shown), conf_source(conf, a),
+                    conf_rows[b->key].name, remedy);
+    const bool is_second = !conf_is_set(conf, a) && conf_is_set(conf, b->key);
+    return fail_pair(conf, is_second ? b->key : a, "does not go with", is_second ? a : b->key,
+                     remedy);
 }
+
+static enum status check_pairs(const struct conf *conf)
+{
+    for (const struct conf_pair *pair = conf_pairs; pair < conf_pairs + conf_pairs_n; pair++)
+        for (const struct conf_condition *b = pair->b; b->kind != CONF_CONDITION_NONE; b++)
+            if (holds(conf, &pair->a) && holds(conf, b))
+                return refuse_pair(conf, pair->a.key, b, pair->remedy);
+    return ST_OK;
+}
+
+/* ---- relations of values ---- */
 
 static enum status check_nodes(const struct conf *conf)
 {
@@ -58,9 +93,6 @@ static enum status check_nodes(const struct conf *conf)
                     (long long)nodes, conf_source(conf, CONF_N_NODES),
                     (long long)conf_i64(conf, CONF_N_GPU_EACH_NODE),
                     conf_source(conf, CONF_N_GPU_EACH_NODE), CONF_RANKS_MAX);
-    if (backend == CONF_BACKEND_NCCL && conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU)
-        return fail_pair(conf, CONF_BACKEND, "is for GPUs, not", CONF_DEVICE,
-                         "use BACKEND=auto or tcp");
     if (backend == CONF_BACKEND_SELF && conf_ranks(conf) > 1)
         return fail_pair(conf, CONF_BACKEND, "is for one worker, not",
                          nodes > 1 ? CONF_N_NODES : CONF_N_GPU_EACH_NODE,
@@ -133,47 +165,6 @@ static enum status check_run_name(const struct conf *conf)
         name, conf_source(conf, CONF_RUN_NAME));
 }
 
-static enum status check_files(const struct conf *conf)
-{
-    TRY(check_run_name(conf));
-    if (conf_i64(conf, CONF_RESUME) == CONF_RESUME_REQUIRED)
-        TRY(check_needs(conf, CONF_RESUME, CONF_CHECKPOINT_DIR,
-                        "set it to the folder of the checkpoints"));
-    if (conf_i64(conf, CONF_CHECKPOINT_EVERY) > 0)
-        TRY(check_needs(conf, CONF_CHECKPOINT_EVERY, CONF_CHECKPOINT_DIR, "set it to a folder"));
-    if (conf_i64(conf, CONF_SAMPLE_EVERY) > 0 && conf_i64(conf, CONF_TASK) == CONF_TASK_QA)
-        return fail_pair(conf, CONF_SAMPLE_EVERY, "does not go with", CONF_TASK,
-                         "only a language model writes text");
-    if (conf_i64(conf, CONF_EVAL_EVERY) > 0)
-        TRY(check_needs(conf, CONF_EVAL_EVERY, CONF_VAL_DATA, "set it to data to evaluate on"));
-    return ST_OK;
-}
-
-/* quantises — Returns whether gradients are quantised, which the host does, with error feedback. */
-static bool quantises(const struct conf *conf)
-{
-    return conf_i64(conf, CONF_COMPRESS) > CONF_COMPRESS_BF16;
-}
-
-/* check_shard — Refuses SHARD=hybrid with quantised gradients, which are reduced over all ranks. */
-static enum status check_shard(const struct conf *conf)
-{
-    if (conf_i64(conf, CONF_SHARD) != CONF_SHARD_HYBRID || !quantises(conf))
-        return ST_OK;
-    return fail_pair(conf, CONF_SHARD, "does not go with", CONF_COMPRESS,
-                     "set COMPRESS=none or bf16, or SHARD=full");
-}
-
-/* check_optimizer — a matrix is orthogonalised whole, and with TP each worker has columns of it. */
-static enum status check_optimizer(const struct conf *conf)
-{
-    if (conf_i64(conf, CONF_OPTIMIZER) != CONF_OPTIMIZER_MUON || conf_i64(conf, CONF_TP) == 1)
-        return ST_OK;
-    return fail_pair(conf, CONF_OPTIMIZER, "does not go with", CONF_TP,
-                     "whole matrices are orthogonalised, and TP cuts them: set TP=1 (PP, CP and "
-                     "SHARD go with it), or OPTIMIZER=adamw");
-}
-
 /* mesh_size — the workers that share a sample. */
 static int64_t mesh_size(const struct conf *conf)
 {
@@ -239,148 +230,14 @@ static bool counts_workers(const struct conf *conf)
     return conf_is_set(conf, CONF_N_GPU_EACH_NODE) || conf->has_workers || mesh_size(conf) == 1;
 }
 
-/* check_divided — what goes with no axis but that of data, yet. shard: why not SHARD=hybrid, and
- * what to set. */
-static enum status check_divided(const struct conf *conf, enum conf_key key, const char *shard)
-{
-    if (conf_i64(conf, key) == 1)
-        return ST_OK;
-    if (conf_i64(conf, CONF_SHARD) == CONF_SHARD_HYBRID)
-        return fail_pair(conf, key, "does not go with", CONF_SHARD, shard);
-    if (quantises(conf))
-        return fail_pair(conf, key, "does not go with", CONF_COMPRESS,
-                         "this version quantises gradients of whole models and samples only: set "
-                         "COMPRESS=none, or COMPRESS=bf16 for half the bytes");
-    return ST_OK;
-}
-
-/* check_tensor — TP and what does not go with it yet. What the model's dimensions say is checked
- * when they are known (model_part_dims). */
-static enum status check_tensor(const struct conf *conf)
-{
-    return check_divided(conf, CONF_TP,
-                         "the workers of a node are divided by TP already: set SHARD=full");
-}
-
-/* check_context — the same of CP. Whether it divides samples is checked when SEQ_LEN is known
- * (model_part_tokens). */
-static enum status check_context(const struct conf *conf)
-{
-    return check_divided(conf, CONF_CP,
-                         "the workers of a node are divided by CP already: set SHARD=full");
-}
-
-/* check_pipeline — PP, PP_SCHEDULE, PP_CHUNKS, and what does not go with them yet. How many
- * micro-batches and layers there are is checked when it is known (pipe.h, pipe_split.h). */
-static enum status check_pipeline(const struct conf *conf)
-{
-    int64_t stages = conf_i64(conf, CONF_PP), chunks = conf_i64(conf, CONF_PP_CHUNKS);
-    bool is_interleaved = conf_i64(conf, CONF_PP_SCHEDULE) == CONF_PP_SCHEDULE_INTERLEAVED;
-    if ((stages == 1 || chunks == 1) && is_interleaved)
-        return fail_pair(conf, CONF_PP_SCHEDULE, "needs more stages or runs of layers than",
-                         stages == 1 ? CONF_PP : CONF_PP_CHUNKS,
-                         "set PP and PP_CHUNKS to 2 or more, or PP_SCHEDULE=1f1b");
-    if (chunks > 1 && !is_interleaved)
-        return fail_pair(conf, CONF_PP_CHUNKS, "does not go with", CONF_PP_SCHEDULE,
-                         "set PP_SCHEDULE=interleaved, or PP_CHUNKS=1");
-    return check_divided(conf, CONF_PP, "a stage has a part of the workers: set SHARD=full");
-}
-
-/* check_local — LOCAL_STEPS, and what does not go with it yet: a replica is a node, and each of its
- * workers holds the whole model. */
-static enum status check_local(const struct conf *conf)
-{
-    static const enum conf_key axes[] = {CONF_TP, CONF_PP, CONF_CP};
-    int64_t shard = conf_i64(conf, CONF_SHARD);
-    if (conf_i64(conf, CONF_LOCAL_STEPS) == 0)
-        return ST_OK;
-    if (conf_i64(conf, CONF_N_NODES) > LOCAL_NODES_MAX)
-        return fail_pair(conf, CONF_LOCAL_STEPS, "takes at most 16 nodes, not", CONF_N_NODES,
-                         "a checkpoint holds the moments of every node in files of their own");
-    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
-        if (conf_i64(conf, axes[i]) > 1)
-            return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", axes[i],
-                             "outer steps are made of whole models so far: set it to 1");
-    if (shard != CONF_SHARD_NONE && shard != CONF_SHARD_AUTO)
-        return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_SHARD,
-                         "outer steps are made of whole models so far: set SHARD=none");
-    if (conf_i64(conf, CONF_OPTIMIZER) == CONF_OPTIMIZER_MUON)
-        return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_OPTIMIZER,
-                         "checkpoints hold the moments of every node, of all matrices so far: set "
-                         "OPTIMIZER=adamw");
-    if (conf_i64(conf, CONF_MESH) == CONF_MESH_AUTO)
-        return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_MESH,
-                         "each worker holds the whole model, so there is one mesh: set MESH=set");
-    if (conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_FP16)
-        return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_PRECISION,
-                         "each node would find a loss scale of its own, and a checkpoint holds "
-                         "one: set PRECISION=bf16");
-    return ST_OK;
-}
-
-/* check_exact — EXACT=layout, and what makes the bits of a step depend on the ranks. That each has
- * whole shards is checked when they are known (step_shards_check). */
-static enum status check_exact(const struct conf *conf)
-{
-    static const struct {
-        enum conf_key key;
-        int64_t allowed; /* or less */
-        const char *remedy;
-    } others[] = {
-        {CONF_LOCAL_STEPS, 0, "replicas are nodes: set LOCAL_STEPS=0"},
-        {CONF_BATCH_WARMUP, 0, "its shards are those of GLOBAL_BATCH: set BATCH_WARMUP=0"},
-        {CONF_COMPRESS, CONF_COMPRESS_NONE, "each worker rounds its own sum: set COMPRESS=none"}};
-    bool is_exact = conf_i64(conf, CONF_EXACT) == CONF_EXACT_LAYOUT;
-    if (!is_exact && conf_i64(conf, CONF_VIRTUAL_SHARDS) > 0)
-        return fail_pair(conf, CONF_VIRTUAL_SHARDS, "has no effect with", CONF_EXACT,
-                         "set EXACT=layout, or leave VIRTUAL_SHARDS out");
-    if (!is_exact && conf_i64(conf, CONF_BALANCE) != CONF_BALANCE_OFF)
-        return fail_pair(conf, CONF_BALANCE, "needs virtual shards, not", CONF_EXACT,
-                         "set EXACT=layout, or BALANCE=off");
-    if (!is_exact)
-        return ST_OK;
-    if (conf_i64(conf, CONF_BALANCE) != CONF_BALANCE_OFF && conf_i64(conf, CONF_PP) > 1)
-        return fail_pair(conf, CONF_BALANCE, "does not go with", CONF_PP,
-                         "the order of a pipeline's micro-batches is fixed: set BALANCE=off");
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (conf_i64(conf, others[i].key) > others[i].allowed)
-            return fail_pair(conf, CONF_EXACT, "does not go with", others[i].key, others[i].remedy);
-    if (conf_i64(conf, CONF_DETERMINISTIC) == 0)
-        return fail_pair(conf, CONF_EXACT, "does not go with", CONF_DETERMINISTIC,
-                         "additions in any order give other bits each time: set DETERMINISTIC=1");
-    if (conf_i64(conf, CONF_SHARD) == CONF_SHARD_HYBRID)
-        return fail_pair(conf, CONF_EXACT, "does not go with", CONF_SHARD,
-                         "groups add among themselves first: set SHARD=full");
-    if (conf_i64(conf, CONF_BACKEND) == CONF_BACKEND_NCCL)
-        return fail_pair(conf, CONF_EXACT, "does not go with", CONF_BACKEND,
-                         "NCCL adds in an order of its own: set BACKEND=auto");
-    if (conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CUDA)
-        return fail_pair(conf, CONF_EXACT, "is for CPUs in this version, not", CONF_DEVICE,
-                         "set DEVICE=cpu, or EXACT=off");
-    if (conf_i64(conf, CONF_GLOBAL_BATCH) == 0)
-        return fail_pair(conf, CONF_EXACT, "needs a fixed number of samples, not",
-                         CONF_GLOBAL_BATCH,
-                         "set GLOBAL_BATCH; without it a step has more samples on more workers");
-    return ST_OK;
-}
-
-/* check_on_loss — a job that goes on with fewer nodes, and must come to the same bits. */
+/* check_on_loss — Checks a job that goes on with fewer nodes. */
 static enum status check_on_loss(const struct conf *conf)
 {
-    const int64_t min = conf_i64(conf, CONF_MIN_NODES);
     if (conf_i64(conf, CONF_ON_LOSS) == CONF_ON_LOSS_WAIT)
-        return min > 0 ? fail_pair(conf, CONF_MIN_NODES, "has no effect with", CONF_ON_LOSS,
-                                   "set ON_LOSS=shrink, or leave MIN_NODES out")
-                       : ST_OK;
-    if (min > conf_i64(conf, CONF_N_NODES))
+        return ST_OK;
+    if (conf_i64(conf, CONF_MIN_NODES) > conf_i64(conf, CONF_N_NODES))
         return fail_pair(conf, CONF_MIN_NODES, "is over", CONF_N_NODES,
                          "a job has at most N_NODES nodes");
-    if (conf_i64(conf, CONF_EXACT) != CONF_EXACT_LAYOUT)
-        return fail_pair(conf, CONF_ON_LOSS, "does not go with", CONF_EXACT,
-                         "fewer workers would come to other results: set EXACT=layout");
-    if (conf_i64(conf, CONF_PP) > 1)
-        return fail_pair(conf, CONF_ON_LOSS, "does not go with", CONF_PP,
-                         "a stage may be lost with its node: set PP=1");
     if (conf_i64(conf, CONF_N_GPU_EACH_NODE) % mesh_size(conf) != 0)
         return fail_pair(conf, CONF_ON_LOSS, "needs all of a group's workers on one node, not",
                          CONF_N_GPU_EACH_NODE,
@@ -388,41 +245,16 @@ static enum status check_on_loss(const struct conf *conf)
     return ST_OK;
 }
 
-/* check_spike — a quantised gradient leaves its error to the next step, and a step that is skipped
- * has none. */
+/* check_spike — Checks that no step is skipped whose compressed gradient left its error to the next
+ * step. With LOCAL_STEPS outer gradients are compressed, and no outer step is skipped. */
 static enum status check_spike(const struct conf *conf)
 {
-    const int64_t spike = conf_i64(conf, CONF_SPIKE);
-    if (spike == CONF_SPIKE_OFF)
-        return ST_OK;
-    if (2 * conf_i64(conf, CONF_SPIKE_LIMIT) > conf_i64(conf, CONF_SPIKE_WINDOW))
-        return fail_pair(conf, CONF_SPIKE_LIMIT, "is over half of", CONF_SPIKE_WINDOW,
-                         "a step is compared with half a window of applied steps at least");
-    if (spike != CONF_SPIKE_SKIP || !quantises(conf) || conf_i64(conf, CONF_LOCAL_STEPS) > 0)
+    if (conf_i64(conf, CONF_SPIKE) != CONF_SPIKE_SKIP ||
+        conf_i64(conf, CONF_COMPRESS) <= CONF_COMPRESS_BF16 || conf_i64(conf, CONF_LOCAL_STEPS) > 0)
         return ST_OK;
     return fail_pair(conf, CONF_SPIKE, "does not go with", CONF_COMPRESS,
                      "its error feedback would lose what a skipped step has sent: set SPIKE=stop, "
                      "or COMPRESS=bf16");
-}
-
-/* check_link — LINK=auto proposes COMPRESS or LOCAL_STEPS, for a run to which both are open. */
-static enum status check_link(const struct conf *conf)
-{
-    static const enum conf_key axes[] = {CONF_TP, CONF_PP, CONF_CP};
-    if (conf_i64(conf, CONF_LINK) == CONF_LINK_OFF)
-        return ST_OK;
-    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
-        if (conf_i64(conf, axes[i]) > 1)
-            return fail_pair(conf, CONF_LINK, "does not go with", axes[i],
-                             "what it proposes is refused with it: set LINK=off");
-    if (conf_i64(conf, CONF_SHARD) == CONF_SHARD_HYBRID)
-        return fail_pair(conf, CONF_LINK, "does not go with", CONF_SHARD,
-                         "what it proposes is refused with it: set LINK=off");
-    if (conf_i64(conf, CONF_LOCAL_STEPS) > 0)
-        return fail_pair(conf, CONF_LINK, "does not go with", CONF_LOCAL_STEPS,
-                         "it measures the link by gradients that travel in every step: set "
-                         "LINK=off, or LOCAL_STEPS=0 for a few steps");
-    return ST_OK;
 }
 
 /* has_ending — does the name of n bytes end so? */
@@ -438,47 +270,31 @@ static enum status check_reports(const struct conf *conf)
     const char *at = conf_text(conf, CONF_REPORT);
     while (at[0] != 0) {
         size_t n = strcspn(at, ",");
-        if (!has_ending(at, n, ".json") && !has_ending(at, n, ".xml") &&
-            !has_ending(at, n, ".prom"))
-            return FAIL(ST_BAD_SETTING,
-                        "REPORT=%.*s (%s): a report is .json, .xml (JUnit) or .prom (Prometheus); "
-                        "give a name that ends so",
-                        (int)n, at, conf_source(conf, CONF_REPORT));
+        if (!has_ending(at, n, ".json") && !has_ending(at, n, ".prom"))
+            return FAIL(
+                ST_BAD_SETTING, "REPORT=%.*s (%s): a report is .json or .prom (Prometheus); %s",
+                (int)n, at, conf_source(conf, CONF_REPORT),
+                has_ending(at, n, ".xml") ? conf_removed_remedy("REPORT", strlen("REPORT"), ".xml")
+                                          : "give a name that ends so");
         at += n + (at[n] != 0);
     }
     return ST_OK;
 }
 
-static enum status check_checks(const struct conf *conf)
-{
-    if (conf_i64(conf, CONF_QUICK) != 0 && conf_i64(conf, CONF_FULL) != 0)
-        return fail_pair(conf, CONF_QUICK, "does not go with", CONF_FULL,
-                         "a check is one of the two, or neither");
-    return check_reports(conf);
-}
-
 enum status conf_rules_check(const struct conf *conf)
 {
-    TRY(check_checks(conf));
-    TRY(check_shard(conf));
-    TRY(check_optimizer(conf));
-    TRY(check_local(conf));
-    TRY(check_exact(conf));
+    TRY(check_pairs(conf));
+    TRY(check_reports(conf));
     TRY(check_on_loss(conf));
     TRY(check_spike(conf));
-    TRY(check_link(conf));
     TRY(check_nodes(conf));
-    TRY(check_tensor(conf));
-    TRY(check_context(conf));
-    TRY(check_pipeline(conf));
     if (counts_workers(conf))
         TRY(check_workers(conf));
-    TRY(check_precision(conf));
     TRY(check_model(conf));
     if (counts_workers(conf))
         TRY(check_batch(conf));
     TRY(check_steps(conf));
-    return check_files(conf);
+    return check_run_name(conf);
 }
 
 enum status conf_rules_check_missing(const struct conf *conf, bool needs_data)

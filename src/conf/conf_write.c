@@ -8,8 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/json.h"
 #include "base/assert.h"
+#include "base/json.h"
 #include "conf/conf_row.h"
 
 #define HELP_WIDTH 100
@@ -36,18 +36,22 @@ static const char *shown_value(const struct conf *conf, int key, char *out, size
     return text[0] == 0 ? "-" : conf_clean(text, out, cap);
 }
 
+static bool is_number(const struct conf_row *row)
+{
+    return row->kind == CONF_KIND_INT || row->kind == CONF_KIND_REAL ||
+           row->kind == CONF_KIND_DURATION || row->kind == CONF_KIND_BOOL;
+}
+
 /* is_default — also in another spelling: LR=0.0003 is 3e-4. */
 static bool is_default(const struct conf *conf, int key)
 {
     struct conf plain = {0};
     const struct conf_row *row = &conf_rows[key];
     const struct conf_value *value = &conf->values[key], *other = &plain.values[key];
-    bool is_number = row->kind == CONF_KIND_INT || row->kind == CONF_KIND_REAL ||
-                     row->kind == CONF_KIND_DURATION;
     enum status st =
         conf_set(&plain, (enum conf_key)key, row->initial, CONF_ORIGIN_DEFAULT, "default");
-    bool is_same = st == ST_OK &&
-                   (is_number ? value->f64 == other->f64 : strcmp(value->text, other->text) == 0);
+    bool is_same = st == ST_OK && (is_number(row) ? value->f64 == other->f64
+                                                  : strcmp(value->text, other->text) == 0);
     conf_drop(&plain.values[key], (enum conf_key)key);
     return is_same;
 }
@@ -57,11 +61,19 @@ static bool is_changed(const struct conf *conf, int key)
     return conf_is_set(conf, (enum conf_key)key) && !is_default(conf, key);
 }
 
+/* is_shown — Returns true for settings, and for hooks that are set. */
+static bool is_shown(const struct conf *conf, int key)
+{
+    return key < CONF_SETTINGS_N || conf_is_set(conf, (enum conf_key)key);
+}
+
 void conf_write_table(const struct conf *conf, struct text *out)
 {
     char value[4096];
     int name_width = (int)strlen("NAME"), value_width = (int)strlen("VALUE");
     for (int key = 0; key < CONF_N; key++) {
+        if (!is_shown(conf, key))
+            continue;
         int name_n = (int)strlen(conf_rows[key].name);
         int value_n = (int)strlen(shown_value(conf, key, value, sizeof value));
         name_width = name_n > name_width ? name_n : name_width;
@@ -69,9 +81,10 @@ void conf_write_table(const struct conf *conf, struct text *out)
     }
     text_add(out, "%-*s  %-*s  %s\n", name_width, "NAME", value_width, "VALUE", "ORIGIN");
     for (int key = 0; key < CONF_N; key++)
-        text_add(out, "%-*s  %-*s  %s\n", name_width, conf_rows[key].name, value_width,
-                 shown_value(conf, key, value, sizeof value),
-                 conf_source(conf, (enum conf_key)key));
+        if (is_shown(conf, key))
+            text_add(out, "%-*s  %-*s  %s\n", name_width, conf_rows[key].name, value_width,
+                     shown_value(conf, key, value, sizeof value),
+                     conf_source(conf, (enum conf_key)key));
 }
 
 /* add_text — bytes that are not UTF-8 become U+FFFD: a path may contain them, JSON may not. */
@@ -130,6 +143,18 @@ void conf_write_settings(const struct conf *conf, struct text *out)
     text_add(out, "]}\n");
 }
 
+void conf_write_value(const struct conf *conf, enum conf_key key, struct text *out)
+{
+    char quoted[6 * 4096 + 3];
+    if (is_number(&conf_rows[key])) {
+        text_add(out, "%s", text_f64(conf_f64(conf, key)).text);
+        return;
+    }
+    const bool fits = json_quote(quoted, sizeof quoted, conf_text(conf, key));
+    ASSERTF(fits, "%s has %zu bytes", conf_rows[key].name, strlen(conf_text(conf, key)));
+    text_add(out, "%s", quoted);
+}
+
 void conf_write_agree(const struct conf *conf, struct text *out)
 {
     char number[64], quoted[6 * 4096 + 3];
@@ -143,8 +168,7 @@ void conf_write_agree(const struct conf *conf, struct text *out)
             text_copy(number, sizeof number, text_f64(value->f64).text);
         else
             text_format(number, sizeof number, "%lld", (long long)value->i64);
-        if (row->kind == CONF_KIND_REAL || row->kind == CONF_KIND_INT ||
-            row->kind == CONF_KIND_DURATION || row->kind == CONF_KIND_BOOL)
+        if (is_number(row))
             text = number;
         if (key == CONF_BACKEND && value->i64 == CONF_BACKEND_UCC)
             text = "ucx";
@@ -167,6 +191,8 @@ void conf_write_json(const struct conf *conf, struct text *out)
     bool is_whole = root != NULL;
     for (int key = 0; key < CONF_N; key++) {
         const struct conf_row *row = &conf_rows[key];
+        if (!is_shown(conf, key))
+            continue;
         cJSON *object = cJSON_AddObjectToObject(root, row->name);
         is_whole = is_whole && object != NULL && add_value(object, conf, key);
         cJSON_AddStringToObject(object, "origin", origin_names[conf->values[key].origin]);
@@ -175,6 +201,8 @@ void conf_write_json(const struct conf *conf, struct text *out)
         cJSON_AddStringToObject(object, "allowed", conf_allowed(row, allowed, sizeof allowed));
         cJSON_AddStringToObject(object, "unit", unit_of(row));
         cJSON_AddBoolToObject(object, "agree", row->is_agreed);
+        cJSON_AddStringToObject(object, "decides", conf_row_results[row->result]);
+        cJSON_AddStringToObject(object, "commands", row->commands);
         cJSON_AddStringToObject(object, "help", row->help);
     }
     char *printed = is_whole ? cJSON_Print(root) : NULL;
@@ -251,14 +279,7 @@ bool conf_write_topic(const char *topic, struct text *out, bool is_bold)
     return false;
 }
 
-void conf_write_row(const char *name, struct text *out)
-{
-    int key = 0;
-    while (key < CONF_N && strcmp(conf_rows[key].name, name) != 0)
-        key++;
-    ASSERTF(key < CONF_N, "no setting %s", name);
-    add_help_row(out, &conf_rows[key]);
-}
+void conf_write_row(enum conf_key key, struct text *out) { add_help_row(out, &conf_rows[key]); }
 
 bool conf_write_setting(const char *name, struct text *out)
 {
@@ -274,26 +295,80 @@ bool conf_write_setting(const char *name, struct text *out)
         text_add(out, "  nodes    %s\n",
                  row->is_agreed ? "must be the same on all nodes of a run"
                                 : "may differ between nodes");
+        if (row->result != CONF_RESULT_NO)
+            text_add(out, "  decides  %s\n", conf_row_results[row->result]);
+        text_add(out, "  commands %s\n", row->commands);
         return true;
     }
     return false;
 }
 
-void conf_write_markdown(struct text *out)
+static void write_markdown_rows(int group, struct text *out)
 {
     char allowed[256];
+    text_add(out, "| name | default | allowed | nodes | decides | commands | meaning |\n"
+                  "|---|---|---|---|---|---|---|\n");
+    for (int key = 0; key < CONF_N; key++) {
+        const struct conf_row *row = &conf_rows[key];
+        if ((int)row->group == group)
+            text_add(out, "| `%s` | %s | %s | %s | %s | %s | %s |\n", row->name, shown_default(row),
+                     conf_row_shown(row, allowed, sizeof allowed), row->is_agreed ? "same" : "",
+                     conf_row_results[row->result], row->commands, row->help);
+    }
+}
+
+void conf_write_markdown(struct text *out)
+{
     for (int group = 0; group < CONF_GROUP_N; group++) {
-        text_add(out,
-                 "\n### %s\n\n| name | default | allowed | nodes | meaning |\n"
-                 "|---|---|---|---|---|\n",
-                 conf_row_headings[group]);
-        for (int key = 0; key < CONF_N; key++) {
-            const struct conf_row *row = &conf_rows[key];
-            if ((int)row->group == group)
-                text_add(out, "| `%s` | %s | %s | %s | %s |\n", row->name, shown_default(row),
-                         conf_row_shown(row, allowed, sizeof allowed), row->is_agreed ? "same" : "",
-                         row->help);
-        }
+        text_add(out, "\n### %s\n\n", conf_row_headings[group]);
+        write_markdown_rows(group, out);
     }
     text_add(out, "\n");
 }
+
+/* add_condition — Appends a condition of a pair: `SHARD=hybrid`, `TP` over 1. */
+static void add_condition(const struct conf_condition *c, struct text *out)
+{
+    const struct conf_row *row = &conf_rows[c->key];
+    char word[32] = "";
+    text_format(word, sizeof word, "%lld", (long long)c->value);
+    if (row->kind == CONF_KIND_CHOICE)
+        (void)conf_word(row, (int)c->value, word, sizeof word);
+    switch (c->kind) {
+    case CONF_CONDITION_IS:
+        text_add(out, "`%s=%s`", row->name, word);
+        break;
+    case CONF_CONDITION_NOT:
+        text_add(out, "`%s` other than %s", row->name, word);
+        break;
+    case CONF_CONDITION_OVER:
+        if (row->kind != CONF_KIND_CHOICE) {
+            text_add(out, row->kind == CONF_KIND_BOOL ? "`%s=1`" : "`%s` over %s", row->name, word);
+            break;
+        }
+        for (int i = (int)c->value + 1; conf_word(row, i, word, sizeof word); i++)
+            text_add(out, "%s`%s=%s`", i > c->value + 1 ? ", " : "", row->name, word);
+        break;
+    case CONF_CONDITION_UNSET:
+        text_add(out, "no `%s`", row->name);
+        break;
+    case CONF_CONDITION_NONE:
+        break;
+    }
+}
+
+void conf_write_pairs_markdown(struct text *out)
+{
+    text_add(out, "| setting | does not go with | reason, or what to do |\n|---|---|---|\n");
+    for (const struct conf_pair *pair = conf_pairs; pair < conf_pairs + conf_pairs_n; pair++) {
+        text_add(out, "| ");
+        add_condition(&pair->a, out);
+        for (const struct conf_condition *b = pair->b; b->kind != CONF_CONDITION_NONE; b++) {
+            text_add(out, b == pair->b ? " | " : ", ");
+            add_condition(b, out);
+        }
+        text_add(out, " | %s |\n", pair->remedy);
+    }
+}
+
+void conf_write_hooks_markdown(struct text *out) { write_markdown_rows(CONF_GROUP_HOOK, out); }

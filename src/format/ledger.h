@@ -12,7 +12,7 @@
  *     a fingerprint of their order.
  *   {"generation":2,"step":101,"steps":50,"sample":800,"samples":8,"outcome":"applied",…}
  *     steps 101 to 150 took 8 samples each, the first one sample 800; one outcome for all of them.
- *   {"generation":2,"provenance":{"version":…,"model":…,"settings":…,"devices":[…]},…}
+ *   {"generation":2,"provenance":{"version":…,"model":…,"settings":…,"layout":…,"devices":[…]},…}
  *     what decides the results of this generation, besides the data. With "exact":true two such
  *     generations come to the same weights.
  *   {"generation":2,"checkpoint":150,"weights":"01ef…","state":"23ab…","xxh3_64":"…"}

@@ -3,38 +3,22 @@
 
 #include "base/assert.h"
 
-const char *pipe_kind_name(enum pipe_kind kind)
-{
-    return kind == PIPE_KIND_INTERLEAVED ? "interleaved" : "1f1b";
-}
-
-static enum status check_interleaved(const struct pipe *pipe)
-{
-    if (pipe->chunks < 2 || pipe->stages < 2)
-        return FAIL(ST_BAD_SETTING,
-                    "PP_SCHEDULE=interleaved with PP=%d and PP_CHUNKS=%d; it needs 2 or more of "
-                    "each: set them, or PP_SCHEDULE=1f1b",
-                    pipe->stages, pipe->chunks);
-    if (pipe->micros % pipe->stages != 0)
-        return FAIL(ST_BAD_SETTING,
-                    "PP_SCHEDULE=interleaved: a step has %d micro-batch%s on each rank, which "
-                    "PP=%d does not divide; change GLOBAL_BATCH or BATCH_SIZE, or set "
-                    "PP_SCHEDULE=1f1b",
-                    pipe->micros, pipe->micros == 1 ? "" : "es", pipe->stages);
-    return ST_OK;
-}
-
 enum status pipe_check(const struct pipe *pipe)
 {
     ASSERTF(pipe->stages > 0 && pipe->micros > 0 && pipe->chunks > 0,
             "stages %d micros %d chunks %d", pipe->stages, pipe->micros, pipe->chunks);
-    if (pipe->kind == PIPE_KIND_INTERLEAVED)
-        return check_interleaved(pipe);
-    if (pipe->chunks != 1)
+    if (pipe->chunks == 1)
+        return ST_OK;
+    if (pipe->stages < 2)
         return FAIL(ST_BAD_SETTING,
-                    "PP_CHUNKS=%d with PP_SCHEDULE=1f1b, which has one chunk a stage; set "
-                    "PP_CHUNKS=1, or PP_SCHEDULE=interleaved",
-                    pipe->chunks);
+                    "PP_CHUNKS=%d with PP=%d: only stages have runs of layers; set "
+                    "PP, or PP_CHUNKS=1",
+                    pipe->chunks, pipe->stages);
+    if (pipe->micros % pipe->stages != 0)
+        return FAIL(ST_BAD_SETTING,
+                    "PP_CHUNKS=%d: a step has %d micro-batch%s on each rank, which PP=%d does not "
+                    "divide; change GLOBAL_BATCH or BATCH_SIZE, or set PP_CHUNKS=1",
+                    pipe->chunks, pipe->micros, pipe->micros == 1 ? "" : "es", pipe->stages);
     return ST_OK;
 }
 
@@ -44,7 +28,7 @@ static int all_n(const struct pipe *pipe) { return pipe->micros * pipe->chunks; 
 static int first_n(const struct pipe *pipe, int stage)
 {
     int behind = pipe->stages - 1 - stage,
-        n = pipe->kind == PIPE_KIND_1F1B ? behind : 2 * behind + (pipe->chunks - 1) * pipe->stages;
+        n = pipe->chunks == 1 ? behind : 2 * behind + (pipe->chunks - 1) * pipe->stages;
     return n < all_n(pipe) ? n : all_n(pipe);
 }
 
@@ -53,7 +37,7 @@ int pipe_ops_n(const struct pipe *pipe) { return 2 * all_n(pipe); }
 /* nth — the stage's op k of one direction: p micro-batches of a chunk, then as many of the next. */
 static struct pipe_op nth(const struct pipe *pipe, bool is_backward, int k)
 {
-    if (pipe->kind == PIPE_KIND_1F1B)
+    if (pipe->chunks == 1)
         return (struct pipe_op){is_backward, 0, k};
     int round = pipe->stages * pipe->chunks, chunk = k % round / pipe->stages;
     return (struct pipe_op){is_backward, is_backward ? pipe->chunks - 1 - chunk : chunk,

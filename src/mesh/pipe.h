@@ -22,11 +22,8 @@
 
 #include "base/status.h"
 
-enum pipe_kind { PIPE_KIND_1F1B, PIPE_KIND_INTERLEAVED, PIPE_KIND_N };
-
 /* Stages, micro-batches of a step, chunks of a stage: p, m and v. */
 struct pipe {
-    enum pipe_kind kind;
     int stages, micros, chunks;
 };
 struct pipe_op {
@@ -36,8 +33,6 @@ struct pipe_op {
 
 /* pipe_check — ST_BAD_SETTING: there is no such schedule; with the settings to change. */
 enum status pipe_check(const struct pipe *pipe);
-/* pipe_kind_name — "1f1b", "interleaved". */
-const char *pipe_kind_name(enum pipe_kind kind);
 
 /* pipe_ops_n — ops of a stage in a step: 2·m·v. pipe_op_at — op i of a stage. */
 int pipe_ops_n(const struct pipe *pipe);

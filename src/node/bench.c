@@ -297,41 +297,61 @@ static int workers(const struct conf *conf, bool is_gpu)
     return cores < 2 ? 2 : cores > WORKERS_DEFAULT_MAX ? WORKERS_DEFAULT_MAX : cores;
 }
 
-/* Returns the collective of BENCH_ONLY; BUS_COLLECTIVE_N: all of them. */
-static enum bus_collective collective_of(const struct conf *conf)
+/* add_size — Adds a size to measure; returns false if there are too many. */
+static bool add_size(struct bench_run_question *q, int64_t bytes)
 {
-    switch (conf_i64(conf, CONF_BENCH_ONLY)) {
-    case CONF_BENCH_ONLY_ALL_REDUCE:
-        return BUS_COLLECTIVE_ALL_REDUCE;
-    case CONF_BENCH_ONLY_REDUCE_SCATTER:
-        return BUS_COLLECTIVE_REDUCE_SCATTER;
-    case CONF_BENCH_ONLY_ALL_GATHER:
-        return BUS_COLLECTIVE_ALL_GATHER;
-    case CONF_BENCH_ONLY_BROADCAST:
-        return BUS_COLLECTIVE_BROADCAST;
-    default:
-        return BUS_COLLECTIVE_N;
-    }
+    if (q->sizes_n == BENCH_RUN_SIZES_MAX)
+        return false;
+    q->sizes[q->sizes_n++] = bytes;
+    q->bytes_max = bytes > q->bytes_max ? bytes : q->bytes_max;
+    return true;
 }
 
-/* sizes_of — BENCH_SIZES, and the largest of them. */
-static enum status sizes_of(const struct conf *conf, struct bench_run_question *out)
+/* parse_size — Reads a size of n characters, a multiple of one element. */
+static bool parse_size(const char *text, size_t n, int64_t *out)
 {
     char one[32];
+    text_format(one, sizeof(one), "%.*s", n < sizeof(one) ? (int)n : 0, text);
+    return text_parse_bytes(one, (int64_t)sizeof(float), (int64_t)64 << 30, out) == TEXT_OK &&
+           *out % (int64_t)sizeof(float) == 0;
+}
+
+/* add_sizes — Adds one item of BENCH_SIZES, of n characters: SIZE, or the usual sizes in MIN-MAX.
+ * Returns false if it is neither, or names no size. */
+static bool add_sizes(const char *item, size_t n, struct bench_run_question *out)
+{
+    static const int64_t usual[] = {
+        4,         64,        1 << 10,          16 << 10,         64 << 10,
+        256 << 10, 1 << 20,   4 << 20,          16 << 20,         64 << 20,
+        256 << 20, 512 << 20, (int64_t)2 << 30, (int64_t)8 << 30, (int64_t)32 << 30};
+    const char *dash = memchr(item, '-', n);
+    const size_t first_n = dash != NULL ? (size_t)(dash - item) : n;
+    const int before = out->sizes_n;
+    int64_t first, last;
+    if (!parse_size(item, first_n, &first))
+        return false;
+    if (dash == NULL)
+        return add_size(out, first);
+    if (!parse_size(dash + 1, n - first_n - 1, &last))
+        return false;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (usual[i] >= first && usual[i] <= last && !add_size(out, usual[i]))
+            return false;
+    return out->sizes_n > before;
+}
+
+/* sizes_of — Reads BENCH_SIZES. */
+static enum status sizes_of(const struct conf *conf, struct bench_run_question *out)
+{
     for (const char *at = conf_text(conf, CONF_BENCH_SIZES); *at != 0;) {
         const size_t n = strcspn(at, ",");
-        int64_t bytes = 0;
-        text_format(one, sizeof(one), "%.*s", n < sizeof(one) ? (int)n : 0, at);
-        if (out->sizes_n == BENCH_RUN_SIZES_MAX ||
-            text_parse_bytes(one, (int64_t)sizeof(float), (int64_t)64 << 30, &bytes) != TEXT_OK ||
-            bytes % (int64_t)sizeof(float) != 0)
+        if (!add_sizes(at, n, out))
             return FAIL(ST_BAD_SETTING,
                         "BENCH_SIZES (%s) is \"%s\"; it names at most %d sizes, each a multiple of "
-                        "4 bytes up to 64Gi, such as BENCH_SIZES=8,64Ki,1Mi",
+                        "4 bytes up to 64Gi, such as BENCH_SIZES=8,64Ki,1Mi, or a range of usual "
+                        "ones, such as BENCH_SIZES=4-64Mi",
                         conf_source(conf, CONF_BENCH_SIZES), conf_text(conf, CONF_BENCH_SIZES),
                         BENCH_RUN_SIZES_MAX);
-        out->sizes[out->sizes_n++] = bytes;
-        out->bytes_max = bytes > out->bytes_max ? bytes : out->bytes_max;
         at += n + (at[n] == ',');
     }
     return ST_OK;
@@ -343,10 +363,9 @@ enum status bench_main(const struct conf *conf)
         return FAIL(ST_BAD_SETTING,
                     "bench measures the workers of one node; N_NODES is %lld, set N_NODES=1",
                     (long long)conf_i64(conf, CONF_N_NODES));
-    struct bench_run_question what = {.only = collective_of(conf)};
+    struct bench_run_question what = {.sizes_n = 0};
     TRY(sizes_of(conf, &what));
-    const int64_t asked = what.sizes_n > 0 ? what.bytes_max : conf_i64(conf, CONF_BENCH_MAX) << 20,
-                  over = conf_i64(conf, CONF_BENCH_OVER);
+    const int64_t asked = what.bytes_max, over = conf_i64(conf, CONF_BENCH_OVER);
     const bool is_gpu = takes_gpus(conf);
     if (!is_gpu && conf_i64(conf, CONF_BACKEND) == CONF_BACKEND_NCCL)
         return FAIL(

@@ -45,11 +45,6 @@ static enum status warm_up(const struct bench *b)
     return ST_OK;
 }
 
-static const struct bench_run_question usual = {
-    .sizes_n = 15,
-    .sizes = {4, 64, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20,
-              256 << 20, 512 << 20, (int64_t)2 << 30, (int64_t)8 << 30, (int64_t)32 << 30}};
-
 static const enum bus_collective collectives[BENCH_RUN_COLLECTIVES] = {
     BUS_COLLECTIVE_ALL_REDUCE, BUS_COLLECTIVE_REDUCE_SCATTER, BUS_COLLECTIVE_ALL_GATHER,
     BUS_COLLECTIVE_BROADCAST};
@@ -57,19 +52,16 @@ static const enum bus_collective collectives[BENCH_RUN_COLLECTIVES] = {
 static enum status measure_all(struct bench *b, const struct bench_run_question *question,
                                struct bench_run_row *rows, int *rows_n)
 {
-    const struct bench_run_question *sizes = question->sizes_n > 0 ? question : &usual;
     *rows_n = 0;
-    for (int i = 0; i < BENCH_RUN_COLLECTIVES; i++) {
-        if (question->only != BUS_COLLECTIVE_N && collectives[i] != question->only)
-            continue;
-        for (int s = 0; s < sizes->sizes_n; s++) {
-            if (sizes->sizes[s] > question->bytes_max)
+    for (int i = 0; i < BENCH_RUN_COLLECTIVES; i++)
+        for (int s = 0; s < question->sizes_n; s++) {
+            if (question->sizes[s] > question->bytes_max)
                 continue;
             struct bench_run_row *row = &rows[(*rows_n)++];
-            *row = (struct bench_run_row){.collective = collectives[i], .bytes = sizes->sizes[s]};
+            *row =
+                (struct bench_run_row){.collective = collectives[i], .bytes = question->sizes[s]};
             TRY(measure(b, row));
         }
-    }
     return ST_OK;
 }
 

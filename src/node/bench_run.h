@@ -11,9 +11,8 @@
 #define BENCH_RUN_ROWS_MAX (BENCH_RUN_COLLECTIVES * BENCH_RUN_SIZES_MAX)
 
 struct bench_run_question {
-    enum bus_collective only;           /* one collective; BUS_COLLECTIVE_N: all of them */
-    int64_t bytes_max;                  /* sizes up to it are measured */
-    int sizes_n;                        /* 0: the usual sizes, 4 bytes to 32 GiB */
+    int64_t bytes_max; /* sizes up to it are measured */
+    int sizes_n;
     int64_t sizes[BENCH_RUN_SIZES_MAX]; /* bytes: whole elements of fp32 */
 };
 

@@ -252,11 +252,8 @@ void check_facts_free(struct check_facts *facts)
 
 enum status check_facts_joining(const struct conf *conf, struct text *out)
 {
-    text_add(out,
-             "{\"version\":\"%s %s\",\"CHECK\":\"%s\",\"QUICK\":\"%s\",\"FULL\":\"%s\","
-             "\"BUDGET\":\"%s\",\"SOAK\":\"%s\"}",
+    text_add(out, "{\"version\":\"%s %s\",\"CHECK\":\"%s\",\"BUDGET\":\"%s\",\"SOAK\":\"%s\"}",
              version_text(), version_commit(), conf_text(conf, CONF_CHECK),
-             conf_text(conf, CONF_QUICK), conf_text(conf, CONF_FULL), conf_text(conf, CONF_BUDGET),
-             conf_text(conf, CONF_SOAK));
+             conf_text(conf, CONF_BUDGET), conf_text(conf, CONF_SOAK));
     return out->overflow ? FAIL(ST_RETRY, "out of memory: what nodes agree on") : ST_OK;
 }

@@ -35,10 +35,8 @@ struct check_report_about check_output_about(const struct conf *conf,
 static enum status write_as(const char *path, const struct check_rows *rows,
                             const struct check_report_about *about, struct text *out)
 {
-    if (text_ends(path, ".json"))
-        return check_report_json(rows, about, out);
-    return text_ends(path, ".xml") ? check_junit_write(rows, about, out)
-                                   : check_prometheus_write(rows, about, out);
+    return text_ends(path, ".json") ? check_report_json(rows, about, out)
+                                    : check_prometheus_write(rows, about, out);
 }
 
 static enum status write_file(const char *path, const struct check_rows *rows,
@@ -68,9 +66,8 @@ enum status check_output_targets(const struct conf *conf)
     const char *at = conf_text(conf, CONF_REPORT), *out = conf_text(conf, CONF_OUT);
     char path[4096];
     while (next_report(&at, path)) {
-        const char *mark = text_ends(path, ".json")  ? "\"program\": \"convoy check\""
-                           : text_ends(path, ".xml") ? "<testsuites name=\"convoy check\""
-                                                     : "# HELP convoy_check_";
+        const char *mark =
+            text_ends(path, ".json") ? "\"program\": \"convoy check\"" : "# HELP convoy_check_";
         TRY(file_check_own("REPORT", path, "a report of convoy check", mark, strlen(mark)));
     }
     return out[0] != 0 ? file_check_own("OUT", out, "a cluster file of convoy check",
@@ -115,7 +112,7 @@ static enum status print_rows(const struct conf *conf, const struct check_rows *
 /* log_counts — of the rows about a node, where node 0 has the table. */
 static void log_counts(const struct check_rows *rows)
 {
-    const struct check_report_counts counts = check_report_count(rows, CHECK_STAGE_N);
+    const struct check_report_counts counts = check_report_count(rows);
     LOG_INFO("check: of this node %d passed, %d warn, %d failed, %d skipped; node 0 has the table",
              counts.n[CHECK_VERDICT_PASS], counts.n[CHECK_VERDICT_WARN],
              counts.n[CHECK_VERDICT_FAIL], counts.n[CHECK_VERDICT_SKIPPED]);

@@ -45,13 +45,10 @@ struct check_worker {
 
 /* ---- settings ---- */
 
-static enum check_depth depth_of(const struct conf *conf, bool is_command)
+/* depth_of — Returns the depth that CHECK names; `check` without CHECK is a standard one. */
+static enum check_depth depth_of(const struct conf *conf)
 {
-    int64_t word = conf_i64(conf, CONF_CHECK);
-    if (is_command && conf_i64(conf, CONF_QUICK) != 0)
-        return CHECK_DEPTH_QUICK;
-    if (is_command && conf_i64(conf, CONF_FULL) != 0)
-        return CHECK_DEPTH_FULL;
+    const int64_t word = conf_i64(conf, CONF_CHECK);
     return word == CONF_CHECK_QUICK  ? CHECK_DEPTH_QUICK
            : word == CONF_CHECK_FULL ? CHECK_DEPTH_FULL
                                      : CHECK_DEPTH_STANDARD;
@@ -298,7 +295,7 @@ static void fill_config(struct check_worker *w)
     int64_t gpus = conf_i64(conf, CONF_GPUS_EXPECTED);
     w->check = (struct check_config){
         .place = w->config.place,
-        .depth = depth_of(conf, w->config.is_command),
+        .depth = depth_of(conf),
         .soak_ms = w->config.is_command ? conf_i64(conf, CONF_SOAK) : 0,
         .clock_offset_ms = clock_offset(conf),
         .root = conf_text(conf, CONF_CHECK_ROOT),

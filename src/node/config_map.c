@@ -323,7 +323,6 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     out->axis_ranks[MESH_AXIS_TENSOR] = (int)conf_i64(conf, CONF_TP);
     out->axis_ranks[MESH_AXIS_CONTEXT] = (int)conf_i64(conf, CONF_CP);
     out->axis_ranks[MESH_AXIS_PIPELINE] = (int)conf_i64(conf, CONF_PP);
-    out->pipe_kind = (enum pipe_kind)conf_i64(conf, CONF_PP_SCHEDULE);
     out->pipe_chunks = (int)conf_i64(conf, CONF_PP_CHUNKS);
     TRY(map_recompute(conf, dims, &out->recompute));
     TRY(seq_tokens(conf, dims, &out->seq_tokens));
@@ -335,9 +334,7 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     map_local(conf, out);
     out->optim = optim_of(conf);
     out->spike = (struct spike_config){.mode = (enum spike_mode)conf_i64(conf, CONF_SPIKE),
-                                       .sigma = conf_f64(conf, CONF_SPIKE_SIGMA),
-                                       .window = (int)conf_i64(conf, CONF_SPIKE_WINDOW),
-                                       .limit = (int)conf_i64(conf, CONF_SPIKE_LIMIT)};
+                                       .sigma = conf_f64(conf, CONF_SPIKE_SIGMA)};
     out->comm_sms = (int)conf_i64(conf, CONF_COMM_SMS);
     out->is_timed = conf_i64(conf, CONF_CUDA_TIMES) != 0;
     out->is_eager = conf_i64(conf, CONF_CUDA_GRAPH) == CONF_CUDA_GRAPH_OFF || out->is_timed;
@@ -447,82 +444,107 @@ enum status config_map_name_setting(enum status st, bool is_validation)
     return FAIL(st, "%s: %s", is_validation ? "VAL_DATA" : "DATA", status_message());
 }
 
-/* Schedules and orders of data that not every run has. */
-static void add_schedules(const struct trainer_config *trainer, bool packs_documents,
-                          struct text *out)
+/* ---- what decides the losses ---- */
+
+/* The value of a setting as a run uses it. */
+struct used {
+    enum conf_key key;
+    bool has_effect; /* false: this run does not use it */
+    double number;
+    const char *word; /* NULL: it is a number */
+};
+
+/* add_used — Appends the value of a setting, if it has an effect, as a member of a JSON object. used:
+ * the values that are not those of conf. */
+static void add_used(const struct conf *conf, enum conf_key key, const struct used *used,
+                     size_t used_n, struct text *out)
 {
-    const struct step_config *step = &trainer->step;
-    if (trainer->lr_schedule.kind == LR_SCHEDULE_KIND_WSD && trainer->lr_schedule.decay_steps > 0)
-        text_add(out, ",\"DECAY_STEPS\":%lld", (long long)trainer->lr_schedule.decay_steps);
-    config_map_batch_exact(step, out);
-    if (packs_documents)
-        text_add(out, ",\"PACK_DOCUMENTS\":1");
-    if (step->batch_warmup.steps > 0)
-        text_add(out, ",\"BATCH_WARMUP\":%lld,\"BATCH_START\":%lld",
-                 (long long)step->batch_warmup.steps, (long long)step->batch_warmup.from);
-    if (step->window_warmup.steps > 0)
-        text_add(out, ",\"WINDOW_WARMUP\":%lld,\"WINDOW_START\":%lld",
-                 (long long)step->window_warmup.steps, (long long)step->window_warmup.from);
-    if (step->spike.mode == SPIKE_MODE_SKIP)
-        text_add(out, ",\"SPIKE\":\"skip\",\"SPIKE_SIGMA\":%s,\"SPIKE_WINDOW\":%d",
-                 text_f64(step->spike.sigma).text, step->spike.window);
+    size_t i = 0;
+    while (i < used_n && used[i].key != key)
+        i++;
+    if (i < used_n && !used[i].has_effect)
+        return;
+    text_add(out, ",\"%s\":", conf_row_name(key));
+    if (i == used_n)
+        conf_write_value(conf, key, out);
+    else if (used[i].word != NULL)
+        text_add(out, "\"%s\"", used[i].word);
+    else
+        text_add(out, "%s", text_f64(used[i].number).text);
+}
+
+static const char *precision_of(const struct trainer_config *trainer)
+{
+    return trainer->step.store.dtype == DTYPE_BF16  ? "bf16"
+           : trainer->step.store.dtype == DTYPE_F16 ? "fp16"
+                                                    : "tf32";
 }
 
 void config_map_settings(const struct conf *conf, const struct trainer_config *trainer,
                          const struct tokenizer *tokenizer, struct text *out)
 {
-    /* The rest of the sequence follows from the model, the data's fingerprint and these. STEPS and
-     * EPOCHS are not here: going on for longer is what resuming is for, and a constant or warm-up
-     * rate does not change by it. */
-    static const struct {
-        enum conf_key key;
-        const char *name;
-    } numbers[] = {
-        {CONF_SEED, "SEED"},
-        {CONF_BATCH_SIZE, "BATCH_SIZE"},
-        {CONF_SHUFFLE, "SHUFFLE"},
-        {CONF_LR, "LR"},
-        {CONF_MIN_LR, "MIN_LR"},
-        {CONF_WARMUP_STEPS, "WARMUP_STEPS"},
-        {CONF_BETA1, "BETA1"},
-        {CONF_BETA2, "BETA2"},
-        {CONF_EPS, "EPS"},
-        {CONF_MOMENTUM, "MOMENTUM"},
-        {CONF_WEIGHT_DECAY, "WEIGHT_DECAY"},
-        {CONF_GRAD_CLIP, "GRAD_CLIP"},
-        {CONF_DROPOUT, "DROPOUT"},
+    const struct step_config *s = &trainer->step;
+    const struct step_local_config *local = &s->local;
+    const struct warmup *batch = &s->batch_warmup, *window = &s->window_warmup;
+    const bool is_exact = s->shards > 0, is_f32 = s->store.dtype == DTYPE_F32,
+               skips = s->spike.mode == SPIKE_MODE_SKIP;
+    const int64_t decay = trainer->lr_schedule.decay_steps;
+    const struct used used[] = {
+        {CONF_GLOBAL_BATCH, true, (double)s->global_samples, NULL},
+        {CONF_SEQ_LEN, true, (double)s->seq_tokens, NULL},
+        {CONF_BATCH_SIZE, true, (double)s->batch_samples, NULL},
+        {CONF_MOMENTUM, true, s->optim.momentum, NULL},
+        {CONF_DECAY_STEPS, trainer->lr_schedule.kind == LR_SCHEDULE_KIND_WSD && decay > 0,
+         (double)decay, NULL},
+        {CONF_EXACT, is_exact, 0, "layout"},
+        {CONF_VIRTUAL_SHARDS, is_exact, s->shards, NULL},
+        {CONF_TP, is_exact && s->axis_ranks[MESH_AXIS_TENSOR] > 1, s->axis_ranks[MESH_AXIS_TENSOR],
+         NULL},
+        {CONF_CP, is_exact && s->axis_ranks[MESH_AXIS_CONTEXT] > 1,
+         s->axis_ranks[MESH_AXIS_CONTEXT], NULL},
+        {CONF_ATTENTION_MASK, s->masks_documents, 0, "document"},
+        {CONF_PACK_DOCUMENTS, conf_i64(conf, CONF_PACK_DOCUMENTS) != 0, 1, NULL},
+        {CONF_BATCH_WARMUP, batch->steps > 0, (double)batch->steps, NULL},
+        {CONF_BATCH_START, batch->steps > 0, (double)batch->from, NULL},
+        {CONF_WINDOW_WARMUP, window->steps > 0, (double)window->steps, NULL},
+        {CONF_WINDOW_START, window->steps > 0, (double)window->from, NULL},
+        {CONF_SPIKE, skips, 0, "skip"},
+        {CONF_SPIKE_SIGMA, skips, s->spike.sigma, NULL},
+        {CONF_LOCAL_STEPS, local->steps > 0, (double)local->steps, NULL},
+        {CONF_OUTER_LR, local->steps > 0, local->lr, NULL},
+        {CONF_OUTER_MOMENTUM, local->steps > 0, local->momentum, NULL},
+        {CONF_DETERMINISTIC, trainer->is_atomic && !is_f32, 0, NULL},
+        {CONF_PRECISION, !is_f32 || conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32, 0,
+         precision_of(trainer)},
     };
-    text_add(out,
-             "{\"OPTIMIZER\":\"%s\",\"LR_SCHEDULE\":\"%s\",\"moments\":%d,\"GLOBAL_BATCH\":%lld,"
-             "\"SEQ_LEN\":%lld",
-             conf_text(conf, CONF_OPTIMIZER), conf_text(conf, CONF_LR_SCHEDULE),
-             optim_moments(&trainer->step.optim), (long long)trainer->step.global_samples,
-             (long long)trainer->step.seq_tokens);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        text_add(out, ",\"%s\":%s", numbers[i].name,
-                 text_f64(numbers[i].key == CONF_MOMENTUM     ? trainer->step.optim.momentum
-                          : numbers[i].key == CONF_BATCH_SIZE ? (double)trainer->step.batch_samples
-                                                              : conf_f64(conf, numbers[i].key))
-                     .text);
-    if (trainer->step.local.steps > 0)
-        text_add(out, ",\"LOCAL_STEPS\":%lld,\"OUTER_LR\":%s,\"OUTER_MOMENTUM\":%s,\"nodes\":%lld",
-                 (long long)trainer->step.local.steps, text_f64(trainer->step.local.lr).text,
-                 text_f64(trainer->step.local.momentum).text,
-                 (long long)conf_i64(conf, CONF_N_NODES));
-    if (trainer->step.masks_documents)
-        text_add(out, ",\"ATTENTION_MASK\":\"document\"");
-    add_schedules(trainer, conf_i64(conf, CONF_PACK_DOCUMENTS) != 0, out);
-    if (trainer->is_atomic && trainer->step.store.dtype != DTYPE_F32)
-        text_add(out, ",\"DETERMINISTIC\":0");
-    /* f32 goes without saying */
-    if (trainer->step.store.dtype != DTYPE_F32 ||
-        conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32)
-        text_add(out, ",\"PRECISION\":\"%s\"",
-                 trainer->step.store.dtype == DTYPE_BF16  ? "bf16"
-                 : trainer->step.store.dtype == DTYPE_F16 ? "fp16"
-                                                          : "tf32");
+    text_add(out, "{\"moments\":%d", optim_moments(&s->optim));
+    for (int key = 0; key < CONF_SETTINGS_N; key++)
+        if (conf_row_result((enum conf_key)key) == CONF_RESULT_LOSSES)
+            add_used(conf, (enum conf_key)key, used, sizeof used / sizeof *used, out);
+    /* With EXACT=layout both decide bits. */
+    add_used(conf, CONF_TP, used, sizeof used / sizeof *used, out);
+    add_used(conf, CONF_CP, used, sizeof used / sizeof *used, out);
+    if (local->steps > 0)
+        text_add(out, ",\"nodes\":%lld", (long long)conf_i64(conf, CONF_N_NODES));
     if (tokenizer)
         tokenizer_source_add(tokenizer, out);
+    text_add(out, "}");
+}
+
+#define SHARD_WORD(row, value, word) word,
+
+void config_map_layout(const struct conf *conf, const struct trainer_config *trainer,
+                       struct text *out)
+{
+    static const char *const shards[] = {CONF_SHARD_LIST(SHARD_WORD)};
+    static const struct used others[] = {{CONF_SHARD, false, 0, NULL}, /* as it was chosen */
+                                         {CONF_DEVICE, false, 0, NULL},
+                                         {CONF_N_NODES, false, 0, NULL},
+                                         {CONF_N_GPU_EACH_NODE, false, 0, NULL}};
+    text_add(out, "{\"SHARD\":\"%s\"", shards[trainer->step.store.shard]);
+    for (int key = 0; key < CONF_N; key++)
+        if (conf_row_result((enum conf_key)key) == CONF_RESULT_ROUNDING)
+            add_used(conf, (enum conf_key)key, others, sizeof others / sizeof *others, out);
     text_add(out, "}");
 }
 

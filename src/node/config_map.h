@@ -34,10 +34,16 @@ enum status config_map_cache(const struct conf *conf);
 /* config_map_name_setting — put DATA or VAL_DATA before the sentence of a failure to read it: the
  * modules below know paths, not settings. Returns st. */
 enum status config_map_name_setting(enum status st, bool is_validation);
-/* config_map_settings — the settings that determine the sequence of losses, as JSON for a
- * checkpoint (base/config_diff.h). tokenizer: NULL is GPT-2's. */
+/* config_map_settings — Writes the settings that decide the losses (column RESULT of conf.def), as
+ * JSON for a checkpoint (base/config_diff.h). With the model and the fingerprint of the data they
+ * determine the sequence of losses. STEPS and EPOCHS are not here: a run is resumed to go on for
+ * longer, and a constant or warm-up rate does not change by it. tokenizer: NULL is GPT-2's. */
 void config_map_settings(const struct conf *conf, const struct trainer_config *trainer,
                          const struct tokenizer *tokenizer, struct text *out);
+/* config_map_layout — Writes the settings that decide only the order and precision of sums, as JSON
+ * for the ledger. The ledger has nodes, workers and devices by itself. */
+void config_map_layout(const struct conf *conf, const struct trainer_config *trainer,
+                       struct text *out);
 /* config_map_agreement — a JSON object of what all nodes must have in common before they train:
  * settings, version, model, kind of device. Data are compared later, by the workers that have read
  * them. */

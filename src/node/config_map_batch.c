@@ -33,12 +33,6 @@ static enum status map_mask(const struct conf *conf, struct step_config *out)
 static enum status check_warmup(const struct conf *conf, const struct step_config *c, int64_t pass)
 {
     const long long from = c->batch_warmup.from, to = c->global_samples;
-    if (conf_i64(conf, CONF_PP) > 1)
-        return FAIL(ST_BAD_SETTING,
-                    "BATCH_WARMUP=%s (%s) does not go with PP=%s (%s): the order of a "
-                    "pipeline's micro-batches is fixed; set one of them to its default",
-                    conf_text(conf, CONF_BATCH_WARMUP), conf_source(conf, CONF_BATCH_WARMUP),
-                    conf_text(conf, CONF_PP), conf_source(conf, CONF_PP));
     if (from == to)
         return FAIL(ST_BAD_SETTING,
                     "BATCH_WARMUP=%s (%s) has nothing to raise: the first step and "
@@ -105,17 +99,4 @@ enum status config_map_batch(const struct conf *conf, struct step_config *out)
         (struct warmup){.from = from > 0 ? from : pass, .steps = conf_i64(conf, CONF_BATCH_WARMUP)};
     TRY(map_shards(conf, out));
     return out->batch_warmup.steps > 0 ? check_warmup(conf, out, pass) : ST_OK;
-}
-
-void config_map_batch_exact(const struct step_config *step, struct text *out)
-{
-    const int tensor = step->axis_ranks[MESH_AXIS_TENSOR],
-              context = step->axis_ranks[MESH_AXIS_CONTEXT];
-    if (step->shards == 0)
-        return;
-    text_add(out, ",\"EXACT\":\"layout\",\"VIRTUAL_SHARDS\":%d", step->shards);
-    if (tensor > 1)
-        text_add(out, ",\"TP\":%d", tensor);
-    if (context > 1)
-        text_add(out, ",\"CP\":%d", context);
 }

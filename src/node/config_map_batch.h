@@ -2,7 +2,6 @@
 #ifndef CONVOY_NODE_CONFIG_MAP_BATCH_H
 #define CONVOY_NODE_CONFIG_MAP_BATCH_H
 
-#include "base/text.h"
 #include "conf/conf.h"
 #include "train/step.h"
 
@@ -10,9 +9,5 @@
  * out->dims and out->seq_tokens are known. Fails with ST_BAD_SETTING for values that do not go
  * together. */
 enum status config_map_batch(const struct conf *conf, struct step_config *out);
-
-/* config_map_batch_exact — adds members of a JSON object: with EXACT=layout, what decides the bits
- * of sums. */
-void config_map_batch_exact(const struct step_config *step, struct text *out);
 
 #endif

@@ -54,7 +54,7 @@ struct worker {
     struct gpu_stats *gpu_stats; /* NULL: no GPU, or no NVML */
     struct tokenizer *tokenizer;
     struct feed *feed, *val_feed;
-    struct text settings;
+    struct text settings, layout; /* what decides losses and rounding, as JSON */
     struct trainer_config config;
     struct plan_beside beside; /* rank 0 */
     struct link_choice link;   /* rank 0 */
@@ -380,6 +380,11 @@ static enum status run_generation(void *arg, struct comm *comm, int64_t generati
         plan_beside_begin(w->conf, dev_is_discrete(w->dev), comm_place(comm), &w->beside, &config);
         link_choice_begin(w->conf, &w->link, &config);
     }
+    if (config.step.shards == 0) { /* else the bits are those of any layout */
+        text_free(&w->layout);
+        config_map_layout(w->conf, &config, &w->layout);
+        config.layout_json = w->layout.data;
+    }
     return trainer_run(&config);
 }
 
@@ -578,6 +583,7 @@ enum status worker_main(const struct conf *conf, int worker_i)
     gpu_stats_close(w.gpu_stats);
     dev_close(w.dev);
     text_free(&w.settings);
+    text_free(&w.layout);
     crash_on_mapped_file(NULL, NULL);
     log_tap(NULL, NULL);
     board_close(w.board);

@@ -29,7 +29,7 @@ static void add_settings(const struct plan_job *job, struct text *out)
     text_add(out, "TP=%d PP=%d CP=%d", axis_of(job, MESH_AXIS_TENSOR),
              axis_of(job, MESH_AXIS_PIPELINE), axis_of(job, MESH_AXIS_CONTEXT));
     if (s->pipe_chunks > 1)
-        text_add(out, " PP_SCHEDULE=interleaved PP_CHUNKS=%d", s->pipe_chunks);
+        text_add(out, " PP_CHUNKS=%d", s->pipe_chunks);
     text_add(out, " SHARD=%s RECOMPUTE=%s BATCH_SIZE=%lld GLOBAL_BATCH=%lld",
              shard_words[s->store.shard], model_recompute_text(s->recompute, word, sizeof word),
              (long long)s->batch_samples, (long long)s->global_samples);

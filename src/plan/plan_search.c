@@ -303,7 +303,6 @@ static struct plan_job job_of(const struct finding *f, const struct candidate *m
     s->axis_ranks[MESH_AXIS_CONTEXT] = mesh->context;
     s->axis_ranks[MESH_AXIS_PIPELINE] = mesh->pipeline;
     s->pipe_chunks = mesh->chunks;
-    s->pipe_kind = mesh->chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
     return job;
 }
 

@@ -215,7 +215,7 @@ static uint64_t seed_of(const struct peer_copy_stamp *stamp)
 {
     const struct checkpoint_progress *p = &stamp->progress;
     const struct spike_history *spikes = &p->spikes.history;
-    const bool is_history = spikes->n >= 0 && spikes->n <= SPIKE_WINDOW_MAX; /* of another rank */
+    const bool is_history = spikes->n >= 0 && spikes->n <= SPIKE_WINDOW; /* of another rank */
     const int64_t said[] = {
         stamp->history,      stamp->step,    stamp->rank,    p->step,
         p->samples,          p->tokens,      p->scale.steps, (int64_t)p->scale.factor,

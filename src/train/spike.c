@@ -38,7 +38,7 @@ static int compare(const void *a, const void *b)
 /* median_of — n > 0. */
 static int64_t median_of(const int64_t *values, int n)
 {
-    int64_t sorted[SPIKE_WINDOW_MAX];
+    int64_t sorted[SPIKE_WINDOW];
     memcpy(sorted, values, (size_t)n * sizeof *values);
     qsort(sorted, (size_t)n, sizeof *sorted, compare);
     return sorted[n / 2];
@@ -62,7 +62,7 @@ static struct line line_of(const int64_t *values, int n)
  * multiplied by the distance, so they stay whole numbers. */
 static double deviation_of(const int64_t *values, int n, const struct line *line)
 {
-    int64_t rest[SPIKE_WINDOW_MAX] = {0};
+    int64_t rest[SPIKE_WINDOW] = {0};
     for (int i = 0; i < n; i++)
         rest[i] = values[i] * line->distance - line->rise * i;
     const int64_t middle = median_of(rest, n);
@@ -107,27 +107,27 @@ static int skipped_n(const struct spike_history *h)
     return n;
 }
 
-/* keep — the newest n steps. */
-static void keep(struct spike_history *h, int n)
+/* make_room — Drops the oldest step of a full history. */
+static void make_room(struct spike_history *h)
 {
-    if (h->n <= n)
+    if (h->n < SPIKE_WINDOW)
         return;
-    memmove(h->level, h->level + (h->n - n), (size_t)n * sizeof *h->level);
-    h->n = n;
+    h->n = SPIKE_WINDOW - 1;
+    memmove(h->level, h->level + 1, (size_t)h->n * sizeof *h->level);
 }
 
 /* compare_history — sets the verdict if one of the numbers is a spike. */
 static void compare_history(const struct spike_config *config, const struct spike_history *h,
                             struct spike_level level, struct spike_verdict *v)
 {
-    int64_t loss[SPIKE_WINDOW_MAX], norm[SPIKE_WINDOW_MAX];
+    int64_t loss[SPIKE_WINDOW], norm[SPIKE_WINDOW];
     int n = 0;
     for (int i = 0; i < h->n; i++) {
         loss[n] = h->level[i].loss;
         norm[n] = h->level[i].norm;
         n += !is_skipped(&h->level[i]);
     }
-    if (n < 2 || 2 * n < config->window)
+    if (2 * n < SPIKE_WINDOW)
         return;
     struct distance d = distance_of(loss, n, level.loss, SPIKE_LOSS_DEVIATION_MIN);
     v->cause = d.sigmas > config->sigma ? SPIKE_CAUSE_LOSS : SPIKE_CAUSE_NONE;
@@ -144,9 +144,8 @@ struct spike_verdict spike_check(const struct spike_config *config, struct spike
 {
     struct spike_verdict v = {.cause = SPIKE_CAUSE_NOT_FINITE};
     struct spike_level level = {SPIKE_SKIPPED, SPIKE_SKIPPED};
-    ASSERTF(config->mode != SPIKE_MODE_OFF && config->window <= SPIKE_WINDOW_MAX, "window %d",
-            config->window);
-    keep(h, config->window - 1);
+    ASSERT(config->mode != SPIKE_MODE_OFF && h->n <= SPIKE_WINDOW);
+    make_room(h);
     if (isfinite(loss) && isfinite(grad_norm)) {
         level = (struct spike_level){level_of(loss), level_of(grad_norm)};
         v.cause = SPIKE_CAUSE_NONE;
@@ -154,17 +153,12 @@ struct spike_verdict spike_check(const struct spike_config *config, struct spike
     }
     v.skipped_n = skipped_n(h) + (v.cause != SPIKE_CAUSE_NONE);
     v.is_skipped = v.cause != SPIKE_CAUSE_NONE && config->mode == SPIKE_MODE_SKIP &&
-                   v.skipped_n <= config->limit;
+                   v.skipped_n <= SPIKE_LIMIT;
     if (v.cause != SPIKE_CAUSE_NONE)
         level = (struct spike_level){SPIKE_SKIPPED, SPIKE_SKIPPED};
     if (v.cause == SPIKE_CAUSE_NONE || v.is_skipped)
         h->level[h->n++] = level;
     return v;
-}
-
-void spike_history_keep(const struct spike_config *config, struct spike_history *h)
-{
-    keep(h, config->mode == SPIKE_MODE_OFF ? 0 : config->window);
 }
 
 void spike_history_write(const struct spike_history *h, char *out, size_t cap)
@@ -198,11 +192,11 @@ static bool is_level(const struct spike_level *l)
 
 bool spike_history_parse(const char *text, struct spike_history *out)
 {
-    const size_t chars = strlen(text);
     *out = (struct spike_history){.n = 0};
-    if (chars > SPIKE_HISTORY_CHARS || chars % SPIKE_LEVEL_CHARS != 0)
+    if (strlen(text) % SPIKE_LEVEL_CHARS != 0)
         return false;
     for (const char *at = text; at[0] != 0; at += SPIKE_LEVEL_CHARS) {
+        make_room(out);
         struct spike_level *level = &out->level[out->n++];
         if (!parse_level(at, &level->loss) ||
             !parse_level(at + SPIKE_LEVEL_CHARS / 2, &level->norm) || !is_level(level))

@@ -1,6 +1,6 @@
 /* spike — SPIKE: which steps are so far above their recent history that their update is left out.
  *
- * The history is that of the last `window` steps. A loss or a gradient norm is a spike if its
+ * The history is that of the last SPIKE_WINDOW steps. A loss or a gradient norm is a spike if its
  * logarithm is more than `sigma` standard deviations above the median of the newer half of these
  * steps. Logarithms, because norms are spread by factors. The standard deviation is 1.4826 median
  * absolute deviations, which a few spikes do not change, from the line through the medians of both
@@ -22,17 +22,16 @@
 enum spike_mode {
     SPIKE_MODE_OFF,  /* every finite step is applied */
     SPIKE_MODE_STOP, /* the run ends at a spike */
-    SPIKE_MODE_SKIP  /* the update is left out, up to `limit` times in a window */
+    SPIKE_MODE_SKIP  /* the update is left out, up to SPIKE_LIMIT times in a window */
 };
-#define SPIKE_WINDOW_MAX 512
+#define SPIKE_WINDOW 128              /* steps that a loss or norm is compared with */
+#define SPIKE_LIMIT 5                 /* steps of a window that may be skipped */
 #define SPIKE_LOSS_DEVIATION_MIN 0.01 /* of a loss */
 #define SPIKE_NORM_DEVIATION_MIN 0.05 /* of a norm, which batches scatter more */
 
 struct spike_config {
     enum spike_mode mode;
     double sigma;
-    int window; /* steps, 16 … SPIKE_WINDOW_MAX */
-    int limit;  /* steps of a window that may be skipped, at most half of it */
 };
 
 /* log2 of a step's numbers in 1/65536; both SPIKE_SKIPPED: the step was skipped. */
@@ -43,7 +42,7 @@ struct spike_level {
 /* The last steps, oldest first: a part of the state of a run, which a checkpoint holds. */
 struct spike_history {
     int32_t n;
-    struct spike_level level[SPIKE_WINDOW_MAX];
+    struct spike_level level[SPIKE_WINDOW];
 };
 
 enum spike_cause {
@@ -64,14 +63,12 @@ struct spike_verdict {
  * SPIKE_MODE_OFF. */
 struct spike_verdict spike_check(const struct spike_config *config, struct spike_history *history,
                                  double loss, double grad_norm);
-/* spike_history_keep — keeps the newest steps that a window has room for; none with
- * SPIKE_MODE_OFF. */
-void spike_history_keep(const struct spike_config *config, struct spike_history *history);
-/* spike_history_write — as hexadecimal digits, SPIKE_HISTORY_CHARS at most.
- * spike_history_parse — what was written; false: it is something else. */
 #define SPIKE_LEVEL_CHARS 16
-#define SPIKE_HISTORY_CHARS (SPIKE_LEVEL_CHARS * SPIKE_WINDOW_MAX)
+#define SPIKE_HISTORY_CHARS (SPIKE_LEVEL_CHARS * SPIKE_WINDOW)
+/* spike_history_write — Writes the history as hexadecimal digits, SPIKE_HISTORY_CHARS at most. */
 void spike_history_write(const struct spike_history *history, char *out, size_t cap);
+/* spike_history_parse — Reads a written history and keeps its newest SPIKE_WINDOW steps, because an
+ * earlier version may have written more. Returns false if the text is no history. */
 bool spike_history_parse(const char *text, struct spike_history *out);
 
 #endif

@@ -558,7 +558,8 @@ void step_spikes(const struct step *s, struct step_spikes *out) { *out = s->spik
 void step_set_spikes(struct step *s, const struct step_spikes *spikes)
 {
     s->spikes = *spikes;
-    spike_history_keep(&s->config.spike, &s->spikes.history);
+    if (s->config.spike.mode == SPIKE_MODE_OFF)
+        s->spikes.history.n = 0;
 }
 
 int64_t step_samples_at(const struct step_config *c, int64_t step_i)

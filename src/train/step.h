@@ -29,7 +29,6 @@
 #include "data/feed.h"
 #include "dev/dev.h"
 #include "mesh/mesh.h"
-#include "mesh/pipe.h"
 #include "mesh/store.h"
 #include "model/model.h"
 #include "train/batch.h"
@@ -65,7 +64,6 @@ struct step_config {
     struct dev *dev;
     struct comm *comm;              /* of all ranks; borrowed; NULL: one rank */
     int axis_ranks[MESH_AXES];      /* 0: 1. DATA is not read: it has what the others leave */
-    enum pipe_kind pipe_kind;       /* with several ranks along PIPELINE */
     int pipe_chunks;                /* of a stage; 0: 1 */
     struct store_settings store;    /* sharding, compression, dtype of the compute copy */
     struct step_local_config local; /* needs a store without shards and compression; DATA only */

@@ -15,8 +15,7 @@ static struct pipe pipe_of(const struct step *s)
 {
     const struct step_config *c = &s->config;
     int stages = s->mesh.mesh.size[MESH_AXIS_PIPELINE];
-    return (struct pipe){.kind = c->pipe_kind,
-                         .stages = stages,
+    return (struct pipe){.stages = stages,
                          .micros = c->is_eval ? stages : (int)(s->samples / c->batch_samples),
                          .chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1};
 }

@@ -409,8 +409,7 @@ static enum status fail_not_finite(int64_t step_i, int64_t sample_first,
 {
     char before[96] = "";
     if (r->spike.skipped_n > 1)
-        text_format(before, sizeof before, ", after %d skipped steps (SPIKE_LIMIT)",
-                    r->spike.skipped_n - 1);
+        text_format(before, sizeof before, ", after %d skipped steps", r->spike.skipped_n - 1);
     return FAIL(ST_NOT_FINITE,
                 "step %lld: loss %g, gradient norm %g%s; the parameters keep their values "
                 "(samples from %lld); lower LR, or check the data",
@@ -424,15 +423,15 @@ static enum status fail_spike(const struct step *s, int64_t step_i, int64_t samp
     const struct spike_config *c = &s->config.spike;
     const struct spike_verdict *v = &r->spike;
     const int64_t samples = step_samples_at(&s->config, step_i) * s->local.replicas;
-    char remedy[96] = "or set SPIKE=skip to leave out such steps";
+    char remedy[96] = ", or set SPIKE=skip to leave out such steps";
     if (c->mode == SPIKE_MODE_SKIP)
-        text_format(remedy, sizeof remedy, "or raise SPIKE_LIMIT=%d, which %d steps may skip",
-                    c->limit, c->window);
+        text_format(remedy, sizeof remedy, "; SPIKE=skip leaves out %d of %d steps at most",
+                    SPIKE_LIMIT, SPIKE_WINDOW);
     return FAIL(
         ST_SPIKE,
         "step %lld: %s %g is %.1f deviations above the %g that the last %d steps let expect "
         "(SPIKE_SIGMA=%g); the parameters keep their values; look at samples %lld to %lld, "
-        "lower LR, raise SPIKE_SIGMA, %s",
+        "lower LR or raise SPIKE_SIGMA%s",
         (long long)step_i + 1, v->cause == SPIKE_CAUSE_LOSS ? "loss" : "gradient norm",
         v->cause == SPIKE_CAUSE_LOSS ? r->loss : r->grad_norm, v->sigmas, v->expected,
         s->spikes.history.n, c->sigma, (long long)sample_first,

@@ -143,7 +143,6 @@ static const char *skipped_word(const struct step_result *result)
 /* log_skipped — SPIKE=skip, once for all ranks. */
 static void log_skipped(struct trainer *t, const struct step_result *r, int64_t samples)
 {
-    const struct spike_config *c = &t->config->step.spike;
     const struct spike_verdict *v = &r->spike;
     const bool is_loss = v->cause == SPIKE_CAUSE_LOSS;
     char what[160];
@@ -156,9 +155,9 @@ static void log_skipped(struct trainer *t, const struct step_result *r, int64_t 
         text_format(what, sizeof what, "loss %g, gradient norm %g", r->loss, r->grad_norm);
     console_flush(&t->console);
     LOG_WARN("step %lld: %s; its update is left out, and samples %lld to %lld are skipped (%d of "
-             "SPIKE_LIMIT=%d in %d steps)",
+             "%d at most in %d steps)",
              (long long)t->progress.step, what, (long long)(t->progress.samples - samples),
-             (long long)t->progress.samples - 1, v->skipped_n, c->limit, c->window);
+             (long long)t->progress.samples - 1, v->skipped_n, SPIKE_LIMIT, SPIKE_WINDOW);
 }
 
 /* publish_step — the numbers of a finished step go to board, metrics file, TensorBoard and

@@ -69,6 +69,7 @@ struct trainer_config {
     struct sampling_params sampling_params;
     const struct tokenizer *tokenizer; /* borrowed; NULL: GPT-2's */
     const char *settings_json;         /* for the checkpoint, see checkpoint.h */
+    const char *layout_json;           /* for the ledger: what decides rounding; NULL: none */
     const char *version;               /* for the checkpoint */
     bool is_terminal;                  /* draw a progress bar */
     bool is_brief;     /* this rank prints the few lines of a node other than node 0 */

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "base/text.h"
+#include "mesh/pipe.h"
 
 static double mean_last(const struct trainer *t, int64_t *n_out)
 {
@@ -35,14 +36,13 @@ static void log_pipe(const struct trainer *t)
     if (t->pipe_ms <= 0 || step_mesh(c, t->consensus.ranks, &mesh) != ST_OK)
         return;
     int64_t samples = c->global_samples / mesh.size[MESH_AXIS_DATA];
-    struct pipe pipe = {.kind = c->pipe_kind,
-                        .stages = mesh.size[MESH_AXIS_PIPELINE],
+    struct pipe pipe = {.stages = mesh.size[MESH_AXIS_PIPELINE],
                         .micros = (int)(samples / c->batch_samples),
                         .chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1};
     log_console("pipeline: the first stage waited for messages in %.1f%% of its passes' time; %s "
                 "with %d stages and %d micro-batch%s: %.1f%% if all runs of layers take as long",
-                100 * t->pipe_wait_ms / t->pipe_ms, pipe_kind_name(pipe.kind), pipe.stages,
-                pipe.micros, pipe.micros == 1 ? "" : "es", 100 * pipe_bubble(&pipe));
+                100 * t->pipe_wait_ms / t->pipe_ms, pipe.chunks > 1 ? "interleaved" : "1f1b",
+                pipe.stages, pipe.micros, pipe.micros == 1 ? "" : "es", 100 * pipe_bubble(&pipe));
 }
 
 /* log_axis — the calls of the first rank to those with which it shares matrices or samples. */

@@ -40,20 +40,6 @@ static void add_devices(const char *names, int ranks, struct text *out)
     }
 }
 
-static int axis(enum mesh_axis axis, const struct trainer_config *c)
-{
-    return c->step.axis_ranks[axis] > 0 ? c->step.axis_ranks[axis] : 1;
-}
-
-/* add_layout — what else can change the order in which one layout adds up. With shards that are the
- * same in all layouts it does not. */
-static void add_layout(const struct trainer_config *c, struct text *out)
-{
-    if (c->step.shards == 0)
-        text_add(out, ",\"PP_SCHEDULE\":%d,\"PP_CHUNKS\":%d", (int)c->step.pipe_kind,
-                 c->step.pipe_chunks);
-}
-
 /* add_schedule — the planned steps, where the learning rate follows them: generations that differ
  * there alone are not the same run. If the samples of a step changed, so are the samples by which
  * the run is ahead of one with these settings, and EPOCHS if the learning rate follows samples. */
@@ -79,13 +65,11 @@ static enum status write_provenance(const struct trainer *t, const char *names, 
     text_add(out, "{\"version\":%s,\"model\":%s,\"settings\":%s,\"nodes\":%d,\"ranks\":%d", version,
              model, c->settings_json, c->step.comm ? comm_place(c->step.comm)->nodes : 1,
              t->consensus.ranks);
-    text_add(out, ",\"TP\":%d,\"CP\":%d,\"PP\":%d,\"SHARD\":%d,\"COMPRESS\":%d",
-             axis(MESH_AXIS_TENSOR, c), axis(MESH_AXIS_CONTEXT, c), axis(MESH_AXIS_PIPELINE, c),
-             (int)c->step.store.shard, (int)c->step.store.compress);
+    if (c->layout_json != NULL)
+        text_add(out, ",\"layout\":%s", c->layout_json);
     text_add(out, ",\"exact\":%s,\"devices\":[", is_exact(c) ? "true" : "false");
     add_devices(names, t->consensus.ranks, out);
     text_add(out, "]");
-    add_layout(c, out);
     add_schedule(t, out);
     text_add(out, "}");
     return out->overflow ? FAIL(ST_RETRY, "out of memory: what decides the results of a run")

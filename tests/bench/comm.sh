@@ -4,8 +4,9 @@
 # median round of each, the ratio, what must hold, and what TCP carries by itself, both ways at once. Ends with 1 when a
 # gate fails, having tried all. `make bench-comm` installs what it needs. Wants a quiet machine and memory for RANKS
 # buffers of the largest size. A part of it: ROUNDS=3 ROWS="shm tcp" RANKS="2 3 4" SIZES="8 1Ki 1Mi"; two ranks and six
-# sizes up to 1Mi take 6 s a round. WITH="…": put before each measurement of a row and a number of ranks (a lock, where
-# others use the machine: everything is measured by `comm.sh measure`).
+# sizes up to 1Mi need 17 s a round, most of it for the other collectives of `convoy bench`. WITH="…": put before each
+# measurement of a row and a number of ranks (a lock, where others use the machine: everything is measured by `comm.sh
+# measure`).
 set -eu
 export LC_ALL=C NO_COLOR=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 top=$(cd "$(dirname "$0")/../.." && pwd)
@@ -17,8 +18,8 @@ bytes=$(numfmt --from=auto ${SIZES:-8 64 1Ki 8Ki 64Ki 256Ki 1Mi 4Mi 16Mi 64Mi 51
 
 lines() { jq -r "select(.bytes) | \"$1 \(.bytes) \(.median_us)\"" >>"$dir/$part"; }
 ours() {
-    "$convoy" bench JSON=1 BENCH_SIZES="$(echo $bytes | tr ' ' ,)" BENCH_ONLY=all_reduce BENCH_OVER="$1" \
-        N_GPU_EACH_NODE="$ranks" LOG_LEVEL=error | jq -c '.results[] | select(.wrong == 0)' | lines ours
+    "$convoy" bench JSON=1 BENCH_SIZES="$(echo $bytes | tr ' ' ,)" BENCH_OVER="$1" N_GPU_EACH_NODE="$ranks" LOG_LEVEL=error |
+        jq -c '.results[] | select(.collective == "all_reduce" and .wrong == 0)' | lines ours
 }
 mpi() {
     mpirun --oversubscribe --mca mpi_yield_when_idle "$yield" -np "$ranks" --mca pml ob1 "$@" "$dir/peer_mpi" $bytes \

@@ -67,7 +67,7 @@ for r in ${ROWS:-tp-gpt2 tp-llama pp pp-chunks}; do
     # SmolLM2 135M with heads that two ranks can share
     tp-llama) tensor tp-llama MODEL=smollm2-135m HEADS=8 KV_HEADS=4 HEAD_DIM=64 ;;
     pp) pipeline pp ;;
-    pp-chunks) pipeline pp-chunks PP_SCHEDULE=interleaved PP_CHUNKS=2 ;;
+    pp-chunks) pipeline pp-chunks PP_CHUNKS=2 ;;
     *) echo "mesh: $r is not a row" >&2; exit 2 ;;
     esac
 done

@@ -27,7 +27,7 @@ die() { echo "plan: $1" >&2; tail -n 5 out err >&2 2>/dev/null || true; exit 1; 
 # machine WORKERS — the file of this machine with so many, of $OMP_NUM_THREADS threads; measured at first use.
 machine() {
     local file=$machines/$1x$OMP_NUM_THREADS.json
-    [ -s "$file" ] || "$convoy" check QUICK=1 BUDGET=15s OUT="$file" DEVICE=cpu N_GPU_EACH_NODE="$1" >out 2>err || true # a row may fail
+    [ -s "$file" ] || "$convoy" check CHECK=quick BUDGET=15s OUT="$file" DEVICE=cpu N_GPU_EACH_NODE="$1" >out 2>err || true # a row may fail
     [ -s "$file" ] || die "the machine cannot be measured with $1 workers"
     echo "$file"
 }

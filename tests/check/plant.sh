@@ -3,7 +3,7 @@
 # nothing else. And on eight good ones beside busy processes: nothing may be named. Needs root.
 #   tests/check/plant.sh [PLANTS [CLEAN [SEED]]]     so many random plantings (default 9) and clean runs (default 4)
 # KIND=delay (rate, loss, cpu, disk, clock, gpus, flip, memlock) plants that alone; LOAD=4 busy processes in clean runs; KEEP=1 keeps
-# the reports; DEPTH="BUDGET=60s" another depth than QUICK=1 BUDGET=20s. Prints a line for each run; ends with 1 when one was wrong.
+# the reports; DEPTH="BUDGET=60s" another depth than CHECK=quick BUDGET=20s. Prints a line for each run; ends with 1 when one was wrong.
 set -u
 export LC_ALL=C NO_COLOR=1 JOB_TOKEN=a-secret-for-these-tests-only STATUS_PORT=0
 top=$(cd "$(dirname "$0")/../.." && pwd)
@@ -12,7 +12,7 @@ convoy=$build/convoy
 cable=$build/tests/check/cable
 plants=${1:-9} clean=${2:-4} seed=${3:-1} load=${LOAD:-4}
 kinds=(delay rate loss cpu disk clock gpus flip memlock)
-n=8 rate_mbit=${RATE:-200} depth=${DEPTH:-QUICK=1 BUDGET=20s}
+n=8 rate_mbit=${RATE:-200} depth=${DEPTH:-CHECK=quick BUDGET=20s}
 dir=$(mktemp -d "${TMPDIR:-/tmp}/convoy-plant-XXXXXX")
 tag=cp$$
 group=/sys/fs/cgroup/cpu/convoy-$tag

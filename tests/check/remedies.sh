@@ -20,7 +20,7 @@ failed=0
 look() {
     local row=$1 folder=$2
     shift 2
-    "$@" ./convoy check QUICK=1 CHECKPOINT_DIR="$folder" JSON=1 >report.json 2>err
+    "$@" ./convoy check CHECK=quick CHECKPOINT_DIR="$folder" JSON=1 >report.json 2>err
     verdict=$(jq -r --arg r "$row" '[.rows[] | select(.name == $r) | .verdict] | first' report.json)
     remedy=$(jq -r --arg r "$row" '[.rows[] | select(.name == $r) | .remedy] | first' report.json)
 }

@@ -39,7 +39,7 @@ check() {
     for i in $(seq 0 $((n - 1))); do
         local first=()
         [ "$i" != "$special" ] || first=("${wrap[@]}")
-        in_ns "$i" "${first[@]}" "$build/convoy" check QUICK=1 BUDGET=20s DEVICE=cpu N_GPU_EACH_NODE=1 N_NODES=$n NODE_ID="$i" \
+        in_ns "$i" "${first[@]}" "$build/convoy" check CHECK=quick BUDGET=20s DEVICE=cpu N_GPU_EACH_NODE=1 N_NODES=$n NODE_ID="$i" \
             MASTER_ADDR=10.78.0.1 MASTER_PORT=$port REPORT="$dir/report$i.json" >/dev/null 2>"$dir/err.$i" &
         nodes[i]=$!
     done

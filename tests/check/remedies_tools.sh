@@ -24,7 +24,7 @@ mount --bind kmsg /dev/kmsg
 mount -t tmpfs none /dev/shm
 failed=0 accepted=0 mended=0 advice=0
 
-rows() { "$convoy" check QUICK=1 BUDGET=1s CHECK_ROOT="$TREE" JSON=1 2>/dev/null | jq -r '.rows[] | select(.stage == "static") | "\(.verdict)\t\(.name)\t\(.remedy)"'; }
+rows() { "$convoy" check CHECK=quick BUDGET=1s CHECK_ROOT="$TREE" JSON=1 2>/dev/null | jq -r '.rows[] | select(.stage == "static") | "\(.verdict)\t\(.name)\t\(.remedy)"'; }
 verdict_of() { rows | awk -F'\t' -v name="$1" '$2 == name { print $1; exit }'; }
 # What a tool changes in the tree is read again.
 is_mendable() { [[ $1 =~ ^(cpupower|sysctl|modprobe\ nvidia_peermem|ethtool\ -s|echo\ madvise|nvidia-smi\ -i\ [0-9]+\ -pm) ]]; }
@@ -66,7 +66,7 @@ drain() { # drain TREE PART-OF-COMMAND [SETTING=VALUE…]
     rm -rf "$TREE"
     "$top/tests/check/trees/unpack.pl" "$TREE" "$1" >/dev/null || exit 1
     local before=$accepted remedy
-    remedy=$(env "${@:3}" N_NODES=1 NODE_ID=0 "$convoy" check QUICK=1 BUDGET=1s CHECK_ROOT="$TREE" JSON=1 2>/dev/null |
+    remedy=$(env "${@:3}" N_NODES=1 NODE_ID=0 "$convoy" check CHECK=quick BUDGET=1s CHECK_ROOT="$TREE" JSON=1 2>/dev/null |
         jq -r '[.rows[] | select(.verdict == "fail") | .remedy] | first')
     remedy=${remedy##*"# if it stays: "}
     [[ $remedy != "$2"* ]] || try "$1" "its scheduler" "$remedy"

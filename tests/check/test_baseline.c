@@ -134,7 +134,7 @@ static void why_names_the_day(void **state)
                         "compare with (1 of 3)");
     assert_true(fabs(rows.row[0].limit - 0.8 * 54.63) < 1e-9);
     assert_string_equal(rows.row[0].remedy,
-                        "repair this machine, then measure again: convoy check FULL=1");
+                        "repair this machine, then measure: convoy check CHECK=full");
     check_baseline_free(&base);
     check_row_free(&good);
     check_row_free(&rows);

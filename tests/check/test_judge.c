@@ -282,7 +282,8 @@ static void remedy_of_a_warning(void **state)
             sample_rate(&rows, node, node == 2 ? 90 : 100);
         judge(&rows);
         assert_int_equal(rows.row[2].verdict, n < 8 ? CHECK_VERDICT_PASS : CHECK_VERDICT_WARN);
-        assert_string_equal(rows.row[2].remedy, n < 8 ? "" : "measure again: convoy check FULL=1");
+        assert_string_equal(rows.row[2].remedy,
+                            n < 8 ? "" : "measure again: convoy check CHECK=full");
         check_row_free(&rows);
     }
 }

@@ -1,5 +1,5 @@
-/* check_report: the table fits a terminal and names what is bad; JSON, JUnit and Prometheus can be
- * read by programs, whatever bytes the rows hold. */
+/* check_report: the table fits a terminal and names what is bad; JSON and Prometheus can be read
+ * by programs, whatever bytes the rows hold. */
 #include "harness.h"
 
 #include <math.h>
@@ -16,8 +16,7 @@
 
 typedef enum status (*write_fn)(const struct check_rows *, const struct check_report_about *,
                                 struct text *);
-static const write_fn formats[] = {check_table_write, check_report_json, check_junit_write,
-                                   check_prometheus_write};
+static const write_fn formats[] = {check_table_write, check_report_json, check_prometheus_write};
 
 static const struct check_report_about about = {.nodes = 8,
                                                 .ranks = 16,
@@ -179,7 +178,7 @@ static void empty_report(void **state)
 {
     (void)state;
     struct check_rows rows = {0};
-    for (int f = 0; f < 4; f++)
+    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
         free(written(formats[f], &rows, &about));
     char *text = written(check_table_write, &rows, &about);
     contains(text, "verdict: pass (0 rows");
@@ -209,57 +208,6 @@ static void json_has_all_rows(void **state)
         assert_true(isnan(rows.row[i].value) ? isnan(value) : value == rows.row[i].value);
     }
     cJSON_Delete(root);
-    free(text);
-    check_row_free(&rows);
-}
-
-/* A small reader of XML: tags are balanced, and text has no bare special character. Returns the
- * number of elements of this name. */
-static int count_elements(const char *xml, const char *name)
-{
-    char open[16][32], tag[32];
-    int depth = 0, n = 0;
-    xml = strstr(xml, "?>") + 2;
-    for (const char *at = xml; *at; at++) {
-        if (*at == '&') {
-            assert_true(strspn(at + 1, "abcdefghijklmnopqrstuvwxyz") > 0);
-            assert_int_equal(at[1 + strspn(at + 1, "abcdefghijklmnopqrstuvwxyz")], ';');
-        }
-        assert_int_not_equal(*at, '>'); /* each one ends a tag, and is passed over below */
-        if (*at != '<')
-            continue;
-        const bool is_end = at[1] == '/';
-        const char *begin = at + 1 + is_end;
-        snprintf(tag, sizeof tag, "%.*s", (int)strcspn(begin, " >"), begin);
-        if (is_end)
-            assert_string_equal(open[--depth], tag);
-        else
-            strcpy(open[depth++], tag);
-        n += !is_end && !strcmp(tag, name);
-        for (bool in_quotes = false; *at != '>' || in_quotes; at++) {
-            assert_true(*at && (at == begin - 1 || *at != '<' || is_end));
-            in_quotes ^= *at == '"';
-        }
-    }
-    assert_int_equal(depth, 0);
-    return n;
-}
-
-static void junit_counts(void **state)
-{
-    (void)state;
-    struct check_rows rows = {0};
-    cluster(&rows, 8);
-    char *text = written(check_junit_write, &rows, &about);
-    assert_int_equal(count_elements(text, "testsuite"), 4);
-    assert_int_equal(count_elements(text, "testcase"), rows.n);
-    assert_int_equal(count_elements(text, "failure"), 9);
-    assert_int_equal(count_elements(text, "skipped"), 8);
-    contains(text, "<testsuites name=\"convoy check\" tests=\"76\" failures=\"9\" errors=\"0\" "
-                   "skipped=\"8\" time=\"41.700\">");
-    contains(text, "<testcase classname=\"convoy.check.static\" name=\"gpus: node 5 (gpu-5)\" "
-                   "time=\"0\"><failure message=\"7 of 8 GPUs are present\">scontrol update "
-                   "NodeName=gpu-5 State=DRAIN Reason=&quot;convoy check: gpus&quot;</failure>");
     free(text);
     check_row_free(&rows);
 }
@@ -368,16 +316,13 @@ static void any_bytes_in_rows(void **state)
         cJSON *root = NULL;
         char *table = written(check_table_write, &rows, &about),
              *json = written(check_report_json, &rows, &about),
-             *junit = written(check_junit_write, &rows, &about),
              *prometheus = written(check_prometheus_write, &rows, &about);
         check_lines(table);
         assert_int_equal(json_parse(json, strlen(json), "the report", &root), ST_OK);
         cJSON_Delete(root);
-        assert_int_equal(count_elements(junit, "testcase"), rows.n);
         check_prometheus(prometheus);
         free(table);
         free(json);
-        free(junit);
         free(prometheus);
         check_row_free(&rows);
     }
@@ -388,7 +333,7 @@ static void a_report_that_does_not_fit_fails(void **state)
     (void)state;
     struct check_rows rows = {0};
     cluster(&rows, 8);
-    for (int f = 0; f < 4; f++) {
+    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
         struct text out = {.limit = 300};
         assert_int_equal(formats[f](&rows, &about, &out), ST_RETRY);
         text_free(&out);
@@ -502,7 +447,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(lists_of_nodes),
     cmocka_unit_test(empty_report),
     cmocka_unit_test(json_has_all_rows),
-    cmocka_unit_test(junit_counts),
     cmocka_unit_test(prometheus_gauges),
     cmocka_unit_test(prometheus_units),
     cmocka_unit_test(any_bytes_in_rows),

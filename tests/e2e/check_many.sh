@@ -6,7 +6,7 @@
 nodes=${NODES:-64} most=${LIMIT:-60} does=check
 for round in $(seq "${ROUNDS:-1}"); do
     begin_ms=$(($(date +%s%N) / 1000000))
-    begin_nodes "$nodes" QUICK=1 DEVICE=cpu REPORT=all.json
+    begin_nodes "$nodes" CHECK=quick DEVICE=cpu REPORT=all.json
     finish_nodes "$nodes"
     took_ms=$(($(date +%s%N) / 1000000 - begin_ms))
     echo "# $nodes nodes on $(nproc) processors: $took_ms ms; load $(cut -d' ' -f1-3 /proc/loadavg); $(tail -n 1 out.0)"

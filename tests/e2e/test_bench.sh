@@ -2,7 +2,7 @@
 # test_bench — `convoy bench` as a user runs it: a table or JSON, every element right, and what it refuses.
 . "$(dirname "$0")/lib.sh"
 
-bench() { limit 60 "$convoy" bench BENCH_MAX=1 "$@" >out 2>err; }
+bench() { limit 60 "$convoy" bench BENCH_SIZES=4-1Mi "$@" >out 2>err; }
 
 has_times() { jq -e 'all(.results[]; .median_us > 0 and .median_us >= .best_us and .runs >= 5)' out >/dev/null; }
 
@@ -14,19 +14,19 @@ ok "nothing is wrong" [ "$(awk 'NR > 2 && $NF != 0' out | wc -l)" = 0 ]
 bench JSON=1 N_GPU_EACH_NODE=2
 ok "JSON for programs" [ "$(jq -r '[.ranks, (.results | length), ([.results[].wrong] | add)] | join(" ")' out)" = "2 28 0" ]
 ok "times are there" has_times
-bench JSON=1 N_GPU_EACH_NODE=2 BENCH_OVER=tcp BENCH_ONLY=all_reduce
-ok "over TCP, one collective" [ "$(jq -r '[.transport, (.results | length), ([.results[].wrong] | add)] | join(" ")' out)" = "tcp 7 0" ]
-bench JSON=1 N_GPU_EACH_NODE=2 BENCH_OVER=tcp BENCH_ONLY=all_reduce BENCH_SIZES=8,1Ki,2Mi
-ok "the sizes asked for, whatever BENCH_MAX" [ "$(jq -r '[.results[].bytes, ([.results[].wrong] | add)] | join(" ")' out)" = "8 1024 2097152 0" ]
-bench BENCH_SIZES=8,1KiB,six
-ok "what is no size is refused" is "$? $(grep -c 'BENCH_SIZES (argument) is "8,1KiB,six"' err)" "78 1"
-UCX_TLS=tcp,self UCX_NET_DEVICES=lo bench JSON=1 N_GPU_EACH_NODE=2 BENCH_OVER=ucx BENCH_ONLY=all_reduce
-ok "over UCX, one collective" [ "$(jq -r '[.transport, (.results | length), ([.results[].wrong] | add)] | join(" ")' out)" = "ucx (tcp/lo) 7 0" ]
+bench JSON=1 N_GPU_EACH_NODE=2 BENCH_OVER=tcp BENCH_SIZES=8,16Ki-64Ki,2Mi
+ok "over TCP, the sizes asked for" [ "$(jq -r '[.transport, (.results[] | select(.collective == "all_reduce") | .bytes), ([.results[].wrong] | add)] | join(" ")' out)" = "tcp 8 16384 65536 2097152 0" ]
+for bad in 8,1KiB,six 6 64Ki-1Ki 5-60 8-; do
+    bench BENCH_SIZES=$bad
+    ok "BENCH_SIZES=$bad is refused" is "$? $(grep -c "BENCH_SIZES (argument) is \"$bad\"" err)" "78 1"
+done
+UCX_TLS=tcp,self UCX_NET_DEVICES=lo bench JSON=1 N_GPU_EACH_NODE=2 BENCH_OVER=ucx BENCH_SIZES=64Ki
+ok "over UCX, one size" [ "$(jq -r '[.transport, (.results | length), ([.results[].wrong] | add)] | join(" ")' out)" = "ucx (tcp/lo) 4 0" ]
 if [ -e /dev/nvidiactl ]; then
     skip "GPUs that are not there are refused" "there is a driver here"
     skip "so is NCCL without them" "there is a driver here"
 else
-    bench DEVICE=cuda BENCH_ONLY=all_reduce
+    bench DEVICE=cuda
     ok "GPUs that are not there are refused" is "$? $(grep -cE 'DEVICE=cpu' err)" "69 1"
     bench DEVICE=auto BACKEND=nccl
     ok "so is NCCL without them" is "$? $(grep -c 'BACKEND=nccl (argument) moves numbers between GPUs' err)" "69 1"

@@ -26,51 +26,45 @@ due() {
 worst() { jq -r '[.rows[].verdict] | if any(. == "fail") then "fail" elif any(. == "warn") then "warn" else "pass" end' "$1"; }
 
 # 1. Alone: no token, no network, no data.
-check QUICK=1 CHECKPOINT_DIR=here REPORT=a.json,a.xml,a.prom
+check CHECK=quick CHECKPOINT_DIR=here REPORT=a.json,a.prom
 ok "one node, quick: the code that the rows ask for" is $rc "$(due 1 a.json)"
 ok "all eighteen points are rows" is "$(grep -cE "^  ($points)  +(pass|skipped|warn|fail|FAIL|WARN)" out)" 18
 ok "the last line is the verdict" is "$(tail -n 1 out | grep -c "^verdict: $(worst a.json)")" 1
 ok "nothing was left where checkpoints go" is "$(ls -A here 2>/dev/null)" ""
 ok "JSON: a row for each, each with its verdict" holds a.json '.[0] | .schema == 1 and .nodes == 1 and (.rows | length) > 20 and all(.rows[]; .verdict | IN("pass", "warn", "fail", "skipped"))'
-ok "JUnit: as many cases as rows" is "$(grep -c '<testcase ' a.xml)" "$(jq '.rows | length' a.json)"
-if there python3; then
-    ok "JUnit: well-formed" python3 -c 'import sys, xml.dom.minidom as m; m.parse("a.xml")'
-else
-    skip "JUnit: well-formed" "no python3"
-fi
 ok "Prometheus: names, labels and numbers only" is "$(grep -cvE '^(# (HELP|TYPE) convoy_check_|convoy_check_[a-z_]+(\{[^}]*\})? [-+0-9.e]+$)' a.prom)" 0
-check QUICK=1 JSON=1
+check CHECK=quick JSON=1
 ok "JSON=1: on stdout" holds out '.[0].schema == 1'
-check QUICK=1 FULL=1
-ok "QUICK and FULL: 78" is "$rc $(grep -c 'QUICK=1 (argument) does not go with FULL=1' err)" "78 1"
-check QUICK=1 REPORT=a.txt
+check CHECK=off
+ok "CHECK=off: 78" is "$rc $(grep -c 'CHECK=off (argument) is for `convoy train`' err)" "78 1"
+check CHECK=quick REPORT=a.txt
 ok "a report of no known kind: 78" is "$rc $(grep -c 'REPORT=a.txt' err)" "78 1"
 echo "dear diary" >diary.json
-check QUICK=1 REPORT=diary.json
+check CHECK=quick REPORT=diary.json
 ok "a report in the place of another file: 78, and it stays" \
     is "$rc $(grep -c 'REPORT=diary.json exists and is not a report' err) $(cat diary.json)" "78 1 dear diary"
-check QUICK=1 OUT=diary.json
+check CHECK=quick OUT=diary.json
 ok "... and a cluster file, too" is "$rc $(grep -c 'OUT=diary.json exists and is not a cluster' err) $(cat diary.json)" "78 1 dear diary"
-check QUICK=1 REPORT=/proc/none/a.json
+check CHECK=quick REPORT=/proc/none/a.json
 ok "a report that cannot be written: 74 or 66, with its name" is "$(grep -c '/proc/none' err)" 1
 
 # 2. A baseline: written where there is none, read later, refused where it is none.
-check QUICK=1 BASELINE=good.json REPORT=b.json
+check CHECK=quick BASELINE=good.json REPORT=b.json
 ok "BASELINE: written when there is none" is "$rc $(grep -c 'BASELINE=good.json was not there and is written' err)" "$(due 1 b.json) 1"
-check QUICK=1 BASELINE=good.json
+check CHECK=quick BASELINE=good.json
 ok "and compared with the next time" is "$(grep -c 'rows compared with BASELINE=good.json' err)" 1
 echo '{' >bad.json
-check QUICK=1 BASELINE=bad.json
+check CHECK=quick BASELINE=bad.json
 ok "one that is not readable: 65" is "$rc $(grep -c 'bad.json' err)" "65 1"
 
 # The machine as it was measured, for plans.
-check QUICK=1 OUT=machine.json REPORT=c.json
+check CHECK=quick OUT=machine.json REPORT=c.json
 ok "OUT: a cluster file" is "$rc $(jq -r 'type' machine.json)" "$(due 1 c.json) object"
 "$convoy" plan MODEL=gpt2 CLUSTER=machine.json >out 2>err
 ok "which plan reads" is $? 0
 
 # 3. Three nodes in any order: one verdict, the table on node 0.
-begin_nodes 3 QUICK=1 REPORT=n.json
+begin_nodes 3 CHECK=quick REPORT=n.json
 finish_nodes 3
 ok "three nodes: each ends as the rows say of it" is "$codes" "$(due 3 n.json)"
 ok "all ranks computed the same sums" holds n.json '.[0] | all(.rows[]; .verdict != "fail" or .stage != "groups" or .unit != "")'
@@ -78,17 +72,17 @@ ok "node 0 has the table, the others a line" is "$(grep -c '^verdict: ' out.0) $
 ok "every node and every link was looked at" holds n.json '.[0] | ([.rows[] | select(.name == "host") | .node] | sort) == [0, 1, 2] and ([.rows[] | select(.name == "link latency")] | length) == 3'
 
 # 4. A setting that differs, and a bit that differs: the node is named and drained, the third goes on.
-for i in 0 1 2; do begin_node $i N_NODES=3 QUICK=1 REPORT=n.json $([ $i != 1 ] || echo LR=1e-5); done
+for i in 0 1 2; do begin_node $i N_NODES=3 CHECK=quick REPORT=n.json $([ $i != 1 ] || echo LR=1e-5); done
 finish_nodes 3
 ok "another LR on node 1: it and node 0 end with 1" is "$codes ${rcs[1]}" "$(due 3 n.json) 1"
 ok "and the row has both values" node_says 0 'node 1: settings: LR is 1e-05 here and 0.0003 on node 0'
-begin_nodes 3 QUICK=1 REPORT=n.json FAULT=flip@check:rank=2
+begin_nodes 3 CHECK=quick REPORT=n.json FAULT=flip@check:rank=2
 finish_nodes 3
 ok "wrong sums of rank 2: it and node 0 end with 1" is "$codes ${rcs[2]}" "$(due 3 n.json) 1"
 ok "and it alone is named for them" holds n.json '[.[0].rows[] | select(.verdict == "fail" and .stage == "groups") | .node] | unique == [2]'
 
 # 5. A node that never comes: what was found here is shown all the same.
-begin_node 0 N_NODES=2 QUICK=1 JOIN_TIMEOUT="$(secs 2)"
+begin_node 0 N_NODES=2 CHECK=quick JOIN_TIMEOUT="$(secs 2)"
 finish_node 0
 ok "a missing node: 75" is "${rcs[0]}" 75
 ok "named, beside what this node found" is "$(grep -c 'node 1 did not join' out.0) $(grep -cE '^  memory ' out.0)" "1 1"

@@ -38,7 +38,7 @@ pid=$$
 wait_for 60 all_gone
 ok "kill -9 leaves a folder" is "$(folders)" 1
 touch -d '11 minutes ago' ckpt/.convoy-check-*/lock
-"$convoy" check QUICK=1 CHECKPOINT_DIR=ckpt >out 2>err
+"$convoy" check CHECK=quick CHECKPOINT_DIR=ckpt >out 2>err
 ok "which a check after ten minutes removes, and nothing else" is "$(ls -A ckpt)" step-00000001
 
 # 2. The supervisor is not killed: it removes what its worker has left, at once.
@@ -57,7 +57,7 @@ done
 
 # 3. Two nodes share the folder: one that starts while the other one writes leaves that one's folder alone.
 ok "a check is stopped while it writes" catch
-"$convoy" check QUICK=1 CHECKPOINT_DIR=ckpt STATUS_PORT=0 >out 2>err
+"$convoy" check CHECK=quick CHECKPOINT_DIR=ckpt STATUS_PORT=0 >out 2>err
 ok "the folder of a check that runs stays" is "$(folders)" 1
 for p in $worker; do kill -CONT "$p"; done
 finish_node 0

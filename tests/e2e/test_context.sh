@@ -76,6 +76,6 @@ ok "CP=2 halves the memory of passes" half "$whole" "$part"
 refused "CP=3 (argument) does not divide the job's 4 workers" N_GPU_EACH_NODE=4 CP=3
 refused 'SEQ_LEN=15 is not a multiple of 2 x CP=2' $share SEQ_LEN=15
 refused 'CP=2 divides SEQ_LEN=12 into parts of 6 rows of 2 numbers' $share TASK=qa SEQ_LEN=12
-refused 'CP=2 (argument) does not go with COMPRESS=int8 (argument)' $share COMPRESS=int8
-refused 'CP=2 (argument) does not go with SHARD=hybrid (argument)' $share SHARD=hybrid
+refused 'COMPRESS=int8 (argument) does not go with CP=2 (argument)' $share COMPRESS=int8
+refused 'SHARD=hybrid (argument) does not go with CP=2 (argument)' $share SHARD=hybrid
 done_testing

@@ -36,9 +36,9 @@ ok "and the ledger is not behind it" test "$(number random .last_step | tr -d '[
 
 # 3. Skips, batches that grow, several workers.
 model="MODEL=gpt2-nano LAYERS=2 HEADS=2 EMBED=32 VOCAB=64 CONTEXT=32 SEQ_LEN=16 BATCH_SIZE=1 LR=1e-3"
-run $model STEPS=40 CHECKPOINT_DIR=skip SPIKE=skip SPIKE_WINDOW=16 FAULT=spike@step=30 GLOBAL_BATCH=8 BATCH_WARMUP=6 BATCH_START=2 N_GPU_EACH_NODE=2
+run $model STEPS=80 CHECKPOINT_DIR=skip SPIKE=skip FAULT=spike@step=70 GLOBAL_BATCH=8 BATCH_WARMUP=6 BATCH_START=2 N_GPU_EACH_NODE=2
 verify skip
-ok "a spike that was skipped" is "$rc $(number skip .steps_applied,.steps_skipped_spike,.last_sample) $(grep -c 'skipped     1 step, 8 samples' out)" "0 [39,1,295] 1"
+ok "a spike that was skipped" is "$rc $(number skip .steps_applied,.steps_skipped_spike,.last_sample) $(grep -c 'skipped     1 step, 8 samples' out)" "0 [79,1,615] 1"
 run $model STEPS=40 CHECKPOINT_DIR=notfinite SPIKE=skip FAULT=nan@step=3 GLOBAL_BATCH=2
 verify notfinite
 ok "a step that was not finite and skipped" is "$rc $(number notfinite .steps_skipped_not_finite)" "0 [1]"
@@ -134,7 +134,7 @@ run $tiny LR=2e-3 STEPS=60 CHECKPOINT_DIR=other
 cp -r other/step-00000060 even/step-00000060
 verify even
 ok "a checkpoint of another run" is "$rc $(grep -c 'step-00000060 has weights .* its files are of another run, or were changed' err)" "1 1"
-ok "provenance, as JSON" is "$("$convoy" verify killed JSON=1 | jq -c '.provenance | [.settings.SEED, .model.layers, .ranks, .TP, .exact]')" "[1,2,1,1,true]"
+ok "provenance, as JSON" is "$("$convoy" verify killed JSON=1 | jq -c '.provenance | [.settings.SEED, .model.layers, .ranks, .layout.TP, .layout.SHARD, .exact]')" '[1,2,1,1,"none",true]'
 
 # 7. RESUME=never: the ledger goes with its checkpoints.
 run $tiny STEPS=20 CHECKPOINT_DIR=calm RESUME=never

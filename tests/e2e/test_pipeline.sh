@@ -14,7 +14,7 @@ equals_one
 ok "the time that stages wait stands beside the formula" is \
     "$(grep -cE 'pipeline: the first stage waited .*1f1b with 2 stages and 8 micro-batches: 11.1%' out)" 1
 run $llama METRICS_FILE=llama.jsonl CHECKPOINT_DIR=llama
-run $llama $share PP_SCHEDULE=interleaved PP_CHUNKS=2 METRICS_FILE=llama2.jsonl CHECKPOINT_DIR=llama2
+run $llama $share PP_CHUNKS=2 METRICS_FILE=llama2.jsonl CHECKPOINT_DIR=llama2
 ok "a Llama, interleaved: losses and weights bit for bit" is "$rc $(losses llama2.jsonl | cksum) $(weights llama2/step-00000020)" \
     "0 $(losses llama.jsonl | cksum) $(weights llama/step-00000020)"
 run $llama N_GPU_EACH_NODE=4 PP=2 TP=2 METRICS_FILE=four.jsonl
@@ -34,9 +34,9 @@ heals kill:rank=1 nan:rank=1 stall:rank=0
 
 # 4. Refused.
 refused "PP=3 (argument) does not divide the job's 4 workers" N_GPU_EACH_NODE=4 PP=3
-refused 'set PP_SCHEDULE=interleaved, or PP_CHUNKS=1' $share PP_CHUNKS=2
-refused 'PP=2 x PP_CHUNKS=3 are 6 parts of a model of 4 layers' $share PP_SCHEDULE=interleaved PP_CHUNKS=3
-refused 'a step has 3 micro-batches on each rank, which PP=2 does not divide' $share PP_SCHEDULE=interleaved PP_CHUNKS=2 GLOBAL_BATCH=3
-refused 'PP=2 (argument) does not go with COMPRESS=int8 (argument)' $share COMPRESS=int8
-refused 'PP=2 (argument) does not go with SHARD=hybrid (argument)' $share SHARD=hybrid
+refused 'set PP, or PP_CHUNKS=1' PP_CHUNKS=2
+refused 'PP=2 x PP_CHUNKS=3 are 6 parts of a model of 4 layers' $share PP_CHUNKS=3
+refused 'a step has 3 micro-batches on each rank, which PP=2 does not divide' $share PP_CHUNKS=2 GLOBAL_BATCH=3
+refused 'COMPRESS=int8 (argument) does not go with PP=2 (argument)' $share COMPRESS=int8
+refused 'SHARD=hybrid (argument) does not go with PP=2 (argument)' $share SHARD=hybrid
 done_testing

@@ -73,6 +73,6 @@ refused "TP=3 (argument) does not divide the job's 4 workers" N_GPU_EACH_NODE=4 
 refused 'TP=2 does not divide HEADS=3' $share HEADS=3 EMBED=33
 refused 'TP=2 does not divide SEQ_LEN=15 rows of EMBED=32' $share SEQ_LEN=15
 refused 'set TP_ACROSS_NODES=1 if that is wanted' N_NODES=2 TP=2 MASTER_ADDR=127.0.0.1
-refused 'TP=2 (argument) does not go with COMPRESS=int8 (argument)' $share COMPRESS=int8
-refused 'TP=2 (argument) does not go with SHARD=hybrid (argument)' $share SHARD=hybrid
+refused 'COMPRESS=int8 (argument) does not go with TP=2 (argument)' $share COMPRESS=int8
+refused 'SHARD=hybrid (argument) does not go with TP=2 (argument)' $share SHARD=hybrid
 done_testing

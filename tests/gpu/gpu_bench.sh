@@ -110,9 +110,9 @@ kernel_table() { # part of the rows' names; none: all
 }
 
 bench_collectives() {
-    local most=1024
-    [ "$DRY" = 1 ] && most=4
-    within 300 "$GPU/convoy" bench DEVICE=$device N_GPU_EACH_NODE="$(gpus)" BENCH_MAX=$most >"$work/collectives" ||
+    local sizes=4-1Gi
+    [ "$DRY" = 1 ] && sizes=4-4Mi
+    within 300 "$GPU/convoy" bench DEVICE=$device N_GPU_EACH_NODE="$(gpus)" BENCH_SIZES=$sizes >"$work/collectives" ||
         { say "failed: collectives" && failures=$((failures + 1)) && return; }
     say "$(head -1 "$work/collectives")"
     # the largest of each: name, "1.0 GiB", runs, median and best us, bus GB/s …

@@ -103,7 +103,7 @@ curve() {
 collectives() {
     local n
     n=$(gpus)
-    within 300 "$GPU/convoy" bench DEVICE=$device N_GPU_EACH_NODE="$n" BENCH_MAX=4 JSON=1 >"$work/collectives" &&
+    within 300 "$GPU/convoy" bench DEVICE=$device N_GPU_EACH_NODE="$n" BENCH_SIZES=4-4Mi JSON=1 >"$work/collectives" &&
         grep -q '"wrong":' "$work/collectives" && echo "$n GPUs, $(sed -n 's/.*"transport":[^"]*"\([^"]*\)".*/\1/p' "$work/collectives")" >"$work/note"
 }
 generates() { within 120 "$GPU/convoy" generate DEVICE=$device CHECKPOINT_DIR="$work/ckpt" PROMPT=The TOKENS=8 SEED=1; }

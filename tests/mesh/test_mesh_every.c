@@ -65,7 +65,6 @@ static struct trial trial_for(const struct combination *c)
     config->axis_ranks[MESH_AXIS_TENSOR] = c->form.tensor;
     config->axis_ranks[MESH_AXIS_CONTEXT] = c->form.context;
     config->axis_ranks[MESH_AXIS_PIPELINE] = c->form.stages;
-    config->pipe_kind = c->form.chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
     config->pipe_chunks = c->form.chunks;
     like.lr = 0.1;
     like.steps = STEPS;

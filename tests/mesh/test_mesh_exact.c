@@ -120,7 +120,6 @@ static void test_stages(void **state)
     for (int chunks = 1; chunks <= 2; chunks++) {
         like.config.axis_ranks[MESH_AXIS_PIPELINE] = 2;
         like.config.pipe_chunks = chunks;
-        like.config.pipe_kind = chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
         same_in_world(like, &want, 1); /* one pipeline */
         same_in_world(like, &want, 8); /* three */
     }

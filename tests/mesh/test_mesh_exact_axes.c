@@ -181,7 +181,6 @@ static void tied_forms(struct trial like, const struct trial *want, int others)
             continue;
         like.config.axis_ranks[MESH_AXIS_PIPELINE] = f->stages;
         like.config.pipe_chunks = f->chunks;
-        like.config.pipe_kind = f->chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
         like.config.store.shard = (enum layout_shard)(i % (LAYOUT_SHARD_FULL + 1));
         same(&like, want, i % 2 ? (struct world){ranks, 1} : (struct world){1, ranks});
     }
@@ -292,7 +291,6 @@ static void test_plan(void **state)
         c.dims.layers = 4;
         c.axis_ranks[MESH_AXIS_PIPELINE] = 2;
         c.pipe_chunks = 1 + i % 2;
-        c.pipe_kind = i % 2 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
         c.shards = i < 2 ? 4 : 24;
         c.global_samples = c.shards;
         for (int stage = 0; stage < 2; stage++) {

@@ -109,7 +109,6 @@ struct form {
 static struct trial trial_in(struct trial like, const struct form *form)
 {
     like.config.axis_ranks[MESH_AXIS_PIPELINE] = form->stages;
-    like.config.pipe_kind = form->chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
     like.config.pipe_chunks = form->chunks;
     return like;
 }

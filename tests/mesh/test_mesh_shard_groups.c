@@ -54,7 +54,6 @@ static struct checks_job job_of_groups(const struct kind *kind, enum layout_shar
     c->dims.parts.is_untied = has_stages && !kind->is_tied;
     memcpy(c->axis_ranks, kind->axis_ranks, sizeof c->axis_ranks);
     c->pipe_chunks = kind->chunks;
-    c->pipe_kind = kind->chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
     c->store.shard = shard;
     c->shards = kind->is_tied ? 12 : shards; /* of one micro-batch */
     c->dropout = 0.1f;

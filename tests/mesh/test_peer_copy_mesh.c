@@ -47,7 +47,6 @@ static struct job job_of(const struct shape *shape, enum layout_shard shard)
     c->axis_ranks[MESH_AXIS_CONTEXT] = shape->context;
     c->axis_ranks[MESH_AXIS_PIPELINE] = shape->stages;
     c->pipe_chunks = shape->chunks;
-    c->pipe_kind = shape->chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
     if (shape->nodes == 5)
         c->global_samples = 20;
     c->checks_updates = true;

@@ -365,7 +365,6 @@ static struct step_config mesh_config(const struct combination *c)
     config.axis_ranks[MESH_AXIS_TENSOR] = c->form.tensor;
     config.axis_ranks[MESH_AXIS_CONTEXT] = c->form.context;
     config.axis_ranks[MESH_AXIS_PIPELINE] = c->form.stages;
-    config.pipe_kind = c->form.chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
     config.pipe_chunks = c->form.chunks;
     return config;
 }

@@ -300,8 +300,7 @@ static void test_pipeline_even(void **state)
     (void)state;
     const double forward[STAGES] = {1, 1, 1, 1}, backward[STAGES] = {2, 2, 2, 2};
     for (int micros = 4; micros <= 16; micros += 4) {
-        const struct pipe plain = {PIPE_KIND_1F1B, STAGES, micros, 1},
-                          chunked = {PIPE_KIND_INTERLEAVED, STAGES, micros, 3};
+        const struct pipe plain = {STAGES, micros, 1}, chunked = {STAGES, micros, 3};
         near(planned(&plain, forward, backward).step_ms, 3 * (micros + STAGES - 1));
         near(planned(&plain, forward, backward).ms[PLAN_TIME_BUBBLE], 3 * (STAGES - 1));
         near(simulate(&plain, forward, backward), 3 * (micros + STAGES - 1));
@@ -315,13 +314,13 @@ static void test_pipeline_uneven(void **state)
 {
     (void)state;
     const double forward[STAGES] = {1, 1, 1, 1.5}, backward[STAGES] = {2, 2, 2, 3};
-    const struct pipe plain = {PIPE_KIND_1F1B, STAGES, 12, 1};
+    const struct pipe plain = {STAGES, 12, 1};
     struct plan_time time = planned(&plain, forward, backward);
     near(time.step_ms, 12 * 4.5 + 9);
     near(time.ms[PLAN_TIME_BUBBLE], 9);
     assert_float_equal(simulate(&plain, forward, backward), time.step_ms, 0.02 * time.step_ms);
     const double first[STAGES] = {1.5, 1, 1, 1.2}, then[STAGES] = {3, 2, 2, 2.1};
-    const struct pipe chunked = {PIPE_KIND_INTERLEAVED, STAGES, 12, 2};
+    const struct pipe chunked = {STAGES, 12, 2};
     double most = planned(&chunked, first, then).step_ms, real = simulate(&chunked, first, then);
     assert_true(real <= most && real > 0.9 * most); /* a slow first stage waits less */
 }
@@ -401,7 +400,7 @@ static struct plan_cluster host(int cores)
 static void check_shared(const double *forward, const double *backward, int micros, double off)
 {
     const struct plan_cluster c = host(2);
-    const struct pipe pipe = {PIPE_KIND_1F1B, STAGES, micros, 1};
+    const struct pipe pipe = {STAGES, micros, 1};
     assert_true(plan_time_shares_cores(&c, STAGES));
     struct plan_time shared = planned_on(&c, &pipe, forward, backward);
     double real = simulate_shared(&pipe, forward, backward, c.cores), all = 0;
@@ -424,7 +423,7 @@ static void test_shared_cores(void **state)
         check_shared(head, head_twice, micros, 0.1);
     }
     const struct plan_cluster c = host(4);
-    const struct pipe pipe = {PIPE_KIND_1F1B, STAGES, 8, 1};
+    const struct pipe pipe = {STAGES, 8, 1};
     assert_false(plan_time_shares_cores(&c, STAGES));
     near(planned_on(&c, &pipe, even, twice).step_ms, planned(&pipe, even, twice).step_ms);
 }
@@ -435,7 +434,7 @@ static void test_shared_by_job(void **state)
     (void)state;
     const struct plan_cluster c = host(2);
     const double forward[] = {2, 2}, backward[] = {4, 4};
-    const struct pipe pipe = {PIPE_KIND_1F1B, 2, 8, 1};
+    const struct pipe pipe = {2, 8, 1};
     assert_true(plan_time_shares_cores(&c, 4) && plan_time_shares_cores(&c, 3));
     assert_false(plan_time_shares_cores(&c, 2));
     struct plan_time time = planned_on(&c, &pipe, forward, backward);

@@ -92,7 +92,7 @@ test 'banned calls: each has one owner', sub {
 
 # A choice is compared with a value of its enum (src/conf/conf_choice.h), never with its number.
 test 'settings: no choice is compared with a number', sub {
-    my %choice = map { $_ => 1 } slurp('src/conf/conf.def') =~ /CONF_ROW\((\w+), CHOICE\b/g;
+    my %choice = map { $_ => 1 } (slurp('src/conf/conf.def') . slurp('src/conf/conf_hooks.def')) =~ /CONF_ROW\((\w+), CHOICE\b/g;
     my @bad;
     for my $p (grep { m{^src/} } @code) {
         my $text = code(slurp($p));

@@ -20,6 +20,11 @@ sub generated {
     return $made eq slurp($page) ? () : "$page is not what `convoy help $topic` prints: run `make docs` and commit it";
 }
 test 'docs/settings.md is what the program prints', sub { return generated('docs/settings.md', 'settings-markdown') };
+test 'docs/testing.md has the hooks as the program prints them', sub {
+    my $made = `"$build/convoy" help hooks-markdown`;
+    return $made =~ /^\| `FAULT` /m && index(slurp('docs/testing.md'), $made) >= 0
+        ? () : 'docs/testing.md: put in what `convoy help hooks-markdown` prints';
+};
 test 'docs/exit-codes.md is what the program prints', sub { return generated('docs/exit-codes.md', 'exit-codes-markdown') };
 test 'README.md has at most 150 lines', sub { my $n = () = slurp('README.md') =~ /\n/g; return $n > 150 ? "$n lines" : () };
 

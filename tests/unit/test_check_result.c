@@ -14,7 +14,7 @@ static struct check_row row_of(enum check_verdict verdict, int node, int peer, i
                                            "all_reduce", verdict, "planted for node %d", node);
     row.peer = peer;
     row.suspect = suspect;
-    text_copy(row.remedy, sizeof row.remedy, "convoy check FULL=1");
+    text_copy(row.remedy, sizeof row.remedy, "convoy check CHECK=full");
     return row;
 }
 
@@ -84,7 +84,7 @@ static void test_no_node_is_named(void **state)
     check_result_status(&result, 1, false);
     assert_non_null(strstr(status_message(), "no node could be named"));
     assert_non_null(strstr(status_message(), "the job: all_reduce"));
-    assert_non_null(strstr(status_message(), "convoy check FULL=1"));
+    assert_non_null(strstr(status_message(), "convoy check CHECK=full"));
     check_result_free(&result);
 }
 

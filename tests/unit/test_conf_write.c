@@ -7,19 +7,22 @@
 #include "conf/conf.h"
 #include "conf/conf_row.h"
 
+/* Settings are in every form; hooks are in their own table, and where the values of a run are shown
+ * if they are set. */
 static void forms_name_every_row(void **state)
 {
     (void)state;
     struct conf *conf = NULL;
     char *words[] = {"PROMPT=say \"hi\"\n", "LR=1e-3", "STEP_TIMEOUT=90s", "DATA=a\xff",
                      "SEED=9007199254740991"};
-    assert_int_equal(conf_open(5, words, (char *[]){"NODE_RANK=0", "STEPS=12", NULL}, &conf),
-                     ST_OK);
-    struct text table = {0}, json = {0}, help = {0}, markdown = {0};
+    char *environment[] = {"NODE_RANK=0", "STEPS=12", "FAULT=nan@step=3", NULL};
+    assert_int_equal(conf_open(5, words, environment, &conf), ST_OK);
+    struct text table = {0}, json = {0}, help = {0}, markdown = {0}, hooks = {0};
     conf_write_table(conf, &table);
     conf_write_json(conf, &json);
     conf_write_help(&help, false);
     conf_write_markdown(&markdown);
+    conf_write_hooks_markdown(&hooks);
     cJSON *root = NULL;
     assert_int_equal(json_parse(json.data, json.len, "config", &root), ST_OK);
     for (int key = 0; key < CONF_N; key++) {
@@ -28,11 +31,16 @@ static void forms_name_every_row(void **state)
         assert_true(conf_write_setting(conf_rows[key].name, &one));
         assert_non_null(strstr(one.data, conf_rows[key].help));
         text_free(&one);
-        assert_non_null(strstr(table.data, conf_rows[key].name));
-        assert_non_null(strstr(help.data, conf_rows[key].name));
         text_format(cell, sizeof cell, "| `%s` |", conf_rows[key].name);
-        assert_non_null(strstr(markdown.data, cell));
-        assert_non_null(cJSON_GetObjectItemCaseSensitive(root, conf_rows[key].name));
+        const bool is_setting = key < CONF_SETTINGS_N;
+        assert_int_equal(strstr(markdown.data, cell) != NULL, is_setting);
+        assert_int_equal(strstr(hooks.data, cell) != NULL, !is_setting);
+        text_format(cell, sizeof cell, "\n  %s ", conf_rows[key].name);
+        assert_int_equal(strstr(help.data, cell) != NULL, is_setting);
+        text_format(cell, sizeof cell, "\n%s ", conf_rows[key].name);
+        const bool is_there = is_setting || key == CONF_FAULT; /* the hook that is set */
+        assert_int_equal(strstr(table.data, cell) != NULL, is_there);
+        assert_int_equal(cJSON_HasObjectItem(root, conf_rows[key].name), is_there);
     }
     const cJSON *lr = cJSON_GetObjectItem(root, "LR"), *node = cJSON_GetObjectItem(root, "NODE_ID");
     assert_true(cJSON_GetObjectItem(lr, "value")->valuedouble == 1e-3);
@@ -61,6 +69,7 @@ static void forms_name_every_row(void **state)
     text_free(&json);
     text_free(&help);
     text_free(&markdown);
+    text_free(&hooks);
     conf_close(conf);
 }
 

@@ -343,6 +343,28 @@ static void test_settings_are_json(void **state)
     conf_close(m.conf);
 }
 
+/* What decides rounding, with SHARD as it was chosen; nodes, workers and device are not in it. */
+static void test_layout_is_json(void **state)
+{
+    (void)state;
+    struct mapped m = map("MODEL=gpt2-nano N_GPU_EACH_NODE=4 TP=2 PP=2 COMPRESS=bf16");
+    struct text text = {0};
+    cJSON *object = NULL;
+    int64_t ranks;
+    m.trainer.step.store.shard = LAYOUT_SHARD_FULL;
+    config_map_layout(m.conf, &m.trainer, &text);
+    assert_int_equal(json_parse(text.data, text.len, "layout", &object), ST_OK);
+    assert_string_equal(json_text(object, "SHARD"), "full");
+    assert_string_equal(json_text(object, "COMPRESS"), "bf16");
+    assert_int_equal(json_get_i64(object, "TP", 2, 2, &ranks), ST_OK);
+    assert_int_equal(json_get_i64(object, "PP", 2, 2, &ranks), ST_OK);
+    assert_false(cJSON_HasObjectItem(object, "N_GPU_EACH_NODE"));
+    assert_false(cJSON_HasObjectItem(object, "LR"));
+    cJSON_Delete(object);
+    text_free(&text);
+    conf_close(m.conf);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_preset),
     cmocka_unit_test(test_numbers_arrive),
@@ -355,5 +377,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_model_file),
     cmocka_unit_test(test_folder),
     cmocka_unit_test(test_settings_are_json),
+    cmocka_unit_test(test_layout_is_json),
 };
 HARNESS_MAIN(tests)

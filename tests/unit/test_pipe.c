@@ -14,7 +14,7 @@ static void each_pipe(void (*check)(const struct pipe *pipe))
     for (int p = 1; p <= STAGES_MAX; p++)
         for (int m = 1; m <= MICROS_MAX; m++)
             for (int v = 1; v <= CHUNKS_MAX; v++) {
-                struct pipe pipe = {v > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B, p, m, v};
+                struct pipe pipe = {p, m, v};
                 bool is_allowed = v == 1 || (p > 1 && m % p == 0);
                 assert_int_equal(pipe_check(&pipe), is_allowed ? ST_OK : ST_BAD_SETTING);
                 if (is_allowed)
@@ -319,7 +319,7 @@ static void test_grads_out(void **state)
         for (int chunks = 2; chunks <= 4; chunks++)
             for (int stage = 0; stage < stages; stage++)
                 for (int is_early = 0; is_early <= 1; is_early++) {
-                    struct pipe pipe = {PIPE_KIND_INTERLEAVED, stages, 2 * stages, chunks};
+                    struct pipe pipe = {stages, 2 * stages, chunks};
                     struct pipe_plan plan;
                     assert_int_equal(pipe_plan_make(&pipe, stage, is_early, true, &plan), ST_OK);
                     most = plan.grads_out > most ? plan.grads_out : most;
@@ -332,7 +332,7 @@ static void test_grads_out(void **state)
 static void test_bubble(void **state)
 {
     (void)state;
-    struct pipe pipe = {PIPE_KIND_1F1B, 4, 8, 1}, chunked = {PIPE_KIND_INTERLEAVED, 4, 8, 2};
+    struct pipe pipe = {4, 8, 1}, chunked = {4, 8, 2};
     assert_int_equal(pipe_slots(&pipe), 11);
     assert_true(pipe_bubble(&pipe) == 3.0 / 11);
     assert_true(pipe_bubble(&chunked) == 3.0 / 19);

@@ -138,29 +138,29 @@ static void test_not_finite(void **state)
 static void open_spike_rig(struct rig *r, const char *name, int64_t steps, enum spike_mode mode)
 {
     open_rig(r, name, steps);
-    r->config.step.spike = (struct spike_config){mode, 6, 16, 2};
+    r->config.step.spike = (struct spike_config){mode, 6};
     r->config.fault = TRAINER_FAULT_SPIKE;
-    r->config.fault_step = 12;
+    r->config.fault_step = 72;
 }
 
-/* A batch that repeats, at a constant rate: 20 steps of which one is skipped are 19 steps, bit for
+/* A batch that repeats, at a constant rate: 80 steps of which one is skipped are 79 steps, bit for
  * bit, also where the run was interrupted before or after the spike. */
 static void test_spike_skip(void **state)
 {
     (void)state;
     struct rig r;
-    open_rig(&r, NULL, 19);
+    open_rig(&r, NULL, 79);
     assert_int_equal(trainer_run(&r.config), ST_OK);
     double loss = rig_last(&r).loss, norm = rig_last(&r).grad_norm;
     rig_close(&r);
-    for (int64_t first = 5; first <= 20; first += 9) { /* 5, 14 */
+    for (int64_t first = 65; first <= 80; first += 9) { /* 65, 74 */
         char name[16];
         text_format(name, sizeof name, "spike%d", (int)first);
-        for (int64_t steps = first; steps <= 20; steps += 20 - first) {
+        for (int64_t steps = first; steps <= 80; steps += 80 - first) {
             open_spike_rig(&r, name, steps, SPIKE_MODE_SKIP);
             assert_int_equal(trainer_run(&r.config), ST_OK);
             assert_int_equal(rig_last(&r).step, steps);
-            if (steps == 20)
+            if (steps == 80)
                 assert_true(rig_last(&r).loss == loss && rig_last(&r).grad_norm == norm);
             rig_close(&r);
         }
@@ -172,17 +172,17 @@ static void test_spike_stop(void **state)
 {
     (void)state;
     struct rig r;
-    open_spike_rig(&r, "stopped", 20, SPIKE_MODE_STOP);
+    open_spike_rig(&r, "stopped", 80, SPIKE_MODE_STOP);
     r.config.checkpoint_every = 4;
     assert_int_equal(trainer_run(&r.config), ST_SPIKE);
     assert_int_equal(status_exit_code(ST_SPIKE), 79);
-    assert_non_null(strstr(status_message(), "step 12: gradient norm 1e+06 is "));
-    assert_non_null(strstr(status_message(), "samples 44 to 47"));
-    assert_int_equal(rig_last(&r).step, 11);
-    assert_int_equal(rig_last(&r).checkpoint.step, 8);
+    assert_non_null(strstr(status_message(), "step 72: gradient norm 1e+06 is "));
+    assert_non_null(strstr(status_message(), "samples 284 to 287"));
+    assert_int_equal(rig_last(&r).step, 71);
+    assert_int_equal(rig_last(&r).checkpoint.step, 68);
     r.config.fault = TRAINER_FAULT_NONE;
     assert_int_equal(trainer_run(&r.config), ST_OK);
-    assert_int_equal(rig_last(&r).step, 20);
+    assert_int_equal(rig_last(&r).step, 80);
     rig_close(&r);
 }
 
@@ -191,9 +191,9 @@ static void test_spike_history_is_kept(void **state)
 {
     (void)state;
     struct rig r;
-    open_spike_rig(&r, "known", 11, SPIKE_MODE_STOP);
+    open_spike_rig(&r, "known", 71, SPIKE_MODE_STOP);
     assert_int_equal(trainer_run(&r.config), ST_OK);
-    r.config.steps = 20;
+    r.config.steps = 80;
     assert_int_equal(trainer_run(&r.config), ST_SPIKE);
     r.config.step.spike.mode = SPIKE_MODE_OFF;
     assert_int_equal(trainer_run(&r.config), ST_OK);
@@ -206,11 +206,11 @@ static void test_spike_not_finite(void **state)
     (void)state;
     struct rig r;
     for (int mode = SPIKE_MODE_OFF; mode <= SPIKE_MODE_SKIP; mode++) {
-        open_spike_rig(&r, NULL, 20, (enum spike_mode)mode);
+        open_spike_rig(&r, NULL, 80, (enum spike_mode)mode);
         r.config.fault = TRAINER_FAULT_NAN;
         enum status want = mode == SPIKE_MODE_SKIP ? ST_OK : ST_NOT_FINITE;
         assert_int_equal(trainer_run(&r.config), want);
-        assert_int_equal(rig_last(&r).step, want == ST_OK ? 20 : 11);
+        assert_int_equal(rig_last(&r).step, want == ST_OK ? 80 : 71);
         rig_close(&r);
     }
 }

@@ -457,10 +457,6 @@ static void ranks_wait_for_each_other(void **state)
     (void)state;
     train(tiny(LAYOUT_SHARD_NONE));
     train(tiny(LAYOUT_SHARD_FULL));
-    struct trial rows = tiny(LAYOUT_SHARD_NONE);
-    rows.config.store.embed_rows = SPARSE_EMBED_CHOICE_ON;
-    rows.config.dims.vocab = 211;
-    train(rows);
 }
 
 static void divided_models_wait_for_each_other(void **state)

@@ -235,7 +235,7 @@ static void write_settings_markdown(struct text *out)
     text_add(out,
              "## Settings that exclude each other\n\n"
              "From `src/conf/conf_pairs.def`. A run with such a pair is refused with 78 before "
-             "anything is opened, and the message has both settings, who set them, and the "
+             "anything is opened, and the message has both settings, their sources, and the "
              "last column.\n\n");
     conf_write_pairs_markdown(out);
 }

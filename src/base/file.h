@@ -55,8 +55,8 @@ enum status file_check_own(const char *setting, const char *path, const char *wh
 /* file_replace — all or nothing: write a file beside it, fsync, rename, fsync the folder. */
 enum status file_replace(const char *path, const void *data, size_t bytes);
 enum status file_make_dirs(const char *path); /* like mkdir -p, mode 0777 & ~umask */
-/* file_commit — Ends the writing of a file under another name: syncs fd, renames temp to path and syncs
- * the folder. Both names are in one file system. ST_STORE: the disk refused one of them. */
+/* file_commit — Ends the writing of a file under another name: syncs fd, renames temp to path and
+ * syncs the folder. Both names are in one file system. ST_STORE: the disk refused one of them. */
 enum status file_commit(int fd, const char *temp, const char *path);
 enum status file_sync_dir(const char *path);
 /* file_remove_tree — remove a folder and all it holds, without following links; a missing one is

@@ -29,8 +29,8 @@ enum text_result text_parse_duration(const char *s, int64_t min_ms, int64_t max_
 bool text_parse_bool(const char *s, bool *out); /* 1 0 true false yes no on off */
 /* text_hex_digit — Returns the value of a hexadecimal digit of either case; -1: it is none. */
 int text_hex_digit(char c);
-/* text_parse_hex — Reads exactly n lower-case hexadecimal digits, n from 1 to 16; what follows them is
- * the caller's. false, and *out is not set: a byte is no such digit. */
+/* text_parse_hex — Reads exactly n lower-case hexadecimal digits, n from 1 to 16; what follows them
+ * is the caller's. false, and *out is not set: a byte is no such digit. */
 bool text_parse_hex(const char *digits, int n, uint64_t *out);
 /* text_hex — Writes n bytes as lower-case hexadecimal digits; out has room for 2 n + 1 bytes. */
 void text_hex(const void *bytes, size_t n, char *out);

@@ -52,9 +52,9 @@ struct conf;
  * environment, and checks every value and relation. The last of several arguments of one name
  * counts. An empty value is unset in the environment, and an empty text as an argument. ST_USAGE:
  * an unknown argument, with the nearest name. ST_BAD_SETTING: any other error. Keeps no pointer
- * into the environment. command: of column COMMANDS in conf.def; the values of settings that it does
- * not use are checked and then replaced by the defaults. NULL: a command that uses all, such as
- * train. */
+ * into the environment. command: of column COMMANDS in conf.def; the values of settings that it
+ * does not use are checked and then replaced by the defaults. NULL: a command that uses all, such
+ * as train. */
 enum status conf_open_for(const char *command, int argc, char **argv, char **environment,
                           struct conf **out);
 /* conf_log_unused — Logs the replaced values as one line, or nothing. */
@@ -156,8 +156,8 @@ void conf_write_pairs_markdown(struct text *out);         /* the pairs that excl
 /* conf_write_hooks_markdown — Writes the table of hooks in docs/testing.md. */
 void conf_write_hooks_markdown(struct text *out);
 
-/* Columns of a row, for man pages and shell completion. heading: of its group; NULL: a hook, which is
- * not shown. choices: "a|b|c"; "": it is not a choice. */
+/* Columns of a row, for man pages and shell completion. heading: of its group; NULL: a hook, which
+ * is not shown. choices: "a|b|c"; "": it is not a choice. */
 const char *conf_row_name(enum conf_key key);
 const char *conf_row_heading(enum conf_key key);
 const char *conf_row_default(enum conf_key key);

@@ -1,8 +1,8 @@
 /* conf_choice — the values of every setting that is a choice, each listed once.
  *
- * A CHOICE row of conf.def or conf_hooks.def takes its words from its list here (CONF_WORDS). The same list gives the
- * enum of what conf_i64 returns for the row, so code writes CONF_SHARD_FULL and never a number. A
- * word with [:N] may have a number behind it (conf_count).
+ * A CHOICE row of conf.def or conf_hooks.def takes its words from its list here (CONF_WORDS). The
+ * same list gives the enum of what conf_i64 returns for the row, so code writes CONF_SHARD_FULL and
+ * never a number. A word with [:N] may have a number behind it (conf_count).
  * Where a choice is cast to the enum of another module, CONF_CHOICE_IS beside the cast proves that
  * both number their values alike. It must not know what a choice is for. */
 #ifndef CONVOY_CONF_CONF_CHOICE_H

@@ -70,8 +70,8 @@ struct conf_pair {
     const char *remedy;
     struct conf_condition b[12]; /* up to CONF_CONDITION_NONE */
 };
-extern const struct conf_pair conf_pairs[];
-extern const int conf_pairs_n;
+extern const struct conf_pair conf_rules_pairs[];
+extern const int conf_rules_pairs_n;
 
 struct conf_value {
     char *text; /* owned; as given, a BOOL as 1 or 0 */

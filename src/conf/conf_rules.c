@@ -19,10 +19,10 @@
 #define UNSET(setting) {CONF_##setting, CONF_CONDITION_UNSET, 0}
 #define CONF_PAIR(a, remedy, ...) {a, remedy, {__VA_ARGS__}},
 /* clang-format on */
-const struct conf_pair conf_pairs[] = {
+const struct conf_pair conf_rules_pairs[] = {
 #include "conf/conf_pairs.def"
 };
-const int conf_pairs_n = sizeof conf_pairs / sizeof *conf_pairs;
+const int conf_rules_pairs_n = sizeof conf_rules_pairs / sizeof *conf_rules_pairs;
 
 /* fail_pair — "A=1 (argument) <relation> B=2 (default); <what to do>". */
 static enum status fail_pair(const struct conf *conf, enum conf_key a, const char *relation,
@@ -71,7 +71,8 @@ static enum status refuse_pair(const struct conf *conf, enum conf_key a,
 
 static enum status check_pairs(const struct conf *conf)
 {
-    for (const struct conf_pair *pair = conf_pairs; pair < conf_pairs + conf_pairs_n; pair++)
+    for (const struct conf_pair *pair = conf_rules_pairs;
+         pair < conf_rules_pairs + conf_rules_pairs_n; pair++)
         for (const struct conf_condition *b = pair->b; b->kind != CONF_CONDITION_NONE; b++)
             if (holds(conf, &pair->a) && holds(conf, b))
                 return refuse_pair(conf, pair->a.key, b, pair->remedy);

@@ -360,7 +360,8 @@ static void add_condition(const struct conf_condition *c, struct text *out)
 void conf_write_pairs_markdown(struct text *out)
 {
     text_add(out, "| setting | does not go with | reason, or what to do |\n|---|---|---|\n");
-    for (const struct conf_pair *pair = conf_pairs; pair < conf_pairs + conf_pairs_n; pair++) {
+    for (const struct conf_pair *pair = conf_rules_pairs;
+         pair < conf_rules_pairs + conf_rules_pairs_n; pair++) {
         text_add(out, "| ");
         add_condition(&pair->a, out);
         for (const struct conf_condition *b = pair->b; b->kind != CONF_CONDITION_NONE; b++) {

@@ -11,9 +11,9 @@
  * both sides as in 1-bit Adam, Tang et al. 2021.) Residuals of gradients are not in checkpoints: a
  * resumed run begins with none. Those of outer steps are (train/step_local_state.c).
  *
- * Coding (INT8_ZSTD and INT4_ZSTD): messages are coded by grad_code.h, and INT8_ZSTD is quantised as
- * INT8_RMS of grad_quant.h. Messages then have no fixed size: the ranks first agree on the size of
- * the longest one, and all messages have this size.
+ * Coding (INT8_ZSTD and INT4_ZSTD): messages are coded by grad_code.h, and INT8_ZSTD is quantised
+ * as INT8_RMS of grad_quant.h. Messages then have no fixed size: the ranks first agree on the size
+ * of the longest one, and all messages have this size.
  *
  * Everything runs in the comm's thread, bucket after bucket, on a CPU device of one thread.
  * Gradients in a GPU's memory are copied to the host and back. */

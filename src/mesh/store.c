@@ -194,8 +194,8 @@ struct tensor store_grad_whole(const struct store *s, int bucket)
     return tensor_at(s->grads, s->policy.grads == STORE_BUFFER ? l->buffer_at : l->first);
 }
 
-/* This rank's part of the bucket, reduced. */
-struct tensor store_grad_own(const struct store *s, int bucket)
+/* grad_own — Returns the reduced gradients of this rank's part of a bucket. */
+static struct tensor grad_own(const struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     return s->policy.grads == STORE_BUFFER ? tensor_at(s->grads_own, l->shard_at)
@@ -214,7 +214,7 @@ static struct tensor sent_of(const struct store *s, int bucket)
 static struct tensor sent_own(const struct store *s, int bucket)
 {
     return store_rounds_grads(s) ? tensor_at(sent_of(s, bucket), s->layout.bucket[bucket].own.first)
-                                 : store_grad_own(s, bucket);
+                                 : grad_own(s, bucket);
 }
 
 /* Not the embedding where rows are exchanged: it is the largest bucket, its reduction starts first
@@ -249,7 +249,7 @@ static enum status widen(struct store *s, int bucket, bool is_own_only)
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     if (!store_rounds_grads(s))
         return ST_OK;
-    return is_own_only ? store_cast(s, store_grad_own(s, bucket), sent_own(s, bucket), l->own.elems)
+    return is_own_only ? store_cast(s, grad_own(s, bucket), sent_own(s, bucket), l->own.elems)
                        : store_cast(s, store_grad_whole(s, bucket), sent_of(s, bucket), l->elems);
 }
 
@@ -288,12 +288,11 @@ static enum status reduce(struct store *s, int bucket)
         TRY(store_cast(s, sent, from, l->elems));
     TRY(store_comm_wait_stream(s));
     if (store_memory_compresses(s))
-        return store_call_reduce_compressed(s, bucket, from,
-                                            is_reduce_scattered(s, bucket) ? none : from,
-                                            store_grad_own(s, bucket));
+        return store_call_reduce_compressed(
+            s, bucket, from, is_reduce_scattered(s, bucket) ? none : from, grad_own(s, bucket));
     if (s->grad_tree)
         return store_exact_reduce(s, bucket, is_reduce_scattered(s, bucket) ? none : from,
-                                  store_grad_own(s, bucket), &p->reduce);
+                                  grad_own(s, bucket), &p->reduce);
     if (is_reduce_scattered(s, bucket))
         return reduce_parts(s, bucket, &p->reduce);
     return store_call_begin(
@@ -308,7 +307,7 @@ static enum status add_sparse(struct store *s)
     const struct part_extent all = {.elems = s->c.table->param[0].elems};
     bool is_own_only = is_reduce_scattered(s, 0);
     struct part_extent part = is_own_only ? s->layout.bucket[0].own : all;
-    struct tensor to = is_own_only ? store_grad_own(s, 0) : store_grad_whole(s, 0);
+    struct tensor to = is_own_only ? grad_own(s, 0) : store_grad_whole(s, 0);
     TRY(store_stream_wait(s, s->sparse_ticket));
     return store_call_sparse_add(s, part, to);
 }
@@ -326,7 +325,7 @@ static enum status finish_reduce(struct store *s, int bucket)
     }
     if (bucket == 0 && s->is_sparse)
         TRY(add_sparse(s));
-    return store_grad_norm_add(s, bucket, store_grad_own(s, bucket));
+    return store_grad_norm_add(s, bucket, grad_own(s, bucket));
 }
 
 enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_t n)
@@ -338,7 +337,7 @@ enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_
     if (!s->is_sparse)
         return ST_OK;
     if (is_embedding_sparse_only(s) && s->policy.grads == STORE_BUFFER)
-        TRY(dev_fill(s->c.stream, store_grad_own(s, 0).data, 0,
+        TRY(dev_fill(s->c.stream, grad_own(s, 0).data, 0,
                      (size_t)s->layout.bucket[0].own.elems * sizeof(float)));
     TRY(store_call_sparse_ids(s, tokens, n));
     /* No head adds to it, and this pass writes rows: what earlier passes added is complete. */
@@ -454,7 +453,7 @@ struct store_local_shard store_local_shard(const struct store *s, int bucket)
     return (struct store_local_shard){.first = l->first + l->own.first,
                                       .elems = l->own.elems,
                                       .p = store_params_shard(s, bucket),
-                                      .g = store_grad_own(s, bucket),
+                                      .g = grad_own(s, bucket),
                                       .m = store_moments_at(s, 1, bucket),
                                       .v = store_moments_at(s, 2, bucket)};
 }
@@ -511,7 +510,7 @@ enum status store_update_gather(struct store *s, int bucket, struct store_update
     if (!has_shards(s))
         return ST_OK;
     return call_and_wait(s, &(struct store_call){STORE_CALL_ALL_GATHER, STORE_GROUP_WITHIN, bucket,
-                                                 out->g, store_grad_own(s, bucket), l->elems});
+                                                 out->g, grad_own(s, bucket), l->elems});
 }
 
 /* Where each rank holds all moments, the sum is needed everywhere; with groups, each group's part
@@ -519,7 +518,7 @@ enum status store_update_gather(struct store *s, int bucket, struct store_update
 enum status store_update_scatter(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
-    const struct tensor all = store_grad_whole(s, bucket), own = store_grad_own(s, bucket);
+    const struct tensor all = store_grad_whole(s, bucket), own = grad_own(s, bucket);
     if (!has_shards(s) && s->ranks == 1)
         return ST_OK;
     if (!has_shards(s))

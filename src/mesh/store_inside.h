@@ -205,9 +205,8 @@ enum status store_exact_norm_add(struct store *s, int bucket, struct tensor own)
 enum status store_exact_norm_begin(struct store *s);
 enum status store_exact_norm_end(struct store *s, double *norm_sq_out, double *extra, int n);
 
-/* Gradients (store.c), of one bucket: all of it, as passes wrote it; this rank's part, reduced. */
+/* store_grad_whole — Returns the gradients of a bucket, all of it, as passes wrote them. */
 struct tensor store_grad_whole(const struct store *s, int bucket);
-struct tensor store_grad_own(const struct store *s, int bucket);
 
 /* Moments (store_moments.c); part 1 and 2.
  * _elems: of a moment on this rank.

@@ -454,8 +454,8 @@ struct used {
     const char *word; /* NULL: it is a number */
 };
 
-/* add_used — Appends the value of a setting, if it has an effect, as a member of a JSON object. used:
- * the values that are not those of conf. */
+/* add_used — Appends the value of a setting, if it has an effect, as a member of a JSON object.
+ * used: the values that are not those of conf. */
 static void add_used(const struct conf *conf, enum conf_key key, const struct used *used,
                      size_t used_n, struct text *out)
 {

@@ -177,8 +177,8 @@ static void test_resume(void **state)
     resume(LAYOUT_SHARD_GRADIENTS, 2, LAYOUT_SHARD_NONE, 2);
 }
 
-/* Hidden matrices have no second moment; all other tensors have one, and memory is as large as that.
- * step_open asserts that it is the planned memory. */
+/* Hidden matrices have no second moment; all other tensors have one, and memory is as large as
+ * that. step_open asserts that it is the planned memory. */
 static void test_moments(void **state)
 {
     (void)state;

@@ -203,8 +203,8 @@ static void values_are_strict(void **state)
     RUN(trials);
 }
 
-/* Each row of conf_removed.def: the setting, or its value, is refused with the remedy, as an argument
- * and in the environment. */
+/* Each row of conf_removed.def: the setting, or its value, is refused with the remedy, as an
+ * argument and in the environment. */
 static void removed_settings_are_refused(void **state)
 {
     (void)state;

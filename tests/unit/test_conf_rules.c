@@ -261,22 +261,22 @@ static void pairs_are_refused(void **state)
 {
     (void)state;
     char *none[] = {NULL}, first[64], second[64], both[160];
-    for (int i = 0; i < conf_pairs_n; i++)
-        for (const struct conf_condition *b = conf_pairs[i].b; b->kind != CONF_CONDITION_NONE;
+    for (int i = 0; i < conf_rules_pairs_n; i++)
+        for (const struct conf_condition *b = conf_rules_pairs[i].b; b->kind != CONF_CONDITION_NONE;
              b++) {
             struct conf *conf = NULL;
-            char *words[] = {(char *)add_word(&conf_pairs[i].a, first, sizeof first),
+            char *words[] = {(char *)add_word(&conf_rules_pairs[i].a, first, sizeof first),
                              (char *)add_word(b, second, sizeof second)};
             const bool is_unset = b->kind == CONF_CONDITION_UNSET;
             assert_int_equal(conf_open(is_unset ? 1 : 2, words, none, &conf), ST_BAD_SETTING);
             if (is_unset)
                 text_format(both, sizeof both, "%s (argument) needs %s, which is not set; %s",
-                            first, conf_rows[b->key].name, conf_pairs[i].remedy);
+                            first, conf_rows[b->key].name, conf_rules_pairs[i].remedy);
             else
                 text_format(both, sizeof both, "%s (argument) does not go with %s (argument); ",
                             first, second);
             if (strstr(status_message(), both) == NULL ||
-                strstr(status_message(), conf_pairs[i].remedy) == NULL)
+                strstr(status_message(), conf_rules_pairs[i].remedy) == NULL)
                 fail_msg("%s: %s", both, status_message());
         }
 }

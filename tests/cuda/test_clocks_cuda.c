@@ -1,7 +1,7 @@
 /* Waits between streams, without a GPU (guarded.h): operations on the same bytes that no wait
  * orders are named, whatever the order in which they are called (clocks.h), and nothing else is.
- * Then the program's own waits: copies, gathered work, and ranks that train together have all that they
- * need; test_wait_mutants.sh takes them away one by one. */
+ * Then the program's own waits: copies, gathered work, and ranks that train together have all that
+ * they need; test_wait_mutants.sh takes them away one by one. */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else

@@ -2,14 +2,49 @@
 #include "base/memory.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/cgroup.h"
+#include "base/log.h"
 #include "base/text.h"
 
 #define READ_EVERY_MS 1000
+
+/* end_process — plain _exit: exit handlers would need memory, too. */
+static _Noreturn void end_process(const char *file, int line, size_t n, size_t bytes)
+{
+    LOG_ERROR("out of memory: %zu x %zu bytes at %s:%d; free memory on this machine, or give the "
+              "job one with more",
+              n, bytes, file, line);
+    _exit(status_exit_code(ST_RETRY));
+}
+
+void *memory_new_at(const char *file, int line, size_t n, size_t bytes)
+{
+    void *data = calloc(n ? n : 1, bytes ? bytes : 1);
+    if (!data)
+        end_process(file, line, n, bytes);
+    return data;
+}
+
+void *memory_resize_at(const char *file, int line, void *data, size_t n, size_t bytes)
+{
+    void *more = reallocarray(data, n ? n : 1, bytes ? bytes : 1);
+    if (!more)
+        end_process(file, line, n, bytes);
+    return more;
+}
+
+char *memory_text_at(const char *file, int line, const char *text)
+{
+    char *copy = strdup(text);
+    if (!copy)
+        end_process(file, line, 1, strlen(text) + 1);
+    return copy;
+}
 
 static bool read_text(const char *path, char *out, size_t cap)
 {

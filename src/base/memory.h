@@ -1,13 +1,31 @@
-/* memory — how much of the machine's memory this process holds (read at most once a second), how
- * much it may still take, and whether a refused request can ever be met. Must not know what the
- * memory is for. */
+/* memory — small allocations that end the process if memory is missing; how much of the machine's
+ * memory this process holds (read at most once a second), how much it may still take, and whether a
+ * refused request can ever be met. Must not know what the memory is for. */
 #ifndef CONVOY_BASE_MEMORY_H
 #define CONVOY_BASE_MEMORY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
+
+/* Small memory: settings, plans, lists, objects. If it is missing, the process writes one sentence
+ * with the place of the call and ends with exit code 75: nothing that it could do instead would
+ * work, either. The memory of models and of files, and sizes that a peer or a file states, are
+ * allocated with malloc and checked by the caller. All of it is freed with free(). Any thread.
+ *
+ * memory_new: n objects of `bytes` bytes each, zeroed. memory_resize: data, which may be NULL, with
+ * room for n objects; new ones are not zeroed. memory_text: a copy of a text. */
+#define memory_new(n, bytes) memory_new_at(__FILE__, __LINE__, n, bytes)
+#define memory_resize(data, n, bytes) memory_resize_at(__FILE__, __LINE__, data, n, bytes)
+#define memory_text(text) memory_text_at(__FILE__, __LINE__, text)
+void *memory_new_at(const char *file, int line, size_t n, size_t bytes)
+    __attribute__((malloc, returns_nonnull));
+void *memory_resize_at(const char *file, int line, void *data, size_t n, size_t bytes)
+    __attribute__((returns_nonnull, warn_unused_result));
+char *memory_text_at(const char *file, int line, const char *text)
+    __attribute__((malloc, returns_nonnull));
 
 struct memory {
     int64_t read_ms; /* when it was read */

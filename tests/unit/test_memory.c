@@ -1,5 +1,6 @@
 /* test_memory — resident memory follows what is touched and is read at most once a second; what is
- * free, and whether a refused request can ever be met. */
+ * free, and whether a refused request can ever be met; small memory that is missing ends the process
+ * with 75. */
 #include "harness.h"
 
 #include <string.h>
@@ -98,7 +99,50 @@ static void test_refusals(void **state)
     assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_follows),
-                                          cmocka_unit_test(test_rows), cmocka_unit_test(test_room),
-                                          cmocka_unit_test(test_refusals)};
+/* ended — runs allocate in a process that may have little more memory than it has: its exit code. */
+static int ended(void (*allocate)(void))
+{
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit limit = {(rlim_t)1 << 28, (rlim_t)1 << 28};
+        if (setrlimit(RLIMIT_AS, &limit) != 0)
+            _exit(99);
+        allocate();
+        _exit(0);
+    }
+    int how = 0;
+    assert_true(child > 0 && waitpid(child, &how, 0) == child && WIFEXITED(how));
+    return WEXITSTATUS(how);
+}
+
+static void new_small(void)
+{
+    int *some = memory_new(1000, sizeof *some);
+    some = memory_resize(some, 2000, sizeof *some);
+    char *text = memory_text("a text");
+    if (some[999] != 0 || strcmp(text, "a text") != 0)
+        _exit(98);
+    free(text);
+    free(some);
+    free(memory_new(0, 0));
+}
+static void new_large(void) { free(memory_new((size_t)1 << 20, (size_t)1 << 20)); }
+static void new_overflow(void) { free(memory_new(SIZE_MAX / 2, 16)); }
+static void resize_large(void) { free(memory_resize(memory_new(1, 1), (size_t)1 << 40, 1)); }
+
+static void test_missing(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    HARNESS_SKIP("a sanitizer reserves more than the limit");
+#endif
+    assert_int_equal(ended(new_small), 0);
+    assert_int_equal(ended(new_large), 75);
+    assert_int_equal(ended(new_overflow), 75);
+    assert_int_equal(ended(resize_large), 75);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_follows), cmocka_unit_test(test_rows), cmocka_unit_test(test_room),
+    cmocka_unit_test(test_refusals), cmocka_unit_test(test_missing)};
 HARNESS_MAIN(tests)

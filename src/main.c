@@ -193,13 +193,6 @@ static void write_settings(struct text *out, bool is_bold)
     text_add(out, "\nOMP_NUM_THREADS limits the threads.\n");
 }
 
-static void write_exit_codes(struct text *out)
-{
-    for (int st = 0; st < STATUS_N; st++)
-        text_add(out, "%3d  %-12s  %s\n", status_exit_code((enum status)st),
-                 status_name((enum status)st), status_text((enum status)st));
-}
-
 /* write_exit_codes_markdown, write_settings_markdown — docs/exit-codes.md and docs/settings.md;
  * `make docs` writes them. */
 static void write_exit_codes_markdown(struct text *out)
@@ -264,9 +257,11 @@ static enum status run_help(const struct call *call)
         write_usage(&out, is_decorated());
     else if (strcmp(topic, "settings") == 0)
         write_settings(&out, is_decorated());
-    else if (strcmp(topic, "exit-codes") == 0)
-        write_exit_codes(&out);
-    else if (strcmp(topic, "settings-markdown") == 0)
+    else if (strcmp(topic, "exit-codes") == 0) {
+        for (int st = 0; st < STATUS_N; st++)
+            text_add(&out, "%3d  %-12s  %s\n", status_exit_code((enum status)st),
+                     status_name((enum status)st), status_text((enum status)st));
+    } else if (strcmp(topic, "settings-markdown") == 0)
         write_settings_markdown(&out);
     else if (strcmp(topic, "hooks-markdown") == 0)
         conf_write_hooks_markdown(&out);
@@ -528,20 +523,6 @@ static enum status choose(int argc, char **argv, const struct command **out, int
     return *out != NULL ? ST_OK : refuse_command(name, argc > 2 ? argv[2] : NULL);
 }
 
-/* begin_log_early — a refused setting ends the run before begin_log, and log collectors still need
- * JSON. */
-static void begin_log_early(void)
-{
-    const char *format = launcher_find(environ, "LOG_FORMAT");
-    log_init(&(struct log_config){
-        .level = LOG_LEVEL_INFO,
-        .json = format != NULL && strcmp(format, "json") == 0,
-        .node_id = -1,
-        .rank = -1,
-        .is_dumb = conf_is_dumb(environ),
-    });
-}
-
 /* has_wish — is any setting given, here or by a launcher? NO_COLOR does not count. */
 static bool has_wish(const struct conf *conf)
 {
@@ -610,15 +591,6 @@ static enum status run(int argc, char **argv)
     return st;
 }
 
-/* guard_streams — a closed stdin, stdout or stderr must not become the number of one of the
- * program's files or sockets. Opened read-only, so that writing to what was closed still fails. */
-static void guard_streams(void)
-{
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
-            (void)!open("/dev/null", O_RDONLY);
-}
-
 /* is_job — is this the container's main job, neither `status` (its health check) nor a worker? */
 static bool is_job(int argc, char **argv)
 {
@@ -628,9 +600,21 @@ static bool is_job(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    guard_streams();
+    /* A closed stdin, stdout or stderr must not become the number of one of the program's files or
+     * sockets. Opened read-only, so that writing to what was closed still fails. */
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/dev/null", O_RDONLY);
     program_set(argv[0]);
-    begin_log_early();
+    /* A refused setting ends the run before begin_log, and log collectors still need JSON. */
+    const char *format = launcher_find(environ, "LOG_FORMAT");
+    log_init(&(struct log_config){
+        .level = LOG_LEVEL_INFO,
+        .json = format != NULL && strcmp(format, "json") == 0,
+        .node_id = -1,
+        .rank = -1,
+        .is_dumb = conf_is_dumb(environ),
+    });
     crash_install();
     enum status st = run(argc, argv);
     if (st != ST_OK && status_message()[0] != 0) {

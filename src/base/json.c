@@ -168,20 +168,17 @@ enum status json_parse(const char *bytes, size_t n, const char *what, cJSON **ou
     return ST_OK;
 }
 
-static const char *kind_of(const cJSON *item)
-{
-    return item == NULL           ? "missing"
-           : cJSON_IsString(item) ? "a string"
-           : cJSON_IsNumber(item) ? "a number"
-           : cJSON_IsArray(item)  ? "an array"
-           : cJSON_IsObject(item) ? "an object"
-           : cJSON_IsNull(item)   ? "null"
-                                  : "true or false";
-}
-
 static enum status wrong_kind(const char *key, const cJSON *item, const char *want)
 {
-    return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %s, expected %s", key, kind_of(item), want);
+    return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %s, expected %s", key,
+                (item == NULL           ? "missing"
+                 : cJSON_IsString(item) ? "a string"
+                 : cJSON_IsNumber(item) ? "a number"
+                 : cJSON_IsArray(item)  ? "an array"
+                 : cJSON_IsObject(item) ? "an object"
+                 : cJSON_IsNull(item)   ? "null"
+                                        : "true or false"),
+                want);
 }
 
 enum status json_get_i64(const cJSON *object, const char *key, int64_t min, int64_t max,

@@ -7,15 +7,10 @@
 
 #define HEAD_BYTES 64
 
-static size_t whole_pages(size_t bytes)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    return (bytes + HEAD_BYTES + page - 1) / page * page;
-}
-
 void *secure_alloc(size_t bytes)
 {
-    size_t mapped = whole_pages(bytes);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t mapped = (bytes + HEAD_BYTES + page - 1) / page * page;
     char *data = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED)
         return NULL;

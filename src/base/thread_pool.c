@@ -134,15 +134,6 @@ static bool spin_for_parts(struct thread_pool *pool)
     return false;
 }
 
-static void sleep_for_parts(struct thread_pool *pool)
-{
-    atomic_fetch_add_explicit(&pool->sleepers, 1, memory_order_seq_cst);
-    uint32_t seen = atomic_load_explicit(&pool->wake, memory_order_seq_cst);
-    if (!has_parts(pool) && !atomic_load_explicit(&pool->stop, memory_order_seq_cst))
-        futex_wait(&pool->wake, seen);
-    atomic_fetch_sub_explicit(&pool->sleepers, 1, memory_order_seq_cst);
-}
-
 static void *thread_main(void *arg)
 {
     struct thread_pool_thread *thread = arg;
@@ -150,8 +141,13 @@ static void *thread_main(void *arg)
     while (!atomic_load_explicit(&pool->stop, memory_order_seq_cst)) {
         if (spin_for_parts(pool))
             work(pool, thread->thread_i);
-        else
-            sleep_for_parts(pool);
+        else {
+            atomic_fetch_add_explicit(&pool->sleepers, 1, memory_order_seq_cst);
+            uint32_t seen = atomic_load_explicit(&pool->wake, memory_order_seq_cst);
+            if (!has_parts(pool) && !atomic_load_explicit(&pool->stop, memory_order_seq_cst))
+                futex_wait(&pool->wake, seen);
+            atomic_fetch_sub_explicit(&pool->sleepers, 1, memory_order_seq_cst);
+        }
     }
     return NULL;
 }
@@ -205,23 +201,18 @@ void thread_pool_run(struct thread_pool *pool, int parts_n, thread_pool_fn *fn, 
     atomic_store_explicit(&pool->busy, false, memory_order_release);
 }
 
-/* Signals are for the thread that opened the pool; faults of the pool's own code stay with the
- * thread that made them. */
-static void block_signals(sigset_t *kept)
+static enum status start_threads(struct thread_pool *pool)
 {
+    sigset_t kept;
+    int error = 0;
+    /* Signals are for the thread that opened the pool; faults of the pool's own code stay with the
+     * thread that made them. */
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
     sigset_t set;
     sigfillset(&set);
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
         sigdelset(&set, faults[i]);
-    pthread_sigmask(SIG_SETMASK, &set, kept);
-}
-
-static enum status start_threads(struct thread_pool *pool)
-{
-    sigset_t kept;
-    int error = 0;
-    block_signals(&kept);
+    pthread_sigmask(SIG_SETMASK, &set, &kept);
     for (; pool->started_n + 1 < pool->threads_n && error == 0; pool->started_n += error == 0) {
         struct thread_pool_thread *thread = &pool->threads[pool->started_n];
         *thread = (struct thread_pool_thread){.pool = pool, .thread_i = pool->started_n + 1};

@@ -132,19 +132,6 @@ static int64_t total_ms(const struct check_config *config)
     return config->budget_ms + (has_soak(config) ? soak_ms : 0);
 }
 
-static enum status run_stage(struct run *run, const struct stage *stage)
-{
-    const struct check_config *config = run->config;
-    struct check_rows added = {0};
-    run->share =
-        share_of(stage, &config->place) * (double)config->budget_ms / (double)total_ms(config);
-    TRY(tell_progress(config, stage->stage, run->done));
-    enum status st =
-        stage->run(&run->inner,
-                   (int64_t)((double)config->budget_ms * share_of(stage, &config->place)), &added);
-    return end_stage(run, stage->stage, &added, st);
-}
-
 static enum status run_soak(struct run *run)
 {
     const struct check_config *config = run->config;
@@ -181,9 +168,10 @@ static const char *why_skipped(enum check_point point, const struct check_config
     }
 }
 
-/* add_skipped — each of the eighteen points has a row at least. */
-static enum status add_skipped(struct run *run)
+/* judge_all — rank 0's part of the end; the rows as bytes. */
+static enum status judge_all(struct run *run, struct check_rows *out, struct text *bytes)
 {
+    /* Each of the eighteen points has a row at least. */
     bool has[CHECK_POINT_N] = {false};
     for (int i = 0; i < run->all.n; i++)
         has[run->all.row[i].point] = true;
@@ -196,13 +184,6 @@ static enum status add_skipped(struct run *run)
                             "%s", why_skipped(p, run->config));
         TRY(check_row_add(&run->all, &row));
     }
-    return ST_OK;
-}
-
-/* judge_all — rank 0's part of the end; the rows as bytes. */
-static enum status judge_all(struct run *run, struct check_rows *out, struct text *bytes)
-{
-    TRY(add_skipped(run));
     TRY(judged(run, out));
     if (run->config->compare)
         TRY(run->config->compare(run->config->arg, out));
@@ -225,8 +206,17 @@ static enum status finish(struct run *run, struct check_rows *out)
 
 static enum status run_all(struct run *run, struct check_rows *out)
 {
-    for (size_t i = 0; i < STAGES_N; i++)
-        TRY(run_stage(run, &stages[i]));
+    for (size_t i = 0; i < STAGES_N; i++) {
+        const struct check_config *config = run->config;
+        struct check_rows added = {0};
+        run->share = share_of(&stages[i], &config->place) * (double)config->budget_ms /
+                     (double)total_ms(config);
+        TRY(tell_progress(config, stages[i].stage, run->done));
+        enum status st = stages[i].run(
+            &run->inner,
+            (int64_t)((double)config->budget_ms * share_of(&stages[i], &config->place)), &added);
+        TRY(end_stage(run, stages[i].stage, &added, st));
+    }
     TRY(run_soak(run));
     return finish(run, out);
 }

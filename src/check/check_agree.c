@@ -11,15 +11,6 @@
 
 /* ---- this rank's facts as text: name, 0, value, 0 …, in the order of config->facts ---- */
 
-static void write_facts(const struct check_config *config, struct text *out)
-{
-    for (int i = 0; i < config->facts_n; i++) {
-        const struct check_fact *fact = &config->facts[i];
-        text_add_bytes(out, fact->name, strlen(fact->name) + 1);
-        text_add_bytes(out, fact->value, strlen(fact->value) + 1);
-    }
-}
-
 /* value_in — the value of a name in a rank's text; "": the rank has no such fact. */
 static const char *value_in(const char *text, int64_t n, const char *name)
 {
@@ -72,16 +63,6 @@ static int choose_most(const struct agree *a)
     return best;
 }
 
-/* add_difference — one fact in the sentence about a node: "LR is 3e-4 here and 1e-4 on node 0". */
-static void add_difference(const struct agree *a, int rank, int fact, struct check_row *row)
-{
-    size_t used = strlen(row->why);
-    int most = a->most[fact];
-    text_format(row->why + used, WHY_MAX - used, "%s%s is %s here and %s on node %d",
-                used > 0 ? "; " : "", a->config->facts[fact].name, value_of(a, rank, fact),
-                value_of(a, most, fact), most / a->config->place.locals);
-}
-
 /* differing_rank — the first rank of a node that has another value of a fact than most; -1:
  * none. */
 static int differing_rank(const struct agree *a, int node, int fact)
@@ -111,27 +92,17 @@ static enum status compare_node(const struct agree *a, int node, int first, int 
             row.verdict = facts[i].is_warning ? CHECK_VERDICT_WARN : CHECK_VERDICT_FAIL;
         if (!row.remedy[0])
             text_copy(row.remedy, sizeof row.remedy, facts[i].remedy);
-        add_difference(a, rank, i, &row);
+        /* One fact in the sentence about a node: "LR is 3e-4 here and 1e-4 on node 0". */
+        size_t used = strlen(row.why);
+        int most = a->most[i];
+        text_format(row.why + used, WHY_MAX - used, "%s%s is %s here and %s on node %d",
+                    used > 0 ? "; " : "", a->config->facts[i].name, value_of(a, rank, i),
+                    value_of(a, most, i), most / a->config->place.locals);
     }
     if (row.verdict == CHECK_VERDICT_PASS)
         return ST_OK;
     (*differing)++;
     return check_row_add(a->rows, &row);
-}
-
-/* list_group — "UCX 1.18.1, NVIDIA driver 580.82", or "61 settings" of a long one. */
-static void list_group(const struct agree *a, int first, int last, char *out, size_t cap)
-{
-    out[0] = 0;
-    if (last - first > LISTED_MAX)
-        text_format(out, cap, "%d %s", last - first, a->config->facts[first].group);
-    for (int i = first; i < last && last - first <= LISTED_MAX; i++) {
-        const char *value = value_of(a, a->most[i], i);
-        size_t used = strlen(out);
-        if (value[0])
-            text_format(out + used, cap - used, "%s%s %s", used > 0 ? ", " : "",
-                        a->config->facts[i].name, value);
-    }
 }
 
 /* pass_group — no node differs. */
@@ -140,26 +111,24 @@ static enum status pass_group(const struct agree *a, int first, int last)
     const struct check_config *config = a->config;
     const struct check_fact *fact = &config->facts[first];
     char what[192];
-    list_group(a, first, last, what, sizeof what);
+    /* "UCX 1.18.1, NVIDIA driver 580.82", or "61 settings" of a long one. */
+    size_t cap = sizeof what;
+    what[0] = 0;
+    if (last - first > LISTED_MAX)
+        text_format(what, cap, "%d %s", last - first, a->config->facts[first].group);
+    for (int i = first; i < last && last - first <= LISTED_MAX; i++) {
+        const char *value = value_of(a, a->most[i], i);
+        size_t used = strlen(what);
+        if (value[0])
+            text_format(what + used, cap - used, "%s%s %s", used > 0 ? ", " : "",
+                        a->config->facts[i].name, value);
+    }
     size_t used = strlen(what);
     if (config->place.nodes > 1)
         text_format(what + used, sizeof what - used, ": the same on %d nodes", config->place.nodes);
     struct check_row row = check_row_found(CHECK_STAGE_AGREEMENT, fact->point, -1, fact->group,
                                            CHECK_VERDICT_PASS, "%s", what);
     return check_row_add(a->rows, &row);
-}
-
-static enum status compare_group(const struct agree *a, int first, int last)
-{
-    int differing = 0;
-    for (int i = first; i < last; i++) {
-        for (int r = 0; r < a->config->place.ranks; r++)
-            a->values[r] = value_of(a, r, i);
-        a->most[i] = choose_most(a);
-    }
-    for (int node = 0; node < a->config->place.nodes; node++)
-        TRY(compare_node(a, node, first, last, &differing));
-    return differing == 0 ? pass_group(a, first, last) : ST_OK;
 }
 
 static enum status compare(const struct agree *a)
@@ -170,7 +139,15 @@ static enum status compare(const struct agree *a)
                                strcmp(config->facts[first].group, config->facts[last].group) == 0;
              last++)
             continue;
-        TRY(compare_group(a, first, last));
+        int differing = 0;
+        for (int i = first; i < last; i++) {
+            for (int r = 0; r < a->config->place.ranks; r++)
+                a->values[r] = value_of(a, r, i);
+            a->most[i] = choose_most(a);
+        }
+        for (int node = 0; node < a->config->place.nodes; node++)
+            TRY(compare_node(a, node, first, last, &differing));
+        TRY(differing == 0 ? pass_group(a, first, last) : ST_OK);
     }
     return ST_OK;
 }
@@ -204,7 +181,11 @@ enum status check_agree_run(const struct check_config *config, int64_t budget_ms
     struct text own = {0};
     struct measure_shared facts = {0};
     (void)budget_ms; /* it takes milliseconds */
-    write_facts(config, &own);
+    for (int i = 0; i < config->facts_n; i++) {
+        const struct check_fact *fact = &config->facts[i];
+        text_add_bytes(&own, fact->name, strlen(fact->name) + 1);
+        text_add_bytes(&own, fact->value, strlen(fact->value) + 1);
+    }
     enum status st = own.overflow ? FAIL(ST_RETRY, "out of memory: the facts of this rank") : ST_OK;
     if (st == ST_OK)
         st = measure_ranks_share(config->comm, own.data, own.len, &facts);

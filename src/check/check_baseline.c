@@ -142,18 +142,6 @@ static enum status read_item(const struct json_item *item, const char *what, str
     return read_rows(item, what, rows);
 }
 
-static enum status check_head(const struct head *head, const char *what)
-{
-    if (!head->is_ours || !head->has_rows || head->started < 0 || head->nodes < 0)
-        return FAIL(ST_BAD_DATA,
-                    "%s is not a report of `convoy check`; write one with REPORT=FILE.json", what);
-    if (head->schema != CHECK_REPORT_SCHEMA)
-        return FAIL(ST_BAD_DATA,
-                    "%s is a report of schema %lld, and this version reads %d; write it anew", what,
-                    (long long)head->schema, CHECK_REPORT_SCHEMA);
-    return ST_OK;
-}
-
 static enum status read_report(const char *bytes, size_t n, const char *what, struct head *head,
                                struct check_rows *rows)
 {
@@ -163,8 +151,18 @@ static enum status read_report(const char *bytes, size_t n, const char *what, st
     TRY(json_walk_begin(&walk, bytes, n, '{', what));
     for (;;) {
         TRY(json_walk_next(&walk, &item, &is_end));
-        if (is_end)
-            return check_head(head, what);
+        if (is_end) {
+            if (!head->is_ours || !head->has_rows || head->started < 0 || head->nodes < 0)
+                return FAIL(ST_BAD_DATA,
+                            "%s is not a report of `convoy check`; write one with REPORT=FILE.json",
+                            what);
+            if (head->schema != CHECK_REPORT_SCHEMA)
+                return FAIL(
+                    ST_BAD_DATA,
+                    "%s is a report of schema %lld, and this version reads %d; write it anew", what,
+                    (long long)head->schema, CHECK_REPORT_SCHEMA);
+            return ST_OK;
+        }
         TRY(read_item(&item, what, head, rows));
     }
 }
@@ -293,20 +291,6 @@ static bool is_measured(const struct check_row *row)
     return !isnan(row->slack) && isfinite(row->value) && row->verdict != CHECK_VERDICT_SKIPPED;
 }
 
-/* Measured rows of the baseline, sorted; returns their number. */
-static int collect(const struct check_rows *rows, const int *today, int n, struct old *old)
-{
-    int count = 0;
-    for (int i = 0; i < rows->n; i++) {
-        const struct check_row *row = &rows->row[i];
-        if (is_measured(row))
-            old[count++] =
-                (struct old){row, today_of(today, n, row->node), today_of(today, n, row->peer)};
-    }
-    qsort(old, (size_t)count, sizeof *old, compare_old);
-    return count;
-}
-
 /* A link may have been measured from its other end. NULL: not in the baseline. */
 static const struct old *find(const struct check_row *row, const struct old *old, int n)
 {
@@ -360,7 +344,15 @@ enum status check_baseline_compare(struct check_rows *rows, const struct check_b
         return FAIL(ST_RETRY, "out of memory: %d rows of a baseline; use a machine with more",
                     baseline->rows.n);
     }
-    const int known = collect(&baseline->rows, today, n, old);
+    /* Measured rows of the baseline, sorted; returns their number. */
+    int known = 0;
+    for (int i = 0; i < baseline->rows.n; i++) {
+        const struct check_row *row = &baseline->rows.row[i];
+        if (is_measured(row))
+            old[known++] =
+                (struct old){row, today_of(today, n, row->node), today_of(today, n, row->peer)};
+    }
+    qsort(old, (size_t)known, sizeof *old, compare_old);
     *compared_out = compare_all(rows, old, known, baseline->started);
     free(old);
     free(today);

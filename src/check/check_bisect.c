@@ -76,11 +76,6 @@ void check_bisect_free(struct check_bisect *bisect)
     *bisect = (struct check_bisect){0};
 }
 
-static bool is_inside(const struct check_bisect_set *set, int member)
-{
-    return member >= set->first && member < set->first + set->n;
-}
-
 /* A good member that no group of this round has; one from outside the set's other half if there is
  * one, because a fault of the link between the halves would be blamed on the member. -1: none. */
 static int free_good(const struct check_bisect *bisect, const struct check_bisect_set *set)
@@ -90,7 +85,7 @@ static int free_good(const struct check_bisect *bisect, const struct check_bisec
     for (int m = 0; m < bisect->members; m++) {
         if (bisect->member[m] != CHECK_MEMBER_GOOD || bisect->group_of[m] >= 0)
             continue;
-        if (!is_inside(parent, m))
+        if (!(m >= parent->first && m < parent->first + parent->n))
             return m;
         inside = m;
     }
@@ -156,13 +151,6 @@ static void mark(struct check_bisect *bisect, const struct check_bisect_set *set
         bisect->member[m] = kind;
 }
 
-static void give_up(struct check_bisect *bisect)
-{
-    for (int i = 0; i < bisect->sets; i++)
-        if (bisect->set[i].state == SET_WAITS)
-            mark(bisect, &bisect->set[i], CHECK_MEMBER_UNDECIDED);
-}
-
 int check_bisect_round(struct check_bisect *bisect, int *group_of)
 {
     const size_t bytes = sizeof *group_of * (size_t)bisect->members;
@@ -171,8 +159,11 @@ int check_bisect_round(struct check_bisect *bisect, int *group_of)
     place_sets(bisect);
     if (bisect->groups == 0)
         place_pairs(bisect);
-    if (bisect->groups == 0)
-        give_up(bisect);
+    if (bisect->groups == 0) {
+        for (int i = 0; i < bisect->sets; i++)
+            if (bisect->set[i].state == SET_WAITS)
+                mark(bisect, &bisect->set[i], CHECK_MEMBER_UNDECIDED);
+    }
     memcpy(group_of, bisect->group_of, bytes);
     bisect->tests += bisect->groups;
     bisect->rounds += bisect->groups > 0;

@@ -22,21 +22,6 @@ static bool has_hardware(const struct check_static *s)
     return has;
 }
 
-static void add_container(struct check_static *s)
-{
-    bool is_apart = s->container != CHECK_CONTAINER_NONE && s->has_rdma && !has_hardware(s);
-    const char *kind = s->container == CHECK_CONTAINER_NONE     ? "no container"
-                       : s->container == CHECK_CONTAINER_DOCKER ? "a Docker or podman container"
-                                                                : "a Kubernetes pod";
-    check_static_add(
-        s,
-        check_static_found(s, CHECK_POINT_LAUNCH, "container",
-                           is_apart ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS, "%s%s", kind,
-                           is_apart ? " with a network of its own: RDMA needs the host's" : ""),
-        "",
-        is_apart ? check_static_flag(s, "", "docker run --network host", "hostNetwork: true") : "");
-}
-
 /* ---- Slurm ---- */
 
 struct gres {
@@ -177,6 +162,16 @@ static void add_gres(struct check_static *s)
 
 void check_container_rows(struct check_static *s)
 {
-    add_container(s);
+    bool is_apart = s->container != CHECK_CONTAINER_NONE && s->has_rdma && !has_hardware(s);
+    const char *kind = s->container == CHECK_CONTAINER_NONE     ? "no container"
+                       : s->container == CHECK_CONTAINER_DOCKER ? "a Docker or podman container"
+                                                                : "a Kubernetes pod";
+    check_static_add(
+        s,
+        check_static_found(s, CHECK_POINT_LAUNCH, "container",
+                           is_apart ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS, "%s%s", kind,
+                           is_apart ? " with a network of its own: RDMA needs the host's" : ""),
+        "",
+        is_apart ? check_static_flag(s, "", "docker run --network host", "hostNetwork: true") : "");
     add_gres(s);
 }

@@ -91,14 +91,6 @@ struct speed {
     char governor[24], driver[24];
 };
 
-/* A driver that lets the CPU itself choose is as fast with "powersave". */
-static bool is_free(const struct speed *speed)
-{
-    return text_starts(speed->driver, "intel_pstate") ||
-           text_starts(speed->driver, "amd-pstate-epp") ||
-           text_starts(speed->driver, "amd_pstate_epp");
-}
-
 static void read_speed(struct check_static *s, const char *cpu, struct speed *out)
 {
     char governor[24];
@@ -116,7 +108,10 @@ static void read_speed(struct check_static *s, const char *cpu, struct speed *ou
         out->can = can > out->can ? can : out->can;
     }
     /* a server's GPUs wait for a CPU that first has to wake up */
-    if (strcmp(governor, "powersave") == 0 && (s->is_server || !is_free(out))) {
+    if (strcmp(governor, "powersave") == 0 &&
+        (s->is_server ||
+         !(text_starts(out->driver, "intel_pstate") || text_starts(out->driver, "amd-pstate-epp") ||
+           text_starts(out->driver, "amd_pstate_epp")))) {
         out->slow++;
         text_copy(out->governor, sizeof out->governor, governor);
     }
@@ -178,20 +173,6 @@ static void read_numa(const struct check_static *s, const char *name, struct num
     }
 }
 
-static void uneven(struct check_static *s, const struct numa *numa)
-{
-    char subject[64], least[24], most[24], remedy[192];
-    text_format(subject, sizeof subject, "NUMA node %d", numa->least_node);
-    check_static_drain(s, remedy, sizeof remedy, "a memory module is missing");
-    check_static_add(
-        s,
-        check_static_found(s, CHECK_POINT_HOST, "numa", CHECK_VERDICT_WARN,
-                           "it has %s of memory, another node %s: a module is missing?",
-                           text_format_bytes(least, sizeof least, (double)numa->least),
-                           text_format_bytes(most, sizeof most, (double)numa->most)),
-        subject, remedy);
-}
-
 static void add_numa(struct check_static *s)
 {
     struct check_file_names *found = calloc(1, sizeof *found);
@@ -207,7 +188,16 @@ static void add_numa(struct check_static *s)
     bool is_moving = numa.nodes > 1 && s->is_server &&
                      check_file_number(s->root, "/proc/sys/kernel/numa_balancing") > 0;
     if (numa.least >= 0 && (double)numa.least < MEMORY_SHARE * (double)numa.most) {
-        uneven(s, &numa);
+        char subject[64], least[24], most[24], remedy[192];
+        text_format(subject, sizeof subject, "NUMA node %d", numa.least_node);
+        check_static_drain(s, remedy, sizeof remedy, "a memory module is missing");
+        check_static_add(
+            s,
+            check_static_found(s, CHECK_POINT_HOST, "numa", CHECK_VERDICT_WARN,
+                               "it has %s of memory, another node %s: a module is missing?",
+                               text_format_bytes(least, sizeof least, (double)numa.least),
+                               text_format_bytes(most, sizeof most, (double)numa.most)),
+            subject, remedy);
         return;
     }
     check_static_add(s,

@@ -145,23 +145,6 @@ static double rate_of(const struct disk *d)
     return d->best > 0 ? (double)SLICE_BYTES / d->best * 1e-6 : 0;
 }
 
-static enum status add_measured(const struct disk *d, struct check_rows *rows)
-{
-    char size[32];
-    const double value = rate_of(d);
-    /* a disk that others write to has half of its speed at times */
-    struct check_row row =
-        check_row_measured(CHECK_STAGE_NODE, CHECK_POINT_HOST, d->config->place.node, "disk write",
-                           "MB/s", value, CHECK_BETTER_HIGHER, value);
-    row.rank = d->config->place.rank;
-    text_copy(row.subject, sizeof row.subject, d->config->dir);
-    text_format(row.why, sizeof row.why, "the best 1 MiB of %s, each written and synced",
-                text_format_bytes(size, sizeof size, (double)d->written));
-    text_format(row.remedy, sizeof row.remedy,
-                "iostat -x 1 5 # or set CHECKPOINT_DIR to another disk");
-    return check_row_add(rows, &row);
-}
-
 /* write_all — in slices. A row is added where that fails, and the disk's rate is 0 then. */
 static enum status write_all(struct disk *d, int64_t bytes, int64_t limit_ms,
                              struct check_rows *rows)
@@ -252,8 +235,21 @@ enum status check_disk(const struct check_config *config, int64_t bytes, int64_t
         st = open_and_write(&d, bytes, limit_ms, rows);
     if (st == ST_OK)
         st = measure_again(&d, bytes, limit_ms, rows);
-    if (st == ST_OK && d.best > 0)
-        st = add_measured(&d, rows);
+    if (st == ST_OK && d.best > 0) {
+        char size[32];
+        const double value = rate_of(&d);
+        /* a disk that others write to has half of its speed at times */
+        struct check_row row =
+            check_row_measured(CHECK_STAGE_NODE, CHECK_POINT_HOST, d.config->place.node,
+                               "disk write", "MB/s", value, CHECK_BETTER_HIGHER, value);
+        row.rank = d.config->place.rank;
+        text_copy(row.subject, sizeof row.subject, d.config->dir);
+        text_format(row.why, sizeof row.why, "the best 1 MiB of %s, each written and synced",
+                    text_format_bytes(size, sizeof size, (double)d.written));
+        text_format(row.remedy, sizeof row.remedy,
+                    "iostat -x 1 5 # or set CHECKPOINT_DIR to another disk");
+        st = check_row_add(rows, &row);
+    }
     if (d.fd >= 0)
         close(d.fd);
     return st;

@@ -117,13 +117,6 @@ static int by_number(const void *a, const void *b) { return strverscmp(a, b); }
 /* A name goes into commands that a person copies. */
 static bool is_safe(char c) { return isalnum((unsigned char)c) || (c && strchr("._:-@", c)); }
 
-static void clean_name(char *name)
-{
-    for (; *name; name++)
-        if (!is_safe(*name))
-            *name = '?';
-}
-
 bool check_file_is_name(const char *name)
 {
     const char *at = name;
@@ -142,7 +135,10 @@ static void list(const char *full, const char *prefix, struct check_file_names *
             !text_starts(entry->d_name, prefix))
             continue;
         text_copy(out->name[out->n], sizeof out->name[0], entry->d_name);
-        clean_name(out->name[out->n]);
+        char *name = out->name[out->n];
+        for (; *name; name++)
+            if (!is_safe(*name))
+                *name = '?';
         out->n++;
     }
     if (dir)

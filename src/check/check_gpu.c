@@ -37,8 +37,14 @@ static bool nvml_has(const struct check_static *s, const char *bus)
     return false;
 }
 
-static void count_handles(const struct check_static *s, struct seen *seen)
+static void look_for(struct check_static *s, struct seen *seen)
 {
+    struct check_file_names *found = calloc(1, sizeof *found);
+    if (found == NULL)
+        return;
+    seen->files = count_files(s, found);
+    check_file_list(s->root, found, "/proc/driver/nvidia/gpus");
+    seen->driver = found->n;
     for (int i = 0; i < s->gpus.gpus_n; i++) {
         const struct nvml_health_gpu *gpu = &s->gpus.gpu[i];
         bool is_withheld = gpu->withheld == 1, is_lost = gpu->error[0] && !is_withheld;
@@ -48,17 +54,6 @@ static void count_handles(const struct check_static *s, struct seen *seen)
         if (is_lost && seen->missing[0] == 0)
             text_format(seen->missing, sizeof seen->missing, "GPU %d (%s)", i, gpu->error);
     }
-}
-
-static void look_for(struct check_static *s, struct seen *seen)
-{
-    struct check_file_names *found = calloc(1, sizeof *found);
-    if (found == NULL)
-        return;
-    seen->files = count_files(s, found);
-    check_file_list(s->root, found, "/proc/driver/nvidia/gpus");
-    seen->driver = found->n;
-    count_handles(s, seen);
     /* the address says more than NVML's reason; which of them others were given is not known */
     for (int i = found->n - 1; i >= 0 && seen->withheld == 0; i--)
         if (!nvml_has(s, found->name[i]))
@@ -83,24 +78,19 @@ static int wanted(const struct check_static *s, const struct seen *seen)
     return most(most(driver, seen->files) - seen->withheld, reported);
 }
 
-static void count_remedy(const struct check_static *s, const struct seen *seen, char *out)
+static void too_few(struct check_static *s, const struct seen *seen, int want)
 {
+    char remedy[REMEDY_BYTES];
     char drain[REMEDY_BYTES];
     bool is_withheld =
         s->container != CHECK_CONTAINER_NONE && s->gpus_pci > seen->nvml && seen->missing[0] == 0;
     if (is_withheld)
-        text_copy(out, REMEDY_BYTES,
+        text_copy(remedy, REMEDY_BYTES,
                   check_static_flag(s, "", "docker run --gpus all",
                                     "resources: {limits: {nvidia.com/gpu: <all of the node>}}"));
     else
-        text_format(out, REMEDY_BYTES, "systemctl reboot # if it stays: %s",
+        text_format(remedy, REMEDY_BYTES, "systemctl reboot # if it stays: %s",
                     check_static_drain(s, drain, sizeof drain, "a GPU is missing"));
-}
-
-static void too_few(struct check_static *s, const struct seen *seen, int want)
-{
-    char remedy[REMEDY_BYTES];
-    count_remedy(s, seen, remedy);
     check_static_add(
         s,
         check_static_found(
@@ -157,22 +147,17 @@ static void no_driver(struct check_static *s)
                          "", remedy);
 }
 
-static void stuck(struct check_static *s)
-{
-    char remedy[REMEDY_BYTES], drain[REMEDY_BYTES];
-    text_format(remedy, sizeof remedy, "systemctl reboot # if it stays: %s",
-                check_static_drain(s, drain, sizeof drain, "the GPU driver hangs"));
-    check_static_add(s,
-                     check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_FAIL,
-                                        "the driver of the GPUs hangs: %s", s->nvml_reason),
-                     "", remedy);
-}
-
 static void count_gpus(struct check_static *s)
 {
     struct seen seen = {0};
     if (s->is_nvml_stuck) {
-        stuck(s);
+        char remedy[REMEDY_BYTES], drain[REMEDY_BYTES];
+        text_format(remedy, sizeof remedy, "systemctl reboot # if it stays: %s",
+                    check_static_drain(s, drain, sizeof drain, "the GPU driver hangs"));
+        check_static_add(s,
+                         check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_FAIL,
+                                            "the driver of the GPUs hangs: %s", s->nvml_reason),
+                         "", remedy);
         return;
     }
     if (!s->has_nvml) {
@@ -185,22 +170,6 @@ static void count_gpus(struct check_static *s)
         too_few(s, &seen, want);
     else
         enough(s, &seen);
-}
-
-static void count_workers(struct check_static *s)
-{
-    int used = s->config->gpus_used, workers = s->config->place.locals;
-    int gpus = check_static_gpus(s);
-    bool is_unlike = used > 0 && used != gpus && !check_static_has_mig(s);
-    enum check_verdict verdict = is_unlike ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS;
-    char remedy[REMEDY_BYTES] = "";
-    if (verdict == CHECK_VERDICT_WARN)
-        text_format(remedy, sizeof remedy, "N_GPU_EACH_NODE=%d", gpus);
-    check_static_add(s,
-                     check_static_found(s, CHECK_POINT_WORKERS, "workers", verdict,
-                                        "%d workers, %d of them with a GPU; the node has %d GPUs",
-                                        workers, used, gpus),
-                     "", remedy);
 }
 
 /* ---- the health of each ---- */
@@ -390,7 +359,18 @@ void check_gpu_rows(struct check_static *s)
         {"gpu persistence", "on, or of no use", find_persistence},
     };
     count_gpus(s);
-    count_workers(s);
+    int used = s->config->gpus_used, workers = s->config->place.locals;
+    int gpus = check_static_gpus(s);
+    bool is_unlike = used > 0 && used != gpus && !check_static_has_mig(s);
+    enum check_verdict verdict = is_unlike ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS;
+    char remedy[REMEDY_BYTES] = "";
+    if (verdict == CHECK_VERDICT_WARN)
+        text_format(remedy, sizeof remedy, "N_GPU_EACH_NODE=%d", gpus);
+    check_static_add(s,
+                     check_static_found(s, CHECK_POINT_WORKERS, "workers", verdict,
+                                        "%d workers, %d of them with a GPU; the node has %d GPUs",
+                                        workers, used, gpus),
+                     "", remedy);
     for (size_t i = 0; s->gpus.gpus_n > 0 && i < sizeof concerns / sizeof *concerns; i++)
         add_concern(s, &concerns[i]);
     add_power(s);

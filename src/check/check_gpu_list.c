@@ -66,18 +66,6 @@ static void text_line(void *arg, char *line)
         set_number(t->gpu, key, value);
 }
 
-static enum status read_text(const char *root, struct nvml_health *out)
-{
-    struct list_text t = {.out = out, .every = nvml_health_unknown()};
-    t.gpu = &t.every;
-    *out = (struct nvml_health){0};
-    if (!check_file_lines(root, "/nvml.txt", TEXT_BYTES, text_line, &t))
-        return FAIL(ST_NO_DEVICE, "%s has no nvml.txt, which stands for NVML there", root);
-    if (t.refused[0])
-        return FAIL(ST_NO_DEVICE, "NVML does not start: %s", t.refused);
-    return t.hangs ? FAIL(ST_PEER, "NVML does not answer") : ST_OK;
-}
-
 /* ---- the library ---- */
 
 static enum status read_library(void *arg) { return nvml_health_read(arg); }
@@ -85,8 +73,16 @@ static enum status read_library(void *arg) { return nvml_health_read(arg); }
 enum status check_gpu_list_read(const char *root, int64_t limit_ms, struct nvml_health *out)
 {
     bool is_late;
-    if (root[0])
-        return read_text(root, out);
+    if (root[0]) {
+        struct list_text t = {.out = out, .every = nvml_health_unknown()};
+        t.gpu = &t.every;
+        *out = (struct nvml_health){0};
+        if (!check_file_lines(root, "/nvml.txt", TEXT_BYTES, text_line, &t))
+            return FAIL(ST_NO_DEVICE, "%s has no nvml.txt, which stands for NVML there", root);
+        if (t.refused[0])
+            return FAIL(ST_NO_DEVICE, "NVML does not start: %s", t.refused);
+        return t.hangs ? FAIL(ST_PEER, "NVML does not answer") : ST_OK;
+    }
     *out = (struct nvml_health){0};
     const enum status st =
         limited_run(read_library, out, sizeof *out, limit_ms, "reads the GPUs' health", &is_late);

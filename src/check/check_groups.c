@@ -83,16 +83,6 @@ static const char *size_text(int64_t bytes, char *out, size_t cap)
     return out;
 }
 
-/* "all_reduce 1 MiB between nodes" */
-static void name_row(const struct group *group, const struct measure_collective_call *call,
-                     char *out, size_t cap)
-{
-    char size[32];
-    text_format(out, cap, "%s %s%s%s", bus_bandwidth_name(call->collective),
-                size_text(call->bytes, size, sizeof size), group->where[0] != 0 ? " " : "",
-                group->where);
-}
-
 /* The published limits hold for the eight GPUs of a node. */
 static void set_hardware(const struct groups *g, const struct comm_place *place,
                          struct check_row *row)
@@ -116,7 +106,12 @@ static enum status add_speed(struct groups *g, const struct group *group,
     char name[sizeof(((struct check_row *)0)->name)];
     if (place->rank != 0)
         return ST_OK;
-    name_row(group, call, name, sizeof name);
+    /* "all_reduce 1 MiB between nodes" */
+    size_t cap = sizeof name;
+    char size[32];
+    text_format(name, cap, "%s %s%s%s", bus_bandwidth_name(call->collective),
+                size_text(call->bytes, size, sizeof size), group->where[0] != 0 ? " " : "",
+                group->where);
     struct check_row row =
         check_row_measured(CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVE_SPEED, g->place->node, name,
                            is_small ? "us" : "GB/s", value,
@@ -185,16 +180,6 @@ static enum status run_dtypes(struct groups *g, struct group *group, enum bus_co
     return ST_OK;
 }
 
-static enum status tell_progress(const struct groups *g)
-{
-    const struct check_config *config = g->config;
-    const double all = (double)(g->end_ms - g->begin_ms);
-    const double done = all > 0 ? (double)(clock_ms() - g->begin_ms) / all : 1;
-    return config->progress != NULL
-               ? config->progress(config->arg, CHECK_STAGE_GROUPS, done < 1 ? done : 1)
-               : ST_OK;
-}
-
 /* ---- a group ---- */
 
 /* "exact sums in fp32, bf16 and fp16": halves are left out where time is short. */
@@ -206,20 +191,6 @@ static const char *dtypes_text(const struct group *group, enum bus_collective co
     return has[DTYPE_F16]    ? "exact sums in fp32, bf16 and fp16"
            : has[DTYPE_BF16] ? "exact sums in fp32 and bf16"
                              : "exact sums in fp32";
-}
-
-static enum status add_function(struct groups *g, const struct group *group,
-                                enum bus_collective collective)
-{
-    const struct comm_place *place = comm_place(group->comm);
-    char size[32];
-    struct check_row row = check_row_found(
-        CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, g->place->node, bus_bandwidth_name(collective),
-        CHECK_VERDICT_PASS, "every element right, %s, 8 B to %s", dtypes_text(group, collective),
-        size_text(group->largest[collective], size, sizeof size));
-    text_format(row.subject, sizeof row.subject, "%d ranks, %s%s%s", place->ranks,
-                comm_backend(g->config->comm), group->where[0] != 0 ? ", " : "", group->where);
-    return check_row_add(g->rows, &row);
 }
 
 /* The second size has a part for every rank of any group. */
@@ -238,14 +209,31 @@ static enum status run_group(struct groups *g, struct group *group)
         const bool is_must = sizes[s] <= SMALL_BYTES;
         for (int c = 0; c < BUS_COLLECTIVE_N && (is_must || !is_late); c++) {
             TRY(run_dtypes(g, group, (enum bus_collective)c, size_of(group, s), &is_late));
-            TRY(tell_progress(g));
+            const struct check_config *config = g->config;
+            const double all = (double)(g->end_ms - g->begin_ms);
+            const double done = all > 0 ? (double)(clock_ms() - g->begin_ms) / all : 1;
+            TRY(config->progress != NULL
+                    ? config->progress(config->arg, CHECK_STAGE_GROUPS, done < 1 ? done : 1)
+                    : ST_OK);
         }
         if (is_late && !is_must)
             break;
     }
     for (int c = 0; c < BUS_COLLECTIVE_N && comm_place(group->comm)->rank == 0; c++)
-        if (!group->is_wrong[c])
-            TRY(add_function(g, group, (enum bus_collective)c));
+        if (!group->is_wrong[c]) {
+            enum bus_collective collective = (enum bus_collective)c;
+            const struct comm_place *place = comm_place(group->comm);
+            char size[32];
+            struct check_row row = check_row_found(
+                CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, g->place->node,
+                bus_bandwidth_name(collective), CHECK_VERDICT_PASS,
+                "every element right, %s, 8 B to %s", dtypes_text(group, collective),
+                size_text(group->largest[collective], size, sizeof size));
+            text_format(row.subject, sizeof row.subject, "%d ranks, %s%s%s", place->ranks,
+                        comm_backend(g->config->comm), group->where[0] != 0 ? ", " : "",
+                        group->where);
+            TRY(check_row_add(g->rows, &row));
+        }
     return ST_OK;
 }
 
@@ -303,15 +291,6 @@ static enum status open_all(struct isolate *s)
     return check_bisect_init(&s->bisect, s->place->ranks, 2);
 }
 
-static void close_all(struct isolate *s)
-{
-    check_bisect_free(&s->bisect);
-    free(s->group_of);
-    free(s->ranks);
-    free(s->wrong);
-    free(s->failed);
-}
-
 /* This rank's group makes the call. *wrong_out: elements that this rank sees. */
 static enum status test_group(const struct isolate *s, int group, int64_t *wrong_out)
 {
@@ -353,24 +332,20 @@ static enum status test_round(struct isolate *s, int groups)
     return ST_OK;
 }
 
-static const char *describe(enum check_member kind)
-{
-    return kind == CHECK_MEMBER_BAD ? "every group with this rank gives wrong results, groups "
-                                      "without it right ones"
-           : kind == CHECK_MEMBER_COMBINATION
-               ? "the halves of its group are right apart, wrong together: a link between them, or "
-                 "a fault that comes and goes"
-               : "its group gives wrong results, and no rank is known to be good beside it";
-}
-
 static enum status add_member(const struct isolate *s, int rank, struct check_rows *rows)
 {
     const enum check_member kind = s->bisect.member[rank];
     const int node = rank / s->place->locals;
     struct check_row row = check_row_found(
         CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, node, bus_bandwidth_name(s->call.collective),
-        CHECK_VERDICT_FAIL, "%s (%d tests of groups in %d rounds)", describe(kind), s->bisect.tests,
-        s->bisect.rounds);
+        CHECK_VERDICT_FAIL, "%s (%d tests of groups in %d rounds)",
+        (kind == CHECK_MEMBER_BAD ? "every group with this rank gives wrong results, groups "
+                                    "without it right ones"
+         : kind == CHECK_MEMBER_COMBINATION
+             ? "the halves of its group are right apart, wrong together: a link between them, or "
+               "a fault that comes and goes"
+             : "its group gives wrong results, and no rank is known to be good beside it"),
+        s->bisect.tests, s->bisect.rounds);
     row.rank = rank;
     text_format(row.subject, sizeof row.subject, "rank %d", rank);
     text_copy(row.remedy, sizeof row.remedy,
@@ -420,13 +395,19 @@ static enum status isolate(const struct measure_collective_memory *memory, struc
         st = test_round(&s, groups);
     if (st == ST_OK && s.place->rank == 0)
         st = add_members(&s, wrong, rows);
-    close_all(&s);
+    check_bisect_free(&s.bisect);
+    free(s.group_of);
+    free(s.ranks);
+    free(s.wrong);
+    free(s.failed);
     return st;
 }
 
-/* All ranks take the first rank's fault, whichever group it was in. */
-static enum status find_fault(struct groups *g, struct fault *out)
+static enum status trace_fault(struct groups *g)
 {
+    struct fault fault;
+    /* All ranks take the first rank's fault, whichever group it was in. */
+    struct fault *out = &fault;
     struct fault *all = malloc(sizeof *all * (size_t)g->place->ranks);
     if (all == NULL)
         return FAIL(ST_RETRY, "out of memory: the results of %d ranks", g->place->ranks);
@@ -436,13 +417,7 @@ static enum status find_fault(struct groups *g, struct fault *out)
         if (all[r].wrong > 0)
             *out = all[r];
     free(all);
-    return st;
-}
-
-static enum status trace_fault(struct groups *g)
-{
-    struct fault fault;
-    TRY(find_fault(g, &fault));
+    TRY(st);
     if (fault.wrong == 0)
         return ST_OK;
     const struct measure_collective_call call = {.collective =
@@ -471,16 +446,6 @@ static int64_t wanted_bytes(const struct groups *g)
     return bytes;
 }
 
-/* All ranks take the same: the least that any of them affords. */
-static enum status take_memory(struct groups *g)
-{
-    double less = -(double)wanted_bytes(g);
-    TRY(measure_ranks_max(g->config->comm, &less, 1));
-    const int64_t ranks_bytes = (int64_t)g->place->ranks * KIB; /* a part for every rank */
-    const int64_t bytes = -less > (double)ranks_bytes ? (int64_t)-less : ranks_bytes;
-    return measure_collective_open(&g->memory, g->config->comm, g->config->dev, bytes, true);
-}
-
 static enum status run_all(struct groups *g)
 {
     const int64_t third_ms = (g->end_ms - g->begin_ms) / 3;
@@ -491,7 +456,12 @@ static enum status run_all(struct groups *g)
     double flips = g->config->flips_sums;
     TRY(measure_ranks_max(g->config->comm, &flips, 1));
     g->is_split = flips != 0;
-    TRY(take_memory(g));
+    /* All ranks take the same: the least that any of them affords. */
+    double less = -(double)wanted_bytes(g);
+    TRY(measure_ranks_max(g->config->comm, &less, 1));
+    const int64_t ranks_bytes = (int64_t)g->place->ranks * KIB; /* a part for every rank */
+    const int64_t bytes = -less > (double)ranks_bytes ? (int64_t)-less : ranks_bytes;
+    TRY(measure_collective_open(&g->memory, g->config->comm, g->config->dev, bytes, true));
     TRY(run_group(g, &world));
     int *ranks = malloc(sizeof *ranks * (size_t)g->place->ranks);
     if (ranks == NULL)
@@ -503,19 +473,15 @@ static enum status run_all(struct groups *g)
     return st == ST_OK ? trace_fault(g) : st;
 }
 
-static enum status add_alone(const struct check_config *config, struct check_rows *rows)
-{
-    struct check_row row =
-        check_row_found(CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, config->place.node,
-                        "all_reduce", CHECK_VERDICT_SKIPPED, "one rank: there is no group");
-    return check_row_add(rows, &row);
-}
-
 enum status check_groups_run(const struct check_config *config, int64_t budget_ms,
                              struct check_rows *rows)
 {
-    if (config->comm == NULL || comm_place(config->comm)->ranks < 2)
-        return add_alone(config, rows);
+    if (config->comm == NULL || comm_place(config->comm)->ranks < 2) {
+        struct check_row row =
+            check_row_found(CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, config->place.node,
+                            "all_reduce", CHECK_VERDICT_SKIPPED, "one rank: there is no group");
+        return check_row_add(rows, &row);
+    }
     struct groups g = {.config = config,
                        .place = comm_place(config->comm),
                        .effort = &efforts[config->depth],

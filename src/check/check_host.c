@@ -45,21 +45,6 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* set_ambiguous — true where memory for sorting is short, too: then numbers are shown. */
-static void set_ambiguous(struct check_hosts *hosts)
-{
-    const struct check_host **sorted = malloc(sizeof *sorted * (size_t)hosts->n);
-    hosts->is_ambiguous = sorted == NULL;
-    for (int i = 0; i < hosts->n && sorted; i++)
-        sorted[i] = &hosts->host[i];
-    if (sorted)
-        qsort(sorted, (size_t)hosts->n, sizeof(struct check_host *), by_name);
-    for (int i = 1; i < hosts->n && sorted; i++)
-        if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
-            hosts->is_ambiguous = true;
-    free(sorted);
-}
-
 enum status check_host_collect(const struct check_rows *rows, struct check_hosts *out)
 {
     *out = (struct check_hosts){0};
@@ -79,7 +64,17 @@ enum status check_host_collect(const struct check_rows *rows, struct check_hosts
         host->scheduler = (enum check_scheduler)scheduler;
         text_copy(host->name, sizeof host->name, row->subject);
     }
-    set_ambiguous(out);
+    /* True where memory for sorting is short, too: then numbers are shown. */
+    const struct check_host **sorted = malloc(sizeof *sorted * (size_t)out->n);
+    out->is_ambiguous = sorted == NULL;
+    for (int i = 0; i < out->n && sorted; i++)
+        sorted[i] = &out->host[i];
+    if (sorted)
+        qsort(sorted, (size_t)out->n, sizeof(struct check_host *), by_name);
+    for (int i = 1; i < out->n && sorted; i++)
+        if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
+            out->is_ambiguous = true;
+    free(sorted);
     return ST_OK;
 }
 

@@ -27,29 +27,24 @@ static void read_limits(const struct check_static *s, struct memory_limits *out)
         memory_limits_in(meminfo, proc, sys, out);
 }
 
-static void short_of(struct check_static *s, const struct memory_limits *limits)
-{
-    char left[24], all[24];
-    check_static_add(
-        s,
-        check_static_found(s, CHECK_POINT_HOST, "memory", CHECK_VERDICT_WARN, "%s free of %s%s",
-                           text_format_bytes(left, sizeof left, (double)limits->free_bytes),
-                           text_format_bytes(all, sizeof all, (double)limits->total_bytes),
-                           limits->is_group ? ", the limit of the control group" : ""),
-        "",
-        limits->is_group ? check_static_flag(s, "raise memory.max of its control group",
-                                             "docker run --memory=<more>",
-                                             "resources: {limits: {memory: <more>}}")
-                         : "ps aux --sort=-rss | head # end what is left of other jobs");
-}
-
 static void add_memory(struct check_static *s, const struct memory_limits *limits)
 {
     if (limits->total_bytes <= 0)
         return;
     if (limits->free_bytes >= 0 &&
         (double)limits->free_bytes < FREE_SHARE * (double)limits->total_bytes) {
-        short_of(s, limits);
+        char left[24], all[24];
+        check_static_add(
+            s,
+            check_static_found(s, CHECK_POINT_HOST, "memory", CHECK_VERDICT_WARN, "%s free of %s%s",
+                               text_format_bytes(left, sizeof left, (double)limits->free_bytes),
+                               text_format_bytes(all, sizeof all, (double)limits->total_bytes),
+                               limits->is_group ? ", the limit of the control group" : ""),
+            "",
+            limits->is_group ? check_static_flag(s, "raise memory.max of its control group",
+                                                 "docker run --memory=<more>",
+                                                 "resources: {limits: {memory: <more>}}")
+                             : "ps aux --sort=-rss | head # end what is left of other jobs");
         return;
     }
     struct check_row row = check_static_found(

@@ -90,18 +90,10 @@ static const char *subject_of(const struct port *port, char *out, size_t cap)
 
 /* ---- state ---- */
 
-static void mark_shadowed(struct ports *ports)
+static bool judge_state(struct check_static *s, const struct ports *ports, const struct port *port)
 {
-    for (int i = 0; i < ports->n; i++)
-        for (int k = 0; k < ports->n; k++)
-            if (strcmp(ports->port[i].device, ports->port[k].device) == 0 &&
-                ports->port[i].state != STATE_ACTIVE && ports->port[k].state == STATE_ACTIVE)
-                ports->port[i].is_shadowed = true;
-}
-
-/* Most other ports of this chip and layer are up: then this one should be. */
-static bool is_alone_down(const struct ports *ports, const struct port *port)
-{
+    char subject[64], why[256], remedy[REMEDY_BYTES], drain[REMEDY_BYTES], device[CHECK_TEXT_WORD];
+    /* Most other ports of this chip and layer are up: then this one should be. */
     int up = 0, down = 0;
     for (int i = 0; i < ports->n; i++) {
         if (!is_kin(port, &ports->port[i]) || ports->port[i].is_shadowed)
@@ -109,13 +101,7 @@ static bool is_alone_down(const struct ports *ports, const struct port *port)
         up += ports->port[i].state == STATE_ACTIVE;
         down += ports->port[i].state != STATE_ACTIVE;
     }
-    return up >= 3 * down;
-}
-
-static bool judge_state(struct check_static *s, const struct ports *ports, const struct port *port)
-{
-    char subject[64], why[256], remedy[REMEDY_BYTES], drain[REMEDY_BYTES], device[CHECK_TEXT_WORD];
-    bool is_alone = is_alone_down(ports, port);
+    bool is_alone = up >= 3 * down;
     bool has_no_manager = port->state >= STATE_INIT && port->state < STATE_ACTIVE;
     /* an Ethernet port without a cable is common */
     bool is_ethernet = strcmp(port->layer, "InfiniBand") != 0;
@@ -145,7 +131,11 @@ static void add_states(struct check_static *s, struct ports *ports)
 {
     bool is_bad = false;
     int up = 0;
-    mark_shadowed(ports);
+    for (int i = 0; i < ports->n; i++)
+        for (int k = 0; k < ports->n; k++)
+            if (strcmp(ports->port[i].device, ports->port[k].device) == 0 &&
+                ports->port[i].state != STATE_ACTIVE && ports->port[k].state == STATE_ACTIVE)
+                ports->port[i].is_shadowed = true;
     for (int i = 0; i < ports->n; i++) {
         is_bad = judge_state(s, ports, &ports->port[i]) || is_bad;
         up += ports->port[i].state == STATE_ACTIVE;

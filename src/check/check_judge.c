@@ -99,31 +99,6 @@ static void decide(struct check_row *row, struct limits limits)
         row->verdict == CHECK_VERDICT_FAIL || isnan(limits.warn) ? limits.fail : limits.warn;
 }
 
-/* Values that no median can be compared with. */
-static void judge_unusable(struct check_row *row)
-{
-    const bool is_bad = !isnan(row->value) && is_worse(row, 0);
-    row->verdict = is_bad ? CHECK_VERDICT_FAIL : CHECK_VERDICT_SKIPPED;
-    if (is_bad)
-        say(row, row->better == CHECK_BETTER_HIGHER ? "nothing arrived" : "no answer came");
-    else
-        say(row, isnan(row->value) ? "no value was measured" : "too fast to be measured");
-}
-
-static void judge_absolute(struct check_row *row, const struct check_judge_limit *known)
-{
-    char value[40], expected[60] = "", text[40], sentence[256];
-    decide(row, (struct limits){known->warn, known->fail});
-    measure_table_value(text, sizeof text, known->expected, row->unit);
-    if (!isnan(known->expected))
-        text_format(expected, sizeof expected, "; expected %s", text);
-    text_format(sentence, sizeof sentence, "%s%s; limit of %s %s (%s)",
-                measure_table_value(value, sizeof value, row->value, row->unit), expected,
-                known->hardware, measure_table_value(text, sizeof text, row->limit, row->unit),
-                known->source);
-    say(row, sentence);
-}
-
 /* Fitted to simulated groups of 6 to 128 values. */
 double check_judge_outlier(int n) { return 4.4 * (1 + pow(8.8 / n, 1.7)); }
 
@@ -173,16 +148,12 @@ void check_judge_beside(struct check_row *row, const struct check_reference *ref
         *row = other;
 }
 
-/* Returns true for what a node has, as memory, CPUs, MTU: an unlike node may be unlike on
- * purpose. */
-static bool is_inventory(const struct check_row *row) { return row->stage == CHECK_STAGE_STATIC; }
-
 static void judge_by_peers(struct check_row *row, const struct check_reference *peers)
 {
     char value[40], sentence[256];
     if (peers->n >= CHECK_JUDGE_PEERS) {
         judge_relative(row, peers);
-        if (row->verdict == CHECK_VERDICT_FAIL && is_inventory(row))
+        if (row->verdict == CHECK_VERDICT_FAIL && (row->stage == CHECK_STAGE_STATIC))
             row->verdict = CHECK_VERDICT_WARN;
         return;
     }
@@ -198,13 +169,29 @@ static void judge_row(struct check_row *row, const struct check_reference *peers
 {
     const struct check_judge_limit *known = check_judge_limit(row->name, row->unit, row->hardware);
     if (!isfinite(row->value)) {
-        judge_unusable(row);
+        /* Values that no median can be compared with. */
+        const bool is_bad = !isnan(row->value) && is_worse(row, 0);
+        row->verdict = is_bad ? CHECK_VERDICT_FAIL : CHECK_VERDICT_SKIPPED;
+        if (is_bad)
+            say(row, row->better == CHECK_BETTER_HIGHER ? "nothing arrived" : "no answer came");
+        else
+            say(row, isnan(row->value) ? "no value was measured" : "too fast to be measured");
         return;
     }
     struct check_row beside_peers = *row;
     judge_by_peers(&beside_peers, peers);
-    if (known)
-        judge_absolute(row, known);
+    if (known) {
+        char value[40], expected[60] = "", text[40], sentence[256];
+        decide(row, (struct limits){known->warn, known->fail});
+        measure_table_value(text, sizeof text, known->expected, row->unit);
+        if (!isnan(known->expected))
+            text_format(expected, sizeof expected, "; expected %s", text);
+        text_format(sentence, sizeof sentence, "%s%s; limit of %s %s (%s)",
+                    measure_table_value(value, sizeof value, row->value, row->unit), expected,
+                    known->hardware, measure_table_value(text, sizeof text, row->limit, row->unit),
+                    known->source);
+        say(row, sentence);
+    }
     if (!known || beside_peers.verdict > row->verdict)
         *row = beside_peers;
 }
@@ -243,13 +230,6 @@ static int by_name(const void *a, const void *b)
 
 #define AGAIN "measure again: convoy check CHECK=full"
 
-/* A failing row needs more than the remedy of a warning, which is to measure again. */
-static bool lacks_remedy(const struct check_row *row)
-{
-    return !row->remedy[0] ||
-           (row->verdict == CHECK_VERDICT_FAIL && strcmp(row->remedy, AGAIN) == 0);
-}
-
 static void add_remedy(struct check_row *row, const struct check_hosts *hosts)
 {
     const int node = row->suspect >= 0 ? row->suspect : row->node;
@@ -269,16 +249,12 @@ enum status check_judge_remedies(struct check_rows *rows)
     struct check_hosts hosts;
     TRY(check_host_collect(rows, &hosts));
     for (int i = 0; i < rows->n; i++)
-        if (check_row_is_bad(&rows->row[i]) && lacks_remedy(&rows->row[i]))
+        if (check_row_is_bad(&rows->row[i]) &&
+            (!rows->row[i].remedy[0] || (rows->row[i].verdict == CHECK_VERDICT_FAIL &&
+                                         strcmp(rows->row[i].remedy, AGAIN) == 0)))
             add_remedy(&rows->row[i], &hosts);
     check_host_free(&hosts);
     return ST_OK;
-}
-
-static bool is_slow_core(const struct check_row *row)
-{
-    return row->verdict == CHECK_VERDICT_FAIL &&
-           (strcmp(row->name, "cpu quota") == 0 || strcmp(row->name, "core clock") == 0);
 }
 
 /* The slow core of either end; NULL: none. */
@@ -286,7 +262,9 @@ static const struct check_row *slow_core_of(const struct check_rows *rows,
                                             const struct check_row *link)
 {
     for (int i = 0; i < rows->n; i++)
-        if (is_slow_core(&rows->row[i]) &&
+        if ((rows->row[i].verdict == CHECK_VERDICT_FAIL &&
+             (strcmp(rows->row[i].name, "cpu quota") == 0 ||
+              strcmp(rows->row[i].name, "core clock") == 0)) &&
             (rows->row[i].node == link->node || rows->row[i].node == link->peer))
             return &rows->row[i];
     return NULL;

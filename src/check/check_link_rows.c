@@ -82,17 +82,11 @@ static void show_only(const struct check_links_kind *kind, struct check_row *row
     row->slack = NAN;
 }
 
-/* A suspect that the second look did not confirm, or could not: not the link's fault. */
-static bool is_excused(const struct check_link *link, unsigned flag)
-{
-    return (link->flags & flag) != 0 && (link->bad & flag) == 0;
-}
-
 /* Why a suspect passes. */
 static void excuse(const struct check_link *link, unsigned flag, struct check_row *row)
 {
     const bool is_slow = (link->bad & (CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK)) != 0;
-    if (!is_excused(link, flag))
+    if (!((link->flags & flag) != 0 && (link->bad & flag) == 0))
         return;
     text_copy(row->why, sizeof row->why,
               !link->is_tested ? "worse than the others; there was no time to measure it alone, so "
@@ -103,24 +97,14 @@ static void excuse(const struct check_link *link, unsigned flag, struct check_ro
                     "by busy cores");
 }
 
-/* The measuring that the row reports. Of a link that is not late, the one that went better. */
-static const struct measure_link_found *best_of(const struct check_link *link)
-{
-    const bool is_late = (link->bad & CHECK_LINKS_LATENCY) != 0;
-    return link->is_tested && (is_late || link->again.best_us < link->found.best_us) ? &link->again
-                                                                                     : &link->found;
-}
-
-/* …of retransmissions: the second look's, which had more pings. */
-static const struct measure_link_found *last_of(const struct check_link *link)
-{
-    return link->is_tested ? &link->again : &link->found;
-}
-
 static enum status add_latency(const struct check_links_kind *kind, const struct check_link *link,
                                struct check_rows *rows)
 {
-    const struct measure_link_found *f = best_of(link);
+    /* The measuring that the row reports. Of a link that is not late, the one that went better. */
+    const bool is_late = (link->bad & CHECK_LINKS_LATENCY) != 0;
+    const struct measure_link_found *f =
+        link->is_tested && (is_late || link->again.best_us < link->found.best_us) ? &link->again
+                                                                                  : &link->found;
     const struct check_links_norm *norm = link->is_tested ? &kind->alone : &kind->norm;
     struct check_row row =
         row_of(kind, link, -1, kind->is_local ? "local latency" : "link latency", "us", f->best_us,
@@ -140,18 +124,6 @@ static enum status add_latency(const struct check_links_kind *kind, const struct
     return check_row_add(rows, &row);
 }
 
-/* A way for which the stage had no time. */
-static enum status add_no_rate(const struct check_links_kind *kind, const struct check_link *link,
-                               int way, struct check_rows *rows)
-{
-    struct check_row row =
-        check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, 0,
-                        kind->is_local ? "local bandwidth" : "link bandwidth",
-                        CHECK_VERDICT_SKIPPED, "not measured: the time of this stage was over");
-    set_ends(kind, link, way, &row);
-    return check_row_add(rows, &row);
-}
-
 static enum status add_rate(const struct check_links_kind *kind, const struct check_link *link,
                             int way, struct check_rows *rows)
 {
@@ -160,8 +132,15 @@ static enum status add_rate(const struct check_links_kind *kind, const struct ch
     const struct check_links_norm *norm = w->bulk_bytes > 0 ? &kind->alone : &kind->norm;
     if (w->bulk_bytes == 0 || ((link->bad & flag) == 0 && w->rate < link->found.way[way].rate))
         w = &link->found.way[way];
-    if (w->bulk_bytes == 0)
-        return add_no_rate(kind, link, way, rows);
+    if (w->bulk_bytes == 0) {
+        /* A way for which the stage had no time. */
+        struct check_row row =
+            check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, 0,
+                            kind->is_local ? "local bandwidth" : "link bandwidth",
+                            CHECK_VERDICT_SKIPPED, "not measured: the time of this stage was over");
+        set_ends(kind, link, way, &row);
+        return check_row_add(rows, &row);
+    }
     struct check_row row =
         row_of(kind, link, way, kind->is_local ? "local bandwidth" : "link bandwidth", "GB/s",
                w->rate, CHECK_BETTER_HIGHER, fmax(kind->norm.rate_slack, 0.6 * kind->norm.rate));
@@ -183,7 +162,7 @@ static enum status add_rate(const struct check_links_kind *kind, const struct ch
 static enum status add_loss(const struct check_links_kind *kind, const struct check_link *link,
                             int way, struct check_rows *rows)
 {
-    const struct measure_link_found *f = last_of(link);
+    const struct measure_link_found *f = link->is_tested ? &link->again : &link->found;
     const struct measure_link_way *w = &f->way[way];
     if (!f->knows_segments || w->segments <= 0)
         return ST_OK;

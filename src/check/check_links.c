@@ -72,23 +72,6 @@ static double get_jitter(const struct measure_link_found *link)
     return link->p50_us - link->best_us;
 }
 
-static void norm_latency(const struct measure_link_found *links, int n, double quantile,
-                         double floor_us, double *values, struct check_links_norm *out)
-{
-    double best, early, unused;
-    for (int i = 0; i < n; i++)
-        out->n += is_measured(&links[i]);
-    const double jitter = norm_of_latency(links, n, quantile, get_jitter, values, &unused);
-    const double least = fmax(floor_us, fmin(2 * jitter, JITTER_MAX_US));
-    out->floor_us = floor_us;
-    out->best_us = norm_of_latency(links, n, quantile, get_best, values, &best);
-    out->best_most_us = out->n > 0 ? values[out->n - 1 - out->n / 10] : 0;
-    out->early_us = norm_of_latency(links, n, quantile, get_early, values, &early);
-    out->slack_us = fmax(least, best);
-    out->early_slack_us = fmax(least, early);
-    out->pings = (int)norm_of_latency(links, n, 0.5, get_pings, values, &unused);
-}
-
 static void norm_rates(const struct measure_link_found *links, int n, double quantile,
                        double *values, struct check_links_norm *out)
 {
@@ -120,7 +103,18 @@ enum status check_links_norm(const struct measure_link_found *links, int n, doub
     double *values = malloc(sizeof *values * 4 * (size_t)n);
     if (values == NULL)
         return FAIL(ST_RETRY, "out of memory: the values of %d links", n);
-    norm_latency(links, n, quantile, floor_us, values, out);
+    double best, early, unused;
+    for (int i = 0; i < n; i++)
+        out->n += is_measured(&links[i]);
+    const double jitter = norm_of_latency(links, n, quantile, get_jitter, values, &unused);
+    const double least = fmax(floor_us, fmin(2 * jitter, JITTER_MAX_US));
+    out->floor_us = floor_us;
+    out->best_us = norm_of_latency(links, n, quantile, get_best, values, &best);
+    out->best_most_us = out->n > 0 ? values[out->n - 1 - out->n / 10] : 0;
+    out->early_us = norm_of_latency(links, n, quantile, get_early, values, &early);
+    out->slack_us = fmax(least, best);
+    out->early_slack_us = fmax(least, early);
+    out->pings = (int)norm_of_latency(links, n, 0.5, get_pings, values, &unused);
     norm_rates(links, n, quantile, values, out);
     free(values);
     return ST_OK;
@@ -131,12 +125,6 @@ enum status check_links_norm(const struct measure_link_found *links, int n, doub
 static bool is_late(double us, double norm_us, double slack_us)
 {
     return us > (1 + WORSE) * norm_us && us - norm_us > slack_us;
-}
-
-static bool is_lossy(const struct measure_link_way *way, const struct check_links_norm *norm)
-{
-    return way->resent > 0 || (way->bulk_resent > 2 && resent_share(way) > 0.002 &&
-                               resent_share(way) > 3 * norm->bulk_resent);
 }
 
 unsigned check_links_suspect(const struct measure_link_found *link,
@@ -151,7 +139,9 @@ unsigned check_links_suspect(const struct measure_link_found *link,
         const struct measure_link_way *w = &link->way[way];
         if (norm->n >= 3 && w->bulk_bytes > 0 && w->rate < check_links_rate_limit(norm))
             flags |= CHECK_LINKS_RATE << way;
-        if (link->knows_segments && is_lossy(w, norm))
+        if (link->knows_segments &&
+            (w->resent > 0 || (w->bulk_resent > 2 && resent_share(w) > 0.002 &&
+                               resent_share(w) > 3 * norm->bulk_resent)))
             flags |= CHECK_LINKS_LOSS << way;
     }
     return flags;
@@ -249,11 +239,6 @@ static bool is_slow(const struct measure_link_way *way, const struct check_links
     return way->rate < limit && (way->rate_max < limit || is_steady(way, is_last));
 }
 
-static bool loses(const struct measure_link_way *way)
-{
-    return way->resent >= LOSS_MIN && (double)way->resent > LOSS_SHARE * (double)way->segments;
-}
-
 /* Also without the waits for a core, with as many pings as the normal links had, and in the end
  * later than these were in a single measuring. explained_us: by its rate. */
 static bool is_late_alone(const struct measure_link_found *link,
@@ -285,7 +270,8 @@ unsigned check_links_confirm(const struct measure_link_found *link, unsigned fla
         if ((flags & CHECK_LINKS_RATE << way) && alone->n > 0 && w->bulk_bytes > 0 &&
             is_slow(w, alone, is_last))
             bad |= CHECK_LINKS_RATE << way;
-        if ((flags & CHECK_LINKS_LOSS << way) && loses(w))
+        if ((flags & CHECK_LINKS_LOSS << way) &&
+            (w->resent >= LOSS_MIN && (double)w->resent > LOSS_SHARE * (double)w->segments))
             bad |= CHECK_LINKS_LOSS << way;
     }
     if ((flags & CHECK_LINKS_LATENCY) && alone->n > 0 &&
@@ -395,18 +381,6 @@ static int slowest_of(const struct view *v, const struct check_links_again *agai
     return slowest;
 }
 
-static void list_suspects(const struct view *v, int max, struct check_links_again *again)
-{
-    unsigned flags = 0;
-    for (int i; again->n < max && (i = worst_of(v, again)) >= 0;)
-        list_suspect(again, i, v->links[i].flags);
-    for (int k = 0, i; k < SLOWER_MAX && again->n < max && (i = slowest_of(v, again, &flags)) >= 0;
-         k++) {
-        v->links[i].flags |= flags;
-        list_suspect(again, i, v->links[i].flags);
-    }
-}
-
 static int count_normal(const struct view *v)
 {
     int n = 0;
@@ -426,21 +400,6 @@ static void remove_suspect(struct check_links_again *again, int job)
     for (int i = job; i < again->n; i++) {
         again->link[i] = again->link[i + 1];
         again->open[i] = again->open[i + 1];
-    }
-}
-
-/* Without a link that looks normal nothing is bad. Where nearly all links are suspects, as of four
- * nodes on a busy machine, the least bad of these are taken for normal: half of all, at most. */
-static void spare_references(const struct view *v, struct check_links_again *again)
-{
-    const int want = v->n / 2 < CHECK_LINKS_AGAIN_NORMAL ? v->n / 2 : CHECK_LINKS_AGAIN_NORMAL;
-    while (v->kind->norm.n >= 3 && count_normal(v) < want && again->suspects > 0) {
-        int least = 0;
-        for (int job = 1; job < again->suspects; job++)
-            if (severity_of(v, again->link[job]) < severity_of(v, again->link[least]))
-                least = job;
-        v->links[again->link[least]].flags = 0;
-        remove_suspect(again, least);
     }
 }
 
@@ -473,8 +432,26 @@ void check_links_list(struct check_link *links, int n, const struct check_links_
 {
     const struct view v = {links, n, kind};
     *out = (struct check_links_again){0};
-    list_suspects(&v, max, out);
-    spare_references(&v, out);
+    unsigned flags = 0;
+    for (int i; out->n < max && (i = worst_of(&v, out)) >= 0;)
+        list_suspect(out, i, v.links[i].flags);
+    for (int k = 0, i; k < SLOWER_MAX && out->n < max && (i = slowest_of(&v, out, &flags)) >= 0;
+         k++) {
+        v.links[i].flags |= flags;
+        list_suspect(out, i, v.links[i].flags);
+    }
+    /* Without a link that looks normal nothing is bad. Where nearly all links are suspects, as of
+     * four nodes on a busy machine, the least bad of these are taken for normal: half of all, at
+     * most. */
+    const int want = v.n / 2 < CHECK_LINKS_AGAIN_NORMAL ? v.n / 2 : CHECK_LINKS_AGAIN_NORMAL;
+    while (v.kind->norm.n >= 3 && count_normal(&v) < want && out->suspects > 0) {
+        int least = 0;
+        for (int job = 1; job < out->suspects; job++)
+            if (severity_of(&v, out->link[job]) < severity_of(&v, out->link[least]))
+                least = job;
+        v.links[out->link[least]].flags = 0;
+        remove_suspect(out, least);
+    }
     if (out->suspects > 0)
         list_references(&v, out);
 }

@@ -103,18 +103,6 @@ static int64_t statistic(const char *root, const char *name, const char *which)
     return n > 0 ? n : 0;
 }
 
-static void read_files(const char *root, const char *name, struct check_netdev *out)
-{
-    check_file_read(root, out->state, sizeof out->state, "/sys/class/net/%s/operstate", name);
-    check_file_read(root, out->duplex, sizeof out->duplex, "/sys/class/net/%s/duplex", name);
-    out->type = check_file_number(root, "/sys/class/net/%s/type", name);
-    out->speed_mbps = check_file_number(root, "/sys/class/net/%s/speed", name);
-    out->mtu = check_file_number(root, "/sys/class/net/%s/mtu", name);
-    out->errors = statistic(root, name, "rx_errors") + statistic(root, name, "tx_errors");
-    out->packets = statistic(root, name, "rx_packets") + statistic(root, name, "tx_packets");
-    out->is_physical = check_file_is(root, "/sys/class/net/%s/device", name);
-}
-
 /* ---- by ioctl ---- */
 
 /* The counters of one interface in /proc/net/dev, which are those of this process's namespace. They
@@ -141,13 +129,6 @@ static void counter_line(void *arg, char *line)
     c->out->errors = n[2] + n[10];
 }
 
-static void read_counters(const char *name, struct check_netdev *out)
-{
-    struct counters c = {name, out};
-    out->errors = out->packets = CHECK_FILE_NONE;
-    check_file_lines("", "/proc/net/dev", 1 << 20, counter_line, &c);
-}
-
 /* A bridge, a tap and a tun have words in its place. */
 static bool is_bus(const char *info)
 {
@@ -158,40 +139,33 @@ static bool is_bus(const char *info)
     return true;
 }
 
-static void read_speed(int fd, struct ifreq *request, struct check_netdev *out)
-{
-    struct ethtool_cmd speed = {.cmd = ETHTOOL_GSET};
-    struct ethtool_drvinfo driver = {.cmd = ETHTOOL_GDRVINFO};
-    request->ifr_data = (char *)&speed;
-    if (ioctl(fd, SIOCETHTOOL, request) == 0 && ethtool_cmd_speed(&speed) != (__u32)SPEED_UNKNOWN) {
-        out->speed_mbps = ethtool_cmd_speed(&speed);
-        text_copy(out->duplex, sizeof out->duplex, speed.duplex == DUPLEX_HALF ? "half" : "full");
-    }
-    request->ifr_data = (char *)&driver;
-    out->is_physical = ioctl(fd, SIOCETHTOOL, request) == 0 && is_bus(driver.bus_info);
-}
-
-static void read_flags(int fd, struct ifreq *request, struct check_netdev *out)
-{
-    if (ioctl(fd, SIOCGIFFLAGS, request) == 0)
-        text_copy(out->state, sizeof out->state, request->ifr_flags & IFF_RUNNING ? "up" : "down");
-    if (ioctl(fd, SIOCGIFHWADDR, request) == 0)
-        out->type = request->ifr_hwaddr.sa_family;
-    if (ioctl(fd, SIOCGIFMTU, request) == 0)
-        out->mtu = request->ifr_mtu;
-}
-
 static void read_calls(const char *name, struct check_netdev *out)
 {
     struct ifreq request = {.ifr_flags = 0};
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     out->type = out->speed_mbps = out->mtu = CHECK_FILE_NONE;
-    read_counters(name, out);
+    struct counters c = {name, out};
+    out->errors = out->packets = CHECK_FILE_NONE;
+    check_file_lines("", "/proc/net/dev", 1 << 20, counter_line, &c);
     text_copy(request.ifr_name, sizeof request.ifr_name, name);
     if (fd < 0)
         return;
-    read_flags(fd, &request, out);
-    read_speed(fd, &request, out);
+    if (ioctl(fd, SIOCGIFFLAGS, &request) == 0)
+        text_copy(out->state, sizeof out->state, request.ifr_flags & IFF_RUNNING ? "up" : "down");
+    if (ioctl(fd, SIOCGIFHWADDR, &request) == 0)
+        out->type = request.ifr_hwaddr.sa_family;
+    if (ioctl(fd, SIOCGIFMTU, &request) == 0)
+        out->mtu = request.ifr_mtu;
+    struct ethtool_cmd speed = {.cmd = ETHTOOL_GSET};
+    struct ethtool_drvinfo driver = {.cmd = ETHTOOL_GDRVINFO};
+    request.ifr_data = (char *)&speed;
+    if (ioctl(fd, SIOCETHTOOL, &request) == 0 &&
+        ethtool_cmd_speed(&speed) != (__u32)SPEED_UNKNOWN) {
+        out->speed_mbps = ethtool_cmd_speed(&speed);
+        text_copy(out->duplex, sizeof out->duplex, speed.duplex == DUPLEX_HALF ? "half" : "full");
+    }
+    request.ifr_data = (char *)&driver;
+    out->is_physical = ioctl(fd, SIOCETHTOOL, &request) == 0 && is_bus(driver.bus_info);
     close(fd);
 }
 
@@ -199,9 +173,16 @@ void check_netdev_read(const char *root, bool has_files, const char *name, struc
 {
     *out = (struct check_netdev){.is_up = false};
     text_copy(out->name, sizeof out->name, name);
-    if (has_files)
-        read_files(root, name, out);
-    else
+    if (has_files) {
+        check_file_read(root, out->state, sizeof out->state, "/sys/class/net/%s/operstate", name);
+        check_file_read(root, out->duplex, sizeof out->duplex, "/sys/class/net/%s/duplex", name);
+        out->type = check_file_number(root, "/sys/class/net/%s/type", name);
+        out->speed_mbps = check_file_number(root, "/sys/class/net/%s/speed", name);
+        out->mtu = check_file_number(root, "/sys/class/net/%s/mtu", name);
+        out->errors = statistic(root, name, "rx_errors") + statistic(root, name, "tx_errors");
+        out->packets = statistic(root, name, "rx_packets") + statistic(root, name, "tx_packets");
+        out->is_physical = check_file_is(root, "/sys/class/net/%s/device", name);
+    } else
         read_calls(name, out);
     /* "unknown": the driver does not tell, as that of a tunnel */
     out->is_up = out->type != CHECK_NETDEV_LOOPBACK &&

@@ -89,20 +89,6 @@ static double stopped_share(const struct check_node_quota *begin,
     return fmin(1, (double)(end->stopped_us - begin->stopped_us) / us);
 }
 
-static void set_remedy(const char *root, int threads, struct check_row *row)
-{
-    const enum check_container container = check_static_container(root);
-    if (container == CHECK_CONTAINER_K8S)
-        text_format(row->remedy, sizeof row->remedy, "resources: {limits: {cpu: \"%d\"}}", threads);
-    else if (container == CHECK_CONTAINER_DOCKER)
-        text_format(row->remedy, sizeof row->remedy, "docker update --cpus %d CONTAINER", threads);
-    else
-        text_format(
-            row->remedy, sizeof row->remedy,
-            "cat /proc/self/cgroup; systemctl set-property UNIT CPUQuota=%d%% # of its unit",
-            100 * threads);
-}
-
 static struct check_row quota_row(const char *root, int node, const struct check_node_quota *begin,
                                   const struct check_node_quota *end, int threads)
 {
@@ -119,8 +105,20 @@ static struct check_row quota_row(const char *root, int node, const struct check
                         end->cpus, threads, 100 * worst, 100 * held);
     text_copy(row.unit, sizeof row.unit, "cores");
     row.value = end->cpus;
-    if (verdict != CHECK_VERDICT_PASS)
-        set_remedy(root, threads, &row);
+    if (verdict != CHECK_VERDICT_PASS) {
+        const enum check_container container = check_static_container(root);
+        if (container == CHECK_CONTAINER_K8S)
+            text_format(row.remedy, sizeof row.remedy, "resources: {limits: {cpu: \"%d\"}}",
+                        threads);
+        else if (container == CHECK_CONTAINER_DOCKER)
+            text_format(row.remedy, sizeof row.remedy, "docker update --cpus %d CONTAINER",
+                        threads);
+        else
+            text_format(
+                row.remedy, sizeof row.remedy,
+                "cat /proc/self/cgroup; systemctl set-property UNIT CPUQuota=%d%% # of its unit",
+                100 * threads);
+    }
     return row;
 }
 
@@ -147,13 +145,6 @@ struct offer {
     struct check_node_sizes sizes;
 };
 
-static void take_least(struct check_node_sizes *mine, const struct check_node_sizes *other)
-{
-    for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++)
-        if (mine->of[kind] > 0 && other->of[kind] > 0 && other->of[kind] < mine->of[kind])
-            mine->of[kind] = other->of[kind];
-}
-
 /* agree — the same sizes on all ranks with one kind of device, or rates could not be compared. */
 static enum status agree(struct check_node *n)
 {
@@ -164,43 +155,17 @@ static enum status agree(struct check_node *n)
     text_copy(own.device, sizeof own.device, n->is_gpu ? n->hardware : "cpu");
     enum status st = measure_ranks_gather(n->config->comm, &own, sizeof own, all);
     for (int i = 0; st == ST_OK && i < ranks; i++)
-        if (strcmp(all[i].device, own.device) == 0)
-            take_least(&n->sizes, &all[i].sizes);
+        if (strcmp(all[i].device, own.device) == 0) {
+            for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++)
+                if (n->sizes.of[kind] > 0 && all[i].sizes.of[kind] > 0 &&
+                    all[i].sizes.of[kind] < n->sizes.of[kind])
+                    n->sizes.of[kind] = all[i].sizes.of[kind];
+        }
     free(all);
     return st;
 }
 
 /* ---- the stage ---- */
-
-static void describe(struct check_node *n)
-{
-    const struct comm_place *place = &n->config->place;
-    dev_info(n->config->dev, &n->info);
-    n->is_gpu = n->info.kind == DEV_KIND_CUDA;
-    n->timer.threads_n = n->is_gpu ? 0 : n->info.threads_n;
-    if (n->is_gpu)
-        check_judge_gpu(n->info.name, n->hardware, sizeof n->hardware);
-    if (n->is_gpu)
-        text_format(n->subject, sizeof n->subject, "GPU %d", place->local);
-    else if (place->locals > 1)
-        text_format(n->subject, sizeof n->subject, "worker %d", place->local);
-}
-
-static void set_limits(struct check_node *n, int64_t budget_ms)
-{
-    static const int64_t most_ms[] = {5, 100, 1000};
-    n->limit_ms = budget_ms / SHARES;
-    if (n->limit_ms > most_ms[n->config->depth])
-        n->limit_ms = most_ms[n->config->depth];
-    if (n->limit_ms < 1)
-        n->limit_ms = 1;
-}
-
-static enum status measure_disk(struct check_node *n)
-{
-    static const int64_t mib[] = {2, 32, 256};
-    return check_disk(n->config, mib[n->config->depth] << 20, 4 * n->limit_ms, n->rows);
-}
 
 static enum status measure(struct check_node *n)
 {
@@ -212,7 +177,8 @@ static enum status measure(struct check_node *n)
     TRY(check_node_rates_host(n));
     TRY(check_node_core_measure(n));
     TRY(report_progress(n, 0.9));
-    TRY(measure_disk(n));
+    static const int64_t mib[] = {2, 32, 256};
+    TRY(check_disk(n->config, mib[n->config->depth] << 20, 4 * n->limit_ms, n->rows));
     return report_progress(n, 1);
 }
 
@@ -230,8 +196,22 @@ enum status check_node_run(const struct check_config *config, int64_t budget_ms,
         .config = config, .rows = rows, .timer = {.slices_min = SLICES_MIN, .patience = PATIENCE}};
     struct check_node_quota quota;
     check_node_quota_begin(config->root, &quota);
-    describe(&n);
-    set_limits(&n, budget_ms);
+    const struct comm_place *place = &n.config->place;
+    dev_info(n.config->dev, &n.info);
+    n.is_gpu = n.info.kind == DEV_KIND_CUDA;
+    n.timer.threads_n = n.is_gpu ? 0 : n.info.threads_n;
+    if (n.is_gpu)
+        check_judge_gpu(n.info.name, n.hardware, sizeof n.hardware);
+    if (n.is_gpu)
+        text_format(n.subject, sizeof n.subject, "GPU %d", place->local);
+    else if (place->locals > 1)
+        text_format(n.subject, sizeof n.subject, "worker %d", place->local);
+    static const int64_t most_ms[] = {5, 100, 1000};
+    n.limit_ms = budget_ms / SHARES;
+    if (n.limit_ms > most_ms[n.config->depth])
+        n.limit_ms = most_ms[n.config->depth];
+    if (n.limit_ms < 1)
+        n.limit_ms = 1;
     TRY(dev_make_current(config->dev));
     TRY(dev_stream_open(config->dev, &n.timer.stream));
     enum status st = measure(&n);

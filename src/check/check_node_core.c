@@ -115,21 +115,6 @@ static void measure_clock(struct core *core, int64_t limit_ms)
 static const struct measure_product product = {
     .kind = MEASURE_PRODUCT_FORWARD, .n = SIDE, .in = SIDE, .out = SIDE, .dtype = DTYPE_F32};
 
-static void products_close(struct cores *c)
-{
-    measure_memory_close(&c->memory);
-    dev_stream_close(c->stream);
-    dev_close(c->dev);
-}
-
-static enum status products_open(struct cores *c)
-{
-    TRY(dev_cpu_open(1, CPU_ISA_N, &c->dev));
-    TRY(dev_stream_open(c->dev, &c->stream));
-    TRY(measure_memory_open(&c->memory, c->dev, c->stream, measure_product_bytes(&product)));
-    return measure_memory_fill(&c->memory, DTYPE_F32);
-}
-
 static void measure_product(struct cores *c, struct core *core)
 {
     struct measure_product_run run;
@@ -385,17 +370,6 @@ static double core_max(const char *root, int number)
     return khz;
 }
 
-/* Cores of another kind (of a hybrid processor) are compared with one another only. */
-static void find_kinds(struct cores *c)
-{
-    double most = 0;
-    const char *root = c->node->config->root;
-    for (int i = 0; i < c->n; i++)
-        most = fmax(most, core_max(root, c->core[i].number));
-    for (int i = 0; i < c->n; i++)
-        c->core[i].is_small = core_max(root, c->core[i].number) < SMALL_SHARE * most;
-}
-
 /* A fifth means nothing: turbo differs by a tenth from core to core, and from moment to moment. */
 static enum status add_core(struct cores *c, const struct core *core)
 {
@@ -415,17 +389,6 @@ static enum status add_core(struct cores *c, const struct core *core)
     text_format(row.remedy, sizeof row.remedy,
                 "cpupower -c %d frequency-info; sensors; dmesg | grep -i throttl", core->number);
     return check_row_add(n->rows, &row);
-}
-
-static enum status add_clocks(struct cores *c)
-{
-    const int64_t all = (int64_t)c->n * c->node->config->place.ranks;
-    for (int i = 0; i < c->n; i++) {
-        bool is_told = all <= ROWS_MAX || i == 0 || i == c->n / 2 || i == c->n - 1;
-        if (is_told && c->core[i].ghz > 0)
-            TRY(add_core(c, &c->core[i]));
-    }
-    return ST_OK;
 }
 
 static enum status add_wrong(struct cores *c, const struct core *core)
@@ -465,9 +428,19 @@ static enum status measure_own(struct cores *c)
 {
     struct thread thread;
     TRY(list_cores(c));
-    find_kinds(c);
-    if (c->node->config->depth != CHECK_DEPTH_QUICK)
-        TRY(products_open(c));
+    /* Cores of another kind (of a hybrid processor) are compared with one another only. */
+    double most = 0;
+    const char *root = c->node->config->root;
+    for (int i = 0; i < c->n; i++)
+        most = fmax(most, core_max(root, c->core[i].number));
+    for (int i = 0; i < c->n; i++)
+        c->core[i].is_small = core_max(root, c->core[i].number) < SMALL_SHARE * most;
+    if (c->node->config->depth != CHECK_DEPTH_QUICK) {
+        TRY(dev_cpu_open(1, CPU_ISA_N, &c->dev));
+        TRY(dev_stream_open(c->dev, &c->stream));
+        TRY(measure_memory_open(&c->memory, c->dev, c->stream, measure_product_bytes(&product)));
+        TRY(measure_memory_fill(&c->memory, DTYPE_F32));
+    }
     TRY(thread_start(&thread, measure_all, c, "measures one core after the other"));
     pthread_join(thread.id, NULL);
     thread_free(&thread);
@@ -484,7 +457,12 @@ static enum status measure(struct cores *c)
         TRY(measure_beside(c));
     status_restore(&saved);
     TRY(st);
-    TRY(add_clocks(c));
+    const int64_t all = (int64_t)c->n * c->node->config->place.ranks;
+    for (int i = 0; i < c->n; i++) {
+        bool is_told = all <= ROWS_MAX || i == 0 || i == c->n / 2 || i == c->n - 1;
+        if (is_told && c->core[i].ghz > 0)
+            TRY(add_core(c, &c->core[i]));
+    }
     return add_arithmetic(c);
 }
 
@@ -493,7 +471,9 @@ enum status check_node_core_measure(struct check_node *n)
     struct cores c = {.node = n};
     c.limit_ms = n->config->depth == CHECK_DEPTH_QUICK ? 1 : 5;
     enum status st = measure(&c);
-    products_close(&c);
+    measure_memory_close(&c.memory);
+    dev_stream_close(c.stream);
+    dev_close(c.dev);
     free(c.core);
     return st == ST_OK ? ST_OK : check_node_failed(n, "core clock", st);
 }

@@ -162,20 +162,6 @@ static double floor_us(const struct contest *c)
     return is_memory ? FLOOR_MEMORY_US : FLOOR_NETWORK_US;
 }
 
-/* With few members the better quarter of the links is the norm: one bad node of 4 has half of
- * them. */
-static enum status set_norm(const struct pairs *p, struct contest *c)
-{
-    struct measure_link_found *found = NULL;
-    TRY(copy_found(c, &found));
-    enum status st =
-        check_links_norm(found, c->n, p->place->nodes < 8 ? 0.25 : 0.5, floor_us(c), &c->kind.norm);
-    free(found);
-    for (int i = 0; i < c->n && st == ST_OK && !c->kind.is_host_memory; i++)
-        c->links[i].flags = check_links_suspect(&c->links[i].found, &c->kind.norm);
-    return st;
-}
-
 static bool is_needed(const struct check_links_again *again, int job)
 {
     return job >= again->suspects || again->open[job] != 0;
@@ -209,21 +195,6 @@ static enum status run_job(struct pairs *p, const struct contest *c,
     return comm_barrier(p->config->comm);
 }
 
-/* What is normal for a link alone: the best of each reference; and the worst of all measurings. */
-static enum status set_alone(struct contest *c, const struct check_links_again *again)
-{
-    struct measure_link_found best[CHECK_LINKS_AGAIN_NORMAL];
-    struct check_links_norm each;
-    const int n = again->n - again->suspects;
-    for (int i = 0; i < n; i++)
-        best[i] = c->links[again->link[again->suspects + i]].again;
-    TRY(check_links_norm(best, n, 0.5, floor_us(c), &c->kind.alone));
-    TRY(check_links_norm(again->normal, again->normal_n, 0.5, floor_us(c), &each));
-    c->kind.alone.rate_least = each.rate_least;
-    c->kind.alone.best_most_us = each.best_most_us;
-    return ST_OK;
-}
-
 /* Adds what the leaders found to the best of each link, and closes what is no longer wrong. */
 static enum status settle(struct contest *c, struct check_links_again *again,
                           const struct measure_link_found *all, bool is_last)
@@ -238,7 +209,17 @@ static enum status settle(struct contest *c, struct check_links_again *again,
         if (job >= again->suspects)
             again->normal[again->normal_n++] = *found;
     }
-    TRY(set_alone(c, again));
+    /* What is normal for a link alone: the best of each reference; and the worst of all
+     * measurings. */
+    struct measure_link_found best[CHECK_LINKS_AGAIN_NORMAL];
+    struct check_links_norm each;
+    const int n = again->n - again->suspects;
+    for (int i = 0; i < n; i++)
+        best[i] = c->links[again->link[again->suspects + i]].again;
+    TRY(check_links_norm(best, n, 0.5, floor_us(c), &c->kind.alone));
+    TRY(check_links_norm(again->normal, again->normal_n, 0.5, floor_us(c), &each));
+    c->kind.alone.rate_least = each.rate_least;
+    c->kind.alone.best_most_us = each.best_most_us;
     for (int job = 0; job < again->suspects; job++) {
         const struct check_link *link = &c->links[again->link[job]];
         again->open[job] =
@@ -294,7 +275,16 @@ static enum status second_look(struct pairs *p, struct contest *c)
 {
     struct check_links_again again = {0};
     bool is_last = false;
-    TRY(set_norm(p, c));
+    /* With few members the better quarter of the links is the norm: one bad node of 4 has half of
+     * them. */
+    struct measure_link_found *found = NULL;
+    TRY(copy_found(c, &found));
+    enum status st =
+        check_links_norm(found, c->n, p->place->nodes < 8 ? 0.25 : 0.5, floor_us(c), &c->kind.norm);
+    free(found);
+    for (int i = 0; i < c->n && st == ST_OK && !c->kind.is_host_memory; i++)
+        c->links[i].flags = check_links_suspect(&c->links[i].found, &c->kind.norm);
+    TRY(st);
     check_links_list(c->links, c->n, &c->kind, p->effort->jobs_max, &again);
     if (again.suspects == 0)
         return ST_OK;
@@ -450,19 +440,15 @@ static enum status run_both(struct pairs *p)
     return place->nodes > 1 ? run_contest(p, &nodes) : ST_OK;
 }
 
-static enum status add_alone(const struct check_config *config, struct check_rows *rows)
-{
-    struct check_row row = check_row_found(
-        CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, config->place.node, "link latency",
-        CHECK_VERDICT_SKIPPED, "one rank: there is no other one to measure a link to");
-    return check_row_add(rows, &row);
-}
-
 enum status check_pairs_run(const struct check_config *config, int64_t budget_ms,
                             struct check_rows *rows)
 {
-    if (config->comm == NULL || comm_place(config->comm)->ranks < 2)
-        return add_alone(config, rows);
+    if (config->comm == NULL || comm_place(config->comm)->ranks < 2) {
+        struct check_row row = check_row_found(
+            CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, config->place.node, "link latency",
+            CHECK_VERDICT_SKIPPED, "one rank: there is no other one to measure a link to");
+        return check_row_add(rows, &row);
+    }
     struct pairs p = {.config = config,
                       .place = comm_place(config->comm),
                       .effort = &efforts[config->depth],

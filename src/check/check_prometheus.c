@@ -47,14 +47,6 @@ static const struct unit {
 };
 enum { UNITS = sizeof units / sizeof units[0] };
 
-static const struct unit *find_unit(const struct check_row *row)
-{
-    int u = 0;
-    while (u + 1 < UNITS && strcmp(units[u].unit, row->unit) != 0)
-        u++;
-    return &units[u];
-}
-
 static void add_head(struct text *out, const char *name, const char *help)
 {
     text_add(out, "# HELP convoy_check_%s %s\n# TYPE convoy_check_%s gauge\n", name, help, name);
@@ -153,29 +145,6 @@ static enum status distinct(const struct check_rows *rows, const struct check_ro
     return ST_OK;
 }
 
-static void add_counts(struct text *out, const struct check_rows *rows)
-{
-    const struct check_report_counts counts = check_report_count(rows);
-    add_head(out, "rows", "How many rows have this verdict.");
-    for (int v = 0; v < CHECK_VERDICT_MEASURED; v++)
-        text_add(out, "convoy_check_rows{verdict=\"%s\"} %d\n",
-                 check_row_verdict((enum check_verdict)v), counts.n[v]);
-}
-
-static void add_verdicts(struct text *out, const struct check_hosts *hosts,
-                         const struct check_row *const *row, int n)
-{
-    add_head(out, "verdict", "Of a row: 0 pass, 1 warn, 2 fail.");
-    for (int i = 0; i < n; i++) {
-        const enum check_verdict verdict = row[i]->verdict;
-        if (verdict == CHECK_VERDICT_SKIPPED || verdict == CHECK_VERDICT_MEASURED)
-            continue;
-        text_add(out, "convoy_check_verdict");
-        add_labels(out, hosts, row[i], true);
-        text_add(out, " %d\n", verdict == CHECK_VERDICT_FAIL ? 2 : verdict == CHECK_VERDICT_WARN);
-    }
-}
-
 /* The same quantity in another unit, such as us and ms, is left out. */
 static void add_measured(struct text *out, const struct check_hosts *hosts, const char *base,
                          const struct check_row *const *row, int n)
@@ -184,7 +153,10 @@ static void add_measured(struct text *out, const struct check_hosts *hosts, cons
     char name[64];
     text_format(name, sizeof name, "measured_%s", base);
     for (int i = 0; i < n; i++) {
-        const struct unit *unit = find_unit(row[i]);
+        int u = 0;
+        while (u + 1 < UNITS && strcmp(units[u].unit, row[i]->unit) != 0)
+            u++;
+        const struct unit *unit = &units[u];
         const bool is_other = !unit->unit;
         if (strcmp(unit->base, base) != 0 || !isfinite(row[i]->value) ||
             (last && !is_other && by_place(last, row[i]) == 0))
@@ -196,14 +168,6 @@ static void add_measured(struct text *out, const struct check_hosts *hosts, cons
         add_labels(out, hosts, row[i], is_other);
         text_add(out, " %s\n", text_f64(row[i]->value * unit->factor).text);
     }
-}
-
-static void add_all_measured(struct text *out, const struct check_hosts *hosts,
-                             const struct check_row *const *row, int n)
-{
-    for (int u = 0; u < UNITS; u++)
-        if (u == 0 || strcmp(units[u].base, units[u - 1].base) != 0)
-            add_measured(out, hosts, units[u].base, row, n);
 }
 
 enum status check_prometheus_write(const struct check_rows *rows,
@@ -220,9 +184,24 @@ enum status check_prometheus_write(const struct check_rows *rows,
         add_gauge(out, "timestamp_seconds", "When the check began, since 1970.",
                   (double)about->started);
         add_gauge(out, "duration_seconds", "How long the check took.", about->seconds);
-        add_counts(out, rows);
-        add_verdicts(out, &hosts, row, n);
-        add_all_measured(out, &hosts, row, n);
+        const struct check_report_counts counts = check_report_count(rows);
+        add_head(out, "rows", "How many rows have this verdict.");
+        for (int v = 0; v < CHECK_VERDICT_MEASURED; v++)
+            text_add(out, "convoy_check_rows{verdict=\"%s\"} %d\n",
+                     check_row_verdict((enum check_verdict)v), counts.n[v]);
+        add_head(out, "verdict", "Of a row: 0 pass, 1 warn, 2 fail.");
+        for (int i = 0; i < n; i++) {
+            const enum check_verdict verdict = row[i]->verdict;
+            if (verdict == CHECK_VERDICT_SKIPPED || verdict == CHECK_VERDICT_MEASURED)
+                continue;
+            text_add(out, "convoy_check_verdict");
+            add_labels(out, &hosts, row[i], true);
+            text_add(out, " %d\n",
+                     verdict == CHECK_VERDICT_FAIL ? 2 : verdict == CHECK_VERDICT_WARN);
+        }
+        for (int u = 0; u < UNITS; u++)
+            if (u == 0 || strcmp(units[u].base, units[u - 1].base) != 0)
+                add_measured(out, &hosts, units[u].base, row, n);
     }
     free(row);
     check_host_free(&hosts);

@@ -93,12 +93,6 @@ void check_result_free(struct check_result *result) { check_row_free(&result->ro
 /* Whom a failing row is about. */
 enum about { ABOUT_ANY = -1, ABOUT_SOME_NODE = -2 }; /* or the number of a node */
 
-static bool is_about(const struct check_row *row, int node)
-{
-    return node == ABOUT_SOME_NODE ? row->node >= 0 || row->suspect >= 0
-                                   : check_row_is_about(row, node);
-}
-
 /* first_failure — NULL: none. *n_out: how many. */
 static const struct check_row *first_failure(const struct check_rows *rows, int node, int *n_out)
 {
@@ -106,7 +100,9 @@ static const struct check_row *first_failure(const struct check_rows *rows, int 
     *n_out = 0;
     for (int i = 0; i < rows->n; i++) {
         const struct check_row *row = &rows->row[i];
-        if (row->verdict != CHECK_VERDICT_FAIL || !is_about(row, node))
+        if (row->verdict != CHECK_VERDICT_FAIL ||
+            !(node == ABOUT_SOME_NODE ? row->node >= 0 || row->suspect >= 0
+                                      : check_row_is_about(row, node)))
             continue;
         first = first ? first : row;
         (*n_out)++;

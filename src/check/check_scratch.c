@@ -111,25 +111,21 @@ static enum status try_open(const char *dir, struct check_scratch *out, bool *ag
     return ST_OK;
 }
 
-/* discard — a folder that holds nothing but its lock. Keeps the failure. */
-static void discard(struct check_scratch *scratch)
-{
-    char path[FILE_PATH_MAX], name[FILE_PATH_MAX];
-    text_copy(path, sizeof path, scratch->path);
-    check_scratch_leave(scratch);
-    if (path[0] && text_format(name, sizeof name, "%s/lock", path)) {
-        (void)unlink(name);
-        (void)rmdir(path);
-    }
-}
-
 enum status check_scratch_open(const char *dir, struct check_scratch *out)
 {
     bool again = true;
     for (int i = 0; i < TRIES && again; i++) {
         enum status st = try_open(dir, out, &again);
-        if (st != ST_OK || again)
-            discard(out);
+        if (st != ST_OK || again) {
+            /* A folder that holds nothing but its lock. Keeps the failure. */
+            char path[FILE_PATH_MAX], name[FILE_PATH_MAX];
+            text_copy(path, sizeof path, out->path);
+            check_scratch_leave(out);
+            if (path[0] && text_format(name, sizeof name, "%s/lock", path)) {
+                (void)unlink(name);
+                (void)rmdir(path);
+            }
+        }
         TRY(st);
     }
     return again ? FAIL(ST_STORE, "another process removes folders in %s as soon as they are made",

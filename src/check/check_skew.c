@@ -71,13 +71,6 @@ enum status check_skew_find(const struct measure_link_found *links, int n, int n
     return center(out, nodes);
 }
 
-static enum check_verdict verdict_of(int64_t ms)
-{
-    return ms > CHECK_SKEW_FAIL_MS   ? CHECK_VERDICT_FAIL
-           : ms > CHECK_SKEW_WARN_MS ? CHECK_VERDICT_WARN
-                                     : CHECK_VERDICT_PASS;
-}
-
 static bool has_program(const char *root, const char *name)
 {
     return check_file_is(root, "/usr/bin/%s", name) || check_file_is(root, "/usr/sbin/%s", name);
@@ -107,7 +100,10 @@ struct check_row check_skew_row(const struct check_skew *skew, const char *root,
     const int64_t off = skew->ms < 0 ? -skew->ms : skew->ms;
     const char *side = skew->ms < 0 ? "behind" : "ahead of";
     struct check_row row =
-        check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_HOST, node, "clock skew", verdict_of(off),
+        check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_HOST, node, "clock skew",
+                        (off > CHECK_SKEW_FAIL_MS   ? CHECK_VERDICT_FAIL
+                         : off > CHECK_SKEW_WARN_MS ? CHECK_VERDICT_WARN
+                                                    : CHECK_VERDICT_PASS),
                         "%lld ms %s %s (within %.1f ms)", (long long)off, side,
                         nodes > 2 ? "the median of the nodes" : "node 0", skew->error_ms + 1);
     text_copy(row.unit, sizeof row.unit, "ms");

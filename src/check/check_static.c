@@ -90,15 +90,6 @@ enum check_container check_static_container(const char *root)
                : CHECK_CONTAINER_NONE;
 }
 
-static void read_place(struct check_static *s)
-{
-    char group[4096];
-    check_file_read(s->root, group, sizeof group, "/proc/self/cgroup");
-    s->container = check_static_container(s->root);
-    s->is_slurm = strstr(group, "/slurm") || strstr(group, "slurmstepd") ||
-                  (s->config->host && s->config->scheduler == CHECK_SCHEDULER_SLURM);
-}
-
 /* In a pod the host's name is that of the pod, unless the pod has the host's network: then eth0, if
  * there is one, is a card. */
 static enum check_scheduler scheduler_of(const struct check_static *s)
@@ -205,7 +196,11 @@ enum status check_static_run(const struct check_config *config, int64_t budget_m
     s->rows = rows;
     s->root = config->root ? config->root : "";
     s->limit_ms = budget_ms > GPU_LIMIT_MS_MIN ? budget_ms : GPU_LIMIT_MS_MIN;
-    read_place(s);
+    char group[4096];
+    check_file_read(s->root, group, sizeof group, "/proc/self/cgroup");
+    s->container = check_static_container(s->root);
+    s->is_slurm = strstr(group, "/slurm") || strstr(group, "slurmstepd") ||
+                  (s->config->host && s->config->scheduler == CHECK_SCHEDULER_SLURM);
     enum status st = read_host(s);
     if (st == ST_OK) {
         run_parts(s);

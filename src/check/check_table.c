@@ -149,11 +149,6 @@ static const struct measure_column columns[] = {
     {"median", 13, 0}, {"worst", 13, 0},     {"where", -22, 0}};
 enum { COLUMNS_N = sizeof columns / sizeof columns[0] };
 
-static bool has_number(const struct check_row *row)
-{
-    return isfinite(row->value) && (row->unit[0] || !isnan(row->slack));
-}
-
 static int by_name(const struct check_row *x, const struct check_row *y)
 {
     if (x->stage != y->stage)
@@ -193,22 +188,6 @@ static void draw_bar(double low, double median, double high, char *out, size_t c
     }
 }
 
-static void describe_place(const struct check_hosts *hosts, const struct check_row *row, char *out,
-                           size_t cap)
-{
-    char node[80];
-    const char *name = hosts->is_ambiguous ? "" : check_host_name(hosts, row->node);
-    if (row->peer >= 0) {
-        text_format(out, cap, "node %d - node %d", row->node, row->peer);
-    } else if (row->node < 0) {
-        text_copy(out, cap, row->subject[0] ? row->subject : "all nodes");
-    } else {
-        text_format(node, sizeof node, "node %d", row->node);
-        text_format(out, cap, "%s%s%s", name[0] ? name : node, row->subject[0] ? ", " : "",
-                    row->subject);
-    }
-}
-
 /* Adds the line of n rows of one name, the worst first. values: room for n. */
 static void add_line(const struct table *table, const struct check_row *const *row, int n,
                      double *values)
@@ -221,7 +200,18 @@ static void add_line(const struct table *table, const struct check_row *const *r
     if (n > 1)
         draw_bar(fmin(worst->value, best->value), median, fmax(worst->value, best->value), bar,
                  sizeof bar);
-    describe_place(&table->hosts, worst, place, sizeof place);
+    size_t cap = sizeof place;
+    char node[80];
+    const char *name = table->hosts.is_ambiguous ? "" : check_host_name(&table->hosts, worst->node);
+    if (worst->peer >= 0) {
+        text_format(place, cap, "node %d - node %d", worst->node, worst->peer);
+    } else if (worst->node < 0) {
+        text_copy(place, cap, worst->subject[0] ? worst->subject : "all nodes");
+    } else {
+        text_format(node, sizeof node, "node %d", worst->node);
+        text_format(place, cap, "%s%s%s", name[0] ? name : node, worst->subject[0] ? ", " : "",
+                    worst->subject);
+    }
     const struct measure_cell cells[COLUMNS_N] = {
         {.text = worst->verdict == CHECK_VERDICT_FAIL   ? "x"
                  : worst->verdict == CHECK_VERDICT_WARN ? "!"
@@ -269,7 +259,7 @@ static void add_lines(const struct table *table, const struct check_row **list, 
     const struct check_rows *rows = table->rows;
     int n = 0;
     for (int i = 0; i < rows->n; i++)
-        if (has_number(&rows->row[i]))
+        if (isfinite(rows->row[i].value) && (rows->row[i].unit[0] || !isnan(rows->row[i].slack)))
             list[n++] = &rows->row[i];
     qsort(list, (size_t)n, sizeof(struct check_row *), by_name_and_value);
     if (n > 0) {
@@ -279,22 +269,6 @@ static void add_lines(const struct table *table, const struct check_row **list, 
     const int groups = find_groups(list, n, group);
     for (int i = 0; i < groups; i++)
         add_line(table, group[i].row, group[i].n, values);
-}
-
-/* Adds a line for each name and unit that has numbers. */
-static enum status add_measured(const struct table *table)
-{
-    const size_t n = (size_t)(table->rows->n + 1);
-    const struct check_row **list = malloc(sizeof(struct check_row *) * n);
-    struct group *group = malloc(sizeof *group * n);
-    double *values = malloc(sizeof *values * n);
-    const bool has_memory = list && group && values;
-    if (has_memory)
-        add_lines(table, list, group, values);
-    free(list);
-    free(group);
-    free(values);
-    return has_memory ? ST_OK : no_memory(table->rows->n);
 }
 
 /* ---- what fails or warns ---- */
@@ -389,20 +363,6 @@ static void describe(const struct table *table, const struct fault *fault, char 
     free(node);
 }
 
-static void add_fault(const struct table *table, const struct fault *fault)
-{
-    static const struct measure_column rest = {.width = -(COLUMNS - ((int)sizeof indent - 1))};
-    const struct check_row *row = fault->row[0];
-    char where[300], line[400];
-    add_word(table, row->verdict, sizeof indent - 1);
-    describe(table, fault, where, sizeof where);
-    text_format(line, sizeof line, "%s: %s", row->name, where);
-    measure_table_row(table->out, &rest, 1, &(struct measure_cell){.text = line});
-    check_table_wrap(table->out, indent, row->why, false);
-    if (row->remedy[0])
-        check_table_wrap(table->out, "     > ", row->remedy, true);
-}
-
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
 /* What is left of a kind: how many, and on which nodes. */
@@ -424,8 +384,18 @@ static enum status add_others(const struct table *table, const struct fault *fau
 static enum status add_kind(const struct table *table, const struct fault *fault, int n)
 {
     const int shown = n <= SHOWN_MAX ? n : SHOWN_MAX / 2;
-    for (int i = 0; i < shown; i++)
-        add_fault(table, &fault[i]);
+    for (int i = 0; i < shown; i++) {
+        static const struct measure_column rest = {.width = -(COLUMNS - ((int)sizeof indent - 1))};
+        const struct check_row *row = fault[i].row[0];
+        char where[300], line[400];
+        add_word(table, row->verdict, sizeof indent - 1);
+        describe(table, &fault[i], where, sizeof where);
+        text_format(line, sizeof line, "%s: %s", row->name, where);
+        measure_table_row(table->out, &rest, 1, &(struct measure_cell){.text = line});
+        check_table_wrap(table->out, indent, row->why, false);
+        if (row->remedy[0])
+            check_table_wrap(table->out, "     > ", row->remedy, true);
+    }
     return n > shown ? add_others(table, fault + shown, n - shown) : ST_OK;
 }
 
@@ -501,23 +471,6 @@ static struct point look_at(const struct check_rows *rows, enum check_point poin
     return found;
 }
 
-static void describe_point(const struct table *table, const struct point *point, char *out,
-                           size_t cap)
-{
-    char place[256];
-    if (!point->worst)
-        text_copy(out, cap,
-                  point->first_skipped ? point->first_skipped->why : "not looked at by this depth");
-    else if (point->worst->verdict == CHECK_VERDICT_PASS)
-        text_format(out, cap, "%d %s", point->rows, point->rows == 1 ? "row" : "rows");
-    else if (point->worst->suspect >= 0)
-        text_format(out, cap, "%s: links of %s", point->worst->name,
-                    check_text_node(place, sizeof place, &table->hosts, point->worst->suspect));
-    else
-        text_format(out, cap, "%s: %s", point->worst->name,
-                    check_text_place(place, sizeof place, &table->hosts, point->worst));
-}
-
 /* The eighteen points, each with its worst verdict. */
 static void add_points(const struct table *table)
 {
@@ -528,7 +481,20 @@ static void add_points(const struct table *table)
         const struct point point = look_at(table->rows, (enum check_point)p);
         text_add(table->out, "  %-*s ", NAME, check_row_point((enum check_point)p));
         add_word(table, point.worst ? point.worst->verdict : CHECK_VERDICT_SKIPPED, 7);
-        describe_point(table, &point, what, sizeof what);
+        size_t cap = sizeof what;
+        char place[256];
+        if (!point.worst)
+            text_copy(what, cap,
+                      point.first_skipped ? point.first_skipped->why
+                                          : "not looked at by this depth");
+        else if (point.worst->verdict == CHECK_VERDICT_PASS)
+            text_format(what, cap, "%d %s", point.rows, point.rows == 1 ? "row" : "rows");
+        else if (point.worst->suspect >= 0)
+            text_format(what, cap, "%s: links of %s", point.worst->name,
+                        check_text_node(place, sizeof place, &table->hosts, point.worst->suspect));
+        else
+            text_format(what, cap, "%s: %s", point.worst->name,
+                        check_text_place(place, sizeof place, &table->hosts, point.worst));
         text_add(table->out, " ");
         wrap_at(table->out, NAME + 11, what, false);
     }
@@ -560,17 +526,7 @@ static enum status add_bad_nodes(const struct table *table)
     return ST_OK;
 }
 
-static void add_verdict(const struct table *table)
-{
-    const struct check_report_counts counts = check_report_count(table->rows);
-    text_add(table->out, "verdict: ");
-    add_word(table, check_row_worst(table->rows, -1), 4);
-    text_add(table->out, " (%d rows: %d pass, %d warn, %d fail, %d skipped)\n", counts.all,
-             counts.n[CHECK_VERDICT_PASS], counts.n[CHECK_VERDICT_WARN],
-             counts.n[CHECK_VERDICT_FAIL], counts.n[CHECK_VERDICT_SKIPPED]);
-}
-
-static void add_head(const struct table *table)
+static enum status write_all(const struct table *table)
 {
     const struct check_report_about *about = table->about;
     char when[32], line[256];
@@ -580,16 +536,27 @@ static void add_head(const struct table *table)
                 about->ranks == 1 ? "rank" : "ranks", about->depth, about->version, when, when + 11,
                 about->seconds);
     check_table_wrap(table->out, "", line, false);
-}
-
-static enum status write_all(const struct table *table)
-{
-    add_head(table);
-    TRY(add_measured(table));
+    /* Adds a line for each name and unit that has numbers. */
+    const size_t n = (size_t)(table->rows->n + 1);
+    const struct check_row **list = malloc(sizeof(struct check_row *) * n);
+    struct group *group = malloc(sizeof *group * n);
+    double *values = malloc(sizeof *values * n);
+    const bool has_memory = list && group && values;
+    if (has_memory)
+        add_lines(table, list, group, values);
+    free(list);
+    free(group);
+    free(values);
+    TRY(has_memory ? ST_OK : no_memory(table->rows->n));
     TRY(add_bad(table));
     add_points(table);
     TRY(add_bad_nodes(table));
-    add_verdict(table);
+    const struct check_report_counts counts = check_report_count(table->rows);
+    text_add(table->out, "verdict: ");
+    add_word(table, check_row_worst(table->rows, -1), 4);
+    text_add(table->out, " (%d rows: %d pass, %d warn, %d fail, %d skipped)\n", counts.all,
+             counts.n[CHECK_VERDICT_PASS], counts.n[CHECK_VERDICT_WARN],
+             counts.n[CHECK_VERDICT_FAIL], counts.n[CHECK_VERDICT_SKIPPED]);
     return check_report_end(table->out, "table");
 }
 

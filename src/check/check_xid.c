@@ -110,13 +110,6 @@ static int gpu_at(const struct check_static *s, const char *bus)
     return -1;
 }
 
-/* A container that reads the kernel's log sees messages about GPUs of others. */
-static bool is_ours(const struct check_static *s, const char *bus)
-{
-    return s->container == CHECK_CONTAINER_NONE || gpu_at(s, bus) >= 0 ||
-           check_file_is(s->root, "/proc/driver/nvidia/gpus/%s", bus);
-}
-
 static struct xid_gpu *xid_gpu(struct log *l, const char *bus)
 {
     for (int i = 0; i < l->gpus_n; i++)
@@ -183,7 +176,8 @@ static void take_xid(struct log *l, const char *text, bool is_recent)
         return;
     text_format(word, sizeof word, "%.*s", (int)strspn(end + 3, "0123456789"), end + 3);
     if (text_parse_i64(word, 1, 9999, &code) != TEXT_OK || !take_address(bus + 4, address) ||
-        !is_ours(l->s, address))
+        !(l->s->container == CHECK_CONTAINER_NONE || gpu_at(l->s, address) >= 0 ||
+          check_file_is(l->s->root, "/proc/driver/nvidia/gpus/%s", address)))
         return;
     int at = index_of((int)code);
     bool is_hard = (at >= 0 && xids[at].is_hard) || is_hard_text((int)code, end);
@@ -191,14 +185,6 @@ static void take_xid(struct log *l, const char *text, bool is_recent)
         forget(l, address);
     else
         keep_xid(l, address, (int)code, is_recent && is_hard);
-}
-
-/* "convoy: reset of 0000:5d:00.0", which the remedy of an Xid writes. */
-static void take_reset(struct log *l, const char *text)
-{
-    char address[24];
-    if (take_address(strstr(text, RESET) + strlen(RESET), address))
-        forget(l, address);
 }
 
 /* "SXid (PCI:0000:86:00.0): 20034, Fatal, …" and errors of other hardware; of the last day only. */
@@ -233,9 +219,12 @@ static void take_line(void *arg, char *text)
     bool is_recent = isnan(at) || isnan(l->now_s) || l->now_s - at < RECENT_S;
     if (strstr(text, "NVRM: Xid (PCI:"))
         take_xid(l, text, is_recent);
-    else if (strstr(text, RESET))
-        take_reset(l, text);
-    else if (is_recent)
+    else if (strstr(text, RESET)) {
+        /* "convoy: reset of 0000:5d:00.0", which the remedy of an Xid writes. */
+        char address[24];
+        if (take_address(strstr(text, RESET) + strlen(RESET), address))
+            forget(l, address);
+    } else if (is_recent)
         take_other(l, text);
 }
 
@@ -286,17 +275,6 @@ static void add_xid(struct check_static *s, const struct log *l, const struct xi
                      gpu >= 0 ? subject : x->bus, x->is_hard ? remedy : "dmesg | grep Xid");
 }
 
-static void add_other(struct check_static *s, const struct log *l)
-{
-    char remedy[REMEDY_BYTES];
-    check_static_drain(s, remedy, sizeof remedy, "hardware errors in the kernel's log");
-    check_static_add(s,
-                     check_static_found(s, CHECK_POINT_HOST, "kernel log", CHECK_VERDICT_FAIL,
-                                        "%d hardware errors in the last day: %s", l->others,
-                                        l->other),
-                     "", remedy);
-}
-
 void check_xid_rows(struct check_static *s)
 {
     char text[64], *rest = text, reason[192];
@@ -309,8 +287,15 @@ void check_xid_rows(struct check_static *s)
     const struct xid_gpu *worst = worst_xid(&l);
     if (worst)
         add_xid(s, &l, worst);
-    if (l.others > 0)
-        add_other(s, &l);
+    if (l.others > 0) {
+        char remedy[REMEDY_BYTES];
+        check_static_drain(s, remedy, sizeof remedy, "hardware errors in the kernel's log");
+        check_static_add(s,
+                         check_static_found(s, CHECK_POINT_HOST, "kernel log", CHECK_VERDICT_FAIL,
+                                            "%d hardware errors in the last day: %s", l.others,
+                                            l.other),
+                         "", remedy);
+    }
     if (worst || l.others > 0)
         return;
     check_static_add(

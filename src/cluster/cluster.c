@@ -83,28 +83,6 @@ static void print_log(struct cluster *cluster)
     }
 }
 
-static void begin_end(struct cluster *cluster, const struct member_actions *actions)
-{
-    cluster->is_ending = true;
-    cluster->ending_ms = clock_ms();
-    cluster->end_st = actions->st;
-    text_copy(cluster->end_text, sizeof cluster->end_text, actions->text);
-    wake(cluster);
-}
-
-/* On node 0 the addresses come from the coordinator in this process. */
-static void fetch_world_here(struct cluster *cluster, int64_t generation)
-{
-    struct cluster_world world;
-    if (coordinator_world(cluster->coordinator, cluster->config.node_id,
-                          cluster->member.config.incarnation, generation, &world) &&
-        member_on_world(&cluster->member, generation, clock_ms())) {
-        psk_generation(cluster->seed, world.generation, world.secret);
-        cluster->config.on_world(cluster->config.arg, &world);
-        explicit_bzero(world.secret, sizeof world.secret);
-    }
-}
-
 static void carry_out(struct cluster *cluster, const struct member_actions *actions)
 {
     void *arg = cluster->config.arg;
@@ -113,7 +91,11 @@ static void carry_out(struct cluster *cluster, const struct member_actions *acti
     if (actions->is_urgent && cluster->client)
         member_client_notify(cluster->client);
     if (actions->is_over) {
-        begin_end(cluster, actions);
+        cluster->is_ending = true;
+        cluster->ending_ms = clock_ms();
+        cluster->end_st = actions->st;
+        text_copy(cluster->end_text, sizeof cluster->end_text, actions->text);
+        wake(cluster);
         return;
     }
     if (actions->abort != 0)
@@ -122,8 +104,18 @@ static void carry_out(struct cluster *cluster, const struct member_actions *acti
         cluster->config.on_stop(arg, actions->stop);
     if (actions->fetch != 0 && cluster->client)
         member_client_fetch_world(cluster->client, actions->fetch);
-    else if (actions->fetch != 0)
-        fetch_world_here(cluster, actions->fetch);
+    else if (actions->fetch != 0) {
+        /* On node 0 the addresses come from the coordinator in this process. */
+        int64_t generation = actions->fetch;
+        struct cluster_world world;
+        if (coordinator_world(cluster->coordinator, cluster->config.node_id,
+                              cluster->member.config.incarnation, generation, &world) &&
+            member_on_world(&cluster->member, generation, clock_ms())) {
+            psk_generation(cluster->seed, world.generation, world.secret);
+            cluster->config.on_world(cluster->config.arg, &world);
+            explicit_bzero(world.secret, sizeof world.secret);
+        }
+    }
 }
 
 /* What the caller adds to a heartbeat. */
@@ -144,24 +136,6 @@ static void fill_heartbeat(void *arg, bool is_with_addresses, struct message_hea
                                   .pid = getpid(),
                                   .agree_json = cluster->agree_json};
     text_copy(join->host, sizeof join->host, cluster->host);
-}
-
-/* On node 0: one heartbeat to the coordinator in this process, and its reply. */
-static void heartbeat_here(struct cluster *cluster)
-{
-    struct message_heartbeat heartbeat;
-    struct message_join join;
-    struct message_reply reply;
-    struct member_actions actions = {0};
-    int64_t now_ms = clock_ms();
-    bool is_with_addresses = member_has_addresses(&cluster->member);
-    bool is_joining = member_make_heartbeat(&cluster->member, now_ms, &heartbeat);
-    fill_heartbeat(cluster, is_with_addresses, &heartbeat, &join);
-    coordinator_on_heartbeat(cluster->coordinator, &heartbeat, is_joining ? &join : NULL, now_ms,
-                             &reply);
-    cluster->heartbeat_ms = now_ms;
-    member_on_reply(&cluster->member, &reply, now_ms, now_ms, &actions);
-    carry_out(cluster, &actions);
 }
 
 /* The other nodes know of the end, or had the time to fetch it. Node 0 with status ST_OK waits
@@ -196,8 +170,22 @@ static void on_pump(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd, (void)what;
     struct cluster *cluster = arg;
-    if (!cluster->is_ending && cluster->coordinator)
-        heartbeat_here(cluster);
+    if (!cluster->is_ending && cluster->coordinator) {
+        /* On node 0: one heartbeat to the coordinator in this process, and its reply. */
+        struct message_heartbeat heartbeat;
+        struct message_join join;
+        struct message_reply reply;
+        struct member_actions actions = {0};
+        int64_t now_ms = clock_ms();
+        bool is_with_addresses = member_has_addresses(&cluster->member);
+        bool is_joining = member_make_heartbeat(&cluster->member, now_ms, &heartbeat);
+        fill_heartbeat(cluster, is_with_addresses, &heartbeat, &join);
+        coordinator_on_heartbeat(cluster->coordinator, &heartbeat, is_joining ? &join : NULL,
+                                 now_ms, &reply);
+        cluster->heartbeat_ms = now_ms;
+        member_on_reply(&cluster->member, &reply, now_ms, now_ms, &actions);
+        carry_out(cluster, &actions);
+    }
     if (cluster->client)
         member_client_pump(cluster->client);
     if (cluster->server)
@@ -210,23 +198,6 @@ static void on_pump(evutil_socket_t fd, short what, void *arg)
     }
     if (cluster->is_ending && cluster->config.on_end && may_end(cluster))
         finish(cluster);
-}
-
-/* Logs a straggler when it is found first, and every STRAGGLER_LOG_MS after that. */
-static void check_straggler(struct cluster *cluster, int64_t now_ms)
-{
-    const struct cluster_node *nodes = coordinator_nodes(cluster->coordinator, now_ms);
-    char text[256];
-    bool is_found =
-        cluster->member.running != 0 && straggler_find(nodes, cluster->config.nodes_n, STRAGGLER_MS,
-                                                       &cluster->config.places, text, sizeof text);
-    if (!is_found) {
-        cluster->straggler_logged_ms = 0;
-    } else if (cluster->straggler_logged_ms == 0 ||
-               now_ms - cluster->straggler_logged_ms >= STRAGGLER_LOG_MS) {
-        cluster->straggler_logged_ms = now_ms;
-        LOG_WARN("%s", text);
-    }
 }
 
 /* A stop waits for the end of the step and for a checkpoint, but not for a call that never
@@ -263,7 +234,19 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     check_stalled(cluster, now_ms);
     if (cluster->coordinator) {
         coordinator_tick(cluster->coordinator, now_ms);
-        check_straggler(cluster, now_ms);
+        /* Logs a straggler when it is found first, and every STRAGGLER_LOG_MS after that. */
+        const struct cluster_node *nodes = coordinator_nodes(cluster->coordinator, now_ms);
+        char text[256];
+        bool is_found = cluster->member.running != 0 &&
+                        straggler_find(nodes, cluster->config.nodes_n, STRAGGLER_MS,
+                                       &cluster->config.places, text, sizeof text);
+        if (!is_found) {
+            cluster->straggler_logged_ms = 0;
+        } else if (cluster->straggler_logged_ms == 0 ||
+                   now_ms - cluster->straggler_logged_ms >= STRAGGLER_LOG_MS) {
+            cluster->straggler_logged_ms = now_ms;
+            LOG_WARN("%s", text);
+        }
         bool is_due = now_ms - cluster->heartbeat_ms >= HEARTBEAT_MS ||
                       cluster->member.revision != coordinator_revision(cluster->coordinator);
         if (is_due || cluster->is_ending)

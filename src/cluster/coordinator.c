@@ -193,33 +193,24 @@ static void mark_lost(struct coordinator *c, struct coordinator_node *node, cons
     }
 }
 
-/* This process of node 0 replaces a lost one. The heartbeats of the others hold the lost one's
- * progress. */
-static void count_node0(struct coordinator *c)
-{
-    struct restart_loss loss = loss_of_node(c, c->nodes);
-    for (int i = 0; i < c->config.nodes_n; i++)
-        loss.step = c->nodes[i].step > loss.step ? c->nodes[i].step : loss.step;
-    count_loss(c, &loss, "node 0 was lost and has started again");
-}
-
-/* All are ready, so no worker or node was lost: the report itself is the loss. */
-static void count_report(struct coordinator *c)
-{
-    char why[MESSAGE_TEXT_MAX];
-    text_format(why, sizeof why, "no worker or node was lost, but %s", c->report_why);
-    count_loss(c, &c->report, why);
-}
-
 static void try_start_generation(struct coordinator *c, int64_t now_ms)
 {
     char nodes[320];
     if (c->is_running || c->is_ended || c->stop != 0 || !coordinator_world_is_ready(c, now_ms))
         return;
-    if (c->worlds_n == 0 && c->generation > 0)
-        count_node0(c);
-    else if (c->is_cause_awaited)
-        count_report(c);
+    if (c->worlds_n == 0 && c->generation > 0) {
+        /* This process of node 0 replaces a lost one. The heartbeats of the others hold the lost
+         * one's progress. */
+        struct restart_loss loss = loss_of_node(c, c->nodes);
+        for (int i = 0; i < c->config.nodes_n; i++)
+            loss.step = c->nodes[i].step > loss.step ? c->nodes[i].step : loss.step;
+        count_loss(c, &loss, "node 0 was lost and has started again");
+    } else if (c->is_cause_awaited) {
+        /* All are ready, so no worker or node was lost: the report itself is the loss. */
+        char why[MESSAGE_TEXT_MAX];
+        text_format(why, sizeof why, "no worker or node was lost, but %s", c->report_why);
+        count_loss(c, &c->report, why);
+    }
     if (c->is_ended)
         return;
     coordinator_world_take(c, now_ms);
@@ -601,20 +592,6 @@ static void check_silence(struct coordinator *c, struct coordinator_node *node, 
     }
 }
 
-/* This process stalled for lag_ms (an overloaded host, a stopped process). What arrived meanwhile
- * is read after this call, so the stall does not count as silence of the nodes. */
-static void extend_leases(struct coordinator *c, int64_t lag_ms, int64_t now_ms)
-{
-    for (int i = 0; i < c->config.nodes_n; i++) {
-        struct coordinator_node *node = &c->nodes[i];
-        if (node->last_leased_ms + lag_ms > now_ms)
-            continue;
-        node->last_leased_ms += lag_ms;
-        node->lease_end_ms += lag_ms;
-        node->disconnected_ms += node->disconnected_ms >= 0 ? lag_ms : 0;
-    }
-}
-
 /* Logs a long stall. If it was as long as a lease, the members have given up the running
  * generation, so it ends here, too. */
 static void skip_gap(struct coordinator *c, int64_t lag_ms, int64_t now_ms)
@@ -650,8 +627,19 @@ static void check_join_timeout(struct coordinator *c, int64_t now_ms)
 void coordinator_tick(struct coordinator *c, int64_t now_ms)
 {
     int64_t lag_ms = loop_lag_tick(&c->lag, now_ms);
-    if (lag_ms > 0)
-        extend_leases(c, lag_ms, now_ms);
+    if (lag_ms > 0) {
+        /* This process stalled for lag_ms (an overloaded host, a stopped process). What arrived
+         * meanwhile is read after this call, so the stall does not count as silence of the
+         * nodes. */
+        for (int i = 0; i < c->config.nodes_n; i++) {
+            struct coordinator_node *node = &c->nodes[i];
+            if (node->last_leased_ms + lag_ms > now_ms)
+                continue;
+            node->last_leased_ms += lag_ms;
+            node->lease_end_ms += lag_ms;
+            node->disconnected_ms += node->disconnected_ms >= 0 ? lag_ms : 0;
+        }
+    }
     if (lag_ms >= GAP_MS)
         skip_gap(c, lag_ms, now_ms);
     for (int i = 0; i < c->config.nodes_n; i++) {

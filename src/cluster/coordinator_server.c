@@ -88,16 +88,6 @@ static void note_connection(struct coordinator_server *s, int node_id,
     add_tag(conns, https_server_connection(request));
 }
 
-/* The last connection of this node was closed. If it is lost by that, the others must know. */
-static void lose_connections(struct coordinator_server *s, int node_id)
-{
-    const int64_t before = coordinator_revision(s->config.coordinator);
-    coordinator_on_disconnect(s->config.coordinator, node_id, s->connections[node_id].incarnation,
-                              clock_ms());
-    if (coordinator_revision(s->config.coordinator) != before)
-        s->config.on_change(s->config.arg);
-}
-
 static void on_disconnect(void *arg, const void *tag)
 {
     struct coordinator_server *s = arg;
@@ -110,8 +100,15 @@ static void on_disconnect(void *arg, const void *tag)
                 conns->tags[k] = NULL;
             is_left = is_left || conns->tags[k];
         }
-        if (was_mine && !is_left)
-            lose_connections(s, i);
+        if (was_mine && !is_left) {
+            /* The last connection of this node was closed. If it is lost by that, the others must
+             * know. */
+            const int64_t before = coordinator_revision(s->config.coordinator);
+            coordinator_on_disconnect(s->config.coordinator, i, s->connections[i].incarnation,
+                                      clock_ms());
+            if (coordinator_revision(s->config.coordinator) != before)
+                s->config.on_change(s->config.arg);
+        }
         if (was_mine)
             return;
     }

@@ -10,17 +10,6 @@ static bool is_ready(const struct coordinator_node *node)
            node->ready > node->used;
 }
 
-/* is_given_up — an absent node is no longer waited for. A new process of node 0 does not know which
- * nodes are alive until they have had time to find it. */
-static bool is_given_up(const struct coordinator *c, const struct coordinator_node *node,
-                        int64_t now_ms)
-{
-    if (c->generation == 0)
-        return now_ms - c->gathering_ms >= c->config.join_timeout_ms;
-    return c->worlds_n > 0 || node->state == CLUSTER_NODE_LOST ||
-           now_ms - c->opened_ms >= c->config.peer_timeout_ms;
-}
-
 bool coordinator_world_may_lose(const struct coordinator *c, const struct coordinator_node *node)
 {
     return c->config.min_nodes < c->config.nodes_n && node != c->nodes;
@@ -35,8 +24,14 @@ static bool may_begin_without(const struct coordinator *c, const struct coordina
         return false;
     if (node->has_departed)
         return true;
-    if (coordinator_is_absent(node))
-        return is_given_up(c, node, now_ms);
+    if (coordinator_is_absent(node)) {
+        /* An absent node is no longer waited for. A new process of node 0 does not know which nodes
+         * are alive until they have had time to find it. */
+        if (c->generation == 0)
+            return now_ms - c->gathering_ms >= c->config.join_timeout_ms;
+        return c->worlds_n > 0 || node->state == CLUSTER_NODE_LOST ||
+               now_ms - c->opened_ms >= c->config.peer_timeout_ms;
+    }
     return coordinator_is_present(node) && !node->is_in_world && c->worlds_n > 0 &&
            node->ready <= node->used;
 }

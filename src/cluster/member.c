@@ -43,20 +43,14 @@ static void add_loss(struct member *m, const struct cluster_loss *loss,
     actions->is_urgent = true;
 }
 
-/* The loss is news of this generation: the first report of it, or after one of a failed comm the
- * worker that ended. */
-static bool is_news_of(const struct member *m, const struct cluster_loss *loss)
-{
-    return m->lost != loss->generation || (m->lost_worker < 0 && loss->worker_i >= 0);
-}
-
 void member_lost(struct member *m, const struct cluster_loss *loss, struct member_actions *actions)
 {
     const bool is_current = loss->generation == m->running,
                is_late = m->running == 0 && loss->worker_i >= 0;
     if (!is_current && !is_late)
         return; /* of an ended generation, which has another cause */
-    if (loss->generation != 0 && !is_news_of(m, loss))
+    if (loss->generation != 0 &&
+        !(m->lost != loss->generation || (m->lost_worker < 0 && loss->worker_i >= 0)))
         return;
     m->is_ready = m->is_ready_held = false;
     add_loss(m, loss, actions);
@@ -172,15 +166,6 @@ void member_abandon(struct member *m, const char *why, struct member_actions *ac
         give_up(m, why, actions);
 }
 
-/* The readiness was withdrawn too late. If it was for a worker that ended, that is the loss. */
-static void lose_unready(struct member *m, int64_t generation, struct member_actions *actions)
-{
-    struct cluster_loss loss = {generation, -1, -1, ST_PEER, "its workers are no longer ready"};
-    if (m->losses > 0 && m->lost == 0 && m->lost_worker >= 0)
-        loss = (struct cluster_loss){generation, m->lost_worker, m->lost_step, m->lost_st, m->why};
-    add_loss(m, &loss, actions);
-}
-
 static void on_running(struct member *m, const struct message_reply *reply,
                        struct member_actions *actions)
 {
@@ -191,21 +176,15 @@ static void on_running(struct member *m, const struct message_reply *reply,
         leave_world(m, "another generation began without this node", actions);
     else if (is_mine && m->is_ready)
         actions->fetch = reply->generation;
-    else if (reply->used > 0 && m->lost != reply->generation)
-        lose_unready(m, reply->generation, actions);
-}
-
-static void on_gathering(struct member *m, const struct message_reply *reply,
-                         struct member_actions *actions)
-{
-    /* A generation began and ended unseen; it used the readiness up. */
-    bool is_used_up = m->is_ready && reply->used == m->ready;
-    if (m->running != 0 && reply->generation >= m->running) {
-        leave_world(m, reply->text, actions);
-    } else if (is_used_up) {
-        m->is_ready = m->is_ready_held = false;
-        actions->abort = reply->generation;
-        text_copy(actions->text, sizeof actions->text, reply->text);
+    else if (reply->used > 0 && m->lost != reply->generation) {
+        /* The readiness was withdrawn too late. If it was for a worker that ended, that is the
+         * loss. */
+        int64_t generation = reply->generation;
+        struct cluster_loss loss = {generation, -1, -1, ST_PEER, "its workers are no longer ready"};
+        if (m->losses > 0 && m->lost == 0 && m->lost_worker >= 0)
+            loss =
+                (struct cluster_loss){generation, m->lost_worker, m->lost_step, m->lost_st, m->why};
+        add_loss(m, &loss, actions);
     }
 }
 
@@ -227,8 +206,17 @@ static void on_member_reply(struct member *m, const struct message_reply *reply,
     }
     if (reply->is_running)
         on_running(m, reply, actions);
-    else
-        on_gathering(m, reply, actions);
+    else {
+        /* A generation began and ended unseen; it used the readiness up. */
+        bool is_used_up = m->is_ready && reply->used == m->ready;
+        if (m->running != 0 && reply->generation >= m->running) {
+            leave_world(m, reply->text, actions);
+        } else if (is_used_up) {
+            m->is_ready = m->is_ready_held = false;
+            actions->abort = reply->generation;
+            text_copy(actions->text, sizeof actions->text, reply->text);
+        }
+    }
     if (reply->stop != 0 && reply->stop != m->known_stop)
         actions->stop = m->known_stop = reply->stop;
 }

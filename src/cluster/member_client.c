@@ -97,15 +97,6 @@ static void back_off(struct member_client *c, const char *why)
     log_waiting(c, why);
 }
 
-static void on_refused(struct member_client *c, const char *why)
-{
-    struct member_actions actions = {.is_over = true, .st = ST_NOT_ADMITTED};
-    text_format(actions.text, sizeof actions.text, "not admitted by node 0 at %s: %s",
-                c->config.member->where, why);
-    c->config.member->is_over = true;
-    c->config.carry_out(c->config.arg, &actions);
-}
-
 static void on_reply(struct member_client *c, const struct https_client_response *answer)
 {
     struct message_reply reply;
@@ -153,7 +144,12 @@ static void on_error(struct member_client *c, const struct https_client_response
 {
     struct member *m = c->config.member;
     if (answer->result == HTTPS_CLIENT_NOT_ADMITTED && !m->was_admitted) {
-        on_refused(c, answer->why);
+        const char *why = answer->why;
+        struct member_actions actions = {.is_over = true, .st = ST_NOT_ADMITTED};
+        text_format(actions.text, sizeof actions.text, "not admitted by node 0 at %s: %s",
+                    c->config.member->where, why);
+        c->config.member->is_over = true;
+        c->config.carry_out(c->config.arg, &actions);
         return;
     }
     /* A second connection that cannot be made, at a node 0 that a thousand nodes connect to, does

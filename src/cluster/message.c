@@ -79,17 +79,13 @@ static void add_machine(struct text *out, const struct machine_stats *machine)
 #include "base/rank_stats.def"
 }
 
-static void add_agree(struct text *out, const char *agree_json)
-{
-    text_add(out, ",\"agree\":");
-    json_quote_text(out, agree_json);
-}
-
 static void add_join(struct text *out, const struct message_join *join)
 {
     text_add(out, ",\"hello\":{\"nodes_n\":%d,\"workers_n\":%d", join->nodes_n, join->workers_n);
     add_whole(out, "pid", join->pid);
-    add_agree(out, join->agree_json);
+    const char *agree_json = join->agree_json;
+    text_add(out, ",\"agree\":");
+    json_quote_text(out, agree_json);
     text_add(out, "}");
 }
 
@@ -264,20 +260,6 @@ static enum status read_rank(const cJSON *item, struct cluster_rank *out)
     return json_get_i64(item, "call_age_ms", 0, WHOLE_MAX, &out->call_age_ms);
 }
 
-static enum status read_ranks(const cJSON *root, struct message_body *out)
-{
-    const cJSON *list, *item;
-    TRY(json_get_array(root, "ranks", &list));
-    cJSON_ArrayForEach(item, list)
-    {
-        if (out->heartbeat.ranks_n == CLUSTER_WORKERS_MAX)
-            return FAIL(ST_BAD_DATA, "more than %d ranks of one node", CLUSTER_WORKERS_MAX);
-        TRY(read_rank(item, &out->ranks[out->heartbeat.ranks_n++]));
-    }
-    out->heartbeat.ranks = out->ranks;
-    return ST_OK;
-}
-
 static enum status read_addresses(const cJSON *root, int max_n, struct cluster_address *out,
                                   int *n_out)
 {
@@ -296,22 +278,6 @@ static enum status read_addresses(const cJSON *root, int max_n, struct cluster_a
         out[n++].bytes = (int64_t)bytes;
     }
     *n_out = n;
-    return ST_OK;
-}
-
-static enum status read_join(const cJSON *root, struct message_body *out)
-{
-    const cJSON *join;
-    const char *agree;
-    TRY(json_get_object(root, "hello", &join));
-    TRY(get_int(join, "nodes_n", 1, INT32_MAX, &out->join.nodes_n));
-    TRY(get_int(join, "workers_n", 1, INT32_MAX, &out->join.workers_n));
-    TRY(json_get_i64(join, "pid", 0, WHOLE_MAX, &out->join.pid));
-    TRY(json_get_string(join, "agree", &agree));
-    if (!text_copy(out->agree, sizeof out->agree, agree))
-        return FAIL(ST_BAD_DATA, "the list of what must agree is longer than %zu bytes",
-                    sizeof out->agree);
-    out->join.agree_json = out->agree;
     return ST_OK;
 }
 
@@ -378,10 +344,29 @@ static enum status read_heartbeat(const cJSON *root, struct message_body *out)
     TRY(read_state(root, &out->heartbeat));
     TRY(json_get_i64(root, "hold_ms", 0, 10000, &out->hold_ms));
     out->has_join = cJSON_HasObjectItem(root, "hello");
-    if (out->has_join)
-        TRY(read_join(root, out));
+    if (out->has_join) {
+        const cJSON *join;
+        const char *agree;
+        TRY(json_get_object(root, "hello", &join));
+        TRY(get_int(join, "nodes_n", 1, INT32_MAX, &out->join.nodes_n));
+        TRY(get_int(join, "workers_n", 1, INT32_MAX, &out->join.workers_n));
+        TRY(json_get_i64(join, "pid", 0, WHOLE_MAX, &out->join.pid));
+        TRY(json_get_string(join, "agree", &agree));
+        if (!text_copy(out->agree, sizeof out->agree, agree))
+            return FAIL(ST_BAD_DATA, "the list of what must agree is longer than %zu bytes",
+                        sizeof out->agree);
+        out->join.agree_json = out->agree;
+    }
     TRY(read_machine(root, &out->heartbeat.machine));
-    TRY(read_ranks(root, out));
+    const cJSON *list, *item;
+    TRY(json_get_array(root, "ranks", &list));
+    cJSON_ArrayForEach(item, list)
+    {
+        if (out->heartbeat.ranks_n == CLUSTER_WORKERS_MAX)
+            return FAIL(ST_BAD_DATA, "more than %d ranks of one node", CLUSTER_WORKERS_MAX);
+        TRY(read_rank(item, &out->ranks[out->heartbeat.ranks_n++]));
+    }
+    out->heartbeat.ranks = out->ranks;
     out->heartbeat.addresses = out->addresses;
     return read_addresses(root, CLUSTER_WORKERS_MAX, out->addresses, &out->heartbeat.addresses_n);
 }
@@ -450,23 +435,6 @@ enum status message_read_world_request(const char *bytes, size_t n, int *node_id
     return st;
 }
 
-static enum status read_node_ids(const cJSON *root, int nodes_n, int *ids, int *found_out)
-{
-    const cJSON *item, *list = cJSON_GetObjectItemCaseSensitive(root, "nodes");
-    int n = 0;
-    cJSON_ArrayForEach(item, list)
-    {
-        const double id = cJSON_IsNumber(item) ? item->valuedouble : -1;
-        if (n == nodes_n || id < (n > 0 ? ids[n - 1] + 1 : 0) || id >= nodes_n || id != (int)id ||
-            (n == 0 && id != 0))
-            return FAIL(ST_BAD_DATA, "the nodes of a generation do not ascend from 0 to %d",
-                        nodes_n - 1);
-        ids[n++] = (int)id;
-    }
-    *found_out = n;
-    return n > 0 ? ST_OK : FAIL(ST_BAD_DATA, "a generation has no nodes");
-}
-
 static enum status read_world(const cJSON *root, int nodes_n, int workers_n,
                               struct cluster_address *addresses, int *node_ids,
                               struct cluster_world *out)
@@ -475,7 +443,20 @@ static enum status read_world(const cJSON *root, int nodes_n, int workers_n,
     TRY(json_get_i64(root, "generation", 1, WHOLE_MAX, &out->generation));
     TRY(get_incarnation(root, "secret", &secret));
     memcpy(out->secret, &secret, sizeof secret);
-    TRY(read_node_ids(root, nodes_n, node_ids, &out->nodes_n));
+    int *found_out = &out->nodes_n;
+    const cJSON *item, *list = cJSON_GetObjectItemCaseSensitive(root, "nodes");
+    int n = 0;
+    cJSON_ArrayForEach(item, list)
+    {
+        const double id = cJSON_IsNumber(item) ? item->valuedouble : -1;
+        if (n == nodes_n || id < (n > 0 ? node_ids[n - 1] + 1 : 0) || id >= nodes_n ||
+            id != (int)id || (n == 0 && id != 0))
+            return FAIL(ST_BAD_DATA, "the nodes of a generation do not ascend from 0 to %d",
+                        nodes_n - 1);
+        node_ids[n++] = (int)id;
+    }
+    *found_out = n;
+    TRY(n > 0 ? ST_OK : FAIL(ST_BAD_DATA, "a generation has no nodes"));
     TRY(read_addresses(root, nodes_n * workers_n, addresses, &out->ranks_n));
     if (out->ranks_n != out->nodes_n * workers_n)
         return FAIL(ST_BAD_DATA, "node 0 sent %d addresses of %d", out->ranks_n,

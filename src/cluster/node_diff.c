@@ -51,13 +51,6 @@ static void add_setting(void *arg, const char *key, const char *mine, const char
     add(arg, key, mine ? mine : "(not known)", theirs ? theirs : "(not known)");
 }
 
-static void add_settings(struct differ *d)
-{
-    const char *a = d->mine->agree_json, *b = d->theirs->agree_json;
-    if (strcmp(a, b) != 0 && !config_diff_each(a, b, add_setting, d))
-        add(d, "the list of settings to compare", "readable", "not");
-}
-
 bool node_diff_is_same(const struct node_diff_side *mine, const struct node_diff_side *theirs,
                        char *out, size_t cap)
 {
@@ -67,7 +60,9 @@ bool node_diff_is_same(const struct node_diff_side *mine, const struct node_diff
     if (d.n == 0) { /* another protocol: the rest may mean something else */
         add_number(&d, "N_NODES", mine->nodes_n, theirs->nodes_n);
         add_number(&d, "N_GPU_EACH_NODE", mine->workers_n, theirs->workers_n);
-        add_settings(&d);
+        const char *a = d.mine->agree_json, *b = d.theirs->agree_json;
+        if (strcmp(a, b) != 0 && !config_diff_each(a, b, add_setting, &d))
+            add(&d, "the list of settings to compare", "readable", "not");
     }
     if (d.n > 0 && theirs->host[0] != 0) {
         size_t used = strlen(out);

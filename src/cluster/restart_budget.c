@@ -7,11 +7,6 @@
 #define DELAY_MAX_MS 10000
 #define CAUSE_MAX 896 /* leaves room for the reason in a message of cluster/message.h */
 
-static bool is_of_state(enum status st)
-{
-    return st == ST_NOT_FINITE || st == ST_SPIKE || st == ST_BUG;
-}
-
 /* Returns whether this repeat is of the same kind and after the same step as the one before. */
 static bool count_repeat(struct restart_repeat *repeat, const struct restart_loss *loss)
 {
@@ -29,7 +24,7 @@ static const char *find_repeat(struct restart_budget *budget, const struct resta
     struct restart_repeat *own =
         loss->worker == 0 ? &budget->counts.first : &budget->others[loss->worker - 1];
     bool is_again = count_repeat(own, loss);
-    if (is_of_state(loss->st)) {
+    if (loss->st == ST_NOT_FINITE || loss->st == ST_SPIKE || loss->st == ST_BUG) {
         const bool is_other_generation = budget->state_generation != loss->generation;
         budget->state_generation = loss->generation;
         if ((count_repeat(&budget->state, loss) && is_other_generation) || is_again)

@@ -9,12 +9,6 @@ struct furthest_call {
     int64_t age_ms;
 };
 
-static int64_t age_of(const struct cluster_node *node, const struct cluster_rank *rank)
-{
-    double since = node->heartbeat_age_seconds;
-    return rank->call_age_ms + (since > 0 ? (int64_t)(since * 1e3) : 0);
-}
-
 /* differ: numbers of calls cannot be compared, and the longest wait is taken. */
 static struct furthest_call find_furthest_call(const struct cluster_node *nodes, int nodes_n,
                                                bool differ)
@@ -23,7 +17,8 @@ static struct furthest_call find_furthest_call(const struct cluster_node *nodes,
     for (int i = 0; i < nodes_n; i++) {
         for (int k = 0; k < nodes[i].ranks_n && !nodes[i].is_outside; k++) {
             const struct cluster_rank *rank = &nodes[i].ranks[k];
-            int64_t age_ms = age_of(&nodes[i], rank);
+            double since = nodes[i].heartbeat_age_seconds;
+            int64_t age_ms = rank->call_age_ms + (since > 0 ? (int64_t)(since * 1e3) : 0);
             bool is_further =
                 !furthest.rank || (!differ && rank->call_sequence > furthest.rank->call_sequence);
             bool is_older = furthest.rank &&
@@ -34,14 +29,6 @@ static struct furthest_call find_furthest_call(const struct cluster_node *nodes,
         }
     }
     return furthest;
-}
-
-/* A rank that is in the call, or has returned from it, has its sequence number or a later one.
- * differ: a rank that is in no call does not wait. */
-static bool is_behind(const struct cluster_rank *rank, const struct cluster_rank *furthest,
-                      bool differ)
-{
-    return differ ? rank->call[0] == 0 : rank->call_sequence < furthest->call_sequence;
 }
 
 /* The supervisors reach each other, or there would be no world. The workers use other ports and
@@ -68,7 +55,7 @@ static struct behind find_behind(const struct cluster_node *nodes, int nodes_n,
     for (int i = 0; i < nodes_n; i++) {
         for (int k = 0; k < nodes[i].ranks_n && !nodes[i].is_outside; k++) {
             const struct cluster_rank *rank = &nodes[i].ranks[k];
-            if (!is_behind(rank, furthest, differ))
+            if (!(differ ? rank->call[0] == 0 : rank->call_sequence < furthest->call_sequence))
                 continue;
             behind.ranks_n++;
             if (!behind.rank || (!differ && rank->call_sequence < behind.rank->call_sequence)) {

@@ -502,23 +502,6 @@ static void note_unused(struct conf *conf, enum conf_key key)
                     row->name, conf_clean(value->text, text, sizeof text), value->source);
 }
 
-/* drop_unused — Forgets the values of settings that a command does not use: the same environment
- * often holds a job's settings and runs other commands as well. Call it before defaults are filled
- * in. */
-static void drop_unused(struct conf *conf, const char *command)
-{
-    for (int key = 0; key < CONF_N; key++) {
-        struct conf_value *value = &conf->values[key];
-        if (value->text == NULL || is_used((enum conf_key)key, command))
-            continue;
-        note_unused(conf, (enum conf_key)key);
-        if (key == CONF_FAULT) /* parsed apart */
-            conf->fault = CONF_FAULT_NONE, conf->fault_rank = 0;
-        conf_drop(value, (enum conf_key)key);
-        *value = (struct conf_value){.text = NULL};
-    }
-}
-
 void conf_log_unused(const struct conf *conf, const char *command)
 {
     if (conf->unused[0] != 0)
@@ -644,7 +627,18 @@ enum status conf_open_for(const char *command, int argc, char **argv, char **env
         return FAIL(ST_RETRY, "out of memory: %zu bytes for the settings", sizeof *conf);
     TRY_OR(read_arguments(conf, argc, argv), out_close);
     TRY_OR(read_environment(conf, environment), out_close);
-    drop_unused(conf, command);
+    /* Forgets the values of settings that a command does not use: the same environment often holds
+     * a job's settings and runs other commands as well. Call it before defaults are filled in. */
+    for (int key = 0; key < CONF_N; key++) {
+        struct conf_value *value = &conf->values[key];
+        if (value->text == NULL || is_used((enum conf_key)key, command))
+            continue;
+        note_unused(conf, (enum conf_key)key);
+        if (key == CONF_FAULT) /* parsed apart */
+            conf->fault = CONF_FAULT_NONE, conf->fault_rank = 0;
+        conf_drop(value, (enum conf_key)key);
+        *value = (struct conf_value){.text = NULL};
+    }
     TRY_OR(read_launcher(conf, command, environment), out_close);
     TRY_OR(read_defaults(conf, environment), out_close);
     TRY_OR(read_threads(conf, environment), out_close);

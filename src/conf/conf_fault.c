@@ -23,16 +23,6 @@ static bool set_fault_rank(struct conf *conf, const char *text)
     return true;
 }
 
-/* set_fault_check — parses what follows flip@check, which has no step. */
-static enum status set_fault_check(struct conf *conf, const struct conf_row *row, const char *text,
-                                   const char *source)
-{
-    conf->fault = CONF_FAULT_FLIP;
-    return set_fault_rank(conf, text + strlen(FAULT_CHECK))
-               ? ST_OK
-               : conf_refuse(row, text, source, "names no rank");
-}
-
 enum status conf_fault_set(struct conf *conf, const struct conf_row *row, const char *text,
                            const char *source)
 {
@@ -41,8 +31,13 @@ enum status conf_fault_set(struct conf *conf, const struct conf_row *row, const 
     conf->fault_rank = 0;
     if (text[0] == 0)
         return ST_OK;
-    if (text_starts(text, FAULT_CHECK))
-        return set_fault_check(conf, row, text, source);
+    if (text_starts(text, FAULT_CHECK)) {
+        /* Parses what follows flip@check, which has no step. */
+        conf->fault = CONF_FAULT_FLIP;
+        return set_fault_rank(conf, text + strlen(FAULT_CHECK))
+                   ? ST_OK
+                   : conf_refuse(row, text, source, "names no rank");
+    }
     char digits[32];
     const char *at = strchr(text, '@');
     if (at == NULL || !text_starts(at, "@step="))

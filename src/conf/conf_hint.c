@@ -239,8 +239,9 @@ static const struct idle {
     {CONF_SPIKE_SIGMA, CONF_SPIKE, CONF_SPIKE_OFF},
 };
 
-static void warn_idle(const struct conf *conf)
+void conf_hint_warn(const struct conf *conf, char **environment)
 {
+    warn_environment(environment);
     for (size_t i = 0; i < sizeof idles / sizeof idles[0]; i++) {
         const struct idle *idle = &idles[i];
         if (conf_is_set(conf, idle->key) && conf_i64(conf, idle->chooser) == idle->choice &&
@@ -249,10 +250,4 @@ static void warn_idle(const struct conf *conf)
                      conf_text(conf, idle->key), conf_source(conf, idle->key),
                      conf_rows[idle->chooser].name, conf_text(conf, idle->chooser));
     }
-}
-
-void conf_hint_warn(const struct conf *conf, char **environment)
-{
-    warn_environment(environment);
-    warn_idle(conf);
 }

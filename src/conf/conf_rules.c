@@ -154,38 +154,10 @@ static enum status check_steps(const struct conf *conf)
     return ST_OK;
 }
 
-/* check_run_name — TensorBoard's name of a run is the name of a folder. */
-static enum status check_run_name(const struct conf *conf)
-{
-    const char *name = conf_text(conf, CONF_RUN_NAME);
-    if (name[0] != '.' && strchr(name, '/') == NULL)
-        return ST_OK;
-    return FAIL(
-        ST_BAD_SETTING,
-        "RUN_NAME=%s (%s) begins with a dot or holds a slash; give a name that a folder can have",
-        name, conf_source(conf, CONF_RUN_NAME));
-}
-
 /* mesh_size — the workers that share a sample. */
 static int64_t mesh_size(const struct conf *conf)
 {
     return conf_i64(conf, CONF_TP) * conf_i64(conf, CONF_CP) * conf_i64(conf, CONF_PP);
-}
-
-/* text_sizes — "PP=2 (argument) x CP=2 do not", or "CP=2 (argument) does not": not axes of 1. */
-static void text_sizes(const struct conf *conf, struct text *out)
-{
-    static const enum conf_key axes[] = {CONF_PP, CONF_CP, CONF_TP};
-    int n = 0;
-    for (int i = 0; i < 3; i++) {
-        long long size = (long long)conf_i64(conf, axes[i]);
-        if (size == 1)
-            continue;
-        text_add(out, n++ > 0 ? " x %s=%lld" : "%s=%lld", conf_rows[axes[i]].name, size);
-        if (n == 1)
-            text_add(out, " (%s)", conf_source(conf, axes[i]));
-    }
-    text_add(out, n == 1 ? " does not" : " do not");
 }
 
 /* fail_workers — the sizes of the mesh do not divide the job's workers. */
@@ -193,7 +165,18 @@ static enum status fail_workers(const struct conf *conf)
 {
     struct text sizes = {.limit = 256};
     char remedy[64] = "change one of them";
-    text_sizes(conf, &sizes);
+    /* "PP=2 (argument) x CP=2 do not", or "CP=2 (argument) does not": not axes of 1. */
+    static const enum conf_key axes[] = {CONF_PP, CONF_CP, CONF_TP};
+    int n = 0;
+    for (int i = 0; i < 3; i++) {
+        long long size = (long long)conf_i64(conf, axes[i]);
+        if (size == 1)
+            continue;
+        text_add(&sizes, n++ > 0 ? " x %s=%lld" : "%s=%lld", conf_rows[axes[i]].name, size);
+        if (n == 1)
+            text_add(&sizes, " (%s)", conf_source(conf, axes[i]));
+    }
+    text_add(&sizes, n == 1 ? " does not" : " do not");
     if (conf_ranks(conf) < mesh_size(conf) && conf_i64(conf, CONF_N_NODES) == 1)
         text_format(remedy, sizeof remedy, "set N_GPU_EACH_NODE=%lld", (long long)mesh_size(conf));
     enum status st = FAIL(
@@ -265,9 +248,10 @@ static bool has_ending(const char *name, size_t n, const char *ending)
     return n > m && strncmp(name + n - m, ending, m) == 0;
 }
 
-/* check_reports — the ending of each file says what is written into it. */
-static enum status check_reports(const struct conf *conf)
+enum status conf_rules_check(const struct conf *conf)
 {
+    TRY(check_pairs(conf));
+    /* The ending of each file says what is written into it. */
     const char *at = conf_text(conf, CONF_REPORT);
     while (at[0] != 0) {
         size_t n = strcspn(at, ",");
@@ -279,13 +263,6 @@ static enum status check_reports(const struct conf *conf)
                                           : "give a name that ends so");
         at += n + (at[n] != 0);
     }
-    return ST_OK;
-}
-
-enum status conf_rules_check(const struct conf *conf)
-{
-    TRY(check_pairs(conf));
-    TRY(check_reports(conf));
     TRY(check_on_loss(conf));
     TRY(check_spike(conf));
     TRY(check_nodes(conf));
@@ -295,7 +272,14 @@ enum status conf_rules_check(const struct conf *conf)
     if (counts_workers(conf))
         TRY(check_batch(conf));
     TRY(check_steps(conf));
-    return check_run_name(conf);
+    /* TensorBoard's name of a run is the name of a folder. */
+    const char *name = conf_text(conf, CONF_RUN_NAME);
+    if (name[0] != '.' && strchr(name, '/') == NULL)
+        return ST_OK;
+    return FAIL(
+        ST_BAD_SETTING,
+        "RUN_NAME=%s (%s) begins with a dot or holds a slash; give a name that a folder can have",
+        name, conf_source(conf, CONF_RUN_NAME));
 }
 
 enum status conf_rules_check_missing(const struct conf *conf, bool needs_data)

@@ -56,25 +56,6 @@ const char *conf_token_fault(const char *secret)
 
 /* ---- files ---- */
 
-/* check_owner — Refuses a file that another user than this one and root can read or change. Root
- * may grant a group the reading: so Kubernetes mounts a secret in a pod with an fsGroup. */
-static enum status check_owner(const struct stat *info, const char *name, const char *path)
-{
-    const uid_t user = geteuid();
-    if (info->st_uid != user && info->st_uid != 0)
-        return FAIL(ST_BAD_SETTING,
-                    "%s=%s belongs to user %u, not to root or the user of this program, "
-                    "%u; chown it to user %u",
-                    name, path, (unsigned)info->st_uid, (unsigned)user, (unsigned)user);
-    const mode_t refused = S_IRWXO | (user != 0 && info->st_uid == 0 ? S_IWGRP | S_IXGRP : S_IRWXG);
-    if ((info->st_mode & refused) != 0)
-        return FAIL(ST_BAD_SETTING,
-                    "%s=%s can be read or changed by other users than its owner (mode %03o); chmod "
-                    "600 it, in Kubernetes set defaultMode: 0400",
-                    name, path, (unsigned)info->st_mode & 0777);
-    return ST_OK;
-}
-
 static enum status check_file(int fd, const char *name, const char *path)
 {
     struct stat info;
@@ -83,7 +64,21 @@ static enum status check_file(int fd, const char *name, const char *path)
     if (!S_ISREG(info.st_mode))
         return FAIL(ST_BAD_SETTING,
                     "%s=%s is not a regular file; name the file that holds the token", name, path);
-    return check_owner(&info, name, path);
+    /* Refuses a file that another user than this one and root can read or change. Root may grant a
+     * group the reading: so Kubernetes mounts a secret in a pod with an fsGroup. */
+    const uid_t user = geteuid();
+    if (info.st_uid != user && info.st_uid != 0)
+        return FAIL(ST_BAD_SETTING,
+                    "%s=%s belongs to user %u, not to root or the user of this program, "
+                    "%u; chown it to user %u",
+                    name, path, (unsigned)info.st_uid, (unsigned)user, (unsigned)user);
+    const mode_t refused = S_IRWXO | (user != 0 && info.st_uid == 0 ? S_IWGRP | S_IXGRP : S_IRWXG);
+    if ((info.st_mode & refused) != 0)
+        return FAIL(ST_BAD_SETTING,
+                    "%s=%s can be read or changed by other users than its owner (mode %03o); chmod "
+                    "600 it, in Kubernetes set defaultMode: 0400",
+                    name, path, (unsigned)info.st_mode & 0777);
+    return ST_OK;
 }
 
 static enum status read_all(int fd, const char *name, const char *path, char *out, size_t *n_out)

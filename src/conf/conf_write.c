@@ -56,11 +56,6 @@ static bool is_default(const struct conf *conf, int key)
     return is_same;
 }
 
-static bool is_changed(const struct conf *conf, int key)
-{
-    return conf_is_set(conf, (enum conf_key)key) && !is_default(conf, key);
-}
-
 /* is_shown — Returns true for settings, and for hooks that are set. */
 static bool is_shown(const struct conf *conf, int key)
 {
@@ -132,7 +127,8 @@ void conf_write_settings(const struct conf *conf, struct text *out)
     const char *comma = "";
     text_add(out, "{\"settings\":[");
     for (int key = 0; key < CONF_N; key++) {
-        if (!is_changed(conf, key) || conf_rows[key].kind == CONF_KIND_SECRET)
+        if (!(conf_is_set(conf, (enum conf_key)key) && !is_default(conf, key)) ||
+            conf_rows[key].kind == CONF_KIND_SECRET)
             continue;
         json_quote(quoted, sizeof quoted,
                    text_mask(masked, sizeof masked, conf_text(conf, (enum conf_key)key)));
@@ -177,13 +173,6 @@ void conf_write_agree(const struct conf *conf, struct text *out)
     }
 }
 
-static const char *unit_of(const struct conf_row *row)
-{
-    return row->kind == CONF_KIND_DURATION ? "seconds"
-           : row->kind == CONF_KIND_INT    ? row->words
-                                           : "";
-}
-
 void conf_write_json(const struct conf *conf, struct text *out)
 {
     char allowed[256];
@@ -199,7 +188,10 @@ void conf_write_json(const struct conf *conf, struct text *out)
         cJSON_AddStringToObject(object, "source", conf->values[key].source);
         cJSON_AddStringToObject(object, "default", row->initial);
         cJSON_AddStringToObject(object, "allowed", conf_allowed(row, allowed, sizeof allowed));
-        cJSON_AddStringToObject(object, "unit", unit_of(row));
+        cJSON_AddStringToObject(object, "unit",
+                                (row->kind == CONF_KIND_DURATION ? "seconds"
+                                 : row->kind == CONF_KIND_INT    ? row->words
+                                                                 : ""));
         cJSON_AddBoolToObject(object, "agree", row->is_agreed);
         cJSON_AddStringToObject(object, "decides", conf_row_results[row->result]);
         cJSON_AddStringToObject(object, "commands", row->commands);

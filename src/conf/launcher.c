@@ -125,25 +125,6 @@ static enum status read_number(char **environment, enum launcher_key key,
     return ST_OK;
 }
 
-/* check_single — one convoy runs all workers of a node; a second copy would write to the same
- * files. */
-static enum status check_single(char **environment)
-{
-    static const char *const names[] = {"LOCAL_RANK", "SLURM_LOCALID",
-                                        "OMPI_COMM_WORLD_LOCAL_RANK"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *text = launcher_find(environment, names[i]);
-        int64_t rank = 0;
-        if (text != NULL && text_parse_i64(text, 0, NODES_MAX, &rank) == TEXT_OK && rank > 0)
-            return FAIL(ST_BAD_SETTING,
-                        "%s=%s: the launcher started several copies on this node, but convoy runs "
-                        "once per node; ask for one task per node (srun --ntasks-per-node=1, "
-                        "torchrun --nproc-per-node=1, mpirun --map-by ppr:1:node) or set NODE_ID",
-                        names[i], text);
-    }
-    return ST_OK;
-}
-
 static bool take_whole(const char *text, char *out, size_t cap)
 {
     return text_copy(out, cap, text);
@@ -203,8 +184,22 @@ enum status launcher_read(char **environment, const bool is_wanted[LAUNCHER_N],
                           struct launcher_value said[LAUNCHER_N])
 {
     memset(said, 0, LAUNCHER_N * sizeof said[0]);
-    if (is_wanted[LAUNCHER_NODE_ID])
-        TRY(check_single(environment));
+    if (is_wanted[LAUNCHER_NODE_ID]) {
+        /* One convoy runs all workers of a node; a second copy would write to the same files. */
+        static const char *const names[] = {"LOCAL_RANK", "SLURM_LOCALID",
+                                            "OMPI_COMM_WORLD_LOCAL_RANK"};
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+            const char *text = launcher_find(environment, names[i]);
+            int64_t rank = 0;
+            if (text != NULL && text_parse_i64(text, 0, NODES_MAX, &rank) == TEXT_OK && rank > 0)
+                return FAIL(
+                    ST_BAD_SETTING,
+                    "%s=%s: the launcher started several copies on this node, but convoy runs "
+                    "once per node; ask for one task per node (srun --ntasks-per-node=1, "
+                    "torchrun --nproc-per-node=1, mpirun --map-by ppr:1:node) or set NODE_ID",
+                    names[i], text);
+        }
+    }
     for (int key = LAUNCHER_NODE_ID; key <= LAUNCHER_N_NODES; key++)
         if (is_wanted[key])
             TRY(read_number(environment, (enum launcher_key)key, &said[key]));

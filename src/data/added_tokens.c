@@ -60,21 +60,17 @@ static int by_byte(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static void note_two(struct added_tokens *added, const struct added_one *one)
-{
-    const uint32_t first = (uint32_t)one->text[0] << 8;
-    for (uint32_t b = 0; b < 256; b++)
-        if (one->n == 1 || one->text[1] == b)
-            added->two[(first | b) >> 6] |= (uint64_t)1 << (b & 63);
-}
-
 void added_tokens_sort(struct added_tokens *added)
 {
     qsort(added->item, added->n, sizeof *added->item, by_byte);
     memset(added->from, 0, sizeof added->from);
     for (size_t i = 0; i < added->n; i++) {
         added->from[added->item[i].text[0] + 1]++;
-        note_two(added, added->item + i);
+        const struct added_one *one = added->item + i;
+        const uint32_t first = (uint32_t)one->text[0] << 8;
+        for (uint32_t b = 0; b < 256; b++)
+            if (one->n == 1 || one->text[1] == b)
+                added->two[(first | b) >> 6] |= (uint64_t)1 << (b & 63);
     }
     for (int b = 0; b < 256; b++)
         added->from[b + 1] += added->from[b];

@@ -282,35 +282,6 @@ static bool is_made(const struct bpe *bpe, uint32_t id)
     return n == 1 && ids[0] == id;
 }
 
-static void find_direct(struct bpe *bpe, bool all)
-{
-    for (size_t i = 0; i <= bpe->words_mask; i++)
-        if (bpe->words[i].key.high != 0 && bpe->words[i].id < bpe->size.vocab)
-            bpe->words[i].is_direct = all || is_made(bpe, bpe->words[i].id);
-    for (size_t i = 0; i <= bpe->longs_mask; i++)
-        if (bpe->longs[i].id < bpe->size.vocab)
-            bpe->longs[i].is_direct = all || is_made(bpe, bpe->longs[i].id);
-}
-
-static void note_joined(struct bpe *bpe, uint32_t id)
-{
-    const uint8_t *p = bpe->blob + bpe->begin[id];
-    for (uint32_t i = 1; i < bpe->len[id]; i++) {
-        const uint32_t two = (uint32_t)p[i - 1] << 8 | p[i];
-        bpe->joined[two >> 6] |= (uint64_t)1 << (two & 63);
-    }
-}
-
-/* SentencePiece's words are long and have punctuation in them. Unknown characters may be fused, so
- * only where each has bytes. */
-static void find_joined(struct bpe *bpe)
-{
-    bpe->splits =
-        bpe->rules.unit == BPE_UNIT_CHARS && bpe->rules.fallback != NULL && !bpe->rules.takes_whole;
-    for (uint32_t id = 0; id < bpe->size.vocab + bpe->size.symbols; id++)
-        note_joined(bpe, id);
-}
-
 /* The first place in p[0, n) after the beginning that nothing merges across; n: none. */
 static inline size_t joined_end(const struct bpe *bpe, const uint8_t *p, size_t n)
 {
@@ -354,8 +325,24 @@ int bpe_finish(struct bpe *bpe, const struct bpe_rules *rules, bool are_made, ui
             missing_n++;
         }
     }
-    find_direct(bpe, are_made || rules->takes_whole);
-    find_joined(bpe);
+    bool all = are_made || rules->takes_whole;
+    for (size_t i = 0; i <= bpe->words_mask; i++)
+        if (bpe->words[i].key.high != 0 && bpe->words[i].id < bpe->size.vocab)
+            bpe->words[i].is_direct = all || is_made(bpe, bpe->words[i].id);
+    for (size_t i = 0; i <= bpe->longs_mask; i++)
+        if (bpe->longs[i].id < bpe->size.vocab)
+            bpe->longs[i].is_direct = all || is_made(bpe, bpe->longs[i].id);
+    /* SentencePiece's words are long and have punctuation in them. Unknown characters may be fused,
+     * so only where each has bytes. */
+    bpe->splits =
+        bpe->rules.unit == BPE_UNIT_CHARS && bpe->rules.fallback != NULL && !bpe->rules.takes_whole;
+    for (uint32_t id = 0; id < bpe->size.vocab + bpe->size.symbols; id++) {
+        const uint8_t *p = bpe->blob + bpe->begin[id];
+        for (uint32_t i = 1; i < bpe->len[id]; i++) {
+            const uint32_t two = (uint32_t)p[i - 1] << 8 | p[i];
+            bpe->joined[two >> 6] |= (uint64_t)1 << (two & 63);
+        }
+    }
     identify(bpe);
     return rules->unit == BPE_UNIT_BYTES ? missing_n : 0;
 }

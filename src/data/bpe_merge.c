@@ -60,30 +60,19 @@ struct bpe_heap {
     size_t entries;
 };
 
-static void heap_down(struct bpe_heap *heap, size_t i, uint64_t v)
-{
-    for (size_t child; (child = 2 * i + 1) < heap->entries; i = child) {
-        child += child + 1 < heap->entries && heap->entry[child + 1] < heap->entry[child];
-        if (heap->entry[child] >= v)
-            break;
-        heap->entry[i] = heap->entry[child];
-    }
-    heap->entry[i] = v;
-}
-
-static void heap_push(struct bpe_heap *heap, uint64_t v)
-{
-    size_t i = heap->entries++;
-    for (; i > 0 && heap->entry[(i - 1) / 2] > v; i = (i - 1) / 2)
-        heap->entry[i] = heap->entry[(i - 1) / 2];
-    heap->entry[i] = v;
-}
-
 static uint64_t heap_pop(struct bpe_heap *heap)
 {
     const uint64_t top = heap->entry[0], last = heap->entry[--heap->entries];
-    if (heap->entries > 0)
-        heap_down(heap, 0, last);
+    if (heap->entries > 0) {
+        size_t i = 0;
+        for (size_t child; (child = 2 * i + 1) < heap->entries; i = child) {
+            child += child + 1 < heap->entries && heap->entry[child + 1] < heap->entry[child];
+            if (heap->entry[child] >= last)
+                break;
+            heap->entry[i] = heap->entry[child];
+        }
+        heap->entry[i] = last;
+    }
     return top;
 }
 
@@ -93,21 +82,13 @@ static void place_rank(struct bpe_heap *heap, uint32_t at)
     const uint32_t next = heap->next[at];
     heap->rank[at] =
         next < heap->n ? bpe_rank_of(heap->bpe, heap->s[at].id, heap->s[next].id) : BPE_NONE;
-    if (heap->rank[at] != BPE_NONE)
-        heap_push(heap, (uint64_t)heap->rank[at] << 32 | at);
-}
-
-static void place_merge(struct bpe_heap *heap, uint32_t at)
-{
-    const uint32_t gone = heap->next[at];
-    heap->s[at].id = bpe_pair_find(heap->bpe, heap->s[at].id, heap->s[gone].id)->id;
-    heap->rank[gone] = BPE_NONE;
-    heap->next[at] = heap->next[gone];
-    if (heap->next[at] < heap->n)
-        heap->prev[heap->next[at]] = at;
-    place_rank(heap, at);
-    if (at > 0)
-        place_rank(heap, heap->prev[at]);
+    if (heap->rank[at] != BPE_NONE) {
+        uint64_t v = (uint64_t)heap->rank[at] << 32 | at;
+        size_t i = heap->entries++;
+        for (; i > 0 && heap->entry[(i - 1) / 2] > v; i = (i - 1) / 2)
+            heap->entry[i] = heap->entry[(i - 1) / 2];
+        heap->entry[i] = v;
+    }
 }
 
 /* Merges s[0, places) in place and returns how many symbols are left. A merge removes one entry and
@@ -130,8 +111,18 @@ static size_t merge_heap(const struct bpe *bpe, struct bpe_symbol *s, size_t pla
         place_rank(&heap, i);
     while (heap.entries > 0) {
         const uint64_t top = heap_pop(&heap);
-        if (heap.rank[(uint32_t)top] == (uint32_t)(top >> 32))
-            place_merge(&heap, (uint32_t)top);
+        if (heap.rank[(uint32_t)top] == (uint32_t)(top >> 32)) {
+            uint32_t at = (uint32_t)top;
+            const uint32_t gone = heap.next[at];
+            heap.s[at].id = bpe_pair_find(heap.bpe, heap.s[at].id, heap.s[gone].id)->id;
+            heap.rank[gone] = BPE_NONE;
+            heap.next[at] = heap.next[gone];
+            if (heap.next[at] < heap.n)
+                heap.prev[heap.next[at]] = at;
+            place_rank(&heap, at);
+            if (at > 0)
+                place_rank(&heap, heap.prev[at]);
+        }
     }
     size_t left = 0;
     for (uint32_t i = 0; i < heap.n; i = heap.next[i])

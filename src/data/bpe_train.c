@@ -283,22 +283,6 @@ static enum status begin(struct bpe_train *train)
     return push_changed(train);
 }
 
-/* Around a merge that was made: `before` and `after` are its neighbours, or BYTE_MAP_NONE. */
-static enum status change_around(struct bpe_train *train, struct bpe_train_merge merge,
-                                 uint32_t made, uint32_t word_i, const uint32_t neighbour[2])
-{
-    const int64_t count = train->word[word_i].count;
-    if (neighbour[0] != BYTE_MAP_NONE) {
-        TRY(change(train, neighbour[0], merge.left, word_i, -count));
-        TRY(change(train, neighbour[0], made, word_i, count));
-    }
-    if (neighbour[1] != BYTE_MAP_NONE) {
-        TRY(change(train, merge.right, neighbour[1], word_i, -count));
-        TRY(change(train, made, neighbour[1], word_i, count));
-    }
-    return ST_OK;
-}
-
 static enum status merge_word(struct bpe_train *train, struct bpe_train_merge merge, uint32_t made,
                               uint32_t word_i)
 {
@@ -311,7 +295,17 @@ static enum status merge_word(struct bpe_train *train, struct bpe_train_merge me
         }
         const uint32_t neighbour[2] = {kept > 0 ? symbol[kept - 1] : BYTE_MAP_NONE,
                                        i + 2 < word->n ? symbol[i + 2] : BYTE_MAP_NONE};
-        TRY(change_around(train, merge, made, word_i, neighbour));
+        /* Around a merge that was made: `before` and `after` are its neighbours, or
+         * BYTE_MAP_NONE. */
+        const int64_t count = train->word[word_i].count;
+        if (neighbour[0] != BYTE_MAP_NONE) {
+            TRY(change(train, neighbour[0], merge.left, word_i, -count));
+            TRY(change(train, neighbour[0], made, word_i, count));
+        }
+        if (neighbour[1] != BYTE_MAP_NONE) {
+            TRY(change(train, merge.right, neighbour[1], word_i, -count));
+            TRY(change(train, made, neighbour[1], word_i, count));
+        }
         symbol[kept] = made;
         i += 2;
     }
@@ -319,24 +313,20 @@ static enum status merge_word(struct bpe_train *train, struct bpe_train_merge me
     return ST_OK;
 }
 
-/* The token of both. Another pair may have made the same bytes before. */
-static enum status make_token(struct bpe_train *train, struct bpe_train_merge merge, uint32_t *made)
+static enum status merge_pair(struct bpe_train *train, const struct entry *entry)
 {
+    struct pair *pair = train->pair + entry->pair;
+    uint32_t *word = pair->word, made;
+    const uint32_t words_n = pair->words_n;
+    /* The token of both. Another pair may have made the same bytes before. */
+    struct bpe_train_merge merge = entry->merge;
     uint8_t bytes[2 * WORD_BYTES_MAX];
     size_t left, right;
     const uint8_t *first = byte_map_bytes(train->tokens, merge.left, &left),
                   *second = byte_map_bytes(train->tokens, merge.right, &right);
     memcpy(bytes, first, left);
     memcpy(bytes + left, second, right);
-    return byte_map_add(train->tokens, bytes, left + right, made);
-}
-
-static enum status merge_pair(struct bpe_train *train, const struct entry *entry)
-{
-    struct pair *pair = train->pair + entry->pair;
-    uint32_t *word = pair->word, made;
-    const uint32_t words_n = pair->words_n;
-    enum status st = make_token(train, entry->merge, &made);
+    enum status st = byte_map_add(train->tokens, bytes, left + right, &made);
     pair->word = NULL; /* train->pair may move */
     pair->words_n = pair->words_cap = 0;
     for (uint32_t i = 0; st == ST_OK && i < words_n; i++)

@@ -102,19 +102,14 @@ static bool grow_bytes(struct byte_map *map)
     return true;
 }
 
-/* Space for one string more. */
-static bool reserve(struct byte_map *map)
-{
-    return (map->items_n < map->items_cap || grow_items(map)) &&
-           (map->bytes_cap - map->bytes_n >= BYTE_MAP_STRING_MAX || grow_bytes(map)) &&
-           (2 * map->items_n < map->slots_n || grow_slots(map));
-}
-
 enum status byte_map_add(struct byte_map *map, const uint8_t *bytes, size_t n, uint32_t *number)
 {
     const uint64_t hash = XXH3_64bits(bytes, n);
     ASSERTF(n >= 1 && n <= BYTE_MAP_STRING_MAX, "%zu bytes", n);
-    if (!reserve(map) || map->items_n == BYTE_MAP_NONE - 1)
+    if (!((map->items_n < map->items_cap || grow_items(map)) &&
+          (map->bytes_cap - map->bytes_n >= BYTE_MAP_STRING_MAX || grow_bytes(map)) &&
+          (2 * map->items_n < map->slots_n || grow_slots(map))) ||
+        map->items_n == BYTE_MAP_NONE - 1)
         return FAIL(ST_RETRY, "out of memory: a table of %zu strings", map->items_n);
     const size_t at = slot_of(map, hash, bytes, n);
     if (map->slot[at] == 0) {

@@ -278,24 +278,17 @@ out_abandon:
     return st;
 }
 
-static enum status name_paths(struct cache_paths *paths, const char *cache_dir,
-                              const struct encode_config *config, const struct data_file *text,
-                              int64_t n)
-{
-    if (cache_dir == NULL || cache_dir[0] == '\0')
-        return FAIL(ST_BAD_SETTING, "no folder to keep tokens made from %s; set CACHE_DIR",
-                    text->path);
-    TRY(file_join(paths->dir, sizeof paths->dir, cache_dir, "tokens"));
-    return named(paths->memo, paths->dir, stat_key(config, text, n), ".key");
-}
-
 enum status cache_shard(const char *cache_dir, const struct encode_config *config,
                         const struct data_file *text, int64_t n, struct shard *shard_out,
                         char path_out[FILE_PATH_MAX])
 {
     struct cache_paths paths;
     struct shard_key key;
-    TRY(name_paths(&paths, cache_dir, config, text, n));
+    if (cache_dir == NULL || cache_dir[0] == '\0')
+        return FAIL(ST_BAD_SETTING, "no folder to keep tokens made from %s; set CACHE_DIR",
+                    text->path);
+    TRY(file_join(paths.dir, sizeof paths.dir, cache_dir, "tokens"));
+    TRY(named(paths.memo, paths.dir, stat_key(config, text, n), ".key"));
     if (memo_read(paths.memo, &key)) {
         TRY(named(paths.shard, paths.dir, key, ".bin"));
         text_copy(path_out, FILE_PATH_MAX, paths.shard);

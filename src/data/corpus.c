@@ -96,22 +96,6 @@ static enum status id_refused(const char *path, int64_t token_i, uint32_t id,
                 (long long)vocab->tokenizer_ids);
 }
 
-static enum status mark_refused(const char *path, const struct corpus_config *config)
-{
-    if (end_of(config) == TOKENIZER_NONE)
-        return FAIL(ST_BAD_DATA,
-                    "several files are joined with an end of text, here before %s, but "
-                    "TOKENIZER=%s names none; give one file, or add an eos_token to its "
-                    "tokenizer_config.json",
-                    path, tokenizer_of(config));
-    return FAIL(ST_BAD_DATA,
-                "several files are joined with the end of text (id %u), here before %s, but the "
-                "vocabulary has VOCAB=%lld ids; give one file, or a model with VOCAB=%lld (of "
-                "TOKENIZER=%s)",
-                end_of(config), path, (long long)config->vocab, (long long)tokenizer_ids(config),
-                tokenizer_of(config));
-}
-
 static bool is_text(const struct data_file *file)
 {
     return file->kind == DATA_FILE_KIND_TEXT || file->kind == DATA_FILE_KIND_JSONL;
@@ -305,8 +289,24 @@ static enum status parts_place(struct corpus *corpus, const struct corpus_config
     for (int64_t i = 0; i < corpus->parts_n; i++) {
         struct corpus_part *part = corpus->part + i;
         if (i > 0 && needs_mark(corpus->end, &part[-1].shard, &part->shard)) {
-            if (config->vocab <= corpus->end)
-                return mark_refused(part->path, config);
+            if (config->vocab <= corpus->end) {
+                const char *path = part->path;
+                if (end_of(config) == TOKENIZER_NONE)
+                    return FAIL(
+                        ST_BAD_DATA,
+                        "several files are joined with an end of text, here before %s, but "
+                        "TOKENIZER=%s names none; give one file, or add an eos_token to its "
+                        "tokenizer_config.json",
+                        path, tokenizer_of(config));
+                return FAIL(
+                    ST_BAD_DATA,
+                    "several files are joined with the end of text (id %u), here before %s, but "
+                    "the "
+                    "vocabulary has VOCAB=%lld ids; give one file, or a model with VOCAB=%lld (of "
+                    "TOKENIZER=%s)",
+                    end_of(config), path, (long long)config->vocab,
+                    (long long)tokenizer_ids(config), tokenizer_of(config));
+            }
             at++;
         }
         part->first = at;
@@ -314,14 +314,6 @@ static enum status parts_place(struct corpus *corpus, const struct corpus_config
     }
     corpus->tokens = at;
     return ST_OK;
-}
-
-static int widest_of(const struct corpus *corpus)
-{
-    int widest = 2;
-    for (int64_t i = 0; i < corpus->parts_n; i++)
-        widest = corpus->part[i].shard.info.id_bytes > widest ? 4 : widest;
-    return widest;
 }
 
 /* Adds n ids in the width of the widest part. */
@@ -339,7 +331,9 @@ static enum status sample_add(const struct corpus *corpus, int64_t first, int64_
 
 static enum status sample_all(const struct corpus *corpus, XXH3_state_t *hash)
 {
-    const int id_bytes = widest_of(corpus);
+    int id_bytes = 2;
+    for (int64_t i = 0; i < corpus->parts_n; i++)
+        id_bytes = corpus->part[i].shard.info.id_bytes > id_bytes ? 4 : id_bytes;
     const int64_t tokens = corpus->tokens, most = (int64_t)SAMPLE_BLOCKS * SAMPLE_IDS,
                   last = tokens - SAMPLE_IDS;
     XXH3_64bits_reset(hash);
@@ -368,17 +362,6 @@ static enum status fingerprint(struct corpus *corpus)
     return st;
 }
 
-static void name_corpus(struct corpus *corpus, const char *data)
-{
-    char count[32];
-    text_format_count(count, sizeof count, (double)corpus->tokens);
-    if (corpus->files.n > 1)
-        text_format(corpus->name, sizeof corpus->name, "%.400s (%lld files, %s tokens)", data,
-                    (long long)corpus->files.n, count);
-    else
-        text_format(corpus->name, sizeof corpus->name, "%.400s (%s tokens)", data, count);
-}
-
 enum status corpus_open(const struct corpus_config *config, struct corpus **out)
 {
     enum status st;
@@ -392,7 +375,14 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     TRY_OR(parts_check(corpus, config), out_close);
     TRY_OR(parts_place(corpus, config), out_close);
     TRY_OR(fingerprint(corpus), out_close);
-    name_corpus(corpus, config->data);
+    const char *data = config->data;
+    char count[32];
+    text_format_count(count, sizeof count, (double)corpus->tokens);
+    if (corpus->files.n > 1)
+        text_format(corpus->name, sizeof corpus->name, "%.400s (%lld files, %s tokens)", data,
+                    (long long)corpus->files.n, count);
+    else
+        text_format(corpus->name, sizeof corpus->name, "%.400s (%s tokens)", data, count);
     *out = corpus;
     return ST_OK;
 out_close:
@@ -629,18 +619,6 @@ static enum status put_ids(struct corpus_reading *to, const struct shard *shard,
     return ST_OK;
 }
 
-static enum status visit_tokens(struct corpus_reading *to, const char *path)
-{
-    struct shard shard = {0};
-    TRY(shard_open(path, &shard));
-    enum status st = shard_check(&shard, path, NULL);
-    encode_begin_file(&to->sink);
-    if (st == ST_OK)
-        st = put_ids(to, &shard, 0, shard.info.tokens);
-    shard_close(&shard);
-    return st;
-}
-
 static enum status put_documents(struct corpus_reading *to, const struct corpus_part *part)
 {
     int64_t first, end;
@@ -662,16 +640,6 @@ static enum status put_documents(struct corpus_reading *to, const struct corpus_
     return ST_OK;
 }
 
-static enum status visit_megatron(struct corpus_reading *to, const struct data_file *file)
-{
-    struct corpus_part part = {0};
-    enum status st = part_open_megatron(&part, file);
-    if (st == ST_OK)
-        st = put_documents(to, &part);
-    part_close(&part);
-    return st;
-}
-
 static enum status visit_run(struct corpus_reading *to, const struct data_file *files, int64_t n,
                              const struct encode_config *encode)
 {
@@ -679,10 +647,25 @@ static enum status visit_run(struct corpus_reading *to, const struct data_file *
     if (to->config->takes_text && !is_text(files))
         return FAIL(ST_BAD_SETTING, "%s holds ids, not text; give the text that they were made of",
                     files[0].path);
-    if (files[0].kind == DATA_FILE_KIND_TOKENS)
-        return visit_tokens(to, files[0].path);
-    if (files[0].kind == DATA_FILE_KIND_MEGATRON)
-        return visit_megatron(to, files);
+    if (files[0].kind == DATA_FILE_KIND_TOKENS) {
+        const char *path = files[0].path;
+        struct shard shard = {0};
+        TRY(shard_open(path, &shard));
+        enum status st = shard_check(&shard, path, NULL);
+        encode_begin_file(&to->sink);
+        if (st == ST_OK)
+            st = put_ids(to, &shard, 0, shard.info.tokens);
+        shard_close(&shard);
+        return st;
+    }
+    if (files[0].kind == DATA_FILE_KIND_MEGATRON) {
+        struct corpus_part part = {0};
+        enum status st = part_open_megatron(&part, files);
+        if (st == ST_OK)
+            st = put_documents(to, &part);
+        part_close(&part);
+        return st;
+    }
     if (to->encode == NULL)
         TRY(encode_open(encode, &to->encode));
     return encode_files(to->encode, files, n, &to->sink, &key);
@@ -821,18 +804,6 @@ static void warn_of_lost_records(const struct corpus_writing *to, const char *ou
              out_path, (long long)to->records, (long long)to->ends, to->end);
 }
 
-static enum status check_out(const char *out_path)
-{
-    if (out_path == NULL || out_path[0] == '\0')
-        return FAIL(ST_BAD_SETTING,
-                    "the file to write is not given; set OUT, for example OUT=tokens.bin");
-    if (file_is_dir(out_path))
-        return FAIL(ST_BAD_SETTING,
-                    "OUT=%s is a folder; give the name of a file, for example OUT=%s/tokens.bin",
-                    out_path, out_path);
-    return ST_OK;
-}
-
 static enum status writing_open(struct corpus_writing *to, const struct corpus_config *config,
                                 const char *out_path)
 {
@@ -864,7 +835,13 @@ enum status corpus_write(const struct corpus_config *config, const char *out_pat
     struct corpus_writing to = {0};
     struct data_file_list files;
     enum status st;
-    TRY(check_out(out_path));
+    if (out_path == NULL || out_path[0] == '\0')
+        return FAIL(ST_BAD_SETTING,
+                    "the file to write is not given; set OUT, for example OUT=tokens.bin");
+    if (file_is_dir(out_path))
+        return FAIL(ST_BAD_SETTING,
+                    "OUT=%s is a folder; give the name of a file, for example OUT=%s/tokens.bin",
+                    out_path, out_path);
     /* before the file that is written, which may lie in the same folder */
     TRY(find_files(config, &files));
     TRY_OR(check_old(out_path, &files), out_close);

@@ -488,27 +488,21 @@ static enum status drop_empty(struct data_file_list *list, const char *data)
     return ST_OK;
 }
 
-static enum status add_url(struct data_file_list *list, const char *url,
-                           const struct data_file_config *config)
-{
-    char path[FILE_PATH_MAX];
-    const struct fetch_config fetch = {.cache_dir = config->cache_dir,
-                                       .allows_local = config->allows_local_urls,
-                                       .progress = config->progress,
-                                       .progress_arg = config->progress_arg};
-    TRY(fetch_file(&fetch, url, path));
-    return add_named(list, path);
-}
-
 /* A file, a folder, a glob or an address. */
 static enum status find(const char *data, const struct data_file_config *config,
                         struct data_file_list *list)
 {
     struct stat info;
     const bool is_there = stat(data, &info) == 0;
-    if (!is_there && strstr(data, "://") != NULL)
-        TRY(add_url(list, data, config));
-    else if (!is_there && errno == ENOENT && strpbrk(data, "*?[") != NULL)
+    if (!is_there && strstr(data, "://") != NULL) {
+        char path[FILE_PATH_MAX];
+        const struct fetch_config fetch = {.cache_dir = config->cache_dir,
+                                           .allows_local = config->allows_local_urls,
+                                           .progress = config->progress,
+                                           .progress_arg = config->progress_arg};
+        TRY(fetch_file(&fetch, data, path));
+        TRY(add_named(list, path));
+    } else if (!is_there && errno == ENOENT && strpbrk(data, "*?[") != NULL)
         TRY(add_glob(list, data));
     else
         TRY(add_named(list, data));

@@ -169,16 +169,6 @@ enum status encode_put(struct encode_sink *sink, const uint32_t *ids, int64_t n)
 
 /* ---- the key ---- */
 
-/* Keys of GPT-2's 16-bit ids are as they always were. */
-static void hash_tokenizer(XXH3_state_t *hash, const struct encode_config *config)
-{
-    uint64_t facts[3] = {0, 0, (uint64_t)config->id_bytes};
-    if (config->tokenizer != NULL)
-        tokenizer_identity(config->tokenizer, facts);
-    if (facts[0] != 0 || facts[1] != 0 || config->id_bytes == 4)
-        XXH3_128bits_update(hash, facts, sizeof facts);
-}
-
 static enum status hash_begin(const struct encode_config *config, XXH3_state_t **out)
 {
     XXH3_state_t *hash = XXH3_createState();
@@ -186,7 +176,12 @@ static enum status hash_begin(const struct encode_config *config, XXH3_state_t *
         return FAIL(ST_RETRY, "out of memory for hashing text");
     XXH3_128bits_reset(hash);
     XXH3_128bits_update(hash, ENCODE_VERSION, sizeof ENCODE_VERSION);
-    hash_tokenizer(hash, config);
+    /* Keys of GPT-2's 16-bit ids are as they always were. */
+    uint64_t facts[3] = {0, 0, (uint64_t)config->id_bytes};
+    if (config->tokenizer != NULL)
+        tokenizer_identity(config->tokenizer, facts);
+    if (facts[0] != 0 || facts[1] != 0 || config->id_bytes == 4)
+        XXH3_128bits_update(hash, facts, sizeof facts);
     *out = hash;
     return ST_OK;
 }
@@ -245,14 +240,6 @@ enum status encode_key(const struct encode_config *config, const struct data_fil
 
 /* ---- one part, on a thread ---- */
 
-static bool is_blank(const uint8_t *line, size_t n)
-{
-    size_t i = 0;
-    while (i < n && (line[i] == ' ' || line[i] == '\t' || line[i] == '\r'))
-        i++;
-    return i == n;
-}
-
 /* Calls config.progress within a block, from whichever thread encodes. */
 static bool goes_on(void *arg)
 {
@@ -288,7 +275,10 @@ static bool encode_add(struct encode *encode, struct encode_part *part, const ui
 static bool encode_line(struct encode *encode, struct encode_part *part, uint8_t *line, size_t n)
 {
     part->lines++;
-    if (is_blank(line, n))
+    size_t i = 0;
+    while (i < n && (line[i] == ' ' || line[i] == '\t' || line[i] == '\r'))
+        i++;
+    if (i == n)
         return true;
     struct jsonl_text text = {.fault = "a line longer than 64 MiB"};
     if (n <= ENCODE_LINE_MAX)

@@ -101,16 +101,6 @@ static enum status feed_take_separators(struct feed *feed, const struct feed_con
                 config->knows_documents ? "ATTENTION_MASK=causal" : "PACK_DOCUMENTS=0");
 }
 
-static void feed_open_synthetic(struct feed *feed, const struct feed_config *config)
-{
-    const uint64_t facts[] = {config->task, (uint64_t)config->seq_tokens,
-                              (uint64_t)config->global_samples, (uint64_t)config->vocab,
-                              config->seed};
-    feed->samples = config->global_samples;
-    feed->tokens = config->global_samples * config->seq_tokens;
-    feed->fingerprint = XXH3_64bits(facts, sizeof facts);
-}
-
 /* fail_short — a text of one token has no window with any SEQ_LEN. */
 static enum status fail_short(int64_t tokens, int64_t seq_tokens, const char *data)
 {
@@ -199,27 +189,6 @@ static enum status feed_open_part(struct feed *feed, const struct feed_config *c
     return ST_OK;
 }
 
-static void feed_name_pack(struct feed *feed, const struct pack *pack)
-{
-    struct pack_facts facts;
-    size_t at = strlen(feed->name);
-    pack_facts(pack, &facts);
-    text_format(feed->name + at, sizeof feed->name - at,
-                ", packed: %lld documents, %lld of them cut, %.1f %% full",
-                (long long)facts.documents, (long long)facts.cut, 100 * facts.full);
-}
-
-static void feed_name_part(struct feed *feed, const struct feed_config *config, const char *data)
-{
-    if (config->task == FEED_TASK_LM)
-        text_copy(feed->name, sizeof feed->name, corpus_name(feed->part[0].corpus));
-    else
-        text_format(feed->name, sizeof feed->name, "%.400s (%lld questions)", data,
-                    (long long)squad_examples(feed->part[0].squad));
-    if (feed->part[0].pack != NULL)
-        feed_name_pack(feed, feed->part[0].pack);
-}
-
 static enum status feed_open_mix(struct feed *feed, const struct feed_config *config,
                                  const struct mix *mix)
 {
@@ -247,7 +216,20 @@ static enum status feed_open_data(struct feed *feed, const struct feed_config *c
                                      : feed_open_part(feed, config, config->data);
     if (st == ST_OK && !mix.is_weighted) {
         feed->fingerprint = feed->part[0].fingerprint;
-        feed_name_part(feed, config, config->data);
+        const char *data = config->data;
+        if (config->task == FEED_TASK_LM)
+            text_copy(feed->name, sizeof feed->name, corpus_name(feed->part[0].corpus));
+        else
+            text_format(feed->name, sizeof feed->name, "%.400s (%lld questions)", data,
+                        (long long)squad_examples(feed->part[0].squad));
+        if (feed->part[0].pack != NULL) {
+            struct pack_facts facts;
+            size_t at = strlen(feed->name);
+            pack_facts(feed->part[0].pack, &facts);
+            text_format(feed->name + at, sizeof feed->name - at,
+                        ", packed: %lld documents, %lld of them cut, %.1f %% full",
+                        (long long)facts.documents, (long long)facts.cut, 100 * facts.full);
+        }
     }
     mix_free(&mix);
     return st;
@@ -268,7 +250,12 @@ enum status feed_open(const struct feed_config *config, struct feed **out)
     feed->is_shuffled = config->is_shuffled;
     feed->knows_documents = config->knows_documents;
     if (strcmp(config->data, FEED_SYNTHETIC) == 0) {
-        feed_open_synthetic(feed, config);
+        const uint64_t facts[] = {config->task, (uint64_t)config->seq_tokens,
+                                  (uint64_t)config->global_samples, (uint64_t)config->vocab,
+                                  config->seed};
+        feed->samples = config->global_samples;
+        feed->tokens = config->global_samples * config->seq_tokens;
+        feed->fingerprint = XXH3_64bits(facts, sizeof facts);
     } else {
         TRY_OR(feed_take_separators(feed, config), out_close);
         TRY_OR(feed_open_data(feed, config), out_close);

@@ -57,16 +57,6 @@ static enum status part_restart(struct fetch *f)
     return ST_OK;
 }
 
-/* Keeps the total length and the validator of the bytes in the part, as one line. */
-static void validator_write(const struct fetch *f)
-{
-    char line[HTTP_HEADERS_VALIDATOR_MAX + 32];
-    text_format(line, sizeof line, "%lld %s", (long long)f->total, f->headers.validator);
-    unlink(f->same); /* without it a resume is not possible: no harm */
-    if (f->headers.validator[0] != '\0' && file_replace(f->same, line, strlen(line)) != ST_OK)
-        status_clear();
-}
-
 /* Reads the validator of the bytes in the part, and the total length: -1 if it was not known.
  * Returns false if there is none; the bytes cannot be resumed then. */
 static bool validator_read(const struct fetch *f, char out[HTTP_HEADERS_VALIDATOR_MAX],
@@ -146,24 +136,6 @@ static enum status refuse_pointer(const struct fetch *f, bool is_pointer)
                 f->url);
 }
 
-/* Computes the number of bytes that the response may have. */
-static enum status bound_body(struct fetch *f)
-{
-    const int64_t space = file_space_bytes(f->dir);
-    if (f->total > f->config.bytes_max)
-        return FAIL(ST_BAD_DATA, "%s has %lld bytes, over the limit of %lld for a download", f->url,
-                    (long long)f->total, (long long)f->config.bytes_max);
-    if (space >= 0 && f->total - f->have > space)
-        return FAIL(ST_STORE,
-                    "%s has %lld bytes more to fetch, but CACHE_DIR=%s has room for %lld; make "
-                    "room or set another CACHE_DIR",
-                    f->url, (long long)(f->total - f->have), f->config.cache_dir, (long long)space);
-    f->most_bytes = f->total >= 0 ? f->total : f->config.unknown_max;
-    if (f->total < 0 && space >= 0 && space / 2 < f->most_bytes - f->have)
-        f->most_bytes = f->have + space / 2;
-    return ST_OK;
-}
-
 /* body_begin — at the first bytes: is the response the file, from our position on? */
 static enum status body_begin(struct fetch *f)
 {
@@ -177,25 +149,29 @@ static enum status body_begin(struct fetch *f)
     if (code == 200 && f->have > 0)
         TRY(part_restart(f));
     f->total = code == 200 ? f->headers.length : f->headers.range_total;
-    TRY(bound_body(f));
-    if (code == 200)
-        validator_write(f);
+    /* Computes the number of bytes that the response may have. */
+    const int64_t space = file_space_bytes(f->dir);
+    if (f->total > f->config.bytes_max)
+        return FAIL(ST_BAD_DATA, "%s has %lld bytes, over the limit of %lld for a download", f->url,
+                    (long long)f->total, (long long)f->config.bytes_max);
+    if (space >= 0 && f->total - f->have > space)
+        return FAIL(ST_STORE,
+                    "%s has %lld bytes more to fetch, but CACHE_DIR=%s has room for %lld; make "
+                    "room or set another CACHE_DIR",
+                    f->url, (long long)(f->total - f->have), f->config.cache_dir, (long long)space);
+    f->most_bytes = f->total >= 0 ? f->total : f->config.unknown_max;
+    if (f->total < 0 && space >= 0 && space / 2 < f->most_bytes - f->have)
+        f->most_bytes = f->have + space / 2;
+    if (code == 200) {
+        /* Keeps the total length and the validator of the bytes in the part, as one line. */
+        char line[HTTP_HEADERS_VALIDATOR_MAX + 32];
+        text_format(line, sizeof line, "%lld %s", (long long)f->total, f->headers.validator);
+        unlink(f->same); /* without it a resume is not possible: no harm */
+        if (f->headers.validator[0] != '\0' && file_replace(f->same, line, strlen(line)) != ST_OK)
+            status_clear();
+    }
     f->is_begun = true;
     return ST_OK;
-}
-
-/* Refuses a body of another length than announced, and removes its bytes. */
-static enum status refuse_rest(struct fetch *f)
-{
-    TRY(part_restart(f));
-    if (f->total >= 0)
-        return FAIL(ST_BAD_DATA, "%s sent more than the %lld bytes that it announced", f->url,
-                    (long long)f->total);
-    return FAIL(ST_BAD_DATA,
-                "%s has over %lld bytes, the limit for a download whose server does not send its "
-                "length (at most half of the room in CACHE_DIR=%s); fetch it by other means and "
-                "give the file as DATA",
-                f->url, (long long)f->most_bytes, f->config.cache_dir);
 }
 
 static enum status body_add(struct fetch *f, const char *bytes, size_t n)
@@ -205,8 +181,19 @@ static enum status body_add(struct fetch *f, const char *bytes, size_t n)
         TRY(refuse_page(f, f->have == 0 && http_headers_is_html(bytes, n)));
         TRY(refuse_pointer(f, f->have == 0 && file_is_lfs_pointer(bytes, n)));
     }
-    if ((int64_t)n > f->most_bytes - f->have)
-        return refuse_rest(f);
+    if ((int64_t)n > f->most_bytes - f->have) {
+        /* Refuses a body of another length than announced, and removes its bytes. */
+        TRY(part_restart(f));
+        if (f->total >= 0)
+            return FAIL(ST_BAD_DATA, "%s sent more than the %lld bytes that it announced", f->url,
+                        (long long)f->total);
+        return FAIL(
+            ST_BAD_DATA,
+            "%s has over %lld bytes, the limit for a download whose server does not send its "
+            "length (at most half of the room in CACHE_DIR=%s); fetch it by other means and "
+            "give the file as DATA",
+            f->url, (long long)f->most_bytes, f->config.cache_dir);
+    }
     TRY(file_write_at(f->fd, f->part, bytes, n, f->have));
     f->have += (int64_t)n;
     f->most = f->have > f->most ? f->have : f->most;
@@ -350,11 +337,6 @@ static bool is_final(CURLcode result, const char *said)
            (strstr(said, "wrong version number") || strstr(said, "alert"));
 }
 
-static bool is_final_code(long code)
-{
-    return code < 500 ? code != 408 && code != 425 && code != 429 : code == 501 || code == 505;
-}
-
 /* classify_failure — the status of a failed transfer. *again: a retry may succeed. */
 static enum status classify_failure(struct fetch *f, CURLcode result, bool *again)
 {
@@ -382,7 +364,9 @@ static enum status classify_failure(struct fetch *f, CURLcode result, bool *agai
     if (result == CURLE_HTTP_RETURNED_ERROR && code == 416) {
         *again = true;
         TRY(part_restart(f));
-    } else if (result == CURLE_HTTP_RETURNED_ERROR && is_final_code(code))
+    } else if (result == CURLE_HTTP_RETURNED_ERROR &&
+               (code < 500 ? code != 408 && code != 425 && code != 429
+                           : code == 501 || code == 505))
         return FAIL(ST_NO_INPUT, "%s answered HTTP %ld; check the address", f->url, code);
     *again = true;
     char slow[96];
@@ -518,28 +502,23 @@ static enum status read_fragment(struct fetch *f, const char *fragment)
     return ST_OK;
 }
 
-/* name_of — the last part of the path, in characters that are safe in a file name. Its suffix shows
- * the kind of file. */
-static void name_of(const char *url_path, char out[FETCH_NAME_MAX + 1])
-{
-    const char *slash = strrchr(url_path, '/'), *from = slash != NULL ? slash + 1 : url_path;
-    const size_t n = strlen(from);
-    if (n > FETCH_NAME_MAX)
-        from += n - FETCH_NAME_MAX; /* the end has the suffix */
-    text_copy(out, FETCH_NAME_MAX + 1, from[0] != '\0' ? from : "file");
-    for (char *c = out; *c != '\0'; c++)
-        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') ||
-              strchr("._-", *c) != NULL))
-            *c = '_';
-    if (out[0] == '.')
-        out[0] = '_';
-}
-
 static enum status name_paths(struct fetch *f, const char *url_path)
 {
     char name[FETCH_NAME_MAX + 1], key[48];
     const XXH128_hash_t hash = XXH3_128bits(f->url, strlen(f->url));
-    name_of(url_path, name);
+    /* The last part of the path, in characters that are safe in a file name. Its suffix shows the
+     * kind of file. */
+    const char *slash = strrchr(url_path, '/'), *from = slash != NULL ? slash + 1 : url_path;
+    const size_t n = strlen(from);
+    if (n > FETCH_NAME_MAX)
+        from += n - FETCH_NAME_MAX; /* the end has the suffix */
+    text_copy(name, FETCH_NAME_MAX + 1, from[0] != '\0' ? from : "file");
+    for (char *c = name; *c != '\0'; c++)
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') ||
+              strchr("._-", *c) != NULL))
+            *c = '_';
+    if (name[0] == '.')
+        name[0] = '_';
     text_format(key, sizeof key, "downloads/%016llx%016llx", (unsigned long long)hash.high64,
                 (unsigned long long)hash.low64);
     if (f->config.cache_dir == NULL || f->config.cache_dir[0] == '\0')

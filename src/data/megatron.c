@@ -333,14 +333,6 @@ enum status megatron_append(struct megatron_writer *writer, const uint32_t *ids,
     return ST_OK;
 }
 
-/* The three lists. */
-
-static enum status write_lengths(const struct megatron_writer *writer)
-{
-    return file_write_at(writer->idx.fd, writer->idx.tmp_path, writer->length,
-                         4 * (size_t)writer->documents, MEGATRON_HEADER_BYTES);
-}
-
 /* Value d of the offsets (in bytes), then of the document list (a document is one sequence, so it
  * counts up). */
 static enum status write_list(const struct megatron_writer *writer, bool is_offsets)
@@ -358,18 +350,6 @@ static enum status write_list(const struct megatron_writer *writer, bool is_offs
         TRY(file_write_at(writer->idx.fd, writer->idx.tmp_path, chunk, 8 * (size_t)k, at));
     }
     return ST_OK;
-}
-
-static enum status write_header(const struct megatron_writer *writer)
-{
-    uint8_t header[MEGATRON_HEADER_BYTES] = {0};
-    const uint64_t version = 1, sequences = (uint64_t)writer->documents, entries = sequences + 1;
-    memcpy(header, magic, sizeof magic);
-    memcpy(header + 9, &version, 8);
-    header[17] = (uint8_t)writer->type;
-    memcpy(header + 18, &sequences, 8);
-    memcpy(header + 26, &entries, 8);
-    return file_write_at(writer->idx.fd, writer->idx.tmp_path, header, sizeof header, 0);
 }
 
 static enum status commit_fail(const struct megatron_file *file)
@@ -397,10 +377,18 @@ enum status megatron_commit(struct megatron_writer *writer)
 {
     char dir[FILE_PATH_MAX];
     TRY(end_document(writer, writer->tokens));
-    TRY(write_lengths(writer));
+    TRY(file_write_at(writer->idx.fd, writer->idx.tmp_path, writer->length,
+                      4 * (size_t)writer->documents, MEGATRON_HEADER_BYTES));
     TRY(write_list(writer, true));
     TRY(write_list(writer, false));
-    TRY(write_header(writer));
+    uint8_t header[MEGATRON_HEADER_BYTES] = {0};
+    const uint64_t version = 1, sequences = (uint64_t)writer->documents, entries = sequences + 1;
+    memcpy(header, magic, sizeof magic);
+    memcpy(header + 9, &version, 8);
+    header[17] = (uint8_t)writer->type;
+    memcpy(header + 18, &sequences, 8);
+    memcpy(header + 26, &entries, 8);
+    TRY(file_write_at(writer->idx.fd, writer->idx.tmp_path, header, sizeof header, 0));
     TRY(commit_files(&writer->bin, &writer->idx));
     text_copy(dir, sizeof dir, writer->idx.path);
     char *slash = strrchr(dir, '/');

@@ -149,23 +149,6 @@ struct mix_order {
     uint16_t rank[MIX_CYCLE]; /* places of the same item before this one in the cycle */
 };
 
-/* deal — each place gives every item its share of credit; the item with the most credit takes the
- * place and pays for it. This is as even as possible for any number of items. */
-static void deal(struct mix_order *order)
-{
-    int64_t credit[MIX_ITEMS_MAX] = {0};
-    for (int p = 0; p < MIX_CYCLE; p++) {
-        int best = 0;
-        for (int i = 0; i < order->items_n; i++) {
-            credit[i] += order->share[i];
-            if (credit[i] > credit[best])
-                best = i;
-        }
-        credit[best] -= MIX_CYCLE;
-        order->item[p] = (uint8_t)best;
-    }
-}
-
 static enum status shuffle(struct mix_order *order, uint64_t seed)
 {
     uint8_t *even = malloc(MIX_CYCLE);
@@ -193,7 +176,19 @@ enum status mix_order_open(const struct mix *mix, uint64_t seed, bool is_shuffle
         return FAIL(ST_RETRY, "out of memory: %zu bytes for the order of a mixture", sizeof *order);
     order->items_n = mix->n;
     shares(mix, order->share);
-    deal(order);
+    /* Each place gives every item its share of credit; the item with the most credit takes the
+     * place and pays for it. This is as even as possible for any number of items. */
+    int64_t credit[MIX_ITEMS_MAX] = {0};
+    for (int p = 0; p < MIX_CYCLE; p++) {
+        int best = 0;
+        for (int i = 0; i < order->items_n; i++) {
+            credit[i] += order->share[i];
+            if (credit[i] > credit[best])
+                best = i;
+        }
+        credit[best] -= MIX_CYCLE;
+        order->item[p] = (uint8_t)best;
+    }
     if (is_shuffled && shuffle(order, seed) != ST_OK) {
         mix_order_close(order);
         return ST_RETRY;

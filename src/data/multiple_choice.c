@@ -421,15 +421,6 @@ enum status multiple_choice_open(const struct multiple_choice_config *config,
     return st;
 }
 
-/* is_question — an object with endings; without them, one that has other parts of a question and no
- * "text", so it can only be meant as one: the reader then says what it lacks. */
-static bool is_question(const cJSON *line)
-{
-    return cJSON_IsArray(member(line, endings_names)) ||
-           (!cJSON_GetObjectItemCaseSensitive(line, "text") &&
-            (member(line, endings_names) || member(line, context_names)));
-}
-
 /* is_lines — whether the first line that is not blank is a question. */
 static bool is_lines(const char *text, size_t n)
 {
@@ -446,7 +437,9 @@ static bool is_lines(const char *text, size_t n)
         status_clear();
         return false;
     }
-    bool is = is_question(line);
+    bool is = cJSON_IsArray(member(line, endings_names)) ||
+              (!cJSON_GetObjectItemCaseSensitive(line, "text") &&
+               (member(line, endings_names) || member(line, context_names)));
     cJSON_Delete(line);
     return is;
 }

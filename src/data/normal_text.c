@@ -57,9 +57,6 @@ bool normal_text_stands(const uint8_t *p, const uint8_t *end)
     return p < end && (*p < 0x80 || is_standing(char_at(p, end, &n)));
 }
 
-/* In NFC already, unless something combines with it. */
-static bool is_plain(int32_t c) { return (c >= 0 && c < 0x300) || is_standing(c); }
-
 /* The end of the run of well-formed characters beyond ASCII at p; is_plain_out: all of them are
  * plain. */
 static const uint8_t *run_end(const uint8_t *p, const uint8_t *end, bool *is_plain_out)
@@ -69,7 +66,7 @@ static const uint8_t *run_end(const uint8_t *p, const uint8_t *end, bool *is_pla
         const int32_t c = char_at(p, end, &n);
         if (c < 0)
             break;
-        *is_plain_out = *is_plain_out && is_plain(c);
+        *is_plain_out = *is_plain_out && ((c >= 0 && c < 0x300) || is_standing(c));
     }
     return p;
 }

@@ -114,8 +114,11 @@ static enum status order(struct pack *pack, const int32_t *sample)
     return ST_OK;
 }
 
-static enum status fit(struct pack *pack)
+/* ---- life ---- */
+
+static enum status make(struct pack *pack, const struct pack_config *config)
 {
+    TRY(find_documents(pack, config));
     int32_t *sample = malloc((size_t)pack->pieces_n * sizeof *sample);
     if (sample == NULL)
         return fail_memory(pack);
@@ -125,14 +128,6 @@ static enum status fit(struct pack *pack)
         st = order(pack, sample);
     free(sample);
     return st;
-}
-
-/* ---- life ---- */
-
-static enum status make(struct pack *pack, const struct pack_config *config)
-{
-    TRY(find_documents(pack, config));
-    return fit(pack);
 }
 
 enum status pack_open(const struct corpus *corpus, const struct pack_config *config,
@@ -188,14 +183,6 @@ static void mark(int32_t *first_key, int64_t at, int64_t n)
         first_key[t] = (int32_t)at;
 }
 
-static void pad(const struct pack *pack, int64_t at, int32_t *tokens, int32_t *targets)
-{
-    for (int64_t t = at; t < pack->seq_tokens; t++) {
-        tokens[t] = pack->padding;
-        targets[t] = -1;
-    }
-}
-
 static enum status read_piece(const struct pack *pack, int32_t piece, int32_t *tokens,
                               int32_t *targets)
 {
@@ -220,7 +207,10 @@ enum status pack_read(const struct pack *pack, int64_t sample, int32_t *tokens, 
         mark(first_key, at, pack->tokens[i]);
         at += pack->tokens[i];
     }
-    pad(pack, at, tokens, targets);
+    for (int64_t t = at; t < pack->seq_tokens; t++) {
+        tokens[t] = pack->padding;
+        targets[t] = -1;
+    }
     mark(first_key, at, pack->seq_tokens - at);
     return ST_OK;
 }

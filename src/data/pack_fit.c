@@ -22,16 +22,6 @@ struct fit {
 
 /* ---- memory ---- */
 
-static void fit_free(struct fit *fit)
-{
-    for (int level = 0; level < LEVELS; level++)
-        free(fit->bits[level]);
-    free(fit->newest);
-    free(fit->before);
-    free(fit->order);
-    free(fit->number);
-}
-
 static bool take(int32_t **out, int64_t n)
 {
     *out = malloc((size_t)n * sizeof **out);
@@ -124,16 +114,6 @@ static void sort(struct fit *fit, const int32_t *tokens, int32_t n)
         count[length] = NONE;
 }
 
-static void place(struct fit *fit, const int32_t *tokens, int32_t n, int32_t *sample)
-{
-    for (int32_t i = 0; i < n; i++) {
-        const int32_t piece = fit->order[i], length = tokens[piece];
-        int32_t room = least_room(fit, length);
-        sample[piece] = room == NONE ? fit->samples_n++ : take_newest(fit, room);
-        put(fit, sample[piece], (room == NONE ? fit->seq_tokens : room) - length);
-    }
-}
-
 static void number(struct fit *fit, int32_t n, int32_t *sample)
 {
     int32_t next = 0;
@@ -156,10 +136,20 @@ enum status pack_fit(const int32_t *tokens, int32_t n, int32_t seq_tokens, int32
     enum status st = fit_init(&fit, n, seq_tokens);
     if (st == ST_OK) {
         sort(&fit, tokens, n);
-        place(&fit, tokens, n, sample);
+        for (int32_t i = 0; i < n; i++) {
+            const int32_t piece = fit.order[i], length = tokens[piece];
+            int32_t room = least_room(&fit, length);
+            sample[piece] = room == NONE ? fit.samples_n++ : take_newest(&fit, room);
+            put(&fit, sample[piece], (room == NONE ? fit.seq_tokens : room) - length);
+        }
         number(&fit, n, sample);
         *samples_out = fit.samples_n;
     }
-    fit_free(&fit);
+    for (int level = 0; level < LEVELS; level++)
+        free(fit.bits[level]);
+    free(fit.newest);
+    free(fit.before);
+    free(fit.order);
+    free(fit.number);
     return st;
 }

@@ -238,21 +238,6 @@ struct pretoken_rules {
     bool is_end_whole; /* spaces at the end of the text are one pre-token */
 };
 
-/* What begins with a character that is neither letter nor number, of n bytes. */
-static inline const uint8_t *mark_end(const uint8_t *p, const uint8_t *end,
-                                      enum pretoken_class kind, int n, struct pretoken_rules rules)
-{
-    const uint8_t *next = p + n;
-    int next_n;
-    const enum pretoken_class then =
-        next < end ? class_at(next, end, &next_n) : (enum pretoken_class)PRETOKEN_SPACE;
-    if (then == PRETOKEN_LETTER && !is_line_end(*p))
-        return run_end(next + next_n, end, PRETOKEN_LETTER);
-    if (kind == PRETOKEN_OTHER || (*p == ' ' && then == PRETOKEN_OTHER))
-        return other_end(next, end);
-    return blank_end(p, end, rules.is_end_whole);
-}
-
 static inline const uint8_t *modern_end(const uint8_t *p, const uint8_t *end,
                                         struct pretoken_rules rules)
 {
@@ -267,7 +252,16 @@ static inline const uint8_t *modern_end(const uint8_t *p, const uint8_t *end,
         return run_end(p + n, end, kind);
     if (kind == PRETOKEN_NUMBER)
         return numbers_end(p, end, rules.numbers);
-    return mark_end(p, end, kind, n, rules);
+    /* What begins with a character that is neither letter nor number, of n bytes. */
+    const uint8_t *next = p + n;
+    int next_n;
+    const enum pretoken_class then =
+        next < end ? class_at(next, end, &next_n) : (enum pretoken_class)PRETOKEN_SPACE;
+    if (then == PRETOKEN_LETTER && !is_line_end(*p))
+        return run_end(next + next_n, end, PRETOKEN_LETTER);
+    if (kind == PRETOKEN_OTHER || (*p == ' ' && then == PRETOKEN_OTHER))
+        return other_end(next, end);
+    return blank_end(p, end, rules.is_end_whole);
 }
 
 /* ---- SentencePiece ---- */
@@ -325,11 +319,6 @@ static enum pretoken_class class_before(const uint8_t *text, const uint8_t *p)
     return q + n == p ? kind : PRETOKEN_OTHER;
 }
 
-static bool is_edge_gpt2(enum pretoken_class before, enum pretoken_class kind, const uint8_t *p)
-{
-    return kind != before && before != PRETOKEN_SPACE && (kind == PRETOKEN_SPACE || p[-1] != '\'');
-}
-
 static bool is_edge_modern(enum pretoken_class before, enum pretoken_class kind, const uint8_t *p)
 {
     if (before == PRETOKEN_LETTER || before == PRETOKEN_NUMBER)
@@ -339,21 +328,19 @@ static bool is_edge_modern(enum pretoken_class before, enum pretoken_class kind,
     return is_line_end(p[-1]) && kind != PRETOKEN_SPACE;
 }
 
-/* U+2581 counts as a space there. */
-static bool is_edge_words(const uint8_t *text, const uint8_t *p)
-{
-    return *p == ' ' && p[-1] != ' ' && !(p - text >= 3 && memcmp(p - 3, "\xe2\x96\x81", 3) == 0);
-}
-
 static bool is_edge(enum pretoken_kind kind, const uint8_t *text, const uint8_t *p,
                     const uint8_t *end)
 {
     int n;
-    if (kind == PRETOKEN_KIND_WORDS || kind == PRETOKEN_KIND_PIECES)
-        return is_edge_words(text, p);
+    if (kind == PRETOKEN_KIND_WORDS || kind == PRETOKEN_KIND_PIECES) {
+        /* U+2581 counts as a space there. */
+        return *p == ' ' && p[-1] != ' ' &&
+               !(p - text >= 3 && memcmp(p - 3, "\xe2\x96\x81", 3) == 0);
+    }
     const enum pretoken_class here = class_at(p, end, &n), before = class_before(text, p);
     return kind == PRETOKEN_KIND_GPT2 || kind == PRETOKEN_KIND_SMOLLM
-               ? is_edge_gpt2(before, here, p)
+               ? (here != before && before != PRETOKEN_SPACE &&
+                  (here == PRETOKEN_SPACE || p[-1] != '\''))
                : is_edge_modern(before, here, p);
 }
 

@@ -38,15 +38,6 @@ static int32_t shard_word(const uint8_t *bytes, int word)
     return v;
 }
 
-static enum status shard_wrong_magic(const char *name, int32_t magic)
-{
-    const char *guess = "make a token file with `convoy tokenize DATA=text OUT=tokens.bin`";
-    if (magic == SHARD_MAGIC_LLMC_MODEL)
-        guess = "this is an llm.c model file, not tokens";
-    return FAIL(ST_BAD_DATA, "%s is not a token file: the first word is %d, expected %d or %d; %s",
-                name, magic, SHARD_MAGIC, SHARD_MAGIC_WIDE, guess);
-}
-
 /* shard_kind — how many bytes an id has, by magic number and version. */
 static enum status shard_kind(const uint8_t *bytes, const char *name, int *id_bytes_out)
 {
@@ -84,8 +75,14 @@ enum status shard_parse(const uint8_t *bytes, size_t size, const char *name, str
             "%s is not a token file: it has %zu bytes, the header alone has %d; make it again",
             name, size, SHARD_HEADER_BYTES);
     const int32_t magic = shard_word(bytes, SHARD_WORD_MAGIC);
-    if (magic != SHARD_MAGIC && magic != SHARD_MAGIC_WIDE)
-        return shard_wrong_magic(name, magic);
+    if (magic != SHARD_MAGIC && magic != SHARD_MAGIC_WIDE) {
+        const char *guess = "make a token file with `convoy tokenize DATA=text OUT=tokens.bin`";
+        if (magic == SHARD_MAGIC_LLMC_MODEL)
+            guess = "this is an llm.c model file, not tokens";
+        return FAIL(ST_BAD_DATA,
+                    "%s is not a token file: the first word is %d, expected %d or %d; %s", name,
+                    magic, SHARD_MAGIC, SHARD_MAGIC_WIDE, guess);
+    }
     if (size < SHARD_HEADER_BYTES)
         return FAIL(ST_BAD_DATA,
                     "token file %s is cut off: it has %zu bytes, the header alone has %d; copy or "

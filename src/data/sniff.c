@@ -69,14 +69,6 @@ static const struct sniff_kind safetensors = {"a model (safetensors)",
 static const struct sniff_kind pickle = {"a Python pickle",
                                          "write its text as plain text or JSON lines first"};
 
-/* is_safetensors — eight bytes of a length below 16 MiB, then the header's JSON. */
-static bool is_safetensors(const uint8_t *head, size_t n)
-{
-    static const uint8_t zero[5];
-    return n > 9 && memcmp(head + 3, zero, sizeof zero) == 0 && head[8] == '{' &&
-           (head[9] == '"' || head[9] == '}');
-}
-
 const struct sniff_kind *sniff_magic(const uint8_t *head, size_t n)
 {
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
@@ -84,7 +76,10 @@ const struct sniff_kind *sniff_magic(const uint8_t *head, size_t n)
             return &list[i].kind;
     if (n >= TAR_AT + sizeof TAR - 1 && memcmp(head + TAR_AT, TAR, sizeof TAR - 1) == 0)
         return &tar;
-    if (is_safetensors(head, n))
+    /* Eight bytes of a length below 16 MiB, then the header's JSON. */
+    static const uint8_t zero[5];
+    if (n > 9 && memcmp(head + 3, zero, sizeof zero) == 0 && head[8] == '{' &&
+        (head[9] == '"' || head[9] == '}'))
         return &safetensors;
     return n > 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 ? &pickle : NULL;
 }

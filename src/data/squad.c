@@ -146,17 +146,6 @@ static enum status mark_context(struct squad_reader *r)
     return ST_OK;
 }
 
-/* The byte at which code point number `point` < context_points begins. */
-static int64_t byte_of_point(const struct squad_reader *r, int64_t point)
-{
-    int64_t at = r->mark[point / SQUAD_MARK_EVERY];
-    for (int64_t left = point % SQUAD_MARK_EVERY; left > 0; left--)
-        do
-            at++;
-        while (!is_point_start(r->context[at]));
-    return at;
-}
-
 /* place_answer — the answer's position; both -1 when the context differs there. */
 static void place_answer(const struct squad_reader *r, int64_t point, struct squad_answer *answer)
 {
@@ -164,7 +153,12 @@ static void place_answer(const struct squad_reader *r, int64_t point, struct squ
     answer->first_bytes = answer->end_bytes = -1;
     if (n == 0 || point >= r->context_points)
         return;
-    const int64_t first = byte_of_point(r, point);
+    /* The byte at which code point number `point` < context_points begins. */
+    int64_t first = r->mark[point / SQUAD_MARK_EVERY];
+    for (int64_t left = point % SQUAD_MARK_EVERY; left > 0; left--)
+        do
+            first++;
+        while (!is_point_start(r->context[first]));
     if (n > r->context_bytes - first || memcmp(r->context + first, answer->text, (size_t)n) != 0)
         return;
     answer->first_bytes = first;
@@ -173,9 +167,12 @@ static void place_answer(const struct squad_reader *r, int64_t point, struct squ
 
 /* ---- memory ---- */
 
-/* keep — a copy of a string that lives as long as the squad. */
-static enum status keep(struct squad_reader *r, const char **string)
+static enum status get_kept(struct squad_reader *r, const cJSON *object, const char *key,
+                            const char **out)
 {
+    TRY(json_get_string(object, key, out));
+    /* A copy of a string that lives as long as the squad. */
+    const char **string = out;
     const size_t n = strlen(*string) + 1;
     struct squad_chunk *chunk = r->squad->chunks;
     if (chunk == NULL || chunk->cap - chunk->used < n) {
@@ -189,13 +186,6 @@ static enum status keep(struct squad_reader *r, const char **string)
     *string = memcpy(chunk->bytes + chunk->used, *string, n);
     chunk->used += n;
     return ST_OK;
-}
-
-static enum status get_kept(struct squad_reader *r, const cJSON *object, const char *key,
-                            const char **out)
-{
-    TRY(json_get_string(object, key, out));
-    return keep(r, out);
 }
 
 /* grow — makes room in *list for `more` after n items. */
@@ -230,14 +220,6 @@ static enum status read_answer(struct squad_reader *r, const cJSON *item)
     return ST_OK;
 }
 
-static void note_mismatch(const struct squad_reader *r, const struct squad_example *example)
-{
-    if (r->squad->mismatched_n++ < SQUAD_NAMED_MAX)
-        LOG_WARN("%s: question %.80s: the answer \"%.60s\" is not where answer_start says "
-                 "(it counts Unicode characters of the context); the question is not used",
-                 r->name, example->id, example->answer[0].text);
-}
-
 static enum status read_question(struct squad_reader *r, const cJSON *item)
 {
     const cJSON *answers, *answer, *flag = cJSON_GetObjectItemCaseSensitive(item, "is_impossible");
@@ -264,8 +246,12 @@ static enum status read_question(struct squad_reader *r, const cJSON *item)
             TRY(read_answer(r, answer));
             any |= example->answer[example->answers_n++].first_bytes >= 0;
         }
-    if (!example->is_impossible && !any)
-        note_mismatch(r, example);
+    if (!example->is_impossible && !any) {
+        if (r->squad->mismatched_n++ < SQUAD_NAMED_MAX)
+            LOG_WARN("%s: question %.80s: the answer \"%.60s\" is not where answer_start says "
+                     "(it counts Unicode characters of the context); the question is not used",
+                     r->name, example->id, example->answer[0].text);
+    }
     r->squad->examples_n++;
     return ST_OK;
 }
@@ -286,18 +272,6 @@ static enum status read_paragraph(struct squad_reader *r, const cJSON *item)
     return ST_OK;
 }
 
-/* check_other — a member that is not used must be valid JSON too. */
-static enum status check_other(const struct squad_reader *r, const struct json_item *item)
-{
-    cJSON *value;
-    if (item->value_n > SQUAD_OTHER_BYTES_MAX)
-        return FAIL(ST_BAD_DATA, "%s: %.40s… has %zu bytes; SQuAD has no such member", r->name,
-                    item->key, item->value_n);
-    TRY(json_parse(item->value, item->value_n, r->name, &value));
-    cJSON_Delete(value);
-    return ST_OK;
-}
-
 typedef enum status read_item(struct squad_reader *r, const struct json_item *item);
 
 /* for_each — calls fn for each item of the object's array of this name; *place is its number. */
@@ -312,9 +286,15 @@ static enum status for_each(struct squad_reader *r, const char *object, size_t n
         TRY(json_walk_next(&members, &item, &is_end));
         if (is_end)
             break;
-        if (!json_walk_is(&item, key))
-            TRY(check_other(r, &item));
-        else if (list.value != NULL)
+        if (!json_walk_is(&item, key)) {
+            /* A member that is not used must be valid JSON too. */
+            cJSON *value;
+            if (item.value_n > SQUAD_OTHER_BYTES_MAX)
+                return FAIL(ST_BAD_DATA, "%s: %.40s… has %zu bytes; SQuAD has no such member",
+                            r->name, item.key, item.value_n);
+            TRY(json_parse(item.value, item.value_n, r->name, &value));
+            cJSON_Delete(value);
+        } else if (list.value != NULL)
             return FAIL(ST_BAD_DATA, "%s: key \"%s\" appears twice in one JSON object; keep one",
                         r->name, key);
         else
@@ -349,18 +329,6 @@ static enum status walk_article(struct squad_reader *r, const struct json_item *
         return placed(r,
                       FAIL(ST_BAD_DATA, "JSON key \"paragraphs\" is missing, expected an array"));
     return for_each(r, item->value, item->value_n, "paragraphs", walk_paragraph, &r->paragraph_i);
-}
-
-/* place_lists — after the lists have moved: answers are in the order of their questions. */
-static void place_lists(struct squad_reader *r)
-{
-    int64_t at = 0;
-    for (int64_t i = 0; i < r->squad->examples_n; i++) {
-        r->squad->example[i].answer = r->answer != NULL ? r->answer + at : NULL;
-        at += r->squad->example[i].answers_n;
-    }
-    r->squad->answers[0] = r->answer;
-    r->squad->files_n = 1;
 }
 
 static enum status read_document(struct squad_reader *r, const char *bytes, size_t n)
@@ -410,7 +378,14 @@ enum status squad_parse(const char *bytes, size_t n_bytes, const char *name, str
     struct squad_reader r = {.name = name};
     TRY(squad_new(&r));
     enum status st = read_document(&r, bytes, n_bytes);
-    place_lists(&r);
+    /* After the lists have moved: answers are in the order of their questions. */
+    int64_t at = 0;
+    for (int64_t i = 0; i < r.squad->examples_n; i++) {
+        r.squad->example[i].answer = r.answer != NULL ? r.answer + at : NULL;
+        at += r.squad->example[i].answers_n;
+    }
+    r.squad->answers[0] = r.answer;
+    r.squad->files_n = 1;
     free(r.mark);
     if (st == ST_OK)
         st = check_document(r.squad, name);

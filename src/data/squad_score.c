@@ -99,36 +99,6 @@ static bool is_word(int32_t c)
 
 /* ---- normalisation ---- */
 
-static void decode(struct squad_score_text text, struct codes *out)
-{
-    size_t used = 0;
-    out->n = 0;
-    while (used < text.n) {
-        utf8proc_int32_t c;
-        size_t left = text.n - used;
-        utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text.bytes + used,
-                                              left < 4 ? (utf8proc_ssize_t)left : 4, &c);
-        out->at[out->n++] = n > 0 ? c : 0xFFFD;
-        used += n > 0 ? (size_t)n : 1;
-    }
-}
-
-/* Two letters need more than a table: sigma has another form at the end of a word, and one letter
- * becomes two. */
-static void lower(const struct codes *text, struct codes *out)
-{
-    out->n = 0;
-    for (size_t i = 0; i < text->n; i++) {
-        int32_t c = text->at[i];
-        if (c == CAPITAL_SIGMA)
-            out->at[out->n++] = is_final(text, i) ? FINAL_SIGMA : SMALL_SIGMA;
-        else if (c == CAPITAL_DOTTED_I)
-            out->at[out->n++] = 'i', out->at[out->n++] = DOT_ABOVE;
-        else
-            out->at[out->n++] = utf8proc_tolower(c);
-    }
-}
-
 static void drop_punctuation(struct codes *text)
 {
     size_t n = 0;
@@ -181,8 +151,28 @@ static enum status normalise(struct squad_score_text text, struct codes *out)
         free(plain.at);
         return FAIL(ST_RETRY, "out of memory: an answer of %zu bytes", text.n);
     }
-    decode(text, &plain);
-    lower(&plain, out);
+    size_t used = 0;
+    plain.n = 0;
+    while (used < text.n) {
+        utf8proc_int32_t c;
+        size_t left = text.n - used;
+        utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text.bytes + used,
+                                              left < 4 ? (utf8proc_ssize_t)left : 4, &c);
+        plain.at[plain.n++] = n > 0 ? c : 0xFFFD;
+        used += n > 0 ? (size_t)n : 1;
+    }
+    /* Two letters need more than a table: sigma has another form at the end of a word, and one
+     * letter becomes two. */
+    out->n = 0;
+    for (size_t i = 0; i < plain.n; i++) {
+        int32_t c = plain.at[i];
+        if (c == CAPITAL_SIGMA)
+            out->at[out->n++] = is_final(&plain, i) ? FINAL_SIGMA : SMALL_SIGMA;
+        else if (c == CAPITAL_DOTTED_I)
+            out->at[out->n++] = 'i', out->at[out->n++] = DOT_ABOVE;
+        else
+            out->at[out->n++] = utf8proc_tolower(c);
+    }
     free(plain.at);
     drop_punctuation(out);
     drop_articles(out);
@@ -224,24 +214,18 @@ static enum status split(const struct codes *text, struct words *out)
     return ST_OK;
 }
 
-/* The number of common words of two sorted lists, as multisets. */
-static size_t common(const struct words *a, const struct words *b)
-{
-    size_t i = 0, j = 0, n = 0;
-    while (i < a->n && j < b->n) {
-        int order = by_content(&a->at[i], &b->at[j]);
-        n += order == 0;
-        i += order <= 0;
-        j += order >= 0;
-    }
-    return n;
-}
-
 static double f1(enum squad_score_rules rules, const struct words *answer, const struct words *gold)
 {
     if (rules == SQUAD_SCORE_RULES_V2 && (answer->n == 0 || gold->n == 0))
         return answer->n == gold->n;
-    size_t same = common(answer, gold);
+    /* The number of common words of two sorted lists, as multisets. */
+    size_t i = 0, j = 0, same = 0;
+    while (i < answer->n && j < gold->n) {
+        int order = by_content(&answer->at[i], &gold->at[j]);
+        same += order == 0;
+        i += order <= 0;
+        j += order >= 0;
+    }
     if (same == 0)
         return 0;
     double precision = (double)same / (double)answer->n, recall = (double)same / (double)gold->n;

@@ -180,40 +180,12 @@ static enum status cut_example(struct squad_window_set *set, int64_t example_i)
 
 /* ---- life ---- */
 
-static enum status check_config(const struct squad_window_config *config)
-{
-    if (config->seq_tokens < SQUAD_WINDOW_SEQ_MIN || config->seq_tokens >= INT32_MAX)
-        return FAIL(ST_BAD_SETTING,
-                    "SEQ_LEN=%lld: TASK=qa needs %d tokens or more, for a question and a context",
-                    (long long)config->seq_tokens, SQUAD_WINDOW_SEQ_MIN);
-    if (config->stride_tokens < 1)
-        return FAIL(ST_BAD_SETTING, "DOC_STRIDE=%lld must be 1 token or more",
-                    (long long)config->stride_tokens);
-    if (config->vocab <= TOKENIZER_GPT2_END)
-        return FAIL(ST_BAD_DATA,
-                    "questions and contexts are joined with <|endoftext|> (id %d), but the "
-                    "vocabulary has VOCAB=%lld ids; a model with VOCAB=%d (GPT-2's) is needed",
-                    TOKENIZER_GPT2_END, (long long)config->vocab, TOKENIZER_GPT2_VOCAB);
-    return ST_OK;
-}
-
 static enum status report(const struct squad_window_config *config, int64_t done_bytes,
                           int64_t total_bytes)
 {
     if (config->progress == NULL || config->progress(config->progress_arg, done_bytes, total_bytes))
         return ST_OK;
     return FAIL(ST_RETRY, "stopped while tokenising questions; the next start does it again");
-}
-
-static enum status add_example(struct squad_window_set *set, int64_t example_i)
-{
-    const struct squad_example *example = squad_example(set->squad, example_i);
-    struct squad_window_text *context = set->context + example->paragraph_i;
-    if (context->n == 0)
-        TRY(add_text(set, example->context, example->context_bytes, context));
-    TRY(add_text(set, example->question, (int64_t)strlen(example->question),
-                 set->question + example_i));
-    return cut_example(set, example_i);
 }
 
 static enum status add_examples(struct squad_window_set *set)
@@ -226,7 +198,13 @@ static enum status add_examples(struct squad_window_set *set)
     for (int64_t i = 0; i < n; i++) {
         if (i % 256 == 0)
             TRY(report(&set->config, i, n));
-        TRY(add_example(set, i));
+        const struct squad_example *example = squad_example(set->squad, i);
+        struct squad_window_text *context = set->context + example->paragraph_i;
+        if (context->n == 0)
+            TRY(add_text(set, example->context, example->context_bytes, context));
+        TRY(add_text(set, example->question, (int64_t)strlen(example->question),
+                     set->question + i));
+        TRY(cut_example(set, i));
     }
     if (set->windows_n == 0)
         return FAIL(ST_BAD_DATA,
@@ -239,7 +217,18 @@ enum status squad_window_open(const struct squad *squad, const struct squad_wind
                               struct squad_window_set **out)
 {
     enum status st;
-    TRY(check_config(config));
+    if (config->seq_tokens < SQUAD_WINDOW_SEQ_MIN || config->seq_tokens >= INT32_MAX)
+        return FAIL(ST_BAD_SETTING,
+                    "SEQ_LEN=%lld: TASK=qa needs %d tokens or more, for a question and a context",
+                    (long long)config->seq_tokens, SQUAD_WINDOW_SEQ_MIN);
+    if (config->stride_tokens < 1)
+        return FAIL(ST_BAD_SETTING, "DOC_STRIDE=%lld must be 1 token or more",
+                    (long long)config->stride_tokens);
+    if (config->vocab <= TOKENIZER_GPT2_END)
+        return FAIL(ST_BAD_DATA,
+                    "questions and contexts are joined with <|endoftext|> (id %d), but the "
+                    "vocabulary has VOCAB=%lld ids; a model with VOCAB=%d (GPT-2's) is needed",
+                    TOKENIZER_GPT2_END, (long long)config->vocab, TOKENIZER_GPT2_VOCAB);
     struct squad_window_set *set = calloc(1, sizeof *set);
     if (set == NULL)
         return no_memory((int64_t)sizeof *set);

@@ -108,18 +108,6 @@ static enum status read_raw(struct stream *stream, uint8_t *out, size_t cap, siz
     return n < cap ? check_size(stream) : ST_OK;
 }
 
-static enum status zstd_fail(const struct stream *stream, size_t result)
-{
-    const char *remedy = "copy or make it again";
-    if (strstr(ZSTD_getErrorName(result), "memory") != NULL)
-        remedy =
-            "it was packed with a window over 128 MiB; pack it again without --long or --ultra";
-    return FAIL(ST_BAD_DATA, "%s: zstd cannot unpack it after byte %lld of %lld: %s; %s",
-                stream->file->path,
-                (long long)(stream->raw_bytes - (int64_t)(stream->raw_n - stream->raw_at)),
-                (long long)stream->file->bytes, ZSTD_getErrorName(result), remedy);
-}
-
 static enum status check_growth(const struct stream *stream)
 {
     if (stream->out_bytes <= STREAM_GROWTH_FREE ||
@@ -145,8 +133,16 @@ static enum status unpack_some(struct stream *stream, ZSTD_outBuffer *out, bool 
     ZSTD_inBuffer in = {stream->raw, stream->raw_n, stream->raw_at};
     if (!is_file_end || stream->hint != 0) {
         const size_t result = ZSTD_decompressStream(stream->zstd, out, &in);
-        if (ZSTD_isError(result))
-            return zstd_fail(stream, result);
+        if (ZSTD_isError(result)) {
+            const char *remedy = "copy or make it again";
+            if (strstr(ZSTD_getErrorName(result), "memory") != NULL)
+                remedy = "it was packed with a window over 128 MiB; pack it again without --long "
+                         "or --ultra";
+            return FAIL(ST_BAD_DATA, "%s: zstd cannot unpack it after byte %lld of %lld: %s; %s",
+                        stream->file->path,
+                        (long long)(stream->raw_bytes - (int64_t)(stream->raw_n - stream->raw_at)),
+                        (long long)stream->file->bytes, ZSTD_getErrorName(result), remedy);
+        }
         stream->raw_at = in.pos;
         stream->hint = result;
         stream->out_bytes += (int64_t)(out->pos - before);

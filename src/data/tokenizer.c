@@ -153,16 +153,12 @@ enum status tokenizer_encode_watched(const struct tokenizer *tokenizer,
     return st;
 }
 
-/* Are the bytes of a text's ids the text? */
-static bool keeps_bytes(const struct tokenizer *tokenizer)
-{
-    return !tokenizer->parts.is_nfc && !tokenizer->parts.is_spm &&
-           tokenizer->parts.prefix == TOKENIZER_PREFIX_NONE;
-}
-
 size_t tokenizer_cap(const struct tokenizer *tokenizer, size_t n_bytes)
 {
-    return keeps_bytes(tokenizer) ? n_bytes : NORMAL_TEXT_GROWTH * n_bytes + 1;
+    return (!tokenizer->parts.is_nfc && !tokenizer->parts.is_spm &&
+            tokenizer->parts.prefix == TOKENIZER_PREFIX_NONE)
+               ? n_bytes
+               : NORMAL_TEXT_GROWTH * n_bytes + 1;
 }
 
 size_t tokenizer_prompt_cap(const struct tokenizer *tokenizer, size_t n_bytes)

@@ -28,23 +28,18 @@ bool tokenizer_file_is_at(const char *folder)
     return is_file(folder, "tokenizer.json", path) || is_file(folder, "tokenizer.model", path);
 }
 
-static void folder_of(const char *path, char out[FILE_PATH_MAX])
-{
-    text_copy(out, FILE_PATH_MAX, path);
-    char *slash = strrchr(out, '/');
-    if (slash == NULL)
-        text_copy(out, FILE_PATH_MAX, ".");
-    else
-        slash[slash == out] = 0;
-}
-
 /* The eos_token of the file beside; "": there is none. */
 static enum status read_end(const char *path, char *out, size_t cap)
 {
     char folder[FILE_PATH_MAX], config[FILE_PATH_MAX], *bytes;
     size_t n;
     out[0] = 0;
-    folder_of(path, folder);
+    text_copy(folder, FILE_PATH_MAX, path);
+    char *slash = strrchr(folder, '/');
+    if (slash == NULL)
+        text_copy(folder, FILE_PATH_MAX, ".");
+    else
+        slash[slash == folder] = 0;
     if (!is_file(folder, "tokenizer_config.json", config))
         return ST_OK;
     TRY(file_read(config, CONFIG_BYTES_MAX, &bytes, &n));
@@ -81,21 +76,16 @@ static enum status open_json(const char *path, const char *bytes, size_t n, stru
     return st;
 }
 
-static bool is_json(const char *bytes, size_t n)
-{
-    size_t i = n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-    while (i < n && (bytes[i] == ' ' || bytes[i] == '\n' || bytes[i] == '\r' || bytes[i] == '\t'))
-        i++;
-    return i < n && bytes[i] == '{';
-}
-
 static enum status open_path(const char *path, struct tokenizer **out)
 {
     char *bytes;
     size_t n;
     enum status st;
     TRY(file_read(path, TOKENIZER_JSON_BYTES_MAX, &bytes, &n));
-    if (is_json(bytes, n))
+    size_t i = n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    while (i < n && (bytes[i] == ' ' || bytes[i] == '\n' || bytes[i] == '\r' || bytes[i] == '\t'))
+        i++;
+    if (i < n && bytes[i] == '{')
         st = open_json(path, bytes, n, out);
     else if (tokenizer_tiktoken_is(bytes, n))
         st = n <= TOKENIZER_TIKTOKEN_BYTES_MAX ? tokenizer_tiktoken_open(bytes, n, path, out)

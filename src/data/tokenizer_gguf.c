@@ -132,25 +132,22 @@ static enum status open_bytes(struct gguf_reader *r, struct tokenizer **out)
     return tokenizer_new(&parts, out);
 }
 
-static enum status open_pieces(const struct tokenizer_gguf *from, struct tokenizer **out)
-{
-    const struct tokenizer_pieces pieces = {.name = from->name,
-                                            .piece = from->piece,
-                                            .n = from->n,
-                                            .adds_space = from->adds_space,
-                                            .begin = from->begin,
-                                            .end = from->end};
-    if (!from->has_scores)
-        return FAIL(ST_BAD_DATA, "%s has a SentencePiece vocabulary without scores; set TOKENIZER",
-                    from->name);
-    return tokenizer_pieces_open(&pieces, out);
-}
-
 enum status tokenizer_gguf_open(const struct tokenizer_gguf *gguf, struct tokenizer **out)
 {
     struct gguf_reader r = {.from = gguf};
-    if (strcmp(gguf->model, "llama") == 0)
-        return open_pieces(gguf, out);
+    if (strcmp(gguf->model, "llama") == 0) {
+        const struct tokenizer_pieces pieces = {.name = gguf->name,
+                                                .piece = gguf->piece,
+                                                .n = gguf->n,
+                                                .adds_space = gguf->adds_space,
+                                                .begin = gguf->begin,
+                                                .end = gguf->end};
+        if (!gguf->has_scores)
+            return FAIL(ST_BAD_DATA,
+                        "%s has a SentencePiece vocabulary without scores; set TOKENIZER",
+                        gguf->name);
+        return tokenizer_pieces_open(&pieces, out);
+    }
     if (strcmp(gguf->model, "gpt2") != 0 || gguf->n == 0 || gguf->n > BPE_VOCAB_MAX ||
         gguf->merges_n > 4 * (size_t)BPE_VOCAB_MAX)
         return FAIL(ST_BAD_DATA,

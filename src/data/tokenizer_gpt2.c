@@ -35,8 +35,11 @@ static void name(struct bpe *bpe, uint32_t id, const uint8_t *bytes, size_t n)
     ASSERTF(bpe_name(bpe, id, bytes, n, true), "token %u twice", id);
 }
 
-static void add_bytes(struct bpe *bpe)
+static enum status fill(struct bpe *bpe)
 {
+    const struct bpe_rules rules = {.unit = BPE_UNIT_BYTES, .unknown = BPE_NONE};
+    uint8_t missing;
+    TRY(bpe_reserve(bpe, MERGES));
     uint16_t char_of[256];
     uint32_t id = 0;
     byte_chars_fill(char_of);
@@ -44,10 +47,6 @@ static void add_bytes(struct bpe *bpe)
         for (uint32_t b = 0; b < BYTES; b++)
             if ((char_of[b] == b) == (round == 0))
                 name(bpe, id++, &(uint8_t){(uint8_t)b}, 1);
-}
-
-static void add_merges(struct bpe *bpe)
-{
     const uint8_t *p = memchr(merges_begin, '\n', (size_t)(merges_end - merges_begin));
     ASSERT(p != NULL);
     p++; /* the version line */
@@ -60,15 +59,6 @@ static void add_merges(struct bpe *bpe)
         name(bpe, BYTES + rank, out, left + right);
     }
     ASSERTF(p == merges_end, "%td bytes left of the embedded merges table", merges_end - p);
-}
-
-static enum status fill(struct bpe *bpe)
-{
-    const struct bpe_rules rules = {.unit = BPE_UNIT_BYTES, .unknown = BPE_NONE};
-    uint8_t missing;
-    TRY(bpe_reserve(bpe, MERGES));
-    add_bytes(bpe);
-    add_merges(bpe);
     bpe_name(bpe, TOKENIZER_GPT2_END, END_TEXT, sizeof END_TEXT - 1, false);
     ASSERT(bpe_finish(bpe, &rules, true, &missing) == 0);
     return ST_OK;

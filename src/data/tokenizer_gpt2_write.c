@@ -10,40 +10,32 @@
 
 extern const uint8_t merges_begin[], merges_end[]; /* merges.S */
 
-/* add_char — one code point below U+0800 inside a JSON string. */
-static void add_char(struct text *out, uint32_t c)
+/* add_vocab — {"token": id, …} of all ids. */
+static void add_vocab(const struct tokenizer *gpt2, const char *between, struct text *out)
 {
-    if (c == '"' || c == '\\')
-        text_add(out, "\\%c", (int)c);
-    else if (c < 0x80)
-        text_add_bytes(out, &(char){(char)c}, 1);
-    else
-        text_add_bytes(out, (char[]){(char)(0xc0 | c >> 6), (char)(0x80 | (c & 0x3f))}, 2);
-}
-
-/* fill_chars — GPT-2 writes bytes as characters: printable Latin-1 as itself, the others from
- * U+0100 on in order. */
-static void fill_chars(uint16_t char_of[256])
-{
+    uint16_t char_of[256];
+    /* GPT-2 writes bytes as characters: printable Latin-1 as itself, the others from U+0100 on in
+     * order. */
     uint16_t shifted = 256;
     for (int b = 0; b < 256; b++) {
         bool is_itself = (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
         char_of[b] = is_itself ? (uint16_t)b : shifted++;
     }
-}
-
-/* add_vocab — {"token": id, …} of all ids. */
-static void add_vocab(const struct tokenizer *gpt2, const char *between, struct text *out)
-{
-    uint16_t char_of[256];
-    fill_chars(char_of);
     text_add(out, "{");
     for (uint32_t id = 0; id < TOKENIZER_GPT2_VOCAB; id++) {
         size_t n;
         const uint8_t *bytes = tokenizer_bytes(gpt2, id, &n);
         text_add(out, "%s\"", id > 0 ? between : "");
-        for (size_t i = 0; i < n; i++)
-            add_char(out, id == TOKENIZER_GPT2_END ? bytes[i] : char_of[bytes[i]]);
+        for (size_t i = 0; i < n; i++) {
+            /* One code point below U+0800 inside a JSON string. */
+            uint32_t c = id == TOKENIZER_GPT2_END ? bytes[i] : char_of[bytes[i]];
+            if (c == '"' || c == '\\')
+                text_add(out, "\\%c", (int)c);
+            else if (c < 0x80)
+                text_add_bytes(out, &(char){(char)c}, 1);
+            else
+                text_add_bytes(out, (char[]){(char)(0xc0 | c >> 6), (char)(0x80 | (c & 0x3f))}, 2);
+        }
         text_add(out, "\": %u", id);
     }
     text_add(out, "}");
@@ -58,24 +50,6 @@ void tokenizer_gpt2_write_vocab(const struct tokenizer *gpt2, struct text *out)
 void tokenizer_gpt2_write_merges(struct text *out)
 {
     text_add_bytes(out, merges_begin, (size_t)(merges_end - merges_begin));
-}
-
-/* add_merges — the table's lines after the first, as JSON strings. */
-static void add_merges(struct text *out)
-{
-    const uint8_t *p = memchr(merges_begin, '\n', (size_t)(merges_end - merges_begin));
-    ASSERT(p != NULL);
-    text_add(out, "[\"");
-    for (p++; p < merges_end; p++) {
-        if (*p == '\n') {
-            text_add(out, p + 1 < merges_end ? "\",\n\"" : "\"");
-            continue;
-        }
-        if (*p == '"' || *p == '\\')
-            text_add_bytes(out, "\\", 1);
-        text_add_bytes(out, p, 1);
-    }
-    text_add(out, "]");
 }
 
 void tokenizer_gpt2_write_tokenizer_json(const struct tokenizer *gpt2, struct text *out)
@@ -98,7 +72,20 @@ void tokenizer_gpt2_write_tokenizer_json(const struct tokenizer *gpt2, struct te
              TOKENIZER_GPT2_END);
     add_vocab(gpt2, ",\n", out);
     text_add(out, ",\n\"merges\": ");
-    add_merges(out);
+    /* The table's lines after the first, as JSON strings. */
+    const uint8_t *p = memchr(merges_begin, '\n', (size_t)(merges_end - merges_begin));
+    ASSERT(p != NULL);
+    text_add(out, "[\"");
+    for (p++; p < merges_end; p++) {
+        if (*p == '\n') {
+            text_add(out, p + 1 < merges_end ? "\",\n\"" : "\"");
+            continue;
+        }
+        if (*p == '"' || *p == '\\')
+            text_add_bytes(out, "\\", 1);
+        text_add_bytes(out, p, 1);
+    }
+    text_add(out, "]");
     text_add(out, "}\n}\n");
 }
 

@@ -361,28 +361,6 @@ static enum status add_merge(struct json_reader *r, const struct json_item *item
 
 /* ---- all ---- */
 
-static enum status check_sizes(struct json_reader *r)
-{
-    TRY(each(r, r->vocab, '{', count_token));
-    TRY(each(r, r->merges, '[', count_merge));
-    if (r->vocab_n == 0 || r->ids > IDS_MAX(r->vocab_n))
-        return FAIL(ST_BAD_DATA, "%s has %zu tokens, but ids up to %u; the file is damaged",
-                    r->name, r->vocab_n, r->ids);
-    return ST_OK;
-}
-
-static enum status name_added(struct json_reader *r)
-{
-    for (size_t i = 0; i < r->special_n; i++) {
-        const struct tokenizer_added *one = r->special + i;
-        size_t n = 0;
-        const uint8_t *bytes = bpe_bytes(r->bpe, one->id, &n);
-        if (bytes == NULL)
-            bpe_name(r->bpe, one->id, one->text, one->n, false);
-    }
-    return ST_OK;
-}
-
 static enum status fill(struct json_reader *r)
 {
     size_t added = 0;
@@ -395,7 +373,14 @@ static enum status fill(struct json_reader *r)
         r->byte_id[b] = BPE_NONE;
     TRY(each(r, r->vocab, '{', name_token));
     TRY(each(r, r->merges, '[', add_merge));
-    return name_added(r);
+    for (size_t i = 0; i < r->special_n; i++) {
+        const struct tokenizer_added *one = r->special + i;
+        size_t n = 0;
+        const uint8_t *bytes = bpe_bytes(r->bpe, one->id, &n);
+        if (bytes == NULL)
+            bpe_name(r->bpe, one->id, one->text, one->n, false);
+    }
+    return ST_OK;
 }
 
 static enum status unknown_id(struct json_reader *r, uint32_t *out)
@@ -473,7 +458,11 @@ static enum status read_all(struct json_reader *r, const char *bytes, size_t n,
     if (r->scratch == NULL)
         return FAIL(ST_RETRY, "out of memory: %d bytes", 12 * BPE_TOKEN_BYTES_MAX);
     TRY(read_added(r));
-    TRY(check_sizes(r));
+    TRY(each(r, r->vocab, '{', count_token));
+    TRY(each(r, r->merges, '[', count_merge));
+    if (r->vocab_n == 0 || r->ids > IDS_MAX(r->vocab_n))
+        return FAIL(ST_BAD_DATA, "%s has %zu tokens, but ids up to %u; the file is damaged",
+                    r->name, r->vocab_n, r->ids);
     TRY(fill(r));
     TRY(finish(r));
     return make(r, out);

@@ -40,13 +40,6 @@ static bool is_left_out(const struct writer *w, uint32_t id)
     return piece->n == 0 || (!w->is_pieces && piece->type == TOKENIZER_PIECE_UNUSED);
 }
 
-static bool is_special(const struct tokenizer_piece *piece)
-{
-    return piece->n > 0 &&
-           (piece->type == TOKENIZER_PIECE_CONTROL || piece->type == TOKENIZER_PIECE_USER_DEFINED ||
-            piece->type == TOKENIZER_PIECE_UNKNOWN);
-}
-
 static bool is_utf8(const char *text, size_t n)
 {
     int32_t c;
@@ -91,23 +84,6 @@ static int by_text(const void *a, const void *b, void *arg)
     return compare(x, y->text, y->n);
 }
 
-static enum status sort(struct writer *w)
-{
-    w->sorted = malloc((w->from->n + 1) * sizeof *w->sorted);
-    if (w->sorted == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu tokens of %s", w->from->n, w->from->name);
-    for (uint32_t id = 0; id < w->from->n; id++)
-        if (!is_left_out(w, id))
-            w->sorted[w->sorted_n++] = id;
-    qsort_r(w->sorted, w->sorted_n, sizeof *w->sorted, by_text, w);
-    for (size_t i = 1; i < w->sorted_n; i++)
-        if (by_text(&w->sorted[i - 1], &w->sorted[i], w) == 0)
-            return FAIL(ST_BAD_DATA, "%s: tokens %u and %u have the same text, \"%.*s\"",
-                        w->from->name, w->sorted[i - 1], w->sorted[i],
-                        (int)piece_of(w, w->sorted[i])->n, piece_of(w, w->sorted[i])->text);
-    return ST_OK;
-}
-
 /* find_normal — the normal piece with this text; false: there is none. */
 static bool find_normal(const struct writer *w, const char *text, size_t n, uint32_t *out)
 {
@@ -141,18 +117,6 @@ static enum status add_merge(struct writer *w, const struct merge *merge)
     return ST_OK;
 }
 
-static enum status split_piece(struct writer *w, uint32_t id)
-{
-    const struct tokenizer_piece *piece = piece_of(w, id);
-    struct merge merge = {.score = piece->score, .made = id};
-    for (size_t i = 1; i < piece->n; i++)
-        if (((uint8_t)piece->text[i] & 0xc0) != 0x80 &&
-            find_normal(w, piece->text, i, &merge.left) &&
-            find_normal(w, piece->text + i, piece->n - i, &merge.right))
-            TRY(add_merge(w, &merge));
-    return ST_OK;
-}
-
 static int by_score(const void *a, const void *b)
 {
     const struct merge *x = a, *y = b;
@@ -166,8 +130,15 @@ static int by_score(const void *a, const void *b)
 static enum status find_merges(struct writer *w)
 {
     for (uint32_t id = 0; id < w->from->n; id++)
-        if (piece_of(w, id)->type == TOKENIZER_PIECE_NORMAL)
-            TRY(split_piece(w, id));
+        if (piece_of(w, id)->type == TOKENIZER_PIECE_NORMAL) {
+            const struct tokenizer_piece *piece = piece_of(w, id);
+            struct merge merge = {.score = piece->score, .made = id};
+            for (size_t i = 1; i < piece->n; i++)
+                if (((uint8_t)piece->text[i] & 0xc0) != 0x80 &&
+                    find_normal(w, piece->text, i, &merge.left) &&
+                    find_normal(w, piece->text + i, piece->n - i, &merge.right))
+                    TRY(add_merge(w, &merge));
+        }
     if (w->merges_n > 0)
         qsort(w->merge, w->merges_n, sizeof *w->merge, by_score);
     return ST_OK;
@@ -181,7 +152,9 @@ static enum status add_added(struct writer *w)
     text_add(w->out, "\"added_tokens\": [");
     for (uint32_t id = 0; id < w->from->n; id++) {
         const struct tokenizer_piece *piece = piece_of(w, id);
-        if (!is_special(piece))
+        if (!(piece->n > 0 && (piece->type == TOKENIZER_PIECE_CONTROL ||
+                               piece->type == TOKENIZER_PIECE_USER_DEFINED ||
+                               piece->type == TOKENIZER_PIECE_UNKNOWN)))
             continue;
         text_add(w->out, "%s\n{\"id\": %u, \"content\": ", between, id);
         TRY(add_quoted(w->out, piece->text, piece->n));
@@ -267,22 +240,6 @@ static enum status add_begin(const struct writer *w)
     return st;
 }
 
-static enum status add_vocab(const struct writer *w)
-{
-    const char *between = "";
-    text_add(w->out, "\"vocab\": {");
-    for (uint32_t id = 0; id < w->from->n; id++) {
-        if (is_left_out(w, id))
-            continue;
-        text_add(w->out, "%s\n", between);
-        TRY(add_quoted(w->out, piece_of(w, id)->text, piece_of(w, id)->n));
-        text_add(w->out, ": %u", id);
-        between = ",";
-    }
-    text_add(w->out, "},\n");
-    return ST_OK;
-}
-
 static enum status add_merges(const struct writer *w)
 {
     char pair[2 * BPE_TOKEN_BYTES_MAX + 2];
@@ -332,7 +289,17 @@ static enum status add_model(const struct writer *w, bool takes_whole)
              "%s, \"byte_fallback\": %s, \"ignore_merges\": %s,\n",
              w->is_pieces ? "true" : "false", w->is_pieces && has_bytes ? "true" : "false",
              takes_whole ? "true" : "false");
-    TRY(add_vocab(w));
+    const char *between = "";
+    text_add(w->out, "\"vocab\": {");
+    for (uint32_t id = 0; id < w->from->n; id++) {
+        if (is_left_out(w, id))
+            continue;
+        text_add(w->out, "%s\n", between);
+        TRY(add_quoted(w->out, piece_of(w, id)->text, piece_of(w, id)->n));
+        text_add(w->out, ": %u", id);
+        between = ",";
+    }
+    text_add(w->out, "},\n");
     TRY(add_merges(w));
     text_add(w->out, "}\n}\n");
     return ST_OK;
@@ -344,7 +311,18 @@ static enum status write_all(struct writer *w)
     if (!w->is_pieces && kind == NULL)
         return FAIL(ST_BAD_DATA, "%s: its pattern \"%.31s\" is not known", w->from->name,
                     w->from->pre);
-    TRY(sort(w));
+    w->sorted = malloc((w->from->n + 1) * sizeof *w->sorted);
+    if (w->sorted == NULL)
+        return FAIL(ST_RETRY, "out of memory: %zu tokens of %s", w->from->n, w->from->name);
+    for (uint32_t id = 0; id < w->from->n; id++)
+        if (!is_left_out(w, id))
+            w->sorted[w->sorted_n++] = id;
+    qsort_r(w->sorted, w->sorted_n, sizeof *w->sorted, by_text, w);
+    for (size_t i = 1; i < w->sorted_n; i++)
+        if (by_text(&w->sorted[i - 1], &w->sorted[i], w) == 0)
+            return FAIL(ST_BAD_DATA, "%s: tokens %u and %u have the same text, \"%.*s\"",
+                        w->from->name, w->sorted[i - 1], w->sorted[i],
+                        (int)piece_of(w, w->sorted[i])->n, piece_of(w, w->sorted[i])->text);
     if (w->is_pieces)
         TRY(find_merges(w));
     text_add(w->out, "{\n\"version\": \"1.0\",\n\"truncation\": null,\n\"padding\": null,\n");

@@ -177,24 +177,6 @@ static int by_score(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Equal scores have equal ranks: then the leftmost pair is merged first. */
-static void set_ranks(struct builder *b)
-{
-    size_t distinct = 0;
-    qsort(b->score, b->score_n, sizeof *b->score, by_score);
-    for (size_t i = 0; i < b->score_n; i++)
-        if (i == 0 || b->score[i] != b->score[distinct - 1])
-            b->score[distinct++] = b->score[i];
-    for (size_t id = 0; id < b->from->n; id++) {
-        const struct tokenizer_piece *piece = b->from->piece + id;
-        b->rank[id] = BPE_NONE;
-        if (piece->type != TOKENIZER_PIECE_NORMAL)
-            continue;
-        const float *at = bsearch(&piece->score, b->score, distinct, sizeof *b->score, by_score);
-        b->rank[id] = (uint32_t)(at - b->score);
-    }
-}
-
 static enum status fill(struct builder *b)
 {
     size_t bytes = 4 * SYMBOLS_MAX;
@@ -211,23 +193,21 @@ static enum status fill(struct builder *b)
     for (uint32_t id = 0; id < b->from->n; id++)
         if (b->from->piece[id].type == TOKENIZER_PIECE_UNUSED && b->from->piece[id].n > 0)
             TRY(check_unused(b, id));
-    set_ranks(b);
+    /* Equal scores have equal ranks: then the leftmost pair is merged first. */
+    size_t distinct = 0;
+    qsort(b->score, b->score_n, sizeof *b->score, by_score);
+    for (size_t i = 0; i < b->score_n; i++)
+        if (i == 0 || b->score[i] != b->score[distinct - 1])
+            b->score[distinct++] = b->score[i];
+    for (size_t id = 0; id < b->from->n; id++) {
+        const struct tokenizer_piece *piece = b->from->piece + id;
+        b->rank[id] = BPE_NONE;
+        if (piece->type != TOKENIZER_PIECE_NORMAL)
+            continue;
+        const float *at = bsearch(&piece->score, b->score, distinct, sizeof *b->score, by_score);
+        b->rank[id] = (uint32_t)(at - b->score);
+    }
     return bpe_pair_splits(b->bpe, b->rank);
-}
-
-static enum status finish(struct builder *b)
-{
-    const bool has_fallback = b->bytes_n > 0;
-    const struct bpe_rules rules = {.unit = BPE_UNIT_CHARS,
-                                    .fallback = has_fallback ? b->byte_id : NULL,
-                                    .unknown = b->unknown,
-                                    .fuses_unknown = true};
-    uint8_t missing;
-    if (has_fallback && b->bytes_n != 256)
-        return FAIL(ST_BAD_DATA, "%s has %zu of the 256 byte pieces; the file is damaged",
-                    b->from->name, b->bytes_n);
-    (void)bpe_finish(b->bpe, &rules, false, &missing);
-    return ST_OK;
 }
 
 static uint32_t id_of(const struct builder *b, int64_t id)
@@ -243,7 +223,16 @@ static enum status open_all(struct builder *b, struct tokenizer **out)
     if (b->rank == NULL || b->score == NULL || b->added == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu pieces of %s", b->from->n, b->from->name);
     TRY(fill(b));
-    TRY(finish(b));
+    const bool has_fallback = b->bytes_n > 0;
+    const struct bpe_rules rules = {.unit = BPE_UNIT_CHARS,
+                                    .fallback = has_fallback ? b->byte_id : NULL,
+                                    .unknown = b->unknown,
+                                    .fuses_unknown = true};
+    uint8_t missing;
+    if (has_fallback && b->bytes_n != 256)
+        return FAIL(ST_BAD_DATA, "%s has %zu of the 256 byte pieces; the file is damaged",
+                    b->from->name, b->bytes_n);
+    (void)bpe_finish(b->bpe, &rules, false, &missing);
     const struct tokenizer_parts parts = {
         .name = b->from->name,
         .bpe = b->bpe,

@@ -62,17 +62,6 @@ static enum status refused(const char *name, const char *what, const cJSON *step
 
 /* ---- normalizer ---- */
 
-static bool is_prepend(const cJSON *step)
-{
-    return is_type(step, "Prepend") && strcmp(json_text(step, "prepend"), SPACE_MARK) == 0;
-}
-
-static bool is_replace(const cJSON *step)
-{
-    return is_type(step, "Replace") && strcmp(pattern_of(step, "String"), " ") == 0 &&
-           strcmp(json_text(step, "content"), SPACE_MARK) == 0;
-}
-
 static enum status read_normalizer(const cJSON *value, const char *name,
                                    struct tokenizer_rules *out)
 {
@@ -80,9 +69,12 @@ static enum status read_normalizer(const cJSON *value, const char *name,
     flatten(value, "normalizers", &steps);
     for (int i = 0; i < steps.n; i++) {
         const cJSON *step = steps.step[i];
-        if (is_prepend(step) && !out->is_spm && !out->is_nfc)
+        if ((is_type(step, "Prepend") && strcmp(json_text(step, "prepend"), SPACE_MARK) == 0) &&
+            !out->is_spm && !out->is_nfc)
             out->prefix = TOKENIZER_PREFIX_PIECE;
-        else if (is_replace(step) && !out->is_nfc)
+        else if ((is_type(step, "Replace") && strcmp(pattern_of(step, "String"), " ") == 0 &&
+                  strcmp(json_text(step, "content"), SPACE_MARK) == 0) &&
+                 !out->is_nfc)
             out->is_spm = true;
         else if (is_type(step, "NFC") && !out->is_spm && out->prefix == TOKENIZER_PREFIX_NONE)
             out->is_nfc = true;
@@ -164,22 +156,6 @@ static enum status read_byte_level(const struct steps *steps, const char *name,
                : refused(name, "the pre_tokenizer", first);
 }
 
-static enum status read_metaspace(const cJSON *step, const char *name, struct tokenizer_rules *out)
-{
-    const char *scheme = json_text(step, "prepend_scheme");
-    if (strcmp(json_text(step, "replacement"), SPACE_MARK) != 0 || out->is_spm || out->is_nfc)
-        return refused(name, "the pre_tokenizer", step);
-    out->is_spm = true;
-    out->kind = flag(step, "split", true) ? PRETOKEN_KIND_PIECES : PRETOKEN_KIND_WHOLE;
-    if (scheme[0] == 0)
-        scheme = flag(step, "add_prefix_space", true) ? "always" : "never";
-    if (strcmp(scheme, "first") == 0)
-        out->prefix = TOKENIZER_PREFIX_SPACED;
-    else if (strcmp(scheme, "always") == 0)
-        out->prefix = TOKENIZER_PREFIX_ALL;
-    return ST_OK;
-}
-
 static enum status read_pre_tokenizer(const cJSON *value, const char *name,
                                       struct tokenizer_rules *out)
 {
@@ -190,25 +166,25 @@ static enum status read_pre_tokenizer(const cJSON *value, const char *name,
         return ST_OK;
     if (!steps.overflow && is_type(steps.step[steps.n - 1], "ByteLevel") && !out->is_spm)
         return read_byte_level(&steps, name, out);
-    if (steps.n == 1 && is_type(steps.step[0], "Metaspace"))
-        return read_metaspace(steps.step[0], name, out);
+    if (steps.n == 1 && is_type(steps.step[0], "Metaspace")) {
+        const cJSON *step = steps.step[0];
+        const char *scheme = json_text(step, "prepend_scheme");
+        if (strcmp(json_text(step, "replacement"), SPACE_MARK) != 0 || out->is_spm || out->is_nfc)
+            return refused(name, "the pre_tokenizer", step);
+        out->is_spm = true;
+        out->kind = flag(step, "split", true) ? PRETOKEN_KIND_PIECES : PRETOKEN_KIND_WHOLE;
+        if (scheme[0] == 0)
+            scheme = flag(step, "add_prefix_space", true) ? "always" : "never";
+        if (strcmp(scheme, "first") == 0)
+            out->prefix = TOKENIZER_PREFIX_SPACED;
+        else if (strcmp(scheme, "always") == 0)
+            out->prefix = TOKENIZER_PREFIX_ALL;
+        return ST_OK;
+    }
     return refused(name, "the pre_tokenizer", steps.step[0]);
 }
 
 /* ---- post_processor ---- */
-
-static void read_post_processor(const cJSON *value, struct tokenizer_rules *out)
-{
-    struct steps steps = {.n = 0};
-    flatten(value, "processors", &steps);
-    for (int i = 0; i < steps.n; i++) {
-        const cJSON *single = cJSON_GetObjectItemCaseSensitive(steps.step[i], "single"),
-                    *first = cJSON_GetArrayItem(single, 0),
-                    *token = cJSON_GetObjectItemCaseSensitive(first, "SpecialToken");
-        if (is_type(steps.step[i], "TemplateProcessing") && token != NULL)
-            text_copy(out->begin, sizeof out->begin, json_text(token, "id"));
-    }
-}
 
 /* ---- all ---- */
 
@@ -234,8 +210,17 @@ enum status tokenizer_rules_read(struct tokenizer_rules_text normalizer,
         st = read_normalizer(a, name, out);
     if (st == ST_OK)
         st = read_pre_tokenizer(b, name, out);
-    if (st == ST_OK)
-        read_post_processor(c, out);
+    if (st == ST_OK) {
+        struct steps steps = {.n = 0};
+        flatten(c, "processors", &steps);
+        for (int i = 0; i < steps.n; i++) {
+            const cJSON *single = cJSON_GetObjectItemCaseSensitive(steps.step[i], "single"),
+                        *first = cJSON_GetArrayItem(single, 0),
+                        *token = cJSON_GetObjectItemCaseSensitive(first, "SpecialToken");
+            if (is_type(steps.step[i], "TemplateProcessing") && token != NULL)
+                text_copy(out->begin, sizeof out->begin, json_text(token, "id"));
+        }
+    }
     cJSON_Delete(a);
     cJSON_Delete(b);
     cJSON_Delete(c);

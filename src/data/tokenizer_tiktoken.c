@@ -168,19 +168,6 @@ static void add_special(struct tiktoken_reader *r, uint32_t id, const char *text
         (struct tokenizer_added){.id = id, .text = (const uint8_t *)copy, .n = strlen(copy)};
 }
 
-static void add_specials(struct tiktoken_reader *r)
-{
-    const struct tiktoken_kind *kind = r->kind;
-    for (int i = 0; i < 16 && kind->special[i].text != NULL; i++)
-        add_special(r, kind->special[i].id, kind->special[i].text);
-    uint32_t number = kind->reserved_number;
-    for (uint32_t id = kind->reserved_from; id > 0 && id < kind->vocab; id++) {
-        char text[40];
-        text_format(text, sizeof text, "<|reserved_special_token_%u|>", number++);
-        add_special(r, id, text);
-    }
-}
-
 static enum status fill(struct tiktoken_reader *r, const char *bytes, size_t n)
 {
     const struct bpe_rules rules = {
@@ -193,7 +180,15 @@ static enum status fill(struct tiktoken_reader *r, const char *bytes, size_t n)
         return FAIL(ST_RETRY, "out of memory: ranks of %u tokens", r->kind->vocab);
     memset(r->rank, 0xff, r->kind->vocab * sizeof *r->rank);
     TRY(each_line(r, bytes, n, name_line));
-    add_specials(r);
+    const struct tiktoken_kind *kind = r->kind;
+    for (int i = 0; i < 16 && kind->special[i].text != NULL; i++)
+        add_special(r, kind->special[i].id, kind->special[i].text);
+    uint32_t number = kind->reserved_number;
+    for (uint32_t id = kind->reserved_from; id > 0 && id < kind->vocab; id++) {
+        char text[40];
+        text_format(text, sizeof text, "<|reserved_special_token_%u|>", number++);
+        add_special(r, id, text);
+    }
     TRY(bpe_pair_splits(r->bpe, r->rank));
     if (bpe_finish(r->bpe, &rules, true, &missing) > 0)
         return FAIL(ST_BAD_DATA, "%s has no token for byte 0x%02X; the file is damaged", r->name,

@@ -169,24 +169,6 @@ static enum status name_file(const struct dataset_client *c, int i, char out[FIL
                       c->dir);
 }
 
-/* Sets *sum_out to the checksum of what follows the first `skip` bytes. */
-static enum status sum_file(struct dataset_client *c, const struct file_map *map, size_t skip,
-                            uint64_t *sum_out)
-{
-    enum { SUM_BYTES = 16 << 20 };
-    XXH3_state_t *state = XXH3_createState();
-    if (!state)
-        return FAIL(ST_RETRY, "out of memory: a checksum");
-    XXH3_64bits_reset(state);
-    for (size_t at = skip, n; at < map->bytes && report_progress(c); at += n) {
-        n = map->bytes - at < SUM_BYTES ? map->bytes - at : SUM_BYTES;
-        XXH3_64bits_update(state, map->data + at, n);
-    }
-    *sum_out = XXH3_64bits_digest(state);
-    XXH3_freeState(state);
-    return c->is_stopped ? stopped(c) : ST_OK;
-}
-
 static enum status check_map(struct dataset_client *c, const struct file_map *map,
                              const struct file_list_entry *file, bool is_known, bool *is_right)
 {
@@ -197,8 +179,22 @@ static enum status check_map(struct dataset_client *c, const struct file_map *ma
         return ST_OK;
     if (file->sums_ends)
         sum = file_sum_ends(map->data + skip, map->bytes - skip);
-    else if (!is_known || map->bytes <= CHECKED_BYTES)
-        TRY(sum_file(c, map, skip, &sum));
+    else if (!is_known || map->bytes <= CHECKED_BYTES) {
+        /* Sets *sum_out to the checksum of what follows the first `skip` bytes. */
+        uint64_t *sum_out = &sum;
+        enum { SUM_BYTES = 16 << 20 };
+        XXH3_state_t *state = XXH3_createState();
+        if (!state)
+            return FAIL(ST_RETRY, "out of memory: a checksum");
+        XXH3_64bits_reset(state);
+        for (size_t at = skip, n; at < map->bytes && report_progress(c); at += n) {
+            n = map->bytes - at < SUM_BYTES ? map->bytes - at : SUM_BYTES;
+            XXH3_64bits_update(state, map->data + at, n);
+        }
+        *sum_out = XXH3_64bits_digest(state);
+        XXH3_freeState(state);
+        TRY(c->is_stopped ? stopped(c) : ST_OK);
+    }
     *is_right = sum == file->sum;
     return ST_OK;
 }
@@ -322,39 +318,6 @@ static enum status fetch_file(struct dataset_client *c, int i)
 
 /* ---- all files ---- */
 
-static enum status lock(struct dataset_client *c)
-{
-    char path[FILE_PATH_MAX];
-    TRY(file_join(path, sizeof path, c->dir, "lock"));
-    c->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (c->lock_fd < 0)
-        return FAIL(ST_STORE, "cannot create %s: %s; check CACHE_DIR", path, strerror(errno));
-    while (flock(c->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK && errno != EINTR)
-            return FAIL(ST_STORE,
-                        "cannot lock %s: %s; set CACHE_DIR to a folder on a disk of this node",
-                        path, strerror(errno));
-        TRY(retry_later(c, "another process of this machine is fetching them"));
-    }
-    return ST_OK;
-}
-
-static enum status name_dir(struct dataset_client *c)
-{
-    if (!c->config.cache_dir || c->config.cache_dir[0] == 0)
-        return FAIL(ST_BAD_SETTING, "no folder to keep node 0's data in; set CACHE_DIR");
-    if (c->list.parts_n > 1 && strpbrk(c->config.cache_dir, ",:"))
-        return FAIL(
-            ST_BAD_SETTING,
-            "CACHE_DIR=%s has a comma or colon, which divide the parts of a mixture; set another",
-            c->config.cache_dir);
-    file_list_name(&c->list, c->name);
-    if (!text_format(c->dir, sizeof c->dir, "%s/from-node-0/%s", c->config.cache_dir, c->name))
-        return FAIL(ST_BAD_SETTING, "the path CACHE_DIR=%.80s… is too long; set a shorter one",
-                    c->config.cache_dir);
-    return file_make_dirs(c->dir);
-}
-
 static enum status check_space(const struct dataset_client *c)
 {
     int64_t space = file_space_bytes(c->dir), need = c->total - c->done;
@@ -402,8 +365,30 @@ static enum status fetch_all(struct dataset_client *c)
     static bool kept[FILE_LIST_FILES_MAX];
     c->total = file_list_bytes(&c->list);
     c->done = c->fetched_bytes = 0;
-    TRY(name_dir(c));
-    TRY(lock(c));
+    if (!c->config.cache_dir || c->config.cache_dir[0] == 0)
+        return FAIL(ST_BAD_SETTING, "no folder to keep node 0's data in; set CACHE_DIR");
+    if (c->list.parts_n > 1 && strpbrk(c->config.cache_dir, ",:"))
+        return FAIL(
+            ST_BAD_SETTING,
+            "CACHE_DIR=%s has a comma or colon, which divide the parts of a mixture; set another",
+            c->config.cache_dir);
+    file_list_name(&c->list, c->name);
+    if (!text_format(c->dir, sizeof c->dir, "%s/from-node-0/%s", c->config.cache_dir, c->name))
+        return FAIL(ST_BAD_SETTING, "the path CACHE_DIR=%.80s… is too long; set a shorter one",
+                    c->config.cache_dir);
+    TRY(file_make_dirs(c->dir));
+    char path[FILE_PATH_MAX];
+    TRY(file_join(path, sizeof path, c->dir, "lock"));
+    c->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (c->lock_fd < 0)
+        return FAIL(ST_STORE, "cannot create %s: %s; check CACHE_DIR", path, strerror(errno));
+    while (flock(c->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return FAIL(ST_STORE,
+                        "cannot lock %s: %s; set CACHE_DIR to a folder on a disk of this node",
+                        path, strerror(errno));
+        TRY(retry_later(c, "another process of this machine is fetching them"));
+    }
     enum status st = ST_OK;
     for (int i = 0; st == ST_OK && i < c->list.files_n; i++) {
         st = is_kept(c, i, &kept[i]);
@@ -412,15 +397,6 @@ static enum status fetch_all(struct dataset_client *c)
     if (st == ST_OK)
         st = fetch_missing(c, kept);
     return st;
-}
-
-static void write_data(const struct dataset_client *c, struct text *out)
-{
-    for (int part = 0; part < c->list.parts_n; part++) {
-        text_add(out, "%s%s/%d", part > 0 ? "," : "", c->dir, part);
-        if (c->list.weights[part] > 0)
-            text_add(out, ":%s", text_f64(c->list.weights[part]).text);
-    }
 }
 
 static enum status open_client(struct dataset_client *c)
@@ -467,8 +443,13 @@ enum status dataset_client_fetch(const struct dataset_client_config *config, str
     struct dataset_client c = {
         .config = *config, .lock_fd = -1, .logged_ms = clock_ms(), .pause_ms = PAUSE_MS};
     enum status st = run(&c);
-    if (st == ST_OK && c.list.state == FILE_LIST_STATE_READY)
-        write_data(&c, data_out);
+    if (st == ST_OK && c.list.state == FILE_LIST_STATE_READY) {
+        for (int part = 0; part < c.list.parts_n; part++) {
+            text_add(data_out, "%s%s/%d", part > 0 ? "," : "", c.dir, part);
+            if (c.list.weights[part] > 0)
+                text_add(data_out, ":%s", text_f64(c.list.weights[part]).text);
+        }
+    }
     *state_out = c.list.state;
     if (c.lock_fd >= 0)
         close(c.lock_fd);

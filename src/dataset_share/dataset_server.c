@@ -207,16 +207,6 @@ static void warn(struct dataset_server *server, const char *what, const char *se
     status_clear();
 }
 
-/* Logs that a node fetches data, which explains what the network is busy with. Once, and again when
- * the node comes back after LOG_AGAIN_MS. */
-static void log_request(struct dataset_server *server, int node_id, const char *peer)
-{
-    int64_t now_ms = clock_ms(), *last_ms = &server->request_ms[node_id];
-    if (*last_ms == 0 || now_ms - *last_ms >= LOG_AGAIN_MS)
-        LOG_INFO("node %d (%s) has no data of its own and fetches this node's", node_id, peer);
-    *last_ms = now_ms;
-}
-
 static void answer(struct dataset_server *server, struct https_server_request *request,
                    const struct file_list_request *wanted, const char *peer)
 {
@@ -225,8 +215,15 @@ static void answer(struct dataset_server *server, struct https_server_request *r
     int code = body ? dataset_server_answer(server, wanted, body) : 503;
     if (status_message()[0] != 0)
         warn(server, "cannot send data to", peer);
-    if (code == 200 && !wanted->is_for_list)
-        log_request(server, wanted->node_id, peer);
+    if (code == 200 && !wanted->is_for_list) {
+        /* Logs that a node fetches data, which explains what the network is busy with. Once, and
+         * again when the node comes back after LOG_AGAIN_MS. */
+        int node_id = wanted->node_id;
+        int64_t now_ms = clock_ms(), *last_ms = &server->request_ms[node_id];
+        if (*last_ms == 0 || now_ms - *last_ms >= LOG_AGAIN_MS)
+            LOG_INFO("node %d (%s) has no data of its own and fetches this node's", node_id, peer);
+        *last_ms = now_ms;
+    }
     if (code == 200 && !wanted->is_for_list)
         https_server_respond_bytes(request, body);
     else

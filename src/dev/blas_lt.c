@@ -159,20 +159,13 @@ void blas_lt_free(const struct blas_lt *lt, struct blas_lt_objects *objects)
     *objects = (struct blas_lt_objects){.desc = NULL};
 }
 
-/* reduction_of — how parts of a sum over k may be added: in the compute type, which is fp32. In
- * place means in D's type, which is as good where D is fp32 and loses bits where it has 16. */
-static uint32_t reduction_of(const struct blas_shape *s)
-{
-    return s->d == DTYPE_F32
-               ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
-               : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-}
-
 static bool prefer(const struct blas_lt *lt, const struct blas_shape *s, size_t workspace,
                    cublasLtMatmulPreference_t out)
 {
     const uint64_t bytes = workspace;
-    const uint32_t reduction = reduction_of(s);
+    const uint32_t reduction = s->d == DTYPE_F32 ? CUBLASLT_REDUCTION_SCHEME_INPLACE |
+                                                       CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                                 : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t align[4] = {(uint32_t)s->align_a, (uint32_t)s->align_b, (uint32_t)s->align_c,
                                (uint32_t)s->align_d};
     const struct {

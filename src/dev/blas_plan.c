@@ -162,16 +162,6 @@ static bool choose_first(const struct blas *b, const struct cuda *cuda, struct p
     return n > 0 && found.state == CUBLAS_STATUS_SUCCESS;
 }
 
-static void log_stale(struct blas *b, const struct blas_shape *s)
-{
-    if (!b->is_stale_reported)
-        LOG_WARN("the table of algorithms has one for %lldx%lldx%lld with %s that cuBLASLt %s "
-                 "refuses: its own choice is taken there; `gpu_tests tune` measures again",
-                 (long long)s->m, (long long)s->n, (long long)s->k, blas_plan_epilogue(s->epilogue),
-                 b->about);
-    b->is_stale_reported = true;
-}
-
 static bool choose(struct blas *b, const struct cuda *cuda, struct plan *p)
 {
     struct blas_tuned tuned;
@@ -185,7 +175,12 @@ static bool choose(struct blas *b, const struct cuda *cuda, struct plan *p)
     memcpy(&algo, tuned.algo, sizeof algo);
     if (set_algo(b, cuda, p, &algo))
         return true;
-    log_stale(b, &p->shape);
+    if (!b->is_stale_reported)
+        LOG_WARN("the table of algorithms has one for %lldx%lldx%lld with %s that cuBLASLt %s "
+                 "refuses: its own choice is taken there; `gpu_tests tune` measures again",
+                 (long long)p->shape.m, (long long)p->shape.n, (long long)p->shape.k,
+                 blas_plan_epilogue(p->shape.epilogue), b->about);
+    b->is_stale_reported = true;
     return choose_first(b, cuda, p);
 }
 
@@ -278,16 +273,6 @@ bool blas_plan_take(struct blas *b, const struct cuda *cuda, const struct blas_s
 
 /* ---- a call ---- */
 
-/* failed — anything but a refusal in advance. A capture that fails is no fault of the GPU: the same
- * work is submitted one by one afterwards, and reports what is wrong then. */
-static enum status failed(const struct blas *b, const struct blas_shape *s, cublasStatus_t rc)
-{
-    return FAIL(rc == CUBLAS_STATUS_EXECUTION_FAILED && !b->is_captured ? ST_FAULT : ST_BUG,
-                "cuBLASLt %s: status %d for a product of %lld x %lld x %lld%s", b->about, rc,
-                (long long)s->m, (long long)s->n, (long long)s->k,
-                b->is_captured ? " while work is captured" : "; see dmesg for an Xid");
-}
-
 enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct blas_call *call,
                           bool *is_done)
 {
@@ -310,8 +295,14 @@ enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct 
         log_refused(&p->shape);
         return ST_OK;
     }
-    if (rc != CUBLAS_STATUS_SUCCESS)
-        return failed(b, &p->shape, rc);
+    if (rc != CUBLAS_STATUS_SUCCESS) {
+        /* Anything but a refusal in advance. A capture that fails is no fault of the GPU: the same
+         * work is submitted one by one afterwards, and reports what is wrong then. */
+        return FAIL(rc == CUBLAS_STATUS_EXECUTION_FAILED && !b->is_captured ? ST_FAULT : ST_BUG,
+                    "cuBLASLt %s: status %d for a product of %lld x %lld x %lld%s", b->about, rc,
+                    (long long)p->shape.m, (long long)p->shape.n, (long long)p->shape.k,
+                    b->is_captured ? " while work is captured" : "; see dmesg for an Xid");
+    }
     *is_done = true;
     return ST_OK;
 }

@@ -65,23 +65,6 @@ static int hex_of(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The rest of an entry whose head is the one that is looked for. */
-static bool read_rest(const char *at, struct blas_tuned *out)
-{
-    out->is_apart = take(&at, "apart|");
-    if (out->is_apart)
-        return clean(&at) == ';';
-    if (!take(&at, "fused|"))
-        return false;
-    for (int i = 0; i < BLAS_TUNED_ALGO; i++) {
-        int high = hex_of(clean(&at)), low = high < 0 ? -1 : hex_of(clean(&at));
-        if (low < 0)
-            return false;
-        out->algo[i] = (uint8_t)(16 * high + low);
-    }
-    return clean(&at) == ';';
-}
-
 bool blas_tuned_find(const char *table, const struct blas_chip *chip, size_t version,
                      const struct blas_shape *shape, struct blas_tuned *out)
 {
@@ -89,8 +72,21 @@ bool blas_tuned_find(const char *table, const struct blas_chip *chip, size_t ver
     write_head(chip, version, shape, "", head);
     for (const char *at = table; *at;) {
         *out = (struct blas_tuned){.is_apart = false};
-        if (take(&at, head))
-            return read_rest(at, out);
+        if (take(&at, head)) {
+            /* The rest of an entry whose head is the one that is looked for. */
+            out->is_apart = take(&at, "apart|");
+            if (out->is_apart)
+                return clean(&at) == ';';
+            if (!take(&at, "fused|"))
+                return false;
+            for (int i = 0; i < BLAS_TUNED_ALGO; i++) {
+                int high = hex_of(clean(&at)), low = high < 0 ? -1 : hex_of(clean(&at));
+                if (low < 0)
+                    return false;
+                out->algo[i] = (uint8_t)(16 * high + low);
+            }
+            return clean(&at) == ';';
+        }
         for (char c = clean(&at); c && c != ';';)
             c = clean(&at);
     }

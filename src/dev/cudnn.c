@@ -154,31 +154,6 @@ static int64_t sum_bytes(const struct cudnn_shape *s)
 /* Returns the bytes of scratch before the engine's workspace: delta, then the sum of dq. */
 static int64_t stored_bytes(const struct cudnn_shape *s) { return delta_bytes(s) + sum_bytes(s); }
 
-/* explain — the reason of a plan that could not be made, with cuDNN's own words. */
-static void explain(const struct cudnn *c, const struct cudnn_plan *p, char *out, size_t cap)
-{
-    char words[160] = "";
-    c->dnn.cudnnGetLastErrorString(words, sizeof words);
-    words[strcspn(words, "\n")] = 0;
-    text_format(out, cap,
-                "no plan for %lld samples of %lld tokens, %lld heads of %lld, %lld key heads%s: "
-                "status %d at %s%s%s",
-                (long long)p->shape.b, (long long)p->shape.t, (long long)p->shape.h,
-                (long long)p->shape.d, (long long)p->shape.hk,
-                p->shape.is_atomic ? ", by atomic additions" : "", p->status, p->stage,
-                words[0] ? ": " : "", words);
-}
-
-static void tell_how(struct cudnn *c, const struct cudnn_plan *p)
-{
-    char bytes[32];
-    text_format(c->how, sizeof c->how,
-                "engine %lld, number %lld of %lld proposed, %lld samples at once, %s of workspace",
-                (long long)p->engine, (long long)p->place, (long long)p->proposed,
-                (long long)p->shape.b,
-                text_format_bytes(bytes, sizeof bytes, (double)p->workspace_bytes));
-}
-
 /* What a search for a plan goes on with. first: engines that are passed over. fit_n: samples that
  * may fit, 0: none do. */
 struct search {
@@ -210,7 +185,17 @@ static enum status make_plan(const struct cudnn *c, const struct cuda *cuda,
     } else if (p->is_too_large) {
         *search = (struct search){.first = p->place, .fit_n = most};
     }
-    explain(c, p, reason, cap);
+    /* The reason of a plan that could not be made, with cuDNN's own words. */
+    char words[160] = "";
+    c->dnn.cudnnGetLastErrorString(words, sizeof words);
+    words[strcspn(words, "\n")] = 0;
+    text_format(reason, cap,
+                "no plan for %lld samples of %lld tokens, %lld heads of %lld, %lld key heads%s: "
+                "status %d at %s%s%s",
+                (long long)p->shape.b, (long long)p->shape.t, (long long)p->shape.h,
+                (long long)p->shape.d, (long long)p->shape.hk,
+                p->shape.is_atomic ? ", by atomic additions" : "", p->status, p->stage,
+                words[0] ? ": " : "", words);
     free_plan(c, p);
     return ST_OK;
 }
@@ -370,8 +355,15 @@ static enum status run(struct cudnn *c, const struct cuda *cuda, const struct cu
         TRY(failed(c, choice, is_captured, rc));
     text_copy(c->reason, sizeof c->reason, choice->reason);
     *is_done = choice->reason[0] == 0;
-    if (*is_done)
-        tell_how(c, choice->each);
+    if (*is_done) {
+        char bytes[32];
+        text_format(
+            c->how, sizeof c->how,
+            "engine %lld, number %lld of %lld proposed, %lld samples at once, %s of workspace",
+            (long long)choice->each->engine, (long long)choice->each->place,
+            (long long)choice->each->proposed, (long long)choice->each->shape.b,
+            text_format_bytes(bytes, sizeof bytes, (double)choice->each->workspace_bytes));
+    }
     return ST_OK;
 }
 

@@ -349,23 +349,6 @@ static bool add_all(struct build *b, const struct row *rows, size_t rows_n, cons
 
 /* ---- the plan ---- */
 
-static bool make_graph(struct build *b, dnn_desc *out)
-{
-    dnn_handle handle = b->target->handle;
-    const struct row *rows = b->s->is_backward ? backward_rows : forward_rows;
-    const struct op *ops = b->s->is_backward ? backward_ops : forward_ops;
-    size_t rows_n = b->s->is_backward ? sizeof backward_rows / sizeof *rows
-                                      : sizeof forward_rows / sizeof *rows;
-    size_t ops_n =
-        b->s->is_backward ? sizeof backward_ops / sizeof *ops : sizeof forward_ops / sizeof *ops;
-    return add_all(b, rows, rows_n, ops, ops_n) &&
-           make(b, DNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "the graph", out) &&
-           set(b, *out, DNN_ATTR_OPERATIONGRAPH_OPS, DNN_TYPE_BACKEND_DESCRIPTOR, b->ops_n,
-               b->ops) &&
-           (!handle || set(b, *out, DNN_ATTR_OPERATIONGRAPH_HANDLE, DNN_TYPE_HANDLE, 1, &handle)) &&
-           end(b, *out, "the graph");
-}
-
 /* ask — the engines that cuDNN proposes, the best first. */
 static bool ask(struct build *b, dnn_desc graph, dnn_desc *configs, int64_t *n_out)
 {
@@ -486,7 +469,21 @@ bool cudnn_graph_plan(const struct dnn_table *dnn, const struct cudnn_target *ta
     dnn_desc graph, configs[CONFIGS_MAX];
     memset(plan, 0, sizeof *plan);
     memcpy(&plan->shape, shape, sizeof plan->shape);
-    if (!make_graph(&b, &graph) || !ask(&b, graph, configs, &plan->proposed))
+    dnn_handle handle = b.target->handle;
+    const struct row *rows = b.s->is_backward ? backward_rows : forward_rows;
+    const struct op *ops = b.s->is_backward ? backward_ops : forward_ops;
+    size_t rows_n =
+        b.s->is_backward ? sizeof backward_rows / sizeof *rows : sizeof forward_rows / sizeof *rows;
+    size_t ops_n =
+        b.s->is_backward ? sizeof backward_ops / sizeof *ops : sizeof forward_ops / sizeof *ops;
+    if (!(add_all(&b, rows, rows_n, ops, ops_n) &&
+          make(&b, DNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "the graph", &graph) &&
+          set(&b, graph, DNN_ATTR_OPERATIONGRAPH_OPS, DNN_TYPE_BACKEND_DESCRIPTOR, b.ops_n,
+              b.ops) &&
+          (!handle ||
+           set(&b, graph, DNN_ATTR_OPERATIONGRAPH_HANDLE, DNN_TYPE_HANDLE, 1, &handle)) &&
+          end(&b, graph, "the graph")) ||
+        !ask(&b, graph, configs, &plan->proposed))
         return false;
     for (int64_t i = target->first; i < plan->proposed && i < CONFIGS_MAX && !plan->is_too_large;
          i++) {

@@ -81,12 +81,6 @@ static void touch_part(void *arg, int part_i, int thread_i)
         *(volatile char *)(s->dst + i) = 0;
 }
 
-static void touch(const struct cpu *cpu, void *data, size_t bytes)
-{
-    struct span s = {.dst = data, .bytes = bytes};
-    thread_pool_run(cpu->pool, (int)((bytes + COPY_BYTES - 1) / COPY_BYTES), touch_part, &s);
-}
-
 static size_t map_bytes(size_t bytes)
 {
     size_t unit = bytes >= HUGE_BYTES ? HUGE_BYTES : PAGE_BYTES;
@@ -124,7 +118,8 @@ static enum status cpu_alloc(struct dev *dev, size_t bytes, void **out)
         return FAIL(memory_status((int64_t)bytes),
                     "out of memory: mmap of %s for the device: %s; use a smaller model or batch",
                     text_format_bytes(text, sizeof text, (double)bytes), strerror(errno));
-    touch(&dev->cpu, data, mapped);
+    struct span s = {.dst = data, .bytes = mapped};
+    thread_pool_run(dev->cpu.pool, (int)((mapped + COPY_BYTES - 1) / COPY_BYTES), touch_part, &s);
     *out = data;
     return ST_OK;
 }

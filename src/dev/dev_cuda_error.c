@@ -10,32 +10,6 @@
 #include "base/text.h"
 #include "dev/nvidia_driver.h"
 
-/* Fails because the loader does not find libcuda.so.1. */
-static enum status no_library(void)
-{
-    char release[NVIDIA_DRIVER_RELEASE_MAX], though[80] = "";
-    if (nvidia_driver_has_file())
-        text_copy(though, sizeof though, ", though a device file /dev/nvidia* is here");
-    else if (nvidia_driver_release("", release))
-        text_format(though, sizeof though, ", though this machine's kernel has driver %s", release);
-    return FAIL(ST_NO_DEVICE,
-                "no NVIDIA driver: libcuda.so.1 is not in the loader's paths%s; start a container "
-                "with --gpus all (nvidia-container-toolkit), else install the driver (Debian: "
-                "nvidia-driver, Ubuntu: nvidia-driver-%d), or use DEVICE=cpu",
-                though, dev_cuda_driver_least());
-}
-
-static enum status too_old(int knows)
-{
-    char release[NVIDIA_DRIVER_RELEASE_MAX];
-    bool is_known = nvidia_driver_release("", release);
-    return FAIL(ST_NO_DEVICE,
-                "the NVIDIA driver%s%s is too old: it knows CUDA %d.%d, this program needs %d.0; "
-                "install driver %d or newer, or use DEVICE=cpu",
-                is_known ? " " : "", release, knows / 1000, knows % 1000 / 10,
-                CUDART_VERSION / 1000, dev_cuda_driver_least());
-}
-
 /* Returns cause and remedy of an error that a driver gives whatever the program does. */
 static const char *hint_of_driver(cudaError_t error)
 {
@@ -63,28 +37,36 @@ static const char *hint_of_driver(cudaError_t error)
 static enum status no_driver(cudaError_t error)
 {
     int version = 0;
-    if (!nvidia_driver_has_library())
-        return no_library();
+    if (!nvidia_driver_has_library()) {
+        /* Fails because the loader does not find libcuda.so.1. */
+        char release[NVIDIA_DRIVER_RELEASE_MAX], though[80] = "";
+        if (nvidia_driver_has_file())
+            text_copy(though, sizeof though, ", though a device file /dev/nvidia* is here");
+        else if (nvidia_driver_release("", release))
+            text_format(though, sizeof though, ", though this machine's kernel has driver %s",
+                        release);
+        return FAIL(
+            ST_NO_DEVICE,
+            "no NVIDIA driver: libcuda.so.1 is not in the loader's paths%s; start a container "
+            "with --gpus all (nvidia-container-toolkit), else install the driver (Debian: "
+            "nvidia-driver, Ubuntu: nvidia-driver-%d), or use DEVICE=cpu",
+            though, dev_cuda_driver_least());
+    }
     (void)cudaDriverGetVersion(&version);
-    if (error == cudaErrorInsufficientDriver && version > 0)
-        return too_old(version);
+    if (error == cudaErrorInsufficientDriver && version > 0) {
+        char release[NVIDIA_DRIVER_RELEASE_MAX];
+        bool is_known = nvidia_driver_release("", release);
+        return FAIL(
+            ST_NO_DEVICE,
+            "the NVIDIA driver%s%s is too old: it knows CUDA %d.%d, this program needs %d.0; "
+            "install driver %d or newer, or use DEVICE=cpu",
+            is_known ? " " : "", release, version / 1000, version % 1000 / 10,
+            CUDART_VERSION / 1000, dev_cuda_driver_least());
+    }
     return FAIL(ST_NO_DEVICE,
                 "the NVIDIA driver gives this process no GPU (CUDA error %d, %s): %s, or use "
                 "DEVICE=cpu",
                 error, cudaGetErrorString(error), hint_of_driver(error));
-}
-
-static enum status no_memory(const char *what)
-{
-    char free_text[32], total_text[32];
-    size_t free_bytes = 0, total_bytes = 0;
-    (void)cudaGetLastError(); /* this one does not stick */
-    (void)cudaMemGetInfo(&free_bytes, &total_bytes);
-    return FAIL(ST_RETRY,
-                "out of memory: %s; the GPU has %s free of %s; use a smaller BATCH_SIZE or "
-                "SEQ_LEN, RECOMPUTE=block, or a smaller model",
-                what, text_format_bytes(free_text, sizeof free_text, (double)free_bytes),
-                text_format_bytes(total_text, sizeof total_text, (double)total_bytes));
 }
 
 enum status dev_cuda_error_pin(cudaError_t error, size_t bytes)
@@ -133,19 +115,23 @@ static const char *hint_of_fault(cudaError_t error)
     }
 }
 
-static bool is_absence(cudaError_t error)
-{
-    return error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice ||
-           error == cudaErrorInitializationError || error == cudaErrorSystemNotReady ||
-           error == cudaErrorSystemDriverMismatch || error == cudaErrorCompatNotSupportedOnDevice ||
-           error == cudaErrorOperatingSystem || error == cudaErrorStubLibrary;
-}
-
 enum status dev_cuda_error_fail(cudaError_t error, const char *what)
 {
-    if (error == cudaErrorMemoryAllocation)
-        return no_memory(what);
-    if (is_absence(error))
+    if (error == cudaErrorMemoryAllocation) {
+        char free_text[32], total_text[32];
+        size_t free_bytes = 0, total_bytes = 0;
+        (void)cudaGetLastError(); /* this one does not stick */
+        (void)cudaMemGetInfo(&free_bytes, &total_bytes);
+        return FAIL(ST_RETRY,
+                    "out of memory: %s; the GPU has %s free of %s; use a smaller BATCH_SIZE or "
+                    "SEQ_LEN, RECOMPUTE=block, or a smaller model",
+                    what, text_format_bytes(free_text, sizeof free_text, (double)free_bytes),
+                    text_format_bytes(total_text, sizeof total_text, (double)total_bytes));
+    }
+    if (error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice ||
+        error == cudaErrorInitializationError || error == cudaErrorSystemNotReady ||
+        error == cudaErrorSystemDriverMismatch || error == cudaErrorCompatNotSupportedOnDevice ||
+        error == cudaErrorOperatingSystem || error == cudaErrorStubLibrary)
         return no_driver(error);
     if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion ||
         error == cudaErrorInvalidDevice || error == cudaErrorDevicesUnavailable)

@@ -365,22 +365,6 @@ static void evict(struct cuda_graphs *g)
         g->cached[last] = (struct cached_list){.graph = NULL};
 }
 
-static enum status add_to_cache(struct cuda_graphs *g, uint64_t hash)
-{
-    while (g->cached_n == LISTS_CACHED ||
-           (g->cached_n > 0 && g->cached_work_n + g->list.work_n > WORK_CACHED))
-        evict(g);
-    char *bytes = malloc(g->list.used);
-    if (!bytes)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes of gathered work", g->list.used);
-    memcpy(bytes, g->list.bytes, g->list.used);
-    g->hash[g->cached_n] = hash;
-    g->cached[g->cached_n++] = (struct cached_list){
-        .list = {bytes, g->list.used, g->list.used, g->list.work_n}, .used_at = g->submitted_n};
-    g->cached_work_n += g->list.work_n;
-    return ST_OK;
-}
-
 static enum status submit(struct stream *s)
 {
     struct cuda_graphs *g = s->graphs;
@@ -394,7 +378,18 @@ static enum status submit(struct stream *s)
                              (size_t)g->scalars_n * sizeof *g->scalars));
     if (!cached) {
         TRY(replay(s, &g->list, NULL));
-        return add_to_cache(g, hash);
+        while (g->cached_n == LISTS_CACHED ||
+               (g->cached_n > 0 && g->cached_work_n + g->list.work_n > WORK_CACHED))
+            evict(g);
+        char *bytes = malloc(g->list.used);
+        if (!bytes)
+            return FAIL(ST_RETRY, "out of memory: %zu bytes of gathered work", g->list.used);
+        memcpy(bytes, g->list.bytes, g->list.used);
+        g->hash[g->cached_n] = hash;
+        g->cached[g->cached_n++] = (struct cached_list){
+            .list = {bytes, g->list.used, g->list.used, g->list.work_n}, .used_at = g->submitted_n};
+        g->cached_work_n += g->list.work_n;
+        return ST_OK;
     }
     cached->used_at = g->submitted_n;
     TRY(try_graph(s, cached));

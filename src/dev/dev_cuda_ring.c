@@ -38,18 +38,6 @@ static char *slot_data(const struct pinned_ring *ring, int i)
     return ring->pinned + (size_t)i * RING_SLOT_BYTES;
 }
 
-/* The host waits only where it must: most slots are done long before they are used again. */
-static enum status wait_for(cudaEvent_t event)
-{
-    cudaError_t error = cudaEventQuery(event);
-    if (error == cudaErrorNotReady) {
-        /* no error, but the next launch would take it for its own */
-        (void)cudaGetLastError();
-        error = cudaEventSynchronize(event);
-    }
-    return error == cudaSuccess ? ST_OK : dev_cuda_error_fail(error, "waiting for a copy");
-}
-
 /* finish — waits for one slot, and copies what it carries to its destination. */
 static enum status finish(struct pinned_ring *ring, int i)
 {
@@ -57,7 +45,15 @@ static enum status finish(struct pinned_ring *ring, int i)
     if (!slot->is_busy)
         return ST_OK;
     slot->is_busy = false;
-    TRY(wait_for(slot->done));
+    /* The host waits only where it must: most slots are done long before they are used again. */
+    cudaEvent_t event = slot->done;
+    cudaError_t error = cudaEventQuery(event);
+    if (error == cudaErrorNotReady) {
+        /* no error, but the next launch would take it for its own */
+        (void)cudaGetLastError();
+        error = cudaEventSynchronize(event);
+    }
+    TRY(error == cudaSuccess ? ST_OK : dev_cuda_error_fail(error, "waiting for a copy"));
     if (slot->dst)
         memcpy(slot->dst, slot_data(ring, i), slot->bytes);
     slot->dst = NULL;

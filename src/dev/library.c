@@ -78,14 +78,6 @@ static void find_variable(const char *name, char *out, size_t cap)
                 text_copy(out, cap, *at + n + 1);
 }
 
-/* Writes the path under which the loader opened a library; leaves `out` if that is not known. */
-static void find_path(void *handle, char *out, size_t cap)
-{
-    struct link_map *map = NULL;
-    if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map)
-        text_copy(out, cap, map->l_name);
-}
-
 /* Fills the table. Returns the name of a symbol that the library lacks; NULL: it has all. */
 static const char *fill(const struct library_spec *spec, void *handle, void *table)
 {
@@ -108,8 +100,14 @@ static void try_file(struct search *s, const char *file)
     if (error && file[0] != '/' && strstr(error, "No such file"))
         return;
     text_copy(path, sizeof path, file);
-    if (handle)
-        find_path(handle, path, sizeof path);
+    if (handle) {
+        /* Writes the path under which the loader opened a library; leaves `out` if that is not
+         * known. */
+        size_t cap = sizeof path;
+        struct link_map *map = NULL;
+        if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map)
+            text_copy(path, cap, map->l_name);
+    }
     if (error)
         text_copy(why, sizeof why, error);
     else if ((lacks = fill(spec, handle, s->table)) != NULL)
@@ -144,21 +142,6 @@ static void try_pattern(struct search *s, const char *pattern)
     globfree(&found);
 }
 
-/* Tries all files in the folders of a place. value: of its variable, not a pattern. */
-static void try_folders(struct search *s, const struct place *place, const char *value)
-{
-    for (const char *const *name = s->spec->names; *name && !s->out->handle; name++) {
-        struct text pattern = {0};
-        text_add(&pattern, "%s", place->variable ? "" : test_root);
-        for (const char *c = value; *c; c++)
-            text_add(&pattern, "%s%c", strchr("*?[]{},\\", *c) ? "\\" : "", *c);
-        text_add(&pattern, "%s/%s", place->pattern, *name);
-        if (!pattern.overflow)
-            try_pattern(s, pattern.data);
-        text_free(&pattern);
-    }
-}
-
 static void try_place(struct search *s, const struct place *place)
 {
     char value[LIBRARY_PATH_MAX] = "";
@@ -169,8 +152,19 @@ static void try_place(struct search *s, const struct place *place)
     const char *about = place->about ? place->about : value;
     if (!s->tried.data || !text_ends(s->tried.data, about))
         text_add(&s->tried, "%s%s", s->tried.len ? ", " : "", about);
-    if (place->pattern)
-        try_folders(s, place, value);
+    if (place->pattern) {
+        /* Tries all files in the folders of a place. value: of its variable, not a pattern. */
+        for (const char *const *name = s->spec->names; *name && !s->out->handle; name++) {
+            struct text pattern = {0};
+            text_add(&pattern, "%s", place->variable ? "" : test_root);
+            for (const char *c = value; *c; c++)
+                text_add(&pattern, "%s%c", strchr("*?[]{},\\", *c) ? "\\" : "", *c);
+            text_add(&pattern, "%s/%s", place->pattern, *name);
+            if (!pattern.overflow)
+                try_pattern(s, pattern.data);
+            text_free(&pattern);
+        }
+    }
     for (const char *const *name = s->spec->names; !place->pattern && *name && !s->out->handle;
          name++)
         try_file(s, *name);

@@ -75,18 +75,6 @@ static int64_t errors(struct reader *r, int kind, int counter)
     return get && get(r->device, kind, counter, &n) == SUCCESS && n <= INT64_MAX ? (int64_t)n : -1;
 }
 
-static void read_ecc(struct reader *r, struct nvml_health_gpu *out)
-{
-    unsigned now = 0, later = 0;
-    int (*mode)(struct device *, unsigned *, unsigned *) = find(r, "nvmlDeviceGetEccMode");
-    if (mode && mode(r->device, &now, &later) == SUCCESS)
-        out->ecc_enabled = now;
-    out->ecc_default = number(r, "nvmlDeviceGetDefaultEccMode");
-    out->ecc_corrected = errors(r, CORRECTED, VOLATILE);
-    out->ecc_uncorrected = errors(r, UNCORRECTED, VOLATILE);
-    out->ecc_uncorrected_ever = errors(r, UNCORRECTED, AGGREGATE);
-}
-
 static void read_rows(struct reader *r, struct nvml_health_gpu *out)
 {
     unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
@@ -98,15 +86,6 @@ static void read_rows(struct reader *r, struct nvml_health_gpu *out)
     out->remapped_uncorrected = uncorrected;
     out->remap_pending = pending;
     out->remap_failed = failed;
-}
-
-static void read_pcie(struct reader *r, struct nvml_health_gpu *out)
-{
-    out->pcie_gen = number(r, "nvmlDeviceGetCurrPcieLinkGeneration");
-    out->pcie_gen_max = number(r, "nvmlDeviceGetMaxPcieLinkGeneration");
-    out->pcie_width = number(r, "nvmlDeviceGetCurrPcieLinkWidth");
-    out->pcie_width_max = number(r, "nvmlDeviceGetMaxPcieLinkWidth");
-    out->perf_state = number(r, "nvmlDeviceGetPerformanceState");
 }
 
 static int64_t link_errors(struct reader *r, unsigned link)
@@ -208,9 +187,20 @@ static void read_gpu(struct reader *r, unsigned i, struct nvml_health_gpu *out)
     if (r->table.nvmlDeviceGetName(r->device, out->name, sizeof out->name) != SUCCESS)
         out->name[0] = 0;
     read_mig(r, out);
-    read_ecc(r, out);
+    unsigned now = 0, later = 0;
+    int (*mode)(struct device *, unsigned *, unsigned *) = find(r, "nvmlDeviceGetEccMode");
+    if (mode && mode(r->device, &now, &later) == SUCCESS)
+        out->ecc_enabled = now;
+    out->ecc_default = number(r, "nvmlDeviceGetDefaultEccMode");
+    out->ecc_corrected = errors(r, CORRECTED, VOLATILE);
+    out->ecc_uncorrected = errors(r, UNCORRECTED, VOLATILE);
+    out->ecc_uncorrected_ever = errors(r, UNCORRECTED, AGGREGATE);
     read_rows(r, out);
-    read_pcie(r, out);
+    out->pcie_gen = number(r, "nvmlDeviceGetCurrPcieLinkGeneration");
+    out->pcie_gen_max = number(r, "nvmlDeviceGetMaxPcieLinkGeneration");
+    out->pcie_width = number(r, "nvmlDeviceGetCurrPcieLinkWidth");
+    out->pcie_width_max = number(r, "nvmlDeviceGetMaxPcieLinkWidth");
+    out->perf_state = number(r, "nvmlDeviceGetPerformanceState");
     read_nvlinks(r, out);
     read_rest(r, out);
 }

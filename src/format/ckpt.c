@@ -487,16 +487,6 @@ enum status ckpt_peek(const char *path, struct manifest *out)
     return st;
 }
 
-/* give_back — releases the file's pages before this tensor: they stay in the page cache, but not in
- * resident memory. */
-static void give_back(const struct ckpt_file *part, const struct safetensors_entry *entry)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE),
-           before = (size_t)(entry->data - (const uint8_t *)part->map) / page * page;
-    if (before > 0 && part->fd < 0)
-        madvise(part->map, before, MADV_DONTNEED);
-}
-
 static enum status find(const struct ckpt *ckpt, const char *part, const char *name,
                         const struct ckpt_file **part_out, const struct safetensors_entry **out)
 {
@@ -529,7 +519,12 @@ enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *n
     const struct safetensors_entry *entry;
     TRY(find(ckpt, part, name, &where, &entry));
     TRY(safetensors_check(entry, ckpt->path, dims_n, dim));
-    give_back(where, entry);
+    /* Releases the file's pages before this tensor: they stay in the page cache, but not in
+     * resident memory. */
+    size_t page = (size_t)sysconf(_SC_PAGESIZE),
+           before = (size_t)(entry->data - (const uint8_t *)where->map) / page * page;
+    if (before > 0 && where->fd < 0)
+        madvise(where->map, before, MADV_DONTNEED);
     *out = entry;
     return ST_OK;
 }

@@ -72,22 +72,6 @@ static enum status find_existing(const struct job *job, bool *done_out)
     return ST_OK;
 }
 
-static enum status check_space(const struct job *job)
-{
-    int64_t need_bytes = SLACK_BYTES, free_bytes = file_space_bytes(job->dir);
-    for (int i = 0; i < job->parts_n; i++) {
-        int64_t bytes;
-        TRY(safetensors_bytes(job->part[i].source, job->part[i].sources_n, METADATA, &bytes));
-        need_bytes += bytes;
-    }
-    if (free_bytes >= 0 && free_bytes < need_bytes)
-        return FAIL(ST_STORE,
-                    "no space for checkpoint %s: it needs %" PRId64 " bytes, %" PRId64
-                    " are free; free some, or lower CHECKPOINT_KEEP",
-                    job->target, need_bytes, free_bytes);
-    return ST_OK;
-}
-
 static enum status write_parts(struct job *job)
 {
     char path[FILE_PATH_MAX];
@@ -199,30 +183,34 @@ static void remove_old(const char *dir, int keep, int64_t saved_step)
     free(steps.step);
 }
 
-static enum status prepare(struct job *job, const struct ckpt_meta *meta)
-{
-    ASSERTF(job->parts_n >= 1 && job->parts_n <= MANIFEST_FILES_MAX, "parts %d", job->parts_n);
-    ASSERTF(meta->step >= 0, "step %" PRId64, meta->step);
-    job->manifest.meta = *meta;
-    TRY(manifest_normalize(&job->manifest.meta));
-    TRY(ckpt_dir_step_path(job->target, sizeof(job->target), job->dir, meta->step));
-    TRY(ckpt_dir_temp_path(job->temp, sizeof(job->temp), job->dir, meta->step, false));
-    TRY(ckpt_dir_temp_path(job->old, sizeof(job->old), job->dir, meta->step, true));
-    return ST_OK;
-}
-
 enum status ckpt_save(struct ckpt_lock *lock, const struct ckpt_meta *meta,
                       const struct ckpt_part *part, int parts_n, int keep,
                       const struct heartbeat *heartbeat, char *path_out, size_t path_cap)
 {
     struct job job = {.dir = lock->dir, .part = part, .parts_n = parts_n, .heartbeat = heartbeat};
     bool is_done;
-    TRY(prepare(&job, meta));
+    ASSERTF(job.parts_n >= 1 && job.parts_n <= MANIFEST_FILES_MAX, "parts %d", job.parts_n);
+    ASSERTF(meta->step >= 0, "step %" PRId64, meta->step);
+    job.manifest.meta = *meta;
+    TRY(manifest_normalize(&job.manifest.meta));
+    TRY(ckpt_dir_step_path(job.target, sizeof(job.target), job.dir, meta->step));
+    TRY(ckpt_dir_temp_path(job.temp, sizeof(job.temp), job.dir, meta->step, false));
+    TRY(ckpt_dir_temp_path(job.old, sizeof(job.old), job.dir, meta->step, true));
     TRY(ckpt_lock_renew(lock));
     ckpt_dir_clean(job.dir);
     TRY(find_existing(&job, &is_done));
     if (!is_done) {
-        TRY(check_space(&job));
+        int64_t need_bytes = SLACK_BYTES, free_bytes = file_space_bytes(job.dir);
+        for (int i = 0; i < job.parts_n; i++) {
+            int64_t bytes;
+            TRY(safetensors_bytes(job.part[i].source, job.part[i].sources_n, METADATA, &bytes));
+            need_bytes += bytes;
+        }
+        if (free_bytes >= 0 && free_bytes < need_bytes)
+            return FAIL(ST_STORE,
+                        "no space for checkpoint %s: it needs %" PRId64 " bytes, %" PRId64
+                        " are free; free some, or lower CHECKPOINT_KEEP",
+                        job.target, need_bytes, free_bytes);
         TRY(write_new(&job));
     }
     remove_old(job.dir, keep, meta->step);

@@ -234,20 +234,6 @@ static enum status take_type(struct scan *scan, struct gguf_tensor *t)
     return ST_OK;
 }
 
-static enum status take_tensor(struct scan *scan, struct gguf_tensor *t)
-{
-    struct gguf_string name = {NULL, 0};
-    uint64_t offset = 0;
-    TRY(take_string(scan, "a tensor's name", &name));
-    TRY(check_name(scan, "a tensor's name", name, GGUF_NAME_MAX - 1));
-    memcpy(t->name, name.text, name.n);
-    TRY(take_dims(scan, t));
-    TRY(take_type(scan, t));
-    TRY(take_u64(scan, "a tensor's offset", 8, &offset));
-    t->offset = (size_t)offset;
-    return ST_OK;
-}
-
 static enum status read_tensors(struct scan *scan, uint64_t n)
 {
     struct gguf *out = scan->out;
@@ -259,8 +245,18 @@ static enum status read_tensors(struct scan *scan, uint64_t n)
     out->tensor = calloc((size_t)n + 1, sizeof(out->tensor[0]));
     if (!out->tensor)
         return FAIL(ST_RETRY, "out of memory: %" PRIu64 " tensors of %s", n, scan->what);
-    for (; (uint64_t)out->tensors_n < n; out->tensors_n++)
-        TRY(take_tensor(scan, &out->tensor[out->tensors_n]));
+    for (; (uint64_t)out->tensors_n < n; out->tensors_n++) {
+        struct gguf_tensor *t = &out->tensor[out->tensors_n];
+        struct gguf_string name = {NULL, 0};
+        uint64_t offset = 0;
+        TRY(take_string(scan, "a tensor's name", &name));
+        TRY(check_name(scan, "a tensor's name", name, GGUF_NAME_MAX - 1));
+        memcpy(t->name, name.text, name.n);
+        TRY(take_dims(scan, t));
+        TRY(take_type(scan, t));
+        TRY(take_u64(scan, "a tensor's offset", 8, &offset));
+        t->offset = (size_t)offset;
+    }
     return ST_OK;
 }
 

@@ -139,20 +139,6 @@ static enum status check_plain(const struct reader *in)
     return ST_OK;
 }
 
-/* read_vocab — from the token embedding, which all files have. */
-static enum status read_vocab(struct reader *in)
-{
-    const struct gguf_tensor *t = gguf_find_tensor(in->gguf, "token_embd.weight");
-    if (!t || t->dims_n != 2 || t->dim[1] != in->config.embed || t->dim[0] > DIM_MAX)
-        return FAIL(ST_BAD_DATA,
-                    "%s: there is no token_embd.weight of rows of %" PRId64
-                    " elements; is it a whole model?",
-                    in->gguf->what, in->config.embed);
-    in->config.vocab = t->dim[0];
-    in->config.is_tied = !gguf_find_tensor(in->gguf, "output.weight");
-    return ST_OK;
-}
-
 /* read_heads — llama.cpp's defaults: key heads as many as heads, their width embed / heads. */
 static enum status read_heads(struct reader *in)
 {
@@ -180,7 +166,15 @@ static enum status read_dims(struct reader *in)
     TRY(read_dim(in, "context_length", 0, &c->context));
     TRY(read_dim(in, "feed_forward_length", 0, &c->ffn));
     TRY(read_heads(in));
-    TRY(read_vocab(in));
+    /* From the token embedding, which all files have. */
+    const struct gguf_tensor *t = gguf_find_tensor(in->gguf, "token_embd.weight");
+    if (!t || t->dims_n != 2 || t->dim[1] != in->config.embed || t->dim[0] > DIM_MAX)
+        return FAIL(ST_BAD_DATA,
+                    "%s: there is no token_embd.weight of rows of %" PRId64
+                    " elements; is it a whole model?",
+                    in->gguf->what, in->config.embed);
+    in->config.vocab = t->dim[0];
+    in->config.is_tied = !gguf_find_tensor(in->gguf, "output.weight");
     bool is_rms = c->arch != HF_ARCH_NEOX && c->arch != HF_ARCH_GPT2;
     TRY(read_number(in,
                     is_rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
@@ -213,23 +207,6 @@ static enum status read_kind(struct reader *in)
                     "%s: feed_forward_length %" PRId64
                     " and layer_norm_epsilon %g, expected %" PRId64 " and 1e-05; use another model",
                     in->gguf->what, c->ffn, c->norm_eps, 4 * c->embed);
-    return ST_OK;
-}
-
-/* read_fraction — so that int(fraction × head_dim) is the count again. */
-static enum status read_fraction(struct reader *in)
-{
-    struct hf_config *c = &in->config;
-    int64_t rotated;
-    TRY(read_dim(in, "rope.dimension_count", c->head_dim, &rotated));
-    if (rotated > c->head_dim || (c->arch != HF_ARCH_NEOX && rotated != c->head_dim))
-        return FAIL(ST_BAD_DATA,
-                    "%s: rope.dimension_count is %" PRId64 " of heads of %" PRId64
-                    ", which is not computed; use another model",
-                    in->gguf->what, rotated, c->head_dim);
-    c->rope.fraction = (double)rotated / (double)c->head_dim;
-    if ((int64_t)(c->rope.fraction * (double)c->head_dim) < rotated)
-        c->rope.fraction = nextafter(c->rope.fraction, 2);
     return ST_OK;
 }
 
@@ -319,7 +296,18 @@ static enum status read_rope(struct reader *in)
     if (in->config.arch == HF_ARCH_GPT2)
         return ST_OK;
     TRY(read_number(in, "rope.freq_base", 1e4, &in->config.rope.theta));
-    TRY(read_fraction(in));
+    /* So that int(fraction × head_dim) is the count again. */
+    struct hf_config *c = &in->config;
+    int64_t rotated;
+    TRY(read_dim(in, "rope.dimension_count", c->head_dim, &rotated));
+    if (rotated > c->head_dim || (c->arch != HF_ARCH_NEOX && rotated != c->head_dim))
+        return FAIL(ST_BAD_DATA,
+                    "%s: rope.dimension_count is %" PRId64 " of heads of %" PRId64
+                    ", which is not computed; use another model",
+                    in->gguf->what, rotated, c->head_dim);
+    c->rope.fraction = (double)rotated / (double)c->head_dim;
+    if ((int64_t)(c->rope.fraction * (double)c->head_dim) < rotated)
+        c->rope.fraction = nextafter(c->rope.fraction, 2);
     TRY(read_scaling(in));
     return read_freqs(in);
 }
@@ -343,17 +331,6 @@ static void add_eos(struct reader *in, const char *key)
         in->config.eos[in->config.eos_n++] = token;
 }
 
-/* check_same — as a config.json would be checked. */
-static enum status check_same(const struct reader *in, struct hf_config *out)
-{
-    struct text text = {.data = NULL};
-    hf_config_write(&in->config, 0, &text);
-    enum status st = text.overflow ? FAIL(ST_RETRY, "out of memory: %s", in->gguf->what)
-                                   : hf_config_parse(text.data, text.len, in->gguf->what, out);
-    text_free(&text);
-    return st;
-}
-
 enum status gguf_config_read(const struct gguf *gguf, struct hf_config *out)
 {
     struct reader in = {.gguf = gguf};
@@ -365,5 +342,11 @@ enum status gguf_config_read(const struct gguf *gguf, struct hf_config *out)
     in.config.bos = read_mark(&in, "tokenizer.ggml.bos_token_id");
     add_eos(&in, "tokenizer.ggml.eos_token_id");
     add_eos(&in, "tokenizer.ggml.eot_token_id"); /* of a turn in a chat */
-    return check_same(&in, out);
+    /* As a config.json would be checked. */
+    struct text text = {.data = NULL};
+    hf_config_write(&in.config, 0, &text);
+    enum status st = text.overflow ? FAIL(ST_RETRY, "out of memory: %s", in.gguf->what)
+                                   : hf_config_parse(text.data, text.len, in.gguf->what, out);
+    text_free(&text);
+    return st;
 }

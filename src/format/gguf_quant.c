@@ -94,15 +94,6 @@ const struct gguf_quant *gguf_quant_of(uint32_t type, const char **name_out)
     return NULL;
 }
 
-/* part — elements [from, to) of one block. */
-static void part(const struct gguf_quant *quant, const uint8_t *block, int64_t from, int64_t to,
-                 float *out)
-{
-    float all[GGUF_QUANT_BLOCK_MAX];
-    quant->to_f32(block, 1, all);
-    memcpy(out, all + from, (size_t)(to - from) * sizeof(*out));
-}
-
 void gguf_quant_to_f32(const struct gguf_quant *quant, const uint8_t *row, int64_t first, int64_t n,
                        float *out)
 {
@@ -116,7 +107,10 @@ void gguf_quant_to_f32(const struct gguf_quant *quant, const uint8_t *row, int64
         } else {
             int64_t to = end - first < width - from ? from + end - first : width;
             done = to - from;
-            part(quant, block, from, to, out);
+            /* Elements [from, to) of one block. */
+            float all[GGUF_QUANT_BLOCK_MAX];
+            quant->to_f32(block, 1, all);
+            memcpy(out, all + from, (size_t)(to - from) * sizeof(*out));
         }
         first += done;
         out += done;

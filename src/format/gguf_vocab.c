@@ -65,13 +65,6 @@ static enum status read_flag(const struct gguf *gguf, const char *key, bool usua
     return gguf_find(gguf, key) ? gguf_get_bool(gguf, key, out) : ST_OK;
 }
 
-/* begins_usually — does a text begin with bos_token where the file does not say? */
-static bool begins_usually(const struct gguf_vocab *vocab)
-{
-    return strcmp(vocab->model, "llama") == 0 || strcmp(vocab->pre, "llama3") == 0 ||
-           strcmp(vocab->pre, "llama-v3") == 0 || strcmp(vocab->pre, "llama-bpe") == 0;
-}
-
 static enum status read_all(const struct gguf *gguf, struct gguf_vocab *out)
 {
     TRY(gguf_get_text(gguf, KEY("model"), out->model, sizeof(out->model)));
@@ -92,7 +85,10 @@ static enum status read_all(const struct gguf *gguf, struct gguf_vocab *out)
     TRY(read_mark(gguf, KEY("unknown_token_id"), out->tokens_n, &out->unk));
     TRY(read_mark(gguf, KEY("padding_token_id"), out->tokens_n, &out->pad));
     bool is_llama = strcmp(out->model, "llama") == 0;
-    TRY(read_flag(gguf, KEY("add_bos_token"), begins_usually(out), &out->add_bos));
+    TRY(read_flag(gguf, KEY("add_bos_token"),
+                  (strcmp(out->model, "llama") == 0 || strcmp(out->pre, "llama3") == 0 ||
+                   strcmp(out->pre, "llama-v3") == 0 || strcmp(out->pre, "llama-bpe") == 0),
+                  &out->add_bos));
     TRY(read_flag(gguf, KEY("add_eos_token"), false, &out->add_eos));
     return read_flag(gguf, KEY("add_space_prefix"), is_llama, &out->add_space);
 }

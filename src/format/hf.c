@@ -53,15 +53,6 @@ bool hf_is_folder(const char *path)
     return file_join(config, sizeof(config), path, CONFIG) == ST_OK && file_bytes(config) >= 0;
 }
 
-static enum status read_gguf_config(const char *path, struct hf_config *out)
-{
-    struct gguf_model *model;
-    TRY(gguf_model_open(path, &model));
-    *out = *gguf_model_config(model);
-    gguf_model_close(model);
-    return ST_OK;
-}
-
 static bool is_json(const char *bytes, size_t n, const char *path)
 {
     cJSON *root = NULL;
@@ -106,8 +97,13 @@ enum status hf_read_config(const char *from, struct hf_config *out)
 {
     char path[FILE_PATH_MAX], *bytes = NULL;
     size_t n = 0;
-    if (gguf_model_is_file(from))
-        return read_gguf_config(from, out);
+    if (gguf_model_is_file(from)) {
+        struct gguf_model *model;
+        TRY(gguf_model_open(from, &model));
+        *out = *gguf_model_config(model);
+        gguf_model_close(model);
+        return ST_OK;
+    }
     TRY(file_join(path, sizeof(path), from, CONFIG));
     TRY(file_read(path, CONFIG_BYTES_MAX, &bytes, &n));
     struct hf_config config;
@@ -121,22 +117,6 @@ enum status hf_read_config(const char *from, struct hf_config *out)
 }
 
 /* ---- which files ---- */
-
-/* explain_missing — names other forms of weights that the folder holds. */
-static enum status explain_missing(const char *dir)
-{
-    static const char *const how =
-        "convert it: AutoModel.from_pretrained(DIR).save_pretrained(OUT, safe_serialization=True)";
-    static const char *const other[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
-                                        "tf_model.h5", "flax_model.msgpack"};
-    char path[FILE_PATH_MAX];
-    for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
-        TRY(file_join(path, sizeof(path), dir, other[i]));
-        if (file_exists(path))
-            return FAIL(ST_BAD_DATA, "%s holds %s, but no " WEIGHTS "; %s", dir, other[i], how);
-    }
-    return FAIL(ST_NO_INPUT, "there is no " WEIGHTS " in %s; check the path", dir);
-}
 
 /* open_part — maps and parses one file; hf->part has room for it. */
 static enum status open_part(struct hf_model *hf, const char *dir, const char *name)
@@ -236,9 +216,14 @@ static enum status check_listed(const struct hf_model *hf, const struct hf_index
     return ST_OK;
 }
 
-/* check_unlisted — no file holds a tensor that is not listed. */
-static enum status check_unlisted(const struct hf_model *hf, const struct hf_index *index)
+static enum status open_listed(struct hf_model *hf, const char *dir, const struct hf_index *index)
 {
+    TRY(take_parts(hf, index->files_n));
+    for (int i = 0; i < index->files_n; i++)
+        TRY(open_part(hf, dir, index->file[i]));
+    TRY(list_rows(hf));
+    TRY(check_listed(hf, index));
+    /* No file holds a tensor that is not listed. */
     for (int i = 0; i < hf->rows_n; i++) {
         const struct row *row = &hf->row[i];
         if (!hf_index_find(index, row->entry->name))
@@ -246,12 +231,7 @@ static enum status check_unlisted(const struct hf_model *hf, const struct hf_ind
                         "%s does not list tensor %s of %s; the files do not belong together",
                         hf->path, row->entry->name, hf->part[row->part_i].path);
     }
-    return ST_OK;
-}
-
-/* check_total — compares the index's number of bytes with the sum of all tensors. */
-static enum status check_total(const struct hf_model *hf, const struct hf_index *index)
-{
+    /* Compares the index's number of bytes with the sum of all tensors. */
     double bytes = 0;
     if (index->total_bytes < 0)
         return ST_OK;
@@ -265,31 +245,6 @@ static enum status check_total(const struct hf_model *hf, const struct hf_index 
         "do not belong together, or the index is damaged: fetch them again",
         hf->path, text_f64(index->total_bytes).text, hf->parts_n, hf->parts_n == 1 ? "" : "s",
         text_f64(bytes).text);
-}
-
-static enum status open_listed(struct hf_model *hf, const char *dir, const struct hf_index *index)
-{
-    TRY(take_parts(hf, index->files_n));
-    for (int i = 0; i < index->files_n; i++)
-        TRY(open_part(hf, dir, index->file[i]));
-    TRY(list_rows(hf));
-    TRY(check_listed(hf, index));
-    TRY(check_unlisted(hf, index));
-    return check_total(hf, index);
-}
-
-static enum status open_index(struct hf_model *hf, const char *dir)
-{
-    struct hf_index index;
-    char *bytes = NULL;
-    size_t n = 0;
-    TRY(file_read(hf->path, INDEX_BYTES_MAX, &bytes, &n));
-    enum status st = hf_index_parse(bytes, n, hf->path, &index);
-    free(bytes);
-    TRY(st);
-    st = open_listed(hf, dir, &index);
-    hf_index_free(&index);
-    return st;
 }
 
 /* ---- what our model can compute ---- */
@@ -376,9 +331,32 @@ static enum status open_weights(struct hf_model *hf, const char *dir)
         TRY(list_rows(hf));
     } else {
         TRY(file_join(hf->path, sizeof(hf->path), dir, INDEX));
-        if (!file_exists(hf->path))
-            return explain_missing(dir);
-        TRY(open_index(hf, dir));
+        if (!file_exists(hf->path)) {
+            /* Names other forms of weights that the folder holds. */
+            static const char *const how =
+                "convert it: AutoModel.from_pretrained(DIR).save_pretrained(OUT, "
+                "safe_serialization=True)";
+            static const char *const other[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                                                "tf_model.h5", "flax_model.msgpack"};
+            char path[FILE_PATH_MAX];
+            for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
+                TRY(file_join(path, sizeof(path), dir, other[i]));
+                if (file_exists(path))
+                    return FAIL(ST_BAD_DATA, "%s holds %s, but no " WEIGHTS "; %s", dir, other[i],
+                                how);
+            }
+            return FAIL(ST_NO_INPUT, "there is no " WEIGHTS " in %s; check the path", dir);
+        }
+        struct hf_index index;
+        char *bytes = NULL;
+        size_t n = 0;
+        TRY(file_read(hf->path, INDEX_BYTES_MAX, &bytes, &n));
+        enum status st = hf_index_parse(bytes, n, hf->path, &index);
+        free(bytes);
+        TRY(st);
+        st = open_listed(hf, dir, &index);
+        hf_index_free(&index);
+        TRY(st);
     }
     return check_tied(hf);
 }

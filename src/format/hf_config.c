@@ -66,19 +66,6 @@ static enum status read_dim(const cJSON *root, const char *key, int64_t usual, i
 
 /* ---- GPT-2 ---- */
 
-static enum status check_gpt2(const cJSON *root)
-{
-    const cJSON *eps = cJSON_GetObjectItemCaseSensitive(root, "layer_norm_epsilon");
-    TRY(check_text(root, "activation_function", "gelu_new", "gelu_pytorch_tanh"));
-    if (!is_unset(eps) && !(cJSON_IsNumber(eps) && eps->valuedouble == GPT2_EPS))
-        return FAIL(ST_BAD_DATA, "\"layer_norm_epsilon\" is %g, expected %g; use another model",
-                    cJSON_IsNumber(eps) ? eps->valuedouble : 0.0, GPT2_EPS);
-    TRY(check_flag(root, "scale_attn_weights", true));
-    TRY(check_flag(root, "scale_attn_by_inverse_layer_idx", false));
-    TRY(check_flag(root, "add_cross_attention", false));
-    return check_flag(root, "tie_word_embeddings", true);
-}
-
 static enum status check_heads(const struct hf_config *c, const char *embed_key,
                                const char *heads_key)
 {
@@ -109,7 +96,15 @@ static enum status read_gpt2_dims(const cJSON *root, struct hf_config *out)
 
 static enum status read_gpt2(const cJSON *root, struct hf_config *out)
 {
-    TRY(check_gpt2(root));
+    const cJSON *eps = cJSON_GetObjectItemCaseSensitive(root, "layer_norm_epsilon");
+    TRY(check_text(root, "activation_function", "gelu_new", "gelu_pytorch_tanh"));
+    if (!is_unset(eps) && !(cJSON_IsNumber(eps) && eps->valuedouble == GPT2_EPS))
+        return FAIL(ST_BAD_DATA, "\"layer_norm_epsilon\" is %g, expected %g; use another model",
+                    cJSON_IsNumber(eps) ? eps->valuedouble : 0.0, GPT2_EPS);
+    TRY(check_flag(root, "scale_attn_weights", true));
+    TRY(check_flag(root, "scale_attn_by_inverse_layer_idx", false));
+    TRY(check_flag(root, "add_cross_attention", false));
+    TRY(check_flag(root, "tie_word_embeddings", true));
     TRY(read_gpt2_dims(root, out));
     out->kv_heads = out->heads;
     out->head_dim = out->embed / out->heads;
@@ -162,9 +157,15 @@ static enum status find_kind(const cJSON *root, const struct kind **out)
                 type);
 }
 
-/* read_kv_heads — missing: the class's default; null: as many as heads. */
-static enum status read_kv_heads(const cJSON *root, const struct kind *kind, struct hf_config *out)
+static enum status read_dims(const cJSON *root, const struct kind *kind, struct hf_config *out)
 {
+    TRY(read_dim(root, "num_hidden_layers", 0, &out->layers));
+    TRY(read_dim(root, "num_attention_heads", 0, &out->heads));
+    TRY(read_dim(root, "hidden_size", 0, &out->embed));
+    TRY(read_dim(root, "intermediate_size", 0, &out->ffn));
+    TRY(read_dim(root, "vocab_size", 0, &out->vocab));
+    TRY(read_dim(root, "max_position_embeddings", kind->context, &out->context));
+    /* Missing: the class's default; null: as many as heads. */
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, "num_key_value_heads");
     out->kv_heads = item || kind->kv_heads == 0 ? out->heads : kind->kv_heads;
     if (kind->arch != HF_ARCH_NEOX)
@@ -174,11 +175,6 @@ static enum status read_kv_heads(const cJSON *root, const struct kind *kind, str
                     "\"num_attention_heads\" %" PRId64
                     " is not divisible by \"num_key_value_heads\" %" PRId64,
                     out->heads, out->kv_heads);
-    return ST_OK;
-}
-
-static enum status read_head_dim(const cJSON *root, const struct kind *kind, struct hf_config *out)
-{
     bool is_given = !is_unset(cJSON_GetObjectItemCaseSensitive(root, "head_dim"));
     if (kind->arch == HF_ARCH_NEOX || (!is_given && kind->head_dim == 0)) {
         TRY(check_heads(out, "hidden_size", "num_attention_heads"));
@@ -186,18 +182,6 @@ static enum status read_head_dim(const cJSON *root, const struct kind *kind, str
         return ST_OK;
     }
     return read_dim(root, "head_dim", kind->head_dim, &out->head_dim);
-}
-
-static enum status read_dims(const cJSON *root, const struct kind *kind, struct hf_config *out)
-{
-    TRY(read_dim(root, "num_hidden_layers", 0, &out->layers));
-    TRY(read_dim(root, "num_attention_heads", 0, &out->heads));
-    TRY(read_dim(root, "hidden_size", 0, &out->embed));
-    TRY(read_dim(root, "intermediate_size", 0, &out->ffn));
-    TRY(read_dim(root, "vocab_size", 0, &out->vocab));
-    TRY(read_dim(root, "max_position_embeddings", kind->context, &out->context));
-    TRY(read_kv_heads(root, kind, out));
-    return read_head_dim(root, kind, out);
 }
 
 static enum status read_eps(const cJSON *root, struct hf_config *out)
@@ -460,15 +444,6 @@ static void add_flag(struct text *out, const char *key, bool value)
     text_add(out, "  \"%s\": %s,\n", key, value ? "true" : "false");
 }
 
-/* begin — what all documents begin with. */
-static void begin(const struct hf_config *config, struct text *out)
-{
-    text_add(out, "{\n  \"architectures\": [\n    \"%s\"\n  ],\n  \"model_type\": \"%s\",\n",
-             hf_config_class(config), kind_of(config->arch)->type);
-    /* transformers gives GPT-2 50256 where none is named, which lies beyond a small vocabulary */
-    add_marks(config, config->arch == HF_ARCH_GPT2, "", ",\n", out);
-}
-
 static void write_gpt2(const struct hf_config *config, double dropout, struct text *out)
 {
     text_add(out, "  \"activation_function\": \"gelu_new\",\n  \"add_cross_attention\": false,\n");
@@ -512,27 +487,27 @@ static void write_family(const struct hf_config *config, double dropout, struct 
         add_flag(out, "use_sliding_window", false);
 }
 
-static void write_rotary(const struct hf_config *config, double dropout, struct text *out)
-{
-    add_share(out, "attention_dropout", dropout);
-    add_dim(out, "hidden_size", config->embed);
-    text_add(out, "  \"initializer_range\": 0.02,\n");
-    add_dim(out, "intermediate_size", config->ffn);
-    add_dim(out, "max_position_embeddings", config->context);
-    add_dim(out, "num_attention_heads", config->heads);
-    add_dim(out, "num_hidden_layers", config->layers);
-    text_add(out, "  \"pad_token_id\": null,\n");
-    write_family(config, dropout, out);
-    hf_rope_write(config, out);
-}
-
 void hf_config_write(const struct hf_config *config, double dropout, struct text *out)
 {
-    begin(config, out);
+    /* What all documents begin with. */
+    text_add(out, "{\n  \"architectures\": [\n    \"%s\"\n  ],\n  \"model_type\": \"%s\",\n",
+             hf_config_class(config), kind_of(config->arch)->type);
+    /* transformers gives GPT-2 50256 where none is named, which lies beyond a small vocabulary */
+    add_marks(config, config->arch == HF_ARCH_GPT2, "", ",\n", out);
     if (config->arch == HF_ARCH_GPT2)
         write_gpt2(config, dropout, out);
-    else
-        write_rotary(config, dropout, out);
+    else {
+        add_share(out, "attention_dropout", dropout);
+        add_dim(out, "hidden_size", config->embed);
+        text_add(out, "  \"initializer_range\": 0.02,\n");
+        add_dim(out, "intermediate_size", config->ffn);
+        add_dim(out, "max_position_embeddings", config->context);
+        add_dim(out, "num_attention_heads", config->heads);
+        add_dim(out, "num_hidden_layers", config->layers);
+        text_add(out, "  \"pad_token_id\": null,\n");
+        write_family(config, dropout, out);
+        hf_rope_write(config, out);
+    }
     add_flag(out, "tie_word_embeddings", config->is_tied);
     text_add(out, "  \"torch_dtype\": \"float32\",\n");
     add_flag(out, "use_cache", true);

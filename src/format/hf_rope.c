@@ -34,25 +34,6 @@ static enum status read_positive(const cJSON *object, const char *key, double us
     return ST_OK;
 }
 
-/* find_parameters — the object with the scaling; NULL: there is none. An old "rope_scaling" hides
- * "rope_parameters", as in transformers 5. */
-static enum status find_parameters(const cJSON *root, const cJSON **out)
-{
-    const cJSON *scaling = get(root, "rope_scaling"), *object = scaling;
-    if (!scaling || (cJSON_IsObject(scaling) && !scaling->child))
-        object = get(root, "rope_parameters");
-    if (object && !cJSON_IsObject(object))
-        return FAIL(ST_BAD_DATA, "\"%s\" is not an object; the file is damaged", object->string);
-    for (const cJSON *item = object ? object->child : NULL; item; item = item->next)
-        if (cJSON_IsObject(item))
-            return FAIL(ST_BAD_DATA,
-                        "\"%s\" holds \"%.40s\" for some layers alone, which is not computed; use "
-                        "a model with the same positions in all layers",
-                        object->string, item->string);
-    *out = object;
-    return ST_OK;
-}
-
 /* ---- contradictions ---- */
 
 #define SOURCES_MAX 5
@@ -136,18 +117,6 @@ static const cJSON *first_of(const cJSON *inside, const char *key, const cJSON *
                              const char *top_key)
 {
     return get(inside, key) ? inside : get(root, top_key) ? root : NULL;
-}
-
-static enum status read_theta(const cJSON *root, const cJSON *inside, struct hf_config *config)
-{
-    const char *top_key = config->arch == HF_ARCH_NEOX ? "rotary_emb_base" : "rope_theta";
-    const cJSON *from = first_of(inside, "rope_theta", root, top_key);
-    TRY(read_positive(from, from == root ? top_key : "rope_theta", THETA_USUAL,
-                      &config->rope.theta));
-    if (config->rope.theta <= 1)
-        return FAIL(ST_BAD_DATA, "the base of the rotary positions (%s) is %g, expected above 1",
-                    top_key, config->rope.theta);
-    return ST_OK;
 }
 
 /* read_fraction — only GPT-NeoX rotates a part of a head; the others' code in transformers expects
@@ -257,9 +226,29 @@ enum status hf_rope_read(const cJSON *root, struct hf_config *config)
 {
     const cJSON *inside = NULL, *type;
     config->rope = (struct hf_rope){.kind = HF_ROPE_NONE};
-    TRY(find_parameters(root, &inside));
+    /* The object with the scaling; NULL: there is none. An old "rope_scaling" hides
+     * "rope_parameters", as in transformers 5. */
+    const cJSON **out = &inside;
+    const cJSON *scaling = get(root, "rope_scaling"), *object = scaling;
+    if (!scaling || (cJSON_IsObject(scaling) && !scaling->child))
+        object = get(root, "rope_parameters");
+    if (object && !cJSON_IsObject(object))
+        return FAIL(ST_BAD_DATA, "\"%s\" is not an object; the file is damaged", object->string);
+    for (const cJSON *item = object ? object->child : NULL; item; item = item->next)
+        if (cJSON_IsObject(item))
+            return FAIL(ST_BAD_DATA,
+                        "\"%s\" holds \"%.40s\" for some layers alone, which is not computed; use "
+                        "a model with the same positions in all layers",
+                        object->string, item->string);
+    *out = object;
     TRY(check_contradictions(root, config));
-    TRY(read_theta(root, inside, config));
+    const char *top_key = config->arch == HF_ARCH_NEOX ? "rotary_emb_base" : "rope_theta";
+    const cJSON *from = first_of(inside, "rope_theta", root, top_key);
+    TRY(read_positive(from, from == root ? top_key : "rope_theta", THETA_USUAL,
+                      &config->rope.theta));
+    if (config->rope.theta <= 1)
+        return FAIL(ST_BAD_DATA, "the base of the rotary positions (%s) is %g, expected above 1",
+                    top_key, config->rope.theta);
     TRY(read_fraction(root, inside, config));
     type = get(inside, "rope_type") ? get(inside, "rope_type") : get(inside, "type");
     if (!type)

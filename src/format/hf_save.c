@@ -54,28 +54,25 @@ static enum status name_paths(struct job *job, const char *to)
     return ST_OK;
 }
 
-/* check_empty — a folder that holds something is not ours. */
-static enum status check_empty(const char *target)
-{
-    int entries_n = 0;
-    DIR *dir = opendir(target);
-    if (!dir)
-        return FAIL(ST_STORE, "cannot list %s: %s; choose another folder", target, strerror(errno));
-    while (readdir(dir))
-        entries_n++;
-    closedir(dir);
-    if (entries_n > 2) /* . and .. */
-        return FAIL(ST_BAD_SETTING, "%s exists and is not empty; choose a new folder", target);
-    return ST_OK;
-}
-
 static enum status check_target(const char *target)
 {
     struct stat info;
     if (lstat(target, &info) != 0)
         return ST_OK; /* creating it reports the error, if any */
-    if (S_ISDIR(info.st_mode))
-        return check_empty(target);
+    if (S_ISDIR(info.st_mode)) {
+        /* A folder that holds something is not ours. */
+        int entries_n = 0;
+        DIR *dir = opendir(target);
+        if (!dir)
+            return FAIL(ST_STORE, "cannot list %s: %s; choose another folder", target,
+                        strerror(errno));
+        while (readdir(dir))
+            entries_n++;
+        closedir(dir);
+        if (entries_n > 2) /* . and .. */
+            return FAIL(ST_BAD_SETTING, "%s exists and is not empty; choose a new folder", target);
+        return ST_OK;
+    }
     return FAIL(ST_BAD_SETTING, "%s exists, as a %s; choose a new folder", target,
                 S_ISLNK(info.st_mode) ? "symbolic link" : "file");
 }
@@ -85,20 +82,6 @@ enum status hf_save_check(const char *to)
     struct job job = {.sources_n = 0};
     TRY(name_paths(&job, to));
     return check_target(job.target);
-}
-
-static enum status check_space(const struct job *job)
-{
-    int64_t need_bytes, free_bytes = file_space_bytes(job->parent);
-    TRY(safetensors_bytes(job->source, job->sources_n, METADATA, &need_bytes));
-    need_bytes += SLACK_BYTES + (int64_t)job->sources_n * INDEX_ROW_BYTES;
-    for (int i = 0; i < job->files_n; i++)
-        need_bytes += (int64_t)job->file[i].bytes;
-    if (free_bytes >= 0 && free_bytes < need_bytes)
-        return FAIL(ST_STORE,
-                    "no space for %s: it needs %" PRId64 " bytes, %" PRId64 " are free; make room",
-                    job->target, need_bytes, free_bytes);
-    return ST_OK;
 }
 
 /* make_temp — creates the folder beside the target, locked while *fd_out is open: other processes
@@ -174,15 +157,6 @@ static int part_end(const struct job *job, int first, int64_t *bytes)
     return end;
 }
 
-static int count_parts(const struct job *job)
-{
-    int n = 0;
-    int64_t bytes;
-    for (int first = 0; first < job->sources_n; first = part_end(job, first, &bytes))
-        n++;
-    return n;
-}
-
 static enum status write_weights(const struct job *job, const char *name, int first, int end)
 {
     char path[FILE_PATH_MAX];
@@ -190,14 +164,6 @@ static enum status write_weights(const struct job *job, const char *name, int fi
     int64_t bytes;
     TRY(file_join(path, sizeof(path), job->temp, name));
     return safetensors_write(path, job->source + first, end - first, METADATA, NULL, &hash, &bytes);
-}
-
-/* add_listed — tensors [first, end) lie in the file. Names need no escapes: they are ours. */
-static void add_listed(const struct job *job, struct text *index, const char *name, int first,
-                       int end)
-{
-    for (int i = first; i < end; i++)
-        text_add(index, "%s\n    \"%s\": \"%s\"", i > 0 ? "," : "", job->source[i].name, name);
 }
 
 /* write_parts — the files, and what the index lists. */
@@ -214,7 +180,9 @@ static enum status write_parts(const struct job *job, int parts_n, struct text *
         end = part_end(job, first, &bytes);
         text_format(name, sizeof(name), "model-%05d-of-%05d.safetensors", part, parts_n);
         TRY(write_weights(job, name, first, end));
-        add_listed(job, index, name, first, end);
+        /* Tensors [first, end) lie in the file. Names need no escapes: they are ours. */
+        for (int i = first; i < end; i++)
+            text_add(index, "%s\n    \"%s\": \"%s\"", i > 0 ? "," : "", job->source[i].name, name);
     }
     text_add(index, "\n  }\n}\n");
     return index->overflow
@@ -238,7 +206,10 @@ static enum status write_several(const struct job *job, int parts_n)
 static enum status write_files(const struct job *job)
 {
     char path[FILE_PATH_MAX];
-    int parts_n = count_parts(job);
+    int parts_n = 0;
+    int64_t bytes;
+    for (int first = 0; first < job->sources_n; first = part_end(job, first, &bytes))
+        parts_n++;
     if (parts_n > 1)
         TRY(write_several(job, parts_n));
     else
@@ -273,7 +244,15 @@ enum status hf_save(const char *to, const struct safetensors_source *source, int
     TRY(check_target(job.target));
     TRY(file_make_dirs(job.parent));
     sweep(&job);
-    TRY(check_space(&job));
+    int64_t need_bytes, free_bytes = file_space_bytes(job.parent);
+    TRY(safetensors_bytes(job.source, job.sources_n, METADATA, &need_bytes));
+    need_bytes += SLACK_BYTES + (int64_t)job.sources_n * INDEX_ROW_BYTES;
+    for (int i = 0; i < job.files_n; i++)
+        need_bytes += (int64_t)job.file[i].bytes;
+    if (free_bytes >= 0 && free_bytes < need_bytes)
+        return FAIL(ST_STORE,
+                    "no space for %s: it needs %" PRId64 " bytes, %" PRId64 " are free; make room",
+                    job.target, need_bytes, free_bytes);
     int lock_fd = -1;
     TRY(make_temp(&job, &lock_fd));
     TRY_OR(write_files(&job), remove_temp);

@@ -136,23 +136,6 @@ static enum status get_start(const cJSON *root, struct ledger_start *out)
     return json_get_hex(root, "order", &out->order);
 }
 
-static enum status get_run(const cJSON *root, struct ledger_run *out)
-{
-    int64_t end;
-    TRY(get_count(root, "generation", 1, &out->generation));
-    TRY(get_count(root, "step", 1, &out->step));
-    TRY(get_count(root, "steps", 1, &out->steps));
-    TRY(get_count(root, "sample", 0, &out->sample));
-    TRY(get_count(root, "samples", 1, &out->samples));
-    TRY(get_outcome(root, &out->outcome));
-    if (__builtin_mul_overflow(out->steps, out->samples, &end) || end > LEDGER_COUNT_MAX)
-        return FAIL(ST_BAD_DATA,
-                    "%" PRId64 " steps of %" PRId64 " samples are more than can be "
-                    "counted",
-                    out->steps, out->samples);
-    return ST_OK;
-}
-
 /* ---- the audit ---- */
 
 struct audit {
@@ -166,22 +149,6 @@ struct audit {
     char differs[256];       /* weights that came out in two ways; "": none */
     bool is_unchecked;       /* checksums do not count: else a fuzzer would get no further */
 };
-
-static enum status add_run(struct audit *a, const struct ledger_run *run)
-{
-    if (a->runs_n > 0 && ledger_append(&a->run[a->runs_n - 1], run))
-        return ST_OK;
-    if (a->runs_n == a->runs_cap) {
-        const size_t cap = a->runs_cap > 0 ? 2 * a->runs_cap : 64;
-        struct ledger_run *more = realloc(a->run, cap * sizeof *more);
-        if (!more)
-            return FAIL(ST_RETRY, "out of memory: %zu runs of a ledger", cap);
-        a->run = more;
-        a->runs_cap = cap;
-    }
-    a->run[a->runs_n++] = *run;
-    return ST_OK;
-}
 
 /* supersede — drops what is said of steps behind `after`. */
 static void supersede(struct audit *a, int64_t after)
@@ -199,19 +166,6 @@ static void supersede(struct audit *a, int64_t after)
     }
 }
 
-/* Compares the order of samples with the order of the runs that are left. */
-static void compare_order(struct audit *a, const struct ledger_start *start)
-{
-    int64_t *reordered = &a->out->reordered;
-    if (a->runs_n == 0)
-        a->start = *start;
-    if (*reordered >= start->after)
-        *reordered = 0;
-    if (*reordered == 0 && a->start.epoch > 0 &&
-        (start->epoch != a->start.epoch || start->order != a->start.order))
-        *reordered = start->after;
-}
-
 static enum status take_start(struct audit *a, const struct ledger_start *start)
 {
     if (start->generation <= a->generation)
@@ -222,7 +176,15 @@ static enum status take_start(struct audit *a, const struct ledger_start *start)
     a->generation = start->generation;
     a->provenance = 0;
     supersede(a, start->after);
-    compare_order(a, start);
+    /* Compares the order of samples with the order of the runs that are left. */
+    int64_t *reordered = &a->out->reordered;
+    if (a->runs_n == 0)
+        a->start = *start;
+    if (*reordered >= start->after)
+        *reordered = 0;
+    if (*reordered == 0 && a->start.epoch > 0 &&
+        (start->epoch != a->start.epoch || start->order != a->start.order))
+        *reordered = start->after;
     return ST_OK;
 }
 
@@ -232,12 +194,6 @@ static enum status check_generation(const struct audit *a, int64_t generation)
         return ST_OK;
     return FAIL(ST_BAD_DATA, "a line of generation %" PRId64 " follows generation %" PRId64,
                 generation, a->generation);
-}
-
-static enum status take_run(struct audit *a, const struct ledger_run *run)
-{
-    TRY(check_generation(a, run->generation));
-    return add_run(a, run);
 }
 
 /* ---- checkpoints ---- */
@@ -283,22 +239,17 @@ static void make_room(struct audit *a, int *at)
     out->checkpoints_n += !is_full;
 }
 
-static enum status take_memory(struct audit *a)
-{
-    if (!a->out->checkpoint)
-        a->out->checkpoint = calloc(LEDGER_CHECKPOINTS_MAX, sizeof *a->out->checkpoint);
-    if (!a->provenance_of)
-        a->provenance_of = calloc(LEDGER_CHECKPOINTS_MAX, sizeof *a->provenance_of);
-    return a->out->checkpoint && a->provenance_of
-               ? ST_OK
-               : FAIL(ST_RETRY, "out of memory: the checkpoints of a ledger");
-}
-
 static enum status keep_checkpoint(struct audit *a, const struct ledger_checkpoint *c)
 {
     struct ledger_audit *out = a->out;
     int at = find_checkpoint(out, c->step);
-    TRY(take_memory(a));
+    if (!a->out->checkpoint)
+        a->out->checkpoint = calloc(LEDGER_CHECKPOINTS_MAX, sizeof *a->out->checkpoint);
+    if (!a->provenance_of)
+        a->provenance_of = calloc(LEDGER_CHECKPOINTS_MAX, sizeof *a->provenance_of);
+    TRY(a->out->checkpoint && a->provenance_of
+            ? ST_OK
+            : FAIL(ST_RETRY, "out of memory: the checkpoints of a ledger"));
     if (has_step_at(out, at, c->step))
         compare_weights(a, at, c);
     else if (at == 0 && out->checkpoints_n == LEDGER_CHECKPOINTS_MAX)
@@ -347,8 +298,31 @@ static enum status take_object(struct audit *a, const cJSON *root)
         return take_start(a, &start);
     }
     if (cJSON_HasObjectItem(root, "step")) {
-        TRY(get_run(root, &run));
-        return take_run(a, &run);
+        int64_t end;
+        TRY(get_count(root, "generation", 1, &run.generation));
+        TRY(get_count(root, "step", 1, &run.step));
+        TRY(get_count(root, "steps", 1, &run.steps));
+        TRY(get_count(root, "sample", 0, &run.sample));
+        TRY(get_count(root, "samples", 1, &run.samples));
+        TRY(get_outcome(root, &run.outcome));
+        if (__builtin_mul_overflow(run.steps, run.samples, &end) || end > LEDGER_COUNT_MAX)
+            return FAIL(ST_BAD_DATA,
+                        "%" PRId64 " steps of %" PRId64 " samples are more than can be "
+                        "counted",
+                        run.steps, run.samples);
+        TRY(check_generation(a, run.generation));
+        if (a->runs_n > 0 && ledger_append(&a->run[a->runs_n - 1], &run))
+            return ST_OK;
+        if (a->runs_n == a->runs_cap) {
+            const size_t cap = a->runs_cap > 0 ? 2 * a->runs_cap : 64;
+            struct ledger_run *more = realloc(a->run, cap * sizeof *more);
+            if (!more)
+                return FAIL(ST_RETRY, "out of memory: %zu runs of a ledger", cap);
+            a->run = more;
+            a->runs_cap = cap;
+        }
+        a->run[a->runs_n++] = run;
+        return ST_OK;
     }
     if (cJSON_HasObjectItem(root, "checkpoint"))
         return take_checkpoint(a, root);
@@ -406,26 +380,6 @@ static enum status take_lines(struct audit *a, const char *bytes, size_t n, cons
 
 /* ---- what is missing ---- */
 
-/* compare_samples — of a run that begins with another sample than the next one. */
-static void compare_samples(struct ledger_audit *out, const struct ledger_run *run, int64_t sample)
-{
-    const bool is_gap = run->sample > sample;
-    const int64_t first = is_gap ? sample : run->sample, end = is_gap ? run->sample : sample;
-    text_format(out->problem, sizeof out->problem,
-                "step %" PRId64 " begins with sample %" PRId64 ", but %" PRId64
-                " is the next: samples %" PRId64 " to %" PRId64 " are in %s",
-                run->step, run->sample, sample, first, end - 1, is_gap ? "no step" : "two steps");
-}
-
-/* compare_step — of a run that begins with another step than the next one. */
-static void compare_step(struct ledger_audit *out, const struct ledger_run *run, int64_t step)
-{
-    const bool is_gap = run->step > step;
-    text_format(out->problem, sizeof out->problem, "steps %" PRId64 " to %" PRId64 " are %s",
-                is_gap ? step : run->step, (is_gap ? run->step : step) - 1,
-                is_gap ? "missing" : "there twice");
-}
-
 static void find_problem(const struct audit *a)
 {
     struct ledger_audit *out = a->out;
@@ -438,10 +392,23 @@ static void find_problem(const struct audit *a)
                     "step 1 begins with sample %" PRId64 ", not with sample 0", sample);
     for (size_t i = 0; i < a->runs_n && out->problem[0] == 0; i++) {
         const struct ledger_run *run = &a->run[i];
-        if (run->step != step)
-            compare_step(out, run, step);
-        else if (run->sample != sample)
-            compare_samples(out, run, sample);
+        if (run->step != step) {
+            /* Of a run that begins with another step than the next one. */
+            const bool is_gap = run->step > step;
+            text_format(out->problem, sizeof out->problem,
+                        "steps %" PRId64 " to %" PRId64 " are %s", is_gap ? step : run->step,
+                        (is_gap ? run->step : step) - 1, is_gap ? "missing" : "there twice");
+        } else if (run->sample != sample) {
+            /* Of a run that begins with another sample than the next one. */
+            const bool is_gap = run->sample > sample;
+            const int64_t first = is_gap ? sample : run->sample,
+                          end = is_gap ? run->sample : sample;
+            text_format(out->problem, sizeof out->problem,
+                        "step %" PRId64 " begins with sample %" PRId64 ", but %" PRId64
+                        " is the next: samples %" PRId64 " to %" PRId64 " are in %s",
+                        run->step, run->sample, sample, first, end - 1,
+                        is_gap ? "no step" : "two steps");
+        }
         step = run->step + run->steps;
         sample = run->sample + run->steps * run->samples;
     }

@@ -156,22 +156,6 @@ static enum status place(const uint8_t *bytes, size_t n, struct llmc *llmc)
     return ST_OK;
 }
 
-/* check_padding — rows of wte without a token are zero, and stay so in training: other values mean
- * a wrong vocabulary. */
-static enum status check_padding(const struct llmc *llmc)
-{
-    size_t width = dtype_bytes(llmc->dtype), row_bytes = (size_t)llmc->embed * width;
-    const uint8_t *at = llmc->tensor[WTE] + (size_t)llmc->vocab * row_bytes;
-    for (size_t i = 0; i < (size_t)(llmc->vocab_padded - llmc->vocab) * row_bytes; i++)
-        if (at[i] != 0 && !(at[i] == 0x80 && i % width == width - 1)) /* minus zero is zero */
-            return FAIL(ST_BAD_DATA,
-                        "%s: row %" PRId64
-                        " of the token embedding is not zero, but the vocabulary has %" PRId64
-                        " tokens; the file is damaged",
-                        llmc->what, llmc->vocab + (int64_t)(i / row_bytes), llmc->vocab);
-    return ST_OK;
-}
-
 enum status llmc_parse(const uint8_t *bytes, size_t n, const char *what, struct llmc *out)
 {
     struct llmc llmc = {.what = what};
@@ -183,7 +167,17 @@ enum status llmc_parse(const uint8_t *bytes, size_t n, const char *what, struct 
                     n, HEADER_BYTES);
     TRY(check_header(bytes, what, &llmc));
     TRY(place(bytes, n, &llmc));
-    TRY(check_padding(&llmc));
+    /* Rows of wte without a token are zero, and stay so in training: other values mean a wrong
+     * vocabulary. */
+    size_t width = dtype_bytes(llmc.dtype), row_bytes = (size_t)llmc.embed * width;
+    const uint8_t *at = llmc.tensor[WTE] + (size_t)llmc.vocab * row_bytes;
+    for (size_t i = 0; i < (size_t)(llmc.vocab_padded - llmc.vocab) * row_bytes; i++)
+        if (at[i] != 0 && !(at[i] == 0x80 && i % width == width - 1)) /* minus zero is zero */
+            return FAIL(ST_BAD_DATA,
+                        "%s: row %" PRId64
+                        " of the token embedding is not zero, but the vocabulary has %" PRId64
+                        " tokens; the file is damaged",
+                        llmc.what, llmc.vocab + (int64_t)(i / row_bytes), llmc.vocab);
     *out = llmc;
     return ST_OK;
 }

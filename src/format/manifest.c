@@ -146,19 +146,14 @@ static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
     return ST_OK;
 }
 
-/* is_name — a plain name of ours, which cannot lead out of the folder. */
-static bool is_name(const char *name)
-{
-    size_t stem = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
-    return stem > 0 && strlen(name) < MANIFEST_NAME_MAX && strcmp(name + stem, SUFFIX) == 0;
-}
-
 static enum status read_file(const cJSON *item, struct manifest *out)
 {
     const char *name;
     struct manifest_file *file = &out->file[out->files_n];
     TRY(json_get_string(item, "name", &name));
-    if (!is_name(name))
+    /* A plain name of ours, which cannot lead out of the folder. */
+    size_t stem = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    if (!(stem > 0 && strlen(name) < MANIFEST_NAME_MAX && strcmp(name + stem, SUFFIX) == 0))
         return FAIL(ST_BAD_DATA,
                     "a file's name is \"%.80s\", expected letters, digits or _ and " SUFFIX, name);
     for (int i = 0; i < out->files_n; i++)

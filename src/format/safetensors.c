@@ -58,14 +58,6 @@ struct scan {
     struct safetensors *out;
 };
 
-static uint64_t read_u64_le(const uint8_t *p)
-{
-    uint64_t v = 0;
-    for (int i = 7; i >= 0; i--)
-        v = v << 8 | p[i];
-    return v;
-}
-
 /* read_count — a JSON number that is whole and in [0, 2^53]. */
 static bool read_count(const cJSON *item, int64_t *out)
 {
@@ -94,22 +86,6 @@ static enum status read_metadata(const struct scan *scan, const cJSON *item)
     scan->out->metadata_json = cJSON_PrintUnformatted(item);
     return scan->out->metadata_json ? ST_OK
                                     : FAIL(ST_RETRY, "out of memory: metadata of %s", scan->what);
-}
-
-/* check_name — fit for messages and logs, and short enough for the struct. */
-static enum status check_name(const struct scan *scan, const char *name)
-{
-    size_t n = strlen(name);
-    if (n >= SAFETENSORS_NAME_MAX)
-        return FAIL(ST_BAD_DATA, "%s: a tensor's name has %zu bytes, at most %d are taken: %.60s…",
-                    scan->what, n, SAFETENSORS_NAME_MAX - 1, name);
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
-            return FAIL(
-                ST_BAD_DATA,
-                "%s: the name of tensor %d holds control byte %d; the file is damaged or hostile",
-                scan->what, scan->spans_n, name[i]);
-    return ST_OK;
 }
 
 static enum status read_dtype(const struct scan *scan, const cJSON *info, const char *name,
@@ -190,7 +166,17 @@ static enum status read_tensor(struct scan *scan, const char *name, const cJSON 
 {
     struct safetensors_entry entry = {.elems = 0}, *to;
     int list_i = 0;
-    TRY(check_name(scan, name));
+    /* Fit for messages and logs, and short enough for the struct. */
+    size_t n = strlen(name);
+    if (n >= SAFETENSORS_NAME_MAX)
+        return FAIL(ST_BAD_DATA, "%s: a tensor's name has %zu bytes, at most %d are taken: %.60s…",
+                    scan->what, n, SAFETENSORS_NAME_MAX - 1, name);
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
+            return FAIL(
+                ST_BAD_DATA,
+                "%s: the name of tensor %d holds control byte %d; the file is damaged or hostile",
+                scan->what, scan->spans_n, name[i]);
     text_copy(entry.name, sizeof(entry.name), name);
     if (!cJSON_IsObject(info))
         return FAIL(
@@ -215,19 +201,6 @@ static enum status read_tensor(struct scan *scan, const char *name, const cJSON 
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(((const struct span *)a)->name, ((const struct span *)b)->name);
-}
-
-/* check_twice — no name is used for two tensors. */
-static enum status check_twice(const struct scan *scan)
-{
-    if (scan->spans_n > 0)
-        qsort(scan->span, (size_t)scan->spans_n, sizeof(scan->span[0]), compare_names);
-    for (int i = 1; i < scan->spans_n; i++)
-        if (strcmp(scan->span[i - 1].name, scan->span[i].name) == 0)
-            return FAIL(ST_BAD_DATA,
-                        "%s: tensor \"%s\" appears twice; the file is not valid safetensors",
-                        scan->what, scan->span[i].name);
-    return ST_OK;
 }
 
 static int compare_spans(const void *a, const void *b)
@@ -318,7 +291,14 @@ static enum status read_header(struct scan *scan, const char *header, size_t byt
         return FAIL(ST_RETRY, "out of memory: the list of %" PRId64 " tensors of %s", n,
                     scan->what);
     TRY(walk_header(scan, header, bytes, NULL));
-    TRY(check_twice(scan));
+    /* No name is used for two tensors. */
+    if (scan->spans_n > 0)
+        qsort(scan->span, (size_t)scan->spans_n, sizeof(scan->span[0]), compare_names);
+    for (int i = 1; i < scan->spans_n; i++)
+        if (strcmp(scan->span[i - 1].name, scan->span[i].name) == 0)
+            return FAIL(ST_BAD_DATA,
+                        "%s: tensor \"%s\" appears twice; the file is not valid safetensors",
+                        scan->what, scan->span[i].name);
     return check_tiling(scan);
 }
 
@@ -331,7 +311,9 @@ enum status safetensors_parse(const uint8_t *bytes, size_t n, const char *what,
         return FAIL(ST_BAD_DATA,
                     "%s has %zu bytes, too few for a safetensors file; fetch or write it again",
                     what, n);
-    uint64_t header_bytes = read_u64_le(bytes);
+    uint64_t header_bytes = 0;
+    for (int i = 7; i >= 0; i--)
+        header_bytes = header_bytes << 8 | bytes[i];
     if (header_bytes < 2 || header_bytes > HEADER_BYTES_MAX || header_bytes > n - 8)
         return FAIL(ST_BAD_DATA,
                     "%s: its first 8 bytes give a header of %" PRIu64
@@ -525,12 +507,6 @@ out_free:
     return st;
 }
 
-static enum status write_tensor(struct sink *sink, const struct safetensors_source *source)
-{
-    return source->data ? sink_add(sink, source->data, source_bytes(source))
-                        : write_read(sink, source);
-}
-
 static enum status write_all(struct sink *sink, const struct text *header,
                              const struct safetensors_source *source, int sources_n)
 {
@@ -542,7 +518,8 @@ static enum status write_all(struct sink *sink, const struct text *header,
     for (size_t width = 8; width > 0; width /= 2)
         for (int i = 0; i < sources_n; i++)
             if (dtype_bytes(source[i].dtype) == width)
-                TRY(write_tensor(sink, &source[i]));
+                TRY(source[i].data ? sink_add(sink, source[i].data, source_bytes(&source[i]))
+                                   : write_read(sink, &source[i]));
     return ST_OK;
 }
 

@@ -125,21 +125,6 @@ static void begin_event(struct message *m, int64_t step)
     add_varint(m, (uint64_t)step);
 }
 
-/* Summary: value = 1; Summary.Value: tag = 1, simple_value = 2. */
-static void add_scalar(struct message *summary, const struct tfevents_scalar *scalar)
-{
-    struct message value = {.n = 0};
-    float narrow = (float)scalar->value;
-    uint32_t bits;
-    size_t tag_bytes = strlen(scalar->tag);
-    ASSERTF(tag_bytes <= TFEVENTS_TAG_MAX, "tag %s", scalar->tag);
-    memcpy(&bits, &narrow, sizeof bits);
-    add_field(&value, 1, scalar->tag, tag_bytes);
-    add_key(&value, 2, WIRE_FIXED32);
-    add_little(&value, bits, 4);
-    add_field(summary, 1, value.bytes, value.n);
-}
-
 /* ---- the file ---- */
 
 static void put_little(struct tfevents *file, uint64_t value, int bytes_n)
@@ -189,30 +174,25 @@ void tfevents_add(struct tfevents *file, int64_t step, const struct tfevents_sca
     struct message event, summary = {.n = 0};
     ASSERTF(n > 0 && n <= TFEVENTS_SCALARS_MAX, "n %d", n);
     for (int i = 0; i < n; i++)
-        if (!isnan(scalar[i].value))
-            add_scalar(&summary, &scalar[i]);
+        if (!isnan(scalar[i].value)) {
+            /* Summary: value = 1; Summary.Value: tag = 1, simple_value = 2. */
+            struct message value = {.n = 0};
+            float narrow = (float)scalar[i].value;
+            uint32_t bits;
+            size_t tag_bytes = strlen(scalar[i].tag);
+            ASSERTF(tag_bytes <= TFEVENTS_TAG_MAX, "tag %s", scalar[i].tag);
+            memcpy(&bits, &narrow, sizeof bits);
+            add_field(&value, 1, scalar[i].tag, tag_bytes);
+            add_key(&value, 2, WIRE_FIXED32);
+            add_little(&value, bits, 4);
+            add_field(&summary, 1, value.bytes, value.n);
+        }
     begin_event(&event, step);
     add_field(&event, 5, summary.bytes, summary.n);
     put_record(file, &event);
     bool is_full = file->used > sizeof file->buffer / 2 && !file->is_failing;
     if (is_full || clock_ms() >= file->flush_ms)
         tfevents_flush(file);
-}
-
-/* SessionLog: status = 1, START = 1. TensorBoard discards what older files have of this step and
- * later ones. */
-static void put_head(struct tfevents *file, int64_t step_next)
-{
-    static const char version[] = "brain.Event:2";
-    static const uint8_t start[] = {1 << 3 | WIRE_VARINT, 1};
-    struct message event;
-    begin_event(&event, 0);
-    add_field(&event, 3, version, sizeof version - 1);
-    put_record(file, &event);
-    begin_event(&event, step_next);
-    add_field(&event, 7, start, sizeof start);
-    put_record(file, &event);
-    tfevents_flush(file);
 }
 
 /* seconds_of — the time in the name of an event file; -1 for other files. */
@@ -288,7 +268,18 @@ enum status tfevents_open(const char *dir, int64_t step_next, struct tfevents **
         st = open_file(dir, file);
     if (st == ST_OK) {
         *out = file;
-        put_head(file, step_next);
+        /* SessionLog: status = 1, START = 1. TensorBoard discards what older files have of this
+         * step and later ones. */
+        static const char version[] = "brain.Event:2";
+        static const uint8_t start[] = {1 << 3 | WIRE_VARINT, 1};
+        struct message event;
+        begin_event(&event, 0);
+        add_field(&event, 3, version, sizeof version - 1);
+        put_record(file, &event);
+        begin_event(&event, step_next);
+        add_field(&event, 7, start, sizeof start);
+        put_record(file, &event);
+        tfevents_flush(file);
         return ST_OK;
     }
     free(file);

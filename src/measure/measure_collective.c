@@ -97,9 +97,11 @@ static char *host_of(const struct run *run, struct tensor t)
     return run->memory->stream != NULL ? run->memory->host : t.data;
 }
 
-/* For tests: inverts the lowest bit of the middle element of this rank's part. */
-static enum status flip(const struct run *run)
+static enum status reduce_scatter(const struct run *run)
 {
+    TRY(comm_reduce_scatter(run->group, tensor_at(run->data, run->part.first), run->data,
+                            run->elems));
+    /* For tests: inverts the lowest bit of the middle element of this rank's part. */
     if (!run->call->flips || run->part.elems == 0)
         return ST_OK;
     char *host = host_of(run, run->data);
@@ -107,13 +109,6 @@ static enum status flip(const struct run *run)
     const int64_t i = run->part.first + run->part.elems / 2;
     host[i * (int64_t)dtype_bytes(run->data.dtype)] ^= 1;
     return copy(run, run->data.data, host);
-}
-
-static enum status reduce_scatter(const struct run *run)
-{
-    TRY(comm_reduce_scatter(run->group, tensor_at(run->data, run->part.first), run->data,
-                            run->elems));
-    return flip(run);
 }
 
 static enum status all_gather(const struct run *run)

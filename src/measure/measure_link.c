@@ -217,21 +217,6 @@ static double least(const double *values, int n)
     return best;
 }
 
-/* Half of the round trips, in order, and the shortest without the waits for a core. A few of the
- * least are left out of these: a rank that polls waits for a core while the ping is on its way. */
-static void set_latency(struct leader *l, int n)
-{
-    double *us = l->link->samples, *net_us = us + MEASURE_LINK_PINGS_MAX;
-    l->found->early_us = least(us, n < MEASURE_LINK_EARLY ? n : MEASURE_LINK_EARLY);
-    quantile_sort(us, n);
-    quantile_sort(net_us, n);
-    l->found->pings = n;
-    l->found->best_us = us[0];
-    l->found->p50_us = quantile_of(us, n, 0.5);
-    l->found->p99_us = quantile_of(us, n, 0.99);
-    l->found->net_us = net_us[n / 20];
-}
-
 /* One ping, as the n-th sample. */
 static enum status ping_once(struct leader *l, int n, struct message *answer)
 {
@@ -274,7 +259,18 @@ static enum status ping(struct leader *l)
     int n = 0;
     for (; wants_ping(l, n, since, &answer); n++)
         TRY(ping_once(l, n, &answer));
-    set_latency(l, n);
+    /* Half of the round trips, in order, and the shortest without the waits for a core. A few of
+     * the least are left out of these: a rank that polls waits for a core while the ping is on its
+     * way. */
+    double *us = l->link->samples, *net_us = us + MEASURE_LINK_PINGS_MAX;
+    l->found->early_us = least(us, n < MEASURE_LINK_EARLY ? n : MEASURE_LINK_EARLY);
+    quantile_sort(us, n);
+    quantile_sort(net_us, n);
+    l->found->pings = n;
+    l->found->best_us = us[0];
+    l->found->p50_us = quantile_of(us, n, 0.5);
+    l->found->p99_us = quantile_of(us, n, 0.99);
+    l->found->net_us = net_us[n / 20];
     count_segments(l, &answer, false);
     return ST_OK;
 }
@@ -310,20 +306,6 @@ static enum status run_slice(struct leader *l, enum kind kind, int64_t bytes, st
     return ST_OK;
 }
 
-static void set_way(struct measure_link_way *way, const struct slice *slices, int n)
-{
-    double rates[MEASURE_LINK_SLICES_MAX];
-    for (int i = 0; i < n; i++) {
-        rates[i] = slices[i].rate;
-        if (slices[i].rate > way->rate) {
-            way->rate = slices[i].rate;
-            way->rate_max = slices[i].rate_max;
-        }
-    }
-    quantile_sort(rates, n);
-    way->spread = n >= SLICES_MIN ? (way->rate - quantile_of(rates, n, 0.5)) / way->rate : 1;
-}
-
 /* One way. The first slices grow until they have their length; the best ones are kept. */
 static enum status run_slices(struct leader *l, enum kind kind)
 {
@@ -340,7 +322,16 @@ static enum status run_slices(struct leader *l, enum kind kind)
         way->bulk_bytes += bytes;
         bytes = slice_bytes(l, slices[n].rate_max);
     }
-    set_way(way, slices, n);
+    double rates[MEASURE_LINK_SLICES_MAX];
+    for (int i = 0; i < n; i++) {
+        rates[i] = slices[i].rate;
+        if (slices[i].rate > way->rate) {
+            way->rate = slices[i].rate;
+            way->rate_max = slices[i].rate_max;
+        }
+    }
+    quantile_sort(rates, n);
+    way->spread = n >= SLICES_MIN ? (way->rate - quantile_of(rates, n, 0.5)) / way->rate : 1;
     return ST_OK;
 }
 

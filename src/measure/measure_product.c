@@ -82,15 +82,6 @@ static enum status run_block_forward(struct measure_taken *t, const struct measu
     return ST_OK;
 }
 
-static enum status run_block_backward(struct measure_taken *t, const struct measure_product *p,
-                                      const struct op_table *op)
-{
-    const struct block block = take_block(t, p);
-    for (int i = 1; i >= 0; i--)
-        TRY(run_backward(t->memory->stream, op, &block.bwd_x[i], &block.bwd_w[i]));
-    return ST_OK;
-}
-
 /* Returns the distance of rows of logits, which begin at whole cache lines as in training: else
  * AVX2 needs a fifth more time. */
 static int64_t logits_stride(const struct measure_product *p)
@@ -179,5 +170,8 @@ enum status measure_product_work(void *run)
     if (r->product.kind != MEASURE_PRODUCT_BLOCK)
         return ST_OK;
     t = measure_memory_next(&r->turns); /* a block's backward pass comes long after its forward */
-    return run_block_backward(&t, &r->product, op);
+    const struct block block = take_block(&t, &r->product);
+    for (int i = 1; i >= 0; i--)
+        TRY(run_backward(t.memory->stream, op, &block.bwd_x[i], &block.bwd_w[i]));
+    return ST_OK;
 }

@@ -19,24 +19,18 @@ static void add_text(struct text *out, int width, const char *s)
                  width < 0 ? most - columns : 0, "");
 }
 
-static void add_cell(struct text *out, const struct measure_column *column,
-                     const struct measure_cell *cell)
-{
-    if (cell->text != NULL)
-        add_text(out, column->width, cell->text);
-    else if (isfinite(cell->number))
-        text_add(out, "%*.*f", column->width, column->digits, cell->number);
-    else
-        add_text(out, column->width, "-");
-}
-
 void measure_table_row(struct text *out, const struct measure_column *columns, int n,
                        const struct measure_cell *cells)
 {
     for (int i = 0; i < n; i++) {
         if (i > 0)
             text_add(out, " ");
-        add_cell(out, &columns[i], &cells[i]);
+        if (cells[i].text != NULL)
+            add_text(out, columns[i].width, cells[i].text);
+        else if (isfinite(cells[i].number))
+            text_add(out, "%*.*f", columns[i].width, columns[i].digits, cells[i].number);
+        else
+            add_text(out, columns[i].width, "-");
     }
     measure_table_end(out);
 }

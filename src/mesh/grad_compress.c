@@ -115,12 +115,6 @@ static int64_t code_bound(const struct packing *p, int64_t part_bytes)
     return aligned(grad_code_bound(code_block(p), part_bytes / p->block.bytes));
 }
 
-static void plan_bucket(const struct grad_compress *q, struct bucket *p, int64_t elems)
-{
-    p->elems = elems;
-    p->part_bytes = part_bytes_of(&q->packing, q->ranks, elems);
-}
-
 int64_t grad_compress_part_bytes(enum grad_compress_kind kind, int ranks, int64_t elems)
 {
     const struct packing p = packing_of(kind);
@@ -222,7 +216,9 @@ static enum status take_all(struct grad_compress *q)
     TRY(take(q, q->c.buckets_n, sizeof *q->job, &memory));
     q->job = memory;
     for (int i = 0; i < q->c.buckets_n; i++) {
-        plan_bucket(q, &q->bucket[i], q->c.bucket_elems[i]);
+        int64_t elems = q->c.bucket_elems[i];
+        q->bucket[i].elems = elems;
+        q->bucket[i].part_bytes = part_bytes_of(&q->packing, q->ranks, elems);
         part_bytes = q->bucket[i].part_bytes > part_bytes ? q->bucket[i].part_bytes : part_bytes;
     }
     TRY(take(q, q->ranks * part_bytes, 1, &memory));
@@ -264,20 +260,15 @@ enum status grad_compress_open(const struct grad_compress_config *config,
     return st;
 }
 
-static void log_traffic(const struct grad_compress *q)
+void grad_compress_close(struct grad_compress *q)
 {
+    if (!q)
+        return;
     char shown[32];
     if (q->traffic.elems > 0 && q->rank == 0)
         LOG_INFO("compression: this worker sent %s of gradients, %.3f bits an element",
                  text_format_bytes(shown, sizeof shown, (double)q->traffic.bytes),
                  8 * (double)q->traffic.bytes / (double)q->traffic.elems);
-}
-
-void grad_compress_close(struct grad_compress *q)
-{
-    if (!q)
-        return;
-    log_traffic(q);
     if (q->residual)
         dev_free(q->dev, q->residual, (size_t)q->residual_bytes);
     if (q->sums)
@@ -389,21 +380,6 @@ static enum status decode_part(struct grad_compress *q, const struct bucket *p, 
                             q->recv + from * p->part_bytes, part_blocks(q, p, part));
 }
 
-static enum status exchange_coded(struct grad_compress *q, const struct bucket *p)
-{
-    int64_t bytes;
-    TRY(encode_parts(q, p, &bytes));
-    struct tensor recv = {q->coded_recv, DTYPE_U8}, send = {q->coded_send, DTYPE_U8};
-    TRY(comm_all_to_all(q->c.comm, recv, send, bytes));
-    count_sent(q, 0, (q->ranks - 1) * bytes);
-    memcpy(q->recv + q->rank * p->part_bytes, q->send + q->rank * p->part_bytes,
-           (size_t)p->part_bytes);
-    for (int rank = 0; rank < q->ranks; rank++)
-        if (rank != q->rank)
-            TRY(decode_part(q, p, rank, q->rank, bytes));
-    return ST_OK;
-}
-
 static enum status gather_coded(struct grad_compress *q, const struct bucket *p,
                                 const uint8_t *packed)
 {
@@ -423,22 +399,6 @@ static enum status gather_coded(struct grad_compress *q, const struct bucket *p,
 
 /* ---- a bucket ---- */
 
-/* Adds elements [first, first + n) of this rank's part over all ranks (sum_tree.h). The sums are at
- * the start of q->runs. */
-static enum status add_run(struct grad_compress *q, int64_t part_bytes, int64_t first, int64_t n)
-{
-    for (int rank = 0; rank < q->ranks; rank++)
-        TRY(unpack(q, q->recv + rank * part_bytes + packed_bytes(&q->packing, first), n,
-                   q->runs + rank * RUN_ELEMS));
-    for (int i = 0; i < q->ranks - 1; i++) {
-        float *restrict to = q->runs + q->tree[i].to * RUN_ELEMS;
-        const float *restrict from = q->runs + q->tree[i].from * RUN_ELEMS;
-        for (int64_t k = 0; k < n; k++)
-            to[k] += from[k];
-    }
-    return ST_OK;
-}
-
 static enum status send_parts(struct grad_compress *q, const struct job *job,
                               const struct bucket *p)
 {
@@ -448,8 +408,19 @@ static enum status send_parts(struct grad_compress *q, const struct job *job,
                  q->send + rank * p->part_bytes));
         count_sent(q, rank == q->rank ? 0 : part.elems, 0);
     }
-    if (q->code)
-        return exchange_coded(q, p);
+    if (q->code) {
+        int64_t bytes;
+        TRY(encode_parts(q, p, &bytes));
+        struct tensor recv = {q->coded_recv, DTYPE_U8}, send = {q->coded_send, DTYPE_U8};
+        TRY(comm_all_to_all(q->c.comm, recv, send, bytes));
+        count_sent(q, 0, (q->ranks - 1) * bytes);
+        memcpy(q->recv + q->rank * p->part_bytes, q->send + q->rank * p->part_bytes,
+               (size_t)p->part_bytes);
+        for (int rank = 0; rank < q->ranks; rank++)
+            if (rank != q->rank)
+                TRY(decode_part(q, p, rank, q->rank, bytes));
+        return ST_OK;
+    }
     count_sent(q, 0, (q->ranks - 1) * p->part_bytes);
     struct tensor recv = {q->recv, DTYPE_U8}, send = {q->send, DTYPE_U8};
     return comm_all_to_all(q->c.comm, recv, send, p->part_bytes);
@@ -461,7 +432,18 @@ static enum status add_parts(struct grad_compress *q, const struct bucket *p, ui
     int64_t elems = part_extent(p->elems, q->ranks, q->rank).elems;
     for (int64_t first = 0; first < elems; first += RUN_ELEMS) {
         int64_t n = elems - first < RUN_ELEMS ? elems - first : RUN_ELEMS;
-        TRY(add_run(q, p->part_bytes, first, n));
+        /* Adds elements [first, first + n) of this rank's part over all ranks (sum_tree.h). The
+         * sums are at the start of q->runs. */
+        int64_t part_bytes = p->part_bytes;
+        for (int rank = 0; rank < q->ranks; rank++)
+            TRY(unpack(q, q->recv + rank * part_bytes + packed_bytes(&q->packing, first), n,
+                       q->runs + rank * RUN_ELEMS));
+        for (int i = 0; i < q->ranks - 1; i++) {
+            float *restrict to = q->runs + q->tree[i].to * RUN_ELEMS;
+            const float *restrict from = q->runs + q->tree[i].from * RUN_ELEMS;
+            for (int64_t k = 0; k < n; k++)
+                to[k] += from[k];
+        }
         TRY(pack(q, q->runs, p->residual_sum + first, n,
                  packed + packed_bytes(&q->packing, first)));
     }

@@ -16,12 +16,6 @@ static void add_bucket(struct layout *l, int unit_first, int unit_last, int64_t 
     l->buckets_n++;
 }
 
-static void cut_embedding(struct layout *l, const struct param_table *t)
-{
-    for (int param = 0; param < t->params_n && t->param[param].unit == 0; param++)
-        add_bucket(l, 0, 0, t->param[param].offset, param_end(t, param));
-}
-
 /* Units from 1 on, joined from the last to the first; the buckets are in ascending order. */
 static void cut_units(struct layout *l, const struct param_table *t, int64_t bucket_elems_min,
                       int *begins)
@@ -49,7 +43,8 @@ static void cut(struct layout *l, const struct param_table *t, int64_t bucket_el
                 int *begins)
 {
     if (l->ranks > 1) {
-        cut_embedding(l, t);
+        for (int param = 0; param < t->params_n && t->param[param].unit == 0; param++)
+            add_bucket(l, 0, 0, t->param[param].offset, param_end(t, param));
         cut_units(l, t, bucket_elems_min, begins);
         return;
     }
@@ -105,15 +100,6 @@ static void place(struct layout *l)
     l->buffer_elems += slot_elems[0] + slot_elems[1];
 }
 
-static void place_params(struct layout *l)
-{
-    for (int i = 0; i < l->buffer_table.params_n; i++) {
-        struct param *param = &l->buffer_table.param[i];
-        const struct layout_bucket *p = &l->bucket[layout_bucket_at(l, param->offset)];
-        param->offset += p->buffer_at - p->first;
-    }
-}
-
 enum status layout_init(const struct param_table *t, int ranks, int rank, int64_t bucket_elems_min,
                         struct layout *out)
 {
@@ -136,7 +122,11 @@ enum status layout_init(const struct param_table *t, int ranks, int rank, int64_
     cut(&l, t, bucket_elems_min > 0 ? bucket_elems_min : LAYOUT_BUCKET_ELEMS_MIN, begins);
     free(begins);
     place(&l);
-    place_params(&l);
+    for (int i = 0; i < l.buffer_table.params_n; i++) {
+        struct param *param = &l.buffer_table.param[i];
+        const struct layout_bucket *p = &l.bucket[layout_bucket_at(&l, param->offset)];
+        param->offset += p->buffer_at - p->first;
+    }
     *out = l;
     return ST_OK;
 }

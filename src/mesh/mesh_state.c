@@ -102,29 +102,23 @@ static enum status get_chunk(const struct mesh_state *m, int part, int64_t first
     return ST_OK;
 }
 
-/* send_parts — rank 0 sends every other leader what its part holds. */
-static enum status send_parts(const struct mesh_state *m, int64_t first, int64_t n,
-                              const float *src, struct buffer *b)
-{
-    for (int i = 1; i < m->map->parts_n; i++) {
-        struct part_map_range range = part_map_held(m->map, i, first, n);
-        if (range.n == 0)
-            continue;
-        TRY(reserve(b, range.n));
-        part_map_give(m->map, i, first, n, range, src, b->data);
-        TRY(comm_send(m->world, (struct tensor){b->data, DTYPE_F32}, range.n, leader_of(m, i)));
-    }
-    return ST_OK;
-}
-
 /* put_chunk — every rank takes part; src is NULL but on rank 0. Where a part holds nothing its
  * ranks meet all the same: all ranks then make as many collectives, which comm_activity counts. */
 static enum status put_chunk(const struct mesh_state *m, int part, int64_t first, int64_t n,
                              const float *src, struct buffer *b)
 {
     struct part_map_range own = part_map_held(m->map, own_part(m), first, n);
-    if (src)
-        TRY(send_parts(m, first, n, src, b));
+    if (src) {
+        /* Rank 0 sends every other leader what its part holds. */
+        for (int i = 1; i < m->map->parts_n; i++) {
+            struct part_map_range range = part_map_held(m->map, i, first, n);
+            if (range.n == 0)
+                continue;
+            TRY(reserve(b, range.n));
+            part_map_give(m->map, i, first, n, range, src, b->data);
+            TRY(comm_send(m->world, (struct tensor){b->data, DTYPE_F32}, range.n, leader_of(m, i)));
+        }
+    }
     TRY(reserve(b, own.n > 0 ? own.n : 1));
     b->data[0] = 0;
     if (src && own.n > 0)

@@ -46,11 +46,6 @@ static int find(const struct param_table *whole, int from, const char *name)
     return -1;
 }
 
-static struct part_map_tensor tensor_at(const struct param *own)
-{
-    return (struct part_map_tensor){.own_at = own->offset, .stripes = param_stripes(own)};
-}
-
 /* span_of — of a tensor's stripes, in the parts that have it. */
 static int64_t span_of(const struct part_map *map, int i)
 {
@@ -108,7 +103,8 @@ enum status part_map_add(struct part_map *map, int part, const struct param_tabl
                         part, map->parts_n, p->name, (long long)p->dim[0], (long long)p->dim[1],
                         (long long)p->cut.first, (long long)p->cut.n, p->cut.groups,
                         (long long)p->cut.whole);
-        *tensor_of(map, part, i) = tensor_at(p);
+        *tensor_of(map, part, i) =
+            (struct part_map_tensor){.own_at = p->offset, .stripes = param_stripes(p)};
         tensor_of(map, part, i)->is_source = is_new(map, part, i);
         next = i + 1;
     }

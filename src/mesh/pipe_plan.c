@@ -123,24 +123,6 @@ static int op_index(const struct maker *m, int stage, struct pipe_op op)
         m, stage, m->end[op_slot(m, stage, op)] - (op.is_backward ? BACKWARD_TIME : FORWARD_TIME));
 }
 
-/* find_embeds — what the last stage can add as soon as the first one has made it. */
-static void find_embeds(struct maker *m)
-{
-    const int last = m->pipe->stages - 1;
-    for (int micro = 0; micro < m->pipe->micros; micro++) {
-        const struct pipe_op op = {true, 0, micro};
-        const int64_t time = m->end[op_slot(m, 0, op)];
-        const bool is_recv = m->stage == last;
-        m->message[m->messages_n++] =
-            (struct message){.key = key_of(m, time, last, true),
-                             .op_i = is_recv ? first_from(m, last, time) : op_index(m, 0, op),
-                             .peer = is_recv ? 0 : last,
-                             .micro = micro,
-                             .is_recv = is_recv,
-                             .is_embed = true};
-    }
-}
-
 /* is_near — of a stage: it may exchange messages with the maker's. The last one's neighbour is the
  * first. */
 static bool is_near(const struct maker *m, int stage)
@@ -196,15 +178,6 @@ static void add_embed(struct maker *m, int op_i)
     m->coming = NULL;
 }
 
-/* add_embed_message — there is room for one that is received. */
-static void add_embed_message(struct maker *m, const struct message *message)
-{
-    if (message->is_recv)
-        add_embed(m, m->ops_n);
-    add_embed_action(m, message->is_recv ? PIPE_PLAN_RECV_EMBED : PIPE_PLAN_SEND_EMBED, message);
-    m->coming = message->is_recv ? message : NULL;
-}
-
 /* add_messages — those that come next, as long as they send results of ops before `op_i` or receive
  * for ops up to recv_i. true: one receives for recv_i. Where recv_i is behind op_i, that op's input
  * is in its place already, which an ADD would write over. */
@@ -219,7 +192,12 @@ static bool add_messages(struct maker *m, int op_i, int recv_i)
             break;
         m->next++;
         if (message->is_embed) {
-            add_embed_message(m, message);
+            /* There is room for one that is received. */
+            if (message->is_recv)
+                add_embed(m, m->ops_n);
+            add_embed_action(m, message->is_recv ? PIPE_PLAN_RECV_EMBED : PIPE_PLAN_SEND_EMBED,
+                             message);
+            m->coming = message->is_recv ? message : NULL;
             continue;
         }
         add_action(m, message->is_recv ? PIPE_PLAN_RECV : PIPE_PLAN_SEND, message->op_i,
@@ -301,8 +279,22 @@ static enum status make(struct maker *m)
                     m->pipe->micros, m->pipe->stages);
     TRY(set_times(m));
     find_messages(m);
-    if (m->has_embed && (m->stage == 0 || m->stage == m->pipe->stages - 1))
-        find_embeds(m);
+    if (m->has_embed && (m->stage == 0 || m->stage == m->pipe->stages - 1)) {
+        /* What the last stage can add as soon as the first one has made it. */
+        const int last = m->pipe->stages - 1;
+        for (int micro = 0; micro < m->pipe->micros; micro++) {
+            const struct pipe_op op = {true, 0, micro};
+            const int64_t time = m->end[op_slot(m, 0, op)];
+            const bool is_recv = m->stage == last;
+            m->message[m->messages_n++] =
+                (struct message){.key = key_of(m, time, last, true),
+                                 .op_i = is_recv ? first_from(m, last, time) : op_index(m, 0, op),
+                                 .peer = is_recv ? 0 : last,
+                                 .micro = micro,
+                                 .is_recv = is_recv,
+                                 .is_embed = true};
+        }
+    }
     qsort(m->message, (size_t)m->messages_n, sizeof *m->message, compare);
     list_actions(m);
     m->plan.grads_out = most_grads(m->stage, &m->plan);

@@ -103,23 +103,18 @@ struct walk {
     struct sum_tree_step *at; /* where the next one goes, or NULL */
 };
 
-static int rank_of(const struct walk *w, int shard)
-{
-    int low = 0, high = w->ranks - 1;
-    while (low < high) {
-        int middle = (low + high + 1) / 2;
-        if (w->begin[middle] <= shard)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
-}
-
 /* join — returns the piece in which a node's sum ends. */
 static int join(struct walk *w, struct node v)
 {
-    int rank = rank_of(w, v.first);
+    int shard = v.first;
+    int rank = 0, high = w->ranks - 1;
+    while (rank < high) {
+        int middle = (rank + high + 1) / 2;
+        if (w->begin[middle] <= shard)
+            rank = middle;
+        else
+            high = middle - 1;
+    }
     if (v.first + v.n <= w->begin[rank + 1]) {
         if (w->count)
             w->count[rank]++;
@@ -140,27 +135,11 @@ int shard_tree_pieces(const int *begin, int ranks, int *count)
     return w.pieces_n;
 }
 
-/* join_shards — the steps of one context, by numbers of its own pieces. */
-static void join_shards(const int *begin, int ranks, struct sum_tree_step *out)
-{
-    struct walk w = {.begin = begin, .ranks = ranks, .at = out};
-    (void)join(&w, (struct node){0, begin[ranks]});
-}
-
 /* Pieces of context 0, by their numbers without contexts: `at` among those of all ranks; `each`:
  * how far behind it those of the next contexts are. */
 struct numbers {
     int *at, *each;
 };
-
-static void number_pieces(const int *count, int ranks, int contexts, struct numbers n)
-{
-    for (int rank = 0, i = 0, all = 0; rank < ranks; all += contexts * count[rank++])
-        for (int piece = 0; piece < count[rank]; piece++, i++) {
-            n.at[i] = all + piece;
-            n.each[i] = count[rank];
-        }
-}
 
 /* renumber — the steps of one context, from n steps `own` by numbers of its own pieces. */
 static void renumber(struct numbers number, int context, const struct sum_tree_step *own, int n,
@@ -193,8 +172,14 @@ enum status shard_tree_join(const int *begin, int ranks, int contexts, struct su
         return FAIL(ST_RETRY, "out of memory: the order of %d pieces", pieces * contexts);
     const struct numbers number = {.at = count + ranks, .each = count + ranks + pieces};
     (void)shard_tree_pieces(begin, ranks, count);
-    number_pieces(count, ranks, contexts, number);
-    join_shards(begin, ranks, out);
+    for (int rank = 0, i = 0, all = 0; rank < ranks; all += contexts * count[rank++])
+        for (int piece = 0; piece < count[rank]; piece++, i++) {
+            number.at[i] = all + piece;
+            number.each[i] = count[rank];
+        }
+    /* The steps of one context, by numbers of its own pieces. */
+    struct walk w = {.begin = begin, .ranks = ranks, .at = out};
+    (void)join(&w, (struct node){0, begin[ranks]});
     for (int context = contexts - 1; context >= 0; context--) /* `out` begins with those of 0 */
         renumber(number, context, out, n, out + context * n);
     (void)join_contexts((struct node){0, contexts}, number.each[0], out + contexts * n);

@@ -81,26 +81,25 @@ enum status sparse_embed_open(const struct sparse_embed_config *config, struct s
     return FAIL(ST_RETRY, "out of memory: the rows of %lld tokens", (long long)config->rows_n);
 }
 
-static void log_traffic(const struct sparse_embed *r)
-{
-    char shown[32];
-    if (r->sent_bytes > 0 && r->rank == 0)
-        LOG_INFO("rows of tokens: this worker sent %s, in fp32 and not compressed",
-                 text_format_bytes(shown, sizeof shown, (double)r->sent_bytes));
-}
-
 void sparse_embed_close(struct sparse_embed *r)
 {
     if (!r)
         return;
-    log_traffic(r);
+    char shown[32];
+    if (r->sent_bytes > 0 && r->rank == 0)
+        LOG_INFO("rows of tokens: this worker sent %s, in fp32 and not compressed",
+                 text_format_bytes(shown, sizeof shown, (double)r->sent_bytes));
     free(r->slot);
     free(r);
 }
 
-/* number — this rank's list of ids, and the indices of its tokens. */
-static void number(struct sparse_embed *r, const int32_t *tokens, int64_t n)
+enum status sparse_embed_begin(struct sparse_embed *r, const int32_t *tokens, int64_t n,
+                               struct comm_ticket *ticket)
 {
+    int64_t own = r->rank * r->rows_most, all_n = r->ranks * r->rows_most;
+    ASSERTF(n > 0 && n <= r->c.tokens_max, "%lld tokens of %lld", (long long)n,
+            (long long)r->c.tokens_max);
+    /* This rank's list of ids, and the indices of its tokens. */
     int32_t *ids = r->ids + r->rank * r->rows_most, seen = 0;
     for (int64_t i = 0; i < n; i++) {
         int32_t *slot = &r->slot[tokens[i]];
@@ -113,15 +112,6 @@ static void number(struct sparse_embed *r, const int32_t *tokens, int64_t n)
     for (int32_t i = 0; i < seen; i++)
         r->slot[ids[i]] = 0;
     memset(ids + seen, 0xff, (size_t)(r->rows_most - seen) * sizeof *ids); /* -1 */
-}
-
-enum status sparse_embed_begin(struct sparse_embed *r, const int32_t *tokens, int64_t n,
-                               struct comm_ticket *ticket)
-{
-    int64_t own = r->rank * r->rows_most, all_n = r->ranks * r->rows_most;
-    ASSERTF(n > 0 && n <= r->c.tokens_max, "%lld tokens of %lld", (long long)n,
-            (long long)r->c.tokens_max);
-    number(r, tokens, n);
     const struct tensor all = {r->ids, DTYPE_I32};
     r->sent_bytes += (r->ranks - 1) * r->rows_most * (int64_t)sizeof *r->ids;
     return comm_all_gather_begin(r->c.comm, all, tensor_at(all, own), all_n, ticket);
@@ -139,17 +129,6 @@ static int64_t longest(const struct sparse_embed *r)
     return most;
 }
 
-/* set_length — Sets the number of rows that a table has in this step, and moves lists that are
- * shorter than rows_most together. */
-static void set_length(struct sparse_embed *r)
-{
-    r->rows = round_up(longest(r));
-    ASSERTF(r->rows > 0 && r->rows <= r->rows_most, "%lld rows", (long long)r->rows);
-    for (int rank = 1; rank < r->ranks; rank++)
-        memmove(r->ids + rank * r->rows, r->ids + rank * r->rows_most,
-                (size_t)r->rows * sizeof *r->ids);
-}
-
 static struct tensor rows_of(const struct sparse_embed *r, int rank)
 {
     return (struct tensor){r->c.buffer + rank * r->rows * r->c.row_elems, DTYPE_F32};
@@ -157,7 +136,13 @@ static struct tensor rows_of(const struct sparse_embed *r, int rank)
 
 enum status sparse_embed_rows(struct sparse_embed *r, float **rows_out, struct tensor *indices_out)
 {
-    set_length(r);
+    /* Sets the number of rows that a table has in this step, and moves lists that are shorter than
+     * rows_most together. */
+    r->rows = round_up(longest(r));
+    ASSERTF(r->rows > 0 && r->rows <= r->rows_most, "%lld rows", (long long)r->rows);
+    for (int rank = 1; rank < r->ranks; rank++)
+        memmove(r->ids + rank * r->rows, r->ids + rank * r->rows_most,
+                (size_t)r->rows * sizeof *r->ids);
     *rows_out = rows_of(r, r->rank).data;
     *indices_out = (struct tensor){r->indices, DTYPE_I32};
     return dev_fill(r->c.stream, *rows_out, 0, (size_t)(r->rows * r->c.row_elems) * sizeof(float));

@@ -12,33 +12,20 @@
 
 /* ---- life ---- */
 
-/* lay_out — on rank `rank` of `ranks`: with HYBRID every group has a layout of its own. */
-static enum status lay_out(struct store *s, int rank, int ranks)
+enum status store_set_place(struct store *s, int rank, int ranks, bool is_discrete)
 {
+    /* On rank `rank` of `ranks`: with HYBRID every group has a layout of its own. */
     int group = store_is_hybrid(s) ? s->c.settings.group_ranks : ranks;
     ASSERTF(s->c.settings.shard < LAYOUT_SHARD_AUTO, "shard %d", (int)s->c.settings.shard);
     ASSERTF(group >= 1 && ranks % group == 0, "groups of %d of %d ranks", group, ranks);
     s->rank = rank;
     s->ranks = ranks;
-    return layout_init(s->c.table, group, rank % group, s->c.settings.bucket_elems_min, &s->layout);
-}
-
-enum status store_set_place(struct store *s, int rank, int ranks, bool is_discrete)
-{
-    TRY(lay_out(s, rank, ranks));
+    TRY(layout_init(s->c.table, group, rank % group, s->c.settings.bucket_elems_min, &s->layout));
     s->is_discrete = is_discrete;
     s->is_alone = s->layout.ranks == 1;
     s->policy = store_memory_policy(&s->c, s->layout.ranks);
     s->is_sparse = store_memory_uses_sparse(s);
     return s->c.shards > 0 ? store_exact_plan(s) : ST_OK;
-}
-
-/* set_world — the world is the comm's own ranks, or has other groups too. */
-static void set_world(struct store *s)
-{
-    if (s->c.world == NULL)
-        s->c.world = s->c.comm;
-    s->has_groups = s->c.world != s->c.comm;
 }
 
 enum status store_plan(const struct store_config *config, int rank, int ranks, bool is_discrete,
@@ -56,7 +43,10 @@ static enum status open_all(struct store *s)
 {
     const struct store_config *c = &s->c;
     const struct comm_place *place = comm_place(c->comm);
-    set_world(s);
+    /* The world is the comm's own ranks, or has other groups too. */
+    if (s->c.world == NULL)
+        s->c.world = s->c.comm;
+    s->has_groups = s->c.world != s->c.comm;
     TRY(store_set_place(s, place->rank, place->ranks, dev_is_discrete(c->dev)));
     TRY(store_memory_split(s));
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
@@ -301,17 +291,6 @@ static enum status reduce(struct store *s, int bucket)
         &p->reduce);
 }
 
-/* Adds the rows that lie in what this rank has of the reduced gradient. */
-static enum status add_sparse(struct store *s)
-{
-    const struct part_extent all = {.elems = s->c.table->param[0].elems};
-    bool is_own_only = is_reduce_scattered(s, 0);
-    struct part_extent part = is_own_only ? s->layout.bucket[0].own : all;
-    struct tensor to = is_own_only ? grad_own(s, 0) : store_grad_whole(s, 0);
-    TRY(store_stream_wait(s, s->sparse_ticket));
-    return store_call_sparse_add(s, part, to);
-}
-
 static enum status finish_reduce(struct store *s, int bucket)
 {
     struct store_bucket *p = &s->bucket[bucket];
@@ -323,8 +302,15 @@ static enum status finish_reduce(struct store *s, int bucket)
         TRY(store_stream_wait(s, p->reduce));
         TRY(widen(s, bucket, is_reduce_scattered(s, bucket)));
     }
-    if (bucket == 0 && s->is_sparse)
-        TRY(add_sparse(s));
+    if (bucket == 0 && s->is_sparse) {
+        /* Adds the rows that lie in what this rank has of the reduced gradient. */
+        const struct part_extent all = {.elems = s->c.table->param[0].elems};
+        bool is_own_only = is_reduce_scattered(s, 0);
+        struct part_extent part = is_own_only ? s->layout.bucket[0].own : all;
+        struct tensor to = is_own_only ? grad_own(s, 0) : store_grad_whole(s, 0);
+        TRY(store_stream_wait(s, s->sparse_ticket));
+        TRY(store_call_sparse_add(s, part, to));
+    }
     return store_grad_norm_add(s, bucket, grad_own(s, bucket));
 }
 
@@ -344,9 +330,17 @@ enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_
     return s->c.table->param[0].grad_is_added ? reduce(s, 0) : ST_OK;
 }
 
-/* Zeroes the padding between the tensors of a bucket; the slot held another bucket before. */
-static enum status clear_padding(struct store *s, int bucket)
+enum status store_prepare_grad(struct store *s, int unit)
 {
+    int bucket = s->layout.unit_bucket[unit], slot = s->layout.bucket[bucket].slot;
+    if (s->policy.grads == STORE_WHOLE || slot < 0)
+        return ST_OK;
+    if (s->grad_in_slot[slot] == bucket)
+        return ST_OK;
+    if (s->grad_in_slot[slot] >= 0)
+        TRY(finish_reduce(s, s->grad_in_slot[slot]));
+    s->grad_in_slot[slot] = bucket;
+    /* Zeroes the padding between the tensors of a bucket; the slot held another bucket before. */
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     const struct param_table *t = s->c.table;
     for (int i = 0; i < t->params_n; i++) {
@@ -358,19 +352,6 @@ static enum status clear_padding(struct store *s, int bucket)
                          0, (size_t)(end - from) * sizeof(float)));
     }
     return ST_OK;
-}
-
-enum status store_prepare_grad(struct store *s, int unit)
-{
-    int bucket = s->layout.unit_bucket[unit], slot = s->layout.bucket[bucket].slot;
-    if (s->policy.grads == STORE_WHOLE || slot < 0)
-        return ST_OK;
-    if (s->grad_in_slot[slot] == bucket)
-        return ST_OK;
-    if (s->grad_in_slot[slot] >= 0)
-        TRY(finish_reduce(s, s->grad_in_slot[slot]));
-    s->grad_in_slot[slot] = bucket;
-    return clear_padding(s, bucket);
 }
 
 enum status store_post_backward(struct store *s, int unit)
@@ -458,27 +439,21 @@ struct store_local_shard store_local_shard(const struct store *s, int bucket)
                                       .v = store_moments_at(s, 2, bucket)};
 }
 
-static enum status gather_grad(struct store *s, int bucket)
-{
-    struct store_bucket *p = &s->bucket[bucket];
-    TRY(store_comm_wait_stream(s));
-    const struct store_call call = {
-        STORE_CALL_ALL_GATHER, STORE_GROUP_ALL,     bucket,
-        sent_of(s, bucket),    sent_own(s, bucket), s->layout.bucket[bucket].elems};
-    TRY(store_memory_compresses(s)
-            ? store_call_gather_compressed(s, bucket, store_grad_whole(s, bucket))
-            : store_call_begin(s, &call, &p->gather));
-    p->is_gathering = p->is_update_due = true;
-    return ST_OK;
-}
-
 enum status store_update(struct store *s)
 {
     for (int bucket = 0; bucket < s->layout.buckets_n; bucket++)
         s->bucket[bucket].is_behind = true;
     for (int bucket = 0; bucket < s->layout.buckets_n; bucket++) {
         if (defers_update(s, bucket)) {
-            TRY(gather_grad(s, bucket));
+            struct store_bucket *p = &s->bucket[bucket];
+            TRY(store_comm_wait_stream(s));
+            const struct store_call call = {
+                STORE_CALL_ALL_GATHER, STORE_GROUP_ALL,     bucket,
+                sent_of(s, bucket),    sent_own(s, bucket), s->layout.bucket[bucket].elems};
+            TRY(store_memory_compresses(s)
+                    ? store_call_gather_compressed(s, bucket, store_grad_whole(s, bucket))
+                    : store_call_begin(s, &call, &p->gather));
+            p->is_gathering = p->is_update_due = true;
             continue;
         }
         TRY(s->c.update(s->c.update_arg, bucket));

@@ -80,8 +80,15 @@ static int group(const struct store *s) { return s->layout.rank / s->c.exact.con
 
 #define SPARE_SLOTS 2 /* of unequal runs, which may have more pieces */
 
-static enum status plan_deal(struct store *s)
+/* extras_n — how many numbers travel beside the blocks' sums at most. */
+static int64_t extras_n(const struct store *s)
 {
+    return (int64_t)s->c.shards * s->c.exact.context_ranks + STORE_EXTRAS_MAX;
+}
+
+enum status store_exact_plan(struct store *s)
+{
+    const struct param_table *t = s->c.table, *part = s->c.exact.part;
     const int ranks = groups_n(s);
     s->deal = calloc((size_t)ranks + 1, sizeof *s->deal);
     if (!s->deal)
@@ -92,19 +99,7 @@ static enum status plan_deal(struct store *s)
         s->slots_max = slots > s->slots_max ? slots : s->slots_max;
     }
     s->slots_max += s->c.deals_shards && ranks > 1 ? SPARE_SLOTS : 0;
-    return shard_tree_init(s->deal, ranks, group(s), &s->shards);
-}
-
-/* extras_n — how many numbers travel beside the blocks' sums at most. */
-static int64_t extras_n(const struct store *s)
-{
-    return (int64_t)s->c.shards * s->c.exact.context_ranks + STORE_EXTRAS_MAX;
-}
-
-enum status store_exact_plan(struct store *s)
-{
-    const struct param_table *t = s->c.table, *part = s->c.exact.part;
-    TRY(plan_deal(s));
+    TRY(shard_tree_init(s->deal, ranks, group(s), &s->shards));
     s->blocks.n = s->c.exact.tensor_ranks * block_at(part, part->params_n);
     s->blocks.first = calloc((size_t)t->params_n, sizeof *s->blocks.first);
     s->blocks.host = calloc((size_t)(s->blocks.n + extras_n(s)), sizeof *s->blocks.host);
@@ -183,14 +178,6 @@ struct tensor store_exact_piece(const struct store *s, int k) { return slot(s, k
 
 /* ---- sums over the ranks ---- */
 
-/* zero_slots — padding is never written. */
-static enum status zero_slots(struct store *s)
-{
-    int64_t elems = store_exact_slots(s);
-    return elems > 0 ? dev_fill(s->c.stream, s->shard_grads.data, 0, (size_t)elems * sizeof(float))
-                     : ST_OK;
-}
-
 /* open_tree — how the pieces of all ranks join. */
 static enum status open_tree(struct store *s)
 {
@@ -213,7 +200,10 @@ static enum status open_tree(struct store *s)
 
 enum status store_exact_open(struct store *s)
 {
-    TRY(zero_slots(s));
+    /* Padding is never written. */
+    int64_t elems = store_exact_slots(s);
+    TRY(elems > 0 ? dev_fill(s->c.stream, s->shard_grads.data, 0, (size_t)elems * sizeof(float))
+                  : ST_OK);
     return open_tree(s);
 }
 

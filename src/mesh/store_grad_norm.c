@@ -8,11 +8,6 @@
 #include "base/assert.h"
 #include "mesh/store_inside.h"
 
-static struct tensor uncounted_sum(const struct store *s)
-{
-    return tensor_at(s->norms, s->layout.buckets_n + 1);
-}
-
 /* ---- one bucket ---- */
 
 /* A run of tensors of one kind, in elements of the table. */
@@ -51,7 +46,8 @@ enum status store_grad_norm_add(struct store *s, int bucket, struct tensor own)
         return add_squares(s, tensor_at(s->norms, bucket), own, l->own.elems, false);
     for (int64_t at = first; at < end;) {
         struct run run = run_at(s->c.table, at, end);
-        struct tensor out = run.is_counted ? tensor_at(s->norms, bucket) : uncounted_sum(s);
+        struct tensor out = run.is_counted ? tensor_at(s->norms, bucket)
+                                           : (tensor_at(s->norms, s->layout.buckets_n + 1));
         TRY(add_squares(s, out, tensor_at(own, at - first), run.end - at, true));
         at = run.end;
     }

@@ -114,15 +114,6 @@ static enum status compress_config(const struct store *s, struct grad_compress_c
     return ST_OK;
 }
 
-static enum status plan_compress(const struct store *s, int64_t *bytes_out)
-{
-    struct grad_compress_config config;
-    TRY(compress_config(s, &config));
-    *bytes_out = grad_compress_plan(&config, s->layout.rank, s->layout.ranks, s->is_discrete);
-    free((void *)(uintptr_t)config.bucket_elems);
-    return ST_OK;
-}
-
 static enum status open_compress(struct store *s)
 {
     struct grad_compress_config config;
@@ -152,8 +143,13 @@ enum status store_memory_plan(const struct store *s, struct store_memory *out)
         for (int part = 1; part <= c->moments_n; part++)
             m.moments += store_moments_elems(s, part) * each;
     }
-    if (store_memory_compresses(s))
-        TRY(plan_compress(s, &m.residuals));
+    if (store_memory_compresses(s)) {
+        int64_t *bytes_out = &m.residuals;
+        struct grad_compress_config config;
+        TRY(compress_config(s, &config));
+        *bytes_out = grad_compress_plan(&config, s->layout.rank, s->layout.ranks, s->is_discrete);
+        free((void *)(uintptr_t)config.bucket_elems);
+    }
     *out = m;
     return ST_OK;
 }
@@ -240,19 +236,6 @@ static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool i
     return ST_OK;
 }
 
-static enum status open_sparse(struct store *s, float *buffer)
-{
-    const struct param *wte = &s->c.table->param[0];
-    return sparse_embed_open(&(struct sparse_embed_config){.comm = s->c.comm,
-                                                           .dev = s->c.dev,
-                                                           .stream = s->c.stream,
-                                                           .rows_n = wte->dim[0],
-                                                           .row_elems = wte->dim[1],
-                                                           .tokens_max = s->c.pass_tokens,
-                                                           .buffer = buffer},
-                             &s->sparse);
-}
-
 /* Gradients and the sparse embedding's rows are one allocation, so that a pass finds the rows by an
  * offset from the gradients (store_sparse_embed_pass). */
 static enum status take_grads(struct store *s)
@@ -267,8 +250,18 @@ static enum status take_grads(struct store *s)
         TRY(take(s, s->layout.shard_elems, DTYPE_F32, !s->is_alone, &s->grads_own));
     if (store_rounds_grads(s))
         TRY(take(s, elems, DTYPE_BF16, true, &s->grads_rounded));
-    if (s->is_sparse)
-        TRY(open_sparse(s, (float *)s->grads.data + elems));
+    if (s->is_sparse) {
+        float *buffer = (float *)s->grads.data + elems;
+        const struct param *wte = &s->c.table->param[0];
+        TRY(sparse_embed_open(&(struct sparse_embed_config){.comm = s->c.comm,
+                                                            .dev = s->c.dev,
+                                                            .stream = s->c.stream,
+                                                            .rows_n = wte->dim[0],
+                                                            .row_elems = wte->dim[1],
+                                                            .tokens_max = s->c.pass_tokens,
+                                                            .buffer = buffer},
+                              &s->sparse));
+    }
     for (int i = 0; i < s->c.moments_n; i++)
         TRY(take(s, store_moments_elems(s, i + 1), DTYPE_F32, false, &s->moment[i]));
     return take(s, s->layout.buckets_n + 2, DTYPE_F64, false, &s->norms);
@@ -309,38 +302,28 @@ static void log_sparse(const struct store *s)
                  wte->name, why, all, whole);
 }
 
-static void check_taken(const struct store *s)
+enum status store_memory_take(struct store *s)
 {
+    if (s->is_discrete && !s->is_alone) {
+        /* Measures the block by taking nothing, then takes it. */
+        void *data = NULL;
+        s->block.is_measuring = true;
+        TRY(take_params(s));
+        if (s->c.has_grads)
+            TRY(take_grads(s));
+        s->block.is_measuring = false;
+        if (s->block.bytes > 0)
+            TRY(comm_alloc(s->c.comm, s->block.bytes, &data));
+        s->block.data = data;
+    }
+    TRY(take_params(s));
+    if (s->c.has_grads)
+        TRY(take_grads(s));
     int64_t bytes = s->taken.residuals, planned = store_memory_bytes(s); /* norms: not counted */
     for (int i = 0; i < s->memory_n; i++)
         if (s->memory[i].data != s->norms.data && s->memory[i].data != s->blocks.sums.data)
             bytes += (int64_t)s->memory[i].bytes;
     ASSERTF(bytes == planned, "planned %lld taken %lld", (long long)planned, (long long)bytes);
-}
-
-/* Measures the block by taking nothing, then takes it. */
-static enum status take_block(struct store *s)
-{
-    void *data = NULL;
-    s->block.is_measuring = true;
-    TRY(take_params(s));
-    if (s->c.has_grads)
-        TRY(take_grads(s));
-    s->block.is_measuring = false;
-    if (s->block.bytes > 0)
-        TRY(comm_alloc(s->c.comm, s->block.bytes, &data));
-    s->block.data = data;
-    return ST_OK;
-}
-
-enum status store_memory_take(struct store *s)
-{
-    if (s->is_discrete && !s->is_alone)
-        TRY(take_block(s));
-    TRY(take_params(s));
-    if (s->c.has_grads)
-        TRY(take_grads(s));
-    check_taken(s);
     log_sparse(s);
     return store_memory_compresses(s) ? open_compress(s) : ST_OK;
 }

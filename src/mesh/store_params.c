@@ -76,9 +76,12 @@ struct tensor store_params_update_copy(struct store *s, int bucket)
     return tensor_at(compute_copy_of(s, bucket), is_shard ? s->layout.bucket[bucket].own.first : 0);
 }
 
-/* Waits until no gather reads or writes the place of a bucket in the compute copy. */
-static enum status drain_place(struct store *s, int bucket)
+static enum status gather(struct store *s, int bucket)
 {
+    const struct layout_bucket *l = &s->layout.bucket[bucket];
+    struct store_bucket *p = &s->bucket[bucket];
+    struct tensor all = compute_copy_of(s, bucket), own = store_params_shard(s, bucket);
+    /* Waits until no gather reads or writes the place of a bucket in the compute copy. */
     int slot = s->layout.bucket[bucket].slot;
     TRY(store_params_drain(s, bucket));
     for (int i = 0; s->policy.params == STORE_BUFFER && slot >= 0 && i < s->layout.buckets_n; i++) {
@@ -87,15 +90,6 @@ static enum status drain_place(struct store *s, int bucket)
         TRY(store_params_drain(s, i));
         s->bucket[i].is_current = false;
     }
-    return ST_OK;
-}
-
-static enum status gather(struct store *s, int bucket)
-{
-    const struct layout_bucket *l = &s->layout.bucket[bucket];
-    struct store_bucket *p = &s->bucket[bucket];
-    struct tensor all = compute_copy_of(s, bucket), own = store_params_shard(s, bucket);
-    TRY(drain_place(s, bucket));
     if (all.dtype != DTYPE_F32) {
         own = tensor_at(all, l->own.first);
         if (!p->is_copy_updated)

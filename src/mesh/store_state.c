@@ -12,16 +12,12 @@ bool store_state_is_sharded(const struct store *s, int part)
     return (part == 0 ? s->policy.masters : s->policy.moments) == STORE_SHARD;
 }
 
-static struct tensor shard_of(const struct store *s, int part)
-{
-    return part == 0 ? s->params : s->moment[part - 1];
-}
-
 /* A run of elements of one owner, to dst on rank 0. */
 static enum status fetch_run(struct store *s, int part, int owner, int64_t shard_at, int64_t n,
                              float *dst)
 {
-    struct tensor from = tensor_at(shard_of(s, part), shard_at), to = {dst, DTYPE_F32};
+    struct tensor from = tensor_at((part == 0 ? s->params : s->moment[part - 1]), shard_at),
+                  to = {dst, DTYPE_F32};
     if (s->rank == 0 && owner == 0) {
         TRY(dev_copy(s->c.stream, dst, from.data, (size_t)n * sizeof *dst));
         return dev_sync(s->c.stream);
@@ -49,21 +45,6 @@ static enum status gather_shards(struct store *s, int part, int64_t first, int64
     return ST_OK;
 }
 
-/* read_rest — on rank 0, which holds all of a second moment that hidden matrices do not have: there
- * it is zero. */
-static enum status read_rest(struct store *s, int part, int64_t first, int64_t n, float *dst)
-{
-    memset(dst, 0, (size_t)n * sizeof *dst);
-    for (int64_t at = first, run; at < first + n; at += run) {
-        run = first + n - at;
-        int64_t from = store_moments_run(s, part, at, &run);
-        if (from >= 0)
-            TRY(dev_copy(s->c.stream, dst + at - first, tensor_at(s->moment[part - 1], from).data,
-                         (size_t)run * sizeof *dst));
-    }
-    return dev_sync(s->c.stream);
-}
-
 /* gather_rest — the same of shards. */
 static enum status gather_rest(struct store *s, int part, int64_t first, int64_t n, float *dst)
 {
@@ -87,8 +68,19 @@ enum status store_state_gather(struct store *s, int part, int64_t first, int64_t
                        : gather_shards(s, part, first, n, dst);
     if (s->rank != 0)
         return ST_OK;
-    if (is_rest)
-        return read_rest(s, part, first, n, dst);
+    if (is_rest) {
+        /* On rank 0, which holds all of a second moment that hidden matrices do not have: there it
+         * is zero. */
+        memset(dst, 0, (size_t)n * sizeof *dst);
+        for (int64_t at = first, run; at < first + n; at += run) {
+            run = first + n - at;
+            int64_t from = store_moments_run(s, part, at, &run);
+            if (from >= 0)
+                TRY(dev_copy(s->c.stream, dst + at - first,
+                             tensor_at(s->moment[part - 1], from).data, (size_t)run * sizeof *dst));
+        }
+        return dev_sync(s->c.stream);
+    }
     TRY(dev_copy(s->c.stream, dst, tensor_at(store_replicated(s, part), first).data,
                  (size_t)n * sizeof *dst));
     return dev_sync(s->c.stream);

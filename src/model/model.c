@@ -134,19 +134,6 @@ static enum status check_bounds(const struct model_dims *dims)
     return ST_OK;
 }
 
-static enum status check_heads(const struct model_dims *dims)
-{
-    if (dims->head_dim == 0 && dims->embed % dims->heads != 0)
-        return FAIL(ST_BAD_SETTING,
-                    "HEADS=%lld does not divide EMBED=%lld; choose a number of heads that does",
-                    (long long)dims->heads, (long long)dims->embed);
-    if (dims->heads % model_kv_heads(dims) != 0)
-        return FAIL(ST_BAD_SETTING,
-                    "KV_HEADS=%lld does not divide HEADS=%lld; choose a number that does",
-                    (long long)model_kv_heads(dims), (long long)dims->heads);
-    return ST_OK;
-}
-
 /* check_scaling — of frequencies, which must stay in [0,1] (kernels/rope.h). A negation, so that a
  * NaN is refused. */
 static enum status check_scaling(const struct model_rope *r)
@@ -215,7 +202,14 @@ enum status model_check(const struct model_dims *dims)
     const struct transformer_arch *arch = transformer_arch(dims->arch);
     TRY(check_bounds(dims));
     TRY(check_gpt2(dims));
-    TRY(check_heads(dims));
+    if (dims->head_dim == 0 && dims->embed % dims->heads != 0)
+        return FAIL(ST_BAD_SETTING,
+                    "HEADS=%lld does not divide EMBED=%lld; choose a number of heads that does",
+                    (long long)dims->heads, (long long)dims->embed);
+    if (dims->heads % model_kv_heads(dims) != 0)
+        return FAIL(ST_BAD_SETTING,
+                    "KV_HEADS=%lld does not divide HEADS=%lld; choose a number that does",
+                    (long long)model_kv_heads(dims), (long long)dims->heads);
     TRY(check_rope(dims));
     if (dims->task == MODEL_TASK_QA && !arch->has_qa)
         return FAIL(

@@ -11,24 +11,6 @@ static enum status check_divides(const char *name, int64_t value, int64_t ranks)
                 (long long)ranks, name, (long long)value);
 }
 
-/* cut_tensor — heads and widths of one rank of `ranks`. */
-static enum status cut_tensor(struct model_dims *d, int64_t ranks)
-{
-    TRY(check_divides("HEADS", d->heads, ranks));
-    TRY(check_divides("FFN", d->ffn, ranks));
-    if (d->kv_heads % ranks != 0 && ranks % d->kv_heads != 0)
-        return FAIL(ST_BAD_SETTING,
-                    "TP=%lld and KV_HEADS=%lld: one must divide the other; choose another TP",
-                    (long long)ranks, (long long)d->kv_heads);
-    if (d->vocab < ranks)
-        return FAIL(ST_BAD_SETTING, "TP=%lld is more than VOCAB=%lld; choose a smaller TP",
-                    (long long)ranks, (long long)d->vocab);
-    d->heads /= ranks;
-    d->ffn /= ranks;
-    d->kv_heads = d->kv_heads > ranks ? d->kv_heads / ranks : 1;
-    return ST_OK;
-}
-
 /* cut_layers — how many layers the chunks have. */
 static enum status cut_layers(struct model_dims *d, const struct model_part *part)
 {
@@ -48,12 +30,6 @@ static enum status cut_layers(struct model_dims *d, const struct model_part *par
     return ST_OK;
 }
 
-static bool is_whole(const struct model_part *part)
-{
-    return part->tensor_ranks <= 1 && part->context_ranks <= 1 && part->chunks_n == 0 &&
-           !part->lacks_embed && !part->lacks_head;
-}
-
 enum status model_part_dims(const struct model_dims *whole, const struct model_part *part,
                             struct model_dims *out)
 {
@@ -62,7 +38,8 @@ enum status model_part_dims(const struct model_dims *whole, const struct model_p
     ASSERTF(whole->part.layers == 0, "a part of a part");
     ASSERTF(part->tensor_rank >= 0 && part->tensor_rank < ranks_n, "tensor rank %d of %d",
             part->tensor_rank, ranks_n);
-    if (is_whole(part)) {
+    if (part->tensor_ranks <= 1 && part->context_ranks <= 1 && part->chunks_n == 0 &&
+        !part->lacks_embed && !part->lacks_head) {
         *out = d;
         return ST_OK;
     }
@@ -73,7 +50,20 @@ enum status model_part_dims(const struct model_dims *whole, const struct model_p
     d.part.heads = d.heads;
     d.part.kv_heads = d.kv_heads;
     d.part.ffn = d.ffn;
-    TRY(cut_tensor(&d, ranks_n));
+    /* Heads and widths of one rank of `ranks`. */
+    int64_t ranks = ranks_n;
+    TRY(check_divides("HEADS", d.heads, ranks));
+    TRY(check_divides("FFN", d.ffn, ranks));
+    if (d.kv_heads % ranks != 0 && ranks % d.kv_heads != 0)
+        return FAIL(ST_BAD_SETTING,
+                    "TP=%lld and KV_HEADS=%lld: one must divide the other; choose another TP",
+                    (long long)ranks, (long long)d.kv_heads);
+    if (d.vocab < ranks)
+        return FAIL(ST_BAD_SETTING, "TP=%lld is more than VOCAB=%lld; choose a smaller TP",
+                    (long long)ranks, (long long)d.vocab);
+    d.heads /= ranks;
+    d.ffn /= ranks;
+    d.kv_heads = d.kv_heads > ranks ? d.kv_heads / ranks : 1;
     TRY(cut_layers(&d, part));
     *out = d;
     return ST_OK;

@@ -151,31 +151,27 @@ int64_t param_rest(const struct param_table *t, int64_t first, int64_t end)
     return rest;
 }
 
-/* group_of — matrix i of a tensor of several. */
-static struct param_matrix group_of(const struct param *p, int i)
-{
-    const struct param_fused *f = &p->fused;
-    const bool is_rows = p->split_dim == 0;
-    int64_t period = 0, before = 0, each = is_rows ? p->dim[1] : 1;
-    for (int j = 0; j < f->n; j++) {
-        before += j < i ? f->width[j] : 0;
-        period += f->width[j];
-    }
-    return (struct param_matrix){.first = before * each,
-                                 .runs = f->repeats * (is_rows ? 1 : p->dim[0]),
-                                 .run = f->width[i] * each,
-                                 .stride = period * each,
-                                 .rows = is_rows ? f->repeats * f->width[i] : p->dim[0],
-                                 .columns = is_rows ? p->dim[1] : f->repeats * f->width[i]};
-}
-
 int param_matrices(const struct param *p, struct param_matrix out[PARAM_MATRICES_MAX])
 {
     ASSERTF(p->dims_n == 2 && p->fused.n <= PARAM_MATRICES_MAX, "%s: %d dimensions, %d matrices",
             p->name, p->dims_n, p->fused.n);
     out[0] = (struct param_matrix){0, 1, p->elems, p->elems, p->dim[0], p->dim[1]};
-    for (int i = 0; i < p->fused.n; i++)
-        out[i] = group_of(p, i);
+    for (int i = 0; i < p->fused.n; i++) {
+        /* Matrix i of a tensor of several. */
+        const struct param_fused *f = &p->fused;
+        const bool is_rows = p->split_dim == 0;
+        int64_t period = 0, before = 0, each = is_rows ? p->dim[1] : 1;
+        for (int j = 0; j < f->n; j++) {
+            before += j < i ? f->width[j] : 0;
+            period += f->width[j];
+        }
+        out[i] = (struct param_matrix){.first = before * each,
+                                       .runs = f->repeats * (is_rows ? 1 : p->dim[0]),
+                                       .run = f->width[i] * each,
+                                       .stride = period * each,
+                                       .rows = is_rows ? f->repeats * f->width[i] : p->dim[0],
+                                       .columns = is_rows ? p->dim[1] : f->repeats * f->width[i]};
+    }
     return p->fused.n > 0 ? p->fused.n : 1;
 }
 

@@ -20,21 +20,6 @@ static int first_of(struct conn_limit_slot *slots, int n, int i)
     return i;
 }
 
-/* group — sets `first` of all slots, and the counts of each address in its first slot. */
-static void group(struct conn_limit_slot *slots, int n)
-{
-    for (int i = 0; i < n; i++) {
-        slots[i].chain_first = -1;
-        slots[i].silent_n = slots[i].overdue_n = 0;
-    }
-    for (int i = 0; i < n; i++) {
-        slots[i].first = first_of(slots, n, i);
-        struct conn_limit_slot *first = &slots[slots[i].first];
-        first->silent_n += is_here_silent(&slots[i]);
-        first->overdue_n += is_here_silent(&slots[i]) && !slots[i].is_new;
-    }
-}
-
 /* is_before — is this one evicted before the other? */
 static bool is_before(const struct conn_limit_slot *slots, const struct conn_limit_slot *one,
                       const struct conn_limit_slot *other)
@@ -69,7 +54,17 @@ static void evict(struct conn_limit_slot *slots, int which)
 int conn_limit_evict(struct conn_limit_slot *slots, int n, int slots_max, int per_address_max)
 {
     int here = 0, out = 0;
-    group(slots, n);
+    /* Sets `first` of all slots, and the counts of each address in its first slot. */
+    for (int i = 0; i < n; i++) {
+        slots[i].chain_first = -1;
+        slots[i].silent_n = slots[i].overdue_n = 0;
+    }
+    for (int i = 0; i < n; i++) {
+        slots[i].first = first_of(slots, n, i);
+        struct conn_limit_slot *first = &slots[slots[i].first];
+        first->silent_n += is_here_silent(&slots[i]);
+        first->overdue_n += is_here_silent(&slots[i]) && !slots[i].is_new;
+    }
     for (int i = 0; i < n; i++)
         here += !slots[i].is_evicted;
     for (int next; (next = find_next(slots, n)) >= 0; out++, here--) {

@@ -10,16 +10,6 @@
 
 #include <event2/keyvalq_struct.h>
 
-/* A token of RFC 9110: no blanks, no separators. */
-static bool is_token(const char *name)
-{
-    size_t n = 0;
-    while (isalnum((unsigned char)name[n]) ||
-           (name[n] != 0 && strchr("!#$%&'*+-.^_`|~", name[n]) != NULL))
-        n++;
-    return n > 0 && name[n] == 0;
-}
-
 static bool is_number(const char *value)
 {
     size_t n = strspn(value, "0123456789");
@@ -33,7 +23,12 @@ struct head {
 
 static void take(struct head *head, const char *name, const char *value)
 {
-    if (!is_token(name))
+    /* A token of RFC 9110: no blanks, no separators. */
+    size_t n = 0;
+    while (isalnum((unsigned char)name[n]) ||
+           (name[n] != 0 && strchr("!#$%&'*+-.^_`|~", name[n]) != NULL))
+        n++;
+    if (!(n > 0 && name[n] == 0))
         head->fault = "a header name with characters that are not allowed";
     if (strcasecmp(name, "Host") == 0)
         head->hosts_n++;

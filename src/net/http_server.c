@@ -29,16 +29,6 @@ struct http_server {
 
 /* ---- connections ---- */
 
-/* is_freed — evhttp removes its callbacks from a bufferevent only when it frees it. */
-static bool is_freed(struct bufferevent *stream)
-{
-    bufferevent_data_cb read_cb, write_cb;
-    bufferevent_event_cb event_cb;
-    void *arg;
-    bufferevent_getcb(stream, &read_cb, &write_cb, &event_cb, &arg);
-    return event_cb == NULL;
-}
-
 static void drop(struct http_server *server, struct http_server_conn *conn)
 {
     TAILQ_REMOVE(&server->conns, conn, link);
@@ -87,7 +77,12 @@ void http_server_sweep(struct http_server *server)
     int64_t lag_ms = server->config.lag != NULL ? loop_lag_tick(server->config.lag, now_ms) : 0;
     for (; conn != NULL; conn = next) {
         next = TAILQ_NEXT(conn, link);
-        if (is_freed(conn->stream)) {
+        /* Evhttp removes its callbacks from a bufferevent only when it frees it. */
+        bufferevent_data_cb read_cb, write_cb;
+        bufferevent_event_cb event_cb;
+        void *arg;
+        bufferevent_getcb(conn->stream, &read_cb, &write_cb, &event_cb, &arg);
+        if (event_cb == NULL) {
             drop(server, conn);
             continue;
         }
@@ -140,22 +135,6 @@ static struct bufferevent *new_stream(const struct http_server_config *config)
     return stream;
 }
 
-static void add(struct http_server *server, struct http_server_conn *conn)
-{
-    const struct http_server_config *config = &server->config;
-    SSL *ssl = bufferevent_openssl_get_ssl(conn->stream);
-    bufferevent_incref(conn->stream);
-    if (config->read_bytes_max > 0)
-        bufferevent_setwatermark(conn->stream, EV_READ, 0, config->read_bytes_max);
-    if (ssl != NULL)
-        SSL_set_app_data(ssl, conn);
-    conn->arg = config->arg;
-    conn->since_ms = clock_ms();
-    conn->deadline_ms = conn->since_ms + config->request_ms;
-    TAILQ_INSERT_TAIL(&server->conns, conn, link);
-    server->conns_n++;
-}
-
 /* open_stream — evhttp calls it for each connection that it accepts. NULL makes evhttp use a plain
  * stream of its own, with its idle time-out only; that happens only when memory is short. */
 static struct bufferevent *open_stream(struct event_base *loop, void *arg)
@@ -174,7 +153,18 @@ static struct bufferevent *open_stream(struct event_base *loop, void *arg)
         return NULL;
     }
     struct bufferevent *stream = conn->stream;
-    add(server, conn);
+    const struct http_server_config *config = &server->config;
+    SSL *ssl = bufferevent_openssl_get_ssl(conn->stream);
+    bufferevent_incref(conn->stream);
+    if (config->read_bytes_max > 0)
+        bufferevent_setwatermark(conn->stream, EV_READ, 0, config->read_bytes_max);
+    if (ssl != NULL)
+        SSL_set_app_data(ssl, conn);
+    conn->arg = config->arg;
+    conn->since_ms = clock_ms();
+    conn->deadline_ms = conn->since_ms + config->request_ms;
+    TAILQ_INSERT_TAIL(&server->conns, conn, link);
+    server->conns_n++;
     if (server->config.on_accept != NULL)
         server->config.on_accept(server->config.arg);
     if (is_full(server))

@@ -215,18 +215,6 @@ bool https_client_is_busy(const struct https_client *client, enum https_client_s
 
 /* ---- life ---- */
 
-static enum status open_transfers(struct https_client *client)
-{
-    for (int i = 0; i < HTTPS_CLIENT_SLOTS_N; i++) {
-        struct transfer *transfer = &client->transfers[i];
-        *transfer = (struct transfer){.client = client, .slot = (enum https_client_slot)i};
-        TRY(tls_client_open(&transfer->tls, client->config.psk, client->headers, &transfer->easy));
-        curl_easy_setopt(transfer->easy, CURLOPT_PRIVATE, transfer);
-        curl_easy_setopt(transfer->easy, CURLOPT_WRITEDATA, &transfer->response);
-    }
-    return ST_OK;
-}
-
 static enum status open_multi(struct https_client *client)
 {
     client->multi = curl_multi_init();
@@ -240,7 +228,14 @@ static enum status open_multi(struct https_client *client)
     curl_multi_setopt(client->multi, CURLMOPT_SOCKETDATA, client);
     curl_multi_setopt(client->multi, CURLMOPT_TIMERFUNCTION, on_timer);
     curl_multi_setopt(client->multi, CURLMOPT_TIMERDATA, client);
-    return open_transfers(client);
+    for (int i = 0; i < HTTPS_CLIENT_SLOTS_N; i++) {
+        struct transfer *transfer = &client->transfers[i];
+        *transfer = (struct transfer){.client = client, .slot = (enum https_client_slot)i};
+        TRY(tls_client_open(&transfer->tls, client->config.psk, client->headers, &transfer->easy));
+        curl_easy_setopt(transfer->easy, CURLOPT_PRIVATE, transfer);
+        curl_easy_setopt(transfer->easy, CURLOPT_WRITEDATA, &transfer->response);
+    }
+    return ST_OK;
 }
 
 enum status https_client_open(const struct https_client_config *config, struct https_client **out)

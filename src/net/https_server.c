@@ -83,17 +83,6 @@ static bool is_silent(const struct http_server_conn *conn)
     return unread == 0 && !has_client_hello(conn);
 }
 
-/* shut_silent — those that have not sent a TLS hello in time. */
-static void shut_silent(struct https_server *server, int64_t now_ms)
-{
-    struct http_server_conn *conn;
-    int64_t hello_ms = HELLO_MS + HELLO_LAG_FACTOR * loop_lag_worst(&server->lag, now_ms);
-    TAILQ_FOREACH(conn, http_server_conns(server->http), link)
-    if (!conn->is_admitted && !conn->is_shut && now_ms - conn->since_ms > hello_ms &&
-        is_silent(conn))
-        http_server_shut(conn);
-}
-
 static void warn_full(struct https_server *server, int n, int64_t now_ms)
 {
     char peer[80];
@@ -148,8 +137,15 @@ static void on_sweep(void *arg, bool is_timer)
 {
     struct https_server *server = arg;
     int64_t now_ms = clock_ms();
-    if (server->ctx != NULL)
-        shut_silent(server, now_ms);
+    if (server->ctx != NULL) {
+        /* Those that have not sent a TLS hello in time. */
+        struct http_server_conn *conn;
+        int64_t hello_ms = HELLO_MS + HELLO_LAG_FACTOR * loop_lag_worst(&server->lag, now_ms);
+        TAILQ_FOREACH(conn, http_server_conns(server->http), link)
+        if (!conn->is_admitted && !conn->is_shut && now_ms - conn->since_ms > hello_ms &&
+            is_silent(conn))
+            http_server_shut(conn);
+    }
     if (http_server_strangers_n(server->http) > STRANGERS_PER_ADDRESS_MAX)
         evict_excess(server, now_ms);
     if (!is_timer)
@@ -175,17 +171,6 @@ static void on_close(struct evhttp_connection *connection, void *arg)
     struct https_server *server = conn->arg;
     (void)connection;
     server->config.on_disconnect(server->config.arg, conn->stream);
-}
-
-/* admit — TLS has proved the key, and a request is complete. */
-static void admit(struct https_server *server, struct http_server_conn *conn,
-                  struct evhttp_connection *connection)
-{
-    const int fd = bufferevent_getfd(conn->stream), on = 1;
-    http_server_admit(server->http, conn);
-    keepalive_set(fd);
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    evhttp_connection_set_closecb(connection, on_close, conn);
 }
 
 /* watch_for_close — keep reading while a request is unanswered, so that the end of the
@@ -215,8 +200,15 @@ static void on_request(void *arg, struct evhttp_request *request, struct http_se
         evhttp_send_reply(request, 400, "Bad Request", NULL);
         return;
     }
-    if (!conn->is_admitted)
-        admit(server, conn, evhttp_request_get_connection(request));
+    if (!conn->is_admitted) {
+        /* TLS has proved the key, and a request is complete. */
+        struct evhttp_connection *connection = evhttp_request_get_connection(request);
+        const int fd = bufferevent_getfd(conn->stream), on = 1;
+        http_server_admit(server->http, conn);
+        keepalive_set(fd);
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+        evhttp_connection_set_closecb(connection, on_close, conn);
+    }
     watch_for_close(conn->stream);
     const char *bytes = (const char *)evbuffer_pullup(body, -1);
     server->config.on_request(server->config.arg, (struct https_server_request *)request, path,

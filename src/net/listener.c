@@ -59,14 +59,6 @@ static int listen_anywhere(int port)
                : try_listen(AF_INET, (const struct sockaddr *)&v4, sizeof(v4));
 }
 
-static enum status port_taken(const char *addr, int port)
-{
-    return FAIL(ST_BAD_SETTING,
-                "cannot listen on MASTER_ADDR=%s MASTER_PORT=%d: %s; give another MASTER_PORT, or "
-                "end what holds it (this job's node 0, started twice?)",
-                addr, port, strerror(errno));
-}
-
 /* listen_on_first — sets *why when no address belongs to this host, or the name resolves to
  * loopback only, which no other node can reach. (Debian's /etc/hosts maps a host's own name to
  * loopback.) */
@@ -144,8 +136,13 @@ enum status listener_open(const char *addr, int port, int *fd_out)
                  port);
         fd = listen_anywhere(port);
     }
-    if (fd < 0)
-        return port_taken(addr, port);
+    if (fd < 0) {
+        return FAIL(
+            ST_BAD_SETTING,
+            "cannot listen on MASTER_ADDR=%s MASTER_PORT=%d: %s; give another MASTER_PORT, or "
+            "end what holds it (this job's node 0, started twice?)",
+            addr, port, strerror(errno));
+    }
     *fd_out = fd;
     return ST_OK;
 }

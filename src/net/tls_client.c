@@ -77,20 +77,6 @@ static CURLcode on_ctx(CURL *easy, void *ctx, void *arg)
     return CURLE_OK;
 }
 
-static void set_tls(CURL *easy, struct tls_client *tls)
-{
-    curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_3);
-    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L); /* no certificates: see psk.h */
-    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
-    /* and no store of them that would be read with each connection */
-    curl_easy_setopt(easy, CURLOPT_CAINFO, NULL);
-    curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
-    curl_easy_setopt(easy, CURLOPT_SSL_ENABLE_ALPN, 0L);
-    curl_easy_setopt(easy, CURLOPT_SSL_SESSIONID_CACHE, 0L);
-    curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, on_ctx);
-    curl_easy_setopt(easy, CURLOPT_SSL_CTX_DATA, tls);
-}
-
 enum status tls_client_open(struct tls_client *tls, const struct psk *psk,
                             struct curl_slist *headers, CURL **out)
 {
@@ -106,8 +92,18 @@ enum status tls_client_open(struct tls_client *tls, const struct psk *psk,
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_open);
     curl_easy_setopt(easy, CURLOPT_SOCKOPTDATA, tls);
-    if (!psk->is_none)
-        set_tls(easy, tls);
+    if (!psk->is_none) {
+        curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_3);
+        curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L); /* no certificates: see psk.h */
+        curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
+        /* and no store of them that would be read with each connection */
+        curl_easy_setopt(easy, CURLOPT_CAINFO, NULL);
+        curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+        curl_easy_setopt(easy, CURLOPT_SSL_ENABLE_ALPN, 0L);
+        curl_easy_setopt(easy, CURLOPT_SSL_SESSIONID_CACHE, 0L);
+        curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, on_ctx);
+        curl_easy_setopt(easy, CURLOPT_SSL_CTX_DATA, tls);
+    }
     *out = easy;
     return ST_OK;
 }
@@ -118,21 +114,6 @@ static void copy_line(const char *answer, const char *name, char *out, size_t ca
     const char *at = strstr(answer, name);
     text_format(out, cap, "%.*s", at != NULL ? (int)strcspn(at, "\r\n") : 0, at != NULL ? at : "");
     text_strip_controls(out);
-}
-
-/* Describes a server that answered without TLS. */
-static void describe_plain(const char *answer, char *why, size_t cap)
-{
-    char first[64], server[96];
-    copy_line(answer, answer, first, sizeof(first));
-    copy_line(answer, "Server:", server, sizeof(server));
-    const bool is_http = text_starts(answer, "HTTP/") || answer[0] == '<';
-    text_format(
-        why, cap,
-        "it answers without TLS (%s%s%s), so it is %s, or a node 0 with JOB_TOKEN=none; see "
-        "that MASTER_ADDR and MASTER_PORT are those of node 0",
-        first[0] != 0 ? first : "no readable text", server[0] != 0 ? ", " : "", server,
-        is_http ? "a web server" : "another program");
 }
 
 /* Both sides must use the key: any other answer to the handshake is not from node 0. */
@@ -151,9 +132,20 @@ bool tls_client_is_refused(const struct tls_client *tls, char *why, size_t cap)
                     "node 0 has another JOB_TOKEN (%s); give all nodes the same JOB_TOKEN and "
                     "version",
                     SSL_alert_desc_string_long(tls->alert));
-    else if (is_plain)
-        describe_plain(tls->plain, why, cap);
-    else if (is_certified)
+    else if (is_plain) {
+        /* Describes a server that answered without TLS. */
+        const char *answer = tls->plain;
+        char first[64], server[96];
+        copy_line(answer, answer, first, sizeof(first));
+        copy_line(answer, "Server:", server, sizeof(server));
+        const bool is_http = text_starts(answer, "HTTP/") || answer[0] == '<';
+        text_format(
+            why, cap,
+            "it answers without TLS (%s%s%s), so it is %s, or a node 0 with JOB_TOKEN=none; see "
+            "that MASTER_ADDR and MASTER_PORT are those of node 0",
+            first[0] != 0 ? first : "no readable text", server[0] != 0 ? ", " : "", server,
+            is_http ? "a web server" : "another program");
+    } else if (is_certified)
         text_copy(
             why, cap,
             "the server there does not have the JOB_TOKEN; give all nodes the same JOB_TOKEN");

@@ -42,25 +42,9 @@ static const char *keep(struct check_facts *facts, const char *value)
     return room;
 }
 
-static void add_version(struct check_facts *facts)
+static void add_settings(struct check_facts *facts, const struct conf *conf)
 {
-    char text[128];
-    text_format(text, sizeof text, "%s %s", version_text(), version_commit());
-    add(facts, (struct check_fact){.group = "version",
-                                   .point = CHECK_POINT_LAUNCH,
-                                   .name = "convoy",
-                                   .value = keep(facts, text),
-                                   .remedy = same_program});
-    add(facts, (struct check_fact){.group = "version",
-                                   .point = CHECK_POINT_LAUNCH,
-                                   .name = "compiler",
-                                   .value = version_compiler(),
-                                   .remedy = same_program});
-}
-
-/* read_settings — what must agree before a run, as JSON; NULL: memory is short. */
-static cJSON *read_settings(const struct conf *conf)
-{
+    /* What must agree before a run, as JSON; NULL: memory is short. */
     struct text text = {0};
     if (config_map_agreement(conf, &text) != ST_OK) {
         LOG_WARN("MODEL is not compared: %s", status_message());
@@ -72,12 +56,7 @@ static cJSON *read_settings(const struct conf *conf)
     }
     cJSON *settings = text.data ? cJSON_Parse(text.data) : NULL;
     text_free(&text);
-    return settings;
-}
-
-static void add_settings(struct check_facts *facts, const struct conf *conf)
-{
-    facts->settings = read_settings(conf);
+    facts->settings = settings;
     for (const cJSON *at = facts->settings ? facts->settings->child : NULL; at; at = at->next)
         if (cJSON_IsString(at) && strcmp(at->string, "version") != 0)
             add(facts, (struct check_fact){.group = "settings",
@@ -158,17 +137,6 @@ static enum status add_part(struct print *p, const char *data)
     return ST_OK;
 }
 
-static enum status add_all(struct print *p, const char *data)
-{
-    struct mix mix;
-    enum status st = mix_parse(data, &mix);
-    for (int i = 0; st == ST_OK && i < mix.n; i++)
-        st = add_part(p, mix.item[i].data);
-    if (st == ST_OK)
-        mix_free(&mix);
-    return st;
-}
-
 /* Writes a fingerprint of DATA or VAL_DATA that needs milliseconds: names are not compared,
  * contents are by their ends, nothing is downloaded. "3 files, 1048576 bytes, 8f3a…", "synthetic",
  * "not readable here: …", or "" for none or for addresses. */
@@ -178,7 +146,13 @@ static void print_data(const char *data, char *out, size_t cap)
     text_copy(out, cap, strcmp(data, "synthetic") == 0 ? data : "");
     if (!data[0] || out[0] || strstr(data, "://"))
         return;
-    if (add_all(&p, data) == ST_OK)
+    struct mix mix;
+    enum status st = mix_parse(data, &mix);
+    for (int i = 0; st == ST_OK && i < mix.n; i++)
+        st = add_part(&p, mix.item[i].data);
+    if (st == ST_OK)
+        mix_free(&mix);
+    if (st == ST_OK)
         text_format(out, cap, "%lld file%s, %lld bytes, %016llx", (long long)p.files,
                     p.files == 1 ? "" : "s", (long long)p.bytes, (unsigned long long)p.hash);
     else
@@ -205,20 +179,16 @@ static void add_data(struct check_facts *facts, const struct conf *conf)
     }
 }
 
-static void name_isa(char *out, size_t cap)
-{
-    if (isa_level() > 0)
-        text_format(out, cap, "x86-64-v%d%s", isa_level(), isa_has_amx_bf16() ? " with AMX" : "");
-    else
-        text_format(out, cap, "%s", isa_has_neon() ? "aarch64 with NEON" : "without fast kernels");
-}
-
 static void add_machine(struct check_facts *facts, const struct dev *dev)
 {
     struct dev_info info;
     char text[64];
     dev_info(dev, &info);
-    name_isa(text, sizeof text);
+    size_t cap = sizeof text;
+    if (isa_level() > 0)
+        text_format(text, cap, "x86-64-v%d%s", isa_level(), isa_has_amx_bf16() ? " with AMX" : "");
+    else
+        text_format(text, cap, "%s", isa_has_neon() ? "aarch64 with NEON" : "without fast kernels");
     add(facts, (struct check_fact){.group = "processor",
                                    .point = CHECK_POINT_HOST,
                                    .name = "instruction set",
@@ -237,7 +207,18 @@ static void add_machine(struct check_facts *facts, const struct dev *dev)
 void check_facts_make(const struct conf *conf, const struct dev *dev, struct check_facts *out)
 {
     *out = (struct check_facts){.n = 0};
-    add_version(out);
+    char text[128];
+    text_format(text, sizeof text, "%s %s", version_text(), version_commit());
+    add(out, (struct check_fact){.group = "version",
+                                 .point = CHECK_POINT_LAUNCH,
+                                 .name = "convoy",
+                                 .value = keep(out, text),
+                                 .remedy = same_program});
+    add(out, (struct check_fact){.group = "version",
+                                 .point = CHECK_POINT_LAUNCH,
+                                 .name = "compiler",
+                                 .value = version_compiler(),
+                                 .remedy = same_program});
     add_settings(out, conf);
     add_libraries(out, conf, dev_is_discrete(dev));
     add_machine(out, dev);

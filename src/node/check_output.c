@@ -32,24 +32,6 @@ struct check_report_about check_output_about(const struct conf *conf,
 
 /* ---- files ---- */
 
-static enum status write_as(const char *path, const struct check_rows *rows,
-                            const struct check_report_about *about, struct text *out)
-{
-    return text_ends(path, ".json") ? check_report_json(rows, about, out)
-                                    : check_prometheus_write(rows, about, out);
-}
-
-static enum status write_file(const char *path, const struct check_rows *rows,
-                              const struct check_report_about *about)
-{
-    struct text out = {0};
-    enum status st = write_as(path, rows, about, &out);
-    if (st == ST_OK)
-        st = file_replace(path, out.data, out.len);
-    text_free(&out);
-    return st;
-}
-
 /* next_report — the next file of REPORT, from *at on; false: there is none. */
 static bool next_report(const char **at, char path[4096])
 {
@@ -80,8 +62,16 @@ enum status check_output_files(const struct conf *conf, const struct check_resul
     const struct check_report_about about = check_output_about(conf, result);
     const char *at = conf_text(conf, CONF_REPORT);
     char path[4096];
-    while (next_report(&at, path))
-        TRY(write_file(path, &result->rows, &about));
+    while (next_report(&at, path)) {
+        struct text out = {0};
+        enum status st = text_ends(path, ".json")
+                             ? check_report_json(&result->rows, &about, &out)
+                             : check_prometheus_write(&result->rows, &about, &out);
+        if (st == ST_OK)
+            st = file_replace(path, out.data, out.len);
+        text_free(&out);
+        TRY(st);
+    }
     return ST_OK;
 }
 
@@ -109,15 +99,6 @@ static enum status print_rows(const struct conf *conf, const struct check_rows *
     return print_text(&out);
 }
 
-/* log_counts — of the rows about a node, where node 0 has the table. */
-static void log_counts(const struct check_rows *rows)
-{
-    const struct check_report_counts counts = check_report_count(rows);
-    LOG_INFO("check: of this node %d passed, %d warn, %d failed, %d skipped; node 0 has the table",
-             counts.n[CHECK_VERDICT_PASS], counts.n[CHECK_VERDICT_WARN],
-             counts.n[CHECK_VERDICT_FAIL], counts.n[CHECK_VERDICT_SKIPPED]);
-}
-
 /* print — node 0 writes all rows; another node those about itself, where node 0 may not have
  * them. */
 static enum status print(const struct conf *conf, const struct check_result *result,
@@ -128,9 +109,14 @@ static enum status print(const struct conf *conf, const struct check_result *res
     if (node == 0)
         return print_rows(conf, &result->rows, about);
     enum status st = pick(&result->rows, node, &own);
-    if (st == ST_OK && result->is_whole)
-        log_counts(&own);
-    else if (st == ST_OK)
+    if (st == ST_OK && result->is_whole) {
+        /* Of the rows about a node, where node 0 has the table. */
+        const struct check_report_counts counts = check_report_count(&own);
+        LOG_INFO(
+            "check: of this node %d passed, %d warn, %d failed, %d skipped; node 0 has the table",
+            counts.n[CHECK_VERDICT_PASS], counts.n[CHECK_VERDICT_WARN],
+            counts.n[CHECK_VERDICT_FAIL], counts.n[CHECK_VERDICT_SKIPPED]);
+    } else if (st == ST_OK)
         st = print_rows(conf, &own, about);
     check_row_free(&own);
     return st;
@@ -138,24 +124,20 @@ static enum status print(const struct conf *conf, const struct check_result *res
 
 /* ---- the end ---- */
 
-/* add_end — a row for a check that did not come to its end: a node never came, a rank was lost, a
- * person stopped it. */
-static enum status add_end(struct check_result *result, enum status st, const char *sentence)
-{
-    bool is_stop = status_group(st) == STATUS_GROUP_STOP;
-    struct check_row row =
-        check_row_found(CHECK_STAGE_AGREEMENT, CHECK_POINT_WORKERS, -1, "workers",
-                        is_stop ? CHECK_VERDICT_SKIPPED : CHECK_VERDICT_FAIL,
-                        "the check did not come to its end: %s", sentence);
-    return st == ST_OK ? ST_OK : check_row_add(&result->rows, &row);
-}
-
 static enum status write_all(const struct conf *conf, struct check_result *result, bool is_command,
                              enum status st, const char *sentence)
 {
     struct check_report_about about = check_output_about(conf, result);
-    if (!result->is_whole)
-        TRY(add_end(result, st, sentence));
+    if (!result->is_whole) {
+        /* A row for a check that did not come to its end: a node never came, a rank was lost, a
+         * person stopped it. */
+        bool is_stop = status_group(st) == STATUS_GROUP_STOP;
+        struct check_row row =
+            check_row_found(CHECK_STAGE_AGREEMENT, CHECK_POINT_WORKERS, -1, "workers",
+                            is_stop ? CHECK_VERDICT_SKIPPED : CHECK_VERDICT_FAIL,
+                            "the check did not come to its end: %s", sentence);
+        TRY(st == ST_OK ? ST_OK : check_row_add(&result->rows, &row));
+    }
     if (!is_command)
         return ST_OK;
     TRY(print(conf, result, &about));
@@ -176,20 +158,6 @@ static enum status end_of(const struct conf *conf, const struct check_result *re
     return st;
 }
 
-/* sweep — the workers are gone; one that was killed, or stopped while it wrote a checkpoint, has
- * left a folder. A disk that does not answer is not asked again, and not for long. */
-static void sweep(const struct conf *conf, const struct check_result *result)
-{
-    const char *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
-    const struct check_config seen = {.found = &result->rows};
-    int removed;
-    if (dir[0] && !check_disk_is_bad(&seen) &&
-        check_scratch_sweep_own(dir, SWEEP_MS, SWEEP_LIMIT_MS, &removed) != ST_OK) {
-        LOG_WARN("%s; its folders .convoy-check-… stay in %s", status_message(), dir);
-        status_clear();
-    }
-}
-
 enum status check_output_end(const struct conf *conf, const struct board *board, bool is_command,
                              enum status st)
 {
@@ -200,8 +168,18 @@ enum status check_output_end(const struct conf *conf, const struct board *board,
         status_restore(&saved);
         return st;
     }
-    if (st != ST_OK && !result.is_whole)
-        sweep(conf, &result);
+    if (st != ST_OK && !result.is_whole) {
+        /* The workers are gone; one that was killed, or stopped while it wrote a checkpoint, has
+         * left a folder. A disk that does not answer is not asked again, and not for long. */
+        const char *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
+        const struct check_config seen = {.found = &result.rows};
+        int removed;
+        if (dir[0] && !check_disk_is_bad(&seen) &&
+            check_scratch_sweep_own(dir, SWEEP_MS, SWEEP_LIMIT_MS, &removed) != ST_OK) {
+            LOG_WARN("%s; its folders .convoy-check-… stay in %s", status_message(), dir);
+            status_clear();
+        }
+    }
     enum status written = write_all(conf, &result, is_command, st, saved.message);
     if (written == ST_OK)
         st = end_of(conf, &result, is_command, st, &saved);

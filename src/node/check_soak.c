@@ -341,13 +341,6 @@ static enum status add_drifting(struct soak *s, enum check_point point, const ch
 
 static const char no_majority[] = "replicas differ, and no majority tells which one is wrong";
 
-/* Two workers of a node have no majority, but there may be one among the ranks of all nodes, which
- * train next. */
-static bool is_before_all(const struct soak *s, enum check_point point)
-{
-    return point == CHECK_POINT_ONE_NODE && s->check->place.nodes > 1;
-}
-
 /* add_again — all replicas have the same wrong bits in a round: nothing tells which rank's gradient
  * was wrong. The row is about the node whose workers trained; of several nodes, about none. */
 static enum status add_again(struct soak *s, const struct check_soak_train *t,
@@ -378,7 +371,8 @@ static enum status add_group(struct soak *s, const struct check_soak_train *t,
         return add_wrong(s, point,
                          "its weights or gradients are not those of most replicas of the model");
     s->is_named = f->differ > 0;
-    if (f->self_unclear && !s->is_wrong && is_before_all(s, point))
+    if (f->self_unclear && !s->is_wrong &&
+        (point == CHECK_POINT_ONE_NODE && s->check->place.nodes > 1))
         s->is_unclear = true;
     else if (f->self_unclear && !s->is_wrong)
         return add_wrong(s, point, no_majority);
@@ -535,15 +529,6 @@ static void choose_model(struct soak *s, int64_t ms)
     s->train.seq_tokens = s->train.dims.context;
 }
 
-/* Another cuBLASLt or driver may add in another order: GPUs with those are of another kind. */
-static void add_libraries(struct soak *s)
-{
-    const struct check_fact *fact = s->check->facts;
-    for (int i = 0; i < s->check->facts_n && s->info.kind == DEV_KIND_CUDA; i++, fact++)
-        if (strcmp(fact->group, "libraries") == 0)
-            s->kind = XXH3_64bits_withSeed(fact->value, strlen(fact->value), s->kind);
-}
-
 /* "cpu 2 threads avx512", "cuda 0 NVIDIA A10 …": numbers do not change what a device computes. */
 static void describe(struct soak *s)
 {
@@ -553,7 +538,11 @@ static void describe(struct soak *s)
     for (int words = is_gpu ? 2 : 3; words > 0 && strchr(kind, ' '); words--)
         kind = strchr(kind, ' ') + 1;
     s->kind = XXH3_64bits(kind, strlen(kind));
-    add_libraries(s);
+    /* Another cuBLASLt or driver may add in another order: GPUs with those are of another kind. */
+    const struct check_fact *fact = s->check->facts;
+    for (int i = 0; i < s->check->facts_n && s->info.kind == DEV_KIND_CUDA; i++, fact++)
+        if (strcmp(fact->group, "libraries") == 0)
+            s->kind = XXH3_64bits_withSeed(fact->value, strlen(fact->value), s->kind);
     if (is_gpu)
         text_format(s->device, sizeof s->device, "GPU %d", s->check->place.local);
     else

@@ -117,20 +117,6 @@ static bool is_first(const struct check_soak_vote *votes, int i)
     return !votes[i].is_left_out;
 }
 
-static void vote_one(struct check_soak_vote *votes, int n, const int *support, int i)
-{
-    int best = -1, others = 0;
-    for (int k = 0; k < n; k++)
-        if (support[k] > 0 && votes[k].kind == votes[i].kind &&
-            (best < 0 || support[k] > support[best]))
-            best = k;
-    for (int k = 0; k < n && best >= 0; k++)
-        others += k != best && votes[k].kind == votes[i].kind && support[k] == support[best];
-    votes[i].model = best;
-    votes[i].is_unclear = others > 0;
-    votes[i].differs = others == 0 && best >= 0 && votes[i].digest != votes[best].digest;
-}
-
 enum status check_soak_record_vote(struct check_soak_vote *votes, int n)
 {
     int *support = calloc((size_t)n, sizeof *support);
@@ -138,8 +124,18 @@ enum status check_soak_record_vote(struct check_soak_vote *votes, int n)
         return FAIL(ST_RETRY, "out of memory: votes of %d ranks", n);
     for (int i = 0; i < n; i++)
         support[i] = is_first(votes, i) ? supporters(votes, n, i) : 0;
-    for (int i = 0; i < n; i++)
-        vote_one(votes, n, support, i);
+    for (int i = 0; i < n; i++) {
+        int best = -1, others = 0;
+        for (int k = 0; k < n; k++)
+            if (support[k] > 0 && votes[k].kind == votes[i].kind &&
+                (best < 0 || support[k] > support[best]))
+                best = k;
+        for (int k = 0; k < n && best >= 0; k++)
+            others += k != best && votes[k].kind == votes[i].kind && support[k] == support[best];
+        votes[i].model = best;
+        votes[i].is_unclear = others > 0;
+        votes[i].differs = others == 0 && best >= 0 && votes[i].digest != votes[best].digest;
+    }
     free(support);
     return ST_OK;
 }

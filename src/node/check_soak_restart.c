@@ -83,14 +83,6 @@ static enum status run_open(struct restart *r, bool is_loaded)
     return checkpoint_open(&config, &r->checkpoint);
 }
 
-static void run_close(struct restart *r)
-{
-    checkpoint_close(r->checkpoint);
-    step_close(r->step);
-    feed_close(r->feed);
-    dev_close(r->dev);
-}
-
 static enum status run_step(struct restart *r, int64_t step_i)
 {
     struct step_result result;
@@ -276,7 +268,10 @@ static enum status try_restart(struct restart *r, int64_t *step_out)
         st = restore(r, step_out);
     struct status_saved saved;
     status_save(&saved);
-    run_close(r);
+    checkpoint_close(r->checkpoint);
+    step_close(r->step);
+    feed_close(r->feed);
+    dev_close(r->dev);
     enum status removed = ST_OK;
     if (r->is_stuck)
         check_scratch_leave(&r->scratch);

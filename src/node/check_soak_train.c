@@ -10,23 +10,6 @@
 #define LEARNING_RATE 1e-3
 #define FLIP_BIT 12 /* low in the mantissa: no loss would show it */
 
-static struct step_config step_config_of(const struct check_soak_train *t)
-{
-    const struct check_soak_train_config *c = &t->config;
-    return (struct step_config){
-        .dev = c->dev,
-        .comm = c->comm,
-        .store = {.shard = c->shard, .dtype = c->dtype},
-        .dims = c->dims,
-        .batch_samples = c->batch_samples,
-        .global_samples = c->batch_samples * t->ranks,
-        .seq_tokens = c->seq_tokens,
-        .optim =
-            {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_clip = 1},
-        .seed = SEED,
-    };
-}
-
 static enum status open_feed(struct check_soak_train *t)
 {
     const struct check_soak_train_config *c = &t->config;
@@ -90,7 +73,19 @@ enum status check_soak_train_open(const struct check_soak_train_config *config,
         t->rank = comm_place(config->comm)->rank;
         t->ranks = comm_place(config->comm)->ranks;
     }
-    struct step_config step = step_config_of(t);
+    const struct check_soak_train_config *c = &t->config;
+    struct step_config step = (struct step_config){
+        .dev = c->dev,
+        .comm = c->comm,
+        .store = {.shard = c->shard, .dtype = c->dtype},
+        .dims = c->dims,
+        .batch_samples = c->batch_samples,
+        .global_samples = c->batch_samples * t->ranks,
+        .seq_tokens = c->seq_tokens,
+        .optim =
+            {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_clip = 1},
+        .seed = SEED,
+    };
     TRY(step_open(&step, &t->step));
     TRY(open_feed(t));
     TRY(take_memory(t));
@@ -115,23 +110,6 @@ void check_soak_train_close(struct check_soak_train *t)
 
 /* ---- a round ---- */
 
-static enum status restore(struct check_soak_train *t)
-{
-    for (int part = 0; part < step_parts(t->step); part++)
-        TRY(check_soak_train_put(t, part, t->state[part]));
-    step_set_loss_scale(t->step, t->scale);
-    return ST_OK;
-}
-
-static void take_samples(struct check_soak_train *t, int step_i)
-{
-    const struct batch *batch = step_batch(t->step);
-    const int64_t n = t->config.batch_samples, tokens = t->config.seq_tokens;
-    for (int64_t i = 0; i < n; i++)
-        t->sample[step_i * n + i] =
-            XXH3_64bits(batch->host.tokens + i * tokens, (size_t)tokens * sizeof(int32_t));
-}
-
 static enum status run_step(struct check_soak_train *t, int step_i, bool flips)
 {
     struct step_result result;
@@ -150,7 +128,11 @@ static enum status run_step(struct check_soak_train *t, int step_i, bool flips)
     TRY(dev_sync(step_stream(t->step)));
     if (t->rounds > 0) /* the first round may load kernels */
         measure_time_end(&timer, begin, &t->step_time);
-    take_samples(t, step_i);
+    const struct batch *batch = step_batch(t->step);
+    const int64_t n = t->config.batch_samples, tokens = t->config.seq_tokens;
+    for (int64_t i = 0; i < n; i++)
+        t->sample[step_i * n + i] =
+            XXH3_64bits(batch->host.tokens + i * tokens, (size_t)tokens * sizeof(int32_t));
     if (t->config.shard != LAYOUT_SHARD_NONE)
         return ST_OK;
     return check_soak_record_step(&t->now, t->step, step_i, result.loss, t->host);
@@ -158,8 +140,11 @@ static enum status run_step(struct check_soak_train *t, int step_i, bool flips)
 
 enum status check_soak_train_round(struct check_soak_train *t, int flip_step)
 {
-    if (t->rounds > 0)
-        TRY(restore(t));
+    if (t->rounds > 0) {
+        for (int part = 0; part < step_parts(t->step); part++)
+            TRY(check_soak_train_put(t, part, t->state[part]));
+        step_set_loss_scale(t->step, t->scale);
+    }
     if (t->config.shard == LAYOUT_SHARD_NONE)
         TRY(check_soak_record_logits(&t->now, t->step, t->config.dims.vocab, t->host));
     for (int i = 0; i < t->config.steps; i++)

@@ -47,18 +47,6 @@ static enum status pick(const struct check_rows *rows, struct check_rows *out)
     return ST_OK;
 }
 
-static enum status write_metrics(const struct conf *conf, const struct check_result *result,
-                                 struct text *out)
-{
-    struct check_rows rows = {0};
-    const struct check_report_about about = check_output_about(conf, result);
-    enum status st = pick(&result->rows, &rows);
-    if (st == ST_OK)
-        st = check_prometheus_write(&rows, &about, out);
-    check_row_free(&rows);
-    return st;
-}
-
 static void refresh(struct check_view *view)
 {
     struct check_result result;
@@ -71,7 +59,13 @@ static void refresh(struct check_view *view)
     text_free(&view->line);
     check_result_line(&result.rows, &view->line);
     check_result_json(&result, &view->json);
-    if (write_metrics(view->conf, &result, &view->metrics) != ST_OK) {
+    struct check_rows rows = {0};
+    const struct check_report_about about = check_output_about(view->conf, &result);
+    enum status st = pick(&result.rows, &rows);
+    if (st == ST_OK)
+        st = check_prometheus_write(&rows, &about, &view->metrics);
+    check_row_free(&rows);
+    if (st != ST_OK) {
         LOG_WARN("/metrics does not show the check: %s", status_message());
         status_clear();
         text_free(&view->metrics);

@@ -154,22 +154,6 @@ static void show_bar(struct check_worker *w, enum check_stage stage, double done
     w->is_shown = true;
 }
 
-static void show(struct check_worker *w, enum check_stage stage, double done)
-{
-    char left[32];
-    int64_t now_ms = clock_ms();
-    bool is_new = !w->has_stage || stage != w->stage;
-    w->stage = stage;
-    w->has_stage = true;
-    if (w->is_terminal && (is_new || now_ms - w->line_ms >= LINE_MS)) {
-        w->line_ms = now_ms;
-        show_bar(w, stage, done);
-    } else if (!w->is_terminal && is_new) {
-        LOG_INFO("check: %s, about %s left", check_row_stage(stage),
-                 left_text(w, done, left, sizeof left));
-    }
-}
-
 static void publish_phase(struct check_worker *w)
 {
     const int64_t now_ms = clock_ms();
@@ -187,8 +171,20 @@ static enum status on_progress(void *arg, enum check_stage stage, double done)
     struct check_worker *w = arg;
     const enum board_request request = board_requested(w->config.board);
     publish_phase(w);
-    if (w->config.place.rank == 0)
-        show(w, stage, done);
+    if (w->config.place.rank == 0) {
+        char left[32];
+        int64_t now_ms = clock_ms();
+        bool is_new = !w->has_stage || stage != w->stage;
+        w->stage = stage;
+        w->has_stage = true;
+        if (w->is_terminal && (is_new || now_ms - w->line_ms >= LINE_MS)) {
+            w->line_ms = now_ms;
+            show_bar(w, stage, done);
+        } else if (!w->is_terminal && is_new) {
+            LOG_INFO("check: %s, about %s left", check_row_stage(stage),
+                     left_text(w, done, left, sizeof left));
+        }
+    }
     return stop_request_is_stop(request)
                ? FAIL(stop_request_status(request), "stopped by %s during the check",
                       stop_request_signal(request))
@@ -438,26 +434,21 @@ enum status check_worker_run(struct check_worker *w, struct comm *comm)
 
 /* ---- before a run ---- */
 
-/* log_result — of a check before a run: how many rows there were, and those that warn. */
-static void log_result(const struct check_worker *w, const struct check_rows *rows)
-{
-    char text[640];
-    int n[CHECK_VERDICT_MEASURED + 1] = {0};
-    for (int i = 0; i < rows->n; i++) {
-        const struct check_row *row = &rows->row[i];
-        if (++n[row->verdict] <= WARNINGS_MAX && row->verdict == CHECK_VERDICT_WARN)
-            LOG_WARN("check: %s", check_result_sentence(row, text, sizeof text));
-    }
-    LOG_INFO("check: %d passed, %d warn, %d failed, %d skipped, in %.1f s", n[CHECK_VERDICT_PASS],
-             n[CHECK_VERDICT_WARN], n[CHECK_VERDICT_FAIL], n[CHECK_VERDICT_SKIPPED],
-             seconds_since(w));
-}
-
 static enum status result_of(const struct check_worker *w, const struct check_rows *rows)
 {
     const struct check_result result = result_now(w, rows, true);
     if (w->config.place.rank == 0) {
-        log_result(w, rows);
+        /* Of a check before a run: how many rows there were, and those that warn. */
+        char text[640];
+        int n[CHECK_VERDICT_MEASURED + 1] = {0};
+        for (int i = 0; i < rows->n; i++) {
+            const struct check_row *row = &rows->row[i];
+            if (++n[row->verdict] <= WARNINGS_MAX && row->verdict == CHECK_VERDICT_WARN)
+                LOG_WARN("check: %s", check_result_sentence(row, text, sizeof text));
+        }
+        LOG_INFO("check: %d passed, %d warn, %d failed, %d skipped, in %.1f s",
+                 n[CHECK_VERDICT_PASS], n[CHECK_VERDICT_WARN], n[CHECK_VERDICT_FAIL],
+                 n[CHECK_VERDICT_SKIPPED], seconds_since(w));
         TRY(check_output_files(w->config.conf, &result));
     }
     const enum status st = check_result_status(&result, w->config.place.node, false);

@@ -55,17 +55,6 @@ static int64_t changed_ms(const char *path)
     return is_there ? (int64_t)info.st_mtim.tv_sec * 1000 : clock_wall_ms();
 }
 
-static enum status set_newest(struct checkpoint_dir *f, const struct ckpt *ckpt)
-{
-    f->meta = *ckpt_meta(ckpt);
-    text_copy(f->path, sizeof f->path, ckpt_path(ckpt));
-    f->wall_ms = changed_ms(f->path);
-    TRY(load_dims_parse(f->meta.model_json, &f->dims));
-    text_strip_controls(f->dims.name);
-    text_strip_controls(f->meta.version);
-    return ST_OK;
-}
-
 /* add_checkpoint — a ckpt_visit. */
 static enum status add_checkpoint(void *arg, int64_t step, const struct ckpt *ckpt)
 {
@@ -75,8 +64,14 @@ static enum status add_checkpoint(void *arg, int64_t step, const struct ckpt *ck
         status_clear();
         return ST_OK;
     }
-    if (f->steps_n == 0)
-        TRY(set_newest(f, ckpt));
+    if (f->steps_n == 0) {
+        f->meta = *ckpt_meta(ckpt);
+        text_copy(f->path, sizeof f->path, ckpt_path(ckpt));
+        f->wall_ms = changed_ms(f->path);
+        TRY(load_dims_parse(f->meta.model_json, &f->dims));
+        text_strip_controls(f->dims.name);
+        text_strip_controls(f->meta.version);
+    }
     if (f->steps_n < CHECKPOINTS_MAX)
         f->step[f->steps_n++] = step;
     return ST_OK;
@@ -122,17 +117,6 @@ static void read_end(struct checkpoint_dir *f)
     cJSON_Delete(root);
 }
 
-static void read_history(struct checkpoint_dir *f)
-{
-    char path[FILE_PATH_MAX];
-    if (file_join(path, sizeof path, f->dir, HISTORY_NAME) != ST_OK || !file_exists(path) ||
-        file_read(path, HISTORY_BYTES_MAX, &f->history, &f->history_bytes) != ST_OK)
-        f->history = NULL;
-    status_clear();
-    if (f->history)
-        read_end(f);
-}
-
 /* ---- showing ---- */
 
 static const char *age(const struct checkpoint_dir *f, char *out, size_t cap)
@@ -165,14 +149,6 @@ static void show_settings(struct text *t, const char *json)
     cJSON_Delete(root);
 }
 
-static void show_steps(struct text *t, const struct checkpoint_dir *f)
-{
-    text_add(t, "kept        %d checkpoint%s: step", f->steps_n, f->steps_n == 1 ? "" : "s");
-    for (int i = 0; i < f->steps_n && i < SHOWN_MAX; i++)
-        text_add(t, "%s %" PRId64, i > 0 ? "," : "", f->step[i]);
-    text_add(t, "%s\n", f->steps_n > SHOWN_MAX ? " and older ones" : "");
-}
-
 static void show(struct text *t, const struct checkpoint_dir *f)
 {
     char word[64];
@@ -191,7 +167,10 @@ static void show(struct text *t, const struct checkpoint_dir *f)
     text_add(t, "step        %" PRId64 "  %s tokens  by convoy %s\n", f->meta.step,
              text_format_count(word, sizeof word, (double)f->meta.tokens), f->meta.version);
     text_add(t, "checkpoint  %s  %s ago\n", f->path, age(f, word, sizeof word));
-    show_steps(t, f);
+    text_add(t, "kept        %d checkpoint%s: step", f->steps_n, f->steps_n == 1 ? "" : "s");
+    for (int i = 0; i < f->steps_n && i < SHOWN_MAX; i++)
+        text_add(t, "%s %" PRId64, i > 0 ? "," : "", f->step[i]);
+    text_add(t, "%s\n", f->steps_n > SHOWN_MAX ? " and older ones" : "");
     show_settings(t, f->meta.settings_json);
     if (f->history)
         chart_write(f->history, f->history_bytes, t);
@@ -215,15 +194,6 @@ static void add_text(cJSON *root, const char *key, const char *value)
     cJSON_AddRawToObject(root, key, value[0] ? quoted : "null");
 }
 
-static void add_damage(cJSON *root, const struct damage_list *damage)
-{
-    struct text list = {0};
-    text_add(&list, "[%s]", damage->n > 0 ? damage->json.data : "");
-    if (list.data != NULL)
-        cJSON_AddRawToObject(root, "damaged", list.data);
-    text_free(&list);
-}
-
 /* is_failed — a run that was started again has another phase after that. */
 static bool is_failed(const struct checkpoint_dir *f) { return strcmp(f->phase, "failed") == 0; }
 
@@ -242,7 +212,11 @@ static void show_json(struct text *t, const struct checkpoint_dir *f)
     add_text(root, "version", f->meta.version);
     add_raw(root, "model", f->meta.model_json);
     add_raw(root, "settings", f->meta.settings_json);
-    add_damage(root, &f->damage);
+    struct text list = {0};
+    text_add(&list, "[%s]", f->damage.n > 0 ? f->damage.json.data : "");
+    if (list.data != NULL)
+        cJSON_AddRawToObject(root, "damaged", list.data);
+    text_free(&list);
     cJSON *steps = cJSON_AddArrayToObject(root, "checkpoints");
     for (int i = 0; i < f->steps_n; i++)
         cJSON_AddItemToArray(steps, cJSON_CreateNumber((double)f->step[i]));
@@ -282,8 +256,15 @@ enum status checkpoint_status_main(const char *dir, bool as_json)
         return FAIL(ST_RETRY, "out of memory: what %s holds", dir);
     f->dir = dir;
     enum status st = is_checkpoint(dir) ? read_one(f) : ckpt_each(dir, true, add_checkpoint, f);
-    if (st == ST_OK)
-        read_history(f);
+    if (st == ST_OK) {
+        char path[FILE_PATH_MAX];
+        if (file_join(path, sizeof path, f->dir, HISTORY_NAME) != ST_OK || !file_exists(path) ||
+            file_read(path, HISTORY_BYTES_MAX, &f->history, &f->history_bytes) != ST_OK)
+            f->history = NULL;
+        status_clear();
+        if (f->history)
+            read_end(f);
+    }
     if (st == ST_OK && (f->steps_n + f->damage.n > 0 || f->history)) {
         (as_json ? show_json : show)(&shown, f);
         st = print_text(&shown);

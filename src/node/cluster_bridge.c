@@ -98,15 +98,6 @@ static void on_request(void *arg, struct https_server_request *request, const ch
     dataset_server_on_request(b->dataset, request, path, bytes, n);
 }
 
-/* first_dead — the first worker that does not run; workers_n: all do. */
-static int first_dead(const struct cluster_bridge *b)
-{
-    int i = 0;
-    while (i < b->workers_n && workers_is_alive(b->config.workers, i))
-        i++;
-    return i;
-}
-
 /* place_of — which of the world's nodes this one is; node -1: none. */
 static struct board_world_place place_of(const struct cluster_bridge *b,
                                          const struct cluster_world *world)
@@ -126,7 +117,10 @@ static void on_world(void *arg, const struct cluster_world *world)
     b->running = world->generation;
     b->running_nodes = world->nodes_n;
     b->is_ready = b->has_fault = false;
-    const int dead = first_dead(b);
+    /* The first worker that does not run; workers_n: all do. */
+    int dead = 0;
+    while (dead < b->workers_n && workers_is_alive(b->config.workers, dead))
+        dead++;
     if (dead < b->workers_n || world->ranks_n > b->ranks_n || place.node < 0) {
         lost(b, b->running, dead < b->workers_n ? dead : -1, ST_RETRY,
              "a worker ended while the nodes connected");
@@ -497,25 +491,6 @@ void cluster_bridge_fill(void *arg, struct view *view)
 
 /* ---- open and close ---- */
 
-/* publish_job_key — the key with which this node's workers download node 0's data. */
-static void publish_job_key(struct cluster_bridge *b)
-{
-    struct psk psk;
-    cluster_psk(b->cluster, &psk);
-    board_blob_publish(b->config.board, BOARD_BLOB_JOB_KEY, &psk, sizeof psk);
-    psk_wipe(&psk);
-}
-
-static enum status take_memory(struct cluster_bridge *b)
-{
-    b->world = calloc((size_t)b->ranks_n, sizeof *b->world);
-    b->nodes = calloc((size_t)b->nodes_n, sizeof *b->nodes);
-    b->peers = calloc((size_t)b->ranks_n, sizeof *b->peers);
-    return b->world && b->nodes && b->peers
-               ? ST_OK
-               : FAIL(ST_RETRY, "out of memory: the list of %d ranks", b->ranks_n);
-}
-
 /* wait_for_name — node 0's own name may have been published only now (of a pod, in Kubernetes):
  * look it up again for a while. The event loop turns meanwhile, so a stop request gets through. */
 static enum status wait_for_name(struct cluster_bridge *b)
@@ -628,13 +603,23 @@ enum status cluster_bridge_open(const struct cluster_bridge_config *config,
     b->ranks_n = conf_ranks(config->conf);
     b->waiting_ms = b->opened_ms = clock_ms();
     int node_id = (int)conf_i64(config->conf, CONF_NODE_ID);
-    enum status st = take_memory(b);
+    b->world = calloc((size_t)b->ranks_n, sizeof *b->world);
+    b->nodes = calloc((size_t)b->nodes_n, sizeof *b->nodes);
+    b->peers = calloc((size_t)b->ranks_n, sizeof *b->peers);
+    enum status st = b->world && b->nodes && b->peers
+                         ? ST_OK
+                         : FAIL(ST_RETRY, "out of memory: the list of %d ranks", b->ranks_n);
     if (st == ST_OK && b->nodes_n > 1 && node_id == 0)
         st = dataset_server_open(&b->dataset);
     if (st == ST_OK)
         st = open_cluster(b);
-    if (st == ST_OK && b->nodes_n > 1 && node_id > 0)
-        publish_job_key(b);
+    if (st == ST_OK && b->nodes_n > 1 && node_id > 0) {
+        /* The key with which this node's workers download node 0's data. */
+        struct psk psk;
+        cluster_psk(b->cluster, &psk);
+        board_blob_publish(b->config.board, BOARD_BLOB_JOB_KEY, &psk, sizeof psk);
+        psk_wipe(&psk);
+    }
     if (st == ST_OK)
         *out = b;
     else

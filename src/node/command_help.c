@@ -55,36 +55,28 @@ static const struct page {
     {"help", "convoy help data\nconvoy help BATCH_SIZE\nconvoy help train\n"},
 };
 
-static void add_settings(const char *command, struct text *out)
-{
-    bool is_first = true;
-    for (int key = 0; key < CONF_SETTINGS_N; key++) {
-        if (!conf_row_is_of((enum conf_key)key, command))
-            continue;
-        if (is_first)
-            text_add(out,
-                     "\nMain settings (`convoy help settings` lists all, with their defaults)\n");
-        is_first = false;
-        conf_write_row((enum conf_key)key, out);
-    }
-}
-
-static void add_examples(const char *examples, struct text *out)
-{
-    text_add(out, "\nExample%s\n", strchr(examples, '\n')[1] != 0 ? "s" : "");
-    while (examples[0] != 0) {
-        int n = (int)strcspn(examples, "\n") + 1;
-        text_add(out, "  %.*s", n, examples);
-        examples += n;
-    }
-}
-
 void command_help_write(const char *command, struct text *out)
 {
     for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
         if (strcmp(pages[i].command, command) != 0)
             continue;
-        add_settings(command, out);
-        add_examples(pages[i].examples, out);
+        bool is_first = true;
+        for (int key = 0; key < CONF_SETTINGS_N; key++) {
+            if (!conf_row_is_of((enum conf_key)key, command))
+                continue;
+            if (is_first)
+                text_add(
+                    out,
+                    "\nMain settings (`convoy help settings` lists all, with their defaults)\n");
+            is_first = false;
+            conf_write_row((enum conf_key)key, out);
+        }
+        const char *examples = pages[i].examples;
+        text_add(out, "\nExample%s\n", strchr(examples, '\n')[1] != 0 ? "s" : "");
+        while (examples[0] != 0) {
+            int n = (int)strcspn(examples, "\n") + 1;
+            text_add(out, "  %.*s", n, examples);
+            examples += n;
+        }
     }
 }

@@ -60,21 +60,6 @@ struct dim_row {
     int64_t *value;
 };
 
-/* fail_preset — MODEL is nothing that is known. */
-static enum status fail_preset(const char *model)
-{
-    char names[1024] = "";
-    size_t at = 0;
-    for (int i = 0; model_preset_name(i); i++) {
-        text_format(names + at, sizeof names - at, "%s%s", i ? ", " : "", model_preset_name(i));
-        at += strlen(names + at);
-    }
-    return FAIL(ST_BAD_SETTING,
-                "MODEL=%s is neither a preset (%s) nor a Hugging Face folder, a GGUF file, a model "
-                "file of llm.c, or a checkpoint",
-                model, names);
-}
-
 static enum status base_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out)
 {
     const char *model = conf_text(conf, CONF_MODEL);
@@ -100,22 +85,17 @@ static enum status base_dims(const struct conf *conf, struct model_dims *out, bo
                     "model.safetensors), a GGUF file, a model file of llm.c (.bin), a checkpoint "
                     "or its CHECKPOINT_DIR, or a preset such as gpt2-nano%s",
                     model, model_source_hub_hint(model, hint, sizeof hint));
-    return fail_preset(model);
-}
-
-/* rederive — what follows from HEADS and EMBED, where these were changed and it was not set: the
- * share of query heads on a key head as in the preset, heads that fill EMBED, an MLP in
- * proportion. */
-static void rederive(const struct model_dims *preset, struct model_dims *dims)
-{
-    int64_t group = preset->heads / model_kv_heads(preset);
-    bool has_heads = dims->heads != preset->heads, has_embed = dims->embed != preset->embed;
-    if (has_heads && preset->kv_heads > 0)
-        dims->kv_heads = dims->heads % group == 0 ? dims->heads / group : dims->heads;
-    if (has_heads || has_embed)
-        dims->head_dim = 0;
-    if (has_embed)
-        dims->ffn = 0;
+    /* MODEL is nothing that is known. */
+    char names[1024] = "";
+    size_t at = 0;
+    for (int i = 0; model_preset_name(i); i++) {
+        text_format(names + at, sizeof names - at, "%s%s", i ? ", " : "", model_preset_name(i));
+        at += strlen(names + at);
+    }
+    return FAIL(ST_BAD_SETTING,
+                "MODEL=%s is neither a preset (%s) nor a Hugging Face folder, a GGUF file, a model "
+                "file of llm.c, or a checkpoint",
+                model, names);
 }
 
 static enum status override_dim(const struct conf *conf, bool has_weights,
@@ -148,7 +128,16 @@ static enum status override_dims(const struct conf *conf, bool has_weights, stru
         model_resolve(dims);
     for (size_t i = 0; i < sizeof base / sizeof *base; i++)
         TRY(override_dim(conf, has_weights, &base[i]));
-    rederive(&preset, dims);
+    /* What follows from HEADS and EMBED, where these were changed and it was not set: the share of
+     * query heads on a key head as in the preset, heads that fill EMBED, an MLP in proportion. */
+    int64_t group = preset.heads / model_kv_heads(&preset);
+    bool has_heads = dims->heads != preset.heads, has_embed = dims->embed != preset.embed;
+    if (has_heads && preset.kv_heads > 0)
+        dims->kv_heads = dims->heads % group == 0 ? dims->heads / group : dims->heads;
+    if (has_heads || has_embed)
+        dims->head_dim = 0;
+    if (has_embed)
+        dims->ffn = 0;
     for (size_t i = 0; i < sizeof derived / sizeof *derived; i++)
         TRY(override_dim(conf, has_weights, &derived[i]));
     return ST_OK;
@@ -251,40 +240,6 @@ static double momentum_of(const struct conf *conf)
                                                         : conf_f64(conf, CONF_MOMENTUM);
 }
 
-static struct optim_config optim_of(const struct conf *conf)
-{
-    return (struct optim_config){
-        .kind = (enum optim_kind)conf_i64(conf, CONF_OPTIMIZER),
-        .beta1 = conf_f64(conf, CONF_BETA1),
-        .beta2 = conf_f64(conf, CONF_BETA2),
-        .eps = conf_f64(conf, CONF_EPS),
-        .momentum = momentum_of(conf),
-        .weight_decay = conf_f64(conf, CONF_WEIGHT_DECAY),
-        .grad_clip = conf_f64(conf, CONF_GRAD_CLIP),
-    };
-}
-
-static struct lr_schedule_config lr_schedule_of(const struct conf *conf)
-{
-    return (struct lr_schedule_config){
-        .kind = (enum lr_schedule_kind)conf_i64(conf, CONF_LR_SCHEDULE),
-        .lr = conf_f64(conf, CONF_LR),
-        .lr_min = conf_f64(conf, CONF_MIN_LR),
-        .warmup_steps = conf_i64(conf, CONF_WARMUP_STEPS),
-        .decay_steps = conf_i64(conf, CONF_DECAY_STEPS),
-    };
-}
-
-/* check_parts — whether the mesh can divide the model and its samples. */
-static enum status check_parts(const struct step_config *step)
-{
-    const struct model_part part = {.tensor_ranks = step->axis_ranks[MESH_AXIS_TENSOR]};
-    struct model_dims first;
-    int64_t own_tokens;
-    TRY(model_part_dims(&step->dims, &part, &first));
-    return model_part_tokens(step->seq_tokens, step->axis_ranks[MESH_AXIS_CONTEXT], &own_tokens);
-}
-
 static enum status map_recompute(const struct conf *conf, const struct model_dims *dims,
                                  struct model_recomputed *out)
 {
@@ -326,13 +281,26 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     out->pipe_chunks = (int)conf_i64(conf, CONF_PP_CHUNKS);
     TRY(map_recompute(conf, dims, &out->recompute));
     TRY(seq_tokens(conf, dims, &out->seq_tokens));
-    TRY(check_parts(out));
+    /* Whether the mesh can divide the model and its samples. */
+    const struct model_part part = {.tensor_ranks = out->axis_ranks[MESH_AXIS_TENSOR]};
+    struct model_dims first;
+    int64_t own_tokens;
+    TRY(model_part_dims(&out->dims, &part, &first));
+    TRY(model_part_tokens(out->seq_tokens, out->axis_ranks[MESH_AXIS_CONTEXT], &own_tokens));
     TRY(config_map_batch(conf, out));
     out->store.shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
     out->store.group_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
     out->store.compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);
     map_local(conf, out);
-    out->optim = optim_of(conf);
+    out->optim = (struct optim_config){
+        .kind = (enum optim_kind)conf_i64(conf, CONF_OPTIMIZER),
+        .beta1 = conf_f64(conf, CONF_BETA1),
+        .beta2 = conf_f64(conf, CONF_BETA2),
+        .eps = conf_f64(conf, CONF_EPS),
+        .momentum = momentum_of(conf),
+        .weight_decay = conf_f64(conf, CONF_WEIGHT_DECAY),
+        .grad_clip = conf_f64(conf, CONF_GRAD_CLIP),
+    };
     out->spike = (struct spike_config){.mode = (enum spike_mode)conf_i64(conf, CONF_SPIKE),
                                        .sigma = conf_f64(conf, CONF_SPIKE_SIGMA)};
     out->comm_sms = (int)conf_i64(conf, CONF_COMM_SMS);
@@ -356,7 +324,13 @@ enum status config_map_trainer(const struct conf *conf, const struct model_dims 
     out->epochs = conf_i64(conf, CONF_EPOCHS);
     out->steps = conf_i64(conf, CONF_STEPS);
     out->stop_after = conf_i64(conf, CONF_STOP_AFTER);
-    out->lr_schedule = lr_schedule_of(conf);
+    out->lr_schedule = (struct lr_schedule_config){
+        .kind = (enum lr_schedule_kind)conf_i64(conf, CONF_LR_SCHEDULE),
+        .lr = conf_f64(conf, CONF_LR),
+        .lr_min = conf_f64(conf, CONF_MIN_LR),
+        .warmup_steps = conf_i64(conf, CONF_WARMUP_STEPS),
+        .decay_steps = conf_i64(conf, CONF_DECAY_STEPS),
+    };
     out->checkpoint_dir = conf_text(conf, CONF_CHECKPOINT_DIR);
     out->checkpoint_every = conf_i64(conf, CONF_CHECKPOINT_EVERY);
     out->sentinel_every = conf_i64(conf, CONF_SENTINEL_EVERY);

@@ -7,11 +7,6 @@
 #include "base/assert.h"
 #include "dataset_share/dataset_client.h"
 
-static enum board_blob blob_of(bool is_validation)
-{
-    return is_validation ? BOARD_BLOB_VAL_DATA : BOARD_BLOB_DATA;
-}
-
 /* ---- node 0 ---- */
 
 static enum status list_files(const struct feed *feed, struct file_list *list)
@@ -56,7 +51,8 @@ void dataset_sync_publish(struct board *board, bool is_validation, const struct 
         file_list_write(&out, &list, true);
     }
     if (!out.overflow)
-        board_blob_publish(board, blob_of(is_validation), out.data, out.len);
+        board_blob_publish(board, (is_validation ? BOARD_BLOB_VAL_DATA : BOARD_BLOB_DATA), out.data,
+                           out.len);
     text_free(&out);
     file_list_free(&list);
 }

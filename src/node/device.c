@@ -81,25 +81,26 @@ enum dev_cuda_attention device_attention(const struct conf *conf)
     return by[conf_i64(conf, CONF_ATTENTION)];
 }
 
-/* open_cuda — with attention by what the user chose. cuDNN is refused here where no shape helps. */
-static enum status open_cuda(const struct conf *conf, int worker_i, struct dev **out)
+enum status device_open(const struct conf *conf, int worker_i, int threads_n, struct dev **out)
 {
-    int64_t precision = conf_i64(conf, CONF_PRECISION);
-    enum dev_cuda_attention attention = device_attention(conf);
-    bool is_f32 = precision == CONF_PRECISION_FP32 || precision == CONF_PRECISION_TF32;
-    if (attention == DEV_CUDA_ATTENTION_CUDNN && is_f32)
-        return FAIL(ST_BAD_SETTING,
-                    "ATTENTION=cudnn (%s) computes in 16 bits only, and PRECISION=%s (%s); use "
-                    "ATTENTION=auto, or PRECISION=bf16",
-                    conf_source(conf, CONF_ATTENTION), conf_text(conf, CONF_PRECISION),
-                    conf_source(conf, CONF_PRECISION));
-    TRY(dev_cuda_open(worker_i, precision == CONF_PRECISION_TF32, out));
-    dev_cuda_attention(*out, attention, conf_i64(conf, CONF_DETERMINISTIC) == 0);
-    return ST_OK;
-}
-
-static enum status open_cpu(const struct conf *conf, int threads_n, struct dev **out)
-{
+    int64_t asked = conf_i64(conf, CONF_DEVICE);
+    library_dir(conf_text(conf, CONF_CONVOY_LIB_DIR));
+    dev_cuda_blas_use((enum dev_cuda_blas_kind)conf_i64(conf, CONF_CONVOY_BLAS));
+    if (asked == CONF_DEVICE_CUDA || (asked == CONF_DEVICE_AUTO && has_gpus(conf, worker_i))) {
+        /* With attention by what the user chose. cuDNN is refused here where no shape helps. */
+        int64_t precision = conf_i64(conf, CONF_PRECISION);
+        enum dev_cuda_attention attention = device_attention(conf);
+        bool is_f32 = precision == CONF_PRECISION_FP32 || precision == CONF_PRECISION_TF32;
+        if (attention == DEV_CUDA_ATTENTION_CUDNN && is_f32)
+            return FAIL(ST_BAD_SETTING,
+                        "ATTENTION=cudnn (%s) computes in 16 bits only, and PRECISION=%s (%s); use "
+                        "ATTENTION=auto, or PRECISION=bf16",
+                        conf_source(conf, CONF_ATTENTION), conf_text(conf, CONF_PRECISION),
+                        conf_source(conf, CONF_PRECISION));
+        TRY(dev_cuda_open(worker_i, precision == CONF_PRECISION_TF32, out));
+        dev_cuda_attention(*out, attention, conf_i64(conf, CONF_DETERMINISTIC) == 0);
+        return ST_OK;
+    }
     enum status st = ST_OK;
     TRY(check_cpu(conf));
     TRY(dev_cpu_open(threads_n, CPU_ISA_N, out));
@@ -110,16 +111,6 @@ out_close:
     dev_close(*out);
     *out = NULL;
     return st;
-}
-
-enum status device_open(const struct conf *conf, int worker_i, int threads_n, struct dev **out)
-{
-    int64_t asked = conf_i64(conf, CONF_DEVICE);
-    library_dir(conf_text(conf, CONF_CONVOY_LIB_DIR));
-    dev_cuda_blas_use((enum dev_cuda_blas_kind)conf_i64(conf, CONF_CONVOY_BLAS));
-    if (asked == CONF_DEVICE_CUDA || (asked == CONF_DEVICE_AUTO && has_gpus(conf, worker_i)))
-        return open_cuda(conf, worker_i, out);
-    return open_cpu(conf, threads_n, out);
 }
 
 int device_threads(const struct conf *conf)

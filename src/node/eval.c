@@ -62,17 +62,6 @@ static void take_signals(void)
         sigaction(SIGHUP, &action, NULL);
 }
 
-/* let_signals_end — while a model is loaded no code looks at stop_signal, and there is nothing to
- * lose. */
-static enum status let_signals_end(void)
-{
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    if (!process_ignores(SIGHUP))
-        signal(SIGHUP, SIG_DFL);
-    return stop_signal == 0 ? ST_OK : FAIL(ST_RETRY, "stopped before the model was loaded");
-}
-
 /* go_on — between batches: log the progress every few seconds. */
 static bool go_on(struct eval *e, const char *what, int64_t done, int64_t total)
 {
@@ -98,18 +87,6 @@ static bool reading(void *arg, int64_t bytes_done, int64_t bytes_total)
 
 /* ---- opening ---- */
 
-static enum status check_task(const struct eval *e)
-{
-    static const char *const names[] = {"lm", "qa"};
-    enum model_task task = e->source.dims.task;
-    if (conf_is_set(e->conf, CONF_TASK) && conf_i64(e->conf, CONF_TASK) != (int64_t)task)
-        return FAIL(ST_BAD_SETTING,
-                    "TASK=%s (%s), but the model %s was trained for TASK=%s; leave TASK out",
-                    conf_text(e->conf, CONF_TASK), conf_source(e->conf, CONF_TASK),
-                    e->source.dims.name, names[task]);
-    return ST_OK;
-}
-
 /* learnt_tokens — SEQ_LEN of the run that made the checkpoint: beyond it the model has learnt no
  * positions. 0: unknown. */
 static int64_t learnt_tokens(const struct model_source *source)
@@ -130,7 +107,13 @@ static int64_t learnt_tokens(const struct model_source *source)
 static enum status open_model(struct eval *e)
 {
     TRY(model_source_open(e->conf, &e->source));
-    TRY(check_task(e));
+    static const char *const names[] = {"lm", "qa"};
+    enum model_task task = e->source.dims.task;
+    if (conf_is_set(e->conf, CONF_TASK) && conf_i64(e->conf, CONF_TASK) != (int64_t)task)
+        return FAIL(ST_BAD_SETTING,
+                    "TASK=%s (%s), but the model %s was trained for TASK=%s; leave TASK out",
+                    conf_text(e->conf, CONF_TASK), conf_source(e->conf, CONF_TASK),
+                    e->source.dims.name, names[task]);
     TRY(config_map_trainer(e->conf, &e->source.dims, false, &e->config));
     /* nothing is kept for a backward pass */
     e->config.step.recompute = (struct model_recomputed){0};
@@ -154,34 +137,6 @@ static enum status open_tokenizer(const struct eval *e, struct tokenizer **out)
     return st;
 }
 
-static enum status open_feed(struct eval *e)
-{
-    struct feed_config config;
-    struct tokenizer *tokenizer;
-    TRY(open_tokenizer(e, &tokenizer));
-    config_map_feed(e->conf, &e->config, true, &config);
-    config.tokenizer = tokenizer;
-    config.progress = reading;
-    config.progress_arg = e;
-    enum status st = feed_open(&config, &e->feed);
-    tokenizer_close(tokenizer);
-    TRY(config_map_name_setting(st, true));
-    if (e->config.step.batch_samples > feed_samples(e->feed))
-        e->config.step.batch_samples = feed_samples(e->feed);
-    return ST_OK;
-}
-
-static enum status check_memory(const struct eval *e, const struct step_config *config)
-{
-    const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1},
-                                            .is_discrete = dev_is_discrete(e->dev)};
-    struct memory_plan plan;
-    TRY(memory_plan_eval(config, &place, &plan));
-    return memory_check_command(
-        "eval", &plan, e->dev,
-        "a smaller BATCH_SIZE or SEQ_LEN needs less, and a smaller model does");
-}
-
 static enum status open_step(struct eval *e)
 {
     struct step_config config = {
@@ -198,8 +153,19 @@ static enum status open_step(struct eval *e)
     TRY(device_open(e->conf, 0, conf_threads(e->conf), &e->dev));
     config.dev = e->dev;
     config.store.dtype = device_dtype(e->conf, dev_is_discrete(e->dev));
-    TRY(check_memory(e, &config));
-    TRY(let_signals_end());
+    const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1},
+                                            .is_discrete = dev_is_discrete(e->dev)};
+    struct memory_plan plan;
+    TRY(memory_plan_eval(&config, &place, &plan));
+    TRY(memory_check_command(
+        "eval", &plan, e->dev,
+        "a smaller BATCH_SIZE or SEQ_LEN needs less, and a smaller model does"));
+    /* While a model is loaded no code looks at stop_signal, and there is nothing to lose. */
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    if (!process_ignores(SIGHUP))
+        signal(SIGHUP, SIG_DFL);
+    TRY(stop_signal == 0 ? ST_OK : FAIL(ST_RETRY, "stopped before the model was loaded"));
     TRY(step_open(&config, &e->step));
     struct load_target to = {.table = step_whole_table(e->step),
                              .stream = step_stream(e->step),
@@ -280,7 +246,18 @@ static enum status say_loss(const struct eval *e, double loss)
 static enum status measure_loss(struct eval *e)
 {
     double loss;
-    TRY(open_feed(e));
+    struct feed_config config;
+    struct tokenizer *tokenizer;
+    TRY(open_tokenizer(e, &tokenizer));
+    config_map_feed(e->conf, &e->config, true, &config);
+    config.tokenizer = tokenizer;
+    config.progress = reading;
+    config.progress_arg = e;
+    enum status st = feed_open(&config, &e->feed);
+    tokenizer_close(tokenizer);
+    TRY(config_map_name_setting(st, true));
+    if (e->config.step.batch_samples > feed_samples(e->feed))
+        e->config.step.batch_samples = feed_samples(e->feed);
     TRY(open_step(e));
     TRY(step_eval(e->step, e->feed, feed_samples(e->feed), is_stopped, e, &loss));
     if (!isfinite(loss))
@@ -365,19 +342,6 @@ static enum status say_scores(const struct eval *e, const struct eval_qa_result 
     return print_text(&out);
 }
 
-static enum status write_answers(const struct eval *e)
-{
-    const char *path = conf_text(e->conf, CONF_OUT);
-    char *json = cJSON_Print(e->answers);
-    if (!json)
-        return FAIL(ST_RETRY, "out of memory: the answers as JSON");
-    enum status st = file_replace(path, json, strlen(json));
-    cJSON_free(json);
-    TRY(st);
-    LOG_INFO("answers in %s", path);
-    return ST_OK;
-}
-
 static enum status measure_answers(struct eval *e)
 {
     struct eval_qa_result result;
@@ -399,8 +363,16 @@ static enum status measure_answers(struct eval *e)
                                                  .go_on = seeing,
                                                  .arg = e},
                         &result));
-    if (is_kept)
-        TRY(write_answers(e));
+    if (is_kept) {
+        const char *path = conf_text(e->conf, CONF_OUT);
+        char *json = cJSON_Print(e->answers);
+        if (!json)
+            return FAIL(ST_RETRY, "out of memory: the answers as JSON");
+        enum status st = file_replace(path, json, strlen(json));
+        cJSON_free(json);
+        TRY(st);
+        LOG_INFO("answers in %s", path);
+    }
     return say_scores(e, &result);
 }
 

@@ -76,28 +76,22 @@ static enum status run_all(struct choices *c)
 
 /* ---- scores ---- */
 
-static void score(struct eval_choice_result *r, const struct multiple_choice_question *q,
-                  const double *sum)
-{
-    int best = 0, best_norm = 0;
-    for (int k = 1; k < q->endings_n; k++) {
-        if (sum[k] < sum[best])
-            best = k;
-        if (sum[k] / (double)q->ending_n[k] < sum[best_norm] / (double)q->ending_n[best_norm])
-            best_norm = k;
-    }
-    r->questions_n++;
-    r->correct_n += best == q->label;
-    r->correct_norm_n += best_norm == q->label;
-}
-
 static void score_all(const struct choices *c)
 {
     struct multiple_choice_question q;
     const double *sum = c->sum;
     for (int64_t i = 0; i < multiple_choice_count(c->config->questions); i++) {
         multiple_choice_get(c->config->questions, i, &q);
-        score(c->result, &q, sum);
+        int best = 0, best_norm = 0;
+        for (int k = 1; k < q.endings_n; k++) {
+            if (sum[k] < sum[best])
+                best = k;
+            if (sum[k] / (double)q.ending_n[k] < sum[best_norm] / (double)q.ending_n[best_norm])
+                best_norm = k;
+        }
+        c->result->questions_n++;
+        c->result->correct_n += best == q.label;
+        c->result->correct_norm_n += best_norm == q.label;
         sum += q.endings_n;
     }
 }

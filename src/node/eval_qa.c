@@ -44,22 +44,6 @@ static struct squad_score_text answer_of(const struct questions *q)
     return (struct squad_score_text){context + first, (size_t)(end - first)};
 }
 
-static enum status gold_of(struct questions *q, const struct squad_example *example)
-{
-    if (example->answers_n > q->gold_cap) {
-        struct squad_score_text *more = realloc(q->gold, (size_t)example->answers_n * sizeof *more);
-        if (!more)
-            return FAIL(ST_RETRY, "out of memory: %lld answers of question %s",
-                        (long long)example->answers_n, example->id);
-        q->gold = more;
-        q->gold_cap = example->answers_n;
-    }
-    for (int64_t i = 0; i < example->answers_n; i++)
-        q->gold[i] =
-            (struct squad_score_text){example->answer[i].text, strlen(example->answer[i].text)};
-    return ST_OK;
-}
-
 static void add_score(struct eval_qa_sums *sums, const struct squad_score *score)
 {
     sums->n++;
@@ -81,7 +65,17 @@ static enum status finish(struct questions *q)
     const struct squad_example *example = squad_example(q->config->squad, q->example_i);
     struct squad_score_text answer = answer_of(q);
     struct squad_score score;
-    TRY(gold_of(q, example));
+    if (example->answers_n > q->gold_cap) {
+        struct squad_score_text *more = realloc(q->gold, (size_t)example->answers_n * sizeof *more);
+        if (!more)
+            return FAIL(ST_RETRY, "out of memory: %lld answers of question %s",
+                        (long long)example->answers_n, example->id);
+        q->gold = more;
+        q->gold_cap = example->answers_n;
+    }
+    for (int64_t i = 0; i < example->answers_n; i++)
+        q->gold[i] =
+            (struct squad_score_text){example->answer[i].text, strlen(example->answer[i].text)};
     TRY(squad_score_answer(q->result->rules, answer, q->gold, (size_t)example->answers_n, &score));
     add_score(&q->result->all, &score);
     add_score(example->is_impossible ? &q->result->no_answer : &q->result->has_answer, &score);

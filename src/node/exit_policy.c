@@ -46,36 +46,6 @@ static void where(const struct exit_policy_facts *facts, char *worker, size_t wo
         text_format(place, place_cap, "before it published anything");
 }
 
-static void of_hang(const struct exit_policy_facts *facts, const char *worker, const char *place,
-                    struct exit_policy_decision *out)
-{
-    const char *state = "if its steps are really that slow, set STEP_TIMEOUT higher";
-    if (facts->process_state == 'T' || facts->process_state == 't')
-        state = "the process was stopped (SIGSTOP or a debugger)";
-    else if (facts->process_state == 'D')
-        state = "the process was waiting for a disk or network file system (see `dmesg`); if that "
-                "is really so slow, set STEP_TIMEOUT higher";
-    out->st = ST_HANG;
-    text_format(out->text, sizeof out->text, "%s hung: no sign of progress for %.1f s %s; %s",
-                worker, (double)facts->silent_ms / 1000, place, state);
-}
-
-static void of_signal(const struct exit_policy_facts *facts, const char *worker, const char *place,
-                      struct exit_policy_decision *out)
-{
-    int signal_n = WTERMSIG(facts->wait_status);
-    char name[32];
-    exit_policy_signal_name(name, sizeof name, signal_n);
-    out->st = is_crash(signal_n) ? ST_BUG : ST_RETRY;
-    const char *hint = "";
-    if (is_crash(signal_n))
-        hint = "; this is a bug: please report it with the crash report above";
-    else if (signal_n == SIGKILL)
-        hint = "; a guess: the kernel's out-of-memory killer (see `dmesg`); a smaller BATCH_SIZE "
-               "or SEQ_LEN, or RECOMPUTE=block, needs less";
-    text_format(out->text, sizeof out->text, "%s was killed by %s %s%s", worker, name, place, hint);
-}
-
 static void of_exit(const struct exit_policy_facts *facts, const char *worker, const char *place,
                     struct exit_policy_decision *out)
 {
@@ -102,11 +72,32 @@ void exit_policy_classify(const struct exit_policy_facts *facts, struct exit_pol
     char worker[128], place[96];
     where(facts, worker, sizeof worker, place, sizeof place);
     memset(out, 0, sizeof *out);
-    if (facts->was_hung)
-        of_hang(facts, worker, place, out);
-    else if (WIFSIGNALED(facts->wait_status))
-        of_signal(facts, worker, place, out);
-    else
+    if (facts->was_hung) {
+        const char *state = "if its steps are really that slow, set STEP_TIMEOUT higher";
+        if (facts->process_state == 'T' || facts->process_state == 't')
+            state = "the process was stopped (SIGSTOP or a debugger)";
+        else if (facts->process_state == 'D')
+            state =
+                "the process was waiting for a disk or network file system (see `dmesg`); if that "
+                "is really so slow, set STEP_TIMEOUT higher";
+        out->st = ST_HANG;
+        text_format(out->text, sizeof out->text, "%s hung: no sign of progress for %.1f s %s; %s",
+                    worker, (double)facts->silent_ms / 1000, place, state);
+    } else if (WIFSIGNALED(facts->wait_status)) {
+        int signal_n = WTERMSIG(facts->wait_status);
+        char name[32];
+        exit_policy_signal_name(name, sizeof name, signal_n);
+        out->st = is_crash(signal_n) ? ST_BUG : ST_RETRY;
+        const char *hint = "";
+        if (is_crash(signal_n))
+            hint = "; this is a bug: please report it with the crash report above";
+        else if (signal_n == SIGKILL)
+            hint =
+                "; a guess: the kernel's out-of-memory killer (see `dmesg`); a smaller BATCH_SIZE "
+                "or SEQ_LEN, or RECOMPUTE=block, needs less";
+        text_format(out->text, sizeof out->text, "%s was killed by %s %s%s", worker, name, place,
+                    hint);
+    } else
         of_exit(facts, worker, place, out);
     out->may_restart = may_restart(out->st);
 }

@@ -56,44 +56,40 @@ struct export
     bool is_built_in;         /* the run's is GPT-2's */
 };
 
-static struct hf_rope rope_of(const struct model_rope *r)
-{
-    return (struct hf_rope){.kind = (enum hf_rope_kind)r->kind,
-                            .theta = r->theta,
-                            .fraction = r->fraction,
-                            .factor = r->factor,
-                            .low_freq_factor = r->low_freq_factor,
-                            .high_freq_factor = r->high_freq_factor,
-                            .original_context = r->original_context,
-                            .beta_fast = r->beta_fast,
-                            .beta_slow = r->beta_slow,
-                            .attention_factor = r->attention_factor};
-}
-
 /* config_of — the model as a config.json says it; the order of architectures is the same. */
 static struct hf_config config_of(const struct model_dims *dims)
 {
     const struct model_parts *parts = &dims->parts;
     const struct model_marks *marks = &dims->marks;
-    struct hf_config config = {.arch = (enum hf_arch)dims->arch,
-                               .layers = dims->layers,
-                               .heads = dims->heads,
-                               .embed = dims->embed,
-                               .context = dims->context,
-                               .vocab = dims->vocab,
-                               .is_qa = dims->task == MODEL_TASK_QA,
-                               .kv_heads = model_kv_heads(dims),
-                               .head_dim = model_head_dim(dims),
-                               .ffn = model_ffn(dims),
-                               .norm_eps = model_norm_eps(dims),
-                               .is_tied = !parts->is_untied,
-                               .qkv_bias = parts->bias != MODEL_BIAS_NONE,
-                               .out_bias = parts->bias == MODEL_BIAS_ALL,
-                               .gelu_tanh = parts->mlp == MODEL_MLP_GELU_TANH,
-                               .parallel_residual = parts->is_parallel,
-                               .rope = rope_of(&parts->rope),
-                               .bos = marks->has_bos ? marks->bos : -1,
-                               .eos_n = marks->eos_n};
+    struct hf_config config = {
+        .arch = (enum hf_arch)dims->arch,
+        .layers = dims->layers,
+        .heads = dims->heads,
+        .embed = dims->embed,
+        .context = dims->context,
+        .vocab = dims->vocab,
+        .is_qa = dims->task == MODEL_TASK_QA,
+        .kv_heads = model_kv_heads(dims),
+        .head_dim = model_head_dim(dims),
+        .ffn = model_ffn(dims),
+        .norm_eps = model_norm_eps(dims),
+        .is_tied = !parts->is_untied,
+        .qkv_bias = parts->bias != MODEL_BIAS_NONE,
+        .out_bias = parts->bias == MODEL_BIAS_ALL,
+        .gelu_tanh = parts->mlp == MODEL_MLP_GELU_TANH,
+        .parallel_residual = parts->is_parallel,
+        .rope = (struct hf_rope){.kind = (enum hf_rope_kind)parts->rope.kind,
+                                 .theta = parts->rope.theta,
+                                 .fraction = parts->rope.fraction,
+                                 .factor = parts->rope.factor,
+                                 .low_freq_factor = parts->rope.low_freq_factor,
+                                 .high_freq_factor = parts->rope.high_freq_factor,
+                                 .original_context = parts->rope.original_context,
+                                 .beta_fast = parts->rope.beta_fast,
+                                 .beta_slow = parts->rope.beta_slow,
+                                 .attention_factor = parts->rope.attention_factor},
+        .bos = marks->has_bos ? marks->bos : -1,
+        .eos_n = marks->eos_n};
     memcpy(config.eos, marks->eos, sizeof config.eos);
     return config;
 }
@@ -175,20 +171,15 @@ static double dropout_of(const struct export *ex)
     return dropout;
 }
 
-/* warn_of_width — transformers 5 checks this of Llama alone, and although it is given head_dim. */
-static void warn_of_width(const struct model_dims *dims)
-{
-    if (dims->arch == MODEL_ARCH_LLAMA && dims->embed % dims->heads != 0)
-        LOG_WARN("transformers 5 does not load this Llama: its width of %lld is not a multiple of "
-                 "its %lld heads; transformers 4 and Convoy do. For transformers 5 train with "
-                 "EMBED a multiple of HEADS",
-                 (long long)dims->embed, (long long)dims->heads);
-}
-
 static void write_config(struct export *ex)
 {
     const struct hf_config config = config_of(&ex->dims);
-    warn_of_width(&ex->dims);
+    /* Transformers 5 checks this of Llama alone, and although it is given head_dim. */
+    if (ex->dims.arch == MODEL_ARCH_LLAMA && ex->dims.embed % ex->dims.heads != 0)
+        LOG_WARN("transformers 5 does not load this Llama: its width of %lld is not a multiple of "
+                 "its %lld heads; transformers 4 and Convoy do. For transformers 5 train with "
+                 "EMBED a multiple of HEADS",
+                 (long long)ex->dims.embed, (long long)ex->dims.heads);
     hf_config_write(&config, dropout_of(ex), next_file(ex, "config.json"));
     if (!config.is_qa)
         hf_config_write_generation(&config, next_file(ex, "generation_config.json"));
@@ -296,19 +287,6 @@ static enum status write_gguf_tokenizer(struct export *ex)
     return ST_OK;
 }
 
-/* add_kept — the files that came with the model, unchanged. */
-static void add_kept(struct export *ex)
-{
-    for (int i = 0; i < ex->tokenizer_n; i++) {
-        const struct tokenizer_file *file = &ex->tokenizer[i];
-        if (strcmp(file->name, TOKENIZER_FILES_GGUF) == 0)
-            continue; /* of no use beside the others */
-        struct text *text = next_file(ex, file->name);
-        text->limit = file->bytes + 64;
-        text_add_bytes(text, file->data, file->bytes);
-    }
-}
-
 /* write_tokenizer — the files that came with the model; else the built-in one. */
 static enum status write_tokenizer(struct export *ex)
 {
@@ -322,17 +300,14 @@ static enum status write_tokenizer(struct export *ex)
     LOG_INFO("tokenizer files of %s", ex->kept);
     if (strcmp(ex->tokenizer[0].name, TOKENIZER_FILES_GGUF) == 0)
         return write_gguf_tokenizer(ex);
-    add_kept(ex);
-    return ST_OK;
-}
-
-static enum status check_texts(struct export *ex)
-{
-    for (int i = 0; i < ex->files_n; i++) {
-        if (ex->text[i].overflow)
-            return FAIL(ST_RETRY, "out of memory: the text of %s", ex->file[i].name);
-        ex->file[i].data = ex->text[i].data;
-        ex->file[i].bytes = ex->text[i].len;
+    /* The files that came with the model, unchanged. */
+    for (int i = 0; i < ex->tokenizer_n; i++) {
+        const struct tokenizer_file *file = &ex->tokenizer[i];
+        if (strcmp(file->name, TOKENIZER_FILES_GGUF) == 0)
+            continue; /* of no use beside the others */
+        struct text *text = next_file(ex, file->name);
+        text->limit = file->bytes + 64;
+        text_add_bytes(text, file->data, file->bytes);
     }
     return ST_OK;
 }
@@ -370,7 +345,12 @@ static enum status run(struct export *ex, const char *from, const char *to)
     find_marks(ex);
     write_config(ex);
     TRY(write_tokenizer(ex));
-    TRY(check_texts(ex));
+    for (int i = 0; i < ex->files_n; i++) {
+        if (ex->text[i].overflow)
+            return FAIL(ST_RETRY, "out of memory: the text of %s", ex->file[i].name);
+        ex->file[i].data = ex->text[i].data;
+        ex->file[i].bytes = ex->text[i].len;
+    }
     TRY(hf_save(to, ex->source, ex->table.params_n, ex->file, ex->files_n, HF_SAVE_PART_BYTES));
     const struct hf_config config = config_of(&ex->dims);
     log_console("%s  %s  %s parameters  from %s", to, hf_config_class(&config),

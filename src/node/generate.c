@@ -38,15 +38,6 @@ struct writer {
     struct model_marks marks;
 };
 
-static void writer_close(struct writer *w)
-{
-    decoder_close(w->decoder);
-    dev_close(w->dev);
-    tokenizer_close(w->tokenizer);
-    free(w->work);
-    free(w->tokens);
-}
-
 /* ---- prompt and text ---- */
 
 /* Show the bytes of one token as far as they are whole characters. */
@@ -208,7 +199,11 @@ enum status generate_main(const struct conf *conf)
     if (!w)
         return FAIL(ST_RETRY, "out of memory: %zu bytes", sizeof *w);
     enum status st = run(w, &source, conf);
-    writer_close(w);
+    decoder_close(w->decoder);
+    dev_close(w->dev);
+    tokenizer_close(w->tokenizer);
+    free(w->work);
+    free(w->tokens);
     free(w);
     model_source_close(&source);
     return st;

@@ -165,25 +165,6 @@ static bool has_new_links(struct generations *g)
     return links_now(&usable) != g->links || (g->reached[0] && strcmp(g->reached, node.reached));
 }
 
-/* wait_for_network — after a cable was out, the network is not usable at once. Waits until it has
- * as many addresses as before, at most NETWORK_WAIT_MS. */
-static enum status wait_for_network(struct generations *g)
-{
-    const struct generations_config *c = g->config;
-    int64_t until_ms = clock_ms() + NETWORK_WAIT_MS;
-    int usable = 0;
-    while (c->place.nodes > 1) {
-        links_now(&usable);
-        if (usable >= g->usable_expected || clock_ms() >= until_ms)
-            break;
-        TRY(c->stopped(c->arg));
-        c->wait(c->arg, !g->has_run);
-        clock_sleep_ms(NETWORK_POLL_MS);
-    }
-    g->usable_expected = usable;
-    return ST_OK;
-}
-
 /* begin_open — opens a communicator. By default its address is that of the route to MASTER_ADDR. If
  * that is loopback on node 0, or was not found before, it is the address at which other nodes have
  * reached node 0. */
@@ -211,19 +192,6 @@ static enum status begin_open(struct generations *g, bool has_failed, void *addr
     return ST_OK;
 }
 
-/* fail_network — no address was found in time. Before the first world a setting is wrong; later a
- * cable may be out. */
-static enum status fail_network(const struct generations *g)
-{
-    char span[32], why[768];
-    text_copy(why, sizeof why, status_message());
-    return FAIL(
-        g->after == 0 ? ST_BAD_SETTING : ST_RETRY,
-        "the workers of this node found no network address for %s (JOIN_TIMEOUT): %s; correct "
-        "MASTER_ADDR, or set DATA_ADDR to an interface or address of this node",
-        text_format_span(span, sizeof span, g->config->join_timeout_ms), why);
-}
-
 /* begin_open_retrying — open a communicator, again and again while there is no route to node 0 (a
  * cable is out, a name is not published yet). A transport that must know its own address cannot
  * open before. Node 0 ends the job itself if no other node connects. */
@@ -235,8 +203,17 @@ static enum status begin_open_retrying(struct generations *g, void *address, int
         enum status st = begin_open(g, has_failed, address, bytes);
         if (st != ST_RETRY || c->place.nodes == 1)
             return st;
-        if (clock_ms() - begin_ms >= c->join_timeout_ms && (g->reached[0] || !c->needs_reached))
-            return fail_network(g);
+        if (clock_ms() - begin_ms >= c->join_timeout_ms && (g->reached[0] || !c->needs_reached)) {
+            /* No address was found in time. Before the first world a setting is wrong; later a
+             * cable may be out. */
+            char span[32], why[768];
+            text_copy(why, sizeof why, status_message());
+            return FAIL(g->after == 0 ? ST_BAD_SETTING : ST_RETRY,
+                        "the workers of this node found no network address for %s (JOIN_TIMEOUT): "
+                        "%s; correct "
+                        "MASTER_ADDR, or set DATA_ADDR to an interface or address of this node",
+                        text_format_span(span, sizeof span, g->config->join_timeout_ms), why);
+        }
         if (warned_ms == 0 && clock_ms() - begin_ms > CONNECT_STOP_MS) {
             warned_ms = clock_ms();
             LOG_WARN("waiting for a network: %s", status_message());
@@ -267,18 +244,6 @@ static bool is_same_address(const struct board_address *a, const struct board_ad
     return a->bytes == b->bytes && memcmp(a->data, b->data, (size_t)a->bytes) == 0;
 }
 
-/* choose_comm — the communicator whose address the world has; closes the other. */
-static void choose_comm(struct generations *g)
-{
-    struct comm *other = g->older;
-    if (g->older && is_same_address(&g->world[g->place.rank], &g->older_address)) {
-        other = g->comm;
-        g->comm = g->older;
-    }
-    g->older = NULL;
-    comm_close(other);
-}
-
 /* publish_address — open a communicator and publish its address on the board. */
 static enum status publish_address(struct generations *g)
 {
@@ -306,18 +271,6 @@ static enum status publish_address(struct generations *g)
     return ST_OK;
 }
 
-/* place_in — this rank's place in a world, of all among all nodes. */
-static struct comm_place place_in(const struct comm_place *all,
-                                  const struct board_world_place *world)
-{
-    struct comm_place place = *all;
-    place.nodes = world->nodes;
-    place.node = world->node;
-    place.ranks = place.nodes * place.locals;
-    place.rank = place.node * place.locals + place.local;
-    return place;
-}
-
 /* wait_for_world — until there is a world, or the published address is stale (*is_old_out). */
 static enum status wait_for_world(struct generations *g, bool *is_old_out)
 {
@@ -334,9 +287,22 @@ static enum status wait_for_world(struct generations *g, bool *is_old_out)
         c->wait(c->arg, !g->has_run);
         clock_sleep_ms(WORLD_POLL_MS);
     }
-    g->place = place_in(&c->place, &world);
+    /* This rank's place in a world, of all among all nodes. */
+    struct comm_place place = c->place;
+    place.nodes = world.nodes;
+    place.node = world.node;
+    place.ranks = place.nodes * place.locals;
+    place.rank = place.node * place.locals + place.local;
+    g->place = place;
     atomic_store(&g->generation, world.generation);
-    choose_comm(g);
+    /* The communicator whose address the world has; closes the other. */
+    struct comm *other = g->older;
+    if (g->older && is_same_address(&g->world[g->place.rank], &g->older_address)) {
+        other = g->comm;
+        g->comm = g->older;
+    }
+    g->older = NULL;
+    comm_close(other);
     return ST_OK;
 }
 
@@ -359,18 +325,6 @@ bool generations_same_data(const struct board_address *one, int one_node,
     return false;
 }
 
-/* check_fingerprints — every rank sees the same world, so all come to the same result. */
-static enum status check_fingerprints(const struct generations *g)
-{
-    const struct comm_place *place = &g->place;
-    char why[256];
-    for (int rank = 1; rank < place->ranks; rank++)
-        if (!generations_same_data(&g->world[0], 0, &g->world[rank], rank / place->locals, why,
-                                   sizeof why))
-            return FAIL(ST_DISAGREE, "%s", why);
-    return ST_OK;
-}
-
 static enum status connect_ranks(struct generations *g, struct comm *comm)
 {
     int ranks = g->place.ranks;
@@ -382,7 +336,13 @@ static enum status connect_ranks(struct generations *g, struct comm *comm)
         memcpy(g->addresses + (size_t)rank * COMM_ADDRESS_MAX,
                from->data + sizeof(struct address_header), (size_t)g->bytes[rank]);
     }
-    TRY(check_fingerprints(g));
+    /* Every rank sees the same world, so all come to the same result. */
+    const struct comm_place *place = &g->place;
+    char why[256];
+    for (int rank = 1; rank < place->ranks; rank++)
+        if (!generations_same_data(&g->world[0], 0, &g->world[rank], rank / place->locals, why,
+                                   sizeof why))
+            return FAIL(ST_DISAGREE, "%s", why);
     if (!board_secret_copy(g->config->board, g->generation, g->secret))
         return FAIL(ST_PEER, "generation %" PRId64 " ended before its ranks had connected",
                     g->generation);
@@ -438,7 +398,20 @@ static enum status next_generation(struct generations *g, bool *is_over_out)
     struct status_saved saved;
     bool is_old;
     *is_over_out = true;
-    TRY(wait_for_network(g));
+    /* After a cable was out, the network is not usable at once. Waits until it has as many
+     * addresses as before, at most NETWORK_WAIT_MS. */
+    const struct generations_config *c = g->config;
+    int64_t until_ms = clock_ms() + NETWORK_WAIT_MS;
+    int usable = 0;
+    while (c->place.nodes > 1) {
+        links_now(&usable);
+        if (usable >= g->usable_expected || clock_ms() >= until_ms)
+            break;
+        TRY(c->stopped(c->arg));
+        c->wait(c->arg, !g->has_run);
+        clock_sleep_ms(NETWORK_POLL_MS);
+    }
+    g->usable_expected = usable;
     TRY(publish_address(g));
     enum status st = wait_for_world(g, &is_old);
     if (st == ST_OK && is_old) {
@@ -477,17 +450,6 @@ static enum status run_single(struct generations *g)
     return st;
 }
 
-static enum status take_memory(struct generations *g)
-{
-    size_t ranks = (size_t)g->config->place.ranks;
-    g->world = calloc(ranks, sizeof *g->world);
-    g->addresses = calloc(ranks, COMM_ADDRESS_MAX);
-    g->bytes = calloc(ranks, sizeof *g->bytes);
-    return g->world && g->addresses && g->bytes
-               ? ST_OK
-               : FAIL(ST_RETRY, "out of memory: the addresses of %zu ranks", ranks);
-}
-
 enum status generations_run(const struct generations_config *config)
 {
     struct generations g = {.config = config,
@@ -497,7 +459,13 @@ enum status generations_run(const struct generations_config *config)
     bool is_over = false;
     if (config->place.ranks == 1)
         return run_single(&g);
-    enum status st = take_memory(&g);
+    size_t ranks = (size_t)g.config->place.ranks;
+    g.world = calloc(ranks, sizeof *g.world);
+    g.addresses = calloc(ranks, COMM_ADDRESS_MAX);
+    g.bytes = calloc(ranks, sizeof *g.bytes);
+    enum status st = g.world && g.addresses && g.bytes
+                         ? ST_OK
+                         : FAIL(ST_RETRY, "out of memory: the addresses of %zu ranks", ranks);
     if (st == ST_OK)
         st = comm_heartbeat_open(config->board, config->worker_i, &g.heartbeat);
     while (st == ST_OK && !is_over)

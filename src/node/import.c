@@ -84,19 +84,6 @@ static enum status check_from(const char *from)
                 from);
 }
 
-/* take — opens the model once the machine is known to be large enough. */
-static enum status take(struct import *in)
-{
-    struct memory_plan plan;
-    memory_plan_convert(&plan);
-    TRY(memory_check_command("import", &plan, NULL, "free some memory, or raise the limit"));
-    TRY(model_ops(&in->dims)->describe(&in->dims, &in->table));
-    in->copy = calloc((size_t)in->table.params_n, sizeof *in->copy);
-    if (!in->copy)
-        return FAIL(ST_RETRY, "out of memory: the list of %d tensors", in->table.params_n);
-    return weights_open(in->from, &in->table, in->ignores_tensors, &in->weights);
-}
-
 /* read_tensor — a piece, in order. A new head for questions gets its values from SEED, as a new
  * model's would. Not finite is the one damage that shows in any weight. */
 static enum status read_tensor(void *arg, int64_t first, int64_t n, void *out)
@@ -205,8 +192,25 @@ static enum status write_locked(struct import *in, struct ckpt_lock *lock, char 
     return st;
 }
 
-static enum status write_checkpoint(struct import *in, char *path, size_t path_cap)
+static enum status run(struct import *in, const struct conf *conf)
 {
+    char path[FILE_PATH_MAX], count[32];
+    TRY(check_from(in->from));
+    TRY(check_to(in->to));
+    TRY(weights_dims(in->from, &in->dims));
+    if (conf_is_set(conf, CONF_TASK))
+        in->dims.task = (enum model_task)conf_i64(conf, CONF_TASK);
+    TRY(model_check(&in->dims));
+    /* Opens the model once the machine is known to be large enough. */
+    struct memory_plan plan;
+    memory_plan_convert(&plan);
+    TRY(memory_check_command("import", &plan, NULL, "free some memory, or raise the limit"));
+    TRY(model_ops(&in->dims)->describe(&in->dims, &in->table));
+    in->copy = calloc((size_t)in->table.params_n, sizeof *in->copy);
+    if (!in->copy)
+        return FAIL(ST_RETRY, "out of memory: the list of %d tensors", in->table.params_n);
+    TRY(weights_open(in->from, &in->table, in->ignores_tensors, &in->weights));
+    size_t path_cap = sizeof path;
     struct ckpt_lock *lock;
     bool had_to = file_exists(in->to);
     enum status st = ckpt_lock(in->to, &lock);
@@ -217,20 +221,7 @@ static enum status write_checkpoint(struct import *in, char *path, size_t path_c
         ckpt_lock_release(lock);
     else
         ckpt_lock_discard(lock);
-    return st;
-}
-
-static enum status run(struct import *in, const struct conf *conf)
-{
-    char path[FILE_PATH_MAX], count[32];
-    TRY(check_from(in->from));
-    TRY(check_to(in->to));
-    TRY(weights_dims(in->from, &in->dims));
-    if (conf_is_set(conf, CONF_TASK))
-        in->dims.task = (enum model_task)conf_i64(conf, CONF_TASK);
-    TRY(model_check(&in->dims));
-    TRY(take(in));
-    TRY(write_checkpoint(in, path, sizeof path));
+    TRY(st);
     log_console("%s  %s  %s  %s parameters", path, in->dims.name,
                 in->dims.task == MODEL_TASK_QA ? "qa" : "lm",
                 text_format_count(count, sizeof count, (double)in->table.parameters));

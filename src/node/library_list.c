@@ -49,21 +49,6 @@ static void add_driver(struct text *out)
     status_clear();
 }
 
-static void add_nvidia(struct text *out)
-{
-    char about[LIBRARY_PATH_MAX + 32];
-    const struct nccl_lib *nccl;
-    library_dir(launcher_find(environ, "CONVOY_LIB_DIR"));
-    text_add(out, "NVIDIA libraries, opened when needed:\n");
-    add_driver(out);
-    enum status st = dev_cuda_blas(about, sizeof(about));
-    add_opened(out, "cublaslt", st, about);
-    st = dev_cuda_attention_find(about, sizeof(about));
-    add_opened(out, "cudnn", st, about);
-    st = nccl_lib_open(&nccl);
-    add_opened(out, "nccl", st, nccl_lib_about());
-}
-
 void library_list_write(bool is_gpu, struct text *out)
 {
     const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
@@ -84,6 +69,17 @@ void library_list_write(bool is_gpu, struct text *out)
     add_library(out, "ucx", ucp_get_version_string(), "BSD-3-Clause");
     text_add(out, "%s", version_linked());
     add_library(out, "cuda", dev_cuda_built(), dev_cuda_built() != NULL ? "CUDA Toolkit EULA" : "");
-    if (is_gpu)
-        add_nvidia(out);
+    if (is_gpu) {
+        char about[LIBRARY_PATH_MAX + 32];
+        const struct nccl_lib *nccl;
+        library_dir(launcher_find(environ, "CONVOY_LIB_DIR"));
+        text_add(out, "NVIDIA libraries, opened when needed:\n");
+        add_driver(out);
+        enum status st = dev_cuda_blas(about, sizeof(about));
+        add_opened(out, "cublaslt", st, about);
+        st = dev_cuda_attention_find(about, sizeof(about));
+        add_opened(out, "cudnn", st, about);
+        st = nccl_lib_open(&nccl);
+        add_opened(out, "nccl", st, nccl_lib_about());
+    }
 }

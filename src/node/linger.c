@@ -26,9 +26,14 @@ static void on_signal(evutil_socket_t signal_n, short what, void *arg)
     event_base_loopbreak(arg);
 }
 
-/* log_end — log the reason of a failure now, not after the wait; it stays the log's last line. */
-static void log_end(const struct conf *conf, enum status st)
+void linger_run(struct event_base *loop, const struct conf *conf, enum status st)
 {
+    const int64_t ms = conf_i64(conf, CONF_LINGER);
+    static const int numbers[SIGNALS_N] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+    const struct timeval limit = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+    struct event *signals[SIGNALS_N] = {NULL};
+    bool is_watched = true;
+    /* Log the reason of a failure now, not after the wait; it stays the log's last line. */
     char why[96];
     LOG_INFO(
         "%s with exit code %d: /status, /metrics and the page stay available (%s); a signal ends "
@@ -39,16 +44,6 @@ static void log_end(const struct conf *conf, enum status st)
         termination_write(TERMINATION_LOG, status_exit_code(st), status_message());
     }
     status_clear();
-}
-
-void linger_run(struct event_base *loop, const struct conf *conf, enum status st)
-{
-    const int64_t ms = conf_i64(conf, CONF_LINGER);
-    static const int numbers[SIGNALS_N] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
-    const struct timeval limit = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
-    struct event *signals[SIGNALS_N] = {NULL};
-    bool is_watched = true;
-    log_end(conf, st);
     for (int i = 0; i < SIGNALS_N; i++) {
         if (process_ignores(numbers[i]))
             continue;

@@ -43,28 +43,6 @@ static void add_item(struct text *out, const char *bold, const char *help)
     text_add(out, "\n");
 }
 
-static void add_commands(struct text *out, const struct man_page_command *commands, int n)
-{
-    char line[256];
-    text_add(out, ".SH COMMANDS\n");
-    for (int i = 0; i < n; i++)
-        if (commands[i].help != NULL &&
-            text_format(line, sizeof line, "convoy %s", commands[i].words))
-            add_item(out, line, commands[i].help);
-}
-
-static void add_setting(struct text *out, int key)
-{
-    char allowed[256];
-    const char *initial = conf_row_default((enum conf_key)key);
-    add_item(out, conf_row_name((enum conf_key)key), conf_row_help((enum conf_key)key));
-    text_add(out, ".br\nDefault: ");
-    add_roff(out, initial[0] != 0 ? initial : "empty");
-    text_add(out, "; allowed: ");
-    add_roff(out, conf_row_allowed((enum conf_key)key, allowed, sizeof allowed));
-    text_add(out, ".\n");
-}
-
 static void add_settings(struct text *out)
 {
     const char *heading = "";
@@ -76,7 +54,14 @@ static void add_settings(struct text *out)
         if (strcmp(heading, next) != 0)
             text_add(out, ".SS %s\n", next);
         heading = next;
-        add_setting(out, key);
+        char allowed[256];
+        const char *initial = conf_row_default((enum conf_key)key);
+        add_item(out, conf_row_name((enum conf_key)key), conf_row_help((enum conf_key)key));
+        text_add(out, ".br\nDefault: ");
+        add_roff(out, initial[0] != 0 ? initial : "empty");
+        text_add(out, "; allowed: ");
+        add_roff(out, conf_row_allowed((enum conf_key)key, allowed, sizeof allowed));
+        text_add(out, ".\n");
     }
 }
 
@@ -108,7 +93,12 @@ void man_page_write(const struct man_page_command *commands, int n, struct text 
              "trains, writes checkpoints and shows its state over HTTP. After a failure it resumes "
              "from the last\n"
              "checkpoint.\n");
-    add_commands(out, commands, n);
+    char line[256];
+    text_add(out, ".SH COMMANDS\n");
+    for (int i = 0; i < n; i++)
+        if (commands[i].help != NULL &&
+            text_format(line, sizeof line, "convoy %s", commands[i].words))
+            add_item(out, line, commands[i].help);
     add_settings(out);
     text_add(out, ".SH EXIT STATUS\n");
     for (int st = 0; st < STATUS_N; st++) {

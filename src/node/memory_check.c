@@ -47,20 +47,6 @@ static enum status add_worker(const struct memory_check *f, const struct trainer
     return ST_OK;
 }
 
-/* add_others — the node's workers but the first. They are alike, but for stages of a pipeline. */
-static enum status add_others(const struct memory_check *f, const struct trainer_config *c,
-                              struct comm_place at, struct need *need)
-{
-    bool differ = c->step.axis_ranks[MESH_AXIS_PIPELINE] > 1;
-    int each = differ ? 1 : at.locals - 1;
-    for (int left = at.locals - 1; left > 0; left -= each) {
-        at.rank++;
-        at.local++;
-        TRY(add_worker(f, c, at, each, need));
-    }
-    return ST_OK;
-}
-
 /* measure — the node's first worker, which alone may hold a copy for checkpoints, and the others;
  * of a GPU its own worker. */
 static enum status measure(const struct memory_check *f, const struct trainer_config *c,
@@ -68,8 +54,16 @@ static enum status measure(const struct memory_check *f, const struct trainer_co
 {
     struct need need = {.sum = 0};
     TRY(add_worker(f, c, at, 1, &need));
-    if (!f->is_device)
-        TRY(add_others(f, c, at, &need));
+    if (!f->is_device) {
+        /* The node's workers but the first. They are alike, but for stages of a pipeline. */
+        bool differ = c->step.axis_ranks[MESH_AXIS_PIPELINE] > 1;
+        int each = differ ? 1 : at.locals - 1;
+        for (int left = at.locals - 1; left > 0; left -= each) {
+            at.rank++;
+            at.local++;
+            TRY(add_worker(f, c, at, each, &need));
+        }
+    }
     if (!f->is_device) {
         need.kind[MEMORY_PLAN_PROGRAM] += MEMORY_PLAN_SUPERVISOR_BYTES;
         need.sum += MEMORY_PLAN_SUPERVISOR_BYTES;
@@ -196,10 +190,15 @@ static enum status log_planned(const struct memory_check *f, const struct need *
     return ST_OK;
 }
 
-/* sum_peer_copies — of the node's workers; with TP and PP each may have others to copy. */
-static enum status sum_peer_copies(const struct memory_check *f, const struct trainer_config *c,
-                                   int64_t *out)
+/* log_peer_copies — what PEER_COPIES=auto takes besides. It is left out where memory is short. */
+static enum status log_peer_copies(const struct memory_check *f, const struct trainer_config *c)
 {
+    char bytes[32];
+    int64_t sum = 0;
+    if (f->is_device)
+        return ST_OK;
+    /* Of the node's workers; with TP and PP each may have others to copy. */
+    int64_t *out = &sum;
     struct memory_plan_place place = f->place;
     int64_t each = 0;
     *out = 0;
@@ -208,17 +207,6 @@ static enum status sum_peer_copies(const struct memory_check *f, const struct tr
         TRY(memory_plan_peer_copies(c, &place, &each));
         *out += each;
     }
-    return ST_OK;
-}
-
-/* log_peer_copies — what PEER_COPIES=auto takes besides. It is left out where memory is short. */
-static enum status log_peer_copies(const struct memory_check *f, const struct trainer_config *c)
-{
-    char bytes[32];
-    int64_t sum = 0;
-    if (f->is_device)
-        return ST_OK;
-    TRY(sum_peer_copies(f, c, &sum));
     if (sum > 0)
         LOG_INFO("memory planned: %s more, if it is free, for copies of the state in peers' memory "
                  "(PEER_COPIES=auto)",
@@ -241,19 +229,6 @@ static enum status fits_way(void *arg, int way, bool *out)
     return ST_OK;
 }
 
-/* first_way — the number of the first that fits. */
-static enum status first_way(struct open_config *open, int *out)
-{
-    float *votes = calloc((size_t)open->ways.n, sizeof *votes);
-    if (!votes)
-        return FAIL(ST_RETRY, "out of memory: %d ways to train; use a machine with more",
-                    open->ways.n);
-    enum status st = plan_choice_vote(&open->ways, fits_way, open, votes);
-    *out = plan_choice_first(votes, open->ways.n, 1);
-    free(votes);
-    return st;
-}
-
 /* take_way — of the ways that a config leaves open the first that fits, else the last. */
 static enum status take_way(const struct memory_check *f, struct trainer_config *c)
 {
@@ -262,8 +237,18 @@ static enum status take_way(const struct memory_check *f, struct trainer_config 
     plan_choice_ways(&c->step, &f->place, &open.ways);
     int way = open.ways.n - 1;
     TRY(fits_way(&open, way, &fits_last));
-    if (fits_last)
-        TRY(first_way(&open, &way));
+    if (fits_last) {
+        /* The number of the first that fits. */
+        int *out = &way;
+        float *votes = calloc((size_t)open.ways.n, sizeof *votes);
+        if (!votes)
+            return FAIL(ST_RETRY, "out of memory: %d ways to train; use a machine with more",
+                        open.ways.n);
+        enum status st = plan_choice_vote(&open.ways, fits_way, &open, votes);
+        *out = plan_choice_first(votes, open.ways.n, 1);
+        free(votes);
+        TRY(st);
+    }
     plan_choice_set(&c->step, plan_choice_way(&open.ways, way));
     return ST_OK;
 }

@@ -25,28 +25,16 @@ const char *model_source_hub_hint(const char *path, char *out, size_t cap)
     return out;
 }
 
-static enum status open_elsewhere(const char *path, struct model_source *out)
-{
-    TRY(weights_dims(path, &out->dims));
-    text_copy(out->path, sizeof out->path, path);
-    LOG_INFO("model %s from %s", out->dims.name, path);
-    return ST_OK;
-}
-
-static enum status open_checkpoint(const char *path, struct model_source *out)
-{
-    TRY(weights_checkpoint(path, &out->ckpt, &out->dims));
-    LOG_INFO("model %s from %s, step %lld", out->dims.name, ckpt_path(out->ckpt),
-             (long long)model_source_step(out));
-    return ST_OK;
-}
-
 enum status model_source_open(const struct conf *conf, struct model_source *out)
 {
     const char *model = conf_text(conf, CONF_MODEL), *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
     *out = (struct model_source){.ignores_tensors = conf_i64(conf, CONF_IGNORE_TENSORS) != 0};
-    if (weights_are_at(model))
-        return open_elsewhere(model, out);
+    if (weights_are_at(model)) {
+        TRY(weights_dims(model, &out->dims));
+        text_copy(out->path, sizeof out->path, model);
+        LOG_INFO("model %s from %s", out->dims.name, model);
+        return ST_OK;
+    }
     if (file_is_dir(model))
         dir = model;
     char hint[512];
@@ -55,7 +43,10 @@ enum status model_source_open(const struct conf *conf, struct model_source *out)
                     "MODEL=%s is not a folder or a file and CHECKPOINT_DIR is empty; set one of "
                     "them to trained weights%s",
                     model, model_source_hub_hint(model, hint, sizeof hint));
-    return open_checkpoint(dir, out);
+    TRY(weights_checkpoint(dir, &out->ckpt, &out->dims));
+    LOG_INFO("model %s from %s, step %lld", out->dims.name, ckpt_path(out->ckpt),
+             (long long)model_source_step(out));
+    return ST_OK;
 }
 
 enum status model_source_load(const struct model_source *source, const struct load_target *to)

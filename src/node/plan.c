@@ -102,19 +102,6 @@ static enum status plan_set(const struct conf *conf, struct planned *p)
 
 /* ---- MESH=auto ---- */
 
-static void fix(const struct conf *conf, struct plan_search_fixed *out)
-{
-    *out = (struct plan_search_fixed){
-        .chunks = conf_is_set(conf, CONF_PP_CHUNKS),
-        .shard = conf_is_set(conf, CONF_SHARD) && conf_i64(conf, CONF_SHARD) != CONF_SHARD_AUTO,
-        .recompute = conf_is_set(conf, CONF_RECOMPUTE) &&
-                     conf_i64(conf, CONF_RECOMPUTE) != CONF_RECOMPUTE_AUTO,
-        .batch = conf_is_set(conf, CONF_BATCH_SIZE) && conf_is_set(conf, CONF_GLOBAL_BATCH)};
-    out->axis[MESH_AXIS_TENSOR] = conf_is_set(conf, CONF_TP);
-    out->axis[MESH_AXIS_CONTEXT] = conf_is_set(conf, CONF_CP);
-    out->axis[MESH_AXIS_PIPELINE] = conf_is_set(conf, CONF_PP);
-}
-
 /* nodes_that_have — a number of nodes on which something fits, of those that the cluster has, and
  * the job on them; 0: none. */
 static int nodes_that_have(const struct planned *p, const struct plan_search_fixed *fixed,
@@ -175,7 +162,16 @@ static enum status fail_search(const struct planned *p, const struct plan_search
 static enum status plan_auto(const struct conf *conf, struct planned *p)
 {
     struct plan_search_fixed fixed;
-    fix(conf, &fixed);
+    struct plan_search_fixed *out = &fixed;
+    *out = (struct plan_search_fixed){
+        .chunks = conf_is_set(conf, CONF_PP_CHUNKS),
+        .shard = conf_is_set(conf, CONF_SHARD) && conf_i64(conf, CONF_SHARD) != CONF_SHARD_AUTO,
+        .recompute = conf_is_set(conf, CONF_RECOMPUTE) &&
+                     conf_i64(conf, CONF_RECOMPUTE) != CONF_RECOMPUTE_AUTO,
+        .batch = conf_is_set(conf, CONF_BATCH_SIZE) && conf_is_set(conf, CONF_GLOBAL_BATCH)};
+    out->axis[MESH_AXIS_TENSOR] = conf_is_set(conf, CONF_TP);
+    out->axis[MESH_AXIS_CONTEXT] = conf_is_set(conf, CONF_CP);
+    out->axis[MESH_AXIS_PIPELINE] = conf_is_set(conf, CONF_PP);
     TRY(plan_search_make(&p->job, &fixed, &p->search));
     if (p->search.found_n == 0)
         return fail_search(p, &fixed);

@@ -20,19 +20,6 @@ static void on_step(void *arg, double step_ms, const struct step_result *r)
     text_free(&text);
 }
 
-/* warn_of_others — a plan for other workers or threads than the run has. */
-static void warn_of_others(const struct conf *conf, const struct plan_cluster *c,
-                           const struct comm_place *at)
-{
-    int threads = c->is_gpu ? 0 : device_threads(conf);
-    if (at->locals != c->locals)
-        LOG_WARN("plan: CLUSTER=%s has %d workers on a node, and this run has %d", c->name,
-                 c->locals, at->locals);
-    if (threads > 0 && c->threads_n > 0 && threads != c->threads_n)
-        LOG_WARN("plan: workers of CLUSTER=%s have %d threads, and those of this run %d", c->name,
-                 c->threads_n, threads);
-}
-
 static enum status make_plan(const struct conf *conf, bool is_gpu, const struct comm_place *at,
                              const struct trainer_config *config, struct plan_time *out)
 {
@@ -43,7 +30,14 @@ static enum status make_plan(const struct conf *conf, bool is_gpu, const struct 
     if (cluster.is_gpu != is_gpu)
         return FAIL(ST_BAD_SETTING, "CLUSTER=%s computes on %ss, and this run does not",
                     cluster.name, cluster.is_gpu ? "GPU" : "CPU");
-    warn_of_others(conf, &cluster, at);
+    /* A plan for other workers or threads than the run has. */
+    int threads = cluster.is_gpu ? 0 : device_threads(conf);
+    if (at->locals != cluster.locals)
+        LOG_WARN("plan: CLUSTER=%s has %d workers on a node, and this run has %d", cluster.name,
+                 cluster.locals, at->locals);
+    if (threads > 0 && cluster.threads_n > 0 && threads != cluster.threads_n)
+        LOG_WARN("plan: workers of CLUSTER=%s have %d threads, and those of this run %d",
+                 cluster.name, cluster.threads_n, threads);
     TRY(plan_setup_run(conf, &cluster, config, at, &job));
     TRY(plan_estimate_make(&job, &estimate));
     *out = estimate.time;

@@ -42,12 +42,6 @@ static bool has_stages(const struct step_config *config)
     return config->axis_ranks[MESH_AXIS_PIPELINE] > 1;
 }
 
-/* takes_hybrid — settings that conf_rules refuses with SHARD=hybrid keep it from being chosen. */
-static bool takes_hybrid(const struct step_config *config)
-{
-    return !grad_compress_quantises(config->store.compress) && !is_divided(config);
-}
-
 /* open_shards — what SHARD leaves open, the fastest first; full needs least memory. */
 static int open_shards(const struct step_config *config, const struct memory_plan_place *place,
                        enum layout_shard out[LAYOUT_SHARD_AUTO])
@@ -61,25 +55,21 @@ static int open_shards(const struct step_config *config, const struct memory_pla
         return n;
     out[n++] = LAYOUT_SHARD_OPTIMIZER;
     out[n++] = LAYOUT_SHARD_GRADIENTS;
-    if (hybrid == LAYOUT_SHARD_HYBRID && takes_hybrid(config))
+    if (hybrid == LAYOUT_SHARD_HYBRID &&
+        (!grad_compress_quantises(config->store.compress) && !is_divided(config)))
         out[n++] = LAYOUT_SHARD_HYBRID;
     out[n++] = LAYOUT_SHARD_FULL;
     return n;
 }
 
-/* points_of — into how many numbers of layers a way is divided. Without stages each number is one.
- * With stages the split of layers follows what is computed again, so less kept in all may be more
- * in one stage: then each way is planned by itself, and there are few. */
-static int64_t points_of(const struct step_config *config)
-{
-    int64_t layers = config->dims.layers > 0 ? config->dims.layers : 1;
-    return has_stages(config) && layers > STAGE_POINTS ? STAGE_POINTS : layers;
-}
-
 void plan_choice_ways(const struct step_config *config, const struct memory_plan_place *place,
                       struct plan_ways *out)
 {
-    int64_t points = points_of(config);
+    /* Into how many numbers of layers a way is divided. Without stages each number is one. With
+     * stages the split of layers follows what is computed again, so less kept in all may be more in
+     * one stage: then each way is planned by itself, and there are few. */
+    int64_t layers = config->dims.layers > 0 ? config->dims.layers : 1;
+    int64_t points = has_stages(config) && layers > STAGE_POINTS ? STAGE_POINTS : layers;
     *out = (struct plan_ways){.asked = config->recompute,
                               .layers = config->dims.layers > 0 ? config->dims.layers : 1,
                               .points = points,
@@ -315,19 +305,6 @@ static enum status log_choice(const struct plan_choice *c, const struct plan_dec
     return ST_OK;
 }
 
-/* log_hybrid — what SHARD=hybrid means here. */
-static void log_hybrid(const struct comm_place *at)
-{
-    enum layout_shard shard = hybrid_or(at);
-    if (shard == LAYOUT_SHARD_HYBRID)
-        LOG_INFO("SHARD=hybrid: full over the %d workers of a node, replicas on %d nodes",
-                 at->locals, at->nodes);
-    else
-        LOG_WARN("SHARD=hybrid needs several nodes with several workers each; with nodes=%d and "
-                 "workers of a node=%d it is SHARD=%s",
-                 at->nodes, at->locals, shard_words[shard]);
-}
-
 /* ---- for a generation ---- */
 
 static bool is_same(struct plan_way a, struct plan_way b)
@@ -391,8 +368,18 @@ enum status plan_choice_make(const struct conf *conf, struct comm *comm, const s
                             .asked = config->step};
     bool is_first = last->recompute.way == MODEL_RECOMPUTE_AUTO;
     plan_choice_ways(&c.asked, &place, &c.ways);
-    if (c.asked.store.shard == LAYOUT_SHARD_HYBRID && is_first && place.at.rank == 0)
-        log_hybrid(&place.at);
+    if (c.asked.store.shard == LAYOUT_SHARD_HYBRID && is_first && place.at.rank == 0) {
+        /* What SHARD=hybrid means here. */
+        enum layout_shard shard = hybrid_or(&place.at);
+        if (shard == LAYOUT_SHARD_HYBRID)
+            LOG_INFO("SHARD=hybrid: full over the %d workers of a node, replicas on %d nodes",
+                     place.at.locals, place.at.nodes);
+        else
+            LOG_WARN(
+                "SHARD=hybrid needs several nodes with several workers each; with nodes=%d and "
+                "workers of a node=%d it is SHARD=%s",
+                place.at.nodes, place.at.locals, shard_words[shard]);
+    }
     if (!is_shard_open(&c.ways)) /* one way alone is no choice */
         c.asked.store.shard = c.ways.shard[0];
     if (c.ways.n > 1)

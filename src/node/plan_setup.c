@@ -10,25 +10,22 @@
 
 /* ---- the cluster ---- */
 
-static enum status fail_missing(void)
-{
-    struct text names = {.limit = 1024};
-    struct plan_cluster cluster;
-    for (int i = 0; plan_cluster_nth(i, &cluster); i++)
-        text_add(&names, "%s%s", i > 0 ? ", " : "", cluster.name);
-    enum status st = FAIL(ST_BAD_SETTING,
-                          "CLUSTER is not set: name the machines to plan for (%s), or the path of "
-                          "a cluster file (docs/plan.md)",
-                          names.data ? names.data : "");
-    text_free(&names);
-    return st;
-}
-
 enum status plan_setup_cluster(const struct conf *conf, struct plan_cluster *out)
 {
     const long long nodes = (long long)conf_i64(conf, CONF_N_NODES);
-    if (conf_text(conf, CONF_CLUSTER)[0] == 0)
-        return fail_missing();
+    if (conf_text(conf, CONF_CLUSTER)[0] == 0) {
+        struct text names = {.limit = 1024};
+        struct plan_cluster cluster;
+        for (int i = 0; plan_cluster_nth(i, &cluster); i++)
+            text_add(&names, "%s%s", i > 0 ? ", " : "", cluster.name);
+        enum status st =
+            FAIL(ST_BAD_SETTING,
+                 "CLUSTER is not set: name the machines to plan for (%s), or the path of "
+                 "a cluster file (docs/plan.md)",
+                 names.data ? names.data : "");
+        text_free(&names);
+        return st;
+    }
     TRY(plan_cluster_open(conf_text(conf, CONF_CLUSTER), out));
     if (conf_f64(conf, CONF_PRICE) > 0)
         out->price_per_hour = conf_f64(conf, CONF_PRICE);
@@ -69,14 +66,6 @@ static enum status precision_of(const struct conf *conf, const struct plan_clust
                 conf_text(conf, CONF_PRECISION), conf_source(conf, CONF_PRECISION), cluster->name);
 }
 
-/* set_samples — MESH=auto keeps the samples of a step that plain data parallelism has. */
-static void set_samples(const struct conf *conf, struct plan_job *job)
-{
-    job->follows_ranks = conf_i64(conf, CONF_GLOBAL_BATCH) == 0;
-    if (job->follows_ranks && conf_i64(conf, CONF_MESH) == CONF_MESH_AUTO)
-        job->config.step.global_samples = conf_i64(conf, CONF_BATCH_SIZE) * job->at.ranks;
-}
-
 enum status plan_setup_run(const struct conf *conf, const struct plan_cluster *cluster,
                            const struct trainer_config *config, const struct comm_place *at,
                            struct plan_job *out)
@@ -99,7 +88,10 @@ enum status plan_setup_job(const struct conf *conf, const struct plan_cluster *c
     TRY(config_map_trainer(conf, &dims, has_weights, &config));
     config.step.store.dtype = device_dtype(conf, cluster->is_gpu);
     TRY(plan_setup_run(conf, cluster, &config, &at, out));
-    set_samples(conf, out);
+    /* MESH=auto keeps the samples of a step that plain data parallelism has. */
+    out->follows_ranks = conf_i64(conf, CONF_GLOBAL_BATCH) == 0;
+    if (out->follows_ranks && conf_i64(conf, CONF_MESH) == CONF_MESH_AUTO)
+        out->config.step.global_samples = conf_i64(conf, CONF_BATCH_SIZE) * out->at.ranks;
     return ST_OK;
 }
 

@@ -52,8 +52,23 @@ static enum status raise_stack(void)
                 (unsigned long long)most >> 10, (unsigned long long)STACK_BYTES_LEAST >> 10);
 }
 
-static enum status raise_files(void)
+static void forbid_cores(void)
 {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_CORE, &limit) != 0 || limit.rlim_max == 0)
+        return; /* then a pipe cannot be stopped; what it reads has no secrets */
+    limit.rlim_cur = 1;
+    (void)setrlimit(RLIMIT_CORE, &limit);
+}
+
+enum status process_begin(bool may_use_gpu)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    forbid_cores();
+    if (!(may_use_gpu && access("/usr/bin/nvidia-modprobe", X_OK) == 0 &&
+          access("/dev/nvidia-uvm", F_OK) != 0))
+        (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    TRY(raise_stack());
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return ST_OK;
@@ -67,31 +82,6 @@ static enum status raise_files(void)
                     "limit (ulimit -n)",
                     (unsigned long long)limit.rlim_cur, FILES_LEAST);
     return ST_OK;
-}
-
-static void forbid_cores(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_CORE, &limit) != 0 || limit.rlim_max == 0)
-        return; /* then a pipe cannot be stopped; what it reads has no secrets */
-    limit.rlim_cur = 1;
-    (void)setrlimit(RLIMIT_CORE, &limit);
-}
-
-static bool helper_is_needed(bool may_use_gpu)
-{
-    return may_use_gpu && access("/usr/bin/nvidia-modprobe", X_OK) == 0 &&
-           access("/dev/nvidia-uvm", F_OK) != 0;
-}
-
-enum status process_begin(bool may_use_gpu)
-{
-    signal(SIGXFSZ, SIG_IGN);
-    forbid_cores();
-    if (!helper_is_needed(may_use_gpu))
-        (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    TRY(raise_stack());
-    return raise_files();
 }
 
 bool process_ignores(int signal_n)

@@ -206,50 +206,6 @@ static enum status find_port(int *out)
     return FAIL(ST_RETRY, "no free port was found on 127.0.0.1");
 }
 
-/* write_token — a secret of this rehearsal's nodes alone. */
-static enum status write_token(struct rehearse *r)
-{
-    uint8_t bytes[16];
-    char hex[40] = "", path[FILE_PATH_MAX];
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
-    text_hex(bytes, sizeof bytes, hex);
-    TRY(file_join(path, sizeof path, r->scratch.path, "token"));
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return FAIL(ST_STORE, "cannot write %s: %s", path, strerror(errno));
-    enum status st = file_write_at(fd, path, hex, strlen(hex), 0);
-    close(fd);
-    return st;
-}
-
-/* add_endless — where the user's job would end at once, or after few faults. */
-static void add_endless(struct rehearse *r)
-{
-    if (!conf_is_set(r->conf, CONF_MAX_RESTARTS))
-        add_number(r, "MAX_RESTARTS", 1000);
-    if (conf_i64(r->conf, CONF_STEPS) == 0 &&
-        strcmp(conf_text(r->conf, CONF_DATA), "synthetic") == 0)
-        add_number(r, "STEPS", STEPS_ENDLESS);
-}
-
-/* add_flip — what finds a flipped bit, and the log lines that say where one can be flipped. */
-static void add_flip(struct rehearse *r)
-{
-    bool is_in_mix = r->report.mix.weight[REHEARSE_KIND_FLIP] > 0;
-    add_word(r, "LOG_LEVEL", is_in_mix ? "debug" : "info");
-    if (r->report.sentinel_every > 0)
-        add_number(r, "SENTINEL_EVERY", r->report.sentinel_every);
-}
-
-static void add_master(struct rehearse *r)
-{
-    char address[32] = "127.0.0.1";
-    if (r->net.nodes_n > 0)
-        rehearse_net_address(0, address, sizeof address);
-    add_word(r, "MASTER_ADDR", address);
-}
-
 static const char *folder_of(bool is_calm) { return is_calm ? "calm" : "faulty"; }
 
 static enum status add_words(struct rehearse *r, bool is_calm)
@@ -258,7 +214,10 @@ static enum status add_words(struct rehearse *r, bool is_calm)
     r->words_n = 0;
     TRY(find_port(&port));
     add_number(r, "N_NODES", r->report.nodes_n);
-    add_master(r);
+    char address[32] = "127.0.0.1";
+    if (r->net.nodes_n > 0)
+        rehearse_net_address(0, address, sizeof address);
+    add_word(r, "MASTER_ADDR", address);
     add_number(r, "MASTER_PORT", port);
     add_path(r, "JOB_TOKEN_FILE", "token");
     add_path(r, "CHECKPOINT_DIR", folder_of(is_calm));
@@ -266,11 +225,20 @@ static enum status add_words(struct rehearse *r, bool is_calm)
     add_number(r, "CHECKPOINT_EVERY", r->checkpoint_every);
     add_number(r, "STATUS_PORT", 0);
     add_word(r, "LOG_FORMAT", "json");
-    add_flip(r);
+    /* What finds a flipped bit, and the log lines that say where one can be flipped. */
+    bool is_in_mix = r->report.mix.weight[REHEARSE_KIND_FLIP] > 0;
+    add_word(r, "LOG_LEVEL", is_in_mix ? "debug" : "info");
+    if (r->report.sentinel_every > 0)
+        add_number(r, "SENTINEL_EVERY", r->report.sentinel_every);
     add_number(r, "LOG_EVERY", 1);
     if (conf_is_set(r->conf, CONF_TENSORBOARD_DIR))
         add_path(r, "TENSORBOARD_DIR", "tensorboard");
-    add_endless(r);
+    /* Where the user's job would end at once, or after few faults. */
+    if (!conf_is_set(r->conf, CONF_MAX_RESTARTS))
+        add_number(r, "MAX_RESTARTS", 1000);
+    if (conf_i64(r->conf, CONF_STEPS) == 0 &&
+        strcmp(conf_text(r->conf, CONF_DATA), "synthetic") == 0)
+        add_number(r, "STEPS", STEPS_ENDLESS);
     return ST_OK;
 }
 
@@ -350,23 +318,6 @@ static enum status run_faulty(struct rehearse *r, int64_t goal)
 
 /* ---- the verdict ---- */
 
-/* compare — checkpoints of the same steps; both lists are in order. */
-static void compare(struct rehearse_report *report, const struct ledger_audit *calm,
-                    const struct ledger_audit *faulty)
-{
-    report->is_equal = true;
-    for (int i = 0, k = 0; i < calm->checkpoints_n && k < faulty->checkpoints_n;) {
-        const struct ledger_checkpoint *a = &calm->checkpoint[i], *b = &faulty->checkpoint[k];
-        i += a->step <= b->step, k += b->step <= a->step;
-        if (a->step != b->step)
-            continue;
-        report->compared_n++;
-        report->compared_step = a->step;
-        report->calm_weights = a->weights, report->faulty_weights = b->weights;
-        report->is_equal = report->is_equal && a->weights == b->weights;
-    }
-}
-
 /* is_named — of each bit that changed the right worker was named. */
 static bool is_named(const struct rehearse_result *r)
 {
@@ -397,30 +348,49 @@ static void judge(struct rehearse_report *report, const struct ledger_audit *fau
     text_copy(report->problem, sizeof report->problem, problem);
 }
 
-static enum status show(struct rehearse *r)
+static enum status run_both(struct rehearse *r)
 {
+    int64_t goal = 0;
+    /* A secret of this rehearsal's nodes alone. */
+    uint8_t bytes[16];
+    char hex[40] = "", path[FILE_PATH_MAX];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
+    text_hex(bytes, sizeof bytes, hex);
+    TRY(file_join(path, sizeof path, r->scratch.path, "token"));
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return FAIL(ST_STORE, "cannot write %s: %s", path, strerror(errno));
+    enum status st = file_write_at(fd, path, hex, strlen(hex), 0);
+    close(fd);
+    TRY(st);
+    TRY(run_calm(r, &goal));
+    TRY(run_faulty(r, goal));
+    /* Checkpoints of the same steps; both lists are in order. */
+    r->report.is_equal = true;
+    for (int i = 0, k = 0; i < r->calm.checkpoints_n && k < r->faulty.checkpoints_n;) {
+        const struct ledger_checkpoint *a = &r->calm.checkpoint[i], *b = &r->faulty.checkpoint[k];
+        i += a->step <= b->step, k += b->step <= a->step;
+        if (a->step != b->step)
+            continue;
+        r->report.compared_n++;
+        r->report.compared_step = a->step;
+        r->report.calm_weights = a->weights, r->report.faulty_weights = b->weights;
+        r->report.is_equal = r->report.is_equal && a->weights == b->weights;
+    }
+    judge(&r->report, &r->faulty);
     struct text out = {0};
     rehearse_report_write(&r->report, conf_i64(r->conf, CONF_JSON) != 0, &out);
     TRY(print_text(&out));
     return r->report.problem[0] == 0 ? ST_OK : FAIL(ST_UNHEALTHY, "%s", r->report.problem);
 }
 
-static enum status run_both(struct rehearse *r)
-{
-    int64_t goal = 0;
-    TRY(write_token(r));
-    TRY(run_calm(r, &goal));
-    TRY(run_faulty(r, goal));
-    compare(&r->report, &r->calm, &r->faulty);
-    judge(&r->report, &r->faulty);
-    return show(r);
-}
-
 /* ---- begin and end ---- */
 
-/* take_args — the user's words; the nodes have a secret of their own. */
-static enum status take_args(struct rehearse *r, int argc, char **argv)
+static enum status rehearse(struct rehearse *r, int argc, char **argv, char **environment)
 {
+    TRY(read_settings(r));
+    /* The user's words; the nodes have a secret of their own. */
     r->args = calloc((size_t)argc + 1, sizeof *r->args);
     r->report.calm = calloc(1, sizeof *r->report.calm);
     r->report.faulty = calloc(1, sizeof *r->report.faulty);
@@ -429,12 +399,12 @@ static enum status take_args(struct rehearse *r, int argc, char **argv)
     for (int i = 0; i < argc; i++)
         if (!text_starts(argv[i], "JOB_TOKEN"))
             r->args[r->args_n++] = argv[i];
-    return ST_OK;
-}
-
-/* open_scratch — beside CHECKPOINT_DIR, on the disk that the job will use, or in TMPDIR. */
-static enum status open_scratch(struct rehearse *r, char **environment)
-{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = on_signal}, before;
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(signals[i], &action, NULL);
+    /* Beside CHECKPOINT_DIR, on the disk that the job will use, or in TMPDIR. */
     char prefix[FILE_PATH_MAX];
     const char *dir = conf_text(r->conf, CONF_CHECKPOINT_DIR),
                *temporary = launcher_find(environment, "TMPDIR");
@@ -446,24 +416,7 @@ static enum status open_scratch(struct rehearse *r, char **environment)
     else
         text_format(prefix, sizeof prefix, "%s/convoy-rehearse",
                     temporary != NULL && temporary[0] != 0 ? temporary : "/tmp");
-    return rehearse_scratch_open(prefix, &r->scratch);
-}
-
-static void catch_signals(void)
-{
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action = {.sa_handler = on_signal}, before;
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            sigaction(signals[i], &action, NULL);
-}
-
-static enum status rehearse(struct rehearse *r, int argc, char **argv, char **environment)
-{
-    TRY(read_settings(r));
-    TRY(take_args(r, argc, argv));
-    catch_signals();
-    TRY(open_scratch(r, environment));
+    TRY(rehearse_scratch_open(prefix, &r->scratch));
     return run_both(r);
 }
 

@@ -119,15 +119,6 @@ static bool choose_elem(const struct rehearse_replica *r, uint64_t choice, int64
     return false;
 }
 
-static bool invert(const struct rehearse_replica *r, int64_t elem, int bit, float *value)
-{
-    uint32_t word;
-    memcpy(&word, value, sizeof word);
-    word ^= 1u << bit;
-    memcpy(value, &word, sizeof word);
-    return write_at(r, r->address + 4 * (uint64_t)elem, &word, sizeof word);
-}
-
 int rehearse_flip(const struct rehearse_flips *flips, int node, uint64_t choice, char *out,
                   size_t cap)
 {
@@ -137,7 +128,12 @@ int rehearse_flip(const struct rehearse_flips *flips, int node, uint64_t choice,
     if (rank < 0 || !choose_elem(&flips->rank[rank], choice, &elem, &before))
         return -1;
     float after = before;
-    if (!invert(&flips->rank[rank], elem, bit, &after))
+    uint32_t word;
+    memcpy(&word, &after, sizeof word);
+    word ^= 1u << bit;
+    memcpy(&after, &word, sizeof word);
+    if (!(write_at(&flips->rank[rank], flips->rank[rank].address + 4 * (uint64_t)elem, &word,
+                   sizeof word)))
         return -1;
     text_format(out, cap, "bit %d of parameter %lld of rank %d: was %g, is %g", bit,
                 (long long)elem, rank, (double)before, (double)after);

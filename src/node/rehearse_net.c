@@ -212,16 +212,6 @@ static enum status set_node_end(int node, const char *peer, int hub)
 
 static void name_of(int node, char out[16]) { text_format(out, 16, "node%d", node); }
 
-static enum status set_hub_end(int node, const char *name)
-{
-    int fd = any_socket();
-    bool is_set = fd >= 0 && set_interface(fd, name, address_of(node, true));
-    enum status st = is_set ? ST_OK : refuse("a virtual interface cannot be set up");
-    if (fd >= 0)
-        close(fd);
-    return st;
-}
-
 /* add_node — leaves this process in the hub's namespace, unless it fails. */
 static enum status add_node(int node, int hub, int *namespace_out)
 {
@@ -232,7 +222,12 @@ static enum status add_node(int node, int hub, int *namespace_out)
     TRY(set_node_end(node, peer, hub));
     if (setns(hub, CLONE_NEWNET) != 0)
         return refuse("a network namespace cannot be entered");
-    return set_hub_end(node, peer);
+    int fd = any_socket();
+    bool is_set = fd >= 0 && set_interface(fd, peer, address_of(node, true));
+    enum status st = is_set ? ST_OK : refuse("a virtual interface cannot be set up");
+    if (fd >= 0)
+        close(fd);
+    return st;
 }
 
 enum status rehearse_net_open(int nodes_n, struct rehearse_net *out)

@@ -263,19 +263,6 @@ static bool has_bytes(int fd)
     return fd >= 0 && poll(&one, 1, 0) > 0;
 }
 
-static void ended(struct rehearse_nodes *nodes, pid_t pid, int wait_status)
-{
-    int code = WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-    for (int i = 0; i < nodes->config.nodes_n; i++) {
-        if (nodes->node[i].pid != pid)
-            continue;
-        while (has_bytes(nodes->node[i].log_fd))
-            read_log(nodes, i); /* its last lines */
-        nodes->node[i].pid = 0;
-        nodes->config.on_end(nodes->config.arg, i, code);
-    }
-}
-
 void rehearse_nodes_poll(struct rehearse_nodes *nodes, int wait_ms)
 {
     struct pollfd fds[REHEARSE_NODES_MAX];
@@ -286,8 +273,18 @@ void rehearse_nodes_poll(struct rehearse_nodes *nodes, int wait_ms)
     for (int i = 0; n > 0 && i < nodes->config.nodes_n; i++)
         if (fds[i].revents != 0)
             read_log(nodes, i);
-    for (pid_t pid; (pid = waitpid(-1, &wait_status, WNOHANG)) > 0;)
-        ended(nodes, pid, wait_status);
+    for (pid_t pid; (pid = waitpid(-1, &wait_status, WNOHANG)) > 0;) {
+        int code =
+            WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+        for (int i = 0; i < nodes->config.nodes_n; i++) {
+            if (nodes->node[i].pid != pid)
+                continue;
+            while (has_bytes(nodes->node[i].log_fd))
+                read_log(nodes, i); /* its last lines */
+            nodes->node[i].pid = 0;
+            nodes->config.on_end(nodes->config.arg, i, code);
+        }
+    }
 }
 
 int rehearse_nodes_running(const struct rehearse_nodes *nodes)
@@ -296,15 +293,6 @@ int rehearse_nodes_running(const struct rehearse_nodes *nodes)
     for (int i = 0; i < nodes->config.nodes_n; i++)
         n += nodes->node[i].pid > 0;
     return n;
-}
-
-/* await_orphans — workers whose node was killed end by themselves. */
-static void await_orphans(void)
-{
-    pid_t orphans[WORKERS_MAX];
-    for (int n, i = 0; (n = children_of(getpid(), orphans, WORKERS_MAX)) > 1 && i < 1000; i++)
-        for (poll(NULL, 0, 5); n > 0; n--)
-            waitpid(orphans[n - 1], NULL, WNOHANG);
 }
 
 void rehearse_nodes_close(struct rehearse_nodes *nodes)
@@ -316,6 +304,10 @@ void rehearse_nodes_close(struct rehearse_nodes *nodes)
         if (nodes->node[i].log_fd >= 0)
             close(nodes->node[i].log_fd);
     }
-    await_orphans();
+    /* Workers whose node was killed end by themselves. */
+    pid_t orphans[WORKERS_MAX];
+    for (int n, i = 0; (n = children_of(getpid(), orphans, WORKERS_MAX)) > 1 && i < 1000; i++)
+        for (poll(NULL, 0, 5); n > 0; n--)
+            waitpid(orphans[n - 1], NULL, WNOHANG);
     free(nodes);
 }

@@ -108,8 +108,13 @@ static void add_head(struct text *t, const struct rehearse_report *r)
     text_add(t, "\n");
 }
 
-static void add_runs(struct text *t, const struct rehearse_report *r)
+static void write_table(const struct rehearse_report *r, struct text *t)
 {
+    add_head(t, r);
+    text_add(t,
+             "fault  made  healed  detected: median, p95, worst   recovered: median, p95, worst\n");
+    for (int kind = 0; kind < REHEARSE_KINDS_N; kind++)
+        add_kind(t, r, kind);
     char word[32];
     text_add(t, "\ncalm run     %" PRId64 " steps in %.1f s, %s a step\n", r->calm->steps,
              span_ms(r->calm) / 1000, text_format_ms(word, sizeof word, step_ms(r->calm)));
@@ -120,10 +125,6 @@ static void add_runs(struct text *t, const struct rehearse_report *r)
                  r->faulty->unexpected);
     text_add(t, "goodput      %.1f %%%s\n", 100 * goodput(r),
              goodput(r) > 1 ? ": other work slowed the calm run more than faults the second" : "");
-}
-
-static void add_verdict(struct text *t, const struct rehearse_report *r)
-{
     text_add(t, "samples      %s\n",
              r->is_whole ? "none lost: every sample exactly once" : "not every one exactly once");
     if (r->compared_n > 0)
@@ -134,17 +135,6 @@ static void add_verdict(struct text *t, const struct rehearse_report *r)
                  r->compared_step, r->faulty_weights);
     text_add(t, "result       %s\n",
              r->problem[0] ? r->problem : "all faults healed, with the same weights");
-}
-
-static void write_table(const struct rehearse_report *r, struct text *t)
-{
-    add_head(t, r);
-    text_add(t,
-             "fault  made  healed  detected: median, p95, worst   recovered: median, p95, worst\n");
-    for (int kind = 0; kind < REHEARSE_KINDS_N; kind++)
-        add_kind(t, r, kind);
-    add_runs(t, r);
-    add_verdict(t, r);
 }
 
 /* ---- for programs ---- */
@@ -185,19 +175,6 @@ static void put_run(cJSON *root, const char *key, const struct rehearse_result *
     json_add_i64(object, "unexpected", r->unexpected);
 }
 
-static void put_weights(cJSON *root, const struct rehearse_report *r)
-{
-    char calm[20], faulty[20];
-    cJSON *object = cJSON_AddObjectToObject(root, "weights");
-    text_format(calm, sizeof calm, "%016" PRIx64, r->calm_weights);
-    text_format(faulty, sizeof faulty, "%016" PRIx64, r->faulty_weights);
-    cJSON_AddBoolToObject(object, "equal", r->compared_n > 0 && r->is_equal);
-    json_add_i64(object, "compared", r->compared_n);
-    json_add_i64(object, "step", r->compared_step);
-    cJSON_AddStringToObject(object, "calm", calm);
-    cJSON_AddStringToObject(object, "faulty", faulty);
-}
-
 static cJSON *json_of(const struct rehearse_report *r)
 {
     cJSON *root = cJSON_CreateObject();
@@ -212,7 +189,15 @@ static cJSON *json_of(const struct rehearse_report *r)
     put_run(root, "faulty", r->faulty);
     json_add_number(root, "goodput", goodput(r));
     json_add_number(root, "samples_lost", r->is_whole ? 0 : NAN); /* else how many is not known */
-    put_weights(root, r);
+    char calm[20], faulty[20];
+    cJSON *object = cJSON_AddObjectToObject(root, "weights");
+    text_format(calm, sizeof calm, "%016" PRIx64, r->calm_weights);
+    text_format(faulty, sizeof faulty, "%016" PRIx64, r->faulty_weights);
+    cJSON_AddBoolToObject(object, "equal", r->compared_n > 0 && r->is_equal);
+    json_add_i64(object, "compared", r->compared_n);
+    json_add_i64(object, "step", r->compared_step);
+    cJSON_AddStringToObject(object, "calm", calm);
+    cJSON_AddStringToObject(object, "faulty", faulty);
     if (r->problem[0])
         cJSON_AddStringToObject(root, "problem", r->problem);
     else

@@ -181,9 +181,12 @@ static enum status make(struct run *r, const struct rehearse_fault *fault)
     return ST_OK;
 }
 
-/* log_fault — what became of it, as one line. */
-static void log_fault(const struct run *r)
+static void finish(struct run *r, bool is_healed)
 {
+    release(r);
+    r->fault.is_healed = is_healed;
+    r->result->outcome[r->result->outcomes_n++] = r->fault;
+    /* What became of it, as one line. */
     const struct rehearse_outcome *f = &r->fault;
     char detect[32], recover[32];
     LOG_INFO(
@@ -191,23 +194,7 @@ static void log_fault(const struct run *r)
         rehearse_plan_word(f->kind), f->node,
         text_format_ms(detect, sizeof detect, f->detect_ms < 0 ? NAN : (double)f->detect_ms),
         text_format_ms(recover, sizeof recover, f->recover_ms < 0 ? NAN : (double)f->recover_ms));
-}
-
-static void finish(struct run *r, bool is_healed)
-{
-    release(r);
-    r->fault.is_healed = is_healed;
-    r->result->outcome[r->result->outcomes_n++] = r->fault;
-    log_fault(r);
     r->fault.kind = REHEARSE_KINDS_N;
-}
-
-/* drive_slow — half of the time, and over after SLOW_MS if no generation has ended by it. */
-static void drive_slow(struct run *r, int64_t age_ms)
-{
-    hold(r, age_ms < SLOW_MS && age_ms / SLOW_PART_MS % 2 == 0);
-    if (age_ms >= SLOW_MS && r->fault.detect_ms < 0)
-        finish(r, true);
 }
 
 /* patience_ms — a checkpoint or a comparison comes only after so many steps. */
@@ -224,9 +211,12 @@ static void drive(struct run *r, int64_t now_ms)
 {
     char text[160];
     int64_t age_ms = now_ms - r->made_ms;
-    if (r->fault.kind == REHEARSE_KIND_SLOW)
-        drive_slow(r, age_ms);
-    else if (r->fault.detect_ms >= 0)
+    if (r->fault.kind == REHEARSE_KIND_SLOW) {
+        /* Half of the time, and over after SLOW_MS if no generation has ended by it. */
+        hold(r, age_ms < SLOW_MS && age_ms / SLOW_PART_MS % 2 == 0);
+        if (age_ms >= SLOW_MS && r->fault.detect_ms < 0)
+            finish(r, true);
+    } else if (r->fault.detect_ms >= 0)
         release(r);
     if (!has_fault(r) || age_ms < patience_ms(r))
         return;
@@ -265,17 +255,6 @@ static void on_lost(struct run *r, int node, const char *time, int64_t now_ms)
         r->fault.detect_ms = now_ms - r->made_ms;
     else if (!ends_generation(r) && is_first)
         r->is_unexplained = true;
-}
-
-static void on_generation(struct run *r, const char *time, int64_t now_ms)
-{
-    text_copy(r->renewed, sizeof r->renewed, time);
-    if (ends_generation(r) && r->fault.detect_ms < 0)
-        r->fault.detect_ms = now_ms - r->made_ms;
-    r->result->unexpected += r->is_unexplained && !r->is_return;
-    r->is_unexplained = r->is_return = false;
-    r->is_renewed = r->step > 0;
-    r->is_lost = false;
 }
 
 /* on_first_step — all workers have logged where their parameters lie. */
@@ -345,9 +324,15 @@ static void on_message(struct run *r, int node, const cJSON *line, int64_t now_m
     double rank = json_number(line, "rank");
     LOG_DEBUG("node %d: %s", node, message);
     r->is_return = r->is_return || strstr(message, RECOVERY_LINE_RETURN) != NULL;
-    if (is_from(line, RECOVERY_LINE_GENERATION_MODULE, RECOVERY_LINE_GENERATION))
-        on_generation(r, time, now_ms);
-    else if (is_from(line, RECOVERY_LINE_LOST_MODULE, RECOVERY_LINE_LOST))
+    if (is_from(line, RECOVERY_LINE_GENERATION_MODULE, RECOVERY_LINE_GENERATION)) {
+        text_copy(r->renewed, sizeof r->renewed, time);
+        if (ends_generation(r) && r->fault.detect_ms < 0)
+            r->fault.detect_ms = now_ms - r->made_ms;
+        r->result->unexpected += r->is_unexplained && !r->is_return;
+        r->is_unexplained = r->is_return = false;
+        r->is_renewed = r->step > 0;
+        r->is_lost = false;
+    } else if (is_from(line, RECOVERY_LINE_LOST_MODULE, RECOVERY_LINE_LOST))
         on_lost(r, node, time, now_ms);
     else if (is_from(line, SENTINEL_LINE_MODULE, SENTINEL_LINE_OTHERS) && isfinite(rank))
         rehearse_flip_note(&r->flips, node, (int)rank, message);
@@ -408,19 +393,6 @@ static void on_end(void *arg, int node, int code)
 
 /* ---- the run ---- */
 
-/* next_fault — makes the next one when it is due. */
-static enum status next_fault(struct run *r, int64_t now_ms)
-{
-    const struct rehearse_run_config *c = r->config;
-    int i = r->result->outcomes_n;
-    if (c->mix.total == 0 || i == REHEARSE_FAULTS_MAX || r->is_lost || r->best <= r->made_best)
-        return ST_OK;
-    struct rehearse_fault next =
-        rehearse_plan_fault(c->seed, &c->mix, c->nodes.nodes_n, c->every_ms, i);
-    int64_t age_ms = now_ms - r->result->first_ms;
-    return age_ms >= next.at_ms && age_ms < c->duration_ms ? make(r, &next) : ST_OK;
-}
-
 /* is_over — time is up, and the next checkpoint after it is made; or nothing is left to compare. */
 static bool is_over(struct run *r, int64_t now_ms)
 {
@@ -447,22 +419,20 @@ static enum status tick(struct run *r)
         drive(r, now_ms);
         return ST_OK;
     }
-    if (!is_over(r, now_ms))
-        return next_fault(r, now_ms);
+    if (!is_over(r, now_ms)) {
+        /* Makes the next one when it is due. */
+        const struct rehearse_run_config *c = r->config;
+        int i = r->result->outcomes_n;
+        if (c->mix.total == 0 || i == REHEARSE_FAULTS_MAX || r->is_lost || r->best <= r->made_best)
+            return ST_OK;
+        struct rehearse_fault next =
+            rehearse_plan_fault(c->seed, &c->mix, c->nodes.nodes_n, c->every_ms, i);
+        int64_t age_ms = now_ms - r->result->first_ms;
+        return age_ms >= next.at_ms && age_ms < c->duration_ms ? make(r, &next) : ST_OK;
+    }
     r->stop_ms = now_ms;
     rehearse_nodes_signal_first(r->nodes, 0, SIGTERM);
     return ST_OK;
-}
-
-static enum status signal_fail(int signal_n)
-{
-    enum status st = signal_n == SIGINT ? ST_INTERRUPTED : ST_TERMINATED;
-    return FAIL(st,
-                "stopped by %s; all processes of the rehearsal have ended, and its folder is "
-                "removed",
-                signal_n == SIGINT    ? "SIGINT"
-                : signal_n == SIGTERM ? "SIGTERM"
-                                      : "SIGHUP");
 }
 
 static enum status follow(struct run *r)
@@ -470,8 +440,17 @@ static enum status follow(struct run *r)
     for (int i = 0; i < r->config->nodes.nodes_n; i++)
         TRY(rehearse_nodes_start(r->nodes, i));
     while (rehearse_nodes_running(r->nodes) > 0 && r->result->problem[0] == 0) {
-        if (*r->config->signalled != 0)
-            return signal_fail(*r->config->signalled);
+        if (*r->config->signalled != 0) {
+            int signal_n = *r->config->signalled;
+            enum status st = signal_n == SIGINT ? ST_INTERRUPTED : ST_TERMINATED;
+            return FAIL(
+                st,
+                "stopped by %s; all processes of the rehearsal have ended, and its folder is "
+                "removed",
+                signal_n == SIGINT    ? "SIGINT"
+                : signal_n == SIGTERM ? "SIGTERM"
+                                      : "SIGHUP");
+        }
         rehearse_nodes_poll(r->nodes, TICK_MS);
         TRY(tick(r));
     }

@@ -40,22 +40,6 @@ static int lift_fd(int fd, int as)
                                                                : fd;
 }
 
-static void pass_fds(const struct spawn_config *config)
-{
-    const int as[] = {BOARD_FD, BOARD_SHM_FD, BOARD_PEER_COPY_FD};
-    const int given[] = {config->board_fd, config->shm_fd, config->peer_copy_fd};
-    const int n = sizeof as / sizeof *as;
-    int fd[sizeof as / sizeof *as];
-    for (int i = 0; i < n; i++)
-        fd[i] = lift_fd(given[i], as[i]);
-    for (int i = 0; i < n; i++)
-        if (given[i] >= 0)
-            pass_fd(fd[i], as[i]);
-        else
-            close(as[i]);
-    close_range(PASSED_LAST + 1, ~0u, 0);
-}
-
 /* exec_worker — the child's side of fork: only async-signal-safe calls until exec. */
 static _Noreturn void exec_worker(const struct spawn_config *config, char *const *argv,
                                   pid_t parent)
@@ -77,7 +61,18 @@ static _Noreturn void exec_worker(const struct spawn_config *config, char *const
         _exit(EXEC_FAILED); /* the parent died before the line above could bind us to it */
     if (raised_by > 0)
         setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + raised_by);
-    pass_fds(config);
+    const int as[] = {BOARD_FD, BOARD_SHM_FD, BOARD_PEER_COPY_FD};
+    const int given[] = {config->board_fd, config->shm_fd, config->peer_copy_fd};
+    const int n = sizeof as / sizeof *as;
+    int fd[sizeof as / sizeof *as];
+    for (int i = 0; i < n; i++)
+        fd[i] = lift_fd(given[i], as[i]);
+    for (int i = 0; i < n; i++)
+        if (given[i] >= 0)
+            pass_fd(fd[i], as[i]);
+        else
+            close(as[i]);
+    close_range(PASSED_LAST + 1, ~0u, 0);
     execv("/proc/self/exe", argv);
     execv((const char *)getauxval(AT_EXECFN), argv); /* without /proc */
     static const char text[] = "convoy: cannot execute itself as a worker\n";

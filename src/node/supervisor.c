@@ -148,16 +148,6 @@ bool supervisor_leaves_alone(const struct supervisor *s)
            conf_min_nodes(s->conf) < s->node.n_nodes;
 }
 
-/* leave_alone — once it is clear that not all nodes were asked. */
-static void leave_alone(struct supervisor *s)
-{
-    s->leave_ms = 0;
-    set_stop(s, s->signalled);
-    FAIL(stop_request_status(s->stop), "stopped by %s; the other nodes go on (ON_LOSS=shrink)",
-         stop_request_signal(s->stop));
-    supervisor_leave(s, stop_request_status(s->stop));
-}
-
 static void on_cluster_stop(void *arg, enum board_request request)
 {
     struct supervisor *s = arg;
@@ -210,8 +200,14 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     if (stop_request_is_stop(s->stop) &&
         now_ms - s->stop_ms >= (s->is_check ? CHECK_STOP_MS : LOADING_STOP_MS))
         workers_kill_loading(s->workers);
-    if (s->leave_ms != 0 && now_ms >= s->leave_ms)
-        leave_alone(s);
+    if (s->leave_ms != 0 && now_ms >= s->leave_ms) {
+        /* Once it is clear that not all nodes were asked. */
+        s->leave_ms = 0;
+        set_stop(s, s->signalled);
+        FAIL(stop_request_status(s->stop), "stopped by %s; the other nodes go on (ON_LOSS=shrink)",
+             stop_request_signal(s->stop));
+        supervisor_leave(s, stop_request_status(s->stop));
+    }
     supervisor_recover_watch(s, now_ms);
     read_machine(s, now_ms);
     enum status st = workers_tick(s->workers, now_ms);
@@ -506,19 +502,15 @@ static enum status open_all(struct supervisor *s)
     return open_serve(s);
 }
 
-/* linger_ms — how long to answer HTTP after the end. After a requested stop not at all: the
- * scheduler is about to start the job again, or needs the machine. */
-static int64_t linger_ms(const struct supervisor *s)
+static void close_all(struct supervisor *s)
 {
+    workers_close(s->workers);
+    /* Let clients see how the run ended before the port closes. The workers have ended and their
+     * devices are free. */
+    /* How long to answer HTTP after the end. After a requested stop not at all: the scheduler is
+     * about to start the job again, or needs the machine. */
     bool is_asked = stop_request_is_stop(s->stop) || s->ends_at_once;
-    return s->serve && s->is_over && !is_asked ? conf_i64(s->conf, CONF_LINGER) : 0;
-}
-
-/* show_end — let clients see how the run ended before the port closes. The workers have ended and
- * their devices are free. */
-static void show_end(struct supervisor *s)
-{
-    int64_t ms = linger_ms(s);
+    int64_t ms = s->serve && s->is_over && !is_asked ? conf_i64(s->conf, CONF_LINGER) : 0;
     cluster_bridge_end(s->bridge);
     if (ms > 0) {
         event_del(s->tick);
@@ -526,12 +518,6 @@ static void show_end(struct supervisor *s)
     } else if (!s->ends_at_once) {
         serve_await_poll(s->serve);
     }
-}
-
-static void close_all(struct supervisor *s)
-{
-    workers_close(s->workers);
-    show_end(s);
     serve_close(s->serve);
     run_info_close(s->info);
     check_view_close(s->check_view);

@@ -171,18 +171,6 @@ static bool leave_with_fault(struct supervisor *s, const struct workers_end *wor
     return true;
 }
 
-/* recover — start the worker again. Whether the job goes on is decided at node 0, which answers by
- * on_abort or on_end. */
-static void recover(struct supervisor *s, const struct workers_end *worker)
-{
-    if (!cluster_bridge_is_running(s->bridge)) /* else node 0 logs it, and every node with it */
-        LOG_WARN("%s", worker->decision.text);
-    supervisor_set_phase(s, BOARD_PHASE_RECOVERING);
-    /* before workers_start_later: the board still has the worker's last numbers */
-    cluster_bridge_lost(s->bridge, worker->worker_i, worker->decision.st, worker->decision.text);
-    workers_start_later(s->workers, worker->worker_i, restart_budget_delay_ms(s->losses));
-}
-
 void supervisor_recover_worker_ended(void *arg, const struct workers_end *worker)
 {
     struct supervisor *s = arg;
@@ -202,8 +190,18 @@ void supervisor_recover_worker_ended(void *arg, const struct workers_end *worker
     } else if (stop_request_is_stop(s->stop)) {
         end_stopped(s, worker);
     } else if (s->bridge) {
-        if (!leave_with_fault(s, worker))
-            recover(s, worker);
+        if (!leave_with_fault(s, worker)) {
+            /* Start the worker again. Whether the job goes on is decided at node 0, which answers
+             * by on_abort or on_end. */
+            if (!cluster_bridge_is_running(
+                    s->bridge)) /* else node 0 logs it, and every node with it */
+                LOG_WARN("%s", worker->decision.text);
+            supervisor_set_phase(s, BOARD_PHASE_RECOVERING);
+            /* before workers_start_later: the board still has the worker's last numbers */
+            cluster_bridge_lost(s->bridge, worker->worker_i, worker->decision.st,
+                                worker->decision.text);
+            workers_start_later(s->workers, worker->worker_i, restart_budget_delay_ms(s->losses));
+        }
     } else {
         recover_alone(s, worker);
     }

@@ -35,30 +35,6 @@ static bool go_on(void *arg, int64_t bytes_done, int64_t bytes_total)
     return stop_signal == 0;
 }
 
-static void take_signals(void)
-{
-    struct sigaction action = {.sa_handler = note_signal};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
-
-/* Writes the file with this tokenizer. */
-static enum status write_tokens(const struct conf *conf, const struct tokenizer *tokenizer,
-                                int64_t *tokens_out)
-{
-    const int64_t vocab = conf_i64(conf, CONF_VOCAB);
-    int64_t reported_ms = clock_ms();
-    const struct corpus_config config = {.data = conf_text(conf, CONF_DATA),
-                                         .cache_dir = conf_text(conf, CONF_CACHE_DIR),
-                                         .allows_local_urls = conf_i64(conf, CONF_ALLOW_LOCAL_URLS),
-                                         .vocab = vocab > 0 ? vocab : tokenizer_vocab(tokenizer),
-                                         .tokenizer = tokenizer,
-                                         .progress = go_on,
-                                         .progress_arg = &reported_ms};
-    return corpus_write(&config, conf_text(conf, CONF_OUT), tokens_out);
-}
-
 enum status tokenize_main(const struct conf *conf)
 {
     const char *data = conf_text(conf, CONF_DATA), *out_path = conf_text(conf, CONF_OUT);
@@ -71,8 +47,21 @@ enum status tokenize_main(const struct conf *conf)
                     "what should be tokenised? set DATA to a text file, a folder or a glob%s",
                     data[0] != '\0' ? "; DATA=synthetic has no text" : "");
     TRY(tokenizer_source_open(conf, NULL, &tokenizer));
-    take_signals();
-    const enum status st = write_tokens(conf, tokenizer, &tokens);
+    struct sigaction action = {.sa_handler = note_signal};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    /* Writes the file with this tokenizer. */
+    const int64_t vocab = conf_i64(conf, CONF_VOCAB);
+    int64_t reported_ms = clock_ms();
+    const struct corpus_config config = {.data = conf_text(conf, CONF_DATA),
+                                         .cache_dir = conf_text(conf, CONF_CACHE_DIR),
+                                         .allows_local_urls = conf_i64(conf, CONF_ALLOW_LOCAL_URLS),
+                                         .vocab = vocab > 0 ? vocab : tokenizer_vocab(tokenizer),
+                                         .tokenizer = tokenizer,
+                                         .progress = go_on,
+                                         .progress_arg = &reported_ms};
+    const enum status st = corpus_write(&config, conf_text(conf, CONF_OUT), &tokens);
     tokenizer_close(tokenizer);
     if (st != ST_OK && stop_signal != 0)
         return FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED,

@@ -73,11 +73,6 @@ static enum status open_lists(const struct tokenizer_gguf *from, void *arg)
     return tokenizer_gguf_open(from, arg);
 }
 
-static enum status open_gguf(const char *path, struct tokenizer **out)
-{
-    return with_gguf(path, open_lists, out);
-}
-
 /* The files that are written of one tokenizer. */
 struct json_texts {
     int64_t context_tokens;
@@ -102,7 +97,8 @@ enum status tokenizer_source_write_json(const char *path, int64_t context_tokens
 
 static enum status open_path(const char *path, struct tokenizer **out)
 {
-    return gguf_model_is_file(path) ? open_gguf(path, out) : tokenizer_file_open(path, out);
+    return gguf_model_is_file(path) ? (with_gguf(path, open_lists, out))
+                                    : tokenizer_file_open(path, out);
 }
 
 /* Is one in the folder? within: below it, or beside. */

@@ -33,14 +33,6 @@ static volatile sig_atomic_t stop_signal;
 
 static void note_signal(int number) { stop_signal = number; }
 
-static void take_signals(void)
-{
-    struct sigaction action = {.sa_handler = note_signal};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
-
 static bool go_on_reading(void *arg, int64_t bytes_done, int64_t bytes_total)
 {
     (void)arg, (void)bytes_done, (void)bytes_total;
@@ -105,18 +97,6 @@ static enum status count_words(const struct conf *conf, struct bpe_train *train)
 
 /* ---- writing ---- */
 
-/* Bytes as the characters that stand for them. */
-static void add_chars(struct text *out, const uint8_t *bytes, size_t n)
-{
-    uint16_t char_of[256];
-    byte_chars_fill(char_of);
-    for (size_t i = 0; i < n; i++) {
-        const unsigned c = char_of[bytes[i]];
-        const char two[2] = {(char)(0xc0 | c >> 6), (char)(0x80 | (c & 0x3f))};
-        text_add_bytes(out, c < 0x80 ? &(const char){(char)c} : two, c < 0x80 ? 1 : 2);
-    }
-}
-
 /* The texts of all pieces, one after another; each piece points into them. */
 struct lists {
     struct text chars;
@@ -129,7 +109,14 @@ static void add_token(struct lists *lists, const struct bpe_train *train, uint32
 {
     size_t n;
     const uint8_t *bytes = bpe_train_bytes(train, id, &n);
-    add_chars(&lists->chars, bytes, n);
+    /* Bytes as the characters that stand for them. */
+    uint16_t char_of[256];
+    byte_chars_fill(char_of);
+    for (size_t i = 0; i < n; i++) {
+        const unsigned c = char_of[bytes[i]];
+        const char two[2] = {(char)(0xc0 | c >> 6), (char)(0x80 | (c & 0x3f))};
+        text_add_bytes(&lists->chars, c < 0x80 ? &(const char){(char)c} : two, c < 0x80 ? 1 : 2);
+    }
 }
 
 static void fill_texts(struct lists *lists, const struct bpe_train *train)
@@ -173,13 +160,6 @@ static enum status fill(struct lists *lists, const struct bpe_train *train)
     return ST_OK;
 }
 
-static void lists_free(struct lists *lists)
-{
-    text_free(&lists->chars);
-    free(lists->piece);
-    free(lists->at);
-}
-
 static enum status write_file(const char *folder, const char *name, const struct text *text)
 {
     char path[FILE_PATH_MAX];
@@ -215,32 +195,7 @@ static enum status write_lists(const struct lists *lists, const char *folder)
     return st;
 }
 
-static enum status write_tokenizer(const struct bpe_train *train, const char *folder)
-{
-    struct lists lists = {.n = 0};
-    enum status st = fill(&lists, train);
-    if (st == ST_OK)
-        st = write_lists(&lists, folder);
-    lists_free(&lists);
-    return st;
-}
-
 /* ---- the command ---- */
-
-static enum status check_out(const char *folder)
-{
-    char path[FILE_PATH_MAX];
-    if (folder[0] == '\0')
-        return FAIL(ST_BAD_SETTING,
-                    "the folder to write is not given; set OUT, for example OUT=my-tokenizer");
-    TRY(file_join(path, sizeof path, folder, "tokenizer.json"));
-    if (file_bytes(path) >= 0)
-        return FAIL(ST_BAD_SETTING,
-                    "OUT=%s has a tokenizer.json already; give another folder, or remove it "
-                    "if no model needs it",
-                    folder);
-    return ST_OK;
-}
 
 static enum status check(const struct conf *conf, uint32_t *vocab)
 {
@@ -257,22 +212,17 @@ static enum status check(const struct conf *conf, uint32_t *vocab)
                     "tokens",
                     (long long)wish, VOCAB_LEAST, BPE_VOCAB_MAX);
     *vocab = wish > 0 ? (uint32_t)wish : VOCAB_DEFAULT;
-    return check_out(conf_text(conf, CONF_OUT));
-}
-
-/* One line: how many tokens, and how well they fit the text. */
-static enum status tell(const struct bpe_train *train, const char *folder, uint32_t vocab,
-                        int64_t began_ms)
-{
-    int64_t bytes, tokens;
-    bpe_train_size(train, &bytes, &tokens);
-    if (bpe_train_tokens(train) + 1 < vocab)
-        LOG_WARN("VOCAB=%u: the text has no pair of tokens that occurs twice behind %u tokens; "
-                 "train with VOCAB=%u, or give more text",
-                 vocab, bpe_train_tokens(train) + 1, bpe_train_tokens(train) + 1);
-    log_console("%s  %u tokens  %.2f bytes of the text a token  %.1f s", folder,
-                bpe_train_tokens(train) + 1, (double)bytes / (double)(tokens > 0 ? tokens : 1),
-                (double)(clock_ms() - began_ms) / 1e3);
+    const char *folder = conf_text(conf, CONF_OUT);
+    char path[FILE_PATH_MAX];
+    if (folder[0] == '\0')
+        return FAIL(ST_BAD_SETTING,
+                    "the folder to write is not given; set OUT, for example OUT=my-tokenizer");
+    TRY(file_join(path, sizeof path, folder, "tokenizer.json"));
+    if (file_bytes(path) >= 0)
+        return FAIL(ST_BAD_SETTING,
+                    "OUT=%s has a tokenizer.json already; give another folder, or remove it "
+                    "if no model needs it",
+                    folder);
     return ST_OK;
 }
 
@@ -284,7 +234,15 @@ static enum status run(const struct conf *conf, struct bpe_train *train, uint32_
     bpe_train_size(train, &bytes, &tokens);
     if (bytes == 0)
         return FAIL(ST_BAD_DATA, "%s holds no text; check the path", conf_text(conf, CONF_DATA));
-    return write_tokenizer(train, conf_text(conf, CONF_OUT));
+    const char *folder = conf_text(conf, CONF_OUT);
+    struct lists lists = {.n = 0};
+    enum status st = fill(&lists, train);
+    if (st == ST_OK)
+        st = write_lists(&lists, folder);
+    text_free(&lists.chars);
+    free(lists.piece);
+    free(lists.at);
+    return st;
 }
 
 enum status train_tokenizer_main(const struct conf *conf)
@@ -294,13 +252,28 @@ enum status train_tokenizer_main(const struct conf *conf)
     uint32_t vocab = 0;
     TRY(check(conf, &vocab));
     TRY(bpe_train_open(PRETOKEN_KIND_GPT2, &train));
-    take_signals();
+    struct sigaction action = {.sa_handler = note_signal};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
     enum status st = run(conf, train, vocab);
     if (st != ST_OK && stop_signal != 0)
         st = FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED,
                   "stopped by a signal; %s was not written", conf_text(conf, CONF_OUT));
-    if (st == ST_OK)
-        st = tell(train, conf_text(conf, CONF_OUT), vocab, began_ms);
+    if (st == ST_OK) {
+        /* One line: how many tokens, and how well they fit the text. */
+        const char *folder = conf_text(conf, CONF_OUT);
+        int64_t bytes, tokens;
+        bpe_train_size(train, &bytes, &tokens);
+        if (bpe_train_tokens(train) + 1 < vocab)
+            LOG_WARN("VOCAB=%u: the text has no pair of tokens that occurs twice behind %u tokens; "
+                     "train with VOCAB=%u, or give more text",
+                     vocab, bpe_train_tokens(train) + 1, bpe_train_tokens(train) + 1);
+        log_console("%s  %u tokens  %.2f bytes of the text a token  %.1f s", folder,
+                    bpe_train_tokens(train) + 1, (double)bytes / (double)(tokens > 0 ? tokens : 1),
+                    (double)(clock_ms() - began_ms) / 1e3);
+        st = ST_OK;
+    }
     bpe_train_close(train);
     return config_map_name_setting(st, false);
 }

@@ -170,14 +170,6 @@ static void show_provenance(struct text *t, const struct verify *v)
     cJSON_Delete(root);
 }
 
-static void show_weights(struct text *t, const struct verify *v)
-{
-    if (v->audit.checkpoints_n > 0)
-        text_add(t, "weights     of %d checkpoint%s; %d kept%s\n", v->audit.checkpoints_n,
-                 plural(v->audit.checkpoints_n), v->compared_n,
-                 v->problem[0] ? "" : ", with the checksums that were written");
-}
-
 static void show(struct text *t, const struct verify *v)
 {
     const struct ledger_audit *a = &v->audit;
@@ -208,7 +200,10 @@ static void show(struct text *t, const struct verify *v)
     if (a->data_changes > 0)
         text_add(t, "data        changed %" PRId64 " time%s between generations\n", a->data_changes,
                  plural(a->data_changes));
-    show_weights(t, v);
+    if (v->audit.checkpoints_n > 0)
+        text_add(t, "weights     of %d checkpoint%s; %d kept%s\n", v->audit.checkpoints_n,
+                 plural(v->audit.checkpoints_n), v->compared_n,
+                 v->problem[0] ? "" : ", with the checksums that were written");
     show_provenance(t, v);
 }
 

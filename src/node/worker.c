@@ -216,19 +216,6 @@ static enum status open_model(struct worker *w)
 CONF_FAULT_LIST(IS_FAULT)
 /* clang-format on */
 
-/* set_generation — FAULT acts only on one rank and in the job's first generation: otherwise no
- * restart could heal it. */
-static void set_generation(struct worker *w, bool is_first)
-{
-    w->config.fault = TRAINER_FAULT_NONE;
-    if (is_first && conf_fault_rank(w->conf) == w->stats.rank && conf_fault_step(w->conf) > 0) {
-        w->config.fault = (enum trainer_fault)conf_fault(w->conf);
-        w->config.fault_step = conf_fault_step(w->conf);
-    }
-    if (!is_first) /* resume from what this run has saved; RESUME is about older runs */
-        w->config.resume = TRAINER_RESUME_AUTO;
-}
-
 /* backend_why — the reason for a transport that gives none itself. */
 static const char *backend_why(const struct comm *comm)
 {
@@ -254,22 +241,6 @@ static void add_axis(const struct mesh *mesh, enum mesh_axis axis, int locals, c
                  mesh_comm_is_within_node(mesh, MESH_BIT(axis), locals) ? "inside a node"
                                                                         : "across nodes",
                  link);
-}
-
-/* log_mesh — "mesh: data 2 x tensor 2; tensor groups …": where ranks are and what links them. */
-static void log_mesh(const struct worker *w, const struct mesh *mesh, int locals)
-{
-    struct text text = {.limit = 512};
-    text_add(&text, "data %d", mesh->size[MESH_AXIS_DATA]);
-    for (int i = MESH_AXES - 1; i >= 0; i--)
-        if (i != MESH_AXIS_DATA && mesh->size[i] > 1)
-            text_add(&text, " x %s %d", mesh_axis_name((enum mesh_axis)i), mesh->size[i]);
-    add_axis(mesh, MESH_AXIS_TENSOR, locals, w->stats.links.tensor, &text);
-    add_axis(mesh, MESH_AXIS_CONTEXT, locals, w->stats.links.context, &text);
-    add_axis(mesh, MESH_AXIS_DATA, locals, w->stats.links.data, &text);
-    add_axis(mesh, MESH_AXIS_PIPELINE, locals, w->stats.links.pipeline, &text);
-    LOG_INFO("mesh: %s", text.data);
-    text_free(&text);
 }
 
 /* warn_pipeline — stages that have one micro-batch a step work one after the other. */
@@ -317,8 +288,21 @@ static void on_connected(void *arg, const struct comm *comm)
     if (place->rank == 0 && !w->stats.backend[0]) {
         LOG_INFO("BACKEND=%s uses %s: %s", conf_text(w->conf, CONF_BACKEND), comm_name(comm),
                  backend_why(comm));
-        if (place->ranks > 1)
-            log_mesh(w, &mesh, place->locals);
+        if (place->ranks > 1) {
+            /* "mesh: data 2 x tensor 2; tensor groups …": where ranks are and what links them. */
+            int locals = place->locals;
+            struct text text = {.limit = 512};
+            text_add(&text, "data %d", mesh.size[MESH_AXIS_DATA]);
+            for (int i = MESH_AXES - 1; i >= 0; i--)
+                if (i != MESH_AXIS_DATA && mesh.size[i] > 1)
+                    text_add(&text, " x %s %d", mesh_axis_name((enum mesh_axis)i), mesh.size[i]);
+            add_axis(&mesh, MESH_AXIS_TENSOR, locals, w->stats.links.tensor, &text);
+            add_axis(&mesh, MESH_AXIS_CONTEXT, locals, w->stats.links.context, &text);
+            add_axis(&mesh, MESH_AXIS_DATA, locals, w->stats.links.data, &text);
+            add_axis(&mesh, MESH_AXIS_PIPELINE, locals, w->stats.links.pipeline, &text);
+            LOG_INFO("mesh: %s", text.data);
+            text_free(&text);
+        }
         warn_pipeline(&w->config.step, &mesh);
     }
     text_copy(w->stats.backend, sizeof w->stats.backend, comm_backend(comm));
@@ -367,7 +351,16 @@ static enum status run_generation(void *arg, struct comm *comm, int64_t generati
 {
     struct worker *w = arg;
     board_node_copy(w->board, &w->node);
-    set_generation(w, w->node.restarts == 0 && generation == 1);
+    /* FAULT acts only on one rank and in the job's first generation: otherwise no restart could
+     * heal it. */
+    bool is_first = w->node.restarts == 0 && generation == 1;
+    w->config.fault = TRAINER_FAULT_NONE;
+    if (is_first && conf_fault_rank(w->conf) == w->stats.rank && conf_fault_step(w->conf) > 0) {
+        w->config.fault = (enum trainer_fault)conf_fault(w->conf);
+        w->config.fault_step = conf_fault_step(w->conf);
+    }
+    if (!is_first) /* resume from what this run has saved; RESUME is about older runs */
+        w->config.resume = TRAINER_RESUME_AUTO;
     w->config.step.comm = comm;
     w->stats.generation = generation;
     const struct check_worker_config check = check_config(w);
@@ -554,13 +547,6 @@ static void end_of_file(void *arg, enum status st, const char *sentence)
     publish_end(arg, st, sentence);
 }
 
-static void publish_error(struct worker *w, enum status st)
-{
-    publish_end(w, st, status_message());
-    LOG_DEBUG("worker ends with %s at %s", status_name(st), status_trace());
-    status_clear(); /* the supervisor logs it, once */
-}
-
 enum status worker_main(const struct conf *conf, int worker_i)
 {
     struct worker w = {.conf = conf, .worker_i = worker_i};
@@ -574,8 +560,11 @@ enum status worker_main(const struct conf *conf, int worker_i)
     enum status st = w.node.is_check ? check(&w) : train(&w);
     if (!w.node.is_check)
         memory_check_log_peak();
-    if (st != ST_OK)
-        publish_error(&w, st);
+    if (st != ST_OK) {
+        publish_end(&w, st, status_message());
+        LOG_DEBUG("worker ends with %s at %s", status_name(st), status_trace());
+        status_clear(); /* the supervisor logs it, once */
+    }
     check_worker_close(w.check);
     feed_close(w.feed);
     feed_close(w.val_feed);

@@ -276,23 +276,6 @@ static enum status read_link(const cJSON *root, const char *key, struct plan_lin
     return read_share(object, "share", &out->share);
 }
 
-static enum status read_peaks(const cJSON *root, struct plan_cluster *out)
-{
-    const cJSON *object;
-    double most = 0;
-    TRY(json_get_object(root, "peak", &object));
-    TRY(check_keys(object, "peak", precision_nth));
-    for (int i = 0; i < PLAN_PRECISION_N; i++) {
-        const struct number row = {precisions[i], i * sizeof(double), 0, 1e19, false};
-        TRY(read_number(object, &row, out->peak));
-        if (out->peak[i] > 0 && out->peak[i] < PEAK_MIN)
-            return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %g, expected 0, or %g to 1e+19 FLOP/s",
-                        precisions[i], out->peak[i], PEAK_MIN);
-        most = fmax(most, out->peak[i]);
-    }
-    return most > 0 ? ST_OK : FAIL(ST_BAD_DATA, "JSON key \"peak\" has no number above 0");
-}
-
 static enum status read_products(const cJSON *root, struct plan_cluster *out)
 {
     const cJSON *object;
@@ -333,7 +316,19 @@ static enum status read_root(const cJSON *root, struct plan_cluster *out)
         TRY(read_whole(root, &wholes[i], out));
     for (size_t i = 0; i < NUMBERS_N; i++)
         TRY(read_number(root, &numbers[i], out));
-    TRY(read_peaks(root, out));
+    const cJSON *object;
+    double most = 0;
+    TRY(json_get_object(root, "peak", &object));
+    TRY(check_keys(object, "peak", precision_nth));
+    for (int i = 0; i < PLAN_PRECISION_N; i++) {
+        const struct number row = {precisions[i], i * sizeof(double), 0, 1e19, false};
+        TRY(read_number(object, &row, out->peak));
+        if (out->peak[i] > 0 && out->peak[i] < PEAK_MIN)
+            return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %g, expected 0, or %g to 1e+19 FLOP/s",
+                        precisions[i], out->peak[i], PEAK_MIN);
+        most = fmax(most, out->peak[i]);
+    }
+    TRY(most > 0 ? ST_OK : FAIL(ST_BAD_DATA, "JSON key \"peak\" has no number above 0"));
     TRY(read_products(root, out));
     TRY(read_rows(root, "product_rows", &out->product_rows));
     TRY(read_rows(root, "product_wide", &out->product_wide));

@@ -76,21 +76,6 @@ static void add_term(int term, const struct plan_compare_step *planned,
              text_format_ms(b, sizeof b, planned->ms[term]));
 }
 
-static void add_terms(const struct plan_compare_step *planned, const struct plan_compare_step *real,
-                      struct text *out)
-{
-    int most = furthest(planned, real);
-    text_add(out, "; most of it is ");
-    add_term(most, planned, real, out);
-    text_add(out, "; the rest: ");
-    for (int i = 0, n = 0; i < PLAN_COMPARE_N; i++) {
-        if (i == most || (planned->ms[i] < 0.005 && real->ms[i] < 0.005))
-            continue;
-        text_add(out, "%s", n++ > 0 ? "; " : "");
-        add_term(i, planned, real, out);
-    }
-}
-
 void plan_compare_text(const struct plan_compare *compare, const struct plan_time *planned,
                        bool has_terms, struct text *out)
 {
@@ -102,8 +87,17 @@ void plan_compare_text(const struct plan_compare *compare, const struct plan_tim
              100 * fabs(far), far < 0 ? "less" : "more");
     if (fabs(far) <= PLAN_COMPARE_FAR)
         return;
-    if (has_terms)
-        add_terms(&plan, &real, out);
-    else
+    if (has_terms) {
+        int most = furthest(&plan, &real);
+        text_add(out, "; most of it is ");
+        add_term(most, &plan, &real, out);
+        text_add(out, "; the rest: ");
+        for (int i = 0, n = 0; i < PLAN_COMPARE_N; i++) {
+            if (i == most || (plan.ms[i] < 0.005 && real.ms[i] < 0.005))
+                continue;
+            text_add(out, "%s", n++ > 0 ? "; " : "");
+            add_term(i, &plan, &real, out);
+        }
+    } else
         text_add(out, "; CUDA_TIMES=1 shows the time of each operation");
 }

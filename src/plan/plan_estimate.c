@@ -74,13 +74,6 @@ static enum status make_lists(const struct plan_job *job, struct lists *l)
     return ST_OK;
 }
 
-static void free_lists(struct lists *l)
-{
-    for (int stage = 0; stage < l->stages; stage++)
-        if (!l->is_shared[stage])
-            plan_ops_free(&l->ops[stage]);
-}
-
 /* ---- checkpoints ---- */
 
 /* state_bytes — of the largest checkpoint: parameters and moments in fp32, of all replicas. */
@@ -120,27 +113,23 @@ static double checkpoint_ms_of_step(const struct plan_job *job)
 
 /* ---- all ---- */
 
-static enum status fail_infinite(const struct plan_job *job)
-{
-    const struct plan_cluster *c = job->cluster;
-    if (c->peak[job->precision] <= 0)
-        return FAIL(ST_BAD_SETTING, "CLUSTER=%s computes nothing in %s; use another PRECISION",
-                    c->name, plan_cluster_precision(job->precision));
-    bool is_across = job->at.nodes > 1 && c->across.bytes_per_second <= 0;
-    return FAIL(ST_BAD_SETTING, "CLUSTER=%s has no link %s: use %s, or add \"%s\" to its file",
-                c->name, is_across ? "between nodes" : "inside a node",
-                is_across ? "one node" : "one worker on each node",
-                is_across ? "across" : "inside");
-}
-
 static enum status make_time(const struct plan_job *job, const struct lists *l,
                              struct plan_estimate *out)
 {
     const struct plan_ops *first = &l->ops[0];
     plan_time_make(l->ops, l->stages, job->precision, job->cluster, checkpoint_ms_of_step(job),
                    &out->time);
-    if (isinf(out->time.step_ms))
-        return fail_infinite(job);
+    if (isinf(out->time.step_ms)) {
+        const struct plan_cluster *c = job->cluster;
+        if (c->peak[job->precision] <= 0)
+            return FAIL(ST_BAD_SETTING, "CLUSTER=%s computes nothing in %s; use another PRECISION",
+                        c->name, plan_cluster_precision(job->precision));
+        bool is_across = job->at.nodes > 1 && c->across.bytes_per_second <= 0;
+        return FAIL(ST_BAD_SETTING, "CLUSTER=%s has no link %s: use %s, or add \"%s\" to its file",
+                    c->name, is_across ? "between nodes" : "inside a node",
+                    is_across ? "one node" : "one worker on each node",
+                    is_across ? "across" : "inside");
+    }
     double seconds = out->time.step_ms / 1e3,
            peak = job->cluster->peak[job->precision] * job->at.ranks;
     out->tokens = first->tokens;
@@ -159,7 +148,9 @@ enum status plan_estimate_make(const struct plan_job *job, struct plan_estimate 
     enum status st = make_lists(job, lists);
     if (st == ST_OK)
         st = make_time(job, lists, out);
-    free_lists(lists);
+    for (int stage = 0; stage < lists->stages; stage++)
+        if (!lists->is_shared[stage])
+            plan_ops_free(&lists->ops[stage]);
     free(lists);
     return st;
 }

@@ -59,22 +59,6 @@ static int64_t host_sum(const struct plan_job *job, const struct mesh *mesh,
     return sum;
 }
 
-/* add_stage — of its first worker, and where that needs most, its number. */
-static enum status add_stage(const struct plan_job *job, const struct mesh *mesh, int stage,
-                             struct plan_memory *out)
-{
-    struct memory_plan_place place;
-    plan_job_place(job, mesh, stage, &place);
-    TRY(memory_plan_train(&job->config, &place, &out->stage[stage]));
-    const int64_t *bytes = job->cluster->is_gpu ? out->stage[stage].device : out->stage[stage].host;
-    int64_t sum = memory_plan_sum(bytes);
-    if (stage == 0 || sum > out->need_bytes) {
-        out->need_bytes = sum;
-        out->fullest = stage;
-    }
-    return ST_OK;
-}
-
 enum status plan_job_memory(const struct plan_job *job, struct plan_memory *out)
 {
     struct mesh mesh;
@@ -83,8 +67,19 @@ enum status plan_job_memory(const struct plan_job *job, struct plan_memory *out)
     if (out->stages > PLAN_JOB_STAGES_MAX)
         return FAIL(ST_BAD_SETTING, "PP=%d is over the limit of %d stages; lower it", out->stages,
                     PLAN_JOB_STAGES_MAX);
-    for (int stage = 0; stage < out->stages; stage++)
-        TRY(add_stage(job, &mesh, stage, out));
+    for (int stage = 0; stage < out->stages; stage++) {
+        /* Of its first worker, and where that needs most, its number. */
+        struct memory_plan_place place;
+        plan_job_place(job, &mesh, stage, &place);
+        TRY(memory_plan_train(&job->config, &place, &out->stage[stage]));
+        const int64_t *bytes =
+            job->cluster->is_gpu ? out->stage[stage].device : out->stage[stage].host;
+        int64_t sum = memory_plan_sum(bytes);
+        if (stage == 0 || sum > out->need_bytes) {
+            out->need_bytes = sum;
+            out->fullest = stage;
+        }
+    }
     out->have_bytes = (int64_t)job->cluster->memory_bytes;
     out->host_bytes = 0;
     for (int node = 0; node < job->at.nodes; node++) {
@@ -122,18 +117,6 @@ static enum status fits_stage(const struct plan_job *job, const struct mesh *mes
     return ST_OK;
 }
 
-/* few_micros — so few micro-batches that the order of stages is quickly planned, and as many in
- * flight. */
-static void few_micros(const struct mesh *mesh, struct plan_job *job)
-{
-    struct step_config *s = &job->config.step;
-    const int stages = mesh->size[MESH_AXIS_PIPELINE];
-    int64_t pass = s->batch_samples * mesh->size[MESH_AXIS_DATA],
-            most = (int64_t)MICROS_QUICK * stages;
-    if (stages > 1 && s->global_samples > most * pass)
-        s->global_samples = most * pass;
-}
-
 /* The first stage has most micro-batches in flight, the second one has most of those without the
  * embedding, the last one has the head. */
 bool plan_job_fits(const struct plan_job *asked)
@@ -142,8 +125,16 @@ bool plan_job_fits(const struct plan_job *asked)
     struct plan_job quick = *asked;
     const struct plan_job *job = &quick;
     bool fits = plan_job_mesh(job, &mesh) == ST_OK;
-    if (fits)
-        few_micros(&mesh, &quick);
+    if (fits) {
+        /* So few micro-batches that the order of stages is quickly planned, and as many in
+         * flight. */
+        struct step_config *s = &quick.config.step;
+        const int stages = mesh.size[MESH_AXIS_PIPELINE];
+        int64_t pass = s->batch_samples * mesh.size[MESH_AXIS_DATA],
+                most = (int64_t)MICROS_QUICK * stages;
+        if (stages > 1 && s->global_samples > most * pass)
+            s->global_samples = most * pass;
+    }
     const int stages = fits ? mesh.size[MESH_AXIS_PIPELINE] : 0, tried[] = {0, stages - 1, 1};
     for (int i = 0; fits && i < 3 && i < stages; i++)
         fits = fits_stage(job, &mesh, tried[i], &fits) == ST_OK && fits;

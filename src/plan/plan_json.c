@@ -23,31 +23,6 @@ static void add_way(const struct plan_job *job, cJSON *to)
     json_add_i64(to, "global_batch", s->global_samples);
 }
 
-static void add_head(const struct plan_report *r, cJSON *root)
-{
-    const struct plan_job *job = r->job;
-    cJSON_AddStringToObject(root, "model", job->config.step.dims.name);
-    cJSON_AddStringToObject(root, "cluster", job->cluster->name);
-    cJSON_AddStringToObject(root, "precision", plan_cluster_precision(job->precision));
-    json_add_i64(root, "nodes", job->at.nodes);
-    json_add_i64(root, "devices", job->at.ranks);
-    json_add_i64(root, "seq_len", job->config.step.seq_tokens);
-    json_add_i64(root, "global_batch", job->config.step.global_samples);
-    add_way(job, add_object(root, "settings"));
-}
-
-static void add_stage(const struct plan_report *r, int stage, cJSON *list)
-{
-    const struct memory_plan *plan = &r->memory->stage[stage];
-    const int64_t *bytes = r->job->cluster->is_gpu ? plan->device : plan->host;
-    cJSON *item = cJSON_CreateObject();
-    for (int kind = 0; kind < MEMORY_PLAN_N; kind++)
-        if (bytes[kind] > 0)
-            json_add_i64(item, memory_plan_text((enum memory_plan_kind)kind), bytes[kind]);
-    json_add_i64(item, "all", memory_plan_sum(bytes));
-    cJSON_AddItemToArray(list, item);
-}
-
 static void add_memory(const struct plan_report *r, cJSON *root)
 {
     cJSON *memory = add_object(root, "memory"), *stages;
@@ -57,8 +32,16 @@ static void add_memory(const struct plan_report *r, cJSON *root)
     json_add_i64(memory, "host_bytes", r->memory->host_bytes);
     json_add_i64(memory, "fullest_stage", r->memory->fullest);
     stages = memory ? cJSON_AddArrayToObject(memory, "stages") : NULL;
-    for (int stage = 0; stages && stage < r->memory->stages; stage++)
-        add_stage(r, stage, stages);
+    for (int stage = 0; stages && stage < r->memory->stages; stage++) {
+        const struct memory_plan *plan = &r->memory->stage[stage];
+        const int64_t *bytes = r->job->cluster->is_gpu ? plan->device : plan->host;
+        cJSON *item = cJSON_CreateObject();
+        for (int kind = 0; kind < MEMORY_PLAN_N; kind++)
+            if (bytes[kind] > 0)
+                json_add_i64(item, memory_plan_text((enum memory_plan_kind)kind), bytes[kind]);
+        json_add_i64(item, "all", memory_plan_sum(bytes));
+        cJSON_AddItemToArray(stages, item);
+    }
 }
 
 static void add_control(const struct plan_job *job, cJSON *root)
@@ -69,21 +52,6 @@ static void add_control(const struct plan_job *job, cJSON *root)
         return;
     json_add_i64(node, "control_bytes", control.bytes);
     json_add_number(node, "control_cores", control.cores);
-}
-
-static void add_time(const struct plan_report *r, cJSON *root)
-{
-    const struct plan_estimate *e = r->estimate;
-    cJSON *step = add_object(root, "step_ms"), *axes = add_object(root, "communication_ms");
-    json_add_number(step, "all", e->time.step_ms);
-    for (int kind = 0; kind < PLAN_TIME_N; kind++)
-        json_add_number(step, plan_time_text((enum plan_time_kind)kind), e->time.ms[kind]);
-    json_add_number(axes, "hidden", e->time.comm_hidden_ms);
-    for (int axis = 0; axis < MESH_AXES; axis++)
-        json_add_number(axes, mesh_axis_name((enum mesh_axis)axis), e->time.axis_ms[axis]);
-    json_add_i64(root, "micro_batches", e->passes);
-    json_add_number(root, "tokens_per_second", e->tokens_per_second);
-    json_add_number(root, "mfu", e->mfu);
 }
 
 static void add_total(const struct plan_report *r, cJSON *root)
@@ -137,11 +105,29 @@ static void add_advice(const struct plan_report *r, cJSON *root)
 enum status plan_json_write(const struct plan_report *r, struct text *out)
 {
     cJSON *root = cJSON_CreateObject();
-    add_head(r, root);
+    const struct plan_job *job = r->job;
+    cJSON_AddStringToObject(root, "model", job->config.step.dims.name);
+    cJSON_AddStringToObject(root, "cluster", job->cluster->name);
+    cJSON_AddStringToObject(root, "precision", plan_cluster_precision(job->precision));
+    json_add_i64(root, "nodes", job->at.nodes);
+    json_add_i64(root, "devices", job->at.ranks);
+    json_add_i64(root, "seq_len", job->config.step.seq_tokens);
+    json_add_i64(root, "global_batch", job->config.step.global_samples);
+    add_way(job, add_object(root, "settings"));
     add_memory(r, root);
     add_control(r->job, root);
     if (r->estimate) {
-        add_time(r, root);
+        const struct plan_estimate *e = r->estimate;
+        cJSON *step = add_object(root, "step_ms"), *axes = add_object(root, "communication_ms");
+        json_add_number(step, "all", e->time.step_ms);
+        for (int kind = 0; kind < PLAN_TIME_N; kind++)
+            json_add_number(step, plan_time_text((enum plan_time_kind)kind), e->time.ms[kind]);
+        json_add_number(axes, "hidden", e->time.comm_hidden_ms);
+        for (int axis = 0; axis < MESH_AXES; axis++)
+            json_add_number(axes, mesh_axis_name((enum mesh_axis)axis), e->time.axis_ms[axis]);
+        json_add_i64(root, "micro_batches", e->passes);
+        json_add_number(root, "tokens_per_second", e->tokens_per_second);
+        json_add_number(root, "mfu", e->mfu);
         add_total(r, root);
     }
     if (r->search || r->advice)

@@ -70,18 +70,6 @@ static double coding_ms(const struct plan_link_run *link, const struct plan_link
     return elems * (ns + (grad_compress_is_coded(f->compress) ? CODE_NS : 0)) / 1e6;
 }
 
-/* estimate — sets what depends on the link. */
-static void estimate(const struct plan_link_run *link, const struct plan_link_step *now,
-                     double per_ms, struct plan_link_form *f)
-{
-    const double bytes = exchange_bytes(link, f), comm_ms = bytes / per_ms + coding_ms(link, f),
-                 hidden_ms = fmax(0, now->comm_ms - now->wait_ms);
-    const double each = f->local_steps > 0 ? 1 / (double)f->local_steps : 1;
-    f->sent_bytes = bytes * each;
-    f->wait_ms = f->local_steps > 0 ? comm_ms * each : fmax(0, comm_ms - hidden_ms);
-    f->step_ms = now->step_ms - now->wait_ms + f->wait_ms;
-}
-
 static double wait_share(const struct plan_link_form *f) { return f->wait_ms / f->step_ms; }
 
 static int list_forms(const struct plan_link_run *link, struct plan_link_form *form)
@@ -123,8 +111,16 @@ int plan_link_forms(const struct plan_link_run *link, struct plan_link_form form
     const double per_ms = fmax((double)now.sent_bytes, 1) / fmax(sending_ms, 1e-6);
     const int n = list_forms(link, form);
     *now_out = -1;
-    for (int i = 0; i < n; i++)
-        estimate(link, &now, per_ms, &form[i]);
+    for (int i = 0; i < n; i++) {
+        /* Sets what depends on the link. */
+        const double bytes = exchange_bytes(link, &form[i]),
+                     comm_ms = bytes / per_ms + coding_ms(link, &form[i]),
+                     hidden_ms = fmax(0, now.comm_ms - now.wait_ms);
+        const double each = form[i].local_steps > 0 ? 1 / (double)form[i].local_steps : 1;
+        form[i].sent_bytes = bytes * each;
+        form[i].wait_ms = form[i].local_steps > 0 ? comm_ms * each : fmax(0, comm_ms - hidden_ms);
+        form[i].step_ms = now.step_ms - now.wait_ms + form[i].wait_ms;
+    }
     for (int i = 0; i < EVERY_STEP; i++)
         if (form[i].compress == link->compress) {
             *now_out = i;
@@ -160,28 +156,6 @@ static void add_measured(const struct plan_link_run *link, struct text *out)
         text_format_bytes(sent, sizeof sent, (double)now.sent_bytes), mbits < 10 ? 1 : 0, mbits);
 }
 
-static void add_form(const struct plan_link_form *f, struct text *out)
-{
-    char step[32];
-    add_settings(f, out);
-    text_add(out, " %s, %.0f%% of it waiting", text_format_ms(step, sizeof step, f->step_ms),
-             100 * wait_share(f));
-}
-
-static void add_why(const struct plan_link_form *f, struct text *out)
-{
-    if (f->local_steps > 0)
-        text_add(out, ", for gradients in every step would wait too long in every form; the loss "
-                      "falls behind that of a plain run (docs/multi-node.md)");
-    else if (wait_share(f) > PLAN_LINK_WAIT_MOST)
-        text_add(out, ", the fastest with an exchange in every step");
-    else if (f->compress == GRAD_COMPRESS_KIND_NONE)
-        text_add(out, ", for the link is fast enough without compression");
-    else
-        text_add(out, ", the form nearest to fp32 that waits for at most %.0f%%",
-                 100 * PLAN_LINK_WAIT_MOST);
-}
-
 static void add_proposal(const struct plan_link_form *form, int choice, int now, struct text *out)
 {
     text_add(out, "; proposed: ");
@@ -189,7 +163,16 @@ static void add_proposal(const struct plan_link_form *form, int choice, int now,
         text_add(out, "leave it so");
     else
         add_settings(&form[choice], out);
-    add_why(&form[choice], out);
+    if (form[choice].local_steps > 0)
+        text_add(out, ", for gradients in every step would wait too long in every form; the loss "
+                      "falls behind that of a plain run (docs/multi-node.md)");
+    else if (wait_share(&form[choice]) > PLAN_LINK_WAIT_MOST)
+        text_add(out, ", the fastest with an exchange in every step");
+    else if (form[choice].compress == GRAD_COMPRESS_KIND_NONE)
+        text_add(out, ", for the link is fast enough without compression");
+    else
+        text_add(out, ", the form nearest to fp32 that waits for at most %.0f%%",
+                 100 * PLAN_LINK_WAIT_MOST);
 }
 
 void plan_link_text(const struct plan_link_run *link, struct text *out)
@@ -202,7 +185,10 @@ void plan_link_text(const struct plan_link_run *link, struct text *out)
         if (i >= EVERY_STEP && i != choice)
             continue;
         text_add(out, i > 0 ? ", " : " ");
-        add_form(&form[i], out);
+        char step[32];
+        add_settings(&form[i], out);
+        text_add(out, " %s, %.0f%% of it waiting",
+                 text_format_ms(step, sizeof step, form[i].step_ms), 100 * wait_share(&form[i]));
     }
     add_proposal(form, choice, now, out);
 }

@@ -343,34 +343,19 @@ static enum status measure_launch(struct plan_machine *m)
     return ST_OK;
 }
 
-static enum status measure_rates(struct plan_machine *m)
-{
-    struct plan_cluster *c = m->cluster;
-    double adamw = 0, between = 0;
-    TRY(measure_memory(m, &adamw));
-    TRY(measure_between(m, &between));
-    c->optimizer_share = within(adamw / c->memory_bytes_per_second, MEMORY_SHARE_LEAST);
-    c->memory_share = within(between / c->memory_bytes_per_second, MEMORY_SHARE_LEAST);
-    return measure_launch(m);
-}
-
 /* ---- products ---- */
-
-/* Returns the time of a head's loss, as a plan counts it; the rest is the products'. */
-static double loss_seconds(const struct plan_machine *m, const struct measure_product *p)
-{
-    const struct plan_cluster *c = m->cluster;
-    const double bytes = 2.0 * (double)p->n * (double)p->out * (double)dtype_bytes(p->dtype);
-    return p->kind == MEASURE_PRODUCT_HEAD ? bytes / (c->memory_bytes_per_second * c->memory_share)
-                                           : 0;
-}
 
 /* *rate_out: FLOP/s; 0: there is no memory. *is_last: a larger size would need too long. */
 static enum status measure_product(const struct plan_machine *m, const struct measure_product *p,
                                    double *rate_out, bool *is_last)
 {
     struct measure_product_run run;
-    const double loss = loss_seconds(m, p);
+    /* Returns the time of a head's loss, as a plan counts it; the rest is the products'. */
+    const struct plan_cluster *c = m->cluster;
+    const double bytes = 2.0 * (double)p->n * (double)p->out * (double)dtype_bytes(p->dtype);
+    const double loss = p->kind == MEASURE_PRODUCT_HEAD
+                            ? bytes / (c->memory_bytes_per_second * c->memory_share)
+                            : 0;
     double seconds;
     *rate_out = 0;
     if (!measure_product_open(p, &m->memory, &run))
@@ -497,23 +482,6 @@ static enum status measure_all_products(struct plan_machine *m)
 
 /* ---- all ---- */
 
-/* memory_bytes — the same on all ranks, whatever each finds free; less of a small budget. */
-static enum status memory_bytes(const struct plan_machine *m, int64_t *out)
-{
-    int64_t most = (m->cluster->is_gpu ? 1024 : 512) * MIB, paid = m->config->budget_ms * MIB / 8,
-            share = m->info.free_bytes / 8 / (m->cluster->is_gpu ? 1 : m->cluster->locals);
-    most = paid < most ? paid : most;
-    most = most > MEMORY_LEAST ? most : MEMORY_LEAST;
-    double less = m->info.free_bytes >= 0 && share < most ? -(double)share : -(double)most;
-    TRY(measure_ranks_max(m->config->comm, &less, 1));
-    *out = (int64_t)-less / 4096 * 4096;
-    return *out >= MIB ? ST_OK
-                       : FAIL(ST_RETRY,
-                              "%lld bytes of memory are too few to measure the machine; end other "
-                              "programs",
-                              (long long)*out);
-}
-
 /* Allocates the memory that the workers share; on a CPU parameters and gradients lie there. */
 static enum status take_shared(struct plan_machine *m)
 {
@@ -534,7 +502,13 @@ static enum status take_shared(struct plan_machine *m)
 static enum status measure_all(struct plan_machine *m)
 {
     TRY(measure_memory_fill(&m->memory, m->dtype));
-    TRY(measure_rates(m));
+    struct plan_cluster *c = m->cluster;
+    double adamw = 0, between = 0;
+    TRY(measure_memory(m, &adamw));
+    TRY(measure_between(m, &between));
+    c->optimizer_share = within(adamw / c->memory_bytes_per_second, MEMORY_SHARE_LEAST);
+    c->memory_share = within(between / c->memory_bytes_per_second, MEMORY_SHARE_LEAST);
+    TRY(measure_launch(m));
     TRY(measure_all_products(m));
     TRY(measure_memory_fill(&m->memory, m->dtype));
     return measure_attention(m);
@@ -543,7 +517,20 @@ static enum status measure_all(struct plan_machine *m)
 enum status plan_machine_device(struct plan_machine *m)
 {
     int64_t bytes = 0;
-    TRY(memory_bytes(m, &bytes));
+    /* The same on all ranks, whatever each finds free; less of a small budget. */
+    int64_t *out = &bytes;
+    int64_t most = (m->cluster->is_gpu ? 1024 : 512) * MIB, paid = m->config->budget_ms * MIB / 8,
+            share = m->info.free_bytes / 8 / (m->cluster->is_gpu ? 1 : m->cluster->locals);
+    most = paid < most ? paid : most;
+    most = most > MEMORY_LEAST ? most : MEMORY_LEAST;
+    double less = m->info.free_bytes >= 0 && share < most ? -(double)share : -(double)most;
+    TRY(measure_ranks_max(m->config->comm, &less, 1));
+    *out = (int64_t)-less / 4096 * 4096;
+    TRY(*out >= MIB ? ST_OK
+                    : FAIL(ST_RETRY,
+                           "%lld bytes of memory are too few to measure the machine; end other "
+                           "programs",
+                           (long long)*out));
     TRY(measure_memory_open(&m->memory, m->config->dev, m->timer.stream, bytes));
     enum status st = take_shared(m);
     if (st == ST_OK)

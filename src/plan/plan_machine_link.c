@@ -74,14 +74,6 @@ struct search {
 
 static double planned_ms(const struct search *s) { return plan_time_call_ms(s->cluster, &s->call); }
 
-/* find_latency — with an endless bandwidth. */
-static void find_latency(struct search *s, double seconds)
-{
-    s->link->bytes_per_second = 1e18;
-    s->link->latency_us = 1;
-    s->link->latency_us = 1e3 * seconds / planned_ms(s);
-}
-
 /* find_rate — the more, the shorter. */
 static double find_rate(struct search *s, double seconds)
 {
@@ -105,7 +97,10 @@ void plan_machine_link_fit(struct plan_cluster *cluster, struct plan_link *link,
     for (int i = 1; i < n; i++)
         least = seconds[i] < least ? seconds[i] : least;
     link->share.n = 0;
-    find_latency(&s, least);
+    /* With an endless bandwidth. */
+    s.link->bytes_per_second = 1e18;
+    s.link->latency_us = 1;
+    s.link->latency_us = 1e3 * least / planned_ms(&s);
     for (int i = n - 1; i > 0; i--) {
         s.call.bytes = bytes[i];
         rates[i] = i < n - 1 && seconds[i] <= least ? rates[i + 1] : find_rate(&s, seconds[i]);
@@ -196,17 +191,6 @@ static double planned_seconds(const struct plan_machine *m, const struct call *c
     return plan_time_call_ms(m->cluster, &planned) / 1e3;
 }
 
-/* Makes the calls as large as the budget has time for, with products that need three times as long,
- * once alone and once with the calls beside them in each trial. */
-static void choose_size(const struct plan_machine *m, struct call *call)
-{
-    call->elems = m->shared_bytes / BESIDE / 4096 * 4096 / (int64_t)sizeof(float);
-    while (call->elems > OVERLAP_ELEMS_LEAST &&
-           planned_seconds(m, call) * BESIDE * (3 + 4) * TRIES > OVERLAP_SLICES * m->slice)
-        call->elems /= 2;
-    call->places = m->shared_bytes / (int64_t)sizeof(float) / call->elems;
-}
-
 /* Measures the part of the calls' time by which computation needs longer for them; alone and
  * together by turns, so that what else the machine does is in both. */
 static enum status measure_lost_parts(const struct plan_machine *m, struct both *b,
@@ -234,15 +218,6 @@ bool plan_machine_link_overlap(double *part, int n, double *out)
     return is_sure;
 }
 
-static void set_overlap(struct plan_cluster *c, double part[TRIES])
-{
-    size_t len = strlen(c->source);
-    if (!plan_machine_link_overlap(part, TRIES, &c->overlap_cost))
-        text_format(c->source + len, sizeof c->source - len,
-                    "; overlap_cost could not be measured: %.2f to %.2f",
-                    quantile_of(part, TRIES, 0.25), quantile_of(part, TRIES, 0.75));
-}
-
 /* measure_overlap — on a CPU more than the calls' own time may be lost: their thread takes turns
  * with computation on a core, and takes memory's bandwidth from it. */
 static enum status measure_overlap(struct plan_machine *m)
@@ -252,7 +227,13 @@ static enum status measure_overlap(struct plan_machine *m)
     struct both b = {.dev = m->config->dev, .stream = m->timer.stream, .products = 1};
     double part[TRIES];
     b.call = call_of(m, m->config->comm, BUS_COLLECTIVE_ALL_REDUCE, m->shared_bytes);
-    choose_size(m, &b.call);
+    /* Makes the calls as large as the budget has time for, with products that need three times as
+     * long, once alone and once with the calls beside them in each trial. */
+    b.call.elems = m->shared_bytes / BESIDE / 4096 * 4096 / (int64_t)sizeof(float);
+    while (b.call.elems > OVERLAP_ELEMS_LEAST &&
+           planned_seconds(m, &b.call) * BESIDE * (3 + 4) * TRIES > OVERLAP_SLICES * m->slice)
+        b.call.elems /= 2;
+    b.call.places = m->shared_bytes / (int64_t)sizeof(float) / b.call.elems;
     TRY(measure_memory_open(&memory, b.dev, b.stream, bytes));
     const struct tensor x = {memory.data, DTYPE_F32};
     b.product = (struct matmul_fwd){
@@ -261,22 +242,17 @@ static enum status measure_overlap(struct plan_machine *m)
     if (st == ST_OK)
         st = measure_lost_parts(m, &b, part);
     measure_memory_close(&memory);
-    if (st == ST_OK)
-        set_overlap(m->cluster, part);
+    if (st == ST_OK) {
+        size_t len = strlen(m->cluster->source);
+        if (!plan_machine_link_overlap(part, TRIES, &m->cluster->overlap_cost))
+            text_format(m->cluster->source + len, sizeof m->cluster->source - len,
+                        "; overlap_cost could not be measured: %.2f to %.2f",
+                        quantile_of(part, TRIES, 0.25), quantile_of(part, TRIES, 0.75));
+    }
     return st;
 }
 
 /* ---- all ---- */
-
-/* split_ranks — n ranks from `first` on, `step` apart. */
-static enum status split_ranks(const struct plan_machine *m, int first, int step, int n,
-                               struct comm **out)
-{
-    int ranks[COMM_RANKS_MAX];
-    for (int i = 0; i < n; i++)
-        ranks[i] = first + i * step;
-    return comm_split(m->config->comm, ranks, n, out);
-}
 
 /* measure_part — the link between some ranks, as a comm of their own. */
 static enum status measure_part(struct plan_machine *m, struct plan_link *link, int first, int step,
@@ -286,8 +262,13 @@ static enum status measure_part(struct plan_machine *m, struct plan_link *link, 
     const struct plan_call like = {.kind = PLAN_CALL_ALL_REDUCE,
                                    .ranks = n,
                                    .ranks_inside = link == &m->cluster->inside ? n : 1};
-    if (n < m->ranks)
-        TRY(split_ranks(m, first, step, n, &part));
+    if (n < m->ranks) {
+        /* N ranks from `first` on, `step` apart. */
+        int ranks[COMM_RANKS_MAX];
+        for (int i = 0; i < n; i++)
+            ranks[i] = first + i * step;
+        TRY(comm_split(m->config->comm, ranks, n, &part));
+    }
     enum status st = measure_sums(m, part, link, &like);
     if (n < m->ranks)
         comm_close(part);

@@ -34,19 +34,6 @@ static void set_shape(struct plan_op *row, int64_t rows, int64_t in, int64_t out
     row->out = out;
 }
 
-static void set_product(struct plan_op *row, const void *args)
-{
-    const struct matmul_fwd *fwd = args;
-    const struct matmul_bwd_x *bwd_x = args;
-    const struct matmul_bwd_w *bwd_w = args;
-    if (row->op == OP_KIND_matmul_fwd)
-        set_shape(row, fwd->n, fwd->in, fwd->out);
-    if (row->op == OP_KIND_matmul_bwd_x)
-        set_shape(row, bwd_x->n, bwd_x->in, bwd_x->out);
-    if (row->op == OP_KIND_matmul_bwd_w)
-        set_shape(row, bwd_w->n, bwd_w->in, bwd_w->out);
-}
-
 static int64_t width_of(enum op_kind op, const void *args)
 {
     const struct attention_fwd *fwd = args;
@@ -54,20 +41,16 @@ static int64_t width_of(enum op_kind op, const void *args)
     return op == OP_KIND_attention_fwd ? fwd->d : op == OP_KIND_attention_bwd ? bwd->d : 0;
 }
 
-static bool is_op_like(const struct plan_op *a, const struct plan_op *b)
-{
-    return a->op == b->op && a->cost.flops == b->cost.flops &&
-           a->cost.bytes_read == b->cost.bytes_read &&
-           a->cost.bytes_written == b->cost.bytes_written && a->rows == b->rows && a->in == b->in &&
-           a->out == b->out && a->width == b->width && a->is_backward == b->is_backward &&
-           a->is_again == b->is_again;
-}
-
 static struct plan_op *op_row(struct adding *a, const struct plan_op *like)
 {
     struct plan_ops *ops = a->ops;
     for (int i = 0; i < ops->ops_n; i++)
-        if (is_op_like(&ops->op[i], like))
+        if (ops->op[i].op == like->op && ops->op[i].cost.flops == like->cost.flops &&
+            ops->op[i].cost.bytes_read == like->cost.bytes_read &&
+            ops->op[i].cost.bytes_written == like->cost.bytes_written &&
+            ops->op[i].rows == like->rows && ops->op[i].in == like->in &&
+            ops->op[i].out == like->out && ops->op[i].width == like->width &&
+            ops->op[i].is_backward == like->is_backward && ops->op[i].is_again == like->is_again)
             return &ops->op[i];
     if (ops->ops_n == ops->ops_cap) {
         int cap = ops->ops_cap > 0 ? 2 * ops->ops_cap : 64;
@@ -86,7 +69,16 @@ static void on_op(void *arg, const struct step_dry_op *op)
     struct adding *a = arg;
     struct plan_op like = {.op = op->op, .is_backward = op->is_backward, .is_again = op->is_again};
     op_cost(op->op, op->args, &like.cost);
-    set_product(&like, op->args);
+    const void *args = op->args;
+    const struct matmul_fwd *fwd = args;
+    const struct matmul_bwd_x *bwd_x = args;
+    const struct matmul_bwd_w *bwd_w = args;
+    if (like.op == OP_KIND_matmul_fwd)
+        set_shape(&like, fwd->n, fwd->in, fwd->out);
+    if (like.op == OP_KIND_matmul_bwd_x)
+        set_shape(&like, bwd_x->n, bwd_x->in, bwd_x->out);
+    if (like.op == OP_KIND_matmul_bwd_w)
+        set_shape(&like, bwd_w->n, bwd_w->in, bwd_w->out);
     like.width = width_of(op->op, op->args);
     struct plan_op *row = op_row(a, &like);
     if (!row)
@@ -190,18 +182,15 @@ static enum plan_call_kind kind_of(enum step_dry_call_kind kind)
     return kinds[kind];
 }
 
-static bool is_call_like(const struct plan_call *a, const struct plan_call *b)
-{
-    return a->kind == b->kind && a->axis == b->axis && a->ranks == b->ranks &&
-           a->ranks_inside == b->ranks_inside && a->bytes == b->bytes && a->sharers == b->sharers &&
-           a->is_hidden == b->is_hidden && a->is_to_next == b->is_to_next;
-}
-
 static struct plan_call *call_row(struct adding *a, const struct plan_call *like)
 {
     struct plan_ops *ops = a->ops;
     for (int i = 0; i < ops->calls_n; i++)
-        if (is_call_like(&ops->call[i], like))
+        if (ops->call[i].kind == like->kind && ops->call[i].axis == like->axis &&
+            ops->call[i].ranks == like->ranks && ops->call[i].ranks_inside == like->ranks_inside &&
+            ops->call[i].bytes == like->bytes && ops->call[i].sharers == like->sharers &&
+            ops->call[i].is_hidden == like->is_hidden &&
+            ops->call[i].is_to_next == like->is_to_next)
             return &ops->call[i];
     if (ops->calls_n == ops->calls_cap) {
         int cap = ops->calls_cap > 0 ? 2 * ops->calls_cap : 16;
@@ -261,22 +250,6 @@ static void on_call(void *arg, const struct step_dry_call *call)
 
 /* ---- all ---- */
 
-/* set_about — and what was counted in the step's passes, of one of them. */
-static void set_about(struct plan_ops *ops, const struct step_config *c,
-                      const struct step_dry_about *about)
-{
-    ops->passes = about->passes;
-    ops->stages = about->stages;
-    ops->stage = about->stage;
-    ops->chunks = about->chunks;
-    ops->tokens = (double)c->global_samples * (double)c->seq_tokens;
-    ops->model_flops = ops->tokens * model_flops_per_token(&c->dims, c->seq_tokens);
-    for (int i = 0; i < ops->ops_n; i++)
-        ops->op[i].per_pass /= (double)about->passes;
-    for (int i = 0; i < ops->calls_n; i++)
-        ops->call[i].per_pass /= (double)about->passes;
-}
-
 enum status plan_ops_make(const struct trainer_config *config,
                           const struct memory_plan_place *place, struct plan_ops *out)
 {
@@ -293,7 +266,18 @@ enum status plan_ops_make(const struct trainer_config *config,
         plan_ops_free(&ops);
         return st;
     }
-    set_about(&ops, &config->step, &about);
+    /* And what was counted in the step's passes, of one of them. */
+    ops.passes = about.passes;
+    ops.stages = about.stages;
+    ops.stage = about.stage;
+    ops.chunks = about.chunks;
+    ops.tokens = (double)config->step.global_samples * (double)config->step.seq_tokens;
+    ops.model_flops =
+        ops.tokens * model_flops_per_token(&config->step.dims, config->step.seq_tokens);
+    for (int i = 0; i < ops.ops_n; i++)
+        ops.op[i].per_pass /= (double)about.passes;
+    for (int i = 0; i < ops.calls_n; i++)
+        ops.call[i].per_pass /= (double)about.passes;
     ops.nodes = place->at.nodes;
     ops.locals = place->at.locals;
     *out = ops;

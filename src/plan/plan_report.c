@@ -42,22 +42,6 @@ static const char *device_word(const struct plan_job *job)
     return job->cluster->is_gpu ? "GPU" : "worker";
 }
 
-static void add_head(const struct plan_report *r, struct text *out)
-{
-    const struct plan_job *job = r->job;
-    const struct step_config *s = &job->config.step;
-    text_add(out, "%s (%lld layers, %lld wide) on %s: %d node%s of %d %s%s, products in %s\n",
-             s->dims.name, (long long)s->dims.layers, (long long)s->dims.embed, job->cluster->name,
-             job->at.nodes, job->at.nodes == 1 ? "" : "s", job->at.locals, device_word(job),
-             job->at.locals == 1 ? "" : "s", plan_cluster_precision(job->precision));
-    add_settings(job, out);
-    text_add(out, "\nSEQ_LEN=%lld", (long long)s->seq_tokens);
-    if (r->estimate)
-        text_add(out, ": %lld micro-batch%s a step", (long long)r->estimate->passes,
-                 r->estimate->passes == 1 ? "" : "es");
-    text_add(out, "\n");
-}
-
 /* ---- memory ---- */
 
 static const int64_t *bytes_of(const struct plan_report *r, int stage)
@@ -99,17 +83,6 @@ static bool is_taken(const struct plan_report *r, int kind)
     return false;
 }
 
-static void add_stage_names(const struct plan_memory *m, struct text *out)
-{
-    char name[16];
-    int columns = m->stages < STAGES_SHOWN ? m->stages : STAGES_SHOWN;
-    for (int i = 0; m->stages > 1 && i < columns; i++) {
-        text_format(name, sizeof name, "stage %d", shown(m, i));
-        text_add(out, " %12s", name);
-    }
-    text_add(out, "\n");
-}
-
 #define BASE_BYTES (11.9 * 1024 * 1024)
 #define NODE_BYTES (31.0 * 1024)   /* of a node with one worker */
 #define WORKER_BYTES (2.2 * 1024)  /* of each further worker */
@@ -120,17 +93,6 @@ struct plan_control plan_report_control(int nodes, int locals)
     return (struct plan_control){
         .bytes = (int64_t)(BASE_BYTES + nodes * (NODE_BYTES + (locals - 1) * WORKER_BYTES)),
         .cores = nodes * HEARTBEAT_SECONDS};
-}
-
-static void add_control(const struct plan_job *job, struct text *out)
-{
-    const struct plan_control control = plan_report_control(job->at.nodes, job->at.locals);
-    char bytes[32];
-    if (job->at.nodes >= PLAN_REPORT_CONTROL_NODES)
-        text_add(out,
-                 "  node 0 needs %s and %.2f of a core besides, for the heartbeats of %d nodes\n",
-                 text_format_bytes(bytes, sizeof bytes, (double)control.bytes), control.cores,
-                 job->at.nodes);
 }
 
 /* peer_copies_each — of a worker, at most: that of a stage differs from others'. 0: there are none,
@@ -169,7 +131,13 @@ static void add_memory(const struct plan_report *r, struct text *out)
     const struct plan_memory *m = r->memory;
     char need[32], have[32];
     text_add(out, m->stages > 1 ? "\nMemory of a %-16s" : "\nMemory of a %s", device_word(r->job));
-    add_stage_names(m, out);
+    char name[16];
+    int columns = m->stages < STAGES_SHOWN ? m->stages : STAGES_SHOWN;
+    for (int i = 0; m->stages > 1 && i < columns; i++) {
+        text_format(name, sizeof name, "stage %d", shown(m, i));
+        text_add(out, " %12s", name);
+    }
+    text_add(out, "\n");
     for (int kind = 0; kind < MEMORY_PLAN_N; kind++)
         if (is_taken(r, kind))
             add_memory_row(r, kind, out);
@@ -183,7 +151,13 @@ static void add_memory(const struct plan_report *r, struct text *out)
         text_add(out, "  a node's host needs %s\n",
                  text_format_bytes(need, sizeof need, (double)m->host_bytes));
     add_peer_copies(r->job, out);
-    add_control(r->job, out);
+    const struct plan_control control = plan_report_control(r->job->at.nodes, r->job->at.locals);
+    char bytes[32];
+    if (r->job->at.nodes >= PLAN_REPORT_CONTROL_NODES)
+        text_add(out,
+                 "  node 0 needs %s and %.2f of a core besides, for the heartbeats of %d nodes\n",
+                 text_format_bytes(bytes, sizeof bytes, (double)control.bytes), control.cores,
+                 r->job->at.nodes);
 }
 
 /* ---- time ---- */
@@ -216,16 +190,6 @@ static void add_time(const struct plan_report *r, struct text *out)
     if (t->comm_hidden_ms > 0)
         text_add(out, "  %s of communication goes on beside computation\n",
                  text_format_ms(time, sizeof time, t->comm_hidden_ms));
-}
-
-static void add_rate(const struct plan_report *r, struct text *out)
-{
-    char all[32], each[32];
-    const struct plan_estimate *e = r->estimate;
-    text_add(out, "\n%s tokens/s, %s of them on each %s; MFU %.1f %%\n",
-             text_format_count(all, sizeof all, e->tokens_per_second),
-             text_format_count(each, sizeof each, e->tokens_per_second / r->job->at.ranks),
-             device_word(r->job), 100 * e->mfu);
 }
 
 /* add_total — of TOKENS or STEPS; of a billion tokens if neither is set. */
@@ -348,12 +312,28 @@ static void add_search(const struct plan_report *r, struct text *out)
 
 void plan_report_text(const struct plan_report *r, struct text *out)
 {
-    add_head(r, out);
+    const struct plan_job *job = r->job;
+    const struct step_config *s = &job->config.step;
+    text_add(out, "%s (%lld layers, %lld wide) on %s: %d node%s of %d %s%s, products in %s\n",
+             s->dims.name, (long long)s->dims.layers, (long long)s->dims.embed, job->cluster->name,
+             job->at.nodes, job->at.nodes == 1 ? "" : "s", job->at.locals, device_word(job),
+             job->at.locals == 1 ? "" : "s", plan_cluster_precision(job->precision));
+    add_settings(job, out);
+    text_add(out, "\nSEQ_LEN=%lld", (long long)s->seq_tokens);
+    if (r->estimate)
+        text_add(out, ": %lld micro-batch%s a step", (long long)r->estimate->passes,
+                 r->estimate->passes == 1 ? "" : "es");
+    text_add(out, "\n");
     add_memory(r, out);
     if (!r->estimate)
         return;
     add_time(r, out);
-    add_rate(r, out);
+    char all[32], each[32];
+    const struct plan_estimate *e = r->estimate;
+    text_add(out, "\n%s tokens/s, %s of them on each %s; MFU %.1f %%\n",
+             text_format_count(all, sizeof all, e->tokens_per_second),
+             text_format_count(each, sizeof each, e->tokens_per_second / r->job->at.ranks),
+             device_word(r->job), 100 * e->mfu);
     add_total(r, out);
     if (r->search)
         add_search(r, out);

@@ -145,21 +145,6 @@ static int most_of(const struct finding *f, enum mesh_axis axis)
     return most < AXIS_MAX ? most : AXIS_MAX;
 }
 
-/* add_meshes — every power of two along each axis, or what is fixed. */
-static void add_meshes(struct finding *f)
-{
-    const int tensors = most_of(f, MESH_AXIS_TENSOR), contexts = most_of(f, MESH_AXIS_CONTEXT),
-              stages = most_of(f, MESH_AXIS_PIPELINE);
-    struct candidate m = {.chunks = 1};
-    for (m.tensor = first_of(f, MESH_AXIS_TENSOR); m.tensor <= tensors;
-         m.tensor = next_of(f, MESH_AXIS_TENSOR, m.tensor, tensors))
-        for (m.context = first_of(f, MESH_AXIS_CONTEXT); m.context <= (contexts > 1 ? contexts : 1);
-             m.context = next_of(f, MESH_AXIS_CONTEXT, m.context, contexts > 1 ? contexts : 1))
-            for (m.pipeline = first_of(f, MESH_AXIS_PIPELINE); m.pipeline <= stages;
-                 m.pipeline = next_of(f, MESH_AXIS_PIPELINE, m.pipeline, stages))
-                add_mesh(f, m);
-}
-
 static int compare_meshes(const void *a, const void *b)
 {
     const struct candidate *left = a, *right = b;
@@ -306,29 +291,24 @@ static struct plan_job job_of(const struct finding *f, const struct candidate *m
     return job;
 }
 
-/* try_mesh — where a SHARD leaves room to compute nothing again, more sharding only adds calls. */
-static void try_mesh(struct finding *f, const struct candidate *mesh)
-{
-    struct plan_job job = job_of(f, mesh);
-    struct step_config *s = &job.config.step;
-    enum layout_shard shard[LAYOUT_SHARD_AUTO];
-    int shards_n = f->fixed->shard ? 1 : shards_of(&job, shard);
-    for (int i = 0; i < shards_n; i++) {
-        if (!f->fixed->shard)
-            s->store.shard = shard[i];
-        if (try_batches(f, &job) && s->store.shard != LAYOUT_SHARD_NONE &&
-            s->recompute.way == MODEL_RECOMPUTE_NONE)
-            break;
-    }
-}
-
 /* try_chunks — with more chunks for each stage, as long as that is faster than all so far. */
 static void try_chunks(struct finding *f, struct candidate mesh)
 {
     double before;
     do {
         before = f->best_ms;
-        try_mesh(f, &mesh);
+        /* Where a SHARD leaves room to compute nothing again, more sharding only adds calls. */
+        struct plan_job job = job_of(f, &mesh);
+        struct step_config *s = &job.config.step;
+        enum layout_shard shard[LAYOUT_SHARD_AUTO];
+        int shards_n = f->fixed->shard ? 1 : shards_of(&job, shard);
+        for (int i = 0; i < shards_n; i++) {
+            if (!f->fixed->shard)
+                s->store.shard = shard[i];
+            if (try_batches(f, &job) && s->store.shard != LAYOUT_SHARD_NONE &&
+                s->recompute.way == MODEL_RECOMPUTE_NONE)
+                break;
+        }
         mesh.chunks *= 2;
     } while (!f->fixed->chunks && mesh.pipeline > 1 && mesh.chunks <= CHUNKS_MAX &&
              is_possible(f->asked, &mesh) && (mesh.chunks == 2 || f->best_ms < before));
@@ -352,19 +332,6 @@ static double quick_ms(struct finding *f, const struct candidate *mesh)
         return ms;
     s->store.shard = LAYOUT_SHARD_FULL;
     return try_way(f, &job, &estimate);
-}
-
-/* sort_meshes — by quick_ms, but those that cannot be among the fastest. */
-static void sort_meshes(struct finding *f)
-{
-    double least = INFINITY;
-    qsort(f->candidate, (size_t)f->candidates_n, sizeof f->candidate[0], compare_meshes);
-    for (int i = 0; i < f->candidates_n; i++) {
-        bool is_hopeless = f->candidate[i].ms > least;
-        f->candidate[i].ms = is_hopeless ? INFINITY : quick_ms(f, &f->candidate[i]);
-        least = fmin(least, f->candidate[i].ms);
-    }
-    qsort(f->candidate, (size_t)f->candidates_n, sizeof f->candidate[0], compare_meshes);
 }
 
 /* fits_all — every stage. */
@@ -431,9 +398,13 @@ static bool has_mesh(const struct plan_search *out, const struct plan_job *job)
     return false;
 }
 
-/* take_fastest — drops ways before it that do not fit on a stage that stood for none. */
-static void take_fastest(struct finding *f)
+/* take — one way for each mesh. */
+static void take(struct finding *f)
 {
+    struct plan_search *out = f->out;
+    if (f->ways_n == 0)
+        return;
+    /* Drops ways before it that do not fit on a stage that stood for none. */
     int first = 0;
     qsort(f->way, (size_t)f->ways_n, sizeof f->way[0], compare_times);
     while (first < f->ways_n && !fits_all(&f->way[first].job))
@@ -444,15 +415,6 @@ static void take_fastest(struct finding *f)
     for (int i = 0; i < f->ways_n; i++)
         f->way[i].is_near = f->way[i].estimate.time.step_ms <=
                             (1 + PLAN_SEARCH_NEAR) * f->way[0].estimate.time.step_ms;
-}
-
-/* take — one way for each mesh. */
-static void take(struct finding *f)
-{
-    struct plan_search *out = f->out;
-    if (f->ways_n == 0)
-        return;
-    take_fastest(f);
     qsort(f->way, (size_t)f->ways_n, sizeof f->way[0], compare_ways);
     for (int i = 0; i < f->ways_n && out->found_n < PLAN_SEARCH_TOP; i++) {
         const struct way *way = &f->way[i];
@@ -486,8 +448,26 @@ static void ask_why(struct finding *f)
 
 static enum status search(struct finding *f)
 {
-    add_meshes(f);
-    sort_meshes(f);
+    /* Every power of two along each axis, or what is fixed. */
+    const int tensors = most_of(f, MESH_AXIS_TENSOR), contexts = most_of(f, MESH_AXIS_CONTEXT),
+              stages = most_of(f, MESH_AXIS_PIPELINE);
+    struct candidate m = {.chunks = 1};
+    for (m.tensor = first_of(f, MESH_AXIS_TENSOR); m.tensor <= tensors;
+         m.tensor = next_of(f, MESH_AXIS_TENSOR, m.tensor, tensors))
+        for (m.context = first_of(f, MESH_AXIS_CONTEXT); m.context <= (contexts > 1 ? contexts : 1);
+             m.context = next_of(f, MESH_AXIS_CONTEXT, m.context, contexts > 1 ? contexts : 1))
+            for (m.pipeline = first_of(f, MESH_AXIS_PIPELINE); m.pipeline <= stages;
+                 m.pipeline = next_of(f, MESH_AXIS_PIPELINE, m.pipeline, stages))
+                add_mesh(f, m);
+    /* By quick_ms, but those that cannot be among the fastest. */
+    double least = INFINITY;
+    qsort(f->candidate, (size_t)f->candidates_n, sizeof f->candidate[0], compare_meshes);
+    for (int i = 0; i < f->candidates_n; i++) {
+        bool is_hopeless = f->candidate[i].ms > least;
+        f->candidate[i].ms = is_hopeless ? INFINITY : quick_ms(f, &f->candidate[i]);
+        least = fmin(least, f->candidate[i].ms);
+    }
+    qsort(f->candidate, (size_t)f->candidates_n, sizeof f->candidate[0], compare_meshes);
     f->out->meshes_n = f->candidates_n;
     for (int i = 0; i < f->candidates_n && i < MESHES_TRIED && isfinite(f->candidate[i].ms); i++)
         try_chunks(f, f->candidate[i]);

@@ -49,23 +49,20 @@ static double compute_ms(const struct machine *m, double share, const struct op_
                       seconds_of(bytes, c->memory_bytes_per_second));
 }
 
-/* rows_share — by rows and widths; of layers between block and wide, between the two. */
-static double rows_share(const struct plan_cluster *c, const struct plan_op *op)
-{
-    double rows = (double)op->rows, in = (double)op->in, out = (double)op->out,
-           width = fmin(in, out), share = plan_cluster_rows_share(&c->product_rows, rows, width),
-           part = log(fmax(in, out) / PLAN_CLUSTER_BLOCK) /
-                  log((double)PLAN_CLUSTER_WIDE / PLAN_CLUSTER_BLOCK);
-    if (c->product_wide.n == 0 || part <= 0)
-        return share;
-    double wide = plan_cluster_rows_share(&c->product_wide, rows, width);
-    return share + fmin(part, 1) * (wide - share);
-}
-
 static double product_share(const struct machine *m, const struct plan_op *op)
 {
-    if (m->cluster->product_rows.n > 0)
-        return rows_share(m->cluster, op);
+    if (m->cluster->product_rows.n > 0) {
+        /* By rows and widths; of layers between block and wide, between the two. */
+        double rows = (double)op->rows, in = (double)op->in, out = (double)op->out,
+               width = fmin(in, out),
+               share = plan_cluster_rows_share(&m->cluster->product_rows, rows, width),
+               part = log(fmax(in, out) / PLAN_CLUSTER_BLOCK) /
+                      log((double)PLAN_CLUSTER_WIDE / PLAN_CLUSTER_BLOCK);
+        if (m->cluster->product_wide.n == 0 || part <= 0)
+            return share;
+        double wide = plan_cluster_rows_share(&m->cluster->product_wide, rows, width);
+        return share + fmin(part, 1) * (wide - share);
+    }
     return plan_cluster_share(&m->cluster->product[m->precision], (double)op->cost.flops);
 }
 
@@ -114,17 +111,6 @@ static double op_ms(const struct machine *m, const struct plan_op *op)
     default:
         return memory_ms(m, c->memory_share, &op->cost);
     }
-}
-
-static void add_op(const struct machine *m, const struct plan_op *op, struct stage *s)
-{
-    enum plan_time_kind kind = kind_of(op->op);
-    double ms = op_ms(m, op), launch_ms = m->cluster->operation_us / 1e3;
-    s->pass[kind] += times(op->per_pass, ms);
-    s->step[kind] += times(op->per_step, ms);
-    s->pass[PLAN_TIME_LAUNCH] += times(op->per_pass, launch_ms);
-    s->step[PLAN_TIME_LAUNCH] += times(op->per_step, launch_ms);
-    *(op->is_backward ? &s->backward : &s->forward) += times(op->per_pass, ms + launch_ms);
 }
 
 /* ---- calls ---- */
@@ -245,27 +231,22 @@ static void add_beside(struct beside *to, double calls, double ms)
     to->ms += times(calls, ms);
 }
 
-/* add_hidden — sums of gradients go beside the backward pass. Gathered parameters go beside both
- * passes, after an update beside the forward pass alone; other calls beside both. */
-static void add_hidden(const struct plan_call *call, double ms, struct stage *s)
-{
-    bool is_sum = call->kind == PLAN_CALL_ALL_REDUCE || call->kind == PLAN_CALL_REDUCE_SCATTER,
-         is_gather = call->kind == PLAN_CALL_ALL_GATHER;
-    double part = is_sum ? 0 : 0.5;
-    add_beside(&s->pass_forward, call->per_pass * part, ms);
-    add_beside(&s->pass_backward, call->per_pass * (1 - part), ms);
-    part = is_gather ? 1 : part;
-    add_beside(&s->step_forward, call->per_step * part, ms);
-    add_beside(&s->step_backward, call->per_step * (1 - part), ms);
-}
-
 static void add_call(const struct plan_cluster *c, const struct plan_call *call, double passes,
                      struct stage *s)
 {
     double ms = plan_time_call_ms(c, call);
     s->axis[call->axis] += times(call->per_pass * passes + call->per_step, ms);
     if (call->is_hidden) {
-        add_hidden(call, ms, s);
+        /* Sums of gradients go beside the backward pass. Gathered parameters go beside both passes,
+         * after an update beside the forward pass alone; other calls beside both. */
+        bool is_sum = call->kind == PLAN_CALL_ALL_REDUCE || call->kind == PLAN_CALL_REDUCE_SCATTER,
+             is_gather = call->kind == PLAN_CALL_ALL_GATHER;
+        double part = is_sum ? 0 : 0.5;
+        add_beside(&s->pass_forward, call->per_pass * part, ms);
+        add_beside(&s->pass_backward, call->per_pass * (1 - part), ms);
+        part = is_gather ? 1 : part;
+        add_beside(&s->step_forward, call->per_step * part, ms);
+        add_beside(&s->step_backward, call->per_step * (1 - part), ms);
         return;
     }
     if (call->kind == PLAN_CALL_MESSAGE)
@@ -291,24 +272,6 @@ static double over_at_end(struct beside pass, struct beside step, double window_
     return fmax(step.ms / fmax(step.calls, 1), all.ms - window_ms * (1 - 1 / calls));
 }
 
-/* settle_hidden — moves what shows of hidden calls to the exposed ones; what the others take from
- * computation is longer computation. */
-static void settle_hidden(const struct plan_cluster *c, double passes, struct stage *s)
-{
-    double pass = over(s->pass_forward, s->forward) + over(s->pass_backward, s->backward),
-           ends = over_at_end(s->pass_forward, s->step_forward, s->forward) +
-                  over_at_end(s->pass_backward, s->step_backward, s->backward),
-           all_pass = s->pass_forward.ms + s->pass_backward.ms,
-           all_step = s->step_forward.ms + s->step_backward.ms,
-           step = fmax(0, ends - pass); /* the first and last pass are among the passes */
-    double hidden_pass = all_pass - pass, hidden_step = fmax(0, all_step - step);
-    s->pass[PLAN_TIME_COMM_EXPOSED] += pass;
-    s->step[PLAN_TIME_COMM_EXPOSED] += step;
-    s->pass[PLAN_TIME_OVERLAP] += times(hidden_pass, c->overlap_cost);
-    s->step[PLAN_TIME_OVERLAP] += times(hidden_step, c->overlap_cost);
-    s->hidden = hidden_pass * passes + hidden_step;
-}
-
 /* ---- stages ---- */
 
 static double sum(const double ms[PLAN_TIME_N])
@@ -322,13 +285,35 @@ static double sum(const double ms[PLAN_TIME_N])
 static void make_stage(const struct machine *m, const struct plan_ops *ops, struct stage *out)
 {
     memset(out, 0, sizeof *out);
-    for (int i = 0; i < ops->ops_n; i++)
-        add_op(m, &ops->op[i], out);
+    for (int i = 0; i < ops->ops_n; i++) {
+        enum plan_time_kind kind = kind_of(ops->op[i].op);
+        double ms = op_ms(m, &ops->op[i]), launch_ms = m->cluster->operation_us / 1e3;
+        out->pass[kind] += times(ops->op[i].per_pass, ms);
+        out->step[kind] += times(ops->op[i].per_step, ms);
+        out->pass[PLAN_TIME_LAUNCH] += times(ops->op[i].per_pass, launch_ms);
+        out->step[PLAN_TIME_LAUNCH] += times(ops->op[i].per_step, launch_ms);
+        *(ops->op[i].is_backward ? &out->backward : &out->forward) +=
+            times(ops->op[i].per_pass, ms + launch_ms);
+    }
     for (int i = 0; i < ops->calls_n; i++)
         add_call(m->cluster, &ops->call[i], (double)ops->passes, out);
     /* to both neighbours at once: links carry bytes both ways */
     out->pass[PLAN_TIME_COMM_EXPOSED] += fmax(out->to_next, out->to_before);
-    settle_hidden(m->cluster, (double)ops->passes, out);
+    /* Moves what shows of hidden calls to the exposed ones; what the others take from computation
+     * is longer computation. */
+    double passes = (double)ops->passes;
+    double pass = over(out->pass_forward, out->forward) + over(out->pass_backward, out->backward),
+           ends = over_at_end(out->pass_forward, out->step_forward, out->forward) +
+                  over_at_end(out->pass_backward, out->step_backward, out->backward),
+           all_pass = out->pass_forward.ms + out->pass_backward.ms,
+           all_step = out->step_forward.ms + out->step_backward.ms,
+           step = fmax(0, ends - pass); /* the first and last pass are among the passes */
+    double hidden_pass = all_pass - pass, hidden_step = fmax(0, all_step - step);
+    out->pass[PLAN_TIME_COMM_EXPOSED] += pass;
+    out->step[PLAN_TIME_COMM_EXPOSED] += step;
+    out->pass[PLAN_TIME_OVERLAP] += times(hidden_pass, m->cluster->overlap_cost);
+    out->step[PLAN_TIME_OVERLAP] += times(hidden_step, m->cluster->overlap_cost);
+    out->hidden = hidden_pass * passes + hidden_step;
     out->step[PLAN_TIME_LAUNCH] += m->cluster->step_us / 1e3;
 }
 
@@ -338,16 +323,6 @@ struct pipeline {
     double longest_ms, slowest_pass, all_passes;
     double all_ms; /* of all stages */
 };
-
-/* hide_in_bubble — a stage waits for the first micro-batch while those before it compute, and has
- * done its last one before they have: calls of a step go on beside that. */
-static void hide_in_bubble(struct stage *s, double before_ms)
-{
-    double hidden = fmin(s->step[PLAN_TIME_COMM_EXPOSED], before_ms);
-    s->step[PLAN_TIME_COMM_EXPOSED] -= hidden;
-    s->hidden += hidden;
-    s->step[PLAN_TIME_OVERLAP] -= fmin(s->step[PLAN_TIME_OVERLAP], before_ms - hidden);
-}
 
 static void add_stage(const struct stage *s, double passes, struct pipeline *to)
 {
@@ -416,7 +391,13 @@ void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision 
     for (int i = 0; i < stages; i++) {
         struct stage stage;
         make_stage(&m, &ops[i], &stage);
-        hide_in_bubble(&stage, pipeline.all_passes / (ops->chunks > 0 ? ops->chunks : 1));
+        /* A stage waits for the first micro-batch while those before it compute, and has done its
+         * last one before they have: calls of a step go on beside that. */
+        double before_ms = pipeline.all_passes / (ops->chunks > 0 ? ops->chunks : 1);
+        double hidden = fmin(stage.step[PLAN_TIME_COMM_EXPOSED], before_ms);
+        stage.step[PLAN_TIME_COMM_EXPOSED] -= hidden;
+        stage.hidden += hidden;
+        stage.step[PLAN_TIME_OVERLAP] -= fmin(stage.step[PLAN_TIME_OVERLAP], before_ms - hidden);
         add_stage(&stage, passes, &pipeline);
     }
     *out = (struct plan_time){.step_ms = 0};

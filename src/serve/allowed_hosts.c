@@ -91,11 +91,6 @@ static bool bare(const char *value, char *out, size_t cap)
     return out[0] != 0;
 }
 
-static bool is_plain(const char *name)
-{
-    return name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_")] == 0;
-}
-
 static bool is_address(const char *name)
 {
     unsigned char bytes[16];
@@ -107,7 +102,9 @@ bool allowed_hosts_has(const struct allowed_hosts *hosts, const char *value)
     char name[512];
     if (!bare(value, name, sizeof(name)))
         return false;
-    if (hosts->is_any || is_address(name) || (strpbrk(name, ".:") == NULL && is_plain(name)))
+    if (hosts->is_any || is_address(name) ||
+        (strpbrk(name, ".:") == NULL &&
+         (name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_")] == 0)))
         return true;
     size_t name_n = strlen(name);
     for (const char *at = hosts->names; *at != 0; at += strcspn(at, "\n") + 1) {

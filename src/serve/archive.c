@@ -66,22 +66,6 @@ static bool is_locked(const char *dir)
     return is_taken;
 }
 
-/* write_file — call it without the lock. */
-static void write_file(struct archive *archive, struct text *t, bool is_guest)
-{
-    char dir[FILE_PATH_MAX];
-    text_format(dir, sizeof(dir), "%.*s", (int)(strrchr(archive->path, '/') - archive->path),
-                archive->path);
-    const bool may_write = file_is_dir(dir) && !(is_guest && is_locked(dir));
-    if (may_write && file_replace(archive->path, t->data, t->len) != ST_OK &&
-        !archive->has_warned) {
-        archive->has_warned = true;
-        LOG_WARN("the curves of this run are not kept: %s", status_message());
-    }
-    status_clear();
-    text_free(t);
-}
-
 static void *serve_files(void *arg)
 {
     struct archive *archive = arg;
@@ -96,7 +80,18 @@ static void *serve_files(void *arg)
         const bool is_guest = archive->is_guest;
         archive->due = (struct text){0};
         pthread_mutex_unlock(&archive->thread.lock);
-        write_file(archive, &t, is_guest);
+        /* Call it without the lock. */
+        char dir[FILE_PATH_MAX];
+        text_format(dir, sizeof(dir), "%.*s", (int)(strrchr(archive->path, '/') - archive->path),
+                    archive->path);
+        const bool may_write = file_is_dir(dir) && !(is_guest && is_locked(dir));
+        if (may_write && file_replace(archive->path, t.data, t.len) != ST_OK &&
+            !archive->has_warned) {
+            archive->has_warned = true;
+            LOG_WARN("the curves of this run are not kept: %s", status_message());
+        }
+        status_clear();
+        text_free(&t);
         pthread_mutex_lock(&archive->thread.lock);
     }
     archive->is_done = true;

@@ -24,15 +24,6 @@ struct chart_curve {
     double first, last, low, high;
 };
 
-static void note(struct chart_curve *curve, double value)
-{
-    if (isnan(curve->first))
-        curve->first = curve->low = curve->high = value;
-    curve->last = value;
-    curve->low = fmin(curve->low, value);
-    curve->high = fmax(curve->high, value);
-}
-
 /* value_at — the value of a point; between two slow steps of training the last one still holds, in
  * other phases none does. */
 static double value_at(const cJSON *item, const cJSON *phase, double before)
@@ -63,7 +54,11 @@ static void fill(struct chart_curve *curve, const cJSON *list, const cJSON *phas
         phase = phase != NULL ? phase->next : NULL;
         if (isnan(value))
             continue;
-        note(curve, value);
+        if (isnan(curve->first))
+            curve->first = curve->low = curve->high = value;
+        curve->last = value;
+        curve->low = fmin(curve->low, value);
+        curve->high = fmax(curve->high, value);
         sums[cell] += value;
         counts[cell]++;
     }
@@ -104,8 +99,16 @@ static void add_curve(struct text *t, const char *label, const cJSON *points, co
 
 /* ---- events ---- */
 
-static void add_events(struct text *t, const cJSON *events)
+void chart_write(const char *bytes, size_t n, struct text *t)
 {
+    cJSON *root = NULL;
+    if (json_parse(bytes, n, "the history", &root) != ST_OK)
+        return;
+    chart_strip_controls(root);
+    const cJSON *points = cJSON_GetObjectItemCaseSensitive(root, "points");
+    add_curve(t, "loss     ", points, "loss", false);
+    add_curve(t, "tok/s    ", points, "tokens_per_second", true);
+    const cJSON *events = cJSON_GetObjectItemCaseSensitive(root, "events");
     const cJSON *event;
     char after[32];
     int skipped = cJSON_GetArraySize(events) - CHART_EVENTS;
@@ -118,18 +121,6 @@ static void add_events(struct text *t, const cJSON *events)
         text_format_span(after, sizeof(after), is_known ? (int64_t)(seconds * 1000) : -1);
         text_add(t, "after %-5s  %s\n", after, json_text(event, "text"));
     }
-}
-
-void chart_write(const char *bytes, size_t n, struct text *t)
-{
-    cJSON *root = NULL;
-    if (json_parse(bytes, n, "the history", &root) != ST_OK)
-        return;
-    chart_strip_controls(root);
-    const cJSON *points = cJSON_GetObjectItemCaseSensitive(root, "points");
-    add_curve(t, "loss     ", points, "loss", false);
-    add_curve(t, "tok/s    ", points, "tokens_per_second", true);
-    add_events(t, cJSON_GetObjectItemCaseSensitive(root, "events"));
     cJSON_Delete(root);
 }
 

@@ -15,16 +15,12 @@ static enum board_phase plain_phase(enum board_phase phase)
     return is_work ? BOARD_PHASE_TRAINING : phase;
 }
 
-static bool has_step(const struct history_point *point)
-{
-    return isfinite(point->values[HISTORY_CURVE_STEP_MS]);
-}
-
 static int gravity(const struct history_point *point)
 {
-    return point->phase == BOARD_PHASE_FAILED       ? 3
-           : point->phase == BOARD_PHASE_RECOVERING ? 2
-                                                    : has_step(point);
+    return point->phase == BOARD_PHASE_FAILED ? 3
+           : point->phase == BOARD_PHASE_RECOVERING
+               ? 2
+               : (isfinite(point->values[HISTORY_CURVE_STEP_MS]));
 }
 
 /* mean — of a and b, weighted; an unknown value has no weight. */
@@ -149,15 +145,6 @@ static void measure_machine(double *values, const struct machine_stats *machine,
     add_known(&values[HISTORY_CURVE_MACHINE_SENT], machine->net_sent);
 }
 
-static void measure_machines(struct history_point *point, const struct view *view)
-{
-    int loads_n = 0;
-    if (view->nodes_n == 0)
-        measure_machine(point->values, &view->machine, &loads_n);
-    for (int i = 0; i < view->nodes_n; i++)
-        measure_machine(point->values, &view->nodes[i].machine, &loads_n);
-}
-
 /* point_of — repeated numbers are not a new measurement: a worker repeats its last ones while it
  * evaluates, saves or recovers. */
 static struct history_point point_of(struct history *h, const struct view *view, int64_t at_ms)
@@ -165,7 +152,11 @@ static struct history_point point_of(struct history *h, const struct view *view,
     const struct board_worker *first_worker = view->first_worker;
     struct history_point point = empty_point(at_ms, view->phase);
     measure_gpus(&point, view);
-    measure_machines(&point, view);
+    int loads_n = 0;
+    if (view->nodes_n == 0)
+        measure_machine(point.values, &view->machine, &loads_n);
+    for (int i = 0; i < view->nodes_n; i++)
+        measure_machine(point.values, &view->nodes[i].machine, &loads_n);
     if (first_worker == NULL || first_worker->step < 0 ||
         plain_phase(view->phase) != BOARD_PHASE_TRAINING)
         return point;
@@ -212,25 +203,6 @@ static void add_event(struct history *h, int64_t at_ms, const char *kind, const 
     text_copy(event->text, sizeof(event->text), text);
 }
 
-static void note_phase(struct history *h, const struct view *view, int64_t age_ms)
-{
-    enum board_phase phase = plain_phase(view->phase);
-    if (h->events_n == 0 || phase != h->phase)
-        add_event(h, age_ms, "phase", board_phase_text(phase));
-    h->phase = phase;
-}
-
-static void note_restart(struct history *h, const struct view *view, int64_t age_ms)
-{
-    char text[sizeof h->events->text];
-    if (view->node.restarts > h->restarts) {
-        text_format(text, sizeof(text), "restart %lld: %s", (long long)view->node.restarts,
-                    view->node.last_failure[0] != 0 ? view->node.last_failure : "see the log");
-        add_event(h, age_ms, "restart", text);
-    }
-    h->restarts = view->node.restarts;
-}
-
 static void note_nodes(struct history *h, const struct view *view, int64_t age_ms)
 {
     char text[64];
@@ -259,15 +231,6 @@ static void note_checkpoint(struct history *h, const struct view *view, int64_t 
     h->failures = checkpoint->failures; /* a restarted worker counts from 0 */
 }
 
-static void note_error(struct history *h, const struct view *view, int64_t age_ms)
-{
-    const struct board_error *error = view_error(view);
-    int code = error != NULL ? error->code : 0;
-    if (code != 0 && code != h->error_code)
-        add_event(h, age_ms, "error", error->message);
-    h->error_code = code;
-}
-
 static int64_t age_of(const struct history *h, const struct view *view)
 {
     return h->offset_ms +
@@ -293,11 +256,24 @@ void history_observe(struct history *h, const struct view *view)
     if (h->points_n > 0 && age_ms < h->points[h->points_n - 1].at_ms)
         return;
     const bool was_over = view_is_over(view) && h->events_n > 0 && h->phase == view->phase;
-    note_restart(h, view, age_ms);
-    note_phase(h, view, age_ms);
+    char text[sizeof h->events->text];
+    if (view->node.restarts > h->restarts) {
+        text_format(text, sizeof(text), "restart %lld: %s", (long long)view->node.restarts,
+                    view->node.last_failure[0] != 0 ? view->node.last_failure : "see the log");
+        add_event(h, age_ms, "restart", text);
+    }
+    h->restarts = view->node.restarts;
+    enum board_phase phase = plain_phase(view->phase);
+    if (h->events_n == 0 || phase != h->phase)
+        add_event(h, age_ms, "phase", board_phase_text(phase));
+    h->phase = phase;
     note_nodes(h, view, age_ms);
     note_checkpoint(h, view, age_ms);
-    note_error(h, view, age_ms);
+    const struct board_error *error = view_error(view);
+    int code = error != NULL ? error->code : 0;
+    if (code != 0 && code != h->error_code)
+        add_event(h, age_ms, "error", error->message);
+    h->error_code = code;
     if (!was_over) /* after the end a node only lingers */
         add_point(h, point_of(h, view, age_ms));
 }
@@ -373,18 +349,6 @@ static void add_points(const struct history *h, struct text *t)
     add_list(h, t, "loss_high", high_of, 0);
 }
 
-static void add_events(const struct history *h, struct text *t)
-{
-    char quoted[6 * sizeof(h->events[0].text) + 3];
-    int64_t first = h->events_n > HISTORY_EVENTS ? h->events_n - HISTORY_EVENTS : 0;
-    for (int64_t i = first; i < h->events_n; i++) {
-        const struct history_event *event = &h->events[i % HISTORY_EVENTS];
-        json_quote(quoted, sizeof(quoted), event->text);
-        text_add(t, "%s{\"seconds\":%.1f,\"kind\":\"%s\",\"text\":%s}", i > first ? "," : "",
-                 (double)event->at_ms / 1000, event->kind, quoted);
-    }
-}
-
 static void add_samples(const struct history *h, struct text *t)
 {
     char quoted[6 * sizeof(h->samples[0].text) + 3];
@@ -406,7 +370,14 @@ void history_write(const struct history *h, struct text *t)
              HISTORY_SCHEMA, (double)h->period_ms / 1000, (double)h->offset_ms / 1000);
     add_points(h, t);
     text_add(t, "},\"events\":[");
-    add_events(h, t);
+    char quoted[6 * sizeof(h->events[0].text) + 3];
+    int64_t first = h->events_n > HISTORY_EVENTS ? h->events_n - HISTORY_EVENTS : 0;
+    for (int64_t i = first; i < h->events_n; i++) {
+        const struct history_event *event = &h->events[i % HISTORY_EVENTS];
+        json_quote(quoted, sizeof(quoted), event->text);
+        text_add(t, "%s{\"seconds\":%.1f,\"kind\":\"%s\",\"text\":%s}", i > first ? "," : "",
+                 (double)event->at_ms / 1000, event->kind, quoted);
+    }
     text_add(t, "],\"samples\":[");
     add_samples(h, t);
     text_add(t, "]}\n");

@@ -113,21 +113,6 @@ static const char *kind_of(const char *kind)
     return NULL;
 }
 
-static void read_events(const cJSON *list, struct history *out)
-{
-    const cJSON *item;
-    cJSON_ArrayForEach(item, list)
-    {
-        const char *kind = kind_of(json_text(item, "kind"));
-        if (kind == NULL || !has_time(item) || out->events_n >= HISTORY_EVENTS)
-            continue;
-        struct history_event *event = &out->events[out->events_n++];
-        event->at_ms = (int64_t)(1000 * json_number(item, "seconds"));
-        event->kind = kind;
-        text_copy(event->text, sizeof(event->text), json_text(item, "text"));
-    }
-}
-
 static void read_samples(const cJSON *list, struct history *out)
 {
     const cJSON *item;
@@ -152,7 +137,18 @@ static enum status read_document(const cJSON *root, struct history *out)
         return refuse("its period is not a power of two of seconds");
     out->period_ms = (int64_t)period * 1000;
     TRY(read_points(cJSON_GetObjectItemCaseSensitive(root, "points"), out));
-    read_events(cJSON_GetObjectItemCaseSensitive(root, "events"), out);
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, "events");
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list)
+    {
+        const char *kind = kind_of(json_text(item, "kind"));
+        if (kind == NULL || !has_time(item) || out->events_n >= HISTORY_EVENTS)
+            continue;
+        struct history_event *event = &out->events[out->events_n++];
+        event->at_ms = (int64_t)(1000 * json_number(item, "seconds"));
+        event->kind = kind;
+        text_copy(event->text, sizeof(event->text), json_text(item, "text"));
+    }
     read_samples(cJSON_GetObjectItemCaseSensitive(root, "samples"), out);
     return ST_OK;
 }
@@ -195,15 +191,6 @@ static void cut(struct history *old, int64_t step)
         old->events_n--;
 }
 
-static void cut_samples(struct history *old, int64_t step)
-{
-    int64_t kept_n = 0;
-    for (int64_t i = 0; i < old->samples_n; i++)
-        if (old->samples[i].step <= step)
-            old->samples[kept_n++] = old->samples[i];
-    old->samples_n = kept_n;
-}
-
 /* append — this run's course so far, offset_ms later. */
 static void append(struct history *to, const struct history *from, int64_t offset_ms)
 {
@@ -225,30 +212,21 @@ static void append(struct history *to, const struct history *from, int64_t offse
     }
 }
 
-static int64_t end_of(const struct history *h)
-{
-    return h->points_n > 0 ? h->points[h->points_n - 1].at_ms + h->period_ms : 0;
-}
-
 static void coarsen(struct history *h, int64_t period_ms)
 {
     while (h->period_ms < period_ms)
         history_halve(h);
 }
 
-static void note_resume(struct history *old, int64_t at_ms, int64_t step)
-{
-    struct history_event *event = &old->events[old->events_n++ % HISTORY_EVENTS];
-    event->at_ms = at_ms;
-    event->kind = "resume";
-    text_format(event->text, sizeof(event->text), "resumed from step %lld", (long long)step);
-}
-
 void history_read_prepend(struct history *h, struct history *old, int64_t step)
 {
     if (step != HISTORY_ALL) {
         cut(old, step);
-        cut_samples(old, step);
+        int64_t kept_n = 0;
+        for (int64_t i = 0; i < old->samples_n; i++)
+            if (old->samples[i].step <= step)
+                old->samples[kept_n++] = old->samples[i];
+        old->samples_n = kept_n;
     }
     if (old->points_n == 0)
         return;
@@ -259,9 +237,14 @@ void history_read_prepend(struct history *h, struct history *old, int64_t step)
         history_halve(h);
         history_halve(old);
     }
-    const int64_t offset_ms = end_of(old);
-    if (step != HISTORY_ALL)
-        note_resume(old, offset_ms, step);
+    const int64_t offset_ms =
+        old->points_n > 0 ? old->points[old->points_n - 1].at_ms + old->period_ms : 0;
+    if (step != HISTORY_ALL) {
+        struct history_event *event = &old->events[old->events_n++ % HISTORY_EVENTS];
+        event->at_ms = offset_ms;
+        event->kind = "resume";
+        text_format(event->text, sizeof(event->text), "resumed from step %lld", (long long)step);
+    }
     append(old, h, offset_ms);
     memcpy(h->points, old->points, sizeof(h->points));
     memcpy(h->events, old->events, sizeof(h->events));

@@ -36,8 +36,10 @@ static void add_label(struct text *t, const char *name, const char *value)
     text_add(t, "\"");
 }
 
-static void add_info(struct text *t, const struct view *view)
+static void add_node(struct text *t, const struct view *view)
 {
+    char reason[64];
+    const struct board_node *node = &view->node;
     add_head(t, "info", "gauge", "What runs here; always 1.");
     text_add(t, "convoy_info{node=\"%d\",", (int)view->node.node_id);
     add_label(t, "version", view->node.version);
@@ -50,22 +52,10 @@ static void add_info(struct text *t, const struct view *view)
     text_add(t, ",");
     add_label(t, "task", view->first_worker != NULL ? view->first_worker->model.task : "");
     text_add(t, "} 1\n");
-}
-
-static void add_phase(struct text *t, const struct view *view)
-{
     add_head(t, "phase", "gauge", "1 for the phase this node is in, 0 for the others.");
     for (int phase = 0; phase < BOARD_PHASE_N; phase++)
         text_add(t, "convoy_phase{phase=\"%s\"} %d\n", board_phase_text((enum board_phase)phase),
                  phase == (int)view->phase);
-}
-
-static void add_node(struct text *t, const struct view *view)
-{
-    char reason[64];
-    const struct board_node *node = &view->node;
-    add_info(t, view);
-    add_phase(t, view);
     add_one(t, "live", "gauge", "1 when /livez answers 200.",
             view_is_live(view, reason, sizeof(reason)));
     add_one(t, "ready", "gauge", "1 when /readyz answers 200.",
@@ -141,22 +131,6 @@ static void add_checkpoint(struct text *t, const struct view *view)
     add_one(t, "checkpoint_save_seconds", "gauge",
             "Duration of the last checkpoint, from its beginning to its commit.",
             last != NULL ? last->save_ms / 1000 : NAN);
-}
-
-/* add_peer_copies — of this node's first worker, or of the one before it. */
-static void add_peer_copies(struct text *t, const struct view *view)
-{
-    const struct board_peer_copy *copy = view_peer_copy(view);
-    const bool has = copy->step >= 0;
-    add_one(t, "peer_copy_step", "gauge",
-            "Step of the newest copy of the state in the memory of peers.",
-            has ? rank_stats_count(copy->step) : NAN);
-    add_one(t, "peer_copy_bytes", "gauge", "Bytes that a worker copies after each step.",
-            has ? rank_stats_count(copy->bytes) : NAN);
-    add_one(t, "peer_copy_stall_seconds", "gauge", "Time that training waited for the last copy.",
-            has ? copy->ms / 1000 : NAN);
-    add_one(t, "peer_copy_bytes_per_second", "gauge", "Speed of the last copy to another node.",
-            has ? copy->bytes_per_second : NAN);
 }
 
 #define RANK_STAT(NAME, field, kind, ...)                    \
@@ -259,19 +233,6 @@ static void add_machines(struct text *t, const struct view *view)
     }
 }
 
-/* add_refused — summed over this node's workers; only in a job of several nodes. */
-static void add_refused(struct text *t, const struct view *view)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < view->workers_n; i++)
-        sum += view->workers[i].call.refused;
-    add_one(
-        t, "data_connections_refused_total", "counter",
-        "Connections to this node's workers, and messages, that did not prove to be the job's, and "
-        "were closed or dropped.",
-        view->node.n_nodes > 1 ? rank_stats_count(sum) : NAN);
-}
-
 /* add_nodes — for alerts: which nodes are missing, and since when. */
 static void add_nodes(struct text *t, const struct view *view)
 {
@@ -308,28 +269,34 @@ static void write_all(const struct view *view, struct text *t)
     add_node(t, view);
     add_training(t, view->first_worker);
     add_checkpoint(t, view);
-    add_peer_copies(t, view);
+    /* Of this node's first worker, or of the one before it. */
+    const struct board_peer_copy *copy = view_peer_copy(view);
+    const bool has = copy->step >= 0;
+    add_one(t, "peer_copy_step", "gauge",
+            "Step of the newest copy of the state in the memory of peers.",
+            has ? rank_stats_count(copy->step) : NAN);
+    add_one(t, "peer_copy_bytes", "gauge", "Bytes that a worker copies after each step.",
+            has ? rank_stats_count(copy->bytes) : NAN);
+    add_one(t, "peer_copy_stall_seconds", "gauge", "Time that training waited for the last copy.",
+            has ? copy->ms / 1000 : NAN);
+    add_one(t, "peer_copy_bytes_per_second", "gauge", "Speed of the last copy to another node.",
+            has ? copy->bytes_per_second : NAN);
     add_ranks(t, view);
     add_gpus(t, view);
     add_machines(t, view);
-    add_refused(t, view);
+    /* Summed over this node's workers; only in a job of several nodes. */
+    int64_t sum = 0;
+    for (int i = 0; i < view->workers_n; i++)
+        sum += view->workers[i].call.refused;
+    add_one(
+        t, "data_connections_refused_total", "counter",
+        "Connections to this node's workers, and messages, that did not prove to be the job's, and "
+        "were closed or dropped.",
+        view->node.n_nodes > 1 ? rank_stats_count(sum) : NAN);
     add_nodes(t, view);
     add_door(t, view);
     if (view->check_metrics != NULL)
         text_add(t, "%s", view->check_metrics);
-}
-
-/* add_sample — one line, with the label run before its other labels. */
-static void add_sample(struct text *t, const char *line, size_t n, const char *run)
-{
-    size_t name_n = strcspn(line, "{ ");
-    bool has_labels = line[name_n] == '{';
-    text_add_bytes(t, line, name_n);
-    text_add(t, "{");
-    add_label(t, "run", run);
-    text_add(t, has_labels ? "," : "}");
-    name_n += has_labels;
-    text_add_bytes(t, line + name_n, n - name_n);
 }
 
 void metrics_write(const struct view *view, struct text *t)
@@ -345,8 +312,18 @@ void metrics_write(const struct view *view, struct text *t)
         size_t n = strcspn(line, "\n") + 1;
         if (line[0] == '#')
             text_add_bytes(t, line, n);
-        else
-            add_sample(t, line, n, view->node.run);
+        else {
+            /* One line, with the label run before its other labels. */
+            const char *run = view->node.run;
+            size_t name_n = strcspn(line, "{ ");
+            bool has_labels = line[name_n] == '{';
+            text_add_bytes(t, line, name_n);
+            text_add(t, "{");
+            add_label(t, "run", run);
+            text_add(t, has_labels ? "," : "}");
+            name_n += has_labels;
+            text_add_bytes(t, line + name_n, n - name_n);
+        }
         line += n;
     }
     text_free(&plain);

@@ -10,22 +10,6 @@
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
-/* Appends the log as a JSON string. */
-static void add_log(const struct journal *journal, struct text *t)
-{
-    struct text log = {0};
-    journal_write(journal, &log);
-    const size_t cap = 6 * log.len + 3;
-    char *quoted = malloc(cap);
-    if (quoted != NULL && !log.overflow)
-        json_quote(quoted, cap, log.len > 0 ? log.data : "");
-    else
-        t->overflow = true;
-    text_add(t, ",\"log\":%s", quoted != NULL ? quoted : "\"\"");
-    free(quoted);
-    text_free(&log);
-}
-
 /* Removes the last n bytes. */
 static void drop_end(struct text *t, size_t n)
 {
@@ -46,6 +30,17 @@ void record_write(struct view *view, struct text *t)
     text_add(t, ",\"settings\":%s",
              view->settings != NULL ? view->settings : "{\"settings\":[]}\n");
     drop_end(t, sizeof("\n") - 1);
-    add_log(view->journal, t);
+    /* Appends the log as a JSON string. */
+    struct text log = {0};
+    journal_write(view->journal, &log);
+    const size_t cap = 6 * log.len + 3;
+    char *quoted = malloc(cap);
+    if (quoted != NULL && !log.overflow)
+        json_quote(quoted, cap, log.len > 0 ? log.data : "");
+    else
+        t->overflow = true;
+    text_add(t, ",\"log\":%s", quoted != NULL ? quoted : "\"\"");
+    free(quoted);
+    text_free(&log);
     text_add(t, "}}\n");
 }

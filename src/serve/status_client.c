@@ -274,29 +274,6 @@ static void show_nodes(struct text *t, const cJSON *root)
                  json_text(node, "address"), span(json_number(node, "heartbeat_age_seconds")).text);
 }
 
-static void show_door(struct text *t, const cJSON *root)
-{
-    const cJSON *door = cJSON_GetObjectItemCaseSensitive(root, "door");
-    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(door, "full")))
-        text_add(t, "door full   %s connections to MASTER_PORT without the job's key, %s closed\n",
-                 plain(json_number(door, "strangers"), 0).text,
-                 count(json_number(door, "turned_away")).text);
-}
-
-/* show_share — how the rank's last step divides, which shows a straggler, and the call it waits in
- * now. */
-static void show_share(struct text *t, const cJSON *rank)
-{
-    if (json_number(rank, "comm_ms") > 0 || json_number(rank, "wait_ms") > 0)
-        text_add(t, "  compute %s ms, wait %s ms, communication %s ms",
-                 plain(json_number(rank, "compute_ms"), 1).text,
-                 plain(json_number(rank, "wait_ms"), 1).text,
-                 plain(json_number(rank, "comm_ms"), 1).text);
-    if (json_text(rank, "call")[0] != 0 && json_number(rank, "call_age_seconds") >= 1)
-        text_add(t, "  in %s for %s s", json_text(rank, "call"),
-                 plain(json_number(rank, "call_age_seconds"), 1).text);
-}
-
 /* show_peer_copies — while recovering the copies are what the job goes on from. */
 static void show_peer_copies(struct text *t, const cJSON *root)
 {
@@ -339,7 +316,11 @@ static void show_lists(struct text *t, const cJSON *root)
     show_peer_copies(t, root);
     show_checkpoint(t, root);
     show_nodes(t, root);
-    show_door(t, root);
+    const cJSON *door = cJSON_GetObjectItemCaseSensitive(root, "door");
+    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(door, "full")))
+        text_add(t, "door full   %s connections to MASTER_PORT without the job's key, %s closed\n",
+                 plain(json_number(door, "strangers"), 0).text,
+                 count(json_number(door, "turned_away")).text);
     cJSON_ArrayForEach(rank, cJSON_GetObjectItemCaseSensitive(root, "ranks"))
     {
         text_add(t, "rank %-5s  %s", plain(json_number(rank, "rank"), 0).text,
@@ -350,20 +331,18 @@ static void show_lists(struct text *t, const cJSON *root)
             text_add(t, ", last seen %s ago", span(json_number(rank, "heard_age_seconds")).text);
         text_add(t, "  step %s  %s  %s", plain(json_number(rank, "step"), 0).text,
                  size(json_number(rank, "memory_bytes")).text, json_text(rank, "device"));
-        show_share(t, rank);
+        /* How the rank's last step divides, which shows a straggler, and the call it waits in
+         * now. */
+        if (json_number(rank, "comm_ms") > 0 || json_number(rank, "wait_ms") > 0)
+            text_add(t, "  compute %s ms, wait %s ms, communication %s ms",
+                     plain(json_number(rank, "compute_ms"), 1).text,
+                     plain(json_number(rank, "wait_ms"), 1).text,
+                     plain(json_number(rank, "comm_ms"), 1).text);
+        if (json_text(rank, "call")[0] != 0 && json_number(rank, "call_age_seconds") >= 1)
+            text_add(t, "  in %s for %s s", json_text(rank, "call"),
+                     plain(json_number(rank, "call_age_seconds"), 1).text);
         text_add(t, "\n");
     }
-}
-
-static void show(const cJSON *root, bool is_healthy, bool has_colour, struct text *t)
-{
-    show_head(t, root,
-              !has_colour  ? ""
-              : is_healthy ? "\033[32m"
-                           : "\033[31m",
-              has_colour ? "\033[0m" : "");
-    show_numbers(t, root);
-    show_lists(t, root);
 }
 
 /* show_answer — appends what to print. Fails ST_UNHEALTHY as status_client_main. */
@@ -384,8 +363,16 @@ static enum status show_answer(const char *bytes, size_t n, const char *url, boo
         st = check_health(root, url);
         if (as_json)
             text_add_bytes(out, bytes, n);
-        else
-            show(root, st == ST_OK, has_colour, out);
+        else {
+            bool is_healthy = st == ST_OK;
+            show_head(out, root,
+                      !has_colour  ? ""
+                      : is_healthy ? "\033[32m"
+                                   : "\033[31m",
+                      has_colour ? "\033[0m" : "");
+            show_numbers(out, root);
+            show_lists(out, root);
+        }
     }
     cJSON_Delete(root);
     return st;

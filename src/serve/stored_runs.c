@@ -142,20 +142,6 @@ static enum status check_status(const cJSON *status)
     return ST_OK;
 }
 
-static enum status check_settings(const cJSON *settings)
-{
-    const cJSON *item, *list = cJSON_GetObjectItemCaseSensitive(settings, "settings");
-    if (!cJSON_IsArray(list))
-        return FAIL(ST_BAD_DATA, "its settings are no list");
-    cJSON_ArrayForEach(
-        item,
-        list) if (!is_kind(item, "name", cJSON_String) || !is_kind(item, "value", cJSON_String) ||
-                  !is_kind(item, "source", cJSON_String)) return FAIL(ST_BAD_DATA,
-                                                                      "one of its settings lacks a "
-                                                                      "name, a value or a source");
-    return ST_OK;
-}
-
 static enum status add_json(const cJSON *item, struct text *out)
 {
     char *json = cJSON_PrintUnformatted(item);
@@ -175,19 +161,6 @@ static enum board_phase phase_named(const char *name)
     return (enum board_phase)phase;
 }
 
-/* Takes the run's name, phase, end and steps from its last status. */
-static void take_facts(struct stored_run *run, const cJSON *status)
-{
-    const cJSON *error = cJSON_GetObjectItemCaseSensitive(status, "error");
-    const double code = json_number(error, "code"), steps = json_number(status, "steps");
-    const enum board_phase phase = phase_named(json_text(status, "phase"));
-    text_copy(run->node.run, sizeof run->node.run, json_text(status, "run"));
-    run->node.phase = phase < BOARD_PHASE_N ? phase : run->node.phase;
-    run->worker.steps = steps >= 0 && steps < 9e15 ? (int64_t)steps : -1;
-    run->node.error.code = code > 0 && code < 256 ? (int)code : 0;
-    text_copy(run->node.error.message, sizeof run->node.error.message, json_text(error, "message"));
-}
-
 static enum status take_record(struct stored_run *run, const cJSON *record)
 {
     cJSON *status = cJSON_GetObjectItemCaseSensitive(record, "status");
@@ -196,12 +169,28 @@ static enum status take_record(struct stored_run *run, const cJSON *record)
     if (!(written > 0 && written < 1e11))
         return FAIL(ST_BAD_DATA, "it does not have the time at which it was written");
     TRY(check_status(status));
-    TRY(check_settings(settings));
+    const cJSON *item, *list = cJSON_GetObjectItemCaseSensitive(settings, "settings");
+    if (!cJSON_IsArray(list))
+        return FAIL(ST_BAD_DATA, "its settings are no list");
+    cJSON_ArrayForEach(
+        item,
+        list) if (!is_kind(item, "name", cJSON_String) || !is_kind(item, "value", cJSON_String) ||
+                  !is_kind(item, "source", cJSON_String)) return FAIL(ST_BAD_DATA,
+                                                                      "one of its settings lacks a "
+                                                                      "name, a value or a source");
     cJSON_DeleteItemFromObjectCaseSensitive(status, "recorded");
     json_add_number(status, "recorded", written);
     TRY(add_json(settings, &run->settings));
     text_add(&run->log, "%s", json_text(record, "log"));
-    take_facts(run, status);
+    /* Takes the run's name, phase, end and steps from its last status. */
+    const cJSON *error = cJSON_GetObjectItemCaseSensitive(status, "error");
+    const double code = json_number(error, "code"), steps = json_number(status, "steps");
+    const enum board_phase phase = phase_named(json_text(status, "phase"));
+    text_copy(run->node.run, sizeof run->node.run, json_text(status, "run"));
+    run->node.phase = phase < BOARD_PHASE_N ? phase : run->node.phase;
+    run->worker.steps = steps >= 0 && steps < 9e15 ? (int64_t)steps : -1;
+    run->node.error.code = code > 0 && code < 256 ? (int)code : 0;
+    text_copy(run->node.error.message, sizeof run->node.error.message, json_text(error, "message"));
     return add_json(status, &run->status);
 }
 
@@ -284,12 +273,6 @@ static enum status read_run(struct stored_run *run, int fd)
     return st;
 }
 
-static bool is_same(const struct identity *a, const struct identity *b)
-{
-    return a->inode == b->inode && a->bytes == b->bytes && a->changed.tv_sec == b->changed.tv_sec &&
-           a->changed.tv_nsec == b->changed.tv_nsec;
-}
-
 /* Reads the run again if its file has changed. A file that cannot be read or understood leaves the
  * run as it was. */
 static enum status refresh_run(struct stored_run *run)
@@ -298,7 +281,12 @@ static enum status refresh_run(struct stored_run *run)
     int fd = -1;
     TRY(open_file(run->dir, &fd, &info));
     const struct identity now = {info.st_ino, info.st_size, info.st_mtim};
-    struct stored_run *fresh = is_same(&now, &run->identity) ? NULL : calloc(1, sizeof *fresh);
+    struct stored_run *fresh =
+        (now.inode == run->identity.inode && now.bytes == run->identity.bytes &&
+         now.changed.tv_sec == run->identity.changed.tv_sec &&
+         now.changed.tv_nsec == run->identity.changed.tv_nsec)
+            ? NULL
+            : calloc(1, sizeof *fresh);
     enum status st = ST_OK;
     if (fresh != NULL) {
         fresh->dir = run->dir;
@@ -315,18 +303,6 @@ static enum status refresh_run(struct stored_run *run)
 
 /* ---- the list ---- */
 
-static void write_list(struct stored_runs *runs)
-{
-    char quoted[6 * FILE_PATH_MAX + 3];
-    text_add(&runs->list, "{\"runs\":[");
-    for (int i = 0; i < runs->n; i++) {
-        json_quote(quoted, sizeof quoted, runs->run[i].dir);
-        text_add(&runs->list, "%s{\"path\":\"/runs/%d\",\"folder\":%s}", i > 0 ? "," : "", i,
-                 quoted);
-    }
-    text_add(&runs->list, "]}\n");
-}
-
 enum status stored_runs_open(char *const *dirs, int n, struct stored_runs **out)
 {
     if (n > STORED_RUNS_MAX)
@@ -341,7 +317,14 @@ enum status stored_runs_open(char *const *dirs, int n, struct stored_runs **out)
         st = refresh_run(&runs->run[i]);
     }
     if (st == ST_OK) {
-        write_list(runs);
+        char quoted[6 * FILE_PATH_MAX + 3];
+        text_add(&runs->list, "{\"runs\":[");
+        for (int i = 0; i < runs->n; i++) {
+            json_quote(quoted, sizeof quoted, runs->run[i].dir);
+            text_add(&runs->list, "%s{\"path\":\"/runs/%d\",\"folder\":%s}", i > 0 ? "," : "", i,
+                     quoted);
+        }
+        text_add(&runs->list, "]}\n");
         *out = runs;
     } else {
         stored_runs_close(runs);

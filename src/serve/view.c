@@ -10,24 +10,6 @@
 /* Added to the node's own limit. */
 #define VIEW_EXTRA_MS 30000 /* the supervisor acts first */
 
-static bool is_progressing(enum board_phase phase)
-{
-    return phase == BOARD_PHASE_CHECKING || phase == BOARD_PHASE_LOADING ||
-           phase == BOARD_PHASE_TRAINING || phase == BOARD_PHASE_EVALUATING ||
-           phase == BOARD_PHASE_CHECKPOINTING;
-}
-
-static void take_worker(struct view_worker *out, const struct board *board, int worker_i,
-                        int64_t now_ms, int64_t hang_ms)
-{
-    out->has_gpu = board_gpu_copy(board, worker_i, &out->gpu);
-    out->has_call = board_call_copy(board, worker_i, &out->call) && out->call.call[0];
-    int64_t beat_ms = board_heartbeat_ms(board, worker_i);
-    out->beat_age_ms = beat_ms <= 0 ? -1 : now_ms > beat_ms ? now_ms - beat_ms : 0;
-    out->has_posted = board_worker_copy(board, worker_i, &out->post);
-    out->is_hung = out->has_posted && is_progressing(out->post.phase) && out->beat_age_ms > hang_ms;
-}
-
 bool view_is_over(const struct view *view)
 {
     return view->node.phase == BOARD_PHASE_DONE || view->node.phase == BOARD_PHASE_FAILED;
@@ -56,13 +38,6 @@ int64_t view_resume_step(const struct view *view)
     return view->phase == BOARD_PHASE_RECOVERING ? view->node.resume_step : -1;
 }
 
-/* phase_of — the node's own phase after its end and while no worker has posted. */
-static enum board_phase phase_of(const struct view *view)
-{
-    return view_is_over(view) || view->first_worker == NULL ? view->node.phase
-                                                            : view->first_worker->phase;
-}
-
 void view_take(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms,
                int64_t hang_ms)
 {
@@ -82,13 +57,26 @@ void view_take(struct view *out, const struct board *board, int64_t now_ms, int6
     if (out->node.limit_ms > 0 && out->node.limit_ms + VIEW_EXTRA_MS > hang_ms)
         hang_ms = out->node.limit_ms + VIEW_EXTRA_MS; /* longer steps, longer silence */
     for (int i = 0; i < out->workers_n; i++) {
-        take_worker(&out->workers[i], board, i, now_ms, hang_ms);
+        out->workers[i].has_gpu = board_gpu_copy(board, i, &out->workers[i].gpu);
+        out->workers[i].has_call =
+            board_call_copy(board, i, &out->workers[i].call) && out->workers[i].call.call[0];
+        int64_t beat_ms = board_heartbeat_ms(board, i);
+        out->workers[i].beat_age_ms = beat_ms <= 0 ? -1 : now_ms > beat_ms ? now_ms - beat_ms : 0;
+        out->workers[i].has_posted = board_worker_copy(board, i, &out->workers[i].post);
+        out->workers[i].is_hung = out->workers[i].has_posted &&
+                                  (out->workers[i].post.phase == BOARD_PHASE_CHECKING ||
+                                   out->workers[i].post.phase == BOARD_PHASE_LOADING ||
+                                   out->workers[i].post.phase == BOARD_PHASE_TRAINING ||
+                                   out->workers[i].post.phase == BOARD_PHASE_EVALUATING ||
+                                   out->workers[i].post.phase == BOARD_PHASE_CHECKPOINTING) &&
+                                  out->workers[i].beat_age_ms > hang_ms;
         const struct board_worker *post = &out->workers[i].post;
         if (out->workers[i].has_posted &&
             (out->first_worker == NULL || post->rank < out->first_worker->rank))
             out->first_worker = post;
     }
-    out->phase = phase_of(out);
+    out->phase =
+        view_is_over(out) || out->first_worker == NULL ? out->node.phase : out->first_worker->phase;
 }
 
 int view_rank(const struct view *view, int worker_i)
@@ -112,11 +100,6 @@ const char *view_device(const struct view *view)
 }
 
 int view_ranks(const struct view *view) { return view->workers_n + view->peers_n; }
-
-static bool has_failed(const struct view_worker *worker)
-{
-    return worker->has_posted && worker->post.error.code != 0;
-}
 
 /* end_state — of a rank after the end of the run; a lost rank stays lost. */
 static const char *end_state(const struct view *view, const char *state, bool has_error)
@@ -162,7 +145,9 @@ void view_peer(const struct view *view, int i, struct view_peer *out)
         *out = view->peers[i - view->workers_n];
     if (view_is_over(view))
         text_copy(out->state, sizeof(out->state),
-                  end_state(view, out->state, is_own && has_failed(&view->workers[i])));
+                  end_state(view, out->state,
+                            is_own && (view->workers[i].has_posted &&
+                                       view->workers[i].post.error.code != 0)));
 }
 
 double view_step_ms(const struct board_worker *worker, double q)

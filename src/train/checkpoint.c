@@ -57,19 +57,6 @@ static bool has_tensor(const struct checkpoint *s, int part, const struct param 
     return !row->is_hidden || !skips_hidden(s, part);
 }
 
-/* list_tensor — Adds a tensor to the list for the writer; point sets the address. */
-static void list_tensor(struct checkpoint *s, int part, const struct param *row, size_t at)
-{
-    s->range[at] = (struct tensor_range){s->step, part, row->offset};
-    s->source[at] = (struct safetensors_source){.name = row->name,
-                                                .dtype = DTYPE_F32,
-                                                .dims_n = row->dims_n,
-                                                .read = read_range,
-                                                .arg = &s->range[at]};
-    for (int d = 0; d < row->dims_n; d++)
-        s->source[at].dim[d] = row->dim[d];
-}
-
 static void list_part(struct checkpoint *s, int part)
 {
     const struct param_table *table = step_whole_table(s->step);
@@ -77,26 +64,19 @@ static void list_part(struct checkpoint *s, int part)
     int n = 0;
     checkpoint_names_part(s->step, part, s->name[part]);
     for (int i = 0; i < table->params_n; i++)
-        if (has_tensor(s, part, &table->param[i]))
-            list_tensor(s, part, &table->param[i], first + (size_t)n++);
+        if (has_tensor(s, part, &table->param[i])) {
+            /* Adds a tensor to the list for the writer; point sets the address. */
+            size_t at = first + (size_t)n++;
+            s->range[at] = (struct tensor_range){s->step, part, table->param[i].offset};
+            s->source[at] = (struct safetensors_source){.name = table->param[i].name,
+                                                        .dtype = DTYPE_F32,
+                                                        .dims_n = table->param[i].dims_n,
+                                                        .read = read_range,
+                                                        .arg = &s->range[at]};
+            for (int d = 0; d < table->param[i].dims_n; d++)
+                s->source[at].dim[d] = table->param[i].dim[d];
+        }
     s->part[part] = (struct ckpt_part){s->name[part], s->source + first, n};
-}
-
-static enum status list_sources(struct checkpoint *s)
-{
-    const struct param_table *table = step_whole_table(s->step);
-    s->parts_n = step_local_state_parts_most(s->step);
-    ASSERTF(s->parts_n >= 1 && s->parts_n <= CKPT_PARTS_MAX, "parts %d", s->parts_n);
-    size_t sources_n = (size_t)s->parts_n * (size_t)table->params_n;
-    s->source = calloc(sources_n, sizeof *s->source);
-    s->range = calloc(sources_n, sizeof *s->range);
-    s->part = calloc((size_t)s->parts_n, sizeof *s->part);
-    s->name = calloc((size_t)s->parts_n, sizeof *s->name);
-    if (!s->source || !s->range || !s->part || !s->name)
-        return FAIL(ST_RETRY, "out of memory: the list of %d tensors to save", table->params_n);
-    for (int part = 0; part < s->parts_n; part++)
-        list_part(s, part);
-    return ST_OK;
 }
 
 /* own_part — a part of the whole model in the memory of this rank, which holds all of it. */
@@ -104,18 +84,6 @@ static float *own_part(const struct checkpoint *s, int part)
 {
     ASSERT(step_own_table(s->step) == step_whole_table(s->step));
     return step_part(s->step, part);
-}
-
-/* point — to the copy, or to the step's own memory; NULL: the writer reads ranges. */
-static void point(struct checkpoint *s, const float *copy)
-{
-    const struct param_table *table = step_whole_table(s->step);
-    for (int part = 0; part < s->parts_n; part++) {
-        const float *data = copy ? copy + part * table->total_elems : step_host_part(s->step, part);
-        size_t first = (size_t)part * (size_t)table->params_n;
-        for (size_t i = first; i < first + (size_t)s->part[part].sources_n; i++)
-            s->source[i].data = data ? data + s->range[i].first : NULL;
-    }
 }
 
 /* lock — tries for a moment: a worker outlives a killed supervisor briefly, and must not make a run
@@ -217,23 +185,6 @@ static struct differences compare(const char *was_json, const char *is_json,
     return d;
 }
 
-static enum status check_model(const struct checkpoint *s, const struct ckpt *ckpt)
-{
-    const struct ckpt_meta *meta = ckpt_meta(ckpt);
-    char here[sizeof meta->model_json];
-    struct model_dims was;
-    TRY(load_dims_parse(meta->model_json, &was)); /* names what this version does not have */
-    TRY(load_dims_json(s->config.dims, here, sizeof here));
-    struct differences d = compare(meta->model_json, here, is_dimension);
-    enum status st = d.n == 0 ? ST_OK
-                              : FAIL(ST_BAD_SETTING,
-                                     "checkpoint %s holds another model: %s; use the same MODEL, "
-                                     "TASK and dimensions, another CHECKPOINT_DIR, or RESUME=never",
-                                     ckpt_path(ckpt), d.text.data);
-    text_free(&d.text);
-    return st;
-}
-
 /* check_settings — those that must be as they were. holds, remedy: of the sentence. */
 static enum status check_settings(const struct checkpoint *s, const struct ckpt *ckpt,
                                   bool (*is_wanted)(const char *key), const char *holds,
@@ -262,20 +213,6 @@ static enum status check_optimizer(const struct checkpoint *s, const struct ckpt
                     ckpt_path(ckpt), ckpt_path(ckpt));
     return check_settings(s, ckpt, is_of_optimizer, "holds the state of another optimiser",
                           "; use the same OPTIMIZER and MOMENTUM");
-}
-
-static enum status check_tokenizer(const struct checkpoint *s, const struct ckpt *ckpt)
-{
-    return check_settings(s, ckpt, is_of_tokenizer, "was trained with another tokenizer",
-                          " (not set: GPT-2's); use the same TOKENIZER");
-}
-
-static enum status check_fragments(const struct checkpoint *s, const struct ckpt *ckpt)
-{
-    return check_settings(s, ckpt, is_of_fragments,
-                          "was written by a version that exchanged fragments of a model",
-                          "; export its model and train on from that with plain LOCAL_STEPS, or use"
-                          " that version");
 }
 
 /* warn_differences — other settings and data may change between runs, but then the losses do
@@ -328,31 +265,31 @@ static enum status check_parts(const struct checkpoint *s, const struct ckpt *ck
 /* check — the model and the optimiser's state must fit; other differences are warned about. */
 static enum status check(const struct checkpoint *s, const struct ckpt *ckpt)
 {
-    TRY(check_model(s, ckpt));
+    const struct ckpt_meta *meta = ckpt_meta(ckpt);
+    char here[sizeof meta->model_json];
+    struct model_dims was;
+    TRY(load_dims_parse(meta->model_json, &was)); /* names what this version does not have */
+    TRY(load_dims_json(s->config.dims, here, sizeof here));
+    struct differences d = compare(meta->model_json, here, is_dimension);
+    enum status st = d.n == 0 ? ST_OK
+                              : FAIL(ST_BAD_SETTING,
+                                     "checkpoint %s holds another model: %s; use the same MODEL, "
+                                     "TASK and dimensions, another CHECKPOINT_DIR, or RESUME=never",
+                                     ckpt_path(ckpt), d.text.data);
+    text_free(&d.text);
+    TRY(st);
     if (is_start(ckpt_meta(ckpt)))
         return ST_OK;
-    TRY(check_tokenizer(s, ckpt));
+    TRY(check_settings(s, ckpt, is_of_tokenizer, "was trained with another tokenizer",
+                       " (not set: GPT-2's); use the same TOKENIZER"));
     TRY(check_optimizer(s, ckpt));
     TRY(check_parts(s, ckpt));
-    TRY(check_fragments(s, ckpt));
+    TRY(check_settings(s, ckpt, is_of_fragments,
+                       "was written by a version that exchanged fragments of a model",
+                       "; export its model and train on from that with plain LOCAL_STEPS, or use"
+                       " that version"));
     warn_differences(s, ckpt);
     return ST_OK;
-}
-
-/* check_none — no checkpoint is valid: fails unless there is none at all. To start anew beside
- * damaged ones would hide their loss and, CHECKPOINT_KEEP saves later, remove what could be
- * repaired. */
-static enum status check_none(const struct checkpoint *s)
-{
-    int count = 0;
-    TRY(ckpt_count(s->dir, &count));
-    if (count == 0)
-        return ST_OK;
-    return FAIL(
-        ST_BAD_DATA,
-        "CHECKPOINT_DIR=%s holds %d checkpoint%s and none is valid (see the warnings above); "
-        "restore one from a backup, or set RESUME=never to move them aside and start anew",
-        s->dir, count, count == 1 ? "" : "s");
 }
 
 /* keep_marks — a run that names a preset goes on with the marks of the model it was given. */
@@ -393,8 +330,20 @@ static enum status find_schedule(const struct checkpoint *s, struct lr_schedule_
 static enum status take(struct checkpoint *s, struct checkpoint_progress *progress, char *path,
                         size_t path_cap)
 {
-    if (!s->found)
-        return check_none(s);
+    if (!s->found) {
+        /* No checkpoint is valid: fails unless there is none at all. To start anew beside damaged
+         * ones would hide their loss and, CHECKPOINT_KEEP saves later, remove what could be
+         * repaired. */
+        int count = 0;
+        TRY(ckpt_count(s->dir, &count));
+        if (count == 0)
+            return ST_OK;
+        return FAIL(
+            ST_BAD_DATA,
+            "CHECKPOINT_DIR=%s holds %d checkpoint%s and none is valid (see the warnings above); "
+            "restore one from a backup, or set RESUME=never to move them aside and start anew",
+            s->dir, count, count == 1 ? "" : "s");
+    }
     TRY(check(s, s->found));
     TRY(keep_marks(s, ckpt_meta(s->found)));
     const struct ckpt_meta *meta = ckpt_meta(s->found);
@@ -478,9 +427,12 @@ static void *dest_of(void *arg, const char *part, const struct safetensors_entry
     return NULL;
 }
 
-/* check_shapes — every wanted tensor exists and has its shape. */
-static enum status check_shapes(const struct checkpoint *s)
+/* fill — reads directly into the step's memory, and zeroes it if the checkpoint is damaged. */
+static enum status fill(struct checkpoint *s)
 {
+    struct ckpt_fill to = {dest_of, s};
+    struct stream *stream = step_stream(s->step);
+    /* Every wanted tensor exists and has its shape. */
     const struct param_table *table = step_whole_table(s->step);
     const struct safetensors_entry *entry;
     for (int part = 0; part < wanted_parts(s); part++)
@@ -488,15 +440,6 @@ static enum status check_shapes(const struct checkpoint *s)
             if (has_tensor(s, part, &table->param[i]))
                 TRY(ckpt_tensor(s->found, checkpoint_names[part], table->param[i].name,
                                 table->param[i].dims_n, table->param[i].dim, &entry));
-    return ST_OK;
-}
-
-/* fill — reads directly into the step's memory, and zeroes it if the checkpoint is damaged. */
-static enum status fill(struct checkpoint *s)
-{
-    struct ckpt_fill to = {dest_of, s};
-    struct stream *stream = step_stream(s->step);
-    TRY(check_shapes(s));
     enum status st = ckpt_fill(s->found, &to, &s->config.heartbeat);
     for (int part = 0; st == ST_BAD_DATA && part < step_parts(s->step); part++) {
         TRY(dev_fill(stream, own_part(s, part), 0,
@@ -576,31 +519,37 @@ static enum status read_outer(struct checkpoint *s, int part, enum step_local_ki
     return read_part(s, part, name);
 }
 
-/* read_parts — loads a verified checkpoint. */
-static enum status read_parts(struct checkpoint *s)
-{
-    const int parts = is_start(ckpt_meta(s->found)) ? 1 : s->parts_n;
-    for (int part = 0; part < parts; part++) {
-        const struct step_local_part what = step_local_state_part(s->step, part);
-        if (part == 0)
-            TRY(read_part(s, part, checkpoint_names[0]));
-        else if (what.kind == STEP_LOCAL_REPLICA)
-            TRY(read_replica(s, part, what.replica, what.part));
-        else
-            TRY(read_outer(s, part, what.kind));
-    }
-    return ST_OK;
-}
-
 enum status checkpoint_attach(struct checkpoint *s, struct step *step,
                               struct checkpoint_progress *progress, char *path, size_t path_cap)
 {
     s->step = step;
-    TRY(list_sources(s));
+    const struct param_table *table = step_whole_table(s->step);
+    s->parts_n = step_local_state_parts_most(s->step);
+    ASSERTF(s->parts_n >= 1 && s->parts_n <= CKPT_PARTS_MAX, "parts %d", s->parts_n);
+    size_t sources_n = (size_t)s->parts_n * (size_t)table->params_n;
+    s->source = calloc(sources_n, sizeof *s->source);
+    s->range = calloc(sources_n, sizeof *s->range);
+    s->part = calloc((size_t)s->parts_n, sizeof *s->part);
+    s->name = calloc((size_t)s->parts_n, sizeof *s->name);
+    if (!s->source || !s->range || !s->part || !s->name)
+        return FAIL(ST_RETRY, "out of memory: the list of %d tensors to save", table->params_n);
+    for (int part = 0; part < s->parts_n; part++)
+        list_part(s, part);
     if (s->found && !ckpt_is_verified(s->found))
         TRY(fill_newest(s, progress, path, path_cap));
-    if (s->found && ckpt_is_verified(s->found))
-        TRY(read_parts(s));
+    if (s->found && ckpt_is_verified(s->found)) {
+        /* Loads a verified checkpoint. */
+        const int parts = is_start(ckpt_meta(s->found)) ? 1 : s->parts_n;
+        for (int part = 0; part < parts; part++) {
+            const struct step_local_part what = step_local_state_part(s->step, part);
+            if (part == 0)
+                TRY(read_part(s, part, checkpoint_names[0]));
+            else if (what.kind == STEP_LOCAL_REPLICA)
+                TRY(read_replica(s, part, what.replica, what.part));
+            else
+                TRY(read_outer(s, part, what.kind));
+        }
+    }
     ckpt_close(s->found);
     s->found = NULL;
     return ST_OK;
@@ -631,7 +580,14 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
     bool whole = text_copy(meta.settings_json, sizeof meta.settings_json, s->config.settings_json);
     ASSERTF(whole, "settings of %zu bytes", strlen(s->config.settings_json));
     text_copy(meta.version, sizeof meta.version, s->config.version);
-    point(s, copy);
+    /* To the copy, or to the step's own memory; NULL: the writer reads ranges. */
+    const struct param_table *table = step_whole_table(s->step);
+    for (int part = 0; part < s->parts_n; part++) {
+        const float *data = copy ? copy + part * table->total_elems : step_host_part(s->step, part);
+        size_t first = (size_t)part * (size_t)table->params_n;
+        for (size_t i = first; i < first + (size_t)s->part[part].sources_n; i++)
+            s->source[i].data = data ? data + s->range[i].first : NULL;
+    }
     return ckpt_save(s->lock, &meta, s->part, step_local_state_parts(s->step, progress->is_apart),
                      s->config.keep, heartbeat ? heartbeat : &s->config.heartbeat, path, path_cap);
 }

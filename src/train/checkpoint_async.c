@@ -62,14 +62,6 @@ static enum status take_memory(struct checkpoint_async *s, size_t bytes, void **
     return ST_OK;
 }
 
-static void free_memory(struct checkpoint_async *s)
-{
-    if (!dev_is_discrete(s->config.dev) && s->copy)
-        dev_free(s->config.dev, s->copy, (size_t)s->copy_bytes);
-    else
-        dev_unpin(s->config.dev, s->copy);
-}
-
 static enum status take_copy(struct checkpoint_async *s)
 {
     char need[32], have[32], step[32];
@@ -324,6 +316,9 @@ void checkpoint_async_close(struct checkpoint_async *s)
     if (!s)
         return;
     wait_for_writing(s);
-    free_memory(s);
+    if (!dev_is_discrete(s->config.dev) && s->copy)
+        dev_free(s->config.dev, s->copy, (size_t)s->copy_bytes);
+    else
+        dev_unpin(s->config.dev, s->copy);
     free(s);
 }

@@ -20,12 +20,6 @@
 #define JUMP 1.5
 #define JUMP_NATS 0.5
 
-static void add_ms(struct text *t, double ms)
-{
-    char word[32];
-    text_add(t, "  %s", text_format_ms(word, sizeof word, ms));
-}
-
 static void add_speed(struct text *t, const struct console_step *now, bool has_mfu)
 {
     char word[32];
@@ -55,7 +49,9 @@ const char *console_line(char *out, size_t cap, const struct console_step *now)
     struct text t = {.limit = 512};
     text_add(&t, "step %lld/%lld  loss %.4f  lr %.1e  norm %.2f", (long long)now->step,
              (long long)now->steps, now->loss, now->lr, now->grad_norm);
-    add_ms(&t, now->step_ms);
+    double ms = now->step_ms;
+    char word[32];
+    text_add(&t, "  %s", text_format_ms(word, sizeof word, ms));
     add_speed(&t, now, true);
     return give(&t, out, cap);
 }

@@ -75,18 +75,6 @@ enum status decoder_plan(const struct model_dims *dims, int64_t window, enum dty
     return st;
 }
 
-static enum status take_memory(struct decoder *d)
-{
-    TRY(measure(d));
-    for (int i = 0; i < ARENA_N; i++) {
-        size_t bytes = d->arena[i].used_bytes;
-        void *base = NULL;
-        TRY(dev_alloc(d->dev, bytes, &base));
-        arena_init(&d->arena[i], "decoder", base, bytes);
-    }
-    return plan(d);
-}
-
 static enum status open_all(struct decoder *d)
 {
     d->logits_host = malloc((size_t)d->dims.vocab * sizeof *d->logits_host);
@@ -95,7 +83,14 @@ static enum status open_all(struct decoder *d)
         return FAIL(ST_RETRY, "out of memory: logits of %lld tokens", (long long)d->dims.vocab);
     TRY(dev_stream_open(d->dev, &d->stream));
     TRY(d->model->describe(&d->dims, &d->table));
-    TRY(take_memory(d));
+    TRY(measure(d));
+    for (int i = 0; i < ARENA_N; i++) {
+        size_t bytes = d->arena[i].used_bytes;
+        void *base = NULL;
+        TRY(dev_alloc(d->dev, bytes, &base));
+        arena_init(&d->arena[i], "decoder", base, bytes);
+    }
+    TRY(plan(d));
     d->pass.dims = &d->dims;
     d->pass.table = &d->table;
     d->pass.b = 1;

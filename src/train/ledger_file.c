@@ -30,20 +30,6 @@ struct ledger_file {
 
 /* ---- open ---- */
 
-/* set_aside — a damaged file is never overwritten. */
-static enum status set_aside(const char *path)
-{
-    char to[FILE_PATH_MAX], why[512];
-    text_copy(why, sizeof why, status_message());
-    if (!text_format(to, sizeof to, "%s.damaged-%" PRId64, path, clock_wall_ms()) ||
-        rename(path, to) != 0)
-        return FAIL(ST_STORE, "cannot move the damaged %s aside: %s; move it away", path,
-                    strerror(errno));
-    LOG_WARN("the ledger of samples was damaged, and is now %s; a new one begins: %s", to, why);
-    status_clear();
-    return ST_OK;
-}
-
 /* read_old — what the lines of earlier processes end with. */
 static enum status read_old(struct ledger_file *f, struct ledger_audit *out)
 {
@@ -53,27 +39,19 @@ static enum status read_old(struct ledger_file *f, struct ledger_audit *out)
     enum status st = ledger_audit(f->path, out);
     if (st == ST_BAD_DATA) {
         *out = (struct ledger_audit){.generations = 0};
-        return set_aside(f->path);
+        /* A damaged file is never overwritten. */
+        const char *path = f->path;
+        char to[FILE_PATH_MAX], why[512];
+        text_copy(why, sizeof why, status_message());
+        if (!text_format(to, sizeof to, "%s.damaged-%" PRId64, path, clock_wall_ms()) ||
+            rename(path, to) != 0)
+            return FAIL(ST_STORE, "cannot move the damaged %s aside: %s; move it away", path,
+                        strerror(errno));
+        LOG_WARN("the ledger of samples was damaged, and is now %s; a new one begins: %s", to, why);
+        status_clear();
+        return ST_OK;
     }
     return st;
-}
-
-/* warn_behind — of a state that is newer than its ledger. last: the ledger's. */
-static void warn_behind(const struct ledger_file *f, int64_t last)
-{
-    if (f->start.after > last)
-        LOG_WARN("%s does not have steps %" PRId64 " to %" PRId64
-                 " of this run; `verify` will say so",
-                 f->path, last + 1, f->start.after);
-}
-
-/* is_missing — whether the steps of done are those between the file's last and the start. */
-static bool is_missing(const struct ledger_file *f, const struct ledger_audit *old,
-                       const struct ledger_run *done)
-{
-    return old->generations > 0 && old->last < f->start.after && done->step <= old->last + 1 &&
-           done->step + done->steps == f->start.after + 1 &&
-           done->sample + (old->last + 1 - done->step) * done->samples == old->end;
 }
 
 /* add_missing — the steps that an earlier process did and did not write. */
@@ -82,8 +60,16 @@ static void add_missing(struct ledger_file *f, const struct ledger_audit *old,
 {
     struct ledger_run run = *done;
     char line[LEDGER_LINE_MAX];
-    if (done->steps == 0 || !is_missing(f, old, done)) {
-        warn_behind(f, old->generations > 0 ? old->last : 0);
+    if (done->steps == 0 ||
+        !(old->generations > 0 && old->last < f->start.after && done->step <= old->last + 1 &&
+          done->step + done->steps == f->start.after + 1 &&
+          done->sample + (old->last + 1 - done->step) * done->samples == old->end)) {
+        /* Of a state that is newer than its ledger. last: the ledger's. */
+        int64_t last = old->generations > 0 ? old->last : 0;
+        if (f->start.after > last)
+            LOG_WARN("%s does not have steps %" PRId64 " to %" PRId64
+                     " of this run; `verify` will say so",
+                     f->path, last + 1, f->start.after);
         return;
     }
     run.generation = old->generations;

@@ -37,13 +37,10 @@ void load_release(const struct load_file *file, const struct load_entry *entry)
         ckpt_release(file->ckpt, entry->plain);
 }
 
-/* is_head — true for the head of question answering, which a language model lacks. */
-static bool is_head(const struct param *p) { return text_starts(p->name, "qa_outputs."); }
-
 enum status load_find(const struct load_file *file, const struct param *p, struct load_entry *out)
 {
     *out = (struct load_entry){.plain = NULL};
-    if (is_head(p) &&
+    if ((text_starts(p->name, "qa_outputs.")) &&
         (file->llmc || file->gguf || file->is_headless || (file->hf && !hf_has(file->hf, p->name))))
         return ST_OK;
     out->is_llmc = file->llmc != NULL;
@@ -54,19 +51,6 @@ enum status load_find(const struct load_file *file, const struct param *p, struc
     if (file->hf)
         return hf_tensor(file->hf, p->name, p->dims_n, p->dim, &out->plain);
     return ckpt_tensor(file->ckpt, file->part, p->name, p->dims_n, p->dim, &out->plain);
-}
-
-/* plain_f32 — true if the file's bytes are the bytes in memory, so they are only copied. */
-static bool plain_f32(const struct load_entry *entry)
-{
-    return entry->plain && entry->plain->dtype == DTYPE_F32;
-}
-
-static int64_t elems_of(const struct load_entry *entry)
-{
-    return entry->is_llmc       ? entry->llmc.elems
-           : entry->gguf.tensor ? entry->gguf.elems
-                                : entry->plain->elems;
 }
 
 /* Elements that were read and not yet put: neighbours in the table are put together, because each
@@ -126,11 +110,14 @@ static enum status copy_range(const struct load_target *to, const struct param *
 static enum status copy_entry(const struct load_target *to, const struct param *p,
                               const struct load_entry *entry, struct pending *pending)
 {
-    int64_t elems = elems_of(entry), row = p->dim[p->dims_n - 1];
+    int64_t elems = (entry->is_llmc       ? entry->llmc.elems
+                     : entry->gguf.tensor ? entry->gguf.elems
+                                          : entry->plain->elems),
+            row = p->dim[p->dims_n - 1];
     int64_t most = row < BUFFER_ELEMS ? BUFFER_ELEMS / row * row : BUFFER_ELEMS;
     ASSERTF(elems == p->elems, "%s: %lld elements, expected %lld", p->name, (long long)elems,
             (long long)p->elems);
-    if (!to->put && to->stream && plain_f32(entry)) {
+    if (!to->put && to->stream && (entry->plain && entry->plain->dtype == DTYPE_F32)) {
         TRY(dev_copy(to->stream, tensor_at(to->data, p->offset).data, entry->plain->data,
                      entry->plain->bytes));
         return dev_sync(to->stream);

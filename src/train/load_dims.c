@@ -18,20 +18,6 @@
 
 /* ---- from config.json ---- */
 
-static struct model_rope rope_of(const struct hf_rope *r)
-{
-    return (struct model_rope){.kind = (enum model_rope_kind)r->kind,
-                               .theta = r->theta,
-                               .fraction = r->fraction,
-                               .factor = r->factor,
-                               .low_freq_factor = r->low_freq_factor,
-                               .high_freq_factor = r->high_freq_factor,
-                               .beta_fast = r->beta_fast,
-                               .beta_slow = r->beta_slow,
-                               .attention_factor = r->attention_factor,
-                               .original_context = r->original_context};
-}
-
 static struct model_parts parts_of(const struct hf_config *c)
 {
     struct model_parts parts = model_arch_parts((enum model_arch)c->arch);
@@ -43,7 +29,16 @@ static struct model_parts parts_of(const struct hf_config *c)
         parts.mlp = MODEL_MLP_GELU_TANH;
     parts.is_parallel = c->parallel_residual;
     parts.is_untied = !c->is_tied;
-    parts.rope = rope_of(&c->rope);
+    parts.rope = (struct model_rope){.kind = (enum model_rope_kind)c->rope.kind,
+                                     .theta = c->rope.theta,
+                                     .fraction = c->rope.fraction,
+                                     .factor = c->rope.factor,
+                                     .low_freq_factor = c->rope.low_freq_factor,
+                                     .high_freq_factor = c->rope.high_freq_factor,
+                                     .beta_fast = c->rope.beta_fast,
+                                     .beta_slow = c->rope.beta_slow,
+                                     .attention_factor = c->rope.attention_factor,
+                                     .original_context = c->rope.original_context};
     return parts;
 }
 
@@ -131,17 +126,6 @@ static void add_rope(const struct model_rope *r, struct text *out)
              (long long)r->original_context);
 }
 
-static void add_arch(const struct model_dims *d, struct text *out)
-{
-    text_add(out,
-             ",\"arch\":\"%s\",\"kv_heads\":%lld,\"head_dim\":%lld,\"ffn\":%lld,"
-             "\"norm_eps\":%s,\"mlp\":\"%s\",\"bias\":\"%s\",\"parallel\":%d,\"untied\":%d",
-             model_arch_name(d->arch), (long long)model_kv_heads(d), (long long)model_head_dim(d),
-             (long long)model_ffn(d), text_f64(model_norm_eps(d)).text, mlp_words[d->parts.mlp],
-             bias_words[d->parts.bias], d->parts.is_parallel, d->parts.is_untied);
-    add_rope(&d->parts.rope, out);
-}
-
 /* is_modern — a GPT-2 that computes otherwise; how it began makes no difference any more. */
 static bool is_modern(const struct model_dims *d)
 {
@@ -149,17 +133,6 @@ static bool is_modern(const struct model_dims *d)
     return d->arch == MODEL_ARCH_GPT2 &&
            (p->mlp != MODEL_MLP_GELU_TANH || p->position != MODEL_POSITION_LEARNED ||
             p->has_qk_norm || p->is_untied || p->logit_cap > 0);
-}
-
-static void add_modern(const struct model_dims *d, struct text *out)
-{
-    text_add(out,
-             ",\"arch\":\"" MODERN
-             "\",\"mlp\":\"%s\",\"qk_norm\":%d,\"untied\":%d,\"logit_cap\":%s",
-             mlp_words[d->parts.mlp], d->parts.has_qk_norm, d->parts.is_untied,
-             text_f64(d->parts.logit_cap).text);
-    if (d->parts.position == MODEL_POSITION_ROPE)
-        add_rope(&d->parts.rope, out);
 }
 
 /* add_marks — a list only where there are several; GPT-2's usual ones go without saying. */
@@ -190,10 +163,24 @@ enum status load_dims_json(const struct model_dims *dims, char *out, size_t cap)
              name, dims->task == MODEL_TASK_LM ? "lm" : "qa", (long long)dims->layers,
              (long long)dims->heads, (long long)dims->embed, (long long)dims->context,
              (long long)dims->vocab);
-    if (dims->arch != MODEL_ARCH_GPT2)
-        add_arch(dims, &text);
-    else if (is_modern(dims))
-        add_modern(dims, &text);
+    if (dims->arch != MODEL_ARCH_GPT2) {
+        text_add(&text,
+                 ",\"arch\":\"%s\",\"kv_heads\":%lld,\"head_dim\":%lld,\"ffn\":%lld,"
+                 "\"norm_eps\":%s,\"mlp\":\"%s\",\"bias\":\"%s\",\"parallel\":%d,\"untied\":%d",
+                 model_arch_name(dims->arch), (long long)model_kv_heads(dims),
+                 (long long)model_head_dim(dims), (long long)model_ffn(dims),
+                 text_f64(model_norm_eps(dims)).text, mlp_words[dims->parts.mlp],
+                 bias_words[dims->parts.bias], dims->parts.is_parallel, dims->parts.is_untied);
+        add_rope(&dims->parts.rope, &text);
+    } else if (is_modern(dims)) {
+        text_add(&text,
+                 ",\"arch\":\"" MODERN
+                 "\",\"mlp\":\"%s\",\"qk_norm\":%d,\"untied\":%d,\"logit_cap\":%s",
+                 mlp_words[dims->parts.mlp], dims->parts.has_qk_norm, dims->parts.is_untied,
+                 text_f64(dims->parts.logit_cap).text);
+        if (dims->parts.position == MODEL_POSITION_ROPE)
+            add_rope(&dims->parts.rope, &text);
+    }
     add_marks(dims, &text);
     text_add(&text, "}");
     bool is_made = !text.overflow, fits = is_made && text_copy(out, cap, text.data);
@@ -246,9 +233,13 @@ static enum status read_rope(const cJSON *object, struct model_rope *r)
     return json_get_i64(object, "rope_original_context", 0, WIDTH_MAX, &r->original_context);
 }
 
-/* read_eos — a number or a list. */
-static enum status read_eos(const cJSON *object, int64_t vocab, struct model_marks *out)
+/* read_marks — older versions wrote none, or one that ends a text. */
+static enum status read_marks(const cJSON *object, int64_t vocab, struct model_marks *out)
 {
+    out->has_bos = cJSON_GetObjectItemCaseSensitive(object, "bos") != NULL;
+    if (out->has_bos)
+        TRY(json_get_i64(object, "bos", 0, vocab - 1, &out->bos));
+    /* A number or a list. */
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(object, "eos");
     out->eos_n = list ? 1 : 0;
     if (!cJSON_IsArray(list))
@@ -260,15 +251,6 @@ static enum status read_eos(const cJSON *object, int64_t vocab, struct model_mar
     for (int i = 0; i < out->eos_n; i++)
         TRY(json_item_i64(cJSON_GetArrayItem(list, i), "eos", 0, vocab - 1, &out->eos[i]));
     return ST_OK;
-}
-
-/* read_marks — older versions wrote none, or one that ends a text. */
-static enum status read_marks(const cJSON *object, int64_t vocab, struct model_marks *out)
-{
-    out->has_bos = cJSON_GetObjectItemCaseSensitive(object, "bos") != NULL;
-    if (out->has_bos)
-        TRY(json_get_i64(object, "bos", 0, vocab - 1, &out->bos));
-    return read_eos(object, vocab, out);
 }
 
 /* read_modern — a GPT-2 with parts of its own. */

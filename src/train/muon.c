@@ -57,19 +57,6 @@ static enum status add(const struct muon *m, struct tensor y, double b, double a
             .p = y, .g = x, .spans = &all, .spans_n = 1, .grad_scale = scale, .lr = -a, .step = 2});
 }
 
-/* normalise — y = x/(‖x‖ + 1e-6); zero where unit[0] is NaN. */
-static enum status normalise(const struct muon *m, int64_t n)
-{
-    const struct muon_room *r = m->room;
-    TRY(m->op->sumsq(m->stream, &(struct sumsq){.out = r->sums, .x = r->x, .n = n}));
-    TRY(m->op->grad_scale(
-        m->stream,
-        &(struct grad_scale){
-            .out = r->factor, .squares = r->sums, .loss = r->unit, .squares_n = 1, .clip = TINY}));
-    TRY(dev_fill(m->stream, r->y.data, 0, (size_t)n * sizeof(float)));
-    return add(m, r->y, 1, 1 / TINY, r->x, n, r->factor);
-}
-
 /* make_gram — x·xᵀ, or xᵀ·x where that is smaller. */
 static enum status make_gram(const struct muon *m, struct tensor x, int64_t rows, int64_t columns)
 {
@@ -120,7 +107,16 @@ enum status muon_orthogonalise(const struct muon *m, int64_t rows, int64_t colum
                                struct tensor *out)
 {
     struct tensor x = m->room->y, y = m->room->x;
-    TRY(normalise(m, rows * columns));
+    /* Y = x/(‖x‖ + 1e-6); zero where unit[0] is NaN. */
+    int64_t n = rows * columns;
+    const struct muon_room *r = m->room;
+    TRY(m->op->sumsq(m->stream, &(struct sumsq){.out = r->sums, .x = r->x, .n = n}));
+    TRY(m->op->grad_scale(
+        m->stream,
+        &(struct grad_scale){
+            .out = r->factor, .squares = r->sums, .loss = r->unit, .squares_n = 1, .clip = TINY}));
+    TRY(dev_fill(m->stream, r->y.data, 0, (size_t)n * sizeof(float)));
+    TRY(add(m, r->y, 1, 1 / TINY, r->x, n, r->factor));
     for (int i = 0; i < ITERATIONS; i++) {
         TRY(iterate(m, y, x, rows, columns, i == ITERATIONS - 1 ? factor : 1));
         struct tensor made = y;
@@ -248,27 +244,18 @@ static enum status apply(const struct muon *m, const struct store_local_shard *s
 
 /* ---- the update ---- */
 
-static bool has_hidden(const struct param_table *t, const struct layout_bucket *l)
-{
-    return param_rest(t, l->first, l->first + l->elems) < l->elems;
-}
-
-/* set_unit — 1, or NaN where the gradients' factor is. */
-static enum status set_unit(const struct muon *m)
-{
-    const struct muon_room *r = m->room;
-    return m->op->grad_scale(
-        m->stream, &(struct grad_scale){.out = r->unit, .squares = r->sums, .loss = m->grad_scale});
-}
-
 enum status muon_update(const struct muon *m, struct store *store, int bucket)
 {
     const struct layout_bucket *l = &store_layout(store)->bucket[bucket];
     struct store_local_shard shard = store_local_shard(store, bucket);
     struct store_update_whole whole;
-    if (!has_hidden(m->table, l))
+    if (!(param_rest(m->table, l->first, l->first + l->elems) < l->elems))
         return ST_OK;
-    TRY(set_unit(m));
+    /* 1, or NaN where the gradients' factor is. */
+    const struct muon_room *r = m->room;
+    TRY(m->op->grad_scale(
+        m->stream,
+        &(struct grad_scale){.out = r->unit, .squares = r->sums, .loss = m->grad_scale}));
     for (int i = 0; i < m->table->params_n; i++)
         TRY(set_direction(m, &shard, range_of(&m->table->param[i], &shard)));
     TRY(store_update_gather(store, bucket, &whole));

@@ -3,11 +3,6 @@
 
 #include <stdlib.h>
 
-static float decay_of(const struct param *row, double weight_decay)
-{
-    return row->dims_n >= 2 ? (float)weight_decay : 0;
-}
-
 /* walk — counts, if out is NULL. A range ends where the next row starts, so it contains the
  * padding, which is zero and has zero gradient. */
 static int64_t walk(const struct param_table *t, const struct optim_config *config,
@@ -17,7 +12,7 @@ static int64_t walk(const struct param_table *t, const struct optim_config *conf
     int64_t n = 0, end = -1;
     float last = 0;
     for (int i = 0; i < t->params_n; i++) {
-        float decay = decay_of(&t->param[i], weight_decay);
+        float decay = t->param[i].dims_n >= 2 ? (float)weight_decay : 0;
         if (config->kind == OPTIM_KIND_MUON && t->param[i].is_hidden)
             continue;
         bool is_new = t->param[i].offset != end || decay != last;

@@ -122,19 +122,14 @@ static int rank_without_room(const struct peer_copy *copy)
     return -1;
 }
 
-static enum status take_lists(struct peer_copy *copy)
+static enum status open_all(struct peer_copy *copy)
 {
     const size_t ranks = (size_t)copy->place.ranks;
     copy->offers = aligned_alloc(_Alignof(struct peer_copy_offer), ranks * sizeof *copy->offers);
     copy->holders = calloc((size_t)copy->config.ranks_max, sizeof *copy->holders);
-    return copy->offers && copy->holders
-               ? ST_OK
-               : FAIL(ST_RETRY, "out of memory: copies of the state of %zu ranks", ranks);
-}
-
-static enum status open_all(struct peer_copy *copy)
-{
-    TRY(take_lists(copy));
+    TRY(copy->offers && copy->holders
+            ? ST_OK
+            : FAIL(ST_RETRY, "out of memory: copies of the state of %zu ranks", ranks));
     take_memory(copy);
     return exchange_offers(copy);
 }
@@ -284,21 +279,16 @@ static void log_suspect(const struct peer_copy *copy)
     }
 }
 
-/* begin_history — later than all that any rank knows. */
-static void begin_history(struct peer_copy *copy)
+enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
+                           struct checkpoint_progress *progress)
 {
+    *found_out = false;
+    /* Later than all that any rank knows. */
     int64_t last = 0;
     for (int rank = 0; rank < copy->place.ranks; rank++)
         last = copy->offers[rank].history > last ? copy->offers[rank].history : last;
     copy->history = last + 1;
     peer_copy_memory_set_history(&copy->memory, copy->history);
-}
-
-enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
-                           struct checkpoint_progress *progress)
-{
-    *found_out = false;
-    begin_history(copy);
     for (bool is_sound = false; !is_sound;) {
         peer_copy_choice_make(copy->offers, &copy->config.world, copy->config.ranks_max,
                               copy->holders, &copy->choice);
@@ -368,24 +358,19 @@ static enum status begin_copy(struct peer_copy *copy, const struct step *step,
     return ST_OK;
 }
 
-/* done_apart — the same number of pieces on all stages, whatever units they have. */
-static enum status done_apart(struct peer_copy *copy, struct step *step,
-                              const struct checkpoint_progress *progress, int unit)
-{
-    if (unit > 0 || progress->step == copy->step)
-        return ST_OK;
-    TRY(begin_copy(copy, step, progress, step_whole_table(step)->units_n));
-    for (int i = 0; i < copy->pieces_n; i++)
-        TRY(peer_copy_exchange_piece(copy));
-    return ST_OK;
-}
-
 enum status peer_copy_unit_done(struct peer_copy *copy, struct step *step,
                                 const struct checkpoint_progress *progress, int unit)
 {
     const int units_n = step_own_table(step)->units_n;
-    if (is_apart(copy))
-        return done_apart(copy, step, progress, unit);
+    if (is_apart(copy)) {
+        /* The same number of pieces on all stages, whatever units they have. */
+        if (unit > 0 || progress->step == copy->step)
+            return ST_OK;
+        TRY(begin_copy(copy, step, progress, step_whole_table(step)->units_n));
+        for (int i = 0; i < copy->pieces_n; i++)
+            TRY(peer_copy_exchange_piece(copy));
+        return ST_OK;
+    }
     if (unit == units_n - 1 && progress->step != copy->step)
         TRY(begin_copy(copy, step, progress, units_n));
     return peer_copy_exchange_piece(copy);

@@ -35,29 +35,25 @@ bool peer_copy_choice_is_same_part(const struct peer_copy_world *w, int rank, in
     return mesh_is_same_group(&w->mesh, MESH_COMM_DATA_AXES, rank, other);
 }
 
-/* within — the same of the ranks of a part. Those in one node are neighbours among them. So ranks
- * that are most_in_node apart among them are on different nodes, from either end. */
-static int within(const struct peer_copy_world *w, int rank, int by)
-{
-    const int context = w->mesh.size[MESH_AXIS_CONTEXT], n = ranks_of_part(w),
-              each = most_in_node(w);
-    struct mesh_coord at = mesh_coord_of(&w->mesh, rank);
-    int i = at.at[MESH_AXIS_DATA] * context + at.at[MESH_AXIS_CONTEXT];
-    if (n % each == 0)
-        i = shifted(i / each, n / each, by) * each + i % each;
-    else
-        i = (i + (by == 1 ? each : n - each)) % n;
-    at.at[MESH_AXIS_DATA] = i / context;
-    at.at[MESH_AXIS_CONTEXT] = i % context;
-    return mesh_rank_of(&w->mesh, &at);
-}
-
 static int partner(const struct peer_copy_world *w, int rank, int by)
 {
     if (w->nodes < 2)
         return -1;
-    if (peer_copy_choice_is_within(w))
-        return within(w, rank, by);
+    if (peer_copy_choice_is_within(w)) {
+        /* The same of the ranks of a part. Those in one node are neighbours among them. So ranks
+         * that are most_in_node apart among them are on different nodes, from either end. */
+        const int context = w->mesh.size[MESH_AXIS_CONTEXT], n = ranks_of_part(w),
+                  each = most_in_node(w);
+        struct mesh_coord at = mesh_coord_of(&w->mesh, rank);
+        int i = at.at[MESH_AXIS_DATA] * context + at.at[MESH_AXIS_CONTEXT];
+        if (n % each == 0)
+            i = shifted(i / each, n / each, by) * each + i % each;
+        else
+            i = (i + (by == 1 ? each : n - each)) % n;
+        at.at[MESH_AXIS_DATA] = i / context;
+        at.at[MESH_AXIS_CONTEXT] = i % context;
+        return mesh_rank_of(&w->mesh, &at);
+    }
     return shifted(rank / w->locals, w->nodes, by) * w->locals + rank % w->locals;
 }
 
@@ -90,11 +86,6 @@ static bool is_suspect(const struct peer_copy_offer *offers, int ranks,
     return is_so;
 }
 
-static bool may_count(const struct peer_copy_stamp *at, int ranks_max)
-{
-    return at->is_complete && at->step >= 0 && at->ranks >= 1 && at->ranks <= ranks_max;
-}
-
 /* newest_below — the newest complete stamp that is older than *limit (NULL: of all) and not
  * suspect; NULL: none. */
 static const struct peer_copy_stamp *newest_below(const struct peer_copy_offer *offers, int ranks,
@@ -105,8 +96,9 @@ static const struct peer_copy_stamp *newest_below(const struct peer_copy_offer *
     for (int rank = 0; rank < ranks; rank++)
         for (int slot = 0; slot < PEER_COPY_SLOTS; slot++) {
             const struct peer_copy_stamp *at = &offers[rank].slot[slot];
-            if (may_count(at, ranks_max) && (!limit || compare(at, limit) < 0) &&
-                (!best || compare(at, best) > 0) && !is_suspect(offers, ranks, at))
+            if ((at->is_complete && at->step >= 0 && at->ranks >= 1 && at->ranks <= ranks_max) &&
+                (!limit || compare(at, limit) < 0) && (!best || compare(at, best) > 0) &&
+                !is_suspect(offers, ranks, at))
                 best = at;
         }
     return best;
@@ -143,20 +135,6 @@ static struct peer_copy_holder anywhere(const struct peer_copy_offer *offers, in
     return found;
 }
 
-static struct peer_copy_holder holder_of(const struct peer_copy_offer *offers,
-                                         const struct peer_copy_world *world, int rank,
-                                         const struct peer_copy_stamp *wanted)
-{
-    struct peer_copy_holder found = {-1, -1};
-    const int ranks = mesh_ranks(&world->mesh);
-    const int keeper = wanted->ranks == ranks ? peer_copy_choice_keeper(world, rank) : -1;
-    if (wanted->ranks == ranks)
-        found = held_by(offers, rank, PEER_COPY_OWN, rank, wanted);
-    if (found.rank < 0 && keeper >= 0)
-        found = held_by(offers, keeper, PEER_COPY_KEPT, rank, wanted);
-    return found.rank >= 0 ? found : anywhere(offers, ranks, rank, wanted);
-}
-
 /* find_holders — returns how many slices are missing, and one rank that lacks its own. */
 static int find_holders(const struct peer_copy_offer *offers, const struct peer_copy_world *world,
                         const struct peer_copy_stamp *wanted, struct peer_copy_holder *holders,
@@ -164,7 +142,14 @@ static int find_holders(const struct peer_copy_offer *offers, const struct peer_
 {
     int missing_n = 0;
     for (int rank = wanted->ranks - 1; rank >= 0; rank--) {
-        holders[rank] = holder_of(offers, world, rank, wanted);
+        struct peer_copy_holder found = {-1, -1};
+        const int ranks = mesh_ranks(&world->mesh);
+        const int keeper = wanted->ranks == ranks ? peer_copy_choice_keeper(world, rank) : -1;
+        if (wanted->ranks == ranks)
+            found = held_by(offers, rank, PEER_COPY_OWN, rank, wanted);
+        if (found.rank < 0 && keeper >= 0)
+            found = held_by(offers, keeper, PEER_COPY_KEPT, rank, wanted);
+        holders[rank] = found.rank >= 0 ? found : anywhere(offers, ranks, rank, wanted);
         if (holders[rank].rank >= 0)
             continue;
         *missing_out = rank;

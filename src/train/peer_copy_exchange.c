@@ -50,13 +50,6 @@ static void copy_slice(struct peer_copy *copy, const struct step *step, int rank
     out->checksum = peer_copy_memory_checksum_of(&copy->memory, slot);
 }
 
-/* is_first_sender — one rank of each cycle at least sends first, so that none waits for itself. A
- * rank that does not receives from one that is nearer to such a rank. */
-static bool is_first_sender(const struct peer_copy *copy)
-{
-    return copy->place.rank < copy->keeper && copy->place.rank < copy->source;
-}
-
 static enum status give(struct peer_copy *copy, void *mine, int64_t bytes)
 {
     return copy->sends && bytes > 0
@@ -68,7 +61,7 @@ static enum status give(struct peer_copy *copy, void *mine, int64_t bytes)
 static enum status swap(struct peer_copy *copy, void *mine, int64_t mine_bytes, void *theirs,
                         int64_t theirs_bytes)
 {
-    const bool sends_first = is_first_sender(copy);
+    const bool sends_first = copy->place.rank < copy->keeper && copy->place.rank < copy->source;
     if (sends_first)
         TRY(give(copy, mine, mine_bytes));
     if (copy->receives && theirs_bytes > 0)
@@ -105,19 +98,6 @@ static enum status move_piece(void *arg)
     return ST_OK;
 }
 
-static enum status take_pieces(struct peer_copy *copy, int n)
-{
-    if (copy->pieces_n == n)
-        return ST_OK;
-    free(copy->pieces);
-    copy->pieces_n = 0;
-    copy->pieces = calloc((size_t)n, sizeof *copy->pieces);
-    if (!copy->pieces)
-        return FAIL(ST_RETRY, "out of memory: %d pieces of a copy of the state", n);
-    copy->pieces_n = n;
-    return ST_OK;
-}
-
 /* is_sent — the slice of a rank must travel to its keeper. Ranks of one part hold the same, where
  * each holds all of it. */
 static bool is_sent(const struct peer_copy *copy, const struct step *step, int rank, int keeper)
@@ -133,19 +113,6 @@ bool peer_copy_exchange_travels(const struct peer_copy *copy, const struct step 
            !(step_slice_has_all(step) && peer_copy_choice_is_within(&copy->config.world));
 }
 
-/* copy_local — this rank's own slice and, where it has it, the one that it keeps. */
-static void copy_local(struct peer_copy *copy, const struct step *step,
-                       const struct checkpoint_progress *progress)
-{
-    copy->own_slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_OWN);
-    copy->kept_slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_KEPT);
-    copy_slice(copy, step, copy->place.rank, progress, copy->own_slot, &copy->own);
-    if (copy->receives)
-        peer_copy_memory_begin(&copy->memory, copy->kept_slot);
-    else if (copy->source >= 0)
-        copy_slice(copy, step, copy->source, progress, copy->kept_slot, &copy->kept);
-}
-
 enum status peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
                                      const struct checkpoint_progress *progress, int pieces_n)
 {
@@ -153,8 +120,24 @@ enum status peer_copy_exchange_begin(struct peer_copy *copy, const struct step *
     atomic_store_explicit(&copy->moved_ns, 0, memory_order_relaxed);
     copy->sends = is_sent(copy, step, copy->place.rank, copy->keeper);
     copy->receives = is_sent(copy, step, copy->source, copy->place.rank);
-    copy_local(copy, step, progress);
-    return take_pieces(copy, copy->sends || copy->receives ? pieces_n : 0);
+    /* This rank's own slice and, where it has it, the one that it keeps. */
+    copy->own_slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_OWN);
+    copy->kept_slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_KEPT);
+    copy_slice(copy, step, copy->place.rank, progress, copy->own_slot, &copy->own);
+    if (copy->receives)
+        peer_copy_memory_begin(&copy->memory, copy->kept_slot);
+    else if (copy->source >= 0)
+        copy_slice(copy, step, copy->source, progress, copy->kept_slot, &copy->kept);
+    int n = copy->sends || copy->receives ? pieces_n : 0;
+    if (copy->pieces_n == n)
+        return ST_OK;
+    free(copy->pieces);
+    copy->pieces_n = 0;
+    copy->pieces = calloc((size_t)n, sizeof *copy->pieces);
+    if (!copy->pieces)
+        return FAIL(ST_RETRY, "out of memory: %d pieces of a copy of the state", n);
+    copy->pieces_n = n;
+    return ST_OK;
 }
 
 enum status peer_copy_exchange_piece(struct peer_copy *copy)

@@ -49,12 +49,16 @@ enum status peer_copy_restore_accept(struct peer_copy *copy, int slot,
     return ST_OK;
 }
 
-/* receive — a slice of at most a slot's size, as send_slice sends it. */
-static enum status receive(struct peer_copy *copy, int slot, int from,
-                           struct peer_copy_label *label)
+/* receive_slice — of a rank, into the oldest slot of a holding. */
+static enum status receive_slice(struct peer_copy *copy, int holding, int rank, int from,
+                                 int *slot_out)
 {
-    TRY(comm_recv(copy->config.comm, peer_copy_bytes_at(label), sizeof *label, from));
-    const int64_t bytes = label->stamp.bytes, room = peer_copy_memory_room(&copy->memory, slot);
+    struct peer_copy_label label;
+    const int slot = peer_copy_memory_oldest(&copy->memory, holding);
+    peer_copy_memory_begin(&copy->memory, slot);
+    /* A slice of at most a slot's size, as send_slice sends it. */
+    TRY(comm_recv(copy->config.comm, peer_copy_bytes_at(&label), sizeof *&label, from));
+    const int64_t bytes = label.stamp.bytes, room = peer_copy_memory_room(&copy->memory, slot);
     char *data = peer_copy_memory_data(&copy->memory, slot);
     if (bytes < 0 || bytes > room)
         return FAIL(ST_PEER, "rank %d sent a slice of %lld bytes, over %lld", from,
@@ -64,35 +68,8 @@ static enum status receive(struct peer_copy *copy, int slot, int from,
         TRY(comm_recv(copy->config.comm, peer_copy_bytes_at(data + at), n, from));
         peer_copy_beat(copy);
     }
-    return ST_OK;
-}
-
-/* receive_slice — of a rank, into the oldest slot of a holding. */
-static enum status receive_slice(struct peer_copy *copy, int holding, int rank, int from,
-                                 int *slot_out)
-{
-    struct peer_copy_label label;
-    const int slot = peer_copy_memory_oldest(&copy->memory, holding);
-    peer_copy_memory_begin(&copy->memory, slot);
-    TRY(receive(copy, slot, from, &label));
     *slot_out = slot;
     return peer_copy_restore_accept(copy, slot, &label, rank);
-}
-
-/* deliver — every rank that lacks its slice gets it from its holder. slot_out: this rank's. */
-static enum status deliver(struct peer_copy *copy, int *slot_out)
-{
-    *slot_out = copy->holders[copy->place.rank].slot;
-    for (int rank = 0; rank < copy->place.ranks; rank++) {
-        const struct peer_copy_holder *holder = &copy->holders[rank];
-        if (holder->rank == rank)
-            continue;
-        if (holder->rank == copy->place.rank)
-            TRY(send_slice(copy, holder->slot, rank));
-        if (rank == copy->place.rank)
-            TRY(receive_slice(copy, PEER_COPY_OWN, rank, holder->rank, slot_out));
-    }
-    return ST_OK;
 }
 
 /* replicate — every keeper that lacks a slice gets it. From here on the state is on two nodes
@@ -133,23 +110,6 @@ static enum status take_label(struct peer_copy *copy, int rank, int64_t bytes,
                 holder->rank, out->stamp.rank, (long long)out->stamp.bytes, rank, (long long)bytes);
 }
 
-/* pass_piece — n bytes of the slice from `at` on go from its holder to all ranks, and become their
- * state. buffer: room for them on the others. */
-static enum status pass_piece(struct peer_copy *copy, struct step *step, int rank, int64_t at,
-                              int64_t n, char *buffer)
-{
-    const struct peer_copy_holder *holder = &copy->holders[rank];
-    char *data = buffer;
-    if (holder->rank == copy->place.rank)
-        data = (char *)peer_copy_memory_data(&copy->memory, holder->slot) + at;
-    if (copy->place.ranks > 1)
-        TRY(comm_broadcast(copy->config.comm, peer_copy_bytes_at(data), n, holder->rank));
-    peer_copy_memory_sum_add(&copy->memory, data, n);
-    peer_copy_beat(copy);
-    return step_slice_write(step, copy->choice.ranks, rank, at / (int64_t)sizeof(float),
-                            n / (int64_t)sizeof(float), (const float *)(const void *)data);
-}
-
 /* pass_slice — damage is found at the end only: the state is lost then with the generation. */
 static enum status pass_slice(struct peer_copy *copy, struct step *step, int rank, int64_t bytes,
                               char *buffer)
@@ -159,33 +119,51 @@ static enum status pass_slice(struct peer_copy *copy, struct step *step, int ran
     peer_copy_memory_sum_begin(&copy->memory, &label.stamp);
     for (int64_t at = 0, n; at < bytes; at += n) {
         n = bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES;
-        TRY(pass_piece(copy, step, rank, at, n, buffer));
+        /* N bytes of the slice from `at` on go from its holder to all ranks, and become their
+         * state. buffer: room for them on the others. */
+        const struct peer_copy_holder *holder = &copy->holders[rank];
+        char *data = buffer;
+        if (holder->rank == copy->place.rank)
+            data = (char *)peer_copy_memory_data(&copy->memory, holder->slot) + at;
+        if (copy->place.ranks > 1)
+            TRY(comm_broadcast(copy->config.comm, peer_copy_bytes_at(data), n, holder->rank));
+        peer_copy_memory_sum_add(&copy->memory, data, n);
+        peer_copy_beat(copy);
+        TRY(step_slice_write(step, copy->choice.ranks, rank, at / (int64_t)sizeof(float),
+                             n / (int64_t)sizeof(float), (const float *)(const void *)data));
     }
     return peer_copy_memory_sum_end(&copy->memory) == label.checksum ? ST_OK
                                                                      : fail_damaged(&label, rank);
 }
 
-/* resize — the slices of the ranks before, one after the other, become the state of other ranks. */
-static enum status resize(struct peer_copy *copy, struct step *step)
-{
-    char *buffer = malloc((size_t)MESSAGE_BYTES);
-    enum status st = buffer ? ST_OK : FAIL(ST_RETRY, "out of memory: a piece of a slice");
-    for (int rank = 0; rank < copy->choice.ranks && st == ST_OK; rank++) {
-        int64_t elems = 0;
-        st = step_slice_elems_shared(step, copy->choice.ranks, rank, &elems);
-        if (st == ST_OK)
-            st = pass_slice(copy, step, rank, elems * (int64_t)sizeof(float), buffer);
-    }
-    free(buffer);
-    return st;
-}
-
 static enum status restore(struct peer_copy *copy, struct step *step)
 {
     int slot;
-    if (copy->choice.ranks != copy->place.ranks)
-        return resize(copy, step);
-    TRY(deliver(copy, &slot));
+    if (copy->choice.ranks != copy->place.ranks) {
+        /* The slices of the ranks before, one after the other, become the state of other ranks. */
+        char *buffer = malloc((size_t)MESSAGE_BYTES);
+        enum status st = buffer ? ST_OK : FAIL(ST_RETRY, "out of memory: a piece of a slice");
+        for (int rank = 0; rank < copy->choice.ranks && st == ST_OK; rank++) {
+            int64_t elems = 0;
+            st = step_slice_elems_shared(step, copy->choice.ranks, rank, &elems);
+            if (st == ST_OK)
+                st = pass_slice(copy, step, rank, elems * (int64_t)sizeof(float), buffer);
+        }
+        free(buffer);
+        return st;
+    }
+    /* Every rank that lacks its slice gets it from its holder. slot_out: this rank's. */
+    int *slot_out = &slot;
+    *slot_out = copy->holders[copy->place.rank].slot;
+    for (int rank = 0; rank < copy->place.ranks; rank++) {
+        const struct peer_copy_holder *holder = &copy->holders[rank];
+        if (holder->rank == rank)
+            continue;
+        if (holder->rank == copy->place.rank)
+            TRY(send_slice(copy, holder->slot, rank));
+        if (rank == copy->place.rank)
+            TRY(receive_slice(copy, PEER_COPY_OWN, rank, holder->rank, slot_out));
+    }
     TRY(replicate(copy, slot));
     return step_slice_set(step, peer_copy_memory_data(&copy->memory, slot));
 }

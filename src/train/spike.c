@@ -71,14 +71,6 @@ static double deviation_of(const int64_t *values, int n, const struct line *line
     return MAD_TO_SIGMA * (double)median_of(rest, n) / line->distance;
 }
 
-/* expected_of — where a rising line is at the next value, or the median of the newer half. A
- * falling line is not continued: what falls fast falls more slowly soon. */
-static int64_t expected_of(const struct line *line)
-{
-    const int64_t rise = line->rise > 0 ? line->rise : 0;
-    return line->newer + rise * (line->half + 1) / (2 * line->distance);
-}
-
 /* How far a number is above its history. */
 struct distance {
     double expected, sigmas;
@@ -89,7 +81,10 @@ static struct distance distance_of(const int64_t *values, int n, int32_t level,
                                    double deviation_min)
 {
     const struct line line = line_of(values, n);
-    const int64_t expected = expected_of(&line);
+    /* Where a rising line is at the next value, or the median of the newer half. A falling line is
+     * not continued: what falls fast falls more slowly soon. */
+    const int64_t rise = line.rise > 0 ? line.rise : 0;
+    const int64_t expected = line.newer + rise * (line.half + 1) / (2 * line.distance);
     double deviation = deviation_of(values, n, &line) / LEVEL_ONE;
     if (deviation < LOG2_E * deviation_min)
         deviation = LOG2_E * deviation_min;

@@ -123,24 +123,21 @@ enum status step_async_begin(struct step *s, double lr, int64_t step_i)
                     sizeof vote);
 }
 
-/* Each micro-batch copies to another address, so with several the copy is no part of the gathered
- * work: it would make a graph for each. */
-static enum status keep_losses(struct step *s, const struct pass *p, int64_t first, bool is_only)
-{
-    int64_t each = step_sample_losses(s);
-    if (!is_only)
-        TRY(dev_flush(s->stream));
-    TRY(dev_copy(s->stream, tensor_at(own_of(s->ranks), first * each).data, s->losses.data,
-                 (size_t)(p->b * each) * sizeof(float)));
-    return is_only ? ST_OK : dev_flush(s->stream);
-}
-
 enum status step_async_losses(struct step *s, const struct pass *p, int64_t first, bool is_last)
 {
     int64_t n = p->b * step_sample_losses(s);
     TRY(dev_op(s->config.dev)->sum(s->stream, &(struct sum){s->loss_sum, s->losses, n, first > 0}));
-    if (s->ranks != NULL)
-        return keep_losses(s, p, first, first == 0 && is_last);
+    if (s->ranks != NULL) {
+        /* Each micro-batch copies to another address, so with several the copy is no part of the
+         * gathered work: it would make a graph for each. */
+        bool is_only = first == 0 && is_last;
+        int64_t each = step_sample_losses(s);
+        if (!is_only)
+            TRY(dev_flush(s->stream));
+        TRY(dev_copy(s->stream, tensor_at(own_of(s->ranks), first * each).data, s->losses.data,
+                     (size_t)(p->b * each) * sizeof(float)));
+        return is_only ? ST_OK : dev_flush(s->stream);
+    }
     /* each micro-batch copies to another address: read_async would make a graph for each */
     if (!is_last)
         return step_copy_losses(s, p, first);
@@ -159,8 +156,32 @@ static enum status exchange(struct step *s)
     return dev_read_async(s->stream, ranks->all_host, ranks->all.data, all_bytes(ranks));
 }
 
-static enum status begin_grad_scale(struct step *s)
+static void read_results(struct step *s, const struct batch *batch, struct step_result *r)
 {
+    double factor = s->loss_scale.factor > 0 ? s->loss_scale.factor : 1;
+    r->vote = s->vote;
+    if (s->ranks != NULL) {
+        /* The loss of all ranks, and the greatest vote. */
+        struct step_ranks *ranks = s->ranks;
+        for (int rank = 0; rank < ranks->n; rank++) {
+            const float *from = ranks->all_host + rank * ranks->each;
+            int vote = (int)from[ranks->losses_n];
+            ranks->loss[rank] = batch_loss(
+                batch->task, from, batch->samples * step_sample_losses(s), s->scale, s->scale_end);
+            r->vote = vote > r->vote ? vote : r->vote;
+        }
+        for (int i = 0; i < ranks->n - 1; i++)
+            ranks->loss[ranks->order[i].to] += ranks->loss[ranks->order[i].from];
+        r->loss = ranks->loss[0];
+    } else
+        r->loss = batch_loss(batch->task, s->losses_host, batch->samples * step_sample_losses(s),
+                             s->scale, s->scale_end);
+    r->grad_norm = sqrt(s->grad_scale_host[1]) / factor;
+}
+
+enum status step_async(struct step *s, const struct batch *batch, struct step_result *r)
+{
+    TRY(exchange(s));
     TRY(dev_op(s->config.dev)
             ->grad_scale(s->stream,
                          &(struct grad_scale){.out = s->grad_scale,
@@ -171,53 +192,15 @@ static enum status begin_grad_scale(struct step *s)
                                               .loss_scale = s->loss_scale.factor}));
     TRY(dev_read_async(s->stream, s->grad_scale_host, s->grad_scale.data,
                        2 * sizeof *s->grad_scale_host));
-    return dev_event_record(s->stream, &s->results_ready);
-}
-
-/* The loss of all ranks, and the greatest vote. */
-static void read_ranks(struct step *s, const struct batch *batch, struct step_result *r)
-{
-    struct step_ranks *ranks = s->ranks;
-    for (int rank = 0; rank < ranks->n; rank++) {
-        const float *from = ranks->all_host + rank * ranks->each;
-        int vote = (int)from[ranks->losses_n];
-        ranks->loss[rank] = batch_loss(batch->task, from, batch->samples * step_sample_losses(s),
-                                       s->scale, s->scale_end);
-        r->vote = vote > r->vote ? vote : r->vote;
-    }
-    for (int i = 0; i < ranks->n - 1; i++)
-        ranks->loss[ranks->order[i].to] += ranks->loss[ranks->order[i].from];
-    r->loss = ranks->loss[0];
-}
-
-static void read_results(struct step *s, const struct batch *batch, struct step_result *r)
-{
-    double factor = s->loss_scale.factor > 0 ? s->loss_scale.factor : 1;
-    r->vote = s->vote;
-    if (s->ranks != NULL)
-        read_ranks(s, batch, r);
-    else
-        r->loss = batch_loss(batch->task, s->losses_host, batch->samples * step_sample_losses(s),
-                             s->scale, s->scale_end);
-    r->grad_norm = sqrt(s->grad_scale_host[1]) / factor;
-}
-
-/* The numbers of the update change only here: the updates that the last step deferred have run. */
-static enum status begin_update(struct step *s)
-{
+    TRY(dev_event_record(s->stream, &s->results_ready));
+    int64_t asked = clock_ns();
+    r->norm_ms += (double)(asked - s->lap_ns) * 1e-6;
+    /* The numbers of the update change only here: the updates that the last step deferred have
+     * run. */
     s->lr = s->lr_next;
     s->step_i = s->step_next;
     TRY(store_update(s->store));
-    return dev_flush(s->stream);
-}
-
-enum status step_async(struct step *s, const struct batch *batch, struct step_result *r)
-{
-    TRY(exchange(s));
-    TRY(begin_grad_scale(s));
-    int64_t asked = clock_ns();
-    r->norm_ms += (double)(asked - s->lap_ns) * 1e-6;
-    TRY(begin_update(s));
+    TRY(dev_flush(s->stream));
     int64_t begun = clock_ns();
     r->update_ms += (double)(begun - asked) * 1e-6;
     TRY(dev_event_sync(s->results_ready));

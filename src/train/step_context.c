@@ -30,16 +30,11 @@ enum status step_context_open(struct step *s)
 
 void step_context_close(struct step *s) { batch_free(&s->own); }
 
-static struct attention_runs own_runs(const struct step *s)
-{
-    return model_part_runs(s->mesh.at.at[MESH_AXIS_CONTEXT], step_mesh_context_ranks(s),
-                           s->config.seq_tokens);
-}
-
 /* take — own positions of one sample's first n tokens or targets; 0 behind them. */
 static void take(const struct step *s, int32_t *own, const int32_t *whole, int64_t n)
 {
-    const struct attention_runs runs = own_runs(s);
+    const struct attention_runs runs = model_part_runs(
+        s->mesh.at.at[MESH_AXIS_CONTEXT], step_mesh_context_ranks(s), s->config.seq_tokens);
     for (int64_t row = 0; row < s->own_tokens; row++) {
         int64_t position = attention_position(&runs, row);
         own[row] = position < n ? whole[position] : 0;

@@ -37,13 +37,6 @@ struct dry {
 
 /* ---- told ---- */
 
-static bool is_backward_op(enum op_kind op)
-{
-    return op == OP_KIND_embed_bwd || op == OP_KIND_norm_bwd || op == OP_KIND_head_norm_bwd ||
-           op == OP_KIND_matmul_bwd_x || op == OP_KIND_matmul_bwd_w || op == OP_KIND_gelu_bwd ||
-           op == OP_KIND_relu2_bwd || op == OP_KIND_swiglu_bwd || op == OP_KIND_attention_bwd;
-}
-
 /* is_forward_op — what no backward pass does but to compute an activation again. */
 static bool is_forward_op(enum op_kind op, const void *args)
 {
@@ -57,12 +50,17 @@ static bool is_forward_op(enum op_kind op, const void *args)
 static void on_op(void *arg, enum op_kind op, const void *args)
 {
     const struct dry *d = arg;
-    const struct step_dry_op told = {.op = op,
-                                     .args = args,
-                                     .times = d->times,
-                                     .is_in_pass = d->is_in_pass,
-                                     .is_backward = d->is_backward || is_backward_op(op),
-                                     .is_again = d->is_backward && is_forward_op(op, args)};
+    const struct step_dry_op told = {
+        .op = op,
+        .args = args,
+        .times = d->times,
+        .is_in_pass = d->is_in_pass,
+        .is_backward =
+            d->is_backward ||
+            (op == OP_KIND_embed_bwd || op == OP_KIND_norm_bwd || op == OP_KIND_head_norm_bwd ||
+             op == OP_KIND_matmul_bwd_x || op == OP_KIND_matmul_bwd_w || op == OP_KIND_gelu_bwd ||
+             op == OP_KIND_relu2_bwd || op == OP_KIND_swiglu_bwd || op == OP_KIND_attention_bwd),
+        .is_again = d->is_backward && is_forward_op(op, args)};
     if (!d->is_muted)
         d->listener->on_op(d->listener->arg, &told);
 }
@@ -290,18 +288,6 @@ static enum status store_forward(struct dry *d, bool is_last)
     return finish_unit(d, s->table.units_n - 1);
 }
 
-static enum status store_backward(struct dry *d, bool is_last)
-{
-    struct step *s = &d->s;
-    for (int unit = (int)s->dims.layers; unit >= 1; unit--) {
-        TRY(store_unshard(s->store, unit, -1));
-        TRY(store_prepare_grad(s->store, unit));
-        if (is_last)
-            TRY(finish_unit(d, unit));
-    }
-    return is_last ? finish_unit(d, 0) : ST_OK;
-}
-
 static enum status walk_passes(struct dry *d)
 {
     int64_t walked = d->passes < 3 ? d->passes : 3;
@@ -311,7 +297,14 @@ static enum status walk_passes(struct dry *d)
         if (is_last)
             TRY(store_grad_sync_begin(d->s.store, NULL, 0));
         TRY(store_forward(d, is_last));
-        TRY(store_backward(d, is_last));
+        struct step *s = &d->s;
+        for (int unit = (int)s->dims.layers; unit >= 1; unit--) {
+            TRY(store_unshard(s->store, unit, -1));
+            TRY(store_prepare_grad(s->store, unit));
+            if (is_last)
+                TRY(finish_unit(d, unit));
+        }
+        TRY(is_last ? finish_unit(d, 0) : ST_OK);
     }
     return ST_OK;
 }
@@ -417,35 +410,21 @@ static enum status walk_stage(struct dry *d)
 
 /* ---- the walk through the store: the ends of a step ---- */
 
-static enum status begin_step(struct dry *d)
-{
-    struct comm_ticket ticket;
-    d->is_beside = true;
-    enum status st = store_all_reduce_begin(d->s.store, d->s.sums, STEP_COUNTS, &ticket);
-    d->is_beside = false;
-    return st;
-}
-
-/* end_on_device — as step_async. */
-static enum status end_on_device(struct dry *d, const struct step_place *place)
-{
-    struct step *s = &d->s;
-    int64_t all = step_async_plan(s, place) / (int64_t)sizeof(float);
-    struct grad_scale scale = {.out = s->grad_scale,
-                               .squares = store_bucket_norms_sq(s->store),
-                               .loss = s->loss_sum,
-                               .squares_n = store_layout(s->store)->buckets_n};
-    if (all > 0)
-        TRY(store_gather_device(s->store, dev_dry_tensor(DTYPE_F32), all / place->ranks));
-    TRY(store_grad_norm_device(s->store));
-    return dev_op(s->config.dev)->grad_scale(s->stream, &scale);
-}
-
 static enum status end_step(struct dry *d, const struct step_place *place)
 {
     double norm_sq, extra[1 + STEP_VOTES] = {0};
     if (d->s.is_async) {
-        TRY(end_on_device(d, place));
+        /* As step_async. */
+        struct step *s = &d->s;
+        int64_t all = step_async_plan(s, place) / (int64_t)sizeof(float);
+        struct grad_scale scale = {.out = s->grad_scale,
+                                   .squares = store_bucket_norms_sq(s->store),
+                                   .loss = s->loss_sum,
+                                   .squares_n = store_layout(s->store)->buckets_n};
+        if (all > 0)
+            TRY(store_gather_device(s->store, dev_dry_tensor(DTYPE_F32), all / place->ranks));
+        TRY(store_grad_norm_device(s->store));
+        TRY(dev_op(s->config.dev)->grad_scale(s->stream, &scale));
     } else {
         TRY(store_grad_norm_begin(d->s.store));
         TRY(store_grad_norm_end(d->s.store, &norm_sq, extra, 1 + STEP_VOTES));
@@ -459,7 +438,11 @@ static enum status walk_store(struct dry *d, const struct step_place *place)
     d->times = 1;
     for (int step = 0; step < 2; step++) {
         d->is_muted = step == 0;
-        TRY(begin_step(d));
+        struct comm_ticket ticket;
+        d->is_beside = true;
+        enum status st = store_all_reduce_begin(d->s.store, d->s.sums, STEP_COUNTS, &ticket);
+        d->is_beside = false;
+        TRY(st);
         TRY(d->s.pipe ? walk_stage(d) : walk_passes(d));
         TRY(end_step(d, place));
     }
@@ -477,33 +460,6 @@ static enum status open_group(const struct dry *d, unsigned axes, struct group *
     out->n = mesh_group(mesh, d->rank, axes, out->rank);
     for (int i = 0; i < out->n; i++) /* of the replica, and so of the job */
         out->rank[i] += d->s.local.replica * d->s.local.ranks;
-    return ST_OK;
-}
-
-static enum status open_groups(struct dry *d)
-{
-    TRY(open_group(d, MESH_BIT(MESH_AXIS_TENSOR), &d->tensor));
-    TRY(open_group(d, MESH_BIT(MESH_AXIS_CONTEXT), &d->context));
-    TRY(open_group(d, MESH_COMM_DATA_AXES, &d->data));
-    return open_group(d, (1u << MESH_AXES) - 1, &d->world);
-}
-
-/* set_passes — how many the step has. A stage is described with fewer (ROUNDS), in as many rounds
- * and as long a last one as there are. */
-static enum status set_passes(struct dry *d)
-{
-    struct step_config *c = &d->s.config;
-    const int64_t stages = d->s.mesh.mesh.size[MESH_AXIS_PIPELINE],
-                  each = c->batch_samples * step_mesh_data_ranks(&d->s);
-    d->passes = each > 0 ? c->global_samples / each : 0;
-    if (d->passes < 1)
-        return FAIL(ST_BAD_SETTING,
-                    "GLOBAL_BATCH=%lld gives %d data-parallel ranks no micro-batch of %lld "
-                    "samples; use a larger GLOBAL_BATCH or fewer ranks",
-                    (long long)c->global_samples, step_mesh_data_ranks(&d->s),
-                    (long long)c->batch_samples);
-    if (stages > 1 && d->passes >= (ROUNDS + 1) * stages)
-        step_shards_shorten(c, (ROUNDS * stages + d->passes % stages) * each);
     return ST_OK;
 }
 
@@ -537,29 +493,30 @@ static enum status open_all(struct dry *d, const struct step_place *place)
     struct step *s = &d->s;
     TRY(model_check(&s->config.dims));
     TRY(step_mesh_place(s, place->rank, place->ranks));
-    TRY(set_passes(d));
+    /* How many the step has. A stage is described with fewer (ROUNDS), in as many rounds and as
+     * long a last one as there are. */
+    struct step_config *c = &d->s.config;
+    const int64_t stages = d->s.mesh.mesh.size[MESH_AXIS_PIPELINE],
+                  each = c->batch_samples * step_mesh_data_ranks(&d->s);
+    d->passes = each > 0 ? c->global_samples / each : 0;
+    if (d->passes < 1)
+        return FAIL(ST_BAD_SETTING,
+                    "GLOBAL_BATCH=%lld gives %d data-parallel ranks no micro-batch of %lld "
+                    "samples; use a larger GLOBAL_BATCH or fewer ranks",
+                    (long long)c->global_samples, step_mesh_data_ranks(&d->s),
+                    (long long)c->batch_samples);
+    if (stages > 1 && d->passes >= (ROUNDS + 1) * stages)
+        step_shards_shorten(c, (ROUNDS * stages + d->passes % stages) * each);
     TRY(step_mesh_describe(s, place->is_discrete));
-    TRY(open_groups(d));
+    TRY(open_group(d, MESH_BIT(MESH_AXIS_TENSOR), &d->tensor));
+    TRY(open_group(d, MESH_BIT(MESH_AXIS_CONTEXT), &d->context));
+    TRY(open_group(d, MESH_COMM_DATA_AXES, &d->data));
+    TRY(open_group(d, (1u << MESH_AXES) - 1, &d->world));
     set_axes(d);
     s->is_async = step_async_takes(&s->config, place);
     s->step_i = 1;
     TRY(open_memory(d));
     return open_store(d, place);
-}
-
-static void close_all(struct dry *d)
-{
-    struct step *s = &d->s;
-    store_close(s->store);
-    model_plan_free(s->acts);
-    step_pipe_close(s);
-    step_mesh_forget(s);
-    free(s->spans);
-    free(s->cut);
-    free(d->tensor.rank);
-    free(d->context.rank);
-    free(d->data.rank);
-    free(d->world.rank);
 }
 
 static struct step_dry_about about_of(const struct dry *d)
@@ -594,6 +551,16 @@ enum status step_dry_run(const struct step_config *config, const struct step_pla
         st = step_local_dry_tell(&d.s, listener);
     if (st == ST_OK)
         *out = about_of(&d);
-    close_all(&d);
+    struct step *s = &d.s;
+    store_close(s->store);
+    model_plan_free(s->acts);
+    step_pipe_close(s);
+    step_mesh_forget(s);
+    free(s->spans);
+    free(s->cut);
+    free(d.tensor.rank);
+    free(d.context.rank);
+    free(d.data.rank);
+    free(d.world.rank);
     return st;
 }

@@ -61,14 +61,6 @@ static enum status eval_batch(struct step *s, const struct feed *feed, int64_t f
     return ST_OK;
 }
 
-/* idle — the all-gathers of a forward pass without the pass. */
-static enum status idle(struct step *s)
-{
-    for (int unit = s->dims.part.lacks_embed ? 1 : 0; unit < s->table.units_n - 1; unit++)
-        TRY(store_unshard(s->store, unit, 1));
-    return s->dims.part.lacks_head ? ST_OK : step_unshard_head(s);
-}
-
 static enum status sum_up(struct step *s, int n)
 {
     struct comm_ticket ticket;
@@ -93,8 +85,12 @@ static enum status one_round(struct step *s, const struct feed *feed, int64_t sa
 {
     int64_t per_batch = s->config.batch_samples,
             first = round_first + step_local_feed_rank(s) * per_batch;
-    if (first >= samples)
-        return idle(s);
+    if (first >= samples) {
+        /* The all-gathers of a forward pass without the pass. */
+        for (int unit = s->dims.part.lacks_embed ? 1 : 0; unit < s->table.units_n - 1; unit++)
+            TRY(store_unshard(s->store, unit, 1));
+        return s->dims.part.lacks_head ? ST_OK : step_unshard_head(s);
+    }
     return eval_batch(s, feed, first, samples - first < per_batch ? samples - first : per_batch,
                       sums);
 }

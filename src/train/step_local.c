@@ -161,20 +161,6 @@ static enum status plan_compress(const struct step *s, int64_t *bytes)
     return ST_OK;
 }
 
-static enum status open_compress(struct step *s)
-{
-    struct grad_compress_config config;
-    enum status st = ST_OK;
-    if (!quantises(s))
-        return ST_OK;
-    TRY(plan_compress(s, &s->local.compress_bytes));
-    TRY(compress_config(s, &config));
-    if (config.buckets_n > 0)
-        st = grad_compress_open(&config, &s->local.compress);
-    free((void *)(uintptr_t)config.bucket_elems);
-    return st;
-}
-
 /* ---- memory ---- */
 
 enum status step_local_plan(const struct step *s, int64_t *bytes)
@@ -192,9 +178,12 @@ int64_t step_local_bytes(const struct step *s)
     return s->local.memory_bytes + s->local.compress_bytes;
 }
 
-/* assert_whole — each rank of a replica holds the whole model, with every moment of it. */
-static void assert_whole(const struct step *s)
+enum status step_local_take(struct step *s)
 {
+    struct step_local *l = &s->local;
+    if (!l->is_on)
+        return ST_OK;
+    /* Each rank of a replica holds the whole model, with every moment of it. */
     const int *size = s->mesh.mesh.size;
     ASSERTF(s->config.optim.kind != OPTIM_KIND_MUON && s->config.store.shard == LAYOUT_SHARD_NONE &&
                 size[MESH_AXIS_TENSOR] == 1 && size[MESH_AXIS_CONTEXT] == 1 &&
@@ -202,14 +191,6 @@ static void assert_whole(const struct step *s)
             "LOCAL_STEPS with optimiser %d shard %d tensor %d context %d pipeline %d",
             (int)s->config.optim.kind, (int)s->config.store.shard, size[MESH_AXIS_TENSOR],
             size[MESH_AXIS_CONTEXT], size[MESH_AXIS_PIPELINE]);
-}
-
-enum status step_local_take(struct step *s)
-{
-    struct step_local *l = &s->local;
-    if (!l->is_on)
-        return ST_OK;
-    assert_whole(s);
     const int64_t bytes = memory_bytes(s);
     l->own = step_local_part(s, l->rank);
     TRY(dev_is_discrete(s->config.dev) ? dev_pin(s->config.dev, (size_t)bytes, &l->memory)
@@ -222,7 +203,16 @@ enum status step_local_take(struct step *s)
     l->chunk = has_chunk(l) ? l->work + l->own.elems : NULL;
     if (rounds(s))
         l->sent = (uint16_t *)(l->work + l->own.elems + (has_chunk(l) ? MESH_STATE_ELEMS : 0));
-    return open_compress(s);
+    struct grad_compress_config config;
+    enum status st = ST_OK;
+    if (!quantises(s))
+        return ST_OK;
+    TRY(plan_compress(s, &s->local.compress_bytes));
+    TRY(compress_config(s, &config));
+    if (config.buckets_n > 0)
+        st = grad_compress_open(&config, &s->local.compress);
+    free((void *)(uintptr_t)config.bucket_elems);
+    return st;
 }
 
 void step_local_close(struct step *s)

@@ -55,20 +55,6 @@ int step_local_state_parts(const struct step *s, bool is_apart)
 
 int step_local_state_parts_most(const struct step *s) { return step_local_state_parts(s, true); }
 
-/* last_part — of those behind all moments. */
-static struct step_local_part last_part(const struct step *s, int i)
-{
-    const int replicas = s->local.replicas;
-    if (keeps_residual(&s->config.local, replicas)) {
-        if (i < replicas)
-            return (struct step_local_part){STEP_LOCAL_RESIDUAL, i, 0};
-        if (i == replicas)
-            return (struct step_local_part){STEP_LOCAL_RESIDUAL_SUM, 0, 0};
-        i -= replicas + 1;
-    }
-    return (struct step_local_part){STEP_LOCAL_REPLICA, i, 0};
-}
-
 struct step_local_part step_local_state_part(const struct step *s, int part)
 {
     int parts = step_parts(s), rest = part - parts - 1,
@@ -82,8 +68,19 @@ struct step_local_part step_local_state_part(const struct step *s, int part)
         return (struct step_local_part){STEP_LOCAL_MOMENTUM, 0, 0};
     if (part < parts)
         return (struct step_local_part){STEP_LOCAL_REPLICA, 0, part};
-    if (part >= first_last)
-        return last_part(s, part - first_last);
+    if (part >= first_last) {
+        /* Of those behind all moments. */
+        int i = part - first_last;
+        const int replicas = s->local.replicas;
+        if (keeps_residual(&s->config.local, replicas)) {
+            if (i < replicas)
+                return (struct step_local_part){STEP_LOCAL_RESIDUAL, i, 0};
+            if (i == replicas)
+                return (struct step_local_part){STEP_LOCAL_RESIDUAL_SUM, 0, 0};
+            i -= replicas + 1;
+        }
+        return (struct step_local_part){STEP_LOCAL_REPLICA, i, 0};
+    }
     return (struct step_local_part){STEP_LOCAL_REPLICA, 1 + rest / (parts - 1),
                                     1 + rest % (parts - 1)};
 }
@@ -172,34 +169,6 @@ static enum status carry(struct step *s, const struct holding *h, bool is_put, f
     return ST_OK;
 }
 
-static enum status carry_held(struct step *s, bool is_put, const struct chunk *c)
-{
-    struct holding h;
-    for (int64_t at = 0; at < c->n; at += h.n) {
-        h = holding_at(s, c, at);
-        TRY(carry(s, &h, is_put, c->values + at));
-    }
-    return ST_OK;
-}
-
-/* put_outer — all ranks get the values; each keeps its own part. Of the parameters all start from
- * all of them. */
-static enum status put_outer(struct step *s, const struct chunk *c)
-{
-    struct holding h;
-    if (comm_place(world(s))->ranks > 1)
-        TRY(comm_broadcast(world(s), (struct tensor){c->values, DTYPE_F32}, c->n, 0));
-    for (int64_t at = 0; at < c->n; at += h.n) {
-        h = holding_at(s, c, at);
-        if (h.rank == s->local.rank)
-            memcpy(h.values, c->values + at, (size_t)h.n * sizeof *h.values);
-    }
-    if (c->part.kind != STEP_LOCAL_OUTER)
-        return ST_OK;
-    s->local.is_apart = false;
-    return store_set(s->store, 0, c->first, c->n, c->values);
-}
-
 /* get_replica — from the first rank of a replica. */
 static enum status get_replica(struct step *s, const struct chunk *c)
 {
@@ -242,9 +211,28 @@ static enum status carry_out(struct step *s, bool is_put, const struct chunk *c)
         s->local.is_apart = true;
     if (kind == STEP_LOCAL_REPLICA)
         return is_put ? put_replica(s, c) : get_replica(s, c);
-    if (is_put && kind != STEP_LOCAL_RESIDUAL && kind != STEP_LOCAL_RESIDUAL_SUM)
-        return put_outer(s, c);
-    return carry_held(s, is_put, c);
+    if (is_put && kind != STEP_LOCAL_RESIDUAL && kind != STEP_LOCAL_RESIDUAL_SUM) {
+        /* All ranks get the values; each keeps its own part. Of the parameters all start from all
+         * of them. */
+        struct holding h;
+        if (comm_place(world(s))->ranks > 1)
+            TRY(comm_broadcast(world(s), (struct tensor){c->values, DTYPE_F32}, c->n, 0));
+        for (int64_t at = 0; at < c->n; at += h.n) {
+            h = holding_at(s, c, at);
+            if (h.rank == s->local.rank)
+                memcpy(h.values, c->values + at, (size_t)h.n * sizeof *h.values);
+        }
+        if (c->part.kind != STEP_LOCAL_OUTER)
+            return ST_OK;
+        s->local.is_apart = false;
+        return store_set(s->store, 0, c->first, c->n, c->values);
+    }
+    struct holding h;
+    for (int64_t at = 0; at < c->n; at += h.n) {
+        h = holding_at(s, c, at);
+        TRY(carry(s, &h, is_put, c->values + at));
+    }
+    return ST_OK;
 }
 
 /* ---- ranges ---- */

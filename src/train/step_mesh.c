@@ -70,26 +70,22 @@ int step_mesh_data_ranks(const struct step *s) { return s->mesh.mesh.size[MESH_A
 
 /* ---- life ---- */
 
-/* open_alone — a comm of one rank. */
-static enum status open_alone(struct step *s)
-{
-    int64_t bytes;
-    char address[COMM_ADDRESS_MAX];
-    struct comm_config alone = {.kind = COMM_KIND_SELF,
-                                .place = {.ranks = 1, .nodes = 1, .locals = 1},
-                                .timeout_ms = 60000,
-                                .shm_fd = -1};
-    TRY(comm_begin_open(&alone, &s->comm_alone, address, &bytes));
-    return comm_end_open(s->comm_alone, 0, address, &bytes);
-}
-
 enum status step_mesh_open(struct step *s)
 {
     const int ranks = s->config.comm ? comm_place(s->config.comm)->ranks : 1;
     struct mesh mesh;
     TRY(step_mesh(&s->config, ranks, &mesh));
-    if (!s->config.comm || (ranks > 1 && mesh_group_n(&mesh, MESH_COMM_DATA_AXES) == 1))
-        TRY(open_alone(s));
+    if (!s->config.comm || (ranks > 1 && mesh_group_n(&mesh, MESH_COMM_DATA_AXES) == 1)) {
+        /* A comm of one rank. */
+        int64_t bytes;
+        char address[COMM_ADDRESS_MAX];
+        struct comm_config alone = {.kind = COMM_KIND_SELF,
+                                    .place = {.ranks = 1, .nodes = 1, .locals = 1},
+                                    .timeout_ms = 60000,
+                                    .shm_fd = -1};
+        TRY(comm_begin_open(&alone, &s->comm_alone, address, &bytes));
+        TRY(comm_end_open(s->comm_alone, 0, address, &bytes));
+    }
     if (!s->config.comm)
         s->config.comm = s->comm_alone;
     return mesh_comm_open(s->config.comm, &mesh, &s->mesh);
@@ -134,19 +130,6 @@ int step_mesh_store_ranks(const struct step *s)
     return mesh_group_n(&s->mesh.mesh, MESH_COMM_DATA_AXES);
 }
 
-/* set_counts — of ranks that have the same samples, one counts their targets: the first of its
- * tensor and its context group, in the last stage. So it is with losses, but for a language model's
- * over a context group, where each rank has those of its own positions. */
-static void set_counts(struct step *s)
-{
-    const struct mesh_comm *m = &s->mesh;
-    bool is_first = m->at.at[MESH_AXIS_CONTEXT] == 0,
-         is_one = m->at.at[MESH_AXIS_TENSOR] == 0 &&
-                  m->at.at[MESH_AXIS_PIPELINE] == m->mesh.size[MESH_AXIS_PIPELINE] - 1;
-    s->counts_targets = is_one && is_first;
-    s->counts_losses = is_one && (is_first || s->config.dims.task == MODEL_TASK_LM);
-}
-
 /* Describes the part of the model that the ranks at a coordinate compute. The caller frees the
  * table. */
 static enum status describe_part(const struct step *s, struct mesh_coord at,
@@ -175,26 +158,6 @@ enum status step_mesh_rank_table(const struct step_config *c, int ranks, int ran
     return describe_part(&s, s.mesh.at, &part, &dims, out);
 }
 
-/* mark_counted — of a tensor with copies the gradient norm counts one: of its tensor ranks the
- * first's, and the token embedding of the first stage, not that of the last one. */
-static void mark_counted(struct step *s)
-{
-    for (int i = 0; i < s->table.params_n; i++) {
-        struct param *row = &s->table.param[i];
-        row->is_counted_elsewhere = s->mesh.at.at[MESH_AXIS_TENSOR] % row->tensor_copies != 0 ||
-                                    (row->unit == 0 && s->dims.part.lacks_embed);
-    }
-}
-
-static enum status describe_own(struct step *s)
-{
-    struct model_part part;
-    TRY(describe_part(s, s->mesh.at, &part, &s->dims, &s->table));
-    TRY(step_pipe_describe(s, &part));
-    mark_counted(s);
-    return ST_OK;
-}
-
 /* describe_all_stages — what the last tensor rank holds, which has no fewer rows of the vocabulary
  * than another one. */
 static enum status describe_all_stages(struct step *s)
@@ -220,9 +183,26 @@ enum status step_mesh_describe(struct step *s, bool is_discrete)
     s->config.dims.part.vocab_multiple = vocab_multiple(is_discrete);
     TRY(step_shards_check(&s->config, &s->mesh.mesh));
     s->samples = step_shards_most(&s->config, step_mesh_data_ranks(s));
-    set_counts(s);
+    /* Of ranks that have the same samples, one counts their targets: the first of its tensor and
+     * its context group, in the last stage. So it is with losses, but for a language model's over a
+     * context group, where each rank has those of its own positions. */
+    const struct mesh_comm *m = &s->mesh;
+    bool is_first = m->at.at[MESH_AXIS_CONTEXT] == 0,
+         is_one = m->at.at[MESH_AXIS_TENSOR] == 0 &&
+                  m->at.at[MESH_AXIS_PIPELINE] == m->mesh.size[MESH_AXIS_PIPELINE] - 1;
+    s->counts_targets = is_one && is_first;
+    s->counts_losses = is_one && (is_first || s->config.dims.task == MODEL_TASK_LM);
     TRY(model_part_tokens(s->config.seq_tokens, step_mesh_context_ranks(s), &s->own_tokens));
-    TRY(describe_own(s));
+    struct model_part part;
+    TRY(describe_part(s, s->mesh.at, &part, &s->dims, &s->table));
+    TRY(step_pipe_describe(s, &part));
+    /* Of a tensor with copies the gradient norm counts one: of its tensor ranks the first's, and
+     * the token embedding of the first stage, not that of the last one. */
+    for (int i = 0; i < s->table.params_n; i++) {
+        struct param *row = &s->table.param[i];
+        row->is_counted_elsewhere = s->mesh.at.at[MESH_AXIS_TENSOR] % row->tensor_copies != 0 ||
+                                    (row->unit == 0 && s->dims.part.lacks_embed);
+    }
     s->model = model_ops(&s->dims);
     if (s->config.shards > 0)
         TRY(describe_all_stages(s));
@@ -239,19 +219,6 @@ void step_mesh_forget(struct step *s)
     param_table_free(&s->all_stages);
 }
 
-/* Adds the part of the ranks at a coordinate to the map, as part i. */
-static enum status add_part(struct step *s, struct mesh_coord at, int i)
-{
-    struct model_part part;
-    struct model_dims dims;
-    struct param_table table = {0};
-    enum status st = describe_part(s, at, &part, &dims, &table);
-    if (st == ST_OK)
-        st = part_map_add(&s->map, i, &table);
-    param_table_free(&table);
-    return st;
-}
-
 enum status step_mesh_open_state(struct step *s)
 {
     const struct mesh *mesh = &s->mesh.mesh;
@@ -264,7 +231,15 @@ enum status step_mesh_open_state(struct step *s)
     for (int i = 0; i < parts; i++) {
         const struct mesh_coord at = {
             .at = {[MESH_AXIS_TENSOR] = i % tensor, [MESH_AXIS_PIPELINE] = i / tensor}};
-        TRY(add_part(s, at, i));
+        /* Adds the part of the ranks at a coordinate to the map, as part i. */
+        struct model_part part;
+        struct model_dims dims;
+        struct param_table table = {0};
+        enum status st = describe_part(s, at, &part, &dims, &table);
+        if (st == ST_OK)
+            st = part_map_add(&s->map, i, &table);
+        param_table_free(&table);
+        TRY(st);
     }
     s->state.map = &s->map;
     return part_map_check(&s->map);

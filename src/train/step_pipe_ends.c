@@ -128,14 +128,6 @@ static enum status move(struct step *s, struct tensor grad, int64_t elems)
                       : comm_recv(s->pipe->ends, grad, elems, 1);
 }
 
-static enum status move_pieces(struct step *s, const struct param_table *grads)
-{
-    for (int piece = 0; piece < store_exact_pieces(s->store); piece++)
-        TRY(move(s, tensor_at(store_exact_piece(s->store, piece), grads->param[0].offset),
-                 s->table.param[0].elems));
-    return ST_OK;
-}
-
 int64_t step_pipe_ends_moved(const struct step *s)
 {
     return step_pipe_ends_adds(s) && is_last(s)
@@ -150,8 +142,13 @@ enum status step_pipe_ends_sum(struct step *s)
         return ST_OK;
     store_bind(s->store, &p);
     TRY(dev_sync(s->stream));
-    if (step_pipe_ends_adds(s))
-        return move_pieces(s, p.grad_table);
+    if (step_pipe_ends_adds(s)) {
+        for (int piece = 0; piece < store_exact_pieces(s->store); piece++)
+            TRY(move(s,
+                     tensor_at(store_exact_piece(s->store, piece), p.grad_table->param[0].offset),
+                     s->table.param[0].elems));
+        return ST_OK;
+    }
     struct tensor grad = tensor_at(p.grads, p.grad_table->param[0].offset);
     return comm_all_reduce(s->pipe->ends, grad, grad, s->table.param[0].elems);
 }

@@ -212,13 +212,6 @@ static enum status give_embed(struct run *run, const struct pass *p)
     return run->is_check ? message_embed(run) : ST_OK;
 }
 
-static enum status take_embed(struct run *run, const struct pass *p)
-{
-    TRY(run->is_check ? message_embed(run) : wait_message(run, run->embed));
-    TRY(copy_rows(run, model_part_grad(p), run->p->embed_rows));
-    return dev_event_record(run->s->stream, &run->p->taken[TAKEN_EMBED]);
-}
-
 /* add_embed — on the last stage: to the head's gradient of a micro-batch, then complete. */
 static enum status add_embed(struct run *run, int micro)
 {
@@ -226,7 +219,9 @@ static enum status add_embed(struct run *run, int micro)
     const struct pipe_op op = {true, run->p->pipe.chunks - 1, micro};
     const struct step_micro m = micro_of(run, op);
     struct pass p = pass_at(run, op, ends_at(run));
-    TRY(take_embed(run, &p));
+    TRY(run->is_check ? message_embed(run) : wait_message(run, run->embed));
+    TRY(copy_rows(run, model_part_grad(&p), run->p->embed_rows));
+    TRY(dev_event_record(run->s->stream, &run->p->taken[TAKEN_EMBED]));
     TRY(step_copy_inputs(s, run->batch, micro * p.b, &p));
     TRY(s->model->embed_bwd(&p));
     TRY(step_shard_check_unit(s, &m, 0));
@@ -236,22 +231,18 @@ static enum status add_embed(struct run *run, int micro)
 
 /* ---- ops ---- */
 
-static enum status forward_blocks(struct step *s, const struct pass *p, int unit_first)
+static enum status forward_chunk(struct step *s, const struct pass *p, int chunk)
 {
+    if (is_first(s->pipe, chunk))
+        TRY(store_unshard(s->store, 0, 1));
+    TRY(s->model->embed_fwd(p));
+    int unit_first = s->pipe->chunk[chunk].unit_first;
     for (int block = 0; block < p->dims->layers; block++) {
         TRY(store_unshard(s->store, unit_first + block, 1));
         TRY(s->model->block_fwd(p, block));
         step_heartbeat(s);
     }
     return ST_OK;
-}
-
-static enum status forward_chunk(struct step *s, const struct pass *p, int chunk)
-{
-    if (is_first(s->pipe, chunk))
-        TRY(store_unshard(s->store, 0, 1));
-    TRY(s->model->embed_fwd(p));
-    return forward_blocks(s, p, s->pipe->chunk[chunk].unit_first);
 }
 
 static enum status forward(struct run *run, struct pipe_op op)
@@ -295,20 +286,6 @@ static enum status end_unit(struct run *run, struct pipe_op op, int unit)
     return step_run_unit_done(s, unit);
 }
 
-static enum status backward_blocks(struct run *run, const struct pass *p, struct pipe_op op)
-{
-    struct step *s = run->s;
-    for (int block = (int)p->dims->layers - 1; block >= 0; block--) {
-        int unit = run->p->chunk[op.chunk].unit_first + block;
-        TRY(store_unshard(s->store, unit, -1));
-        TRY(store_prepare_grad(s->store, unit));
-        TRY(s->model->block_bwd(p, block));
-        TRY(end_unit(run, op, unit));
-        step_heartbeat(s);
-    }
-    return ST_OK;
-}
-
 static enum status backward_embed(struct run *run, const struct pass *p, struct pipe_op op)
 {
     if (!p->accumulate)
@@ -326,7 +303,15 @@ static enum status backward(struct run *run, struct pipe_op op)
         TRY(head(run, &p, op));
     if (op.chunk == run->p->pipe.chunks - 1)
         TRY(end_unit(run, op, run->s->table.units_n - 1));
-    TRY(backward_blocks(run, &p, op));
+    struct step *s = run->s;
+    for (int block = (int)p.dims->layers - 1; block >= 0; block--) {
+        int unit = run->p->chunk[op.chunk].unit_first + block;
+        TRY(store_unshard(s->store, unit, -1));
+        TRY(store_prepare_grad(s->store, unit));
+        TRY(s->model->block_bwd(&p, block));
+        TRY(end_unit(run, op, unit));
+        step_heartbeat(s);
+    }
     TRY(is_first(run->p, op.chunk) ? backward_embed(run, &p, op) : keep_grad(run, &p));
     step_run_lap(run->s, &run->r->backward_ms);
     return ST_OK;
@@ -403,15 +388,6 @@ static enum status receive_rows(struct step *s, const struct pass *p, struct ten
 
 /* ---- a shard alone ---- */
 
-static enum status forward_alone(struct run *run, struct pipe_op op)
-{
-    struct pass p = pass_of(run, op);
-    if (!is_first(run->p, op.chunk))
-        TRY(receive_rows(run->s, &p, model_part_input(&p), false));
-    TRY(forward(run, op));
-    return is_last(run->p, op.chunk) ? ST_OK : send_rows(run->s, &p, model_part_output(&p), true);
-}
-
 static enum status backward_alone(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_of(run, op);
@@ -436,8 +412,15 @@ enum status step_pipe_run_alone(struct step *s, const struct batch *batch, int64
     const int chunks = s->pipe->pipe.chunks,
               micros = (int)(batch->samples / s->config.batch_samples);
     for (int micro = 0; micro < micros; micro++) {
-        for (int chunk = 0; chunk < chunks; chunk++)
-            TRY(forward_alone(&run, (struct pipe_op){false, chunk, micro}));
+        for (int chunk = 0; chunk < chunks; chunk++) {
+            struct pipe_op op = (struct pipe_op){false, chunk, micro};
+            struct pass p = pass_of(&run, op);
+            if (!is_first(run.p, op.chunk))
+                TRY(receive_rows(run.s, &p, model_part_input(&p), false));
+            TRY(forward(&run, op));
+            TRY(is_last(run.p, op.chunk) ? ST_OK
+                                         : send_rows(run.s, &p, model_part_output(&p), true));
+        }
         for (int chunk = chunks - 1; chunk >= 0; chunk--)
             TRY(backward_alone(&run, (struct pipe_op){true, chunk, micro}));
         if (step_pipe_ends_adds(s) && s->pipe->stage == s->pipe->pipe.stages - 1)

@@ -48,20 +48,15 @@ static enum status zero_added(struct step *s, const struct pass *p)
     return ST_OK;
 }
 
-/* fault_gradient — FAULT=nan, and FAULT=spike: with the loss scale it makes a norm of a million. */
-static float fault_gradient(const struct step *s, enum step_fault fault)
-{
-    double factor = s->loss_scale.factor > 0 ? s->loss_scale.factor : 1;
-    return fault == STEP_FAULT_NAN ? NAN : (float)(FAULT_NORM * factor);
-}
-
 /* write_fault — after the backward pass of a unit: writes that to one gradient that no rank has
  * begun to send. That is the last tensor of unit 0, whose gradient comes last; where unit 0 has one
  * tensor, which the head began to send, the first of unit 1. p: the pass of that unit. */
 static enum status write_fault(struct step *s, const struct pass *p, int unit,
                                enum step_fault fault)
 {
-    const float value = fault_gradient(s, fault);
+    /* FAULT=nan, and FAULT=spike: with the loss scale it makes a norm of a million. */
+    double factor = s->loss_scale.factor > 0 ? s->loss_scale.factor : 1;
+    const float value = fault == STEP_FAULT_NAN ? NAN : (float)(FAULT_NORM * factor);
     int row = 1;
     while (row + 1 < s->table.params_n && s->table.param[row + 1].unit == 0)
         row++;
@@ -200,12 +195,6 @@ enum status step_run_micro(struct step *s, struct pass *p, const struct step_mic
     return micro(s, p, m, NULL, r);
 }
 
-static enum status set_grad_scale(struct step *s, double norm_sq)
-{
-    double scale = grad_scale_of(norm_sq, step_grad_clip(s), s->loss_scale.factor);
-    return dev_copy(s->stream, s->grad_scale.data, &scale, sizeof scale);
-}
-
 uint64_t step_run_dropout_seed(const struct step *s, int64_t step_i)
 {
     return rand_u64(s->config.seed, RAND_STREAM(DROPOUT, UINT32_MAX), (uint64_t)step_i);
@@ -287,7 +276,8 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
                              : all_loss(s, batch, &norm_sq, r));
     r->grad_norm = sqrt(norm_sq) / (s->loss_scale.factor > 0 ? s->loss_scale.factor : 1);
     lap(s, &r->norm_ms);
-    return set_grad_scale(s, norm_sq);
+    double scale = grad_scale_of(norm_sq, step_grad_clip(s), s->loss_scale.factor);
+    return dev_copy(s->stream, s->grad_scale.data, &scale, sizeof scale);
 }
 
 /* scaled_gradients — with a loss scale, an infinite gradient of a finite loss may only be too large
@@ -377,12 +367,6 @@ enum status step_run_update(void *arg, int bucket)
     return ST_OK;
 }
 
-static void set_update(struct step *s, double lr, int64_t step_i)
-{
-    s->lr = lr;
-    s->step_i = step_i - s->spikes.skipped_n;
-}
-
 double step_run_add_waits(struct step *s, struct step_result *r)
 {
     struct comm_times times;
@@ -395,7 +379,8 @@ double step_run_add_waits(struct step *s, struct step_result *r)
 
 static enum status update(struct step *s, double lr, int64_t step_i, struct step_result *r)
 {
-    set_update(s, lr, step_i);
+    s->lr = lr;
+    s->step_i = step_i - s->spikes.skipped_n;
     (void)step_run_add_waits(s, r);
     TRY(store_update(s->store));
     r->update_wait_ms = step_run_add_waits(s, r);
@@ -403,18 +388,6 @@ static enum status update(struct step *s, double lr, int64_t step_i, struct step
 }
 
 /* ---- spikes ---- */
-
-static enum status fail_not_finite(int64_t step_i, int64_t sample_first,
-                                   const struct step_result *r)
-{
-    char before[96] = "";
-    if (r->spike.skipped_n > 1)
-        text_format(before, sizeof before, ", after %d skipped steps", r->spike.skipped_n - 1);
-    return FAIL(ST_NOT_FINITE,
-                "step %lld: loss %g, gradient norm %g%s; the parameters keep their values "
-                "(samples from %lld); lower LR, or check the data",
-                (long long)step_i + 1, r->loss, r->grad_norm, before, (long long)sample_first);
-}
 
 /* fail_spike — SPIKE=stop, or more spikes than may be skipped. */
 static enum status fail_spike(const struct step *s, int64_t step_i, int64_t sample_first,
@@ -450,8 +423,15 @@ static enum status check_numbers(struct step *s, int64_t step_i, int64_t sample_
     spikes->skipped_n += r->spike.is_skipped;
     if (r->spike.is_skipped)
         return ST_OK;
-    if (!is_finite)
-        return fail_not_finite(step_i, sample_first, r);
+    if (!is_finite) {
+        char before[96] = "";
+        if (r->spike.skipped_n > 1)
+            text_format(before, sizeof before, ", after %d skipped steps", r->spike.skipped_n - 1);
+        return FAIL(ST_NOT_FINITE,
+                    "step %lld: loss %g, gradient norm %g%s; the parameters keep their values "
+                    "(samples from %lld); lower LR, or check the data",
+                    (long long)step_i + 1, r->loss, r->grad_norm, before, (long long)sample_first);
+    }
     return r->spike.cause == SPIKE_CAUSE_NONE ? ST_OK : fail_spike(s, step_i, sample_first, r);
 }
 
@@ -492,12 +472,6 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     return ST_OK;
 }
 
-static void add_axis_times(struct step *s, struct step_result *r)
-{
-    r->tensor_ms = tensor_axis_blocked_ms(&s->tensor);
-    r->context_ms = tensor_axis_blocked_ms(&s->context);
-}
-
 enum status step_run_batch(struct step *s, const struct batch *batch, int64_t step_i,
                            int64_t sample_first, double lr, enum step_fault fault,
                            struct step_result *out)
@@ -518,7 +492,8 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
     TRY(run(s, batch, step_i, sample_first, lr, fault, &r));
     (void)step_run_add_waits(s, &r);
     r.compute_ms = (double)(s->lap_ns - start) * 1e-6 - r.wait_ms;
-    add_axis_times(s, &r);
+    r.tensor_ms = tensor_axis_blocked_ms(&s->tensor);
+    r.context_ms = tensor_axis_blocked_ms(&s->context);
     TRY(dev_times_step(s->stream));
     step_heartbeat(s);
     *out = r;

@@ -18,28 +18,11 @@ struct replicas {
 
 static int ranks_of(const struct step *s) { return mesh_ranks(&s->mesh.mesh); }
 
-/* set_sums — this rank's checksums, of each part that lies whole on it; 0 of the others. */
-static void set_sums(const struct step *s, uint64_t *own)
-{
-    for (int part = 0; part < step_parts(s); part++) {
-        struct tensor t = store_replicated(s->store, part);
-        own[part] = t.data ? XXH3_64bits(t.data, (size_t)s->table.total_elems * sizeof(float)) : 0;
-    }
-}
-
 /* pack, unpack — n checksums, as words. */
 static void pack(const uint64_t *sum, int n, double *words)
 {
     for (int i = 0; i < n * WORDS; i++)
         words[i] = (double)(sum[i / WORDS] >> (16 * (i % WORDS)) & 0xFFFF);
-}
-
-static void unpack(const double *words, int n, uint64_t *sum)
-{
-    for (int i = 0; i < n; i++)
-        sum[i] = 0;
-    for (int i = 0; i < n * WORDS; i++)
-        sum[i / WORDS] |= (uint64_t)words[i] << (16 * (i % WORDS));
 }
 
 enum status step_sentinel_exchange_some(struct step *s, const uint64_t *own, int n, int slot,
@@ -55,8 +38,12 @@ enum status step_sentinel_exchange_some(struct step *s, const uint64_t *own, int
     enum status st = store_all_reduce_begin(s->store, words, all_n * WORDS, &ticket);
     if (st == ST_OK)
         st = store_wait(s->store, ticket);
-    if (st == ST_OK)
-        unpack(words, all_n, all);
+    if (st == ST_OK) {
+        for (int i = 0; i < all_n; i++)
+            all[i] = 0;
+        for (int i = 0; i < all_n * WORDS; i++)
+            all[i / WORDS] |= (uint64_t)words[i] << (16 * (i % WORDS));
+    }
     free(words);
     return st;
 }
@@ -77,22 +64,6 @@ static int vote(const uint64_t *all, const struct replicas *replicas, int part, 
     return odd < 0 ? odd : replicas->rank[odd];
 }
 
-/* judge — the first part in which the ranks that hold the same as rank `first` differ. */
-static void judge(const struct step *s, const uint64_t *all, int first, struct replicas *replicas,
-                  uint64_t *sum, struct step_sentinel *out)
-{
-    const int parts = step_parts(s);
-    replicas->n = mesh_group(&s->mesh.mesh, first, MESH_COMM_DATA_AXES, replicas->rank);
-    for (int part = 0; part < parts && out->is_same; part++) {
-        int odd = vote(all, replicas, part, parts, sum);
-        out->is_same = odd == SENTINEL_SAME;
-        out->rank = odd >= 0 ? odd : -1;
-        out->first = first;
-        out->part = part;
-        out->replicas_n = replicas->n;
-    }
-}
-
 /* judge_all — group by group; a group is judged by its first rank. */
 static enum status judge_all(const struct step *s, const uint64_t *all, struct step_sentinel *out)
 {
@@ -100,8 +71,19 @@ static enum status judge_all(const struct step *s, const uint64_t *all, struct s
     struct replicas replicas = {.rank = calloc((size_t)ranks, sizeof(int))};
     uint64_t *sum = calloc((size_t)ranks, sizeof *sum);
     *out = (struct step_sentinel){.is_same = true, .rank = -1};
-    for (int rank = 0; replicas.rank && sum && rank < ranks && out->is_same; rank++)
-        judge(s, all, rank, &replicas, sum, out);
+    for (int rank = 0; replicas.rank && sum && rank < ranks && out->is_same; rank++) {
+        /* The first part in which the ranks that hold the same as rank `first` differ. */
+        const int parts = step_parts(s);
+        replicas.n = mesh_group(&s->mesh.mesh, rank, MESH_COMM_DATA_AXES, replicas.rank);
+        for (int part = 0; part < parts && out->is_same; part++) {
+            int odd = vote(all, &replicas, part, parts, sum);
+            out->is_same = odd == SENTINEL_SAME;
+            out->rank = odd >= 0 ? odd : -1;
+            out->first = rank;
+            out->part = part;
+            out->replicas_n = replicas.n;
+        }
+    }
     bool is_done = replicas.rank && sum;
     free(replicas.rank);
     free(sum);
@@ -123,7 +105,11 @@ enum status step_sentinel(struct step *s, struct step_sentinel *out)
     uint64_t *all = calloc((size_t)(ranks_of(s) * parts), sizeof *all);
     if (!all)
         return FAIL(ST_RETRY, "out of memory: checksums of %d ranks", ranks_of(s));
-    set_sums(s, own);
+    /* This rank's checksums, of each part that lies whole on it; 0 of the others. */
+    for (int part = 0; part < step_parts(s); part++) {
+        struct tensor t = store_replicated(s->store, part);
+        own[part] = t.data ? XXH3_64bits(t.data, (size_t)s->table.total_elems * sizeof(float)) : 0;
+    }
     enum status st = step_sentinel_exchange(s, own, parts, all);
     if (st == ST_OK)
         st = judge_all(s, all, out);

@@ -96,22 +96,6 @@ static const char *group_text(const struct step *s, int group, char out[GROUP_TE
     return out;
 }
 
-static enum status fail_undecided(const struct step *s, const struct answers *a)
-{
-    char owner[GROUP_TEXT], checker[GROUP_TEXT];
-    group_text(s, a->owner, owner);
-    group_text(s, a->checker, checker);
-    if (a->place != UNKNOWN) {
-        text_format(owner, sizeof owner, "ranks %d", rank_at(s, a->owner, a->place));
-        text_format(checker, sizeof checker, "%d", rank_at(s, a->checker, a->place));
-    }
-    return FAIL(ST_PEER,
-                "in step %lld %s and %s have different gradients of virtual shard %d, and no "
-                "majority of %d computations says which is wrong; memory or a processor is "
-                "suspect: run `convoy check` on all nodes",
-                (long long)s->check.step_i + 1, owner, checker, a->shard, a->n);
-}
-
 static const char *again_text(const struct step *s)
 {
     return s->check.found == STEP_SHARD_FOUND_ONCE ? "right" : "wrong as well";
@@ -224,8 +208,20 @@ static enum status decide(struct step *s, struct answers *a)
 {
     const int odd = sentinel_vote(a->sum, a->n), group = odd == 0 ? a->owner : a->checker;
     s->check.found = STEP_SHARD_FOUND_LASTING;
-    if (odd == SENTINEL_UNDECIDED)
-        return fail_undecided(s, a);
+    if (odd == SENTINEL_UNDECIDED) {
+        char owner[GROUP_TEXT], checker[GROUP_TEXT];
+        group_text(s, a->owner, owner);
+        group_text(s, a->checker, checker);
+        if (a->place != UNKNOWN) {
+            text_format(owner, sizeof owner, "ranks %d", rank_at(s, a->owner, a->place));
+            text_format(checker, sizeof checker, "%d", rank_at(s, a->checker, a->place));
+        }
+        return FAIL(ST_PEER,
+                    "in step %lld %s and %s have different gradients of virtual shard %d, and no "
+                    "majority of %d computations says which is wrong; memory or a processor is "
+                    "suspect: run `convoy check` on all nodes",
+                    (long long)s->check.step_i + 1, owner, checker, a->shard, a->n);
+    }
     ASSERTF(odd == 0 || odd == 1, "answer %d of %d", odd, a->n);
     if (is_majority(a, a->sum[2 + group]))
         s->check.found = STEP_SHARD_FOUND_ONCE;

@@ -22,21 +22,16 @@ void step_shard_trace_free(struct step_shard_trace *t)
     *t = (struct step_shard_trace){0};
 }
 
-static enum status make_room(struct step_shard_trace *t)
-{
-    const int room = t->room > 0 ? 2 * t->room : 64;
-    struct step_shard_entry *entry = realloc(t->entry, (size_t)room * sizeof *entry);
-    if (!entry)
-        return FAIL(ST_RETRY, "out of memory: %d checksums of a virtual shard", room);
-    t->entry = entry;
-    t->room = room;
-    return ST_OK;
-}
-
 static enum status add(struct step_shard_trace *t, uint64_t order, uint64_t sum)
 {
-    if (t->n == t->room)
-        TRY(make_room(t));
+    if (t->n == t->room) {
+        const int room = t->room > 0 ? 2 * t->room : 64;
+        struct step_shard_entry *entry = realloc(t->entry, (size_t)room * sizeof *entry);
+        if (!entry)
+            return FAIL(ST_RETRY, "out of memory: %d checksums of a virtual shard", room);
+        t->entry = entry;
+        t->room = room;
+    }
     t->entry[t->n++] = (struct step_shard_entry){order, sum};
     return ST_OK;
 }
@@ -47,10 +42,13 @@ static int by_order(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* Numbers count from 0 in each run of layers: of a rank's own shards several micro-batches may be
- * in flight, so entries of other runs came between. */
-static void renumber(struct step_shard_trace *t)
+uint64_t step_shard_trace_sum(struct step_shard_trace *t)
 {
+    uint64_t sum = 0;
+    if (t->n > 0)
+        qsort(t->entry, (size_t)t->n, sizeof *t->entry, by_order);
+    /* Numbers count from 0 in each run of layers: of a rank's own shards several micro-batches may
+     * be in flight, so entries of other runs came between. */
     const uint64_t mask = (UINT64_C(1) << NUMBER_BITS) - 1;
     uint64_t run = LAST_ORDER, number = 0;
     for (int i = 0; i < t->n && t->entry[i].order != LAST_ORDER; i++) {
@@ -58,14 +56,6 @@ static void renumber(struct step_shard_trace *t)
         run = t->entry[i].order & ~mask;
         t->entry[i].order = run | number;
     }
-}
-
-uint64_t step_shard_trace_sum(struct step_shard_trace *t)
-{
-    uint64_t sum = 0;
-    if (t->n > 0)
-        qsort(t->entry, (size_t)t->n, sizeof *t->entry, by_order);
-    renumber(t);
     for (int i = 0; i < t->n; i++)
         sum = XXH3_64bits_withSeed(&t->entry[i].sum, sizeof t->entry[i].sum, sum);
     return sum;
@@ -103,13 +93,6 @@ int step_shard_trace_first(const struct step_shard_entry *one, const struct step
 
 /* ---- recording ---- */
 
-/* is_hit — FAULT: this is the result that step_shard_flip names. */
-static bool is_hit(const struct step_shard_check *k)
-{
-    const struct step_shard_flip *f = &k->flip;
-    return f->passes & k->now_pass && f->give == k->now->gives_n + 1;
-}
-
 static void flip_word(struct step_shard_check *k, void *data, size_t bytes)
 {
     struct step_shard_flip *f = &k->flip;
@@ -132,7 +115,9 @@ enum status step_shard_trace_give(struct step *s, struct tensor x, int64_t elems
     if (!k->now)
         return ST_OK;
     TRY(dev_sync(s->stream));
-    if (is_hit(k))
+    /* FAULT: this is the result that step_shard_flip names. */
+    const struct step_shard_flip *f = &k->flip;
+    if (f->passes & k->now_pass && f->give == k->now->gives_n + 1)
         flip_word(k, x.data, bytes);
     k->now->gives_n++;
     return add(k->now, next_order(k), XXH3_64bits(x.data, bytes));

@@ -148,18 +148,6 @@ enum status step_shards_add(struct step *s, int64_t first, int unit)
                : store_exact_add(s->store, shard_of(s, first), unit);
 }
 
-/* walk — asks for parameters as a pass does, and computes nothing. */
-static enum status walk(struct step *s)
-{
-    const int blocks = (int)s->dims.layers;
-    for (int unit = 0; unit <= blocks; unit++)
-        TRY(store_unshard(s->store, unit, 1));
-    TRY(step_unshard_head(s));
-    for (int unit = blocks; unit >= 1; unit--)
-        TRY(store_unshard(s->store, unit, -1));
-    return ST_OK;
-}
-
 enum status step_shards_idle(struct step *s)
 {
     int most = 0;
@@ -168,8 +156,15 @@ enum status step_shards_idle(struct step *s)
     if (most == 0 || most == step_shards_deal(s, step_mesh_data_rank(s)))
         return ST_OK;
     int64_t idle = (most - step_shards_deal(s, step_mesh_data_rank(s))) * each(s);
-    for (int64_t first = 0; first < idle; first += s->config.batch_samples)
-        TRY(walk(s));
+    for (int64_t first = 0; first < idle; first += s->config.batch_samples) {
+        /* Asks for parameters as a pass does, and computes nothing. */
+        const int blocks = (int)s->dims.layers;
+        for (int unit = 0; unit <= blocks; unit++)
+            TRY(store_unshard(s->store, unit, 1));
+        TRY(step_unshard_head(s));
+        for (int unit = blocks; unit >= 1; unit--)
+            TRY(store_unshard(s->store, unit, -1));
+    }
     return ST_OK;
 }
 
@@ -225,17 +220,6 @@ static bool takes(void *arg, const int *begin)
     return store_exact_takes(s->store, begin);
 }
 
-static void log_deal(const struct step *s)
-{
-    struct text line = {0};
-    for (int i = 0; i < step_mesh_data_ranks(s); i++)
-        text_add(&line, "%s%d of %.1f ms", i > 0 ? ", " : "", step_shards_deal(s, i),
-                 s->pace.all[i]);
-    LOG_INFO("BALANCE=auto: virtual shards of each worker from now on, and how long one takes: %s",
-             line.data ? line.data : "");
-    text_free(&line);
-}
-
 /* deal_again — another deal, if one is faster. begin: room for it. */
 static enum status deal_again(struct step *s, int *begin)
 {
@@ -248,8 +232,16 @@ static enum status deal_again(struct step *s, int *begin)
     if (!balance_deal(&balance, begin))
         return ST_OK;
     TRY(store_exact_redeal(s->store, begin));
-    if (comm_place(s->config.comm)->rank == 0)
-        log_deal(s);
+    if (comm_place(s->config.comm)->rank == 0) {
+        struct text line = {0};
+        for (int i = 0; i < step_mesh_data_ranks(s); i++)
+            text_add(&line, "%s%d of %.1f ms", i > 0 ? ", " : "", step_shards_deal(s, i),
+                     s->pace.all[i]);
+        LOG_INFO(
+            "BALANCE=auto: virtual shards of each worker from now on, and how long one takes: %s",
+            line.data ? line.data : "");
+        text_free(&line);
+    }
     return ST_OK;
 }
 

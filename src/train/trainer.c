@@ -47,7 +47,7 @@ void trainer_heartbeat(void *arg)
     board_heartbeat(t->config->board, t->config->worker_i);
 }
 
-static void publish_checkpoint(struct trainer *t)
+void trainer_publish(struct trainer *t, enum board_phase phase)
 {
     struct board_checkpoint *p = &t->numbers.checkpoint;
     p->step = t->last_checkpoint.step;
@@ -59,11 +59,6 @@ static void publish_checkpoint(struct trainer *t)
     text_copy(p->path, sizeof p->path, t->last_checkpoint.path);
     text_copy(p->error, sizeof p->error, t->last_checkpoint.error);
     trainer_ledger_checkpoint(t);
-}
-
-void trainer_publish(struct trainer *t, enum board_phase phase)
-{
-    publish_checkpoint(t);
     trainer_copy_publish(t);
     t->numbers.phase = phase;
     t->numbers.memory_bytes = memory_resident(&t->memory, clock_ms());
@@ -340,14 +335,6 @@ static enum status evaluate(struct trainer *t)
     return ST_OK;
 }
 
-/* publish_sample — for the status page and `convoy status`. */
-static void publish_sample(const struct trainer *t, const char *quoted)
-{
-    char blob[SAMPLE_TEXT_QUOTED_BYTES + 32];
-    text_format(blob, sizeof blob, "%lld %s", (long long)t->progress.step, quoted);
-    board_blob_publish(t->config->board, BOARD_BLOB_SAMPLE, blob, strlen(blob));
-}
-
 /* write_sample — rank 0 writes the text; if parameters are sharded, all ranks take part until its
  * end. */
 static enum status write_sample(struct trainer *t)
@@ -361,7 +348,10 @@ static enum status write_sample(struct trainer *t)
     step_run_forget_sent(t->step);
     if (!t->is_rank0)
         return ST_OK;
-    publish_sample(t, text);
+    /* For the status page and `convoy status`. */
+    char blob[SAMPLE_TEXT_QUOTED_BYTES + 32];
+    text_format(blob, sizeof blob, "%lld %s", (long long)t->progress.step, text);
+    board_blob_publish(t->config->board, BOARD_BLOB_SAMPLE, blob, strlen(blob));
     console_flush(&t->console);
     log_console("step %lld/%lld  sample %s", (long long)t->progress.step, (long long)t->steps,
                 text);
@@ -529,21 +519,6 @@ static enum status after_step(struct trainer *t)
 
 /* ---- run ---- */
 
-static enum status finish(struct trainer *t)
-{
-    TRY(evaluate(t));
-    TRY(check_files(t, true));
-    TRY(save_or_fail(t, "at the end of training"));
-    if (t->is_rank0)
-        trainer_end(t);
-    if (t->is_first_of_node) {
-        console_flush(&t->console);
-        log_console("done at step %lld; node 0 has the summary and the checkpoints",
-                    (long long)t->progress.step);
-    }
-    return ST_OK;
-}
-
 static enum status loop(struct trainer *t)
 {
     enum board_request request;
@@ -565,7 +540,17 @@ static enum status loop(struct trainer *t)
         TRY(check_files(t, false));
         TRY(after_step(t));
     }
-    return finish(t);
+    TRY(evaluate(t));
+    TRY(check_files(t, true));
+    TRY(save_or_fail(t, "at the end of training"));
+    if (t->is_rank0)
+        trainer_end(t);
+    if (t->is_first_of_node) {
+        console_flush(&t->console);
+        log_console("done at step %lld; node 0 has the summary and the checkpoints",
+                    (long long)t->progress.step);
+    }
+    return ST_OK;
 }
 
 enum status trainer_run(const struct trainer_config *config)

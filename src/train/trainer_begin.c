@@ -141,16 +141,6 @@ static enum status open_step(struct trainer *t, bool is_loaded)
     return ST_OK;
 }
 
-static enum status import(struct trainer *t)
-{
-    struct checkpoint_put put = {t->step, 0};
-    struct load_target to = checkpoint_target(&put, t->needs_transfer);
-    to.ignores_tensors = t->config->ignores_tensors;
-    TRY(weights_load(t->config->model_path, &to));
-    LOG_INFO("weights from %s", t->config->model_path);
-    return ST_OK;
-}
-
 static enum status open_sample_text(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -224,16 +214,6 @@ static enum status open_files(struct trainer *t)
     return tfevents_open(dir, t->progress.step + 1, &t->events);
 }
 
-static void log_resumed(const struct trainer *t)
-{
-    char samples[96] = "";
-    if (t->config->steps == 0)
-        text_format(samples, sizeof samples, ", sample %lld of %lld",
-                    (long long)t->progress.samples, (long long)t->samples);
-    LOG_INFO("resuming from %s: step %lld of %lld%s", t->last_checkpoint.path,
-             (long long)t->progress.step, (long long)t->steps, samples);
-}
-
 /* load — on rank 0: loads the checkpoint or the given weights. */
 static enum status load(struct trainer *t, bool is_found)
 {
@@ -244,9 +224,19 @@ static enum status load(struct trainer *t, bool is_found)
         /* an older one if the newest was damaged */
         t->last_checkpoint.step = t->progress.step;
         TRY(plan_steps(t));
-        log_resumed(t);
-    } else if (t->config->model_path[0])
-        TRY(import(t));
+        char samples[96] = "";
+        if (t->config->steps == 0)
+            text_format(samples, sizeof samples, ", sample %lld of %lld",
+                        (long long)t->progress.samples, (long long)t->samples);
+        LOG_INFO("resuming from %s: step %lld of %lld%s", t->last_checkpoint.path,
+                 (long long)t->progress.step, (long long)t->steps, samples);
+    } else if (t->config->model_path[0]) {
+        struct checkpoint_put put = {t->step, 0};
+        struct load_target to = checkpoint_target(&put, t->needs_transfer);
+        to.ignores_tensors = t->config->ignores_tensors;
+        TRY(weights_load(t->config->model_path, &to));
+        LOG_INFO("weights from %s", t->config->model_path);
+    }
     return ST_OK;
 }
 

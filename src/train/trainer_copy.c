@@ -44,17 +44,6 @@ static int nodes_max(const struct trainer *t)
     return t->config->ranks_max / comm_place(t->config->step.comm)->locals;
 }
 
-/* log_why — once, on rank 0. Where no copies were asked for, or there is no other node, nothing is
- * to be said. */
-static void log_why(const struct trainer *t, const char *why)
-{
-    const bool is_first = t->numbers.begun_step < 0;
-    if (t->is_rank0 && is_first && nodes_max(t) > 1)
-        LOG_INFO("no copies of the state in peers' memory (PEER_COPIES=auto): %s; a loss costs the "
-                 "steps since the last checkpoint",
-                 why);
-}
-
 /* without — why: NULL: there is no memory for them, which the log has said. */
 static enum status without(const struct trainer *t, const char *why)
 {
@@ -63,8 +52,16 @@ static enum status without(const struct trainer *t, const char *why)
                     "PEER_COPIES=1 cannot be had: %s; set PEER_COPIES=auto, and a loss costs the "
                     "steps since the last checkpoint",
                     why ? why : "a rank has no memory for copies of the state");
-    if (why)
-        log_why(t, why);
+    if (why) {
+        /* Once, on rank 0. Where no copies were asked for, or there is no other node, nothing is to
+         * be said. */
+        const bool is_first = t->numbers.begun_step < 0;
+        if (t->is_rank0 && is_first && nodes_max(t) > 1)
+            LOG_INFO(
+                "no copies of the state in peers' memory (PEER_COPIES=auto): %s; a loss costs the "
+                "steps since the last checkpoint",
+                why);
+    }
     return ST_OK;
 }
 

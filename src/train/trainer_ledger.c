@@ -13,14 +13,6 @@
 #define DEVICE_BYTES 64 /* a multiple of 16 (comm_all_gather) */
 #define DEVICES_MAX 16  /* that are listed */
 
-/* is_exact — a generation that goes on from a checkpoint has the bits of one that did not stop. Not
- * where error feedback is lost with it, and not where NCCL adds up. */
-static bool is_exact(const struct trainer_config *c)
-{
-    return !grad_compress_quantises(c->step.store.compress) &&
-           (c->step.comm == NULL || !comm_stays_on_device(c->step.comm));
-}
-
 /* add_devices — the names of the ranks' devices, each once. */
 static void add_devices(const char *names, int ranks, struct text *out)
 {
@@ -40,21 +32,6 @@ static void add_devices(const char *names, int ranks, struct text *out)
     }
 }
 
-/* add_schedule — the planned steps, where the learning rate follows them: generations that differ
- * there alone are not the same run. If the samples of a step changed, so are the samples by which
- * the run is ahead of one with these settings, and EPOCHS if the learning rate follows samples. */
-static void add_schedule(const struct trainer *t, struct text *out)
-{
-    const int64_t ahead =
-        t->progress.samples - step_samples_before(&t->config->step, t->progress.step);
-    if (t->config->lr_schedule.kind != LR_SCHEDULE_KIND_CONSTANT)
-        text_add(out, ",\"planned_steps\":%lld", (long long)t->steps);
-    if (ahead != 0)
-        text_add(out, ",\"samples_ahead\":%lld", (long long)ahead);
-    if (t->schedule.samples > 0)
-        text_add(out, ",\"EPOCHS\":%lld", (long long)t->config->epochs);
-}
-
 /* write_provenance — a JSON object. names: of all ranks' devices. */
 static enum status write_provenance(const struct trainer *t, const char *names, struct text *out)
 {
@@ -67,10 +44,24 @@ static enum status write_provenance(const struct trainer *t, const char *names, 
              t->consensus.ranks);
     if (c->layout_json != NULL)
         text_add(out, ",\"layout\":%s", c->layout_json);
-    text_add(out, ",\"exact\":%s,\"devices\":[", is_exact(c) ? "true" : "false");
+    text_add(out, ",\"exact\":%s,\"devices\":[",
+             (!grad_compress_quantises(c->step.store.compress) &&
+              (c->step.comm == NULL || !comm_stays_on_device(c->step.comm)))
+                 ? "true"
+                 : "false");
     add_devices(names, t->consensus.ranks, out);
     text_add(out, "]");
-    add_schedule(t, out);
+    /* The planned steps, where the learning rate follows them: generations that differ there alone
+     * are not the same run. If the samples of a step changed, so are the samples by which the run
+     * is ahead of one with these settings, and EPOCHS if the learning rate follows samples. */
+    const int64_t ahead =
+        t->progress.samples - step_samples_before(&t->config->step, t->progress.step);
+    if (t->config->lr_schedule.kind != LR_SCHEDULE_KIND_CONSTANT)
+        text_add(out, ",\"planned_steps\":%lld", (long long)t->steps);
+    if (ahead != 0)
+        text_add(out, ",\"samples_ahead\":%lld", (long long)ahead);
+    if (t->schedule.samples > 0)
+        text_add(out, ",\"EPOCHS\":%lld", (long long)t->config->epochs);
     text_add(out, "}");
     return out->overflow ? FAIL(ST_RETRY, "out of memory: what decides the results of a run")
                          : ST_OK;

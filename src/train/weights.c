@@ -33,23 +33,6 @@ bool weights_are_ckpt(const char *path)
     return is_one(path) || (is_counted && n > 0);
 }
 
-static enum status llmc_dims(const char *path, struct model_dims *out)
-{
-    struct llmc_file *file;
-    TRY(llmc_open(path, &file));
-    const struct llmc *llmc = llmc_of(file);
-    const char *slash = strrchr(path, '/');
-    *out = (struct model_dims){.task = MODEL_TASK_LM,
-                               .layers = llmc->layers,
-                               .heads = llmc->heads,
-                               .embed = llmc->embed,
-                               .context = llmc->context,
-                               .vocab = llmc->vocab};
-    text_copy(out->name, sizeof out->name, slash ? slash + 1 : path);
-    llmc_close(file);
-    return ST_OK;
-}
-
 void weights_finite_add(struct weights_finite *finite, const float *values, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -116,14 +99,6 @@ static enum status open_with_dims(const char *path, bool is_lazy, struct ckpt **
     return st;
 }
 
-static enum status ckpt_dims(const char *path, struct model_dims *out)
-{
-    struct ckpt *ckpt;
-    TRY(open_with_dims(path, true, &ckpt, out));
-    ckpt_close(ckpt);
-    return ST_OK;
-}
-
 enum status weights_checkpoint(const char *path, struct ckpt **out, struct model_dims *dims_out)
 {
     return open_with_dims(path, false, out, dims_out);
@@ -153,10 +128,27 @@ enum status weights_file(const char *path, char *out, size_t cap)
 enum status weights_dims(const char *path, struct model_dims *out)
 {
     struct hf_config config;
-    if (llmc_is_file(path) && !gguf_model_is_file(path))
-        return llmc_dims(path, out);
-    if (weights_are_ckpt(path))
-        return ckpt_dims(path, out);
+    if (llmc_is_file(path) && !gguf_model_is_file(path)) {
+        struct llmc_file *file;
+        TRY(llmc_open(path, &file));
+        const struct llmc *llmc = llmc_of(file);
+        const char *slash = strrchr(path, '/');
+        *out = (struct model_dims){.task = MODEL_TASK_LM,
+                                   .layers = llmc->layers,
+                                   .heads = llmc->heads,
+                                   .embed = llmc->embed,
+                                   .context = llmc->context,
+                                   .vocab = llmc->vocab};
+        text_copy(out->name, sizeof out->name, slash ? slash + 1 : path);
+        llmc_close(file);
+        return ST_OK;
+    }
+    if (weights_are_ckpt(path)) {
+        struct ckpt *ckpt;
+        TRY(open_with_dims(path, true, &ckpt, out));
+        ckpt_close(ckpt);
+        return ST_OK;
+    }
     TRY(hf_read_config(path, &config));
     load_dims_of_config(&config, path, config.is_qa ? MODEL_TASK_QA : MODEL_TASK_LM, out);
     return model_check(out);
@@ -171,37 +163,27 @@ struct weights {
     struct load_file file;
 };
 
-/* open_folder — a folder that holds more layers than its config.json is not the model it claims to
- * be. */
-static enum status open_folder(struct weights *weights, const char *path, bool ignores_tensors)
-{
-    struct hf_config config;
-    TRY(hf_read_config(path, &config));
-    TRY(hf_open(path, &config, &weights->hf));
-    TRY(hf_check_layers(weights->hf, config.layers));
-    return ignores_tensors ? ST_OK : hf_check_names(weights->hf);
-}
-
-static enum status open_ckpt_at(struct weights *weights, const char *path)
-{
-    struct model_dims dims;
-    TRY(open_with_dims(path, false, &weights->ckpt, &dims));
-    LOG_INFO("checkpoint %s, step %" PRId64, ckpt_path(weights->ckpt),
-             ckpt_meta(weights->ckpt)->step);
-    weights->file.part = "model";
-    weights->file.is_headless = dims.task != MODEL_TASK_QA;
-    return ST_OK;
-}
-
 static enum status open_any(struct weights *weights, const char *path, bool ignores_tensors)
 {
     if (gguf_model_is_file(path))
         return gguf_model_open(path, &weights->gguf);
     if (llmc_is_file(path))
         return llmc_open(path, &weights->llmc);
-    if (weights_are_ckpt(path))
-        return open_ckpt_at(weights, path);
-    return open_folder(weights, path, ignores_tensors);
+    if (weights_are_ckpt(path)) {
+        struct model_dims dims;
+        TRY(open_with_dims(path, false, &weights->ckpt, &dims));
+        LOG_INFO("checkpoint %s, step %" PRId64, ckpt_path(weights->ckpt),
+                 ckpt_meta(weights->ckpt)->step);
+        weights->file.part = "model";
+        weights->file.is_headless = dims.task != MODEL_TASK_QA;
+        return ST_OK;
+    }
+    /* A folder that holds more layers than its config.json is not the model it claims to be. */
+    struct hf_config config;
+    TRY(hf_read_config(path, &config));
+    TRY(hf_open(path, &config, &weights->hf));
+    TRY(hf_check_layers(weights->hf, config.layers));
+    return ignores_tensors ? ST_OK : hf_check_names(weights->hf);
 }
 
 static enum status check_params(const struct weights *weights, const struct param_table *table)

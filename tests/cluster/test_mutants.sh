@@ -34,7 +34,7 @@ a reply without a lease is taken for one|member|s/reply->is_lease \&\& sent_ms >
 a readiness outlives its node 0|member|s/} else if (m->is_ready \&\& m->is_ready_sent/} else if (0 \&\& m->is_ready_sent/
 a readiness that is given up keeps its number|member|s/actions->abort = ++m->generation;/actions->abort = m->generation + 1;/
 too few nodes begin|coordinator_world|s/ || count_ready(c) >= c->config.min_nodes;/ || true;/
-a lost node is waited for|coordinator_world|s/        return is_given_up(c, node, now_ms);/        return false;/
+a lost node is waited for|coordinator_world|s/    if (coordinator_is_absent(node)) {/&return false;/
 a node that has left is waited for|coordinator_world|s/    if (node->has_departed)$/    if (0)/
 a world has the addresses of other nodes|coordinator_world|s/c->addresses + (size_t)i \* n/c->addresses + (size_t)c->world_n * n/
 a world names other nodes|coordinator_world|s/c->world_ids\[c->world_n++\] = i;/c->world_ids[c->world_n] = c->world_n; c->world_n++;/

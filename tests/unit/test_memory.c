@@ -1,6 +1,6 @@
 /* test_memory — resident memory follows what is touched and is read at most once a second; what is
- * free, and whether a refused request can ever be met; small memory that is missing ends the process
- * with 75. */
+ * free, and whether a refused request can ever be met; small memory that is missing ends the
+ * process with 75. */
 #include "harness.h"
 
 #include <string.h>
@@ -99,7 +99,7 @@ static void test_refusals(void **state)
     assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
 }
 
-/* ended — runs allocate in a process that may have little more memory than it has: its exit code. */
+/* ended — runs allocate in a process with little memory left; returns its exit code. */
 static int ended(void (*allocate)(void))
 {
     pid_t child = fork();

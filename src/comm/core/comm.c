@@ -142,14 +142,6 @@ enum status comm_end_open(struct comm *comm, int64_t generation, const void *add
     return st;
 }
 
-static void free_allocation(const struct comm *comm, const struct comm_allocation *allocation)
-{
-    if (allocation->is_on_device)
-        dev_free(comm->ctx.config.dev, allocation->data, (size_t)allocation->bytes);
-    else
-        transport_unmap(allocation->data, allocation->bytes);
-}
-
 void comm_close(struct comm *comm)
 {
     if (comm == NULL)
@@ -163,8 +155,13 @@ void comm_close(struct comm *comm)
         comm_queue_wait(root->queue, comm_queue_last(root->queue));
     }
     comm->ctx.ops->close(&comm->ctx);
-    for (int i = 0; i < comm->allocations_n; i++)
-        free_allocation(comm, &comm->allocations[i]);
+    for (int i = 0; i < comm->allocations_n; i++) {
+        if (comm->allocations[i].is_on_device)
+            dev_free(comm->ctx.config.dev, comm->allocations[i].data,
+                     (size_t)comm->allocations[i].bytes);
+        else
+            transport_unmap(comm->allocations[i].data, comm->allocations[i].bytes);
+    }
     if (comm->parent == NULL) {
         comm_async_close(root->async);
         staging_close(root->staging);
@@ -400,22 +397,6 @@ enum status comm_barrier(struct comm *comm)
 
 /* ---- memory, split ---- */
 
-/* Device memory or ordinary memory, which comm_close frees. */
-static enum status alloc_own(struct comm *comm, int64_t bytes, void **out)
-{
-    struct dev *dev = comm->ctx.config.dev;
-    struct comm_allocation *more =
-        realloc(comm->allocations, sizeof(*more) * (size_t)(comm->allocations_n + 1));
-    if (more == NULL)
-        return FAIL(ST_RETRY, "out of memory: a list of %d allocations", comm->allocations_n + 1);
-    comm->allocations = more;
-    bool is_on_device = dev_is_discrete(dev);
-    TRY(is_on_device ? dev_alloc(dev, (size_t)bytes, out) : transport_map(bytes, out));
-    comm->allocations[comm->allocations_n++] =
-        (struct comm_allocation){.data = *out, .bytes = bytes, .is_on_device = is_on_device};
-    return ST_OK;
-}
-
 enum status comm_alloc(struct comm *comm, int64_t bytes, void **out)
 {
     if (bytes < 1 || bytes > COMM_ARGS_ELEMS_MAX)
@@ -427,8 +408,21 @@ enum status comm_alloc(struct comm *comm, int64_t bytes, void **out)
     if (*out != NULL)
         return ST_OK;
     if (comm->ctx.ops->alloc == NULL || comm->parent != NULL ||
-        comm->ctx.config.place.locals == 1 || dev_is_discrete(comm->ctx.config.dev))
-        return alloc_own(comm, bytes, out);
+        comm->ctx.config.place.locals == 1 || dev_is_discrete(comm->ctx.config.dev)) {
+        /* Device memory or ordinary memory, which comm_close frees. */
+        struct dev *dev = comm->ctx.config.dev;
+        struct comm_allocation *more =
+            realloc(comm->allocations, sizeof(*more) * (size_t)(comm->allocations_n + 1));
+        if (more == NULL)
+            return FAIL(ST_RETRY, "out of memory: a list of %d allocations",
+                        comm->allocations_n + 1);
+        comm->allocations = more;
+        bool is_on_device = dev_is_discrete(dev);
+        TRY(is_on_device ? dev_alloc(dev, (size_t)bytes, out) : transport_map(bytes, out));
+        comm->allocations[comm->allocations_n++] =
+            (struct comm_allocation){.data = *out, .bytes = bytes, .is_on_device = is_on_device};
+        return ST_OK;
+    }
     struct comm_call call;
     begin_opening(comm, &call, COMM_CALL_ALLOC);
     enum status st = comm->ctx.ops->alloc(&comm->ctx, bytes, out);

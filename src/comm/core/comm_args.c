@@ -3,11 +3,6 @@
 
 #include "base/assert.h"
 
-static bool is_summed(enum dtype dtype)
-{
-    return dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype == DTYPE_BF16 || dtype == DTYPE_F16;
-}
-
 enum status comm_args_check_elems(const char *name, enum dtype dtype, int64_t elems,
                                   const void *data)
 {
@@ -26,7 +21,9 @@ enum status comm_args_check_buffers(enum comm_call_kind kind, struct tensor out,
     TRY(comm_args_check_elems(name, out.dtype, outs, out.data));
     if (out.dtype != in.dtype)
         return FAIL(ST_BUG, "%s from dtype %d to dtype %d", name, (int)in.dtype, (int)out.dtype);
-    if (kind != COMM_CALL_ALL_GATHER && kind != COMM_CALL_ALL_TO_ALL && !is_summed(in.dtype))
+    if (kind != COMM_CALL_ALL_GATHER && kind != COMM_CALL_ALL_TO_ALL &&
+        !(in.dtype == DTYPE_F32 || in.dtype == DTYPE_F64 || in.dtype == DTYPE_BF16 ||
+          in.dtype == DTYPE_F16))
         return FAIL(ST_BUG, "%s of dtype %d: sums are of F32, F64, BF16 and F16", name,
                     (int)in.dtype);
     return ST_OK;

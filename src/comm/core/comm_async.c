@@ -77,12 +77,6 @@ static enum status start_clock(struct under_way *c)
     return ST_OK;
 }
 
-/* The call that is first in line; NULL: none. */
-static struct under_way *oldest(struct comm_async *async)
-{
-    return async->first < async->next ? at(async, async->first) : async->entering;
-}
-
 /* is_done: the device has executed it, perhaps before its clock was started. */
 static void end_call(struct comm_async *async, struct under_way *c, bool is_done)
 {
@@ -168,7 +162,7 @@ static void end_all(struct comm_async *async)
 int64_t comm_async_poll(struct comm_root *root)
 {
     struct comm_async *async = root->async;
-    struct under_way *c = oldest(async);
+    struct under_way *c = async->first < async->next ? at(async, async->first) : async->entering;
     if (c == NULL)
         return 0;
     enters_library(root);

@@ -108,23 +108,6 @@ static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *addr
 
 /* ---- the choice ---- */
 
-/* Reads and checks the header of a rank's address, which another process sent. */
-static enum status read_header(const void *addresses, const int64_t *bytes, int rank,
-                               struct address_header *out)
-{
-    memset(out, 0, sizeof *out);
-    if (bytes[rank] >= (int64_t)sizeof *out)
-        memcpy(out, (const char *)addresses + (size_t)rank * COMM_ADDRESS_MAX, sizeof *out);
-    if (bytes[rank] < (int64_t)sizeof *out || out->host_bytes < 0 || out->nccl_bytes < 0 ||
-        (int64_t)sizeof *out + out->host_bytes + out->nccl_bytes != bytes[rank])
-        return FAIL(ST_DISAGREE,
-                    "rank %d chooses its transport differently (%lld bytes); give all nodes the "
-                    "same BACKEND",
-                    rank, (long long)bytes[rank]);
-    out->bus[sizeof out->bus - 1] = 0;
-    return ST_OK;
-}
-
 /* NCCL refuses two ranks of one node on one GPU, also if they have MIG instances of their own: it
  * compares PCI addresses (nccl_lib_shares_gpus). Returns the second such rank; -1: none. *other:
  * the first. */
@@ -140,21 +123,6 @@ static int find_shared_gpu(const struct comm_place *place, const struct address_
                 return a;
         }
     return -1;
-}
-
-/* Writes the reason why NCCL refuses ranks `other` and `rank`. */
-static void describe_shared_gpu(const struct address_header *headers, int rank, int other,
-                                char *reason, size_t cap)
-{
-    bool is_same = memcmp(headers[rank].uuid, headers[other].uuid, sizeof headers->uuid) == 0;
-    if (is_same)
-        text_format(reason, cap, "NCCL refuses two ranks on one GPU, and rank %d shares %s", rank,
-                    headers[rank].bus);
-    else
-        text_format(reason, cap,
-                    "NCCL refuses two MIG instances of one GPU, and ranks %d and %d have instances "
-                    "of %s; NCCL 2.30 and newer accept them with NCCL_MULTI_RANK_GPU_ENABLE=1",
-                    other, rank, headers[rank].bus);
 }
 
 /* The choice, and the reason for it in `reason`. */
@@ -178,25 +146,21 @@ static bool choose_nccl(const struct comm_place *place, const struct address_hea
     if (without > 0)
         return false;
     shared = find_shared_gpu(place, headers, &other);
-    if (shared >= 0)
-        describe_shared_gpu(headers, shared, other, reason, cap);
-    else
+    if (shared >= 0) {
+        /* Writes the reason why NCCL refuses ranks `other` and `rank`. */
+        bool is_same = memcmp(headers[shared].uuid, headers[other].uuid, sizeof headers->uuid) == 0;
+        if (is_same)
+            text_format(reason, cap, "NCCL refuses two ranks on one GPU, and rank %d shares %s",
+                        shared, headers[shared].bus);
+        else
+            text_format(
+                reason, cap,
+                "NCCL refuses two MIG instances of one GPU, and ranks %d and %d have instances "
+                "of %s; NCCL 2.30 and newer accept them with NCCL_MULTI_RANK_GPU_ENABLE=1",
+                other, shared, headers[shared].bus);
+    } else
         text_format(reason, cap, "all %d ranks have NCCL", place->ranks);
     return shared < 0;
-}
-
-/* Copies the addresses of one of the two transports, as its end_open takes them. */
-static void extract(const void *addresses, const struct address_header *headers, int ranks,
-                    bool is_nccl, char *out, int64_t *bytes)
-{
-    for (int rank = 0; rank < ranks; rank++) {
-        const size_t at = (size_t)rank * COMM_ADDRESS_MAX;
-        bytes[rank] = is_nccl ? headers[rank].nccl_bytes : headers[rank].host_bytes;
-        memcpy(out + at,
-               (const char *)addresses + at + sizeof *headers +
-                   (is_nccl ? headers[rank].host_bytes : 0),
-               (size_t)bytes[rank]);
-    }
 }
 
 static enum status choose(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes,
@@ -204,10 +168,34 @@ static enum status choose(struct comm_ctx *ctx, const void *addresses, const int
 {
     struct comm_auto *state = ctx->state;
     const struct comm_place *place = &ctx->config.place;
-    for (int rank = 0; rank < place->ranks; rank++)
-        TRY(read_header(addresses, bytes, rank, &headers[rank]));
+    for (int rank = 0; rank < place->ranks; rank++) {
+        /* Reads and checks the header of a rank's address, which another process sent. */
+        memset(&headers[rank], 0, sizeof *&headers[rank]);
+        if (bytes[rank] >= (int64_t)sizeof *&headers[rank])
+            memcpy(&headers[rank], (const char *)addresses + (size_t)rank * COMM_ADDRESS_MAX,
+                   sizeof *&headers[rank]);
+        if (bytes[rank] < (int64_t)sizeof *&headers[rank] || headers[rank].host_bytes < 0 ||
+            headers[rank].nccl_bytes < 0 ||
+            (int64_t)sizeof *&headers[rank] + headers[rank].host_bytes + headers[rank].nccl_bytes !=
+                bytes[rank])
+            return FAIL(
+                ST_DISAGREE,
+                "rank %d chooses its transport differently (%lld bytes); give all nodes the "
+                "same BACKEND",
+                rank, (long long)bytes[rank]);
+        headers[rank].bus[sizeof headers[rank].bus - 1] = 0;
+    }
     bool is_nccl = choose_nccl(place, headers, ctx->choice_reason, sizeof ctx->choice_reason);
-    extract(addresses, headers, place->ranks, is_nccl, own, own_bytes);
+    /* Copies the addresses of one of the two transports, as its end_open takes them. */
+    int ranks = place->ranks;
+    for (int rank = 0; rank < ranks; rank++) {
+        const size_t at = (size_t)rank * COMM_ADDRESS_MAX;
+        own_bytes[rank] = is_nccl ? headers[rank].nccl_bytes : headers[rank].host_bytes;
+        memcpy(own + at,
+               (const char *)addresses + at + sizeof *headers +
+                   (is_nccl ? headers[rank].host_bytes : 0),
+               (size_t)own_bytes[rank]);
+    }
     close_one(ctx, is_nccl ? state->host : &comm_nccl_ops,
               is_nccl ? &state->host_state : &state->nccl_state);
     ctx->ops = is_nccl ? &comm_nccl_ops : state->host;

@@ -76,15 +76,6 @@ static void use_short_slices(void)
 #endif
 }
 
-/* The functions of the thread hold the mutex, but not while they execute or look. */
-
-static void wait_for(struct comm_queue *queue, pthread_cond_t *cond, int64_t ns)
-{
-    int64_t end_ns = clock_ns() + ns;
-    struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
-    (void)pthread_cond_timedwait(cond, &queue->mutex, &end);
-}
-
 /* Publishes what is done by now. */
 static void look(struct comm_queue *queue)
 {
@@ -98,16 +89,6 @@ static void look(struct comm_queue *queue)
     pthread_cond_broadcast(&queue->done_more);
 }
 
-static void start_next(struct comm_queue *queue, int64_t ticket)
-{
-    struct comm_queue_item item = queue->items[ticket % ITEMS];
-    pthread_mutex_unlock(&queue->mutex);
-    queue->fn(&item);
-    pthread_mutex_lock(&queue->mutex);
-    atomic_store_explicit(&queue->started, ticket, memory_order_release);
-    look(queue);
-}
-
 static void *run_items(void *arg)
 {
     struct comm_queue *queue = arg;
@@ -117,9 +98,19 @@ static void *run_items(void *arg)
     for (;;) {
         int64_t started = atomic_load_explicit(&queue->started, memory_order_relaxed);
         if (started < queue->begun) {
-            start_next(queue, started + 1);
+            int64_t ticket = started + 1;
+            struct comm_queue_item item = queue->items[ticket % ITEMS];
+            pthread_mutex_unlock(&queue->mutex);
+            queue->fn(&item);
+            pthread_mutex_lock(&queue->mutex);
+            atomic_store_explicit(&queue->started, ticket, memory_order_release);
+            look(queue);
         } else if (atomic_load_explicit(&queue->done, memory_order_relaxed) < started) {
-            wait_for(queue, &queue->begun_more, queue->is_awaited ? AWAITED_NS : WATCH_NS);
+            /* The functions of the thread hold the mutex, but not while they execute or look. */
+            int64_t ns = queue->is_awaited ? AWAITED_NS : WATCH_NS;
+            int64_t end_ns = clock_ns() + ns;
+            struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
+            (void)pthread_cond_timedwait(&queue->begun_more, &queue->mutex, &end);
             look(queue);
         } else if (queue->stop) {
             break;

@@ -69,13 +69,6 @@ static void enter_transport(struct comm *comm)
     comm->ctx.stuck_ns = &comm->root->stuck_ns;
     atomic_store_explicit(&comm->root->stuck_ns, clock_ns(), memory_order_relaxed);
 }
-static void leave_transport(struct comm *comm)
-{
-    if (comm->ctx.stuck_ns != NULL)
-        atomic_store_explicit(comm->ctx.stuck_ns, 0, memory_order_relaxed);
-    comm->ctx.stuck_ns = NULL;
-}
-
 /* A locked exchange costs more than the look. */
 static int64_t take_bytes_sent(struct comm_ctx *ctx)
 {
@@ -108,7 +101,9 @@ static enum status execute(struct comm *comm, struct comm_call *call, bool is_bl
         st = comm->root->staging != NULL ? staging_run(comm->root->staging, ctx, call)
                                          : transport_dispatch(ctx, call);
     ctx->call = NULL;
-    leave_transport(comm);
+    if (comm->ctx.stuck_ns != NULL)
+        atomic_store_explicit(comm->ctx.stuck_ns, 0, memory_order_relaxed);
+    comm->ctx.stuck_ns = NULL;
     /* of a call of a few bytes the clocks take a third of the time */
     const int64_t ended_ns = clock_ns(), ns = ended_ns - call->entered_ns;
     comm_run_record(comm, call, COMM_CALL_NONE, ended_ns);

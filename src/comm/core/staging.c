@@ -247,13 +247,6 @@ static enum status run_chunks(struct staging *staging, struct comm_ctx *ctx,
     return staging_sync(ctx, staging->out);
 }
 
-/* Are both buffers in device memory? */
-static bool is_on_device(const struct staging *staging, const struct comm_call *call)
-{
-    return (call->in == NULL || dev_holds(staging->dev, call->in)) &&
-           (call->out == NULL || dev_holds(staging->dev, call->out));
-}
-
 /* Does the transport reach this memory? */
 static bool is_reached(const struct staging *staging, const void *data)
 {
@@ -274,7 +267,8 @@ enum status staging_run(struct staging *staging, struct comm_ctx *ctx, const str
     if (call->elems == 0 || staging_is_direct(staging, call))
         return transport_dispatch(ctx, call);
     if (ctx->has_gpu_direct && !is_pair(call) && call->kind != COMM_CALL_ALL_TO_ALL &&
-        is_on_device(staging, call))
+        ((call->in == NULL || dev_holds(staging->dev, call->in)) &&
+         (call->out == NULL || dev_holds(staging->dev, call->out))))
         return ctx->ops->gpu_direct(ctx, call);
     return run_chunks(staging, ctx, call);
 }

@@ -184,21 +184,6 @@ static void take(struct sum_work *w, void *sum, int s, bool is_first)
     }
 }
 
-static void join(struct sum_work *w, void *sum, const void *more)
-{
-    if (w->a->dtype_in == DTYPE_F64) {
-        double *restrict to = sum;
-        const double *restrict from = more;
-        for (int64_t j = 0; j < w->block_n; j++)
-            to[j] += from[j];
-    } else {
-        float *restrict to = sum;
-        const float *restrict from = more;
-        for (int64_t j = 0; j < w->block_n; j++)
-            to[j] += from[j];
-    }
-}
-
 /* Sums n neighbours from `first`, which are nodes (w->a->locals sources each) or sources. */
 static void tree(struct sum_work *w, int first, int n, bool is_nodes, int level)
 {
@@ -217,7 +202,18 @@ static void tree(struct sum_work *w, int first, int n, bool is_nodes, int level)
         return;
     }
     tree(w, first + left, n - left, is_nodes, level + 1);
-    join(w, sum, level_sum(w, level + 1));
+    const void *more = level_sum(w, level + 1);
+    if (w->a->dtype_in == DTYPE_F64) {
+        double *restrict to = sum;
+        const double *restrict from = more;
+        for (int64_t j = 0; j < w->block_n; j++)
+            to[j] += from[j];
+    } else {
+        float *restrict to = sum;
+        const float *restrict from = more;
+        for (int64_t j = 0; j < w->block_n; j++)
+            to[j] += from[j];
+    }
 }
 
 static void round_bf16(uint16_t *restrict out, const float *restrict in, int64_t n)

@@ -21,20 +21,6 @@ struct peer_info {
 
 /* ---- open, close ---- */
 
-static enum status open_root(struct comm_nccl_root *root, struct dev *dev)
-{
-    if (!dev_is_discrete(dev))
-        return FAIL(ST_BAD_SETTING, "NCCL is for GPUs only; use DEVICE=cuda, or BACKEND=ucx");
-    TRY(nccl_lib_open(&root->nccl));
-    TRY(dev_make_current(dev));
-    TRY(dev_stream_open_high(dev, &root->stream));
-    TRY(dev_alloc(dev, COMM_NCCL_SCRATCH_BYTES, &root->scratch));
-    char text[24];
-    text_format(root->name, sizeof root->name, "nccl %s",
-                nccl_lib_version_text(nccl_lib_version(), text, sizeof text));
-    return ST_OK;
-}
-
 static enum status pack(struct comm_ctx *ctx, const struct comm_nccl *state, struct peer_info *info)
 {
     *info =
@@ -58,7 +44,15 @@ enum status comm_nccl_open_begin(struct comm_ctx *ctx, void *address, int64_t *a
     state->owns_root = true;
     state->root->first = state;
     ctx->state = state;
-    TRY(open_root(state->root, ctx->config.dev));
+    if (!dev_is_discrete(ctx->config.dev))
+        return FAIL(ST_BAD_SETTING, "NCCL is for GPUs only; use DEVICE=cuda, or BACKEND=ucx");
+    TRY(nccl_lib_open(&state->root->nccl));
+    TRY(dev_make_current(ctx->config.dev));
+    TRY(dev_stream_open_high(ctx->config.dev, &state->root->stream));
+    TRY(dev_alloc(ctx->config.dev, COMM_NCCL_SCRATCH_BYTES, &state->root->scratch));
+    char text[24];
+    text_format(state->root->name, sizeof state->root->name, "nccl %s",
+                nccl_lib_version_text(nccl_lib_version(), text, sizeof text));
     TRY(pack(ctx, state, &info));
     memcpy(address, &info, sizeof info);
     *address_bytes = sizeof info;
@@ -161,34 +155,7 @@ enum status comm_nccl_open_alloc(struct comm_ctx *ctx, int64_t bytes, void **out
     return ST_OK;
 }
 
-static void deregister_memory(const struct comm_nccl *state)
-{
-    const struct nccl_lib *nccl = comm_nccl_lib(state);
-    for (struct comm_nccl_memory *m = state->root->memory; m != NULL; m = m->next)
-        if (m->handle != NULL)
-            (void)nccl->ncclCommDeregister(state->comm, m->handle);
-}
-
-static void free_memory(struct comm_nccl_root *root, struct dev *dev)
-{
-    while (root->memory != NULL) {
-        struct comm_nccl_memory *m = root->memory;
-        root->memory = m->next;
-        dev_disown(dev, m->data);
-        (void)root->nccl->ncclMemFree(m->data);
-        free(m);
-    }
-}
-
 /* ---- close ---- */
-
-static void root_free(struct comm_nccl_root *root, struct dev *dev)
-{
-    dev_stream_close(root->stream);
-    dev_free(dev, root->scratch, COMM_NCCL_SCRATCH_BYTES);
-    free_memory(root, dev);
-    free(root);
-}
 
 /* Is every rank done with the communicator? Waits FINALIZE_MS at most, for ranks that close a bit
  * later. */
@@ -215,8 +182,12 @@ static bool is_finalized(const struct comm_ctx *ctx)
 static void end(struct comm_ctx *ctx)
 {
     struct comm_nccl *state = ctx->state;
-    if (state->owns_root)
-        deregister_memory(state);
+    if (state->owns_root) {
+        const struct nccl_lib *nccl = comm_nccl_lib(state);
+        for (struct comm_nccl_memory *m = state->root->memory; m != NULL; m = m->next)
+            if (m->handle != NULL)
+                (void)nccl->ncclCommDeregister(state->comm, m->handle);
+    }
     if (is_finalized(ctx)) {
         (void)comm_nccl_lib(state)->ncclCommDestroy(state->comm);
         state->comm = NULL;
@@ -227,15 +198,6 @@ static void end(struct comm_ctx *ctx)
     comm_nccl_abort(ctx);
 }
 
-static void leave_list(struct comm_nccl *state)
-{
-    struct comm_nccl **link = &state->root->first;
-    while (*link != NULL && *link != state)
-        link = &(*link)->next;
-    if (*link != NULL)
-        *link = state->next;
-}
-
 void comm_nccl_open_close(struct comm_ctx *ctx)
 {
     struct comm_nccl *state = ctx->state;
@@ -244,9 +206,23 @@ void comm_nccl_open_close(struct comm_ctx *ctx)
     (void)dev_make_current(ctx->config.dev);
     if (state->comm != NULL)
         end(ctx);
-    leave_list(state);
-    if (state->owns_root)
-        root_free(state->root, ctx->config.dev);
+    struct comm_nccl **link = &state->root->first;
+    while (*link != NULL && *link != state)
+        link = &(*link)->next;
+    if (*link != NULL)
+        *link = state->next;
+    if (state->owns_root) {
+        dev_stream_close(state->root->stream);
+        dev_free(ctx->config.dev, state->root->scratch, COMM_NCCL_SCRATCH_BYTES);
+        while (state->root->memory != NULL) {
+            struct comm_nccl_memory *m = state->root->memory;
+            state->root->memory = m->next;
+            dev_disown(ctx->config.dev, m->data);
+            (void)state->root->nccl->ncclMemFree(m->data);
+            free(m);
+        }
+        free(state->root);
+    }
     free(state);
     ctx->state = NULL;
 }

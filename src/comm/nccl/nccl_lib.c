@@ -106,16 +106,6 @@ bool nccl_lib_shares_gpus(int version)
     return version >= 23000 && enabled != NULL && strcmp(enabled, "1") == 0;
 }
 
-static void find_memory(void *handle, struct nccl_lib *table)
-{
-    table->has_memory = true;
-    for (size_t i = 0; i < sizeof memory_symbols / sizeof *memory_symbols; i++) {
-        void *symbol = dlsym(handle, memory_symbols[i].name);
-        table->has_memory = table->has_memory && symbol != NULL;
-        memcpy((char *)table + memory_symbols[i].offset, &symbol, sizeof symbol);
-    }
-}
-
 struct nccl_config nccl_lib_config(int version, int max_ctas)
 {
     struct nccl_config config = {.magic = NCCL_CONFIG_MAGIC,
@@ -161,7 +151,13 @@ static enum status open_held(void)
     TRY(check_environment());
     TRY(library_open(&spec, &library, &table));
     (void)table.ncclGetVersion(&version);
-    find_memory(library.handle, &table);
+    void *handle = library.handle;
+    table.has_memory = true;
+    for (size_t i = 0; i < sizeof memory_symbols / sizeof *memory_symbols; i++) {
+        void *symbol = dlsym(handle, memory_symbols[i].name);
+        table.has_memory = table.has_memory && symbol != NULL;
+        memcpy((char *)&table + memory_symbols[i].offset, &symbol, sizeof symbol);
+    }
     held.library = library;
     held.table = table;
     held.version = version;

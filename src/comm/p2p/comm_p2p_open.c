@@ -144,15 +144,6 @@ static enum status open_place(struct comm_p2p *state, struct comm_ctx *ctx)
     return open_two_level(state, ctx, shm);
 }
 
-/* Appends to what was noted about GPUs. */
-static void add_choice_reason(struct comm_ctx *ctx, const char *reason)
-{
-    size_t n = strlen(ctx->choice_reason);
-    if (reason[0] != 0)
-        text_format(ctx->choice_reason + n, sizeof(ctx->choice_reason) - n, "%s%s",
-                    n > 0 ? "; " : "", reason);
-}
-
 static void set_names(const struct comm_p2p *state)
 {
     struct comm_p2p_root *root = state->root;
@@ -187,7 +178,12 @@ enum status comm_p2p_open_end(struct comm_ctx *ctx, const void *addresses, const
         set_names(state);
     state->root->shares_cores = p2p_shares_cores(state->root->p2p);
     choose_star(state);
-    add_choice_reason(ctx, p2p_choice_reason(state->root->p2p));
+    /* Appends to what was noted about GPUs. */
+    const char *reason = p2p_choice_reason(state->root->p2p);
+    size_t n = strlen(ctx->choice_reason);
+    if (reason[0] != 0)
+        text_format(ctx->choice_reason + n, sizeof(ctx->choice_reason) - n, "%s%s",
+                    n > 0 ? "; " : "", reason);
     if (st == ST_OK && p2p_rank_without_gpu(state->root->p2p) < 0)
         st = open_gpu(state, ctx);
     if (st == ST_OK && state->me == 0 && dev_is_discrete(ctx->config.dev))

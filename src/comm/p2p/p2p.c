@@ -62,16 +62,6 @@ enum status p2p_address(struct p2p *p2p, bool is_intra_node, void *out, int64_t 
 
 /* ---- messages ---- */
 
-static void list_add(struct p2p_op *op)
-{
-    op->prev = NULL;
-    op->next = op->p2p->busy;
-    if (op->next != NULL)
-        op->next->prev = op;
-    op->p2p->busy = op;
-    op->is_busy = true;
-}
-
 static void list_remove(struct p2p_op *op)
 {
     if (op->prev != NULL)
@@ -183,7 +173,12 @@ static void op_start(struct p2p *p2p, struct p2p_op *op, int peer, bool is_send,
     op->is_goaway = is_goaway;
     op->is_gpu = is_gpu;
     op->bytes = bytes;
-    list_add(op);
+    op->prev = NULL;
+    op->next = op->p2p->busy;
+    if (op->next != NULL)
+        op->next->prev = op;
+    op->p2p->busy = op;
+    op->is_busy = true;
 }
 
 enum status p2p_send(struct p2p *p2p, struct p2p_op *op, const void *data, int64_t bytes, int to,
@@ -241,21 +236,6 @@ void p2p_on_lost(struct p2p_peer *peer, const char *why)
         peer->p2p->lost = peer->rank;
 }
 
-/* A peer that sent GOAWAY counts as lost, even if the network does not report it. */
-static void check_goaways(struct p2p *p2p, int64_t now_ns)
-{
-    for (int i = 0; i < p2p->ranks; i++) {
-        struct p2p_peer *peer = &p2p->peers[i];
-        if (!peer->is_connected || peer->why != NULL || peer->goaway_recv.p2p == NULL ||
-            !p2p_is_done(&peer->goaway_recv))
-            continue;
-        if (peer->goaway_ns == 0)
-            peer->goaway_ns = now_ns;
-        else if (now_ns - peer->goaway_ns > GOAWAY_NS)
-            p2p_on_lost(peer, "it has ended");
-    }
-}
-
 /* Sleeps as long as it can without an idle wire: the messages in flight must last for it. false:
  * the sleep would have the least length, and the driver's sleep, which ends with news, is as
  * good. */
@@ -310,7 +290,17 @@ enum status p2p_progress(struct p2p *p2p, struct p2p_wait *wait)
         wait->asked_ns = now_ns;
     if (now_ns - wait->asked_ns >= ASK_NS) {
         wait->asked_ns = now_ns;
-        check_goaways(p2p, now_ns);
+        /* A peer that sent GOAWAY counts as lost, even if the network does not report it. */
+        for (int i = 0; i < p2p->ranks; i++) {
+            struct p2p_peer *peer = &p2p->peers[i];
+            if (!peer->is_connected || peer->why != NULL || peer->goaway_recv.p2p == NULL ||
+                !p2p_is_done(&peer->goaway_recv))
+                continue;
+            if (peer->goaway_ns == 0)
+                peer->goaway_ns = now_ns;
+            else if (now_ns - peer->goaway_ns > GOAWAY_NS)
+                p2p_on_lost(peer, "it has ended");
+        }
         TRY(wait->watch.check(wait->watch.arg));
     }
     if (moved == 0)

@@ -5,18 +5,6 @@
 #include "base/assert.h"
 #include "comm/p2p/p2p_choose.h"
 
-static enum status connect_peer(struct p2p *p2p, const struct p2p_world *world, int rank)
-{
-    struct p2p_peer *peer = &p2p->peers[rank];
-    int64_t bytes;
-    const void *address = p2p_choose_address(p2p, world, rank, &bytes);
-    if (address == NULL)
-        return FAIL(ST_PEER, "rank %d has sent no address", rank);
-    const char *why = p2p->driver->connect(p2p, peer, address, bytes);
-    peer->is_connected = why == NULL;
-    return why == NULL ? ST_OK : p2p_fail_unreachable(p2p, rank, why);
-}
-
 static enum status check_hello(const struct p2p *p2p, const struct p2p_peer *peer)
 {
     const struct p2p_hello *mine = &p2p->mine, *theirs = &peer->theirs;
@@ -66,8 +54,16 @@ static enum status connect_all(struct p2p *p2p, const struct p2p_world *world,
     TRY(p2p_choose_select(p2p, world));
     p2p->mine.offers_gpu = world->offers_gpu && p2p_choose_supports_gpu(p2p);
     for (int i = 0; i < p2p->ranks; i++)
-        if (i != p2p->rank && world->is_peer[i])
-            TRY(connect_peer(p2p, world, i));
+        if (i != p2p->rank && world->is_peer[i]) {
+            struct p2p_peer *peer = &p2p->peers[i];
+            int64_t bytes;
+            const void *address = p2p_choose_address(p2p, world, i, &bytes);
+            if (address == NULL)
+                return FAIL(ST_PEER, "rank %d has sent no address", i);
+            const char *why = p2p->driver->connect(p2p, peer, address, bytes);
+            peer->is_connected = why == NULL;
+            TRY(why == NULL ? ST_OK : p2p_fail_unreachable(p2p, i, why));
+        }
     TRY(exchange_hellos(p2p, watch));
     p2p->driver->describe(p2p, p2p->name, sizeof(p2p->name));
     return ST_OK;

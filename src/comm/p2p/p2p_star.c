@@ -107,31 +107,26 @@ static enum status send_result(struct p2p_eager *eager, int64_t bytes, struct p2
     return ST_OK;
 }
 
-/* Reads a message of the root. After a status another one follows: its receive is posted, and has
- * ended already if that message has arrived. */
-static enum status take_message(struct p2p_eager *eager, const struct comm_ctx *ctx,
-                                bool *is_result_out)
-{
-    struct p2p_eager_header header;
-    memcpy(&header, p2p_eager_received(eager, P2P_STAR_ROOT) - P2P_EAGER_HEADER_BYTES,
-           sizeof(header));
-    TRY(transport_check_header(ctx, P2P_STAR_ROOT, &header.call));
-    for (int r = 0; r < eager->n; r++)
-        eager->peers[r].has_entered =
-            !header.is_status || r == eager->me || (header.entered >> r & 1) != 0;
-    eager->peers[P2P_STAR_ROOT].has_entered = true;
-    eager->is_leaf = false; /* the root has named the others */
-    *is_result_out = !header.is_status;
-    return header.is_status ? p2p_eager_recv(eager, P2P_STAR_ROOT, P2P_TAG_HEADER) : ST_OK;
-}
-
 static enum status await_result(struct p2p_eager *eager, const struct comm_ctx *ctx,
                                 struct p2p_wait *wait)
 {
     struct p2p_eager_peer *root = &eager->peers[P2P_STAR_ROOT];
     for (bool is_result = false; !is_result;) {
         TRY(await_op(eager, &root->recv, wait));
-        TRY(take_message(eager, ctx, &is_result));
+        /* Reads a message of the root. After a status another one follows: its receive is posted,
+         * and has ended already if that message has arrived. */
+        bool *is_result_out = &is_result;
+        struct p2p_eager_header header;
+        memcpy(&header, p2p_eager_received(eager, P2P_STAR_ROOT) - P2P_EAGER_HEADER_BYTES,
+               sizeof(header));
+        TRY(transport_check_header(ctx, P2P_STAR_ROOT, &header.call));
+        for (int r = 0; r < eager->n; r++)
+            eager->peers[r].has_entered =
+                !header.is_status || r == eager->me || (header.entered >> r & 1) != 0;
+        eager->peers[P2P_STAR_ROOT].has_entered = true;
+        eager->is_leaf = false; /* the root has named the others */
+        *is_result_out = !header.is_status;
+        TRY(header.is_status ? p2p_eager_recv(eager, P2P_STAR_ROOT, P2P_TAG_HEADER) : ST_OK);
     }
     return await_op(eager, &root->send, wait);
 }

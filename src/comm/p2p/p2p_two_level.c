@@ -69,31 +69,6 @@ static enum status lay_out(struct p2p_two_level *two_level, const struct comm_ca
     return ST_OK;
 }
 
-/* The node's sums of this worker's rail, which the nodes are to add: in fp32 where the call's are
- * of 16 bits. */
-static enum status reduce_intra(struct p2p_two_level *two_level, const struct comm_call *call,
-                                struct p2p_pipeline_call *inter, struct p2p_wait *wait)
-{
-    const enum dtype dtype = dtype_bytes(call->dtype) == 2 ? DTYPE_F32 : call->dtype;
-    TRY(two_level->ops->reduce(two_level, call, *inter, dtype, wait));
-    inter->in = two_level->rail;
-    inter->dtype = dtype;
-    return ST_OK;
-}
-
-/* The finished rail lies in the rail's memory, behind the sums if its elements are of another
- * size. */
-static void place_finished(struct p2p_two_level *two_level, const struct comm_call *call,
-                           const struct p2p_pipeline_call *inter)
-{
-    const int64_t elem_bytes = (int64_t)dtype_bytes(call->dtype);
-    two_level->finished = two_level->rail;
-    if (inter->dtype != inter->dtype_out)
-        two_level->finished += two_level->rail_elems * (int64_t)dtype_bytes(inter->dtype);
-    two_level->own =
-        two_level->finished + two_level->rail_parts[two_level->node].first * elem_bytes;
-}
-
 /* This rank's part is finished already: where it is, or copied to its place in the rail. */
 static void take_own(struct p2p_two_level *two_level, const struct comm_call *call)
 {
@@ -120,9 +95,22 @@ enum status p2p_two_level_run(struct p2p_two_level *two_level, const struct comm
                                       call->peer / two_level->locals, wait);
     }
     TRY(lay_out(two_level, call));
-    if (call->kind != COMM_CALL_ALL_GATHER)
-        TRY(reduce_intra(two_level, call, &base, wait));
-    place_finished(two_level, call, &base);
+    if (call->kind != COMM_CALL_ALL_GATHER) {
+        /* The node's sums of this worker's rail, which the nodes are to add: in fp32 where the
+         * call's are of 16 bits. */
+        const enum dtype dtype = dtype_bytes(call->dtype) == 2 ? DTYPE_F32 : call->dtype;
+        TRY(two_level->ops->reduce(two_level, call, base, dtype, wait));
+        base.in = two_level->rail;
+        base.dtype = dtype;
+    }
+    /* The finished rail lies in the rail's memory, behind the sums if its elements are of another
+     * size. */
+    const int64_t elem_bytes = (int64_t)dtype_bytes(call->dtype);
+    two_level->finished = two_level->rail;
+    if (base.dtype != base.dtype_out)
+        two_level->finished += two_level->rail_elems * (int64_t)dtype_bytes(base.dtype);
+    two_level->own =
+        two_level->finished + two_level->rail_parts[two_level->node].first * elem_bytes;
     if (call->kind == COMM_CALL_ALL_GATHER)
         take_own(two_level, call);
     if (call->kind == COMM_CALL_REDUCE_SCATTER)

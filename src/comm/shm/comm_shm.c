@@ -278,12 +278,6 @@ static void unlock(struct comm_shm *shm)
     atomic_store_explicit(&control_of(shm->mapping)->lock, 0, memory_order_release);
 }
 
-static bool is_free(const struct split_block *block, uint64_t generation)
-{
-    return block->generation != generation ||
-           (block->joined == block->members && block->left == block->members);
-}
-
 /* All workers of the node, also those outside of a split. */
 static int node_locals_n(const struct comm_shm *shm)
 {
@@ -302,7 +296,8 @@ static struct split_block *find_split(struct comm_shm *parent, uint64_t members,
     struct split_block *free_one = NULL;
     for (int i = 0; i < splits_n(node_locals_n(parent)); i++) {
         struct split_block *block = &control->splits[i];
-        if (is_free(block, generation))
+        if (block->generation != generation ||
+            (block->joined == block->members && block->left == block->members))
             free_one = free_one == NULL ? block : free_one;
         else if (block->members == members && block->parent == parent_tag &&
                  (block->joined & me) == 0)
@@ -366,30 +361,25 @@ enum status comm_shm_split(struct comm_shm *parent, struct comm_ctx *owner, stru
     return ST_OK;
 }
 
-/* A block is free again when all members have left. If this worker cannot get the lock, the next
- * generation frees it. */
-static void leave_split(struct comm_shm *shm)
-{
-    static const struct comm_call closing = {.kind = COMM_CALL_SPLIT};
-    struct comm_call call = closing;
-    struct status_saved saved;
-    status_save(&saved);
-    call.entered_ns = clock_ns();
-    enter(shm, &call);
-    if (shm->split_i >= 0 && lock(shm) == ST_OK) {
-        control_of(shm->mapping)->splits[shm->split_i].left |= (uint64_t)1 << shm->node_local;
-        unlock(shm);
-    }
-    status_restore(&saved);
-}
-
 void comm_shm_close(struct comm_shm *shm)
 {
     if (shm == NULL)
         return;
-    if (shm->parent != NULL)
-        leave_split(shm);
-    else
+    if (shm->parent != NULL) {
+        /* A block is free again when all members have left. If this worker cannot get the lock, the
+         * next generation frees it. */
+        static const struct comm_call closing = {.kind = COMM_CALL_SPLIT};
+        struct comm_call call = closing;
+        struct status_saved saved;
+        status_save(&saved);
+        call.entered_ns = clock_ns();
+        enter(shm, &call);
+        if (shm->split_i >= 0 && lock(shm) == ST_OK) {
+            control_of(shm->mapping)->splits[shm->split_i].left |= (uint64_t)1 << shm->node_local;
+            unlock(shm);
+        }
+        status_restore(&saved);
+    } else
         mapping_close(shm->mapping);
     shm_coll_free(&shm->coll);
     free(shm);

@@ -131,15 +131,6 @@ static enum status check(struct shm_barrier *barrier, struct comm_ctx *ctx)
     return transport_check(ctx);
 }
 
-static void sleep_on(_Atomic uint32_t *word, uint32_t target, _Atomic uint32_t *sleepers)
-{
-    atomic_fetch_add_explicit(sleepers, 1, memory_order_seq_cst);
-    uint32_t seen = atomic_load_explicit(word, memory_order_seq_cst);
-    if ((int32_t)(seen - target) < 0)
-        transport_futex_wait(word, seen, SLEEP_MS);
-    atomic_fetch_sub_explicit(sleepers, 1, memory_order_seq_cst);
-}
-
 /* The kernel may keep two ranks that wait for each other on one core while another core is free,
  * because neither waits for long. The rank with the greater number moves away: it excludes the core
  * from its affinity for a moment, then restores the affinity. */
@@ -173,7 +164,11 @@ static enum status wait_yielding(struct shm_barrier *barrier, struct comm_ctx *c
         sched_yield();
     while (!reached(word, target, memory_order_acquire)) {
         TRY(check(barrier, ctx));
-        sleep_on(word, target, sleepers);
+        atomic_fetch_add_explicit(sleepers, 1, memory_order_seq_cst);
+        uint32_t seen = atomic_load_explicit(word, memory_order_seq_cst);
+        if ((int32_t)(seen - target) < 0)
+            transport_futex_wait(word, seen, SLEEP_MS);
+        atomic_fetch_sub_explicit(sleepers, 1, memory_order_seq_cst);
     }
     return ST_OK;
 }

@@ -81,20 +81,6 @@ static struct tcp_pending *find_slot(struct tcp *tcp)
     return oldest;
 }
 
-static unsigned accept_some(struct tcp *tcp)
-{
-    unsigned n = 0;
-    for (; n < ACCEPT_AT_ONCE; n++) {
-        int fd = accept4(tcp->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0)
-            break;
-        struct tcp_pending *pending = find_slot(tcp);
-        *pending = (struct tcp_pending){.fd = fd, .since_ns = clock_ns()};
-        memcpy(pending->auth.secret, tcp->p2p->secret, sizeof(pending->auth.secret));
-    }
-    return n;
-}
-
 /* Reads a handshake message of `want` bytes: 1: complete; 0: not yet; -1: it never will be. */
 static int receive(struct tcp_pending *pending, size_t want)
 {
@@ -176,7 +162,15 @@ static unsigned progress_pending(struct tcp *tcp, struct tcp_pending *pending, i
 
 unsigned tcp_accept_progress(struct tcp *tcp)
 {
-    unsigned moved = accept_some(tcp);
+    unsigned moved = 0;
+    for (; moved < ACCEPT_AT_ONCE; moved++) {
+        int fd = accept4(tcp->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0)
+            break;
+        struct tcp_pending *pending = find_slot(tcp);
+        *pending = (struct tcp_pending){.fd = fd, .since_ns = clock_ns()};
+        memcpy(pending->auth.secret, tcp->p2p->secret, sizeof(pending->auth.secret));
+    }
     int64_t now_ns = clock_ns();
     for (int i = 0; i < tcp->pending_n; i++)
         if (tcp->pending[i].fd >= 0)

@@ -130,8 +130,14 @@ static struct tcp_unexpected *keep_unexpected(struct tcp_conn *conn,
     return unexpected;
 }
 
-static void drop_unexpected(struct tcp_conn *conn, struct tcp_unexpected *unexpected)
+/* A complete unexpected message goes to the receive that has been posted for it. */
+static void deliver(struct tcp_conn *conn, struct tcp_unexpected *unexpected, struct p2p_op *op)
 {
+    bool fits = unexpected->total <= op->bytes;
+    if (fits && unexpected->total > 0)
+        memcpy(op->data, unexpected->data, (size_t)unexpected->total);
+    if (fits)
+        op->bytes = unexpected->total;
     struct tcp_unexpected *before = NULL;
     for (struct tcp_unexpected *at = conn->unexpected_first; at != unexpected; at = at->next)
         before = at;
@@ -144,17 +150,6 @@ static void drop_unexpected(struct tcp_conn *conn, struct tcp_unexpected *unexpe
     conn->unexpected_n--;
     conn->unexpected_bytes -= unexpected->total;
     give_spare(conn, unexpected);
-}
-
-/* A complete unexpected message goes to the receive that has been posted for it. */
-static void deliver(struct tcp_conn *conn, struct tcp_unexpected *unexpected, struct p2p_op *op)
-{
-    bool fits = unexpected->total <= op->bytes;
-    if (fits && unexpected->total > 0)
-        memcpy(op->data, unexpected->data, (size_t)unexpected->total);
-    if (fits)
-        op->bytes = unexpected->total;
-    drop_unexpected(conn, unexpected);
     p2p_op_end(op, fits ? NULL : p2p_truncated);
 }
 
@@ -304,9 +299,14 @@ static bool next_head(struct tcp_conn *conn)
     return true;
 }
 
-/* Copies what the buffer holds of the frame under way. */
-static void copy_buffered(struct tcp_conn *conn)
+/* Handles what has been read. false: more must be read, or nothing more can be. */
+static bool consume(struct tcp_conn *conn)
 {
+    if (!conn->has_head && !next_head(conn))
+        return false;
+    if (!find_place(conn))
+        return false;
+    /* Copies what the buffer holds of the frame under way. */
     size_t have = conn->buffer_end - conn->buffer_first,
            left = (size_t)(conn->head.bytes - conn->got);
     size_t n = have < left ? have : left;
@@ -316,16 +316,6 @@ static void copy_buffered(struct tcp_conn *conn)
     conn->buffer_first += n;
     if (conn->buffer_first == conn->buffer_end)
         conn->buffer_first = conn->buffer_end = 0;
-}
-
-/* Handles what has been read. false: more must be read, or nothing more can be. */
-static bool consume(struct tcp_conn *conn)
-{
-    if (!conn->has_head && !next_head(conn))
-        return false;
-    if (!find_place(conn))
-        return false;
-    copy_buffered(conn);
     if (conn->got < conn->head.bytes)
         return false;
     if (end_frame(conn))
@@ -373,19 +363,6 @@ static bool begin_frame(struct tcp_conn *conn, struct p2p_op *op)
     return tcp_frame_write(&conn->out, &head, op->data + op->moved, op->head);
 }
 
-/* Sends the rest of the frame: of its header, and of its content. */
-static ssize_t write_frame(const struct tcp_conn *conn, const struct p2p_op *op)
-{
-    size_t done = (size_t)op->frame_moved,
-           head = done < TCP_FRAME_HEADER_BYTES ? TCP_FRAME_HEADER_BYTES - done : 0;
-    size_t content = (size_t)op->frame_bytes - done - head;
-    char *from = op->data + op->moved + (head > 0 ? 0 : done - TCP_FRAME_HEADER_BYTES);
-    struct iovec pieces[2] = {{(void *)(uintptr_t)(op->head + done), head}, {from, content}};
-    struct msghdr message = {.msg_iov = head > 0 ? pieces : pieces + 1,
-                             .msg_iovlen = head > 0 && content > 0 ? 2 : 1};
-    return sendmsg(conn->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
 /* The end of the connection is found by reading, behind what the peer still has sent. */
 static void stop_writing(struct tcp_conn *conn)
 {
@@ -395,15 +372,6 @@ static void stop_writing(struct tcp_conn *conn)
         return;
     conn->peer->was_closed = error == ECONNRESET || error == EPIPE;
     tcp_conn_lose(conn, strerrordesc_np(error));
-}
-
-static void end_send(struct tcp_conn *conn, struct p2p_op *op)
-{
-    conn->out_first = op->after;
-    if (conn->out_last == op)
-        conn->out_last = NULL;
-    op->after = NULL;
-    p2p_op_end(op, NULL);
 }
 
 unsigned tcp_conn_write(struct tcp_conn *conn)
@@ -416,7 +384,15 @@ unsigned tcp_conn_write(struct tcp_conn *conn)
             tcp_conn_lose(conn, no_memory);
             break;
         }
-        ssize_t n = write_frame(conn, op);
+        /* Sends the rest of the frame: of its header, and of its content. */
+        size_t done = (size_t)op->frame_moved,
+               head = done < TCP_FRAME_HEADER_BYTES ? TCP_FRAME_HEADER_BYTES - done : 0;
+        size_t content = (size_t)op->frame_bytes - done - head;
+        char *from = op->data + op->moved + (head > 0 ? 0 : done - TCP_FRAME_HEADER_BYTES);
+        struct iovec pieces[2] = {{(void *)(uintptr_t)(op->head + done), head}, {from, content}};
+        struct msghdr message = {.msg_iov = head > 0 ? pieces : pieces + 1,
+                                 .msg_iovlen = head > 0 && content > 0 ? 2 : 1};
+        ssize_t n = sendmsg(conn->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && errno != EAGAIN && errno != EINTR)
             stop_writing(conn);
         if (n < 0)
@@ -427,8 +403,13 @@ unsigned tcp_conn_write(struct tcp_conn *conn)
             break;
         op->moved += op->frame_bytes - TCP_FRAME_HEADER_BYTES;
         op->frame_bytes = 0;
-        if (op->moved == op->bytes)
-            end_send(conn, op);
+        if (op->moved == op->bytes) {
+            conn->out_first = op->after;
+            if (conn->out_last == op)
+                conn->out_last = NULL;
+            op->after = NULL;
+            p2p_op_end(op, NULL);
+        }
     }
     return moved;
 }

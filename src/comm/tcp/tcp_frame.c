@@ -35,13 +35,6 @@ bool tcp_frame_write(struct tcp_frame_state *state, const struct tcp_frame_heade
     return p2p_seal_write(&state->seal, state->frames_n++, bytes, sum, out);
 }
 
-static bool is_sound(const struct plain *p)
-{
-    return p->unused == 0 && p->total >= 0 && p->total <= TCP_FRAME_MESSAGE_MAX && p->at >= 0 &&
-           p->at <= p->total && p->bytes <= TCP_FRAME_CONTENT_MAX &&
-           (int64_t)p->bytes <= p->total - p->at && (p->bytes > 0 || p->total == 0);
-}
-
 bool tcp_frame_read(struct tcp_frame_state *state, const uint8_t in[TCP_FRAME_HEADER_BYTES],
                     struct tcp_frame_header *out)
 {
@@ -53,7 +46,9 @@ bool tcp_frame_read(struct tcp_frame_state *state, const uint8_t in[TCP_FRAME_HE
     out->total = plain.total;
     out->at = plain.at;
     out->bytes = plain.bytes;
-    return is_sound(&plain);
+    return plain.unused == 0 && plain.total >= 0 && plain.total <= TCP_FRAME_MESSAGE_MAX &&
+           plain.at >= 0 && plain.at <= plain.total && plain.bytes <= TCP_FRAME_CONTENT_MAX &&
+           (int64_t)plain.bytes <= plain.total - plain.at && (plain.bytes > 0 || plain.total == 0);
 }
 
 bool tcp_frame_check(const struct tcp_frame_state *state, const struct tcp_frame_header *head,

@@ -289,23 +289,6 @@ static void take_early(struct ucx_conn *conn)
     }
 }
 
-static void add_early(struct ucx_conn *conn, struct ucx_arrival *arrival)
-{
-    struct ucx_arrival **at = &conn->early;
-    while (*at != NULL && (*at)->header.number < arrival->header.number)
-        at = &(*at)->next;
-    arrival->next = *at;
-    *at = arrival;
-}
-
-static bool is_known(const struct ucx_conn *conn, uint64_t number)
-{
-    const struct ucx_arrival *at = conn->early;
-    while (at != NULL && at->header.number < number)
-        at = at->next;
-    return number < conn->in.next || (at != NULL && at->header.number == number);
-}
-
 /* Takes an authentic message. true: the descriptor of a rendezvous is taken, too. */
 static bool take(struct ucx_conn *conn, const struct ucx_header *header, const void *data,
                  void *rendezvous)
@@ -319,7 +302,11 @@ static bool take(struct ucx_conn *conn, const struct ucx_header *header, const v
         return false;
     }
     if (is_early) {
-        add_early(conn, arrival);
+        struct ucx_arrival **at = &conn->early;
+        while (*at != NULL && (*at)->header.number < arrival->header.number)
+            at = &(*at)->next;
+        arrival->next = *at;
+        *at = arrival;
         return is_taken;
     }
     conn->in.next++;
@@ -331,28 +318,28 @@ static bool take(struct ucx_conn *conn, const struct ucx_header *header, const v
     return is_taken;
 }
 
-/* The connection of the sender that the header claims; NULL: no such member. */
-static struct ucx_conn *claimed(const struct ucx *ucx, const void *header, size_t header_bytes)
-{
-    int32_t from = header_bytes == UCX_HEADER_BYTES ? ucx_header_sender(header) : -1;
-    return from >= 0 && from < ucx->conns_n && ucx->conns[from].peer != NULL ? &ucx->conns[from]
-                                                                             : NULL;
-}
-
 static ucs_status_t on_arrival(void *arg, const void *header, size_t header_bytes, void *data,
                                size_t bytes, const ucp_am_recv_param_t *param)
 {
     struct ucx *ucx = arg;
     const bool is_rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
     ucp_ep_h ep = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) ? param->reply_ep : NULL;
-    struct ucx_conn *conn = claimed(ucx, header, header_bytes);
+    /* The connection of the sender that the header claims; NULL: no such member. */
+    int32_t from = header_bytes == UCX_HEADER_BYTES ? ucx_header_sender(header) : -1;
+    struct ucx_conn *conn = from >= 0 && from < ucx->conns_n && ucx->conns[from].peer != NULL
+                                ? &ucx->conns[from]
+                                : NULL;
     struct ucx_header head;
     if (conn == NULL || !ucx_header_read(&conn->in, header, &head) ||
         head.from != conn->peer->rank || head.bytes != (int64_t)bytes) {
         refuse(ucx, conn_of(ucx, ep), "it is forged or damaged");
         return UCS_OK;
     }
-    if (is_known(conn, head.number)) {
+    uint64_t number = head.number;
+    const struct ucx_arrival *at = conn->early;
+    while (at != NULL && at->header.number < number)
+        at = at->next;
+    if (number < conn->in.next || (at != NULL && at->header.number == number)) {
         refuse(ucx, conn_of(ucx, ep), "it has come before");
         return UCS_OK;
     }

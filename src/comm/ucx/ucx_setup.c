@@ -36,17 +36,6 @@ enum status ucx_setup_fail(enum status st, const char *what, ucs_status_t status
     return FAIL(st, "UCX cannot %s: %s; %s", what, ucs_status_string(status), advice);
 }
 
-/* UCX logs every connection to a dead peer and every message that an ended call leaves behind. What
- * matters reaches this program as a status. Its own lines are shown when UCX_LOG_LEVEL asks for
- * them. */
-static void set_log_level(void)
-{
-    char level[32];
-    if (ucs_global_opts_get_value("LOG_LEVEL", level, sizeof(level)) == UCS_OK &&
-        strcasecmp(level, "warn") == 0)
-        ucs_global_opts_set_value("LOG_LEVEL", "fatal");
-}
-
 /* Whether this setting has UCX's default. */
 static bool is_default(const ucp_config_t *config, const char *line)
 {
@@ -96,7 +85,13 @@ enum status ucx_setup(int64_t eager_bytes, ucp_context_h *context, ucp_worker_h 
 {
     static const char advice[] = "check UCX_NET_DEVICES and UCX_TLS, or see UCX_LOG_LEVEL=info";
     ucp_config_t *config;
-    set_log_level();
+    /* UCX logs every connection to a dead peer and every message that an ended call leaves behind.
+     * What matters reaches this program as a status. Its own lines are shown when UCX_LOG_LEVEL
+     * asks for them. */
+    char level[32];
+    if (ucs_global_opts_get_value("LOG_LEVEL", level, sizeof(level)) == UCS_OK &&
+        strcasecmp(level, "warn") == 0)
+        ucs_global_opts_set_value("LOG_LEVEL", "fatal");
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK)
         return ucx_setup_fail(ST_NO_DEVICE, "read its settings", status,

@@ -224,20 +224,14 @@ static enum status embed_fwd(const struct pass *p)
                      : transformer_context_embed_fwd(p, &embed);
 }
 
-/* dwte_of — none where another part of the model adds it. */
-static struct tensor dwte_of(const struct pass *p)
-{
-    return p->lacks_token_grad  ? (struct tensor){0}
-           : p->token_grad.data ? p->token_grad
-                                : transformer_dw(p, TRANSFORMER_WTE);
-}
-
 static enum status embed_bwd(const struct pass *p)
 {
     const struct model_dims *d = p->dims;
     int64_t sample_elems = transformer_context_tokens(p) * d->embed;
     struct embed_bwd embed = {
-        .dwte = dwte_of(p),
+        .dwte = (p->lacks_token_grad  ? (struct tensor){0}
+                 : p->token_grad.data ? p->token_grad
+                                      : transformer_dw(p, TRANSFORMER_WTE)),
         .dwpe = transformer_dw(p, d->part.lacks_embed ? -1 : wpe_of(p)),
         .dx = transformer_acts(p)->dx,
         .tokens = p->tokens,

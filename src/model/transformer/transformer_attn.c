@@ -234,21 +234,16 @@ static enum status attend_bwd(const struct pass *p, int block, struct tensor dqk
     return norm_heads_bwd(p, block, dqkv);
 }
 
-/* is_attended_again — whether this half computes its own forward pass again. With RECOMPUTE=block
- * the whole block does so before its backward pass (transformer.c). */
-static bool is_attended_again(const struct pass *p, int block)
-{
-    enum model_recompute way = transformer_recompute(p, block);
-    return way == MODEL_RECOMPUTE_ATTENTION ||
-           (way == MODEL_RECOMPUTE_BLOCK && p->dims->parts.is_parallel);
-}
-
 enum status transformer_attn_bwd(const struct pass *p, int block)
 {
     const struct transformer_acts *m = transformer_acts(p);
     const struct transformer_acts_block *a = &m->block[block];
     struct tensor dqkv = m->wide, x;
-    if (is_attended_again(p, block))
+    /* Whether this half computes its own forward pass again. With RECOMPUTE=block the whole block
+     * does so before its backward pass (transformer.c). */
+    enum model_recompute way = transformer_recompute(p, block);
+    if (way == MODEL_RECOMPUTE_ATTENTION ||
+        (way == MODEL_RECOMPUTE_BLOCK && p->dims->parts.is_parallel))
         TRY(attend(p, block));
     TRY(attend_bwd(p, block, dqkv));
     TRY(transformer_norm_again(p, block, norm_of(p, block), a->norm1, a->x));

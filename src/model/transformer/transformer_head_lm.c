@@ -107,21 +107,6 @@ static enum status losses_of_parts(const struct pass *p, const struct chunk *c, 
     return p->op->xent_join(p->stream, &join);
 }
 
-/* losses_of — a chunk's losses and, in the place of its logits, their gradient. */
-static enum status losses_of(const struct pass *p, const struct chunk *c)
-{
-    struct xent xent = {.logits = transformer_acts(p)->wide,
-                        .losses = tensor_at(p->losses, c->first),
-                        .targets = tensor_at(p->targets, c->first),
-                        .n = c->n,
-                        .v = p->dims->vocab,
-                        .stride = transformer_acts(p)->logits_stride,
-                        .scale = p->scale,
-                        .want_grad = p->want_grad,
-                        .cap = (float)p->dims->parts.logit_cap};
-    return p->tensor ? losses_of_parts(p, c, xent) : p->op->xent(p->stream, &xent);
-}
-
 static enum status chunk_bwd(const struct pass *p, const struct chunk *c)
 {
     int64_t width = p->dims->embed, out = model_vocab_rows(p->dims),
@@ -155,7 +140,17 @@ static enum status chunk_run(const struct pass *p, const struct chunk *c)
     const struct transformer_acts *a = transformer_acts(p);
     TRY(vocab_product(p, a->wide, c->y, c->n, model_vocab_rows(p->dims), a->logits_stride));
     TRY(cap_logits(p, a->wide, c->n, a->logits_stride));
-    TRY(losses_of(p, c));
+    /* A chunk's losses and, in the place of its logits, their gradient. */
+    struct xent xent = {.logits = transformer_acts(p)->wide,
+                        .losses = tensor_at(p->losses, c->first),
+                        .targets = tensor_at(p->targets, c->first),
+                        .n = c->n,
+                        .v = p->dims->vocab,
+                        .stride = transformer_acts(p)->logits_stride,
+                        .scale = p->scale,
+                        .want_grad = p->want_grad,
+                        .cap = (float)p->dims->parts.logit_cap};
+    TRY(p->tensor ? losses_of_parts(p, c, xent) : p->op->xent(p->stream, &xent));
     return p->want_grad ? chunk_bwd(p, c) : ST_OK;
 }
 

@@ -3,12 +3,6 @@
  * which activations were kept and which are computed again (transformer_acts.h). */
 #include "model/transformer/transformer.h"
 
-static struct tensor out_of(const struct pass *p, int block)
-{
-    return block + 1 < p->dims->layers ? transformer_acts(p)->block[block + 1].x
-                                       : transformer_acts(p)->out;
-}
-
 static int norm_of(const struct pass *p, int block)
 {
     return transformer_params_at(p->dims, block, TRANSFORMER_PART_NORM2);
@@ -65,7 +59,8 @@ enum status transformer_mlp_fwd(const struct pass *p, int block)
 {
     int64_t sample_elems = transformer_context_tokens(p) * p->dims->embed;
     struct matmul_fwd how = {
-        .y = out_of(p, block),
+        .y = (block + 1 < p->dims->layers ? transformer_acts(p)->block[block + 1].x
+                                          : transformer_acts(p)->out),
         .x = transformer_acts(p)->block[block].act,
         .residual = transformer_acts(p)->block[block].mid,
         .dropout = transformer_dropout(p, block, TRANSFORMER_DROPOUT_MLP, sample_elems)};

@@ -119,18 +119,14 @@ static bool is_packed(const struct transformer_arch *arch, enum transformer_part
 
 /* ---- numbers ---- */
 
-/* has_vocab_copy — a part without the embedding has the tied vocabulary weights for its head. */
-static bool has_vocab_copy(const struct model_dims *dims)
-{
-    return dims->part.lacks_embed && !dims->part.lacks_head && !dims->parts.is_untied &&
-           dims->task == MODEL_TASK_LM;
-}
-
 /* embeds_n — parameters of unit 0. */
 static int embeds_n(const struct model_dims *dims)
 {
     if (dims->part.lacks_embed)
-        return has_vocab_copy(dims) ? 1 : 0;
+        return (dims->part.lacks_embed && !dims->part.lacks_head && !dims->parts.is_untied &&
+                dims->task == MODEL_TASK_LM)
+                   ? 1
+                   : 0;
     return transformer_arch(dims->arch)->positions && dims->parts.position == MODEL_POSITION_LEARNED
                ? 2
                : 1;
@@ -230,31 +226,12 @@ static struct model_dims whole_of(const struct model_dims *dims)
     return whole;
 }
 
-/* is_of_keys — one of k and v alone, cut by key heads, or one of their biases. */
-static bool is_of_keys(enum transformer_part part)
-{
-    return part == TRANSFORMER_PART_K || part == TRANSFORMER_PART_V ||
-           part == TRANSFORMER_PART_K_BIAS || part == TRANSFORMER_PART_V_BIAS;
-}
-
 /* mark_shared — every rank of the tensor axis has the last parameter. */
 static void mark_shared(const struct model_dims *dims, struct param_table *t, bool is_partial)
 {
     struct param *p = &t->param[t->params_n - 1];
     p->tensor_copies = tensor_ranks(dims);
     p->grad_is_partial = is_partial && tensor_ranks(dims) > 1;
-}
-
-/* mark_cut — the last parameter is this rank's part of `groups` groups. */
-static void mark_cut(const struct model_dims *dims, struct param_table *t, int groups)
-{
-    struct param *p = &t->param[t->params_n - 1];
-    int64_t own = p->dim[p->split_dim], n = own / groups;
-    if (tensor_ranks(dims) > 1)
-        p->cut = (struct param_cut){.whole = own * tensor_ranks(dims),
-                                    .groups = groups,
-                                    .first = n * dims->part.tensor_rank,
-                                    .n = n};
 }
 
 /* mark_keys — as mark_cut, by key heads; a head that several ranks have gets a part of its gradient
@@ -274,27 +251,6 @@ static void mark_keys(const struct model_dims *dims, struct param_table *t)
     p->grad_is_partial = p->tensor_copies > 1;
 }
 
-/* mark_vocab — as mark_cut, by own rows of the vocabulary. */
-static void mark_vocab(const struct model_dims *dims, struct param_table *t)
-{
-    struct param_cut cut = {.whole = dims->vocab, .groups = 1};
-    model_vocab_part(dims, &cut.first, &cut.n);
-    if (tensor_ranks(dims) > 1)
-        t->param[t->params_n - 1].cut = cut;
-}
-
-/* mark_hidden — the last parameter is a matrix between activations; a fused one is three. */
-static void mark_hidden(const struct model_dims *dims, struct param_table *t, bool is_fused)
-{
-    struct param *p = &t->param[t->params_n - 1];
-    int64_t d = model_head_dim(dims), att = transformer_params_att(dims), kv = kv_width(dims);
-    bool is_three = transformer_arch(dims->arch)->heads == ATTENTION_LAYOUT_QKV;
-    p->is_hidden = true;
-    if (is_fused)
-        p->fused = is_three ? (struct param_fused){3, {att, kv, kv}, 1}
-                            : (struct param_fused){3, {d, d, d}, dims->heads};
-}
-
 /* mark_part — of a block. Norms see own rows, those of heads see own heads: their gradients are
  * partial. The bias of a product by columns of its input is added once all ranks' sums are there,
  * and its gradient is made of all rows. */
@@ -307,10 +263,20 @@ static void mark_part(const struct model_dims *dims, struct param_table *t,
         mark_shared(dims, t, true);
     else if (role == ROLE_IN_CUT_BIAS)
         mark_shared(dims, t, false);
-    else if (is_of_keys(part))
+    else if (part == TRANSFORMER_PART_K || part == TRANSFORMER_PART_V ||
+             part == TRANSFORMER_PART_K_BIAS || part == TRANSFORMER_PART_V_BIAS)
         mark_keys(dims, t);
-    else
-        mark_cut(dims, t, is_fused && is_three ? 3 : 1);
+    else {
+        /* The last parameter is this rank's part of `groups` groups. */
+        int groups = is_fused && is_three ? 3 : 1;
+        struct param *p = &t->param[t->params_n - 1];
+        int64_t own = p->dim[p->split_dim], n = own / groups;
+        if (tensor_ranks(dims) > 1)
+            p->cut = (struct param_cut){.whole = own * tensor_ranks(dims),
+                                        .groups = groups,
+                                        .first = n * dims->part.tensor_rank,
+                                        .n = n};
+    }
 }
 
 /* ---- the table ---- */
@@ -343,17 +309,17 @@ static enum status add_part(const struct model_dims *dims, struct param_table *t
     if (is_packed(arch, arch->row[i].part))
         param_pack(t);
     mark_part(dims, t, arch->row[i].part, s.role);
-    if (is_matrix)
-        mark_hidden(dims, t, arch->row[i].part == TRANSFORMER_PART_QKV);
-    return ST_OK;
-}
-
-static enum status add_block(const struct model_dims *dims, struct param_table *t, int block)
-{
-    const struct transformer_arch *arch = transformer_arch(dims->arch);
-    for (int i = 0; i < TRANSFORMER_PARTS && arch->row[i].name; i++)
-        if (has_part(dims, arch->row[i].part))
-            TRY(add_part(dims, t, block, i));
+    if (is_matrix) {
+        /* The last parameter is a matrix between activations; a fused one is three. */
+        bool is_fused = arch->row[i].part == TRANSFORMER_PART_QKV;
+        struct param *p = &t->param[t->params_n - 1];
+        int64_t d = model_head_dim(dims), att = transformer_params_att(dims), kv = kv_width(dims);
+        bool is_three = transformer_arch(dims->arch)->heads == ATTENTION_LAYOUT_QKV;
+        p->is_hidden = true;
+        if (is_fused)
+            p->fused = is_three ? (struct param_fused){3, {att, kv, kv}, 1}
+                                : (struct param_fused){3, {d, d, d}, dims->heads};
+    }
     return ST_OK;
 }
 
@@ -376,7 +342,11 @@ static enum status add_vocab(const struct model_dims *dims, struct param_table *
     TRY(param_add(t, unit, PARAM_INIT_NORMAL, 0, name, 2, n, dims->embed));
     if (is_of_product)
         param_reserve(t, model_vocab_rows(dims) * dims->embed);
-    mark_vocab(dims, t);
+    /* As mark_cut, by own rows of the vocabulary. */
+    struct param_cut cut = {.whole = dims->vocab, .groups = 1};
+    model_vocab_part(dims, &cut.first, &cut.n);
+    if (tensor_ranks(dims) > 1)
+        t->param[t->params_n - 1].cut = cut;
     return ST_OK;
 }
 
@@ -420,9 +390,20 @@ static enum status add_embedding(const struct model_dims *dims, struct param_tab
                                : ST_OK;
 }
 
-/* number_whole — of the parameters in the whole model; those of a unit follow each other there. */
-static void number_whole(const struct model_dims *dims, struct param_table *t)
+static enum status describe_all(const struct model_dims *dims, struct param_table *t)
 {
+    t->layers = (int)whole_of(dims).layers;
+    TRY(add_embedding(dims, t));
+    for (int block = 0; block < dims->layers; block++) {
+        const struct transformer_arch *arch = transformer_arch(dims->arch);
+        for (int i = 0; i < TRANSFORMER_PARTS && arch->row[i].name; i++)
+            if (has_part(dims, arch->row[i].part))
+                TRY(add_part(dims, t, block, i));
+    }
+    if (!dims->part.lacks_head)
+        TRY(add_end(dims, t));
+    t->units_n = (int)dims->layers + 2;
+    /* Of the parameters in the whole model; those of a unit follow each other there. */
     struct model_dims whole = whole_of(dims);
     int in_unit = 0;
     for (int i = 0; i < t->params_n; i++) {
@@ -432,18 +413,6 @@ static void number_whole(const struct model_dims *dims, struct param_table *t)
             p->unit > dims->layers ? (int)whole.layers : (int)model_layer(dims, p->unit - 1);
         p->whole_param = in_unit + (p->unit == 0 ? 0 : block_first(&whole, block));
     }
-}
-
-static enum status describe_all(const struct model_dims *dims, struct param_table *t)
-{
-    t->layers = (int)whole_of(dims).layers;
-    TRY(add_embedding(dims, t));
-    for (int block = 0; block < dims->layers; block++)
-        TRY(add_block(dims, t, block));
-    if (!dims->part.lacks_head)
-        TRY(add_end(dims, t));
-    t->units_n = (int)dims->layers + 2;
-    number_whole(dims, t);
     return ST_OK;
 }
 

@@ -86,16 +86,6 @@ static void take_rest(struct transformer_acts_block *out, struct arena *from,
     out->pre = take(from, m->b * m->t * transformer_params_up(dims), m->dtype);
 }
 
-/* take_outputs — of the norms and of the MLP's activation. */
-static void take_outputs(struct transformer_acts_block *out, struct arena *from,
-                         const struct transformer_acts *m, const struct model_dims *dims)
-{
-    int64_t own = own_rows(m, dims);
-    out->norm1 = take(from, own * dims->embed, m->dtype);
-    out->norm2 = take(from, own * dims->embed, m->dtype);
-    out->act = take(from, m->b * m->t * model_ffn(dims), m->dtype);
-}
-
 /* take_shared — what blocks share where one of them computes as much again as `most`. */
 static void take_shared(struct transformer_acts_block *out, struct arena *from,
                         const struct transformer_acts *m, const struct model_dims *dims,
@@ -123,8 +113,13 @@ static void plan_block(struct transformer_acts_block *out, struct arena *acts,
         take_attention(out, acts, m, dims);
     if (out->recompute < MODEL_RECOMPUTE_BLOCK)
         take_rest(out, acts, m, dims);
-    if (out->recompute < MODEL_RECOMPUTE_LIGHT)
-        take_outputs(out, acts, m, dims);
+    if (out->recompute < MODEL_RECOMPUTE_LIGHT) {
+        /* Of the norms and of the MLP's activation. */
+        int64_t own = own_rows(m, dims);
+        out->norm1 = take(acts, own * dims->embed, m->dtype);
+        out->norm2 = take(acts, own * dims->embed, m->dtype);
+        out->act = take(acts, m->b * m->t * model_ffn(dims), m->dtype);
+    }
 }
 
 static void plan_blocks(struct transformer_acts *m, const struct model_dims *dims,
@@ -144,14 +139,6 @@ static void plan_blocks(struct transformer_acts *m, const struct model_dims *dim
     }
     m->out = m->want_grad || dims->layers < 2 ? take(acts, own * c, m->dtype)
                                               : m->block[dims->layers - 2].x;
-}
-
-/* join_halves — with parallel residuals the second half adds its output to the first's, in
- * place. */
-static void join_halves(struct transformer_acts *m, const struct model_dims *dims)
-{
-    for (int64_t i = 0; dims->parts.is_parallel && i < dims->layers; i++)
-        m->block[i].mid = i + 1 < dims->layers ? m->block[i + 1].x : m->out;
 }
 
 /* plan_logits — the rows of a chunk and their stride. */
@@ -221,7 +208,9 @@ static void take_all(struct transformer_acts *m, const struct model_dims *dims,
     m->wide = take(scratch, wide_elems(m, dims), m->dtype);
     m->dact = tensor_at(m->wide, n * act_at(dims));
     plan_blocks(m, dims, recompute, acts, scratch);
-    join_halves(m, dims);
+    /* With parallel residuals the second half adds its output to the first's, in place. */
+    for (int64_t i = 0; dims->parts.is_parallel && i < dims->layers; i++)
+        m->block[i].mid = i + 1 < dims->layers ? m->block[i + 1].x : m->out;
 }
 
 /* check_context — own rows of one sample, of the narrowest tensor that parts exchange. */

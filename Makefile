@@ -55,7 +55,9 @@ OBJ := $(SRC:%.c=$(BUILD)/%.o) $(ASM:%.S=$(BUILD)/%.o) $(PLAIN:%.c=$(BUILD)/%.o)
 # What depends on it is made anew each time. FORCE= (.ci/build): without making the stamps anew.
 FORCE := FORCE
 include kernels/cuda.mk
-TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
+# A folder of tests/unit is one program.
+UNITS := $(patsubst tests/unit/%/,%,$(sort $(dir $(wildcard tests/unit/*/*.c))))
+TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c)) $(UNITS:%=$(BUILD)/tests/unit/test_%)
 BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
 
 # What the two commands install when it is missing (Debian, Ubuntu); what is large, `make test-all` and `make containers`.
@@ -143,6 +145,15 @@ TEST_CFLAGS = $(if $(SAN)$(filter $(addprefix tests/,kernels/% golden/% bench/% 
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libconvoy.a -lcmocka $(LDLIBS)
+
+$(BUILD)/tests/%.o: tests/%.c | $(STAMP)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests -DHARNESS_GROUP $(TEST_CFLAGS) -MMD -MP -c -o $@ $<
+define unit_rule
+$(BUILD)/tests/unit/test_$(1): $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/unit/$(1)/*.c) tests/harness_groups.c) $(BUILD)/libconvoy.a
+	$$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $(STAMP) $(BUILD)/libconvoy.a -lcmocka $$(LDLIBS)
+endef
+$(foreach unit,$(UNITS),$(eval $(call unit_rule,$(unit))))
 
 # All of the library, without linking it: what another compiler or processor makes of it.
 objects: $(OBJ) $(BUILD)/src/main.o $(STAMP)

@@ -196,13 +196,38 @@ static inline void harness_loopback(void)
 /* The secret of a generation in tests over TCP; all ranks of a test use it. */
 #define HARNESS_SECRET ((const uint8_t *)"sixteen bytes of")
 
-/* HARNESS_MAIN — int main for `static const struct CMUnitTest tests[]`. */
-#define HARNESS_MAIN(tests)                                              \
-    int main(void)                                                       \
-    {                                                                    \
-        cmocka_set_message_output(CM_OUTPUT_TAP);                        \
-        harness_quiet();                                                 \
-        return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL); \
+/* harness_group — the tests of one file. A folder of unit tests is one program (harness_groups.c),
+ * which runs each of its files in a process of its own. */
+struct harness_group {
+    const char *file;
+    int (*run)(void); /* returns how many tests failed */
+    struct harness_group *next;
+};
+extern struct harness_group *harness_groups;
+
+#ifdef HARNESS_GROUP
+#define HARNESS_ENTRY                                                                  \
+    static struct harness_group harness_this = {.file = __FILE__, .run = harness_run}; \
+    __attribute__((constructor)) static void harness_join(void)                        \
+    {                                                                                  \
+        harness_this.next = harness_groups;                                            \
+        harness_groups = &harness_this;                                                \
     }
+#else
+#define HARNESS_ENTRY \
+    int main(void) { return harness_run(); }
+#endif
+
+/* HARNESS_MAIN — the end of a file with `static const struct CMUnitTest tests[]`; _WITH: with
+ * functions before the first and after the last test, or NULL. */
+#define HARNESS_MAIN(tests) HARNESS_MAIN_WITH(tests, NULL, NULL)
+#define HARNESS_MAIN_WITH(tests, set_up, tear_down)                             \
+    static int harness_run(void)                                                \
+    {                                                                           \
+        cmocka_set_message_output(CM_OUTPUT_TAP);                               \
+        harness_quiet();                                                        \
+        return cmocka_run_group_tests_name(__FILE__, tests, set_up, tear_down); \
+    }                                                                           \
+    HARNESS_ENTRY
 
 #endif

@@ -36,7 +36,7 @@ static int32_t char_at(const uint8_t *p, const uint8_t *end, size_t *n_out)
 }
 
 /* Starters that NFC leaves alone after and before any character: checked over all code points by
- * tests/unit/test_normal_text.c. */
+ * tests/unit/data/normal_text.c. */
 static const struct {
     int32_t first, last;
 } standing[] = {

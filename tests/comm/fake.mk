@@ -3,7 +3,7 @@ FAKE_NVML := $(BUILD)/tests/unit/nvml/libnvidia-ml.so.1
 $(FAKE_NVML): tests/unit/fake_nvml.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -fPIC -shared -Wall -Wextra $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN)) -o $@ $<
-$(patsubst %,$(BUILD)/tests/unit/test_%,nvml nvml_health gpu_stats): $(FAKE_NVML)
+$(BUILD)/tests/unit/dev/dev $(BUILD)/tests/unit/test_node: $(FAKE_NVML)
 
 FAKE_LIBRARIES := $(foreach k,good old lacks,$(BUILD)/tests/unit/library/$(k).so)
 $(BUILD)/tests/unit/library/good.so: FAKE_AS := -DFAKE_VERSION=7

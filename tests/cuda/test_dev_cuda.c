@@ -130,7 +130,7 @@ static void is_discrete(void **state)
     dev_close(dev);
 }
 
-/* As tests/unit/test_dev.c for the CPU: what dev.h promises. */
+/* As tests/unit/dev/dev.c for the CPU: what dev.h promises. */
 static void copies_and_fills(void **state)
 {
     (void)state;

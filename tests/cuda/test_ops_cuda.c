@@ -1,4 +1,4 @@
-/* The operations of a planned step on a GPU are those of a real one (tests/plan/test_ops has CPUs
+/* The operations of a planned step on a GPU are those of a real one (tests/unit/plan/ops has CPUs
  * and several ranks): 16-bit compute copies, and the end of a step on the device. And a GPU is
  * measured for plans. It is emulated (guarded.h). */
 #ifndef CONVOY_CUDA

@@ -119,7 +119,7 @@ pid=$first
 stop
 run $run_it DATA=/nowhere.txt CHECKPOINT_DIR=never STATUS_ADDR=127.0.0.1 STATUS_PORT="$port"
 ok "without a folder nothing is kept, and nothing said of it" is "$rc $(ls -d never 2>/dev/null) $(grep -c 'not kept' err)" "66  0"
-# What is no run; the rest is in tests/unit/test_stored_runs.c.
+# What is no run; the rest is in tests/unit/serve/stored_runs.c.
 refuses() { # CODE TEXT DIR…
     local want=$1 text=$2
     shift 2

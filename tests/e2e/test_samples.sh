@@ -29,7 +29,7 @@ ok "question answering writes no text: 78" is "$rc $(grep -c 'only a language mo
 run $tiny STEPS=4 SAMPLE_EVERY=2 PROMPT='!'
 ok "a prompt of tokens that the model knows" is "$rc $(grep -c 'sample "!' out)" "0 2"
 
-# 2. TensorBoard. What is in the files is read in tests/unit/test_tfevents.c and test_trainer.c.
+# 2. TensorBoard. What is in the files is read in tests/unit/format/tfevents.c and test_trainer.c.
 run $tiny STEPS=30 CHECKPOINT_DIR=watched CHECKPOINT_EVERY=10 TENSORBOARD_DIR=tb/run1 FAULT=kill@step=15
 ok "a run that is killed and restarts" is $rc 0
 ok "writes a file for each of its lives" is "$(ls tb/run1 | grep -c '^events\.out\.tfevents\.[0-9]\{10\}\..*\.[0-9]*\.convoy$')" 2

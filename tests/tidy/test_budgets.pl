@@ -29,7 +29,9 @@ $count{'lines of code in tests'} += exists $code{$_} ? lines($code{$_}) : scalar
     for grep { exists $code{$_} || /\.(sh|pl|pm|py|mk)$/ } @tests;
 $count{'files in src and kernels'} = @program;
 $count{'source files under 60 lines'} = grep { m{^src/.*\.c$} && (() = slurp($_) =~ /\n/g) < 60 } @program;
-$count{'test programs'} = grep { m{^tests/\w+/test_\w+\.(c|sh|pl)$} } @tests;
+# A folder of tests/unit is one program.
+my %units = map { m{^tests/unit/(\w+)/\w+\.c$} ? ($1 => 1) : () } @tests;
+$count{'test programs'} = keys(%units) + grep { m{^tests/\w+/test_\w+\.(c|sh|pl)$} } @tests;
 
 # A header's readers are the program's files other than its own source.
 my %readers;

@@ -1,0 +1,120 @@
+/* assert: a broken assertion reports what a reader needs and ends the process with 70; a true one
+ * costs nothing. */
+#include "harness.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/assert.h"
+
+/* Runs fn in a child with stderr caught; the exit status as of waitpid. */
+static int run_child(void (*fn)(void), char *out, size_t cap)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        fn();
+        _exit(0);
+    }
+    close(ends[1]);
+    size_t n = 0;
+    for (ssize_t got; n + 1 < cap && (got = read(ends[0], out + n, cap - 1 - n)) > 0;)
+        n += (size_t)got;
+    out[n] = 0;
+    close(ends[0]);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void broken(void)
+{
+    for (int i = 0; i < 20; i++)
+        assert_note("step %d begins", i);
+    int n = 3;
+    ASSERTF(n == 4, "n %d want %d", n, 4);
+}
+
+static void a_broken_assertion_reports_and_ends(void **state)
+{
+    (void)state;
+    char text[8192];
+    int status = run_child(broken, text, sizeof(text));
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 70);
+    assert_non_null(strstr(text, "n == 4 does not hold: n 3 want 4"));
+    assert_non_null(strstr(text, "unit/base/assert.c:"));
+    assert_null(strstr(text, "step 3 begins")); /* the ring keeps 16 */
+    assert_non_null(strstr(text, "note: step 4 begins"));
+    assert_true(strstr(text, "step 18 begins") < strstr(text, "step 19 begins"));
+}
+
+static void broken_plain(void) { ASSERT(1 + 1 == 3); }
+
+static void values_are_optional(void **state)
+{
+    (void)state;
+    char text[8192];
+    assert_int_equal(WEXITSTATUS(run_child(broken_plain, text, sizeof(text))), 70);
+    assert_non_null(strstr(text, "1 + 1 == 3 does not hold\n"));
+}
+
+static void broken_long(void)
+{
+    char big[9000];
+    memset(big, 'y', sizeof(big));
+    big[sizeof(big) - 1] = 0;
+    for (int i = 0; i < 16; i++)
+        assert_note("%s", big);
+    ASSERTF(0, "%s", big);
+}
+
+static void long_values_are_cut(void **state)
+{
+    (void)state;
+    char text[16384];
+    assert_int_equal(WEXITSTATUS(run_child(broken_long, text, sizeof(text))), 70);
+    assert_in_range(strlen(text), 600, 4096);
+}
+
+static void true_ones_do_nothing(void **state)
+{
+    (void)state;
+    int evaluated = 0;
+    ASSERT(++evaluated == 1);
+    ASSERTF(evaluated == 1, "%d", ++evaluated); /* values are looked at only when it breaks */
+    assert_int_equal(evaluated, 1);
+}
+
+static void *note_a_lot(void *arg)
+{
+    for (int i = 0; i < 2000; i++)
+        assert_note("thread %d note %d", *(int *)arg, i);
+    return NULL;
+}
+
+static void threads_may_note_at_once(void **state)
+{
+    (void)state;
+    pthread_t threads[4];
+    int names[4] = {0, 1, 2, 3};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, note_a_lot, &names[i]), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_broken_assertion_reports_and_ends),
+    cmocka_unit_test(values_are_optional),
+    cmocka_unit_test(long_values_are_cut),
+    cmocka_unit_test(true_ones_do_nothing),
+    cmocka_unit_test(threads_may_note_at_once),
+};
+HARNESS_MAIN(tests)

@@ -1,0 +1,234 @@
+/* file_list: what is written is read the same. Truncated, inflated and hostile bytes are refused.
+ * The same content has the same name. */
+#include "harness.h"
+
+#include <string.h>
+
+#include "dataset_share/file_list.h"
+
+static void fill(struct file_list *list)
+{
+    static char a[] = "/data/a \"b\".bin", b[] = "/data/c.bin";
+    *list = (struct file_list){.state = FILE_LIST_STATE_READY};
+    const struct file_list_entry files[] = {
+        {0, 3000000000, 1024, 0xFEDCBA9876543210u, ".bin", a, false, false},
+        {0, 1026, 1024, 7, ".bin", b, false, false},
+        {1, 5, 0, 9, ".json", b, false, false}};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(file_list_add(list, &files[i]), ST_OK);
+    list->weights[0] = 0.7;
+    list->weights[1] = 1.0 / 3;
+}
+
+static void what_is_written_is_read(void **state)
+{
+    (void)state;
+    struct file_list list, again;
+    char name[FILE_LIST_NAME_MAX], name_again[FILE_LIST_NAME_MAX];
+    for (int with_paths = 0; with_paths < 2; with_paths++) {
+        struct text out = {0};
+        fill(&list);
+        file_list_write(&out, &list, with_paths);
+        assert_int_equal(file_list_read(out.data, out.len, &again), ST_OK);
+        assert_int_equal(again.files_n, 3);
+        assert_int_equal(again.parts_n, 2);
+        assert_true(again.weights[0] == 0.7 && again.weights[1] == 1.0 / 3);
+        assert_true(again.files[0].sum == 0xFEDCBA9876543210u && again.files[0].skip == 1024);
+        assert_string_equal(again.files[2].suffix, ".json");
+        assert_int_equal(file_list_bytes(&again), 3000000000 + 1026 + 5);
+        if (with_paths)
+            assert_string_equal(again.files[0].path, "/data/a \"b\".bin");
+        else
+            assert_null(again.files[0].path);
+        file_list_name(&list, name);
+        file_list_name(&again, name_again);
+        assert_string_equal(name, name_again);
+        assert_int_equal(strlen(name), FILE_LIST_NAME_MAX - 1);
+        text_free(&out);
+        file_list_free(&list);
+        file_list_free(&again);
+    }
+}
+
+static void other_content_has_another_name(void **state)
+{
+    (void)state;
+    struct file_list list;
+    char name[FILE_LIST_NAME_MAX], other[FILE_LIST_NAME_MAX];
+    fill(&list);
+    file_list_name(&list, name);
+    list.files[1].sum++;
+    file_list_name(&list, other);
+    assert_string_not_equal(name, other);
+    list.files[1].sum--;
+    list.weights[0] = 0.6;
+    file_list_name(&list, other);
+    assert_string_not_equal(name, other);
+    list.weights[0] = 0.7;
+    list.files[2].part = 0; /* the same files, in other parts */
+    file_list_name(&list, other);
+    assert_string_not_equal(name, other);
+    file_list_free(&list);
+}
+
+static void cut_bytes_are_refused(void **state)
+{
+    (void)state;
+    struct file_list list;
+    struct text out = {0};
+    fill(&list);
+    file_list_write(&out, &list, true);
+    file_list_free(&list);
+    for (size_t n = 0; n < out.len; n++) {
+        char *copy = malloc(n + 1); /* of exactly this size, for the sanitizers */
+        memcpy(copy, out.data, n);
+        assert_int_equal(file_list_read(copy, n, &list), ST_BAD_DATA);
+        assert_int_equal(list.files_n, 0);
+        free(copy);
+    }
+    text_free(&out);
+    status_clear();
+}
+
+static void hostile_bytes_are_refused(void **state)
+{
+    (void)state;
+    static const char *const bodies[] = {
+        "",
+        "null",
+        "[]",
+        "{}",
+        "\"ready\"",
+        "{\"state\":\"ready\"}",
+        "{\"state\":\"gone\",\"why\":\"\",\"weights\":[],\"files\":[]}",
+        /* READY, but no file */
+        "{\"state\":\"ready\",\"why\":\"\",\"weights\":[],\"files\":[]}",
+        /* a weight without a part */
+        "{\"state\":\"none\",\"why\":\"\",\"weights\":[1],\"files\":[]}",
+        "{\"state\":\"none\",\"why\":1,\"weights\":[],\"files\":[]}",
+#define FILES(f) "{\"state\":\"ready\",\"why\":\"\",\"weights\":[0],\"files\":[" f "]}"
+#define ONE(part, bytes, skip, sum, suffix)                                   \
+    "{\"part\":" part ",\"bytes\":" bytes ",\"skip\":" skip ",\"sum\":\"" sum \
+    "\",\"suffix\":\"" suffix "\"}"
+        FILES(ONE("1", "5", "0", "0000000000000009", ".bin")), /* the first part is 1 */
+        FILES(ONE("-1", "5", "0", "0000000000000009", ".bin")),
+        FILES(ONE("64", "5", "0", "0000000000000009", ".bin")),
+        FILES(ONE("0", "0", "0", "0000000000000009", ".bin")),
+        FILES(ONE("0", "-5", "0", "0000000000000009", ".bin")),
+        FILES(ONE("0", "1e300", "0", "0000000000000009", ".bin")),
+        FILES(ONE("0", "5", "6", "0000000000000009", ".bin")),
+        FILES(ONE("0", "5.5", "0", "0000000000000009", ".bin")),
+        FILES(ONE("0", "5", "0", "9", ".bin")),
+        FILES(ONE("0", "5", "0", "00000000000000090", ".bin")),
+        FILES(ONE("0", "5", "0", "000000000000000G", ".bin")),
+        FILES(ONE("0", "5", "0", "0000000000000009", "/../x")),
+        FILES(ONE("0", "5", "0", "0000000000000009", "./x")),
+        FILES(ONE("0", "5", "0", "0000000000000009", "..")),
+        FILES(ONE("0", "5", "0", "0000000000000009", "")),
+        FILES(ONE("0", "5", "0", "0000000000000009", ".farfartoolong")),
+        FILES(ONE("0", "5", "0", "0000000000000009",
+                  ".b\\u0000in")), /* cJSON ends the string: ".b" is fine, see below */
+        FILES("{\"part\":0}"),
+        FILES("[]"),
+        FILES("7"),
+    };
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+        struct file_list list;
+        enum status st = file_list_read(bodies[i], strlen(bodies[i]), &list);
+        if (st == ST_OK) /* what is accepted is harmless */
+            assert_string_equal(list.files[0].suffix, ".b");
+        else
+            assert_int_equal(st, ST_BAD_DATA);
+        file_list_free(&list);
+    }
+    status_clear();
+}
+
+static void too_many_files_are_refused(void **state)
+{
+    (void)state;
+    struct file_list list = {.state = FILE_LIST_STATE_READY};
+    const struct file_list_entry file = {0, 5, 0, 1, ".bin", NULL, false, false};
+    for (int i = 0; i < FILE_LIST_FILES_MAX; i++)
+        assert_int_equal(file_list_add(&list, &file), ST_OK);
+    assert_int_equal(file_list_add(&list, &file), ST_BAD_DATA);
+    const struct file_list_entry beyond = {
+        FILE_LIST_PARTS_MAX, 5, 0, 1, ".bin", NULL, false, false};
+    assert_int_equal(file_list_add(&list, &beyond), ST_BAD_DATA);
+    file_list_free(&list);
+    status_clear();
+}
+
+/* A file may share the name of the file right before it, in its part, with another suffix. */
+static void pairs_are_read(void **state)
+{
+    (void)state;
+    static const struct file_list_entry bin = {0, 5, 0, 1, ".bin", NULL, false, false},
+                                        idx = {0, 7, 0, 2, ".idx", NULL, true, false},
+                                        same = {0, 7, 0, 2, ".bin", NULL, true, false},
+                                        next = {1, 7, 0, 2, ".idx", NULL, true, false};
+    struct file_list list = {.state = FILE_LIST_STATE_READY}, again;
+    struct text out = {0};
+    char name[FILE_LIST_NAME_MAX], other[FILE_LIST_NAME_MAX];
+    assert_int_equal(file_list_add(&list, &idx), ST_BAD_DATA);
+    assert_int_equal(file_list_add(&list, &bin), ST_OK);
+    assert_int_equal(file_list_add(&list, &same), ST_BAD_DATA);
+    assert_int_equal(file_list_add(&list, &next), ST_BAD_DATA);
+    assert_int_equal(file_list_add(&list, &idx), ST_OK);
+    assert_int_equal(file_list_add(&list, &idx), ST_BAD_DATA);
+    file_list_write(&out, &list, false);
+    assert_int_equal(file_list_read(out.data, out.len, &again), ST_OK);
+    assert_true(!again.files[0].is_pair && again.files[1].is_pair);
+    file_list_name(&again, name);
+    again.files[1].is_pair = false;
+    file_list_name(&again, other);
+    assert_string_not_equal(name, other);
+    again.files[1].is_pair = again.files[1].sums_ends = true;
+    file_list_name(&again, other);
+    assert_string_not_equal(name, other);
+    text_free(&out);
+    file_list_free(&list);
+    file_list_free(&again);
+    status_clear();
+}
+
+static void requests_are_read(void **state)
+{
+    (void)state;
+    struct file_list_request request = {.kind = 1,
+                                        .node_id = 7,
+                                        .name = "0123456789abcdef0123456789abcdef",
+                                        .file_i = 3,
+                                        .first = 99};
+    struct file_list_request again;
+    struct text out = {0};
+    file_list_write_request(&out, &request);
+    assert_int_equal(file_list_read_request(out.data, out.len, &again), ST_OK);
+    assert_memory_equal(&request, &again, sizeof(request));
+    for (size_t n = 0; n < out.len; n++)
+        assert_int_equal(file_list_read_request(out.data, n, &again), ST_BAD_DATA);
+    text_free(&out);
+    static const char *const bodies[] = {
+        "{}",
+        "{\"kind\":2,\"node_id\":1}",
+        "{\"kind\":0,\"node_id\":-1}",
+        "{\"kind\":0,\"node_id\":1,\"name\":\"../../etc/passwd\",\"file\":0,\"first\":0}",
+        "{\"kind\":0,\"node_id\":1,\"name\":\"0123456789abcdef0123456789abcdef\",\"file\":-1,"
+        "\"first\":0}",
+        "{\"kind\":0,\"node_id\":1,\"name\":\"0123456789abcdef0123456789abcdef\",\"file\":0,"
+        "\"first\":-1}"};
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
+        assert_int_equal(file_list_read_request(bodies[i], strlen(bodies[i]), &again), ST_BAD_DATA);
+    assert_int_equal(file_list_read_request("{\"kind\":0,\"node_id\":1}", 22, &again), ST_OK);
+    assert_true(again.is_for_list);
+    status_clear();
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(what_is_written_is_read),    cmocka_unit_test(other_content_has_another_name),
+    cmocka_unit_test(cut_bytes_are_refused),      cmocka_unit_test(hostile_bytes_are_refused),
+    cmocka_unit_test(too_many_files_are_refused), cmocka_unit_test(pairs_are_read),
+    cmocka_unit_test(requests_are_read),
+};
+
+HARNESS_MAIN(tests)

@@ -1,0 +1,467 @@
+/* report — every field of GET /status, by name and type, known and unknown. */
+#include "harness.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/board.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "serve/report.h"
+
+static struct view view;
+static struct board_worker worker;
+static const struct board_gpu *gpu; /* of worker 0; NULL: nothing is told of one */
+
+static void fill_worker(void)
+{
+    worker = (struct board_worker){
+        .pid = 77,
+        .rank = 0,
+        .phase = BOARD_PHASE_TRAINING,
+        .device = "cpu",
+        .device_note = "DEVICE=auto uses the CPU: \"why\"",
+        .step = 120,
+        .steps = 5000,
+        .epoch = 1,
+        .tokens = 9007199254740993,
+        .loss = 3.25,
+        .val_loss = 3.5,
+        .lr = 3e-4,
+        .grad_norm = 1.02,
+        .tokens_per_second = 1.41e6,
+        .mfu = 0.412,
+        .eta_seconds = 840,
+        .compute_ms = 180.5,
+        .comm_ms = 1.25,
+        .wait_ms = 0.25,
+        .memory_bytes = 2469606195,
+        .model = {"gpt2", "lm", "gpt2", 12, 12, 12, 64, 768, 3072, 1024, 50257, 124439808},
+        .checkpoint = {.step = 100,
+                       .wall_ms = 1000000,
+                       .failures = 2,
+                       .skipped = 3,
+                       .stall_ms = 72,
+                       .save_ms = 1500,
+                       .path = "/c/step-00000100",
+                       .error = "disk full"},
+        .peer_copy = {.step = 119, .bytes = 3000000, .ms = 2.5, .bytes_per_second = 1.2e9}};
+    for (int i = 0; i < 100; i++)
+        worker.step_ms[i] = (float)(i + 1);
+    worker.step_ms_n = 100;
+}
+
+static cJSON *report(bool has_node, bool has_worker)
+{
+    struct board *board;
+    struct text t = {0};
+    cJSON *root = NULL;
+    assert_int_equal(board_create(1, 1, &board), ST_OK);
+    struct board_node node = {.node_id = 0,
+                              .n_nodes = 1,
+                              .workers_n = 1,
+                              .phase = BOARD_PHASE_STARTING,
+                              .run = "first try",
+                              .version = "0.1.0",
+                              .backend = "self",
+                              .device = "cpu",
+                              .mesh_data = 1,
+                              .mesh_shard = 1,
+                              .mesh_tensor = 1,
+                              .mesh_context = 1,
+                              .mesh_pipeline = 1,
+                              .started_ms = 5000,
+                              .restarts = 2};
+    if (has_node)
+        board_node_publish(board, &node);
+    if (has_worker) {
+        board_worker_publish(board, 0, &worker);
+        board_heartbeat(board, 0);
+    }
+    if (gpu)
+        board_gpu_publish(board, 0, gpu);
+    view_take(&view, board, 17500, 1060000, 60000);
+    report_write(&view, &t);
+    board_close(board);
+    assert_false(t.overflow);
+    assert_int_equal(t.data[t.len - 1], '\n');
+    assert_int_equal(json_parse(t.data, t.len, "report", &root), ST_OK);
+    text_free(&t);
+    return root;
+}
+
+/* 'n' number, 's' string, 'o' object, 'a' array, '0' null; a dot enters an object, a digit an
+ * array. */
+static const cJSON *at(const cJSON *root, const char *path)
+{
+    char parts[128], *rest = parts;
+    text_copy(parts, sizeof(parts), path);
+    for (char *part; root != NULL && (part = strsep(&rest, ".")) != NULL;)
+        root = cJSON_IsArray(root) ? cJSON_GetArrayItem(root, part[0] - '0')
+                                   : cJSON_GetObjectItemCaseSensitive(root, part);
+    return root;
+}
+
+static char kind(const cJSON *item)
+{
+    return item == NULL           ? '?'
+           : cJSON_IsNumber(item) ? 'n'
+           : cJSON_IsString(item) ? 's'
+           : cJSON_IsObject(item) ? 'o'
+           : cJSON_IsArray(item)  ? 'a'
+           : cJSON_IsNull(item)   ? '0'
+                                  : 'b';
+}
+
+/* The whole contract: path, kind when all is known, kind when nothing is. */
+static const struct {
+    const char *path, *known, *unknown;
+} fields[] = {
+    {"schema", "n", "n"},
+    {"version", "s", "0"},
+    {"run", "s", "0"},
+    {"phase", "s", "s"},
+    {"node_id", "n", "n"},
+    {"n_nodes", "n", "n"},
+    {"backend", "s", "0"},
+    {"device", "s", "0"},
+    {"device_note", "s", "0"},
+    {"model", "o", "o"},
+    {"model.name", "s", "0"},
+    {"model.layers", "n", "0"},
+    {"model.heads", "n", "0"},
+    {"model.embed", "n", "0"},
+    {"model.context", "n", "0"},
+    {"model.vocab", "n", "0"},
+    {"model.kv_heads", "n", "0"},
+    {"model.head_dim", "n", "0"},
+    {"model.ffn", "n", "0"},
+    {"model.arch", "s", "0"},
+    {"model.parameters", "n", "0"},
+    {"model.task", "s", "0"},
+    {"mesh", "o", "o"},
+    {"mesh.data", "n", "n"},
+    {"mesh.shard", "n", "n"},
+    {"mesh.tensor", "n", "n"},
+    {"mesh.context", "n", "n"},
+    {"mesh.pipeline", "n", "n"},
+    {"mesh.links", "o", "o"},
+    {"mesh.links.data", "0", "0"},
+    {"mesh.links.tensor", "0", "0"},
+    {"mesh.links.context", "0", "0"},
+    {"mesh.links.pipeline", "0", "0"},
+    {"step", "n", "0"},
+    {"steps", "n", "0"},
+    {"epoch", "n", "0"},
+    {"loss", "n", "0"},
+    {"val_loss", "n", "0"},
+    {"lr", "n", "0"},
+    {"grad_norm", "n", "0"},
+    {"tokens", "n", "0"},
+    {"tokens_per_second", "n", "0"},
+    {"step_ms", "o", "o"},
+    {"step_ms.last", "n", "0"},
+    {"step_ms.p50", "n", "0"},
+    {"step_ms.p95", "n", "0"},
+    {"outer_steps", "n", "0"},
+    {"skipped_steps", "n", "0"},
+    {"comparisons", "n", "0"},
+    {"differences", "n", "0"},
+    {"mfu", "n", "0"},
+    {"eta_seconds", "n", "0"},
+    {"uptime_seconds", "n", "0"},
+    {"progress_age_seconds", "n", "0"},
+    {"restarts", "n", "n"},
+    {"checkpoint", "o", "o"},
+    {"checkpoint.step", "n", "0"},
+    {"checkpoint.path", "s", "0"},
+    {"checkpoint.age_seconds", "n", "0"},
+    {"checkpoint.stall_seconds", "n", "0"},
+    {"checkpoint.save_seconds", "n", "0"},
+    {"checkpoint.failures", "n", "0"},
+    {"checkpoint.skipped", "n", "0"},
+    {"checkpoint.error", "s", "0"},
+    {"peer_copies", "o", "o"},
+    {"peer_copies.step", "n", "0"},
+    {"peer_copies.bytes", "n", "0"},
+    {"peer_copies.seconds", "n", "0"},
+    {"peer_copies.bytes_per_second", "n", "0"},
+    {"ranks", "a", "a"},
+    {"ranks.0.rank", "n", "?"},
+    {"ranks.0.node", "n", "?"},
+    {"ranks.0.mesh", "o", "?"},
+    {"ranks.0.mesh.data", "n", "?"},
+    {"ranks.0.mesh.tensor", "n", "?"},
+    {"ranks.0.mesh.context", "n", "?"},
+    {"ranks.0.mesh.pipeline", "n", "?"},
+    {"ranks.0.device", "s", "?"},
+    {"ranks.0.state", "s", "?"},
+    {"ranks.0.step", "n", "?"},
+    {"ranks.0.compute_ms", "n", "?"},
+    {"ranks.0.comm_ms", "n", "?"},
+    {"ranks.0.wait_ms", "n", "?"},
+    {"ranks.0.sent_bytes", "n", "?"},
+    {"ranks.0.memory_bytes", "n", "?"},
+    {"nodes", "a", "a"},
+    {"nodes.0.node_id", "n", "n"},
+    {"nodes.0.address", "s", "s"},
+    {"nodes.0.state", "s", "s"},
+    {"nodes.0.heartbeat_age_seconds", "n", "n"},
+    {"check", "0", "0"},
+    {"error", "0", "0"},
+};
+
+static void every_field_has_its_kind(void **state)
+{
+    (void)state;
+    fill_worker();
+    cJSON *known = report(true, true), *unknown = report(false, false);
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        char k = kind(at(known, fields[i].path)), u = kind(at(unknown, fields[i].path));
+        if (k != fields[i].known[0] || u != fields[i].unknown[0])
+            print_message("# %s: %c %c\n", fields[i].path, k, u);
+        assert_int_equal(k, fields[i].known[0]);
+        assert_int_equal(u, fields[i].unknown[0]);
+    }
+    assert_int_equal(cJSON_GetArraySize(known), 36); /* and nothing else */
+    assert_int_equal(cJSON_GetArraySize(unknown), 36);
+    cJSON_Delete(known);
+    cJSON_Delete(unknown);
+}
+
+static void values_are_right(void **state)
+{
+    (void)state;
+    fill_worker();
+    cJSON *root = report(true, true);
+    static const struct {
+        const char *path;
+        double value;
+    } numbers[] = {{"schema", 1},
+                   {"step", 120},
+                   {"steps", 5000},
+                   {"epoch", 1},
+                   {"loss", 3.25},
+                   {"val_loss", 3.5},
+                   {"lr", 3e-4},
+                   {"step_ms.last", 100},
+                   {"step_ms.p50", 50},
+                   {"step_ms.p95", 95},
+                   {"mfu", 0.412},
+                   {"eta_seconds", 840},
+                   {"uptime_seconds", 12.5},
+                   {"restarts", 2},
+                   {"checkpoint.step", 100},
+                   {"checkpoint.age_seconds", 60},
+                   {"checkpoint.stall_seconds", 0.072},
+                   {"checkpoint.save_seconds", 1.5},
+                   {"checkpoint.failures", 2},
+                   {"checkpoint.skipped", 3},
+                   {"model.parameters", 124439808},
+                   {"ranks.0.memory_bytes", 2469606195},
+                   {"ranks.0.compute_ms", 180.5}};
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        assert_true(at(root, numbers[i].path)->valuedouble == numbers[i].value);
+    assert_string_equal(at(root, "phase")->valuestring, "training");
+    assert_string_equal(at(root, "model.task")->valuestring, "lm");
+    assert_string_equal(at(root, "ranks.0.state")->valuestring, "training");
+    assert_string_equal(at(root, "checkpoint.path")->valuestring, "/c/step-00000100");
+    assert_string_equal(at(root, "device_note")->valuestring, "DEVICE=auto uses the CPU: \"why\"");
+    assert_string_equal(at(root, "checkpoint.error")->valuestring, "disk full");
+    cJSON_Delete(root);
+    struct text t = {0};
+    report_write(&view, &t);
+    /* beyond 2^53, to the last digit */
+    assert_non_null(strstr(t.data, "\"tokens\":9007199254740993,"));
+    text_free(&t);
+}
+
+static void not_a_number_is_null(void **state)
+{
+    (void)state;
+    worker = (struct board_worker){.phase = BOARD_PHASE_TRAINING,
+                                   .step = -1,
+                                   .steps = -1,
+                                   .epoch = -1,
+                                   .tokens = -1,
+                                   .memory_bytes = -1,
+                                   .loss = NAN,
+                                   .val_loss = INFINITY,
+                                   .lr = -INFINITY,
+                                   .grad_norm = NAN,
+                                   .tokens_per_second = NAN,
+                                   .mfu = NAN,
+                                   .eta_seconds = NAN,
+                                   .compute_ms = NAN,
+                                   .comm_ms = NAN,
+                                   .wait_ms = NAN,
+                                   .sent_bytes = -1,
+                                   .outer_steps = -1,
+                                   .skipped_steps = -1,
+                                   .comparisons = -1,
+                                   .differences = -1,
+                                   .checkpoint = {.step = -1}};
+    cJSON *root = report(true, true);
+    static const char *const nulls[] = {"step",
+                                        "steps",
+                                        "epoch",
+                                        "tokens",
+                                        "loss",
+                                        "val_loss",
+                                        "lr",
+                                        "grad_norm",
+                                        "mfu",
+                                        "eta_seconds",
+                                        "tokens_per_second",
+                                        "step_ms.last",
+                                        "step_ms.p50",
+                                        "step_ms.p95",
+                                        "checkpoint.step",
+                                        "ranks.0.compute_ms",
+                                        "ranks.0.comm_ms",
+                                        "ranks.0.wait_ms",
+                                        "ranks.0.sent_bytes",
+                                        "outer_steps",
+                                        "skipped_steps",
+                                        "comparisons",
+                                        "differences",
+                                        "ranks.0.memory_bytes",
+                                        "ranks.0.step",
+                                        "model.name",
+                                        "model.layers"};
+    for (size_t i = 0; i < sizeof(nulls) / sizeof(nulls[0]); i++)
+        assert_int_equal(kind(at(root, nulls[i])), '0');
+    cJSON_Delete(root);
+}
+
+/* A GPU's numbers are there when something tells them, else there is not even their name. */
+static void gpu_when_told(void **state)
+{
+    (void)state;
+    static const struct board_gpu told = {.busy = 0.97,
+                                          .memory_busy = NAN,
+                                          .memory_used = 51ll << 30,
+                                          .memory_total = 151ll << 30,
+                                          .temperature = 63,
+                                          .power = 612.5,
+                                          .power_limit = NAN,
+                                          .clock = 1.98e9,
+                                          .memory_clock = NAN,
+                                          .ecc_corrected = -1,
+                                          .ecc_uncorrected = 0,
+                                          .xids = 1,
+                                          .xid_last = 79,
+                                          .published_ms = 16500};
+    fill_worker();
+    text_copy(worker.device, sizeof worker.device, "cuda 0 NVIDIA H200 sm_90 driver 13.0");
+    text_copy(worker.backend, sizeof worker.backend, "nccl");
+    for (int has = 0; has < 2; has++) {
+        gpu = has ? &told : NULL;
+        cJSON *root = report(true, true),
+              *rank = cJSON_GetArrayItem(cJSON_GetObjectItem(root, "ranks"), 0);
+        const cJSON *object = cJSON_GetObjectItem(rank, "gpu");
+        assert_string_equal(cJSON_GetObjectItem(root, "device")->valuestring, "cuda");
+        assert_string_equal(cJSON_GetObjectItem(root, "backend")->valuestring, "nccl");
+        assert_int_equal(object != NULL, has);
+        if (has) {
+            assert_true(cJSON_GetObjectItem(object, "utilisation")->valuedouble == 0.97);
+            assert_true(cJSON_IsNull(cJSON_GetObjectItem(object, "memory_utilisation")));
+            assert_true(cJSON_IsNull(cJSON_GetObjectItem(object, "ecc_corrected")));
+            assert_true(cJSON_GetObjectItem(object, "xid_last")->valuedouble == 79);
+            assert_true(cJSON_GetObjectItem(object, "age_seconds")->valuedouble == 1);
+            assert_true(cJSON_GetObjectItem(rank, "memory_bytes")->valuedouble ==
+                        (double)(51ll << 30));
+        }
+        cJSON_Delete(root);
+    }
+    gpu = NULL;
+}
+
+static void hostile_text_stays_json(void **state)
+{
+    (void)state;
+    fill_worker();
+    /* the longest when quoted, and no end */
+    memset(worker.error.message, '\x01', sizeof(worker.error.message));
+    worker.error.code = 74;
+    worker.error.node = 0;
+    text_copy(worker.checkpoint.path, sizeof(worker.checkpoint.path), "/a\"b\\c\xff\n</script>");
+    cJSON *root = report(true, true);
+    assert_int_equal(strlen(at(root, "error.message")->valuestring),
+                     sizeof(worker.error.message) - 1);
+    assert_int_equal(at(root, "error.code")->valueint, 74);
+    assert_int_equal(kind(at(root, "error.node")), 'n');
+    assert_string_equal(at(root, "checkpoint.path")->valuestring,
+                        "/a\"b\\c\xEF\xBF\xBD\n</script>");
+    cJSON_Delete(root);
+}
+
+/* Other nodes and their ranks, as those who meet know them; this node's ranks come first. */
+static void peers_and_nodes(void **state)
+{
+    (void)state;
+    static const struct view_node nodes[] = {
+        {0, "10.0.0.1", "joined", 0.5, {0.75, 4096, 8192, 1, 2, 3, 4}},
+        {1, "", "awaited", NAN, {NAN, -1, -1, NAN, NAN, NAN, NAN}}};
+    static const struct view_peer peers[] = {{.rank = 1,
+                                              .node = 1,
+                                              .device = "cpu",
+                                              .state = "training",
+                                              .step = 119,
+                                              .compute_ms = 7,
+                                              .comm_ms = NAN,
+                                              .wait_ms = 2,
+                                              .memory_bytes = 5,
+                                              .call = "all_reduce",
+                                              .call_age_ms = 4100}};
+    struct text t = {0};
+    cJSON *root = NULL;
+    fill_worker();
+    /* leaves its view, whose board is closed but not needed any more */
+    cJSON_Delete(report(true, true));
+    view.node.n_nodes = 2;
+    view.nodes = nodes;
+    view.nodes_n = 2;
+    view.peers = peers;
+    view.peers_n = 1;
+    view.door = (struct view_door){
+        .is_there = true, .is_full = true, .strangers_n = 128, .turned_away = 4711};
+    view.check_json = "{\"verdict\":\"fail\",\"rows\":[{\"node\":2}]}";
+    report_write(&view, &t);
+    assert_int_equal(json_parse(t.data, t.len, "report", &root), ST_OK);
+    view.check_json = NULL;
+    assert_string_equal(at(root, "check.verdict")->valuestring, "fail");
+    assert_true(at(root, "check.rows.0.node")->valuedouble == 2);
+    assert_true(cJSON_IsTrue(at(root, "door.full")) &&
+                at(root, "door.strangers")->valuedouble == 128 &&
+                at(root, "door.turned_away")->valuedouble == 4711);
+    assert_int_equal(cJSON_GetArraySize(at(root, "ranks")), 2);
+    assert_true(at(root, "ranks.0.rank")->valuedouble == 0 &&
+                at(root, "ranks.0.step")->valuedouble == 120);
+    assert_true(at(root, "ranks.1.rank")->valuedouble == 1 &&
+                at(root, "ranks.1.node")->valuedouble == 1);
+    assert_true(cJSON_IsNull(at(root, "ranks.1.comm_ms")) &&
+                at(root, "ranks.1.wait_ms")->valuedouble == 2);
+    assert_string_equal(at(root, "ranks.1.call")->valuestring, "all_reduce");
+    assert_true(at(root, "ranks.1.call_age_seconds")->valuedouble == 4.1);
+    assert_true(cJSON_IsNull(at(root, "ranks.0.call")) &&
+                cJSON_IsNull(at(root, "ranks.0.call_age_seconds")));
+    assert_int_equal(cJSON_GetArraySize(at(root, "nodes")), 2);
+    assert_string_equal(at(root, "nodes.1.state")->valuestring, "awaited");
+    assert_true(cJSON_IsNull(at(root, "nodes.1.address")) &&
+                cJSON_IsNull(at(root, "nodes.1.heartbeat_age_seconds")));
+    assert_true(at(root, "nodes.0.heartbeat_age_seconds")->valuedouble == 0.5);
+    assert_true(at(root, "nodes.0.machine.cpu_utilisation")->valuedouble == 0.75 &&
+                at(root, "nodes.0.machine.memory_used_bytes")->valuedouble == 4096 &&
+                cJSON_IsNull(at(root, "nodes.1.machine.cpu_utilisation")) &&
+                cJSON_IsNull(at(root, "nodes.1.machine.memory_total_bytes")));
+    cJSON_Delete(root);
+    text_free(&t);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(peers_and_nodes),  cmocka_unit_test(every_field_has_its_kind),
+    cmocka_unit_test(values_are_right), cmocka_unit_test(not_a_number_is_null),
+    cmocka_unit_test(gpu_when_told),    cmocka_unit_test(hostile_text_stays_json),
+};
+HARNESS_MAIN(tests)

@@ -1,0 +1,170 @@
+/* documents — a sample of documents, with attention within each of them, is training on each
+ * of them alone. */
+#include <math.h>
+#include <string.h>
+
+#include "architectures.h"
+#include "base/rand.h"
+#include "harness.h"
+#include "kernels/cpu.h"
+#include "train/step.h"
+
+#define OK(x) assert_int_equal(x, ST_OK)
+
+enum { T = 40, CUT = 17, VOCAB = 37 }; /* the second document begins at CUT */
+
+static struct dev *dev;
+
+static struct step_config config_of(const struct model_dims *dims, int64_t samples, int64_t t)
+{
+    struct step_config c = {.dev = dev,
+                            .batch_samples = samples,
+                            .global_samples = samples,
+                            .seq_tokens = t,
+                            .masks_documents = true,
+                            .seed = 3,
+                            .dims = *dims,
+                            .optim = {.kind = OPTIM_KIND_SGD}};
+    c.dims.context = T + 3;
+    return c;
+}
+
+static int32_t token(int64_t at)
+{
+    return (int32_t)rand_below(5, RAND_STREAM(TEST, 0), (uint64_t)at, VOCAB);
+}
+
+/* Tokens `first` to `end` of the two documents from place `at` of a sample on. What is beside them
+ * is noise without targets. */
+struct part {
+    int64_t first, end, at;
+};
+
+static void fill(struct batch *b, int64_t row, const struct part *p)
+{
+    int64_t t = b->seq_tokens;
+    for (int64_t i = 0; i < t; i++) {
+        int64_t from = p->first + i - p->at, to = row * t + i;
+        bool is_of = i >= p->at && from < p->end;
+        b->host.tokens[to] = is_of ? token(from) : token(1000 + i);
+        b->host.targets[to] = is_of ? token(from + 1) : -1;
+        if (b->host.first_key) {
+            bool begins = i == 0 || (is_of && (from == CUT || from == p->first)) || from == p->end;
+            b->host.first_key[to] = begins ? (int32_t)i : b->host.first_key[to - 1];
+        }
+    }
+}
+
+struct outcome {
+    double loss;
+    float *grads;
+    int64_t n;
+};
+
+static struct outcome run(const struct step_config *c, const struct part *parts, bool is_masked)
+{
+    struct step *step;
+    struct batch b;
+    struct step_result r;
+    OK(step_open(c, &step));
+    OK(batch_init(&b, FEED_TASK_LM, c->global_samples, c->seq_tokens));
+    if (is_masked)
+        OK(batch_add_documents(&b));
+    for (int64_t row = 0; row < c->global_samples; row++)
+        fill(&b, row, &parts[row]);
+    OK(step_run_batch(step, &b, 0, 0, 1e-3, false, &r));
+    OK(step_drain(step));
+    struct outcome x = {.loss = r.loss, .n = step_own_table(step)->total_elems};
+    x.grads = memcpy(malloc((size_t)x.n * sizeof(float)), step_grads(step).data,
+                     (size_t)x.n * sizeof(float));
+    batch_free(&b);
+    step_close(step);
+    return x;
+}
+
+/* The share of b's square that the difference is. */
+static double apart(const struct outcome *a, const struct outcome *b)
+{
+    double error = 0, all = 0;
+    assert_int_equal(a->n, b->n);
+    for (int64_t i = 0; i < a->n; i++) {
+        error += ((double)a->grads[i] - b->grads[i]) * ((double)a->grads[i] - b->grads[i]);
+        all += (double)b->grads[i] * b->grads[i];
+    }
+    return error / all;
+}
+
+static void same(const char *what, const struct outcome *a, const struct outcome *b)
+{
+    print_message("# %s: losses %.9g and %.9g, gradients %.1e apart\n", what, a->loss, b->loss,
+                  apart(a, b));
+    assert_true(fabs(a->loss / b->loss - 1) < 1e-6);
+    assert_true(apart(a, b) < 1e-9);
+}
+
+/* Each document at its place, what is beside it changed: none knows the other. */
+static void check_places(const struct model_dims *dims, struct model_recomputed recompute)
+{
+    static const struct part both[] = {{0, T, 0}}, each[] = {{0, CUT, 0}, {CUT, T, CUT}};
+    struct step_config one = config_of(dims, 1, T), two = config_of(dims, 2, T);
+    one.recompute = two.recompute = recompute;
+    struct outcome packed = run(&one, both, true), apart_ = run(&two, each, true),
+                   causal = run(&one, both, false);
+    same(dims->name, &packed, &apart_);
+    assert_true(fabs(packed.loss - causal.loss) > 1e-5 && apart(&packed, &causal) > 1e-4);
+    free(packed.grads);
+    free(apart_.grads);
+    free(causal.grads);
+}
+
+static const struct model_dims gpt2 = {
+    .name = "gpt2", .layers = 2, .heads = 2, .embed = 24, .vocab = VOCAB};
+
+static void documents_do_not_know_each_other(void **state)
+{
+    (void)state;
+    static const struct model_recomputed none;
+    check_places(&gpt2, none);
+    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
+        check_places(&architectures[i], none);
+    for (int way = 0; way <= MODEL_RECOMPUTE_BLOCK; way++)
+        check_places(&gpt2, (struct model_recomputed){.way = (enum model_recompute)way});
+}
+
+/* With rotations only distances matter: the second document is the same at the start of a sample,
+ * without any first key. */
+static void rotated_documents_are_alone(void **state)
+{
+    (void)state;
+    static const struct part both[] = {{0, T, 0}}, each[] = {{0, CUT, 0}, {CUT, T, 0}};
+    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++) {
+        const struct model_dims *dims = &architectures[i];
+        if (dims->parts.position != MODEL_POSITION_ROPE)
+            continue;
+        struct step_config one = config_of(dims, 1, T), two = config_of(dims, 2, T);
+        two.masks_documents = false;
+        struct outcome packed = run(&one, both, true), alone = run(&two, each, false);
+        same(dims->name, &packed, &alone);
+        free(packed.grads);
+        free(alone.grads);
+    }
+}
+
+static int open_device(void **state)
+{
+    (void)state;
+    return dev_cpu_open(2, CPU_ISA_N, &dev) == ST_OK ? 0 : -1;
+}
+
+static int close_device(void **state)
+{
+    (void)state;
+    dev_close(dev);
+    return 0;
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(documents_do_not_know_each_other),
+    cmocka_unit_test(rotated_documents_are_alone),
+};
+HARNESS_MAIN_WITH(tests, open_device, close_device)

@@ -1,0 +1,38 @@
+/* fault_injection — a kill ends the process by SIGKILL; a stall leaves it alive. */
+#include "harness.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "train/fault_injection.h"
+
+static void test_kill(void **state)
+{
+    (void)state;
+    int wait_status;
+    pid_t pid = fork();
+    if (pid == 0)
+        fault_injection_kill();
+    assert_int_equal(waitpid(pid, &wait_status, 0), pid);
+    assert_true(WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL);
+}
+
+static void test_stall(void **state)
+{
+    (void)state;
+    int wait_status;
+    pid_t pid = fork();
+    if (pid == 0)
+        fault_injection_stall();
+    clock_sleep_ms(100);
+    assert_int_equal(waitpid(pid, &wait_status, WNOHANG), 0); /* alive */
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &wait_status, 0), pid);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_kill),
+    cmocka_unit_test(test_stall),
+};
+HARNESS_MAIN(tests)

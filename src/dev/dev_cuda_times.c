@@ -50,6 +50,14 @@ enum status dev_cuda_times_open(struct stream *s)
 
 /* ---- rows ---- */
 
+static const char *name_of(enum cuda_work work)
+{
+    return work == CUDA_WORK_FILL   ? "fill"
+           : work == CUDA_WORK_COPY ? "copy"
+           : work == CUDA_WORK_READ ? "read"
+                                    : op_cost_name((enum op_kind)work);
+}
+
 /* The work of a fill or a copy is all its bytes; of an operation, what op_cost says. */
 static struct op_cost cost_of(enum cuda_work work, const void *args)
 {
@@ -72,6 +80,22 @@ struct shape {
     const char *form;
 };
 
+static const char *form_of_fwd(const struct matmul_fwd *a)
+{
+    return a->act == MATMUL_ACT_GELU ? ",bias,gelu"
+           : a->residual.data        ? ",bias,residual"
+           : a->b.data               ? ",bias"
+                                     : "";
+}
+
+static const char *form_of_bwd_w(const struct matmul_bwd_w *a)
+{
+    return a->db.data && a->accumulate ? ",db,added"
+           : a->db.data                ? ",db"
+           : a->accumulate             ? ",added"
+                                       : "";
+}
+
 #define A(name) ((const struct name *)args)
 static struct shape shape_of_product(enum cuda_work work, const void *args)
 {
@@ -79,10 +103,7 @@ static struct shape shape_of_product(enum cuda_work work, const void *args)
     case CUDA_WORK_matmul_fwd:
         return (struct shape){{A(matmul_fwd)->n, A(matmul_fwd)->in, A(matmul_fwd)->out},
                               A(matmul_fwd)->x.dtype,
-                              (args->act == MATMUL_ACT_GELU ? ",bias,gelu"
-                               : args->residual.data        ? ",bias,residual"
-                               : args->b.data               ? ",bias"
-                                                            : "")};
+                              form_of_fwd(args)};
     case CUDA_WORK_matmul_bwd_x:
         return (struct shape){{A(matmul_bwd_x)->n, A(matmul_bwd_x)->in, A(matmul_bwd_x)->out},
                               A(matmul_bwd_x)->dy.dtype,
@@ -90,10 +111,7 @@ static struct shape shape_of_product(enum cuda_work work, const void *args)
     default:
         return (struct shape){{A(matmul_bwd_w)->n, A(matmul_bwd_w)->in, A(matmul_bwd_w)->out},
                               A(matmul_bwd_w)->dy.dtype,
-                              (args->db.data && args->accumulate ? ",db,added"
-                               : args->db.data                   ? ",db"
-                               : args->accumulate                ? ",added"
-                                                                 : "")};
+                              form_of_bwd_w(args)};
     }
 }
 
@@ -232,10 +250,7 @@ static void text_shape(const struct shape *shape, char *out, size_t cap)
 /* row_of — the row of this operation and shape; a new one where there is none. */
 static int row_of(struct cuda_times *t, enum cuda_work work, const void *args)
 {
-    struct times_row row = {.op = (work == CUDA_WORK_FILL   ? "fill"
-                                   : work == CUDA_WORK_COPY ? "copy"
-                                   : work == CUDA_WORK_READ ? "read"
-                                                            : op_cost_name((enum op_kind)work))};
+    struct times_row row = {.op = name_of(work)};
     struct shape shape = shape_of_any(work, args);
     text_shape(&shape, row.shape, sizeof row.shape);
     for (int i = 0; i < t->rows_n; i++)
@@ -282,14 +297,18 @@ static enum status next_pair(struct cuda_times *t)
     return ST_OK;
 }
 
+static void forget_rows(struct cuda_times *t)
+{
+    for (int i = 0; i < t->rows_n; i++)
+        t->row[i].calls = 0, t->row[i].ms = t->row[i].flops = t->row[i].bytes = 0;
+    t->is_warm = true;
+}
+
 enum status dev_cuda_times_before(struct stream *s, enum cuda_work work, const void *args)
 {
     struct cuda_times *t = s->times;
-    if (t->steps_n == TIMES_WARM && !t->is_warm) {
-        for (int i = 0; i < t->rows_n; i++)
-            t->row[i].calls = 0, t->row[i].ms = t->row[i].flops = t->row[i].bytes = 0;
-        t->is_warm = true;
-    }
+    if (t->steps_n == TIMES_WARM && !t->is_warm)
+        forget_rows(t);
     TRY(next_pair(t));
     struct op_cost cost = cost_of(work, args);
     int row_i = row_of(t, work, args);

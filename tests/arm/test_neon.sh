@@ -14,6 +14,7 @@ ok "the kernels and their tests are made for aarch64, without a warning" is $? 0
 ok "the kernels of products multiply by a lane" test \
     "$(LC_ALL=C aarch64-linux-gnu-objdump -d --disassemble=gemm_tile_8_3_packed_a "$build/arm/kernels/matmul_cpu_neon.o" | grep -c 'fmla.*\.s\[')" -gt 24
 
+ok "no kernels of x86-64 are made" is "$(find "$build/arm" -name '*_v[234].o' -o -name '*_amx.o' | wc -l)" 0
 tests=$(cd "$build/arm/arm" && find comm kernels -name 'test_*' -type f ! -name '*.d' | sort)
 ok "every test of the kernels and the one of sums is among them" is "$(echo "$tests" | wc -l)" \
     "$(find "$root"/tests/kernels -name 'test_*.c' | wc -l | awk '{ print $1 + 1 }')"

@@ -69,18 +69,6 @@ static void random_bytes(int port)
     close(fd);
 }
 
-static void plain_http(int port)
-{
-    static const char request[] = "POST /v1/say HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}";
-    char back[1024];
-    int fd = dial(port);
-    assert_true(write(fd, request, sizeof(request) - 1) > 0);
-    ssize_t got = drain(fd, back, sizeof(back) - 1);
-    back[got > 0 ? got : 0] = 0;
-    assert_null(strstr(back, "HTTP/1.1 200"));
-    close(fd);
-}
-
 /* A TLS handshake with this key and these versions; NULL: refused. A client of TLS 1.3 finishes
  * before the server has checked the key, so the first read decides. */
 static SSL *shake(SSL_CTX *ctx, int fd)
@@ -241,17 +229,6 @@ static void record(int port, SSL_CTX *ctx)
     close(fd);
 }
 
-static void play_again(int port)
-{
-    char back[4096];
-    int fd = dial(port);
-    if (write(fd, recorded, recorded_n) > 0) {
-        shutdown(fd, SHUT_WR);
-        drain(fd, back, sizeof(back));
-    }
-    close(fd);
-}
-
 /* ---- memory and descriptors of node 0 ---- */
 
 static long kib_of(pid_t pid)
@@ -285,15 +262,29 @@ static void one_bad_session(int port, SSL_CTX *ctx)
     uint32_t kind = draw(100);
     if (kind < 35)
         random_bytes(port);
-    else if (kind < 40)
-        plain_http(port);
-    else if (kind < 60)
+    else if (kind < 40) {
+        static const char request[] =
+            "POST /v1/say HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}";
+        char back[1024];
+        int fd = dial(port);
+        assert_true(write(fd, request, sizeof(request) - 1) > 0);
+        ssize_t got = drain(fd, back, sizeof(back) - 1);
+        back[got > 0 ? got : 0] = 0;
+        assert_null(strstr(back, "HTTP/1.1 200"));
+        close(fd);
+    } else if (kind < 60)
         other_key(port, TLS1_3_VERSION);
     else if (kind < 70)
         other_key(port, TLS1_2_VERSION);
-    else if (kind < 80)
-        play_again(port);
-    else
+    else if (kind < 80) {
+        char back[4096];
+        int fd = dial(port);
+        if (write(fd, recorded, recorded_n) > 0) {
+            shutdown(fd, SHUT_WR);
+            drain(fd, back, sizeof(back));
+        }
+        close(fd);
+    } else
         right_key_bad_request(port, ctx);
 }
 

@@ -36,12 +36,6 @@ static bool make_hosts(void)
     return is_made;
 }
 
-static void remove_hosts(void)
-{
-    for (int i = 0; i < 2; i++)
-        did("ip netns del %s", spaces[i]);
-}
-
 static void cut(int kind)
 {
     if (kind == 0)
@@ -128,7 +122,8 @@ static void a_cut_cable_is_noticed_and_mended(void **state)
 static int after(void **state)
 {
     (void)state;
-    remove_hosts();
+    for (int i = 0; i < 2; i++)
+        did("ip netns del %s", spaces[i]);
     return 0;
 }
 

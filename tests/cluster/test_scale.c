@@ -32,22 +32,6 @@ static void to_generation(struct crowd_sim *s, int64_t generation)
         fail_msg("%d nodes are not in generation %lld after 60 s", s->n, (long long)generation);
 }
 
-static void one_node_is_behind(struct crowd_sim *s)
-{
-    for (int i = 0; i < s->n; i++)
-        s->members[i].rank.call_age_ms = 4000;
-    s->members[s->n / 2].rank.call_sequence--;
-    crowd_run(s, 2000, INT64_MAX);
-    char want[64];
-    text_format(want, sizeof(want), "node %d rank %d has not entered all_reduce 812", s->n / 2,
-                s->n / 2);
-    assert_non_null(strstr(s->straggler, want));
-    s->members[s->n / 2].rank.call_sequence++;
-    for (int i = 0; i < s->n; i++)
-        s->members[i].rank.call_age_ms = 0;
-    lap_us(s, 1);
-}
-
 static void lose_one(struct crowd_sim *s)
 {
     char want[64];
@@ -68,7 +52,18 @@ static void measure(int n, struct figures *out)
     to_generation(&s, 1);
     assert_true(s.lines_n > n); /* each join has its line, and none was dropped */
     out->us[JOIN] = lap_us(&s, n);
-    one_node_is_behind(&s);
+    for (int i = 0; i < s.n; i++)
+        s.members[i].rank.call_age_ms = 4000;
+    s.members[s.n / 2].rank.call_sequence--;
+    crowd_run(&s, 2000, INT64_MAX);
+    char want[64];
+    text_format(want, sizeof(want), "node %d rank %d has not entered all_reduce 812", s.n / 2,
+                s.n / 2);
+    assert_non_null(strstr(s.straggler, want));
+    s.members[s.n / 2].rank.call_sequence++;
+    for (int i = 0; i < s.n; i++)
+        s.members[i].rank.call_age_ms = 0;
+    lap_us(&s, 1);
     crowd_run(&s, 5000, INT64_MAX);
     assert_true(s.cost.messages_n >= 4 * n);
     out->us[HEARTBEAT] = lap_us(&s, (double)s.cost.messages_n);

@@ -23,12 +23,6 @@ static void forget_nccl(char *address, int64_t *bytes)
 
 /* Makes the address of a rank whose NCCL accepts two ranks on one GPU. */
 static atomic_int shares_gpus;
-static void share_gpu(char *address)
-{
-    int32_t shares = 1;
-    memcpy(address + 8, &shares, sizeof shares);
-}
-
 static enum status open_auto(struct suite_rank *me, const struct comm_config *config)
 {
     struct nccl_world *world = me->job->world;
@@ -41,8 +35,11 @@ static enum status open_auto(struct suite_rank *me, const struct comm_config *co
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[rank], &world->bytes[rank]));
     if (rank == atomic_load(&rank_without))
         forget_nccl(world->addresses[rank], &world->bytes[rank]);
-    if (atomic_load(&shares_gpus) > rank)
-        share_gpu(world->addresses[rank]);
+    if (atomic_load(&shares_gpus) > rank) {
+        char *address = world->addresses[rank];
+        int32_t shares = 1;
+        memcpy(address + 8, &shares, sizeof shares);
+    }
     pthread_barrier_wait(&me->job->line_up);
     return comm_end_open(me->comm, SUITE_GENERATION, world->addresses, world->bytes);
 }

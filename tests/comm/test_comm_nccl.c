@@ -169,8 +169,6 @@ static enum status open_hanging(struct suite_rank *me, const struct comm_config 
     return ST_OK; /* as expected */
 }
 static void nothing_rank(struct suite_rank *me) { (void)me; }
-static void abort_rank(struct suite_rank *me) { atomic_store(&me->job->aborted, true); }
-
 static void init_hangs(void **state)
 {
     (void)state;
@@ -186,7 +184,7 @@ static enum status open_aborted(struct suite_rank *me, const struct comm_config 
 {
     if (me->place.rank == 0) {
         clock_sleep_ms(50);
-        abort_rank(me);
+        atomic_store(&me->job->aborted, true);
     }
     return open_hanging(me, config);
 }

@@ -240,29 +240,6 @@ static void see_all_reduce(struct suite_rank *me)
     CHECK(strcmp(activity.call, "all_reduce") == 0, "'%s'", activity.call);
 }
 
-/* The stream that waits goes on, and the failure names the call, in every way to see it. */
-static void see_under_way(struct suite_rank *me, struct beside *b)
-{
-    CHECK_OK(comm_wait_on(me->comm, b->ticket[0], b->stream));
-    see_all_reduce(me);
-}
-
-static void see_failure(struct suite_rank *me, struct beside *b)
-{
-    struct comm_activity activity = {0};
-    const char *why = atomic_load(&how) == ABORTED ? "aborted" : "4096 elements is not finished";
-    enum status st = comm_wait(me->comm, b->ticket[0]);
-    CHECK(st == ST_PEER && strstr(status_message(), "all_reduce") != NULL &&
-              strstr(status_message(), why) != NULL,
-          "%s: %s", status_name(st), status_message());
-    CHECK_OK(dev_sync(b->stream)); /* goes on */
-    CHECK(comm_check(me->comm) == ST_PEER, "%s", status_message());
-    CHECK(comm_wait_on(me->comm, b->ticket[0], b->stream) == ST_PEER, "%s", status_message());
-    CHECK(comm_barrier(me->comm) == ST_PEER, "%s", status_message());
-    comm_activity(me->comm, &activity);
-    CHECK(activity.call[0] == 0, "%s", activity.call);
-}
-
 static void lost_rank(struct suite_rank *me)
 {
     struct beside b = beside_open(me);
@@ -274,13 +251,29 @@ static void lost_rank(struct suite_rank *me)
         atomic_store(&knobs->hangs, 1);
     if (!is_missing)
         beside_begin(me, &b, 0);
-    if (!is_missing && atomic_load(&how) != LAZY) /* there it is not on the stream yet */
-        see_under_way(me, &b);
+    if (!is_missing && atomic_load(&how) != LAZY) /* there it is not on the stream yet */ {
+        /* The stream that waits goes on, and the failure names the call, in every way to see it. */
+        CHECK_OK(comm_wait_on(me->comm, b.ticket[0], b.stream));
+        see_all_reduce(me);
+    }
     pthread_barrier_wait(&me->job->line_up);
     if (atomic_load(&how) == ABORTED)
         atomic_store(&me->job->aborted, true);
-    if (!is_missing)
-        see_failure(me, &b);
+    if (!is_missing) {
+        struct comm_activity activity = {0};
+        const char *why =
+            atomic_load(&how) == ABORTED ? "aborted" : "4096 elements is not finished";
+        enum status st = comm_wait(me->comm, b.ticket[0]);
+        CHECK(st == ST_PEER && strstr(status_message(), "all_reduce") != NULL &&
+                  strstr(status_message(), why) != NULL,
+              "%s: %s", status_name(st), status_message());
+        CHECK_OK(dev_sync(b.stream)); /* goes on */
+        CHECK(comm_check(me->comm) == ST_PEER, "%s", status_message());
+        CHECK(comm_wait_on(me->comm, b.ticket[0], b.stream) == ST_PEER, "%s", status_message());
+        CHECK(comm_barrier(me->comm) == ST_PEER, "%s", status_message());
+        comm_activity(me->comm, &activity);
+        CHECK(activity.call[0] == 0, "%s", activity.call);
+    }
     pthread_barrier_wait(&me->job->line_up);
     dev_stream_close(b.stream);
 }

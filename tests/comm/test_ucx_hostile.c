@@ -254,23 +254,6 @@ static void a_flipped_bit_is_named(void **state)
 static ucp_worker_h outside_worker;
 static ucp_ep_h outside_ep;
 
-static void outside_open(void)
-{
-    const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
-                                 .features = UCP_FEATURE_AM | UCP_FEATURE_TAG};
-    const ucp_worker_params_t wanted = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-                                        .thread_mode = UCS_THREAD_MODE_SINGLE};
-    const ucp_ep_params_t to = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
-                                              UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
-                                .address = (const void *)shared->address,
-                                .err_mode = UCP_ERR_HANDLING_MODE_PEER};
-    ucp_context_h context;
-    if (ucp_init(&params, NULL, &context) != UCS_OK ||
-        ucp_worker_create(context, &wanted, &outside_worker) != UCS_OK ||
-        ucp_ep_create(outside_worker, &to, &outside_ep) != UCS_OK)
-        _exit(2);
-}
-
 static void outside_wait(ucs_status_ptr_t request)
 {
     for (int64_t end_ms = clock_ms() + harness_patience_ms(2000); clock_ms() < end_ms;) {
@@ -290,21 +273,6 @@ static void outside_send(unsigned id, const void *header, size_t header_bytes, s
     outside_wait(ucp_am_send_nbx(outside_ep, id, header, header_bytes, content, bytes, &param));
 }
 
-/* Of rank 1 of two ranks, with keys of another secret. */
-static void outside_forge(uint8_t out[UCX_HEADER_BYTES], int64_t bytes)
-{
-    static const uint8_t secret[COMM_SECRET_BYTES] = {9}, nonce[UCX_HEADER_NONCE_BYTES] = {8};
-    struct ucx_direction direction = {0};
-    const struct ucx_direction_ids ids = {GENERATION, 1, 0, 2, nonce, nonce};
-    const struct ucx_header header = {
-        .from = 1, .tag = (uint64_t)GENERATION << 56 | (uint64_t)1 << 32, .bytes = bytes};
-    static const char content[256];
-    if (!ucx_header_open(&direction, secret, &ids, true) ||
-        !ucx_header_write(&direction, &header, content, out))
-        _exit(3);
-    ucx_header_close(&direction);
-}
-
 #define OUTSIDE_AMS 8 /* messages with the id that the ranks use */
 
 static void outside_attack(void)
@@ -316,7 +284,18 @@ static void outside_attack(void)
     outside_send(1, NULL, 0, 0, 0);
     outside_send(1, noise, sizeof noise, 0, 0);
     outside_send(1, noise, UCX_HEADER_BYTES, 1 << 20, UCP_AM_SEND_FLAG_RNDV);
-    outside_forge(forged, 64);
+    /* Of rank 1 of two ranks, with keys of another secret. */
+    int64_t bytes = 64;
+    static const uint8_t secret[COMM_SECRET_BYTES] = {9}, nonce[UCX_HEADER_NONCE_BYTES] = {8};
+    struct ucx_direction direction = {0};
+    const struct ucx_direction_ids ids = {GENERATION, 1, 0, 2, nonce, nonce};
+    const struct ucx_header header = {
+        .from = 1, .tag = (uint64_t)GENERATION << 56 | (uint64_t)1 << 32, .bytes = bytes};
+    static const char content[256];
+    if (!ucx_header_open(&direction, secret, &ids, true) ||
+        !ucx_header_write(&direction, &header, content, forged))
+        _exit(3);
+    ucx_header_close(&direction);
     outside_send(1, forged, sizeof forged, 64, UCP_AM_SEND_FLAG_REPLY);
     outside_send(1, forged, sizeof forged, 1 << 20, UCP_AM_SEND_FLAG_RNDV);
     outside_send(1, shared->message, UCX_HEADER_BYTES, shared->message_bytes - UCX_HEADER_BYTES,
@@ -327,7 +306,19 @@ static void outside_main(void)
 {
     while (!shared->is_ready)
         clock_sleep_ms(1);
-    outside_open();
+    const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                                 .features = UCP_FEATURE_AM | UCP_FEATURE_TAG};
+    const ucp_worker_params_t wanted = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                        .thread_mode = UCS_THREAD_MODE_SINGLE};
+    const ucp_ep_params_t to = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                                              UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+                                .address = (const void *)shared->address,
+                                .err_mode = UCP_ERR_HANDLING_MODE_PEER};
+    ucp_context_h context;
+    if (ucp_init(&params, NULL, &context) != UCS_OK ||
+        ucp_worker_create(context, &wanted, &outside_worker) != UCS_OK ||
+        ucp_ep_create(outside_worker, &to, &outside_ep) != UCS_OK)
+        _exit(2);
     outside_attack();
     /* what the ranks do not listen to: another id, tags */
     const ucp_request_param_t param = {.op_attr_mask = 0};

@@ -39,20 +39,6 @@ static int64_t number_of(const char *name, int64_t otherwise)
     return value != NULL && text_parse_i64(value, 1, INT32_MAX, &n) == TEXT_OK ? n : otherwise;
 }
 
-static void become_run(void)
-{
-    const char *build = getenv("BUILD");
-    char path[512], port_setting[32];
-    text_format(path, sizeof path, "%s/convoy", build != NULL ? build : "build");
-    text_format(port_setting, sizeof port_setting, "STATUS_PORT=%d", port);
-    const int null = open("/dev/null", O_RDWR);
-    dup2(null, 1), dup2(null, 2);
-    execl(path, path, "train", "STATUS_ADDR=127.0.0.1", port_setting, "MODEL=gpt2-nano",
-          "DATA=synthetic", "LAYERS=1", "HEADS=2", "EMBED=16", "VOCAB=64", "CONTEXT=32",
-          "SEQ_LEN=16", "BATCH_SIZE=1", "STEPS=1000000000", NULL);
-    _exit(127);
-}
-
 /* ---- clients ---- */
 
 /* A connection that leaves nothing in TIME_WAIT when it is closed; -1: not taken. */
@@ -183,8 +169,18 @@ static int start_run(void **state)
     drip_ms = 1000 * number_of("STRESS_SECONDS", 10);
     port = free_port();
     run = fork();
-    if (run == 0)
-        become_run();
+    if (run == 0) {
+        const char *build = getenv("BUILD");
+        char path[512], port_setting[32];
+        text_format(path, sizeof path, "%s/convoy", build != NULL ? build : "build");
+        text_format(port_setting, sizeof port_setting, "STATUS_PORT=%d", port);
+        const int null = open("/dev/null", O_RDWR);
+        dup2(null, 1), dup2(null, 2);
+        execl(path, path, "train", "STATUS_ADDR=127.0.0.1", port_setting, "MODEL=gpt2-nano",
+              "DATA=synthetic", "LAYERS=1", "HEADS=2", "EMBED=16", "VOCAB=64", "CONTEXT=32",
+              "SEQ_LEN=16", "BATCH_SIZE=1", "STEPS=1000000000", NULL);
+        _exit(127);
+    }
     for (int64_t until_ms = clock_ms() + harness_patience_ms(30000);
          !is_ok("/readyz") && clock_ms() < until_ms;)
         clock_sleep_ms(50);

@@ -113,13 +113,6 @@ static void look_open(struct look *look)
                                .scale_end = 1};
 }
 
-static void look_close(struct look *look)
-{
-    model_plan_free(look->acts);
-    free(look->arena[0].base);
-    free(look->arena[1].base);
-}
-
 /* The likeliest start and the likeliest end of a sample, each by itself, among all positions. */
 static void look_at(struct look *look, const struct squad_window_set *set, int64_t i,
                     int32_t *start, int32_t *end)
@@ -159,7 +152,9 @@ static int exact_matches(const struct squad *squad, const struct squad_window_se
         exact += stop - first == (int64_t)strlen(e->answer[0].text) &&
                  memcmp(e->context + first, e->answer[0].text, (size_t)(stop - first)) == 0;
     }
-    look_close(&look);
+    model_plan_free(look.acts);
+    free(look.arena[0].base);
+    free(look.arena[1].base);
     return exact;
 }
 

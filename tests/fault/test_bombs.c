@@ -74,21 +74,6 @@ struct cost {
     char message[256];
 };
 
-static void measure(reader *read, struct cost *cost)
-{
-    struct rusage before, after;
-    struct file_map map;
-    getrusage(RUSAGE_SELF, &before);
-    assert_int_equal(file_map_open(path, &map), ST_OK);
-    cost->st = read((const char *)map.data, map.bytes);
-    getrusage(RUSAGE_SELF, &after);
-    cost->file_bytes = map.bytes;
-    cost->grown_bytes = (size_t)(after.ru_maxrss - before.ru_maxrss) * 1024;
-    cost->seconds = (double)(after.ru_utime.tv_sec - before.ru_utime.tv_sec) +
-                    (double)(after.ru_utime.tv_usec - before.ru_utime.tv_usec) / 1e6;
-    text_copy(cost->message, sizeof cost->message, cost->st == ST_OK ? "" : status_message());
-}
-
 /* explode — read the document; refused (ST_BAD_DATA) or taken, within so many MiB (the file's own
  * pages count) and seconds. */
 static void explode(const char *name, reader *read, enum status want, double mib, double seconds)
@@ -99,7 +84,17 @@ static void explode(const char *name, reader *read, enum status want, double mib
     assert_true(cost != MAP_FAILED);
     pid_t pid = fork();
     if (pid == 0) {
-        measure(read, cost);
+        struct rusage before, after;
+        struct file_map map;
+        getrusage(RUSAGE_SELF, &before);
+        assert_int_equal(file_map_open(path, &map), ST_OK);
+        cost->st = read((const char *)map.data, map.bytes);
+        getrusage(RUSAGE_SELF, &after);
+        cost->file_bytes = map.bytes;
+        cost->grown_bytes = (size_t)(after.ru_maxrss - before.ru_maxrss) * 1024;
+        cost->seconds = (double)(after.ru_utime.tv_sec - before.ru_utime.tv_sec) +
+                        (double)(after.ru_utime.tv_usec - before.ru_utime.tv_usec) / 1e6;
+        text_copy(cost->message, sizeof cost->message, cost->st == ST_OK ? "" : status_message());
         _exit(0);
     }
     waitpid(pid, &wait_status, 0);

@@ -217,19 +217,15 @@ static enum status read_squad(void)
     return st;
 }
 
-static enum status read_corpus(const char *name)
+static enum status read_tokens(void)
 {
+    const char *name = "data";
     const struct corpus_config config = {
         .data = in(name), .cache_dir = in("cache"), .vocab = 50257};
     struct corpus *corpus = NULL;
     enum status st = corpus_open(&config, &corpus);
     corpus_close(st == ST_OK ? corpus : NULL);
     return st;
-}
-
-static enum status read_tokens(void)
-{
-    return read_corpus("data");
 } /* texts and token files, in the cache */
 static enum status read_text(void)
 {

@@ -96,21 +96,16 @@ static double apart(const float *a, const double *b, int64_t n)
     return sqrt(diff / size);
 }
 
-/* packed_as — Returns the kind whose packed bytes a coded kind has before they are coded. */
-static enum grad_compress_kind packed_as(enum grad_compress_kind kind)
-{
-    return kind == GRAD_COMPRESS_KIND_INT8_ZSTD   ? GRAD_COMPRESS_KIND_INT8
-           : kind == GRAD_COMPRESS_KIND_INT4_ZSTD ? GRAD_COMPRESS_KIND_INT4
-                                                  : kind;
-}
-
 /* Each round sends each other rank a part of the gradient and a part of the sum of each bucket.
  * Coded, that is at most so much, with lengths and the lengths of chunks. */
 static void check_traffic(const struct form *form, int ranks, const struct case_of *whole)
 {
     const struct grad_compress_traffic *t = &whole[0].traffic;
     const bool is_coded = grad_compress_is_coded(form->kind);
-    const enum grad_compress_kind kind = packed_as(form->kind);
+    const enum grad_compress_kind kind =
+        form->kind == GRAD_COMPRESS_KIND_INT8_ZSTD   ? GRAD_COMPRESS_KIND_INT8
+        : form->kind == GRAD_COMPRESS_KIND_INT4_ZSTD ? GRAD_COMPRESS_KIND_INT4
+                                                     : form->kind;
     int64_t parts = grad_compress_part_bytes(kind, ranks, ELEMS) +
                     grad_compress_part_bytes(kind, ranks, SMALL),
             lengths = 2 * (16 + 16), packed = ROUNDS * 2 * (ranks - 1) * parts;

@@ -34,30 +34,26 @@ static void check_buckets(const struct param_table *t, const struct layout *l)
     assert_true(l->shard_elems <= t->total_elems / l->ranks + 2 * PARAM_ALIGN * l->buckets_n);
 }
 
-/* A tensor lies in its bucket's place in the buffer as it does in the table. */
-static void check_rows(const struct param_table *t, const struct layout *l)
-{
-    for (int i = 0; i < t->params_n; i++) {
-        const struct layout_bucket *p = &l->bucket[layout_bucket_at(l, t->param[i].offset)];
-        assert_int_equal(l->buffer_table.param[i].offset - p->buffer_at,
-                         t->param[i].offset - p->first);
-        assert_true(t->param[i].offset + t->param[i].elems <= p->first + p->elems);
-    }
-    for (int unit = 0; unit < t->units_n; unit++) {
-        int64_t first, elems;
-        param_unit_span(t, unit, &first, &elems);
-        const struct layout_bucket *p = &l->bucket[l->unit_bucket[unit]];
-        assert_true(first + elems <= p->first + p->elems && (unit == 0 || first >= p->first));
-    }
-}
-
 static void check_owners(const struct param_table *t, int ranks, int64_t bucket_elems_min)
 {
     struct layout l[5];
     for (int rank = 0; rank < ranks; rank++) {
         assert_int_equal(layout_init(t, ranks, rank, bucket_elems_min, &l[rank]), ST_OK);
         check_buckets(t, &l[rank]);
-        check_rows(t, &l[rank]);
+        /* A tensor lies in its bucket's place in the buffer as it does in the table. */
+        for (int i = 0; i < t->params_n; i++) {
+            const struct layout_bucket *p =
+                &l[rank].bucket[layout_bucket_at(&l[rank], t->param[i].offset)];
+            assert_int_equal(l[rank].buffer_table.param[i].offset - p->buffer_at,
+                             t->param[i].offset - p->first);
+            assert_true(t->param[i].offset + t->param[i].elems <= p->first + p->elems);
+        }
+        for (int unit = 0; unit < t->units_n; unit++) {
+            int64_t first, elems;
+            param_unit_span(t, unit, &first, &elems);
+            const struct layout_bucket *p = &l[rank].bucket[l[rank].unit_bucket[unit]];
+            assert_true(first + elems <= p->first + p->elems && (unit == 0 || first >= p->first));
+        }
         assert_int_equal(l[rank].shard_elems, l[0].shard_elems);
     }
     for (int64_t elem = 0; elem < t->total_elems; elem++) {

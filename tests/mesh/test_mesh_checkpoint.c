@@ -32,13 +32,6 @@ static float value_of(int part, int row, int64_t i)
     return (float)(((int64_t)row * 7919 + i * 31 + part * 1013) % 10007) / 64 + 1;
 }
 
-/* has_tensor — Returns whether a part of the state has a tensor. */
-static bool has_tensor(const struct step *step, int part, int row)
-{
-    return part < 2 || !step_skips_hidden_second(step) ||
-           !step_whole_table(step)->param[row].is_hidden;
-}
-
 /* Each tensor of each part is written with the values of part `as`, or must have them. */
 static enum status tensor(struct step *step, int part, int as, int row, bool is_put)
 {
@@ -82,7 +75,8 @@ static enum status tensors(const struct job *job, struct step *step, bool is_put
                          : step_local_state_parts_most(step);
     for (int part = 0; part < n; part++)
         for (int row = 0; row < step_whole_table(step)->params_n; row++)
-            if (has_tensor(step, part, row))
+            if (part < 2 || !step_skips_hidden_second(step) ||
+                !step_whole_table(step)->param[row].is_hidden)
                 TRY(tensor(step, part, part_saved(job, step, part), row, is_put));
     return ST_OK;
 }
@@ -90,21 +84,6 @@ static enum status tensors(const struct job *job, struct step *step, bool is_put
 /* How rank 0 saves. COPY: of all parts with their padding, made by the test. RANGES: as the file is
  * written. ASYNC: from a copy, beside training. WAIT: there is no memory for it. */
 enum save { SAVE_COPY, SAVE_RANGES, SAVE_ASYNC, SAVE_WAIT, SAVE_N };
-
-static enum status save_copy(struct job *job, struct checkpoint *checkpoint, struct step *step,
-                             const struct checkpoint_progress *progress)
-{
-    int64_t each = step_whole_table(step)->total_elems;
-    const int parts = step_local_state_parts_most(step);
-    float *copy = calloc((size_t)(each * parts), sizeof *copy);
-    enum status st = copy != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory");
-    for (int part = 0; st == ST_OK && part < parts; part++)
-        st = step_read(step, part, 0, each, copy + part * each);
-    if (st == ST_OK)
-        st = checkpoint_save(checkpoint, progress, copy, NULL, job->path, sizeof job->path);
-    free(copy);
-    return st;
-}
 
 static enum status save_async(struct job *job, struct checkpoint *checkpoint, struct step *step,
                               const struct checkpoint_progress *progress, bool is_waiting)
@@ -132,8 +111,18 @@ static enum status save_async(struct job *job, struct checkpoint *checkpoint, st
 static enum status save(struct job *job, struct checkpoint *checkpoint, struct step *step,
                         const struct checkpoint_progress *progress)
 {
-    if (job->save == SAVE_COPY)
-        return save_copy(job, checkpoint, step, progress);
+    if (job->save == SAVE_COPY) {
+        int64_t each = step_whole_table(step)->total_elems;
+        const int parts = step_local_state_parts_most(step);
+        float *copy = calloc((size_t)(each * parts), sizeof *copy);
+        enum status st = copy != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory");
+        for (int part = 0; st == ST_OK && part < parts; part++)
+            st = step_read(step, part, 0, each, copy + part * each);
+        if (st == ST_OK)
+            st = checkpoint_save(checkpoint, progress, copy, NULL, job->path, sizeof job->path);
+        free(copy);
+        return st;
+    }
     if (job->save == SAVE_RANGES)
         return checkpoint_save(checkpoint, progress, NULL, NULL, job->path, sizeof job->path);
     return save_async(job, checkpoint, step, progress, job->save == SAVE_WAIT);

@@ -239,18 +239,6 @@ out_close:
     return st;
 }
 
-/* What ranks report to each other is planned; step_open asserts that the plan is what is taken. It
- * is two samples' losses and a vote of each of three ranks, in whole parts, on device and host. */
-static void check_gathered(const struct voting *host, const struct voting *device)
-{
-    int64_t t = device->trial.config.seq_tokens, losses = 2 * t,
-            each = (losses + 1 + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
-    assert_int_equal(host->memory.gathered, 0);
-    assert_int_equal(host->memory.readback, 2 * (int64_t)sizeof(double) + 4 * losses);
-    assert_int_equal(device->memory.gathered, 3 * each * 4);
-    assert_int_equal(device->memory.readback - host->memory.readback, device->memory.gathered);
-}
-
 static void votes_of_ranks(void **state)
 {
     (void)state;
@@ -265,7 +253,15 @@ static void votes_of_ranks(void **state)
     for (int rank = 0; rank < 3; rank++) {
         const struct voting *host = &all[0][rank], *device = &all[1][rank];
         assert_true(!host->is_async && device->is_async);
-        check_gathered(host, device);
+        /* What ranks report to each other is planned; step_open asserts that the plan is what is
+         * taken. It is two samples' losses and a vote of each of three ranks, in whole parts, on
+         * device and host. */
+        int64_t t = device->trial.config.seq_tokens, losses = 2 * t,
+                each = (losses + 1 + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+        assert_int_equal(host->memory.gathered, 0);
+        assert_int_equal(host->memory.readback, 2 * (int64_t)sizeof(double) + 4 * losses);
+        assert_int_equal(device->memory.gathered, 3 * each * 4);
+        assert_int_equal(device->memory.readback - host->memory.readback, device->memory.gathered);
         for (int i = 0; i < 3; i++) {
             assert_int_equal(device->result[i].vote, i == 1 ? 4 : 0);
             assert_true(device->result[i].loss == host->result[i].loss &&

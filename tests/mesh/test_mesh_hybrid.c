@@ -122,23 +122,6 @@ static void test_memory(void **state)
 static struct comm_activity seen[4];
 static atomic_int entered;
 
-/* see_all — the activity of all ranks, once each but the stalled one is in its last call. */
-static void see_all(struct comm *const all[4])
-{
-    static const int64_t last[4] = {9, 9, 8}; /* rank 2 waits within its node */
-    const int64_t until_ms = clock_ms() + RANKS_TIMEOUT_MS / 2;
-    bool are_in = false;
-    while (!are_in && clock_ms() < until_ms) {
-        are_in = true;
-        for (int rank = 0; rank < 4; rank++) {
-            comm_activity(all[rank], &seen[rank]);
-            are_in = are_in && (rank == STALLED ||
-                                (seen[rank].call[0] != 0 && seen[rank].sequence == last[rank]));
-        }
-        clock_sleep_ms(1);
-    }
-}
-
 /* One step's calls of hybrid; the stalled rank stays out of the last calls, and takes a picture of
  * all when the others are in them. */
 static enum status stall(struct ranks_one *one)
@@ -159,8 +142,21 @@ static enum status stall(struct ranks_one *one)
     atomic_fetch_add(&entered, 1);
     while (one->rank == STALLED && atomic_load(&entered) < 4)
         clock_sleep_ms(1);
-    if (one->rank == STALLED)
-        see_all(all);
+    if (one->rank == STALLED) {
+        /* The activity of all ranks, once each but the stalled one is in its last call. */
+        static const int64_t last[4] = {9, 9, 8}; /* rank 2 waits within its node */
+        const int64_t until_ms = clock_ms() + RANKS_TIMEOUT_MS / 2;
+        bool are_in = false;
+        while (!are_in && clock_ms() < until_ms) {
+            are_in = true;
+            for (int rank = 0; rank < 4; rank++) {
+                comm_activity(all[rank], &seen[rank]);
+                are_in = are_in && (rank == STALLED ||
+                                    (seen[rank].call[0] != 0 && seen[rank].sequence == last[rank]));
+            }
+            clock_sleep_ms(1);
+        }
+    }
     TRY(comm_all_reduce(within, t, t, 64));
     TRY(comm_all_reduce(across, t, t, 64));
     comm_close(within);

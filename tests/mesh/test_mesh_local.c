@@ -147,23 +147,6 @@ struct truth {
     double loss[STEPS];
 };
 
-static void begin_truth(struct truth *t, const struct trial *of)
-{
-    t->trial = *of;
-    t->trial.config.local = (struct step_local_config){0};
-    t->trial.config.global_samples = SAMPLES / t->replicas;
-    t->trial.config.dev = ranks_dev(0);
-    for (int r = 0; r < t->replicas; r++)
-        assert_int_equal(step_open(&t->trial.config, &t->step[r]), ST_OK);
-    assert_int_equal(
-        batch_init(&t->batch, FEED_TASK_LM, SAMPLES / t->replicas, of->config.seq_tokens), ST_OK);
-    t->n = step_whole_table(t->step[0])->total_elems;
-    t->outer = calloc((size_t)t->n, sizeof(float));
-    t->momentum = calloc((size_t)t->n, sizeof(float));
-    for (int64_t i = 0; i < t->n; i++)
-        t->outer[i] = step_part(t->step[0], 0)[i];
-}
-
 static float *own(struct truth *t, int r, int64_t i) { return &step_part(t->step[r], 0)[i]; }
 
 /* outer_truth — Makes an outer step as in outer.h, one element after the other. The replicas'
@@ -187,7 +170,19 @@ static void outer_truth(struct truth *t, const struct step_local_config *c)
 
 static void run_truth(struct truth *t, const struct trial *of)
 {
-    begin_truth(t, of);
+    t->trial = *of;
+    t->trial.config.local = (struct step_local_config){0};
+    t->trial.config.global_samples = SAMPLES / t->replicas;
+    t->trial.config.dev = ranks_dev(0);
+    for (int r = 0; r < t->replicas; r++)
+        assert_int_equal(step_open(&t->trial.config, &t->step[r]), ST_OK);
+    assert_int_equal(
+        batch_init(&t->batch, FEED_TASK_LM, SAMPLES / t->replicas, of->config.seq_tokens), ST_OK);
+    t->n = step_whole_table(t->step[0])->total_elems;
+    t->outer = calloc((size_t)t->n, sizeof(float));
+    t->momentum = calloc((size_t)t->n, sizeof(float));
+    for (int64_t i = 0; i < t->n; i++)
+        t->outer[i] = step_part(t->step[0], 0)[i];
     for (int s = 0; s < STEPS; s++) {
         struct step_result r;
         const int each = SAMPLES / t->replicas;
@@ -204,15 +199,6 @@ static void run_truth(struct truth *t, const struct trial *of)
         if ((s + 1) % of->config.local.steps == 0 || s + 1 == STEPS)
             outer_truth(t, &of->config.local);
     }
-}
-
-static void end_truth(struct truth *t)
-{
-    for (int r = 0; r < t->replicas; r++)
-        step_close(t->step[r]);
-    batch_free(&t->batch);
-    free(t->outer);
-    free(t->momentum);
 }
 
 static void against_truth(const struct trial *of, int nodes, int locals, double most)
@@ -235,7 +221,11 @@ static void against_truth(const struct trial *of, int nodes, int locals, double 
     print_message("# %d x %d: parameters and losses differ by %.1e\n", nodes, locals, apart);
     assert_true(apart <= most);
     free(job.params);
-    end_truth(&want);
+    for (int r = 0; r < want.replicas; r++)
+        step_close(want.step[r]);
+    batch_free(&want.batch);
+    free(want.outer);
+    free(want.momentum);
 }
 
 static void test_outer_step(void **state)

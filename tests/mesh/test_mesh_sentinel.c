@@ -41,19 +41,6 @@ static void invert(const struct ranks_one *one, const struct step *step, int i)
     bytes[draw(i, 2, replica.elems * 4)] ^= (unsigned char)(1 << draw(i, 3, 8));
 }
 
-static enum status flip(const struct ranks_one *one, struct job *job, struct step *step, int i)
-{
-    struct step_sentinel found;
-    TRY(store_drain(step->store));
-    invert(one, step, i);
-    enum status st = step_sentinel(step, &found);
-    invert(one, step, i);
-    job->found += st == ST_OK && !found.is_same;
-    job->named += st == ST_OK && !found.is_same && found.rank == draw(i, 0, one->ranks) &&
-                  found.part == draw(i, 1, step_parts(step));
-    return st;
-}
-
 static enum status make_step(struct ranks_one *one, struct job *job, struct step *step)
 {
     TRY(trial_steps(one, &job->trial, step, &job->batch));
@@ -66,7 +53,15 @@ static enum status flip_all(struct ranks_one *one, struct job *job, struct step 
     for (int i = 0; i < job->flips; i++) {
         if (i % FLIPS_A_STEP == 0)
             TRY(make_step(one, job, step));
-        TRY(flip(one, job, step, i));
+        struct step_sentinel found;
+        TRY(store_drain(step->store));
+        invert(one, step, i);
+        enum status st = step_sentinel(step, &found);
+        invert(one, step, i);
+        job->found += st == ST_OK && !found.is_same;
+        job->named += st == ST_OK && !found.is_same && found.rank == draw(i, 0, one->ranks) &&
+                      found.part == draw(i, 1, step_parts(step));
+        TRY(st);
     }
     return ST_OK;
 }

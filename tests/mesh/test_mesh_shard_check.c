@@ -20,25 +20,22 @@ static struct checks_job job_of(int ranks, enum layout_shard shard, int layout)
     return job;
 }
 
-static void run_one(int i, struct checks_totals *sum)
-{
-    const int ranks = 2 + i / LAYOUTS % WORLDS, flips = checks_asked("FLIPS", 96);
-    struct checks_job like = job_of(ranks, (enum layout_shard)(i / LAYOUTS / WORLDS), i % LAYOUTS);
-    like.draw_first = flips * i / RUNS;
-    like.flips = checks_share(flips, i, RUNS);
-    like.trial.steps = like.flips + checks_share(checks_asked("CHECKS", 96), i, RUNS);
-    const struct checks_job *job = checks_compare(like, ranks, "random flips");
-    sum->found += job->found;
-    sum->named += job->named;
-    sum->compared += job->compared;
-}
-
 static void test_flips(void **state)
 {
     (void)state;
     struct checks_totals sum = {0};
-    for (int i = 0; i < RUNS; i++)
-        run_one(i, &sum);
+    for (int i = 0; i < RUNS; i++) {
+        const int ranks = 2 + i / LAYOUTS % WORLDS, flips = checks_asked("FLIPS", 96);
+        struct checks_job like =
+            job_of(ranks, (enum layout_shard)(i / LAYOUTS / WORLDS), i % LAYOUTS);
+        like.draw_first = flips * i / RUNS;
+        like.flips = checks_share(flips, i, RUNS);
+        like.trial.steps = like.flips + checks_share(checks_asked("CHECKS", 96), i, RUNS);
+        const struct checks_job *job = checks_compare(like, ranks, "random flips");
+        sum.found += job->found;
+        sum.named += job->named;
+        sum.compared += job->compared;
+    }
     print_message("# gradients: %d flips found, %d named; %d comparisons of equal results\n",
                   sum.found, sum.named, sum.compared);
 }

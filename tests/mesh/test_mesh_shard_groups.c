@@ -60,26 +60,22 @@ static struct checks_job job_of_groups(const struct kind *kind, enum layout_shar
     return job;
 }
 
-static struct checks_totals run_groups(int i)
-{
-    const struct kind *kind = &kinds[i / SHARDS / GROUPS];
-    const int ranks = group_ranks(kind) * (2 + i / SHARDS % GROUPS),
-              flips = checks_asked("FLIPS", 96);
-    struct checks_job like =
-        job_of_groups(kind, (enum layout_shard)(i % (LAYOUT_SHARD_FULL + 1)), i % SHARDS ? 6 : 12);
-    like.draw_first = flips * i / GROUP_RUNS;
-    like.flips = checks_share(flips, i, GROUP_RUNS);
-    like.trial.steps = 1 + like.flips + checks_share(checks_asked("CHECKS", 96), i, GROUP_RUNS);
-    const struct checks_job *job = checks_compare(like, ranks, kind->name);
-    return (struct checks_totals){job->found, job->named, job->compared};
-}
-
 static void test_groups(void **state)
 {
     (void)state;
     struct checks_totals all = {0};
     for (int i = 0; i < GROUP_RUNS; i++) {
-        const struct checks_totals one = run_groups(i);
+        const struct kind *kind = &kinds[i / SHARDS / GROUPS];
+        const int ranks = group_ranks(kind) * (2 + i / SHARDS % GROUPS),
+                  flips = checks_asked("FLIPS", 96);
+        struct checks_job like = job_of_groups(
+            kind, (enum layout_shard)(i % (LAYOUT_SHARD_FULL + 1)), i % SHARDS ? 6 : 12);
+        like.draw_first = flips * i / GROUP_RUNS;
+        like.flips = checks_share(flips, i, GROUP_RUNS);
+        like.trial.steps = 1 + like.flips + checks_share(checks_asked("CHECKS", 96), i, GROUP_RUNS);
+        const struct checks_job *job = checks_compare(like, ranks, kind->name);
+        const struct checks_totals one =
+            (struct checks_totals){job->found, job->named, job->compared};
         all.found += one.found;
         all.named += one.named;
         all.compared += one.compared;
@@ -88,57 +84,51 @@ static void test_groups(void **state)
                   all.found, all.named, all.compared);
 }
 
-/* A weight that is wrong makes all that follows from it wrong, in all ranks of the group. Of three
- * groups the rank that has it is named; of two the ranks at its place are. */
-static void weights(const struct kind *kind, int groups)
-{
-    const int ranks = groups * group_ranks(kind);
-    struct checks_job like = job_of_groups(kind, LAYOUT_SHARD_NONE, 6);
-    like.asks = like.in_weights = true;
-    like.flips = 8;
-    like.trial.steps = 9;
-    checks_run(&like, ranks);
-    trial_free(&checks_jobs[0].trial);
-    for (int rank = 0; rank < ranks; rank++) {
-        assert_int_equal(checks_jobs[rank].found, 8);
-        assert_int_equal(checks_jobs[rank].once, 0);
-        assert_int_equal(checks_jobs[rank].named, groups > 2 ? 8 : 0);
-        assert_int_equal(checks_jobs[rank].paired, groups > 2 ? 0 : 8);
-    }
-}
-
 static void test_weights(void **state)
 {
     (void)state;
     for (int i = 0; i < KINDS; i++)
-        for (int groups = 2; groups <= 3; groups++)
-            weights(&kinds[i], groups);
-}
-
-/* All ranks of a group are wrong at once, as after a wrong sum: no rank is named, the group is. */
-static void together(const struct kind *kind)
-{
-    const int ranks = 3 * group_ranks(kind);
-    struct checks_job like = job_of_groups(kind, LAYOUT_SHARD_NONE, 6);
-    like.asks = like.in_all = true;
-    like.flips = 4;
-    like.trial.steps = 5;
-    checks_run(&like, ranks);
-    trial_free(&checks_jobs[0].trial);
-    for (int rank = 0; rank < ranks; rank++) {
-        assert_int_equal(checks_jobs[rank].found, 4);
-        assert_int_equal(checks_jobs[rank].once, 4);
-        assert_int_equal(checks_jobs[rank].grouped, 4);
-        assert_int_equal(checks_jobs[rank].named, 0);
-    }
+        for (int groups = 2; groups <= 3; groups++) {
+            /* A weight that is wrong makes all that follows from it wrong, in all ranks of the
+             * group. Of three groups the rank that has it is named; of two the ranks at its place
+             * are. */
+            const int ranks = groups * group_ranks(&kinds[i]);
+            struct checks_job like = job_of_groups(&kinds[i], LAYOUT_SHARD_NONE, 6);
+            like.asks = like.in_weights = true;
+            like.flips = 8;
+            like.trial.steps = 9;
+            checks_run(&like, ranks);
+            trial_free(&checks_jobs[0].trial);
+            for (int rank = 0; rank < ranks; rank++) {
+                assert_int_equal(checks_jobs[rank].found, 8);
+                assert_int_equal(checks_jobs[rank].once, 0);
+                assert_int_equal(checks_jobs[rank].named, groups > 2 ? 8 : 0);
+                assert_int_equal(checks_jobs[rank].paired, groups > 2 ? 0 : 8);
+            }
+        }
 }
 
 static void test_together(void **state)
 {
     (void)state;
     for (int i = 0; i < KINDS; i++)
-        if (kinds[i].axis_ranks[MESH_AXIS_PIPELINE] == 0)
-            together(&kinds[i]);
+        if (kinds[i].axis_ranks[MESH_AXIS_PIPELINE] == 0) {
+            /* All ranks of a group are wrong at once, as after a wrong sum: no rank is named, the
+             * group is. */
+            const int ranks = 3 * group_ranks(&kinds[i]);
+            struct checks_job like = job_of_groups(&kinds[i], LAYOUT_SHARD_NONE, 6);
+            like.asks = like.in_all = true;
+            like.flips = 4;
+            like.trial.steps = 5;
+            checks_run(&like, ranks);
+            trial_free(&checks_jobs[0].trial);
+            for (int rank = 0; rank < ranks; rank++) {
+                assert_int_equal(checks_jobs[rank].found, 4);
+                assert_int_equal(checks_jobs[rank].once, 4);
+                assert_int_equal(checks_jobs[rank].grouped, 4);
+                assert_int_equal(checks_jobs[rank].named, 0);
+            }
+        }
 }
 
 enum { INPUT_QA, INPUT_WINDOW, INPUT_BALANCE, INPUTS_N };

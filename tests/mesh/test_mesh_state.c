@@ -64,18 +64,6 @@ static float value_of(int part, int tensor, int64_t i)
 
 /* ---- a rank ---- */
 
-static enum status open_alone(struct job *j)
-{
-    int64_t bytes;
-    char address[COMM_ADDRESS_MAX];
-    struct comm_config alone = {.kind = COMM_KIND_SELF,
-                                .place = {.ranks = 1, .nodes = 1, .locals = 1},
-                                .timeout_ms = RANKS_TIMEOUT_MS,
-                                .shm_fd = -1};
-    TRY(comm_begin_open(&alone, &j->alone, address, &bytes));
-    return comm_end_open(j->alone, 0, address, &bytes);
-}
-
 /* The table of a part; parts of pipelines have equal costs. */
 static enum status describe(const struct job *j, int i, struct param_table *out)
 {
@@ -124,8 +112,16 @@ static enum status open_rank(struct ranks_one *one, struct job *j)
     TRY(describe(j, own, &j->own));
     TRY(open_map(j));
     TRY(dev_stream_open(one->dev, &j->stream));
-    if (like->data == 1)
-        TRY(open_alone(j));
+    if (like->data == 1) {
+        int64_t bytes;
+        char address[COMM_ADDRESS_MAX];
+        struct comm_config alone = {.kind = COMM_KIND_SELF,
+                                    .place = {.ranks = 1, .nodes = 1, .locals = 1},
+                                    .timeout_ms = RANKS_TIMEOUT_MS,
+                                    .shm_fd = -1};
+        TRY(comm_begin_open(&alone, &j->alone, address, &bytes));
+        TRY(comm_end_open(j->alone, 0, address, &bytes));
+    }
     struct store_config config = {.dev = one->dev,
                                   .stream = j->stream,
                                   .comm = like->data == 1 ? j->alone
@@ -232,18 +228,6 @@ static enum status move(const struct job *j, int part, float *table, bool is_put
     return ST_OK;
 }
 
-static enum status check_padding(const struct job *j, const float *table)
-{
-    double all = 0, tensors = 0; /* all values are positive */
-    for (int64_t i = 0; i < j->whole.total_elems; i++)
-        all += (double)table[i];
-    for (int row = 0; row < j->whole.params_n; row++)
-        for (int64_t i = 0; i < j->whole.param[row].elems; i++)
-            tensors += (double)table[j->whole.param[row].offset + i];
-    return all == tensors ? ST_OK
-                          : FAIL(ST_BUG, "%s: padding sums to %g", j->like->name, all - tensors);
-}
-
 static enum status first_rank(struct job *j)
 {
     enum status st = ST_OK;
@@ -254,8 +238,17 @@ static enum status first_rank(struct job *j)
         if (is_put)
             repack(j, j->state[part], table, true);
         st = move(j, part, table, is_put);
-        if (st == ST_OK && !is_put)
-            st = check_padding(j, table);
+        if (st == ST_OK && !is_put) {
+            double all = 0, tensors = 0; /* all values are positive */
+            for (int64_t i = 0; i < j->whole.total_elems; i++)
+                all += (double)table[i];
+            for (int row = 0; row < j->whole.params_n; row++)
+                for (int64_t i = 0; i < j->whole.param[row].elems; i++)
+                    tensors += (double)table[j->whole.param[row].offset + i];
+            st = all == tensors
+                     ? ST_OK
+                     : FAIL(ST_BUG, "%s: padding sums to %g", j->like->name, all - tensors);
+        }
         if (st == ST_OK && !is_put)
             repack(j, j->state[part], table, false);
     }

@@ -37,11 +37,6 @@ static int64_t draw(int i, int what, int64_t n)
 
 /* ---- this rank's memory ---- */
 
-static struct tensor memory_of(const struct store *s, int part)
-{
-    return part == 0 ? s->params : s->moment[part - 1];
-}
-
 static int64_t elems_of(const struct store *s, int part)
 {
     return part > 0                           ? store_moments_elems(s, part)
@@ -53,24 +48,11 @@ static void keep(struct job *job, const struct step *step, bool is_back)
 {
     for (int part = 0; part < step_parts(step); part++) {
         const size_t bytes = (size_t)elems_of(step->store, part) * sizeof(float);
-        float *here = memory_of(step->store, part).data;
+        float *here = (part == 0 ? step->store->params : step->store->moment[part - 1]).data;
         if (!job->kept[part])
             job->kept[part] = malloc(bytes);
         memcpy(is_back ? here : job->kept[part], is_back ? job->kept[part] : here, bytes);
     }
-}
-
-/* invert — the bit of flip i, in a bucket of which this rank updates something. */
-static void invert(const struct step *step, int i)
-{
-    const int buckets_n = store_layout(step->store)->buckets_n;
-    int bucket = (int)draw(i, 2, buckets_n);
-    while (store_local_shard(step->store, bucket).elems == 0)
-        bucket = (bucket + 1) % buckets_n;
-    const struct store_local_shard a = store_local_shard(step->store, bucket);
-    const struct tensor part[] = {a.p, a.m, a.v};
-    uint32_t *bits = part[draw(i, 1, step_parts(step))].data;
-    bits[draw(i, 3, a.elems)] ^= UINT32_C(1) << draw(i, 4, 32);
 }
 
 /* ---- flips ---- */
@@ -86,22 +68,6 @@ static enum status make_step(struct ranks_one *one, struct job *job, struct step
 static bool is_update(const struct job *job, int i) { return i < job->flips; }
 
 static int flips_of(const struct job *job) { return job->flips + job->flips / 4; }
-
-/* count — what this rank knows of flip i, after the step that followed it. The update has written
- * its sums since, so what it did not find, nothing finds any more; where the numbers of the step
- * kept the update from being made, _verify finds it in memory, as the trainer lets it. */
-static void count(const struct ranks_one *one, struct job *job, const struct step *step, int i,
-                  enum status st)
-{
-    const int rank = (int)draw(i, 0, one->ranks);
-    const struct step_changed changed = step_update_sums_changed(step);
-    const struct step_update_sums *u = step->update_sums;
-    job->found += st == (rank == one->rank ? ST_FAULT : ST_PEER) && changed.ranks_n == 1;
-    job->named += changed.rank == rank &&
-                  changed.steps == job->trial.first_step + (is_update(job, i) ? 0 : 1);
-    job->parted +=
-        rank != one->rank || (u->is_found && u->part == (int)draw(i, 1, step_parts(step)));
-}
 
 static enum status forget(struct job *job, struct step *step)
 {
@@ -133,15 +99,34 @@ static enum status flip(struct ranks_one *one, struct job *job, struct step *ste
         TRY(make_step(one, job, step));
     TRY(store_drain(step->store));
     keep(job, step, false);
-    if (draw(i, 0, one->ranks) == one->rank)
-        invert(step, i);
+    if (draw(i, 0, one->ranks) == one->rank) {
+        /* The bit of flip i, in a bucket of which this rank updates something. */
+        const int buckets_n = store_layout(step->store)->buckets_n;
+        int bucket = (int)draw(i, 2, buckets_n);
+        while (store_local_shard(step->store, bucket).elems == 0)
+            bucket = (bucket + 1) % buckets_n;
+        const struct store_local_shard a = store_local_shard(step->store, bucket);
+        const struct tensor part[] = {a.p, a.m, a.v};
+        uint32_t *bits = part[draw(i, 1, step_parts(step))].data;
+        bits[draw(i, 3, a.elems)] ^= UINT32_C(1) << draw(i, 4, 32);
+    }
     if (!is_update(job, i))
         verify_own(one, job, step, i);
     enum status st = is_update(job, i) ? make_step(one, job, step) : ST_OK;
     if (st != ST_OK && st != ST_NOT_FINITE)
         return st;
     st = step_update_sums_verify(step);
-    count(one, job, step, i, st);
+    /* What this rank knows of flip i, after the step that followed it. The update has written its
+     * sums since, so what it did not find, nothing finds any more; where the numbers of the step
+     * kept the update from being made, _verify finds it in memory, as the trainer lets it. */
+    const int rank = (int)draw(i, 0, one->ranks);
+    const struct step_changed changed = step_update_sums_changed(step);
+    const struct step_update_sums *u = step->update_sums;
+    job->found += st == (rank == one->rank ? ST_FAULT : ST_PEER) && changed.ranks_n == 1;
+    job->named += changed.rank == rank &&
+                  changed.steps == job->trial.first_step + (is_update(job, i) ? 0 : 1);
+    job->parted +=
+        rank != one->rank || (u->is_found && u->part == (int)draw(i, 1, step_parts(step)));
     return st == ST_OK || st == ST_FAULT || st == ST_PEER ? forget(job, step) : st;
 }
 

@@ -44,15 +44,6 @@ struct model {
 /* No two elements are equal. */
 static float value_at(int64_t at) { return (float)at * 0.5F + 1; }
 
-static void open_whole(struct model *m, const struct model_dims *dims)
-{
-    assert_int_equal(model_ops(dims)->describe(dims, &m->whole), ST_OK);
-    m->values = calloc((size_t)m->whole.total_elems, sizeof *m->values);
-    for (int i = 0; i < m->whole.params_n; i++)
-        for (int64_t k = 0; k < m->whole.param[i].elems; k++)
-            m->values[m->whole.param[i].offset + k] = value_at(m->whole.param[i].offset + k);
-}
-
 static void open_part(struct model *m, const struct model_dims *whole, int i,
                       const struct model_part *part)
 {
@@ -71,7 +62,11 @@ static void open_model(struct model *m, const struct model_dims *dims, int tenso
     int64_t first[PARTS_MAX + 1];
     double cost[LAYERS + 2];
     *m = (struct model){.parts_n = tensor * stages};
-    open_whole(m, dims);
+    assert_int_equal(model_ops(dims)->describe(dims, &m->whole), ST_OK);
+    m->values = calloc((size_t)m->whole.total_elems, sizeof *m->values);
+    for (int i = 0; i < m->whole.params_n; i++)
+        for (int64_t k = 0; k < m->whole.param[i].elems; k++)
+            m->values[m->whole.param[i].offset + k] = value_at(m->whole.param[i].offset + k);
     for (int i = 0; i < LAYERS + 2; i++)
         cost[i] = 1;
     assert_int_equal(pipe_split(cost, LAYERS, stages, chunks, first), ST_OK);
@@ -106,19 +101,6 @@ static void close_model(struct model *m)
 }
 
 /* ---- give and take ---- */
-
-static void give_range(struct model *m, int part, int64_t first, int64_t n)
-{
-    struct part_map_range r = part_map_held(&m->map, part, first, n);
-    assert_true(r.n >= 0 && r.first >= 0 && r.first + r.n <= m->own[part].total_elems);
-    float *own = malloc((size_t)(r.n + 1) * sizeof *own);
-    own[r.n] = -5;
-    if (r.n > 0)
-        part_map_give(&m->map, part, first, n, r, m->values + first, own);
-    assert_true(own[r.n] == -5);
-    memcpy(m->held[part] + r.first, own, (size_t)r.n * sizeof *own);
-    free(own);
-}
 
 /* What a part holds, by param_run, which knows nothing of ranges. */
 static void check_held(const struct model *m, int part)
@@ -168,8 +150,17 @@ static void round_trip(struct model *m, int64_t each)
         got[k] = NAN;
     for (int64_t first = 0; first < total; first += each) {
         int64_t n = total - first < each ? total - first : each;
-        for (int part = 0; part < m->parts_n; part++)
-            give_range(m, part, first, n);
+        for (int part = 0; part < m->parts_n; part++) {
+            struct part_map_range r = part_map_held(&m->map, part, first, n);
+            assert_true(r.n >= 0 && r.first >= 0 && r.first + r.n <= m->own[part].total_elems);
+            float *own = malloc((size_t)(r.n + 1) * sizeof *own);
+            own[r.n] = -5;
+            if (r.n > 0)
+                part_map_give(&m->map, part, first, n, r, m->values + first, own);
+            assert_true(own[r.n] == -5);
+            memcpy(m->held[part] + r.first, own, (size_t)r.n * sizeof *own);
+            free(own);
+        }
     }
     for (int part = 0; part < m->parts_n; part++)
         check_held(m, part);

@@ -143,20 +143,6 @@ static int64_t check_found(const struct history *h, bool must_find, const struct
     return found;
 }
 
-static void generation(struct history *h)
-{
-    static const int units[] = {4, 3, 1, 0};
-    struct job job = h->like;
-    const bool must_find = is_whole(&h->kept);
-    const struct kept before = h->kept;
-    job.leave_after = draw(h, 3);
-    job.leave_unit = units[draw(h, 4)];
-    job.leave_rank = draw(h, h->nodes * h->locals);
-    run_world(h, &job);
-    const int64_t found = check_found(h, must_find, &before);
-    note(h, found, job.leave_after);
-}
-
 /* finish — all nodes, to the end. */
 static void finish(struct history *h, const struct trial *calm)
 {
@@ -206,7 +192,16 @@ static void run_history(uint64_t seed, const struct calm *calm)
         set_present(&h, node, true);
     copies_begin(h.nodes_max * h.locals);
     for (int left = 1 + draw(&h, GENERATIONS_MAX); left > 0; left--) {
-        generation(&h);
+        static const int units[] = {4, 3, 1, 0};
+        struct job job = h.like;
+        const bool must_find = is_whole(&h.kept);
+        const struct kept before = h.kept;
+        job.leave_after = draw(&h, 3);
+        job.leave_unit = units[draw(&h, 4)];
+        job.leave_rank = draw(&h, h.nodes * h.locals);
+        run_world(&h, &job);
+        const int64_t found = check_found(&h, must_find, &before);
+        note(&h, found, job.leave_after);
         lose(&h);
     }
     finish(&h, &calm->of[tensor][shard]);

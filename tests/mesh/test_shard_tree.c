@@ -121,30 +121,27 @@ static uint64_t truth_contexts(int shards, int first, int n)
                         truth_contexts(shards, first + left, n - left));
 }
 
-static void check_contexts(int shards, int groups, int contexts)
-{
-    int begin[SHARDS_MAX + 1], all = 0;
-    uint64_t piece[CONTEXTS_MAX * 2 * SHARDS_MAX];
-    struct sum_tree_step join[CONTEXTS_MAX * 2 * SHARDS_MAX];
-    shard_tree_deal(shards, groups, begin);
-    for (int group = 0; group < groups; group++)
-        for (int context = 0; context < contexts; context++)
-            all += pieces_of(begin, groups, group, context * SHARDS_MAX, piece + all);
-    assert_int_equal(all, contexts * shard_tree_pieces(begin, groups, NULL));
-    assert_int_equal(shard_tree_join(begin, groups, contexts, join), ST_OK);
-    for (int i = 0; i < all - 1; i++)
-        piece[join[i].to] = sum(piece[join[i].to], piece[join[i].from]);
-    if (piece[0] != truth_contexts(shards, 0, contexts))
-        fail_msg("%d shards on %d x %d ranks are added in another order", shards, groups, contexts);
-}
-
 static void same_tree_with_contexts(void **state)
 {
     (void)state;
     for (int contexts = 1; contexts <= CONTEXTS_MAX; contexts++)
         for (int shards = 1; shards <= 13; shards++)
-            for (int groups = 1; groups <= shards; groups++)
-                check_contexts(shards, groups, contexts);
+            for (int groups = 1; groups <= shards; groups++) {
+                int begin[SHARDS_MAX + 1], all = 0;
+                uint64_t piece[CONTEXTS_MAX * 2 * SHARDS_MAX];
+                struct sum_tree_step join[CONTEXTS_MAX * 2 * SHARDS_MAX];
+                shard_tree_deal(shards, groups, begin);
+                for (int group = 0; group < groups; group++)
+                    for (int context = 0; context < contexts; context++)
+                        all += pieces_of(begin, groups, group, context * SHARDS_MAX, piece + all);
+                assert_int_equal(all, contexts * shard_tree_pieces(begin, groups, NULL));
+                assert_int_equal(shard_tree_join(begin, groups, contexts, join), ST_OK);
+                for (int i = 0; i < all - 1; i++)
+                    piece[join[i].to] = sum(piece[join[i].to], piece[join[i].from]);
+                if (piece[0] != truth_contexts(shards, 0, contexts))
+                    fail_msg("%d shards on %d x %d ranks are added in another order", shards,
+                             groups, contexts);
+            }
 }
 
 static bool follows_contexts(int shards, int contexts, int nodes, int locals)

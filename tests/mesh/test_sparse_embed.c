@@ -49,15 +49,6 @@ static enum status take(struct own *o)
                              &o->embed);
 }
 
-static void give(struct own *o)
-{
-    sparse_embed_close(o->embed);
-    dev_stream_close(o->stream);
-    dev_free(o->one->dev, o->grad, sizeof o->c->grad);
-    dev_free(o->one->dev, o->positions, sizeof o->c->grad);
-    dev_free(o->one->dev, o->table, sizeof o->c->grad);
-}
-
 /* The backward pass of the embedding. */
 static enum status backward(struct own *o)
 {
@@ -104,7 +95,11 @@ static enum status one_rank(struct ranks_one *one)
         st = exchange(&o);
     if (st == ST_OK) /* else no call uses memory any more */
         st = comm_barrier(one->comm);
-    give(&o);
+    sparse_embed_close(o.embed);
+    dev_stream_close(o.stream);
+    dev_free(o.one->dev, o.grad, sizeof o.c->grad);
+    dev_free(o.one->dev, o.positions, sizeof o.c->grad);
+    dev_free(o.one->dev, o.table, sizeof o.c->grad);
     return st;
 }
 

@@ -71,16 +71,6 @@ static void points(const struct number *first, const double *sizes, int n, struc
     }
 }
 
-static void product_points(const struct number *first, struct plan_share *out)
-{
-    points(first, product_sizes + 1, 2, out);
-    out->point[2] = out->point[1];
-    out->point[1] = out->point[0];
-    out->point[0].size = product_sizes[0];
-    out->point[0].share *= SMALL;
-    out->n = 3;
-}
-
 static void link_points(double top, struct plan_share *out)
 {
     out->n = 4;
@@ -92,9 +82,15 @@ static void link_points(double top, struct plan_share *out)
 
 static void set_cluster(const struct fit *f, struct plan_cluster *c)
 {
-    for (int i = 0; i < PLAN_PRECISION_N; i++)
-        product_points(f->number + (i == PLAN_PRECISION_FP8 ? PRODUCT_FP8 : PRODUCT),
-                       &c->product[i]);
+    for (int i = 0; i < PLAN_PRECISION_N; i++) {
+        const struct number *first = f->number + (i == PLAN_PRECISION_FP8 ? PRODUCT_FP8 : PRODUCT);
+        points(first, product_sizes + 1, 2, &c->product[i]);
+        c->product[i].point[2] = c->product[i].point[1];
+        c->product[i].point[1] = c->product[i].point[0];
+        c->product[i].point[0].size = product_sizes[0];
+        c->product[i].point[0].share *= SMALL;
+        c->product[i].n = 3;
+    }
     points(f->number + ATTENTION, attention_sizes, 2, &c->attention);
     c->memory_share = c->optimizer_share = f->number[MEMORY].value;
     c->overlap_cost = f->number[OVERLAP].value;
@@ -140,19 +136,15 @@ static void without_numbers(const struct fit *f, const struct score_line *line)
 
 /* ---- the search ---- */
 
-static void machine_of(const struct fit *f, int i, struct plan_cluster *out)
-{
-    *out = f->base[i];
-    set_cluster(f, out);
-    set_machine(f, score_find(f->card, "machine", f->row[i]->line->at[SCORE_MACHINE]), out);
-}
-
 static double cost(const struct fit *f)
 {
     double all = 0;
     for (int i = 0; i < f->rows_n; i++) {
         struct plan_cluster machine;
-        machine_of(f, i, &machine);
+        struct plan_cluster *out = &machine;
+        *out = f->base[i];
+        set_cluster(f, out);
+        set_machine(f, score_find(f->card, "machine", f->row[i]->line->at[SCORE_MACHINE]), out);
         score_time(&machine, f->row[i]);
         all += pow(log(f->row[i]->predicted / f->row[i]->published), 2);
     }
@@ -187,34 +179,6 @@ static double search(struct fit *f)
 
 /* ---- a generation ---- */
 
-static void add_numbers(struct fit *f)
-{
-    memcpy(f->number, of_clusters, sizeof of_clusters);
-    f->n = CLUSTERS;
-    for (int i = MEMORY; i <= ACROSS; i++) {
-        f->number[i].min = score_limits(f->number[i].name)->min;
-        f->number[i].max = score_limits(f->number[i].name)->max;
-    }
-    for (size_t i = 0; i < sizeof of_machines / sizeof *of_machines; i++)
-        if (of_machines[i].is_a100 == f->is_a100)
-            f->number[f->n++] = of_machines[i].number;
-}
-
-static void add_rows(struct fit *f)
-{
-    for (int i = 0; i < f->card->rows_n; i++) {
-        struct score_row *row = &f->card->row[i];
-        const struct score_line *line =
-            score_find(f->card, "machine", row->line->at[SCORE_MACHINE]);
-        if (!row->is_fit || row->is_memory || text_starts(line->at[2], "a100") != f->is_a100)
-            continue;
-        f->row[f->rows_n] = row;
-        if (plan_cluster_open(line->at[2], &f->base[f->rows_n++]) != ST_OK)
-            score_die(line->at[2], status_message());
-        without_numbers(f, line);
-    }
-}
-
 static void print_share(const char *name, const struct plan_share *share)
 {
     printf("  \"%s\": [", name);
@@ -248,8 +212,26 @@ static void fit_generation(struct scorecard *card, bool is_a100)
         score_die("fit", "out of memory");
     f->card = card;
     f->is_a100 = is_a100;
-    add_numbers(f);
-    add_rows(f);
+    memcpy(f->number, of_clusters, sizeof of_clusters);
+    f->n = CLUSTERS;
+    for (int i = MEMORY; i <= ACROSS; i++) {
+        f->number[i].min = score_limits(f->number[i].name)->min;
+        f->number[i].max = score_limits(f->number[i].name)->max;
+    }
+    for (size_t i = 0; i < sizeof of_machines / sizeof *of_machines; i++)
+        if (of_machines[i].is_a100 == f->is_a100)
+            f->number[f->n++] = of_machines[i].number;
+    for (int i = 0; i < f->card->rows_n; i++) {
+        struct score_row *row = &f->card->row[i];
+        const struct score_line *line =
+            score_find(f->card, "machine", row->line->at[SCORE_MACHINE]);
+        if (!row->is_fit || row->is_memory || text_starts(line->at[2], "a100") != f->is_a100)
+            continue;
+        f->row[f->rows_n] = row;
+        if (plan_cluster_open(line->at[2], &f->base[f->rows_n++]) != ST_OK)
+            score_die(line->at[2], status_message());
+        without_numbers(f, line);
+    }
     print_fit(f, search(f));
     free(f);
 }

@@ -8,25 +8,23 @@ static void print_errors(const char *what, struct score_errors e)
            100 * e.worst);
 }
 
-static void print_row(const struct score_row *row)
-{
-    printf("%+6.1f %% %s %s %s %s, published %s:", 100 * score_error(row),
-           row->line->at[SCORE_PART], row->line->at[SCORE_MACHINE], row->line->at[SCORE_MODEL],
-           row->line->at[SCORE_SETTINGS], row->line->at[SCORE_PUBLISHED]);
-    for (int kind = 0; kind < PLAN_TIME_N; kind++)
-        if (row->time.ms[kind] > 0)
-            printf(" %s %.1f ms,", plan_time_text((enum plan_time_kind)kind), row->time.ms[kind]);
-    printf(" hidden %.1f ms\n", row->time.comm_hidden_ms);
-}
-
 int main(int argc, char **argv)
 {
     struct scorecard card;
     struct text page = {.limit = (size_t)1 << 20};
     score_run(&card);
     for (int i = 0; argc > 1 && i < card.rows_n; i++)
-        if (100 * fabs(score_error(&card.row[i])) > score_number(argv[1]))
-            print_row(&card.row[i]);
+        if (100 * fabs(score_error(&card.row[i])) > score_number(argv[1])) {
+            printf("%+6.1f %% %s %s %s %s, published %s:", 100 * score_error(&card.row[i]),
+                   card.row[i].line->at[SCORE_PART], card.row[i].line->at[SCORE_MACHINE],
+                   card.row[i].line->at[SCORE_MODEL], card.row[i].line->at[SCORE_SETTINGS],
+                   card.row[i].line->at[SCORE_PUBLISHED]);
+            for (int kind = 0; kind < PLAN_TIME_N; kind++)
+                if (card.row[i].time.ms[kind] > 0)
+                    printf(" %s %.1f ms,", plan_time_text((enum plan_time_kind)kind),
+                           card.row[i].time.ms[kind]);
+            printf(" hidden %.1f ms\n", card.row[i].time.comm_hidden_ms);
+        }
     page_write(&card, &page);
     if (page.overflow || file_replace(SCORE_PAGE, page.data, page.len) != ST_OK)
         score_die(SCORE_PAGE, status_message());

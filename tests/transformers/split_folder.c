@@ -16,18 +16,6 @@ static enum status read_named(const char *folder, const char *name, char **out, 
     return file_read(path, 1 << 28, out, n_out);
 }
 
-static void list_sources(const struct safetensors *tensors, struct safetensors_source *source)
-{
-    for (int i = 0; i < tensors->entries_n; i++) {
-        const struct safetensors_entry *entry = &tensors->entry[i];
-        source[i] = (struct safetensors_source){.name = entry->name,
-                                                .dtype = entry->dtype,
-                                                .dims_n = entry->dims_n,
-                                                .data = entry->data};
-        memcpy(source[i].dim, entry->dim, sizeof source[i].dim);
-    }
-}
-
 static enum status split(const char *from, const char *to, int64_t part_bytes)
 {
     char *config = NULL, *bytes = NULL;
@@ -40,7 +28,14 @@ static enum status split(const char *from, const char *to, int64_t part_bytes)
     const struct hf_save_file file = {"config.json", config, config_n};
     if (!source)
         return FAIL(ST_RETRY, "out of memory: %d tensors", tensors.entries_n);
-    list_sources(&tensors, source);
+    for (int i = 0; i < tensors.entries_n; i++) {
+        const struct safetensors_entry *entry = &tensors.entry[i];
+        source[i] = (struct safetensors_source){.name = entry->name,
+                                                .dtype = entry->dtype,
+                                                .dims_n = entry->dims_n,
+                                                .data = entry->data};
+        memcpy(source[i].dim, entry->dim, sizeof source[i].dim);
+    }
     enum status st = hf_save(to, source, tensors.entries_n, &file, 1, part_bytes);
     free(source);
     safetensors_free(&tensors);

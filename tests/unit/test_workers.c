@@ -190,14 +190,6 @@ static void cutting_ends_all(void **state)
     workers_close(NULL);
 }
 
-static int work(int argc, char **argv)
-{
-    if (argc == 4 && strcmp(argv[3], "exit") == 0)
-        return strcmp(argv[2], "0") == 0 ? 65 : 0;
-    for (;;)
-        pause();
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ends_are_told_once),    cmocka_unit_test(silence_is_a_hang),
     cmocka_unit_test(comm_heartbeats_count), cmocka_unit_test(waiting_is_not_held_against_it),
@@ -206,8 +198,12 @@ static const struct CMUnitTest tests[] = {
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "worker") == 0)
-        return work(argc, argv);
+    if (argc > 1 && strcmp(argv[1], "worker") == 0) {
+        if (argc == 4 && strcmp(argv[3], "exit") == 0)
+            return strcmp(argv[2], "0") == 0 ? 65 : 0;
+        for (;;)
+            pause();
+    }
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
 }

@@ -147,27 +147,23 @@ static int best_pair(const struct truth *t, struct bpe_train_merge *best)
     return most;
 }
 
-static void merge_all(struct truth *t, struct bpe_train_merge m, uint32_t made)
-{
-    for (size_t w = 0; w < t->words_n; w++) {
-        size_t kept = 0;
-        for (size_t i = 0; i < t->len[w]; kept++) {
-            const bool is_pair =
-                i + 1 < t->len[w] && t->word[w][i] == m.left && t->word[w][i + 1] == m.right;
-            t->word[w][kept] = is_pair ? made : t->word[w][i];
-            i += is_pair ? 2 : 1;
-        }
-        t->len[w] = kept;
-    }
-}
-
 static void truth_run(struct truth *t, uint32_t vocab)
 {
     struct bpe_train_merge best = {0, 0};
     char both[128];
     while (t->tokens_n < vocab && best_pair(t, &best) > 1) {
         snprintf(both, sizeof both, "%s%s", t->token[best.left], t->token[best.right]);
-        merge_all(t, best, token_of(t, both));
+        uint32_t made = token_of(t, both);
+        for (size_t w = 0; w < t->words_n; w++) {
+            size_t kept = 0;
+            for (size_t i = 0; i < t->len[w]; kept++) {
+                const bool is_pair = i + 1 < t->len[w] && t->word[w][i] == best.left &&
+                                     t->word[w][i + 1] == best.right;
+                t->word[w][kept] = is_pair ? made : t->word[w][i];
+                i += is_pair ? 2 : 1;
+            }
+            t->len[w] = kept;
+        }
         t->merge[t->merges_n++] = best;
     }
 }

@@ -11,16 +11,6 @@ enum { T = 90, WINDOWS = 3 };
 
 static float logits[WINDOWS][T][2];
 
-static void draw(uint64_t seed, bool is_coarse)
-{
-    for (uint64_t i = 0; i < WINDOWS * T; i++) {
-        double s = rand_normal(seed, RAND_STREAM(TEST, 0), i),
-               e = rand_normal(seed, RAND_STREAM(TEST, 1), i);
-        logits[i / T][i % T][0] = (float)(is_coarse ? round(s) : s); /* coarse: many equals */
-        logits[i / T][i % T][1] = (float)(is_coarse ? round(e) : e);
-    }
-}
-
 /* How many spans come before this one. */
 static int rank_of(const struct squad_span *x, const int64_t *first, const int64_t *last)
 {
@@ -43,7 +33,13 @@ static void test_all_pairs(void **state)
     const int64_t first[WINDOWS] = {5, 40, 0}, last[WINDOWS] = {89, 62, -1};
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct squad_span_best best;
-        draw(seed, seed % 2);
+        bool is_coarse = seed % 2;
+        for (uint64_t i = 0; i < WINDOWS * T; i++) {
+            double s = rand_normal(seed, RAND_STREAM(TEST, 0), i),
+                   e = rand_normal(seed, RAND_STREAM(TEST, 1), i);
+            logits[i / T][i % T][0] = (float)(is_coarse ? round(s) : s); /* coarse: many equals */
+            logits[i / T][i % T][1] = (float)(is_coarse ? round(e) : e);
+        }
         squad_span_begin(&best);
         for (int w = 0; w < WINDOWS; w++)
             squad_span_window(&best, w, logits[w][0], first[w], last[w], w);

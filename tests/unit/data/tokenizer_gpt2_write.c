@@ -49,20 +49,6 @@ static int byte_of(uint32_t c)
     return -1;
 }
 
-/* assert_bytes — the characters of s stand for these bytes. */
-static void assert_bytes(const char *s, const uint8_t *bytes, size_t n)
-{
-    size_t i = 0;
-    for (const uint8_t *p = (const uint8_t *)s; *p; p++, i++) {
-        uint32_t c = *p;
-        if (c >= 0x80)
-            c = (c & 0x1f) << 6 | (*++p & 0x3f);
-        assert_true(i < n);
-        assert_int_equal(byte_of(c), bytes[i]);
-    }
-    assert_int_equal(i, n);
-}
-
 static void check_vocab(const cJSON *vocab)
 {
     int ids_n = 0;
@@ -70,7 +56,17 @@ static void check_vocab(const cJSON *vocab)
         size_t n;
         assert_int_equal(item->valueint, ids_n);
         const uint8_t *bytes = tokenizer_bytes(gpt2, (uint32_t)ids_n, &n);
-        assert_bytes(item->string, bytes, n);
+        /* The characters of s stand for these bytes. */
+        const char *s = item->string;
+        size_t i = 0;
+        for (const uint8_t *p = (const uint8_t *)s; *p; p++, i++) {
+            uint32_t c = *p;
+            if (c >= 0x80)
+                c = (c & 0x1f) << 6 | (*++p & 0x3f);
+            assert_true(i < n);
+            assert_int_equal(byte_of(c), bytes[i]);
+        }
+        assert_int_equal(i, n);
     }
     assert_int_equal(ids_n, TOKENIZER_GPT2_VOCAB);
 }

@@ -47,21 +47,6 @@ struct options {
     uint64_t model_type;
 };
 
-static void add_specs(struct text *t, const struct options *o)
-{
-    struct text trainer = {.data = NULL}, normalizer = {.data = NULL};
-    add_number(&trainer, 3, o->model_type ? o->model_type : 2);
-    add_number(&trainer, 24, o->space_behind);
-    add_bytes(t, 2, trainer.data, trainer.len);
-    if (o->has_charsmap)
-        add_bytes(&normalizer, 2, "map", 3);
-    add_number(&normalizer, 3, !o->no_space_first);
-    add_number(&normalizer, 4, o->removes_spaces);
-    add_bytes(t, 3, normalizer.data, normalizer.len);
-    text_free(&trainer);
-    text_free(&normalizer);
-}
-
 /* model — <unk> 0, <s> 1, </s> 2, the bytes 3 to 258 if it has them, then ▁, a, b, ab, ▁a. */
 static struct text model(const struct options *o)
 {
@@ -77,7 +62,17 @@ static struct text model(const struct options *o)
     }
     for (int i = 0; i < 5; i++)
         add_piece(&t, text[i], -(float)i, 1);
-    add_specs(&t, o);
+    struct text trainer = {.data = NULL}, normalizer = {.data = NULL};
+    add_number(&trainer, 3, o->model_type ? o->model_type : 2);
+    add_number(&trainer, 24, o->space_behind);
+    add_bytes(&t, 2, trainer.data, trainer.len);
+    if (o->has_charsmap)
+        add_bytes(&normalizer, 2, "map", 3);
+    add_number(&normalizer, 3, !o->no_space_first);
+    add_number(&normalizer, 4, o->removes_spaces);
+    add_bytes(&t, 3, normalizer.data, normalizer.len);
+    text_free(&trainer);
+    text_free(&normalizer);
     return t;
 }
 

@@ -10,20 +10,6 @@
 
 #define TOKENS 50256
 
-static void add_base64(struct text *t, const uint8_t *bytes, size_t n)
-{
-    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (size_t i = 0; i < n; i += 3) {
-        const uint32_t v = (uint32_t)bytes[i] << 16 |
-                           (i + 1 < n ? (uint32_t)bytes[i + 1] << 8 : 0) |
-                           (i + 2 < n ? bytes[i + 2] : 0);
-        const char four[4] = {digit[v >> 18], digit[v >> 12 & 63],
-                              i + 1 < n ? digit[v >> 6 & 63] : '=',
-                              i + 2 < n ? digit[v & 63] : '='};
-        text_add_bytes(t, four, 4);
-    }
-}
-
 /* gpt2_file — a line for each token but the last; line `changed` (from 0) is another. */
 static struct text gpt2_file(const char *end, int64_t changed, const char *line)
 {
@@ -37,7 +23,17 @@ static struct text gpt2_file(const char *end, int64_t changed, const char *line)
             text_add(&t, "%s%s", line, end);
             continue;
         }
-        add_base64(&t, bytes, n);
+        static const char digit[] =
+            "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        for (size_t i = 0; i < n; i += 3) {
+            const uint32_t v = (uint32_t)bytes[i] << 16 |
+                               (i + 1 < n ? (uint32_t)bytes[i + 1] << 8 : 0) |
+                               (i + 2 < n ? bytes[i + 2] : 0);
+            const char four[4] = {digit[v >> 18], digit[v >> 12 & 63],
+                                  i + 1 < n ? digit[v >> 6 & 63] : '=',
+                                  i + 2 < n ? digit[v & 63] : '='};
+            text_add_bytes(&t, four, 4);
+        }
         text_add(&t, " %u%s", id, end);
     }
     tokenizer_close(gpt2);

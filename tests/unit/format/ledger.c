@@ -145,21 +145,16 @@ static void test_problems(void **state)
     expect(&b, "");
 }
 
-static void fill(struct book *b)
-{
-    start(b, 0, 0);
-    add(b, 1, 40, 0, 8, LEDGER_OUTCOME_APPLIED);
-    start(b, 30, 240);
-    add(b, 31, 1, 240, 8, LEDGER_OUTCOME_SPIKE);
-}
-
 /* Cut at each byte: the lines before count. Each flipped bit, and each missing line, is found. */
 static void test_cuts_and_flips(void **state)
 {
     (void)state;
     struct book b = {.generation = 0};
     struct ledger_audit a;
-    fill(&b);
+    start(&b, 0, 0);
+    add(&b, 1, 40, 0, 8, LEDGER_OUTCOME_APPLIED);
+    start(&b, 30, 240);
+    add(&b, 31, 1, 240, 8, LEDGER_OUTCOME_SPIKE);
     size_t line_end = 0;
     for (size_t n = 0; n <= b.text.len; n++) {
         if (n > 0 && b.text.data[n - 1] == '\n')

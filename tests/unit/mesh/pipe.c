@@ -94,14 +94,6 @@ static const struct pipe_plan_action *head_of(int stage)
     return trial.done[stage] < trial.queued[stage] ? &trial.queue[stage][trial.done[stage]] : NULL;
 }
 
-/* The op whose result is the input of an op. */
-static int source_of(int stage, struct pipe_op op, int *source_stage)
-{
-    struct pipe_op from;
-    assert_true(pipe_source(trial.pipe, stage, op, source_stage, &from));
-    return op_number(trial.pipe, from);
-}
-
 /* One receive of the embedding's gradient, if it can come. */
 static bool receive_embed(int stage, const struct pipe_plan_action *recv)
 {
@@ -130,7 +122,11 @@ static bool receive(int stage)
         return receive_embed(stage, recv);
     if (!recv || recv->kind != PIPE_PLAN_RECV)
         return false;
-    int number = source_of(stage, recv->op, &source);
+    /* The op whose result is the input of an op. */
+    struct pipe_op op = recv->op;
+    struct pipe_op from;
+    assert_true(pipe_source(trial.pipe, stage, op, &source, &from));
+    int number = op_number(trial.pipe, from);
     assert_int_equal(source, recv->peer);
     int64_t begun = trial.begun[stage][trial.done[stage]], ready = trial.sent[source][number];
     if (!trial.is_buffered) {
@@ -158,23 +154,6 @@ static bool buffer_send(int stage)
                         : &trial.sent[stage][op_number(trial.pipe, send->op)];
     *sent = trial.begun[stage][trial.done[stage]++];
     return true;
-}
-
-static void begin_message(int stage, const struct pipe_plan_action *a)
-{
-    int number = op_number(trial.pipe, a->op);
-    if (a->kind == PIPE_PLAN_SEND || a->kind == PIPE_PLAN_SEND_EMBED)
-        assert_true(trial.end[stage][number] >= 0);
-    if (a->kind == PIPE_PLAN_SEND_EMBED) { /* room for one: the next is not made yet */
-        const struct pipe_op next = {true, 0, a->op.micro + 1};
-        assert_true(next.micro == trial.pipe->micros ||
-                    trial.end[stage][op_number(trial.pipe, next)] < 0);
-    } else if (a->kind == PIPE_PLAN_RECV_EMBED)
-        assert_int_equal(++trial.embeds_open, 1); /* room for one */
-    else if (a->kind == PIPE_PLAN_RECV)
-        assert_int_equal(++trial.recvs_open[stage][a->op.is_backward], 1); /* room for one */
-    trial.queue[stage][trial.queued[stage]] = *a;
-    trial.begun[stage][trial.queued[stage]++] = trial.now[stage];
 }
 
 static void run_op(int stage, struct pipe_op op)
@@ -226,7 +205,19 @@ static bool act(int stage)
         if (!add_embed(stage, a->op.micro))
             return false;
     } else {
-        begin_message(stage, a);
+        int number = op_number(trial.pipe, a->op);
+        if (a->kind == PIPE_PLAN_SEND || a->kind == PIPE_PLAN_SEND_EMBED)
+            assert_true(trial.end[stage][number] >= 0);
+        if (a->kind == PIPE_PLAN_SEND_EMBED) { /* room for one: the next is not made yet */
+            const struct pipe_op next = {true, 0, a->op.micro + 1};
+            assert_true(next.micro == trial.pipe->micros ||
+                        trial.end[stage][op_number(trial.pipe, next)] < 0);
+        } else if (a->kind == PIPE_PLAN_RECV_EMBED)
+            assert_int_equal(++trial.embeds_open, 1); /* room for one */
+        else if (a->kind == PIPE_PLAN_RECV)
+            assert_int_equal(++trial.recvs_open[stage][a->op.is_backward], 1); /* room for one */
+        trial.queue[stage][trial.queued[stage]] = *a;
+        trial.begun[stage][trial.queued[stage]++] = trial.now[stage];
     }
     trial.at[stage]++;
     return true;
@@ -249,15 +240,6 @@ static void run_all(void)
     }
 }
 
-/* check_ahead — the last stage keeps no more gradients of the head than there are stages. */
-static void check_ahead(const struct pipe *pipe, int stage, bool has_embed)
-{
-    const struct pipe_plan *plan = &trial.plan[stage];
-    const bool is_last = has_embed && stage == pipe->stages - 1;
-    assert_int_equal(plan->heads_ahead > 0, is_last);
-    assert_in_range(plan->heads_ahead, is_last, is_last ? pipe->stages : 0);
-}
-
 static void check_run(const struct pipe *pipe, bool is_buffered, bool is_early, bool has_embed,
                       int forward, int backward)
 {
@@ -276,7 +258,11 @@ static void check_run(const struct pipe *pipe, bool is_buffered, bool is_early, 
     for (int stage = 0; stage < pipe->stages; stage++) {
         assert_int_equal(pipe_plan_make(pipe, stage, is_early, has_embed, &trial.plan[stage]),
                          ST_OK);
-        check_ahead(pipe, stage, has_embed);
+        /* The last stage keeps no more gradients of the head than there are stages. */
+        const struct pipe_plan *plan = &trial.plan[stage];
+        const bool is_last = has_embed && stage == pipe->stages - 1;
+        assert_int_equal(plan->heads_ahead > 0, is_last);
+        assert_in_range(plan->heads_ahead, is_last, is_last ? pipe->stages : 0);
         assert_true(trial.plan[stage].grads_out <= (is_early ? 2 : 8));
         for (int i = 0; i < trial.plan[stage].actions_n; i++)
             ops_n[stage] += trial.plan[stage].action[i].kind == PIPE_PLAN_RUN;

@@ -7,19 +7,13 @@
 
 enum { LAYERS_MAX = 9, PARTS_MAX = 8 };
 
-static double load_of(const double *cost, int64_t layers, const int64_t *first, int parts, int part)
-{
-    double sum = (part == 0 ? cost[0] : 0) + (part == parts - 1 ? cost[layers + 1] : 0);
-    for (int64_t i = first[part]; i < first[part + 1]; i++)
-        sum += cost[1 + i];
-    return sum;
-}
-
 static double most_of(const double *cost, int64_t layers, const int64_t *first, int parts)
 {
     double most = 0;
     for (int part = 0; part < parts; part++) {
-        double load = load_of(cost, layers, first, parts, part);
+        double load = (part == 0 ? cost[0] : 0) + (part == parts - 1 ? cost[layers + 1] : 0);
+        for (int64_t i = first[part]; i < first[part + 1]; i++)
+            load += cost[1 + i];
         most = load > most ? load : most;
     }
     return most;

@@ -34,28 +34,6 @@ struct gathered {
     int *times;
 };
 
-static void gathered_open(struct gathered *g, const struct model_dims *whole)
-{
-    assert_int_equal(model_ops(whole)->describe(whole, &g->t), ST_OK);
-    size_t n = (size_t)g->t.total_elems;
-    g->want = calloc(n, sizeof *g->want);
-    g->got = calloc(n, sizeof *g->got);
-    g->times = calloc(n, sizeof *g->times);
-    for (int i = 0; i < g->t.params_n; i++) {
-        assert_int_equal(g->t.param[i].whole_param, i);
-        assert_int_equal(g->t.param[i].tensor_copies, 1);
-        assert_int_equal(g->t.param[i].cut.whole, 0);
-        assert_false(g->t.param[i].grad_is_partial);
-        param_fill(&g->t, i, 9, 0, g->t.param[i].elems, g->want + g->t.param[i].offset);
-    }
-}
-
-static void gathered_close(struct gathered *g)
-{
-    param_table_free(&g->t);
-    free(g->want), free(g->got), free(g->times);
-}
-
 /* Each run of a part's tensor to its place in the whole. */
 static void put_param(struct gathered *g, const struct param_table *t, int i)
 {
@@ -146,14 +124,26 @@ static struct model_part part_of(int rank, int ranks, int stage, int stages, int
 static void check_split(const struct model_dims *whole, int ranks, int stages, int chunks)
 {
     struct gathered g;
-    gathered_open(&g, whole);
+    assert_int_equal(model_ops(whole)->describe(whole, &g.t), ST_OK);
+    size_t n = (size_t)g.t.total_elems;
+    g.want = calloc(n, sizeof *g.want);
+    g.got = calloc(n, sizeof *g.got);
+    g.times = calloc(n, sizeof *g.times);
+    for (int i = 0; i < g.t.params_n; i++) {
+        assert_int_equal(g.t.param[i].whole_param, i);
+        assert_int_equal(g.t.param[i].tensor_copies, 1);
+        assert_int_equal(g.t.param[i].cut.whole, 0);
+        assert_false(g.t.param[i].grad_is_partial);
+        param_fill(&g.t, i, 9, 0, g.t.param[i].elems, g.want + g.t.param[i].offset);
+    }
     for (int stage = 0; stage < stages; stage++)
         for (int rank = 0; rank < ranks; rank++) {
             struct model_part part = part_of(rank, ranks, stage, stages, chunks);
             put_part(&g, whole, &part);
         }
     check_all(&g, whole, ranks, stages);
-    gathered_close(&g);
+    param_table_free(&g.t);
+    free(g.want), free(g.got), free(g.times);
 }
 
 static void check_splits(struct model_dims whole)

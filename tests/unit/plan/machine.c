@@ -24,16 +24,6 @@ static enum status measure(struct ranks_one *one)
     return plan_machine_measure(&config, one->arg);
 }
 
-static void check_same(const struct plan_cluster *a, const struct plan_cluster *b)
-{
-    struct text x = {.data = NULL}, y = {.data = NULL};
-    plan_cluster_write(a, &x);
-    plan_cluster_write(b, &y);
-    assert_string_equal(x.data, y.data);
-    text_free(&x);
-    text_free(&y);
-}
-
 static void check_share(const struct plan_share *share, int at_least)
 {
     assert_true(share->n >= at_least && share->n <= PLAN_CLUSTER_POINTS_MAX);
@@ -95,7 +85,13 @@ static void check(int nodes, int locals, int budget)
     struct text out = {.data = NULL};
     budget_ms = budget;
     ranks_run(nodes, locals, measure, c, sizeof *c);
-    check_same(&c[0], &c[nodes * locals - 1]);
+    const struct plan_cluster *b = &c[nodes * locals - 1];
+    struct text x = {.data = NULL}, y = {.data = NULL};
+    plan_cluster_write(&c[0], &x);
+    plan_cluster_write(b, &y);
+    assert_string_equal(x.data, y.data);
+    text_free(&x);
+    text_free(&y);
     assert_string_equal(c->name, "this-machine");
     assert_non_null(strstr(c->source, "measured: cpu 1 thread"));
     assert_true(!c->is_gpu && c->nodes == nodes && c->locals == locals && c->threads_n == 1);

@@ -26,28 +26,6 @@ struct trial {
     struct counts counted[RANKS_MAX];
 };
 
-/* fill — tokens of a micro-batch differ, or all of the vocabulary are there. */
-static void fill(const struct trial *t, struct batch *b)
-{
-    int64_t seq = t->config.seq_tokens, n = b->samples * seq;
-    for (int64_t i = 0; i < n; i++) {
-        b->host.tokens[i] = (int32_t)(i % t->config.dims.vocab);
-        if (b->host.targets)
-            b->host.targets[i] = (int32_t)(i * 7 % t->config.dims.vocab);
-        if (b->host.mask)
-            b->host.mask[i] = 1;
-    }
-    for (int64_t i = 0; i < b->samples && b->host.starts; i++)
-        b->host.starts[i] = b->host.ends[i] = (int32_t)(i % seq);
-}
-
-static void begin_counting(int rank)
-{
-    pthread_mutex_lock(&counts_lock);
-    memset(&counts[rank], 0, sizeof counts[rank]);
-    pthread_mutex_unlock(&counts_lock);
-}
-
 /* run_steps — the third of three. A drain and a barrier before it: no rank is counted while another
  * one finishes the step before. */
 static enum status run_steps(struct ranks_one *one, struct trial *t, struct step *step,
@@ -56,8 +34,12 @@ static enum status run_steps(struct ranks_one *one, struct trial *t, struct step
     struct step_result result;
     for (int i = 0; i < 3; i++) {
         TRY(step_drain(step));
-        if (i == 2)
-            begin_counting(one->rank);
+        if (i == 2) {
+            int rank = one->rank;
+            pthread_mutex_lock(&counts_lock);
+            memset(&counts[rank], 0, sizeof counts[rank]);
+            pthread_mutex_unlock(&counts_lock);
+        }
         TRY(step_run_batch(step, batch, i, i * t->config.global_samples, 1e-3, false, &result));
     }
     TRY(step_drain(step));
@@ -82,7 +64,17 @@ static enum status run_rank(struct ranks_one *one)
     TRY_OR(batch_init(&batch, config.dims.task == MODEL_TASK_LM ? FEED_TASK_LM : FEED_TASK_QA,
                       config.global_samples / mesh.size[MESH_AXIS_DATA], config.seq_tokens),
            out_close);
-    fill(t, &batch);
+    /* Tokens of a micro-batch differ, or all of the vocabulary are there. */
+    int64_t seq = t->config.seq_tokens, n = batch.samples * seq;
+    for (int64_t i = 0; i < n; i++) {
+        batch.host.tokens[i] = (int32_t)(i % t->config.dims.vocab);
+        if (batch.host.targets)
+            batch.host.targets[i] = (int32_t)(i * 7 % t->config.dims.vocab);
+        if (batch.host.mask)
+            batch.host.mask[i] = 1;
+    }
+    for (int64_t i = 0; i < batch.samples && batch.host.starts; i++)
+        batch.host.starts[i] = batch.host.ends[i] = (int32_t)(i % seq);
     TRY_OR(run_steps(one, t, step, &batch), out_close);
 out_close:
     step_close(step);
@@ -160,22 +152,6 @@ static void compare_calls(const struct counts *planned, const struct counts *cou
         }
 }
 
-static void compare(const struct counts *planned, const struct counts *counted, int rank,
-                    const char *name)
-{
-    for (int op = 0; op < OP_KIND_N; op++) {
-        struct counted_op want = planned->op[op], got = counted->op[op];
-        if (memcmp(&want, &got, sizeof want) != 0)
-            fail_msg(
-                "%s, rank %d: %s: planned %lld times, %lld FLOPs, %lld bytes; done %lld, %lld, "
-                "%lld",
-                name, rank, op_cost_name((enum op_kind)op), (long long)want.n,
-                (long long)want.flops, (long long)want.bytes, (long long)got.n,
-                (long long)got.flops, (long long)got.bytes);
-    }
-    compare_calls(planned, counted, rank, name);
-}
-
 /* forget_coded_bytes — the bytes of a coded message follow from its numbers, so only how many
  * messages there are is compared. The gathers of their lengths keep their size. */
 static void forget_coded_bytes(struct counts *c)
@@ -224,7 +200,17 @@ static void check(const struct step_config *config, int nodes, int locals, const
             forget_coded_bytes(&planned);
             forget_coded_bytes(&t->counted[rank]);
         }
-        compare(&planned, &t->counted[rank], rank, name);
+        for (int op = 0; op < OP_KIND_N; op++) {
+            struct counted_op want = planned.op[op], got = t->counted[rank].op[op];
+            if (memcmp(&want, &got, sizeof want) != 0)
+                fail_msg(
+                    "%s, rank %d: %s: planned %lld times, %lld FLOPs, %lld bytes; done %lld, %lld, "
+                    "%lld",
+                    name, rank, op_cost_name((enum op_kind)op), (long long)want.n,
+                    (long long)want.flops, (long long)want.bytes, (long long)got.n,
+                    (long long)got.flops, (long long)got.bytes);
+        }
+        compare_calls(&planned, &t->counted[rank], rank, name);
         plan_ops_free(&plan);
     }
     free(t);

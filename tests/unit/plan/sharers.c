@@ -4,21 +4,6 @@
 
 #include "plan/scorecard.h"
 
-/* The calls of a stage's first rank with these settings. */
-static void calls_of(const char *settings, int stage, struct plan_ops *out)
-{
-    char *copy = score_copy(settings), *words[SCORE_WORDS_MAX], *nothing[] = {NULL};
-    struct trainer_config config;
-    struct conf *conf;
-    int n = score_words(copy, words);
-    assert_int_equal(conf_open(n, words, nothing, &conf), ST_OK);
-    score_config(conf, &config);
-    struct memory_plan_place place = score_place(conf, stage);
-    assert_int_equal(plan_ops_make(&config, &place, out), ST_OK);
-    conf_close(conf);
-    free(copy);
-}
-
 /* sharers_of — of the largest call of a kind along an axis that leaves the node; -1: none does. */
 static int sharers_of(const char *settings, int stage, enum plan_call_kind kind,
                       enum mesh_axis axis)
@@ -26,7 +11,17 @@ static int sharers_of(const char *settings, int stage, enum plan_call_kind kind,
     struct plan_ops ops;
     int sharers = -1;
     double bytes = 0;
-    calls_of(settings, stage, &ops);
+    /* The calls of a stage's first rank with these settings. */
+    char *copy = score_copy(settings), *words[SCORE_WORDS_MAX], *nothing[] = {NULL};
+    struct trainer_config config;
+    struct conf *conf;
+    int n = score_words(copy, words);
+    assert_int_equal(conf_open(n, words, nothing, &conf), ST_OK);
+    score_config(conf, &config);
+    struct memory_plan_place place = score_place(conf, stage);
+    assert_int_equal(plan_ops_make(&config, &place, &ops), ST_OK);
+    conf_close(conf);
+    free(copy);
     for (int i = 0; i < ops.calls_n; i++) {
         const struct plan_call *call = &ops.call[i];
         if (call->kind != kind || call->axis != axis || call->ranks == call->ranks_inside)

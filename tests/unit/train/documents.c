@@ -40,21 +40,6 @@ struct part {
     int64_t first, end, at;
 };
 
-static void fill(struct batch *b, int64_t row, const struct part *p)
-{
-    int64_t t = b->seq_tokens;
-    for (int64_t i = 0; i < t; i++) {
-        int64_t from = p->first + i - p->at, to = row * t + i;
-        bool is_of = i >= p->at && from < p->end;
-        b->host.tokens[to] = is_of ? token(from) : token(1000 + i);
-        b->host.targets[to] = is_of ? token(from + 1) : -1;
-        if (b->host.first_key) {
-            bool begins = i == 0 || (is_of && (from == CUT || from == p->first)) || from == p->end;
-            b->host.first_key[to] = begins ? (int32_t)i : b->host.first_key[to - 1];
-        }
-    }
-}
-
 struct outcome {
     double loss;
     float *grads;
@@ -70,8 +55,20 @@ static struct outcome run(const struct step_config *c, const struct part *parts,
     OK(batch_init(&b, FEED_TASK_LM, c->global_samples, c->seq_tokens));
     if (is_masked)
         OK(batch_add_documents(&b));
-    for (int64_t row = 0; row < c->global_samples; row++)
-        fill(&b, row, &parts[row]);
+    for (int64_t row = 0; row < c->global_samples; row++) {
+        int64_t t = b.seq_tokens;
+        for (int64_t i = 0; i < t; i++) {
+            int64_t from = parts[row].first + i - parts[row].at, to = row * t + i;
+            bool is_of = i >= parts[row].at && from < parts[row].end;
+            b.host.tokens[to] = is_of ? token(from) : token(1000 + i);
+            b.host.targets[to] = is_of ? token(from + 1) : -1;
+            if (b.host.first_key) {
+                bool begins = i == 0 || (is_of && (from == CUT || from == parts[row].first)) ||
+                              from == parts[row].end;
+                b.host.first_key[to] = begins ? (int32_t)i : b.host.first_key[to - 1];
+            }
+        }
+    }
     OK(step_run_batch(step, &b, 0, 0, 1e-3, false, &r));
     OK(step_drain(step));
     struct outcome x = {.loss = r.loss, .n = step_own_table(step)->total_elems};

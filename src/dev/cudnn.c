@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "dev/cudnn_graph.h"
 #include "dev/dev_cuda_internal.h"
@@ -87,9 +88,7 @@ enum status cudnn_find(char *about, size_t cap)
 
 enum status cudnn_open(void *stream, struct cudnn **out)
 {
-    struct cudnn *c = calloc(1, sizeof *c);
-    if (!c)
-        return FAIL(ST_RETRY, "out of memory: tables of %zu bytes for cuDNN", sizeof *c);
+    struct cudnn *c = memory_new(1, sizeof *c);
     enum status st = library_open(&spec, &c->library, &c->dnn);
     if (st != ST_OK) {
         free(c);
@@ -166,10 +165,8 @@ static enum status make_plan(const struct cudnn *c, const struct cuda *cuda,
                              const struct cudnn_shape *shape, int64_t most, struct search *search,
                              struct cudnn_plan **out, char *reason, size_t cap)
 {
-    struct cudnn_plan *p = calloc(1, sizeof *p);
+    struct cudnn_plan *p = memory_new(1, sizeof *p);
     *out = NULL;
-    if (!p)
-        return FAIL(ST_RETRY, "out of memory: a plan of %zu bytes", sizeof *p);
     int64_t room = (int64_t)cuda->scratch_bytes - stored_bytes(shape);
     const struct cudnn_target target = {
         .handle = c->handle, .workspace_max = room, .first = search->first};
@@ -245,12 +242,8 @@ static enum status find(struct cudnn *c, const struct cuda *cuda, const struct c
         }
     if (is_captured)
         return FAIL(ST_BUG, "cuDNN has no plan for this shape yet, and the stream is captured");
-    struct choice **grown = realloc(c->choices, (c->choices_n + 1) * sizeof *grown);
-    if (grown)
-        c->choices = grown;
-    struct choice *fresh = grown ? calloc(1, sizeof *fresh) : NULL;
-    if (!fresh)
-        return FAIL(ST_RETRY, "out of memory: plans of cuDNN");
+    c->choices = memory_resize(c->choices, c->choices_n + 1, sizeof *c->choices);
+    struct choice *fresh = memory_new(1, sizeof *fresh);
     memcpy(&fresh->shape, shape, sizeof *shape);
     c->choices[c->choices_n++] = fresh;
     *out = fresh;

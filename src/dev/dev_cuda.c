@@ -43,6 +43,7 @@ enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
 #include <string.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/assert.h"
 #include "base/text.h"
 #include "dev/blas_plan.h"
@@ -76,16 +77,12 @@ static bool is_in(const struct dev *dev, const struct cuda_ranges *ranges, const
 
 static bool is_on_device(const struct dev *dev, const void *p) { return is_in(dev, &dev->own, p); }
 
-static enum status add_range(struct dev *dev, struct cuda_ranges *to, void *data, size_t bytes)
+static void add_range(struct dev *dev, struct cuda_ranges *to, void *data, size_t bytes)
 {
     pthread_mutex_lock(&dev->mutex);
-    struct cuda_range *grown = realloc(to->range, (to->n + 1) * sizeof *grown);
-    if (grown) {
-        to->range = grown;
-        to->range[to->n++] = (struct cuda_range){data, bytes};
-    }
+    to->range = memory_resize(to->range, to->n + 1, sizeof *to->range);
+    to->range[to->n++] = (struct cuda_range){data, bytes};
     pthread_mutex_unlock(&dev->mutex);
-    return grown ? ST_OK : FAIL(ST_RETRY, "out of memory: a table of %zu allocations", to->n + 1);
 }
 
 /* drop_range — returns its bytes; 0: it is not in the table. */
@@ -136,12 +133,9 @@ static enum status take(struct dev *dev, struct cuda_ranges *to, size_t bytes, v
 {
     void *data = NULL;
     TRY(take_zeroed(dev, bytes, &data));
-    enum status st = add_range(dev, to, data, bytes);
-    if (st == ST_OK)
-        *out = data;
-    else
-        (void)cudaFree(data);
-    return st;
+    add_range(dev, to, data, bytes);
+    *out = data;
+    return ST_OK;
 }
 
 static enum status cuda_alloc(struct dev *dev, size_t bytes, void **out)
@@ -160,7 +154,8 @@ static enum status cuda_adopt(struct dev *dev, void *data, size_t bytes)
 {
     CUDA_CHECK(cudaSetDevice(dev->device_i));
     TRY(zero(data, bytes));
-    return add_range(dev, &dev->own, data, bytes);
+    add_range(dev, &dev->own, data, bytes);
+    return ST_OK;
 }
 
 static void cuda_disown(struct dev *dev, void *data)
@@ -180,12 +175,9 @@ static enum status cuda_pin(struct dev *dev, size_t bytes, void **out)
     void *data = NULL;
     bytes = bytes ? bytes : 1;
     TRY(dev_cuda_error_pin(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), bytes));
-    enum status st = add_range(dev, &dev->pinned, data, bytes);
-    if (st == ST_OK)
-        *out = data;
-    else
-        (void)cudaFreeHost(data);
-    return st;
+    add_range(dev, &dev->pinned, data, bytes);
+    *out = data;
+    return ST_OK;
 }
 
 static void cuda_unpin(struct dev *dev, void *data)
@@ -264,14 +256,13 @@ static enum status cuda_leave_sms(struct stream *s, int sms)
 static enum status cuda_times_begin(struct stream *s)
 {
     TRY(equip(s));
-    return dev_cuda_times_open(s);
+    dev_cuda_times_open(s);
+    return ST_OK;
 }
 
 static enum status open_stream(struct dev *dev, bool is_high, struct stream **out)
 {
-    struct stream *s = calloc(1, sizeof *s);
-    if (!s)
-        return FAIL(ST_RETRY, "out of memory: a stream of %zu bytes", sizeof *s);
+    struct stream *s = memory_new(1, sizeof *s);
     s->head.dev = dev;
     enum status st = fill_stream(s, is_high);
     if (st == ST_OK)
@@ -560,9 +551,7 @@ static enum status look(struct dev *dev)
 
 enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
 {
-    struct dev *dev = calloc(1, sizeof *dev);
-    if (!dev)
-        return FAIL(ST_RETRY, "out of memory: a device of %zu bytes", sizeof *dev);
+    struct dev *dev = memory_new(1, sizeof *dev);
     pthread_mutex_init(&dev->mutex, NULL);
     dev->head = (struct dev_head){&cuda_ops, &cuda_async_ops, &cuda_op};
     dev->device_i = device_i;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "dev/op_cost.h"
@@ -40,12 +41,10 @@ struct cuda_times {
     bool is_warm;          /* the rows are of later steps than the first TIMES_WARM */
 };
 
-enum status dev_cuda_times_open(struct stream *s)
+void dev_cuda_times_open(struct stream *s)
 {
     ASSERT(!s->graphs && !s->times);
-    s->times = calloc(1, sizeof *s->times);
-    return s->times ? ST_OK
-                    : FAIL(ST_RETRY, "out of memory: %zu bytes for CUDA_TIMES", sizeof *s->times);
+    s->times = memory_new(1, sizeof *s->times);
 }
 
 /* ---- rows ---- */
@@ -72,6 +71,22 @@ struct shape {
     const char *form;
 };
 
+static const char *form_of_fwd(const struct matmul_fwd *a)
+{
+    return a->act == MATMUL_ACT_GELU ? ",bias,gelu"
+           : a->residual.data        ? ",bias,residual"
+           : a->b.data               ? ",bias"
+                                     : "";
+}
+
+static const char *form_of_bwd_w(const struct matmul_bwd_w *a)
+{
+    return a->db.data && a->accumulate ? ",db,added"
+           : a->db.data                ? ",db"
+           : a->accumulate             ? ",added"
+                                       : "";
+}
+
 #define A(name) ((const struct name *)args)
 static struct shape shape_of_product(enum cuda_work work, const void *args)
 {
@@ -79,10 +94,7 @@ static struct shape shape_of_product(enum cuda_work work, const void *args)
     case CUDA_WORK_matmul_fwd:
         return (struct shape){{A(matmul_fwd)->n, A(matmul_fwd)->in, A(matmul_fwd)->out},
                               A(matmul_fwd)->x.dtype,
-                              (args->act == MATMUL_ACT_GELU ? ",bias,gelu"
-                               : args->residual.data        ? ",bias,residual"
-                               : args->b.data               ? ",bias"
-                                                            : "")};
+                              form_of_fwd(args)};
     case CUDA_WORK_matmul_bwd_x:
         return (struct shape){{A(matmul_bwd_x)->n, A(matmul_bwd_x)->in, A(matmul_bwd_x)->out},
                               A(matmul_bwd_x)->dy.dtype,
@@ -90,10 +102,7 @@ static struct shape shape_of_product(enum cuda_work work, const void *args)
     default:
         return (struct shape){{A(matmul_bwd_w)->n, A(matmul_bwd_w)->in, A(matmul_bwd_w)->out},
                               A(matmul_bwd_w)->dy.dtype,
-                              (args->db.data && args->accumulate ? ",db,added"
-                               : args->db.data                   ? ",db"
-                               : args->accumulate                ? ",added"
-                                                                 : "")};
+                              form_of_bwd_w(args)};
     }
 }
 

@@ -9,6 +9,7 @@
 #include <event2/event.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "net/curl_client.h"
 #include "net/tls_client.h"
 
@@ -241,9 +242,7 @@ static enum status open_multi(struct https_client *client)
 enum status https_client_open(const struct https_client_config *config, struct https_client **out)
 {
     TRY(tls_client_check());
-    struct https_client *client = calloc(1, sizeof(*client));
-    if (client == NULL)
-        return FAIL(ST_RETRY, "out of memory: requests to node 0");
+    struct https_client *client = memory_new(1, sizeof(*client));
     client->config = *config;
     tls_client_url(config->psk, config->host, config->port, client->base, sizeof(client->base));
     enum status st = open_multi(client);

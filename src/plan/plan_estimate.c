@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
+#include "base/memory.h"
 #include "mesh/pipe_split.h"
 #include "train/optim.h"
 
@@ -26,11 +28,8 @@ static enum status count_layers(const struct plan_job *job, struct lists *l)
     const struct step_config *c = &job->config.step;
     const int chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1;
     int64_t first[PLAN_JOB_STAGES_MAX * 8 + 1];
-    double *cost = malloc((size_t)(c->dims.layers + 2) * sizeof *cost);
-    if (!cost || chunks > 8) {
-        free(cost);
-        return FAIL(ST_RETRY, "out of memory: costs of %lld layers", (long long)c->dims.layers);
-    }
+    ASSERTF(chunks <= 8, "%d chunks", chunks);
+    double *cost = memory_new((size_t)(c->dims.layers + 2), sizeof *cost);
     pipe_split_costs(&c->dims, c->seq_tokens, c->recompute, cost);
     enum status st = pipe_split(cost, c->dims.layers, l->stages, chunks, first);
     free(cost);
@@ -142,9 +141,7 @@ static enum status make_time(const struct plan_job *job, const struct lists *l,
 
 enum status plan_estimate_make(const struct plan_job *job, struct plan_estimate *out)
 {
-    struct lists *lists = calloc(1, sizeof *lists);
-    if (!lists)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes of a plan", sizeof *lists);
+    struct lists *lists = memory_new(1, sizeof *lists);
     enum status st = make_lists(job, lists);
     if (st == ST_OK)
         st = make_time(job, lists, out);

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "net/http_auth.h"
 #include "net/http_request.h"
@@ -401,11 +402,7 @@ enum status serve_open(const struct serve_config *config, struct serve **out)
 {
     int fd = -1;
     TRY(open_socket(config, &fd));
-    struct serve *serve = calloc(1, sizeof(*serve));
-    if (serve == NULL) {
-        close(fd);
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for the status endpoint", sizeof(*serve));
-    }
+    struct serve *serve = memory_new(1, sizeof(*serve));
     serve->config = *config;
     serve->port = port_of(fd);
     serve->saved_step = -1;

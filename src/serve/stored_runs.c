@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "serve/archive.h"
 #include "serve/history.h"
@@ -286,7 +287,7 @@ static enum status refresh_run(struct stored_run *run)
          now.changed.tv_sec == run->identity.changed.tv_sec &&
          now.changed.tv_nsec == run->identity.changed.tv_nsec)
             ? NULL
-            : calloc(1, sizeof *fresh);
+            : memory_new(1, sizeof *fresh);
     enum status st = ST_OK;
     if (fresh != NULL) {
         fresh->dir = run->dir;
@@ -308,9 +309,7 @@ enum status stored_runs_open(char *const *dirs, int n, struct stored_runs **out)
     if (n > STORED_RUNS_MAX)
         return FAIL(ST_USAGE, "view shows %d runs at most, and %d folders are given",
                     STORED_RUNS_MAX, n);
-    struct stored_runs *runs = calloc(1, sizeof *runs + (size_t)n * sizeof runs->run[0]);
-    if (runs == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d runs", n);
+    struct stored_runs *runs = memory_new(1, sizeof *runs + (size_t)n * sizeof runs->run[0]);
     enum status st = ST_OK;
     for (int i = 0; i < n && st == ST_OK; i++) {
         runs->run[runs->n++].dir = dirs[i];

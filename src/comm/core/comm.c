@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/thread_pool.h"
 #include "comm/core/comm_args.h"
 #include "comm/core/comm_inside.h"
@@ -32,33 +33,16 @@ static enum status check_config(const struct comm_config *config)
     return ST_OK;
 }
 
-static enum status new_root(struct comm_root **out)
-{
-    struct comm_root *root = calloc(1, sizeof(*root));
-    if (root == NULL)
-        return FAIL(ST_RETRY, "out of memory: a comm");
-    enum status st = comm_queue_open(comm_run_queued, comm_run_poll_queued, root, &root->queue);
-    if (st != ST_OK) {
-        free(root);
-        return st;
-    }
-    *out = root;
-    return ST_OK;
-}
-
 /* root_ops: the transport of the comm that a split is made from; NULL: chosen by config. */
-static enum status new_comm(const struct comm_config *config, struct comm_root *root,
-                            const struct transport_ops *root_ops, struct comm **out)
+static struct comm *new_comm(const struct comm_config *config, struct comm_root *root,
+                             const struct transport_ops *root_ops)
 {
-    struct comm *comm = calloc(1, sizeof(*comm));
-    if (comm == NULL)
-        return FAIL(ST_RETRY, "out of memory: a comm of %d ranks", config->place.ranks);
+    struct comm *comm = memory_new(1, sizeof(*comm));
     comm->ctx.ops = root_ops != NULL ? root_ops : transport_find(config->kind, &config->place);
     comm->ctx.config = *config;
     comm->ctx.closing = &root->closing;
     comm->root = root;
-    *out = comm;
-    return ST_OK;
+    return comm;
 }
 
 /* The calls of opening and of comm_alloc: not recorded, number 0. */
@@ -74,22 +58,16 @@ enum status comm_begin_open(const struct comm_config *config, struct comm **out,
                             int64_t *address_bytes)
 {
     TRY(check_config(config));
-    struct comm_root *root = NULL;
-    TRY(new_root(&root));
-    struct comm *comm = NULL;
-    enum status st = new_comm(config, root, NULL, &comm);
-    if (st != ST_OK) {
-        comm_queue_close(root->queue);
-        free(root);
-        return st;
-    }
+    struct comm_root *root = memory_new(1, sizeof(*root));
+    root->queue = comm_queue_open(comm_run_queued, comm_run_poll_queued, root);
+    struct comm *comm = new_comm(config, root, NULL);
     const struct comm_place *place = &config->place;
     root->has_cores =
         !config->is_oversubscribed &&
         (config->kind == COMM_KIND_THREADS ? place->ranks : place->locals) <= thread_pool_cores();
     struct comm_call call;
     begin_opening(comm, &call, COMM_CALL_OPEN);
-    st = comm->ctx.ops->begin_open(&comm->ctx, address, address_bytes);
+    enum status st = comm->ctx.ops->begin_open(&comm->ctx, address, address_bytes);
     comm->ctx.call = NULL;
     if (st != ST_OK) {
         struct status_saved saved;
@@ -136,7 +114,7 @@ enum status comm_end_open(struct comm *comm, int64_t generation, const void *add
         (comm_place(comm)->ranks > 1 || comm->ctx.ops->is_on_device))
         st = staging_open(dev, comm->ctx.ops->is_on_device, &comm->root->staging);
     if (st == ST_OK && comm->root->staging != NULL && comm->ctx.ops->stream != NULL)
-        st = comm_async_open(&comm->root->async);
+        comm->root->async = comm_async_open();
     if (st != ST_OK)
         comm_run_fail(comm->root, st);
     return st;
@@ -411,12 +389,8 @@ enum status comm_alloc(struct comm *comm, int64_t bytes, void **out)
         comm->ctx.config.place.locals == 1 || dev_is_discrete(comm->ctx.config.dev)) {
         /* Device memory or ordinary memory, which comm_close frees. */
         struct dev *dev = comm->ctx.config.dev;
-        struct comm_allocation *more =
-            realloc(comm->allocations, sizeof(*more) * (size_t)(comm->allocations_n + 1));
-        if (more == NULL)
-            return FAIL(ST_RETRY, "out of memory: a list of %d allocations",
-                        comm->allocations_n + 1);
-        comm->allocations = more;
+        comm->allocations = memory_resize(comm->allocations, (size_t)comm->allocations_n + 1,
+                                          sizeof(*comm->allocations));
         bool is_on_device = dev_is_discrete(dev);
         TRY(is_on_device ? dev_alloc(dev, (size_t)bytes, out) : transport_map(bytes, out));
         comm->allocations[comm->allocations_n++] =
@@ -454,9 +428,7 @@ static bool place_among(const struct comm_place *place, const int *ranks, int n,
 static enum status split_ctx(struct comm *comm, const int *ranks, int ranks_n, struct comm *split)
 {
     split->parent = comm;
-    split->ranks = malloc((size_t)ranks_n * sizeof(*ranks));
-    if (split->ranks == NULL)
-        return FAIL(ST_RETRY, "out of memory: a split of %d ranks", ranks_n);
+    split->ranks = memory_new((size_t)ranks_n, sizeof(*ranks));
     memcpy(split->ranks, ranks, (size_t)ranks_n * sizeof(*ranks));
     split->ctx.parent = &comm->ctx;
     split->ctx.ranks = split->ranks;
@@ -471,8 +443,7 @@ enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct 
         return FAIL(ST_BUG,
                     "cannot split %d of %d ranks: rank %d is not among them, or they do not ascend",
                     ranks_n, comm_place(comm)->ranks, comm_place(comm)->rank);
-    struct comm *split;
-    TRY(new_comm(&config, comm->root, comm->ctx.ops, &split));
+    struct comm *split = new_comm(&config, comm->root, comm->ctx.ops);
     split->ctx.generation = comm->ctx.generation;
     enum status st = split_ctx(comm, ranks, ranks_n, split);
     if (st != ST_OK) {

@@ -72,7 +72,7 @@ int64_t comm_run_poll_queued(void *root, int64_t started);
  *               failure all of them are ended. Returns the oldest ticket under way; 0: none.
  * _drain        waits until no call is under way.
  * _stream_wait  any thread, when the ticket's call is on the stream: `s` waits for its end. */
-enum status comm_async_open(struct comm_async **out);
+struct comm_async *comm_async_open(void);
 void comm_async_close(struct comm_async *async); /* accepts NULL */
 bool comm_async_takes(const struct comm *comm, const struct comm_call *call);
 void comm_async_run(struct comm *comm, const struct comm_call *call, int64_t ticket);

@@ -13,6 +13,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/memory.h"
 
 #define SLICE_NS 100000
 #define ITEMS COMM_QUEUE_ITEMS
@@ -33,12 +34,9 @@ struct comm_queue {
     struct comm_queue_item items[ITEMS]; /* item k at k % ITEMS */
 };
 
-enum status comm_queue_open(comm_queue_fn *fn, comm_queue_poll_fn *poll, void *poll_arg,
-                            struct comm_queue **out)
+struct comm_queue *comm_queue_open(comm_queue_fn *fn, comm_queue_poll_fn *poll, void *poll_arg)
 {
-    struct comm_queue *queue = calloc(1, sizeof(*queue));
-    if (queue == NULL)
-        return FAIL(ST_RETRY, "out of memory: the queue of %d calls", ITEMS);
+    struct comm_queue *queue = memory_new(1, sizeof(*queue));
     queue->fn = fn;
     queue->poll = poll;
     queue->poll_arg = poll_arg;
@@ -50,8 +48,7 @@ enum status comm_queue_open(comm_queue_fn *fn, comm_queue_poll_fn *poll, void *p
     pthread_cond_init(&queue->begun_more, &attr);
     pthread_cond_init(&queue->awaited, &attr);
     pthread_condattr_destroy(&attr);
-    *out = queue;
-    return ST_OK;
+    return queue;
 }
 
 /* This thread does short pieces of work beside long computation. With a short time slice the kernel

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "comm/nccl/comm_nccl_inside.h"
 #include "dev/dev.h"
@@ -35,12 +36,9 @@ static enum status pack(struct comm_ctx *ctx, const struct comm_nccl *state, str
 
 enum status comm_nccl_open_begin(struct comm_ctx *ctx, void *address, int64_t *address_bytes)
 {
-    struct comm_nccl *state = calloc(1, sizeof *state);
-    if (state == NULL || (state->root = calloc(1, sizeof *state->root)) == NULL) {
-        free(state);
-        return FAIL(ST_RETRY, "out of memory: a comm over NCCL");
-    }
+    struct comm_nccl *state = memory_new(1, sizeof *state);
     struct peer_info info;
+    state->root = memory_new(1, sizeof *state->root);
     state->owns_root = true;
     state->root->first = state;
     ctx->state = state;
@@ -132,12 +130,10 @@ enum status comm_nccl_open_alloc(struct comm_ctx *ctx, int64_t bytes, void **out
 {
     const struct comm_nccl *state = ctx->state;
     const struct nccl_lib *nccl = comm_nccl_lib(state);
-    struct comm_nccl_memory *memory;
     if (!nccl->has_memory)
         return ST_OK;
-    if ((memory = calloc(1, sizeof *memory)) == NULL)
-        return FAIL(ST_RETRY, "out of memory: a list of NCCL's memory");
     TRY(dev_make_current(ctx->config.dev));
+    struct comm_nccl_memory *memory = memory_new(1, sizeof *memory);
     bool is_taken = take_memory(nccl, ctx->config.dev, bytes, &memory->data);
     enum status st = is_taken ? dev_adopt(ctx->config.dev, memory->data, (size_t)bytes) : ST_OK;
     if (!is_taken || st != ST_OK) {
@@ -261,10 +257,8 @@ static enum status share_id(struct comm_ctx *ctx, struct nccl_id *id)
 enum status comm_nccl_open_split(struct comm_ctx *ctx)
 {
     const struct comm_nccl *parent = ctx->parent->state;
-    struct comm_nccl *state = calloc(1, sizeof *state);
+    struct comm_nccl *state = memory_new(1, sizeof *state);
     struct nccl_id id;
-    if (state == NULL)
-        return FAIL(ST_RETRY, "out of memory: a comm over NCCL");
     state->root = parent->root;
     state->next = state->root->first;
     state->root->first = state;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "comm/p2p/comm_p2p_inside.h"
 #include "comm/p2p/comm_p2p_size.h"
@@ -36,11 +37,9 @@ static enum status open_members(struct comm_p2p *state, const struct comm_ctx *c
     state->me = place->rank;
     state->eager_max = size->eager_max;
     state->whole_max = size->whole_max;
-    state->p2p_rank = calloc((size_t)n, sizeof(*state->p2p_rank));
-    state->sources = calloc((size_t)n, sizeof(*state->sources));
-    state->parts = calloc((size_t)n, sizeof(*state->parts));
-    if (state->p2p_rank == NULL || state->sources == NULL || state->parts == NULL)
-        return FAIL(ST_RETRY, "out of memory: a comm of %d ranks", n);
+    state->p2p_rank = memory_new((size_t)n, sizeof(*state->p2p_rank));
+    state->sources = memory_new((size_t)n, sizeof(*state->sources));
+    state->parts = memory_new((size_t)n, sizeof(*state->parts));
     for (int r = 0; r < n; r++)
         state->p2p_rank[r] = transport_root_rank(ctx, r);
     state->eager = (struct p2p_eager){
@@ -74,17 +73,8 @@ static enum status open_two_level(struct comm_p2p *state, const struct comm_ctx 
                                                 .group = state->eager.group,
                                                 .p2p_rank = state->p2p_rank,
                                                 .chunk_bytes = state->pipeline.chunk_bytes};
-    TRY(p2p_shm_open(&state->shm, shm, state->n));
+    p2p_shm_open(&state->shm, shm, state->n);
     return p2p_two_level_open(&state->two_level, &config);
-}
-
-static enum status new_state(struct comm_ctx *ctx)
-{
-    struct comm_p2p *state = calloc(1, sizeof(*state));
-    if (state == NULL)
-        return FAIL(ST_RETRY, "out of memory: a comm between nodes");
-    ctx->state = state;
-    return ST_OK;
 }
 
 /* All members choose the same: each knows of all whether they share cores. A node of several
@@ -114,11 +104,8 @@ static enum status open_gpu(struct comm_p2p *state, struct comm_ctx *ctx)
 
 enum status comm_p2p_open_begin(struct comm_ctx *ctx, void *address, int64_t *address_bytes)
 {
-    TRY(new_state(ctx));
-    struct comm_p2p *state = ctx->state;
-    state->root = calloc(1, sizeof(*state->root));
-    if (state->root == NULL)
-        return FAIL(ST_RETRY, "out of memory: a comm between nodes");
+    struct comm_p2p *state = ctx->state = memory_new(1, sizeof(*state));
+    state->root = memory_new(1, sizeof(*state->root));
     state->owns_root = true;
     state->root->group_next = 1;
     const struct comm_config *c = &ctx->config;
@@ -156,9 +143,7 @@ enum status comm_p2p_open_end(struct comm_ctx *ctx, const void *addresses, const
 {
     struct comm_p2p *state = ctx->state;
     TRY(open_place(state, ctx));
-    bool *is_peer = malloc((size_t)state->n * sizeof(*is_peer));
-    if (is_peer == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d ranks", state->n);
+    bool *is_peer = memory_new((size_t)state->n, sizeof(*is_peer));
     for (int r = 0; r < state->n; r++)
         is_peer[r] = r != state->me;
     struct p2p_world world = {.generation = ctx->generation,
@@ -222,8 +207,7 @@ static enum status agree_on_group(struct comm_p2p *state, struct comm_ctx *ctx)
 enum status comm_p2p_open_split(struct comm_ctx *ctx)
 {
     const struct comm_p2p *parent = ctx->parent->state;
-    TRY(new_state(ctx));
-    struct comm_p2p *state = ctx->state;
+    struct comm_p2p *state = ctx->state = memory_new(1, sizeof(*state));
     state->root = parent->root;
     TRY(open_members(state, ctx, parent->eager.group));
     enum status st = agree_on_group(state, ctx);

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "comm/core/staging.h"
 
 /* With few ranks, a chunk takes about 10 µs at 50 GB/s. */
@@ -46,9 +47,7 @@ static enum status open_two_level(struct p2p_gpu *gpu, const struct comm_place *
                                                 .group = group,
                                                 .p2p_rank = p2p_rank,
                                                 .chunk_bytes = chunk_bytes(place->nodes)};
-    gpu->intra_ranks = calloc((size_t)place->locals, sizeof(*gpu->intra_ranks));
-    if (gpu->intra_ranks == NULL)
-        return FAIL(ST_RETRY, "out of memory: a group of %d ranks", place->ranks);
+    gpu->intra_ranks = memory_new((size_t)place->locals, sizeof(*gpu->intra_ranks));
     for (int l = 0; l < place->locals; l++)
         gpu->intra_ranks[l] = p2p_rank[place->node * place->locals + l];
     TRY(p2p_two_level_open(&gpu->two_level, &config));

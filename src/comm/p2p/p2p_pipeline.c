@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "comm/core/transport.h"
 #include "comm/core/part.h"
 
@@ -40,10 +41,8 @@ struct p2p_pipeline_run {
 enum status p2p_pipeline_open(struct p2p_pipeline *pipeline, int64_t chunk_bytes)
 {
     pipeline->chunk_bytes = chunk_bytes;
-    pipeline->peers = calloc((size_t)pipeline->n, sizeof(*pipeline->peers));
-    pipeline->sources = calloc((size_t)pipeline->n, sizeof(*pipeline->sources));
-    if (pipeline->peers == NULL || pipeline->sources == NULL)
-        return FAIL(ST_RETRY, "out of memory: queues for %d ranks", pipeline->n);
+    pipeline->peers = memory_new((size_t)pipeline->n, sizeof(*pipeline->peers));
+    pipeline->sources = memory_new((size_t)pipeline->n, sizeof(*pipeline->sources));
     int64_t bytes = chunk_bytes * P2P_PIPELINE_DEPTH * pipeline->n;
     void *slots;
     TRY(p2p_memory_alloc(&pipeline->memory, bytes, &slots));

@@ -4,10 +4,11 @@
 
 #include <stdlib.h>
 
-enum status p2p_shm_open(struct p2p_shm *s, struct comm_shm *shm, int ranks)
+#include "base/memory.h"
+
+void p2p_shm_open(struct p2p_shm *s, struct comm_shm *shm, int ranks)
 {
-    *s = (struct p2p_shm){.shm = shm, .extents = calloc((size_t)ranks, sizeof(*s->extents))};
-    return s->extents != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: parts of %d ranks", ranks);
+    *s = (struct p2p_shm){.shm = shm, .extents = memory_new((size_t)ranks, sizeof(*s->extents))};
 }
 
 void p2p_shm_close(struct p2p_shm *s)

@@ -14,8 +14,8 @@ struct p2p_shm {
 
 extern const struct p2p_two_level_ops p2p_shm_ops; /* intra: a struct p2p_shm */
 
-/* p2p_shm_open — takes shm, also when it fails: p2p_shm_close closes it. */
-enum status p2p_shm_open(struct p2p_shm *s, struct comm_shm *shm, int ranks);
+/* p2p_shm_open — takes shm: p2p_shm_close closes it. */
+void p2p_shm_open(struct p2p_shm *s, struct comm_shm *shm, int ranks);
 void p2p_shm_close(struct p2p_shm *s); /* accepts a zeroed one */
 
 #endif

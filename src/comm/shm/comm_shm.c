@@ -135,9 +135,7 @@ static enum status reserve(struct mapping *m)
 
 static enum status mapping_open(int fd, int locals, struct mapping **out)
 {
-    struct mapping *m = calloc(1, sizeof(*m));
-    if (m == NULL)
-        return FAIL(ST_RETRY, "out of memory: the mapping of shared memory");
+    struct mapping *m = memory_new(1, sizeof(*m));
     enum status st = ST_OK;
     m->owns_fd = fd < 0;
     m->fd = fd >= 0 ? fd : memfd_create("convoy-comm", MFD_CLOEXEC);
@@ -228,23 +226,18 @@ enum status comm_shm_open(struct comm_ctx *owner, struct comm_shm **out)
         return FAIL(ST_BUG, "%d workers on a node, over %d", place->locals, COMM_SHM_LOCALS_MAX);
     if (place->locals > 1 && owner->config.shm_fd < 0)
         return FAIL(ST_BUG, "%d workers on a node and no shared memory (shm_fd)", place->locals);
-    struct comm_shm *shm = calloc(1, sizeof(*shm));
-    if (shm == NULL)
-        return FAIL(ST_RETRY, "out of memory: shared memory of rank %d", place->rank);
+    struct comm_shm *shm = memory_new(1, sizeof(*shm));
     set_ctx(shm, owner);
     shm->node_local = place->local;
     for (int l = 0; l < place->locals; l++)
         shm->node_locals[l] = l;
     enum status st = mapping_open(owner->config.shm_fd, place->locals, &shm->mapping);
-    if (st == ST_OK)
-        st = shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(place->locals, 0),
-                           &shm->ctx.config.place);
     if (st != ST_OK) {
-        if (shm->mapping != NULL)
-            mapping_close(shm->mapping);
         free(shm);
         return st;
     }
+    shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(place->locals, 0),
+                  &shm->ctx.config.place);
     set_visible_range(shm);
     *out = shm;
     return ST_OK;
@@ -328,8 +321,8 @@ static enum status join_split(struct comm_shm *shm, uint64_t members)
         return FAIL(ST_BUG, "more than %d splits with workers of one node at a time",
                     splits_n(locals));
     shm->split_i = (int)(block - control->splits);
-    TRY(shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(locals, 1 + shm->split_i),
-                      &shm->ctx.config.place));
+    shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(locals, 1 + shm->split_i),
+                  &shm->ctx.config.place);
     set_visible_range(shm);
     return shm_barrier_join(&shm->coll.barrier, enter(shm, shm->owner->call), tag);
 }
@@ -337,9 +330,7 @@ static enum status join_split(struct comm_shm *shm, uint64_t members)
 enum status comm_shm_split(struct comm_shm *parent, struct comm_ctx *owner, struct comm_shm **out)
 {
     const struct comm_place *place = &owner->config.place;
-    struct comm_shm *shm = calloc(1, sizeof(*shm));
-    if (shm == NULL)
-        return FAIL(ST_RETRY, "out of memory: shared memory of rank %d", place->rank);
+    struct comm_shm *shm = memory_new(1, sizeof(*shm));
     set_ctx(shm, owner);
     shm->parent = parent;
     shm->mapping = parent->mapping;

@@ -34,7 +34,7 @@ struct shm_coll_partition {
 int64_t shm_coll_partition_elems(const struct shm_coll_partition *partition, int rank);
 
 /* shm_coll_init — place: nodes × locals ranks. */
-enum status shm_coll_init(struct shm_coll *coll, void *memory, const struct comm_place *place);
+void shm_coll_init(struct shm_coll *coll, void *memory, const struct comm_place *place);
 void shm_coll_free(struct shm_coll *coll);
 
 enum status shm_coll_all_reduce(struct shm_coll *coll, struct comm_ctx *ctx,

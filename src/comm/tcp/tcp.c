@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "comm/tcp/tcp_inside.h"
 #include "comm/ucx/ucx_env.h"
@@ -69,10 +70,8 @@ static enum status start_listening(struct tcp *tcp, socklen_t bytes)
 
 static enum status open_tcp(const struct p2p_config *config, void **state_out)
 {
-    struct tcp *tcp = calloc(1, sizeof(*tcp));
+    struct tcp *tcp = memory_new(1, sizeof(*tcp));
     socklen_t bytes = 0;
-    if (tcp == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for TCP", sizeof(*tcp));
     *state_out = tcp;
     tcp->listen_fd = -1;
     tcp->unexpected_max = config->eager_bytes;
@@ -122,18 +121,16 @@ static enum status address(void *state, bool is_intra_node, void *out, int64_t c
 }
 
 /* Allocates before the first connection. */
-static const char *alloc_conns(struct p2p *p2p, struct tcp *tcp)
+static void alloc_conns(struct p2p *p2p, struct tcp *tcp)
 {
     size_t ranks = (size_t)p2p->ranks;
     tcp->p2p = p2p;
-    tcp->conns = calloc(ranks, sizeof(*tcp->conns));
-    tcp->conns_n = tcp->conns != NULL ? p2p->ranks : 0;
-    if (tcp->conns == NULL || tcp_accept_open(tcp) != ST_OK)
-        return "out of memory";
+    tcp->conns = memory_new(ranks, sizeof(*tcp->conns));
+    tcp->conns_n = p2p->ranks;
+    tcp_accept_open(tcp);
     size_t polls = ranks + (size_t)tcp->pending_n + 1;
-    tcp->polls = calloc(polls, sizeof(*tcp->polls));
-    tcp->polled = calloc(polls, sizeof(*tcp->polled));
-    return tcp->polls != NULL && tcp->polled != NULL ? NULL : "out of memory";
+    tcp->polls = memory_new(polls, sizeof(*tcp->polls));
+    tcp->polled = memory_new(polls, sizeof(*tcp->polled));
 }
 
 static const char *begin_connect(struct p2p *p2p, struct p2p_peer *peer, const void *to,
@@ -143,9 +140,8 @@ static const char *begin_connect(struct p2p *p2p, struct p2p_peer *peer, const v
     struct tcp_addr_packed packed;
     if (p2p->secret == NULL)
         return "no secret was given for this generation";
-    const char *why = tcp->conns == NULL ? alloc_conns(p2p, tcp) : NULL;
-    if (why != NULL)
-        return why;
+    if (tcp->conns == NULL)
+        alloc_conns(p2p, tcp);
     struct tcp_conn *conn = &tcp->conns[peer->rank];
     if (bytes != (int64_t)sizeof(packed))
         return "its address cannot be read";

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "comm/tcp/tcp_inside.h"
 
@@ -52,16 +53,12 @@ static void refuse(struct tcp *tcp, struct tcp_pending *pending, const char *why
     p2p_seal_wipe(&pending->auth, sizeof(pending->auth));
 }
 
-enum status tcp_accept_open(struct tcp *tcp)
+void tcp_accept_open(struct tcp *tcp)
 {
-    const struct p2p *p2p = tcp->p2p;
-    tcp->pending_n = PENDING_EXTRA + p2p->ranks;
-    tcp->pending = calloc((size_t)tcp->pending_n, sizeof(*tcp->pending));
-    if (tcp->pending == NULL)
-        return FAIL(ST_RETRY, "out of memory: connections of %d ranks", p2p->ranks);
+    tcp->pending_n = PENDING_EXTRA + tcp->p2p->ranks;
+    tcp->pending = memory_new((size_t)tcp->pending_n, sizeof(*tcp->pending));
     for (int i = 0; i < tcp->pending_n; i++)
         tcp->pending[i].fd = -1;
-    return ST_OK;
 }
 
 /* A free slot, or that of the oldest pending connection, first of those without a valid HELLO. */

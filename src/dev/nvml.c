@@ -6,7 +6,21 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
-#include "dev/nvml_library.h"
+
+enum status nvml_library_open(const struct library_symbol *symbols, size_t symbols_n,
+                              struct library *out, void *table)
+{
+    static const char *const names[] = {"libnvidia-ml.so.1", NULL};
+    const struct library_spec spec = {
+        .what = "NVML",
+        .names = names,
+        .packages = "the driver's package (Debian: libnvidia-ml1; in containers "
+                    "NVIDIA_DRIVER_CAPABILITIES with utility)",
+        .symbols = symbols,
+        .symbols_n = symbols_n,
+    };
+    return library_open(&spec, out, table);
+}
 
 /* The library's types, as its binary interface has them. */
 enum { NVML_SUCCESS = 0, NVML_CLOCK_SM = 1, NVML_CLOCK_MEMORY = 2, NVML_SENSOR_GPU = 0 };

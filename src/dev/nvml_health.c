@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "dev/nvml_library.h"
+#include "dev/nvml.h"
 
 /* The library's types, as its binary interface has them. */
 enum { SUCCESS = 0, NO_PERMISSION = 4 };

@@ -31,7 +31,6 @@
 #include "serve/archive.h"
 #include "serve/history.h"
 #include "serve/journal.h"
-#include "serve/record.h"
 #include "serve/route.h"
 #include "serve/stored_runs.h"
 #include "serve/view.h"
@@ -161,7 +160,7 @@ static void save_record(struct serve *serve, bool is_last)
         return;
     serve->has_saved_end = is_over;
     struct text t = {.limit = ARCHIVE_BYTES_MAX};
-    record_write(&serve->view, &t);
+    stored_runs_write(&serve->view, &t);
     serve->saved_step = step;
     serve->saved_ms = clock_ms();
     if (!t.overflow) {

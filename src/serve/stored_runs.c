@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "serve/archive.h"
 #include "serve/history.h"
+#include "serve/journal.h"
 #include "serve/report.h"
 
 #define FILE_NAME "history.json"
@@ -46,6 +47,39 @@ struct stored_runs {
     int n;
     struct stored_run run[];
 };
+
+/* ---- writing a file ---- */
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+
+/* Removes the last n bytes. */
+static void drop_end(struct text *t, size_t n)
+{
+    t->len -= t->len < n ? t->len : n;
+    if (t->data != NULL)
+        t->data[t->len] = 0;
+}
+
+void stored_runs_write(struct view *view, struct text *t)
+{
+    view->peers_n = min_int(view->peers_n, STORED_RUNS_RANKS);
+    view->nodes_n = min_int(view->nodes_n, STORED_RUNS_RANKS);
+    history_write(view->history, t);
+    drop_end(t, sizeof("}\n") - 1);
+    text_add(t, ",\"record\":{\"written\":%.3f,\"status\":", (double)view->wall_ms / 1000);
+    report_write(view, t);
+    drop_end(t, sizeof("\n") - 1);
+    text_add(t, ",\"settings\":%s",
+             view->settings != NULL ? view->settings : "{\"settings\":[]}\n");
+    drop_end(t, sizeof("\n") - 1);
+    struct text log = {0};
+    journal_write(view->journal, &log);
+    text_add(t, ",\"log\":");
+    json_quote_text(t, log.len > 0 ? log.data : "");
+    t->overflow = t->overflow || log.overflow;
+    text_free(&log);
+    text_add(t, "}}\n");
+}
 
 /* ---- reading a file ---- */
 

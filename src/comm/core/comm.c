@@ -8,11 +8,13 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
-#include "comm/core/comm_args.h"
 #include "comm/core/comm_inside.h"
 #include "comm/core/part.h"
-#include "comm/core/sum_tree.h"
+#include "comm/core/sum.h"
+
+#define ELEMS_MAX (INT64_MAX >> 16) /* of a call, so that byte counts cannot overflow */
 
 /* ---- open, close ---- */
 
@@ -170,7 +172,20 @@ const char *comm_choice_reason(const struct comm *comm) { return comm->ctx.choic
 
 void comm_activity(const struct comm *comm, struct comm_activity *out)
 {
-    comm_record_read(&comm->record, out);
+    /* The reader of the seqlock that record_call writes (comm_run.c): it tries again while the
+     * record changes. atomic_load takes no pointer to const. */
+    struct comm_record *from = (struct comm_record *)(uintptr_t)&comm->record;
+    enum comm_call_kind kind;
+    uint32_t before, after;
+    do {
+        before = atomic_load_explicit(&from->version, memory_order_acquire);
+        kind = (enum comm_call_kind)atomic_load_explicit(&from->kind, memory_order_acquire);
+        out->sequence = atomic_load_explicit(&from->sequence, memory_order_acquire);
+        out->entered_ms = atomic_load_explicit(&from->entered_ns, memory_order_acquire) / 1000000;
+        out->elems = atomic_load_explicit(&from->elems, memory_order_acquire);
+        after = atomic_load_explicit(&from->version, memory_order_acquire);
+    } while (before != after || before % 2 != 0);
+    text_copy(out->call, sizeof(out->call), transport_call_name(kind));
     out->stuck_ms = atomic_load_explicit(&comm->root->stuck_ns, memory_order_relaxed) / 1000000;
 }
 
@@ -241,6 +256,43 @@ enum status comm_wait_on(struct comm *comm, struct comm_ticket ticket, struct st
     return comm_async_stream_wait(root->async, ticket.sequence, s);
 }
 
+/* ---- the arguments of calls: checked before a transport sees them ---- */
+
+static enum status check_elems(const char *name, enum dtype dtype, int64_t elems, const void *data)
+{
+    if (elems < 0 || elems > ELEMS_MAX || (unsigned)dtype >= DTYPE_N)
+        return FAIL(ST_BUG, "%s of %lld elements of dtype %d", name, (long long)elems, (int)dtype);
+    if (elems > 0 && data == NULL)
+        return FAIL(ST_BUG, "%s of %lld elements from or to nowhere", name, (long long)elems);
+    return ST_OK;
+}
+
+/* Checks the two buffers of a collective. outs, ins: the elements that this rank's buffers hold. */
+static enum status check_buffers(enum comm_call_kind kind, struct tensor out, int64_t outs,
+                                 struct tensor in, int64_t ins)
+{
+    const char *name = transport_call_name(kind);
+    TRY(check_elems(name, in.dtype, ins, in.data));
+    TRY(check_elems(name, out.dtype, outs, out.data));
+    if (out.dtype != in.dtype)
+        return FAIL(ST_BUG, "%s from dtype %d to dtype %d", name, (int)in.dtype, (int)out.dtype);
+    if (kind != COMM_CALL_ALL_GATHER && kind != COMM_CALL_ALL_TO_ALL &&
+        !(in.dtype == DTYPE_F32 || in.dtype == DTYPE_F64 || in.dtype == DTYPE_BF16 ||
+          in.dtype == DTYPE_F16))
+        return FAIL(ST_BUG, "%s of dtype %d: sums are of F32, F64, BF16 and F16", name,
+                    (int)in.dtype);
+    return ST_OK;
+}
+
+static enum status check_peer(const struct comm_place *place, const char *name, int peer,
+                              bool may_be_self)
+{
+    if (peer < 0 || peer >= place->ranks || (!may_be_self && peer == place->rank))
+        return FAIL(ST_BUG, "%s of rank %d with rank %d of %d", name, place->rank, peer,
+                    place->ranks);
+    return ST_OK;
+}
+
 /* ---- the calls ---- */
 
 static enum status begin(struct comm *comm, struct comm_call call, struct comm_ticket *ticket)
@@ -266,11 +318,11 @@ static enum status prepare(struct comm *comm, enum comm_call_kind kind, struct t
                            struct tensor in, int64_t elems, struct comm_call *call)
 {
     /* before the number is divided into parts */
-    TRY(comm_args_check_elems(transport_call_name(kind), in.dtype, elems, call));
+    TRY(check_elems(transport_call_name(kind), in.dtype, elems, call));
     const struct comm_place *place = comm_place(comm);
     int64_t part = part_extent(elems, place->ranks, place->rank).elems;
-    TRY(comm_args_check_buffers(kind, out, kind == COMM_CALL_REDUCE_SCATTER ? part : elems, in,
-                                kind == COMM_CALL_ALL_GATHER ? part : elems));
+    TRY(check_buffers(kind, out, kind == COMM_CALL_REDUCE_SCATTER ? part : elems, in,
+                      kind == COMM_CALL_ALL_GATHER ? part : elems));
     *call = (struct comm_call){.kind = kind,
                                .dtype = out.dtype,
                                .peer = -1,
@@ -307,12 +359,11 @@ enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor 
 {
     int ranks = comm_place(comm)->ranks;
     /* before the number is multiplied */
-    TRY(comm_args_check_elems("all_to_all", in.dtype, part_elems, &out));
-    if (part_elems > COMM_ARGS_ELEMS_MAX / ranks)
+    TRY(check_elems("all_to_all", in.dtype, part_elems, &out));
+    if (part_elems > ELEMS_MAX / ranks)
         return FAIL(ST_BUG, "all_to_all of %d parts of %lld elements", ranks,
                     (long long)part_elems);
-    TRY(comm_args_check_buffers(COMM_CALL_ALL_TO_ALL, out, part_elems * ranks, in,
-                                part_elems * ranks));
+    TRY(check_buffers(COMM_CALL_ALL_TO_ALL, out, part_elems * ranks, in, part_elems * ranks));
     struct comm_call call = call_of(COMM_CALL_ALL_TO_ALL, out, in.data, part_elems, -1);
     return comm_run(comm, &call);
 }
@@ -343,16 +394,16 @@ enum status comm_all_gather_begin(struct comm *comm, struct tensor out, struct t
 
 enum status comm_broadcast(struct comm *comm, struct tensor data, int64_t elems, int root)
 {
-    TRY(comm_args_check_elems("broadcast", data.dtype, elems, data.data));
-    TRY(comm_args_check_peer(comm_place(comm), "broadcast", root, true));
+    TRY(check_elems("broadcast", data.dtype, elems, data.data));
+    TRY(check_peer(comm_place(comm), "broadcast", root, true));
     struct comm_call call = call_of(COMM_CALL_BROADCAST, data, data.data, elems, root);
     return comm_run(comm, &call);
 }
 
 enum status comm_send(struct comm *comm, struct tensor data, int64_t elems, int to)
 {
-    TRY(comm_args_check_elems("send", data.dtype, elems, data.data));
-    TRY(comm_args_check_peer(comm_place(comm), "send", to, false));
+    TRY(check_elems("send", data.dtype, elems, data.data));
+    TRY(check_peer(comm_place(comm), "send", to, false));
     struct comm_call call = call_of(COMM_CALL_SEND, data, data.data, elems, to);
     call.out = NULL;
     return comm_run(comm, &call);
@@ -360,8 +411,8 @@ enum status comm_send(struct comm *comm, struct tensor data, int64_t elems, int 
 
 enum status comm_recv(struct comm *comm, struct tensor data, int64_t elems, int from)
 {
-    TRY(comm_args_check_elems("recv", data.dtype, elems, data.data));
-    TRY(comm_args_check_peer(comm_place(comm), "recv", from, false));
+    TRY(check_elems("recv", data.dtype, elems, data.data));
+    TRY(check_peer(comm_place(comm), "recv", from, false));
     struct comm_call call = call_of(COMM_CALL_RECV, data, NULL, elems, from);
     return comm_run(comm, &call);
 }
@@ -377,7 +428,7 @@ enum status comm_barrier(struct comm *comm)
 
 enum status comm_alloc(struct comm *comm, int64_t bytes, void **out)
 {
-    if (bytes < 1 || bytes > COMM_ARGS_ELEMS_MAX)
+    if (bytes < 1 || bytes > ELEMS_MAX)
         return FAIL(ST_BUG, "%lld bytes for communication", (long long)bytes);
     *out = NULL;
     if (dev_is_discrete(comm->ctx.config.dev) && comm->ctx.ops->alloc_device != NULL &&

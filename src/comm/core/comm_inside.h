@@ -4,7 +4,6 @@
 #define CONVOY_COMM_COMM_INSIDE_H
 
 #include "comm/core/comm_queue.h"
-#include "comm/core/comm_record.h"
 #include "comm/core/staging.h"
 
 /* Memory of comm_alloc that the transport does not supply. */
@@ -12,6 +11,14 @@ struct comm_allocation {
     void *data;
     int64_t bytes;
     bool is_on_device;
+};
+
+/* The call that a rank is in: written by the thread that executes the call, readable from any
+ * thread without a lock. A seqlock: `version` is odd while the fields change. */
+struct comm_record {
+    _Atomic uint32_t version;
+    atomic_int kind;
+    _Atomic int64_t sequence, entered_ns, elems;
 };
 
 /* Shared by a comm and all comms split from it. */

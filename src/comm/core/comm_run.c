@@ -25,12 +25,27 @@ bool comm_run_has_failed(const struct comm_root *root)
 
 /* ---- what this rank is doing ---- */
 
+/* Records that the call has begun, or with NONE that it has ended; at_ns: when. One writer at a
+ * time. */
+static void record_call(struct comm_record *record, const struct comm_call *call,
+                        enum comm_call_kind kind, int64_t at_ns)
+{
+    /* one writer: no locked instruction; each release below keeps the odd version before it */
+    const uint32_t version = atomic_load_explicit(&record->version, memory_order_relaxed);
+    atomic_store_explicit(&record->version, version + 1, memory_order_relaxed);
+    atomic_store_explicit(&record->kind, (int)kind, memory_order_release);
+    atomic_store_explicit(&record->sequence, call->recorded, memory_order_release);
+    atomic_store_explicit(&record->entered_ns, at_ns, memory_order_release);
+    atomic_store_explicit(&record->elems, call->elems, memory_order_release);
+    atomic_store_explicit(&record->version, version + 2, memory_order_release);
+}
+
 /* Records the call in this comm and in its parents: the watchdog reads the root. */
 void comm_run_record(struct comm *comm, const struct comm_call *call, enum comm_call_kind kind,
                      int64_t at_ns)
 {
     for (; comm != NULL; comm = comm->parent)
-        comm_record_write(&comm->record, call, kind, at_ns);
+        record_call(&comm->record, call, kind, at_ns);
 }
 
 void comm_run_add_times(struct comm *comm, int64_t busy_ns, int64_t wait_ns, int64_t bytes)

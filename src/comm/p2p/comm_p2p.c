@@ -1,7 +1,7 @@
 /* comm_p2p — the collectives of ranks that are processes on any nodes, over messages (p2p.h).
  *
  * Every call begins with headers (p2p_eager.h). A small call has its content behind the header: all
- * ranks add all contributions in the order of sum_tree.h, to the same bits, after one message each
+ * ranks add all contributions in the order of sum.h, to the same bits, after one message each
  * way. A large call continues in chunks (p2p_pipeline.h), in two levels where nodes have several
  * workers (p2p_two_level.h).
  *

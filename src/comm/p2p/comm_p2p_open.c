@@ -1,20 +1,105 @@
 /* comm_p2p_open — opens, splits and closes the state of comm_p2p.c: the members, their connections,
- * and memory for calls. Must not know calls. */
+ * memory for calls, and the sizes at which the algorithm changes. Must not know calls. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/p2p/comm_p2p_inside.h"
-#include "comm/p2p/comm_p2p_size.h"
 
 _Static_assert(COMM_RANKS_MAX <= P2P_RANKS_MAX, "tags tell the ranks of a comm apart");
+
+/* ---- sizes ---- */
+
+/* The algorithm of an all_reduce, by its bytes and the number of ranks. Measured over TCP on
+ * loopback (2 vCPU Intel Xeon, Sapphire Rapids class, AVX-512, Debian 12) by
+ * build/tests/bench/bench_ucx.
+ *
+ *   up to star_max   of ranks that share cores: over one rank (p2p_star.c); with several workers on
+ *                    a node up to eager_max
+ *   up to eager_max  behind the headers: each rank sends its whole buffer to all ranks, one message
+ *                    each way, and adds everything
+ *   up to whole_max  the same in chunks: adding overlaps with moving, and no send copies
+ *   above            in parts: chunks to the owner of each part, and sums back (p2p_pipeline.h).
+ *                    Each byte travels twice, for any number of ranks. Parts up to eager_max go to
+ *                    their owner behind the headers.
+ *
+ * Chunks have at most chunk_bytes bytes; UCX sends messages of that size eagerly. */
+struct size {
+    int ranks_max;
+    int64_t star_max, eager_max, whole_max, chunk_bytes;
+};
+#define EAGER_EXTRA (8 << 10) /* above a chunk: UCX's limit of eager messages */
+
+static const struct size sizes[] = {
+    {2, 0, 64 << 10, 512 << 10, 126 << 10},
+    {4, 64 << 10, 16 << 10, 0, 88 << 10},
+    {16, 64 << 10, 8 << 10, 0, 88 << 10},
+    {COMM_RANKS_MAX, 0, 2 << 10, 0, 32 << 10},
+};
+
+static const struct size *size_of(int ranks)
+{
+    const struct size *size = sizes;
+    while (ranks > size->ranks_max)
+        size++;
+    return size;
+}
+
+/* ---- the level inside a node: the memory that its workers share ---- */
+
+/* Each worker's rail as a partition of the node's buffers: the parts of the ranks with its local
+ * number. */
+static struct shm_coll_partition rails(const struct p2p_two_level *two_level)
+{
+    const struct p2p_shm *s = two_level->intra;
+    const int nodes = two_level->nodes, locals = two_level->locals;
+    for (int v = 0; v < nodes; v++)
+        for (int l = 0; l < locals; l++)
+            s->extents[l * nodes + v] = two_level->parts[v * locals + l];
+    return (struct shm_coll_partition){.extents = s->extents, .each = nodes};
+}
+
+static enum status shm_reduce(struct p2p_two_level *two_level, const struct comm_call *call,
+                              struct p2p_pipeline_call base, enum dtype dtype_out,
+                              struct p2p_wait *wait)
+{
+    const struct p2p_shm *s = two_level->intra;
+    const struct shm_coll_partition partition = rails(two_level);
+    (void)base, (void)wait;
+    return comm_shm_reduce(s->shm, call, &partition, two_level->rail, dtype_out);
+}
+
+static enum status shm_gather(struct p2p_two_level *two_level, const struct comm_call *call,
+                              struct p2p_pipeline_call base, struct p2p_wait *wait)
+{
+    const struct p2p_shm *s = two_level->intra;
+    const struct shm_coll_partition partition = rails(two_level);
+    (void)base, (void)wait;
+    return comm_shm_gather(s->shm, call, &partition, two_level->finished);
+}
+
+static enum status shm_broadcast(struct p2p_two_level *two_level, const struct comm_call *call,
+                                 struct p2p_pipeline_call base, int local, struct p2p_wait *wait)
+{
+    const struct p2p_shm *s = two_level->intra;
+    (void)base, (void)wait;
+    return comm_shm_broadcast(s->shm, call, local);
+}
+
+static const struct p2p_two_level_ops shm_ops = {.wants_whole_rail = true,
+                                                 .reduce = shm_reduce,
+                                                 .gather = shm_gather,
+                                                 .broadcast = shm_broadcast};
+
+/* ---- open, close ---- */
 
 static void state_free(struct comm_p2p *state)
 {
     p2p_gpu_close(&state->gpu);
     p2p_two_level_free(&state->two_level);
-    p2p_shm_close(&state->shm);
+    comm_shm_close(state->shm.shm);
+    free(state->shm.extents);
     p2p_pipeline_free(&state->pipeline);
     free(state->p2p_rank);
     p2p_eager_free(&state->eager);
@@ -31,7 +116,7 @@ static void state_free(struct comm_p2p *state)
 static enum status open_members(struct comm_p2p *state, const struct comm_ctx *ctx, int group)
 {
     const struct comm_place *place = &ctx->config.place;
-    const struct comm_p2p_size *size = comm_p2p_size(place->ranks);
+    const struct size *size = size_of(place->ranks);
     int n = place->ranks;
     state->n = n;
     state->me = place->rank;
@@ -65,7 +150,7 @@ static enum status open_members(struct comm_p2p *state, const struct comm_ctx *c
 static enum status open_two_level(struct comm_p2p *state, const struct comm_ctx *ctx,
                                   struct comm_shm *shm)
 {
-    const struct p2p_two_level_config config = {.ops = &p2p_shm_ops,
+    const struct p2p_two_level_config config = {.ops = &shm_ops,
                                                 .intra = &state->shm,
                                                 .p2p = state->root->p2p,
                                                 .memory = {.ops = &p2p_memory_host},
@@ -73,7 +158,8 @@ static enum status open_two_level(struct comm_p2p *state, const struct comm_ctx 
                                                 .group = state->eager.group,
                                                 .p2p_rank = state->p2p_rank,
                                                 .chunk_bytes = state->pipeline.chunk_bytes};
-    p2p_shm_open(&state->shm, shm, state->n);
+    state->shm = (struct p2p_shm){
+        .shm = shm, .extents = memory_new((size_t)state->n, sizeof(*state->shm.extents))};
     return p2p_two_level_open(&state->two_level, &config);
 }
 
@@ -83,7 +169,7 @@ static void choose_star(struct comm_p2p *state)
 {
     const bool is_star =
         state->n >= 3 && state->n <= P2P_STAR_RANKS_MAX && state->root->shares_cores;
-    const struct comm_p2p_size *size = comm_p2p_size(state->n);
+    const struct size *size = size_of(state->n);
     state->star_max = !is_star                       ? -1
                       : state->two_level.ops != NULL ? size->eager_max
                                                      : size->star_max;
@@ -110,8 +196,8 @@ enum status comm_p2p_open_begin(struct comm_ctx *ctx, void *address, int64_t *ad
     state->root->group_next = 1;
     const struct comm_config *c = &ctx->config;
     const struct p2p_config config = {.net = c->net,
-                                      .eager_bytes = comm_p2p_size(c->place.ranks)->chunk_bytes +
-                                                     COMM_P2P_EAGER_EXTRA,
+                                      .eager_bytes =
+                                          size_of(c->place.ranks)->chunk_bytes + EAGER_EXTRA,
                                       .data_addr = c->data_addr,
                                       .master = c->master,
                                       .shares_cores = ctx->wait_policy == WAIT_POLICY_YIELD};

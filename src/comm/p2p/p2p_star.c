@@ -1,5 +1,12 @@
-/* p2p_star — gathers at the root, scatters from it. Must not know what is summed. */
-#include "comm/p2p/p2p_star.h"
+/* p2p_star — a small sum or a barrier of ranks that share cores: all send to one rank, which adds
+ * and sends the result to all.
+ *
+ * Of n ranks on fewer cores every message takes processor time from the others: 2(n-1) messages
+ * are quicker than the n(n-1) of p2p_eager.h, although each takes two turns. The messages are
+ * those of p2p_eager.h. Only the root receives from all. While it waits it sends each rank that has
+ * entered a status, the ranks that have entered, so that each names those that are missing. Must
+ * not know what is summed. */
+#include "comm/p2p/comm_p2p_inside.h"
 
 #include <string.h>
 

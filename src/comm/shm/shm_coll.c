@@ -8,7 +8,6 @@
 
 #include "base/memory.h"
 #include "comm/core/sum.h"
-#include "comm/shm/shm_bounce.h"
 
 /* all ranks' buffers together, if sysconf does not know the caches */
 #define NT_LEAST_BYTES ((int64_t)8 << 20)

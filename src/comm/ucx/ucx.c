@@ -18,7 +18,6 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/ucx/ucx_inside.h"
-#include "comm/ucx/ucx_setup.h"
 
 #define BREAK_NS ((int64_t)200000000)
 

@@ -206,31 +206,6 @@ static int64_t most_samples(const struct cuda *cuda, const struct cudnn_shape *s
     return n < shape->b ? n : shape->b;
 }
 
-/* Chooses the best engine that computes at least one sample at once: the greatest number of samples
- * whose workspace fits, in runs of equal size. */
-static enum status choose(const struct cudnn *c, const struct cuda *cuda, struct choice *choice)
-{
-    struct cudnn_shape s = choice->shape;
-    const int64_t all = s.b, most = most_samples(cuda, &s);
-    struct search search = {.fit_n = most};
-    if (most == 0)
-        text_copy(choice->reason, sizeof choice->reason,
-                  "one sample needs more scratch than there is");
-    while (!choice->each && search.fit_n > 0) {
-        int64_t runs = (all + search.fit_n - 1) / search.fit_n;
-        s.b = (all + runs - 1) / runs;
-        TRY(make_plan(c, cuda, &s, most, &search, &choice->each, choice->reason,
-                      sizeof choice->reason));
-    }
-    s.b = choice->each ? all % s.b : 0;
-    if (s.b > 0)
-        TRY(make_plan(c, cuda, &s, most, &search, &choice->rest, choice->reason,
-                      sizeof choice->reason));
-    if (choice->each && (s.b == 0 || choice->rest))
-        choice->reason[0] = 0;
-    return ST_OK;
-}
-
 /* find — the choice for a shape, made when it is new. *out NULL: it cannot be made now. */
 static enum status find(struct cudnn *c, const struct cuda *cuda, const struct cudnn_shape *shape,
                         bool is_captured, struct choice **out)
@@ -247,7 +222,27 @@ static enum status find(struct cudnn *c, const struct cuda *cuda, const struct c
     memcpy(&fresh->shape, shape, sizeof *shape);
     c->choices[c->choices_n++] = fresh;
     *out = fresh;
-    return choose(c, cuda, fresh);
+    /* Chooses the best engine that computes at least one sample at once: the greatest number of
+     * samples whose workspace fits, in runs of equal size. */
+    struct cudnn_shape s = fresh->shape;
+    const int64_t all = s.b, most = most_samples(cuda, &s);
+    struct search search = {.fit_n = most};
+    if (most == 0)
+        text_copy(fresh->reason, sizeof fresh->reason,
+                  "one sample needs more scratch than there is");
+    while (!fresh->each && search.fit_n > 0) {
+        int64_t runs = (all + search.fit_n - 1) / search.fit_n;
+        s.b = (all + runs - 1) / runs;
+        TRY(make_plan(c, cuda, &s, most, &search, &fresh->each, fresh->reason,
+                      sizeof fresh->reason));
+    }
+    s.b = fresh->each ? all % s.b : 0;
+    if (s.b > 0)
+        TRY(make_plan(c, cuda, &s, most, &search, &fresh->rest, fresh->reason,
+                      sizeof fresh->reason));
+    if (fresh->each && (s.b == 0 || fresh->rest))
+        fresh->reason[0] = 0;
+    return ST_OK;
 }
 
 /* ---- running ---- */

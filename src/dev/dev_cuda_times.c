@@ -230,14 +230,6 @@ static void text_sizes(const struct shape *shape, char *out, size_t cap)
     }
 }
 
-static void text_shape(const struct shape *shape, char *out, size_t cap)
-{
-    static const char *const type[DTYPE_N] = {"fp32", "bf16", "fp16", "fp64", "int32", "bytes"};
-    char sizes[48];
-    text_sizes(shape, sizes, sizeof sizes);
-    text_format(out, cap, "%s,%s%s", sizes, type[shape->dtype], shape->form);
-}
-
 /* row_of — the row of this operation and shape; a new one where there is none. */
 static int row_of(struct cuda_times *t, enum cuda_work work, const void *args)
 {
@@ -246,7 +238,10 @@ static int row_of(struct cuda_times *t, enum cuda_work work, const void *args)
                                    : work == CUDA_WORK_READ ? "read"
                                                             : op_cost_name((enum op_kind)work))};
     struct shape shape = shape_of_any(work, args);
-    text_shape(&shape, row.shape, sizeof row.shape);
+    static const char *const type[DTYPE_N] = {"fp32", "bf16", "fp16", "fp64", "int32", "bytes"};
+    char sizes[48];
+    text_sizes(&shape, sizes, sizeof sizes);
+    text_format(row.shape, sizeof row.shape, "%s,%s%s", sizes, type[shape.dtype], shape.form);
     for (int i = 0; i < t->rows_n; i++)
         if (strcmp(t->row[i].op, row.op) == 0 && strcmp(t->row[i].shape, row.shape) == 0)
             return i;

@@ -22,22 +22,6 @@ struct lists {
 
 /* ---- stages ---- */
 
-/* count_layers — of each stage. */
-static enum status count_layers(const struct plan_job *job, struct lists *l)
-{
-    const struct step_config *c = &job->config.step;
-    const int chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1;
-    int64_t first[PLAN_JOB_STAGES_MAX * 8 + 1];
-    ASSERTF(chunks <= 8, "%d chunks", chunks);
-    double *cost = memory_new((size_t)(c->dims.layers + 2), sizeof *cost);
-    pipe_split_costs(&c->dims, c->seq_tokens, c->recompute, cost);
-    enum status st = pipe_split(cost, c->dims.layers, l->stages, chunks, first);
-    free(cost);
-    for (int i = 0; st == ST_OK && i < l->stages * chunks; i++)
-        l->layers[i % l->stages] += first[i + 1] - first[i];
-    return st;
-}
-
 /* like_stage — a stage between the first and the last that does the same; -1: none yet. */
 static int like_stage(const struct plan_job *job, const struct lists *l, int stage)
 {
@@ -58,8 +42,20 @@ static enum status make_lists(const struct plan_job *job, struct lists *l)
     if (l->stages > PLAN_JOB_STAGES_MAX)
         return FAIL(ST_BAD_SETTING, "PP=%d is over the limit of %d stages; lower it", l->stages,
                     PLAN_JOB_STAGES_MAX);
-    if (l->stages > 1)
-        TRY(count_layers(job, l));
+    if (l->stages > 1) {
+        /* Of each stage. */
+        const struct step_config *c = &job->config.step;
+        const int chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1;
+        int64_t first[PLAN_JOB_STAGES_MAX * 8 + 1];
+        ASSERTF(chunks <= 8, "%d chunks", chunks);
+        double *cost = memory_new((size_t)(c->dims.layers + 2), sizeof *cost);
+        pipe_split_costs(&c->dims, c->seq_tokens, c->recompute, cost);
+        enum status st = pipe_split(cost, c->dims.layers, l->stages, chunks, first);
+        free(cost);
+        for (int i = 0; st == ST_OK && i < l->stages * chunks; i++)
+            l->layers[i % l->stages] += first[i + 1] - first[i];
+        TRY(st);
+    }
     for (int stage = 0; stage < l->stages; stage++) {
         int like = like_stage(job, l, stage);
         l->is_shared[stage] = like >= 0;

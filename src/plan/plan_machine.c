@@ -230,40 +230,6 @@ bool plan_machine_link_overlap(double *part, int n, double *out)
     return is_sure;
 }
 
-/* measure_overlap — on a CPU more than the calls' own time may be lost: their thread takes turns
- * with computation on a core, and takes memory's bandwidth from it. */
-static enum status measure_overlap(struct plan_machine *m)
-{
-    const int64_t n = 256, bytes = 3 * n * n * (int64_t)sizeof(float);
-    struct measure_memory memory;
-    struct both b = {.dev = m->config->dev, .stream = m->timer.stream, .products = 1};
-    double part[TRIES];
-    b.call = call_of(m, m->config->comm, BUS_COLLECTIVE_ALL_REDUCE, m->shared_bytes);
-    /* Makes the calls as large as the budget has time for, with products that need three times as
-     * long, once alone and once with the calls beside them in each trial. */
-    b.call.elems = m->shared_bytes / BESIDE / 4096 * 4096 / (int64_t)sizeof(float);
-    while (b.call.elems > OVERLAP_ELEMS_LEAST &&
-           planned_seconds(m, &b.call) * BESIDE * (3 + 4) * TRIES > OVERLAP_SLICES * m->slice)
-        b.call.elems /= 2;
-    b.call.places = m->shared_bytes / (int64_t)sizeof(float) / b.call.elems;
-    TRY(measure_memory_open(&memory, b.dev, b.stream, bytes));
-    const struct tensor x = {memory.data, DTYPE_F32};
-    b.product = (struct matmul_fwd){
-        .y = x, .x = tensor_at(x, n * n), .w = tensor_at(x, 2 * n * n), .n = n, .in = n, .out = n};
-    enum status st = measure_memory_fill(&memory, DTYPE_F32);
-    if (st == ST_OK)
-        st = measure_lost_parts(m, &b, part);
-    measure_memory_close(&memory);
-    if (st == ST_OK) {
-        size_t len = strlen(m->cluster->source);
-        if (!plan_machine_link_overlap(part, TRIES, &m->cluster->overlap_cost))
-            text_format(m->cluster->source + len, sizeof m->cluster->source - len,
-                        "; overlap_cost could not be measured: %.2f to %.2f",
-                        quantile_of(part, TRIES, 0.25), quantile_of(part, TRIES, 0.75));
-    }
-    return st;
-}
-
 /* ---- all links ---- */
 
 /* measure_part — the link between some ranks, as a comm of their own. */
@@ -298,33 +264,42 @@ static enum status measure_links(struct plan_machine *m)
         TRY(measure_part(m, &c->inside, place->node * place->locals, 1, place->locals));
     if (place->nodes > 1)
         TRY(measure_part(m, &c->across, place->local, place->locals, place->nodes));
-    return measure_overlap(m);
+    /* On a CPU more than the calls' own time may be lost: their thread takes turns with computation
+     * on a core, and takes memory's bandwidth from it. */
+    const int64_t n = 256, bytes = 3 * n * n * (int64_t)sizeof(float);
+    struct measure_memory memory;
+    struct both b = {.dev = m->config->dev, .stream = m->timer.stream, .products = 1};
+    double part[TRIES];
+    b.call = call_of(m, m->config->comm, BUS_COLLECTIVE_ALL_REDUCE, m->shared_bytes);
+    /* Makes the calls as large as the budget has time for, with products that need three times as
+     * long, once alone and once with the calls beside them in each trial. */
+    b.call.elems = m->shared_bytes / BESIDE / 4096 * 4096 / (int64_t)sizeof(float);
+    while (b.call.elems > OVERLAP_ELEMS_LEAST &&
+           planned_seconds(m, &b.call) * BESIDE * (3 + 4) * TRIES > OVERLAP_SLICES * m->slice)
+        b.call.elems /= 2;
+    b.call.places = m->shared_bytes / (int64_t)sizeof(float) / b.call.elems;
+    TRY(measure_memory_open(&memory, b.dev, b.stream, bytes));
+    const struct tensor x = {memory.data, DTYPE_F32};
+    b.product = (struct matmul_fwd){
+        .y = x, .x = tensor_at(x, n * n), .w = tensor_at(x, 2 * n * n), .n = n, .in = n, .out = n};
+    enum status st = measure_memory_fill(&memory, DTYPE_F32);
+    if (st == ST_OK)
+        st = measure_lost_parts(m, &b, part);
+    measure_memory_close(&memory);
+    if (st == ST_OK) {
+        size_t len = strlen(m->cluster->source);
+        if (!plan_machine_link_overlap(part, TRIES, &m->cluster->overlap_cost))
+            text_format(m->cluster->source + len, sizeof m->cluster->source - len,
+                        "; overlap_cost could not be measured: %.2f to %.2f",
+                        quantile_of(part, TRIES, 0.25), quantile_of(part, TRIES, 0.75));
+    }
+    return st;
 }
 
 /* ---- what a step takes besides ---- */
 
 #define STEP_TOKENS 16
 #define STEP_RUNS 10
-
-/* tiny — a model whose operations take next to nothing. */
-static struct step_config tiny(const struct plan_machine *m)
-{
-    return (struct step_config){
-        .dev = m->config->dev,
-        .comm = m->config->comm,
-        .batch_samples = 1,
-        .global_samples = m->ranks,
-        .seq_tokens = STEP_TOKENS,
-        .store.dtype = m->dtype,
-        .dims = {.name = "tiny",
-                 .layers = 1,
-                 .heads = 1,
-                 .embed = 32,
-                 .context = STEP_TOKENS,
-                 .vocab = 64},
-        .optim = {
-            .kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_clip = 1}};
-}
 
 /* planned_step — of the first rank; the others do the same. */
 static enum status planned_step(const struct plan_machine *m, const struct step_config *config,
@@ -364,7 +339,21 @@ static enum status run_step(void *arg)
 static enum status measure_step(struct plan_machine *m)
 {
     const struct measure_timer timer = {.comm = NULL}; /* steps wait for each other themselves */
-    struct step_config config = tiny(m);
+    struct step_config config = (struct step_config){
+        .dev = m->config->dev,
+        .comm = m->config->comm,
+        .batch_samples = 1,
+        .global_samples = m->ranks,
+        .seq_tokens = STEP_TOKENS,
+        .store.dtype = m->dtype,
+        .dims = {.name = "tiny",
+                 .layers = 1,
+                 .heads = 1,
+                 .embed = 32,
+                 .context = STEP_TOKENS,
+                 .vocab = 64},
+        .optim = {
+            .kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_clip = 1}};
     struct steps steps = {.step = NULL};
     double seconds[2], planned = 0; /* the first ones warm up */
     enum status st;

@@ -186,18 +186,6 @@ static bool first_recompute(const struct finding *f, struct plan_job *job)
     return true;
 }
 
-static void keep(struct finding *f, const struct plan_job *job,
-                 const struct plan_estimate *estimate)
-{
-    if (f->ways_n == f->ways_cap) {
-        int cap = f->ways_cap > 0 ? 2 * f->ways_cap : WAYS_FIRST;
-        f->way = memory_resize(f->way, (size_t)cap, sizeof *f->way);
-        f->ways_cap = cap;
-    }
-    f->way[f->ways_n++] = (struct way){.job = *job, .estimate = *estimate};
-    f->best_ms = fmin(f->best_ms, estimate->time.step_ms);
-}
-
 /* keep_failure — the first one, of a way that has room in memory. */
 static void keep_failure(struct plan_search *out, enum status st)
 {
@@ -246,7 +234,13 @@ static bool try_batches(struct finding *f, struct plan_job *job)
         double ms = divides(job) ? try_way(f, job, &estimate) : INFINITY;
         if (!(ms < before_ms))
             break;
-        keep(f, job, &estimate);
+        if (f->ways_n == f->ways_cap) {
+            int cap = f->ways_cap > 0 ? 2 * f->ways_cap : WAYS_FIRST;
+            f->way = memory_resize(f->way, (size_t)cap, sizeof *f->way);
+            f->ways_cap = cap;
+        }
+        f->way[f->ways_n++] = (struct way){.job = *job, .estimate = estimate};
+        f->best_ms = fmin(f->best_ms, estimate.time.step_ms);
         before_ms = ms;
     }
     s->batch_samples = asked;

@@ -476,17 +476,6 @@ static bool place_among(const struct comm_place *place, const int *ranks, int n,
     return true;
 }
 
-static enum status split_ctx(struct comm *comm, const int *ranks, int ranks_n, struct comm *split)
-{
-    split->parent = comm;
-    split->ranks = memory_new((size_t)ranks_n, sizeof(*ranks));
-    memcpy(split->ranks, ranks, (size_t)ranks_n * sizeof(*ranks));
-    split->ctx.parent = &comm->ctx;
-    split->ctx.ranks = split->ranks;
-    struct comm_call call = {.kind = COMM_CALL_SPLIT, .dtype = DTYPE_U8, .peer = -1};
-    return comm_run(split, &call);
-}
-
 enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct comm **out)
 {
     struct comm_config config = comm->ctx.config;
@@ -496,7 +485,13 @@ enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct 
                     ranks_n, comm_place(comm)->ranks, comm_place(comm)->rank);
     struct comm *split = new_comm(&config, comm->root, comm->ctx.ops);
     split->ctx.generation = comm->ctx.generation;
-    enum status st = split_ctx(comm, ranks, ranks_n, split);
+    split->parent = comm;
+    split->ranks = memory_new((size_t)ranks_n, sizeof(*ranks));
+    memcpy(split->ranks, ranks, (size_t)ranks_n * sizeof(*ranks));
+    split->ctx.parent = &comm->ctx;
+    split->ctx.ranks = split->ranks;
+    struct comm_call call = {.kind = COMM_CALL_SPLIT, .dtype = DTYPE_U8, .peer = -1};
+    enum status st = comm_run(split, &call);
     if (st != ST_OK) {
         struct status_saved saved;
         status_save(&saved);

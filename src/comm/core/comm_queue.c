@@ -119,28 +119,6 @@ static void *run_items(void *arg)
     return NULL;
 }
 
-/* The thread takes no signals but those of its own faults. */
-static enum status start(struct comm_queue *queue)
-{
-    sigset_t all, kept;
-    sigfillset(&all);
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGBUS);
-    sigdelset(&all, SIGFPE);
-    sigdelset(&all, SIGILL);
-    sigdelset(&all, SIGABRT);
-    pthread_sigmask(SIG_SETMASK, &all, &kept);
-    int error = pthread_create(&queue->thread, NULL, run_items, queue);
-    pthread_sigmask(SIG_SETMASK, &kept, NULL);
-    if (error != 0)
-        return FAIL(
-            ST_RETRY,
-            "cannot start the communication thread: %s; raise the limit of processes (ulimit -u)",
-            strerror(error));
-    queue->has_thread = true;
-    return ST_OK;
-}
-
 void comm_queue_close(struct comm_queue *queue)
 {
     if (queue == NULL)
@@ -161,8 +139,25 @@ void comm_queue_close(struct comm_queue *queue)
 
 enum status comm_queue_put(struct comm_queue *queue, struct comm_queue_item *item, int64_t *ticket)
 {
-    if (!queue->has_thread)
-        TRY(start(queue));
+    if (!queue->has_thread) {
+        /* The thread takes no signals but those of its own faults. */
+        sigset_t all, kept;
+        sigfillset(&all);
+        sigdelset(&all, SIGSEGV);
+        sigdelset(&all, SIGBUS);
+        sigdelset(&all, SIGFPE);
+        sigdelset(&all, SIGILL);
+        sigdelset(&all, SIGABRT);
+        pthread_sigmask(SIG_SETMASK, &all, &kept);
+        int error = pthread_create(&queue->thread, NULL, run_items, queue);
+        pthread_sigmask(SIG_SETMASK, &kept, NULL);
+        if (error != 0)
+            return FAIL(ST_RETRY,
+                        "cannot start the communication thread: %s; raise the limit of processes "
+                        "(ulimit -u)",
+                        strerror(error));
+        queue->has_thread = true;
+    }
     comm_queue_wait(queue, queue->begun + 1 - ITEMS);
     pthread_mutex_lock(&queue->mutex);
     *ticket = item->ticket = ++queue->begun;

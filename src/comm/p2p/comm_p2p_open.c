@@ -94,24 +94,6 @@ static const struct p2p_two_level_ops shm_ops = {.wants_whole_rail = true,
 
 /* ---- open, close ---- */
 
-static void state_free(struct comm_p2p *state)
-{
-    p2p_gpu_close(&state->gpu);
-    p2p_two_level_free(&state->two_level);
-    comm_shm_close(state->shm.shm);
-    free(state->shm.extents);
-    p2p_pipeline_free(&state->pipeline);
-    free(state->p2p_rank);
-    p2p_eager_free(&state->eager);
-    free(state->sources);
-    free(state->parts);
-    if (state->owns_root) {
-        p2p_close(state->root->p2p);
-        free(state->root);
-    }
-    free(state);
-}
-
 /* Allocates for the members. */
 static enum status open_members(struct comm_p2p *state, const struct comm_ctx *ctx, int group)
 {
@@ -217,14 +199,6 @@ static enum status open_place(struct comm_p2p *state, struct comm_ctx *ctx)
     return open_two_level(state, ctx, shm);
 }
 
-static void set_names(const struct comm_p2p *state)
-{
-    struct comm_p2p_root *root = state->root;
-    const char *intra = state->shm.shm != NULL ? "shm + " : "";
-    text_format(root->backend, sizeof(root->backend), "%s%s", intra, p2p_driver_name(root->p2p));
-    text_format(root->name, sizeof(root->name), "%s%s", intra, p2p_name(root->p2p));
-}
-
 enum status comm_p2p_open_end(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes)
 {
     struct comm_p2p *state = ctx->state;
@@ -245,8 +219,13 @@ enum status comm_p2p_open_end(struct comm_ctx *ctx, const void *addresses, const
     free(is_peer);
     if (st == ST_OK && state->shm.shm != NULL)
         st = comm_shm_join(state->shm.shm);
-    if (st == ST_OK)
-        set_names(state);
+    if (st == ST_OK) {
+        struct comm_p2p_root *root = state->root;
+        const char *intra = state->shm.shm != NULL ? "shm + " : "";
+        text_format(root->backend, sizeof(root->backend), "%s%s", intra,
+                    p2p_driver_name(root->p2p));
+        text_format(root->name, sizeof(root->name), "%s%s", intra, p2p_name(root->p2p));
+    }
     state->root->shares_cores = p2p_shares_cores(state->root->p2p);
     choose_star(state);
     /* Appends to what was noted about GPUs. */
@@ -264,9 +243,24 @@ enum status comm_p2p_open_end(struct comm_ctx *ctx, const void *addresses, const
 
 void comm_p2p_open_close(struct comm_ctx *ctx)
 {
-    if (ctx->state != NULL)
-        state_free(ctx->state);
+    struct comm_p2p *state = ctx->state;
     ctx->state = NULL;
+    if (state == NULL)
+        return;
+    p2p_gpu_close(&state->gpu);
+    p2p_two_level_free(&state->two_level);
+    comm_shm_close(state->shm.shm);
+    free(state->shm.extents);
+    p2p_pipeline_free(&state->pipeline);
+    free(state->p2p_rank);
+    p2p_eager_free(&state->eager);
+    free(state->sources);
+    free(state->parts);
+    if (state->owns_root) {
+        p2p_close(state->root->p2p);
+        free(state->root);
+    }
+    free(state);
 }
 
 /* The members agree on a number for their group: the greatest that is free with all of them. They

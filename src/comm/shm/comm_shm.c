@@ -162,14 +162,6 @@ static enum status mapping_open(int fd, int locals, struct mapping **out)
     return ST_OK;
 }
 
-static void mapping_close(struct mapping *m)
-{
-    munmap(m->base, (size_t)m->reserved);
-    if (m->owns_fd)
-        close(m->fd);
-    free(m);
-}
-
 /* ---- the ctx of a node's workers ---- */
 
 /* A call of the owner continues here: same call, deadline, generation and wait policy. */
@@ -370,8 +362,12 @@ void comm_shm_close(struct comm_shm *shm)
             unlock(shm);
         }
         status_restore(&saved);
-    } else
-        mapping_close(shm->mapping);
+    } else {
+        munmap(shm->mapping->base, (size_t)shm->mapping->reserved);
+        if (shm->mapping->owns_fd)
+            close(shm->mapping->fd);
+        free(shm->mapping);
+    }
     shm_coll_free(&shm->coll);
     free(shm);
 }

@@ -15,7 +15,7 @@
 struct shm_threads_group {
     struct shm_threads_group *next;
     const void *parent; /* the control block of the parent */
-    int ranks_n, joined_n;
+    int ranks_n;
     int *ranks;
     bool *joined;
     void *memory;

@@ -40,18 +40,6 @@ static void *run(void *arg)
     return NULL;
 }
 
-static bool wait_for(struct call *c, int64_t limit_ms)
-{
-    const struct timespec until = thread_deadline(limit_ms);
-    pthread_mutex_lock(&c->thread.lock);
-    while (!c->is_done && pthread_cond_timedwait(&c->thread.wake, &c->thread.lock, &until) == 0)
-        continue;
-    const bool is_done = c->is_done;
-    c->is_left = !is_done;
-    pthread_mutex_unlock(&c->thread.lock);
-    return is_done;
-}
-
 enum status limited_run(enum status (*fn)(void *arg), void *arg, size_t bytes, int64_t limit_ms,
                         const char *what, bool *is_late_out)
 {
@@ -66,7 +54,13 @@ enum status limited_run(enum status (*fn)(void *arg), void *arg, size_t bytes, i
         return st;
     }
     const pthread_t id = c->thread.id; /* one that is left behind may free it at once */
-    if (!wait_for(c, limit_ms)) {
+    const struct timespec until = thread_deadline(limit_ms);
+    pthread_mutex_lock(&c->thread.lock);
+    while (!c->is_done && pthread_cond_timedwait(&c->thread.wake, &c->thread.lock, &until) == 0)
+        continue;
+    const bool is_left = c->is_left = !c->is_done;
+    pthread_mutex_unlock(&c->thread.lock);
+    if (is_left) {
         pthread_detach(id);
         *is_late_out = true;
         return FAIL(ST_PEER, "the thread that %s has not answered for %lld ms", what,

@@ -48,17 +48,6 @@ static struct slot *find_slot(uintptr_t begin)
     return NULL;
 }
 
-static struct slot *free_slot(void)
-{
-    struct slot *slot = find_slot(0);
-    if (slot)
-        return slot;
-    struct block *b = memory_new(1, sizeof(*b));
-    b->next = atomic_load(&blocks);
-    atomic_store(&blocks, b);
-    return &b->slot[0];
-}
-
 void mapped_file_add(const char *path, const void *data, size_t bytes)
 {
     size_t n = strlen(path);
@@ -67,7 +56,13 @@ void mapped_file_add(const char *path, const void *data, size_t bytes)
         return;
     (void)stat(path, &info); /* one that is gone already cannot be looked at later, either */
     pthread_mutex_lock(&lock);
-    struct slot *slot = free_slot();
+    struct slot *slot = find_slot(0);
+    if (!slot) {
+        struct block *b = memory_new(1, sizeof(*b));
+        b->next = atomic_load(&blocks);
+        atomic_store(&blocks, b);
+        slot = &b->slot[0];
+    }
     slot->bytes = bytes;
     slot->device = info.st_dev;
     slot->inode = info.st_ino;

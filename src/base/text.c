@@ -278,8 +278,8 @@ size_t text_utf8_put(unsigned char *out, uint32_t c)
     return (size_t)n;
 }
 
-/* Returns the bytes of the character at s; 0: it is not UTF-8, a control, or U+FFFE or U+FFFF, which
- * XML forbids. The zero at the end of s is no continuation, so nothing behind it is read. */
+/* Returns the bytes of the character at s; 0: it is not UTF-8, a control, or U+FFFE or U+FFFF,
+ * which XML forbids. The zero at the end of s is no continuation, so nothing behind it is read. */
 static size_t printable_bytes(const char *text)
 {
     const unsigned char *s = (const unsigned char *)text;
@@ -403,12 +403,6 @@ static int plain_name(char *out, const char *s)
     return n;
 }
 
-static int min3(int a, int b, int c)
-{
-    int least = a < b ? a : b;
-    return least < c ? least : c;
-}
-
 /* Optimal string alignment: Damerau 1964, Levenshtein 1966; three rows of the table are enough. */
 int text_distance(const char *a, const char *b)
 {
@@ -424,7 +418,9 @@ int text_distance(const char *a, const char *b)
         int *row = rows[i % 3], *above = rows[(i + 2) % 3], *above2 = rows[(i + 1) % 3];
         row[0] = i;
         for (int j = 1; j <= y_n; j++) {
-            row[j] = min3(above[j] + 1, row[j - 1] + 1, above[j - 1] + (x[i - 1] != y[j - 1]));
+            row[j] = above[j - 1] + (x[i - 1] != y[j - 1]);
+            row[j] = above[j] + 1 < row[j] ? above[j] + 1 : row[j];
+            row[j] = row[j - 1] + 1 < row[j] ? row[j - 1] + 1 : row[j];
             bool swapped = i > 1 && j > 1 && x[i - 1] == y[j - 2] && x[i - 2] == y[j - 1];
             if (swapped && above2[j - 2] + 1 < row[j])
                 row[j] = above2[j - 2] + 1;

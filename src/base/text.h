@@ -38,8 +38,8 @@ void text_hex(const void *bytes, size_t n, char *out);
 /* text_parse_count — a whole number as people write large ones: 300000, 1e9, 1.5M, 1B (k, M, B or
  * G, T). */
 enum text_result text_parse_count(const char *s, int64_t min, int64_t max, int64_t *out);
-/* Returns the bytes of the valid UTF-8 character at s, of which n >= 1 bytes may be read; 0: there is
- * none. No overlong forms, no surrogates, nothing beyond U+10FFFF (Unicode 15, table 3-7). */
+/* Returns the bytes of the valid UTF-8 character at s, of which n >= 1 bytes may be read; 0: there
+ * is none. No overlong forms, no surrogates, nothing beyond U+10FFFF (Unicode 15, table 3-7). */
 static inline size_t text_utf8_bytes(const unsigned char *s, size_t n)
 {
     if (s[0] < 0x80)

@@ -216,17 +216,6 @@ void http_server_renew(struct http_server *server, struct http_server_conn *conn
 
 /* ---- life ---- */
 
-static void set_limits(struct http_server *server)
-{
-    const struct http_server_config *config = &server->config;
-    evhttp_set_max_headers_size(server->http, (ev_ssize_t)config->header_bytes_max);
-    evhttp_set_max_body_size(server->http, (ev_ssize_t)config->body_bytes_max);
-    evhttp_set_timeout(server->http, config->idle_s);
-    evhttp_set_allowed_methods(server->http, (ev_uint16_t)config->methods);
-    evhttp_set_bevcb(server->http, open_stream, server);
-    evhttp_set_gencb(server->http, on_request, server);
-}
-
 static enum status start(struct http_server *server, int fd)
 {
     const struct http_server_config *config = &server->config;
@@ -242,7 +231,12 @@ static enum status start(struct http_server *server, int fd)
         evconnlistener_free(server->listener);
         return FAIL(ST_RETRY, "out of memory: the server of %s", config->name);
     }
-    set_limits(server);
+    evhttp_set_max_headers_size(server->http, (ev_ssize_t)config->header_bytes_max);
+    evhttp_set_max_body_size(server->http, (ev_ssize_t)config->body_bytes_max);
+    evhttp_set_timeout(server->http, config->idle_s);
+    evhttp_set_allowed_methods(server->http, (ev_uint16_t)config->methods);
+    evhttp_set_bevcb(server->http, open_stream, server);
+    evhttp_set_gencb(server->http, on_request, server);
     server->timer = event_new(config->loop, -1, EV_PERSIST, on_timer, server);
     server->resume = event_new(config->loop, -1, 0, on_resume, server);
     if (server->timer == NULL || server->resume == NULL || event_add(server->timer, &every) != 0)

@@ -84,9 +84,11 @@ static double state_bytes(const struct plan_job *job)
     return elems * sizeof(float) * step_local_state_parts_of(&job->config.step, job->at.ranks);
 }
 
-/* checkpoint_ms — how long one checkpoint stops training. */
+/* checkpoint_ms — how long checkpoints stop training, for each step. */
 static double checkpoint_ms(const struct plan_job *job)
 {
+    if (job->config.checkpoint_every <= 0 || !job->config.checkpoint_dir[0])
+        return 0;
     const struct plan_cluster *c = job->cluster;
     double bytes = state_bytes(job), disk = c->disk_bytes_per_second, rate = COPY_BYTES_PER_SECOND;
     bool is_copied = job->config.checkpoint_mode == CHECKPOINT_ASYNC_MODE_ON ||
@@ -96,14 +98,7 @@ static double checkpoint_ms(const struct plan_job *job)
         rate = fmin(rate, c->across.bytes_per_second / c->locals); /* rank 0 fetches it */
     if (!is_copied && disk > 0)
         rate = fmin(rate, disk);
-    return 1e3 * bytes / rate;
-}
-
-static double checkpoint_ms_of_step(const struct plan_job *job)
-{
-    if (job->config.checkpoint_every <= 0 || !job->config.checkpoint_dir[0])
-        return 0;
-    return checkpoint_ms(job) / (double)job->config.checkpoint_every;
+    return 1e3 * bytes / rate / (double)job->config.checkpoint_every;
 }
 
 /* ---- all ---- */
@@ -112,8 +107,7 @@ static enum status make_time(const struct plan_job *job, const struct lists *l,
                              struct plan_estimate *out)
 {
     const struct plan_ops *first = &l->ops[0];
-    plan_time_make(l->ops, l->stages, job->precision, job->cluster, checkpoint_ms_of_step(job),
-                   &out->time);
+    plan_time_make(l->ops, l->stages, job->precision, job->cluster, checkpoint_ms(job), &out->time);
     if (isinf(out->time.step_ms)) {
         const struct plan_cluster *c = job->cluster;
         if (c->peak[job->precision] <= 0)

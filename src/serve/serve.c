@@ -137,16 +137,8 @@ static void restore_history(struct serve *serve, bool is_over, bool is_last)
     text_free(&found);
 }
 
-/* is_save_due — after each checkpoint, at most every SERVE_SAVE_MS, and every SERVE_SAVE_MAX_MS. */
-static bool is_save_due(const struct serve *serve, int64_t checkpoint_step)
-{
-    const int64_t age_ms = clock_ms() - serve->saved_ms;
-    return age_ms >= SERVE_SAVE_MAX_MS ||
-           (age_ms >= SERVE_SAVE_MS && checkpoint_step != serve->saved_step);
-}
-
-/* save_record — writes the history and the last answers when that is due, at the end of the run,
- * and last of all. */
+/* save_record — writes the history and the last answers after each checkpoint, at most every
+ * SERVE_SAVE_MS, and every SERVE_SAVE_MAX_MS; at the end of the run, and last of all. */
 static void save_record(struct serve *serve, bool is_last)
 {
     const bool is_over = view_is_over(&serve->view), is_new_end = is_over && !serve->has_saved_end;
@@ -155,8 +147,10 @@ static void save_record(struct serve *serve, bool is_last)
     if (!serve->is_restored)
         restore_history(serve, is_last || is_over, is_last);
     const struct board_checkpoint *newest = view_checkpoint(&serve->view);
-    const int64_t step = newest != NULL ? newest->step : -1;
-    if (!serve->is_restored || !(is_last || is_new_end || is_save_due(serve, step)))
+    const int64_t step = newest != NULL ? newest->step : -1, age_ms = clock_ms() - serve->saved_ms;
+    const bool is_due =
+        age_ms >= SERVE_SAVE_MAX_MS || (age_ms >= SERVE_SAVE_MS && step != serve->saved_step);
+    if (!serve->is_restored || !(is_last || is_new_end || is_due))
         return;
     serve->has_saved_end = is_over;
     struct text t = {.limit = ARCHIVE_BYTES_MAX};
@@ -384,19 +378,6 @@ static enum status start(struct serve *serve, int fd)
     return http_server_open(&config, fd, &serve->http);
 }
 
-static void take_names(struct serve *serve)
-{
-    const struct serve_config *config = &serve->config;
-    bool is_whole =
-        config->hosts == NULL || allowed_hosts_add(&serve->allowed_hosts, config->hosts);
-    is_whole =
-        (config->own == NULL || allowed_hosts_add(&serve->allowed_hosts, config->own)) && is_whole;
-    allowed_hosts_add_own(&serve->allowed_hosts, "/etc/hosts");
-    if (!is_whole)
-        LOG_WARN("HOSTS is longer than %d bytes; names beyond that are not accepted",
-                 ALLOWED_HOSTS_NAMES_MAX);
-}
-
 enum status serve_open(const struct serve_config *config, struct serve **out)
 {
     int fd = -1;
@@ -405,7 +386,14 @@ enum status serve_open(const struct serve_config *config, struct serve **out)
     serve->config = *config;
     serve->port = port_of(fd);
     serve->saved_step = -1;
-    take_names(serve);
+    bool is_whole =
+        config->hosts == NULL || allowed_hosts_add(&serve->allowed_hosts, config->hosts);
+    is_whole =
+        (config->own == NULL || allowed_hosts_add(&serve->allowed_hosts, config->own)) && is_whole;
+    allowed_hosts_add_own(&serve->allowed_hosts, "/etc/hosts");
+    if (!is_whole)
+        LOG_WARN("HOSTS is longer than %d bytes; names beyond that are not accepted",
+                 ALLOWED_HOSTS_NAMES_MAX);
     http_auth_init(&serve->auth, config->token);
     serve->config.token = NULL; /* the caller wipes it */
     signal(SIGPIPE, SIG_IGN);   /* a client that disconnects must not end the node */

@@ -75,15 +75,6 @@ void comm_run_number(struct comm *comm, struct comm_call *call)
         call->sequence = ++comm->calls_n, call->recorded = ++comm->root->collectives_n;
 }
 
-/* Where a device executes calls, this thread may be inside its library for good, in a call with
- * host buffers as well: comm_activity tells since when. Each look of a wait renews it. */
-static void enter_transport(struct comm *comm)
-{
-    if (comm->root->async == NULL)
-        return;
-    comm->ctx.stuck_ns = &comm->root->stuck_ns;
-    atomic_store_explicit(&comm->root->stuck_ns, clock_ns(), memory_order_relaxed);
-}
 /* A locked exchange costs more than the look. */
 static int64_t take_bytes_sent(struct comm_ctx *ctx)
 {
@@ -103,7 +94,13 @@ static enum status execute(struct comm *comm, struct comm_call *call, bool is_bl
     call->entered_ns = clock_ns();
     comm_run_record(comm, call, call->kind, call->entered_ns);
     ctx->call = call;
-    enter_transport(comm);
+    if (comm->root->async != NULL) {
+        /* If a device executes calls, this thread may be inside its library for good, in a call
+         * with host buffers as well: comm_activity reports since when. Each look of a wait renews
+         * it. */
+        ctx->stuck_ns = &comm->root->stuck_ns;
+        atomic_store_explicit(ctx->stuck_ns, clock_ns(), memory_order_relaxed);
+    }
     ctx->wait_policy = !is_blocking            ? WAIT_POLICY_SLEEP
                        : comm->root->has_cores ? WAIT_POLICY_SPIN
                                                : WAIT_POLICY_YIELD;
@@ -116,9 +113,9 @@ static enum status execute(struct comm *comm, struct comm_call *call, bool is_bl
         st = comm->root->staging != NULL ? staging_run(comm->root->staging, ctx, call)
                                          : transport_dispatch(ctx, call);
     ctx->call = NULL;
-    if (comm->ctx.stuck_ns != NULL)
-        atomic_store_explicit(comm->ctx.stuck_ns, 0, memory_order_relaxed);
-    comm->ctx.stuck_ns = NULL;
+    if (ctx->stuck_ns != NULL)
+        atomic_store_explicit(ctx->stuck_ns, 0, memory_order_relaxed);
+    ctx->stuck_ns = NULL;
     /* of a call of a few bytes the clocks take a third of the time */
     const int64_t ended_ns = clock_ns(), ns = ended_ns - call->entered_ns;
     comm_run_record(comm, call, COMM_CALL_NONE, ended_ns);

@@ -22,22 +22,9 @@ struct peer_info {
 
 /* ---- open, close ---- */
 
-static enum status pack(struct comm_ctx *ctx, const struct comm_nccl *state, struct peer_info *info)
-{
-    *info =
-        (struct peer_info){.version = nccl_lib_version(), .has_id = ctx->config.place.rank == 0};
-    if (!info->has_id)
-        return ST_OK;
-    int result = comm_nccl_lib(state)->ncclGetUniqueId(&info->id);
-    return result == NCCL_SUCCESS
-               ? ST_OK
-               : nccl_lib_fail(comm_nccl_lib(state), NULL, result, "a new unique id");
-}
-
 enum status comm_nccl_open_begin(struct comm_ctx *ctx, void *address, int64_t *address_bytes)
 {
     struct comm_nccl *state = memory_new(1, sizeof *state);
-    struct peer_info info;
     state->root = memory_new(1, sizeof *state->root);
     state->owns_root = true;
     state->root->first = state;
@@ -51,7 +38,10 @@ enum status comm_nccl_open_begin(struct comm_ctx *ctx, void *address, int64_t *a
     char text[24];
     text_format(state->root->name, sizeof state->root->name, "nccl %s",
                 nccl_lib_version_text(nccl_lib_version(), text, sizeof text));
-    TRY(pack(ctx, state, &info));
+    struct peer_info info = {.version = nccl_lib_version(), .has_id = ctx->config.place.rank == 0};
+    int result = info.has_id ? comm_nccl_lib(state)->ncclGetUniqueId(&info.id) : NCCL_SUCCESS;
+    if (result != NCCL_SUCCESS)
+        return nccl_lib_fail(comm_nccl_lib(state), NULL, result, "a new unique id");
     memcpy(address, &info, sizeof info);
     *address_bytes = sizeof info;
     return ST_OK;

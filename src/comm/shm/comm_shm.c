@@ -472,45 +472,20 @@ static enum transport_entered entered_all(const struct comm_ctx *ctx, int rank)
                        : TRANSPORT_ENTERED_UNKNOWN;
 }
 
-static enum status move(struct comm_ctx *ctx, const struct comm_call *call,
-                        enum status (*fn)(struct shm_coll *, struct comm_ctx *,
-                                          const struct comm_call *))
-{
-    struct comm_shm *shm = ctx->state;
-    return fn(&shm->coll, enter(shm, call), call);
-}
-static enum status all_reduce(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return move(ctx, call, shm_coll_all_reduce);
-}
-static enum status reduce_scatter(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return move(ctx, call, shm_coll_reduce_scatter);
-}
-static enum status all_gather(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return move(ctx, call, shm_coll_all_gather);
-}
-static enum status all_to_all(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return move(ctx, call, shm_coll_all_to_all);
-}
-static enum status broadcast(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return move(ctx, call, shm_coll_broadcast);
-}
-static enum status send_to(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return move(ctx, call, shm_coll_send);
-}
-static enum status recv_from(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return move(ctx, call, shm_coll_recv);
-}
-static enum status barrier(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return move(ctx, call, shm_coll_barrier);
-}
+#define ENTRY(name)                                                                     \
+    static enum status entry_##name(struct comm_ctx *ctx, const struct comm_call *call) \
+    {                                                                                   \
+        struct comm_shm *shm = ctx->state;                                              \
+        return shm_coll_##name(&shm->coll, enter(shm, call), call);                     \
+    }
+ENTRY(all_reduce)
+ENTRY(reduce_scatter)
+ENTRY(all_gather)
+ENTRY(all_to_all)
+ENTRY(broadcast)
+ENTRY(send)
+ENTRY(recv)
+ENTRY(barrier)
 
 const struct transport_ops comm_shm_ops = {
     .kind = COMM_KIND_HOST,
@@ -521,12 +496,12 @@ const struct transport_ops comm_shm_ops = {
     .alloc = alloc,
     .split = split,
     .entered = entered_all,
-    .all_reduce = all_reduce,
-    .reduce_scatter = reduce_scatter,
-    .all_gather = all_gather,
-    .all_to_all = all_to_all,
-    .broadcast = broadcast,
-    .send = send_to,
-    .recv = recv_from,
-    .barrier = barrier,
+    .all_reduce = entry_all_reduce,
+    .reduce_scatter = entry_reduce_scatter,
+    .all_gather = entry_all_gather,
+    .all_to_all = entry_all_to_all,
+    .broadcast = entry_broadcast,
+    .send = entry_send,
+    .recv = entry_recv,
+    .barrier = entry_barrier,
 };

@@ -157,38 +157,19 @@ static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
     return shm_barrier_entered(&coll->barrier, ctx->call, rank);
 }
 
-static enum status all_reduce(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return shm_coll_all_reduce(ctx->state, ctx, call);
-}
-static enum status reduce_scatter(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return shm_coll_reduce_scatter(ctx->state, ctx, call);
-}
-static enum status all_gather(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return shm_coll_all_gather(ctx->state, ctx, call);
-}
-static enum status all_to_all(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return shm_coll_all_to_all(ctx->state, ctx, call);
-}
-static enum status broadcast(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return shm_coll_broadcast(ctx->state, ctx, call);
-}
-static enum status send_to(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return shm_coll_send(ctx->state, ctx, call);
-}
-static enum status recv_from(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return shm_coll_recv(ctx->state, ctx, call);
-}
-static enum status barrier(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return shm_coll_barrier(ctx->state, ctx, call);
-}
+#define ENTRY(name)                                                                     \
+    static enum status entry_##name(struct comm_ctx *ctx, const struct comm_call *call) \
+    {                                                                                   \
+        return shm_coll_##name(ctx->state, ctx, call);                                  \
+    }
+ENTRY(all_reduce)
+ENTRY(reduce_scatter)
+ENTRY(all_gather)
+ENTRY(all_to_all)
+ENTRY(broadcast)
+ENTRY(send)
+ENTRY(recv)
+ENTRY(barrier)
 
 const struct transport_ops shm_threads_ops = {
     .kind = COMM_KIND_THREADS,
@@ -198,12 +179,12 @@ const struct transport_ops shm_threads_ops = {
     .close = ctx_close,
     .split = split,
     .entered = entered,
-    .all_reduce = all_reduce,
-    .reduce_scatter = reduce_scatter,
-    .all_gather = all_gather,
-    .all_to_all = all_to_all,
-    .broadcast = broadcast,
-    .send = send_to,
-    .recv = recv_from,
-    .barrier = barrier,
+    .all_reduce = entry_all_reduce,
+    .reduce_scatter = entry_reduce_scatter,
+    .all_gather = entry_all_gather,
+    .all_to_all = entry_all_to_all,
+    .broadcast = entry_broadcast,
+    .send = entry_send,
+    .recv = entry_recv,
+    .barrier = entry_barrier,
 };

@@ -105,6 +105,14 @@ const char *board_phase_text(enum board_phase phase)
     return texts[(unsigned)phase < BOARD_PHASE_N ? phase : BOARD_PHASE_FAILED];
 }
 
+enum board_phase board_phase_named(const char *text)
+{
+    int phase = 0;
+    while (phase < BOARD_PHASE_N && strcmp(text, board_phase_text((enum board_phase)phase)) != 0)
+        phase++;
+    return (enum board_phase)phase;
+}
+
 static size_t world_offset(int workers_n)
 {
     return sizeof(struct board_memory) + (size_t)workers_n * sizeof(struct board_parts);

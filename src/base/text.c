@@ -392,6 +392,15 @@ bool text_ends(const char *s, const char *suffix)
     return n >= tail && memcmp(s + n - tail, suffix, tail) == 0;
 }
 
+const char *text_variable(char *const *list, const char *name)
+{
+    const size_t n = strlen(name);
+    for (; list != NULL && *list != NULL; list++)
+        if (strncmp(*list, name, n) == 0 && (*list)[n] == '=')
+            return *list + n + 1;
+    return NULL;
+}
+
 /* Lower case without '_' into out; the length. */
 static int plain_name(char *out, const char *s)
 {

@@ -77,6 +77,9 @@ bool text_format_v(char *out, size_t cap, const char *fmt, va_list args);
 
 bool text_starts(const char *s, const char *prefix);
 bool text_ends(const char *s, const char *suffix);
+/* Returns the value of a variable in a list of "NAME=value" that ends with NULL; NULL: it has
+ * none. */
+const char *text_variable(char *const *list, const char *name);
 /* text_distance — the number of edits (insert, delete, replace, swap neighbours) from a to b,
  * ignoring case and '_'; 999 for strings over 63 bytes. For hints about typos. */
 int text_distance(const char *a, const char *b);

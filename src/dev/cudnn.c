@@ -145,13 +145,12 @@ static int64_t delta_bytes(const struct cudnn_shape *s)
     return s->is_backward ? rounded(s->b * s->h * s->t * (int64_t)sizeof(float)) : 0;
 }
 
-static int64_t sum_bytes(const struct cudnn_shape *s)
-{
-    return s->is_atomic ? rounded(s->b * s->h * s->t * s->d * (int64_t)sizeof(float)) : 0;
-}
-
 /* Returns the bytes of scratch before the engine's workspace: delta, then the sum of dq. */
-static int64_t stored_bytes(const struct cudnn_shape *s) { return delta_bytes(s) + sum_bytes(s); }
+static int64_t stored_bytes(const struct cudnn_shape *s)
+{
+    const int64_t sum = s->b * s->h * s->t * s->d * (int64_t)sizeof(float);
+    return delta_bytes(s) + (s->is_atomic ? rounded(sum) : 0);
+}
 
 /* What a search for a plan goes on with. first: engines that are passed over. fit_n: samples that
  * may fit, 0: none do. */

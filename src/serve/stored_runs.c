@@ -188,14 +188,6 @@ static enum status add_json(const cJSON *item, struct text *out)
     return ST_OK;
 }
 
-static enum board_phase phase_named(const char *name)
-{
-    int phase = 0;
-    while (phase < BOARD_PHASE_N && strcmp(name, board_phase_text((enum board_phase)phase)) != 0)
-        phase++;
-    return (enum board_phase)phase;
-}
-
 static enum status take_record(struct stored_run *run, const cJSON *record)
 {
     cJSON *status = cJSON_GetObjectItemCaseSensitive(record, "status");
@@ -220,7 +212,7 @@ static enum status take_record(struct stored_run *run, const cJSON *record)
     /* Takes the run's name, phase, end and steps from its last status. */
     const cJSON *error = cJSON_GetObjectItemCaseSensitive(status, "error");
     const double code = json_number(error, "code"), steps = json_number(status, "steps");
-    const enum board_phase phase = phase_named(json_text(status, "phase"));
+    const enum board_phase phase = board_phase_named(json_text(status, "phase"));
     text_copy(run->node.run, sizeof run->node.run, json_text(status, "run"));
     run->node.phase = phase < BOARD_PHASE_N ? phase : run->node.phase;
     run->worker.steps = steps >= 0 && steps < 9e15 ? (int64_t)steps : -1;
@@ -265,7 +257,7 @@ static void take_course(struct stored_run *run)
     for (int64_t i = h->events_n > HISTORY_EVENTS ? h->events_n - HISTORY_EVENTS : 0;
          i < h->events_n; i++) {
         const struct history_event *event = &h->events[i % HISTORY_EVENTS];
-        const enum board_phase phase = phase_named(event->text);
+        const enum board_phase phase = board_phase_named(event->text);
         if (strcmp(event->kind, "phase") == 0 && phase < BOARD_PHASE_N)
             run->node.phase = phase;
     }

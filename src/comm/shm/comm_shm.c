@@ -65,10 +65,6 @@ static int64_t round_up(int64_t bytes)
 {
     return (bytes + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
 }
-static int64_t barrier_bytes(int locals)
-{
-    return (shm_barrier_bytes(locals) + 4095) / 4096 * 4096;
-}
 static struct control *control_of(const struct mapping *m)
 {
     return (struct control *)(void *)m->base;
@@ -78,31 +74,28 @@ static int splits_n(int locals)
     int n = SPLITS_EACH * locals;
     return n < SPLITS_MIN ? SPLITS_MIN : n > SPLITS ? SPLITS : n;
 }
-static int64_t barrier_offset(int locals, int i) { return 16384 + barrier_bytes(locals) * i; }
-
-/* The file only grows, because another worker may have grown it further. The byte is written behind
- * all allocations. */
-static enum status grow(const struct mapping *m, int64_t bytes)
+static int64_t barrier_offset(int locals, int i)
 {
-    const char none = 0;
-    if (pwrite(m->fd, &none, 1, bytes - 1) != 1)
-        return FAIL(errno == EFBIG ? ST_STORE : memory_status(bytes),
-                    "cannot enlarge the memory that workers share to %lld bytes: %s%s",
-                    (long long)bytes, strerror(errno),
-                    errno == EFBIG ? "; raise the limit of a file's size (ulimit -f)" : "");
-    return ST_OK;
+    const int64_t each = (shm_barrier_bytes(locals) + 4095) / 4096 * 4096;
+    return 16384 + each * i;
 }
 
 static enum status map_at(const struct mapping *m, int64_t offset, int64_t bytes)
 {
-    TRY(grow(m, offset + bytes));
-    if (offset + bytes > m->reserved ||
-        mmap(m->base + offset, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, m->fd,
-             offset) == MAP_FAILED)
-        return FAIL(offset + bytes > m->reserved ? ST_BAD_SETTING : memory_status(bytes),
+    const int64_t end = offset + bytes;
+    const char none = 0;
+    /* The file only grows, because another worker may have grown it further. The byte is written
+     * behind all allocations. */
+    if (pwrite(m->fd, &none, 1, end - 1) != 1)
+        return FAIL(errno == EFBIG ? ST_STORE : memory_status(end),
+                    "cannot enlarge the memory that workers share to %lld bytes: %s%s",
+                    (long long)end, strerror(errno),
+                    errno == EFBIG ? "; raise the limit of a file's size (ulimit -f)" : "");
+    if (end > m->reserved || mmap(m->base + offset, (size_t)bytes, PROT_READ | PROT_WRITE,
+                                  MAP_SHARED | MAP_FIXED, m->fd, offset) == MAP_FAILED)
+        return FAIL(end > m->reserved ? ST_BAD_SETTING : memory_status(bytes),
                     "cannot map %lld bytes of the memory that workers share: %s", (long long)bytes,
-                    offset + bytes > m->reserved ? "no addresses left; raise ulimit -v"
-                                                 : strerror(errno));
+                    end > m->reserved ? "no addresses left; raise ulimit -v" : strerror(errno));
     madvise(m->base + offset, (size_t)bytes, MADV_HUGEPAGE);
     return ST_OK;
 }

@@ -8,7 +8,7 @@
 
 /* combine — out[i] = the sum of the sources' i-th elements. The sum of sources [first, first+n) is
  * the sum of the left half plus that of the right half; the left half has the greatest power of two
- * below n. That is the order of comm's sum tree (sum_tree.h) within one node, so the bits are those
+ * below n. That is the order of comm's sum tree (sum.h) within one node, so the bits are those
  * of its sums on the CPU.
  * out  out (elems)  dtype of the sources, or f32 from bf16 or f16, or these from f32; may be one of
  *      the sources (same address and dtype)

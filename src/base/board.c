@@ -105,6 +105,14 @@ const char *board_phase_text(enum board_phase phase)
     return texts[(unsigned)phase < BOARD_PHASE_N ? phase : BOARD_PHASE_FAILED];
 }
 
+enum board_phase board_phase_named(const char *text)
+{
+    int phase = 0;
+    while (phase < BOARD_PHASE_N && strcmp(text, board_phase_text((enum board_phase)phase)) != 0)
+        phase++;
+    return (enum board_phase)phase;
+}
+
 static size_t world_offset(int workers_n)
 {
     return sizeof(struct board_memory) + (size_t)workers_n * sizeof(struct board_parts);
@@ -142,17 +150,12 @@ static size_t memory_bytes(int workers_n, int ranks_n)
 
 static enum status map_memory(int fd, bool owns_fd, size_t bytes, struct board **out)
 {
-    struct board *board = malloc(sizeof(*board));
-    if (board == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for the board", sizeof(*board));
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED) {
-        int error = errno;
-        free(board);
+    if (memory == MAP_FAILED)
         return FAIL(memory_status((int64_t)bytes),
                     "cannot map the board, %zu bytes: %s; free some memory", bytes,
-                    strerror(error));
-    }
+                    strerror(errno));
+    struct board *board = memory_new(1, sizeof(*board));
     *board = (struct board){.fd = fd, .owns_fd = owns_fd, .bytes = bytes, .memory = memory};
     *out = board;
     return ST_OK;

@@ -55,6 +55,7 @@ enum board_phase {
         BOARD_PHASE_N
 };
 const char *board_phase_text(enum board_phase phase);
+enum board_phase board_phase_named(const char *text); /* BOARD_PHASE_N: no phase has that text */
 
 /* What a supervisor requests of its workers; a higher request replaces a lower one. Workers carry
  * it out between steps; long jobs (tokenising, loading) look for it themselves. */

@@ -13,32 +13,11 @@
 #define JSON_VALUES_MAX (1 << 18)
 #define JSON_WHOLE_MAX 9007199254740992.0 /* 2^53: beyond it a double skips whole numbers */
 
-/* The length of the valid UTF-8 character at s, with n ≥ 1 readable bytes (Unicode 15, table 3-7:
- * no overlong forms, no surrogates, nothing beyond U+10FFFF); 0: there is none. */
-static size_t utf8_length(const unsigned char *s, size_t n)
-{
-    if (s[0] < 0x80)
-        return 1;
-    size_t length = s[0] >= 0xC2 && s[0] <= 0xDF   ? 2
-                    : (s[0] & 0xF0) == 0xE0        ? 3
-                    : s[0] >= 0xF0 && s[0] <= 0xF4 ? 4
-                                                   : 0;
-    if (length == 0 || length > n)
-        return 0;
-    for (size_t i = 1; i < length; i++) {
-        if ((s[i] & 0xC0) != 0x80)
-            return 0;
-    }
-    bool overlong = (s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xF0 && s[1] < 0x90);
-    bool beyond = (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF4 && s[1] > 0x8F);
-    return overlong || beyond ? 0 : length;
-}
-
 static enum status check_utf8(const char *bytes, size_t n, const char *what)
 {
     const unsigned char *at = (const unsigned char *)bytes;
     for (size_t i = 0, length; i < n; i += length) {
-        length = utf8_length(at + i, n - i);
+        length = text_utf8_bytes(at + i, n - i);
         if (length == 0)
             return FAIL(ST_BAD_DATA, "%s: not UTF-8 at byte %zu of %zu; JSON text is UTF-8", what,
                         i, n);
@@ -283,7 +262,7 @@ void json_add_i64(cJSON *object, const char *key, int64_t value)
 static size_t quote_one(const unsigned char *s, size_t left, char out[8])
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
-    size_t n = utf8_length(s, left);
+    size_t n = text_utf8_bytes(s, left);
     const char *escape = n == 1 ? strchr(from, s[0]) : NULL;
     if (n == 0) {
         text_copy(out, 8, "\xEF\xBF\xBD");

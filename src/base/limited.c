@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/thread.h"
 
 struct call {
@@ -39,62 +40,38 @@ static void *run(void *arg)
     return NULL;
 }
 
-static bool wait_for(struct call *c, int64_t limit_ms)
-{
-    const struct timespec until = thread_deadline(limit_ms);
-    pthread_mutex_lock(&c->thread.lock);
-    while (!c->is_done && pthread_cond_timedwait(&c->thread.wake, &c->thread.lock, &until) == 0)
-        continue;
-    const bool is_done = c->is_done;
-    c->is_left = !is_done;
-    pthread_mutex_unlock(&c->thread.lock);
-    return is_done;
-}
-
-static enum status call_of(enum status (*fn)(void *arg), const void *arg, size_t bytes,
-                           struct call **out)
-{
-    struct call *c = calloc(1, sizeof *c);
-    void *copy = malloc(bytes);
-    if (c == NULL || copy == NULL) {
-        free(c);
-        free(copy);
-        return FAIL(ST_RETRY, "out of memory: a call of %zu bytes", bytes);
-    }
-    memcpy(copy, arg, bytes);
-    *c = (struct call){.fn = fn, .arg = copy};
-    *out = c;
-    return ST_OK;
-}
-
-/* The thread has ended, or is about to. */
-static enum status collect(struct call *c, void *arg, size_t bytes)
-{
-    const enum status st = c->st;
-    pthread_join(c->thread.id, NULL);
-    memcpy(arg, c->arg, bytes);
-    status_restore(&c->saved);
-    thread_free(&c->thread);
-    free_call(c);
-    return st;
-}
-
 enum status limited_run(enum status (*fn)(void *arg), void *arg, size_t bytes, int64_t limit_ms,
                         const char *what, bool *is_late_out)
 {
-    struct call *c = NULL;
+    struct call *c = memory_new(1, sizeof *c);
     *is_late_out = false;
-    TRY(call_of(fn, arg, bytes, &c));
-    const enum status st = thread_start(&c->thread, run, c, what);
+    c->fn = fn;
+    c->arg = memory_new(bytes, 1);
+    memcpy(c->arg, arg, bytes);
+    enum status st = thread_start(&c->thread, run, c, what);
     if (st != ST_OK) {
         free_call(c);
         return st;
     }
     const pthread_t id = c->thread.id; /* one that is left behind may free it at once */
-    if (wait_for(c, limit_ms))
-        return collect(c, arg, bytes);
-    pthread_detach(id);
-    *is_late_out = true;
-    return FAIL(ST_PEER, "the thread that %s has not answered for %lld ms", what,
-                (long long)limit_ms);
+    const struct timespec until = thread_deadline(limit_ms);
+    pthread_mutex_lock(&c->thread.lock);
+    while (!c->is_done && pthread_cond_timedwait(&c->thread.wake, &c->thread.lock, &until) == 0)
+        continue;
+    const bool is_left = c->is_left = !c->is_done;
+    pthread_mutex_unlock(&c->thread.lock);
+    if (is_left) {
+        pthread_detach(id);
+        *is_late_out = true;
+        return FAIL(ST_PEER, "the thread that %s has not answered for %lld ms", what,
+                    (long long)limit_ms);
+    }
+    /* The thread has ended, or is about to. */
+    st = c->st;
+    pthread_join(id, NULL);
+    memcpy(arg, c->arg, bytes);
+    status_restore(&c->saved);
+    thread_free(&c->thread);
+    free_call(c);
+    return st;
 }

@@ -60,17 +60,6 @@ static void write_line(int fd, const char *line, size_t n)
     errno = kept;
 }
 
-/* "src/train/trainer.c" → "trainer" */
-static const char *module_of(const char *file, char *out, size_t cap)
-{
-    const char *slash = strrchr(file, '/');
-    text_copy(out, cap, slash != NULL ? slash + 1 : file);
-    char *dot = strrchr(out, '.');
-    if (dot != NULL)
-        *dot = 0;
-    return out;
-}
-
 /* A message is one line and cannot command a terminal, whatever bytes a file name brought along. */
 static void plain_line(char *s)
 {
@@ -156,7 +145,10 @@ void log_at(enum log_level level, const char *file, const char *fmt, ...)
     va_end(args);
     int64_t wall_ms = clock_wall_ms();
     clock_iso(time, sizeof(time), wall_ms);
-    module_of(file, module, sizeof(module));
+    /* "src/train/trainer.c" → "trainer" */
+    const char *slash = strrchr(file, '/');
+    text_copy(module, sizeof(module), slash != NULL ? slash + 1 : file);
+    module[strcspn(module, ".")] = 0;
     call_tap(level, module, wall_ms, message);
     if (log_now.json)
         write_json(level, module, time, message, "");

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 
 #define BLOCK_SLOTS 64
@@ -47,19 +48,6 @@ static struct slot *find_slot(uintptr_t begin)
     return NULL;
 }
 
-static struct slot *free_slot(void)
-{
-    struct slot *slot = find_slot(0);
-    if (slot)
-        return slot;
-    struct block *b = calloc(1, sizeof(*b));
-    if (!b)
-        return NULL;
-    b->next = atomic_load(&blocks);
-    atomic_store(&blocks, b);
-    return &b->slot[0];
-}
-
 void mapped_file_add(const char *path, const void *data, size_t bytes)
 {
     size_t n = strlen(path);
@@ -68,15 +56,18 @@ void mapped_file_add(const char *path, const void *data, size_t bytes)
         return;
     (void)stat(path, &info); /* one that is gone already cannot be looked at later, either */
     pthread_mutex_lock(&lock);
-    struct slot *slot = free_slot();
-    if (slot) {
-        slot->bytes = bytes;
-        slot->device = info.st_dev;
-        slot->inode = info.st_ino;
-        text_copy(slot->path, sizeof(slot->path),
-                  n < NAME_BYTES ? path : path + n - (NAME_BYTES - 1));
-        atomic_store(&slot->begin, (uintptr_t)data);
+    struct slot *slot = find_slot(0);
+    if (!slot) {
+        struct block *b = memory_new(1, sizeof(*b));
+        b->next = atomic_load(&blocks);
+        atomic_store(&blocks, b);
+        slot = &b->slot[0];
     }
+    slot->bytes = bytes;
+    slot->device = info.st_dev;
+    slot->inode = info.st_ino;
+    text_copy(slot->path, sizeof(slot->path), n < NAME_BYTES ? path : path + n - (NAME_BYTES - 1));
+    atomic_store(&slot->begin, (uintptr_t)data);
     pthread_mutex_unlock(&lock);
 }
 

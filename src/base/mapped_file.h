@@ -11,8 +11,8 @@
 
 #include "base/status.h"
 
-/* mapped_file_add — any thread. Without memory for the entry, a later SIGBUS is reported as a
- * crash. mapped_file_remove — call before unmapping; an address that was not added is fine. */
+/* mapped_file_add — any thread. mapped_file_remove — call before unmapping; an address that was not
+ * added is fine. */
 void mapped_file_add(const char *path, const void *data, size_t bytes);
 void mapped_file_remove(const void *data);
 /* mapped_file_fault — in a signal handler: why the page at this address cannot be read, with the

@@ -265,31 +265,35 @@ void text_strip_controls(char *text)
     }
 }
 
-/* Returns the bytes of the character at s; 0: it is not UTF-8, or a control. */
-static int printable_bytes(const unsigned char *s)
+size_t text_utf8_put(unsigned char *out, uint32_t c)
 {
-    int n = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
-    if (n == 1)
-        return s[0] >= 0x20 && s[0] != 0x7F;
-    for (int i = 1; i < n; i++)
-        if ((s[i] & 0xC0) != 0x80)
-            return 0;
-    if (n == 2 && s[0] == 0xC2 && s[1] < 0xA0)
-        return 0; /* C1 */
-    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0) ||
-                   (s[0] == 0xEF && s[1] == 0xBF && s[2] >= 0xBE)))
-        return 0; /* overlong; surrogates; U+FFFE, U+FFFF, which XML forbids */
-    if (n == 4 && (s[0] > 0xF4 || (s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F)))
-        return 0;
-    return n;
+    if (c < 0x80) {
+        out[0] = (unsigned char)c;
+        return 1;
+    }
+    const int n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (int i = n - 1; i > 0; i--, c >>= 6)
+        out[i] = (unsigned char)(0x80 | (c & 0x3F));
+    out[0] = (unsigned char)((0xF00 >> n) | c);
+    return (size_t)n;
+}
+
+/* Returns the bytes of the character at s; 0: it is not UTF-8, a control, or U+FFFE or U+FFFF,
+ * which XML forbids. The zero at the end of s is no continuation, so nothing behind it is read. */
+static size_t printable_bytes(const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    const size_t n = text_utf8_bytes(s, 4);
+    const bool is_control =
+        (n == 1 && (s[0] < 0x20 || s[0] == 0x7F)) || (n == 2 && s[0] == 0xC2 && s[1] < 0xA0);
+    return is_control || (n == 3 && s[0] == 0xEF && s[1] == 0xBF && s[2] >= 0xBE) ? 0 : n;
 }
 
 const char *text_printable(char *out, size_t cap, const char *s)
 {
     size_t used = 0;
     while (*s) {
-        const int n = printable_bytes((const unsigned char *)s);
-        const size_t bytes = n > 0 ? (size_t)n : 1;
+        const size_t n = printable_bytes(s), bytes = n > 0 ? n : 1;
         if (used + bytes >= cap)
             break;
         memcpy(out + used, n > 0 ? s : "?", bytes);
@@ -319,8 +323,8 @@ int text_prefix(const char *s, int columns)
 
 bool text_is_printable(const char *s)
 {
-    int n = 1;
-    while (*s && (n = printable_bytes((const unsigned char *)s)) > 0)
+    size_t n = 1;
+    while (*s && (n = printable_bytes(s)) > 0)
         s += n;
     return n > 0;
 }
@@ -388,6 +392,15 @@ bool text_ends(const char *s, const char *suffix)
     return n >= tail && memcmp(s + n - tail, suffix, tail) == 0;
 }
 
+const char *text_variable(char *const *list, const char *name)
+{
+    const size_t n = strlen(name);
+    for (; list != NULL && *list != NULL; list++)
+        if (strncmp(*list, name, n) == 0 && (*list)[n] == '=')
+            return *list + n + 1;
+    return NULL;
+}
+
 /* Lower case without '_' into out; the length. */
 static int plain_name(char *out, const char *s)
 {
@@ -397,12 +410,6 @@ static int plain_name(char *out, const char *s)
             out[n++] = (char)tolower((unsigned char)*s);
     }
     return n;
-}
-
-static int min3(int a, int b, int c)
-{
-    int least = a < b ? a : b;
-    return least < c ? least : c;
 }
 
 /* Optimal string alignment: Damerau 1964, Levenshtein 1966; three rows of the table are enough. */
@@ -420,7 +427,9 @@ int text_distance(const char *a, const char *b)
         int *row = rows[i % 3], *above = rows[(i + 2) % 3], *above2 = rows[(i + 1) % 3];
         row[0] = i;
         for (int j = 1; j <= y_n; j++) {
-            row[j] = min3(above[j] + 1, row[j - 1] + 1, above[j - 1] + (x[i - 1] != y[j - 1]));
+            row[j] = above[j - 1] + (x[i - 1] != y[j - 1]);
+            row[j] = above[j] + 1 < row[j] ? above[j] + 1 : row[j];
+            row[j] = row[j - 1] + 1 < row[j] ? row[j - 1] + 1 : row[j];
             bool swapped = i > 1 && j > 1 && x[i - 1] == y[j - 2] && x[i - 2] == y[j - 1];
             if (swapped && above2[j - 2] + 1 < row[j])
                 row[j] = above2[j - 2] + 1;

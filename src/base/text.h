@@ -38,6 +38,25 @@ void text_hex(const void *bytes, size_t n, char *out);
 /* text_parse_count — a whole number as people write large ones: 300000, 1e9, 1.5M, 1B (k, M, B or
  * G, T). */
 enum text_result text_parse_count(const char *s, int64_t min, int64_t max, int64_t *out);
+/* Returns the bytes of the valid UTF-8 character at s, of which n >= 1 bytes may be read; 0: there
+ * is none. No overlong forms, no surrogates, nothing beyond U+10FFFF (Unicode 15, table 3-7). */
+static inline size_t text_utf8_bytes(const unsigned char *s, size_t n)
+{
+    if (s[0] < 0x80)
+        return 1;
+    const size_t bytes = s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0;
+    if (bytes == 0 || bytes > n)
+        return 0;
+    for (size_t i = 1; i < bytes; i++)
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+    const bool is_overlong = (s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xF0 && s[1] < 0x90);
+    const bool is_beyond = (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF4 && s[1] > 0x8F);
+    return is_overlong || is_beyond ? 0 : bytes;
+}
+/* Writes a character as UTF-8, at most 4 bytes, and returns how many. */
+size_t text_utf8_put(unsigned char *out, uint32_t c);
+
 /* text_strip_controls — replaces terminal controls (C0, C1, DEL) by '?': text from a file or a peer
  * must not control a terminal. */
 void text_strip_controls(char *text);
@@ -58,6 +77,9 @@ bool text_format_v(char *out, size_t cap, const char *fmt, va_list args);
 
 bool text_starts(const char *s, const char *prefix);
 bool text_ends(const char *s, const char *suffix);
+/* Returns the value of a variable in a list of "NAME=value" that ends with NULL; NULL: it has
+ * none. */
+const char *text_variable(char *const *list, const char *name);
 /* text_distance — the number of edits (insert, delete, replace, swap neighbours) from a to b,
  * ignoring case and '_'; 999 for strings over 63 bytes. For hints about typos. */
 int text_distance(const char *a, const char *b);

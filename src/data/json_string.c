@@ -5,19 +5,6 @@
 
 #include "base/text.h"
 
-static size_t put_utf8(uint8_t *out, uint32_t c)
-{
-    if (c < 0x80) {
-        out[0] = (uint8_t)c;
-        return 1;
-    }
-    const int n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (int i = n - 1; i > 0; i--, c >>= 6)
-        out[i] = (uint8_t)(0x80 | (c & 0x3f));
-    out[0] = (uint8_t)((0xf00 >> n) | c);
-    return (size_t)n;
-}
-
 /* The four digits behind "\u"; −1: not so. */
 static int32_t hex4(const char *p, const char *end)
 {
@@ -33,8 +20,7 @@ static int32_t hex4(const char *p, const char *end)
     return v;
 }
 
-/* A character written with \u, once or as a pair; p is behind the first u. */
-static const char *read_code(const char *p, const char *end, uint8_t *out, size_t *n)
+const char *json_string_code(const char *p, const char *end, uint8_t *out, size_t *n)
 {
     int32_t c = hex4(p, end);
     if (c < 0)
@@ -49,7 +35,7 @@ static const char *read_code(const char *p, const char *end, uint8_t *out, size_
     } else if (c >= 0xd800 && c < 0xe000) {
         c = 0xfffd;
     }
-    *n += put_utf8(out + *n, (uint32_t)c);
+    *n += text_utf8_put(out + *n, (uint32_t)c);
     return p;
 }
 
@@ -71,7 +57,7 @@ bool json_string_read(const char *text, size_t n_bytes, uint8_t *out, size_t *n_
             return false;
         const char *known = *p != 0 ? strchr(from, *p) : NULL;
         if (*p == 'u') {
-            p = read_code(p + 1, end, out, &n);
+            p = json_string_code(p + 1, end, out, &n);
             continue;
         }
         if (known == NULL)

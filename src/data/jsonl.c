@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "data/json_string.h"
 
 enum { JSONL_DEPTH_MAX = 64 };
 
@@ -45,82 +46,21 @@ static bool take(struct jsonl_scan *s, uint8_t c)
 
 /* ---- strings ---- */
 
-/* Length of the well-formed UTF-8 character of two or more bytes at p; 0: none. Unicode 16, table
- * 3-7. */
-static size_t wide_length(const uint8_t *p, const uint8_t *end)
-{
-    const size_t n = p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
-    if (n == 0 || n > (size_t)(end - p))
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    const bool is_overlong = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
-    const bool is_beyond = (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf4 && p[1] > 0x8f);
-    return is_overlong || is_beyond ? 0 : n;
-}
-
-/* The four digits after "\u"; -1: they are not there. */
-static int32_t unit(struct jsonl_scan *s)
-{
-    int32_t v = 0;
-    if (s->end - s->at < 4)
-        return -1;
-    for (int i = 0; i < 4; i++) {
-        const int digit = text_hex_digit((char)s->at[i]);
-        if (digit < 0)
-            return -1;
-        v = v << 4 | digit;
-    }
-    s->at += 4;
-    return v;
-}
-
-/* After "\u": one character, or half a pair, which becomes U+FFFD. */
-static bool read_unicode(struct jsonl_scan *s, uint8_t **out)
-{
-    int32_t c = unit(s);
-    if (c < 0)
-        return wrong(s, "\\u without four hexadecimal digits");
-    if (c >= 0xd800 && c < 0xdc00 && s->end - s->at >= 6 && s->at[0] == '\\' && s->at[1] == 'u') {
-        uint8_t *const here = s->at;
-        s->at += 2;
-        const int32_t low = unit(s);
-        if (low >= 0xdc00 && low < 0xe000)
-            c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
-        else
-            s->at = here; /* parsed again, as an escape of its own */
-    }
-    if (c >= 0xd800 && c < 0xe000)
-        c = 0xfffd;
-    uint8_t *o = *out;
-    if (c < 0x80) {
-        *o++ = (uint8_t)c;
-    } else if (c < 0x800) {
-        *o++ = (uint8_t)(0xc0 | c >> 6);
-        *o++ = (uint8_t)(0x80 | (c & 0x3f));
-    } else if (c < 0x10000) {
-        *o++ = (uint8_t)(0xe0 | c >> 12);
-        *o++ = (uint8_t)(0x80 | (c >> 6 & 0x3f));
-        *o++ = (uint8_t)(0x80 | (c & 0x3f));
-    } else {
-        *o++ = (uint8_t)(0xf0 | c >> 18);
-        *o++ = (uint8_t)(0x80 | (c >> 12 & 0x3f));
-        *o++ = (uint8_t)(0x80 | (c >> 6 & 0x3f));
-        *o++ = (uint8_t)(0x80 | (c & 0x3f));
-    }
-    *out = o;
-    return true;
-}
-
 static bool read_escape(struct jsonl_scan *s, uint8_t **out)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     if (s->at == s->end)
         return wrong(s, "the line ends inside a string");
     const uint8_t c = *s->at++;
-    if (c == 'u')
-        return read_unicode(s, out);
+    if (c == 'u') {
+        size_t n = 0;
+        const char *next = json_string_code((const char *)s->at, (const char *)s->end, *out, &n);
+        if (next == NULL)
+            return wrong(s, "\\u without four hexadecimal digits");
+        s->at += next - (const char *)s->at;
+        *out += n;
+        return true;
+    }
     const char *found = c != 0 ? strchr(from, c) : NULL;
     if (found == NULL) {
         s->at--;
@@ -136,7 +76,8 @@ static bool read_plain(struct jsonl_scan *s, uint8_t **out)
 {
     uint8_t *const from = s->at;
     while (s->at < s->end && *s->at != '"' && *s->at != '\\') {
-        const size_t n = *s->at >= 0x80 ? wide_length(s->at, s->end) : *s->at >= 0x20;
+        const size_t n =
+            *s->at >= 0x80 ? text_utf8_bytes(s->at, (size_t)(s->end - s->at)) : *s->at >= 0x20;
         if (n == 0)
             return wrong(s, *s->at >= 0x80 ? "bytes that are not UTF-8"
                                            : "a control character inside a string");

@@ -27,14 +27,13 @@ static void add_vocab(const struct tokenizer *gpt2, const char *between, struct 
         const uint8_t *bytes = tokenizer_bytes(gpt2, id, &n);
         text_add(out, "%s\"", id > 0 ? between : "");
         for (size_t i = 0; i < n; i++) {
-            /* One code point below U+0800 inside a JSON string. */
+            /* One code point inside a JSON string. */
+            uint8_t utf8[4];
             uint32_t c = id == TOKENIZER_GPT2_END ? bytes[i] : char_of[bytes[i]];
             if (c == '"' || c == '\\')
                 text_add(out, "\\%c", (int)c);
-            else if (c < 0x80)
-                text_add_bytes(out, &(char){(char)c}, 1);
             else
-                text_add_bytes(out, (char[]){(char)(0xc0 | c >> 6), (char)(0x80 | (c & 0x3f))}, 2);
+                text_add_bytes(out, utf8, text_utf8_put(utf8, c));
         }
         text_add(out, "\": %u", id);
     }

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <utf8proc.h>
-
 #include "base/json.h"
 #include "data/bpe.h"
 #include "data/tokenizer_rules.h"
@@ -42,14 +40,9 @@ static bool is_left_out(const struct writer *w, uint32_t id)
 
 static bool is_utf8(const char *text, size_t n)
 {
-    int32_t c;
-    for (size_t i = 0; i < n;) {
-        const utf8proc_ssize_t more =
-            utf8proc_iterate((const uint8_t *)text + i, (utf8proc_ssize_t)(n - i), &c);
-        if (more <= 0)
+    for (size_t i = 0, more; i < n; i += more)
+        if ((more = text_utf8_bytes((const unsigned char *)text + i, n - i)) == 0)
             return false;
-        i += (size_t)more;
-    }
     return true;
 }
 

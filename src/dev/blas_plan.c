@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "dev/blas_lt.h"
 #include "dev/blas_tuned.h"
@@ -53,9 +54,7 @@ enum status blas_plan_find(char *about, size_t cap)
 
 enum status blas_plan_open(const struct blas_chip *chip, struct blas **out)
 {
-    struct blas *b = calloc(1, sizeof *b);
-    if (!b)
-        return FAIL(ST_RETRY, "out of memory: tables of %zu bytes for cuBLASLt", sizeof *b);
+    struct blas *b = memory_new(1, sizeof *b);
     enum status st = blas_lt_open(&b->library, &b->lt);
     if (st != ST_OK) {
         free(b);
@@ -202,19 +201,6 @@ static struct plan *look_up(const struct blas *b, const struct blas_shape *shape
     return NULL;
 }
 
-static enum status grow(struct blas *b)
-{
-    if (b->plans_n < b->plans_cap)
-        return ST_OK;
-    size_t cap = b->plans_cap ? 2 * b->plans_cap : 64;
-    struct plan *grown = realloc(b->plans, cap * sizeof *grown);
-    if (!grown)
-        return FAIL(ST_RETRY, "out of memory: %zu shapes of products", cap);
-    b->plans = grown;
-    b->plans_cap = cap;
-    return ST_OK;
-}
-
 /* find — the plan of a shape; made when it is new. A run has a few dozen. */
 static enum status find(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
                         struct plan **out)
@@ -226,7 +212,10 @@ static enum status find(struct blas *b, const struct cuda *cuda, const struct bl
         return FAIL(ST_BUG,
                     "a product of %lld x %lld x %lld is new to cuBLASLt while work is captured",
                     (long long)shape->m, (long long)shape->n, (long long)shape->k);
-    TRY(grow(b));
+    if (b->plans_n == b->plans_cap) {
+        b->plans_cap = b->plans_cap ? 2 * b->plans_cap : 64;
+        b->plans = memory_resize(b->plans, b->plans_cap, sizeof *b->plans);
+    }
     struct plan *p = *out = &b->plans[b->plans_n++];
     memset(p, 0, sizeof *p);
     memcpy(&p->shape, shape, sizeof p->shape);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "dev/cudnn_graph.h"
 #include "dev/dev_cuda_internal.h"
@@ -87,9 +88,7 @@ enum status cudnn_find(char *about, size_t cap)
 
 enum status cudnn_open(void *stream, struct cudnn **out)
 {
-    struct cudnn *c = calloc(1, sizeof *c);
-    if (!c)
-        return FAIL(ST_RETRY, "out of memory: tables of %zu bytes for cuDNN", sizeof *c);
+    struct cudnn *c = memory_new(1, sizeof *c);
     enum status st = library_open(&spec, &c->library, &c->dnn);
     if (st != ST_OK) {
         free(c);
@@ -146,13 +145,12 @@ static int64_t delta_bytes(const struct cudnn_shape *s)
     return s->is_backward ? rounded(s->b * s->h * s->t * (int64_t)sizeof(float)) : 0;
 }
 
-static int64_t sum_bytes(const struct cudnn_shape *s)
-{
-    return s->is_atomic ? rounded(s->b * s->h * s->t * s->d * (int64_t)sizeof(float)) : 0;
-}
-
 /* Returns the bytes of scratch before the engine's workspace: delta, then the sum of dq. */
-static int64_t stored_bytes(const struct cudnn_shape *s) { return delta_bytes(s) + sum_bytes(s); }
+static int64_t stored_bytes(const struct cudnn_shape *s)
+{
+    const int64_t sum = s->b * s->h * s->t * s->d * (int64_t)sizeof(float);
+    return delta_bytes(s) + (s->is_atomic ? rounded(sum) : 0);
+}
 
 /* What a search for a plan goes on with. first: engines that are passed over. fit_n: samples that
  * may fit, 0: none do. */
@@ -166,10 +164,8 @@ static enum status make_plan(const struct cudnn *c, const struct cuda *cuda,
                              const struct cudnn_shape *shape, int64_t most, struct search *search,
                              struct cudnn_plan **out, char *reason, size_t cap)
 {
-    struct cudnn_plan *p = calloc(1, sizeof *p);
+    struct cudnn_plan *p = memory_new(1, sizeof *p);
     *out = NULL;
-    if (!p)
-        return FAIL(ST_RETRY, "out of memory: a plan of %zu bytes", sizeof *p);
     int64_t room = (int64_t)cuda->scratch_bytes - stored_bytes(shape);
     const struct cudnn_target target = {
         .handle = c->handle, .workspace_max = room, .first = search->first};
@@ -209,31 +205,6 @@ static int64_t most_samples(const struct cuda *cuda, const struct cudnn_shape *s
     return n < shape->b ? n : shape->b;
 }
 
-/* Chooses the best engine that computes at least one sample at once: the greatest number of samples
- * whose workspace fits, in runs of equal size. */
-static enum status choose(const struct cudnn *c, const struct cuda *cuda, struct choice *choice)
-{
-    struct cudnn_shape s = choice->shape;
-    const int64_t all = s.b, most = most_samples(cuda, &s);
-    struct search search = {.fit_n = most};
-    if (most == 0)
-        text_copy(choice->reason, sizeof choice->reason,
-                  "one sample needs more scratch than there is");
-    while (!choice->each && search.fit_n > 0) {
-        int64_t runs = (all + search.fit_n - 1) / search.fit_n;
-        s.b = (all + runs - 1) / runs;
-        TRY(make_plan(c, cuda, &s, most, &search, &choice->each, choice->reason,
-                      sizeof choice->reason));
-    }
-    s.b = choice->each ? all % s.b : 0;
-    if (s.b > 0)
-        TRY(make_plan(c, cuda, &s, most, &search, &choice->rest, choice->reason,
-                      sizeof choice->reason));
-    if (choice->each && (s.b == 0 || choice->rest))
-        choice->reason[0] = 0;
-    return ST_OK;
-}
-
 /* find — the choice for a shape, made when it is new. *out NULL: it cannot be made now. */
 static enum status find(struct cudnn *c, const struct cuda *cuda, const struct cudnn_shape *shape,
                         bool is_captured, struct choice **out)
@@ -245,16 +216,32 @@ static enum status find(struct cudnn *c, const struct cuda *cuda, const struct c
         }
     if (is_captured)
         return FAIL(ST_BUG, "cuDNN has no plan for this shape yet, and the stream is captured");
-    struct choice **grown = realloc(c->choices, (c->choices_n + 1) * sizeof *grown);
-    if (grown)
-        c->choices = grown;
-    struct choice *fresh = grown ? calloc(1, sizeof *fresh) : NULL;
-    if (!fresh)
-        return FAIL(ST_RETRY, "out of memory: plans of cuDNN");
+    c->choices = memory_resize(c->choices, c->choices_n + 1, sizeof *c->choices);
+    struct choice *fresh = memory_new(1, sizeof *fresh);
     memcpy(&fresh->shape, shape, sizeof *shape);
     c->choices[c->choices_n++] = fresh;
     *out = fresh;
-    return choose(c, cuda, fresh);
+    /* Chooses the best engine that computes at least one sample at once: the greatest number of
+     * samples whose workspace fits, in runs of equal size. */
+    struct cudnn_shape s = fresh->shape;
+    const int64_t all = s.b, most = most_samples(cuda, &s);
+    struct search search = {.fit_n = most};
+    if (most == 0)
+        text_copy(fresh->reason, sizeof fresh->reason,
+                  "one sample needs more scratch than there is");
+    while (!fresh->each && search.fit_n > 0) {
+        int64_t runs = (all + search.fit_n - 1) / search.fit_n;
+        s.b = (all + runs - 1) / runs;
+        TRY(make_plan(c, cuda, &s, most, &search, &fresh->each, fresh->reason,
+                      sizeof fresh->reason));
+    }
+    s.b = fresh->each ? all % s.b : 0;
+    if (s.b > 0)
+        TRY(make_plan(c, cuda, &s, most, &search, &fresh->rest, fresh->reason,
+                      sizeof fresh->reason));
+    if (fresh->each && (s.b == 0 || fresh->rest))
+        fresh->reason[0] = 0;
+    return ST_OK;
 }
 
 /* ---- running ---- */

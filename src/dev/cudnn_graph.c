@@ -226,17 +226,14 @@ static void form_of(const struct cudnn_shape *s, enum form form, int64_t *dims, 
     }
 }
 
-static int type_of(const struct cudnn_shape *s, enum type type)
-{
-    static const int types[] = {0, DNN_DATA_FLOAT, DNN_DATA_INT32, DNN_DATA_BOOLEAN};
-    return type != IO ? types[type] : s->dtype == DTYPE_BF16 ? DNN_DATA_BFLOAT16 : DNN_DATA_HALF;
-}
-
 static bool add_tensor(struct build *b, const struct row *r)
 {
     dnn_desc *out = &b->tensors[r->id];
     int64_t dims[RANK], strides[RANK], id = r->id, align = r->place == HOST ? 4 : 16;
-    int type = type_of(b->s, r->type);
+    static const int types[] = {0, DNN_DATA_FLOAT, DNN_DATA_INT32, DNN_DATA_BOOLEAN};
+    int type = r->type != IO               ? types[r->type]
+               : b->s->dtype == DTYPE_BF16 ? DNN_DATA_BFLOAT16
+                                           : DNN_DATA_HALF;
     bool is_virtual = r->place == VIRTUAL, is_host = r->place == HOST;
     form_of(b->s, r->form, dims, strides);
     return make(b, DNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor", out) &&
@@ -397,16 +394,13 @@ static bool check_notes(struct build *b, dnn_desc config)
     return !is_passed_over;
 }
 
-/* Returns the least workspace of an engine that keeps the determinism of the graph. */
-static int64_t least_workspace(const struct cudnn_shape *s)
-{
-    return s->is_backward && is_deterministic(s) ? 2 * s->b * s->h * s->t * s->t : 0;
-}
-
-/* Returns true if an engine with this workspace may be used. */
+/* Returns true if an engine with this workspace may be used: if it needs as much as one that keeps
+ * the determinism of the graph. */
 static bool check_workspace(struct build *b, int64_t bytes)
 {
-    if (bytes < least_workspace(b->s)) {
+    const struct cudnn_shape *s = b->s;
+    const int64_t least = s->is_backward && is_deterministic(s) ? 2 * s->b * s->h * s->t * s->t : 0;
+    if (bytes < least) {
         b->plan->passed_over++;
         return false;
     }

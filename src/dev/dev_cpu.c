@@ -135,9 +135,7 @@ static void cpu_free(struct dev *dev, void *data, size_t bytes)
 
 static enum status cpu_stream_open(struct dev *dev, struct stream **out)
 {
-    struct stream *s = calloc(1, sizeof *s);
-    if (!s)
-        return FAIL(ST_RETRY, "out of memory: a stream of %zu bytes", sizeof *s);
+    struct stream *s = memory_new(1, sizeof *s);
     s->head.dev = dev;
     *out = s;
     return ST_OK;
@@ -229,9 +227,7 @@ enum status dev_cpu_open(int threads_n, int isa, struct dev **out)
     TRY(dev_cpu_isa_choose(isa, &chosen));
     if (threads_n == 0)
         threads_n = thread_pool_cores() < THREAD_POOL_MAX ? thread_pool_cores() : THREAD_POOL_MAX;
-    struct dev *dev = calloc(1, sizeof *dev);
-    if (!dev)
-        return FAIL(ST_RETRY, "out of memory: a device of %zu bytes", sizeof *dev);
+    struct dev *dev = memory_new(1, sizeof *dev);
     *dev = (struct dev){
         .head = {&cpu_ops, NULL, &cpu_op}, .kernels = dev_cpu_isa_kernels(chosen), .isa = chosen};
     TRY_OR(thread_pool_open(threads_n, &dev->cpu.pool), out_close);

@@ -39,14 +39,17 @@ enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
 
 #else
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/assert.h"
 #include "base/text.h"
 #include "dev/blas_plan.h"
 #include "dev/dev_check.h"
+#include "dev/dev_cuda_peak.h"
 
 const char *dev_cuda_built(void)
 {
@@ -76,16 +79,12 @@ static bool is_in(const struct dev *dev, const struct cuda_ranges *ranges, const
 
 static bool is_on_device(const struct dev *dev, const void *p) { return is_in(dev, &dev->own, p); }
 
-static enum status add_range(struct dev *dev, struct cuda_ranges *to, void *data, size_t bytes)
+static void add_range(struct dev *dev, struct cuda_ranges *to, void *data, size_t bytes)
 {
     pthread_mutex_lock(&dev->mutex);
-    struct cuda_range *grown = realloc(to->range, (to->n + 1) * sizeof *grown);
-    if (grown) {
-        to->range = grown;
-        to->range[to->n++] = (struct cuda_range){data, bytes};
-    }
+    to->range = memory_resize(to->range, to->n + 1, sizeof *to->range);
+    to->range[to->n++] = (struct cuda_range){data, bytes};
     pthread_mutex_unlock(&dev->mutex);
-    return grown ? ST_OK : FAIL(ST_RETRY, "out of memory: a table of %zu allocations", to->n + 1);
 }
 
 /* drop_range — returns its bytes; 0: it is not in the table. */
@@ -136,12 +135,9 @@ static enum status take(struct dev *dev, struct cuda_ranges *to, size_t bytes, v
 {
     void *data = NULL;
     TRY(take_zeroed(dev, bytes, &data));
-    enum status st = add_range(dev, to, data, bytes);
-    if (st == ST_OK)
-        *out = data;
-    else
-        (void)cudaFree(data);
-    return st;
+    add_range(dev, to, data, bytes);
+    *out = data;
+    return ST_OK;
 }
 
 static enum status cuda_alloc(struct dev *dev, size_t bytes, void **out)
@@ -160,7 +156,8 @@ static enum status cuda_adopt(struct dev *dev, void *data, size_t bytes)
 {
     CUDA_CHECK(cudaSetDevice(dev->device_i));
     TRY(zero(data, bytes));
-    return add_range(dev, &dev->own, data, bytes);
+    add_range(dev, &dev->own, data, bytes);
+    return ST_OK;
 }
 
 static void cuda_disown(struct dev *dev, void *data)
@@ -180,12 +177,9 @@ static enum status cuda_pin(struct dev *dev, size_t bytes, void **out)
     void *data = NULL;
     bytes = bytes ? bytes : 1;
     TRY(dev_cuda_error_pin(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), bytes));
-    enum status st = add_range(dev, &dev->pinned, data, bytes);
-    if (st == ST_OK)
-        *out = data;
-    else
-        (void)cudaFreeHost(data);
-    return st;
+    add_range(dev, &dev->pinned, data, bytes);
+    *out = data;
+    return ST_OK;
 }
 
 static void cuda_unpin(struct dev *dev, void *data)
@@ -193,6 +187,79 @@ static void cuda_unpin(struct dev *dev, void *data)
     size_t taken = drop_range(dev, &dev->pinned, data);
     ASSERTF(taken > 0, "%p was not pinned here", data);
     (void)cudaFreeHost(data);
+}
+
+/* ---- what is known of the GPU, and what this process took of it ---- */
+
+static int64_t sum_ranges(const struct dev *dev, const struct cuda_ranges *ranges)
+{
+    int64_t bytes = 0;
+    pthread_mutex_lock(mutex_of(dev));
+    for (size_t i = 0; i < ranges->n; i++)
+        bytes += (int64_t)ranges->range[i].bytes;
+    pthread_mutex_unlock(mutex_of(dev));
+    return bytes;
+}
+
+void dev_cuda_info(const struct dev *dev, struct dev_info *out)
+{
+    char driver[24];
+    const struct cudaDeviceProp *prop = &dev->prop;
+    struct dev_cuda_peak peak =
+        dev_cuda_peak(prop->name, prop->major, prop->minor, prop->multiProcessorCount);
+    size_t free_bytes = 0, total_bytes = 0;
+    /* the calling thread may have another device current */
+    bool is_known = cudaSetDevice(dev->device_i) == cudaSuccess &&
+                    cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess;
+    *out = (struct dev_info){.kind = DEV_KIND_CUDA,
+                             .memory_bytes = (int64_t)prop->totalGlobalMem,
+                             .free_bytes = is_known ? (int64_t)free_bytes : -1,
+                             .taken_bytes =
+                                 sum_ranges(dev, &dev->own) + sum_ranges(dev, &dev->scratch),
+                             .scratch_bytes = (int64_t)CUDA_SCRATCH_BYTES,
+                             .granularity_bytes = dev_cuda_driver_granularity(dev->device_i),
+                             .peak_flops = dev->is_tf32 ? peak.tf32 : peak.f32,
+                             .peak_flops_16 = peak.f16,
+                             .is_tf32 = dev->is_tf32,
+                             .threads_n = 1};
+    text_copy(out->bus, sizeof out->bus, dev->bus);
+    memcpy(out->uuid, prop->uuid.bytes, sizeof out->uuid);
+    text_format(driver, sizeof driver, "%d.%d", dev->driver / 1000, dev->driver % 1000 / 10);
+    text_format(out->name, sizeof out->name, "cuda %d %.30s sm_%d%d driver %s", dev->device_i,
+                prop->name, prop->major, prop->minor, driver);
+}
+
+/* ---- the library that makes the products of a stream ---- */
+
+enum status dev_cuda_blas(char *about, size_t cap) { return blas_plan_find(about, cap); }
+
+static enum dev_cuda_blas_kind blas_use;
+
+void dev_cuda_blas_use(enum dev_cuda_blas_kind use) { blas_use = use; }
+
+static enum status find_blas(struct stream *s)
+{
+    const struct cudaDeviceProp *prop = &s->head.dev->prop;
+    struct blas_chip chip = {.sm_count = prop->multiProcessorCount};
+    text_copy(chip.name, sizeof chip.name, prop->name);
+    if (blas_use == DEV_CUDA_BLAS_OFF)
+        return FAIL(ST_NO_DEVICE, "CONVOY_BLAS=off");
+    return blas_plan_open(&chip, &s->blas);
+}
+
+void dev_cuda_blas_open(struct stream *s)
+{
+    static atomic_bool is_reported;
+    bool is_open = find_blas(s) == ST_OK;
+    s->is_blas_plain = blas_use == DEV_CUDA_BLAS_PLAIN;
+    if (atomic_exchange(&is_reported, true))
+        return;
+    if (is_open)
+        LOG_INFO("products by cuBLASLt %s%s", blas_plan_about(s->blas),
+                 s->is_blas_plain ? ", without epilogues (CONVOY_BLAS=plain)" : "");
+    else
+        LOG_WARN("products by the program's own kernels, at an estimated half of the speed: %s",
+                 status_message());
 }
 
 /* ---- streams ---- */
@@ -264,14 +331,13 @@ static enum status cuda_leave_sms(struct stream *s, int sms)
 static enum status cuda_times_begin(struct stream *s)
 {
     TRY(equip(s));
-    return dev_cuda_times_open(s);
+    dev_cuda_times_open(s);
+    return ST_OK;
 }
 
 static enum status open_stream(struct dev *dev, bool is_high, struct stream **out)
 {
-    struct stream *s = calloc(1, sizeof *s);
-    if (!s)
-        return FAIL(ST_RETRY, "out of memory: a stream of %zu bytes", sizeof *s);
+    struct stream *s = memory_new(1, sizeof *s);
     s->head.dev = dev;
     enum status st = fill_stream(s, is_high);
     if (st == ST_OK)
@@ -560,9 +626,7 @@ static enum status look(struct dev *dev)
 
 enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
 {
-    struct dev *dev = calloc(1, sizeof *dev);
-    if (!dev)
-        return FAIL(ST_RETRY, "out of memory: a device of %zu bytes", sizeof *dev);
+    struct dev *dev = memory_new(1, sizeof *dev);
     pthread_mutex_init(&dev->mutex, NULL);
     dev->head = (struct dev_head){&cuda_ops, &cuda_async_ops, &cuda_op};
     dev->device_i = device_i;

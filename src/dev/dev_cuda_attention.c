@@ -87,6 +87,7 @@ enum status dev_cuda_attention_find(char *about, size_t cap)
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "dev/cudnn.h"
 #include "kernels/attention_sample.h"
@@ -134,9 +135,7 @@ static enum status open_cudnn(struct stream *s)
 {
     if (s->attention)
         return ST_OK;
-    struct cuda_attention *x = calloc(1, sizeof *x);
-    if (!x)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes", sizeof *x);
+    struct cuda_attention *x = memory_new(1, sizeof *x);
     s->attention = x;
     x->dev = s->head.dev;
     if (!s->is_captured && cudnn_open(s->stream, &x->cudnn) == ST_OK)

@@ -6,11 +6,11 @@
 #ifdef CONVOY_CUDA
 #include <stdlib.h>
 
+#include "base/memory.h"
+
 static enum status create(struct dev *dev, struct dev_event **out)
 {
-    struct dev_event *e = calloc(1, sizeof *e);
-    if (!e)
-        return FAIL(ST_RETRY, "out of memory: an event of %zu bytes", sizeof *e);
+    struct dev_event *e = memory_new(1, sizeof *e);
     e->head.dev = dev;
     cudaError_t error = cudaEventCreateWithFlags(&e->event, cudaEventDisableTiming);
     if (error != cudaSuccess) {

@@ -40,6 +40,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/assert.h"
 #include "dev/blas_plan.h"
 
@@ -99,10 +100,8 @@ struct cuda_graphs {
 
 enum status dev_cuda_graph_open(struct stream *s)
 {
-    struct cuda_graphs *g = calloc(1, sizeof *g);
+    struct cuda_graphs *g = memory_new(1, sizeof *g);
     void *scalars = NULL;
-    if (!g)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for a stream's work", sizeof *g);
     enum status st = dev_alloc(s->head.dev, sizeof g->scalars, &scalars);
     if (st != ST_OK) {
         free(g);
@@ -151,12 +150,8 @@ static size_t rounded(size_t bytes) { return (bytes + WORK_ALIGN - 1) / WORK_ALI
 static enum status append(struct work_list *list, size_t bytes, char **out)
 {
     if (list->used + bytes > list->cap) {
-        size_t cap = 2 * (list->used + bytes);
-        char *grown = realloc(list->bytes, cap);
-        if (!grown)
-            return FAIL(ST_RETRY, "out of memory: %zu bytes of gathered work", cap);
-        list->bytes = grown;
-        list->cap = cap;
+        list->cap = 2 * (list->used + bytes);
+        list->bytes = memory_resize(list->bytes, list->cap, 1);
     }
     *out = list->bytes + list->used;
     memset(*out, 0, bytes);
@@ -381,9 +376,7 @@ static enum status submit(struct stream *s)
         while (g->cached_n == LISTS_CACHED ||
                (g->cached_n > 0 && g->cached_work_n + g->list.work_n > WORK_CACHED))
             evict(g);
-        char *bytes = malloc(g->list.used);
-        if (!bytes)
-            return FAIL(ST_RETRY, "out of memory: %zu bytes of gathered work", g->list.used);
+        char *bytes = memory_new(g->list.used, 1);
         memcpy(bytes, g->list.bytes, g->list.used);
         g->hash[g->cached_n] = hash;
         g->cached[g->cached_n++] = (struct cached_list){

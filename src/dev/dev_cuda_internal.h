@@ -180,7 +180,7 @@ struct cuda_times;
  * dev_cuda_times_close — logs the table; accepts NULL. The stream's work is done.
  * dev_cuda_times_before, dev_cuda_times_after — around one piece of work (dev_cuda_do).
  * dev_cuda_times_step — a step has ended; waits for the device. Without times it does nothing. */
-enum status dev_cuda_times_open(struct stream *s);
+void dev_cuda_times_open(struct stream *s);
 void dev_cuda_times_close(struct cuda_times *t);
 enum status dev_cuda_times_before(struct stream *s, enum cuda_work work, const void *args);
 enum status dev_cuda_times_after(struct stream *s);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "dev/op_cost.h"
@@ -40,12 +41,10 @@ struct cuda_times {
     bool is_warm;          /* the rows are of later steps than the first TIMES_WARM */
 };
 
-enum status dev_cuda_times_open(struct stream *s)
+void dev_cuda_times_open(struct stream *s)
 {
     ASSERT(!s->graphs && !s->times);
-    s->times = calloc(1, sizeof *s->times);
-    return s->times ? ST_OK
-                    : FAIL(ST_RETRY, "out of memory: %zu bytes for CUDA_TIMES", sizeof *s->times);
+    s->times = memory_new(1, sizeof *s->times);
 }
 
 /* ---- rows ---- */
@@ -239,20 +238,15 @@ static void text_sizes(const struct shape *shape, char *out, size_t cap)
     }
 }
 
-static void text_shape(const struct shape *shape, char *out, size_t cap)
-{
-    static const char *const type[DTYPE_N] = {"fp32", "bf16", "fp16", "fp64", "int32", "bytes"};
-    char sizes[48];
-    text_sizes(shape, sizes, sizeof sizes);
-    text_format(out, cap, "%s,%s%s", sizes, type[shape->dtype], shape->form);
-}
-
 /* row_of — the row of this operation and shape; a new one where there is none. */
 static int row_of(struct cuda_times *t, enum cuda_work work, const void *args)
 {
     struct times_row row = {.op = name_of(work)};
     struct shape shape = shape_of_any(work, args);
-    text_shape(&shape, row.shape, sizeof row.shape);
+    static const char *const type[DTYPE_N] = {"fp32", "bf16", "fp16", "fp64", "int32", "bytes"};
+    char sizes[48];
+    text_sizes(&shape, sizes, sizeof sizes);
+    text_format(row.shape, sizeof row.shape, "%s,%s%s", sizes, type[shape.dtype], shape.form);
     for (int i = 0; i < t->rows_n; i++)
         if (strcmp(t->row[i].op, row.op) == 0 && strcmp(t->row[i].shape, row.shape) == 0)
             return i;

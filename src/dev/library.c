@@ -66,16 +66,15 @@ static void find_origin(char *out, size_t cap)
 static void find_variable(const char *name, char *out, size_t cap)
 {
     extern char **environ;
-    size_t n = strlen(name);
     out[0] = 0;
     if (strcmp(name, "CONVOY_LIB_DIR") == 0)
         text_copy(out, cap, user_dir);
     else if (strcmp(name, "ORIGIN") == 0)
         find_origin(out, cap);
-    else
-        for (char **at = environ; at && *at && out[0] == 0; at++)
-            if (strncmp(*at, name, n) == 0 && (*at)[n] == '=')
-                text_copy(out, cap, *at + n + 1);
+    else {
+        const char *value = text_variable(environ, name);
+        text_copy(out, cap, value ? value : "");
+    }
 }
 
 /* Fills the table. Returns the name of a symbol that the library lacks; NULL: it has all. */

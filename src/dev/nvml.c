@@ -5,7 +5,22 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "dev/nvml_library.h"
+#include "base/memory.h"
+
+enum status nvml_library_open(const struct library_symbol *symbols, size_t symbols_n,
+                              struct library *out, void *table)
+{
+    static const char *const names[] = {"libnvidia-ml.so.1", NULL};
+    const struct library_spec spec = {
+        .what = "NVML",
+        .names = names,
+        .packages = "the driver's package (Debian: libnvidia-ml1; in containers "
+                    "NVIDIA_DRIVER_CAPABILITIES with utility)",
+        .symbols = symbols,
+        .symbols_n = symbols_n,
+    };
+    return library_open(&spec, out, table);
+}
 
 /* The library's types, as its binary interface has them. */
 enum { NVML_SUCCESS = 0, NVML_CLOCK_SM = 1, NVML_CLOCK_MEMORY = 2, NVML_SENSOR_GPU = 0 };
@@ -18,7 +33,7 @@ struct events;
 struct utilisation {
     unsigned gpu, memory; /* per cent */
 };
-struct memory {
+struct memory_info {
     unsigned long long total, free, used;
 };
 struct event {
@@ -34,7 +49,7 @@ struct table {
     const char *(*nvmlErrorString)(int result);
     int (*nvmlDeviceGetHandleByPciBusId_v2)(const char *bus, struct device **out);
     int (*nvmlDeviceGetUtilizationRates)(struct device *device, struct utilisation *out);
-    int (*nvmlDeviceGetMemoryInfo)(struct device *device, struct memory *out);
+    int (*nvmlDeviceGetMemoryInfo)(struct device *device, struct memory_info *out);
     int (*nvmlDeviceGetTemperature)(struct device *device, int sensor, unsigned *out);
     int (*nvmlDeviceGetPowerUsage)(struct device *device, unsigned *milliwatts);
     int (*nvmlDeviceGetEnforcedPowerLimit)(struct device *device, unsigned *milliwatts);
@@ -104,9 +119,7 @@ static void listen(struct nvml *n)
 
 enum status nvml_open(const char *bus, struct nvml **out)
 {
-    struct nvml *n = calloc(1, sizeof *n);
-    if (n == NULL)
-        return FAIL(ST_RETRY, "out of memory: the numbers of a GPU");
+    struct nvml *n = memory_new(1, sizeof *n);
     n->xid_last = -1;
     enum status st =
         nvml_library_open(symbols, sizeof symbols / sizeof *symbols, &n->library, &n->table);
@@ -163,7 +176,7 @@ void nvml_read(struct nvml *n, struct nvml_reading *out)
 {
     const struct table *t = &n->table;
     struct utilisation busy = {0};
-    struct memory memory = {0};
+    struct memory_info memory = {0};
     unsigned value = 0;
     unsigned long long errors = 0;
     int result = t->nvmlDeviceGetUtilizationRates(n->device, &busy);

@@ -10,6 +10,7 @@
 
 #include "base/rank_stats.h"
 #include "base/status.h"
+#include "dev/library.h"
 
 /* A number that this GPU or its driver does not report is NAN, or -1. */
 struct nvml_reading {
@@ -25,5 +26,10 @@ void nvml_close(struct nvml *n); /* accepts NULL */
 /* nvml_read — takes about a millisecond, and may block longer when a GPU is in trouble: do not call
  * it in the thread that trains. */
 void nvml_read(struct nvml *n, struct nvml_reading *out);
+
+/* nvml_library_open — loads NVML with other symbols of it (nvml_health.c); closed by
+ * library_close. */
+enum status nvml_library_open(const struct library_symbol *symbols, size_t symbols_n,
+                              struct library *out, void *table);
 
 #endif

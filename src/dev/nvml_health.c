@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "dev/nvml_library.h"
+#include "dev/nvml.h"
 
 /* The library's types, as its binary interface has them. */
 enum { SUCCESS = 0, NO_PERMISSION = 4 };
@@ -67,6 +67,14 @@ static int64_t number(struct reader *r, const char *name)
     return get && get(r->device, &value) == SUCCESS ? (int64_t)value : -1;
 }
 
+/* Returns a mode as it is now, not as it will be after a reset. */
+static int64_t mode(struct reader *r, const char *name)
+{
+    unsigned now = 0, later = 0;
+    int (*get)(struct device *, unsigned *, unsigned *) = find(r, name);
+    return get && get(r->device, &now, &later) == SUCCESS ? (int64_t)now : -1;
+}
+
 static int64_t errors(struct reader *r, int kind, int counter)
 {
     unsigned long long n = 0;
@@ -115,14 +123,6 @@ static void read_nvlinks(struct reader *r, struct nvml_health_gpu *out)
         if (is_active)
             out->nvlink_errors += link_errors(r, i);
     }
-}
-
-static void read_mig(struct reader *r, struct nvml_health_gpu *out)
-{
-    unsigned now = 0, later = 0;
-    int (*mode)(struct device *, unsigned *, unsigned *) = find(r, "nvmlDeviceGetMigMode");
-    if (mode && mode(r->device, &now, &later) == SUCCESS)
-        out->mig = now;
 }
 
 static void read_rest(struct reader *r, struct nvml_health_gpu *out)
@@ -186,11 +186,8 @@ static void read_gpu(struct reader *r, unsigned i, struct nvml_health_gpu *out)
     }
     if (r->table.nvmlDeviceGetName(r->device, out->name, sizeof out->name) != SUCCESS)
         out->name[0] = 0;
-    read_mig(r, out);
-    unsigned now = 0, later = 0;
-    int (*mode)(struct device *, unsigned *, unsigned *) = find(r, "nvmlDeviceGetEccMode");
-    if (mode && mode(r->device, &now, &later) == SUCCESS)
-        out->ecc_enabled = now;
+    out->mig = mode(r, "nvmlDeviceGetMigMode");
+    out->ecc_enabled = mode(r, "nvmlDeviceGetEccMode");
     out->ecc_default = number(r, "nvmlDeviceGetDefaultEccMode");
     out->ecc_corrected = errors(r, CORRECTED, VOLATILE);
     out->ecc_uncorrected = errors(r, UNCORRECTED, VOLATILE);

@@ -137,20 +137,15 @@ static struct op_cost cost_swiglu_bwd(const struct swiglu_bwd *a)
                             .bytes_written = bytes_of(a->dgu, 2 * a->n * a->f)};
 }
 
-/* Multiply-adds of one product over all pairs of a query and a key that it sees. */
-static int64_t causal_flops(int64_t b, int64_t t, int64_t h, int64_t d)
-{
-    return 2 * b * h * d * (t * (t + 1) / 2);
-}
-
-/* The same of own queries: a run sees the keys up to its first position, and a triangle. */
+/* Multiply-adds of one product over all pairs of a query and a key that it sees. Own queries see,
+ * in each run, the keys up to its first position, and a triangle. */
 static int64_t own_flops(int64_t b, int64_t t, int64_t h, int64_t d,
                          const struct attention_runs *own)
 {
     int64_t pairs = 0;
     for (int i = 0; i < 2; i++)
         pairs += own->n[i] * own->first[i] + own->n[i] * (own->n[i] + 1) / 2;
-    return own->n[0] ? 2 * b * h * d * pairs : causal_flops(b, t, h, d);
+    return 2 * b * h * d * (own->n[0] ? pairs : t * (t + 1) / 2);
 }
 
 /* Bytes of what hides keys. FLOPs are those of causal attention: with first keys an upper bound,

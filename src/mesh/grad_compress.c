@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "base/assert.h"
 #include "comm/core/part.h"
-#include "comm/core/sum_tree.h"
+#include "comm/core/sum.h"
 #include "dev/dev.h"
 #include "kernels/cpu.h"
 #include "mesh/grad_code.h"
@@ -432,7 +432,7 @@ static enum status add_parts(struct grad_compress *q, const struct bucket *p, ui
     int64_t elems = part_extent(p->elems, q->ranks, q->rank).elems;
     for (int64_t first = 0; first < elems; first += RUN_ELEMS) {
         int64_t n = elems - first < RUN_ELEMS ? elems - first : RUN_ELEMS;
-        /* Adds elements [first, first + n) of this rank's part over all ranks (sum_tree.h). The
+        /* Adds elements [first, first + n) of this rank's part over all ranks (sum.h). The
          * sums are at the start of q->runs. */
         int64_t part_bytes = p->part_bytes;
         for (int rank = 0; rank < q->ranks; rank++)

@@ -3,7 +3,7 @@
  *
  * For each bucket:
  * - Each rank quantises its gradient part by part and sends each part to its owner.
- * - The owner adds the parts in the order of sum_tree.h, and quantises the sum.
+ * - The owner adds the parts in the order of sum.h, and quantises the sum.
  * - All ranks, or the owner alone, take the dequantised sum: so all hold the same bits.
  *
  * Error feedback: what INT8 and INT4 lose is added to the next step's gradient, by the sender

@@ -24,7 +24,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
-#include "comm/core/sum_tree.h"
+#include "comm/core/sum.h"
 
 /* How a rank adds up its own shards in a few slots, each for a whole gradient. Shard i (of this
  * rank, from 0) goes to slot shard_slot[i]; then steps [add_first[i], add_first[i + 1]) follow:

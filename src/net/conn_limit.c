@@ -43,14 +43,6 @@ static int find_next(const struct conn_limit_slot *slots, int n)
     return next;
 }
 
-static void evict(struct conn_limit_slot *slots, int which)
-{
-    struct conn_limit_slot *slot = &slots[which], *first = &slots[slot->first];
-    slot->is_evicted = true;
-    first->silent_n -= slot->is_silent;
-    first->overdue_n -= slot->is_silent && !slot->is_new;
-}
-
 int conn_limit_evict(struct conn_limit_slot *slots, int n, int slots_max, int per_address_max)
 {
     int here = 0, out = 0;
@@ -68,11 +60,13 @@ int conn_limit_evict(struct conn_limit_slot *slots, int n, int slots_max, int pe
     for (int i = 0; i < n; i++)
         here += !slots[i].is_evicted;
     for (int next; (next = find_next(slots, n)) >= 0; out++, here--) {
-        bool is_one_too_many =
-            slots[next].is_silent && slots[slots[next].first].overdue_n > per_address_max;
+        struct conn_limit_slot *slot = &slots[next], *first = &slots[slot->first];
+        bool is_one_too_many = slot->is_silent && first->overdue_n > per_address_max;
         if (here <= slots_max && !is_one_too_many)
             break;
-        evict(slots, next);
+        slot->is_evicted = true;
+        first->silent_n -= slot->is_silent;
+        first->overdue_n -= slot->is_silent && !slot->is_new;
     }
     return out;
 }

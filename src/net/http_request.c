@@ -21,35 +21,33 @@ struct head {
     const char *fault;
 };
 
-static void take(struct head *head, const char *name, const char *value)
-{
-    /* A token of RFC 9110: no blanks, no separators. */
-    size_t n = 0;
-    while (isalnum((unsigned char)name[n]) ||
-           (name[n] != 0 && strchr("!#$%&'*+-.^_`|~", name[n]) != NULL))
-        n++;
-    if (!(n > 0 && name[n] == 0))
-        head->fault = "a header name with characters that are not allowed";
-    if (strcasecmp(name, "Host") == 0)
-        head->hosts_n++;
-    if (strcasecmp(name, "Content-Length") == 0) {
-        head->lengths_n++;
-        if (!is_number(value))
-            head->fault = "Content-Length is not a number";
-    }
-    if (strcasecmp(name, "Transfer-Encoding") == 0) {
-        head->encodings_n++;
-        if (strcasecmp(value, "chunked") != 0)
-            head->fault = "a Transfer-Encoding other than chunked";
-    }
-}
-
 const char *http_request_fault(const struct evkeyvalq *headers, int minor)
 {
     struct head head = {0};
     const struct evkeyval *at;
     TAILQ_FOREACH(at, headers, next)
-    take(&head, at->key, at->value);
+    {
+        const char *name = at->key, *value = at->value;
+        /* A token of RFC 9110: no blanks, no separators. */
+        size_t n = 0;
+        while (isalnum((unsigned char)name[n]) ||
+               (name[n] != 0 && strchr("!#$%&'*+-.^_`|~", name[n]) != NULL))
+            n++;
+        if (!(n > 0 && name[n] == 0))
+            head.fault = "a header name with characters that are not allowed";
+        if (strcasecmp(name, "Host") == 0)
+            head.hosts_n++;
+        if (strcasecmp(name, "Content-Length") == 0) {
+            head.lengths_n++;
+            if (!is_number(value))
+                head.fault = "Content-Length is not a number";
+        }
+        if (strcasecmp(name, "Transfer-Encoding") == 0) {
+            head.encodings_n++;
+            if (strcasecmp(value, "chunked") != 0)
+                head.fault = "a Transfer-Encoding other than chunked";
+        }
+    }
     if (head.fault != NULL)
         return head.fault;
     if (head.lengths_n > 1)

@@ -17,6 +17,7 @@
 #include <event2/listener.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 
 struct http_server {
     struct http_server_config config;
@@ -145,19 +146,16 @@ static struct bufferevent *open_stream(struct event_base *loop, void *arg)
         http_server_sweep(server); /* short connections of a burst have ended already */
     if (is_full(server))
         return NULL; /* accepting is paused, so this is not reached */
-    struct http_server_conn *conn = calloc(1, sizeof(*conn));
-    if (conn != NULL)
-        conn->stream = new_stream(&server->config);
-    if (conn == NULL || conn->stream == NULL) {
-        free(conn);
-        return NULL;
-    }
-    struct bufferevent *stream = conn->stream;
     const struct http_server_config *config = &server->config;
-    SSL *ssl = bufferevent_openssl_get_ssl(conn->stream);
-    bufferevent_incref(conn->stream);
+    struct bufferevent *stream = new_stream(config);
+    if (stream == NULL)
+        return NULL;
+    struct http_server_conn *conn = memory_new(1, sizeof(*conn));
+    conn->stream = stream;
+    SSL *ssl = bufferevent_openssl_get_ssl(stream);
+    bufferevent_incref(stream);
     if (config->read_bytes_max > 0)
-        bufferevent_setwatermark(conn->stream, EV_READ, 0, config->read_bytes_max);
+        bufferevent_setwatermark(stream, EV_READ, 0, config->read_bytes_max);
     if (ssl != NULL)
         SSL_set_app_data(ssl, conn);
     conn->arg = config->arg;
@@ -165,8 +163,8 @@ static struct bufferevent *open_stream(struct event_base *loop, void *arg)
     conn->deadline_ms = conn->since_ms + config->request_ms;
     TAILQ_INSERT_TAIL(&server->conns, conn, link);
     server->conns_n++;
-    if (server->config.on_accept != NULL)
-        server->config.on_accept(server->config.arg);
+    if (config->on_accept != NULL)
+        config->on_accept(config->arg);
     if (is_full(server))
         evict(server);
     return stream;
@@ -218,17 +216,6 @@ void http_server_renew(struct http_server *server, struct http_server_conn *conn
 
 /* ---- life ---- */
 
-static void set_limits(struct http_server *server)
-{
-    const struct http_server_config *config = &server->config;
-    evhttp_set_max_headers_size(server->http, (ev_ssize_t)config->header_bytes_max);
-    evhttp_set_max_body_size(server->http, (ev_ssize_t)config->body_bytes_max);
-    evhttp_set_timeout(server->http, config->idle_s);
-    evhttp_set_allowed_methods(server->http, (ev_uint16_t)config->methods);
-    evhttp_set_bevcb(server->http, open_stream, server);
-    evhttp_set_gencb(server->http, on_request, server);
-}
-
 static enum status start(struct http_server *server, int fd)
 {
     const struct http_server_config *config = &server->config;
@@ -244,7 +231,12 @@ static enum status start(struct http_server *server, int fd)
         evconnlistener_free(server->listener);
         return FAIL(ST_RETRY, "out of memory: the server of %s", config->name);
     }
-    set_limits(server);
+    evhttp_set_max_headers_size(server->http, (ev_ssize_t)config->header_bytes_max);
+    evhttp_set_max_body_size(server->http, (ev_ssize_t)config->body_bytes_max);
+    evhttp_set_timeout(server->http, config->idle_s);
+    evhttp_set_allowed_methods(server->http, (ev_uint16_t)config->methods);
+    evhttp_set_bevcb(server->http, open_stream, server);
+    evhttp_set_gencb(server->http, on_request, server);
     server->timer = event_new(config->loop, -1, EV_PERSIST, on_timer, server);
     server->resume = event_new(config->loop, -1, 0, on_resume, server);
     if (server->timer == NULL || server->resume == NULL || event_add(server->timer, &every) != 0)
@@ -255,11 +247,7 @@ static enum status start(struct http_server *server, int fd)
 enum status http_server_open(const struct http_server_config *config, int fd,
                              struct http_server **out)
 {
-    struct http_server *server = calloc(1, sizeof(*server));
-    if (server == NULL) {
-        close(fd);
-        return FAIL(ST_RETRY, "out of memory: %s", config->name);
-    }
+    struct http_server *server = memory_new(1, sizeof(*server));
     server->config = *config;
     TAILQ_INIT(&server->conns);
     enum status st = start(server, fd);

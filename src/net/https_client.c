@@ -9,6 +9,7 @@
 #include <event2/event.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "net/curl_client.h"
 #include "net/tls_client.h"
 
@@ -94,29 +95,6 @@ static enum https_client_result classify_error(struct transfer *transfer, CURLco
     }
 }
 
-static void finish(struct transfer *transfer, CURLcode code)
-{
-    struct https_client_response response = {.slot = transfer->slot, .sent_ms = transfer->sent_ms};
-    curl_multi_remove_handle(transfer->client->multi, transfer->easy);
-    transfer->is_busy = false;
-    if (transfer->response.overflow)
-        text_format(response.why, sizeof(response.why), "its answer is longer than allowed");
-    if (code != CURLE_GOT_NOTHING)
-        transfer->client->empty_replies_n = 0;
-    if (code == CURLE_OK)
-        response.code = curl_client_http_code(transfer->easy);
-    else
-        response.result = transfer->response.overflow ? HTTPS_CLIENT_UNREACHABLE
-                                                      : classify_error(transfer, code, &response);
-    struct text taken = transfer->response;
-    transfer->response = (struct text){0};
-    text_free(&transfer->body);
-    response.bytes = taken.len > 0 ? taken.data : "";
-    response.n = taken.len;
-    transfer->client->config.on_response(transfer->client->config.arg, &response);
-    text_free(&taken);
-}
-
 static void finish_done(struct https_client *client)
 {
     CURLMsg *message;
@@ -127,7 +105,27 @@ static void finish_done(struct https_client *client)
         if (message->msg != CURLMSG_DONE)
             continue;
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&transfer);
-        finish(transfer, code);
+        struct https_client_response response = {.slot = transfer->slot,
+                                                 .sent_ms = transfer->sent_ms};
+        curl_multi_remove_handle(transfer->client->multi, transfer->easy);
+        transfer->is_busy = false;
+        if (transfer->response.overflow)
+            text_format(response.why, sizeof(response.why), "its answer is longer than allowed");
+        if (code != CURLE_GOT_NOTHING)
+            transfer->client->empty_replies_n = 0;
+        if (code == CURLE_OK)
+            response.code = curl_client_http_code(transfer->easy);
+        else
+            response.result = transfer->response.overflow
+                                  ? HTTPS_CLIENT_UNREACHABLE
+                                  : classify_error(transfer, code, &response);
+        struct text taken = transfer->response;
+        transfer->response = (struct text){0};
+        text_free(&transfer->body);
+        response.bytes = taken.len > 0 ? taken.data : "";
+        response.n = taken.len;
+        transfer->client->config.on_response(transfer->client->config.arg, &response);
+        text_free(&taken);
     }
 }
 
@@ -241,9 +239,7 @@ static enum status open_multi(struct https_client *client)
 enum status https_client_open(const struct https_client_config *config, struct https_client **out)
 {
     TRY(tls_client_check());
-    struct https_client *client = calloc(1, sizeof(*client));
-    if (client == NULL)
-        return FAIL(ST_RETRY, "out of memory: requests to node 0");
+    struct https_client *client = memory_new(1, sizeof(*client));
     client->config = *config;
     tls_client_url(config->psk, config->host, config->port, client->base, sizeof(client->base));
     enum status st = open_multi(client);

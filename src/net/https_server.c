@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "net/conn_limit.h"
 #include "net/http_request.h"
@@ -331,18 +332,6 @@ static void raise_file_limit(int nodes_n, int workers_n)
                  (unsigned long long)limit.rlim_cur, nodes_n, workers_n, (unsigned long long)want);
 }
 
-static enum status alloc_slots(struct https_server *server)
-{
-    server->strangers_max = STRANGERS_MAX + 3 * server->config.nodes_n;
-    server->strangers_per_address_max = STRANGERS_PER_ADDRESS_MAX + 2 * server->config.nodes_n;
-    size_t n = (size_t)server->strangers_max + 2 * BURST_MAX;
-    server->slots = calloc(n, sizeof(*server->slots));
-    server->strangers = calloc(n, sizeof(struct http_server_conn *));
-    if (server->slots == NULL || server->strangers == NULL)
-        return FAIL(ST_RETRY, "out of memory: a server for %d nodes", server->config.nodes_n);
-    return ST_OK;
-}
-
 static enum status open_tls(struct https_server *server)
 {
     if (server->config.psk->is_none) {
@@ -362,13 +351,15 @@ static enum status open_tls(struct https_server *server)
 enum status https_server_open(const struct https_server_config *config, struct https_server **out)
 {
     int fd = -1;
-    struct https_server *server = calloc(1, sizeof(*server));
-    if (server == NULL)
-        return FAIL(ST_RETRY, "out of memory: a server for the other nodes");
+    struct https_server *server = memory_new(1, sizeof(*server));
     server->config = *config;
+    server->strangers_max = STRANGERS_MAX + 3 * config->nodes_n;
+    server->strangers_per_address_max = STRANGERS_PER_ADDRESS_MAX + 2 * config->nodes_n;
+    const size_t n = (size_t)server->strangers_max + 2 * BURST_MAX;
+    server->slots = memory_new(n, sizeof(*server->slots));
+    server->strangers = memory_new(n, sizeof(*server->strangers));
     raise_file_limit(config->nodes_n, config->workers_n);
     enum status st;
-    TRY_OR(alloc_slots(server), close);
     TRY_OR(open_tls(server), close);
     TRY_OR(listener_open(config->addr, config->port, &fd), close);
     TRY_OR(start(server, fd), close);

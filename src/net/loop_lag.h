@@ -16,11 +16,30 @@ struct loop_lag {
     int64_t ticked_ms, worst_ms, worst_at_ms;
 };
 
-void loop_lag_init(struct loop_lag *lag, int64_t now_ms);
+static inline void loop_lag_init(struct loop_lag *lag, int64_t now_ms)
+{
+    *lag = (struct loop_lag){.ticked_ms = now_ms};
+}
+
+/* loop_lag_worst — the largest lag of the last LOOP_LAG_KEPT_MS, stops excluded. */
+static inline int64_t loop_lag_worst(const struct loop_lag *lag, int64_t now_ms)
+{
+    return now_ms - lag->worst_at_ms < LOOP_LAG_KEPT_MS ? lag->worst_ms : 0;
+}
+
 /* loop_lag_tick — call it every LOOP_LAG_TICK_MS. Returns by how much this tick is late, in ms;
  * 0: on time. */
-int64_t loop_lag_tick(struct loop_lag *lag, int64_t now_ms);
-/* loop_lag_worst — the largest lag of the last LOOP_LAG_KEPT_MS, stops excluded. */
-int64_t loop_lag_worst(const struct loop_lag *lag, int64_t now_ms);
+static inline int64_t loop_lag_tick(struct loop_lag *lag, int64_t now_ms)
+{
+    int64_t lag_ms = now_ms - lag->ticked_ms - LOOP_LAG_TICK_MS;
+    lag->ticked_ms = now_ms;
+    if (lag_ms < LOOP_LAG_FREE_MS)
+        return 0;
+    if (lag_ms < LOOP_LAG_STOP_MS && lag_ms >= loop_lag_worst(lag, now_ms)) {
+        lag->worst_ms = lag_ms;
+        lag->worst_at_ms = now_ms;
+    }
+    return lag_ms;
+}
 
 #endif

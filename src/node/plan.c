@@ -93,7 +93,7 @@ static enum status plan_set(const struct conf *conf, struct planned *p)
         return refuse(conf, p);
     }
     TRY(plan_estimate_make(&p->job, &p->estimate));
-    TRY(plan_search_advice(&p->job, &nothing, NULL, &p->advice));
+    plan_search_advice(&p->job, &nothing, NULL, &p->advice);
     report.estimate = &p->estimate;
     report.advice = &p->advice;
     report.tokens = tokens_of(conf, &p->job);
@@ -112,7 +112,8 @@ static int nodes_that_have(const struct planned *p, const struct plan_search_fix
         most = has > 0 ? has : COMM_RANKS_MAX / p->job.at.locals;
     for (; more && !found && nodes <= most; nodes *= 2) {
         plan_job_nodes(&p->job, nodes, job);
-        if (plan_search_make(job, fixed, more) == ST_OK && more->found_n > 0)
+        plan_search_make(job, fixed, more);
+        if (more->found_n > 0)
             found = nodes;
     }
     status_clear();
@@ -172,12 +173,12 @@ static enum status plan_auto(const struct conf *conf, struct planned *p)
     out->axis[MESH_AXIS_TENSOR] = conf_is_set(conf, CONF_TP);
     out->axis[MESH_AXIS_CONTEXT] = conf_is_set(conf, CONF_CP);
     out->axis[MESH_AXIS_PIPELINE] = conf_is_set(conf, CONF_PP);
-    TRY(plan_search_make(&p->job, &fixed, &p->search));
+    plan_search_make(&p->job, &fixed, &p->search);
     if (p->search.found_n == 0)
         return fail_search(p, &fixed);
     p->job = p->search.job[0];
     TRY(plan_job_memory(&p->job, &p->memory));
-    TRY(plan_search_advice(&p->job, &fixed, &p->search, &p->advice));
+    plan_search_advice(&p->job, &fixed, &p->search, &p->advice);
     return print_report(conf, &(struct plan_report){.job = &p->job,
                                                     .memory = &p->memory,
                                                     .estimate = &p->search.estimate[0],

@@ -113,9 +113,8 @@ static void add_token(struct lists *lists, const struct bpe_train *train, uint32
     uint16_t char_of[256];
     byte_chars_fill(char_of);
     for (size_t i = 0; i < n; i++) {
-        const unsigned c = char_of[bytes[i]];
-        const char two[2] = {(char)(0xc0 | c >> 6), (char)(0x80 | (c & 0x3f))};
-        text_add_bytes(&lists->chars, c < 0x80 ? &(const char){(char)c} : two, c < 0x80 ? 1 : 2);
+        uint8_t utf8[4];
+        text_add_bytes(&lists->chars, utf8, text_utf8_put(utf8, char_of[bytes[i]]));
     }
 }
 

@@ -36,14 +36,6 @@ static int compare_steps(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* middle — the step in the middle by time. */
-static struct plan_compare_step middle(const struct plan_compare *compare)
-{
-    struct plan_compare sorted = *compare;
-    qsort(sorted.step, PLAN_COMPARE_STEPS, sizeof sorted.step[0], compare_steps);
-    return sorted.step[PLAN_COMPARE_STEPS / 2];
-}
-
 /* planned_terms — of a plan, without checkpoints, which are not measured. What computation takes
  * longer for calls beside it is computation in both. */
 static struct plan_compare_step planned_terms(const struct plan_time *t)
@@ -58,16 +50,6 @@ static struct plan_compare_step planned_terms(const struct plan_time *t)
     return step;
 }
 
-/* furthest — the term that differs most. */
-static int furthest(const struct plan_compare_step *planned, const struct plan_compare_step *real)
-{
-    int most = 0;
-    for (int i = 1; i < PLAN_COMPARE_N; i++)
-        if (fabs(real->ms[i] - planned->ms[i]) > fabs(real->ms[most] - planned->ms[most]))
-            most = i;
-    return most;
-}
-
 static void add_term(int term, const struct plan_compare_step *planned,
                      const struct plan_compare_step *real, struct text *out)
 {
@@ -80,7 +62,10 @@ void plan_compare_text(const struct plan_compare *compare, const struct plan_tim
                        bool has_terms, struct text *out)
 {
     char a[32], b[32];
-    struct plan_compare_step plan = planned_terms(planned), real = middle(compare);
+    struct plan_compare sorted = *compare;
+    qsort(sorted.step, PLAN_COMPARE_STEPS, sizeof sorted.step[0], compare_steps);
+    struct plan_compare_step plan = planned_terms(planned),
+                             real = sorted.step[PLAN_COMPARE_STEPS / 2];
     double far = real.step_ms / plan.step_ms - 1;
     text_add(out, "a step takes %s, %s planned: %.0f %% %s",
              text_format_ms(a, sizeof a, real.step_ms), text_format_ms(b, sizeof b, plan.step_ms),
@@ -88,7 +73,10 @@ void plan_compare_text(const struct plan_compare *compare, const struct plan_tim
     if (fabs(far) <= PLAN_COMPARE_FAR)
         return;
     if (has_terms) {
-        int most = furthest(&plan, &real);
+        int most = 0; /* the term that differs most */
+        for (int i = 1; i < PLAN_COMPARE_N; i++)
+            if (fabs(real.ms[i] - plan.ms[i]) > fabs(real.ms[most] - plan.ms[most]))
+                most = i;
         text_add(out, "; most of it is ");
         add_term(most, &plan, &real, out);
         text_add(out, "; the rest: ");

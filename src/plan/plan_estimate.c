@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
+#include "base/memory.h"
 #include "mesh/pipe_split.h"
 #include "train/optim.h"
 
@@ -19,25 +21,6 @@ struct lists {
 };
 
 /* ---- stages ---- */
-
-/* count_layers — of each stage. */
-static enum status count_layers(const struct plan_job *job, struct lists *l)
-{
-    const struct step_config *c = &job->config.step;
-    const int chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1;
-    int64_t first[PLAN_JOB_STAGES_MAX * 8 + 1];
-    double *cost = malloc((size_t)(c->dims.layers + 2) * sizeof *cost);
-    if (!cost || chunks > 8) {
-        free(cost);
-        return FAIL(ST_RETRY, "out of memory: costs of %lld layers", (long long)c->dims.layers);
-    }
-    pipe_split_costs(&c->dims, c->seq_tokens, c->recompute, cost);
-    enum status st = pipe_split(cost, c->dims.layers, l->stages, chunks, first);
-    free(cost);
-    for (int i = 0; st == ST_OK && i < l->stages * chunks; i++)
-        l->layers[i % l->stages] += first[i + 1] - first[i];
-    return st;
-}
 
 /* like_stage — a stage between the first and the last that does the same; -1: none yet. */
 static int like_stage(const struct plan_job *job, const struct lists *l, int stage)
@@ -59,8 +42,20 @@ static enum status make_lists(const struct plan_job *job, struct lists *l)
     if (l->stages > PLAN_JOB_STAGES_MAX)
         return FAIL(ST_BAD_SETTING, "PP=%d is over the limit of %d stages; lower it", l->stages,
                     PLAN_JOB_STAGES_MAX);
-    if (l->stages > 1)
-        TRY(count_layers(job, l));
+    if (l->stages > 1) {
+        /* Of each stage. */
+        const struct step_config *c = &job->config.step;
+        const int chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1;
+        int64_t first[PLAN_JOB_STAGES_MAX * 8 + 1];
+        ASSERTF(chunks <= 8, "%d chunks", chunks);
+        double *cost = memory_new((size_t)(c->dims.layers + 2), sizeof *cost);
+        pipe_split_costs(&c->dims, c->seq_tokens, c->recompute, cost);
+        enum status st = pipe_split(cost, c->dims.layers, l->stages, chunks, first);
+        free(cost);
+        for (int i = 0; st == ST_OK && i < l->stages * chunks; i++)
+            l->layers[i % l->stages] += first[i + 1] - first[i];
+        TRY(st);
+    }
     for (int stage = 0; stage < l->stages; stage++) {
         int like = like_stage(job, l, stage);
         l->is_shared[stage] = like >= 0;
@@ -89,9 +84,11 @@ static double state_bytes(const struct plan_job *job)
     return elems * sizeof(float) * step_local_state_parts_of(&job->config.step, job->at.ranks);
 }
 
-/* checkpoint_ms — how long one checkpoint stops training. */
+/* checkpoint_ms — how long checkpoints stop training, for each step. */
 static double checkpoint_ms(const struct plan_job *job)
 {
+    if (job->config.checkpoint_every <= 0 || !job->config.checkpoint_dir[0])
+        return 0;
     const struct plan_cluster *c = job->cluster;
     double bytes = state_bytes(job), disk = c->disk_bytes_per_second, rate = COPY_BYTES_PER_SECOND;
     bool is_copied = job->config.checkpoint_mode == CHECKPOINT_ASYNC_MODE_ON ||
@@ -101,14 +98,7 @@ static double checkpoint_ms(const struct plan_job *job)
         rate = fmin(rate, c->across.bytes_per_second / c->locals); /* rank 0 fetches it */
     if (!is_copied && disk > 0)
         rate = fmin(rate, disk);
-    return 1e3 * bytes / rate;
-}
-
-static double checkpoint_ms_of_step(const struct plan_job *job)
-{
-    if (job->config.checkpoint_every <= 0 || !job->config.checkpoint_dir[0])
-        return 0;
-    return checkpoint_ms(job) / (double)job->config.checkpoint_every;
+    return 1e3 * bytes / rate / (double)job->config.checkpoint_every;
 }
 
 /* ---- all ---- */
@@ -117,8 +107,7 @@ static enum status make_time(const struct plan_job *job, const struct lists *l,
                              struct plan_estimate *out)
 {
     const struct plan_ops *first = &l->ops[0];
-    plan_time_make(l->ops, l->stages, job->precision, job->cluster, checkpoint_ms_of_step(job),
-                   &out->time);
+    plan_time_make(l->ops, l->stages, job->precision, job->cluster, checkpoint_ms(job), &out->time);
     if (isinf(out->time.step_ms)) {
         const struct plan_cluster *c = job->cluster;
         if (c->peak[job->precision] <= 0)
@@ -142,9 +131,7 @@ static enum status make_time(const struct plan_job *job, const struct lists *l,
 
 enum status plan_estimate_make(const struct plan_job *job, struct plan_estimate *out)
 {
-    struct lists *lists = calloc(1, sizeof *lists);
-    if (!lists)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes of a plan", sizeof *lists);
+    struct lists *lists = memory_new(1, sizeof *lists);
     enum status st = make_lists(job, lists);
     if (st == ST_OK)
         st = make_time(job, lists, out);

@@ -156,25 +156,6 @@ static void add_measured(const struct plan_link_run *link, struct text *out)
         text_format_bytes(sent, sizeof sent, (double)now.sent_bytes), mbits < 10 ? 1 : 0, mbits);
 }
 
-static void add_proposal(const struct plan_link_form *form, int choice, int now, struct text *out)
-{
-    text_add(out, "; proposed: ");
-    if (choice == now)
-        text_add(out, "leave it so");
-    else
-        add_settings(&form[choice], out);
-    if (form[choice].local_steps > 0)
-        text_add(out, ", for gradients in every step would wait too long in every form; the loss "
-                      "falls behind that of a plain run (docs/multi-node.md)");
-    else if (wait_share(&form[choice]) > PLAN_LINK_WAIT_MOST)
-        text_add(out, ", the fastest with an exchange in every step");
-    else if (form[choice].compress == GRAD_COMPRESS_KIND_NONE)
-        text_add(out, ", for the link is fast enough without compression");
-    else
-        text_add(out, ", the form nearest to fp32 that waits for at most %.0f%%",
-                 100 * PLAN_LINK_WAIT_MOST);
-}
-
 void plan_link_text(const struct plan_link_run *link, struct text *out)
 {
     struct plan_link_form form[PLAN_LINK_FORMS];
@@ -190,5 +171,19 @@ void plan_link_text(const struct plan_link_run *link, struct text *out)
         text_add(out, " %s, %.0f%% of it waiting",
                  text_format_ms(step, sizeof step, form[i].step_ms), 100 * wait_share(&form[i]));
     }
-    add_proposal(form, choice, now, out);
+    text_add(out, "; proposed: ");
+    if (choice == now)
+        text_add(out, "leave it so");
+    else
+        add_settings(&form[choice], out);
+    if (form[choice].local_steps > 0)
+        text_add(out, ", for gradients in every step would wait too long in every form; the loss "
+                      "falls behind that of a plain run (docs/multi-node.md)");
+    else if (wait_share(&form[choice]) > PLAN_LINK_WAIT_MOST)
+        text_add(out, ", the fastest with an exchange in every step");
+    else if (form[choice].compress == GRAD_COMPRESS_KIND_NONE)
+        text_add(out, ", for the link is fast enough without compression");
+    else
+        text_add(out, ", the form nearest to fp32 that waits for at most %.0f%%",
+                 100 * PLAN_LINK_WAIT_MOST);
 }

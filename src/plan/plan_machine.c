@@ -1,38 +1,305 @@
 /* plan_machine — see plan_machine.h. */
 #include "plan/plan_machine.h"
 
+#include <string.h>
+
+#include "base/quantile.h"
 #include "base/thread_pool.h"
+#include "measure/measure_collective.h"
 #include "measure/measure_ranks.h"
-#include "plan/plan_machine_inside.h"
 #include "plan/plan_time.h"
 
 #define MEASUREMENTS 46 /* about as many are made, of several slices each */
 #define SLICES 11.0
 
+enum status plan_machine_time(const struct plan_machine *m, measure_work *work, void *arg,
+                              double *seconds_out)
+{
+    return measure_time_together(&m->timer, m->slice, m->shares_cores, work, arg, seconds_out);
+}
+
+/* ---- links: sums between workers by size. The time of a call is turned into the latency and the
+ * rates with which plan_time gives the same time. ---- */
+
+#define HALVINGS 60
+#define RATE_LEAST 1e3
+#define RATE_MOST 4      /* of the memory's: no link is faster */
+#define SHARE_LEAST 1e-6 /* that a file may hold */
+#define BESIDE 3         /* calls beside computation */
+#define OVERLAP_MOST 10.0
+#define OVERLAP_SPREAD 0.5 /* of the middle half of the tries */
+#define OVERLAP_SLICES 60  /* that all tries take */
+#define OVERLAP_ELEMS_LEAST 16384
+#define TRIES 7
+#define PART_PLACES 8
+#define PART_MOST 2.0 /* that a file may hold */
+
+static const int64_t sizes[] = {64,      16 << 10, 64 << 10, 256 << 10,
+                                1 << 20, 4 << 20,  16 << 20, 64 << 20};
+#define SIZES (int)(sizeof sizes / sizeof sizes[0])
+
+/* A call that is repeated, each time on the next part of the memory. So it finds little of its data
+ * in caches, as in a step, where gradients were written some time ago. */
+struct call {
+    struct comm *comm;
+    struct measure_collective_memory memory;
+    struct measure_collective_call what;
+    int64_t elems, places, at;
+};
+
+static struct call call_of(const struct plan_machine *m, struct comm *comm,
+                           enum bus_collective collective, int64_t bytes)
+{
+    return (struct call){.comm = comm,
+                         .memory = {.data = m->shared},
+                         .what = {.collective = collective, .dtype = DTYPE_F32, .bytes = bytes},
+                         .elems = bytes / (int64_t)sizeof(float),
+                         .places = m->shared_bytes / bytes};
+}
+
+static void take_next_place(struct call *call)
+{
+    call->at = (call->at + 1) % call->places;
+    call->what.at_elems = call->at * call->elems;
+}
+
+static enum status run_call(void *arg)
+{
+    struct call *call = arg;
+    take_next_place(call);
+    return measure_collective_make(&call->memory, call->comm, &call->what);
+}
+
+static enum status time_call(const struct plan_machine *m, struct comm *comm,
+                             enum bus_collective collective, int64_t bytes, double *seconds_out)
+{
+    struct call call = call_of(m, comm, collective, bytes);
+    return plan_machine_time(m, run_call, &call, seconds_out);
+}
+
+/* A link that is being found: of the cluster, and a call that uses no other. */
+struct search {
+    struct plan_cluster *cluster;
+    struct plan_link *link;
+    struct plan_call call;
+};
+
+static double planned_ms(const struct search *s) { return plan_time_call_ms(s->cluster, &s->call); }
+
+/* find_rate — the more, the shorter. */
+static double find_rate(struct search *s, double seconds)
+{
+    double low = RATE_LEAST, high = RATE_MOST * s->cluster->memory_bytes_per_second;
+    for (int i = 0; i < HALVINGS; i++) {
+        s->link->bytes_per_second = __builtin_sqrt(low * high);
+        if (planned_ms(s) > 1e3 * seconds)
+            low = s->link->bytes_per_second;
+        else
+            high = s->link->bytes_per_second;
+    }
+    return s->link->bytes_per_second;
+}
+
+void plan_machine_link_fit(struct plan_cluster *cluster, struct plan_link *link,
+                           const struct plan_call *like, const double *bytes, const double *seconds,
+                           int n)
+{
+    struct search s = {cluster, link, *like};
+    double rates[PLAN_CLUSTER_POINTS_MAX], least = seconds[0], best = 0;
+    for (int i = 1; i < n; i++)
+        least = seconds[i] < least ? seconds[i] : least;
+    link->share.n = 0;
+    /* With an endless bandwidth. */
+    s.link->bytes_per_second = 1e18;
+    s.link->latency_us = 1;
+    s.link->latency_us = 1e3 * least / planned_ms(&s);
+    for (int i = n - 1; i > 0; i--) {
+        s.call.bytes = bytes[i];
+        rates[i] = i < n - 1 && seconds[i] <= least ? rates[i + 1] : find_rate(&s, seconds[i]);
+        best = rates[i] > best ? rates[i] : best;
+    }
+    link->bytes_per_second = best;
+    for (int i = 1; i < n; i++) {
+        double share = rates[i] / best;
+        link->share.point[link->share.n].size = bytes[i];
+        link->share.point[link->share.n++].share = share > SHARE_LEAST ? share : SHARE_LEAST;
+    }
+}
+
+/* Measures a reduce-scatter and an all-gather as parts of an all-reduce's time, in calls of a
+ * block's size; at most what a file may hold. */
+static enum status measure_parts(const struct plan_machine *m, struct comm *comm,
+                                 struct plan_link *link)
+{
+    const int64_t bytes = m->shared_bytes / PART_PLACES / 4096 * 4096;
+    double sum, scatter, gather;
+    TRY(time_call(m, comm, BUS_COLLECTIVE_ALL_REDUCE, bytes, &sum));
+    TRY(time_call(m, comm, BUS_COLLECTIVE_REDUCE_SCATTER, bytes, &scatter));
+    TRY(time_call(m, comm, BUS_COLLECTIVE_ALL_GATHER, bytes, &gather));
+    link->scatter_part = scatter < PART_MOST * sum ? scatter / sum : PART_MOST;
+    link->gather_part = gather < PART_MOST * sum ? gather / sum : PART_MOST;
+    return ST_OK;
+}
+
+/* Measures the link of the calls of one comm. */
+static enum status measure_sums(const struct plan_machine *m, struct comm *comm,
+                                struct plan_link *link, const struct plan_call *like)
+{
+    double bytes[SIZES], seconds[SIZES];
+    int n = 0;
+    for (; n < SIZES && sizes[n] <= m->shared_bytes; n++) {
+        bytes[n] = (double)sizes[n];
+        TRY(time_call(m, comm, BUS_COLLECTIVE_ALL_REDUCE, sizes[n], &seconds[n]));
+    }
+    plan_machine_link_fit(m->cluster, link, like, bytes, seconds, n);
+    return measure_parts(m, comm, link);
+}
+
+/* ---- calls beside computation ---- */
+
+/* Products with calls beside them. */
+struct both {
+    struct dev *dev;
+    struct stream *stream;
+    struct matmul_fwd product;
+    int64_t products;
+    struct call call;
+    int calls; /* BESIDE, or 0: the products alone */
+};
+
+static enum status run_both(void *arg)
+{
+    struct both *b = arg;
+    struct comm_ticket ticket[BESIDE];
+    for (int i = 0; i < b->calls; i++) {
+        take_next_place(&b->call);
+        const struct tensor all =
+            tensor_at((struct tensor){b->call.memory.data, DTYPE_F32}, b->call.what.at_elems);
+        TRY(comm_all_reduce_begin(b->call.comm, all, all, b->call.elems, &ticket[i]));
+    }
+    for (int64_t i = 0; i < b->products; i++)
+        TRY(dev_op(b->dev)->matmul_fwd(b->stream, &b->product));
+    TRY(dev_sync(b->stream));
+    for (int i = 0; i < b->calls; i++)
+        TRY(comm_wait(b->call.comm, ticket[i]));
+    return ST_OK;
+}
+
+static enum status time_both(const struct plan_machine *m, struct both *b, int calls,
+                             double *seconds_out)
+{
+    b->calls = calls;
+    TRY(measure_time_runs(&m->timer, run_both, b, 1, seconds_out, 1));
+    return measure_ranks_max(m->config->comm, seconds_out, 1);
+}
+
+/* planned_seconds — of one of the calls, as a plan counts it. */
+static double planned_seconds(const struct plan_machine *m, const struct call *call)
+{
+    const struct plan_call planned = {.kind = PLAN_CALL_ALL_REDUCE,
+                                      .ranks = m->ranks,
+                                      .ranks_inside = m->cluster->locals,
+                                      .bytes = (double)call->elems * sizeof(float)};
+    return plan_time_call_ms(m->cluster, &planned) / 1e3;
+}
+
+/* Measures the part of the calls' time by which computation needs longer for them; alone and
+ * together by turns, so that what else the machine does is in both. */
+static enum status measure_lost_parts(const struct plan_machine *m, struct both *b,
+                                      double part[TRIES])
+{
+    const double calls = planned_seconds(m, &b->call) * BESIDE;
+    double alone, together;
+    TRY(time_both(m, b, 0, &alone)); /* a first one may load kernels */
+    TRY(time_both(m, b, 0, &alone));
+    b->products = (int64_t)(3 * calls / alone) + 1;
+    for (int i = 0; i < TRIES; i++) {
+        TRY(time_both(m, b, 0, &alone));
+        TRY(time_both(m, b, BESIDE, &together));
+        part[i] = (together - alone) / calls;
+    }
+    return ST_OK;
+}
+
+bool plan_machine_link_overlap(double *part, int n, double *out)
+{
+    const double middle = quantile_median(part, n); /* sorts */
+    const bool is_sure = quantile_of(part, n, 0.75) - quantile_of(part, n, 0.25) <= OVERLAP_SPREAD;
+    const double most = is_sure ? OVERLAP_MOST : 1;
+    *out = middle < 0 ? 0 : middle < most ? middle : most;
+    return is_sure;
+}
+
+/* ---- all links ---- */
+
+/* measure_part — the link between some ranks, as a comm of their own. */
+static enum status measure_part(struct plan_machine *m, struct plan_link *link, int first, int step,
+                                int n)
+{
+    struct comm *part = m->config->comm;
+    const struct plan_call like = {.kind = PLAN_CALL_ALL_REDUCE,
+                                   .ranks = n,
+                                   .ranks_inside = link == &m->cluster->inside ? n : 1};
+    if (n < m->ranks) {
+        /* N ranks from `first` on, `step` apart. */
+        int ranks[COMM_RANKS_MAX];
+        for (int i = 0; i < n; i++)
+            ranks[i] = first + i * step;
+        TRY(comm_split(m->config->comm, ranks, n, &part));
+    }
+    enum status st = measure_sums(m, part, link, &like);
+    if (n < m->ranks)
+        comm_close(part);
+    return st;
+}
+
+/* Measures inside, across and overlap_cost, after the device. */
+static enum status measure_links(struct plan_machine *m)
+{
+    struct plan_cluster *c = m->cluster;
+    if (m->ranks == 1)
+        return ST_OK;
+    const struct comm_place *place = comm_place(m->config->comm);
+    if (place->locals > 1)
+        TRY(measure_part(m, &c->inside, place->node * place->locals, 1, place->locals));
+    if (place->nodes > 1)
+        TRY(measure_part(m, &c->across, place->local, place->locals, place->nodes));
+    /* On a CPU more than the calls' own time may be lost: their thread takes turns with computation
+     * on a core, and takes memory's bandwidth from it. */
+    const int64_t n = 256, bytes = 3 * n * n * (int64_t)sizeof(float);
+    struct measure_memory memory;
+    struct both b = {.dev = m->config->dev, .stream = m->timer.stream, .products = 1};
+    double part[TRIES];
+    b.call = call_of(m, m->config->comm, BUS_COLLECTIVE_ALL_REDUCE, m->shared_bytes);
+    /* Makes the calls as large as the budget has time for, with products that need three times as
+     * long, once alone and once with the calls beside them in each trial. */
+    b.call.elems = m->shared_bytes / BESIDE / 4096 * 4096 / (int64_t)sizeof(float);
+    while (b.call.elems > OVERLAP_ELEMS_LEAST &&
+           planned_seconds(m, &b.call) * BESIDE * (3 + 4) * TRIES > OVERLAP_SLICES * m->slice)
+        b.call.elems /= 2;
+    b.call.places = m->shared_bytes / (int64_t)sizeof(float) / b.call.elems;
+    TRY(measure_memory_open(&memory, b.dev, b.stream, bytes));
+    const struct tensor x = {memory.data, DTYPE_F32};
+    b.product = (struct matmul_fwd){
+        .y = x, .x = tensor_at(x, n * n), .w = tensor_at(x, 2 * n * n), .n = n, .in = n, .out = n};
+    enum status st = measure_memory_fill(&memory, DTYPE_F32);
+    if (st == ST_OK)
+        st = measure_lost_parts(m, &b, part);
+    measure_memory_close(&memory);
+    if (st == ST_OK) {
+        size_t len = strlen(m->cluster->source);
+        if (!plan_machine_link_overlap(part, TRIES, &m->cluster->overlap_cost))
+            text_format(m->cluster->source + len, sizeof m->cluster->source - len,
+                        "; overlap_cost could not be measured: %.2f to %.2f",
+                        quantile_of(part, TRIES, 0.25), quantile_of(part, TRIES, 0.75));
+    }
+    return st;
+}
+
 /* ---- what a step takes besides ---- */
 
 #define STEP_TOKENS 16
 #define STEP_RUNS 10
-
-/* tiny — a model whose operations take next to nothing. */
-static struct step_config tiny(const struct plan_machine *m)
-{
-    return (struct step_config){
-        .dev = m->config->dev,
-        .comm = m->config->comm,
-        .batch_samples = 1,
-        .global_samples = m->ranks,
-        .seq_tokens = STEP_TOKENS,
-        .store.dtype = m->dtype,
-        .dims = {.name = "tiny",
-                 .layers = 1,
-                 .heads = 1,
-                 .embed = 32,
-                 .context = STEP_TOKENS,
-                 .vocab = 64},
-        .optim = {
-            .kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_clip = 1}};
-}
 
 /* planned_step — of the first rank; the others do the same. */
 static enum status planned_step(const struct plan_machine *m, const struct step_config *config,
@@ -72,7 +339,21 @@ static enum status run_step(void *arg)
 static enum status measure_step(struct plan_machine *m)
 {
     const struct measure_timer timer = {.comm = NULL}; /* steps wait for each other themselves */
-    struct step_config config = tiny(m);
+    struct step_config config = (struct step_config){
+        .dev = m->config->dev,
+        .comm = m->config->comm,
+        .batch_samples = 1,
+        .global_samples = m->ranks,
+        .seq_tokens = STEP_TOKENS,
+        .store.dtype = m->dtype,
+        .dims = {.name = "tiny",
+                 .layers = 1,
+                 .heads = 1,
+                 .embed = 32,
+                 .context = STEP_TOKENS,
+                 .vocab = 64},
+        .optim = {
+            .kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_clip = 1}};
     struct steps steps = {.step = NULL};
     double seconds[2], planned = 0; /* the first ones warm up */
     enum status st;
@@ -116,12 +397,6 @@ static void begin(struct plan_machine *m)
                 c->locals, c->locals == 1 ? "" : "s");
 }
 
-enum status plan_machine_time(const struct plan_machine *m, measure_work *work, void *arg,
-                              double *seconds_out)
-{
-    return measure_time_together(&m->timer, m->slice, m->shares_cores, work, arg, seconds_out);
-}
-
 enum status plan_machine_measure(const struct plan_machine_config *config, struct plan_cluster *out)
 {
     struct plan_cluster cluster;
@@ -131,7 +406,7 @@ enum status plan_machine_measure(const struct plan_machine_config *config, struc
     TRY(dev_stream_open(config->dev, &m.timer.stream));
     enum status st = plan_machine_device(&m);
     if (st == ST_OK)
-        st = plan_machine_link(&m);
+        st = measure_links(&m);
     if (st == ST_OK)
         st = measure_step(&m);
     dev_stream_close(m.timer.stream);

@@ -9,7 +9,10 @@
 
 #include "comm/core/comm.h"
 #include "dev/dev.h"
+#include "measure/measure_memory.h"
+#include "measure/measure_time.h"
 #include "plan/plan_cluster.h"
+#include "plan/plan_ops.h"
 
 struct plan_machine_config {
     struct comm *comm; /* of all ranks; NULL: one worker */
@@ -24,5 +27,39 @@ struct plan_machine_config {
  * until the comm is closed. */
 enum status plan_machine_measure(const struct plan_machine_config *config,
                                  struct plan_cluster *out);
+
+/* ---- for plan_machine.c (the order, calls, and the time that a step needs besides) and
+ * plan_machine_device.c (operations) only ---- */
+
+struct plan_machine {
+    const struct plan_machine_config *config;
+    struct plan_cluster *cluster;
+    struct dev_info info;
+    struct measure_memory memory; /* open while the device is measured */
+    struct measure_timer timer;
+    enum dtype dtype; /* of activations: the fastest one of the device for training */
+    char *shared;     /* of comm_alloc, several ranks */
+    int64_t shared_bytes;
+    double slice; /* seconds of one measurement */
+    int ranks;
+    bool shares_cores; /* the workers of a node have more threads than there are cores */
+};
+
+/* Sets *seconds_out to the time of one run (measure_time_together). Collective. */
+enum status plan_machine_time(const struct plan_machine *m, measure_work *work, void *arg,
+                              double *seconds_out);
+
+/* Measures peaks, shares and operation_us. */
+enum status plan_machine_device(struct plan_machine *m);
+
+/* Finds the link with which calls like this one need these times (for tests): n sizes from the
+ * smallest on, at least 2. The least time is the latency; a rate is at most four times the
+ * memory's, and a share one that a file may hold, however disturbed a time is. */
+void plan_machine_link_fit(struct plan_cluster *cluster, struct plan_link *link,
+                           const struct plan_call *like, const double *bytes, const double *seconds,
+                           int n);
+/* Sorts n trials of overlap_cost and sets *out to their median (for tests). False: they differ too
+ * much to be a measurement, and *out is at most 1. */
+bool plan_machine_link_overlap(double *part, int n, double *out);
 
 #endif

@@ -7,7 +7,7 @@
 #include "dev/op_cost.h"
 #include "measure/measure_product.h"
 #include "measure/measure_ranks.h"
-#include "plan/plan_machine_inside.h"
+#include "plan/plan_machine.h"
 
 #define MIB ((int64_t)1 << 20)
 #define MEMORY_LEAST (2 * MIB)  /* within the smallest budget */

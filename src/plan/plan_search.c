@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+
 #define MESHES_MAX 512
 #define AXIS_MAX 32      /* ranks along an axis, unless they are fixed */
 #define BATCH_MAX 64     /* samples of a micro-batch */
@@ -38,7 +40,6 @@ struct finding {
     struct way *way;
     int ways_n, ways_cap;
     double best_ms; /* of the ways */
-    bool is_short;  /* of memory of its own */
 };
 
 /* ---- meshes ---- */
@@ -185,22 +186,6 @@ static bool first_recompute(const struct finding *f, struct plan_job *job)
     return true;
 }
 
-static void keep(struct finding *f, const struct plan_job *job,
-                 const struct plan_estimate *estimate)
-{
-    if (f->ways_n == f->ways_cap) {
-        int cap = f->ways_cap > 0 ? 2 * f->ways_cap : WAYS_FIRST;
-        struct way *grown = realloc(f->way, (size_t)cap * sizeof *grown);
-        f->is_short = f->is_short || !grown;
-        if (!grown)
-            return;
-        f->way = grown;
-        f->ways_cap = cap;
-    }
-    f->way[f->ways_n++] = (struct way){.job = *job, .estimate = *estimate};
-    f->best_ms = fmin(f->best_ms, estimate->time.step_ms);
-}
-
 /* keep_failure — the first one, of a way that has room in memory. */
 static void keep_failure(struct plan_search *out, enum status st)
 {
@@ -249,7 +234,13 @@ static bool try_batches(struct finding *f, struct plan_job *job)
         double ms = divides(job) ? try_way(f, job, &estimate) : INFINITY;
         if (!(ms < before_ms))
             break;
-        keep(f, job, &estimate);
+        if (f->ways_n == f->ways_cap) {
+            int cap = f->ways_cap > 0 ? 2 * f->ways_cap : WAYS_FIRST;
+            f->way = memory_resize(f->way, (size_t)cap, sizeof *f->way);
+            f->ways_cap = cap;
+        }
+        f->way[f->ways_n++] = (struct way){.job = *job, .estimate = estimate};
+        f->best_ms = fmin(f->best_ms, estimate.time.step_ms);
         before_ms = ms;
     }
     s->batch_samples = asked;
@@ -337,9 +328,8 @@ static double quick_ms(struct finding *f, const struct candidate *mesh)
 /* fits_all — every stage. */
 static bool fits_all(const struct plan_job *job)
 {
-    struct plan_memory *memory = malloc(sizeof *memory);
-    bool fits =
-        memory && plan_job_memory(job, memory) == ST_OK && plan_job_memory_over(job, memory) <= 0;
+    struct plan_memory *memory = memory_new(1, sizeof *memory);
+    bool fits = plan_job_memory(job, memory) == ST_OK && plan_job_memory_over(job, memory) <= 0;
     free(memory);
     status_clear();
     return fits;
@@ -428,9 +418,9 @@ static void take(struct finding *f)
 /* ask_why — where no way was made: what refuses every mesh, unless it is memory. */
 static void ask_why(struct finding *f)
 {
-    struct plan_memory *memory = malloc(sizeof *memory);
+    struct plan_memory *memory = memory_new(1, sizeof *memory);
     enum status st = ST_BAD_SETTING;
-    for (int i = 0; memory && st != ST_OK && i < f->candidates_n; i++) {
+    for (int i = 0; st != ST_OK && i < f->candidates_n; i++) {
         struct plan_job job = job_of(f, &f->candidate[i]);
         job.config.step.batch_samples = f->fixed->batch ? job.config.step.batch_samples : 1;
         if (!f->fixed->shard)
@@ -446,7 +436,7 @@ static void ask_why(struct finding *f)
     free(memory);
 }
 
-static enum status search(struct finding *f)
+static void search(struct finding *f)
 {
     /* Every power of two along each axis, or what is fixed. */
     const int tensors = most_of(f, MESH_AXIS_TENSOR), contexts = most_of(f, MESH_AXIS_CONTEXT),
@@ -471,29 +461,23 @@ static enum status search(struct finding *f)
     f->out->meshes_n = f->candidates_n;
     for (int i = 0; i < f->candidates_n && i < MESHES_TRIED && isfinite(f->candidate[i].ms); i++)
         try_chunks(f, f->candidate[i]);
-    if (f->is_short)
-        return FAIL(ST_RETRY, "out of memory: %d ways to train", f->ways_n);
     take(f);
     if (f->out->tried_n == 0)
         ask_why(f);
-    return ST_OK;
 }
 
-enum status plan_search_make(const struct plan_job *job, const struct plan_search_fixed *fixed,
-                             struct plan_search *out)
+void plan_search_make(const struct plan_job *job, const struct plan_search_fixed *fixed,
+                      struct plan_search *out)
 {
-    struct finding *f = calloc(1, sizeof *f);
+    struct finding *f = memory_new(1, sizeof *f);
     *out = (struct plan_search){.found_n = 0};
-    if (!f)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes to search meshes", sizeof *f);
     f->asked = job;
     f->fixed = fixed;
     f->out = out;
     f->best_ms = INFINITY;
-    enum status st = search(f);
+    search(f);
     free(f->way);
     free(f);
-    return st;
 }
 
 /* ---- advice ---- */
@@ -525,47 +509,44 @@ static void set_nodes(double rate, double than, const struct base *base,
 }
 
 /* search_nodes — the fastest way on other nodes beside the fastest on the job's. */
-static enum status search_nodes(const struct base *base, const struct plan_job *other,
-                                struct plan_advice_nodes *out)
+static void search_nodes(const struct base *base, const struct plan_job *other,
+                         struct plan_advice_nodes *out)
 {
     const struct plan_search *found = base->found;
     if (found->found_n == 0 || out->nodes > PLAN_SEARCH_NODES_MAX)
-        return ST_OK;
-    struct plan_search *space = malloc(sizeof *space);
-    if (!space)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes to search meshes", sizeof *space);
-    enum status st = plan_search_make(other, base->fixed, space);
-    if (st == ST_OK && space->found_n > 0)
+        return;
+    struct plan_search *space = memory_new(1, sizeof *space);
+    plan_search_make(other, base->fixed, space);
+    if (space->found_n > 0)
         set_nodes(space->fastest_tokens_per_second, found->fastest_tokens_per_second, base, out);
     free(space);
-    return st;
 }
 
-static enum status try_nodes(const struct base *base, int nodes, struct plan_advice_nodes *out)
+static void try_nodes(const struct base *base, int nodes, struct plan_advice_nodes *out)
 {
     struct plan_job other;
     bool is_same = plan_job_nodes(base->job, nodes, &other) && !base->is_auto;
     *out = (struct plan_advice_nodes){.nodes = nodes};
     if (is_same)
         set_nodes(rate_of(&other), base->tokens_per_second, base, out);
-    return out->is_known ? ST_OK : search_nodes(base, &other, out);
+    if (!out->is_known)
+        search_nodes(base, &other, out);
 }
 
-enum status plan_search_advice(const struct plan_job *job, const struct plan_search_fixed *fixed,
-                               const struct plan_search *found, struct plan_advice *out)
+void plan_search_advice(const struct plan_job *job, const struct plan_search_fixed *fixed,
+                        const struct plan_search *found, struct plan_advice *out)
 {
     const int nodes = job->at.nodes, most = job->cluster->nodes;
     *out = (struct plan_advice){.less = {.is_known = false}};
     if (!found)
-        TRY(plan_search_make(job, fixed, &out->search));
+        plan_search_make(job, fixed, &out->search);
     const struct base base = {job, fixed, found ? found : &out->search, found != NULL,
                               rate_of(job)};
     if (nodes > 1)
-        TRY(try_nodes(&base, nodes - 1, &out->less));
-    if (job->cluster->across.bytes_per_second <= 0 || nodes == PLAN_CLUSTER_NODES_MAX ||
-        (most > 0 && nodes >= most))
-        return ST_OK;
-    return try_nodes(&base, nodes + 1, &out->more);
+        try_nodes(&base, nodes - 1, &out->less);
+    if (job->cluster->across.bytes_per_second > 0 && nodes < PLAN_CLUSTER_NODES_MAX &&
+        (most <= 0 || nodes < most))
+        try_nodes(&base, nodes + 1, &out->more);
 }
 
 bool plan_search_is_worth(double speed_ratio, int nodes)

@@ -26,10 +26,10 @@ struct plan_search {
 
 /* plan_search_make — ways within PLAN_SEARCH_NEAR of the fastest come first, the simplest before
  * others: fewer axes, then fewer chunks, less SHARD, less RECOMPUTE, smaller micro-batches. Then
- * others by their time. found_n 0: nothing fits. global_samples of the job stays the same.
- * ST_RETRY: out of memory. Other failures of a way only leave it out. */
-enum status plan_search_make(const struct plan_job *job, const struct plan_search_fixed *fixed,
-                             struct plan_search *out);
+ * others by their time. found_n 0: nothing fits. global_samples of the job stays the same. A
+ * failure of a way only leaves it out. */
+void plan_search_make(const struct plan_job *job, const struct plan_search_fixed *fixed,
+                      struct plan_search *out);
 
 /* ---- what would be better than a job, and by how much: other settings on the same devices, one
  * node less, one node more ---- */
@@ -56,9 +56,9 @@ struct plan_advice {
 
 /* Compares a job that fits with other settings and other numbers of nodes. found: the ways that
  * MESH=auto found, of which the job is the first: then the fastest ways are compared. NULL: they
- * are searched. Errors: ST_RETRY when memory is short. */
-enum status plan_search_advice(const struct plan_job *job, const struct plan_search_fixed *fixed,
-                               const struct plan_search *found, struct plan_advice *out);
+ * are searched. */
+void plan_search_advice(const struct plan_job *job, const struct plan_search_fixed *fixed,
+                        const struct plan_search *found, struct plan_advice *out);
 /* Returns true if the last of so many nodes is worth its price: it makes training faster by at
  * least a third of what it adds in devices. */
 bool plan_search_is_worth(double speed_ratio, int nodes);

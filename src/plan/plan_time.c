@@ -369,27 +369,6 @@ static double shared_ms(const struct pipeline *p, int stages, double sharers, do
     return fmax(p->all_ms / stages + fmax(0, cores - 1) * first, pipe_ms / sharers);
 }
 
-/* settle_stages — the terms of the stage that works longest, and what the step takes besides. Where
- * the step is shorter than that stage's own time, all its terms are, communication too. */
-static void settle_stages(const struct pipeline *p, const struct plan_ops *ops, int stages,
-                          const struct plan_cluster *c, struct plan_time *out)
-{
-    double bubble = stages > 1 ? bubble_ms(p, (double)ops->passes, ops->chunks) : 0,
-           all = p->longest_ms + bubble, part = 1;
-    if (stages > 1 && ops->nodes <= 1 && plan_time_shares_cores(c, ops->locals)) {
-        all = shared_ms(p, stages, (double)ops->locals * c->threads_n / c->cores, all);
-        part = fmin(1, all / p->longest_ms);
-        bubble = fmax(0, all - p->longest_ms);
-    }
-    for (int kind = 0; kind < PLAN_TIME_N; kind++)
-        out->ms[kind] =
-            times(part, p->longest.pass[kind] * (double)ops->passes + p->longest.step[kind]);
-    out->ms[PLAN_TIME_BUBBLE] = bubble;
-    out->comm_hidden_ms = times(part, p->longest.hidden);
-    for (int axis = 0; axis < MESH_AXES; axis++)
-        out->axis_ms[axis] = times(part, p->longest.axis[axis]);
-}
-
 void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision precision,
                     const struct plan_cluster *cluster, double checkpoint_ms, struct plan_time *out)
 {
@@ -409,7 +388,23 @@ void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision 
         add_stage(&stage, passes, &pipeline);
     }
     *out = (struct plan_time){.step_ms = 0};
-    settle_stages(&pipeline, ops, stages, cluster, out);
+    /* The terms of the stage that works longest, and what the step takes besides. Where the step is
+     * shorter than that stage's own time, all its terms are, communication too. */
+    double bubble = stages > 1 ? bubble_ms(&pipeline, (double)ops->passes, ops->chunks) : 0,
+           all = pipeline.longest_ms + bubble, part = 1;
+    if (stages > 1 && ops->nodes <= 1 && plan_time_shares_cores(cluster, ops->locals)) {
+        all = shared_ms(&pipeline, stages,
+                        (double)ops->locals * cluster->threads_n / cluster->cores, all);
+        part = fmin(1, all / pipeline.longest_ms);
+        bubble = fmax(0, all - pipeline.longest_ms);
+    }
+    for (int kind = 0; kind < PLAN_TIME_N; kind++)
+        out->ms[kind] = times(part, pipeline.longest.pass[kind] * (double)ops->passes +
+                                        pipeline.longest.step[kind]);
+    out->ms[PLAN_TIME_BUBBLE] = bubble;
+    out->comm_hidden_ms = times(part, pipeline.longest.hidden);
+    for (int axis = 0; axis < MESH_AXES; axis++)
+        out->axis_ms[axis] = times(part, pipeline.longest.axis[axis]);
     out->ms[PLAN_TIME_CHECKPOINT] = checkpoint_ms;
     for (int i = 0; i < ops->ops_n; i++) {
         const struct plan_op *op = &ops->op[i];

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/thread.h"
 
 #define CLOSE_MS 2000
@@ -109,9 +110,7 @@ static void *serve_files(void *arg)
 
 enum status archive_open(const char *path, struct archive **out)
 {
-    struct archive *archive = calloc(1, sizeof(*archive));
-    if (archive == NULL)
-        return FAIL(ST_RETRY, "out of memory: what keeps the curves");
+    struct archive *archive = memory_new(1, sizeof(*archive));
     text_copy(archive->path, sizeof(archive->path), path);
     enum status st = thread_start(&archive->thread, serve_files, archive, "keeps the curves");
     if (st == ST_OK)

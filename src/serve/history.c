@@ -326,29 +326,6 @@ const char *history_curve_text(enum history_curve curve)
     return names[curve];
 }
 
-static void add_points(const struct history *h, struct text *t)
-{
-    text_add(t, "\"seconds\":[");
-    for (int i = 0; i < h->points_n; i++)
-        text_add(t, "%s%lld", i > 0 ? "," : "", (long long)(h->points[i].at_ms / 1000));
-    text_add(t, "],\"phase\":[");
-    for (int i = 0; i < h->points_n; i++)
-        text_add(t, "%s\"%s\"", i > 0 ? "," : "", board_phase_text(h->points[i].phase));
-    text_add(t, "],\"step\":[");
-    for (int i = 0; i < h->points_n; i++) {
-        text_add(t, "%s", i > 0 ? "," : "");
-        if (h->points[i].step >= 0)
-            text_add(t, "%lld", (long long)h->points[i].step);
-        else
-            text_add(t, "null");
-    }
-    text_add(t, "]");
-    for (int i = 0; i < HISTORY_CURVE_N; i++)
-        add_list(h, t, history_curve_text((enum history_curve)i), value_of, i);
-    add_list(h, t, "loss_low", low_of, 0);
-    add_list(h, t, "loss_high", high_of, 0);
-}
-
 static void add_samples(const struct history *h, struct text *t)
 {
     char quoted[6 * sizeof(h->samples[0].text) + 3];
@@ -368,7 +345,25 @@ void history_write(const struct history *h, struct text *t)
         h = &empty;
     text_add(t, "{\"schema\":%d,\"period_seconds\":%.6g,\"offset_seconds\":%.3f,\"points\":{",
              HISTORY_SCHEMA, (double)h->period_ms / 1000, (double)h->offset_ms / 1000);
-    add_points(h, t);
+    text_add(t, "\"seconds\":[");
+    for (int i = 0; i < h->points_n; i++)
+        text_add(t, "%s%lld", i > 0 ? "," : "", (long long)(h->points[i].at_ms / 1000));
+    text_add(t, "],\"phase\":[");
+    for (int i = 0; i < h->points_n; i++)
+        text_add(t, "%s\"%s\"", i > 0 ? "," : "", board_phase_text(h->points[i].phase));
+    text_add(t, "],\"step\":[");
+    for (int i = 0; i < h->points_n; i++) {
+        text_add(t, "%s", i > 0 ? "," : "");
+        if (h->points[i].step >= 0)
+            text_add(t, "%lld", (long long)h->points[i].step);
+        else
+            text_add(t, "null");
+    }
+    text_add(t, "]");
+    for (int i = 0; i < HISTORY_CURVE_N; i++)
+        add_list(h, t, history_curve_text((enum history_curve)i), value_of, i);
+    add_list(h, t, "loss_low", low_of, 0);
+    add_list(h, t, "loss_high", high_of, 0);
     text_add(t, "},\"events\":[");
     char quoted[6 * sizeof(h->events[0].text) + 3];
     int64_t first = h->events_n > HISTORY_EVENTS ? h->events_n - HISTORY_EVENTS : 0;

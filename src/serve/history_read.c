@@ -37,14 +37,6 @@ static enum status read_list(const cJSON *points, const char *name, int points_n
     return ST_OK;
 }
 
-static enum board_phase phase_of(const cJSON *item)
-{
-    for (int phase = 0; cJSON_IsString(item) && phase < BOARD_PHASE_N; phase++)
-        if (strcmp(item->valuestring, board_phase_text((enum board_phase)phase)) == 0)
-            return (enum board_phase)phase;
-    return BOARD_PHASE_N;
-}
-
 /* read_times — times and phases, which every point has. Times increase, in multiples of the
  * period. */
 static enum status read_times(const cJSON *points, struct history *out, double *numbers)
@@ -57,7 +49,7 @@ static enum status read_times(const cJSON *points, struct history *out, double *
     cJSON_ArrayForEach(item, phases)
     {
         struct history_point *point = &out->points[i];
-        point->phase = phase_of(item);
+        point->phase = board_phase_named(cJSON_IsString(item) ? item->valuestring : "");
         if (point->phase == BOARD_PHASE_N || !(numbers[i] >= 0 && numbers[i] < SECONDS_MAX))
             return refuse("a point has no time or phase");
         point->at_ms = (int64_t)numbers[i] * 1000;

@@ -14,6 +14,13 @@ static void add_escaped(struct text *t, const char *s)
     }
 }
 
+static void add_item(struct text *t, const char *s)
+{
+    text_add(t, "<li>");
+    add_escaped(t, s);
+    text_add(t, "</li>");
+}
+
 static void add_number(struct text *t, const char *name, double value)
 {
     if (isfinite(value))
@@ -34,24 +41,6 @@ static void add_step(struct text *t, const struct board_worker *first_worker)
                  text_format_count(speed, sizeof(speed), first_worker->tokens_per_second));
 }
 
-static void add_device_note(struct text *t, const struct board_worker *first_worker)
-{
-    if (first_worker == NULL || first_worker->device_note[0] == 0)
-        return;
-    text_add(t, "<li>");
-    add_escaped(t, first_worker->device_note);
-    text_add(t, "</li>");
-}
-
-static void add_checkpoint(struct text *t, const struct board_checkpoint *checkpoint)
-{
-    if (checkpoint == NULL)
-        return;
-    text_add(t, "<li>checkpoint of step %lld: ", (long long)checkpoint->step);
-    add_escaped(t, checkpoint->path);
-    text_add(t, "</li>");
-}
-
 void noscript_write(const struct view *view, struct text *t)
 {
     const struct board_error *error = view_error(view);
@@ -64,14 +53,17 @@ void noscript_write(const struct view *view, struct text *t)
         text_add(t, "</p>");
     }
     text_add(t, "<ul>");
-    add_device_note(t, view->first_worker);
+    if (view->first_worker != NULL && view->first_worker->device_note[0] != 0)
+        add_item(t, view->first_worker->device_note);
     add_step(t, view->first_worker);
-    add_checkpoint(t, view_checkpoint(view));
-    if (view->check_line != NULL) {
-        text_add(t, "<li>");
-        add_escaped(t, view->check_line);
+    const struct board_checkpoint *checkpoint = view_checkpoint(view);
+    if (checkpoint != NULL) {
+        text_add(t, "<li>checkpoint of step %lld: ", (long long)checkpoint->step);
+        add_escaped(t, checkpoint->path);
         text_add(t, "</li>");
     }
+    if (view->check_line != NULL)
+        add_item(t, view->check_line);
     for (int i = 0; i < view->nodes_n; i++)
         text_add(t, "<li>node %d %s</li>", view->nodes[i].node_id, view->nodes[i].state);
     text_add(t, "</ul>");

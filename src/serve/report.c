@@ -51,16 +51,6 @@ static void add_model(cJSON *root, const struct board_worker *first_worker)
     add_text(object, "arch", model->arch);
 }
 
-/* add_links — what carries the data of each axis. */
-static void add_links(cJSON *mesh, const struct board_worker *worker)
-{
-    cJSON *object = cJSON_AddObjectToObject(mesh, "links");
-    add_text(object, "data", worker != NULL ? worker->links.data : "");
-    add_text(object, "tensor", worker != NULL ? worker->links.tensor : "");
-    add_text(object, "context", worker != NULL ? worker->links.context : "");
-    add_text(object, "pipeline", worker != NULL ? worker->links.pipeline : "");
-}
-
 static void add_mesh(cJSON *root, const struct view *view)
 {
     const struct board_node *node = &view->node;
@@ -70,7 +60,13 @@ static void add_mesh(cJSON *root, const struct view *view)
     add_count(object, "tensor", node->mesh_tensor);
     add_count(object, "context", node->mesh_context);
     add_count(object, "pipeline", node->mesh_pipeline);
-    add_links(object, view->first_worker);
+    /* What carries the data of each axis. */
+    const struct board_worker *worker = view->first_worker;
+    cJSON *links = cJSON_AddObjectToObject(object, "links");
+    add_text(links, "data", worker != NULL ? worker->links.data : "");
+    add_text(links, "tensor", worker != NULL ? worker->links.tensor : "");
+    add_text(links, "context", worker != NULL ? worker->links.context : "");
+    add_text(links, "pipeline", worker != NULL ? worker->links.pipeline : "");
 }
 
 /* add_coords — where a rank is in the mesh, from the innermost axis (mesh/mesh.h). */
@@ -242,14 +238,6 @@ static void add_error(cJSON *root, const struct board_error *error)
     add_count(object, "node", error->node);
 }
 
-static void add_check(cJSON *root, const char *json)
-{
-    if (json != NULL)
-        cJSON_AddRawToObject(root, "check", json);
-    else
-        cJSON_AddNullToObject(root, "check");
-}
-
 void report_write(const struct view *view, struct text *t)
 {
     const struct board_node *node = &view->node;
@@ -275,7 +263,7 @@ void report_write(const struct view *view, struct text *t)
     add_ranks(root, view);
     add_nodes(root, view);
     add_door(root, &view->door);
-    add_check(root, view->check_json);
+    cJSON_AddRawToObject(root, "check", view->check_json != NULL ? view->check_json : "null");
     add_error(root, view_error(view));
     char *json = cJSON_PrintUnformatted(root);
     cJSON_Delete(root);

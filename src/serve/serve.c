@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "net/http_auth.h"
 #include "net/http_request.h"
@@ -30,7 +31,6 @@
 #include "serve/archive.h"
 #include "serve/history.h"
 #include "serve/journal.h"
-#include "serve/record.h"
 #include "serve/route.h"
 #include "serve/stored_runs.h"
 #include "serve/view.h"
@@ -137,16 +137,8 @@ static void restore_history(struct serve *serve, bool is_over, bool is_last)
     text_free(&found);
 }
 
-/* is_save_due — after each checkpoint, at most every SERVE_SAVE_MS, and every SERVE_SAVE_MAX_MS. */
-static bool is_save_due(const struct serve *serve, int64_t checkpoint_step)
-{
-    const int64_t age_ms = clock_ms() - serve->saved_ms;
-    return age_ms >= SERVE_SAVE_MAX_MS ||
-           (age_ms >= SERVE_SAVE_MS && checkpoint_step != serve->saved_step);
-}
-
-/* save_record — writes the history and the last answers when that is due, at the end of the run,
- * and last of all. */
+/* save_record — writes the history and the last answers after each checkpoint, at most every
+ * SERVE_SAVE_MS, and every SERVE_SAVE_MAX_MS; at the end of the run, and last of all. */
 static void save_record(struct serve *serve, bool is_last)
 {
     const bool is_over = view_is_over(&serve->view), is_new_end = is_over && !serve->has_saved_end;
@@ -155,12 +147,14 @@ static void save_record(struct serve *serve, bool is_last)
     if (!serve->is_restored)
         restore_history(serve, is_last || is_over, is_last);
     const struct board_checkpoint *newest = view_checkpoint(&serve->view);
-    const int64_t step = newest != NULL ? newest->step : -1;
-    if (!serve->is_restored || !(is_last || is_new_end || is_save_due(serve, step)))
+    const int64_t step = newest != NULL ? newest->step : -1, age_ms = clock_ms() - serve->saved_ms;
+    const bool is_due =
+        age_ms >= SERVE_SAVE_MAX_MS || (age_ms >= SERVE_SAVE_MS && step != serve->saved_step);
+    if (!serve->is_restored || !(is_last || is_new_end || is_due))
         return;
     serve->has_saved_end = is_over;
     struct text t = {.limit = ARCHIVE_BYTES_MAX};
-    record_write(&serve->view, &t);
+    stored_runs_write(&serve->view, &t);
     serve->saved_step = step;
     serve->saved_ms = clock_ms();
     if (!t.overflow) {
@@ -384,9 +378,14 @@ static enum status start(struct serve *serve, int fd)
     return http_server_open(&config, fd, &serve->http);
 }
 
-static void take_names(struct serve *serve)
+enum status serve_open(const struct serve_config *config, struct serve **out)
 {
-    const struct serve_config *config = &serve->config;
+    int fd = -1;
+    TRY(open_socket(config, &fd));
+    struct serve *serve = memory_new(1, sizeof(*serve));
+    serve->config = *config;
+    serve->port = port_of(fd);
+    serve->saved_step = -1;
     bool is_whole =
         config->hosts == NULL || allowed_hosts_add(&serve->allowed_hosts, config->hosts);
     is_whole =
@@ -395,21 +394,6 @@ static void take_names(struct serve *serve)
     if (!is_whole)
         LOG_WARN("HOSTS is longer than %d bytes; names beyond that are not accepted",
                  ALLOWED_HOSTS_NAMES_MAX);
-}
-
-enum status serve_open(const struct serve_config *config, struct serve **out)
-{
-    int fd = -1;
-    TRY(open_socket(config, &fd));
-    struct serve *serve = calloc(1, sizeof(*serve));
-    if (serve == NULL) {
-        close(fd);
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for the status endpoint", sizeof(*serve));
-    }
-    serve->config = *config;
-    serve->port = port_of(fd);
-    serve->saved_step = -1;
-    take_names(serve);
     http_auth_init(&serve->auth, config->token);
     serve->config.token = NULL; /* the caller wipes it */
     signal(SIGPIPE, SIG_IGN);   /* a client that disconnects must not end the node */

@@ -33,8 +33,8 @@ struct serve_config {
     void *fill_arg;
     const struct log_tail *tail; /* log lines of this process; NULL: none are shown */
     const char *settings;        /* a line of JSON, for /settings; NULL: none */
-    /* keeps the history over restarts, and the last answers over the end (record.h); NULL or "":
-     * nothing is kept */
+    /* keeps the history over restarts, and the last answers over the end (stored_runs.h); NULL or
+     * "": nothing is kept */
     const char *archive_path;
 };
 

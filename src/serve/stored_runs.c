@@ -15,9 +15,11 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "serve/archive.h"
 #include "serve/history.h"
+#include "serve/journal.h"
 #include "serve/report.h"
 
 #define FILE_NAME "history.json"
@@ -45,6 +47,39 @@ struct stored_runs {
     int n;
     struct stored_run run[];
 };
+
+/* ---- writing a file ---- */
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+
+/* Removes the last n bytes. */
+static void drop_end(struct text *t, size_t n)
+{
+    t->len -= t->len < n ? t->len : n;
+    if (t->data != NULL)
+        t->data[t->len] = 0;
+}
+
+void stored_runs_write(struct view *view, struct text *t)
+{
+    view->peers_n = min_int(view->peers_n, STORED_RUNS_RANKS);
+    view->nodes_n = min_int(view->nodes_n, STORED_RUNS_RANKS);
+    history_write(view->history, t);
+    drop_end(t, sizeof("}\n") - 1);
+    text_add(t, ",\"record\":{\"written\":%.3f,\"status\":", (double)view->wall_ms / 1000);
+    report_write(view, t);
+    drop_end(t, sizeof("\n") - 1);
+    text_add(t, ",\"settings\":%s",
+             view->settings != NULL ? view->settings : "{\"settings\":[]}\n");
+    drop_end(t, sizeof("\n") - 1);
+    struct text log = {0};
+    journal_write(view->journal, &log);
+    text_add(t, ",\"log\":");
+    json_quote_text(t, log.len > 0 ? log.data : "");
+    t->overflow = t->overflow || log.overflow;
+    text_free(&log);
+    text_add(t, "}}\n");
+}
 
 /* ---- reading a file ---- */
 
@@ -153,14 +188,6 @@ static enum status add_json(const cJSON *item, struct text *out)
     return ST_OK;
 }
 
-static enum board_phase phase_named(const char *name)
-{
-    int phase = 0;
-    while (phase < BOARD_PHASE_N && strcmp(name, board_phase_text((enum board_phase)phase)) != 0)
-        phase++;
-    return (enum board_phase)phase;
-}
-
 static enum status take_record(struct stored_run *run, const cJSON *record)
 {
     cJSON *status = cJSON_GetObjectItemCaseSensitive(record, "status");
@@ -185,7 +212,7 @@ static enum status take_record(struct stored_run *run, const cJSON *record)
     /* Takes the run's name, phase, end and steps from its last status. */
     const cJSON *error = cJSON_GetObjectItemCaseSensitive(status, "error");
     const double code = json_number(error, "code"), steps = json_number(status, "steps");
-    const enum board_phase phase = phase_named(json_text(status, "phase"));
+    const enum board_phase phase = board_phase_named(json_text(status, "phase"));
     text_copy(run->node.run, sizeof run->node.run, json_text(status, "run"));
     run->node.phase = phase < BOARD_PHASE_N ? phase : run->node.phase;
     run->worker.steps = steps >= 0 && steps < 9e15 ? (int64_t)steps : -1;
@@ -230,7 +257,7 @@ static void take_course(struct stored_run *run)
     for (int64_t i = h->events_n > HISTORY_EVENTS ? h->events_n - HISTORY_EVENTS : 0;
          i < h->events_n; i++) {
         const struct history_event *event = &h->events[i % HISTORY_EVENTS];
-        const enum board_phase phase = phase_named(event->text);
+        const enum board_phase phase = board_phase_named(event->text);
         if (strcmp(event->kind, "phase") == 0 && phase < BOARD_PHASE_N)
             run->node.phase = phase;
     }
@@ -286,7 +313,7 @@ static enum status refresh_run(struct stored_run *run)
          now.changed.tv_sec == run->identity.changed.tv_sec &&
          now.changed.tv_nsec == run->identity.changed.tv_nsec)
             ? NULL
-            : calloc(1, sizeof *fresh);
+            : memory_new(1, sizeof *fresh);
     enum status st = ST_OK;
     if (fresh != NULL) {
         fresh->dir = run->dir;
@@ -308,9 +335,7 @@ enum status stored_runs_open(char *const *dirs, int n, struct stored_runs **out)
     if (n > STORED_RUNS_MAX)
         return FAIL(ST_USAGE, "view shows %d runs at most, and %d folders are given",
                     STORED_RUNS_MAX, n);
-    struct stored_runs *runs = calloc(1, sizeof *runs + (size_t)n * sizeof runs->run[0]);
-    if (runs == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d runs", n);
+    struct stored_runs *runs = memory_new(1, sizeof *runs + (size_t)n * sizeof runs->run[0]);
     enum status st = ST_OK;
     for (int i = 0; i < n && st == ST_OK; i++) {
         runs->run[runs->n++].dir = dirs[i];

@@ -1,5 +1,12 @@
-/* stored_runs — runs that are read from their folders (record.h), for `convoy view`: finished,
- * failed, copied from elsewhere, or still training.
+/* stored_runs — the file that outlives a run's process, CHECKPOINT_DIR/history.json, as it is
+ * written, and as it is read for `convoy view`: of runs that are finished, failed, copied from
+ * elsewhere, or still training. It is the answer of GET /history with one more member, `record`,
+ * the last answers of /status, /settings and /log:
+ *
+ *   {"schema":1, …, "record":{"written":1763900000.5,"status":{…},"settings":{…},"log":"…"}}
+ *
+ * `written` is in seconds since 1970. Of the status STORED_RUNS_RANKS ranks and nodes are kept, so
+ * the file stays below ARCHIVE_BYTES_MAX.
  *
  * The folders are untrusted. A file is read whole, up to ARCHIVE_BYTES_MAX, never through a
  * symbolic link in the folder, and only if it is a regular file. What is served is written anew
@@ -8,9 +15,11 @@
 #define CONVOY_SERVE_STORED_RUNS_H
 
 #include "base/status.h"
+#include "base/text.h"
 #include "serve/view.h"
 
 #define STORED_RUNS_MAX 16
+#define STORED_RUNS_RANKS 128
 
 struct stored_runs;
 
@@ -22,5 +31,9 @@ void stored_runs_close(struct stored_runs *runs); /* accepts NULL */
 /* Fills a view with the run that the path names: run i for /runs/i/…, else the first. Returns the
  * path within that run, such as /status. The view borrows from runs until the next call. */
 const char *stored_runs_view(struct stored_runs *runs, const char *path, struct view *out);
+
+/* Appends the file of a run as one line. Reduces the view's ranks and nodes to
+ * STORED_RUNS_RANKS. */
+void stored_runs_write(struct view *view, struct text *t);
 
 #endif

@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "comm/core/part.h"
-#include "comm/core/sum_tree.h"
+#include "comm/core/sum.h"
 #include "train/step_inside.h"
 
 /* What ranks tell each other in a step. */

@@ -15,7 +15,7 @@
 #include "base/rand.h"
 #include "comm/core/comm.h"
 #include "comm/core/part.h"
-#include "comm/core/sum_tree.h"
+#include "comm/core/sum.h"
 #include "harness.h"
 #include "kernels/bf16.h"
 #include "kernels/f16.h"

@@ -57,7 +57,7 @@ static void suite_fill(void *data, enum dtype dtype, int64_t n, bool is_exact, i
         suite_put(data, dtype, i, suite_value(is_exact, r, i));
 }
 
-/* out[i] = the sum of element i over all ranks, in the order of sum_tree.h. */
+/* out[i] = the sum of element i over all ranks, in the order of sum.h. */
 static void suite_sum(void *out, enum dtype dtype, int64_t i, bool is_exact, int nodes, int locals)
 {
     struct sum_tree_step steps[SUITE_RANKS_MAX];

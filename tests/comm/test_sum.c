@@ -1,4 +1,4 @@
-/* test_sum — sum_run against the plan of sum_tree.h, element by element, bit for bit: layouts,
+/* test_sum — sum_run against the plan of sum.h, element by element, bit for bit: layouts,
  * dtypes, counts around every block, any alignment, in place, several outs, both kinds of stores.
  * Nothing is written beside the outs. */
 #include "harness.h"
@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "comm/core/sum.h"
-#include "comm/core/sum_tree.h"
 #include "kernels/bf16.h"
 #include "kernels/f16.h"
 

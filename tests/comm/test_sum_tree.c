@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "comm/core/sum_tree.h"
+#include "comm/core/sum.h"
 
 static void left_half(void **state)
 {

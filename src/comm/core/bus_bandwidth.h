@@ -17,12 +17,28 @@ enum bus_collective {
     BUS_COLLECTIVE_N
 };
 
-const char *bus_bandwidth_name(enum bus_collective collective); /* "all_reduce", "send_recv" */
+/* bus_bandwidth_name — "all_reduce", "send_recv". */
+static inline const char *bus_bandwidth_name(enum bus_collective collective)
+{
+    static const char *const names[BUS_COLLECTIVE_N] = {
+        "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send_recv"};
+    return names[collective];
+}
 
 /* bus_bandwidth — GB/s (10^9 bytes) of a call of `ranks` ranks that took `us` microseconds. bytes:
  * the whole buffer; of reduce_scatter the input, of all_gather the output, of all_to_all all parts
  * of one rank, of send_recv the message. all_reduce moves 2(n-1)/n of it, broadcast and send_recv
  * all of it, the others (n-1)/n. 0: one rank, or no time. */
-double bus_bandwidth(enum bus_collective collective, int64_t bytes, int ranks, double us);
+static inline double bus_bandwidth(enum bus_collective collective, int64_t bytes, int ranks,
+                                   double us)
+{
+    if (ranks < 2 || us <= 0)
+        return 0;
+    double share = (double)(ranks - 1) / ranks;
+    double moved = collective == BUS_COLLECTIVE_ALL_REDUCE ? 2 * share : share;
+    if (collective == BUS_COLLECTIVE_BROADCAST || collective == BUS_COLLECTIVE_SEND_RECV)
+        moved = 1;
+    return moved * (double)bytes / us * 1e-3;
+}
 
 #endif

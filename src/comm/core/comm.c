@@ -7,11 +7,14 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
-#include "comm/core/comm_args.h"
 #include "comm/core/comm_inside.h"
 #include "comm/core/part.h"
-#include "comm/core/sum_tree.h"
+#include "comm/core/sum.h"
+
+#define ELEMS_MAX (INT64_MAX >> 16) /* of a call, so that byte counts cannot overflow */
 
 /* ---- open, close ---- */
 
@@ -32,33 +35,16 @@ static enum status check_config(const struct comm_config *config)
     return ST_OK;
 }
 
-static enum status new_root(struct comm_root **out)
-{
-    struct comm_root *root = calloc(1, sizeof(*root));
-    if (root == NULL)
-        return FAIL(ST_RETRY, "out of memory: a comm");
-    enum status st = comm_queue_open(comm_run_queued, comm_run_poll_queued, root, &root->queue);
-    if (st != ST_OK) {
-        free(root);
-        return st;
-    }
-    *out = root;
-    return ST_OK;
-}
-
 /* root_ops: the transport of the comm that a split is made from; NULL: chosen by config. */
-static enum status new_comm(const struct comm_config *config, struct comm_root *root,
-                            const struct transport_ops *root_ops, struct comm **out)
+static struct comm *new_comm(const struct comm_config *config, struct comm_root *root,
+                             const struct transport_ops *root_ops)
 {
-    struct comm *comm = calloc(1, sizeof(*comm));
-    if (comm == NULL)
-        return FAIL(ST_RETRY, "out of memory: a comm of %d ranks", config->place.ranks);
+    struct comm *comm = memory_new(1, sizeof(*comm));
     comm->ctx.ops = root_ops != NULL ? root_ops : transport_find(config->kind, &config->place);
     comm->ctx.config = *config;
     comm->ctx.closing = &root->closing;
     comm->root = root;
-    *out = comm;
-    return ST_OK;
+    return comm;
 }
 
 /* The calls of opening and of comm_alloc: not recorded, number 0. */
@@ -74,22 +60,16 @@ enum status comm_begin_open(const struct comm_config *config, struct comm **out,
                             int64_t *address_bytes)
 {
     TRY(check_config(config));
-    struct comm_root *root = NULL;
-    TRY(new_root(&root));
-    struct comm *comm = NULL;
-    enum status st = new_comm(config, root, NULL, &comm);
-    if (st != ST_OK) {
-        comm_queue_close(root->queue);
-        free(root);
-        return st;
-    }
+    struct comm_root *root = memory_new(1, sizeof(*root));
+    root->queue = comm_queue_open(comm_run_queued, comm_run_poll_queued, root);
+    struct comm *comm = new_comm(config, root, NULL);
     const struct comm_place *place = &config->place;
     root->has_cores =
         !config->is_oversubscribed &&
         (config->kind == COMM_KIND_THREADS ? place->ranks : place->locals) <= thread_pool_cores();
     struct comm_call call;
     begin_opening(comm, &call, COMM_CALL_OPEN);
-    st = comm->ctx.ops->begin_open(&comm->ctx, address, address_bytes);
+    enum status st = comm->ctx.ops->begin_open(&comm->ctx, address, address_bytes);
     comm->ctx.call = NULL;
     if (st != ST_OK) {
         struct status_saved saved;
@@ -136,7 +116,7 @@ enum status comm_end_open(struct comm *comm, int64_t generation, const void *add
         (comm_place(comm)->ranks > 1 || comm->ctx.ops->is_on_device))
         st = staging_open(dev, comm->ctx.ops->is_on_device, &comm->root->staging);
     if (st == ST_OK && comm->root->staging != NULL && comm->ctx.ops->stream != NULL)
-        st = comm_async_open(&comm->root->async);
+        comm->root->async = comm_async_open();
     if (st != ST_OK)
         comm_run_fail(comm->root, st);
     return st;
@@ -192,7 +172,20 @@ const char *comm_choice_reason(const struct comm *comm) { return comm->ctx.choic
 
 void comm_activity(const struct comm *comm, struct comm_activity *out)
 {
-    comm_record_read(&comm->record, out);
+    /* The reader of the seqlock that record_call writes (comm_run.c): it tries again while the
+     * record changes. atomic_load takes no pointer to const. */
+    struct comm_record *from = (struct comm_record *)(uintptr_t)&comm->record;
+    enum comm_call_kind kind;
+    uint32_t before, after;
+    do {
+        before = atomic_load_explicit(&from->version, memory_order_acquire);
+        kind = (enum comm_call_kind)atomic_load_explicit(&from->kind, memory_order_acquire);
+        out->sequence = atomic_load_explicit(&from->sequence, memory_order_acquire);
+        out->entered_ms = atomic_load_explicit(&from->entered_ns, memory_order_acquire) / 1000000;
+        out->elems = atomic_load_explicit(&from->elems, memory_order_acquire);
+        after = atomic_load_explicit(&from->version, memory_order_acquire);
+    } while (before != after || before % 2 != 0);
+    text_copy(out->call, sizeof(out->call), transport_call_name(kind));
     out->stuck_ms = atomic_load_explicit(&comm->root->stuck_ns, memory_order_relaxed) / 1000000;
 }
 
@@ -263,6 +256,43 @@ enum status comm_wait_on(struct comm *comm, struct comm_ticket ticket, struct st
     return comm_async_stream_wait(root->async, ticket.sequence, s);
 }
 
+/* ---- the arguments of calls: checked before a transport sees them ---- */
+
+static enum status check_elems(const char *name, enum dtype dtype, int64_t elems, const void *data)
+{
+    if (elems < 0 || elems > ELEMS_MAX || (unsigned)dtype >= DTYPE_N)
+        return FAIL(ST_BUG, "%s of %lld elements of dtype %d", name, (long long)elems, (int)dtype);
+    if (elems > 0 && data == NULL)
+        return FAIL(ST_BUG, "%s of %lld elements from or to nowhere", name, (long long)elems);
+    return ST_OK;
+}
+
+/* Checks the two buffers of a collective. outs, ins: the elements that this rank's buffers hold. */
+static enum status check_buffers(enum comm_call_kind kind, struct tensor out, int64_t outs,
+                                 struct tensor in, int64_t ins)
+{
+    const char *name = transport_call_name(kind);
+    TRY(check_elems(name, in.dtype, ins, in.data));
+    TRY(check_elems(name, out.dtype, outs, out.data));
+    if (out.dtype != in.dtype)
+        return FAIL(ST_BUG, "%s from dtype %d to dtype %d", name, (int)in.dtype, (int)out.dtype);
+    if (kind != COMM_CALL_ALL_GATHER && kind != COMM_CALL_ALL_TO_ALL &&
+        !(in.dtype == DTYPE_F32 || in.dtype == DTYPE_F64 || in.dtype == DTYPE_BF16 ||
+          in.dtype == DTYPE_F16))
+        return FAIL(ST_BUG, "%s of dtype %d: sums are of F32, F64, BF16 and F16", name,
+                    (int)in.dtype);
+    return ST_OK;
+}
+
+static enum status check_peer(const struct comm_place *place, const char *name, int peer,
+                              bool may_be_self)
+{
+    if (peer < 0 || peer >= place->ranks || (!may_be_self && peer == place->rank))
+        return FAIL(ST_BUG, "%s of rank %d with rank %d of %d", name, place->rank, peer,
+                    place->ranks);
+    return ST_OK;
+}
+
 /* ---- the calls ---- */
 
 static enum status begin(struct comm *comm, struct comm_call call, struct comm_ticket *ticket)
@@ -288,11 +318,11 @@ static enum status prepare(struct comm *comm, enum comm_call_kind kind, struct t
                            struct tensor in, int64_t elems, struct comm_call *call)
 {
     /* before the number is divided into parts */
-    TRY(comm_args_check_elems(transport_call_name(kind), in.dtype, elems, call));
+    TRY(check_elems(transport_call_name(kind), in.dtype, elems, call));
     const struct comm_place *place = comm_place(comm);
     int64_t part = part_extent(elems, place->ranks, place->rank).elems;
-    TRY(comm_args_check_buffers(kind, out, kind == COMM_CALL_REDUCE_SCATTER ? part : elems, in,
-                                kind == COMM_CALL_ALL_GATHER ? part : elems));
+    TRY(check_buffers(kind, out, kind == COMM_CALL_REDUCE_SCATTER ? part : elems, in,
+                      kind == COMM_CALL_ALL_GATHER ? part : elems));
     *call = (struct comm_call){.kind = kind,
                                .dtype = out.dtype,
                                .peer = -1,
@@ -329,12 +359,11 @@ enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor 
 {
     int ranks = comm_place(comm)->ranks;
     /* before the number is multiplied */
-    TRY(comm_args_check_elems("all_to_all", in.dtype, part_elems, &out));
-    if (part_elems > COMM_ARGS_ELEMS_MAX / ranks)
+    TRY(check_elems("all_to_all", in.dtype, part_elems, &out));
+    if (part_elems > ELEMS_MAX / ranks)
         return FAIL(ST_BUG, "all_to_all of %d parts of %lld elements", ranks,
                     (long long)part_elems);
-    TRY(comm_args_check_buffers(COMM_CALL_ALL_TO_ALL, out, part_elems * ranks, in,
-                                part_elems * ranks));
+    TRY(check_buffers(COMM_CALL_ALL_TO_ALL, out, part_elems * ranks, in, part_elems * ranks));
     struct comm_call call = call_of(COMM_CALL_ALL_TO_ALL, out, in.data, part_elems, -1);
     return comm_run(comm, &call);
 }
@@ -365,16 +394,16 @@ enum status comm_all_gather_begin(struct comm *comm, struct tensor out, struct t
 
 enum status comm_broadcast(struct comm *comm, struct tensor data, int64_t elems, int root)
 {
-    TRY(comm_args_check_elems("broadcast", data.dtype, elems, data.data));
-    TRY(comm_args_check_peer(comm_place(comm), "broadcast", root, true));
+    TRY(check_elems("broadcast", data.dtype, elems, data.data));
+    TRY(check_peer(comm_place(comm), "broadcast", root, true));
     struct comm_call call = call_of(COMM_CALL_BROADCAST, data, data.data, elems, root);
     return comm_run(comm, &call);
 }
 
 enum status comm_send(struct comm *comm, struct tensor data, int64_t elems, int to)
 {
-    TRY(comm_args_check_elems("send", data.dtype, elems, data.data));
-    TRY(comm_args_check_peer(comm_place(comm), "send", to, false));
+    TRY(check_elems("send", data.dtype, elems, data.data));
+    TRY(check_peer(comm_place(comm), "send", to, false));
     struct comm_call call = call_of(COMM_CALL_SEND, data, data.data, elems, to);
     call.out = NULL;
     return comm_run(comm, &call);
@@ -382,8 +411,8 @@ enum status comm_send(struct comm *comm, struct tensor data, int64_t elems, int 
 
 enum status comm_recv(struct comm *comm, struct tensor data, int64_t elems, int from)
 {
-    TRY(comm_args_check_elems("recv", data.dtype, elems, data.data));
-    TRY(comm_args_check_peer(comm_place(comm), "recv", from, false));
+    TRY(check_elems("recv", data.dtype, elems, data.data));
+    TRY(check_peer(comm_place(comm), "recv", from, false));
     struct comm_call call = call_of(COMM_CALL_RECV, data, NULL, elems, from);
     return comm_run(comm, &call);
 }
@@ -399,7 +428,7 @@ enum status comm_barrier(struct comm *comm)
 
 enum status comm_alloc(struct comm *comm, int64_t bytes, void **out)
 {
-    if (bytes < 1 || bytes > COMM_ARGS_ELEMS_MAX)
+    if (bytes < 1 || bytes > ELEMS_MAX)
         return FAIL(ST_BUG, "%lld bytes for communication", (long long)bytes);
     *out = NULL;
     if (dev_is_discrete(comm->ctx.config.dev) && comm->ctx.ops->alloc_device != NULL &&
@@ -411,12 +440,8 @@ enum status comm_alloc(struct comm *comm, int64_t bytes, void **out)
         comm->ctx.config.place.locals == 1 || dev_is_discrete(comm->ctx.config.dev)) {
         /* Device memory or ordinary memory, which comm_close frees. */
         struct dev *dev = comm->ctx.config.dev;
-        struct comm_allocation *more =
-            realloc(comm->allocations, sizeof(*more) * (size_t)(comm->allocations_n + 1));
-        if (more == NULL)
-            return FAIL(ST_RETRY, "out of memory: a list of %d allocations",
-                        comm->allocations_n + 1);
-        comm->allocations = more;
+        comm->allocations = memory_resize(comm->allocations, (size_t)comm->allocations_n + 1,
+                                          sizeof(*comm->allocations));
         bool is_on_device = dev_is_discrete(dev);
         TRY(is_on_device ? dev_alloc(dev, (size_t)bytes, out) : transport_map(bytes, out));
         comm->allocations[comm->allocations_n++] =
@@ -451,19 +476,6 @@ static bool place_among(const struct comm_place *place, const int *ranks, int n,
     return true;
 }
 
-static enum status split_ctx(struct comm *comm, const int *ranks, int ranks_n, struct comm *split)
-{
-    split->parent = comm;
-    split->ranks = malloc((size_t)ranks_n * sizeof(*ranks));
-    if (split->ranks == NULL)
-        return FAIL(ST_RETRY, "out of memory: a split of %d ranks", ranks_n);
-    memcpy(split->ranks, ranks, (size_t)ranks_n * sizeof(*ranks));
-    split->ctx.parent = &comm->ctx;
-    split->ctx.ranks = split->ranks;
-    struct comm_call call = {.kind = COMM_CALL_SPLIT, .dtype = DTYPE_U8, .peer = -1};
-    return comm_run(split, &call);
-}
-
 enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct comm **out)
 {
     struct comm_config config = comm->ctx.config;
@@ -471,10 +483,15 @@ enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct 
         return FAIL(ST_BUG,
                     "cannot split %d of %d ranks: rank %d is not among them, or they do not ascend",
                     ranks_n, comm_place(comm)->ranks, comm_place(comm)->rank);
-    struct comm *split;
-    TRY(new_comm(&config, comm->root, comm->ctx.ops, &split));
+    struct comm *split = new_comm(&config, comm->root, comm->ctx.ops);
     split->ctx.generation = comm->ctx.generation;
-    enum status st = split_ctx(comm, ranks, ranks_n, split);
+    split->parent = comm;
+    split->ranks = memory_new((size_t)ranks_n, sizeof(*ranks));
+    memcpy(split->ranks, ranks, (size_t)ranks_n * sizeof(*ranks));
+    split->ctx.parent = &comm->ctx;
+    split->ctx.ranks = split->ranks;
+    struct comm_call call = {.kind = COMM_CALL_SPLIT, .dtype = DTYPE_U8, .peer = -1};
+    enum status st = comm_run(split, &call);
     if (st != ST_OK) {
         struct status_saved saved;
         status_save(&saved);

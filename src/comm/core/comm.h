@@ -17,7 +17,7 @@
  *   comm_wait(comm, ticket);                               grads now hold the sum of all ranks
  *   comm_close(comm);
  *
- * Order of sums. Each element is summed along a fixed binary tree over the ranks (sum_tree.h). The
+ * Order of sums. Each element is summed along a fixed binary tree over the ranks (sum.h). The
  * tree does not depend on message size, chunking, transport or call. So all_reduce gives the same
  * bits as reduce_scatter followed by all_gather, and THREADS gives the same bits as HOST. NCCL adds
  * in its own order. All ranks of a call get the same bits, but not those of the other transports.

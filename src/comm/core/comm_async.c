@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "comm/core/comm_inside.h"
 
 #define POLL_US 50 /* between two looks of a wait */
@@ -39,14 +40,11 @@ static struct under_way *at(struct comm_async *async, int64_t ticket)
     return &async->call[ticket % COMM_QUEUE_ITEMS];
 }
 
-enum status comm_async_open(struct comm_async **out)
+struct comm_async *comm_async_open(void)
 {
-    struct comm_async *async = calloc(1, sizeof *async);
-    if (async == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d calls under way", COMM_QUEUE_ITEMS);
+    struct comm_async *async = memory_new(1, sizeof *async);
     async->first = async->next = 1;
-    *out = async;
-    return ST_OK;
+    return async;
 }
 
 void comm_async_close(struct comm_async *async)

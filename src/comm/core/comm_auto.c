@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "comm/core/transport.h"
 #include "comm/nccl/nccl_lib.h"
@@ -79,11 +80,9 @@ static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *addr
 {
     char host[COMM_ADDRESS_MAX];
     int64_t bytes;
-    struct comm_auto *state = calloc(1, sizeof *state);
+    struct comm_auto *state = memory_new(1, sizeof *state);
     struct address_header header = {0};
     struct dev_info info;
-    if (state == NULL)
-        return FAIL(ST_RETRY, "out of memory: a comm");
     ctx->state = state;
     state->host = transport_find(COMM_KIND_HOST, &ctx->config.place);
     TRY(begin_one(ctx, state->host, host, &bytes, &state->host_state));
@@ -207,12 +206,10 @@ static enum status choose(struct comm_ctx *ctx, const void *addresses, const int
 static enum status end_open(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes)
 {
     size_t ranks = (size_t)ctx->config.place.ranks;
-    struct address_header *headers = calloc(ranks, sizeof *headers);
-    char *own = calloc(ranks, COMM_ADDRESS_MAX);
-    int64_t *own_bytes = calloc(ranks, sizeof *own_bytes);
-    enum status st = headers != NULL && own != NULL && own_bytes != NULL
-                         ? choose(ctx, addresses, bytes, headers, own, own_bytes)
-                         : FAIL(ST_RETRY, "out of memory: the addresses of %zu ranks", ranks);
+    struct address_header *headers = memory_new(ranks, sizeof *headers);
+    char *own = memory_new(ranks, COMM_ADDRESS_MAX);
+    int64_t *own_bytes = memory_new(ranks, sizeof *own_bytes);
+    enum status st = choose(ctx, addresses, bytes, headers, own, own_bytes);
     free(headers);
     free(own);
     free(own_bytes);

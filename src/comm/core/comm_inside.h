@@ -4,7 +4,6 @@
 #define CONVOY_COMM_COMM_INSIDE_H
 
 #include "comm/core/comm_queue.h"
-#include "comm/core/comm_record.h"
 #include "comm/core/staging.h"
 
 /* Memory of comm_alloc that the transport does not supply. */
@@ -12,6 +11,14 @@ struct comm_allocation {
     void *data;
     int64_t bytes;
     bool is_on_device;
+};
+
+/* The call that a rank is in: written by the thread that executes the call, readable from any
+ * thread without a lock. A seqlock: `version` is odd while the fields change. */
+struct comm_record {
+    _Atomic uint32_t version;
+    atomic_int kind;
+    _Atomic int64_t sequence, entered_ns, elems;
 };
 
 /* Shared by a comm and all comms split from it. */
@@ -72,7 +79,7 @@ int64_t comm_run_poll_queued(void *root, int64_t started);
  *               failure all of them are ended. Returns the oldest ticket under way; 0: none.
  * _drain        waits until no call is under way.
  * _stream_wait  any thread, when the ticket's call is on the stream: `s` waits for its end. */
-enum status comm_async_open(struct comm_async **out);
+struct comm_async *comm_async_open(void);
 void comm_async_close(struct comm_async *async); /* accepts NULL */
 bool comm_async_takes(const struct comm *comm, const struct comm_call *call);
 void comm_async_run(struct comm *comm, const struct comm_call *call, int64_t ticket);

@@ -13,6 +13,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/memory.h"
 
 #define SLICE_NS 100000
 #define ITEMS COMM_QUEUE_ITEMS
@@ -33,12 +34,9 @@ struct comm_queue {
     struct comm_queue_item items[ITEMS]; /* item k at k % ITEMS */
 };
 
-enum status comm_queue_open(comm_queue_fn *fn, comm_queue_poll_fn *poll, void *poll_arg,
-                            struct comm_queue **out)
+struct comm_queue *comm_queue_open(comm_queue_fn *fn, comm_queue_poll_fn *poll, void *poll_arg)
 {
-    struct comm_queue *queue = calloc(1, sizeof(*queue));
-    if (queue == NULL)
-        return FAIL(ST_RETRY, "out of memory: the queue of %d calls", ITEMS);
+    struct comm_queue *queue = memory_new(1, sizeof(*queue));
     queue->fn = fn;
     queue->poll = poll;
     queue->poll_arg = poll_arg;
@@ -50,8 +48,7 @@ enum status comm_queue_open(comm_queue_fn *fn, comm_queue_poll_fn *poll, void *p
     pthread_cond_init(&queue->begun_more, &attr);
     pthread_cond_init(&queue->awaited, &attr);
     pthread_condattr_destroy(&attr);
-    *out = queue;
-    return ST_OK;
+    return queue;
 }
 
 /* This thread does short pieces of work beside long computation. With a short time slice the kernel
@@ -122,28 +119,6 @@ static void *run_items(void *arg)
     return NULL;
 }
 
-/* The thread takes no signals but those of its own faults. */
-static enum status start(struct comm_queue *queue)
-{
-    sigset_t all, kept;
-    sigfillset(&all);
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGBUS);
-    sigdelset(&all, SIGFPE);
-    sigdelset(&all, SIGILL);
-    sigdelset(&all, SIGABRT);
-    pthread_sigmask(SIG_SETMASK, &all, &kept);
-    int error = pthread_create(&queue->thread, NULL, run_items, queue);
-    pthread_sigmask(SIG_SETMASK, &kept, NULL);
-    if (error != 0)
-        return FAIL(
-            ST_RETRY,
-            "cannot start the communication thread: %s; raise the limit of processes (ulimit -u)",
-            strerror(error));
-    queue->has_thread = true;
-    return ST_OK;
-}
-
 void comm_queue_close(struct comm_queue *queue)
 {
     if (queue == NULL)
@@ -164,8 +139,25 @@ void comm_queue_close(struct comm_queue *queue)
 
 enum status comm_queue_put(struct comm_queue *queue, struct comm_queue_item *item, int64_t *ticket)
 {
-    if (!queue->has_thread)
-        TRY(start(queue));
+    if (!queue->has_thread) {
+        /* The thread takes no signals but those of its own faults. */
+        sigset_t all, kept;
+        sigfillset(&all);
+        sigdelset(&all, SIGSEGV);
+        sigdelset(&all, SIGBUS);
+        sigdelset(&all, SIGFPE);
+        sigdelset(&all, SIGILL);
+        sigdelset(&all, SIGABRT);
+        pthread_sigmask(SIG_SETMASK, &all, &kept);
+        int error = pthread_create(&queue->thread, NULL, run_items, queue);
+        pthread_sigmask(SIG_SETMASK, &kept, NULL);
+        if (error != 0)
+            return FAIL(ST_RETRY,
+                        "cannot start the communication thread: %s; raise the limit of processes "
+                        "(ulimit -u)",
+                        strerror(error));
+        queue->has_thread = true;
+    }
     comm_queue_wait(queue, queue->begun + 1 - ITEMS);
     pthread_mutex_lock(&queue->mutex);
     *ticket = item->ticket = ++queue->begun;

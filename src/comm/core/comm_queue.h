@@ -23,8 +23,7 @@ struct comm_queue_item {
 typedef void comm_queue_fn(struct comm_queue_item *item);
 typedef int64_t comm_queue_poll_fn(void *arg, int64_t started);
 
-enum status comm_queue_open(comm_queue_fn *fn, comm_queue_poll_fn *poll, void *poll_arg,
-                            struct comm_queue **out);
+struct comm_queue *comm_queue_open(comm_queue_fn *fn, comm_queue_poll_fn *poll, void *poll_arg);
 /* comm_queue_close — waits until all items are done. Accepts NULL. */
 void comm_queue_close(struct comm_queue *queue);
 /* comm_queue_put — appends an item; blocks while the queue is full. Tickets count from 1. */

@@ -25,12 +25,27 @@ bool comm_run_has_failed(const struct comm_root *root)
 
 /* ---- what this rank is doing ---- */
 
+/* Records that the call has begun, or with NONE that it has ended; at_ns: when. One writer at a
+ * time. */
+static void record_call(struct comm_record *record, const struct comm_call *call,
+                        enum comm_call_kind kind, int64_t at_ns)
+{
+    /* one writer: no locked instruction; each release below keeps the odd version before it */
+    const uint32_t version = atomic_load_explicit(&record->version, memory_order_relaxed);
+    atomic_store_explicit(&record->version, version + 1, memory_order_relaxed);
+    atomic_store_explicit(&record->kind, (int)kind, memory_order_release);
+    atomic_store_explicit(&record->sequence, call->recorded, memory_order_release);
+    atomic_store_explicit(&record->entered_ns, at_ns, memory_order_release);
+    atomic_store_explicit(&record->elems, call->elems, memory_order_release);
+    atomic_store_explicit(&record->version, version + 2, memory_order_release);
+}
+
 /* Records the call in this comm and in its parents: the watchdog reads the root. */
 void comm_run_record(struct comm *comm, const struct comm_call *call, enum comm_call_kind kind,
                      int64_t at_ns)
 {
     for (; comm != NULL; comm = comm->parent)
-        comm_record_write(&comm->record, call, kind, at_ns);
+        record_call(&comm->record, call, kind, at_ns);
 }
 
 void comm_run_add_times(struct comm *comm, int64_t busy_ns, int64_t wait_ns, int64_t bytes)
@@ -60,15 +75,6 @@ void comm_run_number(struct comm *comm, struct comm_call *call)
         call->sequence = ++comm->calls_n, call->recorded = ++comm->root->collectives_n;
 }
 
-/* Where a device executes calls, this thread may be inside its library for good, in a call with
- * host buffers as well: comm_activity tells since when. Each look of a wait renews it. */
-static void enter_transport(struct comm *comm)
-{
-    if (comm->root->async == NULL)
-        return;
-    comm->ctx.stuck_ns = &comm->root->stuck_ns;
-    atomic_store_explicit(&comm->root->stuck_ns, clock_ns(), memory_order_relaxed);
-}
 /* A locked exchange costs more than the look. */
 static int64_t take_bytes_sent(struct comm_ctx *ctx)
 {
@@ -88,7 +94,13 @@ static enum status execute(struct comm *comm, struct comm_call *call, bool is_bl
     call->entered_ns = clock_ns();
     comm_run_record(comm, call, call->kind, call->entered_ns);
     ctx->call = call;
-    enter_transport(comm);
+    if (comm->root->async != NULL) {
+        /* If a device executes calls, this thread may be inside its library for good, in a call
+         * with host buffers as well: comm_activity reports since when. Each look of a wait renews
+         * it. */
+        ctx->stuck_ns = &comm->root->stuck_ns;
+        atomic_store_explicit(ctx->stuck_ns, clock_ns(), memory_order_relaxed);
+    }
     ctx->wait_policy = !is_blocking            ? WAIT_POLICY_SLEEP
                        : comm->root->has_cores ? WAIT_POLICY_SPIN
                                                : WAIT_POLICY_YIELD;
@@ -101,9 +113,9 @@ static enum status execute(struct comm *comm, struct comm_call *call, bool is_bl
         st = comm->root->staging != NULL ? staging_run(comm->root->staging, ctx, call)
                                          : transport_dispatch(ctx, call);
     ctx->call = NULL;
-    if (comm->ctx.stuck_ns != NULL)
-        atomic_store_explicit(comm->ctx.stuck_ns, 0, memory_order_relaxed);
-    comm->ctx.stuck_ns = NULL;
+    if (ctx->stuck_ns != NULL)
+        atomic_store_explicit(ctx->stuck_ns, 0, memory_order_relaxed);
+    ctx->stuck_ns = NULL;
     /* of a call of a few bytes the clocks take a third of the time */
     const int64_t ended_ns = clock_ns(), ns = ended_ns - call->entered_ns;
     comm_run_record(comm, call, COMM_CALL_NONE, ended_ns);

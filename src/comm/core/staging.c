@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/memory.h"
 #include "comm/core/part.h"
 
 #define IDLE_SLEEP_US 50
@@ -58,9 +59,7 @@ static enum status alloc_all(struct staging *staging)
 
 enum status staging_open(struct dev *dev, bool to_device, struct staging **out)
 {
-    struct staging *staging = calloc(1, sizeof *staging);
-    if (staging == NULL)
-        return FAIL(ST_RETRY, "out of memory: buffers between host and device for communication");
+    struct staging *staging = memory_new(1, sizeof *staging);
     staging->dev = dev;
     staging->to_device = to_device;
     enum status st = alloc_all(staging);

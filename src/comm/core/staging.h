@@ -7,7 +7,7 @@
  *
  * A call is cut into chunks. Each chunk is copied to the transport's side, moved, and copied back.
  * Two chunk buffers alternate: while one chunk is moved, the next is copied in and the previous is
- * copied out. Chunking changes no bit, because sum_tree.h fixes the order for each element. send
+ * copied out. Chunking changes no bit, because sum.h fixes the order for each element. send
  * and recv are chunked the same way wherever their buffer lies, because the other end may be
  * staged. */
 #ifndef CONVOY_COMM_STAGING_H

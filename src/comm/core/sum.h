@@ -1,5 +1,5 @@
-/* sum — the sum of several buffers, element by element, along the tree of sum_tree.h, at the speed
- * of memory. Must not know ranks or transports.
+/* sum — the sum of several buffers, element by element, along one fixed tree, at the speed of
+ * memory. Must not know ranks or transports.
  *
  * There is a version for each of three ISA levels of x86-64, one for NEON and a plain one; the
  * level is chosen once. All give the same bits: the sum of an element depends only on its sources
@@ -34,5 +34,32 @@ void sum_run(const struct sum_args *a);
 
 /* sum_copy — copies `bytes` bytes, with non-temporal stores if is_nt. */
 void sum_copy(void *out, const void *in, int64_t bytes, bool is_nt);
+
+/* ---- the order in which the contributions of ranks are added: one fixed binary tree ----
+ *
+ * The sum of n neighbours is sum(left half) + sum(right half); the left half is the greatest power
+ * of two below n. Ranks are added inside each node first, then the sums of the nodes. So
+ *   - what a node's workers add among themselves is a subtree;
+ *   - a power of two of ranks is a perfect tree;
+ *   - the sum of an element does not depend on its place in the buffer. */
+
+/* sum_tree_shape — nodes and workers per node that `ranks` form among themselves (n, ascending;
+ * rank = node · locals + local). Unequal numbers of workers on the nodes count as n nodes of one
+ * worker. */
+void sum_tree_shape(const int *ranks, int n, int locals, int *nodes_out, int *locals_out);
+
+/* sum_tree_left — how many of n ≥ 2 neighbours form the left half. */
+int sum_tree_left(int n);
+
+/* sum_tree_plan — the n-1 additions that sum n slots: slot[to] += slot[from], in this order. The
+ * sum ends in slot 0. */
+struct sum_tree_step {
+    int to, from;
+};
+void sum_tree_plan(int n, struct sum_tree_step *out);
+
+/* sum_tree_plan_nodes — the same for nodes × locals ranks: nodes·locals - 1 steps, each node's own
+ * first. The rule that sum_run follows; called for tests. */
+void sum_tree_plan_nodes(int nodes, int locals, struct sum_tree_step *out);
 
 #endif

@@ -16,7 +16,7 @@
 #include <arm_neon.h>
 #endif
 
-#include "comm/core/sum_tree.h"
+#include "comm/core/sum.h"
 #include "kernels/f16.h"
 
 #define SUM_BLOCK 512 /* elements of a block */

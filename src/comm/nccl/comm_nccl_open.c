@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "comm/nccl/comm_nccl_inside.h"
 #include "dev/dev.h"
@@ -21,26 +22,10 @@ struct peer_info {
 
 /* ---- open, close ---- */
 
-static enum status pack(struct comm_ctx *ctx, const struct comm_nccl *state, struct peer_info *info)
-{
-    *info =
-        (struct peer_info){.version = nccl_lib_version(), .has_id = ctx->config.place.rank == 0};
-    if (!info->has_id)
-        return ST_OK;
-    int result = comm_nccl_lib(state)->ncclGetUniqueId(&info->id);
-    return result == NCCL_SUCCESS
-               ? ST_OK
-               : nccl_lib_fail(comm_nccl_lib(state), NULL, result, "a new unique id");
-}
-
 enum status comm_nccl_open_begin(struct comm_ctx *ctx, void *address, int64_t *address_bytes)
 {
-    struct comm_nccl *state = calloc(1, sizeof *state);
-    if (state == NULL || (state->root = calloc(1, sizeof *state->root)) == NULL) {
-        free(state);
-        return FAIL(ST_RETRY, "out of memory: a comm over NCCL");
-    }
-    struct peer_info info;
+    struct comm_nccl *state = memory_new(1, sizeof *state);
+    state->root = memory_new(1, sizeof *state->root);
     state->owns_root = true;
     state->root->first = state;
     ctx->state = state;
@@ -53,7 +38,10 @@ enum status comm_nccl_open_begin(struct comm_ctx *ctx, void *address, int64_t *a
     char text[24];
     text_format(state->root->name, sizeof state->root->name, "nccl %s",
                 nccl_lib_version_text(nccl_lib_version(), text, sizeof text));
-    TRY(pack(ctx, state, &info));
+    struct peer_info info = {.version = nccl_lib_version(), .has_id = ctx->config.place.rank == 0};
+    int result = info.has_id ? comm_nccl_lib(state)->ncclGetUniqueId(&info.id) : NCCL_SUCCESS;
+    if (result != NCCL_SUCCESS)
+        return nccl_lib_fail(comm_nccl_lib(state), NULL, result, "a new unique id");
     memcpy(address, &info, sizeof info);
     *address_bytes = sizeof info;
     return ST_OK;
@@ -132,12 +120,10 @@ enum status comm_nccl_open_alloc(struct comm_ctx *ctx, int64_t bytes, void **out
 {
     const struct comm_nccl *state = ctx->state;
     const struct nccl_lib *nccl = comm_nccl_lib(state);
-    struct comm_nccl_memory *memory;
     if (!nccl->has_memory)
         return ST_OK;
-    if ((memory = calloc(1, sizeof *memory)) == NULL)
-        return FAIL(ST_RETRY, "out of memory: a list of NCCL's memory");
     TRY(dev_make_current(ctx->config.dev));
+    struct comm_nccl_memory *memory = memory_new(1, sizeof *memory);
     bool is_taken = take_memory(nccl, ctx->config.dev, bytes, &memory->data);
     enum status st = is_taken ? dev_adopt(ctx->config.dev, memory->data, (size_t)bytes) : ST_OK;
     if (!is_taken || st != ST_OK) {
@@ -261,10 +247,8 @@ static enum status share_id(struct comm_ctx *ctx, struct nccl_id *id)
 enum status comm_nccl_open_split(struct comm_ctx *ctx)
 {
     const struct comm_nccl *parent = ctx->parent->state;
-    struct comm_nccl *state = calloc(1, sizeof *state);
+    struct comm_nccl *state = memory_new(1, sizeof *state);
     struct nccl_id id;
-    if (state == NULL)
-        return FAIL(ST_RETRY, "out of memory: a comm over NCCL");
     state->root = parent->root;
     state->next = state->root->first;
     state->root->first = state;

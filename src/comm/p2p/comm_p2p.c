@@ -1,7 +1,7 @@
 /* comm_p2p — the collectives of ranks that are processes on any nodes, over messages (p2p.h).
  *
  * Every call begins with headers (p2p_eager.h). A small call has its content behind the header: all
- * ranks add all contributions in the order of sum_tree.h, to the same bits, after one message each
+ * ranks add all contributions in the order of sum.h, to the same bits, after one message each
  * way. A large call continues in chunks (p2p_pipeline.h), in two levels where nodes have several
  * workers (p2p_two_level.h).
  *
@@ -93,21 +93,6 @@ static int find_missing(const struct comm_ctx *ctx, int but)
     return -1;
 }
 
-/* A rank's message is not what the rank has sent: names rank, node, link and call. */
-static enum status fail_damaged(const struct comm_ctx *ctx, const struct p2p_loss *loss)
-{
-    const struct comm_p2p *state = ctx->state;
-    const struct comm_ctx *root = ctx;
-    while (root->parent != NULL)
-        root = root->parent;
-    return FAIL(
-        ST_PEER,
-        "rank %d (node %d) was lost in %s %lld: %s, over %s; if this happens again, look at "
-        "the network adapters, cables and memory of both nodes",
-        loss->rank, loss->rank / root->config.place.locals, transport_call_name(ctx->call->kind),
-        (long long)ctx->call->sequence, loss->text, p2p_name(state->root->p2p));
-}
-
 /* The transport failed during this call: names the rank that caused it. */
 static enum status name_cause(struct comm_ctx *ctx, enum status st)
 {
@@ -119,8 +104,18 @@ static enum status name_cause(struct comm_ctx *ctx, enum status st)
         member = state->p2p_rank[r] == loss.rank ? r : member;
     if (st != ST_PEER || state->was_cancelled || !is_lost || member < 0)
         return st;
-    if (loss.is_damaged)
-        return fail_damaged(ctx, &loss);
+    if (loss.is_damaged) {
+        /* A rank's message is not what the rank has sent: names rank, node, link and call. */
+        const struct comm_ctx *root = ctx;
+        while (root->parent != NULL)
+            root = root->parent;
+        return FAIL(
+            ST_PEER,
+            "rank %d (node %d) was lost in %s %lld: %s, over %s; if this happens again, look at "
+            "the network adapters, cables and memory of both nodes",
+            loss.rank, loss.rank / root->config.place.locals, transport_call_name(ctx->call->kind),
+            (long long)ctx->call->sequence, loss.text, p2p_name(state->root->p2p));
+    }
     if (!loss.sent_goaway && find_missing(ctx, loss.rank) < 0)
         return st;
     st = transport_fail_abandoned(ctx, member);

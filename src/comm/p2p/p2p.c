@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/assert.h"
 #include "comm/p2p/p2p_choose.h"
 #include "comm/p2p/p2p_inside.h"
@@ -39,9 +40,7 @@ const char p2p_damaged[] = "a message is forged, damaged or out of order";
 
 enum status p2p_open(const struct p2p_config *config, struct p2p **out)
 {
-    struct p2p *p2p = calloc(1, sizeof(*p2p));
-    if (p2p == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for messages", sizeof(*p2p));
+    struct p2p *p2p = memory_new(1, sizeof(*p2p));
     p2p->config = *config;
     p2p->lost = -1;
     p2p->coalesce_ns = COALESCE_MIN_NS;

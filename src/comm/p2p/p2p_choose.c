@@ -99,25 +99,6 @@ const void *p2p_choose_address(const struct p2p *p2p, const struct p2p_world *wo
     return head.bytes[mine] > 0 ? (const char *)world->addresses + rank * world->stride + at : NULL;
 }
 
-/* The first rank without UCX, or -1. */
-static enum status find_without(struct p2p *p2p, const struct p2p_world *world, int *out)
-{
-    struct address_head head;
-    *out = -1;
-    for (int r = 0; r < world->ranks; r++) {
-        if (r != world->rank && !world->is_peer[r])
-            continue;
-        TRY(read_head(world, r, &head));
-        if (head.net != (uint8_t)p2p->config.net)
-            return FAIL(ST_DISAGREE,
-                        "rank %d has BACKEND=%s, rank %d %s; give all nodes the same BACKEND", r,
-                        net_names[head.net], world->rank, net_names[p2p->config.net]);
-        if (head.bytes[P2P_DRIVER_UCX] == 0 && *out < 0)
-            *out = r;
-    }
-    return ST_OK;
-}
-
 static void set_choice_reason(struct p2p *p2p, int without)
 {
     if (p2p->config.net != COMM_NET_AUTO)
@@ -133,8 +114,19 @@ static void set_choice_reason(struct p2p *p2p, int without)
 
 enum status p2p_choose_select(struct p2p *p2p, const struct p2p_world *world)
 {
-    int without;
-    TRY(find_without(p2p, world, &without));
+    int without = -1; /* the first rank without UCX */
+    struct address_head head;
+    for (int r = 0; r < world->ranks; r++) {
+        if (r != world->rank && !world->is_peer[r])
+            continue;
+        TRY(read_head(world, r, &head));
+        if (head.net != (uint8_t)p2p->config.net)
+            return FAIL(ST_DISAGREE,
+                        "rank %d has BACKEND=%s, rank %d %s; give all nodes the same BACKEND", r,
+                        net_names[head.net], world->rank, net_names[p2p->config.net]);
+        if (head.bytes[P2P_DRIVER_UCX] == 0 && without < 0)
+            without = r;
+    }
     int chosen = p2p->config.net == COMM_NET_TCP || without >= 0 ? P2P_DRIVER_TCP : P2P_DRIVER_UCX;
     set_choice_reason(p2p, without);
     if (p2p->states[chosen] == NULL)

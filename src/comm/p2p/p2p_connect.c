@@ -1,8 +1,7 @@
 /* p2p_connect — connects to every peer and exchanges HELLO messages: rank and generation of each
  * side. Must not know later messages. */
-#include <stdlib.h>
-
 #include "base/assert.h"
+#include "base/memory.h"
 #include "comm/p2p/p2p_choose.h"
 
 static enum status check_hello(const struct p2p *p2p, const struct p2p_peer *peer)
@@ -74,9 +73,7 @@ enum status p2p_connect(struct p2p *p2p, const struct p2p_world *world, struct p
     int rank = world->rank, ranks = world->ranks;
     ASSERTF(p2p->peers == NULL && ranks <= P2P_RANKS_MAX && rank < ranks, "rank %d of %d", rank,
             ranks);
-    struct p2p_peer *peers = calloc((size_t)ranks, sizeof(*peers));
-    if (peers == NULL)
-        return FAIL(ST_RETRY, "out of memory: connections to %d ranks", ranks);
+    struct p2p_peer *peers = memory_new((size_t)ranks, sizeof(*peers));
     p2p->rank = rank;
     p2p->ranks = ranks;
     p2p->mine = (struct p2p_hello){.magic = P2P_HELLO_MAGIC,

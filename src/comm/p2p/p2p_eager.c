@@ -5,14 +5,15 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 
 enum status p2p_eager_open(struct p2p_eager *eager)
 {
     size_t n = (size_t)eager->n, room = (size_t)(P2P_EAGER_HEADER_BYTES + eager->eager_max);
-    eager->peers = calloc(n, sizeof(*eager->peers));
+    eager->peers = memory_new(n, sizeof(*eager->peers));
     eager->received = aligned_alloc(64, room * n);
     eager->to_send = aligned_alloc(64, room * n);
-    if (eager->peers == NULL || eager->received == NULL || eager->to_send == NULL)
+    if (eager->received == NULL || eager->to_send == NULL)
         return FAIL(ST_RETRY, "out of memory: headers of %d ranks", eager->n);
     memset(eager->received, 0, room * n);
     memset(eager->to_send, 0, room * n);

@@ -15,7 +15,7 @@
 /* What a message begins with. */
 struct p2p_eager_header {
     struct comm_header call;
-    /* p2p_star.h: no content follows, but a message with it will; ranks that have entered, a bit of
+    /* p2p_star.c: no content follows, but a message with it will; ranks that have entered, a bit of
      * each */
     uint32_t is_status, entered;
 };
@@ -36,7 +36,7 @@ struct p2p_eager {
     struct p2p_eager_peer *peers; /* n */
     char *received, *to_send;     /* n × (P2P_EAGER_HEADER_BYTES + eager_max) each */
     const struct comm_call *call; /* the call under way */
-    bool is_leaf;                 /* p2p_star.h: no status has come yet */
+    bool is_leaf;                 /* p2p_star.c: no status has come yet */
     int64_t bytes_sent;
 };
 

@@ -1,9 +1,21 @@
-/* p2p_gpu — the pipelines of GPUs' memory, and the part of two levels inside a node. Must not know
- * small calls, nor how failures are named. */
-#include "comm/p2p/p2p_gpu.h"
+/* p2p_gpu — large collectives between buffers in GPUs' memory, if every rank's UCX has CUDA: it
+ * reads and writes GPU memory directly, without a copy through the host's. The UCX that the release
+ * links has no CUDA; there comm stages.
+ *
+ * The chunks, their order and the tree of sums are p2p_pipeline.h's; slots lie on the GPU, which
+ * adds (kernels/combine.h). Nodes with several workers use two levels (p2p_two_level.h). Inside a
+ * node the workers exchange chunks over UCX, which takes NVLink there. So the sums have the bits of
+ * host memory. UCX knows nothing of streams: what it reads must be finished before it gets it, and
+ * what it has received is visible to every kernel launched afterwards.
+ *
+ * Memory on the GPU: slots of about 64 MiB for each pipeline; with several workers a node also a
+ * rail, allocated at the first call and when one is larger. Must not know small calls, how a call
+ * begins, nor how failures are named. */
+#include "comm/p2p/comm_p2p_inside.h"
 
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "comm/core/staging.h"
 
 /* With few ranks, a chunk takes about 10 µs at 50 GB/s. */
@@ -46,9 +58,7 @@ static enum status open_two_level(struct p2p_gpu *gpu, const struct comm_place *
                                                 .group = group,
                                                 .p2p_rank = p2p_rank,
                                                 .chunk_bytes = chunk_bytes(place->nodes)};
-    gpu->intra_ranks = calloc((size_t)place->locals, sizeof(*gpu->intra_ranks));
-    if (gpu->intra_ranks == NULL)
-        return FAIL(ST_RETRY, "out of memory: a group of %d ranks", place->ranks);
+    gpu->intra_ranks = memory_new((size_t)place->locals, sizeof(*gpu->intra_ranks));
     for (int l = 0; l < place->locals; l++)
         gpu->intra_ranks[l] = p2p_rank[place->node * place->locals + l];
     TRY(p2p_two_level_open(&gpu->two_level, &config));

@@ -1,5 +1,9 @@
-/* p2p_memory — the two kinds of memory: the host's, and a GPU's. Must not know messages. */
-#include "comm/p2p/p2p_memory.h"
+/* p2p_memory — where the buffers of large calls lie and what adds there: the host's memory, or the
+ * memory of a GPU that UCX reads and writes itself.
+ *
+ * One table of functions for each kind of memory. Both kinds add along the same tree (sum.h),
+ * so a sum has the same bits in either. Must not know ranks' messages or calls. */
+#include "comm/p2p/p2p_pipeline.h"
 
 #include "comm/core/sum.h"
 #include "comm/core/transport.h"

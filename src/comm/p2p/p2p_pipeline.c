@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "comm/core/transport.h"
 #include "comm/core/part.h"
 
@@ -40,10 +41,8 @@ struct p2p_pipeline_run {
 enum status p2p_pipeline_open(struct p2p_pipeline *pipeline, int64_t chunk_bytes)
 {
     pipeline->chunk_bytes = chunk_bytes;
-    pipeline->peers = calloc((size_t)pipeline->n, sizeof(*pipeline->peers));
-    pipeline->sources = calloc((size_t)pipeline->n, sizeof(*pipeline->sources));
-    if (pipeline->peers == NULL || pipeline->sources == NULL)
-        return FAIL(ST_RETRY, "out of memory: queues for %d ranks", pipeline->n);
+    pipeline->peers = memory_new((size_t)pipeline->n, sizeof(*pipeline->peers));
+    pipeline->sources = memory_new((size_t)pipeline->n, sizeof(*pipeline->sources));
     int64_t bytes = chunk_bytes * P2P_PIPELINE_DEPTH * pipeline->n;
     void *slots;
     TRY(p2p_memory_alloc(&pipeline->memory, bytes, &slots));
@@ -268,20 +267,6 @@ static enum status advance(struct p2p_pipeline_run *run, bool *is_done)
     return run->call->poll(run->call->arg);
 }
 
-/* Returns the elements of a chunk. The part is cut into the fewest chunks of one size that fit into
- * slots, since a short last chunk costs a round trip as a long one does; into two at least, so that
- * adding overlaps with moving. */
-static int64_t choose_chunk(const struct p2p_pipeline *pipeline, int64_t part_elems,
-                            int64_t elem_bytes)
-{
-    int64_t most = pipeline->chunk_bytes / elem_bytes, least = CHUNK_MIN_BYTES / elem_bytes;
-    int64_t chunks_n = (part_elems + most - 1) / most;
-    int64_t wanted = part_elems / (chunks_n > 2 ? chunks_n : 2);
-    wanted = wanted > least ? wanted : least;
-    /* `most` is a multiple of this too */
-    return (wanted + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
-}
-
 /* The chunks of the call. All ranks compute the same from the largest part. */
 static void plan(struct p2p_pipeline_run *run)
 {
@@ -289,7 +274,14 @@ static void plan(struct p2p_pipeline_run *run)
     int64_t most = 0;
     for (int r = 0; r < run->pipeline->n; r++)
         most = call->parts[r].elems > most ? call->parts[r].elems : most;
-    run->chunk_elems = choose_chunk(run->pipeline, most, run->elem_bytes);
+    /* The part is cut into the fewest chunks of one size that fit into slots, since a short last
+     * chunk costs a round trip as a long one does; into two at least, so that adding overlaps with
+     * moving. Slots are a multiple of PART_ALIGN too. */
+    const int64_t room = run->pipeline->chunk_bytes / run->elem_bytes,
+                  least = CHUNK_MIN_BYTES / run->elem_bytes, chunks_n = (most + room - 1) / room,
+                  wanted = most / (chunks_n > 2 ? chunks_n : 2),
+                  elems = wanted > least ? wanted : least;
+    run->chunk_elems = (elems + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
     run->is_windowed = !run->pipeline->memory.ops->is_gpu && !call->is_whole &&
                        most > run->chunk_elems * P2P_PIPELINE_DEPTH;
     run->sends_parts = call->in != NULL || run->is_windowed;

@@ -4,7 +4,7 @@
  * Each rank owns a part of the buffer (part_extent). Every rank sends its contribution to a part
  * straight to the part's owner, chunk by chunk. It begins with the next rank, so that not all send
  * to one. As soon as the owner has the n contributions to a chunk, it adds them in the order of
- * sum_tree.h. It sends the sum to all ranks; later chunks travel meanwhile. One loop moves
+ * sum.h. It sends the sum to all ranks; later chunks travel meanwhile. One loop moves
  * everything; a few chunks of each kind are under way with each peer, which bounds the memory. So
  * every byte crosses the wire twice, to the owner and from it, in both directions at the same time.
  *
@@ -14,7 +14,7 @@
  * finished already. Rendezvous for each chunk was slower: 16 MiB, 4 ranks on 2 cores, TCP: 30 ms
  * instead of 18.
  *
- * Buffers may lie in a GPU's memory (p2p_memory.h). Then the slots do too, and chunks are so large
+ * Buffers may lie in a GPU's memory (p2p_memory.c). Then the slots do too, and chunks are so large
  * that UCX uses rendezvous and moves each between the two memories at once.
  *
  * In place: a sum may be stored where its contribution was sent from, since the owner finishes it
@@ -26,9 +26,57 @@
 
 #include "comm/core/part.h"
 #include "comm/p2p/p2p.h"
-#include "comm/p2p/p2p_memory.h"
+#include "dev/dev.h"
+#include "kernels/tensor.h"
 
 #define P2P_PIPELINE_DEPTH 4 /* chunks of one kind under way with one peer */
+
+/* ---- where the buffers lie and what adds there (p2p_memory.c) ---- */
+
+struct p2p_memory {
+    const struct p2p_memory_ops *ops;
+    struct dev *dev;       /* GPU: the device; else NULL */
+    struct stream *stream; /* GPU: runs the sums */
+};
+
+/* The sum of n sources of `elems` elements. Source s lies at slots + s·stride, but source own_i,
+ * which lies at `own`. */
+struct p2p_memory_sum {
+    const char *slots, *own;
+    int64_t stride_bytes;
+    int own_i, nodes, locals; /* nodes·locals sources: the shape of the tree */
+    enum dtype dtype, dtype_out;
+    void *out;
+    int64_t elems;
+    const void **scratch; /* room for n pointers */
+};
+
+struct p2p_memory_ops {
+    bool is_gpu;
+    enum status (*alloc)(const struct p2p_memory *memory, int64_t bytes, void **out);
+    void (*free)(const struct p2p_memory *memory, void *data, int64_t bytes); /* NULL data: no-op */
+    /* sum: begins the sum; *is_done_out: it is over already. One sum at a time.
+     * is_done: for a sum that was not over at once. */
+    enum status (*sum)(const struct p2p_memory *memory, const struct p2p_memory_sum *sum,
+                       bool *is_done_out);
+    enum status (*is_done)(const struct p2p_memory *memory, bool *out);
+};
+extern const struct p2p_memory_ops p2p_memory_host, p2p_memory_gpu;
+
+/* p2p_memory_alloc — host memory costs nothing until it is touched. p2p_memory_free — accepts a
+ * zeroed memory with NULL data. */
+static inline enum status p2p_memory_alloc(const struct p2p_memory *memory, int64_t bytes,
+                                           void **out)
+{
+    return memory->ops->alloc(memory, bytes, out);
+}
+static inline void p2p_memory_free(const struct p2p_memory *memory, void *data, int64_t bytes)
+{
+    if (data != NULL)
+        memory->ops->free(memory, data, bytes);
+}
+
+/* ---- the pipeline ---- */
 
 /* The ranks, and the memory kept from call to call. Zeroed: none. */
 struct p2p_pipeline {

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+
 enum status p2p_two_level_open(struct p2p_two_level *two_level,
                                const struct p2p_two_level_config *config)
 {
@@ -15,11 +17,9 @@ enum status p2p_two_level_open(struct p2p_two_level *two_level,
                                         .node = place->node,
                                         .locals = place->locals,
                                         .local = place->local};
-    two_level->inter_ranks = calloc((size_t)place->nodes, sizeof(*two_level->inter_ranks));
-    two_level->parts = calloc((size_t)place->ranks, sizeof(*two_level->parts));
-    two_level->rail_parts = calloc((size_t)place->nodes, sizeof(*two_level->rail_parts));
-    if (two_level->inter_ranks == NULL || two_level->parts == NULL || two_level->rail_parts == NULL)
-        return FAIL(ST_RETRY, "out of memory: rails of %d nodes", place->nodes);
+    two_level->inter_ranks = memory_new((size_t)place->nodes, sizeof(*two_level->inter_ranks));
+    two_level->parts = memory_new((size_t)place->ranks, sizeof(*two_level->parts));
+    two_level->rail_parts = memory_new((size_t)place->nodes, sizeof(*two_level->rail_parts));
     for (int v = 0; v < place->nodes; v++)
         two_level->inter_ranks[v] = config->p2p_rank[v * place->locals + place->local];
     two_level->inter = (struct p2p_pipeline){.p2p = config->p2p,

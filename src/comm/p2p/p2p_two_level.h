@@ -7,9 +7,9 @@
  * node, not one for each worker. BF16 sums stay in fp32 until the nodes' sums are added, and are
  * rounded once.
  *
- * The buffers lie in the host's memory or in a GPU's (p2p_memory.h). How the workers of one node
- * exchange them is a table: shared memory (p2p_shm.h), or a pipeline between GPUs (p2p_gpu.h). The
- * tree of sums is the same, so the bits are too. Must not know small calls. */
+ * The buffers lie in the host's memory or in a GPU's (p2p_memory.c). How the workers of one node
+ * exchange them is a table: shared memory (comm_p2p_open.c), or a pipeline between GPUs
+ * (p2p_gpu.c). The tree of sums is the same, so the bits are too. Must not know small calls. */
 #ifndef CONVOY_COMM_P2P_TWO_LEVEL_H
 #define CONVOY_COMM_P2P_TWO_LEVEL_H
 

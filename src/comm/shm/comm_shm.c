@@ -65,10 +65,6 @@ static int64_t round_up(int64_t bytes)
 {
     return (bytes + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
 }
-static int64_t barrier_bytes(int locals)
-{
-    return (shm_barrier_bytes(locals) + 4095) / 4096 * 4096;
-}
 static struct control *control_of(const struct mapping *m)
 {
     return (struct control *)(void *)m->base;
@@ -78,31 +74,28 @@ static int splits_n(int locals)
     int n = SPLITS_EACH * locals;
     return n < SPLITS_MIN ? SPLITS_MIN : n > SPLITS ? SPLITS : n;
 }
-static int64_t barrier_offset(int locals, int i) { return 16384 + barrier_bytes(locals) * i; }
-
-/* The file only grows, because another worker may have grown it further. The byte is written behind
- * all allocations. */
-static enum status grow(const struct mapping *m, int64_t bytes)
+static int64_t barrier_offset(int locals, int i)
 {
-    const char none = 0;
-    if (pwrite(m->fd, &none, 1, bytes - 1) != 1)
-        return FAIL(errno == EFBIG ? ST_STORE : memory_status(bytes),
-                    "cannot enlarge the memory that workers share to %lld bytes: %s%s",
-                    (long long)bytes, strerror(errno),
-                    errno == EFBIG ? "; raise the limit of a file's size (ulimit -f)" : "");
-    return ST_OK;
+    const int64_t each = (shm_barrier_bytes(locals) + 4095) / 4096 * 4096;
+    return 16384 + each * i;
 }
 
 static enum status map_at(const struct mapping *m, int64_t offset, int64_t bytes)
 {
-    TRY(grow(m, offset + bytes));
-    if (offset + bytes > m->reserved ||
-        mmap(m->base + offset, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, m->fd,
-             offset) == MAP_FAILED)
-        return FAIL(offset + bytes > m->reserved ? ST_BAD_SETTING : memory_status(bytes),
+    const int64_t end = offset + bytes;
+    const char none = 0;
+    /* The file only grows, because another worker may have grown it further. The byte is written
+     * behind all allocations. */
+    if (pwrite(m->fd, &none, 1, end - 1) != 1)
+        return FAIL(errno == EFBIG ? ST_STORE : memory_status(end),
+                    "cannot enlarge the memory that workers share to %lld bytes: %s%s",
+                    (long long)end, strerror(errno),
+                    errno == EFBIG ? "; raise the limit of a file's size (ulimit -f)" : "");
+    if (end > m->reserved || mmap(m->base + offset, (size_t)bytes, PROT_READ | PROT_WRITE,
+                                  MAP_SHARED | MAP_FIXED, m->fd, offset) == MAP_FAILED)
+        return FAIL(end > m->reserved ? ST_BAD_SETTING : memory_status(bytes),
                     "cannot map %lld bytes of the memory that workers share: %s", (long long)bytes,
-                    offset + bytes > m->reserved ? "no addresses left; raise ulimit -v"
-                                                 : strerror(errno));
+                    end > m->reserved ? "no addresses left; raise ulimit -v" : strerror(errno));
     madvise(m->base + offset, (size_t)bytes, MADV_HUGEPAGE);
     return ST_OK;
 }
@@ -135,9 +128,7 @@ static enum status reserve(struct mapping *m)
 
 static enum status mapping_open(int fd, int locals, struct mapping **out)
 {
-    struct mapping *m = calloc(1, sizeof(*m));
-    if (m == NULL)
-        return FAIL(ST_RETRY, "out of memory: the mapping of shared memory");
+    struct mapping *m = memory_new(1, sizeof(*m));
     enum status st = ST_OK;
     m->owns_fd = fd < 0;
     m->fd = fd >= 0 ? fd : memfd_create("convoy-comm", MFD_CLOEXEC);
@@ -162,14 +153,6 @@ static enum status mapping_open(int fd, int locals, struct mapping **out)
     }
     *out = m;
     return ST_OK;
-}
-
-static void mapping_close(struct mapping *m)
-{
-    munmap(m->base, (size_t)m->reserved);
-    if (m->owns_fd)
-        close(m->fd);
-    free(m);
 }
 
 /* ---- the ctx of a node's workers ---- */
@@ -228,23 +211,18 @@ enum status comm_shm_open(struct comm_ctx *owner, struct comm_shm **out)
         return FAIL(ST_BUG, "%d workers on a node, over %d", place->locals, COMM_SHM_LOCALS_MAX);
     if (place->locals > 1 && owner->config.shm_fd < 0)
         return FAIL(ST_BUG, "%d workers on a node and no shared memory (shm_fd)", place->locals);
-    struct comm_shm *shm = calloc(1, sizeof(*shm));
-    if (shm == NULL)
-        return FAIL(ST_RETRY, "out of memory: shared memory of rank %d", place->rank);
+    struct comm_shm *shm = memory_new(1, sizeof(*shm));
     set_ctx(shm, owner);
     shm->node_local = place->local;
     for (int l = 0; l < place->locals; l++)
         shm->node_locals[l] = l;
     enum status st = mapping_open(owner->config.shm_fd, place->locals, &shm->mapping);
-    if (st == ST_OK)
-        st = shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(place->locals, 0),
-                           &shm->ctx.config.place);
     if (st != ST_OK) {
-        if (shm->mapping != NULL)
-            mapping_close(shm->mapping);
         free(shm);
         return st;
     }
+    shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(place->locals, 0),
+                  &shm->ctx.config.place);
     set_visible_range(shm);
     *out = shm;
     return ST_OK;
@@ -328,8 +306,8 @@ static enum status join_split(struct comm_shm *shm, uint64_t members)
         return FAIL(ST_BUG, "more than %d splits with workers of one node at a time",
                     splits_n(locals));
     shm->split_i = (int)(block - control->splits);
-    TRY(shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(locals, 1 + shm->split_i),
-                      &shm->ctx.config.place));
+    shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(locals, 1 + shm->split_i),
+                  &shm->ctx.config.place);
     set_visible_range(shm);
     return shm_barrier_join(&shm->coll.barrier, enter(shm, shm->owner->call), tag);
 }
@@ -337,9 +315,7 @@ static enum status join_split(struct comm_shm *shm, uint64_t members)
 enum status comm_shm_split(struct comm_shm *parent, struct comm_ctx *owner, struct comm_shm **out)
 {
     const struct comm_place *place = &owner->config.place;
-    struct comm_shm *shm = calloc(1, sizeof(*shm));
-    if (shm == NULL)
-        return FAIL(ST_RETRY, "out of memory: shared memory of rank %d", place->rank);
+    struct comm_shm *shm = memory_new(1, sizeof(*shm));
     set_ctx(shm, owner);
     shm->parent = parent;
     shm->mapping = parent->mapping;
@@ -379,8 +355,12 @@ void comm_shm_close(struct comm_shm *shm)
             unlock(shm);
         }
         status_restore(&saved);
-    } else
-        mapping_close(shm->mapping);
+    } else {
+        munmap(shm->mapping->base, (size_t)shm->mapping->reserved);
+        if (shm->mapping->owns_fd)
+            close(shm->mapping->fd);
+        free(shm->mapping);
+    }
     shm_coll_free(&shm->coll);
     free(shm);
 }
@@ -485,45 +465,20 @@ static enum transport_entered entered_all(const struct comm_ctx *ctx, int rank)
                        : TRANSPORT_ENTERED_UNKNOWN;
 }
 
-static enum status move(struct comm_ctx *ctx, const struct comm_call *call,
-                        enum status (*fn)(struct shm_coll *, struct comm_ctx *,
-                                          const struct comm_call *))
-{
-    struct comm_shm *shm = ctx->state;
-    return fn(&shm->coll, enter(shm, call), call);
-}
-static enum status all_reduce(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return move(ctx, call, shm_coll_all_reduce);
-}
-static enum status reduce_scatter(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return move(ctx, call, shm_coll_reduce_scatter);
-}
-static enum status all_gather(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return move(ctx, call, shm_coll_all_gather);
-}
-static enum status all_to_all(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return move(ctx, call, shm_coll_all_to_all);
-}
-static enum status broadcast(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return move(ctx, call, shm_coll_broadcast);
-}
-static enum status send_to(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return move(ctx, call, shm_coll_send);
-}
-static enum status recv_from(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return move(ctx, call, shm_coll_recv);
-}
-static enum status barrier(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return move(ctx, call, shm_coll_barrier);
-}
+#define ENTRY(name)                                                                     \
+    static enum status entry_##name(struct comm_ctx *ctx, const struct comm_call *call) \
+    {                                                                                   \
+        struct comm_shm *shm = ctx->state;                                              \
+        return shm_coll_##name(&shm->coll, enter(shm, call), call);                     \
+    }
+ENTRY(all_reduce)
+ENTRY(reduce_scatter)
+ENTRY(all_gather)
+ENTRY(all_to_all)
+ENTRY(broadcast)
+ENTRY(send)
+ENTRY(recv)
+ENTRY(barrier)
 
 const struct transport_ops comm_shm_ops = {
     .kind = COMM_KIND_HOST,
@@ -534,12 +489,12 @@ const struct transport_ops comm_shm_ops = {
     .alloc = alloc,
     .split = split,
     .entered = entered_all,
-    .all_reduce = all_reduce,
-    .reduce_scatter = reduce_scatter,
-    .all_gather = all_gather,
-    .all_to_all = all_to_all,
-    .broadcast = broadcast,
-    .send = send_to,
-    .recv = recv_from,
-    .barrier = barrier,
+    .all_reduce = entry_all_reduce,
+    .reduce_scatter = entry_reduce_scatter,
+    .all_gather = entry_all_gather,
+    .all_to_all = entry_all_to_all,
+    .broadcast = entry_broadcast,
+    .send = entry_send,
+    .recv = entry_recv,
+    .barrier = entry_barrier,
 };

@@ -1,5 +1,12 @@
-/* shm_bounce — rounds of copy in, barrier, copy out. Must not know what provides the memory. */
-#include "comm/shm/shm_bounce.h"
+/* shm_bounce — collectives through bounce buffers, for ranks that share memory but cannot see each
+ * other's buffers. Must not know what provides the memory.
+ *
+ * A call runs in rounds. In each round every rank copies a chunk into its bounce buffer. All ranks
+ * wait at a barrier. Then every rank copies or sums what it needs. Bounce buffers exist twice and
+ * alternate by round: a rank that overwrites round j in round j+2 has met all ranks in round j+1,
+ * so no rank still reads round j. Call these after all ranks have entered the call: by then all
+ * have left the previous one. */
+#include "comm/shm/shm_coll.h"
 
 #include <string.h>
 

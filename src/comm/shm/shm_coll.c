@@ -6,13 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "comm/core/sum.h"
-#include "comm/shm/shm_bounce.h"
 
 /* all ranks' buffers together, if sysconf does not know the caches */
 #define NT_LEAST_BYTES ((int64_t)8 << 20)
 
-enum status shm_coll_init(struct shm_coll *coll, void *memory, const struct comm_place *place)
+void shm_coll_init(struct shm_coll *coll, void *memory, const struct comm_place *place)
 {
     int n = place->nodes * place->locals;
     /* Data that fit into the last-level cache are faster with ordinary stores: 16 MiB, 2 ranks: 1.2
@@ -22,13 +22,9 @@ enum status shm_coll_init(struct shm_coll *coll, void *memory, const struct comm
                               .locals = place->locals,
                               .nt_bytes = cache > NT_LEAST_BYTES ? cache : NT_LEAST_BYTES};
     shm_barrier_init(&coll->barrier, memory, n, place->rank);
-    coll->in = calloc((size_t)n, sizeof(*coll->in));
-    coll->out = calloc((size_t)n, sizeof(*coll->out));
-    coll->parts = calloc((size_t)n, sizeof(*coll->parts));
-    if (coll->in != NULL && coll->out != NULL && coll->parts != NULL)
-        return ST_OK;
-    shm_coll_free(coll);
-    return FAIL(ST_RETRY, "out of memory: scratch arrays of %d ranks", n);
+    coll->in = memory_new((size_t)n, sizeof(*coll->in));
+    coll->out = memory_new((size_t)n, sizeof(*coll->out));
+    coll->parts = memory_new((size_t)n, sizeof(*coll->parts));
 }
 
 void shm_coll_free(struct shm_coll *coll)

@@ -7,7 +7,7 @@
  *   to
  *                      all buffers, then waits for the others.
  *   buffers that other ranks cannot see (processes, and not from comm_alloc): through bounce
- *                      buffers, round by round (shm_bounce.h). */
+ *                      buffers, round by round (shm_bounce.c). */
 #ifndef CONVOY_COMM_SHM_COLL_H
 #define CONVOY_COMM_SHM_COLL_H
 
@@ -34,7 +34,7 @@ struct shm_coll_partition {
 int64_t shm_coll_partition_elems(const struct shm_coll_partition *partition, int rank);
 
 /* shm_coll_init — place: nodes × locals ranks. */
-enum status shm_coll_init(struct shm_coll *coll, void *memory, const struct comm_place *place);
+void shm_coll_init(struct shm_coll *coll, void *memory, const struct comm_place *place);
 void shm_coll_free(struct shm_coll *coll);
 
 enum status shm_coll_all_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
@@ -69,5 +69,21 @@ enum status shm_coll_recv(struct shm_coll *coll, struct comm_ctx *ctx,
                           const struct comm_call *call);
 enum status shm_coll_barrier(struct shm_coll *coll, struct comm_ctx *ctx,
                              const struct comm_call *call);
+
+/* ---- through bounce buffers (shm_bounce.c); only for shm_coll.c ---- */
+
+enum status shm_bounce_all_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
+                                  const struct comm_call *call);
+enum status shm_bounce_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
+                              const struct comm_call *call,
+                              const struct shm_coll_partition *partition, void *out,
+                              enum dtype dtype_out);
+enum status shm_bounce_gather(struct shm_coll *coll, struct comm_ctx *ctx,
+                              const struct comm_call *call,
+                              const struct shm_coll_partition *partition, const void *in);
+enum status shm_bounce_all_to_all(struct shm_coll *coll, struct comm_ctx *ctx,
+                                  const struct comm_call *call);
+enum status shm_bounce_broadcast(struct shm_coll *coll, struct comm_ctx *ctx,
+                                 const struct comm_call *call);
 
 #endif

@@ -8,13 +8,14 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "comm/shm/shm_coll.h"
 
 /* The control block of a split. Its members find it in any order. */
 struct shm_threads_group {
     struct shm_threads_group *next;
     const void *parent; /* the control block of the parent */
-    int ranks_n, joined_n;
+    int ranks_n;
     int *ranks;
     bool *joined;
     void *memory;
@@ -32,9 +33,7 @@ struct shm_threads_world *shm_threads_world_new(int nodes, int locals)
     int64_t ranks = (int64_t)nodes * locals;
     ASSERTF(nodes >= 1 && locals >= 1 && ranks <= SHM_BARRIER_RANKS_MAX, "%d nodes of %d ranks",
             nodes, locals);
-    struct shm_threads_world *world = calloc(1, sizeof(*world));
-    if (world == NULL)
-        return NULL;
+    struct shm_threads_world *world = memory_new(1, sizeof(*world));
     world->nodes = nodes;
     world->locals = locals;
     if (transport_reserve(shm_barrier_bytes((int)ranks), &world->memory) != ST_OK) {
@@ -67,19 +66,10 @@ void shm_threads_world_free(struct shm_threads_world *world)
 }
 
 /* Sets the state of a ctx over an existing control block. */
-static enum status attach(struct comm_ctx *ctx, void *memory)
+static void attach(struct comm_ctx *ctx, void *memory)
 {
-    struct shm_coll *coll = malloc(sizeof(*coll));
-    if (coll == NULL)
-        return FAIL(ST_RETRY, "out of memory: the state of rank %d", ctx->config.place.rank);
-    const struct comm_place *place = &ctx->config.place;
-    enum status st = shm_coll_init(coll, memory, place);
-    if (st != ST_OK) {
-        free(coll);
-        return st;
-    }
-    ctx->state = coll;
-    return ST_OK;
+    ctx->state = memory_new(1, sizeof(struct shm_coll));
+    shm_coll_init(ctx->state, memory, &ctx->config.place);
 }
 
 static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *address_bytes)
@@ -92,7 +82,8 @@ static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *addr
                     place->rank, place->nodes, place->locals, world != NULL ? world->nodes : 0,
                     world != NULL ? world->locals : 0);
     *address_bytes = 0;
-    return attach(ctx, world->memory);
+    attach(ctx, world->memory);
+    return ST_OK;
 }
 
 static enum status end_open(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes)
@@ -113,15 +104,12 @@ static void ctx_close(struct comm_ctx *ctx)
 
 static struct shm_threads_group *group_new(const void *parent, const int *ranks, int ranks_n)
 {
-    struct shm_threads_group *group = calloc(1, sizeof(*group));
-    if (group == NULL)
-        return NULL;
+    struct shm_threads_group *group = memory_new(1, sizeof(*group));
     *group = (struct shm_threads_group){.parent = parent,
                                         .ranks_n = ranks_n,
-                                        .ranks = malloc((size_t)ranks_n * sizeof(*ranks)),
-                                        .joined = calloc((size_t)ranks_n, sizeof(bool))};
-    if (group->ranks == NULL || group->joined == NULL ||
-        transport_reserve(shm_barrier_bytes(ranks_n), &group->memory) != ST_OK) {
+                                        .ranks = memory_new((size_t)ranks_n, sizeof(*ranks)),
+                                        .joined = memory_new((size_t)ranks_n, sizeof(bool))};
+    if (transport_reserve(shm_barrier_bytes(ranks_n), &group->memory) != ST_OK) {
         group_free(group);
         return NULL;
     }
@@ -159,7 +147,8 @@ static enum status split(struct comm_ctx *ctx)
     pthread_mutex_unlock(&world->mutex);
     if (group == NULL)
         return FAIL(ST_RETRY, "out of memory: a split of %d ranks", place->ranks);
-    return attach(ctx, group->memory);
+    attach(ctx, group->memory);
+    return ST_OK;
 }
 
 static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
@@ -168,38 +157,19 @@ static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
     return shm_barrier_entered(&coll->barrier, ctx->call, rank);
 }
 
-static enum status all_reduce(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return shm_coll_all_reduce(ctx->state, ctx, call);
-}
-static enum status reduce_scatter(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return shm_coll_reduce_scatter(ctx->state, ctx, call);
-}
-static enum status all_gather(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return shm_coll_all_gather(ctx->state, ctx, call);
-}
-static enum status all_to_all(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return shm_coll_all_to_all(ctx->state, ctx, call);
-}
-static enum status broadcast(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return shm_coll_broadcast(ctx->state, ctx, call);
-}
-static enum status send_to(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return shm_coll_send(ctx->state, ctx, call);
-}
-static enum status recv_from(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return shm_coll_recv(ctx->state, ctx, call);
-}
-static enum status barrier(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return shm_coll_barrier(ctx->state, ctx, call);
-}
+#define ENTRY(name)                                                                     \
+    static enum status entry_##name(struct comm_ctx *ctx, const struct comm_call *call) \
+    {                                                                                   \
+        return shm_coll_##name(ctx->state, ctx, call);                                  \
+    }
+ENTRY(all_reduce)
+ENTRY(reduce_scatter)
+ENTRY(all_gather)
+ENTRY(all_to_all)
+ENTRY(broadcast)
+ENTRY(send)
+ENTRY(recv)
+ENTRY(barrier)
 
 const struct transport_ops shm_threads_ops = {
     .kind = COMM_KIND_THREADS,
@@ -209,12 +179,12 @@ const struct transport_ops shm_threads_ops = {
     .close = ctx_close,
     .split = split,
     .entered = entered,
-    .all_reduce = all_reduce,
-    .reduce_scatter = reduce_scatter,
-    .all_gather = all_gather,
-    .all_to_all = all_to_all,
-    .broadcast = broadcast,
-    .send = send_to,
-    .recv = recv_from,
-    .barrier = barrier,
+    .all_reduce = entry_all_reduce,
+    .reduce_scatter = entry_reduce_scatter,
+    .all_gather = entry_all_gather,
+    .all_to_all = entry_all_to_all,
+    .broadcast = entry_broadcast,
+    .send = entry_send,
+    .recv = entry_recv,
+    .barrier = entry_barrier,
 };

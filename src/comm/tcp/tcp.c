@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "comm/tcp/tcp_inside.h"
 #include "comm/ucx/ucx_env.h"
@@ -46,8 +47,19 @@ bool tcp_tune(int fd)
 
 /* ---- life ---- */
 
-static enum status start_listening(struct tcp *tcp, socklen_t bytes)
+static enum status open_tcp(const struct p2p_config *config, void **state_out)
 {
+    struct tcp *tcp = memory_new(1, sizeof(*tcp));
+    socklen_t bytes = 0;
+    *state_out = tcp;
+    tcp->listen_fd = -1;
+    tcp->unexpected_max = config->eager_bytes;
+    const char *asked = config->data_addr;
+    char device[IF_NAMESIZE + 1];
+    ucx_env_device(device, sizeof(device));
+    if (asked == NULL || asked[0] == 0)
+        asked = device; /* the device set for UCX applies to TCP too */
+    TRY(tcp_addr_choose(asked, config->master, &tcp->own, &bytes));
     char name[64];
     tcp_addr_text(&tcp->own, name, sizeof(name));
     tcp->listen_fd = socket(tcp->own.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -65,24 +77,6 @@ static enum status start_listening(struct tcp *tcp, socklen_t bytes)
         getsockname(tcp->listen_fd, (struct sockaddr *)&tcp->own, &bytes) != 0)
         return FAIL(ST_RETRY, "cannot listen on %s: %s", name, strerror(errno));
     return ST_OK;
-}
-
-static enum status open_tcp(const struct p2p_config *config, void **state_out)
-{
-    struct tcp *tcp = calloc(1, sizeof(*tcp));
-    socklen_t bytes = 0;
-    if (tcp == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for TCP", sizeof(*tcp));
-    *state_out = tcp;
-    tcp->listen_fd = -1;
-    tcp->unexpected_max = config->eager_bytes;
-    const char *asked = config->data_addr;
-    char device[IF_NAMESIZE + 1];
-    ucx_env_device(device, sizeof(device));
-    if (asked == NULL || asked[0] == 0)
-        asked = device; /* the device set for UCX applies to TCP too */
-    TRY(tcp_addr_choose(asked, config->master, &tcp->own, &bytes));
-    return start_listening(tcp, bytes);
 }
 
 static void drop_tcp(struct p2p *p2p)
@@ -121,21 +115,6 @@ static enum status address(void *state, bool is_intra_node, void *out, int64_t c
     return ST_OK;
 }
 
-/* Allocates before the first connection. */
-static const char *alloc_conns(struct p2p *p2p, struct tcp *tcp)
-{
-    size_t ranks = (size_t)p2p->ranks;
-    tcp->p2p = p2p;
-    tcp->conns = calloc(ranks, sizeof(*tcp->conns));
-    tcp->conns_n = tcp->conns != NULL ? p2p->ranks : 0;
-    if (tcp->conns == NULL || tcp_accept_open(tcp) != ST_OK)
-        return "out of memory";
-    size_t polls = ranks + (size_t)tcp->pending_n + 1;
-    tcp->polls = calloc(polls, sizeof(*tcp->polls));
-    tcp->polled = calloc(polls, sizeof(*tcp->polled));
-    return tcp->polls != NULL && tcp->polled != NULL ? NULL : "out of memory";
-}
-
 static const char *begin_connect(struct p2p *p2p, struct p2p_peer *peer, const void *to,
                                  int64_t bytes)
 {
@@ -143,9 +122,17 @@ static const char *begin_connect(struct p2p *p2p, struct p2p_peer *peer, const v
     struct tcp_addr_packed packed;
     if (p2p->secret == NULL)
         return "no secret was given for this generation";
-    const char *why = tcp->conns == NULL ? alloc_conns(p2p, tcp) : NULL;
-    if (why != NULL)
-        return why;
+    if (tcp->conns == NULL) {
+        /* Allocates before the first connection. */
+        size_t ranks = (size_t)p2p->ranks;
+        tcp->p2p = p2p;
+        tcp->conns = memory_new(ranks, sizeof(*tcp->conns));
+        tcp->conns_n = p2p->ranks;
+        tcp_accept_open(tcp);
+        size_t polls = ranks + (size_t)tcp->pending_n + 1;
+        tcp->polls = memory_new(polls, sizeof(*tcp->polls));
+        tcp->polled = memory_new(polls, sizeof(*tcp->polled));
+    }
     struct tcp_conn *conn = &tcp->conns[peer->rank];
     if (bytes != (int64_t)sizeof(packed))
         return "its address cannot be read";

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "comm/tcp/tcp_inside.h"
 
@@ -52,16 +53,12 @@ static void refuse(struct tcp *tcp, struct tcp_pending *pending, const char *why
     p2p_seal_wipe(&pending->auth, sizeof(pending->auth));
 }
 
-enum status tcp_accept_open(struct tcp *tcp)
+void tcp_accept_open(struct tcp *tcp)
 {
-    const struct p2p *p2p = tcp->p2p;
-    tcp->pending_n = PENDING_EXTRA + p2p->ranks;
-    tcp->pending = calloc((size_t)tcp->pending_n, sizeof(*tcp->pending));
-    if (tcp->pending == NULL)
-        return FAIL(ST_RETRY, "out of memory: connections of %d ranks", p2p->ranks);
+    tcp->pending_n = PENDING_EXTRA + tcp->p2p->ranks;
+    tcp->pending = memory_new((size_t)tcp->pending_n, sizeof(*tcp->pending));
     for (int i = 0; i < tcp->pending_n; i++)
         tcp->pending[i].fd = -1;
-    return ST_OK;
 }
 
 /* A free slot, or that of the oldest pending connection, first of those without a valid HELLO. */
@@ -81,17 +78,15 @@ static struct tcp_pending *find_slot(struct tcp *tcp)
     return oldest;
 }
 
-/* Reads a handshake message of `want` bytes: 1: complete; 0: not yet; -1: it never will be. */
-static int receive(struct tcp_pending *pending, size_t want)
+int tcp_accept_receive(int fd, uint8_t *received, size_t *received_n, size_t want)
 {
-    ssize_t n = recv(pending->fd, pending->received + pending->received_n,
-                     want - pending->received_n, MSG_DONTWAIT);
+    ssize_t n = recv(fd, received + *received_n, want - *received_n, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
         return -1;
-    pending->received_n += n > 0 ? (size_t)n : 0;
-    if (pending->received_n < want)
+    *received_n += n > 0 ? (size_t)n : 0;
+    if (*received_n < want)
         return 0;
-    pending->received_n = 0;
+    *received_n = 0;
     return 1;
 }
 
@@ -147,7 +142,8 @@ static const char *take_proof(struct tcp *tcp, struct tcp_pending *pending)
 static unsigned progress_pending(struct tcp *tcp, struct tcp_pending *pending, int64_t now_ns)
 {
     int received =
-        receive(pending, pending->has_hello ? TCP_AUTH_PROOF_BYTES : TCP_AUTH_HELLO_BYTES);
+        tcp_accept_receive(pending->fd, pending->received, &pending->received_n,
+                           pending->has_hello ? TCP_AUTH_PROOF_BYTES : TCP_AUTH_HELLO_BYTES);
     const char *why = NULL;
     if (received < 0)
         why = "it closed without authenticating";

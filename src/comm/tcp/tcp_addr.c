@@ -106,20 +106,13 @@ static enum status find_route(const char *name, const struct sockaddr_storage *t
                     : FAIL(ST_RETRY, "no route to MASTER_ADDR=%s: %s", name, strerror(error));
 }
 
-static enum status find_data_addr(const char *data_addr, struct sockaddr_storage *out)
-{
-    if (find_interface(data_addr, out))
-        return ST_OK;
-    TRY(resolve(data_addr, "DATA_ADDR", out));
-    return ST_OK;
-}
-
 enum status tcp_addr_choose(const char *data_addr, const char *master, struct sockaddr_storage *out,
                             socklen_t *bytes_out)
 {
     struct sockaddr_storage to;
     if (data_addr != NULL && data_addr[0] != 0) {
-        TRY(find_data_addr(data_addr, out));
+        if (!find_interface(data_addr, out))
+            TRY(resolve(data_addr, "DATA_ADDR", out));
     } else {
         TRY(resolve(master != NULL ? master : "127.0.0.1", "MASTER_ADDR", &to));
         if (is_any(&to))

@@ -219,23 +219,6 @@ static bool is_next(const struct tcp_conn *conn)
                : head->at == 0;
 }
 
-static void end_message(struct tcp_conn *conn)
-{
-    struct tcp_unexpected *unexpected = conn->unexpected;
-    struct p2p_op *op = conn->op;
-    conn->has_message = false;
-    conn->op = NULL;
-    conn->unexpected = NULL;
-    if (op != NULL) {
-        op->bytes = conn->total;
-        p2p_op_end(op, NULL);
-        return;
-    }
-    unexpected->is_whole = true;
-    if (unexpected->op != NULL)
-        deliver(conn, unexpected, unexpected->op);
-}
-
 /* The frame is complete. false: its content does not have the header's checksum. */
 static bool end_frame(struct tcp_conn *conn)
 {
@@ -245,17 +228,23 @@ static bool end_frame(struct tcp_conn *conn)
         return false;
     conn->has_head = false;
     conn->at += head->bytes;
-    if (conn->at == conn->total)
-        end_message(conn);
+    if (conn->at < conn->total)
+        return true;
+    /* The message is complete. */
+    struct tcp_unexpected *unexpected = conn->unexpected;
+    struct p2p_op *op = conn->op;
+    conn->has_message = false;
+    conn->op = NULL;
+    conn->unexpected = NULL;
+    if (op != NULL) {
+        op->bytes = conn->total;
+        p2p_op_end(op, NULL);
+        return true;
+    }
+    unexpected->is_whole = true;
+    if (unexpected->op != NULL)
+        deliver(conn, unexpected, unexpected->op);
     return true;
-}
-
-static void close_on_error(struct tcp_conn *conn, ssize_t n)
-{
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    conn->peer->was_closed = n == 0 || errno == ECONNRESET;
-    tcp_conn_lose(conn, n == 0 ? closed : strerrordesc_np(errno));
 }
 
 /* Reads the rest of the frame to its place, and what follows it into the buffer. Returns bytes; ≤
@@ -267,10 +256,12 @@ static ssize_t fill(struct tcp_conn *conn, char *to, size_t missing)
     struct msghdr message = {.msg_iov = into, .msg_iovlen = 2};
     ssize_t n = missing > 0 ? recvmsg(conn->fd, &message, MSG_DONTWAIT)
                             : recv(conn->fd, into[1].iov_base, into[1].iov_len, MSG_DONTWAIT);
-    if (n <= 0) {
-        close_on_error(conn, n);
-        return n;
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+        conn->peer->was_closed = n == 0 || errno == ECONNRESET;
+        tcp_conn_lose(conn, n == 0 ? closed : strerrordesc_np(errno));
     }
+    if (n <= 0)
+        return n;
     size_t placed = (size_t)n < missing ? (size_t)n : missing;
     conn->got += (int64_t)placed;
     conn->buffer_end += (size_t)n - placed;

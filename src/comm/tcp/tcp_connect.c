@@ -92,20 +92,6 @@ static void send_hello(struct tcp_conn *conn)
         retry_later(conn, "it does not take the HELLO");
 }
 
-/* Reads a handshake message of `want` bytes: 1: complete; 0: not yet; -1: it never will be. */
-static int receive(struct tcp_conn *conn, size_t want)
-{
-    ssize_t n =
-        recv(conn->fd, conn->received + conn->received_n, want - conn->received_n, MSG_DONTWAIT);
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-        return -1;
-    conn->received_n += n > 0 ? (size_t)n : 0;
-    if (conn->received_n < want)
-        return 0;
-    conn->received_n = 0;
-    return 1;
-}
-
 /* An answer that does not authenticate comes from another process at the peer's address. */
 static const char *take_answer(struct tcp_conn *conn)
 {
@@ -133,7 +119,8 @@ static const char *take_welcome(struct tcp_conn *conn)
 static unsigned receive_reply(struct tcp_conn *conn)
 {
     bool is_answer = conn->connect_state == TCP_CONNECT_ANSWER;
-    int received = receive(conn, is_answer ? TCP_AUTH_ANSWER_BYTES : TCP_AUTH_WELCOME_BYTES);
+    int received = tcp_accept_receive(conn->fd, conn->received, &conn->received_n,
+                                      is_answer ? TCP_AUTH_ANSWER_BYTES : TCP_AUTH_WELCOME_BYTES);
     const char *why = NULL;
     if (received > 0)
         why = is_answer ? take_answer(conn) : take_welcome(conn);

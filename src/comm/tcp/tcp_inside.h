@@ -119,7 +119,10 @@ void tcp_conn_post_recv(struct tcp_conn *conn, struct p2p_op *op); /* a receive 
 bool tcp_conn_is_awaited(const struct tcp_conn *conn); /* a receive of a caller is under way */
 
 /* ---- tcp_accept ---- */
-enum status tcp_accept_open(struct tcp *tcp);
+void tcp_accept_open(struct tcp *tcp);
+/* tcp_accept_receive — reads a handshake message of `want` bytes into `received`, of which
+ * *received_n are there. 1: complete; 0: not yet; -1: it never will be. */
+int tcp_accept_receive(int fd, uint8_t *received, size_t *received_n, size_t want);
 /* accepts connections and reads handshakes; returns how many made progress */
 unsigned tcp_accept_progress(struct tcp *tcp);
 void tcp_accept_close(struct tcp *tcp); /* closes the port and all pending connections */

@@ -15,9 +15,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "comm/ucx/ucx_inside.h"
-#include "comm/ucx/ucx_setup.h"
 
 #define BREAK_NS ((int64_t)200000000)
 
@@ -25,9 +25,7 @@ static struct ucx *state_of(const struct p2p *p2p) { return p2p->state; }
 
 static enum status open_ucp(const struct p2p_config *config, void **state_out)
 {
-    struct ucx *u = calloc(1, sizeof(*u));
-    if (u == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for UCX", sizeof(*u));
+    struct ucx *u = memory_new(1, sizeof(*u));
     *state_out = u;
     u->event_fd = -1;
     if (getrandom(u->nonce, sizeof(u->nonce), 0) != (ssize_t)sizeof(u->nonce))
@@ -120,15 +118,6 @@ static ucs_status_t open_endpoint(struct ucx_conn *conn, const void *to)
     return ucp_ep_create(conn->ucx->worker, &params, &conn->ep);
 }
 
-/* Allocates before the first connection. */
-static bool alloc_conns(struct p2p *p2p, struct ucx *u)
-{
-    u->p2p = p2p;
-    u->conns = calloc((size_t)p2p->ranks, sizeof(*u->conns));
-    u->conns_n = u->conns != NULL ? p2p->ranks : 0;
-    return u->conns != NULL;
-}
-
 /* to: the nonce of the peer, then UCX's address. */
 static const char *begin_connect(struct p2p *p2p, struct p2p_peer *peer, const void *to,
                                  int64_t bytes)
@@ -138,8 +127,11 @@ static const char *begin_connect(struct p2p *p2p, struct p2p_peer *peer, const v
         return "no secret was given for this generation";
     if (bytes <= UCX_HEADER_NONCE_BYTES)
         return "its address cannot be read";
-    if (u->conns == NULL && !alloc_conns(p2p, u))
-        return "out of memory";
+    if (u->conns == NULL) { /* the first connection */
+        u->p2p = p2p;
+        u->conns = memory_new((size_t)p2p->ranks, sizeof(*u->conns));
+        u->conns_n = p2p->ranks;
+    }
     struct ucx_conn *conn = &u->conns[peer->rank];
     conn->ucx = u;
     conn->peer = peer;
@@ -193,8 +185,8 @@ static void close_endpoints(struct p2p *p2p)
 {
     struct ucx *u = state_of(p2p);
     int n = u->conns_n;
-    ucs_status_ptr_t *closing = calloc((size_t)n + 1, sizeof(*closing));
-    for (int i = 0; i < n && closing != NULL; i++) {
+    ucs_status_ptr_t *closing = memory_new((size_t)n, sizeof(*closing));
+    for (int i = 0; i < n; i++) {
         if (u->conns[i].ep == NULL)
             continue;
         ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
@@ -203,7 +195,7 @@ static void close_endpoints(struct p2p *p2p)
         closing[i] = UCS_PTR_IS_PTR(request) ? request : NULL;
         u->conns[i].ep = NULL;
     }
-    if (closing != NULL && !wait_requests(u, closing, n, BREAK_NS))
+    if (!wait_requests(u, closing, n, BREAK_NS))
         LOG_DEBUG("UCX has not closed all connections in time");
     free(closing);
 }

@@ -10,12 +10,7 @@
 const char *ucx_env_get(const char *name)
 {
     extern char **environ;
-    size_t n = strlen(name);
-    for (char **at = environ; at != NULL && *at != NULL; at++) {
-        if (strncmp(*at, name, n) == 0 && (*at)[n] == '=')
-            return *at + n + 1;
-    }
-    return NULL;
+    return text_variable(environ, name);
 }
 
 bool ucx_env_has_rdma(void)

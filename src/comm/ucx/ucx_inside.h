@@ -51,4 +51,16 @@ const char *ucx_message_recv(struct p2p *p2p, struct p2p_op *op, void *data, uin
 /* ucx_message_drop — forgets what has arrived and what is awaited, before the connection closes. */
 void ucx_message_drop(struct ucx_conn *conn);
 
+/* ucx_setup — opens a context and one worker for one thread at a time. eager_bytes: as in
+ * p2p_config. Outputs are set also when a later step fails. Errors: ST_NO_DEVICE with UCX's
+ * text. */
+enum status ucx_setup(int64_t eager_bytes, ucp_context_h *context, ucp_worker_h *worker,
+                      int *event_fd);
+/* ucx_setup_has_cuda — this UCX reports that it moves the memory of NVIDIA GPUs. Debian's is built
+ * without. */
+bool ucx_setup_has_cuda(ucp_context_h context);
+/* ucx_setup_fail — "UCX cannot WHAT: its text; ADVICE". */
+enum status ucx_setup_fail(enum status st, const char *what, ucs_status_t status,
+                           const char *advice);
+
 #endif

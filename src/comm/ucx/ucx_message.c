@@ -43,13 +43,6 @@ static void on_sent(void *request, ucs_status_t status, void *arg)
     p2p_op_end(arg, why_of(status));
 }
 
-/* A GPU's content always moves by rendezvous: a receive of another rank's GPU cannot be filled from
- * UCX's host memory here. */
-static unsigned flags_of(const struct p2p_op *op)
-{
-    return UCP_AM_SEND_FLAG_REPLY | (op->is_gpu && op->bytes > 0 ? UCP_AM_SEND_FLAG_RNDV : 0u);
-}
-
 const char *ucx_message_send(struct p2p *p2p, struct p2p_op *op, const void *data, uint64_t tag)
 {
     struct ucx_conn *conn = p2p->peers[op->peer].conn;
@@ -57,10 +50,13 @@ const char *ucx_message_send(struct p2p *p2p, struct p2p_op *op, const void *dat
                                       .flags = op->is_gpu ? UCX_HEADER_IS_GPU : 0,
                                       .tag = tag,
                                       .bytes = op->bytes};
+    /* A GPU's content always moves by rendezvous: a receive of another rank's GPU cannot be filled
+     * from UCX's host memory here. */
+    const unsigned rendezvous = op->is_gpu && op->bytes > 0 ? UCP_AM_SEND_FLAG_RNDV : 0u;
     const ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                         UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
-        .flags = flags_of(op),
+        .flags = UCP_AM_SEND_FLAG_REPLY | rendezvous,
         .cb.send = on_sent,
         .user_data = op,
         .memory_type = memory_of(op),

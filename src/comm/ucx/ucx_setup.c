@@ -1,7 +1,7 @@
 /* ucx_setup — opens a context and a worker of UCX. The settings are UCX's own (UCX_* in the
  * environment). Four of its defaults are replaced: no TCP, connecting never blocks, and without
  * InfiniBand two limits of TCP. Must not know peers. */
-#include "comm/ucx/ucx_setup.h"
+#include "comm/ucx/ucx_inside.h"
 
 #include <signal.h>
 #include <stdbool.h>

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "plan/plan_machine_inside.h"
+#include "plan/plan_machine.h"
 #include "plan/plan_time.h"
 
 /* The smallest budget has no memory for heads of any width, the others have it for all. */

@@ -104,7 +104,7 @@ static void test_against_every_way(void **state)
     static struct plan_memory memory;
     for (size_t i = 0; i < sizeof memories / sizeof *memories; i++) {
         struct plan_job job = job_of(memories[i], 32);
-        assert_int_equal(plan_search_make(&job, &nothing, &found), ST_OK);
+        plan_search_make(&job, &nothing, &found);
         assert_true(found.found_n > 0);
         double least = 1e3 / found.fastest_tokens_per_second * found.estimate[0].tokens,
                near = (1 + PLAN_SEARCH_NEAR) * least;
@@ -125,7 +125,7 @@ static void test_nothing_fits(void **state)
     static struct plan_search found;
     static struct plan_memory memory;
     struct plan_job job = job_of(1e9, 32);
-    assert_int_equal(plan_search_make(&job, &nothing, &found), ST_OK);
+    plan_search_make(&job, &nothing, &found);
     assert_int_equal(found.found_n, 0);
     assert_int_equal(plan_job_memory(&job, &memory), ST_OK);
     assert_int_equal(plan_job_memory_over(&job, &memory), memory.need_bytes - 1000000000);
@@ -143,7 +143,7 @@ static void test_fixed(void **state)
     s->batch_samples = 2;
     s->store.shard = LAYOUT_SHARD_NONE;
     s->recompute.way = MODEL_RECOMPUTE_ATTENTION;
-    assert_int_equal(plan_search_make(&job, &fixed, &found), ST_OK);
+    plan_search_make(&job, &fixed, &found);
     assert_true(found.found_n >= 2);
     for (int i = 0; i < found.found_n; i++) {
         s = &found.job[i].config.step;
@@ -171,7 +171,7 @@ static void test_nodes(void **state)
     job.follows_ranks = true;
     for (int is_slow = 0; is_slow < 2; is_slow++) {
         cluster.across.bytes_per_second = is_slow ? 1e8 : 2e11;
-        assert_int_equal(plan_search_advice(&job, &nothing, NULL, &advice), ST_OK);
+        plan_search_advice(&job, &nothing, NULL, &advice);
         assert_true(advice.search.found_n > 0);
         assert_true(advice.less.is_known && advice.less.nodes == 1);
         assert_true(advice.more.is_known && advice.more.nodes == 3);
@@ -190,8 +190,8 @@ static void test_nodes_of_auto(void **state)
     static struct plan_search found;
     static struct plan_advice advice;
     struct plan_job job = job_of(40e9, 32);
-    assert_int_equal(plan_search_make(&job, &nothing, &found), ST_OK);
-    assert_int_equal(plan_search_advice(&found.job[0], &nothing, &found, &advice), ST_OK);
+    plan_search_make(&job, &nothing, &found);
+    plan_search_advice(&found.job[0], &nothing, &found, &advice);
     assert_int_equal(advice.search.found_n, 0);
     assert_false(advice.more.is_known);
     assert_true(advice.less.is_known);
@@ -221,12 +221,12 @@ static void test_failure(void **state)
     static struct plan_search found;
     struct plan_job job = job_of(40e9, 32);
     cluster.peak[PLAN_PRECISION_BF16] = 0;
-    assert_int_equal(plan_search_make(&job, &nothing, &found), ST_OK);
+    plan_search_make(&job, &nothing, &found);
     assert_int_equal(found.found_n, 0);
     assert_int_equal(found.failure, ST_BAD_SETTING);
     assert_non_null(strstr(found.why.message, "computes nothing in bf16"));
     job = job_of(1e9, 32);
-    assert_int_equal(plan_search_make(&job, &nothing, &found), ST_OK);
+    plan_search_make(&job, &nothing, &found);
     assert_int_equal(found.found_n, 0);
     assert_int_equal(found.failure, ST_OK);
 }
@@ -241,7 +241,7 @@ static void test_no_copies(void **state)
     struct plan_job job = job_of(8e9, 32);
     job.config.step.axis_ranks[MESH_AXIS_TENSOR] = 4;
     job.config.step.axis_ranks[MESH_AXIS_PIPELINE] = 2;
-    assert_int_equal(plan_search_make(&job, &fixed, &found), ST_OK);
+    plan_search_make(&job, &fixed, &found);
     assert_int_equal(found.found_n, 1);
     assert_int_equal(found.job[0].config.step.store.shard, LAYOUT_SHARD_NONE);
 }
@@ -257,13 +257,13 @@ static void test_local(void **state)
     struct plan_job job = job_of(80e9, 64);
     job.config.step.local =
         (struct step_local_config){.steps = 10, .replica_ranks = 4, .lr = 0.7, .momentum = 0.9};
-    assert_int_equal(plan_search_make(&job, &nothing, &found), ST_OK);
+    plan_search_make(&job, &nothing, &found);
     assert_int_equal(found.found_n, 1);
     assert_int_equal(axes_of(&found.job[0]), 0);
     assert_int_equal(found.job[0].config.step.store.shard, LAYOUT_SHARD_NONE);
     assert_true(plan_job_nodes(&job, 16, &job));
     job.follows_ranks = true;
-    assert_int_equal(plan_search_advice(&job, &nothing, NULL, &advice), ST_OK);
+    plan_search_advice(&job, &nothing, NULL, &advice);
     assert_true(advice.less.is_known);
     assert_int_equal(advice.more.nodes, 17);
     assert_false(advice.more.is_known);

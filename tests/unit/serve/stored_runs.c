@@ -12,7 +12,6 @@
 #include "base/json.h"
 #include "serve/archive.h"
 #include "serve/history.h"
-#include "serve/record.h"
 #include "serve/route.h"
 #include "serve/stored_runs.h"
 
@@ -55,7 +54,7 @@ static void write_kept(struct text *out)
     history_observe(&history, &view);
     view.history = &history;
     view.settings = "{\"settings\":[{\"name\":\"LR\",\"value\":\"1\",\"source\":\"argument\"}]}\n";
-    record_write(&view, out);
+    stored_runs_write(&view, out);
     board_close(board);
 }
 

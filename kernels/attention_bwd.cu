@@ -83,10 +83,11 @@ template <typename T, int D, int BQ>
 __device__ static inline void bwd_scores(float (&c)[BQ / 8][4], shared_at keys, shared_at queries,
                                          int warp_row)
 {
+    [[maybe_unused]] constexpr int UNROLLED = D > 64 ? 2 : 4;
 #pragma unroll
     for (int n = 0; n < BQ / 8; n++)
         c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
-#pragma unroll(D > 64 ? 2 : 4)
+#pragma unroll UNROLLED
     for (int k = 0; k < D / 16; k++) {
         uint32_t a[4];
         frag_a<D / 8>(a, keys, warp_row, 2 * k);
@@ -165,6 +166,7 @@ template <typename T, int D, int N, int BK>
 __device__ static inline void bwd_queries(float *acc, shared_at ds, shared_at k_tile, int query,
                                           int col, bool is_first)
 {
+    [[maybe_unused]] constexpr int UNROLLED = D > 64 ? 1 : 4;
     int lane = (int)threadIdx.x % WARP;
     float c[N / 8][4];
     float *to = acc + (int64_t)(query + lane / 4) * D + col + lane % 4 * 2;
@@ -175,7 +177,7 @@ __device__ static inline void bwd_queries(float *acc, shared_at ds, shared_at k_
             float2 old = is_first ? make_float2(0, 0) : *(const float2 *)(to + 8 * r * D + 8 * n);
             c[n][2 * r] = old.x, c[n][2 * r + 1] = old.y;
         }
-#pragma unroll(D > 64 ? 1 : 4)
+#pragma unroll UNROLLED
     for (int k = 0; k < BK / 16; k++) {
         uint32_t a[4];
         frag_a_trans<8>(a, ds, 16 * k, query / 8);

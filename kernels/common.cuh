@@ -439,7 +439,7 @@ __device__ static inline float exp2_quick(float x)
 __device__ static inline float rcp_quick(float x)
 {
 #ifdef CONVOY_EMU
-    return emu_quick(1.0f / x);
+    return emu_quick(emu_rcp(x));
 #else
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

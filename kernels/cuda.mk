@@ -98,3 +98,19 @@ sass: $(CU:%.cu=$(BUILD)/%_cu.o)
 	  PATH=$(abspath $(BUILD))/disassembler/nvidia/cu13/bin:$$PATH tests/cuda/sass.pl read tests/cuda/sass_launch.tsv $^; } >$(BUILD)/sass.new
 	@tests/cuda/sass.pl compare tests/cuda/sass.tsv $(BUILD)/sass.new || echo 'sass: look at the lines above before you commit the table'
 	@mv $(BUILD)/sass.new tests/cuda/sass.tsv
+
+# The kernels by a second front end: clang makes PTX of them, which NVIDIA's assembler has to take. Nothing is linked or run. clang 22
+# is the oldest that can read the headers of CUDA 13; it calls 13.0 newer than it knows.
+CLANG_CUDA ?= clang-22
+PTX_ARCH := sm_80
+PTX_FLAGS := -x cuda --cuda-device-only --cuda-gpu-arch=$(PTX_ARCH) --cuda-path=$(CUDA_ROOT) -std=c++17 -O2 -S -Isrc -I. \
+  -include tests/cuda/clang_ptx.h -Wall -Wextra $(if $(WERROR),-Werror) -Wno-unknown-cuda-version
+.PHONY: ptx
+ptx: $(CU:%.cu=$(BUILD)/ptx/%.cubin)
+	$(if $(HAS_CUDA),,$(error ptx: $(or $(CUDA_LACKS),CUDA=0 leaves CUDA out)))
+$(BUILD)/ptx/%.ptx: %.cu
+	@mkdir -p $(@D)
+	$(CLANG_CUDA) $(PTX_FLAGS) -MMD -MP -MF $(@:.ptx=.d) -MT $@ -o $@ $<
+$(BUILD)/ptx/%.cubin: $(BUILD)/ptx/%.ptx
+	$(CUDA_ROOT)/bin/ptxas -arch=$(PTX_ARCH) -o $@ $<
+-include $(CU:%.cu=$(BUILD)/ptx/%.d)

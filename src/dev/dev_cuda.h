@@ -51,11 +51,15 @@ enum dev_cuda_attention {
 };
 void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by, bool is_atomic);
 
-/* What a backward pass of attention has: T tokens, H heads, K key heads, D elements. */
+/* What an attention has: T tokens, H heads, K key heads, D elements. */
 struct dev_cuda_attention_shape {
     int64_t t, h, hk, d;
     enum dtype dtype;
 };
+/* Returns true if the program's own kernels compute this attention on every chip: by the choice, or
+ * because no row of the table has its type and shape. Also in builds without CUDA, for plans. */
+bool dev_cuda_attention_is_own(enum dev_cuda_attention by, bool is_atomic, bool is_backward,
+                               const struct dev_cuda_attention_shape *shape);
 /* Returns the bytes of a device that a stream takes in addition to CUDA_SCRATCH_BYTES when cuDNN
  * computes the backward pass of this shape: what one sample needs, if that is more. 0: it is not,
  * or no chip has it by cuDNN. Also in builds without CUDA, for plans. */

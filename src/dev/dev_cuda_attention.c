@@ -57,13 +57,18 @@ static int64_t sample_bytes(bool is_atomic, const struct dev_cuda_attention_shap
            (x->hk < x->h ? 2 * halves * rows * x->d : 0) + MARGIN_BYTES;
 }
 
+bool dev_cuda_attention_is_own(enum dev_cuda_attention by, bool is_atomic, bool is_backward,
+                               const struct dev_cuda_attention_shape *shape)
+{
+    const struct asked x = {0, shape->dtype, shape->d, shape->t, is_backward, is_atomic};
+    return by == DEV_CUDA_ATTENTION_OWN || (by == DEV_CUDA_ATTENTION_AUTO && !is_in_table(&x));
+}
+
 int64_t dev_cuda_attention_bytes(enum dev_cuda_attention by, bool is_atomic,
                                  const struct dev_cuda_attention_shape *shape)
 {
-    const struct asked x = {0, shape->dtype, shape->d, shape->t, true, is_atomic};
-    const bool is_used =
-        by == DEV_CUDA_ATTENTION_CUDNN || (by == DEV_CUDA_ATTENTION_AUTO && is_in_table(&x));
-    const int64_t bytes = is_used ? sample_bytes(is_atomic, shape) : 0;
+    const bool is_own = dev_cuda_attention_is_own(by, is_atomic, true, shape);
+    const int64_t bytes = is_own ? 0 : sample_bytes(is_atomic, shape);
     return bytes > (int64_t)CUDA_SCRATCH_BYTES ? bytes : 0;
 }
 

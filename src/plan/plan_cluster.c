@@ -90,9 +90,20 @@ static const struct whole {
 #define WHOLES_N (sizeof wholes / sizeof *wholes)
 
 /* Keys of the file that are no numbers, of a link, and of peak and product. */
-static const char *const others[] = {
-    "name",         "source",    "device",          "peak",   "product", "product_rows",
-    "product_wide", "attention", "attention_width", "inside", "across",  NULL};
+static const char *const others[] = {"name",
+                                     "source",
+                                     "device",
+                                     "peak",
+                                     "product",
+                                     "product_rows",
+                                     "product_wide",
+                                     "attention",
+                                     "attention_width",
+                                     "attention_own_forward",
+                                     "attention_own_backward",
+                                     "inside",
+                                     "across",
+                                     NULL};
 static const char *const width_keys[] = {"width", "share", NULL};
 static const char *const link_keys[] = {"latency_us",          "bytes_per_second", "share",
                                         "reduce_scatter_part", "all_gather_part",  NULL};
@@ -333,6 +344,8 @@ static enum status read_root(const cJSON *root, struct plan_cluster *out)
     TRY(read_rows(root, "product_rows", &out->product_rows));
     TRY(read_rows(root, "product_wide", &out->product_wide));
     TRY(read_share(root, "attention", &out->attention));
+    TRY(read_share(root, "attention_own_forward", &out->attention_own_forward));
+    TRY(read_share(root, "attention_own_backward", &out->attention_own_backward));
     TRY(read_share(root, "attention_width", &out->attention_width));
     TRY(read_link(root, "inside", &out->inside));
     return read_link(root, "across", &out->across);
@@ -431,6 +444,12 @@ static void write_rates(const struct plan_cluster *c, struct text *out)
     write_rows("product_wide", &c->product_wide, out);
     text_add(out, "  \"attention\": ");
     write_share(&c->attention, out);
+    if (c->is_gpu) {
+        text_add(out, ",\n  \"attention_own_forward\": ");
+        write_share(&c->attention_own_forward, out);
+        text_add(out, ",\n  \"attention_own_backward\": ");
+        write_share(&c->attention_own_backward, out);
+    }
     text_add(out, ",\n  \"attention_width\": ");
     write_share(&c->attention_width, out);
     text_add(out, ",\n");

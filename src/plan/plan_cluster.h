@@ -81,7 +81,9 @@ struct plan_cluster {
     struct plan_share product[PLAN_PRECISION_N];
     /* CPU: of all precisions, in place of `product`; of wide layers, n 0: as of others */
     struct plan_rows product_rows, product_wide;
-    struct plan_share attention;          /* of the product peak, by FLOPs of one attention */
+    struct plan_share attention; /* of the product peak, by FLOPs of one attention */
+    /* GPU: of the program's own kernels in place of `attention`, by direction; n 0: unknown */
+    struct plan_share attention_own_forward, attention_own_backward;
     struct plan_share attention_width;    /* of that share, by the width of a head */
     double memory_share, optimizer_share; /* of memory_bytes_per_second */
     double operation_us;                  /* what each operation takes besides: its launch */

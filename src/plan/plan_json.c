@@ -125,6 +125,9 @@ enum status plan_json_write(const struct plan_report *r, struct text *out)
         json_add_number(axes, "hidden", e->time.comm_hidden_ms);
         for (int axis = 0; axis < MESH_AXES; axis++)
             json_add_number(axes, mesh_axis_name((enum mesh_axis)axis), e->time.axis_ms[axis]);
+        cJSON *lacks = add_object(root, "lacks_own_attention");
+        cJSON_AddBoolToObject(lacks, "forward", e->time.lacks_own_forward);
+        cJSON_AddBoolToObject(lacks, "backward", e->time.lacks_own_backward);
         json_add_i64(root, "micro_batches", e->passes);
         json_add_number(root, "tokens_per_second", e->tokens_per_second);
         json_add_number(root, "mfu", e->mfu);

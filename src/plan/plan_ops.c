@@ -19,6 +19,7 @@ struct seen {
 struct adding {
     struct plan_ops *ops;
     const struct memory_plan_place *place;
+    bool is_own[2]; /* attention by the program's own kernels on a GPU: forward, backward */
     struct mesh mesh;
     enum status st;
     struct seen seen[SEEN_MAX];
@@ -41,16 +42,20 @@ static int64_t width_of(enum op_kind op, const void *args)
     return op == OP_KIND_attention_fwd ? fwd->d : op == OP_KIND_attention_bwd ? bwd->d : 0;
 }
 
+static bool is_op_like(const struct plan_op *a, const struct plan_op *b)
+{
+    return a->op == b->op && a->cost.flops == b->cost.flops &&
+           a->cost.bytes_read == b->cost.bytes_read &&
+           a->cost.bytes_written == b->cost.bytes_written && a->rows == b->rows && a->in == b->in &&
+           a->out == b->out && a->width == b->width && a->is_own == b->is_own &&
+           a->is_backward == b->is_backward && a->is_again == b->is_again;
+}
+
 static struct plan_op *op_row(struct adding *a, const struct plan_op *like)
 {
     struct plan_ops *ops = a->ops;
     for (int i = 0; i < ops->ops_n; i++)
-        if (ops->op[i].op == like->op && ops->op[i].cost.flops == like->cost.flops &&
-            ops->op[i].cost.bytes_read == like->cost.bytes_read &&
-            ops->op[i].cost.bytes_written == like->cost.bytes_written &&
-            ops->op[i].rows == like->rows && ops->op[i].in == like->in &&
-            ops->op[i].out == like->out && ops->op[i].width == like->width &&
-            ops->op[i].is_backward == like->is_backward && ops->op[i].is_again == like->is_again)
+        if (is_op_like(&ops->op[i], like))
             return &ops->op[i];
     if (ops->ops_n == ops->ops_cap) {
         int cap = ops->ops_cap > 0 ? 2 * ops->ops_cap : 64;
@@ -80,6 +85,7 @@ static void on_op(void *arg, const struct step_dry_op *op)
     if (like.op == OP_KIND_matmul_bwd_w)
         set_shape(&like, bwd_w->n, bwd_w->in, bwd_w->out);
     like.width = width_of(op->op, op->args);
+    like.is_own = like.width > 0 && a->is_own[op->op == OP_KIND_attention_bwd];
     struct plan_op *row = op_row(a, &like);
     if (!row)
         a->st = FAIL(ST_RETRY, "out of memory: %d kinds of operations", a->ops->ops_n);
@@ -259,6 +265,8 @@ enum status plan_ops_make(const struct trainer_config *config,
     const struct step_place at = {place->at.rank, place->at.ranks, place->is_discrete,
                                   place->stays_on_device};
     struct step_dry_about about;
+    for (int i = 0; i < 2; i++)
+        adding.is_own[i] = place->is_discrete && memory_plan_attention_is_own(config, i == 1);
     TRY(step_mesh(&config->step, place->at.ranks, &adding.mesh));
     enum status st = step_dry_run(&config->step, &at, &listener, &about);
     st = st == ST_OK ? adding.st : st;

@@ -22,6 +22,7 @@ struct plan_op {
      * first one does not read the gradients that the others add to */
     double per_pass;
     double per_step; /* and how often besides, once a step */
+    bool is_own;     /* attention of a GPU, computed by the program's own kernels */
     bool is_backward;
     bool is_again; /* computed again in the backward pass (RECOMPUTE) */
 };

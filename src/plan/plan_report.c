@@ -181,6 +181,16 @@ static void add_time(const struct plan_report *r, struct text *out)
         if (t->ms[kind] > 0)
             add_time_row(plan_time_text((enum plan_time_kind)kind), t->ms[kind], t->step_ms, out);
     text_add(out, "  %-26s %12s\n", "all", text_format_ms(time, sizeof time, t->step_ms));
+    if (t->lacks_own_forward || t->lacks_own_backward)
+        text_add(out,
+                 "  own kernels compute attention %s: the cluster has no rate of them\n"
+                 "  (%s), so the time is that of its key attention\n",
+                 !t->lacks_own_backward  ? "forward"
+                 : !t->lacks_own_forward ? "backward"
+                                         : "forward and backward",
+                 !t->lacks_own_backward  ? "attention_own_forward"
+                 : !t->lacks_own_forward ? "attention_own_backward"
+                                         : "attention_own_forward, attention_own_backward");
     if (plan_time_shares_cores(r->job->cluster, r->job->at.locals))
         text_add(out,
                  "  %d workers of %d thread%s share %d core%s: they take turns, so steps vary\n",

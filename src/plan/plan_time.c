@@ -66,10 +66,18 @@ static double product_share(const struct machine *m, const struct plan_op *op)
     return plan_cluster_share(&m->cluster->product[m->precision], (double)op->cost.flops);
 }
 
+/* Returns the rates of the program's own kernels in the direction of an attention. */
+static const struct plan_share *own_rates(const struct plan_cluster *c, const struct plan_op *op)
+{
+    return op->op == OP_KIND_attention_bwd ? &c->attention_own_backward : &c->attention_own_forward;
+}
+
 /* attention_share — a narrow head has more exponentials for each FLOP of its products. */
 static double attention_share(const struct machine *m, const struct plan_op *op)
 {
-    return plan_cluster_share(&m->cluster->attention, (double)op->cost.flops) *
+    const struct plan_share *own = own_rates(m->cluster, op);
+    bool has_own = op->is_own && own->n > 0;
+    return plan_cluster_share(has_own ? own : &m->cluster->attention, (double)op->cost.flops) *
            plan_cluster_share(&m->cluster->attention_width, (double)op->width);
 }
 
@@ -403,6 +411,13 @@ void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision 
     *out = (struct plan_time){.step_ms = 0};
     settle_stages(&pipeline, ops, stages, cluster, out);
     out->ms[PLAN_TIME_CHECKPOINT] = checkpoint_ms;
+    for (int i = 0; i < ops->ops_n; i++) {
+        const struct plan_op *op = &ops->op[i];
+        bool is_lacking = op->is_own && own_rates(cluster, op)->n == 0;
+        bool *lacks =
+            op->op == OP_KIND_attention_bwd ? &out->lacks_own_backward : &out->lacks_own_forward;
+        *lacks |= is_lacking;
+    }
     out->step_ms = sum(out->ms);
     if (!isfinite(out->step_ms))
         out->step_ms = INFINITY;

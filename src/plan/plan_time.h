@@ -34,6 +34,9 @@ struct plan_time {
     double comm_hidden_ms;     /* not in the sum */
     double axis_ms[MESH_AXES]; /* all communication along each axis, hidden or not */
     double step_ms;            /* the sum of ms */
+    /* own kernels compute attention, and the cluster has no rate of them: the time is that of the
+     * cluster's `attention` */
+    bool lacks_own_forward, lacks_own_backward;
 };
 
 /* plan_time_make — ops: one list for each stage of the pipeline (stages 1: one). precision: of

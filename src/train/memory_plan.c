@@ -90,20 +90,37 @@ static void add_step(struct memory_plan *plan, const struct step_memory *m, bool
         plan->host[MEMORY_PLAN_COMPRESSION] += (int64_t)(CPU_SCRATCH_BYTES + CPU_SHARED_BYTES);
 }
 
+static struct dev_cuda_attention_shape attention_shape(const struct step_config *s)
+{
+    const int tensor = s->axis_ranks[MESH_AXIS_TENSOR], ranks = tensor > 1 ? tensor : 1;
+    return (struct dev_cuda_attention_shape){.t = s->seq_tokens,
+                                             .h = s->dims.heads / ranks,
+                                             .hk = model_kv_heads(&s->dims) / ranks,
+                                             .d = model_head_dim(&s->dims),
+                                             .dtype = s->store.dtype};
+}
+
+/* Returns true if cuDNN is never asked for the attention of this step. */
+static bool is_refused_by_cudnn(const struct step_config *s)
+{
+    return s->dropout > 0 || step_has_first_key(s) || s->axis_ranks[MESH_AXIS_CONTEXT] > 1;
+}
+
+bool memory_plan_attention_is_own(const struct trainer_config *c, bool is_backward)
+{
+    const struct dev_cuda_attention_shape shape = attention_shape(&c->step);
+    return is_refused_by_cudnn(&c->step) ||
+           dev_cuda_attention_is_own(c->attention, c->is_atomic, is_backward, &shape);
+}
+
 /* Returns the bytes of a GPU in which cuDNN computes the backward pass of attention, if the
  * stream's scratch is too small for it. On a chip without cuDNN's kernels they stay free. */
 static int64_t attention_bytes(const struct trainer_config *c)
 {
-    const struct step_config *s = &c->step;
-    const int tensor = s->axis_ranks[MESH_AXIS_TENSOR], ranks = tensor > 1 ? tensor : 1;
-    const struct dev_cuda_attention_shape shape = {.t = s->seq_tokens,
-                                                   .h = s->dims.heads / ranks,
-                                                   .hk = model_kv_heads(&s->dims) / ranks,
-                                                   .d = model_head_dim(&s->dims),
-                                                   .dtype = s->store.dtype};
-    const bool is_refused =
-        s->dropout > 0 || step_has_first_key(s) || s->axis_ranks[MESH_AXIS_CONTEXT] > 1;
-    return is_refused ? 0 : dev_cuda_attention_bytes(c->attention, c->is_atomic, &shape);
+    const struct dev_cuda_attention_shape shape = attention_shape(&c->step);
+    return is_refused_by_cudnn(&c->step)
+               ? 0
+               : dev_cuda_attention_bytes(c->attention, c->is_atomic, &shape);
 }
 
 static int ranks_along(const struct step_config *c, enum mesh_axis axis)

@@ -59,6 +59,10 @@ struct memory_plan_place {
     int threads_n; /* of the CPU device's pool */
 };
 
+/* Returns true if a GPU computes attention in this direction by the program's own kernels, if cuDNN
+ * is installed and has a row for the chip; else it does so anyway. */
+bool memory_plan_attention_is_own(const struct trainer_config *config, bool is_backward);
+
 /* memory_plan_train — of trainer_run. Reads neither devices, comm, board nor feeds of the config.
  * Leaves out the checkpoint copy, and copies in peers' memory, where training can do without
  * (checkpoint_async.h, peer_copy.h). */

@@ -226,3 +226,47 @@ int emu_kernels_shared(int *out, size_t bytes)
 {
     return cuda_launch(shared_kernel, dim3(1), dim3(32), bytes, NULL, out, bytes);
 }
+
+__device__ static float number_of(float x, emu_number number)
+{
+    switch (number) {
+    case EMU_NUMBER_EXP:
+        return expf(x);
+    case EMU_NUMBER_EXP2:
+        return exp2f(x);
+    case EMU_NUMBER_LOG:
+        return logf(x);
+    case EMU_NUMBER_LOG2:
+        return log2f(x);
+    case EMU_NUMBER_TANH:
+        return tanhf(x);
+    case EMU_NUMBER_RSQRT:
+        return rsqrtf(x);
+    case EMU_NUMBER_EXP2_QUICK:
+        return exp2_quick(x);
+    case EMU_NUMBER_RCP_QUICK:
+        return rcp_quick(x);
+    case EMU_NUMBER_TWICE:
+        return x + x;
+    case EMU_NUMBER_HALF:
+        return x * 0.5f;
+    case EMU_NUMBER_SQUARE:
+        return x * x - 1.0f;
+    case EMU_NUMBER_ROUNDED:
+        return __fmul_rn(x, x) - 1.0f;
+    case EMU_NUMBER_N:
+        break;
+    }
+    return NAN;
+}
+
+__global__ void number_kernel(float *out, const float *in, int n, emu_number number)
+{
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x)
+        out[i] = number_of(in[i], number);
+}
+
+int emu_kernels_number(float *out, const float *in, int n, enum emu_number number)
+{
+    return cuda_launch(number_kernel, dim3(1), dim3(32), 0, NULL, out, in, n, number);
+}

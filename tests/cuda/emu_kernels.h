@@ -20,6 +20,23 @@ enum emu_mistake {
     EMU_MISTAKE_N
 };
 
+/* What emu_kernels_number computes of x. */
+enum emu_number {
+    EMU_NUMBER_EXP,
+    EMU_NUMBER_EXP2,
+    EMU_NUMBER_LOG,
+    EMU_NUMBER_LOG2,
+    EMU_NUMBER_TANH,
+    EMU_NUMBER_RSQRT,
+    EMU_NUMBER_EXP2_QUICK,
+    EMU_NUMBER_RCP_QUICK,
+    EMU_NUMBER_TWICE,   /* 2x */
+    EMU_NUMBER_HALF,    /* x/2 */
+    EMU_NUMBER_SQUARE,  /* x·x - 1, which a compiler may contract to one operation */
+    EMU_NUMBER_ROUNDED, /* the same with __fmul_rn, which it may not */
+    EMU_NUMBER_N
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -45,6 +62,8 @@ int emu_kernels_large(int *out, int kernel);
 /* Launches a kernel that writes 7 to the last word of its `bytes` of dynamic shared memory, and to
  * *out. */
 int emu_kernels_shared(int *out, size_t bytes);
+/* Computes out[i] = number of in[i], n numbers. */
+int emu_kernels_number(float *out, const float *in, int n, enum emu_number number);
 #ifdef __cplusplus
 }
 #endif

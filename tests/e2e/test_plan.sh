@@ -83,6 +83,18 @@ cat >machine.json <<END
 END
 plan CLUSTER=./machine.json MODEL=gpt2 N_NODES=3 GLOBAL_BATCH=96
 ok "a node that adds little is named" grep -qE '^  the third node makes it .*: do not rent it$' out
+
+# Own attention kernels are planned by rates of their own, and a missing one is named; cuDNN's is that of the key attention.
+sed 's/"peak"/"attention": [[1e10, 0.5]], "attention_own_backward": [[1e10, 0.1]], &/' machine.json >own.json
+attention() { plan CLUSTER=./own.json MODEL=gpt2 JSON=1 "$@" && jq -c '[.step_ms.attention, .lacks_own_attention.forward, .lacks_own_attention.backward]' out; }
+jq -n "[$(attention ATTENTION=cudnn), $(attention), $(attention DETERMINISTIC=0), $(attention ATTENTION=own)]" >out
+ok "attention by cuDNN, and backward by own kernels" is_true '.[1][0] > 2 * .[0][0] and .[2] == .[0] and .[3][0] == .[1][0]'
+ok "own kernels forward have no rate here" is_true 'map(.[1:]) == [[false, false], [false, false], [false, false], [true, false]]'
+plan CLUSTER=./own.json MODEL=gpt2 ATTENTION=own
+ok "which the text says" grep -qF "own kernels compute attention forward: the cluster has no rate of them" out
+plan CLUSTER=./own.json MODEL=gpt2
+ok "and only then" is "$? $(grep -c 'own kernels' out)" "0 0"
+
 plan CLUSTER=./machine.json MODEL=gpt2 PRECISION=fp32 MESH=auto
 code=$?
 ok "MESH=auto says what else no way has" is "$code $(grep -c 'computes nothing in f32' err)" "78 1"

@@ -1,6 +1,7 @@
 /* emu — blocks, fibers and warp operations (see emu.h). */
 #include "tests/emu/emu.h"
 #include "tests/emu/emu_limits.h"
+#include "tests/emu/emu_numbers.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -338,8 +339,10 @@ int emu_launch_raw(const struct emu_launch *launch, void (*run)(void *), void *a
         } while (b != 1 || step == 0);
         at = draw() % n;
     }
+    unsigned arithmetic = emu_flush_begin();
     for (uint64_t i = 0; i < n && !is_failed; i++, at = (at + step) % n)
         run_block(grid, block, at);
+    emu_flush_end(arithmetic);
     free(shared_all);
     shared_all = NULL;
     return is_failed ? EMU_MISTAKE : 0;

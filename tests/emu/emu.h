@@ -11,7 +11,8 @@
  *
  * It has only what the kernels use, and must not know them. Rounding of __half and __nv_bfloat16 is
  * exact. Sums of mma are rounded toward zero, as the chips do, in a fixed order, which no chip
- * promises. */
+ * promises. The errors of CUDA's functions, and subnormal numbers that become zero, are options
+ * (emu_control.h); contraction of products and sums is one of the compiler's (emu.mk). */
 #ifndef CONVOY_TESTS_EMU_H
 #define CONVOY_TESTS_EMU_H
 
@@ -333,19 +334,53 @@ static inline float __uint_as_float(unsigned x) { return emu_bits<float>(x); }
 static inline float __int_as_float(int x) { return emu_bits<float>(x); }
 static inline int __float2int_rn(float x) { return (int)nearbyintf(x); }
 static inline float __int2float_rn(int x) { return (float)x; }
-/* Macros: the C library has functions of these names. */
-#define __expf(x) expf(x)
-#define __logf(x) logf(x)
-#define __log2f(x) log2f(x)
-#define __powf(x, y) powf(x, y)
 static inline float __fdividef(float a, float b) { return a / b; }
 static inline float __frcp_rn(float x) { return 1.0f / x; }
 static inline float __fsqrt_rn(float x) { return sqrtf(x); }
-static inline float __fmul_rn(float a, float b) { return a * b; }
-static inline float __fadd_rn(float a, float b) { return a + b; }
+/* Hides a result from the compiler, so that it is not contracted into a later operation. */
+static inline float emu_rounded(float x)
+{
+    __asm__("" : "+x"(x));
+    return x;
+}
+static inline float __fmul_rn(float a, float b) { return emu_rounded(a * b); }
+static inline float __fadd_rn(float a, float b) { return emu_rounded(a + b); }
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
+
+/* Functions that CUDA does not round correctly: emu_noise() in emu_control.h adds errors. Division
+ * and sqrtf are exact by nvcc's defaults (-prec-div=true, -prec-sqrt=true). */
+extern enum emu_noise emu_noise_now;
+float emu_noisy(float x, double exact);
+#define EMU_FUNCTION(name, in_float, in_double)                        \
+    static inline float emu_##name(float x)                            \
+    {                                                                  \
+        return emu_noise_now ? emu_noisy(x, (in_double)) : (in_float); \
+    }
+EMU_FUNCTION(expf, expf(x), exp((double)x))
+EMU_FUNCTION(exp2f, exp2f(x), exp2((double)x))
+EMU_FUNCTION(logf, logf(x), log((double)x))
+EMU_FUNCTION(log2f, log2f(x), log2((double)x))
+EMU_FUNCTION(tanhf, tanhf(x), tanh((double)x))
+EMU_FUNCTION(rsqrtf, 1.0f / sqrtf(x), 1.0 / sqrt((double)x))
+EMU_FUNCTION(rcp, 1.0f / x, 1.0 / (double)x)
+/* Macros: the C library has functions of these names. */
+#define expf(x) emu_expf(x)
+#define exp2f(x) emu_exp2f(x)
+#define logf(x) emu_logf(x)
+#define log2f(x) emu_log2f(x)
+#define tanhf(x) emu_tanhf(x)
+#define rsqrtf(x) emu_rsqrtf(x)
+/* Missing on purpose, until a kernel needs them: their errors, some of them larger than two units,
+ * have to be added here first. */
+#define __expf(x) emu_has_no_expf
+#define __logf(x) emu_has_no_logf
+#define __log2f(x) emu_has_no_log2f
+#define __powf(x, y) emu_has_no_powf
+#define powf(x, y) emu_has_no_powf
+#define erff(x) emu_has_no_erff
+#define sinf(x) emu_has_no_sinf
+#define cosf(x) emu_has_no_cosf
 template <typename T> static inline T emu_min(T a, T b) { return b < a ? b : a; }
 template <typename T> static inline T emu_max(T a, T b) { return a < b ? b : a; }
 #define EMU_MIN_MAX(T)                                         \

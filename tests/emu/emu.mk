@@ -1,9 +1,11 @@
 # CUDA kernels on the host: every kernels/*.cu compiled by g++ against the emulation in tests/emu, and their tests,
 # tests/cuda/test_*.c. Not with the thread sanitizer: there is one thread, and it switches stacks.
 EMU_CU := $(wildcard kernels/*.cu tests/cuda/*.cu)
-EMU_CORE := $(patsubst %,$(BUILD)/emu/tests/emu/%.o,emu emu_limits emu_symbol emu_tensor)
+EMU_CORE := $(patsubst %,$(BUILD)/emu/tests/emu/%.o,emu emu_limits emu_numbers emu_symbol emu_tensor)
 EMU_OBJ := $(EMU_CU:%.cu=$(BUILD)/emu/%.o) $(EMU_CORE)
-# The same kernels once more, each load and store reported to the hooks of emu_access*.cc (no sanitizer's library is linked).
+# The same kernels once more, a product and a sum contracted to one operation wherever nvcc may do so (its -fmad=true).
+FUSED_OBJ := $(EMU_CU:%.cu=$(BUILD)/emu-fused/%.o) $(EMU_CORE)
+# And once more, each load and store reported to the hooks of emu_access*.cc (no sanitizer's library is linked).
 ACCESS_OBJ := $(EMU_CU:%.cu=$(BUILD)/tests/access/%.o) $(EMU_CORE) \
   $(patsubst tests/emu/%.cc,$(BUILD)/emu/tests/emu/%.o,$(wildcard tests/emu/emu_access*.cc))
 ACCESS_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/test_access*.c))
@@ -17,6 +19,9 @@ $(BUILD)/emu/%.o: %.cu
 $(BUILD)/emu/%.o: %.cc
 	@mkdir -p $(@D)
 	g++ $(EMU_FLAGS) -O3 -MMD -MP -c -o $@ $<
+$(BUILD)/emu-fused/%.o: %.cu
+	@mkdir -p $(@D)
+	g++ $(EMU_FLAGS) -mfma -ffp-contract=fast -MMD -MP -include tests/emu/emu.h -x c++ -c -o $@ $<
 
 $(BUILD)/tests/access/%.o: %.cu
 	@mkdir -p $(@D)
@@ -27,6 +32,8 @@ $(BUILD)/libaccess.a: $(ACCESS_OBJ)
 	@rm -f $@ && ar rcs $@ $^
 $(BUILD)/libemu.a: $(EMU_OBJ)
 	@rm -f $@ && ar rcs $@ $^
+$(BUILD)/libfused.a: $(FUSED_OBJ)
+	@rm -f $@ && ar rcs $@ $^
 
 $(ACCESS_TESTS) $(filter-out %_nccl_cuda,$(GUARDED)): $(BUILD)/tests/cuda/%: tests/cuda/%.c $(BUILD)/libaccess.a $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
@@ -36,4 +43,9 @@ $(BUILD)/tests/cuda/%: tests/cuda/%.c $(BUILD)/libemu.a $(BUILD)/libconvoy.a | $
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests -Itests/kernels $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libemu.a $(BUILD)/libconvoy.a \
 	  -lcmocka -lstdc++ $(LDLIBS)
--include $(EMU_OBJ:.o=.d) $(ACCESS_OBJ:.o=.d)
+# For tests/gpu/test_numbers.sh: shows that the contraction is there.
+$(BUILD)/emu-fused/test_emu_numbers: tests/cuda/test_emu_numbers.c $(BUILD)/libfused.a $(BUILD)/libconvoy.a | $(STAMP)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -DEMU_FUSED -Itests -Itests/kernels $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libfused.a \
+	  $(BUILD)/libconvoy.a -lcmocka -lstdc++ $(LDLIBS)
+-include $(BUILD)/emu-fused/test_emu_numbers.d $(EMU_OBJ:.o=.d) $(FUSED_OBJ:.o=.d) $(ACCESS_OBJ:.o=.d)

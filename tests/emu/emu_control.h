@@ -2,6 +2,7 @@
 #ifndef CONVOY_TESTS_EMU_CONTROL_H
 #define CONVOY_TESTS_EMU_CONTROL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,6 +37,25 @@ int emu_limits_table(const char *path);
 /* emu_quick_error — the relative error of the approximate instructions (exp2_quick, rcp_quick);
  * 0: exact. At most 2^-22, which NVIDIA states for ex2.approx. */
 extern float emu_quick_error;
+
+/* The errors of the functions that CUDA does not round correctly (expf, exp2f, logf, log2f, tanhf,
+ * rsqrtf and the approximate instructions), at most two units in the last place. An error depends
+ * on the argument only, so equal arguments give equal results. */
+enum emu_noise {
+    EMU_NOISE_NONE,  /* as the host's C library rounds */
+    EMU_NOISE_DRAWN, /* drawn from the bits of the argument */
+    EMU_NOISE_UP,    /* one to two units, all upwards: such errors add up in a sum */
+    EMU_NOISE_DOWN   /* the same downwards */
+};
+
+/* Sets the errors from now on. The environment sets them for a whole program: EMU_NOISE=none,
+ * drawn, up or down. */
+void emu_noise(enum emu_noise noise);
+
+/* Makes subnormal floats in kernels zero from now on, operands and results, as nvcc's -ftz=true and
+ * approximate instructions do; false: no more. The environment sets it for a whole program:
+ * EMU_FLUSH=1. */
+void emu_flush(bool flush);
 
 /* emu_error — the first mistake since the last call, or NULL. The string is valid until the next
  * call. */

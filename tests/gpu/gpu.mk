@@ -2,7 +2,7 @@
 # can be built on another machine (`make gpu-carry`, which needs nvcc) and copied to one without development packages.
 GPU := $(BUILD)/gpu
 GPU_FAMILIES := $(shell sed -n 's/.*X(\([a-z0-9_]*\)).*/&/p' tests/gpu/real.h | grep -o 'X([a-z0-9_]*)' | sed 's/X(\(.*\))/\1/')
-GPU_THERE := $(filter-out emu access access_% %_cuda,$(patsubst tests/cuda/test_%.c,%,$(wildcard tests/cuda/test_*.c)))
+GPU_THERE := $(filter-out emu emu_% access access_% %_cuda,$(patsubst tests/cuda/test_%.c,%,$(wildcard tests/cuda/test_*.c)))
 ifneq ($(sort $(GPU_FAMILIES)),$(sort $(GPU_THERE)))
 $(error tests/gpu/real.h names $(sort $(GPU_FAMILIES)), but there are tests/cuda/test_*.c for $(sort $(GPU_THERE)))
 endif
@@ -20,6 +20,9 @@ $(GPU)/obj/real.o: tests/gpu/real.c tests/gpu/real.h
 $(GPU)/obj/real_dry.o: tests/gpu/real.c tests/gpu/real.h
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests/gpu -DREAL_DRY $(CFLAGS) -c -o $@ $<
+$(GPU)/obj/real_numbers.o: tests/gpu/real.c tests/gpu/real.h
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests/gpu -DREAL_DRY -DREAL_NUMBERS $(CFLAGS) -c -o $@ $<
 
 $(GPU)/obj/gpu_bench.o $(GPU)/obj/gpu_tune.o $(GPU)/obj/real_cudnn.o $(GPU)/obj/real_runtime.o: $(GPU)/obj/%.o: tests/gpu/%.c tests/gpu/real.h
 	@mkdir -p $(@D)
@@ -34,14 +37,18 @@ $(GPU)/gpu_tests: $(GPU)/obj/real.o $(GPU)/obj/real_cudnn.o $(GPU)/obj/real_runt
 	$(CC) $(GPU_LINK) $(GPU_WRAP) -L$(shell pkg-config --variable=libdir ucx)/ucx -o $@ -Wl,-Bstatic $(UCX_STATIC) -Wl,-Bdynamic \
 	  $(filter %.o,$^) $(RELEASE)/version.o $(BUILD)/src/base/arc4random.o $(BUILD)/src/comm/ucx/ucx_providers.o $(BUILD)/libconvoy.a \
 	  $(BUILD)/static/lib/libcurl.a $(BUILD)/static/lib/libcjson.a $(LIBS_STATIC) -lcmocka -lm
-$(GPU)/dry_tests: $(GPU)/obj/real_dry.o $(GPU_OBJ) $(BUILD)/libconvoy.a $(BUILD)/libemu.a | $(STAMP)
+# dry_tests: all families on the emulation. numbers_tests: with the kernels compiled with contraction (tests/emu/emu.mk).
+$(GPU)/dry_tests: $(GPU)/obj/real_dry.o $(BUILD)/libemu.a
+$(GPU)/numbers_tests: $(GPU)/obj/real_numbers.o $(BUILD)/libfused.a
+$(GPU)/dry_tests $(GPU)/numbers_tests: $(GPU_OBJ) $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
-	$(CC) $(GPU_LINK) $(GPU_WRAP) -o $@ $(GPU)/obj/real_dry.o $(GPU_OBJ) $(STAMP) $(BUILD)/libemu.a $(BUILD)/libconvoy.a -lcmocka -lstdc++ $(LDLIBS)
+	$(CC) $(GPU_LINK) $(GPU_WRAP) -o $@ $(filter %.o,$^) $(STAMP) $(filter %/libemu.a %/libfused.a,$^) $(BUILD)/libconvoy.a \
+	  -lcmocka -lstdc++ $(LDLIBS)
 -include $(GPU_OBJ:.o=.d) $(GPU)/obj/test_golden.d
 
 # The suite runs gpu_tests on the emulation; not with sanitizers, which need stacks of their own.
 ifeq ($(SAN),)
-tests: $(GPU)/dry_tests
+tests: $(GPU)/dry_tests $(GPU)/numbers_tests $(BUILD)/emu-fused/test_emu_numbers
 endif
 
 # build/gpu/gpu.tar.gz: what is copied to a machine with a GPU, where `tests/gpu/gpu.sh first` needs no make. CUDA_ARCHS=90a carries
@@ -57,14 +64,14 @@ gpu-carry:
 	@$(MAKE) --no-print-directory -s -j$$(nproc) $(RELEASE)/convoy $(GPU)/gpu_tests
 	@cp $(RELEASE)/convoy $(GPU)/ && cp $$(ldd $(GPU)/gpu_tests | sed -n 's/.*=> \(.*lib\(cmocka\)[^ ]*\) .*/\1/p') $(GPU)/
 	@$(if $(GPU_DATA),cp $(GPU_DATA) $(GPU)/)
-	@rm -rf $(GPU)/obj $(GPU)/dry_tests
+	@rm -rf $(GPU)/obj $(GPU)/dry_tests $(GPU)/numbers_tests
 	@$(MAKE) --no-print-directory -s gpu-archive
 
 # The programs that are in build/gpu, with the scripts; the same bytes for the same programs.
 gpu-archive:
 	@rm -f $(GPU)/gpu.tar.gz
 	@tar -P --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --transform 's,^$(GPU)/,build/gpu/,' -cf - $(GPU_SCRIPTS) \
-	  $(filter-out %/obj %/dry_tests %/gpu.tar.gz,$(wildcard $(GPU)/*)) | gzip -9n >$(GPU)/gpu.tar.gz.new
+	  $(filter-out %/obj %/dry_tests %/numbers_tests %/gpu.tar.gz,$(wildcard $(GPU)/*)) | gzip -9n >$(GPU)/gpu.tar.gz.new
 	@mv $(GPU)/gpu.tar.gz.new $(GPU)/gpu.tar.gz && ls -l $(GPU)/gpu.tar.gz
 	@[ "$$(stat -c %s $(GPU)/gpu.tar.gz)" -le $(GPU_CARRY_MAX) ] || { echo 'gpu-carry: $(GPU)/gpu.tar.gz is larger than' \
 	  '$(GPU_CARRY_MAX) bytes; CUDA_ARCHS=90a carries one architecture' >&2; false; }

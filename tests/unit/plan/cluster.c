@@ -142,6 +142,30 @@ static void test_writes(void **state)
     text_free(&twice);
 }
 
+/* Rates of own attention kernels: none if the file has none, and what is read is written. */
+static void test_own_attention(void **state)
+{
+    (void)state;
+    struct plan_cluster c, again;
+    struct text text = {0};
+    assert_int_equal(parse("", "", &c), ST_OK);
+    assert_int_equal(c.attention_own_forward.n + c.attention_own_backward.n, 0);
+    assert_int_equal(parse("\"step_us\"",
+                           "\"attention_own_forward\":[[1e11,0.2]],"
+                           "\"attention_own_backward\":[[1e11,0.125],[1e12,0.25]],\"step_us\"",
+                           &c),
+                     ST_OK);
+    plan_cluster_write(&c, &text);
+    assert_int_equal(plan_cluster_parse(text.data, text.len, "again", &again), ST_OK);
+    assert_int_equal(again.attention_own_forward.n, 1);
+    assert_int_equal(again.attention_own_backward.n, 2);
+    assert_float_equal(plan_cluster_share(&again.attention_own_forward, 1), 0.2, 0);
+    assert_float_equal(plan_cluster_share(&again.attention_own_backward, 1e12), 0.25, 0);
+    refused("\"step_us\"", "\"attention_own_backwrd\":[[1e11,0.2]],\"step_us\"",
+            "did you mean \"attention_own_backward\"?");
+    text_free(&text);
+}
+
 static void test_built_in(void **state)
 {
     (void)state;
@@ -216,9 +240,10 @@ static void test_opens(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_reads),        cmocka_unit_test(test_share),
     cmocka_unit_test(test_refuses),      cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_refuses_rows), cmocka_unit_test(test_writes),
-    cmocka_unit_test(test_built_in),     cmocka_unit_test(test_lambda),
-    cmocka_unit_test(test_nearest),      cmocka_unit_test(test_opens),
+    cmocka_unit_test(test_refuses_rows), cmocka_unit_test(test_own_attention),
+    cmocka_unit_test(test_writes),       cmocka_unit_test(test_built_in),
+    cmocka_unit_test(test_lambda),       cmocka_unit_test(test_nearest),
+    cmocka_unit_test(test_opens),
 };
 
 HARNESS_MAIN(tests)

@@ -555,6 +555,65 @@ static void test_again(void **state)
     plan_ops_free(&block);
 }
 
+/* Returns the directions of attention in a plan that own kernels compute: 1 forward, 2 backward. */
+static int own_directions(const struct trainer_config *trainer, bool is_gpu)
+{
+    struct memory_plan_place place = place_of(0, 1, 1);
+    struct plan_ops plan;
+    int own = 0, seen = 0;
+    place.is_discrete = is_gpu;
+    assert_int_equal(plan_ops_make(trainer, &place, &plan), ST_OK);
+    for (int i = 0; i < plan.ops_n; i++) {
+        const struct plan_op *row = &plan.op[i];
+        int direction = row->op == OP_KIND_attention_fwd   ? 1
+                        : row->op == OP_KIND_attention_bwd ? 2
+                                                           : 0;
+        seen |= direction;
+        own |= row->is_own ? direction : 0;
+        assert_true(direction > 0 || !row->is_own);
+    }
+    assert_int_equal(seen, 3);
+    plan_ops_free(&plan);
+    return own;
+}
+
+/* Which form computes attention follows ATTENTION, DETERMINISTIC, the type and what cuDNN is never
+ * asked for; a CPU has one form only. */
+static void test_attention_forms(void **state)
+{
+    (void)state;
+    struct model_dims dims = gpt2_dims(MODEL_TASK_LM);
+    struct trainer_config trainer = {.step = config_of(&dims, 1, 1)};
+    struct step_config *c = &trainer.step;
+    c->dims.embed = 128, c->dims.heads = 2, c->dims.context = c->seq_tokens = 512;
+    c->store.dtype = DTYPE_BF16;
+    static const struct {
+        enum dev_cuda_attention by;
+        bool is_atomic;
+        int own;
+    } rows[] = {{DEV_CUDA_ATTENTION_AUTO, false, 2},
+                {DEV_CUDA_ATTENTION_AUTO, true, 0},
+                {DEV_CUDA_ATTENTION_OWN, false, 3},
+                {DEV_CUDA_ATTENTION_OWN, true, 3},
+                {DEV_CUDA_ATTENTION_CUDNN, false, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        trainer.attention = rows[i].by;
+        trainer.is_atomic = rows[i].is_atomic;
+        assert_int_equal(own_directions(&trainer, true), rows[i].own);
+        assert_int_equal(own_directions(&trainer, false), 0);
+        c->dropout = 0.1f;
+        assert_int_equal(own_directions(&trainer, true), 3);
+        c->dropout = 0;
+    }
+    trainer.attention = DEV_CUDA_ATTENTION_AUTO;
+    trainer.is_atomic = true;
+    c->store.dtype = DTYPE_F32;
+    assert_int_equal(own_directions(&trainer, true), 3);
+    c->store.dtype = DTYPE_BF16;
+    c->seq_tokens = 511; /* below the table's rows */
+    assert_int_equal(own_directions(&trainer, true), 3);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -578,5 +637,5 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_meshes),        cmocka_unit_test(test_large),
     cmocka_unit_test(test_refused),       cmocka_unit_test(test_passes),
     cmocka_unit_test(test_axes),          cmocka_unit_test(test_again),
-    cmocka_unit_test(test_coded)};
+    cmocka_unit_test(test_coded),         cmocka_unit_test(test_attention_forms)};
 HARNESS_MAIN(tests)

@@ -119,6 +119,37 @@ static void test_attention_width(void **state)
     near(time_of(&op, 1, NULL, 0, 1, &c).ms[PLAN_TIME_ATTENTION], 8);
 }
 
+/* Own kernels have rates of their own in each direction. Without them the time is that of the key
+ * attention, and the direction is named. */
+static void test_own_attention(void **state)
+{
+    (void)state;
+    struct plan_cluster c = machine();
+    struct plan_op op[] = {
+        {.op = OP_KIND_attention_fwd, .cost = {.flops = 1000000000}, .width = 64, .per_pass = 1},
+        {.op = OP_KIND_attention_bwd, .cost = {.flops = 2000000000}, .width = 64, .per_pass = 1}};
+    c.attention = (struct plan_share){.n = 1, .point = {{1e9, 0.5}}};
+    c.attention_own_forward = (struct plan_share){.n = 1, .point = {{1e9, 0.25}}};
+    c.attention_own_backward = (struct plan_share){.n = 1, .point = {{1e9, 0.125}}};
+    struct plan_time t = time_of(op, 2, NULL, 0, 1, &c);
+    near(t.ms[PLAN_TIME_ATTENTION], 2 + 4);
+    assert_false(t.lacks_own_forward || t.lacks_own_backward);
+    op[1].is_own = true;
+    near(time_of(op, 2, NULL, 0, 1, &c).ms[PLAN_TIME_ATTENTION], 2 + 16);
+    op[0].is_own = true;
+    t = time_of(op, 2, NULL, 0, 1, &c);
+    near(t.ms[PLAN_TIME_ATTENTION], 4 + 16);
+    assert_false(t.lacks_own_forward || t.lacks_own_backward);
+    c.attention_own_backward.n = 0;
+    t = time_of(op, 2, NULL, 0, 1, &c);
+    near(t.ms[PLAN_TIME_ATTENTION], 4 + 4);
+    assert_true(!t.lacks_own_forward && t.lacks_own_backward);
+    c.attention_own_forward.n = 0;
+    t = time_of(op, 1, NULL, 0, 1, &c);
+    near(t.ms[PLAN_TIME_ATTENTION], 2);
+    assert_true(t.lacks_own_forward && !t.lacks_own_backward);
+}
+
 static struct plan_call call_of(enum plan_call_kind kind, int ranks, int inside, double bytes)
 {
     return (struct plan_call){.kind = kind,
@@ -561,7 +592,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_pipeline_even),   cmocka_unit_test(test_pipeline_uneven),
     cmocka_unit_test(test_texts),           cmocka_unit_test(test_compare),
     cmocka_unit_test(test_terms),           cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_attention_width), cmocka_unit_test(test_shared_cores),
-    cmocka_unit_test(test_shared_by_job),   cmocka_unit_test(test_shared_calls),
+    cmocka_unit_test(test_attention_width), cmocka_unit_test(test_own_attention),
+    cmocka_unit_test(test_shared_cores),    cmocka_unit_test(test_shared_by_job),
+    cmocka_unit_test(test_shared_calls),
 };
 HARNESS_MAIN(tests)

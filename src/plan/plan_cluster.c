@@ -146,8 +146,8 @@ static enum status fail_unknown(const char *where, const char *key, key_nth_fn *
         }
     }
     return FAIL(ST_BAD_DATA, "%s has the unknown key \"%.64s\"%s%s%s", where, key,
-                near ? "; did you mean \"" : "; docs/plan.md lists the keys", near ? near : "",
-                near ? "\"?" : "");
+                near ? "; did you mean \"" : "; docs/cluster-files.md lists the keys",
+                near ? near : "", near ? "\"?" : "");
 }
 
 static enum status check_keys(const cJSON *object, const char *where, key_nth_fn *nth)

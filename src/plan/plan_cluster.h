@@ -1,5 +1,5 @@
 /* plan_cluster — what the planner knows of a machine: devices, links, price. One file of JSON each
- * (docs/plan.md names the keys); those that come with the program are found by name.
+ * (docs/cluster-files.md lists the keys); those that come with the program are found by name.
  *
  * Peaks come from data sheets, and shares of them are fitted or measured. Must not know models. */
 #ifndef CONVOY_PLAN_PLAN_CLUSTER_H

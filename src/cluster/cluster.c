@@ -16,6 +16,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/secure.h"
 #include "base/text.h"
 #include "cluster/coordinator.h"
@@ -294,13 +295,11 @@ static void on_client_world(void *arg, const struct cluster_world *world)
 static enum status keep_config(struct cluster *cluster, const struct cluster_config *config)
 {
     cluster->config = *config;
-    cluster->master_addr = strdup(config->master_addr ? config->master_addr : "");
+    cluster->master_addr = memory_text(config->master_addr ? config->master_addr : "");
     if (config->agree_json && strlen(config->agree_json) >= MESSAGE_AGREE_MAX)
         return FAIL(ST_BUG, "what must agree takes %zu bytes, more than %zu",
                     strlen(config->agree_json), MESSAGE_AGREE_MAX);
-    cluster->agree_json = strdup(config->agree_json ? config->agree_json : "{}");
-    if (!cluster->master_addr || !cluster->agree_json)
-        return FAIL(ST_RETRY, "out of memory: the settings of the cluster");
+    cluster->agree_json = memory_text(config->agree_json ? config->agree_json : "{}");
     cluster->config.master_addr = cluster->master_addr;
     cluster->config.psk = NULL; /* the caller wipes its own */
     cluster->config.agree_json = cluster->agree_json;
@@ -338,7 +337,7 @@ static enum status open_machines(struct cluster *cluster)
     TRY(psk_seed(cluster->seed));
     member_init(&cluster->member, &member, clock_ms());
     if (config->node_id == 0)
-        TRY(coordinator_open(&coordinator, clock_ms(), &cluster->coordinator));
+        cluster->coordinator = coordinator_open(&coordinator, clock_ms());
     return ST_OK;
 }
 

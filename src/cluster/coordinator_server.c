@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "net/https_server.h"
 
 #define CONNECTIONS_MAX \
@@ -242,13 +243,8 @@ void coordinator_server_flush(struct coordinator_server *s)
 enum status coordinator_server_open(const struct coordinator_server_config *config,
                                     struct coordinator_server **out)
 {
-    struct coordinator_server *s = calloc(1, sizeof *s);
-    if (s)
-        s->connections = calloc((size_t)config->nodes_n, sizeof *s->connections);
-    if (!s || !s->connections) {
-        coordinator_server_close(s);
-        return FAIL(ST_RETRY, "out of memory: the server for %d nodes", config->nodes_n);
-    }
+    struct coordinator_server *s = memory_new(1, sizeof *s);
+    s->connections = memory_new((size_t)config->nodes_n, sizeof *s->connections);
     s->config = *config;
     struct https_server_config server = {.loop = config->loop,
                                          .addr = config->addr,
@@ -273,7 +269,7 @@ void coordinator_server_close(struct coordinator_server *s)
 {
     if (!s)
         return;
-    for (int i = 0; s->connections && i < s->config.nodes_n; i++) {
+    for (int i = 0; i < s->config.nodes_n; i++) {
         if (s->connections[i].held)
             answer_held(s, i);
     }
@@ -309,7 +305,6 @@ static void fuzz_request(void *arg, struct https_server_request *request, const 
 
 static struct coordinator *fuzz_coordinator(void)
 {
-    struct coordinator *c;
     const struct coordinator_config config = {.nodes_n = FUZZ_NODES,
                                               .workers_n = 2,
                                               .join_timeout_ms = 600000,
@@ -317,8 +312,7 @@ static struct coordinator *fuzz_coordinator(void)
                                               .max_restarts = 3,
                                               .agree_json = "{\"SEED\":\"1\"}",
                                               .incarnation = {1, 2}};
-    ASSERT(coordinator_open(&config, clock_ms(), &c) == ST_OK);
-    return c;
+    return coordinator_open(&config, clock_ms());
 }
 
 /* A server without a key, so that every connection is admitted. */

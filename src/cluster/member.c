@@ -236,15 +236,6 @@ static void drop_membership(struct member *m, const char *why, struct member_act
     }
 }
 
-/* A new coordinator, or the first: it needs the whole state of this node. */
-static void adopt_coordinator(struct member *m, const struct message_reply *reply,
-                              struct member_actions *actions)
-{
-    drop_membership(m, "node 0 was lost and has started again", actions);
-    m->coordinator = reply->coordinator;
-    m->revision = -1;
-}
-
 static int64_t lease_from(const struct member *m, const struct message_reply *reply)
 {
     int64_t least_ms = m->config.peer_timeout_ms, most_ms = MEMBER_LEASE_FACTOR_MAX * least_ms;
@@ -272,8 +263,12 @@ void member_on_reply(struct member *m, const struct message_reply *reply, int64_
     m->since_ms = now_ms;
     m->disconnected_ms = -1;
     m->unreachable_why[0] = 0;
-    if (!is_known)
-        adopt_coordinator(m, reply, actions);
+    if (!is_known) {
+        /* A new coordinator, or the first: it needs the whole state of this node. */
+        drop_membership(m, "node 0 was lost and has started again", actions);
+        m->coordinator = reply->coordinator;
+        m->revision = -1;
+    }
     switch (reply->answer) {
     case MESSAGE_ANSWER_MEMBER:
         on_member_reply(m, reply, actions);

@@ -6,17 +6,16 @@
 
 #include <xxhash.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 
 #define LOGIT_TOKENS 8
 
-enum status check_soak_record_init(struct check_soak_record *r, const struct param_table *table,
-                                   int steps)
+void check_soak_record_init(struct check_soak_record *r, const struct param_table *table, int steps)
 {
     *r = (struct check_soak_record){
         .steps = steps, .tensors = table->params_n, .n = 1 + steps * (1 + 2 * table->params_n)};
-    r->sum = calloc((size_t)r->n, sizeof *r->sum);
-    return r->sum ? ST_OK : FAIL(ST_RETRY, "out of memory: %d checksums of a soak", r->n);
+    r->sum = memory_new((size_t)r->n, sizeof *r->sum);
 }
 
 void check_soak_record_free(struct check_soak_record *r)
@@ -117,11 +116,9 @@ static bool is_first(const struct check_soak_vote *votes, int i)
     return !votes[i].is_left_out;
 }
 
-enum status check_soak_record_vote(struct check_soak_vote *votes, int n)
+void check_soak_record_vote(struct check_soak_vote *votes, int n)
 {
-    int *support = calloc((size_t)n, sizeof *support);
-    if (!support)
-        return FAIL(ST_RETRY, "out of memory: votes of %d ranks", n);
+    int *support = memory_new((size_t)n, sizeof *support);
     for (int i = 0; i < n; i++)
         support[i] = is_first(votes, i) ? supporters(votes, n, i) : 0;
     for (int i = 0; i < n; i++) {
@@ -137,5 +134,4 @@ enum status check_soak_record_vote(struct check_soak_vote *votes, int n)
         votes[i].differs = others == 0 && best >= 0 && votes[i].digest != votes[best].digest;
     }
     free(support);
-    return ST_OK;
 }

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_disk.h"
 #include "check/check_scratch.h"
@@ -166,19 +167,6 @@ static bool listen_to(struct restart *r, int fd)
     return false;
 }
 
-/* await_end — of the writer, which was killed or has ended by itself. A process that waits for a
- * disk ends when that answers: it is left behind. */
-static void await_end(struct restart *r, pid_t pid, int *wait_status)
-{
-    const int64_t end_ms = clock_ms() + CHILD_MS;
-    while (waitpid(pid, wait_status, WNOHANG) == 0) {
-        r->is_stuck = clock_ms() >= end_ms;
-        if (r->is_stuck)
-            return;
-        clock_sleep_ms(2);
-    }
-}
-
 static enum status kill_a_writer(struct restart *r)
 {
     int fd[2], wait_status = 0;
@@ -196,7 +184,12 @@ static enum status kill_a_writer(struct restart *r)
         return FAIL(ST_RETRY, "cannot start a process: %s; raise ulimit -u", strerror(errno));
     if (!is_gone)
         kill(pid, SIGKILL);
-    await_end(r, pid, &wait_status);
+    /* A process that waits for a disk ends when that answers: it is left behind. */
+    const int64_t end_ms = clock_ms() + CHILD_MS;
+    while (waitpid(pid, &wait_status, WNOHANG) == 0 && !r->is_stuck) {
+        r->is_stuck = clock_ms() >= end_ms;
+        clock_sleep_ms(2);
+    }
     if (!is_gone || r->is_stuck)
         return FAIL(ST_STORE, "the process that writes a checkpoint to %s hangs", r->scratch.path);
     if (r->said_n > 0 && r->said[r->said_n - 1].step < 0)
@@ -285,9 +278,7 @@ enum status check_soak_restart(const struct check_config *check, const struct mo
                                struct check_rows *rows)
 {
     int64_t step = 0;
-    struct restart *r = calloc(1, sizeof *r);
-    if (!r)
-        return FAIL(ST_RETRY, "out of memory: a restart of %zu bytes", sizeof *r);
+    struct restart *r = memory_new(1, sizeof *r);
     r->check = check;
     r->dims = dims;
     struct check_row row;

@@ -9,8 +9,7 @@
 struct check_view;
 
 /* check_view_open — both are borrowed. check_view_close — accepts NULL. */
-enum status check_view_open(const struct conf *conf, const struct board *board,
-                            struct check_view **out);
+struct check_view *check_view_open(const struct conf *conf, const struct board *board);
 void check_view_close(struct check_view *view);
 /* check_view_fill — sets check_json and check_metrics; valid until the next call. */
 void check_view_fill(struct check_view *view, struct view *out);

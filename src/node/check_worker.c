@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_baseline.h"
 #include "check/check_result.h"
@@ -319,9 +320,7 @@ enum status check_worker_open(const struct check_worker_config *config, struct c
 {
     if (config->place.rank == 0)
         TRY(check_output_targets(config->conf));
-    struct check_worker *w = calloc(1, sizeof *w);
-    if (!w)
-        return FAIL(ST_RETRY, "out of memory: a check");
+    struct check_worker *w = memory_new(1, sizeof *w);
     w->config = *config;
     w->started = clock_wall_ms() / 1000;
     w->begin_ms = clock_ms();

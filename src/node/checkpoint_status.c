@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "format/ckpt.h"
 #include "node/damage_list.h"
@@ -251,9 +252,7 @@ static enum status check_run(const struct checkpoint_dir *f)
 enum status checkpoint_status_main(const char *dir, bool as_json)
 {
     struct text shown = {0};
-    struct checkpoint_dir *f = calloc(1, sizeof *f);
-    if (!f)
-        return FAIL(ST_RETRY, "out of memory: what %s holds", dir);
+    struct checkpoint_dir *f = memory_new(1, sizeof *f);
     f->dir = dir;
     enum status st = is_checkpoint(dir) ? read_one(f) : ckpt_each(dir, true, add_checkpoint, f);
     if (st == ST_OK) {

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/secure.h"
 #include "base/text.h"
 #include "net/https_server.h"
@@ -594,25 +595,19 @@ static enum status open_cluster(struct cluster_bridge *b)
 enum status cluster_bridge_open(const struct cluster_bridge_config *config,
                                 struct cluster_bridge **out)
 {
-    struct cluster_bridge *b = calloc(1, sizeof *b);
-    if (!b)
-        return FAIL(ST_RETRY, "out of memory: the connection to the cluster");
+    struct cluster_bridge *b = memory_new(1, sizeof *b);
     b->config = *config;
     b->nodes_n = (int)conf_i64(config->conf, CONF_N_NODES);
     b->workers_n = (int)conf_i64(config->conf, CONF_N_GPU_EACH_NODE);
     b->ranks_n = conf_ranks(config->conf);
     b->waiting_ms = b->opened_ms = clock_ms();
     int node_id = (int)conf_i64(config->conf, CONF_NODE_ID);
-    b->world = calloc((size_t)b->ranks_n, sizeof *b->world);
-    b->nodes = calloc((size_t)b->nodes_n, sizeof *b->nodes);
-    b->peers = calloc((size_t)b->ranks_n, sizeof *b->peers);
-    enum status st = b->world && b->nodes && b->peers
-                         ? ST_OK
-                         : FAIL(ST_RETRY, "out of memory: the list of %d ranks", b->ranks_n);
-    if (st == ST_OK && b->nodes_n > 1 && node_id == 0)
-        st = dataset_server_open(&b->dataset);
-    if (st == ST_OK)
-        st = open_cluster(b);
+    b->world = memory_new((size_t)b->ranks_n, sizeof *b->world);
+    b->nodes = memory_new((size_t)b->nodes_n, sizeof *b->nodes);
+    b->peers = memory_new((size_t)b->ranks_n, sizeof *b->peers);
+    if (b->nodes_n > 1 && node_id == 0)
+        b->dataset = dataset_server_open();
+    enum status st = open_cluster(b);
     if (st == ST_OK && b->nodes_n > 1 && node_id > 0) {
         /* The key with which this node's workers download node 0's data. */
         struct psk psk;

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/version.h"
 #include "node/config_map_batch.h"
 #include "node/config_map_copies.h"
@@ -531,14 +532,14 @@ static enum status weights_print(const char *path, char *out, size_t cap)
     out[0] = 0;
     TRY(weights_file(path, file, sizeof file));
     int fd = open(file, O_RDONLY | O_CLOEXEC);
-    char *bytes = fd >= 0 ? malloc(WEIGHTS_LOOK_BYTES) : NULL;
     struct stat info;
-    if (bytes && fstat(fd, &info) == 0) {
+    if (fd >= 0 && fstat(fd, &info) == 0) {
+        char *bytes = memory_new(1, WEIGHTS_LOOK_BYTES);
         ssize_t n = pread(fd, bytes, WEIGHTS_LOOK_BYTES, 0);
         text_format(out, cap, ", weights of %lld bytes, %016llx", (long long)info.st_size,
                     (unsigned long long)XXH3_64bits(bytes, n > 0 ? (size_t)n : 0));
+        free(bytes);
     }
-    free(bytes);
     if (fd >= 0)
         close(fd);
     return ST_OK;

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "data/tokenizer_gpt2_write.h"
 #include "format/hf_config.h"
@@ -118,11 +119,9 @@ static enum status list_sources(struct export *ex)
 {
     const struct hf_names *names = hf_names_of(config_of(&ex->dims).arch);
     size_t n = (size_t)ex->table.params_n;
-    ex->source = calloc(n, sizeof *ex->source);
-    ex->name = calloc(n, sizeof *ex->name);
-    ex->copy = calloc(n, sizeof *ex->copy);
-    if (!ex->source || !ex->name || !ex->copy)
-        return FAIL(ST_RETRY, "out of memory: the list of %zu tensors to write", n);
+    ex->source = memory_new(n, sizeof *ex->source);
+    ex->name = memory_new(n, sizeof *ex->name);
+    ex->copy = memory_new(n, sizeof *ex->copy);
     for (size_t i = 0; i < n; i++) {
         const struct param *p = &ex->table.param[i];
         const struct safetensors_entry *entry;

@@ -195,9 +195,7 @@ static enum status run(struct writer *w, struct model_source *source, const stru
 enum status generate_main(const struct conf *conf)
 {
     struct model_source source = {.ckpt = NULL};
-    struct writer *w = calloc(1, sizeof *w);
-    if (!w)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes", sizeof *w);
+    struct writer *w = memory_new(1, sizeof *w);
     enum status st = run(w, &source, conf);
     decoder_close(w->decoder);
     dev_close(w->dev);

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "node/comm_heartbeat.h"
 
@@ -460,14 +461,10 @@ enum status generations_run(const struct generations_config *config)
     if (config->place.ranks == 1)
         return run_single(&g);
     size_t ranks = (size_t)g.config->place.ranks;
-    g.world = calloc(ranks, sizeof *g.world);
-    g.addresses = calloc(ranks, COMM_ADDRESS_MAX);
-    g.bytes = calloc(ranks, sizeof *g.bytes);
-    enum status st = g.world && g.addresses && g.bytes
-                         ? ST_OK
-                         : FAIL(ST_RETRY, "out of memory: the addresses of %zu ranks", ranks);
-    if (st == ST_OK)
-        st = comm_heartbeat_open(config->board, config->worker_i, &g.heartbeat);
+    g.world = memory_new(ranks, sizeof *g.world);
+    g.addresses = memory_new(ranks, COMM_ADDRESS_MAX);
+    g.bytes = memory_new(ranks, sizeof *g.bytes);
+    enum status st = comm_heartbeat_open(config->board, config->worker_i, &g.heartbeat);
     while (st == ST_OK && !is_over)
         st = next_generation(&g, &is_over);
     comm_heartbeat_close(g.heartbeat);

@@ -239,13 +239,9 @@ static enum status take_way(const struct memory_check *f, struct trainer_config 
     TRY(fits_way(&open, way, &fits_last));
     if (fits_last) {
         /* The number of the first that fits. */
-        int *out = &way;
-        float *votes = calloc((size_t)open.ways.n, sizeof *votes);
-        if (!votes)
-            return FAIL(ST_RETRY, "out of memory: %d ways to train; use a machine with more",
-                        open.ways.n);
+        float *votes = memory_new((size_t)open.ways.n, sizeof *votes);
         enum status st = plan_choice_vote(&open.ways, fits_way, &open, votes);
-        *out = plan_choice_first(votes, open.ways.n, 1);
+        way = plan_choice_first(votes, open.ways.n, 1);
         free(votes);
         TRY(st);
     }

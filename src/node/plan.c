@@ -2,6 +2,7 @@
  * Opens no device and no connection. Must not know how anything is planned (plan/). */
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "node/command.h"
 #include "node/memory_advice.h"
 #include "node/plan_setup.h"
@@ -107,10 +108,10 @@ static enum status plan_set(const struct conf *conf, struct planned *p)
 static int nodes_that_have(const struct planned *p, const struct plan_search_fixed *fixed,
                            struct plan_job *job)
 {
-    struct plan_search *more = malloc(sizeof *more);
+    struct plan_search *more = memory_new(1, sizeof *more);
     int found = 0, nodes = 2 * p->job.at.nodes, has = p->cluster.nodes,
         most = has > 0 ? has : COMM_RANKS_MAX / p->job.at.locals;
-    for (; more && !found && nodes <= most; nodes *= 2) {
+    for (; !found && nodes <= most; nodes *= 2) {
         plan_job_nodes(&p->job, nodes, job);
         if (plan_search_make(job, fixed, more) == ST_OK && more->found_n > 0)
             found = nodes;
@@ -161,17 +162,15 @@ static enum status fail_search(const struct planned *p, const struct plan_search
 
 static enum status plan_auto(const struct conf *conf, struct planned *p)
 {
-    struct plan_search_fixed fixed;
-    struct plan_search_fixed *out = &fixed;
-    *out = (struct plan_search_fixed){
+    struct plan_search_fixed fixed = {
         .chunks = conf_is_set(conf, CONF_PP_CHUNKS),
         .shard = conf_is_set(conf, CONF_SHARD) && conf_i64(conf, CONF_SHARD) != CONF_SHARD_AUTO,
         .recompute = conf_is_set(conf, CONF_RECOMPUTE) &&
                      conf_i64(conf, CONF_RECOMPUTE) != CONF_RECOMPUTE_AUTO,
         .batch = conf_is_set(conf, CONF_BATCH_SIZE) && conf_is_set(conf, CONF_GLOBAL_BATCH)};
-    out->axis[MESH_AXIS_TENSOR] = conf_is_set(conf, CONF_TP);
-    out->axis[MESH_AXIS_CONTEXT] = conf_is_set(conf, CONF_CP);
-    out->axis[MESH_AXIS_PIPELINE] = conf_is_set(conf, CONF_PP);
+    fixed.axis[MESH_AXIS_TENSOR] = conf_is_set(conf, CONF_TP);
+    fixed.axis[MESH_AXIS_CONTEXT] = conf_is_set(conf, CONF_CP);
+    fixed.axis[MESH_AXIS_PIPELINE] = conf_is_set(conf, CONF_PP);
     TRY(plan_search_make(&p->job, &fixed, &p->search));
     if (p->search.found_n == 0)
         return fail_search(p, &fixed);
@@ -188,10 +187,8 @@ static enum status plan_auto(const struct conf *conf, struct planned *p)
 
 enum status plan_main(struct conf *conf, char **environment)
 {
-    struct planned *p = calloc(1, sizeof *p);
+    struct planned *p = memory_new(1, sizeof *p);
     enum status st;
-    if (!p)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes of a plan", sizeof *p);
     TRY_OR(plan_setup_cluster(conf, &p->cluster), out_free);
     if (!conf_is_set(conf, CONF_N_GPU_EACH_NODE))
         TRY_OR(conf_set_workers(conf, p->cluster.locals, environment), out_free);

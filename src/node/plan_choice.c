@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "conf/conf_choice.h"
 #include "node/memory_check.h"
@@ -329,25 +330,18 @@ static enum status vote(struct plan_choice *c, struct comm *comm, float *votes,
     return st;
 }
 
-/* decide — votes has room for all ways and ranks. */
-static enum status decide(struct plan_choice *c, struct comm *comm, struct plan_decision *out)
-{
-    size_t n = (size_t)c->ways.n + (size_t)(comm ? comm_place(comm)->ranks : 1);
-    float *votes = calloc(n, sizeof *votes);
-    if (!votes)
-        return FAIL(ST_RETRY, "out of memory: %zu votes; use a machine with more", n);
-    memory_check_offer(c->conf, c->worker_i, c->dev, &c->offer);
-    enum status st = vote(c, comm, votes, out);
-    free(votes);
-    return st;
-}
-
 static enum status choose(struct plan_choice *c, struct comm *comm, struct trainer_config *config,
                           struct plan_way *last)
 {
     struct plan_decision got;
     const bool is_alone = !is_common(&c->asked, &c->ways);
-    TRY(decide(c, is_alone ? NULL : comm, &got));
+    /* votes has room for all ways and ranks. */
+    float *votes = memory_new((size_t)c->ways.n + (size_t)(is_alone ? 1 : comm_place(comm)->ranks),
+                              sizeof *votes);
+    memory_check_offer(c->conf, c->worker_i, c->dev, &c->offer);
+    enum status st = vote(c, is_alone ? NULL : comm, votes, &got);
+    free(votes);
+    TRY(st);
     struct plan_way way = plan_choice_way(&c->ways, got.way);
     if (!is_same(way, *last) && (comm_place(comm)->rank == 0 || (is_alone && got.way > 0)))
         TRY(log_choice(c, &got, last));

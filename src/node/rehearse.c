@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "conf/launcher.h"
 #include "format/ledger.h"
@@ -391,11 +392,9 @@ static enum status rehearse(struct rehearse *r, int argc, char **argv, char **en
 {
     TRY(read_settings(r));
     /* The user's words; the nodes have a secret of their own. */
-    r->args = calloc((size_t)argc + 1, sizeof *r->args);
-    r->report.calm = calloc(1, sizeof *r->report.calm);
-    r->report.faulty = calloc(1, sizeof *r->report.faulty);
-    if (r->args == NULL || r->report.calm == NULL || r->report.faulty == NULL)
-        return FAIL(ST_RETRY, "out of memory: a rehearsal");
+    r->args = memory_new((size_t)argc + 1, sizeof *r->args);
+    r->report.calm = memory_new(1, sizeof *r->report.calm);
+    r->report.faulty = memory_new(1, sizeof *r->report.faulty);
     for (int i = 0; i < argc; i++)
         if (!text_starts(argv[i], "JOB_TOKEN"))
             r->args[r->args_n++] = argv[i];
@@ -422,9 +421,7 @@ static enum status rehearse(struct rehearse *r, int argc, char **argv, char **en
 
 enum status rehearse_main(const struct conf *conf, int argc, char **argv, char **environment)
 {
-    struct rehearse *r = calloc(1, sizeof *r);
-    if (r == NULL)
-        return FAIL(ST_RETRY, "out of memory: a rehearsal");
+    struct rehearse *r = memory_new(1, sizeof *r);
     r->conf = conf;
     r->scratch.hold_fd = -1;
     enum status st = rehearse(r, argc, argv, environment);

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/program.h"
 #include "base/text.h"
 
@@ -36,18 +37,14 @@ struct rehearse_nodes {
     struct node node[REHEARSE_NODES_MAX];
 };
 
-enum status rehearse_nodes_open(const struct rehearse_nodes_config *config,
-                                struct rehearse_nodes **out)
+struct rehearse_nodes *rehearse_nodes_open(const struct rehearse_nodes_config *config)
 {
-    struct rehearse_nodes *nodes = calloc(1, sizeof *nodes);
-    if (nodes == NULL)
-        return FAIL(ST_RETRY, "out of memory: the nodes of a rehearsal");
+    struct rehearse_nodes *nodes = memory_new(1, sizeof *nodes);
     nodes->config = *config;
     for (int i = 0; i < REHEARSE_NODES_MAX; i++)
         nodes->node[i].log_fd = -1;
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* workers of a killed node become ours to wait for */
-    *out = nodes;
-    return ST_OK;
+    return nodes;
 }
 
 /* ---- start ---- */
@@ -58,9 +55,7 @@ static char **words_of(const struct rehearse_nodes_config *c, char id[32], int i
 {
     static char command[] = "train";
     int n = 0;
-    char **words = calloc((size_t)(c->args_n + c->words_n) + 4, sizeof *words);
-    if (words == NULL)
-        return NULL;
+    char **words = memory_new((size_t)(c->args_n + c->words_n) + 4, sizeof *words);
     words[n++] = (char *)program_name();
     words[n++] = command;
     for (int k = 0; k < c->args_n; k++)
@@ -120,8 +115,6 @@ enum status rehearse_nodes_start(struct rehearse_nodes *nodes, int node)
 {
     char id[32];
     char **words = words_of(&nodes->config, id, node);
-    if (words == NULL)
-        return FAIL(ST_RETRY, "out of memory: the arguments of a node");
     const int *namespaces = nodes->config.namespaces;
     enum status st =
         start_words(&nodes->node[node], words, namespaces != NULL ? namespaces[node] : -1);

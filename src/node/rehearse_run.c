@@ -463,7 +463,7 @@ enum status rehearse_run(const struct rehearse_run_config *config, struct rehear
         .config = config, .result = result, .fault.kind = REHEARSE_KINDS_N, .flipped_node = -1};
     struct rehearse_nodes_config nodes = config->nodes;
     nodes.on_line = on_line, nodes.on_end = on_end, nodes.arg = &r;
-    TRY(rehearse_nodes_open(&nodes, &r.nodes));
+    r.nodes = rehearse_nodes_open(&nodes);
     enum status st = follow(&r);
     if (has_fault(&r))
         finish(&r, false);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/board.h"
+#include "base/memory.h"
 #include "base/program.h"
 #include "base/text.h"
 #include "node/process.h"
@@ -94,9 +95,7 @@ enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out)
 {
     static char command[] = "worker";
     char number[16];
-    char **argv = calloc((size_t)config->args_n + 4, sizeof *argv);
-    if (!argv)
-        return FAIL(ST_RETRY, "out of memory: the worker's arguments");
+    char **argv = memory_new((size_t)config->args_n + 4, sizeof *argv);
     argv[0] = (char *)program_name();
     argv[1] = command;
     argv[2] = number;

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "data/bpe_train.h"
 #include "data/byte_chars.h"
@@ -144,10 +145,8 @@ static enum status fill(struct lists *lists, const struct bpe_train *train)
     lists->n = bpe_train_tokens(train) + 1;
     lists->chars.limit = FILE_BYTES_MAX;
     const size_t all = lists->n + lists->merges_n;
-    lists->piece = calloc(all + 1, sizeof *lists->piece);
-    lists->at = calloc(all + 1, sizeof *lists->at);
-    if (lists->piece == NULL || lists->at == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu tokens", all);
+    lists->piece = memory_new(all + 1, sizeof *lists->piece);
+    lists->at = memory_new(all + 1, sizeof *lists->at);
     fill_texts(lists, train);
     if (lists->chars.overflow)
         return FAIL(ST_RETRY, "out of memory: the texts of %zu tokens", all);
@@ -272,7 +271,6 @@ enum status train_tokenizer_main(const struct conf *conf)
         log_console("%s  %u tokens  %.2f bytes of the text a token  %.1f s", folder,
                     bpe_train_tokens(train) + 1, (double)bytes / (double)(tokens > 0 ? tokens : 1),
                     (double)(clock_ms() - began_ms) / 1e3);
-        st = ST_OK;
     }
     bpe_train_close(train);
     return config_map_name_setting(st, false);

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "format/ckpt.h"
 #include "format/ledger.h"
@@ -264,9 +265,7 @@ static enum status verify(const char *dir, bool as_json, struct verify *v)
 
 enum status verify_main(const char *dir, bool as_json)
 {
-    struct verify *v = calloc(1, sizeof *v);
-    if (!v)
-        return FAIL(ST_RETRY, "out of memory: the audit of %s", dir);
+    struct verify *v = memory_new(1, sizeof *v);
     enum status st = verify(dir, as_json, v);
     ledger_audit_free(&v->audit);
     damage_list_free(&v->damage);

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "node/spawn.h"
 #include "node/watchdog.h"
 
@@ -34,9 +35,7 @@ struct workers {
 
 enum status workers_open(const struct workers_config *config, struct workers **out)
 {
-    struct workers *workers = calloc(1, sizeof *workers);
-    if (!workers)
-        return FAIL(ST_RETRY, "out of memory: the list of workers");
+    struct workers *workers = memory_new(1, sizeof *workers);
     workers->config = *config;
     for (int i = 0; i < config->workers_n; i++) {
         workers->processes[i].start_ms = NEVER;

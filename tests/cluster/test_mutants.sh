@@ -29,7 +29,7 @@ the member has no lease|member|s/return now_ms - m->answered_ms >= m->lease_ms;/
 the lease counts from the reply|member|s/        m->answered_ms = sent_ms;/        m->answered_ms = now_ms;/
 an aborted world is entered again|member|s/m->lost != generation && !m->is_over/!m->is_over/;s/else if (is_mine \&\& m->is_ready)/else if (is_mine)/;s/m->is_joined && m->is_ready && m->running == 0/m->is_joined \&\& m->running == 0/
 an abort is ignored|member|s/    if (m->running != 0 && reply->generation >= m->running) {/    if (0) {/
-a new node 0 is not noticed|member|s/    if (!is_known)$/    if (0)/
+a new node 0 is not noticed|member|s/    if (!is_known) {$/    if (0) {/
 a reply without a lease is taken for one|member|s/reply->is_lease \&\& sent_ms > m->answered_ms/sent_ms > m->answered_ms/
 a readiness outlives its node 0|member|s/} else if (m->is_ready \&\& m->is_ready_sent/} else if (0 \&\& m->is_ready_sent/
 a readiness that is given up keeps its number|member|s/actions->abort = ++m->generation;/actions->abort = m->generation + 1;/
@@ -53,7 +53,7 @@ a connection for data that ended is a death|coordinator_nodes|s/coordinator_is_p
 a report outlives a later message of the node|coordinator|s/^    node->data_closed_ms = -1; .*/    ;/
 a report outlives its time|coordinator_nodes|s/node->disconnected_ms - node->data_closed_ms <= COORDINATOR_DISCONNECTED_MS/true/
 a report of an older generation counts|coordinator_nodes|s/ || heartbeat->closed != c->world_generation || / || /
-a loss that the node explained is a death|coordinator_nodes|s/ || node->lost == heartbeat->closed)/)/
+a loss that the node explained is a death|coordinator_nodes|s/^        node->lost == heartbeat->closed)/        false)/
 a rank is taken for that of another node|coordinator_nodes|s/c->nodes\[c->world_ids\[at\]\]/c->nodes[at]/
 a report about an earlier process counts|coordinator_nodes|s/if (!node->is_in_world || !coord/if (!coord/
 a report is sent once a process, not once a generation|member|s/    if (generation <= m->closed)$/    if (m->closed > 0)/

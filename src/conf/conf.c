@@ -18,7 +18,6 @@
 #include "base/secure.h"
 #include "conf/conf_row.h"
 #include "conf/launcher.h"
-#include "conf/launch_context.h"
 
 const struct conf_row conf_rows[CONF_N] = {
 #define CONF_ROW(name, kind, initial, min, max, words, group, agree, result, commands, why, help) \
@@ -543,8 +542,8 @@ static bool default_cache_dir(char **environment, char *out, size_t cap)
  * user waits for the prompt. */
 static enum status default_linger(struct conf *conf, char **environment)
 {
-    const struct launch_context context = launch_context_here(environment);
-    const char *name = launch_context_name(&context);
+    const struct launcher_context context = launcher_context_here(environment);
+    const char *name = launcher_context_name(&context);
     if (conf->values[CONF_LINGER].text != NULL || name == NULL)
         return ST_OK;
     return conf_set(conf, CONF_LINGER, LINGER_TEXT, CONF_ORIGIN_DEFAULT, name);
@@ -554,10 +553,10 @@ static enum status default_linger(struct conf *conf, char **environment)
  * with several nodes; else 127.0.0.1, the row's default. */
 static enum status default_status_addr(struct conf *conf, char **environment)
 {
-    const struct launch_context context = launch_context_here(environment);
+    const struct launcher_context context = launcher_context_here(environment);
     const bool has_nodes = conf->values[CONF_N_NODES].i64 > 1;
     if (conf->values[CONF_STATUS_ADDR].text != NULL ||
-        (!has_nodes && !launch_context_is_container(&context)))
+        (!has_nodes && !launcher_context_is_container(&context)))
         return ST_OK;
     return conf_set(conf, CONF_STATUS_ADDR, "0.0.0.0", CONF_ORIGIN_DEFAULT,
                     has_nodes ? "several nodes" : "container");

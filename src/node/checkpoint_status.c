@@ -1,5 +1,8 @@
-/* checkpoint_status — see checkpoint_status.h. Read checkpoint_status_main first, at the foot. */
-#include "node/checkpoint_status.h"
+/* checkpoint_status — `convoy status DIR`: what a folder of checkpoints shows of its run, whether
+ * that run still trains or not. Reads manifests, sizes and headers, not all the data, and takes no
+ * lock, so it does not disturb a run. Must not know HTTP. Read checkpoint_status_main first, at the
+ * foot. */
+#include "node/command.h"
 
 #include <inttypes.h>
 #include <math.h>

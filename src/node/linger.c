@@ -1,16 +1,32 @@
 /* linger — see linger.h. */
 #include "node/linger.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <event2/event.h>
 
 #include "base/log.h"
 #include "node/process.h"
 #include "base/text.h"
-#include "node/termination.h"
 
 #define SIGNALS_N 4
+
+void linger_write_termination(const char *path, int code, const char *sentence)
+{
+    char line[2048];
+    struct stat at;
+    int fd = open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    text_format(line, sizeof line, "exit code %d: %s\n", code, sentence);
+    if (fstat(fd, &at) == 0 && S_ISREG(at.st_mode) && ftruncate(fd, 0) == 0)
+        (void)!write(fd, line, strlen(line));
+    close(fd);
+}
 
 const char *linger_text(const struct conf *conf, char *out, size_t cap)
 {
@@ -41,7 +57,7 @@ void linger_run(struct event_base *loop, const struct conf *conf, enum status st
         st == ST_OK ? "done" : "failed", status_exit_code(st), linger_text(conf, why, sizeof why));
     if (st != ST_OK) {
         LOG_ERROR("%s", status_message());
-        termination_write(TERMINATION_LOG, status_exit_code(st), status_message());
+        linger_write_termination(LINGER_TERMINATION_LOG, status_exit_code(st), status_message());
     }
     status_clear();
     for (int i = 0; i < SIGNALS_N; i++) {

@@ -10,8 +10,10 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -20,9 +22,9 @@
 #include "format/ledger.h"
 #include "node/command.h"
 #include "node/print.h"
+#include "node/process.h"
 #include "node/rehearse_net.h"
 #include "node/rehearse_report.h"
-#include "node/rehearse_scratch.h"
 
 #define NODES_DEFAULT 2
 #define MIX_DEFAULT "kill:2,node:2,hang:2,slow:1,flip:1,disk:1,cut:1"
@@ -34,7 +36,17 @@
 #define PORTS_N 22000
 #define PORT_TRIES 1000
 #define STEPS_ENDLESS 1000000000
+#define REMOVE_TRIES 100 /* a worker that is being killed may still add a file */
+#define REMOVE_WAIT_MS 50
 #define COMPARISONS 5 /* of replicas between two checkpoints, unless SENTINEL_EVERY is set */
+
+/* A folder that is gone when this process and those that inherit its descriptor are gone, however
+ * they end, kill -9 included. A process of its own waits for that and removes the folder. */
+struct scratch {
+    char path[FILE_PATH_MAX];
+    int hold_fd;   /* while any process has it open, the folder stays; outlives exec */
+    pid_t remover; /* the process that removes it */
+};
 
 struct rehearse {
     const struct conf *conf;
@@ -42,7 +54,7 @@ struct rehearse {
     char **args; /* the user's, but for the secrets */
     int64_t checkpoint_every;
     bool is_mix_asked; /* by the user */
-    struct rehearse_scratch scratch;
+    struct scratch scratch;
     struct rehearse_net net; /* of the faulty run, if cables are cut */
     struct rehearse_report report;
     struct ledger_audit calm, faulty;
@@ -386,6 +398,79 @@ static enum status run_both(struct rehearse *r)
     return r->report.problem[0] == 0 ? ST_OK : FAIL(ST_UNHEALTHY, "%s", r->report.problem);
 }
 
+/* ---- the folder ---- */
+
+/* Removes the folder when all holders of the pipe have ended: the process of the remover. */
+static _Noreturn void remove_later(const char *path, int fd)
+{
+    static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE};
+    char byte;
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        signal(ignored[i], SIG_IGN);
+    for (int i = 0; i < PROCESS_STOP_SIGNALS_N; i++)
+        signal(process_stop_signals[i], SIG_IGN);
+    setsid();
+    fd = dup2(fd, STDIN_FILENO);
+    close_range(STDERR_FILENO + 1, ~0u, 0);
+    dup2(open("/dev/null", O_RDWR), STDERR_FILENO); /* a reader of stdout must not wait for this */
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+    do {
+        errno = 0;
+    } while (read(fd, &byte, 1) > 0 || errno == EINTR);
+    for (int i = 0; i < REMOVE_TRIES && file_remove_tree(path) != ST_OK; i++)
+        clock_sleep_ms(REMOVE_WAIT_MS);
+    _exit(0);
+}
+
+static enum status start_remover(struct scratch *s)
+{
+    int ends[2];
+    if (pipe(ends) != 0)
+        return FAIL(ST_RETRY, "cannot open a pipe: %s; raise the limit (ulimit -n)",
+                    strerror(errno));
+    s->remover = fork();
+    if (s->remover == 0) {
+        close(ends[1]);
+        remove_later(s->path, ends[0]);
+    }
+    close(ends[0]);
+    s->hold_fd = ends[1];
+    if (s->remover > 0)
+        return ST_OK;
+    close(ends[1]);
+    s->remover = 0;
+    return FAIL(ST_RETRY, "cannot start a process: %s; raise the limit (ulimit -u)",
+                strerror(errno));
+}
+
+/* Makes PREFIX-XXXXXX, for this user alone. */
+static enum status open_scratch(const char *prefix, struct scratch *out)
+{
+    *out = (struct scratch){.hold_fd = -1};
+    if (!text_format(out->path, sizeof out->path, "%s-XXXXXX", prefix) ||
+        mkdtemp(out->path) == NULL)
+        return FAIL(ST_STORE,
+                    "cannot make the folder %s: %s; name a folder that can be written, by "
+                    "CHECKPOINT_DIR or TMPDIR",
+                    out->path, strerror(errno));
+    enum status st = start_remover(out);
+    if (st != ST_OK)
+        rmdir(out->path);
+    return st;
+}
+
+/* Blocks until the folder is removed: the other holders have ended. Accepts one that was not
+ * opened. */
+static void close_scratch(struct scratch *scratch)
+{
+    if (scratch->remover <= 0)
+        return;
+    close(scratch->hold_fd);
+    while (waitpid(scratch->remover, NULL, 0) < 0 && errno == EINTR)
+        ;
+    scratch->remover = 0;
+}
+
 /* ---- begin and end ---- */
 
 static enum status rehearse(struct rehearse *r, int argc, char **argv, char **environment)
@@ -415,7 +500,7 @@ static enum status rehearse(struct rehearse *r, int argc, char **argv, char **en
     else
         text_format(prefix, sizeof prefix, "%s/convoy-rehearse",
                     temporary != NULL && temporary[0] != 0 ? temporary : "/tmp");
-    TRY(rehearse_scratch_open(prefix, &r->scratch));
+    TRY(open_scratch(prefix, &r->scratch));
     return run_both(r);
 }
 
@@ -426,7 +511,7 @@ enum status rehearse_main(const struct conf *conf, int argc, char **argv, char *
     r->scratch.hold_fd = -1;
     enum status st = rehearse(r, argc, argv, environment);
     rehearse_net_close(&r->net);
-    rehearse_scratch_close(&r->scratch);
+    close_scratch(&r->scratch);
     ledger_audit_free(&r->calm);
     ledger_audit_free(&r->faulty);
     free(r->report.calm);

@@ -16,11 +16,13 @@
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/secure.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -28,7 +30,6 @@
 #include "node/check_output.h"
 #include "node/command.h"
 #include "node/config_map.h"
-#include "node/config_map_copies.h"
 #include "node/crash.h"
 #include "node/device.h"
 #include "node/memory_check.h"
@@ -386,6 +387,26 @@ static void fill_view(void *arg, struct view *view)
     check_view_fill(s->check_view, view);
 }
 
+struct supervisor_info *supervisor_open_info(const struct conf *conf)
+{
+    const char *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
+    struct supervisor_info *info = memory_new(1, sizeof *info);
+    conf_write_settings(conf, &info->settings);
+    if (conf_i64(conf, CONF_NODE_ID) == 0 && dir[0]) /* dir has 4000 bytes at most */
+        text_format(info->archive, sizeof info->archive, "%s/history.json", dir);
+    log_tap(log_tail_add, &info->tail);
+    return info;
+}
+
+void supervisor_close_info(struct supervisor_info *info)
+{
+    if (!info)
+        return;
+    log_tap(NULL, NULL);
+    text_free(&info->settings);
+    free(info);
+}
+
 /* open_serve — and log the page's URL. hang_ms is longer than the supervisor's own limit on
  * silence: it matters only when the supervisor itself is in trouble. */
 static enum status open_serve(struct supervisor *s)
@@ -395,7 +416,7 @@ static enum status open_serve(struct supervisor *s)
     int64_t limit_ms = conf_i64(s->conf, CONF_STEP_TIMEOUT);
     if (port == 0 || (s->is_check && !conf_is_set(s->conf, CONF_STATUS_PORT)))
         return ST_OK; /* a check beside a job leaves it its port */
-    TRY(run_info_open(s->conf, &s->info));
+    s->info = supervisor_open_info(s->conf);
     s->check_view = check_view_open(s->conf, s->board);
     struct serve_config config = {
         .tail = &s->info->tail,
@@ -519,7 +540,7 @@ static void close_all(struct supervisor *s)
         serve_await_poll(s->serve);
     }
     serve_close(s->serve);
-    run_info_close(s->info);
+    supervisor_close_info(s->info);
     check_view_close(s->check_view);
     cluster_bridge_close(s->bridge);
     for (int i = 0; i < SUPERVISOR_SIGNALS_N; i++)

@@ -24,14 +24,12 @@
 #include "node/device.h"
 #include "node/dataset_sync.h"
 #include "node/memory_check.h"
-#include "node/link_choice.h"
 #include "node/plan_beside.h"
 #include "node/plan_choice.h"
 #include "node/gpu_stats.h"
 #include "net/listener.h"
 #include "node/generations.h"
 #include "node/config_map.h"
-#include "node/config_map_copies.h"
 #include "node/exit_policy.h"
 #include "node/tokenizer_source.h"
 #include "node/watchdog.h"
@@ -56,9 +54,9 @@ struct worker {
     struct feed *feed, *val_feed;
     struct text settings, layout; /* what decides losses and rounding, as JSON */
     struct trainer_config config;
-    struct plan_beside beside; /* rank 0 */
-    struct link_choice link;   /* rank 0 */
-    struct plan_way way;       /* of the last generation */
+    struct plan_beside beside;    /* rank 0 */
+    struct plan_beside_link link; /* rank 0 */
+    struct plan_way way;          /* of the last generation */
     struct check_worker *check;
     bool is_checked; /* this process took part in a whole check */
 };
@@ -371,7 +369,7 @@ static enum status run_generation(void *arg, struct comm *comm, int64_t generati
     TRY(plan_choice_make(w->conf, comm, w->dev, &config, &w->way));
     if (w->stats.rank == 0) {
         plan_beside_begin(w->conf, dev_is_discrete(w->dev), comm_place(comm), &w->beside, &config);
-        link_choice_begin(w->conf, &w->link, &config);
+        plan_beside_begin_link(w->conf, &w->link, &config);
     }
     if (config.step.shards == 0) { /* else the bits are those of any layout */
         text_free(&w->layout);

@@ -503,9 +503,14 @@ bool cluster_strangers(const struct cluster *cluster, struct https_server_strang
     return cluster->server;
 }
 
-/* Node 0 and this node, as this node sees them. */
-static int fill_own_nodes(struct cluster_node own[2], const struct cluster *cluster)
+int cluster_nodes(struct cluster *cluster, const struct cluster_node **out)
 {
+    if (cluster->coordinator) {
+        *out = coordinator_nodes(cluster->coordinator, clock_ms());
+        return cluster->config.nodes_n;
+    }
+    /* Node 0 and this node, as this node sees them. */
+    struct cluster_node *own = cluster->own;
     const struct member *m = &cluster->member;
     int64_t now_ms = clock_ms(), silent_ms = now_ms - m->answered_ms;
     bool is_met = m->answered_ms >= 0,
@@ -527,17 +532,8 @@ static int fill_own_nodes(struct cluster_node own[2], const struct cluster *clus
                               .ranks_n = cluster->ranks_n,
                               .ranks = cluster->ranks};
     text_copy(own[1].address, sizeof own[1].address, cluster->host);
+    *out = own;
     return 2;
-}
-
-int cluster_nodes(struct cluster *cluster, const struct cluster_node **out)
-{
-    if (cluster->coordinator) {
-        *out = coordinator_nodes(cluster->coordinator, clock_ms());
-        return cluster->config.nodes_n;
-    }
-    *out = cluster->own;
-    return fill_own_nodes(cluster->own, cluster);
 }
 
 int64_t cluster_generation(const struct cluster *cluster) { return cluster->member.generation; }

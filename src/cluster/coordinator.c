@@ -232,13 +232,6 @@ static void regroup(struct coordinator *c, const struct coordinator_node *node, 
 
 /* ---- a message of a member ---- */
 
-/* The other nodes end with the same status only if its cause is one that they share. */
-static enum status shared_status(enum status st)
-{
-    enum status_group group = status_group(st);
-    return group == STATUS_GROUP_REQUEST || group == STATUS_GROUP_STORE ? st : ST_PEER;
-}
-
 /* departs — the job may go on without a node that leaves with this status: it was asked to stop, or
  * its results cannot be trusted. */
 static bool departs(const struct coordinator *c, const struct coordinator_node *node,
@@ -293,7 +286,9 @@ static void apply_leave(struct coordinator *c, struct coordinator_node *node,
     }
     text_format(why, sizeof why, "node %d (%s) ended: %s", coordinator_node_id(c, node), node->host,
                 heartbeat->why);
-    coordinator_end_job(c, shared_status(heartbeat->leave_st), why);
+    /* The other nodes end with the same status only if its cause is one that they share. */
+    const bool is_shared = group == STATUS_GROUP_REQUEST || group == STATUS_GROUP_STORE;
+    coordinator_end_job(c, is_shared ? heartbeat->leave_st : ST_PEER, why);
 }
 
 static void apply_loss(struct coordinator *c, struct coordinator_node *node,
@@ -583,20 +578,6 @@ static void check_silence(struct coordinator *c, struct coordinator_node *node, 
     }
 }
 
-/* Logs a long stall. If it was as long as a lease, the members have given up the running
- * generation, so it ends here, too. */
-static void skip_gap(struct coordinator *c, int64_t lag_ms, int64_t now_ms)
-{
-    char why[128];
-    c->gathering_ms += lag_ms;
-    const struct restart_loss loss = loss_of_node(c, c->nodes);
-    text_format(why, sizeof why, "node 0 itself stalled for %.1f s", (double)lag_ms / 1e3);
-    if (c->is_running && lag_ms >= c->config.peer_timeout_ms)
-        end_generation(c, &loss, true, why, now_ms);
-    else
-        log_queue_add(&c->log, true, "%s", why);
-}
-
 static void check_join_timeout(struct coordinator *c, int64_t now_ms)
 {
     char list[MESSAGE_TEXT_MAX - 256], why[MESSAGE_TEXT_MAX], span[32];
@@ -631,8 +612,18 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
             node->disconnected_ms += node->disconnected_ms >= 0 ? lag_ms : 0;
         }
     }
-    if (lag_ms >= GAP_MS)
-        skip_gap(c, lag_ms, now_ms);
+    if (lag_ms >= GAP_MS) {
+        /* Logs a long stall. If it was as long as a lease, the members have given up the running
+         * generation, so it ends here, too. */
+        char why[128];
+        c->gathering_ms += lag_ms;
+        const struct restart_loss loss = loss_of_node(c, c->nodes);
+        text_format(why, sizeof why, "node 0 itself stalled for %.1f s", (double)lag_ms / 1e3);
+        if (c->is_running && lag_ms >= c->config.peer_timeout_ms)
+            end_generation(c, &loss, true, why, now_ms);
+        else
+            log_queue_add(&c->log, true, "%s", why);
+    }
     for (int i = 0; i < c->config.nodes_n; i++) {
         if (coordinator_is_present(&c->nodes[i]))
             check_silence(c, &c->nodes[i], now_ms);

@@ -210,17 +210,6 @@ static enum status set_number(struct conf_value *value, const struct conf_row *r
     return conf_refuse(row, text, source, result == TEXT_OUT_OF_RANGE ? "is out of range" : what);
 }
 
-/* take_count — cuts ":N" off a text; false: it is no number that the row allows. */
-static bool take_count(const struct conf_row *row, char *text, int64_t *out)
-{
-    char *colon = row->max > 0 ? strchr(text, ':') : NULL;
-    *out = 0;
-    if (colon == NULL)
-        return true;
-    *colon = 0;
-    return text_parse_i64(colon + 1, (int64_t)row->min, (int64_t)row->max, out) == TEXT_OK;
-}
-
 /* meant — the value that a word of other programs stands for; NULL: none. */
 static const char *meant(const char *setting, const char *word)
 {
@@ -249,8 +238,13 @@ static enum status set_choice(struct conf_value *value, const struct conf_row *r
     int best = 3; /* anything farther is not a typo */
     if (!text_copy(text, sizeof text, given))
         return conf_refuse(row, given, source, what);
-    if (!take_count(row, text, &value->count))
+    char *colon = row->max > 0 ? strchr(text, ':') : NULL;
+    value->count = 0;
+    if (colon != NULL &&
+        text_parse_i64(colon + 1, (int64_t)row->min, (int64_t)row->max, &value->count) != TEXT_OK)
         return conf_refuse(row, given, source, "has no allowed number behind the colon");
+    if (colon != NULL)
+        *colon = 0;
     for (int i = 0; choice_name(row->words, i, name, sizeof name); i++) {
         size_t n = strcspn(name, "[");
         bool fits = name[n] != 0 || value->count == 0;
@@ -538,35 +532,22 @@ static bool default_cache_dir(char **environment, char *out, size_t cap)
     return text_format(out, cap, "/tmp/convoy-cache-%u", (unsigned)getuid());
 }
 
-/* default_linger — LINGER_TEXT where nothing can be inspected after the process has ended, and no
- * user waits for the prompt. */
-static enum status default_linger(struct conf *conf, char **environment)
-{
-    const struct launcher_context context = launcher_context_here(environment);
-    const char *name = launcher_context_name(&context);
-    if (conf->values[CONF_LINGER].text != NULL || name == NULL)
-        return ST_OK;
-    return conf_set(conf, CONF_LINGER, LINGER_TEXT, CONF_ORIGIN_DEFAULT, name);
-}
-
-/* default_status_addr — all addresses in a container, whose network decides what is reached, and
- * with several nodes; else 127.0.0.1, the row's default. */
-static enum status default_status_addr(struct conf *conf, char **environment)
-{
-    const struct launcher_context context = launcher_context_here(environment);
-    const bool has_nodes = conf->values[CONF_N_NODES].i64 > 1;
-    if (conf->values[CONF_STATUS_ADDR].text != NULL ||
-        (!has_nodes && !launcher_context_is_container(&context)))
-        return ST_OK;
-    return conf_set(conf, CONF_STATUS_ADDR, "0.0.0.0", CONF_ORIGIN_DEFAULT,
-                    has_nodes ? "several nodes" : "container");
-}
-
 static enum status read_defaults(struct conf *conf, char **environment)
 {
     char cache_dir[4096];
-    TRY(default_linger(conf, environment));
-    TRY(default_status_addr(conf, environment));
+    const struct launcher_context context = launcher_context_here(environment);
+    const char *name = launcher_context_name(&context);
+    const bool has_nodes = conf->values[CONF_N_NODES].i64 > 1;
+    /* LINGER_TEXT where nothing can be inspected after the process has ended, and no user waits for
+     * the prompt. */
+    if (conf->values[CONF_LINGER].text == NULL && name != NULL)
+        TRY(conf_set(conf, CONF_LINGER, LINGER_TEXT, CONF_ORIGIN_DEFAULT, name));
+    /* All addresses in a container, whose network decides what is reached, and with several nodes;
+     * else 127.0.0.1, the row's default. */
+    if (conf->values[CONF_STATUS_ADDR].text == NULL &&
+        (has_nodes || launcher_context_is_container(&context)))
+        TRY(conf_set(conf, CONF_STATUS_ADDR, "0.0.0.0", CONF_ORIGIN_DEFAULT,
+                     has_nodes ? "several nodes" : "container"));
     for (int key = 0; key < CONF_N; key++)
         if (conf->values[key].text == NULL)
             TRY(conf_set(conf, (enum conf_key)key, conf_rows[key].initial, CONF_ORIGIN_DEFAULT,

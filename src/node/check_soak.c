@@ -83,17 +83,6 @@ static enum status add_wrong(struct soak *s, enum check_point point, const char 
 
 /* ---- the state of the GPU ---- */
 
-static void read_gpu(struct soak *s)
-{
-    if (!s->gpu)
-        return;
-    nvml_read(s->gpu, &s->last);
-    if (s->readings++ == 0)
-        s->first = s->last;
-    if (!(s->hottest >= s->last.temperature))
-        s->hottest = s->last.temperature;
-}
-
 static enum status add_gpu_rows(struct soak *s)
 {
     if (!s->gpu || s->readings == 0)
@@ -219,7 +208,13 @@ static enum status train(struct soak *s, struct check_soak_train *t, int64_t ms,
     struct comm *comm = t->config.comm;
     for (double is_over = 0; t->rounds < 2 || is_over == 0;) {
         TRY(check_soak_train_round(t, flip_of(s, !comm, t->rounds)));
-        read_gpu(s);
+        if (s->gpu) {
+            nvml_read(s->gpu, &s->last);
+            if (s->readings++ == 0)
+                s->first = s->last;
+            if (!(s->hottest >= s->last.temperature))
+                s->hottest = s->last.temperature;
+        }
         /* The clock of the group's rank 0 decides for all of its ranks. */
         is_over = clock_ms() >= begin_ms + ms;
         if (comm)

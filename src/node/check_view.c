@@ -34,16 +34,6 @@ void check_view_close(struct check_view *view)
     free(view);
 }
 
-/* Picks rows that warn or fail, then others, ROWS_METRICS at most. */
-static enum status pick_rows(const struct check_rows *rows, struct check_rows *out)
-{
-    for (int is_second = 0; is_second < 2; is_second++)
-        for (int i = 0; i < rows->n && out->n < ROWS_METRICS; i++)
-            if (check_row_is_bad(&rows->row[i]) != (is_second != 0))
-                TRY(check_row_add(out, &rows->row[i]));
-    return ST_OK;
-}
-
 /* Makes the texts again if the board has a newer result. */
 static void refresh(struct check_view *view)
 {
@@ -59,7 +49,11 @@ static void refresh(struct check_view *view)
     check_result_json(&result, &view->json);
     struct check_rows rows = {0};
     const struct check_report_about about = check_output_about(view->conf, &result);
-    enum status st = pick_rows(&result.rows, &rows);
+    enum status st = ST_OK;
+    for (int is_second = 0; is_second < 2; is_second++)
+        for (int i = 0; i < result.rows.n && rows.n < ROWS_METRICS && st == ST_OK; i++)
+            if (check_row_is_bad(&result.rows.row[i]) != (is_second != 0))
+                st = check_row_add(&rows, &result.rows.row[i]);
     if (st == ST_OK)
         st = check_prometheus_write(&rows, &about, &view->metrics);
     check_row_free(&rows);

@@ -187,10 +187,11 @@ static enum status refuse_part(const struct conf *conf, bool has_weights,
                        : ST_OK;
 }
 
-static enum status override_parts(const struct conf *conf, bool has_weights,
-                                  struct model_dims *dims)
+enum status config_map_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out)
 {
-    const struct model_parts was = dims->parts, is = asked_parts(conf, dims);
+    TRY(base_dims(conf, out, has_weights_out));
+    TRY(override_dims(conf, *has_weights_out, out));
+    const struct model_parts was = out->parts, is = asked_parts(conf, out);
     const struct {
         enum conf_key key;
         const char *name;
@@ -203,16 +204,8 @@ static enum status override_parts(const struct conf *conf, bool has_weights,
                {CONF_ZERO_INIT, "ZERO_INIT", was.has_zero_init != is.has_zero_init}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         if (row[i].differs)
-            TRY(refuse_part(conf, has_weights, dims, row[i].key, row[i].name));
-    dims->parts = is;
-    return ST_OK;
-}
-
-enum status config_map_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out)
-{
-    TRY(base_dims(conf, out, has_weights_out));
-    TRY(override_dims(conf, *has_weights_out, out));
-    TRY(override_parts(conf, *has_weights_out, out));
+            TRY(refuse_part(conf, *has_weights_out, out, row[i].key, row[i].name));
+    out->parts = is;
     TRY(model_check(out));
     model_resolve(out);
     return ST_OK;
@@ -650,36 +643,31 @@ void config_map_layout(const struct conf *conf, const struct trainer_config *tra
     text_add(out, "}");
 }
 
-/* weights_print — a fingerprint of the weights without reading all of them: the size and a hash of
- * the first MiB, which holds the names and shapes of all tensors and some values. A model in
- * several files has no fingerprint, only its dimensions. */
-static enum status weights_print(const char *path, char *out, size_t cap)
-{
-    char file[FILE_PATH_MAX];
-    out[0] = 0;
-    TRY(weights_file(path, file, sizeof file));
-    int fd = open(file, O_RDONLY | O_CLOEXEC);
-    struct stat info;
-    if (fd >= 0 && fstat(fd, &info) == 0) {
-        char *bytes = memory_new(1, WEIGHTS_LOOK_BYTES);
-        ssize_t n = pread(fd, bytes, WEIGHTS_LOOK_BYTES, 0);
-        text_format(out, cap, ", weights of %lld bytes, %016llx", (long long)info.st_size,
-                    (unsigned long long)XXH3_64bits(bytes, n > 0 ? (size_t)n : 0));
-        free(bytes);
-    }
-    if (fd >= 0)
-        close(fd);
-    return ST_OK;
-}
-
 enum status config_map_agreement(const struct conf *conf, struct text *out)
 {
     struct model_dims dims;
     bool has_weights;
     char weights[96] = "";
     TRY(config_map_dims(conf, &dims, &has_weights));
-    if (has_weights)
-        TRY(weights_print(conf_text(conf, CONF_MODEL), weights, sizeof weights));
+    if (has_weights) {
+        /* A fingerprint of the weights without reading all of them: the size and a hash of the
+         * first MiB, which holds the names and shapes of all tensors and some values. A model in
+         * several files has no fingerprint, only its dimensions. */
+        char file[FILE_PATH_MAX];
+        TRY(weights_file(conf_text(conf, CONF_MODEL), file, sizeof file));
+        int fd = open(file, O_RDONLY | O_CLOEXEC);
+        struct stat info;
+        if (fd >= 0 && fstat(fd, &info) == 0) {
+            char *bytes = memory_new(1, WEIGHTS_LOOK_BYTES);
+            ssize_t n = pread(fd, bytes, WEIGHTS_LOOK_BYTES, 0);
+            text_format(weights, sizeof weights, ", weights of %lld bytes, %016llx",
+                        (long long)info.st_size,
+                        (unsigned long long)XXH3_64bits(bytes, n > 0 ? (size_t)n : 0));
+            free(bytes);
+        }
+        if (fd >= 0)
+            close(fd);
+    }
     text_add(out, "{");
     conf_write_agree(conf, out);
     text_add(out,

@@ -200,47 +200,45 @@ static void add_exact(cJSON *out, const char *key, double value)
         cJSON_AddNullToObject(out, key);
 }
 
-static enum status say_json(cJSON *object)
+/* Ends the line with the model, its step and the data. */
+static void add_source(const struct eval *e, const char *data, struct text *line)
 {
-    struct text out = {0};
-    char *json = cJSON_PrintUnformatted(object);
-    if (!json)
-        return FAIL(ST_RETRY, "out of memory: the answer as JSON");
-    text_add(&out, "%s\n", json);
-    cJSON_free(json);
-    return print_text(&out);
+    text_add(line, "  model %s", e->source.dims.name);
+    if (model_source_step(&e->source) >= 0)
+        text_add(line, " step %lld", (long long)model_source_step(&e->source));
+    text_add(line, "  data %s\n", data);
 }
 
-static enum status say_loss_json(const struct eval *e, double loss)
+/* Prints the line for people or, with JSON=1, the object; frees both. */
+static enum status print_answer(const struct eval *e, struct text *line, cJSON *object)
 {
+    if (conf_i64(e->conf, CONF_JSON)) {
+        char *json = cJSON_PrintUnformatted(object);
+        text_free(line);
+        text_add(line, "%s\n", json ? json : "");
+        line->overflow = line->overflow || !json;
+        cJSON_free(json);
+    }
+    cJSON_Delete(object);
+    return print_text(line);
+}
+
+static enum status print_loss(const struct eval *e, double loss)
+{
+    struct text line = {0};
+    char count[32];
+    const int64_t samples = feed_samples(e->feed), each = e->config.step.seq_tokens;
+    text_add(&line, "loss %.4f  perplexity %.4g  tokens %s in %lld samples of %lld", loss,
+             exp(loss), text_format_count(count, sizeof count, (double)(samples * each)),
+             (long long)samples, (long long)each);
+    add_source(e, feed_name(e->feed), &line);
     cJSON *out = cJSON_CreateObject();
     add_model(e, out);
-    json_add_i64(out, "samples", feed_samples(e->feed));
-    json_add_i64(out, "tokens", feed_samples(e->feed) * e->config.step.seq_tokens);
+    json_add_i64(out, "samples", samples);
+    json_add_i64(out, "tokens", samples * each);
     add_exact(out, "loss", loss);
     add_exact(out, "perplexity", exp(loss));
-    enum status st = say_json(out);
-    cJSON_Delete(out);
-    return st;
-}
-
-static enum status say_loss(const struct eval *e, double loss)
-{
-    struct text out = {0};
-    char tokens[32], step[32] = "";
-    int64_t samples = feed_samples(e->feed);
-    if (conf_i64(e->conf, CONF_JSON))
-        return say_loss_json(e, loss);
-    if (model_source_step(&e->source) >= 0)
-        text_format(step, sizeof step, " step %lld", (long long)model_source_step(&e->source));
-    text_add(
-        &out,
-        "loss %.4f  perplexity %.4g  tokens %s in %lld samples of %lld  model %s%s  data %s\n",
-        loss, exp(loss),
-        text_format_count(tokens, sizeof tokens, (double)(samples * e->config.step.seq_tokens)),
-        (long long)samples, (long long)e->config.step.seq_tokens, e->source.dims.name, step,
-        feed_name(e->feed));
-    return print_text(&out);
+    return print_answer(e, &line, out);
 }
 
 static enum status measure_loss(struct eval *e)
@@ -264,7 +262,7 @@ static enum status measure_loss(struct eval *e)
         return FAIL(ST_NOT_FINITE,
                     "the loss of %s on %s is %g: the weights are damaged; use others",
                     e->source.dims.name, feed_name(e->feed), loss);
-    return say_loss(e, loss);
+    return print_loss(e, loss);
 }
 
 /* ---- questions ---- */
@@ -305,41 +303,29 @@ static void add_sums(cJSON *out, const struct eval_qa_sums *sums)
     add_exact(out, "f1", percent(sums->f1, sums->n));
 }
 
-static enum status say_scores_json(const struct eval *e, const struct eval_qa_result *r)
+static enum status print_scores(const struct eval *e, const struct eval_qa_result *r)
 {
-    cJSON *out = cJSON_CreateObject();
-    add_model(e, out);
-    cJSON_AddStringToObject(out, "rules", r->rules == SQUAD_SCORE_RULES_V2 ? "v2.0" : "v1.1");
-    add_sums(out, &r->all);
-    if (r->rules == SQUAD_SCORE_RULES_V2) {
-        add_sums(cJSON_AddObjectToObject(out, "has_answer"), &r->has_answer);
-        add_sums(cJSON_AddObjectToObject(out, "no_answer"), &r->no_answer);
-    }
-    enum status st = say_json(out);
-    cJSON_Delete(out);
-    return st;
-}
-
-static enum status say_scores(const struct eval *e, const struct eval_qa_result *r)
-{
-    struct text out = {0};
-    char step[32] = "";
-    if (conf_i64(e->conf, CONF_JSON))
-        return say_scores_json(e, r);
-    if (model_source_step(&e->source) >= 0)
-        text_format(step, sizeof step, " step %lld", (long long)model_source_step(&e->source));
-    text_add(&out, "exact match %.2f%%  f1 %.2f%%", percent(r->all.exact, r->all.n),
+    struct text line = {0};
+    const bool is_v2 = r->rules == SQUAD_SCORE_RULES_V2;
+    text_add(&line, "exact match %.2f%%  f1 %.2f%%", percent(r->all.exact, r->all.n),
              percent(r->all.f1, r->all.n));
-    if (r->rules == SQUAD_SCORE_RULES_V2)
-        text_add(&out, "  answerable %.2f%% %.2f%%  unanswerable %.2f%%",
+    if (is_v2)
+        text_add(&line, "  answerable %.2f%% %.2f%%  unanswerable %.2f%%",
                  percent(r->has_answer.exact, r->has_answer.n),
                  percent(r->has_answer.f1, r->has_answer.n),
                  percent(r->no_answer.exact, r->no_answer.n));
-    text_add(&out, "  questions %lld in %lld samples of %lld  model %s%s  data %s\n",
-             (long long)r->all.n, (long long)squad_window_count(e->windows),
-             (long long)e->config.step.seq_tokens, e->source.dims.name, step,
-             conf_text(e->conf, CONF_VAL_DATA));
-    return print_text(&out);
+    text_add(&line, "  questions %lld in %lld samples of %lld", (long long)r->all.n,
+             (long long)squad_window_count(e->windows), (long long)e->config.step.seq_tokens);
+    add_source(e, conf_text(e->conf, CONF_VAL_DATA), &line);
+    cJSON *out = cJSON_CreateObject();
+    add_model(e, out);
+    cJSON_AddStringToObject(out, "rules", is_v2 ? "v2.0" : "v1.1");
+    add_sums(out, &r->all);
+    if (is_v2) {
+        add_sums(cJSON_AddObjectToObject(out, "has_answer"), &r->has_answer);
+        add_sums(cJSON_AddObjectToObject(out, "no_answer"), &r->no_answer);
+    }
+    return print_answer(e, &line, out);
 }
 
 static enum status measure_answers(struct eval *e)
@@ -373,14 +359,41 @@ static enum status measure_answers(struct eval *e)
         TRY(st);
         LOG_INFO("answers in %s", path);
     }
-    return say_scores(e, &result);
+    return print_scores(e, &result);
 }
 
 /* ---- multiple choice ---- */
 
-/* A sample has as many tokens as the longest question needs, unless SEQ_LEN says otherwise. */
-static enum status open_choices(struct eval *e)
+static enum status print_choices(const struct eval *e, const struct eval_choice_result *r)
 {
+    struct text line = {0};
+    const double questions = (double)r->questions_n, acc = (double)r->correct_n / questions,
+                 acc_norm = (double)r->correct_norm_n / questions;
+    if (r->cut_n > 0)
+        LOG_WARN("%lld endings with their contexts have more than SEQ_LEN=%lld tokens: the "
+                 "contexts lost their first ones",
+                 (long long)r->cut_n, (long long)e->config.step.seq_tokens);
+    text_add(&line, "acc %.4f  acc_norm %.4f  questions %lld", acc, acc_norm,
+             (long long)r->questions_n);
+    add_source(e, conf_text(e->conf, CONF_VAL_DATA), &line);
+    cJSON *out = cJSON_CreateObject();
+    add_model(e, out);
+    json_add_i64(out, "questions", r->questions_n);
+    add_exact(out, "acc", acc);
+    add_exact(out, "acc_norm", acc_norm);
+    json_add_i64(out, "cut", r->cut_n);
+    return print_answer(e, &line, out);
+}
+
+static bool choosing(void *arg, int64_t done, int64_t total)
+{
+    return go_on(arg, "evaluated endings", done, total);
+}
+
+static enum status measure_choices(struct eval *e)
+{
+    struct eval_choice_result result;
+    /* A sample has as many tokens as the longest question needs, unless SEQ_LEN says otherwise. */
     struct tokenizer *tokenizer;
     TRY(open_tokenizer(e, &tokenizer));
     struct multiple_choice_config config = {.path = conf_text(e->conf, CONF_VAL_DATA),
@@ -394,50 +407,6 @@ static enum status open_choices(struct eval *e)
     int64_t longest = multiple_choice_tokens(e->questions) - 1;
     if (!conf_is_set(e->conf, CONF_SEQ_LEN) && longest < e->config.step.seq_tokens)
         e->config.step.seq_tokens = longest;
-    return ST_OK;
-}
-
-static enum status say_choices_json(const struct eval *e, const struct eval_choice_result *r)
-{
-    cJSON *out = cJSON_CreateObject();
-    add_model(e, out);
-    json_add_i64(out, "questions", r->questions_n);
-    add_exact(out, "acc", (double)r->correct_n / (double)r->questions_n);
-    add_exact(out, "acc_norm", (double)r->correct_norm_n / (double)r->questions_n);
-    json_add_i64(out, "cut", r->cut_n);
-    enum status st = say_json(out);
-    cJSON_Delete(out);
-    return st;
-}
-
-static enum status say_choices(const struct eval *e, const struct eval_choice_result *r)
-{
-    struct text out = {0};
-    char step[32] = "";
-    if (r->cut_n > 0)
-        LOG_WARN("%lld endings with their contexts have more than SEQ_LEN=%lld tokens: the "
-                 "contexts lost their first ones",
-                 (long long)r->cut_n, (long long)e->config.step.seq_tokens);
-    if (conf_i64(e->conf, CONF_JSON))
-        return say_choices_json(e, r);
-    if (model_source_step(&e->source) >= 0)
-        text_format(step, sizeof step, " step %lld", (long long)model_source_step(&e->source));
-    text_add(&out, "acc %.4f  acc_norm %.4f  questions %lld  model %s%s  data %s\n",
-             (double)r->correct_n / (double)r->questions_n,
-             (double)r->correct_norm_n / (double)r->questions_n, (long long)r->questions_n,
-             e->source.dims.name, step, conf_text(e->conf, CONF_VAL_DATA));
-    return print_text(&out);
-}
-
-static bool choosing(void *arg, int64_t done, int64_t total)
-{
-    return go_on(arg, "evaluated endings", done, total);
-}
-
-static enum status measure_choices(struct eval *e)
-{
-    struct eval_choice_result result;
-    TRY(open_choices(e));
     TRY(open_step(e));
     TRY(eval_choice_measure(
         &(struct eval_choice_config){.step = e->step,
@@ -447,7 +416,7 @@ static enum status measure_choices(struct eval *e)
                                      .go_on = choosing,
                                      .arg = e},
         &result));
-    return say_choices(e, &result);
+    return print_choices(e, &result);
 }
 
 static enum status measure(struct eval *e)

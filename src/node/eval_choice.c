@@ -17,29 +17,6 @@ struct choices {
     int64_t sums_n, done_n;
 };
 
-/* fill — one sample: row k of the batch. Targets are those of the ending alone. */
-static enum status fill(struct choices *c, int64_t question_i,
-                        const struct multiple_choice_question *q, int ending)
-{
-    int64_t t = c->config->seq_tokens, ending_n = q->ending_n[ending];
-    int64_t room = t + 1 - ending_n, context_n = q->context_n < room ? q->context_n : room;
-    int32_t *tokens = c->batch.host.tokens + c->batch.samples * t;
-    int32_t *targets = c->batch.host.targets + c->batch.samples * t;
-    if (context_n < 1)
-        return FAIL(ST_BAD_DATA,
-                    "ending %d of question %lld has %lld tokens, more than SEQ_LEN=%lld; set a "
-                    "larger SEQ_LEN",
-                    ending, (long long)question_i, (long long)ending_n, (long long)t);
-    c->result->cut_n += context_n < q->context_n;
-    memset(tokens, 0, (size_t)t * sizeof *tokens);
-    memset(targets, -1, (size_t)t * sizeof *targets);
-    memcpy(tokens, q->context + (q->context_n - context_n), (size_t)context_n * sizeof *tokens);
-    memcpy(tokens + context_n, q->ending[ending], (size_t)(ending_n - 1) * sizeof *tokens);
-    memcpy(targets + context_n - 1, q->ending[ending], (size_t)ending_n * sizeof *targets);
-    c->batch.samples++;
-    return ST_OK;
-}
-
 /* run — the samples that the batch holds. */
 static enum status run(struct choices *c)
 {
@@ -66,7 +43,25 @@ static enum status run_all(struct choices *c)
     for (int64_t i = 0; i < multiple_choice_count(c->config->questions); i++) {
         multiple_choice_get(c->config->questions, i, &q);
         for (int k = 0; k < q.endings_n; k++) {
-            TRY(fill(c, i, &q, k));
+            /* One sample: row k of the batch. Targets are those of the ending alone. */
+            int64_t t = c->config->seq_tokens, ending_n = q.ending_n[k];
+            int64_t room = t + 1 - ending_n, context_n = q.context_n < room ? q.context_n : room;
+            int32_t *tokens = c->batch.host.tokens + c->batch.samples * t;
+            int32_t *targets = c->batch.host.targets + c->batch.samples * t;
+            if (context_n < 1)
+                return FAIL(
+                    ST_BAD_DATA,
+                    "ending %d of question %lld has %lld tokens, more than SEQ_LEN=%lld; set a "
+                    "larger SEQ_LEN",
+                    k, (long long)i, (long long)ending_n, (long long)t);
+            c->result->cut_n += context_n < q.context_n;
+            memset(tokens, 0, (size_t)t * sizeof *tokens);
+            memset(targets, -1, (size_t)t * sizeof *targets);
+            memcpy(tokens, q.context + (q.context_n - context_n),
+                   (size_t)context_n * sizeof *tokens);
+            memcpy(tokens + context_n, q.ending[k], (size_t)(ending_n - 1) * sizeof *tokens);
+            memcpy(targets + context_n - 1, q.ending[k], (size_t)ending_n * sizeof *targets);
+            c->batch.samples++;
             if (c->batch.samples == c->config->batch_samples)
                 TRY(run(c));
         }
@@ -76,41 +71,14 @@ static enum status run_all(struct choices *c)
 
 /* ---- scores ---- */
 
-static void score_all(const struct choices *c)
-{
-    struct multiple_choice_question q;
-    const double *sum = c->sum;
-    for (int64_t i = 0; i < multiple_choice_count(c->config->questions); i++) {
-        multiple_choice_get(c->config->questions, i, &q);
-        int best = 0, best_norm = 0;
-        for (int k = 1; k < q.endings_n; k++) {
-            if (sum[k] < sum[best])
-                best = k;
-            if (sum[k] / (double)q.ending_n[k] < sum[best_norm] / (double)q.ending_n[best_norm])
-                best_norm = k;
-        }
-        c->result->questions_n++;
-        c->result->correct_n += best == q.label;
-        c->result->correct_norm_n += best_norm == q.label;
-        sum += q.endings_n;
-    }
-}
-
-static int64_t endings_of(const struct multiple_choice *questions)
-{
-    struct multiple_choice_question q;
-    int64_t n = 0;
-    for (int64_t i = 0; i < multiple_choice_count(questions); i++) {
-        multiple_choice_get(questions, i, &q);
-        n += q.endings_n;
-    }
-    return n;
-}
-
-static enum status take(struct choices *c)
+static enum status allocate(struct choices *c)
 {
     int64_t samples = c->config->batch_samples, t = c->config->seq_tokens;
-    c->sums_n = endings_of(c->config->questions);
+    struct multiple_choice_question q;
+    for (int64_t i = 0; i < multiple_choice_count(c->config->questions); i++) {
+        multiple_choice_get(c->config->questions, i, &q);
+        c->sums_n += q.endings_n;
+    }
     TRY(batch_init(&c->batch, FEED_TASK_LM, samples, t));
     c->batch.samples = 0;
     c->losses = malloc((size_t)(samples * t) * sizeof *c->losses);
@@ -126,11 +94,26 @@ enum status eval_choice_measure(const struct eval_choice_config *config,
 {
     struct eval_choice_result result = {0};
     struct choices c = {.config = config, .result = &result};
-    enum status st = take(&c);
+    enum status st = allocate(&c);
     if (st == ST_OK)
         st = run_all(&c);
     if (st == ST_OK) {
-        score_all(&c);
+        struct multiple_choice_question q;
+        const double *sum = c.sum;
+        for (int64_t i = 0; i < multiple_choice_count(c.config->questions); i++) {
+            multiple_choice_get(c.config->questions, i, &q);
+            int best = 0, best_norm = 0;
+            for (int k = 1; k < q.endings_n; k++) {
+                if (sum[k] < sum[best])
+                    best = k;
+                if (sum[k] / (double)q.ending_n[k] < sum[best_norm] / (double)q.ending_n[best_norm])
+                    best_norm = k;
+            }
+            c.result->questions_n++;
+            c.result->correct_n += best == q.label;
+            c.result->correct_norm_n += best_norm == q.label;
+            sum += q.endings_n;
+        }
         *out = result;
     }
     batch_free(&c.batch);

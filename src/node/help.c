@@ -102,18 +102,6 @@ static void add_roff(struct text *out, const char *words)
     }
 }
 
-/* add_lines — as add_roff, line by line, for text that is shown as it stands. */
-static void add_lines(struct text *out, const char *lines)
-{
-    char line[512];
-    for (size_t n; *lines != 0; lines += n + (lines[n] == '\n')) {
-        n = strcspn(lines, "\n");
-        text_format(line, sizeof line, "%.*s", (int)n, lines);
-        add_roff(out, line);
-        text_add(out, "\n");
-    }
-}
-
 static void add_item(struct text *out, const char *bold, const char *help)
 {
     text_add(out, ".TP\n\\fB");
@@ -152,8 +140,14 @@ static void add_examples(struct text *out, const struct help_command *commands, 
         struct text one = {0};
         help_examples(commands[i].name, &one);
         const char *at = one.data != NULL ? strstr(one.data, "\n  convoy ") : NULL;
-        if (at != NULL && commands[i].help != NULL)
-            add_lines(out, at + 1);
+        char line[512];
+        at = at != NULL && commands[i].help != NULL ? at + 1 : "";
+        for (size_t bytes; *at != 0; at += bytes + (at[bytes] == '\n')) {
+            bytes = strcspn(at, "\n");
+            text_format(line, sizeof line, "%.*s", (int)bytes, at);
+            add_roff(out, line);
+            text_add(out, "\n");
+        }
         text_free(&one);
     }
     text_add(out, ".fi\n");

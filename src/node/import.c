@@ -161,19 +161,6 @@ free_source:
     return st;
 }
 
-/* undo — removes the tokenizer that a failed import kept, under the lock: without it, that may be
- * another process's. ckpt_save leaves nothing. */
-static void undo(const char *to)
-{
-    struct status_saved why;
-    char path[FILE_PATH_MAX];
-    status_save(&why);
-    if (file_join(path, sizeof path, to, TOKENIZER_FILES_DIR) != ST_OK ||
-        file_remove_tree(path) != ST_OK)
-        LOG_WARN("cannot remove the tokenizer in %s: %s", to, status_message());
-    status_restore(&why);
-}
-
 /* write_locked — another import may have ended since TO was checked. What was there before is never
  * removed. */
 static enum status write_locked(struct import *in, struct ckpt_lock *lock, char *path,
@@ -186,8 +173,15 @@ static enum status write_locked(struct import *in, struct ckpt_lock *lock, char 
     enum status st = keep_tokenizer(in);
     if (st == ST_OK)
         st = save(in, lock, path, path_cap);
-    if (st != ST_OK && !had_tokenizer)
-        undo(in->to);
+    if (st != ST_OK && !had_tokenizer) {
+        /* Under the lock: without it, the tokenizer may be another process's. ckpt_save leaves
+         * nothing. */
+        struct status_saved why;
+        status_save(&why);
+        if (file_remove_tree(tokenizer) != ST_OK)
+            LOG_WARN("cannot remove the tokenizer in %s: %s", in->to, status_message());
+        status_restore(&why);
+    }
     return st;
 }
 

@@ -61,26 +61,6 @@ static void advise(const struct conf *conf, const struct planned *p, struct text
     memory_advice_add(&f, &p->job.config, out);
 }
 
-static enum status refuse(const struct conf *conf, const struct planned *p)
-{
-    struct text would = {.limit = 600};
-    char over[32], stage[32] = "";
-    int64_t bytes = plan_job_memory_over(&p->job, &p->memory);
-    bool is_device = p->cluster.is_gpu && p->memory.need_bytes > p->memory.have_bytes;
-    if (is_device && p->memory.stages > 1)
-        text_format(stage, sizeof stage, " on stage %d", p->memory.fullest);
-    advise(conf, p, &would);
-    enum status st = FAIL(
-        ST_BAD_SETTING, "does not fit: %s short%s of a %s%s; %s%s",
-        text_format_bytes(over, sizeof over, (double)bytes), is_device ? " in the memory" : "",
-        is_device ? "GPU" : "node", stage, would.len > 0 ? "what fits:" : "",
-        would.len > 0 ? would.data + 1
-                      : "no BATCH_SIZE, SEQ_LEN, RECOMPUTE, TP, CP, PP or SHARD makes it fit on "
-                        "these machines: use more of them, or ones with more memory");
-    text_free(&would);
-    return st;
-}
-
 /* ---- MESH=set ---- */
 
 static enum status plan_set(const struct conf *conf, struct planned *p)
@@ -91,7 +71,23 @@ static enum status plan_set(const struct conf *conf, struct planned *p)
     TRY(plan_job_memory(&p->job, &p->memory));
     if (plan_job_memory_over(&p->job, &p->memory) > 0) {
         TRY(print_report(conf, &report));
-        return refuse(conf, p);
+        struct text would = {.limit = 600};
+        char over[32], stage[32] = "";
+        int64_t bytes = plan_job_memory_over(&p->job, &p->memory);
+        bool is_device = p->cluster.is_gpu && p->memory.need_bytes > p->memory.have_bytes;
+        if (is_device && p->memory.stages > 1)
+            text_format(stage, sizeof stage, " on stage %d", p->memory.fullest);
+        advise(conf, p, &would);
+        enum status st = FAIL(
+            ST_BAD_SETTING, "does not fit: %s short%s of a %s%s; %s%s",
+            text_format_bytes(over, sizeof over, (double)bytes), is_device ? " in the memory" : "",
+            is_device ? "GPU" : "node", stage, would.len > 0 ? "what fits:" : "",
+            would.len > 0
+                ? would.data + 1
+                : "no BATCH_SIZE, SEQ_LEN, RECOMPUTE, TP, CP, PP or SHARD makes it fit on "
+                  "these machines: use more of them, or ones with more memory");
+        text_free(&would);
+        return st;
     }
     TRY(plan_estimate_make(&p->job, &p->estimate));
     TRY(plan_search_advice(&p->job, &nothing, NULL, &p->advice));
@@ -121,17 +117,6 @@ static int nodes_that_have(const struct planned *p, const struct plan_search_fix
     return found;
 }
 
-/* fail_no_mesh — the ranks, samples or layers cannot be divided as is set. */
-static enum status fail_no_mesh(const struct plan_job *job)
-{
-    const struct step_config *s = &job->config.step;
-    return FAIL(ST_BAD_SETTING,
-                "no mesh divides %d devices, GLOBAL_BATCH=%lld samples and the %lld layers of %s; "
-                "change GLOBAL_BATCH, or leave TP, PP, CP or PP_CHUNKS out",
-                job->at.ranks, (long long)s->global_samples, (long long)s->dims.layers,
-                s->dims.name);
-}
-
 /* fail_search — nothing fits; says on how many nodes something does. */
 static enum status fail_search(const struct planned *p, const struct plan_search_fixed *fixed)
 {
@@ -139,7 +124,11 @@ static enum status fail_search(const struct planned *p, const struct plan_search
     const struct step_config *s = &p->job.config.step;
     char batch[64] = "";
     if (p->search.meshes_n == 0)
-        return fail_no_mesh(&p->job);
+        return FAIL(
+            ST_BAD_SETTING,
+            "no mesh divides %d devices, GLOBAL_BATCH=%lld samples and the %lld layers of %s; "
+            "change GLOBAL_BATCH, or leave TP, PP, CP or PP_CHUNKS out",
+            p->job.at.ranks, (long long)s->global_samples, (long long)s->dims.layers, s->dims.name);
     if (p->search.failure != ST_OK) {
         status_restore(&p->search.why);
         return p->search.failure;

@@ -109,31 +109,25 @@ static bool is_common(const struct step_config *config, const struct plan_ways *
 
 /* ---- which fit ---- */
 
-/* search — of the ways of one shard, which need less and less: the first that fits, and so all
- * behind it. */
-static enum status search(const struct plan_ways *ways, int shard, plan_choice_fits_fn *fits,
-                          void *arg, float *votes)
-{
-    int low = 0, high = ways->n / ways->shards_n; /* the first that fits is in [low, high] */
-    while (low < high) {
-        int middle = (low + high) / 2;
-        bool does;
-        TRY(fits(arg, middle * ways->shards_n + shard, &does));
-        if (does)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    for (int i = low; i < ways->n / ways->shards_n; i++)
-        votes[i * ways->shards_n + shard] = 1;
-    return ST_OK;
-}
-
 enum status plan_choice_vote(const struct plan_ways *ways, plan_choice_fits_fn *fits, void *arg,
                              float *votes)
 {
-    for (int shard = 0; ways->is_falling && shard < ways->shards_n; shard++)
-        TRY(search(ways, shard, fits, arg, votes));
+    for (int shard = 0; ways->is_falling && shard < ways->shards_n; shard++) {
+        /* Of the ways of one shard, which need less and less: the first that fits, and so all
+         * behind it. */
+        int low = 0, high = ways->n / ways->shards_n; /* the first that fits is in [low, high] */
+        while (low < high) {
+            int middle = (low + high) / 2;
+            bool does;
+            TRY(fits(arg, middle * ways->shards_n + shard, &does));
+            if (does)
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        for (int i = low; i < ways->n / ways->shards_n; i++)
+            votes[i * ways->shards_n + shard] = 1;
+    }
     for (int i = 0; !ways->is_falling && i < ways->n; i++) {
         bool does;
         TRY(fits(arg, i, &does));
@@ -152,30 +146,6 @@ int plan_choice_first(const float *votes, int ways_n, int ranks)
 
 /* ---- the decision ---- */
 
-/* least — the rank with least free memory; mibs: of each, 0: unknown. */
-static void least(const float *mibs, int ranks, struct plan_decision *out)
-{
-    out->free_bytes = -1;
-    for (int rank = 0; rank < ranks; rank++)
-        if (mibs[rank] > 0 &&
-            (out->free_bytes < 0 || (int64_t)mibs[rank] * MIB < out->free_bytes)) {
-            out->free_bytes = (int64_t)mibs[rank] * MIB;
-            out->rank = rank;
-        }
-}
-
-/* find_failed — ST_PEER where a rank has failed before it could vote. */
-static enum status find_failed(const float *mibs, int ranks)
-{
-    for (int rank = 0; rank < ranks; rank++)
-        if (mibs[rank] < 0)
-            return FAIL(ST_PEER,
-                        "rank %d failed before the ranks had chosen RECOMPUTE and SHARD; its own "
-                        "message says why",
-                        rank);
-    return ST_OK;
-}
-
 /* The ranks add up one vector: votes for each way, then a place for the free MiB of each rank; -1:
  * it failed. All these numbers are exact in fp32. */
 enum status plan_choice_decide(struct comm *comm, const struct plan_offer *offer, float *votes,
@@ -189,9 +159,20 @@ enum status plan_choice_decide(struct comm *comm, const struct plan_offer *offer
                                          : (float)(offer->free_bytes / MIB);
     if (ranks > 1)
         TRY(comm_all_reduce(comm, all, all, ways_n + ranks));
-    TRY(find_failed(mibs, ranks));
-    *out = (struct plan_decision){.way = plan_choice_first(votes, ways_n, ranks)};
-    least(mibs, ranks, out);
+    struct plan_decision got = {.way = plan_choice_first(votes, ways_n, ranks), .free_bytes = -1};
+    for (int i = 0; i < ranks; i++) {
+        const int64_t free_bytes = (int64_t)mibs[i] * MIB; /* 0: unknown */
+        if (mibs[i] < 0)
+            return FAIL(ST_PEER,
+                        "rank %d failed before the ranks had chosen RECOMPUTE and SHARD; its own "
+                        "message says why",
+                        i);
+        if (free_bytes > 0 && (got.free_bytes < 0 || free_bytes < got.free_bytes)) {
+            got.free_bytes = free_bytes;
+            got.rank = i;
+        }
+    }
+    *out = got;
     return ST_OK;
 }
 
@@ -258,31 +239,6 @@ static void text_faster(const struct plan_choice *c, int way, struct text *out)
              need, margin);
 }
 
-/* text_need — what the way needs, and what is free. */
-static enum status text_need(const struct plan_choice *c, const struct plan_decision *got,
-                             struct text *out)
-{
-    char need[32], free_text[32];
-    int64_t need_bytes;
-    TRY(need_of(c, got->way, &need_bytes));
-    text_format_bytes(need, sizeof need, (double)need_bytes);
-    text_format_bytes(free_text, sizeof free_text, (double)got->free_bytes);
-    if (got->free_bytes < 0)
-        text_add(out, ": needs %s; how much memory is free is unknown", need);
-    else if (is_common(&c->asked, &c->ways))
-        text_add(out, ": needs %s %s; %s are free on rank %d, which has least", need,
-                 dev_is_discrete(c->dev) ? "on rank 0" : "on node 0", free_text, got->rank);
-    else
-        text_add(out, ": needs %s of the %s that are free", need, free_text);
-    return ST_OK;
-}
-
-/* is_other_word — not only another number of layers. */
-static bool is_other_word(struct plan_way a, struct plan_way b)
-{
-    return a.recompute.way != b.recompute.way || a.shard != b.shard;
-}
-
 /* log_choice — auto moves by single layers, so after a restart a little less memory is enough for
  * another number of them: that is no warning. */
 static enum status log_choice(const struct plan_choice *c, const struct plan_decision *got,
@@ -293,26 +249,32 @@ static enum status log_choice(const struct plan_choice *c, const struct plan_dec
     const struct plan_way way = plan_choice_way(&c->ways, got->way);
     bool is_first = last->recompute.way == MODEL_RECOMPUTE_AUTO;
     text_way(&c->asked, way, &text);
-    TRY(text_need(c, got, &text));
+    /* What the way needs, and what is free. */
+    char need[32], free_text[32];
+    int64_t need_bytes;
+    TRY(need_of(c, got->way, &need_bytes));
+    text_format_bytes(need, sizeof need, (double)need_bytes);
+    text_format_bytes(free_text, sizeof free_text, (double)got->free_bytes);
+    if (got->free_bytes < 0)
+        text_add(&text, ": needs %s; how much memory is free is unknown", need);
+    else if (is_common(&c->asked, &c->ways))
+        text_add(&text, ": needs %s %s; %s are free on rank %d, which has least", need,
+                 dev_is_discrete(c->dev) ? "on rank 0" : "on node 0", free_text, got->rank);
+    else
+        text_add(&text, ": needs %s of the %s that are free", need, free_text);
     if (got->way > 0)
         text_faster(c, got->way, &text);
     if (!is_first)
         text_add(&text, "; before this restart it was RECOMPUTE=%s SHARD=%s",
                  model_recompute_text(last->recompute, word, sizeof word),
                  shard_words[last->shard]);
-    log_at(!is_first && is_other_word(way, *last) ? LOG_LEVEL_WARN : LOG_LEVEL_INFO, __FILE__, "%s",
-           text.data);
+    const bool is_other_word = way.recompute.way != last->recompute.way || way.shard != last->shard;
+    log_at(!is_first && is_other_word ? LOG_LEVEL_WARN : LOG_LEVEL_INFO, __FILE__, "%s", text.data);
     text_free(&text);
     return ST_OK;
 }
 
 /* ---- for a generation ---- */
-
-static bool is_same(struct plan_way a, struct plan_way b)
-{
-    return a.recompute.way == b.recompute.way && a.recompute.layers == b.recompute.layers &&
-           a.shard == b.shard;
-}
 
 /* vote — a rank that fails sends that in place of its votes, and reports its own error. */
 static enum status vote(struct plan_choice *c, struct comm *comm, float *votes,
@@ -343,7 +305,9 @@ static enum status choose(struct plan_choice *c, struct comm *comm, struct train
     free(votes);
     TRY(st);
     struct plan_way way = plan_choice_way(&c->ways, got.way);
-    if (!is_same(way, *last) && (comm_place(comm)->rank == 0 || (is_alone && got.way > 0)))
+    const bool is_same = way.recompute.way == last->recompute.way &&
+                         way.recompute.layers == last->recompute.layers && way.shard == last->shard;
+    if (!is_same && (comm_place(comm)->rank == 0 || (is_alone && got.way > 0)))
         TRY(log_choice(c, &got, last));
     plan_choice_set(&config->step, way);
     *last = way;

@@ -52,24 +52,19 @@ static enum status raise_stack(void)
                 (unsigned long long)most >> 10, (unsigned long long)STACK_BYTES_LEAST >> 10);
 }
 
-static void forbid_cores(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_CORE, &limit) != 0 || limit.rlim_max == 0)
-        return; /* then a pipe cannot be stopped; what it reads has no secrets */
-    limit.rlim_cur = 1;
-    (void)setrlimit(RLIMIT_CORE, &limit);
-}
-
 enum status process_begin(bool may_use_gpu)
 {
+    struct rlimit limit;
     signal(SIGXFSZ, SIG_IGN);
-    forbid_cores();
+    /* No cores. With a limit of 0 a pipe cannot be stopped; what it reads has no secrets. */
+    if (getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_max != 0) {
+        limit.rlim_cur = 1;
+        (void)setrlimit(RLIMIT_CORE, &limit);
+    }
     if (!(may_use_gpu && access("/usr/bin/nvidia-modprobe", X_OK) == 0 &&
           access("/dev/nvidia-uvm", F_OK) != 0))
         (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     TRY(raise_stack());
-    struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return ST_OK;
     rlim_t before = limit.rlim_cur;

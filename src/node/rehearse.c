@@ -126,33 +126,6 @@ static bool is_fetched(const struct conf *conf)
     return false;
 }
 
-static enum status choose_cut(struct rehearse *r)
-{
-    char why[300];
-    if (r->report.mix.weight[REHEARSE_KIND_CUT] == 0)
-        return ST_OK;
-    if (is_fetched(r->conf))
-        return leave_out(r, REHEARSE_KIND_CUT,
-                         "nodes whose cables are cut reach no other machine, and data come from "
-                         "one: use a file of this machine");
-    if (rehearse_net_try() == ST_OK)
-        return ST_OK;
-    text_format(why, sizeof why,
-                "needs network namespaces (%s): run it as root, in a container with "
-                "CAP_SYS_ADMIN and CAP_NET_ADMIN",
-                status_message());
-    return leave_out(r, REHEARSE_KIND_CUT, why);
-}
-
-/* choose_sentinel — without it no flipped bit is found. */
-static void choose_sentinel(struct rehearse *r)
-{
-    if (r->report.mix.weight[REHEARSE_KIND_FLIP] == 0 || conf_i64(r->conf, CONF_SENTINEL_EVERY) > 0)
-        return;
-    int64_t every = r->checkpoint_every / COMPARISONS;
-    r->report.sentinel_every = every > 0 ? every : 1;
-}
-
 static enum status read_settings(struct rehearse *r)
 {
     struct rehearse_report *report = &r->report;
@@ -169,8 +142,25 @@ static enum status read_settings(struct rehearse *r)
                     "faults of FAULT_MIX: leave FAULT out",
                     conf_source(r->conf, CONF_FAULT));
     TRY(read_every(r->conf, report->duration_ms, &report->every_ms));
-    choose_sentinel(r);
-    return choose_cut(r);
+    if (report->mix.weight[REHEARSE_KIND_FLIP] > 0 && conf_i64(r->conf, CONF_SENTINEL_EVERY) == 0) {
+        /* Without comparisons no flipped bit is found. */
+        const int64_t apart = r->checkpoint_every / COMPARISONS;
+        report->sentinel_every = apart > 0 ? apart : 1;
+    }
+    char why[300];
+    if (report->mix.weight[REHEARSE_KIND_CUT] == 0)
+        return ST_OK;
+    if (is_fetched(r->conf))
+        return leave_out(r, REHEARSE_KIND_CUT,
+                         "nodes whose cables are cut reach no other machine, and data come from "
+                         "one: use a file of this machine");
+    if (rehearse_net_try() == ST_OK)
+        return ST_OK;
+    text_format(why, sizeof why,
+                "needs network namespaces (%s): run it as root, in a container with "
+                "CAP_SYS_ADMIN and CAP_NET_ADMIN",
+                status_message());
+    return leave_out(r, REHEARSE_KIND_CUT, why);
 }
 
 /* ---- what a node is given ---- */

@@ -216,37 +216,25 @@ bool rehearse_nodes_limit_files(struct rehearse_nodes *nodes, bool is_limited)
 
 /* ---- lines and ends ---- */
 
-static void take_line(struct rehearse_nodes *nodes, int i)
-{
-    struct node *node = &nodes->node[i];
-    node->line[node->n] = 0;
-    if (!node->is_cut)
-        nodes->config.on_line(nodes->config.arg, i, node->line, node->n);
-    node->n = 0, node->is_cut = false;
-}
-
-static void take_bytes(struct rehearse_nodes *nodes, int i, const char *bytes, ssize_t n)
-{
-    struct node *node = &nodes->node[i];
-    for (ssize_t k = 0; k < n; k++)
-        if (bytes[k] == '\n')
-            take_line(nodes, i);
-        else if (node->n < sizeof node->line - 1)
-            node->line[node->n++] = bytes[k];
-        else
-            node->is_cut = true;
-}
-
 static void read_log(struct rehearse_nodes *nodes, int i)
 {
     char bytes[LINE_MAX_BYTES];
     struct node *node = &nodes->node[i];
     ssize_t n = read(node->log_fd, bytes, sizeof bytes);
-    if (n > 0)
-        take_bytes(nodes, i, bytes, n);
-    else if (n == 0) {
+    if (n == 0) {
         close(node->log_fd);
         node->log_fd = -1;
+    }
+    for (ssize_t k = 0; k < n; k++) {
+        if (bytes[k] == '\n') {
+            node->line[node->n] = 0;
+            if (!node->is_cut)
+                nodes->config.on_line(nodes->config.arg, i, node->line, node->n);
+            node->n = 0, node->is_cut = false;
+        } else if (node->n < sizeof node->line - 1)
+            node->line[node->n++] = bytes[k];
+        else
+            node->is_cut = true;
     }
 }
 

@@ -108,35 +108,6 @@ static void add_head(struct text *t, const struct rehearse_report *r)
     text_add(t, "\n");
 }
 
-static void write_table(const struct rehearse_report *r, struct text *t)
-{
-    add_head(t, r);
-    text_add(t,
-             "fault  made  healed  detected: median, p95, worst   recovered: median, p95, worst\n");
-    for (int kind = 0; kind < REHEARSE_KINDS_N; kind++)
-        add_kind(t, r, kind);
-    char word[32];
-    text_add(t, "\ncalm run     %" PRId64 " steps in %.1f s, %s a step\n", r->calm->steps,
-             span_ms(r->calm) / 1000, text_format_ms(word, sizeof word, step_ms(r->calm)));
-    text_add(t, "with faults  %" PRId64 " steps in %.1f s; %" PRId64 " steps done again\n",
-             r->faulty->steps, span_ms(r->faulty) / 1000, r->faulty->redone);
-    if (r->faulty->unexpected > 0)
-        text_add(t, "unexpected   %" PRId64 " times a rank was lost without a fault\n",
-                 r->faulty->unexpected);
-    text_add(t, "goodput      %.1f %%%s\n", 100 * goodput(r),
-             goodput(r) > 1 ? ": other work slowed the calm run more than faults the second" : "");
-    text_add(t, "samples      %s\n",
-             r->is_whole ? "none lost: every sample exactly once" : "not every one exactly once");
-    if (r->compared_n > 0)
-        text_add(t,
-                 "weights      %s those of the calm run, %d checkpoint%s up to step %" PRId64
-                 ": %016" PRIx64 "\n",
-                 r->is_equal ? "bit for bit" : "not", r->compared_n, r->compared_n == 1 ? "" : "s",
-                 r->compared_step, r->faulty_weights);
-    text_add(t, "result       %s\n",
-             r->problem[0] ? r->problem : "all faults healed, with the same weights");
-}
-
 /* ---- for programs ---- */
 
 static void put_times(cJSON *to, const char *key, const struct rehearse_times *times)
@@ -208,7 +179,37 @@ static cJSON *json_of(const struct rehearse_report *r)
 void rehearse_report_write(const struct rehearse_report *report, bool as_json, struct text *out)
 {
     if (!as_json) {
-        write_table(report, out);
+        add_head(out, report);
+        text_add(
+            out,
+            "fault  made  healed  detected: median, p95, worst   recovered: median, p95, worst\n");
+        for (int kind = 0; kind < REHEARSE_KINDS_N; kind++)
+            add_kind(out, report, kind);
+        char word[32];
+        text_add(out, "\ncalm run     %" PRId64 " steps in %.1f s, %s a step\n",
+                 report->calm->steps, span_ms(report->calm) / 1000,
+                 text_format_ms(word, sizeof word, step_ms(report->calm)));
+        text_add(out, "with faults  %" PRId64 " steps in %.1f s; %" PRId64 " steps done again\n",
+                 report->faulty->steps, span_ms(report->faulty) / 1000, report->faulty->redone);
+        if (report->faulty->unexpected > 0)
+            text_add(out, "unexpected   %" PRId64 " times a rank was lost without a fault\n",
+                     report->faulty->unexpected);
+        text_add(out, "goodput      %.1f %%%s\n", 100 * goodput(report),
+                 goodput(report) > 1
+                     ? ": other work slowed the calm run more than faults the second"
+                     : "");
+        text_add(out, "samples      %s\n",
+                 report->is_whole ? "none lost: every sample exactly once"
+                                  : "not every one exactly once");
+        if (report->compared_n > 0)
+            text_add(out,
+                     "weights      %s those of the calm run, %d checkpoint%s up to step %" PRId64
+                     ": %016" PRIx64 "\n",
+                     report->is_equal ? "bit for bit" : "not", report->compared_n,
+                     report->compared_n == 1 ? "" : "s", report->compared_step,
+                     report->faulty_weights);
+        text_add(out, "result       %s\n",
+                 report->problem[0] ? report->problem : "all faults healed, with the same weights");
         return;
     }
     cJSON *root = json_of(report);

@@ -24,13 +24,6 @@
 
 static int raised_by; /* steps of nice that this process was raised_by by */
 
-/* pass_fd — the descriptor becomes number `as`, and outlives exec. */
-static void pass_fd(int fd, int as)
-{
-    if (fd == as ? fcntl(fd, F_SETFD, 0) < 0 : dup2(fd, as) < 0)
-        _exit(EXEC_FAILED);
-}
-
 #define PASSED_FIRST BOARD_FD
 #define PASSED_LAST BOARD_PEER_COPY_FD
 
@@ -68,11 +61,12 @@ static _Noreturn void exec_worker(const struct spawn_config *config, char *const
     int fd[sizeof as / sizeof *as];
     for (int i = 0; i < n; i++)
         fd[i] = lift_fd(given[i], as[i]);
+    /* The descriptor becomes number as[i], and outlives exec. */
     for (int i = 0; i < n; i++)
-        if (given[i] >= 0)
-            pass_fd(fd[i], as[i]);
-        else
+        if (given[i] < 0)
             close(as[i]);
+        else if (fd[i] == as[i] ? fcntl(fd[i], F_SETFD, 0) < 0 : dup2(fd[i], as[i]) < 0)
+            _exit(EXEC_FAILED);
     close_range(PASSED_LAST + 1, ~0u, 0);
     execv("/proc/self/exe", argv);
     execv((const char *)getauxval(AT_EXECFN), argv); /* without /proc */

@@ -181,16 +181,6 @@ static void on_cluster_end(void *arg, enum status st)
 
 /* ---- time and signals ---- */
 
-/* read_machine — for /status and /metrics of this node, and of node 0. */
-static void read_machine(struct supervisor *s, int64_t now_ms)
-{
-    if (now_ms - s->counters.at_ms < MACHINE_MS)
-        return;
-    machine_stats_read(&s->counters, "/proc", "/sys", now_ms, &s->machine);
-    if (s->bridge)
-        cluster_bridge_report_machine(s->bridge, &s->machine);
-}
-
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd, (void)what;
@@ -210,7 +200,12 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
         supervisor_leave(s, stop_request_status(s->stop));
     }
     supervisor_recover_watch(s, now_ms);
-    read_machine(s, now_ms);
+    if (now_ms - s->counters.at_ms >= MACHINE_MS) {
+        /* For /status and /metrics of this node, and of node 0. */
+        machine_stats_read(&s->counters, "/proc", "/sys", now_ms, &s->machine);
+        if (s->bridge)
+            cluster_bridge_report_machine(s->bridge, &s->machine);
+    }
     enum status st = workers_tick(s->workers, now_ms);
     if (workers_limit_ms(s->workers) > s->node.limit_ms) {
         s->node.limit_ms = workers_limit_ms(s->workers);
@@ -555,35 +550,26 @@ static void close_all(struct supervisor *s)
         close(s->shm_fd);
 }
 
-/* log_preemption — a preemption that went well is no error; main would print it as one. */
-static void log_preemption(const struct supervisor *s)
-{
-    if (s->result != ST_RETRY || s->stop != BOARD_REQUEST_PREEMPT)
-        return;
-    LOG_INFO("%s", status_message());
-    status_clear();
-}
-
-/* begin — the workers, once it is known that there is memory for them. */
-static enum status begin(struct supervisor *s)
-{
-    enum status st = s->is_check ? ST_OK : memory_check_train(s->conf);
-    if (st == ST_OK)
-        return workers_start(s->workers);
-    supervisor_leave(s, st);
-    return ST_OK;
-}
-
 static enum status run(struct supervisor *s)
 {
     enum status st = open_all(s);
-    if (st == ST_OK)
-        st = begin(s);
+    if (st == ST_OK) {
+        /* The workers start once it is known that there is memory for them. */
+        enum status fits = s->is_check ? ST_OK : memory_check_train(s->conf);
+        if (fits == ST_OK)
+            st = workers_start(s->workers);
+        else
+            supervisor_leave(s, fits);
+    }
     if (st == ST_OK) {
         if (!s->is_over)
             event_base_dispatch(s->loop);
         st = s->result;
-        log_preemption(s);
+        /* A preemption that went well is no error; main would print it as one. */
+        if (st == ST_RETRY && s->stop == BOARD_REQUEST_PREEMPT) {
+            LOG_INFO("%s", status_message());
+            status_clear();
+        }
     }
     workers_close(s->workers);
     s->workers = NULL;

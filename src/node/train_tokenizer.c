@@ -120,9 +120,14 @@ static void add_token(struct lists *lists, const struct bpe_train *train, uint32
     }
 }
 
-static void fill_texts(struct lists *lists, const struct bpe_train *train)
+static enum status fill(struct lists *lists, const struct bpe_train *train)
 {
     const struct bpe_train_merge *merge = bpe_train_merges(train, &lists->merges_n);
+    lists->n = bpe_train_tokens(train) + 1;
+    lists->chars.limit = FILE_BYTES_MAX;
+    const size_t all = lists->n + lists->merges_n;
+    lists->piece = memory_new(all + 1, sizeof *lists->piece);
+    lists->at = memory_new(all + 1, sizeof *lists->at);
     size_t *at = lists->at;
     for (uint32_t id = 0; id < bpe_train_tokens(train); id++) {
         *at++ = lists->chars.len;
@@ -137,17 +142,6 @@ static void fill_texts(struct lists *lists, const struct bpe_train *train)
         add_token(lists, train, merge[i].right);
     }
     *at = lists->chars.len;
-}
-
-static enum status fill(struct lists *lists, const struct bpe_train *train)
-{
-    (void)bpe_train_merges(train, &lists->merges_n);
-    lists->n = bpe_train_tokens(train) + 1;
-    lists->chars.limit = FILE_BYTES_MAX;
-    const size_t all = lists->n + lists->merges_n;
-    lists->piece = memory_new(all + 1, sizeof *lists->piece);
-    lists->at = memory_new(all + 1, sizeof *lists->at);
-    fill_texts(lists, train);
     if (lists->chars.overflow)
         return FAIL(ST_RETRY, "out of memory: the texts of %zu tokens", all);
     for (size_t i = 0; i < all; i++)

@@ -22,28 +22,6 @@ static void on_signal(evutil_socket_t signal_n, short what, void *arg)
     event_base_loopbreak(arg);
 }
 
-/* Serves until SIGINT, SIGTERM or SIGHUP. */
-static enum status run_loop(struct event_base *loop)
-{
-    static const int numbers[SIGNALS_N] = {SIGINT, SIGTERM, SIGHUP};
-    struct event *signals[SIGNALS_N] = {NULL};
-    bool is_watched = true;
-    for (int i = 0; i < SIGNALS_N; i++) {
-        if (process_ignores(numbers[i]))
-            continue;
-        signals[i] = evsignal_new(loop, numbers[i], on_signal, loop);
-        is_watched = is_watched && signals[i] && event_add(signals[i], NULL) == 0;
-    }
-    if (is_watched)
-        event_base_dispatch(loop);
-    for (int i = 0; i < SIGNALS_N; i++)
-        if (signals[i])
-            event_free(signals[i]);
-    return is_watched ? ST_OK
-                      : FAIL(ST_RETRY, "cannot watch signals: no memory or no open files are left; "
-                                       "free some memory, or raise the limit (ulimit -n)");
-}
-
 /* Opens the server: on 127.0.0.1 unless STATUS_ADDR is set; on any free port if STATUS_PORT is not
  * set and its default is taken, as it is next to a run that trains. */
 static enum status open_server(const struct conf *conf, const char *token, struct event_base *loop,
@@ -103,7 +81,25 @@ enum status view_runs_main(const struct conf *conf, char *const *dirs, int n)
     if (st == ST_OK) {
         char url[SERVE_URL_BYTES];
         log_console("page %s", serve_url(serve, url));
-        st = run_loop(loop);
+        /* Serves until SIGINT, SIGTERM or SIGHUP. */
+        static const int numbers[SIGNALS_N] = {SIGINT, SIGTERM, SIGHUP};
+        struct event *signals[SIGNALS_N] = {NULL};
+        bool is_watched = true;
+        for (int i = 0; i < SIGNALS_N; i++) {
+            if (process_ignores(numbers[i]))
+                continue;
+            signals[i] = evsignal_new(loop, numbers[i], on_signal, loop);
+            is_watched = is_watched && signals[i] && event_add(signals[i], NULL) == 0;
+        }
+        if (is_watched)
+            event_base_dispatch(loop);
+        for (int i = 0; i < SIGNALS_N; i++)
+            if (signals[i])
+                event_free(signals[i]);
+        st = is_watched
+                 ? ST_OK
+                 : FAIL(ST_RETRY, "cannot watch signals: no memory or no open files are left; "
+                                  "free some memory, or raise the limit (ulimit -n)");
     }
     serve_close(serve);
     if (loop != NULL)

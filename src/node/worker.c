@@ -257,21 +257,6 @@ static void warn_pipeline(const struct step_config *step, const struct mesh *mes
             (long long)(4 * stages * step->batch_samples * data));
 }
 
-/* set_links — what carries the data of each axis. */
-static void set_links(struct worker *w, const struct mesh *mesh, const struct comm *comm)
-{
-    const struct {
-        enum mesh_axis axis;
-        char *link;
-    } axes[] = {{MESH_AXIS_DATA, w->stats.links.data},
-                {MESH_AXIS_TENSOR, w->stats.links.tensor},
-                {MESH_AXIS_CONTEXT, w->stats.links.context},
-                {MESH_AXIS_PIPELINE, w->stats.links.pipeline}};
-    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
-        mesh_comm_link(mesh, MESH_BIT(axes[i].axis), comm_place(comm)->locals, comm_backend(comm),
-                       axes[i].link, sizeof w->stats.links.data);
-}
-
 /* on_connected — the ranks of a generation have connected: publish the transport and log it
  * once. */
 static void on_connected(void *arg, const struct comm *comm)
@@ -281,8 +266,19 @@ static void on_connected(void *arg, const struct comm *comm)
     const struct comm_place *place = comm_place(comm);
     w->stats.rank = place->rank;
     log_set_rank(place->rank);
-    if (step_mesh(&w->config.step, place->ranks, &mesh) == ST_OK)
-        set_links(w, &mesh, comm);
+    if (step_mesh(&w->config.step, place->ranks, &mesh) == ST_OK) {
+        /* What carries the data of each axis. */
+        const struct {
+            enum mesh_axis axis;
+            char *link;
+        } axes[] = {{MESH_AXIS_DATA, w->stats.links.data},
+                    {MESH_AXIS_TENSOR, w->stats.links.tensor},
+                    {MESH_AXIS_CONTEXT, w->stats.links.context},
+                    {MESH_AXIS_PIPELINE, w->stats.links.pipeline}};
+        for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+            mesh_comm_link(&mesh, MESH_BIT(axes[i].axis), comm_place(comm)->locals,
+                           comm_backend(comm), axes[i].link, sizeof w->stats.links.data);
+    }
     if (place->rank == 0 && !w->stats.backend[0]) {
         LOG_INFO("BACKEND=%s uses %s: %s", conf_text(w->conf, CONF_BACKEND), comm_name(comm),
                  backend_why(comm));

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +22,7 @@
 #include "node/command.h"
 #include "node/device.h"
 #include "node/print.h"
+#include "node/process.h"
 
 #define WORKERS_DEFAULT_MAX 8
 #define TIMEOUT_MS 60000
@@ -152,8 +152,8 @@ static enum status start(struct outcome *outcome, const struct question *questio
         return FAIL(ST_RETRY, "cannot start worker %d of %d: %s; raise the limit of processes",
                     rank, question->ranks, strerror(errno));
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        enum status st = getppid() == parent ? work(outcome, question, rank, shm_fd) : ST_PEER;
+        process_bind_to(parent);
+        enum status st = work(outcome, question, rank, shm_fd);
         if (st != ST_OK && !atomic_exchange(&outcome->aborted, true))
             LOG_ERROR("worker %d: %s", rank, status_message());
         _exit(status_exit_code(st));

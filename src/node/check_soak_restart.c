@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include "check/check_scratch.h"
 #include "check/check_text.h"
 #include "kernels/cpu.h"
+#include "node/process.h"
 #include "train/checkpoint.h"
 #include "train/fault_injection.h"
 
@@ -138,9 +138,7 @@ static enum status write_and_die(struct restart *r, int fd)
 
 static _Noreturn void child(struct restart *r, int fd, pid_t parent)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1);
+    process_bind_to(parent);
     log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
     struct said said = {.step = -1};
     (void)write_and_die(r, fd); /* it returns only where something failed */

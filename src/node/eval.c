@@ -48,20 +48,6 @@ struct eval {
     int64_t batches_n;
 };
 
-static volatile sig_atomic_t stop_signal;
-
-static void note_signal(int number) { stop_signal = number; }
-
-static void take_signals(void)
-{
-    struct sigaction action = {.sa_handler = note_signal};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    if (!process_ignores(SIGHUP))
-        sigaction(SIGHUP, &action, NULL);
-}
-
 /* go_on — between batches: log the progress every few seconds. */
 static bool go_on(struct eval *e, const char *what, int64_t done, int64_t total)
 {
@@ -70,7 +56,7 @@ static bool go_on(struct eval *e, const char *what, int64_t done, int64_t total)
         LOG_INFO("%s %lld of %lld", what, (long long)done, (long long)total);
         e->told_ms = now_ms;
     }
-    return stop_signal == 0;
+    return process_noted() == 0;
 }
 
 static bool is_stopped(void *arg)
@@ -160,18 +146,18 @@ static enum status open_step(struct eval *e)
     TRY(memory_check_command(
         "eval", &plan, e->dev,
         "a smaller BATCH_SIZE or SEQ_LEN needs less, and a smaller model does"));
-    /* While a model is loaded no code looks at stop_signal, and there is nothing to lose. */
+    /* While a model is loaded no code looks for a signal, and there is nothing to lose. */
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     if (!process_ignores(SIGHUP))
         signal(SIGHUP, SIG_DFL);
-    TRY(stop_signal == 0 ? ST_OK : FAIL(ST_RETRY, "stopped before the model was loaded"));
+    TRY(process_noted() == 0 ? ST_OK : FAIL(ST_RETRY, "stopped before the model was loaded"));
     TRY(step_open(&config, &e->step));
     struct load_target to = {.table = step_whole_table(e->step),
                              .stream = step_stream(e->step),
                              .data = step_tensor(e->step, 0)};
     TRY(model_source_load(&e->source, &to));
-    take_signals();
+    process_note_signals(true);
     return ST_OK;
 }
 
@@ -438,11 +424,10 @@ static enum status measure(struct eval *e)
 enum status eval_main(const struct conf *conf)
 {
     struct eval e = {.conf = conf, .told_ms = clock_ms()};
-    take_signals();
+    process_note_signals(true);
     enum status st = measure(&e);
-    if (st != ST_OK && stop_signal != 0)
-        st = FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED,
-                  "stopped by a signal; nothing was measured");
+    if (st != ST_OK && process_noted() != 0)
+        st = process_fail_noted("nothing", "measured");
     step_close(e.step);
     cJSON_Delete(e.answers);
     squad_window_close(e.windows);

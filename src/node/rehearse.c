@@ -393,12 +393,8 @@ static enum status run_both(struct rehearse *r)
 /* Removes the folder when all holders of the pipe have ended: the process of the remover. */
 static _Noreturn void remove_later(const char *path, int fd)
 {
-    static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE};
     char byte;
-    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
-        signal(ignored[i], SIG_IGN);
-    for (int i = 0; i < PROCESS_STOP_SIGNALS_N; i++)
-        signal(process_stop_signals[i], SIG_IGN);
+    process_ignore_stops();
     setsid();
     fd = dup2(fd, STDIN_FILENO);
     close_range(STDERR_FILENO + 1, ~0u, 0);

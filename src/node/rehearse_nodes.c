@@ -10,7 +10,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -19,6 +18,7 @@
 #include "base/memory.h"
 #include "base/program.h"
 #include "base/text.h"
+#include "node/process.h"
 
 #define LINE_MAX_BYTES 16384
 #define EXEC_FAILED 127
@@ -74,16 +74,13 @@ static _Noreturn void become_node(char *const *words, int log_fd, pid_t parent, 
     for (size_t i = 0; i < sizeof reset / sizeof *reset; i++)
         signal(reset[i], SIG_DFL);
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(EXEC_FAILED); /* the parent died before the line above could bind us to it */
+    process_bind_to(parent);
     if (namespace_fd >= 0 && setns(namespace_fd, CLONE_NEWNET) != 0)
         _exit(EXEC_FAILED);
     dup2(open("/dev/null", O_RDWR), STDIN_FILENO);
     dup2(STDIN_FILENO, STDOUT_FILENO);
     dup2(log_fd, STDERR_FILENO);
-    execv("/proc/self/exe", words);
-    execv((const char *)getauxval(AT_EXECFN), words); /* without /proc */
+    process_exec_self(words);
     _exit(EXEC_FAILED);
 }
 

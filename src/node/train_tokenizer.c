@@ -3,7 +3,6 @@
  *
  * The text comes as the ids of GPT-2's tokenizer, which are turned back into bytes: so it is read
  * as for training, whatever form it has, and cut into pre-tokens by GPT-2's pattern. */
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +19,7 @@
 #include "data/tokenizer_json_write.h"
 #include "node/command.h"
 #include "node/config_map.h"
+#include "node/process.h"
 
 enum {
     VOCAB_DEFAULT = 32768,
@@ -30,19 +30,15 @@ enum {
 #define END_TEXT "<|endoftext|>"
 #define PRE "gpt-2"
 
-static volatile sig_atomic_t stop_signal;
-
-static void note_signal(int number) { stop_signal = number; }
-
 static bool go_on_reading(void *arg, int64_t bytes_done, int64_t bytes_total)
 {
     (void)arg, (void)bytes_done, (void)bytes_total;
-    return stop_signal == 0;
+    return process_noted() == 0;
 }
 static bool go_on_merging(void *arg, uint32_t tokens)
 {
     (void)arg, (void)tokens;
-    return stop_signal == 0;
+    return process_noted() == 0;
 }
 
 /* ---- counting the text ---- */
@@ -245,14 +241,10 @@ enum status train_tokenizer_main(const struct conf *conf)
     uint32_t vocab = 0;
     TRY(check(conf, &vocab));
     TRY(bpe_train_open(PRETOKEN_KIND_GPT2, &train));
-    struct sigaction action = {.sa_handler = note_signal};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    process_note_signals(false);
     enum status st = run(conf, train, vocab);
-    if (st != ST_OK && stop_signal != 0)
-        st = FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED,
-                  "stopped by a signal; %s was not written", conf_text(conf, CONF_OUT));
+    if (st != ST_OK && process_noted() != 0)
+        st = process_fail_noted(conf_text(conf, CONF_OUT), "not written");
     if (st == ST_OK) {
         /* One line: how many tokens, and how well they fit the text. */
         const char *folder = conf_text(conf, CONF_OUT);

@@ -1,7 +1,6 @@
 /* view_runs — `convoy view DIR [DIR ...]`: serves the page of runs from their folders. The server,
  * the paths and the page are those of a run that trains; only the answers come from files. Must
  * not know what the files hold. */
-#include <signal.h>
 #include <string.h>
 
 #include <event2/event.h>
@@ -9,18 +8,9 @@
 #include "base/log.h"
 #include "base/secure.h"
 #include "node/command.h"
-#include "node/process.h"
+#include "node/linger.h"
 #include "serve/serve.h"
 #include "serve/stored_runs.h"
-
-#define SIGNALS_N 3
-
-static void on_signal(evutil_socket_t signal_n, short what, void *arg)
-{
-    (void)what;
-    LOG_DEBUG("signal %d: the page is closed", (int)signal_n);
-    event_base_loopbreak(arg);
-}
 
 /* Opens the server: on 127.0.0.1 unless STATUS_ADDR is set; on any free port if STATUS_PORT is not
  * set and its default is taken, as it is next to a run that trains. */
@@ -81,25 +71,9 @@ enum status view_runs_main(const struct conf *conf, char *const *dirs, int n)
     if (st == ST_OK) {
         char url[SERVE_URL_BYTES];
         log_console("page %s", serve_url(serve, url));
-        /* Serves until SIGINT, SIGTERM or SIGHUP. */
-        static const int numbers[SIGNALS_N] = {SIGINT, SIGTERM, SIGHUP};
-        struct event *signals[SIGNALS_N] = {NULL};
-        bool is_watched = true;
-        for (int i = 0; i < SIGNALS_N; i++) {
-            if (process_ignores(numbers[i]))
-                continue;
-            signals[i] = evsignal_new(loop, numbers[i], on_signal, loop);
-            is_watched = is_watched && signals[i] && event_add(signals[i], NULL) == 0;
-        }
-        if (is_watched)
-            event_base_dispatch(loop);
-        for (int i = 0; i < SIGNALS_N; i++)
-            if (signals[i])
-                event_free(signals[i]);
-        st = is_watched
-                 ? ST_OK
-                 : FAIL(ST_RETRY, "cannot watch signals: no memory or no open files are left; "
-                                  "free some memory, or raise the limit (ulimit -n)");
+        if (!linger_until_signal(loop, false, NULL))
+            st = FAIL(ST_RETRY, "cannot watch signals: no memory or no open files are left; free "
+                                "some memory, or raise the limit (ulimit -n)");
     }
     serve_close(serve);
     if (loop != NULL)

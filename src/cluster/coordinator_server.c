@@ -128,19 +128,6 @@ static void answer_unreadable(struct coordinator_server *s, struct https_server_
     https_server_respond(request, 400, NULL);
 }
 
-static void hold_reply(struct coordinator_server *s, struct https_server_request *request,
-                       const struct message_reply *reply)
-{
-    const struct message_heartbeat *heartbeat = &s->body.heartbeat;
-    struct connections *conns = &s->connections[heartbeat->node_id];
-    if (conns->held)
-        answer_held(s, heartbeat->node_id);
-    conns->held = request;
-    conns->sequence = heartbeat->sequence;
-    conns->revision = reply->revision;
-    conns->until_ms = clock_ms() + s->body.hold_ms;
-}
-
 static void on_heartbeat(struct coordinator_server *s, struct https_server_request *request,
                          const char *bytes, size_t n)
 {
@@ -158,10 +145,17 @@ static void on_heartbeat(struct coordinator_server *s, struct https_server_reque
     if (is_in)
         note_connection(s, heartbeat->node_id, heartbeat->incarnation, request);
     if (is_in && body->hold_ms > 0 && reply.is_lease && !reply.is_leave_confirmed &&
-        heartbeat->revision == reply.revision)
-        hold_reply(s, request, &reply);
-    else
+        heartbeat->revision == reply.revision) {
+        struct connections *conns = &s->connections[heartbeat->node_id];
+        if (conns->held)
+            answer_held(s, heartbeat->node_id);
+        conns->held = request;
+        conns->sequence = heartbeat->sequence;
+        conns->revision = reply.revision;
+        conns->until_ms = clock_ms() + body->hold_ms;
+    } else {
         send_reply(request, &reply);
+    }
     if (reply.revision != before)
         coordinator_server_flush(s);
     s->config.on_change(s->config.arg);

@@ -96,31 +96,21 @@ uint64_t check_soak_record_digest(const struct check_soak_record *r,
     return digest;
 }
 
-/* How many vote for the digest of rank i; of its own kind alone. */
-static int supporters(const struct check_soak_vote *votes, int n, int i)
-{
-    int count = 0;
-    for (int k = 0; k < n; k++)
-        count += !votes[k].is_left_out && votes[k].kind == votes[i].kind &&
-                 votes[k].digest == votes[i].digest;
-    return count;
-}
-
-/* Ranks of equal kind and digest are counted once, at the first of them. */
-static bool is_first(const struct check_soak_vote *votes, int i)
-{
-    for (int k = 0; k < i; k++)
-        if (!votes[k].is_left_out && votes[k].kind == votes[i].kind &&
-            votes[k].digest == votes[i].digest)
-            return false;
-    return !votes[i].is_left_out;
-}
-
 void check_soak_record_vote(struct check_soak_vote *votes, int n)
 {
     int *support = memory_new((size_t)n, sizeof *support);
-    for (int i = 0; i < n; i++)
-        support[i] = is_first(votes, i) ? supporters(votes, n, i) : 0;
+    /* Ranks of equal kind and digest are counted once, at the first of them. */
+    for (int i = 0; i < n; i++) {
+        int first = -1, count = 0;
+        for (int k = 0; k < n; k++) {
+            if (votes[k].is_left_out || votes[k].kind != votes[i].kind ||
+                votes[k].digest != votes[i].digest)
+                continue;
+            first = first < 0 ? k : first;
+            count++;
+        }
+        support[i] = first == i ? count : 0;
+    }
     for (int i = 0; i < n; i++) {
         int best = -1, others = 0;
         for (int k = 0; k < n; k++)

@@ -123,12 +123,6 @@ static void read_end(struct checkpoint_dir *f)
 
 /* ---- showing ---- */
 
-static const char *age(const struct checkpoint_dir *f, char *out, size_t cap)
-{
-    int64_t ms = clock_wall_ms() - f->wall_ms;
-    return text_format_span(out, cap, ms > 0 ? ms : 0);
-}
-
 /* show_settings — {"OPTIMIZER":"adamw","LR":0.001} as NAME=VALUE pairs. */
 static void show_settings(struct text *t, const char *json)
 {
@@ -170,7 +164,9 @@ static void show(struct text *t, const struct checkpoint_dir *f)
              f->dims.heads, f->dims.embed, f->dims.context, f->dims.vocab);
     text_add(t, "step        %" PRId64 "  %s tokens  by convoy %s\n", f->meta.step,
              text_format_count(word, sizeof word, (double)f->meta.tokens), f->meta.version);
-    text_add(t, "checkpoint  %s  %s ago\n", f->path, age(f, word, sizeof word));
+    const int64_t age_ms = clock_wall_ms() - f->wall_ms;
+    text_add(t, "checkpoint  %s  %s ago\n", f->path,
+             text_format_span(word, sizeof word, age_ms > 0 ? age_ms : 0));
     text_add(t, "kept        %d checkpoint%s: step", f->steps_n, f->steps_n == 1 ? "" : "s");
     for (int i = 0; i < f->steps_n && i < SHOWN_MAX; i++)
         text_add(t, "%s %" PRId64, i > 0 ? "," : "", f->step[i]);

@@ -94,21 +94,6 @@ static const char *why_not(const struct trainer_config *config)
     return NULL;
 }
 
-static enum status take_job(const struct trainer_config *config, struct plan_link_run *link)
-{
-    const struct comm_place *at = comm_place(config->step.comm);
-    struct param_table table = {0};
-    TRY(step_mesh_whole_table(&config->step, at->ranks, dev_is_discrete(config->step.dev), &table));
-    *link = (struct plan_link_run){.params = table.parameters,
-                                   .nodes = at->nodes,
-                                   .locals = at->locals,
-                                   .compress = config->step.store.compress,
-                                   .takes_local = config->step.store.shard == LAYOUT_SHARD_NONE &&
-                                                  config->step.optim.kind != OPTIM_KIND_MUON};
-    param_table_free(&table);
-    return ST_OK;
-}
-
 void plan_beside_begin_link(const struct conf *conf, struct plan_beside_link *choice,
                             struct trainer_config *config)
 {
@@ -120,11 +105,21 @@ void plan_beside_begin_link(const struct conf *conf, struct plan_beside_link *ch
         LOG_INFO("LINK=auto: nothing is proposed: %s", why);
         return;
     }
-    if (take_job(config, &choice->link) != ST_OK) {
+    const struct step_config *step = &config->step;
+    const struct comm_place *at = comm_place(step->comm);
+    struct param_table table = {0};
+    if (step_mesh_whole_table(step, at->ranks, dev_is_discrete(step->dev), &table) != ST_OK) {
         LOG_WARN("LINK=auto: nothing is proposed: %s", status_message());
         status_clear();
         return;
     }
+    choice->link = (struct plan_link_run){.params = table.parameters,
+                                          .nodes = at->nodes,
+                                          .locals = at->locals,
+                                          .compress = step->store.compress,
+                                          .takes_local = step->store.shard == LAYOUT_SHARD_NONE &&
+                                                         step->optim.kind != OPTIM_KIND_MUON};
+    param_table_free(&table);
     choice->next = config->on_step;
     choice->next_arg = config->on_step_arg;
     config->on_step = on_link_step;

@@ -178,43 +178,40 @@ static cJSON *json_of(const struct rehearse_report *r)
 
 void rehearse_report_write(const struct rehearse_report *report, bool as_json, struct text *out)
 {
-    if (!as_json) {
-        add_head(out, report);
-        text_add(
-            out,
-            "fault  made  healed  detected: median, p95, worst   recovered: median, p95, worst\n");
-        for (int kind = 0; kind < REHEARSE_KINDS_N; kind++)
-            add_kind(out, report, kind);
-        char word[32];
-        text_add(out, "\ncalm run     %" PRId64 " steps in %.1f s, %s a step\n",
-                 report->calm->steps, span_ms(report->calm) / 1000,
-                 text_format_ms(word, sizeof word, step_ms(report->calm)));
-        text_add(out, "with faults  %" PRId64 " steps in %.1f s; %" PRId64 " steps done again\n",
-                 report->faulty->steps, span_ms(report->faulty) / 1000, report->faulty->redone);
-        if (report->faulty->unexpected > 0)
-            text_add(out, "unexpected   %" PRId64 " times a rank was lost without a fault\n",
-                     report->faulty->unexpected);
-        text_add(out, "goodput      %.1f %%%s\n", 100 * goodput(report),
-                 goodput(report) > 1
-                     ? ": other work slowed the calm run more than faults the second"
-                     : "");
-        text_add(out, "samples      %s\n",
-                 report->is_whole ? "none lost: every sample exactly once"
-                                  : "not every one exactly once");
-        if (report->compared_n > 0)
-            text_add(out,
-                     "weights      %s those of the calm run, %d checkpoint%s up to step %" PRId64
-                     ": %016" PRIx64 "\n",
-                     report->is_equal ? "bit for bit" : "not", report->compared_n,
-                     report->compared_n == 1 ? "" : "s", report->compared_step,
-                     report->faulty_weights);
-        text_add(out, "result       %s\n",
-                 report->problem[0] ? report->problem : "all faults healed, with the same weights");
+    if (as_json) {
+        cJSON *root = json_of(report);
+        char *bytes = cJSON_PrintUnformatted(root);
+        text_add(out, "%s\n", bytes != NULL ? bytes : "null");
+        cJSON_free(bytes);
+        cJSON_Delete(root);
         return;
     }
-    cJSON *root = json_of(report);
-    char *bytes = cJSON_PrintUnformatted(root);
-    text_add(out, "%s\n", bytes != NULL ? bytes : "null");
-    cJSON_free(bytes);
-    cJSON_Delete(root);
+    add_head(out, report);
+    text_add(out,
+             "fault  made  healed  detected: median, p95, worst   recovered: median, p95, worst\n");
+    for (int kind = 0; kind < REHEARSE_KINDS_N; kind++)
+        add_kind(out, report, kind);
+    char word[32];
+    text_add(out, "\ncalm run     %" PRId64 " steps in %.1f s, %s a step\n", report->calm->steps,
+             span_ms(report->calm) / 1000,
+             text_format_ms(word, sizeof word, step_ms(report->calm)));
+    text_add(out, "with faults  %" PRId64 " steps in %.1f s; %" PRId64 " steps done again\n",
+             report->faulty->steps, span_ms(report->faulty) / 1000, report->faulty->redone);
+    if (report->faulty->unexpected > 0)
+        text_add(out, "unexpected   %" PRId64 " times a rank was lost without a fault\n",
+                 report->faulty->unexpected);
+    text_add(out, "goodput      %.1f %%%s\n", 100 * goodput(report),
+             goodput(report) > 1 ? ": other work slowed the calm run more than faults the second"
+                                 : "");
+    text_add(out, "samples      %s\n",
+             report->is_whole ? "none lost: every sample exactly once"
+                              : "not every one exactly once");
+    if (report->compared_n > 0)
+        text_add(out,
+                 "weights      %s those of the calm run, %d checkpoint%s up to step %" PRId64
+                 ": %016" PRIx64 "\n",
+                 report->is_equal ? "bit for bit" : "not", report->compared_n,
+                 report->compared_n == 1 ? "" : "s", report->compared_step, report->faulty_weights);
+    text_add(out, "result       %s\n",
+             report->problem[0] ? report->problem : "all faults healed, with the same weights");
 }

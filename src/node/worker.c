@@ -304,21 +304,16 @@ static void on_connected(void *arg, const struct comm *comm)
 
 /* ---- checks ---- */
 
-/* has_gpus — asked before the device is open, for the one worker that looks at the whole node. */
-static bool has_gpus(const struct worker *w)
-{
-    return w->dev ? dev_is_discrete(w->dev)
-                  : w->worker_i == 0 && strcmp(device_kind(w->conf), "cuda") == 0;
-}
-
 static struct check_worker_config check_config(struct worker *w)
 {
+    /* Before the device is open, for the one worker that looks at the whole node. */
+    const bool is_cuda = !w->dev && w->worker_i == 0 && strcmp(device_kind(w->conf), "cuda") == 0;
     return (struct check_worker_config){.conf = w->conf,
                                         .board = w->board,
                                         .worker_i = w->worker_i,
                                         .stats = &w->stats,
                                         .place = config_map_place(w->conf, w->worker_i),
-                                        .has_gpus = has_gpus(w),
+                                        .has_gpus = w->dev ? dev_is_discrete(w->dev) : is_cuda,
                                         .is_command = w->node.is_check};
 }
 

@@ -507,17 +507,6 @@ static void describe(struct soak *s)
         status_clear();
 }
 
-static enum status run(struct soak *s, int64_t ms)
-{
-    const bool is_alone = s->check->place.ranks == 1;
-    TRY(train_alone(s, is_alone ? ms : ms / 2));
-    TRY(train_together(s, ms / 2));
-    if (s->check->place.rank == 0)
-        TRY(check_soak_restart(s->check, &s->train.dims, s->rows));
-    TRY(add_gpu_rows(s));
-    return report(s, 1);
-}
-
 enum status check_soak_run(const struct check_soak_config *config, int64_t ms,
                            struct check_rows *rows)
 {
@@ -525,7 +514,15 @@ enum status check_soak_run(const struct check_soak_config *config, int64_t ms,
     TRY(dev_make_current(s.check->dev));
     describe(&s);
     choose_model(&s, ms);
-    enum status st = run(&s, ms);
+    enum status st = train_alone(&s, s.check->place.ranks == 1 ? ms : ms / 2);
+    if (st == ST_OK)
+        st = train_together(&s, ms / 2);
+    if (st == ST_OK && s.check->place.rank == 0)
+        st = check_soak_restart(s.check, &s.train.dims, rows);
+    if (st == ST_OK)
+        st = add_gpu_rows(&s);
+    if (st == ST_OK)
+        st = report(&s, 1);
     nvml_close(s.gpu);
     return st;
 }

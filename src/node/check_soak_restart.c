@@ -136,17 +136,6 @@ static enum status write_and_die(struct restart *r, int fd)
     fault_injection_kill();
 }
 
-static _Noreturn void child(struct restart *r, int fd, pid_t parent)
-{
-    process_bind_to(parent);
-    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
-    struct said said = {.step = -1};
-    (void)write_and_die(r, fd); /* it returns only where something failed */
-    text_copy(said.why, sizeof said.why, status_message());
-    say(fd, &said);
-    _exit(1);
-}
-
 /* ---- the process that restores ---- */
 
 /* listen_to — what the child writes, until it has ended. false: it hangs. */
@@ -172,8 +161,14 @@ static enum status kill_a_writer(struct restart *r)
         return FAIL(ST_RETRY, "cannot open a pipe: %s; raise ulimit -n", strerror(errno));
     pid_t parent = getpid(), pid = fork();
     if (pid == 0) {
+        struct said said = {.step = -1};
         close(fd[0]);
-        child(r, fd[1], parent);
+        process_bind_to(parent);
+        log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
+        (void)write_and_die(r, fd[1]); /* it returns only if something failed */
+        text_copy(said.why, sizeof said.why, status_message());
+        say(fd[1], &said);
+        _exit(1);
     }
     close(fd[1]);
     bool is_gone = pid > 0 && listen_to(r, fd[0]);

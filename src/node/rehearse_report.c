@@ -118,24 +118,6 @@ static void put_times(cJSON *to, const char *key, const struct rehearse_times *t
     json_add_number(object, "worst", times->n > 0 ? (double)times->worst : NAN);
 }
 
-static void put_kinds(cJSON *root, const struct rehearse_report *r)
-{
-    cJSON *list = cJSON_AddArrayToObject(root, "faults");
-    for (int kind = 0; kind < REHEARSE_KINDS_N; kind++) {
-        struct kind_row row = row_of(r->faulty, kind);
-        cJSON *object = cJSON_CreateObject();
-        cJSON_AddItemToArray(list, object);
-        cJSON_AddStringToObject(object, "kind", rehearse_plan_word((enum rehearse_kind)kind));
-        json_add_i64(object, "weight", r->mix.weight[kind]);
-        json_add_i64(object, "made", row.made);
-        json_add_i64(object, "healed", row.healed);
-        put_times(object, "detect_ms", &row.detect);
-        put_times(object, "recover_ms", &row.recover);
-        json_add_number(object, "named_right", kind == REHEARSE_KIND_FLIP ? row.named_right : NAN);
-        cJSON_AddStringToObject(object, "left_out", r->left_out[kind]);
-    }
-}
-
 static void put_run(cJSON *root, const char *key, const struct rehearse_result *r)
 {
     cJSON *object = cJSON_AddObjectToObject(root, key);
@@ -155,7 +137,20 @@ static cJSON *json_of(const struct rehearse_report *r)
     json_add_number(root, "fault_every_seconds", (double)r->every_ms / 1000);
     json_add_number(root, "published_fault_every_days", published_days(r));
     json_add_i64(root, "sentinel_every_set", r->sentinel_every);
-    put_kinds(root, r);
+    cJSON *list = cJSON_AddArrayToObject(root, "faults");
+    for (int kind = 0; kind < REHEARSE_KINDS_N; kind++) {
+        struct kind_row row = row_of(r->faulty, kind);
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddItemToArray(list, object);
+        cJSON_AddStringToObject(object, "kind", rehearse_plan_word((enum rehearse_kind)kind));
+        json_add_i64(object, "weight", r->mix.weight[kind]);
+        json_add_i64(object, "made", row.made);
+        json_add_i64(object, "healed", row.healed);
+        put_times(object, "detect_ms", &row.detect);
+        put_times(object, "recover_ms", &row.recover);
+        json_add_number(object, "named_right", kind == REHEARSE_KIND_FLIP ? row.named_right : NAN);
+        cJSON_AddStringToObject(object, "left_out", r->left_out[kind]);
+    }
     put_run(root, "calm", r->calm);
     put_run(root, "faulty", r->faulty);
     json_add_number(root, "goodput", goodput(r));

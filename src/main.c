@@ -26,7 +26,6 @@
 #include "node/device.h"
 #include "node/config_map.h"
 #include "node/linger.h"
-#include "node/help.h"
 #include "node/process.h"
 #include "node/print.h"
 #include "node/slurm.h"

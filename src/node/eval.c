@@ -2,7 +2,7 @@
  *
  * A language model: the mean loss of every token of every whole window, as EVAL_EVERY measures it
  * while training, and its exponential, the perplexity. On multiple-choice questions (HellaSwag):
- * how often it finds the right ending (eval_choice.h). A question-answering model: exact match and
+ * how often it finds the right ending (struct choices). A question-answering model: exact match and
  * F1 (eval_qa.h), and with OUT the answers as SQuAD's own scripts read them. The result is a
  * function of the weights, data, SEQ_LEN and BATCH_SIZE alone, so that it can be compared; progress
  * goes to the log. Must not know how weights or data are read. */
@@ -15,13 +15,14 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "data/tokenizer.h"
 #include "data/feed.h"
+#include "data/multiple_choice.h"
 #include "dev/dev.h"
 #include "node/command.h"
 #include "node/device.h"
-#include "node/eval_choice.h"
 #include "node/eval_qa.h"
 #include "node/memory_check.h"
 #include "node/config_map.h"
@@ -29,6 +30,7 @@
 #include "node/print.h"
 #include "node/model_source.h"
 #include "node/tokenizer_source.h"
+#include "train/batch.h"
 #include "train/step.h"
 
 #define TELL_MS 5000
@@ -350,36 +352,135 @@ static enum status measure_answers(struct eval *e)
 
 /* ---- multiple choice ---- */
 
-static enum status print_choices(const struct eval *e, const struct eval_choice_result *r)
+/* How often a language model finds the right ending of questions. Each ending is a sample: the
+ * context, then the ending. Its loss is the sum over the ending's tokens.
+ *   acc       the right ending has the smallest sum
+ *   acc_norm  the right ending has the smallest mean a token, as llm.c counts it
+ * Of equal losses the first ending counts. */
+struct choices {
+    struct eval *e;
+    struct batch batch;
+    float *losses; /* (BATCH_SIZE, SEQ_LEN) */
+    double *sum;   /* of each ending of all questions, in their order */
+    int64_t sums_n, done_n;
+    int64_t questions_n, correct_n, correct_norm_n;
+    int64_t cut_n; /* endings for which the context lost its first tokens: longer than SEQ_LEN */
+};
+
+static enum status allocate_choices(struct choices *c)
 {
+    int64_t samples = c->e->config.step.batch_samples, t = c->e->config.step.seq_tokens;
+    struct multiple_choice_question q;
+    for (int64_t i = 0; i < multiple_choice_count(c->e->questions); i++) {
+        multiple_choice_get(c->e->questions, i, &q);
+        c->sums_n += q.endings_n;
+    }
+    TRY(batch_init(&c->batch, FEED_TASK_LM, samples, t));
+    c->batch.samples = 0;
+    c->losses = malloc((size_t)(samples * t) * sizeof *c->losses);
+    c->sum = malloc((size_t)c->sums_n * sizeof *c->sum);
+    if (!c->losses || !c->sum)
+        return FAIL(memory_status(samples * t * (int64_t)sizeof *c->losses),
+                    "out of memory: losses of %lld endings", (long long)c->sums_n);
+    return ST_OK;
+}
+
+/* Computes the sums of the samples that the batch holds, and empties it. */
+static enum status run_batch(struct choices *c)
+{
+    int64_t t = c->e->config.step.seq_tokens;
+    if (c->batch.samples == 0)
+        return ST_OK;
+    if (!go_on(c->e, "evaluated endings", c->done_n, c->sums_n))
+        return FAIL(ST_RETRY, "the evaluation was asked to stop after %lld of %lld endings",
+                    (long long)c->done_n, (long long)c->sums_n);
+    TRY(step_eval_losses(c->e->step, &c->batch, c->losses));
+    for (int64_t i = 0; i < c->batch.samples; i++) {
+        double sum = batch_loss(FEED_TASK_LM, c->losses + i * t, t, 1, 0);
+        if (!isfinite(sum))
+            return FAIL(ST_NOT_FINITE, "the loss of an ending is %g: the weights are damaged", sum);
+        c->sum[c->done_n++] = sum;
+    }
+    c->batch.samples = 0;
+    return ST_OK;
+}
+
+static enum status run_choices(struct choices *c)
+{
+    const int64_t t = c->e->config.step.seq_tokens;
+    struct multiple_choice_question q;
+    for (int64_t i = 0; i < multiple_choice_count(c->e->questions); i++) {
+        multiple_choice_get(c->e->questions, i, &q);
+        for (int k = 0; k < q.endings_n; k++) {
+            /* One sample: a row of the batch. Targets are only those of the ending. */
+            int64_t ending_n = q.ending_n[k], room = t + 1 - ending_n,
+                    context_n = q.context_n < room ? q.context_n : room;
+            int32_t *tokens = c->batch.host.tokens + c->batch.samples * t;
+            int32_t *targets = c->batch.host.targets + c->batch.samples * t;
+            if (context_n < 1)
+                return FAIL(ST_BAD_DATA,
+                            "ending %d of question %lld has %lld tokens, more than SEQ_LEN=%lld; "
+                            "set a larger SEQ_LEN",
+                            k, (long long)i, (long long)ending_n, (long long)t);
+            c->cut_n += context_n < q.context_n;
+            memset(tokens, 0, (size_t)t * sizeof *tokens);
+            memset(targets, -1, (size_t)t * sizeof *targets);
+            memcpy(tokens, q.context + (q.context_n - context_n),
+                   (size_t)context_n * sizeof *tokens);
+            memcpy(tokens + context_n, q.ending[k], (size_t)(ending_n - 1) * sizeof *tokens);
+            memcpy(targets + context_n - 1, q.ending[k], (size_t)ending_n * sizeof *targets);
+            c->batch.samples++;
+            if (c->batch.samples == c->e->config.step.batch_samples)
+                TRY(run_batch(c));
+        }
+    }
+    return run_batch(c);
+}
+
+static void score_choices(struct choices *c)
+{
+    struct multiple_choice_question q;
+    const double *sum = c->sum;
+    for (int64_t i = 0; i < multiple_choice_count(c->e->questions); i++) {
+        multiple_choice_get(c->e->questions, i, &q);
+        int best = 0, best_norm = 0;
+        for (int k = 1; k < q.endings_n; k++) {
+            if (sum[k] < sum[best])
+                best = k;
+            if (sum[k] / (double)q.ending_n[k] < sum[best_norm] / (double)q.ending_n[best_norm])
+                best_norm = k;
+        }
+        c->questions_n++;
+        c->correct_n += best == q.label;
+        c->correct_norm_n += best_norm == q.label;
+        sum += q.endings_n;
+    }
+}
+
+static enum status print_choices(const struct choices *c)
+{
+    const struct eval *e = c->e;
     struct text line = {0};
-    const double questions = (double)r->questions_n, acc = (double)r->correct_n / questions,
-                 acc_norm = (double)r->correct_norm_n / questions;
-    if (r->cut_n > 0)
+    const double questions = (double)c->questions_n, acc = (double)c->correct_n / questions,
+                 acc_norm = (double)c->correct_norm_n / questions;
+    if (c->cut_n > 0)
         LOG_WARN("%lld endings with their contexts have more than SEQ_LEN=%lld tokens: the "
                  "contexts lost their first ones",
-                 (long long)r->cut_n, (long long)e->config.step.seq_tokens);
+                 (long long)c->cut_n, (long long)e->config.step.seq_tokens);
     text_add(&line, "acc %.4f  acc_norm %.4f  questions %lld", acc, acc_norm,
-             (long long)r->questions_n);
+             (long long)c->questions_n);
     add_source(e, conf_text(e->conf, CONF_VAL_DATA), &line);
     cJSON *out = cJSON_CreateObject();
     add_model(e, out);
-    json_add_i64(out, "questions", r->questions_n);
+    json_add_i64(out, "questions", c->questions_n);
     add_exact(out, "acc", acc);
     add_exact(out, "acc_norm", acc_norm);
-    json_add_i64(out, "cut", r->cut_n);
+    json_add_i64(out, "cut", c->cut_n);
     return print_answer(e, &line, out);
-}
-
-static bool choosing(void *arg, int64_t done, int64_t total)
-{
-    return go_on(arg, "evaluated endings", done, total);
 }
 
 static enum status measure_choices(struct eval *e)
 {
-    struct eval_choice_result result;
-    /* A sample has as many tokens as the longest question needs, unless SEQ_LEN says otherwise. */
     struct tokenizer *tokenizer;
     TRY(open_tokenizer(e, &tokenizer));
     struct multiple_choice_config config = {.path = conf_text(e->conf, CONF_VAL_DATA),
@@ -390,19 +491,23 @@ static enum status measure_choices(struct eval *e)
     enum status st = multiple_choice_open(&config, &e->questions);
     tokenizer_close(tokenizer);
     TRY(config_map_name_setting(st, true));
+    /* A sample has as many tokens as the longest question needs, unless SEQ_LEN is set. */
     int64_t longest = multiple_choice_tokens(e->questions) - 1;
     if (!conf_is_set(e->conf, CONF_SEQ_LEN) && longest < e->config.step.seq_tokens)
         e->config.step.seq_tokens = longest;
     TRY(open_step(e));
-    TRY(eval_choice_measure(
-        &(struct eval_choice_config){.step = e->step,
-                                     .questions = e->questions,
-                                     .batch_samples = e->config.step.batch_samples,
-                                     .seq_tokens = e->config.step.seq_tokens,
-                                     .go_on = choosing,
-                                     .arg = e},
-        &result));
-    return print_choices(e, &result);
+    struct choices c = {.e = e};
+    st = allocate_choices(&c);
+    if (st == ST_OK)
+        st = run_choices(&c);
+    if (st == ST_OK) {
+        score_choices(&c);
+        st = print_choices(&c);
+    }
+    batch_free(&c.batch);
+    free(c.losses);
+    free(c.sum);
+    return st;
 }
 
 static enum status measure(struct eval *e)

@@ -550,8 +550,18 @@ static void close_all(struct supervisor *s)
         close(s->shm_fd);
 }
 
-static enum status run(struct supervisor *s)
+static enum status run(const struct conf *conf, int argc, char **argv, bool is_check)
 {
+    struct supervisor own = {
+        .conf = conf,
+        .is_check = is_check,
+        .max_restarts = is_check ? -1 : conf_i64(conf, CONF_MAX_RESTARTS),
+        .args_n = argc,
+        .args = argv,
+        .shm_fd = -1,
+        .checkpoint_step = -1,
+    };
+    struct supervisor *s = &own;
     enum status st = open_all(s);
     if (st == ST_OK) {
         /* The workers start once it is known that there is memory for them. */
@@ -581,27 +591,10 @@ static enum status run(struct supervisor *s)
 
 enum status supervisor_main(const struct conf *conf, int argc, char **argv)
 {
-    struct supervisor s = {
-        .conf = conf,
-        .max_restarts = conf_i64(conf, CONF_MAX_RESTARTS),
-        .args_n = argc,
-        .args = argv,
-        .shm_fd = -1,
-        .checkpoint_step = -1,
-    };
-    return run(&s);
+    return run(conf, argc, argv, false);
 }
 
 enum status supervisor_check_main(const struct conf *conf, int argc, char **argv)
 {
-    struct supervisor s = {
-        .conf = conf,
-        .is_check = true,
-        .max_restarts = -1,
-        .args_n = argc,
-        .args = argv,
-        .shm_fd = -1,
-        .checkpoint_step = -1,
-    };
-    return run(&s);
+    return run(conf, argc, argv, true);
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/secure.h"
 #include "conf/conf_row.h"
 #include "conf/launcher.h"
@@ -393,12 +394,12 @@ enum status conf_set(struct conf *conf, enum conf_key key, const char *text,
         text = value->i64 != 0 ? "1" : "0";
     bool is_secret = conf_rows[key].kind == CONF_KIND_SECRET;
     const bool has_brackets = conf_rows[key].kind == CONF_KIND_HOST && text[0] == '[';
-    char *copy = is_secret      ? secure_strdup(text)
-                 : has_brackets ? strndup(text + 1, strlen(text) - 2)
-                                : strdup(text);
+    char *copy = is_secret ? secure_strdup(text) : memory_text(text + has_brackets);
     if (copy == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for %s", strlen(text) + 1,
                     conf_rows[key].name);
+    if (has_brackets)
+        copy[strlen(copy) - 1] = 0;
     conf_drop(value, key);
     value->text = copy;
     value->origin = origin;
@@ -602,9 +603,7 @@ enum status conf_open_for(const char *command, int argc, char **argv, char **env
                           struct conf **out)
 {
     enum status st = ST_OK;
-    struct conf *conf = calloc(1, sizeof *conf);
-    if (conf == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for the settings", sizeof *conf);
+    struct conf *conf = memory_new(1, sizeof *conf);
     TRY_OR(read_arguments(conf, argc, argv), out_close);
     TRY_OR(read_environment(conf, environment), out_close);
     /* Forgets the values of settings that a command does not use: the same environment often holds

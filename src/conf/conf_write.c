@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "conf/conf_row.h"
 
 #define HELP_WIDTH 100
@@ -86,9 +87,9 @@ void conf_write_table(const struct conf *conf, struct text *out)
 static bool add_text(cJSON *object, const char *key, const char *value)
 {
     size_t cap = strlen(value) * 6 + 3; /* every byte as \\u00XX, quotes, 0 */
-    char *quoted = malloc(cap);
-    bool is_added = quoted != NULL && json_quote(quoted, cap, value) &&
-                    cJSON_AddRawToObject(object, key, quoted) != NULL;
+    char *quoted = memory_new(1, cap);
+    bool is_added =
+        json_quote(quoted, cap, value) && cJSON_AddRawToObject(object, key, quoted) != NULL;
     free(quoted);
     return is_added;
 }

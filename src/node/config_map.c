@@ -227,14 +227,6 @@ static enum status seq_tokens(const struct conf *conf, const struct model_dims *
     return ST_OK;
 }
 
-/* momentum_of — Muon's is not 0 unless that is asked for. */
-static double momentum_of(const struct conf *conf)
-{
-    bool is_muon = conf_i64(conf, CONF_OPTIMIZER) == CONF_OPTIMIZER_MUON;
-    return is_muon && !conf_is_set(conf, CONF_MOMENTUM) ? MUON_MOMENTUM
-                                                        : conf_f64(conf, CONF_MOMENTUM);
-}
-
 static enum status map_recompute(const struct conf *conf, const struct model_dims *dims,
                                  struct model_recomputed *out)
 {
@@ -396,10 +388,12 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
         .beta1 = conf_f64(conf, CONF_BETA1),
         .beta2 = conf_f64(conf, CONF_BETA2),
         .eps = conf_f64(conf, CONF_EPS),
-        .momentum = momentum_of(conf),
+        .momentum = conf_f64(conf, CONF_MOMENTUM),
         .weight_decay = conf_f64(conf, CONF_WEIGHT_DECAY),
         .grad_clip = conf_f64(conf, CONF_GRAD_CLIP),
     };
+    if (out->optim.kind == OPTIM_KIND_MUON && !conf_is_set(conf, CONF_MOMENTUM))
+        out->optim.momentum = MUON_MOMENTUM; /* not 0 unless that is asked for */
     out->spike = (struct spike_config){.mode = (enum spike_mode)conf_i64(conf, CONF_SPIKE),
                                        .sigma = conf_f64(conf, CONF_SPIKE_SIGMA)};
     out->comm_sms = (int)conf_i64(conf, CONF_COMM_SMS);
@@ -568,13 +562,6 @@ static void add_used(const struct conf *conf, enum conf_key key, const struct us
         text_add(out, "%s", text_f64(used[i].number).text);
 }
 
-static const char *precision_of(const struct trainer_config *trainer)
-{
-    return trainer->step.store.dtype == DTYPE_BF16  ? "bf16"
-           : trainer->step.store.dtype == DTYPE_F16 ? "fp16"
-                                                    : "tf32";
-}
-
 void config_map_settings(const struct conf *conf, const struct trainer_config *trainer,
                          const struct tokenizer *tokenizer, struct text *out)
 {
@@ -584,6 +571,7 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
     const bool is_exact = s->shards > 0, is_f32 = s->store.dtype == DTYPE_F32,
                skips = s->spike.mode == SPIKE_MODE_SKIP;
     const int64_t decay = trainer->lr_schedule.decay_steps;
+    const char *precision = is_f32 ? "tf32" : s->store.dtype == DTYPE_F16 ? "fp16" : "bf16";
     const struct used used[] = {
         {CONF_GLOBAL_BATCH, true, (double)s->global_samples, NULL},
         {CONF_SEQ_LEN, true, (double)s->seq_tokens, NULL},
@@ -610,7 +598,7 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
         {CONF_OUTER_MOMENTUM, local->steps > 0, local->momentum, NULL},
         {CONF_DETERMINISTIC, trainer->is_atomic && !is_f32, 0, NULL},
         {CONF_PRECISION, !is_f32 || conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32, 0,
-         precision_of(trainer)},
+         precision},
     };
     text_add(out, "{\"moments\":%d", optim_moments(&s->optim));
     for (int key = 0; key < CONF_SETTINGS_N; key++)

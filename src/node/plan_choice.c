@@ -209,19 +209,6 @@ static enum status fits_here(void *arg, int way, bool *out)
 
 /* ---- the log ---- */
 
-/* text_way — "RECOMPUTE=auto takes light", and the same of SHARD. */
-static void text_way(const struct step_config *asked, struct plan_way way, struct text *out)
-{
-    char word[32];
-    if (asked->recompute.way == MODEL_RECOMPUTE_AUTO)
-        text_add(out, "RECOMPUTE=auto takes %s",
-                 model_recompute_text(way.recompute, word, sizeof word));
-    if (asked->recompute.way == MODEL_RECOMPUTE_AUTO && asked->store.shard == LAYOUT_SHARD_AUTO)
-        text_add(out, ", ");
-    if (asked->store.shard == LAYOUT_SHARD_AUTO)
-        text_add(out, "SHARD=auto takes %s", shard_words[way.shard]);
-}
-
 /* text_faster — the way before, which would be faster, and what it would need. */
 static void text_faster(const struct plan_choice *c, int way, struct text *out)
 {
@@ -248,7 +235,12 @@ static enum status log_choice(const struct plan_choice *c, const struct plan_dec
     char word[32];
     const struct plan_way way = plan_choice_way(&c->ways, got->way);
     bool is_first = last->recompute.way == MODEL_RECOMPUTE_AUTO;
-    text_way(&c->asked, way, &text);
+    /* "RECOMPUTE=auto takes light", and the same of SHARD. */
+    if (c->asked.recompute.way == MODEL_RECOMPUTE_AUTO)
+        text_add(&text, "RECOMPUTE=auto takes %s",
+                 model_recompute_text(way.recompute, word, sizeof word));
+    if (c->asked.store.shard == LAYOUT_SHARD_AUTO)
+        text_add(&text, "%sSHARD=auto takes %s", text.len > 0 ? ", " : "", shard_words[way.shard]);
     /* What the way needs, and what is free. */
     char need[32], free_text[32];
     int64_t need_bytes;

@@ -12,7 +12,6 @@
 #include "base/text.h"
 #include "dev/nvml.h"
 #include "measure/measure_ranks.h"
-#include "node/check_soak_restart.h"
 #include "node/check_soak_train.h"
 
 #define STEPS 3

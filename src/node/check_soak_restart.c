@@ -1,5 +1,6 @@
-/* check_soak_restart — see check_soak_restart.h. */
-#include "node/check_soak_restart.h"
+/* check_soak_restart — a checkpoint is written, the process that writes the next one is killed, and
+ * the run is restored; see check_soak.h. Must not know other stages. */
+#include "node/check_soak.h"
 
 #include <errno.h>
 #include <poll.h>

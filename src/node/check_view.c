@@ -1,12 +1,11 @@
-/* check_view — see check_view.h. */
-#include "node/check_view.h"
+/* check_view — see check_output.h. */
+#include "node/check_output.h"
 
 #include <stdlib.h>
 
 #include "base/log.h"
 #include "base/memory.h"
 #include "check/check_result.h"
-#include "node/check_output.h"
 
 #define ROWS_METRICS 512 /* in /metrics; of more, those that warn or fail come first */
 

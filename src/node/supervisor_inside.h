@@ -16,7 +16,6 @@
 #include "base/text.h"
 #include "cluster/restart_budget.h"
 #include "conf/conf.h"
-#include "node/check_view.h"
 #include "node/cluster_bridge.h"
 #include "node/process.h"
 #include "node/workers.h"

@@ -5,7 +5,6 @@
 #include <dirent.h>
 
 #include "node/check_soak.h"
-#include "node/check_soak_restart.h"
 #include "node/check_soak_train.h"
 
 static const struct check_row *find(const struct check_rows *rows, const char *name)

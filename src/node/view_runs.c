@@ -46,28 +46,23 @@ static enum status open_server(const struct conf *conf, const char *token, struc
     return ST_OK;
 }
 
-static enum status open_with_token(const struct conf *conf, struct event_base *loop,
-                                   struct stored_runs *runs, struct serve **out)
-{
-    char *token = secure_alloc(CONF_TOKEN_BYTES);
-    enum status st = token != NULL
-                         ? conf_token_page(conf, token)
-                         : FAIL(ST_RETRY, "out of memory: the token of STATUS_TOKEN_FILE");
-    if (st == ST_OK)
-        st = open_server(conf, token, loop, runs, out);
-    secure_free(token);
-    return st;
-}
-
 enum status view_runs_main(const struct conf *conf, char *const *dirs, int n)
 {
     struct stored_runs *runs = NULL;
     struct serve *serve = NULL;
     TRY(stored_runs_open(dirs, n, &runs));
     struct event_base *loop = event_base_new();
-    enum status st = loop != NULL ? open_with_token(conf, loop, runs, &serve)
-                                  : FAIL(ST_RETRY, "cannot open the event loop: no memory or no "
-                                                   "open files are left");
+    char *token = secure_alloc(CONF_TOKEN_BYTES);
+    enum status st;
+    if (loop == NULL)
+        st = FAIL(ST_RETRY, "cannot open the event loop: no memory or no open files are left");
+    else if (token == NULL)
+        st = FAIL(ST_RETRY, "out of memory: the token of STATUS_TOKEN_FILE");
+    else
+        st = conf_token_page(conf, token);
+    if (st == ST_OK)
+        st = open_server(conf, token, loop, runs, &serve);
+    secure_free(token);
     if (st == ST_OK) {
         char url[SERVE_URL_BYTES];
         log_console("page %s", serve_url(serve, url));

@@ -24,17 +24,11 @@
 #include "node/command.h"
 #include "node/crash.h"
 #include "node/device.h"
-#include "node/checkpoint_status.h"
-#include "node/command_help.h"
 #include "node/config_map.h"
-#include "node/completion.h"
-#include "node/library_list.h"
-#include "node/man_page.h"
+#include "node/linger.h"
 #include "node/process.h"
 #include "node/print.h"
 #include "node/slurm.h"
-#include "node/termination.h"
-#include "node/verify.h"
 
 /* One call of the program: the arguments after the command, and the settings when the command needs
  * them. */
@@ -236,12 +230,12 @@ static void write_settings_markdown(struct text *out)
 /* write_generated — the man page or a shell's completion; false: topic is neither. */
 static bool write_generated(const char *topic, struct text *out)
 {
-    struct man_page_command list[COMMANDS_N];
+    struct help_command list[COMMANDS_N];
     for (size_t i = 0; i < COMMANDS_N; i++)
-        list[i] = (struct man_page_command){commands[i].name, commands[i].words, commands[i].help};
+        list[i] = (struct help_command){commands[i].name, commands[i].words, commands[i].help};
     if (strcmp(topic, "man") != 0)
-        return completion_write(topic, list, COMMANDS_N, out);
-    man_page_write(list, COMMANDS_N, out);
+        return help_completion(topic, list, COMMANDS_N, out);
+    help_man_page(list, COMMANDS_N, out);
     return true;
 }
 
@@ -269,7 +263,7 @@ static enum status run_help(const struct call *call)
         write_exit_codes_markdown(&out);
     else if (command != NULL && command->help != NULL)
         text_add(&out, "convoy %s\n  %s\n", command->words, command->help),
-            command_help_write(topic, &out);
+            help_examples(topic, &out);
     else if (!conf_write_topic(topic, &out, is_decorated()) && !write_generated(topic, &out) &&
              !conf_write_setting(topic, &out)) {
         const char *nearest = nearest_command(topic);
@@ -622,7 +616,8 @@ int main(int argc, char **argv)
                "%s", status_message());
         LOG_DEBUG("status %s places %s", status_name(st), status_trace());
         if (is_job(argc, argv))
-            termination_write(TERMINATION_LOG, status_exit_code(st), status_message());
+            linger_write_termination(LINGER_TERMINATION_LOG, status_exit_code(st),
+                                     status_message());
     }
     return status_exit_code(st);
 }

@@ -16,6 +16,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/secure.h"
 #include "base/text.h"
 #include "cluster/coordinator.h"
@@ -294,13 +295,11 @@ static void on_client_world(void *arg, const struct cluster_world *world)
 static enum status keep_config(struct cluster *cluster, const struct cluster_config *config)
 {
     cluster->config = *config;
-    cluster->master_addr = strdup(config->master_addr ? config->master_addr : "");
+    cluster->master_addr = memory_text(config->master_addr ? config->master_addr : "");
     if (config->agree_json && strlen(config->agree_json) >= MESSAGE_AGREE_MAX)
         return FAIL(ST_BUG, "what must agree takes %zu bytes, more than %zu",
                     strlen(config->agree_json), MESSAGE_AGREE_MAX);
-    cluster->agree_json = strdup(config->agree_json ? config->agree_json : "{}");
-    if (!cluster->master_addr || !cluster->agree_json)
-        return FAIL(ST_RETRY, "out of memory: the settings of the cluster");
+    cluster->agree_json = memory_text(config->agree_json ? config->agree_json : "{}");
     cluster->config.master_addr = cluster->master_addr;
     cluster->config.psk = NULL; /* the caller wipes its own */
     cluster->config.agree_json = cluster->agree_json;
@@ -338,7 +337,7 @@ static enum status open_machines(struct cluster *cluster)
     TRY(psk_seed(cluster->seed));
     member_init(&cluster->member, &member, clock_ms());
     if (config->node_id == 0)
-        TRY(coordinator_open(&coordinator, clock_ms(), &cluster->coordinator));
+        cluster->coordinator = coordinator_open(&coordinator, clock_ms());
     return ST_OK;
 }
 
@@ -504,9 +503,14 @@ bool cluster_strangers(const struct cluster *cluster, struct https_server_strang
     return cluster->server;
 }
 
-/* Node 0 and this node, as this node sees them. */
-static int fill_own_nodes(struct cluster_node own[2], const struct cluster *cluster)
+int cluster_nodes(struct cluster *cluster, const struct cluster_node **out)
 {
+    if (cluster->coordinator) {
+        *out = coordinator_nodes(cluster->coordinator, clock_ms());
+        return cluster->config.nodes_n;
+    }
+    /* Node 0 and this node, as this node sees them. */
+    struct cluster_node *own = cluster->own;
     const struct member *m = &cluster->member;
     int64_t now_ms = clock_ms(), silent_ms = now_ms - m->answered_ms;
     bool is_met = m->answered_ms >= 0,
@@ -528,17 +532,8 @@ static int fill_own_nodes(struct cluster_node own[2], const struct cluster *clus
                               .ranks_n = cluster->ranks_n,
                               .ranks = cluster->ranks};
     text_copy(own[1].address, sizeof own[1].address, cluster->host);
+    *out = own;
     return 2;
-}
-
-int cluster_nodes(struct cluster *cluster, const struct cluster_node **out)
-{
-    if (cluster->coordinator) {
-        *out = coordinator_nodes(cluster->coordinator, clock_ms());
-        return cluster->config.nodes_n;
-    }
-    *out = cluster->own;
-    return fill_own_nodes(cluster->own, cluster);
 }
 
 int64_t cluster_generation(const struct cluster *cluster) { return cluster->member.generation; }

@@ -54,13 +54,10 @@
  *   coordinator_server    node 0: requests in, replies out; holds a heartbeat until there is news
  *   member_client         other nodes: heartbeats and world requests to node 0, with back-off
  *   coordinator, member   the two state machines
- *     coordinator_admission     which process becomes a member
+ *     coordinator_admission     which process becomes a member; is its data that of the job?
  *     coordinator_world         which nodes a generation has, and when it may begin
- *     coordinator_death         which node's processes have certainly ended
- *     coordinator_missing       which nodes the job waits for, as text
- *     coordinator_data_check    does a returning node have the data of the job?
- *     coordinator_grace         by how much leases are longer on overloaded hosts
- *     coordinator_nodes         the nodes for the status page
+ *     coordinator_nodes         each node: grace of its lease, signs of its death, which nodes the
+ *                               job waits for, rows of the status page
  *   message               the messages as structs, and their JSON
  *   node_diff             names the settings in which two nodes differ
  *   restart_budget        may the job start again?

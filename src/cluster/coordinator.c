@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cluster/coordinator_inside.h"
 #include "cluster/restart_budget.h"
 
@@ -12,26 +13,17 @@
 
 /* ---- open and close ---- */
 
-enum status coordinator_open(const struct coordinator_config *config, int64_t now_ms,
-                             struct coordinator **out)
+struct coordinator *coordinator_open(const struct coordinator_config *config, int64_t now_ms)
 {
     size_t nodes_n = (size_t)config->nodes_n, ranks_n = nodes_n * (size_t)config->workers_n;
-    struct coordinator *c = calloc(1, sizeof *c);
-    if (c) {
-        c->nodes = calloc(nodes_n, sizeof *c->nodes);
-        c->addresses = calloc(ranks_n, sizeof *c->addresses);
-        c->world = calloc(ranks_n, sizeof *c->world);
-        c->world_ids = calloc(nodes_n, sizeof *c->world_ids);
-        c->ranks = calloc(ranks_n, sizeof *c->ranks);
-        c->status_nodes = calloc(nodes_n, sizeof *c->status_nodes);
-        c->repeats = calloc(ranks_n, sizeof *c->repeats);
-    }
-    if (!c || !c->nodes || !c->addresses || !c->world || !c->world_ids || !c->ranks ||
-        !c->status_nodes || !c->repeats) {
-        coordinator_close(c);
-        return FAIL(ST_RETRY, "out of memory: the list of %d nodes with %d workers each",
-                    config->nodes_n, config->workers_n);
-    }
+    struct coordinator *c = memory_new(1, sizeof *c);
+    c->nodes = memory_new(nodes_n, sizeof *c->nodes);
+    c->addresses = memory_new(ranks_n, sizeof *c->addresses);
+    c->world = memory_new(ranks_n, sizeof *c->world);
+    c->world_ids = memory_new(nodes_n, sizeof *c->world_ids);
+    c->ranks = memory_new(ranks_n, sizeof *c->ranks);
+    c->status_nodes = memory_new(nodes_n, sizeof *c->status_nodes);
+    c->repeats = memory_new(ranks_n, sizeof *c->repeats);
     c->config = *config;
     c->config.min_nodes = config->min_nodes > 0 ? config->min_nodes : config->nodes_n;
     c->opened_ms = c->gathering_ms = now_ms, c->generation_end_ms = INT64_MAX;
@@ -43,8 +35,7 @@ enum status coordinator_open(const struct coordinator_config *config, int64_t no
     c->revision = 1;
     for (size_t i = 0; i < nodes_n; i++)
         c->nodes[i].disconnected_ms = c->nodes[i].data_closed_ms = c->nodes[i].step = -1;
-    *out = c;
-    return ST_OK;
+    return c;
 }
 
 void coordinator_close(struct coordinator *c)
@@ -70,7 +61,7 @@ void coordinator_checkpoints(struct coordinator *c, int64_t n) { c->checkpoints 
 static bool is_in_contact(const struct coordinator *c, const struct coordinator_node *node,
                           const struct message_heartbeat *heartbeat)
 {
-    return heartbeat->silence_ms < COORDINATOR_LEASE_MS + coordinator_grace(c, node);
+    return heartbeat->silence_ms < COORDINATOR_LEASE_MS + coordinator_nodes_grace(c, node);
 }
 
 /* ---- changes of the job ---- */
@@ -241,13 +232,6 @@ static void regroup(struct coordinator *c, const struct coordinator_node *node, 
 
 /* ---- a message of a member ---- */
 
-/* The other nodes end with the same status only if its cause is one that they share. */
-static enum status shared_status(enum status st)
-{
-    enum status_group group = status_group(st);
-    return group == STATUS_GROUP_REQUEST || group == STATUS_GROUP_STORE ? st : ST_PEER;
-}
-
 /* departs — the job may go on without a node that leaves with this status: it was asked to stop, or
  * its results cannot be trusted. */
 static bool departs(const struct coordinator *c, const struct coordinator_node *node,
@@ -302,7 +286,9 @@ static void apply_leave(struct coordinator *c, struct coordinator_node *node,
     }
     text_format(why, sizeof why, "node %d (%s) ended: %s", coordinator_node_id(c, node), node->host,
                 heartbeat->why);
-    coordinator_end_job(c, shared_status(heartbeat->leave_st), why);
+    /* The other nodes end with the same status only if its cause is one that they share. */
+    const bool is_shared = group == STATUS_GROUP_REQUEST || group == STATUS_GROUP_STORE;
+    coordinator_end_job(c, is_shared ? heartbeat->leave_st : ST_PEER, why);
 }
 
 static void apply_loss(struct coordinator *c, struct coordinator_node *node,
@@ -340,8 +326,8 @@ static void lose_dead(struct coordinator *c, struct coordinator_node *node, int6
 static void apply_closed(struct coordinator *c, struct coordinator_node *from,
                          const struct message_heartbeat *heartbeat, int64_t now_ms)
 {
-    struct coordinator_node *node = coordinator_death_note_closed(c, from, heartbeat, now_ms);
-    if (node && coordinator_death_is_certain(node))
+    struct coordinator_node *node = coordinator_nodes_note_closed(c, from, heartbeat, now_ms);
+    if (node && coordinator_nodes_is_dead(node))
         lose_dead(c, node, now_ms);
 }
 
@@ -362,7 +348,7 @@ static void apply_ready(struct coordinator *c, struct coordinator_node *node,
         node->ready = 0;
     }
     c->has_missing_changed = c->has_missing_changed || node->ready != before;
-    if (node->ready != before && node->ready > 0 && coordinator_data_check(c, node))
+    if (node->ready != before && node->ready > 0 && coordinator_admission_check_data(c, node))
         bump_revision(c);
     if (coordinator_world_takes_in(c, node, now_ms))
         regroup(c, node, "is back, and is taken in", now_ms);
@@ -434,7 +420,7 @@ static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node
         return;
     node->last_message_ms = now_ms;
     node->disconnected_ms = -1;
-    coordinator_death_note_message(node);
+    node->data_closed_ms = -1; /* its supervisor lives; an earlier report means no more than that */
     node->lag_ms = heartbeat->lag_ms;
     if (is_in_contact(c, node, heartbeat)) {
         if (node->state == CLUSTER_NODE_SUSPECT)
@@ -515,9 +501,9 @@ void coordinator_make_reply(struct coordinator *c, int node_id,
         reply->answer = MESSAGE_ANSWER_JOIN;
         return;
     }
-    coordinator_missing_refresh(c);
+    coordinator_nodes_refresh_missing(c);
     reply->is_running = c->is_running && node->is_in_world;
-    reply->lease_ms = c->config.peer_timeout_ms + coordinator_grace(c, node);
+    reply->lease_ms = c->config.peer_timeout_ms + coordinator_nodes_grace(c, node);
     if (node->lease_end_ms < node->last_leased_ms + reply->lease_ms)
         node->lease_end_ms = node->last_leased_ms + reply->lease_ms;
     reply->ready = node->ready;
@@ -565,7 +551,7 @@ void coordinator_on_disconnect(struct coordinator *c, int node_id,
         node->disconnected_ms >= 0)
         return;
     node->disconnected_ms = now_ms;
-    if (!coordinator_death_is_certain(node))
+    if (!coordinator_nodes_is_dead(node))
         return;
     lose_dead(c, node, now_ms);
     try_start_generation(c, now_ms);
@@ -577,7 +563,7 @@ static void check_silence(struct coordinator *c, struct coordinator_node *node, 
     int64_t silent_ms = now_ms - node->last_leased_ms;
     if (node->disconnected_ms >= 0 &&
         now_ms - node->disconnected_ms >=
-            COORDINATOR_DISCONNECTED_MS + coordinator_grace_lag(c, node)) {
+            COORDINATOR_DISCONNECTED_MS + coordinator_nodes_lag(c, node)) {
         mark_lost(c, node, "its connection was closed", now_ms);
     } else if (silent_ms >= c->config.peer_timeout_ms &&
                now_ms - node->lease_end_ms >= COORDINATOR_MARGIN_MS) {
@@ -592,27 +578,13 @@ static void check_silence(struct coordinator *c, struct coordinator_node *node, 
     }
 }
 
-/* Logs a long stall. If it was as long as a lease, the members have given up the running
- * generation, so it ends here, too. */
-static void skip_gap(struct coordinator *c, int64_t lag_ms, int64_t now_ms)
-{
-    char why[128];
-    c->gathering_ms += lag_ms;
-    const struct restart_loss loss = loss_of_node(c, c->nodes);
-    text_format(why, sizeof why, "node 0 itself stalled for %.1f s", (double)lag_ms / 1e3);
-    if (c->is_running && lag_ms >= c->config.peer_timeout_ms)
-        end_generation(c, &loss, true, why, now_ms);
-    else
-        log_queue_add(&c->log, true, "%s", why);
-}
-
 static void check_join_timeout(struct coordinator *c, int64_t now_ms)
 {
     char list[MESSAGE_TEXT_MAX - 256], why[MESSAGE_TEXT_MAX], span[32];
     if (c->is_running || c->is_ended || c->stop != 0 ||
         now_ms - c->gathering_ms < c->config.join_timeout_ms || coordinator_world_is_enough(c))
         return;
-    int n = coordinator_missing_absent(c, list, sizeof list);
+    int n = coordinator_nodes_absent(c, list, sizeof list);
     if (n == 0)
         return;
     text_format(why, sizeof why,
@@ -640,8 +612,18 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
             node->disconnected_ms += node->disconnected_ms >= 0 ? lag_ms : 0;
         }
     }
-    if (lag_ms >= GAP_MS)
-        skip_gap(c, lag_ms, now_ms);
+    if (lag_ms >= GAP_MS) {
+        /* Logs a long stall. If it was as long as a lease, the members have given up the running
+         * generation, so it ends here, too. */
+        char why[128];
+        c->gathering_ms += lag_ms;
+        const struct restart_loss loss = loss_of_node(c, c->nodes);
+        text_format(why, sizeof why, "node 0 itself stalled for %.1f s", (double)lag_ms / 1e3);
+        if (c->is_running && lag_ms >= c->config.peer_timeout_ms)
+            end_generation(c, &loss, true, why, now_ms);
+        else
+            log_queue_add(&c->log, true, "%s", why);
+    }
     for (int i = 0; i < c->config.nodes_n; i++) {
         if (coordinator_is_present(&c->nodes[i]))
             check_silence(c, &c->nodes[i], now_ms);

@@ -68,7 +68,7 @@
  * have given its generation up when another one begins. */
 #define COORDINATOR_MARGIN_MS 200
 /* A member whose last connection was closed is lost after this long, plus the stalls measured
- * lately (coordinator_grace.c), unless it connects again, or coordinator_death.c is certain. */
+ * lately, unless it connects again, or both signs of its death are there (coordinator_nodes.c). */
 #define COORDINATOR_DISCONNECTED_MS 500
 /* A node that returns ends a generation that has not finished a step only after this long. */
 #define COORDINATOR_RETURN_MS 10000
@@ -85,8 +85,7 @@ struct coordinator_config {
     struct cluster_places places;
 };
 
-enum status coordinator_open(const struct coordinator_config *config, int64_t now_ms,
-                             struct coordinator **out);
+struct coordinator *coordinator_open(const struct coordinator_config *config, int64_t now_ms);
 void coordinator_close(struct coordinator *c); /* accepts NULL */
 
 /* coordinator_on_heartbeat — applies one message and makes the reply to it. join: with it the

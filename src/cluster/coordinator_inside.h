@@ -22,7 +22,7 @@ struct coordinator_node {
     int64_t ready, used, losses;  /* as in message.h */
     int64_t lost, closed;         /* as in message.h: the last generations that it reported */
     int64_t step;                 /* as in message.h; -1: none */
-    int64_t data_closed_ms;       /* coordinator_death.c; -1: not reported since its last message */
+    int64_t data_closed_ms;       /* coordinator_nodes.c; -1: not reported since its last message */
     struct machine_stats machine; /* as last reported */
     int stop, ranks_n;
     bool is_in_world;  /* this process is in the last generation */
@@ -65,7 +65,7 @@ struct coordinator {
     bool is_node0_wrong;
     /* Of nodes 0 and 1 in the first world: later ones must have the same data. */
     struct cluster_address first[2];
-    int reference_id; /* of coordinator_data_check, while worlds_n is 0 */
+    int reference_id; /* of coordinator_admission_check_data, while worlds_n is 0 */
     int worlds_n;     /* that this process has made */
     int left_n, stop;
     struct restart_budget budget;
@@ -101,41 +101,37 @@ static inline bool coordinator_is_absent(const struct coordinator_node *node)
 /* coordinator_end_job — ends the job for all nodes with this reason; the first one counts. */
 void coordinator_end_job(struct coordinator *c, enum status st, const char *why);
 
-/* coordinator_grace_lag — how long this process and that member stalled lately, together.
- * coordinator_grace — by how much the member's lease is longer for it: the worst stall may come
- * again, several times in one round trip. */
-int64_t coordinator_grace_lag(const struct coordinator *c, const struct coordinator_node *node);
-int64_t coordinator_grace(const struct coordinator *c, const struct coordinator_node *node);
+/* Returns how long this process and that member stalled lately, together. */
+int64_t coordinator_nodes_lag(const struct coordinator *c, const struct coordinator_node *node);
+/* Returns by how much the member's lease is longer for it: the worst stall may come again, several
+ * times in one round trip. */
+int64_t coordinator_nodes_grace(const struct coordinator *c, const struct coordinator_node *node);
 
-/* Both signs of a node's death (coordinator_death.c): its last connection to node 0 was closed, and
+/* Both signs of a node's death (coordinator_nodes.c): its last connection to node 0 was closed, and
  * a rank of another node reports that its connection to a rank of that node was closed or reset.
  * Both within COORDINATOR_DISCONNECTED_MS say that its processes ended, so it is lost at once.
  * Either alone does not: a supervisor may connect again, and a worker may end while its supervisor
  * lives.
  *
- * coordinator_death_note_message — after each message of a node: its supervisor lives, so what was
- * reported of its ranks before means no more than that.
- * coordinator_death_note_closed — applies the report in a message of `from`; returns the node that
+ * coordinator_nodes_note_closed: applies the report in a message of `from`; returns the node that
  * it is about, NULL: there is none, or it is old, or that node explained it.
- * coordinator_death_is_certain — both signs are there. */
-void coordinator_death_note_message(struct coordinator_node *node);
-struct coordinator_node *coordinator_death_note_closed(struct coordinator *c,
+ * coordinator_nodes_is_dead: returns whether both signs are there. */
+struct coordinator_node *coordinator_nodes_note_closed(struct coordinator *c,
                                                        struct coordinator_node *from,
                                                        const struct message_heartbeat *heartbeat,
                                                        int64_t now_ms);
-bool coordinator_death_is_certain(const struct coordinator_node *node);
+bool coordinator_nodes_is_dead(const struct coordinator_node *node);
 
-/* coordinator_missing_absent — lists the nodes that are no members, as text; returns how many.
- * coordinator_missing_refresh — brings `missing` up to date. */
-int coordinator_missing_absent(const struct coordinator *c, char *out, size_t cap);
-void coordinator_missing_refresh(struct coordinator *c);
+/* Lists the nodes that are no members, as text; returns how many. */
+int coordinator_nodes_absent(const struct coordinator *c, char *out, size_t cap);
+/* Brings `missing` up to date. */
+void coordinator_nodes_refresh_missing(struct coordinator *c);
 
-/* coordinator_data_check — compares the data of a node that has become ready, while the job gathers
- * for a later generation. A node with other data than the job has trained on is refused and counts
- * as lost; the others wait for one with the right data. Before the first generation it is not known
- * which node is wrong; there the workers compare, and end the job. Returns whether a node was
- * refused. */
-bool coordinator_data_check(struct coordinator *c, struct coordinator_node *node);
+/* Compares the data of a node that has become ready, while the job gathers for a later generation.
+ * A node with other data than the job has trained on is refused and counts as lost; the others wait
+ * for one with the right data. Before the first generation it is not known which node is wrong;
+ * there the workers compare, and end the job. Returns whether a node was refused. */
+bool coordinator_admission_check_data(struct coordinator *c, struct coordinator_node *node);
 
 /* coordinator_world_is_ready — may the next generation begin? Every node that it has to wait for is
  * ready, and these are enough.

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "net/https_server.h"
 
 #define CONNECTIONS_MAX \
@@ -127,19 +128,6 @@ static void answer_unreadable(struct coordinator_server *s, struct https_server_
     https_server_respond(request, 400, NULL);
 }
 
-static void hold_reply(struct coordinator_server *s, struct https_server_request *request,
-                       const struct message_reply *reply)
-{
-    const struct message_heartbeat *heartbeat = &s->body.heartbeat;
-    struct connections *conns = &s->connections[heartbeat->node_id];
-    if (conns->held)
-        answer_held(s, heartbeat->node_id);
-    conns->held = request;
-    conns->sequence = heartbeat->sequence;
-    conns->revision = reply->revision;
-    conns->until_ms = clock_ms() + s->body.hold_ms;
-}
-
 static void on_heartbeat(struct coordinator_server *s, struct https_server_request *request,
                          const char *bytes, size_t n)
 {
@@ -157,10 +145,17 @@ static void on_heartbeat(struct coordinator_server *s, struct https_server_reque
     if (is_in)
         note_connection(s, heartbeat->node_id, heartbeat->incarnation, request);
     if (is_in && body->hold_ms > 0 && reply.is_lease && !reply.is_leave_confirmed &&
-        heartbeat->revision == reply.revision)
-        hold_reply(s, request, &reply);
-    else
+        heartbeat->revision == reply.revision) {
+        struct connections *conns = &s->connections[heartbeat->node_id];
+        if (conns->held)
+            answer_held(s, heartbeat->node_id);
+        conns->held = request;
+        conns->sequence = heartbeat->sequence;
+        conns->revision = reply.revision;
+        conns->until_ms = clock_ms() + body->hold_ms;
+    } else {
         send_reply(request, &reply);
+    }
     if (reply.revision != before)
         coordinator_server_flush(s);
     s->config.on_change(s->config.arg);
@@ -242,13 +237,8 @@ void coordinator_server_flush(struct coordinator_server *s)
 enum status coordinator_server_open(const struct coordinator_server_config *config,
                                     struct coordinator_server **out)
 {
-    struct coordinator_server *s = calloc(1, sizeof *s);
-    if (s)
-        s->connections = calloc((size_t)config->nodes_n, sizeof *s->connections);
-    if (!s || !s->connections) {
-        coordinator_server_close(s);
-        return FAIL(ST_RETRY, "out of memory: the server for %d nodes", config->nodes_n);
-    }
+    struct coordinator_server *s = memory_new(1, sizeof *s);
+    s->connections = memory_new((size_t)config->nodes_n, sizeof *s->connections);
     s->config = *config;
     struct https_server_config server = {.loop = config->loop,
                                          .addr = config->addr,
@@ -273,7 +263,7 @@ void coordinator_server_close(struct coordinator_server *s)
 {
     if (!s)
         return;
-    for (int i = 0; s->connections && i < s->config.nodes_n; i++) {
+    for (int i = 0; i < s->config.nodes_n; i++) {
         if (s->connections[i].held)
             answer_held(s, i);
     }
@@ -309,7 +299,6 @@ static void fuzz_request(void *arg, struct https_server_request *request, const 
 
 static struct coordinator *fuzz_coordinator(void)
 {
-    struct coordinator *c;
     const struct coordinator_config config = {.nodes_n = FUZZ_NODES,
                                               .workers_n = 2,
                                               .join_timeout_ms = 600000,
@@ -317,8 +306,7 @@ static struct coordinator *fuzz_coordinator(void)
                                               .max_restarts = 3,
                                               .agree_json = "{\"SEED\":\"1\"}",
                                               .incarnation = {1, 2}};
-    ASSERT(coordinator_open(&config, clock_ms(), &c) == ST_OK);
-    return c;
+    return coordinator_open(&config, clock_ms());
 }
 
 /* A server without a key, so that every connection is admitted. */

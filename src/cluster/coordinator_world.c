@@ -36,25 +36,20 @@ static bool may_begin_without(const struct coordinator *c, const struct coordina
            node->ready <= node->used;
 }
 
-static int count_ready(const struct coordinator *c)
-{
-    int n = 0;
-    for (int i = 0; i < c->config.nodes_n; i++)
-        n += is_ready(&c->nodes[i]);
-    return n;
-}
-
 /* Begins with the node that was not ready the last time: while that waits, a message of any other
  * node costs the same, however many nodes there are. */
 bool coordinator_world_is_ready(struct coordinator *c, int64_t now_ms)
 {
+    int ready_n = 0;
     for (int i = 0; i < c->config.nodes_n; i++) {
         const struct coordinator_node *node = &c->nodes[c->unready_id];
         if (!is_ready(node) && !may_begin_without(c, node, now_ms))
             return false;
         c->unready_id = (c->unready_id + 1) % c->config.nodes_n;
     }
-    return c->config.min_nodes == c->config.nodes_n || count_ready(c) >= c->config.min_nodes;
+    for (int i = 0; i < c->config.nodes_n; i++)
+        ready_n += is_ready(&c->nodes[i]);
+    return ready_n >= c->config.min_nodes;
 }
 
 bool coordinator_world_is_enough(const struct coordinator *c)

@@ -236,15 +236,6 @@ static void drop_membership(struct member *m, const char *why, struct member_act
     }
 }
 
-/* A new coordinator, or the first: it needs the whole state of this node. */
-static void adopt_coordinator(struct member *m, const struct message_reply *reply,
-                              struct member_actions *actions)
-{
-    drop_membership(m, "node 0 was lost and has started again", actions);
-    m->coordinator = reply->coordinator;
-    m->revision = -1;
-}
-
 static int64_t lease_from(const struct member *m, const struct message_reply *reply)
 {
     int64_t least_ms = m->config.peer_timeout_ms, most_ms = MEMBER_LEASE_FACTOR_MAX * least_ms;
@@ -272,8 +263,12 @@ void member_on_reply(struct member *m, const struct message_reply *reply, int64_
     m->since_ms = now_ms;
     m->disconnected_ms = -1;
     m->unreachable_why[0] = 0;
-    if (!is_known)
-        adopt_coordinator(m, reply, actions);
+    if (!is_known) {
+        /* A new coordinator, or the first: it needs the whole state of this node. */
+        drop_membership(m, "node 0 was lost and has started again", actions);
+        m->coordinator = reply->coordinator;
+        m->revision = -1;
+    }
     switch (reply->answer) {
     case MESSAGE_ANSWER_MEMBER:
         on_member_reply(m, reply, actions);
@@ -319,29 +314,22 @@ void member_on_disconnect(struct member *m, const char *why, int64_t now_ms)
     text_copy(m->unreachable_why, sizeof m->unreachable_why, why);
 }
 
-static void check_world(struct member *m, int64_t now_ms, struct member_actions *actions)
-{
-    char why[MESSAGE_TEXT_MAX];
-    if (is_lease_over(m, now_ms)) {
-        text_format(why, sizeof why, "node 0 was lost: silent for %.1f s",
-                    (double)(now_ms - m->answered_ms) / 1e3);
-        give_up(m, why, actions);
-    } else if (m->disconnected_ms >= 0 && now_ms - m->disconnected_ms >= MEMBER_DISCONNECTED_MS) {
-        text_format(why, sizeof why, "node 0 was lost: %s", m->unreachable_why);
-        give_up(m, why, actions);
-    }
-}
-
 void member_tick(struct member *m, int64_t now_ms, struct member_actions *actions)
 {
     char why[MESSAGE_TEXT_MAX], span[32];
     (void)loop_lag_tick(&m->lag, now_ms);
     if (m->is_over)
         return;
-    if (m->running != 0)
-        check_world(m, now_ms, actions);
     bool is_alone =
         m->disconnected_ms >= 0 && now_ms - m->disconnected_ms >= MEMBER_DISCONNECTED_MS;
+    if (m->running != 0 && is_lease_over(m, now_ms)) {
+        text_format(why, sizeof why, "node 0 was lost: silent for %.1f s",
+                    (double)(now_ms - m->answered_ms) / 1e3);
+        give_up(m, why, actions);
+    } else if (m->running != 0 && is_alone) {
+        text_format(why, sizeof why, "node 0 was lost: %s", m->unreachable_why);
+        give_up(m, why, actions);
+    }
     int64_t leave_ms =
         now_ms - m->answered_ms >= MEMBER_LEAVE_MS ? MEMBER_LEAVE_SILENT_MS : MEMBER_LEAVE_MS;
     if (m->is_leaving && (is_alone || now_ms - m->leaving_ms >= leave_ms)) {

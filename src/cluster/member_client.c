@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/rand.h"
 #include "net/https_client.h"
 
@@ -68,20 +69,8 @@ void member_client_fetch_world(struct member_client *c, int64_t generation)
 
 /* ---- replies ---- */
 
-static void log_waiting(struct member_client *c, const char *why)
-{
-    int64_t now_ms = clock_ms();
-    if (c->first_ms == 0)
-        c->first_ms = c->logged_ms = now_ms;
-    bool is_first = c->fails_n == 1 && !c->config.member->was_admitted;
-    if (!is_first && now_ms - c->logged_ms < LOG_MS)
-        return;
-    c->logged_ms = now_ms;
-    LOG_INFO("waiting for node 0 at %s (%s), %lld s", c->config.member->where, why,
-             (long long)((now_ms - c->first_ms) / 1000));
-}
-
-/* Back-off with jitter, so that a thousand nodes do not connect at the same moment. */
+/* Waits before the next request, with jitter, so that a thousand nodes do not connect at the same
+ * moment. */
 static void back_off(struct member_client *c, const char *why)
 {
     int64_t delay_ms = BACK_OFF_MS;
@@ -92,9 +81,17 @@ static void back_off(struct member_client *c, const char *why)
     uint64_t seed = c->config.member->config.incarnation.lo;
     int64_t jitter_ms =
         (int64_t)rand_below(seed, RAND_STREAM(TEST, 0), (uint64_t)c->fails_n, (uint64_t)delay_ms);
-    c->next_ms = clock_ms() + delay_ms / 2 + jitter_ms / 2;
+    int64_t now_ms = clock_ms();
+    c->next_ms = now_ms + delay_ms / 2 + jitter_ms / 2;
     c->fails_n++;
-    log_waiting(c, why);
+    if (c->first_ms == 0)
+        c->first_ms = c->logged_ms = now_ms;
+    bool is_first = c->fails_n == 1 && !c->config.member->was_admitted;
+    if (!is_first && now_ms - c->logged_ms < LOG_MS)
+        return;
+    c->logged_ms = now_ms;
+    LOG_INFO("waiting for node 0 at %s (%s), %lld s", c->config.member->where, why,
+             (long long)((now_ms - c->first_ms) / 1000));
 }
 
 static void on_reply(struct member_client *c, const struct https_client_response *answer)
@@ -124,12 +121,11 @@ static void on_world(struct member_client *c, const struct https_client_response
     if (answer->result != HTTPS_CLIENT_ANSWERED || answer->code != 200)
         return; /* the next heartbeat brings it again, if that generation still runs */
     const int nodes_n = c->config.nodes_n, workers_n = c->config.workers_n;
-    struct cluster_address *addresses = calloc((size_t)(nodes_n * workers_n), sizeof *addresses);
-    int *node_ids = calloc((size_t)nodes_n, sizeof *node_ids);
-    if (!addresses || !node_ids)
-        LOG_WARN("out of memory: the addresses of %d ranks", nodes_n * workers_n);
-    else if (message_read_world(answer->bytes, answer->n, nodes_n, workers_n, addresses, node_ids,
-                                &world) != ST_OK)
+    struct cluster_address *addresses =
+        memory_new((size_t)(nodes_n * workers_n), sizeof *addresses);
+    int *node_ids = memory_new((size_t)nodes_n, sizeof *node_ids);
+    if (message_read_world(answer->bytes, answer->n, nodes_n, workers_n, addresses, node_ids,
+                           &world) != ST_OK)
         LOG_WARN("node 0's addresses cannot be read: %s", status_message());
     else if (member_on_world(c->config.member, world.generation, clock_ms())) {
         c->is_urgent = true;
@@ -181,9 +177,7 @@ static void on_response(void *arg, const struct https_client_response *answer)
 enum status member_client_open(const struct member_client_config *config,
                                struct member_client **out)
 {
-    struct member_client *c = calloc(1, sizeof *c);
-    if (!c)
-        return FAIL(ST_RETRY, "out of memory: the client of node 0");
+    struct member_client *c = memory_new(1, sizeof *c);
     c->config = *config;
     text_format(config->member->where, sizeof config->member->where,
                 strchr(config->host, ':') != NULL ? "[%s]:%d" : "%s:%d", config->host,

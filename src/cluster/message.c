@@ -83,9 +83,8 @@ static void add_join(struct text *out, const struct message_join *join)
 {
     text_add(out, ",\"hello\":{\"nodes_n\":%d,\"workers_n\":%d", join->nodes_n, join->workers_n);
     add_whole(out, "pid", join->pid);
-    const char *agree_json = join->agree_json;
     text_add(out, ",\"agree\":");
-    json_quote_text(out, agree_json);
+    json_quote_text(out, join->agree_json);
     text_add(out, "}");
 }
 
@@ -443,7 +442,6 @@ static enum status read_world(const cJSON *root, int nodes_n, int workers_n,
     TRY(json_get_i64(root, "generation", 1, WHOLE_MAX, &out->generation));
     TRY(get_incarnation(root, "secret", &secret));
     memcpy(out->secret, &secret, sizeof secret);
-    int *found_out = &out->nodes_n;
     const cJSON *item, *list = cJSON_GetObjectItemCaseSensitive(root, "nodes");
     int n = 0;
     cJSON_ArrayForEach(item, list)
@@ -455,7 +453,7 @@ static enum status read_world(const cJSON *root, int nodes_n, int workers_n,
                         nodes_n - 1);
         node_ids[n++] = (int)id;
     }
-    *found_out = n;
+    out->nodes_n = n;
     TRY(n > 0 ? ST_OK : FAIL(ST_BAD_DATA, "a generation has no nodes"));
     TRY(read_addresses(root, nodes_n * workers_n, addresses, &out->ranks_n));
     if (out->ranks_n != out->nodes_n * workers_n)

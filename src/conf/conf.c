@@ -15,10 +15,10 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/secure.h"
 #include "conf/conf_row.h"
 #include "conf/launcher.h"
-#include "conf/launch_context.h"
 
 const struct conf_row conf_rows[CONF_N] = {
 #define CONF_ROW(name, kind, initial, min, max, words, group, agree, result, commands, why, help) \
@@ -211,17 +211,6 @@ static enum status set_number(struct conf_value *value, const struct conf_row *r
     return conf_refuse(row, text, source, result == TEXT_OUT_OF_RANGE ? "is out of range" : what);
 }
 
-/* take_count — cuts ":N" off a text; false: it is no number that the row allows. */
-static bool take_count(const struct conf_row *row, char *text, int64_t *out)
-{
-    char *colon = row->max > 0 ? strchr(text, ':') : NULL;
-    *out = 0;
-    if (colon == NULL)
-        return true;
-    *colon = 0;
-    return text_parse_i64(colon + 1, (int64_t)row->min, (int64_t)row->max, out) == TEXT_OK;
-}
-
 /* meant — the value that a word of other programs stands for; NULL: none. */
 static const char *meant(const char *setting, const char *word)
 {
@@ -250,8 +239,13 @@ static enum status set_choice(struct conf_value *value, const struct conf_row *r
     int best = 3; /* anything farther is not a typo */
     if (!text_copy(text, sizeof text, given))
         return conf_refuse(row, given, source, what);
-    if (!take_count(row, text, &value->count))
+    char *colon = row->max > 0 ? strchr(text, ':') : NULL;
+    value->count = 0;
+    if (colon != NULL &&
+        text_parse_i64(colon + 1, (int64_t)row->min, (int64_t)row->max, &value->count) != TEXT_OK)
         return conf_refuse(row, given, source, "has no allowed number behind the colon");
+    if (colon != NULL)
+        *colon = 0;
     for (int i = 0; choice_name(row->words, i, name, sizeof name); i++) {
         size_t n = strcspn(name, "[");
         bool fits = name[n] != 0 || value->count == 0;
@@ -400,12 +394,12 @@ enum status conf_set(struct conf *conf, enum conf_key key, const char *text,
         text = value->i64 != 0 ? "1" : "0";
     bool is_secret = conf_rows[key].kind == CONF_KIND_SECRET;
     const bool has_brackets = conf_rows[key].kind == CONF_KIND_HOST && text[0] == '[';
-    char *copy = is_secret      ? secure_strdup(text)
-                 : has_brackets ? strndup(text + 1, strlen(text) - 2)
-                                : strdup(text);
+    char *copy = is_secret ? secure_strdup(text) : memory_text(text + has_brackets);
     if (copy == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for %s", strlen(text) + 1,
                     conf_rows[key].name);
+    if (has_brackets)
+        copy[strlen(copy) - 1] = 0;
     conf_drop(value, key);
     value->text = copy;
     value->origin = origin;
@@ -539,35 +533,22 @@ static bool default_cache_dir(char **environment, char *out, size_t cap)
     return text_format(out, cap, "/tmp/convoy-cache-%u", (unsigned)getuid());
 }
 
-/* default_linger — LINGER_TEXT where nothing can be inspected after the process has ended, and no
- * user waits for the prompt. */
-static enum status default_linger(struct conf *conf, char **environment)
-{
-    const struct launch_context context = launch_context_here(environment);
-    const char *name = launch_context_name(&context);
-    if (conf->values[CONF_LINGER].text != NULL || name == NULL)
-        return ST_OK;
-    return conf_set(conf, CONF_LINGER, LINGER_TEXT, CONF_ORIGIN_DEFAULT, name);
-}
-
-/* default_status_addr — all addresses in a container, whose network decides what is reached, and
- * with several nodes; else 127.0.0.1, the row's default. */
-static enum status default_status_addr(struct conf *conf, char **environment)
-{
-    const struct launch_context context = launch_context_here(environment);
-    const bool has_nodes = conf->values[CONF_N_NODES].i64 > 1;
-    if (conf->values[CONF_STATUS_ADDR].text != NULL ||
-        (!has_nodes && !launch_context_is_container(&context)))
-        return ST_OK;
-    return conf_set(conf, CONF_STATUS_ADDR, "0.0.0.0", CONF_ORIGIN_DEFAULT,
-                    has_nodes ? "several nodes" : "container");
-}
-
 static enum status read_defaults(struct conf *conf, char **environment)
 {
     char cache_dir[4096];
-    TRY(default_linger(conf, environment));
-    TRY(default_status_addr(conf, environment));
+    const struct launcher_context context = launcher_context_here(environment);
+    const char *name = launcher_context_name(&context);
+    const bool has_nodes = conf->values[CONF_N_NODES].i64 > 1;
+    /* LINGER_TEXT where nothing can be inspected after the process has ended, and no user waits for
+     * the prompt. */
+    if (conf->values[CONF_LINGER].text == NULL && name != NULL)
+        TRY(conf_set(conf, CONF_LINGER, LINGER_TEXT, CONF_ORIGIN_DEFAULT, name));
+    /* All addresses in a container, whose network decides what is reached, and with several nodes;
+     * else 127.0.0.1, the row's default. */
+    if (conf->values[CONF_STATUS_ADDR].text == NULL &&
+        (has_nodes || launcher_context_is_container(&context)))
+        TRY(conf_set(conf, CONF_STATUS_ADDR, "0.0.0.0", CONF_ORIGIN_DEFAULT,
+                     has_nodes ? "several nodes" : "container"));
     for (int key = 0; key < CONF_N; key++)
         if (conf->values[key].text == NULL)
             TRY(conf_set(conf, (enum conf_key)key, conf_rows[key].initial, CONF_ORIGIN_DEFAULT,
@@ -622,9 +603,7 @@ enum status conf_open_for(const char *command, int argc, char **argv, char **env
                           struct conf **out)
 {
     enum status st = ST_OK;
-    struct conf *conf = calloc(1, sizeof *conf);
-    if (conf == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for the settings", sizeof *conf);
+    struct conf *conf = memory_new(1, sizeof *conf);
     TRY_OR(read_arguments(conf, argc, argv), out_close);
     TRY_OR(read_environment(conf, environment), out_close);
     /* Forgets the values of settings that a command does not use: the same environment often holds

@@ -69,17 +69,6 @@ static const struct alias {
     {"VERBOSE", "LOG_LEVEL"},
 };
 
-/* Well-known variables of other programs that only resemble a setting. */
-static const char *const foreign[] = {"CCACHE_DIR", "SCCACHE_DIR"};
-
-static bool is_foreign(const char *name)
-{
-    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
-        if (strcmp(name, foreign[i]) == 0)
-            return true;
-    return false;
-}
-
 /* letters_of — the number of letters that count (text_distance ignores '_'), and which, as a set of
  * bits. Each edit adds or removes at most one letter, so sets that differ by more than the distance
  * are not compared: 100,000 variables stay cheap. */
@@ -93,11 +82,6 @@ static int letters_of(const char *name, size_t n, uint32_t *set)
             *set |= UINT32_C(1) << (name[i] & 31);
         }
     return letters;
-}
-
-static bool may_be_near(uint32_t a, uint32_t b, int distance)
-{
-    return __builtin_popcount(a & ~b) <= distance && __builtin_popcount(b & ~a) <= distance;
 }
 
 const char *conf_hint_nearest(const char *name)
@@ -139,14 +123,6 @@ static const char *value_meant(const struct conf_row *row, const char *word, con
     return row->kind == CONF_KIND_BOOL ? "1" : "VALUE";
 }
 
-static const struct conf_row *row_named(const char *name)
-{
-    int key = 0;
-    while (strcmp(conf_rows[key].name, name) != 0)
-        key++;
-    return &conf_rows[key];
-}
-
 bool conf_hint_argument(const char *word, const char *next, char *out, size_t cap)
 {
     char name[NAME_MAX_BYTES + 1], shown[96];
@@ -156,7 +132,10 @@ bool conf_hint_argument(const char *word, const char *next, char *out, size_t ca
     const char *nearest = conf_hint_nearest(name);
     if (nearest == NULL)
         return false;
-    conf_clean(value_meant(row_named(nearest), word, next), shown, sizeof shown);
+    int key = 0;
+    while (strcmp(conf_rows[key].name, nearest) != 0)
+        key++;
+    conf_clean(value_meant(&conf_rows[key], word, next), shown, sizeof shown);
     bool is_quoted = strpbrk(shown, " \"$&;|<>()*?#`\\") != NULL && strchr(shown, '\'') == NULL;
     text_format(out, cap, is_quoted ? "%s='%s'" : "%s=%s", nearest, shown);
     return true;
@@ -179,7 +158,10 @@ static const char *meant_by(const char *name, size_t n)
 {
     char plain[NAME_MAX_BYTES + 1];
     if (n >= sizeof plain || !text_format(plain, sizeof plain, "%.*s", (int)n, name) ||
-        launcher_is_known(plain) || is_foreign(plain))
+        launcher_is_known(plain))
+        return NULL;
+    /* Well-known variables of other programs that only resemble a setting. */
+    if (strcmp(plain, "CCACHE_DIR") == 0 || strcmp(plain, "SCCACHE_DIR") == 0)
         return NULL;
     uint32_t set = 0, row_set = 0;
     int letters = letters_of(name, n, &set);
@@ -191,7 +173,7 @@ static const char *meant_by(const char *name, size_t n)
         if (strcmp(row, plain) == 0)
             return NULL;
         if (key >= CONF_SETTINGS_N || row_letters > letters + 2 || letters > row_letters + 2 ||
-            !may_be_near(set, row_set, 2))
+            __builtin_popcount(set & ~row_set) > 2 || __builtin_popcount(row_set & ~set) > 2)
             continue;
         int distance = text_distance(plain, row);
         if (distance < best_distance &&

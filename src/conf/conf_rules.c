@@ -55,27 +55,24 @@ static bool holds(const struct conf *conf, const struct conf_condition *c)
     return false;
 }
 
-/* refuse_pair — Refuses two settings; names the one first that is set, if the other is not. */
-static enum status refuse_pair(const struct conf *conf, enum conf_key a,
-                               const struct conf_condition *b, const char *remedy)
-{
-    char shown[SHOWN_MAX];
-    if (b->kind == CONF_CONDITION_UNSET)
-        return FAIL(ST_BAD_SETTING, "%s=%s (%s) needs %s, which is not set; %s", conf_rows[a].name,
-                    conf_clean(conf_text(conf, a), shown, sizeof shown), conf_source(conf, a),
-                    conf_rows[b->key].name, remedy);
-    const bool is_second = !conf_is_set(conf, a) && conf_is_set(conf, b->key);
-    return fail_pair(conf, is_second ? b->key : a, "does not go with", is_second ? a : b->key,
-                     remedy);
-}
-
 static enum status check_pairs(const struct conf *conf)
 {
     for (const struct conf_pair *pair = conf_rules_pairs;
          pair < conf_rules_pairs + conf_rules_pairs_n; pair++)
         for (const struct conf_condition *b = pair->b; b->kind != CONF_CONDITION_NONE; b++)
-            if (holds(conf, &pair->a) && holds(conf, b))
-                return refuse_pair(conf, pair->a.key, b, pair->remedy);
+            if (holds(conf, &pair->a) && holds(conf, b)) {
+                /* The message names first the setting that is set, if the other is not. */
+                enum conf_key a = pair->a.key;
+                char shown[SHOWN_MAX];
+                if (b->kind == CONF_CONDITION_UNSET)
+                    return FAIL(ST_BAD_SETTING, "%s=%s (%s) needs %s, which is not set; %s",
+                                conf_rows[a].name,
+                                conf_clean(conf_text(conf, a), shown, sizeof shown),
+                                conf_source(conf, a), conf_rows[b->key].name, pair->remedy);
+                const bool is_second = !conf_is_set(conf, a) && conf_is_set(conf, b->key);
+                return fail_pair(conf, is_second ? b->key : a, "does not go with",
+                                 is_second ? a : b->key, pair->remedy);
+            }
     return ST_OK;
 }
 
@@ -160,40 +157,38 @@ static int64_t mesh_size(const struct conf *conf)
     return conf_i64(conf, CONF_TP) * conf_i64(conf, CONF_CP) * conf_i64(conf, CONF_PP);
 }
 
-/* fail_workers — the sizes of the mesh do not divide the job's workers. */
-static enum status fail_workers(const struct conf *conf)
-{
-    struct text sizes = {.limit = 256};
-    char remedy[64] = "change one of them";
-    /* "PP=2 (argument) x CP=2 do not", or "CP=2 (argument) does not": not axes of 1. */
-    static const enum conf_key axes[] = {CONF_PP, CONF_CP, CONF_TP};
-    int n = 0;
-    for (int i = 0; i < 3; i++) {
-        long long size = (long long)conf_i64(conf, axes[i]);
-        if (size == 1)
-            continue;
-        text_add(&sizes, n++ > 0 ? " x %s=%lld" : "%s=%lld", conf_rows[axes[i]].name, size);
-        if (n == 1)
-            text_add(&sizes, " (%s)", conf_source(conf, axes[i]));
-    }
-    text_add(&sizes, n == 1 ? " does not" : " do not");
-    if (conf_ranks(conf) < mesh_size(conf) && conf_i64(conf, CONF_N_NODES) == 1)
-        text_format(remedy, sizeof remedy, "set N_GPU_EACH_NODE=%lld", (long long)mesh_size(conf));
-    enum status st = FAIL(
-        ST_BAD_SETTING, "%s divide the job's %d worker%s (N_NODES=%lld x N_GPU_EACH_NODE=%lld); %s",
-        sizes.data, conf_ranks(conf), conf_ranks(conf) == 1 ? "" : "s",
-        (long long)conf_i64(conf, CONF_N_NODES), (long long)conf_i64(conf, CONF_N_GPU_EACH_NODE),
-        remedy);
-    text_free(&sizes);
-    return st;
-}
-
 /* check_workers — what depends on the number of workers. */
 static enum status check_workers(const struct conf *conf)
 {
     int64_t tensor = conf_i64(conf, CONF_TP);
-    if (conf_ranks(conf) % mesh_size(conf) != 0)
-        return fail_workers(conf);
+    if (conf_ranks(conf) % mesh_size(conf) != 0) {
+        /* The sizes of the mesh do not divide the job's workers. */
+        struct text sizes = {.limit = 256};
+        char remedy[64] = "change one of them";
+        /* "PP=2 (argument) x CP=2 do not", or "CP=2 (argument) does not": not axes of 1. */
+        static const enum conf_key axes[] = {CONF_PP, CONF_CP, CONF_TP};
+        int n = 0;
+        for (int i = 0; i < 3; i++) {
+            long long size = (long long)conf_i64(conf, axes[i]);
+            if (size == 1)
+                continue;
+            text_add(&sizes, n++ > 0 ? " x %s=%lld" : "%s=%lld", conf_rows[axes[i]].name, size);
+            if (n == 1)
+                text_add(&sizes, " (%s)", conf_source(conf, axes[i]));
+        }
+        text_add(&sizes, n == 1 ? " does not" : " do not");
+        if (conf_ranks(conf) < mesh_size(conf) && conf_i64(conf, CONF_N_NODES) == 1)
+            text_format(remedy, sizeof remedy, "set N_GPU_EACH_NODE=%lld",
+                        (long long)mesh_size(conf));
+        enum status st =
+            FAIL(ST_BAD_SETTING,
+                 "%s divide the job's %d worker%s (N_NODES=%lld x N_GPU_EACH_NODE=%lld); %s",
+                 sizes.data, conf_ranks(conf), conf_ranks(conf) == 1 ? "" : "s",
+                 (long long)conf_i64(conf, CONF_N_NODES),
+                 (long long)conf_i64(conf, CONF_N_GPU_EACH_NODE), remedy);
+        text_free(&sizes);
+        return st;
+    }
     if (conf_i64(conf, CONF_N_GPU_EACH_NODE) % tensor != 0 &&
         conf_i64(conf, CONF_TP_ACROSS_NODES) == 0)
         return fail_pair(conf, CONF_TP, "does not divide", CONF_N_GPU_EACH_NODE,

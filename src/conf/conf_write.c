@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "conf/conf_row.h"
 
 #define HELP_WIDTH 100
@@ -82,17 +83,6 @@ void conf_write_table(const struct conf *conf, struct text *out)
                      conf_source(conf, (enum conf_key)key));
 }
 
-/* add_text — bytes that are not UTF-8 become U+FFFD: a path may contain them, JSON may not. */
-static bool add_text(cJSON *object, const char *key, const char *value)
-{
-    size_t cap = strlen(value) * 6 + 3; /* every byte as \\u00XX, quotes, 0 */
-    char *quoted = malloc(cap);
-    bool is_added = quoted != NULL && json_quote(quoted, cap, value) &&
-                    cJSON_AddRawToObject(object, key, quoted) != NULL;
-    free(quoted);
-    return is_added;
-}
-
 static bool add_value(cJSON *object, const struct conf *conf, int key)
 {
     const struct conf_value *value = &conf->values[key];
@@ -115,8 +105,16 @@ static bool add_value(cJSON *object, const struct conf *conf, int key)
     case CONF_KIND_HOST:
     case CONF_KIND_MULTILINE:
     case CONF_KIND_FAULT:
-    case CONF_KIND_SECRET:
-        return add_text(object, "value", shown_text(conf, key));
+    case CONF_KIND_SECRET: {
+        /* Bytes that are not UTF-8 become U+FFFD: a path may contain them, JSON may not. */
+        const char *text = shown_text(conf, key);
+        size_t cap = strlen(text) * 6 + 3; /* every byte as \\u00XX, quotes, 0 */
+        char *quoted = memory_new(1, cap);
+        bool is_added =
+            json_quote(quoted, cap, text) && cJSON_AddRawToObject(object, "value", quoted) != NULL;
+        free(quoted);
+        return is_added;
+    }
     }
     return true;
 }

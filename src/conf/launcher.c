@@ -3,12 +3,14 @@
  *
  * Sources: srun(1) of Slurm 22.05, torch/distributed/run.py (every flag has a PET_ variable), the
  * Kubernetes Indexed Job, LeaderWorkerSet v1, SkyPilot's distributed jobs, Open MPI's orterun(1).
- * It must not know what settings are for, and reads only the environment it is given. The host-list
- * parser is a pure function of its bytes; its fuzz entry is at the foot. */
+ * It must not know what settings are for. The host-list parser is a pure function of its bytes; its
+ * fuzz entry is at the foot. */
 #include "conf/launcher.h"
 
 #include <string.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "base/text.h"
 
 #define NODES_MAX 1048576
@@ -375,6 +377,45 @@ bool launcher_line(const char *list, char *out, size_t cap)
         if (!is_host_char(list[i]) && list[i] != ':')
             return false;
     return text_format(out, cap, "%.*s", (int)n, list);
+}
+
+/* ---- what started this process ---- */
+
+struct launcher_context launcher_context_here(char **environment)
+{
+    return (struct launcher_context){.environment = environment,
+                                     .root = "",
+                                     .pid = (int)getpid(),
+                                     .parent = (int)getppid(),
+                                     .is_terminal = isatty(STDOUT_FILENO) || isatty(STDERR_FILENO)};
+}
+
+static bool has_file(const struct launcher_context *context, const char *path)
+{
+    char full[512];
+    return text_format(full, sizeof full, "%s%s", context->root, path) && file_exists(full);
+}
+
+bool launcher_context_is_container(const struct launcher_context *context)
+{
+    return context->pid == 1 ||
+           launcher_find(context->environment, "KUBERNETES_SERVICE_HOST") != NULL ||
+           /* Podman sets it, as systemd-nspawn does. */
+           launcher_find(context->environment, "container") != NULL ||
+           has_file(context, "/.dockerenv") || has_file(context, "/run/.containerenv");
+}
+
+const char *launcher_context_name(const struct launcher_context *context)
+{
+    if (context->is_terminal)
+        return NULL;
+    if (launcher_find(context->environment, "KUBERNETES_SERVICE_HOST") != NULL)
+        return "Kubernetes";
+    if (launcher_find(context->environment, "SLURM_JOB_ID") != NULL)
+        return "Slurm";
+    /* A shell in a container starts this process some levels below process number 1. Then the
+     * container does not end with it. */
+    return context->parent <= 1 && launcher_context_is_container(context) ? "container" : NULL;
 }
 
 #ifdef FUZZ

@@ -1,8 +1,10 @@
 /* launcher — reads this node's number, the number of nodes and node 0's address from the variables
  * of Slurm, Kubernetes, LeaderWorkerSet, SkyPilot, torchrun and Open MPI.
  *
- * Pure functions of an environment. Launchers that contradict each other are refused. It must not
- * know the table of settings: conf.c puts the values in. */
+ * Launchers that contradict each other are refused. Also finds what started this process: a
+ * Kubernetes pod, a Slurm job, a container, or (most often) a shell. Functions of their arguments
+ * and, for containers, of two files. It must not know the table of settings (conf.c puts the values
+ * in), nor what follows from the answers. */
 #ifndef CONVOY_CONF_LAUNCHER_H
 #define CONVOY_CONF_LAUNCHER_H
 
@@ -51,5 +53,20 @@ int64_t launcher_hosts(const char *list);
  * SkyPilot has it: a name, IPv4 or IPv6 address. false: it is empty, does not fit, or has bytes
  * that no address has. */
 bool launcher_line(const char *list, char *out, size_t cap);
+
+struct launcher_context {
+    char **environment;
+    const char *root; /* of the file system; "": the real one */
+    int pid, parent;  /* of this process and of its parent */
+    bool is_terminal; /* the output goes to a terminal */
+};
+
+/* Returns the context of this process. */
+struct launcher_context launcher_context_here(char **environment);
+/* Returns "Kubernetes", "Slurm" or "container"; NULL: a terminal, or a shell on a machine or in a
+ * container. */
+const char *launcher_context_name(const struct launcher_context *context);
+/* Returns true in a container or a pod, also in a shell there. */
+bool launcher_context_is_container(const struct launcher_context *context);
 
 #endif

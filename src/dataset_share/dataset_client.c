@@ -180,8 +180,6 @@ static enum status check_map(struct dataset_client *c, const struct file_map *ma
     if (file->sums_ends)
         sum = file_sum_ends(map->data + skip, map->bytes - skip);
     else if (!is_known || map->bytes <= CHECKED_BYTES) {
-        /* Sets *sum_out to the checksum of what follows the first `skip` bytes. */
-        uint64_t *sum_out = &sum;
         enum { SUM_BYTES = 16 << 20 };
         XXH3_state_t *state = XXH3_createState();
         if (!state)
@@ -191,7 +189,7 @@ static enum status check_map(struct dataset_client *c, const struct file_map *ma
             n = map->bytes - at < SUM_BYTES ? map->bytes - at : SUM_BYTES;
             XXH3_64bits_update(state, map->data + at, n);
         }
-        *sum_out = XXH3_64bits_digest(state);
+        sum = XXH3_64bits_digest(state);
         XXH3_freeState(state);
         TRY(c->is_stopped ? stopped(c) : ST_OK);
     }
@@ -318,45 +316,34 @@ static enum status fetch_file(struct dataset_client *c, int i)
 
 /* ---- all files ---- */
 
-static enum status check_space(const struct dataset_client *c)
-{
-    int64_t space = file_space_bytes(c->dir), need = c->total - c->done;
-    if (space < 0 || need <= space)
-        return ST_OK;
-    return FAIL(ST_STORE,
-                "node 0's data take %lld bytes more, but CACHE_DIR=%s has room for %lld; make room "
-                "or set another CACHE_DIR",
-                (long long)need, c->config.cache_dir, (long long)space);
-}
-
-static void log_taken(const struct dataset_client *c, int64_t took_ms)
+static enum status fetch_missing(struct dataset_client *c, const bool kept[FILE_LIST_FILES_MAX])
 {
     char size[32], rate[32];
+    int64_t begin_ms = clock_ms(), space = file_space_bytes(c->dir), need = c->total - c->done;
+    if (space >= 0 && need > space)
+        return FAIL(ST_STORE,
+                    "node 0's data take %lld bytes more, but CACHE_DIR=%s has room for %lld; make "
+                    "room or set another CACHE_DIR",
+                    (long long)need, c->config.cache_dir, (long long)space);
+    if (need > 0)
+        LOG_INFO("fetching data from node 0: %s in %d file%s",
+                 text_format_bytes(size, sizeof size, (double)need), c->list.files_n,
+                 c->list.files_n > 1 ? "s" : "");
+    for (int i = 0; i < c->list.files_n && !c->is_changed; i++)
+        if (!kept[i])
+            TRY(fetch_file(c, i));
+    if (c->is_changed)
+        return ST_OK;
     if (c->fetched_bytes == 0) {
         LOG_INFO("node 0's data are complete from an earlier fetch, in %s", c->dir);
-        return;
+        return ST_OK;
     }
+    int64_t took_ms = clock_ms() - begin_ms;
     text_format_bytes(size, sizeof size, (double)c->fetched_bytes);
     text_format_bytes(rate, sizeof rate,
                       (double)c->fetched_bytes * 1e3 / (double)(took_ms > 0 ? took_ms : 1));
     LOG_INFO("fetched %s from node 0 in %.1f s (%s/s), kept in %s", size, (double)took_ms / 1e3,
              rate, c->dir);
-}
-
-static enum status fetch_missing(struct dataset_client *c, const bool kept[FILE_LIST_FILES_MAX])
-{
-    char size[32];
-    int64_t begin_ms = clock_ms();
-    TRY(check_space(c));
-    if (c->done < c->total)
-        LOG_INFO("fetching data from node 0: %s in %d file%s",
-                 text_format_bytes(size, sizeof size, (double)(c->total - c->done)),
-                 c->list.files_n, c->list.files_n > 1 ? "s" : "");
-    for (int i = 0; i < c->list.files_n && !c->is_changed; i++)
-        if (!kept[i])
-            TRY(fetch_file(c, i));
-    if (!c->is_changed)
-        log_taken(c, clock_ms() - begin_ms);
     return ST_OK;
 }
 
@@ -399,7 +386,7 @@ static enum status fetch_all(struct dataset_client *c)
     return st;
 }
 
-static enum status open_client(struct dataset_client *c)
+static enum status run(struct dataset_client *c)
 {
     char base[320];
     TRY(tls_client_check());
@@ -416,12 +403,6 @@ static enum status open_client(struct dataset_client *c)
     curl_easy_setopt(c->easy, CURLOPT_XFERINFOFUNCTION, on_progress);
     curl_easy_setopt(c->easy, CURLOPT_XFERINFODATA, c);
     curl_easy_setopt(c->easy, CURLOPT_NOPROGRESS, 0L);
-    return ST_OK;
-}
-
-static enum status run(struct dataset_client *c)
-{
-    TRY(open_client(c));
     do {
         c->is_changed = false;
         TRY(request_list(c));

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "net/https_server.h"
 
 #define WARN_MS 1000
@@ -37,17 +38,11 @@ struct dataset_server {
     int64_t request_ms[FILE_LIST_NODES_MAX]; /* of each node's last chunk; 0: none */
 };
 
-enum status dataset_server_open(struct dataset_server **out)
+struct dataset_server *dataset_server_open(void)
 {
-    struct dataset_server *server = calloc(1, sizeof *server);
-    if (server)
-        server->in_flight = calloc(1, sizeof *server->in_flight);
-    if (!server || !server->in_flight) {
-        free(server);
-        return FAIL(ST_RETRY, "out of memory: the list of data for other nodes");
-    }
-    *out = server;
-    return ST_OK;
+    struct dataset_server *server = memory_new(1, sizeof *server);
+    server->in_flight = memory_new(1, sizeof *server->in_flight);
+    return server;
 }
 
 void dataset_server_close(struct dataset_server *server)
@@ -207,31 +202,6 @@ static void warn(struct dataset_server *server, const char *what, const char *se
     status_clear();
 }
 
-static void answer(struct dataset_server *server, struct https_server_request *request,
-                   const struct file_list_request *wanted, const char *peer)
-{
-    struct evbuffer *body = evbuffer_new();
-    status_clear();
-    int code = body ? dataset_server_answer(server, wanted, body) : 503;
-    if (status_message()[0] != 0)
-        warn(server, "cannot send data to", peer);
-    if (code == 200 && !wanted->is_for_list) {
-        /* Logs that a node fetches data, which explains what the network is busy with. Once, and
-         * again when the node comes back after LOG_AGAIN_MS. */
-        int node_id = wanted->node_id;
-        int64_t now_ms = clock_ms(), *last_ms = &server->request_ms[node_id];
-        if (*last_ms == 0 || now_ms - *last_ms >= LOG_AGAIN_MS)
-            LOG_INFO("node %d (%s) has no data of its own and fetches this node's", node_id, peer);
-        *last_ms = now_ms;
-    }
-    if (code == 200 && !wanted->is_for_list)
-        https_server_respond_bytes(request, body);
-    else
-        https_server_respond(request, code, code == 200 ? body : NULL);
-    if (body)
-        evbuffer_free(body);
-}
-
 void dataset_server_on_request(struct dataset_server *server, struct https_server_request *request,
                                const char *path, const char *bytes, size_t n)
 {
@@ -243,7 +213,27 @@ void dataset_server_on_request(struct dataset_server *server, struct https_serve
     }
     https_server_peer(request, peer, sizeof peer);
     if (file_list_read_request(bytes, n, &wanted) == ST_OK) {
-        answer(server, request, &wanted, peer);
+        struct evbuffer *body = evbuffer_new();
+        status_clear();
+        int code = body ? dataset_server_answer(server, &wanted, body) : 503;
+        if (status_message()[0] != 0)
+            warn(server, "cannot send data to", peer);
+        if (code == 200 && !wanted.is_for_list) {
+            /* Logs that a node fetches data, which explains what the network is busy with. Once,
+             * and again when the node comes back after LOG_AGAIN_MS. */
+            int node_id = wanted.node_id;
+            int64_t now_ms = clock_ms(), *last_ms = &server->request_ms[node_id];
+            if (*last_ms == 0 || now_ms - *last_ms >= LOG_AGAIN_MS)
+                LOG_INFO("node %d (%s) has no data of its own and fetches this node's", node_id,
+                         peer);
+            *last_ms = now_ms;
+        }
+        if (code == 200 && !wanted.is_for_list)
+            https_server_respond_bytes(request, body);
+        else
+            https_server_respond(request, code, code == 200 ? body : NULL);
+        if (body)
+            evbuffer_free(body);
         return;
     }
     warn(server, "unreadable request from", peer);
@@ -263,9 +253,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         "\"suffix\":\".bin\",\"path\":\"/none\"}]}";
     static struct dataset_server *server;
     struct file_list_request wanted;
-    if (!server)
-        ASSERT(dataset_server_open(&server) == ST_OK &&
-               dataset_server_set(server, FILE_LIST_KIND_DATA, list, sizeof list - 1) == ST_OK);
+    if (!server) {
+        server = dataset_server_open();
+        ASSERT(dataset_server_set(server, FILE_LIST_KIND_DATA, list, sizeof list - 1) == ST_OK);
+    }
     if (file_list_read_request((const char *)bytes, n, &wanted) != ST_OK)
         return 0;
     struct evbuffer *out = evbuffer_new();

@@ -10,7 +10,7 @@ struct evbuffer;
 struct https_server_request;
 struct dataset_server;
 
-enum status dataset_server_open(struct dataset_server **out);
+struct dataset_server *dataset_server_open(void);
 /* dataset_server_close — accepts NULL. Buffers that were handed to requests live until they are
  * sent. */
 void dataset_server_close(struct dataset_server *server);

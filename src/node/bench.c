@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +22,7 @@
 #include "node/command.h"
 #include "node/device.h"
 #include "node/print.h"
+#include "node/process.h"
 
 #define WORKERS_DEFAULT_MAX 8
 #define TIMEOUT_MS 60000
@@ -143,25 +143,6 @@ static enum status work(struct outcome *outcome, const struct question *question
     return st;
 }
 
-/* A worker never returns: it logs its failure and exits here. */
-static enum status start(struct outcome *outcome, const struct question *question, int rank,
-                         int shm_fd, pid_t *out)
-{
-    pid_t parent = getpid(), pid = fork();
-    if (pid < 0)
-        return FAIL(ST_RETRY, "cannot start worker %d of %d: %s; raise the limit of processes",
-                    rank, question->ranks, strerror(errno));
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        enum status st = getppid() == parent ? work(outcome, question, rank, shm_fd) : ST_PEER;
-        if (st != ST_OK && !atomic_exchange(&outcome->aborted, true))
-            LOG_ERROR("worker %d: %s", rank, status_message());
-        _exit(status_exit_code(st));
-    }
-    *out = pid;
-    return ST_OK;
-}
-
 /* The first that ends badly ends the others. */
 static enum status await(struct outcome *outcome, int started)
 {
@@ -191,10 +172,21 @@ static enum status measure(struct outcome *outcome, const struct question *quest
     if (shm_fd < 0)
         return FAIL(ST_RETRY, "cannot make memory for workers to share: %s", strerror(errno));
     enum status st = ST_OK;
-    pid_t pid;
+    const pid_t parent = getpid();
     while (started < question->ranks && st == ST_OK) {
-        st = start(outcome, question, started, shm_fd, &pid);
-        started += st == ST_OK;
+        pid_t pid = fork();
+        if (pid == 0) {
+            /* A worker never returns: it logs its failure and exits here. */
+            process_bind_to(parent);
+            st = work(outcome, question, started, shm_fd);
+            if (st != ST_OK && !atomic_exchange(&outcome->aborted, true))
+                LOG_ERROR("worker %d: %s", started, status_message());
+            _exit(status_exit_code(st));
+        }
+        if (pid < 0)
+            st = FAIL(ST_RETRY, "cannot start worker %d of %d: %s; raise the limit of processes",
+                      started, question->ranks, strerror(errno));
+        started += pid > 0;
     }
     close(shm_fd);
     if (st != ST_OK)

@@ -14,25 +14,6 @@ struct bench {
     struct measure_collective_memory memory;
 };
 
-static enum status measure(const struct bench *b, struct bench_run_row *row)
-{
-    const struct measure_collective_call call = {
-        .collective = row->collective, .dtype = DTYPE_F32, .bytes = row->bytes};
-    int64_t wrong;
-    double best, first;
-    TRY(measure_collective_right(&b->memory, b->comm, &call, &wrong, &first));
-    double all_wrong = (double)wrong;
-    TRY(measure_ranks_sum(b->comm, &all_wrong, 1));
-    row->wrong = (int64_t)all_wrong;
-    TRY(measure_collective_time(&b->memory, b->comm, &call, 3, &best, &first));
-    const double runs = BUDGET_US / (first + 1);
-    row->runs = runs > MEASURE_COLLECTIVE_RUNS_MAX ? MEASURE_COLLECTIVE_RUNS_MAX
-                : runs < RUNS_MIN                  ? RUNS_MIN
-                                                   : (int)runs | 1;
-    return measure_collective_time(&b->memory, b->comm, &call, row->runs, &row->best_us,
-                                   &row->median_us);
-}
-
 /* Repeats a small call until WARM_UP_US have passed. The median is the same on all ranks, so all
  * end after the same call. */
 static enum status warm_up(const struct bench *b)
@@ -60,7 +41,21 @@ static enum status measure_all(struct bench *b, const struct bench_run_question 
             struct bench_run_row *row = &rows[(*rows_n)++];
             *row =
                 (struct bench_run_row){.collective = collectives[i], .bytes = question->sizes[s]};
-            TRY(measure(b, row));
+            const struct measure_collective_call call = {
+                .collective = row->collective, .dtype = DTYPE_F32, .bytes = row->bytes};
+            int64_t wrong;
+            double best, first;
+            TRY(measure_collective_right(&b->memory, b->comm, &call, &wrong, &first));
+            double all_wrong = (double)wrong;
+            TRY(measure_ranks_sum(b->comm, &all_wrong, 1));
+            row->wrong = (int64_t)all_wrong;
+            TRY(measure_collective_time(&b->memory, b->comm, &call, 3, &best, &first));
+            const double runs = BUDGET_US / (first + 1);
+            row->runs = runs > MEASURE_COLLECTIVE_RUNS_MAX ? MEASURE_COLLECTIVE_RUNS_MAX
+                        : runs < RUNS_MIN                  ? RUNS_MIN
+                                                           : (int)runs | 1;
+            TRY(measure_collective_time(&b->memory, b->comm, &call, row->runs, &row->best_us,
+                                        &row->median_us));
         }
     return ST_OK;
 }

@@ -126,17 +126,6 @@ static void add_file(struct print *p, const struct data_file *file)
     close(fd);
 }
 
-static enum status add_part(struct print *p, const char *data)
-{
-    const struct data_file_config config = {.data = data, .cache_dir = ""};
-    struct data_file_list list = {0};
-    TRY(data_file_find(&config, &list));
-    for (int64_t i = 0; i < list.n; i++)
-        add_file(p, &list.item[i]);
-    data_file_free(&list);
-    return ST_OK;
-}
-
 /* Writes a fingerprint of DATA or VAL_DATA that needs milliseconds: names are not compared,
  * contents are by their ends, nothing is downloaded. "3 files, 1048576 bytes, 8f3a…", "synthetic",
  * "not readable here: …", or "" for none or for addresses. */
@@ -148,8 +137,15 @@ static void print_data(const char *data, char *out, size_t cap)
         return;
     struct mix mix;
     enum status st = mix_parse(data, &mix);
-    for (int i = 0; st == ST_OK && i < mix.n; i++)
-        st = add_part(&p, mix.item[i].data);
+    for (int i = 0; st == ST_OK && i < mix.n; i++) {
+        const struct data_file_config config = {.data = mix.item[i].data, .cache_dir = ""};
+        struct data_file_list list = {0};
+        st = data_file_find(&config, &list);
+        for (int64_t k = 0; st == ST_OK && k < list.n; k++)
+            add_file(&p, &list.item[k]);
+        if (st == ST_OK)
+            data_file_free(&list);
+    }
     if (st == ST_OK)
         mix_free(&mix);
     if (st == ST_OK)

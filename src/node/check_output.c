@@ -77,15 +77,6 @@ enum status check_output_files(const struct conf *conf, const struct check_resul
 
 /* ---- stdout ---- */
 
-/* pick — the rows about one node. */
-static enum status pick(const struct check_rows *rows, int node, struct check_rows *out)
-{
-    for (int i = 0; i < rows->n; i++)
-        if (check_row_is_about(&rows->row[i], node))
-            TRY(check_row_add(out, &rows->row[i]));
-    return ST_OK;
-}
-
 static enum status print_rows(const struct conf *conf, const struct check_rows *rows,
                               const struct check_report_about *about)
 {
@@ -108,7 +99,10 @@ static enum status print(const struct conf *conf, const struct check_result *res
     struct check_rows own = {0};
     if (node == 0)
         return print_rows(conf, &result->rows, about);
-    enum status st = pick(&result->rows, node, &own);
+    enum status st = ST_OK;
+    for (int i = 0; st == ST_OK && i < result->rows.n; i++)
+        if (check_row_is_about(&result->rows.row[i], node))
+            st = check_row_add(&own, &result->rows.row[i]);
     if (st == ST_OK && result->is_whole) {
         /* Of the rows about a node, where node 0 has the table. */
         const struct check_report_counts counts = check_report_count(&own);
@@ -144,20 +138,6 @@ static enum status write_all(const struct conf *conf, struct check_result *resul
     return conf_i64(conf, CONF_NODE_ID) == 0 ? check_output_files(conf, result) : ST_OK;
 }
 
-/* end_of — what the rows say counts more than what the cluster said of this node's end: a node that
- * is bad has its own code, whichever message came first. */
-static enum status end_of(const struct conf *conf, const struct check_result *result,
-                          bool is_command, enum status st, const struct status_saved *saved)
-{
-    enum status said = ST_OK;
-    if (status_group(st) != STATUS_GROUP_STOP)
-        said = check_result_status(result, (int)conf_i64(conf, CONF_NODE_ID), is_command);
-    if (said != ST_OK)
-        return said;
-    status_restore(saved);
-    return st;
-}
-
 enum status check_output_end(const struct conf *conf, const struct board *board, bool is_command,
                              enum status st)
 {
@@ -181,8 +161,17 @@ enum status check_output_end(const struct conf *conf, const struct board *board,
         }
     }
     enum status written = write_all(conf, &result, is_command, st, saved.message);
-    if (written == ST_OK)
-        st = end_of(conf, &result, is_command, st, &saved);
+    if (written == ST_OK) {
+        /* The rows count more than the cluster's reason for this node's end: a node that is bad has
+         * its own code, whichever message came first. */
+        enum status found = ST_OK;
+        if (status_group(st) != STATUS_GROUP_STOP)
+            found = check_result_status(&result, (int)conf_i64(conf, CONF_NODE_ID), is_command);
+        if (found == ST_OK)
+            status_restore(&saved);
+        else
+            st = found;
+    }
     check_result_free(&result);
     return written == ST_OK ? st : written;
 }

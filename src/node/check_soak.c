@@ -8,11 +8,10 @@
 #include <xxhash.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "dev/nvml.h"
 #include "measure/measure_ranks.h"
-#include "node/check_soak_parts.h"
-#include "node/check_soak_restart.h"
 #include "node/check_soak_train.h"
 
 #define STEPS 3
@@ -83,36 +82,23 @@ static enum status add_wrong(struct soak *s, enum check_point point, const char 
 
 /* ---- the state of the GPU ---- */
 
-static void read_gpu(struct soak *s)
+static enum status add_gpu_rows(struct soak *s)
 {
-    if (!s->gpu)
-        return;
-    nvml_read(s->gpu, &s->last);
-    if (s->readings++ == 0)
-        s->first = s->last;
-    if (!(s->hottest >= s->last.temperature))
-        s->hottest = s->last.temperature;
-}
-
-static enum status add_gpu(struct soak *s, const char *name, const char *unit, double value,
-                           double slack)
-{
+    if (!s->gpu || s->readings == 0)
+        return ST_OK;
     struct check_row row =
-        check_row_measured(CHECK_STAGE_SOAK, CHECK_POINT_ONE_DEVICE, s->check->place.node, name,
-                           unit, value, CHECK_BETTER_LOWER, slack);
+        check_row_measured(CHECK_STAGE_SOAK, CHECK_POINT_ONE_DEVICE, s->check->place.node,
+                           "gpu temperature", "°C", s->hottest, CHECK_BETTER_LOWER, 10);
     text_copy(row.subject, sizeof row.subject, s->device);
     text_format(row.remedy, sizeof row.remedy, "nvidia-smi -i %s -q -d TEMPERATURE,POWER,CLOCK",
                 s->info.bus);
-    return isnan(value) ? ST_OK : add(s, row);
-}
-
-/* The clock falls where a GPU gets too hot or too little power. */
-static enum status add_drift(struct soak *s)
-{
+    if (!isnan(s->hottest))
+        TRY(add(s, row));
+    /* The clock falls when a GPU gets too hot or too little power. */
     double drift = 1 - s->last.clock / s->first.clock;
     if (s->readings < 3 || isnan(drift))
         return ST_OK;
-    struct check_row row = check_row_found(
+    row = check_row_found(
         CHECK_STAGE_SOAK, CHECK_POINT_ONE_DEVICE, s->check->place.node, "gpu clock drift",
         drift > DRIFT_SHARE ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS,
         "the clock went from %.0f to %.0f MHz, power from %.0f to %.0f W, temperature from %.0f to "
@@ -127,14 +113,6 @@ static enum status add_drift(struct soak *s)
                     "nvidia-smi -i %s -q -d PERFORMANCE,POWER,TEMPERATURE # check fans and cables",
                     s->info.bus);
     return add(s, row);
-}
-
-static enum status add_gpu_rows(struct soak *s)
-{
-    if (!s->gpu || s->readings == 0)
-        return ST_OK;
-    TRY(add_gpu(s, "gpu temperature", "°C", s->hottest, 10));
-    return add_drift(s);
 }
 
 /* ---- which ranks differ ---- */
@@ -154,21 +132,17 @@ struct told {
     int64_t differs; /* between rounds: the first place; -1 */
 };
 
-/* vote — all ranks come to the same votes. What depends on the device is compared among ranks of
- * one kind. */
-static enum status vote(const struct told *all, int n, enum check_soak_record_part part,
-                        struct check_soak_vote *votes)
+/* Lets the ranks vote, with the same result on all of them, and adds it to f. What depends on the
+ * device is compared among ranks of one kind. */
+static void count_votes(const struct told *all, int n, int rank, enum check_soak_record_part part,
+                        struct found *f)
 {
+    struct check_soak_vote *votes = memory_new((size_t)n, sizeof *votes);
     for (int i = 0; i < n; i++)
         votes[i] = (struct check_soak_vote){.digest = all[i].digest[part],
                                             .kind = part == CHECK_SOAK_RECORD_ALL ? all[i].kind : 0,
                                             .is_left_out = all[i].differs >= 0};
-    return check_soak_record_vote(votes, n);
-}
-
-static void count_votes(const struct told *all, const struct check_soak_vote *votes, int n,
-                        int rank, struct found *f)
-{
+    check_soak_record_vote(votes, n);
     for (int i = 0; i < n; i++) {
         f->differ += votes[i].differs && !votes[i].is_left_out;
         f->unclear += votes[i].is_unclear;
@@ -178,22 +152,7 @@ static void count_votes(const struct told *all, const struct check_soak_vote *vo
     f->self_differs = f->self_differs || votes[rank].differs;
     f->self_unclear = f->self_unclear || votes[rank].is_unclear;
     f->model = votes[rank].model;
-}
-
-static enum status compare_all(const struct told *all, int n, int rank, bool is_alone,
-                               struct check_soak_vote *votes, struct found *out)
-{
-    struct found kinds = {0};
-    TRY(vote(all, n, CHECK_SOAK_RECORD_ALL, votes));
-    count_votes(all, votes, n, rank, out);
-    if (is_alone)
-        return ST_OK;
-    TRY(vote(all, n, CHECK_SOAK_RECORD_SUMS, votes));
-    count_votes(all, votes, n, rank, out);
-    TRY(vote(all, n, CHECK_SOAK_RECORD_REPLICA, votes));
-    count_votes(all, votes, n, rank, &kinds);
-    out->drifts = out->differ + out->unclear == 0 && kinds.differ + kinds.unclear > 0;
-    return ST_OK;
+    free(votes);
 }
 
 /* Compares the bits of the ranks of a group after the same training; comm NULL: this rank by
@@ -205,21 +164,22 @@ static enum status compare(struct comm *comm, const struct check_soak_train *t, 
                            bool is_alone, struct found *out)
 {
     const int n = comm ? comm_place(comm)->ranks : 1, rank = comm ? comm_place(comm)->rank : 0;
-    struct told *all = calloc((size_t)n, sizeof *all);
-    struct check_soak_vote *votes = calloc((size_t)n, sizeof *votes);
+    struct told *all = memory_new((size_t)n, sizeof *all);
     struct told own = {.kind = kind, .differs = is_alone ? t->differs : -1};
     memcpy(own.digest, t->digest, sizeof own.digest);
     if (is_alone) /* the first round: ranks have made different numbers of them */
         own.digest[0] = check_soak_record_digest(&t->first, CHECK_SOAK_RECORD_ALL);
-    enum status st =
-        all && votes ? ST_OK : FAIL(ST_RETRY, "out of memory: checksums of %d ranks", n);
     *out = (struct found){0};
+    enum status st = measure_ranks_gather(comm, &own, sizeof own, all);
     if (st == ST_OK)
-        st = measure_ranks_gather(comm, &own, sizeof own, all);
-    if (st == ST_OK)
-        st = compare_all(all, n, rank, is_alone, votes, out);
+        count_votes(all, n, rank, CHECK_SOAK_RECORD_ALL, out);
+    if (st == ST_OK && !is_alone) {
+        struct found kinds = {0};
+        count_votes(all, n, rank, CHECK_SOAK_RECORD_SUMS, out);
+        count_votes(all, n, rank, CHECK_SOAK_RECORD_REPLICA, &kinds);
+        out->drifts = out->differ + out->unclear == 0 && kinds.differ + kinds.unclear > 0;
+    }
     free(all);
-    free(votes);
     return st;
 }
 
@@ -228,16 +188,6 @@ static enum status compare(struct comm *comm, const struct check_soak_train *t, 
 static enum status report(const struct soak *s, double done)
 {
     return s->check->progress ? s->check->progress(s->check->arg, CHECK_STAGE_SOAK, done) : ST_OK;
-}
-
-/* is_over — the same on all ranks of the group: its rank 0 looks at the clock. */
-static enum status is_over(struct comm *comm, int64_t end_ms, bool *out)
-{
-    double over = clock_ms() >= end_ms;
-    if (comm)
-        TRY(comm_broadcast(comm, (struct tensor){&over, DTYPE_F64}, 1, 0));
-    *out = over != 0;
-    return ST_OK;
 }
 
 static int flip_of(const struct soak *s, bool is_alone, int round)
@@ -254,11 +204,20 @@ static enum status train(struct soak *s, struct check_soak_train *t, int64_t ms,
                          double to)
 {
     const int64_t begin_ms = clock_ms();
-    bool is_last = false, is_alone = !t->config.comm;
-    while (t->rounds < 2 || !is_last) {
-        TRY(check_soak_train_round(t, flip_of(s, is_alone, t->rounds)));
-        read_gpu(s);
-        TRY(is_over(t->config.comm, begin_ms + ms, &is_last));
+    struct comm *comm = t->config.comm;
+    for (double is_over = 0; t->rounds < 2 || is_over == 0;) {
+        TRY(check_soak_train_round(t, flip_of(s, !comm, t->rounds)));
+        if (s->gpu) {
+            nvml_read(s->gpu, &s->last);
+            if (s->readings++ == 0)
+                s->first = s->last;
+            if (!(s->hottest >= s->last.temperature))
+                s->hottest = s->last.temperature;
+        }
+        /* The clock of the group's rank 0 decides for all of its ranks. */
+        is_over = clock_ms() >= begin_ms + ms;
+        if (comm)
+            TRY(comm_broadcast(comm, (struct tensor){&is_over, DTYPE_F64}, 1, 0));
         double done = ms > 0 ? (double)(clock_ms() - begin_ms) / (double)ms : 1;
         TRY(report(s, from + (to - from) * fmin(1, done)));
     }
@@ -390,30 +349,25 @@ static enum status add_group(struct soak *s, const struct check_soak_train *t,
     return s->check->place.rank == 0 ? add_pass(s, point, name, why) : ST_OK;
 }
 
-static enum status add_partition(struct soak *s, int64_t n, int lost, int step_i)
-{
-    const int node = s->check->place.node;
-    if (s->check->place.rank != 0)
-        return ST_OK;
-    if (lost < 0)
-        return add(s, check_row_found(CHECK_STAGE_SOAK, CHECK_POINT_PARTITIONING, node,
-                                      "data partitioning", CHECK_VERDICT_PASS,
-                                      "each of the %lld samples of a step was trained on by one "
-                                      "rank, once; order differs from step to step",
-                                      (long long)n));
-    struct check_row row = check_row_found(
-        CHECK_STAGE_SOAK, CHECK_POINT_PARTITIONING, node, "data partitioning", CHECK_VERDICT_FAIL,
-        "sample %d of step %d was not trained on once; rank %lld should have it", lost, step_i + 1,
-        (long long)(lost / s->train.batch_samples));
-    text_copy(row.remedy, sizeof row.remedy, "convoy version # on all nodes; then report a bug");
-    return add(s, row);
-}
-
 static enum status check_partition(struct soak *s, const struct check_soak_train *t)
 {
     int lost, step_i;
-    TRY(check_soak_parts_samples(t, &step_i, &lost));
-    return add_partition(s, t->config.batch_samples * t->ranks, lost, step_i);
+    TRY(check_soak_train_samples(t, &step_i, &lost));
+    if (s->check->place.rank != 0)
+        return ST_OK;
+    if (lost < 0)
+        return add(s, check_row_found(CHECK_STAGE_SOAK, CHECK_POINT_PARTITIONING,
+                                      s->check->place.node, "data partitioning", CHECK_VERDICT_PASS,
+                                      "each of the %lld samples of a step was trained on by one "
+                                      "rank, once; order differs from step to step",
+                                      (long long)(t->config.batch_samples * t->ranks)));
+    struct check_row row =
+        check_row_found(CHECK_STAGE_SOAK, CHECK_POINT_PARTITIONING, s->check->place.node,
+                        "data partitioning", CHECK_VERDICT_FAIL,
+                        "sample %d of step %d was not trained on once; rank %lld should have it",
+                        lost, step_i + 1, (long long)(lost / s->train.batch_samples));
+    text_copy(row.remedy, sizeof row.remedy, "convoy version # on all nodes; then report a bug");
+    return add(s, row);
 }
 
 static enum status check_distribution(struct soak *s)
@@ -422,9 +376,9 @@ static enum status check_distribution(struct soak *s)
     bool is_whole, is_sharded;
     struct check_soak_train_config config = s->train;
     config.comm = comm;
-    TRY(check_soak_parts_weights(&config, &is_whole));
+    TRY(check_soak_train_distribution(&config, &is_whole));
     config.shard = LAYOUT_SHARD_FULL;
-    TRY(check_soak_parts_weights(&config, &is_sharded));
+    TRY(check_soak_train_distribution(&config, &is_sharded));
     double wrong[2] = {!is_whole, !is_sharded};
     TRY(comm_all_reduce(comm, (struct tensor){wrong, DTYPE_F64}, (struct tensor){wrong, DTYPE_F64},
                         2));
@@ -552,17 +506,6 @@ static void describe(struct soak *s)
         status_clear();
 }
 
-static enum status run(struct soak *s, int64_t ms)
-{
-    const bool is_alone = s->check->place.ranks == 1;
-    TRY(train_alone(s, is_alone ? ms : ms / 2));
-    TRY(train_together(s, ms / 2));
-    if (s->check->place.rank == 0)
-        TRY(check_soak_restart(s->check, &s->train.dims, s->rows));
-    TRY(add_gpu_rows(s));
-    return report(s, 1);
-}
-
 enum status check_soak_run(const struct check_soak_config *config, int64_t ms,
                            struct check_rows *rows)
 {
@@ -570,7 +513,15 @@ enum status check_soak_run(const struct check_soak_config *config, int64_t ms,
     TRY(dev_make_current(s.check->dev));
     describe(&s);
     choose_model(&s, ms);
-    enum status st = run(&s, ms);
+    enum status st = train_alone(&s, s.check->place.ranks == 1 ? ms : ms / 2);
+    if (st == ST_OK)
+        st = train_together(&s, ms / 2);
+    if (st == ST_OK && s.check->place.rank == 0)
+        st = check_soak_restart(s.check, &s.train.dims, rows);
+    if (st == ST_OK)
+        st = add_gpu_rows(&s);
+    if (st == ST_OK)
+        st = report(&s, 1);
     nvml_close(s.gpu);
     return st;
 }

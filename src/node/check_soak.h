@@ -14,6 +14,7 @@
 #define CONVOY_NODE_CHECK_SOAK_H
 
 #include "check/check.h"
+#include "model/model.h"
 
 /* For tests: where this rank inverts a bit of a weight, as FAULT=flip does. */
 enum check_soak_flip {
@@ -34,5 +35,13 @@ struct check_soak_config {
  * many milliseconds of training. A progress callback that fails ends it. */
 enum status check_soak_run(const struct check_soak_config *config, int64_t ms,
                            struct check_rows *rows);
+
+/* check_soak_restart — for one rank; adds one row. A process that it forks trains a model on a CPU,
+ * saves after two steps, trains a third, and kills itself while it saves again. This process finds
+ * the checkpoint, restores it, compares all bits with what the other process had, and trains the
+ * third step to the same weights. In a folder of its own below check->dir, which is removed.
+ * SKIPPED without a folder. */
+enum status check_soak_restart(const struct check_config *check, const struct model_dims *dims,
+                               struct check_rows *rows);
 
 #endif

@@ -6,17 +6,16 @@
 
 #include <xxhash.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 
 #define LOGIT_TOKENS 8
 
-enum status check_soak_record_init(struct check_soak_record *r, const struct param_table *table,
-                                   int steps)
+void check_soak_record_init(struct check_soak_record *r, const struct param_table *table, int steps)
 {
     *r = (struct check_soak_record){
         .steps = steps, .tensors = table->params_n, .n = 1 + steps * (1 + 2 * table->params_n)};
-    r->sum = calloc((size_t)r->n, sizeof *r->sum);
-    return r->sum ? ST_OK : FAIL(ST_RETRY, "out of memory: %d checksums of a soak", r->n);
+    r->sum = memory_new((size_t)r->n, sizeof *r->sum);
 }
 
 void check_soak_record_free(struct check_soak_record *r)
@@ -97,33 +96,21 @@ uint64_t check_soak_record_digest(const struct check_soak_record *r,
     return digest;
 }
 
-/* How many vote for the digest of rank i; of its own kind alone. */
-static int supporters(const struct check_soak_vote *votes, int n, int i)
+void check_soak_record_vote(struct check_soak_vote *votes, int n)
 {
-    int count = 0;
-    for (int k = 0; k < n; k++)
-        count += !votes[k].is_left_out && votes[k].kind == votes[i].kind &&
-                 votes[k].digest == votes[i].digest;
-    return count;
-}
-
-/* Ranks of equal kind and digest are counted once, at the first of them. */
-static bool is_first(const struct check_soak_vote *votes, int i)
-{
-    for (int k = 0; k < i; k++)
-        if (!votes[k].is_left_out && votes[k].kind == votes[i].kind &&
-            votes[k].digest == votes[i].digest)
-            return false;
-    return !votes[i].is_left_out;
-}
-
-enum status check_soak_record_vote(struct check_soak_vote *votes, int n)
-{
-    int *support = calloc((size_t)n, sizeof *support);
-    if (!support)
-        return FAIL(ST_RETRY, "out of memory: votes of %d ranks", n);
-    for (int i = 0; i < n; i++)
-        support[i] = is_first(votes, i) ? supporters(votes, n, i) : 0;
+    int *support = memory_new((size_t)n, sizeof *support);
+    /* Ranks of equal kind and digest are counted once, at the first of them. */
+    for (int i = 0; i < n; i++) {
+        int first = -1, count = 0;
+        for (int k = 0; k < n; k++) {
+            if (votes[k].is_left_out || votes[k].kind != votes[i].kind ||
+                votes[k].digest != votes[i].digest)
+                continue;
+            first = first < 0 ? k : first;
+            count++;
+        }
+        support[i] = first == i ? count : 0;
+    }
     for (int i = 0; i < n; i++) {
         int best = -1, others = 0;
         for (int k = 0; k < n; k++)
@@ -137,5 +124,4 @@ enum status check_soak_record_vote(struct check_soak_vote *votes, int n)
         votes[i].differs = others == 0 && best >= 0 && votes[i].digest != votes[best].digest;
     }
     free(support);
-    return ST_OK;
 }

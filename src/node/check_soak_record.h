@@ -17,10 +17,10 @@ struct check_soak_record {
     uint64_t *sum; /* n */
 };
 
-/* check_soak_record_init — for so many steps of a model. ST_RETRY: out of memory. _free may be
- * called twice. */
-enum status check_soak_record_init(struct check_soak_record *r, const struct param_table *table,
-                                   int steps);
+/* Makes an empty record of `steps` steps of a model. */
+void check_soak_record_init(struct check_soak_record *r, const struct param_table *table,
+                            int steps);
+/* Frees the record; may be called twice. */
 void check_soak_record_free(struct check_soak_record *r);
 
 /* check_soak_record_logits, _step — put what the model computes into the record. Collective where
@@ -56,7 +56,7 @@ struct check_soak_vote {
     bool is_unclear;       /* out: its kind differs, and as many have another digest */
     int model;             /* out: a rank with the digest that most have */
 };
-/* check_soak_record_vote — O(n²). ST_RETRY: out of memory. */
-enum status check_soak_record_vote(struct check_soak_vote *votes, int n);
+/* Finds which of n ranks differ from most of their kind, in O(n²). */
+void check_soak_record_vote(struct check_soak_vote *votes, int n);
 
 #endif

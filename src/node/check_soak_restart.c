@@ -1,12 +1,12 @@
-/* check_soak_restart — see check_soak_restart.h. */
-#include "node/check_soak_restart.h"
+/* check_soak_restart — a checkpoint is written, the process that writes the next one is killed, and
+ * the run is restored; see check_soak.h. Must not know other stages. */
+#include "node/check_soak.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,11 +15,13 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_disk.h"
 #include "check/check_scratch.h"
 #include "check/check_text.h"
 #include "kernels/cpu.h"
+#include "node/process.h"
 #include "train/checkpoint.h"
 #include "train/fault_injection.h"
 
@@ -135,19 +137,6 @@ static enum status write_and_die(struct restart *r, int fd)
     fault_injection_kill();
 }
 
-static _Noreturn void child(struct restart *r, int fd, pid_t parent)
-{
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1);
-    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
-    struct said said = {.step = -1};
-    (void)write_and_die(r, fd); /* it returns only where something failed */
-    text_copy(said.why, sizeof said.why, status_message());
-    say(fd, &said);
-    _exit(1);
-}
-
 /* ---- the process that restores ---- */
 
 /* listen_to — what the child writes, until it has ended. false: it hangs. */
@@ -166,19 +155,6 @@ static bool listen_to(struct restart *r, int fd)
     return false;
 }
 
-/* await_end — of the writer, which was killed or has ended by itself. A process that waits for a
- * disk ends when that answers: it is left behind. */
-static void await_end(struct restart *r, pid_t pid, int *wait_status)
-{
-    const int64_t end_ms = clock_ms() + CHILD_MS;
-    while (waitpid(pid, wait_status, WNOHANG) == 0) {
-        r->is_stuck = clock_ms() >= end_ms;
-        if (r->is_stuck)
-            return;
-        clock_sleep_ms(2);
-    }
-}
-
 static enum status kill_a_writer(struct restart *r)
 {
     int fd[2], wait_status = 0;
@@ -186,8 +162,14 @@ static enum status kill_a_writer(struct restart *r)
         return FAIL(ST_RETRY, "cannot open a pipe: %s; raise ulimit -n", strerror(errno));
     pid_t parent = getpid(), pid = fork();
     if (pid == 0) {
+        struct said said = {.step = -1};
         close(fd[0]);
-        child(r, fd[1], parent);
+        process_bind_to(parent);
+        log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
+        (void)write_and_die(r, fd[1]); /* it returns only if something failed */
+        text_copy(said.why, sizeof said.why, status_message());
+        say(fd[1], &said);
+        _exit(1);
     }
     close(fd[1]);
     bool is_gone = pid > 0 && listen_to(r, fd[0]);
@@ -196,7 +178,12 @@ static enum status kill_a_writer(struct restart *r)
         return FAIL(ST_RETRY, "cannot start a process: %s; raise ulimit -u", strerror(errno));
     if (!is_gone)
         kill(pid, SIGKILL);
-    await_end(r, pid, &wait_status);
+    /* A process that waits for a disk ends when that answers: it is left behind. */
+    const int64_t end_ms = clock_ms() + CHILD_MS;
+    while (waitpid(pid, &wait_status, WNOHANG) == 0 && !r->is_stuck) {
+        r->is_stuck = clock_ms() >= end_ms;
+        clock_sleep_ms(2);
+    }
     if (!is_gone || r->is_stuck)
         return FAIL(ST_STORE, "the process that writes a checkpoint to %s hangs", r->scratch.path);
     if (r->said_n > 0 && r->said[r->said_n - 1].step < 0)
@@ -285,9 +272,7 @@ enum status check_soak_restart(const struct check_config *check, const struct mo
                                struct check_rows *rows)
 {
     int64_t step = 0;
-    struct restart *r = calloc(1, sizeof *r);
-    if (!r)
-        return FAIL(ST_RETRY, "out of memory: a restart of %zu bytes", sizeof *r);
+    struct restart *r = memory_new(1, sizeof *r);
     r->check = check;
     r->dims = dims;
     struct check_row row;

@@ -1,5 +1,6 @@
 /* check_soak_train — the training of a soak: a small model, synthetic data, a few steps from one
- * state, in rounds. Must not know what its checksums are compared with, nor rows. */
+ * state, in rounds; and whether each rank got its samples of a step and its weights of a model.
+ * Must not know what checksums of training are compared with, nor rows. */
 #ifndef CONVOY_NODE_CHECK_SOAK_TRAIN_H
 #define CONVOY_NODE_CHECK_SOAK_TRAIN_H
 
@@ -42,11 +43,17 @@ void check_soak_train_close(struct check_soak_train *t);
  * that step (from 0) this rank inverts a bit of a weight; -1: it does not. */
 enum status check_soak_train_round(struct check_soak_train *t, int flip_step);
 
-/* check_soak_train_weights — checksum of this rank's weights, which it has whole (SHARD=none).
- * check_soak_train_put — rank 0 gives all ranks its `values` as weights.
- * check_soak_train_get — rank 0 gets the weights of all ranks' shards; others give theirs. */
-enum status check_soak_train_weights(struct check_soak_train *t, uint64_t *sum_out);
-enum status check_soak_train_put(struct check_soak_train *t, int part, const float *values);
-enum status check_soak_train_get(struct check_soak_train *t, int part, float *values);
+/* Checks, collectively and after a round with several ranks, that each sample of each step was
+ * trained on by one rank, once. *lost_out: a sample of step *step_out (from 0) for which that is
+ * not so; -1: there is none. The same on all ranks. */
+enum status check_soak_train_samples(const struct check_soak_train *t, int *step_out,
+                                     int *lost_out);
+/* Returns the index of an item of `wanted` that `trained` lacks, in any order; -1: there is none. n
+ * of each. Called here, and for tests. */
+int check_soak_train_lost(const uint64_t *trained, const uint64_t *wanted, int n);
+/* Gives all ranks a pattern of rank 0 as weights and reads it back, collectively. *is_right_out:
+ * this rank then holds the pattern; with shards only rank 0 looks. */
+enum status check_soak_train_distribution(const struct check_soak_train_config *config,
+                                          bool *is_right_out);
 
 #endif

@@ -1,11 +1,11 @@
-/* check_view — see check_view.h. */
-#include "node/check_view.h"
+/* check_view — see check_output.h. */
+#include "node/check_output.h"
 
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "check/check_result.h"
-#include "node/check_output.h"
 
 #define ROWS_METRICS 512 /* in /metrics; of more, those that warn or fail come first */
 
@@ -16,15 +16,11 @@ struct check_view {
     struct text json, metrics, line;
 };
 
-enum status check_view_open(const struct conf *conf, const struct board *board,
-                            struct check_view **out)
+struct check_view *check_view_open(const struct conf *conf, const struct board *board)
 {
-    struct check_view *view = calloc(1, sizeof *view);
-    if (!view)
-        return FAIL(ST_RETRY, "out of memory: the check's state");
+    struct check_view *view = memory_new(1, sizeof *view);
     *view = (struct check_view){.conf = conf, .board = board};
-    *out = view;
-    return ST_OK;
+    return view;
 }
 
 void check_view_close(struct check_view *view)
@@ -37,16 +33,7 @@ void check_view_close(struct check_view *view)
     free(view);
 }
 
-/* pick — rows that warn or fail, then others, ROWS_METRICS at most. */
-static enum status pick(const struct check_rows *rows, struct check_rows *out)
-{
-    for (int is_second = 0; is_second < 2; is_second++)
-        for (int i = 0; i < rows->n && out->n < ROWS_METRICS; i++)
-            if (check_row_is_bad(&rows->row[i]) != (is_second != 0))
-                TRY(check_row_add(out, &rows->row[i]));
-    return ST_OK;
-}
-
+/* Makes the texts again if the board has a newer result. */
 static void refresh(struct check_view *view)
 {
     struct check_result result;
@@ -61,7 +48,11 @@ static void refresh(struct check_view *view)
     check_result_json(&result, &view->json);
     struct check_rows rows = {0};
     const struct check_report_about about = check_output_about(view->conf, &result);
-    enum status st = pick(&result.rows, &rows);
+    enum status st = ST_OK;
+    for (int is_second = 0; is_second < 2; is_second++)
+        for (int i = 0; i < result.rows.n && rows.n < ROWS_METRICS && st == ST_OK; i++)
+            if (check_row_is_bad(&result.rows.row[i]) != (is_second != 0))
+                st = check_row_add(&rows, &result.rows.row[i]);
     if (st == ST_OK)
         st = check_prometheus_write(&rows, &about, &view->metrics);
     check_row_free(&rows);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_baseline.h"
 #include "check/check_result.h"
@@ -44,24 +45,6 @@ struct check_worker {
 };
 
 /* ---- settings ---- */
-
-/* depth_of — Returns the depth that CHECK names; `check` without CHECK is a standard one. */
-static enum check_depth depth_of(const struct conf *conf)
-{
-    const int64_t word = conf_i64(conf, CONF_CHECK);
-    return word == CONF_CHECK_QUICK  ? CHECK_DEPTH_QUICK
-           : word == CONF_CHECK_FULL ? CHECK_DEPTH_FULL
-                                     : CHECK_DEPTH_STANDARD;
-}
-
-static int64_t budget_of(const struct conf *conf, enum check_depth depth)
-{
-    static const int64_t budgets[] = {[CHECK_DEPTH_QUICK] = QUICK_MS,
-                                      [CHECK_DEPTH_STANDARD] = STANDARD_MS,
-                                      [CHECK_DEPTH_FULL] = FULL_MS};
-    int64_t given = conf_i64(conf, CONF_BUDGET);
-    return given > 0 ? given : budgets[depth];
-}
 
 /* name_host — as the scheduler knows this node. */
 static enum check_scheduler name_host(char *out, size_t cap)
@@ -287,11 +270,20 @@ static int64_t clock_offset(const struct conf *conf)
 
 static void fill_config(struct check_worker *w)
 {
+    static const int64_t budgets[] = {[CHECK_DEPTH_QUICK] = QUICK_MS,
+                                      [CHECK_DEPTH_STANDARD] = STANDARD_MS,
+                                      [CHECK_DEPTH_FULL] = FULL_MS};
     const struct conf *conf = w->config.conf;
-    int64_t gpus = conf_i64(conf, CONF_GPUS_EXPECTED);
+    const int64_t gpus = conf_i64(conf, CONF_GPUS_EXPECTED), budget = conf_i64(conf, CONF_BUDGET),
+                  word = conf_i64(conf, CONF_CHECK);
+    /* `check` without CHECK is a standard one. */
+    const enum check_depth depth = word == CONF_CHECK_QUICK  ? CHECK_DEPTH_QUICK
+                                   : word == CONF_CHECK_FULL ? CHECK_DEPTH_FULL
+                                                             : CHECK_DEPTH_STANDARD;
     w->check = (struct check_config){
         .place = w->config.place,
-        .depth = depth_of(conf),
+        .depth = depth,
+        .budget_ms = budget > 0 ? budget : budgets[depth],
         .soak_ms = w->config.is_command ? conf_i64(conf, CONF_SOAK) : 0,
         .clock_offset_ms = clock_offset(conf),
         .root = conf_text(conf, CONF_CHECK_ROOT),
@@ -311,7 +303,6 @@ static void fill_config(struct check_worker *w)
         .stage_ended = on_stage_ended,
         .arg = w,
     };
-    w->check.budget_ms = budget_of(conf, w->check.depth);
     w->check.scheduler = name_host(w->host, sizeof w->host);
 }
 
@@ -319,9 +310,7 @@ enum status check_worker_open(const struct check_worker_config *config, struct c
 {
     if (config->place.rank == 0)
         TRY(check_output_targets(config->conf));
-    struct check_worker *w = calloc(1, sizeof *w);
-    if (!w)
-        return FAIL(ST_RETRY, "out of memory: a check");
+    struct check_worker *w = memory_new(1, sizeof *w);
     w->config = *config;
     w->started = clock_wall_ms() / 1000;
     w->begin_ms = clock_ms();

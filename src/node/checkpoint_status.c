@@ -1,5 +1,8 @@
-/* checkpoint_status — see checkpoint_status.h. Read checkpoint_status_main first, at the foot. */
-#include "node/checkpoint_status.h"
+/* checkpoint_status — `convoy status DIR`: what a folder of checkpoints shows of its run, whether
+ * that run still trains or not. Reads manifests, sizes and headers, not all the data, and takes no
+ * lock, so it does not disturb a run. Must not know HTTP. Read checkpoint_status_main first, at the
+ * foot. */
+#include "node/command.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -10,6 +13,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "format/ckpt.h"
 #include "node/damage_list.h"
@@ -119,12 +123,6 @@ static void read_end(struct checkpoint_dir *f)
 
 /* ---- showing ---- */
 
-static const char *age(const struct checkpoint_dir *f, char *out, size_t cap)
-{
-    int64_t ms = clock_wall_ms() - f->wall_ms;
-    return text_format_span(out, cap, ms > 0 ? ms : 0);
-}
-
 /* show_settings — {"OPTIMIZER":"adamw","LR":0.001} as NAME=VALUE pairs. */
 static void show_settings(struct text *t, const char *json)
 {
@@ -166,7 +164,9 @@ static void show(struct text *t, const struct checkpoint_dir *f)
              f->dims.heads, f->dims.embed, f->dims.context, f->dims.vocab);
     text_add(t, "step        %" PRId64 "  %s tokens  by convoy %s\n", f->meta.step,
              text_format_count(word, sizeof word, (double)f->meta.tokens), f->meta.version);
-    text_add(t, "checkpoint  %s  %s ago\n", f->path, age(f, word, sizeof word));
+    const int64_t age_ms = clock_wall_ms() - f->wall_ms;
+    text_add(t, "checkpoint  %s  %s ago\n", f->path,
+             text_format_span(word, sizeof word, age_ms > 0 ? age_ms : 0));
     text_add(t, "kept        %d checkpoint%s: step", f->steps_n, f->steps_n == 1 ? "" : "s");
     for (int i = 0; i < f->steps_n && i < SHOWN_MAX; i++)
         text_add(t, "%s %" PRId64, i > 0 ? "," : "", f->step[i]);
@@ -251,9 +251,7 @@ static enum status check_run(const struct checkpoint_dir *f)
 enum status checkpoint_status_main(const char *dir, bool as_json)
 {
     struct text shown = {0};
-    struct checkpoint_dir *f = calloc(1, sizeof *f);
-    if (!f)
-        return FAIL(ST_RETRY, "out of memory: what %s holds", dir);
+    struct checkpoint_dir *f = memory_new(1, sizeof *f);
     f->dir = dir;
     enum status st = is_checkpoint(dir) ? read_one(f) : ckpt_each(dir, true, add_checkpoint, f);
     if (st == ST_OK) {

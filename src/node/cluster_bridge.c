@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/secure.h"
 #include "base/text.h"
 #include "net/https_server.h"
@@ -98,22 +99,14 @@ static void on_request(void *arg, struct https_server_request *request, const ch
     dataset_server_on_request(b->dataset, request, path, bytes, n);
 }
 
-/* place_of — which of the world's nodes this one is; node -1: none. */
-static struct board_world_place place_of(const struct cluster_bridge *b,
-                                         const struct cluster_world *world)
-{
-    struct board_world_place place = {world->generation, world->nodes_n, -1};
-    const int own = (int)conf_i64(b->config.conf, CONF_NODE_ID);
-    for (int i = 0; i < world->nodes_n; i++)
-        if (world->node_ids[i] == own)
-            place.node = i;
-    return place;
-}
-
 static void on_world(void *arg, const struct cluster_world *world)
 {
     struct cluster_bridge *b = arg;
-    const struct board_world_place place = place_of(b, world);
+    /* Which of the world's nodes this one is; node -1: none. */
+    struct board_world_place place = {world->generation, world->nodes_n, -1};
+    for (int i = 0; i < world->nodes_n; i++)
+        if (world->node_ids[i] == (int)conf_i64(b->config.conf, CONF_NODE_ID))
+            place.node = i;
     b->running = world->generation;
     b->running_nodes = world->nodes_n;
     b->is_ready = b->has_fault = false;
@@ -155,20 +148,15 @@ static void on_stop(void *arg, int request)
     b->config.on_stop(b->config.arg, (enum board_request)request);
 }
 
-/* end_of_node — the job's end as this node's exit code tells it: the code of a fault asks a
- * scheduler to drain the machine, so only the node that has the fault ends with it. */
-static enum status end_of_node(const struct cluster_bridge *b, enum status st)
-{
-    if (b->has_fault && st == ST_PEER)
-        return ST_FAULT;
-    return st == ST_FAULT && !b->has_fault ? ST_PEER : st;
-}
-
 static void on_end(void *arg, enum status st)
 {
     struct cluster_bridge *b = arg;
     b->is_ended = true;
-    b->config.on_end(b->config.arg, end_of_node(b, st));
+    /* The exit code of a fault asks a scheduler to drain the machine, so only the node that has the
+     * fault ends with it. */
+    if (st == ST_PEER || st == ST_FAULT)
+        st = b->has_fault ? ST_FAULT : ST_PEER;
+    b->config.on_end(b->config.arg, st);
 }
 
 /* ---- from the workers ---- */
@@ -362,22 +350,17 @@ void cluster_bridge_tick(struct cluster_bridge *b, int64_t now_ms)
 
 /* ---- from the supervisor ---- */
 
-/* lost_generation — in which this worker ended; that generation may be over already, if the worker
- * was not ready for another: all ranks end if a loss is not finite, and others may report first
- * that this one went away. */
-static int64_t lost_generation(const struct cluster_bridge *b, int worker_i)
+void cluster_bridge_lost(struct cluster_bridge *b, int worker_i, enum status st, const char *why)
 {
     struct board_ready ready;
     const int64_t over = board_aborted(b->config.board);
-    if (b->running)
-        return b->running;
-    return board_ready_copy(b->config.board, worker_i, &ready) && ready.after < over ? over : 0;
-}
-
-void cluster_bridge_lost(struct cluster_bridge *b, int worker_i, enum status st, const char *why)
-{
+    int64_t generation = b->running;
+    /* The worker's generation may be over already, if it was not ready for another: all ranks end
+     * if a loss is not finite, and others may report first that this one went away. */
+    if (!b->running && board_ready_copy(b->config.board, worker_i, &ready) && ready.after < over)
+        generation = over;
     b->has_fault = b->has_fault || st == ST_FAULT;
-    lost(b, lost_generation(b, worker_i), worker_i, st, why);
+    lost(b, generation, worker_i, st, why);
 }
 
 void cluster_bridge_stop(struct cluster_bridge *b, enum board_request request)
@@ -450,36 +433,32 @@ static void fill_peer(struct view_peer *out, const struct cluster_node *node,
 #include "base/rank_stats.def"
 }
 
-static void refresh_nodes(struct cluster_bridge *b)
-{
-    static const char *const states[] = {[CLUSTER_NODE_AWAITED] = "awaited",
-                                         [CLUSTER_NODE_JOINED] = "joined",
-                                         [CLUSTER_NODE_SUSPECT] = "suspect",
-                                         [CLUSTER_NODE_LOST] = "lost",
-                                         [CLUSTER_NODE_LEFT] = "left"};
-    const struct cluster_node *nodes;
-    int nodes_n = b->nodes_n > 1 ? cluster_nodes(b->cluster, &nodes) : 0;
-    int own = (int)conf_i64(b->config.conf, CONF_NODE_ID);
-    b->shown_nodes_n = nodes_n < b->nodes_n ? nodes_n : b->nodes_n;
-    b->shown_peers_n = 0;
-    for (int i = 0; i < b->shown_nodes_n; i++) {
-        const struct cluster_node *node = &nodes[i];
-        b->nodes[i] = (struct view_node){.node_id = node->node_id,
-                                         .state = states[node->state],
-                                         .heartbeat_age_seconds = node->heartbeat_age_seconds,
-                                         .machine = node->machine};
-        text_copy(b->nodes[i].address, sizeof b->nodes[i].address, node->address);
-        const bool is_shown = node->node_id != own && own == 0 && !node->is_outside;
-        for (int k = 0; k < node->ranks_n && b->shown_peers_n < b->ranks_n && is_shown; k++)
-            fill_peer(&b->peers[b->shown_peers_n++], node, &node->ranks[k]);
-    }
-}
-
 void cluster_bridge_fill(void *arg, struct view *view)
 {
     struct cluster_bridge *b = arg;
-    if (!b->is_ended)
-        refresh_nodes(b);
+    if (!b->is_ended) {
+        static const char *const states[] = {[CLUSTER_NODE_AWAITED] = "awaited",
+                                             [CLUSTER_NODE_JOINED] = "joined",
+                                             [CLUSTER_NODE_SUSPECT] = "suspect",
+                                             [CLUSTER_NODE_LOST] = "lost",
+                                             [CLUSTER_NODE_LEFT] = "left"};
+        const struct cluster_node *nodes;
+        int nodes_n = b->nodes_n > 1 ? cluster_nodes(b->cluster, &nodes) : 0;
+        int own = (int)conf_i64(b->config.conf, CONF_NODE_ID);
+        b->shown_nodes_n = nodes_n < b->nodes_n ? nodes_n : b->nodes_n;
+        b->shown_peers_n = 0;
+        for (int i = 0; i < b->shown_nodes_n; i++) {
+            const struct cluster_node *node = &nodes[i];
+            b->nodes[i] = (struct view_node){.node_id = node->node_id,
+                                             .state = states[node->state],
+                                             .heartbeat_age_seconds = node->heartbeat_age_seconds,
+                                             .machine = node->machine};
+            text_copy(b->nodes[i].address, sizeof b->nodes[i].address, node->address);
+            const bool is_shown = node->node_id != own && own == 0 && !node->is_outside;
+            for (int k = 0; k < node->ranks_n && b->shown_peers_n < b->ranks_n && is_shown; k++)
+                fill_peer(&b->peers[b->shown_peers_n++], node, &node->ranks[k]);
+        }
+    }
     view->nodes = b->nodes;
     view->nodes_n = b->shown_nodes_n;
     view->peers = b->peers;
@@ -518,21 +497,16 @@ static void describe(const void *arg, int rank, int ranks, char *out, size_t cap
     mesh_place(arg, rank, ranks, out, cap);
 }
 
-/* calls_differ — stages make calls of their own. In evaluations a data group with no batch makes
- * its store's calls only, not those of tensor and context groups (train/step_eval.c). */
-static bool calls_differ(const struct mesh *mesh)
+static struct cluster_places places_of(const struct mesh *mesh)
 {
-    return mesh->size[MESH_AXIS_PIPELINE] > 1 ||
-           (mesh->size[MESH_AXIS_DATA] > 1 && mesh->size[MESH_AXIS_DATA] != mesh_ranks(mesh));
-}
-
-static struct cluster_places places_of(const struct cluster_bridge *b)
-{
-    const struct mesh *mesh = b->config.mesh;
-    return mesh ? (struct cluster_places){.describe = describe,
-                                          .arg = mesh,
-                                          .calls_differ = calls_differ(mesh)}
-                : (struct cluster_places){0};
+    if (!mesh)
+        return (struct cluster_places){0};
+    /* Stages make calls of their own. In evaluations a data group with no batch makes its store's
+     * calls only, not those of tensor and context groups (train/step_eval.c). */
+    const int data = mesh->size[MESH_AXIS_DATA];
+    const bool calls_differ =
+        mesh->size[MESH_AXIS_PIPELINE] > 1 || (data > 1 && data != mesh_ranks(mesh));
+    return (struct cluster_places){.describe = describe, .arg = mesh, .calls_differ = calls_differ};
 }
 
 /* derive_job_key — Reads the token and derives the job's key from it. Wipes the token. */
@@ -569,7 +543,7 @@ static enum status open_cluster(struct cluster_bridge *b)
                                     .max_restarts = b->config.max_restarts,
                                     .agree_json = agreed.data,
                                     .is_same_data = has_same_data,
-                                    .places = places_of(b),
+                                    .places = places_of(b->config.mesh),
                                     .loop = b->config.loop,
                                     .on_world = on_world,
                                     .on_abort = on_abort,
@@ -594,25 +568,19 @@ static enum status open_cluster(struct cluster_bridge *b)
 enum status cluster_bridge_open(const struct cluster_bridge_config *config,
                                 struct cluster_bridge **out)
 {
-    struct cluster_bridge *b = calloc(1, sizeof *b);
-    if (!b)
-        return FAIL(ST_RETRY, "out of memory: the connection to the cluster");
+    struct cluster_bridge *b = memory_new(1, sizeof *b);
     b->config = *config;
     b->nodes_n = (int)conf_i64(config->conf, CONF_N_NODES);
     b->workers_n = (int)conf_i64(config->conf, CONF_N_GPU_EACH_NODE);
     b->ranks_n = conf_ranks(config->conf);
     b->waiting_ms = b->opened_ms = clock_ms();
     int node_id = (int)conf_i64(config->conf, CONF_NODE_ID);
-    b->world = calloc((size_t)b->ranks_n, sizeof *b->world);
-    b->nodes = calloc((size_t)b->nodes_n, sizeof *b->nodes);
-    b->peers = calloc((size_t)b->ranks_n, sizeof *b->peers);
-    enum status st = b->world && b->nodes && b->peers
-                         ? ST_OK
-                         : FAIL(ST_RETRY, "out of memory: the list of %d ranks", b->ranks_n);
-    if (st == ST_OK && b->nodes_n > 1 && node_id == 0)
-        st = dataset_server_open(&b->dataset);
-    if (st == ST_OK)
-        st = open_cluster(b);
+    b->world = memory_new((size_t)b->ranks_n, sizeof *b->world);
+    b->nodes = memory_new((size_t)b->nodes_n, sizeof *b->nodes);
+    b->peers = memory_new((size_t)b->ranks_n, sizeof *b->peers);
+    if (b->nodes_n > 1 && node_id == 0)
+        b->dataset = dataset_server_open();
+    enum status st = open_cluster(b);
     if (st == ST_OK && b->nodes_n > 1 && node_id > 0) {
         /* The key with which this node's workers download node 0's data. */
         struct psk psk;

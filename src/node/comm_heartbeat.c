@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "comm/p2p/p2p.h"
@@ -57,9 +58,7 @@ static void *publish_loop(void *arg)
 
 enum status comm_heartbeat_open(struct board *board, int worker_i, struct comm_heartbeat **out)
 {
-    struct comm_heartbeat *heartbeat = calloc(1, sizeof *heartbeat);
-    if (!heartbeat)
-        return FAIL(ST_RETRY, "out of memory: the worker's comm heartbeat");
+    struct comm_heartbeat *heartbeat = memory_new(1, sizeof *heartbeat);
     heartbeat->board = board;
     heartbeat->worker_i = worker_i;
     enum status st =

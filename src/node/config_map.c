@@ -12,9 +12,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/version.h"
-#include "node/config_map_batch.h"
-#include "node/config_map_copies.h"
 #include "node/device.h"
 #include "node/model_source.h"
 #include "node/tokenizer_source.h"
@@ -42,6 +41,8 @@ _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than c
     CONF_CHOICE_IS(CONF_##row##_##value, CHECKPOINT_ASYNC_MODE_##value)
 #define IS_SPIKE(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, SPIKE_MODE_##value)
 #define IS_RESUME(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, TRAINER_RESUME_##value)
+#define IS_PEER_COPIES(row, value, word) \
+    CONF_CHOICE_IS(CONF_##row##_##value, PEER_COPY_MODE_##value)
 CONF_TASK_LIST(IS_TASK)
 CONF_OPTIMIZER_LIST(IS_OPTIM)
 CONF_LR_SCHEDULE_LIST(IS_LR_SCHEDULE)
@@ -51,6 +52,7 @@ CONF_RECOMPUTE_LIST(IS_RECOMPUTE)
 CONF_CHECKPOINT_ASYNC_LIST(IS_CHECKPOINT_ASYNC)
 CONF_SPIKE_LIST(IS_SPIKE)
 CONF_RESUME_LIST(IS_RESUME)
+CONF_PEER_COPIES_LIST(IS_PEER_COPIES)
 /* clang-format on */
 
 /* One dimension: the setting, and where it goes. */
@@ -185,10 +187,11 @@ static enum status refuse_part(const struct conf *conf, bool has_weights,
                        : ST_OK;
 }
 
-static enum status override_parts(const struct conf *conf, bool has_weights,
-                                  struct model_dims *dims)
+enum status config_map_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out)
 {
-    const struct model_parts was = dims->parts, is = asked_parts(conf, dims);
+    TRY(base_dims(conf, out, has_weights_out));
+    TRY(override_dims(conf, *has_weights_out, out));
+    const struct model_parts was = out->parts, is = asked_parts(conf, out);
     const struct {
         enum conf_key key;
         const char *name;
@@ -201,16 +204,8 @@ static enum status override_parts(const struct conf *conf, bool has_weights,
                {CONF_ZERO_INIT, "ZERO_INIT", was.has_zero_init != is.has_zero_init}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         if (row[i].differs)
-            TRY(refuse_part(conf, has_weights, dims, row[i].key, row[i].name));
-    dims->parts = is;
-    return ST_OK;
-}
-
-enum status config_map_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out)
-{
-    TRY(base_dims(conf, out, has_weights_out));
-    TRY(override_dims(conf, *has_weights_out, out));
-    TRY(override_parts(conf, *has_weights_out, out));
+            TRY(refuse_part(conf, *has_weights_out, out, row[i].key, row[i].name));
+    out->parts = is;
     TRY(model_check(out));
     model_resolve(out);
     return ST_OK;
@@ -230,14 +225,6 @@ static enum status seq_tokens(const struct conf *conf, const struct model_dims *
         asked = usual < dims->context ? usual : dims->context;
     *out = asked;
     return ST_OK;
-}
-
-/* momentum_of — Muon's is not 0 unless that is asked for. */
-static double momentum_of(const struct conf *conf)
-{
-    bool is_muon = conf_i64(conf, CONF_OPTIMIZER) == CONF_OPTIMIZER_MUON;
-    return is_muon && !conf_is_set(conf, CONF_MOMENTUM) ? MUON_MOMENTUM
-                                                        : conf_f64(conf, CONF_MOMENTUM);
 }
 
 static enum status map_recompute(const struct conf *conf, const struct model_dims *dims,
@@ -270,6 +257,110 @@ static void map_local(const struct conf *conf, struct step_config *out)
     out->store.compress = GRAD_COMPRESS_KIND_NONE;
 }
 
+/* ---- the samples of a step ---- */
+
+static enum status check_lm(const struct conf *conf, const struct step_config *c, enum conf_key key,
+                            const char *name, const char *remedy)
+{
+    if (c->dims.task == MODEL_TASK_LM)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "%s=%s (%s) is for TASK=lm: a sample of TASK=qa is one question; use %s=%s", name,
+                conf_text(conf, key), conf_source(conf, key), name, remedy);
+}
+
+static enum status map_mask(const struct conf *conf, struct step_config *out)
+{
+    const int64_t from = conf_i64(conf, CONF_WINDOW_START);
+    out->masks_documents = conf_i64(conf, CONF_ATTENTION_MASK) == CONF_ATTENTION_MASK_DOCUMENT;
+    out->window_warmup = (struct warmup){.from = from < out->seq_tokens ? from : out->seq_tokens,
+                                         .steps = conf_i64(conf, CONF_WINDOW_WARMUP)};
+    if (out->masks_documents)
+        TRY(check_lm(conf, out, CONF_ATTENTION_MASK, "ATTENTION_MASK", "causal"));
+    if (conf_i64(conf, CONF_PACK_DOCUMENTS))
+        TRY(check_lm(conf, out, CONF_PACK_DOCUMENTS, "PACK_DOCUMENTS", "0"));
+    return out->window_warmup.steps > 0
+               ? check_lm(conf, out, CONF_WINDOW_WARMUP, "WINDOW_WARMUP", "0")
+               : ST_OK;
+}
+
+/* check_warmup — steps are whole numbers of micro-batches, and grow by whole numbers of the first
+ * one. */
+static enum status check_warmup(const struct conf *conf, const struct step_config *c, int64_t pass)
+{
+    const long long from = c->batch_warmup.from, to = c->global_samples;
+    if (from == to)
+        return FAIL(ST_BAD_SETTING,
+                    "BATCH_WARMUP=%s (%s) has nothing to raise: the first step and "
+                    "GLOBAL_BATCH have %lld samples each; raise GLOBAL_BATCH",
+                    conf_text(conf, CONF_BATCH_WARMUP), conf_source(conf, CONF_BATCH_WARMUP), to);
+    if (from < to && to % from == 0 && from % pass == 0)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "BATCH_START=%lld (%s) must divide GLOBAL_BATCH=%lld and be a multiple of "
+                "%lld, BATCH_SIZE times workers; 0 takes that number",
+                from, conf_source(conf, CONF_BATCH_START), to, (long long)pass);
+}
+
+#define SHARD_SAMPLES 8  /* of a default shard at most: the default of BATCH_SIZE */
+#define SHARDS_WANTED 64 /* from there on a default shard has more than one sample */
+#define SHARDS_MAX 4096  /* as VIRTUAL_SHARDS */
+
+/* shard_samples — the samples of a default virtual shard, by GLOBAL_BATCH alone: one, and of large
+ * batches the largest divisor up to SHARD_SAMPLES that leaves SHARDS_WANTED shards. */
+static int64_t shard_samples(int64_t all)
+{
+    int64_t n = all / SHARDS_WANTED < SHARD_SAMPLES ? all / SHARDS_WANTED : SHARD_SAMPLES;
+    while (n > 1 && all % n != 0)
+        n--;
+    n = n > 1 ? n : 1;
+    while (all / n > SHARDS_MAX || all % n != 0)
+        n++;
+    return n;
+}
+
+/* map_shards — EXACT=layout: the virtual shards of a step. A pass has the samples of a shard at
+ * most, so that a larger BATCH_SIZE changes no bit. */
+static enum status map_shards(const struct conf *conf, struct step_config *out)
+{
+    const int64_t set = conf_i64(conf, CONF_VIRTUAL_SHARDS), all = out->global_samples,
+                  by_batch = shard_samples(all), batch = out->batch_samples;
+    if (conf_i64(conf, CONF_EXACT) != CONF_EXACT_LAYOUT)
+        return ST_OK;
+    out->balances = conf_i64(conf, CONF_BALANCE) == CONF_BALANCE_AUTO;
+    out->checks_shards = conf_i64(conf, CONF_SENTINEL_EVERY) > 0;
+    out->shards = (int)(set > 0 ? set : all / by_batch);
+    if (set == 0 && batch < by_batch)
+        return FAIL(
+            ST_BAD_SETTING,
+            "EXACT=layout: GLOBAL_BATCH=%lld has %d virtual shards of %lld samples, each one "
+            "pass, and BATCH_SIZE=%lld (%s) allows %lld; set BATCH_SIZE=%lld, or "
+            "VIRTUAL_SHARDS=%lld, which changes the bits",
+            (long long)all, out->shards, (long long)by_batch, (long long)batch,
+            conf_source(conf, CONF_BATCH_SIZE), (long long)batch, (long long)by_batch,
+            (long long)(all % batch == 0 ? all / batch : all));
+    if (all % out->shards == 0 && batch > all / out->shards)
+        out->batch_samples = all / out->shards;
+    return ST_OK;
+}
+
+/* Sets batch_samples, global_samples, their warm-up, and what attention masks. out->dims and
+ * out->seq_tokens are known. */
+static enum status map_batch(const struct conf *conf, struct step_config *out)
+{
+    const int64_t all = conf_i64(conf, CONF_GLOBAL_BATCH), from = conf_i64(conf, CONF_BATCH_START),
+                  pass = conf_i64(conf, CONF_BATCH_SIZE) * conf_data_ranks(conf);
+    TRY(map_mask(conf, out));
+    out->batch_samples = conf_i64(conf, CONF_BATCH_SIZE);
+    out->global_samples = all > 0 ? all : pass;
+    out->batch_warmup =
+        (struct warmup){.from = from > 0 ? from : pass, .steps = conf_i64(conf, CONF_BATCH_WARMUP)};
+    TRY(map_shards(conf, out));
+    return out->batch_warmup.steps > 0 ? check_warmup(conf, out, pass) : ST_OK;
+}
+
+/* ---- a step, a trainer ---- */
+
 /* map_step — the configuration of a step and its store. */
 static enum status map_step(const struct conf *conf, const struct model_dims *dims,
                             struct step_config *out)
@@ -287,7 +378,7 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     int64_t own_tokens;
     TRY(model_part_dims(&out->dims, &part, &first));
     TRY(model_part_tokens(out->seq_tokens, out->axis_ranks[MESH_AXIS_CONTEXT], &own_tokens));
-    TRY(config_map_batch(conf, out));
+    TRY(map_batch(conf, out));
     out->store.shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
     out->store.group_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
     out->store.compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);
@@ -297,10 +388,12 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
         .beta1 = conf_f64(conf, CONF_BETA1),
         .beta2 = conf_f64(conf, CONF_BETA2),
         .eps = conf_f64(conf, CONF_EPS),
-        .momentum = momentum_of(conf),
+        .momentum = conf_f64(conf, CONF_MOMENTUM),
         .weight_decay = conf_f64(conf, CONF_WEIGHT_DECAY),
         .grad_clip = conf_f64(conf, CONF_GRAD_CLIP),
     };
+    if (out->optim.kind == OPTIM_KIND_MUON && !conf_is_set(conf, CONF_MOMENTUM))
+        out->optim.momentum = MUON_MOMENTUM; /* not 0 unless that is asked for */
     out->spike = (struct spike_config){.mode = (enum spike_mode)conf_i64(conf, CONF_SPIKE),
                                        .sigma = conf_f64(conf, CONF_SPIKE_SIGMA)};
     out->comm_sms = (int)conf_i64(conf, CONF_COMM_SMS);
@@ -309,6 +402,28 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     out->dropout = (float)conf_f64(conf, CONF_DROPOUT);
     out->seed = (uint64_t)conf_i64(conf, CONF_SEED);
     return ST_OK;
+}
+
+/* Sets the mode of PEER_COPIES, and no memory yet; the step is set. */
+static enum status map_copies(const struct conf *conf, struct trainer_config *out)
+{
+    const char *why = peer_copy_why(&out->step, (int)conf_i64(conf, CONF_N_NODES));
+    out->peer_copies = (enum peer_copy_mode)conf_i64(conf, CONF_PEER_COPIES);
+    out->peer_copy_fd = -1;
+    out->ranks_max = conf_ranks(conf);
+    out->ranks_min = conf_min_nodes(conf) * (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
+    if (out->peer_copies != PEER_COPY_MODE_ON || !why)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "PEER_COPIES=1 (%s) cannot be had: %s; leave it out, and a loss costs the steps "
+                "since the last checkpoint",
+                conf_source(conf, CONF_PEER_COPIES), why);
+}
+
+bool config_map_copies_memory(const struct conf *conf)
+{
+    return conf_i64(conf, CONF_N_NODES) > 1 &&
+           conf_i64(conf, CONF_PEER_COPIES) != CONF_PEER_COPIES_OFF;
 }
 
 enum status config_map_trainer(const struct conf *conf, const struct model_dims *dims,
@@ -337,7 +452,7 @@ enum status config_map_trainer(const struct conf *conf, const struct model_dims 
     out->checkpoint_mode = (enum checkpoint_async_mode)conf_i64(conf, CONF_CHECKPOINT_ASYNC);
     out->checkpoint_keep = (int)conf_i64(conf, CONF_CHECKPOINT_KEEP);
     out->resume = (enum trainer_resume)conf_i64(conf, CONF_RESUME);
-    TRY(config_map_copies(conf, out));
+    TRY(map_copies(conf, out));
     out->eval_every = conf_i64(conf, CONF_EVAL_EVERY);
     out->metrics_file = conf_text(conf, CONF_METRICS_FILE);
     out->tensorboard_dir = conf_text(conf, CONF_TENSORBOARD_DIR);
@@ -447,13 +562,6 @@ static void add_used(const struct conf *conf, enum conf_key key, const struct us
         text_add(out, "%s", text_f64(used[i].number).text);
 }
 
-static const char *precision_of(const struct trainer_config *trainer)
-{
-    return trainer->step.store.dtype == DTYPE_BF16  ? "bf16"
-           : trainer->step.store.dtype == DTYPE_F16 ? "fp16"
-                                                    : "tf32";
-}
-
 void config_map_settings(const struct conf *conf, const struct trainer_config *trainer,
                          const struct tokenizer *tokenizer, struct text *out)
 {
@@ -463,6 +571,7 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
     const bool is_exact = s->shards > 0, is_f32 = s->store.dtype == DTYPE_F32,
                skips = s->spike.mode == SPIKE_MODE_SKIP;
     const int64_t decay = trainer->lr_schedule.decay_steps;
+    const char *precision = is_f32 ? "tf32" : s->store.dtype == DTYPE_F16 ? "fp16" : "bf16";
     const struct used used[] = {
         {CONF_GLOBAL_BATCH, true, (double)s->global_samples, NULL},
         {CONF_SEQ_LEN, true, (double)s->seq_tokens, NULL},
@@ -489,7 +598,7 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
         {CONF_OUTER_MOMENTUM, local->steps > 0, local->momentum, NULL},
         {CONF_DETERMINISTIC, trainer->is_atomic && !is_f32, 0, NULL},
         {CONF_PRECISION, !is_f32 || conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32, 0,
-         precision_of(trainer)},
+         precision},
     };
     text_add(out, "{\"moments\":%d", optim_moments(&s->optim));
     for (int key = 0; key < CONF_SETTINGS_N; key++)
@@ -522,36 +631,31 @@ void config_map_layout(const struct conf *conf, const struct trainer_config *tra
     text_add(out, "}");
 }
 
-/* weights_print — a fingerprint of the weights without reading all of them: the size and a hash of
- * the first MiB, which holds the names and shapes of all tensors and some values. A model in
- * several files has no fingerprint, only its dimensions. */
-static enum status weights_print(const char *path, char *out, size_t cap)
-{
-    char file[FILE_PATH_MAX];
-    out[0] = 0;
-    TRY(weights_file(path, file, sizeof file));
-    int fd = open(file, O_RDONLY | O_CLOEXEC);
-    char *bytes = fd >= 0 ? malloc(WEIGHTS_LOOK_BYTES) : NULL;
-    struct stat info;
-    if (bytes && fstat(fd, &info) == 0) {
-        ssize_t n = pread(fd, bytes, WEIGHTS_LOOK_BYTES, 0);
-        text_format(out, cap, ", weights of %lld bytes, %016llx", (long long)info.st_size,
-                    (unsigned long long)XXH3_64bits(bytes, n > 0 ? (size_t)n : 0));
-    }
-    free(bytes);
-    if (fd >= 0)
-        close(fd);
-    return ST_OK;
-}
-
 enum status config_map_agreement(const struct conf *conf, struct text *out)
 {
     struct model_dims dims;
     bool has_weights;
     char weights[96] = "";
     TRY(config_map_dims(conf, &dims, &has_weights));
-    if (has_weights)
-        TRY(weights_print(conf_text(conf, CONF_MODEL), weights, sizeof weights));
+    if (has_weights) {
+        /* A fingerprint of the weights without reading all of them: the size and a hash of the
+         * first MiB, which holds the names and shapes of all tensors and some values. A model in
+         * several files has no fingerprint, only its dimensions. */
+        char file[FILE_PATH_MAX];
+        TRY(weights_file(conf_text(conf, CONF_MODEL), file, sizeof file));
+        int fd = open(file, O_RDONLY | O_CLOEXEC);
+        struct stat info;
+        if (fd >= 0 && fstat(fd, &info) == 0) {
+            char *bytes = memory_new(1, WEIGHTS_LOOK_BYTES);
+            ssize_t n = pread(fd, bytes, WEIGHTS_LOOK_BYTES, 0);
+            text_format(weights, sizeof weights, ", weights of %lld bytes, %016llx",
+                        (long long)info.st_size,
+                        (unsigned long long)XXH3_64bits(bytes, n > 0 ? (size_t)n : 0));
+            free(bytes);
+        }
+        if (fd >= 0)
+            close(fd);
+    }
     text_add(out, "{");
     conf_write_agree(conf, out);
     text_add(out,

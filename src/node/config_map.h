@@ -20,6 +20,9 @@ enum status config_map_dims(const struct conf *conf, struct model_dims *out, boo
  * from conf. */
 enum status config_map_trainer(const struct conf *conf, const struct model_dims *dims,
                                bool has_weights, struct trainer_config *out);
+/* Returns whether each worker of a node gets memory for copies of the state (PEER_COPIES), which
+ * outlives it (BOARD_PEER_COPY_FD). */
+bool config_map_copies_memory(const struct conf *conf);
 /* config_map_place — the ranks of the job, and which of them worker_i of this node is. */
 struct comm_place config_map_place(const struct conf *conf, int worker_i);
 /* config_map_mesh — how the ranks of the job are arranged. */

@@ -39,25 +39,19 @@ void crash_on_mapped_file(void (*fn)(void *arg, enum status st, const char *sent
     on_file.fn = fn;
 }
 
-static void say_on_stderr(const char *sentence)
-{
-    char line[1400];
-    text_format(line, sizeof line, "convoy: error: %s\n", sentence);
-    if (write(STDERR_FILENO, line, strlen(line)) < 0)
-        return; /* the exit code remains */
-}
-
 /* end_for_file — a page of a mapped file that could not be read; returns when it was none. */
 static void end_for_file(const siginfo_t *info)
 {
-    char sentence[1300];
+    char sentence[1300], line[1400];
     enum status st = mapped_file_fault(info->si_addr, sentence, sizeof sentence);
     if (st == ST_OK)
         return;
     if (on_file.fn)
         on_file.fn(on_file.arg, st, sentence);
-    else
-        say_on_stderr(sentence);
+    else {
+        text_format(line, sizeof line, "convoy: error: %s\n", sentence);
+        (void)!write(STDERR_FILENO, line, strlen(line)); /* the exit code remains */
+    }
     _exit(status_exit_code(st));
 }
 

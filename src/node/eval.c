@@ -2,7 +2,7 @@
  *
  * A language model: the mean loss of every token of every whole window, as EVAL_EVERY measures it
  * while training, and its exponential, the perplexity. On multiple-choice questions (HellaSwag):
- * how often it finds the right ending (eval_choice.h). A question-answering model: exact match and
+ * how often it finds the right ending (struct choices). A question-answering model: exact match and
  * F1 (eval_qa.h), and with OUT the answers as SQuAD's own scripts read them. The result is a
  * function of the weights, data, SEQ_LEN and BATCH_SIZE alone, so that it can be compared; progress
  * goes to the log. Must not know how weights or data are read. */
@@ -15,13 +15,14 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "data/tokenizer.h"
 #include "data/feed.h"
+#include "data/multiple_choice.h"
 #include "dev/dev.h"
 #include "node/command.h"
 #include "node/device.h"
-#include "node/eval_choice.h"
 #include "node/eval_qa.h"
 #include "node/memory_check.h"
 #include "node/config_map.h"
@@ -29,6 +30,7 @@
 #include "node/print.h"
 #include "node/model_source.h"
 #include "node/tokenizer_source.h"
+#include "train/batch.h"
 #include "train/step.h"
 
 #define TELL_MS 5000
@@ -48,20 +50,6 @@ struct eval {
     int64_t batches_n;
 };
 
-static volatile sig_atomic_t stop_signal;
-
-static void note_signal(int number) { stop_signal = number; }
-
-static void take_signals(void)
-{
-    struct sigaction action = {.sa_handler = note_signal};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    if (!process_ignores(SIGHUP))
-        sigaction(SIGHUP, &action, NULL);
-}
-
 /* go_on — between batches: log the progress every few seconds. */
 static bool go_on(struct eval *e, const char *what, int64_t done, int64_t total)
 {
@@ -70,7 +58,7 @@ static bool go_on(struct eval *e, const char *what, int64_t done, int64_t total)
         LOG_INFO("%s %lld of %lld", what, (long long)done, (long long)total);
         e->told_ms = now_ms;
     }
-    return stop_signal == 0;
+    return process_noted() == 0;
 }
 
 static bool is_stopped(void *arg)
@@ -160,18 +148,18 @@ static enum status open_step(struct eval *e)
     TRY(memory_check_command(
         "eval", &plan, e->dev,
         "a smaller BATCH_SIZE or SEQ_LEN needs less, and a smaller model does"));
-    /* While a model is loaded no code looks at stop_signal, and there is nothing to lose. */
+    /* While a model is loaded no code looks for a signal, and there is nothing to lose. */
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     if (!process_ignores(SIGHUP))
         signal(SIGHUP, SIG_DFL);
-    TRY(stop_signal == 0 ? ST_OK : FAIL(ST_RETRY, "stopped before the model was loaded"));
+    TRY(process_noted() == 0 ? ST_OK : FAIL(ST_RETRY, "stopped before the model was loaded"));
     TRY(step_open(&config, &e->step));
     struct load_target to = {.table = step_whole_table(e->step),
                              .stream = step_stream(e->step),
                              .data = step_tensor(e->step, 0)};
     TRY(model_source_load(&e->source, &to));
-    take_signals();
+    process_note_signals(true);
     return ST_OK;
 }
 
@@ -200,47 +188,45 @@ static void add_exact(cJSON *out, const char *key, double value)
         cJSON_AddNullToObject(out, key);
 }
 
-static enum status say_json(cJSON *object)
+/* Ends the line with the model, its step and the data. */
+static void add_source(const struct eval *e, const char *data, struct text *line)
 {
-    struct text out = {0};
-    char *json = cJSON_PrintUnformatted(object);
-    if (!json)
-        return FAIL(ST_RETRY, "out of memory: the answer as JSON");
-    text_add(&out, "%s\n", json);
-    cJSON_free(json);
-    return print_text(&out);
+    text_add(line, "  model %s", e->source.dims.name);
+    if (model_source_step(&e->source) >= 0)
+        text_add(line, " step %lld", (long long)model_source_step(&e->source));
+    text_add(line, "  data %s\n", data);
 }
 
-static enum status say_loss_json(const struct eval *e, double loss)
+/* Prints the line for people or, with JSON=1, the object; frees both. */
+static enum status print_answer(const struct eval *e, struct text *line, cJSON *object)
 {
+    if (conf_i64(e->conf, CONF_JSON)) {
+        char *json = cJSON_PrintUnformatted(object);
+        text_free(line);
+        text_add(line, "%s\n", json ? json : "");
+        line->overflow = line->overflow || !json;
+        cJSON_free(json);
+    }
+    cJSON_Delete(object);
+    return print_text(line);
+}
+
+static enum status print_loss(const struct eval *e, double loss)
+{
+    struct text line = {0};
+    char count[32];
+    const int64_t samples = feed_samples(e->feed), each = e->config.step.seq_tokens;
+    text_add(&line, "loss %.4f  perplexity %.4g  tokens %s in %lld samples of %lld", loss,
+             exp(loss), text_format_count(count, sizeof count, (double)(samples * each)),
+             (long long)samples, (long long)each);
+    add_source(e, feed_name(e->feed), &line);
     cJSON *out = cJSON_CreateObject();
     add_model(e, out);
-    json_add_i64(out, "samples", feed_samples(e->feed));
-    json_add_i64(out, "tokens", feed_samples(e->feed) * e->config.step.seq_tokens);
+    json_add_i64(out, "samples", samples);
+    json_add_i64(out, "tokens", samples * each);
     add_exact(out, "loss", loss);
     add_exact(out, "perplexity", exp(loss));
-    enum status st = say_json(out);
-    cJSON_Delete(out);
-    return st;
-}
-
-static enum status say_loss(const struct eval *e, double loss)
-{
-    struct text out = {0};
-    char tokens[32], step[32] = "";
-    int64_t samples = feed_samples(e->feed);
-    if (conf_i64(e->conf, CONF_JSON))
-        return say_loss_json(e, loss);
-    if (model_source_step(&e->source) >= 0)
-        text_format(step, sizeof step, " step %lld", (long long)model_source_step(&e->source));
-    text_add(
-        &out,
-        "loss %.4f  perplexity %.4g  tokens %s in %lld samples of %lld  model %s%s  data %s\n",
-        loss, exp(loss),
-        text_format_count(tokens, sizeof tokens, (double)(samples * e->config.step.seq_tokens)),
-        (long long)samples, (long long)e->config.step.seq_tokens, e->source.dims.name, step,
-        feed_name(e->feed));
-    return print_text(&out);
+    return print_answer(e, &line, out);
 }
 
 static enum status measure_loss(struct eval *e)
@@ -264,7 +250,7 @@ static enum status measure_loss(struct eval *e)
         return FAIL(ST_NOT_FINITE,
                     "the loss of %s on %s is %g: the weights are damaged; use others",
                     e->source.dims.name, feed_name(e->feed), loss);
-    return say_loss(e, loss);
+    return print_loss(e, loss);
 }
 
 /* ---- questions ---- */
@@ -305,41 +291,29 @@ static void add_sums(cJSON *out, const struct eval_qa_sums *sums)
     add_exact(out, "f1", percent(sums->f1, sums->n));
 }
 
-static enum status say_scores_json(const struct eval *e, const struct eval_qa_result *r)
+static enum status print_scores(const struct eval *e, const struct eval_qa_result *r)
 {
-    cJSON *out = cJSON_CreateObject();
-    add_model(e, out);
-    cJSON_AddStringToObject(out, "rules", r->rules == SQUAD_SCORE_RULES_V2 ? "v2.0" : "v1.1");
-    add_sums(out, &r->all);
-    if (r->rules == SQUAD_SCORE_RULES_V2) {
-        add_sums(cJSON_AddObjectToObject(out, "has_answer"), &r->has_answer);
-        add_sums(cJSON_AddObjectToObject(out, "no_answer"), &r->no_answer);
-    }
-    enum status st = say_json(out);
-    cJSON_Delete(out);
-    return st;
-}
-
-static enum status say_scores(const struct eval *e, const struct eval_qa_result *r)
-{
-    struct text out = {0};
-    char step[32] = "";
-    if (conf_i64(e->conf, CONF_JSON))
-        return say_scores_json(e, r);
-    if (model_source_step(&e->source) >= 0)
-        text_format(step, sizeof step, " step %lld", (long long)model_source_step(&e->source));
-    text_add(&out, "exact match %.2f%%  f1 %.2f%%", percent(r->all.exact, r->all.n),
+    struct text line = {0};
+    const bool is_v2 = r->rules == SQUAD_SCORE_RULES_V2;
+    text_add(&line, "exact match %.2f%%  f1 %.2f%%", percent(r->all.exact, r->all.n),
              percent(r->all.f1, r->all.n));
-    if (r->rules == SQUAD_SCORE_RULES_V2)
-        text_add(&out, "  answerable %.2f%% %.2f%%  unanswerable %.2f%%",
+    if (is_v2)
+        text_add(&line, "  answerable %.2f%% %.2f%%  unanswerable %.2f%%",
                  percent(r->has_answer.exact, r->has_answer.n),
                  percent(r->has_answer.f1, r->has_answer.n),
                  percent(r->no_answer.exact, r->no_answer.n));
-    text_add(&out, "  questions %lld in %lld samples of %lld  model %s%s  data %s\n",
-             (long long)r->all.n, (long long)squad_window_count(e->windows),
-             (long long)e->config.step.seq_tokens, e->source.dims.name, step,
-             conf_text(e->conf, CONF_VAL_DATA));
-    return print_text(&out);
+    text_add(&line, "  questions %lld in %lld samples of %lld", (long long)r->all.n,
+             (long long)squad_window_count(e->windows), (long long)e->config.step.seq_tokens);
+    add_source(e, conf_text(e->conf, CONF_VAL_DATA), &line);
+    cJSON *out = cJSON_CreateObject();
+    add_model(e, out);
+    cJSON_AddStringToObject(out, "rules", is_v2 ? "v2.0" : "v1.1");
+    add_sums(out, &r->all);
+    if (is_v2) {
+        add_sums(cJSON_AddObjectToObject(out, "has_answer"), &r->has_answer);
+        add_sums(cJSON_AddObjectToObject(out, "no_answer"), &r->no_answer);
+    }
+    return print_answer(e, &line, out);
 }
 
 static enum status measure_answers(struct eval *e)
@@ -373,13 +347,139 @@ static enum status measure_answers(struct eval *e)
         TRY(st);
         LOG_INFO("answers in %s", path);
     }
-    return say_scores(e, &result);
+    return print_scores(e, &result);
 }
 
 /* ---- multiple choice ---- */
 
-/* A sample has as many tokens as the longest question needs, unless SEQ_LEN says otherwise. */
-static enum status open_choices(struct eval *e)
+/* How often a language model finds the right ending of questions. Each ending is a sample: the
+ * context, then the ending. Its loss is the sum over the ending's tokens.
+ *   acc       the right ending has the smallest sum
+ *   acc_norm  the right ending has the smallest mean a token, as llm.c counts it
+ * Of equal losses the first ending counts. */
+struct choices {
+    struct eval *e;
+    struct batch batch;
+    float *losses; /* (BATCH_SIZE, SEQ_LEN) */
+    double *sum;   /* of each ending of all questions, in their order */
+    int64_t sums_n, done_n;
+    int64_t questions_n, correct_n, correct_norm_n;
+    int64_t cut_n; /* endings for which the context lost its first tokens: longer than SEQ_LEN */
+};
+
+static enum status allocate_choices(struct choices *c)
+{
+    int64_t samples = c->e->config.step.batch_samples, t = c->e->config.step.seq_tokens;
+    struct multiple_choice_question q;
+    for (int64_t i = 0; i < multiple_choice_count(c->e->questions); i++) {
+        multiple_choice_get(c->e->questions, i, &q);
+        c->sums_n += q.endings_n;
+    }
+    TRY(batch_init(&c->batch, FEED_TASK_LM, samples, t));
+    c->batch.samples = 0;
+    c->losses = malloc((size_t)(samples * t) * sizeof *c->losses);
+    c->sum = malloc((size_t)c->sums_n * sizeof *c->sum);
+    if (!c->losses || !c->sum)
+        return FAIL(memory_status(samples * t * (int64_t)sizeof *c->losses),
+                    "out of memory: losses of %lld endings", (long long)c->sums_n);
+    return ST_OK;
+}
+
+/* Computes the sums of the samples that the batch holds, and empties it. */
+static enum status run_batch(struct choices *c)
+{
+    int64_t t = c->e->config.step.seq_tokens;
+    if (c->batch.samples == 0)
+        return ST_OK;
+    if (!go_on(c->e, "evaluated endings", c->done_n, c->sums_n))
+        return FAIL(ST_RETRY, "the evaluation was asked to stop after %lld of %lld endings",
+                    (long long)c->done_n, (long long)c->sums_n);
+    TRY(step_eval_losses(c->e->step, &c->batch, c->losses));
+    for (int64_t i = 0; i < c->batch.samples; i++) {
+        double sum = batch_loss(FEED_TASK_LM, c->losses + i * t, t, 1, 0);
+        if (!isfinite(sum))
+            return FAIL(ST_NOT_FINITE, "the loss of an ending is %g: the weights are damaged", sum);
+        c->sum[c->done_n++] = sum;
+    }
+    c->batch.samples = 0;
+    return ST_OK;
+}
+
+static enum status run_choices(struct choices *c)
+{
+    const int64_t t = c->e->config.step.seq_tokens;
+    struct multiple_choice_question q;
+    for (int64_t i = 0; i < multiple_choice_count(c->e->questions); i++) {
+        multiple_choice_get(c->e->questions, i, &q);
+        for (int k = 0; k < q.endings_n; k++) {
+            /* One sample: a row of the batch. Targets are only those of the ending. */
+            int64_t ending_n = q.ending_n[k], room = t + 1 - ending_n,
+                    context_n = q.context_n < room ? q.context_n : room;
+            int32_t *tokens = c->batch.host.tokens + c->batch.samples * t;
+            int32_t *targets = c->batch.host.targets + c->batch.samples * t;
+            if (context_n < 1)
+                return FAIL(ST_BAD_DATA,
+                            "ending %d of question %lld has %lld tokens, more than SEQ_LEN=%lld; "
+                            "set a larger SEQ_LEN",
+                            k, (long long)i, (long long)ending_n, (long long)t);
+            c->cut_n += context_n < q.context_n;
+            memset(tokens, 0, (size_t)t * sizeof *tokens);
+            memset(targets, -1, (size_t)t * sizeof *targets);
+            memcpy(tokens, q.context + (q.context_n - context_n),
+                   (size_t)context_n * sizeof *tokens);
+            memcpy(tokens + context_n, q.ending[k], (size_t)(ending_n - 1) * sizeof *tokens);
+            memcpy(targets + context_n - 1, q.ending[k], (size_t)ending_n * sizeof *targets);
+            c->batch.samples++;
+            if (c->batch.samples == c->e->config.step.batch_samples)
+                TRY(run_batch(c));
+        }
+    }
+    return run_batch(c);
+}
+
+static void score_choices(struct choices *c)
+{
+    struct multiple_choice_question q;
+    const double *sum = c->sum;
+    for (int64_t i = 0; i < multiple_choice_count(c->e->questions); i++) {
+        multiple_choice_get(c->e->questions, i, &q);
+        int best = 0, best_norm = 0;
+        for (int k = 1; k < q.endings_n; k++) {
+            if (sum[k] < sum[best])
+                best = k;
+            if (sum[k] / (double)q.ending_n[k] < sum[best_norm] / (double)q.ending_n[best_norm])
+                best_norm = k;
+        }
+        c->questions_n++;
+        c->correct_n += best == q.label;
+        c->correct_norm_n += best_norm == q.label;
+        sum += q.endings_n;
+    }
+}
+
+static enum status print_choices(const struct choices *c)
+{
+    const struct eval *e = c->e;
+    struct text line = {0};
+    const double questions = (double)c->questions_n, acc = (double)c->correct_n / questions,
+                 acc_norm = (double)c->correct_norm_n / questions;
+    if (c->cut_n > 0)
+        LOG_WARN("%lld endings with their contexts have more than SEQ_LEN=%lld tokens: the "
+                 "contexts lost their first ones",
+                 (long long)c->cut_n, (long long)e->config.step.seq_tokens);
+    text_add(&line, "acc %.4f  acc_norm %.4f  questions %lld", acc, acc_norm,
+             (long long)c->questions_n);
+    add_source(e, conf_text(e->conf, CONF_VAL_DATA), &line);
+    cJSON *out = cJSON_CreateObject();
+    add_model(e, out);
+    json_add_i64(out, "questions", c->questions_n);
+    add_exact(out, "acc", acc);
+    add_exact(out, "acc_norm", acc_norm);
+    json_add_i64(out, "cut", c->cut_n);
+    return print_answer(e, &line, out);
+}
+
+static enum status measure_choices(struct eval *e)
 {
     struct tokenizer *tokenizer;
     TRY(open_tokenizer(e, &tokenizer));
@@ -391,63 +491,23 @@ static enum status open_choices(struct eval *e)
     enum status st = multiple_choice_open(&config, &e->questions);
     tokenizer_close(tokenizer);
     TRY(config_map_name_setting(st, true));
+    /* A sample has as many tokens as the longest question needs, unless SEQ_LEN is set. */
     int64_t longest = multiple_choice_tokens(e->questions) - 1;
     if (!conf_is_set(e->conf, CONF_SEQ_LEN) && longest < e->config.step.seq_tokens)
         e->config.step.seq_tokens = longest;
-    return ST_OK;
-}
-
-static enum status say_choices_json(const struct eval *e, const struct eval_choice_result *r)
-{
-    cJSON *out = cJSON_CreateObject();
-    add_model(e, out);
-    json_add_i64(out, "questions", r->questions_n);
-    add_exact(out, "acc", (double)r->correct_n / (double)r->questions_n);
-    add_exact(out, "acc_norm", (double)r->correct_norm_n / (double)r->questions_n);
-    json_add_i64(out, "cut", r->cut_n);
-    enum status st = say_json(out);
-    cJSON_Delete(out);
-    return st;
-}
-
-static enum status say_choices(const struct eval *e, const struct eval_choice_result *r)
-{
-    struct text out = {0};
-    char step[32] = "";
-    if (r->cut_n > 0)
-        LOG_WARN("%lld endings with their contexts have more than SEQ_LEN=%lld tokens: the "
-                 "contexts lost their first ones",
-                 (long long)r->cut_n, (long long)e->config.step.seq_tokens);
-    if (conf_i64(e->conf, CONF_JSON))
-        return say_choices_json(e, r);
-    if (model_source_step(&e->source) >= 0)
-        text_format(step, sizeof step, " step %lld", (long long)model_source_step(&e->source));
-    text_add(&out, "acc %.4f  acc_norm %.4f  questions %lld  model %s%s  data %s\n",
-             (double)r->correct_n / (double)r->questions_n,
-             (double)r->correct_norm_n / (double)r->questions_n, (long long)r->questions_n,
-             e->source.dims.name, step, conf_text(e->conf, CONF_VAL_DATA));
-    return print_text(&out);
-}
-
-static bool choosing(void *arg, int64_t done, int64_t total)
-{
-    return go_on(arg, "evaluated endings", done, total);
-}
-
-static enum status measure_choices(struct eval *e)
-{
-    struct eval_choice_result result;
-    TRY(open_choices(e));
     TRY(open_step(e));
-    TRY(eval_choice_measure(
-        &(struct eval_choice_config){.step = e->step,
-                                     .questions = e->questions,
-                                     .batch_samples = e->config.step.batch_samples,
-                                     .seq_tokens = e->config.step.seq_tokens,
-                                     .go_on = choosing,
-                                     .arg = e},
-        &result));
-    return say_choices(e, &result);
+    struct choices c = {.e = e};
+    st = allocate_choices(&c);
+    if (st == ST_OK)
+        st = run_choices(&c);
+    if (st == ST_OK) {
+        score_choices(&c);
+        st = print_choices(&c);
+    }
+    batch_free(&c.batch);
+    free(c.losses);
+    free(c.sum);
+    return st;
 }
 
 static enum status measure(struct eval *e)
@@ -469,11 +529,10 @@ static enum status measure(struct eval *e)
 enum status eval_main(const struct conf *conf)
 {
     struct eval e = {.conf = conf, .told_ms = clock_ms()};
-    take_signals();
+    process_note_signals(true);
     enum status st = measure(&e);
-    if (st != ST_OK && stop_signal != 0)
-        st = FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED,
-                  "stopped by a signal; nothing was measured");
+    if (st != ST_OK && process_noted() != 0)
+        st = process_fail_noted("nothing", "measured");
     step_close(e.step);
     cJSON_Delete(e.answers);
     squad_window_close(e.windows);

@@ -51,14 +51,6 @@ static void add_score(struct eval_qa_sums *sums, const struct squad_score *score
     sums->f1 += score->f1;
 }
 
-static enum status add_answer(cJSON *answers, const char *id, struct squad_score_text answer)
-{
-    char *text = strndup(answer.bytes, answer.n);
-    cJSON *item = text ? cJSON_AddStringToObject(answers, id, text) : NULL;
-    free(text);
-    return item ? ST_OK : FAIL(ST_RETRY, "out of memory: the answer to question %s", id);
-}
-
 /* finish — all windows of the question were seen. */
 static enum status finish(struct questions *q)
 {
@@ -79,23 +71,15 @@ static enum status finish(struct questions *q)
     TRY(squad_score_answer(q->result->rules, answer, q->gold, (size_t)example->answers_n, &score));
     add_score(&q->result->all, &score);
     add_score(example->is_impossible ? &q->result->no_answer : &q->result->has_answer, &score);
-    return q->config->answers ? add_answer(q->config->answers, example->id, answer) : ST_OK;
+    if (!q->config->answers)
+        return ST_OK;
+    char *text = strndup(answer.bytes, answer.n);
+    cJSON *item = text ? cJSON_AddStringToObject(q->config->answers, example->id, text) : NULL;
+    free(text);
+    return item ? ST_OK : FAIL(ST_RETRY, "out of memory: the answer to question %s", example->id);
 }
 
 /* ---- windows ---- */
-
-static enum status see(struct questions *q, int64_t window_i, const float *logits)
-{
-    const struct squad_window *w = squad_window_get(q->config->windows, window_i);
-    int64_t null_i = q->result->rules == SQUAD_SCORE_RULES_V2 ? 0 : -1;
-    for (; q->example_i < w->example_i; q->example_i++) {
-        TRY(finish(q));
-        squad_span_begin(&q->best);
-    }
-    squad_span_window(&q->best, window_i, logits, w->context_at, w->context_at + w->context_n - 1,
-                      null_i);
-    return ST_OK;
-}
 
 /* run_batch — samples of the batch from window `first` on. The labels are not looked at. */
 static enum status run_batch(struct questions *q, int64_t first)
@@ -109,8 +93,16 @@ static enum status run_batch(struct questions *q, int64_t first)
         q->batch.host.starts[i] = q->batch.host.ends[i] = (int32_t)t;
     }
     TRY(step_spans(c->step, &q->batch, q->logits));
-    for (int64_t i = 0; i < q->batch.samples; i++)
-        TRY(see(q, first + i, q->logits + i * t * 2));
+    for (int64_t i = 0; i < q->batch.samples; i++) {
+        const struct squad_window *w = squad_window_get(c->windows, first + i);
+        int64_t null_i = q->result->rules == SQUAD_SCORE_RULES_V2 ? 0 : -1;
+        for (; q->example_i < w->example_i; q->example_i++) {
+            TRY(finish(q));
+            squad_span_begin(&q->best);
+        }
+        squad_span_window(&q->best, first + i, q->logits + i * t * 2, w->context_at,
+                          w->context_at + w->context_n - 1, null_i);
+    }
     return ST_OK;
 }
 

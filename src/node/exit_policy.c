@@ -32,20 +32,6 @@ static bool may_restart(enum status st)
     return st != ST_NO_DEVICE;
 }
 
-/* where — "worker rank 2 (stage 1, tensor 0; pid 71)" and "at step 12, phase training". */
-static void where(const struct exit_policy_facts *facts, char *worker, size_t worker_cap,
-                  char *place, size_t place_cap)
-{
-    const bool has_place = facts->place && facts->place[0];
-    text_format(worker, worker_cap, "worker rank %d (%s%spid %d)", facts->rank,
-                has_place ? facts->place : "", has_place ? "; " : "", facts->pid);
-    if (facts->step >= 0)
-        text_format(place, place_cap, "after step %lld, phase %s", (long long)facts->step,
-                    board_phase_text(facts->phase));
-    else
-        text_format(place, place_cap, "before it published anything");
-}
-
 static void of_exit(const struct exit_policy_facts *facts, const char *worker, const char *place,
                     struct exit_policy_decision *out)
 {
@@ -70,7 +56,15 @@ static void of_exit(const struct exit_policy_facts *facts, const char *worker, c
 void exit_policy_classify(const struct exit_policy_facts *facts, struct exit_policy_decision *out)
 {
     char worker[128], place[96];
-    where(facts, worker, sizeof worker, place, sizeof place);
+    /* "worker rank 2 (stage 1, tensor 0; pid 71)" and "at step 12, phase training". */
+    const bool has_place = facts->place && facts->place[0];
+    text_format(worker, sizeof worker, "worker rank %d (%s%spid %d)", facts->rank,
+                has_place ? facts->place : "", has_place ? "; " : "", facts->pid);
+    if (facts->step >= 0)
+        text_format(place, sizeof place, "after step %lld, phase %s", (long long)facts->step,
+                    board_phase_text(facts->phase));
+    else
+        text_format(place, sizeof place, "before it published anything");
     memset(out, 0, sizeof *out);
     if (facts->was_hung) {
         const char *state = "if its steps are really that slow, set STEP_TIMEOUT higher";

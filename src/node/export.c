@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "data/tokenizer_gpt2_write.h"
 #include "format/hf_config.h"
@@ -118,11 +119,9 @@ static enum status list_sources(struct export *ex)
 {
     const struct hf_names *names = hf_names_of(config_of(&ex->dims).arch);
     size_t n = (size_t)ex->table.params_n;
-    ex->source = calloc(n, sizeof *ex->source);
-    ex->name = calloc(n, sizeof *ex->name);
-    ex->copy = calloc(n, sizeof *ex->copy);
-    if (!ex->source || !ex->name || !ex->copy)
-        return FAIL(ST_RETRY, "out of memory: the list of %zu tensors to write", n);
+    ex->source = memory_new(n, sizeof *ex->source);
+    ex->name = memory_new(n, sizeof *ex->name);
+    ex->copy = memory_new(n, sizeof *ex->copy);
     for (size_t i = 0; i < n; i++) {
         const struct param *p = &ex->table.param[i];
         const struct safetensors_entry *entry;
@@ -185,41 +184,6 @@ static void write_config(struct export *ex)
         hf_config_write_generation(&config, next_file(ex, "generation_config.json"));
 }
 
-/* write_gpt2_tokenizer — the built-in one, for a model that has its vocabulary. */
-static enum status write_gpt2_tokenizer(struct export *ex)
-{
-    struct tokenizer *gpt2;
-    if (ex->dims.arch != MODEL_ARCH_GPT2 || ex->dims.vocab < TOKENIZER_GPT2_VOCAB) {
-        LOG_INFO("no tokenizer files: the model is not GPT-2 with its vocabulary of %d, and none "
-                 "lie beside the checkpoints or in MODEL",
-                 TOKENIZER_GPT2_VOCAB);
-        return ST_OK;
-    }
-    TRY(tokenizer_gpt2_open(&gpt2));
-    tokenizer_gpt2_write_vocab(gpt2, next_file(ex, "vocab.json"));
-    tokenizer_gpt2_write_merges(next_file(ex, "merges.txt"));
-    tokenizer_gpt2_write_tokenizer_json(gpt2, next_file(ex, "tokenizer.json"));
-    tokenizer_gpt2_write_settings(ex->dims.context, next_file(ex, "tokenizer_config.json"));
-    tokenizer_gpt2_write_specials(next_file(ex, "special_tokens_map.json"));
-    tokenizer_close(gpt2);
-    return ST_OK;
-}
-
-/* kept_dir — where the tokenizer's files are kept: beside the checkpoint, in its parent. */
-static enum status kept_dir(const struct ckpt *ckpt, char *out, size_t cap, char *parent,
-                            size_t parent_cap)
-{
-    text_copy(parent, parent_cap, ckpt_path(ckpt));
-    for (size_t n = strlen(parent); n > 1 && parent[n - 1] == '/'; n--)
-        parent[n - 1] = 0;
-    char *slash = strrchr(parent, '/');
-    if (slash)
-        slash[slash == parent] = 0;
-    if (!slash)
-        text_copy(parent, parent_cap, ".");
-    return file_join(out, cap, parent, TOKENIZER_FILES_DIR);
-}
-
 /* find_tokenizer — the kept one, if it is the one that the settings name. One that cannot be read
  * is taken, with a warning. */
 static enum status find_tokenizer(struct export *ex)
@@ -227,7 +191,16 @@ static enum status find_tokenizer(struct export *ex)
     char parent[FILE_PATH_MAX], path[FILE_PATH_MAX];
     struct text identity = {0};
     struct tokenizer *tokenizer = NULL;
-    TRY(kept_dir(ex->ckpt, ex->kept, sizeof ex->kept, parent, sizeof parent));
+    /* Where the tokenizer's files are kept: beside the checkpoint, in its parent. */
+    text_copy(parent, sizeof parent, ckpt_path(ex->ckpt));
+    for (size_t n = strlen(parent); n > 1 && parent[n - 1] == '/'; n--)
+        parent[n - 1] = 0;
+    char *slash = strrchr(parent, '/');
+    if (slash)
+        slash[slash == parent] = 0;
+    if (!slash)
+        text_copy(parent, sizeof parent, ".");
+    TRY(file_join(ex->kept, sizeof ex->kept, parent, TOKENIZER_FILES_DIR));
     if (tokenizer_source_open_kept(parent, path, &tokenizer) != ST_OK) {
         LOG_WARN("the tokenizer in %s is not read: %s", path, status_message());
         status_clear();
@@ -295,8 +268,25 @@ static enum status write_tokenizer(struct export *ex)
         return ST_OK;
     }
     TRY(tokenizer_files_read(ex->kept, ex->tokenizer, &ex->tokenizer_n));
-    if (ex->tokenizer_n == 0)
-        return write_gpt2_tokenizer(ex);
+    if (ex->tokenizer_n == 0) {
+        /* The built-in one, for a model that has its vocabulary. */
+        struct tokenizer *gpt2;
+        if (ex->dims.arch != MODEL_ARCH_GPT2 || ex->dims.vocab < TOKENIZER_GPT2_VOCAB) {
+            LOG_INFO(
+                "no tokenizer files: the model is not GPT-2 with its vocabulary of %d, and none "
+                "lie beside the checkpoints or in MODEL",
+                TOKENIZER_GPT2_VOCAB);
+            return ST_OK;
+        }
+        TRY(tokenizer_gpt2_open(&gpt2));
+        tokenizer_gpt2_write_vocab(gpt2, next_file(ex, "vocab.json"));
+        tokenizer_gpt2_write_merges(next_file(ex, "merges.txt"));
+        tokenizer_gpt2_write_tokenizer_json(gpt2, next_file(ex, "tokenizer.json"));
+        tokenizer_gpt2_write_settings(ex->dims.context, next_file(ex, "tokenizer_config.json"));
+        tokenizer_gpt2_write_specials(next_file(ex, "special_tokens_map.json"));
+        tokenizer_close(gpt2);
+        return ST_OK;
+    }
     LOG_INFO("tokenizer files of %s", ex->kept);
     if (strcmp(ex->tokenizer[0].name, TOKENIZER_FILES_GGUF) == 0)
         return write_gguf_tokenizer(ex);

@@ -88,28 +88,6 @@ static enum status read_prompt(struct writer *w, const char *prompt, int64_t mor
     return ST_OK;
 }
 
-/* The choice of token `number` after the prompt; the vocabulary's padding has no bytes and is never
- * chosen. */
-static enum status next_token(struct writer *w, const struct conf *conf, int64_t vocab,
-                              int64_t number, int32_t *out)
-{
-    const float *logits = NULL;
-    TRY(decoder_logits(w->decoder, w->tokens, w->tokens_n, &logits));
-    double u =
-        rand_uniform((uint64_t)conf_i64(conf, CONF_SEED), RAND_STREAM(SAMPLE, 0), (uint64_t)number);
-    const struct sampling_params rule = {.temperature = conf_f64(conf, CONF_TEMPERATURE),
-                                         .top_k = conf_i64(conf, CONF_TOP_K),
-                                         .top_p = conf_f64(conf, CONF_TOP_P)};
-    const int64_t ids = tokenizer_vocab(w->tokenizer);
-    *out = (int32_t)sampling_pick(logits, vocab < ids ? vocab : ids, &rule, u, w->work);
-    if (*out < 0)
-        return FAIL(
-            ST_NOT_FINITE,
-            "the logits after token %lld are not finite: the weights are damaged; use others",
-            (long long)w->tokens_n);
-    return ST_OK;
-}
-
 /* is_end — the model ended the text. */
 static bool is_end(const struct writer *w, int32_t token)
 {
@@ -125,8 +103,22 @@ static enum status write_text(struct writer *w, const struct conf *conf, int64_t
     const char *prompt = conf_text(conf, CONF_PROMPT);
     TRY(print_bytes(prompt, strlen(prompt)));
     for (int64_t i = 0; i < more; i++) {
-        int32_t token = 0;
-        TRY(next_token(w, conf, vocab, i, &token));
+        /* The vocabulary's padding has no bytes and is never chosen. */
+        const float *logits = NULL;
+        TRY(decoder_logits(w->decoder, w->tokens, w->tokens_n, &logits));
+        double u =
+            rand_uniform((uint64_t)conf_i64(conf, CONF_SEED), RAND_STREAM(SAMPLE, 0), (uint64_t)i);
+        const struct sampling_params rule = {.temperature = conf_f64(conf, CONF_TEMPERATURE),
+                                             .top_k = conf_i64(conf, CONF_TOP_K),
+                                             .top_p = conf_f64(conf, CONF_TOP_P)};
+        const int64_t ids = tokenizer_vocab(w->tokenizer);
+        const int32_t token =
+            (int32_t)sampling_pick(logits, vocab < ids ? vocab : ids, &rule, u, w->work);
+        if (token < 0)
+            return FAIL(
+                ST_NOT_FINITE,
+                "the logits after token %lld are not finite: the weights are damaged; use others",
+                (long long)w->tokens_n);
         if (is_end(w, token))
             break;
         w->tokens[w->tokens_n++] = token;
@@ -146,14 +138,6 @@ static enum status check_memory(const struct dev *dev, const struct model_dims *
     return memory_check_command(
         "generate", &plan, dev,
         "a shorter PROMPT and fewer TOKENS need less, and a smaller model does");
-}
-
-/* warn_of_long_prompt — what lies further back than the context has no effect on the text. */
-static void warn_of_long_prompt(int64_t tokens_n, int64_t context)
-{
-    if (tokens_n > context)
-        LOG_WARN("PROMPT has %lld tokens, but the model's context %lld: only the last %lld count",
-                 (long long)tokens_n, (long long)context, (long long)context);
 }
 
 static enum status run(struct writer *w, struct model_source *source, const struct conf *conf)
@@ -178,7 +162,10 @@ static enum status run(struct writer *w, struct model_source *source, const stru
     w->marks = dims->marks;
     TRY(read_prompt(w, conf_text(conf, CONF_PROMPT), more, dims->vocab));
     TRY(device_open(conf, 0, 0, &w->dev));
-    warn_of_long_prompt(w->tokens_n, dims->context);
+    /* What lies further back than the context has no effect on the text. */
+    if (w->tokens_n > dims->context)
+        LOG_WARN("PROMPT has %lld tokens, but the model's context %lld: only the last %lld count",
+                 (long long)w->tokens_n, (long long)dims->context, (long long)dims->context);
     int64_t all = w->tokens_n + more;
     int64_t window = all < dims->context ? all : dims->context;
     TRY(check_memory(w->dev, dims, window, device_dtype(conf, dev_is_discrete(w->dev))));
@@ -195,9 +182,7 @@ static enum status run(struct writer *w, struct model_source *source, const stru
 enum status generate_main(const struct conf *conf)
 {
     struct model_source source = {.ckpt = NULL};
-    struct writer *w = calloc(1, sizeof *w);
-    if (!w)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes", sizeof *w);
+    struct writer *w = memory_new(1, sizeof *w);
     enum status st = run(w, &source, conf);
     decoder_close(w->decoder);
     dev_close(w->dev);

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "node/comm_heartbeat.h"
 
@@ -55,28 +56,22 @@ struct generations {
     atomic_bool has_warned_connecting, is_stopped_connecting;
 };
 
-/* warn_connecting — the supervisors are connected, or there would be no world. Workers use other
- * ports and may use other networks. */
-static void warn_connecting(struct generations *g)
-{
-    if (g->has_warned_connecting || g->config->place.local > 0 ||
-        clock_ms() - g->connecting_ms < CONNECT_WARN_MS)
-        return;
-    g->has_warned_connecting = true;
-    LOG_WARN("the workers have not connected to each other for %d s%s", CONNECT_WARN_MS / 1000,
-             g->config->place.nodes > 1
-                 ? ", although the nodes have, at MASTER_PORT: workers use other ports; check "
-                   "firewalls between the nodes, and the network that DATA_ADDR, UCX_NET_DEVICES "
-                   "or NCCL_SOCKET_IFNAME selects"
-                 : "");
-}
-
 /* is_stopped_while_connecting — called on the thread that connects, while it does. */
 static bool is_stopped_while_connecting(struct generations *g)
 {
     if (g->connecting_ms == 0 || clock_ms() - g->connecting_ms < CONNECT_STOP_MS)
         return false;
-    warn_connecting(g);
+    if (!g->has_warned_connecting && g->config->place.local == 0 &&
+        clock_ms() - g->connecting_ms >= CONNECT_WARN_MS) {
+        /* The supervisors are connected, or there would be no world. */
+        g->has_warned_connecting = true;
+        LOG_WARN("the workers have not connected to each other for %d s%s", CONNECT_WARN_MS / 1000,
+                 g->config->place.nodes > 1
+                     ? ", although the nodes have, at MASTER_PORT: workers use other ports; check "
+                       "firewalls between the nodes, and the network that DATA_ADDR, "
+                       "UCX_NET_DEVICES or NCCL_SOCKET_IFNAME selects"
+                     : "");
+    }
     g->is_stopped_connecting = g->config->stopped(g->config->arg) != ST_OK;
     status_clear();
     return g->is_stopped_connecting;
@@ -225,25 +220,6 @@ static enum status begin_open_retrying(struct generations *g, void *address, int
     }
 }
 
-/* keep_older — the communicator stays open while the next one is opened: its address may be in a
- * world that is made meanwhile. On one node addresses do not change, and the memory is shared. */
-static void keep_older(struct generations *g)
-{
-    comm_close(g->older);
-    g->older = g->comm;
-    g->older_address = g->ready.address;
-    g->comm = NULL;
-    if (g->config->place.nodes > 1)
-        return;
-    comm_close(g->older);
-    g->older = NULL;
-}
-
-static bool is_same_address(const struct board_address *a, const struct board_address *b)
-{
-    return a->bytes == b->bytes && memcmp(a->data, b->data, (size_t)a->bytes) == 0;
-}
-
 /* publish_address — open a communicator and publish its address on the board. */
 static enum status publish_address(struct generations *g)
 {
@@ -252,7 +228,16 @@ static enum status publish_address(struct generations *g)
     char address[COMM_ADDRESS_MAX];
     int64_t bytes = 0;
     int usable;
-    keep_older(g);
+    /* The communicator stays open while the next one is opened: its address may be in a world that
+     * is made meanwhile. On one node addresses do not change, and the memory is shared. */
+    comm_close(g->older);
+    g->older = g->comm;
+    g->older_address = g->ready.address;
+    g->comm = NULL;
+    if (g->config->place.nodes == 1) {
+        comm_close(g->older);
+        g->older = NULL;
+    }
     g->links = links_now(&usable);
     g->links_ms = clock_ms();
     TRY(begin_open_retrying(g, address, &bytes));
@@ -297,7 +282,9 @@ static enum status wait_for_world(struct generations *g, bool *is_old_out)
     atomic_store(&g->generation, world.generation);
     /* The communicator whose address the world has; closes the other. */
     struct comm *other = g->older;
-    if (g->older && is_same_address(&g->world[g->place.rank], &g->older_address)) {
+    const struct board_address *own = &g->world[g->place.rank], *older = &g->older_address;
+    if (g->older && own->bytes == older->bytes &&
+        memcmp(own->data, older->data, (size_t)own->bytes) == 0) {
         other = g->comm;
         g->comm = g->older;
     }
@@ -460,14 +447,10 @@ enum status generations_run(const struct generations_config *config)
     if (config->place.ranks == 1)
         return run_single(&g);
     size_t ranks = (size_t)g.config->place.ranks;
-    g.world = calloc(ranks, sizeof *g.world);
-    g.addresses = calloc(ranks, COMM_ADDRESS_MAX);
-    g.bytes = calloc(ranks, sizeof *g.bytes);
-    enum status st = g.world && g.addresses && g.bytes
-                         ? ST_OK
-                         : FAIL(ST_RETRY, "out of memory: the addresses of %zu ranks", ranks);
-    if (st == ST_OK)
-        st = comm_heartbeat_open(config->board, config->worker_i, &g.heartbeat);
+    g.world = memory_new(ranks, sizeof *g.world);
+    g.addresses = memory_new(ranks, COMM_ADDRESS_MAX);
+    g.bytes = memory_new(ranks, sizeof *g.bytes);
+    enum status st = comm_heartbeat_open(config->board, config->worker_i, &g.heartbeat);
     while (st == ST_OK && !is_over)
         st = next_generation(&g, &is_over);
     comm_heartbeat_close(g.heartbeat);

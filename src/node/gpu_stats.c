@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/thread.h"
 #include "dev/nvml.h"
 
@@ -78,11 +79,7 @@ enum status gpu_stats_open(struct board *board, int worker_i, const char *bus, b
         status_clear();
         return ST_OK;
     }
-    struct gpu_stats *stats = calloc(1, sizeof *stats);
-    if (stats == NULL) {
-        nvml_close(nvml);
-        return FAIL(ST_RETRY, "out of memory: the thread that reads the GPU's numbers");
-    }
+    struct gpu_stats *stats = memory_new(1, sizeof *stats);
     *stats = (struct gpu_stats){
         .board = board, .worker_i = worker_i, .every_ms = every_ms, .nvml = nvml};
     enum status st = thread_start(&stats->thread, sample_loop, stats, "reads the GPU's numbers");

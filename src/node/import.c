@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "data/tokenizer_gpt2.h"
@@ -148,9 +149,7 @@ static enum status save(struct import *in, struct ckpt_lock *lock, char *path, s
 {
     struct ckpt_meta meta = {.seed = in->seed};
     TRY(load_dims_json(&in->dims, meta.model_json, sizeof meta.model_json));
-    struct safetensors_source *source = calloc((size_t)in->table.params_n, sizeof *source);
-    if (!source)
-        return FAIL(ST_RETRY, "out of memory: the list of %d tensors to save", in->table.params_n);
+    struct safetensors_source *source = memory_new((size_t)in->table.params_n, sizeof *source);
     text_copy(meta.settings_json, sizeof meta.settings_json, in->settings.data);
     text_copy(meta.version, sizeof meta.version, version_text());
     const struct ckpt_part part = {"model", source, in->table.params_n};
@@ -160,19 +159,6 @@ static enum status save(struct import *in, struct ckpt_lock *lock, char *path, s
 free_source:
     free(source);
     return st;
-}
-
-/* undo — removes the tokenizer that a failed import kept, under the lock: without it, that may be
- * another process's. ckpt_save leaves nothing. */
-static void undo(const char *to)
-{
-    struct status_saved why;
-    char path[FILE_PATH_MAX];
-    status_save(&why);
-    if (file_join(path, sizeof path, to, TOKENIZER_FILES_DIR) != ST_OK ||
-        file_remove_tree(path) != ST_OK)
-        LOG_WARN("cannot remove the tokenizer in %s: %s", to, status_message());
-    status_restore(&why);
 }
 
 /* write_locked — another import may have ended since TO was checked. What was there before is never
@@ -187,8 +173,15 @@ static enum status write_locked(struct import *in, struct ckpt_lock *lock, char 
     enum status st = keep_tokenizer(in);
     if (st == ST_OK)
         st = save(in, lock, path, path_cap);
-    if (st != ST_OK && !had_tokenizer)
-        undo(in->to);
+    if (st != ST_OK && !had_tokenizer) {
+        /* Under the lock: without it, the tokenizer may be another process's. ckpt_save leaves
+         * nothing. */
+        struct status_saved why;
+        status_save(&why);
+        if (file_remove_tree(tokenizer) != ST_OK)
+            LOG_WARN("cannot remove the tokenizer in %s: %s", in->to, status_message());
+        status_restore(&why);
+    }
     return st;
 }
 
@@ -206,9 +199,7 @@ static enum status run(struct import *in, const struct conf *conf)
     memory_plan_convert(&plan);
     TRY(memory_check_command("import", &plan, NULL, "free some memory, or raise the limit"));
     TRY(model_ops(&in->dims)->describe(&in->dims, &in->table));
-    in->copy = calloc((size_t)in->table.params_n, sizeof *in->copy);
-    if (!in->copy)
-        return FAIL(ST_RETRY, "out of memory: the list of %d tensors", in->table.params_n);
+    in->copy = memory_new((size_t)in->table.params_n, sizeof *in->copy);
     TRY(weights_open(in->from, &in->table, in->ignores_tensors, &in->weights));
     size_t path_cap = sizeof path;
     struct ckpt_lock *lock;

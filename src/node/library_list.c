@@ -1,5 +1,5 @@
-/* library_list — see library_list.h. */
-#include "node/library_list.h"
+/* library_list — release, commit, compiler and the libraries of this program, for `version`. */
+#include "node/command.h"
 
 #include <unistd.h>
 

@@ -81,25 +81,18 @@ static void try_recompute(const struct memory_check *f, const struct trainer_con
     }
 }
 
-/* with_nodes — the same workers on so many nodes; false: the batch cannot be divided among them. */
-static bool with_nodes(const struct memory_check *f, struct trainer_config *c, int nodes,
-                       struct comm_place *at)
-{
-    *at = f->place.at;
-    at->nodes = nodes;
-    at->ranks = nodes * at->locals;
-    at->node = at->rank = 0; /* node 0 holds most */
-    if (conf_i64(f->conf, CONF_GLOBAL_BATCH) == 0)
-        c->step.global_samples = pass_samples(c, at->ranks);
-    return is_dealt(c, at->ranks);
-}
-
-/* fits_spread — in parts on so many nodes. */
+/* fits_spread — in parts on so many nodes with the same workers each. is_any_batch: the samples of
+ * the step may follow the ranks. */
 static bool fits_spread(const struct memory_check *f, struct trainer_config c, int nodes,
                         bool is_any_batch)
 {
-    struct comm_place at;
-    bool has_samples = with_nodes(f, &c, nodes, &at);
+    struct comm_place at = f->place.at;
+    at.nodes = nodes;
+    at.ranks = nodes * at.locals;
+    at.node = at.rank = 0; /* node 0 holds most */
+    if (conf_i64(f->conf, CONF_GLOBAL_BATCH) == 0)
+        c.step.global_samples = pass_samples(&c, at.ranks);
+    const bool has_samples = is_dealt(&c, at.ranks);
     c.step.store.shard = LAYOUT_SHARD_FULL;
     if (is_any_batch)
         c.step.global_samples = pass_samples(&c, at.ranks);

@@ -141,19 +141,6 @@ static bool is_only_warned(const struct memory_check *f, const struct need *need
     return true;
 }
 
-/* add_stage — "; stage 1: 480.1 MiB, activations 61.2 MiB" of a worker at `at`. */
-static enum status add_stage(const struct memory_check *f, const struct trainer_config *c,
-                             struct comm_place at, int stage, struct text *out)
-{
-    struct need need = {.sum = 0};
-    char all[32], acts[32];
-    TRY(add_worker(f, c, at, 1, &need));
-    text_add(out, "%s stage %d: %s, activations %s", out->len > 0 ? ";" : "", stage,
-             text_format_bytes(all, sizeof all, (double)need.sum),
-             text_format_bytes(acts, sizeof acts, (double)need.kind[MEMORY_PLAN_ACTIVATIONS]));
-    return ST_OK;
-}
-
 /* log_stages — with stages, what the node's first worker in each of them takes: the first stage has
  * most micro-batches in flight, the last one has the output layer. */
 static enum status log_stages(const struct memory_check *f, const struct trainer_config *c)
@@ -168,26 +155,21 @@ static enum status log_stages(const struct memory_check *f, const struct trainer
     for (struct comm_place at = f->place.at; st == ST_OK && at.local < at.locals;
          at.local++, at.rank++) {
         const int stage = mesh_coord_of(&mesh, at.rank).at[MESH_AXIS_PIPELINE];
-        st = stage == last ? ST_OK : add_stage(f, c, at, stage, &text);
+        struct need need = {.sum = 0};
+        char all[32], acts[32];
+        if (stage == last)
+            continue;
         last = stage;
+        st = add_worker(f, c, at, 1, &need);
+        /* "; stage 1: 480.1 MiB, activations 61.2 MiB" */
+        text_add(&text, "%s stage %d: %s, activations %s", text.len > 0 ? ";" : "", stage,
+                 text_format_bytes(all, sizeof all, (double)need.sum),
+                 text_format_bytes(acts, sizeof acts, (double)need.kind[MEMORY_PLAN_ACTIVATIONS]));
     }
     if (st == ST_OK)
         LOG_INFO("memory of a worker, planned:%s", text.data);
     text_free(&text);
     return st;
-}
-
-static enum status log_planned(const struct memory_check *f, const struct need *need, int workers_n)
-{
-    char sum[32], left[32];
-    if (f->place.at.local == 0)
-        LOG_INFO("memory planned: %s of %s for %d worker%s, %s free",
-                 text_format_bytes(sum, sizeof sum, (double)need->sum),
-                 f->is_device ? "a GPU" : "this node", workers_n, workers_n == 1 ? "" : "s",
-                 f->free_bytes < 0 ? "unknown how much is"
-                                   : text_format_bytes(left, sizeof left, (double)f->free_bytes));
-    LOG_DEBUG("memory planned: %lld KiB", (long long)(need->sum >> 10));
-    return ST_OK;
 }
 
 /* log_peer_copies — what PEER_COPIES=auto takes besides. It is left out where memory is short. */
@@ -198,14 +180,12 @@ static enum status log_peer_copies(const struct memory_check *f, const struct tr
     if (f->is_device)
         return ST_OK;
     /* Of the node's workers; with TP and PP each may have others to copy. */
-    int64_t *out = &sum;
     struct memory_plan_place place = f->place;
     int64_t each = 0;
-    *out = 0;
     place.at.rank -= place.at.local;
     for (place.at.local = 0; place.at.local < place.at.locals; place.at.local++, place.at.rank++) {
         TRY(memory_plan_peer_copies(c, &place, &each));
-        *out += each;
+        sum += each;
     }
     if (sum > 0)
         LOG_INFO("memory planned: %s more, if it is free, for copies of the state in peers' memory "
@@ -239,13 +219,9 @@ static enum status take_way(const struct memory_check *f, struct trainer_config 
     TRY(fits_way(&open, way, &fits_last));
     if (fits_last) {
         /* The number of the first that fits. */
-        int *out = &way;
-        float *votes = calloc((size_t)open.ways.n, sizeof *votes);
-        if (!votes)
-            return FAIL(ST_RETRY, "out of memory: %d ways to train; use a machine with more",
-                        open.ways.n);
+        float *votes = memory_new((size_t)open.ways.n, sizeof *votes);
         enum status st = plan_choice_vote(&open.ways, fits_way, &open, votes);
-        *out = plan_choice_first(votes, open.ways.n, 1);
+        way = plan_choice_first(votes, open.ways.n, 1);
         free(votes);
         TRY(st);
     }
@@ -267,8 +243,17 @@ static enum status check(const struct memory_check *f, const struct trainer_conf
     int workers_n = f->is_device ? 1 : f->place.at.locals;
     if (st != ST_OK && is_only_warned(f, &need, why))
         st = ST_OK;
-    if (st == ST_OK)
-        TRY(log_planned(f, &need, workers_n));
+    if (st == ST_OK) {
+        char sum[32], left[32];
+        if (f->place.at.local == 0)
+            LOG_INFO("memory planned: %s of %s for %d worker%s, %s free",
+                     text_format_bytes(sum, sizeof sum, (double)need.sum),
+                     f->is_device ? "a GPU" : "this node", workers_n, workers_n == 1 ? "" : "s",
+                     f->free_bytes < 0
+                         ? "unknown how much is"
+                         : text_format_bytes(left, sizeof left, (double)f->free_bytes));
+        LOG_DEBUG("memory planned: %lld KiB", (long long)(need.sum >> 10));
+    }
     if (st == ST_OK)
         TRY(log_peer_copies(f, c));
     TRY(log_stages(f, c));

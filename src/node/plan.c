@@ -2,6 +2,7 @@
  * Opens no device and no connection. Must not know how anything is planned (plan/). */
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "node/command.h"
 #include "node/memory_advice.h"
 #include "node/plan_setup.h"
@@ -60,26 +61,6 @@ static void advise(const struct conf *conf, const struct planned *p, struct text
     memory_advice_add(&f, &p->job.config, out);
 }
 
-static enum status refuse(const struct conf *conf, const struct planned *p)
-{
-    struct text would = {.limit = 600};
-    char over[32], stage[32] = "";
-    int64_t bytes = plan_job_memory_over(&p->job, &p->memory);
-    bool is_device = p->cluster.is_gpu && p->memory.need_bytes > p->memory.have_bytes;
-    if (is_device && p->memory.stages > 1)
-        text_format(stage, sizeof stage, " on stage %d", p->memory.fullest);
-    advise(conf, p, &would);
-    enum status st = FAIL(
-        ST_BAD_SETTING, "does not fit: %s short%s of a %s%s; %s%s",
-        text_format_bytes(over, sizeof over, (double)bytes), is_device ? " in the memory" : "",
-        is_device ? "GPU" : "node", stage, would.len > 0 ? "what fits:" : "",
-        would.len > 0 ? would.data + 1
-                      : "no BATCH_SIZE, SEQ_LEN, RECOMPUTE, TP, CP, PP or SHARD makes it fit on "
-                        "these machines: use more of them, or ones with more memory");
-    text_free(&would);
-    return st;
-}
-
 /* ---- MESH=set ---- */
 
 static enum status plan_set(const struct conf *conf, struct planned *p)
@@ -90,7 +71,23 @@ static enum status plan_set(const struct conf *conf, struct planned *p)
     TRY(plan_job_memory(&p->job, &p->memory));
     if (plan_job_memory_over(&p->job, &p->memory) > 0) {
         TRY(print_report(conf, &report));
-        return refuse(conf, p);
+        struct text would = {.limit = 600};
+        char over[32], stage[32] = "";
+        int64_t bytes = plan_job_memory_over(&p->job, &p->memory);
+        bool is_device = p->cluster.is_gpu && p->memory.need_bytes > p->memory.have_bytes;
+        if (is_device && p->memory.stages > 1)
+            text_format(stage, sizeof stage, " on stage %d", p->memory.fullest);
+        advise(conf, p, &would);
+        enum status st = FAIL(
+            ST_BAD_SETTING, "does not fit: %s short%s of a %s%s; %s%s",
+            text_format_bytes(over, sizeof over, (double)bytes), is_device ? " in the memory" : "",
+            is_device ? "GPU" : "node", stage, would.len > 0 ? "what fits:" : "",
+            would.len > 0
+                ? would.data + 1
+                : "no BATCH_SIZE, SEQ_LEN, RECOMPUTE, TP, CP, PP or SHARD makes it fit on "
+                  "these machines: use more of them, or ones with more memory");
+        text_free(&would);
+        return st;
     }
     TRY(plan_estimate_make(&p->job, &p->estimate));
     plan_search_advice(&p->job, &nothing, NULL, &p->advice);
@@ -107,10 +104,10 @@ static enum status plan_set(const struct conf *conf, struct planned *p)
 static int nodes_that_have(const struct planned *p, const struct plan_search_fixed *fixed,
                            struct plan_job *job)
 {
-    struct plan_search *more = malloc(sizeof *more);
+    struct plan_search *more = memory_new(1, sizeof *more);
     int found = 0, nodes = 2 * p->job.at.nodes, has = p->cluster.nodes,
         most = has > 0 ? has : COMM_RANKS_MAX / p->job.at.locals;
-    for (; more && !found && nodes <= most; nodes *= 2) {
+    for (; !found && nodes <= most; nodes *= 2) {
         plan_job_nodes(&p->job, nodes, job);
         plan_search_make(job, fixed, more);
         if (more->found_n > 0)
@@ -121,17 +118,6 @@ static int nodes_that_have(const struct planned *p, const struct plan_search_fix
     return found;
 }
 
-/* fail_no_mesh — the ranks, samples or layers cannot be divided as is set. */
-static enum status fail_no_mesh(const struct plan_job *job)
-{
-    const struct step_config *s = &job->config.step;
-    return FAIL(ST_BAD_SETTING,
-                "no mesh divides %d devices, GLOBAL_BATCH=%lld samples and the %lld layers of %s; "
-                "change GLOBAL_BATCH, or leave TP, PP, CP or PP_CHUNKS out",
-                job->at.ranks, (long long)s->global_samples, (long long)s->dims.layers,
-                s->dims.name);
-}
-
 /* fail_search — nothing fits; says on how many nodes something does. */
 static enum status fail_search(const struct planned *p, const struct plan_search_fixed *fixed)
 {
@@ -139,7 +125,11 @@ static enum status fail_search(const struct planned *p, const struct plan_search
     const struct step_config *s = &p->job.config.step;
     char batch[64] = "";
     if (p->search.meshes_n == 0)
-        return fail_no_mesh(&p->job);
+        return FAIL(
+            ST_BAD_SETTING,
+            "no mesh divides %d devices, GLOBAL_BATCH=%lld samples and the %lld layers of %s; "
+            "change GLOBAL_BATCH, or leave TP, PP, CP or PP_CHUNKS out",
+            p->job.at.ranks, (long long)s->global_samples, (long long)s->dims.layers, s->dims.name);
     if (p->search.failure != ST_OK) {
         status_restore(&p->search.why);
         return p->search.failure;
@@ -162,17 +152,15 @@ static enum status fail_search(const struct planned *p, const struct plan_search
 
 static enum status plan_auto(const struct conf *conf, struct planned *p)
 {
-    struct plan_search_fixed fixed;
-    struct plan_search_fixed *out = &fixed;
-    *out = (struct plan_search_fixed){
+    struct plan_search_fixed fixed = {
         .chunks = conf_is_set(conf, CONF_PP_CHUNKS),
         .shard = conf_is_set(conf, CONF_SHARD) && conf_i64(conf, CONF_SHARD) != CONF_SHARD_AUTO,
         .recompute = conf_is_set(conf, CONF_RECOMPUTE) &&
                      conf_i64(conf, CONF_RECOMPUTE) != CONF_RECOMPUTE_AUTO,
         .batch = conf_is_set(conf, CONF_BATCH_SIZE) && conf_is_set(conf, CONF_GLOBAL_BATCH)};
-    out->axis[MESH_AXIS_TENSOR] = conf_is_set(conf, CONF_TP);
-    out->axis[MESH_AXIS_CONTEXT] = conf_is_set(conf, CONF_CP);
-    out->axis[MESH_AXIS_PIPELINE] = conf_is_set(conf, CONF_PP);
+    fixed.axis[MESH_AXIS_TENSOR] = conf_is_set(conf, CONF_TP);
+    fixed.axis[MESH_AXIS_CONTEXT] = conf_is_set(conf, CONF_CP);
+    fixed.axis[MESH_AXIS_PIPELINE] = conf_is_set(conf, CONF_PP);
     plan_search_make(&p->job, &fixed, &p->search);
     if (p->search.found_n == 0)
         return fail_search(p, &fixed);
@@ -189,10 +177,8 @@ static enum status plan_auto(const struct conf *conf, struct planned *p)
 
 enum status plan_main(struct conf *conf, char **environment)
 {
-    struct planned *p = calloc(1, sizeof *p);
+    struct planned *p = memory_new(1, sizeof *p);
     enum status st;
-    if (!p)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes of a plan", sizeof *p);
     TRY_OR(plan_setup_cluster(conf, &p->cluster), out_free);
     if (!conf_is_set(conf, CONF_N_GPU_EACH_NODE))
         TRY_OR(conf_set_workers(conf, p->cluster.locals, environment), out_free);

@@ -2,9 +2,12 @@
 #include "node/plan_beside.h"
 
 #include "base/log.h"
+#include "comm/core/comm.h"
 #include "node/device.h"
 #include "node/plan_setup.h"
 #include "plan/plan_estimate.h"
+
+/* ---- the plan of CLUSTER ---- */
 
 /* on_step — the terms that a rank on a CPU measures: what it waited for, and its update. */
 static void on_step(void *arg, double step_ms, const struct step_result *r)
@@ -61,4 +64,64 @@ void plan_beside_begin(const struct conf *conf, bool is_gpu, const struct comm_p
              text_format_ms(time, sizeof time, beside->planned.step_ms));
     config->on_step = on_step;
     config->on_step_arg = beside;
+}
+
+/* ---- LINK=auto ---- */
+
+static void on_link_step(void *arg, double step_ms, const struct step_result *r)
+{
+    struct plan_beside_link *choice = arg;
+    const struct plan_link_step step = {step_ms, r->comm_ms, r->wait_ms, r->sent_bytes};
+    if (choice->next)
+        choice->next(choice->next_arg, step_ms, r);
+    if (!plan_link_add(&choice->link, &step))
+        return;
+    struct text text = {.limit = 2048};
+    plan_link_text(&choice->link, &text);
+    LOG_INFO("LINK=auto: %s", text.data ? text.data : "");
+    text_free(&text);
+}
+
+/* why_not — NULL: the steps of this run show what its link is like. */
+static const char *why_not(const struct trainer_config *config)
+{
+    const struct comm *comm = config->step.comm;
+    if (!comm || comm_place(comm)->nodes == 1)
+        return "there is one node, so no gradient crosses a network";
+    if (comm_stays_on_device(comm))
+        return "NCCL's calls run on the GPU, where their time is not measured: set BACKEND=tcp or "
+               "ucx for a few steps";
+    return NULL;
+}
+
+void plan_beside_begin_link(const struct conf *conf, struct plan_beside_link *choice,
+                            struct trainer_config *config)
+{
+    const char *why = why_not(config);
+    if (conf_i64(conf, CONF_LINK) != CONF_LINK_AUTO || choice->is_begun)
+        return;
+    choice->is_begun = true;
+    if (why) {
+        LOG_INFO("LINK=auto: nothing is proposed: %s", why);
+        return;
+    }
+    const struct step_config *step = &config->step;
+    const struct comm_place *at = comm_place(step->comm);
+    struct param_table table = {0};
+    if (step_mesh_whole_table(step, at->ranks, dev_is_discrete(step->dev), &table) != ST_OK) {
+        LOG_WARN("LINK=auto: nothing is proposed: %s", status_message());
+        status_clear();
+        return;
+    }
+    choice->link = (struct plan_link_run){.params = table.parameters,
+                                          .nodes = at->nodes,
+                                          .locals = at->locals,
+                                          .compress = step->store.compress,
+                                          .takes_local = step->store.shard == LAYOUT_SHARD_NONE &&
+                                                         step->optim.kind != OPTIM_KIND_MUON};
+    param_table_free(&table);
+    choice->next = config->on_step;
+    choice->next_arg = config->on_step_arg;
+    config->on_step = on_link_step;
+    config->on_step_arg = choice;
 }

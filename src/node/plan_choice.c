@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "conf/conf_choice.h"
 #include "node/memory_check.h"
@@ -108,31 +109,25 @@ static bool is_common(const struct step_config *config, const struct plan_ways *
 
 /* ---- which fit ---- */
 
-/* search — of the ways of one shard, which need less and less: the first that fits, and so all
- * behind it. */
-static enum status search(const struct plan_ways *ways, int shard, plan_choice_fits_fn *fits,
-                          void *arg, float *votes)
-{
-    int low = 0, high = ways->n / ways->shards_n; /* the first that fits is in [low, high] */
-    while (low < high) {
-        int middle = (low + high) / 2;
-        bool does;
-        TRY(fits(arg, middle * ways->shards_n + shard, &does));
-        if (does)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    for (int i = low; i < ways->n / ways->shards_n; i++)
-        votes[i * ways->shards_n + shard] = 1;
-    return ST_OK;
-}
-
 enum status plan_choice_vote(const struct plan_ways *ways, plan_choice_fits_fn *fits, void *arg,
                              float *votes)
 {
-    for (int shard = 0; ways->is_falling && shard < ways->shards_n; shard++)
-        TRY(search(ways, shard, fits, arg, votes));
+    for (int shard = 0; ways->is_falling && shard < ways->shards_n; shard++) {
+        /* Of the ways of one shard, which need less and less: the first that fits, and so all
+         * behind it. */
+        int low = 0, high = ways->n / ways->shards_n; /* the first that fits is in [low, high] */
+        while (low < high) {
+            int middle = (low + high) / 2;
+            bool does;
+            TRY(fits(arg, middle * ways->shards_n + shard, &does));
+            if (does)
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        for (int i = low; i < ways->n / ways->shards_n; i++)
+            votes[i * ways->shards_n + shard] = 1;
+    }
     for (int i = 0; !ways->is_falling && i < ways->n; i++) {
         bool does;
         TRY(fits(arg, i, &does));
@@ -151,30 +146,6 @@ int plan_choice_first(const float *votes, int ways_n, int ranks)
 
 /* ---- the decision ---- */
 
-/* least — the rank with least free memory; mibs: of each, 0: unknown. */
-static void least(const float *mibs, int ranks, struct plan_decision *out)
-{
-    out->free_bytes = -1;
-    for (int rank = 0; rank < ranks; rank++)
-        if (mibs[rank] > 0 &&
-            (out->free_bytes < 0 || (int64_t)mibs[rank] * MIB < out->free_bytes)) {
-            out->free_bytes = (int64_t)mibs[rank] * MIB;
-            out->rank = rank;
-        }
-}
-
-/* find_failed — ST_PEER where a rank has failed before it could vote. */
-static enum status find_failed(const float *mibs, int ranks)
-{
-    for (int rank = 0; rank < ranks; rank++)
-        if (mibs[rank] < 0)
-            return FAIL(ST_PEER,
-                        "rank %d failed before the ranks had chosen RECOMPUTE and SHARD; its own "
-                        "message says why",
-                        rank);
-    return ST_OK;
-}
-
 /* The ranks add up one vector: votes for each way, then a place for the free MiB of each rank; -1:
  * it failed. All these numbers are exact in fp32. */
 enum status plan_choice_decide(struct comm *comm, const struct plan_offer *offer, float *votes,
@@ -188,9 +159,20 @@ enum status plan_choice_decide(struct comm *comm, const struct plan_offer *offer
                                          : (float)(offer->free_bytes / MIB);
     if (ranks > 1)
         TRY(comm_all_reduce(comm, all, all, ways_n + ranks));
-    TRY(find_failed(mibs, ranks));
-    *out = (struct plan_decision){.way = plan_choice_first(votes, ways_n, ranks)};
-    least(mibs, ranks, out);
+    struct plan_decision got = {.way = plan_choice_first(votes, ways_n, ranks), .free_bytes = -1};
+    for (int i = 0; i < ranks; i++) {
+        const int64_t free_bytes = (int64_t)mibs[i] * MIB; /* 0: unknown */
+        if (mibs[i] < 0)
+            return FAIL(ST_PEER,
+                        "rank %d failed before the ranks had chosen RECOMPUTE and SHARD; its own "
+                        "message says why",
+                        i);
+        if (free_bytes > 0 && (got.free_bytes < 0 || free_bytes < got.free_bytes)) {
+            got.free_bytes = free_bytes;
+            got.rank = i;
+        }
+    }
+    *out = got;
     return ST_OK;
 }
 
@@ -227,19 +209,6 @@ static enum status fits_here(void *arg, int way, bool *out)
 
 /* ---- the log ---- */
 
-/* text_way — "RECOMPUTE=auto takes light", and the same of SHARD. */
-static void text_way(const struct step_config *asked, struct plan_way way, struct text *out)
-{
-    char word[32];
-    if (asked->recompute.way == MODEL_RECOMPUTE_AUTO)
-        text_add(out, "RECOMPUTE=auto takes %s",
-                 model_recompute_text(way.recompute, word, sizeof word));
-    if (asked->recompute.way == MODEL_RECOMPUTE_AUTO && asked->store.shard == LAYOUT_SHARD_AUTO)
-        text_add(out, ", ");
-    if (asked->store.shard == LAYOUT_SHARD_AUTO)
-        text_add(out, "SHARD=auto takes %s", shard_words[way.shard]);
-}
-
 /* text_faster — the way before, which would be faster, and what it would need. */
 static void text_faster(const struct plan_choice *c, int way, struct text *out)
 {
@@ -257,31 +226,6 @@ static void text_faster(const struct plan_choice *c, int way, struct text *out)
              need, margin);
 }
 
-/* text_need — what the way needs, and what is free. */
-static enum status text_need(const struct plan_choice *c, const struct plan_decision *got,
-                             struct text *out)
-{
-    char need[32], free_text[32];
-    int64_t need_bytes;
-    TRY(need_of(c, got->way, &need_bytes));
-    text_format_bytes(need, sizeof need, (double)need_bytes);
-    text_format_bytes(free_text, sizeof free_text, (double)got->free_bytes);
-    if (got->free_bytes < 0)
-        text_add(out, ": needs %s; how much memory is free is unknown", need);
-    else if (is_common(&c->asked, &c->ways))
-        text_add(out, ": needs %s %s; %s are free on rank %d, which has least", need,
-                 dev_is_discrete(c->dev) ? "on rank 0" : "on node 0", free_text, got->rank);
-    else
-        text_add(out, ": needs %s of the %s that are free", need, free_text);
-    return ST_OK;
-}
-
-/* is_other_word — not only another number of layers. */
-static bool is_other_word(struct plan_way a, struct plan_way b)
-{
-    return a.recompute.way != b.recompute.way || a.shard != b.shard;
-}
-
 /* log_choice — auto moves by single layers, so after a restart a little less memory is enough for
  * another number of them: that is no warning. */
 static enum status log_choice(const struct plan_choice *c, const struct plan_decision *got,
@@ -291,27 +235,38 @@ static enum status log_choice(const struct plan_choice *c, const struct plan_dec
     char word[32];
     const struct plan_way way = plan_choice_way(&c->ways, got->way);
     bool is_first = last->recompute.way == MODEL_RECOMPUTE_AUTO;
-    text_way(&c->asked, way, &text);
-    TRY(text_need(c, got, &text));
+    /* "RECOMPUTE=auto takes light", and the same of SHARD. */
+    if (c->asked.recompute.way == MODEL_RECOMPUTE_AUTO)
+        text_add(&text, "RECOMPUTE=auto takes %s",
+                 model_recompute_text(way.recompute, word, sizeof word));
+    if (c->asked.store.shard == LAYOUT_SHARD_AUTO)
+        text_add(&text, "%sSHARD=auto takes %s", text.len > 0 ? ", " : "", shard_words[way.shard]);
+    /* What the way needs, and what is free. */
+    char need[32], free_text[32];
+    int64_t need_bytes;
+    TRY(need_of(c, got->way, &need_bytes));
+    text_format_bytes(need, sizeof need, (double)need_bytes);
+    text_format_bytes(free_text, sizeof free_text, (double)got->free_bytes);
+    if (got->free_bytes < 0)
+        text_add(&text, ": needs %s; how much memory is free is unknown", need);
+    else if (is_common(&c->asked, &c->ways))
+        text_add(&text, ": needs %s %s; %s are free on rank %d, which has least", need,
+                 dev_is_discrete(c->dev) ? "on rank 0" : "on node 0", free_text, got->rank);
+    else
+        text_add(&text, ": needs %s of the %s that are free", need, free_text);
     if (got->way > 0)
         text_faster(c, got->way, &text);
     if (!is_first)
         text_add(&text, "; before this restart it was RECOMPUTE=%s SHARD=%s",
                  model_recompute_text(last->recompute, word, sizeof word),
                  shard_words[last->shard]);
-    log_at(!is_first && is_other_word(way, *last) ? LOG_LEVEL_WARN : LOG_LEVEL_INFO, __FILE__, "%s",
-           text.data);
+    const bool is_other_word = way.recompute.way != last->recompute.way || way.shard != last->shard;
+    log_at(!is_first && is_other_word ? LOG_LEVEL_WARN : LOG_LEVEL_INFO, __FILE__, "%s", text.data);
     text_free(&text);
     return ST_OK;
 }
 
 /* ---- for a generation ---- */
-
-static bool is_same(struct plan_way a, struct plan_way b)
-{
-    return a.recompute.way == b.recompute.way && a.recompute.layers == b.recompute.layers &&
-           a.shard == b.shard;
-}
 
 /* vote — a rank that fails sends that in place of its votes, and reports its own error. */
 static enum status vote(struct plan_choice *c, struct comm *comm, float *votes,
@@ -329,27 +284,22 @@ static enum status vote(struct plan_choice *c, struct comm *comm, float *votes,
     return st;
 }
 
-/* decide — votes has room for all ways and ranks. */
-static enum status decide(struct plan_choice *c, struct comm *comm, struct plan_decision *out)
-{
-    size_t n = (size_t)c->ways.n + (size_t)(comm ? comm_place(comm)->ranks : 1);
-    float *votes = calloc(n, sizeof *votes);
-    if (!votes)
-        return FAIL(ST_RETRY, "out of memory: %zu votes; use a machine with more", n);
-    memory_check_offer(c->conf, c->worker_i, c->dev, &c->offer);
-    enum status st = vote(c, comm, votes, out);
-    free(votes);
-    return st;
-}
-
 static enum status choose(struct plan_choice *c, struct comm *comm, struct trainer_config *config,
                           struct plan_way *last)
 {
     struct plan_decision got;
     const bool is_alone = !is_common(&c->asked, &c->ways);
-    TRY(decide(c, is_alone ? NULL : comm, &got));
+    /* votes has room for all ways and ranks. */
+    float *votes = memory_new((size_t)c->ways.n + (size_t)(is_alone ? 1 : comm_place(comm)->ranks),
+                              sizeof *votes);
+    memory_check_offer(c->conf, c->worker_i, c->dev, &c->offer);
+    enum status st = vote(c, is_alone ? NULL : comm, votes, &got);
+    free(votes);
+    TRY(st);
     struct plan_way way = plan_choice_way(&c->ways, got.way);
-    if (!is_same(way, *last) && (comm_place(comm)->rank == 0 || (is_alone && got.way > 0)))
+    const bool is_same = way.recompute.way == last->recompute.way &&
+                         way.recompute.layers == last->recompute.layers && way.shard == last->shard;
+    if (!is_same && (comm_place(comm)->rank == 0 || (is_alone && got.way > 0)))
         TRY(log_choice(c, &got, last));
     plan_choice_set(&config->step, way);
     *last = way;

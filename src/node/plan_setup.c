@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "node/config_map.h"
 #include "node/device.h"
 #include "node/plan_choice.h"
@@ -118,29 +119,19 @@ static enum status fits_way(void *arg, int way, bool *out)
     return ST_OK;
 }
 
-static enum status decide(struct open_job *open)
-{
-    float *votes = calloc((size_t)open->ways.n, sizeof *votes);
-    if (!votes)
-        return FAIL(ST_RETRY, "out of memory: %d ways to train", open->ways.n);
-    enum status st = plan_choice_vote(&open->ways, fits_way, open, votes);
-    if (st == ST_OK) {
-        int way = plan_choice_first(votes, open->ways.n, 1);
-        plan_choice_set(&open->job->config.step, plan_choice_way(&open->ways, way));
-    }
-    free(votes);
-    return st;
-}
-
 enum status plan_setup_decide(struct plan_job *job)
 {
     const struct memory_plan_place place = {.at = job->at, .is_discrete = job->cluster->is_gpu};
-    struct open_job *open = calloc(1, sizeof *open);
-    if (!open)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes of a plan", sizeof *open);
+    struct open_job *open = memory_new(1, sizeof *open);
     open->job = job;
     plan_choice_ways(&job->config.step, &place, &open->ways);
-    enum status st = decide(open);
+    float *votes = memory_new((size_t)open->ways.n, sizeof *votes);
+    enum status st = plan_choice_vote(&open->ways, fits_way, open, votes);
+    if (st == ST_OK) {
+        int way = plan_choice_first(votes, open->ways.n, 1);
+        plan_choice_set(&job->config.step, plan_choice_way(&open->ways, way));
+    }
+    free(votes);
     free(open);
     return st;
 }

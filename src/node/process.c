@@ -10,10 +10,12 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#define EXEC_FAILED 127
 #define FILES_LEAST 32 /* a worker, its data, a checkpoint, the page: 20 or so, measured */
 
 #define STACK_BYTES ((rlim_t)8 << 20) /* the usual limit; libraries of GPUs count on it */
@@ -52,24 +54,19 @@ static enum status raise_stack(void)
                 (unsigned long long)most >> 10, (unsigned long long)STACK_BYTES_LEAST >> 10);
 }
 
-static void forbid_cores(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_CORE, &limit) != 0 || limit.rlim_max == 0)
-        return; /* then a pipe cannot be stopped; what it reads has no secrets */
-    limit.rlim_cur = 1;
-    (void)setrlimit(RLIMIT_CORE, &limit);
-}
-
 enum status process_begin(bool may_use_gpu)
 {
+    struct rlimit limit;
     signal(SIGXFSZ, SIG_IGN);
-    forbid_cores();
+    /* No cores. With a limit of 0 a pipe cannot be stopped; what it reads has no secrets. */
+    if (getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_max != 0) {
+        limit.rlim_cur = 1;
+        (void)setrlimit(RLIMIT_CORE, &limit);
+    }
     if (!(may_use_gpu && access("/usr/bin/nvidia-modprobe", X_OK) == 0 &&
           access("/dev/nvidia-uvm", F_OK) != 0))
         (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     TRY(raise_stack());
-    struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return ST_OK;
     rlim_t before = limit.rlim_cur;
@@ -82,6 +79,50 @@ enum status process_begin(bool may_use_gpu)
                     "limit (ulimit -n)",
                     (unsigned long long)limit.rlim_cur, FILES_LEAST);
     return ST_OK;
+}
+
+void process_bind_to(pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(EXEC_FAILED); /* it ended before the line above could bind this process to it */
+}
+
+void process_ignore_stops(void)
+{
+    static const int ignored[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGPIPE};
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        signal(ignored[i], SIG_IGN);
+    for (int i = 0; i < PROCESS_STOP_SIGNALS_N; i++)
+        signal(process_stop_signals[i], SIG_IGN);
+}
+
+void process_exec_self(char *const *argv)
+{
+    execv("/proc/self/exe", argv);
+    execv((const char *)getauxval(AT_EXECFN), argv); /* without /proc */
+}
+
+static volatile sig_atomic_t noted_signal;
+
+static void note_signal(int signal_n) { noted_signal = signal_n; }
+
+void process_note_signals(bool takes_hangup)
+{
+    struct sigaction action = {.sa_handler = note_signal};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    if (takes_hangup && !process_ignores(SIGHUP))
+        sigaction(SIGHUP, &action, NULL);
+}
+
+int process_noted(void) { return noted_signal; }
+
+enum status process_fail_noted(const char *unmade, const char *verb)
+{
+    return FAIL(noted_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED,
+                "stopped by a signal; %s was %s", unmade, verb);
 }
 
 bool process_ignores(int signal_n)

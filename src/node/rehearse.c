@@ -10,18 +10,21 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "conf/launcher.h"
 #include "format/ledger.h"
 #include "node/command.h"
 #include "node/print.h"
+#include "node/process.h"
 #include "node/rehearse_net.h"
 #include "node/rehearse_report.h"
-#include "node/rehearse_scratch.h"
 
 #define NODES_DEFAULT 2
 #define MIX_DEFAULT "kill:2,node:2,hang:2,slow:1,flip:1,disk:1,cut:1"
@@ -33,7 +36,17 @@
 #define PORTS_N 22000
 #define PORT_TRIES 1000
 #define STEPS_ENDLESS 1000000000
+#define REMOVE_TRIES 100 /* a worker that is being killed may still add a file */
+#define REMOVE_WAIT_MS 50
 #define COMPARISONS 5 /* of replicas between two checkpoints, unless SENTINEL_EVERY is set */
+
+/* A folder that is gone when this process and those that inherit its descriptor are gone, however
+ * they end, kill -9 included. A process of its own waits for that and removes the folder. */
+struct scratch {
+    char path[FILE_PATH_MAX];
+    int hold_fd;   /* while any process has it open, the folder stays; outlives exec */
+    pid_t remover; /* the process that removes it */
+};
 
 struct rehearse {
     const struct conf *conf;
@@ -41,7 +54,7 @@ struct rehearse {
     char **args; /* the user's, but for the secrets */
     int64_t checkpoint_every;
     bool is_mix_asked; /* by the user */
-    struct rehearse_scratch scratch;
+    struct scratch scratch;
     struct rehearse_net net; /* of the faulty run, if cables are cut */
     struct rehearse_report report;
     struct ledger_audit calm, faulty;
@@ -113,33 +126,6 @@ static bool is_fetched(const struct conf *conf)
     return false;
 }
 
-static enum status choose_cut(struct rehearse *r)
-{
-    char why[300];
-    if (r->report.mix.weight[REHEARSE_KIND_CUT] == 0)
-        return ST_OK;
-    if (is_fetched(r->conf))
-        return leave_out(r, REHEARSE_KIND_CUT,
-                         "nodes whose cables are cut reach no other machine, and data come from "
-                         "one: use a file of this machine");
-    if (rehearse_net_try() == ST_OK)
-        return ST_OK;
-    text_format(why, sizeof why,
-                "needs network namespaces (%s): run it as root, in a container with "
-                "CAP_SYS_ADMIN and CAP_NET_ADMIN",
-                status_message());
-    return leave_out(r, REHEARSE_KIND_CUT, why);
-}
-
-/* choose_sentinel — without it no flipped bit is found. */
-static void choose_sentinel(struct rehearse *r)
-{
-    if (r->report.mix.weight[REHEARSE_KIND_FLIP] == 0 || conf_i64(r->conf, CONF_SENTINEL_EVERY) > 0)
-        return;
-    int64_t every = r->checkpoint_every / COMPARISONS;
-    r->report.sentinel_every = every > 0 ? every : 1;
-}
-
 static enum status read_settings(struct rehearse *r)
 {
     struct rehearse_report *report = &r->report;
@@ -156,8 +142,25 @@ static enum status read_settings(struct rehearse *r)
                     "faults of FAULT_MIX: leave FAULT out",
                     conf_source(r->conf, CONF_FAULT));
     TRY(read_every(r->conf, report->duration_ms, &report->every_ms));
-    choose_sentinel(r);
-    return choose_cut(r);
+    if (report->mix.weight[REHEARSE_KIND_FLIP] > 0 && conf_i64(r->conf, CONF_SENTINEL_EVERY) == 0) {
+        /* Without comparisons no flipped bit is found. */
+        const int64_t apart = r->checkpoint_every / COMPARISONS;
+        report->sentinel_every = apart > 0 ? apart : 1;
+    }
+    char why[300];
+    if (report->mix.weight[REHEARSE_KIND_CUT] == 0)
+        return ST_OK;
+    if (is_fetched(r->conf))
+        return leave_out(r, REHEARSE_KIND_CUT,
+                         "nodes whose cables are cut reach no other machine, and data come from "
+                         "one: use a file of this machine");
+    if (rehearse_net_try() == ST_OK)
+        return ST_OK;
+    text_format(why, sizeof why,
+                "needs network namespaces (%s): run it as root, in a container with "
+                "CAP_SYS_ADMIN and CAP_NET_ADMIN",
+                status_message());
+    return leave_out(r, REHEARSE_KIND_CUT, why);
 }
 
 /* ---- what a node is given ---- */
@@ -385,17 +388,84 @@ static enum status run_both(struct rehearse *r)
     return r->report.problem[0] == 0 ? ST_OK : FAIL(ST_UNHEALTHY, "%s", r->report.problem);
 }
 
+/* ---- the folder ---- */
+
+/* Removes the folder when all holders of the pipe have ended: the process of the remover. */
+static _Noreturn void remove_later(const char *path, int fd)
+{
+    char byte;
+    process_ignore_stops();
+    setsid();
+    fd = dup2(fd, STDIN_FILENO);
+    close_range(STDERR_FILENO + 1, ~0u, 0);
+    dup2(open("/dev/null", O_RDWR), STDERR_FILENO); /* a reader of stdout must not wait for this */
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+    do {
+        errno = 0;
+    } while (read(fd, &byte, 1) > 0 || errno == EINTR);
+    for (int i = 0; i < REMOVE_TRIES && file_remove_tree(path) != ST_OK; i++)
+        clock_sleep_ms(REMOVE_WAIT_MS);
+    _exit(0);
+}
+
+static enum status start_remover(struct scratch *s)
+{
+    int ends[2];
+    if (pipe(ends) != 0)
+        return FAIL(ST_RETRY, "cannot open a pipe: %s; raise the limit (ulimit -n)",
+                    strerror(errno));
+    s->remover = fork();
+    if (s->remover == 0) {
+        close(ends[1]);
+        remove_later(s->path, ends[0]);
+    }
+    close(ends[0]);
+    s->hold_fd = ends[1];
+    if (s->remover > 0)
+        return ST_OK;
+    close(ends[1]);
+    s->remover = 0;
+    return FAIL(ST_RETRY, "cannot start a process: %s; raise the limit (ulimit -u)",
+                strerror(errno));
+}
+
+/* Makes PREFIX-XXXXXX, for this user alone. */
+static enum status open_scratch(const char *prefix, struct scratch *out)
+{
+    *out = (struct scratch){.hold_fd = -1};
+    if (!text_format(out->path, sizeof out->path, "%s-XXXXXX", prefix) ||
+        mkdtemp(out->path) == NULL)
+        return FAIL(ST_STORE,
+                    "cannot make the folder %s: %s; name a folder that can be written, by "
+                    "CHECKPOINT_DIR or TMPDIR",
+                    out->path, strerror(errno));
+    enum status st = start_remover(out);
+    if (st != ST_OK)
+        rmdir(out->path);
+    return st;
+}
+
+/* Blocks until the folder is removed: the other holders have ended. Accepts one that was not
+ * opened. */
+static void close_scratch(struct scratch *scratch)
+{
+    if (scratch->remover <= 0)
+        return;
+    close(scratch->hold_fd);
+    while (waitpid(scratch->remover, NULL, 0) < 0 && errno == EINTR)
+        ;
+    scratch->remover = 0;
+}
+
 /* ---- begin and end ---- */
 
 static enum status rehearse(struct rehearse *r, int argc, char **argv, char **environment)
 {
     TRY(read_settings(r));
     /* The user's words; the nodes have a secret of their own. */
-    r->args = calloc((size_t)argc + 1, sizeof *r->args);
-    r->report.calm = calloc(1, sizeof *r->report.calm);
-    r->report.faulty = calloc(1, sizeof *r->report.faulty);
-    if (r->args == NULL || r->report.calm == NULL || r->report.faulty == NULL)
-        return FAIL(ST_RETRY, "out of memory: a rehearsal");
+    r->args = memory_new((size_t)argc + 1, sizeof *r->args);
+    r->report.calm = memory_new(1, sizeof *r->report.calm);
+    r->report.faulty = memory_new(1, sizeof *r->report.faulty);
     for (int i = 0; i < argc; i++)
         if (!text_starts(argv[i], "JOB_TOKEN"))
             r->args[r->args_n++] = argv[i];
@@ -416,20 +486,18 @@ static enum status rehearse(struct rehearse *r, int argc, char **argv, char **en
     else
         text_format(prefix, sizeof prefix, "%s/convoy-rehearse",
                     temporary != NULL && temporary[0] != 0 ? temporary : "/tmp");
-    TRY(rehearse_scratch_open(prefix, &r->scratch));
+    TRY(open_scratch(prefix, &r->scratch));
     return run_both(r);
 }
 
 enum status rehearse_main(const struct conf *conf, int argc, char **argv, char **environment)
 {
-    struct rehearse *r = calloc(1, sizeof *r);
-    if (r == NULL)
-        return FAIL(ST_RETRY, "out of memory: a rehearsal");
+    struct rehearse *r = memory_new(1, sizeof *r);
     r->conf = conf;
     r->scratch.hold_fd = -1;
     enum status st = rehearse(r, argc, argv, environment);
     rehearse_net_close(&r->net);
-    rehearse_scratch_close(&r->scratch);
+    close_scratch(&r->scratch);
     ledger_audit_free(&r->calm);
     ledger_audit_free(&r->faulty);
     free(r->report.calm);

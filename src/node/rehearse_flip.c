@@ -69,12 +69,6 @@ static bool read_at(const struct rehearse_replica *r, uint64_t address, void *to
     return process_vm_readv((pid_t)r->pid, &here, 1, &there, 1, 0) == (ssize_t)n;
 }
 
-static bool write_at(const struct rehearse_replica *r, uint64_t address, void *from, size_t n)
-{
-    struct iovec here = {from, n}, there = {(void *)(uintptr_t)address, n};
-    return process_vm_writev((pid_t)r->pid, &here, 1, &there, 1, 0) == (ssize_t)n;
-}
-
 const char *rehearse_flip_refused(const struct rehearse_flips *flips, char *out, size_t cap)
 {
     float value;
@@ -132,8 +126,10 @@ int rehearse_flip(const struct rehearse_flips *flips, int node, uint64_t choice,
     memcpy(&word, &after, sizeof word);
     word ^= 1u << bit;
     memcpy(&after, &word, sizeof word);
-    if (!(write_at(&flips->rank[rank], flips->rank[rank].address + 4 * (uint64_t)elem, &word,
-                   sizeof word)))
+    const struct rehearse_replica *r = &flips->rank[rank];
+    struct iovec here = {&word, sizeof word},
+                 there = {(void *)(uintptr_t)(r->address + 4 * (uint64_t)elem), sizeof word};
+    if (process_vm_writev((pid_t)r->pid, &here, 1, &there, 1, 0) != (ssize_t)sizeof word)
         return -1;
     text_format(out, cap, "bit %d of parameter %lld of rank %d: was %g, is %g", bit,
                 (long long)elem, rank, (double)before, (double)after);

@@ -253,14 +253,6 @@ void rehearse_net_close(struct rehearse_net *net)
     net->nodes_n = 0;
 }
 
-/* answer — of the process that tries: the reason why it cannot, or nothing. */
-static _Noreturn void answer(int fd)
-{
-    struct rehearse_net net;
-    const char *why = rehearse_net_open(2, &net) == ST_OK ? "" : status_message();
-    _exit(write(fd, why, strlen(why)) == (ssize_t)strlen(why) ? 0 : 1);
-}
-
 enum status rehearse_net_try(void)
 {
     char why[256];
@@ -268,8 +260,12 @@ enum status rehearse_net_try(void)
     if (pipe2(ends, O_CLOEXEC) != 0)
         return refuse("no pipe can be opened");
     pid_t pid = fork();
-    if (pid == 0)
-        answer(ends[1]);
+    if (pid == 0) {
+        /* The process that tries sends the reason why it cannot, or nothing. */
+        struct rehearse_net net;
+        const char *reason = rehearse_net_open(2, &net) == ST_OK ? "" : status_message();
+        _exit(write(ends[1], reason, strlen(reason)) == (ssize_t)strlen(reason) ? 0 : 1);
+    }
     close(ends[1]);
     ssize_t n = pid < 0 ? 0 : read(ends[0], why, sizeof why - 1);
     close(ends[0]);

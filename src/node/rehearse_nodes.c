@@ -10,14 +10,15 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/program.h"
 #include "base/text.h"
+#include "node/process.h"
 
 #define LINE_MAX_BYTES 16384
 #define EXEC_FAILED 127
@@ -36,18 +37,14 @@ struct rehearse_nodes {
     struct node node[REHEARSE_NODES_MAX];
 };
 
-enum status rehearse_nodes_open(const struct rehearse_nodes_config *config,
-                                struct rehearse_nodes **out)
+struct rehearse_nodes *rehearse_nodes_open(const struct rehearse_nodes_config *config)
 {
-    struct rehearse_nodes *nodes = calloc(1, sizeof *nodes);
-    if (nodes == NULL)
-        return FAIL(ST_RETRY, "out of memory: the nodes of a rehearsal");
+    struct rehearse_nodes *nodes = memory_new(1, sizeof *nodes);
     nodes->config = *config;
     for (int i = 0; i < REHEARSE_NODES_MAX; i++)
         nodes->node[i].log_fd = -1;
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* workers of a killed node become ours to wait for */
-    *out = nodes;
-    return ST_OK;
+    return nodes;
 }
 
 /* ---- start ---- */
@@ -58,9 +55,7 @@ static char **words_of(const struct rehearse_nodes_config *c, char id[32], int i
 {
     static char command[] = "train";
     int n = 0;
-    char **words = calloc((size_t)(c->args_n + c->words_n) + 4, sizeof *words);
-    if (words == NULL)
-        return NULL;
+    char **words = memory_new((size_t)(c->args_n + c->words_n) + 4, sizeof *words);
     words[n++] = (char *)program_name();
     words[n++] = command;
     for (int k = 0; k < c->args_n; k++)
@@ -79,16 +74,13 @@ static _Noreturn void become_node(char *const *words, int log_fd, pid_t parent, 
     for (size_t i = 0; i < sizeof reset / sizeof *reset; i++)
         signal(reset[i], SIG_DFL);
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(EXEC_FAILED); /* the parent died before the line above could bind us to it */
+    process_bind_to(parent);
     if (namespace_fd >= 0 && setns(namespace_fd, CLONE_NEWNET) != 0)
         _exit(EXEC_FAILED);
     dup2(open("/dev/null", O_RDWR), STDIN_FILENO);
     dup2(STDIN_FILENO, STDOUT_FILENO);
     dup2(log_fd, STDERR_FILENO);
-    execv("/proc/self/exe", words);
-    execv((const char *)getauxval(AT_EXECFN), words); /* without /proc */
+    process_exec_self(words);
     _exit(EXEC_FAILED);
 }
 
@@ -120,8 +112,6 @@ enum status rehearse_nodes_start(struct rehearse_nodes *nodes, int node)
 {
     char id[32];
     char **words = words_of(&nodes->config, id, node);
-    if (words == NULL)
-        return FAIL(ST_RETRY, "out of memory: the arguments of a node");
     const int *namespaces = nodes->config.namespaces;
     enum status st =
         start_words(&nodes->node[node], words, namespaces != NULL ? namespaces[node] : -1);
@@ -223,37 +213,25 @@ bool rehearse_nodes_limit_files(struct rehearse_nodes *nodes, bool is_limited)
 
 /* ---- lines and ends ---- */
 
-static void take_line(struct rehearse_nodes *nodes, int i)
-{
-    struct node *node = &nodes->node[i];
-    node->line[node->n] = 0;
-    if (!node->is_cut)
-        nodes->config.on_line(nodes->config.arg, i, node->line, node->n);
-    node->n = 0, node->is_cut = false;
-}
-
-static void take_bytes(struct rehearse_nodes *nodes, int i, const char *bytes, ssize_t n)
-{
-    struct node *node = &nodes->node[i];
-    for (ssize_t k = 0; k < n; k++)
-        if (bytes[k] == '\n')
-            take_line(nodes, i);
-        else if (node->n < sizeof node->line - 1)
-            node->line[node->n++] = bytes[k];
-        else
-            node->is_cut = true;
-}
-
 static void read_log(struct rehearse_nodes *nodes, int i)
 {
     char bytes[LINE_MAX_BYTES];
     struct node *node = &nodes->node[i];
     ssize_t n = read(node->log_fd, bytes, sizeof bytes);
-    if (n > 0)
-        take_bytes(nodes, i, bytes, n);
-    else if (n == 0) {
+    if (n == 0) {
         close(node->log_fd);
         node->log_fd = -1;
+    }
+    for (ssize_t k = 0; k < n; k++) {
+        if (bytes[k] == '\n') {
+            node->line[node->n] = 0;
+            if (!node->is_cut)
+                nodes->config.on_line(nodes->config.arg, i, node->line, node->n);
+            node->n = 0, node->is_cut = false;
+        } else if (node->n < sizeof node->line - 1)
+            node->line[node->n++] = bytes[k];
+        else
+            node->is_cut = true;
     }
 }
 

@@ -31,8 +31,7 @@ struct rehearse_nodes_config {
 
 struct rehearse_nodes;
 /* rehearse_nodes_open — starts no node yet. */
-enum status rehearse_nodes_open(const struct rehearse_nodes_config *config,
-                                struct rehearse_nodes **out);
+struct rehearse_nodes *rehearse_nodes_open(const struct rehearse_nodes_config *config);
 /* rehearse_nodes_close — kills what still runs and waits for it; accepts NULL. */
 void rehearse_nodes_close(struct rehearse_nodes *nodes);
 /* rehearse_nodes_start — a node that does not run. ST_RETRY: no process or descriptor is left. */

@@ -108,35 +108,6 @@ static void add_head(struct text *t, const struct rehearse_report *r)
     text_add(t, "\n");
 }
 
-static void write_table(const struct rehearse_report *r, struct text *t)
-{
-    add_head(t, r);
-    text_add(t,
-             "fault  made  healed  detected: median, p95, worst   recovered: median, p95, worst\n");
-    for (int kind = 0; kind < REHEARSE_KINDS_N; kind++)
-        add_kind(t, r, kind);
-    char word[32];
-    text_add(t, "\ncalm run     %" PRId64 " steps in %.1f s, %s a step\n", r->calm->steps,
-             span_ms(r->calm) / 1000, text_format_ms(word, sizeof word, step_ms(r->calm)));
-    text_add(t, "with faults  %" PRId64 " steps in %.1f s; %" PRId64 " steps done again\n",
-             r->faulty->steps, span_ms(r->faulty) / 1000, r->faulty->redone);
-    if (r->faulty->unexpected > 0)
-        text_add(t, "unexpected   %" PRId64 " times a rank was lost without a fault\n",
-                 r->faulty->unexpected);
-    text_add(t, "goodput      %.1f %%%s\n", 100 * goodput(r),
-             goodput(r) > 1 ? ": other work slowed the calm run more than faults the second" : "");
-    text_add(t, "samples      %s\n",
-             r->is_whole ? "none lost: every sample exactly once" : "not every one exactly once");
-    if (r->compared_n > 0)
-        text_add(t,
-                 "weights      %s those of the calm run, %d checkpoint%s up to step %" PRId64
-                 ": %016" PRIx64 "\n",
-                 r->is_equal ? "bit for bit" : "not", r->compared_n, r->compared_n == 1 ? "" : "s",
-                 r->compared_step, r->faulty_weights);
-    text_add(t, "result       %s\n",
-             r->problem[0] ? r->problem : "all faults healed, with the same weights");
-}
-
 /* ---- for programs ---- */
 
 static void put_times(cJSON *to, const char *key, const struct rehearse_times *times)
@@ -145,24 +116,6 @@ static void put_times(cJSON *to, const char *key, const struct rehearse_times *t
     json_add_number(object, "median", times->n > 0 ? (double)times->median : NAN);
     json_add_number(object, "p95", times->n > 0 ? (double)times->p95 : NAN);
     json_add_number(object, "worst", times->n > 0 ? (double)times->worst : NAN);
-}
-
-static void put_kinds(cJSON *root, const struct rehearse_report *r)
-{
-    cJSON *list = cJSON_AddArrayToObject(root, "faults");
-    for (int kind = 0; kind < REHEARSE_KINDS_N; kind++) {
-        struct kind_row row = row_of(r->faulty, kind);
-        cJSON *object = cJSON_CreateObject();
-        cJSON_AddItemToArray(list, object);
-        cJSON_AddStringToObject(object, "kind", rehearse_plan_word((enum rehearse_kind)kind));
-        json_add_i64(object, "weight", r->mix.weight[kind]);
-        json_add_i64(object, "made", row.made);
-        json_add_i64(object, "healed", row.healed);
-        put_times(object, "detect_ms", &row.detect);
-        put_times(object, "recover_ms", &row.recover);
-        json_add_number(object, "named_right", kind == REHEARSE_KIND_FLIP ? row.named_right : NAN);
-        cJSON_AddStringToObject(object, "left_out", r->left_out[kind]);
-    }
 }
 
 static void put_run(cJSON *root, const char *key, const struct rehearse_result *r)
@@ -184,7 +137,20 @@ static cJSON *json_of(const struct rehearse_report *r)
     json_add_number(root, "fault_every_seconds", (double)r->every_ms / 1000);
     json_add_number(root, "published_fault_every_days", published_days(r));
     json_add_i64(root, "sentinel_every_set", r->sentinel_every);
-    put_kinds(root, r);
+    cJSON *list = cJSON_AddArrayToObject(root, "faults");
+    for (int kind = 0; kind < REHEARSE_KINDS_N; kind++) {
+        struct kind_row row = row_of(r->faulty, kind);
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddItemToArray(list, object);
+        cJSON_AddStringToObject(object, "kind", rehearse_plan_word((enum rehearse_kind)kind));
+        json_add_i64(object, "weight", r->mix.weight[kind]);
+        json_add_i64(object, "made", row.made);
+        json_add_i64(object, "healed", row.healed);
+        put_times(object, "detect_ms", &row.detect);
+        put_times(object, "recover_ms", &row.recover);
+        json_add_number(object, "named_right", kind == REHEARSE_KIND_FLIP ? row.named_right : NAN);
+        cJSON_AddStringToObject(object, "left_out", r->left_out[kind]);
+    }
     put_run(root, "calm", r->calm);
     put_run(root, "faulty", r->faulty);
     json_add_number(root, "goodput", goodput(r));
@@ -207,13 +173,40 @@ static cJSON *json_of(const struct rehearse_report *r)
 
 void rehearse_report_write(const struct rehearse_report *report, bool as_json, struct text *out)
 {
-    if (!as_json) {
-        write_table(report, out);
+    if (as_json) {
+        cJSON *root = json_of(report);
+        char *bytes = cJSON_PrintUnformatted(root);
+        text_add(out, "%s\n", bytes != NULL ? bytes : "null");
+        cJSON_free(bytes);
+        cJSON_Delete(root);
         return;
     }
-    cJSON *root = json_of(report);
-    char *bytes = cJSON_PrintUnformatted(root);
-    text_add(out, "%s\n", bytes != NULL ? bytes : "null");
-    cJSON_free(bytes);
-    cJSON_Delete(root);
+    add_head(out, report);
+    text_add(out,
+             "fault  made  healed  detected: median, p95, worst   recovered: median, p95, worst\n");
+    for (int kind = 0; kind < REHEARSE_KINDS_N; kind++)
+        add_kind(out, report, kind);
+    char word[32];
+    text_add(out, "\ncalm run     %" PRId64 " steps in %.1f s, %s a step\n", report->calm->steps,
+             span_ms(report->calm) / 1000,
+             text_format_ms(word, sizeof word, step_ms(report->calm)));
+    text_add(out, "with faults  %" PRId64 " steps in %.1f s; %" PRId64 " steps done again\n",
+             report->faulty->steps, span_ms(report->faulty) / 1000, report->faulty->redone);
+    if (report->faulty->unexpected > 0)
+        text_add(out, "unexpected   %" PRId64 " times a rank was lost without a fault\n",
+                 report->faulty->unexpected);
+    text_add(out, "goodput      %.1f %%%s\n", 100 * goodput(report),
+             goodput(report) > 1 ? ": other work slowed the calm run more than faults the second"
+                                 : "");
+    text_add(out, "samples      %s\n",
+             report->is_whole ? "none lost: every sample exactly once"
+                              : "not every one exactly once");
+    if (report->compared_n > 0)
+        text_add(out,
+                 "weights      %s those of the calm run, %d checkpoint%s up to step %" PRId64
+                 ": %016" PRIx64 "\n",
+                 report->is_equal ? "bit for bit" : "not", report->compared_n,
+                 report->compared_n == 1 ? "" : "s", report->compared_step, report->faulty_weights);
+    text_add(out, "result       %s\n",
+             report->problem[0] ? report->problem : "all faults healed, with the same weights");
 }

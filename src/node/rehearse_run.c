@@ -126,38 +126,27 @@ static bool flip(struct run *r, const struct rehearse_fault *fault)
     return r->flipped_rank >= 0;
 }
 
-/* fill_disk — not shortly before the job's end, which would fail without its last checkpoint. */
-static bool fill_disk(struct run *r)
-{
-    int64_t last = r->config->last_step;
-    if (last > 0 && r->best + 2 * r->config->checkpoint_every >= last)
-        return false;
-    set_full(r, true);
-    return true;
-}
-
-static enum status restart_node(struct run *r, int node)
-{
-    rehearse_flip_forget(&r->flips, node);
-    rehearse_nodes_kill(r->nodes, node);
-    return rehearse_nodes_start(r->nodes, node);
-}
-
 /* make_one — *is_made_out false: not now; it is tried again at the next tick. */
 static enum status make_one(struct run *r, const struct rehearse_fault *fault, bool *is_made_out)
 {
+    const int64_t last = r->config->last_step;
     *is_made_out = true;
     switch (fault->kind) {
     case REHEARSE_KIND_KILL:
         *is_made_out = rehearse_nodes_kill_worker(r->nodes, fault->node, fault->choice);
         return ST_OK;
     case REHEARSE_KIND_NODE:
-        return restart_node(r, fault->node);
+        rehearse_flip_forget(&r->flips, fault->node);
+        rehearse_nodes_kill(r->nodes, fault->node);
+        return rehearse_nodes_start(r->nodes, fault->node);
     case REHEARSE_KIND_FLIP:
         *is_made_out = flip(r, fault);
         return ST_OK;
     case REHEARSE_KIND_DISK:
-        *is_made_out = fill_disk(r);
+        /* Not shortly before the job's end: it would fail without its last checkpoint. */
+        *is_made_out = last <= 0 || r->best + 2 * r->config->checkpoint_every < last;
+        if (*is_made_out)
+            set_full(r, true);
         return ST_OK;
     case REHEARSE_KIND_CUT:
         set_cut(r, true);
@@ -257,25 +246,21 @@ static void on_lost(struct run *r, int node, const char *time, int64_t now_ms)
         r->is_unexplained = true;
 }
 
-/* on_first_step — all workers have logged where their parameters lie. */
-static void on_first_step(struct run *r, int64_t step, int64_t now_ms)
-{
-    char text[300];
-    struct rehearse_result *result = r->result;
-    result->first_ms = now_ms, result->first_step = step;
-    rehearse_flip_refused(&r->flips, result->no_flip, sizeof result->no_flip);
-    if (!r->config->wants_flip || result->no_flip[0] == 0)
-        return;
-    text_format(text, sizeof text, "FAULT_MIX has flip: %s; or leave it out", result->no_flip);
-    result->job = ST_BAD_SETTING;
-    fail(r, text);
-}
-
 static void on_step(struct run *r, int64_t step, int64_t now_ms)
 {
     struct rehearse_result *result = r->result;
-    if (result->first_ms == 0)
-        on_first_step(r, step, now_ms);
+    if (result->first_ms == 0) {
+        /* All workers have logged where their parameters lie. */
+        result->first_ms = now_ms, result->first_step = step;
+        rehearse_flip_refused(&r->flips, result->no_flip, sizeof result->no_flip);
+        if (r->config->wants_flip && result->no_flip[0] != 0) {
+            char text[300];
+            text_format(text, sizeof text, "FAULT_MIX has flip: %s; or leave it out",
+                        result->no_flip);
+            result->job = ST_BAD_SETTING;
+            fail(r, text);
+        }
+    }
     if (step <= r->best)
         result->redone++;
     r->step = step;
@@ -317,33 +302,6 @@ static bool is_from(const cJSON *line, const char *module, const char *begin)
            text_starts(json_text(line, "message"), begin);
 }
 
-/* on_message — a line that is not a step's. */
-static void on_message(struct run *r, int node, const cJSON *line, int64_t now_ms)
-{
-    const char *message = json_text(line, "message"), *time = json_text(line, "time");
-    double rank = json_number(line, "rank");
-    LOG_DEBUG("node %d: %s", node, message);
-    r->is_return = r->is_return || strstr(message, RECOVERY_LINE_RETURN) != NULL;
-    if (is_from(line, RECOVERY_LINE_GENERATION_MODULE, RECOVERY_LINE_GENERATION)) {
-        text_copy(r->renewed, sizeof r->renewed, time);
-        if (ends_generation(r) && r->fault.detect_ms < 0)
-            r->fault.detect_ms = now_ms - r->made_ms;
-        r->result->unexpected += r->is_unexplained && !r->is_return;
-        r->is_unexplained = r->is_return = false;
-        r->is_renewed = r->step > 0;
-        r->is_lost = false;
-    } else if (is_from(line, RECOVERY_LINE_LOST_MODULE, RECOVERY_LINE_LOST))
-        on_lost(r, node, time, now_ms);
-    else if (is_from(line, SENTINEL_LINE_MODULE, SENTINEL_LINE_OTHERS) && isfinite(rank))
-        rehearse_flip_note(&r->flips, node, (int)rank, message);
-    else if (is_from(line, CHECKPOINT_LINE_MODULE, ""))
-        on_checkpoint(r, message, now_ms);
-    else
-        on_named(r, message);
-    if (strcmp(json_text(line, "level"), "error") == 0)
-        text_copy(r->error, sizeof r->error, message);
-}
-
 static void on_line(void *arg, int node, const char *bytes, size_t n)
 {
     struct run *r = arg;
@@ -356,8 +314,31 @@ static void on_line(void *arg, int node, const char *bytes, size_t n)
     double step = json_number(line, "step");
     if (isfinite(step) && node == 0) /* other nodes print some of the same steps */
         on_step(r, (int64_t)step, now_ms);
-    else if (!isfinite(step))
-        on_message(r, node, line, now_ms);
+    else if (!isfinite(step)) {
+        /* A line that is not a step's. */
+        const char *message = json_text(line, "message"), *time = json_text(line, "time");
+        double rank = json_number(line, "rank");
+        LOG_DEBUG("node %d: %s", node, message);
+        r->is_return = r->is_return || strstr(message, RECOVERY_LINE_RETURN) != NULL;
+        if (is_from(line, RECOVERY_LINE_GENERATION_MODULE, RECOVERY_LINE_GENERATION)) {
+            text_copy(r->renewed, sizeof r->renewed, time);
+            if (ends_generation(r) && r->fault.detect_ms < 0)
+                r->fault.detect_ms = now_ms - r->made_ms;
+            r->result->unexpected += r->is_unexplained && !r->is_return;
+            r->is_unexplained = r->is_return = false;
+            r->is_renewed = r->step > 0;
+            r->is_lost = false;
+        } else if (is_from(line, RECOVERY_LINE_LOST_MODULE, RECOVERY_LINE_LOST))
+            on_lost(r, node, time, now_ms);
+        else if (is_from(line, SENTINEL_LINE_MODULE, SENTINEL_LINE_OTHERS) && isfinite(rank))
+            rehearse_flip_note(&r->flips, node, (int)rank, message);
+        else if (is_from(line, CHECKPOINT_LINE_MODULE, ""))
+            on_checkpoint(r, message, now_ms);
+        else
+            on_named(r, message);
+        if (strcmp(json_text(line, "level"), "error") == 0)
+            text_copy(r->error, sizeof r->error, message);
+    }
     cJSON_Delete(line);
 }
 
@@ -463,7 +444,7 @@ enum status rehearse_run(const struct rehearse_run_config *config, struct rehear
         .config = config, .result = result, .fault.kind = REHEARSE_KINDS_N, .flipped_node = -1};
     struct rehearse_nodes_config nodes = config->nodes;
     nodes.on_line = on_line, nodes.on_end = on_end, nodes.arg = &r;
-    TRY(rehearse_nodes_open(&nodes, &r.nodes));
+    r.nodes = rehearse_nodes_open(&nodes);
     enum status st = follow(&r);
     if (has_fault(&r))
         finish(&r, false);

@@ -6,14 +6,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/board.h"
+#include "base/memory.h"
 #include "base/program.h"
 #include "base/text.h"
 #include "node/process.h"
@@ -22,13 +21,6 @@
 #define PRIORITY_STEPS 10 /* steps of nice */
 
 static int raised_by; /* steps of nice that this process was raised_by by */
-
-/* pass_fd — the descriptor becomes number `as`, and outlives exec. */
-static void pass_fd(int fd, int as)
-{
-    if (fd == as ? fcntl(fd, F_SETFD, 0) < 0 : dup2(fd, as) < 0)
-        _exit(EXEC_FAILED);
-}
 
 #define PASSED_FIRST BOARD_FD
 #define PASSED_LAST BOARD_PEER_COPY_FD
@@ -44,21 +36,15 @@ static int lift_fd(int fd, int as)
 static _Noreturn void exec_worker(const struct spawn_config *config, char *const *argv,
                                   pid_t parent)
 {
-    static const int ignored[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGPIPE};
     sigset_t none;
     /* Handlers of the event loop must not run here (they write to the parent's own pipe): signals
      * have been blocked since before fork, are ignored now, which outlives exec, and are let
      * through after that. */
-    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
-        signal(ignored[i], SIG_IGN);
-    for (int i = 0; i < PROCESS_STOP_SIGNALS_N; i++)
-        signal(process_stop_signals[i], SIG_IGN);
+    process_ignore_stops();
     signal(SIGCHLD, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(EXEC_FAILED); /* the parent died before the line above could bind us to it */
+    process_bind_to(parent);
     if (raised_by > 0)
         setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + raised_by);
     const int as[] = {BOARD_FD, BOARD_SHM_FD, BOARD_PEER_COPY_FD};
@@ -67,17 +53,16 @@ static _Noreturn void exec_worker(const struct spawn_config *config, char *const
     int fd[sizeof as / sizeof *as];
     for (int i = 0; i < n; i++)
         fd[i] = lift_fd(given[i], as[i]);
+    /* The descriptor becomes number as[i], and outlives exec. */
     for (int i = 0; i < n; i++)
-        if (given[i] >= 0)
-            pass_fd(fd[i], as[i]);
-        else
+        if (given[i] < 0)
             close(as[i]);
+        else if (fd[i] == as[i] ? fcntl(fd[i], F_SETFD, 0) < 0 : dup2(fd[i], as[i]) < 0)
+            _exit(EXEC_FAILED);
     close_range(PASSED_LAST + 1, ~0u, 0);
-    execv("/proc/self/exe", argv);
-    execv((const char *)getauxval(AT_EXECFN), argv); /* without /proc */
+    process_exec_self(argv);
     static const char text[] = "convoy: cannot execute itself as a worker\n";
-    if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
-        _exit(EXEC_FAILED);
+    (void)!write(STDERR_FILENO, text, sizeof text - 1);
     _exit(EXEC_FAILED);
 }
 
@@ -94,9 +79,7 @@ enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out)
 {
     static char command[] = "worker";
     char number[16];
-    char **argv = calloc((size_t)config->args_n + 4, sizeof *argv);
-    if (!argv)
-        return FAIL(ST_RETRY, "out of memory: the worker's arguments");
+    char **argv = memory_new((size_t)config->args_n + 4, sizeof *argv);
     argv[0] = (char *)program_name();
     argv[1] = command;
     argv[2] = number;
@@ -121,28 +104,29 @@ enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out)
     return ST_OK;
 }
 
-enum status spawn_shm_fd(int workers_n, int *fd_out)
+static enum status create_memory(const char *name, const char *purpose, const char *remedy,
+                                 int *fd_out)
 {
-    int fd = workers_n > 1 ? memfd_create("convoy-share", MFD_CLOEXEC) : -1;
-    if (workers_n > 1 && fd < 0)
+    int fd = memfd_create(name, MFD_CLOEXEC);
+    if (fd < 0)
         return FAIL(errno == EMFILE ? ST_BAD_SETTING : ST_RETRY,
-                    "cannot create memory for the workers to share: %s; raise the limit of open "
-                    "files (ulimit -n)",
-                    strerror(errno));
+                    "cannot create memory for %s: %s; raise the limit of open files (ulimit -n)%s",
+                    purpose, strerror(errno), remedy);
     *fd_out = fd;
     return ST_OK;
 }
 
+enum status spawn_shm_fd(int workers_n, int *fd_out)
+{
+    *fd_out = -1;
+    return workers_n > 1 ? create_memory("convoy-share", "the workers to share", "", fd_out)
+                         : ST_OK;
+}
+
 enum status spawn_peer_copy_fd(int *fd_out)
 {
-    int fd = memfd_create("convoy-peer-copy", MFD_CLOEXEC);
-    if (fd < 0)
-        return FAIL(errno == EMFILE ? ST_BAD_SETTING : ST_RETRY,
-                    "cannot create memory for copies of the state: %s; raise the limit of open "
-                    "files (ulimit -n), or set PEER_COPIES=0",
-                    strerror(errno));
-    *fd_out = fd;
-    return ST_OK;
+    return create_memory("convoy-peer-copy", "copies of the state", ", or set PEER_COPIES=0",
+                         fd_out);
 }
 
 bool spawn_reap(pid_t *pid_out, int *wait_status_out)

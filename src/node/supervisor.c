@@ -16,11 +16,13 @@
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/secure.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -28,7 +30,6 @@
 #include "node/check_output.h"
 #include "node/command.h"
 #include "node/config_map.h"
-#include "node/config_map_copies.h"
 #include "node/crash.h"
 #include "node/device.h"
 #include "node/memory_check.h"
@@ -180,16 +181,6 @@ static void on_cluster_end(void *arg, enum status st)
 
 /* ---- time and signals ---- */
 
-/* read_machine — for /status and /metrics of this node, and of node 0. */
-static void read_machine(struct supervisor *s, int64_t now_ms)
-{
-    if (now_ms - s->counters.at_ms < MACHINE_MS)
-        return;
-    machine_stats_read(&s->counters, "/proc", "/sys", now_ms, &s->machine);
-    if (s->bridge)
-        cluster_bridge_report_machine(s->bridge, &s->machine);
-}
-
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd, (void)what;
@@ -209,7 +200,12 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
         supervisor_leave(s, stop_request_status(s->stop));
     }
     supervisor_recover_watch(s, now_ms);
-    read_machine(s, now_ms);
+    if (now_ms - s->counters.at_ms >= MACHINE_MS) {
+        /* For /status and /metrics of this node, and of node 0. */
+        machine_stats_read(&s->counters, "/proc", "/sys", now_ms, &s->machine);
+        if (s->bridge)
+            cluster_bridge_report_machine(s->bridge, &s->machine);
+    }
     enum status st = workers_tick(s->workers, now_ms);
     if (workers_limit_ms(s->workers) > s->node.limit_ms) {
         s->node.limit_ms = workers_limit_ms(s->workers);
@@ -386,6 +382,26 @@ static void fill_view(void *arg, struct view *view)
     check_view_fill(s->check_view, view);
 }
 
+struct supervisor_info *supervisor_open_info(const struct conf *conf)
+{
+    const char *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
+    struct supervisor_info *info = memory_new(1, sizeof *info);
+    conf_write_settings(conf, &info->settings);
+    if (conf_i64(conf, CONF_NODE_ID) == 0 && dir[0]) /* dir has 4000 bytes at most */
+        text_format(info->archive, sizeof info->archive, "%s/history.json", dir);
+    log_tap(log_tail_add, &info->tail);
+    return info;
+}
+
+void supervisor_close_info(struct supervisor_info *info)
+{
+    if (!info)
+        return;
+    log_tap(NULL, NULL);
+    text_free(&info->settings);
+    free(info);
+}
+
 /* open_serve — and log the page's URL. hang_ms is longer than the supervisor's own limit on
  * silence: it matters only when the supervisor itself is in trouble. */
 static enum status open_serve(struct supervisor *s)
@@ -395,8 +411,8 @@ static enum status open_serve(struct supervisor *s)
     int64_t limit_ms = conf_i64(s->conf, CONF_STEP_TIMEOUT);
     if (port == 0 || (s->is_check && !conf_is_set(s->conf, CONF_STATUS_PORT)))
         return ST_OK; /* a check beside a job leaves it its port */
-    TRY(run_info_open(s->conf, &s->info));
-    TRY(check_view_open(s->conf, s->board, &s->check_view));
+    s->info = supervisor_open_info(s->conf);
+    s->check_view = check_view_open(s->conf, s->board);
     struct serve_config config = {
         .tail = &s->info->tail,
         .settings = s->info->settings.data,
@@ -519,7 +535,7 @@ static void close_all(struct supervisor *s)
         serve_await_poll(s->serve);
     }
     serve_close(s->serve);
-    run_info_close(s->info);
+    supervisor_close_info(s->info);
     check_view_close(s->check_view);
     cluster_bridge_close(s->bridge);
     for (int i = 0; i < SUPERVISOR_SIGNALS_N; i++)
@@ -534,35 +550,36 @@ static void close_all(struct supervisor *s)
         close(s->shm_fd);
 }
 
-/* log_preemption — a preemption that went well is no error; main would print it as one. */
-static void log_preemption(const struct supervisor *s)
+static enum status run(const struct conf *conf, int argc, char **argv, bool is_check)
 {
-    if (s->result != ST_RETRY || s->stop != BOARD_REQUEST_PREEMPT)
-        return;
-    LOG_INFO("%s", status_message());
-    status_clear();
-}
-
-/* begin — the workers, once it is known that there is memory for them. */
-static enum status begin(struct supervisor *s)
-{
-    enum status st = s->is_check ? ST_OK : memory_check_train(s->conf);
-    if (st == ST_OK)
-        return workers_start(s->workers);
-    supervisor_leave(s, st);
-    return ST_OK;
-}
-
-static enum status run(struct supervisor *s)
-{
+    struct supervisor own = {
+        .conf = conf,
+        .is_check = is_check,
+        .max_restarts = is_check ? -1 : conf_i64(conf, CONF_MAX_RESTARTS),
+        .args_n = argc,
+        .args = argv,
+        .shm_fd = -1,
+        .checkpoint_step = -1,
+    };
+    struct supervisor *s = &own;
     enum status st = open_all(s);
-    if (st == ST_OK)
-        st = begin(s);
+    if (st == ST_OK) {
+        /* The workers start once it is known that there is memory for them. */
+        enum status fits = s->is_check ? ST_OK : memory_check_train(s->conf);
+        if (fits == ST_OK)
+            st = workers_start(s->workers);
+        else
+            supervisor_leave(s, fits);
+    }
     if (st == ST_OK) {
         if (!s->is_over)
             event_base_dispatch(s->loop);
         st = s->result;
-        log_preemption(s);
+        /* A preemption that went well is no error; main would print it as one. */
+        if (st == ST_RETRY && s->stop == BOARD_REQUEST_PREEMPT) {
+            LOG_INFO("%s", status_message());
+            status_clear();
+        }
     }
     workers_close(s->workers);
     s->workers = NULL;
@@ -574,27 +591,10 @@ static enum status run(struct supervisor *s)
 
 enum status supervisor_main(const struct conf *conf, int argc, char **argv)
 {
-    struct supervisor s = {
-        .conf = conf,
-        .max_restarts = conf_i64(conf, CONF_MAX_RESTARTS),
-        .args_n = argc,
-        .args = argv,
-        .shm_fd = -1,
-        .checkpoint_step = -1,
-    };
-    return run(&s);
+    return run(conf, argc, argv, false);
 }
 
 enum status supervisor_check_main(const struct conf *conf, int argc, char **argv)
 {
-    struct supervisor s = {
-        .conf = conf,
-        .is_check = true,
-        .max_restarts = -1,
-        .args_n = argc,
-        .args = argv,
-        .shm_fd = -1,
-        .checkpoint_step = -1,
-    };
-    return run(&s);
+    return run(conf, argc, argv, true);
 }

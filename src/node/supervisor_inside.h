@@ -10,17 +10,26 @@
 #include <event2/event.h>
 
 #include "base/board.h"
+#include "base/file.h"
+#include "base/log_tail.h"
 #include "base/machine_stats.h"
+#include "base/text.h"
 #include "cluster/restart_budget.h"
 #include "conf/conf.h"
-#include "node/check_view.h"
 #include "node/cluster_bridge.h"
 #include "node/process.h"
-#include "node/run_info.h"
 #include "node/workers.h"
 #include "serve/serve.h"
 
 #define SUPERVISOR_SIGNALS_N (5 + PROCESS_STOP_SIGNALS_N)
+
+/* What HTTP shows of a run in addition to the board. */
+struct supervisor_info {
+    struct log_tail tail; /* the supervisor's newest log lines */
+    struct text settings; /* those that differ from their defaults: a line of JSON */
+    /* the file of the curves, next to node 0's checkpoints; "": none */
+    char archive[FILE_PATH_MAX];
+};
 
 struct supervisor {
     const struct conf *conf;
@@ -40,7 +49,7 @@ struct supervisor {
     struct board_node node;
     struct machine_counters counters; /* of the last reading */
     struct machine_stats machine;
-    struct run_info *info;        /* what /log, /settings and /history need beside the board */
+    struct supervisor_info *info; /* NULL: nothing is served */
     struct restart_budget budget; /* with only one worker */
     int64_t losses;               /* of this node's workers in a row, without a finished step */
     int64_t checkpoints, checkpoint_step; /* that node 0's first worker made, and the last one */
@@ -58,6 +67,10 @@ struct supervisor {
     enum status result; /* its sentence is in status_message */
 };
 
+/* Collects the log's lines from now on. Called here, and for tests. */
+struct supervisor_info *supervisor_open_info(const struct conf *conf);
+/* Accepts NULL. Called here, and for tests. */
+void supervisor_close_info(struct supervisor_info *info);
 void supervisor_set_phase(struct supervisor *s, enum board_phase phase);
 /* supervisor_end — leave the event loop with this status. FAIL() comes first unless it is ST_OK. */
 void supervisor_end(struct supervisor *s, enum status st);

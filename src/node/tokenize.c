@@ -1,6 +1,5 @@
 /* tokenize.c — `convoy tokenize`: DATA → OUT, one token file. Must not know how text becomes tokens
  * (data/corpus.h). */
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,13 +12,10 @@
 #include "data/tokenizer.h"
 #include "node/command.h"
 #include "node/config_map.h"
+#include "node/process.h"
 #include "node/tokenizer_source.h"
 
 #define TOKENIZE_REPORT_MS 5000
-
-static volatile sig_atomic_t stop_signal;
-
-static void note_signal(int number) { stop_signal = number; }
 
 /* Between blocks: check for a signal, and log the progress every few seconds. */
 static bool go_on(void *arg, int64_t bytes_done, int64_t bytes_total)
@@ -32,7 +28,7 @@ static bool go_on(void *arg, int64_t bytes_done, int64_t bytes_total)
                  text_format_bytes(total, sizeof total, (double)bytes_total));
         *reported_ms = now_ms;
     }
-    return stop_signal == 0;
+    return process_noted() == 0;
 }
 
 enum status tokenize_main(const struct conf *conf)
@@ -47,10 +43,7 @@ enum status tokenize_main(const struct conf *conf)
                     "what should be tokenised? set DATA to a text file, a folder or a glob%s",
                     data[0] != '\0' ? "; DATA=synthetic has no text" : "");
     TRY(tokenizer_source_open(conf, NULL, &tokenizer));
-    struct sigaction action = {.sa_handler = note_signal};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    process_note_signals(false);
     /* Writes the file with this tokenizer. */
     const int64_t vocab = conf_i64(conf, CONF_VOCAB);
     int64_t reported_ms = clock_ms();
@@ -63,9 +56,8 @@ enum status tokenize_main(const struct conf *conf)
                                          .progress_arg = &reported_ms};
     const enum status st = corpus_write(&config, conf_text(conf, CONF_OUT), &tokens);
     tokenizer_close(tokenizer);
-    if (st != ST_OK && stop_signal != 0)
-        return FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED,
-                    "stopped by a signal; %s was not written", out_path);
+    if (st != ST_OK && process_noted() != 0)
+        return process_fail_noted(out_path, "not written");
     TRY(config_map_name_setting(st, false));
     log_console("%s  %s tokens  %s  %.1f s", out_path,
                 text_format_count(count, sizeof count, (double)tokens),

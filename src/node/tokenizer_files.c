@@ -49,18 +49,6 @@ void tokenizer_files_free(struct tokenizer_file *file, int n)
     }
 }
 
-static enum status keep(const char *dir, const struct tokenizer_file *file, int n)
-{
-    char path[FILE_PATH_MAX];
-    TRY(file_make_dirs(dir));
-    for (int i = 0; i < n; i++) {
-        TRY(file_join(path, sizeof path, dir, file[i].name));
-        TRY(file_replace(path, file[i].data, file[i].bytes));
-    }
-    LOG_INFO("%d tokenizer files in %s", n, dir);
-    return ST_OK;
-}
-
 /* read_gguf — the keys alone: a model of gigabytes has some megabytes of them. *n_out 0: the file
  * has no tokenizer. */
 static enum status read_gguf(const char *from, struct tokenizer_file *file, int *n_out)
@@ -81,28 +69,35 @@ static enum status read_gguf(const char *from, struct tokenizer_file *file, int 
     return st;
 }
 
-/* read_file — by its content: JSON, else one of the forms that are called tokenizer.model. */
-static enum status read_file(const char *from, struct tokenizer_file *file, int *n_out)
-{
-    TRY(file_read(from, BYTES_MAX, &file->data, &file->bytes));
-    file->name = file->data[0] == '{' ? "tokenizer.json" : "tokenizer.model";
-    *n_out = 1;
-    return ST_OK;
-}
-
 enum status tokenizer_files_keep(const char *from, const char *to)
 {
     struct tokenizer_file file[TOKENIZER_FILES_MAX] = {{.data = NULL}};
-    char dir[FILE_PATH_MAX];
+    char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
     int n = 0;
     TRY(file_join(dir, sizeof dir, to, TOKENIZER_FILES_DIR));
     if (strcmp(from, dir) == 0 || strcmp(from, to) == 0)
         return ST_OK;
-    enum status st = file_is_dir(from)          ? tokenizer_files_read(from, file, &n)
-                     : gguf_model_is_file(from) ? read_gguf(from, file, &n)
-                                                : read_file(from, file, &n);
+    enum status st;
+    if (file_is_dir(from))
+        st = tokenizer_files_read(from, file, &n);
+    else if (gguf_model_is_file(from))
+        st = read_gguf(from, file, &n);
+    else {
+        st = file_read(from, BYTES_MAX, &file->data, &file->bytes);
+        n = st == ST_OK;
+        /* Its content decides: JSON, else one of the forms that are called tokenizer.model. */
+        if (n == 1)
+            file->name = file->data[0] == '{' ? "tokenizer.json" : "tokenizer.model";
+    }
     if (n > 0 && st == ST_OK)
-        st = keep(dir, file, n);
+        st = file_make_dirs(dir);
+    for (int i = 0; st == ST_OK && i < n; i++) {
+        st = file_join(path, sizeof path, dir, file[i].name);
+        if (st == ST_OK)
+            st = file_replace(path, file[i].data, file[i].bytes);
+    }
+    if (n > 0 && st == ST_OK)
+        LOG_INFO("%d tokenizer files in %s", n, dir);
     tokenizer_files_free(file, n);
     return st;
 }

@@ -145,31 +145,24 @@ static bool is_built_in(const struct tokenizer *tokenizer)
     return identity[0] == 0 && identity[1] == 0;
 }
 
-/* A model may have less rows than its tokenizer ids: an added token that it was never trained on.
- * Ids are checked where they occur. */
-static enum status check_vocab(const struct tokenizer *tokenizer, const struct model_dims *dims,
-                               bool is_named)
-{
-    if (tokenizer_vocab(tokenizer) <= dims->vocab)
-        return ST_OK;
-    if (is_named)
-        return FAIL(ST_BAD_SETTING,
-                    "TOKENIZER=%s has %u ids, but the model's vocabulary has VOCAB=%lld; leave "
-                    "TOKENIZER out for the model's own, or give a model with a larger VOCAB",
-                    tokenizer_name(tokenizer), tokenizer_vocab(tokenizer), (long long)dims->vocab);
-    LOG_WARN("the model's tokenizer %s has %u ids, but its vocabulary has VOCAB=%lld: texts with "
-             "ids beyond it are refused",
-             tokenizer_name(tokenizer), tokenizer_vocab(tokenizer), (long long)dims->vocab);
-    return ST_OK;
-}
-
 /* The built-in one is the default of runs that need none: ids are then checked where they occur. */
 static enum status check_model(const struct tokenizer *tokenizer, const struct model_dims *dims,
                                bool is_named)
 {
     if (is_built_in(tokenizer))
         return ST_OK;
-    TRY(check_vocab(tokenizer, dims, is_named));
+    /* A model may have fewer rows than its tokenizer ids: an added token that it was never trained
+     * on. Ids are checked where they occur. */
+    const bool is_larger = tokenizer_vocab(tokenizer) > dims->vocab;
+    if (is_larger && is_named)
+        return FAIL(ST_BAD_SETTING,
+                    "TOKENIZER=%s has %u ids, but the model's vocabulary has VOCAB=%lld; leave "
+                    "TOKENIZER out for the model's own, or give a model with a larger VOCAB",
+                    tokenizer_name(tokenizer), tokenizer_vocab(tokenizer), (long long)dims->vocab);
+    if (is_larger)
+        LOG_WARN("the model's tokenizer %s has %u ids, but its vocabulary has VOCAB=%lld: texts "
+                 "with ids beyond it are refused",
+                 tokenizer_name(tokenizer), tokenizer_vocab(tokenizer), (long long)dims->vocab);
     if (dims->task == MODEL_TASK_QA)
         return FAIL(ST_BAD_SETTING,
                     "TASK=qa needs GPT-2's tokenizer, because answers are found by the bytes of "

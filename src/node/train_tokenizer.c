@@ -3,13 +3,13 @@
  *
  * The text comes as the ids of GPT-2's tokenizer, which are turned back into bytes: so it is read
  * as for training, whatever form it has, and cut into pre-tokens by GPT-2's pattern. */
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "data/bpe_train.h"
 #include "data/byte_chars.h"
@@ -19,6 +19,7 @@
 #include "data/tokenizer_json_write.h"
 #include "node/command.h"
 #include "node/config_map.h"
+#include "node/process.h"
 
 enum {
     VOCAB_DEFAULT = 32768,
@@ -29,19 +30,15 @@ enum {
 #define END_TEXT "<|endoftext|>"
 #define PRE "gpt-2"
 
-static volatile sig_atomic_t stop_signal;
-
-static void note_signal(int number) { stop_signal = number; }
-
 static bool go_on_reading(void *arg, int64_t bytes_done, int64_t bytes_total)
 {
     (void)arg, (void)bytes_done, (void)bytes_total;
-    return stop_signal == 0;
+    return process_noted() == 0;
 }
 static bool go_on_merging(void *arg, uint32_t tokens)
 {
     (void)arg, (void)tokens;
-    return stop_signal == 0;
+    return process_noted() == 0;
 }
 
 /* ---- counting the text ---- */
@@ -118,9 +115,14 @@ static void add_token(struct lists *lists, const struct bpe_train *train, uint32
     }
 }
 
-static void fill_texts(struct lists *lists, const struct bpe_train *train)
+static enum status fill(struct lists *lists, const struct bpe_train *train)
 {
     const struct bpe_train_merge *merge = bpe_train_merges(train, &lists->merges_n);
+    lists->n = bpe_train_tokens(train) + 1;
+    lists->chars.limit = FILE_BYTES_MAX;
+    const size_t all = lists->n + lists->merges_n;
+    lists->piece = memory_new(all + 1, sizeof *lists->piece);
+    lists->at = memory_new(all + 1, sizeof *lists->at);
     size_t *at = lists->at;
     for (uint32_t id = 0; id < bpe_train_tokens(train); id++) {
         *at++ = lists->chars.len;
@@ -135,19 +137,6 @@ static void fill_texts(struct lists *lists, const struct bpe_train *train)
         add_token(lists, train, merge[i].right);
     }
     *at = lists->chars.len;
-}
-
-static enum status fill(struct lists *lists, const struct bpe_train *train)
-{
-    (void)bpe_train_merges(train, &lists->merges_n);
-    lists->n = bpe_train_tokens(train) + 1;
-    lists->chars.limit = FILE_BYTES_MAX;
-    const size_t all = lists->n + lists->merges_n;
-    lists->piece = calloc(all + 1, sizeof *lists->piece);
-    lists->at = calloc(all + 1, sizeof *lists->at);
-    if (lists->piece == NULL || lists->at == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu tokens", all);
-    fill_texts(lists, train);
     if (lists->chars.overflow)
         return FAIL(ST_RETRY, "out of memory: the texts of %zu tokens", all);
     for (size_t i = 0; i < all; i++)
@@ -251,14 +240,10 @@ enum status train_tokenizer_main(const struct conf *conf)
     uint32_t vocab = 0;
     TRY(check(conf, &vocab));
     TRY(bpe_train_open(PRETOKEN_KIND_GPT2, &train));
-    struct sigaction action = {.sa_handler = note_signal};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    process_note_signals(false);
     enum status st = run(conf, train, vocab);
-    if (st != ST_OK && stop_signal != 0)
-        st = FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED,
-                  "stopped by a signal; %s was not written", conf_text(conf, CONF_OUT));
+    if (st != ST_OK && process_noted() != 0)
+        st = process_fail_noted(conf_text(conf, CONF_OUT), "not written");
     if (st == ST_OK) {
         /* One line: how many tokens, and how well they fit the text. */
         const char *folder = conf_text(conf, CONF_OUT);
@@ -271,7 +256,6 @@ enum status train_tokenizer_main(const struct conf *conf)
         log_console("%s  %u tokens  %.2f bytes of the text a token  %.1f s", folder,
                     bpe_train_tokens(train) + 1, (double)bytes / (double)(tokens > 0 ? tokens : 1),
                     (double)(clock_ms() - began_ms) / 1e3);
-        st = ST_OK;
     }
     bpe_train_close(train);
     return config_map_name_setting(st, false);

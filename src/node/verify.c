@@ -1,5 +1,6 @@
-/* verify — see verify.h. Read verify_main first, at the foot. */
-#include "node/verify.h"
+/* verify — `convoy verify DIR`: what the records of a run say of it, and whether they are whole. It
+ * must not know how they are written. Read verify_main first, at the foot. */
+#include "node/command.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "format/ckpt.h"
 #include "format/ledger.h"
@@ -46,36 +48,6 @@ static enum status read_ledger(const char *dir, struct verify *v)
     return ST_OK;
 }
 
-/* entry_of — what the ledger says of a checkpoint; NULL: nothing. */
-static const struct ledger_checkpoint *entry_of(const struct ledger_audit *a, int64_t step)
-{
-    for (int i = a->checkpoints_n - 1; i >= 0; i--)
-        if (a->checkpoint[i].step == step)
-            return &a->checkpoint[i];
-    return NULL;
-}
-
-/* compare_weights — compares the checksums of a checkpoint with those that the ledger noted when it
- * was written. */
-static enum status compare_weights(struct verify *v, const struct ckpt *ckpt)
-{
-    struct ledger_checkpoint now = {.step = 0};
-    const struct ledger_checkpoint *was = entry_of(&v->audit, ckpt_meta(ckpt)->step);
-    char changed[FILE_PATH_MAX + 256];
-    if (!was)
-        return ST_OK;
-    TRY(ledger_hash_checkpoint(ckpt_path(ckpt), &now));
-    v->compared_n++;
-    if (now.weights == was->weights && now.state == was->state)
-        return ST_OK;
-    text_format(changed, sizeof changed,
-                "checkpoint %s has weights %016" PRIx64 ", and %016" PRIx64
-                " were written: its files are of another run, or were changed",
-                ckpt_path(ckpt), now.weights, was->weights);
-    damage_list_add(&v->damage, was->step, changed);
-    return ST_OK;
-}
-
 /* read_checkpoint — a ckpt_visit; ckpt is verified. */
 static enum status read_checkpoint(void *arg, int64_t step, const struct ckpt *ckpt)
 {
@@ -89,28 +61,26 @@ static enum status read_checkpoint(void *arg, int64_t step, const struct ckpt *c
         v->step = step;
         v->samples = ckpt_meta(ckpt)->samples;
     }
-    return compare_weights(v, ckpt);
-}
-
-/* compare — the newest checkpoint with the ledger, which may have more steps. */
-static void compare(struct verify *v)
-{
-    const struct ledger_audit *a = &v->audit;
-    if (v->unread[0] != 0)
-        text_copy(v->problem, sizeof v->problem, v->unread);
-    else if (a->problem[0] != 0)
-        text_format(v->problem, sizeof v->problem, "%s: %s", v->path, a->problem);
-    else if (v->step > a->last)
-        text_format(v->problem, sizeof v->problem,
-                    "%s ends with step %" PRId64 ", and there is a checkpoint of step %" PRId64,
-                    v->path, a->last, v->step);
-    else if (v->step == a->last && v->samples != a->end)
-        text_format(v->problem, sizeof v->problem,
-                    "%s: sample %" PRId64 " follows step %" PRId64 ", but sample %" PRId64
-                    " in the checkpoint",
-                    v->path, a->end, v->step, v->samples);
-    else
-        text_copy(v->problem, sizeof v->problem, v->damage.first);
+    /* Compares the checksums of a checkpoint with those that the ledger noted when it was
+     * written. */
+    struct ledger_checkpoint now = {.step = 0};
+    const struct ledger_checkpoint *was = NULL;
+    char changed[FILE_PATH_MAX + 256];
+    for (int i = v->audit.checkpoints_n - 1; i >= 0 && !was; i--)
+        if (v->audit.checkpoint[i].step == ckpt_meta(ckpt)->step)
+            was = &v->audit.checkpoint[i];
+    if (!was)
+        return ST_OK;
+    TRY(ledger_hash_checkpoint(ckpt_path(ckpt), &now));
+    v->compared_n++;
+    if (now.weights == was->weights && now.state == was->state)
+        return ST_OK;
+    text_format(changed, sizeof changed,
+                "checkpoint %s has weights %016" PRIx64 ", and %016" PRIx64
+                " were written: its files are of another run, or were changed",
+                ckpt_path(ckpt), now.weights, was->weights);
+    damage_list_add(&v->damage, was->step, changed);
+    return ST_OK;
 }
 
 /* ---- showing ---- */
@@ -252,7 +222,23 @@ static enum status verify(const char *dir, bool as_json, struct verify *v)
     v->step = -1;
     TRY(read_ledger(dir, v));
     TRY(ckpt_each(dir, false, read_checkpoint, v));
-    compare(v);
+    /* Compare the newest checkpoint with the ledger, which may have more steps. */
+    const struct ledger_audit *a = &v->audit;
+    if (v->unread[0] != 0)
+        text_copy(v->problem, sizeof v->problem, v->unread);
+    else if (a->problem[0] != 0)
+        text_format(v->problem, sizeof v->problem, "%s: %s", v->path, a->problem);
+    else if (v->step > a->last)
+        text_format(v->problem, sizeof v->problem,
+                    "%s ends with step %" PRId64 ", and there is a checkpoint of step %" PRId64,
+                    v->path, a->last, v->step);
+    else if (v->step == a->last && v->samples != a->end)
+        text_format(v->problem, sizeof v->problem,
+                    "%s: sample %" PRId64 " follows step %" PRId64 ", but sample %" PRId64
+                    " in the checkpoint",
+                    v->path, a->end, v->step, v->samples);
+    else
+        text_copy(v->problem, sizeof v->problem, v->damage.first);
     (as_json ? show_json : show)(&shown, v);
     if (!as_json && v->damage.n > 0)
         text_add_bytes(&shown, v->damage.lines.data, v->damage.lines.len);
@@ -264,9 +250,7 @@ static enum status verify(const char *dir, bool as_json, struct verify *v)
 
 enum status verify_main(const char *dir, bool as_json)
 {
-    struct verify *v = calloc(1, sizeof *v);
-    if (!v)
-        return FAIL(ST_RETRY, "out of memory: the audit of %s", dir);
+    struct verify *v = memory_new(1, sizeof *v);
     enum status st = verify(dir, as_json, v);
     ledger_audit_free(&v->audit);
     damage_list_free(&v->damage);

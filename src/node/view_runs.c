@@ -1,7 +1,6 @@
 /* view_runs — `convoy view DIR [DIR ...]`: serves the page of runs from their folders. The server,
  * the paths and the page are those of a run that trains; only the answers come from files. Must
  * not know what the files hold. */
-#include <signal.h>
 #include <string.h>
 
 #include <event2/event.h>
@@ -9,40 +8,9 @@
 #include "base/log.h"
 #include "base/secure.h"
 #include "node/command.h"
-#include "node/process.h"
+#include "node/linger.h"
 #include "serve/serve.h"
 #include "serve/stored_runs.h"
-
-#define SIGNALS_N 3
-
-static void on_signal(evutil_socket_t signal_n, short what, void *arg)
-{
-    (void)what;
-    LOG_DEBUG("signal %d: the page is closed", (int)signal_n);
-    event_base_loopbreak(arg);
-}
-
-/* Serves until SIGINT, SIGTERM or SIGHUP. */
-static enum status run_loop(struct event_base *loop)
-{
-    static const int numbers[SIGNALS_N] = {SIGINT, SIGTERM, SIGHUP};
-    struct event *signals[SIGNALS_N] = {NULL};
-    bool is_watched = true;
-    for (int i = 0; i < SIGNALS_N; i++) {
-        if (process_ignores(numbers[i]))
-            continue;
-        signals[i] = evsignal_new(loop, numbers[i], on_signal, loop);
-        is_watched = is_watched && signals[i] && event_add(signals[i], NULL) == 0;
-    }
-    if (is_watched)
-        event_base_dispatch(loop);
-    for (int i = 0; i < SIGNALS_N; i++)
-        if (signals[i])
-            event_free(signals[i]);
-    return is_watched ? ST_OK
-                      : FAIL(ST_RETRY, "cannot watch signals: no memory or no open files are left; "
-                                       "free some memory, or raise the limit (ulimit -n)");
-}
 
 /* Opens the server: on 127.0.0.1 unless STATUS_ADDR is set; on any free port if STATUS_PORT is not
  * set and its default is taken, as it is next to a run that trains. */
@@ -78,32 +46,29 @@ static enum status open_server(const struct conf *conf, const char *token, struc
     return ST_OK;
 }
 
-static enum status open_with_token(const struct conf *conf, struct event_base *loop,
-                                   struct stored_runs *runs, struct serve **out)
-{
-    char *token = secure_alloc(CONF_TOKEN_BYTES);
-    enum status st = token != NULL
-                         ? conf_token_page(conf, token)
-                         : FAIL(ST_RETRY, "out of memory: the token of STATUS_TOKEN_FILE");
-    if (st == ST_OK)
-        st = open_server(conf, token, loop, runs, out);
-    secure_free(token);
-    return st;
-}
-
 enum status view_runs_main(const struct conf *conf, char *const *dirs, int n)
 {
     struct stored_runs *runs = NULL;
     struct serve *serve = NULL;
     TRY(stored_runs_open(dirs, n, &runs));
     struct event_base *loop = event_base_new();
-    enum status st = loop != NULL ? open_with_token(conf, loop, runs, &serve)
-                                  : FAIL(ST_RETRY, "cannot open the event loop: no memory or no "
-                                                   "open files are left");
+    char *token = secure_alloc(CONF_TOKEN_BYTES);
+    enum status st;
+    if (loop == NULL)
+        st = FAIL(ST_RETRY, "cannot open the event loop: no memory or no open files are left");
+    else if (token == NULL)
+        st = FAIL(ST_RETRY, "out of memory: the token of STATUS_TOKEN_FILE");
+    else
+        st = conf_token_page(conf, token);
+    if (st == ST_OK)
+        st = open_server(conf, token, loop, runs, &serve);
+    secure_free(token);
     if (st == ST_OK) {
         char url[SERVE_URL_BYTES];
         log_console("page %s", serve_url(serve, url));
-        st = run_loop(loop);
+        if (!linger_until_signal(loop, false, NULL))
+            st = FAIL(ST_RETRY, "cannot watch signals: no memory or no open files are left; free "
+                                "some memory, or raise the limit (ulimit -n)");
     }
     serve_close(serve);
     if (loop != NULL)

@@ -24,14 +24,12 @@
 #include "node/device.h"
 #include "node/dataset_sync.h"
 #include "node/memory_check.h"
-#include "node/link_choice.h"
 #include "node/plan_beside.h"
 #include "node/plan_choice.h"
 #include "node/gpu_stats.h"
 #include "net/listener.h"
 #include "node/generations.h"
 #include "node/config_map.h"
-#include "node/config_map_copies.h"
 #include "node/exit_policy.h"
 #include "node/tokenizer_source.h"
 #include "node/watchdog.h"
@@ -56,9 +54,9 @@ struct worker {
     struct feed *feed, *val_feed;
     struct text settings, layout; /* what decides losses and rounding, as JSON */
     struct trainer_config config;
-    struct plan_beside beside; /* rank 0 */
-    struct link_choice link;   /* rank 0 */
-    struct plan_way way;       /* of the last generation */
+    struct plan_beside beside;    /* rank 0 */
+    struct plan_beside_link link; /* rank 0 */
+    struct plan_way way;          /* of the last generation */
     struct check_worker *check;
     bool is_checked; /* this process took part in a whole check */
 };
@@ -259,21 +257,6 @@ static void warn_pipeline(const struct step_config *step, const struct mesh *mes
             (long long)(4 * stages * step->batch_samples * data));
 }
 
-/* set_links — what carries the data of each axis. */
-static void set_links(struct worker *w, const struct mesh *mesh, const struct comm *comm)
-{
-    const struct {
-        enum mesh_axis axis;
-        char *link;
-    } axes[] = {{MESH_AXIS_DATA, w->stats.links.data},
-                {MESH_AXIS_TENSOR, w->stats.links.tensor},
-                {MESH_AXIS_CONTEXT, w->stats.links.context},
-                {MESH_AXIS_PIPELINE, w->stats.links.pipeline}};
-    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
-        mesh_comm_link(mesh, MESH_BIT(axes[i].axis), comm_place(comm)->locals, comm_backend(comm),
-                       axes[i].link, sizeof w->stats.links.data);
-}
-
 /* on_connected — the ranks of a generation have connected: publish the transport and log it
  * once. */
 static void on_connected(void *arg, const struct comm *comm)
@@ -283,8 +266,19 @@ static void on_connected(void *arg, const struct comm *comm)
     const struct comm_place *place = comm_place(comm);
     w->stats.rank = place->rank;
     log_set_rank(place->rank);
-    if (step_mesh(&w->config.step, place->ranks, &mesh) == ST_OK)
-        set_links(w, &mesh, comm);
+    if (step_mesh(&w->config.step, place->ranks, &mesh) == ST_OK) {
+        /* What carries the data of each axis. */
+        const struct {
+            enum mesh_axis axis;
+            char *link;
+        } axes[] = {{MESH_AXIS_DATA, w->stats.links.data},
+                    {MESH_AXIS_TENSOR, w->stats.links.tensor},
+                    {MESH_AXIS_CONTEXT, w->stats.links.context},
+                    {MESH_AXIS_PIPELINE, w->stats.links.pipeline}};
+        for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+            mesh_comm_link(&mesh, MESH_BIT(axes[i].axis), comm_place(comm)->locals,
+                           comm_backend(comm), axes[i].link, sizeof w->stats.links.data);
+    }
     if (place->rank == 0 && !w->stats.backend[0]) {
         LOG_INFO("BACKEND=%s uses %s: %s", conf_text(w->conf, CONF_BACKEND), comm_name(comm),
                  backend_why(comm));
@@ -310,21 +304,16 @@ static void on_connected(void *arg, const struct comm *comm)
 
 /* ---- checks ---- */
 
-/* has_gpus — asked before the device is open, for the one worker that looks at the whole node. */
-static bool has_gpus(const struct worker *w)
-{
-    return w->dev ? dev_is_discrete(w->dev)
-                  : w->worker_i == 0 && strcmp(device_kind(w->conf), "cuda") == 0;
-}
-
 static struct check_worker_config check_config(struct worker *w)
 {
+    /* Before the device is open, for the one worker that looks at the whole node. */
+    const bool is_cuda = !w->dev && w->worker_i == 0 && strcmp(device_kind(w->conf), "cuda") == 0;
     return (struct check_worker_config){.conf = w->conf,
                                         .board = w->board,
                                         .worker_i = w->worker_i,
                                         .stats = &w->stats,
                                         .place = config_map_place(w->conf, w->worker_i),
-                                        .has_gpus = has_gpus(w),
+                                        .has_gpus = w->dev ? dev_is_discrete(w->dev) : is_cuda,
                                         .is_command = w->node.is_check};
 }
 
@@ -371,7 +360,7 @@ static enum status run_generation(void *arg, struct comm *comm, int64_t generati
     TRY(plan_choice_make(w->conf, comm, w->dev, &config, &w->way));
     if (w->stats.rank == 0) {
         plan_beside_begin(w->conf, dev_is_discrete(w->dev), comm_place(comm), &w->beside, &config);
-        link_choice_begin(w->conf, &w->link, &config);
+        plan_beside_begin_link(w->conf, &w->link, &config);
     }
     if (config.step.shards == 0) { /* else the bits are those of any layout */
         text_free(&w->layout);

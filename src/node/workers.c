@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "node/spawn.h"
 #include "node/watchdog.h"
 
@@ -34,9 +35,7 @@ struct workers {
 
 enum status workers_open(const struct workers_config *config, struct workers **out)
 {
-    struct workers *workers = calloc(1, sizeof *workers);
-    if (!workers)
-        return FAIL(ST_RETRY, "out of memory: the list of workers");
+    struct workers *workers = memory_new(1, sizeof *workers);
     workers->config = *config;
     for (int i = 0; i < config->workers_n; i++) {
         workers->processes[i].start_ms = NEVER;
@@ -128,41 +127,37 @@ static void last_stats(const struct workers *workers, int worker_i, struct board
     out->rank = workers->config.rank_first + worker_i;
 }
 
-static void ended(struct workers *workers, int worker_i, int wait_status)
-{
-    struct workers_process *worker = &workers->processes[worker_i];
-    struct board_worker last;
-    char place[64] = "";
-    last_stats(workers, worker_i, &last);
-    if (workers->config.mesh)
-        mesh_place(workers->config.mesh, last.rank, 1, place, sizeof place);
-    struct workers_end end = {.worker_i = worker_i,
-                              .is_exit = WIFEXITED(wait_status) && !worker->is_hung,
-                              .is_killed = worker->is_killed,
-                              .last = &last};
-    exit_policy_classify(&(struct exit_policy_facts){.wait_status = wait_status,
-                                                     .was_hung = worker->is_hung,
-                                                     .silent_ms = worker->silent_ms,
-                                                     .process_state = worker->state,
-                                                     .pid = (int32_t)worker->pid,
-                                                     .rank = last.rank,
-                                                     .place = place,
-                                                     .phase = last.phase,
-                                                     .step = last.step,
-                                                     .message = last.error.message},
-                         &end.decision);
-    worker->pid = 0;
-    workers->config.on_end(workers->config.arg, &end);
-}
-
 void workers_reap(struct workers *workers)
 {
     pid_t pid;
     int wait_status;
     while (spawn_reap(&pid, &wait_status))
         for (int i = 0; i < workers->config.workers_n; i++)
-            if (workers->processes[i].pid && workers->processes[i].pid == pid)
-                ended(workers, i, wait_status);
+            if (workers->processes[i].pid && workers->processes[i].pid == pid) {
+                struct workers_process *worker = &workers->processes[i];
+                struct board_worker last;
+                char place[64] = "";
+                last_stats(workers, i, &last);
+                if (workers->config.mesh)
+                    mesh_place(workers->config.mesh, last.rank, 1, place, sizeof place);
+                struct workers_end end = {.worker_i = i,
+                                          .is_exit = WIFEXITED(wait_status) && !worker->is_hung,
+                                          .is_killed = worker->is_killed,
+                                          .last = &last};
+                exit_policy_classify(&(struct exit_policy_facts){.wait_status = wait_status,
+                                                                 .was_hung = worker->is_hung,
+                                                                 .silent_ms = worker->silent_ms,
+                                                                 .process_state = worker->state,
+                                                                 .pid = (int32_t)worker->pid,
+                                                                 .rank = last.rank,
+                                                                 .place = place,
+                                                                 .phase = last.phase,
+                                                                 .step = last.step,
+                                                                 .message = last.error.message},
+                                     &end.decision);
+                worker->pid = 0;
+                workers->config.on_end(workers->config.arg, &end);
+            }
 }
 
 void workers_kill(struct workers *workers)

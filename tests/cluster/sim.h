@@ -37,7 +37,7 @@ static void start(struct sim *s, int node)
                                                    .agree_json = "{}",
                                                    .incarnation = {0xC, (uint64_t)id + 1}};
     if (node == 0)
-        (void)coordinator_open(&coordinator, s->now_ms, &p->coordinator);
+        p->coordinator = coordinator_open(&coordinator, s->now_ms);
     add_to_digest(s, 0x2000 + (uint64_t)node);
 }
 

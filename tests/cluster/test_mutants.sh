@@ -6,15 +6,15 @@ set -u
 repeats=1
 rows() {
     cat <<'ROWS'
-leases do not grow where processes stall|coordinator|s/peer_timeout_ms + coordinator_grace(c, node);/peer_timeout_ms;/
-a slow round trip gives no lease|coordinator|s/COORDINATOR_LEASE_MS + coordinator_grace(c, node)/COORDINATOR_LEASE_MS/
+leases do not grow where processes stall|coordinator|s/peer_timeout_ms + coordinator_nodes_grace(c, node);/peer_timeout_ms;/
+a slow round trip gives no lease|coordinator|s/COORDINATOR_LEASE_MS + coordinator_nodes_grace(c, node)/COORDINATOR_LEASE_MS/
 a member ignores the length of its lease|member|s/        m->lease_ms = lease_from(m, reply);/        m->lease_ms = lease_from(m, reply) > 0 ? m->config.peer_timeout_ms : 0;/
 a readiness is used twice|coordinator_world|s/node->used = node->ready;/;/
 a world before all nodes are ready|coordinator_world|s/^           node->ready > node->used;/           true;/
 a silent node is never lost|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\&$/} else if (silent_ms < 0 \&\&/
 a node is lost before its lease ends|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\&$/} else if (silent_ms >= 2000 ||/
 a longer lease that was promised is cut short|coordinator|s/now_ms - node->lease_end_ms >= COORDINATOR_MARGIN_MS) {/true) {/
-a closed connection is a loss without delay|coordinator|s/^            COORDINATOR_DISCONNECTED_MS + coordinator_grace_lag(c, node)) {/            0) {/
+a closed connection is a loss without delay|coordinator|s/^            COORDINATOR_DISCONNECTED_MS + coordinator_nodes_lag(c, node)) {/            0) {/
 generations do not grow|coordinator|s/ = ++c->generation;/ = c->generation += !c->generation;/
 a new node 0 does not adopt the generation|coordinator|s/    if (heartbeat->generation > c->generation) {/    if (0) {/
 a second process takes a place that is held|coordinator_admission|s/^    if (coordinator_is_absent(node) || node->has_departed)$/    if (node != NULL)/
@@ -29,11 +29,11 @@ the member has no lease|member|s/return now_ms - m->answered_ms >= m->lease_ms;/
 the lease counts from the reply|member|s/        m->answered_ms = sent_ms;/        m->answered_ms = now_ms;/
 an aborted world is entered again|member|s/m->lost != generation && !m->is_over/!m->is_over/;s/else if (is_mine \&\& m->is_ready)/else if (is_mine)/;s/m->is_joined && m->is_ready && m->running == 0/m->is_joined \&\& m->running == 0/
 an abort is ignored|member|s/    if (m->running != 0 && reply->generation >= m->running) {/    if (0) {/
-a new node 0 is not noticed|member|s/    if (!is_known)$/    if (0)/
+a new node 0 is not noticed|member|s/    if (!is_known) {$/    if (0) {/
 a reply without a lease is taken for one|member|s/reply->is_lease \&\& sent_ms > m->answered_ms/sent_ms > m->answered_ms/
 a readiness outlives its node 0|member|s/} else if (m->is_ready \&\& m->is_ready_sent/} else if (0 \&\& m->is_ready_sent/
 a readiness that is given up keeps its number|member|s/actions->abort = ++m->generation;/actions->abort = m->generation + 1;/
-too few nodes begin|coordinator_world|s/ || count_ready(c) >= c->config.min_nodes;/ || true;/
+too few nodes begin|coordinator_world|s/    return ready_n >= c->config.min_nodes;/    return true;/
 a lost node is waited for|coordinator_world|s/    if (coordinator_is_absent(node)) {/&return false;/
 a node that has left is waited for|coordinator_world|s/    if (node->has_departed)$/    if (0)/
 a world has the addresses of other nodes|coordinator_world|s/c->addresses + (size_t)i \* n/c->addresses + (size_t)c->world_n * n/
@@ -47,15 +47,15 @@ a node that leaves ends the job|coordinator|s/    return c->stop == 0 \&\& !c->i
 a node with a fault ends the job|coordinator|s/ || st == ST_FAULT);/);/
 a node that has left cannot return|coordinator_admission|s/    if (coordinator_is_absent(node) || node->has_departed)$/    if (coordinator_is_absent(node))/
 both signs of a death wait for the grace|coordinator|/^static void apply_closed/,/^}/s/    if (node \&\& /    if (0 \&\& /
-both signs of a death wait, where the connection is closed last|coordinator|s/^    if (!coordinator_death_is_certain(node))$/    if (1)/
-a closed connection is a death|coordinator_death|s/^           node->data_closed_ms >= 0 \&\&$/           node->data_closed_ms >= -1 \&\&/;s/node->disconnected_ms - node->data_closed_ms <= COORDINATOR_DISCONNECTED_MS/true/
-a connection for data that ended is a death|coordinator_death|s/coordinator_is_present(node) \&\& node->disconnected_ms >= 0 \&\&/coordinator_is_present(node) \&\&/
-a report outlives a later message of the node|coordinator_death|s/{ node->data_closed_ms = -1; }/{ (void)node; }/
-a report outlives its time|coordinator_death|s/node->disconnected_ms - node->data_closed_ms <= COORDINATOR_DISCONNECTED_MS/true/
-a report of an older generation counts|coordinator_death|s/ || heartbeat->closed != c->world_generation || / || /
-a loss that the node explained is a death|coordinator_death|s/ || node->lost == heartbeat->closed)/)/
-a rank is taken for that of another node|coordinator_death|s/c->nodes\[c->world_ids\[at\]\]/c->nodes[at]/
-a report about an earlier process counts|coordinator_death|s/    return node->is_in_world \&\& coord/    return coord/
+both signs of a death wait, where the connection is closed last|coordinator|s/^    if (!coordinator_nodes_is_dead(node))$/    if (1)/
+a closed connection is a death|coordinator_nodes|s/^           node->data_closed_ms >= 0 \&\&$/           node->data_closed_ms >= -1 \&\&/;s/node->disconnected_ms - node->data_closed_ms <= COORDINATOR_DISCONNECTED_MS/true/
+a connection for data that ended is a death|coordinator_nodes|s/coordinator_is_present(node) \&\& node->disconnected_ms >= 0 \&\&/coordinator_is_present(node) \&\&/
+a report outlives a later message of the node|coordinator|s/^    node->data_closed_ms = -1; .*/    ;/
+a report outlives its time|coordinator_nodes|s/node->disconnected_ms - node->data_closed_ms <= COORDINATOR_DISCONNECTED_MS/true/
+a report of an older generation counts|coordinator_nodes|s/ || heartbeat->closed != c->world_generation || / || /
+a loss that the node explained is a death|coordinator_nodes|s/^        node->lost == heartbeat->closed)/        false)/
+a rank is taken for that of another node|coordinator_nodes|s/c->nodes\[c->world_ids\[at\]\]/c->nodes[at]/
+a report about an earlier process counts|coordinator_nodes|s/if (!node->is_in_world || !coord/if (!coord/
 a report is sent once a process, not once a generation|member|s/    if (generation <= m->closed)$/    if (m->closed > 0)/
 a return ends a generation at once|coordinator_world|s/    return !node->is_returning || c->has_stepped ||/    return true ||/
 a return waits for a step without end|coordinator_world|s/now_ms - c->world_begun_ms >= COORDINATOR_RETURN_MS;/false;/

@@ -101,8 +101,8 @@ static pid_t serve(int port, const struct file_list *list)
                                     .on_request = on_request,
                                     .arg = &source};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (dataset_server_open(&source.dataset) != ST_OK ||
-        cluster_open(&config, &source.cluster) != ST_OK)
+    source.dataset = dataset_server_open();
+    if (cluster_open(&config, &source.cluster) != ST_OK)
         _exit(1);
     struct event *timer = evtimer_new(loop, set_list, &source);
     event_add(timer, &in);

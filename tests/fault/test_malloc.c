@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "ckpt_sample.h"
-#include "conf/conf.h"
 #include "data/corpus.h"
 #include "data/mix.h"
 #include "data/squad.h"
@@ -155,15 +154,6 @@ static enum status read_json(void)
     cJSON *root = NULL;
     enum status st = json_parse(text, sizeof text - 1, "text", &root);
     cJSON_Delete(root);
-    return st;
-}
-
-static enum status read_conf(void)
-{
-    static char *words[] = {"MODEL=gpt2-nano", "LAYERS=2", "DATA=x"};
-    struct conf *conf = NULL;
-    enum status st = conf_open(3, words, (char *[]){"STEPS=4", NULL}, &conf);
-    conf_close(conf);
     return st;
 }
 
@@ -317,7 +307,6 @@ static void test_base(void **state)
 {
     (void)state;
     starve("json", read_json, 100);
-    starve("settings", read_conf, 200);
 }
 
 static void test_meet(void **state)

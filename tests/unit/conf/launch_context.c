@@ -6,19 +6,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "conf/launch_context.h"
+#include "conf/launcher.h"
 
 static char *none[] = {NULL};
 static const char *root;
 
 static const char *name(char **environment, int pid, int parent, bool is_terminal)
 {
-    const struct launch_context context = {.environment = environment,
-                                           .root = root,
-                                           .pid = pid,
-                                           .parent = parent,
-                                           .is_terminal = is_terminal};
-    const char *found = launch_context_name(&context);
+    const struct launcher_context context = {.environment = environment,
+                                             .root = root,
+                                             .pid = pid,
+                                             .parent = parent,
+                                             .is_terminal = is_terminal};
+    const char *found = launcher_context_name(&context);
     return found != NULL ? found : "shell";
 }
 
@@ -72,12 +72,12 @@ static void containers(void **state)
 
 static bool is_container(char **environment, int pid, int parent)
 {
-    const struct launch_context context = {.environment = environment,
-                                           .root = root,
-                                           .pid = pid,
-                                           .parent = parent,
-                                           .is_terminal = true};
-    return launch_context_is_container(&context);
+    const struct launcher_context context = {.environment = environment,
+                                             .root = root,
+                                             .pid = pid,
+                                             .parent = parent,
+                                             .is_terminal = true};
+    return launcher_context_is_container(&context);
 }
 
 /* Whether a person watches does not matter, nor how deep in the container a shell is. */
@@ -103,7 +103,7 @@ static void inside_of_containers(void **state)
 static void this_process(void **state)
 {
     (void)state;
-    const struct launch_context context = launch_context_here(none);
+    const struct launcher_context context = launcher_context_here(none);
     assert_int_equal(context.pid, getpid());
     assert_int_equal(context.parent, getppid());
     assert_string_equal(context.root, "");

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "node/run_info.h"
+#include "node/supervisor_inside.h"
 
 static char *nothing[] = {NULL};
 
@@ -13,14 +13,14 @@ static void no_secret_is_shown(void **state)
 {
     (void)state;
     struct conf *conf;
-    struct run_info *info;
+    struct supervisor_info *info;
     struct log_tail_line line;
     uint64_t seen = 0;
     char *words[] = {"DATA=https://me:pass,word@host/a.bin?sig=abc,b.bin", "CHECKPOINT_DIR=ck",
                      "N_NODES=2", "STEPS=7", "LR=3e-4"};
     char *environment[] = {"JOB_TOKEN=a-very-secret-token-of-tests", NULL};
     assert_int_equal(conf_open(5, words, environment, &conf), ST_OK);
-    assert_int_equal(run_info_open(conf, &info), ST_OK);
+    info = supervisor_open_info(conf);
     assert_string_equal(
         info->settings.data,
         "{\"settings\":[{\"name\":\"DATA\",\"value\":\"https://***@host/"
@@ -32,7 +32,7 @@ static void no_secret_is_shown(void **state)
     assert_true(log_tail_next(&info->tail, &seen, &line));
     assert_string_equal(line.text,
                         "error run_info  cannot fetch https://***@host/a?*** try again later");
-    run_info_close(info);
+    supervisor_close_info(info);
     LOG_ERROR("this goes nowhere");
     conf_close(conf);
 }
@@ -41,13 +41,13 @@ static void other_nodes_keep_no_curves(void **state)
 {
     (void)state;
     struct conf *conf;
-    struct run_info *info;
+    struct supervisor_info *info;
     char *words[] = {"CHECKPOINT_DIR=ck", "N_NODES=2", "NODE_ID=1", "MASTER_ADDR=10.0.0.1"};
     assert_int_equal(conf_open(4, words, nothing, &conf), ST_OK);
-    assert_int_equal(run_info_open(conf, &info), ST_OK);
+    info = supervisor_open_info(conf);
     assert_string_equal(info->archive, "");
-    run_info_close(info);
-    run_info_close(NULL);
+    supervisor_close_info(info);
+    supervisor_close_info(NULL);
     conf_close(conf);
 }
 

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "node/termination.h"
+#include "node/linger.h"
 
 static const char *content(const char *path)
 {
@@ -26,24 +26,24 @@ static void writes_where_the_file_is(void **state)
     assert_non_null(mkdtemp(dir));
     snprintf(file, sizeof file, "%s/log", dir);
     snprintf(other, sizeof other, "%s/link", dir);
-    termination_write(file, 78, "LR=fast");
+    linger_write_termination(file, 78, "LR=fast");
     assert_int_not_equal(access(file, F_OK), 0); /* made by others only */
     fclose(fopen(file, "w"));
-    termination_write(file, 78, "LR=fast is not a number");
+    linger_write_termination(file, 78, "LR=fast is not a number");
     assert_string_equal(content(file), "exit code 78: LR=fast is not a number\n");
-    termination_write(file, 1, "short");
+    linger_write_termination(file, 1, "short");
     assert_string_equal(content(file), "exit code 1: short\n");
     memset(longest, 'x', sizeof longest);
     longest[sizeof longest - 1] = 0;
-    termination_write(file, 1, longest);
+    linger_write_termination(file, 1, longest);
     assert_true(strlen(content(file)) < 2048);
     assert_int_equal(symlink(file, other), 0); /* of somebody who would have us write elsewhere */
-    termination_write(other, 2, "no");
+    linger_write_termination(other, 2, "no");
     assert_null(strstr(content(file), "no\n"));
     unlink(other);
     assert_int_equal(mkfifo(other, 0600), 0); /* without a reader: does not wait */
-    termination_write(other, 2, "no");
-    termination_write(dir, 2, "no");
+    linger_write_termination(other, 2, "no");
+    linger_write_termination(dir, 2, "no");
     unlink(other);
     unlink(file);
     rmdir(dir);

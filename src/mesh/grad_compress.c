@@ -242,9 +242,7 @@ enum status grad_compress_open(const struct grad_compress_config *config,
                                struct grad_compress **out)
 {
     ASSERT(grad_compress_quantises(config->kind));
-    struct grad_compress *q = calloc(1, sizeof *q);
-    if (!q)
-        return FAIL(ST_RETRY, "out of memory: compression");
+    struct grad_compress *q = memory_new(1, sizeof *q);
     q->c = *config;
     q->packing = packing_of(config->kind);
     q->rank = comm_place(config->comm)->rank;

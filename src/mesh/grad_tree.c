@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "comm/core/sum.h"
 #include "mesh/shard_tree.h"
 
@@ -29,28 +30,12 @@ struct grad_tree {
     struct job *job;            /* of each bucket */
 };
 
-static enum status take(struct grad_tree *t)
-{
-    const size_t floats = (size_t)t->ranks * (size_t)t->pieces_max * RUN_ELEMS;
-    t->join = calloc((size_t)t->all_pieces, sizeof *t->join);
-    t->source = calloc((size_t)t->all_pieces, sizeof *t->source);
-    t->sent = calloc(floats, sizeof *t->sent);
-    t->received = calloc(floats, sizeof *t->received);
-    t->job = calloc((size_t)t->c.buckets_n, sizeof *t->job);
-    if (!t->join || !t->source || !t->sent || !t->received || !t->job)
-        return FAIL(ST_RETRY, "out of memory: 2 x %zu bytes to add virtual shards of %d ranks",
-                    floats * sizeof *t->sent, t->ranks);
-    return shard_tree_join(t->c.begin, t->ranks / t->c.contexts, t->c.contexts, t->join);
-}
-
-static enum status plan(struct grad_tree *t)
+static void plan(struct grad_tree *t)
 {
     const struct comm_place *place = comm_place(t->c.comm);
     t->rank = place->rank;
     t->ranks = place->ranks;
-    t->pieces = calloc((size_t)t->ranks, sizeof *t->pieces);
-    if (!t->pieces)
-        return FAIL(ST_RETRY, "out of memory: %d ranks", t->ranks);
+    t->pieces = memory_new((size_t)t->ranks, sizeof *t->pieces);
     ASSERTF(t->ranks % t->c.contexts == 0, "%d ranks in groups of %d", t->ranks, t->c.contexts);
     t->all_pieces =
         t->c.contexts * shard_tree_pieces(t->c.begin, t->ranks / t->c.contexts, t->pieces);
@@ -59,22 +44,28 @@ static enum status plan(struct grad_tree *t)
         t->pieces_max = t->pieces[rank] > t->pieces_max ? t->pieces[rank] : t->pieces_max;
     }
     ASSERTF(t->pieces_max <= GRAD_TREE_PIECES_MAX, "%d pieces", t->pieces_max);
-    return ST_OK;
+    t->join = memory_new((size_t)t->all_pieces, sizeof *t->join);
+    t->source = memory_new((size_t)t->all_pieces, sizeof *t->source);
+    t->job = memory_new((size_t)t->c.buckets_n, sizeof *t->job);
+    shard_tree_join(t->c.begin, t->ranks / t->c.contexts, t->c.contexts, t->join);
 }
 
 enum status grad_tree_open(const struct grad_tree_config *config, struct grad_tree **out)
 {
-    struct grad_tree *t = calloc(1, sizeof *t);
-    if (!t)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes", sizeof *t);
+    struct grad_tree *t = memory_new(1, sizeof *t);
     t->c = *config;
-    enum status st = plan(t);
-    if (st == ST_OK)
-        st = take(t);
-    if (st == ST_OK)
+    plan(t);
+    const size_t floats = (size_t)t->ranks * (size_t)t->pieces_max * RUN_ELEMS;
+    t->sent = calloc(floats, sizeof *t->sent);
+    t->received = calloc(floats, sizeof *t->received);
+    if (t->sent && t->received) {
         *out = t;
-    else
-        grad_tree_close(t);
+        return ST_OK;
+    }
+    enum status st =
+        FAIL(ST_RETRY, "out of memory: 2 x %zu bytes to add virtual shards of %d ranks",
+             floats * sizeof *t->sent, t->ranks);
+    grad_tree_close(t);
     return st;
 }
 

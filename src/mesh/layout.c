@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "kernels/reduce.h"
 
 static void add_bucket(struct layout *l, int unit_first, int unit_last, int64_t first, int64_t end)
@@ -100,24 +101,16 @@ static void place(struct layout *l)
     l->buffer_elems += slot_elems[0] + slot_elems[1];
 }
 
-enum status layout_init(const struct param_table *t, int ranks, int rank, int64_t bucket_elems_min,
-                        struct layout *out)
+void layout_init(const struct param_table *t, int ranks, int rank, int64_t bucket_elems_min,
+                 struct layout *out)
 {
     ASSERTF(ranks >= 1 && rank >= 0 && rank < ranks, "rank %d of %d", rank, ranks);
     struct layout l = {.rank = rank, .ranks = ranks, .units_n = t->units_n};
-    size_t buckets_most = (size_t)(t->units_n + t->params_n);
-    int *begins = calloc((size_t)t->units_n, sizeof *begins);
-    l.bucket = calloc(buckets_most, sizeof *l.bucket);
-    l.unit_bucket = calloc((size_t)t->units_n, sizeof *l.unit_bucket);
+    int *begins = memory_new((size_t)t->units_n, sizeof *begins);
+    l.bucket = memory_new((size_t)(t->units_n + t->params_n), sizeof *l.bucket);
+    l.unit_bucket = memory_new((size_t)t->units_n, sizeof *l.unit_bucket);
     l.buffer_table = *t;
-    l.buffer_table.param = malloc((size_t)t->params_n * sizeof *t->param);
-    if (!begins || !l.bucket || !l.unit_bucket || !l.buffer_table.param) {
-        free(begins);
-        layout_free(&l);
-        return FAIL(ST_RETRY,
-                    "out of memory: the layout of %d tensors; use a machine with more memory",
-                    t->params_n);
-    }
+    l.buffer_table.param = memory_new((size_t)t->params_n, sizeof *t->param);
     memcpy(l.buffer_table.param, t->param, (size_t)t->params_n * sizeof *t->param);
     cut(&l, t, bucket_elems_min > 0 ? bucket_elems_min : LAYOUT_BUCKET_ELEMS_MIN, begins);
     free(begins);
@@ -128,7 +121,6 @@ enum status layout_init(const struct param_table *t, int ranks, int rank, int64_
         param->offset += p->buffer_at - p->first;
     }
     *out = l;
-    return ST_OK;
 }
 
 void layout_pad(struct param_table *table, int ranks)

@@ -53,9 +53,9 @@ struct layout {
     struct param_table buffer_table; /* the table, with offsets into an unsharded buffer */
 };
 
-/* layout_init — bucket_elems_min: 0: LAYOUT_BUCKET_ELEMS_MIN. ST_RETRY: out of memory. */
-enum status layout_init(const struct param_table *table, int ranks, int rank,
-                        int64_t bucket_elems_min, struct layout *out);
+/* layout_init — bucket_elems_min: 0: LAYOUT_BUCKET_ELEMS_MIN. */
+void layout_init(const struct param_table *table, int ranks, int rank, int64_t bucket_elems_min,
+                 struct layout *out);
 void layout_free(struct layout *l); /* may be called twice */
 
 /* layout_pad — moves the tensors of a table so that all parts of each bucket are equal on `ranks`

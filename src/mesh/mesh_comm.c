@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/text.h"
 
 static enum status open_group(struct mesh_comm *m, unsigned axes, struct comm **out)
@@ -16,9 +17,7 @@ static enum status open_group(struct mesh_comm *m, unsigned axes, struct comm **
         *out = m->world;
         return ST_OK;
     }
-    int *ranks = calloc((size_t)n, sizeof *ranks);
-    if (!ranks)
-        return FAIL(ST_RETRY, "out of memory: a group of %d ranks; use a machine with more", n);
+    int *ranks = memory_new((size_t)n, sizeof *ranks);
     mesh_group(&m->mesh, comm_place(m->world)->rank, axes, ranks);
     enum status st = comm_split(m->world, ranks, n, out);
     free(ranks);

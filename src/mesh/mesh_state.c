@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "mesh/store_inside.h"
 #include "mesh/store_state.h"
 
@@ -27,20 +28,13 @@ struct buffer {
     int64_t elems;
 };
 
-static enum status reserve(struct buffer *b, int64_t elems)
+static void reserve(struct buffer *b, int64_t elems)
 {
     if (elems <= b->elems)
-        return ST_OK;
+        return;
     free(b->data);
-    b->elems = 0;
-    b->data = malloc((size_t)elems * sizeof *b->data);
-    if (!b->data)
-        return FAIL(ST_RETRY,
-                    "out of memory: a buffer of %lld elements of the model's state; use a machine "
-                    "with more memory",
-                    (long long)elems);
+    b->data = memory_new((size_t)elems, sizeof *b->data);
     b->elems = elems;
-    return ST_OK;
 }
 
 static bool is_alone(const struct mesh_state *m) { return comm_place(m->world)->ranks == 1; }
@@ -75,7 +69,7 @@ static enum status gather_own(const struct mesh_state *m, int part, struct part_
     if (own.n == 0)
         return ST_OK;
     if (is_leader(m))
-        TRY(reserve(b, own.n));
+        reserve(b, own.n);
     return store_state_gather(m->store, part, own.first, own.n, b->data);
 }
 
@@ -95,7 +89,7 @@ static enum status get_chunk(const struct mesh_state *m, int part, int64_t first
         struct part_map_range range = part_map_sources(m->map, i, first, n);
         if (range.n == 0)
             continue;
-        TRY(reserve(b, range.n));
+        reserve(b, range.n);
         TRY(comm_recv(m->world, (struct tensor){b->data, DTYPE_F32}, range.n, leader_of(m, i)));
         part_map_take(m->map, i, first, n, range, b->data, dst);
     }
@@ -114,12 +108,12 @@ static enum status put_chunk(const struct mesh_state *m, int part, int64_t first
             struct part_map_range range = part_map_held(m->map, i, first, n);
             if (range.n == 0)
                 continue;
-            TRY(reserve(b, range.n));
+            reserve(b, range.n);
             part_map_give(m->map, i, first, n, range, src, b->data);
             TRY(comm_send(m->world, (struct tensor){b->data, DTYPE_F32}, range.n, leader_of(m, i)));
         }
     }
-    TRY(reserve(b, own.n > 0 ? own.n : 1));
+    reserve(b, own.n > 0 ? own.n : 1);
     b->data[0] = 0;
     if (src && own.n > 0)
         part_map_give(m->map, 0, first, n, own, src, b->data);
@@ -142,7 +136,7 @@ static enum status get_whole(const struct mesh_state *m, int part, int64_t first
 static enum status scatter_whole(const struct mesh_state *m, int part, int64_t first, int64_t n,
                                  const float *src, struct buffer *b)
 {
-    TRY(reserve(b, n < MESH_STATE_ELEMS ? n : MESH_STATE_ELEMS));
+    reserve(b, n < MESH_STATE_ELEMS ? n : MESH_STATE_ELEMS);
     for (int64_t at = 0; at < n; at += MESH_STATE_ELEMS) {
         int64_t run = n - at < MESH_STATE_ELEMS ? n - at : MESH_STATE_ELEMS;
         if (src)

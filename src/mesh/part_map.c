@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 
 static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -16,19 +17,13 @@ static struct part_map_tensor *tensor_of(const struct part_map *map, int part, i
 
 /* ---- the map ---- */
 
-enum status part_map_init(const struct param_table *whole, int parts_n, struct part_map *out)
+void part_map_init(const struct param_table *whole, int parts_n, struct part_map *out)
 {
     ASSERTF(parts_n > 0 && whole->params_n > 0, "%d parts, %d tensors", parts_n, whole->params_n);
     *out = (struct part_map){
         .whole = whole,
         .parts_n = parts_n,
-        .tensor = calloc((size_t)parts_n * (size_t)whole->params_n, sizeof *out->tensor)};
-    if (!out->tensor)
-        return FAIL(ST_RETRY,
-                    "out of memory: a map of %d parts of %d tensors; use a machine with more "
-                    "memory",
-                    parts_n, whole->params_n);
-    return ST_OK;
+        .tensor = memory_new((size_t)parts_n * (size_t)whole->params_n, sizeof *out->tensor)};
 }
 
 void part_map_free(struct part_map *map)

@@ -46,9 +46,9 @@ struct pipe_plan {
     int heads_ahead; /* has_embed, of the last stage; else 0 */
 };
 
-/* pipe_plan_make — of one stage. has_embed: several stages. ST_RETRY: out of memory. */
-enum status pipe_plan_make(const struct pipe *pipe, int stage, bool is_early, bool has_embed,
-                           struct pipe_plan *out);
+/* pipe_plan_make — of one stage. has_embed: several stages. */
+void pipe_plan_make(const struct pipe *pipe, int stage, bool is_early, bool has_embed,
+                    struct pipe_plan *out);
 void pipe_plan_free(struct pipe_plan *plan); /* may be called twice */
 
 #endif

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
-#include "base/text.h"
 #include "base/assert.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
 
 struct sparse_embed {
     struct sparse_embed_config c;
@@ -63,9 +64,7 @@ int64_t sparse_embed_buffer_elems(int ranks, int64_t rows_n, int64_t row_elems, 
 
 enum status sparse_embed_open(const struct sparse_embed_config *config, struct sparse_embed **out)
 {
-    struct sparse_embed *r = calloc(1, sizeof *r);
-    if (!r)
-        return FAIL(ST_RETRY, "out of memory: the rows of tokens");
+    struct sparse_embed *r = memory_new(1, sizeof *r);
     r->c = *config;
     r->rank = comm_place(config->comm)->rank;
     r->ranks = comm_place(config->comm)->ranks;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "mesh/store_inside.h"
 
 /* ---- life ---- */
@@ -20,7 +21,7 @@ enum status store_set_place(struct store *s, int rank, int ranks, bool is_discre
     ASSERTF(group >= 1 && ranks % group == 0, "groups of %d of %d ranks", group, ranks);
     s->rank = rank;
     s->ranks = ranks;
-    TRY(layout_init(s->c.table, group, rank % group, s->c.settings.bucket_elems_min, &s->layout));
+    layout_init(s->c.table, group, rank % group, s->c.settings.bucket_elems_min, &s->layout);
     s->is_discrete = is_discrete;
     s->is_alone = s->layout.ranks == 1;
     s->policy = store_memory_policy(&s->c, s->layout.ranks);
@@ -33,10 +34,19 @@ enum status store_plan(const struct store_config *config, int rank, int ranks, b
 {
     struct store s = {.c = *config};
     TRY(store_set_place(&s, rank, ranks, is_discrete));
-    enum status st = store_memory_plan(&s, out);
+    *out = store_memory_plan(&s);
     store_exact_free(&s);
     layout_free(&s.layout);
-    return st;
+    return ST_OK;
+}
+
+void store_new_lists(struct store *s)
+{
+    s->bucket = memory_new((size_t)s->layout.buckets_n, sizeof *s->bucket);
+    s->sums = memory_new((size_t)s->layout.buckets_n + STORE_EXTRAS_MAX, sizeof *s->sums);
+    s->embed_params = memory_new((size_t)s->c.table->params_n, sizeof *s->embed_params);
+    if (s->has_groups)
+        s->slots = memory_new((size_t)s->c.whole->params_n + STORE_EXTRAS_MAX, sizeof *s->slots);
 }
 
 static enum status open_all(struct store *s)
@@ -50,24 +60,15 @@ static enum status open_all(struct store *s)
     TRY(store_set_place(s, place->rank, place->ranks, dev_is_discrete(c->dev)));
     TRY(store_memory_split(s));
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
-    TRY(store_memory_plan(s, &s->taken));
-    s->bucket = calloc((size_t)s->layout.buckets_n, sizeof *s->bucket);
-    s->sums = calloc((size_t)s->layout.buckets_n + STORE_EXTRAS_MAX, sizeof *s->sums);
-    s->embed_params = calloc((size_t)c->table->params_n, sizeof *s->embed_params);
-    if (s->has_groups)
-        s->slots = calloc((size_t)c->whole->params_n + STORE_EXTRAS_MAX, sizeof *s->slots);
-    if (!s->bucket || !s->sums || !s->embed_params || (s->has_groups && !s->slots))
-        return FAIL(ST_RETRY, "out of memory: %d buckets of the model", s->layout.buckets_n);
+    s->taken = store_memory_plan(s);
+    store_new_lists(s);
     TRY(store_memory_take(s));
     return c->shards > 0 && c->has_grads ? store_exact_open(s) : ST_OK;
 }
 
 enum status store_open(const struct store_config *config, struct store **out)
 {
-    struct store *s = calloc(1, sizeof *s);
-    if (!s)
-        return FAIL(ST_RETRY, "out of memory: a store of %zu bytes; use a machine with more memory",
-                    sizeof *s);
+    struct store *s = memory_new(1, sizeof *s);
     s->c = *config;
     enum status st = open_all(s);
     if (st == ST_OK)

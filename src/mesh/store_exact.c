@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "kernels/reduce.h"
 #include "mesh/store_inside.h"
 
@@ -90,20 +91,18 @@ enum status store_exact_plan(struct store *s)
 {
     const struct param_table *t = s->c.table, *part = s->c.exact.part;
     const int ranks = groups_n(s);
-    s->deal = calloc((size_t)ranks + 1, sizeof *s->deal);
-    if (!s->deal)
-        return FAIL(ST_RETRY, "out of memory: the shards of %d ranks", ranks);
+    s->deal = memory_new((size_t)ranks + 1, sizeof *s->deal);
     shard_tree_deal(s->c.shards, ranks, s->deal);
     for (int rank = 0; rank < ranks; rank++) {
         int slots = shard_tree_slots(s->deal, ranks, rank);
         s->slots_max = slots > s->slots_max ? slots : s->slots_max;
     }
     s->slots_max += s->c.deals_shards && ranks > 1 ? SPARE_SLOTS : 0;
-    TRY(shard_tree_init(s->deal, ranks, group(s), &s->shards));
+    shard_tree_init(s->deal, ranks, group(s), &s->shards);
     s->blocks.n = s->c.exact.tensor_ranks * block_at(part, part->params_n);
-    s->blocks.first = calloc((size_t)t->params_n, sizeof *s->blocks.first);
+    s->blocks.first = memory_new((size_t)t->params_n, sizeof *s->blocks.first);
     s->blocks.host = calloc((size_t)(s->blocks.n + extras_n(s)), sizeof *s->blocks.host);
-    if (!s->blocks.first || !s->blocks.host)
+    if (!s->blocks.host)
         return FAIL(ST_RETRY, "out of memory: sums of %lld blocks", (long long)s->blocks.n);
     for (int i = 0; i < t->params_n; i = run_at(t, i).next)
         s->blocks.first[i] = first_block(s, i);
@@ -182,14 +181,10 @@ struct tensor store_exact_piece(const struct store *s, int k) { return slot(s, k
 static enum status open_tree(struct store *s)
 {
     const struct comm_place *place = comm_place(s->c.comm);
-    bool is_of_ranks;
     grad_tree_close(s->grad_tree);
     s->grad_tree = NULL;
-    if (s->is_alone)
-        return ST_OK;
-    TRY(shard_tree_is_of_ranks(s->deal, s->c.exact.context_ranks, place->nodes, place->locals,
-                               &is_of_ranks));
-    if (is_of_ranks)
+    if (s->is_alone ||
+        shard_tree_is_of_ranks(s->deal, s->c.exact.context_ranks, place->nodes, place->locals))
         return ST_OK;
     const struct grad_tree_config config = {.comm = s->c.comm,
                                             .begin = s->deal,
@@ -222,7 +217,7 @@ enum status store_exact_redeal(struct store *s, const int *begin)
 {
     struct shard_tree tree;
     ASSERT(store_exact_takes(s, begin));
-    TRY(shard_tree_init(begin, groups_n(s), group(s), &tree));
+    shard_tree_init(begin, groups_n(s), group(s), &tree);
     shard_tree_free(&s->shards);
     s->shards = tree;
     memcpy(s->deal, begin, ((size_t)groups_n(s) + 1) * sizeof *begin);

@@ -131,7 +131,7 @@ struct store {
  * store_rounds_grads: whether gradients travel as bf16.
  * store_has_copy: whether the compute copy is memory of its own. */
 struct store_policy store_memory_policy(const struct store_config *config, int ranks);
-enum status store_memory_plan(const struct store *s, struct store_memory *out);
+struct store_memory store_memory_plan(const struct store *s);
 enum status store_memory_split(struct store *s);
 enum status store_memory_take(struct store *s);
 bool store_memory_uses_sparse(const struct store *s);
@@ -151,6 +151,7 @@ static inline bool store_has_copy(const struct store *s)
 
 /* Collectives (store.c).
  * store_set_place: the layout and the policy, of rank `rank` of `ranks`.
+ * store_new_lists: the lists of buckets and tensors in host memory.
  * store_track: notes the ticket of a call that was begun with status st; returns st.
  * store_stream_wait: what the stream is given from now on runs after the call; the host waits where
  * the device does not execute it.
@@ -160,6 +161,7 @@ static inline bool store_has_copy(const struct store *s)
  * With compression, which copies by a stream of its own, the host waits for that work.
  * store_finish_reductions: all buckets are reduced, and their squares added. */
 enum status store_set_place(struct store *s, int rank, int ranks, bool is_discrete);
+void store_new_lists(struct store *s);
 enum status store_track(struct store *s, enum status st, struct comm_ticket ticket);
 enum status store_stream_wait(struct store *s, struct comm_ticket ticket);
 enum status store_cast(struct store *s, struct tensor to, struct tensor from, int64_t elems);

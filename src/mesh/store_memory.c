@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "mesh/store_inside.h"
 
@@ -96,28 +97,24 @@ bool store_memory_compresses(const struct store *s)
 }
 
 /* The caller frees bucket_elems. */
-static enum status compress_config(const struct store *s, struct grad_compress_config *out)
+static struct grad_compress_config compress_config(const struct store *s)
 {
     int n = s->layout.buckets_n, deferred_first = s->is_sparse ? 1 : 0;
-    int64_t *elems = calloc((size_t)n, sizeof *elems);
-    if (!elems)
-        return FAIL(ST_RETRY, "out of memory: %d buckets of the model", n);
+    int64_t *elems = memory_new((size_t)n, sizeof *elems);
     for (int i = 0; i < n; i++)
         elems[i] = s->layout.bucket[i].elems;
-    *out = (struct grad_compress_config){
+    return (struct grad_compress_config){
         .comm = s->c.comm,
         .dev = s->c.dev,
         .kind = s->c.settings.compress,
         .deferred_first = s->policy.gather == STORE_GATHER_GRADS ? deferred_first : n,
         .buckets_n = n,
         .bucket_elems = elems};
-    return ST_OK;
 }
 
 static enum status open_compress(struct store *s)
 {
-    struct grad_compress_config config;
-    TRY(compress_config(s, &config));
+    const struct grad_compress_config config = compress_config(s);
     enum status st = grad_compress_open(&config, &s->grad_compress);
     free((void *)(uintptr_t)config.bucket_elems);
     return st;
@@ -125,7 +122,7 @@ static enum status open_compress(struct store *s)
 
 /* ---- planned ---- */
 
-enum status store_memory_plan(const struct store *s, struct store_memory *out)
+struct store_memory store_memory_plan(const struct store *s)
 {
     const struct store_config *c = &s->c;
     const struct store_policy *p = &s->policy;
@@ -144,14 +141,11 @@ enum status store_memory_plan(const struct store *s, struct store_memory *out)
             m.moments += store_moments_elems(s, part) * each;
     }
     if (store_memory_compresses(s)) {
-        int64_t *bytes_out = &m.residuals;
-        struct grad_compress_config config;
-        TRY(compress_config(s, &config));
-        *bytes_out = grad_compress_plan(&config, s->layout.rank, s->layout.ranks, s->is_discrete);
+        const struct grad_compress_config config = compress_config(s);
+        m.residuals = grad_compress_plan(&config, s->layout.rank, s->layout.ranks, s->is_discrete);
         free((void *)(uintptr_t)config.bucket_elems);
     }
-    *out = m;
-    return ST_OK;
+    return m;
 }
 
 struct store_memory store_memory(const struct store *s) { return s->taken; }
@@ -167,9 +161,7 @@ int64_t store_memory_bytes(const struct store *s)
 /* split_every — the comm of n ranks from `first` on, `step` apart. */
 static enum status split_every(struct store *s, int first, int step, int n, struct comm **out)
 {
-    int *ranks = calloc((size_t)n, sizeof *ranks);
-    if (!ranks)
-        return FAIL(ST_RETRY, "out of memory: a group of %d ranks; use a machine with more", n);
+    int *ranks = memory_new((size_t)n, sizeof *ranks);
     for (int i = 0; i < n; i++)
         ranks[i] = first + i * step;
     enum status st = comm_split(s->c.comm, ranks, n, out);

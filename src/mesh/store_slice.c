@@ -4,14 +4,14 @@
 #include "base/assert.h"
 #include "mesh/store_inside.h"
 
-enum status store_slice_elems_of(const struct param_table *table, int ranks, int parts_n,
-                                 int64_t bucket_elems_min, int64_t *out)
+int64_t store_slice_elems_of(const struct param_table *table, int ranks, int parts_n,
+                             int64_t bucket_elems_min)
 {
     struct layout layout;
-    TRY(layout_init(table, ranks, 0, bucket_elems_min, &layout));
-    *out = layout.shard_elems * parts_n;
+    layout_init(table, ranks, 0, bucket_elems_min, &layout);
+    int64_t elems = layout.shard_elems * parts_n;
     layout_free(&layout);
-    return ST_OK;
+    return elems;
 }
 
 /* runs_within — those of elements [first, end) of the table, which lie at slice_at. */
@@ -36,7 +36,7 @@ enum status store_slice_runs(const struct param_table *table, int ranks, int ran
                              void *arg)
 {
     struct layout layout;
-    TRY(layout_init(table, ranks, rank, bucket_elems_min, &layout));
+    layout_init(table, ranks, rank, bucket_elems_min, &layout);
     enum status st = ST_OK;
     for (int i = 0; i < layout.buckets_n && st == ST_OK; i++) {
         const struct layout_bucket *l = &layout.bucket[i];

@@ -12,9 +12,9 @@
 #include "mesh/store.h"
 
 /* store_slice_elems_of — without a store: the elements of a slice with so many parts, of a table
- * that is padded for `ranks` ranks. ST_RETRY: out of memory. */
-enum status store_slice_elems_of(const struct param_table *table, int ranks, int parts_n,
-                                 int64_t bucket_elems_min, int64_t *out);
+ * that is padded for `ranks` ranks. */
+int64_t store_slice_elems_of(const struct param_table *table, int ranks, int parts_n,
+                             int64_t bucket_elems_min);
 /* A run of elements of a part of a slice that lies within one tensor. */
 struct store_slice_run {
     int64_t slice_at; /* in the slice's run of that part */

@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/memory.h"
 #include "comm/core/part.h"
 #include "mesh/grad_tree.h"
 #include "mesh/shard_tree.h"
@@ -106,15 +107,13 @@ static enum status sum(void *arg, struct stream *s, struct tensor x, int64_t ele
 static enum status open_tree(struct tensor_axis_group *g)
 {
     const struct comm_place *place = comm_place(g->comm);
-    bool is_of_ranks;
-    g->begin = calloc((size_t)place->ranks + 1, sizeof *g->begin);
-    if (!g->begin)
-        return FAIL(ST_RETRY, "out of memory: the order of %d ranks", place->ranks);
+    g->begin = memory_new((size_t)place->ranks + 1, sizeof *g->begin);
     shard_tree_deal(place->ranks, place->ranks, g->begin);
-    TRY(shard_tree_is_of_ranks(g->begin, 1, place->nodes, place->locals, &is_of_ranks));
+    if (shard_tree_is_of_ranks(g->begin, 1, place->nodes, place->locals))
+        return ST_OK;
     const struct grad_tree_config config = {
         .comm = g->comm, .begin = g->begin, .contexts = 1, .buckets_n = 1};
-    return is_of_ranks ? ST_OK : grad_tree_open(&config, &g->tree);
+    return grad_tree_open(&config, &g->tree);
 }
 
 static void close_tree(struct tensor_axis_group *g)

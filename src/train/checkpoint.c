@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/assert.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "base/config_diff.h"
 #include "train/checkpoint_names.h"
@@ -101,9 +102,7 @@ static enum status lock(struct checkpoint *s)
 
 enum status checkpoint_open(const struct checkpoint_config *config, struct checkpoint **out)
 {
-    struct checkpoint *s = calloc(1, sizeof *s);
-    if (!s)
-        return FAIL(ST_RETRY, "out of memory: checkpoints");
+    struct checkpoint *s = memory_new(1, sizeof *s);
     s->config = *config;
     text_copy(s->dir, sizeof s->dir, config->dir);
     enum status st = lock(s);
@@ -527,12 +526,10 @@ enum status checkpoint_attach(struct checkpoint *s, struct step *step,
     s->parts_n = step_local_state_parts_most(s->step);
     ASSERTF(s->parts_n >= 1 && s->parts_n <= CKPT_PARTS_MAX, "parts %d", s->parts_n);
     size_t sources_n = (size_t)s->parts_n * (size_t)table->params_n;
-    s->source = calloc(sources_n, sizeof *s->source);
-    s->range = calloc(sources_n, sizeof *s->range);
-    s->part = calloc((size_t)s->parts_n, sizeof *s->part);
-    s->name = calloc((size_t)s->parts_n, sizeof *s->name);
-    if (!s->source || !s->range || !s->part || !s->name)
-        return FAIL(ST_RETRY, "out of memory: the list of %d tensors to save", table->params_n);
+    s->source = memory_new(sources_n, sizeof *s->source);
+    s->range = memory_new(sources_n, sizeof *s->range);
+    s->part = memory_new((size_t)s->parts_n, sizeof *s->part);
+    s->name = memory_new((size_t)s->parts_n, sizeof *s->name);
     for (int part = 0; part < s->parts_n; part++)
         list_part(s, part);
     if (s->found && !ckpt_is_verified(s->found))

@@ -109,9 +109,7 @@ static enum status plan(struct checkpoint_async *s)
 enum status checkpoint_async_open(const struct checkpoint_async_config *config,
                                   struct checkpoint_async **out)
 {
-    struct checkpoint_async *s = calloc(1, sizeof *s);
-    if (!s)
-        return FAIL(ST_RETRY, "out of memory: the writer of checkpoints");
+    struct checkpoint_async *s = memory_new(1, sizeof *s);
     s->config = *config;
     enum status st = plan(s);
     if (st == ST_OK)

@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/assert.h"
+#include "base/memory.h"
 
 enum { ARENA_PARAMS, ARENA_ACTS, ARENA_SCRATCH, ARENA_INPUT, ARENA_N };
 
@@ -104,9 +105,7 @@ enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t
 {
     ASSERTF(dims->task == MODEL_TASK_LM && window > 0 && window <= dims->context,
             "window %lld of %lld", (long long)window, (long long)dims->context);
-    struct decoder *d = calloc(1, sizeof *d);
-    if (!d)
-        return FAIL(ST_RETRY, "out of memory: a decoder of %zu bytes", sizeof *d);
+    struct decoder *d = memory_new(1, sizeof *d);
     d->dev = dev;
     d->dims = *dims;
     d->model = model_ops(dims);

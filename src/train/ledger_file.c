@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 
 #define LINES_BYTES_MAX ((size_t)1 << 20)
@@ -110,9 +111,7 @@ enum status ledger_file_open(const char *dir, const struct ledger_start *start,
                              const char *provenance, const struct ledger_run *done,
                              struct ledger_file **out)
 {
-    struct ledger_file *f = calloc(1, sizeof *f);
-    if (!f)
-        return FAIL(ST_RETRY, "out of memory: the ledger of samples");
+    struct ledger_file *f = memory_new(1, sizeof *f);
     f->fd = -1;
     f->start = *start;
     f->lines.limit = LINES_BYTES_MAX;

@@ -126,10 +126,9 @@ static enum status open_all(struct peer_copy *copy)
 {
     const size_t ranks = (size_t)copy->place.ranks;
     copy->offers = aligned_alloc(_Alignof(struct peer_copy_offer), ranks * sizeof *copy->offers);
-    copy->holders = calloc((size_t)copy->config.ranks_max, sizeof *copy->holders);
-    TRY(copy->offers && copy->holders
-            ? ST_OK
-            : FAIL(ST_RETRY, "out of memory: copies of the state of %zu ranks", ranks));
+    copy->holders = memory_new((size_t)copy->config.ranks_max, sizeof *copy->holders);
+    if (!copy->offers)
+        return FAIL(ST_RETRY, "out of memory: copies of the state of %zu ranks", ranks);
     take_memory(copy);
     return exchange_offers(copy);
 }
@@ -137,10 +136,8 @@ static enum status open_all(struct peer_copy *copy)
 enum status peer_copy_open(const struct peer_copy_config *config, struct peer_copy **out)
 {
     const struct comm_place *place = comm_place(config->comm);
-    struct peer_copy *copy = calloc(1, sizeof *copy);
+    struct peer_copy *copy = memory_new(1, sizeof *copy);
     *out = NULL;
-    if (!copy)
-        return FAIL(ST_RETRY, "out of memory: copies of the state");
     copy->config = *config;
     copy->place = *place;
     bytes_of(config->sizes.slice_elems, copy->slice_bytes);
@@ -351,7 +348,7 @@ static enum status begin_copy(struct peer_copy *copy, const struct step *step,
     if (copy->step >= 0)
         log_cost(copy, (double)(now_ns - copy->begin_ns) / 1e6);
     copy->begin_ns = now_ns;
-    TRY(peer_copy_exchange_begin(copy, step, progress, pieces_n));
+    peer_copy_exchange_begin(copy, step, progress, pieces_n);
     copy->local_ms = (double)(clock_ns() - copy->begin_ns) / 1e6;
     copy->step = progress->step;
     peer_copy_beat(copy);

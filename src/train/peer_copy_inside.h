@@ -70,8 +70,8 @@ enum status peer_copy_restore_accept(struct peer_copy *copy, int slot,
  * _finish  waits for the pieces that were begun; returns the first failure.
  * _travels whether slices of any rank are sent; the same on all. Else each rank copies the one that
  *          it keeps from its own memory, which has the same state. */
-enum status peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
-                                     const struct checkpoint_progress *progress, int pieces_n);
+void peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
+                              const struct checkpoint_progress *progress, int pieces_n);
 enum status peer_copy_exchange_piece(struct peer_copy *copy);
 enum status peer_copy_exchange_finish(struct peer_copy *copy);
 bool peer_copy_exchange_travels(const struct peer_copy *copy, const struct step *step);

@@ -182,7 +182,7 @@ static enum status plan_memory(struct step *s, const struct step_place *place,
     m.scratch = place->is_discrete ? (int64_t)CUDA_SCRATCH_BYTES : 0;
     m.gathered = step_async_plan(s, place);
     m.readback = readback_bytes(s) + m.gathered;
-    TRY(step_local_plan(s, &m.outer));
+    m.outer = step_local_plan(s);
     *out = m;
     return ST_OK;
 }
@@ -285,18 +285,14 @@ static enum status open_all(struct step *s)
     TRY(step_shards_open(s));
     TRY(step_shard_check_open(s));
     TRY(step_mesh_open_axes(s));
-    TRY(optim_spans(&s->table, &c->optim, &s->spans, &s->spans_n));
-    s->cut = calloc((size_t)s->spans_n + 1, sizeof *s->cut);
-    if (!s->cut)
-        return FAIL(ST_RETRY,
-                    "out of memory: %lld runs of parameters; use a machine with more memory",
-                    (long long)s->spans_n);
+    s->spans = optim_spans(&s->table, &c->optim, &s->spans_n);
+    s->cut = memory_new((size_t)s->spans_n + 1, sizeof *s->cut);
     TRY(dev_stream_open(c->dev, &s->stream));
     TRY(open_graphs(s));
     if (c->comm_sms > 0 && comm_stays_on_device(c->comm))
         TRY(dev_leave_sms(s->stream, c->comm_sms));
     TRY(open_store(s));
-    TRY(step_update_sums_open(s));
+    step_update_sums_open(s);
     TRY(take_memory(s));
     TRY(step_local_take(s));
     TRY(step_pipe_open(s));
@@ -316,10 +312,7 @@ static enum status open_all(struct step *s)
 
 enum status step_open(const struct step_config *config, struct step **out)
 {
-    struct step *s = calloc(1, sizeof *s);
-    if (!s)
-        return FAIL(ST_RETRY, "out of memory: a step of %zu bytes; use a machine with more memory",
-                    sizeof *s);
+    struct step *s = memory_new(1, sizeof *s);
     s->config = *config;
     enum status st = open_all(s);
     if (st == ST_OK)

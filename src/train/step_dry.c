@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "dev/dev_dry.h"
 #include "mesh/store_dry.h"
 #include "train/step_pipe.h"
@@ -451,16 +452,14 @@ static enum status walk_store(struct dry *d, const struct step_place *place)
 
 /* ---- life ---- */
 
-static enum status open_group(const struct dry *d, unsigned axes, struct group *out)
+static struct group open_group(const struct dry *d, unsigned axes)
 {
     const struct mesh *mesh = &d->s.mesh.mesh;
-    out->rank = calloc((size_t)mesh_group_n(mesh, axes), sizeof *out->rank);
-    if (!out->rank)
-        return FAIL(ST_RETRY, "out of memory: a group of %d ranks", mesh_group_n(mesh, axes));
-    out->n = mesh_group(mesh, d->rank, axes, out->rank);
-    for (int i = 0; i < out->n; i++) /* of the replica, and so of the job */
-        out->rank[i] += d->s.local.replica * d->s.local.ranks;
-    return ST_OK;
+    struct group all = {.rank = memory_new((size_t)mesh_group_n(mesh, axes), sizeof(int))};
+    all.n = mesh_group(mesh, d->rank, axes, all.rank);
+    for (int i = 0; i < all.n; i++) /* of the replica, and so of the job */
+        all.rank[i] += d->s.local.replica * d->s.local.ranks;
+    return all;
 }
 
 static enum status open_memory(struct dry *d)
@@ -470,10 +469,9 @@ static enum status open_memory(struct dry *d)
     for (int i = 0; i < STEP_ARENA_N; i++)
         arena_init(&arena[i], "dry", dev_dry_address(), SIZE_MAX / 4);
     TRY(step_plan_arenas(s, arena));
-    TRY(optim_spans(&s->table, &s->config.optim, &s->spans, &s->spans_n));
-    s->cut = calloc((size_t)s->spans_n + 1, sizeof *s->cut);
-    return s->cut ? ST_OK
-                  : FAIL(ST_RETRY, "out of memory: %lld runs of parameters", (long long)s->spans_n);
+    s->spans = optim_spans(&s->table, &s->config.optim, &s->spans_n);
+    s->cut = memory_new((size_t)s->spans_n + 1, sizeof *s->cut);
+    return ST_OK;
 }
 
 static enum status open_store(struct dry *d, const struct step_place *place)
@@ -508,10 +506,10 @@ static enum status open_all(struct dry *d, const struct step_place *place)
     if (stages > 1 && d->passes >= (ROUNDS + 1) * stages)
         step_shards_shorten(c, (ROUNDS * stages + d->passes % stages) * each);
     TRY(step_mesh_describe(s, place->is_discrete));
-    TRY(open_group(d, MESH_BIT(MESH_AXIS_TENSOR), &d->tensor));
-    TRY(open_group(d, MESH_BIT(MESH_AXIS_CONTEXT), &d->context));
-    TRY(open_group(d, MESH_COMM_DATA_AXES, &d->data));
-    TRY(open_group(d, (1u << MESH_AXES) - 1, &d->world));
+    d->tensor = open_group(d, MESH_BIT(MESH_AXIS_TENSOR));
+    d->context = open_group(d, MESH_BIT(MESH_AXIS_CONTEXT));
+    d->data = open_group(d, MESH_COMM_DATA_AXES);
+    d->world = open_group(d, MESH_BIT(MESH_AXES) - 1);
     set_axes(d);
     s->is_async = step_async_takes(&s->config, place);
     s->step_i = 1;
@@ -547,10 +545,10 @@ enum status step_dry_run(const struct step_config *config, const struct step_pla
         st = walk_model(&d);
     if (st == ST_OK)
         st = walk_store(&d, &inside);
-    if (st == ST_OK)
-        st = step_local_dry_tell(&d.s, listener);
-    if (st == ST_OK)
+    if (st == ST_OK) {
+        step_local_dry_tell(&d.s, listener);
         *out = about_of(&d);
+    }
     struct step *s = &d.s;
     store_close(s->store);
     model_plan_free(s->acts);

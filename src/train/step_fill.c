@@ -2,6 +2,7 @@
  * is its own: the device's belongs to the device. Must not know how the state is divided. */
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "base/thread_pool.h"
 #include "train/step_inside.h"
 
@@ -49,10 +50,7 @@ enum status step_fill(struct step *s)
 {
     enum status st = ST_OK;
     struct thread_pool *pool = NULL;
-    float *buffer = malloc(FILL_PARTS * FILL_PART * sizeof *buffer);
-    if (!buffer)
-        return FAIL(ST_RETRY,
-                    "out of memory: a buffer for initial values; use a machine with more memory");
+    float *buffer = memory_new(FILL_PARTS * FILL_PART, sizeof *buffer);
     TRY_OR(thread_pool_open(thread_pool_cores() < THREAD_POOL_MAX ? thread_pool_cores()
                                                                   : THREAD_POOL_MAX,
                             &pool),

@@ -55,7 +55,7 @@ void step_local_outside(const struct step *s, struct step_config *config, struct
  * step_local_sync_fill — the parameters of the step are those of the outer ones.
  * step_local_close — before the config's comm is closed. */
 enum status step_local_open(struct step *s);
-enum status step_local_plan(const struct step *s, int64_t *bytes);
+int64_t step_local_plan(const struct step *s);
 enum status step_local_take(struct step *s);
 int64_t step_local_bytes(const struct step *s);
 enum status step_local_sync_fill(struct step *s);
@@ -79,7 +79,7 @@ struct part_extent step_local_part(const struct step *s, int owner);
 /* step_local_dry_tell — of a dry step (step_dry.h): calls the listener for what replicas send each
  * other, with the share of an outer step that falls to each step. */
 struct step_dry_listener;
-enum status step_local_dry_tell(const struct step *s, const struct step_dry_listener *listener);
+void step_local_dry_tell(const struct step *s, const struct step_dry_listener *listener);
 
 /* The state of all replicas, as step_read, step_write, step_state_end and step_state_serve. */
 enum status step_local_state_get(struct step *s, int part, int64_t first, int64_t n, float *dst);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "train/step_inside.h"
 #include "train/step_local.h"
 
@@ -261,18 +262,11 @@ static enum status range(struct step *s, const struct request *q, float *dst, co
     return ST_OK;
 }
 
-static enum status take_buffer(float **out)
-{
-    *out = malloc((size_t)MESH_STATE_ELEMS * sizeof **out);
-    return *out ? ST_OK : FAIL(ST_RETRY, "out of memory: 4 MiB for the state of the replicas");
-}
-
 static enum status ask(struct step *s, struct request *q, float *dst, const float *src)
 {
-    float *buffer;
     ASSERT(world_rank(s) == 0);
     TRY(store_drain(s->store));
-    TRY(take_buffer(&buffer));
+    float *buffer = memory_new(MESH_STATE_ELEMS, sizeof *buffer);
     enum status st = broadcast(s, q);
     if (st == ST_OK)
         st = range(s, q, dst, src, buffer);
@@ -334,12 +328,11 @@ static enum status serve(struct step *s, float *buffer)
 
 enum status step_local_state_serve(struct step *s)
 {
-    float *buffer;
     if (comm_place(world(s))->ranks == 1)
         return ST_OK;
     ASSERT(world_rank(s) > 0);
     TRY(store_drain(s->store));
-    TRY(take_buffer(&buffer));
+    float *buffer = memory_new(MESH_STATE_ELEMS, sizeof *buffer);
     enum status st = serve(s, buffer);
     free(buffer);
     return st;

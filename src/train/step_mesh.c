@@ -227,7 +227,7 @@ enum status step_mesh_open_state(struct step *s)
     s->state = (struct mesh_state){.world = s->config.comm, .mesh = *mesh, .store = s->store};
     if (!s->has_whole)
         return ST_OK;
-    TRY(part_map_init(&s->whole, parts, &s->map));
+    part_map_init(&s->whole, parts, &s->map);
     for (int i = 0; i < parts; i++) {
         const struct mesh_coord at = {
             .at = {[MESH_AXIS_TENSOR] = i % tensor, [MESH_AXIS_PIPELINE] = i / tensor}};

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "mesh/pipe_split.h"
 #include "model/model_part.h"
 
@@ -20,27 +21,19 @@ static struct pipe pipe_of(const struct step *s)
                          .chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1};
 }
 
-static enum status split(const struct step_config *c, const struct pipe *pipe, int stage,
-                         double *cost, int64_t *first, struct model_part *part)
-{
-    pipe_split_costs(&c->dims, c->seq_tokens, c->recompute, cost);
-    TRY(pipe_split(cost, c->dims.layers, pipe->stages, pipe->chunks, first));
-    pipe_split_part(first, pipe->stages, pipe->chunks, stage, part);
-    return ST_OK;
-}
-
 enum status step_pipe_part(const struct step *s, int stage, struct model_part *part)
 {
     const struct pipe pipe = pipe_of(s);
-    int64_t layers = s->config.dims.layers;
+    const struct step_config *c = &s->config;
     if (pipe.stages == 1)
         return ST_OK;
     TRY(pipe_check(&pipe));
-    double *cost = calloc((size_t)layers + 2, sizeof *cost);
-    int64_t *first = calloc((size_t)(pipe.stages * pipe.chunks) + 1, sizeof *first);
-    enum status st =
-        cost && first ? split(&s->config, &pipe, stage, cost, first, part)
-                      : FAIL(ST_RETRY, "out of memory: a split of %lld layers", (long long)layers);
+    double *cost = memory_new((size_t)c->dims.layers + 2, sizeof *cost);
+    int64_t *first = memory_new((size_t)(pipe.stages * pipe.chunks) + 1, sizeof *first);
+    pipe_split_costs(&c->dims, c->seq_tokens, c->recompute, cost);
+    enum status st = pipe_split(cost, c->dims.layers, pipe.stages, pipe.chunks, first);
+    if (st == ST_OK)
+        pipe_split_part(first, pipe.stages, pipe.chunks, stage, part);
     free(cost);
     free(first);
     return st;
@@ -73,8 +66,8 @@ static enum status describe_chunk(struct step *s, const struct model_part *part,
     TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->grads));
     chunk->unit_first = i == 0 ? 1 : chunk[-1].unit_first + (int)chunk[-1].dims.layers;
     chunk->acts_n = s->config.is_eval ? 1 : most_in_flight(p, i);
-    chunk->acts = calloc((size_t)chunk->acts_n, sizeof *chunk->acts);
-    return chunk->acts ? ST_OK : FAIL(ST_RETRY, "out of memory: plans of %d passes", chunk->acts_n);
+    chunk->acts = memory_new((size_t)chunk->acts_n, sizeof *chunk->acts);
+    return ST_OK;
 }
 
 /* Unless ops make collective calls, which would wait for inputs in the comm's queue. */
@@ -86,8 +79,7 @@ bool step_pipe_is_early(const struct step *s)
 
 static enum status describe_plan(struct step *s, struct step_pipe *p)
 {
-    TRY(pipe_plan_make(&p->pipe, p->stage, step_pipe_is_early(s), step_pipe_ends_adds(s),
-                       &p->plan));
+    pipe_plan_make(&p->pipe, p->stage, step_pipe_is_early(s), step_pipe_ends_adds(s), &p->plan);
     if (p->plan.grads_out > STEP_PIPE_GRADS_MAX)
         return FAIL(
             ST_BAD_SETTING,
@@ -95,17 +87,15 @@ static enum status describe_plan(struct step *s, struct step_pipe *p)
             "this version has room for %d; use fewer stages or runs of layers",
             p->pipe.stages, p->pipe.chunks, p->pipe.micros, p->pipe.micros == 1 ? "" : "es",
             p->plan.grads_out, STEP_PIPE_GRADS_MAX);
-    p->message = calloc((size_t)p->plan.actions_n, sizeof *p->message);
-    return p->message ? ST_OK : FAIL(ST_RETRY, "out of memory: %d messages", p->plan.actions_n);
+    p->message = memory_new((size_t)p->plan.actions_n, sizeof *p->message);
+    return ST_OK;
 }
 
 enum status step_pipe_describe(struct step *s, const struct model_part *part)
 {
     if (s->mesh.mesh.size[MESH_AXIS_PIPELINE] == 1)
         return ST_OK;
-    s->pipe = calloc(1, sizeof *s->pipe);
-    if (!s->pipe)
-        return FAIL(ST_RETRY, "out of memory: a stage of %zu bytes", sizeof *s->pipe);
+    s->pipe = memory_new(1, sizeof *s->pipe);
     s->pipe->pipe = pipe_of(s);
     s->pipe->stage = s->mesh.at.at[MESH_AXIS_PIPELINE];
     for (int i = 0; i < s->pipe->pipe.chunks; i++)

@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "train/sentinel.h"
 #include "train/step_inside.h"
 
@@ -65,13 +66,13 @@ static int vote(const uint64_t *all, const struct replicas *replicas, int part, 
 }
 
 /* judge_all — group by group; a group is judged by its first rank. */
-static enum status judge_all(const struct step *s, const uint64_t *all, struct step_sentinel *out)
+static void judge_all(const struct step *s, const uint64_t *all, struct step_sentinel *out)
 {
     const int ranks = ranks_of(s);
-    struct replicas replicas = {.rank = calloc((size_t)ranks, sizeof(int))};
-    uint64_t *sum = calloc((size_t)ranks, sizeof *sum);
+    struct replicas replicas = {.rank = memory_new((size_t)ranks, sizeof(int))};
+    uint64_t *sum = memory_new((size_t)ranks, sizeof *sum);
     *out = (struct step_sentinel){.is_same = true, .rank = -1};
-    for (int rank = 0; replicas.rank && sum && rank < ranks && out->is_same; rank++) {
+    for (int rank = 0; rank < ranks && out->is_same; rank++) {
         /* The first part in which the ranks that hold the same as rank `first` differ. */
         const int parts = step_parts(s);
         replicas.n = mesh_group(&s->mesh.mesh, rank, MESH_COMM_DATA_AXES, replicas.rank);
@@ -84,10 +85,8 @@ static enum status judge_all(const struct step *s, const uint64_t *all, struct s
             out->replicas_n = replicas.n;
         }
     }
-    bool is_done = replicas.rank && sum;
     free(replicas.rank);
     free(sum);
-    return is_done ? ST_OK : FAIL(ST_RETRY, "out of memory: checksums of %d ranks", ranks);
 }
 
 bool step_sentinel_compares(const struct step *s)
@@ -102,9 +101,7 @@ enum status step_sentinel(struct step *s, struct step_sentinel *out)
     uint64_t own[STEP_PARTS_MAX];
     ASSERT(step_sentinel_compares(s));
     TRY(store_drain(s->store));
-    uint64_t *all = calloc((size_t)(ranks_of(s) * parts), sizeof *all);
-    if (!all)
-        return FAIL(ST_RETRY, "out of memory: checksums of %d ranks", ranks_of(s));
+    uint64_t *all = memory_new((size_t)(ranks_of(s) * parts), sizeof *all);
     /* This rank's checksums, of each part that lies whole on it; 0 of the others. */
     for (int part = 0; part < step_parts(s); part++) {
         struct tensor t = store_replicated(s->store, part);
@@ -112,7 +109,7 @@ enum status step_sentinel(struct step *s, struct step_sentinel *out)
     }
     enum status st = step_sentinel_exchange(s, own, parts, all);
     if (st == ST_OK)
-        st = judge_all(s, all, out);
+        judge_all(s, all, out);
     free(all);
     return st;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "train/step_pipe.h"
 
 /* each — the samples of a shard. */
@@ -172,7 +173,7 @@ static enum status compute(struct step *s, int shard, enum step_shard_pass pass,
     TRY(s->pipe ? step_pipe_run_alone(s, &batch, sample, k->step_i, r)
                 : passes(s, &batch, sample, r));
     TRY(dev_sync(s->stream));
-    TRY(step_shard_trace_losses(s, trace, 0));
+    step_shard_trace_losses(s, trace, 0);
     *sum_out = step_shard_trace_sum(trace);
     return ST_OK;
 }
@@ -196,26 +197,18 @@ enum status step_shard_check_again(struct step *s, int shard, uint64_t *sum_out)
     return compute(s, shard, STEP_SHARD_PASS_AGAIN, &r, sum_out);
 }
 
-/* compare — what this rank has computed with what others have. */
-static enum status compare(struct step *s, const uint64_t own[2])
-{
-    const int ranks = mesh_ranks(&s->mesh.mesh);
-    uint64_t *all = calloc((size_t)ranks * 2, sizeof *all);
-    if (!all)
-        return FAIL(ST_RETRY, "out of memory: checksums of %d ranks", ranks);
-    enum status st = step_sentinel_exchange(s, own, 2, all);
-    if (st == ST_OK)
-        st = step_shard_differ(s, all);
-    free(all);
-    return st;
-}
-
 enum status step_shard_check_end(struct step *s, struct step_result *r)
 {
     struct step_shard_trace *trace = step_shard_check_trace(s, STEP_SHARD_PASS_OWN);
     if (!step_shard_check_is_due(s))
         return ST_OK;
     r->is_compared = true;
-    TRY(step_shard_trace_losses(s, trace, own_chosen(s) * each(s)));
-    return compare(s, (const uint64_t[2]){step_shard_trace_sum(trace), s->check.other});
+    step_shard_trace_losses(s, trace, own_chosen(s) * each(s));
+    const uint64_t own[2] = {step_shard_trace_sum(trace), s->check.other};
+    uint64_t *all = memory_new((size_t)mesh_ranks(&s->mesh.mesh) * 2, sizeof *all);
+    enum status st = step_sentinel_exchange(s, own, 2, all);
+    if (st == ST_OK)
+        st = step_shard_differ(s, all);
+    free(all);
+    return st;
 }

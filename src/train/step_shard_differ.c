@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "train/sentinel.h"
 #include "train/sentinel_line.h"
@@ -142,9 +143,7 @@ static enum status longest(struct step *s, const struct step_shard_trace *own, i
 {
     const int ranks = mesh_ranks(&s->mesh.mesh);
     const uint64_t n = own ? (uint64_t)own->n : 0;
-    uint64_t *all = calloc((size_t)ranks, sizeof *all);
-    if (!all)
-        return FAIL(ST_RETRY, "out of memory: checksums of %d ranks", ranks);
+    uint64_t *all = memory_new((size_t)ranks, sizeof *all);
     enum status st = step_sentinel_exchange(s, &n, 1, all);
     *n_out = 0;
     for (int rank = 0; rank < ranks; rank++)
@@ -233,10 +232,7 @@ static enum status decide(struct step *s, struct answers *a)
 /* compute_again — on all groups. */
 static enum status compute_again(struct step *s, struct answers *a)
 {
-    const int ranks = mesh_ranks(&s->mesh.mesh);
-    uint64_t again, *all = calloc((size_t)ranks, sizeof *all);
-    if (!all)
-        return FAIL(ST_RETRY, "out of memory: checksums of %d ranks", ranks);
+    uint64_t again, *all = memory_new((size_t)mesh_ranks(&s->mesh.mesh), sizeof *all);
     enum status st = step_shard_check_again(s, a->shard, &again);
     if (st == ST_OK)
         st = step_sentinel_exchange(s, &again, 1, all);
@@ -248,14 +244,11 @@ static enum status compute_again(struct step *s, struct answers *a)
 
 static enum status resolve(struct step *s, const uint64_t *sum, int owner, int checker)
 {
-    const int groups = step_mesh_data_ranks(s);
     struct answers a = {.shard = step_shard_check_chosen(s, owner),
                         .owner = owner,
                         .checker = checker,
-                        .n = groups + 2};
-    a.sum = calloc((size_t)a.n, sizeof *a.sum);
-    if (!a.sum)
-        return FAIL(ST_RETRY, "out of memory: checksums of %d groups", groups);
+                        .n = step_mesh_data_ranks(s) + 2};
+    a.sum = memory_new((size_t)a.n, sizeof *a.sum);
     a.sum[0] = of_group(s, sum, 2, 0, owner);
     a.sum[1] = of_group(s, sum, 2, 1, checker);
     enum status st = compute_again(s, &a);

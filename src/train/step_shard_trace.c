@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "train/step_pipe.h"
 
 /* Where an entry is in data flow: its run of layers, there and back, and its number in it. */
@@ -22,18 +23,13 @@ void step_shard_trace_free(struct step_shard_trace *t)
     *t = (struct step_shard_trace){0};
 }
 
-static enum status add(struct step_shard_trace *t, uint64_t order, uint64_t sum)
+static void add(struct step_shard_trace *t, uint64_t order, uint64_t sum)
 {
     if (t->n == t->room) {
-        const int room = t->room > 0 ? 2 * t->room : 64;
-        struct step_shard_entry *entry = realloc(t->entry, (size_t)room * sizeof *entry);
-        if (!entry)
-            return FAIL(ST_RETRY, "out of memory: %d checksums of a virtual shard", room);
-        t->entry = entry;
-        t->room = room;
+        t->room = t->room > 0 ? 2 * t->room : 64;
+        t->entry = memory_resize(t->entry, (size_t)t->room, sizeof *t->entry);
     }
     t->entry[t->n++] = (struct step_shard_entry){order, sum};
-    return ST_OK;
 }
 
 static int by_order(const void *a, const void *b)
@@ -120,7 +116,8 @@ enum status step_shard_trace_give(struct step *s, struct tensor x, int64_t elems
     if (f->passes & k->now_pass && f->give == k->now->gives_n + 1)
         flip_word(k, x.data, bytes);
     k->now->gives_n++;
-    return add(k->now, next_order(k), XXH3_64bits(x.data, bytes));
+    add(k->now, next_order(k), XXH3_64bits(x.data, bytes));
+    return ST_OK;
 }
 
 /* Padding between tensors is not of a unit. */
@@ -134,17 +131,17 @@ enum status step_shard_trace_unit(struct step *s, const struct pass *p, int unit
         if (param->unit == unit && grad.data)
             sum = XXH3_64bits_withSeed(grad.data, (size_t)param->elems * sizeof(float), sum);
     }
-    return add(s->check.now, next_order(&s->check), sum);
+    add(s->check.now, next_order(&s->check), sum);
+    return ST_OK;
 }
 
-enum status step_shard_trace_losses(struct step *s, struct step_shard_trace *t, int64_t first)
+void step_shard_trace_losses(const struct step *s, struct step_shard_trace *t, int64_t first)
 {
     const int64_t losses = step_sample_losses(s),
                   n = s->config.global_samples / s->config.shards * losses;
-    if (s->dims.part.lacks_head)
-        return ST_OK;
-    return add(t, LAST_ORDER,
-               XXH3_64bits(s->losses_host + first * losses, (size_t)n * sizeof *s->losses_host));
+    if (!s->dims.part.lacks_head)
+        add(t, LAST_ORDER,
+            XXH3_64bits(s->losses_host + first * losses, (size_t)n * sizeof *s->losses_host));
 }
 
 /* elems_made — of a tensor's gradient, where it is of a unit. */

@@ -43,11 +43,11 @@ struct step_shard_axis {
  * _give: what this rank is about to send: n bytes in host memory, written by the stream.
  * _unit: a unit's gradient is complete, at *p.
  * _losses: of the shard whose first sample on this rank is `first`; in host memory.
- * They fail with ST_RETRY: out of memory; and as dev_sync. */
+ * _give and _unit fail as dev_sync. */
 void step_shard_trace_pass(struct step *s, const struct step_micro *m, int at, struct pass *p);
 enum status step_shard_trace_give(struct step *s, struct tensor x, int64_t elems);
 enum status step_shard_trace_unit(struct step *s, const struct pass *p, int unit);
-enum status step_shard_trace_losses(struct step *s, struct step_shard_trace *t, int64_t first);
+void step_shard_trace_losses(const struct step *s, struct step_shard_trace *t, int64_t first);
 /* _flip: the bit of step_shard_flip that is in a gradient of *p. */
 enum status step_shard_trace_flip(struct step *s, const struct pass *p);
 

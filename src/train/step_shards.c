@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "train/balance.h"
 #include "train/step_pipe.h"
@@ -100,11 +101,9 @@ enum status step_shards_open(struct step *s)
     if (dev_is_discrete(s->config.dev))
         return FAIL(ST_BAD_SETTING,
                     "EXACT=layout is for CPUs in this version; set DEVICE=cpu, or EXACT=off");
-    s->shard_sums = calloc((size_t)losses_n(s) + STEP_VOTES, sizeof *s->shard_sums);
-    s->pace.all = calloc((size_t)step_mesh_data_ranks(s), sizeof *s->pace.all);
-    return s->shard_sums && s->pace.all
-               ? ST_OK
-               : FAIL(ST_RETRY, "out of memory: %d virtual shards", s->config.shards);
+    s->shard_sums = memory_new((size_t)losses_n(s) + STEP_VOTES, sizeof *s->shard_sums);
+    s->pace.all = memory_new((size_t)step_mesh_data_ranks(s), sizeof *s->pace.all);
+    return ST_OK;
 }
 
 void step_shards_close(struct step *s)
@@ -254,9 +253,7 @@ enum status step_shards_balance(struct step *s, const struct step_result *r)
     if (!s->config.balances || ranks == 1 || ++s->pace.steps < STEP_BALANCE_STEPS)
         return ST_OK;
     TRY(share_paces(s));
-    int *begin = calloc((size_t)ranks + 1, sizeof *begin);
-    if (!begin)
-        return FAIL(ST_RETRY, "out of memory: the shards of %d workers", ranks);
+    int *begin = memory_new((size_t)ranks + 1, sizeof *begin);
     enum status st = deal_again(s, begin);
     free(begin);
     return st;

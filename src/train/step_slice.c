@@ -22,11 +22,10 @@ enum status step_slice_elems_of(const struct step_config *c, int ranks, int rank
     struct mesh mesh;
     TRY(step_mesh(c, ranks, &mesh));
     TRY(step_mesh_rank_table(c, ranks, rank, &table));
-    enum status st =
-        store_slice_elems_of(&table, mesh_group_n(&mesh, MESH_COMM_DATA_AXES),
-                             1 + optim_moments(&c->optim), c->store.bucket_elems_min, out);
+    *out = store_slice_elems_of(&table, mesh_group_n(&mesh, MESH_COMM_DATA_AXES),
+                                1 + optim_moments(&c->optim), c->store.bucket_elems_min);
     param_table_free(&table);
-    return st;
+    return ST_OK;
 }
 
 enum status step_slice_elems_most(const struct step_config *c, int ranks, int64_t *out)

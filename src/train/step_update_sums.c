@@ -4,20 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "train/sentinel_line.h"
 
 /* ---- open and close ---- */
 
-enum status step_update_sums_open(struct step *s)
+void step_update_sums_open(struct step *s)
 {
-    const struct step_config *c = &s->config;
-    if (!c->checks_updates || c->is_eval)
-        return ST_OK;
-    struct step_update_sums *u = calloc(1, sizeof *u);
+    if (!s->config.checks_updates || s->config.is_eval)
+        return;
+    struct step_update_sums *u = memory_new(1, sizeof *u);
+    u->kept = memory_new((size_t)store_layout(s->store)->buckets_n, sizeof *u->kept);
     s->update_sums = u;
-    if (u)
-        u->kept = calloc((size_t)store_layout(s->store)->buckets_n, sizeof *u->kept);
-    return u && u->kept ? ST_OK : FAIL(ST_RETRY, "out of memory: sums of the updates");
 }
 
 void step_update_sums_close(struct step *s)

@@ -1,5 +1,6 @@
 /* trainer_ledger — what a trainer writes to the ledger of its run (format/ledger.h): samples, what
  * decides the results, checkpoints. */
+#include "base/memory.h"
 #include "train/trainer_inside.h"
 
 #include <stdlib.h>
@@ -89,10 +90,7 @@ enum status trainer_ledger_open(struct trainer *t)
     struct dev_info info;
     if (!t->has_checkpoint_dir)
         return ST_OK;
-    const size_t bytes = (size_t)t->consensus.ranks * DEVICE_BYTES;
-    char *names = calloc(1, bytes);
-    if (!names)
-        return FAIL(ST_RETRY, "out of memory: the names of %d devices", t->consensus.ranks);
+    char *names = memory_new((size_t)t->consensus.ranks, DEVICE_BYTES);
     dev_info(t->config->step.dev, &info);
     text_copy(names + (size_t)t->consensus.rank * DEVICE_BYTES, DEVICE_BYTES, info.name);
     enum status st = consensus_gather(&t->consensus, names, DEVICE_BYTES);

@@ -103,7 +103,7 @@ static enum status open_map(struct job *j)
         layout_pad(&j->whole, j->like->data);
         return ST_OK;
     }
-    TRY(part_map_init(&j->whole, parts_n, &j->map));
+    part_map_init(&j->whole, parts_n, &j->map);
     for (int i = 0; i < parts_n; i++) {
         struct param_table t;
         TRY(describe(j, i, &t));

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "model/transformer/transformer.h"
 
 /* Rows of a chunk of logits. Each chunk reads the token embedding twice, and reads and writes its
@@ -246,11 +247,7 @@ enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t
                              struct arena *acts, struct arena *scratch, struct model_acts **out)
 {
     TRY(check_rows(dims, t));
-    struct transformer_acts *m = calloc(1, sizeof *m + (size_t)dims->layers * sizeof *m->block);
-    if (!m)
-        return FAIL(ST_RETRY,
-                    "out of memory: the plan of %lld layers; use a machine with more memory",
-                    (long long)dims->layers);
+    struct transformer_acts *m = memory_new(1, sizeof *m + (size_t)dims->layers * sizeof *m->block);
     m->b = b;
     m->t = t;
     m->dtype = dtype;

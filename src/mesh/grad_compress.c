@@ -13,7 +13,6 @@
 #include "dev/dev.h"
 #include "kernels/cpu.h"
 #include "mesh/grad_code.h"
-#include "mesh/grad_quant.h"
 
 /* added at once: as many of all ranks stay in cache; a multiple of every kind's block */
 #define RUN_ELEMS (64 * COMPRESS_BLOCK)

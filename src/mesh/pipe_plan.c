@@ -1,6 +1,6 @@
 /* pipe_plan — times of all ops, the messages of one stage in the order of all, and both in one list
  * (pipe_plan.h). */
-#include "mesh/pipe_plan.h"
+#include "mesh/pipe.h"
 
 #include <stdlib.h>
 

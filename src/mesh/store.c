@@ -430,14 +430,14 @@ struct store_local_shard store_local_shard(const struct store *s, int bucket)
                                           .elems = l->elems,
                                           .p = tensor_at(s->params, l->first),
                                           .g = tensor_at(s->grads, l->first),
-                                          .m = store_moments_at(s, 1, bucket),
-                                          .v = store_moments_at(s, 2, bucket)};
+                                          .m = store_memory_moment_at(s, 1, bucket),
+                                          .v = store_memory_moment_at(s, 2, bucket)};
     return (struct store_local_shard){.first = l->first + l->own.first,
                                       .elems = l->own.elems,
                                       .p = store_params_shard(s, bucket),
                                       .g = grad_own(s, bucket),
-                                      .m = store_moments_at(s, 1, bucket),
-                                      .v = store_moments_at(s, 2, bucket)};
+                                      .m = store_memory_moment_at(s, 1, bucket),
+                                      .v = store_memory_moment_at(s, 2, bucket)};
 }
 
 enum status store_update(struct store *s)
@@ -575,7 +575,7 @@ static enum status set_moment(struct store *s, int part, int64_t first, int64_t 
 {
     for (int64_t from = first, n; from < end; from += n) {
         n = end - from;
-        int64_t at = store_moments_run(s, part, from, &n);
+        int64_t at = store_memory_moment_run(s, part, from, &n);
         if (at >= 0)
             TRY(set_run(s, held(s, part), at, n, values + from - first));
     }

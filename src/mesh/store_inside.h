@@ -210,15 +210,15 @@ enum status store_exact_norm_end(struct store *s, double *norm_sq_out, double *e
 /* store_grad_whole — Returns the gradients of a bucket, all of it, as passes wrote them. */
 struct tensor store_grad_whole(const struct store *s, int bucket);
 
-/* Moments (store_moments.c); part 1 and 2.
- * _elems: of a moment on this rank.
+/* Moments (store_memory.c); part 1 and 2.
+ * _elems: of a moment on this rank; outside store_memory.c for tests.
  * _at: where those of store_local_shard begin.
  * _run: the elements from `first` on, at most *n of the table, that lie together in a part on this
  *   rank or on none: *n becomes their number; returns where, -1: they have no such moment. Where
  *   moments are sharded they are those of this rank's local shard. */
-int64_t store_moments_elems(const struct store *s, int part);
-struct tensor store_moments_at(const struct store *s, int part, int bucket);
-int64_t store_moments_run(const struct store *s, int part, int64_t first, int64_t *n);
+int64_t store_memory_moment_elems(const struct store *s, int part);
+struct tensor store_memory_moment_at(const struct store *s, int part, int bucket);
+int64_t store_memory_moment_run(const struct store *s, int part, int64_t first, int64_t *n);
 
 /* Parameters (store_params.c), of one bucket:
  * _shard         the masters that this rank updates.

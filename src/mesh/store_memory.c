@@ -138,7 +138,7 @@ struct store_memory store_memory_plan(const struct store *s)
         if (store_rounds_grads(s))
             m.unsharded += elems_of(s, p->grads) * (int64_t)dtype_bytes(DTYPE_BF16);
         for (int part = 1; part <= c->moments_n; part++)
-            m.moments += store_moments_elems(s, part) * each;
+            m.moments += store_memory_moment_elems(s, part) * each;
     }
     if (store_memory_compresses(s)) {
         const struct grad_compress_config config = compress_config(s);
@@ -255,7 +255,7 @@ static enum status take_grads(struct store *s)
                               &s->sparse));
     }
     for (int i = 0; i < s->c.moments_n; i++)
-        TRY(take(s, store_moments_elems(s, i + 1), DTYPE_F32, false, &s->moment[i]));
+        TRY(take(s, store_memory_moment_elems(s, i + 1), DTYPE_F32, false, &s->moment[i]));
     return take(s, s->layout.buckets_n + 2, DTYPE_F64, false, &s->norms);
 }
 
@@ -318,4 +318,52 @@ enum status store_memory_take(struct store *s)
     ASSERTF(bytes == planned, "planned %lld taken %lld", (long long)planned, (long long)bytes);
     log_sparse(s);
     return store_memory_compresses(s) ? open_compress(s) : ST_OK;
+}
+
+/* ---- where an element's moments lie ---- */
+
+static bool is_rest(const struct store *s, int part)
+{
+    return part == 2 && s->c.skips_hidden_second;
+}
+
+static bool is_whole(const struct store *s) { return s->policy.moments == STORE_WHOLE; }
+
+int64_t store_memory_moment_elems(const struct store *s, int part)
+{
+    const struct param_table *t = s->c.table;
+    if (is_rest(s, part))
+        return is_whole(s) ? param_rest(t, 0, t->total_elems) : s->layout.rest_elems;
+    return is_whole(s) ? t->total_elems : s->layout.shard_elems;
+}
+
+/* begin_of — where this rank's part of a bucket begins. */
+static int64_t begin_of(const struct store *s, int part, int bucket)
+{
+    const struct layout_bucket *l = &s->layout.bucket[bucket];
+    if (is_rest(s, part))
+        return is_whole(s) ? param_rest(s->c.table, 0, l->first) : l->rest_at;
+    return is_whole(s) ? l->first : l->shard_at;
+}
+
+struct tensor store_memory_moment_at(const struct store *s, int part, int bucket)
+{
+    return tensor_at(s->moment[part - 1], begin_of(s, part, bucket));
+}
+
+int64_t store_memory_moment_run(const struct store *s, int part, int64_t first, int64_t *n)
+{
+    int bucket = layout_bucket_at(&s->layout, first);
+    const struct layout_bucket *l = &s->layout.bucket[bucket];
+    int64_t begin = is_whole(s) ? l->first : l->first + l->own.first,
+            end = begin + (is_whole(s) ? l->elems : l->own.elems);
+    ASSERTF(first >= begin && first < end, "element %lld of another rank", (long long)first);
+    *n = *n < end - first ? *n : end - first;
+    if (!is_rest(s, part))
+        return begin_of(s, part, bucket) + first - begin;
+    const struct param_table *t = s->c.table;
+    int param = param_at(t, first);
+    int64_t left = param_end(t, param) - first;
+    *n = *n < left ? *n : left;
+    return t->param[param].is_hidden ? -1 : begin_of(s, part, bucket) + param_rest(t, begin, first);
 }

@@ -1,5 +1,5 @@
-/* store_slice — see store_slice.h. */
-#include "mesh/store_slice.h"
+/* store_slice — slices of the state (store_state.h). */
+#include "mesh/store_state.h"
 
 #include "base/assert.h"
 #include "mesh/store_inside.h"

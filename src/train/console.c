@@ -168,3 +168,33 @@ void console_step(struct console *console, const struct console_step *now)
     if (console->is_terminal && now->step < now->steps)
         draw_bar(console, now, at_ms);
 }
+
+/* ---- speed ---- */
+
+void console_pace_add(struct console_pace *pace, double step_ms)
+{
+    pace->ms[pace->n % CONSOLE_PACE_KEPT] = step_ms;
+    pace->n++;
+}
+
+double console_pace_mean_ms(const struct console_pace *pace)
+{
+    int64_t n = pace->n < CONSOLE_PACE_KEPT ? pace->n : CONSOLE_PACE_KEPT;
+    if (n == 0)
+        return NAN;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += pace->ms[i];
+    return sum / (double)n;
+}
+
+double console_pace_per_second(const struct console_pace *pace, double step_amount)
+{
+    double ms = console_pace_mean_ms(pace);
+    return ms > 0 ? step_amount * 1000 / ms : NAN;
+}
+
+double console_pace_eta_seconds(const struct console_pace *pace, int64_t steps_left)
+{
+    return console_pace_mean_ms(pace) / 1000 * (double)steps_left;
+}

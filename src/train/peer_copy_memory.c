@@ -1,5 +1,5 @@
 /* peer_copy_memory — see peer_copy_memory.h. */
-#include "train/peer_copy_memory.h"
+#include "train/peer_copy_inside.h"
 
 #include <errno.h>
 #include <fcntl.h>

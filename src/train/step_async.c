@@ -137,7 +137,7 @@ enum status step_async_losses(struct step *s, const struct pass *p, int64_t firs
     }
     /* each micro-batch copies to another address: read_async would make a graph for each */
     if (!is_last)
-        return step_copy_losses(s, p, first);
+        return step_run_copy_losses(s, p, first);
     return dev_read_async(s->stream, s->losses_host + first * step_sample_losses(s), s->losses.data,
                           (size_t)n * sizeof(float));
 }

@@ -13,13 +13,13 @@ enum { SUM_LOSS, SUM_LOSS_END, SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_N };
 static enum status losses_of(struct step *s, const struct batch *batch)
 {
     struct pass p = step_pass(s, batch->samples);
-    TRY(step_copy_inputs(s, batch, 0, &p));
+    TRY(step_run_copy_inputs(s, batch, 0, &p));
     TRY(step_forward(s, &p));
     if (s->dims.part.lacks_head) /* the last stage has the losses */
         return dev_sync(s->stream);
     TRY(step_unshard_head(s));
     TRY(s->model->head(&p));
-    TRY(step_copy_losses(s, &p, 0));
+    TRY(step_run_copy_losses(s, &p, 0));
     return dev_sync(s->stream);
 }
 

@@ -7,7 +7,7 @@
  *   - every replica subtracts its parameters from the outer ones, which all replicas share
  *   - the ranks with the same number in their replicas add up the differences (all-reduce), which
  *     may be rounded to bf16 on the way, or quantised with error feedback (mesh/grad_compress.h)
- *   - outer_update (outer.h) makes new outer parameters of the mean, and each replica takes them
+ *   - step_local_sync_update makes new outer parameters of the mean, and each replica takes them
  *
  * The ranks of a replica divide this: each has a part of the outer parameters and of their
  * momentum, in host memory. All replicas compute the same bits, for an all-reduce gives all ranks
@@ -18,6 +18,8 @@
 #define CONVOY_TRAIN_STEP_LOCAL_H
 
 #include "comm/core/part.h"
+
+#include <stdint.h>
 #include "train/step.h"
 
 /* Elements of a bucket of grad_compress.h, which keeps the buffers of messages small; the last
@@ -87,5 +89,28 @@ enum status step_local_state_put(struct step *s, int part, int64_t first, int64_
                                  const float *src);
 enum status step_local_state_end(struct step *s, enum status st);
 enum status step_local_state_serve(struct step *s);
+
+/* The outer update of LOCAL_STEPS: pure arithmetic on host memory. With x the outer parameters, and
+ * y the parameters of a replica after its own steps:
+ *   d = mean over the replicas of (x - y)     the outer gradient
+ *   v = momentum · v + d
+ *   x = x - lr · (d + momentum · v)
+ * The same as torch.optim.SGD(nesterov=True, dampening=0). With lr 1 and momentum 0, x becomes the
+ * mean of the y, within rounding. */
+struct step_local_rule {
+    double lr, momentum; /* lr above 0; momentum in [0, 1) */
+};
+
+/* All of `elems` elements, f32; outside step_local_sync.c for tests:
+ * step_local_sync_gradient — y becomes x - y.
+ * step_local_sync_round — Rounds d to bf16, as it travels; step_local_sync_widen is the way back.
+ * step_local_sync_mean — a sum over so many replicas becomes d.
+ * step_local_sync_update — updates x and v. */
+void step_local_sync_gradient(const float *x, float *y, int64_t elems);
+void step_local_sync_round(const float *d, uint16_t *half, int64_t elems);
+void step_local_sync_widen(const uint16_t *half, float *d, int64_t elems);
+void step_local_sync_mean(int replicas, float *sum, int64_t elems);
+void step_local_sync_update(const struct step_local_rule *rule, float *x, float *v, const float *d,
+                            int64_t elems);
 
 #endif

@@ -10,7 +10,7 @@
 #ifndef CONVOY_TRAIN_STEP_PIPE_H
 #define CONVOY_TRAIN_STEP_PIPE_H
 
-#include "mesh/pipe_plan.h"
+#include "mesh/pipe.h"
 #include "train/step_inside.h"
 
 #define STEP_PIPE_GRADS_MAX 16 /* test_pipe finds at most 11, with up to 32 stages */

@@ -222,7 +222,7 @@ static enum status add_embed(struct run *run, int micro)
     TRY(run->is_check ? message_embed(run) : wait_message(run, run->embed));
     TRY(copy_rows(run, model_part_grad(&p), run->p->embed_rows));
     TRY(dev_event_record(run->s->stream, &run->p->taken[TAKEN_EMBED]));
-    TRY(step_copy_inputs(s, run->batch, micro * p.b, &p));
+    TRY(step_run_copy_inputs(s, run->batch, micro * p.b, &p));
     TRY(s->model->embed_bwd(&p));
     TRY(step_shard_check_unit(s, &m, 0));
     step_run_lap(s, &run->r->backward_ms);
@@ -248,7 +248,7 @@ static enum status forward_chunk(struct step *s, const struct pass *p, int chunk
 static enum status forward(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_begin(run, op);
-    TRY(step_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
+    TRY(step_run_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
     TRY(forward_chunk(run->s, &p, op.chunk));
     if (!is_last(run->p, op.chunk))
         TRY(give(run, model_part_output(&p)));
@@ -262,7 +262,7 @@ static enum status head(struct run *run, const struct pass *p, struct pipe_op op
     TRY(step_unshard_head(s));
     TRY(store_prepare_grad(s->store, s->table.units_n - 1));
     TRY(s->model->head(p));
-    TRY(step_copy_losses(s, p, op.micro * p->b));
+    TRY(step_run_copy_losses(s, p, op.micro * p->b));
     step_run_lap(s, &run->r->head_ms);
     return ST_OK;
 }
@@ -298,7 +298,7 @@ static enum status backward_embed(struct run *run, const struct pass *p, struct 
 static enum status backward(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_begin(run, op);
-    TRY(step_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
+    TRY(step_run_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
     if (is_last(run->p, op.chunk))
         TRY(head(run, &p, op));
     if (op.chunk == run->p->pipe.chunks - 1)

@@ -152,9 +152,9 @@ static enum status passes(struct step *s, const struct batch *batch, int64_t sam
         const struct step_micro m = {.first = first, .is_check = true};
         struct pass p = step_run_pass(s, sample + first, s->check.step_i);
         p.accumulate = first > 0;
-        TRY(step_copy_inputs(s, batch, first, &p));
+        TRY(step_run_copy_inputs(s, batch, first, &p));
         TRY(step_run_micro(s, &p, &m, r));
-        TRY(step_copy_losses(s, &p, first));
+        TRY(step_run_copy_losses(s, &p, first));
     }
     return ST_OK;
 }

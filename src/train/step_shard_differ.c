@@ -152,14 +152,14 @@ static enum status longest(struct step *s, const struct step_shard_trace *own, i
     return st;
 }
 
-_Static_assert(sizeof(struct step_shard_entry) == 2 * sizeof(uint64_t),
+_Static_assert(sizeof(struct sentinel_entry) == 2 * sizeof(uint64_t),
                "entries travel as checksums");
 
 /* exchange — traces of n entries of all ranks of both groups: first those of the owner's. */
 static enum status exchange(struct step *s, const struct step_shard_trace *own, int slot, int n,
-                            struct step_shard_entry *all)
+                            struct sentinel_entry *all)
 {
-    struct step_shard_entry *entry = calloc((size_t)n, sizeof *entry);
+    struct sentinel_entry *entry = calloc((size_t)n, sizeof *entry);
     if (!entry)
         return FAIL(ST_RETRY, "out of memory: %d checksums", n);
     for (int i = 0; own && i < own->n; i++)
@@ -181,12 +181,12 @@ static enum status find_place(struct step *s, struct answers *a)
     const int slot = (group == a->owner ? 0 : places) + own_place(s);
     int n = 0;
     TRY(longest(s, own, &n));
-    struct step_shard_entry *all = calloc((size_t)n * 2 * (size_t)places, sizeof *all);
+    struct sentinel_entry *all = calloc((size_t)n * 2 * (size_t)places, sizeof *all);
     if (!all)
         return FAIL(ST_RETRY, "out of memory: %d checksums of each of %d ranks", n, 2 * places);
     enum status st = exchange(s, own, slot, n, all);
     if (st == ST_OK)
-        a->place = step_shard_trace_first(all, all + (ptrdiff_t)places * n, places, n);
+        a->place = sentinel_first(all, all + (ptrdiff_t)places * n, places, n);
     free(all);
     return st;
 }

@@ -1,5 +1,6 @@
-/* step_shard_trace — see step_shard_trace.h. */
-#include "train/step_shard_trace.h"
+/* step_shard_trace — what one rank gives away in the passes of one virtual shard
+ * (step_shard_check.h). */
+#include "train/step_shard_check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,12 +30,12 @@ static void add(struct step_shard_trace *t, uint64_t order, uint64_t sum)
         t->room = t->room > 0 ? 2 * t->room : 64;
         t->entry = memory_resize(t->entry, (size_t)t->room, sizeof *t->entry);
     }
-    t->entry[t->n++] = (struct step_shard_entry){order, sum};
+    t->entry[t->n++] = (struct sentinel_entry){order, sum};
 }
 
 static int by_order(const void *a, const void *b)
 {
-    const struct step_shard_entry *x = a, *y = b;
+    const struct sentinel_entry *x = a, *y = b;
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
@@ -55,36 +56,6 @@ uint64_t step_shard_trace_sum(struct step_shard_trace *t)
     for (int i = 0; i < t->n; i++)
         sum = XXH3_64bits_withSeed(&t->entry[i].sum, sizeof t->entry[i].sum, sum);
     return sum;
-}
-
-/* ---- which is first ---- */
-
-/* first_of — false: two traces are equal. */
-static bool first_of(const struct step_shard_entry *one, const struct step_shard_entry *other,
-                     int n, uint64_t *order_out)
-{
-    for (int i = 0; i < n; i++)
-        if (one[i].sum != other[i].sum || one[i].order != other[i].order) {
-            *order_out = one[i].order > other[i].order ? one[i].order : other[i].order;
-            return true;
-        }
-    return false;
-}
-
-int step_shard_trace_first(const struct step_shard_entry *one, const struct step_shard_entry *other,
-                           int places, int n)
-{
-    uint64_t least = LAST_ORDER, order;
-    int first = -1, firsts_n = 0;
-    for (int place = 0; place < places; place++) {
-        const ptrdiff_t at = (ptrdiff_t)place * n;
-        if (!first_of(one + at, other + at, n, &order) || (firsts_n > 0 && order > least))
-            continue;
-        firsts_n = firsts_n > 0 && order == least ? firsts_n + 1 : 1;
-        least = order;
-        first = place;
-    }
-    return firsts_n == 1 ? first : -1;
 }
 
 /* ---- recording ---- */

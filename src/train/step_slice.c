@@ -1,6 +1,6 @@
 /* step_slice — slices of a step's state (step.h). */
 #include "base/assert.h"
-#include "mesh/store_slice.h"
+#include "mesh/store_state.h"
 #include "train/step_inside.h"
 
 const char *step_slice_why(const struct step_config *c)

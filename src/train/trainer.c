@@ -16,7 +16,6 @@
 #include "base/mapped_file.h"
 #include "base/assert.h"
 #include "base/text.h"
-#include "train/fault_injection.h"
 #include "train/stop_request.h"
 #include "train/trainer_inside.h"
 
@@ -93,9 +92,9 @@ static enum status inject_fault(struct trainer *t, enum step_fault *out)
         return ST_OK;
     LOG_WARN("FAULT: injecting a failure in step %lld", (long long)c->fault_step);
     if (c->fault == TRAINER_FAULT_KILL)
-        fault_injection_kill();
+        stop_request_kill();
     if (c->fault == TRAINER_FAULT_STALL)
-        fault_injection_stall();
+        stop_request_stall();
     if (c->fault == TRAINER_FAULT_NAN)
         *out = STEP_FAULT_NAN;
     if (c->fault == TRAINER_FAULT_SPIKE)
@@ -163,7 +162,7 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
     const struct trainer_config *c = t->config;
     struct board_worker *p = &t->numbers;
     int64_t step = t->progress.step, samples = step_samples_at(&c->step, step - 1);
-    pace_add(&t->pace, step_ms);
+    console_pace_add(&t->pace, step_ms);
     t->steps_ms += step_ms;
     if (result->spike.cause != SPIKE_CAUSE_NOT_FINITE) {
         p->loss = result->loss;
@@ -181,11 +180,12 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
     p->tokens = t->progress.tokens;
     p->skipped_steps = t->progress.spikes.skipped_n;
     p->lr = lr;
-    p->tokens_per_second = pace_per_second(&t->pace, (double)(samples * c->step.seq_tokens));
+    p->tokens_per_second =
+        console_pace_per_second(&t->pace, (double)(samples * c->step.seq_tokens));
     p->mfu = t->peak_flops > 0
-                 ? pace_per_second(&t->pace, step_flops(t->step, samples)) / t->peak_flops
+                 ? console_pace_per_second(&t->pace, step_flops(t->step, samples)) / t->peak_flops
                  : NAN;
-    p->eta_seconds = pace_eta_seconds(&t->pace, t->steps - step);
+    p->eta_seconds = console_pace_eta_seconds(&t->pace, t->steps - step);
     p->step_ms[p->step_ms_n++ % BOARD_STEPS_KEPT] = (float)step_ms;
     p->compute_ms = t->compute_ms = result->compute_ms;
     p->comm_ms = result->comm_ms;
@@ -535,7 +535,7 @@ static enum status loop(struct trainer *t)
     step_update_sums_keep(t->step, t->progress.step);
     trainer_sentinel_begin(t);
     while (t->progress.step < t->end) {
-        TRY(trainer_sentinel_explain(t, trainer_update_sums_explain(t, one_step(t))));
+        TRY(trainer_sentinel_explain(t, trainer_sentinel_sums_explain(t, one_step(t))));
         TRY(trainer_sentinel(t, false));
         TRY(check_files(t, false));
         TRY(after_step(t));
@@ -574,7 +574,7 @@ enum status trainer_run(const struct trainer_config *config)
     t.are_passes_divided = step_mesh_divides_passes(&config->step, t.consensus.ranks);
     enum status st = trainer_begin(&t);
     st = st == ST_OK ? loop(&t) : st;
-    trainer_update_sums_end(&t, st);
+    trainer_sentinel_sums_end(&t, st);
     console_flush(&t.console);
     if (st == ST_OK)
         trainer_publish(&t, BOARD_PHASE_DONE);

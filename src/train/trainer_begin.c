@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/assert.h"
 #include "base/text.h"
-#include "train/checkpoint_aside.h"
+#include "train/checkpoint.h"
 #include "train/weights.h"
 
 static void heartbeat_bytes(void *arg, int64_t bytes)

@@ -10,6 +10,53 @@
 /* The wrong rank's message should reach node 0 first: it tells what to do. */
 #define OTHERS_WAIT_MS 300
 
+/* ---- memory that changed by itself between two updates ---- */
+
+static enum status end_with(const struct trainer *t, enum status st)
+{
+    if (st == ST_PEER && step_update_sums_changed(t->step).ranks_n > 0)
+        clock_sleep_ms(OTHERS_WAIT_MS);
+    return st;
+}
+
+/* verify_sums — before a checkpoint is saved: fails on all ranks if the state of one changed, with
+ * ST_FAULT there. */
+static enum status verify_sums(struct trainer *t)
+{
+    enum status st = step_update_sums_verify(t->step);
+    step_run_forget_sent(t->step);
+    return end_with(t, st);
+}
+
+enum status trainer_sentinel_sums_explain(struct trainer *t, enum status st)
+{
+    struct status_saved saved;
+    if (st != ST_NOT_FINITE && st != ST_SPIKE)
+        return end_with(t, st);
+    status_save(&saved);
+    enum status found = verify_sums(t);
+    if (found != ST_OK)
+        return found;
+    status_restore(&saved);
+    return st;
+}
+
+/* A generation that ends for another reason before the next update does not look: copies that were
+ * made since would bring the change back, to all ranks. The others do not know, so the node must
+ * stay: its memory has the mark that rules those copies out. */
+void trainer_sentinel_sums_end(struct trainer *t, enum status st)
+{
+    struct status_saved saved;
+    if (status_group(st) != STATUS_GROUP_RETRY || !t->peer_copy || !t->step)
+        return;
+    status_save(&saved);
+    if (step_update_sums_verify_own(t->step) != ST_OK)
+        LOG_WARN("%s", status_message());
+    status_restore(&saved);
+}
+
+/* ---- replicas, and virtual shards ---- */
+
 static const char *const parts[STEP_PARTS_MAX] = {"parameters", "first moments", "second moments"};
 
 /* fail — the message of the rank that differs tells what to do with its node. */
@@ -122,7 +169,7 @@ static bool is_wrong_result(struct trainer *t, enum status st)
 enum status trainer_sentinel(struct trainer *t, bool before_save)
 {
     if (before_save || is_due(t, false))
-        TRY(trainer_update_sums(t));
+        TRY(verify_sums(t));
     return is_due(t, before_save) ? compare(t) : ST_OK;
 }
 

@@ -44,7 +44,7 @@ static struct tensor memory_of(const struct store *s, int part)
 
 static int64_t elems_of(const struct store *s, int part)
 {
-    return part > 0                           ? store_moments_elems(s, part)
+    return part > 0                           ? store_memory_moment_elems(s, part)
            : s->policy.masters == STORE_WHOLE ? s->c.table->total_elems
                                               : s->layout.shard_elems;
 }

@@ -9,8 +9,8 @@ a part of a sum is not recorded|step_shard_trace|s/TRY(step_shard_trace_give(a->
 a part that is gathered is not recorded|step_shard_trace|s/TRY(step_shard_trace_give(a->step, own, .*));/;/
 the axis of samples is not recorded|step_shard_trace|s/p->context = recorded(s, \&k->context, p->context);/;/
 shards that are not compared are recorded|step_shard_trace|s/ || !step_shard_check_has(s, m))$/)/
-the last difference is named|step_shard_trace|s/order > least)/order < least)/
-of several ranks at once one is named|step_shard_trace|s/return firsts_n == 1 ? first : -1;/return first;/
+the last difference is named|sentinel|s/order > least)/order < least)/
+of several ranks at once one is named|sentinel|s/return firsts_n == 1 ? first : -1;/return first;/
 gradients are not recorded|step_shard_trace|s/            sum = XXH3_64bits_withSeed(grad.data/            (void)XXH3_64bits_withSeed(grad.data/
 rows for the next stage are not recorded|step_pipe_run|s/        TRY(give(run, model_part_output(&p)));/        ;/
 gradients for the stage before are not recorded|step_pipe_run|s/    return give(run, run->p->made\[at\]);/    return ST_OK;/

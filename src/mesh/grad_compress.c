@@ -13,6 +13,7 @@
 #include "dev/dev.h"
 #include "kernels/cpu.h"
 #include "mesh/grad_code.h"
+#include "mesh/layout.h"
 
 /* added at once: as many of all ranks stay in cache; a multiple of every kind's block */
 #define RUN_ELEMS (64 * COMPRESS_BLOCK)
@@ -101,11 +102,7 @@ static int64_t aligned(int64_t bytes) { return (bytes + PART_ALIGN - 1) / PART_A
 /* Packed bytes of the largest part of a bucket, aligned. */
 static int64_t part_bytes_of(const struct packing *p, int ranks, int64_t elems)
 {
-    struct part_extent largest = part_extent(elems, ranks, 0);
-    for (int rank = 1; rank < ranks; rank++)
-        if (part_extent(elems, ranks, rank).elems > largest.elems)
-            largest = part_extent(elems, ranks, rank);
-    return aligned(packed_bytes(p, largest.elems));
+    return aligned(packed_bytes(p, layout_largest_part(elems, ranks)));
 }
 
 /* Bytes of a coded part of so many packed bytes, at most, aligned. */

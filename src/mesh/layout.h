@@ -71,6 +71,8 @@ void layout_pad_blocks(struct param_table *table, int ranks);
  * `at` on it owns. shard_at_out: where `at` lies in its local shard. */
 int layout_owner(const struct layout *l, int bucket, int64_t at, int64_t *elems_out,
                  int64_t *shard_at_out);
+/* layout_largest_part — the elements of the largest part of so many (part_extent). */
+int64_t layout_largest_part(int64_t elems, int ranks);
 /* layout_bucket_at — the bucket that holds an element of the table. */
 int layout_bucket_at(const struct layout *l, int64_t elem);
 

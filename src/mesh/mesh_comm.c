@@ -24,26 +24,21 @@ static enum status open_group(struct mesh_comm *m, unsigned axes, struct comm **
     return st;
 }
 
-static enum status open_all(struct mesh_comm *m)
-{
-    TRY(open_group(m, MESH_BIT(MESH_AXIS_TENSOR), &m->tensor));
-    TRY(open_group(m, MESH_BIT(MESH_AXIS_CONTEXT), &m->context));
-    TRY(open_group(m, MESH_COMM_DATA_AXES, &m->data));
-    return open_group(m, MESH_BIT(MESH_AXIS_PIPELINE), &m->pipeline);
-}
-
 enum status mesh_comm_open(struct comm *world, const struct mesh *mesh, struct mesh_comm *out)
 {
     const struct comm_place *place = comm_place(world);
     ASSERTF(mesh_ranks(mesh) == place->ranks, "a mesh of %d ranks on %d", mesh_ranks(mesh),
             place->ranks);
     struct mesh_comm m = {.mesh = *mesh, .at = mesh_coord_of(mesh, place->rank), .world = world};
-    enum status st = open_all(&m);
-    if (st == ST_OK) {
-        *out = m;
-        return ST_OK;
-    }
     struct status_saved saved;
+    enum status st;
+    TRY_OR(open_group(&m, MESH_BIT(MESH_AXIS_TENSOR), &m.tensor), failed);
+    TRY_OR(open_group(&m, MESH_BIT(MESH_AXIS_CONTEXT), &m.context), failed);
+    TRY_OR(open_group(&m, MESH_COMM_DATA_AXES, &m.data), failed);
+    TRY_OR(open_group(&m, MESH_BIT(MESH_AXIS_PIPELINE), &m.pipeline), failed);
+    *out = m;
+    return ST_OK;
+failed:
     status_save(&saved);
     mesh_comm_close(&m);
     status_restore(&saved);

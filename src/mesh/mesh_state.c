@@ -62,23 +62,15 @@ static bool is_leader(const struct mesh_state *m)
     return leader_of(m, own_part(m)) == comm_place(m->world)->rank;
 }
 
-/* gather_own — what is read from this rank's part, to its leader's buffer. */
-static enum status gather_own(const struct mesh_state *m, int part, struct part_map_range own,
-                              struct buffer *b)
-{
-    if (own.n == 0)
-        return ST_OK;
-    if (is_leader(m))
-        reserve(b, own.n);
-    return store_state_gather(m->store, part, own.first, own.n, b->data);
-}
-
 /* get_chunk — every rank takes part; dst is NULL but on rank 0. */
 static enum status get_chunk(const struct mesh_state *m, int part, int64_t first, int64_t n,
                              float *dst, struct buffer *b)
 {
     struct part_map_range own = part_map_sources(m->map, own_part(m), first, n);
-    TRY(gather_own(m, part, own, b));
+    if (own.n > 0 && is_leader(m))
+        reserve(b, own.n);
+    if (own.n > 0)
+        TRY(store_state_gather(m->store, part, own.first, own.n, b->data));
     if (!dst)
         return own.n > 0 && is_leader(m)
                    ? comm_send(m->world, (struct tensor){b->data, DTYPE_F32}, own.n, 0)
@@ -223,22 +215,16 @@ enum status mesh_state_end(const struct mesh_state *m, enum status st)
 
 /* ---- the other ranks ---- */
 
-/* check_request — the range came from rank 0: it is checked before it is used. */
-static enum status check_request(const struct mesh_state *m, const struct request *request)
-{
-    const struct param_table *whole = m->map ? m->map->whole : m->store->c.table;
-    if (request->part >= 0 && request->part <= m->store->c.moments_n && request->first >= 0 &&
-        request->n >= 0 && request->first <= (double)whole->total_elems - request->n &&
-        (!m->map || request->n <= (double)MESH_STATE_ELEMS))
-        return ST_OK;
-    return FAIL(ST_BUG, "rank 0 asked for part %g, %g elements from %g of %lld", request->part,
-                request->n, request->first, (long long)whole->total_elems);
-}
-
 static enum status serve_request(const struct mesh_state *m, const struct request *request,
                                  struct buffer *b)
 {
-    TRY(check_request(m, request));
+    /* The range came from rank 0: it is checked before it is used. */
+    const struct param_table *whole = m->map ? m->map->whole : m->store->c.table;
+    if (!(request->part >= 0 && request->part <= m->store->c.moments_n && request->first >= 0 &&
+          request->n >= 0 && request->first <= (double)whole->total_elems - request->n &&
+          (!m->map || request->n <= (double)MESH_STATE_ELEMS)))
+        return FAIL(ST_BUG, "rank 0 asked for part %g, %g elements from %g of %lld", request->part,
+                    request->n, request->first, (long long)whole->total_elems);
     int64_t first = (int64_t)request->first, n = (int64_t)request->n;
     int part = (int)request->part;
     if (request->what == REQUEST_PUT)

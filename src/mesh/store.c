@@ -49,32 +49,28 @@ void store_new_lists(struct store *s)
         s->slots = memory_new((size_t)s->c.whole->params_n + STORE_EXTRAS_MAX, sizeof *s->slots);
 }
 
-static enum status open_all(struct store *s)
+enum status store_open(const struct store_config *config, struct store **out)
 {
-    const struct store_config *c = &s->c;
-    const struct comm_place *place = comm_place(c->comm);
+    struct store *s = memory_new(1, sizeof *s);
+    const struct comm_place *place = comm_place(config->comm);
+    enum status st;
+    s->c = *config;
     /* The world is the comm's own ranks, or has other groups too. */
     if (s->c.world == NULL)
         s->c.world = s->c.comm;
     s->has_groups = s->c.world != s->c.comm;
-    TRY(store_set_place(s, place->rank, place->ranks, dev_is_discrete(c->dev)));
-    TRY(store_memory_split(s));
+    TRY_OR(store_set_place(s, place->rank, place->ranks, dev_is_discrete(config->dev)), failed);
+    TRY_OR(store_memory_split(s), failed);
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
     s->taken = store_memory_plan(s);
     store_new_lists(s);
-    TRY(store_memory_take(s));
-    return c->shards > 0 && c->has_grads ? store_exact_open(s) : ST_OK;
-}
-
-enum status store_open(const struct store_config *config, struct store **out)
-{
-    struct store *s = memory_new(1, sizeof *s);
-    s->c = *config;
-    enum status st = open_all(s);
-    if (st == ST_OK)
-        *out = s;
-    else
-        store_close(s);
+    TRY_OR(store_memory_take(s), failed);
+    if (config->shards > 0 && config->has_grads)
+        TRY_OR(store_exact_open(s), failed);
+    *out = s;
+    return ST_OK;
+failed:
+    store_close(s);
     return st;
 }
 

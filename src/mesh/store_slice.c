@@ -74,12 +74,6 @@ static void check_kind(const struct store *s)
     ASSERT(!store_is_hybrid(s) && !s->c.skips_hidden_second && s->c.has_grads);
 }
 
-static void check_settled(const struct store *s)
-{
-    for (int i = 0; i < s->layout.buckets_n; i++)
-        ASSERTF(!s->bucket[i].is_behind, "bucket %d of %d", i, s->layout.buckets_n);
-}
-
 /* each_whole — of a part that lies whole here. Parts of a bucket are equal and aligned on several
  * ranks (layout_pad), so that nothing lies between them. */
 static void each_whole(const struct store *s, int part, int rank,
@@ -102,7 +96,8 @@ void store_slice_each(const struct store *s, int rank,
                       void (*take)(void *arg, const float *run, int64_t elems), void *arg)
 {
     check_kind(s);
-    check_settled(s);
+    for (int i = 0; i < s->layout.buckets_n; i++)
+        ASSERTF(!s->bucket[i].is_behind, "bucket %d of %d", i, s->layout.buckets_n);
     for (int part = 0; part < parts_n(s); part++) {
         ASSERTF(rank == s->layout.rank || is_whole(s, part), "part %d of rank %d", part, rank);
         if (is_whole(s, part))

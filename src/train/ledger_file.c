@@ -81,15 +81,6 @@ static void add_missing(struct ledger_file *f, const struct ledger_audit *old,
     text_add(&f->lines, "%s", line);
 }
 
-/* cut — an incomplete last line; what follows would be a part of it. */
-static enum status cut(const struct ledger_file *f, const struct ledger_audit *old)
-{
-    if (!old->is_torn || ftruncate(f->fd, (off_t)old->bytes) == 0)
-        return ST_OK;
-    return FAIL(ST_STORE, "cannot cut the incomplete last line of %s: %s; check the disk", f->path,
-                strerror(errno));
-}
-
 static enum status open_all(struct ledger_file *f, const struct ledger_run *done)
 {
     struct ledger_audit old;
@@ -98,7 +89,9 @@ static enum status open_all(struct ledger_file *f, const struct ledger_run *done
     f->fd = open(f->path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0666);
     if (f->fd < 0)
         return FAIL(ST_STORE, "cannot open %s: %s; check CHECKPOINT_DIR", f->path, strerror(errno));
-    TRY(cut(f, &old));
+    if (old.is_torn && ftruncate(f->fd, (off_t)old.bytes) != 0) /* else lines would follow in it */
+        return FAIL(ST_STORE, "cannot cut the incomplete last line of %s: %s; check the disk",
+                    f->path, strerror(errno));
     f->bytes = (int64_t)old.bytes;
     f->hash = old.hash;
     f->start.generation = old.generations + 1;

@@ -287,13 +287,6 @@ struct store_config step_store_config(struct step *s)
                                  .update_arg = s};
 }
 
-static enum status open_store(struct step *s)
-{
-    struct store_config config = step_store_config(s);
-    TRY(store_open(&config, &s->store));
-    return step_mesh_open_state(s);
-}
-
 static int64_t readback_bytes(const struct step *s)
 {
     return (int64_t)(2 * sizeof *s->grad_scale_host) +
@@ -428,7 +421,9 @@ static enum status open_all(struct step *s)
     TRY(open_graphs(s));
     if (c->comm_sms > 0 && comm_stays_on_device(c->comm))
         TRY(dev_leave_sms(s->stream, c->comm_sms));
-    TRY(open_store(s));
+    struct store_config config = step_store_config(s);
+    TRY(store_open(&config, &s->store));
+    TRY(step_mesh_open_state(s));
     step_update_sums_open(s);
     TRY(take_memory(s));
     TRY(step_local_take(s));

@@ -12,37 +12,31 @@
 
 /* ---- places ---- */
 
-/* check_replicas — of a job that is planned, nothing else may have been checked yet. */
-static enum status check_replicas(const struct step_config *c, int ranks, int each)
+enum status step_local_place(struct step *s, struct step_place *place)
 {
+    const struct step_local_config *c = &s->config.local;
+    const int ranks = place->ranks, each = c->replica_ranks > 0 ? c->replica_ranks : ranks;
+    struct step_local *l = &s->local;
+    *l = (struct step_local){.replicas = 1, .ranks = ranks, .rank = place->rank};
+    if (c->steps == 0 || s->config.is_eval)
+        return ST_OK;
+    /* If the job is only planned, nothing else has checked this yet. */
     if (ranks % each != 0)
         return FAIL(ST_BAD_SETTING,
                     "LOCAL_STEPS=%lld divides workers into nodes: %d workers are not nodes of %d "
                     "each; change N_NODES or N_GPU_EACH_NODE",
-                    (long long)c->local.steps, ranks, each);
+                    (long long)c->steps, ranks, each);
     if (ranks / each > STEP_LOCAL_REPLICAS_MAX)
         return FAIL(ST_BAD_SETTING, "LOCAL_STEPS=%lld takes at most %d nodes, not %d; use fewer",
-                    (long long)c->local.steps, STEP_LOCAL_REPLICAS_MAX, ranks / each);
-    if (c->global_samples % (ranks / each) != 0)
+                    (long long)c->steps, STEP_LOCAL_REPLICAS_MAX, ranks / each);
+    if (s->config.global_samples % (ranks / each) != 0)
         return FAIL(ST_BAD_SETTING,
                     "GLOBAL_BATCH=%lld is not a multiple of the %d nodes that LOCAL_STEPS=%lld "
                     "divides it between; change one of them",
-                    (long long)c->global_samples, ranks / each, (long long)c->local.steps);
-    return ST_OK;
-}
-
-enum status step_local_place(struct step *s, struct step_place *place)
-{
-    const struct step_local_config *c = &s->config.local;
-    const int each = c->replica_ranks > 0 ? c->replica_ranks : place->ranks;
-    struct step_local *l = &s->local;
-    *l = (struct step_local){.replicas = 1, .ranks = place->ranks, .rank = place->rank};
-    if (c->steps == 0 || s->config.is_eval)
-        return ST_OK;
-    TRY(check_replicas(&s->config, place->ranks, each));
+                    (long long)s->config.global_samples, ranks / each, (long long)c->steps);
     l->is_on = true;
     l->ranks = each;
-    l->replicas = place->ranks / each;
+    l->replicas = ranks / each;
     l->replica = place->rank / each;
     l->rank = place->rank % each;
     s->config.global_samples /= l->replicas;
@@ -240,21 +234,6 @@ static void tell(const struct step_dry_listener *listener, struct group g,
     free(ranks);
 }
 
-/* tell_compressed — Reports how grad_compress.h exchanges a bucket: parts, then sums. */
-static void tell_compressed(const struct step *s, const struct step_dry_listener *listener,
-                            struct group g, int64_t elems)
-{
-    const struct step_local_config *c = &s->config.local;
-    const double times = 1 / (double)c->steps;
-    const int64_t part = grad_compress_part_bytes(c->compress, g.n, elems);
-    const int64_t lengths =
-        grad_compress_is_coded(c->compress) ? g.n * (int64_t)GRAD_COMPRESS_LENGTH_BYTES : 0;
-    if (lengths > 0)
-        tell(listener, g, STEP_DRY_CALL_ALL_GATHER, lengths, 2 * times);
-    tell(listener, g, STEP_DRY_CALL_ALL_TO_ALL, g.n * part, times);
-    tell(listener, g, STEP_DRY_CALL_ALL_GATHER, g.n * part, times);
-}
-
 void step_local_dry_tell(const struct step *s, const struct step_dry_listener *listener)
 {
     const struct step_local *l = &s->local;
@@ -267,9 +246,18 @@ void step_local_dry_tell(const struct step *s, const struct step_dry_listener *l
     const struct group all = {0, 1, l->replicas * l->ranks},
                        across = {l->rank, l->ranks, l->replicas};
     tell(listener, all, STEP_DRY_CALL_ALL_REDUCE, STEP_LOCAL_SUMS * (int64_t)sizeof(double), 1);
-    if (grad_compress_quantises(c->compress))
-        tell_compressed(s, listener, across, elems);
-    else
+    if (grad_compress_quantises(c->compress)) {
+        /* Reports how grad_compress.h exchanges a bucket: parts, then sums. */
+        const double times = 1 / (double)c->steps;
+        const int64_t part = grad_compress_part_bytes(c->compress, across.n, elems);
+        const int64_t lengths = grad_compress_is_coded(c->compress)
+                                    ? across.n * (int64_t)GRAD_COMPRESS_LENGTH_BYTES
+                                    : 0;
+        if (lengths > 0)
+            tell(listener, across, STEP_DRY_CALL_ALL_GATHER, lengths, 2 * times);
+        tell(listener, across, STEP_DRY_CALL_ALL_TO_ALL, across.n * part, times);
+        tell(listener, across, STEP_DRY_CALL_ALL_GATHER, across.n * part, times);
+    } else
         tell(listener, across, STEP_DRY_CALL_ALL_REDUCE, elems * elem_bytes, 1 / (double)c->steps);
 }
 

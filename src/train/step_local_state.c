@@ -300,16 +300,6 @@ enum status step_local_state_end(struct step *s, enum status st)
 
 /* ---- the other ranks ---- */
 
-/* check_request — the range came from rank 0: it is checked before it is used. */
-static enum status check_request(const struct step *s, const struct request *q)
-{
-    if (q->part >= 0 && q->part < step_local_state_parts_most(s) && q->first >= 0 && q->n >= 0 &&
-        q->first <= (double)s->table.total_elems - q->n)
-        return ST_OK;
-    return FAIL(ST_BUG, "rank 0 asked for part %g, %g elements from %g of %lld", q->part, q->n,
-                q->first, (long long)s->table.total_elems);
-}
-
 static enum status serve(struct step *s, float *buffer)
 {
     struct request q = {0};
@@ -317,7 +307,11 @@ static enum status serve(struct step *s, float *buffer)
         TRY(broadcast(s, &q));
         if (q.what == REQUEST_END)
             break;
-        TRY(check_request(s, &q));
+        /* The range came from rank 0: it is checked before it is used. */
+        if (!(q.part >= 0 && q.part < step_local_state_parts_most(s) && q.first >= 0 && q.n >= 0 &&
+              q.first <= (double)s->table.total_elems - q.n))
+            return FAIL(ST_BUG, "rank 0 asked for part %g, %g elements from %g of %lld", q.part,
+                        q.n, q.first, (long long)s->table.total_elems);
         TRY(range(s, &q, NULL, NULL, buffer));
     }
     if (q.part == 0)

@@ -62,29 +62,23 @@ enum status step_local_sync_fill(struct step *s)
     return s->local.is_on ? read_own(s, s->local.outer) : ST_OK;
 }
 
-/* share_part — Makes one rank's outer parameters those of all ranks of the replica. */
-static enum status share_part(struct step *s, int owner)
-{
-    struct step_local *l = &s->local;
-    const struct part_extent part = step_local_part(s, owner);
-    for (int64_t at = 0, n; at < part.elems; at += n) {
-        n = part.elems - at < MESH_STATE_ELEMS ? part.elems - at : MESH_STATE_ELEMS;
-        if (owner == l->rank)
-            memcpy(l->chunk, l->outer + at, (size_t)n * sizeof *l->chunk);
-        TRY(comm_broadcast(s->config.comm, (struct tensor){l->chunk, DTYPE_F32}, n, owner));
-        TRY(store_set(s->store, 0, part.first + at, n, l->chunk));
-    }
-    return ST_OK;
-}
-
 /* share — Replaces the replica's own parameters by the outer ones. */
 static enum status share(struct step *s)
 {
     const struct step_local *l = &s->local;
     if (!l->chunk)
         return store_set(s->store, 0, l->own.first, l->own.elems, l->outer);
-    for (int owner = 0; owner < l->ranks; owner++)
-        TRY(share_part(s, owner));
+    for (int owner = 0; owner < l->ranks; owner++) {
+        /* Makes one rank's outer parameters those of all ranks of the replica. */
+        const struct part_extent part = step_local_part(s, owner);
+        for (int64_t at = 0, n; at < part.elems; at += n) {
+            n = part.elems - at < MESH_STATE_ELEMS ? part.elems - at : MESH_STATE_ELEMS;
+            if (owner == l->rank)
+                memcpy(l->chunk, l->outer + at, (size_t)n * sizeof *l->chunk);
+            TRY(comm_broadcast(s->config.comm, (struct tensor){l->chunk, DTYPE_F32}, n, owner));
+            TRY(store_set(s->store, 0, part.first + at, n, l->chunk));
+        }
+    }
     return ST_OK;
 }
 

@@ -51,25 +51,6 @@ static int most_in_flight(const struct step_pipe *p, int chunk)
     return most;
 }
 
-/* describe_chunk — chunk i of the stage's part. */
-static enum status describe_chunk(struct step *s, const struct model_part *part, int i)
-{
-    struct step_pipe *p = s->pipe;
-    struct step_pipe_chunk *chunk = &p->chunk[i];
-    struct model_part own = *part;
-    own.chunks_n = 1;
-    own.chunk[0] = part->chunk[i];
-    own.lacks_embed = part->lacks_embed || i > 0;
-    own.lacks_head = part->lacks_head || i < p->pipe.chunks - 1;
-    TRY(model_part_dims(&s->config.dims, &own, &chunk->dims));
-    TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->table));
-    TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->grads));
-    chunk->unit_first = i == 0 ? 1 : chunk[-1].unit_first + (int)chunk[-1].dims.layers;
-    chunk->acts_n = s->config.is_eval ? 1 : most_in_flight(p, i);
-    chunk->acts = memory_new((size_t)chunk->acts_n, sizeof *chunk->acts);
-    return ST_OK;
-}
-
 /* Unless ops make collective calls, which would wait for inputs in the comm's queue. */
 bool step_pipe_is_early(const struct step *s)
 {
@@ -95,12 +76,24 @@ enum status step_pipe_describe(struct step *s, const struct model_part *part)
 {
     if (s->mesh.mesh.size[MESH_AXIS_PIPELINE] == 1)
         return ST_OK;
-    s->pipe = memory_new(1, sizeof *s->pipe);
-    s->pipe->pipe = pipe_of(s);
-    s->pipe->stage = s->mesh.at.at[MESH_AXIS_PIPELINE];
-    for (int i = 0; i < s->pipe->pipe.chunks; i++)
-        TRY(describe_chunk(s, part, i));
-    return s->config.is_eval ? ST_OK : describe_plan(s, s->pipe);
+    struct step_pipe *p = s->pipe = memory_new(1, sizeof *p);
+    p->pipe = pipe_of(s);
+    p->stage = s->mesh.at.at[MESH_AXIS_PIPELINE];
+    for (int i = 0; i < p->pipe.chunks; i++) {
+        struct step_pipe_chunk *chunk = &p->chunk[i];
+        struct model_part own = *part;
+        own.chunks_n = 1;
+        own.chunk[0] = part->chunk[i];
+        own.lacks_embed = part->lacks_embed || i > 0;
+        own.lacks_head = part->lacks_head || i < p->pipe.chunks - 1;
+        TRY(model_part_dims(&s->config.dims, &own, &chunk->dims));
+        TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->table));
+        TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->grads));
+        chunk->unit_first = i == 0 ? 1 : chunk[-1].unit_first + (int)chunk[-1].dims.layers;
+        chunk->acts_n = s->config.is_eval ? 1 : most_in_flight(p, i);
+        chunk->acts = memory_new((size_t)chunk->acts_n, sizeof *chunk->acts);
+    }
+    return s->config.is_eval ? ST_OK : describe_plan(s, p);
 }
 
 /* ---- memory ---- */

@@ -200,18 +200,6 @@ static enum status message_embed(struct run *run)
     return comm_send(run->p->ends, run->p->embed_rows, micro_elems(run), 1);
 }
 
-/* give_embed — what the last stage adds. */
-static enum status give_embed(struct run *run, const struct pass *p)
-{
-    if (!step_pipe_ends_adds(run->s))
-        return ST_OK;
-    if (run->embed)
-        TRY(wait_message(run, run->embed));
-    TRY(copy_rows(run, run->p->embed_rows, model_part_grad(p)));
-    TRY(give(run, run->p->embed_rows));
-    return run->is_check ? message_embed(run) : ST_OK;
-}
-
 /* add_embed — on the last stage: to the head's gradient of a micro-batch, then complete. */
 static enum status add_embed(struct run *run, int micro)
 {
@@ -290,7 +278,14 @@ static enum status backward_embed(struct run *run, const struct pass *p, struct 
 {
     if (!p->accumulate)
         TRY(step_run_zero_added(run->s, p));
-    TRY(give_embed(run, p));
+    if (step_pipe_ends_adds(run->s)) {
+        /* The rows that the last stage adds. */
+        if (run->embed)
+            TRY(wait_message(run, run->embed));
+        TRY(copy_rows(run, run->p->embed_rows, model_part_grad(p)));
+        TRY(give(run, run->p->embed_rows));
+        TRY(run->is_check ? message_embed(run) : ST_OK);
+    }
     TRY(run->s->model->embed_bwd(p));
     return end_unit(run, op, 0);
 }
@@ -388,17 +383,6 @@ static enum status receive_rows(struct step *s, const struct pass *p, struct ten
 
 /* ---- a shard alone ---- */
 
-static enum status backward_alone(struct run *run, struct pipe_op op)
-{
-    struct pass p = pass_of(run, op);
-    if (!is_last(run->p, op.chunk))
-        TRY(receive_rows(run->s, &p, model_part_grad(&p), true));
-    TRY(backward(run, op));
-    if (is_first(run->p, op.chunk))
-        return ST_OK;
-    return send_rows(run->s, &p, run->p->made[(run->made_n - 1) % run->p->plan.grads_out], false);
-}
-
 enum status step_pipe_run_alone(struct step *s, const struct batch *batch, int64_t sample,
                                 int64_t step_i, struct step_result *r)
 {
@@ -413,16 +397,25 @@ enum status step_pipe_run_alone(struct step *s, const struct batch *batch, int64
               micros = (int)(batch->samples / s->config.batch_samples);
     for (int micro = 0; micro < micros; micro++) {
         for (int chunk = 0; chunk < chunks; chunk++) {
-            struct pipe_op op = (struct pipe_op){false, chunk, micro};
+            const struct pipe_op op = {false, chunk, micro};
             struct pass p = pass_of(&run, op);
-            if (!is_first(run.p, op.chunk))
-                TRY(receive_rows(run.s, &p, model_part_input(&p), false));
+            if (!is_first(s->pipe, chunk))
+                TRY(receive_rows(s, &p, model_part_input(&p), false));
             TRY(forward(&run, op));
-            TRY(is_last(run.p, op.chunk) ? ST_OK
-                                         : send_rows(run.s, &p, model_part_output(&p), true));
+            if (!is_last(s->pipe, chunk))
+                TRY(send_rows(s, &p, model_part_output(&p), true));
         }
-        for (int chunk = chunks - 1; chunk >= 0; chunk--)
-            TRY(backward_alone(&run, (struct pipe_op){true, chunk, micro}));
+        for (int chunk = chunks - 1; chunk >= 0; chunk--) {
+            const struct pipe_op op = {true, chunk, micro};
+            struct pass p = pass_of(&run, op);
+            if (!is_last(s->pipe, chunk))
+                TRY(receive_rows(s, &p, model_part_grad(&p), true));
+            TRY(backward(&run, op));
+            if (!is_first(s->pipe, chunk)) {
+                const int64_t made = (run.made_n - 1) % s->pipe->plan.grads_out;
+                TRY(send_rows(s, &p, s->pipe->made[made], false));
+            }
+        }
         if (step_pipe_ends_adds(s) && s->pipe->stage == s->pipe->pipe.stages - 1)
             TRY(add_embed(&run, micro));
     }

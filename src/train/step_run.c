@@ -279,20 +279,6 @@ void step_run_set_vote(struct step_result *r, const double *votes)
         r->vote = votes[vote] > 0 ? vote : r->vote;
 }
 
-/* all_loss — the square of the norm, the loss and the highest vote of all ranks. */
-static enum status all_loss(struct step *s, const struct batch *batch, double *norm_sq,
-                            struct step_result *r)
-{
-    double loss = batch_loss(batch->task, s->losses_host, batch->samples * step_sample_losses(s),
-                             s->scale, s->scale_end);
-    double extra[1 + STEP_VOTES] = {s->counts_losses ? loss : 0};
-    extra[1 + s->vote] = 1;
-    TRY(store_grad_norm_end(s->store, norm_sq, extra, 1 + STEP_VOTES));
-    r->loss = extra[0];
-    step_run_set_vote(r, extra + 1);
-    return ST_OK;
-}
-
 /* gradients — counts NULL: they are known from an earlier run of this step. */
 static enum status gradients(struct step *s, const struct batch *batch, int64_t step_i,
                              enum step_fault fault, const struct comm_ticket *counts,
@@ -312,8 +298,18 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
         return step_async(s, batch, r);
     TRY(store_grad_norm_begin(s->store));
     TRY(dev_sync(s->stream));
-    TRY(s->config.shards > 0 ? step_shards_loss(s, batch, &norm_sq, r)
-                             : all_loss(s, batch, &norm_sq, r));
+    /* The square of the norm, the loss and the highest vote of all ranks. */
+    if (s->config.shards > 0) {
+        TRY(step_shards_loss(s, batch, &norm_sq, r));
+    } else {
+        double loss = batch_loss(batch->task, s->losses_host,
+                                 batch->samples * step_sample_losses(s), s->scale, s->scale_end);
+        double extra[1 + STEP_VOTES] = {s->counts_losses ? loss : 0};
+        extra[1 + s->vote] = 1;
+        TRY(store_grad_norm_end(s->store, &norm_sq, extra, 1 + STEP_VOTES));
+        r->loss = extra[0];
+        step_run_set_vote(r, extra + 1);
+    }
     r->grad_norm = sqrt(norm_sq) / (s->loss_scale.factor > 0 ? s->loss_scale.factor : 1);
     lap(s, &r->norm_ms);
     double scale = grad_scale_of(norm_sq, step_grad_clip(s), s->loss_scale.factor);
@@ -336,14 +332,6 @@ static enum status scaled_gradients(struct step *s, const struct batch *batch, i
         TRY(gradients(s, batch, step_i, fault, NULL, r));
     }
     return ST_OK;
-}
-
-static void grow_scale(struct step_loss_scale *scale)
-{
-    if (scale->factor == 0 || ++scale->steps < STEP_LOSS_SCALE_GROWTH_STEPS)
-        return;
-    *scale = (struct step_loss_scale){
-        scale->factor < STEP_LOSS_SCALE_MAX ? 2 * scale->factor : scale->factor, 0};
 }
 
 /* ---- the update ---- */
@@ -507,7 +495,11 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     }
     if (!s->is_async)
         TRY(update(s, lr, step_i, r));
-    grow_scale(&s->loss_scale);
+    /* Many steps without an overflow let the loss scale grow. */
+    const double factor = s->loss_scale.factor;
+    if (factor != 0 && ++s->loss_scale.steps >= STEP_LOSS_SCALE_GROWTH_STEPS)
+        s->loss_scale =
+            (struct step_loss_scale){factor < STEP_LOSS_SCALE_MAX ? 2 * factor : factor, 0};
     lap(s, &r->update_ms);
     return ST_OK;
 }

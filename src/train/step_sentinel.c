@@ -19,13 +19,6 @@ struct replicas {
 
 static int ranks_of(const struct step *s) { return mesh_ranks(&s->mesh.mesh); }
 
-/* pack, unpack — n checksums, as words. */
-static void pack(const uint64_t *sum, int n, double *words)
-{
-    for (int i = 0; i < n * WORDS; i++)
-        words[i] = (double)(sum[i / WORDS] >> (16 * (i % WORDS)) & 0xFFFF);
-}
-
 enum status step_sentinel_exchange_some(struct step *s, const uint64_t *own, int n, int slot,
                                         int slots_n, uint64_t *all)
 {
@@ -34,8 +27,9 @@ enum status step_sentinel_exchange_some(struct step *s, const uint64_t *own, int
     double *words = calloc((size_t)all_n * WORDS, sizeof *words);
     if (!words)
         return FAIL(ST_RETRY, "out of memory: %d checksums of each of %d ranks", n, slots_n);
-    if (own)
-        pack(own, n, words + (ptrdiff_t)slot * n * WORDS);
+    double *mine = words + (ptrdiff_t)slot * n * WORDS;
+    for (int i = 0; own && i < n * WORDS; i++)
+        mine[i] = (double)(own[i / WORDS] >> (16 * (i % WORDS)) & 0xFFFF);
     enum status st = store_all_reduce_begin(s->store, words, all_n * WORDS, &ticket);
     if (st == ST_OK)
         st = store_wait(s->store, ticket);

@@ -133,17 +133,6 @@ enum status step_shard_check_unit(struct step *s, const struct step_micro *m, in
     return is_due ? step_shard_trace_unit(s, &p, unit) : ST_OK;
 }
 
-/* read_samples — of a shard, by its number in the batch; with a context axis own positions. */
-static enum status read_samples(struct step *s, int shard, struct batch *out)
-{
-    struct step_shard_check *k = &s->check;
-    k->batch.samples = each(s);
-    TRY(feed_get(k->feed, k->sample_first + shard * each(s), each(s), &k->batch.host));
-    step_run_set_window(s, &k->batch, k->step_i);
-    *out = step_context_part(s, &k->batch, &k->own);
-    return ST_OK;
-}
-
 /* passes — of a shard whose first sample in the global batch is `sample`. */
 static enum status passes(struct step *s, const struct batch *batch, int64_t sample,
                           struct step_result *r)
@@ -165,9 +154,12 @@ static enum status compute(struct step *s, int shard, enum step_shard_pass pass,
 {
     struct step_shard_check *k = &s->check;
     struct step_shard_trace *trace = step_shard_check_trace(s, pass);
-    struct batch batch;
     const int64_t sample = shard * each(s);
-    TRY(read_samples(s, shard, &batch));
+    /* Reads the shard's samples; with a context axis own positions. */
+    k->batch.samples = each(s);
+    TRY(feed_get(k->feed, k->sample_first + sample, each(s), &k->batch.host));
+    step_run_set_window(s, &k->batch, k->step_i);
+    const struct batch batch = step_context_part(s, &k->batch, &k->own);
     k->pass = pass;
     step_shard_trace_clear(trace);
     TRY(s->pipe ? step_pipe_run_alone(s, &batch, sample, k->step_i, r)

@@ -165,27 +165,21 @@ struct step_changed step_update_sums_changed(const struct step *s)
     return s->update_sums ? s->update_sums->agreed : (struct step_changed){.rank = -1};
 }
 
-/* tensors — the first and the last one of which this rank updates elements in the bucket. */
-static void tensors(const struct step *s, int bucket, const char **first_out, const char **last_out)
-{
-    const struct store_local_shard a = store_local_shard(s->store, bucket);
-    *first_out = *last_out = "";
-    for (int i = 0; i < s->table.params_n; i++) {
-        const struct param *p = &s->table.param[i];
-        if (p->offset + p->elems <= a.first || p->offset >= a.first + a.elems)
-            continue;
-        *first_out = (*first_out)[0] ? *first_out : p->name;
-        *last_out = p->name;
-    }
-}
-
 static enum status fail_own(const struct step *s)
 {
     static const char *const parts[STEP_PARTS_MAX] = {"parameters", "first moments",
                                                       "second moments"};
     const struct step_update_sums *u = s->update_sums;
-    const char *first, *last;
-    tensors(s, u->bucket, &first, &last);
+    /* The first and the last tensor of which this rank updates elements in the bucket. */
+    const struct store_local_shard a = store_local_shard(s->store, u->bucket);
+    const char *first = "", *last = "";
+    for (int i = 0; i < s->table.params_n; i++) {
+        const struct param *p = &s->table.param[i];
+        if (p->offset + p->elems <= a.first || p->offset >= a.first + a.elems)
+            continue;
+        first = first[0] ? first : p->name;
+        last = p->name;
+    }
     return FAIL(ST_FAULT,
                 "the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_CHANGED
                 "after the update of step %lld, within %s to %s: memory or a processor of this "

@@ -24,17 +24,14 @@
 #define FILES_EVERY_MS 5000
 #define PLANNED_MS_MAX INT64_C(86400000)
 
-/* update_tokens — tokens that take at least the time of the update on every rank. Muon: five
- * iterations on matrices of d × n, d the width of the model, are at most 30·d FLOPs for each
- * parameter, and a token is 6. Other updates are short. */
-static double update_tokens(const struct trainer_config *c, int ranks)
-{
-    return c->step.optim.kind == OPTIM_KIND_MUON ? 5.0 * (double)c->step.dims.embed * ranks : 0;
-}
-
 int64_t trainer_planned_ms(const struct trainer_config *c, double peak_flops, int ranks)
 {
-    double tokens = (double)(c->step.global_samples * c->step.seq_tokens) + update_tokens(c, ranks),
+    /* The update of Muon on every rank, in tokens: five iterations on matrices of d × n, d the
+     * width of the model, are at most 30·d FLOPs for each parameter, and a token is 6. Other
+     * updates are short. */
+    const double update_tokens =
+        c->step.optim.kind == OPTIM_KIND_MUON ? 5.0 * (double)c->step.dims.embed * ranks : 0;
+    double tokens = (double)(c->step.global_samples * c->step.seq_tokens) + update_tokens,
            peak = peak_flops > 0 ? peak_flops : SLOW_FLOPS * ranks;
     double ms = 1000 * model_flops_per_token(&c->step.dims, c->step.seq_tokens) * tokens / peak;
     return ms < PLANNED_MS_MAX ? (int64_t)ms + 1 : PLANNED_MS_MAX;
@@ -67,21 +64,6 @@ void trainer_publish(struct trainer *t, enum board_phase phase)
 
 /* ---- one step ---- */
 
-/* flip — FAULT=flip: inverts the highest but one bit of the exponent of a parameter of this rank's
- * part. */
-static enum status flip(const struct trainer *t)
-{
-    struct store_flip flipped;
-    TRY(step_flip(t->step, 29, &flipped));
-    if (flipped.name[0] == '\0') {
-        LOG_WARN("FAULT: this rank updates no element, so none is inverted");
-        return ST_OK;
-    }
-    LOG_WARN("FAULT: element %lld of %s was %g, is %g", (long long)flipped.elem, flipped.name,
-             (double)flipped.before, (double)flipped.after);
-    return ST_OK;
-}
-
 static enum status inject_fault(struct trainer *t, enum step_fault *out)
 {
     const struct trainer_config *c = t->config;
@@ -101,7 +83,17 @@ static enum status inject_fault(struct trainer *t, enum step_fault *out)
         *out = STEP_FAULT_SPIKE;
     if (c->fault == TRAINER_FAULT_GRADIENT)
         trainer_sentinel_flip(t);
-    return c->fault == TRAINER_FAULT_FLIP ? flip(t) : ST_OK;
+    if (c->fault != TRAINER_FAULT_FLIP)
+        return ST_OK;
+    /* The highest but one bit of the exponent of a parameter of this rank's part. */
+    struct store_flip flipped;
+    TRY(step_flip(t->step, 29, &flipped));
+    if (flipped.name[0] == '\0')
+        LOG_WARN("FAULT: this rank updates no element, so none is inverted");
+    else
+        LOG_WARN("FAULT: element %lld of %s was %g, is %g", (long long)flipped.elem, flipped.name,
+                 (double)flipped.before, (double)flipped.after);
+    return ST_OK;
 }
 
 static void publish_tensorboard(struct trainer *t, double step_ms)
@@ -426,21 +418,9 @@ static enum status save(struct trainer *t, bool is_asked)
     return ST_OK;
 }
 
-/* newest — the checkpoint that is left if a save failed. */
-static const char *newest(const struct trainer *t, char *out, size_t cap)
-{
-    if (t->last_checkpoint.step >= 0)
-        text_format(out, cap, "the checkpoint of step %lld is intact",
-                    (long long)t->last_checkpoint.step);
-    else
-        text_copy(out, cap, "there is no checkpoint yet");
-    return out;
-}
-
 /* save_or_fail — the last checkpoint; all ranks return the same status. */
 static enum status save_or_fail(struct trainer *t, const char *why)
 {
-    char kept[80];
     if (!t->has_checkpoint_dir)
         return ST_OK;
     TRY(trainer_sentinel(t, true));
@@ -451,9 +431,13 @@ static enum status save_or_fail(struct trainer *t, const char *why)
     trainer_publish(t, BOARD_PHASE_TRAINING);
     if (st != ST_OK && t->is_rank0) {
         struct status_saved saved;
+        char kept[80] = "there is no checkpoint yet";
+        if (t->last_checkpoint.step >= 0)
+            text_format(kept, sizeof kept, "the checkpoint of step %lld is intact",
+                        (long long)t->last_checkpoint.step);
         status_save(&saved);
         FAIL(st, "the last checkpoint (%s, step %lld) failed: %s; %s", why,
-             (long long)t->progress.step, saved.message, newest(t, kept, sizeof kept));
+             (long long)t->progress.step, saved.message, kept);
     }
     return consensus_outcome(&t->consensus, st);
 }

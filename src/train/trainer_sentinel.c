@@ -59,32 +59,6 @@ void trainer_sentinel_sums_end(struct trainer *t, enum status st)
 
 static const char *const parts[STEP_PARTS_MAX] = {"parameters", "first moments", "second moments"};
 
-/* fail — the message of the rank that differs tells what to do with its node. */
-static enum status fail(const struct trainer *t, const struct step_sentinel *found)
-{
-    const long long step = t->progress.step;
-    const char *part = parts[found->part];
-    if (found->rank < 0)
-        return FAIL(ST_PEER,
-                    "after step %lld the %s of %d workers differ (rank %d is one of them), and no "
-                    "majority says which is wrong; memory or a processor is suspect: run `convoy "
-                    "check` on all nodes",
-                    step, part, found->replicas_n, found->first);
-    if (found->rank != t->consensus.rank)
-        clock_sleep_ms(OTHERS_WAIT_MS);
-    if (found->rank != t->consensus.rank)
-        return FAIL(ST_PEER,
-                    "after step %lld the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
-                    "%d workers",
-                    step, part, found->rank, found->replicas_n);
-    return FAIL(ST_FAULT,
-                "after step %lld the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
-                "%d workers: memory "
-                "or a processor of this node is suspect; run `convoy check` there, and replace the "
-                "node if this comes back",
-                step, part, found->rank, found->replicas_n);
-}
-
 static bool is_on(const struct trainer *t)
 {
     return t->config->sentinel_every > 0 && step_sentinel_compares(t->step);
@@ -116,7 +90,28 @@ static enum status compare(struct trainer *t)
     note_difference(t);
     /* copies of the steps since have gradients in them that the wrong rank made */
     peer_copy_clear(t->peer_copy);
-    return fail(t, &found);
+    /* The message of the rank that differs tells what to do with its node. */
+    const long long step = t->progress.step;
+    const char *part = parts[found.part];
+    if (found.rank < 0)
+        return FAIL(ST_PEER,
+                    "after step %lld the %s of %d workers differ (rank %d is one of them), and no "
+                    "majority says which is wrong; memory or a processor is suspect: run `convoy "
+                    "check` on all nodes",
+                    step, part, found.replicas_n, found.first);
+    if (found.rank != t->consensus.rank)
+        clock_sleep_ms(OTHERS_WAIT_MS);
+    if (found.rank != t->consensus.rank)
+        return FAIL(ST_PEER,
+                    "after step %lld the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
+                    "%d workers",
+                    step, part, found.rank, found.replicas_n);
+    return FAIL(ST_FAULT,
+                "after step %lld the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
+                "%d workers: memory "
+                "or a processor of this node is suspect; run `convoy check` there, and replace the "
+                "node if this comes back",
+                step, part, found.rank, found.replicas_n);
 }
 
 void trainer_sentinel_begin(struct trainer *t)

@@ -186,14 +186,6 @@ static enum status open_any(struct weights *weights, const char *path, bool igno
     return ignores_tensors ? ST_OK : hf_check_names(weights->hf);
 }
 
-static enum status check_params(const struct weights *weights, const struct param_table *table)
-{
-    struct load_entry entry;
-    for (int i = 0; i < table->params_n; i++)
-        TRY(load_find(&weights->file, &table->param[i], &entry));
-    return ST_OK;
-}
-
 enum status weights_open(const char *path, const struct param_table *table, bool ignores_tensors,
                          struct weights **out)
 {
@@ -205,8 +197,9 @@ enum status weights_open(const char *path, const struct param_table *table, bool
     weights->file.gguf = weights->gguf;
     weights->file.llmc = weights->llmc;
     weights->file.ckpt = weights->ckpt;
-    if (st == ST_OK)
-        st = check_params(weights, table);
+    struct load_entry entry;
+    for (int i = 0; st == ST_OK && i < table->params_n; i++)
+        st = load_find(&weights->file, &table->param[i], &entry);
     if (st == ST_OK)
         *out = weights;
     else

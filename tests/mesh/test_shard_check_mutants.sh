@@ -20,7 +20,7 @@ a shard alone has the samples of another place|step_pipe_run|s/\.sample_first = 
 one rank of a group speaks for all|step_shard_differ|s/place < places_n(s); place++) {$/place < 1; place++) {/
 the ranks of groups are mixed up|step_shard_differ|s/\[MESH_AXIS_DATA\] = group,/[MESH_AXIS_DATA] = 0,/
 the wrong group is named|step_shard_differ|s/odd == 0 ? a->owner : a->checker/odd == 0 ? a->checker : a->owner/
-the positions of a sample are not divided|step_shard_check|s/\*out = step_context_part(s, &k->batch, &k->own);/*out = k->batch;/
+the positions of a sample are not divided|step_shard_check|s/batch = step_context_part(s, \&k->batch, \&k->own);/batch = k->batch;/
 a trace is never emptied|step_shard_check|s/    step_shard_trace_clear(trace);/    ;/
 ROWS
 }

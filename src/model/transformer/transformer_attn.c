@@ -56,27 +56,6 @@ static void heads_of(const struct pass *p, struct heads out[2])
     out[1] = (struct heads){TRANSFORMER_PART_K_NORM, hk, h * model_head_dim(p->dims)};
 }
 
-/* norm_heads — q and k of raw to those of rows. */
-static enum status norm_heads(const struct pass *p, int block, struct tensor rows)
-{
-    struct tensor raw = transformer_acts(p)->block[block].raw;
-    struct heads heads[2];
-    heads_of(p, heads);
-    for (int i = 0; i < 2; i++) {
-        int w = transformer_params_at(p->dims, block, heads[i].norm);
-        struct head_norm_fwd norm = {.y = tensor_at(rows, heads[i].at),
-                                     .x = tensor_at(raw, heads[i].at),
-                                     .w = transformer_w(p, w),
-                                     .n = p->b * p->t,
-                                     .heads = heads[i].n,
-                                     .d = model_head_dim(p->dims),
-                                     .stride = transformer_params_qkv(p->dims),
-                                     .eps = (float)model_norm_eps(p->dims)};
-        TRY(p->op->head_norm_fwd(p->stream, &norm));
-    }
-    return ST_OK;
-}
-
 /* norm_heads_bwd — the gradients of q and k in dqkv, in place. */
 static enum status norm_heads_bwd(const struct pass *p, int block, struct tensor dqkv)
 {
@@ -141,7 +120,22 @@ static enum status project(const struct pass *p, int block, struct tensor rows, 
         return rotate(p, rows, false);
     }
     TRY(project_raw(p, block, rows, x));
-    TRY(norm_heads(p, block, rows));
+    /* Q and k of raw to those of rows. */
+    struct tensor raw = transformer_acts(p)->block[block].raw;
+    struct heads heads[2];
+    heads_of(p, heads);
+    for (int i = 0; i < 2; i++) {
+        int w = transformer_params_at(p->dims, block, heads[i].norm);
+        struct head_norm_fwd norm = {.y = tensor_at(rows, heads[i].at),
+                                     .x = tensor_at(raw, heads[i].at),
+                                     .w = transformer_w(p, w),
+                                     .n = p->b * p->t,
+                                     .heads = heads[i].n,
+                                     .d = model_head_dim(p->dims),
+                                     .stride = transformer_params_qkv(p->dims),
+                                     .eps = (float)model_norm_eps(p->dims)};
+        TRY(p->op->head_norm_fwd(p->stream, &norm));
+    }
     return rotate(p, rows, false);
 }
 

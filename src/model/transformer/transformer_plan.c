@@ -87,18 +87,6 @@ static void take_rest(struct transformer_acts_block *out, struct arena *from,
     out->pre = take(from, m->b * m->t * transformer_params_up(dims), m->dtype);
 }
 
-/* take_shared — what blocks share where one of them computes as much again as `most`. */
-static void take_shared(struct transformer_acts_block *out, struct arena *from,
-                        const struct transformer_acts *m, const struct model_dims *dims,
-                        enum model_recompute most)
-{
-    *out = (struct transformer_acts_block){.norm1 = m->y, .norm2 = m->y, .act = m->dact};
-    if (most >= MODEL_RECOMPUTE_ATTENTION)
-        take_attention(out, from, m, dims);
-    if (most >= MODEL_RECOMPUTE_BLOCK)
-        take_rest(out, from, m, dims);
-}
-
 /* way_of — of a block of the dimensions; without gradients nothing is kept. */
 static enum model_recompute way_of(const struct transformer_acts *m, const struct model_dims *dims,
                                    struct model_recomputed recompute, int64_t block)
@@ -128,9 +116,13 @@ static void plan_blocks(struct transformer_acts *m, const struct model_dims *dim
                         struct arena *scratch)
 {
     int64_t own = own_rows(m, dims), c = dims->embed;
-    struct transformer_acts_block shared;
-    /* layers before others compute as much again, or more */
-    take_shared(&shared, scratch, m, dims, way_of(m, dims, recompute, 0));
+    /* What blocks share: layers before others compute as much again, or more. */
+    const enum model_recompute most = way_of(m, dims, recompute, 0);
+    struct transformer_acts_block shared = {.norm1 = m->y, .norm2 = m->y, .act = m->dact};
+    if (most >= MODEL_RECOMPUTE_ATTENTION)
+        take_attention(&shared, scratch, m, dims);
+    if (most >= MODEL_RECOMPUTE_BLOCK)
+        take_rest(&shared, scratch, m, dims);
     for (int64_t i = 0; i < dims->layers; i++) {
         struct transformer_acts_block *block = &m->block[i];
         *block = shared;
@@ -186,34 +178,6 @@ static void take_exchange(struct transformer_acts *m, const struct model_dims *d
     m->kv = take(scratch, elems, m->dtype);
 }
 
-/* take_all — of a plan whose sizes are set. */
-static void take_all(struct transformer_acts *m, const struct model_dims *dims,
-                     struct model_recomputed recompute, struct arena *acts, struct arena *scratch)
-{
-    int64_t n = m->b * m->t, own = own_rows(m, dims), c = dims->embed;
-    struct tensor none = {0};
-    m->norm_mean = take_mean(acts, own, dims);
-    m->norm_rstd = take(acts, own, DTYPE_F32);
-    m->y = take(scratch, own * c, m->dtype);
-    m->dx = m->want_grad ? take(scratch, own * c, m->dtype) : none;
-    if (m->want_grad && dims->parts.is_parallel)
-        m->dmid = take(scratch, own * c, m->dtype);
-    if (own < n)
-        m->rows = take(scratch, n * c, m->dtype);
-    take_exchange(m, dims, scratch);
-    if (transformer_params_rotated(dims) > 0)
-        m->rope = take(scratch, m->t * transformer_params_rotated(dims), DTYPE_F32);
-    plan_logits(m, dims);
-    if (own < n && m->stats_stride > 0)
-        m->stats = take(scratch, parts_n(dims) * m->stats_stride, DTYPE_F32);
-    m->wide = take(scratch, wide_elems(m, dims), m->dtype);
-    m->dact = tensor_at(m->wide, n * act_at(dims));
-    plan_blocks(m, dims, recompute, acts, scratch);
-    /* With parallel residuals the second half adds its output to the first's, in place. */
-    for (int64_t i = 0; dims->parts.is_parallel && i < dims->layers; i++)
-        m->block[i].mid = i + 1 < dims->layers ? m->block[i + 1].x : m->out;
-}
-
 /* check_context — own rows of one sample, of the narrowest tensor that parts exchange. */
 static enum status check_context(const struct model_dims *dims, int64_t t)
 {
@@ -253,7 +217,28 @@ enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t
     m->dtype = dtype;
     m->want_grad = want_grad;
     m->block = (struct transformer_acts_block *)(m + 1);
-    take_all(m, dims, recompute, acts, scratch);
+    int64_t n = b * t, own = own_rows(m, dims), c = dims->embed;
+    m->norm_mean = take_mean(acts, own, dims);
+    m->norm_rstd = take(acts, own, DTYPE_F32);
+    m->y = take(scratch, own * c, dtype);
+    if (want_grad)
+        m->dx = take(scratch, own * c, dtype);
+    if (want_grad && dims->parts.is_parallel)
+        m->dmid = take(scratch, own * c, dtype);
+    if (own < n)
+        m->rows = take(scratch, n * c, dtype);
+    take_exchange(m, dims, scratch);
+    if (transformer_params_rotated(dims) > 0)
+        m->rope = take(scratch, t * transformer_params_rotated(dims), DTYPE_F32);
+    plan_logits(m, dims);
+    if (own < n && m->stats_stride > 0)
+        m->stats = take(scratch, parts_n(dims) * m->stats_stride, DTYPE_F32);
+    m->wide = take(scratch, wide_elems(m, dims), dtype);
+    m->dact = tensor_at(m->wide, n * act_at(dims));
+    plan_blocks(m, dims, recompute, acts, scratch);
+    /* With parallel residuals the second half adds its output to the first's, in place. */
+    for (int64_t i = 0; dims->parts.is_parallel && i < dims->layers; i++)
+        m->block[i].mid = i + 1 < dims->layers ? m->block[i + 1].x : m->out;
     *out = (struct model_acts *)m;
     return ST_OK;
 }

@@ -120,12 +120,6 @@ int64_t grad_compress_part_bytes(enum grad_compress_kind kind, int ranks, int64_
     return aligned(kind == GRAD_COMPRESS_KIND_INT8_ZSTD ? bytes * 64 / 100 : bytes * 83 / 100);
 }
 
-/* What coding adds. */
-static int64_t plan_coding(const struct packing *p, int ranks, int64_t part_most)
-{
-    return grad_code_memory() + ranks * (2 * code_bound(p, part_most) + GRAD_COMPRESS_LENGTH_BYTES);
-}
-
 int64_t grad_compress_plan(const struct grad_compress_config *c, int rank, int ranks,
                            bool is_discrete)
 {
@@ -138,10 +132,12 @@ int64_t grad_compress_plan(const struct grad_compress_config *c, int rank, int r
         persistent += (elems + part_extent(elems, ranks, rank).elems) * (int64_t)sizeof(float);
         persistent += i >= c->deferred_first ? part : 0;
     }
+    const int64_t coding =
+        grad_code_memory() + ranks * (2 * code_bound(&p, part_most) + GRAD_COMPRESS_LENGTH_BYTES);
     return c->buckets_n * (int64_t)(sizeof(struct bucket) + sizeof(struct job)) +
            2 * ranks * part_most +
            ranks * (int64_t)(RUN_ELEMS * sizeof(float) + sizeof(struct sum_tree_step)) +
-           persistent + (grad_compress_is_coded(c->kind) ? plan_coding(&p, ranks, part_most) : 0) +
+           persistent + (grad_compress_is_coded(c->kind) ? coding : 0) +
            (is_discrete ? bucket_most * (int64_t)sizeof(float) : 0);
 }
 
@@ -374,23 +370,6 @@ static enum status decode_part(struct grad_compress *q, const struct bucket *p, 
                             q->recv + from * p->part_bytes, part_blocks(q, p, part));
 }
 
-static enum status gather_coded(struct grad_compress *q, const struct bucket *p,
-                                const uint8_t *packed)
-{
-    int64_t bytes = grad_code_encode(q->code, code_block(&q->packing), packed,
-                                     part_blocks(q, p, q->rank), q->coded_send);
-    TRY(agree(q, p, &bytes));
-    struct tensor all = {q->coded_recv, DTYPE_U8}, mine = {q->coded_send, DTYPE_U8};
-    TRY(comm_all_gather(q->c.comm, all, mine, q->ranks * bytes));
-    count_sent(q, 0, (q->ranks - 1) * bytes);
-    memcpy(q->recv + q->rank * p->part_bytes, packed,
-           (size_t)(part_blocks(q, p, q->rank) * q->packing.block.bytes));
-    for (int rank = 0; rank < q->ranks; rank++)
-        if (rank != q->rank)
-            TRY(decode_part(q, p, rank, rank, bytes));
-    return ST_OK;
-}
-
 /* ---- a bucket ---- */
 
 static enum status send_parts(struct grad_compress *q, const struct job *job,
@@ -448,8 +427,20 @@ static enum status gather_packed(struct grad_compress *q, const struct bucket *p
 {
     struct tensor all = {q->recv, DTYPE_U8}, mine = {packed, DTYPE_U8};
     count_sent(q, (q->ranks - 1) * part_extent(p->elems, q->ranks, q->rank).elems, 0);
-    if (q->code)
-        return gather_coded(q, p, packed);
+    if (q->code) {
+        int64_t bytes = grad_code_encode(q->code, code_block(&q->packing), packed,
+                                         part_blocks(q, p, q->rank), q->coded_send);
+        TRY(agree(q, p, &bytes));
+        struct tensor coded = {q->coded_recv, DTYPE_U8}, own_coded = {q->coded_send, DTYPE_U8};
+        TRY(comm_all_gather(q->c.comm, coded, own_coded, q->ranks * bytes));
+        count_sent(q, 0, (q->ranks - 1) * bytes);
+        memcpy(q->recv + q->rank * p->part_bytes, packed,
+               (size_t)(part_blocks(q, p, q->rank) * q->packing.block.bytes));
+        for (int rank = 0; rank < q->ranks; rank++)
+            if (rank != q->rank)
+                TRY(decode_part(q, p, rank, rank, bytes));
+        return ST_OK;
+    }
     count_sent(q, 0, (q->ranks - 1) * p->part_bytes);
     return comm_all_gather(q->c.comm, all, mine, q->ranks * p->part_bytes);
 }

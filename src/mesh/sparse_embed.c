@@ -116,18 +116,6 @@ enum status sparse_embed_begin(struct sparse_embed *r, const int32_t *tokens, in
     return comm_all_gather_begin(r->c.comm, all, tensor_at(all, own), all_n, ticket);
 }
 
-/* longest — the most ids that any rank has. */
-static int64_t longest(const struct sparse_embed *r)
-{
-    int64_t most = 0;
-    for (int rank = 0; rank < r->ranks; rank++) {
-        const int32_t *ids = r->ids + rank * r->rows_most;
-        while (most < r->rows_most && ids[most] >= 0)
-            most++;
-    }
-    return most;
-}
-
 static struct tensor rows_of(const struct sparse_embed *r, int rank)
 {
     return (struct tensor){r->c.buffer + rank * r->rows * r->c.row_elems, DTYPE_F32};
@@ -135,9 +123,15 @@ static struct tensor rows_of(const struct sparse_embed *r, int rank)
 
 enum status sparse_embed_rows(struct sparse_embed *r, float **rows_out, struct tensor *indices_out)
 {
-    /* Sets the number of rows that a table has in this step, and moves lists that are shorter than
-     * rows_most together. */
-    r->rows = round_up(longest(r));
+    /* A table of this step has as many rows as the longest list has ids. Lists that are shorter
+     * than rows_most are moved together. */
+    int64_t longest = 0;
+    for (int rank = 0; rank < r->ranks; rank++) {
+        const int32_t *ids = r->ids + rank * r->rows_most;
+        while (longest < r->rows_most && ids[longest] >= 0)
+            longest++;
+    }
+    r->rows = round_up(longest);
     ASSERTF(r->rows > 0 && r->rows <= r->rows_most, "%lld rows", (long long)r->rows);
     for (int rank = 1; rank < r->ranks; rank++)
         memmove(r->ids + rank * r->rows, r->ids + rank * r->rows_most,

@@ -81,16 +81,12 @@ static int group(const struct store *s) { return s->layout.rank / s->c.exact.con
 
 #define SPARE_SLOTS 2 /* of unequal runs, which may have more pieces */
 
-/* extras_n — how many numbers travel beside the blocks' sums at most. */
-static int64_t extras_n(const struct store *s)
-{
-    return (int64_t)s->c.shards * s->c.exact.context_ranks + STORE_EXTRAS_MAX;
-}
-
 enum status store_exact_plan(struct store *s)
 {
     const struct param_table *t = s->c.table, *part = s->c.exact.part;
     const int ranks = groups_n(s);
+    /* The numbers that travel with the blocks' sums, at most. */
+    const int64_t extras_n = (int64_t)s->c.shards * s->c.exact.context_ranks + STORE_EXTRAS_MAX;
     s->deal = memory_new((size_t)ranks + 1, sizeof *s->deal);
     shard_tree_deal(s->c.shards, ranks, s->deal);
     for (int rank = 0; rank < ranks; rank++) {
@@ -101,7 +97,7 @@ enum status store_exact_plan(struct store *s)
     shard_tree_init(s->deal, ranks, group(s), &s->shards);
     s->blocks.n = s->c.exact.tensor_ranks * block_at(part, part->params_n);
     s->blocks.first = memory_new((size_t)t->params_n, sizeof *s->blocks.first);
-    s->blocks.host = calloc((size_t)(s->blocks.n + extras_n(s)), sizeof *s->blocks.host);
+    s->blocks.host = calloc((size_t)(s->blocks.n + extras_n), sizeof *s->blocks.host);
     if (!s->blocks.host)
         return FAIL(ST_RETRY, "out of memory: sums of %lld blocks", (long long)s->blocks.n);
     for (int i = 0; i < t->params_n; i = run_at(t, i).next)
@@ -290,23 +286,18 @@ enum status store_exact_norm_begin(struct store *s)
                     (size_t)s->blocks.n * sizeof(double));
 }
 
-/* drop_copies — what another rank counts adds nothing, or makes the norm NaN: a number that is not
- * finite in one copy alone must not go unnoticed. */
-static void drop_copies(struct store *s)
-{
-    const struct param_table *t = s->c.table;
-    for (int i = 0; i < t->params_n; i = run_at(t, i).next) {
-        double *sums = s->blocks.host + s->blocks.first[i];
-        for (int64_t k = 0; t->param[i].is_counted_elsewhere && k < blocks_of(run_at(t, i)); k++)
-            sums[k] *= 0;
-    }
-}
-
 enum status store_exact_norm_end(struct store *s, double *norm_sq_out, double *extra, int n)
 {
     struct comm_ticket ticket;
     double total = 0, *sums = s->blocks.host;
-    drop_copies(s);
+    /* What another rank counts adds nothing, or makes the norm NaN: a number that is not finite in
+     * one copy alone must not go unnoticed. */
+    const struct param_table *t = s->c.table;
+    for (int i = 0; i < t->params_n; i = run_at(t, i).next) {
+        double *own = s->blocks.host + s->blocks.first[i];
+        for (int64_t k = 0; t->param[i].is_counted_elsewhere && k < blocks_of(run_at(t, i)); k++)
+            own[k] *= 0;
+    }
     memcpy(sums + s->blocks.n, extra, (size_t)n * sizeof *extra);
     TRY(store_all_reduce_begin(s, sums, (int)s->blocks.n + n, &ticket));
     TRY(store_wait(s, ticket));

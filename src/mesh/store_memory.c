@@ -112,14 +112,6 @@ static struct grad_compress_config compress_config(const struct store *s)
         .bucket_elems = elems};
 }
 
-static enum status open_compress(struct store *s)
-{
-    const struct grad_compress_config config = compress_config(s);
-    enum status st = grad_compress_open(&config, &s->grad_compress);
-    free((void *)(uintptr_t)config.bucket_elems);
-    return st;
-}
-
 /* ---- planned ---- */
 
 struct store_memory store_memory_plan(const struct store *s)
@@ -194,15 +186,6 @@ static int64_t aligned(size_t bytes)
     return (int64_t)(bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
 }
 
-static void *take_of_block(struct store *s, size_t bytes)
-{
-    char *data = s->block.data + s->block.used;
-    s->block.used += aligned(bytes);
-    ASSERTF(s->block.used <= s->block.bytes, "%lld of %lld bytes", (long long)s->block.used,
-            (long long)s->block.bytes);
-    return data;
-}
-
 static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool is_comm,
                         struct tensor *out)
 {
@@ -213,9 +196,12 @@ static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool i
         return ST_OK;
     }
     ASSERT(s->memory_n < STORE_ALLOCS_MAX);
-    if (is_in_block(s, is_comm))
-        data = take_of_block(s, bytes);
-    else if (is_comm)
+    if (is_in_block(s, is_comm)) {
+        data = s->block.data + s->block.used;
+        s->block.used += aligned(bytes);
+        ASSERTF(s->block.used <= s->block.bytes, "%lld of %lld bytes", (long long)s->block.used,
+                (long long)s->block.bytes);
+    } else if (is_comm)
         TRY(comm_alloc(s->c.comm, (int64_t)bytes, &data));
     else
         TRY(dev_alloc(s->c.dev, bytes, &data));
@@ -317,7 +303,12 @@ enum status store_memory_take(struct store *s)
             bytes += (int64_t)s->memory[i].bytes;
     ASSERTF(bytes == planned, "planned %lld taken %lld", (long long)planned, (long long)bytes);
     log_sparse(s);
-    return store_memory_compresses(s) ? open_compress(s) : ST_OK;
+    if (!store_memory_compresses(s))
+        return ST_OK;
+    const struct grad_compress_config config = compress_config(s);
+    enum status st = grad_compress_open(&config, &s->grad_compress);
+    free((void *)(uintptr_t)config.bucket_elems);
+    return st;
 }
 
 /* ---- where an element's moments lie ---- */

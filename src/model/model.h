@@ -169,7 +169,7 @@ struct model_parts model_arch_parts(enum model_arch arch);
  * divide embed, or when the architecture does not have such parts. */
 enum status model_check(const struct model_dims *dims);
 
-struct model_acts; /* transformer/transformer_acts.h */
+struct model_acts; /* transformer/transformer.h */
 
 /* What a pass asks of the others that compute the same pass with other parts of its matrices
  * (tensor parallelism), or of its samples (context parallelism). All calls are collective among

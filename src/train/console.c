@@ -80,12 +80,6 @@ const char *console_bar(char *out, size_t cap, int columns, const struct console
     return out;
 }
 
-static int terminal_columns(void)
-{
-    struct winsize size;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
 void console_clear(struct console *console)
 {
     if (console->shown)
@@ -146,9 +140,11 @@ void console_flush(struct console *console)
 static void draw_bar(struct console *console, const struct console_step *now, int64_t at_ms)
 {
     char line[512];
+    struct winsize size;
     if (console->shown && at_ms - console->shown_ms < REDRAW_MS)
         return;
-    console_bar(line, sizeof line, terminal_columns() - 1, now);
+    const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    console_bar(line, sizeof line, (is_known ? size.ws_col : 80) - 1, now);
     size_t length = strlen(line), pad = console->shown > length ? console->shown - length : 0;
     log_console("\r%s%*s", line, (int)pad, "");
     console->shown = length;

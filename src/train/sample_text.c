@@ -101,24 +101,20 @@ static enum status read_prompt(struct sample_text *v)
     return st;
 }
 
-static enum status open_all(struct sample_text *v)
-{
-    size_t bytes = (size_t)v->config.vocab * sizeof(float);
-    v->logits = malloc(bytes);
-    v->work = malloc(bytes);
-    if (!v->logits || !v->work)
-        return FAIL(ST_RETRY, "out of memory: logits of %lld tokens", (long long)v->config.vocab);
-    if (!v->config.tokenizer)
-        TRY(tokenizer_gpt2_open(&v->own));
-    v->tokenizer = v->own ? v->own : v->config.tokenizer;
-    return read_prompt(v);
-}
-
 enum status sample_text_open(const struct sample_text_config *config, struct sample_text **out)
 {
     struct sample_text *v = memory_new(1, sizeof *v);
     v->config = *config;
-    enum status st = open_all(v);
+    v->logits = malloc((size_t)config->vocab * sizeof *v->logits);
+    v->work = malloc((size_t)config->vocab * sizeof *v->work);
+    enum status st = v->logits && v->work ? ST_OK
+                                          : FAIL(ST_RETRY, "out of memory: logits of %lld tokens",
+                                                 (long long)config->vocab);
+    if (st == ST_OK && !config->tokenizer)
+        st = tokenizer_gpt2_open(&v->own);
+    v->tokenizer = v->own ? v->own : config->tokenizer;
+    if (st == ST_OK)
+        st = read_prompt(v);
     if (st == ST_OK)
         *out = v;
     else

@@ -1,9 +1,6 @@
 /* sentinel — see sentinel.h. */
 #include "train/sentinel.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-
 int sentinel_vote(const uint64_t *sum, int n)
 {
     /* The checksum of more than half, if there is one (Boyer and Moore 1991). */
@@ -21,26 +18,19 @@ int sentinel_vote(const uint64_t *sum, int n)
     return 2 * votes > n ? odd : SENTINEL_UNDECIDED;
 }
 
-/* first_of — false: two traces are equal. */
-static bool first_of(const struct sentinel_entry *one, const struct sentinel_entry *other, int n,
-                     uint64_t *order_out)
-{
-    for (int i = 0; i < n; i++)
-        if (one[i].sum != other[i].sum || one[i].order != other[i].order) {
-            *order_out = one[i].order > other[i].order ? one[i].order : other[i].order;
-            return true;
-        }
-    return false;
-}
-
 int sentinel_first(const struct sentinel_entry *one, const struct sentinel_entry *other, int places,
                    int n)
 {
-    uint64_t least = UINT64_MAX, order;
+    uint64_t least = UINT64_MAX;
     int first = -1, firsts_n = 0;
-    for (int place = 0; place < places; place++) {
-        const ptrdiff_t at = (ptrdiff_t)place * n;
-        if (!first_of(one + at, other + at, n, &order) || (firsts_n > 0 && order > least))
+    for (int place = 0; place < places; place++, one += n, other += n) {
+        int i = 0;
+        while (i < n && one[i].sum == other[i].sum && one[i].order == other[i].order)
+            i++;
+        if (i == n)
+            continue;
+        const uint64_t order = one[i].order > other[i].order ? one[i].order : other[i].order;
+        if (firsts_n > 0 && order > least)
             continue;
         firsts_n = firsts_n > 0 && order == least ? firsts_n + 1 : 1;
         least = order;

@@ -58,20 +58,6 @@ bool step_pipe_is_early(const struct step *s)
            s->config.store.shard != LAYOUT_SHARD_FULL;
 }
 
-static enum status describe_plan(struct step *s, struct step_pipe *p)
-{
-    pipe_plan_make(&p->pipe, p->stage, step_pipe_is_early(s), step_pipe_ends_adds(s), &p->plan);
-    if (p->plan.grads_out > STEP_PIPE_GRADS_MAX)
-        return FAIL(
-            ST_BAD_SETTING,
-            "PP=%d, PP_CHUNKS=%d and %d micro-batch%s let %d gradients wait to be sent, and "
-            "this version has room for %d; use fewer stages or runs of layers",
-            p->pipe.stages, p->pipe.chunks, p->pipe.micros, p->pipe.micros == 1 ? "" : "es",
-            p->plan.grads_out, STEP_PIPE_GRADS_MAX);
-    p->message = memory_new((size_t)p->plan.actions_n, sizeof *p->message);
-    return ST_OK;
-}
-
 enum status step_pipe_describe(struct step *s, const struct model_part *part)
 {
     if (s->mesh.mesh.size[MESH_AXIS_PIPELINE] == 1)
@@ -93,7 +79,18 @@ enum status step_pipe_describe(struct step *s, const struct model_part *part)
         chunk->acts_n = s->config.is_eval ? 1 : most_in_flight(p, i);
         chunk->acts = memory_new((size_t)chunk->acts_n, sizeof *chunk->acts);
     }
-    return s->config.is_eval ? ST_OK : describe_plan(s, p);
+    if (s->config.is_eval)
+        return ST_OK;
+    pipe_plan_make(&p->pipe, p->stage, step_pipe_is_early(s), step_pipe_ends_adds(s), &p->plan);
+    if (p->plan.grads_out > STEP_PIPE_GRADS_MAX)
+        return FAIL(
+            ST_BAD_SETTING,
+            "PP=%d, PP_CHUNKS=%d and %d micro-batch%s let %d gradients wait to be sent, and "
+            "this version has room for %d; use fewer stages or runs of layers",
+            p->pipe.stages, p->pipe.chunks, p->pipe.micros, p->pipe.micros == 1 ? "" : "es",
+            p->plan.grads_out, STEP_PIPE_GRADS_MAX);
+    p->message = memory_new((size_t)p->plan.actions_n, sizeof *p->message);
+    return ST_OK;
 }
 
 /* ---- memory ---- */
@@ -181,15 +178,6 @@ void step_pipe_quiesce(struct step *s)
         (void)comm_wait(s->pipe->line, s->pipe->newest);
 }
 
-static void close_chunk(struct step_pipe_chunk *chunk)
-{
-    for (int i = 0; chunk->acts && i < chunk->acts_n; i++)
-        model_plan_free(chunk->acts[i]);
-    free(chunk->acts);
-    param_table_free(&chunk->table);
-    param_table_free(&chunk->grads);
-}
-
 void step_pipe_close(struct step *s)
 {
     struct step_pipe *p = s->pipe;
@@ -200,8 +188,14 @@ void step_pipe_close(struct step *s)
         dev_event_free(p->message[i].made);
     for (size_t i = 0; i < sizeof p->taken / sizeof *p->taken; i++)
         dev_event_free(p->taken[i]);
-    for (int i = 0; i < MODEL_CHUNKS_MAX; i++)
-        close_chunk(&p->chunk[i]);
+    for (int i = 0; i < MODEL_CHUNKS_MAX; i++) {
+        struct step_pipe_chunk *chunk = &p->chunk[i];
+        for (int micro = 0; chunk->acts && micro < chunk->acts_n; micro++)
+            model_plan_free(chunk->acts[micro]);
+        free(chunk->acts);
+        param_table_free(&chunk->table);
+        param_table_free(&chunk->grads);
+    }
     pipe_plan_free(&p->plan);
     free(p->message);
     free(p);

@@ -49,16 +49,6 @@ enum status step_sentinel_exchange(struct step *s, const uint64_t *own, int n, u
                                        all);
 }
 
-/* vote — on a part: SENTINEL_SAME, _UNDECIDED, or the rank whose bytes differ. */
-static int vote(const uint64_t *all, const struct replicas *replicas, int part, int parts,
-                uint64_t *sum)
-{
-    for (int i = 0; i < replicas->n; i++)
-        sum[i] = all[replicas->rank[i] * parts + part];
-    int odd = sentinel_vote(sum, replicas->n);
-    return odd < 0 ? odd : replicas->rank[odd];
-}
-
 /* judge_all — group by group; a group is judged by its first rank. */
 static void judge_all(const struct step *s, const uint64_t *all, struct step_sentinel *out)
 {
@@ -71,9 +61,11 @@ static void judge_all(const struct step *s, const uint64_t *all, struct step_sen
         const int parts = step_parts(s);
         replicas.n = mesh_group(&s->mesh.mesh, rank, MESH_COMM_DATA_AXES, replicas.rank);
         for (int part = 0; part < parts && out->is_same; part++) {
-            int odd = vote(all, &replicas, part, parts, sum);
+            for (int i = 0; i < replicas.n; i++)
+                sum[i] = all[replicas.rank[i] * parts + part];
+            const int odd = sentinel_vote(sum, replicas.n);
             out->is_same = odd == SENTINEL_SAME;
-            out->rank = odd >= 0 ? odd : -1;
+            out->rank = odd >= 0 ? replicas.rank[odd] : -1;
             out->first = rank;
             out->part = part;
             out->replicas_n = replicas.n;

@@ -155,21 +155,6 @@ static enum status longest(struct step *s, const struct step_shard_trace *own, i
 _Static_assert(sizeof(struct sentinel_entry) == 2 * sizeof(uint64_t),
                "entries travel as checksums");
 
-/* exchange — traces of n entries of all ranks of both groups: first those of the owner's. */
-static enum status exchange(struct step *s, const struct step_shard_trace *own, int slot, int n,
-                            struct sentinel_entry *all)
-{
-    struct sentinel_entry *entry = calloc((size_t)n, sizeof *entry);
-    if (!entry)
-        return FAIL(ST_RETRY, "out of memory: %d checksums", n);
-    for (int i = 0; own && i < own->n; i++)
-        entry[i] = own->entry[i];
-    enum status st = step_sentinel_exchange_some(s, own ? &entry->order : NULL, 2 * n, slot,
-                                                 2 * places_n(s), &all->order);
-    free(entry);
-    return st;
-}
-
 /* find_place — from the traces of the two computations that were compared. */
 static enum status find_place(struct step *s, struct answers *a)
 {
@@ -181,12 +166,21 @@ static enum status find_place(struct step *s, struct answers *a)
     const int slot = (group == a->owner ? 0 : places) + own_place(s);
     int n = 0;
     TRY(longest(s, own, &n));
-    struct sentinel_entry *all = calloc((size_t)n * 2 * (size_t)places, sizeof *all);
-    if (!all)
-        return FAIL(ST_RETRY, "out of memory: %d checksums of each of %d ranks", n, 2 * places);
-    enum status st = exchange(s, own, slot, n, all);
+    /* Traces of n entries of all ranks of both groups: first those of the owner's. */
+    struct sentinel_entry *all = calloc((size_t)n * 2 * (size_t)places, sizeof *all),
+                          *entry = calloc((size_t)n, sizeof *entry);
+    enum status st =
+        all && entry
+            ? ST_OK
+            : FAIL(ST_RETRY, "out of memory: %d checksums of each of %d ranks", n, 2 * places);
+    for (int i = 0; st == ST_OK && own && i < own->n; i++)
+        entry[i] = own->entry[i];
+    if (st == ST_OK)
+        st = step_sentinel_exchange_some(s, own ? &entry->order : NULL, 2 * n, slot, 2 * places,
+                                         &all->order);
     if (st == ST_OK)
         a->place = sentinel_first(all, all + (ptrdiff_t)places * n, places, n);
+    free(entry);
     free(all);
     return st;
 }

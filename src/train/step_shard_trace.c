@@ -60,16 +60,6 @@ uint64_t step_shard_trace_sum(struct step_shard_trace *t)
 
 /* ---- recording ---- */
 
-static void flip_word(struct step_shard_check *k, void *data, size_t bytes)
-{
-    struct step_shard_flip *f = &k->flip;
-    uint32_t word, *at = (uint32_t *)data + f->elem % (int64_t)(bytes / sizeof word);
-    f->passes &= ~(unsigned)k->now_pass;
-    memcpy(&word, at, sizeof word);
-    word ^= UINT32_C(1) << f->bit;
-    memcpy(at, &word, sizeof word);
-}
-
 static uint64_t next_order(const struct step_shard_check *k)
 {
     return k->now_order | (uint64_t)k->now->n;
@@ -83,9 +73,14 @@ enum status step_shard_trace_give(struct step *s, struct tensor x, int64_t elems
         return ST_OK;
     TRY(dev_sync(s->stream));
     /* FAULT: this is the result that step_shard_flip names. */
-    const struct step_shard_flip *f = &k->flip;
-    if (f->passes & k->now_pass && f->give == k->now->gives_n + 1)
-        flip_word(k, x.data, bytes);
+    struct step_shard_flip *f = &k->flip;
+    if (f->passes & k->now_pass && f->give == k->now->gives_n + 1) {
+        uint32_t word, *at = (uint32_t *)x.data + f->elem % (int64_t)(bytes / sizeof word);
+        f->passes &= ~(unsigned)k->now_pass;
+        memcpy(&word, at, sizeof word);
+        word ^= UINT32_C(1) << f->bit;
+        memcpy(at, &word, sizeof word);
+    }
     k->now->gives_n++;
     add(k->now, next_order(k), XXH3_64bits(x.data, bytes));
     return ST_OK;

@@ -168,10 +168,12 @@ enum status step_shards_idle(struct step *s)
     return ST_OK;
 }
 
-/* set_losses — of this rank's shards and positions; those of others are zero. */
-static void set_losses(struct step *s, const struct batch *batch)
+enum status step_shards_loss(struct step *s, const struct batch *batch, double *norm_sq,
+                             struct step_result *r)
 {
-    const int64_t n = each(s) * step_sample_losses(s);
+    const int n = losses_n(s);
+    /* Of this rank's shards and positions; those of others are zero. */
+    const int64_t each_n = each(s) * step_sample_losses(s);
     const int mine = shard_of(s, batch->samples), contexts = step_mesh_context_ranks(s),
               first = store_exact_deal(s->store)[step_mesh_data_rank(s)];
     double *own = s->shard_sums + first * contexts + s->mesh.at.at[MESH_AXIS_CONTEXT];
@@ -179,15 +181,8 @@ static void set_losses(struct step *s, const struct batch *batch)
         s->shard_sums[i] = 0;
     for (int i = 0; i < mine && s->counts_losses; i++)
         own[i * contexts] =
-            batch_loss(batch->task, s->losses_host + i * n, n, s->scale, s->scale_end);
+            batch_loss(batch->task, s->losses_host + i * each_n, each_n, s->scale, s->scale_end);
     s->shard_sums[losses_n(s) + s->vote] = 1;
-}
-
-enum status step_shards_loss(struct step *s, const struct batch *batch, double *norm_sq,
-                             struct step_result *r)
-{
-    const int n = losses_n(s);
-    set_losses(s, batch);
     TRY(store_grad_norm_end(s->store, norm_sq, s->shard_sums, n + STEP_VOTES));
     r->loss = 0;
     for (int i = 0; i < n; i++)
@@ -234,18 +229,13 @@ static bool deal(const struct balance *b, int unit, int *begin)
     return true;
 }
 
-static bool is_measured(const struct balance *b)
-{
-    for (int i = 0; i < b->ranks; i++)
-        if (!(b->ms[i] > 0) || !isfinite(b->ms[i]))
-            return false;
-    return true;
-}
-
 bool step_shards_balance_deal(const struct balance *b, int *begin)
 {
     int unit = 1;
-    if (!is_measured(b) || !deal(b, 1, begin))
+    bool is_measured = true;
+    for (int i = 0; i < b->ranks; i++)
+        is_measured = is_measured && b->ms[i] > 0 && isfinite(b->ms[i]);
+    if (!is_measured || !deal(b, 1, begin))
         return false;
     const double best = time_of(b, begin), now = time_of(b, b->begin);
     while (b->shards % (2 * unit) == 0)
@@ -258,22 +248,6 @@ bool step_shards_balance_deal(const struct balance *b, int *begin)
             return time_of(b, begin) <= BALANCE_GAIN * now;
     }
     return false;
-}
-
-/* share_paces — of every data rank, the milliseconds of a shard: the mean of its ranks along the
- * other axes. */
-static enum status share_paces(struct step *s)
-{
-    const int ranks = step_mesh_data_ranks(s), rank = step_mesh_data_rank(s),
-              all_ranks = mesh_ranks(&s->mesh.mesh);
-    struct comm_ticket ticket;
-    for (int i = 0; i < ranks; i++)
-        s->pace.all[i] = 0;
-    s->pace.all[rank] = s->pace.ms / (double)(s->pace.shards * (all_ranks / ranks));
-    s->pace.ms = 0;
-    s->pace.steps = s->pace.shards = 0;
-    TRY(store_all_reduce_begin(s->store, s->pace.all, ranks, &ticket));
-    return store_wait(s->store, ticket);
 }
 
 static bool takes(void *arg, const int *begin)
@@ -309,13 +283,22 @@ static enum status deal_again(struct step *s, int *begin)
 
 enum status step_shards_balance(struct step *s, const struct step_result *r)
 {
-    const int ranks = step_mesh_data_ranks(s);
+    const int ranks = step_mesh_data_ranks(s), rank = step_mesh_data_rank(s),
+              each = mesh_ranks(&s->mesh.mesh) / ranks;
+    struct comm_ticket ticket;
     s->pace.ms += r->compute_ms;
     if (s->config.balances) /* one of another rank is work, too */
-        s->pace.shards += step_shards_deal(s, step_mesh_data_rank(s)) + r->is_compared;
+        s->pace.shards += step_shards_deal(s, rank) + r->is_compared;
     if (!s->config.balances || ranks == 1 || ++s->pace.steps < STEP_BALANCE_STEPS)
         return ST_OK;
-    TRY(share_paces(s));
+    /* Of every data rank, the milliseconds of a shard: the mean of its ranks along other axes. */
+    for (int i = 0; i < ranks; i++)
+        s->pace.all[i] = 0;
+    s->pace.all[rank] = s->pace.ms / (double)(s->pace.shards * each);
+    s->pace.ms = 0;
+    s->pace.steps = s->pace.shards = 0;
+    TRY(store_all_reduce_begin(s->store, s->pace.all, ranks, &ticket));
+    TRY(store_wait(s->store, ticket));
     int *begin = memory_new((size_t)ranks + 1, sizeof *begin);
     enum status st = deal_again(s, begin);
     free(begin);

@@ -68,23 +68,6 @@ static enum status write_provenance(const struct trainer *t, const char *names, 
                          : ST_OK;
 }
 
-static enum status open_file(struct trainer *t, const char *names)
-{
-    const struct ledger_start start = {.after = t->progress.step,
-                                       .sample = t->progress.samples,
-                                       .data = feed_fingerprint(t->config->feed),
-                                       .epoch = feed_pass_samples(t->config->feed),
-                                       .order = feed_order(t->config->feed)};
-    struct text provenance = {0};
-    enum status st = write_provenance(t, names, &provenance);
-    if (st == ST_OK)
-        st = ledger_file_open(t->config->checkpoint_dir, &start, provenance.data, &t->progress.run,
-                              &t->ledger);
-    text_free(&provenance);
-    t->step_recorded = t->last_checkpoint.step;
-    return st;
-}
-
 enum status trainer_ledger_open(struct trainer *t)
 {
     struct dev_info info;
@@ -94,8 +77,20 @@ enum status trainer_ledger_open(struct trainer *t)
     dev_info(t->config->step.dev, &info);
     text_copy(names + (size_t)t->consensus.rank * DEVICE_BYTES, DEVICE_BYTES, info.name);
     enum status st = consensus_gather(&t->consensus, names, DEVICE_BYTES);
-    if (st == ST_OK && t->checkpoint)
-        st = open_file(t, names);
+    if (st == ST_OK && t->checkpoint) {
+        const struct ledger_start start = {.after = t->progress.step,
+                                           .sample = t->progress.samples,
+                                           .data = feed_fingerprint(t->config->feed),
+                                           .epoch = feed_pass_samples(t->config->feed),
+                                           .order = feed_order(t->config->feed)};
+        struct text provenance = {0};
+        st = write_provenance(t, names, &provenance);
+        if (st == ST_OK)
+            st = ledger_file_open(t->config->checkpoint_dir, &start, provenance.data,
+                                  &t->progress.run, &t->ledger);
+        text_free(&provenance);
+        t->step_recorded = t->last_checkpoint.step;
+    }
     free(names);
     return st;
 }

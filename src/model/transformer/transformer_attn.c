@@ -1,6 +1,6 @@
 /* transformer_attn — the first half of a block: mid = x + drop(attention(norm(x)·Wqkv + b)·Wo + b),
  * and its backward. It must not know which activations were kept and which are computed again
- * (transformer_acts.h). */
+ * (transformer.h). */
 #include "model/transformer/transformer.h"
 
 #include "base/assert.h"

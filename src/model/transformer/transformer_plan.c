@@ -1,5 +1,5 @@
-/* transformer_plan — memory for activations and scratch of a pass (transformer_acts.h), and how
- * many floating point operations it takes. */
+/* transformer_plan — memory for activations and scratch of a pass (transformer.h), and how many
+ * floating point operations it takes. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -148,19 +148,17 @@ static void plan_logits(struct transformer_acts *m, const struct model_dims *dim
                            TRANSFORMER_PART_ELEMS);
 }
 
-/* text_elems — the logits of one row from all parts, f32 (transformer_head_lm.c). */
-static int64_t text_elems(const struct transformer_acts *m, const struct model_dims *dims)
-{
-    int64_t parts = parts_n(dims), each = (int64_t)(sizeof(float) / dtype_bytes(m->dtype));
-    return parts > 1 && m->logits_rows > 0 ? parts * transformer_tensor_vocab_most(dims) * each : 0;
-}
-
 static int64_t wide_elems(const struct transformer_acts *m, const struct model_dims *dims)
 {
     int64_t n = m->b * m->t, logits = m->logits_rows * m->logits_stride,
             mlp = n * (act_at(dims) + model_ffn(dims)),
             attention = n * (transformer_params_qkv(dims) + transformer_params_att(dims));
-    int64_t most = mlp > attention ? mlp : attention, text = text_elems(m, dims);
+    int64_t most = mlp > attention ? mlp : attention;
+    /* The logits of one row from all parts, f32 (transformer_head_lm.c). */
+    const int64_t parts = parts_n(dims), each = (int64_t)(sizeof(float) / dtype_bytes(m->dtype)),
+                  text = parts > 1 && m->logits_rows > 0
+                             ? parts * transformer_tensor_vocab_most(dims) * each
+                             : 0;
     logits = logits > text ? logits : text;
     return most > logits ? most : logits;
 }

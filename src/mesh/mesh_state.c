@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
+#include "mesh/part_map.h"
 #include "mesh/store_inside.h"
 #include "mesh/store_state.h"
 
@@ -116,14 +117,6 @@ static enum status put_chunk(const struct mesh_state *m, int part, int64_t first
 
 /* ---- a model of one part: the store has the whole state ---- */
 
-static enum status get_whole(const struct mesh_state *m, int part, int64_t first, int64_t n,
-                             float *dst)
-{
-    if (store_state_is_sharded(m->store, part))
-        TRY(broadcast_request(m, &(struct request){REQUEST_GET, part, (double)first, (double)n}));
-    return store_state_gather(m->store, part, first, n, dst);
-}
-
 /* scatter_whole — every rank takes part, with a buffer; src is NULL but on rank 0. */
 static enum status scatter_whole(const struct mesh_state *m, int part, int64_t first, int64_t n,
                                  const float *src, struct buffer *b)
@@ -138,49 +131,29 @@ static enum status scatter_whole(const struct mesh_state *m, int part, int64_t f
     return ST_OK;
 }
 
-static enum status put_whole(const struct mesh_state *m, int part, int64_t first, int64_t n,
-                             const float *src, struct buffer *b)
-{
-    if (is_alone(m))
-        return store_set(m->store, part, first, n, src);
-    TRY(broadcast_request(m, &(struct request){REQUEST_PUT, part, (double)first, (double)n}));
-    return scatter_whole(m, part, first, n, src, b);
-}
-
 /* ---- rank 0 ---- */
-
-static enum status get_parts(const struct mesh_state *m, int part, int64_t first, int64_t n,
-                             float *dst, struct buffer *b)
-{
-    for (int64_t at = 0, run; at < n; at += run) {
-        run = n - at < MESH_STATE_ELEMS ? n - at : MESH_STATE_ELEMS;
-        TRY(broadcast_request(
-            m, &(struct request){REQUEST_GET, part, (double)(first + at), (double)run}));
-        TRY(get_chunk(m, part, first + at, run, dst + at, b));
-    }
-    return ST_OK;
-}
-
-static enum status put_parts(const struct mesh_state *m, int part, int64_t first, int64_t n,
-                             const float *src, struct buffer *b)
-{
-    for (int64_t at = 0, run; at < n; at += run) {
-        run = n - at < MESH_STATE_ELEMS ? n - at : MESH_STATE_ELEMS;
-        TRY(broadcast_request(
-            m, &(struct request){REQUEST_PUT, part, (double)(first + at), (double)run}));
-        TRY(put_chunk(m, part, first + at, run, src + at, b));
-    }
-    return ST_OK;
-}
 
 enum status mesh_state_get(const struct mesh_state *m, int part, int64_t first, int64_t n,
                            float *dst)
 {
-    struct buffer b = {0};
+    struct request request = {REQUEST_GET, part, (double)first, (double)n};
     ASSERT(comm_place(m->world)->rank == 0);
     TRY(store_drain(m->store));
-    enum status st =
-        m->map ? get_parts(m, part, first, n, dst, &b) : get_whole(m, part, first, n, dst);
+    if (!m->map) {
+        if (store_state_is_sharded(m->store, part))
+            TRY(broadcast_request(m, &request));
+        return store_state_gather(m->store, part, first, n, dst);
+    }
+    struct buffer b = {0};
+    enum status st = ST_OK;
+    for (int64_t at = 0, run; st == ST_OK && at < n; at += run) {
+        run = n - at < MESH_STATE_ELEMS ? n - at : MESH_STATE_ELEMS;
+        request.first = (double)(first + at);
+        request.n = (double)run;
+        st = broadcast_request(m, &request);
+        if (st == ST_OK)
+            st = get_chunk(m, part, first + at, run, dst + at, &b);
+    }
     free(b.data);
     return st;
 }
@@ -188,11 +161,21 @@ enum status mesh_state_get(const struct mesh_state *m, int part, int64_t first, 
 enum status mesh_state_put(const struct mesh_state *m, int part, int64_t first, int64_t n,
                            const float *src)
 {
+    const int64_t most = m->map ? MESH_STATE_ELEMS : n; /* of a request */
     struct buffer b = {0};
+    enum status st = ST_OK;
     ASSERT(comm_place(m->world)->rank == 0);
     TRY(store_drain(m->store));
-    enum status st =
-        m->map ? put_parts(m, part, first, n, src, &b) : put_whole(m, part, first, n, src, &b);
+    if (!m->map && is_alone(m))
+        return store_set(m->store, part, first, n, src);
+    for (int64_t at = 0, run; st == ST_OK && at < n; at += run) {
+        run = n - at < most ? n - at : most;
+        st = broadcast_request(
+            m, &(struct request){REQUEST_PUT, part, (double)(first + at), (double)run});
+        if (st == ST_OK)
+            st = m->map ? put_chunk(m, part, first + at, run, src + at, &b)
+                        : scatter_whole(m, part, first + at, run, src + at, &b);
+    }
     free(b.data);
     return st;
 }

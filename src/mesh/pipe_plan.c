@@ -121,20 +121,16 @@ static int op_index(const struct maker *m, int stage, struct pipe_op op)
         m, stage, m->end[op_slot(m, stage, op)] - (op.is_backward ? BACKWARD_TIME : FORWARD_TIME));
 }
 
-/* is_near — of a stage: it may exchange messages with the maker's. The last one's neighbour is the
- * first. */
-static bool is_near(const struct maker *m, int stage)
-{
-    int n = m->pipe->stages;
-    return stage == m->stage || (stage + 1) % n == m->stage || (m->stage + 1) % n == stage;
-}
-
 static void find_messages(struct maker *m)
 {
     int source;
     struct pipe_op from;
-    for (int stage = 0; stage < m->pipe->stages; stage++)
-        for (int i = 0; is_near(m, stage) && i < m->ops_n; i++) {
+    const int n = m->pipe->stages;
+    for (int stage = 0; stage < n; stage++) {
+        /* Only neighbours exchange messages; the last stage's is the first. */
+        if (stage != m->stage && (stage + 1) % n != m->stage && (m->stage + 1) % n != stage)
+            continue;
+        for (int i = 0; i < m->ops_n; i++) {
             bool has_source =
                 pipe_source(m->pipe, stage, pipe_op_at(m->pipe, stage, i), &source, &from);
             if (!has_source || source == stage)
@@ -144,6 +140,7 @@ static void find_messages(struct maker *m)
             else if (source == m->stage)
                 add_message(m, stage, i, op_index(m, source, from), stage);
         }
+    }
 }
 
 /* find_embed_messages — What the last stage can add as soon as the first one has made it. */

@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/file.h"
-#include "base/log.h"
 #include "base/assert.h"
+#include "base/clock.h"
+#include "base/config_diff.h"
+#include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "base/config_diff.h"
 #include "format/ledger.h"
 
 #define LOCK_WAIT_MS 2000
@@ -629,21 +629,6 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
 
 /* ---- RESUME=never ---- */
 
-/* move — moves one folder of an earlier run. It fails if it cannot: the folder would mix with the
- * new run. */
-static enum status move(const char *dir, const char *aside, const char *name)
-{
-    char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
-    TRY(file_join(from, sizeof from, dir, name));
-    TRY(file_join(to, sizeof to, aside, name));
-    if (rename(from, to))
-        return FAIL(
-            ST_STORE,
-            "cannot move %s to %s: %s; RESUME=never needs CHECKPOINT_DIR without older checkpoints",
-            from, to, strerror(errno));
-    return ST_OK;
-}
-
 /* next_name — NULL at the end. *st is set if the folder cannot be read to its end: what remains
  * would mix. */
 static const char *next_name(const char *dir, DIR *folder, enum status *st)
@@ -658,7 +643,7 @@ static const char *next_name(const char *dir, DIR *folder, enum status *st)
 
 enum status checkpoint_aside(const char *dir)
 {
-    char aside[FILE_PATH_MAX], name[64];
+    char aside[FILE_PATH_MAX], from[FILE_PATH_MAX], to[FILE_PATH_MAX], name[64];
     int moved = 0;
     enum status st = ST_OK;
     text_format(name, sizeof name, "before-%lld", (long long)clock_wall_ms());
@@ -666,13 +651,21 @@ enum status checkpoint_aside(const char *dir)
     DIR *folder = opendir(dir);
     if (!folder)
         return FAIL(ST_STORE, "cannot read CHECKPOINT_DIR=%s: %s", dir, strerror(errno));
-    for (const char *from; (from = next_name(dir, folder, &st));) {
-        bool is_checkpoint = text_starts(from, "step-");
-        if (!is_checkpoint && strcmp(from, LEDGER_NAME) != 0)
+    for (const char *next; (next = next_name(dir, folder, &st));) {
+        bool is_checkpoint = text_starts(next, "step-");
+        if (!is_checkpoint && strcmp(next, LEDGER_NAME) != 0)
             continue;
         TRY_OR(file_make_dirs(aside), close);
         moved += is_checkpoint;
-        TRY_OR(move(dir, aside, from), close);
+        TRY_OR(file_join(from, sizeof from, dir, next), close);
+        TRY_OR(file_join(to, sizeof to, aside, next), close);
+        if (rename(from, to)) { /* it would mix with the new run */
+            st = FAIL(ST_STORE,
+                      "cannot move %s to %s: %s; RESUME=never needs CHECKPOINT_DIR without older "
+                      "checkpoints",
+                      from, to, strerror(errno));
+            goto close;
+        }
     }
     if (st == ST_OK && moved) {
         TRY_OR(file_sync_dir(aside), close);

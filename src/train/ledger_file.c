@@ -81,7 +81,8 @@ static void add_missing(struct ledger_file *f, const struct ledger_audit *old,
     text_add(&f->lines, "%s", line);
 }
 
-static enum status open_all(struct ledger_file *f, const struct ledger_run *done)
+/* begin_file — reads and opens the file, and adds what it lacks. */
+static enum status begin_file(struct ledger_file *f, const struct ledger_run *done)
 {
     struct ledger_audit old;
     TRY(file_join(f->path, sizeof f->path, f->dir, LEDGER_NAME));
@@ -110,7 +111,7 @@ enum status ledger_file_open(const char *dir, const struct ledger_start *start,
     f->lines.limit = LINES_BYTES_MAX;
     text_add(&f->provenance, "%s", provenance);
     text_copy(f->dir, sizeof f->dir, dir);
-    enum status st = open_all(f, done);
+    enum status st = begin_file(f, done);
     if (st == ST_OK)
         *out = f;
     else

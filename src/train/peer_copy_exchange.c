@@ -11,7 +11,6 @@
  *   Stages queue their messages in orders of their own. Behind the last of them, and before the
  *   next call of all ranks, the sums of the norm, there are the pieces alone.
  * - Of the ranks of a pair, a ring or a longer cycle, one sends first (is_first_sender). */
-#include "base/memory.h"
 #include "train/peer_copy_inside.h"
 
 #include <stdlib.h>
@@ -19,6 +18,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "comm/core/part.h"
 
 /* A slot that is being written. */

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/assert.h"
-#include "base/text.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
 #include "kernels/cuda.h"
 #include "train/step_inside.h"
@@ -595,6 +595,9 @@ enum status step_spans(struct step *s, const struct batch *batch, float *out)
 }
 
 /* ---- the state of training ---- */
+
+const char *const step_part_names[STEP_PARTS_MAX] = {"parameters", "first moments",
+                                                     "second moments"};
 
 int step_parts(const struct step *s)
 {

@@ -325,6 +325,7 @@ enum status step_spans(struct step *step, const struct batch *batch, float *out)
  * They are one table, with one address, where each rank computes the whole model. All of these are
  * local. */
 #define STEP_PARTS_MAX 3
+extern const char *const step_part_names[STEP_PARTS_MAX]; /* of a rank's own, for messages */
 int step_parts(const struct step *step);
 /* With LOCAL_STEPS a replica has such parts, and all of them have more: numbers from 0 on, for
  * step_read and step_write.
@@ -374,7 +375,7 @@ float *step_part(struct step *step, int part);
 const float *step_host_part(const struct step *step, int part);
 struct tensor step_tensor(const struct step *step, int part); /* the same, as a tensor */
 
-/* Slices of the state (mesh/store_slice.h), for copies in peers' memory (peer_copy.h). Ranks along
+/* Slices of the state (mesh/store_state.h), for copies in peers' memory (peer_copy.h). Ranks along
  * the data and context axes share one part of the model, and each has a slice of that part's state.
  * Only for step_slice_why NULL.
  * step_slice_why — why the state of such a step has no slices; a clause for people; NULL: it has.

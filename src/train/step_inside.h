@@ -5,11 +5,12 @@
 #ifndef CONVOY_TRAIN_STEP_INSIDE_H
 #define CONVOY_TRAIN_STEP_INSIDE_H
 
-#include "base/arena.h"
-
 #include <stdbool.h>
+
+#include "base/arena.h"
 #include "mesh/mesh_comm.h"
 #include "mesh/mesh_state.h"
+#include "mesh/part_map.h"
 #include "mesh/tensor_axis.h"
 #include "train/step.h"
 #include "train/step_local.h"

@@ -236,31 +236,27 @@ static enum status compute_again(struct step *s, struct answers *a)
     return st;
 }
 
-static enum status resolve(struct step *s, const uint64_t *sum, int owner, int checker)
-{
-    struct answers a = {.shard = step_shard_check_chosen(s, owner),
-                        .owner = owner,
-                        .checker = checker,
-                        .n = step_mesh_data_ranks(s) + 2};
-    a.sum = memory_new((size_t)a.n, sizeof *a.sum);
-    a.sum[0] = of_group(s, sum, 2, 0, owner);
-    a.sum[1] = of_group(s, sum, 2, 1, checker);
-    enum status st = compute_again(s, &a);
-    if (st == ST_OK && places_n(s) > 1)
-        st = find_place(s, &a);
-    if (st == ST_OK)
-        st = decide(s, &a);
-    free(a.sum);
-    return st;
-}
-
 enum status step_shard_differ(struct step *s, const uint64_t *sum)
 {
     const int groups = step_mesh_data_ranks(s);
     for (int owner = 0; owner < groups; owner++) {
         const int checker = (owner + groups - 1) % groups;
-        if (of_group(s, sum, 2, 0, owner) != of_group(s, sum, 2, 1, checker))
-            return resolve(s, sum, owner, checker);
+        if (of_group(s, sum, 2, 0, owner) != of_group(s, sum, 2, 1, checker)) {
+            struct answers a = {.shard = step_shard_check_chosen(s, owner),
+                                .owner = owner,
+                                .checker = checker,
+                                .n = groups + 2};
+            a.sum = memory_new((size_t)a.n, sizeof *a.sum);
+            a.sum[0] = of_group(s, sum, 2, 0, owner);
+            a.sum[1] = of_group(s, sum, 2, 1, checker);
+            enum status st = compute_again(s, &a);
+            if (st == ST_OK && places_n(s) > 1)
+                st = find_place(s, &a);
+            if (st == ST_OK)
+                st = decide(s, &a);
+            free(a.sum);
+            return st;
+        }
     }
     return ST_OK;
 }

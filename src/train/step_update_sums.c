@@ -167,8 +167,6 @@ struct step_changed step_update_sums_changed(const struct step *s)
 
 static enum status fail_own(const struct step *s)
 {
-    static const char *const parts[STEP_PARTS_MAX] = {"parameters", "first moments",
-                                                      "second moments"};
     const struct step_update_sums *u = s->update_sums;
     /* The first and the last tensor of which this rank updates elements in the bucket. */
     const struct store_local_shard a = store_local_shard(s->store, u->bucket);
@@ -185,20 +183,7 @@ static enum status fail_own(const struct step *s)
                 "after the update of step %lld, within %s to %s: memory or a processor of this "
                 "node is suspect; run `convoy check` there, and replace the node if this comes "
                 "back",
-                parts[u->part], own_rank(s), (long long)u->steps, first, last);
-}
-
-static enum status fail_other(const struct step_changed *changed)
-{
-    if (changed->rank < 0)
-        return FAIL(ST_PEER,
-                    "parameters or moments of %d ranks" SENTINEL_LINE_CHANGED
-                    "after the update of step %lld; their logs name them",
-                    changed->ranks_n, (long long)changed->steps);
-    return FAIL(ST_PEER,
-                "parameters or moments" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_CHANGED
-                "after the update of step %lld",
-                changed->rank, (long long)changed->steps);
+                step_part_names[u->part], own_rank(s), (long long)u->steps, first, last);
 }
 
 enum status step_update_sums_verify_own(struct step *s)
@@ -223,5 +208,15 @@ enum status step_update_sums_heed(struct step *s, const double *sums)
     u->agreed = (struct step_changed){.ranks_n = n,
                                       .rank = n == 1 ? (int)sums[TOLD_RANK] : -1,
                                       .steps = steps_updated(s) - (int64_t)sums[TOLD_STEPS]};
-    return u->is_found ? fail_own(s) : fail_other(&u->agreed);
+    if (u->is_found)
+        return fail_own(s);
+    if (n > 1)
+        return FAIL(ST_PEER,
+                    "parameters or moments of %d ranks" SENTINEL_LINE_CHANGED
+                    "after the update of step %lld; their logs name them",
+                    n, (long long)u->agreed.steps);
+    return FAIL(ST_PEER,
+                "parameters or moments" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_CHANGED
+                "after the update of step %lld",
+                u->agreed.rank, (long long)u->agreed.steps);
 }

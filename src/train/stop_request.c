@@ -1,9 +1,10 @@
 /* stop_request — see stop_request.h. */
-#include "base/clock.h"
 #include "train/stop_request.h"
 
 #include <signal.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 bool stop_request_is_stop(enum board_request request) { return request > BOARD_REQUEST_SAVE; }
 

@@ -1,6 +1,5 @@
 /* trainer_ledger — what a trainer writes to the ledger of its run (format/ledger.h): samples, what
  * decides the results, checkpoints. */
-#include "base/memory.h"
 #include "train/trainer_inside.h"
 
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "train/load.h"
 

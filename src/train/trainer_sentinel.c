@@ -57,8 +57,6 @@ void trainer_sentinel_sums_end(struct trainer *t, enum status st)
 
 /* ---- replicas, and virtual shards ---- */
 
-static const char *const parts[STEP_PARTS_MAX] = {"parameters", "first moments", "second moments"};
-
 static bool is_on(const struct trainer *t)
 {
     return t->config->sentinel_every > 0 && step_sentinel_compares(t->step);
@@ -92,7 +90,7 @@ static enum status compare(struct trainer *t)
     peer_copy_clear(t->peer_copy);
     /* The message of the rank that differs tells what to do with its node. */
     const long long step = t->progress.step;
-    const char *part = parts[found.part];
+    const char *part = step_part_names[found.part];
     if (found.rank < 0)
         return FAIL(ST_PEER,
                     "after step %lld the %s of %d workers differ (rank %d is one of them), and no "

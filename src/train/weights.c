@@ -53,23 +53,6 @@ enum status weights_finite_check(const struct weights_finite *finite, const char
                 path, finite->bad_n, finite->seen_n, name, finite->first_bad);
 }
 
-/* fail_none — none is valid: ST_BAD_DATA if there are any, else ST_NO_INPUT. */
-static enum status fail_none(const char *path)
-{
-    int n = 0;
-    TRY(ckpt_count(path, &n));
-    if (n > 0)
-        return FAIL(ST_BAD_DATA, "%s holds %d checkpoint%s, none of them valid; see the log", path,
-                    n, n == 1 ? "" : "s");
-    if (hf_is_folder(path))
-        return FAIL(ST_NO_INPUT,
-                    "%s holds no valid checkpoint but a model made elsewhere; use it as MODEL, or "
-                    "make a checkpoint of it with `convoy import`",
-                    path);
-    return FAIL(ST_NO_INPUT,
-                "%s holds no valid checkpoint; name a checkpoint, or the folder of a run", path);
-}
-
 /* open_ckpt — opens the checkpoint at path, or the newest in it. is_lazy: contents are not
  * verified. */
 static enum status open_ckpt(const char *path, bool is_lazy, struct ckpt **out)
@@ -83,7 +66,20 @@ static enum status open_ckpt(const char *path, bool is_lazy, struct ckpt **out)
     else
         TRY(is_lazy ? ckpt_find_newest(path, INT64_MAX, NULL, out)
                     : ckpt_open_newest(path, NULL, out));
-    return *out ? ST_OK : fail_none(path);
+    if (*out)
+        return ST_OK;
+    int n = 0;
+    TRY(ckpt_count(path, &n));
+    if (n > 0)
+        return FAIL(ST_BAD_DATA, "%s holds %d checkpoint%s, none of them valid; see the log", path,
+                    n, n == 1 ? "" : "s");
+    if (hf_is_folder(path))
+        return FAIL(ST_NO_INPUT,
+                    "%s holds no valid checkpoint but a model made elsewhere; use it as MODEL, or "
+                    "make a checkpoint of it with `convoy import`",
+                    path);
+    return FAIL(ST_NO_INPUT,
+                "%s holds no valid checkpoint; name a checkpoint, or the folder of a run", path);
 }
 
 static enum status open_with_dims(const char *path, bool is_lazy, struct ckpt **out,

@@ -5,6 +5,7 @@
 #include "mesh/ranks.h"
 
 #include "mesh/mesh_comm.h"
+#include "mesh/part_map.h"
 #include "mesh/pipe_split.h"
 #include "mesh/store_state.h"
 #include "model/model_part.h"

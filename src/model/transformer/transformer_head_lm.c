@@ -129,25 +129,6 @@ static enum status chunk_bwd(const struct pass *p, const struct chunk *c)
     return p->op->matmul_bwd_x(p->stream, &bwd_x);
 }
 
-static enum status chunk_run(const struct pass *p, const struct chunk *c)
-{
-    const struct transformer_acts *a = transformer_acts(p);
-    TRY(vocab_product(p, a->wide, c->y, c->n, model_vocab_rows(p->dims), a->logits_stride));
-    TRY(cap_logits(p, a->wide, c->n, a->logits_stride));
-    /* A chunk's losses and, in the place of its logits, their gradient. */
-    struct xent xent = {.logits = transformer_acts(p)->wide,
-                        .losses = tensor_at(p->losses, c->first),
-                        .targets = tensor_at(p->targets, c->first),
-                        .n = c->n,
-                        .v = p->dims->vocab,
-                        .stride = transformer_acts(p)->logits_stride,
-                        .scale = p->scale,
-                        .want_grad = p->want_grad,
-                        .cap = (float)p->dims->parts.logit_cap};
-    TRY(p->tensor ? losses_of_parts(p, c, xent) : p->op->xent(p->stream, &xent));
-    return p->want_grad ? chunk_bwd(p, c) : ST_OK;
-}
-
 enum status transformer_head_lm_run(const struct pass *p)
 {
     const struct transformer_acts *a = transformer_acts(p);
@@ -160,7 +141,21 @@ enum status transformer_head_lm_run(const struct pass *p)
         struct chunk chunk = {.y = tensor_at(y, first * p->dims->embed), .first = first};
         chunk.n = n - first < a->logits_rows ? n - first : a->logits_rows;
         chunk.is_last = first + chunk.n == n;
-        TRY(chunk_run(p, &chunk));
+        TRY(vocab_product(p, a->wide, chunk.y, chunk.n, model_vocab_rows(p->dims),
+                          a->logits_stride));
+        TRY(cap_logits(p, a->wide, chunk.n, a->logits_stride));
+        /* A chunk's losses and, in the place of its logits, their gradient. */
+        const struct xent xent = {.logits = a->wide,
+                                  .losses = tensor_at(p->losses, chunk.first),
+                                  .targets = tensor_at(p->targets, chunk.first),
+                                  .n = chunk.n,
+                                  .v = p->dims->vocab,
+                                  .stride = a->logits_stride,
+                                  .scale = p->scale,
+                                  .want_grad = p->want_grad,
+                                  .cap = (float)p->dims->parts.logit_cap};
+        TRY(p->tensor ? losses_of_parts(p, &chunk, xent) : p->op->xent(p->stream, &xent));
+        TRY(p->want_grad ? chunk_bwd(p, &chunk) : ST_OK);
     }
     struct norm_bwd bwd = {
         .dx = a->dx, .dy = a->y, .x = a->out, .mean = a->norm_mean, .rstd = a->norm_rstd};

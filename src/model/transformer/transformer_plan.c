@@ -95,22 +95,6 @@ static enum model_recompute way_of(const struct transformer_acts *m, const struc
                         : MODEL_RECOMPUTE_BLOCK;
 }
 
-static void plan_block(struct transformer_acts_block *out, struct arena *acts,
-                       const struct transformer_acts *m, const struct model_dims *dims)
-{
-    if (out->recompute < MODEL_RECOMPUTE_ATTENTION)
-        take_attention(out, acts, m, dims);
-    if (out->recompute < MODEL_RECOMPUTE_BLOCK)
-        take_rest(out, acts, m, dims);
-    if (out->recompute < MODEL_RECOMPUTE_LIGHT) {
-        /* Of the norms and of the MLP's activation. */
-        int64_t own = own_rows(m, dims);
-        out->norm1 = take(acts, own * dims->embed, m->dtype);
-        out->norm2 = take(acts, own * dims->embed, m->dtype);
-        out->act = take(acts, m->b * m->t * model_ffn(dims), m->dtype);
-    }
-}
-
 static void plan_blocks(struct transformer_acts *m, const struct model_dims *dims,
                         struct model_recomputed recompute, struct arena *acts,
                         struct arena *scratch)
@@ -128,7 +112,15 @@ static void plan_blocks(struct transformer_acts *m, const struct model_dims *dim
         *block = shared;
         block->recompute = way_of(m, dims, recompute, i);
         block->x = m->want_grad || i < 2 ? take(acts, own * c, m->dtype) : m->block[i - 2].x;
-        plan_block(block, acts, m, dims);
+        if (block->recompute < MODEL_RECOMPUTE_ATTENTION)
+            take_attention(block, acts, m, dims);
+        if (block->recompute < MODEL_RECOMPUTE_BLOCK)
+            take_rest(block, acts, m, dims);
+        if (block->recompute < MODEL_RECOMPUTE_LIGHT) {
+            block->norm1 = take(acts, own * c, m->dtype);
+            block->norm2 = take(acts, own * c, m->dtype);
+            block->act = take(acts, m->b * m->t * model_ffn(dims), m->dtype);
+        }
     }
     m->out = m->want_grad || dims->layers < 2 ? take(acts, own * c, m->dtype)
                                               : m->block[dims->layers - 2].x;
@@ -176,25 +168,19 @@ static void take_exchange(struct transformer_acts *m, const struct model_dims *d
     m->kv = take(scratch, elems, m->dtype);
 }
 
-/* check_context — own rows of one sample, of the narrowest tensor that parts exchange. */
-static enum status check_context(const struct model_dims *dims, int64_t t)
-{
-    int64_t kv = 2 * model_kv_heads(dims) * model_head_dim(dims),
-            width = dims->task == MODEL_TASK_QA ? 2 : kv;
-    if (context_n(dims) == 1 || t * width % TRANSFORMER_PART_ELEMS == 0)
-        return ST_OK;
-    return FAIL(ST_BAD_SETTING,
-                "CP=%lld divides SEQ_LEN=%lld into parts of %lld rows of %lld numbers, and a part "
-                "must be a multiple of %d numbers; choose another SEQ_LEN or CP",
-                (long long)context_n(dims), (long long)(t * context_n(dims)), (long long)t,
-                (long long)width, TRANSFORMER_PART_ELEMS);
-}
-
 /* check_rows — own rows of a pass of one sample are a part that the ranks can exchange. */
 static enum status check_rows(const struct model_dims *dims, int64_t t)
 {
-    int64_t parts = parts_n(dims);
-    TRY(check_context(dims, t));
+    /* Of one sample, of the narrowest tensor that parts of a context exchange. */
+    const int64_t parts = parts_n(dims), kv = 2 * model_kv_heads(dims) * model_head_dim(dims),
+                  width = dims->task == MODEL_TASK_QA ? 2 : kv;
+    if (context_n(dims) > 1 && t * width % TRANSFORMER_PART_ELEMS != 0)
+        return FAIL(
+            ST_BAD_SETTING,
+            "CP=%lld divides SEQ_LEN=%lld into parts of %lld rows of %lld numbers, and a part "
+            "must be a multiple of %d numbers; choose another SEQ_LEN or CP",
+            (long long)context_n(dims), (long long)(t * context_n(dims)), (long long)t,
+            (long long)width, TRANSFORMER_PART_ELEMS);
     if (parts == 1 || (t % parts == 0 && t / parts * dims->embed % TRANSFORMER_PART_ELEMS == 0))
         return ST_OK;
     return FAIL(ST_BAD_SETTING,

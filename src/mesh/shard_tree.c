@@ -20,13 +20,6 @@ static struct node right_of(struct node v)
 
 /* ---- the shards of one rank ---- */
 
-static int last_shard(const struct shard_tree *t, int run_first, struct node v)
-{
-    int last = v.first + v.n - 1 - run_first;
-    ASSERTF(last >= 0 && last < t->shards_n, "shard %d of %d", last, t->shards_n);
-    return last;
-}
-
 /* Steps are noted in the order of shards, so those behind a shard lie together. */
 static void add_up(struct shard_tree *t, int run_first, struct node v, int slot)
 {
@@ -38,7 +31,9 @@ static void add_up(struct shard_tree *t, int run_first, struct node v, int slot)
     add_up(t, run_first, left_of(v), slot);
     add_up(t, run_first, right_of(v), slot + 1);
     t->add[t->adds_n++] = (struct sum_tree_step){.to = slot, .from = slot + 1};
-    t->add_first[last_shard(t, run_first, v) + 1] = t->adds_n;
+    const int last = v.first + v.n - 1 - run_first;
+    ASSERTF(last >= 0 && last < t->shards_n, "shard %d of %d", last, t->shards_n);
+    t->add_first[last + 1] = t->adds_n;
 }
 
 /* The pieces of the run, from left to right. */

@@ -59,16 +59,6 @@ static int64_t block_at(const struct param_table *part, int param)
     return blocks;
 }
 
-/* first_block — of tensor i of this rank's table. */
-static int64_t first_block(const struct store *s, int i)
-{
-    const struct store_exact_place *at = &s->c.exact;
-    const int param = s->c.table->param[i].whole_param;
-    ASSERTF(param < at->part->params_n && at->part->param[param].whole_param == param,
-            "tensor %d of %d", param, at->part->params_n);
-    return at->tensor_rank * block_at(at->part, at->part->params_n) + block_at(at->part, param);
-}
-
 /* groups_n — of ranks, each with shards of its own. group: this rank's. */
 static int groups_n(const struct store *s)
 {
@@ -100,8 +90,13 @@ enum status store_exact_plan(struct store *s)
     s->blocks.host = calloc((size_t)(s->blocks.n + extras_n), sizeof *s->blocks.host);
     if (!s->blocks.host)
         return FAIL(ST_RETRY, "out of memory: sums of %lld blocks", (long long)s->blocks.n);
-    for (int i = 0; i < t->params_n; i = run_at(t, i).next)
-        s->blocks.first[i] = first_block(s, i);
+    for (int i = 0; i < t->params_n; i = run_at(t, i).next) {
+        const int param = t->param[i].whole_param;
+        ASSERTF(param < part->params_n && part->param[param].whole_param == param,
+                "tensor %d of %d", param, part->params_n);
+        s->blocks.first[i] =
+            s->c.exact.tensor_rank * block_at(part, part->params_n) + block_at(part, param);
+    }
     return ST_OK;
 }
 

@@ -77,18 +77,14 @@ static enum status scatter_sum(void *arg, struct stream *s, struct tensor own, s
     return comm_wait_on(comm, ticket, s);
 }
 
-/* group_of — of the neighbours that share a tensor. */
-static const struct tensor_axis_group *group_of(const struct tensor_axis *a, int copies)
-{
-    if (copies == a->model.parts)
-        return &a->all;
-    ASSERTF(a->keys.comm && copies == a->keys_n, "%d copies; key heads have %d", copies, a->keys_n);
-    return &a->keys;
-}
-
 static enum status sum(void *arg, struct stream *s, struct tensor x, int64_t elems, int copies)
 {
-    const struct tensor_axis_group *g = group_of(arg, copies);
+    /* The neighbours that share the tensor. */
+    const struct tensor_axis *a = arg;
+    const bool is_all = copies == a->model.parts;
+    ASSERTF(is_all || (a->keys.comm && copies == a->keys_n), "%d copies; key heads have %d", copies,
+            a->keys_n);
+    const struct tensor_axis_group *g = is_all ? &a->all : &a->keys;
     struct comm_ticket ticket;
     int64_t start_ns = clock_ns();
     TRY(comm_wait_stream(g->comm, s));

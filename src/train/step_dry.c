@@ -440,18 +440,6 @@ static struct group open_group(const struct dry *d, unsigned axes)
     return all;
 }
 
-static enum status open_store(struct dry *d, const struct step_place *place)
-{
-    struct step *s = &d->s;
-    struct store_config config = step_store_config(s);
-    int ranks = step_mesh_store_ranks(s);
-    d->store_dry = (struct store_dry){on_store_call, d};
-    if (config.settings.shard == LAYOUT_SHARD_HYBRID)
-        d->group_ranks = config.settings.group_ranks;
-    return store_dry_open(&config, &d->store_dry, step_mesh_store_rank(s), ranks,
-                          place->is_discrete, d->world.n > ranks, &s->store);
-}
-
 static enum status open_all(struct dry *d, const struct step_place *place)
 {
     struct step *s = &d->s;
@@ -485,7 +473,13 @@ static enum status open_all(struct dry *d, const struct step_place *place)
     TRY(step_plan_arenas(s, arena));
     s->spans = optim_spans(&s->table, &s->config.optim, &s->spans_n);
     s->cut = memory_new((size_t)s->spans_n + 1, sizeof *s->cut);
-    return open_store(d, place);
+    struct store_config config = step_store_config(s);
+    int ranks = step_mesh_store_ranks(s);
+    d->store_dry = (struct store_dry){on_store_call, d};
+    if (config.settings.shard == LAYOUT_SHARD_HYBRID)
+        d->group_ranks = config.settings.group_ranks;
+    return store_dry_open(&config, &d->store_dry, step_mesh_store_rank(s), ranks,
+                          place->is_discrete, d->world.n > ranks, &s->store);
 }
 
 enum status step_dry_run(const struct step_config *config, const struct step_place *place,

@@ -155,7 +155,7 @@ static enum status compute(struct step *s, int shard, enum step_shard_pass pass,
     struct step_shard_check *k = &s->check;
     struct step_shard_trace *trace = step_shard_check_trace(s, pass);
     const int64_t sample = shard * each(s);
-    /* Reads the shard's samples; with a context axis own positions. */
+    /* The shard's samples; with a context axis own positions of them. */
     k->batch.samples = each(s);
     TRY(feed_get(k->feed, k->sample_first + sample, each(s), &k->batch.host));
     step_run_set_window(s, &k->batch, k->step_i);

@@ -172,7 +172,7 @@ enum status step_shards_loss(struct step *s, const struct batch *batch, double *
                              struct step_result *r)
 {
     const int n = losses_n(s);
-    /* Of this rank's shards and positions; those of others are zero. */
+    /* The losses of this rank's shards and positions; those of others are zero. */
     const int64_t each_n = each(s) * step_sample_losses(s);
     const int mine = shard_of(s, batch->samples), contexts = step_mesh_context_ranks(s),
               first = store_exact_deal(s->store)[step_mesh_data_rank(s)];

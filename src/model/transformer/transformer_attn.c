@@ -120,7 +120,7 @@ static enum status project(const struct pass *p, int block, struct tensor rows, 
         return rotate(p, rows, false);
     }
     TRY(project_raw(p, block, rows, x));
-    /* Q and k of raw to those of rows. */
+    /* Norms of the heads: q and k of raw become those of rows. */
     struct tensor raw = transformer_acts(p)->block[block].raw;
     struct heads heads[2];
     heads_of(p, heads);

@@ -17,9 +17,9 @@
 #ifndef CONVOY_TRAIN_STEP_LOCAL_H
 #define CONVOY_TRAIN_STEP_LOCAL_H
 
-#include "comm/core/part.h"
-
 #include <stdint.h>
+
+#include "comm/core/part.h"
 #include "train/step.h"
 
 /* Elements of a bucket of grad_compress.h, which keeps the buffers of messages small; the last

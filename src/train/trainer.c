@@ -519,7 +519,7 @@ static enum status loop(struct trainer *t)
     step_update_sums_keep(t->step, t->progress.step);
     trainer_sentinel_begin(t);
     while (t->progress.step < t->end) {
-        TRY(trainer_sentinel_explain(t, trainer_sentinel_sums_explain(t, one_step(t))));
+        TRY(trainer_sentinel_explain(t, one_step(t)));
         TRY(trainer_sentinel(t, false));
         TRY(check_files(t, false));
         TRY(after_step(t));

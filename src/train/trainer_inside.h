@@ -92,19 +92,16 @@ void trainer_end_early(const struct trainer *t);
  * trainer_sentinel  after a step, or before a checkpoint is saved: fails on all ranks where
  *                   replicas differ, with ST_FAULT on the one that is wrong.
  * _begin    before the first step: logs what replicas compare, and where it lies. Not collective.
- * _explain  a step has failed with st: as above if replicas differ, else returns st. */
+ * _explain  a step has ended with st: fails if it has failed by its numbers and the state of a rank
+ *           changed or replicas differ, with ST_FAULT there; else returns st.
+ * _sums_end  local: the generation has ended with st, and the job goes on from copies: looks at
+ *            this rank's memory; what it finds is logged, and is in step_update_sums_changed. */
 void trainer_sentinel_ask(const struct trainer *t);
 void trainer_sentinel_flip(const struct trainer *t);
 enum status trainer_sentinel(struct trainer *t, bool before_save);
 void trainer_sentinel_begin(struct trainer *t);
 enum status trainer_sentinel_explain(struct trainer *t, enum status st);
-/* Memory that changed by itself between two updates (trainer_sentinel.c):
- * _explain  collective: a step has ended with st: fails if it has failed by its numbers and the
- *           state of a rank changed, with ST_FAULT there; else returns st.
- * _end      local: the generation has ended with st, and the job goes on from copies: looks at this
- *           rank's memory; what it finds is logged, and is in step_update_sums_changed. */
 void trainer_sentinel_sums_end(struct trainer *t, enum status st);
-enum status trainer_sentinel_sums_explain(struct trainer *t, enum status st);
 /* Copies in peers' memory (trainer_copy.c; all but _publish and _end are collective):
  * _begin    opens them, and finds the state to go on from: is_from_memory and progress are set.
  * _restore  loads it into the step.

@@ -28,19 +28,6 @@ static enum status verify_sums(struct trainer *t)
     return end_with(t, st);
 }
 
-enum status trainer_sentinel_sums_explain(struct trainer *t, enum status st)
-{
-    struct status_saved saved;
-    if (st != ST_NOT_FINITE && st != ST_SPIKE)
-        return end_with(t, st);
-    status_save(&saved);
-    enum status found = verify_sums(t);
-    if (found != ST_OK)
-        return found;
-    status_restore(&saved);
-    return st;
-}
-
 /* A generation that ends for another reason before the next update does not look: copies that were
  * made since would bring the change back, to all ranks. The others do not know, so the node must
  * stay: its memory has the mark that rules those copies out. */
@@ -166,14 +153,20 @@ enum status trainer_sentinel(struct trainer *t, bool before_save)
     return is_due(t, before_save) ? compare(t) : ST_OK;
 }
 
-/* An exponent that flips makes numbers of all ranks infinite at once, or a spike. */
+/* An exponent that flips makes numbers of all ranks infinite at once, or a spike: the state is
+ * looked at then. */
 enum status trainer_sentinel_explain(struct trainer *t, enum status st)
 {
     struct status_saved saved;
-    if (is_wrong_result(t, st) || (st != ST_NOT_FINITE && st != ST_SPIKE) || !is_on(t))
+    if (st != ST_NOT_FINITE && st != ST_SPIKE) {
+        (void)is_wrong_result(t, end_with(t, st));
         return st;
+    }
     status_save(&saved);
-    enum status found = compare(t);
+    enum status found = verify_sums(t);
+    const bool is_wrong = is_wrong_result(t, found != ST_OK ? found : st);
+    if (found == ST_OK && !is_wrong && is_on(t))
+        found = compare(t);
     if (found != ST_OK)
         return found;
     status_restore(&saved);

@@ -9,7 +9,6 @@
 
 #include "base/assert.h"
 #include "base/rand.h"
-#include "model/rope_freq.h"
 
 /* ---- architectures ---- */
 

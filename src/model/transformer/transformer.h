@@ -7,11 +7,12 @@
 #ifndef CONVOY_MODEL_TRANSFORMER_H
 #define CONVOY_MODEL_TRANSFORMER_H
 
-#include "model/model.h"
-
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "kernels/rope.h"
 #include "kernels/tensor.h"
+#include "model/model.h"
 #include "model/model_part.h"
 #include "model/transformer/transformer_arch.h"
 
@@ -126,6 +127,10 @@ int64_t transformer_params_qk(const struct model_dims *dims); /* q and k alone *
 int64_t transformer_params_rotated(const struct model_dims *dims);
 int64_t transformer_params_att(const struct model_dims *dims);
 int64_t transformer_params_up(const struct model_dims *dims);
+
+/* rope_freq — writes the inverse frequencies of rotated/2 pairs, the rest 0. Returns what cosines
+ * and sines are multiplied by: 1, or YaRN's attention factor. Pure (rope_freq.c). */
+float rope_freq(const struct model_rope *rope, int64_t rotated, float out[ROPE_FREQ_MAX]);
 
 /* ---- operations (transformer.c) ---- */
 

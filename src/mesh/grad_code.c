@@ -30,13 +30,11 @@ int64_t grad_code_zstd_bytes(const struct grad_code *code)
 
 enum status grad_code_open(struct grad_code **out)
 {
-    struct grad_code *code = calloc(1, sizeof *code);
-    if (code) {
-        code->encoder = ZSTD_createCCtx();
-        code->decoder = ZSTD_createDCtx();
-        code->numbers = malloc(GRAD_CODE_CHUNK_BYTES);
-    }
-    if (!code || !code->encoder || !code->decoder || !code->numbers ||
+    struct grad_code *code = memory_new(1, sizeof *code);
+    code->encoder = ZSTD_createCCtx();
+    code->decoder = ZSTD_createDCtx();
+    code->numbers = memory_new(GRAD_CODE_CHUNK_BYTES, 1);
+    if (!code->encoder || !code->decoder ||
         ZSTD_isError(ZSTD_CCtx_setParameter(code->encoder, ZSTD_c_compressionLevel, LEVEL))) {
         grad_code_close(code);
         return FAIL(memory_status(grad_code_memory()),

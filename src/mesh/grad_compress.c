@@ -13,7 +13,7 @@
 #include "dev/dev.h"
 #include "kernels/cpu.h"
 #include "mesh/grad_code.h"
-#include "mesh/grad_quant.h"
+#include "mesh/layout.h"
 
 /* added at once: as many of all ranks stay in cache; a multiple of every kind's block */
 #define RUN_ELEMS (64 * COMPRESS_BLOCK)
@@ -102,11 +102,7 @@ static int64_t aligned(int64_t bytes) { return (bytes + PART_ALIGN - 1) / PART_A
 /* Packed bytes of the largest part of a bucket, aligned. */
 static int64_t part_bytes_of(const struct packing *p, int ranks, int64_t elems)
 {
-    struct part_extent largest = part_extent(elems, ranks, 0);
-    for (int rank = 1; rank < ranks; rank++)
-        if (part_extent(elems, ranks, rank).elems > largest.elems)
-            largest = part_extent(elems, ranks, rank);
-    return aligned(packed_bytes(p, largest.elems));
+    return aligned(packed_bytes(p, layout_largest_part(elems, ranks)));
 }
 
 /* Bytes of a coded part of so many packed bytes, at most, aligned. */
@@ -124,12 +120,6 @@ int64_t grad_compress_part_bytes(enum grad_compress_kind kind, int ranks, int64_
     return aligned(kind == GRAD_COMPRESS_KIND_INT8_ZSTD ? bytes * 64 / 100 : bytes * 83 / 100);
 }
 
-/* What coding adds. */
-static int64_t plan_coding(const struct packing *p, int ranks, int64_t part_most)
-{
-    return grad_code_memory() + ranks * (2 * code_bound(p, part_most) + GRAD_COMPRESS_LENGTH_BYTES);
-}
-
 int64_t grad_compress_plan(const struct grad_compress_config *c, int rank, int ranks,
                            bool is_discrete)
 {
@@ -142,10 +132,12 @@ int64_t grad_compress_plan(const struct grad_compress_config *c, int rank, int r
         persistent += (elems + part_extent(elems, ranks, rank).elems) * (int64_t)sizeof(float);
         persistent += i >= c->deferred_first ? part : 0;
     }
+    const int64_t coding =
+        grad_code_memory() + ranks * (2 * code_bound(&p, part_most) + GRAD_COMPRESS_LENGTH_BYTES);
     return c->buckets_n * (int64_t)(sizeof(struct bucket) + sizeof(struct job)) +
            2 * ranks * part_most +
            ranks * (int64_t)(RUN_ELEMS * sizeof(float) + sizeof(struct sum_tree_step)) +
-           persistent + (grad_compress_is_coded(c->kind) ? plan_coding(&p, ranks, part_most) : 0) +
+           persistent + (grad_compress_is_coded(c->kind) ? coding : 0) +
            (is_discrete ? bucket_most * (int64_t)sizeof(float) : 0);
 }
 
@@ -242,9 +234,7 @@ enum status grad_compress_open(const struct grad_compress_config *config,
                                struct grad_compress **out)
 {
     ASSERT(grad_compress_quantises(config->kind));
-    struct grad_compress *q = calloc(1, sizeof *q);
-    if (!q)
-        return FAIL(ST_RETRY, "out of memory: compression");
+    struct grad_compress *q = memory_new(1, sizeof *q);
     q->c = *config;
     q->packing = packing_of(config->kind);
     q->rank = comm_place(config->comm)->rank;
@@ -380,23 +370,6 @@ static enum status decode_part(struct grad_compress *q, const struct bucket *p, 
                             q->recv + from * p->part_bytes, part_blocks(q, p, part));
 }
 
-static enum status gather_coded(struct grad_compress *q, const struct bucket *p,
-                                const uint8_t *packed)
-{
-    int64_t bytes = grad_code_encode(q->code, code_block(&q->packing), packed,
-                                     part_blocks(q, p, q->rank), q->coded_send);
-    TRY(agree(q, p, &bytes));
-    struct tensor all = {q->coded_recv, DTYPE_U8}, mine = {q->coded_send, DTYPE_U8};
-    TRY(comm_all_gather(q->c.comm, all, mine, q->ranks * bytes));
-    count_sent(q, 0, (q->ranks - 1) * bytes);
-    memcpy(q->recv + q->rank * p->part_bytes, packed,
-           (size_t)(part_blocks(q, p, q->rank) * q->packing.block.bytes));
-    for (int rank = 0; rank < q->ranks; rank++)
-        if (rank != q->rank)
-            TRY(decode_part(q, p, rank, rank, bytes));
-    return ST_OK;
-}
-
 /* ---- a bucket ---- */
 
 static enum status send_parts(struct grad_compress *q, const struct job *job,
@@ -454,8 +427,20 @@ static enum status gather_packed(struct grad_compress *q, const struct bucket *p
 {
     struct tensor all = {q->recv, DTYPE_U8}, mine = {packed, DTYPE_U8};
     count_sent(q, (q->ranks - 1) * part_extent(p->elems, q->ranks, q->rank).elems, 0);
-    if (q->code)
-        return gather_coded(q, p, packed);
+    if (q->code) {
+        int64_t bytes = grad_code_encode(q->code, code_block(&q->packing), packed,
+                                         part_blocks(q, p, q->rank), q->coded_send);
+        TRY(agree(q, p, &bytes));
+        struct tensor coded = {q->coded_recv, DTYPE_U8}, own_coded = {q->coded_send, DTYPE_U8};
+        TRY(comm_all_gather(q->c.comm, coded, own_coded, q->ranks * bytes));
+        count_sent(q, 0, (q->ranks - 1) * bytes);
+        memcpy(q->recv + q->rank * p->part_bytes, packed,
+               (size_t)(part_blocks(q, p, q->rank) * q->packing.block.bytes));
+        for (int rank = 0; rank < q->ranks; rank++)
+            if (rank != q->rank)
+                TRY(decode_part(q, p, rank, rank, bytes));
+        return ST_OK;
+    }
     count_sent(q, 0, (q->ranks - 1) * p->part_bytes);
     return comm_all_gather(q->c.comm, all, mine, q->ranks * p->part_bytes);
 }

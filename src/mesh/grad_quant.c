@@ -1,6 +1,6 @@
 /* grad_quant — packing and unpacking, a block at a time (grad_quant.h). The Makefile compiles this
  * file with -O3, for vectors. */
-#include "mesh/grad_quant.h"
+#include "mesh/grad_code.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "comm/core/sum.h"
+#include "mesh/layout.h"
 #include "mesh/shard_tree.h"
 
 #define RUN_ELEMS ((int64_t)1 << 15) /* of a part at once: those of all pieces stay in cache */
@@ -29,28 +31,14 @@ struct grad_tree {
     struct job *job;            /* of each bucket */
 };
 
-static enum status take(struct grad_tree *t)
+enum status grad_tree_open(const struct grad_tree_config *config, struct grad_tree **out)
 {
-    const size_t floats = (size_t)t->ranks * (size_t)t->pieces_max * RUN_ELEMS;
-    t->join = calloc((size_t)t->all_pieces, sizeof *t->join);
-    t->source = calloc((size_t)t->all_pieces, sizeof *t->source);
-    t->sent = calloc(floats, sizeof *t->sent);
-    t->received = calloc(floats, sizeof *t->received);
-    t->job = calloc((size_t)t->c.buckets_n, sizeof *t->job);
-    if (!t->join || !t->source || !t->sent || !t->received || !t->job)
-        return FAIL(ST_RETRY, "out of memory: 2 x %zu bytes to add virtual shards of %d ranks",
-                    floats * sizeof *t->sent, t->ranks);
-    return shard_tree_join(t->c.begin, t->ranks / t->c.contexts, t->c.contexts, t->join);
-}
-
-static enum status plan(struct grad_tree *t)
-{
+    struct grad_tree *t = memory_new(1, sizeof *t);
+    t->c = *config;
     const struct comm_place *place = comm_place(t->c.comm);
     t->rank = place->rank;
     t->ranks = place->ranks;
-    t->pieces = calloc((size_t)t->ranks, sizeof *t->pieces);
-    if (!t->pieces)
-        return FAIL(ST_RETRY, "out of memory: %d ranks", t->ranks);
+    t->pieces = memory_new((size_t)t->ranks, sizeof *t->pieces);
     ASSERTF(t->ranks % t->c.contexts == 0, "%d ranks in groups of %d", t->ranks, t->c.contexts);
     t->all_pieces =
         t->c.contexts * shard_tree_pieces(t->c.begin, t->ranks / t->c.contexts, t->pieces);
@@ -59,22 +47,21 @@ static enum status plan(struct grad_tree *t)
         t->pieces_max = t->pieces[rank] > t->pieces_max ? t->pieces[rank] : t->pieces_max;
     }
     ASSERTF(t->pieces_max <= GRAD_TREE_PIECES_MAX, "%d pieces", t->pieces_max);
-    return ST_OK;
-}
-
-enum status grad_tree_open(const struct grad_tree_config *config, struct grad_tree **out)
-{
-    struct grad_tree *t = calloc(1, sizeof *t);
-    if (!t)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes", sizeof *t);
-    t->c = *config;
-    enum status st = plan(t);
-    if (st == ST_OK)
-        st = take(t);
-    if (st == ST_OK)
+    t->join = memory_new((size_t)t->all_pieces, sizeof *t->join);
+    t->source = memory_new((size_t)t->all_pieces, sizeof *t->source);
+    t->job = memory_new((size_t)t->c.buckets_n, sizeof *t->job);
+    shard_tree_join(t->c.begin, t->ranks / t->c.contexts, t->c.contexts, t->join);
+    const size_t floats = (size_t)t->ranks * (size_t)t->pieces_max * RUN_ELEMS;
+    t->sent = calloc(floats, sizeof *t->sent);
+    t->received = calloc(floats, sizeof *t->received);
+    if (t->sent && t->received) {
         *out = t;
-    else
-        grad_tree_close(t);
+        return ST_OK;
+    }
+    enum status st =
+        FAIL(ST_RETRY, "out of memory: 2 x %zu bytes to add virtual shards of %d ranks",
+             floats * sizeof *t->sent, t->ranks);
+    grad_tree_close(t);
     return st;
 }
 
@@ -109,24 +96,6 @@ static float *place(float *buffer, const struct grad_tree *t, int rank, int piec
     return buffer + (rank * t->pieces_max + piece) * n;
 }
 
-static void pack(const struct job *j, struct stretch run)
-{
-    struct grad_tree *t = j->t;
-    for (int rank = 0; rank < t->ranks; rank++) {
-        int64_t first = part_extent(j->elems, t->ranks, rank).first + run.at;
-        for (int i = 0; i < t->pieces[t->rank]; i++)
-            memcpy(place(t->sent, t, rank, i, run.n), j->piece[i] + first,
-                   (size_t)length(j, rank, run) * sizeof(float));
-    }
-}
-
-static void add(float *to, const float *from, int64_t n)
-{
-    const void *in[] = {to, from};
-    void *out[] = {to};
-    sum_run(&(struct sum_args){in, out, 1, 2, 1, DTYPE_F32, DTYPE_F32, n, false});
-}
-
 /* join — the sum of what was received, in source[0]. */
 static void join(const struct job *j, struct stretch run)
 {
@@ -136,41 +105,34 @@ static void join(const struct job *j, struct stretch run)
     for (int rank = 0; rank < t->ranks; rank++)
         for (int i = 0; i < t->pieces[rank]; i++)
             t->source[all++] = place(t->received, t, rank, i, run.n);
-    for (int i = 0; i < t->all_pieces - 1; i++)
-        add(t->source[t->join[i].to], t->source[t->join[i].from], n);
-}
-
-static enum status sum_stretch(const struct job *j, struct stretch run)
-{
-    struct grad_tree *t = j->t;
-    const struct part_extent own = part_extent(j->elems, t->ranks, t->rank);
-    float *to = j->to_all ? j->to_all + own.first : j->to_own;
-    pack(j, run);
-    TRY(comm_all_to_all(t->c.comm, (struct tensor){t->received, DTYPE_F32},
-                        (struct tensor){t->sent, DTYPE_F32}, t->pieces_max * run.n));
-    join(j, run);
-    memcpy(to + run.at, t->source[0], (size_t)length(j, t->rank, run) * sizeof *to);
-    return ST_OK;
-}
-
-static int64_t largest_part(int64_t elems, int ranks)
-{
-    int64_t most = 0;
-    for (int rank = 0; rank < ranks; rank++) {
-        int64_t n = part_extent(elems, ranks, rank).elems;
-        most = n > most ? n : most;
+    for (int i = 0; i < t->all_pieces - 1; i++) {
+        float *to = t->source[t->join[i].to];
+        const float *from = t->source[t->join[i].from];
+        const void *in[] = {to, from};
+        void *out[] = {to};
+        sum_run(&(struct sum_args){in, out, 1, 2, 1, DTYPE_F32, DTYPE_F32, n, false});
     }
-    return most;
 }
 
 static enum status run_job(void *arg)
 {
     const struct job *j = arg;
     struct grad_tree *t = j->t;
-    const int64_t most = largest_part(j->elems, t->ranks);
+    const int64_t most = layout_largest_part(j->elems, t->ranks);
     for (int64_t at = 0; at < most; at += RUN_ELEMS) {
         struct stretch run = {at, most - at < RUN_ELEMS ? most - at : RUN_ELEMS};
-        TRY(sum_stretch(j, run));
+        const struct part_extent own = part_extent(j->elems, t->ranks, t->rank);
+        float *to = j->to_all ? j->to_all + own.first : j->to_own;
+        for (int rank = 0; rank < t->ranks; rank++) {
+            int64_t first = part_extent(j->elems, t->ranks, rank).first + run.at;
+            for (int i = 0; i < t->pieces[t->rank]; i++)
+                memcpy(place(t->sent, t, rank, i, run.n), j->piece[i] + first,
+                       (size_t)length(j, rank, run) * sizeof(float));
+        }
+        TRY(comm_all_to_all(t->c.comm, (struct tensor){t->received, DTYPE_F32},
+                            (struct tensor){t->sent, DTYPE_F32}, t->pieces_max * run.n));
+        join(j, run);
+        memcpy(to + run.at, t->source[0], (size_t)length(j, t->rank, run) * sizeof *to);
     }
     if (!j->to_all)
         return ST_OK;

@@ -21,7 +21,7 @@ struct grad_tree_config {
 };
 
 struct grad_tree;
-/* ST_RETRY: out of memory. */
+/* ST_RETRY: out of memory for the pieces of all ranks. */
 enum status grad_tree_open(const struct grad_tree_config *config, struct grad_tree **out);
 void grad_tree_close(struct grad_tree *t); /* accepts NULL; no call may be under way */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "kernels/reduce.h"
 
 static void add_bucket(struct layout *l, int unit_first, int unit_last, int64_t first, int64_t end)
@@ -55,80 +56,64 @@ static void cut(struct layout *l, const struct param_table *t, int64_t bucket_el
     }
 }
 
-/* Parts of a bucket are equal in a table of layout_pad, else they differ by an alignment. Each
- * takes as many elements of the local shard as the largest, so that shard_at is the same on all
- * ranks. */
-static int64_t largest_part(const struct layout *l, const struct layout_bucket *p)
+int64_t layout_largest_part(int64_t elems, int ranks)
 {
     int64_t most = 0;
-    for (int rank = 0; rank < l->ranks; rank++) {
-        int64_t elems = part_extent(p->elems, l->ranks, rank).elems;
-        most = elems > most ? elems : most;
+    for (int rank = 0; rank < ranks; rank++) {
+        int64_t n = part_extent(elems, ranks, rank).elems;
+        most = n > most ? n : most;
     }
-    return (most + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+    return most;
 }
 
-/* own_rest — this rank's elements of a bucket, without hidden matrices. */
-static int64_t own_rest(const struct layout *l, const struct layout_bucket *p)
+static int64_t aligned(int64_t elems)
 {
-    int64_t first = p->first + p->own.first,
-            rest = param_rest(&l->buffer_table, first, first + p->own.elems);
-    return (rest + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+    return (elems + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
 }
 
-static void place(struct layout *l)
-{
-    int64_t slot_elems[2] = {0, 0};
-    int shared_n = 0;
-    for (int i = 0; i < l->buckets_n; i++) {
-        struct layout_bucket *p = &l->bucket[i];
-        p->own = part_extent(p->elems, l->ranks, l->rank);
-        p->shard_at = l->shard_elems;
-        l->shard_elems += largest_part(l, p);
-        p->rest_at = l->rest_elems;
-        l->rest_elems += own_rest(l, p);
-        p->slot = p->unit_first == 0 ? -1 : shared_n++ % 2;
-        p->buffer_at = l->buffer_elems;
-        if (p->slot < 0)
-            l->buffer_elems += p->elems;
-        else if (p->elems > slot_elems[p->slot])
-            slot_elems[p->slot] = p->elems;
-    }
-    for (int i = 0; i < l->buckets_n; i++)
-        if (l->bucket[i].slot >= 0)
-            l->bucket[i].buffer_at = l->buffer_elems + (l->bucket[i].slot ? slot_elems[0] : 0);
-    l->buffer_elems += slot_elems[0] + slot_elems[1];
-}
-
-enum status layout_init(const struct param_table *t, int ranks, int rank, int64_t bucket_elems_min,
-                        struct layout *out)
+void layout_init(const struct param_table *t, int ranks, int rank, int64_t bucket_elems_min,
+                 struct layout *out)
 {
     ASSERTF(ranks >= 1 && rank >= 0 && rank < ranks, "rank %d of %d", rank, ranks);
     struct layout l = {.rank = rank, .ranks = ranks, .units_n = t->units_n};
-    size_t buckets_most = (size_t)(t->units_n + t->params_n);
-    int *begins = calloc((size_t)t->units_n, sizeof *begins);
-    l.bucket = calloc(buckets_most, sizeof *l.bucket);
-    l.unit_bucket = calloc((size_t)t->units_n, sizeof *l.unit_bucket);
+    int *begins = memory_new((size_t)t->units_n, sizeof *begins);
+    l.bucket = memory_new((size_t)(t->units_n + t->params_n), sizeof *l.bucket);
+    l.unit_bucket = memory_new((size_t)t->units_n, sizeof *l.unit_bucket);
     l.buffer_table = *t;
-    l.buffer_table.param = malloc((size_t)t->params_n * sizeof *t->param);
-    if (!begins || !l.bucket || !l.unit_bucket || !l.buffer_table.param) {
-        free(begins);
-        layout_free(&l);
-        return FAIL(ST_RETRY,
-                    "out of memory: the layout of %d tensors; use a machine with more memory",
-                    t->params_n);
-    }
+    l.buffer_table.param = memory_new((size_t)t->params_n, sizeof *t->param);
     memcpy(l.buffer_table.param, t->param, (size_t)t->params_n * sizeof *t->param);
     cut(&l, t, bucket_elems_min > 0 ? bucket_elems_min : LAYOUT_BUCKET_ELEMS_MIN, begins);
     free(begins);
-    place(&l);
+    int64_t slot_elems[2] = {0, 0};
+    int shared_n = 0;
+    for (int i = 0; i < l.buckets_n; i++) {
+        struct layout_bucket *p = &l.bucket[i];
+        p->own = part_extent(p->elems, l.ranks, l.rank);
+        /* Parts of a bucket are equal in a table of layout_pad, else they differ by an alignment.
+         * Each has as many elements of the local shard as the largest, so that shard_at is the same
+         * on all ranks. */
+        const int64_t first = p->first + p->own.first, end = first + p->own.elems;
+        p->shard_at = l.shard_elems;
+        l.shard_elems += aligned(layout_largest_part(p->elems, ranks));
+        p->rest_at = l.rest_elems;
+        l.rest_elems += aligned(param_rest(&l.buffer_table, first, end));
+        p->slot = p->unit_first == 0 ? -1 : shared_n++ % 2;
+        p->buffer_at = l.buffer_elems;
+        if (p->slot < 0)
+            l.buffer_elems += p->elems;
+        else if (p->elems > slot_elems[p->slot])
+            slot_elems[p->slot] = p->elems;
+    }
+    for (int i = 0; i < l.buckets_n; i++)
+        if (l.bucket[i].slot >= 0)
+            l.bucket[i].buffer_at = l.buffer_elems + (l.bucket[i].slot ? slot_elems[0] : 0);
+    l.buffer_elems += slot_elems[0] + slot_elems[1];
     for (int i = 0; i < l.buffer_table.params_n; i++) {
         struct param *param = &l.buffer_table.param[i];
         const struct layout_bucket *p = &l.bucket[layout_bucket_at(&l, param->offset)];
         param->offset += p->buffer_at - p->first;
     }
     *out = l;
-    return ST_OK;
 }
 
 void layout_pad(struct param_table *table, int ranks)

@@ -53,9 +53,9 @@ struct layout {
     struct param_table buffer_table; /* the table, with offsets into an unsharded buffer */
 };
 
-/* layout_init — bucket_elems_min: 0: LAYOUT_BUCKET_ELEMS_MIN. ST_RETRY: out of memory. */
-enum status layout_init(const struct param_table *table, int ranks, int rank,
-                        int64_t bucket_elems_min, struct layout *out);
+/* layout_init — bucket_elems_min: 0: LAYOUT_BUCKET_ELEMS_MIN. */
+void layout_init(const struct param_table *table, int ranks, int rank, int64_t bucket_elems_min,
+                 struct layout *out);
 void layout_free(struct layout *l); /* may be called twice */
 
 /* layout_pad — moves the tensors of a table so that all parts of each bucket are equal on `ranks`
@@ -71,6 +71,8 @@ void layout_pad_blocks(struct param_table *table, int ranks);
  * `at` on it owns. shard_at_out: where `at` lies in its local shard. */
 int layout_owner(const struct layout *l, int bucket, int64_t at, int64_t *elems_out,
                  int64_t *shard_at_out);
+/* layout_largest_part — the elements of the largest part of so many (part_extent). */
+int64_t layout_largest_part(int64_t elems, int ranks);
 /* layout_bucket_at — the bucket that holds an element of the table. */
 int layout_bucket_at(const struct layout *l, int64_t elem);
 

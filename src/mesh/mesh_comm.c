@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/text.h"
 
 static enum status open_group(struct mesh_comm *m, unsigned axes, struct comm **out)
@@ -16,21 +17,11 @@ static enum status open_group(struct mesh_comm *m, unsigned axes, struct comm **
         *out = m->world;
         return ST_OK;
     }
-    int *ranks = calloc((size_t)n, sizeof *ranks);
-    if (!ranks)
-        return FAIL(ST_RETRY, "out of memory: a group of %d ranks; use a machine with more", n);
+    int *ranks = memory_new((size_t)n, sizeof *ranks);
     mesh_group(&m->mesh, comm_place(m->world)->rank, axes, ranks);
     enum status st = comm_split(m->world, ranks, n, out);
     free(ranks);
     return st;
-}
-
-static enum status open_all(struct mesh_comm *m)
-{
-    TRY(open_group(m, MESH_BIT(MESH_AXIS_TENSOR), &m->tensor));
-    TRY(open_group(m, MESH_BIT(MESH_AXIS_CONTEXT), &m->context));
-    TRY(open_group(m, MESH_COMM_DATA_AXES, &m->data));
-    return open_group(m, MESH_BIT(MESH_AXIS_PIPELINE), &m->pipeline);
 }
 
 enum status mesh_comm_open(struct comm *world, const struct mesh *mesh, struct mesh_comm *out)
@@ -39,12 +30,15 @@ enum status mesh_comm_open(struct comm *world, const struct mesh *mesh, struct m
     ASSERTF(mesh_ranks(mesh) == place->ranks, "a mesh of %d ranks on %d", mesh_ranks(mesh),
             place->ranks);
     struct mesh_comm m = {.mesh = *mesh, .at = mesh_coord_of(mesh, place->rank), .world = world};
-    enum status st = open_all(&m);
-    if (st == ST_OK) {
-        *out = m;
-        return ST_OK;
-    }
     struct status_saved saved;
+    enum status st;
+    TRY_OR(open_group(&m, MESH_BIT(MESH_AXIS_TENSOR), &m.tensor), failed);
+    TRY_OR(open_group(&m, MESH_BIT(MESH_AXIS_CONTEXT), &m.context), failed);
+    TRY_OR(open_group(&m, MESH_COMM_DATA_AXES, &m.data), failed);
+    TRY_OR(open_group(&m, MESH_BIT(MESH_AXIS_PIPELINE), &m.pipeline), failed);
+    *out = m;
+    return ST_OK;
+failed:
     status_save(&saved);
     mesh_comm_close(&m);
     status_restore(&saved);

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
+#include "mesh/part_map.h"
 #include "mesh/store_inside.h"
 #include "mesh/store_state.h"
 
@@ -27,20 +29,13 @@ struct buffer {
     int64_t elems;
 };
 
-static enum status reserve(struct buffer *b, int64_t elems)
+static void reserve(struct buffer *b, int64_t elems)
 {
     if (elems <= b->elems)
-        return ST_OK;
+        return;
     free(b->data);
-    b->elems = 0;
-    b->data = malloc((size_t)elems * sizeof *b->data);
-    if (!b->data)
-        return FAIL(ST_RETRY,
-                    "out of memory: a buffer of %lld elements of the model's state; use a machine "
-                    "with more memory",
-                    (long long)elems);
+    b->data = memory_new((size_t)elems, sizeof *b->data);
     b->elems = elems;
-    return ST_OK;
 }
 
 static bool is_alone(const struct mesh_state *m) { return comm_place(m->world)->ranks == 1; }
@@ -68,23 +63,15 @@ static bool is_leader(const struct mesh_state *m)
     return leader_of(m, own_part(m)) == comm_place(m->world)->rank;
 }
 
-/* gather_own — what is read from this rank's part, to its leader's buffer. */
-static enum status gather_own(const struct mesh_state *m, int part, struct part_map_range own,
-                              struct buffer *b)
-{
-    if (own.n == 0)
-        return ST_OK;
-    if (is_leader(m))
-        TRY(reserve(b, own.n));
-    return store_state_gather(m->store, part, own.first, own.n, b->data);
-}
-
 /* get_chunk — every rank takes part; dst is NULL but on rank 0. */
 static enum status get_chunk(const struct mesh_state *m, int part, int64_t first, int64_t n,
                              float *dst, struct buffer *b)
 {
     struct part_map_range own = part_map_sources(m->map, own_part(m), first, n);
-    TRY(gather_own(m, part, own, b));
+    if (own.n > 0 && is_leader(m))
+        reserve(b, own.n);
+    if (own.n > 0)
+        TRY(store_state_gather(m->store, part, own.first, own.n, b->data));
     if (!dst)
         return own.n > 0 && is_leader(m)
                    ? comm_send(m->world, (struct tensor){b->data, DTYPE_F32}, own.n, 0)
@@ -95,7 +82,7 @@ static enum status get_chunk(const struct mesh_state *m, int part, int64_t first
         struct part_map_range range = part_map_sources(m->map, i, first, n);
         if (range.n == 0)
             continue;
-        TRY(reserve(b, range.n));
+        reserve(b, range.n);
         TRY(comm_recv(m->world, (struct tensor){b->data, DTYPE_F32}, range.n, leader_of(m, i)));
         part_map_take(m->map, i, first, n, range, b->data, dst);
     }
@@ -114,12 +101,12 @@ static enum status put_chunk(const struct mesh_state *m, int part, int64_t first
             struct part_map_range range = part_map_held(m->map, i, first, n);
             if (range.n == 0)
                 continue;
-            TRY(reserve(b, range.n));
+            reserve(b, range.n);
             part_map_give(m->map, i, first, n, range, src, b->data);
             TRY(comm_send(m->world, (struct tensor){b->data, DTYPE_F32}, range.n, leader_of(m, i)));
         }
     }
-    TRY(reserve(b, own.n > 0 ? own.n : 1));
+    reserve(b, own.n > 0 ? own.n : 1);
     b->data[0] = 0;
     if (src && own.n > 0)
         part_map_give(m->map, 0, first, n, own, src, b->data);
@@ -130,19 +117,11 @@ static enum status put_chunk(const struct mesh_state *m, int part, int64_t first
 
 /* ---- a model of one part: the store has the whole state ---- */
 
-static enum status get_whole(const struct mesh_state *m, int part, int64_t first, int64_t n,
-                             float *dst)
-{
-    if (store_state_is_sharded(m->store, part))
-        TRY(broadcast_request(m, &(struct request){REQUEST_GET, part, (double)first, (double)n}));
-    return store_state_gather(m->store, part, first, n, dst);
-}
-
 /* scatter_whole — every rank takes part, with a buffer; src is NULL but on rank 0. */
 static enum status scatter_whole(const struct mesh_state *m, int part, int64_t first, int64_t n,
                                  const float *src, struct buffer *b)
 {
-    TRY(reserve(b, n < MESH_STATE_ELEMS ? n : MESH_STATE_ELEMS));
+    reserve(b, n < MESH_STATE_ELEMS ? n : MESH_STATE_ELEMS);
     for (int64_t at = 0; at < n; at += MESH_STATE_ELEMS) {
         int64_t run = n - at < MESH_STATE_ELEMS ? n - at : MESH_STATE_ELEMS;
         if (src)
@@ -152,49 +131,29 @@ static enum status scatter_whole(const struct mesh_state *m, int part, int64_t f
     return ST_OK;
 }
 
-static enum status put_whole(const struct mesh_state *m, int part, int64_t first, int64_t n,
-                             const float *src, struct buffer *b)
-{
-    if (is_alone(m))
-        return store_set(m->store, part, first, n, src);
-    TRY(broadcast_request(m, &(struct request){REQUEST_PUT, part, (double)first, (double)n}));
-    return scatter_whole(m, part, first, n, src, b);
-}
-
 /* ---- rank 0 ---- */
-
-static enum status get_parts(const struct mesh_state *m, int part, int64_t first, int64_t n,
-                             float *dst, struct buffer *b)
-{
-    for (int64_t at = 0, run; at < n; at += run) {
-        run = n - at < MESH_STATE_ELEMS ? n - at : MESH_STATE_ELEMS;
-        TRY(broadcast_request(
-            m, &(struct request){REQUEST_GET, part, (double)(first + at), (double)run}));
-        TRY(get_chunk(m, part, first + at, run, dst + at, b));
-    }
-    return ST_OK;
-}
-
-static enum status put_parts(const struct mesh_state *m, int part, int64_t first, int64_t n,
-                             const float *src, struct buffer *b)
-{
-    for (int64_t at = 0, run; at < n; at += run) {
-        run = n - at < MESH_STATE_ELEMS ? n - at : MESH_STATE_ELEMS;
-        TRY(broadcast_request(
-            m, &(struct request){REQUEST_PUT, part, (double)(first + at), (double)run}));
-        TRY(put_chunk(m, part, first + at, run, src + at, b));
-    }
-    return ST_OK;
-}
 
 enum status mesh_state_get(const struct mesh_state *m, int part, int64_t first, int64_t n,
                            float *dst)
 {
-    struct buffer b = {0};
+    struct request request = {REQUEST_GET, part, (double)first, (double)n};
     ASSERT(comm_place(m->world)->rank == 0);
     TRY(store_drain(m->store));
-    enum status st =
-        m->map ? get_parts(m, part, first, n, dst, &b) : get_whole(m, part, first, n, dst);
+    if (!m->map) {
+        if (store_state_is_sharded(m->store, part))
+            TRY(broadcast_request(m, &request));
+        return store_state_gather(m->store, part, first, n, dst);
+    }
+    struct buffer b = {0};
+    enum status st = ST_OK;
+    for (int64_t at = 0, run; st == ST_OK && at < n; at += run) {
+        run = n - at < MESH_STATE_ELEMS ? n - at : MESH_STATE_ELEMS;
+        request.first = (double)(first + at);
+        request.n = (double)run;
+        st = broadcast_request(m, &request);
+        if (st == ST_OK)
+            st = get_chunk(m, part, first + at, run, dst + at, &b);
+    }
     free(b.data);
     return st;
 }
@@ -202,11 +161,21 @@ enum status mesh_state_get(const struct mesh_state *m, int part, int64_t first, 
 enum status mesh_state_put(const struct mesh_state *m, int part, int64_t first, int64_t n,
                            const float *src)
 {
+    const int64_t most = m->map ? MESH_STATE_ELEMS : n; /* of a request */
     struct buffer b = {0};
+    enum status st = ST_OK;
     ASSERT(comm_place(m->world)->rank == 0);
     TRY(store_drain(m->store));
-    enum status st =
-        m->map ? put_parts(m, part, first, n, src, &b) : put_whole(m, part, first, n, src, &b);
+    if (!m->map && is_alone(m))
+        return store_set(m->store, part, first, n, src);
+    for (int64_t at = 0, run; st == ST_OK && at < n; at += run) {
+        run = n - at < most ? n - at : most;
+        st = broadcast_request(
+            m, &(struct request){REQUEST_PUT, part, (double)(first + at), (double)run});
+        if (st == ST_OK)
+            st = m->map ? put_chunk(m, part, first + at, run, src + at, &b)
+                        : scatter_whole(m, part, first + at, run, src + at, &b);
+    }
     free(b.data);
     return st;
 }
@@ -229,22 +198,16 @@ enum status mesh_state_end(const struct mesh_state *m, enum status st)
 
 /* ---- the other ranks ---- */
 
-/* check_request — the range came from rank 0: it is checked before it is used. */
-static enum status check_request(const struct mesh_state *m, const struct request *request)
-{
-    const struct param_table *whole = m->map ? m->map->whole : m->store->c.table;
-    if (request->part >= 0 && request->part <= m->store->c.moments_n && request->first >= 0 &&
-        request->n >= 0 && request->first <= (double)whole->total_elems - request->n &&
-        (!m->map || request->n <= (double)MESH_STATE_ELEMS))
-        return ST_OK;
-    return FAIL(ST_BUG, "rank 0 asked for part %g, %g elements from %g of %lld", request->part,
-                request->n, request->first, (long long)whole->total_elems);
-}
-
 static enum status serve_request(const struct mesh_state *m, const struct request *request,
                                  struct buffer *b)
 {
-    TRY(check_request(m, request));
+    /* The range came from rank 0: it is checked before it is used. */
+    const struct param_table *whole = m->map ? m->map->whole : m->store->c.table;
+    if (!(request->part >= 0 && request->part <= m->store->c.moments_n && request->first >= 0 &&
+          request->n >= 0 && request->first <= (double)whole->total_elems - request->n &&
+          (!m->map || request->n <= (double)MESH_STATE_ELEMS)))
+        return FAIL(ST_BUG, "rank 0 asked for part %g, %g elements from %g of %lld", request->part,
+                    request->n, request->first, (long long)whole->total_elems);
     int64_t first = (int64_t)request->first, n = (int64_t)request->n;
     int part = (int)request->part;
     if (request->what == REQUEST_PUT)

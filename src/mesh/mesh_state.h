@@ -16,11 +16,12 @@
 #define CONVOY_MESH_MESH_STATE_H
 
 #include "mesh/mesh.h"
-#include "mesh/part_map.h"
 #include "mesh/store.h"
 
 /* 4 MiB: of a buffer on rank 0, and of a request; on leaders their part of it */
 #define MESH_STATE_ELEMS ((int64_t)1 << 20)
+
+struct part_map; /* mesh/part_map.h */
 
 /* Pointers are borrowed. Part `pipeline rank · tensor ranks + tensor rank` of the map is that of
  * the ranks with these coordinates. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 
 static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -16,34 +17,19 @@ static struct part_map_tensor *tensor_of(const struct part_map *map, int part, i
 
 /* ---- the map ---- */
 
-enum status part_map_init(const struct param_table *whole, int parts_n, struct part_map *out)
+void part_map_init(const struct param_table *whole, int parts_n, struct part_map *out)
 {
     ASSERTF(parts_n > 0 && whole->params_n > 0, "%d parts, %d tensors", parts_n, whole->params_n);
     *out = (struct part_map){
         .whole = whole,
         .parts_n = parts_n,
-        .tensor = calloc((size_t)parts_n * (size_t)whole->params_n, sizeof *out->tensor)};
-    if (!out->tensor)
-        return FAIL(ST_RETRY,
-                    "out of memory: a map of %d parts of %d tensors; use a machine with more "
-                    "memory",
-                    parts_n, whole->params_n);
-    return ST_OK;
+        .tensor = memory_new((size_t)parts_n * (size_t)whole->params_n, sizeof *out->tensor)};
 }
 
 void part_map_free(struct part_map *map)
 {
     free(map->tensor);
     *map = (struct part_map){0};
-}
-
-/* find — the whole's tensor with a part's name, from `from` on: parts keep the order. -1: none. */
-static int find(const struct param_table *whole, int from, const char *name)
-{
-    for (int i = from; i < whole->params_n; i++)
-        if (strcmp(whole->param[i].name, name) == 0)
-            return i;
-    return -1;
 }
 
 /* span_of — of a tensor's stripes, in the parts that have it. */
@@ -95,8 +81,10 @@ enum status part_map_add(struct part_map *map, int part, const struct param_tabl
     ASSERTF(part >= 0 && part < map->parts_n, "part %d of %d", part, map->parts_n);
     for (int own = 0; own < table->params_n; own++) {
         const struct param *p = &table->param[own];
-        int i = find(map->whole, next, p->name);
-        if (i < 0 || !fits(map, i, p))
+        int i = next; /* parts keep the order of the whole model */
+        while (i < map->whole->params_n && strcmp(map->whole->param[i].name, p->name) != 0)
+            i++;
+        if (i == map->whole->params_n || !fits(map, i, p))
             return FAIL(ST_BUG,
                         "part %d of %d has %s of %lld x %lld, elements [%lld, +%lld) of %d groups "
                         "of %lld, which is not in the whole model, or in another order",
@@ -111,24 +99,18 @@ enum status part_map_add(struct part_map *map, int part, const struct param_tabl
     return ST_OK;
 }
 
-/* read_until — the end of what sources hold of a stripe without a gap. */
-static int64_t read_until(const struct part_map *map, int i)
-{
-    int64_t at = 0;
-    for (int part = 0; part < map->parts_n; part++) {
-        const struct part_map_tensor *t = tensor_of(map, part, i);
-        if (t->is_source && t->stripes.first == at) {
-            at += t->stripes.n;
-            part = -1; /* the next may have a lower number */
-        }
-    }
-    return at;
-}
-
 enum status part_map_check(const struct part_map *map)
 {
     for (int i = 0; i < map->whole->params_n; i++) {
-        int64_t span = span_of(map, i), until = read_until(map, i);
+        /* Until where sources hold a stripe without a gap. */
+        int64_t span = span_of(map, i), until = 0;
+        for (int part = 0; part < map->parts_n; part++) {
+            const struct part_map_tensor *t = tensor_of(map, part, i);
+            if (t->is_source && t->stripes.first == until) {
+                until += t->stripes.n;
+                part = -1; /* the next may have a lower number */
+            }
+        }
         if (until != span)
             return FAIL(ST_BUG, "the %d parts of the model have %lld of %lld elements of %s",
                         map->parts_n, (long long)until, (long long)span, map->whole->param[i].name);

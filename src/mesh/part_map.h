@@ -33,11 +33,11 @@ struct part_map_range {
     int64_t first, n;
 };
 
-/* part_map_init — no part has a tensor yet. ST_RETRY: out of memory.
+/* part_map_init — no part has a tensor yet.
  * part_map_add — part `part` of the map, each after those with lower numbers. table: the part's; it
  * is not kept. ST_BUG: it has a tensor that is not of the whole model.
  * part_map_check — after all parts. ST_BUG: an element is in no part. */
-enum status part_map_init(const struct param_table *whole, int parts_n, struct part_map *out);
+void part_map_init(const struct param_table *whole, int parts_n, struct part_map *out);
 enum status part_map_add(struct part_map *map, int part, const struct param_table *table);
 enum status part_map_check(const struct part_map *map);
 void part_map_free(struct part_map *map); /* may be called twice */

@@ -56,35 +56,23 @@ struct pipe_op pipe_op_at(const struct pipe *pipe, int stage, int i)
     return (i - first) % 2 == 0 ? nth(pipe, false, first + pair) : nth(pipe, true, pair);
 }
 
-static bool forward_source(const struct pipe *pipe, int *stage, struct pipe_op *op)
-{
-    if (*stage > 0) {
-        --*stage;
-        return true;
-    }
-    *stage = pipe->stages - 1;
-    return --op->chunk >= 0;
-}
-
-static void backward_source(const struct pipe *pipe, int *stage, struct pipe_op *op)
-{
-    if (*stage < pipe->stages - 1) {
-        ++*stage;
-    } else if (op->chunk < pipe->chunks - 1) {
-        *stage = 0;
-        op->chunk++;
-    } else {
-        op->is_backward = false;
-    }
-}
-
 bool pipe_source(const struct pipe *pipe, int stage, struct pipe_op op, int *stage_out,
                  struct pipe_op *op_out)
 {
-    if (op.is_backward)
-        backward_source(pipe, &stage, &op);
-    else if (!forward_source(pipe, &stage, &op))
-        return false;
+    if (!op.is_backward && stage > 0) {
+        stage--;
+    } else if (!op.is_backward) {
+        stage = pipe->stages - 1;
+        if (--op.chunk < 0)
+            return false;
+    } else if (stage < pipe->stages - 1) {
+        stage++;
+    } else if (op.chunk < pipe->chunks - 1) {
+        stage = 0;
+        op.chunk++;
+    } else {
+        op.is_backward = false; /* the last chunk's own forward op */
+    }
     *stage_out = stage;
     *op_out = op;
     return true;

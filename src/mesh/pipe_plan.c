@@ -1,10 +1,11 @@
 /* pipe_plan — times of all ops, the messages of one stage in the order of all, and both in one list
  * (pipe_plan.h). */
-#include "mesh/pipe_plan.h"
+#include "mesh/pipe.h"
 
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 
 #define FORWARD_TIME 1
 #define BACKWARD_TIME 2
@@ -61,27 +62,24 @@ static int advance(struct maker *m, int stage, int i, int64_t *now)
     return i;
 }
 
-static enum status set_times(struct maker *m)
+static void set_times(struct maker *m)
 {
     int stages = m->pipe->stages, left = stages;
-    int *at = calloc((size_t)stages, sizeof *at);
-    int64_t *now = calloc((size_t)stages, sizeof *now);
-    if (at && now)
-        while (left > 0) {
-            left = 0;
-            bool is_stuck = true;
-            for (int stage = 0; stage < stages; stage++) {
-                int before = at[stage];
-                at[stage] = advance(m, stage, before, &now[stage]);
-                is_stuck = is_stuck && at[stage] == before;
-                left += at[stage] < m->ops_n;
-            }
-            ASSERTF(left == 0 || !is_stuck, "%d stages wait for each other", left);
+    int *at = memory_new((size_t)stages, sizeof *at);
+    int64_t *now = memory_new((size_t)stages, sizeof *now);
+    while (left > 0) {
+        left = 0;
+        bool is_stuck = true;
+        for (int stage = 0; stage < stages; stage++) {
+            int before = at[stage];
+            at[stage] = advance(m, stage, before, &now[stage]);
+            is_stuck = is_stuck && at[stage] == before;
+            left += at[stage] < m->ops_n;
         }
-    bool is_done = at && now;
+        ASSERTF(left == 0 || !is_stuck, "%d stages wait for each other", left);
+    }
     free(at);
     free(now);
-    return is_done ? ST_OK : FAIL(ST_RETRY, "out of memory: the order of %d stages", stages);
 }
 
 /* ---- messages ---- */
@@ -123,20 +121,16 @@ static int op_index(const struct maker *m, int stage, struct pipe_op op)
         m, stage, m->end[op_slot(m, stage, op)] - (op.is_backward ? BACKWARD_TIME : FORWARD_TIME));
 }
 
-/* is_near — of a stage: it may exchange messages with the maker's. The last one's neighbour is the
- * first. */
-static bool is_near(const struct maker *m, int stage)
-{
-    int n = m->pipe->stages;
-    return stage == m->stage || (stage + 1) % n == m->stage || (m->stage + 1) % n == stage;
-}
-
 static void find_messages(struct maker *m)
 {
     int source;
     struct pipe_op from;
-    for (int stage = 0; stage < m->pipe->stages; stage++)
-        for (int i = 0; is_near(m, stage) && i < m->ops_n; i++) {
+    const int n = m->pipe->stages;
+    for (int stage = 0; stage < n; stage++) {
+        /* Only neighbours exchange messages; the last stage's is the first. */
+        if (stage != m->stage && (stage + 1) % n != m->stage && (m->stage + 1) % n != stage)
+            continue;
+        for (int i = 0; i < m->ops_n; i++) {
             bool has_source =
                 pipe_source(m->pipe, stage, pipe_op_at(m->pipe, stage, i), &source, &from);
             if (!has_source || source == stage)
@@ -146,6 +140,25 @@ static void find_messages(struct maker *m)
             else if (source == m->stage)
                 add_message(m, stage, i, op_index(m, source, from), stage);
         }
+    }
+}
+
+/* find_embed_messages — What the last stage can add as soon as the first one has made it. */
+static void find_embed_messages(struct maker *m)
+{
+    const int last = m->pipe->stages - 1;
+    const bool is_recv = m->stage == last;
+    for (int micro = 0; micro < m->pipe->micros; micro++) {
+        const struct pipe_op op = {true, 0, micro};
+        const int64_t time = m->end[op_slot(m, 0, op)];
+        m->message[m->messages_n++] =
+            (struct message){.key = key_of(m, time, last, true),
+                             .op_i = is_recv ? first_from(m, last, time) : op_index(m, 0, op),
+                             .peer = is_recv ? 0 : last,
+                             .micro = micro,
+                             .is_recv = is_recv,
+                             .is_embed = true};
+    }
 }
 
 static int compare(const void *a, const void *b)
@@ -267,58 +280,32 @@ void pipe_plan_free(struct pipe_plan *plan)
     *plan = (struct pipe_plan){0};
 }
 
-static enum status make(struct maker *m)
+void pipe_plan_make(const struct pipe *pipe, int stage, bool is_early, bool has_embed,
+                    struct pipe_plan *out)
 {
-    size_t ops = (size_t)m->ops_n, all = ops * (size_t)m->pipe->stages;
-    m->start = calloc(all, sizeof *m->start);
-    m->end = calloc(all, sizeof *m->end);
-    m->message = calloc(3 * ops, sizeof *m->message);
-    m->plan.action = calloc(6 * ops, sizeof *m->plan.action);
-    if (!m->start || !m->end || !m->message || !m->plan.action)
-        return FAIL(ST_RETRY, "out of memory: the order of %d micro-batches on %d stages",
-                    m->pipe->micros, m->pipe->stages);
-    TRY(set_times(m));
-    find_messages(m);
-    if (m->has_embed && (m->stage == 0 || m->stage == m->pipe->stages - 1)) {
-        /* What the last stage can add as soon as the first one has made it. */
-        const int last = m->pipe->stages - 1;
-        for (int micro = 0; micro < m->pipe->micros; micro++) {
-            const struct pipe_op op = {true, 0, micro};
-            const int64_t time = m->end[op_slot(m, 0, op)];
-            const bool is_recv = m->stage == last;
-            m->message[m->messages_n++] =
-                (struct message){.key = key_of(m, time, last, true),
-                                 .op_i = is_recv ? first_from(m, last, time) : op_index(m, 0, op),
-                                 .peer = is_recv ? 0 : last,
-                                 .micro = micro,
-                                 .is_recv = is_recv,
-                                 .is_embed = true};
-        }
-    }
-    qsort(m->message, (size_t)m->messages_n, sizeof *m->message, compare);
-    list_actions(m);
-    m->plan.grads_out = most_grads(m->stage, &m->plan);
-    if (m->has_embed && m->stage == m->pipe->stages - 1)
-        m->plan.heads_ahead = most_ahead(m);
-    return ST_OK;
-}
-
-enum status pipe_plan_make(const struct pipe *pipe, int stage, bool is_early, bool has_embed,
-                           struct pipe_plan *out)
-{
+    const int last = pipe->stages - 1;
     struct maker m = {.pipe = pipe,
                       .stage = stage,
                       .ops_n = pipe_ops_n(pipe),
                       .is_early = is_early,
                       .has_embed = has_embed};
     ASSERTF(!has_embed || pipe->stages > 1, "%d stages", pipe->stages);
-    enum status st = make(&m);
+    const size_t ops = (size_t)m.ops_n, all = ops * (size_t)pipe->stages;
+    m.start = memory_new(all, sizeof *m.start);
+    m.end = memory_new(all, sizeof *m.end);
+    m.message = memory_new(3 * ops, sizeof *m.message);
+    m.plan.action = memory_new(6 * ops, sizeof *m.plan.action);
+    set_times(&m);
+    find_messages(&m);
+    if (has_embed && (stage == 0 || stage == last))
+        find_embed_messages(&m);
+    qsort(m.message, (size_t)m.messages_n, sizeof *m.message, compare);
+    list_actions(&m);
+    m.plan.grads_out = most_grads(stage, &m.plan);
+    if (has_embed && stage == last)
+        m.plan.heads_ahead = most_ahead(&m);
     free(m.start);
     free(m.end);
     free(m.message);
-    if (st == ST_OK)
-        *out = m.plan;
-    else
-        pipe_plan_free(&m.plan);
-    return st;
+    *out = m.plan;
 }

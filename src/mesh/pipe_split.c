@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 
 #define EMBED_FLOPS 3 /* an element of a row: copied, added to a position, added to a gradient */
 #define FWD_PART (1.0 / 3) /* a forward pass, of forward and backward */
@@ -98,28 +99,6 @@ static double solve(struct table *t, double limit)
     return t->best[at(t, t->parts, t->layers)];
 }
 
-static enum status solve_both(struct table *t, int64_t *first)
-{
-    size_t layers = (size_t)t->layers + 1, cells = ((size_t)t->parts + 1) * layers;
-    t->sum = calloc(layers, sizeof *t->sum);
-    t->best = calloc(cells, sizeof *t->best);
-    t->begin = calloc(cells, sizeof *t->begin);
-    if (!t->sum || !t->best || !t->begin)
-        return FAIL(ST_RETRY, "out of memory: a split of %lld layers; use a machine with more",
-                    (long long)t->layers);
-    for (int64_t i = 0; i < t->layers; i++)
-        t->sum[i + 1] = t->sum[i] + t->cost[1 + i];
-    double least = solve(t, 0);
-    /* sums may be rounded */
-    double cost = solve(t, least * (1 + 1e-9));
-    ASSERTF(least < DBL_MAX && cost < DBL_MAX, "%lld layers in %d parts", (long long)t->layers,
-            t->parts);
-    first[t->parts] = t->layers;
-    for (int part = t->parts; part > 0; part--)
-        first[part - 1] = t->begin[at(t, part, first[part])];
-    return ST_OK;
-}
-
 enum status pipe_split(const double *cost, int64_t layers, int stages, int chunks, int64_t *first)
 {
     struct table t = {.cost = cost, .layers = layers, .parts = stages * chunks};
@@ -128,11 +107,23 @@ enum status pipe_split(const double *cost, int64_t layers, int stages, int chunk
                     "PP=%d x PP_CHUNKS=%d are %d parts of a model of %lld layers; each needs a "
                     "layer: lower PP or PP_CHUNKS",
                     stages, chunks, t.parts, (long long)layers);
-    enum status st = solve_both(&t, first);
+    const size_t sums_n = (size_t)layers + 1, cells = ((size_t)t.parts + 1) * sums_n;
+    t.sum = memory_new(sums_n, sizeof *t.sum);
+    t.best = memory_new(cells, sizeof *t.best);
+    t.begin = memory_new(cells, sizeof *t.begin);
+    for (int64_t i = 0; i < layers; i++)
+        t.sum[i + 1] = t.sum[i] + cost[1 + i];
+    double least = solve(&t, 0);
+    double squares = solve(&t, least * (1 + 1e-9)); /* sums may be rounded */
+    ASSERTF(least < DBL_MAX && squares < DBL_MAX, "%lld layers in %d parts", (long long)layers,
+            t.parts);
+    first[t.parts] = layers;
+    for (int part = t.parts; part > 0; part--)
+        first[part - 1] = t.begin[at(&t, part, first[part])];
     free(t.sum);
     free(t.best);
     free(t.begin);
-    return st;
+    return ST_OK;
 }
 
 void pipe_split_part(const int64_t *first, int stages, int chunks, int stage,

@@ -16,8 +16,7 @@ void pipe_split_costs(const struct model_dims *dims, int64_t t, struct model_rec
 
 /* pipe_split — chunk j gets layers [first[j], first[j + 1]), at least one; first has room for
  * stages · chunks + 1. The costliest chunk costs as little as can be; of such splits, the one with
- * the least sum of squares. ST_BAD_SETTING: there are fewer layers than chunks. ST_RETRY: out of
- * memory. */
+ * the least sum of squares. ST_BAD_SETTING: there are fewer layers than chunks. */
 enum status pipe_split(const double *cost, int64_t layers, int stages, int chunks, int64_t *first);
 
 /* pipe_split_part — what a stage has: its layers, and whether it lacks embedding or head. The rest

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 
 /* Neighbouring shards [first, first + n): a node of the tree. */
 struct node {
@@ -19,13 +20,6 @@ static struct node right_of(struct node v)
 
 /* ---- the shards of one rank ---- */
 
-static int last_shard(const struct shard_tree *t, int run_first, struct node v)
-{
-    int last = v.first + v.n - 1 - run_first;
-    ASSERTF(last >= 0 && last < t->shards_n, "shard %d of %d", last, t->shards_n);
-    return last;
-}
-
 /* Steps are noted in the order of shards, so those behind a shard lie together. */
 static void add_up(struct shard_tree *t, int run_first, struct node v, int slot)
 {
@@ -37,7 +31,9 @@ static void add_up(struct shard_tree *t, int run_first, struct node v, int slot)
     add_up(t, run_first, left_of(v), slot);
     add_up(t, run_first, right_of(v), slot + 1);
     t->add[t->adds_n++] = (struct sum_tree_step){.to = slot, .from = slot + 1};
-    t->add_first[last_shard(t, run_first, v) + 1] = t->adds_n;
+    const int last = v.first + v.n - 1 - run_first;
+    ASSERTF(last >= 0 && last < t->shards_n, "shard %d of %d", last, t->shards_n);
+    t->add_first[last + 1] = t->adds_n;
 }
 
 /* The pieces of the run, from left to right. */
@@ -66,23 +62,18 @@ static struct node run_of(const int *begin, int rank)
     return (struct node){begin[rank], begin[rank + 1] - begin[rank]};
 }
 
-enum status shard_tree_init(const int *begin, int ranks, int rank, struct shard_tree *out)
+void shard_tree_init(const int *begin, int ranks, int rank, struct shard_tree *out)
 {
     const struct node run = run_of(begin, rank);
     struct shard_tree t = {.shards_n = run.n};
-    t.shard_slot = calloc((size_t)run.n, sizeof *t.shard_slot);
-    t.add_first = calloc((size_t)run.n + 1, sizeof *t.add_first);
-    t.add = calloc((size_t)run.n, sizeof *t.add);
-    if (!t.shard_slot || !t.add_first || !t.add) {
-        shard_tree_free(&t);
-        return FAIL(ST_RETRY, "out of memory: the order of %d virtual shards", run.n);
-    }
+    t.shard_slot = memory_new((size_t)run.n, sizeof *t.shard_slot);
+    t.add_first = memory_new((size_t)run.n + 1, sizeof *t.add_first);
+    t.add = memory_new((size_t)run.n, sizeof *t.add);
     find_pieces(&t, run, (struct node){0, begin[ranks]});
     for (int i = 1; i <= run.n; i++) /* shards that no step follows */
         if (t.add_first[i] < t.add_first[i - 1])
             t.add_first[i] = t.add_first[i - 1];
     *out = t;
-    return ST_OK;
 }
 
 void shard_tree_free(struct shard_tree *t)
@@ -164,12 +155,10 @@ static struct sum_tree_step *join_contexts(struct node v, int each, struct sum_t
     return out + 1;
 }
 
-enum status shard_tree_join(const int *begin, int ranks, int contexts, struct sum_tree_step *out)
+void shard_tree_join(const int *begin, int ranks, int contexts, struct sum_tree_step *out)
 {
     const int pieces = shard_tree_pieces(begin, ranks, NULL), n = pieces - 1;
-    int *count = calloc((size_t)ranks + 2 * (size_t)pieces, sizeof *count);
-    if (!count)
-        return FAIL(ST_RETRY, "out of memory: the order of %d pieces", pieces * contexts);
+    int *count = memory_new((size_t)ranks + 2 * (size_t)pieces, sizeof *count);
     const struct numbers number = {.at = count + ranks, .each = count + ranks + pieces};
     (void)shard_tree_pieces(begin, ranks, count);
     for (int rank = 0, i = 0, all = 0; rank < ranks; all += contexts * count[rank++])
@@ -184,7 +173,6 @@ enum status shard_tree_join(const int *begin, int ranks, int contexts, struct su
         renumber(number, context, out, n, out + context * n);
     (void)join_contexts((struct node){0, contexts}, number.each[0], out + contexts * n);
     free(count);
-    return ST_OK;
 }
 
 /* needs — the slots in which a node is added up: the first half's sum waits for the second's. */
@@ -226,19 +214,16 @@ static bool is_same(const struct sum_tree_step *a, const struct sum_tree_step *b
     return true;
 }
 
-enum status shard_tree_is_of_ranks(const int *begin, int contexts, int nodes, int locals, bool *out)
+bool shard_tree_is_of_ranks(const int *begin, int contexts, int nodes, int locals)
 {
     const int all = nodes * locals, ranks = all / contexts;
     ASSERTF(all % contexts == 0, "%d ranks in groups of %d", all, contexts);
-    *out = shard_tree_pieces(begin, ranks, NULL) == ranks;
-    if (!*out)
-        return ST_OK;
-    struct sum_tree_step *steps = calloc(2 * (size_t)all, sizeof *steps);
-    if (!steps)
-        return FAIL(ST_RETRY, "out of memory: the order of %d ranks", all);
-    enum status st = shard_tree_join(begin, ranks, contexts, steps);
+    if (shard_tree_pieces(begin, ranks, NULL) != ranks)
+        return false;
+    struct sum_tree_step *steps = memory_new(2 * (size_t)all, sizeof *steps);
+    shard_tree_join(begin, ranks, contexts, steps);
     sum_tree_plan_nodes(nodes, locals, steps + all);
-    *out = is_same(steps, steps + all, all - 1);
+    bool is_of_ranks = is_same(steps, steps + all, all - 1);
     free(steps);
-    return st;
+    return is_of_ranks;
 }

@@ -41,8 +41,8 @@ struct shard_tree {
 /* shard_tree_deal — runs as equal as they can be; begin: ranks + 1 numbers. */
 void shard_tree_deal(int shards, int ranks, int *begin);
 
-/* shard_tree_init — the order of rank `rank` of `ranks`. ST_RETRY: out of memory. */
-enum status shard_tree_init(const int *begin, int ranks, int rank, struct shard_tree *out);
+/* shard_tree_init — the order of rank `rank` of `ranks`. */
+void shard_tree_init(const int *begin, int ranks, int rank, struct shard_tree *out);
 void shard_tree_free(struct shard_tree *t); /* may be called twice */
 /* shard_tree_slots — slots_n of a rank. */
 int shard_tree_slots(const int *begin, int ranks, int rank);
@@ -50,14 +50,12 @@ int shard_tree_slots(const int *begin, int ranks, int rank);
 /* shard_tree_pieces — how many pieces all ranks have together, without contexts. count: each
  *   rank's, or NULL.
  * shard_tree_join — the steps that add the pieces of all ranks · contexts ranks, numbered rank
- *   after rank: shard_tree_pieces · contexts - 1 of them. The sum ends in piece 0. ST_RETRY: out of
- *   memory. */
+ *   after rank: shard_tree_pieces · contexts - 1 of them. The sum ends in piece 0. */
 int shard_tree_pieces(const int *begin, int ranks, int *count);
-enum status shard_tree_join(const int *begin, int ranks, int contexts, struct sum_tree_step *out);
+void shard_tree_join(const int *begin, int ranks, int contexts, struct sum_tree_step *out);
 
 /* shard_tree_is_of_ranks — each of the nodes × locals ranks has one piece, and adding them is what
- * their collectives do (sum_tree_plan_nodes). ST_RETRY: out of memory. */
-enum status shard_tree_is_of_ranks(const int *begin, int contexts, int nodes, int locals,
-                                   bool *out);
+ * their collectives do (sum_tree_plan_nodes). */
+bool shard_tree_is_of_ranks(const int *begin, int contexts, int nodes, int locals);
 
 #endif

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
-#include "base/text.h"
 #include "base/assert.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
 
 struct sparse_embed {
     struct sparse_embed_config c;
@@ -63,9 +64,7 @@ int64_t sparse_embed_buffer_elems(int ranks, int64_t rows_n, int64_t row_elems, 
 
 enum status sparse_embed_open(const struct sparse_embed_config *config, struct sparse_embed **out)
 {
-    struct sparse_embed *r = calloc(1, sizeof *r);
-    if (!r)
-        return FAIL(ST_RETRY, "out of memory: the rows of tokens");
+    struct sparse_embed *r = memory_new(1, sizeof *r);
     r->c = *config;
     r->rank = comm_place(config->comm)->rank;
     r->ranks = comm_place(config->comm)->ranks;
@@ -117,18 +116,6 @@ enum status sparse_embed_begin(struct sparse_embed *r, const int32_t *tokens, in
     return comm_all_gather_begin(r->c.comm, all, tensor_at(all, own), all_n, ticket);
 }
 
-/* longest — the most ids that any rank has. */
-static int64_t longest(const struct sparse_embed *r)
-{
-    int64_t most = 0;
-    for (int rank = 0; rank < r->ranks; rank++) {
-        const int32_t *ids = r->ids + rank * r->rows_most;
-        while (most < r->rows_most && ids[most] >= 0)
-            most++;
-    }
-    return most;
-}
-
 static struct tensor rows_of(const struct sparse_embed *r, int rank)
 {
     return (struct tensor){r->c.buffer + rank * r->rows * r->c.row_elems, DTYPE_F32};
@@ -136,9 +123,15 @@ static struct tensor rows_of(const struct sparse_embed *r, int rank)
 
 enum status sparse_embed_rows(struct sparse_embed *r, float **rows_out, struct tensor *indices_out)
 {
-    /* Sets the number of rows that a table has in this step, and moves lists that are shorter than
-     * rows_most together. */
-    r->rows = round_up(longest(r));
+    /* A table of this step has as many rows as the longest list has ids. Lists that are shorter
+     * than rows_most are moved together. */
+    int64_t longest = 0;
+    for (int rank = 0; rank < r->ranks; rank++) {
+        const int32_t *ids = r->ids + rank * r->rows_most;
+        while (longest < r->rows_most && ids[longest] >= 0)
+            longest++;
+    }
+    r->rows = round_up(longest);
     ASSERTF(r->rows > 0 && r->rows <= r->rows_most, "%lld rows", (long long)r->rows);
     for (int rank = 1; rank < r->ranks; rank++)
         memmove(r->ids + rank * r->rows, r->ids + rank * r->rows_most,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "mesh/store_inside.h"
 
 /* ---- life ---- */
@@ -20,7 +21,7 @@ enum status store_set_place(struct store *s, int rank, int ranks, bool is_discre
     ASSERTF(group >= 1 && ranks % group == 0, "groups of %d of %d ranks", group, ranks);
     s->rank = rank;
     s->ranks = ranks;
-    TRY(layout_init(s->c.table, group, rank % group, s->c.settings.bucket_elems_min, &s->layout));
+    layout_init(s->c.table, group, rank % group, s->c.settings.bucket_elems_min, &s->layout);
     s->is_discrete = is_discrete;
     s->is_alone = s->layout.ranks == 1;
     s->policy = store_memory_policy(&s->c, s->layout.ranks);
@@ -33,47 +34,43 @@ enum status store_plan(const struct store_config *config, int rank, int ranks, b
 {
     struct store s = {.c = *config};
     TRY(store_set_place(&s, rank, ranks, is_discrete));
-    enum status st = store_memory_plan(&s, out);
+    *out = store_memory_plan(&s);
     store_exact_free(&s);
     layout_free(&s.layout);
-    return st;
+    return ST_OK;
 }
 
-static enum status open_all(struct store *s)
+void store_new_lists(struct store *s)
 {
-    const struct store_config *c = &s->c;
-    const struct comm_place *place = comm_place(c->comm);
-    /* The world is the comm's own ranks, or has other groups too. */
-    if (s->c.world == NULL)
-        s->c.world = s->c.comm;
-    s->has_groups = s->c.world != s->c.comm;
-    TRY(store_set_place(s, place->rank, place->ranks, dev_is_discrete(c->dev)));
-    TRY(store_memory_split(s));
-    s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
-    TRY(store_memory_plan(s, &s->taken));
-    s->bucket = calloc((size_t)s->layout.buckets_n, sizeof *s->bucket);
-    s->sums = calloc((size_t)s->layout.buckets_n + STORE_EXTRAS_MAX, sizeof *s->sums);
-    s->embed_params = calloc((size_t)c->table->params_n, sizeof *s->embed_params);
+    s->bucket = memory_new((size_t)s->layout.buckets_n, sizeof *s->bucket);
+    s->sums = memory_new((size_t)s->layout.buckets_n + STORE_EXTRAS_MAX, sizeof *s->sums);
+    s->embed_params = memory_new((size_t)s->c.table->params_n, sizeof *s->embed_params);
     if (s->has_groups)
-        s->slots = calloc((size_t)c->whole->params_n + STORE_EXTRAS_MAX, sizeof *s->slots);
-    if (!s->bucket || !s->sums || !s->embed_params || (s->has_groups && !s->slots))
-        return FAIL(ST_RETRY, "out of memory: %d buckets of the model", s->layout.buckets_n);
-    TRY(store_memory_take(s));
-    return c->shards > 0 && c->has_grads ? store_exact_open(s) : ST_OK;
+        s->slots = memory_new((size_t)s->c.whole->params_n + STORE_EXTRAS_MAX, sizeof *s->slots);
 }
 
 enum status store_open(const struct store_config *config, struct store **out)
 {
-    struct store *s = calloc(1, sizeof *s);
-    if (!s)
-        return FAIL(ST_RETRY, "out of memory: a store of %zu bytes; use a machine with more memory",
-                    sizeof *s);
+    struct store *s = memory_new(1, sizeof *s);
+    const struct comm_place *place = comm_place(config->comm);
+    enum status st;
     s->c = *config;
-    enum status st = open_all(s);
-    if (st == ST_OK)
-        *out = s;
-    else
-        store_close(s);
+    /* The world is the comm's own ranks, or has other groups too. */
+    if (s->c.world == NULL)
+        s->c.world = s->c.comm;
+    s->has_groups = s->c.world != s->c.comm;
+    TRY_OR(store_set_place(s, place->rank, place->ranks, dev_is_discrete(config->dev)), failed);
+    TRY_OR(store_memory_split(s), failed);
+    s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
+    s->taken = store_memory_plan(s);
+    store_new_lists(s);
+    TRY_OR(store_memory_take(s), failed);
+    if (config->shards > 0 && config->has_grads)
+        TRY_OR(store_exact_open(s), failed);
+    *out = s;
+    return ST_OK;
+failed:
+    store_close(s);
     return st;
 }
 
@@ -429,14 +426,14 @@ struct store_local_shard store_local_shard(const struct store *s, int bucket)
                                           .elems = l->elems,
                                           .p = tensor_at(s->params, l->first),
                                           .g = tensor_at(s->grads, l->first),
-                                          .m = store_moments_at(s, 1, bucket),
-                                          .v = store_moments_at(s, 2, bucket)};
+                                          .m = store_memory_moment_at(s, 1, bucket),
+                                          .v = store_memory_moment_at(s, 2, bucket)};
     return (struct store_local_shard){.first = l->first + l->own.first,
                                       .elems = l->own.elems,
                                       .p = store_params_shard(s, bucket),
                                       .g = grad_own(s, bucket),
-                                      .m = store_moments_at(s, 1, bucket),
-                                      .v = store_moments_at(s, 2, bucket)};
+                                      .m = store_memory_moment_at(s, 1, bucket),
+                                      .v = store_memory_moment_at(s, 2, bucket)};
 }
 
 enum status store_update(struct store *s)
@@ -574,7 +571,7 @@ static enum status set_moment(struct store *s, int part, int64_t first, int64_t 
 {
     for (int64_t from = first, n; from < end; from += n) {
         n = end - from;
-        int64_t at = store_moments_run(s, part, from, &n);
+        int64_t at = store_memory_moment_run(s, part, from, &n);
         if (at >= 0)
             TRY(set_run(s, held(s, part), at, n, values + from - first));
     }

@@ -1,48 +1,32 @@
 /* store_dry — see store_dry.h. */
 #include "mesh/store_dry.h"
 
-#include <stdlib.h>
-
+#include "base/memory.h"
 #include "dev/dev_dry.h"
-
-static enum status take(struct store *s)
-{
-    const struct store_config *c = &s->c;
-    s->bucket = calloc((size_t)s->layout.buckets_n, sizeof *s->bucket);
-    s->sums = calloc((size_t)s->layout.buckets_n + STORE_EXTRAS_MAX, sizeof *s->sums);
-    s->embed_params = calloc((size_t)c->table->params_n, sizeof *s->embed_params);
-    if (s->has_groups)
-        s->slots = calloc((size_t)c->whole->params_n + STORE_EXTRAS_MAX, sizeof *s->slots);
-    if (!s->bucket || !s->sums || !s->embed_params || (s->has_groups && !s->slots))
-        return FAIL(ST_RETRY, "out of memory: %d buckets of the model", s->layout.buckets_n);
-    s->params = s->grads = s->grads_own = dev_dry_tensor(DTYPE_F32);
-    s->moment[0] = s->moment[1] = dev_dry_tensor(DTYPE_F32);
-    s->compute_copy = dev_dry_tensor(c->settings.dtype);
-    s->grads_rounded = dev_dry_tensor(DTYPE_BF16);
-    s->norms = s->blocks.sums = dev_dry_tensor(DTYPE_F64);
-    s->shard_grads = dev_dry_tensor(DTYPE_F32);
-    return ST_OK;
-}
 
 enum status store_dry_open(const struct store_config *config, const struct store_dry *dry, int rank,
                            int ranks, bool is_discrete, bool has_groups, struct store **out)
 {
-    struct store *s = calloc(1, sizeof *s);
-    if (!s)
-        return FAIL(ST_RETRY, "out of memory: a store of %zu bytes", sizeof *s);
+    struct store *s = memory_new(1, sizeof *s);
     s->c = *config;
     s->c.comm = s->c.world = NULL;
     s->dry = dry;
     s->has_groups = has_groups;
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
     enum status st = store_set_place(s, rank, ranks, is_discrete);
-    if (st == ST_OK)
-        st = take(s);
-    if (st == ST_OK)
-        *out = s;
-    else
+    if (st != ST_OK) {
         store_close(s);
-    return st;
+        return st;
+    }
+    store_new_lists(s);
+    s->params = s->grads = s->grads_own = dev_dry_tensor(DTYPE_F32);
+    s->moment[0] = s->moment[1] = dev_dry_tensor(DTYPE_F32);
+    s->compute_copy = dev_dry_tensor(config->settings.dtype);
+    s->grads_rounded = dev_dry_tensor(DTYPE_BF16);
+    s->norms = s->blocks.sums = dev_dry_tensor(DTYPE_F64);
+    s->shard_grads = dev_dry_tensor(DTYPE_F32);
+    *out = s;
+    return ST_OK;
 }
 
 bool store_dry_gathers_for_use(const struct store *s)

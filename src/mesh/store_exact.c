@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "kernels/reduce.h"
 #include "mesh/store_inside.h"
 
@@ -58,16 +59,6 @@ static int64_t block_at(const struct param_table *part, int param)
     return blocks;
 }
 
-/* first_block — of tensor i of this rank's table. */
-static int64_t first_block(const struct store *s, int i)
-{
-    const struct store_exact_place *at = &s->c.exact;
-    const int param = s->c.table->param[i].whole_param;
-    ASSERTF(param < at->part->params_n && at->part->param[param].whole_param == param,
-            "tensor %d of %d", param, at->part->params_n);
-    return at->tensor_rank * block_at(at->part, at->part->params_n) + block_at(at->part, param);
-}
-
 /* groups_n — of ranks, each with shards of its own. group: this rank's. */
 static int groups_n(const struct store *s)
 {
@@ -80,33 +71,32 @@ static int group(const struct store *s) { return s->layout.rank / s->c.exact.con
 
 #define SPARE_SLOTS 2 /* of unequal runs, which may have more pieces */
 
-/* extras_n — how many numbers travel beside the blocks' sums at most. */
-static int64_t extras_n(const struct store *s)
-{
-    return (int64_t)s->c.shards * s->c.exact.context_ranks + STORE_EXTRAS_MAX;
-}
-
 enum status store_exact_plan(struct store *s)
 {
     const struct param_table *t = s->c.table, *part = s->c.exact.part;
     const int ranks = groups_n(s);
-    s->deal = calloc((size_t)ranks + 1, sizeof *s->deal);
-    if (!s->deal)
-        return FAIL(ST_RETRY, "out of memory: the shards of %d ranks", ranks);
+    /* The numbers that travel with the blocks' sums, at most. */
+    const int64_t extras_n = (int64_t)s->c.shards * s->c.exact.context_ranks + STORE_EXTRAS_MAX;
+    s->deal = memory_new((size_t)ranks + 1, sizeof *s->deal);
     shard_tree_deal(s->c.shards, ranks, s->deal);
     for (int rank = 0; rank < ranks; rank++) {
         int slots = shard_tree_slots(s->deal, ranks, rank);
         s->slots_max = slots > s->slots_max ? slots : s->slots_max;
     }
     s->slots_max += s->c.deals_shards && ranks > 1 ? SPARE_SLOTS : 0;
-    TRY(shard_tree_init(s->deal, ranks, group(s), &s->shards));
+    shard_tree_init(s->deal, ranks, group(s), &s->shards);
     s->blocks.n = s->c.exact.tensor_ranks * block_at(part, part->params_n);
-    s->blocks.first = calloc((size_t)t->params_n, sizeof *s->blocks.first);
-    s->blocks.host = calloc((size_t)(s->blocks.n + extras_n(s)), sizeof *s->blocks.host);
-    if (!s->blocks.first || !s->blocks.host)
+    s->blocks.first = memory_new((size_t)t->params_n, sizeof *s->blocks.first);
+    s->blocks.host = calloc((size_t)(s->blocks.n + extras_n), sizeof *s->blocks.host);
+    if (!s->blocks.host)
         return FAIL(ST_RETRY, "out of memory: sums of %lld blocks", (long long)s->blocks.n);
-    for (int i = 0; i < t->params_n; i = run_at(t, i).next)
-        s->blocks.first[i] = first_block(s, i);
+    for (int i = 0; i < t->params_n; i = run_at(t, i).next) {
+        const int param = t->param[i].whole_param;
+        ASSERTF(param < part->params_n && part->param[param].whole_param == param,
+                "tensor %d of %d", param, part->params_n);
+        s->blocks.first[i] =
+            s->c.exact.tensor_rank * block_at(part, part->params_n) + block_at(part, param);
+    }
     return ST_OK;
 }
 
@@ -182,14 +172,10 @@ struct tensor store_exact_piece(const struct store *s, int k) { return slot(s, k
 static enum status open_tree(struct store *s)
 {
     const struct comm_place *place = comm_place(s->c.comm);
-    bool is_of_ranks;
     grad_tree_close(s->grad_tree);
     s->grad_tree = NULL;
-    if (s->is_alone)
-        return ST_OK;
-    TRY(shard_tree_is_of_ranks(s->deal, s->c.exact.context_ranks, place->nodes, place->locals,
-                               &is_of_ranks));
-    if (is_of_ranks)
+    if (s->is_alone ||
+        shard_tree_is_of_ranks(s->deal, s->c.exact.context_ranks, place->nodes, place->locals))
         return ST_OK;
     const struct grad_tree_config config = {.comm = s->c.comm,
                                             .begin = s->deal,
@@ -222,7 +208,7 @@ enum status store_exact_redeal(struct store *s, const int *begin)
 {
     struct shard_tree tree;
     ASSERT(store_exact_takes(s, begin));
-    TRY(shard_tree_init(begin, groups_n(s), group(s), &tree));
+    shard_tree_init(begin, groups_n(s), group(s), &tree);
     shard_tree_free(&s->shards);
     s->shards = tree;
     memcpy(s->deal, begin, ((size_t)groups_n(s) + 1) * sizeof *begin);
@@ -295,23 +281,18 @@ enum status store_exact_norm_begin(struct store *s)
                     (size_t)s->blocks.n * sizeof(double));
 }
 
-/* drop_copies — what another rank counts adds nothing, or makes the norm NaN: a number that is not
- * finite in one copy alone must not go unnoticed. */
-static void drop_copies(struct store *s)
-{
-    const struct param_table *t = s->c.table;
-    for (int i = 0; i < t->params_n; i = run_at(t, i).next) {
-        double *sums = s->blocks.host + s->blocks.first[i];
-        for (int64_t k = 0; t->param[i].is_counted_elsewhere && k < blocks_of(run_at(t, i)); k++)
-            sums[k] *= 0;
-    }
-}
-
 enum status store_exact_norm_end(struct store *s, double *norm_sq_out, double *extra, int n)
 {
     struct comm_ticket ticket;
     double total = 0, *sums = s->blocks.host;
-    drop_copies(s);
+    /* What another rank counts adds nothing, or makes the norm NaN: a number that is not finite in
+     * one copy alone must not go unnoticed. */
+    const struct param_table *t = s->c.table;
+    for (int i = 0; i < t->params_n; i = run_at(t, i).next) {
+        double *own = s->blocks.host + s->blocks.first[i];
+        for (int64_t k = 0; t->param[i].is_counted_elsewhere && k < blocks_of(run_at(t, i)); k++)
+            own[k] *= 0;
+    }
     memcpy(sums + s->blocks.n, extra, (size_t)n * sizeof *extra);
     TRY(store_all_reduce_begin(s, sums, (int)s->blocks.n + n, &ticket));
     TRY(store_wait(s, ticket));

@@ -90,15 +90,6 @@ enum status store_grad_norm_device(struct store *s)
     return store_stream_wait(s, ticket);
 }
 
-/* sum_over_buckets — from the last to the first. */
-static double sum_over_buckets(const struct store *s)
-{
-    double total = 0;
-    for (int bucket = s->layout.buckets_n - 1; bucket >= 0; bucket--)
-        total += s->sums[bucket];
-    return total;
-}
-
 /* first_param — the number, in the whole model, of a bucket's first parameter. */
 static int first_param(const struct store *s, int bucket)
 {
@@ -148,6 +139,9 @@ enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *ex
     TRY(store_all_reduce_begin(s, s->sums, buckets_n + n, &ticket));
     TRY(store_wait(s, ticket));
     memcpy(extra, s->sums + buckets_n, (size_t)n * sizeof *extra);
-    *norm_sq_out = sum_over_buckets(s);
+    double total = 0;
+    for (int bucket = buckets_n - 1; bucket >= 0; bucket--)
+        total += s->sums[bucket];
+    *norm_sq_out = total;
     return ST_OK;
 }

@@ -131,7 +131,7 @@ struct store {
  * store_rounds_grads: whether gradients travel as bf16.
  * store_has_copy: whether the compute copy is memory of its own. */
 struct store_policy store_memory_policy(const struct store_config *config, int ranks);
-enum status store_memory_plan(const struct store *s, struct store_memory *out);
+struct store_memory store_memory_plan(const struct store *s);
 enum status store_memory_split(struct store *s);
 enum status store_memory_take(struct store *s);
 bool store_memory_uses_sparse(const struct store *s);
@@ -151,6 +151,7 @@ static inline bool store_has_copy(const struct store *s)
 
 /* Collectives (store.c).
  * store_set_place: the layout and the policy, of rank `rank` of `ranks`.
+ * store_new_lists: the lists of buckets and tensors in host memory.
  * store_track: notes the ticket of a call that was begun with status st; returns st.
  * store_stream_wait: what the stream is given from now on runs after the call; the host waits where
  * the device does not execute it.
@@ -160,6 +161,7 @@ static inline bool store_has_copy(const struct store *s)
  * With compression, which copies by a stream of its own, the host waits for that work.
  * store_finish_reductions: all buckets are reduced, and their squares added. */
 enum status store_set_place(struct store *s, int rank, int ranks, bool is_discrete);
+void store_new_lists(struct store *s);
 enum status store_track(struct store *s, enum status st, struct comm_ticket ticket);
 enum status store_stream_wait(struct store *s, struct comm_ticket ticket);
 enum status store_cast(struct store *s, struct tensor to, struct tensor from, int64_t elems);
@@ -208,15 +210,15 @@ enum status store_exact_norm_end(struct store *s, double *norm_sq_out, double *e
 /* store_grad_whole — Returns the gradients of a bucket, all of it, as passes wrote them. */
 struct tensor store_grad_whole(const struct store *s, int bucket);
 
-/* Moments (store_moments.c); part 1 and 2.
- * _elems: of a moment on this rank.
+/* Moments (store_memory.c); part 1 and 2.
+ * _elems: of a moment on this rank; outside store_memory.c for tests.
  * _at: where those of store_local_shard begin.
  * _run: the elements from `first` on, at most *n of the table, that lie together in a part on this
  *   rank or on none: *n becomes their number; returns where, -1: they have no such moment. Where
  *   moments are sharded they are those of this rank's local shard. */
-int64_t store_moments_elems(const struct store *s, int part);
-struct tensor store_moments_at(const struct store *s, int part, int bucket);
-int64_t store_moments_run(const struct store *s, int part, int64_t first, int64_t *n);
+int64_t store_memory_moment_elems(const struct store *s, int part);
+struct tensor store_memory_moment_at(const struct store *s, int part, int bucket);
+int64_t store_memory_moment_run(const struct store *s, int part, int64_t first, int64_t *n);
 
 /* Parameters (store_params.c), of one bucket:
  * _shard         the masters that this rank updates.

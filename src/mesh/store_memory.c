@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "mesh/store_inside.h"
 
@@ -96,36 +97,24 @@ bool store_memory_compresses(const struct store *s)
 }
 
 /* The caller frees bucket_elems. */
-static enum status compress_config(const struct store *s, struct grad_compress_config *out)
+static struct grad_compress_config compress_config(const struct store *s)
 {
     int n = s->layout.buckets_n, deferred_first = s->is_sparse ? 1 : 0;
-    int64_t *elems = calloc((size_t)n, sizeof *elems);
-    if (!elems)
-        return FAIL(ST_RETRY, "out of memory: %d buckets of the model", n);
+    int64_t *elems = memory_new((size_t)n, sizeof *elems);
     for (int i = 0; i < n; i++)
         elems[i] = s->layout.bucket[i].elems;
-    *out = (struct grad_compress_config){
+    return (struct grad_compress_config){
         .comm = s->c.comm,
         .dev = s->c.dev,
         .kind = s->c.settings.compress,
         .deferred_first = s->policy.gather == STORE_GATHER_GRADS ? deferred_first : n,
         .buckets_n = n,
         .bucket_elems = elems};
-    return ST_OK;
-}
-
-static enum status open_compress(struct store *s)
-{
-    struct grad_compress_config config;
-    TRY(compress_config(s, &config));
-    enum status st = grad_compress_open(&config, &s->grad_compress);
-    free((void *)(uintptr_t)config.bucket_elems);
-    return st;
 }
 
 /* ---- planned ---- */
 
-enum status store_memory_plan(const struct store *s, struct store_memory *out)
+struct store_memory store_memory_plan(const struct store *s)
 {
     const struct store_config *c = &s->c;
     const struct store_policy *p = &s->policy;
@@ -141,17 +130,14 @@ enum status store_memory_plan(const struct store *s, struct store_memory *out)
         if (store_rounds_grads(s))
             m.unsharded += elems_of(s, p->grads) * (int64_t)dtype_bytes(DTYPE_BF16);
         for (int part = 1; part <= c->moments_n; part++)
-            m.moments += store_moments_elems(s, part) * each;
+            m.moments += store_memory_moment_elems(s, part) * each;
     }
     if (store_memory_compresses(s)) {
-        int64_t *bytes_out = &m.residuals;
-        struct grad_compress_config config;
-        TRY(compress_config(s, &config));
-        *bytes_out = grad_compress_plan(&config, s->layout.rank, s->layout.ranks, s->is_discrete);
+        const struct grad_compress_config config = compress_config(s);
+        m.residuals = grad_compress_plan(&config, s->layout.rank, s->layout.ranks, s->is_discrete);
         free((void *)(uintptr_t)config.bucket_elems);
     }
-    *out = m;
-    return ST_OK;
+    return m;
 }
 
 struct store_memory store_memory(const struct store *s) { return s->taken; }
@@ -167,9 +153,7 @@ int64_t store_memory_bytes(const struct store *s)
 /* split_every — the comm of n ranks from `first` on, `step` apart. */
 static enum status split_every(struct store *s, int first, int step, int n, struct comm **out)
 {
-    int *ranks = calloc((size_t)n, sizeof *ranks);
-    if (!ranks)
-        return FAIL(ST_RETRY, "out of memory: a group of %d ranks; use a machine with more", n);
+    int *ranks = memory_new((size_t)n, sizeof *ranks);
     for (int i = 0; i < n; i++)
         ranks[i] = first + i * step;
     enum status st = comm_split(s->c.comm, ranks, n, out);
@@ -202,15 +186,6 @@ static int64_t aligned(size_t bytes)
     return (int64_t)(bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
 }
 
-static void *take_of_block(struct store *s, size_t bytes)
-{
-    char *data = s->block.data + s->block.used;
-    s->block.used += aligned(bytes);
-    ASSERTF(s->block.used <= s->block.bytes, "%lld of %lld bytes", (long long)s->block.used,
-            (long long)s->block.bytes);
-    return data;
-}
-
 static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool is_comm,
                         struct tensor *out)
 {
@@ -221,9 +196,12 @@ static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool i
         return ST_OK;
     }
     ASSERT(s->memory_n < STORE_ALLOCS_MAX);
-    if (is_in_block(s, is_comm))
-        data = take_of_block(s, bytes);
-    else if (is_comm)
+    if (is_in_block(s, is_comm)) {
+        data = s->block.data + s->block.used;
+        s->block.used += aligned(bytes);
+        ASSERTF(s->block.used <= s->block.bytes, "%lld of %lld bytes", (long long)s->block.used,
+                (long long)s->block.bytes);
+    } else if (is_comm)
         TRY(comm_alloc(s->c.comm, (int64_t)bytes, &data));
     else
         TRY(dev_alloc(s->c.dev, bytes, &data));
@@ -263,7 +241,7 @@ static enum status take_grads(struct store *s)
                               &s->sparse));
     }
     for (int i = 0; i < s->c.moments_n; i++)
-        TRY(take(s, store_moments_elems(s, i + 1), DTYPE_F32, false, &s->moment[i]));
+        TRY(take(s, store_memory_moment_elems(s, i + 1), DTYPE_F32, false, &s->moment[i]));
     return take(s, s->layout.buckets_n + 2, DTYPE_F64, false, &s->norms);
 }
 
@@ -325,5 +303,58 @@ enum status store_memory_take(struct store *s)
             bytes += (int64_t)s->memory[i].bytes;
     ASSERTF(bytes == planned, "planned %lld taken %lld", (long long)planned, (long long)bytes);
     log_sparse(s);
-    return store_memory_compresses(s) ? open_compress(s) : ST_OK;
+    if (!store_memory_compresses(s))
+        return ST_OK;
+    const struct grad_compress_config config = compress_config(s);
+    enum status st = grad_compress_open(&config, &s->grad_compress);
+    free((void *)(uintptr_t)config.bucket_elems);
+    return st;
+}
+
+/* ---- where an element's moments lie ---- */
+
+static bool is_rest(const struct store *s, int part)
+{
+    return part == 2 && s->c.skips_hidden_second;
+}
+
+static bool is_whole(const struct store *s) { return s->policy.moments == STORE_WHOLE; }
+
+int64_t store_memory_moment_elems(const struct store *s, int part)
+{
+    const struct param_table *t = s->c.table;
+    if (is_rest(s, part))
+        return is_whole(s) ? param_rest(t, 0, t->total_elems) : s->layout.rest_elems;
+    return is_whole(s) ? t->total_elems : s->layout.shard_elems;
+}
+
+/* begin_of — where this rank's part of a bucket begins. */
+static int64_t begin_of(const struct store *s, int part, int bucket)
+{
+    const struct layout_bucket *l = &s->layout.bucket[bucket];
+    if (is_rest(s, part))
+        return is_whole(s) ? param_rest(s->c.table, 0, l->first) : l->rest_at;
+    return is_whole(s) ? l->first : l->shard_at;
+}
+
+struct tensor store_memory_moment_at(const struct store *s, int part, int bucket)
+{
+    return tensor_at(s->moment[part - 1], begin_of(s, part, bucket));
+}
+
+int64_t store_memory_moment_run(const struct store *s, int part, int64_t first, int64_t *n)
+{
+    int bucket = layout_bucket_at(&s->layout, first);
+    const struct layout_bucket *l = &s->layout.bucket[bucket];
+    int64_t begin = is_whole(s) ? l->first : l->first + l->own.first,
+            end = begin + (is_whole(s) ? l->elems : l->own.elems);
+    ASSERTF(first >= begin && first < end, "element %lld of another rank", (long long)first);
+    *n = *n < end - first ? *n : end - first;
+    if (!is_rest(s, part))
+        return begin_of(s, part, bucket) + first - begin;
+    const struct param_table *t = s->c.table;
+    int param = param_at(t, first);
+    int64_t left = param_end(t, param) - first;
+    *n = *n < left ? *n : left;
+    return t->param[param].is_hidden ? -1 : begin_of(s, part, bucket) + param_rest(t, begin, first);
 }

@@ -1,17 +1,17 @@
-/* store_slice — see store_slice.h. */
-#include "mesh/store_slice.h"
+/* store_slice — slices of the state (store_state.h). */
+#include "mesh/store_state.h"
 
 #include "base/assert.h"
 #include "mesh/store_inside.h"
 
-enum status store_slice_elems_of(const struct param_table *table, int ranks, int parts_n,
-                                 int64_t bucket_elems_min, int64_t *out)
+int64_t store_slice_elems_of(const struct param_table *table, int ranks, int parts_n,
+                             int64_t bucket_elems_min)
 {
     struct layout layout;
-    TRY(layout_init(table, ranks, 0, bucket_elems_min, &layout));
-    *out = layout.shard_elems * parts_n;
+    layout_init(table, ranks, 0, bucket_elems_min, &layout);
+    int64_t elems = layout.shard_elems * parts_n;
     layout_free(&layout);
-    return ST_OK;
+    return elems;
 }
 
 /* runs_within — those of elements [first, end) of the table, which lie at slice_at. */
@@ -36,7 +36,7 @@ enum status store_slice_runs(const struct param_table *table, int ranks, int ran
                              void *arg)
 {
     struct layout layout;
-    TRY(layout_init(table, ranks, rank, bucket_elems_min, &layout));
+    layout_init(table, ranks, rank, bucket_elems_min, &layout);
     enum status st = ST_OK;
     for (int i = 0; i < layout.buckets_n && st == ST_OK; i++) {
         const struct layout_bucket *l = &layout.bucket[i];
@@ -74,12 +74,6 @@ static void check_kind(const struct store *s)
     ASSERT(!store_is_hybrid(s) && !s->c.skips_hidden_second && s->c.has_grads);
 }
 
-static void check_settled(const struct store *s)
-{
-    for (int i = 0; i < s->layout.buckets_n; i++)
-        ASSERTF(!s->bucket[i].is_behind, "bucket %d of %d", i, s->layout.buckets_n);
-}
-
 /* each_whole — of a part that lies whole here. Parts of a bucket are equal and aligned on several
  * ranks (layout_pad), so that nothing lies between them. */
 static void each_whole(const struct store *s, int part, int rank,
@@ -102,7 +96,8 @@ void store_slice_each(const struct store *s, int rank,
                       void (*take)(void *arg, const float *run, int64_t elems), void *arg)
 {
     check_kind(s);
-    check_settled(s);
+    for (int i = 0; i < s->layout.buckets_n; i++)
+        ASSERTF(!s->bucket[i].is_behind, "bucket %d of %d", i, s->layout.buckets_n);
     for (int part = 0; part < parts_n(s); part++) {
         ASSERTF(rank == s->layout.rank || is_whole(s, part), "part %d of rank %d", part, rank);
         if (is_whole(s, part))

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "mesh/store_inside.h"
 
 #define RUN_ELEMS ((int64_t)1 << 20) /* of a message */
@@ -38,7 +39,7 @@ static enum status gather_shards(struct store *s, int part, int64_t first, int64
         run = run < first + n - at ? run : first + n - at;
         run = run < RUN_ELEMS ? run : RUN_ELEMS;
         if (part > 0 && s->rank == owner)
-            shard_at = store_moments_run(s, part, at, &run);
+            shard_at = store_memory_moment_run(s, part, at, &run);
         TRY(fetch_run(s, part, owner, shard_at, run, s->rank == 0 ? dst + at - first : NULL));
         at += run;
     }
@@ -74,7 +75,7 @@ enum status store_state_gather(struct store *s, int part, int64_t first, int64_t
         memset(dst, 0, (size_t)n * sizeof *dst);
         for (int64_t at = first, run; at < first + n; at += run) {
             run = first + n - at;
-            int64_t from = store_moments_run(s, part, at, &run);
+            int64_t from = store_memory_moment_run(s, part, at, &run);
             if (from >= 0)
                 TRY(dev_copy(s->c.stream, dst + at - first,
                              tensor_at(s->moment[part - 1], from).data, (size_t)run * sizeof *dst));

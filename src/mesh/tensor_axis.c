@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/memory.h"
 #include "comm/core/part.h"
 #include "mesh/grad_tree.h"
 #include "mesh/shard_tree.h"
@@ -76,18 +77,14 @@ static enum status scatter_sum(void *arg, struct stream *s, struct tensor own, s
     return comm_wait_on(comm, ticket, s);
 }
 
-/* group_of — of the neighbours that share a tensor. */
-static const struct tensor_axis_group *group_of(const struct tensor_axis *a, int copies)
-{
-    if (copies == a->model.parts)
-        return &a->all;
-    ASSERTF(a->keys.comm && copies == a->keys_n, "%d copies; key heads have %d", copies, a->keys_n);
-    return &a->keys;
-}
-
 static enum status sum(void *arg, struct stream *s, struct tensor x, int64_t elems, int copies)
 {
-    const struct tensor_axis_group *g = group_of(arg, copies);
+    /* The neighbours that share the tensor. */
+    const struct tensor_axis *a = arg;
+    const bool is_all = copies == a->model.parts;
+    ASSERTF(is_all || (a->keys.comm && copies == a->keys_n), "%d copies; key heads have %d", copies,
+            a->keys_n);
+    const struct tensor_axis_group *g = is_all ? &a->all : &a->keys;
     struct comm_ticket ticket;
     int64_t start_ns = clock_ns();
     TRY(comm_wait_stream(g->comm, s));
@@ -106,15 +103,13 @@ static enum status sum(void *arg, struct stream *s, struct tensor x, int64_t ele
 static enum status open_tree(struct tensor_axis_group *g)
 {
     const struct comm_place *place = comm_place(g->comm);
-    bool is_of_ranks;
-    g->begin = calloc((size_t)place->ranks + 1, sizeof *g->begin);
-    if (!g->begin)
-        return FAIL(ST_RETRY, "out of memory: the order of %d ranks", place->ranks);
+    g->begin = memory_new((size_t)place->ranks + 1, sizeof *g->begin);
     shard_tree_deal(place->ranks, place->ranks, g->begin);
-    TRY(shard_tree_is_of_ranks(g->begin, 1, place->nodes, place->locals, &is_of_ranks));
+    if (shard_tree_is_of_ranks(g->begin, 1, place->nodes, place->locals))
+        return ST_OK;
     const struct grad_tree_config config = {
         .comm = g->comm, .begin = g->begin, .contexts = 1, .buckets_n = 1};
-    return is_of_ranks ? ST_OK : grad_tree_open(&config, &g->tree);
+    return grad_tree_open(&config, &g->tree);
 }
 
 static void close_tree(struct tensor_axis_group *g)

@@ -134,10 +134,19 @@ static enum status check_bounds(const struct model_dims *dims)
     return ST_OK;
 }
 
-/* check_scaling — of frequencies, which must stay in [0,1] (kernels/rope.h). A negation, so that a
- * NaN is refused. */
-static enum status check_scaling(const struct model_rope *r)
+/* check_rope — the elements of a head that rotate are pairs, and scaling has its numbers. */
+static enum status check_rope(const struct model_dims *dims)
 {
+    const struct model_rope *r = &dims->parts.rope;
+    int64_t rotated = transformer_params_rotated(dims);
+    if (dims->parts.position != MODEL_POSITION_ROPE)
+        return ST_OK;
+    if (rotated < 2 || rotated % 2 != 0 || rotated > ROTATED_MAX)
+        return FAIL(ST_BAD_SETTING,
+                    "%lld of HEAD_DIM=%lld elements of a head rotate; an even number in 2 … %d is "
+                    "needed: choose another HEAD_DIM, or EMBED and HEADS",
+                    (long long)rotated, (long long)model_head_dim(dims), ROTATED_MAX);
+    /* Frequencies must stay in [0,1] (kernels/rope.h). Negations, so that a NaN is refused. */
     bool is_scaled = r->kind != MODEL_ROPE_KIND_NONE, has_context = r->original_context > 0;
     if (!(r->theta >= 1 && (!is_scaled || r->factor >= 1)))
         return FAIL(ST_BAD_SETTING,
@@ -158,20 +167,6 @@ static enum status check_scaling(const struct model_rope *r)
                     "positions; they must be above 0: use another model",
                     r->beta_fast, r->beta_slow, (long long)r->original_context);
     return ST_OK;
-}
-
-/* check_rope — the elements of a head that rotate are pairs. */
-static enum status check_rope(const struct model_dims *dims)
-{
-    int64_t rotated = transformer_params_rotated(dims);
-    if (dims->parts.position != MODEL_POSITION_ROPE)
-        return ST_OK;
-    if (rotated < 2 || rotated % 2 != 0 || rotated > ROTATED_MAX)
-        return FAIL(ST_BAD_SETTING,
-                    "%lld of HEAD_DIM=%lld elements of a head rotate; an even number in 2 … %d is "
-                    "needed: choose another HEAD_DIM, or EMBED and HEADS",
-                    (long long)rotated, (long long)model_head_dim(dims), ROTATED_MAX);
-    return check_scaling(&dims->parts.rope);
 }
 
 /* check_gpt2 — the parts that GPT-2 alone may have. */

@@ -169,7 +169,7 @@ struct model_parts model_arch_parts(enum model_arch arch);
  * divide embed, or when the architecture does not have such parts. */
 enum status model_check(const struct model_dims *dims);
 
-struct model_acts; /* transformer/transformer_acts.h */
+struct model_acts; /* transformer/transformer.h */
 
 /* What a pass asks of the others that compute the same pass with other parts of its matrices
  * (tensor parallelism), or of its samples (context parallelism). All calls are collective among
@@ -271,10 +271,9 @@ struct tensor model_part_grad(const struct pass *p);
 double model_flops_per_token(const struct model_dims *dims, int64_t t);
 
 /* model_plan — takes activations and scratch for passes of up to (b, t), with struct pass's t and
- * the context_ranks of the dimensions' part, from two arenas; arenas
- * without memory (base NULL) measure only. dtype: of parameters, activations and their gradients,
- * f32 or a 16-bit type. Gradients of parameters, losses and the statistics of norms and softmax
- * are f32 always. ST_RETRY: out of memory. */
+ * the context_ranks of the dimensions' part, from two arenas; arenas without memory (base NULL)
+ * measure only. dtype: of parameters, activations and their gradients, f32 or a 16-bit type.
+ * Gradients of parameters, losses and the statistics of norms and softmax are f32 always. */
 enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
                        struct model_recomputed recompute, bool want_grad, enum dtype dtype,
                        struct arena *acts, struct arena *scratch, struct model_acts **out);

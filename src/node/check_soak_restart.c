@@ -23,7 +23,7 @@
 #include "kernels/cpu.h"
 #include "node/process.h"
 #include "train/checkpoint.h"
-#include "train/fault_injection.h"
+#include "train/stop_request.h"
 
 #define SEED 4
 #define STEPS 3        /* the last one is in no checkpoint that is whole */
@@ -107,7 +107,7 @@ static uint64_t run_sum(struct restart *r)
 static void die(void *arg, int64_t bytes)
 {
     (void)arg, (void)bytes;
-    fault_injection_kill();
+    stop_request_kill();
 }
 
 static void say(int fd, const struct said *said)
@@ -134,7 +134,7 @@ static enum status write_and_die(struct restart *r, int fd)
     }
     const struct heartbeat killer = {die, NULL};
     TRY(checkpoint_save(r->checkpoint, &progress, NULL, &killer, path, sizeof path));
-    fault_injection_kill();
+    stop_request_kill();
 }
 
 /* ---- the process that restores ---- */

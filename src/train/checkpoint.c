@@ -1,20 +1,24 @@
 /* checkpoint — see checkpoint.h. */
 #include "train/checkpoint.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/file.h"
-#include "base/log.h"
 #include "base/assert.h"
-#include "base/json.h"
-#include "base/text.h"
+#include "base/clock.h"
 #include "base/config_diff.h"
-#include "train/checkpoint_names.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "format/ledger.h"
 
 #define LOCK_WAIT_MS 2000
+#define NAME_BYTES 32       /* of a part */
 #define COUNT_MAX (1 << 24) /* of settings that count */
 
 /* Where a tensor of the state begins, for step_read. */
@@ -30,13 +34,48 @@ struct checkpoint {
     struct ckpt *found; /* until it is read */
     struct step *step;
     struct ckpt_part *part;
-    char (*name)[CHECKPOINT_NAMES_BYTES]; /* of each part */
-    struct safetensors_source *source;    /* parts × rows */
-    struct tensor_range *range;           /* of each source, its arg */
+    char (*name)[NAME_BYTES];          /* of each part */
+    struct safetensors_source *source; /* parts × rows */
+    struct tensor_range *range;        /* of each source, its arg */
     int parts_n;
     char dir[FILE_PATH_MAX];
     struct model_marks marks; /* of the checkpoint found */
 };
+
+/* ---- names of parts ---- */
+
+/* The parameters, and the moments of an optimiser. */
+static const char *const part_names[STEP_PARTS_MAX] = {"model", "optim_m", "optim_v"};
+
+/* name_replica — Names a part of a replica's own state. Those of replica 0 have the names of a run
+ * without replicas. */
+static void name_replica(int replica, int part, char out[NAME_BYTES])
+{
+    if (part == 0)
+        text_format(out, NAME_BYTES, "inner_%d", replica);
+    else if (replica == 0)
+        text_copy(out, NAME_BYTES, part_names[part]);
+    else
+        text_format(out, NAME_BYTES, "%s_%d", part_names[part], replica);
+}
+
+/* name_part — Names any part of the state. */
+static void name_part(const struct step *step, int part, char out[NAME_BYTES])
+{
+    const struct step_local_part what = step_local_state_part(step, part);
+    if (part == 0) /* the outer parameters of replicas are the model to others */
+        text_copy(out, NAME_BYTES, part_names[0]);
+    else if (what.kind == STEP_LOCAL_MOMENTUM)
+        text_copy(out, NAME_BYTES, "outer_m");
+    else if (what.kind == STEP_LOCAL_RESIDUAL_SUM)
+        text_copy(out, NAME_BYTES, "outer_e");
+    else if (what.kind == STEP_LOCAL_RESIDUAL)
+        text_format(out, NAME_BYTES, "outer_e_%d", what.replica);
+    else
+        name_replica(what.replica, what.part, out);
+}
+
+/* ---- life ---- */
 
 static enum status read_range(void *arg, int64_t first, int64_t n, void *out)
 {
@@ -62,7 +101,7 @@ static void list_part(struct checkpoint *s, int part)
     const struct param_table *table = step_whole_table(s->step);
     size_t first = (size_t)part * (size_t)table->params_n;
     int n = 0;
-    checkpoint_names_part(s->step, part, s->name[part]);
+    name_part(s->step, part, s->name[part]);
     for (int i = 0; i < table->params_n; i++)
         if (has_tensor(s, part, &table->param[i])) {
             /* Adds a tensor to the list for the writer; point sets the address. */
@@ -101,9 +140,7 @@ static enum status lock(struct checkpoint *s)
 
 enum status checkpoint_open(const struct checkpoint_config *config, struct checkpoint **out)
 {
-    struct checkpoint *s = calloc(1, sizeof *s);
-    if (!s)
-        return FAIL(ST_RETRY, "out of memory: checkpoints");
+    struct checkpoint *s = memory_new(1, sizeof *s);
     s->config = *config;
     text_copy(s->dir, sizeof s->dir, config->dir);
     enum status st = lock(s);
@@ -421,7 +458,7 @@ static void *dest_of(void *arg, const char *part, const struct safetensors_entry
     const struct checkpoint *s = arg;
     const struct param_table *table = step_whole_table(s->step);
     for (int p = 0; p < wanted_parts(s); p++)
-        for (int i = 0; strcmp(part, checkpoint_names[p]) == 0 && i < table->params_n; i++)
+        for (int i = 0; strcmp(part, part_names[p]) == 0 && i < table->params_n; i++)
             if (strcmp(table->param[i].name, entry->name) == 0)
                 return own_part(s, p) + table->param[i].offset;
     return NULL;
@@ -438,7 +475,7 @@ static enum status fill(struct checkpoint *s)
     for (int part = 0; part < wanted_parts(s); part++)
         for (int i = 0; i < table->params_n; i++)
             if (has_tensor(s, part, &table->param[i]))
-                TRY(ckpt_tensor(s->found, checkpoint_names[part], table->param[i].name,
+                TRY(ckpt_tensor(s->found, part_names[part], table->param[i].name,
                                 table->param[i].dims_n, table->param[i].dim, &entry));
     enum status st = ckpt_fill(s->found, &to, &s->config.heartbeat);
     for (int part = 0; st == ST_BAD_DATA && part < step_parts(s->step); part++) {
@@ -488,10 +525,10 @@ static enum status read_part(struct checkpoint *s, int part, const char *name)
 /* saved_replicas — how many replicas wrote the checkpoint; 1: or none did. */
 static int saved_replicas(const struct checkpoint *s)
 {
-    char inner[CHECKPOINT_NAMES_BYTES], moment[CHECKPOINT_NAMES_BYTES];
+    char inner[NAME_BYTES], moment[NAME_BYTES];
     for (int n = 1;; n++) {
-        checkpoint_names_replica(n, 0, inner);
-        checkpoint_names_replica(n, 1, moment);
+        name_replica(n, 0, inner);
+        name_replica(n, 1, moment);
         if (!ckpt_has_part(s->found, inner) && !ckpt_has_part(s->found, moment))
             return n;
     }
@@ -502,8 +539,8 @@ static int saved_replicas(const struct checkpoint *s)
  * between two outer steps only; else it starts from the outer ones. */
 static enum status read_replica(struct checkpoint *s, int part, int replica, int own_part)
 {
-    char name[CHECKPOINT_NAMES_BYTES];
-    checkpoint_names_replica(replica % saved_replicas(s), own_part, name);
+    char name[NAME_BYTES];
+    name_replica(replica % saved_replicas(s), own_part, name);
     return own_part > 0 || ckpt_has_part(s->found, name) ? read_part(s, part, name) : ST_OK;
 }
 
@@ -511,8 +548,8 @@ static enum status read_replica(struct checkpoint *s, int part, int replica, int
  * so does error feedback of another number of replicas. */
 static enum status read_outer(struct checkpoint *s, int part, enum step_local_kind kind)
 {
-    char name[CHECKPOINT_NAMES_BYTES];
-    checkpoint_names_part(s->step, part, name);
+    char name[NAME_BYTES];
+    name_part(s->step, part, name);
     if (!ckpt_has_part(s->found, name) ||
         (kind != STEP_LOCAL_MOMENTUM && saved_replicas(s) != step_local_replicas(s->step)))
         return ST_OK;
@@ -527,12 +564,10 @@ enum status checkpoint_attach(struct checkpoint *s, struct step *step,
     s->parts_n = step_local_state_parts_most(s->step);
     ASSERTF(s->parts_n >= 1 && s->parts_n <= CKPT_PARTS_MAX, "parts %d", s->parts_n);
     size_t sources_n = (size_t)s->parts_n * (size_t)table->params_n;
-    s->source = calloc(sources_n, sizeof *s->source);
-    s->range = calloc(sources_n, sizeof *s->range);
-    s->part = calloc((size_t)s->parts_n, sizeof *s->part);
-    s->name = calloc((size_t)s->parts_n, sizeof *s->name);
-    if (!s->source || !s->range || !s->part || !s->name)
-        return FAIL(ST_RETRY, "out of memory: the list of %d tensors to save", table->params_n);
+    s->source = memory_new(sources_n, sizeof *s->source);
+    s->range = memory_new(sources_n, sizeof *s->range);
+    s->part = memory_new((size_t)s->parts_n, sizeof *s->part);
+    s->name = memory_new((size_t)s->parts_n, sizeof *s->name);
     for (int part = 0; part < s->parts_n; part++)
         list_part(s, part);
     if (s->found && !ckpt_is_verified(s->found))
@@ -543,7 +578,7 @@ enum status checkpoint_attach(struct checkpoint *s, struct step *step,
         for (int part = 0; part < parts; part++) {
             const struct step_local_part what = step_local_state_part(s->step, part);
             if (part == 0)
-                TRY(read_part(s, part, checkpoint_names[0]));
+                TRY(read_part(s, part, part_names[0]));
             else if (what.kind == STEP_LOCAL_REPLICA)
                 TRY(read_replica(s, part, what.replica, what.part));
             else
@@ -590,4 +625,53 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
     }
     return ckpt_save(s->lock, &meta, s->part, step_local_state_parts(s->step, progress->is_apart),
                      s->config.keep, heartbeat ? heartbeat : &s->config.heartbeat, path, path_cap);
+}
+
+/* ---- RESUME=never ---- */
+
+/* next_name — NULL at the end. *st is set if the folder cannot be read to its end: what remains
+ * would mix. */
+static const char *next_name(const char *dir, DIR *folder, enum status *st)
+{
+    errno = 0;
+    const struct dirent *entry = readdir(folder);
+    if (!entry && errno)
+        *st = FAIL(ST_STORE, "cannot read CHECKPOINT_DIR=%s: %s; check the disk", dir,
+                   strerror(errno));
+    return entry ? entry->d_name : NULL;
+}
+
+enum status checkpoint_aside(const char *dir)
+{
+    char aside[FILE_PATH_MAX], from[FILE_PATH_MAX], to[FILE_PATH_MAX], name[64];
+    int moved = 0;
+    enum status st = ST_OK;
+    text_format(name, sizeof name, "before-%lld", (long long)clock_wall_ms());
+    TRY(file_join(aside, sizeof aside, dir, name));
+    DIR *folder = opendir(dir);
+    if (!folder)
+        return FAIL(ST_STORE, "cannot read CHECKPOINT_DIR=%s: %s", dir, strerror(errno));
+    for (const char *next; (next = next_name(dir, folder, &st));) {
+        bool is_checkpoint = text_starts(next, "step-");
+        if (!is_checkpoint && strcmp(next, LEDGER_NAME) != 0)
+            continue;
+        TRY_OR(file_make_dirs(aside), close);
+        moved += is_checkpoint;
+        TRY_OR(file_join(from, sizeof from, dir, next), close);
+        TRY_OR(file_join(to, sizeof to, aside, next), close);
+        if (rename(from, to)) { /* it would mix with the new run */
+            st = FAIL(ST_STORE,
+                      "cannot move %s to %s: %s; RESUME=never needs CHECKPOINT_DIR without older "
+                      "checkpoints",
+                      from, to, strerror(errno));
+            goto close;
+        }
+    }
+    if (st == ST_OK && moved) {
+        TRY_OR(file_sync_dir(aside), close);
+        LOG_WARN("RESUME=never: %d checkpoints of an earlier run moved to %s", moved, aside);
+    }
+close:
+    closedir(folder);
+    return st;
 }

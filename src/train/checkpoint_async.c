@@ -51,17 +51,6 @@ static int64_t copy_bytes(const struct checkpoint_async *s)
 
 /* ---- open and close ---- */
 
-/* take_memory — host memory, which the writer's thread reads: touched, and pinned for a device's
- * copies. */
-static enum status take_memory(struct checkpoint_async *s, size_t bytes, void **out)
-{
-    if (!dev_is_discrete(s->config.dev))
-        return dev_alloc(s->config.dev, bytes, out);
-    TRY(dev_pin(s->config.dev, bytes, out));
-    memset(*out, 0, bytes);
-    return ST_OK;
-}
-
 static enum status take_copy(struct checkpoint_async *s)
 {
     char need[32], have[32], step[32];
@@ -74,8 +63,12 @@ static enum status take_copy(struct checkpoint_async *s)
                     "a copy of the state needs %s, but only %s of memory are free (256 MiB are "
                     "kept in reserve)",
                     need, have);
+    /* Host memory, which the writer's thread reads: touched, and pinned for a device's copies. */
     int64_t begin_ms = clock_ms();
-    TRY(take_memory(s, (size_t)bytes, &copy));
+    TRY(dev_is_discrete(s->config.dev) ? dev_pin(s->config.dev, (size_t)bytes, &copy)
+                                       : dev_alloc(s->config.dev, (size_t)bytes, &copy));
+    if (dev_is_discrete(s->config.dev))
+        memset(copy, 0, (size_t)bytes);
     s->copy = copy;
     s->copy_bytes = bytes;
     LOG_INFO("memory: %s for training, %s more (of %s free) for the copy that is written while "
@@ -109,9 +102,7 @@ static enum status plan(struct checkpoint_async *s)
 enum status checkpoint_async_open(const struct checkpoint_async_config *config,
                                   struct checkpoint_async **out)
 {
-    struct checkpoint_async *s = calloc(1, sizeof *s);
-    if (!s)
-        return FAIL(ST_RETRY, "out of memory: the writer of checkpoints");
+    struct checkpoint_async *s = memory_new(1, sizeof *s);
     s->config = *config;
     enum status st = plan(s);
     if (st == ST_OK)
@@ -212,23 +203,18 @@ static void wait_for_writing(struct checkpoint_async *s)
         collect(s);
 }
 
-/* copy_part — with all threads of the device, where it is whole in host memory. */
-static enum status copy_part(struct checkpoint_async *s, int part)
-{
-    struct step *step = s->config.step;
-    const float *here = step_host_part(step, part);
-    char *to = s->copy + part * part_bytes(s);
-    if (here)
-        return dev_copy(step_stream(step), to, here, (size_t)part_bytes(s));
-    return step_read(step, part, 0, step_whole_table(step)->total_elems, (float *)(void *)to);
-}
-
 static enum status copy_state(struct checkpoint_async *s)
 {
     struct step *step = s->config.step;
     TRY(step_drain(step));
-    for (int part = 0; part < step_local_state_parts(step, s->progress.is_apart); part++)
-        TRY(copy_part(s, part));
+    for (int part = 0; part < step_local_state_parts(step, s->progress.is_apart); part++) {
+        /* With all threads of the device, if the part is whole in host memory. */
+        const float *here = step_host_part(step, part);
+        char *to = s->copy + part * part_bytes(s);
+        TRY(here ? dev_copy(step_stream(step), to, here, (size_t)part_bytes(s))
+                 : step_read(step, part, 0, step_whole_table(step)->total_elems,
+                             (float *)(void *)to));
+    }
     return dev_sync(step_stream(step));
 }
 
@@ -268,17 +254,6 @@ void checkpoint_async_poll(struct checkpoint_async *s)
         collect(s);
 }
 
-/* skip — logs the first, second, fourth … time: a slow disk must not fill the log. */
-static void skip(struct checkpoint_async *s, const struct checkpoint_progress *progress)
-{
-    int64_t skipped = ++s->config.last->skipped;
-    if ((skipped & (skipped - 1)) == 0)
-        LOG_WARN("no checkpoint of step %" PRId64 ": that of step %" PRId64
-                 " is still being written (skipped so far: %" PRId64
-                 "); raise CHECKPOINT_EVERY, or use a faster disk",
-                 progress->step, s->progress.step, skipped);
-}
-
 bool checkpoint_async_save(struct checkpoint_async *s, const struct checkpoint_progress *progress,
                            bool is_asked)
 {
@@ -286,7 +261,13 @@ bool checkpoint_async_save(struct checkpoint_async *s, const struct checkpoint_p
     int64_t begin_ns = clock_ns();
     checkpoint_async_poll(s);
     if (s->is_writing && !is_asked) {
-        skip(s, progress);
+        /* Logs the first, second, fourth … time: a slow disk must not fill the log. */
+        int64_t skipped = ++last->skipped;
+        if ((skipped & (skipped - 1)) == 0)
+            LOG_WARN("no checkpoint of step %" PRId64 ": that of step %" PRId64
+                     " is still being written (skipped so far: %" PRId64
+                     "); raise CHECKPOINT_EVERY, or use a faster disk",
+                     progress->step, s->progress.step, skipped);
         return false;
     }
     wait_for_writing(s);

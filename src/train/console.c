@@ -80,12 +80,6 @@ const char *console_bar(char *out, size_t cap, int columns, const struct console
     return out;
 }
 
-static int terminal_columns(void)
-{
-    struct winsize size;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
 void console_clear(struct console *console)
 {
     if (console->shown)
@@ -146,9 +140,11 @@ void console_flush(struct console *console)
 static void draw_bar(struct console *console, const struct console_step *now, int64_t at_ms)
 {
     char line[512];
+    struct winsize size;
     if (console->shown && at_ms - console->shown_ms < REDRAW_MS)
         return;
-    console_bar(line, sizeof line, terminal_columns() - 1, now);
+    const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    console_bar(line, sizeof line, (is_known ? size.ws_col : 80) - 1, now);
     size_t length = strlen(line), pad = console->shown > length ? console->shown - length : 0;
     log_console("\r%s%*s", line, (int)pad, "");
     console->shown = length;
@@ -167,4 +163,34 @@ void console_step(struct console *console, const struct console_step *now)
     console->is_pending = !is_due && !console->is_terminal;
     if (console->is_terminal && now->step < now->steps)
         draw_bar(console, now, at_ms);
+}
+
+/* ---- speed ---- */
+
+void console_pace_add(struct console_pace *pace, double step_ms)
+{
+    pace->ms[pace->n % CONSOLE_PACE_KEPT] = step_ms;
+    pace->n++;
+}
+
+double console_pace_mean_ms(const struct console_pace *pace)
+{
+    int64_t n = pace->n < CONSOLE_PACE_KEPT ? pace->n : CONSOLE_PACE_KEPT;
+    if (n == 0)
+        return NAN;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += pace->ms[i];
+    return sum / (double)n;
+}
+
+double console_pace_per_second(const struct console_pace *pace, double step_amount)
+{
+    double ms = console_pace_mean_ms(pace);
+    return ms > 0 ? step_amount * 1000 / ms : NAN;
+}
+
+double console_pace_eta_seconds(const struct console_pace *pace, int64_t steps_left)
+{
+    return console_pace_mean_ms(pace) / 1000 * (double)steps_left;
 }

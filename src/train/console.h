@@ -55,4 +55,23 @@ const char *console_line(char *out, size_t cap, const struct console_step *now);
  *   columns. The bar shrinks first, then the text is cut. */
 const char *console_bar(char *out, size_t cap, int columns, const struct console_step *now);
 
+/* The speed of the last steps, and the time left at that speed. Pure; it must not know clocks. */
+/* steps in the mean: few enough to follow a change, enough to be steady */
+#define CONSOLE_PACE_KEPT 20
+
+struct console_pace {
+    double ms[CONSOLE_PACE_KEPT]; /* ring buffer */
+    int64_t n;                    /* number of steps added */
+};
+
+void console_pace_add(struct console_pace *pace, double step_ms);
+
+/* console_pace_mean_ms — public for tests; NAN before the first step. */
+double console_pace_mean_ms(const struct console_pace *pace);
+
+/* step_amount: tokens or operations per step; NAN before the first step */
+double console_pace_per_second(const struct console_pace *pace, double step_amount);
+/* NAN before the first step */
+double console_pace_eta_seconds(const struct console_pace *pace, int64_t steps_left);
+
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/assert.h"
+#include "base/memory.h"
 
 enum { ARENA_PARAMS, ARENA_ACTS, ARENA_SCRATCH, ARENA_INPUT, ARENA_N };
 
@@ -75,48 +76,43 @@ enum status decoder_plan(const struct model_dims *dims, int64_t window, enum dty
     return st;
 }
 
-static enum status open_all(struct decoder *d)
-{
-    d->logits_host = malloc((size_t)d->dims.vocab * sizeof *d->logits_host);
-    d->cached = malloc((size_t)d->window * sizeof *d->cached);
-    if (!d->logits_host || !d->cached)
-        return FAIL(ST_RETRY, "out of memory: logits of %lld tokens", (long long)d->dims.vocab);
-    TRY(dev_stream_open(d->dev, &d->stream));
-    TRY(d->model->describe(&d->dims, &d->table));
-    TRY(measure(d));
-    for (int i = 0; i < ARENA_N; i++) {
-        size_t bytes = d->arena[i].used_bytes;
-        void *base = NULL;
-        TRY(dev_alloc(d->dev, bytes, &base));
-        arena_init(&d->arena[i], "decoder", base, bytes);
-    }
-    TRY(plan(d));
-    d->pass.dims = &d->dims;
-    d->pass.table = &d->table;
-    d->pass.b = 1;
-    d->pass.op = dev_op(d->dev);
-    d->pass.stream = d->stream;
-    return ST_OK;
-}
-
 enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t window,
                          enum dtype dtype, struct decoder **out)
 {
     ASSERTF(dims->task == MODEL_TASK_LM && window > 0 && window <= dims->context,
             "window %lld of %lld", (long long)window, (long long)dims->context);
-    struct decoder *d = calloc(1, sizeof *d);
-    if (!d)
-        return FAIL(ST_RETRY, "out of memory: a decoder of %zu bytes", sizeof *d);
+    struct decoder *d = memory_new(1, sizeof *d);
     d->dev = dev;
     d->dims = *dims;
     d->model = model_ops(dims);
     d->window = window;
     d->dtype = dtype;
-    enum status st = open_all(d);
-    if (st == ST_OK)
-        *out = d;
-    else
-        decoder_close(d);
+    d->logits_host = malloc((size_t)dims->vocab * sizeof *d->logits_host);
+    d->cached = malloc((size_t)window * sizeof *d->cached);
+    enum status st =
+        d->logits_host && d->cached
+            ? ST_OK
+            : FAIL(ST_RETRY, "out of memory: logits of %lld tokens", (long long)dims->vocab);
+    TRY_OR(st, failed);
+    TRY_OR(dev_stream_open(dev, &d->stream), failed);
+    TRY_OR(d->model->describe(dims, &d->table), failed);
+    TRY_OR(measure(d), failed);
+    for (int i = 0; i < ARENA_N; i++) {
+        size_t bytes = d->arena[i].used_bytes;
+        void *base = NULL;
+        TRY_OR(dev_alloc(dev, bytes, &base), failed);
+        arena_init(&d->arena[i], "decoder", base, bytes);
+    }
+    TRY_OR(plan(d), failed);
+    d->pass.dims = &d->dims;
+    d->pass.table = &d->table;
+    d->pass.b = 1;
+    d->pass.op = dev_op(dev);
+    d->pass.stream = d->stream;
+    *out = d;
+    return ST_OK;
+failed:
+    decoder_close(d);
     return st;
 }
 
@@ -140,15 +136,6 @@ void decoder_close(struct decoder *d)
     free(d);
 }
 
-static enum status round_params(struct decoder *d)
-{
-    if (d->dtype == DTYPE_F32 || d->is_rounded)
-        return ST_OK;
-    d->is_rounded = true;
-    return d->pass.op->cast(
-        d->stream, &(struct cast){.y = d->pass.params, .x = d->masters, .n = d->table.total_elems});
-}
-
 /* ---- a token ---- */
 
 enum status decoder_logits(struct decoder *d, const int32_t *tokens, int64_t n, const float **out)
@@ -162,7 +149,11 @@ enum status decoder_logits(struct decoder *d, const int32_t *tokens, int64_t n, 
     p->past = is_cached ? before : 0;
     p->t = seen - p->past;
     d->cached_n = 0; /* until the pass is done */
-    TRY(round_params(d));
+    if (d->dtype != DTYPE_F32 && !d->is_rounded) {
+        d->is_rounded = true;
+        TRY(p->op->cast(
+            d->stream, &(struct cast){.y = p->params, .x = d->masters, .n = d->table.total_elems}));
+    }
     TRY(dev_copy(d->stream, p->tokens.data, recent + p->past, (size_t)p->t * sizeof *recent));
     TRY(d->model->embed_fwd(p));
     for (int block = 0; block < d->dims.layers; block++)

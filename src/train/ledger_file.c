@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 
 #define LINES_BYTES_MAX ((size_t)1 << 20)
@@ -80,16 +81,8 @@ static void add_missing(struct ledger_file *f, const struct ledger_audit *old,
     text_add(&f->lines, "%s", line);
 }
 
-/* cut — an incomplete last line; what follows would be a part of it. */
-static enum status cut(const struct ledger_file *f, const struct ledger_audit *old)
-{
-    if (!old->is_torn || ftruncate(f->fd, (off_t)old->bytes) == 0)
-        return ST_OK;
-    return FAIL(ST_STORE, "cannot cut the incomplete last line of %s: %s; check the disk", f->path,
-                strerror(errno));
-}
-
-static enum status open_all(struct ledger_file *f, const struct ledger_run *done)
+/* begin_file — reads and opens the file, and adds what it lacks. */
+static enum status begin_file(struct ledger_file *f, const struct ledger_run *done)
 {
     struct ledger_audit old;
     TRY(file_join(f->path, sizeof f->path, f->dir, LEDGER_NAME));
@@ -97,7 +90,9 @@ static enum status open_all(struct ledger_file *f, const struct ledger_run *done
     f->fd = open(f->path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0666);
     if (f->fd < 0)
         return FAIL(ST_STORE, "cannot open %s: %s; check CHECKPOINT_DIR", f->path, strerror(errno));
-    TRY(cut(f, &old));
+    if (old.is_torn && ftruncate(f->fd, (off_t)old.bytes) != 0) /* else lines would follow in it */
+        return FAIL(ST_STORE, "cannot cut the incomplete last line of %s: %s; check the disk",
+                    f->path, strerror(errno));
     f->bytes = (int64_t)old.bytes;
     f->hash = old.hash;
     f->start.generation = old.generations + 1;
@@ -110,15 +105,13 @@ enum status ledger_file_open(const char *dir, const struct ledger_start *start,
                              const char *provenance, const struct ledger_run *done,
                              struct ledger_file **out)
 {
-    struct ledger_file *f = calloc(1, sizeof *f);
-    if (!f)
-        return FAIL(ST_RETRY, "out of memory: the ledger of samples");
+    struct ledger_file *f = memory_new(1, sizeof *f);
     f->fd = -1;
     f->start = *start;
     f->lines.limit = LINES_BYTES_MAX;
     text_add(&f->provenance, "%s", provenance);
     text_copy(f->dir, sizeof f->dir, dir);
-    enum status st = open_all(f, done);
+    enum status st = begin_file(f, done);
     if (st == ST_OK)
         *out = f;
     else

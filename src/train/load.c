@@ -68,34 +68,28 @@ static enum status put_pending(const struct load_target *to, struct pending *pen
     return n > 0 ? to->put(to->arg, pending->first, n, pending->values) : ST_OK;
 }
 
-/* add_pending — padding lies only between a parameter and the next one of the table. */
-static enum status add_pending(const struct load_target *to, const struct param *p,
-                               const struct load_entry *entry, int64_t first, int64_t n,
-                               struct pending *pending)
-{
-    int64_t at = p->offset + first, padding = at - pending->first - pending->n;
-    bool is_next = pending->n > 0 && padding >= 0 && p - pending->last <= 1 &&
-                   pending->n + padding + n <= BUFFER_ELEMS;
-    if (!is_next) {
-        TRY(put_pending(to, pending));
-        pending->first = at;
-        padding = 0;
-    }
-    memset(pending->values + pending->n, 0, (size_t)padding * sizeof *pending->values);
-    pending->n += padding;
-    load_read(entry, first, n, pending->values + pending->n);
-    pending->n += n;
-    pending->last = p;
-    return ST_OK;
-}
-
 /* copy_range — to where the target keeps it. */
 static enum status copy_range(const struct load_target *to, const struct param *p,
                               const struct load_entry *entry, int64_t first, int64_t n,
                               struct pending *pending)
 {
-    if (to->put)
-        return add_pending(to, p, entry, first, n, pending);
+    if (to->put) {
+        /* Padding lies only between a parameter and the next one of the table. */
+        int64_t at = p->offset + first, padding = at - pending->first - pending->n;
+        bool is_next = pending->n > 0 && padding >= 0 && p - pending->last <= 1 &&
+                       pending->n + padding + n <= BUFFER_ELEMS;
+        if (!is_next) {
+            TRY(put_pending(to, pending));
+            pending->first = at;
+            padding = 0;
+        }
+        memset(pending->values + pending->n, 0, (size_t)padding * sizeof *pending->values);
+        pending->n += padding;
+        load_read(entry, first, n, pending->values + pending->n);
+        pending->n += n;
+        pending->last = p;
+        return ST_OK;
+    }
     float *buffer = pending->values;
     void *out = tensor_at(to->data, p->offset + first).data;
     load_read(entry, first, n, to->stream ? buffer : out);

@@ -42,26 +42,6 @@ static struct model_parts parts_of(const struct hf_config *c)
     return parts;
 }
 
-/* name_of — the last part of a path. */
-static void name_of(const char *dir, char *out, size_t cap)
-{
-    size_t end = strlen(dir);
-    while (end > 1 && dir[end - 1] == '/')
-        end--;
-    size_t start = end;
-    while (start > 0 && dir[start - 1] != '/')
-        start--;
-    text_format(out, cap, "%.*s", (int)(end - start), dir + start);
-}
-
-static struct model_marks marks_of(const struct hf_config *c)
-{
-    struct model_marks marks = {
-        .has_bos = c->bos >= 0, .bos = c->bos >= 0 ? c->bos : 0, .eos_n = c->eos_n};
-    memcpy(marks.eos, c->eos, sizeof marks.eos);
-    return marks;
-}
-
 _Static_assert((int)HF_ARCH_N == (int)MODEL_ARCH_N && (int)HF_ARCH_NEOX == (int)MODEL_ARCH_NEOX &&
                    (int)HF_ROPE_YARN == (int)MODEL_ROPE_KIND_YARN,
                "format and model number architectures and scalings alike");
@@ -82,8 +62,18 @@ void load_dims_of_config(const struct hf_config *config, const char *path, enum 
                               .ffn = config->ffn,
                               .norm_eps = config->norm_eps,
                               .parts = parts_of(config),
-                              .marks = marks_of(config)};
-    name_of(path, dims.name, sizeof dims.name);
+                              .marks = {.has_bos = config->bos >= 0,
+                                        .bos = config->bos >= 0 ? config->bos : 0,
+                                        .eos_n = config->eos_n}};
+    memcpy(dims.marks.eos, config->eos, sizeof dims.marks.eos);
+    /* The name is the last part of the path. */
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t start = end;
+    while (start > 0 && path[start - 1] != '/')
+        start--;
+    text_format(dims.name, sizeof dims.name, "%.*s", (int)(end - start), path + start);
     *out = dims;
 }
 

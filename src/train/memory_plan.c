@@ -8,7 +8,7 @@
 #define MIB ((int64_t)1 << 20)
 /* What a worker has to itself besides its model, measured on 2026-11-23 (gpt2-nano and gpt2-mini
  * alone, less the plan): 24 to 31 MiB at the peak. Some 14 MiB are the program's, 8 MiB hold
- * initial values (step_fill.c), and each large allocation ends with a part of a huge page. Pages of
+ * initial values (step.c), and each large allocation ends with a part of a huge page. Pages of
  * the program's file and of libraries, 11 MiB, are the node's: its supervisor counts them
  * (node/memory_check.c). A command without one draws no initial values. */
 #define PROGRAM_BYTES (28 * MIB)
@@ -154,13 +154,6 @@ static int nccl_peers(const struct step_config *c, const struct comm_place *at)
     return stages == 1 ? 0 : others < 2 ? others : 2;
 }
 
-/* Returns the memory that NCCL allocates on a rank's GPU. */
-static int64_t nccl_bytes(const struct step_config *c, const struct memory_plan_place *place)
-{
-    return NCCL_WORLD_BYTES + nccl_groups(c, place->at.ranks) * NCCL_GROUP_BYTES +
-           nccl_peers(c, &place->at) * NCCL_PEER_BYTES + place->rounding_bytes;
-}
-
 /* add_comm — adds what communication with other ranks takes. */
 static void add_comm(struct memory_plan *plan, const struct step_config *c,
                      const struct memory_plan_place *place)
@@ -171,9 +164,12 @@ static void add_comm(struct memory_plan *plan, const struct step_config *c,
     if (place->at.nodes > 1)
         plan->host[MEMORY_PLAN_COMMUNICATION] +=
             COMM_NODES_BYTES + place->at.nodes * COMM_NODE_BYTES;
+    const int64_t nccl_bytes = NCCL_WORLD_BYTES +
+                               nccl_groups(c, place->at.ranks) * NCCL_GROUP_BYTES +
+                               nccl_peers(c, &place->at) * NCCL_PEER_BYTES + place->rounding_bytes;
     if (place->is_discrete)
         plan->device[MEMORY_PLAN_COMM_ESTIMATE] +=
-            place->stays_on_device ? nccl_bytes(c, place) : GPU_COMM_BYTES;
+            place->stays_on_device ? nccl_bytes : GPU_COMM_BYTES;
 }
 
 enum status memory_plan_add_state(const struct step_config *config,
@@ -185,15 +181,6 @@ enum status memory_plan_add_state(const struct step_config *config,
     *bytes += table.total_elems * (int64_t)sizeof(float) * step_local_state_parts_of(config, ranks);
     param_table_free(&table);
     return ST_OK;
-}
-
-static enum status add_copy(const struct trainer_config *c, const struct memory_plan_place *place,
-                            struct memory_plan *plan)
-{
-    bool is_needed = c->checkpoint_mode == CHECKPOINT_ASYNC_MODE_ON && c->checkpoint_every > 0;
-    if (!c->checkpoint_dir[0] || place->at.rank != 0 || !is_needed)
-        return ST_OK;
-    return memory_plan_add_state(&c->step, place, &plan->host[MEMORY_PLAN_CHECKPOINT]);
 }
 
 /* peer_copies — of a mode. With PEER_COPIES=1 they are there, or the run is refused. */
@@ -226,7 +213,10 @@ enum status memory_plan_train(const struct trainer_config *config,
     add_program(&plan, place);
     add_comm(&plan, &config->step, place);
     plan.device[MEMORY_PLAN_SCRATCH] += place->is_discrete ? attention_bytes(config) : 0;
-    TRY(add_copy(config, place, &plan));
+    /* The copy of the state that is written while training continues. */
+    if (config->checkpoint_dir[0] && config->checkpoint_every > 0 && place->at.rank == 0 &&
+        config->checkpoint_mode == CHECKPOINT_ASYNC_MODE_ON)
+        TRY(memory_plan_add_state(&config->step, place, &plan.host[MEMORY_PLAN_CHECKPOINT]));
     TRY(peer_copies(config, place, PEER_COPY_MODE_ON, &plan.host[MEMORY_PLAN_PEER_COPIES]));
     *out = plan;
     return ST_OK;

@@ -208,25 +208,6 @@ static enum status replace(const struct muon *m, const struct param_matrix *matr
     return copy_matrix(m, matrix, whole, made, true);
 }
 
-/* replace_all — the matrices of a bucket, dealt to the ranks in turn. */
-static enum status replace_all(const struct muon *m, const struct store_update_whole *whole,
-                               int64_t elems)
-{
-    struct param_matrix matrix[PARAM_MATRICES_MAX];
-    int next = 0;
-    for (int i = 0; i < m->table->params_n; i++) {
-        const struct param *p = &m->table->param[i];
-        int64_t at = p->offset - whole->first;
-        if (!p->is_hidden || at < 0 || at >= elems)
-            continue;
-        int n = param_matrices(p, matrix);
-        for (int j = 0; j < n; j++)
-            TRY(replace(m, &matrix[j], tensor_at(whole->g, at),
-                        next++ % whole->ranks == whole->rank));
-    }
-    return ST_OK;
-}
-
 static enum status apply(const struct muon *m, const struct store_local_shard *shard,
                          struct range range)
 {
@@ -259,7 +240,18 @@ enum status muon_update(const struct muon *m, struct store *store, int bucket)
     for (int i = 0; i < m->table->params_n; i++)
         TRY(set_direction(m, &shard, range_of(&m->table->param[i], &shard)));
     TRY(store_update_gather(store, bucket, &whole));
-    TRY(replace_all(m, &whole, l->elems));
+    /* The matrices of a bucket, dealt to the ranks in turn. */
+    struct param_matrix matrix[PARAM_MATRICES_MAX];
+    int next = 0;
+    for (int i = 0; i < m->table->params_n; i++) {
+        const struct param *p = &m->table->param[i];
+        int64_t at = p->offset - whole.first;
+        if (!p->is_hidden || at < 0 || at >= l->elems)
+            continue;
+        int n = param_matrices(p, matrix);
+        for (int j = 0; j < n; j++)
+            TRY(replace(m, &matrix[j], tensor_at(whole.g, at), next++ % whole.ranks == whole.rank));
+    }
     TRY(store_update_scatter(store, bucket));
     for (int i = 0; i < m->table->params_n; i++)
         TRY(apply(m, &shard, range_of(&m->table->param[i], &shard)));

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/memory.h"
+
 /* walk — counts, if out is NULL. A range ends where the next row starts, so it contains the
  * padding, which is zero and has zero gradient. */
 static int64_t walk(const struct param_table *t, const struct optim_config *config,
@@ -27,19 +29,13 @@ static int64_t walk(const struct param_table *t, const struct optim_config *conf
     return n;
 }
 
-enum status optim_spans(const struct param_table *t, const struct optim_config *config,
-                        struct optim_span **out, int64_t *n_out)
+struct optim_span *optim_spans(const struct param_table *t, const struct optim_config *config,
+                               int64_t *n_out)
 {
-    int64_t n = walk(t, config, NULL);
-    struct optim_span *span = calloc((size_t)(n > 0 ? n : 1), sizeof *span);
-    if (!span)
-        return FAIL(ST_RETRY,
-                    "out of memory: %lld runs of parameters; use a machine with more memory",
-                    (long long)n);
+    *n_out = walk(t, config, NULL);
+    struct optim_span *span = memory_new((size_t)*n_out, sizeof *span);
     walk(t, config, span);
-    *out = span;
-    *n_out = n;
-    return ST_OK;
+    return span;
 }
 
 int64_t optim_cut(const struct optim_span *spans, int64_t spans_n, int64_t first, int64_t elems,

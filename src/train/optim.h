@@ -26,9 +26,9 @@ struct optim_arrays {
 
 /* optim_spans — ranges of the table with equal weight decay, neighbours merged, padding included.
  * Tensors with two or more dimensions have weight decay. MUON: without hidden matrices. The caller
- * frees *out with free(). ST_RETRY: out of memory. */
-enum status optim_spans(const struct param_table *t, const struct optim_config *config,
-                        struct optim_span **out, int64_t *n_out);
+ * frees them with free(). */
+struct optim_span *optim_spans(const struct param_table *t, const struct optim_config *config,
+                               int64_t *n_out);
 /* optim_cut — the spans within elements [first, first + elems), with offsets from `first`. out has
  * room for spans_n; returns how many. */
 int64_t optim_cut(const struct optim_span *spans, int64_t spans_n, int64_t first, int64_t elems,

@@ -72,24 +72,16 @@ enum status peer_copy_bytes(const struct step_config *config, const struct comm_
 
 /* ---- open and close ---- */
 
-/* room — what a rank may take for copies; -1: it is not known. */
-static int64_t room(const struct peer_copy *copy)
-{
-    const int64_t free_bytes = memory_free();
-    const int64_t each =
-        (free_bytes - RESERVE_BYTES) / copy->place.locals - copy->config.reserve_bytes;
-    if (free_bytes < 0)
-        return -1;
-    return each > 0 ? each : 0;
-}
-
 /* take_memory — a rank without room says so to the others. */
 static void take_memory(struct peer_copy *copy)
 {
     const struct peer_copy_config *c = &copy->config;
+    const int64_t free_bytes = memory_free(),
+                  each = (free_bytes - RESERVE_BYTES) / copy->place.locals - c->reserve_bytes,
+                  room = each > 0 ? each : 0;
     struct peer_copy_memory_config config = {.fd = c->fd,
                                              .fingerprint = c->fingerprint,
-                                             .free_bytes = room(copy),
+                                             .free_bytes = free_bytes < 0 ? -1 : room,
                                              .heartbeat = c->heartbeat,
                                              .heartbeat_arg = c->heartbeat_arg};
     bytes_of(c->sizes.slot_elems, config.slot_bytes);
@@ -114,41 +106,30 @@ static enum status exchange_offers(struct peer_copy *copy)
                            peer_copy_bytes_at(own), copy->place.ranks * (int64_t)sizeof *own);
 }
 
-static int rank_without_room(const struct peer_copy *copy)
-{
-    for (int rank = 0; rank < copy->place.ranks; rank++)
-        if (!copy->offers[rank].has_room)
-            return rank;
-    return -1;
-}
-
-static enum status open_all(struct peer_copy *copy)
-{
-    const size_t ranks = (size_t)copy->place.ranks;
-    copy->offers = aligned_alloc(_Alignof(struct peer_copy_offer), ranks * sizeof *copy->offers);
-    copy->holders = calloc((size_t)copy->config.ranks_max, sizeof *copy->holders);
-    TRY(copy->offers && copy->holders
-            ? ST_OK
-            : FAIL(ST_RETRY, "out of memory: copies of the state of %zu ranks", ranks));
-    take_memory(copy);
-    return exchange_offers(copy);
-}
-
 enum status peer_copy_open(const struct peer_copy_config *config, struct peer_copy **out)
 {
     const struct comm_place *place = comm_place(config->comm);
-    struct peer_copy *copy = calloc(1, sizeof *copy);
+    struct peer_copy *copy = memory_new(1, sizeof *copy);
     *out = NULL;
-    if (!copy)
-        return FAIL(ST_RETRY, "out of memory: copies of the state");
     copy->config = *config;
     copy->place = *place;
     bytes_of(config->sizes.slice_elems, copy->slice_bytes);
     copy->keeper = peer_copy_choice_keeper(&config->world, place->rank);
     copy->source = peer_copy_choice_source(&config->world, place->rank);
     copy->step = -1;
-    enum status st = open_all(copy);
-    const int without = st == ST_OK ? rank_without_room(copy) : -1;
+    copy->holders = memory_new((size_t)config->ranks_max, sizeof *copy->holders);
+    const size_t ranks = (size_t)place->ranks;
+    copy->offers = aligned_alloc(_Alignof(struct peer_copy_offer), ranks * sizeof *copy->offers);
+    enum status st = copy->offers
+                         ? ST_OK
+                         : FAIL(ST_RETRY, "out of memory: copies of the state of %zu ranks", ranks);
+    if (st == ST_OK) {
+        take_memory(copy);
+        st = exchange_offers(copy);
+    }
+    int without = -1; /* the first rank that has no room */
+    for (int rank = place->ranks - 1; st == ST_OK && rank >= 0; rank--)
+        without = copy->offers[rank].has_room ? without : rank;
     if (st == ST_OK && without < 0) {
         *out = copy;
         return ST_OK;
@@ -351,7 +332,7 @@ static enum status begin_copy(struct peer_copy *copy, const struct step *step,
     if (copy->step >= 0)
         log_cost(copy, (double)(now_ns - copy->begin_ns) / 1e6);
     copy->begin_ns = now_ns;
-    TRY(peer_copy_exchange_begin(copy, step, progress, pieces_n));
+    peer_copy_exchange_begin(copy, step, progress, pieces_n);
     copy->local_ms = (double)(clock_ns() - copy->begin_ns) / 1e6;
     copy->step = progress->step;
     peer_copy_beat(copy);

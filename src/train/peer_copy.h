@@ -1,5 +1,5 @@
 /* peer_copy — copies of the state in the memory of peers (PEER_COPIES): after each step each rank's
- * slice (mesh/store_slice.h) is kept by itself and by a rank of another node. After a loss the job
+ * slice (mesh/store_state.h) is kept by itself and by a rank of another node. After a loss the job
  * goes on from them, without a disk; at most one finished step is done again. It may go on with
  * fewer or more ranks along the data axis than made the copies: then each slice goes from its
  * holder to all ranks.

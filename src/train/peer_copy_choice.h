@@ -1,7 +1,7 @@
 /* peer_copy_choice — which rank keeps a copy of which other rank's slice, and from which copies a
  * job can go on. Pure functions of numbers. Must not know memory or how slices travel.
  *
- * A slice is a rank's part of the state (mesh/store_slice.h). Each rank holds its own slice and
+ * A slice is a rank's part of the state (mesh/store_state.h). Each rank holds its own slice and
  * that of one rank on another node, each of two steps: four slots. A job that goes on with fewer
  * or more nodes (ON_LOSS=shrink) begins with the slices of the ranks before.
  *

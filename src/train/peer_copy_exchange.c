@@ -18,6 +18,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "comm/core/part.h"
 
 /* A slot that is being written. */
@@ -113,8 +114,8 @@ bool peer_copy_exchange_travels(const struct peer_copy *copy, const struct step 
            !(step_slice_has_all(step) && peer_copy_choice_is_within(&copy->config.world));
 }
 
-enum status peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
-                                     const struct checkpoint_progress *progress, int pieces_n)
+void peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
+                              const struct checkpoint_progress *progress, int pieces_n)
 {
     ASSERTF(copy->begun_n == 0, "%d pieces are under way", copy->begun_n);
     atomic_store_explicit(&copy->moved_ns, 0, memory_order_relaxed);
@@ -129,15 +130,11 @@ enum status peer_copy_exchange_begin(struct peer_copy *copy, const struct step *
     else if (copy->source >= 0)
         copy_slice(copy, step, copy->source, progress, copy->kept_slot, &copy->kept);
     int n = copy->sends || copy->receives ? pieces_n : 0;
-    if (copy->pieces_n == n)
-        return ST_OK;
-    free(copy->pieces);
-    copy->pieces_n = 0;
-    copy->pieces = calloc((size_t)n, sizeof *copy->pieces);
-    if (!copy->pieces)
-        return FAIL(ST_RETRY, "out of memory: %d pieces of a copy of the state", n);
-    copy->pieces_n = n;
-    return ST_OK;
+    if (copy->pieces_n != n) {
+        free(copy->pieces);
+        copy->pieces = memory_new((size_t)n, sizeof *copy->pieces);
+        copy->pieces_n = n;
+    }
 }
 
 enum status peer_copy_exchange_piece(struct peer_copy *copy)

@@ -1,5 +1,5 @@
 /* peer_copy_memory — see peer_copy_memory.h. */
-#include "train/peer_copy_memory.h"
+#include "train/peer_copy_inside.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -98,12 +98,6 @@ static enum status take(const struct peer_copy_memory_config *c, int64_t bytes, 
     return FAIL(ST_RETRY, "cannot take %s for copies of the state: %s", need, saved.message);
 }
 
-static bool is_kept(const struct peer_copy_memory *m, uint64_t fingerprint)
-{
-    return m->head->magic == MAGIC && m->head->fingerprint == fingerprint &&
-           memcmp(m->head->slot_bytes, m->slot_bytes, sizeof m->slot_bytes) == 0;
-}
-
 enum status peer_copy_memory_open(const struct peer_copy_memory_config *config,
                                   struct peer_copy_memory *out)
 {
@@ -113,7 +107,8 @@ enum status peer_copy_memory_open(const struct peer_copy_memory_config *config,
     const int64_t had_bytes = fstat(config->fd, &info) == 0 ? (int64_t)info.st_size : 0;
     if (had_bytes == m.bytes) {
         TRY(map(config->fd, &m));
-        if (is_kept(&m, config->fingerprint)) {
+        if (m.head->magic == MAGIC && m.head->fingerprint == config->fingerprint &&
+            memcmp(m.head->slot_bytes, m.slot_bytes, sizeof m.slot_bytes) == 0) {
             *out = m;
             return ST_OK;
         }

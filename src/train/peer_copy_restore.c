@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "train/peer_copy_inside.h"
 
 #define MESSAGE_BYTES ((int64_t)4 << 20) /* of a slice, at once */
@@ -141,8 +142,8 @@ static enum status restore(struct peer_copy *copy, struct step *step)
     int slot;
     if (copy->choice.ranks != copy->place.ranks) {
         /* The slices of the ranks before, one after the other, become the state of other ranks. */
-        char *buffer = malloc((size_t)MESSAGE_BYTES);
-        enum status st = buffer ? ST_OK : FAIL(ST_RETRY, "out of memory: a piece of a slice");
+        char *buffer = memory_new(MESSAGE_BYTES, 1);
+        enum status st = ST_OK;
         for (int rank = 0; rank < copy->choice.ranks && st == ST_OK; rank++) {
             int64_t elems = 0;
             st = step_slice_elems_shared(step, copy->choice.ranks, rank, &elems);

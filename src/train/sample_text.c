@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/rand.h"
 #include "base/text.h"
 #include "data/tokenizer_gpt2.h"
@@ -29,9 +30,7 @@ struct sample_text {
 
 bool sample_text_quote(const uint8_t *bytes, size_t n, char *out, size_t cap)
 {
-    char *plain = malloc(n + 1);
-    if (!plain)
-        return false;
+    char *plain = memory_new(n + 1, 1);
     for (size_t i = 0; i < n; i++) {
         bool is_c1 = i > 0 && bytes[i - 1] == 0xC2 && bytes[i] >= 0x80 && bytes[i] <= 0x9F;
         plain[i] = bytes[i] == 0 || bytes[i] == 0x7F || is_c1
@@ -80,9 +79,7 @@ static enum status keep_prompt(struct sample_text *v, const uint32_t *ids, int64
                         "SAMPLE_EVERY: %s needs token %u, but the model's vocabulary has %lld; %s",
                         c->prompt[0] ? "PROMPT" : "a new text", ids[i], (long long)c->vocab,
                         c->prompt[0] ? "change PROMPT" : "set PROMPT, or unset SAMPLE_EVERY");
-    v->tokens = malloc((size_t)(kept + SAMPLE_TEXT_TOKENS) * sizeof *v->tokens);
-    if (!v->tokens)
-        return FAIL(ST_RETRY, "out of memory: a prompt of %lld tokens", (long long)kept);
+    v->tokens = memory_new((size_t)(kept + SAMPLE_TEXT_TOKENS), sizeof *v->tokens);
     for (int64_t i = 0; i < kept; i++)
         v->tokens[i] = (int32_t)ids[n - kept + i];
     v->prompt_n = kept;
@@ -92,9 +89,7 @@ static enum status keep_prompt(struct sample_text *v, const uint32_t *ids, int64
 static enum status read_prompt(struct sample_text *v)
 {
     size_t bytes = strlen(v->config.prompt), n = 0;
-    uint32_t *ids = malloc(tokenizer_prompt_cap(v->tokenizer, bytes) * sizeof *ids);
-    if (!ids)
-        return FAIL(ST_RETRY, "out of memory: a prompt of %zu bytes", bytes);
+    uint32_t *ids = memory_new(tokenizer_prompt_cap(v->tokenizer, bytes), sizeof *ids);
     enum status st = tokenizer_prompt(v->tokenizer, v->config.prompt, bytes, ids, &n);
     if (st == ST_OK && n == 0)
         st = FAIL(ST_BAD_SETTING,
@@ -106,26 +101,20 @@ static enum status read_prompt(struct sample_text *v)
     return st;
 }
 
-static enum status open_all(struct sample_text *v)
-{
-    size_t bytes = (size_t)v->config.vocab * sizeof(float);
-    v->logits = malloc(bytes);
-    v->work = malloc(bytes);
-    if (!v->logits || !v->work)
-        return FAIL(ST_RETRY, "out of memory: logits of %lld tokens", (long long)v->config.vocab);
-    if (!v->config.tokenizer)
-        TRY(tokenizer_gpt2_open(&v->own));
-    v->tokenizer = v->own ? v->own : v->config.tokenizer;
-    return read_prompt(v);
-}
-
 enum status sample_text_open(const struct sample_text_config *config, struct sample_text **out)
 {
-    struct sample_text *v = calloc(1, sizeof *v);
-    if (!v)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for samples of text", sizeof *v);
+    struct sample_text *v = memory_new(1, sizeof *v);
     v->config = *config;
-    enum status st = open_all(v);
+    v->logits = malloc((size_t)config->vocab * sizeof *v->logits);
+    v->work = malloc((size_t)config->vocab * sizeof *v->work);
+    enum status st = v->logits && v->work ? ST_OK
+                                          : FAIL(ST_RETRY, "out of memory: logits of %lld tokens",
+                                                 (long long)config->vocab);
+    if (st == ST_OK && !config->tokenizer)
+        st = tokenizer_gpt2_open(&v->own);
+    v->tokenizer = v->own ? v->own : config->tokenizer;
+    if (st == ST_OK)
+        st = read_prompt(v);
     if (st == ST_OK)
         *out = v;
     else

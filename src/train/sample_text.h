@@ -41,7 +41,7 @@ enum status sample_text_generate(struct sample_text *sample_text, struct step *s
                                  bool (*stop)(void *arg), void *arg, const char **out);
 
 /* sample_text_quote — public for tests: bytes as a JSON string; invalid UTF-8 and control
- * characters become U+FFFD. false: out of memory, or cut. Pure. */
+ * characters become U+FFFD. false: it was cut. Pure. */
 bool sample_text_quote(const uint8_t *bytes, size_t n, char *out, size_t cap);
 
 #endif

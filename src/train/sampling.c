@@ -32,15 +32,7 @@ struct cut {
     int64_t equals;
 };
 
-/* keep_k — how many of n descending logits top_k keeps. */
-static int64_t keep_k(const float *sorted, int64_t n, int64_t k)
-{
-    int64_t kept = k > 0 && k < n ? k : n;
-    while (kept < n && sorted[kept] == sorted[kept - 1])
-        kept++;
-    return kept;
-}
-
+/* keep_p — how many of n descending logits top_p keeps. */
 static int64_t keep_p(const float *sorted, int64_t n, double temperature, double p)
 {
     double total = 0, sum = 0;
@@ -63,8 +55,11 @@ static struct cut cut_of(const float *logits, int64_t n, const struct sampling_p
         if (isfinite(logits[i]))
             work[finite_n++] = logits[i];
     qsort(work, (size_t)finite_n, sizeof *work, falling);
-    int64_t kept =
-        keep_p(work, keep_k(work, finite_n, rule->top_k), rule->temperature, rule->top_p);
+    /* What top_k keeps, and those equal to the last of them. */
+    int64_t kept = rule->top_k > 0 && rule->top_k < finite_n ? rule->top_k : finite_n;
+    while (kept < finite_n && work[kept] == work[kept - 1])
+        kept++;
+    kept = keep_p(work, kept, rule->temperature, rule->top_p);
     struct cut cut = {.least = work[kept - 1]};
     for (int64_t i = kept; i-- > 0 && work[i] == cut.least;)
         cut.equals++;

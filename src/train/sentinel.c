@@ -17,3 +17,24 @@ int sentinel_vote(const uint64_t *sum, int n)
     }
     return 2 * votes > n ? odd : SENTINEL_UNDECIDED;
 }
+
+int sentinel_first(const struct sentinel_entry *one, const struct sentinel_entry *other, int places,
+                   int n)
+{
+    uint64_t least = UINT64_MAX;
+    int first = -1, firsts_n = 0;
+    for (int place = 0; place < places; place++, one += n, other += n) {
+        int i = 0;
+        while (i < n && one[i].sum == other[i].sum && one[i].order == other[i].order)
+            i++;
+        if (i == n)
+            continue;
+        const uint64_t order = one[i].order > other[i].order ? one[i].order : other[i].order;
+        if (firsts_n > 0 && order > least)
+            continue;
+        firsts_n = firsts_n > 0 && order == least ? firsts_n + 1 : 1;
+        least = order;
+        first = place;
+    }
+    return firsts_n == 1 ? first : -1;
+}

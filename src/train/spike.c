@@ -51,13 +51,6 @@ struct line {
     int half, distance;
 };
 
-static struct line line_of(const int64_t *values, int n)
-{
-    const int half = n / 2, distance = n - half;
-    const int64_t newer = median_of(values + distance, half);
-    return (struct line){newer, newer - median_of(values, half), half, distance};
-}
-
 /* deviation_of — the standard deviation, in levels, of values from a line, n > 1. Values are
  * multiplied by the distance, so they stay whole numbers. */
 static double deviation_of(const int64_t *values, int n, const struct line *line)
@@ -80,7 +73,9 @@ struct distance {
 static struct distance distance_of(const int64_t *values, int n, int32_t level,
                                    double deviation_min)
 {
-    const struct line line = line_of(values, n);
+    const int half = n / 2;
+    const int64_t newer = median_of(values + n - half, half);
+    const struct line line = {newer, newer - median_of(values, half), half, n - half};
     /* Where a rising line is at the next value, or the median of the newer half. A falling line is
      * not continued: what falls fast falls more slowly soon. */
     const int64_t rise = line.rise > 0 ? line.rise : 0;

@@ -1,5 +1,4 @@
-/* step — memory and state of a step (step.h). The update is step_run.c, evaluation step_eval.c,
- * initial values step_fill.c, figures of memory step_memory.c.
+/* step — memory and state of a step (step.h). The update is step_run.c, evaluation step_eval.c.
  *
  * The store allocates parameters, gradients and moments (mesh/store.h). Three arenas (activations,
  * scratch, inputs) are measured by running plan() without memory, allocated whole, divided by the
@@ -10,11 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/assert.h"
-#include "base/text.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "base/text.h"
+#include "base/thread_pool.h"
 #include "kernels/cuda.h"
+#include "train/step_inside.h"
 #include "train/step_pipe.h"
 #include "train/step_update_sums.h"
 
@@ -96,6 +97,142 @@ static enum status take_memory(struct step *s)
     return ST_OK;
 }
 
+/* ---- figures of memory ---- */
+
+/* batch_bytes_of — of the samples of a step, in host memory. */
+static int64_t batch_bytes_of(const struct step *s)
+{
+    const struct step_config *c = &s->config;
+    int64_t documents =
+        step_has_first_key(c) ? batch_documents_bytes(s->samples, c->seq_tokens) : 0;
+    return batch_bytes(step_task(s), s->samples, c->seq_tokens) + documents +
+           step_context_bytes(s) + step_shard_check_bytes(s);
+}
+
+struct step_memory step_memory(const struct step *s)
+{
+    struct dev_info info;
+    dev_info(s->config.dev, &info);
+    struct step_memory m = {.scratch = info.scratch_bytes,
+                            .store = store_memory(s->store),
+                            .activations = (int64_t)s->arena[STEP_ARENA_ACTS].cap_bytes,
+                            .gathered = step_async_memory(s),
+                            .readback = s->readback_bytes + step_async_memory(s),
+                            .outer = step_local_bytes(s),
+                            .batch = batch_bytes_of(s)};
+    for (int i = 0; i < STEP_ARENA_N; i++)
+        m.passes += s->arena[i].base ? (int64_t)s->arena[i].cap_bytes
+                                     : 0; /* a step that only measures has no memory */
+    return m;
+}
+
+int64_t step_memory_bytes(const struct step *s)
+{
+    return store_memory_bytes(s->store) + step_memory(s).passes;
+}
+
+/* text_held — "; the process holds …", and of a GPU what this process took of it: buffers and
+ * kernel scratch, without CUDA's own. "" where that is not known. */
+static void text_held(const struct step *s, char *out, size_t cap)
+{
+    struct memory now = {0};
+    struct dev_info info;
+    char host[32], device[32];
+    int64_t held_bytes = memory_resident(&now, 1);
+    out[0] = 0;
+    if (held_bytes < 0) /* no /proc */
+        return;
+    dev_info(s->config.dev, &info);
+    text_format(out, cap, "; the process holds %s%s%s",
+                text_format_bytes(host, sizeof(host), (double)held_bytes),
+                info.taken_bytes < 0 ? "" : ", and of its GPU ",
+                info.taken_bytes < 0
+                    ? ""
+                    : text_format_bytes(device, sizeof(device), (double)info.taken_bytes));
+}
+
+/* log_memory — once for all ranks: the memory of a rank, as it was planned. */
+static void log_memory(const struct step *s)
+{
+    const struct comm_place *place = comm_place(s->config.comm);
+    struct step_memory m = step_memory(s);
+    char word[7][32], held[112];
+    bool is_discrete = dev_is_discrete(s->config.dev);
+    if (place->rank != 0 || (place->ranks == 1 && !is_discrete))
+        return;
+    text_held(s, held, sizeof(held));
+    LOG_INFO("memory of a rank, planned and taken: parameters %s, gradients %s, moments %s, "
+             "unsharded buffers %s, compression %s, passes %s, kernel scratch %s%s",
+             text_format_bytes(word[0], 32, (double)m.store.params),
+             text_format_bytes(word[1], 32, (double)m.store.grads),
+             text_format_bytes(word[2], 32, (double)m.store.moments),
+             text_format_bytes(word[3], 32, (double)m.store.unsharded),
+             text_format_bytes(word[4], 32, (double)m.store.residuals),
+             text_format_bytes(word[5], 32, (double)m.passes),
+             text_format_bytes(word[6], 32, (double)m.scratch), held);
+}
+
+/* ---- initial values: a part of a tensor on each thread ----
+ *
+ * The pool is its own: the device's belongs to the device. */
+
+#define FILL_PART ((int64_t)1 << 16)
+#define FILL_PARTS 32
+
+struct fill {
+    const struct param_table *table;
+    uint64_t seed;
+    int param;
+    int64_t first, n;
+    float *out;
+};
+
+static void fill_part(void *arg, int part_i, int thread_i)
+{
+    (void)thread_i;
+    const struct fill *f = arg;
+    int64_t at = part_i * FILL_PART, n = f->n - at < FILL_PART ? f->n - at : FILL_PART;
+    param_fill(f->table, f->param, f->seed, f->first + at, n, f->out + at);
+}
+
+static enum status fill_row(struct step *s, struct thread_pool *pool, int row, float *buffer)
+{
+    const struct param *p = &s->table.param[row];
+    for (int64_t first = 0; first < p->elems; first += FILL_PARTS * FILL_PART) {
+        struct fill f = {.table = &s->table,
+                         .seed = s->config.seed,
+                         .param = row,
+                         .first = first,
+                         .n = p->elems - first,
+                         .out = buffer};
+        if (f.n > FILL_PARTS * FILL_PART)
+            f.n = FILL_PARTS * FILL_PART;
+        if (!store_holds(s->store, 0, p->offset + first, f.n))
+            continue;
+        thread_pool_run(pool, (int)((f.n + FILL_PART - 1) / FILL_PART), fill_part, &f);
+        TRY(store_set(s->store, 0, p->offset + first, f.n, buffer));
+        step_heartbeat(s);
+    }
+    return ST_OK;
+}
+
+static enum status fill_params(struct step *s)
+{
+    enum status st = ST_OK;
+    struct thread_pool *pool = NULL;
+    float *buffer = memory_new(FILL_PARTS * FILL_PART, sizeof *buffer);
+    TRY_OR(thread_pool_open(thread_pool_cores() < THREAD_POOL_MAX ? thread_pool_cores()
+                                                                  : THREAD_POOL_MAX,
+                            &pool),
+           out_buffer);
+    for (int row = 0; st == ST_OK && row < s->table.params_n; row++)
+        st = fill_row(s, pool, row, buffer);
+    thread_pool_close(pool);
+out_buffer:
+    free(buffer);
+    return st;
+}
+
 /* ---- life ---- */
 
 static enum status check_config(const struct step_config *c, const struct mesh *mesh)
@@ -150,13 +287,6 @@ struct store_config step_store_config(struct step *s)
                                  .update_arg = s};
 }
 
-static enum status open_store(struct step *s)
-{
-    struct store_config config = step_store_config(s);
-    TRY(store_open(&config, &s->store));
-    return step_mesh_open_state(s);
-}
-
 static int64_t readback_bytes(const struct step *s)
 {
     return (int64_t)(2 * sizeof *s->grad_scale_host) +
@@ -178,11 +308,11 @@ static enum status plan_memory(struct step *s, const struct step_place *place,
     m.activations = (int64_t)measured[STEP_ARENA_ACTS].used_bytes;
     for (int i = 0; i < STEP_ARENA_N; i++)
         m.passes += (int64_t)measured[i].used_bytes;
-    m.batch = step_memory_batch(s);
+    m.batch = batch_bytes_of(s);
     m.scratch = place->is_discrete ? (int64_t)CUDA_SCRATCH_BYTES : 0;
     m.gathered = step_async_plan(s, place);
     m.readback = readback_bytes(s) + m.gathered;
-    TRY(step_local_plan(s, &m.outer));
+    m.outer = step_local_plan(s);
     *out = m;
     return ST_OK;
 }
@@ -285,18 +415,16 @@ static enum status open_all(struct step *s)
     TRY(step_shards_open(s));
     TRY(step_shard_check_open(s));
     TRY(step_mesh_open_axes(s));
-    TRY(optim_spans(&s->table, &c->optim, &s->spans, &s->spans_n));
-    s->cut = calloc((size_t)s->spans_n + 1, sizeof *s->cut);
-    if (!s->cut)
-        return FAIL(ST_RETRY,
-                    "out of memory: %lld runs of parameters; use a machine with more memory",
-                    (long long)s->spans_n);
+    s->spans = optim_spans(&s->table, &c->optim, &s->spans_n);
+    s->cut = memory_new((size_t)s->spans_n + 1, sizeof *s->cut);
     TRY(dev_stream_open(c->dev, &s->stream));
     TRY(open_graphs(s));
     if (c->comm_sms > 0 && comm_stays_on_device(c->comm))
         TRY(dev_leave_sms(s->stream, c->comm_sms));
-    TRY(open_store(s));
-    TRY(step_update_sums_open(s));
+    struct store_config config = step_store_config(s);
+    TRY(store_open(&config, &s->store));
+    TRY(step_mesh_open_state(s));
+    step_update_sums_open(s);
     TRY(take_memory(s));
     TRY(step_local_take(s));
     TRY(step_pipe_open(s));
@@ -307,19 +435,16 @@ static enum status open_all(struct step *s)
     TRY(take_readback(s));
     TRY(step_async_open(s));
     TRY(check_plan(s));
-    step_memory_log(s);
+    log_memory(s);
     if (c->is_loaded)
         return ST_OK;
-    TRY(step_fill(s));
+    TRY(fill_params(s));
     return step_local_sync_fill(s);
 }
 
 enum status step_open(const struct step_config *config, struct step **out)
 {
-    struct step *s = calloc(1, sizeof *s);
-    if (!s)
-        return FAIL(ST_RETRY, "out of memory: a step of %zu bytes; use a machine with more memory",
-                    sizeof *s);
+    struct step *s = memory_new(1, sizeof *s);
     s->config = *config;
     enum status st = open_all(s);
     if (st == ST_OK)
@@ -461,7 +586,7 @@ enum status step_spans(struct step *s, const struct batch *batch, float *out)
                 batch->seq_tokens == s->config.seq_tokens,
             "samples %lld seq_tokens %lld", (long long)p.b, (long long)batch->seq_tokens);
     TRY(batch_check(batch, p.dims->vocab));
-    TRY(step_copy_inputs(s, step_context_batch(s, batch), 0, &p));
+    TRY(step_run_copy_inputs(s, step_context_batch(s, batch), 0, &p));
     TRY(step_forward(s, &p));
     TRY(head_logits(s, &p, 0, elems));
     TRY(dev_copy(s->stream, out, s->logits.data, (size_t)elems * sizeof *out));
@@ -470,6 +595,9 @@ enum status step_spans(struct step *s, const struct batch *batch, float *out)
 }
 
 /* ---- the state of training ---- */
+
+const char *const step_part_names[STEP_PARTS_MAX] = {"parameters", "first moments",
+                                                     "second moments"};
 
 int step_parts(const struct step *s)
 {
@@ -562,9 +690,20 @@ void step_set_spikes(struct step *s, const struct step_spikes *spikes)
         s->spikes.history.n = 0;
 }
 
+int64_t step_warmup_at(const struct warmup *warmup, int64_t to, int64_t unit, int64_t s)
+{
+    if (s >= warmup->steps)
+        return to;
+    ASSERTF(s >= 0 && unit > 0 && warmup->from > 0 && warmup->from <= to,
+            "step %lld unit %lld from %lld to %lld", (long long)s, (long long)unit,
+            (long long)warmup->from, (long long)to);
+    const __int128 units = (to - warmup->from) / unit;
+    return warmup->from + unit * (int64_t)(units * s / warmup->steps);
+}
+
 int64_t step_samples_at(const struct step_config *c, int64_t step_i)
 {
-    return warmup_at(&c->batch_warmup, c->global_samples, c->batch_warmup.from, step_i);
+    return step_warmup_at(&c->batch_warmup, c->global_samples, c->batch_warmup.from, step_i);
 }
 
 int64_t step_samples_before(const struct step_config *c, int64_t steps)

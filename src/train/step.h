@@ -35,7 +35,6 @@
 #include "train/muon.h"
 #include "train/optim.h"
 #include "train/spike.h"
-#include "train/warmup.h"
 
 /* The loss scale of f16, whose small gradients would become zero: the loss, and so every gradient,
  * is multiplied by a power of two, and the optimiser divides it out. A gradient that overflows
@@ -58,6 +57,12 @@ struct step_local_config {
     int replica_ranks;   /* neighbouring ranks, those of a node; 0: all are one replica */
     double lr, momentum; /* of the outer step (outer.h) */
     enum grad_compress_kind compress; /* form of the outer gradients on their way */
+};
+
+/* A size that grows over the first steps of a run: the samples of a step, the window of
+ * attention. */
+struct warmup {
+    int64_t from, steps; /* steps 0: none */
 };
 
 struct step_config {
@@ -136,6 +141,11 @@ enum status step_mesh_whole_table(const struct step_config *config, int ranks, b
                                   struct param_table *out);
 bool step_mesh_divides_state(const struct step_config *config, int ranks);
 bool step_mesh_divides_passes(const struct step_config *config, int ranks);
+
+/* step_warmup_at — the size of a warm-up in step s, counted from 0: `from` in the first one, then
+ * on a straight line towards `to`, which it has from step `steps` on; always `from` and a multiple
+ * of `unit`, rounded down. from in [1, to]; unit ≥ 1. Pure. */
+int64_t step_warmup_at(const struct warmup *warmup, int64_t to, int64_t unit, int64_t s);
 
 /* step_samples_at — the samples of step step_i: global_samples, or fewer in the batch warm-up.
  * step_has_first_key — attention of training reads feed_batch.first_key. */
@@ -315,6 +325,7 @@ enum status step_spans(struct step *step, const struct batch *batch, float *out)
  * They are one table, with one address, where each rank computes the whole model. All of these are
  * local. */
 #define STEP_PARTS_MAX 3
+extern const char *const step_part_names[STEP_PARTS_MAX]; /* of a rank's own, for messages */
 int step_parts(const struct step *step);
 /* With LOCAL_STEPS a replica has such parts, and all of them have more: numbers from 0 on, for
  * step_read and step_write.
@@ -364,7 +375,7 @@ float *step_part(struct step *step, int part);
 const float *step_host_part(const struct step *step, int part);
 struct tensor step_tensor(const struct step *step, int part); /* the same, as a tensor */
 
-/* Slices of the state (mesh/store_slice.h), for copies in peers' memory (peer_copy.h). Ranks along
+/* Slices of the state (mesh/store_state.h), for copies in peers' memory (peer_copy.h). Ranks along
  * the data and context axes share one part of the model, and each has a slice of that part's state.
  * Only for step_slice_why NULL.
  * step_slice_why — why the state of such a step has no slices; a clause for people; NULL: it has.

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "comm/core/part.h"
 #include "comm/core/sum.h"
 #include "train/step_inside.h"
@@ -78,18 +79,14 @@ enum status step_async_open(struct step *s)
     void *data = NULL;
     if (!s->is_async || place->ranks == 1)
         return ST_OK;
-    s->ranks = calloc(1, sizeof *s->ranks);
-    if (s->ranks == NULL)
-        return FAIL(ST_RETRY, "out of memory: losses of %d ranks", place->ranks);
+    s->ranks = memory_new(1, sizeof *s->ranks);
     struct step_ranks *ranks = s->ranks;
     ranks->n = place->ranks;
     ranks->rank = place->rank;
     ranks->losses_n = s->samples * step_sample_losses(s);
     ranks->each = each_elems(ranks->losses_n);
-    ranks->loss = calloc((size_t)ranks->n, sizeof *ranks->loss);
-    ranks->order = calloc((size_t)ranks->n, sizeof *ranks->order);
-    if (ranks->loss == NULL || ranks->order == NULL)
-        return FAIL(ST_RETRY, "out of memory: losses of %d ranks", place->ranks);
+    ranks->loss = memory_new((size_t)ranks->n, sizeof *ranks->loss);
+    ranks->order = memory_new((size_t)ranks->n, sizeof *ranks->order);
     sum_tree_plan(ranks->n, ranks->order);
     TRY(dev_alloc(s->config.dev, all_bytes(ranks), &data));
     ranks->all = (struct tensor){data, DTYPE_F32};
@@ -140,7 +137,7 @@ enum status step_async_losses(struct step *s, const struct pass *p, int64_t firs
     }
     /* each micro-batch copies to another address: read_async would make a graph for each */
     if (!is_last)
-        return step_copy_losses(s, p, first);
+        return step_run_copy_losses(s, p, first);
     return dev_read_async(s->stream, s->losses_host + first * step_sample_losses(s), s->losses.data,
                           (size_t)n * sizeof(float));
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "dev/dev_dry.h"
 #include "mesh/store_dry.h"
 #include "train/step_pipe.h"
@@ -114,25 +115,20 @@ static void on_store_call(void *arg, const struct store_call *call, int64_t byte
 
 /* ---- calls of passes ---- */
 
-/* ranks_along — of a call between `copies` neighbours of an axis; 0: all. */
-static struct group ranks_along(const struct dry *d, enum mesh_axis axis, int copies)
-{
-    struct group all = axis == MESH_AXIS_TENSOR ? d->tensor : d->context;
-    int own = d->s.mesh.at.at[axis];
-    if (copies > 0 && copies < all.n)
-        all = (struct group){all.rank + own / copies * copies, copies};
-    return all;
-}
-
+/* tell_axis — a call between `copies` neighbours of an axis; 0: all. */
 static enum status tell_axis(const struct dry *d, enum mesh_axis axis, enum step_dry_call_kind kind,
                              struct tensor of, int64_t elems, int copies)
 {
+    const int own = d->s.mesh.at.at[axis];
+    struct group ranks = axis == MESH_AXIS_TENSOR ? d->tensor : d->context;
+    if (copies > 0 && copies < ranks.n)
+        ranks = (struct group){ranks.rank + own / copies * copies, copies};
     tell(d,
          (struct step_dry_call){.kind = kind,
                                 .axis = axis,
                                 .bytes = elems * (int64_t)dtype_bytes(of.dtype),
                                 .is_in_pass = d->is_in_pass},
-         ranks_along(d, axis, copies));
+         ranks);
     return ST_OK;
 }
 
@@ -202,25 +198,6 @@ static enum status run_blocks(struct dry *d, const struct pass *p, block_fn run,
     return ST_OK;
 }
 
-/* run_pass — a micro-batch through a chunk of layers, forward and backward. */
-static enum status run_pass(struct dry *d, const struct pass *p, bool has_head, bool has_embed,
-                            double times)
-{
-    const struct model_ops *model = d->s.model;
-    d->times = times;
-    d->is_backward = false;
-    TRY(model->embed_fwd(p));
-    TRY(run_blocks(d, p, model->block_fwd, times));
-    if (has_head)
-        TRY(model->head(p));
-    d->is_backward = true;
-    TRY(run_blocks(d, p, model->block_bwd, times));
-    if (has_embed)
-        TRY(model->embed_bwd(p));
-    d->is_backward = false;
-    return ST_OK;
-}
-
 static enum status run_chunks(struct dry *d, bool accumulate, double times)
 {
     const struct step *s = &d->s;
@@ -235,31 +212,38 @@ static enum status run_chunks(struct dry *d, bool accumulate, double times)
         p.want_grad = true;
         p.accumulate = accumulate;
         p.dropout = s->config.dropout;
-        TRY(run_pass(d, &p, is_last, is_first || (is_last && step_pipe_ends_adds(s)), times));
+        /* A micro-batch through a chunk of layers, forward and backward. */
+        const bool has_embed = is_first || (is_last && step_pipe_ends_adds(s));
+        d->times = times;
+        d->is_backward = false;
+        TRY(s->model->embed_fwd(&p));
+        TRY(run_blocks(d, &p, s->model->block_fwd, times));
+        if (is_last)
+            TRY(s->model->head(&p));
+        d->is_backward = true;
+        TRY(run_blocks(d, &p, s->model->block_bwd, times));
+        if (has_embed)
+            TRY(s->model->embed_bwd(&p));
+        d->is_backward = false;
     }
     return ST_OK;
 }
 
-/* sum_losses — on a GPU by itself, or over NCCL, the losses are added up there (step_async.c). */
-static enum status sum_losses(struct dry *d, bool accumulate, double times)
-{
-    const struct step *s = &d->s;
-    int64_t n = s->config.batch_samples * step_sample_losses(s);
-    d->times = times;
-    return s->is_async ? dev_op(s->config.dev)
-                             ->sum(s->stream, &(struct sum){s->loss_sum, s->losses, n, accumulate})
-                       : ST_OK;
-}
-
 static enum status walk_model(struct dry *d)
 {
+    const struct step *s = &d->s;
+    const int64_t losses_n = s->config.batch_samples * step_sample_losses(s);
     d->is_in_pass = true;
     for (int accumulate = 0; accumulate < 2; accumulate++) {
         double times = accumulate ? (double)(d->passes - 1) : 1;
         if (times == 0)
             continue;
         TRY(run_chunks(d, accumulate, times));
-        TRY(sum_losses(d, accumulate, times));
+        /* On a GPU by itself, or over NCCL, the losses are added up there (step_async.c). */
+        d->times = times;
+        const struct sum sum = {s->loss_sum, s->losses, losses_n, accumulate};
+        if (s->is_async)
+            TRY(dev_op(s->config.dev)->sum(s->stream, &sum));
     }
     d->is_in_pass = false;
     d->times = 1;
@@ -410,82 +394,50 @@ static enum status walk_stage(struct dry *d)
 
 /* ---- the walk through the store: the ends of a step ---- */
 
-static enum status end_step(struct dry *d, const struct step_place *place)
-{
-    double norm_sq, extra[1 + STEP_VOTES] = {0};
-    if (d->s.is_async) {
-        /* As step_async. */
-        struct step *s = &d->s;
-        int64_t all = step_async_plan(s, place) / (int64_t)sizeof(float);
-        struct grad_scale scale = {.out = s->grad_scale,
-                                   .squares = store_bucket_norms_sq(s->store),
-                                   .loss = s->loss_sum,
-                                   .squares_n = store_layout(s->store)->buckets_n};
-        if (all > 0)
-            TRY(store_gather_device(s->store, dev_dry_tensor(DTYPE_F32), all / place->ranks));
-        TRY(store_grad_norm_device(s->store));
-        TRY(dev_op(s->config.dev)->grad_scale(s->stream, &scale));
-    } else {
-        TRY(store_grad_norm_begin(d->s.store));
-        TRY(store_grad_norm_end(d->s.store, &norm_sq, extra, 1 + STEP_VOTES));
-    }
-    return store_update(d->s.store);
-}
-
 /* walk_store — the first step is not told: it begins without what one defers to the next. */
 static enum status walk_store(struct dry *d, const struct step_place *place)
 {
+    struct step *s = &d->s;
     d->times = 1;
     for (int step = 0; step < 2; step++) {
         d->is_muted = step == 0;
         struct comm_ticket ticket;
         d->is_beside = true;
-        enum status st = store_all_reduce_begin(d->s.store, d->s.sums, STEP_COUNTS, &ticket);
+        enum status st = store_all_reduce_begin(s->store, s->sums, STEP_COUNTS, &ticket);
         d->is_beside = false;
         TRY(st);
-        TRY(d->s.pipe ? walk_stage(d) : walk_passes(d));
-        TRY(end_step(d, place));
+        TRY(s->pipe ? walk_stage(d) : walk_passes(d));
+        if (s->is_async) {
+            /* As step_async. */
+            int64_t all = step_async_plan(s, place) / (int64_t)sizeof(float);
+            struct grad_scale scale = {.out = s->grad_scale,
+                                       .squares = store_bucket_norms_sq(s->store),
+                                       .loss = s->loss_sum,
+                                       .squares_n = store_layout(s->store)->buckets_n};
+            if (all > 0)
+                TRY(store_gather_device(s->store, dev_dry_tensor(DTYPE_F32), all / place->ranks));
+            TRY(store_grad_norm_device(s->store));
+            TRY(dev_op(s->config.dev)->grad_scale(s->stream, &scale));
+        } else {
+            double norm_sq, extra[1 + STEP_VOTES] = {0};
+            TRY(store_grad_norm_begin(s->store));
+            TRY(store_grad_norm_end(s->store, &norm_sq, extra, 1 + STEP_VOTES));
+        }
+        TRY(store_update(s->store));
     }
     return ST_OK;
 }
 
 /* ---- life ---- */
 
-static enum status open_group(const struct dry *d, unsigned axes, struct group *out)
+static struct group open_group(const struct dry *d, unsigned axes)
 {
     const struct mesh *mesh = &d->s.mesh.mesh;
-    out->rank = calloc((size_t)mesh_group_n(mesh, axes), sizeof *out->rank);
-    if (!out->rank)
-        return FAIL(ST_RETRY, "out of memory: a group of %d ranks", mesh_group_n(mesh, axes));
-    out->n = mesh_group(mesh, d->rank, axes, out->rank);
-    for (int i = 0; i < out->n; i++) /* of the replica, and so of the job */
-        out->rank[i] += d->s.local.replica * d->s.local.ranks;
-    return ST_OK;
-}
-
-static enum status open_memory(struct dry *d)
-{
-    struct arena arena[STEP_ARENA_N];
-    struct step *s = &d->s;
-    for (int i = 0; i < STEP_ARENA_N; i++)
-        arena_init(&arena[i], "dry", dev_dry_address(), SIZE_MAX / 4);
-    TRY(step_plan_arenas(s, arena));
-    TRY(optim_spans(&s->table, &s->config.optim, &s->spans, &s->spans_n));
-    s->cut = calloc((size_t)s->spans_n + 1, sizeof *s->cut);
-    return s->cut ? ST_OK
-                  : FAIL(ST_RETRY, "out of memory: %lld runs of parameters", (long long)s->spans_n);
-}
-
-static enum status open_store(struct dry *d, const struct step_place *place)
-{
-    struct step *s = &d->s;
-    struct store_config config = step_store_config(s);
-    int ranks = step_mesh_store_ranks(s);
-    d->store_dry = (struct store_dry){on_store_call, d};
-    if (config.settings.shard == LAYOUT_SHARD_HYBRID)
-        d->group_ranks = config.settings.group_ranks;
-    return store_dry_open(&config, &d->store_dry, step_mesh_store_rank(s), ranks,
-                          place->is_discrete, d->world.n > ranks, &s->store);
+    struct group all = {.rank = memory_new((size_t)mesh_group_n(mesh, axes), sizeof(int))};
+    all.n = mesh_group(mesh, d->rank, axes, all.rank);
+    for (int i = 0; i < all.n; i++) /* of the replica, and so of the job */
+        all.rank[i] += d->s.local.replica * d->s.local.ranks;
+    return all;
 }
 
 static enum status open_all(struct dry *d, const struct step_place *place)
@@ -508,30 +460,33 @@ static enum status open_all(struct dry *d, const struct step_place *place)
     if (stages > 1 && d->passes >= (ROUNDS + 1) * stages)
         step_shards_shorten(c, (ROUNDS * stages + d->passes % stages) * each);
     TRY(step_mesh_describe(s, place->is_discrete));
-    TRY(open_group(d, MESH_BIT(MESH_AXIS_TENSOR), &d->tensor));
-    TRY(open_group(d, MESH_BIT(MESH_AXIS_CONTEXT), &d->context));
-    TRY(open_group(d, MESH_COMM_DATA_AXES, &d->data));
-    TRY(open_group(d, (1u << MESH_AXES) - 1, &d->world));
+    d->tensor = open_group(d, MESH_BIT(MESH_AXIS_TENSOR));
+    d->context = open_group(d, MESH_BIT(MESH_AXIS_CONTEXT));
+    d->data = open_group(d, MESH_COMM_DATA_AXES);
+    d->world = open_group(d, MESH_BIT(MESH_AXES) - 1);
     set_axes(d);
     s->is_async = step_async_takes(&s->config, place);
     s->step_i = 1;
-    TRY(open_memory(d));
-    return open_store(d, place);
-}
-
-static struct step_dry_about about_of(const struct dry *d)
-{
-    const struct step_pipe *pipe = d->s.pipe;
-    return (struct step_dry_about){.stages = pipe ? pipe->pipe.stages : 1,
-                                   .stage = pipe ? pipe->stage : 0,
-                                   .chunks = pipe ? pipe->pipe.chunks : 1,
-                                   .passes = d->passes};
+    struct arena arena[STEP_ARENA_N];
+    for (int i = 0; i < STEP_ARENA_N; i++)
+        arena_init(&arena[i], "dry", dev_dry_address(), SIZE_MAX / 4);
+    TRY(step_plan_arenas(s, arena));
+    s->spans = optim_spans(&s->table, &s->config.optim, &s->spans_n);
+    s->cut = memory_new((size_t)s->spans_n + 1, sizeof *s->cut);
+    struct store_config config = step_store_config(s);
+    int ranks = step_mesh_store_ranks(s);
+    d->store_dry = (struct store_dry){on_store_call, d};
+    if (config.settings.shard == LAYOUT_SHARD_HYBRID)
+        d->group_ranks = config.settings.group_ranks;
+    return store_dry_open(&config, &d->store_dry, step_mesh_store_rank(s), ranks,
+                          place->is_discrete, d->world.n > ranks, &s->store);
 }
 
 enum status step_dry_run(const struct step_config *config, const struct step_place *place,
                          const struct step_dry_listener *listener, struct step_dry_about *out)
 {
     struct dry d = {.s = {.config = *config}, .listener = listener};
+    struct step *s = &d.s;
     ASSERT(!config->is_eval);
     dev_dry_init(&d.dev, on_op, &d);
     d.s.config.dev = dev_dry_dev(&d.dev);
@@ -547,11 +502,13 @@ enum status step_dry_run(const struct step_config *config, const struct step_pla
         st = walk_model(&d);
     if (st == ST_OK)
         st = walk_store(&d, &inside);
-    if (st == ST_OK)
-        st = step_local_dry_tell(&d.s, listener);
-    if (st == ST_OK)
-        *out = about_of(&d);
-    struct step *s = &d.s;
+    if (st == ST_OK) {
+        step_local_dry_tell(&d.s, listener);
+        *out = (struct step_dry_about){.stages = s->pipe ? s->pipe->pipe.stages : 1,
+                                       .stage = s->pipe ? s->pipe->stage : 0,
+                                       .chunks = s->pipe ? s->pipe->pipe.chunks : 1,
+                                       .passes = d.passes};
+    }
     store_close(s->store);
     model_plan_free(s->acts);
     step_pipe_close(s);

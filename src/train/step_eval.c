@@ -13,13 +13,13 @@ enum { SUM_LOSS, SUM_LOSS_END, SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_N };
 static enum status losses_of(struct step *s, const struct batch *batch)
 {
     struct pass p = step_pass(s, batch->samples);
-    TRY(step_copy_inputs(s, batch, 0, &p));
+    TRY(step_run_copy_inputs(s, batch, 0, &p));
     TRY(step_forward(s, &p));
     if (s->dims.part.lacks_head) /* the last stage has the losses */
         return dev_sync(s->stream);
     TRY(step_unshard_head(s));
     TRY(s->model->head(&p));
-    TRY(step_copy_losses(s, &p, 0));
+    TRY(step_run_copy_losses(s, &p, 0));
     return dev_sync(s->stream);
 }
 
@@ -35,10 +35,31 @@ enum status step_eval_losses(struct step *s, const struct batch *batch, float *o
     return comm_check(s->config.comm);
 }
 
-static enum status eval_batch(struct step *s, const struct feed *feed, int64_t first,
-                              int64_t samples, double sums[SUM_N])
+static enum status sum_up(struct step *s, int n)
 {
-    int64_t each = step_sample_losses(s);
+    struct comm_ticket ticket;
+    ASSERTF(n <= STEP_SUMS, "%d sums", n);
+    if (s->local.world)
+        return step_local_sum(s, s->sums, n);
+    TRY(store_all_reduce_begin(s->store, s->sums, n, &ticket));
+    return store_wait(s->store, ticket);
+}
+
+/* one_round — evaluates this rank's batch of a round that begins at sample round_first, of
+ * all_n. */
+static enum status one_round(struct step *s, const struct feed *feed, int64_t all_n,
+                             int64_t round_first, double sums[SUM_N])
+{
+    const int64_t per_batch = s->config.batch_samples,
+                  first = round_first + step_local_feed_rank(s) * per_batch;
+    if (first >= all_n) {
+        /* The all-gathers of a forward pass without the pass. */
+        for (int unit = s->dims.part.lacks_embed ? 1 : 0; unit < s->table.units_n - 1; unit++)
+            TRY(store_unshard(s->store, unit, 1));
+        return s->dims.part.lacks_head ? ST_OK : step_unshard_head(s);
+    }
+    const int64_t samples = all_n - first < per_batch ? all_n - first : per_batch,
+                  losses_n = samples * step_sample_losses(s);
     struct batch_counts counts = {0};
     s->batch.samples = samples;
     enum status st = feed_get(feed, first, samples, &s->batch.host);
@@ -50,8 +71,8 @@ static enum status eval_batch(struct step *s, const struct feed *feed, int64_t f
     s->batch.samples = s->samples;
     TRY(st);
     if (s->counts_losses) {
-        sums[SUM_LOSS] += batch_loss(s->batch.task, s->losses_host, samples * each, 1, 0);
-        sums[SUM_LOSS_END] += batch_loss(s->batch.task, s->losses_host, samples * each, 0, 1);
+        sums[SUM_LOSS] += batch_loss(s->batch.task, s->losses_host, losses_n, 1, 0);
+        sums[SUM_LOSS_END] += batch_loss(s->batch.task, s->losses_host, losses_n, 0, 1);
     }
     if (s->counts_targets) {
         sums[SUM_TARGETS] += (double)counts.targets;
@@ -61,40 +82,6 @@ static enum status eval_batch(struct step *s, const struct feed *feed, int64_t f
     return ST_OK;
 }
 
-static enum status sum_up(struct step *s, int n)
-{
-    struct comm_ticket ticket;
-    ASSERTF(n <= STEP_SUMS, "%d sums", n);
-    if (s->local.world)
-        return step_local_sum(s, s->sums, n);
-    TRY(store_all_reduce_begin(s->store, s->sums, n, &ticket));
-    return store_wait(s->store, ticket);
-}
-
-/* is_asked — true on all ranks if stop returns true on any. */
-static enum status is_asked(struct step *s, bool (*stop)(void *arg), void *arg, bool *out)
-{
-    s->sums[0] = stop && stop(arg);
-    TRY(sum_up(s, 1));
-    *out = s->sums[0] > 0;
-    return ST_OK;
-}
-
-static enum status one_round(struct step *s, const struct feed *feed, int64_t samples,
-                             int64_t round_first, double sums[SUM_N])
-{
-    int64_t per_batch = s->config.batch_samples,
-            first = round_first + step_local_feed_rank(s) * per_batch;
-    if (first >= samples) {
-        /* The all-gathers of a forward pass without the pass. */
-        for (int unit = s->dims.part.lacks_embed ? 1 : 0; unit < s->table.units_n - 1; unit++)
-            TRY(store_unshard(s->store, unit, 1));
-        return s->dims.part.lacks_head ? ST_OK : step_unshard_head(s);
-    }
-    return eval_batch(s, feed, first, samples - first < per_batch ? samples - first : per_batch,
-                      sums);
-}
-
 enum status step_eval(struct step *s, const struct feed *feed, int64_t samples,
                       bool (*stop)(void *arg), void *arg, double *loss_out)
 {
@@ -102,9 +89,9 @@ enum status step_eval(struct step *s, const struct feed *feed, int64_t samples,
     int64_t per_round = s->config.batch_samples * step_local_feed_ranks(s);
     ASSERTF(samples > 0, "samples %lld", (long long)samples);
     for (int64_t first = 0; first < samples; first += per_round) {
-        bool is_stopped = false;
-        TRY(is_asked(s, stop, arg, &is_stopped));
-        if (is_stopped)
+        s->sums[0] = stop && stop(arg);
+        TRY(sum_up(s, 1));
+        if (s->sums[0] > 0) /* on any rank */
             return FAIL(ST_RETRY, "the evaluation was asked to stop after %lld of %lld samples",
                         (long long)first, (long long)samples);
         TRY(one_round(s, feed, samples, first, sums));

@@ -1,13 +1,16 @@
 /* step_inside — a step as its own files share it: step.c (memory, state), step_mesh.c (its place
- * among ranks), step_context.c (its positions of samples), step_local.c (replicas). step_fill.c
- * (initial values), step_run.c (the update), step_async.c (the end of a step on GPUs),
- * step_copy.c (inputs and losses), step_eval.c, step_memory.c. Other files use step.h. */
+ * among ranks), step_context.c (its positions of samples), step_local.c (replicas). step_run.c
+ * (the update), step_async.c (the end of a step on GPUs), step_eval.c, step_slice.c (slices of the
+ * state). Other files use step.h. */
 #ifndef CONVOY_TRAIN_STEP_INSIDE_H
 #define CONVOY_TRAIN_STEP_INSIDE_H
+
+#include <stdbool.h>
 
 #include "base/arena.h"
 #include "mesh/mesh_comm.h"
 #include "mesh/mesh_state.h"
+#include "mesh/part_map.h"
 #include "mesh/tensor_axis.h"
 #include "train/step.h"
 #include "train/step_local.h"
@@ -127,10 +130,6 @@ enum status step_mesh_open_axes(struct step *s);
 struct store_exact_place step_mesh_exact(const struct step *s);
 int64_t step_mesh_partial_elems(const struct step *s);
 enum status step_mesh_sum_partial(struct step *s, int64_t first, int unit);
-/* step_memory_batch — of the samples of a step, in host memory. */
-int64_t step_memory_batch(const struct step *s);
-/* step_memory_log — once for all ranks: the memory of a rank, as it was planned. */
-void step_memory_log(const struct step *s);
 
 /* Own positions of samples (step_context.c).
  * _bytes: of host memory that _open takes: for a step's own tokens and targets.
@@ -181,6 +180,24 @@ void step_shards_bind(const struct step *s, int64_t first, struct pass *p);
 enum status step_shards_add(struct step *s, int64_t first, int unit);
 enum status step_shards_loss(struct step *s, const struct batch *batch, double *norm_sq,
                              struct step_result *r);
+/* BALANCE=auto: how many virtual shards of a step each rank computes, by how long one needs. Pure
+ * arithmetic. */
+/* A deal: rank r has shards [begin[r], begin[r + 1]), at least one (mesh/shard_tree.h). */
+struct balance {
+    const double *ms; /* of a shard, of each rank; positive */
+    int shards, ranks;
+    const int *begin;                           /* the deal now: ranks + 1 */
+    bool (*takes)(void *arg, const int *begin); /* whether there is memory for a deal */
+    void *arg;
+};
+
+/* step_shards_balance_deal — true: a deal, in begin (ranks + 1), whose slowest rank ends at least a
+ * twentieth earlier than now. Runs begin at multiples of a power of two where that costs little,
+ * because unaligned ones are sent in more pieces. The same on all ranks that have the same numbers.
+ * Outside step_shards.c for tests. */
+#define BALANCE_GAIN 0.95
+bool step_shards_balance_deal(const struct balance *b, int *begin);
+
 /* step_sentinel_exchange — n checksums of each rank; all: rank after rank. Collective, over the
  * world (step_sentinel.c).
  * step_sentinel_exchange_some — of some ranks only, each of which has a slot of its own, of
@@ -212,18 +229,17 @@ void step_run_set_vote(struct step_result *r, const double *votes);
 enum status step_run_zero_added(struct step *s, const struct pass *p);
 enum status step_run_write_fault(struct step *s, int unit, enum step_fault fault);
 enum status step_run_unit_done(const struct step *s, int unit);
-enum status step_fill(struct step *s); /* the initial parameters */
 enum feed_task step_task(const struct step *s);
 int64_t step_sample_losses(const struct step *s);
 struct pass step_pass(const struct step *s, int64_t samples);
-/* step_copy_inputs — copies samples [first, first + p->b) of the batch, from step_context_batch, to
- * the device. */
-enum status step_copy_inputs(struct step *s, const struct batch *batch, int64_t first,
-                             struct pass *p);
+/* step_run_copy_inputs — copies samples [first, first + p->b) of the batch, from
+ * step_context_batch, to the device. */
+enum status step_run_copy_inputs(struct step *s, const struct batch *batch, int64_t first,
+                                 struct pass *p);
 enum status step_forward(struct step *s, const struct pass *p); /* everything below the head */
 enum status step_unshard_head(struct step *s);
 /* to host memory, at sample `first` */
-enum status step_copy_losses(struct step *s, const struct pass *p, int64_t first);
+enum status step_run_copy_losses(struct step *s, const struct pass *p, int64_t first);
 
 /* step_async_takes — is_async of a step at a place.
  * step_async_plan — the bytes that step_async_open takes there, of the device and of the host each.

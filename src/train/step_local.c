@@ -6,42 +6,37 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "train/step_dry.h"
 #include "train/step_inside.h"
 
 /* ---- places ---- */
 
-/* check_replicas — of a job that is planned, nothing else may have been checked yet. */
-static enum status check_replicas(const struct step_config *c, int ranks, int each)
+enum status step_local_place(struct step *s, struct step_place *place)
 {
+    const struct step_local_config *c = &s->config.local;
+    const int ranks = place->ranks, each = c->replica_ranks > 0 ? c->replica_ranks : ranks;
+    struct step_local *l = &s->local;
+    *l = (struct step_local){.replicas = 1, .ranks = ranks, .rank = place->rank};
+    if (c->steps == 0 || s->config.is_eval)
+        return ST_OK;
+    /* If the job is only planned, nothing else has checked this yet. */
     if (ranks % each != 0)
         return FAIL(ST_BAD_SETTING,
                     "LOCAL_STEPS=%lld divides workers into nodes: %d workers are not nodes of %d "
                     "each; change N_NODES or N_GPU_EACH_NODE",
-                    (long long)c->local.steps, ranks, each);
+                    (long long)c->steps, ranks, each);
     if (ranks / each > STEP_LOCAL_REPLICAS_MAX)
         return FAIL(ST_BAD_SETTING, "LOCAL_STEPS=%lld takes at most %d nodes, not %d; use fewer",
-                    (long long)c->local.steps, STEP_LOCAL_REPLICAS_MAX, ranks / each);
-    if (c->global_samples % (ranks / each) != 0)
+                    (long long)c->steps, STEP_LOCAL_REPLICAS_MAX, ranks / each);
+    if (s->config.global_samples % (ranks / each) != 0)
         return FAIL(ST_BAD_SETTING,
                     "GLOBAL_BATCH=%lld is not a multiple of the %d nodes that LOCAL_STEPS=%lld "
                     "divides it between; change one of them",
-                    (long long)c->global_samples, ranks / each, (long long)c->local.steps);
-    return ST_OK;
-}
-
-enum status step_local_place(struct step *s, struct step_place *place)
-{
-    const struct step_local_config *c = &s->config.local;
-    const int each = c->replica_ranks > 0 ? c->replica_ranks : place->ranks;
-    struct step_local *l = &s->local;
-    *l = (struct step_local){.replicas = 1, .ranks = place->ranks, .rank = place->rank};
-    if (c->steps == 0 || s->config.is_eval)
-        return ST_OK;
-    TRY(check_replicas(&s->config, place->ranks, each));
+                    (long long)s->config.global_samples, ranks / each, (long long)c->steps);
     l->is_on = true;
     l->ranks = each;
-    l->replicas = place->ranks / each;
+    l->replicas = ranks / each;
     l->replica = place->rank / each;
     l->rank = place->rank % each;
     s->config.global_samples /= l->replicas;
@@ -75,9 +70,7 @@ int step_local_feed_ranks(const struct step *s)
 /* split — n ranks of the world from `first` on, each so many behind the one before. */
 static enum status split(struct comm *world, int first, int apart, int n, struct comm **out)
 {
-    int *ranks = calloc((size_t)n, sizeof *ranks);
-    if (!ranks)
-        return FAIL(ST_RETRY, "out of memory: a group of %d ranks; use a machine with more", n);
+    int *ranks = memory_new((size_t)n, sizeof *ranks);
     for (int i = 0; i < n; i++)
         ranks[i] = first + i * apart;
     enum status st = comm_split(world, ranks, n, out);
@@ -131,46 +124,37 @@ static bool quantises(const struct step *s)
 }
 
 /* compress_config — Describes the buckets of this rank's part. The caller frees bucket_elems. */
-static enum status compress_config(const struct step *s, struct grad_compress_config *out)
+static struct grad_compress_config compress_config(const struct step *s)
 {
     const int64_t all = step_local_part(s, s->local.rank).elems, each = STEP_LOCAL_BUCKET_ELEMS;
     const int n = (int)((all + each - 1) / each);
-    int64_t *elems = calloc((size_t)n + 1, sizeof *elems);
-    if (!elems)
-        return FAIL(ST_RETRY, "out of memory: %d buckets of outer gradients", n);
+    int64_t *elems = memory_new((size_t)n + 1, sizeof *elems);
     for (int i = 0; i < n; i++)
         elems[i] = i + 1 < n ? each : all - i * each;
-    *out = (struct grad_compress_config){.comm = s->local.across,
+    return (struct grad_compress_config){.comm = s->local.across,
                                          .kind = s->config.local.compress,
                                          .deferred_first = n,
                                          .buckets_n = n,
                                          .bucket_elems = elems};
-    return ST_OK;
 }
 
-static enum status plan_compress(const struct step *s, int64_t *bytes)
+static int64_t plan_compress(const struct step *s)
 {
-    struct grad_compress_config config;
-    *bytes = 0;
     if (!quantises(s))
-        return ST_OK;
-    TRY(compress_config(s, &config));
-    if (config.buckets_n > 0)
-        *bytes = grad_compress_plan(&config, s->local.replica, s->local.replicas, false);
+        return 0;
+    const struct grad_compress_config config = compress_config(s);
+    const int64_t bytes = config.buckets_n > 0 ? grad_compress_plan(&config, s->local.replica,
+                                                                    s->local.replicas, false)
+                                               : 0;
     free((void *)(uintptr_t)config.bucket_elems);
-    return ST_OK;
+    return bytes;
 }
 
 /* ---- memory ---- */
 
-enum status step_local_plan(const struct step *s, int64_t *bytes)
+int64_t step_local_plan(const struct step *s)
 {
-    *bytes = 0;
-    if (!s->local.is_on)
-        return ST_OK;
-    TRY(plan_compress(s, bytes));
-    *bytes += memory_bytes(s);
-    return ST_OK;
+    return s->local.is_on ? plan_compress(s) + memory_bytes(s) : 0;
 }
 
 int64_t step_local_bytes(const struct step *s)
@@ -203,14 +187,13 @@ enum status step_local_take(struct step *s)
     l->chunk = has_chunk(l) ? l->work + l->own.elems : NULL;
     if (rounds(s))
         l->sent = (uint16_t *)(l->work + l->own.elems + (has_chunk(l) ? MESH_STATE_ELEMS : 0));
-    struct grad_compress_config config;
-    enum status st = ST_OK;
     if (!quantises(s))
         return ST_OK;
-    TRY(plan_compress(s, &s->local.compress_bytes));
-    TRY(compress_config(s, &config));
+    enum status st = ST_OK;
+    l->compress_bytes = plan_compress(s);
+    const struct grad_compress_config config = compress_config(s);
     if (config.buckets_n > 0)
-        st = grad_compress_open(&config, &s->local.compress);
+        st = grad_compress_open(&config, &l->compress);
     free((void *)(uintptr_t)config.bucket_elems);
     return st;
 }
@@ -236,12 +219,10 @@ struct group {
     int first, apart, n;
 };
 
-static enum status tell(const struct step_dry_listener *listener, struct group g,
-                        enum step_dry_call_kind kind, int64_t bytes, double times)
+static void tell(const struct step_dry_listener *listener, struct group g,
+                 enum step_dry_call_kind kind, int64_t bytes, double times)
 {
-    int *ranks = calloc((size_t)g.n, sizeof *ranks);
-    if (!ranks)
-        return FAIL(ST_RETRY, "out of memory: a group of %d ranks", g.n);
+    int *ranks = memory_new((size_t)g.n, sizeof *ranks);
     for (int i = 0; i < g.n; i++)
         ranks[i] = g.first + i * g.apart;
     listener->on_call(listener->arg, &(struct step_dry_call){.kind = kind,
@@ -251,25 +232,9 @@ static enum status tell(const struct step_dry_listener *listener, struct group g
                                                              .bytes = bytes,
                                                              .times = times});
     free(ranks);
-    return ST_OK;
 }
 
-/* tell_compressed — Reports how grad_compress.h exchanges a bucket: parts, then sums. */
-static enum status tell_compressed(const struct step *s, const struct step_dry_listener *listener,
-                                   struct group g, int64_t elems)
-{
-    const struct step_local_config *c = &s->config.local;
-    const double times = 1 / (double)c->steps;
-    const int64_t part = grad_compress_part_bytes(c->compress, g.n, elems);
-    const int64_t lengths =
-        grad_compress_is_coded(c->compress) ? g.n * (int64_t)GRAD_COMPRESS_LENGTH_BYTES : 0;
-    if (lengths > 0)
-        TRY(tell(listener, g, STEP_DRY_CALL_ALL_GATHER, lengths, 2 * times));
-    TRY(tell(listener, g, STEP_DRY_CALL_ALL_TO_ALL, g.n * part, times));
-    return tell(listener, g, STEP_DRY_CALL_ALL_GATHER, g.n * part, times);
-}
-
-enum status step_local_dry_tell(const struct step *s, const struct step_dry_listener *listener)
+void step_local_dry_tell(const struct step *s, const struct step_dry_listener *listener)
 {
     const struct step_local *l = &s->local;
     const struct step_local_config *c = &s->config.local;
@@ -277,15 +242,23 @@ enum status step_local_dry_tell(const struct step *s, const struct step_dry_list
                   elem_bytes = (int64_t)dtype_bytes(
                       c->compress == GRAD_COMPRESS_KIND_BF16 ? DTYPE_BF16 : DTYPE_F32);
     if (!l->is_on || l->replicas == 1)
-        return ST_OK;
+        return;
     const struct group all = {0, 1, l->replicas * l->ranks},
                        across = {l->rank, l->ranks, l->replicas};
-    TRY(tell(listener, all, STEP_DRY_CALL_ALL_REDUCE, STEP_LOCAL_SUMS * (int64_t)sizeof(double),
-             1));
-    if (grad_compress_quantises(c->compress))
-        return tell_compressed(s, listener, across, elems);
-    return tell(listener, across, STEP_DRY_CALL_ALL_REDUCE, elems * elem_bytes,
-                1 / (double)c->steps);
+    tell(listener, all, STEP_DRY_CALL_ALL_REDUCE, STEP_LOCAL_SUMS * (int64_t)sizeof(double), 1);
+    if (grad_compress_quantises(c->compress)) {
+        /* Reports how grad_compress.h exchanges a bucket: parts, then sums. */
+        const double times = 1 / (double)c->steps;
+        const int64_t part = grad_compress_part_bytes(c->compress, across.n, elems);
+        const int64_t lengths = grad_compress_is_coded(c->compress)
+                                    ? across.n * (int64_t)GRAD_COMPRESS_LENGTH_BYTES
+                                    : 0;
+        if (lengths > 0)
+            tell(listener, across, STEP_DRY_CALL_ALL_GATHER, lengths, 2 * times);
+        tell(listener, across, STEP_DRY_CALL_ALL_TO_ALL, across.n * part, times);
+        tell(listener, across, STEP_DRY_CALL_ALL_GATHER, across.n * part, times);
+    } else
+        tell(listener, across, STEP_DRY_CALL_ALL_REDUCE, elems * elem_bytes, 1 / (double)c->steps);
 }
 
 /* ---- every step ---- */

@@ -7,7 +7,7 @@
  *   - every replica subtracts its parameters from the outer ones, which all replicas share
  *   - the ranks with the same number in their replicas add up the differences (all-reduce), which
  *     may be rounded to bf16 on the way, or quantised with error feedback (mesh/grad_compress.h)
- *   - outer_update (outer.h) makes new outer parameters of the mean, and each replica takes them
+ *   - step_local_sync_update makes new outer parameters of the mean, and each replica takes them
  *
  * The ranks of a replica divide this: each has a part of the outer parameters and of their
  * momentum, in host memory. All replicas compute the same bits, for an all-reduce gives all ranks
@@ -16,6 +16,8 @@
  * Each rank holds the whole model: no axis but data, and SHARD=none. It must not know files. */
 #ifndef CONVOY_TRAIN_STEP_LOCAL_H
 #define CONVOY_TRAIN_STEP_LOCAL_H
+
+#include <stdint.h>
 
 #include "comm/core/part.h"
 #include "train/step.h"
@@ -55,7 +57,7 @@ void step_local_outside(const struct step *s, struct step_config *config, struct
  * step_local_sync_fill — the parameters of the step are those of the outer ones.
  * step_local_close — before the config's comm is closed. */
 enum status step_local_open(struct step *s);
-enum status step_local_plan(const struct step *s, int64_t *bytes);
+int64_t step_local_plan(const struct step *s);
 enum status step_local_take(struct step *s);
 int64_t step_local_bytes(const struct step *s);
 enum status step_local_sync_fill(struct step *s);
@@ -79,7 +81,7 @@ struct part_extent step_local_part(const struct step *s, int owner);
 /* step_local_dry_tell — of a dry step (step_dry.h): calls the listener for what replicas send each
  * other, with the share of an outer step that falls to each step. */
 struct step_dry_listener;
-enum status step_local_dry_tell(const struct step *s, const struct step_dry_listener *listener);
+void step_local_dry_tell(const struct step *s, const struct step_dry_listener *listener);
 
 /* The state of all replicas, as step_read, step_write, step_state_end and step_state_serve. */
 enum status step_local_state_get(struct step *s, int part, int64_t first, int64_t n, float *dst);
@@ -87,5 +89,28 @@ enum status step_local_state_put(struct step *s, int part, int64_t first, int64_
                                  const float *src);
 enum status step_local_state_end(struct step *s, enum status st);
 enum status step_local_state_serve(struct step *s);
+
+/* The outer update of LOCAL_STEPS: pure arithmetic on host memory. With x the outer parameters, and
+ * y the parameters of a replica after its own steps:
+ *   d = mean over the replicas of (x - y)     the outer gradient
+ *   v = momentum · v + d
+ *   x = x - lr · (d + momentum · v)
+ * The same as torch.optim.SGD(nesterov=True, dampening=0). With lr 1 and momentum 0, x becomes the
+ * mean of the y, within rounding. */
+struct step_local_rule {
+    double lr, momentum; /* lr above 0; momentum in [0, 1) */
+};
+
+/* All of `elems` elements, f32; outside step_local_sync.c for tests:
+ * step_local_sync_gradient — y becomes x - y.
+ * step_local_sync_round — Rounds d to bf16, as it travels; step_local_sync_widen is the way back.
+ * step_local_sync_mean — a sum over so many replicas becomes d.
+ * step_local_sync_update — updates x and v. */
+void step_local_sync_gradient(const float *x, float *y, int64_t elems);
+void step_local_sync_round(const float *d, uint16_t *half, int64_t elems);
+void step_local_sync_widen(const uint16_t *half, float *d, int64_t elems);
+void step_local_sync_mean(int replicas, float *sum, int64_t elems);
+void step_local_sync_update(const struct step_local_rule *rule, float *x, float *v, const float *d,
+                            int64_t elems);
 
 #endif

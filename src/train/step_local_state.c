@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "train/step_inside.h"
 #include "train/step_local.h"
 
@@ -261,18 +262,11 @@ static enum status range(struct step *s, const struct request *q, float *dst, co
     return ST_OK;
 }
 
-static enum status take_buffer(float **out)
-{
-    *out = malloc((size_t)MESH_STATE_ELEMS * sizeof **out);
-    return *out ? ST_OK : FAIL(ST_RETRY, "out of memory: 4 MiB for the state of the replicas");
-}
-
 static enum status ask(struct step *s, struct request *q, float *dst, const float *src)
 {
-    float *buffer;
     ASSERT(world_rank(s) == 0);
     TRY(store_drain(s->store));
-    TRY(take_buffer(&buffer));
+    float *buffer = memory_new(MESH_STATE_ELEMS, sizeof *buffer);
     enum status st = broadcast(s, q);
     if (st == ST_OK)
         st = range(s, q, dst, src, buffer);
@@ -306,16 +300,6 @@ enum status step_local_state_end(struct step *s, enum status st)
 
 /* ---- the other ranks ---- */
 
-/* check_request — the range came from rank 0: it is checked before it is used. */
-static enum status check_request(const struct step *s, const struct request *q)
-{
-    if (q->part >= 0 && q->part < step_local_state_parts_most(s) && q->first >= 0 && q->n >= 0 &&
-        q->first <= (double)s->table.total_elems - q->n)
-        return ST_OK;
-    return FAIL(ST_BUG, "rank 0 asked for part %g, %g elements from %g of %lld", q->part, q->n,
-                q->first, (long long)s->table.total_elems);
-}
-
 static enum status serve(struct step *s, float *buffer)
 {
     struct request q = {0};
@@ -323,7 +307,11 @@ static enum status serve(struct step *s, float *buffer)
         TRY(broadcast(s, &q));
         if (q.what == REQUEST_END)
             break;
-        TRY(check_request(s, &q));
+        /* The range came from rank 0: it is checked before it is used. */
+        if (!(q.part >= 0 && q.part < step_local_state_parts_most(s) && q.first >= 0 && q.n >= 0 &&
+              q.first <= (double)s->table.total_elems - q.n))
+            return FAIL(ST_BUG, "rank 0 asked for part %g, %g elements from %g of %lld", q.part,
+                        q.n, q.first, (long long)s->table.total_elems);
         TRY(range(s, &q, NULL, NULL, buffer));
     }
     if (q.part == 0)
@@ -334,12 +322,11 @@ static enum status serve(struct step *s, float *buffer)
 
 enum status step_local_state_serve(struct step *s)
 {
-    float *buffer;
     if (comm_place(world(s))->ranks == 1)
         return ST_OK;
     ASSERT(world_rank(s) > 0);
     TRY(store_drain(s->store));
-    TRY(take_buffer(&buffer));
+    float *buffer = memory_new(MESH_STATE_ELEMS, sizeof *buffer);
     enum status st = serve(s, buffer);
     free(buffer);
     return st;

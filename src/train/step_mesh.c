@@ -158,18 +158,6 @@ enum status step_mesh_rank_table(const struct step_config *c, int ranks, int ran
     return describe_part(&s, s.mesh.at, &part, &dims, out);
 }
 
-/* describe_all_stages — what the last tensor rank holds, which has no fewer rows of the vocabulary
- * than another one. */
-static enum status describe_all_stages(struct step *s)
-{
-    const int ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
-    const struct model_part part = {
-        .tensor_rank = ranks - 1, .tensor_ranks = ranks, .context_ranks = 1};
-    struct model_dims dims;
-    TRY(model_part_dims(&s->config.dims, &part, &dims));
-    return model_ops(&dims)->describe(&dims, &s->all_stages);
-}
-
 struct store_exact_place step_mesh_exact(const struct step *s)
 {
     return (struct store_exact_place){.part = &s->all_stages,
@@ -204,8 +192,16 @@ enum status step_mesh_describe(struct step *s, bool is_discrete)
                                     (row->unit == 0 && s->dims.part.lacks_embed);
     }
     s->model = model_ops(&s->dims);
-    if (s->config.shards > 0)
-        TRY(describe_all_stages(s));
+    if (s->config.shards > 0) {
+        /* What the last tensor rank holds, which has no fewer rows of the vocabulary than another
+         * one. */
+        const int tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
+        const struct model_part last = {
+            .tensor_rank = tensor_ranks - 1, .tensor_ranks = tensor_ranks, .context_ranks = 1};
+        struct model_dims last_dims;
+        TRY(model_part_dims(&s->config.dims, &last, &last_dims));
+        TRY(model_ops(&last_dims)->describe(&last_dims, &s->all_stages));
+    }
     s->has_whole = has_parts(&s->config);
     return s->has_whole ? step_mesh_whole_table(&s->config, mesh_ranks(&s->mesh.mesh), is_discrete,
                                                 &s->whole)
@@ -227,7 +223,7 @@ enum status step_mesh_open_state(struct step *s)
     s->state = (struct mesh_state){.world = s->config.comm, .mesh = *mesh, .store = s->store};
     if (!s->has_whole)
         return ST_OK;
-    TRY(part_map_init(&s->whole, parts, &s->map));
+    part_map_init(&s->whole, parts, &s->map);
     for (int i = 0; i < parts; i++) {
         const struct mesh_coord at = {
             .at = {[MESH_AXIS_TENSOR] = i % tensor, [MESH_AXIS_PIPELINE] = i / tensor}};

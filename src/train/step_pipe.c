@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "mesh/pipe_split.h"
 #include "model/model_part.h"
 
@@ -20,27 +21,19 @@ static struct pipe pipe_of(const struct step *s)
                          .chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1};
 }
 
-static enum status split(const struct step_config *c, const struct pipe *pipe, int stage,
-                         double *cost, int64_t *first, struct model_part *part)
-{
-    pipe_split_costs(&c->dims, c->seq_tokens, c->recompute, cost);
-    TRY(pipe_split(cost, c->dims.layers, pipe->stages, pipe->chunks, first));
-    pipe_split_part(first, pipe->stages, pipe->chunks, stage, part);
-    return ST_OK;
-}
-
 enum status step_pipe_part(const struct step *s, int stage, struct model_part *part)
 {
     const struct pipe pipe = pipe_of(s);
-    int64_t layers = s->config.dims.layers;
+    const struct step_config *c = &s->config;
     if (pipe.stages == 1)
         return ST_OK;
     TRY(pipe_check(&pipe));
-    double *cost = calloc((size_t)layers + 2, sizeof *cost);
-    int64_t *first = calloc((size_t)(pipe.stages * pipe.chunks) + 1, sizeof *first);
-    enum status st =
-        cost && first ? split(&s->config, &pipe, stage, cost, first, part)
-                      : FAIL(ST_RETRY, "out of memory: a split of %lld layers", (long long)layers);
+    double *cost = memory_new((size_t)c->dims.layers + 2, sizeof *cost);
+    int64_t *first = memory_new((size_t)(pipe.stages * pipe.chunks) + 1, sizeof *first);
+    pipe_split_costs(&c->dims, c->seq_tokens, c->recompute, cost);
+    enum status st = pipe_split(cost, c->dims.layers, pipe.stages, pipe.chunks, first);
+    if (st == ST_OK)
+        pipe_split_part(first, pipe.stages, pipe.chunks, stage, part);
     free(cost);
     free(first);
     return st;
@@ -58,25 +51,6 @@ static int most_in_flight(const struct step_pipe *p, int chunk)
     return most;
 }
 
-/* describe_chunk — chunk i of the stage's part. */
-static enum status describe_chunk(struct step *s, const struct model_part *part, int i)
-{
-    struct step_pipe *p = s->pipe;
-    struct step_pipe_chunk *chunk = &p->chunk[i];
-    struct model_part own = *part;
-    own.chunks_n = 1;
-    own.chunk[0] = part->chunk[i];
-    own.lacks_embed = part->lacks_embed || i > 0;
-    own.lacks_head = part->lacks_head || i < p->pipe.chunks - 1;
-    TRY(model_part_dims(&s->config.dims, &own, &chunk->dims));
-    TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->table));
-    TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->grads));
-    chunk->unit_first = i == 0 ? 1 : chunk[-1].unit_first + (int)chunk[-1].dims.layers;
-    chunk->acts_n = s->config.is_eval ? 1 : most_in_flight(p, i);
-    chunk->acts = calloc((size_t)chunk->acts_n, sizeof *chunk->acts);
-    return chunk->acts ? ST_OK : FAIL(ST_RETRY, "out of memory: plans of %d passes", chunk->acts_n);
-}
-
 /* Unless ops make collective calls, which would wait for inputs in the comm's queue. */
 bool step_pipe_is_early(const struct step *s)
 {
@@ -84,10 +58,30 @@ bool step_pipe_is_early(const struct step *s)
            s->config.store.shard != LAYOUT_SHARD_FULL;
 }
 
-static enum status describe_plan(struct step *s, struct step_pipe *p)
+enum status step_pipe_describe(struct step *s, const struct model_part *part)
 {
-    TRY(pipe_plan_make(&p->pipe, p->stage, step_pipe_is_early(s), step_pipe_ends_adds(s),
-                       &p->plan));
+    if (s->mesh.mesh.size[MESH_AXIS_PIPELINE] == 1)
+        return ST_OK;
+    struct step_pipe *p = s->pipe = memory_new(1, sizeof *p);
+    p->pipe = pipe_of(s);
+    p->stage = s->mesh.at.at[MESH_AXIS_PIPELINE];
+    for (int i = 0; i < p->pipe.chunks; i++) {
+        struct step_pipe_chunk *chunk = &p->chunk[i];
+        struct model_part own = *part;
+        own.chunks_n = 1;
+        own.chunk[0] = part->chunk[i];
+        own.lacks_embed = part->lacks_embed || i > 0;
+        own.lacks_head = part->lacks_head || i < p->pipe.chunks - 1;
+        TRY(model_part_dims(&s->config.dims, &own, &chunk->dims));
+        TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->table));
+        TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->grads));
+        chunk->unit_first = i == 0 ? 1 : chunk[-1].unit_first + (int)chunk[-1].dims.layers;
+        chunk->acts_n = s->config.is_eval ? 1 : most_in_flight(p, i);
+        chunk->acts = memory_new((size_t)chunk->acts_n, sizeof *chunk->acts);
+    }
+    if (s->config.is_eval)
+        return ST_OK;
+    pipe_plan_make(&p->pipe, p->stage, step_pipe_is_early(s), step_pipe_ends_adds(s), &p->plan);
     if (p->plan.grads_out > STEP_PIPE_GRADS_MAX)
         return FAIL(
             ST_BAD_SETTING,
@@ -95,22 +89,8 @@ static enum status describe_plan(struct step *s, struct step_pipe *p)
             "this version has room for %d; use fewer stages or runs of layers",
             p->pipe.stages, p->pipe.chunks, p->pipe.micros, p->pipe.micros == 1 ? "" : "es",
             p->plan.grads_out, STEP_PIPE_GRADS_MAX);
-    p->message = calloc((size_t)p->plan.actions_n, sizeof *p->message);
-    return p->message ? ST_OK : FAIL(ST_RETRY, "out of memory: %d messages", p->plan.actions_n);
-}
-
-enum status step_pipe_describe(struct step *s, const struct model_part *part)
-{
-    if (s->mesh.mesh.size[MESH_AXIS_PIPELINE] == 1)
-        return ST_OK;
-    s->pipe = calloc(1, sizeof *s->pipe);
-    if (!s->pipe)
-        return FAIL(ST_RETRY, "out of memory: a stage of %zu bytes", sizeof *s->pipe);
-    s->pipe->pipe = pipe_of(s);
-    s->pipe->stage = s->mesh.at.at[MESH_AXIS_PIPELINE];
-    for (int i = 0; i < s->pipe->pipe.chunks; i++)
-        TRY(describe_chunk(s, part, i));
-    return s->config.is_eval ? ST_OK : describe_plan(s, s->pipe);
+    p->message = memory_new((size_t)p->plan.actions_n, sizeof *p->message);
+    return ST_OK;
 }
 
 /* ---- memory ---- */
@@ -198,15 +178,6 @@ void step_pipe_quiesce(struct step *s)
         (void)comm_wait(s->pipe->line, s->pipe->newest);
 }
 
-static void close_chunk(struct step_pipe_chunk *chunk)
-{
-    for (int i = 0; chunk->acts && i < chunk->acts_n; i++)
-        model_plan_free(chunk->acts[i]);
-    free(chunk->acts);
-    param_table_free(&chunk->table);
-    param_table_free(&chunk->grads);
-}
-
 void step_pipe_close(struct step *s)
 {
     struct step_pipe *p = s->pipe;
@@ -217,8 +188,14 @@ void step_pipe_close(struct step *s)
         dev_event_free(p->message[i].made);
     for (size_t i = 0; i < sizeof p->taken / sizeof *p->taken; i++)
         dev_event_free(p->taken[i]);
-    for (int i = 0; i < MODEL_CHUNKS_MAX; i++)
-        close_chunk(&p->chunk[i]);
+    for (int i = 0; i < MODEL_CHUNKS_MAX; i++) {
+        struct step_pipe_chunk *chunk = &p->chunk[i];
+        for (int micro = 0; chunk->acts && micro < chunk->acts_n; micro++)
+            model_plan_free(chunk->acts[micro]);
+        free(chunk->acts);
+        param_table_free(&chunk->table);
+        param_table_free(&chunk->grads);
+    }
     pipe_plan_free(&p->plan);
     free(p->message);
     free(p);

@@ -1,6 +1,6 @@
 /* step_pipe — a step of a stage of a pipeline: its chunks of layers, the activations of the
  * micro-batches in flight, the messages to and from other stages. For the files of a step only;
- * step_pipe.c has memory and life, step_pipe_run.c the passes. The order is of mesh/pipe_plan.h.
+ * step_pipe.c has memory and life, step_pipe_run.c the passes. The order is of mesh/pipe.h.
  *
  * Messages are jobs on the comm's queue thread, beside computation; each carries the rows at a
  * border of chunks, or their gradient. A received one is copied to its place when its op starts. A
@@ -10,7 +10,7 @@
 #ifndef CONVOY_TRAIN_STEP_PIPE_H
 #define CONVOY_TRAIN_STEP_PIPE_H
 
-#include "mesh/pipe_plan.h"
+#include "mesh/pipe.h"
 #include "train/step_inside.h"
 
 #define STEP_PIPE_GRADS_MAX 16 /* test_pipe finds at most 11, with up to 32 stages */

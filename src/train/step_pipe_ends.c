@@ -121,13 +121,6 @@ enum status step_pipe_ends_put(struct step *s, const struct pass *to, int64_t mi
 
 /* ---- the sums ---- */
 
-/* move — the gradient of a tensor, from the last stage to the first. */
-static enum status move(struct step *s, struct tensor grad, int64_t elems)
-{
-    return is_last(s) ? comm_send(s->pipe->ends, grad, elems, 0)
-                      : comm_recv(s->pipe->ends, grad, elems, 1);
-}
-
 int64_t step_pipe_ends_moved(const struct step *s)
 {
     return step_pipe_ends_adds(s) && is_last(s)
@@ -142,13 +135,16 @@ enum status step_pipe_ends_sum(struct step *s)
         return ST_OK;
     store_bind(s->store, &p);
     TRY(dev_sync(s->stream));
+    const int64_t elems = s->table.param[0].elems, offset = p.grad_table->param[0].offset;
     if (step_pipe_ends_adds(s)) {
-        for (int piece = 0; piece < store_exact_pieces(s->store); piece++)
-            TRY(move(s,
-                     tensor_at(store_exact_piece(s->store, piece), p.grad_table->param[0].offset),
-                     s->table.param[0].elems));
+        /* From the last stage to the first. */
+        for (int piece = 0; piece < store_exact_pieces(s->store); piece++) {
+            const struct tensor grad = tensor_at(store_exact_piece(s->store, piece), offset);
+            TRY(is_last(s) ? comm_send(s->pipe->ends, grad, elems, 0)
+                           : comm_recv(s->pipe->ends, grad, elems, 1));
+        }
         return ST_OK;
     }
-    struct tensor grad = tensor_at(p.grads, p.grad_table->param[0].offset);
-    return comm_all_reduce(s->pipe->ends, grad, grad, s->table.param[0].elems);
+    const struct tensor grad = tensor_at(p.grads, offset);
+    return comm_all_reduce(s->pipe->ends, grad, grad, elems);
 }

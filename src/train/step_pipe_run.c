@@ -200,18 +200,6 @@ static enum status message_embed(struct run *run)
     return comm_send(run->p->ends, run->p->embed_rows, micro_elems(run), 1);
 }
 
-/* give_embed — what the last stage adds. */
-static enum status give_embed(struct run *run, const struct pass *p)
-{
-    if (!step_pipe_ends_adds(run->s))
-        return ST_OK;
-    if (run->embed)
-        TRY(wait_message(run, run->embed));
-    TRY(copy_rows(run, run->p->embed_rows, model_part_grad(p)));
-    TRY(give(run, run->p->embed_rows));
-    return run->is_check ? message_embed(run) : ST_OK;
-}
-
 /* add_embed — on the last stage: to the head's gradient of a micro-batch, then complete. */
 static enum status add_embed(struct run *run, int micro)
 {
@@ -222,7 +210,7 @@ static enum status add_embed(struct run *run, int micro)
     TRY(run->is_check ? message_embed(run) : wait_message(run, run->embed));
     TRY(copy_rows(run, model_part_grad(&p), run->p->embed_rows));
     TRY(dev_event_record(run->s->stream, &run->p->taken[TAKEN_EMBED]));
-    TRY(step_copy_inputs(s, run->batch, micro * p.b, &p));
+    TRY(step_run_copy_inputs(s, run->batch, micro * p.b, &p));
     TRY(s->model->embed_bwd(&p));
     TRY(step_shard_check_unit(s, &m, 0));
     step_run_lap(s, &run->r->backward_ms);
@@ -248,7 +236,7 @@ static enum status forward_chunk(struct step *s, const struct pass *p, int chunk
 static enum status forward(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_begin(run, op);
-    TRY(step_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
+    TRY(step_run_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
     TRY(forward_chunk(run->s, &p, op.chunk));
     if (!is_last(run->p, op.chunk))
         TRY(give(run, model_part_output(&p)));
@@ -262,7 +250,7 @@ static enum status head(struct run *run, const struct pass *p, struct pipe_op op
     TRY(step_unshard_head(s));
     TRY(store_prepare_grad(s->store, s->table.units_n - 1));
     TRY(s->model->head(p));
-    TRY(step_copy_losses(s, p, op.micro * p->b));
+    TRY(step_run_copy_losses(s, p, op.micro * p->b));
     step_run_lap(s, &run->r->head_ms);
     return ST_OK;
 }
@@ -290,7 +278,14 @@ static enum status backward_embed(struct run *run, const struct pass *p, struct 
 {
     if (!p->accumulate)
         TRY(step_run_zero_added(run->s, p));
-    TRY(give_embed(run, p));
+    if (step_pipe_ends_adds(run->s)) {
+        /* The rows that the last stage adds. */
+        if (run->embed)
+            TRY(wait_message(run, run->embed));
+        TRY(copy_rows(run, run->p->embed_rows, model_part_grad(p)));
+        TRY(give(run, run->p->embed_rows));
+        TRY(run->is_check ? message_embed(run) : ST_OK);
+    }
     TRY(run->s->model->embed_bwd(p));
     return end_unit(run, op, 0);
 }
@@ -298,7 +293,7 @@ static enum status backward_embed(struct run *run, const struct pass *p, struct 
 static enum status backward(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_begin(run, op);
-    TRY(step_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
+    TRY(step_run_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
     if (is_last(run->p, op.chunk))
         TRY(head(run, &p, op));
     if (op.chunk == run->p->pipe.chunks - 1)
@@ -388,17 +383,6 @@ static enum status receive_rows(struct step *s, const struct pass *p, struct ten
 
 /* ---- a shard alone ---- */
 
-static enum status backward_alone(struct run *run, struct pipe_op op)
-{
-    struct pass p = pass_of(run, op);
-    if (!is_last(run->p, op.chunk))
-        TRY(receive_rows(run->s, &p, model_part_grad(&p), true));
-    TRY(backward(run, op));
-    if (is_first(run->p, op.chunk))
-        return ST_OK;
-    return send_rows(run->s, &p, run->p->made[(run->made_n - 1) % run->p->plan.grads_out], false);
-}
-
 enum status step_pipe_run_alone(struct step *s, const struct batch *batch, int64_t sample,
                                 int64_t step_i, struct step_result *r)
 {
@@ -413,16 +397,25 @@ enum status step_pipe_run_alone(struct step *s, const struct batch *batch, int64
               micros = (int)(batch->samples / s->config.batch_samples);
     for (int micro = 0; micro < micros; micro++) {
         for (int chunk = 0; chunk < chunks; chunk++) {
-            struct pipe_op op = (struct pipe_op){false, chunk, micro};
+            const struct pipe_op op = {false, chunk, micro};
             struct pass p = pass_of(&run, op);
-            if (!is_first(run.p, op.chunk))
-                TRY(receive_rows(run.s, &p, model_part_input(&p), false));
+            if (!is_first(s->pipe, chunk))
+                TRY(receive_rows(s, &p, model_part_input(&p), false));
             TRY(forward(&run, op));
-            TRY(is_last(run.p, op.chunk) ? ST_OK
-                                         : send_rows(run.s, &p, model_part_output(&p), true));
+            if (!is_last(s->pipe, chunk))
+                TRY(send_rows(s, &p, model_part_output(&p), true));
         }
-        for (int chunk = chunks - 1; chunk >= 0; chunk--)
-            TRY(backward_alone(&run, (struct pipe_op){true, chunk, micro}));
+        for (int chunk = chunks - 1; chunk >= 0; chunk--) {
+            const struct pipe_op op = {true, chunk, micro};
+            struct pass p = pass_of(&run, op);
+            if (!is_last(s->pipe, chunk))
+                TRY(receive_rows(s, &p, model_part_grad(&p), true));
+            TRY(backward(&run, op));
+            if (!is_first(s->pipe, chunk)) {
+                const int64_t made = (run.made_n - 1) % s->pipe->plan.grads_out;
+                TRY(send_rows(s, &p, s->pipe->made[made], false));
+            }
+        }
         if (step_pipe_ends_adds(s) && s->pipe->stage == s->pipe->pipe.stages - 1)
             TRY(add_embed(&run, micro));
     }

@@ -22,6 +22,7 @@
 #include "base/rand.h"
 #include "base/text.h"
 #include "kernels/grad_scale.h" /* grad_scale_of */
+#include "train/step_inside.h"
 #include "train/step_pipe.h"
 #include "train/step_update_sums.h"
 
@@ -106,6 +107,45 @@ static enum status counts_end(struct step *s, struct comm_ticket ticket)
                                   .ends = (int64_t)s->sums[SUM_ENDS]};
     batch_scales(step_task(s), &counts, &s->scale, &s->scale_end);
     return ST_OK;
+}
+
+/* ---- inputs to the device, losses to host memory ---- */
+
+static enum status copy_in(struct step *s, struct tensor to, const void *from, int64_t first,
+                           int64_t elems)
+{
+    size_t each = dtype_bytes(to.dtype);
+    return dev_copy(s->stream, to.data, (const char *)from + (size_t)first * each,
+                    (size_t)elems * each);
+}
+
+enum status step_run_copy_inputs(struct step *s, const struct batch *batch, int64_t first,
+                                 struct pass *p)
+{
+    int64_t t = p->t, n = p->b * t, whole = s->config.seq_tokens;
+    const int32_t *first_key = batch->host.first_key;
+    ASSERTF(!first_key || s->first_key.data, "a batch of %lld samples has first keys",
+            (long long)batch->samples);
+    TRY(copy_in(s, s->tokens, batch->host.tokens, first * t, n));
+    if (first_key)
+        TRY(copy_in(s, s->first_key, first_key, first * whole, p->b * whole));
+    else
+        p->first_key = (struct tensor){0};
+    if (batch->task == FEED_TASK_LM)
+        return copy_in(s, s->targets, batch->host.targets, first * t, n);
+    if (batch->host.mask)
+        TRY(copy_in(s, s->mask, batch->host.mask, first * whole, p->b * whole));
+    else
+        p->mask = (struct tensor){0};
+    TRY(copy_in(s, s->starts, batch->host.starts, first, p->b));
+    return copy_in(s, s->ends, batch->host.ends, first, p->b);
+}
+
+enum status step_run_copy_losses(struct step *s, const struct pass *p, int64_t first)
+{
+    int64_t each = step_sample_losses(s);
+    return dev_copy(s->stream, s->losses_host + first * each, s->losses.data,
+                    (size_t)(p->b * each) * sizeof(float));
 }
 
 /* ---- gradients ---- */
@@ -225,10 +265,10 @@ static enum status passes(struct step *s, const struct batch *batch, int64_t ste
         step_shards_bind(s, first, &p);
         if (m.is_last)
             TRY(store_grad_sync_begin(s->store, batch->host.tokens + first * p.t, p.b * p.t));
-        TRY(step_copy_inputs(s, batch, first, &p));
+        TRY(step_run_copy_inputs(s, batch, first, &p));
         TRY(micro(s, &p, &m, counts, r));
         TRY(s->is_async ? step_async_losses(s, &p, first, m.is_last)
-                        : step_copy_losses(s, &p, first));
+                        : step_run_copy_losses(s, &p, first));
     }
     return ST_OK;
 }
@@ -237,20 +277,6 @@ void step_run_set_vote(struct step_result *r, const double *votes)
 {
     for (int vote = 0; vote < STEP_VOTES; vote++)
         r->vote = votes[vote] > 0 ? vote : r->vote;
-}
-
-/* all_loss — the square of the norm, the loss and the highest vote of all ranks. */
-static enum status all_loss(struct step *s, const struct batch *batch, double *norm_sq,
-                            struct step_result *r)
-{
-    double loss = batch_loss(batch->task, s->losses_host, batch->samples * step_sample_losses(s),
-                             s->scale, s->scale_end);
-    double extra[1 + STEP_VOTES] = {s->counts_losses ? loss : 0};
-    extra[1 + s->vote] = 1;
-    TRY(store_grad_norm_end(s->store, norm_sq, extra, 1 + STEP_VOTES));
-    r->loss = extra[0];
-    step_run_set_vote(r, extra + 1);
-    return ST_OK;
 }
 
 /* gradients — counts NULL: they are known from an earlier run of this step. */
@@ -272,8 +298,18 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
         return step_async(s, batch, r);
     TRY(store_grad_norm_begin(s->store));
     TRY(dev_sync(s->stream));
-    TRY(s->config.shards > 0 ? step_shards_loss(s, batch, &norm_sq, r)
-                             : all_loss(s, batch, &norm_sq, r));
+    /* The square of the norm, the loss and the highest vote of all ranks. */
+    if (s->config.shards > 0) {
+        TRY(step_shards_loss(s, batch, &norm_sq, r));
+    } else {
+        double loss = batch_loss(batch->task, s->losses_host,
+                                 batch->samples * step_sample_losses(s), s->scale, s->scale_end);
+        double extra[1 + STEP_VOTES] = {s->counts_losses ? loss : 0};
+        extra[1 + s->vote] = 1;
+        TRY(store_grad_norm_end(s->store, &norm_sq, extra, 1 + STEP_VOTES));
+        r->loss = extra[0];
+        step_run_set_vote(r, extra + 1);
+    }
     r->grad_norm = sqrt(norm_sq) / (s->loss_scale.factor > 0 ? s->loss_scale.factor : 1);
     lap(s, &r->norm_ms);
     double scale = grad_scale_of(norm_sq, step_grad_clip(s), s->loss_scale.factor);
@@ -296,14 +332,6 @@ static enum status scaled_gradients(struct step *s, const struct batch *batch, i
         TRY(gradients(s, batch, step_i, fault, NULL, r));
     }
     return ST_OK;
-}
-
-static void grow_scale(struct step_loss_scale *scale)
-{
-    if (scale->factor == 0 || ++scale->steps < STEP_LOSS_SCALE_GROWTH_STEPS)
-        return;
-    *scale = (struct step_loss_scale){
-        scale->factor < STEP_LOSS_SCALE_MAX ? 2 * scale->factor : scale->factor, 0};
 }
 
 /* ---- the update ---- */
@@ -467,7 +495,11 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     }
     if (!s->is_async)
         TRY(update(s, lr, step_i, r));
-    grow_scale(&s->loss_scale);
+    /* Many steps without an overflow let the loss scale grow. */
+    const double factor = s->loss_scale.factor;
+    if (factor != 0 && ++s->loss_scale.steps >= STEP_LOSS_SCALE_GROWTH_STEPS)
+        s->loss_scale =
+            (struct step_loss_scale){factor < STEP_LOSS_SCALE_MAX ? 2 * factor : factor, 0};
     lap(s, &r->update_ms);
     return ST_OK;
 }
@@ -506,7 +538,7 @@ void step_run_set_window(const struct step *s, struct batch *batch, int64_t step
 {
     const struct warmup *window = &s->config.window_warmup;
     if (step_i < window->steps)
-        batch_set_window(batch, warmup_at(window, s->config.seq_tokens, 1, step_i));
+        batch_set_window(batch, step_warmup_at(window, s->config.seq_tokens, 1, step_i));
 }
 
 enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, int64_t sample_first,

@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "train/sentinel.h"
 #include "train/step_inside.h"
 
@@ -18,13 +19,6 @@ struct replicas {
 
 static int ranks_of(const struct step *s) { return mesh_ranks(&s->mesh.mesh); }
 
-/* pack, unpack — n checksums, as words. */
-static void pack(const uint64_t *sum, int n, double *words)
-{
-    for (int i = 0; i < n * WORDS; i++)
-        words[i] = (double)(sum[i / WORDS] >> (16 * (i % WORDS)) & 0xFFFF);
-}
-
 enum status step_sentinel_exchange_some(struct step *s, const uint64_t *own, int n, int slot,
                                         int slots_n, uint64_t *all)
 {
@@ -33,8 +27,9 @@ enum status step_sentinel_exchange_some(struct step *s, const uint64_t *own, int
     double *words = calloc((size_t)all_n * WORDS, sizeof *words);
     if (!words)
         return FAIL(ST_RETRY, "out of memory: %d checksums of each of %d ranks", n, slots_n);
-    if (own)
-        pack(own, n, words + (ptrdiff_t)slot * n * WORDS);
+    double *mine = words + (ptrdiff_t)slot * n * WORDS;
+    for (int i = 0; own && i < n * WORDS; i++)
+        mine[i] = (double)(own[i / WORDS] >> (16 * (i % WORDS)) & 0xFFFF);
     enum status st = store_all_reduce_begin(s->store, words, all_n * WORDS, &ticket);
     if (st == ST_OK)
         st = store_wait(s->store, ticket);
@@ -54,40 +49,30 @@ enum status step_sentinel_exchange(struct step *s, const uint64_t *own, int n, u
                                        all);
 }
 
-/* vote — on a part: SENTINEL_SAME, _UNDECIDED, or the rank whose bytes differ. */
-static int vote(const uint64_t *all, const struct replicas *replicas, int part, int parts,
-                uint64_t *sum)
-{
-    for (int i = 0; i < replicas->n; i++)
-        sum[i] = all[replicas->rank[i] * parts + part];
-    int odd = sentinel_vote(sum, replicas->n);
-    return odd < 0 ? odd : replicas->rank[odd];
-}
-
 /* judge_all — group by group; a group is judged by its first rank. */
-static enum status judge_all(const struct step *s, const uint64_t *all, struct step_sentinel *out)
+static void judge_all(const struct step *s, const uint64_t *all, struct step_sentinel *out)
 {
     const int ranks = ranks_of(s);
-    struct replicas replicas = {.rank = calloc((size_t)ranks, sizeof(int))};
-    uint64_t *sum = calloc((size_t)ranks, sizeof *sum);
+    struct replicas replicas = {.rank = memory_new((size_t)ranks, sizeof(int))};
+    uint64_t *sum = memory_new((size_t)ranks, sizeof *sum);
     *out = (struct step_sentinel){.is_same = true, .rank = -1};
-    for (int rank = 0; replicas.rank && sum && rank < ranks && out->is_same; rank++) {
+    for (int rank = 0; rank < ranks && out->is_same; rank++) {
         /* The first part in which the ranks that hold the same as rank `first` differ. */
         const int parts = step_parts(s);
         replicas.n = mesh_group(&s->mesh.mesh, rank, MESH_COMM_DATA_AXES, replicas.rank);
         for (int part = 0; part < parts && out->is_same; part++) {
-            int odd = vote(all, &replicas, part, parts, sum);
+            for (int i = 0; i < replicas.n; i++)
+                sum[i] = all[replicas.rank[i] * parts + part];
+            const int odd = sentinel_vote(sum, replicas.n);
             out->is_same = odd == SENTINEL_SAME;
-            out->rank = odd >= 0 ? odd : -1;
+            out->rank = odd >= 0 ? replicas.rank[odd] : -1;
             out->first = rank;
             out->part = part;
             out->replicas_n = replicas.n;
         }
     }
-    bool is_done = replicas.rank && sum;
     free(replicas.rank);
     free(sum);
-    return is_done ? ST_OK : FAIL(ST_RETRY, "out of memory: checksums of %d ranks", ranks);
 }
 
 bool step_sentinel_compares(const struct step *s)
@@ -102,9 +87,7 @@ enum status step_sentinel(struct step *s, struct step_sentinel *out)
     uint64_t own[STEP_PARTS_MAX];
     ASSERT(step_sentinel_compares(s));
     TRY(store_drain(s->store));
-    uint64_t *all = calloc((size_t)(ranks_of(s) * parts), sizeof *all);
-    if (!all)
-        return FAIL(ST_RETRY, "out of memory: checksums of %d ranks", ranks_of(s));
+    uint64_t *all = memory_new((size_t)(ranks_of(s) * parts), sizeof *all);
     /* This rank's checksums, of each part that lies whole on it; 0 of the others. */
     for (int part = 0; part < step_parts(s); part++) {
         struct tensor t = store_replicated(s->store, part);
@@ -112,7 +95,7 @@ enum status step_sentinel(struct step *s, struct step_sentinel *out)
     }
     enum status st = step_sentinel_exchange(s, own, parts, all);
     if (st == ST_OK)
-        st = judge_all(s, all, out);
+        judge_all(s, all, out);
     free(all);
     return st;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "train/step_pipe.h"
 
 /* each — the samples of a shard. */
@@ -132,17 +133,6 @@ enum status step_shard_check_unit(struct step *s, const struct step_micro *m, in
     return is_due ? step_shard_trace_unit(s, &p, unit) : ST_OK;
 }
 
-/* read_samples — of a shard, by its number in the batch; with a context axis own positions. */
-static enum status read_samples(struct step *s, int shard, struct batch *out)
-{
-    struct step_shard_check *k = &s->check;
-    k->batch.samples = each(s);
-    TRY(feed_get(k->feed, k->sample_first + shard * each(s), each(s), &k->batch.host));
-    step_run_set_window(s, &k->batch, k->step_i);
-    *out = step_context_part(s, &k->batch, &k->own);
-    return ST_OK;
-}
-
 /* passes — of a shard whose first sample in the global batch is `sample`. */
 static enum status passes(struct step *s, const struct batch *batch, int64_t sample,
                           struct step_result *r)
@@ -151,9 +141,9 @@ static enum status passes(struct step *s, const struct batch *batch, int64_t sam
         const struct step_micro m = {.first = first, .is_check = true};
         struct pass p = step_run_pass(s, sample + first, s->check.step_i);
         p.accumulate = first > 0;
-        TRY(step_copy_inputs(s, batch, first, &p));
+        TRY(step_run_copy_inputs(s, batch, first, &p));
         TRY(step_run_micro(s, &p, &m, r));
-        TRY(step_copy_losses(s, &p, first));
+        TRY(step_run_copy_losses(s, &p, first));
     }
     return ST_OK;
 }
@@ -164,15 +154,18 @@ static enum status compute(struct step *s, int shard, enum step_shard_pass pass,
 {
     struct step_shard_check *k = &s->check;
     struct step_shard_trace *trace = step_shard_check_trace(s, pass);
-    struct batch batch;
     const int64_t sample = shard * each(s);
-    TRY(read_samples(s, shard, &batch));
+    /* The shard's samples; with a context axis own positions of them. */
+    k->batch.samples = each(s);
+    TRY(feed_get(k->feed, k->sample_first + sample, each(s), &k->batch.host));
+    step_run_set_window(s, &k->batch, k->step_i);
+    const struct batch batch = step_context_part(s, &k->batch, &k->own);
     k->pass = pass;
     step_shard_trace_clear(trace);
     TRY(s->pipe ? step_pipe_run_alone(s, &batch, sample, k->step_i, r)
                 : passes(s, &batch, sample, r));
     TRY(dev_sync(s->stream));
-    TRY(step_shard_trace_losses(s, trace, 0));
+    step_shard_trace_losses(s, trace, 0);
     *sum_out = step_shard_trace_sum(trace);
     return ST_OK;
 }
@@ -196,26 +189,18 @@ enum status step_shard_check_again(struct step *s, int shard, uint64_t *sum_out)
     return compute(s, shard, STEP_SHARD_PASS_AGAIN, &r, sum_out);
 }
 
-/* compare — what this rank has computed with what others have. */
-static enum status compare(struct step *s, const uint64_t own[2])
-{
-    const int ranks = mesh_ranks(&s->mesh.mesh);
-    uint64_t *all = calloc((size_t)ranks * 2, sizeof *all);
-    if (!all)
-        return FAIL(ST_RETRY, "out of memory: checksums of %d ranks", ranks);
-    enum status st = step_sentinel_exchange(s, own, 2, all);
-    if (st == ST_OK)
-        st = step_shard_differ(s, all);
-    free(all);
-    return st;
-}
-
 enum status step_shard_check_end(struct step *s, struct step_result *r)
 {
     struct step_shard_trace *trace = step_shard_check_trace(s, STEP_SHARD_PASS_OWN);
     if (!step_shard_check_is_due(s))
         return ST_OK;
     r->is_compared = true;
-    TRY(step_shard_trace_losses(s, trace, own_chosen(s) * each(s)));
-    return compare(s, (const uint64_t[2]){step_shard_trace_sum(trace), s->check.other});
+    step_shard_trace_losses(s, trace, own_chosen(s) * each(s));
+    const uint64_t own[2] = {step_shard_trace_sum(trace), s->check.other};
+    uint64_t *all = memory_new((size_t)mesh_ranks(&s->mesh.mesh) * 2, sizeof *all);
+    enum status st = step_sentinel_exchange(s, own, 2, all);
+    if (st == ST_OK)
+        st = step_shard_differ(s, all);
+    free(all);
+    return st;
 }

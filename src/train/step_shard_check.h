@@ -4,8 +4,8 @@
  * A group is all ranks of one place along the data axis: one rank, or with TP, CP and PP those that
  * compute a shard together. In a step that compares, each group first computes one shard of the
  * next group. These passes write into the slot that a rank's own first shard overwrites, and
- * nothing of them is reduced or counted. Of both computations each rank keeps a trace
- * (step_shard_trace.h), and makes a checksum of it. Checksums are exchanged once loss and norm are
+ * nothing of them is reduced or counted. Of both computations each rank keeps a trace,
+ * and makes a checksum of it. Checksums are exchanged once loss and norm are
  * known. Where two differ no update is made: all groups compute that shard again, the majority of
  * all answers decides which group was wrong, and the traces which of its ranks
  * (step_shard_differ.c).
@@ -14,10 +14,55 @@
 #ifndef CONVOY_TRAIN_STEP_SHARD_CHECK_H
 #define CONVOY_TRAIN_STEP_SHARD_CHECK_H
 
+#include "model/model.h"
+#include "train/sentinel.h"
 #include "train/step.h"
-#include "train/step_shard_trace.h"
 
 struct step_micro;
+
+/* A trace (step_shard_trace.c): what one rank gives away in the passes of one virtual shard:
+ * a checksum of its part in each call of a tensor or context axis, of each message to another
+ * stage, of each unit's gradient, and of the losses.
+ *
+ * Entries have the order of data flow: forward through all stages, then backward, and within a
+ * stage in the order of calls, which all its ranks share. Micro-batches give each other nothing.
+ * Two groups of ranks that compute one shard have equal entries on ranks at the same place. Where
+ * they do not, the rank of the first entry that differs was wrong: until then all others had given
+ * it the same. Zero-initialised is empty. */
+struct step_shard_trace {
+    struct sentinel_entry *entry;
+    int n, room;
+    int gives_n; /* of them, those that other ranks have got */
+};
+
+/* What a pass has in place of an axis: the same calls, recorded. */
+struct step_shard_axis {
+    struct model_axis model;
+    const struct model_axis *calls;
+    struct step *step;
+};
+
+/* Of one step:
+ * _pass: a pass begins, through the stage's run of layers number `at` of all runs in the order of
+ *   this pass's data flow; 0 without stages. Where its shard is compared, *p records from now on,
+ *   until the next pass begins; else nothing does.
+ * _give: what this rank is about to send: n bytes in host memory, written by the stream.
+ * _unit: a unit's gradient is complete, at *p.
+ * _losses: of the shard whose first sample on this rank is `first`; in host memory.
+ * _give and _unit fail as dev_sync. */
+void step_shard_trace_pass(struct step *s, const struct step_micro *m, int at, struct pass *p);
+enum status step_shard_trace_give(struct step *s, struct tensor x, int64_t elems);
+enum status step_shard_trace_unit(struct step *s, const struct pass *p, int unit);
+void step_shard_trace_losses(const struct step *s, struct step_shard_trace *t, int64_t first);
+/* _flip: the bit of step_shard_flip that is in a gradient of *p. */
+enum status step_shard_trace_flip(struct step *s, const struct pass *p);
+
+/* Of one trace:
+ * _clear: empty, with its memory. _free may be called twice.
+ * _sum: sorts it; the checksum of all entries. */
+void step_shard_trace_clear(struct step_shard_trace *t);
+void step_shard_trace_free(struct step_shard_trace *t);
+uint64_t step_shard_trace_sum(struct step_shard_trace *t);
 
 enum { STEP_SHARD_TRACE_OWN, STEP_SHARD_TRACE_CHECK, STEP_SHARD_TRACE_AGAIN, STEP_SHARD_TRACES };
 

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "train/sentinel.h"
 #include "train/sentinel_line.h"
@@ -142,9 +143,7 @@ static enum status longest(struct step *s, const struct step_shard_trace *own, i
 {
     const int ranks = mesh_ranks(&s->mesh.mesh);
     const uint64_t n = own ? (uint64_t)own->n : 0;
-    uint64_t *all = calloc((size_t)ranks, sizeof *all);
-    if (!all)
-        return FAIL(ST_RETRY, "out of memory: checksums of %d ranks", ranks);
+    uint64_t *all = memory_new((size_t)ranks, sizeof *all);
     enum status st = step_sentinel_exchange(s, &n, 1, all);
     *n_out = 0;
     for (int rank = 0; rank < ranks; rank++)
@@ -153,23 +152,8 @@ static enum status longest(struct step *s, const struct step_shard_trace *own, i
     return st;
 }
 
-_Static_assert(sizeof(struct step_shard_entry) == 2 * sizeof(uint64_t),
+_Static_assert(sizeof(struct sentinel_entry) == 2 * sizeof(uint64_t),
                "entries travel as checksums");
-
-/* exchange — traces of n entries of all ranks of both groups: first those of the owner's. */
-static enum status exchange(struct step *s, const struct step_shard_trace *own, int slot, int n,
-                            struct step_shard_entry *all)
-{
-    struct step_shard_entry *entry = calloc((size_t)n, sizeof *entry);
-    if (!entry)
-        return FAIL(ST_RETRY, "out of memory: %d checksums", n);
-    for (int i = 0; own && i < own->n; i++)
-        entry[i] = own->entry[i];
-    enum status st = step_sentinel_exchange_some(s, own ? &entry->order : NULL, 2 * n, slot,
-                                                 2 * places_n(s), &all->order);
-    free(entry);
-    return st;
-}
 
 /* find_place — from the traces of the two computations that were compared. */
 static enum status find_place(struct step *s, struct answers *a)
@@ -182,12 +166,21 @@ static enum status find_place(struct step *s, struct answers *a)
     const int slot = (group == a->owner ? 0 : places) + own_place(s);
     int n = 0;
     TRY(longest(s, own, &n));
-    struct step_shard_entry *all = calloc((size_t)n * 2 * (size_t)places, sizeof *all);
-    if (!all)
-        return FAIL(ST_RETRY, "out of memory: %d checksums of each of %d ranks", n, 2 * places);
-    enum status st = exchange(s, own, slot, n, all);
+    /* Traces of n entries of all ranks of both groups: first those of the owner's. */
+    struct sentinel_entry *all = calloc((size_t)n * 2 * (size_t)places, sizeof *all),
+                          *entry = calloc((size_t)n, sizeof *entry);
+    enum status st =
+        all && entry
+            ? ST_OK
+            : FAIL(ST_RETRY, "out of memory: %d checksums of each of %d ranks", n, 2 * places);
+    for (int i = 0; st == ST_OK && own && i < own->n; i++)
+        entry[i] = own->entry[i];
     if (st == ST_OK)
-        a->place = step_shard_trace_first(all, all + (ptrdiff_t)places * n, places, n);
+        st = step_sentinel_exchange_some(s, own ? &entry->order : NULL, 2 * n, slot, 2 * places,
+                                         &all->order);
+    if (st == ST_OK)
+        a->place = sentinel_first(all, all + (ptrdiff_t)places * n, places, n);
+    free(entry);
     free(all);
     return st;
 }
@@ -233,10 +226,7 @@ static enum status decide(struct step *s, struct answers *a)
 /* compute_again — on all groups. */
 static enum status compute_again(struct step *s, struct answers *a)
 {
-    const int ranks = mesh_ranks(&s->mesh.mesh);
-    uint64_t again, *all = calloc((size_t)ranks, sizeof *all);
-    if (!all)
-        return FAIL(ST_RETRY, "out of memory: checksums of %d ranks", ranks);
+    uint64_t again, *all = memory_new((size_t)mesh_ranks(&s->mesh.mesh), sizeof *all);
     enum status st = step_shard_check_again(s, a->shard, &again);
     if (st == ST_OK)
         st = step_sentinel_exchange(s, &again, 1, all);
@@ -246,34 +236,27 @@ static enum status compute_again(struct step *s, struct answers *a)
     return st;
 }
 
-static enum status resolve(struct step *s, const uint64_t *sum, int owner, int checker)
-{
-    const int groups = step_mesh_data_ranks(s);
-    struct answers a = {.shard = step_shard_check_chosen(s, owner),
-                        .owner = owner,
-                        .checker = checker,
-                        .n = groups + 2};
-    a.sum = calloc((size_t)a.n, sizeof *a.sum);
-    if (!a.sum)
-        return FAIL(ST_RETRY, "out of memory: checksums of %d groups", groups);
-    a.sum[0] = of_group(s, sum, 2, 0, owner);
-    a.sum[1] = of_group(s, sum, 2, 1, checker);
-    enum status st = compute_again(s, &a);
-    if (st == ST_OK && places_n(s) > 1)
-        st = find_place(s, &a);
-    if (st == ST_OK)
-        st = decide(s, &a);
-    free(a.sum);
-    return st;
-}
-
 enum status step_shard_differ(struct step *s, const uint64_t *sum)
 {
     const int groups = step_mesh_data_ranks(s);
     for (int owner = 0; owner < groups; owner++) {
         const int checker = (owner + groups - 1) % groups;
-        if (of_group(s, sum, 2, 0, owner) != of_group(s, sum, 2, 1, checker))
-            return resolve(s, sum, owner, checker);
+        if (of_group(s, sum, 2, 0, owner) != of_group(s, sum, 2, 1, checker)) {
+            struct answers a = {.shard = step_shard_check_chosen(s, owner),
+                                .owner = owner,
+                                .checker = checker,
+                                .n = groups + 2};
+            a.sum = memory_new((size_t)a.n, sizeof *a.sum);
+            a.sum[0] = of_group(s, sum, 2, 0, owner);
+            a.sum[1] = of_group(s, sum, 2, 1, checker);
+            enum status st = compute_again(s, &a);
+            if (st == ST_OK && places_n(s) > 1)
+                st = find_place(s, &a);
+            if (st == ST_OK)
+                st = decide(s, &a);
+            free(a.sum);
+            return st;
+        }
     }
     return ST_OK;
 }

@@ -1,11 +1,13 @@
-/* step_shard_trace — see step_shard_trace.h. */
-#include "train/step_shard_trace.h"
+/* step_shard_trace — what one rank gives away in the passes of one virtual shard
+ * (step_shard_check.h). */
+#include "train/step_shard_check.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "train/step_pipe.h"
 
 /* Where an entry is in data flow: its run of layers, there and back, and its number in it. */
@@ -22,23 +24,18 @@ void step_shard_trace_free(struct step_shard_trace *t)
     *t = (struct step_shard_trace){0};
 }
 
-static enum status add(struct step_shard_trace *t, uint64_t order, uint64_t sum)
+static void add(struct step_shard_trace *t, uint64_t order, uint64_t sum)
 {
     if (t->n == t->room) {
-        const int room = t->room > 0 ? 2 * t->room : 64;
-        struct step_shard_entry *entry = realloc(t->entry, (size_t)room * sizeof *entry);
-        if (!entry)
-            return FAIL(ST_RETRY, "out of memory: %d checksums of a virtual shard", room);
-        t->entry = entry;
-        t->room = room;
+        t->room = t->room > 0 ? 2 * t->room : 64;
+        t->entry = memory_resize(t->entry, (size_t)t->room, sizeof *t->entry);
     }
-    t->entry[t->n++] = (struct step_shard_entry){order, sum};
-    return ST_OK;
+    t->entry[t->n++] = (struct sentinel_entry){order, sum};
 }
 
 static int by_order(const void *a, const void *b)
 {
-    const struct step_shard_entry *x = a, *y = b;
+    const struct sentinel_entry *x = a, *y = b;
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
@@ -61,47 +58,7 @@ uint64_t step_shard_trace_sum(struct step_shard_trace *t)
     return sum;
 }
 
-/* ---- which is first ---- */
-
-/* first_of — false: two traces are equal. */
-static bool first_of(const struct step_shard_entry *one, const struct step_shard_entry *other,
-                     int n, uint64_t *order_out)
-{
-    for (int i = 0; i < n; i++)
-        if (one[i].sum != other[i].sum || one[i].order != other[i].order) {
-            *order_out = one[i].order > other[i].order ? one[i].order : other[i].order;
-            return true;
-        }
-    return false;
-}
-
-int step_shard_trace_first(const struct step_shard_entry *one, const struct step_shard_entry *other,
-                           int places, int n)
-{
-    uint64_t least = LAST_ORDER, order;
-    int first = -1, firsts_n = 0;
-    for (int place = 0; place < places; place++) {
-        const ptrdiff_t at = (ptrdiff_t)place * n;
-        if (!first_of(one + at, other + at, n, &order) || (firsts_n > 0 && order > least))
-            continue;
-        firsts_n = firsts_n > 0 && order == least ? firsts_n + 1 : 1;
-        least = order;
-        first = place;
-    }
-    return firsts_n == 1 ? first : -1;
-}
-
 /* ---- recording ---- */
-
-static void flip_word(struct step_shard_check *k, void *data, size_t bytes)
-{
-    struct step_shard_flip *f = &k->flip;
-    uint32_t word, *at = (uint32_t *)data + f->elem % (int64_t)(bytes / sizeof word);
-    f->passes &= ~(unsigned)k->now_pass;
-    memcpy(&word, at, sizeof word);
-    word ^= UINT32_C(1) << f->bit;
-    memcpy(at, &word, sizeof word);
-}
 
 static uint64_t next_order(const struct step_shard_check *k)
 {
@@ -116,11 +73,17 @@ enum status step_shard_trace_give(struct step *s, struct tensor x, int64_t elems
         return ST_OK;
     TRY(dev_sync(s->stream));
     /* FAULT: this is the result that step_shard_flip names. */
-    const struct step_shard_flip *f = &k->flip;
-    if (f->passes & k->now_pass && f->give == k->now->gives_n + 1)
-        flip_word(k, x.data, bytes);
+    struct step_shard_flip *f = &k->flip;
+    if (f->passes & k->now_pass && f->give == k->now->gives_n + 1) {
+        uint32_t word, *at = (uint32_t *)x.data + f->elem % (int64_t)(bytes / sizeof word);
+        f->passes &= ~(unsigned)k->now_pass;
+        memcpy(&word, at, sizeof word);
+        word ^= UINT32_C(1) << f->bit;
+        memcpy(at, &word, sizeof word);
+    }
     k->now->gives_n++;
-    return add(k->now, next_order(k), XXH3_64bits(x.data, bytes));
+    add(k->now, next_order(k), XXH3_64bits(x.data, bytes));
+    return ST_OK;
 }
 
 /* Padding between tensors is not of a unit. */
@@ -134,17 +97,17 @@ enum status step_shard_trace_unit(struct step *s, const struct pass *p, int unit
         if (param->unit == unit && grad.data)
             sum = XXH3_64bits_withSeed(grad.data, (size_t)param->elems * sizeof(float), sum);
     }
-    return add(s->check.now, next_order(&s->check), sum);
+    add(s->check.now, next_order(&s->check), sum);
+    return ST_OK;
 }
 
-enum status step_shard_trace_losses(struct step *s, struct step_shard_trace *t, int64_t first)
+void step_shard_trace_losses(const struct step *s, struct step_shard_trace *t, int64_t first)
 {
     const int64_t losses = step_sample_losses(s),
                   n = s->config.global_samples / s->config.shards * losses;
-    if (s->dims.part.lacks_head)
-        return ST_OK;
-    return add(t, LAST_ORDER,
-               XXH3_64bits(s->losses_host + first * losses, (size_t)n * sizeof *s->losses_host));
+    if (!s->dims.part.lacks_head)
+        add(t, LAST_ORDER,
+            XXH3_64bits(s->losses_host + first * losses, (size_t)n * sizeof *s->losses_host));
 }
 
 /* elems_made — of a tensor's gradient, where it is of a unit. */

@@ -1,11 +1,13 @@
 /* step_shards — EXACT=layout: the passes of a step over the virtual shards of its batch
  * (mesh/shard_tree.h). A shard is one or several micro-batches of fixed shape, whose gradients are
  * added as they are made. Its gradients, and its loss, are functions of its samples alone. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
-#include "train/balance.h"
+#include "train/step_inside.h"
 #include "train/step_pipe.h"
 
 /* each — the samples of a shard. */
@@ -100,11 +102,9 @@ enum status step_shards_open(struct step *s)
     if (dev_is_discrete(s->config.dev))
         return FAIL(ST_BAD_SETTING,
                     "EXACT=layout is for CPUs in this version; set DEVICE=cpu, or EXACT=off");
-    s->shard_sums = calloc((size_t)losses_n(s) + STEP_VOTES, sizeof *s->shard_sums);
-    s->pace.all = calloc((size_t)step_mesh_data_ranks(s), sizeof *s->pace.all);
-    return s->shard_sums && s->pace.all
-               ? ST_OK
-               : FAIL(ST_RETRY, "out of memory: %d virtual shards", s->config.shards);
+    s->shard_sums = memory_new((size_t)losses_n(s) + STEP_VOTES, sizeof *s->shard_sums);
+    s->pace.all = memory_new((size_t)step_mesh_data_ranks(s), sizeof *s->pace.all);
+    return ST_OK;
 }
 
 void step_shards_close(struct step *s)
@@ -168,10 +168,12 @@ enum status step_shards_idle(struct step *s)
     return ST_OK;
 }
 
-/* set_losses — of this rank's shards and positions; those of others are zero. */
-static void set_losses(struct step *s, const struct batch *batch)
+enum status step_shards_loss(struct step *s, const struct batch *batch, double *norm_sq,
+                             struct step_result *r)
 {
-    const int64_t n = each(s) * step_sample_losses(s);
+    const int n = losses_n(s);
+    /* The losses of this rank's shards and positions; those of others are zero. */
+    const int64_t each_n = each(s) * step_sample_losses(s);
     const int mine = shard_of(s, batch->samples), contexts = step_mesh_context_ranks(s),
               first = store_exact_deal(s->store)[step_mesh_data_rank(s)];
     double *own = s->shard_sums + first * contexts + s->mesh.at.at[MESH_AXIS_CONTEXT];
@@ -179,15 +181,8 @@ static void set_losses(struct step *s, const struct batch *batch)
         s->shard_sums[i] = 0;
     for (int i = 0; i < mine && s->counts_losses; i++)
         own[i * contexts] =
-            batch_loss(batch->task, s->losses_host + i * n, n, s->scale, s->scale_end);
+            batch_loss(batch->task, s->losses_host + i * each_n, each_n, s->scale, s->scale_end);
     s->shard_sums[losses_n(s) + s->vote] = 1;
-}
-
-enum status step_shards_loss(struct step *s, const struct batch *batch, double *norm_sq,
-                             struct step_result *r)
-{
-    const int n = losses_n(s);
-    set_losses(s, batch);
     TRY(store_grad_norm_end(s->store, norm_sq, s->shard_sums, n + STEP_VOTES));
     r->loss = 0;
     for (int i = 0; i < n; i++)
@@ -198,20 +193,61 @@ enum status step_shards_loss(struct step *s, const struct batch *batch, double *
 
 /* ---- BALANCE=auto ---- */
 
-/* share_paces — of every data rank, the milliseconds of a shard: the mean of its ranks along the
- * other axes. */
-static enum status share_paces(struct step *s)
+#define ALIGNED_COSTS 1.03 /* times the best deal's time, at most, for runs that are aligned */
+
+/* time_of — the slowest rank's. */
+static double time_of(const struct balance *b, const int *begin)
 {
-    const int ranks = step_mesh_data_ranks(s), rank = step_mesh_data_rank(s),
-              all_ranks = mesh_ranks(&s->mesh.mesh);
-    struct comm_ticket ticket;
-    for (int i = 0; i < ranks; i++)
-        s->pace.all[i] = 0;
-    s->pace.all[rank] = s->pace.ms / (double)(s->pace.shards * (all_ranks / ranks));
-    s->pace.ms = 0;
-    s->pace.steps = s->pace.shards = 0;
-    TRY(store_all_reduce_begin(s->store, s->pace.all, ranks, &ticket));
-    return store_wait(s->store, ticket);
+    double most = 0;
+    for (int i = 0; i < b->ranks; i++)
+        most = fmax(most, (begin[i + 1] - begin[i]) * b->ms[i]);
+    return most;
+}
+
+/* next_of — the rank that would end first with `unit` shards more. begin[i + 1]: its shards. */
+static int next_of(const struct balance *b, const int *begin, int unit)
+{
+    int best = 0;
+    for (int i = 1; i < b->ranks; i++)
+        if ((begin[i + 1] + unit) * b->ms[i] < (begin[best + 1] + unit) * b->ms[best])
+            best = i;
+    return best;
+}
+
+/* deal — in runs of whole units; false: there are too few. */
+static bool deal(const struct balance *b, int unit, int *begin)
+{
+    if (b->shards % unit != 0 || b->shards / unit < b->ranks)
+        return false;
+    begin[0] = 0;
+    for (int i = 0; i < b->ranks; i++)
+        begin[i + 1] = unit;
+    for (int left = b->shards / unit - b->ranks; left > 0; left--)
+        begin[next_of(b, begin, unit) + 1] += unit;
+    for (int i = 0; i < b->ranks; i++)
+        begin[i + 1] += begin[i];
+    return true;
+}
+
+bool step_shards_balance_deal(const struct balance *b, int *begin)
+{
+    int unit = 1;
+    bool is_measured = true;
+    for (int i = 0; i < b->ranks; i++)
+        is_measured = is_measured && b->ms[i] > 0 && isfinite(b->ms[i]);
+    if (!is_measured || !deal(b, 1, begin))
+        return false;
+    const double best = time_of(b, begin), now = time_of(b, b->begin);
+    while (b->shards % (2 * unit) == 0)
+        unit *= 2;
+    for (; unit >= 1; unit /= 2) {
+        bool is_found = deal(b, unit, begin) &&
+                        (unit == 1 || time_of(b, begin) <= ALIGNED_COSTS * best) &&
+                        b->takes(b->arg, begin);
+        if (is_found)
+            return time_of(b, begin) <= BALANCE_GAIN * now;
+    }
+    return false;
 }
 
 static bool takes(void *arg, const int *begin)
@@ -229,7 +265,7 @@ static enum status deal_again(struct step *s, int *begin)
                                     .begin = store_exact_deal(s->store),
                                     .takes = takes,
                                     .arg = s};
-    if (!balance_deal(&balance, begin))
+    if (!step_shards_balance_deal(&balance, begin))
         return ST_OK;
     TRY(store_exact_redeal(s->store, begin));
     if (comm_place(s->config.comm)->rank == 0) {
@@ -247,16 +283,23 @@ static enum status deal_again(struct step *s, int *begin)
 
 enum status step_shards_balance(struct step *s, const struct step_result *r)
 {
-    const int ranks = step_mesh_data_ranks(s);
+    const int ranks = step_mesh_data_ranks(s), rank = step_mesh_data_rank(s),
+              each = mesh_ranks(&s->mesh.mesh) / ranks;
+    struct comm_ticket ticket;
     s->pace.ms += r->compute_ms;
     if (s->config.balances) /* one of another rank is work, too */
-        s->pace.shards += step_shards_deal(s, step_mesh_data_rank(s)) + r->is_compared;
+        s->pace.shards += step_shards_deal(s, rank) + r->is_compared;
     if (!s->config.balances || ranks == 1 || ++s->pace.steps < STEP_BALANCE_STEPS)
         return ST_OK;
-    TRY(share_paces(s));
-    int *begin = calloc((size_t)ranks + 1, sizeof *begin);
-    if (!begin)
-        return FAIL(ST_RETRY, "out of memory: the shards of %d workers", ranks);
+    /* Of every data rank, the milliseconds of a shard: the mean of its ranks along other axes. */
+    for (int i = 0; i < ranks; i++)
+        s->pace.all[i] = 0;
+    s->pace.all[rank] = s->pace.ms / (double)(s->pace.shards * each);
+    s->pace.ms = 0;
+    s->pace.steps = s->pace.shards = 0;
+    TRY(store_all_reduce_begin(s->store, s->pace.all, ranks, &ticket));
+    TRY(store_wait(s->store, ticket));
+    int *begin = memory_new((size_t)ranks + 1, sizeof *begin);
     enum status st = deal_again(s, begin);
     free(begin);
     return st;

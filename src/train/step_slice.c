@@ -1,6 +1,6 @@
 /* step_slice — slices of a step's state (step.h). */
 #include "base/assert.h"
-#include "mesh/store_slice.h"
+#include "mesh/store_state.h"
 #include "train/step_inside.h"
 
 const char *step_slice_why(const struct step_config *c)
@@ -22,11 +22,10 @@ enum status step_slice_elems_of(const struct step_config *c, int ranks, int rank
     struct mesh mesh;
     TRY(step_mesh(c, ranks, &mesh));
     TRY(step_mesh_rank_table(c, ranks, rank, &table));
-    enum status st =
-        store_slice_elems_of(&table, mesh_group_n(&mesh, MESH_COMM_DATA_AXES),
-                             1 + optim_moments(&c->optim), c->store.bucket_elems_min, out);
+    *out = store_slice_elems_of(&table, mesh_group_n(&mesh, MESH_COMM_DATA_AXES),
+                                1 + optim_moments(&c->optim), c->store.bucket_elems_min);
     param_table_free(&table);
-    return st;
+    return ST_OK;
 }
 
 enum status step_slice_elems_most(const struct step_config *c, int ranks, int64_t *out)
@@ -71,27 +70,6 @@ static enum status write_run(void *arg, const struct store_slice_run *run)
     return store_set(to->step->store, to->part, first, end - from, to->values + from - to->first);
 }
 
-/* A slice of one of a number of ranks: of those that share its part of the model. */
-struct source {
-    struct param_table table;
-    int rank, ranks; /* of these */
-    int64_t each;    /* elements of a part of the state */
-};
-
-/* write_parts — each part's run. */
-static enum status write_parts(struct step *s, const struct source *of, int64_t first, int64_t n,
-                               const float *values)
-{
-    for (int part = (int)(first / of->each); part * of->each < first + n; part++) {
-        const int64_t begin = part * of->each, from = begin > first ? begin : first,
-                      end = begin + of->each < first + n ? begin + of->each : first + n;
-        struct resize to = {s, part, from - begin, end - begin, values + from - first};
-        TRY(store_slice_runs(&of->table, of->ranks, of->rank, s->config.store.bucket_elems_min,
-                             write_run, &to));
-    }
-    return ST_OK;
-}
-
 /* is_own_part — of the ranks at a coordinate, in a world with as many tensor ranks and stages. */
 static bool is_own_part(const struct step *s, const struct mesh_coord *at)
 {
@@ -103,7 +81,7 @@ enum status step_slice_write(struct step *s, int ranks, int rank, int64_t first,
                              const float *values)
 {
     const struct step_config *c = &s->config;
-    struct source of = {0};
+    struct param_table table = {0};
     struct mesh mesh;
     int64_t elems;
     TRY(step_mesh(c, ranks, &mesh));
@@ -113,12 +91,19 @@ enum status step_slice_write(struct step *s, int ranks, int rank, int64_t first,
     TRY(step_slice_elems_of(c, ranks, rank, &elems));
     ASSERTF(first >= 0 && n > 0 && first + n <= elems, "elements %lld and %lld of %lld",
             (long long)first, (long long)n, (long long)elems);
-    of.rank = step_mesh_store_rank_at(&mesh, &at);
-    of.ranks = mesh_group_n(&mesh, MESH_COMM_DATA_AXES);
-    of.each = elems / (1 + optim_moments(&c->optim));
-    TRY(step_mesh_rank_table(c, ranks, rank, &of.table));
-    enum status st = write_parts(s, &of, first, n, values);
-    param_table_free(&of.table);
+    /* The slice is one of those of the ranks that share its part of the model. */
+    const int of_rank = step_mesh_store_rank_at(&mesh, &at),
+              of_ranks = mesh_group_n(&mesh, MESH_COMM_DATA_AXES);
+    const int64_t each = elems / (1 + optim_moments(&c->optim));
+    enum status st = ST_OK;
+    TRY(step_mesh_rank_table(c, ranks, rank, &table));
+    for (int part = (int)(first / each); st == ST_OK && part * each < first + n; part++) {
+        const int64_t begin = part * each, from = begin > first ? begin : first,
+                      end = begin + each < first + n ? begin + each : first + n;
+        struct resize to = {s, part, from - begin, end - begin, values + from - first};
+        st = store_slice_runs(&table, of_ranks, of_rank, c->store.bucket_elems_min, write_run, &to);
+    }
+    param_table_free(&table);
     return st;
 }
 

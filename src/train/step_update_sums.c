@@ -4,20 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "train/sentinel_line.h"
 
 /* ---- open and close ---- */
 
-enum status step_update_sums_open(struct step *s)
+void step_update_sums_open(struct step *s)
 {
-    const struct step_config *c = &s->config;
-    if (!c->checks_updates || c->is_eval)
-        return ST_OK;
-    struct step_update_sums *u = calloc(1, sizeof *u);
+    if (!s->config.checks_updates || s->config.is_eval)
+        return;
+    struct step_update_sums *u = memory_new(1, sizeof *u);
+    u->kept = memory_new((size_t)store_layout(s->store)->buckets_n, sizeof *u->kept);
     s->update_sums = u;
-    if (u)
-        u->kept = calloc((size_t)store_layout(s->store)->buckets_n, sizeof *u->kept);
-    return u && u->kept ? ST_OK : FAIL(ST_RETRY, "out of memory: sums of the updates");
 }
 
 void step_update_sums_close(struct step *s)
@@ -167,46 +165,25 @@ struct step_changed step_update_sums_changed(const struct step *s)
     return s->update_sums ? s->update_sums->agreed : (struct step_changed){.rank = -1};
 }
 
-/* tensors — the first and the last one of which this rank updates elements in the bucket. */
-static void tensors(const struct step *s, int bucket, const char **first_out, const char **last_out)
+static enum status fail_own(const struct step *s)
 {
-    const struct store_local_shard a = store_local_shard(s->store, bucket);
-    *first_out = *last_out = "";
+    const struct step_update_sums *u = s->update_sums;
+    /* The first and the last tensor of which this rank updates elements in the bucket. */
+    const struct store_local_shard a = store_local_shard(s->store, u->bucket);
+    const char *first = "", *last = "";
     for (int i = 0; i < s->table.params_n; i++) {
         const struct param *p = &s->table.param[i];
         if (p->offset + p->elems <= a.first || p->offset >= a.first + a.elems)
             continue;
-        *first_out = (*first_out)[0] ? *first_out : p->name;
-        *last_out = p->name;
+        first = first[0] ? first : p->name;
+        last = p->name;
     }
-}
-
-static enum status fail_own(const struct step *s)
-{
-    static const char *const parts[STEP_PARTS_MAX] = {"parameters", "first moments",
-                                                      "second moments"};
-    const struct step_update_sums *u = s->update_sums;
-    const char *first, *last;
-    tensors(s, u->bucket, &first, &last);
     return FAIL(ST_FAULT,
                 "the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_CHANGED
                 "after the update of step %lld, within %s to %s: memory or a processor of this "
                 "node is suspect; run `convoy check` there, and replace the node if this comes "
                 "back",
-                parts[u->part], own_rank(s), (long long)u->steps, first, last);
-}
-
-static enum status fail_other(const struct step_changed *changed)
-{
-    if (changed->rank < 0)
-        return FAIL(ST_PEER,
-                    "parameters or moments of %d ranks" SENTINEL_LINE_CHANGED
-                    "after the update of step %lld; their logs name them",
-                    changed->ranks_n, (long long)changed->steps);
-    return FAIL(ST_PEER,
-                "parameters or moments" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_CHANGED
-                "after the update of step %lld",
-                changed->rank, (long long)changed->steps);
+                step_part_names[u->part], own_rank(s), (long long)u->steps, first, last);
 }
 
 enum status step_update_sums_verify_own(struct step *s)
@@ -231,5 +208,15 @@ enum status step_update_sums_heed(struct step *s, const double *sums)
     u->agreed = (struct step_changed){.ranks_n = n,
                                       .rank = n == 1 ? (int)sums[TOLD_RANK] : -1,
                                       .steps = steps_updated(s) - (int64_t)sums[TOLD_STEPS]};
-    return u->is_found ? fail_own(s) : fail_other(&u->agreed);
+    if (u->is_found)
+        return fail_own(s);
+    if (n > 1)
+        return FAIL(ST_PEER,
+                    "parameters or moments of %d ranks" SENTINEL_LINE_CHANGED
+                    "after the update of step %lld; their logs name them",
+                    n, (long long)u->agreed.steps);
+    return FAIL(ST_PEER,
+                "parameters or moments" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_CHANGED
+                "after the update of step %lld",
+                u->agreed.rank, (long long)u->agreed.steps);
 }

@@ -28,7 +28,7 @@ struct step_update_sums {
 };
 
 /* _open: with config.checks_updates. _close: accepts a step without. */
-enum status step_update_sums_open(struct step *s);
+void step_update_sums_open(struct step *s);
 void step_update_sums_close(struct step *s);
 
 /* In a bucket's update: _begin, then _of for each call of the optimiser (NULL: not wanted), then

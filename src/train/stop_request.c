@@ -1,6 +1,11 @@
 /* stop_request — see stop_request.h. */
 #include "train/stop_request.h"
 
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
 bool stop_request_is_stop(enum board_request request) { return request > BOARD_REQUEST_SAVE; }
 
 enum status stop_request_status(enum board_request request)
@@ -29,4 +34,16 @@ const char *stop_request_signal(enum board_request request)
     default:
         return "";
     }
+}
+
+void stop_request_kill(void)
+{
+    kill(getpid(), SIGKILL);
+    stop_request_stall();
+}
+
+void stop_request_stall(void)
+{
+    for (;;)
+        clock_sleep_ms(1000);
 }

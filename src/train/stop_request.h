@@ -1,5 +1,6 @@
 /* stop_request — what a request on the board means for a run: does it stop, which signal asked for
- * it, and which status the run ends with. Pure. It must not know steps or files. */
+ * it, and which status the run ends with; and the two failures of FAULT that end this process's
+ * progress. It must not know steps or files. */
 #ifndef CONVOY_TRAIN_STOP_REQUEST_H
 #define CONVOY_TRAIN_STOP_REQUEST_H
 
@@ -15,5 +16,11 @@ enum status stop_request_status(enum board_request request);
 /* stop_request_signal — the signal behind the request, such as "SIGTERM"; "" if it is not a
  * stop. */
 const char *stop_request_signal(enum board_request request);
+
+/* stop_request_kill — FAULT=kill: SIGKILL to this process, as the kernel's out-of-memory killer
+ * sends it. The trainer decides when. */
+_Noreturn void stop_request_kill(void);
+/* stop_request_stall — FAULT=stall: the process stays alive and makes no progress. */
+_Noreturn void stop_request_stall(void);
 
 #endif

@@ -16,7 +16,6 @@
 #include "base/mapped_file.h"
 #include "base/assert.h"
 #include "base/text.h"
-#include "train/fault_injection.h"
 #include "train/stop_request.h"
 #include "train/trainer_inside.h"
 
@@ -25,17 +24,14 @@
 #define FILES_EVERY_MS 5000
 #define PLANNED_MS_MAX INT64_C(86400000)
 
-/* update_tokens — tokens that take at least the time of the update on every rank. Muon: five
- * iterations on matrices of d × n, d the width of the model, are at most 30·d FLOPs for each
- * parameter, and a token is 6. Other updates are short. */
-static double update_tokens(const struct trainer_config *c, int ranks)
-{
-    return c->step.optim.kind == OPTIM_KIND_MUON ? 5.0 * (double)c->step.dims.embed * ranks : 0;
-}
-
 int64_t trainer_planned_ms(const struct trainer_config *c, double peak_flops, int ranks)
 {
-    double tokens = (double)(c->step.global_samples * c->step.seq_tokens) + update_tokens(c, ranks),
+    /* The update of Muon on every rank, in tokens: five iterations on matrices of d × n, d the
+     * width of the model, are at most 30·d FLOPs for each parameter, and a token is 6. Other
+     * updates are short. */
+    const double update_tokens =
+        c->step.optim.kind == OPTIM_KIND_MUON ? 5.0 * (double)c->step.dims.embed * ranks : 0;
+    double tokens = (double)(c->step.global_samples * c->step.seq_tokens) + update_tokens,
            peak = peak_flops > 0 ? peak_flops : SLOW_FLOPS * ranks;
     double ms = 1000 * model_flops_per_token(&c->step.dims, c->step.seq_tokens) * tokens / peak;
     return ms < PLANNED_MS_MAX ? (int64_t)ms + 1 : PLANNED_MS_MAX;
@@ -68,21 +64,6 @@ void trainer_publish(struct trainer *t, enum board_phase phase)
 
 /* ---- one step ---- */
 
-/* flip — FAULT=flip: inverts the highest but one bit of the exponent of a parameter of this rank's
- * part. */
-static enum status flip(const struct trainer *t)
-{
-    struct store_flip flipped;
-    TRY(step_flip(t->step, 29, &flipped));
-    if (flipped.name[0] == '\0') {
-        LOG_WARN("FAULT: this rank updates no element, so none is inverted");
-        return ST_OK;
-    }
-    LOG_WARN("FAULT: element %lld of %s was %g, is %g", (long long)flipped.elem, flipped.name,
-             (double)flipped.before, (double)flipped.after);
-    return ST_OK;
-}
-
 static enum status inject_fault(struct trainer *t, enum step_fault *out)
 {
     const struct trainer_config *c = t->config;
@@ -93,16 +74,26 @@ static enum status inject_fault(struct trainer *t, enum step_fault *out)
         return ST_OK;
     LOG_WARN("FAULT: injecting a failure in step %lld", (long long)c->fault_step);
     if (c->fault == TRAINER_FAULT_KILL)
-        fault_injection_kill();
+        stop_request_kill();
     if (c->fault == TRAINER_FAULT_STALL)
-        fault_injection_stall();
+        stop_request_stall();
     if (c->fault == TRAINER_FAULT_NAN)
         *out = STEP_FAULT_NAN;
     if (c->fault == TRAINER_FAULT_SPIKE)
         *out = STEP_FAULT_SPIKE;
     if (c->fault == TRAINER_FAULT_GRADIENT)
         trainer_sentinel_flip(t);
-    return c->fault == TRAINER_FAULT_FLIP ? flip(t) : ST_OK;
+    if (c->fault != TRAINER_FAULT_FLIP)
+        return ST_OK;
+    /* The highest but one bit of the exponent of a parameter of this rank's part. */
+    struct store_flip flipped;
+    TRY(step_flip(t->step, 29, &flipped));
+    if (flipped.name[0] == '\0')
+        LOG_WARN("FAULT: this rank updates no element, so none is inverted");
+    else
+        LOG_WARN("FAULT: element %lld of %s was %g, is %g", (long long)flipped.elem, flipped.name,
+                 (double)flipped.before, (double)flipped.after);
+    return ST_OK;
 }
 
 static void publish_tensorboard(struct trainer *t, double step_ms)
@@ -163,7 +154,7 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
     const struct trainer_config *c = t->config;
     struct board_worker *p = &t->numbers;
     int64_t step = t->progress.step, samples = step_samples_at(&c->step, step - 1);
-    pace_add(&t->pace, step_ms);
+    console_pace_add(&t->pace, step_ms);
     t->steps_ms += step_ms;
     if (result->spike.cause != SPIKE_CAUSE_NOT_FINITE) {
         p->loss = result->loss;
@@ -181,11 +172,12 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
     p->tokens = t->progress.tokens;
     p->skipped_steps = t->progress.spikes.skipped_n;
     p->lr = lr;
-    p->tokens_per_second = pace_per_second(&t->pace, (double)(samples * c->step.seq_tokens));
+    p->tokens_per_second =
+        console_pace_per_second(&t->pace, (double)(samples * c->step.seq_tokens));
     p->mfu = t->peak_flops > 0
-                 ? pace_per_second(&t->pace, step_flops(t->step, samples)) / t->peak_flops
+                 ? console_pace_per_second(&t->pace, step_flops(t->step, samples)) / t->peak_flops
                  : NAN;
-    p->eta_seconds = pace_eta_seconds(&t->pace, t->steps - step);
+    p->eta_seconds = console_pace_eta_seconds(&t->pace, t->steps - step);
     p->step_ms[p->step_ms_n++ % BOARD_STEPS_KEPT] = (float)step_ms;
     p->compute_ms = t->compute_ms = result->compute_ms;
     p->comm_ms = result->comm_ms;
@@ -426,21 +418,9 @@ static enum status save(struct trainer *t, bool is_asked)
     return ST_OK;
 }
 
-/* newest — the checkpoint that is left if a save failed. */
-static const char *newest(const struct trainer *t, char *out, size_t cap)
-{
-    if (t->last_checkpoint.step >= 0)
-        text_format(out, cap, "the checkpoint of step %lld is intact",
-                    (long long)t->last_checkpoint.step);
-    else
-        text_copy(out, cap, "there is no checkpoint yet");
-    return out;
-}
-
 /* save_or_fail — the last checkpoint; all ranks return the same status. */
 static enum status save_or_fail(struct trainer *t, const char *why)
 {
-    char kept[80];
     if (!t->has_checkpoint_dir)
         return ST_OK;
     TRY(trainer_sentinel(t, true));
@@ -451,9 +431,13 @@ static enum status save_or_fail(struct trainer *t, const char *why)
     trainer_publish(t, BOARD_PHASE_TRAINING);
     if (st != ST_OK && t->is_rank0) {
         struct status_saved saved;
+        char kept[80] = "there is no checkpoint yet";
+        if (t->last_checkpoint.step >= 0)
+            text_format(kept, sizeof kept, "the checkpoint of step %lld is intact",
+                        (long long)t->last_checkpoint.step);
         status_save(&saved);
         FAIL(st, "the last checkpoint (%s, step %lld) failed: %s; %s", why,
-             (long long)t->progress.step, saved.message, newest(t, kept, sizeof kept));
+             (long long)t->progress.step, saved.message, kept);
     }
     return consensus_outcome(&t->consensus, st);
 }
@@ -535,7 +519,7 @@ static enum status loop(struct trainer *t)
     step_update_sums_keep(t->step, t->progress.step);
     trainer_sentinel_begin(t);
     while (t->progress.step < t->end) {
-        TRY(trainer_sentinel_explain(t, trainer_update_sums_explain(t, one_step(t))));
+        TRY(trainer_sentinel_explain(t, one_step(t)));
         TRY(trainer_sentinel(t, false));
         TRY(check_files(t, false));
         TRY(after_step(t));
@@ -574,7 +558,7 @@ enum status trainer_run(const struct trainer_config *config)
     t.are_passes_divided = step_mesh_divides_passes(&config->step, t.consensus.ranks);
     enum status st = trainer_begin(&t);
     st = st == ST_OK ? loop(&t) : st;
-    trainer_update_sums_end(&t, st);
+    trainer_sentinel_sums_end(&t, st);
     console_flush(&t.console);
     if (st == ST_OK)
         trainer_publish(&t, BOARD_PHASE_DONE);

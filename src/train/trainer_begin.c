@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/assert.h"
 #include "base/text.h"
-#include "train/checkpoint_aside.h"
+#include "train/checkpoint.h"
 #include "train/weights.h"
 
 static void heartbeat_bytes(void *arg, int64_t bytes)
@@ -141,37 +141,6 @@ static enum status open_step(struct trainer *t, bool is_loaded)
     return ST_OK;
 }
 
-static enum status open_sample_text(struct trainer *t)
-{
-    const struct trainer_config *c = t->config;
-    struct sample_text_config config = {
-        .prompt = c->sample_prompt,
-        .rule = c->sampling_params,
-        .seed = c->step.seed,
-        .vocab = c->step.dims.vocab,
-        .seq_tokens = c->step.seq_tokens,
-        .tokenizer = c->tokenizer,
-    };
-    return c->sample_every > 0 ? sample_text_open(&config, &t->sample_text) : ST_OK;
-}
-
-static enum status open_checkpoint_async(struct trainer *t)
-{
-    const struct trainer_config *c = t->config;
-    struct checkpoint_async_config config = {
-        .checkpoint = t->checkpoint,
-        .step = t->step,
-        .dev = c->step.dev,
-        .mode = c->checkpoint_mode,
-        .is_periodic = c->checkpoint_every > 0,
-        .memory_bytes = memory_free(),
-        .last = &t->last_checkpoint,
-        .heartbeat = trainer_heartbeat,
-        .heartbeat_arg = t,
-    };
-    return checkpoint_async_open(&config, &t->checkpoint_async);
-}
-
 /* Where rank 0 starts. */
 struct start {
     struct checkpoint_progress progress;
@@ -203,8 +172,18 @@ static enum status open_files(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
     char dir[FILE_PATH_MAX];
-    if (t->is_rank0 || t->are_passes_divided) /* used on rank 0 */
-        TRY(open_sample_text(t));
+    /* Rank 0 writes the text; the others take part in its passes. */
+    if (c->sample_every > 0 && (t->is_rank0 || t->are_passes_divided)) {
+        const struct sample_text_config config = {
+            .prompt = c->sample_prompt,
+            .rule = c->sampling_params,
+            .seed = c->step.seed,
+            .vocab = c->step.dims.vocab,
+            .seq_tokens = c->step.seq_tokens,
+            .tokenizer = c->tokenizer,
+        };
+        TRY(sample_text_open(&config, &t->sample_text));
+    }
     if (!t->is_rank0)
         return ST_OK;
     TRY(metrics_file_open(c->metrics_file, t->progress.step, &t->metrics));
@@ -291,5 +270,18 @@ enum status trainer_begin(struct trainer *t)
     begin_at_progress(t);
     TRY(trainer_ledger_open(t));
     TRY(open_files(t));
-    return t->checkpoint ? open_checkpoint_async(t) : ST_OK;
+    if (!t->checkpoint)
+        return ST_OK;
+    const struct checkpoint_async_config config = {
+        .checkpoint = t->checkpoint,
+        .step = t->step,
+        .dev = t->config->step.dev,
+        .mode = t->config->checkpoint_mode,
+        .is_periodic = t->config->checkpoint_every > 0,
+        .memory_bytes = memory_free(),
+        .last = &t->last_checkpoint,
+        .heartbeat = trainer_heartbeat,
+        .heartbeat_arg = t,
+    };
+    return checkpoint_async_open(&config, &t->checkpoint_async);
 }

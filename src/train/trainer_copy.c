@@ -80,23 +80,6 @@ static enum status reserve(const struct trainer *t, int64_t *out)
     return is_saved ? memory_plan_add_state(&c->step, &place, out) : ST_OK;
 }
 
-static enum status open_copies(struct trainer *t)
-{
-    const struct trainer_config *c = t->config;
-    struct peer_copy_config config = {.comm = c->step.comm,
-                                      .fd = c->peer_copy_fd,
-                                      .ranks_max = c->ranks_max,
-                                      .logs_cost = t->numbers.begun_step < 0,
-                                      .heartbeat = trainer_heartbeat,
-                                      .heartbeat_arg = t};
-    const struct comm_place *place = comm_place(c->step.comm);
-    TRY(peer_copy_world(&c->step, place, &config.world));
-    TRY(peer_copy_sizes(&c->step, place, c->ranks_min, c->ranks_max, &config.sizes));
-    TRY(fingerprint(t, &config.sizes, &config.fingerprint));
-    TRY(reserve(t, &config.reserve_bytes));
-    return peer_copy_open(&config, &t->peer_copy);
-}
-
 /* set_last_checkpoint — the newest one on disk, without reading there: what this process, or the
  * one before it on this node, has published. */
 static void set_last_checkpoint(struct trainer *t)
@@ -120,7 +103,18 @@ enum status trainer_copy_begin(struct trainer *t)
     const char *why = peer_copy_why(&c->step, nodes_max(t));
     if (why)
         return without(t, why);
-    TRY(open_copies(t));
+    struct peer_copy_config config = {.comm = c->step.comm,
+                                      .fd = c->peer_copy_fd,
+                                      .ranks_max = c->ranks_max,
+                                      .logs_cost = t->numbers.begun_step < 0,
+                                      .heartbeat = trainer_heartbeat,
+                                      .heartbeat_arg = t};
+    const struct comm_place *place = comm_place(c->step.comm);
+    TRY(peer_copy_world(&c->step, place, &config.world));
+    TRY(peer_copy_sizes(&c->step, place, c->ranks_min, c->ranks_max, &config.sizes));
+    TRY(fingerprint(t, &config.sizes, &config.fingerprint));
+    TRY(reserve(t, &config.reserve_bytes));
+    TRY(peer_copy_open(&config, &t->peer_copy));
     if (!t->peer_copy)
         return without(t, NULL);
     TRY(peer_copy_find(t->peer_copy, &t->is_from_memory, &t->progress));

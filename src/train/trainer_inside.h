@@ -10,7 +10,6 @@
 #include "train/ledger_file.h"
 #include "base/memory.h"
 #include "train/metrics_file.h"
-#include "train/pace.h"
 #include "train/sample_text.h"
 #include "train/checkpoint.h"
 #include "train/step.h"
@@ -47,7 +46,7 @@ struct trainer {
     struct tfevents *events;         /* NULL: no TENSORBOARD_DIR */
     struct sample_text *sample_text; /* NULL: no SAMPLE_EVERY */
     struct console console;
-    struct pace pace;
+    struct console_pace pace;
     struct memory memory;
     struct board_worker numbers;
     double peak_flops;
@@ -93,21 +92,16 @@ void trainer_end_early(const struct trainer *t);
  * trainer_sentinel  after a step, or before a checkpoint is saved: fails on all ranks where
  *                   replicas differ, with ST_FAULT on the one that is wrong.
  * _begin    before the first step: logs what replicas compare, and where it lies. Not collective.
- * _explain  a step has failed with st: as above if replicas differ, else returns st. */
+ * _explain  a step has ended with st: fails if it has failed by its numbers and the state of a rank
+ *           changed or replicas differ, with ST_FAULT there; else returns st.
+ * _sums_end  local: the generation has ended with st, and the job goes on from copies: looks at
+ *            this rank's memory; what it finds is logged, and is in step_update_sums_changed. */
 void trainer_sentinel_ask(const struct trainer *t);
 void trainer_sentinel_flip(const struct trainer *t);
 enum status trainer_sentinel(struct trainer *t, bool before_save);
 void trainer_sentinel_begin(struct trainer *t);
 enum status trainer_sentinel_explain(struct trainer *t, enum status st);
-/* Memory that changed by itself between two updates (trainer_update_sums.c; collective):
- * trainer_update_sums  before a checkpoint is saved: fails on all ranks if the state of one
- *                      changed, with ST_FAULT there.
- * _explain  a step has ended with st: as above if it has failed by its numbers, else returns st.
- * _end      local: the generation has ended with st, and the job goes on from copies: looks at this
- *           rank's memory; what it finds is logged, and is in step_update_sums_changed. */
-enum status trainer_update_sums(struct trainer *t);
-void trainer_update_sums_end(struct trainer *t, enum status st);
-enum status trainer_update_sums_explain(struct trainer *t, enum status st);
+void trainer_sentinel_sums_end(struct trainer *t, enum status st);
 /* Copies in peers' memory (trainer_copy.c; all but _publish and _end are collective):
  * _begin    opens them, and finds the state to go on from: is_from_memory and progress are set.
  * _restore  loads it into the step.

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "train/load.h"
 
@@ -67,37 +68,29 @@ static enum status write_provenance(const struct trainer *t, const char *names, 
                          : ST_OK;
 }
 
-static enum status open_file(struct trainer *t, const char *names)
-{
-    const struct ledger_start start = {.after = t->progress.step,
-                                       .sample = t->progress.samples,
-                                       .data = feed_fingerprint(t->config->feed),
-                                       .epoch = feed_pass_samples(t->config->feed),
-                                       .order = feed_order(t->config->feed)};
-    struct text provenance = {0};
-    enum status st = write_provenance(t, names, &provenance);
-    if (st == ST_OK)
-        st = ledger_file_open(t->config->checkpoint_dir, &start, provenance.data, &t->progress.run,
-                              &t->ledger);
-    text_free(&provenance);
-    t->step_recorded = t->last_checkpoint.step;
-    return st;
-}
-
 enum status trainer_ledger_open(struct trainer *t)
 {
     struct dev_info info;
     if (!t->has_checkpoint_dir)
         return ST_OK;
-    const size_t bytes = (size_t)t->consensus.ranks * DEVICE_BYTES;
-    char *names = calloc(1, bytes);
-    if (!names)
-        return FAIL(ST_RETRY, "out of memory: the names of %d devices", t->consensus.ranks);
+    char *names = memory_new((size_t)t->consensus.ranks, DEVICE_BYTES);
     dev_info(t->config->step.dev, &info);
     text_copy(names + (size_t)t->consensus.rank * DEVICE_BYTES, DEVICE_BYTES, info.name);
     enum status st = consensus_gather(&t->consensus, names, DEVICE_BYTES);
-    if (st == ST_OK && t->checkpoint)
-        st = open_file(t, names);
+    if (st == ST_OK && t->checkpoint) {
+        const struct ledger_start start = {.after = t->progress.step,
+                                           .sample = t->progress.samples,
+                                           .data = feed_fingerprint(t->config->feed),
+                                           .epoch = feed_pass_samples(t->config->feed),
+                                           .order = feed_order(t->config->feed)};
+        struct text provenance = {0};
+        st = write_provenance(t, names, &provenance);
+        if (st == ST_OK)
+            st = ledger_file_open(t->config->checkpoint_dir, &start, provenance.data,
+                                  &t->progress.run, &t->ledger);
+        text_free(&provenance);
+        t->step_recorded = t->last_checkpoint.step;
+    }
     free(names);
     return st;
 }

@@ -10,33 +10,39 @@
 /* The wrong rank's message should reach node 0 first: it tells what to do. */
 #define OTHERS_WAIT_MS 300
 
-static const char *const parts[STEP_PARTS_MAX] = {"parameters", "first moments", "second moments"};
+/* ---- memory that changed by itself between two updates ---- */
 
-/* fail — the message of the rank that differs tells what to do with its node. */
-static enum status fail(const struct trainer *t, const struct step_sentinel *found)
+static enum status end_with(const struct trainer *t, enum status st)
 {
-    const long long step = t->progress.step;
-    const char *part = parts[found->part];
-    if (found->rank < 0)
-        return FAIL(ST_PEER,
-                    "after step %lld the %s of %d workers differ (rank %d is one of them), and no "
-                    "majority says which is wrong; memory or a processor is suspect: run `convoy "
-                    "check` on all nodes",
-                    step, part, found->replicas_n, found->first);
-    if (found->rank != t->consensus.rank)
+    if (st == ST_PEER && step_update_sums_changed(t->step).ranks_n > 0)
         clock_sleep_ms(OTHERS_WAIT_MS);
-    if (found->rank != t->consensus.rank)
-        return FAIL(ST_PEER,
-                    "after step %lld the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
-                    "%d workers",
-                    step, part, found->rank, found->replicas_n);
-    return FAIL(ST_FAULT,
-                "after step %lld the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
-                "%d workers: memory "
-                "or a processor of this node is suspect; run `convoy check` there, and replace the "
-                "node if this comes back",
-                step, part, found->rank, found->replicas_n);
+    return st;
 }
+
+/* verify_sums — before a checkpoint is saved: fails on all ranks if the state of one changed, with
+ * ST_FAULT there. */
+static enum status verify_sums(struct trainer *t)
+{
+    enum status st = step_update_sums_verify(t->step);
+    step_run_forget_sent(t->step);
+    return end_with(t, st);
+}
+
+/* A generation that ends for another reason before the next update does not look: copies that were
+ * made since would bring the change back, to all ranks. The others do not know, so the node must
+ * stay: its memory has the mark that rules those copies out. */
+void trainer_sentinel_sums_end(struct trainer *t, enum status st)
+{
+    struct status_saved saved;
+    if (status_group(st) != STATUS_GROUP_RETRY || !t->peer_copy || !t->step)
+        return;
+    status_save(&saved);
+    if (step_update_sums_verify_own(t->step) != ST_OK)
+        LOG_WARN("%s", status_message());
+    status_restore(&saved);
+}
+
+/* ---- replicas, and virtual shards ---- */
 
 static bool is_on(const struct trainer *t)
 {
@@ -69,7 +75,28 @@ static enum status compare(struct trainer *t)
     note_difference(t);
     /* copies of the steps since have gradients in them that the wrong rank made */
     peer_copy_clear(t->peer_copy);
-    return fail(t, &found);
+    /* The message of the rank that differs tells what to do with its node. */
+    const long long step = t->progress.step;
+    const char *part = step_part_names[found.part];
+    if (found.rank < 0)
+        return FAIL(ST_PEER,
+                    "after step %lld the %s of %d workers differ (rank %d is one of them), and no "
+                    "majority says which is wrong; memory or a processor is suspect: run `convoy "
+                    "check` on all nodes",
+                    step, part, found.replicas_n, found.first);
+    if (found.rank != t->consensus.rank)
+        clock_sleep_ms(OTHERS_WAIT_MS);
+    if (found.rank != t->consensus.rank)
+        return FAIL(ST_PEER,
+                    "after step %lld the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
+                    "%d workers",
+                    step, part, found.rank, found.replicas_n);
+    return FAIL(ST_FAULT,
+                "after step %lld the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
+                "%d workers: memory "
+                "or a processor of this node is suspect; run `convoy check` there, and replace the "
+                "node if this comes back",
+                step, part, found.rank, found.replicas_n);
 }
 
 void trainer_sentinel_begin(struct trainer *t)
@@ -122,18 +149,24 @@ static bool is_wrong_result(struct trainer *t, enum status st)
 enum status trainer_sentinel(struct trainer *t, bool before_save)
 {
     if (before_save || is_due(t, false))
-        TRY(trainer_update_sums(t));
+        TRY(verify_sums(t));
     return is_due(t, before_save) ? compare(t) : ST_OK;
 }
 
-/* An exponent that flips makes numbers of all ranks infinite at once, or a spike. */
+/* An exponent that flips makes numbers of all ranks infinite at once, or a spike: the state is
+ * looked at then. */
 enum status trainer_sentinel_explain(struct trainer *t, enum status st)
 {
     struct status_saved saved;
-    if (is_wrong_result(t, st) || (st != ST_NOT_FINITE && st != ST_SPIKE) || !is_on(t))
+    if (st != ST_NOT_FINITE && st != ST_SPIKE) {
+        (void)is_wrong_result(t, end_with(t, st));
         return st;
+    }
     status_save(&saved);
-    enum status found = compare(t);
+    enum status found = verify_sums(t);
+    const bool is_wrong = is_wrong_result(t, found != ST_OK ? found : st);
+    if (found == ST_OK && !is_wrong && is_on(t))
+        found = compare(t);
     if (found != ST_OK)
         return found;
     status_restore(&saved);

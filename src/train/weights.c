@@ -53,23 +53,6 @@ enum status weights_finite_check(const struct weights_finite *finite, const char
                 path, finite->bad_n, finite->seen_n, name, finite->first_bad);
 }
 
-/* fail_none — none is valid: ST_BAD_DATA if there are any, else ST_NO_INPUT. */
-static enum status fail_none(const char *path)
-{
-    int n = 0;
-    TRY(ckpt_count(path, &n));
-    if (n > 0)
-        return FAIL(ST_BAD_DATA, "%s holds %d checkpoint%s, none of them valid; see the log", path,
-                    n, n == 1 ? "" : "s");
-    if (hf_is_folder(path))
-        return FAIL(ST_NO_INPUT,
-                    "%s holds no valid checkpoint but a model made elsewhere; use it as MODEL, or "
-                    "make a checkpoint of it with `convoy import`",
-                    path);
-    return FAIL(ST_NO_INPUT,
-                "%s holds no valid checkpoint; name a checkpoint, or the folder of a run", path);
-}
-
 /* open_ckpt — opens the checkpoint at path, or the newest in it. is_lazy: contents are not
  * verified. */
 static enum status open_ckpt(const char *path, bool is_lazy, struct ckpt **out)
@@ -83,7 +66,20 @@ static enum status open_ckpt(const char *path, bool is_lazy, struct ckpt **out)
     else
         TRY(is_lazy ? ckpt_find_newest(path, INT64_MAX, NULL, out)
                     : ckpt_open_newest(path, NULL, out));
-    return *out ? ST_OK : fail_none(path);
+    if (*out)
+        return ST_OK;
+    int n = 0;
+    TRY(ckpt_count(path, &n));
+    if (n > 0)
+        return FAIL(ST_BAD_DATA, "%s holds %d checkpoint%s, none of them valid; see the log", path,
+                    n, n == 1 ? "" : "s");
+    if (hf_is_folder(path))
+        return FAIL(ST_NO_INPUT,
+                    "%s holds no valid checkpoint but a model made elsewhere; use it as MODEL, or "
+                    "make a checkpoint of it with `convoy import`",
+                    path);
+    return FAIL(ST_NO_INPUT,
+                "%s holds no valid checkpoint; name a checkpoint, or the folder of a run", path);
 }
 
 static enum status open_with_dims(const char *path, bool is_lazy, struct ckpt **out,
@@ -186,14 +182,6 @@ static enum status open_any(struct weights *weights, const char *path, bool igno
     return ignores_tensors ? ST_OK : hf_check_names(weights->hf);
 }
 
-static enum status check_params(const struct weights *weights, const struct param_table *table)
-{
-    struct load_entry entry;
-    for (int i = 0; i < table->params_n; i++)
-        TRY(load_find(&weights->file, &table->param[i], &entry));
-    return ST_OK;
-}
-
 enum status weights_open(const char *path, const struct param_table *table, bool ignores_tensors,
                          struct weights **out)
 {
@@ -205,8 +193,9 @@ enum status weights_open(const char *path, const struct param_table *table, bool
     weights->file.gguf = weights->gguf;
     weights->file.llmc = weights->llmc;
     weights->file.ckpt = weights->ckpt;
-    if (st == ST_OK)
-        st = check_params(weights, table);
+    struct load_entry entry;
+    for (int i = 0; st == ST_OK && i < table->params_n; i++)
+        st = load_find(&weights->file, &table->param[i], &entry);
     if (st == ST_OK)
         *out = weights;
     else

@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "dev/dev.h"
 #include "kernels/cpu.h"
-#include "mesh/grad_quant.h"
+#include "mesh/grad_code.h"
 #include "train/step.h"
 
 #define FEEDBACK_STEPS 3 /* the last steps, in which a residual is kept */

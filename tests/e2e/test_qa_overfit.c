@@ -14,7 +14,7 @@
 #include "data/squad.h"
 #include "data/squad_window.h"
 #include "kernels/cpu.h"
-#include "model/transformer/transformer_acts.h"
+#include "model/transformer/transformer.h"
 #include "train/step.h"
 
 #define REAL_FILE "../shared/data/shakespeare_squad.json"

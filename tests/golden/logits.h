@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "kernels/cpu.h"
-#include "model/transformer/transformer_acts.h"
+#include "model/transformer/transformer.h"
 #include "train/weights.h"
 
 /* One pass over b samples of t tokens; everything in host memory. */

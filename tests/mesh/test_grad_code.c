@@ -8,7 +8,6 @@
 
 #include "base/rand.h"
 #include "mesh/grad_code.h"
-#include "mesh/grad_quant.h"
 
 #define MOST 40000
 

@@ -5,6 +5,7 @@
 #include "mesh/ranks.h"
 
 #include "mesh/mesh_comm.h"
+#include "mesh/part_map.h"
 #include "mesh/pipe_split.h"
 #include "mesh/store_state.h"
 #include "model/model_part.h"
@@ -91,7 +92,7 @@ static enum status open_map(struct job *j)
         layout_pad(&j->whole, j->like->data);
         return ST_OK;
     }
-    TRY(part_map_init(&j->whole, parts_n, &j->map));
+    part_map_init(&j->whole, parts_n, &j->map);
     for (int i = 0; i < parts_n; i++) {
         struct param_table t;
         TRY(describe(j, i, &t));

@@ -39,7 +39,7 @@ static int64_t draw(int i, int what, int64_t n)
 
 static int64_t elems_of(const struct store *s, int part)
 {
-    return part > 0                           ? store_moments_elems(s, part)
+    return part > 0                           ? store_memory_moment_elems(s, part)
            : s->policy.masters == STORE_WHOLE ? s->c.table->total_elems
                                               : s->layout.shard_elems;
 }

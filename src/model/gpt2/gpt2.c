@@ -1,5 +1,7 @@
-/* gpt2 — see gpt2.h. Linear weights are (in,out), as Hugging Face's Conv1D keeps them. */
-#include "model/gpt2/gpt2.h"
+/* gpt2 — GPT-2 as Hugging Face computes it (Radford et al. 2019): names, presets, and what it
+ * allows. The computation is transformer/. Linear weights are (in,out), as Hugging Face's Conv1D
+ * keeps them. */
+#include "model/transformer/transformer_arch.h"
 
 #define PRESET(n, l, h, c)                                                              \
     {                                                                                   \

@@ -1,5 +1,6 @@
-/* llama — see llama.h. */
-#include "model/llama/llama.h"
+/* llama — Llama 2 and 3.x (Touvron et al. 2023, Dubey et al. 2024), and what computes the same:
+ * Mistral without a window, SmolLM2. Names, presets. The computation is transformer/. */
+#include "model/transformer/transformer_arch.h"
 
 #define LLAMA_PARTS(base, is_own_head)                                             \
     .norm = MODEL_NORM_RMS, .mlp = MODEL_MLP_SWIGLU, .bias = MODEL_BIAS_NONE,      \

@@ -1,5 +1,7 @@
-/* neox — see neox.h. A row of q, k and v has them head by head, as its files do. */
-#include "model/neox/neox.h"
+/* neox — GPT-NeoX and Pythia (Black et al. 2022, Biderman et al. 2023). Names, presets, and what
+ * it allows. The computation is transformer/. A row of q, k and v has them head by head, as its
+ * files do. */
+#include "model/transformer/transformer_arch.h"
 
 #define NEOX_PARTS(kind, with_parallel, share)                                        \
     .norm = MODEL_NORM_LAYER, .mlp = kind, .bias = MODEL_BIAS_ALL,                    \

@@ -1,5 +1,6 @@
-/* qwen — see qwen.h. */
-#include "model/qwen/qwen.h"
+/* qwen — Qwen2 and Qwen2.5 (biases of q, k and v) and Qwen3 (norms of the heads of q and k),
+ * dense models (Yang et al. 2024, 2025). Names, presets. The computation is transformer/. */
+#include "model/transformer/transformer_arch.h"
 
 #define QWEN_PARTS(biases, norms)                                                 \
     .norm = MODEL_NORM_RMS, .mlp = MODEL_MLP_SWIGLU, .bias = biases,              \

@@ -3,7 +3,7 @@
  * for src/model only.
  *
  * A new architecture is a folder with one struct transformer_arch, a value of enum model_arch, and
- * a row in transformer_arch.c. */
+ * a row in transformer_arch. */
 #ifndef CONVOY_MODEL_TRANSFORMER_ARCH_H
 #define CONVOY_MODEL_TRANSFORMER_ARCH_H
 
@@ -58,6 +58,7 @@ struct transformer_arch {
     enum status (*check)(const struct model_dims *dims);
 };
 
+extern const struct transformer_arch gpt2_arch, llama_arch, neox_arch, qwen_2_arch, qwen_3_arch;
 const struct transformer_arch *transformer_arch(enum model_arch arch);
 /* transformer_arch_check — for check: a setting that has one value in an architecture. */
 enum status transformer_arch_check(const struct model_dims *dims, const char *setting,

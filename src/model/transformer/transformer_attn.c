@@ -1,6 +1,6 @@
 /* transformer_attn — the first half of a block: mid = x + drop(attention(norm(x)·Wqkv + b)·Wo + b),
  * and its backward. It must not know which activations were kept and which are computed again
- * (transformer_acts.h). */
+ * (transformer.h). */
 #include "model/transformer/transformer.h"
 
 #include "base/assert.h"
@@ -54,27 +54,6 @@ static void heads_of(const struct pass *p, struct heads out[2])
     int64_t h = p->dims->heads, hk = model_kv_heads(p->dims);
     out[0] = (struct heads){TRANSFORMER_PART_Q_NORM, h, 0};
     out[1] = (struct heads){TRANSFORMER_PART_K_NORM, hk, h * model_head_dim(p->dims)};
-}
-
-/* norm_heads — q and k of raw to those of rows. */
-static enum status norm_heads(const struct pass *p, int block, struct tensor rows)
-{
-    struct tensor raw = transformer_acts(p)->block[block].raw;
-    struct heads heads[2];
-    heads_of(p, heads);
-    for (int i = 0; i < 2; i++) {
-        int w = transformer_params_at(p->dims, block, heads[i].norm);
-        struct head_norm_fwd norm = {.y = tensor_at(rows, heads[i].at),
-                                     .x = tensor_at(raw, heads[i].at),
-                                     .w = transformer_w(p, w),
-                                     .n = p->b * p->t,
-                                     .heads = heads[i].n,
-                                     .d = model_head_dim(p->dims),
-                                     .stride = transformer_params_qkv(p->dims),
-                                     .eps = (float)model_norm_eps(p->dims)};
-        TRY(p->op->head_norm_fwd(p->stream, &norm));
-    }
-    return ST_OK;
 }
 
 /* norm_heads_bwd — the gradients of q and k in dqkv, in place. */
@@ -141,7 +120,22 @@ static enum status project(const struct pass *p, int block, struct tensor rows, 
         return rotate(p, rows, false);
     }
     TRY(project_raw(p, block, rows, x));
-    TRY(norm_heads(p, block, rows));
+    /* Norms of the heads: q and k of raw become those of rows. */
+    struct tensor raw = transformer_acts(p)->block[block].raw;
+    struct heads heads[2];
+    heads_of(p, heads);
+    for (int i = 0; i < 2; i++) {
+        int w = transformer_params_at(p->dims, block, heads[i].norm);
+        struct head_norm_fwd norm = {.y = tensor_at(rows, heads[i].at),
+                                     .x = tensor_at(raw, heads[i].at),
+                                     .w = transformer_w(p, w),
+                                     .n = p->b * p->t,
+                                     .heads = heads[i].n,
+                                     .d = model_head_dim(p->dims),
+                                     .stride = transformer_params_qkv(p->dims),
+                                     .eps = (float)model_norm_eps(p->dims)};
+        TRY(p->op->head_norm_fwd(p->stream, &norm));
+    }
     return rotate(p, rows, false);
 }
 

@@ -65,15 +65,6 @@ static enum status logits_of_row(const struct pass *p, struct tensor logits, str
     return cap_logits(p, logits, 1, v);
 }
 
-/* zero_tail — of the last chunk, and of padding: what parts give each other depends on the pass
- * alone. */
-static enum status zero_tail(const struct pass *p, struct tensor stats, int64_t n, int64_t stride)
-{
-    return n < stride ? dev_fill(p->stream, tensor_at(stats, n).data, 0,
-                                 (size_t)(stride - n) * dtype_bytes(stats.dtype))
-                      : ST_OK;
-}
-
 /* losses_of_parts — as losses_of, where the ranks have parts of the vocabulary. */
 static enum status losses_of_parts(const struct pass *p, const struct chunk *c, struct xent all)
 {
@@ -102,7 +93,10 @@ static enum status losses_of_parts(const struct pass *p, const struct chunk *c, 
                              .want_grad = all.want_grad,
                              .cap = all.cap};
     TRY(p->op->xent_part(p->stream, &part));
-    TRY(zero_tail(p, part.stats, 3 * c->n, stride));
+    /* The numbers that ranks exchange depend on the pass alone: a short chunk ends with zeros. */
+    if (3 * c->n < stride)
+        TRY(dev_fill(p->stream, tensor_at(part.stats, 3 * c->n).data, 0,
+                     (size_t)(stride - 3 * c->n) * dtype_bytes(stats.dtype)));
     TRY(axis->gather(axis->arg, p->stream, stats, part.stats, axis->parts * stride));
     return p->op->xent_join(p->stream, &join);
 }
@@ -135,25 +129,6 @@ static enum status chunk_bwd(const struct pass *p, const struct chunk *c)
     return p->op->matmul_bwd_x(p->stream, &bwd_x);
 }
 
-static enum status chunk_run(const struct pass *p, const struct chunk *c)
-{
-    const struct transformer_acts *a = transformer_acts(p);
-    TRY(vocab_product(p, a->wide, c->y, c->n, model_vocab_rows(p->dims), a->logits_stride));
-    TRY(cap_logits(p, a->wide, c->n, a->logits_stride));
-    /* A chunk's losses and, in the place of its logits, their gradient. */
-    struct xent xent = {.logits = transformer_acts(p)->wide,
-                        .losses = tensor_at(p->losses, c->first),
-                        .targets = tensor_at(p->targets, c->first),
-                        .n = c->n,
-                        .v = p->dims->vocab,
-                        .stride = transformer_acts(p)->logits_stride,
-                        .scale = p->scale,
-                        .want_grad = p->want_grad,
-                        .cap = (float)p->dims->parts.logit_cap};
-    TRY(p->tensor ? losses_of_parts(p, c, xent) : p->op->xent(p->stream, &xent));
-    return p->want_grad ? chunk_bwd(p, c) : ST_OK;
-}
-
 enum status transformer_head_lm_run(const struct pass *p)
 {
     const struct transformer_acts *a = transformer_acts(p);
@@ -166,7 +141,21 @@ enum status transformer_head_lm_run(const struct pass *p)
         struct chunk chunk = {.y = tensor_at(y, first * p->dims->embed), .first = first};
         chunk.n = n - first < a->logits_rows ? n - first : a->logits_rows;
         chunk.is_last = first + chunk.n == n;
-        TRY(chunk_run(p, &chunk));
+        TRY(vocab_product(p, a->wide, chunk.y, chunk.n, model_vocab_rows(p->dims),
+                          a->logits_stride));
+        TRY(cap_logits(p, a->wide, chunk.n, a->logits_stride));
+        /* A chunk's losses and, in the place of its logits, their gradient. */
+        const struct xent xent = {.logits = a->wide,
+                                  .losses = tensor_at(p->losses, chunk.first),
+                                  .targets = tensor_at(p->targets, chunk.first),
+                                  .n = chunk.n,
+                                  .v = p->dims->vocab,
+                                  .stride = a->logits_stride,
+                                  .scale = p->scale,
+                                  .want_grad = p->want_grad,
+                                  .cap = (float)p->dims->parts.logit_cap};
+        TRY(p->tensor ? losses_of_parts(p, &chunk, xent) : p->op->xent(p->stream, &xent));
+        TRY(p->want_grad ? chunk_bwd(p, &chunk) : ST_OK);
     }
     struct norm_bwd bwd = {
         .dx = a->dx, .dy = a->y, .x = a->out, .mean = a->norm_mean, .rstd = a->norm_rstd};
@@ -200,22 +189,22 @@ static enum status logits_of_parts(const struct pass *p, int64_t row, struct ten
     return ST_OK;
 }
 
-static enum status logits_of(const struct pass *p, int64_t row, struct tensor out)
-{
-    struct pass one = *p; /* a pass of a single row */
-    struct tensor none = {0};
-    one.b = one.t = 1;
-    TRY(transformer_norm(&one, transformer_params_end(p->dims), transformer_acts(p)->y, none, none,
-                         tensor_at(transformer_acts(p)->out, row * p->dims->embed)));
-    return logits_of_row(p, out, transformer_acts(p)->y);
-}
-
 enum status transformer_head_lm_logits(const struct pass *p, int64_t row, struct tensor out)
 {
     int64_t rows = p->b * transformer_context_tokens(p);
     bool is_own;
     ASSERTF(row >= 0 && row < rows, "row %lld of %lld", (long long)row, (long long)rows);
     row = transformer_context_row(p, row, &is_own); /* a part without it computes another one */
-    TRY(p->tensor ? logits_of_parts(p, row, out) : logits_of(p, row, out));
+    if (p->tensor) {
+        TRY(logits_of_parts(p, row, out));
+    } else {
+        const struct transformer_acts *a = transformer_acts(p);
+        struct pass one = *p; /* a pass of a single row */
+        struct tensor none = {0};
+        one.b = one.t = 1;
+        TRY(transformer_norm(&one, transformer_params_end(p->dims), a->y, none, none,
+                             tensor_at(a->out, row * p->dims->embed)));
+        TRY(logits_of_row(p, out, a->y));
+    }
     return transformer_context_share(p, out, p->dims->vocab, is_own);
 }

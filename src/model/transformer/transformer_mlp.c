@@ -1,6 +1,6 @@
 /* transformer_mlp — the second half of a block: out = mid + drop(act(norm(x)·Wup + b)·Wdown + b),
  * and its backward; x is mid, or, with parallel residuals, the block's input. It must not know
- * which activations were kept and which are computed again (transformer_acts.h). */
+ * which activations were kept and which are computed again (transformer.h). */
 #include "model/transformer/transformer.h"
 
 static int norm_of(const struct pass *p, int block)

@@ -350,29 +350,21 @@ static enum status add_vocab(const struct model_dims *dims, struct param_table *
     return ST_OK;
 }
 
-static enum status add_norm(const struct model_dims *dims, struct param_table *t, int unit)
-{
-    const struct transformer_arch *arch = transformer_arch(dims->arch);
-    TRY(param_add(t, unit, PARAM_INIT_ONE, -1, arch->norm, 1, dims->embed, 0));
-    mark_shared(dims, t, true);
-    if (!arch->norm_bias)
-        return ST_OK;
-    TRY(param_add(t, unit, PARAM_INIT_ZERO, -1, arch->norm_bias, 1, dims->embed, 0));
-    mark_shared(dims, t, true);
-    return ST_OK;
-}
-
 static enum status add_end(const struct model_dims *dims, struct param_table *t)
 {
+    const struct transformer_arch *arch = transformer_arch(dims->arch);
     int last = (int)dims->layers + 1;
-    TRY(add_norm(dims, t, last));
+    TRY(param_add(t, last, PARAM_INIT_ONE, -1, arch->norm, 1, dims->embed, 0));
+    mark_shared(dims, t, true);
+    if (arch->norm_bias) {
+        TRY(param_add(t, last, PARAM_INIT_ZERO, -1, arch->norm_bias, 1, dims->embed, 0));
+        mark_shared(dims, t, true);
+    }
     if (dims->task == MODEL_TASK_QA) {
         TRY(add_whole(dims, t, last, PARAM_INIT_NORMAL, "qa_outputs.weight", 2, dims->embed));
         return add_whole(dims, t, last, PARAM_INIT_ZERO, "qa_outputs.bias", 2, 0);
     }
-    return dims->parts.is_untied
-               ? add_vocab(dims, t, last, transformer_arch(dims->arch)->head, true)
-               : ST_OK;
+    return dims->parts.is_untied ? add_vocab(dims, t, last, arch->head, true) : ST_OK;
 }
 
 static enum status add_embedding(const struct model_dims *dims, struct param_table *t)

@@ -1,8 +1,9 @@
-/* transformer_plan — memory for activations and scratch of a pass (transformer_acts.h), and how
- * many floating point operations it takes. */
+/* transformer_plan — memory for activations and scratch of a pass (transformer.h), and how many
+ * floating point operations it takes. */
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "model/transformer/transformer.h"
 
 /* Rows of a chunk of logits. Each chunk reads the token embedding twice, and reads and writes its
@@ -86,18 +87,6 @@ static void take_rest(struct transformer_acts_block *out, struct arena *from,
     out->pre = take(from, m->b * m->t * transformer_params_up(dims), m->dtype);
 }
 
-/* take_shared — what blocks share where one of them computes as much again as `most`. */
-static void take_shared(struct transformer_acts_block *out, struct arena *from,
-                        const struct transformer_acts *m, const struct model_dims *dims,
-                        enum model_recompute most)
-{
-    *out = (struct transformer_acts_block){.norm1 = m->y, .norm2 = m->y, .act = m->dact};
-    if (most >= MODEL_RECOMPUTE_ATTENTION)
-        take_attention(out, from, m, dims);
-    if (most >= MODEL_RECOMPUTE_BLOCK)
-        take_rest(out, from, m, dims);
-}
-
 /* way_of — of a block of the dimensions; without gradients nothing is kept. */
 static enum model_recompute way_of(const struct transformer_acts *m, const struct model_dims *dims,
                                    struct model_recomputed recompute, int64_t block)
@@ -106,36 +95,32 @@ static enum model_recompute way_of(const struct transformer_acts *m, const struc
                         : MODEL_RECOMPUTE_BLOCK;
 }
 
-static void plan_block(struct transformer_acts_block *out, struct arena *acts,
-                       const struct transformer_acts *m, const struct model_dims *dims)
-{
-    if (out->recompute < MODEL_RECOMPUTE_ATTENTION)
-        take_attention(out, acts, m, dims);
-    if (out->recompute < MODEL_RECOMPUTE_BLOCK)
-        take_rest(out, acts, m, dims);
-    if (out->recompute < MODEL_RECOMPUTE_LIGHT) {
-        /* Of the norms and of the MLP's activation. */
-        int64_t own = own_rows(m, dims);
-        out->norm1 = take(acts, own * dims->embed, m->dtype);
-        out->norm2 = take(acts, own * dims->embed, m->dtype);
-        out->act = take(acts, m->b * m->t * model_ffn(dims), m->dtype);
-    }
-}
-
 static void plan_blocks(struct transformer_acts *m, const struct model_dims *dims,
                         struct model_recomputed recompute, struct arena *acts,
                         struct arena *scratch)
 {
     int64_t own = own_rows(m, dims), c = dims->embed;
-    struct transformer_acts_block shared;
-    /* layers before others compute as much again, or more */
-    take_shared(&shared, scratch, m, dims, way_of(m, dims, recompute, 0));
+    /* What blocks share: layers before others compute as much again, or more. */
+    const enum model_recompute most = way_of(m, dims, recompute, 0);
+    struct transformer_acts_block shared = {.norm1 = m->y, .norm2 = m->y, .act = m->dact};
+    if (most >= MODEL_RECOMPUTE_ATTENTION)
+        take_attention(&shared, scratch, m, dims);
+    if (most >= MODEL_RECOMPUTE_BLOCK)
+        take_rest(&shared, scratch, m, dims);
     for (int64_t i = 0; i < dims->layers; i++) {
         struct transformer_acts_block *block = &m->block[i];
         *block = shared;
         block->recompute = way_of(m, dims, recompute, i);
         block->x = m->want_grad || i < 2 ? take(acts, own * c, m->dtype) : m->block[i - 2].x;
-        plan_block(block, acts, m, dims);
+        if (block->recompute < MODEL_RECOMPUTE_ATTENTION)
+            take_attention(block, acts, m, dims);
+        if (block->recompute < MODEL_RECOMPUTE_BLOCK)
+            take_rest(block, acts, m, dims);
+        if (block->recompute < MODEL_RECOMPUTE_LIGHT) {
+            block->norm1 = take(acts, own * c, m->dtype);
+            block->norm2 = take(acts, own * c, m->dtype);
+            block->act = take(acts, m->b * m->t * model_ffn(dims), m->dtype);
+        }
     }
     m->out = m->want_grad || dims->layers < 2 ? take(acts, own * c, m->dtype)
                                               : m->block[dims->layers - 2].x;
@@ -155,19 +140,17 @@ static void plan_logits(struct transformer_acts *m, const struct model_dims *dim
                            TRANSFORMER_PART_ELEMS);
 }
 
-/* text_elems — the logits of one row from all parts, f32 (transformer_head_lm.c). */
-static int64_t text_elems(const struct transformer_acts *m, const struct model_dims *dims)
-{
-    int64_t parts = parts_n(dims), each = (int64_t)(sizeof(float) / dtype_bytes(m->dtype));
-    return parts > 1 && m->logits_rows > 0 ? parts * transformer_tensor_vocab_most(dims) * each : 0;
-}
-
 static int64_t wide_elems(const struct transformer_acts *m, const struct model_dims *dims)
 {
     int64_t n = m->b * m->t, logits = m->logits_rows * m->logits_stride,
             mlp = n * (act_at(dims) + model_ffn(dims)),
             attention = n * (transformer_params_qkv(dims) + transformer_params_att(dims));
-    int64_t most = mlp > attention ? mlp : attention, text = text_elems(m, dims);
+    int64_t most = mlp > attention ? mlp : attention;
+    /* The logits of one row from all parts, f32 (transformer_head_lm.c). */
+    const int64_t parts = parts_n(dims), each = (int64_t)(sizeof(float) / dtype_bytes(m->dtype)),
+                  text = parts > 1 && m->logits_rows > 0
+                             ? parts * transformer_tensor_vocab_most(dims) * each
+                             : 0;
     logits = logits > text ? logits : text;
     return most > logits ? most : logits;
 }
@@ -185,53 +168,19 @@ static void take_exchange(struct transformer_acts *m, const struct model_dims *d
     m->kv = take(scratch, elems, m->dtype);
 }
 
-/* take_all — of a plan whose sizes are set. */
-static void take_all(struct transformer_acts *m, const struct model_dims *dims,
-                     struct model_recomputed recompute, struct arena *acts, struct arena *scratch)
-{
-    int64_t n = m->b * m->t, own = own_rows(m, dims), c = dims->embed;
-    struct tensor none = {0};
-    m->norm_mean = take_mean(acts, own, dims);
-    m->norm_rstd = take(acts, own, DTYPE_F32);
-    m->y = take(scratch, own * c, m->dtype);
-    m->dx = m->want_grad ? take(scratch, own * c, m->dtype) : none;
-    if (m->want_grad && dims->parts.is_parallel)
-        m->dmid = take(scratch, own * c, m->dtype);
-    if (own < n)
-        m->rows = take(scratch, n * c, m->dtype);
-    take_exchange(m, dims, scratch);
-    if (transformer_params_rotated(dims) > 0)
-        m->rope = take(scratch, m->t * transformer_params_rotated(dims), DTYPE_F32);
-    plan_logits(m, dims);
-    if (own < n && m->stats_stride > 0)
-        m->stats = take(scratch, parts_n(dims) * m->stats_stride, DTYPE_F32);
-    m->wide = take(scratch, wide_elems(m, dims), m->dtype);
-    m->dact = tensor_at(m->wide, n * act_at(dims));
-    plan_blocks(m, dims, recompute, acts, scratch);
-    /* With parallel residuals the second half adds its output to the first's, in place. */
-    for (int64_t i = 0; dims->parts.is_parallel && i < dims->layers; i++)
-        m->block[i].mid = i + 1 < dims->layers ? m->block[i + 1].x : m->out;
-}
-
-/* check_context — own rows of one sample, of the narrowest tensor that parts exchange. */
-static enum status check_context(const struct model_dims *dims, int64_t t)
-{
-    int64_t kv = 2 * model_kv_heads(dims) * model_head_dim(dims),
-            width = dims->task == MODEL_TASK_QA ? 2 : kv;
-    if (context_n(dims) == 1 || t * width % TRANSFORMER_PART_ELEMS == 0)
-        return ST_OK;
-    return FAIL(ST_BAD_SETTING,
-                "CP=%lld divides SEQ_LEN=%lld into parts of %lld rows of %lld numbers, and a part "
-                "must be a multiple of %d numbers; choose another SEQ_LEN or CP",
-                (long long)context_n(dims), (long long)(t * context_n(dims)), (long long)t,
-                (long long)width, TRANSFORMER_PART_ELEMS);
-}
-
 /* check_rows — own rows of a pass of one sample are a part that the ranks can exchange. */
 static enum status check_rows(const struct model_dims *dims, int64_t t)
 {
-    int64_t parts = parts_n(dims);
-    TRY(check_context(dims, t));
+    /* Of one sample, of the narrowest tensor that parts of a context exchange. */
+    const int64_t parts = parts_n(dims), kv = 2 * model_kv_heads(dims) * model_head_dim(dims),
+                  width = dims->task == MODEL_TASK_QA ? 2 : kv;
+    if (context_n(dims) > 1 && t * width % TRANSFORMER_PART_ELEMS != 0)
+        return FAIL(
+            ST_BAD_SETTING,
+            "CP=%lld divides SEQ_LEN=%lld into parts of %lld rows of %lld numbers, and a part "
+            "must be a multiple of %d numbers; choose another SEQ_LEN or CP",
+            (long long)context_n(dims), (long long)(t * context_n(dims)), (long long)t,
+            (long long)width, TRANSFORMER_PART_ELEMS);
     if (parts == 1 || (t % parts == 0 && t / parts * dims->embed % TRANSFORMER_PART_ELEMS == 0))
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
@@ -246,17 +195,34 @@ enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t
                              struct arena *acts, struct arena *scratch, struct model_acts **out)
 {
     TRY(check_rows(dims, t));
-    struct transformer_acts *m = calloc(1, sizeof *m + (size_t)dims->layers * sizeof *m->block);
-    if (!m)
-        return FAIL(ST_RETRY,
-                    "out of memory: the plan of %lld layers; use a machine with more memory",
-                    (long long)dims->layers);
+    struct transformer_acts *m = memory_new(1, sizeof *m + (size_t)dims->layers * sizeof *m->block);
     m->b = b;
     m->t = t;
     m->dtype = dtype;
     m->want_grad = want_grad;
     m->block = (struct transformer_acts_block *)(m + 1);
-    take_all(m, dims, recompute, acts, scratch);
+    int64_t n = b * t, own = own_rows(m, dims), c = dims->embed;
+    m->norm_mean = take_mean(acts, own, dims);
+    m->norm_rstd = take(acts, own, DTYPE_F32);
+    m->y = take(scratch, own * c, dtype);
+    if (want_grad)
+        m->dx = take(scratch, own * c, dtype);
+    if (want_grad && dims->parts.is_parallel)
+        m->dmid = take(scratch, own * c, dtype);
+    if (own < n)
+        m->rows = take(scratch, n * c, dtype);
+    take_exchange(m, dims, scratch);
+    if (transformer_params_rotated(dims) > 0)
+        m->rope = take(scratch, t * transformer_params_rotated(dims), DTYPE_F32);
+    plan_logits(m, dims);
+    if (own < n && m->stats_stride > 0)
+        m->stats = take(scratch, parts_n(dims) * m->stats_stride, DTYPE_F32);
+    m->wide = take(scratch, wide_elems(m, dims), dtype);
+    m->dact = tensor_at(m->wide, n * act_at(dims));
+    plan_blocks(m, dims, recompute, acts, scratch);
+    /* With parallel residuals the second half adds its output to the first's, in place. */
+    for (int64_t i = 0; dims->parts.is_parallel && i < dims->layers; i++)
+        m->block[i].mid = i + 1 < dims->layers ? m->block[i + 1].x : m->out;
     *out = (struct model_acts *)m;
     return ST_OK;
 }

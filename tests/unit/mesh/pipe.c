@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "mesh/pipe_plan.h"
+#include "mesh/pipe.h"
 
 enum { STAGES_MAX = 8, MICROS_MAX = 32, CHUNKS_MAX = 4, OPS_MAX = 2 * MICROS_MAX * CHUNKS_MAX };
 
@@ -256,8 +256,7 @@ static void check_run(const struct pipe *pipe, bool is_buffered, bool is_early, 
     trial.forward = forward;
     trial.backward = backward;
     for (int stage = 0; stage < pipe->stages; stage++) {
-        assert_int_equal(pipe_plan_make(pipe, stage, is_early, has_embed, &trial.plan[stage]),
-                         ST_OK);
+        pipe_plan_make(pipe, stage, is_early, has_embed, &trial.plan[stage]);
         /* The last stage keeps no more gradients of the head than there are stages. */
         const struct pipe_plan *plan = &trial.plan[stage];
         const bool is_last = has_embed && stage == pipe->stages - 1;
@@ -307,7 +306,7 @@ static void test_grads_out(void **state)
                 for (int is_early = 0; is_early <= 1; is_early++) {
                     struct pipe pipe = {stages, 2 * stages, chunks};
                     struct pipe_plan plan;
-                    assert_int_equal(pipe_plan_make(&pipe, stage, is_early, true, &plan), ST_OK);
+                    pipe_plan_make(&pipe, stage, is_early, true, &plan);
                     most = plan.grads_out > most ? plan.grads_out : most;
                     pipe_plan_free(&plan);
                 }

@@ -1,6 +1,6 @@
 /* rope_freq — inverse frequencies and their scalings, against numbers that the formulas of
  * transformers' modeling_rope_utils give in double. */
-#include "model/rope_freq.h"
+#include "model/transformer/transformer.h"
 
 #include <math.h>
 

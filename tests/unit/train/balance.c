@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "train/balance.h"
+#include "train/step_inside.h"
 
 static int refuse_unit; /* deals whose runs are not multiples of it are refused */
 static bool takes(void *arg, const int *begin)
@@ -22,7 +22,7 @@ static bool deal(int shards, int ranks, const double *ms, int *count)
     struct balance b = {ms, shards, ranks, now, takes, &b};
     for (int i = 0; i <= ranks; i++)
         now[i] = shards * i / ranks;
-    bool is_dealt = balance_deal(&b, begin);
+    bool is_dealt = step_shards_balance_deal(&b, begin);
     for (int i = 0; i < ranks; i++)
         count[i] = begin[i + 1] - begin[i];
     return is_dealt;

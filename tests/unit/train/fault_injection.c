@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
-#include "train/fault_injection.h"
+#include "train/stop_request.h"
 
 static void test_kill(void **state)
 {
@@ -13,7 +13,7 @@ static void test_kill(void **state)
     int wait_status;
     pid_t pid = fork();
     if (pid == 0)
-        fault_injection_kill();
+        stop_request_kill();
     assert_int_equal(waitpid(pid, &wait_status, 0), pid);
     assert_true(WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL);
 }
@@ -24,7 +24,7 @@ static void test_stall(void **state)
     int wait_status;
     pid_t pid = fork();
     if (pid == 0)
-        fault_injection_stall();
+        stop_request_stall();
     clock_sleep_ms(100);
     assert_int_equal(waitpid(pid, &wait_status, WNOHANG), 0); /* alive */
     kill(pid, SIGKILL);

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "base/rand.h"
-#include "train/outer.h"
+#include "train/step_local.h"
 
 #define N 1003
 #define ROUNDS 6
@@ -18,7 +18,7 @@ static float value(int array, int64_t i)
 
 /* torch.optim.SGD(lr, momentum, dampening=0, nesterov=True): buf = momentum · buf + g;
  * p -= lr · (g + momentum · buf). */
-static void plain(const struct outer_rule *rule, double *x, double *v, const double *mean)
+static void plain(const struct step_local_rule *rule, double *x, double *v, const double *mean)
 {
     for (int i = 0; i < N; i++) {
         v[i] = rule->momentum * v[i] + mean[i];
@@ -26,7 +26,7 @@ static void plain(const struct outer_rule *rule, double *x, double *v, const dou
     }
 }
 
-static void check(const struct outer_rule *rule, int replicas)
+static void check(const struct step_local_rule *rule, int replicas)
 {
     static float x[N], v[N], sum[N], inner[N];
     static double want_x[N], want_v[N], mean[N];
@@ -42,13 +42,13 @@ static void check(const struct outer_rule *rule, int replicas)
                 inner[i] = x[i] + value(1 + round * replicas + r, i) / 16;
             for (int i = 0; i < N; i++)
                 mean[i] += ((double)x[i] - (double)inner[i]) / replicas;
-            outer_gradient(x, inner, N);
+            step_local_sync_gradient(x, inner, N);
             for (int i = 0; i < N; i++)
                 sum[i] += inner[i];
         }
         plain(rule, want_x, want_v, mean);
-        outer_mean(replicas, sum, N);
-        outer_update(rule, x, v, sum, N);
+        step_local_sync_mean(replicas, sum, N);
+        step_local_sync_update(rule, x, v, sum, N);
         for (int i = 0; i < N; i++) {
             assert_true(fabs((double)x[i] - want_x[i]) <= 3e-6);
             assert_true(fabs((double)v[i] - want_v[i]) <= 3e-6);
@@ -60,8 +60,8 @@ static void test_nesterov(void **state)
 {
     (void)state;
     for (int replicas = 1; replicas <= 5; replicas++)
-        check(&(struct outer_rule){0.7, 0.9}, replicas);
-    check(&(struct outer_rule){0.3, 0}, 3);
+        check(&(struct step_local_rule){0.7, 0.9}, replicas);
+    check(&(struct step_local_rule){0.3, 0}, 3);
 }
 
 /* Rate 1 without momentum: the mean of what the replicas have. */
@@ -70,14 +70,14 @@ static void test_mean(void **state)
     (void)state;
     float x[3] = {1, -2, 0.5F}, v[3] = {0}, a[3] = {2, 2, 1}, b[3] = {4, -4, 0.25F}, sum[3];
     const float want[3] = {3, -1, 0.625F};
-    outer_gradient(x, a, 3);
-    outer_gradient(x, b, 3);
+    step_local_sync_gradient(x, a, 3);
+    step_local_sync_gradient(x, b, 3);
     for (int i = 0; i < 3; i++)
         sum[i] = a[i] + b[i];
-    outer_mean(2, sum, 3);
-    outer_update(&(struct outer_rule){1, 0}, x, v, sum, 3);
+    step_local_sync_mean(2, sum, 3);
+    step_local_sync_update(&(struct step_local_rule){1, 0}, x, v, sum, 3);
     assert_memory_equal(x, want, sizeof want);
-    outer_update(&(struct outer_rule){1, 0}, x, v, sum, 0);
+    step_local_sync_update(&(struct step_local_rule){1, 0}, x, v, sum, 0);
     assert_memory_equal(x, want, sizeof want);
 }
 
@@ -90,8 +90,8 @@ static void test_round(void **state)
     for (int i = 0; i < N; i++)
         d[i] = value(0, i);
     d[0] = 1.0078125F, d[1] = -0.0F, d[2] = NAN, d[3] = INFINITY;
-    outer_round(d, half, N);
-    outer_widen(half, back, N);
+    step_local_sync_round(d, half, N);
+    step_local_sync_widen(half, back, N);
     assert_true(back[0] == d[0] && back[1] == 0 && signbit(back[1]));
     assert_true(isnan(back[2]) && back[3] == d[3]);
     for (int i = 4; i < N; i++)

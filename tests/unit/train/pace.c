@@ -3,39 +3,39 @@
 
 #include <math.h>
 
-#include "train/pace.h"
+#include "train/console.h"
 
 static void test_nothing_yet(void **state)
 {
     (void)state;
-    struct pace pace = {0};
-    assert_true(isnan(pace_mean_ms(&pace)));
-    assert_true(isnan(pace_per_second(&pace, 100)));
-    assert_true(isnan(pace_eta_seconds(&pace, 10)));
+    struct console_pace pace = {0};
+    assert_true(isnan(console_pace_mean_ms(&pace)));
+    assert_true(isnan(console_pace_per_second(&pace, 100)));
+    assert_true(isnan(console_pace_eta_seconds(&pace, 10)));
 }
 
 static void test_means(void **state)
 {
     (void)state;
-    struct pace pace = {0};
-    pace_add(&pace, 100);
-    pace_add(&pace, 300);
-    assert_true(pace_mean_ms(&pace) == 200);
-    assert_true(pace_per_second(&pace, 1024) == 5120);
-    assert_true(pace_eta_seconds(&pace, 50) == 10);
-    for (int i = 0; i < PACE_KEPT; i++)
-        pace_add(&pace, 50); /* the first two are forgotten */
-    assert_true(pace_mean_ms(&pace) == 50);
-    assert_true(pace_eta_seconds(&pace, 0) == 0);
+    struct console_pace pace = {0};
+    console_pace_add(&pace, 100);
+    console_pace_add(&pace, 300);
+    assert_true(console_pace_mean_ms(&pace) == 200);
+    assert_true(console_pace_per_second(&pace, 1024) == 5120);
+    assert_true(console_pace_eta_seconds(&pace, 50) == 10);
+    for (int i = 0; i < CONSOLE_PACE_KEPT; i++)
+        console_pace_add(&pace, 50); /* the first two are forgotten */
+    assert_true(console_pace_mean_ms(&pace) == 50);
+    assert_true(console_pace_eta_seconds(&pace, 0) == 0);
 }
 
 static void test_no_time_at_all(void **state)
 {
     (void)state;
-    struct pace pace = {0};
-    pace_add(&pace, 0);
-    assert_true(isnan(pace_per_second(&pace, 1024)));
-    assert_true(pace_eta_seconds(&pace, 7) == 0);
+    struct console_pace pace = {0};
+    console_pace_add(&pace, 0);
+    assert_true(isnan(console_pace_per_second(&pace, 1024)));
+    assert_true(console_pace_eta_seconds(&pace, 7) == 0);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "train/peer_copy_memory.h"
+#include "train/peer_copy_inside.h"
 
 #define BYTES 50000
 #define KILLS 60

@@ -1,5 +1,5 @@
 /* warmup — sizes that grow over the first steps, and the window that one of them sets. */
-#include "train/warmup.h"
+#include "train/step.h"
 
 #include <string.h>
 
@@ -13,15 +13,15 @@ static void test_line(void **state)
     const struct warmup w = {.from = 2, .steps = 6};
     const int64_t want[] = {2, 2, 4, 4, 6, 6, 8, 8};
     for (int s = 0; s < 8; s++)
-        assert_int_equal(warmup_at(&w, 8, 2, s), want[s]);
-    assert_int_equal(warmup_at(&w, 8, 2, INT64_MAX), 8);
-    assert_int_equal(warmup_at(&w, 2, 2, 3), 2); /* nothing to rise to */
+        assert_int_equal(step_warmup_at(&w, 8, 2, s), want[s]);
+    assert_int_equal(step_warmup_at(&w, 8, 2, INT64_MAX), 8);
+    assert_int_equal(step_warmup_at(&w, 2, 2, 3), 2); /* nothing to rise to */
 }
 
 static void test_none(void **state)
 {
     (void)state;
-    assert_int_equal(warmup_at(&(struct warmup){0}, 8, 0, 0), 8);
+    assert_int_equal(step_warmup_at(&(struct warmup){0}, 8, 0, 0), 8);
 }
 
 /* No product overflows, and the last step before the end is below it. */
@@ -29,11 +29,11 @@ static void test_huge(void **state)
 {
     (void)state;
     const struct warmup w = {.from = 1, .steps = INT64_C(1000000000000)};
-    assert_int_equal(warmup_at(&w, INT64_MAX, 1, 0), 1);
-    assert_int_equal(warmup_at(&w, INT64_MAX, 1, w.steps / 2), 1 + (INT64_MAX - 1) / 2);
-    assert_true(warmup_at(&w, INT64_MAX, 1, w.steps - 1) < INT64_MAX);
+    assert_int_equal(step_warmup_at(&w, INT64_MAX, 1, 0), 1);
+    assert_int_equal(step_warmup_at(&w, INT64_MAX, 1, w.steps / 2), 1 + (INT64_MAX - 1) / 2);
+    assert_true(step_warmup_at(&w, INT64_MAX, 1, w.steps - 1) < INT64_MAX);
     for (int64_t s = 1; s < 1000; s++)
-        assert_true(warmup_at(&w, 16777216, 3, s) >= warmup_at(&w, 16777216, 3, s - 1));
+        assert_true(step_warmup_at(&w, 16777216, 3, s) >= step_warmup_at(&w, 16777216, 3, s - 1));
 }
 
 static void test_window(void **state)

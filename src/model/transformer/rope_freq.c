@@ -1,5 +1,7 @@
-/* rope_freq — see rope_freq.h. */
-#include "model/rope_freq.h"
+/* rope_freq — the inverse frequencies of rotary positions, scaled for contexts longer than a model
+ * was trained for. A pure function of the dimensions, with the formulas and the f32 arithmetic of
+ * transformers (modeling_rope_utils). It must not know positions or tensors. */
+#include "model/transformer/transformer.h"
 
 #include <math.h>
 

@@ -12,7 +12,7 @@
 #include "check/check_judge.h"
 #include "check/check_report.h"
 #include "check/check_text.h"
-#include "check_sample.h"
+#include "check/check_sample.h"
 
 typedef enum status (*write_fn)(const struct check_rows *, const struct check_report_about *,
                                 struct text *);

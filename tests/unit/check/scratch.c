@@ -1,4 +1,4 @@
-/* test_scratch — folders that checks leave: those of processes that were killed are removed; those
+/* scratch — folders that checks leave: those of processes that were killed are removed; those
  * that a process holds, and those of other machines and other programs, stay. */
 #include "harness.h"
 

@@ -1,4 +1,4 @@
-/* test_tensor_axis — the ranks of a tensor group compute what one rank computes: losses and
+/* tensor_axis — the ranks of a tensor group compute what one rank computes: losses and
  * gathered gradients of all architectures, two micro-batches; with dropout; for each RECOMPUTE the
  * same bits (passes.h). */
 #define PASSES_T 12

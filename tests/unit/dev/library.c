@@ -208,10 +208,4 @@ static int begin(void **state)
 static const struct CMUnitTest tests[] = {cmocka_unit_test(places_have_an_order),
                                           cmocka_unit_test(newest_name_first),
                                           cmocka_unit_test(unusable_is_passed_over)};
-
-int main(void)
-{
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    harness_quiet();
-    return cmocka_run_group_tests_name(__FILE__, tests, begin, NULL);
-}
+HARNESS_MAIN_WITH(tests, begin, NULL)

@@ -1,6 +1,6 @@
-/* test_static_hostile — the static stage on trees whose files are empty, huge, garbage, folders,
+/* static_hostile — the static stage on trees whose files are empty, huge, garbage, folders,
  * pipes, links or unreadable: it ends, and each row is fit for a report. */
-#include "static_trees.h"
+#include "check/static_trees.h"
 
 #include <dirent.h>
 #include <fcntl.h>

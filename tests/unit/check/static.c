@@ -1,6 +1,6 @@
-/* test_static — the static stage on trees that stand for nodes: a good one has no row that warns or
+/* static — the static stage on trees that stand for nodes: a good one has no row that warns or
  * fails, a bad one exactly the row that names its fault, with a remedy. */
-#include "static_trees.h"
+#include "check/static_trees.h"
 
 #include <math.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-/* test_comm_queue — items run in order; a sleep inside an item ends when a thread waits. */
+/* comm_queue — items run in order; a sleep inside an item ends when a thread waits. */
 #include "harness.h"
 
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
-/* test_static_space — the row "disk space": a full, a closed, a read-only file system, in a mount
+/* static_space — the row "disk space": a full, a closed, a read-only file system, in a mount
  * namespace of this program, and folders that a user may not write. */
-#include "static_trees.h"
+#include "check/static_trees.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-/* test_grad_code — quantised blocks and coded messages: exact round trips, what they lose, the bits
+/* grad_code — quantised blocks and coded messages: exact round trips, what they lose, the bits
  * that they take at most, and messages that no rank would send. */
 #include "harness.h"
 

@@ -1,4 +1,4 @@
-/* test_agree — stage 0 of a check: the nodes that differ are named, by the value that most have;
+/* agree — stage 0 of a check: the nodes that differ are named, by the value that most have;
  * rows as bytes are the same rows again, and no other bytes are rows. */
 #include "check/world.h"
 

@@ -1,4 +1,4 @@
-/* test_part — parts of buffers: every small case, and large numbers. */
+/* part — parts of buffers: every small case, and large numbers. */
 #include "harness.h"
 
 #include "comm/core/part.h"

@@ -1,4 +1,4 @@
-/* test_context_axis — the ranks of a context group compute what one rank computes: losses and
+/* context_axis — the ranks of a context group compute what one rank computes: losses and
  * summed gradients of all architectures, two micro-batches; with dropout; with a tensor group
  * across; for each RECOMPUTE the same bits (passes.h). */
 #define PASSES_T 16

@@ -1,4 +1,4 @@
-/* test_sum_tree — the order of additions: every small case. */
+/* sum_tree — the order of additions: every small case. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* test_groups — every collective of every group: right results and their rows in a clean world; a
+/* groups — every collective of every group: right results and their rows in a clean world; a
  * rank whose sums have one wrong bit is named each time. */
 #include "base/rand.h"
 #include "check/world.h"

@@ -1,4 +1,4 @@
-/* test_scale — what node 0 does for a node must not grow with the number of nodes. Simulated
+/* scale — what node 0 does for a node must not grow with the number of nodes. Simulated
  * members join, train, lose a node, get a new node 0 and leave; processor time for each node is
  * compared between 128 and 2,048 nodes. `make bench-control` measures more. */
 #include "cluster/crowd_sim.h"

@@ -1,4 +1,4 @@
-/* test_comm_self — the suite on one rank. */
+/* comm_self — the suite on one rank. */
 #include "comm/suite.h"
 
 static void *world_new(const struct suite_job *job)
@@ -25,11 +25,12 @@ static const struct suite suite_self_one = {.name = "self",
                                             .world_free = world_free,
                                             .open = open_rank};
 
-int main(void)
+static int begin(void **state)
 {
-    static const struct CMUnitTest tests[] = {SUITE_TESTS};
+    (void)state;
     suite_this = &suite_self_one;
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    harness_quiet();
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    return 0;
 }
+
+static const struct CMUnitTest tests[] = {SUITE_TESTS};
+HARNESS_MAIN_WITH(tests, begin, NULL)

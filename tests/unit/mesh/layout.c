@@ -1,4 +1,4 @@
-/* test_layout — every element has one owner and one place in its local shard; the unsharded buffer
+/* layout — every element has one owner and one place in its local shard; the unsharded buffer
  * has room for what lies in it; units are joined into buckets as documented. */
 #include "harness.h"
 

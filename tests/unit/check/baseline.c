@@ -10,7 +10,7 @@
 #include "check/check_baseline.h"
 #include "check/check_judge.h"
 #include "check/check_report.h"
-#include "check_sample.h"
+#include "check/check_sample.h"
 
 enum { NOV_20 = 1795132800 }; /* 2026-11-20 00:00 UTC */
 

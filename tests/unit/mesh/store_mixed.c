@@ -1,4 +1,4 @@
-/* test_store_mixed — the compute copy is current whenever a unit is unsharded: 16 bits wide, in an
+/* store_mixed — the compute copy is current whenever a unit is unsharded: 16 bits wide, in an
  * unsharded buffer, or both (mixed.h). And how much memory the store takes. */
 #include "mesh/mixed.h"
 

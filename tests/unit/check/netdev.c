@@ -1,4 +1,4 @@
-/* test_netdev — an interface as /sys/class/net and as calls of the system tell it, in this network
+/* netdev — an interface as /sys/class/net and as calls of the system tell it, in this network
  * namespace and in another one; the interface of an address. */
 #include "harness.h"
 

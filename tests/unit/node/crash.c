@@ -1,4 +1,4 @@
-/* test_crash — a fatal signal is reported with the last notes, and remains the cause of death. */
+/* crash — a fatal signal is reported with the last notes, and remains the cause of death. */
 #include "harness.h"
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* test_plan_choice — RECOMPUTE=auto and SHARD=auto: which ways are open, and which one the ranks
+/* plan_choice — RECOMPUTE=auto and SHARD=auto: which ways are open, and which one the ranks
  * take for the memory that each has free. */
 #include "mesh/ranks.h"
 

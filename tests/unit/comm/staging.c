@@ -1,11 +1,11 @@
-/* test_staging — buffers in device memory over transports that move host memory: threads, the
+/* staging — buffers in device memory over transports that move host memory: threads, the
  * shared memory of one node, and UCX between nodes over the loopback device. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
 #include "comm/suite.h"
 
-#include "suite_device.h"
+#include "comm/suite_device.h"
 
-#include "nccl_world.h"
+#include "comm/nccl_world.h"
 
 static void *threads_world_new(const struct suite_job *job)
 {
@@ -64,14 +64,22 @@ static void missing(void **state)
     assert_int_equal(fake_device.blocks_n, 0);
 }
 
-int main(void)
+static int begin(void **state)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(over_threads),
-                                              cmocka_unit_test(over_ucx), cmocka_unit_test(bits),
-                                              cmocka_unit_test(missing)};
+    (void)state;
     harness_loopback();
     suite_dev = fake_device_open();
-    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-    fake_device_close(suite_dev);
-    return failed;
+    return 0;
 }
+
+static int end(void **state)
+{
+    (void)state;
+    fake_device_close(suite_dev);
+    return 0;
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(over_threads),
+                                          cmocka_unit_test(over_ucx), cmocka_unit_test(bits),
+                                          cmocka_unit_test(missing)};
+HARNESS_MAIN_WITH(tests, begin, end)

@@ -1,4 +1,4 @@
-/* test_shard_tree — the order in which virtual shards are added: for every number of ranks the same
+/* shard_tree — the order in which virtual shards are added: for every number of ranks the same
  * tree. A sum is simulated as the text of its additions. */
 #include "harness.h"
 

@@ -1,4 +1,4 @@
-/* test_sparse_embed — the rows of several ranks add up as in a plain loop over ranks and tokens.
+/* sparse_embed — the rows of several ranks add up as in a plain loop over ranks and tokens.
  * When rows are exchanged at all; that training has the losses of whole gradients then. */
 #include "mesh/trial.h"
 

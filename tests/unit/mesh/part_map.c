@@ -1,4 +1,4 @@
-/* test_part_map — the parts of a model, of all architectures, give and take the whole: every
+/* part_map — the parts of a model, of all architectures, give and take the whole: every
  * element has its place, ranges may begin and end anywhere, and what does not fit is refused. */
 #include "mesh/part_map.h"
 

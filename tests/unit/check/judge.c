@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/rand.h"
 #include "check/check_judge.h"
-#include "check_sample.h"
+#include "check/check_sample.h"
 
 static void judge(struct check_rows *rows) { assert_int_equal(check_judge(rows), ST_OK); }
 

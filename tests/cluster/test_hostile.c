@@ -294,8 +294,7 @@ static void none_is_admitted(void **state)
     struct node zero, one;
     struct psk psk;
     char port_text[8], line[256];
-    const char *asked = getenv("CLUSTER_HOSTILE");
-    int port = free_port(), sessions_n = asked != NULL ? atoi(asked) : 500;
+    int port = free_port(), sessions_n = harness_number("CLUSTER_HOSTILE", 500);
     text_format(port_text, sizeof(port_text), "%d", port);
     start_words(&zero, 0, (const char *[]){"2", "127.0.0.1", port_text, token, agree, "900000"}, 6);
     harness_wait_ms(500);

@@ -16,27 +16,8 @@
 
 static struct fake_nccl *knobs;
 
-static enum status open_rank(struct suite_rank *me, const struct comm_config *config)
-{
-    return nccl_world_open_as(me, config, COMM_KIND_NCCL);
-}
-
 static const int layouts[][2] = {{1, 1}, {1, 2}, {3, 1}, {2, 2}};
-static const struct suite suite_nccl = {.name = "nccl",
-                                        .layouts_n = sizeof(layouts) / sizeof(layouts[0]),
-                                        .layouts = layouts,
-                                        .world_new = nccl_world_new,
-                                        .world_free = nccl_world_free,
-                                        .open = open_rank,
-                                        .is_discrete = true};
-
-/* Nothing is left open, and no call broke a rule of NCCL. */
-static void check_clean(void)
-{
-    assert_int_equal(atomic_load(&knobs->open_n), 0);
-    assert_int_equal(atomic_load(&knobs->misused_n), 0);
-    assert_int_equal(fake_device.blocks_n, 0);
-}
+static const struct suite suite_nccl = NCCL_WORLD_NCCL(layouts);
 
 static void places_rank(struct suite_rank *me)
 {
@@ -49,7 +30,7 @@ static void places(void **state)
 {
     (void)state;
     suite_each(20000, 1, places_rank);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* ---- failures in calls ---- */
@@ -84,7 +65,7 @@ static void missing(void **state)
         atomic_store(&suite_call, calls[i]);
         suite_run_late(&suite_nccl, 3, 1, 1000, missing_rank);
     }
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* A link fails between calls: NCCL reports it on every rank, which aborts and names its call. */
@@ -129,7 +110,7 @@ static void failing(void **state)
         suite_run_on(&suite_nccl, 1, 3, harness_patience_ms(20000), failing_as_rank);
         atomic_store(&knobs->fail_after, -1);
     }
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* NCCL refuses a call of a group on one rank; the other ranks end at their deadline. */
@@ -153,7 +134,7 @@ static void refused(void **state)
 {
     (void)state;
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), refused_rank);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* ---- failures in opening ---- */
@@ -177,7 +158,7 @@ static void init_hangs(void **state)
     atomic_store(&knobs->init_hangs, 1);
     suite_run_on(&hanging, 1, 3, 300, nothing_rank);
     atomic_store(&knobs->init_hangs, 0);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 static enum status open_aborted(struct suite_rank *me, const struct comm_config *config)
@@ -196,7 +177,7 @@ static void init_aborted(void **state)
     atomic_store(&knobs->init_hangs, 1);
     suite_run_on(&hanging, 2, 1, 60000, nothing_rank);
     atomic_store(&knobs->init_hangs, 0);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* Addresses of another version and of another transport, and one without an id. */
@@ -238,7 +219,7 @@ static void damaged_addresses(void **state)
         atomic_store(&address_case, i);
         suite_run_on(&suite, 1, 2, harness_patience_ms(20000), nothing_rank);
     }
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* Not on a CPU. */

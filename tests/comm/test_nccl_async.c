@@ -17,26 +17,8 @@
 
 static struct fake_nccl *knobs;
 
-static enum status open_rank(struct suite_rank *me, const struct comm_config *config)
-{
-    return nccl_world_open_as(me, config, COMM_KIND_NCCL);
-}
 static const int layouts[][2] = {{1, 2}, {3, 1}};
-static const struct suite suite_nccl = {.name = "nccl",
-                                        .layouts_n = sizeof(layouts) / sizeof(layouts[0]),
-                                        .layouts = layouts,
-                                        .world_new = nccl_world_new,
-                                        .world_free = nccl_world_free,
-                                        .open = open_rank,
-                                        .is_discrete = true};
-
-static void check_clean(void)
-{
-    assert_int_equal(atomic_load(&knobs->open_n), 0);
-    assert_int_equal(atomic_load(&knobs->misused_n), 0);
-    assert_int_equal(atomic_load(&knobs->registered_n), 0);
-    assert_int_equal(fake_device.blocks_n, 0);
-}
+static const struct suite suite_nccl = NCCL_WORLD_NCCL(layouts);
 
 /* A stream that computes, and buffers of CALLS calls. */
 struct beside {
@@ -107,7 +89,7 @@ static void the_host_runs_ahead(void **state)
     assert_int_equal(atomic_load(&knobs->finalized_n) - finalized, 2 + 3);
     assert_int_equal(atomic_load(&knobs->aborted_n), aborted);
     assert_true(atomic_load(&fake_device.high_n) >= 2 + 3);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* Rank 0's host is through with its calls before the last rank begins one. */
@@ -139,7 +121,7 @@ static void the_host_is_done_before_others_begin(void **state)
 {
     (void)state;
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), before_others_rank);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* A communicator that connects at its first call is in progress until all ranks have made it. */
@@ -155,7 +137,7 @@ static void a_first_call_connects(void **state)
     atomic_store(&knobs->is_lazy, 1);
     suite_run_on(&suite_nccl, 3, 1, harness_patience_ms(20000), lazy_rank);
     atomic_store(&knobs->is_lazy, 0);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* Sleeps of the queue's threads. */
@@ -186,7 +168,7 @@ static void a_short_wait_does_not_sleep(void **state)
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), ahead_rank);
     atomic_store(&knobs->slow_us, 0);
     assert_true(atomic_load(&sleeps_n) >= calls);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* ---- the watchdog ---- */
@@ -223,7 +205,7 @@ static void the_clock_starts_when_the_call_could(void **state)
 {
     (void)state;
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(700), clock_rank);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 static atomic_int how;
@@ -287,7 +269,7 @@ static void what_is_lost_is_named(void **state)
         atomic_store(&knobs->is_lazy, 0);
         atomic_store(&knobs->hangs, 0);
     }
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* A link fails while calls are under way: on each rank the failure names a call and its bytes. */
@@ -313,7 +295,7 @@ static void a_link_fails(void **state)
     atomic_store(&knobs->fail_after, 13);
     suite_run_on(&suite_nccl, 3, 1, harness_patience_ms(20000), link_rank);
     atomic_store(&knobs->fail_after, -1);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* The root and a split of it hang. Each abort waits for the device, where the other's call is: both
@@ -344,7 +326,7 @@ static void two_communicators_hang(void **state)
     (void)state;
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(800), two_rank);
     atomic_store(&knobs->hangs, 0);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* ---- the watchdog itself ---- */
@@ -405,7 +387,7 @@ static void a_stuck_watchdog_is_seen(void **state)
         atomic_store(&is_host, i);
         suite_run_late(&suite_nccl, 1, 2, waited_out_ms(2500), stuck_rank);
         atomic_store(&knobs->hangs, 0);
-        check_clean();
+        nccl_world_check_clean(knobs);
     }
 }
 
@@ -430,7 +412,7 @@ static void one_closes_alone(void **state)
     int aborted = atomic_load(&knobs->aborted_n);
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), alone_rank);
     assert_true(atomic_load(&knobs->aborted_n) > aborted);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 static atomic_int has_memory;
@@ -460,7 +442,7 @@ static void memory_is_nccls_where_it_has_an_allocator(void **state)
         struct suite suite = suite_nccl;
         suite.open = open_with_sms;
         suite_run_on(&suite, 1, 2, harness_patience_ms(20000), memory_rank);
-        check_clean();
+        nccl_world_check_clean(knobs);
     }
 }
 

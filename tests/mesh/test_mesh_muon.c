@@ -101,34 +101,15 @@ static void test_other_meshes(void **state)
     trial_free(&want);
 }
 
-/* Six steps in one run, and three, saved, loaded with other ranks and another SHARD, then three. */
+/* Saves a run and loads it with other ranks and another SHARD. */
 static void resume(enum layout_shard from, int from_ranks, enum layout_shard to, int to_ranks)
 {
-    struct trial like = muon_of(NULL, 11);
+    struct trial like = muon_of(NULL, 11), next;
     like.lr = 3e-4;
     like.config.store.shard = from;
-    like.steps = 6;
-    struct trial whole = trial_run(&like, 1, from_ranks);
-    like.steps = 3;
-    struct trial first = trial_run(&like, 1, from_ranks);
-    like.first_step = 3;
-    like.config.store.shard = to;
-    like.config.is_loaded = true;
-    for (int part = 0; part < TRIAL_PARTS; part++)
-        like.load[part] = first.state[part];
-    struct trial second = trial_run(&like, 1, to_ranks);
-    for (int i = 0; i < 3; i++) {
-        double apart = fabs(second.loss[i] / whole.loss[3 + i] - 1);
-        if (!(apart < 2e-6) || (from_ranks == to_ranks && second.loss[i] != whole.loss[3 + i]))
-            fail_msg("%d ranks to %d ranks: step %d: %.17g, want %.17g", from_ranks, to_ranks,
-                     3 + i, second.loss[i], whole.loss[3 + i]);
-    }
-    for (int part = 0; part < TRIAL_PARTS && from_ranks == to_ranks; part++)
-        assert_memory_equal(second.state[part], whole.state[part],
-                            (size_t)whole.elems * sizeof(float));
-    trial_free(&whole);
-    trial_free(&first);
-    trial_free(&second);
+    next = like;
+    next.config.store.shard = to;
+    trial_resume(like, from_ranks, next, to_ranks, from_ranks == to_ranks);
 }
 
 /* Three steps on two stages of two ranks, then three on one rank: each stage has the moments of
@@ -148,17 +129,14 @@ static void resume_stages(void)
         struct trial next = to ? staged : like;
         next.first_step = 3;
         next.config.is_loaded = true;
-        for (int part = 0; part < TRIAL_PARTS; part++)
-            next.load[part] = first.state[part];
+        trial_load_of(&next, &first);
         struct trial second = trial_run(&next, to ? 2 : 1, to ? 2 : 1);
         for (int i = 0; i < 3; i++)
             assert_true(fabs(second.loss[i] / whole.loss[3 + i] - 1) < 2e-6);
         trial_free(&second);
         next.steps = 0;
         second = trial_run(&next, to ? 2 : 1, to ? 2 : 1);
-        for (int part = 0; part < TRIAL_PARTS; part++)
-            assert_memory_equal(second.state[part], first.state[part],
-                                (size_t)first.elems * sizeof(float));
+        trial_same_state(&second, &first, "loaded");
         trial_free(&second);
     }
     trial_free(&first);
@@ -217,9 +195,7 @@ static void test_kept(void **state)
         like.nan_rank = 1;
         struct trial got = trial_run(&like, 1, 3);
         assert_true(isnan(got.loss[2]));
-        for (int part = 0; part < TRIAL_PARTS; part++)
-            assert_memory_equal(got.state[part], want.state[part],
-                                (size_t)want.elems * sizeof(float));
+        trial_same_state(&got, &want, "a NaN");
         trial_free(&got);
         trial_free(&want);
     }

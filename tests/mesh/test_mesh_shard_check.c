@@ -25,12 +25,12 @@ static void test_flips(void **state)
     (void)state;
     struct checks_totals sum = {0};
     for (int i = 0; i < RUNS; i++) {
-        const int ranks = 2 + i / LAYOUTS % WORLDS, flips = checks_asked("FLIPS", 96);
+        const int ranks = 2 + i / LAYOUTS % WORLDS, flips = harness_number("FLIPS", 96);
         struct checks_job like =
             job_of(ranks, (enum layout_shard)(i / LAYOUTS / WORLDS), i % LAYOUTS);
         like.draw_first = flips * i / RUNS;
         like.flips = checks_share(flips, i, RUNS);
-        like.trial.steps = like.flips + checks_share(checks_asked("CHECKS", 96), i, RUNS);
+        like.trial.steps = like.flips + checks_share(harness_number("CHECKS", 96), i, RUNS);
         const struct checks_job *job = checks_compare(like, ranks, "random flips");
         sum.found += job->found;
         sum.named += job->named;

@@ -67,12 +67,13 @@ static void test_groups(void **state)
     for (int i = 0; i < GROUP_RUNS; i++) {
         const struct kind *kind = &kinds[i / SHARDS / GROUPS];
         const int ranks = group_ranks(kind) * (2 + i / SHARDS % GROUPS),
-                  flips = checks_asked("FLIPS", 96);
+                  flips = harness_number("FLIPS", 96);
         struct checks_job like = job_of_groups(
             kind, (enum layout_shard)(i % (LAYOUT_SHARD_FULL + 1)), i % SHARDS ? 6 : 12);
         like.draw_first = flips * i / GROUP_RUNS;
         like.flips = checks_share(flips, i, GROUP_RUNS);
-        like.trial.steps = 1 + like.flips + checks_share(checks_asked("CHECKS", 96), i, GROUP_RUNS);
+        like.trial.steps =
+            1 + like.flips + checks_share(harness_number("CHECKS", 96), i, GROUP_RUNS);
         const struct checks_job *job = checks_compare(like, ranks, kind->name);
         const struct checks_totals one =
             (struct checks_totals){job->found, job->named, job->compared};

@@ -24,12 +24,6 @@ struct job {
     float *kept[TRIAL_PARTS]; /* this rank's memory before a flip */
 };
 
-static int asked(const char *name, int otherwise)
-{
-    const char *text = getenv(name);
-    return text != NULL ? atoi(text) : otherwise;
-}
-
 static int64_t draw(int i, int what, int64_t n)
 {
     return (int64_t)rand_below(SEED, RAND_STREAM(TEST, what), (uint64_t)i, (uint64_t)n);
@@ -178,8 +172,8 @@ static const char *const shards[] = {"none", "optimizer", "gradients", "full"};
 static struct job job_of(enum layout_shard shard)
 {
     struct job job = {.trial = trial_of(MODEL_TASK_LM, 12, 11),
-                      .flips = asked("FLIPS", 12),
-                      .checks = asked("CHECKS", 20)};
+                      .flips = harness_number("FLIPS", 12),
+                      .checks = harness_number("CHECKS", 20)};
     job.trial.config.store.shard = shard;
     job.trial.config.checks_updates = true;
     job.trial.config.optim.momentum = 0.9;

@@ -169,8 +169,7 @@ static void flip_and_resume(const struct job *like, int nodes, unsigned seed)
 static void test_flips(void **state)
 {
     (void)state;
-    const char *asked = getenv("FLIPS");
-    const int flips = asked != NULL ? atoi(asked) : 6;
+    const int flips = harness_number("FLIPS", 6);
     for (int i = 0; i < flips; i++) {
         const struct job like = copies_job_of(i % 2 ? LAYOUT_SHARD_FULL : LAYOUT_SHARD_NONE);
         flip_and_resume(&like, 2 + i / 2 % 2 * 2, (unsigned)i + 1);

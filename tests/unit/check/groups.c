@@ -56,8 +56,7 @@ static void flipped(int nodes, int locals, bool is_tcp, int rank)
 static void test_flips(void **state)
 {
     (void)state;
-    const char *asked = getenv("FLIPS");
-    const int trials = asked != NULL ? atoi(asked) : 6;
+    const int trials = harness_number("FLIPS", 6);
     for (int i = 0; i < trials; i++) {
         const uint64_t r = rand_u64(17, 0, (uint64_t)i);
         const int nodes = 3 + (int)(r % 6), locals = 1 + (int)(r >> 8 & 1);

@@ -1,23 +1,17 @@
 /* corpus — DATA of every kind becomes one sequence of ids, or is refused with a helpful
  * message; the cache never returns other ids. */
-#include "harness.h"
+#include "data_folder.h"
 
 #include <signal.h>
 #include <stdbool.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "base/clock.h"
-#include "base/file.h"
-#include "base/log.h"
-#include "base/text.h"
 #include "data/tokenizer_gpt2.h"
-#include "data/corpus.h"
 #include "data/shard.h"
 
-static char dir[FILE_PATH_MAX], cache[FILE_PATH_MAX];
 static int64_t calls; /* of progress with something done: text was tokenised */
 
 static bool count_calls(void *arg, int64_t bytes_done, int64_t bytes_total)
@@ -28,41 +22,12 @@ static bool count_calls(void *arg, int64_t bytes_done, int64_t bytes_total)
     return true;
 }
 
-/* A fresh folder for each test. */
 static int fresh(void **state)
 {
-    static int number;
     (void)state;
-    /* warnings are expected here */
-    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
-    text_format(dir, sizeof dir, "%s/%d", harness_tmpdir(), number++);
-    text_format(cache, sizeof cache, "%s/cache", dir);
     calls = 0;
-    return file_make_dirs(dir) == ST_OK ? 0 : -1;
+    return data_folder_make();
 }
-
-static const char *in(const char *name)
-{
-    static char path[4][FILE_PATH_MAX];
-    static int turn;
-    turn = (turn + 1) % 4;
-    text_format(path[turn], FILE_PATH_MAX, "%s/%s", dir, name);
-    return path[turn];
-}
-
-static void put(const char *name, const void *data, size_t n)
-{
-    char parent[FILE_PATH_MAX];
-    text_copy(parent, sizeof parent, in(name));
-    *strrchr(parent, '/') = '\0';
-    assert_int_equal(file_make_dirs(parent), ST_OK);
-    unlink(in(name)); /* a new file: truncating an old one would make some file systems flush it */
-    FILE *file = fopen(in(name), "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, n, file), n);
-    fclose(file);
-}
-static void put_text(const char *name, const char *text) { put(name, text, strlen(text)); }
 
 static void put_tokens(const char *name, const uint16_t *ids, int32_t n)
 {

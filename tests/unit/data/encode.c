@@ -1,20 +1,14 @@
 /* encode — files of every kind as DATA: JSON lines, zstd, Megatron pairs, lists of files.
  * The ids are the same as those of the same documents in another form; damage is reported. */
-#include "harness.h"
+#include "data_folder.h"
 
 #include <stdbool.h>
-#include <string.h>
 
 #include <zstd.h>
 
-#include "base/file.h"
-#include "base/log.h"
 #include "base/rand.h"
-#include "base/text.h"
 #include "data/tokenizer_gpt2.h"
-#include "data/corpus.h"
 
-static char dir[FILE_PATH_MAX], cache[FILE_PATH_MAX];
 static int64_t last_done, last_total;
 
 static bool note(void *arg, int64_t bytes_done, int64_t bytes_total)
@@ -28,29 +22,10 @@ static bool note(void *arg, int64_t bytes_done, int64_t bytes_total)
 
 static int fresh(void **state)
 {
-    static int number;
     (void)state;
-    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
-    text_format(dir, sizeof dir, "%s/%d", harness_tmpdir(), number++);
-    text_format(cache, sizeof cache, "%s/cache", dir);
     last_done = last_total = 0;
-    return file_make_dirs(dir) == ST_OK ? 0 : -1;
+    return data_folder_make();
 }
-
-static const char *in(const char *name)
-{
-    static char path[4][FILE_PATH_MAX];
-    static int turn;
-    turn = (turn + 1) % 4;
-    text_format(path[turn], FILE_PATH_MAX, "%s/%s", dir, name);
-    return path[turn];
-}
-
-static void put(const char *name, const void *data, size_t n)
-{
-    assert_int_equal(file_replace(in(name), data, n), ST_OK);
-}
-static void put_text(const char *name, const char *text) { put(name, text, strlen(text)); }
 
 static struct corpus_config with(const char *data)
 {

@@ -290,7 +290,6 @@ static void one_bad_session(int port, SSL_CTX *ctx)
 
 static void none_is_admitted(void **state)
 {
-    (void)state;
     struct node zero, one;
     struct psk psk;
     char port_text[8], line[256];
@@ -415,7 +414,6 @@ static int fds_after_crowd(pid_t pid, int few)
  * end. */
 static void silent_connections_do_not_lock_a_node_out(void **state)
 {
-    (void)state;
     struct node zero, one;
     char port_text[8];
     int port = free_port();
@@ -446,7 +444,6 @@ static void silent_connections_do_not_lock_a_node_out(void **state)
 /* A silent connection is closed after one second; half a TLS hello counts as silence. */
 static void a_silent_connection_is_closed_after_a_second(void **state)
 {
-    (void)state;
     struct node zero;
     char port_text[8], byte;
     int port = free_port();

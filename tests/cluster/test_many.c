@@ -5,7 +5,6 @@
 
 static void all_join_and_send_heartbeats(void **state)
 {
-    (void)state;
     const int nodes_n = harness_number("CLUSTER_NODES", 96);
     struct crowd_load_result result;
     if (!crowd_load_run(nodes_n, nodes_n > 500 ? 10 : 3, true, &result))

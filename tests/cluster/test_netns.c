@@ -80,7 +80,6 @@ static void expect_later_world(struct node *nodes, int *world)
 
 static void a_cut_cable_is_noticed_and_mended(void **state)
 {
-    (void)state;
     struct node nodes[2];
     char line[1024];
     int cuts_n = harness_number("CLUSTER_CUTS", 2);
@@ -120,7 +119,6 @@ static void a_cut_cable_is_noticed_and_mended(void **state)
 
 static int after(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++)
         did("ip netns del %s", spaces[i]);
     return 0;

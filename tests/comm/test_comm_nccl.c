@@ -28,7 +28,6 @@ static void places_rank(struct suite_rank *me)
 }
 static void places(void **state)
 {
-    (void)state;
     suite_each(20000, 1, places_rank);
     nccl_world_check_clean(knobs);
 }
@@ -58,7 +57,6 @@ static void missing_rank(struct suite_rank *me)
 }
 static void missing(void **state)
 {
-    (void)state;
     static const int calls[] = {SUITE_CALL_ALL_REDUCE, SUITE_CALL_SCATTER, SUITE_CALL_QUEUED,
                                 SUITE_CALL_RECV};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
@@ -95,7 +93,6 @@ static void failing_as_rank(struct suite_rank *me)
 }
 static void failing(void **state)
 {
-    (void)state;
     static const struct {
         int result;
         enum status st;
@@ -132,7 +129,6 @@ static void refused_rank(struct suite_rank *me)
 }
 static void refused(void **state)
 {
-    (void)state;
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), refused_rank);
     nccl_world_check_clean(knobs);
 }
@@ -152,7 +148,6 @@ static enum status open_hanging(struct suite_rank *me, const struct comm_config 
 static void nothing_rank(struct suite_rank *me) { (void)me; }
 static void init_hangs(void **state)
 {
-    (void)state;
     struct suite hanging = suite_nccl;
     hanging.open = open_hanging;
     atomic_store(&knobs->init_hangs, 1);
@@ -171,7 +166,6 @@ static enum status open_aborted(struct suite_rank *me, const struct comm_config 
 }
 static void init_aborted(void **state)
 {
-    (void)state;
     struct suite hanging = suite_nccl;
     hanging.open = open_aborted;
     atomic_store(&knobs->init_hangs, 1);
@@ -212,7 +206,6 @@ static enum status open_damaged_address(struct suite_rank *me, const struct comm
 }
 static void damaged_addresses(void **state)
 {
-    (void)state;
     struct suite suite = suite_nccl;
     suite.open = open_damaged_address;
     for (int i = 0; i < 3; i++) {
@@ -225,7 +218,6 @@ static void damaged_addresses(void **state)
 /* Not on a CPU. */
 static void on_cpu(void **state)
 {
-    (void)state;
     struct dev *cpu;
     struct comm *comm;
     char address[COMM_ADDRESS_MAX];
@@ -265,7 +257,6 @@ static int open_in_child(const char *kind, enum status want, const char *words)
 
 static void library(void **state)
 {
-    (void)state;
     assert_int_equal(open_in_child("nccl", ST_OK, "2.28.9 from "), 0);
     assert_int_equal(open_in_child("nccl_old", ST_NO_DEVICE, "2.14.3"), 0);
     /* As PyPI's packages lie: FOLDER/nccl/lib/libnccl.so.2. */
@@ -289,7 +280,6 @@ static void library(void **state)
 /* NCCL would obey the variable, and block. */
 static void blocking_is_refused(void **state)
 {
-    (void)state;
     static const char *const refused[] = {"1", "", "true"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         setenv("NCCL_COMM_BLOCKING", refused[i], 1);
@@ -302,7 +292,6 @@ static void blocking_is_refused(void **state)
 
 static void versions(void **state)
 {
-    (void)state;
     char text[24];
     assert_string_equal(nccl_lib_version_text(22809, text, sizeof text), "2.28.9");
     assert_string_equal(nccl_lib_version_text(2708, text, sizeof text), "2.7.8");

@@ -78,7 +78,6 @@ static void ahead_rank(struct suite_rank *me)
 }
 static void the_host_runs_ahead(void **state)
 {
-    (void)state;
     int finalized = atomic_load(&knobs->finalized_n), aborted = atomic_load(&knobs->aborted_n);
     atomic_store(&knobs->under_way_most, 0);
     suite_this = &suite_nccl;
@@ -119,7 +118,6 @@ static void before_others_rank(struct suite_rank *me)
 }
 static void the_host_is_done_before_others_begin(void **state)
 {
-    (void)state;
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), before_others_rank);
     nccl_world_check_clean(knobs);
 }
@@ -133,7 +131,6 @@ static void lazy_rank(struct suite_rank *me)
 }
 static void a_first_call_connects(void **state)
 {
-    (void)state;
     atomic_store(&knobs->is_lazy, 1);
     suite_run_on(&suite_nccl, 3, 1, harness_patience_ms(20000), lazy_rank);
     atomic_store(&knobs->is_lazy, 0);
@@ -157,7 +154,6 @@ void __wrap_clock_sleep_us(int64_t us)
  * the wait sleeps. */
 static void a_short_wait_does_not_sleep(void **state)
 {
-    (void)state;
     const int calls = 2 * CALLS;
     atomic_store(&knobs->slow_us, 100);
     atomic_store(&sleeps_n, 0);
@@ -203,7 +199,6 @@ static void clock_rank(struct suite_rank *me)
 }
 static void the_clock_starts_when_the_call_could(void **state)
 {
-    (void)state;
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(700), clock_rank);
     nccl_world_check_clean(knobs);
 }
@@ -261,7 +256,6 @@ static void lost_rank(struct suite_rank *me)
 }
 static void what_is_lost_is_named(void **state)
 {
-    (void)state;
     for (int i = 0; i < HOWS; i++) {
         atomic_store(&how, i);
         atomic_store(&knobs->is_lazy, i == LAZY);
@@ -290,7 +284,6 @@ static void link_rank(struct suite_rank *me)
 }
 static void a_link_fails(void **state)
 {
-    (void)state;
     atomic_store(&knobs->fail_result, NCCL_REMOTE_ERROR);
     atomic_store(&knobs->fail_after, 13);
     suite_run_on(&suite_nccl, 3, 1, harness_patience_ms(20000), link_rank);
@@ -323,7 +316,6 @@ static void two_rank(struct suite_rank *me)
 }
 static void two_communicators_hang(void **state)
 {
-    (void)state;
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(800), two_rank);
     atomic_store(&knobs->hangs, 0);
     nccl_world_check_clean(knobs);
@@ -382,7 +374,6 @@ static void stuck_rank(struct suite_rank *me)
 }
 static void a_stuck_watchdog_is_seen(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         atomic_store(&is_host, i);
         suite_run_late(&suite_nccl, 1, 2, waited_out_ms(2500), stuck_rank);
@@ -408,7 +399,6 @@ static void alone_rank(struct suite_rank *me)
 }
 static void one_closes_alone(void **state)
 {
-    (void)state;
     int aborted = atomic_load(&knobs->aborted_n);
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), alone_rank);
     assert_true(atomic_load(&knobs->aborted_n) > aborted);
@@ -435,7 +425,6 @@ static void memory_rank(struct suite_rank *me)
 }
 static void memory_is_nccls_where_it_has_an_allocator(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         atomic_store(&has_memory, i);
         knobs->mem_alloc = i ? nccl_world_alloc : NULL;

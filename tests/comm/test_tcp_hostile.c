@@ -190,7 +190,6 @@ static void claim_other_rank(struct fake_peer *s)
 
 static void an_invalid_frame_ends_the_connection(void **state)
 {
-    (void)state;
     static void (*const acts[])(struct fake_peer * s) = {
         forge_header, forge_part,        forge_sum,         forge_pair,      send_noise,
         send_damaged, send_twice,        claim_all_memory,  claim_negative,  claim_middle,
@@ -217,7 +216,6 @@ static void send_unmatched(struct fake_peer *s)
 }
 static void unmatched_messages_stay_in_the_socket(void **state)
 {
-    (void)state;
     long before = resident_kib();
     attack_victim(send_unmatched, 3000, ST_RETRY, "in time");
     print_message(
@@ -345,7 +343,6 @@ static void forge_connections(const void *address)
 
 static void a_thousand_unauthenticated_clients_change_nothing(void **state)
 {
-    (void)state;
     static float calm[ELEMS], attacked[ELEMS];
     run_ranks(NULL, calm);
     long before_kib = resident_kib();
@@ -396,7 +393,6 @@ static void begin_flood(const void *address)
 
 static void a_flood_does_not_stop_ranks_from_connecting(void **state)
 {
-    (void)state;
     static float calm[ELEMS], attacked[ELEMS];
     run_ranks(NULL, calm);
     int64_t begin_ms = clock_ms();
@@ -415,7 +411,6 @@ static void a_flood_does_not_stop_ranks_from_connecting(void **state)
 /* A recorded hello is answered with another nonce, and without the proof there is no way in. */
 static void a_replayed_handshake_fails(void **state)
 {
-    (void)state;
     struct victim v = {.end_ms = clock_ms() + harness_patience_ms(20000)};
     struct tcp_auth auth = {.transcript_n = 0};
     uint8_t hello[TCP_AUTH_HELLO_BYTES], answer[TCP_AUTH_ANSWER_BYTES], proof[TCP_AUTH_PROOF_BYTES],
@@ -450,7 +445,6 @@ static void a_replayed_handshake_fails(void **state)
 /* The right secret with one wrong identity field is refused, for each field. */
 static void another_world_is_refused(void **state)
 {
-    (void)state;
     struct victim v = {.end_ms = clock_ms() + harness_patience_ms(20000)};
     struct tcp_auth_ids wrong[] = {right, right, right, right, right};
     struct fake_peer s;

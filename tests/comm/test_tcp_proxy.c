@@ -236,7 +236,6 @@ static bool is_asked(enum what what)
 
 static void every_fault_is_noticed(void **state)
 {
-    (void)state;
     int trials = harness_number("PROXY_TRIALS", 3), faults = 0;
     for (int i = 0; i < trials; i++)
         for (int what = NOTHING; what < WHAT_N; what++) {

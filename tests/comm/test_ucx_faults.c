@@ -186,7 +186,6 @@ static void abort_all(pid_t pid)
 
 static void test_killed(void **state)
 {
-    (void)state;
     for (int round = 0; round < 4; round++) {
         run_fault(round % 2 ? ELEMS : 100, harness_patience_ms(20000), kill_it);
         check_others(harness_patience_ms(1000), "rank 2");
@@ -195,7 +194,6 @@ static void test_killed(void **state)
 
 static void test_stopped(void **state)
 {
-    (void)state;
     for (int round = 0; round < 2; round++) {
         const int64_t limit_ms = harness_patience_ms(1500);
         run_fault(round % 2 ? ELEMS : 100, limit_ms, stop_it);
@@ -205,7 +203,6 @@ static void test_stopped(void **state)
 
 static void test_aborted(void **state)
 {
-    (void)state;
     for (int round = 0; round < 2; round++) {
         run_fault(round % 2 ? ELEMS : 100, harness_patience_ms(20000), abort_all);
         check_others(harness_patience_ms(200), "");
@@ -248,7 +245,6 @@ static void partner(int64_t generation)
 /* The survivor keeps its process through 100 generations and leaks nothing. */
 static void test_generations(void **state)
 {
-    (void)state;
     int fds = 0, threads = 0;
     long kib = 0;
     static float data[70000];

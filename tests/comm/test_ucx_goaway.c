@@ -107,7 +107,6 @@ static void child(int rank)
 
 static void goaway_names_the_lost_rank(void **state)
 {
-    (void)state;
     pid_t pids[RANKS];
     fflush(NULL);
     for (int rank = 0; rank < RANKS; rank++) {

@@ -54,7 +54,6 @@ static inline uint8_t *get(const char *name, size_t *n_out)
 
 static inline int setup(void **state)
 {
-    (void)state;
     harness_quiet();
     text_copy(dir, sizeof dir, harness_tmpdir());
     return encode_open(&(struct encode_config){.bytes_total = BYTES_MAX}, &encode) == ST_OK ? 0
@@ -63,7 +62,6 @@ static inline int setup(void **state)
 
 static inline int teardown(void **state)
 {
-    (void)state;
     encode_close(encode);
     print_message("# %d damaged data files refused\n", all_refused_n);
     return all_refused_n >= 2000 ? 0 : -1;

@@ -84,7 +84,6 @@ static bool mount_small(const char *options)
 
 static void test_full_disk(void **state)
 {
-    (void)state;
     new_dir("full");
     if (!mount_small("size=1m")) {
         HARNESS_SKIP("mounting a tmpfs is not permitted here (%s)", strerror(errno));
@@ -102,7 +101,6 @@ static void test_full_disk(void **state)
 
 static void test_no_inodes(void **state)
 {
-    (void)state;
     new_dir("inodes");
     if (!mount_small("size=8m,nr_inodes=10")) {
         HARNESS_SKIP("mounting a tmpfs is not permitted here (%s)", strerror(errno));
@@ -119,7 +117,6 @@ static void test_no_inodes(void **state)
 
 static void test_read_only(void **state)
 {
-    (void)state;
     new_dir("readonly");
     if (!mount_small("size=1m")) {
         HARNESS_SKIP("mounting a tmpfs is not permitted here (%s)", strerror(errno));
@@ -148,7 +145,6 @@ static void save_for_ever(int64_t step, volatile int64_t *done)
 
 static void test_kill(void **state)
 {
-    (void)state;
     new_dir("kill");
     volatile int64_t *done =
         mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -254,7 +250,6 @@ static int inject_all(const char *call, const char *error, const char *onward, b
 
 static void test_every_call_fails(void **state)
 {
-    (void)state;
     char log[FILE_PATH_MAX];
     new_dir("inject");
     assert_int_equal(file_join(log, sizeof(log), harness_tmpdir(), "strace.log"), ST_OK);

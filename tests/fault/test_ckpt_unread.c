@@ -16,7 +16,6 @@ static struct ckpt_lock *lock;
 static int setup(void **state)
 {
     static int n;
-    (void)state;
     log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
     text_format(dir, sizeof(dir), "%s/%d", harness_tmpdir(), n++);
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
@@ -27,7 +26,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     ckpt_lock_release(lock);
     lock = NULL;
     return 0;
@@ -70,7 +68,6 @@ static int open_as_user(void)
 
 static void test_permission(void **state)
 {
-    (void)state;
     static const char *const name[] = {"manifest.json", "model.safetensors", "optim_v.safetensors",
                                        "."};
     if (getuid() != 0) {
@@ -100,7 +97,6 @@ static void replace_text(const char *name, const char *from, const char *to)
 
 static void test_other_schema(void **state)
 {
-    (void)state;
     struct ckpt *ckpt = NULL;
     char *before, *after;
     size_t before_n, after_n;
@@ -143,7 +139,6 @@ static int fork_and(int (*fn)(void))
 
 static void test_folder_deleted(void **state)
 {
-    (void)state;
     struct ckpt *ckpt = NULL;
     assert_int_equal(file_remove_tree(dir), ST_OK);
     assert_int_equal(sample_save(lock, 3, 2, path), ST_OK);
@@ -158,7 +153,6 @@ static void test_folder_deleted(void **state)
 
 static void test_folder_of_another(void **state)
 {
-    (void)state;
     struct ckpt_lock *other;
     assert_int_equal(file_remove_tree(dir), ST_OK);
     assert_int_equal(ckpt_lock(dir, &other), ST_OK); /* another run made it anew meanwhile */
@@ -171,7 +165,6 @@ static void test_folder_of_another(void **state)
 
 static void test_file_in_its_place(void **state)
 {
-    (void)state;
     assert_int_equal(file_remove_tree(dir), ST_OK);
     assert_int_equal(file_replace(dir, "x", 1), ST_OK);
     assert_int_equal(sample_save(lock, 3, 2, path), ST_STORE);

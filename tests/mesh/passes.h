@@ -425,8 +425,8 @@ static const struct model_recomputed ways[] = {{MODEL_RECOMPUTE_LIGHT, 0},
                                                {MODEL_RECOMPUTE_BLOCK, 1},
                                                {MODEL_RECOMPUTE_BLOCK, 0}};
 
-/* Runs `how` with each RECOMPUTE: the results are the bits of `got`, and each way keeps less than the
- * one before. */
+/* Runs `how` with each RECOMPUTE: the results are the bits of `got`, and each way keeps less than
+ * the one before. */
 static void check_ways(struct passes how, const struct passes *got)
 {
     size_t kept = got->acts_bytes;

@@ -68,7 +68,6 @@ static void equal_losses(struct trial like, const char *what, int first, int eve
 
 static void test_equal(void **state)
 {
-    (void)state;
     for (int i = 0; i < MODELS_N; i++)
         equal_losses(axes_trial(&models[i]), models[i].name, i % 2, i < 2 ? 1 : 3);
 }
@@ -76,7 +75,6 @@ static void test_equal(void **state)
 /* Two logits a position, which every rank of a group gathers. */
 static void test_equal_qa(void **state)
 {
-    (void)state;
     struct trial like = axes_trial(&models[0]);
     like.config.dims.task = MODEL_TASK_QA;
     equal_losses(like, "questions", 0, 2);
@@ -85,7 +83,6 @@ static void test_equal_qa(void **state)
 /* Attention within documents, which first keys cut: positions of whole samples on every rank. */
 static void test_equal_documents(void **state)
 {
-    (void)state;
     for (int i = 0; i < MODELS_N; i++) {
         struct trial like = axes_trial(&models[i]);
         like.config.masks_documents = true;
@@ -95,7 +92,6 @@ static void test_equal_documents(void **state)
 
 static void test_equal_dropout(void **state)
 {
-    (void)state;
     for (int i = 0; i < MODELS_N; i++) {
         struct trial like = axes_trial(&models[i]);
         like.config.dropout = 0.1f;
@@ -105,7 +101,6 @@ static void test_equal_dropout(void **state)
 
 static void test_equal_accumulation(void **state)
 {
-    (void)state;
     struct trial like = axes_trial(&models[0]);
     like.config.batch_samples = 1;
     equal_losses(like, "gpt2, 6 to 12 micro-batches", 0, 3);
@@ -114,7 +109,6 @@ static void test_equal_accumulation(void **state)
 /* A long sample: what a rank keeps of it is half, and so is nearly all of its memory. */
 static void test_memory(void **state)
 {
-    (void)state;
     struct step_memory memory[2];
     for (int i = 0; i < 2; i++) {
         struct trial like = axes_trial(&models[1]);

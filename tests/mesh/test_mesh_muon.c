@@ -35,7 +35,6 @@ static void same_bits(struct trial like, int nodes, int locals, const char *what
 /* Buckets of one unit and of all, with and without accumulation, on 2 to 4 ranks. */
 static void test_shards(void **state)
 {
-    (void)state;
     for (int form = 0; form < 4; form++) {
         struct trial like = muon_of(NULL, 8);
         like.config.store.bucket_elems_min = form & 1 ? 0 : 1;
@@ -49,7 +48,6 @@ static void test_shards(void **state)
 /* Fused and separate projections, by heads and not, fewer key heads, SwiGLU. */
 static void test_architectures(void **state)
 {
-    (void)state;
     for (int i = 0; i < ARCHITECTURES_N; i++)
         same_bits(muon_of(&architectures[i], 8), 1, 2, architectures[i].name);
 }
@@ -58,7 +56,6 @@ static void test_architectures(void **state)
  * rounding would reach, every number of ranks then has the same bits. */
 static void test_ranks(void **state)
 {
-    (void)state;
     struct trial like = muon_of(NULL, 8);
     like.first_only = true;
     like.config.optim.grad_clip = 0;
@@ -78,7 +75,6 @@ static void test_ranks(void **state)
 /* Groups and stages round their sums otherwise. */
 static void test_other_meshes(void **state)
 {
-    (void)state;
     struct trial like = muon_of(NULL, 8);
     like.steps = 4;
     like.lr = 3e-4;
@@ -145,7 +141,6 @@ static void resume_stages(void)
 
 static void test_resume(void **state)
 {
-    (void)state;
     resume_stages();
     resume(LAYOUT_SHARD_NONE, 1, LAYOUT_SHARD_NONE, 1);
     resume(LAYOUT_SHARD_FULL, 4, LAYOUT_SHARD_NONE, 1);
@@ -159,7 +154,6 @@ static void test_resume(void **state)
  * that. step_open asserts that it is the planned memory. */
 static void test_moments(void **state)
 {
-    (void)state;
     struct trial like = muon_of(NULL, 8);
     struct param_table t;
     int64_t at = 0;
@@ -184,7 +178,6 @@ static void test_moments(void **state)
 /* A NaN on one rank, in the last step: parameters and moments are as the step before left them. */
 static void test_kept(void **state)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         struct trial like = muon_of(NULL, 8);
         like.config.store.shard = (enum layout_shard)shard;
@@ -204,7 +197,6 @@ static void test_kept(void **state)
 /* A NaN on one rank: parameters and moments stay finite, and training goes on. */
 static void test_not_finite(void **state)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         struct trial like = muon_of(NULL, 8);
         like.config.store.shard = (enum layout_shard)shard;

@@ -16,7 +16,6 @@ static void resume(enum layout_shard from, int from_ranks, enum layout_shard to,
 
 static void test_resume(void **state)
 {
-    (void)state;
     resume(LAYOUT_SHARD_FULL, 4, LAYOUT_SHARD_NONE, 1);
     resume(LAYOUT_SHARD_NONE, 1, LAYOUT_SHARD_FULL, 3);
     resume(LAYOUT_SHARD_FULL, 3, LAYOUT_SHARD_GRADIENTS, 2);
@@ -37,7 +36,6 @@ static const struct form {
 /* A NaN on one rank: all ranks leave parameters as they were, report it, and go on alike. */
 static void test_not_finite(void **state)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
         for (int f = 0; f < (int)(sizeof forms / sizeof *forms); f++) {
             struct trial like = trial_of(MODEL_TASK_LM, 6, 8);
@@ -58,7 +56,6 @@ static void test_not_finite(void **state)
 /* A rank ends before step 2: the others get ST_PEER in that step, and close. */
 static void test_lost_rank(void **state)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
         for (int compress = GRAD_COMPRESS_KIND_NONE; compress <= GRAD_COMPRESS_KIND_INT8;
              compress += GRAD_COMPRESS_KIND_INT8) {
@@ -104,7 +101,6 @@ out_close:
 
 static void test_refused_samples(void **state)
 {
-    (void)state;
     struct trial all[2];
     struct ranks_one one[RANKS_MAX];
     all[0] = all[1] = trial_of(MODEL_TASK_LM, 2, 8);
@@ -117,7 +113,6 @@ static void test_refused_samples(void **state)
 /* Four ranks: each holds a quarter of what SHARD shards, and unsharded buffers. */
 static void test_memory(void **state)
 {
-    (void)state;
     struct trial like = trial_of(MODEL_TASK_LM, 4, 8);
     like.takes_state = false;
     like.steps = 1;
@@ -145,7 +140,6 @@ static void test_memory(void **state)
  * buffers. step_open asserts that what is planned is what is taken. */
 static void test_memory_rounded(void **state)
 {
-    (void)state;
     struct trial like = trial_of(MODEL_TASK_LM, 4, 8);
     like.steps = 1;
     like.takes_state = false;
@@ -161,7 +155,6 @@ static void test_memory_rounded(void **state)
  * asserts that the store takes the same. */
 static void test_memory_planned(void **state)
 {
-    (void)state;
     struct model_dims dims;
     struct param_table t;
     struct layout l;
@@ -186,7 +179,6 @@ static void test_memory_planned(void **state)
 /* With compression a model learns as well. */
 static void test_compressed_learns(void **state)
 {
-    (void)state;
     struct trial like = trial_of(MODEL_TASK_LM, 4, 16);
     like.takes_state = false;
     like.learnable = true;

@@ -120,7 +120,6 @@ static void run(int n)
 
 static void test_replicas(void **state)
 {
-    (void)state;
     run(3);
     run(4);
 }

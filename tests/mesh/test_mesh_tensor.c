@@ -65,7 +65,6 @@ static void equal_losses(struct trial like, const char *what, int every)
 
 static void test_equal(void **state)
 {
-    (void)state;
     for (int i = 0; i < MODELS_N; i++)
         equal_losses(axes_trial(&models[i]), models[i].name, 1);
 }
@@ -73,7 +72,6 @@ static void test_equal(void **state)
 /* Two logits a position, which every rank makes of all rows. */
 static void test_equal_qa(void **state)
 {
-    (void)state;
     struct trial like = axes_trial(&models[0]);
     like.config.dims.task = MODEL_TASK_QA;
     equal_losses(like, "gpt2, questions", 1);
@@ -81,7 +79,6 @@ static void test_equal_qa(void **state)
 
 static void test_equal_dropout(void **state)
 {
-    (void)state;
     for (int i = 0; i < MODELS_N; i++) {
         struct trial like = axes_trial(&models[i]);
         like.config.dropout = 0.1f;
@@ -91,7 +88,6 @@ static void test_equal_dropout(void **state)
 
 static void test_equal_accumulation(void **state)
 {
-    (void)state;
     struct trial like = axes_trial(&models[0]);
     like.config.batch_samples = 1;
     equal_losses(like, "gpt2, 6 to 12 micro-batches", 1);
@@ -101,7 +97,6 @@ static void test_equal_accumulation(void **state)
  * samples. */
 static void test_equal_stages(void **state)
 {
-    (void)state;
     static const struct axes_mesh staged[] = {{4, 1, 2, 2, LAYOUT_SHARD_FULL},
                                               {8, 1, 2, 2, LAYOUT_SHARD_FULL}};
     for (int i = 0; i < MODELS_N; i++) {

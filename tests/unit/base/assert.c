@@ -19,7 +19,6 @@ static void broken(void *arg)
 
 static void a_broken_assertion_reports_and_ends(void **state)
 {
-    (void)state;
     char text[8192];
     int status = harness_output_of(broken, NULL, false, text, sizeof(text));
     assert_true(WIFEXITED(status));
@@ -39,7 +38,6 @@ static void broken_plain(void *arg)
 
 static void values_are_optional(void **state)
 {
-    (void)state;
     char text[8192];
     assert_int_equal(WEXITSTATUS(harness_output_of(broken_plain, NULL, false, text, sizeof(text))),
                      70);
@@ -59,7 +57,6 @@ static void broken_long(void *arg)
 
 static void long_values_are_cut(void **state)
 {
-    (void)state;
     char text[16384];
     assert_int_equal(WEXITSTATUS(harness_output_of(broken_long, NULL, false, text, sizeof(text))),
                      70);
@@ -68,7 +65,6 @@ static void long_values_are_cut(void **state)
 
 static void true_ones_do_nothing(void **state)
 {
-    (void)state;
     int evaluated = 0;
     ASSERT(++evaluated == 1);
     ASSERTF(evaluated == 1, "%d", ++evaluated); /* values are looked at only when it breaks */
@@ -84,7 +80,6 @@ static void *note_a_lot(void *arg)
 
 static void threads_may_note_at_once(void **state)
 {
-    (void)state;
     pthread_t threads[4];
     int names[4] = {0, 1, 2, 3};
     for (int i = 0; i < 4; i++)

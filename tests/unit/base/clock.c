@@ -7,7 +7,6 @@
 
 static void iso_is_exact(void **state)
 {
-    (void)state;
     static const struct {
         int64_t ms;
         const char *text;
@@ -32,7 +31,6 @@ static void iso_is_exact(void **state)
 
 static void time_moves_on(void **state)
 {
-    (void)state;
     int64_t ns = clock_ns(), ms = clock_ms();
     assert_in_range(ms - ns / 1000000, 0, 1000);
     clock_sleep_ms(20);

@@ -23,7 +23,6 @@ static const char *differ(const char *left, const char *right, char *out, size_t
 
 static void test_differences(void **state)
 {
-    (void)state;
     char out[512];
     assert_string_equal(differ("{\"A\":1,\"B\":\"x\"}", "{\"B\":\"x\",\"A\":1}", out, sizeof out),
                         "");
@@ -40,7 +39,6 @@ static void test_differences(void **state)
 
 static void test_long_values(void **state)
 {
-    (void)state;
     char out[512], left[256], value[128];
     memset(value, 'v', sizeof value - 1);
     value[sizeof value - 1] = 0;
@@ -51,7 +49,6 @@ static void test_long_values(void **state)
 
 static void test_hostile(void **state)
 {
-    (void)state;
     char out[512];
     assert_string_equal(differ("", "", out, sizeof out), "?");
     assert_string_equal(differ("{", "{\"A\":1}", out, sizeof out), "?");

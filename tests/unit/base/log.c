@@ -43,7 +43,6 @@ static void line_with_places(void *arg)
 
 static void text_lines(void **state)
 {
-    (void)state;
     char out[4096];
     catch (plain_line, out, sizeof(out));
     assert_after_time(out, "info  trainer  resumed step 100 path /x\n");
@@ -59,7 +58,6 @@ static void hostile_line(void *arg)
 
 static void a_message_is_one_line(void **state)
 {
-    (void)state;
     char out[4096];
     catch (hostile_line, out, sizeof(out));
     assert_after_time(out, "warn  log  a fake info line  [31mred  end\n");
@@ -76,7 +74,6 @@ static void long_line(void *arg)
 
 static void long_messages_are_cut(void **state)
 {
-    (void)state;
     char out[8192];
     catch (long_line, out, sizeof(out));
     assert_in_range(strlen(out), 2000, 2200);
@@ -99,7 +96,6 @@ static void json_lines(void *arg)
 
 static void json_is_json(void **state)
 {
-    (void)state;
     static char out[32768];
     static const char *const messages[] = {
         "quote \" back \\ line\n bad \xEF\xBF\xBD\xEF\xBF\xBD é \x01", "step 5", NULL};
@@ -136,7 +132,6 @@ static void number_lines(void *arg)
 
 static void numbers_are_members(void **state)
 {
-    (void)state;
     char out[4096], *rest = out;
     catch (number_lines, out, sizeof(out));
     cJSON *object = cJSON_Parse(strsep(&rest, "\n"));
@@ -160,7 +155,6 @@ static void console_lines(void *arg)
 
 static void the_console_is_plain(void **state)
 {
-    (void)state;
     char out[4096];
     catch (console_lines, out, sizeof(out));
     assert_string_equal(out, "step 1/2\nwith end\n\r[###  ]\n");
@@ -168,7 +162,6 @@ static void the_console_is_plain(void **state)
 
 static void errno_is_kept(void **state)
 {
-    (void)state;
     assert_false(log_is_on(LOG_LEVEL_DEBUG));
     int out = dup(STDERR_FILENO);
     close(STDERR_FILENO); /* writing fails with EBADF, which is nobody's business */
@@ -197,7 +190,6 @@ static void many_writers(void *arg)
 
 static void lines_do_not_mix(void **state)
 {
-    (void)state;
     static char out[1 << 18];
     catch (many_writers, out, sizeof(out));
     int lines_n = 0;

@@ -35,7 +35,6 @@ static void make(void)
 
 static void test_registry(void **state)
 {
-    (void)state;
     char out[512];
     static const char *const where = "/nowhere/file";
     make();
@@ -59,7 +58,6 @@ static void test_registry(void **state)
 
 static void test_check(void **state)
 {
-    (void)state;
     struct file_map map;
     make();
     assert_int_equal(file_map_open(path, &map), ST_OK);
@@ -102,7 +100,6 @@ static int read_cut(int pages, const char *name, char *out, size_t cap)
 
 static void test_cut(void **state)
 {
-    (void)state;
     char out[16384];
     if (IS_SANITIZED) {
         HARNESS_SKIP("sanitizers keep their own handlers");

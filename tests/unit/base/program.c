@@ -8,7 +8,6 @@
 
 static void name_as_called(void **state)
 {
-    (void)state;
     static const struct {
         const char *argv0, *name;
     } trials[] = {

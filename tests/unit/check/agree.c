@@ -39,7 +39,6 @@ static int bad(const struct world *w)
 
 static void the_same_passes(void **state)
 {
-    (void)state;
     struct world *w = world_new(3, 2, false);
     give(w);
     world_run(w, 0, check_agree_run);
@@ -54,7 +53,6 @@ static void the_same_passes(void **state)
 /* One node of five differs in two facts: one row, about it. Node 0 is no better than another. */
 static void the_minority_is_named(void **state)
 {
-    (void)state;
     for (int node = 0; node < 5; node++) {
         struct world *w = world_new(5, 1, false);
         give(w);
@@ -76,7 +74,6 @@ static void the_minority_is_named(void **state)
  * difference. */
 static void warnings_and_unknowns(void **state)
 {
-    (void)state;
     struct world *w = world_new(2, 2, false);
     give(w);
     facts[3][2].value = "2.20.5";
@@ -90,7 +87,6 @@ static void warnings_and_unknowns(void **state)
 
 static void two_nodes_are_a_tie(void **state)
 {
-    (void)state;
     struct world *w = world_new(2, 1, false);
     give(w);
     facts[1][1].value = "2";
@@ -120,7 +116,6 @@ static void fill(struct check_rows *rows)
 
 static void bytes_are_rows_again(void **state)
 {
-    (void)state;
     struct check_rows rows = {0}, read = {0};
     struct text bytes = {0}, again = {0};
     fill(&rows);
@@ -141,7 +136,6 @@ static void bytes_are_rows_again(void **state)
 /* Cut anywhere but between rows: refused. With a byte turned over: refused, or other rows. */
 static void other_bytes_are_refused(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     struct text bytes = {0};
     int refused = 0;

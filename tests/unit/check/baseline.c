@@ -52,7 +52,6 @@ static void same_double(double a, double b) { assert_true(a == b || (isnan(a) &&
 
 static void a_report_is_read_again(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     struct check_baseline base;
     cluster(&rows, 2, 0.3);
@@ -85,7 +84,6 @@ static void a_report_is_read_again(void **state)
 /* All nodes became slower together: peers cannot show it. Or one did, by less than an outlier. */
 static void what_got_worse(void **state)
 {
-    (void)state;
     static const struct {
         double factor;
         enum check_verdict verdict;
@@ -118,7 +116,6 @@ static void what_got_worse(void **state)
 
 static void why_names_the_day(void **state)
 {
-    (void)state;
     struct check_rows good = {0}, rows = {0};
     struct check_baseline base;
     int compared = 0;
@@ -143,7 +140,6 @@ static void why_names_the_day(void **state)
 /* Slack holds; a FAIL stays; a better value changes nothing. */
 static void slack_and_verdicts_stay(void **state)
 {
-    (void)state;
     struct check_rows good = {0}, rows = {0};
     struct check_baseline base;
     int compared = 0;
@@ -167,7 +163,6 @@ static void slack_and_verdicts_stay(void **state)
 /* The scheduler numbered the nodes anew: names find them; without names, numbers. */
 static void nodes_are_found_by_name(void **state)
 {
-    (void)state;
     struct check_rows good = {0}, rows = {0};
     struct check_baseline base;
     int compared = 0;
@@ -206,7 +201,6 @@ static void refused(const char *bytes, const char *part)
 
 static void other_documents_are_refused(void **state)
 {
-    (void)state;
     refused("", "base.json");
     refused("[]", "base.json");
     refused("{}", "not a report of `convoy check`");
@@ -242,7 +236,6 @@ static void refused_with(const char *from, const char *to, const char *part)
 
 static void wrong_fields_are_refused(void **state)
 {
-    (void)state;
     refused_with("\"pass\", \"value\"", "\"good\", \"value\"", "\"verdict\" is \"good\"");
     refused_with("\"node\", \"point\"", "\"moon\", \"point\"", "\"stage\" is \"moon\"");
     refused_with("\"node\": 1", "\"node\": 1e300", "row 1");
@@ -257,7 +250,6 @@ static void wrong_fields_are_refused(void **state)
 
 static void cut_reports_are_refused(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     struct check_baseline base = {0};
     cluster(&rows, 2, 0.3);
@@ -274,7 +266,6 @@ static void cut_reports_are_refused(void **state)
 /* Any byte of it changed: read or refused, and nothing else. */
 static void damaged_reports_do_no_harm(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     cluster(&rows, 2, 0.3);
     assert_int_equal(check_judge(&rows), ST_OK);
@@ -295,7 +286,6 @@ static void damaged_reports_do_no_harm(void **state)
 
 static void files(void **state)
 {
-    (void)state;
     char path[600];
     struct check_rows rows = {0};
     struct check_baseline base = {0};

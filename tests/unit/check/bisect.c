@@ -83,7 +83,6 @@ static void found(int members, int bad, int group_min)
 
 static void planted_members_are_found(void **state)
 {
-    (void)state;
     for (int group_min = 1; group_min <= 2; group_min++)
         for (int bad = 0; bad <= 3; bad++)
             for (int round = 0; round < 300; round++)
@@ -94,7 +93,6 @@ static void planted_members_are_found(void **state)
 
 static void one_member(void **state)
 {
-    (void)state;
     for (int group_min = 1; group_min <= 2; group_min++) {
         found(1, 0, group_min);
         found(1, 1, group_min);
@@ -104,7 +102,6 @@ static void one_member(void **state)
 /* Two members that both may be the bad one, and none beside which they could be tested. */
 static void no_member_is_blamed_without_proof(void **state)
 {
-    (void)state;
     struct check_bisect bisect;
     static struct plant plant;
     for (int members = 2; members <= 5; members++) {
@@ -120,7 +117,6 @@ static void no_member_is_blamed_without_proof(void **state)
 /* A link between two members: every half without both of them passes. */
 static void only_the_combination_fails(void **state)
 {
-    (void)state;
     struct check_bisect bisect;
     static struct plant plant;
     for (int i = 0; i < 300; i++) {
@@ -138,7 +134,6 @@ static void only_the_combination_fails(void **state)
 /* Answers without any sense end the search, too. */
 static void random_answers_end(void **state)
 {
-    (void)state;
     static int of[MEMBERS_MAX];
     static bool failed[MEMBERS_MAX];
     for (int i = 0; i < 500; i++) {
@@ -188,7 +183,6 @@ static void meets_all(int nodes)
 
 static void every_pair_meets_once(void **state)
 {
-    (void)state;
     for (int nodes = 2; nodes <= 64; nodes++)
         meets_all(nodes);
     static const int large[] = {127, 128, 129, 1000, 1023, 2047, 4095, 4096};
@@ -198,7 +192,6 @@ static void every_pair_meets_once(void **state)
 
 static void one_node_has_no_rounds(void **state)
 {
-    (void)state;
     assert_int_equal(check_bisect_pair_rounds(0), 0);
     assert_int_equal(check_bisect_pair_rounds(1), 0);
 }

@@ -26,7 +26,6 @@ static void clean(int nodes, int locals, bool is_tcp)
 
 static void test_clean(void **state)
 {
-    (void)state;
     clean(1, 3, false);
     clean(3, 2, false);
     clean(5, 1, true);
@@ -55,7 +54,6 @@ static void flipped(int nodes, int locals, bool is_tcp, int rank)
 
 static void test_flips(void **state)
 {
-    (void)state;
     const int trials = harness_number("FLIPS", 6);
     for (int i = 0; i < trials; i++) {
         const uint64_t r = rand_u64(17, 0, (uint64_t)i);
@@ -69,7 +67,6 @@ static void test_flips(void **state)
 /* With two ranks no third one can tell which is wrong: both are named. */
 static void test_two(void **state)
 {
-    (void)state;
     struct world *w = world_new(2, 1, false);
     w->rank[1].config.flips_sums = true;
     world_run(w, GROUPS_BUDGET_MS, check_groups_run);
@@ -79,7 +76,6 @@ static void test_two(void **state)
 
 static void test_alone(void **state)
 {
-    (void)state;
     struct world *w = world_new(1, 1, false);
     world_run(w, GROUPS_BUDGET_MS, check_groups_run);
     assert_int_equal(world_count(w, NULL, ANY), 1);

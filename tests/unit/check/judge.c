@@ -32,7 +32,6 @@ static enum check_verdict beside_eight(double value, enum check_better better, d
 
 static void shares_of_the_median(void **state)
 {
-    (void)state;
     const enum check_better higher = CHECK_BETTER_HIGHER, lower = CHECK_BETTER_LOWER;
     assert_int_equal(beside_eight(95.1, higher, 0), CHECK_VERDICT_PASS);
     assert_int_equal(beside_eight(94.9, higher, 0), CHECK_VERDICT_WARN);
@@ -54,7 +53,6 @@ static void shares_of_the_median(void **state)
 
 static void values_that_are_no_numbers(void **state)
 {
-    (void)state;
     const enum check_better higher = CHECK_BETTER_HIGHER, lower = CHECK_BETTER_LOWER;
     assert_int_equal(beside_eight(NAN, higher, 0), CHECK_VERDICT_SKIPPED);
     assert_int_equal(beside_eight(NAN, lower, 0), CHECK_VERDICT_SKIPPED);
@@ -69,7 +67,6 @@ static void values_that_are_no_numbers(void **state)
 /* Retransmissions: the median is 0, and no share of it means anything. */
 static void median_of_zero(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     for (int node = 0; node < 8; node++) {
         struct check_row *row = sample_rate(&rows, node, node == 2 ? 40 : node == 5 ? 1 : 0);
@@ -85,7 +82,6 @@ static void median_of_zero(void **state)
 
 static void few_peers_mean_no_verdict(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     sample_rate(&rows, 0, 100);
     sample_rate(&rows, 1, 1);
@@ -100,7 +96,6 @@ static void few_peers_mean_no_verdict(void **state)
 /* A third value, and the other unit of the same name stays out of it. */
 static void groups_are_names_and_units(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     for (int node = 0; node < 3; node++)
         sample_rate(&rows, node, node ? 100 : 50);
@@ -117,7 +112,6 @@ static void groups_are_names_and_units(void **state)
 /* Values that scatter by 15 %: the worst of a group is an outlier in one group of 1,000. */
 static void a_busy_machine_is_not_blamed(void **state)
 {
-    (void)state;
     enum { GROUPS = 2000 };
     for (int n = 8; n <= 128; n *= 2) {
         int alarms = 0;
@@ -137,7 +131,6 @@ static void a_busy_machine_is_not_blamed(void **state)
 /* One node at half the rate of the others, which scatter by 1 %. */
 static void half_the_rate_is_found(void **state)
 {
-    (void)state;
     for (int n = 8; n <= 128; n *= 2)
         for (uint64_t round = 0; round < 100; round++) {
             struct check_rows rows = {0};
@@ -153,7 +146,6 @@ static void half_the_rate_is_found(void **state)
 
 static void why_and_limit_name_the_values(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     for (int node = 0; node < 4; node++)
         strcpy(sample_rate(&rows, node, node == 2 ? 43.11 : 54.63)->why, "best of 40 slices");
@@ -170,7 +162,6 @@ static void why_and_limit_name_the_values(void **state)
 /* Limits of known hardware hold for one node alone; better peers make them stricter. */
 static void known_hardware(void **state)
 {
-    (void)state;
     static const struct {
         double value;
         enum check_verdict verdict;
@@ -203,7 +194,6 @@ static void known_hardware(void **state)
 /* Devices of another kind are no peers: four of each, one of the slower kind slower still. */
 static void unlike_devices(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     for (int node = 0; node < 8; node++) {
         const bool is_old = node % 2;
@@ -220,7 +210,6 @@ static void unlike_devices(void **state)
 /* Half of the memory may be on purpose: nobody is taken out for it. */
 static void unlike_inventories(void **state)
 {
-    (void)state;
     for (int nodes = 4; nodes <= 16; nodes *= 2) {
         struct check_rows rows = {0};
         for (int node = 0; node < nodes; node++)
@@ -256,7 +245,6 @@ static void remedy_of(enum check_scheduler scheduler, const char *name, const ch
 
 static void remedies(void **state)
 {
-    (void)state;
     const char *others = "repair node 2, or start the others alone: N_NODES=3";
     remedy_of(CHECK_SCHEDULER_KUBERNETES, "gpu-17", "kubectl cordon gpu-17");
     remedy_of(CHECK_SCHEDULER_POD, "convoy-2",
@@ -275,7 +263,6 @@ static void remedies(void **state)
 /* Of eight values; of seven, the same value is no warning. */
 static void remedy_of_a_warning(void **state)
 {
-    (void)state;
     for (int n = 7; n <= 8; n++) {
         struct check_rows rows = {0};
         for (int node = 0; node < n; node++)
@@ -291,7 +278,6 @@ static void remedy_of_a_warning(void **state)
 /* 4,096 nodes with eight GPUs each; n log n, so it needs no second. */
 static void many_nodes(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     const int64_t begin = clock_ms();
     for (int node = 0; node < 4096; node++) {
@@ -310,7 +296,6 @@ static void many_nodes(void **state)
 
 static void median_and_scatter(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     static const double values[] = {3, 1, NAN, 2, INFINITY, 4};
     struct check_row *list[6];
@@ -333,7 +318,6 @@ static void median_and_scatter(void **state)
 /* A slow link of a node that computes slowly says nothing; one between other nodes does. */
 static void links_of_a_slow_core(void **state)
 {
-    (void)state;
     static const char *const names[] = {"cpu quota", "core clock", "memlock"};
     static const enum check_verdict verdicts[] = {CHECK_VERDICT_FAIL, CHECK_VERDICT_WARN};
     for (int i = 0; i < 6; i++) {
@@ -367,7 +351,6 @@ static bool in_order(const struct check_judge_limit *limit, double a, double b)
 
 static void entries_make_sense(void **state)
 {
-    (void)state;
     const struct check_row *row = NULL;
     for (int i = 0; check_judge_limit_at(i); i++) {
         const struct check_judge_limit *limit = check_judge_limit_at(i);
@@ -383,7 +366,6 @@ static void entries_make_sense(void **state)
 
 static void each_entry_is_found_once(void **state)
 {
-    (void)state;
     for (int i = 0; check_judge_limit_at(i); i++) {
         const struct check_judge_limit *limit = check_judge_limit_at(i);
         if (check_judge_limit(limit->name, limit->unit, limit->hardware) != limit)
@@ -393,7 +375,6 @@ static void each_entry_is_found_once(void **state)
 
 static void unknown_hardware_has_no_limit(void **state)
 {
-    (void)state;
     assert_non_null(check_judge_limit("product bf16", "TFLOP/s", "NVIDIA H200"));
     assert_null(check_judge_limit("product bf16", "TFLOP/s", "NVIDIA H200 NVL"));
     assert_null(check_judge_limit("product bf16", "GFLOP/s", "NVIDIA H200"));
@@ -403,7 +384,6 @@ static void unknown_hardware_has_no_limit(void **state)
 
 static void key_of_a_gpu(void **state)
 {
-    (void)state;
     char key[32];
     check_judge_gpu("cuda 3 NVIDIA H100 80GB HBM3 sm_90 driver 13.0", key, sizeof key);
     assert_string_equal(key, "NVIDIA H100 80GB HBM3");

@@ -34,7 +34,6 @@ static struct check_file_names files, calls;
 
 static void test_both_ways_agree(void **state)
 {
-    (void)state;
     if (!check_netdev_has_files(""))
         HARNESS_SKIP("/sys shows another network namespace here");
     check_netdev_list("", true, &files);
@@ -73,7 +72,6 @@ static int look_from_inside(void)
 
 static void test_another_namespace(void **state)
 {
-    (void)state;
     int wait_status = 0;
     check_netdev_list("", true, &files);
     pid_t pid = fork();
@@ -137,7 +135,6 @@ static int look_at_virtual(void)
 
 static void test_virtual(void **state)
 {
-    (void)state;
     int wait_status = 0;
     pid_t pid = fork();
     if (pid == 0)
@@ -150,7 +147,6 @@ static void test_virtual(void **state)
 
 static void test_a_root_is_the_machine(void **state)
 {
-    (void)state;
     assert_true(check_netdev_has_files("/nowhere"));
     check_netdev_list("/nowhere", true, &files);
     assert_int_equal(files.n, 0);
@@ -158,7 +154,6 @@ static void test_a_root_is_the_machine(void **state)
 
 static void test_addresses(void **state)
 {
-    (void)state;
     struct ifaddrs *all = NULL;
     char text[NI_MAXHOST], name[CHECK_NETDEV_NAME];
     assert_int_equal(getifaddrs(&all), 0);

@@ -72,7 +72,6 @@ static enum status count_progress(void *arg, enum check_stage stage, double done
 
 static void measures_this_machine(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     double done = 0;
     struct check_config config = config_of(CHECK_DEPTH_STANDARD, harness_tmpdir());
@@ -97,7 +96,6 @@ static void measures_this_machine(void **state)
 /* The quick check is for 64 oversubscribed ranks: its processor time has a limit. */
 static void quick_is_cheap(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     struct check_config config = config_of(CHECK_DEPTH_QUICK, "");
     assert_int_equal(check_node_run(&config, 1000, &rows), ST_OK); /* loads pages and kernels */
@@ -131,7 +129,6 @@ static enum status run_rank(struct ranks_one *one)
 /* Two nodes of two workers: every core and device once, one disk and one quota for a node. */
 static void ranks_share_the_node(void **state)
 {
-    (void)state;
     struct job jobs[4] = {0};
     ranks_run(2, 2, run_rank, jobs, sizeof *jobs);
     int cores = 0;
@@ -175,7 +172,6 @@ static struct check_row quota_row(const char *max, int threads, int64_t stopped_
 
 static void a_quota_is_named_with_its_share(void **state)
 {
-    (void)state;
     struct check_row row = quota_row("max 100000\n", 4, 0, 1000000);
     assert_int_equal(row.verdict, CHECK_VERDICT_PASS);
     assert_string_equal(row.why, "there is none");
@@ -197,7 +193,6 @@ static void a_quota_is_named_with_its_share(void **state)
 
 static void the_stage_names_a_quota(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     struct check_config config = config_of(CHECK_DEPTH_QUICK, "");
     write_quota("25000 100000\n", "throttled_usec 0\n");
@@ -211,7 +206,6 @@ static void the_stage_names_a_quota(void **state)
 /* Cores of another kind have a name of their own. */
 static void small_cores_are_compared_apart(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     cpu_set_t set;
     char path[700];

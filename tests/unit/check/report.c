@@ -94,7 +94,6 @@ static void contains(const char *text, const char *part)
 
 static void table_names_what_is_bad(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     cluster(&rows, 8);
     char *text = written(check_table_write, &rows, &about);
@@ -126,7 +125,6 @@ static void table_names_what_is_bad(void **state)
 
 static void table_has_colours_on_a_terminal(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     struct check_report_about terminal = about;
     terminal.is_terminal = true;
@@ -140,7 +138,6 @@ static void table_has_colours_on_a_terminal(void **state)
 /* 4,096 nodes, a fault of a kind on each: the table stays short and is quick. */
 static void table_of_many_nodes(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     char why[64];
     int lines = 0;
@@ -166,7 +163,6 @@ static void table_of_many_nodes(void **state)
 
 static void lists_of_nodes(void **state)
 {
-    (void)state;
     static const int node[] = {0, 1, 2, 2, 3, 7, 12, 13, 40};
     char out[64], narrow[16];
     assert_string_equal(check_table_nodes(out, sizeof out, node, 9), "0-3, 7, 12-13, 40");
@@ -176,7 +172,6 @@ static void lists_of_nodes(void **state)
 
 static void empty_report(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
         free(written(formats[f], &rows, &about));
@@ -187,7 +182,6 @@ static void empty_report(void **state)
 
 static void json_has_all_rows(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     cJSON *root = NULL;
     const cJSON *list;
@@ -243,7 +237,6 @@ static void check_prometheus(const char *text)
 
 static void prometheus_gauges(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     cluster(&rows, 8);
     sample_add(&rows, rows.row[10]); /* the same labels again */
@@ -265,7 +258,6 @@ static void prometheus_gauges(void **state)
 /* Two names of units for the same quantity, and a unit that Prometheus has no word for. */
 static void prometheus_units(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     strcpy(sample_link(&rows, 0, 1, 7)->unit, "ms");
     sample_link(&rows, 0, 1, 7000);
@@ -296,7 +288,6 @@ static void scribble(char *out, size_t cap, uint64_t *at)
 
 static void any_bytes_in_rows(void **state)
 {
-    (void)state;
     static const double values[] = {0, -1, 1e308, NAN, INFINITY, -INFINITY, 4e-324};
     uint64_t at = 0;
     for (int round = 0; round < 60; round++) {
@@ -330,7 +321,6 @@ static void any_bytes_in_rows(void **state)
 
 static void a_report_that_does_not_fit_fails(void **state)
 {
-    (void)state;
     struct check_rows rows = {0};
     cluster(&rows, 8);
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
@@ -343,7 +333,6 @@ static void a_report_that_does_not_fit_fails(void **state)
 
 static void printable_text(void **state)
 {
-    (void)state;
     static const struct {
         const char *in, *out;
     } cases[] = {{"a\033[31mb", "a?[31mb"},        {"µs …", "µs …"},
@@ -374,7 +363,6 @@ static void shell(const char *text, char *out, size_t cap)
 
 static void words_of_a_shell(void **state)
 {
-    (void)state;
     static const char *const paths[] = {"/checkpoints/run-1",
                                         "/with a blank/two  blanks",
                                         "/it's",
@@ -420,7 +408,6 @@ static void check_wrapped(const char *command)
 
 static void a_wrapped_command_is_the_same(void **state)
 {
-    (void)state;
     static const char tail[] =
         " \"two of them\" three\\ four five six seven eight nine ten eleven twelve # and a "
         "comment, "

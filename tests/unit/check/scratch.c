@@ -24,15 +24,10 @@ static char dir[FILE_PATH_MAX];
 
 static int set_up(void **state)
 {
-    (void)state;
     return text_format(dir, sizeof dir, "%s/XXXXXX", harness_tmpdir()) && mkdtemp(dir) ? 0 : -1;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    return file_remove_tree(dir) == ST_OK ? 0 : -1;
-}
+static int tear_down(void **state) { return file_remove_tree(dir) == ST_OK ? 0 : -1; }
 
 static bool knows_boot(void)
 {
@@ -97,7 +92,6 @@ static void lock_of(const char *path, char *lock)
 
 static void test_own(void **state)
 {
-    (void)state;
     struct check_scratch a, b;
     assert_int_equal(check_scratch_open(dir, &a), ST_OK);
     assert_int_equal(check_scratch_open(dir, &b), ST_OK);
@@ -116,7 +110,6 @@ static void test_own(void **state)
 /* NFS renames a file that is removed while it is open, and then its folder is not empty. */
 static void test_lock_is_closed_first(void **state)
 {
-    (void)state;
     struct check_scratch s;
     char events[4096];
     assert_int_equal(check_scratch_open(dir, &s), ST_OK);
@@ -136,7 +129,6 @@ static void test_lock_is_closed_first(void **state)
 
 static void test_killed(void **state)
 {
-    (void)state;
     char path[FILE_PATH_MAX], other[FILE_PATH_MAX];
     NEEDS_BOOT;
     pid_t dead = hold(path), held = hold(other);
@@ -151,7 +143,6 @@ static void test_killed(void **state)
 /* A process that is about to end: the sweep waits for it. */
 static void test_patience(void **state)
 {
-    (void)state;
     char path[FILE_PATH_MAX];
     NEEDS_BOOT;
     pid_t pid = hold(path), killer = fork();
@@ -169,7 +160,6 @@ static void test_patience(void **state)
 /* A lock that is free here may be held by a process that sees the folder through another mount. */
 static void test_young(void **state)
 {
-    (void)state;
     char path[FILE_PATH_MAX], other[FILE_PATH_MAX], lock[FILE_PATH_MAX];
     NEEDS_BOOT;
     pid_t dead = hold(path), held = hold(other);
@@ -188,7 +178,6 @@ static void test_young(void **state)
 /* Its maker may be about to lock it. */
 static void test_empty_lock(void **state)
 {
-    (void)state;
     char path[FILE_PATH_MAX], lock[FILE_PATH_MAX];
     NEEDS_BOOT;
     end(hold(path));
@@ -204,7 +193,6 @@ static void test_empty_lock(void **state)
 /* What processes of other parents have made is not this process's own. */
 static void test_of_another_parent(void **state)
 {
-    (void)state;
     char path[FILE_PATH_MAX], lock[FILE_PATH_MAX];
     int wait_status = 0;
     NEEDS_BOOT;
@@ -241,7 +229,6 @@ static void make(const char *name, bool has_lock, bool is_old, char *path)
 /* Of another machine: its lock may not be seen here, so only what is old goes. */
 static void test_other_machine(void **state)
 {
-    (void)state;
     char young[FILE_PATH_MAX], old[FILE_PATH_MAX], bare[FILE_PATH_MAX], held[FILE_PATH_MAX],
         lock[FILE_PATH_MAX];
     make(".convoy-check-ffffffff-AAAAAA", true, false, young);
@@ -260,7 +247,6 @@ static void test_other_machine(void **state)
 /* Names that anyone may have put there. */
 static void test_hostile(void **state)
 {
-    (void)state;
     char outside[FILE_PATH_MAX], link[FILE_PATH_MAX], pipe_dir[FILE_PATH_MAX],
         lock_dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
     make("precious", true, true, outside);
@@ -286,7 +272,6 @@ static void test_hostile(void **state)
 
 static void test_cannot(void **state)
 {
-    (void)state;
     struct check_scratch s;
     assert_int_equal(check_scratch_open("/proc/self", &s), ST_STORE);
     assert_int_equal(check_scratch_close(&s), ST_OK);
@@ -308,7 +293,6 @@ static int fail_to_open(rlim_t files, rlim_t bytes)
 /* As with a quota: the lock cannot be created, or not be written. */
 static void test_no_lock(void **state)
 {
-    (void)state;
     static const struct rlimit limits[] = {{0, RLIM_INFINITY}, {64, 0}};
     for (int i = 0; i < 2; i++) {
         int wait_status = 0;
@@ -337,7 +321,6 @@ static int mount_silent(const char *path)
 
 static void test_no_answer(void **state)
 {
-    (void)state;
     int removed = -1, fd = mount_silent(dir);
     if (fd < 0)
         HARNESS_SKIP("no FUSE here");

@@ -60,7 +60,6 @@ static bool is_right(const struct static_tree *t)
 
 static void every_tree(void **state)
 {
-    (void)state;
     int wrong = 0, good = 0;
     for (int i = 0; i < trees_n; i++) {
         good += strcmp(trees[i].verdict, "none") == 0;
@@ -90,7 +89,6 @@ static struct check_row memlock_now(void) { return row_now("memlock", EIGHT); }
 /* The interface that carries the data is compared with those of the other nodes. */
 static void main_interface(void **state)
 {
-    (void)state;
     static const struct {
         const char *tree, *settings, *name;
         double mtu;
@@ -111,7 +109,6 @@ static void main_interface(void **state)
 /* The limits of this process itself, before and after the remedy, which needs a right. */
 static void memlock_of_the_process(void **state)
 {
-    (void)state;
     const struct rlimit little = {65536, 65536}, unlimited = {RLIM_INFINITY, RLIM_INFINITY};
     char path[700];
     static_trees_become(&place, "h100");
@@ -129,7 +126,6 @@ static void memlock_of_the_process(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
     trees_n = static_trees_list(trees);
     static_trees_open(&place);
     return 0;
@@ -137,7 +133,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     static_trees_close(&place);
     return 0;
 }

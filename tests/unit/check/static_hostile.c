@@ -127,7 +127,6 @@ static void restore(void)
 
 static void each_kind(void **state)
 {
-    (void)state;
     for (int kind = 0; kind < MAKERS; kind++) {
         restore();
         replace_all(makers[kind]);
@@ -138,7 +137,6 @@ static void each_kind(void **state)
 /* Some files of any kind among whole ones. */
 static void mixed_kinds(void **state)
 {
-    (void)state;
     restore();
     for (int round = 0; round < 60; round++) {
         for (int k = 0; k < 8; k++) {
@@ -174,7 +172,6 @@ static void damage(const char *path)
 
 static void damaged(void **state)
 {
-    (void)state;
     for (int round = 0; round < 60; round++) {
         if (round % 20 == 0)
             restore();
@@ -187,7 +184,6 @@ static void damaged(void **state)
 /* No file at all: nothing is known, so nothing is wrong on a machine that works alone. */
 static void nothing(void **state)
 {
-    (void)state;
     static const char *const roots[] = {"/nonexistent", "/dev/null", "/proc/self/fdinfo"};
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
         struct check_rows rows = {0};
@@ -203,7 +199,6 @@ static void nothing(void **state)
 
 static void numbers(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         int64_t value;
@@ -235,7 +230,6 @@ static void count_line(void *arg, char *text)
 
 static void lines(void **state)
 {
-    (void)state;
     int64_t n[2] = {0, 0};
     char path[700], *text = malloc(100000);
     assert_non_null(text);
@@ -256,7 +250,6 @@ static void lines(void **state)
 /* In the order of their numbers, and fit for a command line. */
 static void names(void **state)
 {
-    (void)state;
     static const char *const made[] = {"mlx5_10", "mlx5_2", ".hidden", "a;b", "x"};
     static struct check_file_names found;
     char path[800];
@@ -277,7 +270,6 @@ static void names(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
     text_format(place.root, sizeof place.root, "%s/tree", harness_tmpdir());
     restore();
     assert_int_equal(nftw(place.root, take_file, 16, FTW_PHYS), 0);

@@ -55,7 +55,6 @@ static bool mount_disk(const char *options)
 
 static void full(void **state)
 {
-    (void)state;
     char file[700];
     if (!has_namespace || !mount_disk("size=100m"))
         HARNESS_SKIP("cannot mount in a namespace of its own");
@@ -70,7 +69,6 @@ static void full(void **state)
 
 static void no_inode(void **state)
 {
-    (void)state;
     if (!has_namespace || !mount_disk("size=100m,nr_inodes=1"))
         HARNESS_SKIP("cannot mount in a namespace of its own");
     expect(disk, CHECK_VERDICT_FAIL, "no free inode of 1", "du --inodes");
@@ -79,7 +77,6 @@ static void no_inode(void **state)
 
 static void read_only(void **state)
 {
-    (void)state;
     char below[700];
     text_format(below, sizeof below, "%s/run/checkpoints", disk);
     if (!has_namespace || mount("none", disk, "tmpfs", MS_RDONLY, "size=100m") != 0)
@@ -93,7 +90,6 @@ static void read_only(void **state)
 
 static void folders(void **state)
 {
-    (void)state;
     char path[700], file[700];
     text_format(path, sizeof path, "%s/not/yet/there", harness_tmpdir());
     assert_true(row_of(path).verdict != CHECK_VERDICT_SKIPPED);
@@ -131,7 +127,6 @@ static struct check_row row_of_user(const char *dir)
 /* By a name that begins in its own folder: those above it may be closed to the other user. */
 static void closed(void **state)
 {
-    (void)state;
     const int before = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_true(before >= 0);
     assert_int_equal(chmod(harness_tmpdir(), 0755), 0);
@@ -148,7 +143,6 @@ static void closed(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
     text_format(disk, sizeof disk, "%s/disk", harness_tmpdir());
     assert_int_equal(mkdir(disk, 0755), 0);
     has_namespace = geteuid() == 0 && unshare(CLONE_NEWNS) == 0 &&

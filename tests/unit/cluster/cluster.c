@@ -99,7 +99,6 @@ static void run(struct seen *s)
 
 static void a_job_recovers_from_a_loss(void **state)
 {
-    (void)state;
     struct seen s;
     const struct cluster_node *nodes;
     begin(&s, 2, 3);
@@ -133,7 +132,6 @@ static void a_job_recovers_from_a_loss(void **state)
 
 static void no_restart_left_keeps_the_status(void **state)
 {
-    (void)state;
     struct seen s;
     begin(&s, 1, 1);
     for (int i = 0; i < 2; i++) {
@@ -150,7 +148,6 @@ static void no_restart_left_keeps_the_status(void **state)
 
 static void losses_before_a_generation_count_too(void **state)
 {
-    (void)state;
     struct seen s;
     begin(&s, 1, 100);
     for (int i = 0; i < 10 && s.ends_n == 0; i++) {
@@ -169,7 +166,6 @@ static void losses_before_a_generation_count_too(void **state)
 /* Steps below the highest one count: after a return to a checkpoint the job makes them again. */
 static void an_incident_takes_one_restart(void **state)
 {
-    (void)state;
     static const int64_t steps[] = {900, 400, 300, 101, 500, 120};
     struct seen s;
     begin(&s, 3, 6);
@@ -192,7 +188,6 @@ static void an_incident_takes_one_restart(void **state)
 
 static void a_worker_that_ended_is_the_cause(void **state)
 {
-    (void)state;
     struct seen s;
     begin(&s, 2, 0);
     ready(&s, 2, 1);
@@ -225,7 +220,6 @@ static void a_worker_that_ended_is_the_cause(void **state)
 
 static void a_failure_of_the_state_keeps_its_status(void **state)
 {
-    (void)state;
     struct seen s;
     begin(&s, 2, 100);
     for (int i = 0; i < 2; i++) { /* on either worker */
@@ -246,7 +240,6 @@ static void a_failure_of_the_state_keeps_its_status(void **state)
 
 static void checkpoints_give_restarts_back(void **state)
 {
-    (void)state;
     struct seen s;
     begin(&s, 1, 1);
     for (int i = 0; i < 4; i++) {
@@ -270,7 +263,6 @@ static void checkpoints_give_restarts_back(void **state)
 
 static void an_error_ends_with_its_message(void **state)
 {
-    (void)state;
     struct seen s;
     begin(&s, 1, 3);
     ready(&s, 1, 1);

@@ -51,7 +51,6 @@ static void write_hello(struct text *out)
 
 static void a_heartbeat_is_read_as_written(void **state)
 {
-    (void)state;
     struct text out = {0};
     write_hello(&out);
     assert_int_equal(message_read_heartbeat(out.data, out.len, &body), ST_OK);
@@ -78,7 +77,6 @@ static void a_heartbeat_is_read_as_written(void **state)
 
 static void every_truncation_is_refused(void **state)
 {
-    (void)state;
     struct text out = {0};
     write_hello(&out);
     for (size_t n = 0; n < out.len; n += n < 2000 || n + 50 > out.len ? 1 : 37)
@@ -89,7 +87,6 @@ static void every_truncation_is_refused(void **state)
 /* A node of a version without the report is read, so that the difference of versions is named. */
 static void a_heartbeat_of_an_earlier_version_is_read(void **state)
 {
-    (void)state;
     static const char key[] = ",\"closed\":4,\"closed_rank\":6,\"stepped\":3";
     struct text out = {0};
     write_hello(&out);
@@ -109,7 +106,6 @@ static void a_heartbeat_of_an_earlier_version_is_read(void **state)
 
 static void another_protocol_gives_the_sender_only(void **state)
 {
-    (void)state;
     static const char text[] = "{\"protocol\":2,\"node_id\":3,\"host\":\"new\",\"whatever\":[1]}";
     assert_int_equal(message_read_heartbeat(text, sizeof(text) - 1, &body), ST_OK);
     assert_true(body.has_join && body.join.protocol == 2 && body.heartbeat.node_id == 3);
@@ -118,7 +114,6 @@ static void another_protocol_gives_the_sender_only(void **state)
 
 static void replies_are_read_as_written(void **state)
 {
-    (void)state;
     struct text out = {0};
     struct message_reply reply = {.answer = MESSAGE_ANSWER_END,
                                   .coordinator = {1, 2},
@@ -148,7 +143,6 @@ static void replies_are_read_as_written(void **state)
 
 static void a_world_has_the_right_number_of_addresses(void **state)
 {
-    (void)state;
     struct text out = {0};
     static struct cluster_address back[3];
     static const int ids[] = {0, 2};
@@ -175,7 +169,6 @@ static void a_world_has_the_right_number_of_addresses(void **state)
 
 static void the_nodes_of_a_world_ascend_from_0(void **state)
 {
-    (void)state;
     static const char *const wrong[] = {"",   "1",     "0,0",     "0,2,1", "0,3",
                                         "-1", "0,1.5", "0,1,2,3", "\"0\"", "0,1e9"};
     struct cluster_world world;
@@ -196,7 +189,6 @@ static void the_nodes_of_a_world_ascend_from_0(void **state)
 
 static void base64_is_strict(void **state)
 {
-    (void)state;
     uint8_t bytes[300], back[300];
     char text[BASE64_SIZE(sizeof(bytes))];
     size_t n;

@@ -36,7 +36,6 @@ static void train_to(int64_t step)
 
 static void incidents_are_counted(void **state)
 {
-    (void)state;
     begin(2);
     for (int i = 0; i < 2; i++) {
         assert_true(lose(ST_RETRY, i, 10 * i, i));
@@ -55,7 +54,6 @@ static void incidents_are_counted(void **state)
 
 static void losses_during_a_recovery_are_one_incident(void **state)
 {
-    (void)state;
     begin(1);
     for (int worker = 0; worker < WORKERS; worker++) {
         assert_true(lose(ST_PEER, worker, 10, worker));
@@ -69,7 +67,6 @@ static void losses_during_a_recovery_are_one_incident(void **state)
 
 static void a_return_to_a_checkpoint_is_progress(void **state)
 {
-    (void)state;
     static const int64_t steps[] = {900, 300, 500, 120, 899, 300, 301, 101};
     begin(8);
     for (int i = 0; i < 8; i++) { /* of one worker, each time from the checkpoint of step 100 */
@@ -81,7 +78,6 @@ static void a_return_to_a_checkpoint_is_progress(void **state)
 
 static void only_the_same_worker_at_the_same_step_ends_them(void **state)
 {
-    (void)state;
     begin(1000);
     for (int i = 0; i < 2; i++)
         for (int worker = 0; worker < WORKERS; worker++)
@@ -106,7 +102,6 @@ static void only_the_same_worker_at_the_same_step_ends_them(void **state)
 
 static void a_failure_of_the_state_is_tried_once_more(void **state)
 {
-    (void)state;
     static const enum status kinds[] = {ST_NOT_FINITE, ST_SPIKE, ST_BUG};
     for (int i = 0; i < 3; i++) {
         begin(1000);
@@ -141,7 +136,6 @@ static void a_failure_of_the_state_is_tried_once_more(void **state)
 
 static void calm_gives_restarts_back(void **state)
 {
-    (void)state;
     begin(3);
     for (int i = 0; i < 3; i++) {
         train_to(10 * i + 5);
@@ -167,7 +161,6 @@ static void calm_gives_restarts_back(void **state)
 
 static void the_wait_grows(void **state)
 {
-    (void)state;
     static const int64_t want_ms[] = {0, 0, 250, 500, 1000, 2000, 4000, 8000, 10000, 10000};
     for (int64_t i = 0; i < 10; i++)
         assert_int_equal(restart_budget_delay_ms(i), want_ms[i]);

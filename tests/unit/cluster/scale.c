@@ -82,7 +82,6 @@ static void measure(int n, struct figures *out)
 
 static void node0_costs_the_same_for_each_node(void **state)
 {
-    (void)state;
     struct figures few, many;
     measure(FEW, &few);
     measure(MANY, &many);

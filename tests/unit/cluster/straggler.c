@@ -27,7 +27,6 @@ static void all_at(const char *call, int64_t sequence, int64_t age_ms)
 
 static void the_one_behind_is_named(void **state)
 {
-    (void)state;
     char text[256], want[256];
     for (int culprit = 0; culprit < 4; culprit++) {
         all_at("all_reduce", 812, 4100);
@@ -44,7 +43,6 @@ static void the_one_behind_is_named(void **state)
 
 static void no_rank_is_named_without_reason(void **state)
 {
-    (void)state;
     char text[256];
     all_at("", 812, 0);
     assert_false(straggler_find(nodes, 2, 3000, NULL, text, sizeof(text)));
@@ -59,7 +57,6 @@ static void no_rank_is_named_without_reason(void **state)
 
 static void all_inside_or_several_behind(void **state)
 {
-    (void)state;
     char text[256];
     all_at("barrier", 5, 7000);
     set(3, "", 5, 0); /* has returned already */
@@ -91,7 +88,6 @@ static void describe(const void *arg, int rank, int count, char *out, size_t cap
 /* Stages of a pipeline: numbers of calls say nothing, and a rank that is in none is late. */
 static void stages_make_other_calls(void **state)
 {
-    (void)state;
     char text[256];
     struct cluster_places places = {describe, "stage", true};
     for (int culprit = 0; culprit < 4; culprit++) {
@@ -130,7 +126,6 @@ static bool is_still(char *text, size_t cap)
 
 static void stalled_is_all_waiting_or_silent(void **state)
 {
-    (void)state;
     char text[256];
     all_at("all_reduce", 7, 3000);
     /* Messages were lost in one direction: not all ranks are in the same call. */
@@ -162,7 +157,6 @@ static void stalled_is_all_waiting_or_silent(void **state)
 
 static void pace_is_the_longest_call_that_returned(void **state)
 {
-    (void)state;
     struct straggler_pace pace = {0};
     static const struct {
         const char *call;

@@ -38,7 +38,6 @@ static void open_queue(void)
 
 static void in_order(void **state)
 {
-    (void)state;
     int64_t ticket = 0;
     int numbers[3] = {7, 8, 9};
     open_queue();
@@ -73,7 +72,6 @@ static void sleep_in_item(int64_t ns, bool awaited)
 
 static void sleeps_to_the_end(void **state)
 {
-    (void)state;
     sleep_in_item(30000000, false);
     assert_true(slept_through);
     assert_true(slept_ns >= 30000000);
@@ -81,7 +79,6 @@ static void sleeps_to_the_end(void **state)
 
 static void wakes_for_a_waiting_thread(void **state)
 {
-    (void)state;
     sleep_in_item(20000000000, true);
     assert_false(slept_through);
     assert_true(slept_ns < 10000000000);

@@ -27,7 +27,6 @@ static const struct suite suite_self_one = {.name = "self",
 
 static int begin(void **state)
 {
-    (void)state;
     suite_this = &suite_self_one;
     return 0;
 }

@@ -5,7 +5,6 @@
 
 static void extents_cover(void **state)
 {
-    (void)state;
     for (int parts = 1; parts <= 40; parts++)
         for (int64_t elems = 0; elems <= 700; elems++) {
             int64_t at = 0, least = INT64_MAX, most = 0;
@@ -26,7 +25,6 @@ static void extents_cover(void **state)
 
 static void extents_huge(void **state)
 {
-    (void)state;
     int64_t elems = (INT64_MAX >> 16) - 3, at = 0;
     for (int i = 0; i < 4096; i++) {
         struct part_extent e = part_extent(elems, 4096, i);
@@ -40,7 +38,6 @@ static void extents_huge(void **state)
  * behind the other, each at an aligned place. */
 static void rails_cover(void **state)
 {
-    (void)state;
     static const int64_t sizes[] = {0, 1, 17, 96, 1000, 20001};
     struct part_extent rail[5];
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

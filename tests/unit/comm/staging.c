@@ -51,14 +51,12 @@ static void bits_rank(struct suite_rank *me)
 }
 static void bits(void **state)
 {
-    (void)state;
     suite_run_on(&suite_threads, 3, 1, harness_patience_ms(20000), bits_rank);
     suite_run_on(&suite_ucx, 2, 2, harness_patience_ms(20000), bits_rank);
 }
 
 static void missing(void **state)
 {
-    (void)state;
     suite_run_late(&suite_threads, 1, 2, 300, suite_device_missing_rank);
     suite_run_late(&suite_ucx, 2, 1, 600, suite_device_missing_rank);
     assert_int_equal(fake_device.blocks_n, 0);
@@ -66,7 +64,6 @@ static void missing(void **state)
 
 static int begin(void **state)
 {
-    (void)state;
     harness_loopback();
     suite_dev = fake_device_open();
     return 0;
@@ -74,7 +71,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     fake_device_close(suite_dev);
     return 0;
 }

@@ -7,7 +7,6 @@
 
 static void left_half(void **state)
 {
-    (void)state;
     for (int n = 2; n <= 5000; n++) {
         int left = sum_tree_left(n);
         assert_int_equal(left & (left - 1), 0);
@@ -30,7 +29,6 @@ static void carry_out(const struct sum_tree_step *steps, int steps_n, int slots)
 
 static void plans_read(void **state)
 {
-    (void)state;
     static const char *const want[] = {"0",
                                        "(0+1)",
                                        "((0+1)+2)",
@@ -57,7 +55,6 @@ static void plans_read(void **state)
  * one in three cases: one node, one worker on each node, a power of two of workers on each. */
 static void plans_hold(void **state)
 {
-    (void)state;
     struct sum_tree_step steps[64], flat[64];
     for (int nodes = 1; nodes <= 8; nodes++)
         for (int locals = 1; locals <= 8; locals++) {
@@ -84,7 +81,6 @@ static void plans_hold(void **state)
 
 static void shapes_of_splits(void **state)
 {
-    (void)state;
     static const struct {
         int ranks[6], n, locals, want_nodes, want_locals;
     } cases[] = {

@@ -11,7 +11,6 @@
  * if they are set. */
 static void forms_name_every_row(void **state)
 {
-    (void)state;
     struct conf *conf = NULL;
     char *words[] = {"PROMPT=say \"hi\"\n", "LR=1e-3", "STEP_TIMEOUT=90s", "DATA=a\xff",
                      "SEED=9007199254740991"};
@@ -75,7 +74,6 @@ static void forms_name_every_row(void **state)
 
 static void json_is_utf8(void **state)
 {
-    (void)state;
     struct conf *conf = NULL;
     struct text json = {0};
     assert_int_equal(conf_open(1, (char *[]){"DATA=a\xff\xfe"}, (char *[]){NULL}, &conf), ST_OK);

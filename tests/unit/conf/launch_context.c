@@ -40,7 +40,6 @@ static void drop(const char *path)
 
 static void variables(void **state)
 {
-    (void)state;
     char *pod[] = {"KUBERNETES_SERVICE_HOST=10.96.0.1", NULL}, *job[] = {"SLURM_JOB_ID=3", NULL},
          *unset[] = {"KUBERNETES_SERVICE_HOST=", NULL};
     assert_string_equal(name(pod, 71, 70, false), "Kubernetes");
@@ -54,7 +53,6 @@ static void variables(void **state)
  * without any container. */
 static void containers(void **state)
 {
-    (void)state;
     char *marked[] = {"container=podman", NULL};
     assert_string_equal(name(none, 1, 0, false), "container");
     assert_string_equal(name(none, 7, 1, false), "shell");
@@ -83,7 +81,6 @@ static bool is_container(char **environment, int pid, int parent)
 /* Whether a person watches does not matter, nor how deep in the container a shell is. */
 static void inside_of_containers(void **state)
 {
-    (void)state;
     char *marked[] = {"container=podman", NULL},
          *pod[] = {"KUBERNETES_SERVICE_HOST=10.96.0.1", NULL}, *job[] = {"SLURM_JOB_ID=3", NULL};
     assert_false(is_container(none, 8, 7));
@@ -102,7 +99,6 @@ static void inside_of_containers(void **state)
 
 static void this_process(void **state)
 {
-    (void)state;
     const struct launch_context context = launch_context_here(none);
     assert_int_equal(context.pid, getpid());
     assert_int_equal(context.parent, getppid());
@@ -112,7 +108,6 @@ static void this_process(void **state)
 
 static int open_root(void **state)
 {
-    (void)state;
     char run[600];
     root = harness_tmpdir();
     snprintf(run, sizeof run, "%s/run", root);

@@ -22,7 +22,6 @@ static bool note(void *arg, int64_t bytes_done, int64_t bytes_total)
 
 static int fresh(void **state)
 {
-    (void)state;
     last_done = last_total = 0;
     return data_folder_make();
 }
@@ -81,7 +80,6 @@ static void pack(const char *name, const void *data, size_t n)
 
 static void test_lines(void **state)
 {
-    (void)state;
     put_text("a.jsonl", "{\"text\": \"a\"}\n\n  \t\r\n{\"id\": 7, \"text\": \"\\u0062\", \"more\": "
                         "[{}]}\r\n{\"text\":\"\"}\n"
                         "{\"text\":\"Hello, world!\"}");
@@ -102,7 +100,6 @@ static void test_lines(void **state)
 
 static void test_bad_lines(void **state)
 {
-    (void)state;
     static const struct {
         const char *line, *word, *other;
     } cases[] = {
@@ -130,7 +127,6 @@ static void test_bad_lines(void **state)
  * divided. */
 static void test_many_lines(void **state)
 {
-    (void)state;
     enum { LINES = 30000, BYTES = LINES * 220 };
     char *text = malloc(BYTES), plain[200];
     uint32_t *want = malloc(4 * BYTES);
@@ -180,7 +176,6 @@ static void test_many_lines(void **state)
  * whole. */
 static void test_long_lines(void **state)
 {
-    (void)state;
     const size_t n = 3000000, huge = (size_t)(70 << 20);
     char *text = malloc(huge);
     memset(text, 'x', n);
@@ -204,7 +199,6 @@ static void test_long_lines(void **state)
 
 static void test_packed_text(void **state)
 {
-    (void)state;
     pack("a.txt.zst", "Hello, world!", 13);
     EXPECT(in("a.txt.zst"), 15496, 11, 995, 0);
     pack("b.zst", "a", 1);
@@ -219,7 +213,6 @@ static void test_packed_text(void **state)
  * documents. */
 static void test_joined(void **state)
 {
-    (void)state;
     char list[3 * FILE_PATH_MAX];
     assert_int_equal(file_make_dirs(in("f")), ST_OK);
     put_text("f/1.txt", "a");
@@ -247,7 +240,6 @@ static void test_joined(void **state)
 /* The same bytes are other ids under another name, and the cache knows. */
 static void test_cache_tells_kinds_apart(void **state)
 {
-    (void)state;
     put_text("a.txt", "{\"text\":\"a\"}");
     put_text("a.jsonl", "{\"text\":\"a\"}");
     struct corpus *corpus = opened(in("a.txt"));
@@ -260,7 +252,6 @@ static void test_cache_tells_kinds_apart(void **state)
 
 static void test_damaged_packed(void **state)
 {
-    (void)state;
     enum { N = 20000 };
     char text[N], *packed;
     size_t n;
@@ -286,7 +277,6 @@ static void test_damaged_packed(void **state)
  * blocks. */
 static void test_bomb(void **state)
 {
-    (void)state;
     const size_t n = (size_t)300 << 20;
     char *text = calloc(1, n);
     memset(text, ' ', n);
@@ -300,7 +290,6 @@ static void test_bomb(void **state)
 
 static void test_megatron(void **state)
 {
-    (void)state;
     int64_t tokens;
     put_text("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"\"}\n{\"text\":\"Hello, world!\"}\n");
     const struct corpus_config config = with(in("a.jsonl"));
@@ -341,7 +330,6 @@ static void put_wide(const char *idx, const char *bin, const int32_t *ids)
 
 static void test_megatron_wide(void **state)
 {
-    (void)state;
     put_wide("w.idx", "w.bin", (int32_t[]){64, 65, 66, 67});
     EXPECT(in("w.idx"), 64, 65, 66, 67); /* as they are: the index separates them */
     put_wide("x.idx", "x.bin", (int32_t[]){64, END, 66, END});

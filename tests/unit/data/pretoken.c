@@ -18,7 +18,6 @@
 
 static void test_ends(void **state)
 {
-    (void)state;
     static const char *const cases[] = {
         "hello| world",
         " a|  |\n|b",
@@ -76,7 +75,6 @@ static void test_ends(void **state)
 
 static void test_cut(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         size_t cut;

@@ -130,7 +130,6 @@ static void assert_back(const struct lists *l)
 
 static void test_back(void **state)
 {
-    (void)state;
     static const char *const pre[] = {"gpt-2", "smollm", "llama-bpe", "qwen2"};
     struct lists l;
     pieces(&l);
@@ -164,7 +163,6 @@ static void refuse(struct lists *l, const char *says)
 
 static void test_refused(void **state)
 {
-    (void)state;
     static char huge[9000];
     struct lists l;
     byte_level(&l);

@@ -103,7 +103,6 @@ static void remove_file(const char *path) { assert_int_equal(unlink(in_tree(path
 /* With a library in every place the first counts; without that, the next. */
 static void places_have_an_order(void **state)
 {
-    (void)state;
     static const char *const list[] = {
         "/user" FILE_2,
         "/user/nccl/lib" FILE_2,
@@ -150,7 +149,6 @@ static void places_have_an_order(void **state)
  * older one, too. */
 static void newest_name_first(void **state)
 {
-    (void)state;
     static const char new[] = "/usr/local/cuda-12.8/lib64" FILE_2,
                       old[] = "/usr/local/cuda-13.0/lib64" FILE_1,
                       own[] = "/my [env]/lib/python3.11/site-packages/nvidia/nccl/lib" FILE_1;
@@ -168,7 +166,6 @@ static void newest_name_first(void **state)
 /* Files that cannot be used are named with their reasons, and a usable one after them is found. */
 static void unusable_is_passed_over(void **state)
 {
-    (void)state;
     struct library l;
     /* no path of a test before: the loader still has those */
     static const char lacks[] = "/user/lacks/lib" FILE_2, old[] = "/conda/targets/old/lib" FILE_2,
@@ -197,7 +194,6 @@ static void unusable_is_passed_over(void **state)
 
 static int begin(void **state)
 {
-    (void)state;
     library_dir(in_tree("/user"));
     library_root(harness_tmpdir());
     setenv("VIRTUAL_ENV", in_tree("/my [env]"), 1);

@@ -16,7 +16,6 @@ static char path[FILE_PATH_MAX];
 static int setup(void **state)
 {
     static int n;
-    (void)state;
     text_format(dir, sizeof(dir), "%s/%d/deep", harness_tmpdir(), n++);
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
     return 0;
@@ -24,7 +23,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     ckpt_lock_release(lock);
     return 0;
 }
@@ -71,7 +69,6 @@ static void expect_newest(int64_t step)
 
 static void test_save_and_open(void **state)
 {
-    (void)state;
     struct ckpt *ckpt = NULL;
     expect_newest(-1);
     assert_int_equal(sample_save(lock, 100, 3, path), ST_OK);
@@ -95,7 +92,6 @@ static void test_save_and_open(void **state)
 
 static void test_keep(void **state)
 {
-    (void)state;
     for (int64_t step = 1; step <= 6; step++)
         assert_int_equal(sample_save(lock, step, 3, path), ST_OK);
     assert_int_equal(count_entries(), 3);
@@ -119,7 +115,6 @@ static void test_keep(void **state)
 
 static void test_same_step_again(void **state)
 {
-    (void)state;
     struct stat before, after;
     assert_int_equal(sample_save(lock, 5, 3, path), ST_OK);
     assert_int_equal(stat(below("step-00000005/manifest.json"), &before), 0);
@@ -144,7 +139,6 @@ static void test_same_step_again(void **state)
 
 static void test_leftovers(void **state)
 {
-    (void)state;
     assert_int_equal(mkdir(below(".tmp-999999-4"), 0777), 0);
     assert_int_equal(mkdir(below(".tmp-999999-4/sub"), 0777), 0);
     assert_int_equal(mkdir(below(".tmp-12-4-old"), 0777), 0);
@@ -162,7 +156,6 @@ static void test_leftovers(void **state)
 
 static void test_links_are_not_followed(void **state)
 {
-    (void)state;
     struct ckpt *ckpt;
     assert_int_equal(sample_save(lock, 3, 3, path), ST_OK);
     assert_int_equal(rename(below("step-00000003"), below("elsewhere")), 0);
@@ -183,7 +176,6 @@ static void test_links_are_not_followed(void **state)
 
 static void test_names(void **state)
 {
-    (void)state;
     struct ckpt *ckpt;
     assert_int_equal(sample_save(lock, 3, 0, path), ST_OK);
     assert_int_equal(rename(below("step-00000003"), below("step-00000009")), 0);
@@ -200,7 +192,6 @@ static void test_names(void **state)
 
 static void test_obstacles(void **state)
 {
-    (void)state;
     struct ckpt_lock *other = NULL;
     struct ckpt *ckpt = NULL;
     char file[FILE_PATH_MAX];
@@ -233,7 +224,6 @@ static void test_obstacles(void **state)
 
 static void test_lock(void **state)
 {
-    (void)state;
     struct ckpt_lock *second = NULL;
     char number[64];
     text_format(number, sizeof(number), "in use by process %ld;", (long)getpid());
@@ -257,7 +247,6 @@ static void test_lock(void **state)
 /* The folder goes if nothing else is in it; a lock on one that is gone is a new one. */
 static void test_discard(void **state)
 {
-    (void)state;
     char note[FILE_PATH_MAX];
     ckpt_lock_discard(lock);
     assert_false(file_exists(dir));
@@ -271,7 +260,6 @@ static void test_discard(void **state)
 
 static void test_bad_meta(void **state)
 {
-    (void)state;
     struct ckpt_meta meta = sample_meta(1);
     struct safetensors_source source = {"x", DTYPE_F32, 1, {1}, .data = &(float){1}};
     struct ckpt_part part = {"model", &source, 1};
@@ -284,7 +272,6 @@ static void test_bad_meta(void **state)
 /* A range of a tensor, as a rank of another mesh reads it. */
 static void test_range(void **state)
 {
-    (void)state;
     struct ckpt *ckpt = NULL;
     float some[8];
     assert_int_equal(sample_save(lock, 7, 3, path), ST_OK);

@@ -49,7 +49,6 @@ static void assert_says(const char *part)
 
 static void test_read(void **state)
 {
-    (void)state;
     for (uint32_t version = 2; version <= 3; version++) {
         size_t n;
         uint8_t *bytes = good(version, &n);
@@ -77,7 +76,6 @@ static void test_read(void **state)
 
 static void test_values(void **state)
 {
-    (void)state;
     size_t n;
     uint8_t *bytes = good(3, &n);
     struct gguf gguf;
@@ -126,7 +124,6 @@ static void test_values(void **state)
 /* Cut at each byte: in memory of exactly that size, so that a sanitizer sees a read beyond. */
 static void test_cut(void **state)
 {
-    (void)state;
     size_t n;
     uint8_t *bytes = good(3, &n);
     for (size_t cut = 0; cut < n; cut++) {
@@ -156,7 +153,6 @@ static void refuse(struct gguf_sample *s, const char *says)
 
 static void test_header(void **state)
 {
-    (void)state;
     static const struct {
         const char *bytes, *says;
     } list[] = {
@@ -182,7 +178,6 @@ static void test_header(void **state)
 
 static void test_bad_values(void **state)
 {
-    (void)state;
     struct gguf_sample s = {.keys_n = 0};
     sample_key(&s, "k", (enum gguf_kind)13);
     sample_le(&s.keys, 0, 8);
@@ -215,7 +210,6 @@ static void test_bad_values(void **state)
 
 static void test_bad_tensors(void **state)
 {
-    (void)state;
     static const uint8_t zero[256];
     struct gguf_sample s = {.keys_n = 0};
     sample_tensor(&s, "same", 1, (int64_t[]){8}, 0, zero, 32);
@@ -249,7 +243,6 @@ static void test_bad_tensors(void **state)
 
 static void test_places(void **state)
 {
-    (void)state;
     static const uint8_t zero[256];
     struct gguf_sample s = {.keys_n = 0};
     text_add_bytes(&s.data, zero, 96);
@@ -283,7 +276,6 @@ static void test_places(void **state)
 /* Alignments from 1 to 4096, and a file without tensors. */
 static void test_alignments(void **state)
 {
-    (void)state;
     static const float a[3] = {1, 2, 3};
     for (uint32_t alignment = 1; alignment <= 4096; alignment *= 4) {
         struct gguf_sample s = {.alignment = alignment};
@@ -315,7 +307,6 @@ static void test_alignments(void **state)
 /* The keys alone are a file that is read, with the same values. */
 static void test_keys(void **state)
 {
-    (void)state;
     size_t n, keys_n;
     uint8_t *bytes = good(3, &n), *keys;
     struct gguf gguf, alone;

@@ -89,7 +89,6 @@ static struct hf_config config_of(struct gguf_sample s)
 
 static void test_config(void **state)
 {
-    (void)state;
     struct gguf_sample s = a_llama();
     sample_f32(&s, "llama.rope.freq_base", 1e5f);
     sample_u32(&s, "llama.rope.dimension_count", D);
@@ -150,7 +149,6 @@ static void refuse_u32(const char *key, uint32_t value, const char *says)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     struct gguf_sample s = {.keys_n = 0};
     refuse(s, "general.architecture is missing");
     add_dims(&s, "bert");
@@ -193,7 +191,6 @@ static void test_refusals(void **state)
 /* Llama-3's scaling is told by the numbers that divide the frequencies. */
 static void test_freqs(void **state)
 {
-    (void)state;
     float freqs[D / 2] = {1, 1, 1, 8};
     struct gguf_sample s = a_llama();
     sample_f32(&s, "llama.rope.freq_base", 5e5f);
@@ -248,7 +245,6 @@ static void assert_reads(const struct gguf_model *model, const char *name, int d
 /* rows of heads: (head, half, i) becomes (head, i, half) */
 static void test_pairs(void **state)
 {
-    (void)state;
     float q[H * D * C], k[K * D * C], q_file[H * D * C], k_file[K * D * C];
     for (int i = 0; i < H * D * C; i++)
         q[i] = (float)i;
@@ -291,7 +287,6 @@ static void test_pairs(void **state)
 /* (head, part, i) becomes (part, head, i), of weights and biases */
 static void test_parts(void **state)
 {
-    (void)state;
     float w[3 * C * C], w_file[3 * C * C], b[3 * C], b_file[3 * C];
     for (int i = 0; i < 3 * C * C; i++)
         w[i] = (float)i;
@@ -322,7 +317,6 @@ static void test_parts(void **state)
 /* GPT-2's matrices are turned; its output layer may be a second copy of the embedding. */
 static void test_turned(void **state)
 {
-    (void)state;
     enum { I = C, O = 3 * C };
     float w[I * O], w_file[O * I], other[V * C] = {1};
     for (int i = 0; i < I; i++)
@@ -359,7 +353,6 @@ static void test_turned(void **state)
 /* Each type against its definition, in pieces that begin inside a block. */
 static void test_types(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t type;
         int bytes;
@@ -399,7 +392,6 @@ static void test_types(void **state)
 
 static void test_halves(void **state)
 {
-    (void)state;
     static const uint16_t f16[4] = {0x3c00, 0xc000, 0x0001, 0x7bff};
     static const uint16_t bf16[4] = {0x3f80, 0xc000, 0x0080, 0x7f7f};
     static const float want[2][4] = {{1, -2, 0x1p-24f, 65504}, {1, -2, 0x1p-126f, 0x1.fep127f}};
@@ -440,7 +432,6 @@ static enum status read_vocab(struct gguf_sample *s, struct gguf_vocab *out, uin
 
 static void test_vocab(void **state)
 {
-    (void)state;
     for (int is_llama = 0; is_llama < 2; is_llama++) {
         struct gguf_sample s = {.keys_n = 0};
         struct gguf_vocab v = {.tokens_n = 0};
@@ -479,7 +470,6 @@ static void test_vocab(void **state)
 /* Without add_bos_token a Llama 3 begins its texts all the same; what the file says goes first. */
 static void test_vocab_begin(void **state)
 {
-    (void)state;
     static const struct {
         const char *pre;
         int says; /* -1: nothing */
@@ -513,7 +503,6 @@ static void refuse_vocab(struct gguf_sample *s, const char *says)
 
 static void test_bad_vocab(void **state)
 {
-    (void)state;
     struct gguf_sample s = {.keys_n = 0};
     refuse_vocab(&s, "tokenizer.ggml.model is missing");
     sample_text(&s, "tokenizer.ggml.model", "gpt2");
@@ -538,7 +527,6 @@ static void test_bad_vocab(void **state)
 /* As a file: found by its first bytes, mapped, and read by hf_read_config too. */
 static void test_file(void **state)
 {
-    (void)state;
     char path[FILE_PATH_MAX];
     struct gguf_sample s = a_llama();
     struct gguf_model *model;

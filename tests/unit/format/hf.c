@@ -15,7 +15,6 @@ static const struct hf_config gpt2 = {.arch = HF_ARCH_GPT2, .is_tied = true};
 static int setup(void **state)
 {
     static int n;
-    (void)state;
     text_format(dir, sizeof(dir), "%s/%d", harness_tmpdir(), n++);
     return mkdir(dir, 0777);
 }
@@ -50,7 +49,6 @@ static void assert_says(const char *part)
 
 static void test_golden(void **state)
 {
-    (void)state;
     for (int qa = 0; qa < 2; qa++) {
         const char *from = qa ? "tests/golden/qa" : "tests/golden/lm";
         struct hf_config config;
@@ -88,7 +86,6 @@ static void test_golden(void **state)
  * of config.json. */
 static void test_generation(void **state)
 {
-    (void)state;
     static const char with[] = "{\"model_type\":\"gpt2\",\"n_layer\":1,\"n_head\":1,\"n_embd\":2,"
                                "\"n_positions\":4,\"vocab_size\":32,\"eos_token_id\":%s}";
     static const struct {
@@ -123,7 +120,6 @@ static void test_generation(void **state)
 
 static void test_weights(void **state)
 {
-    (void)state;
     static const float wte[4] = {1, 2, 3, 4}, other[4] = {1, 2, 3, 5};
     const struct safetensors_source source[] = {
         {"wte.weight", DTYPE_F32, 2, {2, 2}, .data = wte},
@@ -150,7 +146,6 @@ static void test_weights(void **state)
  * of its own may not. */
 static void test_architectures(void **state)
 {
-    (void)state;
     static const float a[4] = {1, 2, 3, 4}, b[4] = {5, 6, 7, 8};
     const struct safetensors_source llama[] = {
         {"model.embed_tokens.weight", DTYPE_BF16, 2, {2, 2}, .data = a},
@@ -186,7 +181,6 @@ static void test_architectures(void **state)
 /* GPT-NeoX's head has two names. */
 static void test_neox_head(void **state)
 {
-    (void)state;
     static const float a[4] = {1, 2, 3, 4};
     struct safetensors_source source[] = {
         {"gpt_neox.embed_in.weight", DTYPE_F32, 2, {2, 2}, .data = a},
@@ -212,7 +206,6 @@ static void test_neox_head(void **state)
 
 static void test_other_weights(void **state)
 {
-    (void)state;
     struct hf_model *hf = NULL;
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_NO_INPUT);
     assert_says("no model.safetensors");
@@ -230,7 +223,6 @@ static void test_other_weights(void **state)
 /* Two parameters in both spellings, and an output layer in place of the embedding. */
 static void test_spellings(void **state)
 {
-    (void)state;
     static const float a[4] = {1, 2, 3, 4};
     const struct safetensors_source twice[] = {
         {"wte.weight", DTYPE_F32, 2, {2, 2}, .data = a},
@@ -267,7 +259,6 @@ static const struct safetensors_source shard_source[] = {
 
 static void test_shards(void **state)
 {
-    (void)state;
     static const struct {
         const char *index, *says; /* says NULL: good */
     } index_list[] = {
@@ -324,7 +315,6 @@ static void test_shards(void **state)
  * ours to read. */
 static void test_shards_extra(void **state)
 {
-    (void)state;
     struct hf_model *hf = NULL;
     write_file(ONE, &shard_source[0], 1);
     write_file(TWO, &shard_source[1], 2);
@@ -361,7 +351,6 @@ static void test_shards_extra(void **state)
 
 static void test_index_missing_file(void **state)
 {
-    (void)state;
     struct hf_model *hf = NULL;
     write_text(INDEX, MAP(WTE(ONE)));
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);

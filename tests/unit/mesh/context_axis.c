@@ -35,21 +35,18 @@ static void check_model(struct model_dims whole, float dropout, int tensor, int 
 
 static void test_gpt2(void **state)
 {
-    (void)state;
     check_model(dims_of(MODEL_ARCH_GPT2, 0), 0, 1, 4);
     check_model(dims_of(MODEL_ARCH_GPT2, 0), 0.2f, 1, 4);
 }
 
 static void test_llama(void **state)
 {
-    (void)state;
     check_model(dims_of(MODEL_ARCH_LLAMA, 1), 0, 1, 4);
     check_model(dims_of(MODEL_ARCH_LLAMA, 2), 0.2f, 1, 4);
 }
 
 static void test_qwen(void **state)
 {
-    (void)state;
     check_model(dims_of(MODEL_ARCH_QWEN2, 2), 0, 1, 2);
     check_model(dims_of(MODEL_ARCH_QWEN3, 2), 0.2f, 1, 4);
 }
@@ -57,14 +54,12 @@ static void test_qwen(void **state)
 /* Rows of q, k and v by heads. */
 static void test_neox(void **state)
 {
-    (void)state;
     check_model(dims_of(MODEL_ARCH_NEOX, 0), 0, 1, 4);
     check_model(dims_of(MODEL_ARCH_NEOX, 0), 0.2f, 1, 2);
 }
 
 static void test_qa(void **state)
 {
-    (void)state;
     struct model_dims qa = dims_of(MODEL_ARCH_GPT2, 0);
     qa.task = MODEL_TASK_QA;
     check_model(qa, 0, 1, 2);
@@ -74,7 +69,6 @@ static void test_qa(void **state)
 /* Own rows of a tensor group then begin anywhere in the runs of positions. */
 static void test_with_tensor(void **state)
 {
-    (void)state;
     check_model(dims_of(MODEL_ARCH_GPT2, 0), 0.2f, 2, 4);
     check_model(dims_of(MODEL_ARCH_LLAMA, 2), 0.2f, 4, 2);
     check_model(dims_of(MODEL_ARCH_NEOX, 0), 0, 2, 2);
@@ -82,7 +76,6 @@ static void test_with_tensor(void **state)
 
 static void test_eval(void **state)
 {
-    (void)state;
     struct passes how = {.whole = dims_of(MODEL_ARCH_LLAMA, 2), .dropout = 0.2f, .is_eval = true};
     struct passes *want = run(how);
     how.context = 4;
@@ -94,7 +87,6 @@ static void test_eval(void **state)
 
 static void test_fast_kernels(void **state)
 {
-    (void)state;
     is_fast = true;
     check_model(dims_of(MODEL_ARCH_GPT2, 0), 0.2f, 1, 2);
     check_model(dims_of(MODEL_ARCH_QWEN3, 2), 0.2f, 1, 4);
@@ -105,7 +97,6 @@ static void test_fast_kernels(void **state)
 /* Samples that are not equal runs, or parts too small to exchange. */
 static void test_refused(void **state)
 {
-    (void)state;
     struct model_dims whole = dims_of(MODEL_ARCH_GPT2, 0), dims;
     struct model_part part = {.context_ranks = 4};
     struct arena acts, scratch;
@@ -129,7 +120,6 @@ static void test_refused(void **state)
  * each part. */
 static void test_runs(void **state)
 {
-    (void)state;
     for (int parts = 1; parts <= 8; parts++) {
         int64_t seen[2 * 8 * 3] = {0}, pairs[8] = {0};
         for (int part = 0; part < parts; part++) {

@@ -62,7 +62,6 @@ static void check_exact(enum grad_quant_kind kind, enum shape shape, int64_t n)
 
 static void test_exact(void **state)
 {
-    (void)state;
     static const int64_t sizes[] = {1, 2, 63, 64, 65, 255, 256, 257, 4095, 4096, 4097, 9000};
     for (int kind = 0; kind < GRAD_QUANT_KIND_N; kind++)
         for (int shape = 0; shape < SHAPE_N; shape++)
@@ -73,7 +72,6 @@ static void test_exact(void **state)
 /* A block that cannot be packed is NaN, leaves no residual, and its neighbours are as ever. */
 static void test_not_finite(void **state)
 {
-    (void)state;
     static const float odd[] = {NAN, INFINITY, -INFINITY};
     static float x[8192], r[8192], y[8192];
     static uint8_t packed[8192 * 2];
@@ -138,7 +136,6 @@ static void check_message(struct grad_code *code, enum grad_quant_kind kind, enu
 
 static void test_messages(void **state)
 {
-    (void)state;
     static const int64_t sizes[] = {1, 256, 257, 5000, 262144, 262145, 700000};
     struct grad_code *code;
     assert_int_equal(grad_code_open(&code), ST_OK);
@@ -154,7 +151,6 @@ static void test_messages(void **state)
 /* Cut at each byte: refused. A byte altered: refused, or as many blocks of something. */
 static void test_damaged(void **state)
 {
-    (void)state;
     struct grad_code_block block = block_of(GRAD_QUANT_KIND_INT4);
     struct grad_code *code;
     uint8_t *packed, *back = malloc((size_t)grad_quant_bytes(GRAD_QUANT_KIND_INT4, 3000));

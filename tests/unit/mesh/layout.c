@@ -70,7 +70,6 @@ static void check_owners(const struct param_table *t, int ranks, int64_t bucket_
 
 static void test_owners(void **state)
 {
-    (void)state;
     for (int task = MODEL_TASK_LM; task <= MODEL_TASK_QA; task++)
         for (int64_t layers = 1; layers <= 4; layers++)
             for (int ranks = 1; ranks <= 5; ranks++)
@@ -114,7 +113,6 @@ static void check_equal(const char *preset, int ranks)
 
 static void test_equal_parts(void **state)
 {
-    (void)state;
     check_equal("gpt2-xl", 8);
     check_equal("gpt2", 32);
     check_equal("gpt2", 7);
@@ -123,7 +121,6 @@ static void test_equal_parts(void **state)
 /* Order, sizes and one rank's table stay as they were. */
 static void test_pad(void **state)
 {
-    (void)state;
     struct param_table a = table_of(MODEL_TASK_QA, 3, 7, 13), b = table_of(MODEL_TASK_QA, 3, 7, 13);
     layout_pad(&b, 1);
     assert_int_equal(a.total_elems, b.total_elems);
@@ -141,7 +138,6 @@ static void test_pad(void **state)
 /* One rank: each unit is a bucket. Several: the embedding's tensors, then joined units. */
 static void test_cut(void **state)
 {
-    (void)state;
     struct param_table t = table_of(MODEL_TASK_LM, 6, 64, 100);
     struct layout l;
     int64_t first, block;

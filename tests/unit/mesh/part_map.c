@@ -194,7 +194,6 @@ static const struct {
 
 static void all_architectures(void **state)
 {
-    (void)state;
     int models = 0;
     for (int arch = 0; arch < MODEL_ARCH_N; arch++)
         for (int64_t kv_heads = 1; kv_heads <= 12; kv_heads += kv_heads < 4 ? 1 : 8)
@@ -218,7 +217,6 @@ static void all_architectures(void **state)
 /* The tied token embedding is on the first and the last stage: read from one, written to both. */
 static void tied_embedding(void **state)
 {
-    (void)state;
     struct model m;
     struct model_dims dims = dims_of(MODEL_ARCH_GPT2, 12, false);
     open_model(&m, &dims, 2, 3, 1);
@@ -237,7 +235,6 @@ static void tied_embedding(void **state)
 /* A cut along columns: one message has whole rows of the part, whatever the range. */
 static void columns_travel_together(void **state)
 {
-    (void)state;
     struct model m;
     struct model_dims dims = dims_of(MODEL_ARCH_GPT2, 12, false);
     open_model(&m, &dims, 3, 1, 1);
@@ -281,7 +278,6 @@ static struct param *tensor_of(struct model *m, int part, const char *name)
 
 static void what_does_not_fit(void **state)
 {
-    (void)state;
     struct model m;
     open_pair(&m, true);
     refused(&m, part_map_check(&m.map), "have 540 of 1116 elements of embed_tokens.weight");

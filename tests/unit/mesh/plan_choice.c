@@ -43,7 +43,6 @@ static void check_way(const struct plan_ways *w, int i, const char *recompute,
 
 static void test_ways(void **state)
 {
-    (void)state;
     struct plan_ways w = ways(MODEL_RECOMPUTE_LIGHT, LAYOUT_SHARD_FULL, 1, 8, true);
     assert_int_equal(w.n, 1);
     check_way(&w, 0, "light", LAYOUT_SHARD_FULL);
@@ -61,7 +60,6 @@ static void test_ways(void **state)
 /* A setting with a number of layers is one way. */
 static void test_asked_layers(void **state)
 {
-    (void)state;
     const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1}};
     struct step_config config = {.dims.layers = 12, .recompute = {MODEL_RECOMPUTE_BLOCK, 5}};
     struct plan_ways w;
@@ -73,7 +71,6 @@ static void test_asked_layers(void **state)
 /* With stages each way is planned, so there are few; all whole ways are among them. */
 static void test_stages(void **state)
 {
-    (void)state;
     const struct memory_plan_place place = {.at = {.ranks = 2, .nodes = 1, .locals = 2},
                                             .is_discrete = true};
     struct step_config config = {.dims.layers = 36, .recompute.way = MODEL_RECOMPUTE_AUTO};
@@ -102,7 +99,6 @@ static void check_shards(enum layout_shard asked, int nodes, int locals, bool is
 
 static void test_shards(void **state)
 {
-    (void)state;
     check_shards(LAYOUT_SHARD_AUTO, 1, 8, true, "nogf");
     check_shards(LAYOUT_SHARD_AUTO, 2, 8, true, "noghf");
     check_shards(LAYOUT_SHARD_AUTO, 8, 1, true, "nogf");
@@ -148,7 +144,6 @@ static enum status fits(void *arg, int way, bool *out)
 /* By halves or one after the other, the same votes; by halves few are asked about. */
 static void test_votes(void **state)
 {
-    (void)state;
     for (int first = 0; first <= 3 * LAYERS + 1; first++)
         for (int is_falling = 0; is_falling < 2; is_falling++) {
             float votes[5 * (3 * LAYERS + 1)] = {0};
@@ -184,7 +179,6 @@ static struct voter voter(int64_t free_bytes, int first)
 
 static void test_one_rank(void **state)
 {
-    (void)state;
     for (int first = 0; first <= 3; first++) {
         struct voter v = voter(first ? 9 * GIB : -1, first);
         assert_int_equal(plan_choice_decide(NULL, &v.offer, v.votes, 3, &v.got), ST_OK);
@@ -202,7 +196,6 @@ static enum status vote(struct ranks_one *one)
 /* The rank with least memory decides for all, and is named. */
 static void test_several_ranks(void **state)
 {
-    (void)state;
     struct voter v[] = {voter(80 * GIB, 0), voter(7 * GIB, 1), voter(-1, 0), voter(40 * GIB, 0)};
     ranks_run(2, 2, vote, v, sizeof *v);
     for (int rank = 0; rank < 4; rank++) {
@@ -215,7 +208,6 @@ static void test_several_ranks(void **state)
 /* No way that fits on one rank fits on the other: the last, though each alone has a better one. */
 static void test_no_common_way(void **state)
 {
-    (void)state;
     struct voter v[] = {voter(7 * GIB, 3), voter(7 * GIB, 3)};
     v[0].votes[0] = 1;
     v[1].votes[1] = 1;
@@ -262,7 +254,6 @@ static int make_in(const struct conf *conf, int rank, int shm_fd, char *says, si
 /* The others do not wait for the one that failed: they end, and name it. */
 static void test_failed_rank(void **state)
 {
-    (void)state;
     char *argv[] = {(char[]){"RECOMPUTE=auto"},   (char[]){"MODEL=gpt2-nano"},
                     (char[]){"SEQ_LEN=32"},       (char[]){"BATCH_SIZE=1"},
                     (char[]){"DEVICE=cpu"},       (char[]){"TP=2"},
@@ -350,7 +341,6 @@ static struct conf *conf_of(char *recompute)
 
 static void test_generations(void **state)
 {
-    (void)state;
     struct conf *conf = conf_of((char[]){"RECOMPUTE=auto"});
     struct plan_way way = make_once(conf, (struct plan_way){.recompute.way = MODEL_RECOMPUTE_AUTO});
     assert_int_equal(way.recompute.way, MODEL_RECOMPUTE_LIGHT);

@@ -69,7 +69,6 @@ static void check(const int *begin, int ranks)
 
 static void same_tree_on_any_ranks(void **state)
 {
-    (void)state;
     int begin[SHARDS_MAX + 1];
     for (int shards = 1; shards <= SHARDS_MAX; shards++)
         for (int ranks = 1; ranks <= shards; ranks++) {
@@ -81,7 +80,6 @@ static void same_tree_on_any_ranks(void **state)
 /* Runs of any length, at least one shard each. */
 static void same_tree_of_any_deal(void **state)
 {
-    (void)state;
     int begin[SHARDS_MAX + 1] = {0};
     for (uint64_t seed = 0; seed < 2000; seed++) {
         int shards = 1 + (int)rand_below(seed, RAND_STREAM(TEST, 0), 0, SHARDS_MAX), ranks = 0;
@@ -102,7 +100,6 @@ static int pieces(int shards, int ranks)
 /* Powers of two have one piece each, and few slots. */
 static void powers_of_two(void **state)
 {
-    (void)state;
     int begin[SHARDS_MAX + 1];
     for (int ranks = 1; ranks <= 16; ranks *= 2) {
         assert_int_equal(pieces(48, ranks), ranks);
@@ -123,7 +120,6 @@ static uint64_t truth_contexts(int shards, int first, int n)
 
 static void same_tree_with_contexts(void **state)
 {
-    (void)state;
     for (int contexts = 1; contexts <= CONTEXTS_MAX; contexts++)
         for (int shards = 1; shards <= 13; shards++)
             for (int groups = 1; groups <= shards; groups++) {
@@ -161,7 +157,6 @@ static bool follows(int shards, int nodes, int locals)
 /* Where the comm's own sums are the tree's. */
 static void sums_of_the_comm(void **state)
 {
-    (void)state;
     assert_true(follows(1, 1, 1) && follows(8, 2, 2) && follows(8, 1, 4) && follows(48, 8, 2));
     assert_true(follows(3, 3, 1) && follows(3, 1, 3) && follows(6, 2, 3));
     assert_false(follows(12, 3, 1));  /* several pieces of a rank */

@@ -172,7 +172,6 @@ static void exchange_on(enum tokens tokens, int64_t columns, int ranks)
 
 static void rows_add_up(void **state)
 {
-    (void)state;
     for (int tokens = 0; tokens < TOKENS_N; tokens++)
         for (int ranks = 1; ranks <= 4; ranks++)
             for (int64_t columns = 1; columns <= COLUMNS_MAX; columns += columns == 1 ? 4 : 11)
@@ -182,7 +181,6 @@ static void rows_add_up(void **state)
 /* Rank 2 leaves when the others exchange rows: they end with a failure, and none of them hangs. */
 static void a_lost_rank_ends_the_exchange(void **state)
 {
-    (void)state;
     static struct case_of c[RANKS_MAX];
     struct ranks_one one[RANKS_MAX];
     for (int rank = 0; rank < 3; rank++)
@@ -198,7 +196,6 @@ static void a_lost_rank_ends_the_exchange(void **state)
 /* Parts that begin and end within a row, lie within one row, or have none as a whole. */
 static void parts_cut_rows(void **state)
 {
-    (void)state;
     static const int64_t bounds[][2] = {{0, 0},  {3, 3},   {0, 12},  {0, 24},  {12, 24},
                                         {4, 20}, {4, 28},  {23, 25}, {24, 96}, {5, 101},
                                         {0, 97}, {90, 97}, {95, 97}};
@@ -236,7 +233,6 @@ static bool is_worth(int ranks, int64_t rows_n, int64_t tokens, int dense_bytes,
 /* Rows are counted, and a row costs half of its bytes. */
 static void rows_are_worth_it(void **state)
 {
-    (void)state;
     assert_false(is_worth(1, 50257, 8, 4, true));
     assert_true(is_worth(2, 50257, 1024, 4, true));
     assert_true(is_worth(16, 50257, 2048, 4, true));
@@ -261,7 +257,6 @@ static void used_because(const struct sparse_embed_cost *cost, bool want, const 
 /* Each answer has its reason. */
 static void reasons(void **state)
 {
-    (void)state;
     struct sparse_embed_cost cost = {
         .ranks = 1, .rows_n = 50257, .tokens_max = 8192, .dense_bytes = 4};
     used_because(&cost, false, "one rank");
@@ -281,7 +276,6 @@ static void reasons(void **state)
 /* Rows and whole gradients differ by the order of sums only. */
 static void rows_change_no_losses(void **state)
 {
-    (void)state;
     static const enum layout_shard shards[] = {LAYOUT_SHARD_NONE, LAYOUT_SHARD_GRADIENTS,
                                                LAYOUT_SHARD_FULL};
     for (int form = 0; form < 12; form++) {

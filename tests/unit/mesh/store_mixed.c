@@ -6,7 +6,6 @@
 
 static void the_compute_copy_is_current(void **state)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 5; ranks++)
         for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
             for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
@@ -20,7 +19,6 @@ static void the_compute_copy_is_current(void **state)
 /* Masters are whole only where passes read them, or where all ranks update all of them. */
 static void memory_is_as_the_policy_says(void **state)
 {
-    (void)state;
     struct param_table t;
     struct layout l;
     assert_int_equal(model_ops(&mixed_dims)->describe(&mixed_dims, &t), ST_OK);
@@ -62,7 +60,6 @@ static int64_t unsharded(const struct param_table *t, enum grad_compress_kind co
 /* Rows of tokens are planned where they are exchanged: in host memory. */
 static void rows_are_planned_where_they_are_exchanged(void **state)
 {
-    (void)state;
     struct param_table t;
     assert_int_equal(model_ops(&mixed_dims)->describe(&mixed_dims, &t), ST_OK);
     layout_pad(&t, 4);
@@ -90,7 +87,6 @@ static void expect_log(bool has_whole_embed, enum layout_shard shard, const char
 /* 32 rows of 24 numbers, and 211 of the table. */
 static void the_log_says_why(void **state)
 {
-    (void)state;
     expect_log(true, LAYOUT_SHARD_NONE,
                "gradient of wte.weight: reduced whole, not as rows of tokens: other ranks have "
                "parts of the model or of samples (3.0 KiB of rows at most, 19.8 KiB whole)");

@@ -19,7 +19,6 @@ static void check_model(struct model_dims whole, float dropout)
 
 static void test_gpt2(void **state)
 {
-    (void)state;
     check_model(dims_of(MODEL_ARCH_GPT2, 0), 0);
     check_model(dims_of(MODEL_ARCH_GPT2, 0), 0.2f);
 }
@@ -27,7 +26,6 @@ static void test_gpt2(void **state)
 /* Key heads: as many as query heads, one for several of them, fewer than ranks. */
 static void test_llama(void **state)
 {
-    (void)state;
     for (int64_t kv = 1; kv <= 8; kv *= 2)
         check_model(dims_of(MODEL_ARCH_LLAMA, kv), 0);
     check_model(dims_of(MODEL_ARCH_LLAMA, 2), 0.2f);
@@ -35,7 +33,6 @@ static void test_llama(void **state)
 
 static void test_qwen(void **state)
 {
-    (void)state;
     check_model(dims_of(MODEL_ARCH_QWEN2, 2), 0);
     check_model(dims_of(MODEL_ARCH_QWEN3, 4), 0);
     check_model(dims_of(MODEL_ARCH_QWEN3, 2), 0.2f);
@@ -44,7 +41,6 @@ static void test_qwen(void **state)
 /* Parallel residuals, and serial ones as gpt-neox-2.7b has. */
 static void test_neox(void **state)
 {
-    (void)state;
     struct model_dims serial = dims_of(MODEL_ARCH_NEOX, 0);
     serial.parts.is_parallel = false;
     serial.parts.mlp = MODEL_MLP_GELU_TANH;
@@ -55,7 +51,6 @@ static void test_neox(void **state)
 
 static void test_qa(void **state)
 {
-    (void)state;
     struct model_dims qa = dims_of(MODEL_ARCH_GPT2, 0);
     qa.task = MODEL_TASK_QA;
     check_model(qa, 0);
@@ -65,7 +60,6 @@ static void test_qa(void **state)
 /* Without gradients: dropout is off, nothing is kept. */
 static void test_eval(void **state)
 {
-    (void)state;
     struct passes how = {.whole = dims_of(MODEL_ARCH_LLAMA, 2), .dropout = 0.2f, .is_eval = true};
     struct passes *want = run(how);
     how.tensor = 4;
@@ -77,7 +71,6 @@ static void test_eval(void **state)
 
 static void test_fast_kernels(void **state)
 {
-    (void)state;
     is_fast = true;
     check_model(dims_of(MODEL_ARCH_GPT2, 0), 0.2f);
     check_model(dims_of(MODEL_ARCH_QWEN3, 2), 0.2f);

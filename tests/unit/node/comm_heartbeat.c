@@ -15,7 +15,6 @@ static int64_t posted(struct board *board)
 
 static void beats_until_closed(void **state)
 {
-    (void)state;
     struct board *board;
     struct comm_heartbeat *heartbeat = NULL;
     assert_int_equal(board_create(1, 1, &board), ST_OK);
@@ -38,7 +37,6 @@ static void beats_until_closed(void **state)
 
 static void tells_of_the_comm(void **state)
 {
-    (void)state;
     struct board *board;
     struct board_call call;
     struct comm_heartbeat *heartbeat = NULL;

@@ -24,7 +24,6 @@ static void die(void *arg)
 
 static void test_report(void **state)
 {
-    (void)state;
     if (IS_SANITIZED) {
         HARNESS_SKIP("sanitizers keep their own handlers");
     }

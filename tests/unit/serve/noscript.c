@@ -21,7 +21,6 @@ static const char *written(void)
 
 static void a_run(void **state)
 {
-    (void)state;
     lead = (struct board_worker){.device_note = "auto uses the CPU: <why>",
                                  .step = 12,
                                  .steps = 100,
@@ -41,7 +40,6 @@ static void a_run(void **state)
 
 static void a_failure(void **state)
 {
-    (void)state;
     struct view_node nodes[2] = {{.node_id = 0, .state = "joined"},
                                  {.node_id = 1, .state = "lost"}};
     view.first_worker = NULL;

@@ -9,7 +9,6 @@
 
 static void test_kill(void **state)
 {
-    (void)state;
     int wait_status;
     pid_t pid = fork();
     if (pid == 0)
@@ -20,7 +19,6 @@ static void test_kill(void **state)
 
 static void test_stall(void **state)
 {
-    (void)state;
     int wait_status;
     pid_t pid = fork();
     if (pid == 0)

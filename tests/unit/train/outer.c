@@ -58,7 +58,6 @@ static void check(const struct outer_rule *rule, int replicas)
 
 static void test_nesterov(void **state)
 {
-    (void)state;
     for (int replicas = 1; replicas <= 5; replicas++)
         check(&(struct outer_rule){0.7, 0.9}, replicas);
     check(&(struct outer_rule){0.3, 0}, 3);
@@ -67,7 +66,6 @@ static void test_nesterov(void **state)
 /* Rate 1 without momentum: the mean of what the replicas have. */
 static void test_mean(void **state)
 {
-    (void)state;
     float x[3] = {1, -2, 0.5F}, v[3] = {0}, a[3] = {2, 2, 1}, b[3] = {4, -4, 0.25F}, sum[3];
     const float want[3] = {3, -1, 0.625F};
     outer_gradient(x, a, 3);
@@ -84,7 +82,6 @@ static void test_mean(void **state)
 /* A number of 8 bits of mantissa comes back as it was, others rounded to nearest; so does a NaN. */
 static void test_round(void **state)
 {
-    (void)state;
     static float d[N], back[N];
     static uint16_t half[N];
     for (int i = 0; i < N; i++)

@@ -7,7 +7,6 @@
 
 static void test_nothing_yet(void **state)
 {
-    (void)state;
     struct pace pace = {0};
     assert_true(isnan(pace_mean_ms(&pace)));
     assert_true(isnan(pace_per_second(&pace, 100)));
@@ -16,7 +15,6 @@ static void test_nothing_yet(void **state)
 
 static void test_means(void **state)
 {
-    (void)state;
     struct pace pace = {0};
     pace_add(&pace, 100);
     pace_add(&pace, 300);
@@ -31,7 +29,6 @@ static void test_means(void **state)
 
 static void test_no_time_at_all(void **state)
 {
-    (void)state;
     struct pace pace = {0};
     pace_add(&pace, 0);
     assert_true(isnan(pace_per_second(&pace, 1024)));

@@ -33,7 +33,6 @@ static int first_of(int place, int at, bool spreads)
 
 static void one_is_wrong(void **state)
 {
-    (void)state;
     for (int place = 0; place < PLACES; place++)
         for (int at = 0; at < N; at++) {
             assert_int_equal(first_of(place, at, false), place);
@@ -43,7 +42,6 @@ static void one_is_wrong(void **state)
 
 static void none_is_wrong(void **state)
 {
-    (void)state;
     struct step_shard_entry other[PLACES * N];
     copy(other);
     assert_int_equal(step_shard_trace_first(calm[0], other, PLACES, N), -1);
@@ -51,7 +49,6 @@ static void none_is_wrong(void **state)
 
 static void several_are_wrong_at_once(void **state)
 {
-    (void)state;
     struct step_shard_entry other[PLACES * N];
     copy(other);
     other[1].sum++, other[N + 1].sum++;
@@ -65,7 +62,6 @@ static void several_are_wrong_at_once(void **state)
 /* A trace that ends early, filled up with zeros. */
 static void one_is_short(void **state)
 {
-    (void)state;
     struct step_shard_entry other[PLACES * N];
     copy(other);
     other[2 * N + 1] = other[2 * N + 2] = (struct step_shard_entry){0};
@@ -76,7 +72,6 @@ static void one_is_short(void **state)
 /* Sorted by order, whatever came first; numbers within a run of layers count from 0. */
 static void sum_is_of_order(void **state)
 {
-    (void)state;
     struct step_shard_entry in_order[] = {{RUN(1), 5}, {RUN(1) + 1, 6}, {RUN(2), 7}},
                             between[] = {{RUN(2) + 1, 7}, {RUN(1), 5}, {RUN(1) + 2, 6}};
     struct step_shard_trace a = {.entry = in_order, .n = 3}, b = {.entry = between, .n = 3};

@@ -1,5 +1,5 @@
-/* harness — what every test program shares: TAP output for prove, and a temporary folder that is
- * removed at the end. */
+/* harness — what every test program shares: headers of C and POSIX, TAP output for prove, and a
+ * temporary folder that is removed at the end. */
 #ifndef CONVOY_TESTS_HARNESS_H
 #define CONVOY_TESTS_HARNESS_H
 
@@ -16,9 +16,11 @@
 #include <cmocka.h>
 
 #include <ftw.h>
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -3,8 +3,6 @@
  * the library answers without a GPU. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "comm/nccl/nccl_lib.h"
 
 #ifndef HAS_NCCL_HEADER

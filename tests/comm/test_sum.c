@@ -3,9 +3,6 @@
  * Nothing is written beside the outs. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "comm/core/sum.h"
 #include "comm/core/sum_tree.h"
 #include "kernels/bf16.h"

@@ -5,9 +5,7 @@
 
 #include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/assert.h"

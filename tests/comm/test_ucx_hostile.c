@@ -7,13 +7,10 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <ucp/api/ucp.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/status.h"

@@ -5,10 +5,8 @@
 #include "harness.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include <event2/buffer.h>
 #include <event2/event.h>

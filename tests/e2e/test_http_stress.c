@@ -13,10 +13,8 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/rand.h"

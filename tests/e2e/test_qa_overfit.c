@@ -3,9 +3,6 @@
  * all in one. */
 #include "harness.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"

@@ -5,8 +5,6 @@
 #define CONVOY_TESTS_FAULT_DAMAGE_H
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "base/rand.h"
 #include "base/text.h"

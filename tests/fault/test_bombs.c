@@ -4,10 +4,8 @@
 #include "harness.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include "base/file.h"
 #include "base/json.h"

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/json.h"

@@ -4,8 +4,6 @@
  * in no format: none has checksums.) */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "base/log.h"
 #include "base/rand.h"

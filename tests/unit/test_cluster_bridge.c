@@ -4,8 +4,6 @@
 #include "harness.h"
 
 #include <signal.h>
-#include <string.h>
-#include <unistd.h>
 
 #include <event2/event.h>
 

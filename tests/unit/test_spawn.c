@@ -6,9 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include "base/board.h"
 #include "base/clock.h"

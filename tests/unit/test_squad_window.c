@@ -2,8 +2,6 @@
  * byte, windows cover the context, a real file decodes back. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"

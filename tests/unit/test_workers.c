@@ -4,9 +4,6 @@
 #include "harness.h"
 
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/text.h"

@@ -2,8 +2,6 @@
  * twice the same. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/arc4random.h"
 
 static void test_fills_exactly(void **state)

@@ -3,7 +3,6 @@
 #include "harness.h"
 
 #include <fcntl.h>
-#include <sys/wait.h>
 
 #include "base/arena.h"
 

@@ -3,8 +3,6 @@
 #include "harness.h"
 
 #include <pthread.h>
-#include <string.h>
-#include <sys/wait.h>
 
 #include "base/assert.h"
 

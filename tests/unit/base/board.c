@@ -3,13 +3,10 @@
 #include "harness.h"
 
 #include <fcntl.h>
-#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 
 #include "base/board.h"
 #include "base/clock.h"

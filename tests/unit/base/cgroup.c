@@ -1,8 +1,6 @@
 /* cgroup: quotas and memory limits of both versions, in trees made for the test. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/cgroup.h"
 #include "base/file.h"
 #include "base/text.h"

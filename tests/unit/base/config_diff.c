@@ -1,8 +1,6 @@
 /* config_diff — each key that differs is reported once, with both values as text. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/config_diff.h"
 #include "base/text.h"
 

@@ -2,9 +2,6 @@
  * exact. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/json.h"
 
 static enum status parse(const char *text, cJSON **out)

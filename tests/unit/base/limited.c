@@ -2,9 +2,6 @@
  * behind, and the caller's data stay as they were. */
 #include "harness.h"
 
-#include <string.h>
-#include <unistd.h>
-
 #include "base/clock.h"
 #include "base/limited.h"
 

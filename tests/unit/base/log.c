@@ -3,9 +3,6 @@
 #include "harness.h"
 
 #include <errno.h>
-#include <math.h>
-#include <string.h>
-#include <sys/wait.h>
 
 #include <cjson/cJSON.h>
 

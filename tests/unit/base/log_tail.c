@@ -2,8 +2,6 @@
 #include "harness.h"
 
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/log_tail.h"
 #include "base/text.h"

@@ -1,8 +1,6 @@
 /* machine_stats — load, memory, disks and network, from files made for the test. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"

@@ -5,9 +5,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 
 #include "base/file.h"
 #include "base/mapped_file.h"

@@ -3,7 +3,6 @@
  * process with 75. */
 #include "harness.h"
 
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 

@@ -2,8 +2,6 @@
  * otherwise. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/program.h"
 
 static void name_as_called(void **state)

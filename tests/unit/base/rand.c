@@ -2,9 +2,6 @@
  * permutations. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/rand.h"
 
 static void assert_block(struct rand4 block, uint32_t a, uint32_t b, uint32_t c, uint32_t d)

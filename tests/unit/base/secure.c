@@ -2,11 +2,6 @@
  * process, wiped. */
 #include "harness.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "base/secure.h"
 #include "base/text.h"
 

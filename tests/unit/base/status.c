@@ -2,7 +2,6 @@
 #include "harness.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #include "base/status.h"
 

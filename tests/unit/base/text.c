@@ -1,9 +1,6 @@
 /* text: readers take the whole string or refuse it; writers never pass the end. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/text.h"
 
 static void whole_numbers(void **state)

@@ -6,8 +6,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/thread_pool.h"

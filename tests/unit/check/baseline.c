@@ -2,9 +2,6 @@
  * warns or fails and names the day. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/file.h"
 #include "base/rand.h"
 #include "check/check_baseline.h"

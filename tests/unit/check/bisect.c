@@ -2,8 +2,6 @@
  * tell, no member is blamed. The tournament: every pair meets exactly once. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/rand.h"
 #include "check/check_bisect.h"
 

@@ -2,8 +2,6 @@
  * node's, of a fault that names no node. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/text.h"
 #include "check/check_result.h"
 

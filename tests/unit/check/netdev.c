@@ -10,14 +10,9 @@
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <netdb.h>
-#include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/text.h"
 #include "check/check_netdev.h"

@@ -2,10 +2,6 @@
  * by programs, whatever bytes the rows hold. */
 #include "harness.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/rand.h"

@@ -2,8 +2,6 @@
  * a loss to the next one, a stop and the end. */
 #include "harness.h"
 
-#include <string.h>
-
 #include <event2/event.h>
 
 #include "base/clock.h"

@@ -2,9 +2,6 @@
  * refused. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "cluster/message.h"
 #include "net/base64.h"
 

@@ -2,8 +2,6 @@
  * grow. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "cluster/restart_budget.h"
 
 #define WORKERS 8

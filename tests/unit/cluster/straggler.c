@@ -1,9 +1,6 @@
 /* straggler: the rank that the others wait for is named, whichever it is. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "cluster/straggler.h"
 
 static struct cluster_rank ranks[4];

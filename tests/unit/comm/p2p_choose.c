@@ -1,8 +1,6 @@
 /* p2p_choose — the driver that ranks choose by their addresses: the same on all of them. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "comm/p2p/p2p_choose.h"
 #include "comm/ucx/ucx_env.h"
 

@@ -1,8 +1,6 @@
 /* sum_tree — the order of additions: every small case. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "comm/core/sum_tree.h"
 
 static void left_half(void **state)

@@ -2,8 +2,6 @@
  * interface. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "comm/tcp/tcp_addr.h"
 
 static const char *where(const char *data_addr, const char *master, enum status want)

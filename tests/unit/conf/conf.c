@@ -2,8 +2,6 @@
  * refusals; the table itself. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "conf/conf.h"
 #include "conf/conf_row.h"
 

@@ -4,7 +4,6 @@
 #include "harness.h"
 
 #include <fcntl.h>
-#include <string.h>
 
 #include "conf/conf.h"
 

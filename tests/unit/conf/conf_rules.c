@@ -2,8 +2,6 @@
  * the bounds themselves are allowed. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "conf/conf_row.h"
 
 #define WORDS_MAX 8

@@ -4,11 +4,7 @@
 
 #include <fcntl.h>
 #include <grp.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/json.h"
 #include "conf/conf.h"

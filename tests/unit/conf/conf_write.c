@@ -1,8 +1,6 @@
 /* conf_write — every row in every form; the JSON is valid whatever a value holds. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/json.h"
 #include "conf/conf.h"
 #include "conf/conf_row.h"

@@ -1,10 +1,7 @@
 /* launch_context: a pod, a Slurm job, a container, or a shell. */
 #include "harness.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "conf/launch_context.h"
 

@@ -2,8 +2,6 @@
  * lists. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "conf/launcher.h"
 
 #include "base/text.h"

@@ -2,10 +2,7 @@
  * long, and cuts that change nothing. */
 #include "harness.h"
 
-#include <stdbool.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/file.h"

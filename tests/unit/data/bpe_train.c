@@ -2,8 +2,6 @@
  * pairs anew before each merge. tests/tokenizers compares with Hugging Face's trainer. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/rand.h"
 #include "data/bpe_train.h"
 

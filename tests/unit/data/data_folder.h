@@ -4,8 +4,6 @@
 
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "base/text.h"
 #include "data/corpus.h"

@@ -2,9 +2,6 @@
  * window once an epoch. */
 #include "harness.h"
 
-#include <stdbool.h>
-#include <string.h>
-
 #include <xxhash.h>
 
 #include "base/file.h"

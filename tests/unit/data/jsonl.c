@@ -2,8 +2,6 @@
  * are survived. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "data/jsonl.h"
 
 static void expect_n(const char *line, const char *want, size_t n)

@@ -2,7 +2,6 @@
  * back; damage is refused. */
 #include "harness.h"
 
-#include <string.h>
 #include <sys/resource.h>
 
 #include "base/file.h"

@@ -2,8 +2,6 @@
  * order and evenly spread. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "data/mix.h"
 
 static void refuse(const char *data, const char *word)

@@ -2,9 +2,6 @@
  * before and after every other, and bytes that are not UTF-8 stay. */
 #include "harness.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include <utf8proc.h>
 
 #include "base/rand.h"

@@ -2,10 +2,6 @@
  * sample then holds. */
 #include "harness.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/rand.h"
 #include "base/text.h"
 #include "data/pack.h"

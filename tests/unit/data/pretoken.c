@@ -2,8 +2,6 @@
  * ends. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "data/pretoken.h"
 
 #define NBSP "\xc2\xa0"

@@ -3,7 +3,6 @@
  * remedy; a few odd bytes are not. */
 #include "harness.h"
 
-#include <string.h>
 #include <zstd.h>
 
 #include "base/file.h"

@@ -2,8 +2,6 @@
  * their place. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"

@@ -1,8 +1,6 @@
 /* stream — the bytes of a file, plain or decompressed, in reads of any size. */
 #include "harness.h"
 
-#include <string.h>
-
 #include <zstd.h>
 
 #include "base/file.h"

@@ -2,8 +2,6 @@
  * merge in its order. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "base/json.h"
 #include "data/tokenizer_gpt2_write.h"

@@ -2,9 +2,6 @@
  * with its name. tests/tokenizers compares ids with the package tokenizers. */
 #include "harness.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/text.h"
 #include "data/tokenizer_json.h"
 

@@ -1,8 +1,6 @@
 /* tokenizer_pieces — SentencePiece's pieces: unused ones keep their ids and have no text. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "data/tokenizer_pieces.h"
 
 #define PIECES_MAX 16

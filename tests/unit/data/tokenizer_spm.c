@@ -2,8 +2,6 @@
  * refused. tests/tokenizers compares ids with the package sentencepiece. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/text.h"
 #include "data/tokenizer_spm.h"
 

@@ -2,8 +2,6 @@
  * ids; damage is refused with the line. tests/tokenizers compares cl100k_base with tiktoken. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/text.h"
 #include "data/tokenizer_gpt2.h"
 #include "data/tokenizer_tiktoken.h"

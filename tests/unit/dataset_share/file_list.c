@@ -2,8 +2,6 @@
  * The same content has the same name. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "dataset_share/file_list.h"
 
 static void fill(struct file_list *list)

@@ -1,8 +1,6 @@
 /* The CPU device: opening levels, memory, copies, and refusing what an operation cannot do. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "dev/dev.h"
 #include "kernels/cpu.h"
 

@@ -2,7 +2,6 @@
  * Pythons and CUDA's packages, with libraries of the tests' own. */
 #include "harness.h"
 
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/file.h"

@@ -3,7 +3,6 @@
 #include "harness.h"
 
 #include <fcntl.h>
-#include <string.h>
 
 #include "ckpt_sample.h"
 

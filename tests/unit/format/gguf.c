@@ -1,9 +1,6 @@
 /* gguf — a sound file is read to its last element; one that is cut, or lies, is refused. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "gguf_sample.h"
 
 static void add_all_kinds(struct gguf_sample *s)

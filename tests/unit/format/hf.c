@@ -2,7 +2,6 @@
  * that do not belong together are refused by name. */
 #include "harness.h"
 
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/file.h"

@@ -3,7 +3,6 @@
 #include "harness.h"
 
 #include <stddef.h>
-#include <string.h>
 
 #include "base/json.h"
 #include "format/hf_config.h"

@@ -2,8 +2,6 @@
  * name otherwise. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/text.h"
 #include "format/hf_index.h"
 

@@ -3,11 +3,9 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "base/file.h"
 #include "base/text.h"

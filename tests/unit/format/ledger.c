@@ -2,8 +2,6 @@
  * changed; and bytes that are no ledger. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/text.h"
 #include "format/ledger.h"
 

@@ -3,7 +3,6 @@
 #include "harness.h"
 
 #include <inttypes.h>
-#include <string.h>
 #include <xxhash.h>
 
 #include "format/manifest.h"

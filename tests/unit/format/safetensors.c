@@ -2,8 +2,6 @@
  * a message. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
 #include <xxhash.h>
 
 #include "base/file.h"

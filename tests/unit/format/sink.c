@@ -3,8 +3,6 @@
  * not overwritten. */
 #include "harness.h"
 
-#include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/file.h"

@@ -2,10 +2,6 @@
  * that they take at most, and messages that no rank would send. */
 #include "harness.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/rand.h"
 #include "mesh/grad_code.h"
 #include "mesh/grad_quant.h"

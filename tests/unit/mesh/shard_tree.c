@@ -2,9 +2,6 @@
  * tree. A sum is simulated as the text of its additions. */
 #include "harness.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/rand.h"
 #include "mesh/shard_tree.h"
 

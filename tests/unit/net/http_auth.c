@@ -1,8 +1,6 @@
 /* http_auth: which values of Authorization have the token. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "net/base64.h"
 #include "net/http_auth.h"
 

@@ -1,8 +1,6 @@
 /* http_headers — well-formed response headers are read, malformed ones are ignored. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "net/http_headers.h"
 
 static void test_headers(void **state)

@@ -2,7 +2,6 @@
 #include "harness.h"
 
 #include <arpa/inet.h>
-#include <string.h>
 
 #include "net/ip_address.h"
 

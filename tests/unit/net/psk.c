@@ -2,7 +2,6 @@
  * see. */
 #include "harness.h"
 
-#include <string.h>
 #include <time.h>
 
 #include <openssl/err.h>

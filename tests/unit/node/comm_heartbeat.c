@@ -2,8 +2,6 @@
  * closed. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/clock.h"
 #include "node/comm_heartbeat.h"
 

@@ -2,8 +2,6 @@
 #include "harness.h"
 
 #include <signal.h>
-#include <string.h>
-#include <sys/wait.h>
 
 #include "base/assert.h"
 #include "node/crash.h"

@@ -2,9 +2,6 @@
  * with what is missing. */
 #include "harness.h"
 
-#include <string.h>
-#include <unistd.h>
-
 #include "dev/dev_cuda.h"
 #include "node/device.h"
 

@@ -2,7 +2,6 @@
 #include "harness.h"
 
 #include <signal.h>
-#include <string.h>
 
 #include "node/exit_policy.h"
 

@@ -2,11 +2,6 @@
  * parameter of ordinary size; what log lines say is read; a worker that has ended is left alone. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "node/rehearse_flip.h"
 #include "train/sentinel_line.h"
 

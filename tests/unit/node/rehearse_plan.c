@@ -2,8 +2,6 @@
  * mix may say; medians and percentiles. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "node/rehearse_plan.h"
 
 static struct rehearse_mix mix_of(const char *text)

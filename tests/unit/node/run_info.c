@@ -2,8 +2,6 @@
  * curves. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/log.h"
 #include "node/run_info.h"
 

@@ -2,9 +2,7 @@
  * or nothing missing. */
 #include "harness.h"
 
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "node/slurm.h"
 

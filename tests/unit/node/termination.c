@@ -1,10 +1,7 @@
 /* termination — the sentence is written to a file that exists, and nowhere else. */
 #include "harness.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "node/termination.h"
 

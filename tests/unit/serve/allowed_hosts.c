@@ -2,10 +2,7 @@
  * parsers could read differently. */
 #include "harness.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/queue.h>
-#include <unistd.h>
 
 #include <event2/http.h>
 #include <event2/keyvalq_struct.h>

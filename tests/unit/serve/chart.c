@@ -1,8 +1,6 @@
 /* chart — curves and events of a history as text, without terminal controls. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "serve/chart.h"
 
 static struct text shown;

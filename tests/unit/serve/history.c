@@ -2,9 +2,6 @@
  * JSON of both. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/json.h"
 #include "serve/history.h"
 

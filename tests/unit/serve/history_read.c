@@ -2,9 +2,6 @@
  * resumed; bytes that are not a history are refused. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "serve/history.h"
 
 static struct view view;

@@ -1,8 +1,6 @@
 /* journal — the newest lines of several processes, ordered by time. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "serve/journal.h"
 
 static struct log_tail own;

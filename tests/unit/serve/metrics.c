@@ -3,8 +3,6 @@
 #include "harness.h"
 
 #include <ctype.h>
-#include <math.h>
-#include <string.h>
 
 #include "base/board.h"
 #include "base/text.h"

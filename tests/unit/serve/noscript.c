@@ -1,9 +1,6 @@
 /* noscript — the state of a run as HTML; text of the run is escaped. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "serve/noscript.h"
 
 static struct view view;

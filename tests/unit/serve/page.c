@@ -1,8 +1,6 @@
 /* page — one document without external resources, and its Content-Security-Policy. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/text.h"
 #include "serve/history.h"
 #include "serve/page.h"

@@ -1,9 +1,6 @@
 /* report — every field of GET /status, by name and type, known and unknown. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/board.h"
 #include "base/json.h"
 #include "base/text.h"

@@ -1,8 +1,6 @@
 /* route — the table of paths and the form of errors, without a socket. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/board.h"
 #include "base/clock.h"
 #include "base/json.h"

@@ -4,12 +4,10 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include <cjson/cJSON.h>

@@ -6,9 +6,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/file.h"

@@ -2,8 +2,6 @@
  * nothing outside a folder is read. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/board.h"

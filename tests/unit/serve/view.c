@@ -1,9 +1,6 @@
 /* view — phase, lead worker, percentiles, and the conditions of /livez and /readyz. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/board.h"
 #include "base/clock.h"
 #include "serve/view.h"

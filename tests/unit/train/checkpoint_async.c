@@ -3,9 +3,6 @@
  * memory training waits. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/text.h"
 #include "kernels/cpu.h"
 #include "train/checkpoint_async.h"

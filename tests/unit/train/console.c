@@ -1,9 +1,6 @@
 /* console — the progress line, and a bar that fits any terminal. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "train/console.h"
 
 static const struct console_step example = {

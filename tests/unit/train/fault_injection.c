@@ -2,7 +2,6 @@
 #include "harness.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "train/fault_injection.h"

@@ -5,11 +5,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/text.h"

@@ -2,9 +2,6 @@
  * unharmed. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/file.h"
 #include "base/text.h"
 #include "train/metrics_file.h"

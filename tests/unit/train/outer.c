@@ -1,8 +1,6 @@
 /* outer — the outer update of LOCAL_STEPS against torch.optim.SGD's formula in double. */
 #include "harness.h"
 
-#include <math.h>
-
 #include "base/rand.h"
 #include "train/outer.h"
 

@@ -1,8 +1,6 @@
 /* pace — means over the last twenty steps. */
 #include "harness.h"
 
-#include <math.h>
-
 #include "train/pace.h"
 
 static void test_nothing_yet(void **state)

@@ -1,8 +1,6 @@
 /* peer_copy_choice — who keeps whose slice, and from which copies a job goes on. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/rand.h"
 #include "train/peer_copy_choice.h"
 

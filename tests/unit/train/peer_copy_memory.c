@@ -3,10 +3,7 @@
 #include "harness.h"
 
 #include <signal.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "train/peer_copy_memory.h"

@@ -2,9 +2,6 @@
  * written and read. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/rand.h"
 #include "train/spike.h"
 

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/status.h"
 
 static char harness_tmpdir_path[512];
 static pid_t harness_tmpdir_owner;
@@ -176,6 +177,24 @@ static inline int harness_output_of(void (*call)(void *arg), void *arg, bool has
         _exit(0);
     }
     return harness_child_output(child, ends, out, cap);
+}
+
+/* harness_assert_message — the message of the last status holds `part`. */
+static inline void harness_assert_message(const char *part)
+{
+    if (!strstr(status_message(), part))
+        fail_msg("expected \"%s\" in: %s", part, status_message());
+}
+
+/* harness_resident_kib — the memory of this process that is resident, in KiB. */
+static inline long harness_resident_kib(void)
+{
+    long pages = 0, ignored;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_true(file != NULL);
+    assert_int_equal(fscanf(file, "%ld %ld", &ignored, &pages), 2);
+    fclose(file);
+    return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
 /* HARNESS_SKIP — leave a test that cannot run here, with the reason. (cmocka's own skip() prints

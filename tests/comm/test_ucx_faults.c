@@ -220,16 +220,6 @@ static int count_entries(const char *path)
     return n;
 }
 
-static long resident_kib(void)
-{
-    long pages = 0, ignored;
-    FILE *f = fopen("/proc/self/statm", "r");
-    assert_non_null(f);
-    assert_int_equal(fscanf(f, "%ld %ld", &ignored, &pages), 2);
-    fclose(f);
-    return pages * 4;
-}
-
 /* A partner that connects, works and dies in each generation. */
 static void partner(int64_t generation)
 {
@@ -266,17 +256,17 @@ static void test_generations(void **state)
         if (generation == 10) {
             fds = count_entries("/proc/self/fd");
             threads = count_entries("/proc/self/task");
-            kib = resident_kib();
+            kib = harness_resident_kib();
         }
     }
     print_message(
         "# after 10 and 100 generations: descriptors %d %d, threads %d %d, resident %ld %ld KiB\n",
         fds, count_entries("/proc/self/fd"), threads, count_entries("/proc/self/task"), kib,
-        resident_kib());
+        harness_resident_kib());
     assert_int_equal(count_entries("/proc/self/fd"), fds);
     assert_int_equal(count_entries("/proc/self/task"), threads);
 #ifndef __SANITIZE_ADDRESS__ /* it delays the release of memory */
-    assert_true(resident_kib() < kib + 4096);
+    assert_true(harness_resident_kib() < kib + 4096);
 #endif
 }
 

@@ -36,12 +36,6 @@ static void new_dir(const char *name)
     assert_int_equal(file_make_dirs(dir), ST_OK);
 }
 
-static void assert_says(const char *part)
-{
-    if (!strstr(status_message(), part))
-        fail_msg("expected \"%s\" in: %s", part, status_message());
-}
-
 /* leftovers — names in DIR that are neither the lock nor a checkpoint. */
 static int leftovers(void)
 {
@@ -89,8 +83,8 @@ static void test_full_disk(void **state)
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
     assert_int_equal(sample_save_big(lock, 1, 0, 40000, path), ST_OK);
     assert_int_equal(sample_save_big(lock, 2, 0, 40000, path), ST_STORE);
-    assert_says("it needs 742"); /* 3 × (160,016 + header) + 256 KiB */
-    assert_says("are free");
+    harness_assert_message("it needs 742"); /* 3 × (160,016 + header) + 256 KiB */
+    harness_assert_message("are free");
     assert_int_equal(leftovers(), 0);
     assert_int_equal(newest(40000), 1);
     ckpt_lock_release(lock);
@@ -106,7 +100,7 @@ static void test_no_inodes(void **state)
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
     assert_int_equal(sample_save(lock, 1, 0, path), ST_OK);
     assert_int_equal(sample_save(lock, 2, 0, path), ST_STORE);
-    assert_says("No space left on device");
+    harness_assert_message("No space left on device");
     assert_int_equal(leftovers(), 0);
     assert_int_equal(newest(8), 1);
     ckpt_lock_release(lock);
@@ -125,7 +119,7 @@ static void test_read_only(void **state)
     assert_int_equal(mount("none", dir, "tmpfs", MS_REMOUNT | MS_RDONLY, NULL), 0);
     assert_int_equal(newest(8), 1);
     assert_int_equal(ckpt_lock(dir, &lock), ST_STORE);
-    assert_says("Read-only file system");
+    harness_assert_message("Read-only file system");
     assert_int_equal(umount(dir), 0);
 }
 

@@ -37,12 +37,6 @@ static const char *in(const char *folder, const char *name)
     return out;
 }
 
-static void assert_says(const char *part)
-{
-    if (!strstr(status_message(), part))
-        fail_msg("expected \"%s\" in: %s", part, status_message());
-}
-
 /* as_user — fn as a user that permissions bind. */
 static int as_user(int (*fn)(void))
 {
@@ -104,11 +98,11 @@ static void test_other_schema(void **state)
     assert_int_equal(ckpt_open(path, NULL, &ckpt), ST_SCHEMA);
     assert_int_equal(ckpt_open_newest(dir, NULL, &ckpt), ST_SCHEMA);
     assert_int_equal(ckpt_find_newest(dir, INT64_MAX, NULL, &ckpt), ST_SCHEMA);
-    assert_says("schema 2");
+    harness_assert_message("schema 2");
     assert_int_equal(ckpt_find_newest(dir, 2, NULL, &ckpt), ST_OK); /* asked for an older one */
     ckpt_close(ckpt);
     assert_int_equal(sample_save(lock, 2, 1, path), ST_SCHEMA);
-    assert_says("is not replaced");
+    harness_assert_message("is not replaced");
     for (int step = 3; step < 6; step++)
         assert_int_equal(sample_save(lock, step, 1, path), ST_OK);
     assert_true(file_exists(in(dir, "step-00000005")) && !file_exists(in(dir, "step-00000004")));
@@ -156,7 +150,7 @@ static void test_folder_of_another(void **state)
     assert_int_equal(file_remove_tree(dir), ST_OK);
     assert_int_equal(ckpt_lock(dir, &other), ST_OK); /* another run made it anew meanwhile */
     assert_int_equal(sample_save(lock, 3, 2, path), ST_STORE);
-    assert_says("is in use by process");
+    harness_assert_message("is in use by process");
     assert_false(file_exists(in(dir, "step-00000003")));
     ckpt_lock_release(other);
     assert_int_equal(sample_save(lock, 3, 2, path), ST_OK);
@@ -167,7 +161,7 @@ static void test_file_in_its_place(void **state)
     assert_int_equal(file_remove_tree(dir), ST_OK);
     assert_int_equal(file_replace(dir, "x", 1), ST_OK);
     assert_int_equal(sample_save(lock, 3, 2, path), ST_STORE);
-    assert_says("Not a directory");
+    harness_assert_message("Not a directory");
     assert_int_equal(unlink(dir), 0);
     assert_int_equal(sample_save(lock, 3, 2, path), ST_OK);
 }

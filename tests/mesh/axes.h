@@ -180,11 +180,8 @@ static inline void axes_check_logits(const struct axes *a)
         }
 }
 
-#define AXES_TEST(name)                   \
-    static void test_##name(void **state) \
-    {                                     \
-        axes_check_##name(&axes);         \
-    }
+#define AXES_TEST(name) \
+    static void test_##name(void **state) { axes_check_##name(&axes); }
 /* AXES_TESTS — defines the tests that every program of axes has, of `static const struct axes
  * axes`. */
 #define AXES_TESTS       \

@@ -38,12 +38,6 @@ static uint8_t *good(uint32_t version, size_t *n)
     return sample_end(&s, version, n);
 }
 
-static void assert_says(const char *part)
-{
-    if (!strstr(status_message(), part))
-        fail_msg("expected \"%s\" in: %s", part, status_message());
-}
-
 static void test_read(void **state)
 {
     for (uint32_t version = 2; version <= 3; version++) {
@@ -85,7 +79,7 @@ static void test_values(void **state)
     assert_int_equal(gguf_get_i64(&gguf, "u32", 0, 7, &i), ST_OK);
     assert_int_equal(i, 7);
     assert_int_equal(gguf_get_i64(&gguf, "u32", 0, 6, &i), ST_BAD_DATA);
-    assert_says("key u32 is 7");
+    harness_assert_message("key u32 is 7");
     assert_int_equal(gguf_get_i64(&gguf, "i8", -5, 5, &i), ST_OK);
     assert_int_equal(i, -2);
     assert_int_equal(gguf_get_i64(&gguf, "i64", -10, 0, &i), ST_OK);
@@ -93,9 +87,9 @@ static void test_values(void **state)
     assert_int_equal(gguf_get_i64(&gguf, "u64", INT64_MIN, INT64_MAX, &i), ST_BAD_DATA);
     assert_int_equal(gguf_get_i64(&gguf, "f32", 0, 9, &i), ST_BAD_DATA);
     assert_int_equal(gguf_get_i64(&gguf, "numbers", 0, 9, &i), ST_BAD_DATA);
-    assert_says("an array");
+    harness_assert_message("an array");
     assert_int_equal(gguf_get_i64(&gguf, "nothing", 0, 9, &i), ST_BAD_DATA);
-    assert_says("nothing is missing");
+    harness_assert_message("nothing is missing");
     assert_int_equal(gguf_get_f64(&gguf, "f32", &f), ST_OK);
     assert_float_equal(f, 1.5, 0);
     assert_int_equal(gguf_get_f64(&gguf, "f64", &f), ST_OK);
@@ -130,7 +124,7 @@ static void test_cut(void **state)
         some = realloc(some, cut > 0 ? cut : 1);
         if (gguf_parse(some, cut, "DIR/cut.gguf", &gguf) != ST_BAD_DATA)
             fail_msg("cut at %zu of %zu was taken", cut, n);
-        assert_says("cut.gguf");
+        harness_assert_message("cut.gguf");
         free(some);
     }
     free(bytes);
@@ -144,7 +138,7 @@ static void refuse(struct gguf_sample *s, const char *says)
     struct gguf gguf;
     if (gguf_parse(bytes, n, "file", &gguf) != ST_BAD_DATA)
         fail_msg("expected \"%s\", but it was taken", says);
-    assert_says(says);
+    harness_assert_message(says);
     free(bytes);
 }
 
@@ -169,7 +163,7 @@ static void test_header(void **state)
         struct gguf gguf;
         assert_int_equal(gguf_parse((const uint8_t *)list[i].bytes, 24, "file", &gguf),
                          ST_BAD_DATA);
-        assert_says(list[i].says);
+        harness_assert_message(list[i].says);
     }
 }
 

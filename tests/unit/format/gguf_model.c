@@ -12,12 +12,6 @@ enum { C = 32, H = 4, D = 8, K = 2, F = 64, V = 5 };
 
 static float zero[4096];
 
-static void assert_says(const char *part)
-{
-    if (!strstr(status_message(), part))
-        fail_msg("expected \"%s\" in: %s", part, status_message());
-}
-
 static void add_dims(struct gguf_sample *s, const char *arch)
 {
     static const struct {
@@ -68,7 +62,7 @@ static void refuse(struct gguf_sample s, const char *says)
     uint8_t *bytes;
     if (open_sample(&s, &model, &bytes) != ST_BAD_DATA)
         fail_msg("expected \"%s\", but it was taken", says);
-    assert_says(says);
+    harness_assert_message(says);
     free(bytes);
 }
 
@@ -269,11 +263,12 @@ static void test_pairs(void **state)
     assert_int_equal(gguf_model_tensor(model, "layers.0.self_attn.q_proj.weight", 2,
                                        (int64_t[]){C, H * D + 1}, &e),
                      ST_BAD_DATA);
-    assert_says("blk.0.attn_q.weight");
+    harness_assert_message("blk.0.attn_q.weight");
     assert_int_equal(
         gguf_model_tensor(model, "layers.0.mlp.up_proj.weight", 2, (int64_t[]){F, C}, &e),
         ST_BAD_DATA);
-    assert_says("no tensor blk.0.ffn_up.weight, which is layers.0.mlp.up_proj.weight here");
+    harness_assert_message(
+        "no tensor blk.0.ffn_up.weight, which is layers.0.mlp.up_proj.weight here");
     assert_int_equal(gguf_model_tensor(model, "lm_head.weight", 2, (int64_t[]){V, C}, &e),
                      ST_BAD_DATA);
     assert_int_equal(gguf_model_tensor(model, "what", 2, (int64_t[]){V, C}, &e), ST_BAD_DATA);
@@ -494,7 +489,7 @@ static void refuse_vocab(struct gguf_sample *s, const char *says)
     struct gguf_vocab v;
     uint8_t *bytes;
     assert_int_equal(read_vocab(s, &v, &bytes), ST_BAD_DATA);
-    assert_says(says);
+    harness_assert_message(says);
     free(bytes);
 }
 
@@ -543,7 +538,7 @@ static void test_file(void **state)
     assert_int_equal(config.embed, C);
     assert_int_equal(file_replace(path, bytes, n - 1), ST_OK);
     assert_int_equal(gguf_model_open(path, &model), ST_BAD_DATA);
-    assert_says("small.gguf");
+    harness_assert_message("small.gguf");
     gguf_model_close(NULL);
     free(bytes);
 }

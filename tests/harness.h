@@ -1,24 +1,31 @@
-/* harness — what every test program shares: TAP output for prove, and a temporary folder that is
- * removed at the end. */
+/* harness — what every test program shares: headers of C and POSIX, TAP output for prove, and a
+ * temporary folder that is removed at the end. */
 #ifndef CONVOY_TESTS_HARNESS_H
 #define CONVOY_TESTS_HARNESS_H
+
+/* cmocka passes each test a state, which few of them use. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 
 /* cmocka.h needs these before it. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
 
 #include <ftw.h>
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/status.h"
 
 static char harness_tmpdir_path[512];
 static pid_t harness_tmpdir_owner;
@@ -128,6 +135,13 @@ static inline void harness_wait_ms(int64_t ms)
     usleep((useconds_t)(1000 * harness_patience_ms(ms)));
 }
 
+/* harness_number — the number that a variable of the environment holds, or `otherwise`. */
+static inline int harness_number(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    return text != NULL ? atoi(text) : otherwise;
+}
+
 /* harness_child_output — everything that a child writes to the pipe until it ends, as text; returns
  * its wait status. Closes the pipe. */
 static inline int harness_child_output(pid_t pid, const int pipe_fd[2], char *out, size_t cap)
@@ -142,6 +156,45 @@ static inline int harness_child_output(pid_t pid, const int pipe_fd[2], char *ou
     close(pipe_fd[0]);
     waitpid(pid, &wait_status, 0);
     return wait_status;
+}
+
+/* harness_output_of — runs call(arg) in a child whose stderr, and with has_stdout its stdout, is
+ * text in `out`; returns the child's wait status. */
+static inline int harness_output_of(void (*call)(void *arg), void *arg, bool has_stdout, char *out,
+                                    size_t cap)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        if (has_stdout)
+            dup2(ends[1], STDOUT_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        call(arg);
+        _exit(0);
+    }
+    return harness_child_output(child, ends, out, cap);
+}
+
+/* harness_assert_message — the message of the last status holds `part`. */
+static inline void harness_assert_message(const char *part)
+{
+    if (!strstr(status_message(), part))
+        fail_msg("expected \"%s\" in: %s", part, status_message());
+}
+
+/* harness_resident_kib — the memory of this process that is resident, in KiB. */
+static inline long harness_resident_kib(void)
+{
+    long pages = 0, ignored;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_true(file != NULL);
+    assert_int_equal(fscanf(file, "%ld %ld", &ignored, &pages), 2);
+    fclose(file);
+    return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
 /* HARNESS_SKIP — leave a test that cannot run here, with the reason. (cmocka's own skip() prints

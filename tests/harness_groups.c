@@ -2,9 +2,6 @@
  * their stems (none: all), each in a process of its own, and numbers their tests on. */
 #include "harness.h"
 
-#include <stdbool.h>
-#include <string.h>
-
 struct harness_group *harness_groups;
 
 struct tap {

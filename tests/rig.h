@@ -5,9 +5,6 @@
 
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/text.h"
 #include "train/trainer.h"
 

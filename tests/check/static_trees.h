@@ -5,7 +5,6 @@
 #include "harness.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/text.h"

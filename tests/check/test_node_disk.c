@@ -90,7 +90,6 @@ static void assert_failed(const char *dir, const char *why, const char *remedy)
 
 static void a_good_disk_is_measured(void **state)
 {
-    (void)state;
     char deep[700];
     struct check_row row = disk_of(harness_tmpdir());
     assert_int_equal(row.verdict, CHECK_VERDICT_MEASURED);
@@ -106,7 +105,6 @@ static void a_good_disk_is_measured(void **state)
 /* Of another container, which has the same process number, there is a file already. */
 static void a_disk_without_unnamed_files_is_measured(void **state)
 {
-    (void)state;
     char path[700];
     text_format(path, sizeof path, "%s/.convoy-check-%d", harness_tmpdir(), (int)getpid());
     assert_int_equal(file_replace(path, "x", 1), ST_OK);
@@ -120,7 +118,6 @@ static void a_disk_without_unnamed_files_is_measured(void **state)
 
 static void failures_are_named(void **state)
 {
-    (void)state;
     const char *dir = harness_tmpdir();
     fail_fsync = EIO;
     assert_failed(dir, "cannot sync a file in", "smartctl");
@@ -143,7 +140,6 @@ static void failures_are_named(void **state)
 
 static void a_folder_of_others_is_named(void **state)
 {
-    (void)state;
     char dir[700];
     if (geteuid() == 0)
         HARNESS_SKIP("root may write everywhere");
@@ -155,7 +151,6 @@ static void a_folder_of_others_is_named(void **state)
 
 static void a_file_in_the_way_is_named(void **state)
 {
-    (void)state;
     char path[700];
     text_format(path, sizeof path, "%s/file", harness_tmpdir());
     assert_int_equal(file_replace(path, "x", 1), ST_OK);
@@ -166,7 +161,6 @@ static void a_file_in_the_way_is_named(void **state)
 /* A server that is gone: a file of its folder is not even opened. */
 static void a_folder_that_is_bad_is_left_alone(void **state)
 {
-    (void)state;
     struct check_rows rows = {0}, found = {0};
     struct check_row bad = check_row_found(CHECK_STAGE_STATIC, CHECK_POINT_CHECKPOINT, 0,
                                            "disk space", CHECK_VERDICT_FAIL, "no answer");
@@ -216,7 +210,6 @@ static void check_disks(int slow, double *rate)
 /* 1 MiB that waits 200 ms is at most 5.2 MB/s. */
 static void a_disk_that_was_slow_for_a_moment_is_measured_again(void **state)
 {
-    (void)state;
     double rate[4];
     check_disks(2, rate);
     for (int i = 0; i < 4; i++)

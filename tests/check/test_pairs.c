@@ -33,16 +33,11 @@ static void clean(int nodes, int locals, bool is_tcp)
 
 static void test_clean_threads(void **state)
 {
-    (void)state;
     clean(2, 1, false);
     clean(3, 2, false);
 }
 
-static void test_clean_tcp(void **state)
-{
-    (void)state;
-    clean(5, 1, true);
-}
+static void test_clean_tcp(void **state) { clean(5, 1, true); }
 
 /* ---- the first look at made-up links ---- */
 
@@ -85,7 +80,6 @@ static struct check_links_norm norm_of(const struct measure_link_found *links, i
 
 static void test_first_look(void **state)
 {
-    (void)state;
     struct measure_link_found links[28 * 40];
     for (int nodes = 3; nodes <= 40; nodes++)
         for (int slow = -1; slow < nodes; slow += 1 + nodes / 5) {
@@ -101,7 +95,6 @@ static void test_first_look(void **state)
 
 static void test_one_link(void **state)
 {
-    (void)state;
     struct measure_link_found links[28];
     const int n = make_links(links, 8, -1, 3);
     links[5].way[1].rate = 0.5;
@@ -129,7 +122,6 @@ static void test_one_link(void **state)
 /* On a busy machine the rates scatter so much that half of a rate is no outlier. */
 static void test_slower(void **state)
 {
-    (void)state;
     struct measure_link_found links[28];
     double share;
     const int n = make_links(links, 8, -1, 3);
@@ -148,7 +140,6 @@ static void test_slower(void **state)
 
 static void test_second_look(void **state)
 {
-    (void)state;
     struct measure_link_found normal[3], link = {0};
     for (int i = 0; i < 3; i++)
         normal[i] = link_of(i, i + 1, 30, 1.0, 7);
@@ -228,7 +219,6 @@ static void test_second_look(void **state)
  * means anything, but half of the least does. */
 static void test_scattered_rates(void **state)
 {
-    (void)state;
     static const double rates[] = {0.5, 1.4, 4.0};
     struct measure_link_found normal[3], link;
     for (int i = 0; i < 3; i++)
@@ -245,7 +235,6 @@ static void test_scattered_rates(void **state)
  * its rate, 5 ms is not. */
 static void test_late_as_its_rate(void **state)
 {
-    (void)state;
     const unsigned all = 31, slow = CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK;
     struct measure_link_found normal[3];
     for (int i = 0; i < 3; i++)
@@ -262,7 +251,6 @@ static void test_late_as_its_rate(void **state)
 /* All measurings of the normal links but one in ten: 6 ways; 12. */
 static void test_least_rate(void **state)
 {
-    (void)state;
     struct measure_link_found links[6];
     for (int i = 0; i < 6; i++)
         links[i] = link_of(i, i + 1, 30, 1.0, 7);
@@ -276,7 +264,6 @@ static void test_least_rate(void **state)
 /* Of four nodes on a busy machine all links may look bad; those of node 3 are. */
 static void test_all_are_suspects(void **state)
 {
-    (void)state;
     struct measure_link_found found[6];
     struct check_link links[6] = {0};
     struct check_links_kind kind = {.locals = 1};
@@ -317,7 +304,6 @@ static struct check_link *links_of(int nodes, int *n_out)
 
 static void test_blame(void **state)
 {
-    (void)state;
     for (int nodes = 2; nodes <= 12; nodes++)
         for (int bad = 0; bad < nodes; bad++) {
             int n;
@@ -362,7 +348,6 @@ static void check_clocks(int nodes, int wrong, int64_t ms)
 
 static void test_clocks(void **state)
 {
-    (void)state;
     check_clocks(8, 0, 5000);
     check_clocks(8, 5, -300);
     check_clocks(3, 2, 90);
@@ -377,7 +362,6 @@ static void test_clocks(void **state)
 /* The printed command is of a program that the machine has. */
 static void test_clock_remedy(void **state)
 {
-    (void)state;
     static const char *const has[][2] = {{"/none", "|| dnf"},
                                          {"/usr/sbin/ntpd", "ntpd -gq"},
                                          {"/usr/bin/timedatectl", "ntpd -gq"},
@@ -399,7 +383,6 @@ static void test_clock_remedy(void **state)
 
 static void test_wrong_clock(void **state)
 {
-    (void)state;
     struct world *w = world_new(4, 1, false);
     w->rank[2].config.clock_offset_ms = -7000;
     world_run(w, harness_patience_ms(60000), check_pairs_run);
@@ -414,7 +397,6 @@ static void test_wrong_clock(void **state)
 
 static void test_alone(void **state)
 {
-    (void)state;
     struct world *w = world_new(1, 1, false);
     world_run(w, 1000, check_pairs_run);
     assert_int_equal(world_count(w, NULL, ANY), 1);

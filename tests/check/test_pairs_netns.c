@@ -284,7 +284,6 @@ static enum answer plant_until_right(enum plant plant, uint64_t seed)
 
 static void test_plantings(void **state)
 {
-    (void)state;
     const char *asked = getenv("TRIALS"), *kind = getenv("KIND");
     int of[UNABLE + 1] = {0};
     const int trials = asked != NULL ? atoi(asked) : 1;

@@ -67,7 +67,6 @@ static int entries(const char *dir)
 
 static void one_rank_passes(void **state)
 {
-    (void)state;
     struct job job = {.dir = CAN_FORK ? harness_tmpdir() : "", .ms = 50};
     ranks_run(1, 1, run_rank, &job, sizeof job);
     assert_verdict(&job.rows, "training alone", CHECK_VERDICT_PASS, CHECK_POINT_ONE_DEVICE);
@@ -83,7 +82,6 @@ static void one_rank_passes(void **state)
 /* Every point of the list has its row, once, on rank 0. */
 static void ranks_of_two_nodes_pass(void **state)
 {
-    (void)state;
     struct job jobs[4] = {0};
     ranks_run(2, 2, run_rank, jobs, sizeof *jobs);
     const struct check_rows *rows = &jobs[0].rows;
@@ -124,7 +122,6 @@ static void assert_named(struct job *jobs, int ranks, int wrong, const char *wha
  * changed between two steps, so the next step's loss is the first to show it. */
 static void a_flip_between_rounds_names_the_device(void **state)
 {
-    (void)state;
     struct job jobs[4] = {0};
     jobs[2].flip = CHECK_SOAK_FLIP_ALONE;
     ranks_run(2, 2, run_rank, jobs, sizeof *jobs);
@@ -138,7 +135,6 @@ static void a_flip_between_rounds_names_the_device(void **state)
 /* A device that computes wrong in the same way each time differs from others of its kind. */
 static void a_flip_in_each_round_names_the_device(void **state)
 {
-    (void)state;
     struct job jobs[4] = {0};
     jobs[1].flip = CHECK_SOAK_FLIP_ALWAYS;
     ranks_run(2, 2, run_rank, jobs, sizeof *jobs);
@@ -147,7 +143,6 @@ static void a_flip_in_each_round_names_the_device(void **state)
 
 static void a_flip_among_replicas_names_the_rank(void **state)
 {
-    (void)state;
     struct job jobs[4] = {0};
     for (int rank = 0; rank < 4; rank += 3) {
         memset(jobs, 0, sizeof jobs);
@@ -160,7 +155,6 @@ static void a_flip_among_replicas_names_the_rank(void **state)
 /* Two workers of a node differ, and four of two nodes have a majority. */
 static void all_nodes_name_what_a_node_cannot(void **state)
 {
-    (void)state;
     struct job jobs[4] = {0};
     jobs[2].flip = CHECK_SOAK_FLIP_GROUP;
     ranks_run(2, 2, run_rank, jobs, sizeof *jobs);
@@ -171,7 +165,6 @@ static void all_nodes_name_what_a_node_cannot(void **state)
  * there are several. */
 static void a_wrong_gradient_names_no_node_of_several(void **state)
 {
-    (void)state;
     for (int nodes = 1; nodes <= 2; nodes++) {
         struct job jobs[2] = {{.flip = CHECK_SOAK_FLIP_NONE}, {.flip = CHECK_SOAK_FLIP_SAMPLES}};
         ranks_run(nodes, 2 / nodes, run_rank, jobs, sizeof *jobs);
@@ -203,7 +196,6 @@ static struct dev *mixed_dev(int rank)
  * all of them multiply and add in one rounding; else they drift apart, which is a warning. */
 static void processors_may_differ(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct job jobs[4] = {0};
         struct dev_info info;
@@ -225,7 +217,6 @@ static void processors_may_differ(void **state)
 
 static void votes_are_counted(void **state)
 {
-    (void)state;
     struct check_soak_vote v[6] = {
         {.digest = 5}, {.digest = 5}, {.digest = 6}, {.digest = 5}, {.digest = 9, .kind = 1},
         {.digest = 5}};
@@ -243,7 +234,6 @@ static void votes_are_counted(void **state)
 
 static void samples_are_counted(void **state)
 {
-    (void)state;
     const uint64_t wanted[] = {40, 10, 30, 20}, same[] = {10, 20, 30, 40},
                    twice[] = {10, 20, 20, 40}, other[] = {10, 20, 30, 41};
     assert_int_equal(check_soak_train_lost(same, wanted, 4), -1);
@@ -254,7 +244,6 @@ static void samples_are_counted(void **state)
 /* A folder in which nothing can be written is a row, and nothing stays there. */
 static void a_bad_folder_fails_the_restart(void **state)
 {
-    (void)state;
     const struct model_dims dims = {
         .name = "tiny", .layers = 1, .heads = 2, .embed = 16, .context = 8, .vocab = 40};
     const struct check_config check = {.dir = "/proc", .root = ""};

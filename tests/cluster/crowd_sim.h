@@ -10,8 +10,6 @@
 #include "harness.h"
 
 #include <malloc.h>
-#include <math.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/rand.h"

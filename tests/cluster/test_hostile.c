@@ -290,12 +290,10 @@ static void one_bad_session(int port, SSL_CTX *ctx)
 
 static void none_is_admitted(void **state)
 {
-    (void)state;
     struct node zero, one;
     struct psk psk;
     char port_text[8], line[256];
-    const char *asked = getenv("CLUSTER_HOSTILE");
-    int port = free_port(), sessions_n = asked != NULL ? atoi(asked) : 500;
+    int port = free_port(), sessions_n = harness_number("CLUSTER_HOSTILE", 500);
     text_format(port_text, sizeof(port_text), "%d", port);
     start_words(&zero, 0, (const char *[]){"2", "127.0.0.1", port_text, token, agree, "900000"}, 6);
     harness_wait_ms(500);
@@ -416,7 +414,6 @@ static int fds_after_crowd(pid_t pid, int few)
  * end. */
 static void silent_connections_do_not_lock_a_node_out(void **state)
 {
-    (void)state;
     struct node zero, one;
     char port_text[8];
     int port = free_port();
@@ -447,7 +444,6 @@ static void silent_connections_do_not_lock_a_node_out(void **state)
 /* A silent connection is closed after one second; half a TLS hello counts as silence. */
 static void a_silent_connection_is_closed_after_a_second(void **state)
 {
-    (void)state;
     struct node zero;
     char port_text[8], byte;
     int port = free_port();

@@ -5,7 +5,6 @@
 
 static void nodes_join_in_any_order(void **state)
 {
-    (void)state;
     struct node nodes[4];
     char line[1024], all[1024];
     int port = free_port();
@@ -29,7 +28,6 @@ static void nodes_join_in_any_order(void **state)
 
 static void a_killed_node_is_found_and_replaced(void **state)
 {
-    (void)state;
     struct node nodes[3];
     char line[1024], want[32];
     int port = free_port();
@@ -60,7 +58,6 @@ static void a_killed_node_is_found_and_replaced(void **state)
 /* Another node reports that its connection to the rank was closed: no grace. */
 static void a_killed_node_is_lost_at_once_with_both_signs(void **state)
 {
-    (void)state;
     struct node nodes[3];
     char line[1024];
     int port = free_port();
@@ -78,7 +75,6 @@ static void a_killed_node_is_lost_at_once_with_both_signs(void **state)
 
 static void a_stopped_node_is_lost_and_kept_out(void **state)
 {
-    (void)state;
     struct node nodes[2], second;
     char line[1024];
     int port = free_port();
@@ -101,7 +97,6 @@ static void a_stopped_node_is_lost_and_kept_out(void **state)
 
 static void a_new_node_0_gets_the_generation(void **state)
 {
-    (void)state;
     struct node nodes[3];
     char line[1024];
     int port = free_port();
@@ -132,7 +127,6 @@ static void a_new_node_0_gets_the_generation(void **state)
 
 static void a_stop_and_an_error_reach_all_nodes(void **state)
 {
-    (void)state;
     struct node nodes[3];
     char line[1024];
     int port = free_port();
@@ -154,7 +148,6 @@ static void a_stop_and_an_error_reach_all_nodes(void **state)
 
 static void restarts_are_limited(void **state)
 {
-    (void)state;
     struct node nodes[2];
     char line[1024];
     int port = free_port();

@@ -5,9 +5,7 @@
 
 static void all_join_and_send_heartbeats(void **state)
 {
-    (void)state;
-    const char *asked = getenv("CLUSTER_NODES");
-    const int nodes_n = asked != NULL ? atoi(asked) : 96;
+    const int nodes_n = harness_number("CLUSTER_NODES", 96);
     struct crowd_load_result result;
     if (!crowd_load_run(nodes_n, nodes_n > 500 ? 10 : 3, true, &result))
         HARNESS_SKIP("not so many open files are allowed here for %d nodes", nodes_n);

@@ -80,11 +80,9 @@ static void expect_later_world(struct node *nodes, int *world)
 
 static void a_cut_cable_is_noticed_and_mended(void **state)
 {
-    (void)state;
     struct node nodes[2];
     char line[1024];
-    const char *asked = getenv("CLUSTER_CUTS");
-    int cuts_n = asked != NULL ? atoi(asked) : 2;
+    int cuts_n = harness_number("CLUSTER_CUTS", 2);
     int64_t worst_ms = 0, worst_back_ms = 0;
     int world = 1;
     if (getuid() != 0 || !make_hosts())
@@ -121,7 +119,6 @@ static void a_cut_cable_is_noticed_and_mended(void **state)
 
 static int after(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++)
         did("ip netns del %s", spaces[i]);
     return 0;

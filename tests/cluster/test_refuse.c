@@ -28,7 +28,6 @@ static void ends(struct node *node, int code, const char *word, const char *othe
 
 static void every_difference_is_named_on_both_sides(void **state)
 {
-    (void)state;
     static const char *keys[] = {"version",   "data",       "model", "SEED",
                                  "PRECISION", "BATCH_SIZE", "SHARD", "device",
                                  "COMPRESS",  "libcurl",    "LR"};
@@ -74,7 +73,6 @@ static void every_difference_is_named_on_both_sides(void **state)
 
 static void a_wrong_token_is_refused_at_once(void **state)
 {
-    (void)state;
     struct node zero, wrong, right;
     static const char *tokens[][2] = {{"tok", "other"}, {"tok", "none"}, {"none", "tok"}};
     for (int i = 0; i < 3; i++) {
@@ -118,7 +116,6 @@ static pid_t begin_stranger(int *port_out, const char *answer)
 
 static void another_program_is_named(void **state)
 {
-    (void)state;
     static const struct {
         const char *answer, *first, *second;
     } rows[] = {
@@ -144,7 +141,6 @@ static void another_program_is_named(void **state)
 
 static void a_second_node_is_refused(void **state)
 {
-    (void)state;
     struct node nodes[2], second;
     char pid[32];
     int port = free_port();
@@ -167,7 +163,6 @@ static void a_second_node_is_refused(void **state)
 
 static void missing_nodes_are_named(void **state)
 {
-    (void)state;
     struct node zero, one, lonely;
     char port[8], other[8];
     text_format(port, sizeof(port), "%d", free_port());
@@ -206,7 +201,6 @@ static int listeners(int port, const char *file, char *out, size_t cap)
 
 static void it_listens_on_the_given_address_only(void **state)
 {
-    (void)state;
     static const struct {
         const char *addr, *dial, *v4, *v6;
     } rows[] = {

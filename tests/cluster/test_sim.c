@@ -28,7 +28,6 @@ static struct sim sim;
 
 static void safety_and_liveness_in_many_histories(void **state)
 {
-    (void)state;
     int64_t worlds_n = 0, processes_n = 0;
     for (uint64_t seed = 1; seed <= 10000; seed++) {
         if (!sim_run(&sim, seed))
@@ -42,7 +41,6 @@ static void safety_and_liveness_in_many_histories(void **state)
 
 static void overloaded_hosts_lose_no_node(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 2000; seed++)
         if (!sim_overload(&sim, seed))
             fail_msg("%s", sim.failure);
@@ -50,7 +48,6 @@ static void overloaded_hosts_lose_no_node(void **state)
 
 static void one_incident_does_not_end_the_job(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 200; seed++)
         if (!sim_incident(&sim, seed))
             fail_msg("%s", sim.failure);
@@ -58,7 +55,6 @@ static void one_incident_does_not_end_the_job(void **state)
 
 static void returns_to_a_checkpoint_do_not_end_the_job(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 200; seed++)
         if (!sim_rollback(&sim, seed))
             fail_msg("%s", sim.failure);
@@ -66,7 +62,6 @@ static void returns_to_a_checkpoint_do_not_end_the_job(void **state)
 
 static void the_same_seed_gives_the_same_history(void **state)
 {
-    (void)state;
     for (uint64_t seed = 500; seed < 600; seed++) {
         sim_run(&sim, seed);
         uint64_t digest = sim.digest, draws = sim.draws;

@@ -3,7 +3,7 @@ FAKE_NVML := $(BUILD)/tests/unit/nvml/libnvidia-ml.so.1
 $(FAKE_NVML): tests/unit/fake_nvml.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -fPIC -shared -Wall -Wextra $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN)) -o $@ $<
-$(BUILD)/tests/unit/dev/dev $(BUILD)/tests/unit/test_node: $(FAKE_NVML)
+$(BUILD)/tests/unit/test_dev $(BUILD)/tests/unit/test_node: $(FAKE_NVML)
 
 FAKE_LIBRARIES := $(foreach k,good old lacks,$(BUILD)/tests/unit/library/$(k).so)
 $(BUILD)/tests/unit/library/good.so: FAKE_AS := -DFAKE_VERSION=7
@@ -12,7 +12,7 @@ $(BUILD)/tests/unit/library/lacks.so: FAKE_AS := -DFAKE_LACKS
 $(FAKE_LIBRARIES): tests/unit/fake_library.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -O2 -fPIC -shared -Wall -Wextra $(if $(WERROR),-Werror) $(FAKE_AS) -o $@ $<
-$(BUILD)/tests/unit/test_library: $(FAKE_LIBRARIES)
+$(BUILD)/tests/unit/test_dev: $(FAKE_LIBRARIES)
 
 FAKE_NCCL := $(foreach k,nccl nccl_old nccl_lacks,$(BUILD)/tests/comm/$(k)/libnccl.so.2)
 $(BUILD)/tests/comm/nccl_old/libnccl.so.2: FAKE_AS := -DFAKE_VERSION=21403

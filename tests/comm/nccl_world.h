@@ -89,4 +89,24 @@ static struct fake_nccl *nccl_world_begin(void)
     return knobs;
 }
 
+/* nccl_world_check_clean — nothing is left open, and no call broke a rule of NCCL. */
+static inline void nccl_world_check_clean(const struct fake_nccl *knobs)
+{
+    assert_int_equal(atomic_load(&knobs->open_n), 0);
+    assert_int_equal(atomic_load(&knobs->misused_n), 0);
+    assert_int_equal(atomic_load(&knobs->registered_n), 0);
+    assert_int_equal(fake_device.blocks_n, 0);
+}
+
+static inline enum status nccl_world_open(struct suite_rank *me, const struct comm_config *config)
+{
+    return nccl_world_open_as(me, config, COMM_KIND_NCCL);
+}
+#define NCCL_WORLD_NCCL(layouts_)                                                                  \
+    {                                                                                              \
+        .name = "nccl", .layouts_n = sizeof(layouts_) / sizeof *(layouts_), .layouts = (layouts_), \
+        .world_new = nccl_world_new, .world_free = nccl_world_free, .open = nccl_world_open,       \
+        .is_discrete = true                                                                        \
+    }
+
 #endif

@@ -126,7 +126,6 @@ static void suite_device_rank(struct suite_rank *me)
 }
 static void suite_device(void **state)
 {
-    (void)state;
     suite_each(20000, 2, suite_device_rank);
     assert_int_equal(fake_device.blocks_n, 0);
 }

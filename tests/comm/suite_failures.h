@@ -32,11 +32,7 @@ static void suite_bad_arguments_rank(struct suite_rank *me)
     SUITE_REFUSED(comm_wait(me->comm, (struct comm_ticket){99}), "ticket 99");
     CHECK_OK(comm_barrier(me->comm)); /* the comm still works */
 }
-static void suite_bad_arguments(void **state)
-{
-    (void)state;
-    suite_each(20000, 1, suite_bad_arguments_rank);
-}
+static void suite_bad_arguments(void **state) { suite_each(20000, 1, suite_bad_arguments_rank); }
 
 /* comm_activity may be called from another thread. */
 static void suite_activity_rank(struct suite_rank *me)
@@ -63,11 +59,7 @@ static void suite_activity_rank(struct suite_rank *me)
           (long long)activity.sequence);
     CHECK_OK(comm_barrier(me->comm));
 }
-static void suite_activity(void **state)
-{
-    (void)state;
-    suite_each(20000, 1, suite_activity_rank);
-}
+static void suite_activity(void **state) { suite_each(20000, 1, suite_activity_rank); }
 
 enum {
     SUITE_CALL_ALL_REDUCE,
@@ -146,7 +138,6 @@ static void suite_missing_rank(struct suite_rank *me)
 }
 static void suite_missing(void **state)
 {
-    (void)state;
     for (int call = 0; call < SUITE_CALL_N; call++) {
         atomic_store(&suite_call, call);
         suite_few(suite_this->late_ms > 0 ? suite_this->late_ms : 500, suite_missing_rank, true);
@@ -179,7 +170,6 @@ static void suite_aborted_rank(struct suite_rank *me)
 }
 static void suite_aborted(void **state)
 {
-    (void)state;
     for (int call = 0; call < SUITE_CALL_N; call++) {
         atomic_store(&suite_call, call);
         suite_few(60000, suite_aborted_rank, false);
@@ -228,7 +218,6 @@ static void suite_mismatch_rank(struct suite_rank *me)
 }
 static void suite_mismatch(void **state)
 {
-    (void)state;
     for (int what = 0; what < 5; what++) {
         atomic_store(&suite_call, what);
         suite_few(1000, suite_mismatch_rank, true);
@@ -251,9 +240,5 @@ static void suite_closing_rank(struct suite_rank *me)
     CHECK(clock_ms() - begin < harness_patience_ms(2000), "%lld ms",
           (long long)(clock_ms() - begin));
 }
-static void suite_closing(void **state)
-{
-    (void)state;
-    suite_few(60000, suite_closing_rank, false);
-}
+static void suite_closing(void **state) { suite_few(60000, suite_closing_rank, false); }
 #endif

@@ -34,7 +34,6 @@ static void suite_late_alloc_rank(struct suite_rank *me)
 }
 static void suite_late_alloc(void **state)
 {
-    (void)state;
     if (!suite_this->is_discrete)
         suite_each(20000, 1, suite_late_alloc_rank);
 }
@@ -116,11 +115,7 @@ static void suite_groups_rank(struct suite_rank *me)
     CHECK_OK(comm_barrier(me->comm));
     suite_mesh_close(&m);
 }
-static void suite_groups(void **state)
-{
-    (void)state;
-    suite_each(20000, 4, suite_groups_rank);
-}
+static void suite_groups(void **state) { suite_each(20000, 4, suite_groups_rank); }
 
 /* The first layout that is a mesh of rows and columns. */
 static void suite_groups_late(int64_t late_ms, void (*fn)(struct suite_rank *me))
@@ -158,7 +153,6 @@ static void suite_groups_missing_rank(struct suite_rank *me)
 }
 static void suite_groups_missing(void **state)
 {
-    (void)state;
     suite_groups_late(suite_this->late_ms > 0 ? suite_this->late_ms : 500,
                       suite_groups_missing_rank);
 }
@@ -180,7 +174,6 @@ static void suite_groups_aborted_rank(struct suite_rank *me)
 }
 static void suite_groups_aborted(void **state)
 {
-    (void)state;
     suite_groups_late(60000, suite_groups_aborted_rank);
 }
 

@@ -22,11 +22,7 @@ static void suite_places_rank(struct suite_rank *me)
         CHECK(((char *)data)[i] == 0, "byte %d", i);
     CHECK_OK(comm_barrier(me->comm));
 }
-static void suite_places(void **state)
-{
-    (void)state;
-    suite_each(20000, 1, suite_places_rank);
-}
+static void suite_places(void **state) { suite_each(20000, 1, suite_places_rank); }
 
 static void suite_put(void *data, enum dtype dtype, int64_t i, double x)
 {
@@ -155,16 +151,8 @@ static void suite_sums_rank(struct suite_rank *me, bool is_exact)
 }
 static void suite_exact_rank(struct suite_rank *me) { suite_sums_rank(me, true); }
 static void suite_order_rank(struct suite_rank *me) { suite_sums_rank(me, false); }
-static void suite_exact(void **state)
-{
-    (void)state;
-    suite_each(20000, 1, suite_exact_rank);
-}
-static void suite_order(void **state)
-{
-    (void)state;
-    suite_each(20000, 1, suite_order_rank);
-}
+static void suite_exact(void **state) { suite_each(20000, 1, suite_exact_rank); }
+static void suite_order(void **state) { suite_each(20000, 1, suite_order_rank); }
 
 static void suite_copies_rank(struct suite_rank *me)
 {
@@ -202,11 +190,7 @@ static void suite_copies_rank(struct suite_rank *me)
     CHECK_OK(comm_barrier(me->comm));
     free(data);
 }
-static void suite_copies(void **state)
-{
-    (void)state;
-    suite_each(20000, 1, suite_copies_rank);
-}
+static void suite_copies(void **state) { suite_each(20000, 1, suite_copies_rank); }
 
 /* A message to the next rank in a ring. Even ranks send first, odd ranks receive first. */
 static void suite_messages_rank(struct suite_rank *me)
@@ -229,11 +213,7 @@ static void suite_messages_rank(struct suite_rank *me)
     CHECK_OK(comm_barrier(me->comm));
     free(mine), free(theirs);
 }
-static void suite_messages(void **state)
-{
-    (void)state;
-    suite_each(20000, 2, suite_messages_rank);
-}
+static void suite_messages(void **state) { suite_each(20000, 2, suite_messages_rank); }
 
 /* Many calls in the queue, blocking calls between them, and waits in any order. */
 static void suite_queued_rank(struct suite_rank *me)
@@ -282,11 +262,7 @@ static void suite_queued_rank(struct suite_rank *me)
     CHECK_OK(comm_barrier(me->comm));
     free(data);
 }
-static void suite_queued(void **state)
-{
-    (void)state;
-    suite_each(20000, 1, suite_queued_rank);
-}
+static void suite_queued(void **state) { suite_each(20000, 1, suite_queued_rank); }
 
 /* Jobs make blocking calls on the queue thread, in their order among the queued calls. */
 struct suite_job_arg {
@@ -333,11 +309,7 @@ static void suite_jobs_rank(struct suite_rank *me)
           "%s", status_message());
     CHECK(comm_barrier(me->comm) == ST_RETRY, "%s", status_message());
 }
-static void suite_jobs(void **state)
-{
-    (void)state;
-    suite_each(20000, 1, suite_jobs_rank);
-}
+static void suite_jobs(void **state) { suite_each(20000, 1, suite_jobs_rank); }
 
 static void suite_one_split(struct suite_rank *me, const int *ranks, int n)
 {
@@ -400,9 +372,5 @@ static void suite_splits_rank(struct suite_rank *me)
     }
     CHECK_OK(comm_barrier(me->comm));
 }
-static void suite_splits(void **state)
-{
-    (void)state;
-    suite_each(20000, 1, suite_splits_rank);
-}
+static void suite_splits(void **state) { suite_each(20000, 1, suite_splits_rank); }
 #endif

@@ -78,14 +78,12 @@ static void choose(int nodes, int locals, int without, const char *name, const c
 
 static void all_have_nccl(void **state)
 {
-    (void)state;
     choose(1, 3, -1, "nccl 2.28.9", "all 3 ranks have NCCL");
     choose(2, 2, -1, "nccl 2.28.9", "all 4 ranks have NCCL");
 }
 
 static void one_has_no_nccl(void **state)
 {
-    (void)state;
     choose(1, 3, 1, "shm", "NCCL is not on rank 1 of 3");
     choose(2, 1, 0, "ucx", "NCCL is not on rank 0 of 2");
 }
@@ -94,7 +92,6 @@ static void one_has_no_nccl(void **state)
  * not between nodes. */
 static void shared_gpu(void **state)
 {
-    (void)state;
     strcpy(fake_device.bus, "0000:3b:00.0");
     choose(1, 2, -1, "shm", "two ranks on one GPU, and rank 1 shares 0000:3b:00.0");
     choose(2, 1, -1, "nccl", "all 2 ranks");
@@ -105,7 +102,6 @@ static void shared_gpu(void **state)
  * NCCL that accepts them. */
 static void mig_instances(void **state)
 {
-    (void)state;
     strcpy(fake_device.bus, "0000:3b:00.0");
     fake_device.mig_n = 1;
     choose(1, 2, -1, "shm", "two MIG instances of one GPU, and ranks 0 and 1 have instances of");
@@ -121,7 +117,6 @@ static void mig_instances(void **state)
 /* The versions and the setting with which NCCL accepts several ranks on one GPU. */
 static void sharing_is_enabled(void **state)
 {
-    (void)state;
     assert_false(nccl_lib_shares_gpus(23004));
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "0", 1);
     assert_false(nccl_lib_shares_gpus(23004));
@@ -153,7 +148,6 @@ static enum status open_damaged(struct suite_rank *me, const struct comm_config 
 static void nothing_rank(struct suite_rank *me) { (void)me; }
 static void damaged_address(void **state)
 {
-    (void)state;
     struct suite suite = suite_auto;
     suite.open = open_damaged;
     suite_run_on(&suite, 1, 2, harness_patience_ms(20000), nothing_rank);

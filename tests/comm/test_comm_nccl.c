@@ -16,27 +16,8 @@
 
 static struct fake_nccl *knobs;
 
-static enum status open_rank(struct suite_rank *me, const struct comm_config *config)
-{
-    return nccl_world_open_as(me, config, COMM_KIND_NCCL);
-}
-
 static const int layouts[][2] = {{1, 1}, {1, 2}, {3, 1}, {2, 2}};
-static const struct suite suite_nccl = {.name = "nccl",
-                                        .layouts_n = sizeof(layouts) / sizeof(layouts[0]),
-                                        .layouts = layouts,
-                                        .world_new = nccl_world_new,
-                                        .world_free = nccl_world_free,
-                                        .open = open_rank,
-                                        .is_discrete = true};
-
-/* Nothing is left open, and no call broke a rule of NCCL. */
-static void check_clean(void)
-{
-    assert_int_equal(atomic_load(&knobs->open_n), 0);
-    assert_int_equal(atomic_load(&knobs->misused_n), 0);
-    assert_int_equal(fake_device.blocks_n, 0);
-}
+static const struct suite suite_nccl = NCCL_WORLD_NCCL(layouts);
 
 static void places_rank(struct suite_rank *me)
 {
@@ -47,9 +28,8 @@ static void places_rank(struct suite_rank *me)
 }
 static void places(void **state)
 {
-    (void)state;
     suite_each(20000, 1, places_rank);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* ---- failures in calls ---- */
@@ -77,14 +57,13 @@ static void missing_rank(struct suite_rank *me)
 }
 static void missing(void **state)
 {
-    (void)state;
     static const int calls[] = {SUITE_CALL_ALL_REDUCE, SUITE_CALL_SCATTER, SUITE_CALL_QUEUED,
                                 SUITE_CALL_RECV};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         atomic_store(&suite_call, calls[i]);
         suite_run_late(&suite_nccl, 3, 1, 1000, missing_rank);
     }
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* A link fails between calls: NCCL reports it on every rank, which aborts and names its call. */
@@ -114,7 +93,6 @@ static void failing_as_rank(struct suite_rank *me)
 }
 static void failing(void **state)
 {
-    (void)state;
     static const struct {
         int result;
         enum status st;
@@ -129,7 +107,7 @@ static void failing(void **state)
         suite_run_on(&suite_nccl, 1, 3, harness_patience_ms(20000), failing_as_rank);
         atomic_store(&knobs->fail_after, -1);
     }
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* NCCL refuses a call of a group on one rank; the other ranks end at their deadline. */
@@ -151,9 +129,8 @@ static void refused_rank(struct suite_rank *me)
 }
 static void refused(void **state)
 {
-    (void)state;
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), refused_rank);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* ---- failures in opening ---- */
@@ -171,13 +148,12 @@ static enum status open_hanging(struct suite_rank *me, const struct comm_config 
 static void nothing_rank(struct suite_rank *me) { (void)me; }
 static void init_hangs(void **state)
 {
-    (void)state;
     struct suite hanging = suite_nccl;
     hanging.open = open_hanging;
     atomic_store(&knobs->init_hangs, 1);
     suite_run_on(&hanging, 1, 3, 300, nothing_rank);
     atomic_store(&knobs->init_hangs, 0);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 static enum status open_aborted(struct suite_rank *me, const struct comm_config *config)
@@ -190,13 +166,12 @@ static enum status open_aborted(struct suite_rank *me, const struct comm_config 
 }
 static void init_aborted(void **state)
 {
-    (void)state;
     struct suite hanging = suite_nccl;
     hanging.open = open_aborted;
     atomic_store(&knobs->init_hangs, 1);
     suite_run_on(&hanging, 2, 1, 60000, nothing_rank);
     atomic_store(&knobs->init_hangs, 0);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* Addresses of another version and of another transport, and one without an id. */
@@ -231,20 +206,18 @@ static enum status open_damaged_address(struct suite_rank *me, const struct comm
 }
 static void damaged_addresses(void **state)
 {
-    (void)state;
     struct suite suite = suite_nccl;
     suite.open = open_damaged_address;
     for (int i = 0; i < 3; i++) {
         atomic_store(&address_case, i);
         suite_run_on(&suite, 1, 2, harness_patience_ms(20000), nothing_rank);
     }
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* Not on a CPU. */
 static void on_cpu(void **state)
 {
-    (void)state;
     struct dev *cpu;
     struct comm *comm;
     char address[COMM_ADDRESS_MAX];
@@ -284,7 +257,6 @@ static int open_in_child(const char *kind, enum status want, const char *words)
 
 static void library(void **state)
 {
-    (void)state;
     assert_int_equal(open_in_child("nccl", ST_OK, "2.28.9 from "), 0);
     assert_int_equal(open_in_child("nccl_old", ST_NO_DEVICE, "2.14.3"), 0);
     /* As PyPI's packages lie: FOLDER/nccl/lib/libnccl.so.2. */
@@ -308,7 +280,6 @@ static void library(void **state)
 /* NCCL would obey the variable, and block. */
 static void blocking_is_refused(void **state)
 {
-    (void)state;
     static const char *const refused[] = {"1", "", "true"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         setenv("NCCL_COMM_BLOCKING", refused[i], 1);
@@ -321,7 +292,6 @@ static void blocking_is_refused(void **state)
 
 static void versions(void **state)
 {
-    (void)state;
     char text[24];
     assert_string_equal(nccl_lib_version_text(22809, text, sizeof text), "2.28.9");
     assert_string_equal(nccl_lib_version_text(2708, text, sizeof text), "2.7.8");

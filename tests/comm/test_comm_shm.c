@@ -77,7 +77,6 @@ static int process(int fd, int rank, int ranks, int64_t generation)
 /* Three generations of three processes on one memfd; some end without closing. */
 static void generations_of_processes(void **state)
 {
-    (void)state;
     int fd = memfd_create("test", MFD_CLOEXEC);
     for (int64_t generation = 1; generation <= 3; generation++) {
         pid_t pids[3];

@@ -94,7 +94,6 @@ static void crowd_rank(struct suite_rank *me)
 
 static void a_crowd(void **state)
 {
-    (void)state;
     suite_run_on(suite_this, 17, 1, harness_patience_ms(60000), crowd_rank);
 }
 
@@ -126,7 +125,6 @@ static void stalled_rank(struct suite_rank *me)
 
 static void a_stalled_rank(void **state)
 {
-    (void)state;
     suite_run_on(suite_this, 3, 1, harness_patience_ms(20000), stalled_rank);
 }
 
@@ -162,7 +160,6 @@ static void link_rank(struct suite_rank *me)
 
 static void links_are_counted(void **state)
 {
-    (void)state;
     suite_run_on(suite_this, 4, 1, harness_patience_ms(20000), link_rank);
 }
 

@@ -17,26 +17,8 @@
 
 static struct fake_nccl *knobs;
 
-static enum status open_rank(struct suite_rank *me, const struct comm_config *config)
-{
-    return nccl_world_open_as(me, config, COMM_KIND_NCCL);
-}
 static const int layouts[][2] = {{1, 2}, {3, 1}};
-static const struct suite suite_nccl = {.name = "nccl",
-                                        .layouts_n = sizeof(layouts) / sizeof(layouts[0]),
-                                        .layouts = layouts,
-                                        .world_new = nccl_world_new,
-                                        .world_free = nccl_world_free,
-                                        .open = open_rank,
-                                        .is_discrete = true};
-
-static void check_clean(void)
-{
-    assert_int_equal(atomic_load(&knobs->open_n), 0);
-    assert_int_equal(atomic_load(&knobs->misused_n), 0);
-    assert_int_equal(atomic_load(&knobs->registered_n), 0);
-    assert_int_equal(fake_device.blocks_n, 0);
-}
+static const struct suite suite_nccl = NCCL_WORLD_NCCL(layouts);
 
 /* A stream that computes, and buffers of CALLS calls. */
 struct beside {
@@ -96,7 +78,6 @@ static void ahead_rank(struct suite_rank *me)
 }
 static void the_host_runs_ahead(void **state)
 {
-    (void)state;
     int finalized = atomic_load(&knobs->finalized_n), aborted = atomic_load(&knobs->aborted_n);
     atomic_store(&knobs->under_way_most, 0);
     suite_this = &suite_nccl;
@@ -107,7 +88,7 @@ static void the_host_runs_ahead(void **state)
     assert_int_equal(atomic_load(&knobs->finalized_n) - finalized, 2 + 3);
     assert_int_equal(atomic_load(&knobs->aborted_n), aborted);
     assert_true(atomic_load(&fake_device.high_n) >= 2 + 3);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* Rank 0's host is through with its calls before the last rank begins one. */
@@ -137,9 +118,8 @@ static void before_others_rank(struct suite_rank *me)
 }
 static void the_host_is_done_before_others_begin(void **state)
 {
-    (void)state;
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), before_others_rank);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* A communicator that connects at its first call is in progress until all ranks have made it. */
@@ -151,11 +131,10 @@ static void lazy_rank(struct suite_rank *me)
 }
 static void a_first_call_connects(void **state)
 {
-    (void)state;
     atomic_store(&knobs->is_lazy, 1);
     suite_run_on(&suite_nccl, 3, 1, harness_patience_ms(20000), lazy_rank);
     atomic_store(&knobs->is_lazy, 0);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* Sleeps of the queue's threads. */
@@ -175,7 +154,6 @@ void __wrap_clock_sleep_us(int64_t us)
  * the wait sleeps. */
 static void a_short_wait_does_not_sleep(void **state)
 {
-    (void)state;
     const int calls = 2 * CALLS;
     atomic_store(&knobs->slow_us, 100);
     atomic_store(&sleeps_n, 0);
@@ -186,7 +164,7 @@ static void a_short_wait_does_not_sleep(void **state)
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), ahead_rank);
     atomic_store(&knobs->slow_us, 0);
     assert_true(atomic_load(&sleeps_n) >= calls);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* ---- the watchdog ---- */
@@ -221,9 +199,8 @@ static void clock_rank(struct suite_rank *me)
 }
 static void the_clock_starts_when_the_call_could(void **state)
 {
-    (void)state;
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(700), clock_rank);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 static atomic_int how;
@@ -279,7 +256,6 @@ static void lost_rank(struct suite_rank *me)
 }
 static void what_is_lost_is_named(void **state)
 {
-    (void)state;
     for (int i = 0; i < HOWS; i++) {
         atomic_store(&how, i);
         atomic_store(&knobs->is_lazy, i == LAZY);
@@ -287,7 +263,7 @@ static void what_is_lost_is_named(void **state)
         atomic_store(&knobs->is_lazy, 0);
         atomic_store(&knobs->hangs, 0);
     }
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* A link fails while calls are under way: on each rank the failure names a call and its bytes. */
@@ -308,12 +284,11 @@ static void link_rank(struct suite_rank *me)
 }
 static void a_link_fails(void **state)
 {
-    (void)state;
     atomic_store(&knobs->fail_result, NCCL_REMOTE_ERROR);
     atomic_store(&knobs->fail_after, 13);
     suite_run_on(&suite_nccl, 3, 1, harness_patience_ms(20000), link_rank);
     atomic_store(&knobs->fail_after, -1);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* The root and a split of it hang. Each abort waits for the device, where the other's call is: both
@@ -341,10 +316,9 @@ static void two_rank(struct suite_rank *me)
 }
 static void two_communicators_hang(void **state)
 {
-    (void)state;
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(800), two_rank);
     atomic_store(&knobs->hangs, 0);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 /* ---- the watchdog itself ---- */
@@ -400,12 +374,11 @@ static void stuck_rank(struct suite_rank *me)
 }
 static void a_stuck_watchdog_is_seen(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         atomic_store(&is_host, i);
         suite_run_late(&suite_nccl, 1, 2, waited_out_ms(2500), stuck_rank);
         atomic_store(&knobs->hangs, 0);
-        check_clean();
+        nccl_world_check_clean(knobs);
     }
 }
 
@@ -426,11 +399,10 @@ static void alone_rank(struct suite_rank *me)
 }
 static void one_closes_alone(void **state)
 {
-    (void)state;
     int aborted = atomic_load(&knobs->aborted_n);
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), alone_rank);
     assert_true(atomic_load(&knobs->aborted_n) > aborted);
-    check_clean();
+    nccl_world_check_clean(knobs);
 }
 
 static atomic_int has_memory;
@@ -453,14 +425,13 @@ static void memory_rank(struct suite_rank *me)
 }
 static void memory_is_nccls_where_it_has_an_allocator(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         atomic_store(&has_memory, i);
         knobs->mem_alloc = i ? nccl_world_alloc : NULL;
         struct suite suite = suite_nccl;
         suite.open = open_with_sms;
         suite_run_on(&suite, 1, 2, harness_patience_ms(20000), memory_rank);
-        check_clean();
+        nccl_world_check_clean(knobs);
     }
 }
 

@@ -3,14 +3,11 @@
  * the library answers without a GPU. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "comm/nccl/nccl_lib.h"
 
 #ifndef HAS_NCCL_HEADER
 static void header(void **state)
 {
-    (void)state;
     HARNESS_SKIP("nccl.h, or CUDA's headers that it includes, are not installed");
 }
 #else
@@ -62,7 +59,6 @@ FIELD(nvlink_centric_sched, nvlinkCentricSched);
 
 static void header(void **state)
 {
-    (void)state;
     ncclConfig_t theirs = NCCL_CONFIG_INITIALIZER;
     struct nccl_config ours = nccl_lib_config(NCCL_VERSION_CODE, 0);
     theirs.blocking = 0;
@@ -74,7 +70,6 @@ static void header(void **state)
 /* The config has the layout of the version that it names. */
 static void older_versions(void **state)
 {
-    (void)state;
     static const struct {
         int version;
         size_t size;
@@ -91,7 +86,6 @@ static void older_versions(void **state)
 /* The library that the header belongs to: our table opens it, and it answers without a GPU. */
 static void library(void **state)
 {
-    (void)state;
     const struct nccl_lib *nccl;
     int version = 0;
     if (nccl_lib_open(&nccl) == ST_NO_DEVICE)

@@ -97,7 +97,6 @@ static void bits_rank(struct suite_rank *me)
 }
 static void bits(void **state)
 {
-    (void)state;
     suite_run_on(&suite_direct, 2, 1, harness_patience_ms(20000), bits_rank);
     suite_run_on(&suite_direct, 3, 1, harness_patience_ms(20000), bits_rank);
     suite_run_on(&suite_direct, 3, 2, harness_patience_ms(20000), bits_rank);
@@ -129,7 +128,6 @@ static void after_rank(struct suite_rank *me)
 }
 static void after(void **state)
 {
-    (void)state;
     suite_run_on(&suite_direct, 3, 1, harness_patience_ms(20000), after_rank);
 }
 
@@ -159,7 +157,6 @@ static void groups_rank(struct suite_rank *me)
 }
 static void groups(void **state)
 {
-    (void)state;
     suite_run_on(&suite_direct, 3, 1, harness_patience_ms(20000), groups_rank);
 }
 
@@ -187,7 +184,6 @@ static void one_lacks(void **state)
         const char *word;
     } cases[] = {
         {1, "rank 0's UCX"}, {2, "rank 1's UCX"}, {4, "rank 2's UCX"}, {7, "rank 0's UCX"}};
-    (void)state;
     suite_this = &suite_direct;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         gpu_sends = host_sends = 0;
@@ -203,7 +199,6 @@ static void one_lacks(void **state)
 
 static void missing(void **state)
 {
-    (void)state;
     suite_run_late(&suite_direct, 2, 1, 600, suite_device_missing_rank);
     suite_run_late(&suite_direct, 2, 2, 600, suite_device_missing_rank);
     assert_int_equal(fake_device.blocks_n, 0);

@@ -39,11 +39,7 @@ static void slow_rank(struct suite_rank *me)
     CHECK_OK(comm_barrier(me->comm));
 }
 
-static void test_limit_grows(void **state)
-{
-    (void)state;
-    suite_run_late(&suite_threads, 2, 1, 300, slow_rank);
-}
+static void test_limit_grows(void **state) { suite_run_late(&suite_threads, 2, 1, 300, slow_rank); }
 
 int main(void)
 {

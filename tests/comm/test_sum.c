@@ -3,9 +3,6 @@
  * Nothing is written beside the outs. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "comm/core/sum.h"
 #include "kernels/bf16.h"
 #include "kernels/f16.h"
@@ -101,7 +98,6 @@ static const int64_t counts[] = {0, 1, 15, 16, 17, 63, 64, 65, 511, 512, 513, 70
 
 static void sums(void **state)
 {
-    (void)state;
     static const int layouts[][2] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {3, 1}, {2, 2}, {1, 4}, {5, 1},
                                      {1, 5}, {2, 3}, {3, 2}, {1, 7}, {4, 2}, {3, 3}, {5, 13}};
     static const enum dtype dtypes[][2] = {{DTYPE_F32, DTYPE_F32},   {DTYPE_F64, DTYPE_F64},
@@ -130,7 +126,6 @@ static void sums(void **state)
 /* Infinities, NaN and ties keep their meaning in bf16. */
 static void edges_of_bf16(void **state)
 {
-    (void)state;
     static const float a[] = {INFINITY, -INFINITY, NAN, 1, 1, -1, 3.0e38f, 0x1.01p0f},
                        b[] = {1, 1, 1, 0x1p-8f, 0x1.8p-7f, -0x1p-8f, 3.0e38f, 0x1p-9f};
     const void *from[2] = {a, b};
@@ -155,7 +150,6 @@ static void edges_of_bf16(void **state)
 /* The same for f16: what is too large becomes infinite; beside 8 numbers at a time, the rest. */
 static void edges_of_f16(void **state)
 {
-    (void)state;
     enum { N = 19 };
     static const float special[] = {INFINITY, -INFINITY,  NAN,       65504,        65519.996f,
                                     65520,    -70000,     0x1p-14f,  0x1.1p-20f,   0x1p-24f,
@@ -186,7 +180,6 @@ static void edges_of_f16(void **state)
 
 static void copies(void **state)
 {
-    (void)state;
     unsigned char from[600], to[600];
     for (int i = 0; i < 600; i++)
         from[i] = (unsigned char)(i * 7);

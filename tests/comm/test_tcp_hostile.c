@@ -14,16 +14,6 @@
 static const struct tcp_auth_ids right = {
     .generation = GENERATION, .client = 1, .server = 0, .ranks = 2};
 
-static long resident_kib(void)
-{
-    long pages = 0, ignored;
-    FILE *f = fopen("/proc/self/statm", "r");
-    assert_non_null(f);
-    assert_int_equal(fscanf(f, "%ld %ld", &ignored, &pages), 2);
-    fclose(f);
-    return pages * 4;
-}
-
 /* ---- one rank, whose peer is the test ---- */
 
 struct victim {
@@ -190,7 +180,6 @@ static void claim_other_rank(struct fake_peer *s)
 
 static void an_invalid_frame_ends_the_connection(void **state)
 {
-    (void)state;
     static void (*const acts[])(struct fake_peer * s) = {
         forge_header, forge_part,        forge_sum,         forge_pair,      send_noise,
         send_damaged, send_twice,        claim_all_memory,  claim_negative,  claim_middle,
@@ -217,15 +206,14 @@ static void send_unmatched(struct fake_peer *s)
 }
 static void unmatched_messages_stay_in_the_socket(void **state)
 {
-    (void)state;
-    long before = resident_kib();
+    long before = harness_resident_kib();
     attack_victim(send_unmatched, 3000, ST_RETRY, "in time");
     print_message(
         "# %d of 30000 unmatched messages of 1 KiB left their sender; resident %ld, then %ld KiB\n",
-        unmatched, before, resident_kib());
+        unmatched, before, harness_resident_kib());
     assert_true(unmatched < 30000);
 #ifndef __SANITIZE_ADDRESS__
-    assert_true(resident_kib() < before + 8192);
+    assert_true(harness_resident_kib() < before + 8192);
 #endif
 }
 
@@ -345,20 +333,19 @@ static void forge_connections(const void *address)
 
 static void a_thousand_unauthenticated_clients_change_nothing(void **state)
 {
-    (void)state;
     static float calm[ELEMS], attacked[ELEMS];
     run_ranks(NULL, calm);
-    long before_kib = resident_kib();
+    long before_kib = harness_resident_kib();
     int64_t before = p2p_refused(), begin_ms = clock_ms();
     run_ranks(forge_connections, attacked);
     close_all();
     print_message("# %lld of %d clients refused, %lld ms, resident %ld, then %ld KiB\n",
                   (long long)(p2p_refused() - before), FORGED, (long long)(clock_ms() - begin_ms),
-                  before_kib, resident_kib());
+                  before_kib, harness_resident_kib());
     assert_in_range(p2p_refused() - before, FORGED * 9 / 10, FORGED * 2);
     assert_memory_equal(calm, attacked, sizeof calm);
 #ifndef __SANITIZE_ADDRESS__
-    assert_true(resident_kib() < before_kib + 8192);
+    assert_true(harness_resident_kib() < before_kib + 8192);
 #endif
 }
 
@@ -396,7 +383,6 @@ static void begin_flood(const void *address)
 
 static void a_flood_does_not_stop_ranks_from_connecting(void **state)
 {
-    (void)state;
     static float calm[ELEMS], attacked[ELEMS];
     run_ranks(NULL, calm);
     int64_t begin_ms = clock_ms();
@@ -415,7 +401,6 @@ static void a_flood_does_not_stop_ranks_from_connecting(void **state)
 /* A recorded hello is answered with another nonce, and without the proof there is no way in. */
 static void a_replayed_handshake_fails(void **state)
 {
-    (void)state;
     struct victim v = {.end_ms = clock_ms() + harness_patience_ms(20000)};
     struct tcp_auth auth = {.transcript_n = 0};
     uint8_t hello[TCP_AUTH_HELLO_BYTES], answer[TCP_AUTH_ANSWER_BYTES], proof[TCP_AUTH_PROOF_BYTES],
@@ -450,7 +435,6 @@ static void a_replayed_handshake_fails(void **state)
 /* The right secret with one wrong identity field is refused, for each field. */
 static void another_world_is_refused(void **state)
 {
-    (void)state;
     struct victim v = {.end_ms = clock_ms() + harness_patience_ms(20000)};
     struct tcp_auth_ids wrong[] = {right, right, right, right, right};
     struct fake_peer s;

@@ -236,9 +236,7 @@ static bool is_asked(enum what what)
 
 static void every_fault_is_noticed(void **state)
 {
-    (void)state;
-    const char *asked = getenv("PROXY_TRIALS");
-    int trials = asked != NULL ? atoi(asked) : 3, faults = 0;
+    int trials = harness_number("PROXY_TRIALS", 3), faults = 0;
     for (int i = 0; i < trials; i++)
         for (int what = NOTHING; what < WHAT_N; what++) {
             unsigned seed = (unsigned)(i * 100 + what);

@@ -186,7 +186,6 @@ static void abort_all(pid_t pid)
 
 static void test_killed(void **state)
 {
-    (void)state;
     for (int round = 0; round < 4; round++) {
         run_fault(round % 2 ? ELEMS : 100, harness_patience_ms(20000), kill_it);
         check_others(harness_patience_ms(1000), "rank 2");
@@ -195,7 +194,6 @@ static void test_killed(void **state)
 
 static void test_stopped(void **state)
 {
-    (void)state;
     for (int round = 0; round < 2; round++) {
         const int64_t limit_ms = harness_patience_ms(1500);
         run_fault(round % 2 ? ELEMS : 100, limit_ms, stop_it);
@@ -205,7 +203,6 @@ static void test_stopped(void **state)
 
 static void test_aborted(void **state)
 {
-    (void)state;
     for (int round = 0; round < 2; round++) {
         run_fault(round % 2 ? ELEMS : 100, harness_patience_ms(20000), abort_all);
         check_others(harness_patience_ms(200), "");
@@ -223,16 +220,6 @@ static int count_entries(const char *path)
     return n;
 }
 
-static long resident_kib(void)
-{
-    long pages = 0, ignored;
-    FILE *f = fopen("/proc/self/statm", "r");
-    assert_non_null(f);
-    assert_int_equal(fscanf(f, "%ld %ld", &ignored, &pages), 2);
-    fclose(f);
-    return pages * 4;
-}
-
 /* A partner that connects, works and dies in each generation. */
 static void partner(int64_t generation)
 {
@@ -248,7 +235,6 @@ static void partner(int64_t generation)
 /* The survivor keeps its process through 100 generations and leaks nothing. */
 static void test_generations(void **state)
 {
-    (void)state;
     int fds = 0, threads = 0;
     long kib = 0;
     static float data[70000];
@@ -270,17 +256,17 @@ static void test_generations(void **state)
         if (generation == 10) {
             fds = count_entries("/proc/self/fd");
             threads = count_entries("/proc/self/task");
-            kib = resident_kib();
+            kib = harness_resident_kib();
         }
     }
     print_message(
         "# after 10 and 100 generations: descriptors %d %d, threads %d %d, resident %ld %ld KiB\n",
         fds, count_entries("/proc/self/fd"), threads, count_entries("/proc/self/task"), kib,
-        resident_kib());
+        harness_resident_kib());
     assert_int_equal(count_entries("/proc/self/fd"), fds);
     assert_int_equal(count_entries("/proc/self/task"), threads);
 #ifndef __SANITIZE_ADDRESS__ /* it delays the release of memory */
-    assert_true(resident_kib() < kib + 4096);
+    assert_true(harness_resident_kib() < kib + 4096);
 #endif
 }
 

@@ -5,9 +5,7 @@
 
 #include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/assert.h"
@@ -107,7 +105,6 @@ static void child(int rank)
 
 static void goaway_names_the_lost_rank(void **state)
 {
-    (void)state;
     pid_t pids[RANKS];
     fflush(NULL);
     for (int rank = 0; rank < RANKS; rank++) {

@@ -19,7 +19,6 @@ ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attr)
 
 static void only_cuda_counts_as_gpu_support(void **state)
 {
-    (void)state;
     struct p2p *p2p = NULL;
     setenv("UCX_TLS", "tcp,self", 0);
     assert_int_equal(p2p_open(&(struct p2p_config){.net = COMM_NET_UCX, .eager_bytes = 4096}, &p2p),

@@ -7,13 +7,10 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <ucp/api/ucp.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -235,7 +232,6 @@ static void run_flip(const char *what, enum target target, size_t at, int64_t el
 
 static void a_flipped_bit_is_named(void **state)
 {
-    (void)state;
     char what[64];
     run_flip("nothing", NOTHING, 0, 100, false);
     run_flip("nothing, long", NOTHING, 0, ELEMS_MAX, true);
@@ -342,7 +338,6 @@ static void start_attack(struct world *w)
 
 static void what_an_outsider_sends_is_dropped(void **state)
 {
-    (void)state;
     struct world w = {.elems = 20000, .calls = 20000};
     int code = -1;
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -200,7 +200,6 @@ static void check_survivor(int64_t within_ms)
  * them as the owner. */
 static void test_link_and_kill(void **state)
 {
-    (void)state;
     if (!run_hosts(true))
         HARNESS_SKIP("no network namespace with a veth pair can be made here (not root?)");
     double ideal = (double)ELEMS * 4 * 8 / (RATE_MBIT * 1e6), took = all->seconds[0];
@@ -217,7 +216,6 @@ static void test_link_and_kill(void **state)
 
 static void test_cut(void **state)
 {
-    (void)state;
     if (!run_hosts(false))
         HARNESS_SKIP("no network namespace with a veth pair can be made here (not root?)");
     check_survivor(late_ms + harness_patience_ms(1500));

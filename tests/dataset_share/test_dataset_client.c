@@ -5,10 +5,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include <arpa/inet.h>
 #include <event2/event.h>
@@ -168,7 +166,6 @@ static void kept_paths(const struct file_list *list, char a[700], char b[700], c
 
 static void data_arrive_complete_and_once(void **state)
 {
-    (void)state;
     struct file_list list;
     struct text out = {0};
     enum file_list_state got;
@@ -206,7 +203,6 @@ static void data_arrive_complete_and_once(void **state)
 
 static void a_fetch_continues_after_a_break(void **state)
 {
-    (void)state;
     struct file_list list;
     struct text out = {0};
     enum file_list_state got;
@@ -243,7 +239,6 @@ static void a_fetch_continues_after_a_break(void **state)
 
 static void refusals_have_a_reason(void **state)
 {
-    (void)state;
     struct file_list list;
     struct text out = {0};
     enum file_list_state got;
@@ -280,7 +275,6 @@ static void refusals_have_a_reason(void **state)
 
 static void too_little_space_is_refused_first(void **state)
 {
-    (void)state;
     struct file_list list = {.state = FILE_LIST_STATE_READY};
     struct text out = {0};
     enum file_list_state got;
@@ -330,7 +324,6 @@ static pid_t send_wrong(int port, const char *first, const char *then, size_t th
 
 static void wrong_data_are_refused(void **state)
 {
-    (void)state;
     static char much[2 * FILE_LIST_CHUNK_BYTES];
     static const char list[] =
         "{\"state\":\"ready\",\"why\":\"\",\"weights\":[0],\"files\":[{\"part\":0,\"bytes\":100,"
@@ -354,7 +347,6 @@ static void wrong_data_are_refused(void **state)
 
 static int prepare(void **state)
 {
-    (void)state;
     text_format(path_a, sizeof(path_a), "%s/a.bin", harness_tmpdir());
     text_format(path_b, sizeof(path_b), "%s/b.json", harness_tmpdir());
     text_format(cache, sizeof(cache), "%s/cache", harness_tmpdir());

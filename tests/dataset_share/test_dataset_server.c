@@ -5,10 +5,8 @@
 #include "harness.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include <event2/buffer.h>
 #include <event2/event.h>
@@ -70,7 +68,6 @@ static int request(struct dataset_server *dataset, int64_t first, size_t *got)
 
 static void chunks_come_from_a_file_that_is_as_listed(void **state)
 {
-    (void)state;
     size_t got;
     struct dataset_server *dataset = serve_file(path);
     assert_int_equal(request(dataset, 0, &got), 200);
@@ -94,7 +91,6 @@ static void chunks_come_from_a_file_that_is_as_listed(void **state)
 
 static void too_many_open_files_is_try_again(void **state)
 {
-    (void)state;
     size_t got;
     struct rlimit limit, none;
     struct dataset_server *dataset = serve_file(path);
@@ -112,7 +108,6 @@ static void too_many_open_files_is_try_again(void **state)
 
 static void an_unreadable_list_ends_the_wait(void **state)
 {
-    (void)state;
     static const char bad[] = "{\"state\":\"ready\",\"why\":\"\",\"files\":[";
     struct dataset_server *dataset;
     dataset = dataset_server_open();
@@ -143,7 +138,6 @@ static void ignore_disconnect(void *arg, const void *tag) { (void)arg, (void)tag
  * data. */
 static void the_file_limit_fits_all_connections(void **state)
 {
-    (void)state;
     enum { NODES = 16, WORKERS = 64 };
     struct rlimit before, after, low;
     struct psk psk = {.is_none = true};
@@ -173,7 +167,6 @@ static void the_file_limit_fits_all_connections(void **state)
 
 static int prepare(void **state)
 {
-    (void)state;
     text_format(path, sizeof(path), "%s/data.bin", harness_tmpdir());
     return file_replace(path, bytes, SIZE) == ST_OK ? 0 : -1;
 }

@@ -7,7 +7,7 @@ does=check
 mkdir -p host/sys/class/net/eth0 host/proc
 printf 'MemTotal: %d kB\nMemAvailable: %d kB\n' 64000000 60000000 >host/proc/meminfo
 echo up >host/sys/class/net/eth0/operstate
-export DEVICE=cpu CHECK_ROOT=$PWD/host # what a machine is like is test_static's: here it is not known
+export DEVICE=cpu CHECK_ROOT=$PWD/host # what a machine is like is tested by unit/check/static.c: here it is not known
 check() { # check SETTING… — one node, to the end
     rc=0
     "$convoy" check "$@" >out 2>err || rc=$?

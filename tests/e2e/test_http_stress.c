@@ -13,10 +13,8 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/rand.h"
@@ -162,7 +160,6 @@ static void settle(void)
 
 static int start_run(void **state)
 {
-    (void)state;
     struct rlimit files = {8192, 8192};
     setrlimit(RLIMIT_NOFILE, &files);
     requests = number_of("STRESS_REQUESTS", 10000);
@@ -194,7 +191,6 @@ static int start_run(void **state)
 
 static int end_run(void **state)
 {
-    (void)state;
     int how = 0;
     kill(run, SIGTERM);
     return waitpid(run, &how, 0) == run && WIFEXITED(how) && WEXITSTATUS(how) == 143 ? 0 : -1;
@@ -301,7 +297,6 @@ static size_t compose(uint64_t r, uint8_t *out, size_t cap)
 
 static void test_malformed_requests(void **state)
 {
-    (void)state;
     static uint8_t bytes[1 << 16];
     static int64_t live[PROBES_MAX];
     int live_n = 0, by_code[6] = {0};
@@ -372,7 +367,6 @@ static int redial(int *fds, int n)
 
 static void test_slow_connections(void **state)
 {
-    (void)state;
     static int fds[IDLE + DRIP];
     static int64_t live[PROBES_MAX];
     static const char head[] = "GET /status HTTP/1.1\r\nHost: x\r\nX-Drip: ";
@@ -412,7 +406,6 @@ static void test_slow_connections(void **state)
 
 static void test_still_alive(void **state)
 {
-    (void)state;
     assert_true(live_ns() >= 0);
     assert_int_equal(waitpid(run, NULL, WNOHANG), 0);
 }

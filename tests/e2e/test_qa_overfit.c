@@ -3,9 +3,6 @@
  * all in one. */
 #include "harness.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -160,7 +157,6 @@ static int exact_matches(const struct squad *squad, const struct squad_window_se
 
 static void test_overfit(void **state)
 {
-    (void)state;
     const char *san = getenv("SAN");
     if (san != NULL && san[0] != 0)
         HARNESS_SKIP("minutes under a sanitizer, over the time it allows itself");

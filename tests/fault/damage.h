@@ -5,8 +5,6 @@
 #define CONVOY_TESTS_FAULT_DAMAGE_H
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "base/rand.h"
 #include "base/text.h"
@@ -54,7 +52,6 @@ static inline uint8_t *get(const char *name, size_t *n_out)
 
 static inline int setup(void **state)
 {
-    (void)state;
     harness_quiet();
     text_copy(dir, sizeof dir, harness_tmpdir());
     return encode_open(&(struct encode_config){.bytes_total = BYTES_MAX}, &encode) == ST_OK ? 0
@@ -63,7 +60,6 @@ static inline int setup(void **state)
 
 static inline int teardown(void **state)
 {
-    (void)state;
     encode_close(encode);
     print_message("# %d damaged data files refused\n", all_refused_n);
     return all_refused_n >= 2000 ? 0 : -1;

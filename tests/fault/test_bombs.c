@@ -4,10 +4,8 @@
 #include "harness.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -148,7 +146,6 @@ static enum status read_squad(const char *bytes, size_t n)
 
 static void test_safetensors(void **state)
 {
-    (void)state;
     char piece[256];
     begin("01234567{\"a\":{\"dtype\":[");
     fill(94000000, "[[],{}],");
@@ -184,7 +181,6 @@ static void test_safetensors(void **state)
 
 static void test_json(void **state)
 {
-    (void)state;
     begin("[");
     fill(16 * MIB, "[],");
     end("0]");
@@ -215,7 +211,6 @@ static void test_json(void **state)
 
 static void test_squad(void **state)
 {
-    (void)state;
     begin("{\"version\":\"v2.0\",\"data\":[{\"title\":\"x\",\"paragraphs\":[");
     fill(100000000, PARAGRAPH(QUESTION "," QUESTION "," QUESTION "," QUESTION) ",");
     end(PARAGRAPH(QUESTION) "]}]}");
@@ -344,7 +339,6 @@ static double processor_s(void)
 /* Every normaliser and pre-tokeniser on runs that some rule could go over again and again. */
 static void test_texts(void **state)
 {
-    (void)state;
     static const char *const pieces[] = {"\n",
                                          " ",
                                          "\r\n ",
@@ -407,7 +401,6 @@ static enum status read_text(const char *bytes, size_t n)
 
 static void test_memory(void **state)
 {
-    (void)state;
     begin("\n");
     fill(8 * MIB, "\n\n\n\n\n\n\n\n");
     end("x");

@@ -38,7 +38,6 @@ static void put(int file_i, const void *data, size_t n)
 
 static int setup(void **state)
 {
-    (void)state;
     struct ckpt_lock *lock;
     char path[FILE_PATH_MAX];
     struct log_config quiet = {.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1};
@@ -56,7 +55,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     for (int f = 0; f < FILES; f++)
         free(good[f]);
     return 0;
@@ -90,7 +88,6 @@ static void expect(bool is_good, const char *what, int64_t detail)
 
 static void test_every_cut(void **state)
 {
-    (void)state;
     int cuts_n = 0;
     for (int f = 0; f < FILES; f++) {
         for (size_t n = 0; n < good_bytes[f]; n++, cuts_n++) {
@@ -157,7 +154,6 @@ static bool injure_folder(uint64_t injury)
 
 static void test_random_injuries(void **state)
 {
-    (void)state;
     int injured_n = 0;
     for (uint64_t injury = 0; injury < INJURIES; injury++) {
         bool is_hurt;
@@ -254,7 +250,6 @@ static const char *const hostile[] = {
 
 static void test_hostile_headers(void **state)
 {
-    (void)state;
     const size_t kinds = sizeof(hostile) / sizeof(hostile[0]);
     const char *whole = "{" WTE "," BIAS("[32,48]") "}";
     const uint64_t lies[] = {0,
@@ -295,7 +290,6 @@ static void test_hostile_headers(void **state)
 
 static void test_swapped(void **state)
 {
-    (void)state;
     char older[FILE_PATH_MAX], path[FILE_PATH_MAX], *bytes;
     size_t n;
     int refused_n = 0;
@@ -331,7 +325,6 @@ static void test_swapped(void **state)
 
 static void test_links(void **state)
 {
-    (void)state;
     char path[FILE_PATH_MAX], away[FILE_PATH_MAX];
     assert_int_equal(file_join(away, sizeof(away), dir, "away"), ST_OK);
     for (int f = 0; f < FILES; f++) {

@@ -7,12 +7,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -36,12 +34,6 @@ static void new_dir(const char *name)
     be_quiet();
     assert_int_equal(file_join(dir, sizeof(dir), harness_tmpdir(), name), ST_OK);
     assert_int_equal(file_make_dirs(dir), ST_OK);
-}
-
-static void assert_says(const char *part)
-{
-    if (!strstr(status_message(), part))
-        fail_msg("expected \"%s\" in: %s", part, status_message());
 }
 
 /* leftovers — names in DIR that are neither the lock nor a checkpoint. */
@@ -84,7 +76,6 @@ static bool mount_small(const char *options)
 
 static void test_full_disk(void **state)
 {
-    (void)state;
     new_dir("full");
     if (!mount_small("size=1m")) {
         HARNESS_SKIP("mounting a tmpfs is not permitted here (%s)", strerror(errno));
@@ -92,8 +83,8 @@ static void test_full_disk(void **state)
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
     assert_int_equal(sample_save_big(lock, 1, 0, 40000, path), ST_OK);
     assert_int_equal(sample_save_big(lock, 2, 0, 40000, path), ST_STORE);
-    assert_says("it needs 742"); /* 3 × (160,016 + header) + 256 KiB */
-    assert_says("are free");
+    harness_assert_message("it needs 742"); /* 3 × (160,016 + header) + 256 KiB */
+    harness_assert_message("are free");
     assert_int_equal(leftovers(), 0);
     assert_int_equal(newest(40000), 1);
     ckpt_lock_release(lock);
@@ -102,7 +93,6 @@ static void test_full_disk(void **state)
 
 static void test_no_inodes(void **state)
 {
-    (void)state;
     new_dir("inodes");
     if (!mount_small("size=8m,nr_inodes=10")) {
         HARNESS_SKIP("mounting a tmpfs is not permitted here (%s)", strerror(errno));
@@ -110,7 +100,7 @@ static void test_no_inodes(void **state)
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
     assert_int_equal(sample_save(lock, 1, 0, path), ST_OK);
     assert_int_equal(sample_save(lock, 2, 0, path), ST_STORE);
-    assert_says("No space left on device");
+    harness_assert_message("No space left on device");
     assert_int_equal(leftovers(), 0);
     assert_int_equal(newest(8), 1);
     ckpt_lock_release(lock);
@@ -119,7 +109,6 @@ static void test_no_inodes(void **state)
 
 static void test_read_only(void **state)
 {
-    (void)state;
     new_dir("readonly");
     if (!mount_small("size=1m")) {
         HARNESS_SKIP("mounting a tmpfs is not permitted here (%s)", strerror(errno));
@@ -130,7 +119,7 @@ static void test_read_only(void **state)
     assert_int_equal(mount("none", dir, "tmpfs", MS_REMOUNT | MS_RDONLY, NULL), 0);
     assert_int_equal(newest(8), 1);
     assert_int_equal(ckpt_lock(dir, &lock), ST_STORE);
-    assert_says("Read-only file system");
+    harness_assert_message("Read-only file system");
     assert_int_equal(umount(dir), 0);
 }
 
@@ -148,7 +137,6 @@ static void save_for_ever(int64_t step, volatile int64_t *done)
 
 static void test_kill(void **state)
 {
-    (void)state;
     new_dir("kill");
     volatile int64_t *done =
         mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -254,7 +242,6 @@ static int inject_all(const char *call, const char *error, const char *onward, b
 
 static void test_every_call_fails(void **state)
 {
-    (void)state;
     char log[FILE_PATH_MAX];
     new_dir("inject");
     assert_int_equal(file_join(log, sizeof(log), harness_tmpdir(), "strace.log"), ST_OK);

@@ -5,7 +5,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "base/log.h"
 #include "ckpt_sample.h"
@@ -16,7 +15,6 @@ static struct ckpt_lock *lock;
 static int setup(void **state)
 {
     static int n;
-    (void)state;
     log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
     text_format(dir, sizeof(dir), "%s/%d", harness_tmpdir(), n++);
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
@@ -27,7 +25,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     ckpt_lock_release(lock);
     lock = NULL;
     return 0;
@@ -38,12 +35,6 @@ static const char *in(const char *folder, const char *name)
     static char out[FILE_PATH_MAX];
     assert_int_equal(file_join(out, sizeof(out), folder, name), ST_OK);
     return out;
-}
-
-static void assert_says(const char *part)
-{
-    if (!strstr(status_message(), part))
-        fail_msg("expected \"%s\" in: %s", part, status_message());
 }
 
 /* as_user — fn as a user that permissions bind. */
@@ -70,7 +61,6 @@ static int open_as_user(void)
 
 static void test_permission(void **state)
 {
-    (void)state;
     static const char *const name[] = {"manifest.json", "model.safetensors", "optim_v.safetensors",
                                        "."};
     if (getuid() != 0) {
@@ -100,7 +90,6 @@ static void replace_text(const char *name, const char *from, const char *to)
 
 static void test_other_schema(void **state)
 {
-    (void)state;
     struct ckpt *ckpt = NULL;
     char *before, *after;
     size_t before_n, after_n;
@@ -109,11 +98,11 @@ static void test_other_schema(void **state)
     assert_int_equal(ckpt_open(path, NULL, &ckpt), ST_SCHEMA);
     assert_int_equal(ckpt_open_newest(dir, NULL, &ckpt), ST_SCHEMA);
     assert_int_equal(ckpt_find_newest(dir, INT64_MAX, NULL, &ckpt), ST_SCHEMA);
-    assert_says("schema 2");
+    harness_assert_message("schema 2");
     assert_int_equal(ckpt_find_newest(dir, 2, NULL, &ckpt), ST_OK); /* asked for an older one */
     ckpt_close(ckpt);
     assert_int_equal(sample_save(lock, 2, 1, path), ST_SCHEMA);
-    assert_says("is not replaced");
+    harness_assert_message("is not replaced");
     for (int step = 3; step < 6; step++)
         assert_int_equal(sample_save(lock, step, 1, path), ST_OK);
     assert_true(file_exists(in(dir, "step-00000005")) && !file_exists(in(dir, "step-00000004")));
@@ -143,7 +132,6 @@ static int fork_and(int (*fn)(void))
 
 static void test_folder_deleted(void **state)
 {
-    (void)state;
     struct ckpt *ckpt = NULL;
     assert_int_equal(file_remove_tree(dir), ST_OK);
     assert_int_equal(sample_save(lock, 3, 2, path), ST_OK);
@@ -158,12 +146,11 @@ static void test_folder_deleted(void **state)
 
 static void test_folder_of_another(void **state)
 {
-    (void)state;
     struct ckpt_lock *other;
     assert_int_equal(file_remove_tree(dir), ST_OK);
     assert_int_equal(ckpt_lock(dir, &other), ST_OK); /* another run made it anew meanwhile */
     assert_int_equal(sample_save(lock, 3, 2, path), ST_STORE);
-    assert_says("is in use by process");
+    harness_assert_message("is in use by process");
     assert_false(file_exists(in(dir, "step-00000003")));
     ckpt_lock_release(other);
     assert_int_equal(sample_save(lock, 3, 2, path), ST_OK);
@@ -171,11 +158,10 @@ static void test_folder_of_another(void **state)
 
 static void test_file_in_its_place(void **state)
 {
-    (void)state;
     assert_int_equal(file_remove_tree(dir), ST_OK);
     assert_int_equal(file_replace(dir, "x", 1), ST_OK);
     assert_int_equal(sample_save(lock, 3, 2, path), ST_STORE);
-    assert_says("Not a directory");
+    harness_assert_message("Not a directory");
     assert_int_equal(unlink(dir), 0);
     assert_int_equal(sample_save(lock, 3, 2, path), ST_OK);
 }

@@ -42,7 +42,6 @@ static void write_shard(const char *name, int n)
 
 static void test_token_file(void **state)
 {
-    (void)state;
     size_t n, n_other;
     write_shard("a.bin", 300);
     write_shard("b.bin", 301);
@@ -70,7 +69,6 @@ static void test_token_file(void **state)
 
 static void test_llmc_file(void **state)
 {
-    (void)state;
     enum { N = 200, BYTES = SHARD_HEADER_BYTES + 2 * N };
     static uint8_t good[BYTES];
     const int32_t head[] = {SHARD_MAGIC, 1, N};
@@ -114,7 +112,6 @@ static bool find_cached(const char *suffix, char out[FILE_PATH_MAX])
 
 static void test_cached_shard(void **state)
 {
-    (void)state;
     enum { INJURIES = 120 };
     static char text[3000], shard[FILE_PATH_MAX], memo[FILE_PATH_MAX];
     size_t n, memo_n, now_n;
@@ -181,7 +178,6 @@ static void write_pair(const char *name, int n)
 
 static void test_megatron(void **state)
 {
-    (void)state;
     size_t idx_n, bin_n, other_n;
     write_pair("m.idx", 200);
     write_pair("o.idx", 202);
@@ -226,7 +222,6 @@ static enum status read_lines(const void *bytes, size_t n)
 
 static void test_jsonl(void **state)
 {
-    (void)state;
     static uint8_t mark[sizeof lines];
     const size_t n = sizeof lines - 1;
     assert_int_equal(read_lines(lines, n), ST_OK);
@@ -257,7 +252,6 @@ static void test_jsonl(void **state)
 /* What a look at single bytes would hardly find. */
 static void test_jsonl_kinds(void **state)
 {
-    (void)state;
     static const char *const bad[] = {"{\"text\":\"a\",\"text\":\"b\"}",
                                       "{\"text\":\"a\",\"te\\u0078t\":\"b\"}",
                                       "{\"text\":7}",
@@ -296,7 +290,6 @@ static void test_jsonl_kinds(void **state)
 
 static void test_packed(void **state)
 {
-    (void)state;
     static uint8_t good[4096], text[4 * sizeof lines];
     size_t text_n = 0;
     for (int i = 0; i < 4; i++, text_n += sizeof lines - 1)

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -305,13 +304,11 @@ static void write_data(void)
 
 static void test_base(void **state)
 {
-    (void)state;
     starve("json", read_json, 100);
 }
 
 static void test_meet(void **state)
 {
-    (void)state;
     struct text text = {.limit = 1 << 20};
     message_write_heartbeat(
         &text,
@@ -338,7 +335,6 @@ static void test_meet(void **state)
 
 static void test_models(void **state)
 {
-    (void)state;
     starve("a Hugging Face folder", read_folder, 120);
     starve("a model file of llm.c", read_llmc, 100);
 }
@@ -352,7 +348,6 @@ static void test_checkpoints(void **state)
 
 static void test_data(void **state)
 {
-    (void)state;
     log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
     write_data();
     starve("questions", read_squad, 100);

@@ -4,8 +4,6 @@
  * in no format: none has checksums.) */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "base/log.h"
 #include "base/rand.h"
@@ -40,7 +38,6 @@ static void put(const char *name, const void *data, size_t n)
 
 static int setup(void **state)
 {
-    (void)state;
     struct log_config quiet = {.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1};
     struct model_dims dims;
     char path[FILE_PATH_MAX], *config;
@@ -66,7 +63,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     for (int f = 0; f < FILES; f++)
         free(good[f]);
     free(llmc_good);
@@ -100,7 +96,6 @@ static size_t header_bytes(int f)
 
 static void test_every_cut(void **state)
 {
-    (void)state;
     int refused_n = 0, same_n = 0;
     assert_true(judge("whole", 0));
     for (int f = 0; f < FILES; f++) {
@@ -156,7 +151,6 @@ static void injure(uint64_t injury, char *data, size_t n)
 
 static void test_random_injuries(void **state)
 {
-    (void)state;
     int refused_n = 0, same_n = 0;
     for (uint64_t injury = 0; injury < INJURIES; injury++) {
         int f = draw(injury, 0, 2) ? 0 : (int)(1 + draw(injury, 1, FILES - 1));
@@ -178,7 +172,6 @@ static void test_random_injuries(void **state)
  * and another number of heads that divides the width. Everything else must be as it was. */
 static void test_llmc_injuries(void **state)
 {
-    (void)state;
     int refused_n = 0, same_n = 0, other_n = 0;
     struct llmc whole, llmc;
     assert_int_equal(llmc_parse((uint8_t *)llmc_good, llmc_bytes, "whole", &whole), ST_OK);

@@ -63,7 +63,6 @@ static bool judge_squad(const struct squad *good, const uint8_t *bytes, size_t n
 
 static void test_squad(void **state)
 {
-    (void)state;
     static uint8_t mark[BYTES_MAX];
     struct text json = {0};
     struct squad *good;

@@ -22,7 +22,6 @@ static int setup(void **state)
 {
     char *bytes;
     size_t n;
-    (void)state;
     assert_int_equal(file_read(DIR "expected.json", 1 << 20, &bytes, &n), ST_OK);
     assert_int_equal(json_parse(bytes, n, "expected.json", &expected), ST_OK);
     free(bytes);
@@ -31,7 +30,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     cJSON_Delete(expected);
     return 0;
 }
@@ -69,14 +67,12 @@ static void compare(const char *path, const char *key, enum model_task task)
 
 static void test_transformers(void **state)
 {
-    (void)state;
     compare(DIR "lm", "lm", MODEL_TASK_LM);
     compare(DIR "qa", "qa", MODEL_TASK_QA);
 }
 
 static void test_llmc(void **state)
 {
-    (void)state;
     compare(DIR "lm_f32.bin", "lm", MODEL_TASK_LM);
     compare(DIR "lm_bf16.bin", "lm_bf16", MODEL_TASK_LM);
 }

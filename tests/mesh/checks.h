@@ -30,12 +30,6 @@ struct checks_job {
     int called, compared;              /* steps without one: called different, compared at all */
 };
 
-static inline int checks_asked(const char *name, int otherwise)
-{
-    const char *text = getenv(name);
-    return text != NULL ? atoi(text) : otherwise;
-}
-
 static inline int64_t checks_draw(int i, int what, int64_t n)
 {
     return (int64_t)rand_below(CHECKS_SEED, RAND_STREAM(TEST, what), (uint64_t)i, (uint64_t)n);

@@ -425,4 +425,19 @@ static const struct model_recomputed ways[] = {{MODEL_RECOMPUTE_LIGHT, 0},
                                                {MODEL_RECOMPUTE_BLOCK, 1},
                                                {MODEL_RECOMPUTE_BLOCK, 0}};
 
+/* Runs `how` with each RECOMPUTE: the results are the bits of `got`, and each way keeps less than
+ * the one before. */
+static void check_ways(struct passes how, const struct passes *got)
+{
+    size_t kept = got->acts_bytes;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        how.recompute = ways[i];
+        struct passes *again = run(how);
+        check_same(again, got);
+        assert_true(again->acts_bytes < kept);
+        kept = again->acts_bytes;
+        run_free(again);
+    }
+}
+
 #endif

@@ -153,7 +153,6 @@ static const struct form forms[] = {{GRAD_COMPRESS_KIND_INT8, 0.02},
 
 static void test_sums(void **state)
 {
-    (void)state;
     for (int ranks = 2; ranks <= 5; ranks++) {
         static double want[ELEMS], want_small[SMALL];
         for (int64_t i = 0; i < ELEMS; i++)
@@ -229,7 +228,6 @@ static enum status send_large(struct ranks_one *one)
  * lengths more. */
 static void test_counted(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct sent sent[NODES];
         for (int rank = 0; rank < NODES; rank++)

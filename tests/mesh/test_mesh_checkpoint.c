@@ -291,7 +291,6 @@ static void other_replicas(int from, int step)
  * number of replicas, of one or two ranks. */
 static void any_number_of_replicas(void **state)
 {
-    (void)state;
     for (int from = 1; from <= 3; from++) {
         other_replicas(from, 2 * LOCAL_EVERY + 2);
         other_replicas(from, 2 * LOCAL_EVERY);
@@ -301,7 +300,6 @@ static void any_number_of_replicas(void **state)
 /* A checkpoint that may hold a fragment in flight, which no version has had since 0.2.0. */
 static void fragments_are_refused(void **state)
 {
-    (void)state;
     char dir[] = "/tmp/convoy_mesh_XXXXXX";
     assert_non_null(mkdtemp(dir));
     const struct job like = {.step = 7,

@@ -75,7 +75,6 @@ static void scaled_run(struct scaled x[3], int shard, enum way way)
  * decides, and training goes on with the same bits. */
 static void an_overflow_is_repeated_alike(void **state)
 {
-    (void)state;
     static struct scaled host[3], device[3];
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         scaled_run(host, shard, WAY_STAGED);
@@ -107,7 +106,6 @@ static void an_overflow_is_repeated_alike(void **state)
  * that is not finite on one rank changes nothing on any. */
 static void hybrid_decides_alike(void **state)
 {
-    (void)state;
     for (int64_t batch = 1; batch <= 2; batch++) {
         struct trial got[3], like = trial_of(MODEL_TASK_LM, 8, 30);
         like.steps = 4;

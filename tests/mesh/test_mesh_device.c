@@ -49,14 +49,12 @@ static void plain(void **state) { (void)state, whole(GRAD_COMPRESS_KIND_NONE, 2)
 static void accumulated(void **state) { (void)state, whole(GRAD_COMPRESS_KIND_NONE, 1); }
 static void quantised(void **state)
 {
-    (void)state;
     whole(GRAD_COMPRESS_KIND_INT4, 2);
     whole(GRAD_COMPRESS_KIND_INT8, 1);
 }
 
 static void rounded(void **state)
 {
-    (void)state;
     whole(GRAD_COMPRESS_KIND_BF16, 2);
     whole(GRAD_COMPRESS_KIND_BF16, 1);
 }
@@ -77,7 +75,6 @@ static const int64_t counts_bytes = 2 * 8;
  * each whole bucket, so two or four ranks, for which shares are whole numbers. */
 static void half_the_bytes(void **state)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
         for (int ranks = 2; ranks <= 4; ranks += 2) {
             int64_t sent[DTYPE_F16 + 1] = {0};
@@ -125,7 +122,6 @@ static int64_t sent_of_grads(enum layout_shard shard, int width, int ranks)
 /* COMPRESS=bf16: two bytes of four less for each element. Rows of tokens are not sent. */
 static void rounded_bytes(void **state)
 {
-    (void)state;
     for (int i = LAYOUT_SHARD_NONE; i <= LAYOUT_SHARD_FULL; i++)
         for (int ranks = 2; ranks <= 4; ranks += 2) {
             enum layout_shard shard = (enum layout_shard)i;
@@ -144,7 +140,6 @@ static void rounded_bytes(void **state)
  * and training goes on with the same bits as where the hosts decide. */
 static void not_finite_on_one_rank(void **state)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         char name[64];
         struct trial like = trial_of(MODEL_TASK_LM, 6, 90);
@@ -183,7 +178,6 @@ static void give_to_nccl(void *data)
  * bytes as are planned for it, and what aligns its parts. The bits are those of ordinary memory. */
 static void one_allocation(void **state)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         struct trial like = trial_of(MODEL_TASK_LM, 6, 90);
         like.steps = 2;
@@ -241,7 +235,6 @@ out_close:
 
 static void votes_of_ranks(void **state)
 {
-    (void)state;
     static struct voting all[2][3];
     for (int how = WAY_STAGED; how <= WAY_NCCL; how++) {
         for (int rank = 0; rank < 3; rank++)

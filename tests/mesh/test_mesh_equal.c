@@ -26,7 +26,6 @@ static void equal_losses(struct trial like, const char *what)
 
 static void test_equal_lm(void **state)
 {
-    (void)state;
     struct trial like = trial_of(MODEL_TASK_LM, 12, 17);
     like.lr = 3e-4;
     equal_losses(like, "lm");
@@ -36,7 +35,6 @@ static void test_equal_lm(void **state)
 
 static void test_equal_qa(void **state)
 {
-    (void)state;
     struct trial like = trial_of(MODEL_TASK_QA, 12, 19);
     like.lr = 3e-4;
     like.config.dropout = 0.1f;
@@ -97,7 +95,6 @@ static void test_bits_bf16(void **state)
 /* One rank sends nothing and rounds nothing. */
 static void test_alone_bf16(void **state)
 {
-    (void)state;
     struct trial like = trial_of(MODEL_TASK_LM, 4, 8);
     like.steps = 4;
     struct trial want = trial_run(&like, 1, 1);
@@ -111,14 +108,12 @@ static void test_alone_bf16(void **state)
 
 static void test_bits_int8(void **state)
 {
-    (void)state;
     all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8);
     all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_INT8);
 }
 
 static void test_bits_few(void **state)
 {
-    (void)state;
     all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8_ZSTD);
     all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT4);
 }
@@ -126,7 +121,6 @@ static void test_bits_few(void **state)
 /* SGD has one moment, or none. */
 static void test_bits_sgd(void **state)
 {
-    (void)state;
     struct trial like = trial_of(MODEL_TASK_LM, 12, 8);
     like.config.optim.kind = OPTIM_KIND_SGD;
     same_bits(like, 1, 3, "sgd");
@@ -147,7 +141,6 @@ static struct trial trial_of_arch(int i, int64_t t)
 
 static void test_bits_arch(void **state)
 {
-    (void)state;
     for (int i = 0; i < ARCHITECTURES_N; i++)
         for (int form = 0; form < 2; form++) {
             struct trial like = trial_of_arch(i, i % 2 == form ? 8 : 90);
@@ -159,7 +152,6 @@ static void test_bits_arch(void **state)
 
 static void test_equal_arch(void **state)
 {
-    (void)state;
     for (int i = 0; i < ARCHITECTURES_N; i += 2) {
         struct trial like = trial_of_arch(i, 17);
         like.lr = 3e-4;

@@ -134,7 +134,6 @@ static bool is_picked(int row, const struct combination *c)
 
 static void test_every(void **state)
 {
-    (void)state;
     int rows = 0, tried = 0;
     struct combination c;
     for (int form = 0; form < FORMS_N; form++)
@@ -184,7 +183,6 @@ static void flip(const struct form *form, int shard)
 
 static void test_flip(void **state)
 {
-    (void)state;
     for (int form = 0; form < FORMS_N; form++)
         for (int shard = 0; shard <= LAYOUT_SHARD_FULL; shard += LAYOUT_SHARD_FULL)
             if (ranks_of(&forms[form]) <= 4 && forms[form].chunks == 1 &&

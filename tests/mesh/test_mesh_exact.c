@@ -46,7 +46,6 @@ static void same_everywhere(struct trial like)
 /* Shards of one micro-batch, of two; buckets of a unit, and of all. */
 static void test_ranks(void **state)
 {
-    (void)state;
     struct trial like = exact_of(MODEL_TASK_LM, 12);
     same_everywhere(like);
     like.config.store.bucket_elems_min = 0;
@@ -61,16 +60,11 @@ static void test_ranks(void **state)
     same_everywhere(like);
 }
 
-static void test_questions(void **state)
-{
-    (void)state;
-    same_everywhere(exact_of(MODEL_TASK_QA, 12));
-}
+static void test_questions(void **state) { same_everywhere(exact_of(MODEL_TASK_QA, 12)); }
 
 /* Fused, packed and untied tensors. */
 static void test_architectures(void **state)
 {
-    (void)state;
     for (int i = 0; i < ARCHITECTURES_N; i++) {
         struct trial like = exact_of(MODEL_TASK_LM, 12);
         like.config.dims = architectures[i];
@@ -85,7 +79,6 @@ static void test_architectures(void **state)
 
 static void test_optimizers(void **state)
 {
-    (void)state;
     static const enum optim_kind kinds[] = {OPTIM_KIND_SGD, OPTIM_KIND_MUON};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         struct trial like = exact_of(MODEL_TASK_LM, 6);
@@ -100,7 +93,6 @@ static void test_optimizers(void **state)
 
 static void test_recompute(void **state)
 {
-    (void)state;
     struct trial like = exact_of(MODEL_TASK_LM, 6), want = trial_run(&like, 1, 1);
     for (int way = 0; way <= MODEL_RECOMPUTE_BLOCK; way++) {
         like.config.recompute.way = (enum model_recompute)way;
@@ -112,7 +104,6 @@ static void test_recompute(void **state)
 /* Stages of a model whose embedding and output layer are two tensors. */
 static void test_stages(void **state)
 {
-    (void)state;
     struct trial like = exact_of(MODEL_TASK_LM, 6);
     like.config.dims.parts.is_untied = true;
     like.config.dims.layers = 4;
@@ -134,7 +125,6 @@ static double unlike_ms(const struct ranks_one *one, int step)
 
 static void test_balance(void **state)
 {
-    (void)state;
     struct trial like = exact_of(MODEL_TASK_LM, 12);
     like.steps = 3 * STEP_BALANCE_STEPS;
     struct trial want = trial_run(&like, 1, 1);
@@ -156,7 +146,6 @@ static void test_balance(void **state)
 /* A gradient that is not finite anywhere stops the step everywhere. */
 static void test_nan(void **state)
 {
-    (void)state;
     for (int world = 0; world < WORLDS; world += 4) {
         struct trial like = exact_of(MODEL_TASK_LM, 12);
         like.nan_step = 1;
@@ -171,7 +160,6 @@ static void test_nan(void **state)
  * the order of shards is close to that of ranks. */
 static void test_without(void **state)
 {
-    (void)state;
     struct trial like = exact_of(MODEL_TASK_LM, 12), exact = trial_run(&like, 1, 1);
     like.config.shards = 0;
     struct trial one = trial_run(&like, 1, 1), three = trial_run(&like, 1, 3);
@@ -185,7 +173,6 @@ static void test_without(void **state)
 /* Shards that do not divide the batch. */
 static void test_refused(void **state)
 {
-    (void)state;
     struct trial like = exact_of(MODEL_TASK_LM, 9);
     struct step *step = NULL;
     like.config.dev = ranks_dev(0);

@@ -80,7 +80,6 @@ static const struct world fours[] = {{1, 4}, {2, 2}, {4, 1}, {2, 4}, {6, 2}};
 /* The norm is that of one rank: what several ranks hold counts once. */
 static void test_tensor(void **state)
 {
-    (void)state;
     for (int model = 0; model < MODELS_N; model++) {
         struct trial like = exact_of(model, 1, 1, 16), one = trial_run(&like, 1, 1);
         double two = SAME_IN_WORLDS(exact_of(model, 2, 1, 16), twos),
@@ -93,7 +92,6 @@ static void test_tensor(void **state)
 
 static void test_context(void **state)
 {
-    (void)state;
     for (int model = GPT2; model <= LLAMA_TWO; model++) {
         struct trial like = exact_of(model, 1, 1, 16), one = trial_run(&like, 1, 1);
         double two = SAME_IN_WORLDS(exact_of(model, 1, 2, 16), twos);
@@ -110,7 +108,6 @@ static void test_six(void **state)
     static const struct world sixes[] = {{1, 6}, {2, 3}, {3, 2}, {6, 1}, {1, 12}, {4, 3}};
     static const struct world threes[] = {{1, 3}, {3, 1}, {2, 3}, {3, 2}, {1, 9}};
     struct trial like = exact_of(GPT2, 6, 1, 24);
-    (void)state;
     like.config.dims.heads = 6;
     (void)SAME_IN_WORLDS(like, sixes);
     like = exact_of(LLAMA_TWO, 1, 6, 24);
@@ -129,7 +126,6 @@ static void test_six(void **state)
 static void test_stages(void **state)
 {
     static const struct world piped[] = {{1, 4}, {4, 1}, {2, 4}, {4, 3}};
-    (void)state;
     for (int context = 1; context <= 2; context++) {
         struct trial like = exact_of(LLAMA_TWO, 3 - context, context, 16),
                      want = trial_run(&like, 1, 2);
@@ -188,7 +184,6 @@ static void tied_forms(struct trial like, const struct trial *want, int others)
 
 static void test_tied(void **state)
 {
-    (void)state;
     for (int model = 0; model < TIED; model++)
         for (int tensor = 1; tensor <= 2; tensor++)
             for (int context = 1; context <= 3 - tensor; context++) {
@@ -203,7 +198,6 @@ static void test_tied(void **state)
 static void test_tied_ways(void **state)
 {
     struct trial like = tied_of(0, 1, 1);
-    (void)state;
     for (int way = 0; way <= MODEL_RECOMPUTE_BLOCK; way++) {
         like.config.axis_ranks[MESH_AXIS_PIPELINE] = 1;
         like.config.recompute.way = (enum model_recompute)way;
@@ -239,7 +233,6 @@ static void test_tied_refused(void **state)
 {
     struct step_config config[2];
     struct ranks_one one[RANKS_MAX];
-    (void)state;
     config[0] = tied_of(0, 1, 1).config;
     config[0].shards = 3;
     config[0].axis_ranks[MESH_AXIS_PIPELINE] = 2;
@@ -285,7 +278,6 @@ static struct planned plan_stage(const struct step_config *c, int stage)
 /* A plan looks at fewer micro-batches than a long step has; VIRTUAL_SHARDS need not divide it. */
 static void test_plan(void **state)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         struct step_config c = exact_of(LLAMA_TWO, 2, 1, 16).config;
         c.dims.layers = 4;
@@ -307,7 +299,6 @@ static void test_plan(void **state)
 static void test_questions(void **state)
 {
     static const struct world few[] = {{1, 2}, {2, 2}, {3, 2}};
-    (void)state;
     for (int context = 1; context <= 2; context++) {
         struct trial like = exact_of(GPT2, 3 - context, context, 16);
         like.config.dims.task = MODEL_TASK_QA;
@@ -320,7 +311,6 @@ static void test_ways(void **state)
 {
     static const struct world few[] = {{1, 2}, {1, 4}, {3, 2}};
     struct trial like = exact_of(LLAMA_TWO, 2, 1, 16);
-    (void)state;
     like.config.global_samples = 14;
     like.config.shards = 7;
     (void)SAME_IN_WORLDS(like, few);
@@ -346,7 +336,6 @@ static double unlike_ms(const struct ranks_one *one, int step)
 
 static void test_balance(void **state)
 {
-    (void)state;
     for (int context = 1; context <= 2; context++) {
         struct trial like = exact_of(LLAMA_TWO, 3 - context, context, 16);
         like.steps = STEP_BALANCE_STEPS + 2;
@@ -364,7 +353,6 @@ static void test_balance(void **state)
 /* A gradient that is not finite, on a rank whose copy the norm does not count. */
 static void test_nan(void **state)
 {
-    (void)state;
     for (int rank = 0; rank < 2; rank++) {
         struct trial like = exact_of(GPT2, 2, 1, 16);
         like.nan_step = 1;
@@ -378,7 +366,6 @@ static void test_nan(void **state)
 /* That the tests above can fail: TP is in the bits, and without virtual shards groups are. */
 static void test_without(void **state)
 {
-    (void)state;
     for (int context = 1; context <= 2; context++) {
         struct trial like = exact_of(LLAMA_TWO, 3 - context, context, 16),
                      exact = trial_run(&like, 1, 2);

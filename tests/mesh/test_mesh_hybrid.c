@@ -43,7 +43,6 @@ static void agrees(enum model_task task, int nodes, int group, int64_t batch)
 
 static void test_agrees(void **state)
 {
-    (void)state;
     agrees(MODEL_TASK_LM, 2, 2, 2);
     agrees(MODEL_TASK_LM, 2, 2, 1);
     agrees(MODEL_TASK_LM, 2, 3, 2);
@@ -55,7 +54,6 @@ static void test_agrees(void **state)
 /* Groups inside a node: another order of sums, so bits may differ, within rounding. */
 static void test_groups_of_a_node(void **state)
 {
-    (void)state;
     struct trial none = trial_with(MODEL_TASK_LM, 6, 2, LAYOUT_SHARD_NONE, 0);
     struct trial hybrid = trial_with(MODEL_TASK_LM, 6, 2, LAYOUT_SHARD_HYBRID, 2);
     none = trial_run(&none, 1, 6);
@@ -77,7 +75,6 @@ static struct trial second(const struct trial *from, enum layout_shard shard, in
 
 static void test_checkpoints(void **state)
 {
-    (void)state;
     struct trial first = trial_with(MODEL_TASK_LM, 4, 2, LAYOUT_SHARD_HYBRID, 2);
     first = trial_run(&first, 2, 2);
     struct trial want = second(&first, LAYOUT_SHARD_HYBRID, 2, 2);
@@ -103,7 +100,6 @@ static void test_checkpoints(void **state)
  * ranks. step_open asserts that it is what was planned. */
 static void test_memory(void **state)
 {
-    (void)state;
     struct trial hybrid = trial_with(MODEL_TASK_LM, 4, 2, LAYOUT_SHARD_HYBRID, 2);
     struct trial full = trial_with(MODEL_TASK_LM, 4, 2, LAYOUT_SHARD_FULL, 0);
     struct step_memory half;
@@ -166,7 +162,6 @@ static enum status stall(struct ranks_one *one)
 
 static void test_stalled_rank_is_named(void **state)
 {
-    (void)state;
     char sentence[256];
     struct cluster_rank ranks[4] = {{0}};
     struct ranks_none {

@@ -230,7 +230,6 @@ static void against_truth(const struct trial *of, int nodes, int locals, double 
 
 static void test_outer_step(void **state)
 {
-    (void)state;
     struct trial t = like(1);
     against_truth(&t, 2, 1, 0);
     against_truth(&t, 4, 1, 1e-6);
@@ -239,7 +238,6 @@ static void test_outer_step(void **state)
 /* Two ranks in each replica, which add up gradients in another order than one. */
 static void test_workers(void **state)
 {
-    (void)state;
     struct trial t = like(2);
     against_truth(&t, 2, 2, 2e-3);
 }
@@ -269,7 +267,6 @@ static void compressed(const struct trial *of, int nodes, int locals, enum grad_
 
 static void test_compressed(void **state)
 {
-    (void)state;
     const struct trial one = like(1), two = like(2);
     compressed(&one, 2, 1, GRAD_COMPRESS_KIND_BF16, 4e-3);
     compressed(&one, 2, 1, GRAD_COMPRESS_KIND_INT8, 4e-3);
@@ -308,7 +305,6 @@ static void continues(int nodes, int locals, int stop)
 
 static void test_state(void **state)
 {
-    (void)state;
     for (int stop = 2; stop <= 5; stop++) {
         continues(2, 1, stop);
         continues(2, 2, stop);
@@ -321,7 +317,6 @@ static void test_state(void **state)
 /* The state has the residuals of error feedback, too. */
 static void test_state_of_residuals(void **state)
 {
-    (void)state;
     struct trial t = like(2);
     t.config.local.compress = GRAD_COMPRESS_KIND_INT4_ZSTD;
     for (int stop = 5; stop <= 7; stop++)
@@ -335,7 +330,6 @@ static void test_state_of_residuals(void **state)
 /* A rank's part of the model is two buckets, the second of which has the rest. */
 static void test_buckets(void **state)
 {
-    (void)state;
     struct trial t = like(1);
     t.config.dims.vocab = STEP_LOCAL_BUCKET_ELEMS / t.config.dims.embed + 99;
     t.steps = EVERY; /* one outer step: what rounding changes has no consequences yet */
@@ -348,7 +342,6 @@ static void test_buckets(void **state)
  * part, but nothing without LOCAL_STEPS. */
 static void test_memory(void **state)
 {
-    (void)state;
     struct job job = {.trial = like(1)};
     job = run(&job, 2, 1);
     assert_true(job.trial.memory.outer == 3 * job.trial.memory.store.params);
@@ -373,7 +366,6 @@ static void refuses(const struct trial *t, int ranks, const char *why)
 /* A plan may be asked for any number of workers: what cannot be divided into nodes is refused. */
 static void test_refusals(void **state)
 {
-    (void)state;
     struct trial t = like(2);
     refuses(&t, 1, "1 workers are not nodes of 2 each");
     refuses(&t, 6, "GLOBAL_BATCH=4 is not a multiple of the 3 nodes");

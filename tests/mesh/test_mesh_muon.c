@@ -35,7 +35,6 @@ static void same_bits(struct trial like, int nodes, int locals, const char *what
 /* Buckets of one unit and of all, with and without accumulation, on 2 to 4 ranks. */
 static void test_shards(void **state)
 {
-    (void)state;
     for (int form = 0; form < 4; form++) {
         struct trial like = muon_of(NULL, 8);
         like.config.store.bucket_elems_min = form & 1 ? 0 : 1;
@@ -49,7 +48,6 @@ static void test_shards(void **state)
 /* Fused and separate projections, by heads and not, fewer key heads, SwiGLU. */
 static void test_architectures(void **state)
 {
-    (void)state;
     for (int i = 0; i < ARCHITECTURES_N; i++)
         same_bits(muon_of(&architectures[i], 8), 1, 2, architectures[i].name);
 }
@@ -58,7 +56,6 @@ static void test_architectures(void **state)
  * rounding would reach, every number of ranks then has the same bits. */
 static void test_ranks(void **state)
 {
-    (void)state;
     struct trial like = muon_of(NULL, 8);
     like.first_only = true;
     like.config.optim.grad_clip = 0;
@@ -78,7 +75,6 @@ static void test_ranks(void **state)
 /* Groups and stages round their sums otherwise. */
 static void test_other_meshes(void **state)
 {
-    (void)state;
     struct trial like = muon_of(NULL, 8);
     like.steps = 4;
     like.lr = 3e-4;
@@ -101,34 +97,15 @@ static void test_other_meshes(void **state)
     trial_free(&want);
 }
 
-/* Six steps in one run, and three, saved, loaded with other ranks and another SHARD, then three. */
+/* Saves a run and loads it with other ranks and another SHARD. */
 static void resume(enum layout_shard from, int from_ranks, enum layout_shard to, int to_ranks)
 {
-    struct trial like = muon_of(NULL, 11);
+    struct trial like = muon_of(NULL, 11), next;
     like.lr = 3e-4;
     like.config.store.shard = from;
-    like.steps = 6;
-    struct trial whole = trial_run(&like, 1, from_ranks);
-    like.steps = 3;
-    struct trial first = trial_run(&like, 1, from_ranks);
-    like.first_step = 3;
-    like.config.store.shard = to;
-    like.config.is_loaded = true;
-    for (int part = 0; part < TRIAL_PARTS; part++)
-        like.load[part] = first.state[part];
-    struct trial second = trial_run(&like, 1, to_ranks);
-    for (int i = 0; i < 3; i++) {
-        double apart = fabs(second.loss[i] / whole.loss[3 + i] - 1);
-        if (!(apart < 2e-6) || (from_ranks == to_ranks && second.loss[i] != whole.loss[3 + i]))
-            fail_msg("%d ranks to %d ranks: step %d: %.17g, want %.17g", from_ranks, to_ranks,
-                     3 + i, second.loss[i], whole.loss[3 + i]);
-    }
-    for (int part = 0; part < TRIAL_PARTS && from_ranks == to_ranks; part++)
-        assert_memory_equal(second.state[part], whole.state[part],
-                            (size_t)whole.elems * sizeof(float));
-    trial_free(&whole);
-    trial_free(&first);
-    trial_free(&second);
+    next = like;
+    next.config.store.shard = to;
+    trial_resume(like, from_ranks, next, to_ranks, from_ranks == to_ranks);
 }
 
 /* Three steps on two stages of two ranks, then three on one rank: each stage has the moments of
@@ -148,17 +125,14 @@ static void resume_stages(void)
         struct trial next = to ? staged : like;
         next.first_step = 3;
         next.config.is_loaded = true;
-        for (int part = 0; part < TRIAL_PARTS; part++)
-            next.load[part] = first.state[part];
+        trial_load_of(&next, &first);
         struct trial second = trial_run(&next, to ? 2 : 1, to ? 2 : 1);
         for (int i = 0; i < 3; i++)
             assert_true(fabs(second.loss[i] / whole.loss[3 + i] - 1) < 2e-6);
         trial_free(&second);
         next.steps = 0;
         second = trial_run(&next, to ? 2 : 1, to ? 2 : 1);
-        for (int part = 0; part < TRIAL_PARTS; part++)
-            assert_memory_equal(second.state[part], first.state[part],
-                                (size_t)first.elems * sizeof(float));
+        trial_same_state(&second, &first, "loaded");
         trial_free(&second);
     }
     trial_free(&first);
@@ -167,7 +141,6 @@ static void resume_stages(void)
 
 static void test_resume(void **state)
 {
-    (void)state;
     resume_stages();
     resume(LAYOUT_SHARD_NONE, 1, LAYOUT_SHARD_NONE, 1);
     resume(LAYOUT_SHARD_FULL, 4, LAYOUT_SHARD_NONE, 1);
@@ -181,7 +154,6 @@ static void test_resume(void **state)
  * that. step_open asserts that it is the planned memory. */
 static void test_moments(void **state)
 {
-    (void)state;
     struct trial like = muon_of(NULL, 8);
     struct param_table t;
     int64_t at = 0;
@@ -206,7 +178,6 @@ static void test_moments(void **state)
 /* A NaN on one rank, in the last step: parameters and moments are as the step before left them. */
 static void test_kept(void **state)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         struct trial like = muon_of(NULL, 8);
         like.config.store.shard = (enum layout_shard)shard;
@@ -217,9 +188,7 @@ static void test_kept(void **state)
         like.nan_rank = 1;
         struct trial got = trial_run(&like, 1, 3);
         assert_true(isnan(got.loss[2]));
-        for (int part = 0; part < TRIAL_PARTS; part++)
-            assert_memory_equal(got.state[part], want.state[part],
-                                (size_t)want.elems * sizeof(float));
+        trial_same_state(&got, &want, "a NaN");
         trial_free(&got);
         trial_free(&want);
     }
@@ -228,7 +197,6 @@ static void test_kept(void **state)
 /* A NaN on one rank: parameters and moments stay finite, and training goes on. */
 static void test_not_finite(void **state)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         struct trial like = muon_of(NULL, 8);
         like.config.store.shard = (enum layout_shard)shard;

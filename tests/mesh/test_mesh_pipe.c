@@ -174,7 +174,6 @@ static struct trial untied(int64_t samples)
 
 static void test_stages(void **state)
 {
-    (void)state;
     static const struct form forms[] = {{2, 1, 1, 1}, {3, 1, 1, 1}, {4, 1, 1, 1},
                                         {2, 2, 1, 1}, {2, 3, 1, 1}, {3, 2, 1, 1}};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
@@ -188,7 +187,6 @@ static void test_stages(void **state)
 
 static void test_recompute(void **state)
 {
-    (void)state;
     static const struct form forms[] = {{2, 1, 1, 1}, {2, 2, 1, 1}};
     for (int64_t nth = 1; nth <= MODEL_RECOMPUTE_BLOCK * 6; nth += nth < 6 ? 5 : 4)
         for (int i = 0; i < 2; i++) {
@@ -202,7 +200,6 @@ static void test_recompute(void **state)
 
 static void test_architectures(void **state)
 {
-    (void)state;
     static const struct form forms[] = {{2, 1, 1, 1}, {2, 2, 1, 1}};
     for (int i = 0; i < ARCHITECTURES_N; i++)
         for (int k = 0; k < 2; k++) {
@@ -220,7 +217,6 @@ static void test_architectures(void **state)
 /* GPT-2: the stages at both ends hold the embedding; all pipelines add its gradient alike. */
 static void test_tied(void **state)
 {
-    (void)state;
     static const struct form forms[] = {{2, 1, 1, 1}, {3, 1, 1, 1}, {2, 2, 1, 1}};
     struct trial like = trial_of(MODEL_TASK_LM, 6, 17);
     like.config.dims.layers = 4;
@@ -242,7 +238,6 @@ static void test_tied(void **state)
 
 static void test_qa(void **state)
 {
-    (void)state;
     static const struct form forms[] = {{2, 1, 1, 1}, {2, 2, 1, 1}};
     for (int i = 0; i < 2; i++) {
         struct trial like = trial_of(MODEL_TASK_QA, 6, 19);
@@ -256,7 +251,6 @@ static void test_qa(void **state)
 /* Data ranks beside stages: buckets of one unit each, so that squares are added alike. */
 static void test_data(void **state)
 {
-    (void)state;
     static const struct form forms[] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {3, 1, 2, 1}};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct trial like = untied(12);
@@ -269,7 +263,6 @@ static void test_data(void **state)
  * wait to be sent at once (pipe_plan.h: grads_out). */
 static void test_tensor(void **state)
 {
-    (void)state;
     static const struct form forms[] = {{2, 1, 1, 2}, {2, 2, 1, 2}, {3, 2, 1, 2}, {2, 1, 2, 2}};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct trial like = untied(12);
@@ -292,7 +285,6 @@ static enum status nan_rank(struct ranks_one *one)
 
 static void test_nan(void **state)
 {
-    (void)state;
     static const struct form form = {2, 1, 1, 1};
     for (int rank = 0; rank < 2; rank++) {
         static struct job all[RANKS_MAX];

@@ -2,41 +2,20 @@
  * that are not finite, lost ranks, refused samples, memory, learning with compression. */
 #include "mesh/trial.h"
 
-/* Six steps in one run, and three, saved, loaded with other ranks and another SHARD, then three. */
+/* Saves a run and loads it with other ranks and another SHARD. */
 static void resume(enum layout_shard from, int from_ranks, enum layout_shard to, int to_ranks)
 {
-    struct trial like = trial_of(MODEL_TASK_LM, 12, 11);
+    struct trial like = trial_of(MODEL_TASK_LM, 12, 11), next;
     like.config.dropout = 0.1f;
     like.lr = 3e-4;
     like.config.store.shard = from;
-    like.steps = 6;
-    struct trial whole = trial_run(&like, 1, from_ranks);
-    like.steps = 3;
-    struct trial first = trial_run(&like, 1, from_ranks);
-    like.first_step = 3;
-    like.config.store.shard = to;
-    like.config.is_loaded = true;
-    for (int part = 0; part < TRIAL_PARTS; part++)
-        like.load[part] = first.state[part];
-    struct trial second = trial_run(&like, 1, to_ranks);
-    for (int i = 0; i < 3; i++) {
-        double apart = fabs(second.loss[i] / whole.loss[3 + i] - 1);
-        if (!(apart < 2e-6) || (from_ranks == to_ranks && second.loss[i] != whole.loss[3 + i]))
-            fail_msg("%d ranks, shard %d to %d ranks, shard %d: step %d: %.17g, want %.17g",
-                     from_ranks, (int)from, to_ranks, (int)to, 3 + i, second.loss[i],
-                     whole.loss[3 + i]);
-    }
-    for (int part = 0; part < TRIAL_PARTS && from_ranks == to_ranks; part++)
-        assert_memory_equal(second.state[part], whole.state[part],
-                            (size_t)whole.elems * sizeof(float));
-    trial_free(&whole);
-    trial_free(&first);
-    trial_free(&second);
+    next = like;
+    next.config.store.shard = to;
+    trial_resume(like, from_ranks, next, to_ranks, from_ranks == to_ranks);
 }
 
 static void test_resume(void **state)
 {
-    (void)state;
     resume(LAYOUT_SHARD_FULL, 4, LAYOUT_SHARD_NONE, 1);
     resume(LAYOUT_SHARD_NONE, 1, LAYOUT_SHARD_FULL, 3);
     resume(LAYOUT_SHARD_FULL, 3, LAYOUT_SHARD_GRADIENTS, 2);
@@ -57,7 +36,6 @@ static const struct form {
 /* A NaN on one rank: all ranks leave parameters as they were, report it, and go on alike. */
 static void test_not_finite(void **state)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
         for (int f = 0; f < (int)(sizeof forms / sizeof *forms); f++) {
             struct trial like = trial_of(MODEL_TASK_LM, 6, 8);
@@ -78,7 +56,6 @@ static void test_not_finite(void **state)
 /* A rank ends before step 2: the others get ST_PEER in that step, and close. */
 static void test_lost_rank(void **state)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
         for (int compress = GRAD_COMPRESS_KIND_NONE; compress <= GRAD_COMPRESS_KIND_INT8;
              compress += GRAD_COMPRESS_KIND_INT8) {
@@ -124,7 +101,6 @@ out_close:
 
 static void test_refused_samples(void **state)
 {
-    (void)state;
     struct trial all[2];
     struct ranks_one one[RANKS_MAX];
     all[0] = all[1] = trial_of(MODEL_TASK_LM, 2, 8);
@@ -137,7 +113,6 @@ static void test_refused_samples(void **state)
 /* Four ranks: each holds a quarter of what SHARD shards, and unsharded buffers. */
 static void test_memory(void **state)
 {
-    (void)state;
     struct trial like = trial_of(MODEL_TASK_LM, 4, 8);
     like.takes_state = false;
     like.steps = 1;
@@ -165,7 +140,6 @@ static void test_memory(void **state)
  * buffers. step_open asserts that what is planned is what is taken. */
 static void test_memory_rounded(void **state)
 {
-    (void)state;
     struct trial like = trial_of(MODEL_TASK_LM, 4, 8);
     like.steps = 1;
     like.takes_state = false;
@@ -181,7 +155,6 @@ static void test_memory_rounded(void **state)
  * asserts that the store takes the same. */
 static void test_memory_planned(void **state)
 {
-    (void)state;
     struct model_dims dims;
     struct param_table t;
     struct layout l;
@@ -206,7 +179,6 @@ static void test_memory_planned(void **state)
 /* With compression a model learns as well. */
 static void test_compressed_learns(void **state)
 {
-    (void)state;
     struct trial like = trial_of(MODEL_TASK_LM, 4, 16);
     like.takes_state = false;
     like.learnable = true;

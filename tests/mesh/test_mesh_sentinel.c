@@ -18,12 +18,6 @@ struct job {
     int found, named, called; /* flips found; of the right rank and part; equal ones called so */
 };
 
-static int asked(const char *name, int otherwise)
-{
-    const char *text = getenv(name);
-    return text != NULL ? atoi(text) : otherwise;
-}
-
 static int64_t draw(int i, int what, int64_t n)
 {
     return (int64_t)rand_below(SEED, RAND_STREAM(TEST, what), (uint64_t)i, (uint64_t)n);
@@ -107,8 +101,8 @@ static void run(int n)
 {
     for (int rank = 0; rank < n; rank++) {
         jobs[rank] = (struct job){.trial = trial_of(MODEL_TASK_LM, 12, 11),
-                                  .flips = asked("FLIPS", 200),
-                                  .checks = asked("CHECKS", 100)};
+                                  .flips = harness_number("FLIPS", 200),
+                                  .checks = harness_number("CHECKS", 100)};
         jobs[rank].trial.config.store.shard = LAYOUT_SHARD_NONE;
         jobs[rank].trial.steps = 1;
     }
@@ -126,7 +120,6 @@ static void run(int n)
 
 static void test_replicas(void **state)
 {
-    (void)state;
     run(3);
     run(4);
 }

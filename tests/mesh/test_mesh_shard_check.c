@@ -22,15 +22,14 @@ static struct checks_job job_of(int ranks, enum layout_shard shard, int layout)
 
 static void test_flips(void **state)
 {
-    (void)state;
     struct checks_totals sum = {0};
     for (int i = 0; i < RUNS; i++) {
-        const int ranks = 2 + i / LAYOUTS % WORLDS, flips = checks_asked("FLIPS", 96);
+        const int ranks = 2 + i / LAYOUTS % WORLDS, flips = harness_number("FLIPS", 96);
         struct checks_job like =
             job_of(ranks, (enum layout_shard)(i / LAYOUTS / WORLDS), i % LAYOUTS);
         like.draw_first = flips * i / RUNS;
         like.flips = checks_share(flips, i, RUNS);
-        like.trial.steps = like.flips + checks_share(checks_asked("CHECKS", 96), i, RUNS);
+        like.trial.steps = like.flips + checks_share(harness_number("CHECKS", 96), i, RUNS);
         const struct checks_job *job = checks_compare(like, ranks, "random flips");
         sum.found += job->found;
         sum.named += job->named;
@@ -44,7 +43,6 @@ static void test_flips(void **state)
  * are dealt by speed, or activations recomputed. */
 static void test_inputs(void **state)
 {
-    (void)state;
     struct checks_job job[4];
     for (int i = 0; i < 4; i++) {
         job[i] = job_of(3, i % 2 ? LAYOUT_SHARD_FULL : LAYOUT_SHARD_NONE, i % 2 ? 0 : 2);
@@ -62,7 +60,6 @@ static void test_inputs(void **state)
 /* A copy of parameters is gathered anew before the shard is computed again: the state is right. */
 static void test_copy(void **state)
 {
-    (void)state;
     for (int ranks = 2; ranks <= 4; ranks++) {
         struct checks_job like = job_of(ranks, LAYOUT_SHARD_FULL, 1);
         like.in_copy = true;
@@ -75,7 +72,6 @@ static void test_copy(void **state)
  * state is suspect in both cases. */
 static void test_lasting(void **state)
 {
-    (void)state;
     for (int ranks = 2; ranks <= 4; ranks++) {
         struct checks_job like = job_of(ranks, LAYOUT_SHARD_FULL, 0);
         like.asks = true;
@@ -95,7 +91,6 @@ static void test_lasting(void **state)
 /* One rank has nothing to compare, and nothing is in its way. */
 static void test_alone(void **state)
 {
-    (void)state;
     struct checks_job like = job_of(1, LAYOUT_SHARD_NONE, 0);
     like.asks = true;
     like.trial.steps = 2;

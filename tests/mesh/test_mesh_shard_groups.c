@@ -62,17 +62,17 @@ static struct checks_job job_of_groups(const struct kind *kind, enum layout_shar
 
 static void test_groups(void **state)
 {
-    (void)state;
     struct checks_totals all = {0};
     for (int i = 0; i < GROUP_RUNS; i++) {
         const struct kind *kind = &kinds[i / SHARDS / GROUPS];
         const int ranks = group_ranks(kind) * (2 + i / SHARDS % GROUPS),
-                  flips = checks_asked("FLIPS", 96);
+                  flips = harness_number("FLIPS", 96);
         struct checks_job like = job_of_groups(
             kind, (enum layout_shard)(i % (LAYOUT_SHARD_FULL + 1)), i % SHARDS ? 6 : 12);
         like.draw_first = flips * i / GROUP_RUNS;
         like.flips = checks_share(flips, i, GROUP_RUNS);
-        like.trial.steps = 1 + like.flips + checks_share(checks_asked("CHECKS", 96), i, GROUP_RUNS);
+        like.trial.steps =
+            1 + like.flips + checks_share(harness_number("CHECKS", 96), i, GROUP_RUNS);
         const struct checks_job *job = checks_compare(like, ranks, kind->name);
         const struct checks_totals one =
             (struct checks_totals){job->found, job->named, job->compared};
@@ -86,7 +86,6 @@ static void test_groups(void **state)
 
 static void test_weights(void **state)
 {
-    (void)state;
     for (int i = 0; i < KINDS; i++)
         for (int groups = 2; groups <= 3; groups++) {
             /* A weight that is wrong makes all that follows from it wrong, in all ranks of the
@@ -110,7 +109,6 @@ static void test_weights(void **state)
 
 static void test_together(void **state)
 {
-    (void)state;
     for (int i = 0; i < KINDS; i++)
         if (kinds[i].axis_ranks[MESH_AXIS_PIPELINE] == 0) {
             /* All ranks of a group are wrong at once, as after a wrong sum: no rank is named, the
@@ -155,7 +153,6 @@ static void group_input(const struct kind *kind, int input)
  * which pipelines do not take. */
 static void test_group_inputs(void **state)
 {
-    (void)state;
     for (int i = 0; i < KINDS; i++)
         for (int input = 0; input < INPUTS_N; input++)
             if (input != INPUT_BALANCE || kinds[i].axis_ranks[MESH_AXIS_PIPELINE] == 0)
@@ -165,7 +162,6 @@ static void test_group_inputs(void **state)
 /* One group has nothing to compare. */
 static void test_one_group(void **state)
 {
-    (void)state;
     for (int i = 0; i < KINDS; i++) {
         struct checks_job like = job_of_groups(&kinds[i], LAYOUT_SHARD_NONE, 12);
         like.asks = true;

@@ -362,14 +362,12 @@ static struct model_dims dims_of(const char *name, enum model_arch arch, bool is
 
 static void tied_gpt2(void **state)
 {
-    (void)state;
     struct model_dims dims = dims_of("gpt2", MODEL_ARCH_GPT2, false);
     every_pair(&dims);
 }
 
 static void llama_with_few_key_heads(void **state)
 {
-    (void)state;
     struct model_dims dims = dims_of("llama", MODEL_ARCH_LLAMA, true);
     every_pair(&dims);
 }
@@ -377,7 +375,6 @@ static void llama_with_few_key_heads(void **state)
 /* More than one request carries, in one call. */
 static void many_requests(void **state)
 {
-    (void)state;
     struct model_dims dims = dims_of("wide", MODEL_ARCH_GPT2, false);
     dims.vocab = 50257;
     float *want[PARTS], *got[PARTS];
@@ -397,7 +394,6 @@ static void many_requests(void **state)
 
 static void a_failure_of_rank_0(void **state)
 {
-    (void)state;
     struct model_dims dims = dims_of("gpt2", MODEL_ARCH_GPT2, false);
     for (int i = 1; i < MESHES; i++) {
         int ranks = meshes[i].tensor * meshes[i].stages * meshes[i].data;

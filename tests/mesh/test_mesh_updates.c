@@ -24,12 +24,6 @@ struct job {
     float *kept[TRIAL_PARTS]; /* this rank's memory before a flip */
 };
 
-static int asked(const char *name, int otherwise)
-{
-    const char *text = getenv(name);
-    return text != NULL ? atoi(text) : otherwise;
-}
-
 static int64_t draw(int i, int what, int64_t n)
 {
     return (int64_t)rand_below(SEED, RAND_STREAM(TEST, what), (uint64_t)i, (uint64_t)n);
@@ -178,8 +172,8 @@ static const char *const shards[] = {"none", "optimizer", "gradients", "full"};
 static struct job job_of(enum layout_shard shard)
 {
     struct job job = {.trial = trial_of(MODEL_TASK_LM, 12, 11),
-                      .flips = asked("FLIPS", 12),
-                      .checks = asked("CHECKS", 20)};
+                      .flips = harness_number("FLIPS", 12),
+                      .checks = harness_number("CHECKS", 20)};
     job.trial.config.store.shard = shard;
     job.trial.config.checks_updates = true;
     job.trial.config.optim.momentum = 0.9;
@@ -209,7 +203,6 @@ static void run(int n, const struct job *like)
 
 static void test_adamw(void **state)
 {
-    (void)state;
     for (int n = 1; n <= RANKS_MOST; n++)
         for (enum layout_shard shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
             const struct job job = job_of(shard);
@@ -220,7 +213,6 @@ static void test_adamw(void **state)
 
 static void test_sgd(void **state)
 {
-    (void)state;
     struct job job = job_of(LAYOUT_SHARD_FULL);
     job.trial.config.optim.kind = OPTIM_KIND_SGD;
     run(2, &job);
@@ -231,7 +223,6 @@ static void test_sgd(void **state)
 /* Only of what AdamW updates are there sums; nothing is found where nothing changed. */
 static void test_muon(void **state)
 {
-    (void)state;
     for (enum layout_shard shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         struct job job = job_of(shard);
         job.trial.config.optim.kind = OPTIM_KIND_MUON;
@@ -245,7 +236,6 @@ static void test_muon(void **state)
 /* The update of step 3 finds what changed before it; all ranks end at the head of step 4. */
 static void test_next_step_fails(void **state)
 {
-    (void)state;
     static struct trial all[3];
     for (int rank = 0; rank < 3; rank++) {
         all[rank] = trial_of(MODEL_TASK_LM, 12, 11);
@@ -269,7 +259,6 @@ static void test_next_step_fails(void **state)
 
 static void test_same_bits(void **state)
 {
-    (void)state;
     struct trial like = trial_of(MODEL_TASK_LM, 12, 11);
     like.steps = 8;
     struct trial without = trial_run(&like, 1, 1);

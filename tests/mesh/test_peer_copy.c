@@ -27,7 +27,6 @@ static const int units[] = {4, 3, 0}; /* the last: before the copy begins; then 
 
 static void test_heal(void **state)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         const struct job like = copies_job_of((enum layout_shard)shard);
         for (size_t i = 0; i < SHAPES; i++)
@@ -39,7 +38,6 @@ static void test_heal(void **state)
 
 static void test_heal_twice(void **state)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         const struct job like = copies_job_of((enum layout_shard)shard);
         for (size_t i = 0; i < SHAPES; i++)
@@ -51,7 +49,6 @@ static void test_heal_twice(void **state)
 
 static void test_resize(void **state)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
         for (int u = 0; u < 3; u++) {
             const struct job like = copies_job_of((enum layout_shard)shard);
@@ -94,7 +91,6 @@ static void change_settings(struct job *job) { job->fingerprint++; }
 
 static void test_what_is_found(void **state)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard += LAYOUT_SHARD_FULL) {
         const enum layout_shard s = (enum layout_shard)shard;
         assert_int_equal(after(s, 4, lose_nothing), STEPS - 1);
@@ -130,7 +126,6 @@ static void flip_both(struct job *job)
 /* A damaged copy is replaced by the keeper's; where that is damaged, too, by the step before. */
 static void test_damaged(void **state)
 {
-    (void)state;
     assert_int_equal(after(LAYOUT_SHARD_FULL, 2, flip_own), STEPS - 1);
     assert_int_equal(after(LAYOUT_SHARD_FULL, 2, flip_both), STEPS - 2);
     assert_int_equal(after(LAYOUT_SHARD_NONE, 2, flip_both), STEPS - 2);
@@ -168,9 +163,7 @@ static void flip_and_resume(const struct job *like, int nodes, unsigned seed)
  * a calm run. */
 static void test_flips(void **state)
 {
-    (void)state;
-    const char *asked = getenv("FLIPS");
-    const int flips = asked != NULL ? atoi(asked) : 6;
+    const int flips = harness_number("FLIPS", 6);
     for (int i = 0; i < flips; i++) {
         const struct job like = copies_job_of(i % 2 ? LAYOUT_SHARD_FULL : LAYOUT_SHARD_NONE);
         flip_and_resume(&like, 2 + i / 2 % 2 * 2, (unsigned)i + 1);

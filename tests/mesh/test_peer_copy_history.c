@@ -212,7 +212,6 @@ static int first_seed = 1, seeds_n = 16;
 
 static void test_histories(void **state)
 {
-    (void)state;
     static struct calm calm;
     for (int tensor = 1; tensor <= TENSOR_MAX; tensor++)
         for (int shard = 0; shard <= LAYOUT_SHARD_FULL; shard++) {

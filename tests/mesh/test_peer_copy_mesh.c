@@ -103,7 +103,6 @@ static void heal_some(const struct shape *shape, enum layout_shard shard, int i)
 
 static void test_heal(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++) {
         heal_some(&shapes[i], LAYOUT_SHARD_NONE, (int)i);
         heal_some(&shapes[i], LAYOUT_SHARD_FULL, (int)i + 1);
@@ -131,7 +130,6 @@ static void heal_twice(const struct shape *shape, enum layout_shard shard, int s
 
 static void test_heal_twice(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++)
         heal_twice(&shapes[i], i % 4 < 2 ? LAYOUT_SHARD_NONE : LAYOUT_SHARD_FULL, (int)i % 2);
 }
@@ -156,7 +154,6 @@ static int64_t found_without(const struct shape *shape, enum layout_shard shard,
 /* A rank and its partner are gone: there is no state. Two ranks of different pairs are not. */
 static void test_pair_lost(void **state)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard += LAYOUT_SHARD_FULL) {
         const enum layout_shard s = (enum layout_shard)shard;
         assert_int_equal(found_without(&shapes[1], s, 0, 2), -1); /* TP=2: pairs of one part */
@@ -197,7 +194,6 @@ static int64_t change(const struct shape *shape, enum layout_shard shard, int ra
  * one is of memory that is right. */
 static void test_change(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++) {
         const struct shape *s = &shapes[i];
         const int ranks = s->nodes * s->locals, each = ranks / (s->tensor * s->stages),
@@ -211,7 +207,6 @@ static void test_change(void **state)
 /* Fewer or more nodes go on (ON_LOSS=shrink), with the same parts. */
 static void test_resize(void **state)
 {
-    (void)state;
     static const struct shape row[] = {
         {.tensor = 2, .context = 1, .stages = 1, .chunks = 1},
         {.tensor = 1, .context = 2, .stages = 1, .chunks = 1},

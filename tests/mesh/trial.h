@@ -277,6 +277,39 @@ static inline void trial_same(const struct trial *a, const struct trial *b, cons
     trial_same_state(a, b, what);
 }
 
+/* trial_load_of — starts `next` from the state at the end of another trial. */
+static inline void trial_load_of(struct trial *next, const struct trial *first)
+{
+    memcpy(next->load, first->state, sizeof next->load);
+}
+
+/* trial_resume — trains 6 steps on one mesh, and three steps whose state is loaded into another
+ * mesh for three more: the losses are the same within 2e-6. is_exact: and the same bits, as is the
+ * state at the end. Only axis_ranks and SHARD of the meshes differ. */
+static inline void trial_resume(struct trial from, int from_ranks, struct trial to, int to_ranks,
+                                bool is_exact)
+{
+    from.steps = 6;
+    struct trial whole = trial_run(&from, 1, from_ranks);
+    from.steps = to.steps = to.first_step = 3;
+    struct trial first = trial_run(&from, 1, from_ranks);
+    to.config.is_loaded = true;
+    trial_load_of(&to, &first);
+    struct trial second = trial_run(&to, 1, to_ranks);
+    for (int i = 0; i < 3; i++) {
+        double apart = fabs(second.loss[i] / whole.loss[3 + i] - 1);
+        if (!(apart < 2e-6) || (is_exact && second.loss[i] != whole.loss[3 + i]))
+            fail_msg("%d ranks, shard %d to %d ranks, shard %d: step %d: %.17g, want %.17g",
+                     from_ranks, (int)from.config.store.shard, to_ranks, (int)to.config.store.shard,
+                     3 + i, second.loss[i], whole.loss[3 + i]);
+    }
+    if (is_exact)
+        trial_same_state(&second, &whole, "resumed");
+    trial_free(&whole);
+    trial_free(&first);
+    trial_free(&second);
+}
+
 /* The greatest relative difference of losses. */
 static inline double trial_apart(const struct trial *a, const struct trial *b)
 {

@@ -1,4 +1,4 @@
-/* fake_library — the smallest library that tests/unit/test_library.c can look for. FAKE_LACKS: it
+/* fake_library — the smallest library that tests/unit/dev/library.c can look for. FAKE_LACKS: it
  * has no version. */
 int fake_answer(void);
 int fake_version(void);

@@ -5,8 +5,6 @@
 #include "harness.h"
 
 #include <dlfcn.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "dev/library.h"
 

@@ -4,8 +4,6 @@
 #include "harness.h"
 
 #include <signal.h>
-#include <string.h>
-#include <unistd.h>
 
 #include <event2/event.h>
 
@@ -132,7 +130,6 @@ static int64_t world(struct rig *r, int64_t after)
 
 static void worlds_follow_readiness(void **state)
 {
-    (void)state;
     struct rig r;
     rig_open(&r, "MAX_RESTARTS=5");
     ready(&r, 0, 0, 1, "");
@@ -178,7 +175,6 @@ static void worlds_follow_readiness(void **state)
 
 static void no_restart_left(void **state)
 {
-    (void)state;
     struct rig r;
     rig_open(&r, "MAX_RESTARTS=0");
     ready(&r, 0, 0, 1, "");
@@ -209,7 +205,6 @@ static const char *reached_by(const char *const *addresses, bool *is_split)
 
 static void the_address_of_most_nodes_is_chosen(void **state)
 {
-    (void)state;
     static const struct {
         const char *addresses[6], *chosen;
         bool is_split;

@@ -6,9 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include "base/board.h"
 #include "base/clock.h"
@@ -83,7 +81,6 @@ static int file_of(const char *byte, int at_least)
 
 static void test_exit_code(void **state)
 {
-    (void)state;
     int fd = file_of("b", 3);
     int wait_status = run("exit=5", fd, -1);
     assert_true(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 5);
@@ -92,7 +89,6 @@ static void test_exit_code(void **state)
 
 static void test_first_instruction(void **state)
 {
-    (void)state;
     for (int at = 3; at < 40; at += 17) { /* also when the board already has its number */
         int fd = file_of("b", at), other = open("/dev/null", O_RDONLY);
         assert_int_equal(WEXITSTATUS(run("check=1", fd, -1)), 0);
@@ -113,7 +109,6 @@ static void test_first_instruction(void **state)
 /* Three descriptors, in all orders of the numbers that they are to have, and of others. */
 static void test_three_descriptors(void **state)
 {
-    (void)state;
     for (int i = 0; i < 6 * 6 * 6; i++) {
         const int at[] = {3 + i % 6, 3 + i / 6 % 6, 3 + i / 36};
         int fd[3];
@@ -136,7 +131,6 @@ static void test_three_descriptors(void **state)
 /* The supervisor goes before others where it may; its workers never do. */
 static void test_lift(void **state)
 {
-    (void)state;
     char *args[] = {"sleep=1"};
     pid_t pid, reaped;
     int wait_status, fd = file_of("b", 3), before = getpriority(PRIO_PROCESS, 0),
@@ -158,7 +152,6 @@ static void test_lift(void **state)
 
 static void test_state(void **state)
 {
-    (void)state;
     char *args[] = {"sleep=1"};
     pid_t pid, reaped;
     int fd = file_of("b", 3), wait_status;
@@ -179,7 +172,6 @@ static void test_state(void **state)
 /* A parent that dies takes its worker along. */
 static void test_bound_to_parent(void **state)
 {
-    (void)state;
     int pipe_fd[2], fd = file_of("b", 3);
     assert_int_equal(pipe(pipe_fd), 0);
     pid_t parent = fork();

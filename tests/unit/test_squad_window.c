@@ -2,8 +2,6 @@
  * byte, windows cover the context, a real file decodes back. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -140,7 +138,6 @@ static void check_all(const char *path, int64_t seq, int64_t stride, int64_t *an
 
 static void test_fixture(void **state)
 {
-    (void)state;
     int64_t answered, exact;
     check_all(FIXTURE, 512, 128, &answered, &exact);
     assert_int_equal(answered, 11);
@@ -154,7 +151,6 @@ static void test_fixture(void **state)
  * exactly its text. */
 static void test_real_file(void **state)
 {
-    (void)state;
     int64_t answered, exact;
     if (!file_exists(REAL_FILE))
         HARNESS_SKIP("no %s here", REAL_FILE);
@@ -169,7 +165,6 @@ static void test_real_file(void **state)
 
 static void test_conventions(void **state)
 {
-    (void)state;
     const char *json = "{\"data\":[{\"paragraphs\":[{\"context\":\"Hello, "
                        "world!\",\"qas\":[{\"id\":\"1\",\"question\":\"Hello\",\"answers\":[{"
                        "\"text\":\"world\",\"answer_start\":7}]},{\"id\":\"2\",\"question\":"
@@ -211,7 +206,6 @@ static void test_conventions(void **state)
 /* A question whose answer does not stand in its place: label T, or left out of training. */
 static void test_unusable(void **state)
 {
-    (void)state;
     char json[4096];
     size_t n = 0;
     struct squad *squad;
@@ -245,7 +239,6 @@ static bool stop(void *arg, int64_t done, int64_t total)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     struct squad *squad = opened(FIXTURE);
     struct squad_window_set *set = NULL;
     struct squad_window_config config = config_of(7, 4);

@@ -4,9 +4,6 @@
 #include "harness.h"
 
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -66,7 +63,6 @@ static void until_ends(struct owner *o, int ends_n)
 
 static void ends_are_told_once(void **state)
 {
-    (void)state;
     struct owner o;
     char *args[] = {"exit"};
     owner_open(&o, args, 0, 60000);
@@ -91,7 +87,6 @@ static void ends_are_told_once(void **state)
 
 static void silence_is_a_hang(void **state)
 {
-    (void)state;
     struct owner o;
     char *args[] = {"sleep"};
     owner_open(&o, args, 300, 60000);
@@ -117,7 +112,6 @@ static int64_t short_ms(int64_t ms)
  * comm heartbeat stops is frozen. */
 static void comm_heartbeats_count(void **state)
 {
-    (void)state;
     struct owner o;
     char *args[] = {"sleep"};
     const int64_t hang_ms = short_ms(300);
@@ -149,7 +143,6 @@ static void comm_heartbeats_count(void **state)
  * no hang of its own. */
 static void waiting_is_not_held_against_it(void **state)
 {
-    (void)state;
     struct owner o;
     char *args[] = {"sleep"};
     const int64_t limit_ms = short_ms(400);
@@ -179,7 +172,6 @@ static void waiting_is_not_held_against_it(void **state)
 
 static void cutting_ends_all(void **state)
 {
-    (void)state;
     struct owner o;
     char *args[] = {"sleep"};
     owner_open(&o, args, 0, 60000);

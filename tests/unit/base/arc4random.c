@@ -2,13 +2,10 @@
  * twice the same. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/arc4random.h"
 
 static void test_fills_exactly(void **state)
 {
-    (void)state;
     static unsigned char bytes[70000];
     for (size_t n = 0; n < sizeof(bytes) - 1; n = n * 3 + 1) {
         memset(bytes, 0, sizeof(bytes));
@@ -23,7 +20,6 @@ static void test_fills_exactly(void **state)
 
 static void test_spreads(void **state)
 {
-    (void)state;
     enum { DRAWS = 4096 };
     int high = 0;
     uint32_t last = arc4random(), same = 0;

@@ -3,7 +3,6 @@
 #include "harness.h"
 
 #include <fcntl.h>
-#include <sys/wait.h>
 
 #include "base/arena.h"
 
@@ -11,7 +10,6 @@ static _Alignas(ARENA_ALIGN) char memory[1024];
 
 static void pieces_are_aligned_and_apart(void **state)
 {
-    (void)state;
     struct arena a;
     arena_init(&a, "test", memory, sizeof(memory));
     char *first = arena_take(&a, 1), *second = arena_take(&a, 64), *empty = arena_take(&a, 0),
@@ -26,7 +24,6 @@ static void pieces_are_aligned_and_apart(void **state)
 
 static void measuring_needs_no_memory(void **state)
 {
-    (void)state;
     struct arena a;
     arena_init(&a, "measure", NULL, 0);
     assert_null(arena_take(&a, (size_t)1 << 40));
@@ -62,7 +59,6 @@ static void crooked_base(void)
 
 static void misuse_is_a_bug(void **state)
 {
-    (void)state;
     void (*const cases[])(void) = {too_much, fake_device_too_much, after_the_seal, crooked_base};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         pid_t child = fork();

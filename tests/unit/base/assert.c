@@ -3,38 +3,12 @@
 #include "harness.h"
 
 #include <pthread.h>
-#include <string.h>
-#include <sys/wait.h>
 
 #include "base/assert.h"
 
-/* Runs fn in a child with stderr caught; the exit status as of waitpid. */
-static int run_child(void (*fn)(void), char *out, size_t cap)
+static void broken(void *arg)
 {
-    int ends[2];
-    assert_int_equal(pipe(ends), 0);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        dup2(ends[1], STDERR_FILENO);
-        close(ends[0]);
-        close(ends[1]);
-        fn();
-        _exit(0);
-    }
-    close(ends[1]);
-    size_t n = 0;
-    for (ssize_t got; n + 1 < cap && (got = read(ends[0], out + n, cap - 1 - n)) > 0;)
-        n += (size_t)got;
-    out[n] = 0;
-    close(ends[0]);
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return status;
-}
-
-static void broken(void)
-{
+    (void)arg;
     for (int i = 0; i < 20; i++)
         assert_note("step %d begins", i);
     int n = 3;
@@ -43,9 +17,8 @@ static void broken(void)
 
 static void a_broken_assertion_reports_and_ends(void **state)
 {
-    (void)state;
     char text[8192];
-    int status = run_child(broken, text, sizeof(text));
+    int status = harness_output_of(broken, NULL, false, text, sizeof(text));
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 70);
     assert_non_null(strstr(text, "n == 4 does not hold: n 3 want 4"));
@@ -55,18 +28,23 @@ static void a_broken_assertion_reports_and_ends(void **state)
     assert_true(strstr(text, "step 18 begins") < strstr(text, "step 19 begins"));
 }
 
-static void broken_plain(void) { ASSERT(1 + 1 == 3); }
+static void broken_plain(void *arg)
+{
+    (void)arg;
+    ASSERT(1 + 1 == 3);
+}
 
 static void values_are_optional(void **state)
 {
-    (void)state;
     char text[8192];
-    assert_int_equal(WEXITSTATUS(run_child(broken_plain, text, sizeof(text))), 70);
+    assert_int_equal(WEXITSTATUS(harness_output_of(broken_plain, NULL, false, text, sizeof(text))),
+                     70);
     assert_non_null(strstr(text, "1 + 1 == 3 does not hold\n"));
 }
 
-static void broken_long(void)
+static void broken_long(void *arg)
 {
+    (void)arg;
     char big[9000];
     memset(big, 'y', sizeof(big));
     big[sizeof(big) - 1] = 0;
@@ -77,15 +55,14 @@ static void broken_long(void)
 
 static void long_values_are_cut(void **state)
 {
-    (void)state;
     char text[16384];
-    assert_int_equal(WEXITSTATUS(run_child(broken_long, text, sizeof(text))), 70);
+    assert_int_equal(WEXITSTATUS(harness_output_of(broken_long, NULL, false, text, sizeof(text))),
+                     70);
     assert_in_range(strlen(text), 600, 4096);
 }
 
 static void true_ones_do_nothing(void **state)
 {
-    (void)state;
     int evaluated = 0;
     ASSERT(++evaluated == 1);
     ASSERTF(evaluated == 1, "%d", ++evaluated); /* values are looked at only when it breaks */
@@ -101,7 +78,6 @@ static void *note_a_lot(void *arg)
 
 static void threads_may_note_at_once(void **state)
 {
-    (void)state;
     pthread_t threads[4];
     int names[4] = {0, 1, 2, 3};
     for (int i = 0; i < 4; i++)

@@ -3,13 +3,10 @@
 #include "harness.h"
 
 #include <fcntl.h>
-#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 
 #include "base/board.h"
 #include "base/clock.h"
@@ -17,7 +14,6 @@
 
 static void phases_have_names(void **state)
 {
-    (void)state;
     assert_string_equal(board_phase_text(BOARD_PHASE_STARTING), "starting");
     assert_string_equal(board_phase_text(BOARD_PHASE_FAILED), "failed");
     assert_string_equal(board_phase_text((enum board_phase)77), "failed");
@@ -27,7 +23,6 @@ static void phases_have_names(void **state)
 
 static void posts_are_copied(void **state)
 {
-    (void)state;
     struct board *board, *same;
     struct board_node node;
     static struct board_worker worker, copy;
@@ -71,7 +66,6 @@ static void posts_are_copied(void **state)
 
 static void requests_only_rise(void **state)
 {
-    (void)state;
     struct board *board;
     assert_int_equal(board_create(1, 1, &board), ST_OK);
     assert_int_equal(board_requested(board), BOARD_REQUEST_NONE);
@@ -114,7 +108,6 @@ static bool is_whole(const struct board_worker *worker)
  * copies was seen; the next one continues where it stopped. */
 static void killed_writers_leave_whole_copies(void **state)
 {
-    (void)state;
     static struct board_worker copy, worker;
     struct board *board;
     int64_t last = 0, copies_n = 0;
@@ -164,7 +157,6 @@ static void *post_without_pause(void *arg)
 /* The same between threads, for a thread sanitizer to watch. */
 static void threads_do_not_race(void **state)
 {
-    (void)state;
     static struct board_worker copy;
     struct board *board;
     pthread_t thread;
@@ -185,7 +177,6 @@ static void threads_do_not_race(void **state)
  * the last counts. */
 static void ranks_meet(void **state)
 {
-    (void)state;
     static struct board_address addresses[6], there[6];
     static struct board_ready ready, seen;
     struct board_call call = {.call = "all_reduce",
@@ -241,7 +232,6 @@ static void ranks_meet(void **state)
 
 static void blobs_arrive_whole(void **state)
 {
-    (void)state;
     static char out[BOARD_BLOB_MAX], big[BOARD_BLOB_MAX];
     struct board *board, *same;
     size_t n = 99;
@@ -272,7 +262,6 @@ static void blobs_arrive_whole(void **state)
 
 static void strangers_are_refused(void **state)
 {
-    (void)state;
     struct board *board = NULL;
     assert_int_equal(board_attach(-1, &board), ST_BUG);
     assert_int_equal(board_attach(987, &board), ST_BUG);
@@ -295,7 +284,6 @@ static void strangers_are_refused(void **state)
 /* Garbage all over the memory: readers come back, strings end, phases exist. */
 static void scribbles_are_survived(void **state)
 {
-    (void)state;
     static struct board_worker copy;
     static struct board_ready ready;
     static struct board_address addresses[2];

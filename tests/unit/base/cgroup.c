@@ -1,8 +1,6 @@
 /* cgroup: quotas and memory limits of both versions, in trees made for the test. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/cgroup.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -29,7 +27,6 @@ static void fresh(const char *proc_text)
 
 static void no_quota(void **state)
 {
-    (void)state;
     fresh("0::/user.slice\n");
     assert_int_equal(cgroup_cpus(proc_file, root), 0);
     assert_int_equal(cgroup_cpus("/nonexistent/cgroup", root), 0);
@@ -39,7 +36,6 @@ static void no_quota(void **state)
 
 static void v2_takes_the_tightest_on_the_way(void **state)
 {
-    (void)state;
     fresh("0::/pod/box\n");
     write_in("/pod/box", "cpu.max", "250000 100000\n");
     assert_int_equal(cgroup_cpus(proc_file, root), 3); /* 2.5 rounded up */
@@ -52,7 +48,6 @@ static void v2_takes_the_tightest_on_the_way(void **state)
 /* A container: the path is the host's, the files are at the root. */
 static void v2_in_a_namespace(void **state)
 {
-    (void)state;
     fresh("0::/kubepods/pod1/c1\n");
     write_in("", "cpu.max", "400000 100000\n");
     assert_int_equal(cgroup_cpus(proc_file, root), 4);
@@ -60,7 +55,6 @@ static void v2_in_a_namespace(void **state)
 
 static void v1(void **state)
 {
-    (void)state;
     fresh("11:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n1:name=systemd:/y\n0::/\n");
     write_in("/cpu/docker/x", "cpu.cfs_quota_us", "-1\n");
     write_in("/cpu/docker/x", "cpu.cfs_period_us", "100000\n");
@@ -74,7 +68,6 @@ static void v1(void **state)
 
 static void nonsense_is_no_quota(void **state)
 {
-    (void)state;
     static const char *const texts[] = {"",
                                         "\n",
                                         "max\n",
@@ -94,7 +87,6 @@ static void nonsense_is_no_quota(void **state)
 
 static void memory_v2(void **state)
 {
-    (void)state;
     fresh("0::/pod/box\n");
     assert_int_equal(cgroup_memory_free(proc_file, root), -1);
     write_in("/pod/box", "memory.max", "max\n");
@@ -115,7 +107,6 @@ static void memory_v2(void **state)
 
 static void memory_v1(void **state)
 {
-    (void)state;
     fresh("11:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n");
     write_in("/memory/docker/x", "memory.limit_in_bytes", "9223372036854771712\n");
     write_in("/memory/docker/x", "memory.usage_in_bytes", "500\n");
@@ -132,7 +123,6 @@ static void memory_v1(void **state)
 
 static void the_quota_is_not_rounded(void **state)
 {
-    (void)state;
     fresh("0::/pod/box\n");
     assert_true(cgroup_quota(proc_file, root) == 0);
     write_in("/pod", "cpu.max", "250000 100000\n");
@@ -143,7 +133,6 @@ static void the_quota_is_not_rounded(void **state)
 
 static void the_group_that_was_stopped_longest_counts(void **state)
 {
-    (void)state;
     fresh("0::/pod/box\n");
     assert_int_equal(cgroup_stopped_us(proc_file, root), -1);
     write_in("/pod/box", "cpu.stat", "usage_usec 12\nnr_periods 4\n");

@@ -1,13 +1,10 @@
 /* clock: monotonic time moves on, wall time is written as ISO 8601. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/clock.h"
 
 static void iso_is_exact(void **state)
 {
-    (void)state;
     static const struct {
         int64_t ms;
         const char *text;
@@ -32,7 +29,6 @@ static void iso_is_exact(void **state)
 
 static void time_moves_on(void **state)
 {
-    (void)state;
     int64_t ns = clock_ns(), ms = clock_ms();
     assert_in_range(ms - ns / 1000000, 0, 1000);
     clock_sleep_ms(20);

@@ -1,8 +1,6 @@
 /* config_diff — each key that differs is reported once, with both values as text. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/config_diff.h"
 #include "base/text.h"
 
@@ -23,7 +21,6 @@ static const char *differ(const char *left, const char *right, char *out, size_t
 
 static void test_differences(void **state)
 {
-    (void)state;
     char out[512];
     assert_string_equal(differ("{\"A\":1,\"B\":\"x\"}", "{\"B\":\"x\",\"A\":1}", out, sizeof out),
                         "");
@@ -40,7 +37,6 @@ static void test_differences(void **state)
 
 static void test_long_values(void **state)
 {
-    (void)state;
     char out[512], left[256], value[128];
     memset(value, 'v', sizeof value - 1);
     value[sizeof value - 1] = 0;
@@ -51,7 +47,6 @@ static void test_long_values(void **state)
 
 static void test_hostile(void **state)
 {
-    (void)state;
     char out[512];
     assert_string_equal(differ("", "", out, sizeof out), "?");
     assert_string_equal(differ("{", "{\"A\":1}", out, sizeof out), "?");

@@ -3,10 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -37,7 +35,6 @@ static int count_beside(const char *prefix)
 
 static void replace_and_read(void **state)
 {
-    (void)state;
     const char *path = in_tmp("plain");
     char *data = NULL;
     size_t bytes = 99;
@@ -62,7 +59,6 @@ static void replace_and_read(void **state)
 
 static void reading_refuses(void **state)
 {
-    (void)state;
     char *data = NULL;
     size_t bytes;
     assert_int_equal(file_read(in_tmp("missing"), 10, &data, &bytes), ST_NO_INPUT);
@@ -84,7 +80,6 @@ static void reading_refuses(void **state)
 
 static void no_permission_is_no_input(void **state)
 {
-    (void)state;
     if (geteuid() == 0) {
         /* As root everything may be read: try as nobody, in a child. */
         /* the test's own folder is closed to nobody as a whole */
@@ -116,7 +111,6 @@ static void no_permission_is_no_input(void **state)
 
 static void maps(void **state)
 {
-    (void)state;
     struct file_map map = {0};
     file_map_close(&map);
     assert_int_equal(file_replace(in_tmp("mapped"), "abc", 3), ST_OK);
@@ -138,7 +132,6 @@ static void maps(void **state)
 
 static void a_planted_link_is_replaced_not_followed(void **state)
 {
-    (void)state;
     char *data;
     size_t bytes;
     assert_int_equal(file_replace(in_tmp("victim"), "precious", 8), ST_OK);
@@ -154,7 +147,6 @@ static void a_planted_link_is_replaced_not_followed(void **state)
 
 static void failures_leave_the_old_file(void **state)
 {
-    (void)state;
     const char *path = in_tmp("kept");
     char *data;
     size_t bytes;
@@ -189,7 +181,6 @@ static void failures_leave_the_old_file(void **state)
 
 static void a_full_disk_says_how_much(void **state)
 {
-    (void)state;
     int fd = open("/dev/full", O_WRONLY);
     if (fd < 0)
         HARNESS_SKIP("no /dev/full on this system");
@@ -201,7 +192,6 @@ static void a_full_disk_says_how_much(void **state)
 
 static void write_at_offsets(void **state)
 {
-    (void)state;
     char *data;
     size_t bytes;
     int fd = open(in_tmp("holes"), O_RDWR | O_CREAT | O_EXCL, 0600);
@@ -219,7 +209,6 @@ static void write_at_offsets(void **state)
 
 static void folders(void **state)
 {
-    (void)state;
     assert_int_equal(file_make_dirs(in_tmp("a/b//c/")), ST_OK);
     assert_int_equal(file_make_dirs(in_tmp("a/b/c")), ST_OK);
     assert_true(file_is_dir(in_tmp("a/b/c")));
@@ -249,7 +238,6 @@ static void folders(void **state)
 
 static void trees_are_removed_without_following(void **state)
 {
-    (void)state;
     assert_int_equal(file_make_dirs(in_tmp("tree/x/y/z")), ST_OK);
     assert_int_equal(file_make_dirs(in_tmp("outside")), ST_OK);
     assert_int_equal(file_replace(in_tmp("outside/safe"), "x", 1), ST_OK);
@@ -276,7 +264,6 @@ static void trees_are_removed_without_following(void **state)
 
 static void space_and_joins(void **state)
 {
-    (void)state;
     assert_true(file_space_bytes(harness_tmpdir()) > 0);
     assert_true(file_space_bytes(in_tmp("not/there/yet")) > 0);
     assert_true(file_space_bytes("relative-and-missing") > 0);
@@ -293,7 +280,6 @@ static void space_and_joins(void **state)
 /* Past the page cache only whole blocks can go; the rest finds its way all the same. */
 static void write_at_direct(void **state)
 {
-    (void)state;
     char target[700], *back;
     size_t bytes;
     text_format(target, sizeof(target), "%s/direct", harness_tmpdir());

@@ -2,9 +2,6 @@
  * exact. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/json.h"
 
 static enum status parse(const char *text, cJSON **out)
@@ -14,7 +11,6 @@ static enum status parse(const char *text, cJSON **out)
 
 static void good_documents(void **state)
 {
-    (void)state;
     static const char *const good[] = {"{}",
                                        "[]",
                                        " {\"a\":1}\r\n\t ",
@@ -35,7 +31,6 @@ static void good_documents(void **state)
 
 static void bad_documents(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         const char *reason;
@@ -74,7 +69,6 @@ static void bad_documents(void **state)
 
 static void every_cut_is_refused(void **state)
 {
-    (void)state;
     static const char text[] =
         "{\"name\":\"gpt2 \\u00e9 é\",\"list\":[1,2.5e-3,{\"x\":null}],\"t\":true}";
     for (size_t n = 0; n < sizeof(text) - 1; n++) {
@@ -89,7 +83,6 @@ static void every_cut_is_refused(void **state)
 
 static void depth_is_bounded(void **state)
 {
-    (void)state;
     static char text[200001];
     cJSON *root = NULL;
     memset(text, '[', 64);
@@ -107,7 +100,6 @@ static void depth_is_bounded(void **state)
 /* Random damage to a real document: no crash, and either refused or a document. */
 static void damage_is_survived(void **state)
 {
-    (void)state;
     static const char text[] =
         "{\"a\":[1,2,{\"b\":\"c\\n\\u20ac\"}],\"d\":-1.5e10,\"e\":{\"f\":null,\"g\":[true,false]}}";
     uint32_t seed = 12345;
@@ -126,7 +118,6 @@ static void damage_is_survived(void **state)
 
 static void getters(void **state)
 {
-    (void)state;
     cJSON *root = NULL;
     assert_int_equal(parse("{\"i\":5,\"big\":9007199254740992,\"huge\":9007199254740993000,\"inf\":"
                            "1e999,\"f\":1.5,\"s\":\"x\",\"a\":[],\"o\":{},\"n\":null,\"t\":true}",
@@ -167,7 +158,6 @@ static void getters(void **state)
 
 static void what_is_shown_may_be_missing(void **state)
 {
-    (void)state;
     cJSON *root = NULL;
     assert_int_equal(parse("{\"a\":\"x\",\"b\":1.5,\"c\":null}", &root), ST_OK);
     assert_string_equal(json_text(root, "a"), "x");
@@ -182,7 +172,6 @@ static void what_is_shown_may_be_missing(void **state)
 
 static void numbers_are_written_exactly(void **state)
 {
-    (void)state;
     cJSON *object = cJSON_CreateObject();
     json_add_number(object, "half", 0.5);
     json_add_number(object, "nan", NAN);
@@ -200,7 +189,6 @@ static void numbers_are_written_exactly(void **state)
 
 static void quoting(void **state)
 {
-    (void)state;
     char out[64];
     assert_true(json_quote(out, sizeof(out), "a\"b\\c\n\x01\x7f é😀"));
     assert_string_equal(out, "\"a\\\"b\\\\c\\n\\u0001\\u007f é😀\"");

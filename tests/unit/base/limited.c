@@ -2,9 +2,6 @@
  * behind, and the caller's data stay as they were. */
 #include "harness.h"
 
-#include <string.h>
-#include <unistd.h>
-
 #include "base/clock.h"
 #include "base/limited.h"
 
@@ -27,7 +24,6 @@ static enum status work(void *arg)
 
 static void in_time(void **state)
 {
-    (void)state;
     struct work w = {.number = 21, .wait_fd = -1, .done_fd = -1};
     bool is_late = true;
     const int64_t limit_ms = harness_patience_ms(20000);
@@ -42,7 +38,6 @@ static void in_time(void **state)
 
 static void left_behind(void **state)
 {
-    (void)state;
     int begin[2], done[2];
     char byte = 0;
     bool is_late = false;

@@ -3,9 +3,6 @@
 #include "harness.h"
 
 #include <errno.h>
-#include <math.h>
-#include <string.h>
-#include <sys/wait.h>
 
 #include <cjson/cJSON.h>
 
@@ -13,26 +10,9 @@
 
 /* What fn writes to stdout and stderr together, from a child (log_init is for a process's
  * start). */
-static void catch (void (*fn)(void), char *out, size_t cap)
+static void catch (void (*fn)(void *arg), char *out, size_t cap)
 {
-    int ends[2];
-    assert_int_equal(pipe(ends), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(ends[1], STDOUT_FILENO);
-        dup2(ends[1], STDERR_FILENO);
-        fn();
-        _exit(0);
-    }
-    close(ends[1]);
-    size_t n = 0;
-    for (ssize_t got; n + 1 < cap && (got = read(ends[0], out + n, cap - 1 - n)) > 0;)
-        n += (size_t)got;
-    out[n] = 0;
-    close(ends[0]);
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(harness_output_of(fn, NULL, true, out, cap), 0);
 }
 
 static void assert_after_time(const char *line, const char *rest)
@@ -44,12 +24,14 @@ static void assert_after_time(const char *line, const char *rest)
     assert_string_equal(line + strlen(form), rest);
 }
 
-static void plain_line(void)
+static void plain_line(void *arg)
 {
+    (void)arg;
     log_at(LOG_LEVEL_INFO, "src/train/trainer.c", "resumed step %d path %s", 100, "/x");
 }
-static void line_with_places(void)
+static void line_with_places(void *arg)
 {
+    (void)arg;
     log_init(&(struct log_config){.level = LOG_LEVEL_WARN, .node_id = 0, .rank = 3});
     LOG_INFO("too talkative");
     LOG_DEBUG("much %d", 1);
@@ -58,7 +40,6 @@ static void line_with_places(void)
 
 static void text_lines(void **state)
 {
-    (void)state;
     char out[4096];
     catch (plain_line, out, sizeof(out));
     assert_after_time(out, "info  trainer  resumed step 100 path /x\n");
@@ -66,18 +47,22 @@ static void text_lines(void **state)
     assert_after_time(out, "error node 0 rank 3 corpus  end\n");
 }
 
-static void hostile_line(void) { LOG_WARN("%s", "a\nfake info line\r\x1b[31mred\x7f\tend"); }
+static void hostile_line(void *arg)
+{
+    (void)arg;
+    LOG_WARN("%s", "a\nfake info line\r\x1b[31mred\x7f\tend");
+}
 
 static void a_message_is_one_line(void **state)
 {
-    (void)state;
     char out[4096];
     catch (hostile_line, out, sizeof(out));
     assert_after_time(out, "warn  log  a fake info line  [31mred  end\n");
 }
 
-static void long_line(void)
+static void long_line(void *arg)
 {
+    (void)arg;
     char big[5000];
     memset(big, 'q', sizeof(big));
     big[sizeof(big) - 1] = 0;
@@ -86,15 +71,15 @@ static void long_line(void)
 
 static void long_messages_are_cut(void **state)
 {
-    (void)state;
     char out[8192];
     catch (long_line, out, sizeof(out));
     assert_in_range(strlen(out), 2000, 2200);
     assert_string_equal(out + strlen(out) - 6, "qq…\n");
 }
 
-static void json_lines(void)
+static void json_lines(void *arg)
 {
+    (void)arg;
     log_init(
         &(struct log_config){.level = LOG_LEVEL_TRACE, .json = true, .node_id = 2, .rank = -1});
     LOG_TRACE("quote \" back \\ line\n bad \xff\xc3 é %c", 1);
@@ -108,7 +93,6 @@ static void json_lines(void)
 
 static void json_is_json(void **state)
 {
-    (void)state;
     static char out[32768];
     static const char *const messages[] = {
         "quote \" back \\ line\n bad \xEF\xBF\xBD\xEF\xBF\xBD é \x01", "step 5", NULL};
@@ -132,8 +116,9 @@ static void json_is_json(void **state)
     assert_string_equal(rest, "");
 }
 
-static void number_lines(void)
+static void number_lines(void *arg)
 {
+    (void)arg;
     const struct log_number numbers[] = {{"loss", 0.5}, {"mfu", NAN}};
     log_init(&(struct log_config){
         .level = LOG_LEVEL_INFO, .json = true, .node_id = -1, .rank = -1, .run = "a \"b\""});
@@ -144,7 +129,6 @@ static void number_lines(void)
 
 static void numbers_are_members(void **state)
 {
-    (void)state;
     char out[4096], *rest = out;
     catch (number_lines, out, sizeof(out));
     cJSON *object = cJSON_Parse(strsep(&rest, "\n"));
@@ -157,8 +141,9 @@ static void numbers_are_members(void **state)
     assert_string_equal(rest, "step 1/2  loss 0.5\n");
 }
 
-static void console_lines(void)
+static void console_lines(void *arg)
 {
+    (void)arg;
     log_console("step %d/%d", 1, 2);
     log_console("with end\n");
     log_console("\r[###  ]");
@@ -167,7 +152,6 @@ static void console_lines(void)
 
 static void the_console_is_plain(void **state)
 {
-    (void)state;
     char out[4096];
     catch (console_lines, out, sizeof(out));
     assert_string_equal(out, "step 1/2\nwith end\n\r[###  ]\n");
@@ -175,7 +159,6 @@ static void the_console_is_plain(void **state)
 
 static void errno_is_kept(void **state)
 {
-    (void)state;
     assert_false(log_is_on(LOG_LEVEL_DEBUG));
     int out = dup(STDERR_FILENO);
     close(STDERR_FILENO); /* writing fails with EBADF, which is nobody's business */
@@ -188,8 +171,9 @@ static void errno_is_kept(void **state)
 }
 
 /* Many processes write to one pipe; whole lines come out. */
-static void many_writers(void)
+static void many_writers(void *arg)
 {
+    (void)arg;
     for (int w = 0; w < 4; w++) {
         if (fork() == 0) {
             for (int i = 0; i < 200; i++)
@@ -203,7 +187,6 @@ static void many_writers(void)
 
 static void lines_do_not_mix(void **state)
 {
-    (void)state;
     static char out[1 << 18];
     catch (many_writers, out, sizeof(out));
     int lines_n = 0;

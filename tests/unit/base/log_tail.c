@@ -2,8 +2,6 @@
 #include "harness.h"
 
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/log_tail.h"
 #include "base/text.h"
@@ -13,14 +11,12 @@ static struct log_tail_line line;
 
 static int fresh(void **state)
 {
-    (void)state;
     memset(&tail, 0, sizeof tail);
     return 0;
 }
 
 static void in_order(void **state)
 {
-    (void)state;
     uint64_t seen = 0;
     assert_false(log_tail_next(&tail, &seen, &line));
     log_tail_add(&tail, 7, "one");
@@ -35,7 +31,6 @@ static void in_order(void **state)
 
 static void the_newest_stay_and_long_ones_are_cut(void **state)
 {
-    (void)state;
     char text[2000];
     uint64_t seen = 0;
     int n = 0;
@@ -56,7 +51,6 @@ static void the_newest_stay_and_long_ones_are_cut(void **state)
 /* A crashing worker may have scribbled over it. */
 static void scribbled_memory_ends(void **state)
 {
-    (void)state;
     uint64_t seen = 5;
     memset(&tail, 0xFF, sizeof tail);
     for (int i = 0; i < 3 * LOG_TAIL_LINES; i++)
@@ -83,7 +77,6 @@ static void *add_all(void *arg)
 
 static void lines_are_whole_while_others_are_added(void **state)
 {
-    (void)state;
     pthread_t thread;
     uint64_t seen = 0;
     int64_t last = 0;

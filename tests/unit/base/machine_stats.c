@@ -1,8 +1,6 @@
 /* machine_stats — load, memory, disks and network, from files made for the test. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -27,7 +25,6 @@ static void put(const char *root, const char *name, const char *text)
 
 static int fresh(void **state)
 {
-    (void)state;
     text_format(proc, sizeof(proc), "%s/proc", harness_tmpdir());
     text_format(sys, sizeof(sys), "%s/sys", harness_tmpdir());
     memset(&counters, 0, sizeof(counters));
@@ -62,7 +59,6 @@ static void put_net(long long received, long long sent)
 
 static void rates_are_changes_since_the_reading_before(void **state)
 {
-    (void)state;
     put(proc, "stat", "cpu  100 0 100 700 100 0 0 0 50 0\ncpu0 1 2 3 4\n");
     put(proc, "meminfo",
         "MemTotal:  1000 kB\nMemFree:  1 kB\nMemAvailable:  250 kB\nBuffers: 3 kB\n");
@@ -85,7 +81,6 @@ static void rates_are_changes_since_the_reading_before(void **state)
 
 static void without_hardware_every_interface_counts(void **state)
 {
-    (void)state;
     put_net(100, 200);
     look(1000);
     put_net(1100, 1200);
@@ -96,7 +91,6 @@ static void without_hardware_every_interface_counts(void **state)
 
 static void what_goes_back_or_is_nonsense_is_not_known(void **state)
 {
-    (void)state;
     look(1000); /* no file at all */
     put_net(5000, 5000);
     look(2000);
@@ -117,7 +111,6 @@ static void what_goes_back_or_is_nonsense_is_not_known(void **state)
 
 static void this_machine(void **state)
 {
-    (void)state;
     machine_stats_read(&counters, "/proc", "/sys", 1000, &stats);
     const int64_t begin_ns = clock_thread_ns();
     for (int i = 1; i <= 20; i++) {

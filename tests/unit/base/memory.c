@@ -3,7 +3,6 @@
  * process with 75. */
 #include "harness.h"
 
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -15,7 +14,6 @@
 
 static void test_follows(void **state)
 {
-    (void)state;
     struct memory memory = {0};
     int64_t before = memory_resident(&memory, 1000);
     assert_true(before > 100000);
@@ -29,7 +27,6 @@ static void test_follows(void **state)
 
 static void test_rows(void **state)
 {
-    (void)state;
     static const char text[] = "MemTotal:  99 kB\nMemFree:  3 kB\nMemAvailable:   1234 kB\n";
     assert_int_equal(memory_row(text, "MemAvailable"), 1234 * 1024);
     assert_int_equal(memory_row(text, "MemTotal"), 99 * 1024);
@@ -50,7 +47,6 @@ static void write_file(const char *path, const char *text)
 /* The machine, then a control group with less: free memory and the limit are two numbers. */
 static void test_room(void **state)
 {
-    (void)state;
     const char *dir = harness_tmpdir();
     char info[560], group[560], inside[560], path[600];
     struct memory_limits available;
@@ -81,7 +77,6 @@ static void test_room(void **state)
  * of this process is for good. */
 static void test_refusals(void **state)
 {
-    (void)state;
     struct rlimit before, less;
     struct memory_limits available;
     memory_limits(&available);
@@ -132,7 +127,6 @@ static void resize_large(void) { free(memory_resize(memory_new(1, 1), (size_t)1 
 
 static void test_missing(void **state)
 {
-    (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     HARNESS_SKIP("a sanitizer reserves more than the limit");
 #endif

@@ -2,13 +2,10 @@
  * otherwise. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/program.h"
 
 static void name_as_called(void **state)
 {
-    (void)state;
     static const struct {
         const char *argv0, *name;
     } trials[] = {

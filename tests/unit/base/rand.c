@@ -2,9 +2,6 @@
  * permutations. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/rand.h"
 
 static void assert_block(struct rand4 block, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
@@ -18,7 +15,6 @@ static void assert_block(struct rand4 block, uint32_t a, uint32_t b, uint32_t c,
 /* Random123's kat_vectors for philox 4x32 10. */
 static void known_answers(void **state)
 {
-    (void)state;
     assert_block(rand_philox(0, 0, 0), 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8);
     assert_block(rand_philox(UINT64_MAX, UINT64_MAX, UINT64_MAX), 0x408f276d, 0x41c83b0e,
                  0xa20bc7c6, 0x6d5451fd);
@@ -29,7 +25,6 @@ static void known_answers(void **state)
 
 static void elements_are_parts_of_blocks(void **state)
 {
-    (void)state;
     uint64_t stream = RAND_STREAM(TEST, 5);
     for (uint64_t i = 0; i < 40; i++) {
         assert_int_equal(rand_u32(1, stream, i), rand_philox(1, stream, i / 4).v[i % 4]);
@@ -42,7 +37,6 @@ static void elements_are_parts_of_blocks(void **state)
 
 static void uniform_is_uniform(void **state)
 {
-    (void)state;
     enum { N = 200000 };
     int bins[16] = {0};
     double sum = 0;
@@ -62,7 +56,6 @@ static void uniform_is_uniform(void **state)
 
 static void normal_has_its_moments(void **state)
 {
-    (void)state;
     enum { N = 200000 };
     double moment[5] = {0};
     for (uint64_t i = 0; i < N; i++) {
@@ -79,7 +72,6 @@ static void normal_has_its_moments(void **state)
 
 static void below_stays_below(void **state)
 {
-    (void)state;
     int bins[3] = {0};
     for (uint64_t i = 0; i < 30000; i++) {
         uint64_t x = rand_below(3, RAND_STREAM(TEST, 2), i, 3);
@@ -94,7 +86,6 @@ static void below_stays_below(void **state)
 
 static void permute_is_a_bijection(void **state)
 {
-    (void)state;
     static const uint64_t sizes[] = {1, 2, 3, 4, 5, 100, 4096, 4097};
     static char seen[4097];
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
@@ -113,7 +104,6 @@ static void permute_is_a_bijection(void **state)
  * epoch to epoch. */
 static void permute_mixes(void **state)
 {
-    (void)state;
     int orders[27] = {0};
     for (uint64_t seed = 0; seed < 6000; seed++) {
         uint64_t code = 0;
@@ -139,7 +129,6 @@ static void permute_mixes(void **state)
 
 static void huge_sets_work(void **state)
 {
-    (void)state;
     static const uint64_t sizes[] = {(uint64_t)1 << 32, ((uint64_t)1 << 40) + 7, (uint64_t)1 << 62,
                                      UINT64_MAX};
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {

@@ -2,11 +2,6 @@
  * process, wiped. */
 #include "harness.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "base/secure.h"
 #include "base/text.h"
 
@@ -31,7 +26,6 @@ static void flags_of(const void *data, char *out, size_t cap)
 
 static void test_pages(void **state)
 {
-    (void)state;
     char flags[512];
     char *secret = secure_strdup("0123456789abcdef");
     assert_non_null(secret);
@@ -50,7 +44,6 @@ static void test_pages(void **state)
 
 static void test_sizes(void **state)
 {
-    (void)state;
     for (size_t n = 1; n < 100000; n = n * 3 + 1) {
         char *data = secure_alloc(n);
         assert_non_null(data);

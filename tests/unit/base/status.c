@@ -2,13 +2,11 @@
 #include "harness.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #include "base/status.h"
 
 static void list_is_whole(void **state)
 {
-    (void)state;
     for (int st = 0; st < STATUS_N; st++) {
         assert_true(strlen(status_name(st)) > 0 && strlen(status_text(st)) > 0);
         assert_in_range(status_exit_code(st), 0, 255);
@@ -31,7 +29,6 @@ static void list_is_whole(void **state)
 
 static void strangers_are_bugs(void **state)
 {
-    (void)state;
     assert_int_equal(status_from_exit(42), ST_BUG);
     assert_int_equal(status_from_exit(-1), ST_BUG);
     assert_string_equal(status_name((enum status) - 1), "BUG");
@@ -56,7 +53,6 @@ undo:
 
 static void a_failure_names_its_places(void **state)
 {
-    (void)state;
     int undone = 0;
     assert_int_equal(pass_on_owner(&undone), ST_NO_INPUT);
     assert_int_equal(undone, 1);
@@ -71,7 +67,6 @@ static void a_failure_names_its_places(void **state)
 
 static void the_message_may_quote_itself(void **state)
 {
-    (void)state;
     detect();
     FAIL(ST_RETRY, "again: %s; and %s", status_message(), status_trace());
     assert_true(strncmp(status_message(), "again: cannot open x.txt: 7; and status.c:", 42) == 0);
@@ -79,7 +74,6 @@ static void the_message_may_quote_itself(void **state)
 
 static void long_messages_are_cut_at_a_character(void **state)
 {
-    (void)state;
     char text[3000];
     for (int shift = 0; shift < 4; shift++) {
         memset(text, 'x', sizeof(text));
@@ -101,7 +95,6 @@ static void long_messages_are_cut_at_a_character(void **state)
 
 static void many_places_do_not_overflow(void **state)
 {
-    (void)state;
     detect();
     for (int i = 0; i < 1000; i++)
         status_trace_at("dir/some_long_file_name.c", i, ST_NO_INPUT);
@@ -110,7 +103,6 @@ static void many_places_do_not_overflow(void **state)
 
 static void keep_and_back(void **state)
 {
-    (void)state;
     struct status_saved saved;
     detect();
     status_save(&saved);
@@ -128,7 +120,6 @@ static void *other_thread(void *arg)
 
 static void threads_have_their_own(void **state)
 {
-    (void)state;
     pthread_t thread;
     size_t n = 99;
     detect();

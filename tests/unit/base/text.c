@@ -1,14 +1,10 @@
 /* text: readers take the whole string or refuse it; writers never pass the end. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/text.h"
 
 static void whole_numbers(void **state)
 {
-    (void)state;
     int64_t v = -77;
     static const char *const bad[] = {"",  " ",   "8x",  " 8",  "8 ", "+8",  "0x8",
                                       "-", "--8", "8.0", "1e3", "٣",  "8\n", "1_000"};
@@ -33,7 +29,6 @@ static void whole_numbers(void **state)
 
 static void numbers(void **state)
 {
-    (void)state;
     double v = -77;
     static const char *const bad[] = {"",      ".",   "-",     "e5",    "1e",      "1e+", "inf",
                                       "-inf",  "nan", "0x1p3", "1,5",   " 1",      "1 ",  "+1",
@@ -56,7 +51,6 @@ static void numbers(void **state)
 
 static void byte_counts(void **state)
 {
-    (void)state;
     int64_t v = -77;
     static const struct {
         const char *text;
@@ -94,7 +88,6 @@ static void byte_counts(void **state)
 
 static void durations(void **state)
 {
-    (void)state;
     int64_t v = -77;
     static const struct {
         const char *text;
@@ -115,7 +108,6 @@ static void durations(void **state)
 
 static void booleans(void **state)
 {
-    (void)state;
     static const char *const yes[] = {"1", "true", "yes", "on", "TRUE", "Yes"}, *const no[] = {
                                                                                     "0", "false",
                                                                                     "no", "off",
@@ -131,7 +123,6 @@ static void booleans(void **state)
 
 static void hexadecimal_digits(void **state)
 {
-    (void)state;
     uint64_t value = 7;
     char out[9];
     assert_true(text_parse_hex("0123456789abcdef", 16, &value) && value == 0x0123456789abcdef);
@@ -149,7 +140,6 @@ static void hexadecimal_digits(void **state)
 
 static void copies_end_in_time(void **state)
 {
-    (void)state;
     char out[8], one[1], two[3];
     assert_true(text_copy(out, sizeof(out), "1234567"));
     assert_string_equal(out, "1234567");
@@ -175,7 +165,6 @@ static void copies_end_in_time(void **state)
 /* A text that does not fit ends after a whole word, whatever the length. */
 static void long_texts_end_with_a_word(void **state)
 {
-    (void)state;
     static const char whole[] =
         "the same command goes on, (from the checkpoint) of step 12; and more";
     char copied[sizeof(whole)], formatted[sizeof(whole)];
@@ -201,7 +190,6 @@ static void long_texts_end_with_a_word(void **state)
 
 static void starts_and_ends(void **state)
 {
-    (void)state;
     assert_true(text_starts("http://x", "http://") && text_starts("x", "") &&
                 !text_starts("ht", "http"));
     assert_true(text_ends("a.bin", ".bin") && text_ends("a", "") && !text_ends("in", ".bin") &&
@@ -210,7 +198,6 @@ static void starts_and_ends(void **state)
 
 static void distances(void **state)
 {
-    (void)state;
     char longest[64], longer[65];
     assert_int_equal(text_distance("BATCH_SIZE", "batchsize"), 0);
     assert_int_equal(text_distance("N_NODE", "N_NODES"), 1);
@@ -230,7 +217,6 @@ static void distances(void **state)
 /* Counts as people write them. */
 static void counts(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         enum text_result result;
@@ -259,7 +245,6 @@ static void counts(void **state)
 /* Every double reads back from its digits, and no shorter ones would do. */
 static void shortest_digits(void **state)
 {
-    (void)state;
     static const struct {
         double value;
         const char *text;
@@ -297,7 +282,6 @@ static void shortest_digits(void **state)
 
 static void human_forms(void **state)
 {
-    (void)state;
     char out[32];
     assert_string_equal(text_format_bytes(out, sizeof(out), 0), "0 B");
     assert_string_equal(text_format_bytes(out, sizeof(out), 1023), "1023 B");
@@ -340,7 +324,6 @@ static void human_forms(void **state)
 
 static void a_text_grows_to_its_limit(void **state)
 {
-    (void)state;
     struct text t = {.limit = 10000};
     for (int i = 0; i < 1000; i++)
         text_add(&t, "%04d ", i);

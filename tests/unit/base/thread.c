@@ -27,7 +27,6 @@ static void *run(void *arg)
 
 static void a_thread_runs_without_signals(void **state)
 {
-    (void)state;
     struct work work = {.is_done = false};
     sigset_t blocked;
     assert_int_equal(thread_start(&work.thread, run, &work, "is tested"), ST_OK);

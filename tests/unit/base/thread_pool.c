@@ -6,8 +6,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/thread_pool.h"
@@ -31,7 +29,6 @@ static void count_part(void *arg, int part_i, int thread_i)
 
 static void every_part_once(void **state)
 {
-    (void)state;
     static const int threads[] = {1, 2, 3, 4, 7}, parts[] = {0, 1, 2, 3, 5, 16, 255, 3000};
     static struct job job;
     for (size_t t = 0; t < 5; t++) {
@@ -70,7 +67,6 @@ static void add_one(void *arg, int part_i, int thread_i)
  * once. */
 static void short_jobs_back_to_back(void **state)
 {
-    (void)state;
     struct thread_pool *pool;
     assert_int_equal(thread_pool_open(2, &pool), ST_OK);
     struct chain chain = {{0, 0}};
@@ -96,7 +92,6 @@ static void nap(void *arg, int part_i, int thread_i)
 /* One part outlasts all spinning: the caller sleeps, or the others do. */
 static void long_parts_are_waited_for(void **state)
 {
-    (void)state;
     struct thread_pool *pool;
     assert_int_equal(thread_pool_open(3, &pool), ST_OK);
     for (int slow = 0; slow < 3; slow++) {
@@ -123,7 +118,6 @@ static void meet(void *arg, int part_i, int thread_i)
  * sleeping. */
 static void all_threads_take_part(void **state)
 {
-    (void)state;
     int threads_n = 4;
     struct thread_pool *pool;
     assert_int_equal(thread_pool_open(threads_n, &pool), ST_OK);
@@ -150,7 +144,6 @@ static void signal_mask(void *arg, int part_i, int thread_i)
 
 static void signals_go_to_the_caller(void **state)
 {
-    (void)state;
     struct thread_pool *pool;
     int seen[2];
     sigset_t set;
@@ -172,7 +165,6 @@ static void nested(void *arg, int part_i, int thread_i)
 
 static void a_task_in_a_task_is_a_bug(void **state)
 {
-    (void)state;
     pid_t child = fork();
     if (child == 0) {
         dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
@@ -187,7 +179,6 @@ static void a_task_in_a_task_is_a_bug(void **state)
 
 static void cores_follow_the_affinity(void **state)
 {
-    (void)state;
     int cores = thread_pool_cores();
     assert_true(cores >= 1);
     cpu_set_t all, one;

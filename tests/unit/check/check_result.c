@@ -2,8 +2,6 @@
  * node's, of a fault that names no node. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/text.h"
 #include "check/check_result.h"
 
@@ -44,7 +42,6 @@ static void assert_codes(const struct check_result *result, const char *check, c
 
 static void test_nothing_fails(void **state)
 {
-    (void)state;
     struct check_result result = {.is_whole = true};
     add(&result, row_of(CHECK_VERDICT_PASS, 0, -1, -1));
     add(&result, row_of(CHECK_VERDICT_WARN, -1, -1, -1));
@@ -54,7 +51,6 @@ static void test_nothing_fails(void **state)
 
 static void test_a_node_is_named(void **state)
 {
-    (void)state;
     struct check_result result = {.is_whole = true};
     add(&result, row_of(CHECK_VERDICT_FAIL, 2, -1, -1));
     assert_codes(&result, "1 0 1 0", "75 75 1 75");
@@ -65,7 +61,6 @@ static void test_a_node_is_named(void **state)
 
 static void test_a_link(void **state)
 {
-    (void)state;
     struct check_result result = {.is_whole = true};
     add(&result, row_of(CHECK_VERDICT_FAIL, 1, 3, -1));
     assert_codes(&result, "1 1 0 1", "75 1 75 1");
@@ -77,7 +72,6 @@ static void test_a_link(void **state)
 /* Nothing tells which node: none is taken out, and the job is not started again by itself. */
 static void test_no_node_is_named(void **state)
 {
-    (void)state;
     struct check_result result = {.is_whole = true};
     add(&result, row_of(CHECK_VERDICT_FAIL, -1, -1, -1));
     assert_codes(&result, "1 0 0 0", "76 76 76 76");
@@ -91,7 +85,6 @@ static void test_no_node_is_named(void **state)
 /* A row that names one counts more, whichever comes first. */
 static void test_one_of_two_names_a_node(void **state)
 {
-    (void)state;
     struct check_result result = {.is_whole = true};
     add(&result, row_of(CHECK_VERDICT_FAIL, -1, -1, -1));
     add(&result, row_of(CHECK_VERDICT_FAIL, 1, -1, -1));
@@ -103,7 +96,6 @@ static void test_one_of_two_names_a_node(void **state)
 
 static void test_not_whole(void **state)
 {
-    (void)state;
     struct check_result result = {.is_whole = false};
     add(&result, row_of(CHECK_VERDICT_FAIL, -1, -1, -1));
     assert_codes(&result, "0 0 0 0", "0 0 0 0");

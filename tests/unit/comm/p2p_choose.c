@@ -1,8 +1,6 @@
 /* p2p_choose — the driver that ranks choose by their addresses: the same on all of them. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "comm/p2p/p2p_choose.h"
 #include "comm/ucx/ucx_env.h"
 
@@ -56,7 +54,6 @@ static void end(struct trial *t, enum status want, const char *driver, const cha
 
 static void one_rule_for_all(void **state)
 {
-    (void)state;
     struct trial t;
     if (ucx_env_has_rdma())
         HARNESS_SKIP("this machine has InfiniBand");
@@ -80,7 +77,6 @@ static void one_rule_for_all(void **state)
 
 static void errors_name_the_rank(void **state)
 {
-    (void)state;
     struct trial t;
     begin(&t, COMM_NET_TCP, NULL);
     t.addresses[1][1] = COMM_NET_AUTO;
@@ -101,7 +97,6 @@ static void errors_name_the_rank(void **state)
 
 static void ucx_over_tcp_must_be_asked_for(void **state)
 {
-    (void)state;
     struct p2p *p2p = NULL;
     if (ucx_env_has_rdma())
         HARNESS_SKIP("this machine has InfiniBand");
@@ -119,7 +114,6 @@ static void ucx_over_tcp_must_be_asked_for(void **state)
 
 static void tcp_uses_the_interface_set_for_ucx(void **state)
 {
-    (void)state;
     char name[32];
     setenv("UCX_NET_DEVICES", "lo,eth9", 1);
     ucx_env_device(name, sizeof name);

@@ -2,8 +2,6 @@
  * interface. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "comm/tcp/tcp_addr.h"
 
 static const char *where(const char *data_addr, const char *master, enum status want)
@@ -22,7 +20,6 @@ static const char *where(const char *data_addr, const char *master, enum status 
 
 static void by_master_or_by_setting(void **state)
 {
-    (void)state;
     assert_string_equal(where("", "127.0.0.1", ST_OK), "127.0.0.1:0");
     assert_string_equal(where(NULL, NULL, ST_OK), "127.0.0.1:0");
     assert_string_equal(where("127.0.0.9", "127.0.0.1", ST_OK), "127.0.0.9:0");
@@ -37,7 +34,6 @@ static void by_master_or_by_setting(void **state)
 
 static void a_packed_address_unpacks_the_same(void **state)
 {
-    (void)state;
     static const char *const names[] = {"127.0.0.1", "::1"};
     for (size_t i = 0; i < 2; i++) {
         struct sockaddr_storage at, back;

@@ -2,8 +2,6 @@
  * refusals; the table itself. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "conf/conf.h"
 #include "conf/conf_row.h"
 
@@ -69,7 +67,6 @@ static void run_trials(const struct trial *trials, size_t n)
 
 static void values_are_strict(void **state)
 {
-    (void)state;
     char longest[4096 + 8], text[4200];
     memset(longest, 'x', sizeof longest);
     memcpy(longest, "DATA=", 5);
@@ -207,7 +204,6 @@ static void values_are_strict(void **state)
  * argument and in the environment. */
 static void removed_settings_are_refused(void **state)
 {
-    (void)state;
     static const struct {
         const char *name, *value, *remedy;
     } rows[] = {
@@ -232,7 +228,6 @@ static void removed_settings_are_refused(void **state)
 
 static void faults_are_parsed(void **state)
 {
-    (void)state;
     static const struct {
         const char *word;
         enum conf_FAULT kind;
@@ -310,7 +305,6 @@ static const char *host_of(enum conf_key key, const char *word)
 
 static void hosts_are_kept_without_brackets(void **state)
 {
-    (void)state;
     static const struct {
         enum conf_key key;
         const char *word, *kept; /* NULL: refused, with the next text */
@@ -346,7 +340,6 @@ static void hosts_are_kept_without_brackets(void **state)
 
 static void unknown_arguments_are_refused(void **state)
 {
-    (void)state;
     const struct trial trials[] = {
         USAGE("BATCHSIZE=8",
               "argument BATCHSIZE=8: no setting has this name; did you mean BATCH_SIZE?"),
@@ -377,7 +370,6 @@ static void unknown_arguments_are_refused(void **state)
 
 static void order_of_sources(void **state)
 {
-    (void)state;
     const struct trial trials[] = {
         {{NULL}, {NULL}, ST_OK, CONF_STEPS, "0", "default"},
         {{NULL}, {"STEPS=5"}, ST_OK, CONF_STEPS, "5", "environment"},
@@ -457,7 +449,6 @@ static void order_of_sources(void **state)
 
 static void numbers_and_origins(void **state)
 {
-    (void)state;
     struct conf *conf = NULL;
     const char *words[] = {"LR=2.5e-3",    "STEP_TIMEOUT=1.5m", "TASK=qa", "LR_SCHEDULE=wsd",
                            "RESUME=never", "SHUFFLE=no",        NULL};
@@ -487,7 +478,6 @@ static void numbers_and_origins(void **state)
 
 static void threads_of_openmp(void **state)
 {
-    (void)state;
     static const struct {
         const char *variable;
         int threads; /* -1: refused */
@@ -523,7 +513,6 @@ static void threads_of_openmp(void **state)
  * terminal. */
 static void every_byte_in_every_row(void **state)
 {
-    (void)state;
     char word[64];
     for (int key = 0; key < CONF_N; key++)
         for (int c = 1; c < 256; c++) {
@@ -553,7 +542,6 @@ static bool are_commands(const char *words)
 
 static void rows_are_sound(void **state)
 {
-    (void)state;
     struct conf *conf = NULL;
     for (int key = 0; key < CONF_N; key++) {
         const struct conf_row *row = &conf_rows[key];

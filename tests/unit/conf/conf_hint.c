@@ -4,7 +4,6 @@
 #include "harness.h"
 
 #include <fcntl.h>
-#include <string.h>
 
 #include "conf/conf.h"
 
@@ -39,7 +38,6 @@ static void warned(const char *const *environment, char *out, size_t cap)
 
 static void near_names_are_told(void **state)
 {
-    (void)state;
     static const struct {
         const char *variable, *meant;
     } trials[] = {
@@ -73,7 +71,6 @@ static void near_names_are_told(void **state)
 
 static void common_environments_are_quiet(void **state)
 {
-    (void)state;
     static const char *const quiet[] = {
         /* a Debian login, a desktop */
         "PATH=/usr/bin",
@@ -235,7 +232,6 @@ static void common_environments_are_quiet(void **state)
 
 static void idle_settings_are_told(void **state)
 {
-    (void)state;
     static const struct {
         const char *words[4], *sentence; /* "": nothing is said */
     } trials[] = {
@@ -260,7 +256,6 @@ static void idle_settings_are_told(void **state)
 
 static void hostile_environments(void **state)
 {
-    (void)state;
     enum { MANY = 100000, HUGE_BYTES = 1 << 20 };
     char **environment = calloc(MANY + 4, sizeof *environment);
     char *names = malloc((size_t)MANY * 24), *huge = malloc(HUGE_BYTES + 16), out[8192];

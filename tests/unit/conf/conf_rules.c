@@ -2,8 +2,6 @@
  * the bounds themselves are allowed. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "conf/conf_row.h"
 
 #define WORDS_MAX 8
@@ -16,7 +14,6 @@ struct trial {
 
 static void relations(void **state)
 {
-    (void)state;
     static const struct trial trials[] = {
         {{NULL}, ST_OK, ""},
         {{"HEADS=4", "EMBED=128"}, ST_OK, ""},
@@ -196,7 +193,6 @@ static void relations(void **state)
 /* Messages name the sources of both settings. */
 static void sources_are_named(void **state)
 {
-    (void)state;
     struct conf *conf = NULL;
     char *launcher[] = {"JOB_COMPLETION_INDEX=3", NULL};
     assert_int_equal(conf_open(0, NULL, launcher, &conf), ST_BAD_SETTING);
@@ -213,7 +209,6 @@ static void sources_are_named(void **state)
  * other. */
 static void workers_found_are_called_that(void **state)
 {
-    (void)state;
     struct conf *conf = NULL;
     char *none[] = {NULL}, *words[] = {"BATCH_SIZE=4", "GLOBAL_BATCH=24"},
          *id[] = {"NCCL_COMM_ID=10.0.0.1:5000", NULL};
@@ -259,7 +254,6 @@ static const char *add_word(const struct conf_condition *c, char *out, size_t ca
 /* Each pair of conf_pairs.def is refused with both settings and the remedy. */
 static void pairs_are_refused(void **state)
 {
-    (void)state;
     char *none[] = {NULL}, first[64], second[64], both[160];
     for (int i = 0; i < conf_rules_pairs_n; i++)
         for (const struct conf_condition *b = conf_rules_pairs[i].b; b->kind != CONF_CONDITION_NONE;
@@ -284,7 +278,6 @@ static void pairs_are_refused(void **state)
 /* If only the second setting of a pair is set, it is named first. */
 static void the_setting_that_is_set_is_named_first(void **state)
 {
-    (void)state;
     struct conf *conf = NULL;
     char *words[] = {"BALANCE=auto"}, *none[] = {NULL};
     assert_int_equal(conf_open(1, words, none, &conf), ST_BAD_SETTING);
@@ -295,7 +288,6 @@ static void the_setting_that_is_set_is_named_first(void **state)
 /* What goes with every axis of a divided model. */
 static void divided_models_accept(void **state)
 {
-    (void)state;
     static const char *const axes[] = {"TP=2", "CP=2", "PP=2"};
     static const char *const fine[] = {
         "SHARD=none",    "SHARD=optimizer", "SHARD=gradients", "SHARD=full",     "SHARD=auto",
@@ -315,7 +307,6 @@ static void divided_models_accept(void **state)
 /* TP without N_GPU_EACH_NODE: the GPUs decide, and then all relations hold. */
 static void workers_found_are_divided(void **state)
 {
-    (void)state;
     struct conf *conf = NULL;
     char *none[] = {NULL},
          *words[] = {"TP=2", "PP=2", "BATCH_SIZE=2", "GLOBAL_BATCH=12", "FAULT=nan@step=1:rank=7"};
@@ -335,7 +326,6 @@ static void workers_found_are_divided(void **state)
 /* A job's settings in the environment of a command that runs in one process. */
 static void a_mesh_is_for_jobs(void **state)
 {
-    (void)state;
     struct conf *conf = NULL;
     char *job[] = {"TP=2",           "PP=2",      "N_GPU_EACH_NODE=8",
                    "GLOBAL_BATCH=6", "NODE_ID=3", "FAULT=kill@step=1:rank=7",

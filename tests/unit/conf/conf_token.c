@@ -4,11 +4,7 @@
 
 #include <fcntl.h>
 #include <grp.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/json.h"
 #include "conf/conf.h"
@@ -44,7 +40,6 @@ static enum status token_of(char *const *more, char **environment, char token[CO
 
 static void where_it_comes_from(void **state)
 {
-    (void)state;
     char token[CONF_TOKEN_BYTES], *with[] = {"JOB_TOKEN=" SECRET, NULL}, *without[] = {NULL};
     assert_int_equal(token_of((char *[]){"MASTER_ADDR=n0", NULL}, with, token), ST_OK);
     assert_string_equal(token, SECRET);
@@ -85,7 +80,6 @@ static const char *missing_of(char **words, char **environment, bool needs_data)
 
 static void all_that_is_missing_is_named_at_once(void **state)
 {
-    (void)state;
     char *none[] = {NULL}, *with[] = {"JOB_TOKEN=" SECRET, NULL}, *two[] = {"N_NODES=2", NULL},
          *first[] = {"N_NODES=2", "NODE_ID=0", "MASTER_ADDR=n0", NULL},
          *second[] = {"N_NODES=2", "NODE_ID=1", "MASTER_ADDR=n0", NULL},
@@ -104,7 +98,6 @@ static void all_that_is_missing_is_named_at_once(void **state)
 
 static void too_short_is_refused_without_showing_it(void **state)
 {
-    (void)state;
     struct conf *conf = NULL;
     char *with[] = {"JOB_TOKEN=fifteen-bytes-.", NULL};
     assert_int_equal(conf_open(0, NULL, with, &conf), ST_BAD_SETTING);
@@ -115,7 +108,6 @@ static void too_short_is_refused_without_showing_it(void **state)
 /* What a person types, and what a program draws. */
 static void what_is_easily_guessed_is_refused(void **state)
 {
-    (void)state;
     static const char *const weak[] = {
         "aaaaaaaaaaaaaaaa",
         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
@@ -187,7 +179,6 @@ static enum status token_of_file(const char *bytes, size_t n, mode_t mode,
 
 static void files(void **state)
 {
-    (void)state;
     char token[CONF_TOKEN_BYTES], large[2000];
     for (size_t i = 0; i < sizeof large; i++)
         large[i] = (char)('!' + i * i % 89);
@@ -244,7 +235,6 @@ static int status_as(uid_t owner, mode_t mode, const char *text)
 /* Root may hand a secret to a group, as Kubernetes does with fsGroup; another user may not. */
 static void owners(void **state)
 {
-    (void)state;
     if (geteuid() != 0)
         HARNESS_SKIP("only root can give a file to another user");
     char token[CONF_TOKEN_BYTES], path[600], word[700];
@@ -269,7 +259,6 @@ static void owners(void **state)
 /* STATUS_TOKEN_FILE is read as JOB_TOKEN_FILE is, with one node, too. */
 static void token_of_the_page(void **state)
 {
-    (void)state;
     char token[CONF_TOKEN_BYTES], path[600], word[700], *none[] = {NULL}, *words[] = {word, NULL};
     struct conf *conf = opened(none, none);
     assert_int_equal(conf_token_page(conf, token), ST_OK);
@@ -289,7 +278,6 @@ static void token_of_the_page(void **state)
 
 static void nobody_sees_it(void **state)
 {
-    (void)state;
     char word[] = "JOB_TOKEN=" SECRET, *environment[] = {"A=1", word, "JOB_TOKEN_FILES=2", NULL},
          *none[] = {NULL};
     struct conf *conf = opened(none, environment);
@@ -313,7 +301,6 @@ static void nobody_sees_it(void **state)
 /* Nodes compare values, not spellings; settings that may differ are left out. */
 static void agreed(void **state)
 {
-    (void)state;
     char *a_words[] = {"LR=0.001",  "BACKEND=ucc",  "PEER_TIMEOUT=6000ms",
                        "NODE_ID=0", "CACHE_DIR=/a", NULL};
     char *b_words[] = {"LR=1e-3",      "BACKEND=ucx",   "PEER_TIMEOUT=6s",

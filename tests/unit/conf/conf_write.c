@@ -1,8 +1,6 @@
 /* conf_write — every row in every form; the JSON is valid whatever a value holds. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/json.h"
 #include "conf/conf.h"
 #include "conf/conf_row.h"
@@ -11,7 +9,6 @@
  * if they are set. */
 static void forms_name_every_row(void **state)
 {
-    (void)state;
     struct conf *conf = NULL;
     char *words[] = {"PROMPT=say \"hi\"\n", "LR=1e-3", "STEP_TIMEOUT=90s", "DATA=a\xff",
                      "SEED=9007199254740991"};
@@ -75,7 +72,6 @@ static void forms_name_every_row(void **state)
 
 static void json_is_utf8(void **state)
 {
-    (void)state;
     struct conf *conf = NULL;
     struct text json = {0};
     assert_int_equal(conf_open(1, (char *[]){"DATA=a\xff\xfe"}, (char *[]){NULL}, &conf), ST_OK);

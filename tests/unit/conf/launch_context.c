@@ -1,10 +1,7 @@
 /* launch_context: a pod, a Slurm job, a container, or a shell. */
 #include "harness.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "conf/launcher.h"
 
@@ -40,7 +37,6 @@ static void drop(const char *path)
 
 static void variables(void **state)
 {
-    (void)state;
     char *pod[] = {"KUBERNETES_SERVICE_HOST=10.96.0.1", NULL}, *job[] = {"SLURM_JOB_ID=3", NULL},
          *unset[] = {"KUBERNETES_SERVICE_HOST=", NULL};
     assert_string_equal(name(pod, 71, 70, false), "Kubernetes");
@@ -54,7 +50,6 @@ static void variables(void **state)
  * without any container. */
 static void containers(void **state)
 {
-    (void)state;
     char *marked[] = {"container=podman", NULL};
     assert_string_equal(name(none, 1, 0, false), "container");
     assert_string_equal(name(none, 7, 1, false), "shell");
@@ -83,7 +78,6 @@ static bool is_container(char **environment, int pid, int parent)
 /* Whether a person watches does not matter, nor how deep in the container a shell is. */
 static void inside_of_containers(void **state)
 {
-    (void)state;
     char *marked[] = {"container=podman", NULL},
          *pod[] = {"KUBERNETES_SERVICE_HOST=10.96.0.1", NULL}, *job[] = {"SLURM_JOB_ID=3", NULL};
     assert_false(is_container(none, 8, 7));
@@ -112,7 +106,6 @@ static void this_process(void **state)
 
 static int open_root(void **state)
 {
-    (void)state;
     char run[600];
     root = harness_tmpdir();
     snprintf(run, sizeof run, "%s/run", root);

@@ -2,8 +2,6 @@
  * lists. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "conf/launcher.h"
 
 #include "base/text.h"
@@ -48,7 +46,6 @@ static void run_trials(const struct trial *trials, size_t n)
 
 static void one_launcher(void **state)
 {
-    (void)state;
     const struct trial trials[] = {
         SAYS("", "", "PATH=/bin"), SAYS("3", "", "PET_NODE_RANK=3"), SAYS("3", "", "NODE_RANK=3"),
         SAYS("3", "", "GROUP_RANK=3"), SAYS("3", "", "JOB_COMPLETION_INDEX=3"),
@@ -88,7 +85,6 @@ static void one_launcher(void **state)
 
 static void several_launchers(void **state)
 {
-    (void)state;
     const struct trial trials[] = {
         SAYS("1", "2", "SLURM_NODEID=1", "SLURM_STEP_NUM_NODES=2", "GROUP_RANK=1", "NNODES=2"),
         SAYS("1", "2", "PET_NODE_RANK=1", "NODE_RANK=1", "GROUP_RANK=1", "JOB_COMPLETION_INDEX=1",
@@ -126,7 +122,6 @@ static void several_launchers(void **state)
 
 static void bad_values(void **state)
 {
-    (void)state;
     const struct trial trials[] = {
         REFUSED("NODE_RANK=x (set by the launcher) is not a node's number from 0 to 1048575",
                 "NODE_RANK=x"),
@@ -167,7 +162,6 @@ static void bad_values(void **state)
 
 static void where_node_0_is(void **state)
 {
-    (void)state;
     static const struct {
         const char *environment[4], *address, *name;
     } trials[] = {
@@ -229,7 +223,6 @@ static void join(const char *list, char *out, size_t cap)
 
 static void host_lists(void **state)
 {
-    (void)state;
     static const struct {
         const char *list, *hosts;
     } trials[] = {
@@ -299,7 +292,6 @@ static void host_lists(void **state)
  * check). */
 static void host_lists_cut_and_changed(void **state)
 {
-    (void)state;
     static const char whole[] = "gpu[001-003,7],b4,r[1-2]n[01-02]";
     char list[sizeof whole], host[8];
     for (size_t cut = 0; cut < sizeof whole; cut++) {

@@ -2,10 +2,7 @@
  * long, and cuts that change nothing. */
 #include "harness.h"
 
-#include <stdbool.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -22,15 +19,10 @@ static size_t encode(const void *text, size_t n, uint32_t *ids)
     return ids_n;
 }
 
-static int open_gpt2(void **state)
-{
-    (void)state;
-    return tokenizer_gpt2_open(&gpt2) == ST_OK ? 0 : -1;
-}
+static int open_gpt2(void **state) { return tokenizer_gpt2_open(&gpt2) == ST_OK ? 0 : -1; }
 
 static int close_gpt2(void **state)
 {
-    (void)state;
     tokenizer_close(gpt2);
     tokenizer_close(NULL);
     return 0;
@@ -92,7 +84,6 @@ static const char *json_text(const char *p, uint8_t *out, size_t *n_out)
 
 static void test_golden(void **state)
 {
-    (void)state;
     char *file;
     size_t bytes;
     int cases = 0;
@@ -208,15 +199,10 @@ static int check_drawn(int n_max)
     return 0;
 }
 
-static void test_long_pieces(void **state)
-{
-    (void)state;
-    assert_int_equal(check_drawn(1 << 20), 0);
-}
+static void test_long_pieces(void **state) { assert_int_equal(check_drawn(1 << 20), 0); }
 
 static void test_memory_refused(void **state)
 {
-    (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     HARNESS_SKIP("sanitizers need the address space that this test takes away");
 #endif
@@ -245,7 +231,6 @@ static void test_memory_refused(void **state)
 
 static void test_tinyshakespeare(void **state)
 {
-    (void)state;
     const char *path = "../shared/data/tinyshakespeare.txt";
     char *text, command[1024], sum[65] = "";
     size_t bytes;
@@ -306,7 +291,6 @@ static size_t random_text(uint32_t number, uint8_t *out, size_t cap)
 
 static void test_every_byte_comes_back(void **state)
 {
-    (void)state;
     static uint8_t text[1024], back[1024];
     static uint32_t ids[1024];
     for (uint32_t number = 0; number < 5000; number++) {
@@ -326,7 +310,6 @@ static void test_every_byte_comes_back(void **state)
 
 static void test_cuts_change_nothing(void **state)
 {
-    (void)state;
     static uint8_t text[2048];
     static uint32_t whole[2048], part[2048];
     int cuts = 0;
@@ -369,7 +352,6 @@ static void test_cuts_change_nothing(void **state)
 /* The limit is generous for a slow, shared machine: quadratic would take hours. */
 static void test_no_text_takes_for_ever(void **state)
 {
-    (void)state;
     enum { BYTES = LONG_BYTES };
     uint8_t *text = malloc(BYTES);
     uint32_t *ids = malloc(BYTES * sizeof *ids);
@@ -389,7 +371,6 @@ static void test_no_text_takes_for_ever(void **state)
 
 static void test_vocabulary(void **state)
 {
-    (void)state;
     size_t n;
     assert_memory_equal(tokenizer_bytes(gpt2, 0, &n), "!", 1);
     assert_int_equal(n, 1);

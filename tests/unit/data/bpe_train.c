@@ -2,8 +2,6 @@
  * pairs anew before each merge. tests/tokenizers compares with Hugging Face's trainer. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/rand.h"
 #include "data/bpe_train.h"
 
@@ -35,7 +33,6 @@ static void check(const char *text, uint32_t vocab, const char *want)
 
 static void test_by_hand(void **state)
 {
-    (void)state;
     check("", 300, "");
     check("a b c d", 300, "");           /* no pair twice */
     check("ab ab ab", 300, "|ab| ab");   /* "ab" thrice, " ab" twice */
@@ -48,7 +45,6 @@ static void test_by_hand(void **state)
 
 static void test_ids_of_bytes(void **state)
 {
-    (void)state;
     size_t n;
     struct bpe_train *train = trained("", 256);
     assert_int_equal(bpe_train_tokens(train), 256);
@@ -59,7 +55,6 @@ static void test_ids_of_bytes(void **state)
 
 static void test_long_words_are_left_out(void **state)
 {
-    (void)state;
     char text[600];
     int64_t bytes, tokens;
     memset(text, '=', 599);
@@ -79,7 +74,6 @@ static bool stop_at_once(void *arg, uint32_t tokens)
 
 static void test_progress_stops(void **state)
 {
-    (void)state;
     static char text[1 << 20];
     struct bpe_train *train;
     for (size_t i = 0; i + 1 < sizeof text; i++)
@@ -183,7 +177,6 @@ static void random_text(uint64_t seed, char *out, size_t words, unsigned letters
 
 static void test_as_counted_anew(void **state)
 {
-    (void)state;
     char text[WORDS_MAX * 10];
     for (uint64_t seed = 0; seed < 24; seed++) {
         struct truth *t = calloc(1, sizeof *t);

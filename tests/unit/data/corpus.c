@@ -1,23 +1,17 @@
 /* corpus — DATA of every kind becomes one sequence of ids, or is refused with a helpful
  * message; the cache never returns other ids. */
-#include "harness.h"
+#include "data_folder.h"
 
 #include <signal.h>
 #include <stdbool.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "base/clock.h"
-#include "base/file.h"
-#include "base/log.h"
-#include "base/text.h"
 #include "data/tokenizer_gpt2.h"
-#include "data/corpus.h"
 #include "data/shard.h"
 
-static char dir[FILE_PATH_MAX], cache[FILE_PATH_MAX];
 static int64_t calls; /* of progress with something done: text was tokenised */
 
 static bool count_calls(void *arg, int64_t bytes_done, int64_t bytes_total)
@@ -28,41 +22,11 @@ static bool count_calls(void *arg, int64_t bytes_done, int64_t bytes_total)
     return true;
 }
 
-/* A fresh folder for each test. */
 static int fresh(void **state)
 {
-    static int number;
-    (void)state;
-    /* warnings are expected here */
-    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
-    text_format(dir, sizeof dir, "%s/%d", harness_tmpdir(), number++);
-    text_format(cache, sizeof cache, "%s/cache", dir);
     calls = 0;
-    return file_make_dirs(dir) == ST_OK ? 0 : -1;
+    return data_folder_make();
 }
-
-static const char *in(const char *name)
-{
-    static char path[4][FILE_PATH_MAX];
-    static int turn;
-    turn = (turn + 1) % 4;
-    text_format(path[turn], FILE_PATH_MAX, "%s/%s", dir, name);
-    return path[turn];
-}
-
-static void put(const char *name, const void *data, size_t n)
-{
-    char parent[FILE_PATH_MAX];
-    text_copy(parent, sizeof parent, in(name));
-    *strrchr(parent, '/') = '\0';
-    assert_int_equal(file_make_dirs(parent), ST_OK);
-    unlink(in(name)); /* a new file: truncating an old one would make some file systems flush it */
-    FILE *file = fopen(in(name), "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, n, file), n);
-    fclose(file);
-}
-static void put_text(const char *name, const char *text) { put(name, text, strlen(text)); }
 
 static void put_tokens(const char *name, const uint16_t *ids, int32_t n)
 {
@@ -120,7 +84,6 @@ static void refuse(const char *data, int64_t vocab, enum status want, const char
 
 static void test_text_file(void **state)
 {
-    (void)state;
     put_text("a.txt", "Hello, world!");
     struct corpus *corpus = opened(in("a.txt"));
     expect(corpus, (const int32_t[]){15496, 11, 995, 0}, 4);
@@ -144,7 +107,6 @@ static void test_text_file(void **state)
 
 static void test_remembered_without_reading(void **state)
 {
-    (void)state;
     put_text("a.txt", "Hello, world!");
     clock_sleep_ms(2100); /* until the file's times are settled */
     corpus_close(opened(in("a.txt")));
@@ -162,7 +124,6 @@ static void test_remembered_without_reading(void **state)
 
 static void test_folder_and_glob(void **state)
 {
-    (void)state;
     const int32_t ids[] = {64, TOKENIZER_GPT2_END, 65, TOKENIZER_GPT2_END, 66};
     put_text("d/b.txt", "b");
     put_text("d/a", "a");
@@ -196,7 +157,6 @@ static void test_folder_and_glob(void **state)
 
 static void test_token_files(void **state)
 {
-    (void)state;
     put_tokens("t/1.bin", (const uint16_t[]){1, 2, 3}, 3);
     /* told by its content, not its name */
     put_tokens("t/2", (const uint16_t[]){4, TOKENIZER_GPT2_END}, 2);
@@ -242,7 +202,6 @@ static void put_header(const char *name, int word, int32_t value)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     refuse(in("missing.txt"), TOKENIZER_GPT2_VOCAB, ST_NO_INPUT, "missing.txt", "No such file");
     refuse(in("no*match"), TOKENIZER_GPT2_VOCAB, ST_NO_INPUT, "no*match", "check the pattern");
     put_text("empty.txt", "");
@@ -308,7 +267,6 @@ static int unreadable_refused(void)
 
 static void test_unreadable(void **state)
 {
-    (void)state;
     put_text("secret.txt", "text");
     assert_int_equal(chmod(in("secret.txt"), 0), 0);
     assert_int_equal(chmod(harness_tmpdir(), 0755), 0);
@@ -328,7 +286,6 @@ static void test_unreadable(void **state)
  * tokens. */
 static void test_damaged_token_file(void **state)
 {
-    (void)state;
     static uint8_t whole[1024 + 16];
     const uint16_t ids[8] = {7, 8, 9, 10, 11, 12, 13, 14};
     struct corpus *corpus;
@@ -363,7 +320,6 @@ static void test_damaged_token_file(void **state)
 
 static void test_damaged_cache_is_made_again(void **state)
 {
-    (void)state;
     char command[FILE_PATH_MAX + 128];
     const int32_t ids[] = {15496, 11, 995, 0};
     put_text("a.txt", "Hello, world!");
@@ -393,7 +349,6 @@ static void test_damaged_cache_is_made_again(void **state)
  * threads. */
 static void test_long_text_equals_whole(void **state)
 {
-    (void)state;
     enum { BYTES = 9000000 };
     static const char *const word[] = {
         "the", " and", "\n\n", " it's", " 1984", ", ", "\xc3\xa9t\xc3\xa9", "  ", " tokenization"};
@@ -438,7 +393,6 @@ static bool stop_at_once(void *arg, int64_t bytes_done, int64_t bytes_total)
 
 static void test_stopped(void **state)
 {
-    (void)state;
     struct corpus *corpus = NULL;
     int64_t tokens;
     put_text("a.txt", "Hello, world!");
@@ -454,7 +408,6 @@ static void test_stopped(void **state)
 
 static void test_write_refusals(void **state)
 {
-    (void)state;
     int64_t tokens;
     put_text("a.txt", "Hello");
     char data[FILE_PATH_MAX];
@@ -473,7 +426,6 @@ static void test_write_refusals(void **state)
 /* A limit on the size of files stands for the full disk. */
 static void test_full_disk(void **state)
 {
-    (void)state;
     enum { BYTES = 300000 };
     char *text = malloc(BYTES), command[FILE_PATH_MAX + 64];
     for (int i = 0; i < BYTES; i++)
@@ -506,7 +458,6 @@ static void test_full_disk(void **state)
 
 static void test_two_processes_at_once(void **state)
 {
-    (void)state;
     enum { BYTES = 3000000 };
     char *text = malloc(BYTES);
     for (int i = 0; i < BYTES; i++)
@@ -534,7 +485,6 @@ static void test_two_processes_at_once(void **state)
 
 static void test_late_id(void **state)
 {
-    (void)state;
     enum { N = 2000000, BAD = 10000, WINDOW = 16 };
     static uint8_t bytes[1024 + 2 * N];
     const int32_t header[3] = {20240520, 1, N};
@@ -596,7 +546,6 @@ static long faults(void)
 
 static void test_large_file_is_checked_once(void **state)
 {
-    (void)state;
     int32_t id;
     put_large("large.bin");
     clock_sleep_ms(2100); /* until the file's times are settled */
@@ -672,7 +621,6 @@ static void documents_are(const struct corpus *corpus, const int64_t separator[2
 /* "b" (id 65) separates documents in texts and token files, and nothing in records. */
 static void test_documents(void **state)
 {
-    (void)state;
     enum { END = TOKENIZER_GPT2_END };
     const int32_t ids[] = {65, 0,  65, END, 65, 0,  65, END, END, 0,  END,
                            7,  65, 8,  END, 64, 65, 66, 65,  END, 65, 0};

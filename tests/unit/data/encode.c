@@ -1,20 +1,14 @@
 /* encode — files of every kind as DATA: JSON lines, zstd, Megatron pairs, lists of files.
  * The ids are the same as those of the same documents in another form; damage is reported. */
-#include "harness.h"
+#include "data_folder.h"
 
 #include <stdbool.h>
-#include <string.h>
 
 #include <zstd.h>
 
-#include "base/file.h"
-#include "base/log.h"
 #include "base/rand.h"
-#include "base/text.h"
 #include "data/tokenizer_gpt2.h"
-#include "data/corpus.h"
 
-static char dir[FILE_PATH_MAX], cache[FILE_PATH_MAX];
 static int64_t last_done, last_total;
 
 static bool note(void *arg, int64_t bytes_done, int64_t bytes_total)
@@ -28,29 +22,9 @@ static bool note(void *arg, int64_t bytes_done, int64_t bytes_total)
 
 static int fresh(void **state)
 {
-    static int number;
-    (void)state;
-    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
-    text_format(dir, sizeof dir, "%s/%d", harness_tmpdir(), number++);
-    text_format(cache, sizeof cache, "%s/cache", dir);
     last_done = last_total = 0;
-    return file_make_dirs(dir) == ST_OK ? 0 : -1;
+    return data_folder_make();
 }
-
-static const char *in(const char *name)
-{
-    static char path[4][FILE_PATH_MAX];
-    static int turn;
-    turn = (turn + 1) % 4;
-    text_format(path[turn], FILE_PATH_MAX, "%s/%s", dir, name);
-    return path[turn];
-}
-
-static void put(const char *name, const void *data, size_t n)
-{
-    assert_int_equal(file_replace(in(name), data, n), ST_OK);
-}
-static void put_text(const char *name, const char *text) { put(name, text, strlen(text)); }
 
 static struct corpus_config with(const char *data)
 {
@@ -106,7 +80,6 @@ static void pack(const char *name, const void *data, size_t n)
 
 static void test_lines(void **state)
 {
-    (void)state;
     put_text("a.jsonl", "{\"text\": \"a\"}\n\n  \t\r\n{\"id\": 7, \"text\": \"\\u0062\", \"more\": "
                         "[{}]}\r\n{\"text\":\"\"}\n"
                         "{\"text\":\"Hello, world!\"}");
@@ -127,7 +100,6 @@ static void test_lines(void **state)
 
 static void test_bad_lines(void **state)
 {
-    (void)state;
     static const struct {
         const char *line, *word, *other;
     } cases[] = {
@@ -155,7 +127,6 @@ static void test_bad_lines(void **state)
  * divided. */
 static void test_many_lines(void **state)
 {
-    (void)state;
     enum { LINES = 30000, BYTES = LINES * 220 };
     char *text = malloc(BYTES), plain[200];
     uint32_t *want = malloc(4 * BYTES);
@@ -205,7 +176,6 @@ static void test_many_lines(void **state)
  * whole. */
 static void test_long_lines(void **state)
 {
-    (void)state;
     const size_t n = 3000000, huge = (size_t)(70 << 20);
     char *text = malloc(huge);
     memset(text, 'x', n);
@@ -229,7 +199,6 @@ static void test_long_lines(void **state)
 
 static void test_packed_text(void **state)
 {
-    (void)state;
     pack("a.txt.zst", "Hello, world!", 13);
     EXPECT(in("a.txt.zst"), 15496, 11, 995, 0);
     pack("b.zst", "a", 1);
@@ -244,7 +213,6 @@ static void test_packed_text(void **state)
  * documents. */
 static void test_joined(void **state)
 {
-    (void)state;
     char list[3 * FILE_PATH_MAX];
     assert_int_equal(file_make_dirs(in("f")), ST_OK);
     put_text("f/1.txt", "a");
@@ -272,7 +240,6 @@ static void test_joined(void **state)
 /* The same bytes are other ids under another name, and the cache knows. */
 static void test_cache_tells_kinds_apart(void **state)
 {
-    (void)state;
     put_text("a.txt", "{\"text\":\"a\"}");
     put_text("a.jsonl", "{\"text\":\"a\"}");
     struct corpus *corpus = opened(in("a.txt"));
@@ -285,7 +252,6 @@ static void test_cache_tells_kinds_apart(void **state)
 
 static void test_damaged_packed(void **state)
 {
-    (void)state;
     enum { N = 20000 };
     char text[N], *packed;
     size_t n;
@@ -311,7 +277,6 @@ static void test_damaged_packed(void **state)
  * blocks. */
 static void test_bomb(void **state)
 {
-    (void)state;
     const size_t n = (size_t)300 << 20;
     char *text = calloc(1, n);
     memset(text, ' ', n);
@@ -325,7 +290,6 @@ static void test_bomb(void **state)
 
 static void test_megatron(void **state)
 {
-    (void)state;
     int64_t tokens;
     put_text("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"\"}\n{\"text\":\"Hello, world!\"}\n");
     const struct corpus_config config = with(in("a.jsonl"));
@@ -366,7 +330,6 @@ static void put_wide(const char *idx, const char *bin, const int32_t *ids)
 
 static void test_megatron_wide(void **state)
 {
-    (void)state;
     put_wide("w.idx", "w.bin", (int32_t[]){64, 65, 66, 67});
     EXPECT(in("w.idx"), 64, 65, 66, 67); /* as they are: the index separates them */
     put_wide("x.idx", "x.bin", (int32_t[]){64, END, 66, END});

@@ -2,9 +2,6 @@
  * window once an epoch. */
 #include "harness.h"
 
-#include <stdbool.h>
-#include <string.h>
-
 #include <xxhash.h>
 
 #include "base/file.h"
@@ -42,7 +39,6 @@ static struct feed_batch batch_of(struct buffers *b)
 
 static void test_synthetic_lm(void **state)
 {
-    (void)state;
     static struct buffers a, b;
     struct feed *feed;
     const struct feed_config config = synthetic(FEED_TASK_LM);
@@ -77,7 +73,6 @@ static void test_synthetic_lm(void **state)
 
 static void test_synthetic_qa(void **state)
 {
-    (void)state;
     static struct buffers a;
     struct feed *feed;
     struct feed_config config = synthetic(FEED_TASK_QA);
@@ -104,7 +99,6 @@ static void test_synthetic_qa(void **state)
 
 static void test_fingerprint_tells_settings_apart(void **state)
 {
-    (void)state;
     struct feed *a, *b;
     struct feed_config config = synthetic(FEED_TASK_LM);
     assert_int_equal(feed_open(&config, &a), ST_OK);
@@ -164,7 +158,6 @@ static struct feed_config counting(int32_t tokens)
 
 static void test_windows_in_order(void **state)
 {
-    (void)state;
     static struct buffers a;
     struct feed *feed;
     struct feed_config config = counting(50 * T + 1);
@@ -183,7 +176,6 @@ static void test_windows_in_order(void **state)
 
 static void test_each_epoch_is_a_permutation(void **state)
 {
-    (void)state;
     static struct buffers a, b;
     struct feed *feed;
     const struct feed_config config = counting(53 * T);
@@ -227,7 +219,6 @@ static uint64_t order_of(const struct feed_config *config)
 /* Which sample a number is follows the data, their cut and the shuffle, and not the batch. */
 static void test_order(void **state)
 {
-    (void)state;
     struct feed *feed;
     struct feed_config config = counting(53 * T);
     const uint64_t order = order_of(&config);
@@ -255,7 +246,6 @@ static void test_order(void **state)
 
 static void test_documents(void **state)
 {
-    (void)state;
     static struct buffers a, b;
     struct feed *feed;
     struct feed_config config = counting(20 * T + 1);
@@ -295,7 +285,6 @@ static void test_documents(void **state)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     struct feed *feed = NULL;
     struct feed_config config = synthetic(FEED_TASK_LM);
     config.seq_tokens = 0;
@@ -331,7 +320,6 @@ static void test_refusals(void **state)
  * one comes again. */
 static void test_mixture(void **state)
 {
-    (void)state;
     enum { N = 2000, A = 40, B = 200 };
     static struct buffers a;
     static int seen[2][B];
@@ -383,7 +371,6 @@ static void test_mixture(void **state)
  * belong. */
 static void test_questions(void **state)
 {
-    (void)state;
     static struct buffers a, b;
     static char path[FILE_PATH_MAX];
     struct feed *feed;
@@ -457,7 +444,6 @@ static void copy_files(const struct feed *feed, const char *to, char *data, size
 
 static void test_files_make_the_same_data(void **state)
 {
-    (void)state;
     enum { CASES = 4 };
     static char data[4 * FILE_PATH_MAX], cache[FILE_PATH_MAX], to[FILE_PATH_MAX],
         mixed[2 * FILE_PATH_MAX];
@@ -499,7 +485,6 @@ static void test_files_make_the_same_data(void **state)
 
 static void test_what_is_here(void **state)
 {
-    (void)state;
     assert_true(feed_is_here("/usr/share/common-licenses/GPL-3"));
     assert_true(feed_is_here("/usr/share/common-licenses"));
     assert_true(feed_is_here("/usr/share/common-licenses/GPL-*"));

@@ -6,11 +6,8 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -247,7 +244,6 @@ static void serve(int listener)
 
 static int start(void **state)
 {
-    (void)state;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof at;
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -271,7 +267,6 @@ static int start(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     kill(server, SIGKILL);
     waitpid(server, NULL, 0);
     return 0;
@@ -324,7 +319,6 @@ static void refuse(const char *what, enum status want, const char *word)
 
 static void test_whole(void **state)
 {
-    (void)state;
     expect("/whole.txt", sizeof body, 1);
     assert_true(text_ends(path, "/whole.txt"));
     expect("/moved", sizeof body, 2);
@@ -332,7 +326,6 @@ static void test_whole(void **state)
 
 static void test_chunks(void **state)
 {
-    (void)state;
     assert_int_equal(get("/chunks.txt"), ST_OK);
     assert_int_equal(file_bytes(path), 4000);
     assert_int_equal(get("/old.txt"), ST_OK); /* its length is not said: taken, with a warning */
@@ -341,7 +334,6 @@ static void test_chunks(void **state)
 
 static void test_resumed(void **state)
 {
-    (void)state;
     expect("/cut.txt", sizeof body, 2);
     assert_string_equal(tally->range, "bytes=100000-");
     assert_string_equal(tally->if_range, "\"one\"");
@@ -357,7 +349,6 @@ static void test_resumed(void **state)
 
 static void test_stalled(void **state)
 {
-    (void)state;
     struct fetch_config config = local();
     config.slow_ms = 500;
     const int64_t began = clock_ms();
@@ -371,7 +362,6 @@ static void test_stalled(void **state)
 /* The rest of another version, or of another length, is not put behind the first half. */
 static void test_other_version(void **state)
 {
-    (void)state;
     static const char *const paths[] = {"/other/etag.txt", "/other/date.txt", "/other/no-etag.txt",
                                         "/other/weak.txt", "/other/longer.txt"};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
@@ -383,7 +373,6 @@ static void test_other_version(void **state)
 /* A trickle is not progress, be it within a transfer or over many. */
 static void test_trickle(void **state)
 {
-    (void)state;
     struct fetch_config config = local();
     config.slow_ms = 200;
     assert_int_equal(get_with(&config, "/slow/trickle.txt"), ST_RETRY);
@@ -403,7 +392,6 @@ static bool stop(void *arg, int64_t done, int64_t total)
 
 static void test_stopped_and_resumed(void **state)
 {
-    (void)state;
     struct fetch_config config = local();
     config.progress = stop;
     stop_at = 50000;
@@ -425,7 +413,6 @@ static void test_stopped_and_resumed(void **state)
 /* A page in place of data; only where a page was named it is data. */
 static void test_pages(void **state)
 {
-    (void)state;
     refuse("/login.jsonl", ST_BAD_DATA, "a page of HTML");
     assert_int_equal(tally->requests, 1);
     refuse("/blob.bin", ST_BAD_DATA, "a page of HTML");
@@ -437,14 +424,12 @@ static void test_pages(void **state)
 /* What the same request would meet again is not tried again. */
 static void test_final(void **state)
 {
-    (void)state;
     refuse("/unbuilt.txt", ST_NO_INPUT, "HTTP 501");
     assert_int_equal(tally->requests, 1);
 }
 
 static void test_refusals(void **state)
 {
-    (void)state;
     refuse("/missing", ST_NO_INPUT, "HTTP 404");
     assert_int_equal(tally->requests, 1);
     refuse("/loop", ST_NO_INPUT, "redirects over 5 times");
@@ -468,7 +453,6 @@ static void test_refusals(void **state)
 
 static void test_checksum(void **state)
 {
-    (void)state;
     char url[200], command[FILE_PATH_MAX + 100], sum[65] = "";
     assert_int_equal(get("/whole.txt"), ST_OK);
     text_format(command, sizeof command, "sha256sum '%s'", path);
@@ -503,7 +487,6 @@ static void closed(const char *url, enum status want, const char *word)
 /* However an address of this machine is written, nothing is sent there. */
 static void test_closed_addresses(void **state)
 {
-    (void)state;
     static const char *const hosts[] = {
         "127.0.0.1",  "localhost",          "127.1", "2130706433",      "0x7f000001", "0",
         "0177.0.0.1", "[::ffff:127.0.0.1]", "[::1]", "169.254.169.254", "10.0.0.1",   "[fe80::1]",
@@ -524,7 +507,6 @@ static void test_closed_addresses(void **state)
 /* An environment's proxy would connect for us; it is not asked. */
 static void test_no_proxy(void **state)
 {
-    (void)state;
     char proxy[64];
     text_format(proxy, sizeof proxy, "http://127.0.0.1:%d", port);
     setenv("http_proxy", proxy, 1);

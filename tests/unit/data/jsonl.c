@@ -2,8 +2,6 @@
  * are survived. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "data/jsonl.h"
 
 static void expect_n(const char *line, const char *want, size_t n)
@@ -31,7 +29,6 @@ static void refuse(const char *line, const char *word, size_t at)
 
 static void test_texts(void **state)
 {
-    (void)state;
     expect("{\"text\":\"\"}", "");
     expect(" { \"text\" : \"a b\" } \r", "a b");
     expect("{\"a\":1,\"text\":\"x\",\"b\":[{\"text\":7}]}", "x"); /* only the outermost counts */
@@ -51,7 +48,6 @@ static void test_texts(void **state)
 
 static void test_faults(void **state)
 {
-    (void)state;
     refuse("", "not a JSON object", 0);
     refuse("null", "not a JSON object", 0);
     refuse("{", "key was expected", 1);
@@ -82,7 +78,6 @@ static void test_faults(void **state)
 
 static void test_depth(void **state)
 {
-    (void)state;
     char line[1024] = "{\"a\":";
     for (int depth = 63; depth <= 64; depth++) {
         line[5] = '\0';
@@ -104,7 +99,6 @@ static void test_depth(void **state)
 /* Every cut of a good line is refused; every byte changed to every other value is survived. */
 static void test_damage(void **state)
 {
-    (void)state;
     static const char line[] =
         "{\"a\":[1.5e3,{\"b\":null}],\"text\":\"x\\u00e9\\ud83d\\ude00\xc3\xa9\"}";
     uint8_t copy[sizeof line];

@@ -2,7 +2,6 @@
  * back; damage is refused. */
 #include "harness.h"
 
-#include <string.h>
 #include <sys/resource.h>
 
 #include "base/file.h"
@@ -61,7 +60,6 @@ static void usual(void) { make(8, (int32_t[]){3, 0, 4}, 3, (int64_t[]){0, 2, 3},
 
 static void test_good(void **state)
 {
-    (void)state;
     struct megatron_info info;
     usual();
     assert_int_equal(megatron_parse(idx, idx_n, 14, "x.idx", &info), ST_OK);
@@ -84,7 +82,6 @@ static void set64(size_t at, int64_t v) { memcpy(idx + at, &v, 8); }
 
 static void test_refusals(void **state)
 {
-    (void)state;
     idx_n = 0;
     refuse(0, "not a Megatron index");
     usual(), idx[0] = 'm';
@@ -132,7 +129,6 @@ static void test_refusals(void **state)
 /* Cut at every length, every bit flipped: refused, or an index whose sequences all lie inside. */
 static void test_damage(void **state)
 {
-    (void)state;
     struct megatron_info info;
     usual();
     const size_t whole = idx_n;
@@ -152,7 +148,6 @@ static void test_damage(void **state)
  * fuzzer. */
 static void test_foreign(void **state)
 {
-    (void)state;
     char *bytes;
     size_t n;
     struct megatron_info info;
@@ -210,7 +205,6 @@ static void check_written(enum megatron_type type, int width)
 
 static void test_written(void **state)
 {
-    (void)state;
     check_written(MEGATRON_TYPE_U16, 2);
     check_written(MEGATRON_TYPE_I32, 4);
 }
@@ -218,7 +212,6 @@ static void test_written(void **state)
 /* Records end documents, whatever ids they have; without records, the end of text does. */
 static void test_records(void **state)
 {
-    (void)state;
     char idx_path[FILE_PATH_MAX], bin_path[FILE_PATH_MAX];
     struct megatron_writer *writer;
     struct megatron megatron = {0};
@@ -249,7 +242,6 @@ static void test_records(void **state)
 /* A large index is checked where it is used, and at its ends at once. */
 static void test_large_index(void **state)
 {
-    (void)state;
     enum { N = MEGATRON_CHECKED + 7, BYTES = MEGATRON_HEADER_BYTES + 20 * N + 8, AT = N / 2 };
     uint8_t *bytes = calloc(1, BYTES);
     struct megatron_info info;

@@ -2,8 +2,6 @@
  * order and evenly spread. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "data/mix.h"
 
 static void refuse(const char *data, const char *word)
@@ -17,7 +15,6 @@ static void refuse(const char *data, const char *word)
 
 static void test_weights(void **state)
 {
-    (void)state;
     struct mix mix;
     assert_int_equal(mix_parse("a.bin:0.7,https://h:80/b.jsonl#sha256=00:3e-1,dir/*.txt:1", &mix),
                      ST_OK);
@@ -36,7 +33,6 @@ static void test_weights(void **state)
 
 static void test_no_weights(void **state)
 {
-    (void)state;
     static const char *const plain[] = {"a.txt", "a.txt,b.txt", "http://h:8080", "a:b",
                                         "a:",    ":1",          "C:/x",          ""};
     for (int i = 0; i < 7; i++) {
@@ -51,7 +47,6 @@ static void test_no_weights(void **state)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     char many[1000] = "";
     refuse("", "empty");
     refuse("a:1,,b:1", "part 2");
@@ -109,7 +104,6 @@ static void check_order(const char *data, bool is_shuffled)
 
 static void test_order(void **state)
 {
-    (void)state;
     for (int shuffled = 0; shuffled < 2; shuffled++) {
         check_order("a:1", shuffled);
         check_order("a:0.7,b:0.3", shuffled);

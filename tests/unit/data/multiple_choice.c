@@ -1,8 +1,6 @@
 /* multiple_choice — both formats of multiple-choice questions, and what is refused. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "base/text.h"
 #include "data/multiple_choice.h"
@@ -45,7 +43,6 @@ static void refuse_line(const char *line, const char *word)
 
 static void test_words(void **state)
 {
-    (void)state;
     struct multiple_choice_question q;
     struct multiple_choice *m = opened(SEEDS "words");
     assert_int_equal(multiple_choice_count(m), 2);
@@ -66,7 +63,6 @@ static void test_words(void **state)
 
 static void test_lines(void **state)
 {
-    (void)state;
     struct multiple_choice_question q;
     struct multiple_choice *m = opened(SEEDS "lines");
     assert_int_equal(multiple_choice_count(m), 3);
@@ -86,7 +82,6 @@ static void test_lines(void **state)
 /* A file cut at any byte, or with any word replaced by 65535, is refused or holds what it says. */
 static void test_damaged_words(void **state)
 {
-    (void)state;
     char *bytes;
     size_t n;
     assert_int_equal(file_read(SEEDS "words", 1 << 16, &bytes, &n), ST_OK);
@@ -118,7 +113,6 @@ static void refuse_second(const char *line, const char *word)
 
 static void test_refused_lines(void **state)
 {
-    (void)state;
     refuse_line("", "no questions");
     refuse_line("\n \n", "no questions");
     refuse_line("{\"ctx\": \"a\"", "line 1");
@@ -154,7 +148,6 @@ static void test_refused_labels(void **state)
         {"[0]", "has the label [0], expected the number"},
     };
     char line[128];
-    (void)state;
     refuse_second("{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"]}", "lacks \"label\"");
     for (size_t i = 0; i < sizeof label / sizeof *label; i++) {
         text_format(line, sizeof line,
@@ -169,7 +162,6 @@ static void test_huge_lines(void **state)
     enum { BYTES = (1 << 20) + 100 };
     char *text = malloc(BYTES);
     const int begin_n = (int)strlen(GOOD_LINE);
-    (void)state;
     assert_non_null(text);
     memset(text, 'a', BYTES);
     memcpy(text, GOOD_LINE, (size_t)begin_n);
@@ -188,7 +180,6 @@ static void test_order_mark(void **state)
     static const char text[] = "\xef\xbb\xbf" GOOD_LINE GOOD_LINE;
     struct multiple_choice_config config = config_of("test", 50257);
     struct multiple_choice *m;
-    (void)state;
     assert_int_equal(multiple_choice_parse((const uint8_t *)text, sizeof text - 1, &config, &m),
                      ST_OK);
     assert_int_equal(multiple_choice_count(m), 2);
@@ -196,15 +187,10 @@ static void test_order_mark(void **state)
 }
 
 /* The first of the tests; test_is closes it. */
-static void test_open(void **state)
-{
-    (void)state;
-    assert_int_equal(tokenizer_gpt2_open(&tokenizer), ST_OK);
-}
+static void test_open(void **state) { assert_int_equal(tokenizer_gpt2_open(&tokenizer), ST_OK); }
 
 static void test_is(void **state)
 {
-    (void)state;
     assert_true(multiple_choice_is(SEEDS "words"));
     assert_true(multiple_choice_is(SEEDS "lines"));
     assert_false(multiple_choice_is("tests/golden/lm/tokens.bin"));
@@ -224,7 +210,6 @@ static bool is_choice(const char *text)
 
 static void test_is_after_blank_lines(void **state)
 {
-    (void)state;
     assert_true(is_choice("\n \t\r\n{\"endings\": []}\n"));
     assert_true(is_choice("\r\n{\"endings\": []}"));
     assert_false(is_choice("\n\nx\n{\"endings\": []}\n"));
@@ -238,7 +223,6 @@ static void test_is_after_blank_lines(void **state)
  * missing. */
 static void test_is_without_endings(void **state)
 {
-    (void)state;
     assert_true(is_choice("{\"ctx\": \"a\", \"label\": 0}\n"));
     assert_true(is_choice("{\"question\": \"a\", \"choices\": {\"text\": [\"b\", \"c\"]}}\n"));
     assert_false(is_choice("{\"text\": \"a\", \"question\": \"b\"}\n"));
@@ -249,7 +233,6 @@ static void test_is_without_endings(void **state)
 /* Ids of GPT-2's tokenizer mean other texts to another. */
 static void test_other_tokenizer(void **state)
 {
-    (void)state;
     static const struct tokenizer_piece piece[] = {{"<unk>", 5, 0, TOKENIZER_PIECE_UNKNOWN},
                                                    {"a", 1, -1, TOKENIZER_PIECE_NORMAL}};
     const struct tokenizer_pieces pieces = {
@@ -268,7 +251,6 @@ static void test_other_tokenizer(void **state)
 /* A model without a tokenizer of its own: its texts get GPT-2's, or are refused. */
 static void test_no_tokenizer(void **state)
 {
-    (void)state;
     struct multiple_choice_config config = config_of(SEEDS "lines", 50256);
     struct multiple_choice *m = NULL;
     assert_int_equal(tokenizer_gpt2_open(&tokenizer), ST_OK);

@@ -2,9 +2,6 @@
  * before and after every other, and bytes that are not UTF-8 stay. */
 #include "harness.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include <utf8proc.h>
 
 #include "base/rand.h"
@@ -31,7 +28,6 @@ static void check(const uint8_t *text, size_t n)
 /* Every character before and after those that NFC composes with. */
 static void test_pairs(void **state)
 {
-    (void)state;
     static const int32_t others[] = {'e',    0x301, 0x323,  0x1100, 0x1161, 0x11a8,
                                      0xac00, 0x93c, 0x3099, 0x4e00, 0x212b};
     for (int32_t c = 1; c < 0x30000; c++) {
@@ -49,7 +45,6 @@ static void test_pairs(void **state)
 /* What stands may be cut off from what is before it. */
 static void test_standing(void **state)
 {
-    (void)state;
     int standing = 0;
     for (int32_t c = 1; c < 0x30000; c++) {
         uint8_t text[8], after[4];
@@ -78,7 +73,6 @@ static void test_standing(void **state)
 /* A run of one character that decomposes: U+0390 has 2 bytes and becomes 3 characters. */
 static void test_runs(void **state)
 {
-    (void)state;
     int decomposed = 0;
     for (int32_t c = 1; c < 0x30000; c++) {
         int32_t parts[8];
@@ -98,7 +92,6 @@ static void test_runs(void **state)
 
 static void test_broken(void **state)
 {
-    (void)state;
     static const char text[] = "a\xff\xcc\x81"
                                "e\xcc\x81\xe2\x82z\xc3";
     uint8_t out[64];

@@ -2,10 +2,6 @@
  * sample then holds. */
 #include "harness.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/rand.h"
 #include "base/text.h"
 #include "data/pack.h"
@@ -71,7 +67,6 @@ static void fit_like_plain(int32_t n, int32_t seq, uint64_t seed)
 
 static void test_fit(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++)
         for (int32_t seq = 1; seq < 1000000; seq = 3 * seq + (int32_t)seed)
             fit_like_plain(1 + (int32_t)rand_below(seed, RAND_STREAM(TEST, 2), (uint64_t)seq, 300),
@@ -80,7 +75,6 @@ static void test_fit(void **state)
 
 static void test_fit_by_hand(void **state)
 {
-    (void)state;
     const int32_t tokens[] = {3, 8, 5, 2, 6, 1}, want[] = {0, 1, 0, 2, 2, 3};
     int32_t sample[6], samples;
     /* 8; 6 and 2; 5 and 3; 1 */
@@ -133,7 +127,6 @@ static void sample_is(const struct pack *pack, int64_t sample, const int32_t wan
 /* Documents of 3, 10 (cut into 8 and 2), 2, 1, 3 tokens; the separator at the end begins none. */
 static void test_samples(void **state)
 {
-    (void)state;
     static const int32_t want[3][3][T] = {
         {{1, 2, 3, 11, 12, SEP, 14, 15},
          {2, 3, SEP, 12, SEP, 14, 15, SEP},
@@ -159,7 +152,6 @@ static void test_samples(void **state)
 /* Every token but a separator at the end is once a token, and once a target of the one before. */
 static void test_every_token_once(void **state)
 {
-    (void)state;
     enum { N = 5000 };
     static uint16_t from[N];
     for (int i = 0; i < N; i++)
@@ -195,7 +187,6 @@ static bool stop(void *arg, int64_t done, int64_t total)
 
 static void test_stopped(void **state)
 {
-    (void)state;
     struct corpus *corpus = corpus_new(ids, sizeof ids / sizeof *ids);
     struct pack *pack = NULL;
     const struct pack_config config = {.seq_tokens = T, .separator = {-1, SEP}, .progress = stop};

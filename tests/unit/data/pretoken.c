@@ -2,8 +2,6 @@
  * ends. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "data/pretoken.h"
 
 #define NBSP "\xc2\xa0"
@@ -18,7 +16,6 @@
 
 static void test_ends(void **state)
 {
-    (void)state;
     static const char *const cases[] = {
         "hello| world",
         " a|  |\n|b",
@@ -76,7 +73,6 @@ static void test_ends(void **state)
 
 static void test_cut(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         size_t cut;

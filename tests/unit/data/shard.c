@@ -2,8 +2,6 @@
  * complete or not at all. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "base/text.h"
 #include "data/shard.h"
@@ -17,7 +15,6 @@ static const char *in(const char *name)
 
 static void test_parse(void **state)
 {
-    (void)state;
     static uint8_t bytes[SHARD_HEADER_BYTES];
     struct shard_info info;
     const int32_t header[3] = {SHARD_MAGIC, 1, 5};
@@ -91,7 +88,6 @@ static void check_write_and_read(int id_bytes)
 
 static void test_write_and_read(void **state)
 {
-    (void)state;
     check_write_and_read(2);
     check_write_and_read(4);
     assert_int_equal(shard_width(65536), 2);
@@ -101,7 +97,6 @@ static void test_write_and_read(void **state)
 /* llm.c's file of Llama-3 tokens, whose words after the count are 0. */
 static void test_llmc_wide(void **state)
 {
-    (void)state;
     int32_t words[256 + 3] = {20240801, 7, 3};
     struct shard shard;
     struct shard_facts facts;
@@ -120,7 +115,6 @@ static void test_llmc_wide(void **state)
 /* Records behind an odd number of 16-bit ids; every byte of them is covered by the checksum. */
 static void test_records(void **state)
 {
-    (void)state;
     struct shard_writer *writer;
     struct shard shard = {0};
     char *bytes;
@@ -157,7 +151,6 @@ static void test_records(void **state)
 
 static void test_abandoned_leaves_nothing(void **state)
 {
-    (void)state;
     struct shard_writer *writer;
     char command[1024];
     assert_int_equal(shard_create(in("gone.bin"), 1, 2, &writer), ST_OK);

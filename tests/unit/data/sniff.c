@@ -3,7 +3,6 @@
  * remedy; a few odd bytes are not. */
 #include "harness.h"
 
-#include <string.h>
 #include <zstd.h>
 
 #include "base/file.h"
@@ -56,7 +55,6 @@ __attribute__((constructor)) static void fill_text(void)
 
 static void test_magics(void **state)
 {
-    (void)state;
     static const struct {
         const char *name, *magic;
         size_t n;
@@ -113,7 +111,6 @@ static size_t pack(char *out, size_t cap, const char *from, size_t n)
 /* As pzstd writes: before each frame one of 4 bytes that says how long it is. */
 static void test_skippable(void **state)
 {
-    (void)state;
     static char packed[2 * N];
     size_t n = 0;
     for (int k = 0; k < 2; k++) {
@@ -146,7 +143,6 @@ static void test_skippable(void **state)
 
 static void test_zst_without_magic(void **state)
 {
-    (void)state;
     char frames[24] = "\x5f\x2a\x4d\x18\x04\x00\x00\x00"
                       "abcd"
                       "\x50\x2a\x4d\x18\x04\x00\x00\x00"
@@ -166,7 +162,6 @@ static void test_zst_without_magic(void **state)
 
 static void test_no_text(void **state)
 {
-    (void)state;
     static char bytes[N];
     static const char russian[] = "\xcf\xf0\xe8\xe2\xe5\xf2, \xec\xe8\xf0! "; /* CP1251 */
     for (int i = 0; i < N; i++)
@@ -197,7 +192,6 @@ static void test_no_text(void **state)
 
 static void test_text(void **state)
 {
-    (void)state;
     static char bytes[N];
     static const char greek[] = "Μῆνιν ἄειδε θεά \xf0\x9f\x98\x80 \t\x1b[1m\f\r\n";
     for (int i = 0; i < N; i++)

@@ -2,8 +2,6 @@
  * their place. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -40,7 +38,6 @@ static void refuse(const char *json, const char *word, const char *other)
 /* Every answer of the fixture stands where its text is. */
 static void test_fixture(void **state)
 {
-    (void)state;
     char *json;
     size_t n;
     assert_int_equal(file_read(FIXTURE, 1 << 20, &json, &n), ST_OK);
@@ -76,7 +73,6 @@ static void test_fixture(void **state)
 
 static void test_mismatches(void **state)
 {
-    (void)state;
     struct squad *squad = parsed(HEAD GOOD "," GOOD "," GOOD "," GOOD "," GOOD "," GOOD "," GOOD
                                            "," GOOD "," GOOD "," BAD TAIL);
     assert_int_equal(squad_mismatched(squad), 1); /* one in ten */
@@ -103,7 +99,6 @@ static void test_mismatches(void **state)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     refuse("", "not JSON", "test.json");
     refuse("[]", "not a SQuAD file", "data");
     refuse("{}", "not a SQuAD file", "data");
@@ -131,7 +126,6 @@ static void test_refusals(void **state)
 /* Cut at every byte: refused, never taken as whole. */
 static void test_cut(void **state)
 {
-    (void)state;
     char *json;
     size_t n;
     struct squad *squad = NULL;
@@ -149,7 +143,6 @@ static void put(const char *path, const char *json)
 
 static void test_files(void **state)
 {
-    (void)state;
     char a[FILE_PATH_MAX], b[FILE_PATH_MAX];
     struct squad *squad = NULL;
     quiet();

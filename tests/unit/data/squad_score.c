@@ -65,7 +65,6 @@ static int check_line(const char *line, size_t n)
 
 static void test_cases(void **state)
 {
-    (void)state;
     struct file_map map = {0};
     int cases = 0, wrong = 0;
     assert_int_equal(file_map_open("tests/golden/squad_score.jsonl", &map), ST_OK);
@@ -85,7 +84,6 @@ static void test_cases(void **state)
 
 static void test_zero_inside(void **state)
 {
-    (void)state;
     struct squad_score got;
     const struct squad_score_text gold = {"\0", 1};
     assert_int_equal(squad_score_answer(SQUAD_SCORE_RULES_V2, (struct squad_score_text){"\0a\0", 3},
@@ -100,7 +98,6 @@ static void test_zero_inside(void **state)
 /* Any bytes: no crash, and a text always equals itself. */
 static void test_no_text(void **state)
 {
-    (void)state;
     const struct squad_score_text row[] = {{"\xFF\xFE", 2},     {"\xC3", 1},
                                            {"\xE2\x82", 2},     {"\xF4\x90\x80\x80", 4},
                                            {"\xED\xA0\x80", 3}, {"x\x80y", 3}};
@@ -113,7 +110,6 @@ static void test_no_text(void **state)
 
 static void test_long(void **state)
 {
-    (void)state;
     size_t n = 1 << 20;
     char *bytes = malloc(n);
     struct squad_score got;

@@ -29,7 +29,6 @@ static int rank_of(const struct squad_span *x, const int64_t *first, const int64
 
 static void test_all_pairs(void **state)
 {
-    (void)state;
     const int64_t first[WINDOWS] = {5, 40, 0}, last[WINDOWS] = {89, 62, -1};
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct squad_span_best best;
@@ -61,7 +60,6 @@ static void test_all_pairs(void **state)
 
 static void test_length(void **state)
 {
-    (void)state;
     struct squad_span_best best;
     for (int i = 0; i < T; i++)
         logits[0][i][0] = logits[0][i][1] = 0;
@@ -83,7 +81,6 @@ static void test_length(void **state)
 
 static void test_null(void **state)
 {
-    (void)state;
     struct squad_span_best best;
     float pair[6] = {2, 2, 1, 0, 0, 1};
     squad_span_begin(&best);
@@ -101,7 +98,6 @@ static void test_null(void **state)
 
 static void test_few_and_not_finite(void **state)
 {
-    (void)state;
     struct squad_span_best best;
     const float pair[6] = {NAN, 1, 1, 1, INFINITY, NAN}, none[6] = {NAN, NAN, NAN, NAN, NAN, NAN};
     squad_span_begin(&best);

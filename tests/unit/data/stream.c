@@ -1,8 +1,6 @@
 /* stream — the bytes of a file, plain or decompressed, in reads of any size. */
 #include "harness.h"
 
-#include <string.h>
-
 #include <zstd.h>
 
 #include "base/file.h"
@@ -41,7 +39,6 @@ static enum status read_all(const struct data_file *source, size_t step, size_t 
 
 static void test_same_in_any_pieces(void **state)
 {
-    (void)state;
     static char packed[ZSTD_COMPRESSBOUND(N)];
     for (int i = 0; i < N; i++)
         text[i] = "abcdefghij \n"[(i * 7 + i / 999) % 12];
@@ -61,7 +58,6 @@ static void test_same_in_any_pieces(void **state)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     size_t got;
     struct stream *stream = NULL;
     struct data_file source = source_of("b", "hello", 5, false);
@@ -80,7 +76,6 @@ static void test_refusals(void **state)
 /* A frame that asks for a window of 2 GiB is not given it. */
 static void test_window(void **state)
 {
-    (void)state;
     /* magic, no content size, window 2^31, one raw block with nothing in it */
     static const char packed[] = {0x28, (char)0xb5, 0x2f, (char)0xfd, 0x00, (char)(21 << 3),
                                   0x01, 0x00,       0x00};

@@ -2,8 +2,6 @@
  * merge in its order. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "base/json.h"
 #include "data/tokenizer_gpt2_write.h"
@@ -13,14 +11,12 @@ static struct text text;
 
 static int setup(void **state)
 {
-    (void)state;
     text = (struct text){.limit = TOKENIZER_GPT2_WRITE_BYTES_MAX};
     return tokenizer_gpt2_open(&gpt2) == ST_OK ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     tokenizer_close(gpt2);
     text_free(&text);
     return 0;
@@ -73,7 +69,6 @@ static void check_vocab(const cJSON *vocab)
 
 static void test_vocab(void **state)
 {
-    (void)state;
     tokenizer_gpt2_write_vocab(gpt2, &text);
     cJSON *root = parse();
     check_vocab(root);
@@ -82,7 +77,6 @@ static void test_vocab(void **state)
 
 static void test_merges(void **state)
 {
-    (void)state;
     char *bytes;
     size_t n;
     tokenizer_gpt2_write_merges(&text);
@@ -94,7 +88,6 @@ static void test_merges(void **state)
 
 static void test_fast(void **state)
 {
-    (void)state;
     struct text merges = {.limit = TOKENIZER_GPT2_WRITE_BYTES_MAX};
     tokenizer_gpt2_write_tokenizer_json(gpt2, &text);
     tokenizer_gpt2_write_merges(&merges);
@@ -120,7 +113,6 @@ static void test_fast(void **state)
 
 static void test_small(void **state)
 {
-    (void)state;
     int64_t tokens;
     const char *end;
     tokenizer_gpt2_write_settings(1024, &text);

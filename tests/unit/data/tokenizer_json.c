@@ -2,9 +2,6 @@
  * with its name. tests/tokenizers compares ids with the package tokenizers. */
 #include "harness.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/text.h"
 #include "data/tokenizer_json.h"
 
@@ -29,7 +26,6 @@ static enum status opened(const char *text, struct tokenizer **out)
 
 static void test_small(void **state)
 {
-    (void)state;
     struct tokenizer *tokenizer;
     uint32_t ids[64];
     size_t n;
@@ -56,7 +52,6 @@ static void test_small(void **state)
  * package tokenizers does (0.23.3). SmolLM2's vocabulary lacks 21 bytes. */
 static void test_missing_bytes(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         size_t n;
@@ -82,7 +77,6 @@ static void test_missing_bytes(void **state)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *why;
     } cases[] = {
@@ -126,7 +120,6 @@ static void test_refusals(void **state)
 /* Deep nesting where a value is passed over, and where it is parsed. */
 static void test_deep(void **state)
 {
-    (void)state;
     enum { DEEP = 1000000 };
     struct tokenizer *tokenizer;
     struct text text = {.limit = 8 << 20};
@@ -143,7 +136,6 @@ static void test_deep(void **state)
 
 static void test_end(void **state)
 {
-    (void)state;
     char end[16];
     static const char text[] = "{\"eos_token\":\"</s>\"}",
                       object[] = "{\"eos_token\":{\"content\":\"x\"}}";

@@ -2,8 +2,6 @@
  * tokenizer; what JSON cannot hold is refused. tests/tokenizers compares it with Hugging Face's. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "data/tokenizer_json.h"
 #include "data/tokenizer_json_write.h"
 
@@ -130,7 +128,6 @@ static void assert_back(const struct lists *l)
 
 static void test_back(void **state)
 {
-    (void)state;
     static const char *const pre[] = {"gpt-2", "smollm", "llama-bpe", "qwen2"};
     struct lists l;
     pieces(&l);
@@ -164,7 +161,6 @@ static void refuse(struct lists *l, const char *says)
 
 static void test_refused(void **state)
 {
-    (void)state;
     static char huge[9000];
     struct lists l;
     byte_level(&l);

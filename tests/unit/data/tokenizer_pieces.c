@@ -1,8 +1,6 @@
 /* tokenizer_pieces — SentencePiece's pieces: unused ones keep their ids and have no text. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "data/tokenizer_pieces.h"
 
 #define PIECES_MAX 16
@@ -23,7 +21,6 @@ static enum status open_with(const char *unused, struct tokenizer **out)
 
 static void test_unused(void **state)
 {
-    (void)state;
     static const char *const unused[] = {"[PAD]", "", "zz", "abz"};
     for (size_t i = 0; i < sizeof unused / sizeof *unused; i++) {
         struct tokenizer *tokenizer;
@@ -45,7 +42,6 @@ static void test_unused(void **state)
 /* SentencePiece merges into such a piece, and splits it again: to leave it out gives other ids. */
 static void test_unused_met(void **state)
 {
-    (void)state;
     static const char *const unused[] = {"ab", "abb", "ba", "a", "\xc3\xa9"};
     for (size_t i = 0; i < sizeof unused / sizeof *unused; i++) {
         struct tokenizer *tokenizer = NULL;

@@ -2,8 +2,6 @@
  * refused. tests/tokenizers compares ids with the package sentencepiece. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/text.h"
 #include "data/tokenizer_spm.h"
 
@@ -97,7 +95,6 @@ static void assert_ids(const struct tokenizer *tokenizer, const char *text, size
 
 static void test_bytes(void **state)
 {
-    (void)state;
     struct text t = model(&(struct options){.has_bytes = true});
     struct tokenizer *tokenizer;
     assert_int_equal(open_text(&t, &tokenizer), ST_OK);
@@ -116,7 +113,6 @@ static void test_bytes(void **state)
 
 static void test_unknown(void **state)
 {
-    (void)state;
     struct text t = model(&(struct options){.no_space_first = true});
     struct tokenizer *tokenizer;
     assert_int_equal(open_text(&t, &tokenizer), ST_OK);
@@ -129,7 +125,6 @@ static void test_unknown(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     static const struct {
         struct options options;
         const char *says;
@@ -150,7 +145,6 @@ static void test_refused(void **state)
 /* Pieces that damage makes, behind a sound file. */
 static void test_pieces(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         int type;
@@ -174,7 +168,6 @@ static void test_pieces(void **state)
 /* Every shorter file is refused, or ends between two fields and is one with less in it. */
 static void test_cut(void **state)
 {
-    (void)state;
     struct text t = model(&(struct options){.no_space_first = true});
     struct tokenizer *tokenizer;
     int refused_n = 0;
@@ -191,7 +184,6 @@ static void test_cut(void **state)
 /* Lengths and numbers of fields that no file has. */
 static void test_hostile(void **state)
 {
-    (void)state;
     static const struct {
         const char *bytes;
         size_t n;

@@ -2,8 +2,6 @@
  * ids; damage is refused with the line. tests/tokenizers compares cl100k_base with tiktoken. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/text.h"
 #include "data/tokenizer_gpt2.h"
 #include "data/tokenizer_tiktoken.h"
@@ -53,7 +51,6 @@ static void assert_same(const struct tokenizer *a, const struct tokenizer *b, co
 
 static void test_gpt2(void **state)
 {
-    (void)state;
     static const char *const ends[] = {"\n", "\r\n"};
     static const char *const text[] = {"", "Hello, world! 12345  it's\n\n", "\xff\xfe\x80",
                                        "na\xc3\xafve \xe4\xb8\xad\xe6\x96\x87 \xf0\x9f\x98\x80"};
@@ -74,7 +71,6 @@ static void test_gpt2(void **state)
 
 static void test_damaged(void **state)
 {
-    (void)state;
     static const struct {
         int64_t at;
         const char *line, *says;
@@ -102,7 +98,6 @@ static void test_damaged(void **state)
 
 static void test_cut(void **state)
 {
-    (void)state;
     struct text t = gpt2_file("\n", -1, NULL);
     struct tokenizer *read;
     static const size_t cuts[] = {0, 1, 2, 8, 9, 100000};
@@ -117,7 +112,6 @@ static void test_cut(void **state)
 
 static void test_is(void **state)
 {
-    (void)state;
     static const char *const no[] = {"", "IQ==", "IQ== 1\n", "IQ== x\n", "{\"a\": 0}", "=== 0\n"};
     assert_true(tokenizer_tiktoken_is("IQ== 0\n", 7));
     for (size_t i = 0; i < sizeof no / sizeof *no; i++)

@@ -2,8 +2,6 @@
  * The same content has the same name. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "dataset_share/file_list.h"
 
 static void fill(struct file_list *list)
@@ -22,7 +20,6 @@ static void fill(struct file_list *list)
 
 static void what_is_written_is_read(void **state)
 {
-    (void)state;
     struct file_list list, again;
     char name[FILE_LIST_NAME_MAX], name_again[FILE_LIST_NAME_MAX];
     for (int with_paths = 0; with_paths < 2; with_paths++) {
@@ -52,7 +49,6 @@ static void what_is_written_is_read(void **state)
 
 static void other_content_has_another_name(void **state)
 {
-    (void)state;
     struct file_list list;
     char name[FILE_LIST_NAME_MAX], other[FILE_LIST_NAME_MAX];
     fill(&list);
@@ -73,7 +69,6 @@ static void other_content_has_another_name(void **state)
 
 static void cut_bytes_are_refused(void **state)
 {
-    (void)state;
     struct file_list list;
     struct text out = {0};
     fill(&list);
@@ -92,7 +87,6 @@ static void cut_bytes_are_refused(void **state)
 
 static void hostile_bytes_are_refused(void **state)
 {
-    (void)state;
     static const char *const bodies[] = {
         "",
         "null",
@@ -146,7 +140,6 @@ static void hostile_bytes_are_refused(void **state)
 
 static void too_many_files_are_refused(void **state)
 {
-    (void)state;
     struct file_list list = {.state = FILE_LIST_STATE_READY};
     const struct file_list_entry file = {0, 5, 0, 1, ".bin", NULL, false, false};
     for (int i = 0; i < FILE_LIST_FILES_MAX; i++)
@@ -162,7 +155,6 @@ static void too_many_files_are_refused(void **state)
 /* A file may share the name of the file right before it, in its part, with another suffix. */
 static void pairs_are_read(void **state)
 {
-    (void)state;
     static const struct file_list_entry bin = {0, 5, 0, 1, ".bin", NULL, false, false},
                                         idx = {0, 7, 0, 2, ".idx", NULL, true, false},
                                         same = {0, 7, 0, 2, ".bin", NULL, true, false},
@@ -194,7 +186,6 @@ static void pairs_are_read(void **state)
 
 static void requests_are_read(void **state)
 {
-    (void)state;
     struct file_list_request request = {.kind = 1,
                                         .node_id = 7,
                                         .name = "0123456789abcdef0123456789abcdef",

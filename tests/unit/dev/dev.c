@@ -1,8 +1,6 @@
 /* The CPU device: opening levels, memory, copies, and refusing what an operation cannot do. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "dev/dev.h"
 #include "kernels/cpu.h"
 
@@ -11,13 +9,11 @@ static struct stream *stream;
 
 static int open_device(void **state)
 {
-    (void)state;
     return dev_cpu_open(2, CPU_ISA_N, &dev) != ST_OK || dev_stream_open(dev, &stream) != ST_OK;
 }
 
 static int close_device(void **state)
 {
-    (void)state;
     dev_stream_close(stream);
     dev_close(dev);
     return 0;
@@ -25,7 +21,6 @@ static int close_device(void **state)
 
 static void info_describes_the_cpu(void **state)
 {
-    (void)state;
     struct dev_info info;
     dev_info(dev, &info);
     assert_int_equal(info.kind, DEV_KIND_CPU);
@@ -36,7 +31,6 @@ static void info_describes_the_cpu(void **state)
 
 static void isa_levels_open_or_refuse(void **state)
 {
-    (void)state;
     int opened = 0;
     for (int level = 0; level <= CPU_ISA_N; level++) {
         struct dev *other = NULL;
@@ -58,7 +52,6 @@ static void isa_levels_open_or_refuse(void **state)
 
 static void memory_is_zero_and_aligned(void **state)
 {
-    (void)state;
     static const size_t sizes[] = {0, 1, 4095, 4097, (size_t)2 << 20, ((size_t)5 << 20) + 12345};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         void *data = NULL;
@@ -76,7 +69,6 @@ static void memory_is_zero_and_aligned(void **state)
 
 static void refused_memory_is_reported(void **state)
 {
-    (void)state;
     static const size_t sizes[] = {SIZE_MAX, (size_t)PTRDIFF_MAX, (size_t)1 << 46};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         void *data = NULL;
@@ -89,7 +81,6 @@ static void refused_memory_is_reported(void **state)
 
 static void copies_and_fills(void **state)
 {
-    (void)state;
     size_t n = ((size_t)3 << 20) + 77; /* several parts */
     char *host = malloc(n), *back = malloc(n);
     void *data = NULL;
@@ -115,7 +106,6 @@ static void copies_and_fills(void **state)
 /* So large that the copy goes past the cache: from and to any place. */
 static void large_copies(void **state)
 {
-    (void)state;
     const size_t n = ((size_t)32 << 20) + 133;
     void *from = NULL, *to = NULL;
     assert_int_equal(dev_alloc(dev, n + 64, &from), ST_OK);
@@ -144,7 +134,6 @@ static void refused(enum status st, const char *word)
 
 static void needs_are_checked(void **state)
 {
-    (void)state;
     const struct op_table *op = dev_op(dev);
     float data[64] = {0};
     struct tensor f = {data, DTYPE_F32}, wrong = {data, DTYPE_BF16};
@@ -185,7 +174,6 @@ static void needs_are_checked(void **state)
 /* Every row of the table has a function: nothing is refused half-way through a step. */
 static void table_is_full(void **state)
 {
-    (void)state;
     const struct op_table *op = dev_op(dev);
 #define ROW_IS_THERE(name) assert_true(op->name != NULL);
     OP_LIST(ROW_IS_THERE)

@@ -6,7 +6,6 @@
 
 static void known_chips(void **state)
 {
-    (void)state;
     static const struct {
         const char *name;
         int major, minor, sm_count;
@@ -34,7 +33,6 @@ static void known_chips(void **state)
 
 static void other_chips_are_unknown(void **state)
 {
-    (void)state;
     static const struct {
         const char *name;
         int major, minor, sm_count;

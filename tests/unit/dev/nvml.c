@@ -7,7 +7,6 @@
 
 static void reads_everything(void **state)
 {
-    (void)state;
     struct nvml *n = NULL;
     struct nvml_reading now;
     int *xids = fake_nvml_use("fake_nvml_xids"), *xids_n = fake_nvml_use("fake_nvml_xids_n");
@@ -33,7 +32,6 @@ static void reads_everything(void **state)
 /* What is not told is not known, and no zero. */
 static void reads_what_there_is(void **state)
 {
-    (void)state;
     struct nvml *n = NULL;
     struct nvml_reading now;
     int *mode = fake_nvml_use("fake_nvml_mode");
@@ -52,7 +50,6 @@ static void reads_what_there_is(void **state)
 
 static void refused(void **state)
 {
-    (void)state;
     struct nvml *n = NULL;
     int *mode = fake_nvml_use("fake_nvml_mode");
     assert_int_equal(nvml_open("0000:ff:00.0", &n), ST_NO_DEVICE);
@@ -68,7 +65,6 @@ static void refused(void **state)
 
 static void absent(void **state)
 {
-    (void)state;
     struct nvml *n = NULL;
     library_dir("/nowhere");
     if (dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) ||

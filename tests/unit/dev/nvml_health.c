@@ -8,7 +8,6 @@
 
 static void reads_everything(void **state)
 {
-    (void)state;
     struct nvml_health health;
     int *begun = fake_nvml_use("fake_nvml_begun");
     assert_int_equal(nvml_health_read(&health), ST_OK);
@@ -42,7 +41,6 @@ static void reads_everything(void **state)
 /* What is not reported is -1, and no zero. */
 static void reads_what_there_is(void **state)
 {
-    (void)state;
     struct nvml_health health;
     int *mode = fake_nvml_use("fake_nvml_mode");
     *mode = 1;
@@ -60,7 +58,6 @@ static void reads_what_there_is(void **state)
 /* A device control group gives the second one to another job. */
 static void withheld(void **state)
 {
-    (void)state;
     struct nvml_health health;
     int *mode = fake_nvml_use("fake_nvml_mode");
     *mode = 3;
@@ -73,7 +70,6 @@ static void withheld(void **state)
 
 static void refused(void **state)
 {
-    (void)state;
     struct nvml_health health;
     int *mode = fake_nvml_use("fake_nvml_mode");
     *mode = 2;
@@ -85,7 +81,6 @@ static void refused(void **state)
 
 static void addresses(void **state)
 {
-    (void)state;
     static const char *const pairs[][2] = {{"00000000:3B:00.0", "0000:3b:00.0"},
                                            {"0000:3b:00", "0000:3b:00.0"},
                                            {"0000:3b:00.0", "0000:3b:00.0"},
@@ -103,7 +98,6 @@ static void addresses(void **state)
 /* The limit is over long before the driver answers; later the thread ends by itself. */
 static void hangs(void **state)
 {
-    (void)state;
     static struct nvml_health health;
     int *stuck = fake_nvml_use("fake_nvml_hangs"), *begun = fake_nvml_use("fake_nvml_begun");
     __atomic_store_n(stuck, 1, __ATOMIC_SEQ_CST);

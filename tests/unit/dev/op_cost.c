@@ -22,7 +22,6 @@ static void costs(enum op_kind op, const void *args, int64_t flops, int64_t read
 
 static void rows(void **state)
 {
-    (void)state;
     COSTS(norm_fwd, 0, 2 * 30 + 2 * 10 + 2 * 10, 2 * 30 + 4 * 3 + 4 * 3, .y = T(BF16),
           .mean = T(F32), .rstd = T(F32), .x = T(BF16), .w = T(BF16), .b = T(BF16), .n = 3,
           .c = 10);
@@ -52,7 +51,6 @@ static void rows(void **state)
 
 static void embedding(void **state)
 {
-    (void)state;
     COSTS(embed_fwd, 0, 4 * 6 + 2 * 24 + 2 * 12, 2 * 24, .x = T(BF16), .tokens = T(I32),
           .wte = T(BF16), .wpe = T(BF16), .n = 6, .t = 3, .c = 4);
     COSTS(embed_bwd, 0, 4 * 6 + 2 * 24 + 4 * 24, 4 * 24 + 4 * 32, .dwte = T(F32), .dwpe = T(F32),
@@ -64,7 +62,6 @@ static void embedding(void **state)
 
 static void products(void **state)
 {
-    (void)state;
     COSTS(matmul_fwd, 2 * 3 * 5 * 7, 2 * (15 + 35 + 7 + 21), 2 * 21, .y = T(BF16), .x = T(BF16),
           .w = T(BF16), .b = T(BF16), .residual = T(BF16), .n = 3, .in = 5, .out = 7);
     COSTS(matmul_fwd, 2 * 3 * 5 * 7, 2 * (15 + 35), 2 * (21 + 21), .y = T(BF16), .pre = T(BF16),
@@ -81,7 +78,6 @@ static void products(void **state)
 /* Two samples of 3 tokens, 4 heads of width 5: 6 pairs of query and key in each head. */
 static void attention(void **state)
 {
-    (void)state;
     COSTS(attention_fwd, 2 * 2 * 5 * 6 * 8, 2 * 360 + 6, 2 * 120 + 4 * 24, .out = T(BF16),
           .lse = T(F32), .qkv = T(BF16), .mask = T(U8), .b = 2, .t = 3, .h = 4, .hk = 4, .d = 5);
     COSTS(attention_bwd, 5 * 2 * 5 * 6 * 8, 2 * (120 + 120 + 360) + 4 * 24, 2 * 360,
@@ -105,7 +101,6 @@ static void attention(void **state)
 
 static void elements(void **state)
 {
-    (void)state;
     COSTS(gelu_fwd, 0, 20, 20, .y = T(BF16), .x = T(BF16), .n = 10);
     COSTS(relu2_fwd, 0, 20, 20, .y = T(BF16), .x = T(BF16), .n = 10);
     COSTS(relu2_bwd, 0, 40, 20, .dx = T(BF16), .dy = T(BF16), .x = T(BF16), .n = 10);
@@ -127,7 +122,6 @@ static void elements(void **state)
 
 static void optimisers(void **state)
 {
-    (void)state;
     static const struct optim_span spans[] = {{0, 6, 0.1f}, {8, 4, 0}};
     COSTS(adamw, 0, 16 * 10 + 8, 12 * 10, .p = T(F32), .g = T(F32), .m = T(F32), .v = T(F32),
           .spans = spans, .spans_n = 2, .grad_scale = T(F64), .step = 1);
@@ -143,7 +137,6 @@ static void optimisers(void **state)
 
 static void names(void **state)
 {
-    (void)state;
     struct op_cost cost;
     assert_string_equal(op_cost_name(OP_KIND_embed_fwd), "embed_fwd");
     assert_string_equal(op_cost_name(OP_KIND_combine), "combine");

@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "ckpt_sample.h"
 
@@ -16,7 +15,6 @@ static char path[FILE_PATH_MAX];
 static int setup(void **state)
 {
     static int n;
-    (void)state;
     text_format(dir, sizeof(dir), "%s/%d/deep", harness_tmpdir(), n++);
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
     return 0;
@@ -24,7 +22,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     ckpt_lock_release(lock);
     return 0;
 }
@@ -49,12 +46,6 @@ static int count_entries(void)
     return n - 3; /* . .. .lock */
 }
 
-static void assert_says(const char *part)
-{
-    if (!strstr(status_message(), part))
-        fail_msg("expected \"%s\" in: %s", part, status_message());
-}
-
 static void expect_newest(int64_t step)
 {
     struct ckpt *ckpt = NULL;
@@ -71,7 +62,6 @@ static void expect_newest(int64_t step)
 
 static void test_save_and_open(void **state)
 {
-    (void)state;
     struct ckpt *ckpt = NULL;
     expect_newest(-1);
     assert_int_equal(sample_save(lock, 100, 3, path), ST_OK);
@@ -82,12 +72,12 @@ static void test_save_and_open(void **state)
     const struct safetensors_entry *entry;
     assert_int_equal(ckpt_tensor(ckpt, "model", "wte", 2, (int64_t[]){4, 2}, &entry), ST_OK);
     assert_int_equal(ckpt_tensor(ckpt, "model", "wte", 2, (int64_t[]){5, 2}, &entry), ST_BAD_DATA);
-    assert_says("(4, 2), expected (5, 2)");
+    harness_assert_message("(4, 2), expected (5, 2)");
     assert_int_equal(ckpt_tensor(ckpt, "model", "wpe", 2, (int64_t[]){5, 2}, &entry), ST_BAD_DATA);
-    assert_says("wpe");
+    harness_assert_message("wpe");
     assert_int_equal(ckpt_tensor(ckpt, "optim_x", "wte", 2, (int64_t[]){4, 2}, &entry),
                      ST_BAD_DATA);
-    assert_says("optim_x");
+    harness_assert_message("optim_x");
     ckpt_close(ckpt);
     ckpt_close(NULL);
     assert_int_equal(count_entries(), 1);
@@ -95,7 +85,6 @@ static void test_save_and_open(void **state)
 
 static void test_keep(void **state)
 {
-    (void)state;
     for (int64_t step = 1; step <= 6; step++)
         assert_int_equal(sample_save(lock, step, 3, path), ST_OK);
     assert_int_equal(count_entries(), 3);
@@ -119,7 +108,6 @@ static void test_keep(void **state)
 
 static void test_same_step_again(void **state)
 {
-    (void)state;
     struct stat before, after;
     assert_int_equal(sample_save(lock, 5, 3, path), ST_OK);
     assert_int_equal(stat(below("step-00000005/manifest.json"), &before), 0);
@@ -144,7 +132,6 @@ static void test_same_step_again(void **state)
 
 static void test_leftovers(void **state)
 {
-    (void)state;
     assert_int_equal(mkdir(below(".tmp-999999-4"), 0777), 0);
     assert_int_equal(mkdir(below(".tmp-999999-4/sub"), 0777), 0);
     assert_int_equal(mkdir(below(".tmp-12-4-old"), 0777), 0);
@@ -162,28 +149,26 @@ static void test_leftovers(void **state)
 
 static void test_links_are_not_followed(void **state)
 {
-    (void)state;
     struct ckpt *ckpt;
     assert_int_equal(sample_save(lock, 3, 3, path), ST_OK);
     assert_int_equal(rename(below("step-00000003"), below("elsewhere")), 0);
     assert_int_equal(symlink("elsewhere", below("step-00000003")), 0);
     expect_newest(-1);
     assert_int_equal(ckpt_open(below("step-00000003"), NULL, &ckpt), ST_BAD_DATA);
-    assert_says("symbolic link");
+    harness_assert_message("symbolic link");
     assert_int_equal(ckpt_open(below("step-00000003//"), NULL, &ckpt), ST_BAD_DATA);
     assert_int_equal(sample_save(lock, 3, 3, path), ST_STORE);
-    assert_says("symbolic link of that name is in the way");
+    harness_assert_message("symbolic link of that name is in the way");
     assert_int_equal(ckpt_open(below("elsewhere"), NULL, &ckpt), ST_OK);
     ckpt_close(ckpt);
     assert_int_equal(rename(below("elsewhere/model.safetensors"), below("model")), 0);
     assert_int_equal(symlink("../model", below("elsewhere/model.safetensors")), 0);
     assert_int_equal(ckpt_open(below("elsewhere"), NULL, &ckpt), ST_BAD_DATA);
-    assert_says("symbolic link");
+    harness_assert_message("symbolic link");
 }
 
 static void test_names(void **state)
 {
-    (void)state;
     struct ckpt *ckpt;
     assert_int_equal(sample_save(lock, 3, 0, path), ST_OK);
     assert_int_equal(rename(below("step-00000003"), below("step-00000009")), 0);
@@ -195,29 +180,28 @@ static void test_names(void **state)
     assert_int_equal(ckpt_open(below("nothing"), NULL, &ckpt), ST_NO_INPUT);
     assert_int_equal(close(open(below("step-00000009/extra"), O_CREAT | O_WRONLY, 0666)), 0);
     assert_int_equal(ckpt_open(below("step-00000009"), NULL, &ckpt), ST_BAD_DATA);
-    assert_says("extra");
+    harness_assert_message("extra");
 }
 
 static void test_obstacles(void **state)
 {
-    (void)state;
     struct ckpt_lock *other = NULL;
     struct ckpt *ckpt = NULL;
     char file[FILE_PATH_MAX];
     text_format(file, sizeof(file), "%s", below("file"));
     assert_int_equal(close(open(file, O_CREAT | O_WRONLY, 0666)), 0);
     assert_int_equal(ckpt_lock(file, &other), ST_BAD_SETTING);
-    assert_says("not a folder");
+    harness_assert_message("not a folder");
     assert_int_equal(ckpt_lock(below("file/below"), &other), ST_BAD_SETTING);
-    assert_says("a part of its path is a file");
+    harness_assert_message("a part of its path is a file");
     assert_int_equal(ckpt_open_newest(file, NULL, &ckpt), ST_BAD_SETTING);
-    assert_says("not a folder");
+    harness_assert_message("not a folder");
     assert_int_equal(ckpt_open_newest(below("missing"), NULL, &ckpt), ST_OK);
     assert_null(ckpt);
     assert_int_equal(close(open(below("step-00000004"), O_CREAT | O_WRONLY, 0666)), 0);
     expect_newest(-1);
     assert_int_equal(sample_save(lock, 4, 3, path), ST_STORE);
-    assert_says("file of that name");
+    harness_assert_message("file of that name");
     if (getuid() != 0)
         return; /* permissions do not bind root; tests/fault has a read-only mount */
     pid_t pid = fork();
@@ -233,12 +217,11 @@ static void test_obstacles(void **state)
 
 static void test_lock(void **state)
 {
-    (void)state;
     struct ckpt_lock *second = NULL;
     char number[64];
     text_format(number, sizeof(number), "in use by process %ld;", (long)getpid());
     assert_int_equal(ckpt_lock(dir, &second), ST_BAD_SETTING);
-    assert_says(number);
+    harness_assert_message(number);
     ckpt_lock_release(lock);
     assert_int_equal(ckpt_lock(dir, &second), ST_OK);
     ckpt_lock_release(second);
@@ -257,7 +240,6 @@ static void test_lock(void **state)
 /* The folder goes if nothing else is in it; a lock on one that is gone is a new one. */
 static void test_discard(void **state)
 {
-    (void)state;
     char note[FILE_PATH_MAX];
     ckpt_lock_discard(lock);
     assert_false(file_exists(dir));
@@ -271,20 +253,18 @@ static void test_discard(void **state)
 
 static void test_bad_meta(void **state)
 {
-    (void)state;
     struct ckpt_meta meta = sample_meta(1);
     struct safetensors_source source = {"x", DTYPE_F32, 1, {1}, .data = &(float){1}};
     struct ckpt_part part = {"model", &source, 1};
     text_copy(meta.model_json, sizeof(meta.model_json), "[1]");
     assert_int_equal(ckpt_save(lock, &meta, &part, 1, 3, NULL, path, sizeof(path)), ST_BAD_DATA);
-    assert_says("not a JSON object");
+    harness_assert_message("not a JSON object");
     assert_int_equal(count_entries(), 0);
 }
 
 /* A range of a tensor, as a rank of another mesh reads it. */
 static void test_range(void **state)
 {
-    (void)state;
     struct ckpt *ckpt = NULL;
     float some[8];
     assert_int_equal(sample_save(lock, 7, 3, path), ST_OK);
@@ -298,7 +278,7 @@ static void test_range(void **state)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(ckpt_range(ckpt, "optim_m", "wte", bad[i][0], bad[i][1], some),
                          ST_BAD_DATA);
-    assert_says("not all in tensor wte of 8");
+    harness_assert_message("not all in tensor wte of 8");
     assert_int_equal(ckpt_range(ckpt, "optim_m", "wpe", 0, 1, some), ST_BAD_DATA);
     assert_int_equal(ckpt_range(ckpt, "optim_x", "wte", 0, 1, some), ST_BAD_DATA);
     ckpt_close(ckpt);

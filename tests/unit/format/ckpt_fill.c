@@ -3,7 +3,6 @@
 #include "harness.h"
 
 #include <fcntl.h>
-#include <string.h>
 
 #include "ckpt_sample.h"
 
@@ -24,7 +23,6 @@ static void *place_of(void *arg, const char *part, const struct safetensors_entr
 
 static int setup(void **state)
 {
-    (void)state;
     struct ckpt_lock *lock;
     for (int p = 0; p < SAMPLE_PARTS; p++) {
         place[p][0] = calloc(ELEMS, sizeof(float));
@@ -42,7 +40,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     for (int p = 0; p < SAMPLE_PARTS; p++) {
         free(place[p][0]);
         free(place[p][1]);
@@ -64,7 +61,6 @@ static enum status fill(int64_t below, int wanted)
 
 static void test_values(void **state)
 {
-    (void)state;
     assert_int_equal(fill(INT64_MAX, 2), ST_OK);
     for (int p = 0; p < SAMPLE_PARTS; p++) {
         for (int i = 0; i < ELEMS; i++)
@@ -94,7 +90,6 @@ static void flip(const char *part, int64_t at)
 
 static void test_damage(void **state)
 {
-    (void)state;
     const int64_t end = (int64_t)ELEMS * 4; /* in the last piece */
     const int64_t spots[] = {200, 4096, 2 << 20, (2 << 20) - 1, 5000001, end};
     for (int p = 0; p < SAMPLE_PARTS; p++)

@@ -1,9 +1,6 @@
 /* gguf — a sound file is read to its last element; one that is cut, or lies, is refused. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "gguf_sample.h"
 
 static void add_all_kinds(struct gguf_sample *s)
@@ -41,15 +38,8 @@ static uint8_t *good(uint32_t version, size_t *n)
     return sample_end(&s, version, n);
 }
 
-static void assert_says(const char *part)
-{
-    if (!strstr(status_message(), part))
-        fail_msg("expected \"%s\" in: %s", part, status_message());
-}
-
 static void test_read(void **state)
 {
-    (void)state;
     for (uint32_t version = 2; version <= 3; version++) {
         size_t n;
         uint8_t *bytes = good(version, &n);
@@ -77,7 +67,6 @@ static void test_read(void **state)
 
 static void test_values(void **state)
 {
-    (void)state;
     size_t n;
     uint8_t *bytes = good(3, &n);
     struct gguf gguf;
@@ -90,7 +79,7 @@ static void test_values(void **state)
     assert_int_equal(gguf_get_i64(&gguf, "u32", 0, 7, &i), ST_OK);
     assert_int_equal(i, 7);
     assert_int_equal(gguf_get_i64(&gguf, "u32", 0, 6, &i), ST_BAD_DATA);
-    assert_says("key u32 is 7");
+    harness_assert_message("key u32 is 7");
     assert_int_equal(gguf_get_i64(&gguf, "i8", -5, 5, &i), ST_OK);
     assert_int_equal(i, -2);
     assert_int_equal(gguf_get_i64(&gguf, "i64", -10, 0, &i), ST_OK);
@@ -98,9 +87,9 @@ static void test_values(void **state)
     assert_int_equal(gguf_get_i64(&gguf, "u64", INT64_MIN, INT64_MAX, &i), ST_BAD_DATA);
     assert_int_equal(gguf_get_i64(&gguf, "f32", 0, 9, &i), ST_BAD_DATA);
     assert_int_equal(gguf_get_i64(&gguf, "numbers", 0, 9, &i), ST_BAD_DATA);
-    assert_says("an array");
+    harness_assert_message("an array");
     assert_int_equal(gguf_get_i64(&gguf, "nothing", 0, 9, &i), ST_BAD_DATA);
-    assert_says("nothing is missing");
+    harness_assert_message("nothing is missing");
     assert_int_equal(gguf_get_f64(&gguf, "f32", &f), ST_OK);
     assert_float_equal(f, 1.5, 0);
     assert_int_equal(gguf_get_f64(&gguf, "f64", &f), ST_OK);
@@ -126,7 +115,6 @@ static void test_values(void **state)
 /* Cut at each byte: in memory of exactly that size, so that a sanitizer sees a read beyond. */
 static void test_cut(void **state)
 {
-    (void)state;
     size_t n;
     uint8_t *bytes = good(3, &n);
     for (size_t cut = 0; cut < n; cut++) {
@@ -136,7 +124,7 @@ static void test_cut(void **state)
         some = realloc(some, cut > 0 ? cut : 1);
         if (gguf_parse(some, cut, "DIR/cut.gguf", &gguf) != ST_BAD_DATA)
             fail_msg("cut at %zu of %zu was taken", cut, n);
-        assert_says("cut.gguf");
+        harness_assert_message("cut.gguf");
         free(some);
     }
     free(bytes);
@@ -150,13 +138,12 @@ static void refuse(struct gguf_sample *s, const char *says)
     struct gguf gguf;
     if (gguf_parse(bytes, n, "file", &gguf) != ST_BAD_DATA)
         fail_msg("expected \"%s\", but it was taken", says);
-    assert_says(says);
+    harness_assert_message(says);
     free(bytes);
 }
 
 static void test_header(void **state)
 {
-    (void)state;
     static const struct {
         const char *bytes, *says;
     } list[] = {
@@ -176,13 +163,12 @@ static void test_header(void **state)
         struct gguf gguf;
         assert_int_equal(gguf_parse((const uint8_t *)list[i].bytes, 24, "file", &gguf),
                          ST_BAD_DATA);
-        assert_says(list[i].says);
+        harness_assert_message(list[i].says);
     }
 }
 
 static void test_bad_values(void **state)
 {
-    (void)state;
     struct gguf_sample s = {.keys_n = 0};
     sample_key(&s, "k", (enum gguf_kind)13);
     sample_le(&s.keys, 0, 8);
@@ -215,7 +201,6 @@ static void test_bad_values(void **state)
 
 static void test_bad_tensors(void **state)
 {
-    (void)state;
     static const uint8_t zero[256];
     struct gguf_sample s = {.keys_n = 0};
     sample_tensor(&s, "same", 1, (int64_t[]){8}, 0, zero, 32);
@@ -249,7 +234,6 @@ static void test_bad_tensors(void **state)
 
 static void test_places(void **state)
 {
-    (void)state;
     static const uint8_t zero[256];
     struct gguf_sample s = {.keys_n = 0};
     text_add_bytes(&s.data, zero, 96);
@@ -283,7 +267,6 @@ static void test_places(void **state)
 /* Alignments from 1 to 4096, and a file without tensors. */
 static void test_alignments(void **state)
 {
-    (void)state;
     static const float a[3] = {1, 2, 3};
     for (uint32_t alignment = 1; alignment <= 4096; alignment *= 4) {
         struct gguf_sample s = {.alignment = alignment};
@@ -315,7 +298,6 @@ static void test_alignments(void **state)
 /* The keys alone are a file that is read, with the same values. */
 static void test_keys(void **state)
 {
-    (void)state;
     size_t n, keys_n;
     uint8_t *bytes = good(3, &n), *keys;
     struct gguf gguf, alone;

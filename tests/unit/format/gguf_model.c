@@ -2,9 +2,6 @@
  * that would compute something else is refused; the tokenizer's lists are found. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/file.h"
 #include "format/gguf_model.h"
 #include "format/gguf_vocab.h"
@@ -14,12 +11,6 @@
 enum { C = 32, H = 4, D = 8, K = 2, F = 64, V = 5 };
 
 static float zero[4096];
-
-static void assert_says(const char *part)
-{
-    if (!strstr(status_message(), part))
-        fail_msg("expected \"%s\" in: %s", part, status_message());
-}
 
 static void add_dims(struct gguf_sample *s, const char *arch)
 {
@@ -71,7 +62,7 @@ static void refuse(struct gguf_sample s, const char *says)
     uint8_t *bytes;
     if (open_sample(&s, &model, &bytes) != ST_BAD_DATA)
         fail_msg("expected \"%s\", but it was taken", says);
-    assert_says(says);
+    harness_assert_message(says);
     free(bytes);
 }
 
@@ -89,7 +80,6 @@ static struct hf_config config_of(struct gguf_sample s)
 
 static void test_config(void **state)
 {
-    (void)state;
     struct gguf_sample s = a_llama();
     sample_f32(&s, "llama.rope.freq_base", 1e5f);
     sample_u32(&s, "llama.rope.dimension_count", D);
@@ -150,7 +140,6 @@ static void refuse_u32(const char *key, uint32_t value, const char *says)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     struct gguf_sample s = {.keys_n = 0};
     refuse(s, "general.architecture is missing");
     add_dims(&s, "bert");
@@ -193,7 +182,6 @@ static void test_refusals(void **state)
 /* Llama-3's scaling is told by the numbers that divide the frequencies. */
 static void test_freqs(void **state)
 {
-    (void)state;
     float freqs[D / 2] = {1, 1, 1, 8};
     struct gguf_sample s = a_llama();
     sample_f32(&s, "llama.rope.freq_base", 5e5f);
@@ -248,7 +236,6 @@ static void assert_reads(const struct gguf_model *model, const char *name, int d
 /* rows of heads: (head, half, i) becomes (head, i, half) */
 static void test_pairs(void **state)
 {
-    (void)state;
     float q[H * D * C], k[K * D * C], q_file[H * D * C], k_file[K * D * C];
     for (int i = 0; i < H * D * C; i++)
         q[i] = (float)i;
@@ -276,11 +263,12 @@ static void test_pairs(void **state)
     assert_int_equal(gguf_model_tensor(model, "layers.0.self_attn.q_proj.weight", 2,
                                        (int64_t[]){C, H * D + 1}, &e),
                      ST_BAD_DATA);
-    assert_says("blk.0.attn_q.weight");
+    harness_assert_message("blk.0.attn_q.weight");
     assert_int_equal(
         gguf_model_tensor(model, "layers.0.mlp.up_proj.weight", 2, (int64_t[]){F, C}, &e),
         ST_BAD_DATA);
-    assert_says("no tensor blk.0.ffn_up.weight, which is layers.0.mlp.up_proj.weight here");
+    harness_assert_message(
+        "no tensor blk.0.ffn_up.weight, which is layers.0.mlp.up_proj.weight here");
     assert_int_equal(gguf_model_tensor(model, "lm_head.weight", 2, (int64_t[]){V, C}, &e),
                      ST_BAD_DATA);
     assert_int_equal(gguf_model_tensor(model, "what", 2, (int64_t[]){V, C}, &e), ST_BAD_DATA);
@@ -291,7 +279,6 @@ static void test_pairs(void **state)
 /* (head, part, i) becomes (part, head, i), of weights and biases */
 static void test_parts(void **state)
 {
-    (void)state;
     float w[3 * C * C], w_file[3 * C * C], b[3 * C], b_file[3 * C];
     for (int i = 0; i < 3 * C * C; i++)
         w[i] = (float)i;
@@ -322,7 +309,6 @@ static void test_parts(void **state)
 /* GPT-2's matrices are turned; its output layer may be a second copy of the embedding. */
 static void test_turned(void **state)
 {
-    (void)state;
     enum { I = C, O = 3 * C };
     float w[I * O], w_file[O * I], other[V * C] = {1};
     for (int i = 0; i < I; i++)
@@ -359,7 +345,6 @@ static void test_turned(void **state)
 /* Each type against its definition, in pieces that begin inside a block. */
 static void test_types(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t type;
         int bytes;
@@ -399,7 +384,6 @@ static void test_types(void **state)
 
 static void test_halves(void **state)
 {
-    (void)state;
     static const uint16_t f16[4] = {0x3c00, 0xc000, 0x0001, 0x7bff};
     static const uint16_t bf16[4] = {0x3f80, 0xc000, 0x0080, 0x7f7f};
     static const float want[2][4] = {{1, -2, 0x1p-24f, 65504}, {1, -2, 0x1p-126f, 0x1.fep127f}};
@@ -440,7 +424,6 @@ static enum status read_vocab(struct gguf_sample *s, struct gguf_vocab *out, uin
 
 static void test_vocab(void **state)
 {
-    (void)state;
     for (int is_llama = 0; is_llama < 2; is_llama++) {
         struct gguf_sample s = {.keys_n = 0};
         struct gguf_vocab v = {.tokens_n = 0};
@@ -479,7 +462,6 @@ static void test_vocab(void **state)
 /* Without add_bos_token a Llama 3 begins its texts all the same; what the file says goes first. */
 static void test_vocab_begin(void **state)
 {
-    (void)state;
     static const struct {
         const char *pre;
         int says; /* -1: nothing */
@@ -507,13 +489,12 @@ static void refuse_vocab(struct gguf_sample *s, const char *says)
     struct gguf_vocab v;
     uint8_t *bytes;
     assert_int_equal(read_vocab(s, &v, &bytes), ST_BAD_DATA);
-    assert_says(says);
+    harness_assert_message(says);
     free(bytes);
 }
 
 static void test_bad_vocab(void **state)
 {
-    (void)state;
     struct gguf_sample s = {.keys_n = 0};
     refuse_vocab(&s, "tokenizer.ggml.model is missing");
     sample_text(&s, "tokenizer.ggml.model", "gpt2");
@@ -538,7 +519,6 @@ static void test_bad_vocab(void **state)
 /* As a file: found by its first bytes, mapped, and read by hf_read_config too. */
 static void test_file(void **state)
 {
-    (void)state;
     char path[FILE_PATH_MAX];
     struct gguf_sample s = a_llama();
     struct gguf_model *model;
@@ -558,7 +538,7 @@ static void test_file(void **state)
     assert_int_equal(config.embed, C);
     assert_int_equal(file_replace(path, bytes, n - 1), ST_OK);
     assert_int_equal(gguf_model_open(path, &model), ST_BAD_DATA);
-    assert_says("small.gguf");
+    harness_assert_message("small.gguf");
     gguf_model_close(NULL);
     free(bytes);
 }

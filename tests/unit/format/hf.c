@@ -2,7 +2,6 @@
  * that do not belong together are refused by name. */
 #include "harness.h"
 
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/file.h"
@@ -15,7 +14,6 @@ static const struct hf_config gpt2 = {.arch = HF_ARCH_GPT2, .is_tied = true};
 static int setup(void **state)
 {
     static int n;
-    (void)state;
     text_format(dir, sizeof(dir), "%s/%d", harness_tmpdir(), n++);
     return mkdir(dir, 0777);
 }
@@ -42,15 +40,8 @@ static void write_weights(const struct safetensors_source *source, int n)
     write_file("model.safetensors", source, n);
 }
 
-static void assert_says(const char *part)
-{
-    if (!strstr(status_message(), part))
-        fail_msg("expected \"%s\" in: %s", part, status_message());
-}
-
 static void test_golden(void **state)
 {
-    (void)state;
     for (int qa = 0; qa < 2; qa++) {
         const char *from = qa ? "tests/golden/qa" : "tests/golden/lm";
         struct hf_config config;
@@ -71,9 +62,9 @@ static void test_golden(void **state)
                          ST_OK);
         assert_int_equal(hf_tensor(hf, "h.2.attn.c_attn.weight", 2, (int64_t[]){192, 64}, &entry),
                          ST_BAD_DATA);
-        assert_says("(64, 192), expected (192, 64)");
+        harness_assert_message("(64, 192), expected (192, 64)");
         assert_int_equal(hf_tensor(hf, "h.3.ln_1.bias", 1, (int64_t[]){64}, &entry), ST_BAD_DATA);
-        assert_says("h.3.ln_1.bias");
+        harness_assert_message("h.3.ln_1.bias");
         assert_int_equal(hf_has(hf, "qa_outputs.weight"), qa);
         hf_close(hf);
     }
@@ -88,7 +79,6 @@ static void test_golden(void **state)
  * of config.json. */
 static void test_generation(void **state)
 {
-    (void)state;
     static const char with[] = "{\"model_type\":\"gpt2\",\"n_layer\":1,\"n_head\":1,\"n_embd\":2,"
                                "\"n_positions\":4,\"vocab_size\":32,\"eos_token_id\":%s}";
     static const struct {
@@ -116,14 +106,13 @@ static void test_generation(void **state)
             assert_int_equal(config.eos_n, row[i].eos_n);
             assert_int_equal(config.eos[0], row[i].first);
         } else
-            assert_says("more than 8");
+            harness_assert_message("more than 8");
         status_clear();
     }
 }
 
 static void test_weights(void **state)
 {
-    (void)state;
     static const float wte[4] = {1, 2, 3, 4}, other[4] = {1, 2, 3, 5};
     const struct safetensors_source source[] = {
         {"wte.weight", DTYPE_F32, 2, {2, 2}, .data = wte},
@@ -138,19 +127,18 @@ static void test_weights(void **state)
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_OK);
     assert_int_equal(hf_tensor(hf, "wte.weight", 2, (int64_t[]){2, 2}, &entry), ST_OK);
     assert_int_equal(hf_tensor(hf, "score.weight", 1, (int64_t[]){1}, &entry), ST_BAD_DATA);
-    assert_says("dtype F64");
+    harness_assert_message("dtype F64");
     hf_close(hf);
     untied[1].data = other;
     write_weights(untied, 2);
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
-    assert_says("lm_head.weight differs");
+    harness_assert_message("lm_head.weight differs");
 }
 
 /* The other architectures: prefix, head and buffers; a tied head may stand for the embedding, one
  * of its own may not. */
 static void test_architectures(void **state)
 {
-    (void)state;
     static const float a[4] = {1, 2, 3, 4}, b[4] = {5, 6, 7, 8};
     const struct safetensors_source llama[] = {
         {"model.embed_tokens.weight", DTYPE_BF16, 2, {2, 2}, .data = a},
@@ -170,23 +158,22 @@ static void test_architectures(void **state)
     assert_string_equal(entry->name, "lm_head.weight");
     assert_int_equal(hf_check_layers(hf, 2), ST_OK);
     assert_int_equal(hf_check_layers(hf, 1), ST_BAD_DATA);
-    assert_says("num_hidden_layers 1");
+    harness_assert_message("num_hidden_layers 1");
     hf_close(hf);
     config.is_tied = true;
     assert_int_equal(hf_open(dir, &config, &hf), ST_BAD_DATA);
-    assert_says("tie_word_embeddings");
+    harness_assert_message("tie_word_embeddings");
     config.is_tied = false;
     write_weights(llama, 3);
     assert_int_equal(hf_open(dir, &config, &hf), ST_OK);
     assert_int_equal(hf_tensor(hf, "lm_head.weight", 2, (int64_t[]){2, 2}, &entry), ST_BAD_DATA);
-    assert_says("is it a whole Llama?");
+    harness_assert_message("is it a whole Llama?");
     hf_close(hf);
 }
 
 /* GPT-NeoX's head has two names. */
 static void test_neox_head(void **state)
 {
-    (void)state;
     static const float a[4] = {1, 2, 3, 4};
     struct safetensors_source source[] = {
         {"gpt_neox.embed_in.weight", DTYPE_F32, 2, {2, 2}, .data = a},
@@ -207,30 +194,28 @@ static void test_neox_head(void **state)
     source[1].name = "embed_out.weight";
     write_weights(source, 4);
     assert_int_equal(hf_open(dir, &config, &hf), ST_BAD_DATA);
-    assert_says("two tensors stand for embed_out.weight");
+    harness_assert_message("two tensors stand for embed_out.weight");
 }
 
 static void test_other_weights(void **state)
 {
-    (void)state;
     struct hf_model *hf = NULL;
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_NO_INPUT);
-    assert_says("no model.safetensors");
+    harness_assert_message("no model.safetensors");
     write_text("pytorch_model.bin", "x");
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
-    assert_says("safe_serialization");
+    harness_assert_message("safe_serialization");
     write_text("model.safetensors.index.json", "{}");
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
-    assert_says("weight_map");
+    harness_assert_message("weight_map");
     write_text("model.safetensors", "");
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
-    assert_says("0 bytes");
+    harness_assert_message("0 bytes");
 }
 
 /* Two parameters in both spellings, and an output layer in place of the embedding. */
 static void test_spellings(void **state)
 {
-    (void)state;
     static const float a[4] = {1, 2, 3, 4};
     const struct safetensors_source twice[] = {
         {"wte.weight", DTYPE_F32, 2, {2, 2}, .data = a},
@@ -242,7 +227,7 @@ static void test_spellings(void **state)
     const struct safetensors_entry *entry;
     write_weights(twice, 2);
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
-    assert_says("two tensors stand for wte.weight");
+    harness_assert_message("two tensors stand for wte.weight");
     write_weights(head, 2);
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_OK);
     assert_true(hf_has(hf, "wte.weight") && hf_has(hf, "ln_f.bias"));
@@ -267,7 +252,6 @@ static const struct safetensors_source shard_source[] = {
 
 static void test_shards(void **state)
 {
-    (void)state;
     static const struct {
         const char *index, *says; /* says NULL: good */
     } index_list[] = {
@@ -302,20 +286,20 @@ static void test_shards(void **state)
         if (i == sizeof(index_list) / sizeof(index_list[0]) - 1) {
             assert_int_equal(st, ST_OK);
             assert_int_equal(hf_tensor(hf, "ln_f.bias", 1, (int64_t[]){4}, &entry), ST_BAD_DATA);
-            assert_says("ln_f.bias");
+            harness_assert_message("ln_f.bias");
             hf_close(hf);
             continue;
         }
         if (st != (index_list[i].says ? ST_BAD_DATA : ST_OK))
             fail_msg("%s: %s %s", index_list[i].index, status_name(st), status_message());
         if (index_list[i].says) {
-            assert_says(index_list[i].says);
+            harness_assert_message(index_list[i].says);
             continue;
         }
         assert_int_equal(hf_tensor(hf, "wte.weight", 2, (int64_t[]){2, 2}, &entry), ST_OK);
         assert_memory_equal(entry->data, shard_a, sizeof(shard_a));
         assert_int_equal(hf_tensor(hf, "ln_f.bias", 1, (int64_t[]){3}, &entry), ST_BAD_DATA);
-        assert_says(TWO);
+        harness_assert_message(TWO);
         hf_close(hf);
     }
 }
@@ -324,13 +308,12 @@ static void test_shards(void **state)
  * ours to read. */
 static void test_shards_extra(void **state)
 {
-    (void)state;
     struct hf_model *hf = NULL;
     write_file(ONE, &shard_source[0], 1);
     write_file(TWO, &shard_source[1], 2);
     write_text(INDEX, MAP(WTE(ONE) "," LNF(TWO)));
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
-    assert_says("does not list tensor transformer.h.0.attn.bias");
+    harness_assert_message("does not list tensor transformer.h.0.attn.bias");
     write_text(INDEX,
                MAP_OF("36", WTE(ONE) "," LNF(TWO) ",\"transformer.h.0.attn.bias\":\"" TWO "\""));
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_OK);
@@ -340,7 +323,7 @@ static void test_shards_extra(void **state)
     write_file(TWO, &shard_source[1], 1);
     write_text(INDEX, MAP(WTE(ONE) "," LNF(TWO)));
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
-    assert_says("two tensors stand for ln_f.bias");
+    harness_assert_message("two tensors stand for ln_f.bias");
     char bytes[128] = "        {\"a\":{\"dtype\":\"BOOL\",\"shape\":[1],\"data_offsets\":[0,1]}}";
     bytes[0] = (char)(strlen(bytes) - 8);
     memset(bytes + 1, 0, 7);
@@ -352,23 +335,22 @@ static void test_shards_extra(void **state)
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_OK);
     assert_false(hf_has(hf, "a"));
     assert_int_equal(hf_check_names(hf), ST_BAD_DATA);
-    assert_says("tensor a does not belong to GPT-2, and would be left out");
+    harness_assert_message("tensor a does not belong to GPT-2, and would be left out");
     hf_close(hf);
     write_text("model.safetensors", ""); /* one file takes precedence over an index */
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
-    assert_says("0 bytes");
+    harness_assert_message("0 bytes");
 }
 
 static void test_index_missing_file(void **state)
 {
-    (void)state;
     struct hf_model *hf = NULL;
     write_text(INDEX, MAP(WTE(ONE)));
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
-    assert_says("lists " ONE ", which is not there");
+    harness_assert_message("lists " ONE ", which is not there");
     write_text(ONE, "not safetensors");
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
-    assert_says(ONE);
+    harness_assert_message(ONE);
 }
 
 static const struct CMUnitTest tests[] = {

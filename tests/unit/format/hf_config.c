@@ -3,7 +3,6 @@
 #include "harness.h"
 
 #include <stddef.h>
-#include <string.h>
 
 #include "base/json.h"
 #include "format/hf_config.h"
@@ -156,7 +155,6 @@ static const struct {
 
 static void test_parse(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(case_list) / sizeof(case_list[0]); i++) {
         struct hf_config config;
         const char *text = case_list[i].config;
@@ -180,7 +178,6 @@ static struct hf_config parsed(const char *text)
 /* The numbers of published files, in the form of the time. */
 static void test_llama(void **state)
 {
-    (void)state;
     const struct hf_config old = parsed(
         "{\"architectures\":[\"LlamaForCausalLM\"],\"attention_bias\":false,\"bos_token_id\":"
         "128000,"
@@ -234,7 +231,6 @@ static enum status generation(const char *json, struct hf_config *out)
  * vocabulary is refused. */
 static void test_generation(void **state)
 {
-    (void)state;
     struct hf_config c;
     struct text text = {.data = NULL};
     assert_int_equal(generation("{\"eos_token_id\":[9,7,9],\"bos_token_id\":3}", &c), ST_OK);
@@ -263,7 +259,6 @@ static void test_generation(void **state)
 
 static void test_defaults(void **state)
 {
-    (void)state;
     struct hf_config c = parsed(LLAMA "}");
     assert_int_equal(c.context, 2048);
     assert_int_equal(c.kv_heads, 4);
@@ -304,7 +299,6 @@ static void test_defaults(void **state)
 
 static void test_yarn(void **state)
 {
-    (void)state;
     struct hf_config c = parsed(
         LLAMA ",\"max_position_embeddings\":65536,\"rope_theta\":1e6,\"rope_scaling\":{"
               "\"type\":\"yarn\",\"factor\":4.0,\"original_max_position_embeddings\":16384}}");
@@ -364,7 +358,6 @@ static const char *const written_list[] = {
 
 static void test_write(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(written_list) / sizeof(written_list[0]); i++) {
         struct hf_config config = parsed(written_list[i]), again;
         struct text text = {.data = NULL};
@@ -385,7 +378,6 @@ static void test_write(void **state)
 /* Both forms of the rotary positions are in what is written, each whole. */
 static void test_forms(void **state)
 {
-    (void)state;
     struct hf_config config = parsed(written_list[4]);
     struct text text = {.data = NULL};
     cJSON *root, *scaling;
@@ -413,7 +405,6 @@ static void test_forms(void **state)
 
 static void test_write_gpt2(void **state)
 {
-    (void)state;
     for (int qa = 0; qa < 2; qa++) {
         struct hf_config config = parsed("{" GOOD "}");
         struct text text = {.data = NULL};

@@ -2,8 +2,6 @@
  * name otherwise. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/text.h"
 #include "format/hf_index.h"
 
@@ -16,7 +14,6 @@ static enum status parse(const char *text, struct hf_index *out)
 
 static void test_good(void **state)
 {
-    (void)state;
     struct hf_index index;
     assert_int_equal(parse("{\"metadata\":{\"total_size\":1.5},\"weight_map\":{\"c\":\"m-2."
                            "safetensors\",\"a\":\"m-2.safetensors\",\"b\":\"M_1.safetensors\"}}",
@@ -39,7 +36,6 @@ static void test_good(void **state)
 
 static void test_bad(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } bad_list[] = {
@@ -76,7 +72,6 @@ static void test_bad(void **state)
 
 static void test_huge(void **state)
 {
-    (void)state;
     struct text text = {.limit = 16 << 20};
     struct hf_index index;
     text_add(&text, "{\"weight_map\":{");

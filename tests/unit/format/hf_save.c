@@ -3,11 +3,9 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -24,7 +22,6 @@ static char dir[FILE_PATH_MAX], target[FILE_PATH_MAX];
 static int setup(void **state)
 {
     static int n;
-    (void)state;
     text_format(dir, sizeof(dir), "%s/%d", harness_tmpdir(), n++);
     text_format(target, sizeof(target), "%s/to", dir);
     return mkdir(dir, 0777);
@@ -67,7 +64,6 @@ static void assert_alone(int want)
 
 static void test_new(void **state)
 {
-    (void)state;
     char deep[FILE_PATH_MAX];
     assert_int_equal(hf_save_check(target), ST_OK);
     assert_int_equal(save(target), ST_OK);
@@ -84,7 +80,6 @@ static void test_new(void **state)
 
 static void test_taken(void **state)
 {
-    (void)state;
     char path[FILE_PATH_MAX];
     static const char *const nameless[] = {"", "/", ".", "..", "a/..", "/tmp/.", "./"};
     for (size_t i = 0; i < sizeof(nameless) / sizeof(nameless[0]); i++)
@@ -114,7 +109,6 @@ static void test_taken(void **state)
  * because it stays. */
 static void test_no_room(void **state)
 {
-    (void)state;
     static float big[1 << 16];
     const struct safetensors_source large = {"a", DTYPE_F32, 1, {1 << 16}, .data = big};
     pid_t pid = fork();
@@ -138,7 +132,6 @@ static void test_no_room(void **state)
  * stays. */
 static void test_left_behind(void **state)
 {
-    (void)state;
     static const char *const names[] = {"to.tmp-1",  "to.tmp-99999999", "to.tmp-77",
                                         "to.tmp-7x", "to.tmp-",         "too.tmp-7"};
     char path[FILE_PATH_MAX], inside[FILE_PATH_MAX];
@@ -168,7 +161,6 @@ static void test_left_behind(void **state)
  * has a file of its own. */
 static void test_parts(void **state)
 {
-    (void)state;
     static const float a[16] = {1, 2}, b[4] = {3}, c[4] = {4}, d[3] = {5};
     static const struct safetensors_source many[] = {
         {"transformer.wte.weight", DTYPE_F32, 2, {4, 4}, .data = a},

@@ -2,8 +2,6 @@
  * changed; and bytes that are no ledger. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/text.h"
 #include "format/ledger.h"
 
@@ -61,7 +59,6 @@ static void fifty_steps(struct book *b)
 
 static void test_whole(void **state)
 {
-    (void)state;
     struct book b = {.generation = 0};
     fifty_steps(&b);
     add(&b, 51, 1, 400, 16, LEDGER_OUTCOME_NOT_FINITE); /* another size of batch */
@@ -78,7 +75,6 @@ static void test_whole(void **state)
 /* A return to a checkpoint supersedes what is behind it, wherever it cuts. */
 static void test_superseded(void **state)
 {
-    (void)state;
     struct book b = {.generation = 0};
     fifty_steps(&b);
     start(&b, 30, 240);
@@ -108,7 +104,6 @@ static void expect(struct book *b, const char *problem)
 
 static void test_problems(void **state)
 {
-    (void)state;
     struct book b = {.generation = 0};
     start(&b, 0, 0);
     add(&b, 1, 10, 0, 8, LEDGER_OUTCOME_APPLIED);
@@ -148,7 +143,6 @@ static void test_problems(void **state)
 /* Cut at each byte: the lines before count. Each flipped bit, and each missing line, is found. */
 static void test_cuts_and_flips(void **state)
 {
-    (void)state;
     struct book b = {.generation = 0};
     struct ledger_audit a;
     start(&b, 0, 0);
@@ -180,7 +174,6 @@ static void test_cuts_and_flips(void **state)
 /* A pass over the data is known as long as all steps that are left have one order. */
 static void test_epochs(void **state)
 {
-    (void)state;
     struct book b = {.generation = 0};
     start_order(&b, 0, 0, 64, 5);
     add(&b, 1, 16, 0, 2, LEDGER_OUTCOME_APPLIED);
@@ -217,7 +210,6 @@ static void test_epochs(void **state)
 
 static void test_hostile(void **state)
 {
-    (void)state;
     static const char *const bad[] = {
         "\n",
         "x\n",
@@ -265,7 +257,6 @@ static void test_hostile(void **state)
 /* A sparse file of a terabyte is refused at once. */
 static void test_files(void **state)
 {
-    (void)state;
     char path[600];
     struct ledger_audit a;
     text_format(path, sizeof path, "%s/huge", harness_tmpdir());
@@ -297,7 +288,6 @@ static void checkpoint(struct book *b, int64_t step, uint64_t weights)
 /* The same step with other weights: suspect only where they must be equal. */
 static void test_weights(void **state)
 {
-    (void)state;
     static const struct {
         const char *first, *second;
         uint64_t weights;
@@ -343,7 +333,6 @@ static void test_weights(void **state)
 /* More checkpoints than are kept, in any order: the newest steps stay, in order. */
 static void test_many_checkpoints(void **state)
 {
-    (void)state;
     struct book b = {.text = {.limit = 64 << 20}};
     const int n = LEDGER_CHECKPOINTS_MAX + 500;
     start(&b, 0, 0);
@@ -361,7 +350,6 @@ static void test_many_checkpoints(void **state)
 
 static void test_append(void **state)
 {
-    (void)state;
     struct ledger_run a = {1, 1, 1, 0, 8, LEDGER_OUTCOME_APPLIED};
     const struct ledger_run next = {1, 2, 3, 8, 8, LEDGER_OUTCOME_APPLIED};
     assert_true(ledger_append(&a, &next));

@@ -2,8 +2,6 @@
  * its header is checked against its contents. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "base/text.h"
 #include "format/hf.h"
@@ -45,7 +43,6 @@ static void names(int i, char out[64], int *dims_n, int64_t dim[2])
  * precision. */
 static void test_same_as_folder(void **state)
 {
-    (void)state;
     struct hf_model *hf;
     assert_int_equal(hf_open(DIR "lm", &gpt2, &hf), ST_OK);
     for (int half = 0; half < 2; half++) {
@@ -81,7 +78,6 @@ static void test_same_as_folder(void **state)
 
 static void test_asked_wrongly(void **state)
 {
-    (void)state;
     struct llmc_file *file;
     struct llmc_entry entry;
     assert_int_equal(llmc_open(DIR "lm_f32.bin", &file), ST_OK);
@@ -113,7 +109,6 @@ static void test_asked_wrongly(void **state)
 
 static void test_header(void **state)
 {
-    (void)state;
     static const struct {
         int word;
         int32_t value;

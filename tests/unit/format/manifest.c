@@ -3,7 +3,6 @@
 #include "harness.h"
 
 #include <inttypes.h>
-#include <string.h>
 #include <xxhash.h>
 
 #include "format/manifest.h"
@@ -31,7 +30,6 @@ static const struct manifest sample = {
 
 static void test_round_trip(void **state)
 {
-    (void)state;
     struct text text = {.data = NULL};
     struct manifest back;
     assert_int_equal(manifest_write(&sample, &text), ST_OK);
@@ -58,7 +56,6 @@ static void test_round_trip(void **state)
 
 static void test_every_flip_and_cut(void **state)
 {
-    (void)state;
     struct text text = {.data = NULL};
     struct manifest back;
     assert_int_equal(manifest_write(&sample, &text), ST_OK);
@@ -97,7 +94,6 @@ static enum status forge(const char *from, const char *to)
 
 static void test_forged(void **state)
 {
-    (void)state;
     static const char *const pair[][3] = {
         {"\"schema\": 1", "\"schema\": \"1\"", "schema"},
         {"\"step\": 100", "\"step\": -1", "step"},
@@ -134,7 +130,6 @@ static void test_forged(void **state)
 /* Another schema is reported whatever the bytes are: it may have another checksum. */
 static void test_schemas(void **state)
 {
-    (void)state;
     struct manifest back;
     static const char *const other[] = {
         "{\"schema\":2,",
@@ -166,7 +161,6 @@ static void test_schemas(void **state)
 
 static void test_grad_compress(void **state)
 {
-    (void)state;
     struct ckpt_meta meta = {.model_json = " { \"a\" : 1e3 } ", .settings_json = "{}"};
     assert_int_equal(manifest_normalize(&meta), ST_OK);
     assert_string_equal(meta.model_json, "{\"a\":1000}");
@@ -177,7 +171,6 @@ static void test_grad_compress(void **state)
 /* A run that never changed its batches has no schedule of its own in the file. */
 static void test_no_schedule(void **state)
 {
-    (void)state;
     struct manifest m = sample, back;
     struct text text = {.data = NULL};
     m.meta.schedule_step_samples = m.meta.schedule_samples = 0;

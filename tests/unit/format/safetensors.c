@@ -2,8 +2,6 @@
  * a message. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
 #include <xxhash.h>
 
 #include "base/file.h"
@@ -35,7 +33,6 @@ static enum status parse(const char *header, size_t data_bytes, struct safetenso
 
 static void test_golden(void **state)
 {
-    (void)state;
     struct file_map map = {.data = NULL};
     struct safetensors st = {.entry = NULL};
     assert_int_equal(file_map_open("tests/golden/lm/model.safetensors", &map), ST_OK);
@@ -60,7 +57,6 @@ static void test_golden(void **state)
 
 static void test_every_cut_is_refused(void **state)
 {
-    (void)state;
     struct file_map map = {.data = NULL};
     struct safetensors st = {.entry = NULL};
     assert_int_equal(file_map_open("tests/golden/qa/model.safetensors", &map), ST_OK);
@@ -151,7 +147,6 @@ static const struct {
 
 static void test_cases(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(case_list) / sizeof(case_list[0]); i++) {
         struct safetensors st = {.entry = NULL};
         enum status got = parse(case_list[i].header, case_list[i].data_bytes, &st);
@@ -167,7 +162,6 @@ static void test_cases(void **state)
 
 static void test_header_length(void **state)
 {
-    (void)state;
     static const uint64_t length[] = {
         0, 1, 3, 100000001, UINT64_MAX, UINT64_MAX - 7, INT64_MAX, (uint64_t)1 << 63};
     struct safetensors st = {.entry = NULL};
@@ -182,7 +176,6 @@ static void test_header_length(void **state)
 
 static void test_long_name_and_depth(void **state)
 {
-    (void)state;
     struct safetensors st = {.entry = NULL};
     for (int n = 255; n <= 256; n++) {
         struct text header = {.data = NULL};
@@ -202,7 +195,6 @@ static void test_long_name_and_depth(void **state)
 
 static void test_unused_dtypes_are_left_out(void **state)
 {
-    (void)state;
     struct safetensors st = {.entry = NULL};
     assert_int_equal(parse("{\"mask\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]},"
                            "\"x\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[3,5]}}",
@@ -218,7 +210,6 @@ static void test_unused_dtypes_are_left_out(void **state)
 
 static void test_half_is_exact(void **state)
 {
-    (void)state;
     for (uint32_t bits = 0; bits <= 0xffff; bits++) {
         uint16_t half = (uint16_t)bits;
         struct safetensors_entry f16 = {
@@ -251,7 +242,6 @@ static void count_beat(void *arg, int64_t bytes)
 
 static void test_write_and_read(void **state)
 {
-    (void)state;
     static float big[5 << 20];
     for (size_t i = 0; i < sizeof(big) / sizeof(big[0]); i++)
         big[i] = (float)i;
@@ -323,7 +313,6 @@ static enum status read_range(void *arg, int64_t first, int64_t n, void *out)
 /* What is read in ranges makes the file that the same numbers in memory make. */
 static void test_write_by_ranges(void **state)
 {
-    (void)state;
     enum { ELEMS = (5 << 20) / 2 + 3 };
     static float all[ELEMS];
     struct ranges ranges = {.fails_at = -1};
@@ -356,7 +345,6 @@ static void test_write_by_ranges(void **state)
 
 static void test_write_refusals(void **state)
 {
-    (void)state;
     char path[FILE_PATH_MAX];
     uint64_t hash;
     int64_t written;
@@ -375,7 +363,6 @@ static void test_write_refusals(void **state)
 
 static void test_write_nothing(void **state)
 {
-    (void)state;
     char path[FILE_PATH_MAX];
     uint64_t hash;
     int64_t written;

@@ -3,8 +3,6 @@
  * not overwritten. */
 #include "harness.h"
 
-#include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/file.h"
@@ -48,7 +46,6 @@ static void write_one(const char *data, int64_t n, int64_t piece)
 
 static void test_sizes(void **state)
 {
-    (void)state;
     static const int64_t sizes[] = {0,           1,       4095,        4096,    MIB,
                                     4 * MIB - 1, 4 * MIB, 4 * MIB + 1, 8 * MIB, 21 * MIB + 4097};
     int64_t most = 22 * MIB;
@@ -66,7 +63,6 @@ static void test_sizes(void **state)
 
 static void test_in_the_way(void **state)
 {
-    (void)state;
     struct sink *sink = NULL;
     text_format(path, sizeof path, "%s/there", harness_tmpdir());
     assert_int_equal(file_replace(path, "x", 1), ST_OK);

@@ -18,7 +18,6 @@
 
 static void test_checksum(void **state)
 {
-    (void)state;
     uint8_t bytes[32] = {0};
     assert_int_equal(tfevents_crc32c("", 0), 0);
     assert_int_equal(tfevents_crc32c("123456789", 9), 0xE3069283u);
@@ -60,7 +59,6 @@ static void read_head(struct tfevents_cursor *c, int64_t step_next)
 
 static void test_ten_thousand(void **state)
 {
-    (void)state;
     enum { N = 10000 };
     char path[FILE_PATH_MAX];
     struct file_map map = {0};
@@ -91,7 +89,6 @@ static void test_ten_thousand(void **state)
 
 static void test_written_soon(void **state)
 {
-    (void)state;
     char path[FILE_PATH_MAX];
     struct tfevents *file = begin(folder("soon"), 8, path);
     int64_t head = file_bytes(path);
@@ -113,7 +110,6 @@ static void test_written_soon(void **state)
  * starts. */
 static void test_names(void **state)
 {
-    (void)state;
     const char *dir = folder("names");
     char path[4][FILE_PATH_MAX], host[128] = "", future[FILE_PATH_MAX];
     for (int i = 0; i < 3; i++)
@@ -146,7 +142,6 @@ static void limit(rlim_t bytes)
  * space again, what is not is counted, and the file holds whole records only. */
 static void test_full_disk(void **state)
 {
-    (void)state;
     char path[FILE_PATH_MAX];
     struct file_map map = {0};
     signal(SIGXFSZ, SIG_IGN);
@@ -175,7 +170,6 @@ static void test_full_disk(void **state)
 
 static void test_full_to_the_end(void **state)
 {
-    (void)state;
     char path[FILE_PATH_MAX];
     struct tfevents *file = begin(folder("end"), 1, path);
     int64_t head = file_bytes(path);
@@ -189,7 +183,6 @@ static void test_full_to_the_end(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     struct tfevents *file = (struct tfevents *)1;
     assert_int_equal(tfevents_open("", 1, &file), ST_OK);
     assert_null(file);

@@ -21,7 +21,6 @@
 
 static void quantiles(void **state)
 {
-    (void)state;
     double values[] = {40, 10, 30, 20}, one = 5;
     quantile_sort(values, 4);
     assert_true(values[0] == 10 && values[3] == 40);
@@ -49,7 +48,6 @@ static enum status compute_2_ms(void *arg)
  * time, so a rate half as high as its peers' says nothing. One thread by itself waits for none. */
 static void time_off_the_cores_is_slack(void **state)
 {
-    (void)state;
     struct measure_timer timer = {.threads_n = 2, .slices_min = 8, .patience = 8};
     struct measure_best two = {0}, one = {0};
     assert_int_equal(measure_time_best(&timer, 10, compute_2_ms, NULL, &two), ST_OK);
@@ -70,7 +68,6 @@ static enum status fail_third(void *arg)
 
 static void a_failure_ends_the_slices(void **state)
 {
-    (void)state;
     const struct measure_timer timer = {.slices_min = 8, .patience = 8};
     struct measure_best best = {0};
     double seconds[8];
@@ -109,7 +106,6 @@ static enum status measure_together(struct ranks_one *one)
 /* The slowest rank counts: it sleeps for 9 ms, the first one for 1 ms. */
 static void the_slowest_rank_counts(void **state)
 {
-    (void)state;
     struct told told[3];
     ranks_run(1, 3, measure_together, told, sizeof *told);
     for (int r = 0; r < 3; r++) {
@@ -136,7 +132,6 @@ static float value_of(const struct measure_pattern *p, int i)
 /* The sum of all contributions is the pattern of sums, exactly, whatever the element type. */
 static void sums_are_exact(void **state)
 {
-    (void)state;
     static struct measure_pattern one, all;
     for (int d = 0; d < 3; d++)
         for (int ranks = 1; ranks <= COMM_RANKS_MAX; ranks *= 8) {
@@ -158,7 +153,6 @@ static void sums_are_exact(void **state)
 
 static void wrong_elements_are_counted(void **state)
 {
-    (void)state;
     static char data[3000 * sizeof(float)];
     struct measure_pattern p, other;
     for (int d = 0; d < 3; d++) {
@@ -179,7 +173,6 @@ static void wrong_elements_are_counted(void **state)
 
 static void random_numbers_are_of_one_size(void **state)
 {
-    (void)state;
     for (int d = 0; d < 3; d++) {
         struct measure_pattern p = {.dtype = dtypes[d]};
         int negative = 0;
@@ -231,7 +224,6 @@ static enum status run_collectives(struct ranks_one *one)
  * sum is one wrong element on all ranks. */
 static void collectives_are_right(void **state)
 {
-    (void)state;
     int64_t flipped[5];
     ranks_run(1, 5, run_collectives, flipped, sizeof *flipped);
     for (int r = 0; r < 5; r++)
@@ -242,7 +234,6 @@ static void collectives_are_right(void **state)
 
 static void products_have_their_bytes(void **state)
 {
-    (void)state;
     struct dev *dev = ranks_dev(0);
     struct stream *s;
     assert_int_equal(dev_stream_open(dev, &s), ST_OK);
@@ -272,7 +263,6 @@ static void products_have_their_bytes(void **state)
 
 static void a_table_keeps_its_columns(void **state)
 {
-    (void)state;
     static const struct measure_column columns[] = {
         {"name", -6, 0}, {"value", 9, 0}, {"n", 4, 0}, {"share", 6, 2}, {"where", 0, 0}};
     struct text out = {0};
@@ -299,7 +289,6 @@ static void a_table_keeps_its_columns(void **state)
 
 static void values_have_four_digits(void **state)
 {
-    (void)state;
     char out[64];
     assert_string_equal(measure_table_value(out, sizeof out, 54.634, "GB/s"), "54.63 GB/s");
     assert_string_equal(measure_table_value(out, sizeof out, 120034.2, "us"), "120034 us");
@@ -347,15 +336,10 @@ static void check_three(void)
     }
 }
 
-static void rows_of_three(void **state)
-{
-    (void)state;
-    check_three();
-}
+static void rows_of_three(void **state) { check_three(); }
 
 static void rows_of_three_devices(void **state)
 {
-    (void)state;
     fake = fake_device_open();
     ranks_own_dev = fake_dev;
     check_three();
@@ -367,7 +351,6 @@ static void rows_of_three_devices(void **state)
 
 static void bus(void **state)
 {
-    (void)state;
     const double all_reduce = bus_bandwidth(BUS_COLLECTIVE_ALL_REDUCE, 1000000, 2, 1000);
     assert_true(fabs(all_reduce - 1.0) < 1e-9);
     assert_true(fabs(bus_bandwidth(BUS_COLLECTIVE_ALL_REDUCE, 1000000, 4, 1000) - 1.5) < 1e-9);

@@ -42,11 +42,7 @@ static void coords_of(const struct mesh *mesh)
                     assert_int_equal(mesh_rank_of(mesh, &at), rank);
                 }
 }
-static void test_coords(void **state)
-{
-    (void)state;
-    each_mesh(coords_of);
-}
+static void test_coords(void **state) { each_mesh(coords_of); }
 
 /* A group ascends, holds the rank, and is the same for each of its members. */
 static void groups_of(const struct mesh *mesh)
@@ -72,7 +68,6 @@ static void groups_of(const struct mesh *mesh)
 }
 static void test_groups(void **state)
 {
-    (void)state;
     for (int tensor = 1; tensor <= 3; tensor++)
         for (int context = 1; context <= 2; context++)
             for (int data = 1; data <= 3; data++)
@@ -88,7 +83,6 @@ static void test_groups(void **state)
 /* Two nodes of four workers: tensor groups are neighbours, data groups reach the other node. */
 static void test_groups_by_hand(void **state)
 {
-    (void)state;
     struct mesh mesh;
     int group[8];
     assert_int_equal(mesh_make(8, 2, 1, 2, &mesh), ST_OK);
@@ -105,7 +99,6 @@ static void test_groups_by_hand(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     struct mesh mesh;
     assert_int_equal(mesh_make(6, 2, 1, 2, &mesh), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "TP=2 x CP=1 x PP=2 are 4 ranks"));
@@ -125,7 +118,6 @@ static bool is_within(int ranks, int tensor, unsigned axes, int locals)
 
 static void test_nodes(void **state)
 {
-    (void)state;
     const unsigned tensor = MESH_BIT(MESH_AXIS_TENSOR), data = MESH_BIT(MESH_AXIS_DATA);
     assert_true(is_within(8, 2, tensor, 4));
     assert_true(is_within(8, 4, tensor, 4));
@@ -148,7 +140,6 @@ static void check_link(int ranks, int tensor, unsigned axes, int locals, const c
 
 static void test_links(void **state)
 {
-    (void)state;
     const unsigned tensor = MESH_BIT(MESH_AXIS_TENSOR), data = MESH_BIT(MESH_AXIS_DATA);
     check_link(4, 2, tensor, 2, "shm + tcp", "shm");
     check_link(4, 2, data, 2, "shm + tcp", "tcp");
@@ -162,7 +153,6 @@ static void test_links(void **state)
 
 static void test_names(void **state)
 {
-    (void)state;
     static const char *const names[MESH_AXES] = {"tensor", "context", "data", "pipeline"};
     for (int i = 0; i < MESH_AXES; i++)
         assert_string_equal(mesh_axis_name((enum mesh_axis)i), names[i]);
@@ -171,7 +161,6 @@ static void test_names(void **state)
 /* What people read: outermost first, and nothing where ranks differ by their data alone. */
 static void test_place(void **state)
 {
-    (void)state;
     static const struct {
         int ranks, tensor, context, pipeline, rank, n;
         const char *text;

@@ -58,11 +58,7 @@ static void check_stages(const struct pipe *pipe)
         check_stage(pipe, stage);
 }
 
-static void test_ops(void **state)
-{
-    (void)state;
-    each_pipe(check_stages);
-}
+static void test_ops(void **state) { each_pipe(check_stages); }
 
 /* ---- all stages together ---- */
 
@@ -289,17 +285,12 @@ static void check_runs(const struct pipe *pipe)
         }
 }
 
-static void test_runs(void **state)
-{
-    (void)state;
-    each_pipe(check_runs);
-}
+static void test_runs(void **state) { each_pipe(check_runs); }
 
 /* Gradients that wait to be sent, for more stages (step_pipe.h: STEP_PIPE_GRADS_MAX). */
 static void test_grads_out(void **state)
 {
     int most = 0;
-    (void)state;
     for (int stages = 9; stages <= 32; stages++)
         for (int chunks = 2; chunks <= 4; chunks++)
             for (int stage = 0; stage < stages; stage++)
@@ -316,7 +307,6 @@ static void test_grads_out(void **state)
 
 static void test_bubble(void **state)
 {
-    (void)state;
     struct pipe pipe = {4, 8, 1}, chunked = {4, 8, 2};
     assert_int_equal(pipe_slots(&pipe), 11);
     assert_true(pipe_bubble(&pipe) == 3.0 / 11);

@@ -55,7 +55,6 @@ static void check_split(const double *cost, int64_t layers, int stages, int chun
 
 static void test_best(void **state)
 {
-    (void)state;
     double cost[LAYERS_MAX + 2];
     for (uint64_t draw = 0; draw < 20; draw++)
         for (int64_t layers = 1; layers <= LAYERS_MAX; layers++) {
@@ -71,7 +70,6 @@ static void test_best(void **state)
  * early stages get less. */
 static void test_ends(void **state)
 {
-    (void)state;
     double cost[12] = {0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3};
     int64_t first[5];
     assert_int_equal(pipe_split(cost, 9, 4, 1, first), ST_OK);
@@ -85,7 +83,6 @@ static void test_ends(void **state)
 
 static void test_costs(void **state)
 {
-    (void)state;
     struct model_dims dims;
     double cost[14], again[14];
     assert_true(model_preset("gpt2", &dims));
@@ -107,7 +104,6 @@ static void test_costs(void **state)
 
 static void test_part(void **state)
 {
-    (void)state;
     const int64_t first[7] = {0, 2, 4, 6, 8, 9, 10};
     struct model_part part = {.tensor_ranks = 2};
     pipe_split_part(first, 3, 2, 1, &part);

@@ -11,7 +11,6 @@
 
 static void test_presets(void **state)
 {
-    (void)state;
     static const struct {
         const char *name;
         int64_t parameters; /* as Hugging Face counts the published ones */
@@ -63,7 +62,6 @@ static void test_presets(void **state)
 
 static void test_check(void **state)
 {
-    (void)state;
     struct model_dims good, bad;
     assert_true(model_preset("gpt2", &good));
     bad = good;
@@ -82,7 +80,6 @@ static void test_check(void **state)
 
 static void test_flops(void **state)
 {
-    (void)state;
     struct model_dims dims;
     assert_true(model_preset("gpt2", &dims));
     assert_float_equal(model_flops_per_token(&dims, 0), 741.2e6, 0.1e6); /* 6 · (12LC² + VC) */
@@ -115,7 +112,6 @@ static size_t planned_as(enum model_recompute way, bool want_grad, size_t *scrat
 
 static void test_plan(void **state)
 {
-    (void)state;
     size_t s[5], light = planned_as(MODEL_RECOMPUTE_LIGHT, true, &s[0]),
                  attention = planned_as(MODEL_RECOMPUTE_ATTENTION, true, &s[1]);
     size_t block = planned_as(MODEL_RECOMPUTE_BLOCK, true, &s[2]),
@@ -137,7 +133,6 @@ static void test_plan(void **state)
  * whole ways are those ways. */
 static void test_plan_by_layer(void **state)
 {
-    (void)state;
     const int64_t layers = tiny.layers;
     size_t kept = SIZE_MAX, all = SIZE_MAX;
     for (int64_t i = 0; i <= MODEL_RECOMPUTE_BLOCK * layers; i++) {
@@ -156,7 +151,6 @@ static void test_plan_by_layer(void **state)
 
 static void test_recompute_by_layer(void **state)
 {
-    (void)state;
     char text[32];
     const struct model_recomputed what = {MODEL_RECOMPUTE_BLOCK, 2};
     assert_int_equal(model_recompute_of(what, 1), MODEL_RECOMPUTE_BLOCK);
@@ -243,7 +237,6 @@ static void rig_close(struct rig *r)
 /* −log softmax(logits)[target] of a row is that row's loss. */
 static void test_logits(void **state)
 {
-    (void)state;
     struct rig r;
     float logits[21];
     rig_open(&r, 2, 10, false);
@@ -276,7 +269,6 @@ static enum status note_table(void *arg)
 /* More rows than a chunk has: one call, and the head adds nothing after it. */
 static void test_embedding_grad_ready(void **state)
 {
-    (void)state;
     struct rig r;
     rig_open(&r, 120, 10, true);
     struct told told = {.table = r.grads + r.t.param[0].offset};

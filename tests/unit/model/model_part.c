@@ -160,7 +160,6 @@ static void check_splits(struct model_dims whole)
 
 static void test_parts_are_the_whole(void **state)
 {
-    (void)state;
     for (int arch = 0; arch < MODEL_ARCH_N; arch++)
         check_splits(dims_of((enum model_arch)arch, 0));
     for (int64_t kv = 1; kv <= 4; kv *= 2) {
@@ -178,7 +177,6 @@ static void test_parts_are_the_whole(void **state)
 /* What one rank of four has, in numbers. */
 static void test_dims(void **state)
 {
-    (void)state;
     struct model_dims whole = dims_of(MODEL_ARCH_LLAMA, 2), d;
     struct model_part part = part_of(3, 4, 1, 2, 2);
     assert_int_equal(model_part_dims(&whole, &part, &d), ST_OK);
@@ -203,7 +201,6 @@ static void test_dims(void **state)
 /* The flags by which gradients are summed and counted. */
 static void test_shared(void **state)
 {
-    (void)state;
     struct model_dims whole = dims_of(MODEL_ARCH_QWEN3, 2), d;
     struct model_part part = part_of(2, 4, 0, 1, 0);
     struct param_table t;
@@ -237,7 +234,6 @@ static void test_shared(void **state)
  * and v in one tensor are three groups of GPT-2's, and one of NeoX's. */
 static void test_biases_and_groups(void **state)
 {
-    (void)state;
     static const struct {
         enum model_arch arch;
         const char *bias, *fused;
@@ -268,7 +264,6 @@ static void test_biases_and_groups(void **state)
 /* A stage that has the head of a tied model, or neither end. */
 static void test_stages(void **state)
 {
-    (void)state;
     struct model_dims whole = dims_of(MODEL_ARCH_GPT2, 0), d;
     struct param_table t;
     for (int stage = 0; stage < 3; stage++) {
@@ -295,7 +290,6 @@ static void refused(struct model_dims whole, struct model_part part, const char 
 
 static void test_refusals(void **state)
 {
-    (void)state;
     struct model_dims whole = dims_of(MODEL_ARCH_LLAMA, 4);
     refused(whole, part_of(0, 3, 0, 1, 0), "TP=3 does not divide HEADS=8");
     refused(whole, part_of(0, 8, 0, 1, 0), "TP=8 does not divide FFN=44");
@@ -332,7 +326,6 @@ static void measure(const struct model_dims *dims, enum model_recompute way, siz
  * gathered rows are not divided. */
 static void test_memory_is_divided(void **state)
 {
-    (void)state;
     static const char *const preset[] = {"gpt2", "llama-3.2-1b", "pythia-160m", "qwen3-0.6b"};
     for (size_t i = 0; i < sizeof preset / sizeof *preset; i++)
         for (int r = MODEL_RECOMPUTE_NONE; r < MODEL_RECOMPUTE_AUTO; r++)
@@ -354,7 +347,6 @@ static void test_memory_is_divided(void **state)
 /* A part of a sample's rows that ranks cannot exchange. */
 static void test_rows_are_refused(void **state)
 {
-    (void)state;
     struct model_dims whole = dims_of(MODEL_ARCH_GPT2, 0), dims;
     struct model_part part = part_of(0, 4, 0, 1, 0);
     struct arena arena[2];

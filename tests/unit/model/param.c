@@ -20,7 +20,6 @@ static struct param_table describe(enum model_task task, const char *preset)
 
 static void test_layout(void **state)
 {
-    (void)state;
     struct param_table t = describe(MODEL_TASK_QA, "gpt2-nano");
     int64_t end = 0, sum = 0;
     for (int i = 0; i < t.params_n; i++) {
@@ -46,7 +45,6 @@ static void test_layout(void **state)
 
 static void test_gpt2_names(void **state)
 {
-    (void)state;
     struct param_table t = describe(MODEL_TASK_LM, "gpt2");
     assert_int_equal(t.parameters, 124439808); /* as Hugging Face counts it */
     const struct param *p = param_find(&t, "h.11.mlp.c_proj.weight");
@@ -69,7 +67,6 @@ static void test_gpt2_names(void **state)
  * lay out a table keeps it. */
 static void test_room(void **state)
 {
-    (void)state;
     struct model_dims dims;
     struct param_table t;
     assert_true(model_preset("gpt2", &dims));
@@ -102,7 +99,6 @@ static void test_room(void **state)
 
 static void test_too_large(void **state)
 {
-    (void)state;
     struct param_table t = {0};
     assert_int_equal(
         param_add(&t, 0, PARAM_INIT_ZERO, -1, "a", 2, (int64_t)1 << 40, (int64_t)1 << 40),
@@ -114,7 +110,6 @@ static void test_too_large(void **state)
 /* Any range of a parameter gives the same numbers; other parameters and seeds give others. */
 static void test_fill_is_a_function(void **state)
 {
-    (void)state;
     struct param_table t = describe(MODEL_TASK_LM, "gpt2-nano");
     enum { N = 1000 };
     float whole[N], cut[N], other[N];
@@ -132,7 +127,6 @@ static void test_fill_is_a_function(void **state)
 /* Values written down once: they must never change, or old runs cannot be repeated. */
 static void test_fill_values(void **state)
 {
-    (void)state;
     struct param_table t = describe(MODEL_TASK_LM, "gpt2-nano");
     static const float want[5] = {-0.0123707084f, 0.0287227575f, -0.00283930567f, -0.0243886709f,
                                   0.0251667891f};
@@ -161,7 +155,6 @@ static void moments(const struct param_table *t, const char *name, double *mean,
 
 static void test_fill_moments(void **state)
 {
-    (void)state;
     struct param_table t = describe(MODEL_TASK_LM, "gpt2");
     double mean, std;
     moments(&t, "h.3.mlp.c_fc.weight", &mean, &std);

@@ -54,7 +54,6 @@ static const struct {
 
 static void test_values(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         float got[ROPE_FREQ_MAX];
         rope_freq(&row[i].rope, row[i].rotated, got);
@@ -72,7 +71,6 @@ static void test_values(void **state)
 /* Cosines and sines are scaled by YaRN alone: by its own factor, or by 0.1·ln(factor) + 1. */
 static void test_scale(void **state)
 {
-    (void)state;
     float out[ROPE_FREQ_MAX];
     struct model_rope rope = row[3].rope;
     assert_float_equal(rope_freq(&row[2].rope, 64, out), 1, 0);

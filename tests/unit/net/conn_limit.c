@@ -16,7 +16,6 @@ static struct conn_limit_slot heard(uint64_t from, int64_t since_ms)
 
 static void room_for_all(void **state)
 {
-    (void)state;
     struct conn_limit_slot slots[] = {silent(1, 10), silent(1, 20), heard(2, 5)};
     assert_int_equal(conn_limit_evict(slots, 3, 3, 2), 0);
     assert_int_equal(conn_limit_evict(slots, 0, 3, 2), 0);
@@ -24,7 +23,6 @@ static void room_for_all(void **state)
 
 static void the_oldest_silent_goes_first(void **state)
 {
-    (void)state;
     struct conn_limit_slot slots[] = {heard(1, 1), silent(2, 30), silent(3, 20), silent(4, 40)};
     assert_int_equal(conn_limit_evict(slots, 4, 3, 8), 1);
     assert_true(slots[2].is_evicted);
@@ -39,7 +37,6 @@ static void the_oldest_silent_goes_first(void **state)
  * age. */
 static void many_of_one_address_make_room(void **state)
 {
-    (void)state;
     struct conn_limit_slot slots[101];
     slots[0] = silent(7, 0);
     for (int i = 1; i <= 100; i++)
@@ -52,7 +49,6 @@ static void many_of_one_address_make_room(void **state)
 
 static void a_cap_for_each_address(void **state)
 {
-    (void)state;
     struct conn_limit_slot slots[] = {silent(1, 5), silent(1, 3), silent(1, 4),
                                       silent(2, 1), heard(1, 0),  heard(1, 0)};
     assert_int_equal(conn_limit_evict(slots, 6, 100, 2), 1);
@@ -67,7 +63,6 @@ static void a_cap_for_each_address(void **state)
  * to speak. */
 static void the_new_do_not_count_for_their_address(void **state)
 {
-    (void)state;
     struct conn_limit_slot slots[7];
     for (int i = 0; i < 7; i++) {
         slots[i] = silent(1, i);

@@ -1,8 +1,6 @@
 /* http_auth: which values of Authorization have the token. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "net/base64.h"
 #include "net/http_auth.h"
 
@@ -21,7 +19,6 @@ static bool is_login_granted(const char *login, size_t n)
 
 static void no_token_is_required(void **state)
 {
-    (void)state;
     http_auth_init(&auth, NULL);
     assert_true(is_granted(NULL) && is_granted("Bearer x"));
     http_auth_init(&auth, "");
@@ -30,7 +27,6 @@ static void no_token_is_required(void **state)
 
 static void bearer(void **state)
 {
-    (void)state;
     static const char *const refused[] = {"",
                                           "Bearer",
                                           "Bearer ",
@@ -54,7 +50,6 @@ static void bearer(void **state)
 
 static void login(void **state)
 {
-    (void)state;
     char large[3000];
     http_auth_init(&auth, TOKEN);
     assert_true(is_login_granted("anyone:" TOKEN, 7 + strlen(TOKEN)));

@@ -1,13 +1,10 @@
 /* http_headers — well-formed response headers are read, malformed ones are ignored. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "net/http_headers.h"
 
 static void test_headers(void **state)
 {
-    (void)state;
     struct http_headers a = {0};
     static const char *const lines[] = {"HTTP/1.1 206 x\r\n", "content-length:  12 \r\n",
                                         "Content-Range: bytes 5-16/17\r\n", "ETag: \"abc\"\r\n",

@@ -2,7 +2,6 @@
 #include "harness.h"
 
 #include <arpa/inet.h>
-#include <string.h>
 
 #include "net/ip_address.h"
 
@@ -25,7 +24,6 @@ static bool is_public(const char *text)
 
 static void test_closed(void **state)
 {
-    (void)state;
     static const char *const closed[] = {"0.0.0.0",
                                          "0.255.255.255",
                                          "10.0.0.0",
@@ -79,7 +77,6 @@ static void test_closed(void **state)
 
 static void test_open(void **state)
 {
-    (void)state;
     static const char *const open[] = {
         "1.1.1.1",         "9.255.255.255",    "11.0.0.0",
         "100.63.255.255",  "100.128.0.0",      "126.255.255.255",
@@ -96,7 +93,6 @@ static void test_open(void **state)
 
 static void test_other_kinds(void **state)
 {
-    (void)state;
     struct sockaddr at = {.sa_family = AF_UNIX};
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x01010101)};
     char text[64];

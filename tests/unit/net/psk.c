@@ -2,7 +2,6 @@
  * see. */
 #include "harness.h"
 
-#include <string.h>
 #include <time.h>
 
 #include <openssl/err.h>
@@ -93,7 +92,6 @@ static int old_server(SSL *ssl, const unsigned char *id, size_t n, SSL_SESSION *
  * dklen=32). */
 static void the_key_is_stretched(void **state)
 {
-    (void)state;
     static const uint8_t expected[32] = {0xa2, 0x0f, 0x72, 0x9b, 0x28, 0x64, 0xe7, 0x3d,
                                          0x2f, 0x05, 0x27, 0xce, 0xa7, 0x7c, 0xc2, 0x84,
                                          0xdf, 0xde, 0x8b, 0x26, 0x7d, 0xb3, 0x94, 0xe5,
@@ -113,7 +111,6 @@ static void the_key_is_stretched(void **state)
 
 static void keys_and_versions(void **state)
 {
-    (void)state;
     struct psk right = {.key = {1}}, wrong = {.key = {2}};
     bool is_other_version;
     SSL_CTX *server = psk_new_server_ctx(&right);

@@ -2,8 +2,6 @@
  * closed. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/clock.h"
 #include "node/comm_heartbeat.h"
 
@@ -15,7 +13,6 @@ static int64_t posted(struct board *board)
 
 static void beats_until_closed(void **state)
 {
-    (void)state;
     struct board *board;
     struct comm_heartbeat *heartbeat = NULL;
     assert_int_equal(board_create(1, 1, &board), ST_OK);
@@ -38,7 +35,6 @@ static void beats_until_closed(void **state)
 
 static void tells_of_the_comm(void **state)
 {
-    (void)state;
     struct board *board;
     struct board_call call;
     struct comm_heartbeat *heartbeat = NULL;

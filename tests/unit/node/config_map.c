@@ -2,8 +2,6 @@
  * dimensions are checked. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "base/json.h"
 #include "node/config_map.h"
@@ -38,7 +36,6 @@ static struct mapped map(const char *words)
 
 static void test_preset(void **state)
 {
-    (void)state;
     struct mapped m = map("MODEL=gpt2-mini");
     assert_int_equal(m.st, ST_OK);
     assert_int_equal(m.dims.layers, 6);
@@ -58,7 +55,6 @@ static void test_preset(void **state)
 
 static void test_numbers_arrive(void **state)
 {
-    (void)state;
     struct mapped m =
         map("MODEL=gpt2-nano LAYERS=3 HEADS=2 EMBED=8 CONTEXT=16 VOCAB=99 SEQ_LEN=9 BATCH_SIZE=2 "
             "GLOBAL_BATCH=6 EPOCHS=7 STEPS=11 LR=0.5 MIN_LR=0.25 LR_SCHEDULE=wsd WARMUP_STEPS=3 "
@@ -113,7 +109,6 @@ static void test_numbers_arrive(void **state)
 
 static void test_held_out_data_keeps_its_order(void **state)
 {
-    (void)state;
     struct mapped m = map("MODEL=gpt2-nano DATA=t VAL_DATA=v");
     struct feed_config feed;
     config_map_feed(m.conf, &m.trainer, false, &feed);
@@ -127,7 +122,6 @@ static void test_held_out_data_keeps_its_order(void **state)
  * record those. */
 static void test_virtual_shards(void **state)
 {
-    (void)state;
     static const struct {
         const char *words;
         int shards;
@@ -177,7 +171,6 @@ static void assert_refused(const char *words, enum status want, const char *says
 
 static void test_refusals(void **state)
 {
-    (void)state;
     assert_refused("MODEL=gpt2-nano DEVICE=cpu EXACT=layout GLOBAL_BATCH=256 BATCH_SIZE=2",
                    ST_BAD_SETTING,
                    "64 virtual shards of 4 samples, each one pass, and BATCH_SIZE=2 (argument) "
@@ -210,7 +203,6 @@ static void check_dims(const char *words, int64_t kv_heads, int64_t head_dim, in
 /* What HEADS and EMBED change, what they leave, and what is set. */
 static void test_derived_dims(void **state)
 {
-    (void)state;
     check_dims("MODEL=gpt2", 12, 64, 3072);
     check_dims("MODEL=gpt2 EMBED=96", 12, 8, 384);
     check_dims("MODEL=llama-3-8b", 8, 128, 14336);
@@ -246,7 +238,6 @@ static struct model_parts parts_of(const char *words)
 /* Each setting changes its part alone, of a preset of GPT-2. */
 static void test_parts(void **state)
 {
-    (void)state;
     const struct model_parts modern = parts_of("MODEL=gpt2-modern-nano"), plain = {0};
     struct model_parts p = parts_of("MODEL=gpt2-nano");
     assert_memory_equal(&p, &plain, sizeof p);
@@ -267,7 +258,6 @@ static void test_parts(void **state)
 
 static void test_refused_parts(void **state)
 {
-    (void)state;
     assert_refused("MODEL=llama-toy LOGIT_CAP=15", ST_BAD_SETTING,
                    "LOGIT_CAP=15 (argument) is for GPT-2");
     assert_refused("MODEL=qwen3-0.6b QK_NORM=0", ST_BAD_SETTING, "QK_NORM=0 (argument) is for");
@@ -282,7 +272,6 @@ static void test_refused_parts(void **state)
 
 static void test_model_file(void **state)
 {
-    (void)state;
     struct mapped m = map("MODEL=tests/golden/hf_export/lm_f32.bin TASK=qa");
     assert_int_equal(m.st, ST_OK);
     assert_true(m.has_weights && m.dims.task == MODEL_TASK_QA && m.dims.layers == 2 &&
@@ -295,7 +284,6 @@ static void test_model_file(void **state)
 
 static void test_folder(void **state)
 {
-    (void)state;
     struct mapped m = map("MODEL=tests/golden/lm HEADS=4");
     assert_int_equal(m.st, ST_OK);
     assert_true(m.has_weights);
@@ -312,7 +300,6 @@ static void test_folder(void **state)
 
 static void test_settings_are_json(void **state)
 {
-    (void)state;
     struct mapped m =
         map("MODEL=gpt2-nano SEED=9007199254740991 LR=1e-3 OPTIMIZER=sgd MOMENTUM=0.9 "
             "DETERMINISTIC=0");
@@ -346,7 +333,6 @@ static void test_settings_are_json(void **state)
 /* What decides rounding, with SHARD as it was chosen; nodes, workers and device are not in it. */
 static void test_layout_is_json(void **state)
 {
-    (void)state;
     struct mapped m = map("MODEL=gpt2-nano N_GPU_EACH_NODE=4 TP=2 PP=2 COMPRESS=bf16");
     struct text text = {0};
     cJSON *object = NULL;

@@ -2,9 +2,6 @@
  * with what is missing. */
 #include "harness.h"
 
-#include <string.h>
-#include <unistd.h>
-
 #include "dev/dev_cuda.h"
 #include "node/device.h"
 
@@ -22,7 +19,6 @@ static struct conf *conf_of(char *a, char *b, char *c)
 
 static void cpu(void **state)
 {
-    (void)state;
     struct conf *conf = conf_of(W("DEVICE=cpu"), W("N_GPU_EACH_NODE=2"), NULL);
     struct dev *dev = NULL;
     assert_int_equal(device_open(conf, 1, 1, &dev), ST_OK);
@@ -36,7 +32,6 @@ static void cpu(void **state)
 
 static void transports(void **state)
 {
-    (void)state;
     static const struct {
         const char *device, *backend, *workers;
         enum comm_kind want;
@@ -58,7 +53,6 @@ static void transports(void **state)
 
 static void no_gpu(void **state)
 {
-    (void)state;
     struct dev *dev = NULL;
     if (access("/dev/nvidiactl", F_OK) == 0)
         HARNESS_SKIP("this machine has a GPU");
@@ -76,7 +70,6 @@ static void no_gpu(void **state)
 /* ATTENTION=cudnn where no shape of a step could help. */
 static void attention_by_cudnn(void **state)
 {
-    (void)state;
     static const struct {
         const char *device, *precision;
         enum status want;

@@ -99,7 +99,6 @@ static const char *answer(const struct rig *r, const char *id)
 
 static void test_answers(void **state)
 {
-    (void)state;
     char first[3][200] = {"", "", ""};
     static const char *const ids[] = {"a", "b", "c"}, *const contexts[] = {CONTEXT_A, CONTEXT_A,
                                                                            CONTEXT_B};
@@ -132,7 +131,6 @@ static void test_answers(void **state)
 /* With the logits of all windows in hand: is the answer the best span of them? */
 static void test_best_of_all_windows(void **state)
 {
-    (void)state;
     struct rig r;
     struct eval_qa_result got;
     struct squad_span_best best;
@@ -166,7 +164,6 @@ static void test_best_of_all_windows(void **state)
 
 static void test_stop(void **state)
 {
-    (void)state;
     struct rig r;
     struct eval_qa_result got = {.all.n = -5};
     int asked = 0;

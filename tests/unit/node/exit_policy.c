@@ -2,7 +2,6 @@
 #include "harness.h"
 
 #include <signal.h>
-#include <string.h>
 
 #include "node/exit_policy.h"
 
@@ -24,7 +23,6 @@ static struct exit_policy_decision judge(int wait_status, const char *message)
 
 static void test_exit_codes(void **state)
 {
-    (void)state;
     static const struct {
         int code;
         enum status st;
@@ -50,7 +48,6 @@ static void test_exit_codes(void **state)
 
 static void test_signals(void **state)
 {
-    (void)state;
     static const int bugs[] = {SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE};
     for (size_t i = 0; i < sizeof bugs / sizeof *bugs; i++)
         assert_int_equal(judge(KILLED(bugs[i]), "").st, ST_BUG);
@@ -75,7 +72,6 @@ static void test_signals(void **state)
 
 static void test_words(void **state)
 {
-    (void)state;
     /* A mistake of the user is reported in the worker's own words; a failure that may heal gets
      * rank, exit code and step. */
     assert_string_equal(judge(EXITED(78), "HEADS=3 does not divide").text,
@@ -91,7 +87,6 @@ static void test_words(void **state)
 
 static void test_hang(void **state)
 {
-    (void)state;
     struct exit_policy_facts facts = {.wait_status = KILLED(SIGKILL),
                                       .was_hung = true,
                                       .silent_ms = 61500,
@@ -118,7 +113,6 @@ static void test_hang(void **state)
 
 static void test_signal_names(void **state)
 {
-    (void)state;
     char out[32];
     assert_string_equal(exit_policy_signal_name(out, sizeof out, SIGKILL), "SIGKILL");
     assert_string_equal(exit_policy_signal_name(out, sizeof out, 250), "signal 250");
@@ -126,7 +120,6 @@ static void test_signal_names(void **state)
 
 static void test_kept(void **state)
 {
-    (void)state;
     char out[96];
     struct board_worker last = {.checkpoint = {.step = -1}};
     assert_string_equal(exit_policy_resume_hint(false, NULL, out, sizeof out),

@@ -3,11 +3,8 @@
 #include "harness.h"
 
 #include <signal.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -157,7 +154,6 @@ static void publish(const struct team *t, int64_t generation)
 
 static void from_generation_to_generation(void **state)
 {
-    (void)state;
     struct team t;
     begin(&t, 7);
     assert_true(ready(&t, 0));
@@ -194,7 +190,6 @@ static bool is_open(const struct board_address *address)
  * reach it. When that changes, the address of before still serves a world that was made of it. */
 static void the_address_is_where_others_reach_it(void **state)
 {
-    (void)state;
     struct team t;
     struct board_node node = {.n_nodes = RANKS};
     struct board_ready first;
@@ -231,7 +226,6 @@ static void the_address_is_where_others_reach_it(void **state)
 
 static void other_data_are_refused(void **state)
 {
-    (void)state;
     struct team t;
     begin(&t, 8);
     assert_true(ready(&t, 0));
@@ -242,7 +236,6 @@ static void other_data_are_refused(void **state)
 
 static void a_stop_ends_the_waiting(void **state)
 {
-    (void)state;
     struct team t;
     begin(&t, 7);
     assert_true(ready(&t, 0));
@@ -254,7 +247,6 @@ static void a_stop_ends_the_waiting(void **state)
  * obeyed in seconds. */
 static void a_stop_ends_a_meeting_that_does_not_come_about(void **state)
 {
-    (void)state;
     struct team t;
     int wait_status;
     nodes = RANKS;
@@ -286,7 +278,6 @@ static enum status alone(void *arg, struct comm *comm, int64_t generation)
 /* One rank has one generation and nothing to wait for. */
 static void one_rank_lives_once(void **state)
 {
-    (void)state;
     struct board *board;
     int64_t seen = 0;
     assert_int_equal(board_create(1, 1, &board), ST_OK);
@@ -304,7 +295,6 @@ static void one_rank_lives_once(void **state)
 
 static void who_has_other_data_is_told_apart(void **state)
 {
-    (void)state;
     char why[256] = "";
     struct board_address one = {.bytes = 40}, other = {.bytes = 900};
     memset(one.data, 7, 16);

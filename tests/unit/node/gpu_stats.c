@@ -17,7 +17,6 @@ static bool wait_for(struct board *board, int64_t xids, struct board_gpu *out)
 
 static void without(void **state)
 {
-    (void)state;
     struct board *board;
     struct board_gpu gpu;
     struct gpu_stats *stats = (struct gpu_stats *)&gpu;
@@ -33,7 +32,6 @@ static void without(void **state)
 
 static void with(void **state)
 {
-    (void)state;
     struct board *board;
     struct board_gpu gpu;
     struct gpu_stats *stats = NULL;
@@ -60,7 +58,6 @@ static void with(void **state)
  * nevertheless. */
 static void a_reading_that_does_not_end_is_left(void **state)
 {
-    (void)state;
     struct board *board;
     struct board_gpu gpu;
     struct gpu_stats *stats = NULL;

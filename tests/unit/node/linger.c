@@ -3,8 +3,6 @@
 #include "harness.h"
 
 #include <signal.h>
-#include <string.h>
-#include <unistd.h>
 
 #include <event2/event.h>
 
@@ -46,7 +44,6 @@ static int64_t lasts(int64_t ms, int signal_n)
 
 static void its_time(void **state)
 {
-    (void)state;
     /* libevent counts from when its loop last looked at the clock */
     assert_true(lasts(300, 0) >= 250);
     assert_true(turns >= 1);
@@ -54,7 +51,6 @@ static void its_time(void **state)
 
 static void signals_end_it(void **state)
 {
-    (void)state;
     static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         assert_true(lasts(600000, numbers[i]) < 60000);
@@ -64,7 +60,6 @@ static void signals_end_it(void **state)
 
 static void says_why(void **state)
 {
-    (void)state;
     struct conf *conf;
     char text[96], *words[] = {"LINGER=90s"}, *nothing[] = {NULL};
     assert_int_equal(conf_open(1, words, nothing, &conf), ST_OK);

@@ -22,7 +22,6 @@ static enum status open_named(const char *model, const char *dir, struct model_s
 
 static void test_folders(void **state)
 {
-    (void)state;
     struct model_source lm = {0}, qa = {0};
     assert_int_equal(open_named("tests/golden/lm", "", &lm), ST_OK);
     assert_int_equal(lm.dims.task, MODEL_TASK_LM);
@@ -57,7 +56,6 @@ static void refused(const char *model, const char *dir, const char *says)
 
 static void test_refused(void **state)
 {
-    (void)state;
     refused("gpt2", "", "CHECKPOINT_DIR is empty");
     refused("gpt2", harness_tmpdir(), "no valid checkpoint");
     refused(harness_tmpdir(), "", "no valid checkpoint");

@@ -37,7 +37,6 @@ static int end_of(int pid)
 
 static void test_whole(void **state)
 {
-    (void)state;
     enum { N = 300000 }; /* more than a pipe holds */
     int ends[2];
     static char got[4096];
@@ -55,7 +54,6 @@ static void test_whole(void **state)
 
 static void test_full_disk(void **state)
 {
-    (void)state;
     int full = open("/dev/full", O_WRONLY);
     assert_true(full >= 0);
     assert_int_equal(end_of(said(full, 100)), ST_STORE);
@@ -65,7 +63,6 @@ static void test_full_disk(void **state)
 
 static void test_cut(void **state)
 {
-    (void)state;
     struct text text = {.limit = 4};
     text_add(&text, "longer than that");
     assert_true(text.overflow);

@@ -2,11 +2,6 @@
  * parameter of ordinary size; what log lines say is read; a worker that has ended is left alone. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "node/rehearse_flip.h"
 #include "train/sentinel_line.h"
 
@@ -48,7 +43,6 @@ static int changed(int *elem_out)
 
 static void test_one_bit(void **state)
 {
-    (void)state;
     char what[160];
     bool is_hit[32] = {false};
     memset(&flips, 0, sizeof flips);
@@ -70,7 +64,6 @@ static void test_one_bit(void **state)
 
 static void test_unknown(void **state)
 {
-    (void)state;
     char what[160];
     int elem;
     memset(&flips, 0, sizeof flips);
@@ -91,7 +84,6 @@ static void test_unknown(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     char why[200];
     memset(&flips, 0, sizeof flips);
     assert_non_null(strstr(rehearse_flip_refused(&flips, why, sizeof why), "DEVICE=cpu"));
@@ -103,7 +95,6 @@ static void test_refused(void **state)
 
 static void test_named(void **state)
 {
-    (void)state;
     assert_int_equal(rehearse_flip_named("worker rank 7 (pid 5) ended with exit code 80: after "
                                          "step 8 the parameters of rank 12 differ from those of "
                                          "most of 16 workers: memory"),

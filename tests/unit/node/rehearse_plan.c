@@ -2,8 +2,6 @@
  * mix may say; medians and percentiles. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "node/rehearse_plan.h"
 
 static struct rehearse_mix mix_of(const char *text)
@@ -15,7 +13,6 @@ static struct rehearse_mix mix_of(const char *text)
 
 static void test_mix(void **state)
 {
-    (void)state;
     struct rehearse_mix mix = mix_of("hang:2,kill:6,slow");
     assert_int_equal(mix.weight[REHEARSE_KIND_KILL], 6);
     assert_int_equal(mix.weight[REHEARSE_KIND_NODE], 0);
@@ -27,7 +24,6 @@ static void test_mix(void **state)
 
 static void test_mix_refused(void **state)
 {
-    (void)state;
     static const char *const bad[] = {
         "",         "fire",
         "kill:-1",  "kill:101",
@@ -48,7 +44,6 @@ static void test_mix_refused(void **state)
 /* test_drop — a kind that is left out never comes; the others keep their proportions. */
 static void test_drop(void **state)
 {
-    (void)state;
     struct rehearse_mix mix = mix_of("kill:2,flip:3,cut:1,disk:1");
     rehearse_plan_drop(&mix, REHEARSE_KIND_FLIP);
     assert_int_equal(mix.total, 4);
@@ -59,7 +54,6 @@ static void test_drop(void **state)
 /* test_proportions — each deck of as many faults as the weights has exactly the mix. */
 static void test_proportions(void **state)
 {
-    (void)state;
     struct rehearse_mix mix = mix_of("kill:3,node:3,hang:2,slow:1,flip:1,disk:2,cut:1");
     for (int64_t deck = 0; deck < 50; deck++) {
         int made[REHEARSE_KINDS_N] = {0};
@@ -71,7 +65,6 @@ static void test_proportions(void **state)
 
 static void test_times_and_nodes(void **state)
 {
-    (void)state;
     struct rehearse_mix mix = mix_of("kill");
     int hits[3] = {0};
     for (int64_t i = 0; i < 3000; i++) {
@@ -87,7 +80,6 @@ static void test_times_and_nodes(void **state)
 /* test_seed — the same seed: the same faults; another one: others. */
 static void test_seed(void **state)
 {
-    (void)state;
     int same = 0;
     struct rehearse_mix mix = mix_of("kill:3,hang:3");
     for (int64_t i = 0; i < 100; i++) {
@@ -103,7 +95,6 @@ static void test_seed(void **state)
 
 static void test_statistics(void **state)
 {
-    (void)state;
     double one[] = {5}, four[] = {40, 10, 30, 20}, many[100];
     struct rehearse_times t = rehearse_plan_times(NULL, 0);
     assert_true(t.n == 0 && t.median == -1 && t.p95 == -1 && t.worst == -1);

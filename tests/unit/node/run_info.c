@@ -2,8 +2,6 @@
  * curves. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/log.h"
 #include "node/supervisor_inside.h"
 
@@ -11,7 +9,6 @@ static char *nothing[] = {NULL};
 
 static void no_secret_is_shown(void **state)
 {
-    (void)state;
     struct conf *conf;
     struct supervisor_info *info;
     struct log_tail_line line;
@@ -39,7 +36,6 @@ static void no_secret_is_shown(void **state)
 
 static void other_nodes_keep_no_curves(void **state)
 {
-    (void)state;
     struct conf *conf;
     struct supervisor_info *info;
     char *words[] = {"CHECKPOINT_DIR=ck", "N_NODES=2", "NODE_ID=1", "MASTER_ADDR=10.0.0.1"};

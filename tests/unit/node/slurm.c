@@ -2,15 +2,12 @@
  * or nothing missing. */
 #include "harness.h"
 
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "node/slurm.h"
 
 static void complaints(void **state)
 {
-    (void)state;
     static const struct {
         const char *environment[3];
         struct slurm_allocation share;
@@ -43,7 +40,6 @@ static void complaints(void **state)
 
 static void gpus_of_the_driver(void **state)
 {
-    (void)state;
     char dir[] = "/tmp/convoy-slurm-XXXXXX", inside[64];
     assert_non_null(mkdtemp(dir));
     assert_int_equal(slurm_gpus(dir), 0);

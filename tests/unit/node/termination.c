@@ -1,10 +1,7 @@
 /* termination — the sentence is written to a file that exists, and nowhere else. */
 #include "harness.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "node/linger.h"
 
@@ -21,7 +18,6 @@ static const char *content(const char *path)
 
 static void writes_where_the_file_is(void **state)
 {
-    (void)state;
     char dir[] = "/tmp/convoy-termination-XXXXXX", file[64], other[64], longest[5000];
     assert_non_null(mkdtemp(dir));
     snprintf(file, sizeof file, "%s/log", dir);

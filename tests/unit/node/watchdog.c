@@ -25,7 +25,6 @@ static int64_t hang_at(struct watchdog *watchdog, int64_t start_ms, int64_t hear
 
 static void test_limits(void **state)
 {
-    (void)state;
     struct watchdog automatic = {0}, set = {.limit_set_ms = 2000},
                     long_set = {.limit_set_ms = 3600000};
     assert_int_equal(watchdog_limit_ms(&automatic, BOARD_PHASE_TRAINING), 60000);
@@ -41,7 +40,6 @@ static void test_limits(void **state)
  * limit that is set stays. */
 static void test_first_step(void **state)
 {
-    (void)state;
     struct watchdog watchdog = {0}, set = {.limit_set_ms = 2000};
     struct board_worker worker = {.planned_ms = 100000};
     watchdog_start(&watchdog, 0);
@@ -65,7 +63,6 @@ static void test_first_step(void **state)
 
 static void test_slowest_step(void **state)
 {
-    (void)state;
     struct watchdog watchdog = {0};
     struct board_worker worker = {.step_ms = {100, 9000, 200}, .step_ms_n = 3};
     watchdog_start(&watchdog, 0);
@@ -87,7 +84,6 @@ static void test_slowest_step(void **state)
 
 static void test_silence(void **state)
 {
-    (void)state;
     struct watchdog watchdog = {.limit_set_ms = 2000};
     /* first look after 3500 */
     assert_int_equal(hang_at(&watchdog, 1000, 1500, BOARD_PHASE_TRAINING), 3600);
@@ -98,7 +94,6 @@ static void test_silence(void **state)
 
 static void test_own_pause_is_no_hang(void **state)
 {
-    (void)state;
     struct watchdog watchdog = {.limit_set_ms = 3000};
     watchdog_start(&watchdog, 0);
     assert_false(look(&watchdog, 100, 90, BOARD_PHASE_TRAINING));
@@ -111,7 +106,6 @@ static void test_own_pause_is_no_hang(void **state)
 
 static void test_waiting_for_others(void **state)
 {
-    (void)state;
     struct board_call waiting = {.call = "all_reduce", .published_ms = 9000},
                       idle = {.published_ms = 9000};
     assert_int_equal(watchdog_last_sign_ms(5000, NULL), 5000);
@@ -132,7 +126,6 @@ static void test_waiting_for_others(void **state)
 /* A generation ends: silence counts from then, for a rank that waited in it too. */
 static void test_anew(void **state)
 {
-    (void)state;
     struct watchdog watchdog = {.limit_set_ms = 2000};
     watchdog_start(&watchdog, 0);
     for (int64_t now_ms = 100; now_ms <= 1900; now_ms += 100)
@@ -145,7 +138,6 @@ static void test_anew(void **state)
 
 static void test_frozen(void **state)
 {
-    (void)state;
     struct watchdog watchdog = {0};
     int64_t silent_ms = 0;
     watchdog_start(&watchdog, 10000);

@@ -2,10 +2,7 @@
  * parsers could read differently. */
 #include "harness.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/queue.h>
-#include <unistd.h>
 
 #include <event2/http.h>
 #include <event2/keyvalq_struct.h>
@@ -15,7 +12,6 @@
 
 static void addresses_are_no_names(void **state)
 {
-    (void)state;
     static struct allowed_hosts hosts;
     static const char *const fine[] = {"127.0.0.1",      "10.2.3.4:8080",    "[::1]",
                                        "localhost:80",   "gpu-box:8080",     "A_b",
@@ -42,7 +38,6 @@ static void addresses_are_no_names(void **state)
 
 static void names_of_a_list(void **state)
 {
-    (void)state;
     static struct allowed_hosts hosts;
     assert_true(allowed_hosts_add(&hosts, "Train.Example.org, convoy-0.convoy\t*.lab.example"));
     assert_true(allowed_hosts_has(&hosts, "train.example.org") &&
@@ -66,7 +61,6 @@ static void names_of_a_list(void **state)
 
 static void own_names(void **state)
 {
-    (void)state;
     static struct allowed_hosts hosts;
     char name[256] = "", path[600], value[600];
     assert_int_equal(gethostname(name, sizeof(name) - 1), 0);
@@ -103,7 +97,6 @@ static const char *fault(int minor, const char *const pairs[], int n)
 
 static void heads(void **state)
 {
-    (void)state;
     assert_null(FAULT(1, "Host", "x"));
     assert_null(FAULT(0, "Accept", "x")); /* HTTP/1.0 had no Host */
     assert_null(FAULT(1, "Host", "x", "Content-Length", "0"));

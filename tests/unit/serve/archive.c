@@ -3,7 +3,6 @@
 #include "harness.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
@@ -42,7 +41,6 @@ static void write_text(struct archive *archive, const char *s)
 
 static void read_then_written(void **state)
 {
-    (void)state;
     struct archive *archive;
     put("before", 6);
     assert_int_equal(archive_open(path, &archive), ST_OK);
@@ -57,7 +55,6 @@ static void read_then_written(void **state)
 
 static void nothing_there(void **state)
 {
-    (void)state;
     struct archive *archive;
     remove(path);
     assert_int_equal(archive_open(path, &archive), ST_OK);
@@ -68,7 +65,6 @@ static void nothing_there(void **state)
 
 static void too_large_is_none(void **state)
 {
-    (void)state;
     static char large[ARCHIVE_BYTES_MAX + 1];
     struct archive *archive;
     memset(large, '1', sizeof large);
@@ -81,7 +77,6 @@ static void too_large_is_none(void **state)
 
 static void a_folder_in_its_place_is_none(void **state)
 {
-    (void)state;
     struct archive *archive;
     assert_int_equal(mkdir(path, 0700), 0);
     assert_int_equal(archive_open(path, &archive), ST_OK);
@@ -95,7 +90,6 @@ static void a_folder_in_its_place_is_none(void **state)
 /* A run that ended before its workers made the folder leaves none behind, and no warning. */
 static void no_folder_is_made(void **state)
 {
-    (void)state;
     struct archive *archive;
     char deep[700], dir[600];
     text_format(dir, sizeof dir, "%s/never", harness_tmpdir());
@@ -110,7 +104,6 @@ static void no_folder_is_made(void **state)
 /* A run that was refused because another one trains in the folder does not write over its file. */
 static void a_guest_leaves_a_locked_folder(void **state)
 {
-    (void)state;
     struct archive *archive;
     struct text t = {0};
     char lock[700];
@@ -131,7 +124,6 @@ static void a_guest_leaves_a_locked_folder(void **state)
 
 static int name_it(void **state)
 {
-    (void)state;
     text_format(path, sizeof path, "%s/history.json", harness_tmpdir());
     return 0;
 }

@@ -1,8 +1,6 @@
 /* chart — curves and events of a history as text, without terminal controls. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "serve/chart.h"
 
 static struct text shown;
@@ -17,7 +15,6 @@ static const char *sketch(const char *json)
 
 static void curves(void **state)
 {
-    (void)state;
     sketch("{\"points\":{\"loss\":[8,null,6,4,1],\"tokens_per_second\":[1000,null,1500,1500,2000]},"
            "\"events\":[]}");
     assert_string_equal(shown.data, "loss          8 █ ▆▄▁ 1\ntok/s     1.00k ▁ ▅▅█ 2.00k\n");
@@ -28,7 +25,6 @@ static void curves(void **state)
 
 static void a_long_curve_is_made_short(void **state)
 {
-    (void)state;
     struct text json = {0};
     text_add(&json, "{\"points\":{\"loss\":[9");
     for (int i = 0; i < 4999; i++)
@@ -44,7 +40,6 @@ static void a_long_curve_is_made_short(void **state)
 
 static void events(void **state)
 {
-    (void)state;
     sketch("{\"events\":[{\"seconds\":0,\"text\":\"old\"},{\"seconds\":1,\"text\":\"1\"},{"
            "\"seconds\":2,\"text\":\"2\"},{\"seconds\":60,\"text\":\"3\"},{\"seconds\":-1,\"text\":"
            "\"4\"},{\"seconds\":\"x\",\"text\":\"5\"},{\"seconds\":7200.5,\"text\":\"worker\\u001b["
@@ -58,7 +53,6 @@ static void events(void **state)
 
 static void strange_histories(void **state)
 {
-    (void)state;
     static const char *const cases[] = {
         "",
         "{}",

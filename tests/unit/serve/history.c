@@ -2,9 +2,6 @@
  * JSON of both. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/json.h"
 #include "serve/history.h"
 
@@ -14,7 +11,6 @@ static struct history history;
 
 static int fresh(void **state)
 {
-    (void)state;
     memset(&history, 0, sizeof(history));
     memset(&view, 0, sizeof(view));
     memset(&lead, 0, sizeof(lead));
@@ -44,7 +40,6 @@ static const struct history_event *event(int64_t i) { return &history.events[i %
 
 static void looks_become_points(void **state)
 {
-    (void)state;
     look(100, 1, 8);
     look(600, 2, 6);
     look(1100, 3, 5);
@@ -62,7 +57,6 @@ static void looks_become_points(void **state)
 
 static void what_is_not_known_does_not_count(void **state)
 {
-    (void)state;
     look(0, 1, NAN);
     look(400, 2, 4);
     look(800, 3, INFINITY);
@@ -81,7 +75,6 @@ static void what_is_not_known_does_not_count(void **state)
 
 static void a_worker_on_its_way_back_measures_nothing(void **state)
 {
-    (void)state;
     look(0, 7, 4);
     view.phase = BOARD_PHASE_RECOVERING;
     look(1000, 7, 4);
@@ -96,7 +89,6 @@ static void a_worker_on_its_way_back_measures_nothing(void **state)
 /* A flat line would say that loss and speed stood still, when nothing was measured at all. */
 static void what_is_told_again_is_no_measurement(void **state)
 {
-    (void)state;
     look(0, 7, 4);
     look(1000, 7, 4); /* a slow step: training all the while */
     assert_true(isnan(value(1, HISTORY_CURVE_LOSS)) &&
@@ -131,7 +123,6 @@ static void what_is_told_again_is_no_measurement(void **state)
 /* A node that shows its end for a while adds nothing to the course. */
 static void the_end_is_no_part_of_the_course(void **state)
 {
-    (void)state;
     look(0, 7, 4);
     view.node.phase = view.phase = BOARD_PHASE_DONE;
     look(1000, 7, 4);
@@ -150,7 +141,6 @@ static void the_end_is_no_part_of_the_course(void **state)
  * does not count. */
 static void machines_are_summed_up(void **state)
 {
-    (void)state;
     const struct view_node nodes[3] = {
         {.node_id = 0, .state = "joined", .machine = {0.25, 10, 100, 1000, NAN, 5, 7}},
         {.node_id = 1, .state = "lost", .machine = machine_stats_unknown()},
@@ -169,7 +159,6 @@ static void machines_are_summed_up(void **state)
 
 static void memory_is_bounded(void **state)
 {
-    (void)state;
     int64_t age_ms = 0;
     for (int i = 0; i < 20000; i++, age_ms += 500)
         look(age_ms, i, i == 777 ? 99 : 3);
@@ -189,7 +178,6 @@ static void memory_is_bounded(void **state)
 
 static void gaps_need_no_neighbours(void **state)
 {
-    (void)state;
     for (int64_t i = 0; i < HISTORY_POINTS + 50; i++)
         look(i * 1000000000, i, 3); /* 12 days apart */
     assert_true(history.points_n <= HISTORY_POINTS);
@@ -198,7 +186,6 @@ static void gaps_need_no_neighbours(void **state)
 
 static void events_tell_what_happened(void **state)
 {
-    (void)state;
     struct view_node nodes[2] = {{.state = "joined"}, {.state = "awaited"}};
     view.nodes = nodes;
     view.nodes_n = 2;
@@ -239,7 +226,6 @@ static void events_tell_what_happened(void **state)
 
 static void the_newest_events_are_kept(void **state)
 {
-    (void)state;
     char last[64];
     for (int i = 1; i <= 3 * HISTORY_EVENTS; i++) {
         text_format(view.node.last_failure, sizeof(view.node.last_failure), "number %d", i);
@@ -266,7 +252,6 @@ static cJSON *written(const struct history *from, size_t *bytes_out)
 
 static void json_of_nothing(void **state)
 {
-    (void)state;
     size_t bytes;
     for (int i = 0; i < 2; i++) {
         cJSON *root = written(i == 0 ? NULL : &history, &bytes);
@@ -281,7 +266,6 @@ static void json_of_nothing(void **state)
 
 static void json_at_its_largest(void **state)
 {
-    (void)state;
     size_t bytes;
     /* six characters each, escaped */
     memset(view.node.last_failure, 1, sizeof(view.node.last_failure) - 1);

@@ -2,9 +2,6 @@
  * resumed; bytes that are not a history are refused. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "serve/history.h"
 
 static struct view view;
@@ -26,7 +23,6 @@ static void look(struct history *h, int64_t age_ms, int64_t step, double loss)
 
 static int fresh(void **state)
 {
-    (void)state;
     memset(&before, 0, sizeof before);
     memset(&old, 0, sizeof old);
     memset(&now, 0, sizeof now);
@@ -49,7 +45,6 @@ static void keep_and_read(void)
 
 static void what_is_written_is_read(void **state)
 {
-    (void)state;
     for (int i = 0; i < 5; i++)
         look(&before, i * 1000, 10 * i, 8 - i);
     history_sample(&before, &view, 40, "a \"text\"\nof two lines");
@@ -67,7 +62,6 @@ static void what_is_written_is_read(void **state)
 
 static void a_lost_future_does_not_stay(void **state)
 {
-    (void)state;
     for (int i = 0; i < 10; i++)
         look(&before, i * 1000, 10 * i, 8);
     look(&before, 10000, 50, 7); /* restarted within the process: 50 is done again */
@@ -94,7 +88,6 @@ static void a_lost_future_does_not_stay(void **state)
 
 static void from_the_beginning_nothing_stays(void **state)
 {
-    (void)state;
     for (int i = 1; i < 10; i++)
         look(&before, i * 1000, 10 * i, 8);
     keep_and_read();
@@ -106,7 +99,6 @@ static void from_the_beginning_nothing_stays(void **state)
 
 static void memory_is_bounded(void **state)
 {
-    (void)state;
     for (int i = 0; i < 5000; i++)
         look(&before, i * 1000, i, 8);
     keep_and_read();
@@ -124,7 +116,6 @@ static void memory_is_bounded(void **state)
 #define HEAD "{\"schema\":1,\"period_seconds\":1,\"points\":{\"seconds\":"
 static void what_is_no_history_is_refused(void **state)
 {
-    (void)state;
     static const char *const bad[] = {
         "",
         "{",
@@ -167,7 +158,6 @@ static void what_is_no_history_is_refused(void **state)
 /* A run that ended before it resumed keeps all that was there. */
 static void without_a_step_nothing_is_dropped(void **state)
 {
-    (void)state;
     for (int i = 0; i < 3; i++)
         look(&before, i * 1000, 10 * i, 8);
     history_sample(&before, &view, 20, "stays");
@@ -187,7 +177,6 @@ static void without_a_step_nothing_is_dropped(void **state)
 
 static void cut_files_are_refused(void **state)
 {
-    (void)state;
     struct text t = {0};
     for (int i = 0; i < 20; i++)
         look(&before, i * 1000, i, 8);
@@ -199,7 +188,6 @@ static void cut_files_are_refused(void **state)
 
 static void csv(void **state)
 {
-    (void)state;
     struct text t = {0};
     look(&before, 0, 3, 2.5);
     view.phase = BOARD_PHASE_EVALUATING;

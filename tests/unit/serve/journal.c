@@ -1,8 +1,6 @@
 /* journal — the newest lines of several processes, ordered by time. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "serve/journal.h"
 
 static struct log_tail own;
@@ -21,7 +19,6 @@ static const char *written(void)
 
 static void processes_in_the_order_of_time(void **state)
 {
-    (void)state;
     log_tail_add(&own, 1000, "info  supervisor  a");
     log_tail_add(board_log_tail(board, 1), 3000, "info  rank 1 worker  c");
     log_tail_add(board_log_tail(board, 0), 2000, "warn  rank 0 worker  b");
@@ -37,7 +34,6 @@ static void processes_in_the_order_of_time(void **state)
 
 static void the_newest_stay(void **state)
 {
-    (void)state;
     char text[32];
     for (int i = 0; i < 3 * JOURNAL_LINES; i++) {
         text_format(text, sizeof text, "number %d", i);
@@ -53,17 +49,12 @@ static void the_newest_stay(void **state)
 
 static void none(void **state)
 {
-    (void)state;
     struct text t = {0};
     journal_write(NULL, &t);
     assert_int_equal(t.len, 0);
 }
 
-static int open_board(void **state)
-{
-    (void)state;
-    return board_create(2, 2, &board) == ST_OK ? 0 : -1;
-}
+static int open_board(void **state) { return board_create(2, 2, &board) == ST_OK ? 0 : -1; }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(processes_in_the_order_of_time, open_board),

@@ -3,8 +3,6 @@
 #include "harness.h"
 
 #include <ctype.h>
-#include <math.h>
-#include <string.h>
 
 #include "base/board.h"
 #include "base/text.h"
@@ -115,7 +113,6 @@ static int check_syntax(char *text)
 
 static void gpu_when_told(void **state)
 {
-    (void)state;
     static const struct board_gpu told = {.busy = 0.75,
                                           .memory_busy = NAN,
                                           .memory_used = 51ll << 30,
@@ -155,7 +152,6 @@ static void gpu_when_told(void **state)
 
 static void known_numbers(void **state)
 {
-    (void)state;
     worker = (struct board_worker){
         .phase = BOARD_PHASE_TRAINING,
         .step = 120,
@@ -222,7 +218,6 @@ static void known_numbers(void **state)
 /* This node's machine, or every node's on node 0. */
 static void machines(void **state)
 {
-    (void)state;
     struct view_node nodes[2] = {{.node_id = 0, .state = "joined", .machine = {.cpu_busy = 0.5}},
                                  {.node_id = 1, .state = "lost"}};
     nodes[1].machine = machine_stats_unknown();
@@ -246,7 +241,6 @@ static void machines(void **state)
 
 static void unknown_numbers_are_left_out(void **state)
 {
-    (void)state;
     struct text t = metrics(0);
     assert_null(strstr(t.data, "\nconvoy_loss "));
     assert_non_null(strstr(t.data, "# TYPE convoy_loss gauge\n"));
@@ -266,7 +260,6 @@ static void unknown_numbers_are_left_out(void **state)
 
 static void many_ranks_stay_small(void **state)
 {
-    (void)state;
     worker = (struct board_worker){.step = 1};
     struct text t = metrics(64);
     assert_true(t.len < 40000);
@@ -285,7 +278,6 @@ static int count_of(const char *text, const char *word)
 /* Each sample has the label, and what comes behind it is as without. */
 static void the_run_is_a_label(void **state)
 {
-    (void)state;
     worker = (struct board_worker){.step = 7};
     struct text plain = metrics(2);
     run = "a \"b\"";

@@ -1,9 +1,6 @@
 /* noscript — the state of a run as HTML; text of the run is escaped. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "serve/noscript.h"
 
 static struct view view;
@@ -21,7 +18,6 @@ static const char *written(void)
 
 static void a_run(void **state)
 {
-    (void)state;
     lead = (struct board_worker){.device_note = "auto uses the CPU: <why>",
                                  .step = 12,
                                  .steps = 100,
@@ -41,7 +37,6 @@ static void a_run(void **state)
 
 static void a_failure(void **state)
 {
-    (void)state;
     struct view_node nodes[2] = {{.node_id = 0, .state = "joined"},
                                  {.node_id = 1, .state = "lost"}};
     view.first_worker = NULL;

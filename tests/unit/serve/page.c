@@ -1,8 +1,6 @@
 /* page — one document without external resources, and its Content-Security-Policy. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/text.h"
 #include "serve/history.h"
 #include "serve/page.h"
@@ -11,7 +9,6 @@ static struct text html;
 
 static int load(void **state)
 {
-    (void)state;
     size_t bytes;
     const char *data = page_html(&bytes);
     text_add_bytes(&html, data, bytes);
@@ -19,7 +16,6 @@ static int load(void **state)
 }
 static int unload(void **state)
 {
-    (void)state;
     text_free(&html);
     return 0;
 }
@@ -34,7 +30,6 @@ static int count(const char *what)
 
 static void one_document(void **state)
 {
-    (void)state;
     assert_true(text_starts(html.data, "<!doctype html>\n<html lang=\"en\">"));
     assert_true(text_ends(html.data, "</html>\n"));
     assert_int_equal(strlen(html.data), html.len); /* no 0 in it */
@@ -47,7 +42,6 @@ static void one_document(void **state)
 /* The page's script names the curves that rank_stats.def makes, in their order. */
 static void names_every_curve(void **state)
 {
-    (void)state;
     struct text names = {0};
     text_add(&names, "const NAMES = [");
     for (int i = 0; i < HISTORY_CURVE_GPU_BUSY; i++)
@@ -60,7 +54,6 @@ static void names_every_curve(void **state)
 /* What the policy would refuse has no place in it. */
 static void nothing_from_elsewhere(void **state)
 {
-    (void)state;
     static const char *const words[] = {
         " style=\"",    " onclick=", " onload=",         "<img",           "<iframe",
         "@import",      "url(",      "innerHTML",        "insertAdjacent", "eval(",
@@ -74,7 +67,6 @@ static void nothing_from_elsewhere(void **state)
 
 static void the_policy(void **state)
 {
-    (void)state;
     char policy[PAGE_POLICY_BYTES], cut[20];
     assert_true(page_policy(policy, sizeof(policy)));
     assert_true(text_starts(policy, "default-src 'none'; script-src 'sha256-"));

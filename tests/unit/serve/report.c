@@ -1,9 +1,6 @@
 /* report — every field of GET /status, by name and type, known and unknown. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/board.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -213,7 +210,6 @@ static const struct {
 
 static void every_field_has_its_kind(void **state)
 {
-    (void)state;
     fill_worker();
     cJSON *known = report(true, true), *unknown = report(false, false);
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
@@ -231,7 +227,6 @@ static void every_field_has_its_kind(void **state)
 
 static void values_are_right(void **state)
 {
-    (void)state;
     fill_worker();
     cJSON *root = report(true, true);
     static const struct {
@@ -278,7 +273,6 @@ static void values_are_right(void **state)
 
 static void not_a_number_is_null(void **state)
 {
-    (void)state;
     worker = (struct board_worker){.phase = BOARD_PHASE_TRAINING,
                                    .step = -1,
                                    .steps = -1,
@@ -337,7 +331,6 @@ static void not_a_number_is_null(void **state)
 /* A GPU's numbers are there when something tells them, else there is not even their name. */
 static void gpu_when_told(void **state)
 {
-    (void)state;
     static const struct board_gpu told = {.busy = 0.97,
                                           .memory_busy = NAN,
                                           .memory_used = 51ll << 30,
@@ -379,7 +372,6 @@ static void gpu_when_told(void **state)
 
 static void hostile_text_stays_json(void **state)
 {
-    (void)state;
     fill_worker();
     /* the longest when quoted, and no end */
     memset(worker.error.message, '\x01', sizeof(worker.error.message));
@@ -399,7 +391,6 @@ static void hostile_text_stays_json(void **state)
 /* Other nodes and their ranks, as those who meet know them; this node's ranks come first. */
 static void peers_and_nodes(void **state)
 {
-    (void)state;
     static const struct view_node nodes[] = {
         {0, "10.0.0.1", "joined", 0.5, {0.75, 4096, 8192, 1, 2, 3, 4}},
         {1, "", "awaited", NAN, {NAN, -1, -1, NAN, NAN, NAN, NAN}}};

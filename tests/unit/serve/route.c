@@ -1,8 +1,6 @@
 /* route — the table of paths and the form of errors, without a socket. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/board.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -12,7 +10,6 @@ static struct view view;
 
 static int look(void **state)
 {
-    (void)state;
     struct board *board;
     if (board_create(1, 1, &board) != ST_OK)
         return -1;
@@ -48,7 +45,6 @@ static int code(const char *path, bool is_get, bool has_body)
 
 static void the_table(void **state)
 {
-    (void)state;
     assert_int_equal(code("/status", true, false), 200);
     assert_int_equal(code("/metrics", true, false), 200);
     assert_int_equal(code("/livez", true, false), 200);
@@ -82,7 +78,6 @@ static const char *policy_of(const char *path, const char *type)
 
 static void policies(void **state)
 {
-    (void)state;
     assert_true(text_starts(policy_of("/", "text/html; charset=utf-8"),
                             "default-src 'none'; script-src 'sha256-"));
     assert_string_equal(policy_of("/status", "application/json"),

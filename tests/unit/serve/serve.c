@@ -4,12 +4,10 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include <cjson/cJSON.h>
@@ -47,7 +45,6 @@ static void *run_loop(void *arg)
 
 static int start_server(void **state)
 {
-    (void)state;
     loop = event_base_new();
     if (board_create(1, 1, &board) != ST_OK)
         return -1;
@@ -71,7 +68,6 @@ static int start_server(void **state)
 
 static int stop_server(void **state)
 {
-    (void)state;
     atomic_store(&loop_ends, true);
     pthread_join(loop_thread, NULL);
     serve_close(serve);
@@ -161,7 +157,6 @@ static const char *body_of(const char *answer)
 
 static void paths(void **state)
 {
-    (void)state;
     board_heartbeat(board, 0);
     static const struct {
         const char *path;
@@ -210,7 +205,6 @@ static void paths(void **state)
 
 static void head_has_no_body(void **state)
 {
-    (void)state;
     const char *answer = ask("HEAD /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     assert_int_equal(code_of(answer), 200);
     assert_string_equal(body_of(answer), "");
@@ -221,7 +215,6 @@ static void head_has_no_body(void **state)
 
 static void other_methods_are_405(void **state)
 {
-    (void)state;
     static const char *const methods[] = {"POST",  "PUT",   "DELETE", "OPTIONS",
                                           "TRACE", "PATCH", "BREW",   "get"};
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
@@ -261,7 +254,6 @@ static void assert_refused(const char *request, size_t n)
 
 static void malformed_requests_are_4xx(void **state)
 {
-    (void)state;
     static const char *const bad[] = {
         "\r\n\r\n",
         "GARBAGE\r\n\r\n",
@@ -289,7 +281,6 @@ static void malformed_requests_are_4xx(void **state)
 /* The answer is one that clients of today read. */
 static void other_versions_are_refused(void **state)
 {
-    (void)state;
     assert_true(text_starts(ask("GET /livez HTTP/0.1\r\nHost: x\r\n\r\n"), "HTTP/1.1 505 "));
     assert_true(text_starts(ask("GET /livez HTTP/1.9\r\nHost: x\r\nConnection: close\r\n\r\n"),
                             "HTTP/1.1 200 "));
@@ -297,7 +288,6 @@ static void other_versions_are_refused(void **state)
 
 static void oversized_headers_are_4xx(void **state)
 {
-    (void)state;
     static char big[200000];
     int n = snprintf(big, sizeof(big), "GET /status HTTP/1.1\r\nX: ");
     memset(big + n, 'h', 100000);
@@ -322,7 +312,6 @@ static void oversized_headers_are_4xx(void **state)
 
 static void pipelined_requests_are_all_answered(void **state)
 {
-    (void)state;
     const char *answer =
         ask("GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET /nope HTTP/1.1\r\nHost: x\r\n\r\n"
             "GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -336,7 +325,6 @@ static void pipelined_requests_are_all_answered(void **state)
 
 static void hang_ups_are_survived(void **state)
 {
-    (void)state;
     for (int i = 0; i < 200; i++) {
         int fd = dial();
         say(fd, "GET /status HTTP/1.1\r\nHost: x\r\n\r\nGET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -352,7 +340,6 @@ static void hang_ups_are_survived(void **state)
 /* Bytes trickle in faster than any idle time-out: the whole request has 5 s all the same. */
 static void a_slow_request_is_cut_off(void **state)
 {
-    (void)state;
     bool closed = false;
     const int64_t start = clock_ms();
     const int fd = dial();
@@ -371,7 +358,6 @@ static bool is_open(int fd) { return recv(fd, &(char){0}, 1, MSG_DONTWAIT) < 0 &
  * first, to one that asks; who asks keeps its seat before those that do not. */
 static void silent_clients_give_up_their_seats(void **state)
 {
-    (void)state;
     static const char ask_and_stay[] = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n";
     int seats[100], open_n = 0;
     bool closed;
@@ -394,7 +380,6 @@ static void silent_clients_give_up_their_seats(void **state)
 
 static void judgement_shows(void **state)
 {
-    (void)state;
     board_request(board, BOARD_REQUEST_TERMINATE);
     assert_int_equal(code_of(get("/readyz")), 503);
     assert_int_equal(code_of(get("/livez")), 200);
@@ -414,7 +399,6 @@ static void judgement_shows(void **state)
 
 static void bad_addresses_say_what_to_do(void **state)
 {
-    (void)state;
     struct serve *other = NULL;
     struct serve_config config = {
         .loop = loop, .board = board, .addr = "127.0.0.1", .port = serve_port(serve), .hang_ms = 1};
@@ -439,7 +423,6 @@ static void bad_addresses_say_what_to_do(void **state)
 
 static void ipv6_works(void **state)
 {
-    (void)state;
     int probe = socket(AF_INET6, SOCK_STREAM, 0);
     struct sockaddr_in6 to = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     if (probe < 0 || bind(probe, (struct sockaddr *)&to, sizeof(to)) != 0) {
@@ -468,7 +451,6 @@ static void ipv6_works(void **state)
 /* The server looks by itself, whether anybody asks or not. */
 static void history_by_itself(void **state)
 {
-    (void)state;
     worker.step = 7777; /* of no other test; behind what the tests before it left */
     worker.step_ms_n = 1;
     worker.phase = BOARD_PHASE_TRAINING;
@@ -487,7 +469,6 @@ static void history_by_itself(void **state)
  * connection ends, so that what follows is no second request. */
 static void ambiguous_or_foreign(void **state)
 {
-    (void)state;
 #define NEXT "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
     static const struct {
         int code;

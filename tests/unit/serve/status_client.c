@@ -6,9 +6,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -103,7 +101,6 @@ static const char good[] =
 
 static void healthy(void **state)
 {
-    (void)state;
     assert_int_equal(fetch_once(good, false, false), ST_OK);
     assert_string_equal(request_line, "GET /status HTTP/1.1");
     static const char *const parts[] = {"training  node 0 of 1  cpu",
@@ -133,7 +130,6 @@ static void healthy(void **state)
 /* What a rank did in the last step, and how checkpoints go. */
 static void ranks_and_checkpoints(void **state)
 {
-    (void)state;
     assert_int_equal(
         fetch_once(OK_HEAD
                    "{\"schema\":1,\"phase\":\"training\",\"checkpoint\":{\"step\":10,\"path\":\"/"
@@ -151,7 +147,6 @@ static void ranks_and_checkpoints(void **state)
 
 static void a_note_on_the_device(void **state)
 {
-    (void)state;
     assert_int_equal(fetch_once(OK_HEAD "{\"schema\":1,\"phase\":\"training\",\"device_note\":"
                                         "\"auto uses the CPU: why\"}",
                                 false, false),
@@ -164,7 +159,6 @@ static void a_note_on_the_device(void **state)
 /* A rank's place is shown where workers share a model. */
 static void places(void **state)
 {
-    (void)state;
     static const char head[] = OK_HEAD "{\"schema\":1,\"phase\":\"training\",\"mesh\":{\"data\":2,"
                                        "\"tensor\":",
                       rest[] =
@@ -181,7 +175,6 @@ static void places(void **state)
 
 static void unhealthy(void **state)
 {
-    (void)state;
     assert_int_equal(fetch_once(OK_HEAD "{\"schema\":1,\"phase\":\"failed\",\"error\":{\"code\":74,"
                                         "\"message\":\"disk full\",\"node\":0}}",
                                 false, true),
@@ -201,7 +194,6 @@ static void unhealthy(void **state)
 
 static void strange_answers(void **state)
 {
-    (void)state;
     static const struct {
         const char *answer, *reason;
     } cases[] = {
@@ -236,7 +228,6 @@ static void strange_answers(void **state)
 
 static void oversized(void **state)
 {
-    (void)state;
     /* 6.25 MiB of white space behind it */
     pid_t child = serve_once(OK_HEAD "{\"schema\":1,\"phase\":\"training\"}", 100);
     assert_int_equal(probe("", server_port, false, false), ST_UNHEALTHY);
@@ -246,7 +237,6 @@ static void oversized(void **state)
 
 static void silent(void **state)
 {
-    (void)state;
     pid_t child = serve_once(OK_HEAD, -1);
     int64_t start = clock_ms();
     assert_int_equal(probe("", server_port, false, false), ST_UNHEALTHY);
@@ -258,7 +248,6 @@ static void silent(void **state)
 
 static void addresses(void **state)
 {
-    (void)state;
     char url[128];
     pid_t child = serve_once(good, 0);
     text_format(url, sizeof(url), "127.0.0.1:%d", server_port);

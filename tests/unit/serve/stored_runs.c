@@ -2,8 +2,6 @@
  * nothing outside a folder is read. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/board.h"
@@ -66,7 +64,6 @@ static void put(const void *bytes, size_t n)
 static int fresh(void **state)
 {
     struct text kept = {0};
-    (void)state;
     text_format(dir, sizeof(dir), "%s/run", harness_tmpdir());
     text_format(other, sizeof(other), "%s/other", harness_tmpdir());
     text_format(file, sizeof(file), "%s/history.json", dir);
@@ -104,7 +101,6 @@ static cJSON *ask(const char *path, int code)
 
 static void a_run_is_shown_as_it_was_kept(void **state)
 {
-    (void)state;
     assert_int_equal(open_one(), ST_OK);
     cJSON *root = ask("/status", 200);
     assert_string_equal(json_text(root, "phase"), "failed");
@@ -133,7 +129,6 @@ static void a_run_is_shown_as_it_was_kept(void **state)
 
 static void each_run_has_its_paths(void **state)
 {
-    (void)state;
     char path[700];
     struct text kept = {0};
     write_kept(&kept);
@@ -179,7 +174,6 @@ static void refused(enum status st, const char *why)
 
 static void what_is_no_run_is_refused(void **state)
 {
-    (void)state;
     static char big[ARCHIVE_BYTES_MAX + 1];
     struct text kept = {0};
     write_kept(&kept);
@@ -213,7 +207,6 @@ static void what_is_no_run_is_refused(void **state)
 
 static void without_permission(void **state)
 {
-    (void)state;
     const uid_t user = geteuid();
     assert_int_equal(chmod(harness_tmpdir(), 0755), 0);
     assert_int_equal(chmod(file, 0), 0);
@@ -226,7 +219,6 @@ static void without_permission(void **state)
 /* A record that no run has written costs the record, not the curves. */
 static void a_damaged_record_leaves_the_curves(void **state)
 {
-    (void)state;
     static const struct {
         const char *from, *to;
     } changes[] = {{"\"written\":1060.000", "\"written\":\"soon\""},
@@ -259,7 +251,6 @@ static void a_damaged_record_leaves_the_curves(void **state)
 
 static void a_file_that_changes_is_read_again(void **state)
 {
-    (void)state;
     struct text kept = {0};
     assert_int_equal(open_one(), ST_OK);
     put("{", 1); /* damaged: what was read before stays */

@@ -1,9 +1,6 @@
 /* view — phase, lead worker, percentiles, and the conditions of /livez and /readyz. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/board.h"
 #include "base/clock.h"
 #include "serve/view.h"
@@ -14,7 +11,6 @@ static char reason[256];
 
 static int fresh(void **state)
 {
-    (void)state;
     struct board_node node = {
         .node_id = 1, .n_nodes = 2, .workers_n = 2, .phase = BOARD_PHASE_STARTING};
     if (board_create(2, 2, &board) != ST_OK)
@@ -24,7 +20,6 @@ static int fresh(void **state)
 }
 static int done(void **state)
 {
-    (void)state;
     board_close(board);
     return 0;
 }
@@ -50,7 +45,6 @@ static void look(int64_t later_ms, int64_t hang_ms)
 
 static void phases(void **state)
 {
-    (void)state;
     look(0, 1000);
     assert_int_equal(view.phase, BOARD_PHASE_STARTING);
     assert_null(view.first_worker);
@@ -77,7 +71,6 @@ static void phases(void **state)
 
 static void percentiles(void **state)
 {
-    (void)state;
     static struct board_worker worker;
     assert_true(isnan(view_step_ms(&worker, 0)) && isnan(view_step_ms(&worker, 0.5)));
     worker.step_ms[0] = 7;
@@ -102,7 +95,6 @@ static void percentiles(void **state)
 
 static void a_hang_is_told(void **state)
 {
-    (void)state;
     worker_says(0, 2, BOARD_PHASE_TRAINING);
     worker_says(1, 3, BOARD_PHASE_TRAINING);
     look(0, 1000);
@@ -137,7 +129,6 @@ static void a_hang_is_told(void **state)
 
 static void ends_are_told(void **state)
 {
-    (void)state;
     worker_says(0, 2, BOARD_PHASE_LOADING);
     look(0, 1000);
     assert_true(view_is_live(&view, reason, sizeof(reason)));
@@ -176,7 +167,6 @@ static const char *state_of(int i)
  * it. */
 static void ranks_end_with_the_run(void **state)
 {
-    (void)state;
     static struct board_worker failed = {
         .rank = 3, .phase = BOARD_PHASE_TRAINING, .error = {.code = 79, .message = "x"}};
     struct view_peer peers[2] = {{.rank = 0, .state = "training"}, {.rank = 1, .state = "lost"}};
@@ -201,7 +191,6 @@ static void ranks_end_with_the_run(void **state)
 
 static void the_nodes_error_comes_first(void **state)
 {
-    (void)state;
     static struct board_worker worker = {.error = {.code = 65, .message = "worker's"}};
     look(0, 1000);
     assert_null(view_error(&view));

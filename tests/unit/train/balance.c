@@ -30,7 +30,6 @@ static bool deal(int shards, int ranks, const double *ms, int *count)
 
 static void by_speed(void **state)
 {
-    (void)state;
     int n[8];
     assert_true(deal(16, 2, (double[]){1, 2.5}, n)); /* 100 % and 40 % of a processor */
     assert_int_equal(n[0], 12); /* aligned: 12 and 4 take 12, and so do 11.4 and 4.6, nearly */
@@ -43,7 +42,6 @@ static void by_speed(void **state)
 
 static void only_where_it_pays(void **state)
 {
-    (void)state;
     int n[8];
     assert_false(deal(16, 2, (double[]){1, 1.02}, n));
     assert_false(deal(4, 4, (double[]){1, 2, 3, 4}, n)); /* each has one already */
@@ -54,7 +52,6 @@ static void only_where_it_pays(void **state)
 
 static void within_memory(void **state)
 {
-    (void)state;
     int n[8];
     refuse_unit = 8;
     assert_false(deal(16, 2, (double[]){1, 2.5}, n));

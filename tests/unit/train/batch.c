@@ -5,7 +5,6 @@
 
 static void test_lm(void **state)
 {
-    (void)state;
     struct batch b;
     assert_int_equal(batch_init(&b, FEED_TASK_LM, 2, 3), ST_OK);
     for (int i = 0; i < 6; i++)
@@ -28,7 +27,6 @@ static void test_lm(void **state)
 
 static void test_qa(void **state)
 {
-    (void)state;
     struct batch b;
     assert_int_equal(batch_init(&b, FEED_TASK_QA, 4, 8), ST_OK);
     /* clamped: 0 7 8 8 and 0 8 8 8; 8 is ignored */
@@ -53,7 +51,6 @@ static void test_qa(void **state)
 
 static void test_nothing_counts(void **state)
 {
-    (void)state;
     struct batch_counts counts = {0};
     double scale, end;
     const float losses[2] = {0, 0};
@@ -65,7 +62,6 @@ static void test_nothing_counts(void **state)
 
 static void test_too_large(void **state)
 {
-    (void)state;
     struct batch b = {0};
     assert_int_equal(batch_init(&b, FEED_TASK_LM, INT64_MAX / 2, 4), ST_BAD_SETTING);
     batch_free(&b);

@@ -3,9 +3,6 @@
  * memory training waits. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/text.h"
 #include "kernels/cpu.h"
 #include "train/checkpoint_async.h"
@@ -107,7 +104,6 @@ static void holds(const struct rig *r, int64_t step, float value)
 
 static void test_the_moment_of_the_save(void **state)
 {
-    (void)state;
     struct rig r;
     rig_open(&r, "moment", 100000); /* 19 MB: the writer is at work while the values change */
     assert_int_equal(checkpoint_async_open(&r.config, &r.checkpoint_async), ST_OK);
@@ -137,7 +133,6 @@ static void test_the_moment_of_the_save(void **state)
 /* The end of a run waits for the write under way, and saves what came after it. */
 static void test_finish_and_close(void **state)
 {
-    (void)state;
     struct rig r;
     struct checkpoint_progress one = at(1), two = at(2), three = at(3);
     rig_open(&r, "finish", 100000);
@@ -166,7 +161,6 @@ static void test_finish_and_close(void **state)
  * meet it. */
 static void test_skip(void **state)
 {
-    (void)state;
     struct rig r;
     rig_open(&r, "skip", 100000);
     assert_int_equal(checkpoint_async_open(&r.config, &r.checkpoint_async), ST_OK);
@@ -182,7 +176,6 @@ static void test_skip(void **state)
 
 static void test_failures(void **state)
 {
-    (void)state;
     static const enum checkpoint_async_mode modes[] = {CHECKPOINT_ASYNC_MODE_ON,
                                                        CHECKPOINT_ASYNC_MODE_OFF};
     for (int i = 0; i < 2; i++) {
@@ -216,7 +209,6 @@ static void test_failures(void **state)
 
 static void test_memory(void **state)
 {
-    (void)state;
     struct rig r;
     struct checkpoint_progress progress = at(1);
     rig_open(&r, "memory", 300000); /* 58 MB */
@@ -242,7 +234,6 @@ static void test_memory(void **state)
 /* A small state, or no periodic saves: no copy. */
 static void test_no_copy(void **state)
 {
-    (void)state;
     struct rig r;
     rig_open(&r, "none", 40);
     for (int i = 0; i < 3; i++) {

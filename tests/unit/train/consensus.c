@@ -2,7 +2,6 @@
 #include "harness.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #include "train/consensus.h"
 
@@ -75,7 +74,6 @@ static void meet(struct seat seats[RANKS], int nodes, const enum board_request s
 
 static void requests_are_everybodys(void **state)
 {
-    (void)state;
     static const struct {
         enum board_request seen[RANKS], agreed;
     } trials[] = {
@@ -100,7 +98,6 @@ static void requests_are_everybodys(void **state)
 
 static void the_leads_failure_is_everybodys(void **state)
 {
-    (void)state;
     static const enum board_request none[RANKS];
     struct seat seats[RANKS];
     meet(seats, 1, none, ST_STORE);
@@ -116,7 +113,6 @@ static void the_leads_failure_is_everybodys(void **state)
 
 static void one_rank_asks_nobody(void **state)
 {
-    (void)state;
     struct consensus consensus;
     enum board_request agreed;
     int64_t number = 7;

@@ -1,9 +1,6 @@
 /* console — the progress line, and a bar that fits any terminal. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "train/console.h"
 
 static const struct console_step example = {
@@ -20,7 +17,6 @@ static const struct console_step example = {
 
 static void test_line(void **state)
 {
-    (void)state;
     char out[512];
     assert_string_equal(console_line(out, sizeof out, &example),
                         "step 120/5000  loss 3.2145  lr 3.0e-04  norm 1.02  182 ms  1.41M tok/s  "
@@ -29,7 +25,6 @@ static void test_line(void **state)
 
 static void test_several_ranks(void **state)
 {
-    (void)state;
     char out[512];
     struct console_step now = example;
     now.comm = 0.123;
@@ -42,7 +37,6 @@ static void test_several_ranks(void **state)
 
 static void test_unknown_is_left_out(void **state)
 {
-    (void)state;
     char out[512];
     struct console_step now = example;
     now.tokens_per_second = now.mfu = now.eta_seconds = NAN;
@@ -59,7 +53,6 @@ static void test_unknown_is_left_out(void **state)
 
 static void test_bar(void **state)
 {
-    (void)state;
     char out[512];
     struct console_step now = example;
     now.step = 2500;
@@ -96,7 +89,6 @@ static int lines_of(struct console console, int n, double second_ms)
 
 static void test_how_many_lines(void **state)
 {
-    (void)state;
     /* the first, and every fiftieth */
     assert_int_equal(lines_of((struct console){0}, 5000, 1), 101);
     assert_int_equal(lines_of((struct console){0}, 30, 1), 30);
@@ -114,7 +106,6 @@ static void test_how_many_lines(void **state)
 
 static void test_a_jump_is_shown(void **state)
 {
-    (void)state;
     struct console_step now = example;
     struct console console = {.every = 1000, .line_ms = 1, .last = now};
     now.step = 121;

@@ -17,15 +17,10 @@ enum { TEXT_MAX = 1100 };
 
 static struct dev *dev;
 
-static int set_up(void **state)
-{
-    (void)state;
-    return dev_cpu_open(2, CPU_ISA_N, &dev) != ST_OK;
-}
+static int set_up(void **state) { return dev_cpu_open(2, CPU_ISA_N, &dev) != ST_OK; }
 
 static int tear_down(void **state)
 {
-    (void)state;
     dev_close(dev);
     return 0;
 }
@@ -94,7 +89,6 @@ static void check_text(struct decoder *d, int64_t vocab, double temperature, int
 
 static void test_random_weights(void **state)
 {
-    (void)state;
     struct model_dims dims;
     assert_true(model_preset("gpt2-nano", &dims));
     struct decoder *d = open_random(&dims, dims.context);
@@ -108,7 +102,6 @@ static void test_random_weights(void **state)
 
 static void test_trained_weights(void **state)
 {
-    (void)state;
     struct model_dims dims;
     struct decoder *d = open_trained(&dims);
     for (int greedy = 0; greedy < 2; greedy++)
@@ -120,7 +113,6 @@ static void test_trained_weights(void **state)
 /* Every architecture, within its context and beyond, with weights large enough to matter. */
 static void test_architectures(void **state)
 {
-    (void)state;
     for (int i = 0; i < ARCHITECTURES_N; i++) {
         struct model_dims dims = architectures[i];
         dims.context = 24;
@@ -146,7 +138,6 @@ static void copy_logits(struct decoder *d, const int32_t *tokens, int64_t n, flo
 /* Without a cached prefix the bits are the same; with one they differ by rounding. */
 static void test_other_text(void **state)
 {
-    (void)state;
     static float want[400], got[400];
     int32_t a[] = {1, 2, 3, 4, 5}, b[] = {1, 2, 7, 4, 5};
     struct model_dims dims;
@@ -171,7 +162,6 @@ static void test_other_text(void **state)
 /* A window of three tokens: beyond it only the last three count. */
 static void test_window(void **state)
 {
-    (void)state;
     static float want[64], got[64];
     int32_t a[] = {9, 8, 1, 2, 3}, same[] = {4, 4, 4, 4, 4};
     struct model_dims dims = {

@@ -119,7 +119,6 @@ static const struct model_dims gpt2 = {
 
 static void documents_do_not_know_each_other(void **state)
 {
-    (void)state;
     static const struct model_recomputed none;
     check_places(&gpt2, none);
     for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
@@ -132,7 +131,6 @@ static void documents_do_not_know_each_other(void **state)
  * without any first key. */
 static void rotated_documents_are_alone(void **state)
 {
-    (void)state;
     static const struct part both[] = {{0, T, 0}}, each[] = {{0, CUT, 0}, {CUT, T, 0}};
     for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++) {
         const struct model_dims *dims = &architectures[i];
@@ -147,15 +145,10 @@ static void rotated_documents_are_alone(void **state)
     }
 }
 
-static int open_device(void **state)
-{
-    (void)state;
-    return dev_cpu_open(2, CPU_ISA_N, &dev) == ST_OK ? 0 : -1;
-}
+static int open_device(void **state) { return dev_cpu_open(2, CPU_ISA_N, &dev) == ST_OK ? 0 : -1; }
 
 static int close_device(void **state)
 {
-    (void)state;
     dev_close(dev);
     return 0;
 }

@@ -2,14 +2,12 @@
 #include "harness.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "train/stop_request.h"
 
 static void test_kill(void **state)
 {
-    (void)state;
     int wait_status;
     pid_t pid = fork();
     if (pid == 0)
@@ -20,7 +18,6 @@ static void test_kill(void **state)
 
 static void test_stall(void **state)
 {
-    (void)state;
     int wait_status;
     pid_t pid = fork();
     if (pid == 0)

@@ -5,11 +5,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -95,7 +92,6 @@ static int files(void)
 /* Steps that are all alike are written with a checkpoint or a step that is skipped. */
 static void test_when(void **state)
 {
-    (void)state;
     begin("when");
     struct ledger_file *f = open_at(0);
     add(f, 1, 1, LEDGER_OUTCOME_APPLIED);
@@ -121,7 +117,6 @@ static void test_when(void **state)
 /* A process that returns to a checkpoint; one that begins, and does no step. */
 static void test_generations(void **state)
 {
-    (void)state;
     begin("generations");
     struct ledger_file *f = open_at(0);
     add(f, 1, 130, LEDGER_OUTCOME_APPLIED);
@@ -142,7 +137,6 @@ static void test_generations(void **state)
 /* A process is killed with steps in its memory, and the next one goes on from the last of them. */
 static void test_killed(void **state)
 {
-    (void)state;
     begin("killed");
     add_and_die(open_at(0), 1, 130, LEDGER_OUTCOME_APPLIED);
     assert_int_equal(audit().last, 0);
@@ -165,7 +159,6 @@ static void test_killed(void **state)
 /* A run in memory that does not join what the file has is not written. */
 static void test_killed_unknown(void **state)
 {
-    (void)state;
     const struct {
         int64_t first, last, sample;
     } done[] = {{12, 30, 88}, {1, 29, 0}, {1, 31, 0}, {1, 30, 8}};
@@ -188,7 +181,6 @@ static void test_killed_unknown(void **state)
 /* A crash at each byte of the last line, and a process that goes on. */
 static void test_torn(void **state)
 {
-    (void)state;
     begin("torn");
     struct ledger_file *f = open_at(0);
     add(f, 1, 100, LEDGER_OUTCOME_APPLIED);
@@ -216,7 +208,6 @@ static void test_torn(void **state)
 
 static void test_damaged(void **state)
 {
-    (void)state;
     begin("damaged");
     struct ledger_file *f = open_at(0);
     add(f, 1, 100, LEDGER_OUTCOME_APPLIED);
@@ -233,7 +224,6 @@ static void test_damaged(void **state)
 
 static void test_not_a_file(void **state)
 {
-    (void)state;
     begin("folder");
     struct ledger_file *f = NULL;
     const struct ledger_start start = {.after = 0};
@@ -249,7 +239,6 @@ static void test_not_a_file(void **state)
 /* A file that may not grow: nothing is half written, and all is there once it may. */
 static void test_full(void **state)
 {
-    (void)state;
     begin("full");
     struct rlimit old, low;
     getrlimit(RLIMIT_FSIZE, &old);

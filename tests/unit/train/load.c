@@ -14,7 +14,6 @@ static const struct hf_config gpt2 = {.arch = HF_ARCH_GPT2, .is_tied = true};
 
 static void test_dims(void **state)
 {
-    (void)state;
     struct model_dims dims = {.name = "my \"own\"\\model",
                               .task = MODEL_TASK_QA,
                               .layers = 3,
@@ -38,7 +37,6 @@ static void test_dims(void **state)
 /* Every architecture and part comes back; GPT-2's is written as by older versions. */
 static void test_arch_dims(void **state)
 {
-    (void)state;
     char json[1024], again[1024];
     struct model_dims back;
     for (int i = 0; i < ARCHITECTURES_N; i++) {
@@ -89,7 +87,6 @@ static const struct model_dims modern = {.name = "modern",
 /* A GPT-2 with other parts: older versions refuse its "arch"; how it began is not written. */
 static void test_modern_dims(void **state)
 {
-    (void)state;
     struct model_dims dims = modern, back;
     char json[1024];
     load_dims_json(&dims, json, sizeof json);
@@ -105,7 +102,6 @@ static void test_modern_dims(void **state)
 /* What the shapes of tensors do not tell apart, a run must not go on with. */
 static void test_disagreement(void **state)
 {
-    (void)state;
     struct model_dims is = modern;
     is.parts.mlp = MODEL_MLP_GELU_TANH;
     assert_int_equal(load_dims_agree(&modern, &is, "here"), ST_BAD_SETTING);
@@ -122,7 +118,6 @@ static void test_disagreement(void **state)
 /* A manifest of an architecture with one field wrong. */
 static void test_bad_arch_dims(void **state)
 {
-    (void)state;
     static const struct {
         const char *was, *is, *says;
     } row[] = {{"\"arch\":\"llama\"", "\"arch\":\"mamba\"", "mamba"},
@@ -158,7 +153,6 @@ static void test_bad_arch_dims(void **state)
 
 static void test_bad_dims(void **state)
 {
-    (void)state;
     static const char *const bad[] = {"",
                                       "{",
                                       "null",
@@ -226,7 +220,6 @@ static void load_folder(const char *dir, enum model_task task)
 
 static void test_hf(void **state)
 {
-    (void)state;
     load_folder("tests/golden/lm", MODEL_TASK_LM);
     load_folder("tests/golden/lm/", MODEL_TASK_QA);
     load_folder("tests/golden/qa", MODEL_TASK_QA);

@@ -13,7 +13,6 @@ static void near(double got, double want) { assert_float_equal(got, want, 1e-15)
 
 static void test_warmup(void **state)
 {
-    (void)state;
     for (int schedule = LR_SCHEDULE_KIND_COSINE; schedule <= LR_SCHEDULE_KIND_WSD; schedule++) {
         struct lr_schedule_config c = config((enum lr_schedule_kind)schedule);
         near(lr_schedule_at(&c, 0), 0.25e-3);
@@ -24,7 +23,6 @@ static void test_warmup(void **state)
 
 static void test_after(void **state)
 {
-    (void)state;
     struct lr_schedule_config c = config(LR_SCHEDULE_KIND_COSINE);
     near(lr_schedule_at(&c, 54), 5.5e-4); /* half-way: the mean */
     near(lr_schedule_at(&c, 104), 1e-4);
@@ -51,7 +49,6 @@ static void test_after(void **state)
 
 static void test_short_runs(void **state)
 {
-    (void)state;
     struct lr_schedule_config c = config(LR_SCHEDULE_KIND_COSINE);
     c.steps = 0;
     c.warmup_steps = 0;
@@ -67,7 +64,6 @@ static void test_short_runs(void **state)
 /* A step of a larger batch begins between two steps of the schedule. */
 static void test_between_steps(void **state)
 {
-    (void)state;
     struct lr_schedule_config c = config(LR_SCHEDULE_KIND_LINEAR);
     near(lr_schedule_at(&c, 1.5), 0.625e-3);
     near(lr_schedule_at(&c, 3.5), 1e-3); /* never above LR */
@@ -81,7 +77,6 @@ static void test_between_steps(void **state)
 /* 16 steps of 2 samples were done; batches of any size follow. */
 static void test_unit(void **state)
 {
-    (void)state;
     const struct lr_schedule_unit none = {0}, two = {.samples = 2},
                                   warm = {.samples = 8, .ahead = 12}, behind = {2, -4};
     assert_true(lr_schedule_step(&none, 17, 999) == 17);

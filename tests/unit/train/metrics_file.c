@@ -2,9 +2,6 @@
  * unharmed. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/file.h"
 #include "base/text.h"
 #include "train/metrics_file.h"
@@ -34,7 +31,6 @@ static void assert_content(const char *name, const char *want)
 
 static void test_lines(void **state)
 {
-    (void)state;
     struct metrics_file file;
     assert_int_equal(metrics_file_open(path("lines"), 0, &file), ST_OK);
     metrics_file_step(&file, &(struct metrics_file_step){.step = 1,
@@ -59,7 +55,6 @@ static void test_lines(void **state)
 
 static void test_off(void **state)
 {
-    (void)state;
     struct metrics_file file;
     assert_int_equal(metrics_file_open("", 0, &file), ST_OK);
     fill(&file, 1, 3);
@@ -69,7 +64,6 @@ static void test_off(void **state)
 
 static void test_cut_back(void **state)
 {
-    (void)state;
     struct metrics_file file;
     metrics_file_open(path("cut"), 0, &file);
     fill(&file, 1, 9);
@@ -90,7 +84,6 @@ static void test_cut_back(void **state)
 /* A second run is refused while the first has the file, and finds all lines as they were. */
 static void test_two_runs(void **state)
 {
-    (void)state;
     struct metrics_file one, two;
     assert_int_equal(metrics_file_open(path("two"), 0, &one), ST_OK);
     fill(&one, 1, 9);
@@ -114,7 +107,6 @@ static long keep(const char *text, int64_t step)
 
 static void test_keep(void **state)
 {
-    (void)state;
     const char *two = "{\"step\":1,\"a\":1}\n{\"step\":2,\"a\":1}\n";
     assert_int_equal(keep("", 5), 0);
     assert_int_equal(keep(two, 0), 0);
@@ -135,7 +127,6 @@ static void test_keep(void **state)
 /* Every prefix of a file is accepted and keeps whole lines only. */
 static void test_keep_every_prefix(void **state)
 {
-    (void)state;
     const char *text = "{\"step\":1,\"a\":1}\n{\"step\":1,\"val_loss\":2}\n{\"step\":2,\"a\":1}\n";
     for (size_t n = 0; n <= strlen(text); n++) {
         size_t out = 99;
@@ -147,7 +138,6 @@ static void test_keep_every_prefix(void **state)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     struct metrics_file file;
     assert_int_equal(file_replace(path("diary"), "dear diary\n", 11), ST_OK);
     assert_int_equal(metrics_file_open(path("diary"), 0, &file), ST_BAD_SETTING);
@@ -159,7 +149,6 @@ static void test_refusals(void **state)
 
 static void test_full_disk(void **state)
 {
-    (void)state;
     struct metrics_file file;
     assert_int_equal(metrics_file_open("/dev/full", 0, &file), ST_OK);
     fill(&file, 1, 5);

@@ -108,7 +108,6 @@ static void check(int r, int c)
 
 static void test_formula(void **state)
 {
-    (void)state;
     check(7, 33);
     check(33, 7);
     check(24, 24);
@@ -117,7 +116,6 @@ static void test_formula(void **state)
 
 static void test_not_finite(void **state)
 {
-    (void)state;
     static struct bed b;
     struct tensor out;
     bed_open(&b, 5, 9);
@@ -323,14 +321,12 @@ static void ten_steps(const struct model_dims *dims)
 
 static void test_gpt2(void **state)
 {
-    (void)state;
     ten_steps(
         &(struct model_dims){.name = "gpt2", .layers = 2, .heads = 2, .embed = 16, .vocab = 37});
 }
 
 static void test_architectures(void **state)
 {
-    (void)state;
     for (int i = 0; i < ARCHITECTURES_N; i++)
         ten_steps(&architectures[i]);
 }

@@ -26,7 +26,6 @@ static float decay_at(const struct optim_span *span, int64_t n, int64_t offset)
 
 static void test_spans(void **state)
 {
-    (void)state;
     struct param_table t = describe();
     int64_t n, end = 0;
     struct optim_span *span = optim_spans(&t, &(struct optim_config){.weight_decay = 0.5}, &n);
@@ -50,7 +49,6 @@ static void test_spans(void **state)
 /* The parts of ranges, wherever they are cut, add up to the ranges. */
 static void test_cut(void **state)
 {
-    (void)state;
     struct param_table t = describe();
     struct optim_span out[64];
     int64_t n;
@@ -74,7 +72,6 @@ static void test_cut(void **state)
 
 static void test_moments(void **state)
 {
-    (void)state;
     struct optim_config c = {.kind = OPTIM_KIND_ADAMW, .weight_decay = 0.25};
     assert_int_equal(optim_moments(&c), 2);
     assert_float_equal(optim_decay(&c), 0.25, 0);
@@ -89,7 +86,6 @@ static void test_moments(void **state)
  * scaling 4 to 1. */
 static void test_update(void **state)
 {
-    (void)state;
     struct dev *dev;
     struct stream *stream;
     assert_int_equal(dev_cpu_open(1, CPU_ISA_PLAIN, &dev), ST_OK);

@@ -1,8 +1,6 @@
 /* outer — the outer update of LOCAL_STEPS against torch.optim.SGD's formula in double. */
 #include "harness.h"
 
-#include <math.h>
-
 #include "base/rand.h"
 #include "train/step_local.h"
 
@@ -58,7 +56,6 @@ static void check(const struct step_local_rule *rule, int replicas)
 
 static void test_nesterov(void **state)
 {
-    (void)state;
     for (int replicas = 1; replicas <= 5; replicas++)
         check(&(struct step_local_rule){0.7, 0.9}, replicas);
     check(&(struct step_local_rule){0.3, 0}, 3);
@@ -67,7 +64,6 @@ static void test_nesterov(void **state)
 /* Rate 1 without momentum: the mean of what the replicas have. */
 static void test_mean(void **state)
 {
-    (void)state;
     float x[3] = {1, -2, 0.5F}, v[3] = {0}, a[3] = {2, 2, 1}, b[3] = {4, -4, 0.25F}, sum[3];
     const float want[3] = {3, -1, 0.625F};
     step_local_sync_gradient(x, a, 3);
@@ -84,7 +80,6 @@ static void test_mean(void **state)
 /* A number of 8 bits of mantissa comes back as it was, others rounded to nearest; so does a NaN. */
 static void test_round(void **state)
 {
-    (void)state;
     static float d[N], back[N];
     static uint16_t half[N];
     for (int i = 0; i < N; i++)

@@ -1,8 +1,6 @@
 /* peer_copy_choice — who keeps whose slice, and from which copies a job goes on. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "base/rand.h"
 #include "train/peer_copy_choice.h"
 
@@ -62,7 +60,6 @@ static void make(int nodes, int locals)
 
 static void test_pairs(void **state)
 {
-    (void)state;
     for (int nodes = 2; nodes <= 9; nodes++)
         for (int rank = 0; rank < nodes * 2; rank++) {
             const int keeper = keeper_of(rank, nodes, 2);
@@ -77,7 +74,6 @@ static void test_pairs(void **state)
 
 static void test_meshes(void **state)
 {
-    (void)state;
     int within_n = 0, checked_n = 0;
     for (int nodes = 2; nodes <= 9; nodes++)
         for (int locals = 1; locals <= 6; locals++)
@@ -111,7 +107,6 @@ static int keeps(int nodes, int locals, int tensor, int context, int stages)
 
 static void test_keepers_in_meshes(void **state)
 {
-    (void)state;
     assert_int_equal(keeps(4, 1, 2, 1, 1), 2); /* not tensor rank 1, on node 1 */
     assert_int_equal(keeps(2, 2, 2, 1, 1), 2);
     assert_int_equal(keeps(4, 1, 1, 1, 2), 1); /* in its stage */
@@ -124,7 +119,6 @@ static void test_keepers_in_meshes(void **state)
 /* Any one node is lost: the newest step is found, with holders that are there. */
 static void test_one_node_lost(void **state)
 {
-    (void)state;
     for (int nodes = 2; nodes <= 6; nodes++)
         for (int lost = 0; lost < nodes; lost++) {
             memset(offers, 0, sizeof offers);
@@ -144,7 +138,6 @@ static void test_one_node_lost(void **state)
 /* One rank has not finished step 41, and its keeper has not either: all go on from 40. */
 static void test_step_before(void **state)
 {
-    (void)state;
     memset(offers, 0, sizeof offers);
     hold_all(4, 1, 0, 1, 40);
     hold_all(4, 1, 1, 1, 41);
@@ -163,7 +156,6 @@ static void test_step_before(void **state)
 /* A rank and its keeper are lost: nothing is whole, and it is said what is missing. */
 static void test_pair_lost(void **state)
 {
-    (void)state;
     memset(offers, 0, sizeof offers);
     make(4, 1);
     assert_false(choice.is_found || choice.is_any);
@@ -181,7 +173,6 @@ static void test_pair_lost(void **state)
 /* Two nodes of different pairs may go. */
 static void test_two_pairs(void **state)
 {
-    (void)state;
     memset(offers, 0, sizeof offers);
     hold_all(4, 1, 0, 1, 41);
     memset(&offers[1], 0, sizeof *offers);
@@ -195,7 +186,6 @@ static void test_two_pairs(void **state)
 /* Slices of two generations never mix, and the later generation goes before a higher step. */
 static void test_histories(void **state)
 {
-    (void)state;
     memset(offers, 0, sizeof offers);
     hold_all(2, 1, 0, 1, 41);
     hold(0, PEER_COPY_OWN, 1, 0, 2, 41);
@@ -216,7 +206,6 @@ static void test_histories(void **state)
 /* The ranks of another world go on: each slice is found where it lies now, or it is missing. */
 static void test_other_world(void **state)
 {
-    (void)state;
     memset(offers, 0, sizeof offers);
     hold_all(4, 1, 0, 1, 40);
     hold_all(4, 1, 1, 1, 41);
@@ -255,7 +244,6 @@ static void suspect(int rank, int64_t history, int64_t step)
  * they are complete. The rank whose memory changed may be gone. */
 static void test_suspect(void **state)
 {
-    (void)state;
     for (int marked = 0; marked < 4; marked++)
         for (int lost = -1; lost < 4; lost++) {
             memset(offers, 0, sizeof offers);
@@ -288,7 +276,6 @@ static void test_suspect(void **state)
 /* Offers with any numbers: a choice that is found has a complete holder of each slice. */
 static void test_any_offers(void **state)
 {
-    (void)state;
     int found = 0;
     for (uint64_t trial = 0; trial < 20000; trial++) {
         const int nodes = 2 + (int)(trial % 3), locals = 1 + (int)(trial % 2);

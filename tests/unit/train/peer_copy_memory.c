@@ -3,10 +3,7 @@
 #include "harness.h"
 
 #include <signal.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "train/peer_copy_inside.h"
@@ -43,7 +40,6 @@ static void write_slot(struct peer_copy_memory *m, int slot, int64_t history, in
 
 static void test_outlives(void **state)
 {
-    (void)state;
     int fd = memory_fd();
     struct peer_copy_memory m = open_memory(fd, BYTES, 7);
     struct peer_copy_offer offer;
@@ -82,7 +78,6 @@ static void test_outlives(void **state)
 /* Bytes that are written in pieces have the checksum of the whole. */
 static void test_pieces(void **state)
 {
-    (void)state;
     static char from[BYTES];
     const struct peer_copy_stamp stamp = {.history = 2, .step = 7, .rank = 1, .bytes = BYTES};
     int fd = memory_fd();
@@ -108,7 +103,6 @@ static void test_pieces(void **state)
 
 static void test_other_run(void **state)
 {
-    (void)state;
     int fd = memory_fd();
     for (int way = 0; way < 2; way++) { /* other settings; other sizes */
         struct peer_copy_memory m = open_memory(fd, BYTES, 7);
@@ -127,7 +121,6 @@ static void test_other_run(void **state)
  * sizes are a part of what must be the same. */
 static void test_sizes(void **state)
 {
-    (void)state;
     int fd = memory_fd();
     struct peer_copy_memory_config config = {
         .fd = fd, .slot_bytes = {BYTES, 3 * BYTES}, .fingerprint = 7, .free_bytes = -1};
@@ -159,7 +152,6 @@ static void test_sizes(void **state)
 
 static void test_damage(void **state)
 {
-    (void)state;
     int fd = memory_fd();
     struct peer_copy_memory m = open_memory(fd, BYTES, 7);
     for (int at = 0; at < BYTES; at += 991) {
@@ -174,7 +166,6 @@ static void test_damage(void **state)
 
 static void test_no_room(void **state)
 {
-    (void)state;
     int fd = memory_fd();
     struct peer_copy_memory m;
     struct peer_copy_memory_config config = {
@@ -193,7 +184,6 @@ static void test_no_room(void **state)
 /* A writer is killed at a random instant: what is complete is sound. */
 static void test_killed_writer(void **state)
 {
-    (void)state;
     int fd = memory_fd(), complete = 0, torn = 0;
     for (int k = 0; k < KILLS; k++) {
         pid_t pid = fork();

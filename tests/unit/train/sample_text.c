@@ -13,15 +13,10 @@ enum { VOCAB = 300, T = 12 };
 
 static struct dev *dev;
 
-static int set_up(void **state)
-{
-    (void)state;
-    return dev_cpu_open(1, CPU_ISA_N, &dev) != ST_OK;
-}
+static int set_up(void **state) { return dev_cpu_open(1, CPU_ISA_N, &dev) != ST_OK; }
 
 static int tear_down(void **state)
 {
-    (void)state;
     dev_close(dev);
     return 0;
 }
@@ -79,7 +74,6 @@ static void sample_text(const struct sample_text_config *config, struct step *st
 
 static void test_text(void **state)
 {
-    (void)state;
     struct step *step = open_step();
     char one[8192], other[8192], cut[8192];
     struct sample_text_config config = config_of("a!b", 1);
@@ -104,7 +98,6 @@ static void test_text(void **state)
 
 static void test_greedy_and_long_prompt(void **state)
 {
-    (void)state;
     struct step *step = open_step();
     char one[8192], other[8192], prompt[4001];
     struct sample_text_config config = config_of(prompt, 0);
@@ -121,7 +114,6 @@ static void test_greedy_and_long_prompt(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     struct sample_text *v = NULL;
     struct sample_text_config config = config_of("", 1);
     assert_int_equal(sample_text_open(&config, &v), ST_BAD_SETTING);
@@ -135,7 +127,6 @@ static void test_refused(void **state)
 
 static void test_not_finite(void **state)
 {
-    (void)state;
     struct step *step = open_step();
     struct sample_text_config config = config_of("a", 1);
     struct sample_text *v;
@@ -151,7 +142,6 @@ static void test_not_finite(void **state)
 
 static void test_quote(void **state)
 {
-    (void)state;
     const struct {
         const char *bytes;
         size_t n;

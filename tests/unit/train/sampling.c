@@ -17,7 +17,6 @@ static int64_t pick(const float *logits, int64_t n, double temperature, int64_t 
 
 static void test_greedy(void **state)
 {
-    (void)state;
     const float logits[5] = {0, 3, -1, 3, 2};
     assert_int_equal(pick(logits, 5, 0, 0, 1, 0.99), 1); /* the first of the largest */
     assert_int_equal(pick(logits, 5, 1, 1, 1, 0.99), 1);
@@ -27,7 +26,6 @@ static void test_greedy(void **state)
 
 static void test_not_finite(void **state)
 {
-    (void)state;
     const float nan[4] = {0, 1, 2, NAN}, most[4] = {0, 1, INFINITY, 2},
                 none[2] = {-INFINITY, -INFINITY};
     for (int greedy = 0; greedy < 2; greedy++) {
@@ -55,7 +53,6 @@ static void count(const float *logits, double temperature, int64_t top_k, double
 
 static void test_shares(void **state)
 {
-    (void)state;
     const float logits[4] = {logf(1), logf(2), logf(4), logf(1)};
     double share[4];
     count(logits, 1, 0, 1, share);
@@ -74,7 +71,6 @@ static void test_shares(void **state)
 /* Probabilities ⅛ ¼ ½ ⅛: the nucleus grows by one token where the share passes ½, ¾, ⅞. */
 static void test_nucleus(void **state)
 {
-    (void)state;
     const float logits[4] = {logf(1), logf(2), logf(4), logf(1)};
     const struct {
         double p;
@@ -105,7 +101,6 @@ static void test_nucleus(void **state)
 
 static void test_ends(void **state)
 {
-    (void)state;
     const float logits[3] = {-1000, 0, -1000};
     assert_int_equal(pick(logits, 3, 1, 0, 1, 0), 1);
     assert_int_equal(pick(logits, 3, 1, 0, 1, nextafter(1, 0)), 1);
@@ -116,7 +111,6 @@ static void test_ends(void **state)
 
 static void test_utf8(void **state)
 {
-    (void)state;
     const struct {
         const char *bytes;
         size_t n, whole;

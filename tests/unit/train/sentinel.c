@@ -9,7 +9,6 @@
 
 static void majority(void **state)
 {
-    (void)state;
     assert_int_equal(VOTE(7), SENTINEL_SAME);
     assert_int_equal(VOTE(7, 7), SENTINEL_SAME);
     assert_int_equal(VOTE(7, 7, 7, 7), SENTINEL_SAME);
@@ -21,7 +20,6 @@ static void majority(void **state)
 
 static void no_majority(void **state)
 {
-    (void)state;
     assert_int_equal(VOTE(7, 8), SENTINEL_UNDECIDED);
     assert_int_equal(VOTE(7, 7, 8, 8), SENTINEL_UNDECIDED);
     assert_int_equal(VOTE(7, 8, 9), SENTINEL_UNDECIDED);
@@ -31,7 +29,6 @@ static void no_majority(void **state)
 /* Every place of the odd one, among 2 to 40. */
 static void every_place(void **state)
 {
-    (void)state;
     for (int n = 3; n <= 40; n++)
         for (int odd = 0; odd < n; odd++) {
             uint64_t sum[40];

@@ -2,9 +2,6 @@
  * written and read. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/rand.h"
 #include "train/spike.h"
 
@@ -23,7 +20,6 @@ static void feed(const struct spike_config *c, struct spike_history *h, int n, d
 
 static void test_needs_a_history(void **state)
 {
-    (void)state;
     struct spike_history h = {.n = 0};
     feed(&stop, &h, SPIKE_WINDOW / 2 - 1, 3, 1);
     struct spike_history before = h;
@@ -35,7 +31,6 @@ static void test_needs_a_history(void **state)
 
 static void test_what_is_a_spike(void **state)
 {
-    (void)state;
     static const struct {
         double loss, norm;
         enum spike_cause cause;
@@ -75,7 +70,6 @@ static void test_what_is_a_spike(void **state)
 /* log2 with 16 bits behind the point, of any value. */
 static void test_levels(void **state)
 {
-    (void)state;
     for (double value = 1e-29; value < 1e300; value *= 1.37) {
         struct spike_history h = {.n = 0};
         (void)spike_check(&stop, &h, value, 1);
@@ -89,7 +83,6 @@ static void test_levels(void **state)
  * as far off as spikes are changes the deviation little. */
 static void test_noise(void **state)
 {
-    (void)state;
     struct spike_history h = {.n = 0};
     for (uint64_t i = 0; i < 100000; i++) {
         double a = rand_normal(1, RAND_STREAM(TEST, 0), 2 * i),
@@ -108,7 +101,6 @@ static void test_noise(void **state)
 /* A norm that grows steadily, or a loss that begins to rise, is none; a jump out of it is. */
 static void test_trends(void **state)
 {
-    (void)state;
     static const double factor[] = {0.85, 0.99, 1, 1.002, 1.02, 1.1};
     for (size_t i = 0; i < sizeof factor / sizeof *factor; i++) {
         struct spike_history h = {.n = 0};
@@ -126,7 +118,6 @@ static void test_trends(void **state)
 
 static void test_limit(void **state)
 {
-    (void)state;
     struct spike_history h = {.n = 0};
     feed(&skip, &h, SPIKE_WINDOW, 3, 1);
     for (int i = 1; i <= SPIKE_LIMIT; i++) {
@@ -149,7 +140,6 @@ static void test_limit(void **state)
 /* What is skipped is no part of median and deviation, and not finite from the first step on. */
 static void test_skipped_do_not_count(void **state)
 {
-    (void)state;
     struct spike_history h = {.n = 0};
     assert_true(spike_check(&skip, &h, NAN, 1).is_skipped);
     feed(&skip, &h, SPIKE_WINDOW / 2 - 1, 3, 1);
@@ -159,7 +149,6 @@ static void test_skipped_do_not_count(void **state)
 
 static void test_write_and_parse(void **state)
 {
-    (void)state;
     static char text[SPIKE_HISTORY_CHARS + 1], longer[3 * SPIKE_LEVEL_CHARS + sizeof text];
     struct spike_history h = {.n = 0}, back;
     spike_history_write(&h, text, sizeof text);
@@ -180,7 +169,6 @@ static void test_write_and_parse(void **state)
 
 static void test_parse_refuses(void **state)
 {
-    (void)state;
     static const char *const bad[] = {"0",
                                       "000000000000000",
                                       "00000000000000000",

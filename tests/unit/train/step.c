@@ -229,7 +229,6 @@ static void recompute(int level, enum model_task task)
 
 static void test_recompute(void **state)
 {
-    (void)state;
     recompute(CPU_ISA_PLAIN, MODEL_TASK_LM);
     recompute(CPU_ISA_N, MODEL_TASK_LM);
     recompute(CPU_ISA_N, MODEL_TASK_QA);
@@ -289,7 +288,6 @@ static void accumulation(enum model_task task)
 
 static void test_accumulation(void **state)
 {
-    (void)state;
     accumulation(MODEL_TASK_LM);
     accumulation(MODEL_TASK_QA);
 }
@@ -297,7 +295,6 @@ static void test_accumulation(void **state)
 /* The other architectures, each in all of these ways. */
 static void test_architectures(void **state)
 {
-    (void)state;
     for (int i = 0; i < ARCHITECTURES_N; i++) {
         arch = &architectures[i];
         print_message("# %s\n", arch->name);
@@ -312,7 +309,6 @@ static void test_architectures(void **state)
 
 static void test_dropout(void **state)
 {
-    (void)state;
     struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 4, 40);
     struct batch batch = batch_of(&config);
@@ -341,7 +337,6 @@ static void test_dropout(void **state)
 
 static void test_overfit_qa(void **state)
 {
-    (void)state;
     struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_QA, 32, 24);
     config.dims.embed = 64;
@@ -380,7 +375,6 @@ static bool stop_now(void *arg) { return arg != NULL; }
 
 static void test_eval(void **state)
 {
-    (void)state;
     struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 3, 16);
     struct feed *feed = open_feed(&config);
@@ -408,7 +402,6 @@ static void test_eval(void **state)
 
 static void test_not_finite(void **state)
 {
-    (void)state;
     struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 2, 16);
     struct batch batch = batch_of(&config);
@@ -433,7 +426,6 @@ static void test_not_finite(void **state)
 
 static void test_nothing_counts(void **state)
 {
-    (void)state;
     struct dev *dev = open_dev(2, CPU_ISA_N);
     for (int task = MODEL_TASK_LM; task <= MODEL_TASK_QA; task++) {
         struct step_config config = config_of(dev, (enum model_task)task, 2, 16);
@@ -467,7 +459,6 @@ static double log_sum_exp(const float *x, int64_t n, int64_t stride)
  * the same bits. */
 static void test_logits(void **state)
 {
-    (void)state;
     struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 1, 16), eval_config = config;
     eval_config.is_eval = true;
@@ -492,7 +483,6 @@ static void test_logits(void **state)
 
 static void test_spans(void **state)
 {
-    (void)state;
     struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_QA, 4, 16), eval_config = config;
     eval_config.is_eval = true;
@@ -528,7 +518,6 @@ static void test_spans(void **state)
 /* Evaluations between updates change nothing. */
 static void test_looking(void **state)
 {
-    (void)state;
     struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 2, 16);
     config.dropout = 0.2f;
@@ -554,7 +543,6 @@ static void count_beat(void *arg) { ++*(int *)arg; }
 
 static void test_open(void **state)
 {
-    (void)state;
     int beats = 0;
     struct dev *dev = open_dev(1, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 2, 16);

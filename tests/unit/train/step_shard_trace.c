@@ -33,7 +33,6 @@ static int first_of(int place, int at, bool spreads)
 
 static void one_is_wrong(void **state)
 {
-    (void)state;
     for (int place = 0; place < PLACES; place++)
         for (int at = 0; at < N; at++) {
             assert_int_equal(first_of(place, at, false), place);

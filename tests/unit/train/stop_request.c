@@ -5,7 +5,6 @@
 
 static void test_requests(void **state)
 {
-    (void)state;
     assert_false(stop_request_is_stop(BOARD_REQUEST_NONE));
     assert_false(stop_request_is_stop(BOARD_REQUEST_SAVE));
     assert_int_equal(stop_request_status(BOARD_REQUEST_NONE), ST_OK);

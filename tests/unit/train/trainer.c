@@ -26,7 +26,6 @@ static bool has(const struct rig *r, const char *name)
 
 static void test_posts(void **state)
 {
-    (void)state;
     struct rig r;
     open_rig(&r, NULL, 6);
     assert_int_equal(trainer_run(&r.config), ST_OK);
@@ -50,7 +49,6 @@ static void test_posts(void **state)
 /* On each rank, Muon's update takes at most the time of so many tokens. */
 static void test_planned_ms(void **state)
 {
-    (void)state;
     struct rig r;
     open_rig(&r, NULL, 1);
     struct trainer_config *c = &r.config;
@@ -67,7 +65,6 @@ static void test_planned_ms(void **state)
 
 static void test_resume_is_bit_identical(void **state)
 {
-    (void)state;
     struct rig r;
     open_rig(&r, NULL, 7);
     assert_int_equal(trainer_run(&r.config), ST_OK);
@@ -91,7 +88,6 @@ static void test_resume_is_bit_identical(void **state)
 
 static void test_save_request(void **state)
 {
-    (void)state;
     struct rig r;
     open_rig(&r, "save", 5);
     board_request(r.board, BOARD_REQUEST_SAVE);
@@ -105,7 +101,6 @@ static void test_save_request(void **state)
 
 static void test_stop_before_the_first_step(void **state)
 {
-    (void)state;
     static const enum board_request requests[] = {BOARD_REQUEST_PREEMPT, BOARD_REQUEST_TERMINATE,
                                                   BOARD_REQUEST_INTERRUPT};
     static const enum status want[] = {ST_RETRY, ST_TERMINATED, ST_INTERRUPTED};
@@ -122,7 +117,6 @@ static void test_stop_before_the_first_step(void **state)
 
 static void test_not_finite(void **state)
 {
-    (void)state;
     struct rig r;
     open_rig(&r, "nan", 9);
     r.config.checkpoint_every = 2;
@@ -147,7 +141,6 @@ static void open_spike_rig(struct rig *r, const char *name, int64_t steps, enum 
  * bit, also where the run was interrupted before or after the spike. */
 static void test_spike_skip(void **state)
 {
-    (void)state;
     struct rig r;
     open_rig(&r, NULL, 79);
     assert_int_equal(trainer_run(&r.config), ST_OK);
@@ -170,7 +163,6 @@ static void test_spike_skip(void **state)
 /* Nothing is undone where SPIKE=stop ends a run: the checkpoints before it are intact. */
 static void test_spike_stop(void **state)
 {
-    (void)state;
     struct rig r;
     open_spike_rig(&r, "stopped", 80, SPIKE_MODE_STOP);
     r.config.checkpoint_every = 4;
@@ -189,7 +181,6 @@ static void test_spike_stop(void **state)
 /* A resumed run knows what the steps before had: without them nothing is a spike. */
 static void test_spike_history_is_kept(void **state)
 {
-    (void)state;
     struct rig r;
     open_spike_rig(&r, "known", 71, SPIKE_MODE_STOP);
     assert_int_equal(trainer_run(&r.config), ST_OK);
@@ -203,7 +194,6 @@ static void test_spike_history_is_kept(void **state)
 /* With SPIKE=skip a step that is not finite is skipped too; off, it ends the run. */
 static void test_spike_not_finite(void **state)
 {
-    (void)state;
     struct rig r;
     for (int mode = SPIKE_MODE_OFF; mode <= SPIKE_MODE_SKIP; mode++) {
         open_spike_rig(&r, NULL, 80, (enum spike_mode)mode);
@@ -217,7 +207,6 @@ static void test_spike_not_finite(void **state)
 
 static void test_plan(void **state)
 {
-    (void)state;
     struct rig r;
     open_rig(&r, NULL, 0);
     r.config.epochs = 3; /* synthetic: an epoch is a step */
@@ -263,7 +252,6 @@ static struct board_worker run_epochs(const char *name, int64_t batch, int64_t s
  * the rate that belongs to the sample; an incomplete last step is left out. */
 static void test_another_batch(void **state)
 {
-    (void)state;
     static const struct {
         const char *name;
         int64_t batch, stop, then, steps, samples;
@@ -296,7 +284,6 @@ static void test_another_batch(void **state)
 /* The steps after a change are the same bits, whether they were interrupted or not. */
 static void test_another_batch_resumes(void **state)
 {
-    (void)state;
     run_epochs("direct", 2, 16);
     run_epochs("parts", 2, 16);
     struct board_worker direct = run_epochs("direct", 4, 0);
@@ -310,7 +297,6 @@ static void test_another_batch_resumes(void **state)
 /* STEPS counts steps, also those of the learning rate. */
 static void test_another_batch_of_steps(void **state)
 {
-    (void)state;
     struct rig r;
     for (int64_t batch = 2; batch <= 4; batch += 2) {
         open_epochs(&r, "steps", batch, batch == 2 ? 16 : 0);
@@ -343,7 +329,6 @@ static void damage(const char *run, const char *step)
 /* The steps follow the checkpoint that is read: of a damaged one, from the one before. */
 static void test_another_batch_of_an_older_checkpoint(void **state)
 {
-    (void)state;
     run_epochs("older", 2, 16);
     run_epochs("older", 4, 20);
     damage("older", "step-00000020");
@@ -358,7 +343,6 @@ static void test_another_batch_of_an_older_checkpoint(void **state)
 
 static void test_resume_settings(void **state)
 {
-    (void)state;
     struct rig r;
     open_rig(&r, "required", 2);
     r.config.resume = TRAINER_RESUME_REQUIRED;
@@ -405,7 +389,6 @@ static void test_resume_older_parts(void **state)
                 {LAYOUT ",\"TP\":4}", true},
                 {LAYOUT ",\"TP\":2}", false},
                 {"{\"OPTIMIZER\":\"adamw\",\"moments\":2,\"TP\":4}", false}};
-    (void)state;
     struct rig r;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         open_rig(&r, "older-parts", 2);
@@ -433,7 +416,6 @@ static void test_resume_older_parts(void **state)
 
 static void test_without_a_first_post(void **state)
 {
-    (void)state;
     struct rig r;
     open_rig(&r, NULL, 1);
     board_worker_clear(r.board, 0);
@@ -444,7 +426,6 @@ static void test_without_a_first_post(void **state)
 /* Samples of text between the steps change no bit of the training. */
 static void test_samples_change_nothing(void **state)
 {
-    (void)state;
     struct rig r;
     double loss[2], norm[2];
     for (int is_on = 0; is_on < 2; is_on++) {
@@ -484,7 +465,6 @@ static void event_files(const char *dir, char path[2][FILE_PATH_MAX])
 
 static void test_tensorboard(void **state)
 {
-    (void)state;
     static const char *const tags[] = {"loss",    "lr", "grad_norm", "tokens_per_second",
                                        "step_ms", "mfu"};
     char dir[700], path[2][FILE_PATH_MAX];

@@ -9,7 +9,6 @@
 
 static void test_line(void **state)
 {
-    (void)state;
     const struct warmup w = {.from = 2, .steps = 6};
     const int64_t want[] = {2, 2, 4, 4, 6, 6, 8, 8};
     for (int s = 0; s < 8; s++)
@@ -27,7 +26,6 @@ static void test_none(void **state)
 /* No product overflows, and the last step before the end is below it. */
 static void test_huge(void **state)
 {
-    (void)state;
     const struct warmup w = {.from = 1, .steps = INT64_C(1000000000000)};
     assert_int_equal(step_warmup_at(&w, INT64_MAX, 1, 0), 1);
     assert_int_equal(step_warmup_at(&w, INT64_MAX, 1, w.steps / 2), 1 + (INT64_MAX - 1) / 2);
@@ -38,7 +36,6 @@ static void test_huge(void **state)
 
 static void test_window(void **state)
 {
-    (void)state;
     struct batch batch;
     assert_int_equal(batch_init(&batch, FEED_TASK_LM, 2, 6), ST_OK);
     assert_int_equal(batch_add_documents(&batch), ST_OK);
@@ -58,7 +55,6 @@ static void test_window(void **state)
 /* Steps of 2, 2, 4, 4, 6, 6 samples, then of 8. */
 static void test_counts(void **state)
 {
-    (void)state;
     const struct step_config c = {.global_samples = 8, .batch_warmup = {.from = 2, .steps = 6}};
     static const int64_t before[] = {0, 2, 4, 8, 12, 18, 24, 32, 40};
     for (int64_t first = 0; first <= 8; first++) {

@@ -2,9 +2,6 @@
  * own path, or as the newest of its folder. */
 #include "harness.h"
 
-#include <string.h>
-#include <unistd.h>
-
 #include "base/text.h"
 #include "ckpt_sample.h"
 #include "conf/conf.h"
@@ -15,7 +12,6 @@
 
 static void test_dims(void **state)
 {
-    (void)state;
     static const struct {
         const char *path, *name;
         enum model_task task;
@@ -54,7 +50,6 @@ static float *load(const char *path, enum model_task task, struct param_table *t
 
 static void test_load(void **state)
 {
-    (void)state;
     for (int task = 0; task < 2; task++) {
         struct param_table a_table, b_table;
         float *a = load(DIR "lm", (enum model_task)task, &a_table),
@@ -73,7 +68,6 @@ static void test_load(void **state)
 
 static void test_checkpoint(void **state)
 {
-    (void)state;
     char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
     struct ckpt_lock *lock;
     struct ckpt *ckpt;
@@ -159,7 +153,6 @@ static enum status export(const char *from, const char *to) {
 
 static void test_export_not_finite(void **state)
 {
-    (void)state;
     const struct model_dims dims = {.name = "m",
                                     .task = MODEL_TASK_LM,
                                     .layers = 1,

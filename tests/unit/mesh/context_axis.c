@@ -1,0 +1,146 @@
+/* context_axis — the ranks of a context group compute what one rank computes: losses and
+ * summed gradients of all architectures, two micro-batches; with dropout; with a tensor group
+ * across; for each RECOMPUTE the same bits (passes.h). */
+#define PASSES_T 16
+#include "mesh/passes.h"
+
+/* Each rank has its part of what is kept. What is scratch grows by keys and values of whole samples
+ * alone, twice. */
+static void check_memory(const struct passes *got, const struct passes *want)
+{
+    double kept = (double)got->acts_bytes * got->context / (double)want->acts_bytes;
+    int64_t kv = 2 * model_kv_heads(&want->whole) * model_head_dim(&want->whole) *
+                 (got->tensor > 1 ? 1 : 2) * N * (int64_t)sizeof(float);
+    print_message("# activations of a rank: %.3f of an equal part; scratch %zu, was %zu\n", kept,
+                  got->scratch_bytes, want->scratch_bytes);
+    assert_true(kept < 1.05); /* tensors begin at whole lines of a cache */
+    assert_true((int64_t)got->scratch_bytes < (int64_t)want->scratch_bytes + kv);
+}
+
+/* tensor: ranks of the tensor groups across. */
+static void check_model(struct model_dims whole, float dropout, int tensor, int most)
+{
+    struct passes how = {.whole = whole, .dropout = dropout};
+    struct passes *want = run(how);
+    how.tensor = tensor;
+    for (how.context = 2; how.context <= most; how.context *= 2) {
+        struct passes *got = run(how);
+        check_near(got, want);
+        check_memory(got, want);
+        check_ways(how, got);
+        run_free(got);
+    }
+    run_free(want);
+}
+
+static void test_gpt2(void **state)
+{
+    check_model(dims_of(MODEL_ARCH_GPT2, 0), 0, 1, 4);
+    check_model(dims_of(MODEL_ARCH_GPT2, 0), 0.2f, 1, 4);
+}
+
+static void test_llama(void **state)
+{
+    check_model(dims_of(MODEL_ARCH_LLAMA, 1), 0, 1, 4);
+    check_model(dims_of(MODEL_ARCH_LLAMA, 2), 0.2f, 1, 4);
+}
+
+static void test_qwen(void **state)
+{
+    check_model(dims_of(MODEL_ARCH_QWEN2, 2), 0, 1, 2);
+    check_model(dims_of(MODEL_ARCH_QWEN3, 2), 0.2f, 1, 4);
+}
+
+/* Rows of q, k and v by heads. */
+static void test_neox(void **state)
+{
+    check_model(dims_of(MODEL_ARCH_NEOX, 0), 0, 1, 4);
+    check_model(dims_of(MODEL_ARCH_NEOX, 0), 0.2f, 1, 2);
+}
+
+static void test_qa(void **state)
+{
+    struct model_dims qa = dims_of(MODEL_ARCH_GPT2, 0);
+    qa.task = MODEL_TASK_QA;
+    check_model(qa, 0, 1, 2);
+    check_model(qa, 0.2f, 2, 2);
+}
+
+/* Own rows of a tensor group then begin anywhere in the runs of positions. */
+static void test_with_tensor(void **state)
+{
+    check_model(dims_of(MODEL_ARCH_GPT2, 0), 0.2f, 2, 4);
+    check_model(dims_of(MODEL_ARCH_LLAMA, 2), 0.2f, 4, 2);
+    check_model(dims_of(MODEL_ARCH_NEOX, 0), 0, 2, 2);
+}
+
+static void test_eval(void **state)
+{
+    struct passes how = {.whole = dims_of(MODEL_ARCH_LLAMA, 2), .dropout = 0.2f, .is_eval = true};
+    struct passes *want = run(how);
+    how.context = 4;
+    struct passes *got = run(how);
+    check_near(got, want);
+    run_free(got);
+    run_free(want);
+}
+
+static void test_fast_kernels(void **state)
+{
+    is_fast = true;
+    check_model(dims_of(MODEL_ARCH_GPT2, 0), 0.2f, 1, 2);
+    check_model(dims_of(MODEL_ARCH_QWEN3, 2), 0.2f, 1, 4);
+    check_model(dims_of(MODEL_ARCH_NEOX, 0), 0, 1, 2);
+    is_fast = false;
+}
+
+/* Samples that are not equal runs, or parts too small to exchange. */
+static void test_refused(void **state)
+{
+    struct model_dims whole = dims_of(MODEL_ARCH_GPT2, 0), dims;
+    struct model_part part = {.context_ranks = 4};
+    struct arena acts, scratch;
+    struct model_acts *plan = NULL;
+    int64_t t;
+    assert_int_equal(model_part_tokens(20, 4, &t), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "SEQ_LEN=20 is not a multiple of 2 x CP=4"));
+    assert_int_equal(model_part_tokens(24, 4, &t), ST_OK);
+    assert_int_equal(t, 6);
+    whole.task = MODEL_TASK_QA;
+    assert_int_equal(model_part_dims(&whole, &part, &dims), ST_OK);
+    arena_init(&acts, "acts", NULL, 0);
+    arena_init(&scratch, "scratch", NULL, 0);
+    assert_int_equal(model_plan(&dims, 1, 4, (struct model_recomputed){0}, true, DTYPE_F32, &acts,
+                                &scratch, &plan),
+                     ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "CP=4 divides SEQ_LEN=16 into parts of 4 rows of 2"));
+}
+
+/* The runs cover the positions, and the pairs of a query and a key that it sees are as many for
+ * each part. */
+static void test_runs(void **state)
+{
+    for (int parts = 1; parts <= 8; parts++) {
+        int64_t seen[2 * 8 * 3] = {0}, pairs[8] = {0};
+        for (int part = 0; part < parts; part++) {
+            struct attention_runs own = model_part_runs(part, parts, 2 * parts * 3);
+            for (int64_t row = 0; row < attention_rows(&own, 0); row++) {
+                seen[attention_position(&own, row)]++;
+                pairs[part] += attention_position(&own, row) + 1;
+            }
+        }
+        for (int i = 0; i < 2 * parts * 3; i++)
+            assert_int_equal(seen[i], 1);
+        for (int part = 1; part < parts; part++)
+            assert_int_equal(pairs[part], pairs[0]);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_runs), cmocka_unit_test(test_refused),
+    cmocka_unit_test(test_gpt2), cmocka_unit_test(test_llama),
+    cmocka_unit_test(test_qwen), cmocka_unit_test(test_neox),
+    cmocka_unit_test(test_qa),   cmocka_unit_test(test_with_tensor),
+    cmocka_unit_test(test_eval), cmocka_unit_test(test_fast_kernels),
+};
+HARNESS_MAIN(tests)

@@ -5,9 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <stdarg.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 

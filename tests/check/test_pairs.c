@@ -7,9 +7,6 @@
 #include "check/check_links.h"
 #include "check/world.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #define ANY (CHECK_VERDICT_MEASURED + 1)
 
 static void clean(int nodes, int locals, bool is_tcp)

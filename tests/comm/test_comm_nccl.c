@@ -7,7 +7,6 @@
 #include "comm/suite.h"
 
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "comm/nccl/nccl_lib.h"
 #include "suite_device.h"

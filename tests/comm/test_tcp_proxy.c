@@ -5,7 +5,6 @@
 #include "comm/fake_peer.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "comm/core/comm.h"
 

@@ -5,8 +5,6 @@
 
 #include "mesh/trial.h"
 
-#include <stdlib.h>
-
 #include "base/text.h"
 #include "train/step_pipe.h"
 

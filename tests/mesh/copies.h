@@ -6,7 +6,6 @@
 #include "mesh/trial.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "train/peer_copy_inside.h"
 #include "train/step_inside.h"

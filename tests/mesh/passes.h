@@ -8,8 +8,6 @@
 
 #include "mesh/ranks.h"
 
-#include <math.h>
-
 #include "mesh/mesh_comm.h"
 #include "mesh/tensor_axis.h"
 #include "model/model_part.h"

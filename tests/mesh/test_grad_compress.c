@@ -3,8 +3,6 @@
  * what the transport sent. */
 #include "mesh/ranks.h"
 
-#include <math.h>
-
 #include "base/rand.h"
 #include "comm/core/part.h"
 #include "mesh/grad_compress.h"

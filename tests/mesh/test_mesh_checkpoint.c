@@ -4,9 +4,7 @@
 #include "mesh/trial.h"
 
 #include <dirent.h>
-#include <stdio.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "train/checkpoint_async.h"

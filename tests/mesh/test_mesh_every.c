@@ -6,8 +6,6 @@
  * The suite runs about a fortieth of the table, `make torture` all of it. */
 #include "mesh/trial.h"
 
-#include <stdlib.h>
-
 #include "architectures.h"
 
 #define SAMPLES 8

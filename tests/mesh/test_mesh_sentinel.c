@@ -4,8 +4,6 @@
  * equal replicas (default 100). */
 #include "mesh/trial.h"
 
-#include <stdlib.h>
-
 #include "train/step_inside.h"
 
 #define FLIPS_A_STEP 40 /* then a step is made, so that the numbers are others */

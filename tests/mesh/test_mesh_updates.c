@@ -6,8 +6,6 @@
  * 12 and 20). */
 #include "mesh/trial.h"
 
-#include <stdlib.h>
-
 #include "mesh/store_inside.h"
 #include "train/step_update_sums.h"
 

@@ -4,8 +4,6 @@
 
 #include "mesh/ranks.h"
 
-#include <math.h>
-
 #include "base/rand.h"
 #include "train/step.h"
 

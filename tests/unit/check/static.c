@@ -2,7 +2,6 @@
  * fails, a bad one exactly the row that names its fault, with a remedy. */
 #include "check/static_trees.h"
 
-#include <math.h>
 #include <sys/resource.h>
 
 static struct static_tree trees[TREES_MAX];

@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <math.h>
 
 #include "base/file.h"
 #include "base/rand.h"

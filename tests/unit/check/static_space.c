@@ -3,7 +3,6 @@
 #include "check/static_trees.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 

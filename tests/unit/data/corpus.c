@@ -3,10 +3,8 @@
 #include "data_folder.h"
 
 #include <signal.h>
-#include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "data/tokenizer_gpt2.h"

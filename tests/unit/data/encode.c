@@ -2,8 +2,6 @@
  * The ids are the same as those of the same documents in another form; damage is reported. */
 #include "data_folder.h"
 
-#include <stdbool.h>
-
 #include <zstd.h>
 
 #include "base/rand.h"

@@ -1,8 +1,6 @@
 /* nvml — the numbers of a GPU, from the tests' own libnvidia-ml.so.1. */
 #include "unit/fake_nvml.h"
 
-#include <math.h>
-
 #include "dev/nvml.h"
 
 static void reads_everything(void **state)

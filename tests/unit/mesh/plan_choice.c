@@ -4,8 +4,6 @@
 
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "node/config_map.h"

@@ -4,7 +4,6 @@
 #include "rig.h"
 
 #include <dirent.h>
-#include <math.h>
 
 #include "base/file.h"
 #include "kernels/cpu.h"

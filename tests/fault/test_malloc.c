@@ -302,10 +302,7 @@ static void write_data(void)
     assert_int_equal(file_replace(in("qa.json"), qa, sizeof qa - 1), ST_OK);
 }
 
-static void test_base(void **state)
-{
-    starve("json", read_json, 100);
-}
+static void test_base(void **state) { starve("json", read_json, 100); }
 
 static void test_meet(void **state)
 {

@@ -75,8 +75,8 @@ enum status check_run(const struct check_config *config, struct check_rows *out)
  * rank. One rank of a node speaks for the node where a thing exists once per node. */
 enum status check_agree_run(const struct check_config *config, int64_t budget_ms,
                             struct check_rows *rows);
-enum status check_static_run(const struct check_config *config, int64_t budget_ms,
-                             struct check_rows *rows);
+void check_static_run(const struct check_config *config, int64_t budget_ms,
+                      struct check_rows *rows);
 enum status check_node_run(const struct check_config *config, int64_t budget_ms,
                            struct check_rows *rows);
 enum status check_pairs_run(const struct check_config *config, int64_t budget_ms,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "check/check.h"
 #include "measure/measure_ranks.h"
 
@@ -78,8 +79,7 @@ static int differing_rank(const struct agree *a, int node, int fact)
 }
 
 /* compare_node — one row about all facts [first, last) in which a node differs. */
-static enum status compare_node(const struct agree *a, int node, int first, int last,
-                                int *differing)
+static void compare_node(const struct agree *a, int node, int first, int last, int *differing)
 {
     const struct check_fact *facts = a->config->facts;
     struct check_row row = check_row_found(CHECK_STAGE_AGREEMENT, facts[first].point, node,
@@ -100,13 +100,13 @@ static enum status compare_node(const struct agree *a, int node, int first, int 
                     value_of(a, most, i), most / a->config->place.locals);
     }
     if (row.verdict == CHECK_VERDICT_PASS)
-        return ST_OK;
+        return;
     (*differing)++;
-    return check_row_add(a->rows, &row);
+    check_row_add(a->rows, &row);
 }
 
 /* pass_group — no node differs. */
-static enum status pass_group(const struct agree *a, int first, int last)
+static void pass_group(const struct agree *a, int first, int last)
 {
     const struct check_config *config = a->config;
     const struct check_fact *fact = &config->facts[first];
@@ -128,10 +128,10 @@ static enum status pass_group(const struct agree *a, int first, int last)
         text_format(what + used, sizeof what - used, ": the same on %d nodes", config->place.nodes);
     struct check_row row = check_row_found(CHECK_STAGE_AGREEMENT, fact->point, -1, fact->group,
                                            CHECK_VERDICT_PASS, "%s", what);
-    return check_row_add(a->rows, &row);
+    check_row_add(a->rows, &row);
 }
 
-static enum status compare(const struct agree *a)
+static void compare(const struct agree *a)
 {
     const struct check_config *config = a->config;
     for (int first = 0, last; first < config->facts_n; first = last) {
@@ -146,33 +146,30 @@ static enum status compare(const struct agree *a)
             a->most[i] = choose_most(a);
         }
         for (int node = 0; node < a->config->place.nodes; node++)
-            TRY(compare_node(a, node, first, last, &differing));
-        TRY(differing == 0 ? pass_group(a, first, last) : ST_OK);
+            compare_node(a, node, first, last, &differing);
+        if (differing == 0)
+            pass_group(a, first, last);
     }
-    return ST_OK;
 }
 
-static enum status compare_all(const struct check_config *config,
-                               const struct measure_shared *facts, struct check_rows *rows)
+static void compare_all(const struct check_config *config, const struct measure_shared *facts,
+                        struct check_rows *rows)
 {
     struct agree a = {.config = config, .facts = facts, .rows = rows};
-    a.values = calloc((size_t)config->place.ranks, sizeof *a.values);
-    a.most = calloc((size_t)config->facts_n, sizeof *a.most);
-    enum status st = a.values && a.most ? compare(&a)
-                                        : FAIL(ST_RETRY, "out of memory: the facts of %d ranks",
-                                               config->place.ranks);
+    a.values = memory_new((size_t)config->place.ranks, sizeof *a.values);
+    a.most = memory_new((size_t)config->facts_n, sizeof *a.most);
+    compare(&a);
     free(a.values);
     free(a.most);
-    return st;
 }
 
 /* add_host — one rank of each node adds the name of the node. */
-static enum status add_host(const struct check_config *config, struct check_rows *rows)
+static void add_host(const struct check_config *config, struct check_rows *rows)
 {
     if (config->place.local > 0)
-        return ST_OK;
+        return;
     struct check_row row = check_host_row(config->place.node, config->scheduler, config->host);
-    return check_row_add(rows, &row);
+    check_row_add(rows, &row);
 }
 
 enum status check_agree_run(const struct check_config *config, int64_t budget_ms,
@@ -190,9 +187,9 @@ enum status check_agree_run(const struct check_config *config, int64_t budget_ms
     if (st == ST_OK)
         st = measure_ranks_share(config->comm, own.data, own.len, &facts);
     if (st == ST_OK && config->place.rank == 0 && config->facts_n > 0)
-        st = compare_all(config, &facts, rows);
+        compare_all(config, &facts, rows);
     if (st == ST_OK)
-        st = add_host(config, rows);
+        add_host(config, rows);
     measure_ranks_share_free(&facts);
     text_free(&own);
     return st;

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_walk.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_host.h"
 #include "check/check_judge.h"
@@ -102,7 +103,7 @@ static enum status read_rows(const struct json_item *item, const char *what,
             st = get_row(object, &row);
         cJSON_Delete(object);
         TRY(at_row(st, what, walk.n));
-        TRY(check_row_add(rows, &row));
+        check_row_add(rows, &row);
     }
 }
 
@@ -260,23 +261,16 @@ static int match_names(const struct check_hosts *old, const struct name *name, i
 }
 
 /* today_out: today's number of each of the old nodes; NULL: all have the number that they had. */
-static enum status match(const struct check_hosts *old, const struct check_hosts *now,
-                         int **today_out)
+static void match(const struct check_hosts *old, const struct check_hosts *now, int **today_out)
 {
-    struct name *name = malloc(sizeof *name * (size_t)(now->n + 1));
-    int *today = malloc(sizeof *today * (size_t)(old->n + 1));
+    struct name *name = memory_new((size_t)(now->n + 1), sizeof *name);
+    int *today = memory_new((size_t)(old->n + 1), sizeof *today);
     *today_out = NULL;
-    if (!name || !today) {
-        free(name);
-        free(today);
-        return FAIL(ST_RETRY, "out of memory: names of %d nodes; use a machine with more", now->n);
-    }
     if (match_names(old, name, sort_names(now, name), today) > 0)
         *today_out = today;
     else
         free(today);
     free(name);
-    return ST_OK;
 }
 
 static int today_of(const int *today, int n, int node)
@@ -319,31 +313,24 @@ static int compare_all(struct check_rows *rows, const struct old *old, int n, in
     return compared;
 }
 
-static enum status find_nodes(const struct check_rows *rows, const struct check_baseline *baseline,
-                              int **today_out, int *n_out)
+static void find_nodes(const struct check_rows *rows, const struct check_baseline *baseline,
+                       int **today_out, int *n_out)
 {
     struct check_hosts old = {0}, now = {0};
-    TRY(check_host_collect(&baseline->rows, &old));
-    enum status st = check_host_collect(rows, &now);
-    if (st == ST_OK)
-        st = match(&old, &now, today_out);
+    check_host_collect(&baseline->rows, &old);
+    check_host_collect(rows, &now);
+    match(&old, &now, today_out);
     *n_out = old.n;
     check_host_free(&old);
     check_host_free(&now);
-    return st;
 }
 
-enum status check_baseline_compare(struct check_rows *rows, const struct check_baseline *baseline,
-                                   int *compared_out)
+void check_baseline_compare(struct check_rows *rows, const struct check_baseline *baseline,
+                            int *compared_out)
 {
     int *today = NULL, n = 0;
-    TRY(find_nodes(rows, baseline, &today, &n));
-    struct old *old = malloc(sizeof *old * (size_t)(baseline->rows.n + 1));
-    if (!old) {
-        free(today);
-        return FAIL(ST_RETRY, "out of memory: %d rows of a baseline; use a machine with more",
-                    baseline->rows.n);
-    }
+    find_nodes(rows, baseline, &today, &n);
+    struct old *old = memory_new((size_t)(baseline->rows.n + 1), sizeof *old);
     /* Measured rows of the baseline, sorted; returns their number. */
     int known = 0;
     for (int i = 0; i < baseline->rows.n; i++) {
@@ -356,7 +343,7 @@ enum status check_baseline_compare(struct check_rows *rows, const struct check_b
     *compared_out = compare_all(rows, old, known, baseline->started);
     free(old);
     free(today);
-    return check_judge_remedies(rows);
+    check_judge_remedies(rows);
 }
 
 #ifdef FUZZ

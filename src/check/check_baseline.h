@@ -31,8 +31,8 @@ void check_baseline_free(struct check_baseline *baseline);
  * baseline by CHECK_JUDGE_WARN or CHECK_JUDGE_FAIL, and by more than their slack, warn or fail, and
  * why names the baseline's day. No verdict gets better. Nodes are the same that have the same name
  * (check_host.h); where no name is in both, that have the same number. compared_out: how many rows
- * are in both; 0: the baseline is of another cluster. ST_RETRY: out of memory. */
-enum status check_baseline_compare(struct check_rows *rows, const struct check_baseline *baseline,
-                                   int *compared_out);
+ * are in both; 0: the baseline is of another cluster. */
+void check_baseline_compare(struct check_rows *rows, const struct check_baseline *baseline,
+                            int *compared_out);
 
 #endif

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 
 /* The circle method: with an odd number m of places, i and j meet in round (i + j) mod m. The node
  * that would meet itself rests, or meets the node that stands outside the circle. */
@@ -50,22 +51,16 @@ static int add_set(struct check_bisect *bisect, int first, int n, int parent)
     return bisect->sets++;
 }
 
-enum status check_bisect_init(struct check_bisect *bisect, int members, int group_min)
+void check_bisect_init(struct check_bisect *bisect, int members, int group_min)
 {
     ASSERTF(members >= 1 && group_min >= 1 && group_min <= 2, "members %d, group_min %d", members,
             group_min);
     *bisect = (struct check_bisect){.members = members, .group_min = group_min};
     const size_t n = (size_t)members;
-    bisect->member = calloc(n, sizeof *bisect->member);
-    bisect->set = calloc(2 * n, sizeof *bisect->set); /* a binary tree of n leaves */
-    bisect->group_of = calloc(n, sizeof *bisect->group_of);
-    if (!bisect->member || !bisect->set || !bisect->group_of) {
-        check_bisect_free(bisect);
-        return FAIL(ST_RETRY, "out of memory: a search among %d members; use a machine with more",
-                    members);
-    }
+    bisect->member = memory_new(n, sizeof *bisect->member);
+    bisect->set = memory_new(2 * n, sizeof *bisect->set); /* a binary tree of n leaves */
+    bisect->group_of = memory_new(n, sizeof *bisect->group_of);
     add_set(bisect, 0, members, -1);
-    return ST_OK;
 }
 
 void check_bisect_free(struct check_bisect *bisect)

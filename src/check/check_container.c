@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_file.h"
 #include "check/check_static.h"
@@ -12,7 +13,7 @@
 
 static bool has_hardware(const struct check_static *s)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
+    struct check_file_names *found = memory_new(1, sizeof *found);
     bool has = found == NULL;
     if (found)
         check_file_list(s->root, found, "/sys/class/net");

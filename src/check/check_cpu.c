@@ -119,10 +119,8 @@ static void read_speed(struct check_static *s, const char *cpu, struct speed *ou
 
 static void add_governor(struct check_static *s)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
+    struct check_file_names *found = memory_new(1, sizeof *found);
     struct speed speed = {0};
-    if (found == NULL)
-        return;
     check_file_list_with(s->root, "cpu", found, "/sys/devices/system/cpu");
     for (int i = 0; i < found->n; i++)
         read_speed(s, found->name[i], &speed);
@@ -175,10 +173,8 @@ static void read_numa(const struct check_static *s, const char *name, struct num
 
 static void add_numa(struct check_static *s)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
+    struct check_file_names *found = memory_new(1, sizeof *found);
     struct numa numa = {.least = -1};
-    if (found == NULL)
-        return;
     check_file_list_with(s->root, "node", found, "/sys/devices/system/node");
     for (int i = 0; i < found->n; i++)
         read_numa(s, found->name[i], &numa);

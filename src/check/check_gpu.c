@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_file.h"
 #include "check/check_static.h"
@@ -39,9 +40,7 @@ static bool nvml_has(const struct check_static *s, const char *bus)
 
 static void look_for(struct check_static *s, struct seen *seen)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
-    if (found == NULL)
-        return;
+    struct check_file_names *found = memory_new(1, sizeof *found);
     seen->files = count_files(s, found);
     check_file_list(s->root, found, "/proc/driver/nvidia/gpus");
     seen->driver = found->n;

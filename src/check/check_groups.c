@@ -95,9 +95,9 @@ static void set_hardware(const struct groups *g, const struct comm_place *place,
 }
 
 /* A GPU's links are judged beside those of other nodes; a host's memory is stage node's. */
-static enum status add_speed(struct groups *g, const struct group *group,
-                             const struct measure_collective_call *call, double best, double median,
-                             int runs)
+static void add_speed(struct groups *g, const struct group *group,
+                      const struct measure_collective_call *call, double best, double median,
+                      int runs)
 {
     const struct comm_place *place = comm_place(group->comm);
     const bool is_small = call->bytes < SMALL_BYTES;
@@ -105,7 +105,7 @@ static enum status add_speed(struct groups *g, const struct group *group,
     const double value = is_small ? best : rate;
     char name[sizeof(((struct check_row *)0)->name)];
     if (place->rank != 0)
-        return ST_OK;
+        return;
     /* "all_reduce 1 MiB between nodes" */
     size_t cap = sizeof name;
     char size[32];
@@ -125,7 +125,7 @@ static enum status add_speed(struct groups *g, const struct group *group,
                 "%.0f us at best, %.0f at the median of %d runs; bus bandwidth %.3f and %.3f GB/s",
                 best, median, runs, rate,
                 bus_bandwidth(call->collective, call->bytes, place->ranks, median));
-    return check_row_add(g->rows, &row);
+    check_row_add(g->rows, &row);
 }
 
 static int runs_of(const struct groups *g, double us)
@@ -155,7 +155,8 @@ static enum status run_step(struct groups *g, struct group *group,
         return ST_OK;
     const int runs = runs_of(g, worst[US]);
     TRY(measure_collective_time(&g->memory, group->comm, call, runs, &best, &median));
-    return add_speed(g, group, call, best, median, runs);
+    add_speed(g, group, call, best, median, runs);
+    return ST_OK;
 }
 
 static bool is_sum(enum bus_collective collective)
@@ -232,7 +233,7 @@ static enum status run_group(struct groups *g, struct group *group)
             text_format(row.subject, sizeof row.subject, "%d ranks, %s%s%s", place->ranks,
                         comm_backend(g->config->comm), group->where[0] != 0 ? ", " : "",
                         group->where);
-            TRY(check_row_add(g->rows, &row));
+            check_row_add(g->rows, &row);
         }
     return ST_OK;
 }
@@ -279,16 +280,14 @@ struct isolate {
     bool *failed;          /* of each group */
 };
 
-static enum status open_all(struct isolate *s)
+static void open_all(struct isolate *s)
 {
     const size_t n = (size_t)s->place->ranks;
-    s->group_of = calloc(n, sizeof *s->group_of);
-    s->ranks = calloc(n, sizeof *s->ranks);
-    s->wrong = calloc(n, sizeof *s->wrong);
-    s->failed = calloc(n, sizeof *s->failed);
-    if (s->group_of == NULL || s->ranks == NULL || s->wrong == NULL || s->failed == NULL)
-        return FAIL(ST_RETRY, "out of memory: a search among %d ranks", s->place->ranks);
-    return check_bisect_init(&s->bisect, s->place->ranks, 2);
+    s->group_of = memory_new(n, sizeof *s->group_of);
+    s->ranks = memory_new(n, sizeof *s->ranks);
+    s->wrong = memory_new(n, sizeof *s->wrong);
+    s->failed = memory_new(n, sizeof *s->failed);
+    check_bisect_init(&s->bisect, s->place->ranks, 2);
 }
 
 /* This rank's group makes the call. *wrong_out: elements that this rank sees. */
@@ -332,7 +331,7 @@ static enum status test_round(struct isolate *s, int groups)
     return ST_OK;
 }
 
-static enum status add_member(const struct isolate *s, int rank, struct check_rows *rows)
+static void add_member(const struct isolate *s, int rank, struct check_rows *rows)
 {
     const enum check_member kind = s->bisect.member[rank];
     const int node = rank / s->place->locals;
@@ -352,11 +351,11 @@ static enum status add_member(const struct isolate *s, int rank, struct check_ro
               "nvidia-smi -q -d ECC,ROW_REMAPPER; dcgmi diag -r 3; memtester 1G 3; edac-util -v # "
               "take the "
               "node out first; the first two are for GPUs");
-    return check_row_add(rows, &row);
+    check_row_add(rows, &row);
 }
 
 /* No rank could be named. */
-static enum status add_gone(const struct isolate *s, int64_t wrong, struct check_rows *rows)
+static void add_gone(const struct isolate *s, int64_t wrong, struct check_rows *rows)
 {
     struct check_row row =
         check_row_found(CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, -1,
@@ -365,20 +364,21 @@ static enum status add_gone(const struct isolate *s, int64_t wrong, struct check
                         (long long)wrong);
     text_copy(row.remedy, sizeof row.remedy,
               "convoy check CHECK=full SOAK=30m # on the same nodes, then on halves of them");
-    return check_row_add(rows, &row);
+    check_row_add(rows, &row);
 }
 
-static enum status add_members(const struct isolate *s, int64_t wrong, struct check_rows *rows)
+static void add_members(const struct isolate *s, int64_t wrong, struct check_rows *rows)
 {
     int named = 0;
     for (int r = 0; r < s->place->ranks; r++) {
         const enum check_member kind = s->bisect.member[r];
         if (kind == CHECK_MEMBER_GOOD || kind == CHECK_MEMBER_UNKNOWN)
             continue;
-        TRY(add_member(s, r, rows));
+        add_member(s, r, rows);
         named++;
     }
-    return named > 0 ? ST_OK : add_gone(s, wrong, rows);
+    if (named == 0)
+        add_gone(s, wrong, rows);
 }
 
 /* Finds the ranks that make a collective wrong, by tests of parts of the ranks (check_bisect.h),
@@ -390,11 +390,12 @@ static enum status isolate(const struct measure_collective_memory *memory, struc
 {
     struct isolate s = {.memory = memory, .comm = comm, .call = *call, .place = comm_place(comm)};
     int groups = 0;
-    enum status st = open_all(&s);
+    enum status st = ST_OK;
+    open_all(&s);
     while (st == ST_OK && (groups = check_bisect_round(&s.bisect, s.group_of)) > 0)
         st = test_round(&s, groups);
     if (st == ST_OK && s.place->rank == 0)
-        st = add_members(&s, wrong, rows);
+        add_members(&s, wrong, rows);
     check_bisect_free(&s.bisect);
     free(s.group_of);
     free(s.ranks);
@@ -408,9 +409,7 @@ static enum status trace_fault(struct groups *g)
     struct fault fault;
     /* All ranks take the first rank's fault, whichever group it was in. */
     struct fault *out = &fault;
-    struct fault *all = malloc(sizeof *all * (size_t)g->place->ranks);
-    if (all == NULL)
-        return FAIL(ST_RETRY, "out of memory: the results of %d ranks", g->place->ranks);
+    struct fault *all = memory_new((size_t)g->place->ranks, sizeof *all);
     enum status st = measure_ranks_gather(g->config->comm, &g->fault, sizeof g->fault, all);
     *out = (struct fault){0};
     for (int r = g->place->ranks - 1; r >= 0 && st == ST_OK; r--)
@@ -463,9 +462,7 @@ static enum status run_all(struct groups *g)
     const int64_t bytes = -less > (double)ranks_bytes ? (int64_t)-less : ranks_bytes;
     TRY(measure_collective_open(&g->memory, g->config->comm, g->config->dev, bytes, true));
     TRY(run_group(g, &world));
-    int *ranks = malloc(sizeof *ranks * (size_t)g->place->ranks);
-    if (ranks == NULL)
-        return FAIL(ST_RETRY, "out of memory: groups of %d ranks", g->place->ranks);
+    int *ranks = memory_new((size_t)g->place->ranks, sizeof *ranks);
     enum status st = run_in_nodes(g, ranks, g->begin_ms + 2 * third_ms);
     if (st == ST_OK)
         st = run_between_nodes(g, ranks, g->end_ms);
@@ -480,7 +477,8 @@ enum status check_groups_run(const struct check_config *config, int64_t budget_m
         struct check_row row =
             check_row_found(CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, config->place.node,
                             "all_reduce", CHECK_VERDICT_SKIPPED, "one rank: there is no group");
-        return check_row_add(rows, &row);
+        check_row_add(rows, &row);
+        return ST_OK;
     }
     struct groups g = {.config = config,
                        .place = comm_place(config->comm),

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 
 /* The row's name says which scheduler knows the subject. */
@@ -45,15 +46,13 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-enum status check_host_collect(const struct check_rows *rows, struct check_hosts *out)
+void check_host_collect(const struct check_rows *rows, struct check_hosts *out)
 {
     *out = (struct check_hosts){0};
     const int nodes = nodes_of(rows);
     if (nodes == 0)
-        return ST_OK;
-    out->host = calloc((size_t)nodes, sizeof *out->host);
-    if (!out->host)
-        return FAIL(ST_RETRY, "out of memory: names of %d nodes; use a machine with more", nodes);
+        return;
+    out->host = memory_new((size_t)nodes, sizeof *out->host);
     out->n = nodes;
     for (int i = 0; i < rows->n; i++) {
         const struct check_row *row = &rows->row[i];
@@ -64,18 +63,14 @@ enum status check_host_collect(const struct check_rows *rows, struct check_hosts
         host->scheduler = (enum check_scheduler)scheduler;
         text_copy(host->name, sizeof host->name, row->subject);
     }
-    /* True where memory for sorting is short, too: then numbers are shown. */
-    const struct check_host **sorted = malloc(sizeof *sorted * (size_t)out->n);
-    out->is_ambiguous = sorted == NULL;
-    for (int i = 0; i < out->n && sorted; i++)
+    const struct check_host **sorted = memory_new((size_t)out->n, sizeof *sorted);
+    for (int i = 0; i < out->n; i++)
         sorted[i] = &out->host[i];
-    if (sorted)
-        qsort(sorted, (size_t)out->n, sizeof(struct check_host *), by_name);
-    for (int i = 1; i < out->n && sorted; i++)
+    qsort(sorted, (size_t)out->n, sizeof(struct check_host *), by_name);
+    for (int i = 1; i < out->n; i++)
         if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
             out->is_ambiguous = true;
     free(sorted);
-    return ST_OK;
 }
 
 void check_host_free(struct check_hosts *hosts)

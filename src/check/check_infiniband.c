@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_file.h"
 #include "check/check_static.h"
@@ -61,8 +62,8 @@ static void read_port(const struct check_static *s, const char *device, int numb
 
 static void read_ports(const struct check_static *s, struct ports *out)
 {
-    struct check_file_names *devices = calloc(1, sizeof *devices),
-                            *numbers = calloc(1, sizeof *numbers);
+    struct check_file_names *devices = memory_new(1, sizeof *devices),
+                            *numbers = memory_new(1, sizeof *numbers);
     int64_t number;
     out->n = 0;
     if (devices && numbers)
@@ -247,9 +248,7 @@ static void add_errors(struct check_static *s, const struct ports *ports)
 
 static void add_files(struct check_static *s, const struct ports *ports)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
-    if (found == NULL)
-        return;
+    struct check_file_names *found = memory_new(1, sizeof *found);
     check_file_list_with(s->root, "uverbs", found, "/dev/infiniband");
     bool is_open = found->n > 0;
     check_static_add(

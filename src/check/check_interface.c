@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_file.h"
 #include "check/check_netdev.h"
@@ -171,12 +172,10 @@ static void add_none(struct check_static *s)
 
 void check_interface_rows(struct check_static *s)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
+    struct check_file_names *found = memory_new(1, sizeof *found);
     struct check_netdev main_one = {0}, i;
     char route[CHECK_NETDEV_NAME];
     int up = 0, bad = 0;
-    if (found == NULL)
-        return;
     const bool has_files = check_netdev_has_files(s->root);
     check_netdev_list(s->root, has_files, found);
     find_route(s, found, route);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/quantile.h"
 #include "base/text.h"
 #include "check/check_host.h"
@@ -244,17 +245,16 @@ static void add_remedy(struct check_row *row, const struct check_hosts *hosts)
                 is_link ? "replace the cable between both, or: " : "", out);
 }
 
-enum status check_judge_remedies(struct check_rows *rows)
+void check_judge_remedies(struct check_rows *rows)
 {
     struct check_hosts hosts;
-    TRY(check_host_collect(rows, &hosts));
+    check_host_collect(rows, &hosts);
     for (int i = 0; i < rows->n; i++)
         if (check_row_is_bad(&rows->row[i]) &&
             (!rows->row[i].remedy[0] || (rows->row[i].verdict == CHECK_VERDICT_FAIL &&
                                          strcmp(rows->row[i].remedy, AGAIN) == 0)))
             add_remedy(&rows->row[i], &hosts);
     check_host_free(&hosts);
-    return ST_OK;
 }
 
 /* The slow core of either end; NULL: none. */
@@ -292,19 +292,13 @@ static void excuse_links(struct check_rows *rows)
     }
 }
 
-enum status check_judge(struct check_rows *rows)
+void check_judge(struct check_rows *rows)
 {
     if (rows->n == 0)
-        return ST_OK;
-    struct check_row **row = malloc(sizeof(struct check_row *) * (size_t)rows->n);
-    double *values = malloc(sizeof *values * (size_t)rows->n);
+        return;
+    struct check_row **row = memory_new((size_t)rows->n, sizeof(struct check_row *));
+    double *values = memory_new((size_t)rows->n, sizeof *values);
     int n = 0;
-    if (!row || !values) {
-        free(row);
-        free(values);
-        return FAIL(ST_RETRY, "out of memory: %d rows of a check; use a machine with more",
-                    rows->n);
-    }
     for (int i = 0; i < rows->n; i++)
         if (rows->row[i].verdict == CHECK_VERDICT_MEASURED)
             row[n++] = &rows->row[i];
@@ -317,5 +311,5 @@ enum status check_judge(struct check_rows *rows)
     free(row);
     free(values);
     excuse_links(rows);
-    return check_judge_remedies(rows);
+    check_judge_remedies(rows);
 }

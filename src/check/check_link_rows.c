@@ -97,8 +97,8 @@ static void excuse(const struct check_link *link, unsigned flag, struct check_ro
                     "by busy cores");
 }
 
-static enum status add_latency(const struct check_links_kind *kind, const struct check_link *link,
-                               struct check_rows *rows)
+static void add_latency(const struct check_links_kind *kind, const struct check_link *link,
+                        struct check_rows *rows)
 {
     /* The measuring that the row reports. Of a link that is not late, the one that went better. */
     const bool is_late = (link->bad & CHECK_LINKS_LATENCY) != 0;
@@ -121,11 +121,11 @@ static enum status add_latency(const struct check_links_kind *kind, const struct
         add_place(kind, link, &row);
         set_remedy(kind, REMEDY_LATENCY, &row);
     }
-    return check_row_add(rows, &row);
+    check_row_add(rows, &row);
 }
 
-static enum status add_rate(const struct check_links_kind *kind, const struct check_link *link,
-                            int way, struct check_rows *rows)
+static void add_rate(const struct check_links_kind *kind, const struct check_link *link, int way,
+                     struct check_rows *rows)
 {
     const unsigned flag = CHECK_LINKS_RATE << way;
     const struct measure_link_way *w = &link->again.way[way];
@@ -139,7 +139,8 @@ static enum status add_rate(const struct check_links_kind *kind, const struct ch
                             kind->is_local ? "local bandwidth" : "link bandwidth",
                             CHECK_VERDICT_SKIPPED, "not measured: the time of this stage was over");
         set_ends(kind, link, way, &row);
-        return check_row_add(rows, &row);
+        check_row_add(rows, &row);
+        return;
     }
     struct check_row row =
         row_of(kind, link, way, kind->is_local ? "local bandwidth" : "link bandwidth", "GB/s",
@@ -156,16 +157,16 @@ static enum status add_rate(const struct check_links_kind *kind, const struct ch
         add_place(kind, link, &row);
         set_remedy(kind, REMEDY_LINK, &row);
     }
-    return check_row_add(rows, &row);
+    check_row_add(rows, &row);
 }
 
-static enum status add_loss(const struct check_links_kind *kind, const struct check_link *link,
-                            int way, struct check_rows *rows)
+static void add_loss(const struct check_links_kind *kind, const struct check_link *link, int way,
+                     struct check_rows *rows)
 {
     const struct measure_link_found *f = link->is_tested ? &link->again : &link->found;
     const struct measure_link_way *w = &f->way[way];
     if (!f->knows_segments || w->segments <= 0)
-        return ST_OK;
+        return;
     const double share = (double)w->resent / (double)w->segments;
     struct check_row row =
         row_of(kind, link, way, "link retransmissions", "%", 100 * share, CHECK_BETTER_LOWER, 0);
@@ -178,19 +179,18 @@ static enum status add_loss(const struct check_links_kind *kind, const struct ch
         add_place(kind, link, &row);
         set_remedy(kind, REMEDY_LINK, &row);
     }
-    return check_row_add(rows, &row);
+    check_row_add(rows, &row);
 }
 
-enum status check_link_rows_add(const struct check_links_kind *kind, const struct check_link *link,
-                                struct check_rows *rows)
+void check_link_rows_add(const struct check_links_kind *kind, const struct check_link *link,
+                         struct check_rows *rows)
 {
     if (link->found.pings == 0)
-        return ST_OK;
-    TRY(add_latency(kind, link, rows));
+        return;
+    add_latency(kind, link, rows);
     for (int way = 0; way < 2; way++) {
-        TRY(add_rate(kind, link, way, rows));
+        add_rate(kind, link, way, rows);
         if (!kind->is_local)
-            TRY(add_loss(kind, link, way, rows));
+            add_loss(kind, link, way, rows);
     }
-    return ST_OK;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/quantile.h"
 
 #define WORSE 0.20         /* as check_judge fails */
@@ -91,18 +92,16 @@ static void norm_rates(const struct measure_link_found *links, int n, double qua
     out->bulk_resent = norm_of(values, used, quantile, false, &scatter);
 }
 
-enum status check_links_norm(const struct measure_link_found *links, int n, double quantile,
-                             double floor_us, struct check_links_norm *out)
+void check_links_norm(const struct measure_link_found *links, int n, double quantile,
+                      double floor_us, struct check_links_norm *out)
 {
     *out = (struct check_links_norm){.slack_us = floor_us};
     bool is_any = false;
     for (int i = 0; i < n; i++)
         is_any = is_any || is_measured(&links[i]);
     if (!is_any)
-        return ST_OK;
-    double *values = malloc(sizeof *values * 4 * (size_t)n);
-    if (values == NULL)
-        return FAIL(ST_RETRY, "out of memory: the values of %d links", n);
+        return;
+    double *values = memory_new(4 * (size_t)n, sizeof *values);
     double best, early, unused;
     for (int i = 0; i < n; i++)
         out->n += is_measured(&links[i]);
@@ -117,7 +116,6 @@ enum status check_links_norm(const struct measure_link_found *links, int n, doub
     out->pings = (int)norm_of_latency(links, n, 0.5, get_pings, values, &unused);
     norm_rates(links, n, quantile, values, out);
     free(values);
-    return ST_OK;
 }
 
 /* ---- the first look ---- */

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 
 /* ---- does /sys show this namespace? ---- */
@@ -30,7 +31,7 @@ static bool has_mac(const char *name, const struct sockaddr_ll *link)
 
 static int count_files(void)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
+    struct check_file_names *found = memory_new(1, sizeof *found);
     int n = 0;
     if (found)
         check_file_list("", found, "/sys/class/net");

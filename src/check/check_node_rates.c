@@ -7,6 +7,7 @@
 
 #include <xxhash.h>
 
+#include "base/memory.h"
 #include "base/quantile.h"
 #include "base/text.h"
 #include "measure/measure_product.h"
@@ -234,10 +235,9 @@ static enum status measure_suspects(struct check_node *n)
     const int ranks = n->config->place.ranks;
     if (!n->config->comm)
         return ST_OK;
-    struct told *all = calloc((size_t)ranks, sizeof *all);
-    double *values = calloc((size_t)ranks, sizeof *values);
-    enum status st = all && values ? measure_again(n, all, values)
-                                   : FAIL(ST_RETRY, "out of memory: rates of %d ranks", ranks);
+    struct told *all = memory_new((size_t)ranks, sizeof *all);
+    double *values = memory_new((size_t)ranks, sizeof *values);
+    enum status st = measure_again(n, all, values);
     free(all);
     free(values);
     return st;
@@ -245,7 +245,7 @@ static enum status measure_suspects(struct check_node *n)
 
 /* ---- rows ---- */
 
-static enum status add_row(struct check_node *n, int kind)
+static void add_row(struct check_node *n, int kind)
 {
     char why[128];
     const char *unit;
@@ -253,24 +253,24 @@ static enum status add_row(struct check_node *n, int kind)
     const struct measure_best *best = &n->rate[kind];
     const long long size = (long long)n->sizes.of[kind];
     if (value <= 0)
-        return ST_OK;
+        return;
     if (is_product(kind))
         text_format(why, sizeof why, "the best of %d products of %lld x %lld x %lld numbers",
                     best->slices, size, size, size);
     else
         text_format(why, sizeof why, "the best of %d runs over %lld MB", best->slices,
                     size * 4 / 1000000);
-    return check_node_add(n, name_of(n, kind), unit, value, measure_time_slack(best, value, 0.05),
-                          why);
+    check_node_add(n, name_of(n, kind), unit, value, measure_time_slack(best, value, 0.05), why);
 }
 
-static enum status add_skipped(struct check_node *n)
+static void add_skipped(struct check_node *n)
 {
     struct check_row row = check_row_found(
         CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node, "copy bandwidth",
         CHECK_VERDICT_SKIPPED, "a quick check does not measure the memory of a CPU");
     row.rank = n->config->place.rank;
-    return row.rank == 0 ? check_row_add(n->rows, &row) : ST_OK;
+    if (row.rank == 0)
+        check_row_add(n->rows, &row);
 }
 
 enum status check_node_rates_measure(struct check_node *n)
@@ -281,8 +281,10 @@ enum status check_node_rates_measure(struct check_node *n)
         TRY(measure_one(n, kind, n->limit_ms));
     TRY(measure_suspects(n));
     for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++)
-        TRY(add_row(n, kind));
-    return buffer_bytes(n) == 0 ? add_skipped(n) : ST_OK;
+        add_row(n, kind);
+    if (buffer_bytes(n) == 0)
+        add_skipped(n);
+    return ST_OK;
 }
 
 /* ---- the way to the host ---- */
@@ -298,7 +300,8 @@ static enum status measure_way(struct check_node *n, const char *name, void *to,
     const double bytes = (double)elems * sizeof(float), value = bytes / best.seconds * 1e-9;
     text_format(why, sizeof why, "the best of %d copies of %s", best.slices,
                 text_format_bytes(size, sizeof size, bytes));
-    return check_node_add(n, name, "GB/s", value, measure_time_slack(&best, value, 0.05), why);
+    check_node_add(n, name, "GB/s", value, measure_time_slack(&best, value, 0.05), why);
+    return ST_OK;
 }
 
 /* Measures page-locked memory, as of checkpoints and of collectives. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_file.h"
 #include "check/check_static.h"
@@ -114,10 +115,8 @@ static bool is_manager(const struct check_static *s)
 
 static int switches(const struct check_static *s)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
+    struct check_file_names *found = memory_new(1, sizeof *found);
     int n = 0;
-    if (found == NULL)
-        return 0;
     check_file_list_with(s->root, "nvidia-nvswitch", found, "/dev");
     for (int i = 0; i < found->n; i++)
         n += isdigit((unsigned char)found->name[i][strlen("nvidia-nvswitch")]) != 0;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check.h"
 #include "check/check_bisect.h"
@@ -112,33 +113,28 @@ static enum status play(struct pairs *p, const struct contest *c, struct measure
 }
 
 /* Lists what all ranks found, in the same order on each rank. */
-static enum status list_links(const struct pairs *p, struct contest *c,
-                              const struct measure_link_found *all)
+static void list_links(const struct pairs *p, struct contest *c,
+                       const struct measure_link_found *all)
 {
     const int n = p->place->ranks * c->rounds;
-    c->links = calloc((size_t)n + 1, sizeof *c->links);
-    if (c->links == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d links", n);
+    c->links = memory_new((size_t)n + 1, sizeof *c->links);
     for (int i = 0; i < n; i++) {
         if (all[i].pings == 0)
             continue;
         c->links[c->n++] = (struct check_link){.found = all[i], .suspect = -1};
     }
-    return ST_OK;
 }
 
 static enum status first_look(struct pairs *p, struct contest *c)
 {
     const size_t each = sizeof(struct measure_link_found) * (size_t)c->rounds;
-    struct measure_link_found *mine = calloc(1, each + 1),
-                              *all = malloc(each * (size_t)p->place->ranks + 1);
-    enum status st = mine != NULL && all != NULL
-                         ? play(p, c, mine)
-                         : FAIL(ST_RETRY, "out of memory: %d rounds of pairs", c->rounds);
+    struct measure_link_found *mine = memory_new(1, each),
+                              *all = memory_new((size_t)p->place->ranks, each);
+    enum status st = play(p, c, mine);
     if (st == ST_OK)
         st = measure_ranks_gather(p->config->comm, mine, (int64_t)each, all);
     if (st == ST_OK)
-        st = list_links(p, c, all);
+        list_links(p, c, all);
     free(mine);
     free(all);
     return st;
@@ -146,14 +142,13 @@ static enum status first_look(struct pairs *p, struct contest *c)
 
 /* ---- the second look ---- */
 
-static enum status copy_found(const struct contest *c, struct measure_link_found **out)
+/* Returns the results of all links; the caller frees them. */
+static struct measure_link_found *copy_found(const struct contest *c)
 {
-    *out = malloc(sizeof **out * (size_t)(c->n + 1));
-    if (*out == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d links", c->n);
+    struct measure_link_found *found = memory_new((size_t)c->n, sizeof *found);
     for (int i = 0; i < c->n; i++)
-        (*out)[i] = c->links[i].found;
-    return ST_OK;
+        found[i] = c->links[i].found;
+    return found;
 }
 
 static double floor_us(const struct contest *c)
@@ -196,8 +191,8 @@ static enum status run_job(struct pairs *p, const struct contest *c,
 }
 
 /* Adds what the leaders found to the best of each link, and closes what is no longer wrong. */
-static enum status settle(struct contest *c, struct check_links_again *again,
-                          const struct measure_link_found *all, bool is_last)
+static void settle(struct contest *c, struct check_links_again *again,
+                   const struct measure_link_found *all, bool is_last)
 {
     for (int job = 0; job < again->n; job++) {
         struct check_link *link = &c->links[again->link[job]];
@@ -216,8 +211,8 @@ static enum status settle(struct contest *c, struct check_links_again *again,
     const int n = again->n - again->suspects;
     for (int i = 0; i < n; i++)
         best[i] = c->links[again->link[again->suspects + i]].again;
-    TRY(check_links_norm(best, n, 0.5, floor_us(c), &c->kind.alone));
-    TRY(check_links_norm(again->normal, again->normal_n, 0.5, floor_us(c), &each));
+    check_links_norm(best, n, 0.5, floor_us(c), &c->kind.alone);
+    check_links_norm(again->normal, again->normal_n, 0.5, floor_us(c), &each);
     c->kind.alone.rate_least = each.rate_least;
     c->kind.alone.best_most_us = each.best_most_us;
     for (int job = 0; job < again->suspects; job++) {
@@ -225,7 +220,6 @@ static enum status settle(struct contest *c, struct check_links_again *again,
         again->open[job] =
             check_links_confirm(&link->again, again->open[job], &c->kind.alone, is_last);
     }
-    return ST_OK;
 }
 
 static int count_open(const struct check_links_again *again)
@@ -250,12 +244,10 @@ static enum status look_once(struct pairs *p, struct contest *c, struct check_li
                              int k, bool *last_out)
 {
     const size_t each = sizeof(struct measure_link_found) * (size_t)again->n;
-    struct measure_link_found *mine = calloc(1, each),
-                              *all = malloc(each * (size_t)p->place->ranks);
+    struct measure_link_found *mine = memory_new(1, each),
+                              *all = memory_new((size_t)p->place->ranks, each);
     bool is_late = false;
-    enum status st = mine != NULL && all != NULL
-                         ? ST_OK
-                         : FAIL(ST_RETRY, "out of memory: %d links again", again->n);
+    enum status st = ST_OK;
     for (int job = 0; job < again->n && st == ST_OK; job++)
         if (is_needed(again, job))
             st = run_job(p, c, again, job, &mine[job]);
@@ -265,7 +257,7 @@ static enum status look_once(struct pairs *p, struct contest *c, struct check_li
         st = ask_late(p, c, &is_late);
     *last_out = k >= (is_late ? AGAIN_TIMES_LATE : CHECK_LINKS_AGAIN_TIMES);
     if (st == ST_OK)
-        st = settle(c, again, all, *last_out);
+        settle(c, again, all, *last_out);
     free(mine);
     free(all);
     return st;
@@ -277,14 +269,11 @@ static enum status second_look(struct pairs *p, struct contest *c)
     bool is_last = false;
     /* With few members the better quarter of the links is the norm: one bad node of 4 has half of
      * them. */
-    struct measure_link_found *found = NULL;
-    TRY(copy_found(c, &found));
-    enum status st =
-        check_links_norm(found, c->n, p->place->nodes < 8 ? 0.25 : 0.5, floor_us(c), &c->kind.norm);
+    struct measure_link_found *found = copy_found(c);
+    check_links_norm(found, c->n, p->place->nodes < 8 ? 0.25 : 0.5, floor_us(c), &c->kind.norm);
     free(found);
-    for (int i = 0; i < c->n && st == ST_OK && !c->kind.is_host_memory; i++)
+    for (int i = 0; i < c->n && !c->kind.is_host_memory; i++)
         c->links[i].flags = check_links_suspect(&c->links[i].found, &c->kind.norm);
-    TRY(st);
     check_links_list(c->links, c->n, &c->kind, p->effort->jobs_max, &again);
     if (again.suspects == 0)
         return ST_OK;
@@ -303,79 +292,74 @@ static enum status second_look(struct pairs *p, struct contest *c)
 static bool is_first(const struct pairs *p) { return p->place->local == 0; }
 
 /* Each rank writes the rows of the links that it leads. */
-static enum status add_rows(struct pairs *p, const struct contest *c)
+static void add_rows(struct pairs *p, const struct contest *c)
 {
     for (int i = 0; i < c->n; i++) {
         const struct check_link *link = &c->links[i];
         const bool is_wanted = p->place->nodes <= ROW_NODES_MAX || link->bad != 0;
         if (link->found.a == p->place->rank && is_wanted)
-            TRY(check_link_rows_add(&c->kind, link, p->rows));
+            check_link_rows_add(&c->kind, link, p->rows);
     }
-    return ST_OK;
 }
 
-static enum status add_summary(struct pairs *p, const struct contest *c)
+static void add_summary(struct pairs *p, const struct contest *c)
 {
     if (p->place->rank != 0 || c->n == 0)
-        return ST_OK;
+        return;
     struct check_row row =
         check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_COMMUNICATION, p->place->node,
                         c->is_local ? "ranks reach each other" : "nodes reach each other",
                         CHECK_VERDICT_PASS, "%d links of %d %s carried messages both ways over %s",
                         c->n, c->is_local ? p->place->ranks : c->members,
                         c->is_local ? "ranks" : "nodes", c->kind.transport);
-    return check_row_add(p->rows, &row);
+    check_row_add(p->rows, &row);
 }
 
-static enum status add_transport(struct pairs *p)
+static void add_transport(struct pairs *p)
 {
     if (!is_first(p))
-        return ST_OK;
+        return;
     const char *reason = comm_choice_reason(p->config->comm);
     struct check_row row = check_row_found(
         CHECK_STAGE_PAIRS, CHECK_POINT_TOPOLOGY, p->place->node, "transport", CHECK_VERDICT_PASS,
         "%d nodes of %d ranks over %s%s%s", p->place->nodes, p->place->locals,
         comm_name(p->config->comm), reason[0] != 0 ? ": " : "", reason);
     text_copy(row.subject, sizeof row.subject, comm_backend(p->config->comm));
-    return check_row_add(p->rows, &row);
+    check_row_add(p->rows, &row);
 }
 
 /* Where the transport does not count retransmissions. */
-static enum status add_unknown_loss(struct pairs *p, const struct contest *c)
+static void add_unknown_loss(struct pairs *p, const struct contest *c)
 {
     bool is_known = false;
     for (int i = 0; i < c->n; i++)
         is_known = is_known || c->links[i].found.knows_segments;
     if (p->place->rank != 0 || is_known)
-        return ST_OK;
+        return;
     struct check_row row =
         check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, p->place->node,
                         "link retransmissions", CHECK_VERDICT_SKIPPED,
                         "%s does not report them; of InfiniBand, perfquery and the counters of "
                         "stage static do",
                         c->kind.transport);
-    return check_row_add(p->rows, &row);
+    check_row_add(p->rows, &row);
 }
 
-static enum status add_skew(struct pairs *p, const struct contest *c)
+static void add_skew(struct pairs *p, const struct contest *c)
 {
     if (!is_first(p))
-        return ST_OK;
-    struct check_skew *skews = calloc((size_t)p->place->nodes, sizeof *skews);
-    struct measure_link_found *found = NULL;
-    enum status st = skews != NULL ? copy_found(c, &found)
-                                   : FAIL(ST_RETRY, "out of memory: %d clocks", p->place->nodes);
-    if (st == ST_OK)
-        st = check_skew_find(found, c->n, p->place->nodes, p->place->locals, skews);
-    if (st == ST_OK && (p->place->nodes > 2 || p->place->node > 0)) {
+        return;
+    struct check_skew *skews = memory_new((size_t)p->place->nodes, sizeof *skews);
+    struct measure_link_found *found = copy_found(c);
+    check_skew_find(found, c->n, p->place->nodes, p->place->locals, skews);
+    if (p->place->nodes > 2 || p->place->node > 0) {
         struct check_row row =
             check_skew_row(&skews[p->place->node], p->config->root ? p->config->root : "",
                            p->place->node, p->place->nodes);
-        st = check_row_add(p->rows, &row);
+        check_row_add(p->rows, &row);
     }
     free(found);
     free(skews);
-    return st;
 }
 
 /* ---- the stage ---- */
@@ -385,14 +369,14 @@ static enum status run_contest(struct pairs *p, struct contest *c)
     enum status st = first_look(p, c);
     if (st == ST_OK)
         st = second_look(p, c);
-    if (st == ST_OK)
-        st = add_summary(p, c);
-    if (st == ST_OK)
-        st = add_rows(p, c);
-    if (st == ST_OK && !c->is_local)
-        st = add_unknown_loss(p, c);
-    if (st == ST_OK && !c->is_local)
-        st = add_skew(p, c);
+    if (st == ST_OK) {
+        add_summary(p, c);
+        add_rows(p, c);
+        if (!c->is_local) {
+            add_unknown_loss(p, c);
+            add_skew(p, c);
+        }
+    }
     free(c->links);
     return st;
 }
@@ -434,7 +418,7 @@ static enum status run_both(struct pairs *p)
                                      .locals = place->locals,
                                      .transport = name,
                                      .device = device_of(p->config)}};
-    TRY(add_transport(p));
+    add_transport(p);
     if (place->locals > 1)
         TRY(run_contest(p, &local));
     return place->nodes > 1 ? run_contest(p, &nodes) : ST_OK;
@@ -447,7 +431,8 @@ enum status check_pairs_run(const struct check_config *config, int64_t budget_ms
         struct check_row row = check_row_found(
             CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, config->place.node, "link latency",
             CHECK_VERDICT_SKIPPED, "one rank: there is no other one to measure a link to");
-        return check_row_add(rows, &row);
+        check_row_add(rows, &row);
+        return ST_OK;
     }
     struct pairs p = {.config = config,
                       .place = comm_place(config->comm),

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_file.h"
 #include "check/check_gpu_list.h"
@@ -27,8 +28,7 @@ void check_static_add(struct check_static *s, struct check_row row, const char *
     one_line(row.why);
     one_line(row.subject);
     one_line(row.remedy);
-    enum status st = check_row_add(s->rows, &row);
-    s->st = s->st == ST_OK ? st : s->st;
+    check_row_add(s->rows, &row);
 }
 
 void check_static_measured(struct check_static *s, struct check_row row, double value,
@@ -101,22 +101,19 @@ static enum check_scheduler scheduler_of(const struct check_static *s)
     return s->is_slurm ? CHECK_SCHEDULER_SLURM : CHECK_SCHEDULER_NONE;
 }
 
-static enum status read_host(struct check_static *s)
+static void read_host(struct check_static *s)
 {
     const struct comm_place *place = &s->config->place;
-    s->hosts.host = calloc((size_t)place->nodes, sizeof *s->hosts.host);
-    if (s->hosts.host == NULL)
-        return FAIL(ST_RETRY, "out of memory: names of %d nodes", place->nodes);
+    s->hosts.host = memory_new((size_t)place->nodes, sizeof *s->hosts.host);
     s->hosts.n = place->nodes;
     struct check_host *host = &s->hosts.host[place->node];
     if (s->config->host && s->config->host[0]) {
         host->scheduler = s->config->scheduler;
         text_copy(host->name, sizeof host->name, s->config->host);
-        return ST_OK;
+        return;
     }
     host->scheduler = scheduler_of(s);
     check_file_read(s->root, host->name, sizeof host->name, "/proc/sys/kernel/hostname");
-    return ST_OK;
 }
 
 static void capability_line(void *arg, char *line)
@@ -131,10 +128,8 @@ static void capability_line(void *arg, char *line)
 
 static void count_pci(struct check_static *s)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
+    struct check_file_names *found = memory_new(1, sizeof *found);
     char vendor[16], class[16];
-    if (found == NULL)
-        return;
     check_file_list(s->root, found, "/sys/bus/pci/devices");
     for (int i = 0; i < found->n; i++) {
         check_file_read(s->root, vendor, sizeof vendor, "/sys/bus/pci/devices/%s/vendor",
@@ -149,9 +144,7 @@ static void count_pci(struct check_static *s)
 
 static void read_rdma(struct check_static *s)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
-    if (found == NULL)
-        return;
+    struct check_file_names *found = memory_new(1, sizeof *found);
     check_file_list(s->root, found, "/sys/class/infiniband");
     s->has_rdma = found->n > 0;
     free(found);
@@ -184,14 +177,11 @@ static void run_parts(struct check_static *s)
         parts[i](s);
 }
 
-enum status check_static_run(const struct check_config *config, int64_t budget_ms,
-                             struct check_rows *rows)
+void check_static_run(const struct check_config *config, int64_t budget_ms, struct check_rows *rows)
 {
     if (config->place.local != 0)
-        return ST_OK;
-    struct check_static *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return FAIL(ST_RETRY, "out of memory: what a node shows");
+        return;
+    struct check_static *s = memory_new(1, sizeof *s);
     s->config = config;
     s->rows = rows;
     s->root = config->root ? config->root : "";
@@ -201,12 +191,8 @@ enum status check_static_run(const struct check_config *config, int64_t budget_m
     s->container = check_static_container(s->root);
     s->is_slurm = strstr(group, "/slurm") || strstr(group, "slurmstepd") ||
                   (s->config->host && s->config->scheduler == CHECK_SCHEDULER_SLURM);
-    enum status st = read_host(s);
-    if (st == ST_OK) {
-        run_parts(s);
-        st = s->st;
-    }
+    read_host(s);
+    run_parts(s);
     check_host_free(&s->hosts);
     free(s);
-    return st;
 }

@@ -17,7 +17,6 @@ struct check_static {
     struct check_rows *rows;
     const char *root;
     int64_t limit_ms;         /* for what may never answer */
-    enum status st;           /* the first row that could not be added */
     struct check_hosts hosts; /* of the job; only the name of this one is known */
     enum check_container container;
     bool is_slurm;       /* this process belongs to a Slurm job */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/quantile.h"
 #include "check/check_host.h"
 #include "check/check_text.h"
@@ -22,11 +23,6 @@ struct table {
     struct check_hosts hosts;
     struct text *out;
 };
-
-static enum status no_memory(int rows)
-{
-    return FAIL(ST_RETRY, "out of memory: %d rows of a check; use a machine with more", rows);
-}
 
 /* ---- lines ---- */
 
@@ -348,7 +344,7 @@ static void describe(const struct table *table, const struct fault *fault, char 
 {
     const struct check_row *row = fault->row[0];
     char nodes[120], place[256];
-    int *node = fault->n > 1 ? malloc(sizeof *node * (size_t)fault->n) : NULL;
+    int *node = fault->n > 1 ? memory_new((size_t)fault->n, sizeof *node) : NULL;
     for (int i = 0; node && i < fault->n; i++)
         node[i] = fault->row[i]->node;
     if (fault->n > 1 && row->suspect >= 0)
@@ -366,22 +362,19 @@ static void describe(const struct table *table, const struct fault *fault, char 
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
 /* What is left of a kind: how many, and on which nodes. */
-static enum status add_others(const struct table *table, const struct fault *fault, int n)
+static void add_others(const struct table *table, const struct fault *fault, int n)
 {
     char nodes[240];
-    int *node = malloc(sizeof *node * (size_t)n);
-    if (!node)
-        return no_memory(n);
+    int *node = memory_new((size_t)n, sizeof *node);
     for (int i = 0; i < n; i++)
         node[i] = fault[i].row[0]->node;
     qsort(node, (size_t)n, sizeof *node, by_number);
     text_add(table->out, "%sand %d more like this; REPORT=check.json has all. Nodes:\n", indent, n);
     check_table_wrap(table->out, indent, check_table_nodes(nodes, sizeof nodes, node, n), false);
     free(node);
-    return ST_OK;
 }
 
-static enum status add_kind(const struct table *table, const struct fault *fault, int n)
+static void add_kind(const struct table *table, const struct fault *fault, int n)
 {
     const int shown = n <= SHOWN_MAX ? n : SHOWN_MAX / 2;
     for (int i = 0; i < shown; i++) {
@@ -396,7 +389,8 @@ static enum status add_kind(const struct table *table, const struct fault *fault
         if (row->remedy[0])
             check_table_wrap(table->out, "     > ", row->remedy, true);
     }
-    return n > shown ? add_others(table, fault + shown, n - shown) : ST_OK;
+    if (n > shown)
+        add_others(table, fault + shown, n - shown);
 }
 
 /* Returns the number of faults. */
@@ -413,35 +407,32 @@ static int fold(const struct check_row **row, int n, struct fault *fault)
     return faults;
 }
 
-static enum status add_faults(const struct table *table, const struct fault *fault, int n)
+static void add_faults(const struct table *table, const struct fault *fault, int n)
 {
     if (n > 0)
         text_add(table->out, "\n");
     for (int first = 0, end; first < n; first = end) {
         for (end = first; end < n && by_kind(fault[first].row[0], fault[end].row[0]) == 0;)
             end++;
-        TRY(add_kind(table, fault + first, end - first));
+        add_kind(table, fault + first, end - first);
     }
-    return ST_OK;
 }
 
 /* Adds the rows that fail, then those that warn, with reasons and remedies; of many rows of one
  * name the first, and the nodes of the others. */
-static enum status add_bad(const struct table *table)
+static void add_bad(const struct table *table)
 {
     const struct check_rows *rows = table->rows;
     const size_t cap = (size_t)(rows->n + 1);
-    const struct check_row **list = malloc(sizeof(struct check_row *) * cap);
-    struct fault *fault = malloc(sizeof *fault * cap);
+    const struct check_row **list = memory_new(cap, sizeof(struct check_row *));
+    struct fault *fault = memory_new(cap, sizeof *fault);
     int n = 0;
-    for (int i = 0; list && i < rows->n; i++)
+    for (int i = 0; i < rows->n; i++)
         if (check_row_is_bad(&rows->row[i]))
             list[n++] = &rows->row[i];
-    enum status st =
-        list && fault ? add_faults(table, fault, fold(list, n, fault)) : no_memory(rows->n);
+    add_faults(table, fault, fold(list, n, fault));
     free(list);
     free(fault);
-    return st;
 }
 
 /* ---- the eighteen points, the verdict ---- */
@@ -501,13 +492,11 @@ static void add_points(const struct table *table)
 }
 
 /* The nodes that failing rows are about. */
-static enum status add_bad_nodes(const struct table *table)
+static void add_bad_nodes(const struct table *table)
 {
     const struct check_rows *rows = table->rows;
     char nodes[512];
-    int n = 0, *node = malloc(2 * sizeof *node * (size_t)(rows->n + 1));
-    if (!node)
-        return no_memory(rows->n);
+    int n = 0, *node = memory_new(2 * (size_t)rows->n, sizeof *node);
     for (int i = 0; i < rows->n; i++) {
         const struct check_row *row = &rows->row[i];
         if (row->verdict != CHECK_VERDICT_FAIL)
@@ -523,7 +512,6 @@ static enum status add_bad_nodes(const struct table *table)
         check_table_wrap(table->out, node[0] == node[n - 1] ? "failing: node " : "failing: nodes ",
                          check_table_nodes(nodes, sizeof nodes, node, n), false);
     free(node);
-    return ST_OK;
 }
 
 static enum status write_all(const struct table *table)
@@ -538,19 +526,16 @@ static enum status write_all(const struct table *table)
     check_table_wrap(table->out, "", line, false);
     /* Adds a line for each name and unit that has numbers. */
     const size_t n = (size_t)(table->rows->n + 1);
-    const struct check_row **list = malloc(sizeof(struct check_row *) * n);
-    struct group *group = malloc(sizeof *group * n);
-    double *values = malloc(sizeof *values * n);
-    const bool has_memory = list && group && values;
-    if (has_memory)
-        add_lines(table, list, group, values);
+    const struct check_row **list = memory_new(n, sizeof(struct check_row *));
+    struct group *group = memory_new(n, sizeof *group);
+    double *values = memory_new(n, sizeof *values);
+    add_lines(table, list, group, values);
     free(list);
     free(group);
     free(values);
-    TRY(has_memory ? ST_OK : no_memory(table->rows->n));
-    TRY(add_bad(table));
+    add_bad(table);
     add_points(table);
-    TRY(add_bad_nodes(table));
+    add_bad_nodes(table);
     const struct check_report_counts counts = check_report_count(table->rows);
     text_add(table->out, "verdict: ");
     add_word(table, check_row_worst(table->rows, -1), 4);
@@ -565,7 +550,7 @@ enum status check_table_write(const struct check_rows *rows, const struct check_
 {
     struct table table = {.rows = rows, .about = about, .out = out};
     check_report_begin(out);
-    TRY(check_host_collect(rows, &table.hosts));
+    check_host_collect(rows, &table.hosts);
     enum status st = write_all(&table);
     check_host_free(&table.hosts);
     return st;

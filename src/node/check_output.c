@@ -78,12 +78,11 @@ enum status check_output_files(const struct conf *conf, const struct check_resul
 /* ---- stdout ---- */
 
 /* pick — the rows about one node. */
-static enum status pick(const struct check_rows *rows, int node, struct check_rows *out)
+static void pick(const struct check_rows *rows, int node, struct check_rows *out)
 {
     for (int i = 0; i < rows->n; i++)
         if (check_row_is_about(&rows->row[i], node))
-            TRY(check_row_add(out, &rows->row[i]));
-    return ST_OK;
+            check_row_add(out, &rows->row[i]);
 }
 
 static enum status print_rows(const struct conf *conf, const struct check_rows *rows,
@@ -108,15 +107,16 @@ static enum status print(const struct conf *conf, const struct check_result *res
     struct check_rows own = {0};
     if (node == 0)
         return print_rows(conf, &result->rows, about);
-    enum status st = pick(&result->rows, node, &own);
-    if (st == ST_OK && result->is_whole) {
+    enum status st = ST_OK;
+    pick(&result->rows, node, &own);
+    if (result->is_whole) {
         /* Of the rows about a node, where node 0 has the table. */
         const struct check_report_counts counts = check_report_count(&own);
         LOG_INFO(
             "check: of this node %d passed, %d warn, %d failed, %d skipped; node 0 has the table",
             counts.n[CHECK_VERDICT_PASS], counts.n[CHECK_VERDICT_WARN],
             counts.n[CHECK_VERDICT_FAIL], counts.n[CHECK_VERDICT_SKIPPED]);
-    } else if (st == ST_OK)
+    } else
         st = print_rows(conf, &own, about);
     check_row_free(&own);
     return st;
@@ -136,7 +136,8 @@ static enum status write_all(const struct conf *conf, struct check_result *resul
             check_row_found(CHECK_STAGE_AGREEMENT, CHECK_POINT_WORKERS, -1, "workers",
                             is_stop ? CHECK_VERDICT_SKIPPED : CHECK_VERDICT_FAIL,
                             "the check did not come to its end: %s", sentence);
-        TRY(st == ST_OK ? ST_OK : check_row_add(&result->rows, &row));
+        if (st != ST_OK)
+            check_row_add(&result->rows, &row);
     }
     if (!is_command)
         return ST_OK;

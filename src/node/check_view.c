@@ -38,13 +38,12 @@ void check_view_close(struct check_view *view)
 }
 
 /* pick — rows that warn or fail, then others, ROWS_METRICS at most. */
-static enum status pick(const struct check_rows *rows, struct check_rows *out)
+static void pick(const struct check_rows *rows, struct check_rows *out)
 {
     for (int is_second = 0; is_second < 2; is_second++)
         for (int i = 0; i < rows->n && out->n < ROWS_METRICS; i++)
             if (check_row_is_bad(&rows->row[i]) != (is_second != 0))
-                TRY(check_row_add(out, &rows->row[i]));
-    return ST_OK;
+                check_row_add(out, &rows->row[i]);
 }
 
 static void refresh(struct check_view *view)
@@ -61,9 +60,8 @@ static void refresh(struct check_view *view)
     check_result_json(&result, &view->json);
     struct check_rows rows = {0};
     const struct check_report_about about = check_output_about(view->conf, &result);
-    enum status st = pick(&result.rows, &rows);
-    if (st == ST_OK)
-        st = check_prometheus_write(&rows, &about, &view->metrics);
+    pick(&result.rows, &rows);
+    enum status st = check_prometheus_write(&rows, &about, &view->metrics);
     check_row_free(&rows);
     if (st != ST_OK) {
         LOG_WARN("/metrics does not show the check: %s", status_message());

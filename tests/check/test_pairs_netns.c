@@ -192,8 +192,8 @@ static void collect(struct check_rows *rows)
 {
     for (int node = 0; node < nodes; node++)
         for (int i = 0; i < all->rows_n[node]; i++)
-            assert_int_equal(check_row_add(rows, &all->rows[node][i]), ST_OK);
-    assert_int_equal(check_judge(rows), ST_OK);
+            check_row_add(rows, &all->rows[node][i]);
+    check_judge(rows);
 }
 
 /* Does a bad row name the link a-b, or for a node its end? */

@@ -94,27 +94,21 @@ static void judged(const struct run *run, struct check_rows *out)
     check_judge(out);
 }
 
-/* show — what is known after a stage, for a caller that may have to end early. */
-static void show(struct run *run, enum check_stage stage)
-{
-    const struct check_config *config = run->config;
-    struct check_rows rows = {0};
-    if (!config->stage_ended)
-        return;
-    if (config->place.rank == 0)
-        judged(run, &rows);
-    config->stage_ended(config->arg, stage, config->place.rank == 0 ? &rows : &run->own);
-    check_row_free(&rows);
-}
-
 static enum status end_stage(struct run *run, enum check_stage stage, struct check_rows *added,
                              enum status st)
 {
     if (st == ST_OK)
         st = collect(run, added);
     check_row_free(added);
-    if (st == ST_OK)
-        show(run, stage);
+    const struct check_config *config = run->config;
+    if (st == ST_OK && config->stage_ended) {
+        /* What is known so far, for a caller that may have to end early. */
+        struct check_rows rows = {0};
+        if (config->place.rank == 0)
+            judged(run, &rows);
+        config->stage_ended(config->arg, stage, config->place.rank == 0 ? &rows : &run->own);
+        check_row_free(&rows);
+    }
     run->done += run->share;
     return st;
 }

@@ -27,12 +27,11 @@ enum status check_baseline_parse(const char *bytes, size_t n, const char *what,
                                  struct check_baseline *out);
 void check_baseline_free(struct check_baseline *baseline);
 
-/* check_baseline_compare — after check_judge: rows that were measured and are worse than in the
+/* Compares after check_judge, and returns how many rows are in both; 0: the baseline is of another
+ * cluster. Rows that were measured and are worse than in the
  * baseline by CHECK_JUDGE_WARN or CHECK_JUDGE_FAIL, and by more than their slack, warn or fail, and
  * why names the baseline's day. No verdict gets better. Nodes are the same that have the same name
- * (check_host.h); where no name is in both, that have the same number. compared_out: how many rows
- * are in both; 0: the baseline is of another cluster. */
-void check_baseline_compare(struct check_rows *rows, const struct check_baseline *baseline,
-                            int *compared_out);
+ * (check_host.h); where no name is in both, that have the same number. */
+int check_baseline_compare(struct check_rows *rows, const struct check_baseline *baseline);
 
 #endif

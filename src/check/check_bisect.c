@@ -95,25 +95,6 @@ static void place(struct check_bisect *bisect, struct check_bisect_set *set)
     set->state = SET_TESTED;
 }
 
-/* Large sets, and singles that may be tested alone or beside a good member. */
-static void place_sets(struct check_bisect *bisect)
-{
-    for (int i = 0; i < bisect->sets; i++) {
-        struct check_bisect_set *set = &bisect->set[i];
-        if (set->state != SET_WAITS)
-            continue;
-        if (set->n >= bisect->group_min || bisect->members == 1) {
-            place(bisect, set);
-            continue;
-        }
-        const int good = free_good(bisect, set);
-        if (good >= 0) {
-            bisect->group_of[good] = bisect->groups;
-            place(bisect, set);
-        }
-    }
-}
-
 /* Pairs of single members that wait, because no member is known to be good. All of them failed so
  * far, so the list of waiting members is the same in each round of the tournament. */
 static void place_pairs(struct check_bisect *bisect)
@@ -151,7 +132,21 @@ int check_bisect_round(struct check_bisect *bisect, int *group_of)
     const size_t bytes = sizeof *group_of * (size_t)bisect->members;
     bisect->groups = 0;
     memset(bisect->group_of, -1, bytes);
-    place_sets(bisect);
+    /* Large sets, and singles that may be tested alone or beside a good member. */
+    for (int i = 0; i < bisect->sets; i++) {
+        struct check_bisect_set *set = &bisect->set[i];
+        if (set->state != SET_WAITS)
+            continue;
+        if (set->n >= bisect->group_min || bisect->members == 1) {
+            place(bisect, set);
+            continue;
+        }
+        const int good = free_good(bisect, set);
+        if (good >= 0) {
+            bisect->group_of[good] = bisect->groups;
+            place(bisect, set);
+        }
+    }
     if (bisect->groups == 0)
         place_pairs(bisect);
     if (bisect->groups == 0) {

@@ -117,33 +117,6 @@ static void read_speed(struct check_static *s, const char *cpu, struct speed *ou
     }
 }
 
-static void add_governor(struct check_static *s)
-{
-    struct check_file_names *found = memory_new(1, sizeof *found);
-    struct speed speed = {0};
-    check_file_list_with(s->root, "cpu", found, "/sys/devices/system/cpu");
-    for (int i = 0; i < found->n; i++)
-        read_speed(s, found->name[i], &speed);
-    free(found);
-    bool is_bad = speed.slow > 0 || speed.capped > 0;
-    char remedy[96] = "";
-    if (speed.slow > 0)
-        text_copy(remedy, sizeof remedy, "cpupower frequency-set -g performance");
-    else if (speed.capped > 0)
-        text_format(remedy, sizeof remedy, "cpupower frequency-set -u %lld", (long long)speed.can);
-    check_static_add(
-        s,
-        speed.cpus == 0
-            ? check_static_found(s, CHECK_POINT_HOST, "cpu governor", CHECK_VERDICT_SKIPPED,
-                                 "no cpufreq: the hypervisor or the firmware decides")
-            : check_static_found(s, CHECK_POINT_HOST, "cpu governor",
-                                 is_bad ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS,
-                                 "%d of %d CPUs save power (%s), %d have a lowered frequency limit",
-                                 speed.slow, speed.cpus,
-                                 speed.governor[0] ? speed.governor : speed.driver, speed.capped),
-        "", remedy);
-}
-
 /* ---- near which memory ---- */
 
 struct numa {
@@ -209,6 +182,29 @@ static void add_numa(struct check_static *s)
 void check_cpu_rows(struct check_static *s)
 {
     add_count(s);
-    add_governor(s);
+    /* How the clocks are governed. */
+    struct check_file_names *found = memory_new(1, sizeof *found);
+    struct speed speed = {0};
+    check_file_list_with(s->root, "cpu", found, "/sys/devices/system/cpu");
+    for (int i = 0; i < found->n; i++)
+        read_speed(s, found->name[i], &speed);
+    free(found);
+    bool is_bad = speed.slow > 0 || speed.capped > 0;
+    char remedy[96] = "";
+    if (speed.slow > 0)
+        text_copy(remedy, sizeof remedy, "cpupower frequency-set -g performance");
+    else if (speed.capped > 0)
+        text_format(remedy, sizeof remedy, "cpupower frequency-set -u %lld", (long long)speed.can);
+    check_static_add(
+        s,
+        speed.cpus == 0
+            ? check_static_found(s, CHECK_POINT_HOST, "cpu governor", CHECK_VERDICT_SKIPPED,
+                                 "no cpufreq: the hypervisor or the firmware decides")
+            : check_static_found(s, CHECK_POINT_HOST, "cpu governor",
+                                 is_bad ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS,
+                                 "%d of %d CPUs save power (%s), %d have a lowered frequency limit",
+                                 speed.slow, speed.cpus,
+                                 speed.governor[0] ? speed.governor : speed.driver, speed.capped),
+        "", remedy);
     add_numa(s);
 }

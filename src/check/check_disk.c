@@ -42,11 +42,15 @@ static struct check_row disk_row(const struct disk *d, enum check_verdict verdic
     return row;
 }
 
-/* remedy_of — for errno of a file in dir. */
-static void remedy_of(int error, const char *folder, char *out, size_t cap)
+static void add_failed(const struct disk *d, const char *verb, int error, struct check_rows *rows)
 {
-    char dir[CHECK_TEXT_WORD];
-    check_text_folder(dir, sizeof dir, folder);
+    char why[256];
+    text_format(why, sizeof why, "cannot %s a file in %.120s after %lld bytes: %s", verb, d->dir,
+                (long long)d->written, strerror(error));
+    struct check_row row = disk_row(d, CHECK_VERDICT_FAIL, why);
+    char dir[CHECK_TEXT_WORD], *out = row.remedy;
+    const size_t cap = sizeof row.remedy;
+    check_text_folder(dir, sizeof dir, d->dir);
     if (error == ENOSPC || error == EDQUOT)
         text_format(
             out, cap,
@@ -63,15 +67,6 @@ static void remedy_of(int error, const char *folder, char *out, size_t cap)
     else
         text_format(out, cap,
                     "dmesg | grep -i error # and smartctl -a of its disk; or set CHECKPOINT_DIR");
-}
-
-static void add_failed(const struct disk *d, const char *verb, int error, struct check_rows *rows)
-{
-    char why[256];
-    text_format(why, sizeof why, "cannot %s a file in %.120s after %lld bytes: %s", verb, d->dir,
-                (long long)d->written, strerror(error));
-    struct check_row row = disk_row(d, CHECK_VERDICT_FAIL, why);
-    remedy_of(error, d->dir, row.remedy, sizeof row.remedy);
     check_row_add(rows, &row);
 }
 

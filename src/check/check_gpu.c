@@ -101,25 +101,6 @@ static void too_few(struct check_static *s, const struct seen *seen, int want)
         "", remedy);
 }
 
-/* With a number from the user it is right; without, other nodes of the job may have more. */
-static void enough(struct check_static *s, const struct seen *seen)
-{
-    char drain[REMEDY_BYTES];
-    if (s->config->gpus_expected >= 0)
-        check_static_add(s,
-                         check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_PASS,
-                                            "%d GPUs, %d expected", seen->nvml,
-                                            s->config->gpus_expected),
-                         "", "");
-    else
-        check_static_measured(
-            s,
-            check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_MEASURED,
-                               "driver and device files agree; GPUS_EXPECTED is not set"),
-            seen->nvml, "", "",
-            check_static_drain(s, drain, sizeof drain, "fewer GPUs than peers"));
-}
-
 /* ---- without NVML ---- */
 
 static void no_driver(struct check_static *s)
@@ -167,8 +148,24 @@ static void count_gpus(struct check_static *s)
     int want = wanted(s, &seen);
     if (seen.nvml < want)
         too_few(s, &seen, want);
-    else
-        enough(s, &seen);
+    else {
+        /* With a number from the user it is right; without, other nodes of the job may have
+         * more. */
+        char drain[REMEDY_BYTES];
+        if (s->config->gpus_expected >= 0)
+            check_static_add(s,
+                             check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_PASS,
+                                                "%d GPUs, %d expected", seen.nvml,
+                                                s->config->gpus_expected),
+                             "", "");
+        else
+            check_static_measured(
+                s,
+                check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_MEASURED,
+                                   "driver and device files agree; GPUS_EXPECTED is not set"),
+                seen.nvml, "", "",
+                check_static_drain(s, drain, sizeof drain, "fewer GPUs than peers"));
+    }
 }
 
 /* ---- the health of each ---- */

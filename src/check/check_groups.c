@@ -83,17 +83,6 @@ static const char *size_text(int64_t bytes, char *out, size_t cap)
     return out;
 }
 
-/* The published limits hold for the eight GPUs of a node. */
-static void set_hardware(const struct groups *g, const struct comm_place *place,
-                         struct check_row *row)
-{
-    struct dev_info info;
-    if (!comm_stays_on_device(g->config->comm) || place->nodes != 1 || place->ranks != 8)
-        return;
-    dev_info(g->config->dev, &info);
-    check_judge_gpu(info.name, row->hardware, sizeof row->hardware);
-}
-
 /* A GPU's links are judged beside those of other nodes; a host's memory is stage node's. */
 static void add_speed(struct groups *g, const struct group *group,
                       const struct measure_collective_call *call, double best, double median,
@@ -120,7 +109,12 @@ static void add_speed(struct groups *g, const struct group *group,
         row.verdict = CHECK_VERDICT_PASS;
     text_format(row.subject, sizeof row.subject, "%d ranks, %s", place->ranks,
                 comm_backend(g->config->comm));
-    set_hardware(g, place, &row);
+    /* The published limits hold for the eight GPUs of a node. */
+    struct dev_info info;
+    if (comm_stays_on_device(g->config->comm) && place->nodes == 1 && place->ranks == 8) {
+        dev_info(g->config->dev, &info);
+        check_judge_gpu(info.name, row.hardware, sizeof row.hardware);
+    }
     text_format(row.why, sizeof row.why,
                 "%.0f us at best, %.0f at the median of %d runs; bus bandwidth %.3f and %.3f GB/s",
                 best, median, runs, rate,
@@ -280,16 +274,6 @@ struct isolate {
     bool *failed;          /* of each group */
 };
 
-static void open_all(struct isolate *s)
-{
-    const size_t n = (size_t)s->place->ranks;
-    s->group_of = memory_new(n, sizeof *s->group_of);
-    s->ranks = memory_new(n, sizeof *s->ranks);
-    s->wrong = memory_new(n, sizeof *s->wrong);
-    s->failed = memory_new(n, sizeof *s->failed);
-    check_bisect_init(&s->bisect, s->place->ranks, 2);
-}
-
 /* This rank's group makes the call. *wrong_out: elements that this rank sees. */
 static enum status test_group(const struct isolate *s, int group, int64_t *wrong_out)
 {
@@ -354,19 +338,6 @@ static void add_member(const struct isolate *s, int rank, struct check_rows *row
     check_row_add(rows, &row);
 }
 
-/* No rank could be named. */
-static void add_gone(const struct isolate *s, int64_t wrong, struct check_rows *rows)
-{
-    struct check_row row =
-        check_row_found(CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, -1,
-                        bus_bandwidth_name(s->call.collective), CHECK_VERDICT_FAIL,
-                        "%lld elements were wrong once, and none when the groups were tested again",
-                        (long long)wrong);
-    text_copy(row.remedy, sizeof row.remedy,
-              "convoy check CHECK=full SOAK=30m # on the same nodes, then on halves of them");
-    check_row_add(rows, &row);
-}
-
 static void add_members(const struct isolate *s, int64_t wrong, struct check_rows *rows)
 {
     int named = 0;
@@ -377,8 +348,16 @@ static void add_members(const struct isolate *s, int64_t wrong, struct check_row
         add_member(s, r, rows);
         named++;
     }
-    if (named == 0)
-        add_gone(s, wrong, rows);
+    if (named == 0) {
+        struct check_row row = check_row_found(
+            CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, -1, bus_bandwidth_name(s->call.collective),
+            CHECK_VERDICT_FAIL,
+            "%lld elements were wrong once, and none when the groups were tested again",
+            (long long)wrong);
+        text_copy(row.remedy, sizeof row.remedy,
+                  "convoy check CHECK=full SOAK=30m # on the same nodes, then on halves of them");
+        check_row_add(rows, &row);
+    }
 }
 
 /* Finds the ranks that make a collective wrong, by tests of parts of the ranks (check_bisect.h),
@@ -389,9 +368,14 @@ static enum status isolate(const struct measure_collective_memory *memory, struc
                            struct check_rows *rows)
 {
     struct isolate s = {.memory = memory, .comm = comm, .call = *call, .place = comm_place(comm)};
+    const size_t n = (size_t)s.place->ranks;
+    s.group_of = memory_new(n, sizeof *s.group_of);
+    s.ranks = memory_new(n, sizeof *s.ranks);
+    s.wrong = memory_new(n, sizeof *s.wrong);
+    s.failed = memory_new(n, sizeof *s.failed);
+    check_bisect_init(&s.bisect, s.place->ranks, 2);
     int groups = 0;
     enum status st = ST_OK;
-    open_all(&s);
     while (st == ST_OK && (groups = check_bisect_round(&s.bisect, s.group_of)) > 0)
         st = test_round(&s, groups);
     if (st == ST_OK && s.place->rank == 0)

@@ -30,15 +30,6 @@ static int scheduler_of(const struct check_row *row)
                                                                                     : SCHEDULERS;
 }
 
-static int nodes_of(const struct check_rows *rows)
-{
-    int nodes = 0;
-    for (int i = 0; i < rows->n; i++)
-        if (scheduler_of(&rows->row[i]) < SCHEDULERS && rows->row[i].node >= nodes)
-            nodes = rows->row[i].node + 1;
-    return nodes;
-}
-
 static int by_name(const void *a, const void *b)
 {
     const struct check_host *x = *(struct check_host *const *)a,
@@ -49,7 +40,10 @@ static int by_name(const void *a, const void *b)
 void check_host_collect(const struct check_rows *rows, struct check_hosts *out)
 {
     *out = (struct check_hosts){0};
-    const int nodes = nodes_of(rows);
+    int nodes = 0;
+    for (int i = 0; i < rows->n; i++)
+        if (scheduler_of(&rows->row[i]) < SCHEDULERS && rows->row[i].node >= nodes)
+            nodes = rows->row[i].node + 1;
     if (nodes == 0)
         return;
     out->host = memory_new((size_t)nodes, sizeof *out->host);

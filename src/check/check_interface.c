@@ -43,22 +43,6 @@ static bool is_listed(const struct check_file_names *found, const char *name)
     return false;
 }
 
-/* A tree of files has no addresses. */
-static void find_route(const struct check_static *s, const struct check_file_names *found,
-                       char *out)
-{
-    const char *asked = s->config->data_addr;
-    out[0] = 0;
-    if (asked && asked[0] && is_listed(found, asked))
-        text_copy(out, CHECK_NETDEV_NAME, asked);
-    else if (asked && asked[0] && s->root[0] == 0)
-        (void)check_netdev_of_address(asked, out, CHECK_NETDEV_NAME);
-    if (out[0] == 0)
-        check_file_lines(s->root, "/proc/net/route", 1 << 16, route_line, out);
-    if (out[0] == 0)
-        check_file_lines(s->root, "/proc/net/ipv6_route", 1 << 20, route6_line, out);
-}
-
 /* Is `i` more likely to carry the data than `than`? */
 static bool is_better(const struct check_netdev *i, const struct check_netdev *than,
                       const char *route)
@@ -178,7 +162,17 @@ void check_interface_rows(struct check_static *s)
     int up = 0, bad = 0;
     const bool has_files = check_netdev_has_files(s->root);
     check_netdev_list(s->root, has_files, found);
-    find_route(s, found, route);
+    /* A tree of files has no addresses. */
+    const char *asked = s->config->data_addr;
+    route[0] = 0;
+    if (asked && asked[0] && is_listed(found, asked))
+        text_copy(route, CHECK_NETDEV_NAME, asked);
+    else if (asked && asked[0] && s->root[0] == 0)
+        (void)check_netdev_of_address(asked, route, CHECK_NETDEV_NAME);
+    if (route[0] == 0)
+        check_file_lines(s->root, "/proc/net/route", 1 << 16, route_line, route);
+    if (route[0] == 0)
+        check_file_lines(s->root, "/proc/net/ipv6_route", 1 << 20, route6_line, route);
     for (int k = 0; k < found->n; k++) {
         check_netdev_read(s->root, has_files, found->name[k], &i);
         up += i.is_up;

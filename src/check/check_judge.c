@@ -197,31 +197,6 @@ static void judge_row(struct check_row *row, const struct check_reference *peers
         *row = beside_peers;
 }
 
-/* The value of the peers, in a remedy that sets it: "ip link set eth0 mtu N". */
-static void fill_in(struct check_row *row, double median)
-{
-    char remedy[sizeof row->remedy];
-    const char *at = strstr(row->remedy, " N ");
-    if (at == NULL || !isfinite(median))
-        return;
-    text_copy(remedy, sizeof remedy, row->remedy);
-    text_format(row->remedy, sizeof row->remedy, "%.*s %.0f %s", (int)(at - row->remedy), remedy,
-                median, remedy + (at - row->remedy) + 3);
-}
-
-/* Judges the measured rows of one name, unit and hardware. values: room for n. */
-static void judge_group(struct check_row *const *row, int n, double *values)
-{
-    struct check_reference peers = check_judge_peers(row, n, values);
-    char name[40];
-    text_format(name, sizeof name, "the median of %d peers", peers.n);
-    peers.name = name;
-    for (int i = 0; i < n; i++) {
-        judge_row(row[i], &peers);
-        fill_in(row[i], peers.value);
-    }
-}
-
 static int by_name(const void *a, const void *b)
 {
     const struct check_row *x = *(struct check_row *const *)a, *y = *(struct check_row *const *)b;
@@ -306,7 +281,23 @@ void check_judge(struct check_rows *rows)
     for (int first = 0, end; first < n; first = end) {
         for (end = first; end < n && by_name(&row[first], &row[end]) == 0;)
             end++;
-        judge_group(row + first, end - first, values);
+        /* The measured rows of one name, unit and hardware. */
+        struct check_reference peers = check_judge_peers(row + first, end - first, values);
+        char name[40];
+        text_format(name, sizeof name, "the median of %d peers", peers.n);
+        peers.name = name;
+        for (int i = first; i < end; i++) {
+            judge_row(row[i], &peers);
+            /* The value of the peers, in a remedy that sets it: "ip link set eth0 mtu N". */
+            char remedy[sizeof row[i]->remedy];
+            const char *at = strstr(row[i]->remedy, " N ");
+            if (at != NULL && isfinite(peers.value)) {
+                text_copy(remedy, sizeof remedy, row[i]->remedy);
+                text_format(row[i]->remedy, sizeof row[i]->remedy, "%.*s %.0f %s",
+                            (int)(at - row[i]->remedy), remedy, peers.value,
+                            remedy + (at - row[i]->remedy) + 3);
+            }
+        }
     }
     free(row);
     free(values);

@@ -160,28 +160,6 @@ static void add_rate(const struct check_links_kind *kind, const struct check_lin
     check_row_add(rows, &row);
 }
 
-static void add_loss(const struct check_links_kind *kind, const struct check_link *link, int way,
-                     struct check_rows *rows)
-{
-    const struct measure_link_found *f = link->is_tested ? &link->again : &link->found;
-    const struct measure_link_way *w = &f->way[way];
-    if (!f->knows_segments || w->segments <= 0)
-        return;
-    const double share = (double)w->resent / (double)w->segments;
-    struct check_row row =
-        row_of(kind, link, way, "link retransmissions", "%", 100 * share, CHECK_BETTER_LOWER, 0);
-    row.verdict = CHECK_VERDICT_PASS;
-    row.limit = 0.3;
-    text_format(row.why, sizeof row.why, "%lld of %lld segments sent again while the link was idle",
-                (long long)w->resent, (long long)w->segments);
-    if (link->bad & CHECK_LINKS_LOSS << way) {
-        row.verdict = CHECK_VERDICT_FAIL;
-        add_place(kind, link, &row);
-        set_remedy(kind, REMEDY_LINK, &row);
-    }
-    check_row_add(rows, &row);
-}
-
 void check_link_rows_add(const struct check_links_kind *kind, const struct check_link *link,
                          struct check_rows *rows)
 {
@@ -190,7 +168,24 @@ void check_link_rows_add(const struct check_links_kind *kind, const struct check
     add_latency(kind, link, rows);
     for (int way = 0; way < 2; way++) {
         add_rate(kind, link, way, rows);
-        if (!kind->is_local)
-            add_loss(kind, link, way, rows);
+        /* Retransmissions. */
+        const struct measure_link_found *f = link->is_tested ? &link->again : &link->found;
+        const struct measure_link_way *w = &f->way[way];
+        if (kind->is_local || !f->knows_segments || w->segments <= 0)
+            continue;
+        const double share = (double)w->resent / (double)w->segments;
+        struct check_row row = row_of(kind, link, way, "link retransmissions", "%", 100 * share,
+                                      CHECK_BETTER_LOWER, 0);
+        row.verdict = CHECK_VERDICT_PASS;
+        row.limit = 0.3;
+        text_format(row.why, sizeof row.why,
+                    "%lld of %lld segments sent again while the link was idle",
+                    (long long)w->resent, (long long)w->segments);
+        if (link->bad & CHECK_LINKS_LOSS << way) {
+            row.verdict = CHECK_VERDICT_FAIL;
+            add_place(kind, link, &row);
+            set_remedy(kind, REMEDY_LINK, &row);
+        }
+        check_row_add(rows, &row);
     }
 }

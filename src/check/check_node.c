@@ -146,9 +146,12 @@ struct offer {
     struct check_node_sizes sizes;
 };
 
-/* agree — the same sizes on all ranks with one kind of device, or rates could not be compared. */
-static enum status agree(struct check_node *n)
+/* ---- the stage ---- */
+
+static enum status measure(struct check_node *n)
 {
+    TRY(check_node_rates_begin(n));
+    /* The same sizes on all ranks with one kind of device, or rates could not be compared. */
     const int ranks = n->config->comm ? n->config->place.ranks : 1;
     struct offer own = {.sizes = n->sizes}, *all = memory_new((size_t)ranks, sizeof *all);
     text_copy(own.device, sizeof own.device, n->is_gpu ? n->hardware : "cpu");
@@ -161,15 +164,7 @@ static enum status agree(struct check_node *n)
                     n->sizes.of[kind] = all[i].sizes.of[kind];
         }
     free(all);
-    return st;
-}
-
-/* ---- the stage ---- */
-
-static enum status measure(struct check_node *n)
-{
-    TRY(check_node_rates_begin(n));
-    TRY(agree(n));
+    TRY(st);
     TRY(report_progress(n, 0.2));
     TRY(check_node_rates_measure(n));
     TRY(report_progress(n, 0.7));

@@ -124,21 +124,6 @@ static void measure_product(struct cores *c, struct core *core)
         core->sum = XXH3_64bits(c->memory.data, (size_t)c->memory.bytes); /* factors and product */
 }
 
-/* The sum that most cores have. */
-static uint64_t common_sum(const struct cores *c)
-{
-    uint64_t sum = 0;
-    int votes = 0;
-    for (int i = 0; i < c->n; i++) { /* Boyer, Moore 1981 */
-        if (c->core[i].sum == 0)
-            continue;
-        if (votes == 0)
-            sum = c->core[i].sum;
-        votes += c->core[i].sum == sum ? 1 : -1;
-    }
-    return sum;
-}
-
 /* ---- all cores of this rank ---- */
 
 static int by_ghz(const void *a, const void *b)
@@ -369,27 +354,6 @@ static double core_max(const char *root, int number)
     return khz;
 }
 
-/* A fifth means nothing: turbo differs by a tenth from core to core, and from moment to moment. */
-static void add_core(struct cores *c, const struct core *core)
-{
-    struct check_node *n = c->node;
-    struct check_row row =
-        check_row_measured(CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node,
-                           core->is_small ? "small core clock" : "core clock", "GHz", core->ghz,
-                           CHECK_BETTER_HIGHER, 0.2 * core->ghz);
-    row.rank = n->config->place.rank;
-    text_format(row.subject, sizeof row.subject, "core %d", core->number);
-    if (c->is_stolen || c->is_cleared) { /* what was taken counts as the thread's time */
-        row.slack = fmax(c->peers_ghz, fmax(core->ghz, c->core[c->n - 1].ghz));
-        text_format(row.why, sizeof row.why, "not compared: %s",
-                    c->is_stolen ? "other machines of the hypervisor had part of the cores' time"
-                                 : "as fast as the others while all were measured again");
-    }
-    text_format(row.remedy, sizeof row.remedy,
-                "cpupower -c %d frequency-info; sensors; dmesg | grep -i throttl", core->number);
-    check_row_add(n->rows, &row);
-}
-
 static void add_wrong(struct cores *c, const struct core *core)
 {
     const struct comm_place *place = &c->node->config->place;
@@ -407,7 +371,16 @@ static void add_wrong(struct cores *c, const struct core *core)
 static void add_arithmetic(struct cores *c)
 {
     const struct comm_place *place = &c->node->config->place;
-    const uint64_t sum = common_sum(c);
+    /* The sum that most cores have. */
+    uint64_t sum = 0;
+    int votes = 0;
+    for (int i = 0; i < c->n; i++) { /* Boyer, Moore 1981 */
+        if (c->core[i].sum == 0)
+            continue;
+        if (votes == 0)
+            sum = c->core[i].sum;
+        votes += c->core[i].sum == sum ? 1 : -1;
+    }
     int wrong = 0;
     for (int i = 0; i < c->n; i++) {
         const struct core *core = &c->core[i];
@@ -460,8 +433,28 @@ static enum status measure(struct cores *c)
     const int64_t all = (int64_t)c->n * c->node->config->place.ranks;
     for (int i = 0; i < c->n; i++) {
         bool is_told = all <= ROWS_MAX || i == 0 || i == c->n / 2 || i == c->n - 1;
-        if (is_told && c->core[i].ghz > 0)
-            add_core(c, &c->core[i]);
+        if (is_told && c->core[i].ghz > 0) {
+            /* A fifth means nothing: turbo differs by a tenth from core to core, and from moment to
+             * moment. */
+            struct check_node *n = c->node;
+            struct check_row row =
+                check_row_measured(CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node,
+                                   c->core[i].is_small ? "small core clock" : "core clock", "GHz",
+                                   c->core[i].ghz, CHECK_BETTER_HIGHER, 0.2 * c->core[i].ghz);
+            row.rank = n->config->place.rank;
+            text_format(row.subject, sizeof row.subject, "core %d", c->core[i].number);
+            if (c->is_stolen || c->is_cleared) { /* what was taken counts as the thread's time */
+                row.slack = fmax(c->peers_ghz, fmax(c->core[i].ghz, c->core[c->n - 1].ghz));
+                text_format(row.why, sizeof row.why, "not compared: %s",
+                            c->is_stolen
+                                ? "other machines of the hypervisor had part of the cores' time"
+                                : "as fast as the others while all were measured again");
+            }
+            text_format(row.remedy, sizeof row.remedy,
+                        "cpupower -c %d frequency-info; sensors; dmesg | grep -i throttl",
+                        c->core[i].number);
+            check_row_add(n->rows, &row);
+        }
     }
     add_arithmetic(c);
     return ST_OK;

@@ -245,34 +245,6 @@ static enum status measure_suspects(struct check_node *n)
 
 /* ---- rows ---- */
 
-static void add_row(struct check_node *n, int kind)
-{
-    char why[128];
-    const char *unit;
-    const double value = value_of(n, kind, &unit);
-    const struct measure_best *best = &n->rate[kind];
-    const long long size = (long long)n->sizes.of[kind];
-    if (value <= 0)
-        return;
-    if (is_product(kind))
-        text_format(why, sizeof why, "the best of %d products of %lld x %lld x %lld numbers",
-                    best->slices, size, size, size);
-    else
-        text_format(why, sizeof why, "the best of %d runs over %lld MB", best->slices,
-                    size * 4 / 1000000);
-    check_node_add(n, name_of(n, kind), unit, value, measure_time_slack(best, value, 0.05), why);
-}
-
-static void add_skipped(struct check_node *n)
-{
-    struct check_row row = check_row_found(
-        CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node, "copy bandwidth",
-        CHECK_VERDICT_SKIPPED, "a quick check does not measure the memory of a CPU");
-    row.rank = n->config->place.rank;
-    if (row.rank == 0)
-        check_row_add(n->rows, &row);
-}
-
 enum status check_node_rates_measure(struct check_node *n)
 {
     if (n->config->comm)
@@ -280,10 +252,32 @@ enum status check_node_rates_measure(struct check_node *n)
     for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++)
         TRY(measure_one(n, kind, n->limit_ms));
     TRY(measure_suspects(n));
-    for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++)
-        add_row(n, kind);
-    if (buffer_bytes(n) == 0)
-        add_skipped(n);
+    /* A row for each kind. */
+    for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++) {
+        char why[128];
+        const char *unit;
+        const double value = value_of(n, kind, &unit);
+        const struct measure_best *best = &n->rate[kind];
+        const long long size = (long long)n->sizes.of[kind];
+        if (value <= 0)
+            continue;
+        if (is_product(kind))
+            text_format(why, sizeof why, "the best of %d products of %lld x %lld x %lld numbers",
+                        best->slices, size, size, size);
+        else
+            text_format(why, sizeof why, "the best of %d runs over %lld MB", best->slices,
+                        size * 4 / 1000000);
+        check_node_add(n, name_of(n, kind), unit, value, measure_time_slack(best, value, 0.05),
+                       why);
+    }
+    if (buffer_bytes(n) == 0) {
+        struct check_row row = check_row_found(
+            CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node, "copy bandwidth",
+            CHECK_VERDICT_SKIPPED, "a quick check does not measure the memory of a CPU");
+        row.rank = n->config->place.rank;
+        if (row.rank == 0)
+            check_row_add(n->rows, &row);
+    }
     return ST_OK;
 }
 

@@ -112,19 +112,6 @@ static enum status play(struct pairs *p, const struct contest *c, struct measure
     return ST_OK;
 }
 
-/* Lists what all ranks found, in the same order on each rank. */
-static void list_links(const struct pairs *p, struct contest *c,
-                       const struct measure_link_found *all)
-{
-    const int n = p->place->ranks * c->rounds;
-    c->links = memory_new((size_t)n + 1, sizeof *c->links);
-    for (int i = 0; i < n; i++) {
-        if (all[i].pings == 0)
-            continue;
-        c->links[c->n++] = (struct check_link){.found = all[i], .suspect = -1};
-    }
-}
-
 static enum status first_look(struct pairs *p, struct contest *c)
 {
     const size_t each = sizeof(struct measure_link_found) * (size_t)c->rounds;
@@ -133,8 +120,14 @@ static enum status first_look(struct pairs *p, struct contest *c)
     enum status st = play(p, c, mine);
     if (st == ST_OK)
         st = measure_ranks_gather(p->config->comm, mine, (int64_t)each, all);
-    if (st == ST_OK)
-        list_links(p, c, all);
+    if (st == ST_OK) {
+        /* The same order on each rank. */
+        const int n = p->place->ranks * c->rounds;
+        c->links = memory_new((size_t)n + 1, sizeof *c->links);
+        for (int i = 0; i < n; i++)
+            if (all[i].pings > 0)
+                c->links[c->n++] = (struct check_link){.found = all[i], .suspect = -1};
+    }
     free(mine);
     free(all);
     return st;
@@ -162,10 +155,13 @@ static bool is_needed(const struct check_links_again *again, int job)
     return job >= again->suspects || again->open[job] != 0;
 }
 
-/* Of a suspect only what is suspected is measured again. */
-static struct measure_link_plan plan_job(const struct pairs *p,
-                                         const struct check_links_again *again, int job)
+/* One job: the two ends measure, all others wait for the end of it. */
+static enum status run_job(struct pairs *p, const struct contest *c,
+                           const struct check_links_again *again, int job,
+                           struct measure_link_found *mine)
 {
+    const struct measure_link_found *found = &c->links[again->link[job]].found;
+    /* Of a suspect only what is suspected is measured again. */
     const unsigned loss = CHECK_LINKS_LOSS | CHECK_LINKS_LOSS_BACK;
     const unsigned rate = CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK;
     const unsigned open = job < again->suspects ? again->open[job] : rate;
@@ -174,16 +170,6 @@ static struct measure_link_plan plan_job(const struct pairs *p,
     plan.slice_ms = p->effort->alone.slice_ms;
     plan.bulk_ms = p->effort->alone.bulk_ms;
     plan.end_ms = INT64_MAX;
-    return plan;
-}
-
-/* One job: the two ends measure, all others wait for the end of it. */
-static enum status run_job(struct pairs *p, const struct contest *c,
-                           const struct check_links_again *again, int job,
-                           struct measure_link_found *mine)
-{
-    const struct measure_link_found *found = &c->links[again->link[job]].found;
-    const struct measure_link_plan plan = plan_job(p, again, job);
     const int rank = p->place->rank;
     if (rank == found->a || rank == found->b)
         TRY(measure_link_measure(&p->link, rank == found->a ? found->b : found->a, &plan, mine));
@@ -291,60 +277,6 @@ static enum status second_look(struct pairs *p, struct contest *c)
 
 static bool is_first(const struct pairs *p) { return p->place->local == 0; }
 
-/* Each rank writes the rows of the links that it leads. */
-static void add_rows(struct pairs *p, const struct contest *c)
-{
-    for (int i = 0; i < c->n; i++) {
-        const struct check_link *link = &c->links[i];
-        const bool is_wanted = p->place->nodes <= ROW_NODES_MAX || link->bad != 0;
-        if (link->found.a == p->place->rank && is_wanted)
-            check_link_rows_add(&c->kind, link, p->rows);
-    }
-}
-
-static void add_summary(struct pairs *p, const struct contest *c)
-{
-    if (p->place->rank != 0 || c->n == 0)
-        return;
-    struct check_row row =
-        check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_COMMUNICATION, p->place->node,
-                        c->is_local ? "ranks reach each other" : "nodes reach each other",
-                        CHECK_VERDICT_PASS, "%d links of %d %s carried messages both ways over %s",
-                        c->n, c->is_local ? p->place->ranks : c->members,
-                        c->is_local ? "ranks" : "nodes", c->kind.transport);
-    check_row_add(p->rows, &row);
-}
-
-static void add_transport(struct pairs *p)
-{
-    if (!is_first(p))
-        return;
-    const char *reason = comm_choice_reason(p->config->comm);
-    struct check_row row = check_row_found(
-        CHECK_STAGE_PAIRS, CHECK_POINT_TOPOLOGY, p->place->node, "transport", CHECK_VERDICT_PASS,
-        "%d nodes of %d ranks over %s%s%s", p->place->nodes, p->place->locals,
-        comm_name(p->config->comm), reason[0] != 0 ? ": " : "", reason);
-    text_copy(row.subject, sizeof row.subject, comm_backend(p->config->comm));
-    check_row_add(p->rows, &row);
-}
-
-/* Where the transport does not count retransmissions. */
-static void add_unknown_loss(struct pairs *p, const struct contest *c)
-{
-    bool is_known = false;
-    for (int i = 0; i < c->n; i++)
-        is_known = is_known || c->links[i].found.knows_segments;
-    if (p->place->rank != 0 || is_known)
-        return;
-    struct check_row row =
-        check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, p->place->node,
-                        "link retransmissions", CHECK_VERDICT_SKIPPED,
-                        "%s does not report them; of InfiniBand, perfquery and the counters of "
-                        "stage static do",
-                        c->kind.transport);
-    check_row_add(p->rows, &row);
-}
-
 static void add_skew(struct pairs *p, const struct contest *c)
 {
     if (!is_first(p))
@@ -370,10 +302,36 @@ static enum status run_contest(struct pairs *p, struct contest *c)
     if (st == ST_OK)
         st = second_look(p, c);
     if (st == ST_OK) {
-        add_summary(p, c);
-        add_rows(p, c);
+        if (p->place->rank == 0 && c->n > 0) {
+            struct check_row row = check_row_found(
+                CHECK_STAGE_PAIRS, CHECK_POINT_COMMUNICATION, p->place->node,
+                c->is_local ? "ranks reach each other" : "nodes reach each other",
+                CHECK_VERDICT_PASS, "%d links of %d %s carried messages both ways over %s", c->n,
+                c->is_local ? p->place->ranks : c->members, c->is_local ? "ranks" : "nodes",
+                c->kind.transport);
+            check_row_add(p->rows, &row);
+        }
+        /* Each rank writes the rows of the links that it leads. */
+        for (int i = 0; i < c->n; i++) {
+            const struct check_link *link = &c->links[i];
+            const bool is_wanted = p->place->nodes <= ROW_NODES_MAX || link->bad != 0;
+            if (link->found.a == p->place->rank && is_wanted)
+                check_link_rows_add(&c->kind, link, p->rows);
+        }
         if (!c->is_local) {
-            add_unknown_loss(p, c);
+            /* Where the transport does not count retransmissions. */
+            bool is_known = false;
+            for (int i = 0; i < c->n; i++)
+                is_known = is_known || c->links[i].found.knows_segments;
+            if (p->place->rank == 0 && !is_known) {
+                struct check_row row = check_row_found(
+                    CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, p->place->node, "link retransmissions",
+                    CHECK_VERDICT_SKIPPED,
+                    "%s does not report them; of InfiniBand, perfquery and the counters of "
+                    "stage static do",
+                    c->kind.transport);
+                check_row_add(p->rows, &row);
+            }
             add_skew(p, c);
         }
     }
@@ -418,7 +376,15 @@ static enum status run_both(struct pairs *p)
                                      .locals = place->locals,
                                      .transport = name,
                                      .device = device_of(p->config)}};
-    add_transport(p);
+    if (is_first(p)) {
+        const char *reason = comm_choice_reason(p->config->comm);
+        struct check_row row = check_row_found(
+            CHECK_STAGE_PAIRS, CHECK_POINT_TOPOLOGY, p->place->node, "transport",
+            CHECK_VERDICT_PASS, "%d nodes of %d ranks over %s%s%s", p->place->nodes,
+            p->place->locals, comm_name(p->config->comm), reason[0] != 0 ? ": " : "", reason);
+        text_copy(row.subject, sizeof row.subject, comm_backend(p->config->comm));
+        check_row_add(p->rows, &row);
+    }
     if (place->locals > 1)
         TRY(run_contest(p, &local));
     return place->nodes > 1 ? run_contest(p, &nodes) : ST_OK;

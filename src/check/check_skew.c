@@ -35,21 +35,6 @@ static bool reach_one(const struct measure_link_found *const *order, int n, int 
     return false;
 }
 
-/* Subtracts the median, so that one wrong clock is the only one that is far off. */
-static void center(struct check_skew *out, int nodes)
-{
-    double *all = memory_new((size_t)nodes, sizeof *all);
-    int n = 0;
-    for (int i = 0; i < nodes; i++)
-        if (out[i].is_known)
-            all[n++] = (double)out[i].ms;
-    quantile_sort(all, n);
-    const int64_t median = nodes > 2 ? (int64_t)quantile_of(all, n, 0.5) : 0;
-    free(all);
-    for (int i = 0; i < nodes; i++)
-        out[i].ms -= median;
-}
-
 void check_skew_find(const struct measure_link_found *links, int n, int nodes, int locals,
                      struct check_skew *out)
 {
@@ -64,7 +49,17 @@ void check_skew_find(const struct measure_link_found *links, int n, int nodes, i
     while (reach_one(order, used, locals, out))
         continue;
     free(order);
-    center(out, nodes);
+    /* Subtracts the median, so that one wrong clock is the only one that is far off. */
+    double *all = memory_new((size_t)nodes, sizeof *all);
+    int known = 0;
+    for (int i = 0; i < nodes; i++)
+        if (out[i].is_known)
+            all[known++] = (double)out[i].ms;
+    quantile_sort(all, known);
+    const int64_t median = nodes > 2 ? (int64_t)quantile_of(all, known, 0.5) : 0;
+    free(all);
+    for (int i = 0; i < nodes; i++)
+        out[i].ms -= median;
 }
 
 static bool has_program(const char *root, const char *name)

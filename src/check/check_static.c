@@ -126,8 +126,14 @@ static void capability_line(void *arg, char *line)
     s->is_locked_free = bits >> CAP_IPC_LOCK_BIT & 1;
 }
 
-static void count_pci(struct check_static *s)
+static void run_parts(struct check_static *s)
 {
+    static void (*const parts[])(struct check_static *) = {
+        check_gpu_rows,       check_nvlink_rows,   check_xid_rows,         check_infiniband_rows,
+        check_interface_rows, check_cpu_rows,      check_host_memory_rows, check_ulimit_rows,
+        check_space_rows,     check_container_rows};
+    check_file_lines(s->root, "/proc/self/status", 1 << 16, capability_line, s);
+    /* NVIDIA's GPUs on the PCI bus. */
     struct check_file_names *found = memory_new(1, sizeof *found);
     char vendor[16], class[16];
     check_file_list(s->root, found, "/sys/bus/pci/devices");
@@ -140,39 +146,19 @@ static void count_pci(struct check_static *s)
         s->gpus_pci += strcmp(vendor, "0x10de") == 0 && text_starts(class, "0x030");
     }
     free(found);
-}
-
-static void read_rdma(struct check_static *s)
-{
-    struct check_file_names *found = memory_new(1, sizeof *found);
-    check_file_list(s->root, found, "/sys/class/infiniband");
-    s->has_rdma = found->n > 0;
-    free(found);
-}
-
-static void read_gpus(struct check_static *s)
-{
+    struct check_file_names *devices = memory_new(1, sizeof *devices);
+    check_file_list(s->root, devices, "/sys/class/infiniband");
+    s->has_rdma = devices->n > 0;
+    free(devices);
     enum status st = check_gpu_list_read(s->root, s->limit_ms, &s->gpus);
     s->has_nvml = st == ST_OK;
     s->is_nvml_stuck = st == ST_PEER;
     for (int i = 0; i < s->gpus.gpus_n; i++)
         s->is_server = s->is_server || s->gpus.gpu[i].ecc_default == 1;
-    if (st == ST_OK)
-        return;
-    text_copy(s->nvml_reason, sizeof s->nvml_reason, status_message());
-    status_clear();
-}
-
-static void run_parts(struct check_static *s)
-{
-    static void (*const parts[])(struct check_static *) = {
-        check_gpu_rows,       check_nvlink_rows,   check_xid_rows,         check_infiniband_rows,
-        check_interface_rows, check_cpu_rows,      check_host_memory_rows, check_ulimit_rows,
-        check_space_rows,     check_container_rows};
-    check_file_lines(s->root, "/proc/self/status", 1 << 16, capability_line, s);
-    count_pci(s);
-    read_rdma(s);
-    read_gpus(s);
+    if (st != ST_OK) {
+        text_copy(s->nvml_reason, sizeof s->nvml_reason, status_message());
+        status_clear();
+    }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         parts[i](s);
 }

@@ -235,20 +235,6 @@ static int by_first(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Returns the number of groups, in the order in which the stages wrote them. */
-static int find_groups(const struct check_row *const *list, int n, struct group *group)
-{
-    int groups = 0;
-    for (int first = 0, end; first < n; first = end) {
-        const struct check_row *least = list[first];
-        for (end = first; end < n && by_name(list[first], list[end]) == 0; end++)
-            least = list[end] < least ? list[end] : least;
-        group[groups++] = (struct group){list + first, end - first, least};
-    }
-    qsort(group, (size_t)groups, sizeof *group, by_first);
-    return groups;
-}
-
 static void add_lines(const struct table *table, const struct check_row **list, struct group *group,
                       double *values)
 {
@@ -262,7 +248,15 @@ static void add_lines(const struct table *table, const struct check_row **list, 
         text_add(table->out, "\n");
         measure_table_head(table->out, columns, COLUMNS_N);
     }
-    const int groups = find_groups(list, n, group);
+    /* In the order in which the stages wrote them. */
+    int groups = 0;
+    for (int first = 0, end; first < n; first = end) {
+        const struct check_row *least = list[first];
+        for (end = first; end < n && by_name(list[first], list[end]) == 0; end++)
+            least = list[end] < least ? list[end] : least;
+        group[groups++] = (struct group){list + first, end - first, least};
+    }
+    qsort(group, (size_t)groups, sizeof *group, by_first);
     for (int i = 0; i < groups; i++)
         add_line(table, group[i].row, group[i].n, values);
 }
@@ -407,17 +401,6 @@ static int fold(const struct check_row **row, int n, struct fault *fault)
     return faults;
 }
 
-static void add_faults(const struct table *table, const struct fault *fault, int n)
-{
-    if (n > 0)
-        text_add(table->out, "\n");
-    for (int first = 0, end; first < n; first = end) {
-        for (end = first; end < n && by_kind(fault[first].row[0], fault[end].row[0]) == 0;)
-            end++;
-        add_kind(table, fault + first, end - first);
-    }
-}
-
 /* Adds the rows that fail, then those that warn, with reasons and remedies; of many rows of one
  * name the first, and the nodes of the others. */
 static void add_bad(const struct table *table)
@@ -430,7 +413,14 @@ static void add_bad(const struct table *table)
     for (int i = 0; i < rows->n; i++)
         if (check_row_is_bad(&rows->row[i]))
             list[n++] = &rows->row[i];
-    add_faults(table, fault, fold(list, n, fault));
+    const int faults = fold(list, n, fault);
+    if (faults > 0)
+        text_add(table->out, "\n");
+    for (int first = 0, end; first < faults; first = end) {
+        for (end = first; end < faults && by_kind(fault[first].row[0], fault[end].row[0]) == 0;)
+            end++;
+        add_kind(table, fault + first, end - first);
+    }
     free(list);
     free(fault);
 }
@@ -491,29 +481,6 @@ static void add_points(const struct table *table)
     }
 }
 
-/* The nodes that failing rows are about. */
-static void add_bad_nodes(const struct table *table)
-{
-    const struct check_rows *rows = table->rows;
-    char nodes[512];
-    int n = 0, *node = memory_new(2 * (size_t)rows->n, sizeof *node);
-    for (int i = 0; i < rows->n; i++) {
-        const struct check_row *row = &rows->row[i];
-        if (row->verdict != CHECK_VERDICT_FAIL)
-            continue;
-        if (row->suspect >= 0 || row->node >= 0)
-            node[n++] = row->suspect >= 0 ? row->suspect : row->node;
-        if (row->suspect < 0 && row->peer >= 0)
-            node[n++] = row->peer;
-    }
-    qsort(node, (size_t)n, sizeof *node, by_number);
-    text_add(table->out, "\n");
-    if (n > 0)
-        check_table_wrap(table->out, node[0] == node[n - 1] ? "failing: node " : "failing: nodes ",
-                         check_table_nodes(nodes, sizeof nodes, node, n), false);
-    free(node);
-}
-
 static enum status write_all(const struct table *table)
 {
     const struct check_report_about *about = table->about;
@@ -535,7 +502,26 @@ static enum status write_all(const struct table *table)
     free(values);
     add_bad(table);
     add_points(table);
-    add_bad_nodes(table);
+    /* The nodes that failing rows are about. */
+    const struct check_rows *rows = table->rows;
+    char nodes[512];
+    int bad = 0, *node = memory_new(2 * (size_t)rows->n, sizeof *node);
+    for (int i = 0; i < rows->n; i++) {
+        const struct check_row *row = &rows->row[i];
+        if (row->verdict != CHECK_VERDICT_FAIL)
+            continue;
+        if (row->suspect >= 0 || row->node >= 0)
+            node[bad++] = row->suspect >= 0 ? row->suspect : row->node;
+        if (row->suspect < 0 && row->peer >= 0)
+            node[bad++] = row->peer;
+    }
+    qsort(node, (size_t)bad, sizeof *node, by_number);
+    text_add(table->out, "\n");
+    if (bad > 0)
+        check_table_wrap(table->out,
+                         node[0] == node[bad - 1] ? "failing: node " : "failing: nodes ",
+                         check_table_nodes(nodes, sizeof nodes, node, bad), false);
+    free(node);
     const struct check_report_counts counts = check_report_count(table->rows);
     text_add(table->out, "verdict: ");
     add_word(table, check_row_worst(table->rows, -1), 4);

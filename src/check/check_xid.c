@@ -187,27 +187,6 @@ static void take_xid(struct log *l, const char *text, bool is_recent)
         keep_xid(l, address, (int)code, is_recent && is_hard);
 }
 
-/* "SXid (PCI:0000:86:00.0): 20034, Fatal, …" and errors of other hardware; of the last day only. */
-static void take_other(struct log *l, const char *text)
-{
-    static const char *const signs[] = {"[Hardware Error]: Uncorrected",
-                                        "Uncorrected hardware memory error",
-                                        " UE memory ",
-                                        "Uncorrected (Fatal)",
-                                        "Uncorrectable (Fatal)",
-                                        "Memory failure:",
-                                        "critical medium error",
-                                        "Remounting filesystem read-only"};
-    bool is_found = strstr(text, "SXid (PCI:") && strstr(text, ", Fatal");
-    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
-        is_found = is_found || strstr(text, signs[i]);
-    if (!is_found)
-        return;
-    l->others++;
-    const char *from = l->is_record ? strchr(text, ';') : strstr(text, "] ");
-    text_copy(l->other, sizeof l->other, from ? from + 1 + !l->is_record : text);
-}
-
 static void take_line(void *arg, char *text)
 {
     struct log *l = arg;
@@ -224,8 +203,26 @@ static void take_line(void *arg, char *text)
         char address[24];
         if (take_address(strstr(text, RESET) + strlen(RESET), address))
             forget(l, address);
-    } else if (is_recent)
-        take_other(l, text);
+    } else if (is_recent) {
+        /* "SXid (PCI:0000:86:00.0): 20034, Fatal, …" and errors of other hardware; of the last day
+         * only. */
+        static const char *const signs[] = {"[Hardware Error]: Uncorrected",
+                                            "Uncorrected hardware memory error",
+                                            " UE memory ",
+                                            "Uncorrected (Fatal)",
+                                            "Uncorrectable (Fatal)",
+                                            "Memory failure:",
+                                            "critical medium error",
+                                            "Remounting filesystem read-only"};
+        bool is_found = strstr(text, "SXid (PCI:") && strstr(text, ", Fatal");
+        for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
+            is_found = is_found || strstr(text, signs[i]);
+        if (is_found) {
+            l->others++;
+            const char *from = l->is_record ? strchr(text, ';') : strstr(text, "] ");
+            text_copy(l->other, sizeof l->other, from ? from + 1 + !l->is_record : text);
+        }
+    }
 }
 
 /* The first of the places that can be read. */

@@ -414,15 +414,6 @@ static enum status encode_grow(struct encode *encode)
                 encode->file->path, encode->cap);
 }
 
-/* A byte order mark is no part of a text, but some editors write one. */
-static void drop_order_mark(struct encode *encode)
-{
-    if (encode->len < 3 || memcmp(encode->text, "\xef\xbb\xbf", 3) != 0)
-        return;
-    encode->len -= 3;
-    memmove(encode->text, encode->text + 3, encode->len);
-}
-
 static enum status encode_stream(struct encode *encode, struct stream *stream,
                                  struct encode_sink *sink)
 {
@@ -437,8 +428,11 @@ static enum status encode_stream(struct encode *encode, struct stream *stream,
         TRY(stream_read(stream, encode->text + encode->len, space, &n));
         encode->len += n;
         is_end = n < space;
-        if (is_first)
-            drop_order_mark(encode);
+        /* A byte order mark is no part of a text, but some editors write one. */
+        if (is_first && encode->len >= 3 && memcmp(encode->text, "\xef\xbb\xbf", 3) == 0) {
+            encode->len -= 3;
+            memmove(encode->text, encode->text + 3, encode->len);
+        }
         is_first = false;
         const size_t cut = is_end ? encode->len : cut_of(encode, encode->text, encode->len, seen);
         if (cut > 0)

@@ -101,19 +101,6 @@ static enum status feed_take_separators(struct feed *feed, const struct feed_con
                 config->knows_documents ? "ATTENTION_MASK=causal" : "PACK_DOCUMENTS=0");
 }
 
-/* fail_short — a text of one token has no window with any SEQ_LEN. */
-static enum status fail_short(int64_t tokens, int64_t seq_tokens, const char *data)
-{
-    char lower[64] = "";
-    if (tokens > 1)
-        text_format(lower, sizeof lower, " or set SEQ_LEN to at most %lld", (long long)tokens - 1);
-    return FAIL(ST_BAD_DATA,
-                "%s has %lld token%s, but one sample of SEQ_LEN=%lld needs %lld (the last is only "
-                "a target); give more data%s",
-                data, (long long)tokens, tokens == 1 ? "" : "s", (long long)seq_tokens,
-                (long long)seq_tokens + 1, lower);
-}
-
 static enum status feed_open_pack(const struct feed *feed, struct feed_part *part,
                                   const struct feed_config *config)
 {
@@ -144,8 +131,20 @@ static enum status feed_open_corpus(const struct feed *feed, struct feed_part *p
     const int64_t records = corpus_records(part->corpus);
     if (records > 0 && (config->knows_documents || config->packs_documents))
         part->fingerprint = XXH3_64bits_withSeed(&records, sizeof records, part->fingerprint);
-    if (part->tokens < config->seq_tokens + 1)
-        return fail_short(part->tokens, config->seq_tokens, data);
+    if (part->tokens < config->seq_tokens + 1) {
+        /* A text of one token has no window with any SEQ_LEN. */
+        const int64_t tokens = part->tokens, seq_tokens = config->seq_tokens;
+        char lower[64] = "";
+        if (tokens > 1)
+            text_format(lower, sizeof lower, " or set SEQ_LEN to at most %lld",
+                        (long long)tokens - 1);
+        return FAIL(
+            ST_BAD_DATA,
+            "%s has %lld token%s, but one sample of SEQ_LEN=%lld needs %lld (the last is only "
+            "a target); give more data%s",
+            data, (long long)tokens, tokens == 1 ? "" : "s", (long long)seq_tokens,
+            (long long)seq_tokens + 1, lower);
+    }
     return config->packs_documents ? feed_open_pack(feed, part, config) : ST_OK;
 }
 

@@ -124,18 +124,6 @@ static enum status check_rest(struct fetch *f)
                 (long long)f->headers.range_total, validator, (long long)total);
 }
 
-/* Refuses a Git LFS pointer, which is kept in the place of a file. */
-static enum status refuse_pointer(const struct fetch *f, bool is_pointer)
-{
-    if (!is_pointer)
-        return ST_OK;
-    return FAIL(ST_BAD_DATA,
-                "%s answered with a Git LFS pointer, not with data; give the address of the file "
-                "itself (on GitHub media.githubusercontent.com/media/…, on Hugging Face "
-                "\"resolve\" in place of \"raw\")",
-                f->url);
-}
-
 /* body_begin — at the first bytes: is the response the file, from our position on? */
 static enum status body_begin(struct fetch *f)
 {
@@ -179,7 +167,14 @@ static enum status body_add(struct fetch *f, const char *bytes, size_t n)
     if (!f->is_begun) {
         TRY(body_begin(f));
         TRY(refuse_page(f, f->have == 0 && http_headers_is_html(bytes, n)));
-        TRY(refuse_pointer(f, f->have == 0 && file_is_lfs_pointer(bytes, n)));
+        /* Refuses a Git LFS pointer, which is kept in the place of a file. */
+        if (f->have == 0 && file_is_lfs_pointer(bytes, n))
+            return FAIL(
+                ST_BAD_DATA,
+                "%s answered with a Git LFS pointer, not with data; give the address of the file "
+                "itself (on GitHub media.githubusercontent.com/media/…, on Hugging Face "
+                "\"resolve\" in place of \"raw\")",
+                f->url);
     }
     if ((int64_t)n > f->most_bytes - f->have) {
         /* Refuses a body of another length than announced, and removes its bytes. */
@@ -233,17 +228,6 @@ static bool is_below_rate(const struct fetch *f, int64_t bytes, int64_t ms)
     return (double)bytes * 1e3 < (double)f->config.rate_min * (double)ms;
 }
 
-/* Compares each window of time with the least rate, and begins the next one. */
-static void watch_rate(struct fetch *f)
-{
-    const int64_t now_ms = clock_ms(), ms = now_ms - f->window_ms;
-    if (ms < f->config.slow_ms)
-        return;
-    f->is_slow = is_below_rate(f, f->window_bytes, ms);
-    f->window_ms = now_ms;
-    f->window_bytes = 0;
-}
-
 /* on_progress — called about once a second, more often while bytes arrive. */
 static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
@@ -253,7 +237,13 @@ static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl
         return 1; /* on_bytes has failed; libcurl calls once more */
     f->st = report(f);
     f->is_stopped = f->st != ST_OK;
-    watch_rate(f);
+    /* Compares each window of time with the least rate, and begins the next one. */
+    const int64_t now_ms = clock_ms(), ms = now_ms - f->window_ms;
+    if (ms >= f->config.slow_ms) {
+        f->is_slow = is_below_rate(f, f->window_bytes, ms);
+        f->window_ms = now_ms;
+        f->window_bytes = 0;
+    }
     return f->st != ST_OK || f->is_slow;
 }
 
@@ -446,8 +436,11 @@ static enum status transfer_all(struct fetch *f)
 
 /* ---- the checksum ---- */
 
-static enum status sum_of(struct fetch *f, const char *path, char out[FETCH_HEX + 1])
+static enum status check_sum(struct fetch *f, const char *path)
 {
+    char got[FETCH_HEX + 1];
+    if (f->sum[0] == '\0')
+        return ST_OK;
     struct file_map map;
     unsigned char digest[FETCH_HEX / 2];
     enum status st = ST_OK;
@@ -465,16 +458,7 @@ static enum status sum_of(struct fetch *f, const char *path, char out[FETCH_HEX 
     TRY(st);
     if (!is_good)
         return FAIL(ST_RETRY, "%s: OpenSSL cannot compute its SHA-256", path);
-    text_hex(digest, FETCH_HEX / 2, out);
-    return ST_OK;
-}
-
-static enum status check_sum(struct fetch *f, const char *path)
-{
-    char got[FETCH_HEX + 1];
-    if (f->sum[0] == '\0')
-        return ST_OK;
-    TRY(sum_of(f, path, got));
+    text_hex(digest, FETCH_HEX / 2, got);
     if (strcmp(got, f->sum) != 0)
         return FAIL(ST_BAD_DATA,
                     "%s: the file fetched has sha256 %s, expected %s; it changed, or was damaged "
@@ -598,26 +582,6 @@ static enum status part_lock(struct fetch *f, bool *is_done)
     }
 }
 
-static enum status part_finish(struct fetch *f)
-{
-    if (f->have == 0)
-        return FAIL(ST_BAD_DATA, "%s is empty; check the address", f->url);
-    if (f->total < 0)
-        LOG_WARN("%s: the server did not send the size of the file; %lld bytes arrived, and a "
-                 "cut would not be noticed",
-                 f->url, (long long)f->have);
-    const enum status st = check_sum(f, f->part);
-    if (st == ST_BAD_DATA) {
-        unlink(f->part);
-        unlink(f->same);
-    }
-    TRY(st);
-    TRY(file_commit(f->fd, f->part, f->path));
-    unlink(f->same);
-    LOG_INFO("fetched %s: %lld bytes, kept in %s", f->url, (long long)f->have, f->path);
-    return ST_OK;
-}
-
 /* use_kept — a file fetched before, if its checksum is right. */
 static enum status use_kept(struct fetch *f, bool *is_good)
 {
@@ -650,7 +614,22 @@ static enum status get(struct fetch *f)
         return check_sum(f, f->path);
     assert_note("fetching %.80s", f->url);
     TRY(transfer_all(f));
-    return part_finish(f);
+    if (f->have == 0)
+        return FAIL(ST_BAD_DATA, "%s is empty; check the address", f->url);
+    if (f->total < 0)
+        LOG_WARN("%s: the server did not send the size of the file; %lld bytes arrived, and a "
+                 "cut would not be noticed",
+                 f->url, (long long)f->have);
+    const enum status st = check_sum(f, f->part);
+    if (st == ST_BAD_DATA) {
+        unlink(f->part);
+        unlink(f->same);
+    }
+    TRY(st);
+    TRY(file_commit(f->fd, f->part, f->path));
+    unlink(f->same);
+    LOG_INFO("fetched %s: %lld bytes, kept in %s", f->url, (long long)f->have, f->path);
+    return ST_OK;
 }
 
 enum status fetch_file(const struct fetch_config *config, const char *url,

@@ -64,25 +64,6 @@ static enum status add_document(struct pack *pack, int64_t first, int64_t end)
     return ST_OK;
 }
 
-/* A separator that is the last token of all begins no document: it has no target. */
-static enum status find_documents(struct pack *pack, const struct pack_config *config)
-{
-    const int64_t all = pack->corpus_tokens;
-    int64_t begun = 0;
-    for (int64_t at = 1, stop, next; at < all; at = stop) {
-        stop = all - at < READ_TOKENS ? all : at + READ_TOKENS;
-        TRY(corpus_next_document(pack->corpus, at, stop, config->separator, &next));
-        while (next < stop) {
-            TRY(add_document(pack, begun, next));
-            begun = next;
-            TRY(corpus_next_document(pack->corpus, begun + 1, stop, config->separator, &next));
-        }
-        if (config->progress && !config->progress(config->progress_arg, stop, all))
-            return FAIL(ST_RETRY, "stopped while the documents of DATA were looked for");
-    }
-    return begun < all - 1 ? add_document(pack, begun, all) : ST_OK;
-}
-
 /* ---- samples ---- */
 
 /* order — the pieces by their samples, in the order of the data within each. */
@@ -118,7 +99,22 @@ static enum status order(struct pack *pack, const int32_t *sample)
 
 static enum status make(struct pack *pack, const struct pack_config *config)
 {
-    TRY(find_documents(pack, config));
+    /* A separator that is the last token of all begins no document: it has no target. */
+    const int64_t all = pack->corpus_tokens;
+    int64_t begun = 0;
+    for (int64_t at = 1, stop, next; at < all; at = stop) {
+        stop = all - at < READ_TOKENS ? all : at + READ_TOKENS;
+        TRY(corpus_next_document(pack->corpus, at, stop, config->separator, &next));
+        while (next < stop) {
+            TRY(add_document(pack, begun, next));
+            begun = next;
+            TRY(corpus_next_document(pack->corpus, begun + 1, stop, config->separator, &next));
+        }
+        if (config->progress && !config->progress(config->progress_arg, stop, all))
+            return FAIL(ST_RETRY, "stopped while the documents of DATA were looked for");
+    }
+    if (begun < all - 1)
+        TRY(add_document(pack, begun, all));
     int32_t *sample = malloc((size_t)pack->pieces_n * sizeof *sample);
     if (sample == NULL)
         return fail_memory(pack);

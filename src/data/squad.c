@@ -124,28 +124,6 @@ static enum status placed(const struct squad_reader *r, enum status st)
 
 static bool is_point_start(char c) { return ((unsigned char)c & 0xc0) != 0x80; }
 
-static enum status mark_context(struct squad_reader *r)
-{
-    const int64_t n = (int64_t)strlen(r->context), marks = n / SQUAD_MARK_EVERY + 1;
-    if (marks > r->marks_cap) {
-        int64_t *mark = realloc(r->mark, (size_t)marks * sizeof *mark);
-        if (mark == NULL)
-            return FAIL(ST_RETRY, "out of memory: %lld places of a context", (long long)marks);
-        r->mark = mark;
-        r->marks_cap = marks;
-    }
-    int64_t points = 0;
-    for (int64_t i = 0; i < n; i++)
-        if (is_point_start(r->context[i])) {
-            if (points % SQUAD_MARK_EVERY == 0)
-                r->mark[points / SQUAD_MARK_EVERY] = i;
-            points++;
-        }
-    r->context_bytes = n;
-    r->context_points = points;
-    return ST_OK;
-}
-
 /* place_answer — the answer's position; both -1 when the context differs there. */
 static void place_answer(const struct squad_reader *r, int64_t point, struct squad_answer *answer)
 {
@@ -262,7 +240,25 @@ static enum status read_paragraph(struct squad_reader *r, const cJSON *item)
     r->question_i = -1;
     TRY(placed(r, get_kept(r, item, "context", &r->context)));
     TRY(placed(r, json_get_array(item, "qas", &questions)));
-    TRY(mark_context(r));
+    /* Where each SQUAD_MARK_EVERY-th code point of the context begins. */
+    /* Where each SQUAD_MARK_EVERY-th code point of the context begins. */
+    const int64_t n = (int64_t)strlen(r->context), marks = n / SQUAD_MARK_EVERY + 1;
+    if (marks > r->marks_cap) {
+        int64_t *mark = realloc(r->mark, (size_t)marks * sizeof *mark);
+        if (mark == NULL)
+            return FAIL(ST_RETRY, "out of memory: %lld places of a context", (long long)marks);
+        r->mark = mark;
+        r->marks_cap = marks;
+    }
+    int64_t points = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (is_point_start(r->context[i])) {
+            if (points % SQUAD_MARK_EVERY == 0)
+                r->mark[points / SQUAD_MARK_EVERY] = i;
+            points++;
+        }
+    r->context_bytes = n;
+    r->context_points = points;
     cJSON_ArrayForEach(question, questions)
     {
         r->question_i++;

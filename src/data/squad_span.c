@@ -11,21 +11,6 @@ void squad_span_begin(struct squad_span_best *best)
     best->null_score = INFINITY;
 }
 
-/* keep — inserts after all that are at least as good; the last one is dropped. */
-static void keep(struct squad_span_best *best, const struct squad_span *span)
-{
-    int at = best->n;
-    if (best->n == SQUAD_SPAN_BEST && !(span->score > best->span[best->n - 1].score))
-        return;
-    if (best->n < SQUAD_SPAN_BEST)
-        best->n++;
-    else
-        at--;
-    for (; at > 0 && span->score > best->span[at - 1].score; at--)
-        best->span[at] = best->span[at - 1];
-    best->span[at] = *span;
-}
-
 void squad_span_window(struct squad_span_best *best, int64_t window, const float *logits,
                        int64_t first, int64_t last, int64_t null_i)
 {
@@ -33,8 +18,14 @@ void squad_span_window(struct squad_span_best *best, int64_t window, const float
         for (int64_t end = start; end <= last && end < start + SQUAD_SPAN_TOKENS_MAX; end++) {
             struct squad_span span = {window, start, end,
                                       (double)logits[2 * start] + logits[2 * end + 1]};
-            if (isfinite(span.score))
-                keep(best, &span);
+            /* Inserted after all that are at least as good; the last one is dropped. */
+            const bool is_full = best->n == SQUAD_SPAN_BEST;
+            if (!isfinite(span.score) || (is_full && !(span.score > best->span[best->n - 1].score)))
+                continue;
+            int at = is_full ? best->n - 1 : best->n++;
+            for (; at > 0 && span.score > best->span[at - 1].score; at--)
+                best->span[at] = best->span[at - 1];
+            best->span[at] = span;
         }
     if (null_i >= 0) {
         double score = (double)logits[2 * null_i] + logits[2 * null_i + 1];

@@ -180,14 +180,6 @@ static enum status cut_example(struct squad_window_set *set, int64_t example_i)
 
 /* ---- life ---- */
 
-static enum status report(const struct squad_window_config *config, int64_t done_bytes,
-                          int64_t total_bytes)
-{
-    if (config->progress == NULL || config->progress(config->progress_arg, done_bytes, total_bytes))
-        return ST_OK;
-    return FAIL(ST_RETRY, "stopped while tokenising questions; the next start does it again");
-}
-
 static enum status add_examples(struct squad_window_set *set)
 {
     const int64_t n = squad_examples(set->squad);
@@ -196,8 +188,10 @@ static enum status add_examples(struct squad_window_set *set)
     if (set->context == NULL || set->question == NULL)
         return no_memory(n * (int64_t)sizeof *set->question);
     for (int64_t i = 0; i < n; i++) {
-        if (i % 256 == 0)
-            TRY(report(&set->config, i, n));
+        if (i % 256 == 0 && set->config.progress != NULL &&
+            !set->config.progress(set->config.progress_arg, i, n))
+            return FAIL(ST_RETRY,
+                        "stopped while tokenising questions; the next start does it again");
         const struct squad_example *example = squad_example(set->squad, i);
         struct squad_window_text *context = set->context + example->paragraph_i;
         if (context->n == 0)

@@ -108,18 +108,6 @@ static enum status read_raw(struct stream *stream, uint8_t *out, size_t cap, siz
     return n < cap ? check_size(stream) : ST_OK;
 }
 
-static enum status check_growth(const struct stream *stream)
-{
-    if (stream->out_bytes <= STREAM_GROWTH_FREE ||
-        stream->out_bytes / STREAM_GROWTH_MAX <= stream->raw_bytes)
-        return ST_OK;
-    return FAIL(ST_BAD_DATA,
-                "%s: %lld packed bytes unpack to over %lld, more than %d times as much; "
-                "this is not a text",
-                stream->file->path, (long long)stream->raw_bytes, (long long)stream->out_bytes,
-                STREAM_GROWTH_MAX);
-}
-
 /* One call of the unpacker, after more of the file was read if all of it so far went in. False in
  * *more: the end. */
 static enum status unpack_some(struct stream *stream, ZSTD_outBuffer *out, bool *more)
@@ -147,7 +135,13 @@ static enum status unpack_some(struct stream *stream, ZSTD_outBuffer *out, bool 
         stream->hint = result;
         stream->out_bytes += (int64_t)(out->pos - before);
     }
-    TRY(check_growth(stream));
+    if (stream->out_bytes > STREAM_GROWTH_FREE &&
+        stream->out_bytes / STREAM_GROWTH_MAX > stream->raw_bytes)
+        return FAIL(ST_BAD_DATA,
+                    "%s: %lld packed bytes unpack to over %lld, more than %d times as much; "
+                    "this is not a text",
+                    stream->file->path, (long long)stream->raw_bytes, (long long)stream->out_bytes,
+                    STREAM_GROWTH_MAX);
     *more = !is_file_end || out->pos > before;
     if (!*more && stream->hint != 0)
         return FAIL(ST_BAD_DATA,

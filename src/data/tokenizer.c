@@ -266,24 +266,6 @@ static enum status put_added(struct tokenizer *tokenizer, const struct tokenizer
     return ST_OK;
 }
 
-/* Of everything that ids depend on. */
-static void identify(struct tokenizer *tokenizer, const struct tokenizer_parts *parts)
-{
-    uint64_t facts[] = {0, 0, parts->kind, parts->is_nfc, parts->is_spm, parts->prefix, parts->end};
-    if (parts->is_built_in)
-        return;
-    bpe_identity(parts->bpe, facts);
-    XXH128_hash_t sum = XXH3_128bits(facts, sizeof facts);
-    for (size_t i = 0; i < parts->added_n; i++) {
-        const struct tokenizer_added *one = parts->added + i;
-        const uint64_t more[] = {sum.low64, sum.high64, one->id, one->is_normalized,
-                                 XXH3_64bits(one->text, one->n)};
-        sum = XXH3_128bits(more, sizeof more);
-    }
-    tokenizer->identity[0] = sum.low64;
-    tokenizer->identity[1] = sum.high64;
-}
-
 enum status tokenizer_new(const struct tokenizer_parts *parts, struct tokenizer **out)
 {
     struct tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
@@ -303,7 +285,20 @@ enum status tokenizer_new(const struct tokenizer_parts *parts, struct tokenizer 
         tokenizer_close(tokenizer);
         return st;
     }
-    identify(tokenizer, parts);
+    /* Of everything that ids depend on. */
+    uint64_t facts[] = {0, 0, parts->kind, parts->is_nfc, parts->is_spm, parts->prefix, parts->end};
+    if (!parts->is_built_in) {
+        bpe_identity(parts->bpe, facts);
+        XXH128_hash_t sum = XXH3_128bits(facts, sizeof facts);
+        for (size_t i = 0; i < parts->added_n; i++) {
+            const struct tokenizer_added *one = parts->added + i;
+            const uint64_t more[] = {sum.low64, sum.high64, one->id, one->is_normalized,
+                                     XXH3_64bits(one->text, one->n)};
+            sum = XXH3_128bits(more, sizeof more);
+        }
+        tokenizer->identity[0] = sum.low64;
+        tokenizer->identity[1] = sum.high64;
+    }
     *out = tokenizer;
     return ST_OK;
 }

@@ -81,27 +81,6 @@ static enum status add_merge(struct gguf_reader *r, uint32_t i)
     return ST_OK;
 }
 
-static enum status fill(struct gguf_reader *r, const struct tokenizer_gguf_kind *kind)
-{
-    const struct bpe_rules rules = {
-        .unit = BPE_UNIT_BYTES, .takes_whole = kind->takes_whole, .unknown = BPE_NONE};
-    struct bpe_size size = {.vocab = (uint32_t)r->from->n};
-    uint8_t missing;
-    for (size_t i = 0; i < r->from->n; i++)
-        size.bytes += r->from->piece[i].n;
-    TRY(bpe_new(&size, &r->bpe));
-    TRY(bpe_reserve(r->bpe, r->from->merges_n));
-    for (uint32_t id = 0; id < r->from->n; id++)
-        TRY(add_token(r, id));
-    for (uint32_t i = 0; i < r->from->merges_n; i++)
-        TRY(add_merge(r, i));
-    int missing_n = bpe_finish(r->bpe, &rules, false, &missing);
-    if (missing_n > 0)
-        LOG_INFO("%s has no token for %d of 256 bytes (the first is 0x%02X): texts lose them",
-                 r->from->name, missing_n, missing);
-    return ST_OK;
-}
-
 static uint32_t id_of(const struct tokenizer_gguf *from, int64_t id)
 {
     return id >= 0 && (uint64_t)id < from->n ? (uint32_t)id : TOKENIZER_NONE;
@@ -119,7 +98,22 @@ static enum status open_bytes(struct gguf_reader *r, struct tokenizer **out)
     r->added = malloc(TOKENIZER_ADDED_MAX * sizeof *r->added);
     if (r->added == NULL)
         return FAIL(ST_RETRY, "out of memory: %d special tokens", TOKENIZER_ADDED_MAX);
-    TRY(fill(r, kind));
+    const struct bpe_rules rules = {
+        .unit = BPE_UNIT_BYTES, .takes_whole = kind->takes_whole, .unknown = BPE_NONE};
+    struct bpe_size size = {.vocab = (uint32_t)r->from->n};
+    uint8_t missing;
+    for (size_t i = 0; i < r->from->n; i++)
+        size.bytes += r->from->piece[i].n;
+    TRY(bpe_new(&size, &r->bpe));
+    TRY(bpe_reserve(r->bpe, r->from->merges_n));
+    for (uint32_t id = 0; id < r->from->n; id++)
+        TRY(add_token(r, id));
+    for (uint32_t i = 0; i < r->from->merges_n; i++)
+        TRY(add_merge(r, i));
+    int missing_n = bpe_finish(r->bpe, &rules, false, &missing);
+    if (missing_n > 0)
+        LOG_INFO("%s has no token for %d of 256 bytes (the first is 0x%02X): texts lose them",
+                 r->from->name, missing_n, missing);
     const struct tokenizer_parts parts = {.name = r->from->name,
                                           .bpe = r->bpe,
                                           .kind = kind->kind,

@@ -177,31 +177,6 @@ static enum status read_added_one(struct json_reader *r, json_span span,
     return st;
 }
 
-static enum status read_added(struct json_reader *r)
-{
-    struct json_walk walk;
-    struct json_item item;
-    bool is_end = is_null(r->added);
-    r->special = calloc(TOKENIZER_ADDED_MAX, sizeof *r->special);
-    if (r->special == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d added tokens", TOKENIZER_ADDED_MAX);
-    if (!is_end)
-        TRY(json_walk_begin(&walk, r->added.text, r->added.n, '[', r->name));
-    while (!is_end) {
-        TRY(json_walk_next(&walk, &item, &is_end));
-        if (is_end)
-            break;
-        if (r->special_n == TOKENIZER_ADDED_MAX)
-            return FAIL(ST_BAD_DATA, "%s has more than %d added tokens, which is all that is read",
-                        r->name, TOKENIZER_ADDED_MAX);
-        struct tokenizer_added *one = r->special + r->special_n;
-        TRY(read_added_one(r, (json_span){item.value, item.value_n}, one));
-        r->special_n++;
-        r->ids = one->id >= r->ids ? one->id + 1 : r->ids;
-    }
-    return ST_OK;
-}
-
 static const struct tokenizer_added *added_with(const struct json_reader *r, const char *text)
 {
     for (size_t i = 0; i < r->special_n; i++)
@@ -457,7 +432,28 @@ static enum status read_all(struct json_reader *r, const char *bytes, size_t n,
     r->scratch = malloc(12 * BPE_TOKEN_BYTES_MAX);
     if (r->scratch == NULL)
         return FAIL(ST_RETRY, "out of memory: %d bytes", 12 * BPE_TOKEN_BYTES_MAX);
-    TRY(read_added(r));
+    /* The added tokens. */
+    /* The added tokens. */
+    struct json_walk walk;
+    struct json_item item;
+    bool is_end = is_null(r->added);
+    r->special = calloc(TOKENIZER_ADDED_MAX, sizeof *r->special);
+    if (r->special == NULL)
+        return FAIL(ST_RETRY, "out of memory: %d added tokens", TOKENIZER_ADDED_MAX);
+    if (!is_end)
+        TRY(json_walk_begin(&walk, r->added.text, r->added.n, '[', r->name));
+    while (!is_end) {
+        TRY(json_walk_next(&walk, &item, &is_end));
+        if (is_end)
+            break;
+        if (r->special_n == TOKENIZER_ADDED_MAX)
+            return FAIL(ST_BAD_DATA, "%s has more than %d added tokens, which is all that is read",
+                        r->name, TOKENIZER_ADDED_MAX);
+        struct tokenizer_added *one = r->special + r->special_n;
+        TRY(read_added_one(r, (json_span){item.value, item.value_n}, one));
+        r->special_n++;
+        r->ids = one->id >= r->ids ? one->id + 1 : r->ids;
+    }
     TRY(each(r, r->vocab, '{', count_token));
     TRY(each(r, r->merges, '[', count_merge));
     if (r->vocab_n == 0 || r->ids > IDS_MAX(r->vocab_n))

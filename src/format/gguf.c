@@ -159,28 +159,6 @@ static int compare_values(const void *a, const void *b)
     return compare_keys(x->key, x->key_n, y->key, y->key_n);
 }
 
-static enum status read_values(struct scan *scan, uint64_t n)
-{
-    struct gguf *out = scan->out;
-    if (n > VALUES_MAX || n > (uint64_t)(scan->end - scan->at) / VALUE_BYTES_MIN)
-        return FAIL(ST_BAD_DATA,
-                    "%s: it says that it holds %" PRIu64
-                    " keys, which it is too short for (limit %d); it is cut short or damaged",
-                    scan->what, n, VALUES_MAX);
-    out->value = calloc((size_t)n + 1, sizeof(out->value[0]));
-    if (!out->value)
-        return FAIL(ST_RETRY, "out of memory: %" PRIu64 " keys of %s", n, scan->what);
-    for (; (uint64_t)out->values_n < n; out->values_n++)
-        TRY(take_value(scan, &out->value[out->values_n]));
-    qsort(out->value, (size_t)n, sizeof(out->value[0]), compare_values);
-    for (int i = 1; i < out->values_n; i++)
-        if (compare_values(&out->value[i - 1], &out->value[i]) == 0)
-            return FAIL(ST_BAD_DATA, "%s: key %.*s appears twice", scan->what,
-                        (int)(out->value[i].key_n < 80 ? out->value[i].key_n : 80),
-                        out->value[i].key);
-    return ST_OK;
-}
-
 /* ---- tensors ---- */
 
 /* take_dims — the file begins with the one that lies side by side. */
@@ -343,8 +321,9 @@ bool gguf_is_magic(const uint8_t *bytes, size_t n)
     return n >= 4 && memcmp(bytes, MAGIC, 4) == 0;
 }
 
-static enum status read_version(struct scan *scan)
+static enum status read_all(struct scan *scan)
 {
+    uint64_t tensors_n = 0, values_n = 0;
     uint64_t version = 0;
     if (!gguf_is_magic(scan->at, (size_t)(scan->end - scan->at)))
         return FAIL(ST_BAD_DATA, "%s does not begin with \"" MAGIC "\"; it is no GGUF file",
@@ -359,16 +338,27 @@ static enum status read_version(struct scan *scan)
         return FAIL(ST_BAD_DATA,
                     "%s is a GGUF file of version %" PRIu64 ", expected %d or %d; convert it again",
                     scan->what, version, VERSION_MIN, VERSION_MAX);
-    return ST_OK;
-}
-
-static enum status read_all(struct scan *scan)
-{
-    uint64_t tensors_n = 0, values_n = 0;
-    TRY(read_version(scan));
     TRY(take_u64(scan, "the number of tensors", 8, &tensors_n));
     TRY(take_u64(scan, "the number of keys", 8, &values_n));
-    TRY(read_values(scan, values_n));
+    /* The keys, sorted. */
+    /* The keys, sorted. */
+    struct gguf *out = scan->out;
+    if (values_n > VALUES_MAX || values_n > (uint64_t)(scan->end - scan->at) / VALUE_BYTES_MIN)
+        return FAIL(ST_BAD_DATA,
+                    "%s: it says that it holds %" PRIu64
+                    " keys, which it is too short for (limit %d); it is cut short or damaged",
+                    scan->what, values_n, VALUES_MAX);
+    out->value = calloc((size_t)values_n + 1, sizeof(out->value[0]));
+    if (!out->value)
+        return FAIL(ST_RETRY, "out of memory: %" PRIu64 " keys of %s", values_n, scan->what);
+    for (; (uint64_t)out->values_n < values_n; out->values_n++)
+        TRY(take_value(scan, &out->value[out->values_n]));
+    qsort(out->value, (size_t)values_n, sizeof(out->value[0]), compare_values);
+    for (int i = 1; i < out->values_n; i++)
+        if (compare_values(&out->value[i - 1], &out->value[i]) == 0)
+            return FAIL(ST_BAD_DATA, "%s: key %.*s appears twice", scan->what,
+                        (int)(out->value[i].key_n < 80 ? out->value[i].key_n : 80),
+                        out->value[i].key);
     TRY(read_tensors(scan, tensors_n));
     return place_all(scan);
 }

@@ -83,16 +83,6 @@ static enum status read_generation(const char *from, struct hf_config *config)
     return ST_OK;
 }
 
-static enum status check_eos(const char *from, const struct hf_config *config)
-{
-    if (!config->has_more_eos)
-        return ST_OK;
-    return FAIL(ST_BAD_DATA,
-                "%s: \"eos_token_id\" (of " GENERATION ", else of " CONFIG ") lists more than %d "
-                "tokens, which is all that is read; leave out those that end no text",
-                from, HF_EOS_MAX);
-}
-
 enum status hf_read_config(const char *from, struct hf_config *out)
 {
     char path[FILE_PATH_MAX], *bytes = NULL;
@@ -111,7 +101,12 @@ enum status hf_read_config(const char *from, struct hf_config *out)
     free(bytes);
     TRY(st);
     TRY(read_generation(from, &config));
-    TRY(check_eos(from, &config));
+    if (config.has_more_eos)
+        return FAIL(ST_BAD_DATA,
+                    "%s: \"eos_token_id\" (of " GENERATION ", else of " CONFIG
+                    ") lists more than %d tokens, which is all that is read; leave out those that "
+                    "end no text",
+                    from, HF_EOS_MAX);
     *out = config;
     return ST_OK;
 }

@@ -175,9 +175,20 @@ static double yarn_scale(double factor, double m)
     return factor <= 1 ? 1 : 0.1 * m * log(factor) + 1;
 }
 
-/* read_attention_factor — as given, or from DeepSeek's pair of scales; 0: from the factor alone. */
-static enum status read_attention_factor(const cJSON *inside, struct hf_rope *rope)
+static enum status read_yarn(const cJSON *root, const cJSON *inside, struct hf_config *config)
 {
+    struct hf_rope *rope = &config->rope;
+    const cJSON *truncate = get(inside, "truncate");
+    if (truncate && !cJSON_IsTrue(truncate))
+        return FAIL(ST_BAD_DATA,
+                    "\"truncate\" of the YaRN scaling is not true, which is not computed; use "
+                    "another model");
+    TRY(read_original(root, inside, config));
+    TRY(read_positive(inside, "factor", (double)config->context / (double)rope->original_context,
+                      &rope->factor));
+    TRY(read_positive(inside, "beta_fast", BETA_FAST_USUAL, &rope->beta_fast));
+    TRY(read_positive(inside, "beta_slow", BETA_SLOW_USUAL, &rope->beta_slow));
+    /* As given, or from DeepSeek's pair of scales; 0: from the factor alone. */
     double m = 0, all = 0;
     if (get(inside, "attention_factor"))
         return read_positive(inside, "attention_factor", 0, &rope->attention_factor);
@@ -193,22 +204,6 @@ static enum status read_attention_factor(const cJSON *inside, struct hf_rope *ro
                     "\"mscale\" %g and \"mscale_all_dim\" %g give no attention factor above 0", m,
                     all);
     return ST_OK;
-}
-
-static enum status read_yarn(const cJSON *root, const cJSON *inside, struct hf_config *config)
-{
-    struct hf_rope *rope = &config->rope;
-    const cJSON *truncate = get(inside, "truncate");
-    if (truncate && !cJSON_IsTrue(truncate))
-        return FAIL(ST_BAD_DATA,
-                    "\"truncate\" of the YaRN scaling is not true, which is not computed; use "
-                    "another model");
-    TRY(read_original(root, inside, config));
-    TRY(read_positive(inside, "factor", (double)config->context / (double)rope->original_context,
-                      &rope->factor));
-    TRY(read_positive(inside, "beta_fast", BETA_FAST_USUAL, &rope->beta_fast));
-    TRY(read_positive(inside, "beta_slow", BETA_SLOW_USUAL, &rope->beta_slow));
-    return read_attention_factor(inside, rope);
 }
 
 static const struct {

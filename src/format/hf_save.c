@@ -98,21 +98,6 @@ static enum status make_temp(const struct job *job, int *fd_out)
     return ST_OK;
 }
 
-/* remove_if_left — removes a folder of ours that no process holds: its process was killed. */
-static void remove_if_left(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-        LOG_INFO("removing %s, left by an export that was killed", path);
-        if (file_remove_tree(path) != ST_OK)
-            LOG_WARN("cannot remove %s: %s", path, status_message());
-    }
-    close(fd);
-    status_clear();
-}
-
 /* sweep — TARGET.tmp-<number> beside the target, and nothing else. */
 static void sweep(const struct job *job)
 {
@@ -129,8 +114,19 @@ static void sweep(const struct job *job)
         if (!text_starts(entry->d_name, mark) || !*number ||
             number[strspn(number, "0123456789")] != 0)
             continue;
-        if (file_join(path, sizeof(path), job->parent, entry->d_name) == ST_OK)
-            remove_if_left(path);
+        if (file_join(path, sizeof(path), job->parent, entry->d_name) != ST_OK)
+            continue;
+        /* Removes a folder of ours that no process holds: its process was killed. */
+        int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0)
+            continue;
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            LOG_INFO("removing %s, left by an export that was killed", path);
+            if (file_remove_tree(path) != ST_OK)
+                LOG_WARN("cannot remove %s: %s", path, status_message());
+        }
+        close(fd);
+        status_clear();
     }
     closedir(dir);
 }

@@ -146,26 +146,6 @@ static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
     return ST_OK;
 }
 
-static enum status read_file(const cJSON *item, struct manifest *out)
-{
-    const char *name;
-    struct manifest_file *file = &out->file[out->files_n];
-    TRY(json_get_string(item, "name", &name));
-    /* A plain name of ours, which cannot lead out of the folder. */
-    size_t stem = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
-    if (!(stem > 0 && strlen(name) < MANIFEST_NAME_MAX && strcmp(name + stem, SUFFIX) == 0))
-        return FAIL(ST_BAD_DATA,
-                    "a file's name is \"%.80s\", expected letters, digits or _ and " SUFFIX, name);
-    for (int i = 0; i < out->files_n; i++)
-        if (strcmp(out->file[i].name, name) == 0)
-            return FAIL(ST_BAD_DATA, "file %s is listed twice", name);
-    text_copy(file->name, sizeof(file->name), name);
-    TRY(json_get_i64(item, "bytes", 0, COUNT_MAX, &file->bytes));
-    TRY(json_get_hex(item, "xxh3_64", &file->hash));
-    out->files_n++;
-    return ST_OK;
-}
-
 static enum status read_fields(const cJSON *root, struct manifest *out)
 {
     const cJSON *files;
@@ -174,7 +154,22 @@ static enum status read_fields(const cJSON *root, struct manifest *out)
     for (const cJSON *item = files->child; item; item = item->next) {
         if (out->files_n == MANIFEST_FILES_MAX)
             return FAIL(ST_BAD_DATA, "more than %d files are listed", MANIFEST_FILES_MAX);
-        TRY(read_file(item, out));
+        const char *name;
+        struct manifest_file *file = &out->file[out->files_n];
+        TRY(json_get_string(item, "name", &name));
+        /* A plain name of ours, which cannot lead out of the folder. */
+        size_t stem = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
+        if (!(stem > 0 && strlen(name) < MANIFEST_NAME_MAX && strcmp(name + stem, SUFFIX) == 0))
+            return FAIL(ST_BAD_DATA,
+                        "a file's name is \"%.80s\", expected letters, digits or _ and " SUFFIX,
+                        name);
+        for (int i = 0; i < out->files_n; i++)
+            if (strcmp(out->file[i].name, name) == 0)
+                return FAIL(ST_BAD_DATA, "file %s is listed twice", name);
+        text_copy(file->name, sizeof(file->name), name);
+        TRY(json_get_i64(item, "bytes", 0, COUNT_MAX, &file->bytes));
+        TRY(json_get_hex(item, "xxh3_64", &file->hash));
+        out->files_n++;
     }
     return out->files_n > 0 ? ST_OK : FAIL(ST_BAD_DATA, "no file is listed");
 }
@@ -233,22 +228,16 @@ static int64_t schema_of(const char *bytes, size_t n)
     return schema;
 }
 
-static enum status check_schema(const char *bytes, size_t n, const char *what)
-{
-    int64_t schema = schema_of(bytes, n);
-    if (schema < 0 || schema == SCHEMA)
-        return ST_OK;
-    return FAIL(ST_SCHEMA,
-                "%s has schema %" PRId64
-                ", but this version reads schema %d: %s version wrote it; use that version, or "
-                "another CHECKPOINT_DIR; nothing was changed",
-                what, schema, SCHEMA, schema > SCHEMA ? "a newer" : "an older");
-}
-
 enum status manifest_parse(const char *bytes, size_t n, const char *what, struct manifest *out)
 {
     char tail[TAIL_BYTES + 1];
-    TRY(check_schema(bytes, n, what));
+    int64_t schema = schema_of(bytes, n);
+    if (schema >= 0 && schema != SCHEMA)
+        return FAIL(ST_SCHEMA,
+                    "%s has schema %" PRId64
+                    ", but this version reads schema %d: %s version wrote it; use that version, or "
+                    "another CHECKPOINT_DIR; nothing was changed",
+                    what, schema, SCHEMA, schema > SCHEMA ? "a newer" : "an older");
     if (n > MANIFEST_BYTES_MAX || n < TAIL_BYTES)
         return FAIL(ST_BAD_DATA,
                     "%s has %zu bytes, a manifest has %d to %d; it is cut short or damaged", what,

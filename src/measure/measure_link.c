@@ -165,15 +165,6 @@ static enum status order(struct leader *l, enum kind kind, int64_t bytes, struct
     return ST_OK;
 }
 
-/* The wall clocks by the fastest ping: the other rank read its clock about in the middle. */
-static void note_clock(struct leader *l, int64_t before_ms, int64_t ns, int64_t theirs_ms)
-{
-    if (l->fastest_ns != 0 && ns >= l->fastest_ns)
-        return;
-    l->fastest_ns = ns;
-    l->found->offset_ms = theirs_ms - before_ms - ns / 2000000;
-}
-
 /* Retransmissions on either way since the first ping. */
 static int64_t resent_so_far(struct leader *l, const struct message *answer)
 {
@@ -226,7 +217,11 @@ static enum status ping_once(struct leader *l, int n, struct message *answer)
     TRY(order(l, PING, 0, answer, &ns));
     const int64_t mine_ns = waited_ns(l->link) - before_ns;
     const int64_t net_ns = ns - mine_ns - answer->recv_waited_ns;
-    note_clock(l, wall_ms, ns, answer->wall_ms);
+    /* The wall clocks by the fastest ping: the other rank read its clock about in the middle. */
+    if (l->fastest_ns == 0 || ns < l->fastest_ns) {
+        l->fastest_ns = ns;
+        l->found->offset_ms = answer->wall_ms - wall_ms - ns / 2000000;
+    }
     l->link->samples[n] = (double)ns * 0.5e-3;
     l->link->samples[MEASURE_LINK_PINGS_MAX + n] =
         (double)(net_ns > ns / 20 ? net_ns : ns / 20) * 0.5e-3;

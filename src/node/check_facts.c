@@ -111,28 +111,24 @@ static void add_end(struct print *p, int fd, int64_t offset)
     }
 }
 
-static void add_file(struct print *p, const struct data_file *file)
-{
-    int fd = p->files < FILES_READ ? open(file->path, O_RDONLY | O_CLOEXEC) : -1;
-    int64_t size = data_file_bytes(file);
-    p->files++;
-    p->bytes += size;
-    p->hash = XXH3_64bits_withSeed(&size, sizeof size, p->hash);
-    if (fd < 0)
-        return;
-    add_end(p, fd, 0);
-    if (file->bytes > END_BYTES)
-        add_end(p, fd, file->bytes - END_BYTES);
-    close(fd);
-}
-
 static enum status add_part(struct print *p, const char *data)
 {
     const struct data_file_config config = {.data = data, .cache_dir = ""};
     struct data_file_list list = {0};
     TRY(data_file_find(&config, &list));
-    for (int64_t i = 0; i < list.n; i++)
-        add_file(p, &list.item[i]);
+    for (int64_t i = 0; i < list.n; i++) {
+        int fd = p->files < FILES_READ ? open(list.item[i].path, O_RDONLY | O_CLOEXEC) : -1;
+        int64_t size = data_file_bytes(&list.item[i]);
+        p->files++;
+        p->bytes += size;
+        p->hash = XXH3_64bits_withSeed(&size, sizeof size, p->hash);
+        if (fd < 0)
+            continue;
+        add_end(p, fd, 0);
+        if (list.item[i].bytes > END_BYTES)
+            add_end(p, fd, list.item[i].bytes - END_BYTES);
+        close(fd);
+    }
     data_file_free(&list);
     return ST_OK;
 }

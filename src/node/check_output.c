@@ -77,14 +77,6 @@ enum status check_output_files(const struct conf *conf, const struct check_resul
 
 /* ---- stdout ---- */
 
-/* pick — the rows about one node. */
-static void pick(const struct check_rows *rows, int node, struct check_rows *out)
-{
-    for (int i = 0; i < rows->n; i++)
-        if (check_row_is_about(&rows->row[i], node))
-            check_row_add(out, &rows->row[i]);
-}
-
 static enum status print_rows(const struct conf *conf, const struct check_rows *rows,
                               const struct check_report_about *about)
 {
@@ -108,7 +100,10 @@ static enum status print(const struct conf *conf, const struct check_result *res
     if (node == 0)
         return print_rows(conf, &result->rows, about);
     enum status st = ST_OK;
-    pick(&result->rows, node, &own);
+    /* The rows about one node. */
+    for (int i = 0; i < result->rows.n; i++)
+        if (check_row_is_about(&result->rows.row[i], node))
+            check_row_add(&own, &result->rows.row[i]);
     if (result->is_whole) {
         /* Of the rows about a node, where node 0 has the table. */
         const struct check_report_counts counts = check_report_count(&own);

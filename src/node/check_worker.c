@@ -237,8 +237,7 @@ static enum status on_compare(void *arg, struct check_rows *rows)
     const char *path = conf_text(w->config.conf, CONF_BASELINE);
     if (!w->has_baseline)
         return ST_OK;
-    int n = 0;
-    check_baseline_compare(rows, &w->baseline, &n);
+    const int n = check_baseline_compare(rows, &w->baseline);
     if (n == 0)
         LOG_WARN("BASELINE=%s has no row of this check: it is of other nodes, or of another depth",
                  path);

@@ -107,7 +107,7 @@ static void what_got_worse(void **state)
                 rows.row[r].value *= cases[i].factor;
         check_judge(&rows);
         assert_int_equal(check_row_worst(&rows, -1), CHECK_VERDICT_PASS);
-        check_baseline_compare(&rows, &base, &compared);
+        compared = check_baseline_compare(&rows, &base);
         assert_int_equal(compared, 8 + 6);
         assert_int_equal(check_row_worst(&rows, -1), cases[i].verdict);
         check_row_free(&rows);
@@ -127,7 +127,7 @@ static void why_names_the_day(void **state)
     baseline_of(&good, &base);
     sample_rate(&rows, 0, 43.11);
     check_judge(&rows);
-    check_baseline_compare(&rows, &base, &compared);
+    compared = check_baseline_compare(&rows, &base);
     assert_string_equal(rows.row[0].why,
                         "43.11 GB/s; 21.1 % worse than the baseline of 2026-11-20, "
                         "54.63 GB/s; limit 43.7 GB/s; 43.11 GB/s; too few peers to "
@@ -155,7 +155,7 @@ static void slack_and_verdicts_stay(void **state)
     sample_rate(&rows, 0, 94);
     check_judge(&rows);
     rows.row[1].verdict = CHECK_VERDICT_FAIL;
-    check_baseline_compare(&rows, &base, &compared);
+    compared = check_baseline_compare(&rows, &base);
     assert_int_equal(compared, 2);
     assert_int_equal(rows.row[0].verdict, CHECK_VERDICT_PASS);
     assert_int_equal(rows.row[1].verdict, CHECK_VERDICT_FAIL);
@@ -180,14 +180,14 @@ static void nodes_are_found_by_name(void **state)
     check_judge(&rows);
     for (int i = 0; i < rows.n; i++)
         rows.row[i].verdict = CHECK_VERDICT_PASS;
-    check_baseline_compare(&rows, &base, &compared);
+    compared = check_baseline_compare(&rows, &base);
     assert_int_equal(check_row_worst(&rows, -1), CHECK_VERDICT_PASS);
     rows.row[3] = check_host_row(3, CHECK_SCHEDULER_SLURM, "gpu-9"); /* replaced */
-    check_baseline_compare(&rows, &base, &compared);
+    compared = check_baseline_compare(&rows, &base);
     assert_int_equal(compared, 6 + 3);
     for (int node = 0; node < 4; node++) /* no name is in both */
         rows.row[node] = check_host_row(node, CHECK_SCHEDULER_NONE, "new");
-    check_baseline_compare(&rows, &base, &compared);
+    compared = check_baseline_compare(&rows, &base);
     assert_int_equal(compared, 8 + 6);
     assert_int_equal(check_row_worst(&rows, 3), CHECK_VERDICT_FAIL);
     check_baseline_free(&base);
@@ -285,7 +285,7 @@ static void damaged_reports_do_no_harm(void **state)
         char *at = json.data + rand_below(5, 0, i, json.len), kept = *at;
         *at = (char)rand_below(5, 1, i, 256);
         if (check_baseline_parse(json.data, json.len, "base.json", &base) == ST_OK)
-            check_baseline_compare(&rows, &base, &compared);
+            compared = check_baseline_compare(&rows, &base);
         check_baseline_free(&base);
         *at = kept;
     }

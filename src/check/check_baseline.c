@@ -1,6 +1,6 @@
 /* check_baseline — reads a report of a good day again (check_report.c describes it), and compares
  * today's rows with it. */
-#include "check/check_baseline.h"
+#include "check/check_report.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +14,6 @@
 #include "base/text.h"
 #include "check/check_host.h"
 #include "check/check_judge.h"
-#include "check/check_report.h"
 
 enum { INDEX_MAX = 1 << 16 }; /* of a node or a rank */
 

@@ -14,10 +14,9 @@
 static bool has_hardware(const struct check_static *s)
 {
     struct check_file_names *found = memory_new(1, sizeof *found);
-    bool has = found == NULL;
-    if (found)
-        check_file_list(s->root, found, "/sys/class/net");
-    for (int i = 0; found && i < found->n; i++)
+    bool has = false;
+    check_file_list(s->root, found, "/sys/class/net");
+    for (int i = 0; i < found->n; i++)
         has = has || check_file_is(s->root, "/sys/class/net/%s/device", found->name[i]);
     free(found);
     return has;

@@ -41,16 +41,6 @@ static void allowed_line(void *arg, char *line)
         *(int *)arg = count_list(line + strlen(key));
 }
 
-/* The quota itself is a row of the node's stage. */
-static double quota_of(const struct check_static *s)
-{
-    char proc[FILE_PATH_MAX], sys[FILE_PATH_MAX];
-    if (!text_format(proc, sizeof proc, "%s/proc/self/cgroup", s->root) ||
-        !text_format(sys, sizeof sys, "%s/sys/fs/cgroup", s->root))
-        return 0;
-    return cgroup_quota(proc, sys);
-}
-
 static void too_few(struct check_static *s, double cpus, const char *remedy)
 {
     check_static_add(s,
@@ -62,8 +52,12 @@ static void too_few(struct check_static *s, double cpus, const char *remedy)
 
 static void add_count(struct check_static *s)
 {
+    char proc[FILE_PATH_MAX], sys[FILE_PATH_MAX];
     int allowed = 0;
-    double quota = quota_of(s);
+    double quota = 0;
+    if (text_format(proc, sizeof proc, "%s/proc/self/cgroup", s->root) &&
+        text_format(sys, sizeof sys, "%s/sys/fs/cgroup", s->root))
+        quota = cgroup_quota(proc, sys);
     const char *whole = "taskset -pc $$ # give the job all cores (Slurm: --exclusive)";
     check_file_lines(s->root, "/proc/self/status", 1 << 16, allowed_line, &allowed);
     if (allowed == 0)

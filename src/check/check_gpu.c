@@ -20,16 +20,6 @@ struct seen {
     char missing[64]; /* the address, or the number, of the first that NVML lacks */
 };
 
-static int count_files(struct check_static *s, struct check_file_names *found)
-{
-    int n = 0;
-    int64_t number;
-    check_file_list_with(s->root, "nvidia", found, "/dev");
-    for (int i = 0; i < found->n; i++)
-        n += text_parse_i64(found->name[i] + strlen("nvidia"), 0, 4095, &number) == TEXT_OK;
-    return n;
-}
-
 static bool nvml_has(const struct check_static *s, const char *bus)
 {
     for (int i = 0; i < s->gpus.gpus_n; i++)
@@ -41,7 +31,11 @@ static bool nvml_has(const struct check_static *s, const char *bus)
 static void look_for(struct check_static *s, struct seen *seen)
 {
     struct check_file_names *found = memory_new(1, sizeof *found);
-    seen->files = count_files(s, found);
+    int64_t number;
+    check_file_list_with(s->root, "nvidia", found, "/dev");
+    for (int i = 0; i < found->n; i++)
+        seen->files +=
+            text_parse_i64(found->name[i] + strlen("nvidia"), 0, 4095, &number) == TEXT_OK;
     check_file_list(s->root, found, "/proc/driver/nvidia/gpus");
     seen->driver = found->n;
     for (int i = 0; i < s->gpus.gpus_n; i++) {

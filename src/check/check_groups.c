@@ -66,15 +66,6 @@ struct group {
 
 /* ---- one step: a collective at a size ---- */
 
-static void note_fault(struct groups *g, struct group *group,
-                       const struct measure_collective_call *call, int64_t wrong)
-{
-    group->is_wrong[call->collective] = true;
-    if (g->fault.wrong == 0)
-        g->fault =
-            (struct fault){wrong, (int32_t)call->collective, (int32_t)call->dtype, call->bytes};
-}
-
 static const char *size_text(int64_t bytes, char *out, size_t cap)
 {
     const int64_t unit = bytes >= MIB ? MIB : bytes >= KIB ? KIB : 1;
@@ -122,12 +113,6 @@ static void add_speed(struct groups *g, const struct group *group,
     check_row_add(g->rows, &row);
 }
 
-static int runs_of(const struct groups *g, double us)
-{
-    const double runs = (double)g->effort->row_ms * 1e3 / (us + 1);
-    return runs < 2 ? 2 : runs > RUNS_MAX ? RUNS_MAX : (int)runs;
-}
-
 /* *late_out: the next, larger step would not end in time; the same on all members. */
 static enum status run_step(struct groups *g, struct group *group,
                             const struct measure_collective_call *call, bool *late_out)
@@ -143,11 +128,16 @@ static enum status run_step(struct groups *g, struct group *group,
     *late_out = worst[LATE] != 0;
     group->largest[call->collective] = call->bytes;
     group->has_dtype[call->collective][call->dtype] = true;
-    if (worst[WRONG] > 0)
-        note_fault(g, group, call, (int64_t)worst[WRONG]);
+    if (worst[WRONG] > 0) {
+        group->is_wrong[call->collective] = true;
+        if (g->fault.wrong == 0)
+            g->fault = (struct fault){(int64_t)worst[WRONG], (int32_t)call->collective,
+                                      (int32_t)call->dtype, call->bytes};
+    }
     if (worst[WRONG] > 0 || call->dtype != DTYPE_F32 || *late_out)
         return ST_OK;
-    const int runs = runs_of(g, worst[US]);
+    const double n = (double)g->effort->row_ms * 1e3 / (worst[US] + 1);
+    const int runs = n < 2 ? 2 : n > RUNS_MAX ? RUNS_MAX : (int)n;
     TRY(measure_collective_time(&g->memory, group->comm, call, runs, &best, &median));
     add_speed(g, group, call, best, median, runs);
     return ST_OK;

@@ -86,14 +86,6 @@ static bool is_plain(const char *name)
     return name[0] && name[0] != '-' && name[strspn(name, plain)] == 0;
 }
 
-static void plain_copy(char *out, size_t cap, const char *text)
-{
-    text_copy(out, cap, text);
-    for (char *c = out; *c; c++)
-        if (*c != ' ' && !strchr(plain, *c))
-            *c = '_';
-}
-
 static void leave_out(const struct check_hosts *hosts, int node, char *out, size_t cap)
 {
     const char *name = check_host_name(hosts, node);
@@ -109,7 +101,10 @@ void check_host_remedy(const struct check_hosts *hosts, int node, const char *re
 {
     const char *name = check_host_name(hosts, node);
     char said[41];
-    plain_copy(said, sizeof said, reason);
+    text_copy(said, sizeof said, reason);
+    for (char *c = said; *c; c++)
+        if (*c != ' ' && !strchr(plain, *c))
+            *c = '_';
     switch (is_plain(name) ? hosts->host[node].scheduler : CHECK_SCHEDULER_NONE) {
     case CHECK_SCHEDULER_SLURM:
         text_format(out, cap, "scontrol update NodeName=%s State=DRAIN Reason=\"convoy check: %s\"",

@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "check/check_file.h"
-#include "check/check_netdev.h"
 #include "check/check_static.h"
 #include "check/check_text.h"
 

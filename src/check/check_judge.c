@@ -45,16 +45,6 @@ const struct check_judge_limit *check_judge_limit(const char *name, const char *
 
 /* ---- what a value is compared with ---- */
 
-/* Returns the root mean square of the better half's distances from the median; 0 for one value. */
-static double better_scatter(const double *sorted, int n, double median, enum check_better better)
-{
-    const int half = n / 2, first = better == CHECK_BETTER_HIGHER ? n - half : 0;
-    double sum = 0;
-    for (int i = first; i < first + half; i++)
-        sum += pow(sorted[i] - median, 2);
-    return half > 0 ? sqrt(sum / half) : 0;
-}
-
 struct check_reference check_judge_peers(struct check_row *const *row, int n, double *values)
 {
     struct check_reference peers = {.name = "the median", .value = NAN, .scatter = NAN};
@@ -64,7 +54,13 @@ struct check_reference check_judge_peers(struct check_row *const *row, int n, do
     if (peers.n == 0)
         return peers;
     peers.value = quantile_median(values, peers.n);
-    const double better = better_scatter(values, peers.n, peers.value, row[0]->better);
+    /* The root mean square of the better half's distances from the median; 0 for one value. */
+    const int half = peers.n / 2;
+    const int first = row[0]->better == CHECK_BETTER_HIGHER ? peers.n - half : 0;
+    double sum = 0;
+    for (int i = first; i < first + half; i++)
+        sum += pow(values[i] - peers.value, 2);
+    const double better = half > 0 ? sqrt(sum / half) : 0;
     for (int i = 0; i < peers.n; i++)
         values[i] = fabs(values[i] - peers.value);
     peers.scatter = fmax(QUANTILE_SIGMA_OF_MAD * quantile_median(values, peers.n), better);
@@ -113,19 +109,6 @@ static double limit_of(const struct check_row *row, const struct check_reference
     return row->better == CHECK_BETTER_HIGHER ? ref->value - margin : ref->value + margin;
 }
 
-/* Formats "21 % worse than " or "120 times " before the reference; a value that passes has no such
- * part. */
-static void format_share(const struct check_row *row, double than, char *out, size_t cap)
-{
-    const double share = 100 * fabs(row->value - than) / fabs(than);
-    if (row->verdict == CHECK_VERDICT_PASS || !isfinite(share))
-        text_copy(out, cap, "");
-    else if (row->value >= 3 * than && than > 0)
-        text_format(out, cap, "%.3g times ", row->value / than);
-    else
-        text_format(out, cap, "%.3g %% worse than ", share);
-}
-
 /* Judges a row by a reference and puts the comparison before its `why`. */
 static void judge_relative(struct check_row *row, const struct check_reference *ref)
 {
@@ -133,7 +116,15 @@ static void judge_relative(struct check_row *row, const struct check_reference *
     decide(row, (struct limits){
                     ref->n < CHECK_JUDGE_WARN_PEERS ? NAN : limit_of(row, ref, CHECK_JUDGE_WARN),
                     limit_of(row, ref, CHECK_JUDGE_FAIL)});
-    format_share(row, ref->value, share, sizeof share);
+    /* "21 % worse than " or "120 times " before the reference; a value that passes has neither. */
+    const double base = ref->value;
+    const double percent = 100 * fabs(row->value - base) / fabs(base);
+    if (row->verdict == CHECK_VERDICT_PASS || !isfinite(percent))
+        text_copy(share, sizeof share, "");
+    else if (row->value >= 3 * base && base > 0)
+        text_format(share, sizeof share, "%.3g times ", row->value / base);
+    else
+        text_format(share, sizeof share, "%.3g %% worse than ", percent);
     text_format(sentence, sizeof sentence, "%s; %s%s, %s; limit %s",
                 measure_table_value(value, sizeof value, row->value, row->unit), share, ref->name,
                 measure_table_value(than, sizeof than, ref->value, row->unit),

@@ -112,12 +112,6 @@ struct check_links_again {
 void check_links_list(struct check_link *links, int n, const struct check_links_kind *kind, int max,
                       struct check_links_again *out);
 
-/* ---- rows ---- */
-
-/* Adds the rows of a link: latency, bandwidth each way, retransmissions. */
-void check_link_rows_add(const struct check_links_kind *kind, const struct check_link *link,
-                         struct check_rows *rows);
-
 /* ---- clocks: certificates, logs of several nodes and file times need clocks that agree ---- */
 
 #define CHECK_SKEW_WARN_MS 100

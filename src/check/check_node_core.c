@@ -354,20 +354,6 @@ static double core_max(const char *root, int number)
     return khz;
 }
 
-static void add_wrong(struct cores *c, const struct core *core)
-{
-    const struct comm_place *place = &c->node->config->place;
-    struct check_row row = check_row_found(
-        CHECK_STAGE_NODE, CHECK_POINT_HOST, place->node, "core arithmetic", CHECK_VERDICT_FAIL,
-        "core %d computes other numbers than the other cores of this node", core->number);
-    row.rank = place->rank;
-    text_format(row.subject, sizeof row.subject, "core %d", core->number);
-    text_format(row.remedy, sizeof row.remedy,
-                "echo 0 > /sys/devices/system/cpu/cpu%d/online # have the processor replaced",
-                core->number);
-    check_row_add(c->node->rows, &row);
-}
-
 static void add_arithmetic(struct cores *c)
 {
     const struct comm_place *place = &c->node->config->place;
@@ -387,14 +373,23 @@ static void add_arithmetic(struct cores *c)
         if (!core->is_wrong && (core->sum == 0 || core->sum == sum))
             continue;
         wrong++;
-        add_wrong(c, core);
+        struct check_row row = check_row_found(
+            CHECK_STAGE_NODE, CHECK_POINT_HOST, place->node, "core arithmetic", CHECK_VERDICT_FAIL,
+            "core %d computes other numbers than the other cores of this node", core->number);
+        row.rank = place->rank;
+        text_format(row.subject, sizeof row.subject, "core %d", core->number);
+        text_format(row.remedy, sizeof row.remedy,
+                    "echo 0 > /sys/devices/system/cpu/cpu%d/online # have the processor replaced",
+                    core->number);
+        check_row_add(c->node->rows, &row);
     }
+    if (wrong > 0 || c->n == 0)
+        return;
     struct check_row row = check_row_found(
         CHECK_STAGE_NODE, CHECK_POINT_HOST, place->node, "core arithmetic", CHECK_VERDICT_PASS,
         "%d cores computed the same %s", c->n, sum ? "sums and products" : "sums");
     row.rank = place->rank;
-    if (wrong == 0 && c->n > 0)
-        check_row_add(c->node->rows, &row);
+    check_row_add(c->node->rows, &row);
 }
 
 static enum status measure_own(struct cores *c)
@@ -432,29 +427,30 @@ static enum status measure(struct cores *c)
     TRY(st);
     const int64_t all = (int64_t)c->n * c->node->config->place.ranks;
     for (int i = 0; i < c->n; i++) {
-        bool is_told = all <= ROWS_MAX || i == 0 || i == c->n / 2 || i == c->n - 1;
-        if (is_told && c->core[i].ghz > 0) {
-            /* A fifth means nothing: turbo differs by a tenth from core to core, and from moment to
-             * moment. */
-            struct check_node *n = c->node;
-            struct check_row row =
-                check_row_measured(CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node,
-                                   c->core[i].is_small ? "small core clock" : "core clock", "GHz",
-                                   c->core[i].ghz, CHECK_BETTER_HIGHER, 0.2 * c->core[i].ghz);
-            row.rank = n->config->place.rank;
-            text_format(row.subject, sizeof row.subject, "core %d", c->core[i].number);
-            if (c->is_stolen || c->is_cleared) { /* what was taken counts as the thread's time */
-                row.slack = fmax(c->peers_ghz, fmax(c->core[i].ghz, c->core[c->n - 1].ghz));
-                text_format(row.why, sizeof row.why, "not compared: %s",
-                            c->is_stolen
-                                ? "other machines of the hypervisor had part of the cores' time"
-                                : "as fast as the others while all were measured again");
-            }
-            text_format(row.remedy, sizeof row.remedy,
-                        "cpupower -c %d frequency-info; sensors; dmesg | grep -i throttl",
-                        c->core[i].number);
-            check_row_add(n->rows, &row);
+        const struct core *core = &c->core[i];
+        const bool is_told = all <= ROWS_MAX || i == 0 || i == c->n / 2 || i == c->n - 1;
+        if (!is_told || !(core->ghz > 0))
+            continue;
+        /* A fifth means nothing: turbo differs by a tenth from core to core, and from moment to
+         * moment. */
+        struct check_node *n = c->node;
+        struct check_row row =
+            check_row_measured(CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node,
+                               core->is_small ? "small core clock" : "core clock", "GHz", core->ghz,
+                               CHECK_BETTER_HIGHER, 0.2 * core->ghz);
+        row.rank = n->config->place.rank;
+        text_format(row.subject, sizeof row.subject, "core %d", core->number);
+        if (c->is_stolen || c->is_cleared) { /* what was taken counts as the thread's time */
+            row.slack = fmax(c->peers_ghz, fmax(core->ghz, c->core[c->n - 1].ghz));
+            text_format(row.why, sizeof row.why, "not compared: %s",
+                        c->is_stolen
+                            ? "other machines of the hypervisor had part of the cores' time"
+                            : "as fast as the others while all were measured again");
         }
+        text_format(row.remedy, sizeof row.remedy,
+                    "cpupower -c %d frequency-info; sensors; dmesg | grep -i throttl",
+                    core->number);
+        check_row_add(n->rows, &row);
     }
     add_arithmetic(c);
     return ST_OK;

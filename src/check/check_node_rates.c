@@ -187,25 +187,6 @@ static double median_of(const struct told *all, int ranks, int rank, int kind, d
     return n ? quantile_median(values, n) : 0;
 }
 
-/* Sets suspect[kind] of this rank. *any: whether any rank has a suspect, the same on all ranks. */
-static void find_suspects(const struct told *all, int ranks, int rank, double *values,
-                          bool *suspect, bool *any)
-{
-    for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++) {
-        uint64_t device = 0;
-        double median = 0;
-        for (int i = 0; i < ranks; i++) {
-            if (i == 0 || all[i].device != device)
-                median = median_of(all, ranks, i, kind, values);
-            device = all[i].device;
-            const bool is_slow = all[i].value[kind] > 0 && all[i].value[kind] < SUSPECT * median;
-            *any = *any || is_slow;
-            if (i == rank)
-                suspect[kind] = is_slow;
-        }
-    }
-}
-
 static enum status share(const struct check_node *n, struct told *all)
 {
     const char *device = n->is_gpu ? n->hardware : "cpu", *unit;
@@ -220,7 +201,22 @@ static enum status measure_again(struct check_node *n, struct told *all, double 
     for (int round = 0; round < ROUNDS; round++) {
         bool suspect[CHECK_NODE_KIND_N] = {false}, any = false;
         TRY(share(n, all));
-        find_suspects(all, n->config->place.ranks, n->config->place.rank, values, suspect, &any);
+        /* The suspects of this rank, and whether any rank has one: the same on all ranks. */
+        const int ranks = n->config->place.ranks, rank = n->config->place.rank;
+        for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++) {
+            uint64_t device = 0;
+            double median = 0;
+            for (int i = 0; i < ranks; i++) {
+                if (i == 0 || all[i].device != device)
+                    median = median_of(all, ranks, i, kind, values);
+                device = all[i].device;
+                const bool is_slow =
+                    all[i].value[kind] > 0 && all[i].value[kind] < SUSPECT * median;
+                any = any || is_slow;
+                if (i == rank)
+                    suspect[kind] = is_slow;
+            }
+        }
         if (!any)
             return ST_OK;
         for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++)

@@ -128,20 +128,6 @@ static int by_labels_and_verdict(const void *a, const void *b)
     return labels ? labels : (int)y->verdict - (int)x->verdict;
 }
 
-/* A series may be there once: rows with the same labels become the worst of them. Sorted, so that
- * two reports can be compared. */
-static void distinct(const struct check_rows *rows, const struct check_row ***out, int *n)
-{
-    *out = memory_new((size_t)(rows->n + 1), sizeof(struct check_row *));
-    for (int i = 0; i < rows->n; i++)
-        (*out)[i] = &rows->row[i];
-    qsort(*out, (size_t)rows->n, sizeof(struct check_row *), by_labels_and_verdict);
-    *n = 0;
-    for (int i = 0; i < rows->n; i++)
-        if (*n == 0 || by_labels((*out)[*n - 1], (*out)[i]) != 0)
-            (*out)[(*n)++] = (*out)[i];
-}
-
 /* The same quantity in another unit, such as us and ms, is left out. */
 static void add_measured(struct text *out, const struct check_hosts *hosts, const char *base,
                          const struct check_row *const *row, int n)
@@ -171,11 +157,18 @@ enum status check_prometheus_write(const struct check_rows *rows,
                                    const struct check_report_about *about, struct text *out)
 {
     struct check_hosts hosts;
-    const struct check_row **row = NULL;
     int n = 0;
     check_report_begin(out);
     check_host_collect(rows, &hosts);
-    distinct(rows, &row, &n);
+    /* A series may be there once: rows with the same labels become the worst of them. Sorted, so
+     * that two reports can be compared. */
+    const struct check_row **row = memory_new((size_t)rows->n, sizeof(struct check_row *));
+    for (int i = 0; i < rows->n; i++)
+        row[i] = &rows->row[i];
+    qsort(row, (size_t)rows->n, sizeof(struct check_row *), by_labels_and_verdict);
+    for (int i = 0; i < rows->n; i++)
+        if (n == 0 || by_labels(row[n - 1], row[i]) != 0)
+            row[n++] = row[i];
     add_gauge(out, "nodes", "Nodes that were checked.", about->nodes);
     add_gauge(out, "timestamp_seconds", "When the check began, since 1970.",
               (double)about->started);

@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "check/check_file.h"
-#include "check/check_gpu_list.h"
 
 #define CAP_IPC_LOCK_BIT 14
 #define GPU_LIMIT_MS_MIN 15000 /* a driver without persistence mode starts GPUs one by one */
@@ -101,21 +100,6 @@ static enum check_scheduler scheduler_of(const struct check_static *s)
     return s->is_slurm ? CHECK_SCHEDULER_SLURM : CHECK_SCHEDULER_NONE;
 }
 
-static void read_host(struct check_static *s)
-{
-    const struct comm_place *place = &s->config->place;
-    s->hosts.host = memory_new((size_t)place->nodes, sizeof *s->hosts.host);
-    s->hosts.n = place->nodes;
-    struct check_host *host = &s->hosts.host[place->node];
-    if (s->config->host && s->config->host[0]) {
-        host->scheduler = s->config->scheduler;
-        text_copy(host->name, sizeof host->name, s->config->host);
-        return;
-    }
-    host->scheduler = scheduler_of(s);
-    check_file_read(s->root, host->name, sizeof host->name, "/proc/sys/kernel/hostname");
-}
-
 static void capability_line(void *arg, char *line)
 {
     struct check_static *s = arg;
@@ -177,7 +161,18 @@ void check_static_run(const struct check_config *config, int64_t budget_ms, stru
     s->container = check_static_container(s->root);
     s->is_slurm = strstr(group, "/slurm") || strstr(group, "slurmstepd") ||
                   (s->config->host && s->config->scheduler == CHECK_SCHEDULER_SLURM);
-    read_host(s);
+    /* The name of this node. */
+    const struct comm_place *place = &config->place;
+    s->hosts.host = memory_new((size_t)place->nodes, sizeof *s->hosts.host);
+    s->hosts.n = place->nodes;
+    struct check_host *host = &s->hosts.host[place->node];
+    if (config->host && config->host[0]) {
+        host->scheduler = config->scheduler;
+        text_copy(host->name, sizeof host->name, config->host);
+    } else {
+        host->scheduler = scheduler_of(s);
+        check_file_read(s->root, host->name, sizeof host->name, "/proc/sys/kernel/hostname");
+    }
     run_parts(s);
     check_host_free(&s->hosts);
     free(s);

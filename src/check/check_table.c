@@ -355,19 +355,6 @@ static void describe(const struct table *table, const struct fault *fault, char 
 
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-/* What is left of a kind: how many, and on which nodes. */
-static void add_others(const struct table *table, const struct fault *fault, int n)
-{
-    char nodes[240];
-    int *node = memory_new((size_t)n, sizeof *node);
-    for (int i = 0; i < n; i++)
-        node[i] = fault[i].row[0]->node;
-    qsort(node, (size_t)n, sizeof *node, by_number);
-    text_add(table->out, "%sand %d more like this; REPORT=check.json has all. Nodes:\n", indent, n);
-    check_table_wrap(table->out, indent, check_table_nodes(nodes, sizeof nodes, node, n), false);
-    free(node);
-}
-
 static void add_kind(const struct table *table, const struct fault *fault, int n)
 {
     const int shown = n <= SHOWN_MAX ? n : SHOWN_MAX / 2;
@@ -383,22 +370,21 @@ static void add_kind(const struct table *table, const struct fault *fault, int n
         if (row->remedy[0])
             check_table_wrap(table->out, "     > ", row->remedy, true);
     }
-    if (n > shown)
-        add_others(table, fault + shown, n - shown);
-}
-
-/* Returns the number of faults. */
-static int fold(const struct check_row **row, int n, struct fault *fault)
-{
-    int faults = 0;
-    qsort(row, (size_t)n, sizeof(struct check_row *), by_fault_and_node);
-    for (int first = 0, end; first < n; first = end) {
-        for (end = first; end < n && by_fault(row[first], row[end]) == 0;)
-            end++;
-        fault[faults++] = (struct fault){row + first, end - first};
+    if (n > shown) {
+        /* What is left of a kind: how many, and on which nodes. */
+        const struct fault *left = fault + shown;
+        const int left_n = n - shown;
+        char nodes[240];
+        int *node = memory_new((size_t)left_n, sizeof *node);
+        for (int i = 0; i < left_n; i++)
+            node[i] = left[i].row[0]->node;
+        qsort(node, (size_t)left_n, sizeof *node, by_number);
+        text_add(table->out, "%sand %d more like this; REPORT=check.json has all. Nodes:\n", indent,
+                 left_n);
+        check_table_wrap(table->out, indent, check_table_nodes(nodes, sizeof nodes, node, left_n),
+                         false);
+        free(node);
     }
-    qsort(fault, (size_t)faults, sizeof *fault, by_kind_and_node);
-    return faults;
 }
 
 /* Adds the rows that fail, then those that warn, with reasons and remedies; of many rows of one
@@ -413,7 +399,15 @@ static void add_bad(const struct table *table)
     for (int i = 0; i < rows->n; i++)
         if (check_row_is_bad(&rows->row[i]))
             list[n++] = &rows->row[i];
-    const int faults = fold(list, n, fault);
+    /* Rows of one fault together, and faults of one kind. */
+    int faults = 0;
+    qsort(list, (size_t)n, sizeof(struct check_row *), by_fault_and_node);
+    for (int first = 0, end; first < n; first = end) {
+        for (end = first; end < n && by_fault(list[first], list[end]) == 0;)
+            end++;
+        fault[faults++] = (struct fault){list + first, end - first};
+    }
+    qsort(fault, (size_t)faults, sizeof *fault, by_kind_and_node);
     if (faults > 0)
         text_add(table->out, "\n");
     for (int first = 0, end; first < faults; first = end) {

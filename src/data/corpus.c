@@ -20,7 +20,6 @@
 #include "data/encode.h"
 #include "data/megatron.h"
 #include "data/shard.h"
-#include "data/shard_checker.h"
 #include "data/tokenizer_gpt2.h"
 
 /* Consecutive texts of at most so many bytes become one token file, whose header can always
@@ -277,18 +276,13 @@ static enum status parts_check(struct corpus *corpus, const struct corpus_config
     return st;
 }
 
-/* Is an end of text missing between two parts? */
-static bool needs_mark(uint32_t end, const struct shard *before, const struct shard *after)
-{
-    return shard_id(before, before->info.tokens - 1) != end && shard_id(after, 0) != end;
-}
-
 static enum status parts_place(struct corpus *corpus, const struct corpus_config *config)
 {
     int64_t at = 0;
     for (int64_t i = 0; i < corpus->parts_n; i++) {
         struct corpus_part *part = corpus->part + i;
-        if (i > 0 && needs_mark(corpus->end, &part[-1].shard, &part->shard)) {
+        if (i > 0 && shard_id(&part[-1].shard, part[-1].shard.info.tokens - 1) != corpus->end &&
+            shard_id(&part->shard, 0) != corpus->end) {
             if (config->vocab <= corpus->end) {
                 const char *path = part->path;
                 if (end_of(config) == TOKENIZER_NONE)

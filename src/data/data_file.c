@@ -205,11 +205,6 @@ static bool ends(const char *path, const char *suffix)
     return n >= k && strcasecmp(path + n - k, suffix) == 0;
 }
 
-static bool begins(const uint8_t *head, size_t n, const char *magic, size_t bytes)
-{
-    return n >= bytes && memcmp(head, magic, bytes) == 0;
-}
-
 /* other_name — "x.idx" or "x.bin" → the other of the two. */
 static enum status other_name(const char *path, const char *suffix, char out[FILE_PATH_MAX])
 {
@@ -320,7 +315,8 @@ static enum status kind_of(struct data_file *file, int fd, const uint8_t *head, 
         TRY(other_name(file->path, ".bin", bin_path));
         return make_pair(file, bin_path);
     }
-    if (begins(head, n, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC - 1))
+    if (n >= sizeof MEGATRON_MAGIC - 1 &&
+        memcmp(head, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC - 1) == 0)
         return FAIL(ST_BAD_DATA,
                     "%s is a Megatron index; its name must end in .idx, with the .bin beside it",
                     file->path);
@@ -507,21 +503,6 @@ static enum status find(const char *data, const struct data_file_config *config,
     return look_inside_all(list);
 }
 
-/* Moves the files of one to the end of the list. */
-static enum status list_join(struct data_file_list *list, struct data_file_list *one)
-{
-    struct data_file *item = realloc(list->item, (size_t)(list->n + one->n) * sizeof *item);
-    if (item == NULL)
-        return FAIL(ST_RETRY, "out of memory: a list of %lld files of DATA",
-                    (long long)(list->n + one->n));
-    memcpy(item + list->n, one->item, (size_t)one->n * sizeof *item);
-    list->item = item;
-    list->n = list->cap = list->n + one->n;
-    free(one->item);
-    *one = (struct data_file_list){0};
-    return ST_OK;
-}
-
 /* "a,b" is a, then b; but an existing file with commas in its name is that file. */
 static enum status find_all(const char *data, const struct data_file_config *config,
                             struct data_file_list *list)
@@ -537,8 +518,18 @@ static enum status find_all(const char *data, const struct data_file_config *con
                         data, stop == at ? "empty" : "too long");
         text_format(item, sizeof item, "%.*s", (int)(stop - at), at);
         enum status st = find(item, config, &one);
-        if (st == ST_OK)
-            st = list_join(list, &one);
+        struct data_file *joined =
+            st == ST_OK ? realloc(list->item, (size_t)(list->n + one.n) * sizeof *joined) : NULL;
+        if (st == ST_OK && joined == NULL)
+            st = FAIL(ST_RETRY, "out of memory: a list of %lld files of DATA",
+                      (long long)(list->n + one.n));
+        if (st == ST_OK) {
+            memcpy(joined + list->n, one.item, (size_t)one.n * sizeof *joined);
+            list->item = joined;
+            list->n = list->cap = list->n + one.n;
+            free(one.item);
+            one = (struct data_file_list){0};
+        }
         data_file_free(&one);
         TRY(st);
         if (*stop == '\0')

@@ -20,6 +20,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "net/curl_client.h"
 #include "net/http_headers.h"
@@ -635,9 +636,7 @@ static enum status get(struct fetch *f)
 enum status fetch_file(const struct fetch_config *config, const char *url,
                        char path_out[FILE_PATH_MAX])
 {
-    struct fetch *f = calloc(1, sizeof *f);
-    if (f == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes to fetch %.200s", sizeof *f, url);
+    struct fetch *f = memory_new(1, sizeof *f);
     f->config = *config;
     f->config.bytes_max = config->bytes_max > 0 ? config->bytes_max : FETCH_BYTES_MAX;
     f->config.unknown_max = config->unknown_max > 0 ? config->unknown_max : FETCH_UNKNOWN_MAX;

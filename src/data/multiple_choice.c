@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "data/tokenizer_gpt2.h"
 
@@ -392,9 +393,7 @@ enum status multiple_choice_parse(const uint8_t *bytes, size_t n,
                                   const struct multiple_choice_config *config,
                                   struct multiple_choice **out)
 {
-    struct multiple_choice *m = calloc(1, sizeof *m);
-    if (!m)
-        return FAIL(ST_RETRY, "out of memory: the questions of %s", config->path);
+    struct multiple_choice *m = memory_new(1, sizeof *m);
     m->config = config;
     enum status st = parse(m, bytes, n);
     m->config = NULL; /* the caller's */

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "data/bpe.h"
-#include "data/byte_chars.h"
 
 /* What a name means; as the published tokenizer.json of these models says. */
 static const struct tokenizer_gguf_kind kinds[] = {
@@ -51,7 +51,7 @@ static enum status add_token(struct gguf_reader *r, uint32_t id)
     if (piece->type == TOKENIZER_PIECE_UNUSED || piece->n == 0)
         return ST_OK;
     if (piece->type == TOKENIZER_PIECE_NORMAL &&
-        byte_chars_decode((const uint8_t *)piece->text, piece->n, bytes, &n))
+        bpe_chars_decode((const uint8_t *)piece->text, piece->n, bytes, &n))
         return bpe_name(r->bpe, id, bytes, n, true) ? ST_OK : bad_entry(r, "token", id, piece);
     bpe_name(r->bpe, id, piece->text, piece->n, false);
     if (piece->type != TOKENIZER_PIECE_CONTROL && piece->type != TOKENIZER_PIECE_USER_DEFINED)
@@ -70,8 +70,8 @@ static enum status add_merge(struct gguf_reader *r, uint32_t i)
     const uint8_t *text = (const uint8_t *)merge->text;
     const uint8_t *space = merge->n <= sizeof bytes ? memchr(text, ' ', merge->n) : NULL;
     size_t left, right;
-    if (space == NULL || !byte_chars_decode(text, (size_t)(space - text), bytes, &left) ||
-        !byte_chars_decode(space + 1, (size_t)(text + merge->n - space - 1), bytes + left, &right))
+    if (space == NULL || !bpe_chars_decode(text, (size_t)(space - text), bytes, &left) ||
+        !bpe_chars_decode(space + 1, (size_t)(text + merge->n - space - 1), bytes + left, &right))
         return bad_entry(r, "merge", i, merge);
     const uint32_t a = bpe_find(r->bpe, bytes, left), b = bpe_find(r->bpe, bytes + left, right),
                    made = bpe_find(r->bpe, bytes, left + right);
@@ -95,9 +95,7 @@ static enum status open_bytes(struct gguf_reader *r, struct tokenizer **out)
                     "gpt-2, smollm, llama-bpe, qwen2); set TOKENIZER to the model's "
                     "tokenizer.json",
                     r->from->name, r->from->pre);
-    r->added = malloc(TOKENIZER_ADDED_MAX * sizeof *r->added);
-    if (r->added == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d special tokens", TOKENIZER_ADDED_MAX);
+    r->added = memory_new(TOKENIZER_ADDED_MAX, sizeof *r->added);
     const struct bpe_rules rules = {
         .unit = BPE_UNIT_BYTES, .takes_whole = kind->takes_whole, .unknown = BPE_NONE};
     struct bpe_size size = {.vocab = (uint32_t)r->from->n};

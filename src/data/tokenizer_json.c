@@ -1,18 +1,99 @@
-/* tokenizer_json — see tokenizer_json.h. The document is walked, not parsed whole: vocabularies
+/* tokenizer_json — see tokenizer_file.h. The document is walked, not parsed whole: vocabularies
  * have a hundred thousand entries and more. */
-#include "data/tokenizer_json.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/json_walk.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
-#include "data/byte_chars.h"
-#include "data/json_string.h"
+#include "data/bpe.h"
+#include "data/tokenizer_file.h"
 #include "data/tokenizer_pieces.h"
 #include "data/tokenizer_rules.h"
+
+/* json_string — the text of one JSON string. Must not know documents. */
+
+static size_t put_utf8(uint8_t *out, uint32_t c)
+{
+    if (c < 0x80) {
+        out[0] = (uint8_t)c;
+        return 1;
+    }
+    const int n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (int i = n - 1; i > 0; i--, c >>= 6)
+        out[i] = (uint8_t)(0x80 | (c & 0x3f));
+    out[0] = (uint8_t)((0xf00 >> n) | c);
+    return (size_t)n;
+}
+
+/* The four digits behind "\u"; −1: not so. */
+static int32_t hex4(const char *p, const char *end)
+{
+    int32_t v = 0;
+    if (end - p < 4)
+        return -1;
+    for (int i = 0; i < 4; i++) {
+        const int digit = text_hex_digit(p[i]);
+        if (digit < 0)
+            return -1;
+        v = v * 16 + digit;
+    }
+    return v;
+}
+
+/* A character written with \u, once or as a pair; p is behind the first u. */
+static const char *read_code(const char *p, const char *end, uint8_t *out, size_t *n)
+{
+    int32_t c = hex4(p, end);
+    if (c < 0)
+        return NULL;
+    p += 4;
+    const bool is_high = c >= 0xd800 && c < 0xdc00;
+    const int32_t low =
+        is_high && end - p >= 6 && p[0] == '\\' && p[1] == 'u' ? hex4(p + 2, end) : -1;
+    if (low >= 0xdc00 && low < 0xe000) {
+        c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+        p += 6;
+    } else if (c >= 0xd800 && c < 0xe000) {
+        c = 0xfffd;
+    }
+    *n += put_utf8(out + *n, (uint32_t)c);
+    return p;
+}
+
+/* json_string_read — decodes the string at text, with its quotes, n_bytes long; out has space for
+ * n_bytes. It may hold 0; half a surrogate pair becomes U+FFFD. false: it is not a JSON string. */
+static bool json_string_read(const char *text, size_t n_bytes, uint8_t *out, size_t *n_out)
+{
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    size_t n = 0;
+    if (n_bytes < 2 || text[0] != '"' || text[n_bytes - 1] != '"')
+        return false;
+    const char *p = text + 1, *end = text + n_bytes - 1;
+    while (p != NULL && p < end) {
+        if (*p != '\\') {
+            if ((uint8_t)*p < 0x20 || *p == '"')
+                return false;
+            out[n++] = (uint8_t)*p++;
+            continue;
+        }
+        if (++p == end)
+            return false;
+        const char *known = *p != 0 ? strchr(from, *p) : NULL;
+        if (*p == 'u') {
+            p = read_code(p + 1, end, out, &n);
+            continue;
+        }
+        if (known == NULL)
+            return false;
+        out[n++] = (uint8_t)to[known - from];
+        p++;
+    }
+    *n_out = n;
+    return p != NULL;
+}
 
 /* Ids may leave gaps, but not so many that a small file takes much memory. */
 #define IDS_MAX(tokens) (2 * (tokens) + 65536)
@@ -124,7 +205,7 @@ static size_t token_bytes(const struct json_reader *r, uint8_t *text, size_t n)
 {
     size_t made;
     uint8_t bytes[BPE_TOKEN_BYTES_MAX];
-    if (r->rules.is_byte_level && byte_chars_decode(text, n, bytes, &made)) {
+    if (r->rules.is_byte_level && bpe_chars_decode(text, n, bytes, &made)) {
         memcpy(text, bytes, made);
         return made;
     }
@@ -391,19 +472,6 @@ static enum status finish(struct json_reader *r)
     return ST_OK;
 }
 
-static enum status end_id(const struct json_reader *r, uint32_t *out)
-{
-    static const char *const known[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>"};
-    const struct tokenizer_added *found = r->end[0] != 0 ? added_with(r, r->end) : NULL;
-    if (r->end[0] != 0 && found == NULL)
-        return FAIL(ST_BAD_DATA, "%s: eos_token %.80s is not one of its added tokens", r->name,
-                    r->end);
-    for (int i = 0; found == NULL && i < 4; i++)
-        found = added_with(r, known[i]);
-    *out = found != NULL ? found->id : TOKENIZER_NONE;
-    return ST_OK;
-}
-
 static enum status make(struct json_reader *r, struct tokenizer **out)
 {
     const struct tokenizer_added *begin =
@@ -416,7 +484,14 @@ static enum status make(struct json_reader *r, struct tokenizer **out)
                                     .added = r->special,
                                     .added_n = r->special_n,
                                     .begin = begin != NULL ? begin->id : TOKENIZER_NONE};
-    TRY(end_id(r, &parts.end));
+    static const char *const known[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>"};
+    const struct tokenizer_added *found = r->end[0] != 0 ? added_with(r, r->end) : NULL;
+    if (r->end[0] != 0 && found == NULL)
+        return FAIL(ST_BAD_DATA, "%s: eos_token %.80s is not one of its added tokens", r->name,
+                    r->end);
+    for (int i = 0; found == NULL && i < 4; i++)
+        found = added_with(r, known[i]);
+    parts.end = found != NULL ? found->id : TOKENIZER_NONE;
     parts.bpe = r->bpe;
     r->bpe = NULL; /* tokenizer_new has it now */
     return tokenizer_new(&parts, out);
@@ -429,17 +504,12 @@ static enum status read_all(struct json_reader *r, const char *bytes, size_t n,
     TRY(tokenizer_rules_read(r->normalizer, r->pre_tokenizer, r->post_processor, r->name,
                              &r->rules));
     r->has_fallback = is_word(r->fallback, "true") && !r->rules.is_byte_level;
-    r->scratch = malloc(12 * BPE_TOKEN_BYTES_MAX);
-    if (r->scratch == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d bytes", 12 * BPE_TOKEN_BYTES_MAX);
-    /* The added tokens. */
+    r->scratch = memory_new(12, BPE_TOKEN_BYTES_MAX);
     /* The added tokens. */
     struct json_walk walk;
     struct json_item item;
     bool is_end = is_null(r->added);
-    r->special = calloc(TOKENIZER_ADDED_MAX, sizeof *r->special);
-    if (r->special == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d added tokens", TOKENIZER_ADDED_MAX);
+    r->special = memory_new(TOKENIZER_ADDED_MAX, sizeof *r->special);
     if (!is_end)
         TRY(json_walk_begin(&walk, r->added.text, r->added.n, '[', r->name));
     while (!is_end) {
@@ -467,9 +537,7 @@ static enum status read_all(struct json_reader *r, const char *bytes, size_t n,
 enum status tokenizer_json_open(const char *bytes, size_t n, const char *name, const char *end,
                                 struct tokenizer **out)
 {
-    struct json_reader *r = calloc(1, sizeof *r);
-    if (r == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes to read %s", sizeof *r, name);
+    struct json_reader *r = memory_new(1, sizeof *r);
     r->name = name;
     r->end = end;
     const enum status st = read_all(r, bytes, n, out);

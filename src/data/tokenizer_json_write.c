@@ -168,22 +168,6 @@ static enum status add_added(struct writer *w)
     return ST_OK;
 }
 
-static void add_piece_rules(const struct writer *w)
-{
-    const bool adds = w->from->adds_space;
-    text_add(w->out, "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [");
-    if (adds)
-        text_add(w->out, "{\"type\": \"Prepend\", \"prepend\": \"" MARK "\"}, ");
-    text_add(w->out,
-             "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"" MARK
-             "\"}]},\n\"pre_tokenizer\": null,\n\"decoder\": {\"type\": \"Sequence\", "
-             "\"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": \"" MARK
-             "\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}");
-    if (adds)
-        text_add(w->out, ", {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}");
-    text_add(w->out, "]},\n");
-}
-
 /* add_splitter — what stands before ByteLevel. */
 static enum status add_splitter(const struct writer *w, enum pretoken_kind kind)
 {
@@ -327,9 +311,21 @@ static enum status write_all(struct writer *w)
         TRY(find_merges(w));
     text_add(w->out, "{\n\"version\": \"1.0\",\n\"truncation\": null,\n\"padding\": null,\n");
     TRY(add_added(w));
-    if (w->is_pieces)
-        add_piece_rules(w);
-    else
+    if (w->is_pieces) {
+        const bool adds = w->from->adds_space;
+        text_add(w->out, "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [");
+        if (adds)
+            text_add(w->out, "{\"type\": \"Prepend\", \"prepend\": \"" MARK "\"}, ");
+        text_add(w->out,
+                 "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"" MARK
+                 "\"}]},\n\"pre_tokenizer\": null,\n\"decoder\": {\"type\": \"Sequence\", "
+                 "\"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": \"" MARK
+                 "\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}");
+        if (adds)
+            text_add(w->out,
+                     ", {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}");
+        text_add(w->out, "]},\n");
+    } else
         TRY(add_byte_rules(w, kind));
     TRY(add_begin(w));
     return add_model(w, !w->is_pieces && kind->takes_whole);

@@ -1,5 +1,5 @@
-/* tokenizer_spm — see tokenizer_spm.h. Source of the encoding: Protocol Buffers, "Encoding". */
-#include "data/tokenizer_spm.h"
+/* tokenizer_spm — see tokenizer_file.h. Source of the encoding: Protocol Buffers, "Encoding". */
+#include "data/tokenizer_file.h"
 
 #include <stdlib.h>
 #include <string.h>

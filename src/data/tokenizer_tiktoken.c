@@ -1,10 +1,11 @@
-/* tokenizer_tiktoken — see tokenizer_tiktoken.h. */
-#include "data/tokenizer_tiktoken.h"
+/* tokenizer_tiktoken — see tokenizer_file.h. */
+#include "data/tokenizer_file.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "net/base64.h"
 
@@ -137,9 +138,7 @@ static enum status fill(struct tiktoken_reader *r, const char *bytes, size_t n)
     const struct bpe_size size = {.vocab = r->kind->vocab, .bytes = n + sizeof r->text};
     uint8_t missing;
     TRY(bpe_new(&size, &r->bpe));
-    r->rank = malloc(r->kind->vocab * sizeof *r->rank);
-    if (r->rank == NULL)
-        return FAIL(ST_RETRY, "out of memory: ranks of %u tokens", r->kind->vocab);
+    r->rank = memory_new(r->kind->vocab, sizeof *r->rank);
     memset(r->rank, 0xff, r->kind->vocab * sizeof *r->rank);
     uint8_t token[TOKEN_BYTES_MAX];
     int64_t line = 1, rank;
@@ -203,9 +202,7 @@ static enum status open_all(struct tiktoken_reader *r, const char *bytes, size_t
 enum status tokenizer_tiktoken_open(const char *bytes, size_t n, const char *name,
                                     struct tokenizer **out)
 {
-    struct tiktoken_reader *r = calloc(1, sizeof *r);
-    if (r == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes to read %s", sizeof *r, name);
+    struct tiktoken_reader *r = memory_new(1, sizeof *r);
     r->name = name;
     const enum status st = open_all(r, bytes, n, out);
     bpe_close(r->bpe);

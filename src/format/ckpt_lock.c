@@ -13,22 +13,12 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "format/ckpt.h"
 #include "format/ckpt_dir.h"
 
 #define LOCK_NAME ".lock" /* serve/archive.c looks for it */
-
-/* holder_of — the process number in the lock file; 0: unknown. */
-static int64_t holder_of(int fd)
-{
-    char digits[32] = "";
-    int64_t pid = 0;
-    ssize_t n = pread(fd, digits, sizeof(digits) - 1, 0);
-    digits[n > 0 ? n : 0] = 0;
-    digits[strcspn(digits, "\n")] = 0;
-    return text_parse_i64(digits, 1, INT32_MAX, &pid) == TEXT_OK ? pid : 0;
-}
 
 static enum status lock_path(char *out, size_t cap, const char *dir)
 {
@@ -57,8 +47,12 @@ static enum status open_lock(struct ckpt_lock *lock)
                      strerror(errno));
             return ST_OK;
         }
-        int64_t pid = holder_of(lock->fd);
-        if (pid > 0)
+        /* The process number in the lock file, if it has one. */
+        int64_t pid;
+        ssize_t n = pread(lock->fd, digits, sizeof(digits) - 1, 0);
+        digits[n > 0 ? n : 0] = 0;
+        digits[strcspn(digits, "\n")] = 0;
+        if (text_parse_i64(digits, 1, INT32_MAX, &pid) == TEXT_OK)
             return FAIL(ST_BAD_SETTING,
                         "checkpoint folder %s is in use by process %" PRId64
                         "; stop that run, or give this one a CHECKPOINT_DIR of its own",
@@ -87,9 +81,7 @@ enum status ckpt_lock(const char *dir, struct ckpt_lock **out)
             "CHECKPOINT_DIR=%s is not a folder, or a part of its path is a file; name a folder",
             dir);
     TRY(file_make_dirs(dir));
-    struct ckpt_lock *lock = calloc(1, sizeof(*lock));
-    if (!lock)
-        return FAIL(ST_RETRY, "out of memory: lock of %s", dir);
+    struct ckpt_lock *lock = memory_new(1, sizeof(*lock));
     text_copy(lock->dir, sizeof(lock->dir), dir);
     enum status st = open_lock(lock);
     if (st == ST_OK)

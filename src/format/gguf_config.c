@@ -1,6 +1,6 @@
-/* gguf_config — see gguf_config.h. What is read is written as a config.json and read back, so a
+/* gguf_config — see gguf_model.h. What is read is written as a config.json and read back, so a
  * GGUF file passes the same checks as a Hugging Face folder. */
-#include "format/gguf_config.h"
+#include "format/gguf_model.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -9,8 +9,8 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/text.h"
-#include "format/gguf_config.h"
 
 #define TILE 512 /* elements of a row that are turned at a time */
 
@@ -199,20 +199,17 @@ bool gguf_model_is_file(const char *path)
     return gguf_is_magic(magic, n);
 }
 
-static enum status take(const char *path, struct gguf_model **out)
+static struct gguf_model *new_model(const char *path)
 {
-    *out = calloc(1, sizeof(**out));
-    if (!*out)
-        return FAIL(ST_RETRY, "out of memory: model file %s", path);
-    text_copy((*out)->path, sizeof((*out)->path), path);
-    return ST_OK;
+    struct gguf_model *model = memory_new(1, sizeof(*model));
+    text_copy(model->path, sizeof(model->path), path);
+    return model;
 }
 
 enum status gguf_model_parse(const uint8_t *bytes, size_t n, const char *what,
                              struct gguf_model **out)
 {
-    struct gguf_model *model = NULL;
-    TRY(take(what, &model));
+    struct gguf_model *model = new_model(what);
     enum status st = parse(model, bytes, n);
     if (st != ST_OK)
         gguf_model_close(model);
@@ -223,9 +220,8 @@ enum status gguf_model_parse(const uint8_t *bytes, size_t n, const char *what,
 
 enum status gguf_model_open(const char *path, struct gguf_model **out)
 {
-    struct gguf_model *model = NULL;
+    struct gguf_model *model = new_model(path);
     enum status st;
-    TRY(take(path, &model));
     TRY_OR(file_map_open(path, &model->map), close_model);
     TRY_OR(parse(model, model->map.data, model->map.bytes), close_model);
     *out = model;

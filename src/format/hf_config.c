@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "format/hf_rope.h"
 
 #define DIM_MAX (1 << 24) /* far above any model; products of two stay in range */
 #define GPT2_EPS 1e-5
@@ -416,26 +415,6 @@ static void add_flag(struct text *out, const char *key, bool value)
     text_add(out, "  \"%s\": %s,\n", key, value ? "true" : "false");
 }
 
-static void write_gpt2(const struct hf_config *config, double dropout, struct text *out)
-{
-    text_add(out, "  \"activation_function\": \"gelu_new\",\n  \"add_cross_attention\": false,\n");
-    add_share(out, "attn_pdrop", dropout);
-    add_share(out, "embd_pdrop", dropout);
-    text_add(out, "  \"initializer_range\": 0.02,\n  \"layer_norm_epsilon\": 1e-05,\n");
-    add_dim(out, "n_ctx", config->context);
-    add_dim(out, "n_embd", config->embed);
-    add_dim(out, "n_head", config->heads);
-    text_add(out, "  \"n_inner\": null,\n");
-    add_dim(out, "n_layer", config->layers);
-    add_dim(out, "n_positions", config->context);
-    text_add(out, "  \"pad_token_id\": null,\n  \"reorder_and_upcast_attn\": false,\n");
-    add_share(out, "resid_pdrop", dropout);
-    text_add(out, "  \"scale_attn_by_inverse_layer_idx\": false,\n  \"scale_attn_weights\": true,\n"
-                  "  \"summary_activation\": null,\n  \"summary_first_dropout\": 0.1,\n"
-                  "  \"summary_proj_to_labels\": true,\n  \"summary_type\": \"cls_index\",\n"
-                  "  \"summary_use_proj\": true,\n");
-}
-
 /* write_family — what differs between the architectures with rotary positions. */
 static void write_family(const struct hf_config *config, double dropout, struct text *out)
 {
@@ -466,9 +445,26 @@ void hf_config_write(const struct hf_config *config, double dropout, struct text
              hf_config_class(config), kind_of(config->arch)->type);
     /* transformers gives GPT-2 50256 where none is named, which lies beyond a small vocabulary */
     add_marks(config, config->arch == HF_ARCH_GPT2, "", ",\n", out);
-    if (config->arch == HF_ARCH_GPT2)
-        write_gpt2(config, dropout, out);
-    else {
+    if (config->arch == HF_ARCH_GPT2) {
+        text_add(out,
+                 "  \"activation_function\": \"gelu_new\",\n  \"add_cross_attention\": false,\n");
+        add_share(out, "attn_pdrop", dropout);
+        add_share(out, "embd_pdrop", dropout);
+        text_add(out, "  \"initializer_range\": 0.02,\n  \"layer_norm_epsilon\": 1e-05,\n");
+        add_dim(out, "n_ctx", config->context);
+        add_dim(out, "n_embd", config->embed);
+        add_dim(out, "n_head", config->heads);
+        text_add(out, "  \"n_inner\": null,\n");
+        add_dim(out, "n_layer", config->layers);
+        add_dim(out, "n_positions", config->context);
+        text_add(out, "  \"pad_token_id\": null,\n  \"reorder_and_upcast_attn\": false,\n");
+        add_share(out, "resid_pdrop", dropout);
+        text_add(out,
+                 "  \"scale_attn_by_inverse_layer_idx\": false,\n  \"scale_attn_weights\": true,\n"
+                 "  \"summary_activation\": null,\n  \"summary_first_dropout\": 0.1,\n"
+                 "  \"summary_proj_to_labels\": true,\n  \"summary_type\": \"cls_index\",\n"
+                 "  \"summary_use_proj\": true,\n");
+    } else {
         add_share(out, "attention_dropout", dropout);
         add_dim(out, "hidden_size", config->embed);
         text_add(out, "  \"initializer_range\": 0.02,\n");

@@ -1,6 +1,6 @@
-/* hf_index — see hf_index.h. The list is not trusted: the number of names, their characters, and
+/* hf_index — see hf_config.h. The list is not trusted: the number of names, their characters, and
  * where they point are checked before any file is opened. */
-#include "format/hf_index.h"
+#include "format/hf_config.h"
 
 #include <stdlib.h>
 #include <string.h>

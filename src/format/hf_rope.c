@@ -1,5 +1,5 @@
-/* hf_rope — see hf_rope.h. */
-#include "format/hf_rope.h"
+/* hf_rope — see hf_config.h. */
+#include "format/hf_config.h"
 
 #include <inttypes.h>
 #include <math.h>

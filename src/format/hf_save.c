@@ -1,5 +1,5 @@
-/* hf_save — see hf_save.h. */
-#include "format/hf_save.h"
+/* hf_save — see hf.h. */
+#include "format/hf.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -82,20 +82,6 @@ enum status hf_save_check(const char *to)
     struct job job = {.sources_n = 0};
     TRY(name_paths(&job, to));
     return check_target(job.target);
-}
-
-/* make_temp — creates the folder beside the target, locked while *fd_out is open: other processes
- * see that it is in use. */
-static enum status make_temp(const struct job *job, int *fd_out)
-{
-    if (mkdir(job->temp, 0777) != 0)
-        return FAIL(ST_STORE, "cannot make %s: %s; check that this folder can be written",
-                    job->temp, strerror(errno));
-    *fd_out = open(job->temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (*fd_out >= 0 && flock(*fd_out, LOCK_EX | LOCK_NB) != 0)
-        /* some file systems have no locks */
-        LOG_DEBUG("cannot lock %s: %s", job->temp, strerror(errno));
-    return ST_OK;
 }
 
 /* sweep — TARGET.tmp-<number> beside the target, and nothing else. */
@@ -250,7 +236,15 @@ enum status hf_save(const char *to, const struct safetensors_source *source, int
                     "no space for %s: it needs %" PRId64 " bytes, %" PRId64 " are free; make room",
                     job.target, need_bytes, free_bytes);
     int lock_fd = -1;
-    TRY(make_temp(&job, &lock_fd));
+    /* The folder beside the target, locked while lock_fd is open: other processes see that it is in
+     * use. */
+    if (mkdir(job.temp, 0777) != 0)
+        return FAIL(ST_STORE, "cannot make %s: %s; check that this folder can be written", job.temp,
+                    strerror(errno));
+    lock_fd = open(job.temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (lock_fd >= 0 && flock(lock_fd, LOCK_EX | LOCK_NB) != 0)
+        /* some file systems have no locks */
+        LOG_DEBUG("cannot lock %s: %s", job.temp, strerror(errno));
     TRY_OR(write_files(&job), remove_temp);
     TRY_OR(commit(&job), remove_temp);
     close(lock_fd);

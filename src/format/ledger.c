@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "format/ckpt_dir.h"
 
@@ -79,9 +80,7 @@ void ledger_write_checkpoint(const struct ledger_checkpoint *c, uint64_t *hash,
 
 enum status ledger_hash_checkpoint(const char *path, struct ledger_checkpoint *out)
 {
-    struct manifest *m = calloc(1, sizeof *m);
-    if (!m)
-        return FAIL(ST_RETRY, "out of memory: the manifest of %s", path);
+    struct manifest *m = memory_new(1, sizeof *m);
     enum status st = ckpt_peek(path, m);
     uint64_t state = 0;
     for (int i = 0; st == ST_OK && i < m->files_n; i++) {
@@ -198,15 +197,6 @@ static enum status check_generation(const struct audit *a, int64_t generation)
 
 /* ---- checkpoints ---- */
 
-/* find_checkpoint — where step is, or belongs. Entries come nearly in order. */
-static int find_checkpoint(const struct ledger_audit *out, int64_t step)
-{
-    int at = out->checkpoints_n;
-    while (at > 0 && out->checkpoint[at - 1].step >= step)
-        at--;
-    return at;
-}
-
 static bool has_step_at(const struct ledger_audit *out, int at, int64_t step)
 {
     return at < out->checkpoints_n && out->checkpoint[at].step == step;
@@ -236,14 +226,14 @@ static enum status take_checkpoint(struct audit *a, const cJSON *root)
     TRY(json_get_hex(root, "state", &c.state));
     TRY(check_generation(a, c.generation));
     struct ledger_audit *out = a->out;
-    int at = find_checkpoint(out, c.step);
+    /* Where the step is, or belongs. Entries come nearly in order. */
+    int at = out->checkpoints_n;
+    while (at > 0 && out->checkpoint[at - 1].step >= c.step)
+        at--;
     if (!a->out->checkpoint)
-        a->out->checkpoint = calloc(LEDGER_CHECKPOINTS_MAX, sizeof *a->out->checkpoint);
+        a->out->checkpoint = memory_new(LEDGER_CHECKPOINTS_MAX, sizeof *a->out->checkpoint);
     if (!a->provenance_of)
-        a->provenance_of = calloc(LEDGER_CHECKPOINTS_MAX, sizeof *a->provenance_of);
-    TRY(a->out->checkpoint && a->provenance_of
-            ? ST_OK
-            : FAIL(ST_RETRY, "out of memory: the checkpoints of a ledger"));
+        a->provenance_of = memory_new(LEDGER_CHECKPOINTS_MAX, sizeof *a->provenance_of);
     if (has_step_at(out, at, c.step)) {
         /* With those that a generation with the same provenance has saved before. */
         const struct ledger_checkpoint *old = &a->out->checkpoint[at];

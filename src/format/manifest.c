@@ -86,20 +86,6 @@ enum status manifest_write(const struct manifest *m, struct text *out)
                          : ST_OK;
 }
 
-/* get_history — hexadecimal digits; what they say is for the caller. */
-static enum status get_history(const cJSON *root, struct ckpt_meta *out)
-{
-    const char *s;
-    TRY(json_get_string(root, "spike_history", &s));
-    if (s[strspn(s, "0123456789abcdef")] != 0 ||
-        !text_copy(out->spike_history, sizeof(out->spike_history), s))
-        return FAIL(ST_BAD_DATA,
-                    "JSON key \"spike_history\" is \"%.20s\", expected up to %d hexadecimal "
-                    "digits",
-                    s, CKPT_HISTORY_MAX);
-    return ST_OK;
-}
-
 static enum status get_object_text(const cJSON *root, const char *key, char *out, size_t cap)
 {
     const cJSON *object;
@@ -139,8 +125,17 @@ static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
     }
     if (cJSON_HasObjectItem(root, "skipped"))
         TRY(json_get_i64(root, "skipped", 1, out->step, &out->skipped));
-    if (cJSON_HasObjectItem(root, "spike_history"))
-        TRY(get_history(root, out));
+    if (cJSON_HasObjectItem(root, "spike_history")) {
+        /* Hexadecimal digits; what they say is for the caller. */
+        const char *s;
+        TRY(json_get_string(root, "spike_history", &s));
+        if (s[strspn(s, "0123456789abcdef")] != 0 ||
+            !text_copy(out->spike_history, sizeof(out->spike_history), s))
+            return FAIL(ST_BAD_DATA,
+                        "JSON key \"spike_history\" is \"%.20s\", expected up to %d hexadecimal "
+                        "digits",
+                        s, CKPT_HISTORY_MAX);
+    }
     TRY(get_object_text(root, "model", out->model_json, sizeof(out->model_json)));
     TRY(get_object_text(root, "settings", out->settings_json, sizeof(out->settings_json)));
     return ST_OK;

@@ -6,6 +6,7 @@
 #include "base/board.h"
 #include "check/check_result.h"
 #include "conf/conf.h"
+#include "serve/view.h"
 
 /* check_output_about — what is the same for all rows of a result. */
 struct check_report_about check_output_about(const struct conf *conf,
@@ -22,5 +23,16 @@ enum status check_output_files(const struct conf *conf, const struct check_resul
  * it only returns st. */
 enum status check_output_end(const struct conf *conf, const struct board *board, bool is_command,
                              enum status st);
+
+/* check_view — the check of a node as /status and /metrics show it, made once for each result on
+ * the board. Must not know HTTP. */
+
+struct check_view;
+
+/* check_view_open — both are borrowed. check_view_close — accepts NULL. */
+struct check_view *check_view_open(const struct conf *conf, const struct board *board);
+void check_view_close(struct check_view *view);
+/* check_view_fill — sets check_json and check_metrics; valid until the next call. */
+void check_view_fill(struct check_view *view, struct view *out);
 
 #endif

@@ -1,11 +1,11 @@
-/* check_view — see check_view.h. */
-#include "node/check_view.h"
+/* check_view — see check_output.h. */
+#include "node/check_output.h"
 
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "check/check_result.h"
-#include "node/check_output.h"
 
 #define ROWS_METRICS 512 /* in /metrics; of more, those that warn or fail come first */
 
@@ -16,15 +16,11 @@ struct check_view {
     struct text json, metrics, line;
 };
 
-enum status check_view_open(const struct conf *conf, const struct board *board,
-                            struct check_view **out)
+struct check_view *check_view_open(const struct conf *conf, const struct board *board)
 {
-    struct check_view *view = calloc(1, sizeof *view);
-    if (!view)
-        return FAIL(ST_RETRY, "out of memory: the check's state");
+    struct check_view *view = memory_new(1, sizeof *view);
     *view = (struct check_view){.conf = conf, .board = board};
-    *out = view;
-    return ST_OK;
+    return view;
 }
 
 void check_view_close(struct check_view *view)

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "check/check_baseline.h"
+#include "check/check_report.h"
 #include "check/check_result.h"
 #include "conf/launcher.h"
 #include "measure/measure_ranks.h"
@@ -142,19 +142,6 @@ static const char *left_text(const struct check_worker *w, double done, char *ou
     return text_format_span(out, cap, (int64_t)(all_ms * (1 - done)));
 }
 
-static void show_bar(struct check_worker *w, enum check_stage stage, double done)
-{
-    char line[96], left[32], bar[BAR_CELLS + 1];
-    int cells = (int)(done * BAR_CELLS);
-    for (int i = 0; i < BAR_CELLS; i++)
-        bar[i] = i < cells ? '#' : '.';
-    bar[BAR_CELLS] = 0;
-    text_format(line, sizeof line, "check [%s] %3d%%  %s, about %s left", bar, (int)(100 * done),
-                check_row_stage(stage), left_text(w, done, left, sizeof left));
-    log_console("\r%-79s", line);
-    w->is_shown = true;
-}
-
 static void publish_phase(struct check_worker *w)
 {
     const int64_t now_ms = clock_ms();
@@ -180,7 +167,16 @@ static enum status on_progress(void *arg, enum check_stage stage, double done)
         w->has_stage = true;
         if (w->is_terminal && (is_new || now_ms - w->line_ms >= LINE_MS)) {
             w->line_ms = now_ms;
-            show_bar(w, stage, done);
+            char line[96], rest[32], bar[BAR_CELLS + 1];
+            int cells = (int)(done * BAR_CELLS);
+            for (int i = 0; i < BAR_CELLS; i++)
+                bar[i] = i < cells ? '#' : '.';
+            bar[BAR_CELLS] = 0;
+            text_format(line, sizeof line, "check [%s] %3d%%  %s, about %s left", bar,
+                        (int)(100 * done), check_row_stage(stage),
+                        left_text(w, done, rest, sizeof rest));
+            log_console("\r%-79s", line);
+            w->is_shown = true;
         } else if (!w->is_terminal && is_new) {
             LOG_INFO("check: %s, about %s left", check_row_stage(stage),
                      left_text(w, done, left, sizeof left));
@@ -285,9 +281,18 @@ static int64_t clock_offset(const struct conf *conf)
     return ms;
 }
 
-static void fill_config(struct check_worker *w)
+enum status check_worker_open(const struct check_worker_config *config, struct check_worker **out)
 {
-    const struct conf *conf = w->config.conf;
+    if (config->place.rank == 0)
+        TRY(check_output_targets(config->conf));
+    struct check_worker *w = memory_new(1, sizeof *w);
+    w->config = *config;
+    w->started = clock_wall_ms() / 1000;
+    w->begin_ms = clock_ms();
+    w->is_terminal = isatty(STDOUT_FILENO) && !conf_is_dumb(environ) &&
+                     !strcmp(conf_text(config->conf, CONF_LOG_FORMAT), "text") &&
+                     conf_i64(config->conf, CONF_JSON) == 0;
+    const struct conf *conf = config->conf;
     int64_t gpus = conf_i64(conf, CONF_GPUS_EXPECTED);
     w->check = (struct check_config){
         .place = w->config.place,
@@ -313,20 +318,6 @@ static void fill_config(struct check_worker *w)
     };
     w->check.budget_ms = budget_of(conf, w->check.depth);
     w->check.scheduler = name_host(w->host, sizeof w->host);
-}
-
-enum status check_worker_open(const struct check_worker_config *config, struct check_worker **out)
-{
-    if (config->place.rank == 0)
-        TRY(check_output_targets(config->conf));
-    struct check_worker *w = memory_new(1, sizeof *w);
-    w->config = *config;
-    w->started = clock_wall_ms() / 1000;
-    w->begin_ms = clock_ms();
-    w->is_terminal = isatty(STDOUT_FILENO) && !conf_is_dumb(environ) &&
-                     !strcmp(conf_text(config->conf, CONF_LOG_FORMAT), "text") &&
-                     conf_i64(config->conf, CONF_JSON) == 0;
-    fill_config(w);
     publish_phase(w);
     *out = w;
     TRY(read_baseline(w));

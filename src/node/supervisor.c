@@ -396,7 +396,7 @@ static enum status open_serve(struct supervisor *s)
     if (port == 0 || (s->is_check && !conf_is_set(s->conf, CONF_STATUS_PORT)))
         return ST_OK; /* a check beside a job leaves it its port */
     TRY(run_info_open(s->conf, &s->info));
-    TRY(check_view_open(s->conf, s->board, &s->check_view));
+    s->check_view = check_view_open(s->conf, s->board);
     struct serve_config config = {
         .tail = &s->info->tail,
         .settings = s->info->settings.data,

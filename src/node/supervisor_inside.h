@@ -13,7 +13,7 @@
 #include "base/machine_stats.h"
 #include "cluster/restart_budget.h"
 #include "conf/conf.h"
-#include "node/check_view.h"
+#include "node/check_output.h"
 #include "node/cluster_bridge.h"
 #include "node/process.h"
 #include "node/run_info.h"

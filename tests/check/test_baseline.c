@@ -7,7 +7,6 @@
 
 #include "base/file.h"
 #include "base/rand.h"
-#include "check/check_baseline.h"
 #include "check/check_judge.h"
 #include "check/check_report.h"
 #include "check_sample.h"
@@ -100,15 +99,13 @@ static void what_got_worse(void **state)
     baseline_of(&good, &base);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct check_rows rows = {0};
-        int compared = 0;
         cluster(&rows, -1, 1);
         for (int r = 0; r < rows.n; r++)
             if (!strcmp(rows.row[r].name, "rate"))
                 rows.row[r].value *= cases[i].factor;
         check_judge(&rows);
         assert_int_equal(check_row_worst(&rows, -1), CHECK_VERDICT_PASS);
-        compared = check_baseline_compare(&rows, &base);
-        assert_int_equal(compared, 8 + 6);
+        assert_int_equal(check_baseline_compare(&rows, &base), 8 + 6);
         assert_int_equal(check_row_worst(&rows, -1), cases[i].verdict);
         check_row_free(&rows);
     }
@@ -121,13 +118,12 @@ static void why_names_the_day(void **state)
     (void)state;
     struct check_rows good = {0}, rows = {0};
     struct check_baseline base;
-    int compared = 0;
     sample_rate(&good, 0, 54.63);
     check_judge(&good);
     baseline_of(&good, &base);
     sample_rate(&rows, 0, 43.11);
     check_judge(&rows);
-    compared = check_baseline_compare(&rows, &base);
+    check_baseline_compare(&rows, &base);
     assert_string_equal(rows.row[0].why,
                         "43.11 GB/s; 21.1 % worse than the baseline of 2026-11-20, "
                         "54.63 GB/s; limit 43.7 GB/s; 43.11 GB/s; too few peers to "
@@ -146,7 +142,6 @@ static void slack_and_verdicts_stay(void **state)
     (void)state;
     struct check_rows good = {0}, rows = {0};
     struct check_baseline base;
-    int compared = 0;
     sample_link(&good, 0, 1, 10);
     sample_rate(&good, 0, 100);
     check_judge(&good);
@@ -155,8 +150,7 @@ static void slack_and_verdicts_stay(void **state)
     sample_rate(&rows, 0, 94);
     check_judge(&rows);
     rows.row[1].verdict = CHECK_VERDICT_FAIL;
-    compared = check_baseline_compare(&rows, &base);
-    assert_int_equal(compared, 2);
+    assert_int_equal(check_baseline_compare(&rows, &base), 2);
     assert_int_equal(rows.row[0].verdict, CHECK_VERDICT_PASS);
     assert_int_equal(rows.row[1].verdict, CHECK_VERDICT_FAIL);
     check_baseline_free(&base);
@@ -170,7 +164,6 @@ static void nodes_are_found_by_name(void **state)
     (void)state;
     struct check_rows good = {0}, rows = {0};
     struct check_baseline base;
-    int compared = 0;
     cluster(&good, 1, 0.5); /* gpu-1 was always slower */
     check_judge(&good);
     baseline_of(&good, &base);
@@ -180,15 +173,13 @@ static void nodes_are_found_by_name(void **state)
     check_judge(&rows);
     for (int i = 0; i < rows.n; i++)
         rows.row[i].verdict = CHECK_VERDICT_PASS;
-    compared = check_baseline_compare(&rows, &base);
+    check_baseline_compare(&rows, &base);
     assert_int_equal(check_row_worst(&rows, -1), CHECK_VERDICT_PASS);
     rows.row[3] = check_host_row(3, CHECK_SCHEDULER_SLURM, "gpu-9"); /* replaced */
-    compared = check_baseline_compare(&rows, &base);
-    assert_int_equal(compared, 6 + 3);
+    assert_int_equal(check_baseline_compare(&rows, &base), 6 + 3);
     for (int node = 0; node < 4; node++) /* no name is in both */
         rows.row[node] = check_host_row(node, CHECK_SCHEDULER_NONE, "new");
-    compared = check_baseline_compare(&rows, &base);
-    assert_int_equal(compared, 8 + 6);
+    assert_int_equal(check_baseline_compare(&rows, &base), 8 + 6);
     assert_int_equal(check_row_worst(&rows, 3), CHECK_VERDICT_FAIL);
     check_baseline_free(&base);
     check_row_free(&good);
@@ -281,11 +272,10 @@ static void damaged_reports_do_no_harm(void **state)
     struct text json = report(&rows);
     for (uint64_t i = 0; i < 3000; i++) {
         struct check_baseline base = {0};
-        int compared;
         char *at = json.data + rand_below(5, 0, i, json.len), kept = *at;
         *at = (char)rand_below(5, 1, i, 256);
         if (check_baseline_parse(json.data, json.len, "base.json", &base) == ST_OK)
-            compared = check_baseline_compare(&rows, &base);
+            check_baseline_compare(&rows, &base);
         check_baseline_free(&base);
         *at = kept;
     }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "format/hf_index.h"
+#include "format/hf_config.h"
 
 #define MAP(text) "{\"weight_map\":{" text "}}"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "data/tokenizer_json.h"
+#include "data/tokenizer_file.h"
 
 #define MARK "\xe2\x96\x81"
 #define NORMAL                                                                                  \

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "data/tokenizer_json.h"
+#include "data/tokenizer_file.h"
 #include "data/tokenizer_json_write.h"
 
 #define TOKENS_MAX 300

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "data/tokenizer_spm.h"
+#include "data/tokenizer_file.h"
 
 #define MARK "\xe2\x96\x81"
 

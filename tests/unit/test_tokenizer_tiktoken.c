@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "data/tokenizer_file.h"
 #include "data/tokenizer_gpt2.h"
-#include "data/tokenizer_tiktoken.h"
 
 #define TOKENS 50256
 

@@ -87,9 +87,8 @@ static void add_speed(struct groups *g, const struct group *group,
     if (place->rank != 0)
         return;
     /* "all_reduce 1 MiB between nodes" */
-    size_t cap = sizeof name;
     char size[32];
-    text_format(name, cap, "%s %s%s%s", bus_bandwidth_name(call->collective),
+    text_format(name, sizeof name, "%s %s%s%s", bus_bandwidth_name(call->collective),
                 size_text(call->bytes, size, sizeof size), group->where[0] != 0 ? " " : "",
                 group->where);
     struct check_row row =
@@ -204,21 +203,21 @@ static enum status run_group(struct groups *g, struct group *group)
         if (is_late && !is_must)
             break;
     }
-    for (int c = 0; c < BUS_COLLECTIVE_N && comm_place(group->comm)->rank == 0; c++)
-        if (!group->is_wrong[c]) {
-            enum bus_collective collective = (enum bus_collective)c;
-            const struct comm_place *place = comm_place(group->comm);
-            char size[32];
-            struct check_row row = check_row_found(
-                CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, g->place->node,
-                bus_bandwidth_name(collective), CHECK_VERDICT_PASS,
-                "every element right, %s, 8 B to %s", dtypes_text(group, collective),
-                size_text(group->largest[collective], size, sizeof size));
-            text_format(row.subject, sizeof row.subject, "%d ranks, %s%s%s", place->ranks,
-                        comm_backend(g->config->comm), group->where[0] != 0 ? ", " : "",
-                        group->where);
-            check_row_add(g->rows, &row);
-        }
+    const struct comm_place *place = comm_place(group->comm);
+    for (int c = 0; c < BUS_COLLECTIVE_N && place->rank == 0; c++) {
+        enum bus_collective collective = (enum bus_collective)c;
+        char size[32];
+        if (group->is_wrong[c])
+            continue;
+        struct check_row row =
+            check_row_found(CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, g->place->node,
+                            bus_bandwidth_name(collective), CHECK_VERDICT_PASS,
+                            "every element right, %s, 8 B to %s", dtypes_text(group, collective),
+                            size_text(group->largest[collective], size, sizeof size));
+        text_format(row.subject, sizeof row.subject, "%d ranks, %s%s%s", place->ranks,
+                    comm_backend(g->config->comm), group->where[0] != 0 ? ", " : "", group->where);
+        check_row_add(g->rows, &row);
+    }
     return ST_OK;
 }
 
@@ -231,24 +230,6 @@ static enum status run_split(struct groups *g, const int *ranks, int n, const ch
     enum status st = run_group(g, &group);
     comm_close(group.comm);
     return st;
-}
-
-static enum status run_in_nodes(struct groups *g, int *ranks, int64_t end_ms)
-{
-    if (g->place->locals == 1 || g->place->nodes == 1)
-        return ST_OK;
-    for (int l = 0; l < g->place->locals; l++)
-        ranks[l] = g->place->node * g->place->locals + l;
-    return run_split(g, ranks, g->place->locals, "in a node", end_ms);
-}
-
-static enum status run_between_nodes(struct groups *g, int *ranks, int64_t end_ms)
-{
-    if (g->place->locals == 1 || g->place->nodes == 1 || g->place->local != 0)
-        return ST_OK;
-    for (int node = 0; node < g->place->nodes; node++)
-        ranks[node] = node * g->place->locals;
-    return run_split(g, ranks, g->place->nodes, "between nodes", end_ms);
 }
 
 /* ---- wrong results ---- */
@@ -380,15 +361,13 @@ static enum status isolate(const struct measure_collective_memory *memory, struc
 
 static enum status trace_fault(struct groups *g)
 {
-    struct fault fault;
     /* All ranks take the first rank's fault, whichever group it was in. */
-    struct fault *out = &fault;
+    struct fault fault = {0};
     struct fault *all = memory_new((size_t)g->place->ranks, sizeof *all);
     enum status st = measure_ranks_gather(g->config->comm, &g->fault, sizeof g->fault, all);
-    *out = (struct fault){0};
     for (int r = g->place->ranks - 1; r >= 0 && st == ST_OK; r--)
         if (all[r].wrong > 0)
-            *out = all[r];
+            fault = all[r];
     free(all);
     TRY(st);
     if (fault.wrong == 0)
@@ -437,9 +416,15 @@ static enum status run_all(struct groups *g)
     TRY(measure_collective_open(&g->memory, g->config->comm, g->config->dev, bytes, true));
     TRY(run_group(g, &world));
     int *ranks = memory_new((size_t)g->place->ranks, sizeof *ranks);
-    enum status st = run_in_nodes(g, ranks, g->begin_ms + 2 * third_ms);
-    if (st == ST_OK)
-        st = run_between_nodes(g, ranks, g->end_ms);
+    enum status st = ST_OK;
+    for (int l = 0; l < g->place->locals; l++)
+        ranks[l] = g->place->node * g->place->locals + l;
+    if (has_splits)
+        st = run_split(g, ranks, g->place->locals, "in a node", g->begin_ms + 2 * third_ms);
+    for (int node = 0; node < g->place->nodes; node++)
+        ranks[node] = node * g->place->locals;
+    if (st == ST_OK && has_splits && g->place->local == 0)
+        st = run_split(g, ranks, g->place->nodes, "between nodes", g->end_ms);
     free(ranks);
     return st == ST_OK ? trace_fault(g) : st;
 }

@@ -301,17 +301,13 @@ static void set_ends(const struct check_links_kind *kind, const struct check_lin
 static void add_place(const struct check_links_kind *kind, const struct check_link *link,
                       struct check_row *row)
 {
-    char *end = row->why;
-    size_t left = sizeof row->why;
-    while (*end != 0)
-        end++, left--;
-    const char *word = kind->is_local ? "rank" : "node";
-    const int culprit = link->suspect;
-    if (culprit >= 0)
-        text_format(end, left, "; so are all links of %s %d", word,
-                    kind->is_local ? culprit : node_of(kind, culprit));
+    const size_t used = strlen(row->why), left = sizeof row->why - used;
+    if (link->suspect >= 0)
+        text_format(row->why + used, left, "; so are all links of %s %d",
+                    kind->is_local ? "rank" : "node",
+                    kind->is_local ? link->suspect : node_of(kind, link->suspect));
     else
-        text_format(end, left, "; measured again alone");
+        text_format(row->why + used, left, "; measured again alone");
 }
 
 static void set_remedy(const struct check_links_kind *kind, const char *format,

@@ -196,17 +196,16 @@ static void add_line(const struct table *table, const struct check_row *const *r
     if (n > 1)
         draw_bar(fmin(worst->value, best->value), median, fmax(worst->value, best->value), bar,
                  sizeof bar);
-    size_t cap = sizeof place;
     char node[80];
     const char *name = table->hosts.is_ambiguous ? "" : check_host_name(&table->hosts, worst->node);
     if (worst->peer >= 0) {
-        text_format(place, cap, "node %d - node %d", worst->node, worst->peer);
+        text_format(place, sizeof place, "node %d - node %d", worst->node, worst->peer);
     } else if (worst->node < 0) {
-        text_copy(place, cap, worst->subject[0] ? worst->subject : "all nodes");
+        text_copy(place, sizeof place, worst->subject[0] ? worst->subject : "all nodes");
     } else {
         text_format(node, sizeof node, "node %d", worst->node);
-        text_format(place, cap, "%s%s%s", name[0] ? name : node, worst->subject[0] ? ", " : "",
-                    worst->subject);
+        text_format(place, sizeof place, "%s%s%s", name[0] ? name : node,
+                    worst->subject[0] ? ", " : "", worst->subject);
     }
     const struct measure_cell cells[COLUMNS_N] = {
         {.text = worst->verdict == CHECK_VERDICT_FAIL   ? "x"
@@ -456,19 +455,18 @@ static void add_points(const struct table *table)
         const struct point point = look_at(table->rows, (enum check_point)p);
         text_add(table->out, "  %-*s ", NAME, check_row_point((enum check_point)p));
         add_word(table, point.worst ? point.worst->verdict : CHECK_VERDICT_SKIPPED, 7);
-        size_t cap = sizeof what;
         char place[256];
         if (!point.worst)
-            text_copy(what, cap,
+            text_copy(what, sizeof what,
                       point.first_skipped ? point.first_skipped->why
                                           : "not looked at by this depth");
         else if (point.worst->verdict == CHECK_VERDICT_PASS)
-            text_format(what, cap, "%d %s", point.rows, point.rows == 1 ? "row" : "rows");
+            text_format(what, sizeof what, "%d %s", point.rows, point.rows == 1 ? "row" : "rows");
         else if (point.worst->suspect >= 0)
-            text_format(what, cap, "%s: links of %s", point.worst->name,
+            text_format(what, sizeof what, "%s: links of %s", point.worst->name,
                         check_text_node(place, sizeof place, &table->hosts, point.worst->suspect));
         else
-            text_format(what, cap, "%s: %s", point.worst->name,
+            text_format(what, sizeof what, "%s: %s", point.worst->name,
                         check_text_place(place, sizeof place, &table->hosts, point.worst));
         text_add(table->out, " ");
         wrap_at(table->out, NAME + 11, what, false);

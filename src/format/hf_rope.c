@@ -219,23 +219,21 @@ static const struct {
 
 enum status hf_rope_read(const cJSON *root, struct hf_config *config)
 {
-    const cJSON *inside = NULL, *type;
+    const cJSON *type;
     config->rope = (struct hf_rope){.kind = HF_ROPE_NONE};
     /* The object with the scaling; NULL: there is none. An old "rope_scaling" hides
      * "rope_parameters", as in transformers 5. */
-    const cJSON **out = &inside;
-    const cJSON *scaling = get(root, "rope_scaling"), *object = scaling;
+    const cJSON *scaling = get(root, "rope_scaling"), *inside = scaling;
     if (!scaling || (cJSON_IsObject(scaling) && !scaling->child))
-        object = get(root, "rope_parameters");
-    if (object && !cJSON_IsObject(object))
-        return FAIL(ST_BAD_DATA, "\"%s\" is not an object; the file is damaged", object->string);
-    for (const cJSON *item = object ? object->child : NULL; item; item = item->next)
+        inside = get(root, "rope_parameters");
+    if (inside && !cJSON_IsObject(inside))
+        return FAIL(ST_BAD_DATA, "\"%s\" is not an object; the file is damaged", inside->string);
+    for (const cJSON *item = inside ? inside->child : NULL; item; item = item->next)
         if (cJSON_IsObject(item))
             return FAIL(ST_BAD_DATA,
                         "\"%s\" holds \"%.40s\" for some layers alone, which is not computed; use "
                         "a model with the same positions in all layers",
-                        object->string, item->string);
-    *out = object;
+                        inside->string, item->string);
     TRY(check_contradictions(root, config));
     const char *top_key = config->arch == HF_ARCH_NEOX ? "rotary_emb_base" : "rope_theta";
     const cJSON *from = first_of(inside, "rope_theta", root, top_key);

@@ -60,74 +60,66 @@ static size_t wide_length(const uint8_t *p, const uint8_t *end)
     return is_overlong || is_beyond ? 0 : n;
 }
 
-/* The four digits after "\u"; -1: they are not there. */
-static int32_t unit(struct jsonl_scan *s)
+/* The four digits behind "\u"; -1: they are not there. */
+static int32_t hex4(const uint8_t *p, const uint8_t *end)
 {
     int32_t v = 0;
-    if (s->end - s->at < 4)
+    if (end - p < 4)
         return -1;
     for (int i = 0; i < 4; i++) {
-        const int digit = text_hex_digit((char)s->at[i]);
+        const int digit = text_hex_digit((char)p[i]);
         if (digit < 0)
             return -1;
         v = v << 4 | digit;
     }
-    s->at += 4;
     return v;
 }
 
-/* After "\u": one character, or half a pair, which becomes U+FFFD. */
-static bool read_unicode(struct jsonl_scan *s, uint8_t **out)
+const uint8_t *jsonl_escape(const uint8_t *p, const uint8_t *end, uint8_t *out, size_t *n)
 {
-    int32_t c = unit(s);
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    const char *known = *p != 0 ? strchr(from, *p) : NULL;
+    if (known != NULL)
+        out[(*n)++] = (uint8_t)to[known - from];
+    if (known != NULL || *p != 'u')
+        return known != NULL ? p + 1 : NULL;
+    int32_t c = hex4(++p, end);
     if (c < 0)
-        return wrong(s, "\\u without four hexadecimal digits");
-    if (c >= 0xd800 && c < 0xdc00 && s->end - s->at >= 6 && s->at[0] == '\\' && s->at[1] == 'u') {
-        uint8_t *const here = s->at;
-        s->at += 2;
-        const int32_t low = unit(s);
-        if (low >= 0xdc00 && low < 0xe000)
-            c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
-        else
-            s->at = here; /* parsed again, as an escape of its own */
-    }
-    if (c >= 0xd800 && c < 0xe000)
+        return NULL;
+    p += 4;
+    const bool is_high = c >= 0xd800 && c < 0xdc00;
+    const int32_t low =
+        is_high && end - p >= 6 && p[0] == '\\' && p[1] == 'u' ? hex4(p + 2, end) : -1;
+    if (low >= 0xdc00 && low < 0xe000) {
+        c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+        p += 6;
+    } else if (c >= 0xd800 && c < 0xe000) {
         c = 0xfffd;
-    uint8_t *o = *out;
-    if (c < 0x80) {
-        *o++ = (uint8_t)c;
-    } else if (c < 0x800) {
-        *o++ = (uint8_t)(0xc0 | c >> 6);
-        *o++ = (uint8_t)(0x80 | (c & 0x3f));
-    } else if (c < 0x10000) {
-        *o++ = (uint8_t)(0xe0 | c >> 12);
-        *o++ = (uint8_t)(0x80 | (c >> 6 & 0x3f));
-        *o++ = (uint8_t)(0x80 | (c & 0x3f));
-    } else {
-        *o++ = (uint8_t)(0xf0 | c >> 18);
-        *o++ = (uint8_t)(0x80 | (c >> 12 & 0x3f));
-        *o++ = (uint8_t)(0x80 | (c >> 6 & 0x3f));
-        *o++ = (uint8_t)(0x80 | (c & 0x3f));
     }
-    *out = o;
-    return true;
+    /* As UTF-8. */
+    const int wide = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    uint8_t *o = out + *n;
+    *n += (size_t)wide;
+    if (wide == 1)
+        o[0] = (uint8_t)c;
+    for (int i = wide - 1; i > 0; i--, c >>= 6)
+        o[i] = (uint8_t)(0x80 | (c & 0x3f));
+    if (wide > 1)
+        o[0] = (uint8_t)((0xf00 >> wide) | c);
+    return p;
 }
 
 static bool read_escape(struct jsonl_scan *s, uint8_t **out)
 {
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    size_t n = 0;
     if (s->at == s->end)
         return wrong(s, "the line ends inside a string");
-    const uint8_t c = *s->at++;
-    if (c == 'u')
-        return read_unicode(s, out);
-    const char *found = c != 0 ? strchr(from, c) : NULL;
-    if (found == NULL) {
-        s->at--;
+    const uint8_t *after = jsonl_escape(s->at, s->end, *out, &n);
+    if (after == NULL && *s->at != 'u')
         return wrong(s, "an escape that JSON does not have");
-    }
-    *(*out)++ = (uint8_t)to[found - from];
-    return true;
+    s->at += after != NULL ? after - s->at : 1;
+    *out += n;
+    return after != NULL || wrong(s, "\\u without four hexadecimal digits");
 }
 
 /* Characters without an escape. Most of a text goes through here, so nothing is moved before the

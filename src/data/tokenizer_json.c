@@ -9,87 +9,31 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/bpe.h"
+#include "data/jsonl.h"
 #include "data/tokenizer_file.h"
 #include "data/tokenizer_pieces.h"
 #include "data/tokenizer_rules.h"
 
 /* json_string — the text of one JSON string. Must not know documents. */
 
-static size_t put_utf8(uint8_t *out, uint32_t c)
-{
-    if (c < 0x80) {
-        out[0] = (uint8_t)c;
-        return 1;
-    }
-    const int n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (int i = n - 1; i > 0; i--, c >>= 6)
-        out[i] = (uint8_t)(0x80 | (c & 0x3f));
-    out[0] = (uint8_t)((0xf00 >> n) | c);
-    return (size_t)n;
-}
-
-/* The four digits behind "\u"; −1: not so. */
-static int32_t hex4(const char *p, const char *end)
-{
-    int32_t v = 0;
-    if (end - p < 4)
-        return -1;
-    for (int i = 0; i < 4; i++) {
-        const int digit = text_hex_digit(p[i]);
-        if (digit < 0)
-            return -1;
-        v = v * 16 + digit;
-    }
-    return v;
-}
-
-/* A character written with \u, once or as a pair; p is behind the first u. */
-static const char *read_code(const char *p, const char *end, uint8_t *out, size_t *n)
-{
-    int32_t c = hex4(p, end);
-    if (c < 0)
-        return NULL;
-    p += 4;
-    const bool is_high = c >= 0xd800 && c < 0xdc00;
-    const int32_t low =
-        is_high && end - p >= 6 && p[0] == '\\' && p[1] == 'u' ? hex4(p + 2, end) : -1;
-    if (low >= 0xdc00 && low < 0xe000) {
-        c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
-        p += 6;
-    } else if (c >= 0xd800 && c < 0xe000) {
-        c = 0xfffd;
-    }
-    *n += put_utf8(out + *n, (uint32_t)c);
-    return p;
-}
-
 /* json_string_read — decodes the string at text, with its quotes, n_bytes long; out has space for
  * n_bytes. It may hold 0; half a surrogate pair becomes U+FFFD. false: it is not a JSON string. */
 static bool json_string_read(const char *text, size_t n_bytes, uint8_t *out, size_t *n_out)
 {
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     size_t n = 0;
     if (n_bytes < 2 || text[0] != '"' || text[n_bytes - 1] != '"')
         return false;
-    const char *p = text + 1, *end = text + n_bytes - 1;
+    const uint8_t *p = (const uint8_t *)text + 1, *end = p + n_bytes - 2;
     while (p != NULL && p < end) {
         if (*p != '\\') {
-            if ((uint8_t)*p < 0x20 || *p == '"')
+            if (*p < 0x20 || *p == '"')
                 return false;
-            out[n++] = (uint8_t)*p++;
+            out[n++] = *p++;
             continue;
         }
         if (++p == end)
             return false;
-        const char *known = *p != 0 ? strchr(from, *p) : NULL;
-        if (*p == 'u') {
-            p = read_code(p + 1, end, out, &n);
-            continue;
-        }
-        if (known == NULL)
-            return false;
-        out[n++] = (uint8_t)to[known - from];
-        p++;
+        p = jsonl_escape(p, end, out, &n);
     }
     *n_out = n;
     return p != NULL;

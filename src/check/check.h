@@ -39,7 +39,6 @@ struct check_config {
     int gpus_expected;     /* of a node; -1: not given */
     int gpus_allotted;     /* of a node, by Slurm; 0: not given */
     int gpus_used;         /* of a node: its workers that have one */
-    const char *gpu_bus;   /* PCI address of this rank's GPU; "": none */
     /* for tests: this rank's sums are wrong by one bit; its wall clock is wrong by so much */
     bool flips_sums;
     int64_t clock_offset_ms;

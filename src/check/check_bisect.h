@@ -37,7 +37,7 @@ struct check_bisect {
     enum check_member *member; /* [members] what is known of each */
     int tests, rounds;         /* so far */
     struct check_bisect_set *set;
-    int sets, sets_cap;
+    int sets;
     int *group_of; /* [members] of the round under way */
     int groups;
     int pairing; /* rounds of pairs of undecided members so far */

@@ -56,7 +56,6 @@ struct json_reader {
     uint32_t ids; /* all are below */
     uint32_t byte_id[256];
     uint8_t *scratch; /* two strings of the document fit */
-    size_t scratch_n;
     struct tokenizer_added *special;
     size_t special_n;
     struct bpe *bpe;

@@ -37,7 +37,7 @@ struct check_worker {
     struct check_rows found; /* before the ranks were connected */
     struct check_baseline baseline;
     bool has_baseline;
-    char host[64], bus[24];
+    char host[64];
     int64_t started, begin_ms, line_ms, published_ms;
     enum check_stage stage; /* as logged last */
     bool has_stage;
@@ -305,7 +305,6 @@ enum status check_worker_open(const struct check_worker_config *config, struct c
         .gpus_expected = gpus > 0 ? (int)gpus : -1,
         .gpus_allotted = allotted(conf),
         .gpus_used = w->config.has_gpus ? w->config.place.locals : 0,
-        .gpu_bus = w->bus,
         .flips_sums = conf_fault(conf) == CONF_FAULT_FLIP && conf_fault_step(conf) == 0 &&
                       conf_fault_rank(conf) == w->config.place.rank,
         .host = w->host,
@@ -328,9 +327,6 @@ enum status check_worker_open(const struct check_worker_config *config, struct c
 
 void check_worker_device(struct check_worker *w, struct dev *dev)
 {
-    struct dev_info info;
-    dev_info(dev, &info);
-    text_copy(w->bus, sizeof w->bus, info.bus);
     check_facts_make(w->config.conf, dev, &w->facts);
     w->check.dev = dev;
     w->check.facts = w->facts.fact;

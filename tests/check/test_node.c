@@ -45,8 +45,7 @@ static struct check_config config_of(enum check_depth depth, const char *dir)
                                  .depth = depth,
                                  .root = "",
                                  .dir = dir,
-                                 .gpus_expected = -1,
-                                 .gpu_bus = ""};
+                                 .gpus_expected = -1};
 }
 
 static void assert_measured(const struct check_rows *rows, const char *name, const char *unit,

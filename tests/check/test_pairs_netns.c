@@ -82,12 +82,8 @@ static enum status run_node(int node)
     TRY(comm_begin_open(&config, &comm, all->addresses[node], &all->bytes[node]));
     TRY(line_up());
     TRY(comm_end_open(comm, 1, all->addresses, all->bytes));
-    const struct check_config check = {.comm = comm,
-                                       .place = config.place,
-                                       .root = "",
-                                       .dir = "",
-                                       .gpu_bus = "",
-                                       .gpus_expected = -1};
+    const struct check_config check = {
+        .comm = comm, .place = config.place, .root = "", .dir = "", .gpus_expected = -1};
     const int64_t before_ns = waited_ns();
     TRY(check_pairs_run(&check, 20000, &rows));
     all->waited_ns[node] = waited_ns() - before_ns;

@@ -79,7 +79,7 @@ static enum status collect(struct run *run, const struct check_rows *added)
     for (int r = 0; r < run->config->place.ranks && st == ST_OK; r++)
         if (run->config->place.rank == 0 && all.n[r] > 0)
             st = check_row_unpack(all.all + r * all.stride, (size_t)all.n[r], &run->all);
-    for (int i = 0; i < added->n; i++)
+    for (int i = 0; i < added->n && st == ST_OK; i++)
         check_row_add(&run->own, &added->row[i]);
     measure_ranks_share_free(&all);
     text_free(&bytes);

@@ -103,20 +103,6 @@ static bool find_normal(const struct writer *w, const char *text, size_t n, uint
 
 /* ---- merges from scores ---- */
 
-static enum status add_merge(struct writer *w, const struct merge *merge)
-{
-    if (w->merges_n == w->merges_cap) {
-        const size_t cap = 2 * w->merges_cap + 1024;
-        struct merge *more = realloc(w->merge, cap * sizeof *more);
-        if (more == NULL)
-            return FAIL(ST_RETRY, "out of memory: %zu merges of %s", cap, w->from->name);
-        w->merge = more;
-        w->merges_cap = cap;
-    }
-    w->merge[w->merges_n++] = *merge;
-    return ST_OK;
-}
-
 static int by_score(const void *a, const void *b)
 {
     const struct merge *x = a, *y = b;
@@ -129,16 +115,25 @@ static int by_score(const void *a, const void *b)
 
 static enum status find_merges(struct writer *w)
 {
-    for (uint32_t id = 0; id < w->from->n; id++)
-        if (piece_of(w, id)->type == TOKENIZER_PIECE_NORMAL) {
-            const struct tokenizer_piece *piece = piece_of(w, id);
-            struct merge merge = {.score = piece->score, .made = id};
-            for (size_t i = 1; i < piece->n; i++)
-                if (((uint8_t)piece->text[i] & 0xc0) != 0x80 &&
-                    find_normal(w, piece->text, i, &merge.left) &&
-                    find_normal(w, piece->text + i, piece->n - i, &merge.right))
-                    TRY(add_merge(w, &merge));
+    for (uint32_t id = 0; id < w->from->n; id++) {
+        const struct tokenizer_piece *piece = piece_of(w, id);
+        struct merge merge = {.score = piece->score, .made = id};
+        for (size_t i = 1; piece->type == TOKENIZER_PIECE_NORMAL && i < piece->n; i++) {
+            if (((uint8_t)piece->text[i] & 0xc0) == 0x80 ||
+                !find_normal(w, piece->text, i, &merge.left) ||
+                !find_normal(w, piece->text + i, piece->n - i, &merge.right))
+                continue;
+            if (w->merges_n == w->merges_cap) {
+                const size_t cap = 2 * w->merges_cap + 1024;
+                struct merge *more = realloc(w->merge, cap * sizeof *more);
+                if (more == NULL)
+                    return FAIL(ST_RETRY, "out of memory: %zu merges of %s", cap, w->from->name);
+                w->merge = more;
+                w->merges_cap = cap;
+            }
+            w->merge[w->merges_n++] = merge;
         }
+    }
     if (w->merges_n > 0)
         qsort(w->merge, w->merges_n, sizeof *w->merge, by_score);
     return ST_OK;

@@ -172,19 +172,6 @@ static enum status write_parts(const struct job *job, int parts_n, struct text *
                : ST_OK;
 }
 
-static enum status write_several(const struct job *job, int parts_n)
-{
-    char path[FILE_PATH_MAX];
-    struct text index = {.limit = INDEX_BYTES_MAX};
-    enum status st = write_parts(job, parts_n, &index);
-    if (st == ST_OK)
-        st = file_join(path, sizeof(path), job->temp, INDEX);
-    if (st == ST_OK)
-        st = file_replace(path, index.data, index.len);
-    text_free(&index);
-    return st;
-}
-
 static enum status write_files(const struct job *job)
 {
     char path[FILE_PATH_MAX];
@@ -192,9 +179,16 @@ static enum status write_files(const struct job *job)
     int64_t bytes;
     for (int first = 0; first < job->sources_n; first = part_end(job, first, &bytes))
         parts_n++;
-    if (parts_n > 1)
-        TRY(write_several(job, parts_n));
-    else
+    if (parts_n > 1) {
+        struct text index = {.limit = INDEX_BYTES_MAX};
+        enum status st = write_parts(job, parts_n, &index);
+        if (st == ST_OK)
+            st = file_join(path, sizeof(path), job->temp, INDEX);
+        if (st == ST_OK)
+            st = file_replace(path, index.data, index.len);
+        text_free(&index);
+        TRY(st);
+    } else
         TRY(write_weights(job, WEIGHTS, 0, job->sources_n));
     for (int i = 0; i < job->files_n; i++) {
         TRY(file_join(path, sizeof(path), job->temp, job->file[i].name));

@@ -517,11 +517,22 @@ static enum status name_paths(struct fetch *f, const char *url_path)
     return file_make_dirs(f->dir);
 }
 
-static enum status read_parts(struct fetch *f, CURLU *parts)
+static enum status read_url(struct fetch *f, const char *url)
 {
     char *fragment = NULL, *user = NULL, *path = NULL, *clean = NULL;
+    CURLU *parts = curl_url();
+    if (parts == NULL)
+        return FAIL(ST_RETRY, "out of memory: cannot read the address %.200s", url);
     enum status st = ST_OK;
-    if (curl_url_get(parts, CURLUPART_USER, &user, 0) != CURLUE_NO_USER)
+    const CURLUcode result = curl_url_set(parts, CURLUPART_URL, url, 0);
+    text_copy(f->url, sizeof f->url, url);
+    if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
+        st = FAIL(ST_BAD_SETTING, "DATA=%.200s: only http:// and https:// addresses are fetched",
+                  url);
+    else if (result != CURLUE_OK)
+        st = FAIL(ST_BAD_SETTING, "DATA=%.200s is not an address: %s", url,
+                  curl_url_strerror(result));
+    else if (curl_url_get(parts, CURLUPART_USER, &user, 0) != CURLUE_NO_USER)
         st = FAIL(ST_BAD_SETTING, "an address in DATA has a user name or password, which would "
                                   "appear in logs; leave it out");
     if (st == ST_OK && curl_url_get(parts, CURLUPART_FRAGMENT, &fragment, 0) == CURLUE_OK)
@@ -537,25 +548,6 @@ static enum status read_parts(struct fetch *f, CURLU *parts)
     curl_free(user);
     curl_free(path);
     curl_free(clean);
-    return st;
-}
-
-static enum status read_url(struct fetch *f, const char *url)
-{
-    CURLU *parts = curl_url();
-    if (parts == NULL)
-        return FAIL(ST_RETRY, "out of memory: cannot read the address %.200s", url);
-    enum status st = ST_OK;
-    const CURLUcode result = curl_url_set(parts, CURLUPART_URL, url, 0);
-    text_copy(f->url, sizeof f->url, url);
-    if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
-        st = FAIL(ST_BAD_SETTING, "DATA=%.200s: only http:// and https:// addresses are fetched",
-                  url);
-    else if (result != CURLUE_OK)
-        st = FAIL(ST_BAD_SETTING, "DATA=%.200s is not an address: %s", url,
-                  curl_url_strerror(result));
-    else
-        st = read_parts(f, parts);
     curl_url_cleanup(parts);
     return st;
 }

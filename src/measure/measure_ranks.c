@@ -26,24 +26,6 @@ enum status measure_ranks_gather(struct comm *comm, const void *mine, int64_t by
     return st;
 }
 
-/* Gathers all bytes, those of each rank followed by zeros up to the longest. */
-static enum status share_padded(struct comm *comm, int ranks, const void *bytes, size_t n,
-                                struct measure_shared *out)
-{
-    char *own = calloc(1, (size_t)out->stride);
-    out->all = calloc((size_t)ranks, (size_t)out->stride);
-    enum status st = ST_OK;
-    if (!own || !out->all)
-        st = FAIL(ST_RETRY, "out of memory: %lld bytes from each of %d ranks",
-                  (long long)out->stride, ranks);
-    if (st == ST_OK && n > 0)
-        memcpy(own, bytes, n);
-    if (st == ST_OK)
-        st = measure_ranks_gather(comm, own, out->stride, out->all);
-    free(own);
-    return st;
-}
-
 enum status measure_ranks_share(struct comm *comm, const void *bytes, size_t n,
                                 struct measure_shared *out)
 {
@@ -53,8 +35,19 @@ enum status measure_ranks_share(struct comm *comm, const void *bytes, size_t n,
     enum status st = measure_ranks_gather(comm, &length, sizeof length, out->n);
     for (int r = 0; r < ranks && st == ST_OK; r++)
         out->stride = out->n[r] > out->stride ? out->n[r] : out->stride;
-    if (st == ST_OK && out->stride > 0)
-        st = share_padded(comm, ranks, bytes, n, out);
+    if (st == ST_OK && out->stride > 0) {
+        /* The bytes of each rank followed by zeros up to the longest. */
+        char *own = calloc(1, (size_t)out->stride);
+        out->all = calloc((size_t)ranks, (size_t)out->stride);
+        if (!own || !out->all)
+            st = FAIL(ST_RETRY, "out of memory: %lld bytes from each of %d ranks",
+                      (long long)out->stride, ranks);
+        if (st == ST_OK && n > 0)
+            memcpy(own, bytes, n);
+        if (st == ST_OK)
+            st = measure_ranks_gather(comm, own, out->stride, out->all);
+        free(own);
+    }
     if (st != ST_OK)
         measure_ranks_share_free(out);
     return st;

@@ -29,10 +29,12 @@ struct stage {
 static enum status static_stage(const struct check_config *config, int64_t budget_ms,
                                 struct check_rows *rows)
 {
-    if (!config->found)
-        return check_static_run(config, budget_ms, rows);
+    if (!config->found) {
+        check_static_run(config, budget_ms, rows);
+        return ST_OK;
+    }
     for (int i = 0; i < config->found->n; i++)
-        TRY(check_row_add(rows, &config->found->row[i]));
+        check_row_add(rows, &config->found->row[i]);
     return ST_OK;
 }
 
@@ -78,32 +80,18 @@ static enum status collect(struct run *run, const struct check_rows *added)
         if (run->config->place.rank == 0 && all.n[r] > 0)
             st = check_row_unpack(all.all + r * all.stride, (size_t)all.n[r], &run->all);
     for (int i = 0; i < added->n && st == ST_OK; i++)
-        st = check_row_add(&run->own, &added->row[i]);
+        check_row_add(&run->own, &added->row[i]);
     measure_ranks_share_free(&all);
     text_free(&bytes);
     return st;
 }
 
 /* judged — rank 0: the rows of all ranks so far, judged; out is empty before. */
-static enum status judged(const struct run *run, struct check_rows *out)
+static void judged(const struct run *run, struct check_rows *out)
 {
     for (int i = 0; i < run->all.n; i++)
-        TRY(check_row_add(out, &run->all.row[i]));
-    return check_judge(out);
-}
-
-/* show — what is known after a stage, for a caller that may have to end early. */
-static enum status show(struct run *run, enum check_stage stage)
-{
-    const struct check_config *config = run->config;
-    struct check_rows rows = {0};
-    if (!config->stage_ended)
-        return ST_OK;
-    enum status st = config->place.rank == 0 ? judged(run, &rows) : ST_OK;
-    if (st == ST_OK)
-        config->stage_ended(config->arg, stage, config->place.rank == 0 ? &rows : &run->own);
-    check_row_free(&rows);
-    return st;
+        check_row_add(out, &run->all.row[i]);
+    check_judge(out);
 }
 
 static enum status end_stage(struct run *run, enum check_stage stage, struct check_rows *added,
@@ -112,8 +100,15 @@ static enum status end_stage(struct run *run, enum check_stage stage, struct che
     if (st == ST_OK)
         st = collect(run, added);
     check_row_free(added);
-    if (st == ST_OK)
-        st = show(run, stage);
+    const struct check_config *config = run->config;
+    if (st == ST_OK && config->stage_ended) {
+        /* What is known so far, for a caller that may have to end early. */
+        struct check_rows rows = {0};
+        if (config->place.rank == 0)
+            judged(run, &rows);
+        config->stage_ended(config->arg, stage, config->place.rank == 0 ? &rows : &run->own);
+        check_row_free(&rows);
+    }
     run->done += run->share;
     return st;
 }
@@ -182,9 +177,9 @@ static enum status judge_all(struct run *run, struct check_rows *out, struct tex
         struct check_row row =
             check_row_found(CHECK_STAGE_AGREEMENT, p, -1, check_row_point(p), CHECK_VERDICT_SKIPPED,
                             "%s", why_skipped(p, run->config));
-        TRY(check_row_add(&run->all, &row));
+        check_row_add(&run->all, &row);
     }
-    TRY(judged(run, out));
+    judged(run, out);
     if (run->config->compare)
         TRY(run->config->compare(run->config->arg, out));
     return check_row_pack_all(out, bytes);

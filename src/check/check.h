@@ -39,7 +39,6 @@ struct check_config {
     int gpus_expected;     /* of a node; -1: not given */
     int gpus_allotted;     /* of a node, by Slurm; 0: not given */
     int gpus_used;         /* of a node: its workers that have one */
-    const char *gpu_bus;   /* PCI address of this rank's GPU; "": none */
     /* for tests: this rank's sums are wrong by one bit; its wall clock is wrong by so much */
     bool flips_sums;
     int64_t clock_offset_ms;
@@ -75,8 +74,8 @@ enum status check_run(const struct check_config *config, struct check_rows *out)
  * rank. One rank of a node speaks for the node where a thing exists once per node. */
 enum status check_agree_run(const struct check_config *config, int64_t budget_ms,
                             struct check_rows *rows);
-enum status check_static_run(const struct check_config *config, int64_t budget_ms,
-                             struct check_rows *rows);
+void check_static_run(const struct check_config *config, int64_t budget_ms,
+                      struct check_rows *rows);
 enum status check_node_run(const struct check_config *config, int64_t budget_ms,
                            struct check_rows *rows);
 enum status check_pairs_run(const struct check_config *config, int64_t budget_ms,

@@ -3,26 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "check/check.h"
 #include "measure/measure_ranks.h"
 
 #define LISTED_MAX 5
 #define WHY_MAX sizeof((struct check_row *)0)->why
-
-/* ---- this rank's facts as text: name, 0, value, 0 …, in the order of config->facts ---- */
-
-/* value_in — the value of a name in a rank's text; "": the rank has no such fact. */
-static const char *value_in(const char *text, int64_t n, const char *name)
-{
-    const char *end = text + n;
-    while (text < end) {
-        const char *value = text + strlen(text) + 1;
-        if (strcmp(text, name) == 0)
-            return value;
-        text = value + strlen(value) + 1;
-    }
-    return "";
-}
 
 /* ---- rank 0 compares ---- */
 
@@ -34,10 +20,18 @@ struct agree {
     struct check_rows *rows;
 };
 
+/* Returns the value of a fact of a rank, whose text is name, 0, value, 0 …; "": it has none. */
 static const char *value_of(const struct agree *a, int rank, int fact)
 {
-    return value_in(a->facts->all + rank * a->facts->stride, a->facts->n[rank],
-                    a->config->facts[fact].name);
+    const char *text = a->facts->all + rank * a->facts->stride, *end = text + a->facts->n[rank];
+    const char *name = a->config->facts[fact].name;
+    while (text < end) {
+        const char *value = text + strlen(text) + 1;
+        if (strcmp(text, name) == 0)
+            return value;
+        text = value + strlen(value) + 1;
+    }
+    return "";
 }
 
 /* count_of — how many ranks have the value of `rank`. */
@@ -78,8 +72,7 @@ static int differing_rank(const struct agree *a, int node, int fact)
 }
 
 /* compare_node — one row about all facts [first, last) in which a node differs. */
-static enum status compare_node(const struct agree *a, int node, int first, int last,
-                                int *differing)
+static void compare_node(const struct agree *a, int node, int first, int last, int *differing)
 {
     const struct check_fact *facts = a->config->facts;
     struct check_row row = check_row_found(CHECK_STAGE_AGREEMENT, facts[first].point, node,
@@ -100,38 +93,12 @@ static enum status compare_node(const struct agree *a, int node, int first, int 
                     value_of(a, most, i), most / a->config->place.locals);
     }
     if (row.verdict == CHECK_VERDICT_PASS)
-        return ST_OK;
+        return;
     (*differing)++;
-    return check_row_add(a->rows, &row);
+    check_row_add(a->rows, &row);
 }
 
-/* pass_group — no node differs. */
-static enum status pass_group(const struct agree *a, int first, int last)
-{
-    const struct check_config *config = a->config;
-    const struct check_fact *fact = &config->facts[first];
-    char what[192];
-    /* "UCX 1.18.1, NVIDIA driver 580.82", or "61 settings" of a long one. */
-    size_t cap = sizeof what;
-    what[0] = 0;
-    if (last - first > LISTED_MAX)
-        text_format(what, cap, "%d %s", last - first, a->config->facts[first].group);
-    for (int i = first; i < last && last - first <= LISTED_MAX; i++) {
-        const char *value = value_of(a, a->most[i], i);
-        size_t used = strlen(what);
-        if (value[0])
-            text_format(what + used, cap - used, "%s%s %s", used > 0 ? ", " : "",
-                        a->config->facts[i].name, value);
-    }
-    size_t used = strlen(what);
-    if (config->place.nodes > 1)
-        text_format(what + used, sizeof what - used, ": the same on %d nodes", config->place.nodes);
-    struct check_row row = check_row_found(CHECK_STAGE_AGREEMENT, fact->point, -1, fact->group,
-                                           CHECK_VERDICT_PASS, "%s", what);
-    return check_row_add(a->rows, &row);
-}
-
-static enum status compare(const struct agree *a)
+static void compare(const struct agree *a)
 {
     const struct check_config *config = a->config;
     for (int first = 0, last; first < config->facts_n; first = last) {
@@ -146,33 +113,29 @@ static enum status compare(const struct agree *a)
             a->most[i] = choose_most(a);
         }
         for (int node = 0; node < a->config->place.nodes; node++)
-            TRY(compare_node(a, node, first, last, &differing));
-        TRY(differing == 0 ? pass_group(a, first, last) : ST_OK);
+            compare_node(a, node, first, last, &differing);
+        if (differing == 0) {
+            /* "UCX 1.18.1, NVIDIA driver 580.82", or "61 settings" of a long list. */
+            const struct check_fact *fact = &config->facts[first];
+            char what[192] = "";
+            const size_t cap = sizeof what;
+            if (last - first > LISTED_MAX)
+                text_format(what, cap, "%d %s", last - first, fact->group);
+            for (int i = first; i < last && last - first <= LISTED_MAX; i++) {
+                const char *value = value_of(a, a->most[i], i);
+                size_t used = strlen(what);
+                if (value[0])
+                    text_format(what + used, cap - used, "%s%s %s", used > 0 ? ", " : "",
+                                config->facts[i].name, value);
+            }
+            const size_t used = strlen(what);
+            if (config->place.nodes > 1)
+                text_format(what + used, cap - used, ": the same on %d nodes", config->place.nodes);
+            struct check_row row = check_row_found(CHECK_STAGE_AGREEMENT, fact->point, -1,
+                                                   fact->group, CHECK_VERDICT_PASS, "%s", what);
+            check_row_add(a->rows, &row);
+        }
     }
-    return ST_OK;
-}
-
-static enum status compare_all(const struct check_config *config,
-                               const struct measure_shared *facts, struct check_rows *rows)
-{
-    struct agree a = {.config = config, .facts = facts, .rows = rows};
-    a.values = calloc((size_t)config->place.ranks, sizeof *a.values);
-    a.most = calloc((size_t)config->facts_n, sizeof *a.most);
-    enum status st = a.values && a.most ? compare(&a)
-                                        : FAIL(ST_RETRY, "out of memory: the facts of %d ranks",
-                                               config->place.ranks);
-    free(a.values);
-    free(a.most);
-    return st;
-}
-
-/* add_host — one rank of each node adds the name of the node. */
-static enum status add_host(const struct check_config *config, struct check_rows *rows)
-{
-    if (config->place.local > 0)
-        return ST_OK;
-    struct check_row row = check_host_row(config->place.node, config->scheduler, config->host);
-    return check_row_add(rows, &row);
 }
 
 enum status check_agree_run(const struct check_config *config, int64_t budget_ms,
@@ -189,10 +152,19 @@ enum status check_agree_run(const struct check_config *config, int64_t budget_ms
     enum status st = own.overflow ? FAIL(ST_RETRY, "out of memory: the facts of this rank") : ST_OK;
     if (st == ST_OK)
         st = measure_ranks_share(config->comm, own.data, own.len, &facts);
-    if (st == ST_OK && config->place.rank == 0 && config->facts_n > 0)
-        st = compare_all(config, &facts, rows);
-    if (st == ST_OK)
-        st = add_host(config, rows);
+    if (st == ST_OK && config->place.rank == 0 && config->facts_n > 0) {
+        struct agree a = {.config = config, .facts = &facts, .rows = rows};
+        a.values = memory_new((size_t)config->place.ranks, sizeof *a.values);
+        a.most = memory_new((size_t)config->facts_n, sizeof *a.most);
+        compare(&a);
+        free(a.values);
+        free(a.most);
+    }
+    if (st == ST_OK && config->place.local == 0) {
+        /* One rank of each node adds the name of the node. */
+        struct check_row row = check_host_row(config->place.node, config->scheduler, config->host);
+        check_row_add(rows, &row);
+    }
     measure_ranks_share_free(&facts);
     text_free(&own);
     return st;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 
 /* The circle method: with an odd number m of places, i and j meet in round (i + j) mod m. The node
  * that would meet itself rests, or meets the node that stands outside the circle. */
@@ -50,22 +51,16 @@ static int add_set(struct check_bisect *bisect, int first, int n, int parent)
     return bisect->sets++;
 }
 
-enum status check_bisect_init(struct check_bisect *bisect, int members, int group_min)
+void check_bisect_init(struct check_bisect *bisect, int members, int group_min)
 {
     ASSERTF(members >= 1 && group_min >= 1 && group_min <= 2, "members %d, group_min %d", members,
             group_min);
     *bisect = (struct check_bisect){.members = members, .group_min = group_min};
     const size_t n = (size_t)members;
-    bisect->member = calloc(n, sizeof *bisect->member);
-    bisect->set = calloc(2 * n, sizeof *bisect->set); /* a binary tree of n leaves */
-    bisect->group_of = calloc(n, sizeof *bisect->group_of);
-    if (!bisect->member || !bisect->set || !bisect->group_of) {
-        check_bisect_free(bisect);
-        return FAIL(ST_RETRY, "out of memory: a search among %d members; use a machine with more",
-                    members);
-    }
+    bisect->member = memory_new(n, sizeof *bisect->member);
+    bisect->set = memory_new(2 * n, sizeof *bisect->set); /* a binary tree of n leaves */
+    bisect->group_of = memory_new(n, sizeof *bisect->group_of);
     add_set(bisect, 0, members, -1);
-    return ST_OK;
 }
 
 void check_bisect_free(struct check_bisect *bisect)
@@ -98,25 +93,6 @@ static void place(struct check_bisect *bisect, struct check_bisect_set *set)
         bisect->group_of[m] = bisect->groups;
     set->group = bisect->groups++;
     set->state = SET_TESTED;
-}
-
-/* Large sets, and singles that may be tested alone or beside a good member. */
-static void place_sets(struct check_bisect *bisect)
-{
-    for (int i = 0; i < bisect->sets; i++) {
-        struct check_bisect_set *set = &bisect->set[i];
-        if (set->state != SET_WAITS)
-            continue;
-        if (set->n >= bisect->group_min || bisect->members == 1) {
-            place(bisect, set);
-            continue;
-        }
-        const int good = free_good(bisect, set);
-        if (good >= 0) {
-            bisect->group_of[good] = bisect->groups;
-            place(bisect, set);
-        }
-    }
 }
 
 /* Pairs of single members that wait, because no member is known to be good. All of them failed so
@@ -156,7 +132,21 @@ int check_bisect_round(struct check_bisect *bisect, int *group_of)
     const size_t bytes = sizeof *group_of * (size_t)bisect->members;
     bisect->groups = 0;
     memset(bisect->group_of, -1, bytes);
-    place_sets(bisect);
+    /* Large sets, and singles that may be tested alone or beside a good member. */
+    for (int i = 0; i < bisect->sets; i++) {
+        struct check_bisect_set *set = &bisect->set[i];
+        if (set->state != SET_WAITS)
+            continue;
+        if (set->n >= bisect->group_min || bisect->members == 1) {
+            place(bisect, set);
+            continue;
+        }
+        const int good = free_good(bisect, set);
+        if (good >= 0) {
+            bisect->group_of[good] = bisect->groups;
+            place(bisect, set);
+        }
+    }
     if (bisect->groups == 0)
         place_pairs(bisect);
     if (bisect->groups == 0) {

@@ -6,7 +6,7 @@
  * A test of one member may prove nothing (a collective of one rank moves no byte). With group_min 2
  * a single member is tested beside one that is known to be good.
  *
- *   TRY(check_bisect_init(&b, n, 2));
+ *   check_bisect_init(&b, n, 2);
  *   while ((groups = check_bisect_round(&b, of)) > 0) {
  *       for each group g: test the members m with of[m] == g together; failed[g] = …
  *       check_bisect_report(&b, failed);
@@ -37,14 +37,14 @@ struct check_bisect {
     enum check_member *member; /* [members] what is known of each */
     int tests, rounds;         /* so far */
     struct check_bisect_set *set;
-    int sets, sets_cap;
+    int sets;
     int *group_of; /* [members] of the round under way */
     int groups;
     int pairing; /* rounds of pairs of undecided members so far */
 };
 
-/* check_bisect_init — members >= 1, group_min 1 or 2. ST_RETRY: out of memory. */
-enum status check_bisect_init(struct check_bisect *bisect, int members, int group_min);
+/* check_bisect_init — members >= 1, group_min 1 or 2. */
+void check_bisect_init(struct check_bisect *bisect, int members, int group_min);
 /* check_bisect_round — the groups to test now: group_of[m] is the group of member m, or -1. Returns
  * their number, at most members; 0: all is found. The first round is all members in one group. */
 int check_bisect_round(struct check_bisect *bisect, int *group_of);

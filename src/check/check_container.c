@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_file.h"
 #include "check/check_static.h"
@@ -12,11 +13,10 @@
 
 static bool has_hardware(const struct check_static *s)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
-    bool has = found == NULL;
-    if (found)
-        check_file_list(s->root, found, "/sys/class/net");
-    for (int i = 0; found && i < found->n; i++)
+    struct check_file_names *found = memory_new(1, sizeof *found);
+    bool has = false;
+    check_file_list(s->root, found, "/sys/class/net");
+    for (int i = 0; i < found->n; i++)
         has = has || check_file_is(s->root, "/sys/class/net/%s/device", found->name[i]);
     free(found);
     return has;
@@ -136,30 +136,6 @@ static bool judge_allotted(struct check_static *s)
     return true;
 }
 
-static void add_gres(struct check_static *s)
-{
-    struct gres g = {.s = s};
-    bool is_read = check_file_lines(s->root, "/etc/slurm/gres.conf", 1 << 20, gres_line, &g) ||
-                   check_file_lines(s->root, "/etc/slurm-llnl/gres.conf", 1 << 20, gres_line, &g);
-    if (judge_files(s, &g) || judge_allotted(s))
-        return;
-    if (g.files > 0)
-        check_static_add(s,
-                         check_static_found(s, CHECK_POINT_GRES, "slurm gres", CHECK_VERDICT_PASS,
-                                            "all %d GPU files of gres.conf exist", g.files),
-                         "", "");
-    else
-        check_static_add(s,
-                         check_static_found(s, CHECK_POINT_GRES, "slurm gres",
-                                            CHECK_VERDICT_SKIPPED, "%s",
-                                            is_read ? "gres.conf names no GPU file of this node"
-                                            : s->config->gpus_allotted > 0
-                                                ? "Slurm counts instances of GPUs (MIG), NVML GPUs"
-                                            : s->is_slurm ? "a Slurm job, but no gres.conf here"
-                                                          : "no Slurm job, and no gres.conf"),
-                         "", "");
-}
-
 void check_container_rows(struct check_static *s)
 {
     bool is_apart = s->container != CHECK_CONTAINER_NONE && s->has_rdma && !has_hardware(s);
@@ -173,5 +149,26 @@ void check_container_rows(struct check_static *s)
                            is_apart ? " with a network of its own: RDMA needs the host's" : ""),
         "",
         is_apart ? check_static_flag(s, "", "docker run --network host", "hostNetwork: true") : "");
-    add_gres(s);
+    /* The GPUs that Slurm counts. */
+    struct gres g = {.s = s};
+    bool is_read = check_file_lines(s->root, "/etc/slurm/gres.conf", 1 << 20, gres_line, &g) ||
+                   check_file_lines(s->root, "/etc/slurm-llnl/gres.conf", 1 << 20, gres_line, &g);
+    if (!judge_files(s, &g) && !judge_allotted(s)) {
+        if (g.files > 0)
+            check_static_add(s,
+                             check_static_found(s, CHECK_POINT_GRES, "slurm gres",
+                                                CHECK_VERDICT_PASS,
+                                                "all %d GPU files of gres.conf exist", g.files),
+                             "", "");
+        else
+            check_static_add(
+                s,
+                check_static_found(s, CHECK_POINT_GRES, "slurm gres", CHECK_VERDICT_SKIPPED, "%s",
+                                   is_read ? "gres.conf names no GPU file of this node"
+                                   : s->config->gpus_allotted > 0
+                                       ? "Slurm counts instances of GPUs (MIG), NVML GPUs"
+                                   : s->is_slurm ? "a Slurm job, but no gres.conf here"
+                                                 : "no Slurm job, and no gres.conf"),
+                "", "");
+    }
 }

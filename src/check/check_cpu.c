@@ -41,16 +41,6 @@ static void allowed_line(void *arg, char *line)
         *(int *)arg = count_list(line + strlen(key));
 }
 
-/* The quota itself is a row of the node's stage. */
-static double quota_of(const struct check_static *s)
-{
-    char proc[FILE_PATH_MAX], sys[FILE_PATH_MAX];
-    if (!text_format(proc, sizeof proc, "%s/proc/self/cgroup", s->root) ||
-        !text_format(sys, sizeof sys, "%s/sys/fs/cgroup", s->root))
-        return 0;
-    return cgroup_quota(proc, sys);
-}
-
 static void too_few(struct check_static *s, double cpus, const char *remedy)
 {
     check_static_add(s,
@@ -62,8 +52,12 @@ static void too_few(struct check_static *s, double cpus, const char *remedy)
 
 static void add_count(struct check_static *s)
 {
+    char proc[FILE_PATH_MAX], sys[FILE_PATH_MAX];
     int allowed = 0;
-    double quota = quota_of(s);
+    double quota = 0;
+    if (text_format(proc, sizeof proc, "%s/proc/self/cgroup", s->root) &&
+        text_format(sys, sizeof sys, "%s/sys/fs/cgroup", s->root))
+        quota = cgroup_quota(proc, sys);
     const char *whole = "taskset -pc $$ # give the job all cores (Slurm: --exclusive)";
     check_file_lines(s->root, "/proc/self/status", 1 << 16, allowed_line, &allowed);
     if (allowed == 0)
@@ -117,35 +111,6 @@ static void read_speed(struct check_static *s, const char *cpu, struct speed *ou
     }
 }
 
-static void add_governor(struct check_static *s)
-{
-    struct check_file_names *found = calloc(1, sizeof *found);
-    struct speed speed = {0};
-    if (found == NULL)
-        return;
-    check_file_list_with(s->root, "cpu", found, "/sys/devices/system/cpu");
-    for (int i = 0; i < found->n; i++)
-        read_speed(s, found->name[i], &speed);
-    free(found);
-    bool is_bad = speed.slow > 0 || speed.capped > 0;
-    char remedy[96] = "";
-    if (speed.slow > 0)
-        text_copy(remedy, sizeof remedy, "cpupower frequency-set -g performance");
-    else if (speed.capped > 0)
-        text_format(remedy, sizeof remedy, "cpupower frequency-set -u %lld", (long long)speed.can);
-    check_static_add(
-        s,
-        speed.cpus == 0
-            ? check_static_found(s, CHECK_POINT_HOST, "cpu governor", CHECK_VERDICT_SKIPPED,
-                                 "no cpufreq: the hypervisor or the firmware decides")
-            : check_static_found(s, CHECK_POINT_HOST, "cpu governor",
-                                 is_bad ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS,
-                                 "%d of %d CPUs save power (%s), %d have a lowered frequency limit",
-                                 speed.slow, speed.cpus,
-                                 speed.governor[0] ? speed.governor : speed.driver, speed.capped),
-        "", remedy);
-}
-
 /* ---- near which memory ---- */
 
 struct numa {
@@ -175,10 +140,8 @@ static void read_numa(const struct check_static *s, const char *name, struct num
 
 static void add_numa(struct check_static *s)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
+    struct check_file_names *found = memory_new(1, sizeof *found);
     struct numa numa = {.least = -1};
-    if (found == NULL)
-        return;
     check_file_list_with(s->root, "node", found, "/sys/devices/system/node");
     for (int i = 0; i < found->n; i++)
         read_numa(s, found->name[i], &numa);
@@ -213,6 +176,29 @@ static void add_numa(struct check_static *s)
 void check_cpu_rows(struct check_static *s)
 {
     add_count(s);
-    add_governor(s);
+    /* How the clocks are governed. */
+    struct check_file_names *found = memory_new(1, sizeof *found);
+    struct speed speed = {0};
+    check_file_list_with(s->root, "cpu", found, "/sys/devices/system/cpu");
+    for (int i = 0; i < found->n; i++)
+        read_speed(s, found->name[i], &speed);
+    free(found);
+    bool is_bad = speed.slow > 0 || speed.capped > 0;
+    char remedy[96] = "";
+    if (speed.slow > 0)
+        text_copy(remedy, sizeof remedy, "cpupower frequency-set -g performance");
+    else if (speed.capped > 0)
+        text_format(remedy, sizeof remedy, "cpupower frequency-set -u %lld", (long long)speed.can);
+    check_static_add(
+        s,
+        speed.cpus == 0
+            ? check_static_found(s, CHECK_POINT_HOST, "cpu governor", CHECK_VERDICT_SKIPPED,
+                                 "no cpufreq: the hypervisor or the firmware decides")
+            : check_static_found(s, CHECK_POINT_HOST, "cpu governor",
+                                 is_bad ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS,
+                                 "%d of %d CPUs save power (%s), %d have a lowered frequency limit",
+                                 speed.slow, speed.cpus,
+                                 speed.governor[0] ? speed.governor : speed.driver, speed.capped),
+        "", remedy);
     add_numa(s);
 }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/quantile.h"
 #include "base/text.h"
 #include "check/check_scratch.h"
@@ -41,11 +42,15 @@ static struct check_row disk_row(const struct disk *d, enum check_verdict verdic
     return row;
 }
 
-/* remedy_of — for errno of a file in dir. */
-static void remedy_of(int error, const char *folder, char *out, size_t cap)
+static void add_failed(const struct disk *d, const char *verb, int error, struct check_rows *rows)
 {
-    char dir[CHECK_TEXT_WORD];
-    check_text_folder(dir, sizeof dir, folder);
+    char why[256];
+    text_format(why, sizeof why, "cannot %s a file in %.120s after %lld bytes: %s", verb, d->dir,
+                (long long)d->written, strerror(error));
+    struct check_row row = disk_row(d, CHECK_VERDICT_FAIL, why);
+    char dir[CHECK_TEXT_WORD], *out = row.remedy;
+    const size_t cap = sizeof row.remedy;
+    check_text_folder(dir, sizeof dir, d->dir);
     if (error == ENOSPC || error == EDQUOT)
         text_format(
             out, cap,
@@ -62,17 +67,7 @@ static void remedy_of(int error, const char *folder, char *out, size_t cap)
     else
         text_format(out, cap,
                     "dmesg | grep -i error # and smartctl -a of its disk; or set CHECKPOINT_DIR");
-}
-
-static enum status add_failed(const struct disk *d, const char *verb, int error,
-                              struct check_rows *rows)
-{
-    char why[256];
-    text_format(why, sizeof why, "cannot %s a file in %.120s after %lld bytes: %s", verb, d->dir,
-                (long long)d->written, strerror(error));
-    struct check_row row = disk_row(d, CHECK_VERDICT_FAIL, why);
-    remedy_of(error, d->dir, row.remedy, sizeof row.remedy);
-    return check_row_add(rows, &row);
+    check_row_add(rows, &row);
 }
 
 bool check_disk_is_bad(const struct check_config *config)
@@ -166,7 +161,8 @@ static enum status write_all(struct disk *d, int64_t bytes, int64_t limit_ms,
     if (error == 0)
         return ST_OK;
     d->best = 0;
-    return add_failed(d, verb, error, rows);
+    add_failed(d, verb, error, rows);
+    return ST_OK;
 }
 
 /* open_and_write — or a row that says why not. */
@@ -179,12 +175,16 @@ static enum status open_and_write(struct disk *d, int64_t bytes, int64_t limit_m
         struct check_row row =
             disk_row(d, CHECK_VERDICT_SKIPPED,
                      has_dir ? CHECK_DISK_BAD : "no folder for checkpoints is set");
-        return check_row_add(rows, &row);
+        check_row_add(rows, &row);
+        return ST_OK;
     }
     (void)check_scratch_sweep(config->dir);
     check_disk_folder(config->dir, d->dir, sizeof d->dir);
     int error = open_unnamed(d);
-    return error ? add_failed(d, "create", error, rows) : write_all(d, bytes, limit_ms, rows);
+    if (error == 0)
+        return write_all(d, bytes, limit_ms, rows);
+    add_failed(d, "create", error, rows);
+    return ST_OK;
 }
 
 /* ---- beside the other nodes ---- */
@@ -217,10 +217,8 @@ static enum status measure_again(struct disk *d, int64_t bytes, int64_t limit_ms
 {
     if (!d->config->comm)
         return ST_OK;
-    double *rate = calloc((size_t)d->config->place.ranks, sizeof *rate);
-    enum status st =
-        rate ? write_again(d, bytes, limit_ms, rate, rows)
-             : FAIL(ST_RETRY, "out of memory: disks of %d ranks", d->config->place.ranks);
+    double *rate = memory_new((size_t)d->config->place.ranks, sizeof *rate);
+    enum status st = write_again(d, bytes, limit_ms, rate, rows);
     free(rate);
     return st;
 }
@@ -248,7 +246,7 @@ enum status check_disk(const struct check_config *config, int64_t bytes, int64_t
                     text_format_bytes(size, sizeof size, (double)d.written));
         text_format(row.remedy, sizeof row.remedy,
                     "iostat -x 1 5 # or set CHECKPOINT_DIR to another disk");
-        st = check_row_add(rows, &row);
+        check_row_add(rows, &row);
     }
     if (d.fd >= 0)
         close(d.fd);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_file.h"
 #include "check/check_static.h"
@@ -19,16 +20,6 @@ struct seen {
     char missing[64]; /* the address, or the number, of the first that NVML lacks */
 };
 
-static int count_files(struct check_static *s, struct check_file_names *found)
-{
-    int n = 0;
-    int64_t number;
-    check_file_list_with(s->root, "nvidia", found, "/dev");
-    for (int i = 0; i < found->n; i++)
-        n += text_parse_i64(found->name[i] + strlen("nvidia"), 0, 4095, &number) == TEXT_OK;
-    return n;
-}
-
 static bool nvml_has(const struct check_static *s, const char *bus)
 {
     for (int i = 0; i < s->gpus.gpus_n; i++)
@@ -39,10 +30,12 @@ static bool nvml_has(const struct check_static *s, const char *bus)
 
 static void look_for(struct check_static *s, struct seen *seen)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
-    if (found == NULL)
-        return;
-    seen->files = count_files(s, found);
+    struct check_file_names *found = memory_new(1, sizeof *found);
+    int64_t number;
+    check_file_list_with(s->root, "nvidia", found, "/dev");
+    for (int i = 0; i < found->n; i++)
+        seen->files +=
+            text_parse_i64(found->name[i] + strlen("nvidia"), 0, 4095, &number) == TEXT_OK;
     check_file_list(s->root, found, "/proc/driver/nvidia/gpus");
     seen->driver = found->n;
     for (int i = 0; i < s->gpus.gpus_n; i++) {
@@ -102,25 +95,6 @@ static void too_few(struct check_static *s, const struct seen *seen, int want)
         "", remedy);
 }
 
-/* With a number from the user it is right; without, other nodes of the job may have more. */
-static void enough(struct check_static *s, const struct seen *seen)
-{
-    char drain[REMEDY_BYTES];
-    if (s->config->gpus_expected >= 0)
-        check_static_add(s,
-                         check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_PASS,
-                                            "%d GPUs, %d expected", seen->nvml,
-                                            s->config->gpus_expected),
-                         "", "");
-    else
-        check_static_measured(
-            s,
-            check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_MEASURED,
-                               "driver and device files agree; GPUS_EXPECTED is not set"),
-            seen->nvml, "", "",
-            check_static_drain(s, drain, sizeof drain, "fewer GPUs than peers"));
-}
-
 /* ---- without NVML ---- */
 
 static void no_driver(struct check_static *s)
@@ -168,8 +142,24 @@ static void count_gpus(struct check_static *s)
     int want = wanted(s, &seen);
     if (seen.nvml < want)
         too_few(s, &seen, want);
-    else
-        enough(s, &seen);
+    else {
+        /* With a number from the user it is right; without, other nodes of the job may have
+         * more. */
+        char drain[REMEDY_BYTES];
+        if (s->config->gpus_expected >= 0)
+            check_static_add(s,
+                             check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_PASS,
+                                                "%d GPUs, %d expected", seen.nvml,
+                                                s->config->gpus_expected),
+                             "", "");
+        else
+            check_static_measured(
+                s,
+                check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_MEASURED,
+                                   "driver and device files agree; GPUS_EXPECTED is not set"),
+                seen.nvml, "", "",
+                check_static_drain(s, drain, sizeof drain, "fewer GPUs than peers"));
+    }
 }
 
 /* ---- the health of each ---- */

@@ -1,5 +1,5 @@
-/* check_gpu_list — see check_gpu_list.h. */
-#include "check/check_gpu_list.h"
+/* check_gpu_list — see check_static.h. */
+#include "check/check_static.h"
 
 #include <string.h>
 

@@ -66,15 +66,6 @@ struct group {
 
 /* ---- one step: a collective at a size ---- */
 
-static void note_fault(struct groups *g, struct group *group,
-                       const struct measure_collective_call *call, int64_t wrong)
-{
-    group->is_wrong[call->collective] = true;
-    if (g->fault.wrong == 0)
-        g->fault =
-            (struct fault){wrong, (int32_t)call->collective, (int32_t)call->dtype, call->bytes};
-}
-
 static const char *size_text(int64_t bytes, char *out, size_t cap)
 {
     const int64_t unit = bytes >= MIB ? MIB : bytes >= KIB ? KIB : 1;
@@ -83,21 +74,10 @@ static const char *size_text(int64_t bytes, char *out, size_t cap)
     return out;
 }
 
-/* The published limits hold for the eight GPUs of a node. */
-static void set_hardware(const struct groups *g, const struct comm_place *place,
-                         struct check_row *row)
-{
-    struct dev_info info;
-    if (!comm_stays_on_device(g->config->comm) || place->nodes != 1 || place->ranks != 8)
-        return;
-    dev_info(g->config->dev, &info);
-    check_judge_gpu(info.name, row->hardware, sizeof row->hardware);
-}
-
 /* A GPU's links are judged beside those of other nodes; a host's memory is stage node's. */
-static enum status add_speed(struct groups *g, const struct group *group,
-                             const struct measure_collective_call *call, double best, double median,
-                             int runs)
+static void add_speed(struct groups *g, const struct group *group,
+                      const struct measure_collective_call *call, double best, double median,
+                      int runs)
 {
     const struct comm_place *place = comm_place(group->comm);
     const bool is_small = call->bytes < SMALL_BYTES;
@@ -105,11 +85,10 @@ static enum status add_speed(struct groups *g, const struct group *group,
     const double value = is_small ? best : rate;
     char name[sizeof(((struct check_row *)0)->name)];
     if (place->rank != 0)
-        return ST_OK;
+        return;
     /* "all_reduce 1 MiB between nodes" */
-    size_t cap = sizeof name;
     char size[32];
-    text_format(name, cap, "%s %s%s%s", bus_bandwidth_name(call->collective),
+    text_format(name, sizeof name, "%s %s%s%s", bus_bandwidth_name(call->collective),
                 size_text(call->bytes, size, sizeof size), group->where[0] != 0 ? " " : "",
                 group->where);
     struct check_row row =
@@ -120,18 +99,17 @@ static enum status add_speed(struct groups *g, const struct group *group,
         row.verdict = CHECK_VERDICT_PASS;
     text_format(row.subject, sizeof row.subject, "%d ranks, %s", place->ranks,
                 comm_backend(g->config->comm));
-    set_hardware(g, place, &row);
+    /* The published limits hold for the eight GPUs of a node. */
+    struct dev_info info;
+    if (comm_stays_on_device(g->config->comm) && place->nodes == 1 && place->ranks == 8) {
+        dev_info(g->config->dev, &info);
+        check_judge_gpu(info.name, row.hardware, sizeof row.hardware);
+    }
     text_format(row.why, sizeof row.why,
                 "%.0f us at best, %.0f at the median of %d runs; bus bandwidth %.3f and %.3f GB/s",
                 best, median, runs, rate,
                 bus_bandwidth(call->collective, call->bytes, place->ranks, median));
-    return check_row_add(g->rows, &row);
-}
-
-static int runs_of(const struct groups *g, double us)
-{
-    const double runs = (double)g->effort->row_ms * 1e3 / (us + 1);
-    return runs < 2 ? 2 : runs > RUNS_MAX ? RUNS_MAX : (int)runs;
+    check_row_add(g->rows, &row);
 }
 
 /* *late_out: the next, larger step would not end in time; the same on all members. */
@@ -149,13 +127,19 @@ static enum status run_step(struct groups *g, struct group *group,
     *late_out = worst[LATE] != 0;
     group->largest[call->collective] = call->bytes;
     group->has_dtype[call->collective][call->dtype] = true;
-    if (worst[WRONG] > 0)
-        note_fault(g, group, call, (int64_t)worst[WRONG]);
+    if (worst[WRONG] > 0) {
+        group->is_wrong[call->collective] = true;
+        if (g->fault.wrong == 0)
+            g->fault = (struct fault){(int64_t)worst[WRONG], (int32_t)call->collective,
+                                      (int32_t)call->dtype, call->bytes};
+    }
     if (worst[WRONG] > 0 || call->dtype != DTYPE_F32 || *late_out)
         return ST_OK;
-    const int runs = runs_of(g, worst[US]);
+    const double n = (double)g->effort->row_ms * 1e3 / (worst[US] + 1);
+    const int runs = n < 2 ? 2 : n > RUNS_MAX ? RUNS_MAX : (int)n;
     TRY(measure_collective_time(&g->memory, group->comm, call, runs, &best, &median));
-    return add_speed(g, group, call, best, median, runs);
+    add_speed(g, group, call, best, median, runs);
+    return ST_OK;
 }
 
 static bool is_sum(enum bus_collective collective)
@@ -219,21 +203,21 @@ static enum status run_group(struct groups *g, struct group *group)
         if (is_late && !is_must)
             break;
     }
-    for (int c = 0; c < BUS_COLLECTIVE_N && comm_place(group->comm)->rank == 0; c++)
-        if (!group->is_wrong[c]) {
-            enum bus_collective collective = (enum bus_collective)c;
-            const struct comm_place *place = comm_place(group->comm);
-            char size[32];
-            struct check_row row = check_row_found(
-                CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, g->place->node,
-                bus_bandwidth_name(collective), CHECK_VERDICT_PASS,
-                "every element right, %s, 8 B to %s", dtypes_text(group, collective),
-                size_text(group->largest[collective], size, sizeof size));
-            text_format(row.subject, sizeof row.subject, "%d ranks, %s%s%s", place->ranks,
-                        comm_backend(g->config->comm), group->where[0] != 0 ? ", " : "",
-                        group->where);
-            TRY(check_row_add(g->rows, &row));
-        }
+    const struct comm_place *place = comm_place(group->comm);
+    for (int c = 0; c < BUS_COLLECTIVE_N && place->rank == 0; c++) {
+        enum bus_collective collective = (enum bus_collective)c;
+        char size[32];
+        if (group->is_wrong[c])
+            continue;
+        struct check_row row =
+            check_row_found(CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, g->place->node,
+                            bus_bandwidth_name(collective), CHECK_VERDICT_PASS,
+                            "every element right, %s, 8 B to %s", dtypes_text(group, collective),
+                            size_text(group->largest[collective], size, sizeof size));
+        text_format(row.subject, sizeof row.subject, "%d ranks, %s%s%s", place->ranks,
+                    comm_backend(g->config->comm), group->where[0] != 0 ? ", " : "", group->where);
+        check_row_add(g->rows, &row);
+    }
     return ST_OK;
 }
 
@@ -248,24 +232,6 @@ static enum status run_split(struct groups *g, const int *ranks, int n, const ch
     return st;
 }
 
-static enum status run_in_nodes(struct groups *g, int *ranks, int64_t end_ms)
-{
-    if (g->place->locals == 1 || g->place->nodes == 1)
-        return ST_OK;
-    for (int l = 0; l < g->place->locals; l++)
-        ranks[l] = g->place->node * g->place->locals + l;
-    return run_split(g, ranks, g->place->locals, "in a node", end_ms);
-}
-
-static enum status run_between_nodes(struct groups *g, int *ranks, int64_t end_ms)
-{
-    if (g->place->locals == 1 || g->place->nodes == 1 || g->place->local != 0)
-        return ST_OK;
-    for (int node = 0; node < g->place->nodes; node++)
-        ranks[node] = node * g->place->locals;
-    return run_split(g, ranks, g->place->nodes, "between nodes", end_ms);
-}
-
 /* ---- wrong results ---- */
 
 struct isolate {
@@ -278,18 +244,6 @@ struct isolate {
     int64_t *wrong;        /* of each rank */
     bool *failed;          /* of each group */
 };
-
-static enum status open_all(struct isolate *s)
-{
-    const size_t n = (size_t)s->place->ranks;
-    s->group_of = calloc(n, sizeof *s->group_of);
-    s->ranks = calloc(n, sizeof *s->ranks);
-    s->wrong = calloc(n, sizeof *s->wrong);
-    s->failed = calloc(n, sizeof *s->failed);
-    if (s->group_of == NULL || s->ranks == NULL || s->wrong == NULL || s->failed == NULL)
-        return FAIL(ST_RETRY, "out of memory: a search among %d ranks", s->place->ranks);
-    return check_bisect_init(&s->bisect, s->place->ranks, 2);
-}
 
 /* This rank's group makes the call. *wrong_out: elements that this rank sees. */
 static enum status test_group(const struct isolate *s, int group, int64_t *wrong_out)
@@ -332,7 +286,7 @@ static enum status test_round(struct isolate *s, int groups)
     return ST_OK;
 }
 
-static enum status add_member(const struct isolate *s, int rank, struct check_rows *rows)
+static void add_member(const struct isolate *s, int rank, struct check_rows *rows)
 {
     const enum check_member kind = s->bisect.member[rank];
     const int node = rank / s->place->locals;
@@ -352,33 +306,29 @@ static enum status add_member(const struct isolate *s, int rank, struct check_ro
               "nvidia-smi -q -d ECC,ROW_REMAPPER; dcgmi diag -r 3; memtester 1G 3; edac-util -v # "
               "take the "
               "node out first; the first two are for GPUs");
-    return check_row_add(rows, &row);
+    check_row_add(rows, &row);
 }
 
-/* No rank could be named. */
-static enum status add_gone(const struct isolate *s, int64_t wrong, struct check_rows *rows)
-{
-    struct check_row row =
-        check_row_found(CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, -1,
-                        bus_bandwidth_name(s->call.collective), CHECK_VERDICT_FAIL,
-                        "%lld elements were wrong once, and none when the groups were tested again",
-                        (long long)wrong);
-    text_copy(row.remedy, sizeof row.remedy,
-              "convoy check CHECK=full SOAK=30m # on the same nodes, then on halves of them");
-    return check_row_add(rows, &row);
-}
-
-static enum status add_members(const struct isolate *s, int64_t wrong, struct check_rows *rows)
+static void add_members(const struct isolate *s, int64_t wrong, struct check_rows *rows)
 {
     int named = 0;
     for (int r = 0; r < s->place->ranks; r++) {
         const enum check_member kind = s->bisect.member[r];
         if (kind == CHECK_MEMBER_GOOD || kind == CHECK_MEMBER_UNKNOWN)
             continue;
-        TRY(add_member(s, r, rows));
+        add_member(s, r, rows);
         named++;
     }
-    return named > 0 ? ST_OK : add_gone(s, wrong, rows);
+    if (named == 0) {
+        struct check_row row = check_row_found(
+            CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, -1, bus_bandwidth_name(s->call.collective),
+            CHECK_VERDICT_FAIL,
+            "%lld elements were wrong once, and none when the groups were tested again",
+            (long long)wrong);
+        text_copy(row.remedy, sizeof row.remedy,
+                  "convoy check CHECK=full SOAK=30m # on the same nodes, then on halves of them");
+        check_row_add(rows, &row);
+    }
 }
 
 /* Finds the ranks that make a collective wrong, by tests of parts of the ranks (check_bisect.h),
@@ -389,12 +339,18 @@ static enum status isolate(const struct measure_collective_memory *memory, struc
                            struct check_rows *rows)
 {
     struct isolate s = {.memory = memory, .comm = comm, .call = *call, .place = comm_place(comm)};
+    const size_t n = (size_t)s.place->ranks;
+    s.group_of = memory_new(n, sizeof *s.group_of);
+    s.ranks = memory_new(n, sizeof *s.ranks);
+    s.wrong = memory_new(n, sizeof *s.wrong);
+    s.failed = memory_new(n, sizeof *s.failed);
+    check_bisect_init(&s.bisect, s.place->ranks, 2);
     int groups = 0;
-    enum status st = open_all(&s);
+    enum status st = ST_OK;
     while (st == ST_OK && (groups = check_bisect_round(&s.bisect, s.group_of)) > 0)
         st = test_round(&s, groups);
     if (st == ST_OK && s.place->rank == 0)
-        st = add_members(&s, wrong, rows);
+        add_members(&s, wrong, rows);
     check_bisect_free(&s.bisect);
     free(s.group_of);
     free(s.ranks);
@@ -405,17 +361,13 @@ static enum status isolate(const struct measure_collective_memory *memory, struc
 
 static enum status trace_fault(struct groups *g)
 {
-    struct fault fault;
     /* All ranks take the first rank's fault, whichever group it was in. */
-    struct fault *out = &fault;
-    struct fault *all = malloc(sizeof *all * (size_t)g->place->ranks);
-    if (all == NULL)
-        return FAIL(ST_RETRY, "out of memory: the results of %d ranks", g->place->ranks);
+    struct fault fault = {0};
+    struct fault *all = memory_new((size_t)g->place->ranks, sizeof *all);
     enum status st = measure_ranks_gather(g->config->comm, &g->fault, sizeof g->fault, all);
-    *out = (struct fault){0};
     for (int r = g->place->ranks - 1; r >= 0 && st == ST_OK; r--)
         if (all[r].wrong > 0)
-            *out = all[r];
+            fault = all[r];
     free(all);
     TRY(st);
     if (fault.wrong == 0)
@@ -463,12 +415,16 @@ static enum status run_all(struct groups *g)
     const int64_t bytes = -less > (double)ranks_bytes ? (int64_t)-less : ranks_bytes;
     TRY(measure_collective_open(&g->memory, g->config->comm, g->config->dev, bytes, true));
     TRY(run_group(g, &world));
-    int *ranks = malloc(sizeof *ranks * (size_t)g->place->ranks);
-    if (ranks == NULL)
-        return FAIL(ST_RETRY, "out of memory: groups of %d ranks", g->place->ranks);
-    enum status st = run_in_nodes(g, ranks, g->begin_ms + 2 * third_ms);
-    if (st == ST_OK)
-        st = run_between_nodes(g, ranks, g->end_ms);
+    int *ranks = memory_new((size_t)g->place->ranks, sizeof *ranks);
+    enum status st = ST_OK;
+    for (int l = 0; l < g->place->locals; l++)
+        ranks[l] = g->place->node * g->place->locals + l;
+    if (has_splits)
+        st = run_split(g, ranks, g->place->locals, "in a node", g->begin_ms + 2 * third_ms);
+    for (int node = 0; node < g->place->nodes; node++)
+        ranks[node] = node * g->place->locals;
+    if (st == ST_OK && has_splits && g->place->local == 0)
+        st = run_split(g, ranks, g->place->nodes, "between nodes", g->end_ms);
     free(ranks);
     return st == ST_OK ? trace_fault(g) : st;
 }
@@ -480,7 +436,8 @@ enum status check_groups_run(const struct check_config *config, int64_t budget_m
         struct check_row row =
             check_row_found(CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, config->place.node,
                             "all_reduce", CHECK_VERDICT_SKIPPED, "one rank: there is no group");
-        return check_row_add(rows, &row);
+        check_row_add(rows, &row);
+        return ST_OK;
     }
     struct groups g = {.config = config,
                        .place = comm_place(config->comm),

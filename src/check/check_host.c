@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 
 /* The row's name says which scheduler knows the subject. */
@@ -29,15 +30,6 @@ static int scheduler_of(const struct check_row *row)
                                                                                     : SCHEDULERS;
 }
 
-static int nodes_of(const struct check_rows *rows)
-{
-    int nodes = 0;
-    for (int i = 0; i < rows->n; i++)
-        if (scheduler_of(&rows->row[i]) < SCHEDULERS && rows->row[i].node >= nodes)
-            nodes = rows->row[i].node + 1;
-    return nodes;
-}
-
 static int by_name(const void *a, const void *b)
 {
     const struct check_host *x = *(struct check_host *const *)a,
@@ -45,15 +37,16 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-enum status check_host_collect(const struct check_rows *rows, struct check_hosts *out)
+void check_host_collect(const struct check_rows *rows, struct check_hosts *out)
 {
     *out = (struct check_hosts){0};
-    const int nodes = nodes_of(rows);
+    int nodes = 0;
+    for (int i = 0; i < rows->n; i++)
+        if (scheduler_of(&rows->row[i]) < SCHEDULERS && rows->row[i].node >= nodes)
+            nodes = rows->row[i].node + 1;
     if (nodes == 0)
-        return ST_OK;
-    out->host = calloc((size_t)nodes, sizeof *out->host);
-    if (!out->host)
-        return FAIL(ST_RETRY, "out of memory: names of %d nodes; use a machine with more", nodes);
+        return;
+    out->host = memory_new((size_t)nodes, sizeof *out->host);
     out->n = nodes;
     for (int i = 0; i < rows->n; i++) {
         const struct check_row *row = &rows->row[i];
@@ -64,18 +57,14 @@ enum status check_host_collect(const struct check_rows *rows, struct check_hosts
         host->scheduler = (enum check_scheduler)scheduler;
         text_copy(host->name, sizeof host->name, row->subject);
     }
-    /* True where memory for sorting is short, too: then numbers are shown. */
-    const struct check_host **sorted = malloc(sizeof *sorted * (size_t)out->n);
-    out->is_ambiguous = sorted == NULL;
-    for (int i = 0; i < out->n && sorted; i++)
+    const struct check_host **sorted = memory_new((size_t)out->n, sizeof *sorted);
+    for (int i = 0; i < out->n; i++)
         sorted[i] = &out->host[i];
-    if (sorted)
-        qsort(sorted, (size_t)out->n, sizeof(struct check_host *), by_name);
-    for (int i = 1; i < out->n && sorted; i++)
+    qsort(sorted, (size_t)out->n, sizeof(struct check_host *), by_name);
+    for (int i = 1; i < out->n; i++)
         if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
             out->is_ambiguous = true;
     free(sorted);
-    return ST_OK;
 }
 
 void check_host_free(struct check_hosts *hosts)
@@ -97,14 +86,6 @@ static bool is_plain(const char *name)
     return name[0] && name[0] != '-' && name[strspn(name, plain)] == 0;
 }
 
-static void plain_copy(char *out, size_t cap, const char *text)
-{
-    text_copy(out, cap, text);
-    for (char *c = out; *c; c++)
-        if (*c != ' ' && !strchr(plain, *c))
-            *c = '_';
-}
-
 static void leave_out(const struct check_hosts *hosts, int node, char *out, size_t cap)
 {
     const char *name = check_host_name(hosts, node);
@@ -120,7 +101,10 @@ void check_host_remedy(const struct check_hosts *hosts, int node, const char *re
 {
     const char *name = check_host_name(hosts, node);
     char said[41];
-    plain_copy(said, sizeof said, reason);
+    text_copy(said, sizeof said, reason);
+    for (char *c = said; *c; c++)
+        if (*c != ' ' && !strchr(plain, *c))
+            *c = '_';
     switch (is_plain(name) ? hosts->host[node].scheduler : CHECK_SCHEDULER_NONE) {
     case CHECK_SCHEDULER_SLURM:
         text_format(out, cap, "scontrol update NodeName=%s State=DRAIN Reason=\"convoy check: %s\"",

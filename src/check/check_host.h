@@ -31,8 +31,8 @@ struct check_hosts {
     int n;
     bool is_ambiguous; /* nodes have the same name */
 };
-/* check_host_collect — from the rows. ST_RETRY: out of memory. */
-enum status check_host_collect(const struct check_rows *rows, struct check_hosts *out);
+/* check_host_collect — from the rows. */
+void check_host_collect(const struct check_rows *rows, struct check_hosts *out);
 void check_host_free(struct check_hosts *hosts);
 /* check_host_name — of a node: "gpu-17"; "" where it is not known. */
 const char *check_host_name(const struct check_hosts *hosts, int node);

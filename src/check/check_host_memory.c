@@ -17,16 +17,6 @@
 
 /* ---- how much ---- */
 
-static void read_limits(const struct check_static *s, struct memory_limits *out)
-{
-    char meminfo[FILE_PATH_MAX], proc[FILE_PATH_MAX], sys[FILE_PATH_MAX];
-    *out = (struct memory_limits){-1, -1, -1, false};
-    if (text_format(meminfo, sizeof meminfo, "%s/proc/meminfo", s->root) &&
-        text_format(proc, sizeof proc, "%s/proc/self/cgroup", s->root) &&
-        text_format(sys, sizeof sys, "%s/sys/fs/cgroup", s->root))
-        memory_limits_in(meminfo, proc, sys, out);
-}
-
 static void add_memory(struct check_static *s, const struct memory_limits *limits)
 {
     if (limits->total_bytes <= 0)
@@ -76,31 +66,6 @@ static void add_swap(struct check_static *s, const char *meminfo,
                            text_format_bytes(all, sizeof all, (double)total),
                            is_thrashing ? ", and memory is short" : ""),
         "", is_thrashing ? "swapoff -a # after ending what takes the memory" : "");
-}
-
-static void add_hugepages(struct check_static *s, const char *meminfo)
-{
-    char transparent[64];
-    int64_t page = memory_row(meminfo, "Hugepagesize"), total = memory_row(meminfo, "MemTotal");
-    /* a count, which memory_row scales as if it were KiB */
-    int64_t idle = memory_row(meminfo, "HugePages_Free") / 1024;
-    bool has = check_file_read(s->root, transparent, sizeof transparent,
-                               "/sys/kernel/mm/transparent_hugepage/enabled");
-    bool is_never = has && strstr(transparent, "[never]");
-    double idle_bytes = page > 0 && idle > 0 ? (double)page * (double)idle : 0;
-    bool is_reserved = total > 0 && idle_bytes > RESERVED_SHARE * (double)total;
-    char text[24];
-    check_static_add(
-        s,
-        check_static_found(s, CHECK_POINT_HOST, "hugepages",
-                           is_never || is_reserved ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS,
-                           "transparent: %s; reserved and unused: %s",
-                           has ? transparent : "not in this kernel",
-                           text_format_bytes(text, sizeof text, idle_bytes)),
-        "",
-        is_never      ? "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
-        : is_reserved ? "sysctl vm.nr_hugepages=0"
-                      : "");
 }
 
 /* ---- /dev/shm ---- */
@@ -181,13 +146,38 @@ static void add_shm(struct check_static *s, const char *meminfo)
 
 void check_host_memory_rows(struct check_static *s)
 {
-    struct memory_limits limits;
+    struct memory_limits limits = {-1, -1, -1, false};
     char meminfo[8192];
-    read_limits(s, &limits);
+    char path[FILE_PATH_MAX], proc[FILE_PATH_MAX], sys[FILE_PATH_MAX];
+    if (text_format(path, sizeof path, "%s/proc/meminfo", s->root) &&
+        text_format(proc, sizeof proc, "%s/proc/self/cgroup", s->root) &&
+        text_format(sys, sizeof sys, "%s/sys/fs/cgroup", s->root))
+        memory_limits_in(path, proc, sys, &limits);
     add_memory(s, &limits);
     if (check_file_read(s->root, meminfo, sizeof meminfo, "/proc/meminfo")) {
         add_swap(s, meminfo, &limits);
-        add_hugepages(s, meminfo);
+        /* Pages of 2 MiB, and those that are reserved for nothing. */
+        char transparent[64];
+        int64_t page = memory_row(meminfo, "Hugepagesize"), total = memory_row(meminfo, "MemTotal");
+        /* A count, which memory_row scales as if it were KiB */
+        int64_t idle = memory_row(meminfo, "HugePages_Free") / 1024;
+        bool has = check_file_read(s->root, transparent, sizeof transparent,
+                                   "/sys/kernel/mm/transparent_hugepage/enabled");
+        bool is_never = has && strstr(transparent, "[never]");
+        double idle_bytes = page > 0 && idle > 0 ? (double)page * (double)idle : 0;
+        bool is_reserved = total > 0 && idle_bytes > RESERVED_SHARE * (double)total;
+        char text[24];
+        check_static_add(
+            s,
+            check_static_found(s, CHECK_POINT_HOST, "hugepages",
+                               is_never || is_reserved ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS,
+                               "transparent: %s; reserved and unused: %s",
+                               has ? transparent : "not in this kernel",
+                               text_format_bytes(text, sizeof text, idle_bytes)),
+            "",
+            is_never      ? "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
+            : is_reserved ? "sysctl vm.nr_hugepages=0"
+                          : "");
     }
     add_shm(s, meminfo);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_file.h"
 #include "check/check_static.h"
@@ -57,24 +58,6 @@ static void read_port(const struct check_static *s, const char *device, int numb
                         device, number) &&
         state[0] >= '0' && state[0] <= '9')
         out->state = state[0] - '0';
-}
-
-static void read_ports(const struct check_static *s, struct ports *out)
-{
-    struct check_file_names *devices = calloc(1, sizeof *devices),
-                            *numbers = calloc(1, sizeof *numbers);
-    int64_t number;
-    out->n = 0;
-    if (devices && numbers)
-        check_file_list(s->root, devices, "/sys/class/infiniband");
-    for (int i = 0; devices && numbers && i < devices->n; i++) {
-        check_file_list(s->root, numbers, "/sys/class/infiniband/%s/ports", devices->name[i]);
-        for (int k = 0; k < numbers->n && out->n < PORTS_MAX; k++)
-            if (text_parse_i64(numbers->name[k], 1, 255, &number) == TEXT_OK)
-                read_port(s, devices->name[i], (int)number, &out->port[out->n++]);
-    }
-    free(devices);
-    free(numbers);
 }
 
 static bool is_kin(const struct port *a, const struct port *b)
@@ -247,9 +230,7 @@ static void add_errors(struct check_static *s, const struct ports *ports)
 
 static void add_files(struct check_static *s, const struct ports *ports)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
-    if (found == NULL)
-        return;
+    struct check_file_names *found = memory_new(1, sizeof *found);
     check_file_list_with(s->root, "uverbs", found, "/dev/infiniband");
     bool is_open = found->n > 0;
     check_static_add(
@@ -313,7 +294,19 @@ void check_infiniband_rows(struct check_static *s)
                          "", "");
         return;
     }
-    read_ports(s, &ports);
+    struct check_file_names *devices = memory_new(1, sizeof *devices),
+                            *numbers = memory_new(1, sizeof *numbers);
+    int64_t number;
+    ports.n = 0;
+    check_file_list(s->root, devices, "/sys/class/infiniband");
+    for (int i = 0; i < devices->n; i++) {
+        check_file_list(s->root, numbers, "/sys/class/infiniband/%s/ports", devices->name[i]);
+        for (int k = 0; k < numbers->n && ports.n < PORTS_MAX; k++)
+            if (text_parse_i64(numbers->name[k], 1, 255, &number) == TEXT_OK)
+                read_port(s, devices->name[i], (int)number, &ports.port[ports.n++]);
+    }
+    free(devices);
+    free(numbers);
     add_states(s, &ports);
     add_rates(s, &ports);
     add_errors(s, &ports);

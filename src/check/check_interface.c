@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_file.h"
-#include "check/check_netdev.h"
 #include "check/check_static.h"
 #include "check/check_text.h"
 
@@ -40,22 +40,6 @@ static bool is_listed(const struct check_file_names *found, const char *name)
         if (strcmp(found->name[i], name) == 0)
             return true;
     return false;
-}
-
-/* A tree of files has no addresses. */
-static void find_route(const struct check_static *s, const struct check_file_names *found,
-                       char *out)
-{
-    const char *asked = s->config->data_addr;
-    out[0] = 0;
-    if (asked && asked[0] && is_listed(found, asked))
-        text_copy(out, CHECK_NETDEV_NAME, asked);
-    else if (asked && asked[0] && s->root[0] == 0)
-        (void)check_netdev_of_address(asked, out, CHECK_NETDEV_NAME);
-    if (out[0] == 0)
-        check_file_lines(s->root, "/proc/net/route", 1 << 16, route_line, out);
-    if (out[0] == 0)
-        check_file_lines(s->root, "/proc/net/ipv6_route", 1 << 20, route6_line, out);
 }
 
 /* Is `i` more likely to carry the data than `than`? */
@@ -171,15 +155,23 @@ static void add_none(struct check_static *s)
 
 void check_interface_rows(struct check_static *s)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
+    struct check_file_names *found = memory_new(1, sizeof *found);
     struct check_netdev main_one = {0}, i;
     char route[CHECK_NETDEV_NAME];
     int up = 0, bad = 0;
-    if (found == NULL)
-        return;
     const bool has_files = check_netdev_has_files(s->root);
     check_netdev_list(s->root, has_files, found);
-    find_route(s, found, route);
+    /* A tree of files has no addresses. */
+    const char *asked = s->config->data_addr;
+    route[0] = 0;
+    if (asked && asked[0] && is_listed(found, asked))
+        text_copy(route, CHECK_NETDEV_NAME, asked);
+    else if (asked && asked[0] && s->root[0] == 0)
+        (void)check_netdev_of_address(asked, route, CHECK_NETDEV_NAME);
+    if (route[0] == 0)
+        check_file_lines(s->root, "/proc/net/route", 1 << 16, route_line, route);
+    if (route[0] == 0)
+        check_file_lines(s->root, "/proc/net/ipv6_route", 1 << 20, route6_line, route);
     for (int k = 0; k < found->n; k++) {
         check_netdev_read(s->root, has_files, found->name[k], &i);
         up += i.is_up;

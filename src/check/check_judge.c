@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/quantile.h"
 #include "base/text.h"
 #include "check/check_host.h"
@@ -44,16 +45,6 @@ const struct check_judge_limit *check_judge_limit(const char *name, const char *
 
 /* ---- what a value is compared with ---- */
 
-/* Returns the root mean square of the better half's distances from the median; 0 for one value. */
-static double better_scatter(const double *sorted, int n, double median, enum check_better better)
-{
-    const int half = n / 2, first = better == CHECK_BETTER_HIGHER ? n - half : 0;
-    double sum = 0;
-    for (int i = first; i < first + half; i++)
-        sum += pow(sorted[i] - median, 2);
-    return half > 0 ? sqrt(sum / half) : 0;
-}
-
 struct check_reference check_judge_peers(struct check_row *const *row, int n, double *values)
 {
     struct check_reference peers = {.name = "the median", .value = NAN, .scatter = NAN};
@@ -63,7 +54,13 @@ struct check_reference check_judge_peers(struct check_row *const *row, int n, do
     if (peers.n == 0)
         return peers;
     peers.value = quantile_median(values, peers.n);
-    const double better = better_scatter(values, peers.n, peers.value, row[0]->better);
+    /* The root mean square of the better half's distances from the median; 0 for one value. */
+    const int half = peers.n / 2;
+    const int first = row[0]->better == CHECK_BETTER_HIGHER ? peers.n - half : 0;
+    double sum = 0;
+    for (int i = first; i < first + half; i++)
+        sum += pow(values[i] - peers.value, 2);
+    const double better = half > 0 ? sqrt(sum / half) : 0;
     for (int i = 0; i < peers.n; i++)
         values[i] = fabs(values[i] - peers.value);
     peers.scatter = fmax(QUANTILE_SIGMA_OF_MAD * quantile_median(values, peers.n), better);
@@ -112,19 +109,6 @@ static double limit_of(const struct check_row *row, const struct check_reference
     return row->better == CHECK_BETTER_HIGHER ? ref->value - margin : ref->value + margin;
 }
 
-/* Formats "21 % worse than " or "120 times " before the reference; a value that passes has no such
- * part. */
-static void format_share(const struct check_row *row, double than, char *out, size_t cap)
-{
-    const double share = 100 * fabs(row->value - than) / fabs(than);
-    if (row->verdict == CHECK_VERDICT_PASS || !isfinite(share))
-        text_copy(out, cap, "");
-    else if (row->value >= 3 * than && than > 0)
-        text_format(out, cap, "%.3g times ", row->value / than);
-    else
-        text_format(out, cap, "%.3g %% worse than ", share);
-}
-
 /* Judges a row by a reference and puts the comparison before its `why`. */
 static void judge_relative(struct check_row *row, const struct check_reference *ref)
 {
@@ -132,7 +116,15 @@ static void judge_relative(struct check_row *row, const struct check_reference *
     decide(row, (struct limits){
                     ref->n < CHECK_JUDGE_WARN_PEERS ? NAN : limit_of(row, ref, CHECK_JUDGE_WARN),
                     limit_of(row, ref, CHECK_JUDGE_FAIL)});
-    format_share(row, ref->value, share, sizeof share);
+    /* "21 % worse than " or "120 times " before the reference; a value that passes has neither. */
+    const double base = ref->value;
+    const double percent = 100 * fabs(row->value - base) / fabs(base);
+    if (row->verdict == CHECK_VERDICT_PASS || !isfinite(percent))
+        text_copy(share, sizeof share, "");
+    else if (row->value >= 3 * base && base > 0)
+        text_format(share, sizeof share, "%.3g times ", row->value / base);
+    else
+        text_format(share, sizeof share, "%.3g %% worse than ", percent);
     text_format(sentence, sizeof sentence, "%s; %s%s, %s; limit %s",
                 measure_table_value(value, sizeof value, row->value, row->unit), share, ref->name,
                 measure_table_value(than, sizeof than, ref->value, row->unit),
@@ -196,31 +188,6 @@ static void judge_row(struct check_row *row, const struct check_reference *peers
         *row = beside_peers;
 }
 
-/* The value of the peers, in a remedy that sets it: "ip link set eth0 mtu N". */
-static void fill_in(struct check_row *row, double median)
-{
-    char remedy[sizeof row->remedy];
-    const char *at = strstr(row->remedy, " N ");
-    if (at == NULL || !isfinite(median))
-        return;
-    text_copy(remedy, sizeof remedy, row->remedy);
-    text_format(row->remedy, sizeof row->remedy, "%.*s %.0f %s", (int)(at - row->remedy), remedy,
-                median, remedy + (at - row->remedy) + 3);
-}
-
-/* Judges the measured rows of one name, unit and hardware. values: room for n. */
-static void judge_group(struct check_row *const *row, int n, double *values)
-{
-    struct check_reference peers = check_judge_peers(row, n, values);
-    char name[40];
-    text_format(name, sizeof name, "the median of %d peers", peers.n);
-    peers.name = name;
-    for (int i = 0; i < n; i++) {
-        judge_row(row[i], &peers);
-        fill_in(row[i], peers.value);
-    }
-}
-
 static int by_name(const void *a, const void *b)
 {
     const struct check_row *x = *(struct check_row *const *)a, *y = *(struct check_row *const *)b;
@@ -244,17 +211,16 @@ static void add_remedy(struct check_row *row, const struct check_hosts *hosts)
                 is_link ? "replace the cable between both, or: " : "", out);
 }
 
-enum status check_judge_remedies(struct check_rows *rows)
+void check_judge_remedies(struct check_rows *rows)
 {
     struct check_hosts hosts;
-    TRY(check_host_collect(rows, &hosts));
+    check_host_collect(rows, &hosts);
     for (int i = 0; i < rows->n; i++)
         if (check_row_is_bad(&rows->row[i]) &&
             (!rows->row[i].remedy[0] || (rows->row[i].verdict == CHECK_VERDICT_FAIL &&
                                          strcmp(rows->row[i].remedy, AGAIN) == 0)))
             add_remedy(&rows->row[i], &hosts);
     check_host_free(&hosts);
-    return ST_OK;
 }
 
 /* The slow core of either end; NULL: none. */
@@ -292,19 +258,13 @@ static void excuse_links(struct check_rows *rows)
     }
 }
 
-enum status check_judge(struct check_rows *rows)
+void check_judge(struct check_rows *rows)
 {
     if (rows->n == 0)
-        return ST_OK;
-    struct check_row **row = malloc(sizeof(struct check_row *) * (size_t)rows->n);
-    double *values = malloc(sizeof *values * (size_t)rows->n);
+        return;
+    struct check_row **row = memory_new((size_t)rows->n, sizeof(struct check_row *));
+    double *values = memory_new((size_t)rows->n, sizeof *values);
     int n = 0;
-    if (!row || !values) {
-        free(row);
-        free(values);
-        return FAIL(ST_RETRY, "out of memory: %d rows of a check; use a machine with more",
-                    rows->n);
-    }
     for (int i = 0; i < rows->n; i++)
         if (rows->row[i].verdict == CHECK_VERDICT_MEASURED)
             row[n++] = &rows->row[i];
@@ -312,10 +272,26 @@ enum status check_judge(struct check_rows *rows)
     for (int first = 0, end; first < n; first = end) {
         for (end = first; end < n && by_name(&row[first], &row[end]) == 0;)
             end++;
-        judge_group(row + first, end - first, values);
+        /* The measured rows of one name, unit and hardware. */
+        struct check_reference peers = check_judge_peers(row + first, end - first, values);
+        char name[40];
+        text_format(name, sizeof name, "the median of %d peers", peers.n);
+        peers.name = name;
+        for (int i = first; i < end; i++) {
+            judge_row(row[i], &peers);
+            /* The value of the peers, in a remedy that sets it: "ip link set eth0 mtu N". */
+            char remedy[sizeof row[i]->remedy];
+            const char *at = strstr(row[i]->remedy, " N ");
+            if (at != NULL && isfinite(peers.value)) {
+                text_copy(remedy, sizeof remedy, row[i]->remedy);
+                text_format(row[i]->remedy, sizeof row[i]->remedy, "%.*s %.0f %s",
+                            (int)(at - row[i]->remedy), remedy, peers.value,
+                            remedy + (at - row[i]->remedy) + 3);
+            }
+        }
     }
     free(row);
     free(values);
     excuse_links(rows);
-    return check_judge_remedies(rows);
+    check_judge_remedies(rows);
 }

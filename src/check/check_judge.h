@@ -38,14 +38,12 @@ struct check_reference {
  * Links come with their verdict (check_links.h). A link of an end with a failing cpu quota or core
  * clock is SKIPPED where it warns or fails by its speed: that node sends as slowly as it computes.
  *
- * A value of NAN is SKIPPED. An infinite one fails if infinitely bad, else it is SKIPPED.
- * Errors: ST_RETRY when memory is short. */
-enum status check_judge(struct check_rows *rows);
+ * A value of NAN is SKIPPED. An infinite one fails if infinitely bad, else it is SKIPPED. */
+void check_judge(struct check_rows *rows);
 /* Judges a row that has a verdict beside one more reference: the worse verdict decides. */
 void check_judge_beside(struct check_row *row, const struct check_reference *ref);
-/* Adds the remedies of rows that warn or fail: the last part of check_judge. Errors: ST_RETRY when
- * memory is short. */
-enum status check_judge_remedies(struct check_rows *rows);
+/* Adds the remedies of rows that warn or fail: the last part of check_judge. */
+void check_judge_remedies(struct check_rows *rows);
 
 /* Returns median and scatter of n rows of one name and unit (for tests); values that are not finite
  * do not count. values: room for n.

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/quantile.h"
 
 #define WORSE 0.20         /* as check_judge fails */
@@ -72,37 +73,16 @@ static double get_jitter(const struct measure_link_found *link)
     return link->p50_us - link->best_us;
 }
 
-static void norm_rates(const struct measure_link_found *links, int n, double quantile,
-                       double *values, struct check_links_norm *out)
-{
-    double scatter;
-    int used = 0;
-    for (int i = 0; i < 2 * n; i++)
-        if (links[i / 2].way[i % 2].bulk_bytes > 0)
-            values[used++] = links[i / 2].way[i % 2].rate;
-    if (used == 0)
-        return;
-    out->rate = norm_of(values, used, quantile, true, &scatter);
-    out->rate_slack = OUTLIER * scatter;
-    out->rate_least = values[used - 1 - used / 10];
-    for (int i = used = 0; i < 2 * n; i++)
-        if (links[i / 2].way[i % 2].bulk_bytes > 0)
-            values[used++] = resent_share(&links[i / 2].way[i % 2]);
-    out->bulk_resent = norm_of(values, used, quantile, false, &scatter);
-}
-
-enum status check_links_norm(const struct measure_link_found *links, int n, double quantile,
-                             double floor_us, struct check_links_norm *out)
+void check_links_norm(const struct measure_link_found *links, int n, double quantile,
+                      double floor_us, struct check_links_norm *out)
 {
     *out = (struct check_links_norm){.slack_us = floor_us};
     bool is_any = false;
     for (int i = 0; i < n; i++)
         is_any = is_any || is_measured(&links[i]);
     if (!is_any)
-        return ST_OK;
-    double *values = malloc(sizeof *values * 4 * (size_t)n);
-    if (values == NULL)
-        return FAIL(ST_RETRY, "out of memory: the values of %d links", n);
+        return;
+    double *values = memory_new(4 * (size_t)n, sizeof *values);
     double best, early, unused;
     for (int i = 0; i < n; i++)
         out->n += is_measured(&links[i]);
@@ -115,9 +95,21 @@ enum status check_links_norm(const struct measure_link_found *links, int n, doub
     out->slack_us = fmax(least, best);
     out->early_slack_us = fmax(least, early);
     out->pings = (int)norm_of_latency(links, n, 0.5, get_pings, values, &unused);
-    norm_rates(links, n, quantile, values, out);
+    double scatter;
+    int used = 0;
+    for (int i = 0; i < 2 * n; i++)
+        if (links[i / 2].way[i % 2].bulk_bytes > 0)
+            values[used++] = links[i / 2].way[i % 2].rate;
+    if (used > 0) {
+        out->rate = norm_of(values, used, quantile, true, &scatter);
+        out->rate_slack = OUTLIER * scatter;
+        out->rate_least = values[used - 1 - used / 10];
+        for (int i = used = 0; i < 2 * n; i++)
+            if (links[i / 2].way[i % 2].bulk_bytes > 0)
+                values[used++] = resent_share(&links[i / 2].way[i % 2]);
+        out->bulk_resent = norm_of(values, used, quantile, false, &scatter);
+    }
     free(values);
-    return ST_OK;
 }
 
 /* ---- the first look ---- */
@@ -179,21 +171,6 @@ double check_links_severity(const struct measure_link_found *link,
 
 /* ---- the second look ---- */
 
-static void merge_way(struct measure_link_way *best, const struct measure_link_way *more)
-{
-    best->bulk_bytes += more->bulk_bytes;
-    best->segments += more->segments;
-    best->resent += more->resent;
-    best->bulk_segments += more->bulk_segments;
-    best->bulk_resent += more->bulk_resent;
-    best->second = fmax(best->second, fmin(best->rate, more->rate));
-    if (more->rate <= best->rate)
-        return;
-    best->rate = more->rate;
-    best->rate_max = more->rate_max;
-    best->spread = more->spread;
-}
-
 void check_links_merge(struct measure_link_found *best, const struct measure_link_found *more)
 {
     if (!is_measured(best)) {
@@ -210,8 +187,21 @@ void check_links_merge(struct measure_link_found *best, const struct measure_lin
     best->net_us = fmin(best->net_us, more->net_us);
     best->p50_us = fmin(best->p50_us, more->p50_us);
     best->p99_us = fmin(best->p99_us, more->p99_us);
-    for (int way = 0; way < 2; way++)
-        merge_way(&best->way[way], &more->way[way]);
+    for (int way = 0; way < 2; way++) {
+        struct measure_link_way *b = &best->way[way];
+        const struct measure_link_way *m = &more->way[way];
+        b->bulk_bytes += m->bulk_bytes;
+        b->segments += m->segments;
+        b->resent += m->resent;
+        b->bulk_segments += m->bulk_segments;
+        b->bulk_resent += m->bulk_resent;
+        b->second = fmax(b->second, fmin(b->rate, m->rate));
+        if (m->rate <= b->rate)
+            continue;
+        b->rate = m->rate;
+        b->rate_max = m->rate_max;
+        b->spread = m->spread;
+    }
 }
 
 double check_links_rate_limit(const struct check_links_norm *norm)
@@ -394,15 +384,6 @@ static double severity_of(const struct view *v, int link)
     return check_links_severity(&v->links[link].found, &v->kind->norm);
 }
 
-static void remove_suspect(struct check_links_again *again, int job)
-{
-    again->n = --again->suspects;
-    for (int i = job; i < again->n; i++) {
-        again->link[i] = again->link[i + 1];
-        again->open[i] = again->open[i + 1];
-    }
-}
-
 static double distance(const struct view *v, int i)
 {
     const struct measure_link_found *f = &v->links[i].found;
@@ -450,7 +431,11 @@ void check_links_list(struct check_link *links, int n, const struct check_links_
             if (severity_of(&v, out->link[job]) < severity_of(&v, out->link[least]))
                 least = job;
         v.links[out->link[least]].flags = 0;
-        remove_suspect(out, least);
+        out->n = --out->suspects;
+        for (int i = least; i < out->n; i++) {
+            out->link[i] = out->link[i + 1];
+            out->open[i] = out->open[i + 1];
+        }
     }
     if (out->suspects > 0)
         list_references(&v, out);

@@ -33,10 +33,9 @@ struct check_links_norm {
 };
 
 /* check_links_norm — of the measured ones among n links. quantile: which value is the norm, 0: the
- * best one, 0.5: the median. floor_us: a difference in latency that means nothing. ST_RETRY: out of
- * memory. */
-enum status check_links_norm(const struct measure_link_found *links, int n, double quantile,
-                             double floor_us, struct check_links_norm *out);
+ * best one, 0.5: the median. floor_us: a difference in latency that means nothing. */
+void check_links_norm(const struct measure_link_found *links, int n, double quantile,
+                      double floor_us, struct check_links_norm *out);
 /* First look: returns what may be wrong with the link. */
 unsigned check_links_suspect(const struct measure_link_found *link,
                              const struct check_links_norm *norm);
@@ -113,12 +112,6 @@ struct check_links_again {
 void check_links_list(struct check_link *links, int n, const struct check_links_kind *kind, int max,
                       struct check_links_again *out);
 
-/* ---- rows ---- */
-
-/* Adds the rows of a link: latency, bandwidth each way, retransmissions. */
-enum status check_link_rows_add(const struct check_links_kind *kind, const struct check_link *link,
-                                struct check_rows *rows);
-
 /* ---- clocks: certificates, logs of several nodes and file times need clocks that agree ---- */
 
 #define CHECK_SKEW_WARN_MS 100
@@ -133,9 +126,9 @@ struct check_skew {
 
 /* check_skew_find — links: between the first ranks of nodes of `locals` ranks each; those that are
  * not measured are skipped. The offset to node 0 goes along the fastest links, so not every pair is
- * needed. out: nodes. ST_RETRY: out of memory. */
-enum status check_skew_find(const struct measure_link_found *links, int n, int nodes, int locals,
-                            struct check_skew *out);
+ * needed. out: nodes. */
+void check_skew_find(const struct measure_link_found *links, int n, int nodes, int locals,
+                     struct check_skew *out);
 
 /* check_skew_row — the row "clock skew" of this node. root: as CHECK_ROOT. Its remedy is a command
  * of the clock's daemon that the machine has. */

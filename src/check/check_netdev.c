@@ -1,5 +1,5 @@
-/* check_netdev — see check_netdev.h. */
-#include "check/check_netdev.h"
+/* check_netdev — see check_static.h. */
+#include "check/check_static.h"
 
 #include <ifaddrs.h>
 #include <linux/ethtool.h>
@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 
 /* ---- does /sys show this namespace? ---- */
@@ -30,11 +31,10 @@ static bool has_mac(const char *name, const struct sockaddr_ll *link)
 
 static int count_files(void)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
+    struct check_file_names *found = memory_new(1, sizeof *found);
     int n = 0;
-    if (found)
-        check_file_list("", found, "/sys/class/net");
-    for (int i = 0; found && i < found->n; i++)
+    check_file_list("", found, "/sys/class/net");
+    for (int i = 0; i < found->n; i++)
         n += check_file_is("", "/sys/class/net/%s/ifindex", found->name[i]);
     free(found);
     return n;

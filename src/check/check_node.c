@@ -18,6 +18,7 @@
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
 #include "check/check_disk.h"
@@ -47,11 +48,12 @@ enum status check_node_failed(struct check_node *n, const char *name, enum statu
     row.rank = n->config->place.rank;
     text_copy(row.subject, sizeof row.subject, n->subject);
     status_clear();
-    return check_row_add(n->rows, &row);
+    check_row_add(n->rows, &row);
+    return ST_OK;
 }
 
-enum status check_node_add(struct check_node *n, const char *name, const char *unit, double value,
-                           double slack, const char *why)
+void check_node_add(struct check_node *n, const char *name, const char *unit, double value,
+                    double slack, const char *why)
 {
     struct check_row row =
         check_row_measured(CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node, name, unit,
@@ -63,7 +65,7 @@ enum status check_node_add(struct check_node *n, const char *name, const char *u
     if (n->is_gpu)
         text_format(row.remedy, sizeof row.remedy,
                     "nvidia-smi -i %s -q -d PERFORMANCE,CLOCK,TEMPERATURE", n->info.bus);
-    return check_row_add(n->rows, &row);
+    check_row_add(n->rows, &row);
 }
 
 /* ---- a quota of CPU time ---- */
@@ -122,9 +124,8 @@ static struct check_row quota_row(const char *root, int node, const struct check
     return row;
 }
 
-enum status check_node_quota_end(const struct check_config *config,
-                                 const struct check_node_quota *begin, int threads,
-                                 struct check_rows *rows)
+void check_node_quota_end(const struct check_config *config, const struct check_node_quota *begin,
+                          int threads, struct check_rows *rows)
 {
     struct check_node_quota end;
     const int node = config->place.node;
@@ -134,7 +135,7 @@ enum status check_node_quota_end(const struct check_config *config,
     if (end.cpus > 0)
         row = quota_row(config->root ? config->root : "", node, begin, &end, threads);
     row.rank = config->place.rank;
-    return check_row_add(rows, &row);
+    check_row_add(rows, &row);
 }
 
 /* ---- what is the same on all ranks ---- */
@@ -145,13 +146,14 @@ struct offer {
     struct check_node_sizes sizes;
 };
 
-/* agree — the same sizes on all ranks with one kind of device, or rates could not be compared. */
-static enum status agree(struct check_node *n)
+/* ---- the stage ---- */
+
+static enum status measure(struct check_node *n)
 {
+    TRY(check_node_rates_begin(n));
+    /* The same sizes on all ranks with one kind of device, or rates could not be compared. */
     const int ranks = n->config->comm ? n->config->place.ranks : 1;
-    struct offer own = {.sizes = n->sizes}, *all = calloc((size_t)ranks, sizeof *all);
-    if (!all)
-        return FAIL(ST_RETRY, "out of memory: sizes of %d ranks", ranks);
+    struct offer own = {.sizes = n->sizes}, *all = memory_new((size_t)ranks, sizeof *all);
     text_copy(own.device, sizeof own.device, n->is_gpu ? n->hardware : "cpu");
     enum status st = measure_ranks_gather(n->config->comm, &own, sizeof own, all);
     for (int i = 0; st == ST_OK && i < ranks; i++)
@@ -162,15 +164,7 @@ static enum status agree(struct check_node *n)
                     n->sizes.of[kind] = all[i].sizes.of[kind];
         }
     free(all);
-    return st;
-}
-
-/* ---- the stage ---- */
-
-static enum status measure(struct check_node *n)
-{
-    TRY(check_node_rates_begin(n));
-    TRY(agree(n));
+    TRY(st);
     TRY(report_progress(n, 0.2));
     TRY(check_node_rates_measure(n));
     TRY(report_progress(n, 0.7));
@@ -218,6 +212,7 @@ enum status check_node_run(const struct check_config *config, int64_t budget_ms,
     measure_memory_close(&n.memory);
     dev_stream_close(n.timer.stream);
     TRY(st);
-    return config->place.local == 0 ? check_node_quota_end(config, &quota, node_threads(&n), rows)
-                                    : ST_OK;
+    if (config->place.local == 0)
+        check_node_quota_end(config, &quota, node_threads(&n), rows);
+    return ST_OK;
 }

@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/quantile.h"
 #include "base/text.h"
 #include "base/thread.h"
@@ -121,21 +122,6 @@ static void measure_product(struct cores *c, struct core *core)
     if (c->memory.data && measure_product_open(&product, &c->memory, &run) &&
         measure_product_work(&run) == ST_OK)
         core->sum = XXH3_64bits(c->memory.data, (size_t)c->memory.bytes); /* factors and product */
-}
-
-/* The sum that most cores have. */
-static uint64_t common_sum(const struct cores *c)
-{
-    uint64_t sum = 0;
-    int votes = 0;
-    for (int i = 0; i < c->n; i++) { /* Boyer, Moore 1981 */
-        if (c->core[i].sum == 0)
-            continue;
-        if (votes == 0)
-            sum = c->core[i].sum;
-        votes += c->core[i].sum == sum ? 1 : -1;
-    }
-    return sum;
 }
 
 /* ---- all cores of this rank ---- */
@@ -315,14 +301,12 @@ static enum status measure_beside(struct cores *c)
     const struct comm_place *place = &c->node->config->place;
     const size_t n = (size_t)place->ranks;
     struct again a = {.cores = c,
-                      .all = calloc(n, sizeof *a.all),
-                      .is_cleared = calloc(n, sizeof *a.is_cleared),
-                      .values = calloc(n, sizeof *a.values),
+                      .all = memory_new(n, sizeof *a.all),
+                      .is_cleared = memory_new(n, sizeof *a.is_cleared),
+                      .values = memory_new(n, sizeof *a.values),
                       .ranks = place->ranks,
                       .rank = place->rank};
-    enum status st = a.all && a.is_cleared && a.values
-                         ? look_again(&a)
-                         : FAIL(ST_RETRY, "out of memory: clocks of %zu ranks", n);
+    enum status st = look_again(&a);
     free(a.all);
     free(a.is_cleared);
     free(a.values);
@@ -338,8 +322,8 @@ static enum status list_cores(struct cores *c)
     const int cpus = 8192;
     cpu_set_t *set = CPU_ALLOC(cpus);
     int seen = 0;
-    c->core = calloc((size_t)cpus, sizeof *c->core);
-    if (!set || !c->core || sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set) != 0) {
+    c->core = memory_new((size_t)cpus, sizeof *c->core);
+    if (!set || sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set) != 0) {
         enum status st = FAIL(ST_RETRY, "cannot list the cores of this process: %s; start again",
                               strerror(errno));
         CPU_FREE(set);
@@ -370,58 +354,42 @@ static double core_max(const char *root, int number)
     return khz;
 }
 
-/* A fifth means nothing: turbo differs by a tenth from core to core, and from moment to moment. */
-static enum status add_core(struct cores *c, const struct core *core)
+static void add_arithmetic(struct cores *c)
 {
-    struct check_node *n = c->node;
-    struct check_row row =
-        check_row_measured(CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node,
-                           core->is_small ? "small core clock" : "core clock", "GHz", core->ghz,
-                           CHECK_BETTER_HIGHER, 0.2 * core->ghz);
-    row.rank = n->config->place.rank;
-    text_format(row.subject, sizeof row.subject, "core %d", core->number);
-    if (c->is_stolen || c->is_cleared) { /* what was taken counts as the thread's time */
-        row.slack = fmax(c->peers_ghz, fmax(core->ghz, c->core[c->n - 1].ghz));
-        text_format(row.why, sizeof row.why, "not compared: %s",
-                    c->is_stolen ? "other machines of the hypervisor had part of the cores' time"
-                                 : "as fast as the others while all were measured again");
+    const struct comm_place *place = &c->node->config->place;
+    /* The sum that most cores have. */
+    uint64_t sum = 0;
+    int votes = 0;
+    for (int i = 0; i < c->n; i++) { /* Boyer, Moore 1981 */
+        if (c->core[i].sum == 0)
+            continue;
+        if (votes == 0)
+            sum = c->core[i].sum;
+        votes += c->core[i].sum == sum ? 1 : -1;
     }
-    text_format(row.remedy, sizeof row.remedy,
-                "cpupower -c %d frequency-info; sensors; dmesg | grep -i throttl", core->number);
-    return check_row_add(n->rows, &row);
-}
-
-static enum status add_wrong(struct cores *c, const struct core *core)
-{
-    const struct comm_place *place = &c->node->config->place;
-    struct check_row row = check_row_found(
-        CHECK_STAGE_NODE, CHECK_POINT_HOST, place->node, "core arithmetic", CHECK_VERDICT_FAIL,
-        "core %d computes other numbers than the other cores of this node", core->number);
-    row.rank = place->rank;
-    text_format(row.subject, sizeof row.subject, "core %d", core->number);
-    text_format(row.remedy, sizeof row.remedy,
-                "echo 0 > /sys/devices/system/cpu/cpu%d/online # have the processor replaced",
-                core->number);
-    return check_row_add(c->node->rows, &row);
-}
-
-static enum status add_arithmetic(struct cores *c)
-{
-    const struct comm_place *place = &c->node->config->place;
-    const uint64_t sum = common_sum(c);
     int wrong = 0;
     for (int i = 0; i < c->n; i++) {
         const struct core *core = &c->core[i];
         if (!core->is_wrong && (core->sum == 0 || core->sum == sum))
             continue;
         wrong++;
-        TRY(add_wrong(c, core));
+        struct check_row row = check_row_found(
+            CHECK_STAGE_NODE, CHECK_POINT_HOST, place->node, "core arithmetic", CHECK_VERDICT_FAIL,
+            "core %d computes other numbers than the other cores of this node", core->number);
+        row.rank = place->rank;
+        text_format(row.subject, sizeof row.subject, "core %d", core->number);
+        text_format(row.remedy, sizeof row.remedy,
+                    "echo 0 > /sys/devices/system/cpu/cpu%d/online # have the processor replaced",
+                    core->number);
+        check_row_add(c->node->rows, &row);
     }
+    if (wrong > 0 || c->n == 0)
+        return;
     struct check_row row = check_row_found(
         CHECK_STAGE_NODE, CHECK_POINT_HOST, place->node, "core arithmetic", CHECK_VERDICT_PASS,
         "%d cores computed the same %s", c->n, sum ? "sums and products" : "sums");
     row.rank = place->rank;
-    return wrong || c->n == 0 ? ST_OK : check_row_add(c->node->rows, &row);
+    check_row_add(c->node->rows, &row);
 }
 
 static enum status measure_own(struct cores *c)
@@ -459,11 +427,33 @@ static enum status measure(struct cores *c)
     TRY(st);
     const int64_t all = (int64_t)c->n * c->node->config->place.ranks;
     for (int i = 0; i < c->n; i++) {
-        bool is_told = all <= ROWS_MAX || i == 0 || i == c->n / 2 || i == c->n - 1;
-        if (is_told && c->core[i].ghz > 0)
-            TRY(add_core(c, &c->core[i]));
+        const struct core *core = &c->core[i];
+        const bool is_told = all <= ROWS_MAX || i == 0 || i == c->n / 2 || i == c->n - 1;
+        if (!is_told || !(core->ghz > 0))
+            continue;
+        /* A fifth means nothing: turbo differs by a tenth from core to core, and from moment to
+         * moment. */
+        struct check_node *n = c->node;
+        struct check_row row =
+            check_row_measured(CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node,
+                               core->is_small ? "small core clock" : "core clock", "GHz", core->ghz,
+                               CHECK_BETTER_HIGHER, 0.2 * core->ghz);
+        row.rank = n->config->place.rank;
+        text_format(row.subject, sizeof row.subject, "core %d", core->number);
+        if (c->is_stolen || c->is_cleared) { /* what was taken counts as the thread's time */
+            row.slack = fmax(c->peers_ghz, fmax(core->ghz, c->core[c->n - 1].ghz));
+            text_format(row.why, sizeof row.why, "not compared: %s",
+                        c->is_stolen
+                            ? "other machines of the hypervisor had part of the cores' time"
+                            : "as fast as the others while all were measured again");
+        }
+        text_format(row.remedy, sizeof row.remedy,
+                    "cpupower -c %d frequency-info; sensors; dmesg | grep -i throttl",
+                    core->number);
+        check_row_add(n->rows, &row);
     }
-    return add_arithmetic(c);
+    add_arithmetic(c);
+    return ST_OK;
 }
 
 enum status check_node_core_measure(struct check_node *n)

@@ -38,8 +38,8 @@ struct check_node {
 };
 
 /* Adds a row of this rank's device, MEASURED. */
-enum status check_node_add(struct check_node *n, const char *name, const char *unit, double value,
-                           double slack, const char *why);
+void check_node_add(struct check_node *n, const char *name, const char *unit, double value,
+                    double slack, const char *why);
 /* Adds a row that fails for a fault of this device, and returns ST_OK. A lost rank and memory that
  * is short stay failures. */
 enum status check_node_failed(struct check_node *n, const char *name, enum status st);
@@ -72,8 +72,7 @@ void check_node_quota_begin(const char *root, struct check_node_quota *out);
  * the node that compute at once. FAIL and WARN, with the shares of check_judge: for so much of the
  * time the quota stopped the node, or will stop it because it gives the threads less than a core
  * each. */
-enum status check_node_quota_end(const struct check_config *config,
-                                 const struct check_node_quota *begin, int threads,
-                                 struct check_rows *rows);
+void check_node_quota_end(const struct check_config *config, const struct check_node_quota *begin,
+                          int threads, struct check_rows *rows);
 
 #endif

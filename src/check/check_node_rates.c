@@ -7,6 +7,7 @@
 
 #include <xxhash.h>
 
+#include "base/memory.h"
 #include "base/quantile.h"
 #include "base/text.h"
 #include "measure/measure_product.h"
@@ -186,25 +187,6 @@ static double median_of(const struct told *all, int ranks, int rank, int kind, d
     return n ? quantile_median(values, n) : 0;
 }
 
-/* Sets suspect[kind] of this rank. *any: whether any rank has a suspect, the same on all ranks. */
-static void find_suspects(const struct told *all, int ranks, int rank, double *values,
-                          bool *suspect, bool *any)
-{
-    for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++) {
-        uint64_t device = 0;
-        double median = 0;
-        for (int i = 0; i < ranks; i++) {
-            if (i == 0 || all[i].device != device)
-                median = median_of(all, ranks, i, kind, values);
-            device = all[i].device;
-            const bool is_slow = all[i].value[kind] > 0 && all[i].value[kind] < SUSPECT * median;
-            *any = *any || is_slow;
-            if (i == rank)
-                suspect[kind] = is_slow;
-        }
-    }
-}
-
 static enum status share(const struct check_node *n, struct told *all)
 {
     const char *device = n->is_gpu ? n->hardware : "cpu", *unit;
@@ -219,7 +201,22 @@ static enum status measure_again(struct check_node *n, struct told *all, double 
     for (int round = 0; round < ROUNDS; round++) {
         bool suspect[CHECK_NODE_KIND_N] = {false}, any = false;
         TRY(share(n, all));
-        find_suspects(all, n->config->place.ranks, n->config->place.rank, values, suspect, &any);
+        /* The suspects of this rank, and whether any rank has one: the same on all ranks. */
+        const int ranks = n->config->place.ranks, rank = n->config->place.rank;
+        for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++) {
+            uint64_t device = 0;
+            double median = 0;
+            for (int i = 0; i < ranks; i++) {
+                if (i == 0 || all[i].device != device)
+                    median = median_of(all, ranks, i, kind, values);
+                device = all[i].device;
+                const bool is_slow =
+                    all[i].value[kind] > 0 && all[i].value[kind] < SUSPECT * median;
+                any = any || is_slow;
+                if (i == rank)
+                    suspect[kind] = is_slow;
+            }
+        }
         if (!any)
             return ST_OK;
         for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++)
@@ -234,44 +231,15 @@ static enum status measure_suspects(struct check_node *n)
     const int ranks = n->config->place.ranks;
     if (!n->config->comm)
         return ST_OK;
-    struct told *all = calloc((size_t)ranks, sizeof *all);
-    double *values = calloc((size_t)ranks, sizeof *values);
-    enum status st = all && values ? measure_again(n, all, values)
-                                   : FAIL(ST_RETRY, "out of memory: rates of %d ranks", ranks);
+    struct told *all = memory_new((size_t)ranks, sizeof *all);
+    double *values = memory_new((size_t)ranks, sizeof *values);
+    enum status st = measure_again(n, all, values);
     free(all);
     free(values);
     return st;
 }
 
 /* ---- rows ---- */
-
-static enum status add_row(struct check_node *n, int kind)
-{
-    char why[128];
-    const char *unit;
-    const double value = value_of(n, kind, &unit);
-    const struct measure_best *best = &n->rate[kind];
-    const long long size = (long long)n->sizes.of[kind];
-    if (value <= 0)
-        return ST_OK;
-    if (is_product(kind))
-        text_format(why, sizeof why, "the best of %d products of %lld x %lld x %lld numbers",
-                    best->slices, size, size, size);
-    else
-        text_format(why, sizeof why, "the best of %d runs over %lld MB", best->slices,
-                    size * 4 / 1000000);
-    return check_node_add(n, name_of(n, kind), unit, value, measure_time_slack(best, value, 0.05),
-                          why);
-}
-
-static enum status add_skipped(struct check_node *n)
-{
-    struct check_row row = check_row_found(
-        CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node, "copy bandwidth",
-        CHECK_VERDICT_SKIPPED, "a quick check does not measure the memory of a CPU");
-    row.rank = n->config->place.rank;
-    return row.rank == 0 ? check_row_add(n->rows, &row) : ST_OK;
-}
 
 enum status check_node_rates_measure(struct check_node *n)
 {
@@ -280,9 +248,33 @@ enum status check_node_rates_measure(struct check_node *n)
     for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++)
         TRY(measure_one(n, kind, n->limit_ms));
     TRY(measure_suspects(n));
-    for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++)
-        TRY(add_row(n, kind));
-    return buffer_bytes(n) == 0 ? add_skipped(n) : ST_OK;
+    /* A row for each kind. */
+    for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++) {
+        char why[128];
+        const char *unit;
+        const double value = value_of(n, kind, &unit);
+        const struct measure_best *best = &n->rate[kind];
+        const long long size = (long long)n->sizes.of[kind];
+        if (value <= 0)
+            continue;
+        if (is_product(kind))
+            text_format(why, sizeof why, "the best of %d products of %lld x %lld x %lld numbers",
+                        best->slices, size, size, size);
+        else
+            text_format(why, sizeof why, "the best of %d runs over %lld MB", best->slices,
+                        size * 4 / 1000000);
+        check_node_add(n, name_of(n, kind), unit, value, measure_time_slack(best, value, 0.05),
+                       why);
+    }
+    if (buffer_bytes(n) == 0) {
+        struct check_row row = check_row_found(
+            CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node, "copy bandwidth",
+            CHECK_VERDICT_SKIPPED, "a quick check does not measure the memory of a CPU");
+        row.rank = n->config->place.rank;
+        if (row.rank == 0)
+            check_row_add(n->rows, &row);
+    }
+    return ST_OK;
 }
 
 /* ---- the way to the host ---- */
@@ -298,7 +290,8 @@ static enum status measure_way(struct check_node *n, const char *name, void *to,
     const double bytes = (double)elems * sizeof(float), value = bytes / best.seconds * 1e-9;
     text_format(why, sizeof why, "the best of %d copies of %s", best.slices,
                 text_format_bytes(size, sizeof size, bytes));
-    return check_node_add(n, name, "GB/s", value, measure_time_slack(&best, value, 0.05), why);
+    check_node_add(n, name, "GB/s", value, measure_time_slack(&best, value, 0.05), why);
+    return ST_OK;
 }
 
 /* Measures page-locked memory, as of checkpoints and of collectives. */

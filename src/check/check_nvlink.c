@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_file.h"
 #include "check/check_static.h"
@@ -27,15 +28,6 @@ static int64_t links_of(const char *name)
         if (text_starts(name, boards[i].part) && !strstr(name, "NVL"))
             return boards[i].links;
     return 0;
-}
-
-static int64_t links_most(const struct check_static *s)
-{
-    int64_t most = 0;
-    for (int i = 0; i < s->gpus.gpus_n; i++)
-        if (s->gpus.gpu[i].nvlinks_active > most && s->gpus.gpu[i].mig != 1)
-            most = s->gpus.gpu[i].nvlinks_active;
-    return most;
 }
 
 static void bad_link(struct check_static *s, int i, enum check_verdict verdict, const char *why)
@@ -84,23 +76,6 @@ static bool judge_links(struct check_static *s, int i, int64_t most)
     return true;
 }
 
-static void add_links(struct check_static *s)
-{
-    int64_t most = links_most(s);
-    bool is_bad = false;
-    for (int i = 0; i < s->gpus.gpus_n; i++)
-        is_bad = judge_links(s, i, most) || is_bad;
-    if (is_bad)
-        return;
-    check_static_add(
-        s,
-        check_static_found(s, CHECK_POINT_TOPOLOGY, "nvlink",
-                           most ? CHECK_VERDICT_PASS : CHECK_VERDICT_SKIPPED,
-                           "%lld NVLink connections are up, at most, on each of %d GPUs",
-                           (long long)most, s->gpus.gpus_n),
-        "", "");
-}
-
 /* ---- NVSwitch ---- */
 
 static bool is_manager(const struct check_static *s)
@@ -114,10 +89,8 @@ static bool is_manager(const struct check_static *s)
 
 static int switches(const struct check_static *s)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
+    struct check_file_names *found = memory_new(1, sizeof *found);
     int n = 0;
-    if (found == NULL)
-        return 0;
     check_file_list_with(s->root, "nvidia-nvswitch", found, "/dev");
     for (int i = 0; i < found->n; i++)
         n += isdigit((unsigned char)found->name[i][strlen("nvidia-nvswitch")]) != 0;
@@ -139,33 +112,29 @@ static int fabric_missing(const struct check_static *s, bool *is_known)
     return -1;
 }
 
-static void bad_fabric(struct check_static *s, int i, int switches_n)
-{
-    char subject[64] = "";
-    const char *remedy =
-        check_static_flag(s, "systemctl enable --now nvidia-fabricmanager",
-                          "systemctl enable --now nvidia-fabricmanager # on the host",
-                          "systemctl enable --now nvidia-fabricmanager # on the host");
-    if (i >= 0)
-        text_format(subject, sizeof subject, "GPU %d, %s", i, s->gpus.gpu[i].bus);
-    check_static_add(
-        s,
-        check_static_found(
-            s, CHECK_POINT_TOPOLOGY, "fabric manager", CHECK_VERDICT_FAIL,
-            i >= 0 ? "the GPU has not joined the NVLink fabric: state %d (3: done), error %d"
-                   : "%d NVSwitches, but no nvidia-fabricmanager runs%.0d",
-            i >= 0 ? (int)s->gpus.gpu[i].fabric_state : switches_n,
-            i >= 0 ? (int)s->gpus.gpu[i].fabric_error : 0),
-        subject, remedy);
-}
-
 static void add_fabric(struct check_static *s)
 {
     bool is_known;
     int missing = fabric_missing(s, &is_known), n = switches(s);
     bool is_visible = s->container == CHECK_CONTAINER_NONE && n > 0;
     if (missing >= 0 || (!is_known && is_visible && !is_manager(s))) {
-        bad_fabric(s, missing, n);
+        char subject[64] = "";
+        const char *remedy =
+            check_static_flag(s, "systemctl enable --now nvidia-fabricmanager",
+                              "systemctl enable --now nvidia-fabricmanager # on the host",
+                              "systemctl enable --now nvidia-fabricmanager # on the host");
+        if (missing >= 0)
+            text_format(subject, sizeof subject, "GPU %d, %s", missing, s->gpus.gpu[missing].bus);
+        check_static_add(
+            s,
+            check_static_found(
+                s, CHECK_POINT_TOPOLOGY, "fabric manager", CHECK_VERDICT_FAIL,
+                missing >= 0
+                    ? "the GPU has not joined the NVLink fabric: state %d (3: done), error %d"
+                    : "%d NVSwitches, but no nvidia-fabricmanager runs%.0d",
+                missing >= 0 ? (int)s->gpus.gpu[missing].fabric_state : n,
+                missing >= 0 ? (int)s->gpus.gpu[missing].fabric_error : 0),
+            subject, remedy);
         return;
     }
     if (n == 0 && !is_known)
@@ -185,6 +154,20 @@ void check_nvlink_rows(struct check_static *s)
 {
     if (s->gpus.gpus_n == 0)
         return;
-    add_links(s);
+    int64_t most = 0;
+    for (int i = 0; i < s->gpus.gpus_n; i++)
+        if (s->gpus.gpu[i].nvlinks_active > most && s->gpus.gpu[i].mig != 1)
+            most = s->gpus.gpu[i].nvlinks_active;
+    bool is_bad = false;
+    for (int i = 0; i < s->gpus.gpus_n; i++)
+        is_bad = judge_links(s, i, most) || is_bad;
+    if (!is_bad)
+        check_static_add(
+            s,
+            check_static_found(s, CHECK_POINT_TOPOLOGY, "nvlink",
+                               most ? CHECK_VERDICT_PASS : CHECK_VERDICT_SKIPPED,
+                               "%lld NVLink connections are up, at most, on each of %d GPUs",
+                               (long long)most, s->gpus.gpus_n),
+            "", "");
     add_fabric(s);
 }

@@ -5,6 +5,7 @@
  *   convoy_check_measured_*{stage,name,…}  what was measured, in the base unit that ends the name
  * Each row has the labels node and host, and where there are any subject, peer and rank; a verdict
  * also has the unit, since a name may be measured in two. */
+#include "base/memory.h"
 #include "check/check_report.h"
 
 #include <math.h>
@@ -127,24 +128,6 @@ static int by_labels_and_verdict(const void *a, const void *b)
     return labels ? labels : (int)y->verdict - (int)x->verdict;
 }
 
-/* A series may be there once: rows with the same labels become the worst of them. Sorted, so that
- * two reports can be compared. ST_RETRY: out of memory. */
-static enum status distinct(const struct check_rows *rows, const struct check_row ***out, int *n)
-{
-    *out = malloc(sizeof(struct check_row *) * (size_t)(rows->n + 1));
-    if (!*out)
-        return FAIL(ST_RETRY, "out of memory: %d rows of a check; use a machine with more",
-                    rows->n);
-    for (int i = 0; i < rows->n; i++)
-        (*out)[i] = &rows->row[i];
-    qsort(*out, (size_t)rows->n, sizeof(struct check_row *), by_labels_and_verdict);
-    *n = 0;
-    for (int i = 0; i < rows->n; i++)
-        if (*n == 0 || by_labels((*out)[*n - 1], (*out)[i]) != 0)
-            (*out)[(*n)++] = (*out)[i];
-    return ST_OK;
-}
-
 /* The same quantity in another unit, such as us and ms, is left out. */
 static void add_measured(struct text *out, const struct check_hosts *hosts, const char *base,
                          const struct check_row *const *row, int n)
@@ -174,36 +157,40 @@ enum status check_prometheus_write(const struct check_rows *rows,
                                    const struct check_report_about *about, struct text *out)
 {
     struct check_hosts hosts;
-    const struct check_row **row = NULL;
     int n = 0;
     check_report_begin(out);
-    TRY(check_host_collect(rows, &hosts));
-    enum status st = distinct(rows, &row, &n);
-    if (st == ST_OK) {
-        add_gauge(out, "nodes", "Nodes that were checked.", about->nodes);
-        add_gauge(out, "timestamp_seconds", "When the check began, since 1970.",
-                  (double)about->started);
-        add_gauge(out, "duration_seconds", "How long the check took.", about->seconds);
-        const struct check_report_counts counts = check_report_count(rows);
-        add_head(out, "rows", "How many rows have this verdict.");
-        for (int v = 0; v < CHECK_VERDICT_MEASURED; v++)
-            text_add(out, "convoy_check_rows{verdict=\"%s\"} %d\n",
-                     check_row_verdict((enum check_verdict)v), counts.n[v]);
-        add_head(out, "verdict", "Of a row: 0 pass, 1 warn, 2 fail.");
-        for (int i = 0; i < n; i++) {
-            const enum check_verdict verdict = row[i]->verdict;
-            if (verdict == CHECK_VERDICT_SKIPPED || verdict == CHECK_VERDICT_MEASURED)
-                continue;
-            text_add(out, "convoy_check_verdict");
-            add_labels(out, &hosts, row[i], true);
-            text_add(out, " %d\n",
-                     verdict == CHECK_VERDICT_FAIL ? 2 : verdict == CHECK_VERDICT_WARN);
-        }
-        for (int u = 0; u < UNITS; u++)
-            if (u == 0 || strcmp(units[u].base, units[u - 1].base) != 0)
-                add_measured(out, &hosts, units[u].base, row, n);
+    check_host_collect(rows, &hosts);
+    /* A series may be there once: rows with the same labels become the worst of them. Sorted, so
+     * that two reports can be compared. */
+    const struct check_row **row = memory_new((size_t)rows->n, sizeof(struct check_row *));
+    for (int i = 0; i < rows->n; i++)
+        row[i] = &rows->row[i];
+    qsort(row, (size_t)rows->n, sizeof(struct check_row *), by_labels_and_verdict);
+    for (int i = 0; i < rows->n; i++)
+        if (n == 0 || by_labels(row[n - 1], row[i]) != 0)
+            row[n++] = row[i];
+    add_gauge(out, "nodes", "Nodes that were checked.", about->nodes);
+    add_gauge(out, "timestamp_seconds", "When the check began, since 1970.",
+              (double)about->started);
+    add_gauge(out, "duration_seconds", "How long the check took.", about->seconds);
+    const struct check_report_counts counts = check_report_count(rows);
+    add_head(out, "rows", "How many rows have this verdict.");
+    for (int v = 0; v < CHECK_VERDICT_MEASURED; v++)
+        text_add(out, "convoy_check_rows{verdict=\"%s\"} %d\n",
+                 check_row_verdict((enum check_verdict)v), counts.n[v]);
+    add_head(out, "verdict", "Of a row: 0 pass, 1 warn, 2 fail.");
+    for (int i = 0; i < n; i++) {
+        const enum check_verdict verdict = row[i]->verdict;
+        if (verdict == CHECK_VERDICT_SKIPPED || verdict == CHECK_VERDICT_MEASURED)
+            continue;
+        text_add(out, "convoy_check_verdict");
+        add_labels(out, &hosts, row[i], true);
+        text_add(out, " %d\n", verdict == CHECK_VERDICT_FAIL ? 2 : verdict == CHECK_VERDICT_WARN);
     }
+    for (int u = 0; u < UNITS; u++)
+        if (u == 0 || strcmp(units[u].base, units[u - 1].base) != 0)
+            add_measured(out, &hosts, units[u].base, row, n);
     free(row);
     check_host_free(&hosts);
-    return st == ST_OK ? check_report_end(out, "Prometheus") : st;
+    return check_report_end(out, "Prometheus");
 }

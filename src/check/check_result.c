@@ -173,21 +173,6 @@ static enum status fail(enum status st, const char *what, const struct check_row
                 more);
 }
 
-/* of_other — a node that no failing row is about, before a run. */
-static enum status of_other(const struct check_rows *rows)
-{
-    int n;
-    const struct check_row *row = first_failure(rows, ABOUT_SOME_NODE, &n);
-    if (row)
-        return fail(ST_PEER, "", row, n);
-    row = first_failure(rows, ABOUT_ANY, &n);
-    return row ? fail(ST_DISAGREE,
-                      ", and no node could be named, so nothing was trained and none is to be "
-                      "taken out yet",
-                      row, n)
-               : ST_OK;
-}
-
 enum status check_result_status(const struct check_result *result, int node, bool is_command)
 {
     int n;
@@ -196,8 +181,19 @@ enum status check_result_status(const struct check_result *result, int node, boo
         return fail(ST_UNHEALTHY, "", own, n);
     if (!result->is_whole)
         return ST_OK;
-    if (!is_command)
-        return of_other(&result->rows);
+    if (!is_command) {
+        /* A node that no failing row is about, before a run. */
+        const struct check_row *other = first_failure(&result->rows, ABOUT_SOME_NODE, &n);
+        if (other)
+            return fail(ST_PEER, "", other, n);
+        other = first_failure(&result->rows, ABOUT_ANY, &n);
+        if (other)
+            return fail(ST_DISAGREE,
+                        ", and no node could be named, so nothing was trained and none is to be "
+                        "taken out yet",
+                        other, n);
+        return ST_OK;
+    }
     const struct check_row *any = first_failure(&result->rows, ABOUT_ANY, &n);
     return any && node == 0 ? fail(ST_UNHEALTHY, "", any, n) : ST_OK;
 }

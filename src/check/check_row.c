@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+
 static struct check_row blank(enum check_stage stage, enum check_point point, int node,
                               const char *name)
 {
@@ -99,19 +101,13 @@ bool check_row_is_about(const struct check_row *row, int node)
 
 /* ---- many rows ---- */
 
-enum status check_row_add(struct check_rows *rows, const struct check_row *row)
+void check_row_add(struct check_rows *rows, const struct check_row *row)
 {
     if (rows->n == rows->cap) {
-        int cap = rows->cap ? 2 * rows->cap : 64;
-        struct check_row *more = realloc(rows->row, sizeof *more * (size_t)cap);
-        if (!more)
-            return FAIL(ST_RETRY, "out of memory: %d rows of a check; use a machine with more",
-                        cap);
-        rows->row = more;
-        rows->cap = cap;
+        rows->cap = rows->cap ? 2 * rows->cap : 64;
+        rows->row = memory_resize(rows->row, (size_t)rows->cap, sizeof *rows->row);
     }
     rows->row[rows->n++] = *row;
-    return ST_OK;
 }
 
 void check_row_free(struct check_rows *rows)
@@ -176,7 +172,7 @@ enum status check_row_unpack(const void *bytes, size_t n, struct check_rows *row
         for (int i = 0; i < CHECK_ROW_FIELDS; i++)
             if (!unpack_field(&fields[i], &at, end, &row))
                 return FAIL(ST_BUG, "rows of a check: %zu of %zu bytes are not readable", left, n);
-        TRY(check_row_add(rows, &row));
+        check_row_add(rows, &row);
     }
     return ST_OK;
 }

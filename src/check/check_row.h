@@ -99,8 +99,8 @@ struct check_rows {
     int n, cap;
 };
 
-/* Copies a row to the end. Errors: ST_RETRY when memory is short. */
-enum status check_row_add(struct check_rows *rows, const struct check_row *row);
+/* Copies a row to the end. */
+void check_row_add(struct check_rows *rows, const struct check_row *row);
 /* Frees the rows; may be called twice. */
 void check_row_free(struct check_rows *rows);
 
@@ -153,8 +153,7 @@ const struct check_row_field *check_row_field(int i);
 void check_row_pack(const struct check_row *row, struct text *out);
 /* Appends all rows as bytes. Errors: ST_RETRY when memory is short. */
 enum status check_row_pack_all(const struct check_rows *rows, struct text *out);
-/* Adds the rows in these bytes. Errors: ST_BUG: check_row_pack has not made them; ST_RETRY when
- * memory is short. */
+/* Adds the rows in these bytes. Errors: ST_BUG: check_row_pack has not made them. */
 enum status check_row_unpack(const void *bytes, size_t n, struct check_rows *rows);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "base/quantile.h"
 #include "base/text.h"
 #include "check/check_file.h"
@@ -34,31 +35,11 @@ static bool reach_one(const struct measure_link_found *const *order, int n, int 
     return false;
 }
 
-/* Subtracts the median, so that one wrong clock is the only one that is far off. */
-static enum status center(struct check_skew *out, int nodes)
+void check_skew_find(const struct measure_link_found *links, int n, int nodes, int locals,
+                     struct check_skew *out)
 {
-    double *all = malloc(sizeof *all * (size_t)nodes);
-    int n = 0;
-    if (all == NULL)
-        return FAIL(ST_RETRY, "out of memory: the clocks of %d nodes", nodes);
-    for (int i = 0; i < nodes; i++)
-        if (out[i].is_known)
-            all[n++] = (double)out[i].ms;
-    quantile_sort(all, n);
-    const int64_t median = nodes > 2 ? (int64_t)quantile_of(all, n, 0.5) : 0;
-    free(all);
-    for (int i = 0; i < nodes; i++)
-        out[i].ms -= median;
-    return ST_OK;
-}
-
-enum status check_skew_find(const struct measure_link_found *links, int n, int nodes, int locals,
-                            struct check_skew *out)
-{
-    const struct measure_link_found **order = malloc(sizeof *order * (size_t)(n + 1));
+    const struct measure_link_found **order = memory_new((size_t)(n + 1), sizeof *order);
     int used = 0;
-    if (order == NULL)
-        return FAIL(ST_RETRY, "out of memory: the clocks over %d links", n);
     for (int i = 0; i < n; i++)
         if (links[i].pings > 0)
             order[used++] = &links[i];
@@ -68,7 +49,17 @@ enum status check_skew_find(const struct measure_link_found *links, int n, int n
     while (reach_one(order, used, locals, out))
         continue;
     free(order);
-    return center(out, nodes);
+    /* Subtracts the median, so that one wrong clock is the only one that is far off. */
+    double *all = memory_new((size_t)nodes, sizeof *all);
+    int known = 0;
+    for (int i = 0; i < nodes; i++)
+        if (out[i].is_known)
+            all[known++] = (double)out[i].ms;
+    quantile_sort(all, known);
+    const int64_t median = nodes > 2 ? (int64_t)quantile_of(all, known, 0.5) : 0;
+    free(all);
+    for (int i = 0; i < nodes; i++)
+        out[i].ms -= median;
 }
 
 static bool has_program(const char *root, const char *name)

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "check/check_file.h"
-#include "check/check_gpu_list.h"
 
 #define CAP_IPC_LOCK_BIT 14
 #define GPU_LIMIT_MS_MIN 15000 /* a driver without persistence mode starts GPUs one by one */
@@ -27,8 +27,7 @@ void check_static_add(struct check_static *s, struct check_row row, const char *
     one_line(row.why);
     one_line(row.subject);
     one_line(row.remedy);
-    enum status st = check_row_add(s->rows, &row);
-    s->st = s->st == ST_OK ? st : s->st;
+    check_row_add(s->rows, &row);
 }
 
 void check_static_measured(struct check_static *s, struct check_row row, double value,
@@ -101,24 +100,6 @@ static enum check_scheduler scheduler_of(const struct check_static *s)
     return s->is_slurm ? CHECK_SCHEDULER_SLURM : CHECK_SCHEDULER_NONE;
 }
 
-static enum status read_host(struct check_static *s)
-{
-    const struct comm_place *place = &s->config->place;
-    s->hosts.host = calloc((size_t)place->nodes, sizeof *s->hosts.host);
-    if (s->hosts.host == NULL)
-        return FAIL(ST_RETRY, "out of memory: names of %d nodes", place->nodes);
-    s->hosts.n = place->nodes;
-    struct check_host *host = &s->hosts.host[place->node];
-    if (s->config->host && s->config->host[0]) {
-        host->scheduler = s->config->scheduler;
-        text_copy(host->name, sizeof host->name, s->config->host);
-        return ST_OK;
-    }
-    host->scheduler = scheduler_of(s);
-    check_file_read(s->root, host->name, sizeof host->name, "/proc/sys/kernel/hostname");
-    return ST_OK;
-}
-
 static void capability_line(void *arg, char *line)
 {
     struct check_static *s = arg;
@@ -129,12 +110,16 @@ static void capability_line(void *arg, char *line)
     s->is_locked_free = bits >> CAP_IPC_LOCK_BIT & 1;
 }
 
-static void count_pci(struct check_static *s)
+static void run_parts(struct check_static *s)
 {
-    struct check_file_names *found = calloc(1, sizeof *found);
+    static void (*const parts[])(struct check_static *) = {
+        check_gpu_rows,       check_nvlink_rows,   check_xid_rows,         check_infiniband_rows,
+        check_interface_rows, check_cpu_rows,      check_host_memory_rows, check_ulimit_rows,
+        check_space_rows,     check_container_rows};
+    check_file_lines(s->root, "/proc/self/status", 1 << 16, capability_line, s);
+    /* NVIDIA's GPUs on the PCI bus. */
+    struct check_file_names *found = memory_new(1, sizeof *found);
     char vendor[16], class[16];
-    if (found == NULL)
-        return;
     check_file_list(s->root, found, "/sys/bus/pci/devices");
     for (int i = 0; i < found->n; i++) {
         check_file_read(s->root, vendor, sizeof vendor, "/sys/bus/pci/devices/%s/vendor",
@@ -145,53 +130,28 @@ static void count_pci(struct check_static *s)
         s->gpus_pci += strcmp(vendor, "0x10de") == 0 && text_starts(class, "0x030");
     }
     free(found);
-}
-
-static void read_rdma(struct check_static *s)
-{
-    struct check_file_names *found = calloc(1, sizeof *found);
-    if (found == NULL)
-        return;
-    check_file_list(s->root, found, "/sys/class/infiniband");
-    s->has_rdma = found->n > 0;
-    free(found);
-}
-
-static void read_gpus(struct check_static *s)
-{
+    struct check_file_names *devices = memory_new(1, sizeof *devices);
+    check_file_list(s->root, devices, "/sys/class/infiniband");
+    s->has_rdma = devices->n > 0;
+    free(devices);
     enum status st = check_gpu_list_read(s->root, s->limit_ms, &s->gpus);
     s->has_nvml = st == ST_OK;
     s->is_nvml_stuck = st == ST_PEER;
     for (int i = 0; i < s->gpus.gpus_n; i++)
         s->is_server = s->is_server || s->gpus.gpu[i].ecc_default == 1;
-    if (st == ST_OK)
-        return;
-    text_copy(s->nvml_reason, sizeof s->nvml_reason, status_message());
-    status_clear();
-}
-
-static void run_parts(struct check_static *s)
-{
-    static void (*const parts[])(struct check_static *) = {
-        check_gpu_rows,       check_nvlink_rows,   check_xid_rows,         check_infiniband_rows,
-        check_interface_rows, check_cpu_rows,      check_host_memory_rows, check_ulimit_rows,
-        check_space_rows,     check_container_rows};
-    check_file_lines(s->root, "/proc/self/status", 1 << 16, capability_line, s);
-    count_pci(s);
-    read_rdma(s);
-    read_gpus(s);
+    if (st != ST_OK) {
+        text_copy(s->nvml_reason, sizeof s->nvml_reason, status_message());
+        status_clear();
+    }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         parts[i](s);
 }
 
-enum status check_static_run(const struct check_config *config, int64_t budget_ms,
-                             struct check_rows *rows)
+void check_static_run(const struct check_config *config, int64_t budget_ms, struct check_rows *rows)
 {
     if (config->place.local != 0)
-        return ST_OK;
-    struct check_static *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return FAIL(ST_RETRY, "out of memory: what a node shows");
+        return;
+    struct check_static *s = memory_new(1, sizeof *s);
     s->config = config;
     s->rows = rows;
     s->root = config->root ? config->root : "";
@@ -201,12 +161,19 @@ enum status check_static_run(const struct check_config *config, int64_t budget_m
     s->container = check_static_container(s->root);
     s->is_slurm = strstr(group, "/slurm") || strstr(group, "slurmstepd") ||
                   (s->config->host && s->config->scheduler == CHECK_SCHEDULER_SLURM);
-    enum status st = read_host(s);
-    if (st == ST_OK) {
-        run_parts(s);
-        st = s->st;
+    /* The name of this node. */
+    const struct comm_place *place = &config->place;
+    s->hosts.host = memory_new((size_t)place->nodes, sizeof *s->hosts.host);
+    s->hosts.n = place->nodes;
+    struct check_host *host = &s->hosts.host[place->node];
+    if (config->host && config->host[0]) {
+        host->scheduler = config->scheduler;
+        text_copy(host->name, sizeof host->name, config->host);
+    } else {
+        host->scheduler = scheduler_of(s);
+        check_file_read(s->root, host->name, sizeof host->name, "/proc/sys/kernel/hostname");
     }
+    run_parts(s);
     check_host_free(&s->hosts);
     free(s);
-    return st;
 }

@@ -6,7 +6,12 @@
 #ifndef CONVOY_CHECK_CHECK_STATIC_H
 #define CONVOY_CHECK_CHECK_STATIC_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "check/check.h"
+#include "check/check_file.h"
 #include "check/check_host.h"
 #include "dev/nvml_health.h"
 
@@ -17,7 +22,6 @@ struct check_static {
     struct check_rows *rows;
     const char *root;
     int64_t limit_ms;         /* for what may never answer */
-    enum status st;           /* the first row that could not be added */
     struct check_hosts hosts; /* of the job; only the name of this one is known */
     enum check_container container;
     bool is_slurm;       /* this process belongs to a Slurm job */
@@ -68,5 +72,42 @@ const char *check_static_drain(const struct check_static *s, char *out, size_t c
 /* check_static_flag — the first for a machine, else the one for Docker or Kubernetes. */
 const char *check_static_flag(const struct check_static *s, const char *host, const char *docker,
                               const char *k8s);
+
+/* check_gpu_list — the GPUs of a node as NVIDIA's library reports them, read with a time limit: on
+ * a GPU in trouble the driver may never answer.
+ *
+ * With a root, the library, which only knows the machine, is replaced by the file "/nvml.txt" below
+ * it. It has a line `key value` for each field of struct nvml_health_gpu; before the first line
+ * `gpu ADDRESS` they are of all GPUs, after it of that one. A `gpu` line may come again. Further
+ * keys: `driver VERSION`, `error TEXT` (NVML gave no handle), `refused TEXT` (NVML does not start),
+ * `hangs`. Must not know which value is good. */
+
+/* check_gpu_list_read — ST_NO_DEVICE: there is no such library, or it does not start. ST_PEER: no
+ * answer within limit_ms; the thread that asked is left behind. */
+enum status check_gpu_list_read(const char *root, int64_t limit_ms, struct nvml_health *out);
+
+/* check_netdev — what the kernel tells of a network interface: from /sys/class/net, or where that
+ * shows another network namespace than this process has (nsenter, some containers), by ioctl. Must
+ * not judge. */
+
+#define CHECK_NETDEV_NAME 40
+#define CHECK_NETDEV_LOOPBACK 772 /* type */
+
+struct check_netdev {
+    char name[CHECK_NETDEV_NAME], state[16], duplex[16];
+    int64_t type, speed_mbps, mtu, errors, packets; /* CHECK_FILE_NONE: not known */
+    bool is_up, is_physical;
+};
+
+/* check_netdev_has_files — are the interfaces below root those of this process? root: a folder that
+ * stands for the machine, which always is right, or "". */
+bool check_netdev_has_files(const char *root);
+/* check_netdev_list, _read — has_files: of the function above. */
+void check_netdev_list(const char *root, bool has_files, struct check_file_names *out);
+void check_netdev_read(const char *root, bool has_files, const char *name,
+                       struct check_netdev *out);
+/* check_netdev_of_address — the interface of this process that has an IPv4 or IPv6 address, given
+ * as a number. false: none has, or it is no number, and out is "". */
+bool check_netdev_of_address(const char *address, char *out, size_t cap);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/quantile.h"
 #include "check/check_host.h"
 #include "check/check_text.h"
@@ -22,11 +23,6 @@ struct table {
     struct check_hosts hosts;
     struct text *out;
 };
-
-static enum status no_memory(int rows)
-{
-    return FAIL(ST_RETRY, "out of memory: %d rows of a check; use a machine with more", rows);
-}
 
 /* ---- lines ---- */
 
@@ -200,17 +196,16 @@ static void add_line(const struct table *table, const struct check_row *const *r
     if (n > 1)
         draw_bar(fmin(worst->value, best->value), median, fmax(worst->value, best->value), bar,
                  sizeof bar);
-    size_t cap = sizeof place;
     char node[80];
     const char *name = table->hosts.is_ambiguous ? "" : check_host_name(&table->hosts, worst->node);
     if (worst->peer >= 0) {
-        text_format(place, cap, "node %d - node %d", worst->node, worst->peer);
+        text_format(place, sizeof place, "node %d - node %d", worst->node, worst->peer);
     } else if (worst->node < 0) {
-        text_copy(place, cap, worst->subject[0] ? worst->subject : "all nodes");
+        text_copy(place, sizeof place, worst->subject[0] ? worst->subject : "all nodes");
     } else {
         text_format(node, sizeof node, "node %d", worst->node);
-        text_format(place, cap, "%s%s%s", name[0] ? name : node, worst->subject[0] ? ", " : "",
-                    worst->subject);
+        text_format(place, sizeof place, "%s%s%s", name[0] ? name : node,
+                    worst->subject[0] ? ", " : "", worst->subject);
     }
     const struct measure_cell cells[COLUMNS_N] = {
         {.text = worst->verdict == CHECK_VERDICT_FAIL   ? "x"
@@ -239,20 +234,6 @@ static int by_first(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Returns the number of groups, in the order in which the stages wrote them. */
-static int find_groups(const struct check_row *const *list, int n, struct group *group)
-{
-    int groups = 0;
-    for (int first = 0, end; first < n; first = end) {
-        const struct check_row *least = list[first];
-        for (end = first; end < n && by_name(list[first], list[end]) == 0; end++)
-            least = list[end] < least ? list[end] : least;
-        group[groups++] = (struct group){list + first, end - first, least};
-    }
-    qsort(group, (size_t)groups, sizeof *group, by_first);
-    return groups;
-}
-
 static void add_lines(const struct table *table, const struct check_row **list, struct group *group,
                       double *values)
 {
@@ -266,7 +247,15 @@ static void add_lines(const struct table *table, const struct check_row **list, 
         text_add(table->out, "\n");
         measure_table_head(table->out, columns, COLUMNS_N);
     }
-    const int groups = find_groups(list, n, group);
+    /* In the order in which the stages wrote them. */
+    int groups = 0;
+    for (int first = 0, end; first < n; first = end) {
+        const struct check_row *least = list[first];
+        for (end = first; end < n && by_name(list[first], list[end]) == 0; end++)
+            least = list[end] < least ? list[end] : least;
+        group[groups++] = (struct group){list + first, end - first, least};
+    }
+    qsort(group, (size_t)groups, sizeof *group, by_first);
     for (int i = 0; i < groups; i++)
         add_line(table, group[i].row, group[i].n, values);
 }
@@ -348,7 +337,7 @@ static void describe(const struct table *table, const struct fault *fault, char 
 {
     const struct check_row *row = fault->row[0];
     char nodes[120], place[256];
-    int *node = fault->n > 1 ? malloc(sizeof *node * (size_t)fault->n) : NULL;
+    int *node = fault->n > 1 ? memory_new((size_t)fault->n, sizeof *node) : NULL;
     for (int i = 0; node && i < fault->n; i++)
         node[i] = fault->row[i]->node;
     if (fault->n > 1 && row->suspect >= 0)
@@ -365,23 +354,7 @@ static void describe(const struct table *table, const struct fault *fault, char 
 
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-/* What is left of a kind: how many, and on which nodes. */
-static enum status add_others(const struct table *table, const struct fault *fault, int n)
-{
-    char nodes[240];
-    int *node = malloc(sizeof *node * (size_t)n);
-    if (!node)
-        return no_memory(n);
-    for (int i = 0; i < n; i++)
-        node[i] = fault[i].row[0]->node;
-    qsort(node, (size_t)n, sizeof *node, by_number);
-    text_add(table->out, "%sand %d more like this; REPORT=check.json has all. Nodes:\n", indent, n);
-    check_table_wrap(table->out, indent, check_table_nodes(nodes, sizeof nodes, node, n), false);
-    free(node);
-    return ST_OK;
-}
-
-static enum status add_kind(const struct table *table, const struct fault *fault, int n)
+static void add_kind(const struct table *table, const struct fault *fault, int n)
 {
     const int shown = n <= SHOWN_MAX ? n : SHOWN_MAX / 2;
     for (int i = 0; i < shown; i++) {
@@ -396,52 +369,53 @@ static enum status add_kind(const struct table *table, const struct fault *fault
         if (row->remedy[0])
             check_table_wrap(table->out, "     > ", row->remedy, true);
     }
-    return n > shown ? add_others(table, fault + shown, n - shown) : ST_OK;
-}
-
-/* Returns the number of faults. */
-static int fold(const struct check_row **row, int n, struct fault *fault)
-{
-    int faults = 0;
-    qsort(row, (size_t)n, sizeof(struct check_row *), by_fault_and_node);
-    for (int first = 0, end; first < n; first = end) {
-        for (end = first; end < n && by_fault(row[first], row[end]) == 0;)
-            end++;
-        fault[faults++] = (struct fault){row + first, end - first};
+    if (n > shown) {
+        /* What is left of a kind: how many, and on which nodes. */
+        const struct fault *left = fault + shown;
+        const int left_n = n - shown;
+        char nodes[240];
+        int *node = memory_new((size_t)left_n, sizeof *node);
+        for (int i = 0; i < left_n; i++)
+            node[i] = left[i].row[0]->node;
+        qsort(node, (size_t)left_n, sizeof *node, by_number);
+        text_add(table->out, "%sand %d more like this; REPORT=check.json has all. Nodes:\n", indent,
+                 left_n);
+        check_table_wrap(table->out, indent, check_table_nodes(nodes, sizeof nodes, node, left_n),
+                         false);
+        free(node);
     }
-    qsort(fault, (size_t)faults, sizeof *fault, by_kind_and_node);
-    return faults;
-}
-
-static enum status add_faults(const struct table *table, const struct fault *fault, int n)
-{
-    if (n > 0)
-        text_add(table->out, "\n");
-    for (int first = 0, end; first < n; first = end) {
-        for (end = first; end < n && by_kind(fault[first].row[0], fault[end].row[0]) == 0;)
-            end++;
-        TRY(add_kind(table, fault + first, end - first));
-    }
-    return ST_OK;
 }
 
 /* Adds the rows that fail, then those that warn, with reasons and remedies; of many rows of one
  * name the first, and the nodes of the others. */
-static enum status add_bad(const struct table *table)
+static void add_bad(const struct table *table)
 {
     const struct check_rows *rows = table->rows;
     const size_t cap = (size_t)(rows->n + 1);
-    const struct check_row **list = malloc(sizeof(struct check_row *) * cap);
-    struct fault *fault = malloc(sizeof *fault * cap);
+    const struct check_row **list = memory_new(cap, sizeof(struct check_row *));
+    struct fault *fault = memory_new(cap, sizeof *fault);
     int n = 0;
-    for (int i = 0; list && i < rows->n; i++)
+    for (int i = 0; i < rows->n; i++)
         if (check_row_is_bad(&rows->row[i]))
             list[n++] = &rows->row[i];
-    enum status st =
-        list && fault ? add_faults(table, fault, fold(list, n, fault)) : no_memory(rows->n);
+    /* Rows of one fault together, and faults of one kind. */
+    int faults = 0;
+    qsort(list, (size_t)n, sizeof(struct check_row *), by_fault_and_node);
+    for (int first = 0, end; first < n; first = end) {
+        for (end = first; end < n && by_fault(list[first], list[end]) == 0;)
+            end++;
+        fault[faults++] = (struct fault){list + first, end - first};
+    }
+    qsort(fault, (size_t)faults, sizeof *fault, by_kind_and_node);
+    if (faults > 0)
+        text_add(table->out, "\n");
+    for (int first = 0, end; first < faults; first = end) {
+        for (end = first; end < faults && by_kind(fault[first].row[0], fault[end].row[0]) == 0;)
+            end++;
+        add_kind(table, fault + first, end - first);
+    }
     free(list);
     free(fault);
-    return st;
 }
 
 /* ---- the eighteen points, the verdict ---- */
@@ -481,49 +455,22 @@ static void add_points(const struct table *table)
         const struct point point = look_at(table->rows, (enum check_point)p);
         text_add(table->out, "  %-*s ", NAME, check_row_point((enum check_point)p));
         add_word(table, point.worst ? point.worst->verdict : CHECK_VERDICT_SKIPPED, 7);
-        size_t cap = sizeof what;
         char place[256];
         if (!point.worst)
-            text_copy(what, cap,
+            text_copy(what, sizeof what,
                       point.first_skipped ? point.first_skipped->why
                                           : "not looked at by this depth");
         else if (point.worst->verdict == CHECK_VERDICT_PASS)
-            text_format(what, cap, "%d %s", point.rows, point.rows == 1 ? "row" : "rows");
+            text_format(what, sizeof what, "%d %s", point.rows, point.rows == 1 ? "row" : "rows");
         else if (point.worst->suspect >= 0)
-            text_format(what, cap, "%s: links of %s", point.worst->name,
+            text_format(what, sizeof what, "%s: links of %s", point.worst->name,
                         check_text_node(place, sizeof place, &table->hosts, point.worst->suspect));
         else
-            text_format(what, cap, "%s: %s", point.worst->name,
+            text_format(what, sizeof what, "%s: %s", point.worst->name,
                         check_text_place(place, sizeof place, &table->hosts, point.worst));
         text_add(table->out, " ");
         wrap_at(table->out, NAME + 11, what, false);
     }
-}
-
-/* The nodes that failing rows are about. */
-static enum status add_bad_nodes(const struct table *table)
-{
-    const struct check_rows *rows = table->rows;
-    char nodes[512];
-    int n = 0, *node = malloc(2 * sizeof *node * (size_t)(rows->n + 1));
-    if (!node)
-        return no_memory(rows->n);
-    for (int i = 0; i < rows->n; i++) {
-        const struct check_row *row = &rows->row[i];
-        if (row->verdict != CHECK_VERDICT_FAIL)
-            continue;
-        if (row->suspect >= 0 || row->node >= 0)
-            node[n++] = row->suspect >= 0 ? row->suspect : row->node;
-        if (row->suspect < 0 && row->peer >= 0)
-            node[n++] = row->peer;
-    }
-    qsort(node, (size_t)n, sizeof *node, by_number);
-    text_add(table->out, "\n");
-    if (n > 0)
-        check_table_wrap(table->out, node[0] == node[n - 1] ? "failing: node " : "failing: nodes ",
-                         check_table_nodes(nodes, sizeof nodes, node, n), false);
-    free(node);
-    return ST_OK;
 }
 
 static enum status write_all(const struct table *table)
@@ -538,19 +485,35 @@ static enum status write_all(const struct table *table)
     check_table_wrap(table->out, "", line, false);
     /* Adds a line for each name and unit that has numbers. */
     const size_t n = (size_t)(table->rows->n + 1);
-    const struct check_row **list = malloc(sizeof(struct check_row *) * n);
-    struct group *group = malloc(sizeof *group * n);
-    double *values = malloc(sizeof *values * n);
-    const bool has_memory = list && group && values;
-    if (has_memory)
-        add_lines(table, list, group, values);
+    const struct check_row **list = memory_new(n, sizeof(struct check_row *));
+    struct group *group = memory_new(n, sizeof *group);
+    double *values = memory_new(n, sizeof *values);
+    add_lines(table, list, group, values);
     free(list);
     free(group);
     free(values);
-    TRY(has_memory ? ST_OK : no_memory(table->rows->n));
-    TRY(add_bad(table));
+    add_bad(table);
     add_points(table);
-    TRY(add_bad_nodes(table));
+    /* The nodes that failing rows are about. */
+    const struct check_rows *rows = table->rows;
+    char nodes[512];
+    int bad = 0, *node = memory_new(2 * (size_t)rows->n, sizeof *node);
+    for (int i = 0; i < rows->n; i++) {
+        const struct check_row *row = &rows->row[i];
+        if (row->verdict != CHECK_VERDICT_FAIL)
+            continue;
+        if (row->suspect >= 0 || row->node >= 0)
+            node[bad++] = row->suspect >= 0 ? row->suspect : row->node;
+        if (row->suspect < 0 && row->peer >= 0)
+            node[bad++] = row->peer;
+    }
+    qsort(node, (size_t)bad, sizeof *node, by_number);
+    text_add(table->out, "\n");
+    if (bad > 0)
+        check_table_wrap(table->out,
+                         node[0] == node[bad - 1] ? "failing: node " : "failing: nodes ",
+                         check_table_nodes(nodes, sizeof nodes, node, bad), false);
+    free(node);
     const struct check_report_counts counts = check_report_count(table->rows);
     text_add(table->out, "verdict: ");
     add_word(table, check_row_worst(table->rows, -1), 4);
@@ -565,7 +528,7 @@ enum status check_table_write(const struct check_rows *rows, const struct check_
 {
     struct table table = {.rows = rows, .about = about, .out = out};
     check_report_begin(out);
-    TRY(check_host_collect(rows, &table.hosts));
+    check_host_collect(rows, &table.hosts);
     enum status st = write_all(&table);
     check_host_free(&table.hosts);
     return st;

@@ -46,30 +46,6 @@ static const char *show_bytes(char *out, size_t cap, int64_t bytes)
     return out;
 }
 
-/* Only registering memory with an RDMA device is limited by it. */
-static void add_memlock(struct check_static *s, int64_t bytes)
-{
-    char text[24];
-    bool is_bad = s->has_rdma && !s->is_locked_free && bytes < MEMLOCK_BYTES_MIN;
-    const char *remedy =
-        s->is_slurm && s->container == CHECK_CONTAINER_NONE
-            ? "# in slurmd.service: LimitMEMLOCK=infinity; in slurm.conf: "
-              "PropagateResourceLimitsExcept=MEMLOCK"
-            : check_static_flag(s, "ulimit -l unlimited", "docker run --ulimit memlock=-1",
-                                "securityContext: {capabilities: {add: [IPC_LOCK]}}");
-    if (bytes == CHECK_FILE_NONE)
-        return;
-    check_static_add(s,
-                     check_static_found(s, CHECK_POINT_HOST, "memlock",
-                                        is_bad ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS,
-                                        "%s may be locked%s", show_bytes(text, sizeof text, bytes),
-                                        is_bad              ? "; RDMA needs it without a limit"
-                                        : !s->has_rdma      ? "; only RDMA needs more"
-                                        : s->is_locked_free ? "; CAP_IPC_LOCK lifts the limit"
-                                                            : ""),
-                     "", is_bad ? remedy : "");
-}
-
 /* The program has raised the limit to the highest that it may. */
 static void add_files(struct check_static *s, int64_t files)
 {
@@ -114,7 +90,27 @@ void check_ulimit_rows(struct check_static *s)
 {
     struct limits limits = {CHECK_FILE_NONE, CHECK_FILE_NONE, CHECK_FILE_NONE};
     check_file_lines(s->root, "/proc/self/limits", 1 << 16, limit_line, &limits);
-    add_memlock(s, limits.memlock);
+    /* Only registering memory with an RDMA device is limited by it. */
+    const int64_t bytes = limits.memlock;
+    char text[24];
+    bool is_bad = s->has_rdma && !s->is_locked_free && bytes < MEMLOCK_BYTES_MIN;
+    const char *remedy =
+        s->is_slurm && s->container == CHECK_CONTAINER_NONE
+            ? "# in slurmd.service: LimitMEMLOCK=infinity; in slurm.conf: "
+              "PropagateResourceLimitsExcept=MEMLOCK"
+            : check_static_flag(s, "ulimit -l unlimited", "docker run --ulimit memlock=-1",
+                                "securityContext: {capabilities: {add: [IPC_LOCK]}}");
+    if (bytes != CHECK_FILE_NONE)
+        check_static_add(s,
+                         check_static_found(s, CHECK_POINT_HOST, "memlock",
+                                            is_bad ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS,
+                                            "%s may be locked%s",
+                                            show_bytes(text, sizeof text, bytes),
+                                            is_bad              ? "; RDMA needs it without a limit"
+                                            : !s->has_rdma      ? "; only RDMA needs more"
+                                            : s->is_locked_free ? "; CAP_IPC_LOCK lifts the limit"
+                                                                : ""),
+                         "", is_bad ? remedy : "");
     add_files(s, limits.files);
     add_processes(s, limits.processes);
 }

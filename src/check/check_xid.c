@@ -131,22 +131,6 @@ static bool is_hard_text(int code, const char *text)
     return code >= 144 && code <= 150 && strstr(text, " Fatal ");
 }
 
-static bool is_recovered(int code, const char *text)
-{
-    return code == 154 && strstr(text, ") to 0x0 ") != NULL;
-}
-
-static void keep_xid(struct log *l, const char *bus, int code, bool is_hard)
-{
-    struct xid_gpu *gpu = xid_gpu(l, bus);
-    l->xids++;
-    if (gpu->is_hard && !is_hard)
-        return;
-    gpu->is_hard = is_hard;
-    gpu->code = code;
-    gpu->order = l->lines;
-}
-
 static void forget(struct log *l, const char *bus)
 {
     struct xid_gpu *gpu = xid_gpu(l, bus);
@@ -181,31 +165,18 @@ static void take_xid(struct log *l, const char *text, bool is_recent)
         return;
     int at = index_of((int)code);
     bool is_hard = (at >= 0 && xids[at].is_hard) || is_hard_text((int)code, end);
-    if (is_recovered((int)code, end))
+    /* A recovery mends what came before; the last hard one of a GPU is kept, else the last. */
+    if (code == 154 && strstr(end, ") to 0x0 ") != NULL) {
         forget(l, address);
-    else
-        keep_xid(l, address, (int)code, is_recent && is_hard);
-}
-
-/* "SXid (PCI:0000:86:00.0): 20034, Fatal, …" and errors of other hardware; of the last day only. */
-static void take_other(struct log *l, const char *text)
-{
-    static const char *const signs[] = {"[Hardware Error]: Uncorrected",
-                                        "Uncorrected hardware memory error",
-                                        " UE memory ",
-                                        "Uncorrected (Fatal)",
-                                        "Uncorrectable (Fatal)",
-                                        "Memory failure:",
-                                        "critical medium error",
-                                        "Remounting filesystem read-only"};
-    bool is_found = strstr(text, "SXid (PCI:") && strstr(text, ", Fatal");
-    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
-        is_found = is_found || strstr(text, signs[i]);
-    if (!is_found)
         return;
-    l->others++;
-    const char *from = l->is_record ? strchr(text, ';') : strstr(text, "] ");
-    text_copy(l->other, sizeof l->other, from ? from + 1 + !l->is_record : text);
+    }
+    struct xid_gpu *gpu = xid_gpu(l, address);
+    l->xids++;
+    if (gpu->is_hard && !(is_recent && is_hard))
+        return;
+    gpu->is_hard = is_recent && is_hard;
+    gpu->code = (int)code;
+    gpu->order = l->lines;
 }
 
 static void take_line(void *arg, char *text)
@@ -224,8 +195,26 @@ static void take_line(void *arg, char *text)
         char address[24];
         if (take_address(strstr(text, RESET) + strlen(RESET), address))
             forget(l, address);
-    } else if (is_recent)
-        take_other(l, text);
+    } else if (is_recent) {
+        /* "SXid (PCI:0000:86:00.0): 20034, Fatal, …" and errors of other hardware; of the last day
+         * only. */
+        static const char *const signs[] = {"[Hardware Error]: Uncorrected",
+                                            "Uncorrected hardware memory error",
+                                            " UE memory ",
+                                            "Uncorrected (Fatal)",
+                                            "Uncorrectable (Fatal)",
+                                            "Memory failure:",
+                                            "critical medium error",
+                                            "Remounting filesystem read-only"};
+        bool is_found = strstr(text, "SXid (PCI:") && strstr(text, ", Fatal");
+        for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
+            is_found = is_found || strstr(text, signs[i]);
+        if (is_found) {
+            l->others++;
+            const char *from = l->is_record ? strchr(text, ';') : strstr(text, "] ");
+            text_copy(l->other, sizeof l->other, from ? from + 1 + !l->is_record : text);
+        }
+    }
 }
 
 /* The first of the places that can be read. */
@@ -241,20 +230,6 @@ static bool read_log(struct log *l, char *reason, size_t cap)
         text_format(reason + n, cap - n, "%s%s: %s", n ? ", " : "", paths[i], strerror(errno));
     }
     return false;
-}
-
-/* The last hard one of all, else the last; NULL: none that is not mended. */
-static const struct xid_gpu *worst_xid(const struct log *l)
-{
-    const struct xid_gpu *worst = NULL;
-    for (int i = 0; i < l->gpus_n; i++) {
-        const struct xid_gpu *gpu = &l->gpu[i];
-        bool is_worse = worst == NULL || (gpu->is_hard && !worst->is_hard) ||
-                        (gpu->is_hard == worst->is_hard && gpu->order > worst->order);
-        if (gpu->code > 0 && is_worse)
-            worst = gpu;
-    }
-    return worst;
 }
 
 static void add_xid(struct check_static *s, const struct log *l, const struct xid_gpu *x)
@@ -284,7 +259,15 @@ void check_xid_rows(struct check_static *s)
     if (word == NULL || text_parse_f64(word, 0, 1e12, &l.now_s) != TEXT_OK)
         l.now_s = NAN;
     bool is_read = read_log(&l, reason, sizeof reason);
-    const struct xid_gpu *worst = worst_xid(&l);
+    /* The last hard one of all, else the last; NULL: none that is not mended. */
+    const struct xid_gpu *worst = NULL;
+    for (int i = 0; i < l.gpus_n; i++) {
+        const struct xid_gpu *gpu = &l.gpu[i];
+        bool is_worse = worst == NULL || (gpu->is_hard && !worst->is_hard) ||
+                        (gpu->is_hard == worst->is_hard && gpu->order > worst->order);
+        if (gpu->code > 0 && is_worse)
+            worst = gpu;
+    }
     if (worst)
         add_xid(s, &l, worst);
     if (l.others > 0) {

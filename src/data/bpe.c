@@ -293,23 +293,6 @@ static inline size_t joined_end(const struct bpe *bpe, const uint8_t *p, size_t 
     return n;
 }
 
-static void identify(struct bpe *bpe)
-{
-    const uint32_t facts[] = {bpe->size.vocab,        bpe->rules.unit,
-                              bpe->rules.takes_whole, bpe->rules.fallback != NULL,
-                              bpe->rules.unknown,     bpe->rules.fuses_unknown};
-    for (uint32_t id = 0; id < bpe->size.vocab; id++) {
-        XXH3_128bits_update(bpe->hash, bpe->len + id, sizeof bpe->len[id]);
-        XXH3_128bits_update(bpe->hash, bpe->blob + bpe->begin[id], bpe->len[id]);
-    }
-    XXH3_128bits_update(bpe->hash, facts, sizeof facts);
-    if (bpe->rules.fallback != NULL)
-        XXH3_128bits_update(bpe->hash, bpe->fallback, sizeof bpe->fallback);
-    const XXH128_hash_t sum = XXH3_128bits_digest(bpe->hash);
-    bpe->identity[0] = sum.low64;
-    bpe->identity[1] = sum.high64;
-}
-
 int bpe_finish(struct bpe *bpe, const struct bpe_rules *rules, bool are_made, uint8_t *byte_out)
 {
     bpe->rules = *rules;
@@ -343,7 +326,20 @@ int bpe_finish(struct bpe *bpe, const struct bpe_rules *rules, bool are_made, ui
             bpe->joined[two >> 6] |= (uint64_t)1 << (two & 63);
         }
     }
-    identify(bpe);
+    /* All that the ids of a text depend on. */
+    const uint32_t facts[] = {bpe->size.vocab,        bpe->rules.unit,
+                              bpe->rules.takes_whole, bpe->rules.fallback != NULL,
+                              bpe->rules.unknown,     bpe->rules.fuses_unknown};
+    for (uint32_t id = 0; id < bpe->size.vocab; id++) {
+        XXH3_128bits_update(bpe->hash, bpe->len + id, sizeof bpe->len[id]);
+        XXH3_128bits_update(bpe->hash, bpe->blob + bpe->begin[id], bpe->len[id]);
+    }
+    XXH3_128bits_update(bpe->hash, facts, sizeof facts);
+    if (bpe->rules.fallback != NULL)
+        XXH3_128bits_update(bpe->hash, bpe->fallback, sizeof bpe->fallback);
+    const XXH128_hash_t sum = XXH3_128bits_digest(bpe->hash);
+    bpe->identity[0] = sum.low64;
+    bpe->identity[1] = sum.high64;
     return rules->unit == BPE_UNIT_BYTES ? missing_n : 0;
 }
 
@@ -421,4 +417,48 @@ enum status bpe_encode(const struct bpe *bpe, enum pretoken_kind kind, struct bp
                        uint32_t *out, size_t *n_out)
 {
     return encode_kind(bpe, kind, cache, watch, text, text + n_bytes, out, n_out);
+}
+
+static bool is_itself(uint32_t b)
+{
+    return (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff);
+}
+
+void bpe_chars_fill(uint16_t char_of[256])
+{
+    uint16_t shifted = 256;
+    for (uint32_t b = 0; b < 256; b++)
+        char_of[b] = is_itself(b) ? (uint16_t)b : shifted++;
+}
+
+/* The byte of a character, or −1. From U+0100 on: 0 … 32, 127 … 160, 173. */
+static int byte_of(uint32_t c)
+{
+    if (c < 0x100)
+        return is_itself(c) ? (int)c : -1;
+    const uint32_t i = c - 0x100;
+    if (i <= 32)
+        return (int)i;
+    if (i < 67)
+        return (int)(127 + i - 33);
+    return i == 67 ? 173 : -1;
+}
+
+bool bpe_chars_decode(const uint8_t *text, size_t n_bytes, uint8_t *out, size_t *n_out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < n_bytes; i++) {
+        uint32_t c = text[i];
+        if (c >= 0x80) {
+            if (c < 0xc2 || c > 0xdf || i + 1 == n_bytes || (text[i + 1] & 0xc0) != 0x80)
+                return false;
+            c = (c & 0x1f) << 6 | (text[++i] & 0x3f);
+        }
+        const int b = byte_of(c);
+        if (b < 0)
+            return false;
+        out[n++] = (uint8_t)b;
+    }
+    *n_out = n;
+    return true;
 }

@@ -1,13 +1,132 @@
-/* bpe_train — see bpe_train.h. Each pair knows the words it occurs in, so that a merge visits only
+/* bpe_train — see bpe.h. Each pair knows the words it occurs in, so that a merge visits only
  * those. A heap holds pairs with the counts they had; an entry with another count than its pair has
  * now is dropped when it comes up, because each change of a count adds an entry. */
-#include "data/bpe_train.h"
-
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/byte_chars.h"
-#include "data/byte_map.h"
+#include <xxhash.h>
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "data/bpe.h"
+
+/* byte_map — numbers strings of bytes: 0 for the first that was added, 1 for the next other one …
+ *
+ * Not for several threads. Must not know what the strings are. */
+
+#define BYTE_MAP_STRING_MAX 1024 /* bytes of one string */
+#define FIRST_SLOTS 1024
+
+struct item {
+    uint64_t hash;
+    size_t at;
+    uint32_t n;
+};
+
+/* Zero-initialised is valid and empty. */
+struct byte_map {
+    uint32_t *slot; /* a number + 1; 0: free */
+    size_t slots_n; /* a power of two */
+    struct item *item;
+    size_t items_n, items_cap;
+    uint8_t *bytes;
+    size_t bytes_n, bytes_cap;
+};
+
+static void byte_map_free(struct byte_map *map)
+{
+    free(map->slot);
+    free(map->item);
+    free(map->bytes);
+}
+
+/* An array with space for one more than n items. */
+static bool has_space(void **array, size_t n, size_t *cap, size_t item_bytes)
+{
+    if (n < *cap)
+        return true;
+    const size_t more = 2 * *cap + 4; /* most pairs occur in few words */
+    void *grown = realloc(*array, more * item_bytes);
+    if (grown == NULL)
+        return false;
+    *array = grown;
+    *cap = more;
+    return true;
+}
+
+/* The slot that holds the string, or the free one where it belongs. */
+static size_t slot_of(const struct byte_map *map, uint64_t hash, const uint8_t *bytes, size_t n)
+{
+    size_t at = hash & (map->slots_n - 1);
+    for (; map->slot[at] != 0; at = (at + 1) & (map->slots_n - 1)) {
+        const struct item *item = map->item + map->slot[at] - 1;
+        if (item->hash == hash && item->n == n && memcmp(map->bytes + item->at, bytes, n) == 0)
+            break;
+    }
+    return at;
+}
+
+static bool grow_slots(struct byte_map *map)
+{
+    const size_t slots_n = map->slots_n > 0 ? 2 * map->slots_n : FIRST_SLOTS;
+    uint32_t *slot = calloc(slots_n, sizeof *slot);
+    if (slot == NULL)
+        return false;
+    for (size_t i = 0; i < map->items_n; i++) {
+        size_t at = map->item[i].hash & (slots_n - 1);
+        while (slot[at] != 0)
+            at = (at + 1) & (slots_n - 1);
+        slot[at] = (uint32_t)i + 1;
+    }
+    free(map->slot);
+    map->slot = slot;
+    map->slots_n = slots_n;
+    return true;
+}
+
+/* Returns false if memory is missing. */
+static bool grow_bytes(struct byte_map *map)
+{
+    const size_t cap = 2 * map->bytes_cap + 16 * BYTE_MAP_STRING_MAX;
+    uint8_t *bytes = realloc(map->bytes, cap);
+    if (bytes == NULL)
+        return false;
+    map->bytes = bytes;
+    map->bytes_cap = cap;
+    return true;
+}
+
+/* byte_map_add — the number of the string, which is copied. 1 ≤ n ≤ BYTE_MAP_STRING_MAX. Fails
+ * ST_RETRY: out of memory. */
+static enum status byte_map_add(struct byte_map *map, const uint8_t *bytes, size_t n,
+                                uint32_t *number)
+{
+    const uint64_t hash = XXH3_64bits(bytes, n);
+    ASSERTF(n >= 1 && n <= BYTE_MAP_STRING_MAX, "%zu bytes", n);
+    if (!has_space((void **)&map->item, map->items_n, &map->items_cap, sizeof *map->item) ||
+        (map->bytes_cap - map->bytes_n < BYTE_MAP_STRING_MAX && !grow_bytes(map)) ||
+        (2 * map->items_n >= map->slots_n && !grow_slots(map)) || map->items_n == UINT32_MAX - 1)
+        return FAIL(ST_RETRY, "out of memory: a table of %zu strings", map->items_n);
+    const size_t at = slot_of(map, hash, bytes, n);
+    if (map->slot[at] == 0) {
+        map->item[map->items_n] = (struct item){hash, map->bytes_n, (uint32_t)n};
+        memcpy(map->bytes + map->bytes_n, bytes, n);
+        map->bytes_n += n;
+        map->slot[at] = (uint32_t)++map->items_n;
+    }
+    *number = map->slot[at] - 1;
+    return ST_OK;
+}
+
+static uint32_t byte_map_count(const struct byte_map *map) { return (uint32_t)map->items_n; }
+
+/* byte_map_bytes — valid until the next byte_map_add. number < byte_map_count. */
+static const uint8_t *byte_map_bytes(const struct byte_map *map, uint32_t number, size_t *n_out)
+{
+    *n_out = map->item[number].n;
+    return map->bytes + map->item[number].at;
+}
 
 #define WORD_BYTES_MAX 256
 #define BYTES 256
@@ -37,8 +156,8 @@ struct entry {
 
 struct bpe_train {
     enum pretoken_kind kind;
-    struct byte_map *words, *tokens, *pairs; /* pre-tokens, tokens, pairs of two ids */
-    int64_t *count;                          /* of each pre-token */
+    struct byte_map words, tokens, pairs; /* pre-tokens, tokens, pairs of two ids */
+    int64_t *count;                       /* of each pre-token */
     size_t counts_cap;
     struct word *word;
     uint32_t *symbol;
@@ -67,26 +186,12 @@ static enum status check_progress(const struct bpe_train *train)
     return FAIL(ST_RETRY, "stopped after %zu merges", train->merges_n);
 }
 
-/* An array with space for one more than n items. */
-static bool has_space(void **array, size_t n, size_t *cap, size_t item_bytes)
-{
-    if (n < *cap)
-        return true;
-    const size_t more = 2 * *cap + 4; /* most pairs occur in few words */
-    void *grown = realloc(*array, more * item_bytes);
-    if (grown == NULL)
-        return false;
-    *array = grown;
-    *cap = more;
-    return true;
-}
-
 /* GPT-2's order: the bytes that stand for themselves, then the others. */
 static enum status add_bytes(struct byte_map *tokens)
 {
     uint16_t char_of[BYTES];
     uint32_t id;
-    byte_chars_fill(char_of);
+    bpe_chars_fill(char_of);
     for (int round = 0; round < 2; round++)
         for (unsigned b = 0; b < BYTES; b++)
             if ((char_of[b] == b) == (round == 0))
@@ -96,20 +201,14 @@ static enum status add_bytes(struct byte_map *tokens)
 
 enum status bpe_train_open(enum pretoken_kind kind, struct bpe_train **out)
 {
-    enum status st;
-    struct bpe_train *train = calloc(1, sizeof *train);
-    if (train == NULL)
-        return fail_memory("tables");
+    struct bpe_train *train = memory_new(1, sizeof *train);
     train->kind = kind;
     train->round = 1;
-    TRY_OR(byte_map_new(&train->words), out_close);
-    TRY_OR(byte_map_new(&train->tokens), out_close);
-    TRY_OR(byte_map_new(&train->pairs), out_close);
-    TRY_OR(add_bytes(train->tokens), out_close);
-    *out = train;
-    return ST_OK;
-out_close:
-    bpe_train_close(train);
+    const enum status st = add_bytes(&train->tokens);
+    if (st == ST_OK)
+        *out = train;
+    else
+        bpe_train_close(train);
     return st;
 }
 
@@ -117,11 +216,11 @@ void bpe_train_close(struct bpe_train *train)
 {
     if (train == NULL)
         return;
-    for (uint32_t i = 0; train->pair != NULL && i < byte_map_count(train->pairs); i++)
+    for (uint32_t i = 0; train->pair != NULL && i < byte_map_count(&train->pairs); i++)
         free(train->pair[i].word);
-    byte_map_free(train->words);
-    byte_map_free(train->tokens);
-    byte_map_free(train->pairs);
+    byte_map_free(&train->words);
+    byte_map_free(&train->tokens);
+    byte_map_free(&train->pairs);
     free(train->count);
     free(train->word);
     free(train->symbol);
@@ -136,13 +235,13 @@ void bpe_train_close(struct bpe_train *train)
 
 static enum status count_word(struct bpe_train *train, const uint8_t *bytes, size_t n)
 {
-    const uint32_t before = byte_map_count(train->words);
+    const uint32_t before = byte_map_count(&train->words);
     uint32_t i;
     if (n > WORD_BYTES_MAX)
         return ST_OK;
     if (!has_space((void **)&train->count, before, &train->counts_cap, sizeof *train->count))
         return fail_memory("counts of words");
-    TRY(byte_map_add(train->words, bytes, n, &i));
+    TRY(byte_map_add(&train->words, bytes, n, &i));
     train->count[i] = i == before ? 1 : train->count[i] + 1;
     return ST_OK;
 }
@@ -162,11 +261,11 @@ enum status bpe_train_add(struct bpe_train *train, const uint8_t *text, size_t n
 /* The pair, made if it is new. */
 static enum status pair_of(struct bpe_train *train, struct bpe_train_merge merge, struct pair **out)
 {
-    const uint32_t before = byte_map_count(train->pairs);
+    const uint32_t before = byte_map_count(&train->pairs);
     uint32_t i;
     if (!has_space((void **)&train->pair, before, &train->pairs_cap, sizeof *train->pair))
         return fail_memory("pairs of tokens");
-    TRY(byte_map_add(train->pairs, (const uint8_t *)&merge, sizeof merge, &i));
+    TRY(byte_map_add(&train->pairs, (const uint8_t *)&merge, sizeof merge, &i));
     if (i == before)
         train->pair[i] = (struct pair){.key = i};
     *out = train->pair + i;
@@ -246,7 +345,7 @@ static enum status push_changed(struct bpe_train *train)
         const struct pair *pair = train->pair + train->changed[i];
         struct entry entry = {.count = pair->count, .pair = pair->key};
         size_t n;
-        memcpy(&entry.merge, byte_map_bytes(train->pairs, pair->key, &n), sizeof entry.merge);
+        memcpy(&entry.merge, byte_map_bytes(&train->pairs, pair->key, &n), sizeof entry.merge);
         if (entry.count >= COUNT_LEAST)
             TRY(heap_push(train, entry));
     }
@@ -259,22 +358,22 @@ static enum status push_changed(struct bpe_train *train)
 
 static enum status begin(struct bpe_train *train)
 {
-    const uint32_t words_n = byte_map_count(train->words);
+    const uint32_t words_n = byte_map_count(&train->words);
     size_t total = 0, n;
     for (uint32_t i = 0; i < words_n; i++, total += n)
-        (void)byte_map_bytes(train->words, i, &n);
+        (void)byte_map_bytes(&train->words, i, &n);
     train->word = calloc(words_n + 1, sizeof *train->word);
     train->symbol = malloc((total + 1) * sizeof *train->symbol);
     if (train->word == NULL || train->symbol == NULL)
         return fail_memory("words");
     size_t at = 0;
     for (uint32_t i = 0; i < words_n; i++) {
-        const uint8_t *bytes = byte_map_bytes(train->words, i, &n);
+        const uint8_t *bytes = byte_map_bytes(&train->words, i, &n);
         train->word[i] = (struct word){at, (uint32_t)n, train->count[i]};
         if (i % PROGRESS_EVERY == 0)
             TRY(check_progress(train));
         for (size_t j = 0; j < n; j++)
-            train->symbol[at + j] = byte_map_find(train->tokens, bytes + j, 1);
+            TRY(byte_map_add(&train->tokens, bytes + j, 1, &train->symbol[at + j]));
         for (size_t j = 1; j < n; j++)
             TRY(change(train, train->symbol[at + j - 1], train->symbol[at + j], i,
                        train->count[i]));
@@ -293,16 +392,15 @@ static enum status merge_word(struct bpe_train *train, struct bpe_train_merge me
             symbol[kept] = symbol[i++];
             continue;
         }
-        const uint32_t neighbour[2] = {kept > 0 ? symbol[kept - 1] : BYTE_MAP_NONE,
-                                       i + 2 < word->n ? symbol[i + 2] : BYTE_MAP_NONE};
-        /* Around a merge that was made: `before` and `after` are its neighbours, or
-         * BYTE_MAP_NONE. */
+        /* The counts around a merge that was made. */
+        const uint32_t neighbour[2] = {kept > 0 ? symbol[kept - 1] : BPE_NONE,
+                                       i + 2 < word->n ? symbol[i + 2] : BPE_NONE};
         const int64_t count = train->word[word_i].count;
-        if (neighbour[0] != BYTE_MAP_NONE) {
+        if (neighbour[0] != BPE_NONE) {
             TRY(change(train, neighbour[0], merge.left, word_i, -count));
             TRY(change(train, neighbour[0], made, word_i, count));
         }
-        if (neighbour[1] != BYTE_MAP_NONE) {
+        if (neighbour[1] != BPE_NONE) {
             TRY(change(train, merge.right, neighbour[1], word_i, -count));
             TRY(change(train, made, neighbour[1], word_i, count));
         }
@@ -322,11 +420,11 @@ static enum status merge_pair(struct bpe_train *train, const struct entry *entry
     struct bpe_train_merge merge = entry->merge;
     uint8_t bytes[2 * WORD_BYTES_MAX];
     size_t left, right;
-    const uint8_t *first = byte_map_bytes(train->tokens, merge.left, &left),
-                  *second = byte_map_bytes(train->tokens, merge.right, &right);
+    const uint8_t *first = byte_map_bytes(&train->tokens, merge.left, &left),
+                  *second = byte_map_bytes(&train->tokens, merge.right, &right);
     memcpy(bytes, first, left);
     memcpy(bytes + left, second, right);
-    enum status st = byte_map_add(train->tokens, bytes, left + right, &made);
+    enum status st = byte_map_add(&train->tokens, bytes, left + right, &made);
     pair->word = NULL; /* train->pair may move */
     pair->words_n = pair->words_cap = 0;
     for (uint32_t i = 0; st == ST_OK && i < words_n; i++)
@@ -360,11 +458,11 @@ enum status bpe_train_run(struct bpe_train *train, uint32_t vocab,
     return ST_OK;
 }
 
-uint32_t bpe_train_tokens(const struct bpe_train *train) { return byte_map_count(train->tokens); }
+uint32_t bpe_train_tokens(const struct bpe_train *train) { return byte_map_count(&train->tokens); }
 
 const uint8_t *bpe_train_bytes(const struct bpe_train *train, uint32_t id, size_t *n_out)
 {
-    return byte_map_bytes(train->tokens, id, n_out);
+    return byte_map_bytes(&train->tokens, id, n_out);
 }
 
 const struct bpe_train_merge *bpe_train_merges(const struct bpe_train *train, size_t *n_out)
@@ -377,8 +475,8 @@ void bpe_train_size(const struct bpe_train *train, int64_t *bytes_out, int64_t *
 {
     size_t n;
     *bytes_out = *tokens_out = 0;
-    for (uint32_t i = 0; train->word != NULL && i < byte_map_count(train->words); i++) {
-        (void)byte_map_bytes(train->words, i, &n);
+    for (uint32_t i = 0; train->word != NULL && i < byte_map_count(&train->words); i++) {
+        (void)byte_map_bytes(&train->words, i, &n);
         *bytes_out += train->count[i] * (int64_t)n;
         *tokens_out += train->count[i] * train->word[i].n;
     }

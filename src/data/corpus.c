@@ -20,7 +20,6 @@
 #include "data/encode.h"
 #include "data/megatron.h"
 #include "data/shard.h"
-#include "data/shard_checker.h"
 #include "data/tokenizer_gpt2.h"
 
 /* Consecutive texts of at most so many bytes become one token file, whose header can always
@@ -277,18 +276,13 @@ static enum status parts_check(struct corpus *corpus, const struct corpus_config
     return st;
 }
 
-/* Is an end of text missing between two parts? */
-static bool needs_mark(uint32_t end, const struct shard *before, const struct shard *after)
-{
-    return shard_id(before, before->info.tokens - 1) != end && shard_id(after, 0) != end;
-}
-
 static enum status parts_place(struct corpus *corpus, const struct corpus_config *config)
 {
     int64_t at = 0;
     for (int64_t i = 0; i < corpus->parts_n; i++) {
         struct corpus_part *part = corpus->part + i;
-        if (i > 0 && needs_mark(corpus->end, &part[-1].shard, &part->shard)) {
+        if (i > 0 && shard_id(&part[-1].shard, part[-1].shard.info.tokens - 1) != corpus->end &&
+            shard_id(&part->shard, 0) != corpus->end) {
             if (config->vocab <= corpus->end) {
                 const char *path = part->path;
                 if (end_of(config) == TOKENIZER_NONE)
@@ -594,16 +588,6 @@ struct corpus_reading {
     int64_t text_bytes;
 };
 
-/* Texts report their own progress; ids are only copied. */
-static enum status go_on(const struct corpus_reading *to)
-{
-    const struct corpus_config *config = to->config;
-    if (config->progress == NULL || config->progress(config->progress_arg, 0, to->text_bytes))
-        return ST_OK;
-    return FAIL(ST_RETRY, "stopped while tokenising, after %lld ids; the next start begins again",
-                (long long)to->sink.tokens);
-}
-
 /* Gives the ids [first, end) of a file. */
 static enum status put_ids(struct corpus_reading *to, const struct shard *shard, int64_t first,
                            int64_t end)
@@ -614,7 +598,12 @@ static enum status put_ids(struct corpus_reading *to, const struct shard *shard,
         k = end - at < most ? end - at : most;
         shard_copy(shard, at, k, ids);
         TRY(encode_put(&to->sink, ids, k));
-        TRY(go_on(to));
+        /* Texts report their own progress; ids are only copied. */
+        const struct corpus_config *config = to->config;
+        if (config->progress != NULL && !config->progress(config->progress_arg, 0, to->text_bytes))
+            return FAIL(ST_RETRY,
+                        "stopped while tokenising, after %lld ids; the next start begins again",
+                        (long long)to->sink.tokens);
     }
     return ST_OK;
 }
@@ -792,18 +781,6 @@ static enum status begin(void *arg, int64_t token_i, bool is_record)
     return to->megatron != NULL ? megatron_begin_record(to->megatron, token_i, is_record) : ST_OK;
 }
 
-/* Each record has one end of text, at its end, unless its own text has more or the data have
- * none. */
-static void warn_of_lost_records(const struct corpus_writing *to, const char *out_path)
-{
-    if (to->shard == NULL || to->ends == to->records)
-        return;
-    LOG_WARN("%s: its %lld records hold %lld ends of text (id %u), and a token file of llm.c has "
-             "no other bounds; ATTENTION_MASK=document and PACK_DOCUMENTS=1 would not find the "
-             "records. Write OUT=NAME.idx, which keeps them, or give the data themselves as DATA",
-             out_path, (long long)to->records, (long long)to->ends, to->end);
-}
-
 static enum status writing_open(struct corpus_writing *to, const struct corpus_config *config,
                                 const char *out_path)
 {
@@ -824,7 +801,14 @@ static enum status commit(struct corpus_writing *to, const struct corpus_config 
     const struct corpus_vocab vocab = vocab_of(config);
     if (facts.bad_i >= 0)
         return id_refused(out_path, facts.bad_i, facts.bad_id, &vocab);
-    warn_of_lost_records(to, out_path);
+    /* Each record has one end of text, at its end, unless its own text has more or the data have
+     * none. */
+    if (to->shard != NULL && to->ends != to->records)
+        LOG_WARN(
+            "%s: its %lld records hold %lld ends of text (id %u), and a token file of llm.c has "
+            "no other bounds; ATTENTION_MASK=document and PACK_DOCUMENTS=1 would not find the "
+            "records. Write OUT=NAME.idx, which keeps them, or give the data themselves as DATA",
+            out_path, (long long)to->records, (long long)to->ends, to->end);
     return to->shard != NULL ? shard_commit(to->shard, (struct shard_key){{0, 0}})
                              : megatron_commit(to->megatron);
 }

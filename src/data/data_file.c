@@ -154,26 +154,6 @@ static enum status add_named(struct data_file_list *list, const char *path)
     return list_add(list, path, &info);
 }
 
-static enum status add_glob(struct data_file_list *list, const char *pattern)
-{
-    enum status st = ST_OK;
-    glob_t found = {0};
-    const int result = glob(pattern, GLOB_NOSORT | GLOB_ERR, NULL, &found);
-    if (result == GLOB_NOMATCH)
-        st = FAIL(ST_NO_INPUT,
-                  "no file matches DATA=%s; check the pattern (quote it, so that the shell leaves "
-                  "it alone)",
-                  pattern);
-    else if (result != 0)
-        st = FAIL(result == GLOB_NOSPACE ? ST_RETRY : ST_NO_INPUT,
-                  "cannot look for DATA=%s: %s; check that its folders can be read", pattern,
-                  result == GLOB_NOSPACE ? "out of memory" : strerror(errno));
-    for (size_t i = 0; st == ST_OK && i < found.gl_pathc; i++)
-        st = walk_entry(list, found.gl_pathv[i], 0);
-    globfree(&found);
-    return st;
-}
-
 static int by_path(const void *a, const void *b)
 {
     return strcmp(((const struct data_file *)a)->path, ((const struct data_file *)b)->path);
@@ -223,11 +203,6 @@ static bool ends(const char *path, const char *suffix)
 {
     const size_t n = strlen(path), k = strlen(suffix);
     return n >= k && strcasecmp(path + n - k, suffix) == 0;
-}
-
-static bool begins(const uint8_t *head, size_t n, const char *magic, size_t bytes)
-{
-    return n >= bytes && memcmp(head, magic, bytes) == 0;
 }
 
 /* other_name — "x.idx" or "x.bin" → the other of the two. */
@@ -340,7 +315,8 @@ static enum status kind_of(struct data_file *file, int fd, const uint8_t *head, 
         TRY(other_name(file->path, ".bin", bin_path));
         return make_pair(file, bin_path);
     }
-    if (begins(head, n, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC - 1))
+    if (n >= sizeof MEGATRON_MAGIC - 1 &&
+        memcmp(head, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC - 1) == 0)
         return FAIL(ST_BAD_DATA,
                     "%s is a Megatron index; its name must end in .idx, with the .bin beside it",
                     file->path);
@@ -433,27 +409,24 @@ static enum status check_text(const struct data_file *file, int fd, bool is_thor
     return ST_OK;
 }
 
-static enum status look_inside(struct data_file *file, bool is_thorough)
-{
-    uint8_t head[SNIFF_HEAD_BYTES];
-    const int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    const ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head);
-    const int error = errno;
-    enum status st = n < 0 ? no_input(file->path, error) : kind_of(file, fd, head, (size_t)n);
-    if (st == ST_OK)
-        st = check_text(file, fd, is_thorough);
-    if (fd >= 0)
-        close(fd);
-    return st;
-}
-
 /* Both files of a Megatron pair give the same index: it is listed once. */
 static enum status look_inside_all(struct data_file_list *list)
 {
     bool any = false;
     int64_t tables_n = 0;
     for (int64_t i = 0; i < list->n; i++) {
-        TRY(look_inside(list->item + i, list->n <= DATA_FILE_SAMPLED_MAX));
+        struct data_file *file = list->item + i;
+        bool is_thorough = list->n <= DATA_FILE_SAMPLED_MAX;
+        uint8_t head[SNIFF_HEAD_BYTES];
+        const int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        const ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head);
+        const int error = errno;
+        enum status st = n < 0 ? no_input(file->path, error) : kind_of(file, fd, head, (size_t)n);
+        if (st == ST_OK)
+            st = check_text(file, fd, is_thorough);
+        if (fd >= 0)
+            close(fd);
+        TRY(st);
         warn_table(list->item + i, &tables_n);
         any |= list->item[i].pair != NULL;
     }
@@ -502,9 +475,25 @@ static enum status find(const char *data, const struct data_file_config *config,
                                            .progress_arg = config->progress_arg};
         TRY(fetch_file(&fetch, data, path));
         TRY(add_named(list, path));
-    } else if (!is_there && errno == ENOENT && strpbrk(data, "*?[") != NULL)
-        TRY(add_glob(list, data));
-    else
+    } else if (!is_there && errno == ENOENT && strpbrk(data, "*?[") != NULL) {
+        enum status st = ST_OK;
+        glob_t found = {0};
+        const int result = glob(data, GLOB_NOSORT | GLOB_ERR, NULL, &found);
+        if (result == GLOB_NOMATCH)
+            st = FAIL(
+                ST_NO_INPUT,
+                "no file matches DATA=%s; check the pattern (quote it, so that the shell leaves "
+                "it alone)",
+                data);
+        else if (result != 0)
+            st = FAIL(result == GLOB_NOSPACE ? ST_RETRY : ST_NO_INPUT,
+                      "cannot look for DATA=%s: %s; check that its folders can be read", data,
+                      result == GLOB_NOSPACE ? "out of memory" : strerror(errno));
+        for (size_t i = 0; st == ST_OK && i < found.gl_pathc; i++)
+            st = walk_entry(list, found.gl_pathv[i], 0);
+        globfree(&found);
+        TRY(st);
+    } else
         TRY(add_named(list, data));
     if (list->n > 1) {
         qsort(list->item, (size_t)list->n, sizeof *list->item, by_path);
@@ -512,21 +501,6 @@ static enum status find(const char *data, const struct data_file_config *config,
     }
     TRY(drop_empty(list, data));
     return look_inside_all(list);
-}
-
-/* Moves the files of one to the end of the list. */
-static enum status list_join(struct data_file_list *list, struct data_file_list *one)
-{
-    struct data_file *item = realloc(list->item, (size_t)(list->n + one->n) * sizeof *item);
-    if (item == NULL)
-        return FAIL(ST_RETRY, "out of memory: a list of %lld files of DATA",
-                    (long long)(list->n + one->n));
-    memcpy(item + list->n, one->item, (size_t)one->n * sizeof *item);
-    list->item = item;
-    list->n = list->cap = list->n + one->n;
-    free(one->item);
-    *one = (struct data_file_list){0};
-    return ST_OK;
 }
 
 /* "a,b" is a, then b; but an existing file with commas in its name is that file. */
@@ -544,8 +518,18 @@ static enum status find_all(const char *data, const struct data_file_config *con
                         data, stop == at ? "empty" : "too long");
         text_format(item, sizeof item, "%.*s", (int)(stop - at), at);
         enum status st = find(item, config, &one);
-        if (st == ST_OK)
-            st = list_join(list, &one);
+        struct data_file *joined =
+            st == ST_OK ? realloc(list->item, (size_t)(list->n + one.n) * sizeof *joined) : NULL;
+        if (st == ST_OK && joined == NULL)
+            st = FAIL(ST_RETRY, "out of memory: a list of %lld files of DATA",
+                      (long long)(list->n + one.n));
+        if (st == ST_OK) {
+            memcpy(joined + list->n, one.item, (size_t)one.n * sizeof *joined);
+            list->item = joined;
+            list->n = list->cap = list->n + one.n;
+            free(one.item);
+            one = (struct data_file_list){0};
+        }
         data_file_free(&one);
         TRY(st);
         if (*stop == '\0')

@@ -361,18 +361,6 @@ static int split_block(struct encode *encode, size_t n)
     return parts;
 }
 
-/* Removes the marks from a part's ids, and notes the records that begin there. */
-static enum status take_records(const struct encode_part *part, struct encode_sink *sink)
-{
-    int64_t n = (int64_t)part->n;
-    for (int64_t i = 0; i < n; i++)
-        if (part->ids[i] & ENCODE_RECORD) {
-            part->ids[i] &= ~ENCODE_RECORD;
-            TRY(encode_begin_record(sink, part->ids, n, i));
-        }
-    return ST_OK;
-}
-
 static enum status encode_block(struct encode *encode, size_t n, struct encode_sink *sink,
                                 int64_t done_bytes)
 {
@@ -391,8 +379,15 @@ static enum status encode_block(struct encode *encode, size_t n, struct encode_s
             return FAIL(ST_BAD_DATA, "%s, line %lld, byte %zu: %s; correct or remove the line",
                         encode->file->path, (long long)encode->lines, part->fault_at + 1,
                         part->fault);
-        if (encode->file->kind == DATA_FILE_KIND_JSONL)
-            TRY(take_records(part, sink));
+        if (encode->file->kind == DATA_FILE_KIND_JSONL) {
+            /* Removes the marks from a part's ids, and notes the records that begin there. */
+            const int64_t ids_n = (int64_t)part->n;
+            for (int64_t k = 0; k < ids_n; k++)
+                if (part->ids[k] & ENCODE_RECORD) {
+                    part->ids[k] &= ~ENCODE_RECORD;
+                    TRY(encode_begin_record(sink, part->ids, ids_n, k));
+                }
+        }
         TRY(encode_put(sink, part->ids, (int64_t)part->n));
     }
     encode->len -= n;
@@ -414,15 +409,6 @@ static enum status encode_grow(struct encode *encode)
                 encode->file->path, encode->cap);
 }
 
-/* A byte order mark is no part of a text, but some editors write one. */
-static void drop_order_mark(struct encode *encode)
-{
-    if (encode->len < 3 || memcmp(encode->text, "\xef\xbb\xbf", 3) != 0)
-        return;
-    encode->len -= 3;
-    memmove(encode->text, encode->text + 3, encode->len);
-}
-
 static enum status encode_stream(struct encode *encode, struct stream *stream,
                                  struct encode_sink *sink)
 {
@@ -437,8 +423,11 @@ static enum status encode_stream(struct encode *encode, struct stream *stream,
         TRY(stream_read(stream, encode->text + encode->len, space, &n));
         encode->len += n;
         is_end = n < space;
-        if (is_first)
-            drop_order_mark(encode);
+        /* A byte order mark is no part of a text, but some editors write one. */
+        if (is_first && encode->len >= 3 && memcmp(encode->text, "\xef\xbb\xbf", 3) == 0) {
+            encode->len -= 3;
+            memmove(encode->text, encode->text + 3, encode->len);
+        }
         is_first = false;
         const size_t cut = is_end ? encode->len : cut_of(encode, encode->text, encode->len, seen);
         if (cut > 0)

@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/rand.h"
 #include "base/text.h"
 #include "data/corpus.h"
@@ -101,31 +102,6 @@ static enum status feed_take_separators(struct feed *feed, const struct feed_con
                 config->knows_documents ? "ATTENTION_MASK=causal" : "PACK_DOCUMENTS=0");
 }
 
-/* fail_short — a text of one token has no window with any SEQ_LEN. */
-static enum status fail_short(int64_t tokens, int64_t seq_tokens, const char *data)
-{
-    char lower[64] = "";
-    if (tokens > 1)
-        text_format(lower, sizeof lower, " or set SEQ_LEN to at most %lld", (long long)tokens - 1);
-    return FAIL(ST_BAD_DATA,
-                "%s has %lld token%s, but one sample of SEQ_LEN=%lld needs %lld (the last is only "
-                "a target); give more data%s",
-                data, (long long)tokens, tokens == 1 ? "" : "s", (long long)seq_tokens,
-                (long long)seq_tokens + 1, lower);
-}
-
-static enum status feed_open_pack(const struct feed *feed, struct feed_part *part,
-                                  const struct feed_config *config)
-{
-    const struct pack_config pack = {.seq_tokens = config->seq_tokens,
-                                     .separator = {feed->separator[0], feed->separator[1]},
-                                     .progress = config->progress,
-                                     .progress_arg = config->progress_arg};
-    TRY(pack_open(part->corpus, &pack, &part->pack));
-    part->samples = pack_samples(part->pack);
-    return ST_OK;
-}
-
 static enum status feed_open_corpus(const struct feed *feed, struct feed_part *part,
                                     const struct feed_config *config, const char *data)
 {
@@ -144,9 +120,29 @@ static enum status feed_open_corpus(const struct feed *feed, struct feed_part *p
     const int64_t records = corpus_records(part->corpus);
     if (records > 0 && (config->knows_documents || config->packs_documents))
         part->fingerprint = XXH3_64bits_withSeed(&records, sizeof records, part->fingerprint);
-    if (part->tokens < config->seq_tokens + 1)
-        return fail_short(part->tokens, config->seq_tokens, data);
-    return config->packs_documents ? feed_open_pack(feed, part, config) : ST_OK;
+    if (part->tokens < config->seq_tokens + 1) {
+        /* A text of one token has no window with any SEQ_LEN. */
+        const int64_t tokens = part->tokens, seq_tokens = config->seq_tokens;
+        char lower[64] = "";
+        if (tokens > 1)
+            text_format(lower, sizeof lower, " or set SEQ_LEN to at most %lld",
+                        (long long)tokens - 1);
+        return FAIL(
+            ST_BAD_DATA,
+            "%s has %lld token%s, but one sample of SEQ_LEN=%lld needs %lld (the last is only "
+            "a target); give more data%s",
+            data, (long long)tokens, tokens == 1 ? "" : "s", (long long)seq_tokens,
+            (long long)seq_tokens + 1, lower);
+    }
+    if (!config->packs_documents)
+        return ST_OK;
+    const struct pack_config pack = {.seq_tokens = config->seq_tokens,
+                                     .separator = {feed->separator[0], feed->separator[1]},
+                                     .progress = config->progress,
+                                     .progress_arg = config->progress_arg};
+    TRY(pack_open(part->corpus, &pack, &part->pack));
+    part->samples = pack_samples(part->pack);
+    return ST_OK;
 }
 
 static enum status feed_open_squad(struct feed_part *part, const struct feed_config *config,
@@ -239,9 +235,7 @@ enum status feed_open(const struct feed_config *config, struct feed **out)
 {
     TRY(feed_check(config));
     enum status st = ST_OK;
-    struct feed *feed = calloc(1, sizeof *feed);
-    if (feed == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for the feed", sizeof *feed);
+    struct feed *feed = memory_new(1, sizeof *feed);
     feed->task = config->task;
     feed->seq_tokens = config->seq_tokens;
     feed->vocab = config->vocab;
@@ -405,17 +399,6 @@ static enum status feed_mark_documents(const struct feed *feed, const struct cor
     return ST_OK;
 }
 
-/* Synthetic tokens have documents, too, so that masks are tried. */
-static void feed_mark_synthetic(const struct feed *feed, const int32_t *tokens, int32_t *first_key)
-{
-    int32_t first = 0;
-    for (int64_t t = 0; t < feed->seq_tokens; t++) {
-        if (tokens[t] == feed->separator[0] || tokens[t] == feed->separator[1])
-            first = (int32_t)t;
-        first_key[t] = first;
-    }
-}
-
 /* Sample number j of a part, counted over its epochs. */
 static enum status feed_get_sample(const struct feed *feed, const struct feed_part *part, int64_t j,
                                    int64_t row, const struct feed_batch *out)
@@ -460,9 +443,17 @@ enum status feed_get(const struct feed *feed, int64_t first, int64_t samples,
             continue;
         }
         feed_get_synthetic(feed, j % feed->samples, row, out);
-        if (out->first_key != NULL)
-            feed_mark_synthetic(feed, out->tokens + row * feed->seq_tokens,
-                                out->first_key + row * feed->seq_tokens);
+        if (out->first_key != NULL) {
+            /* Synthetic tokens have documents, too, so that masks are tried. */
+            const int32_t *tokens = out->tokens + row * feed->seq_tokens;
+            int32_t *first_key = out->first_key + row * feed->seq_tokens;
+            int32_t begin = 0;
+            for (int64_t t = 0; t < feed->seq_tokens; t++) {
+                if (tokens[t] == feed->separator[0] || tokens[t] == feed->separator[1])
+                    begin = (int32_t)t;
+                first_key[t] = begin;
+            }
+        }
     }
     return ST_OK;
 }

@@ -20,6 +20,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "net/curl_client.h"
 #include "net/http_headers.h"
@@ -124,18 +125,6 @@ static enum status check_rest(struct fetch *f)
                 (long long)f->headers.range_total, validator, (long long)total);
 }
 
-/* Refuses a Git LFS pointer, which is kept in the place of a file. */
-static enum status refuse_pointer(const struct fetch *f, bool is_pointer)
-{
-    if (!is_pointer)
-        return ST_OK;
-    return FAIL(ST_BAD_DATA,
-                "%s answered with a Git LFS pointer, not with data; give the address of the file "
-                "itself (on GitHub media.githubusercontent.com/media/…, on Hugging Face "
-                "\"resolve\" in place of \"raw\")",
-                f->url);
-}
-
 /* body_begin — at the first bytes: is the response the file, from our position on? */
 static enum status body_begin(struct fetch *f)
 {
@@ -179,7 +168,14 @@ static enum status body_add(struct fetch *f, const char *bytes, size_t n)
     if (!f->is_begun) {
         TRY(body_begin(f));
         TRY(refuse_page(f, f->have == 0 && http_headers_is_html(bytes, n)));
-        TRY(refuse_pointer(f, f->have == 0 && file_is_lfs_pointer(bytes, n)));
+        /* Refuses a Git LFS pointer, which is kept in the place of a file. */
+        if (f->have == 0 && file_is_lfs_pointer(bytes, n))
+            return FAIL(
+                ST_BAD_DATA,
+                "%s answered with a Git LFS pointer, not with data; give the address of the file "
+                "itself (on GitHub media.githubusercontent.com/media/…, on Hugging Face "
+                "\"resolve\" in place of \"raw\")",
+                f->url);
     }
     if ((int64_t)n > f->most_bytes - f->have) {
         /* Refuses a body of another length than announced, and removes its bytes. */
@@ -233,17 +229,6 @@ static bool is_below_rate(const struct fetch *f, int64_t bytes, int64_t ms)
     return (double)bytes * 1e3 < (double)f->config.rate_min * (double)ms;
 }
 
-/* Compares each window of time with the least rate, and begins the next one. */
-static void watch_rate(struct fetch *f)
-{
-    const int64_t now_ms = clock_ms(), ms = now_ms - f->window_ms;
-    if (ms < f->config.slow_ms)
-        return;
-    f->is_slow = is_below_rate(f, f->window_bytes, ms);
-    f->window_ms = now_ms;
-    f->window_bytes = 0;
-}
-
 /* on_progress — called about once a second, more often while bytes arrive. */
 static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
@@ -253,7 +238,13 @@ static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl
         return 1; /* on_bytes has failed; libcurl calls once more */
     f->st = report(f);
     f->is_stopped = f->st != ST_OK;
-    watch_rate(f);
+    /* Compares each window of time with the least rate, and begins the next one. */
+    const int64_t now_ms = clock_ms(), ms = now_ms - f->window_ms;
+    if (ms >= f->config.slow_ms) {
+        f->is_slow = is_below_rate(f, f->window_bytes, ms);
+        f->window_ms = now_ms;
+        f->window_bytes = 0;
+    }
     return f->st != ST_OK || f->is_slow;
 }
 
@@ -446,8 +437,11 @@ static enum status transfer_all(struct fetch *f)
 
 /* ---- the checksum ---- */
 
-static enum status sum_of(struct fetch *f, const char *path, char out[FETCH_HEX + 1])
+static enum status check_sum(struct fetch *f, const char *path)
 {
+    char got[FETCH_HEX + 1];
+    if (f->sum[0] == '\0')
+        return ST_OK;
     struct file_map map;
     unsigned char digest[FETCH_HEX / 2];
     enum status st = ST_OK;
@@ -465,16 +459,7 @@ static enum status sum_of(struct fetch *f, const char *path, char out[FETCH_HEX 
     TRY(st);
     if (!is_good)
         return FAIL(ST_RETRY, "%s: OpenSSL cannot compute its SHA-256", path);
-    text_hex(digest, FETCH_HEX / 2, out);
-    return ST_OK;
-}
-
-static enum status check_sum(struct fetch *f, const char *path)
-{
-    char got[FETCH_HEX + 1];
-    if (f->sum[0] == '\0')
-        return ST_OK;
-    TRY(sum_of(f, path, got));
+    text_hex(digest, FETCH_HEX / 2, got);
     if (strcmp(got, f->sum) != 0)
         return FAIL(ST_BAD_DATA,
                     "%s: the file fetched has sha256 %s, expected %s; it changed, or was damaged "
@@ -532,11 +517,22 @@ static enum status name_paths(struct fetch *f, const char *url_path)
     return file_make_dirs(f->dir);
 }
 
-static enum status read_parts(struct fetch *f, CURLU *parts)
+static enum status read_url(struct fetch *f, const char *url)
 {
     char *fragment = NULL, *user = NULL, *path = NULL, *clean = NULL;
+    CURLU *parts = curl_url();
+    if (parts == NULL)
+        return FAIL(ST_RETRY, "out of memory: cannot read the address %.200s", url);
     enum status st = ST_OK;
-    if (curl_url_get(parts, CURLUPART_USER, &user, 0) != CURLUE_NO_USER)
+    const CURLUcode result = curl_url_set(parts, CURLUPART_URL, url, 0);
+    text_copy(f->url, sizeof f->url, url);
+    if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
+        st = FAIL(ST_BAD_SETTING, "DATA=%.200s: only http:// and https:// addresses are fetched",
+                  url);
+    else if (result != CURLUE_OK)
+        st = FAIL(ST_BAD_SETTING, "DATA=%.200s is not an address: %s", url,
+                  curl_url_strerror(result));
+    else if (curl_url_get(parts, CURLUPART_USER, &user, 0) != CURLUE_NO_USER)
         st = FAIL(ST_BAD_SETTING, "an address in DATA has a user name or password, which would "
                                   "appear in logs; leave it out");
     if (st == ST_OK && curl_url_get(parts, CURLUPART_FRAGMENT, &fragment, 0) == CURLUE_OK)
@@ -552,25 +548,6 @@ static enum status read_parts(struct fetch *f, CURLU *parts)
     curl_free(user);
     curl_free(path);
     curl_free(clean);
-    return st;
-}
-
-static enum status read_url(struct fetch *f, const char *url)
-{
-    CURLU *parts = curl_url();
-    if (parts == NULL)
-        return FAIL(ST_RETRY, "out of memory: cannot read the address %.200s", url);
-    enum status st = ST_OK;
-    const CURLUcode result = curl_url_set(parts, CURLUPART_URL, url, 0);
-    text_copy(f->url, sizeof f->url, url);
-    if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
-        st = FAIL(ST_BAD_SETTING, "DATA=%.200s: only http:// and https:// addresses are fetched",
-                  url);
-    else if (result != CURLUE_OK)
-        st = FAIL(ST_BAD_SETTING, "DATA=%.200s is not an address: %s", url,
-                  curl_url_strerror(result));
-    else
-        st = read_parts(f, parts);
     curl_url_cleanup(parts);
     return st;
 }
@@ -596,26 +573,6 @@ static enum status part_lock(struct fetch *f, bool *is_done)
         f->fd = -1;
         TRY(wait(f, 200));
     }
-}
-
-static enum status part_finish(struct fetch *f)
-{
-    if (f->have == 0)
-        return FAIL(ST_BAD_DATA, "%s is empty; check the address", f->url);
-    if (f->total < 0)
-        LOG_WARN("%s: the server did not send the size of the file; %lld bytes arrived, and a "
-                 "cut would not be noticed",
-                 f->url, (long long)f->have);
-    const enum status st = check_sum(f, f->part);
-    if (st == ST_BAD_DATA) {
-        unlink(f->part);
-        unlink(f->same);
-    }
-    TRY(st);
-    TRY(file_commit(f->fd, f->part, f->path));
-    unlink(f->same);
-    LOG_INFO("fetched %s: %lld bytes, kept in %s", f->url, (long long)f->have, f->path);
-    return ST_OK;
 }
 
 /* use_kept — a file fetched before, if its checksum is right. */
@@ -650,15 +607,28 @@ static enum status get(struct fetch *f)
         return check_sum(f, f->path);
     assert_note("fetching %.80s", f->url);
     TRY(transfer_all(f));
-    return part_finish(f);
+    if (f->have == 0)
+        return FAIL(ST_BAD_DATA, "%s is empty; check the address", f->url);
+    if (f->total < 0)
+        LOG_WARN("%s: the server did not send the size of the file; %lld bytes arrived, and a "
+                 "cut would not be noticed",
+                 f->url, (long long)f->have);
+    const enum status st = check_sum(f, f->part);
+    if (st == ST_BAD_DATA) {
+        unlink(f->part);
+        unlink(f->same);
+    }
+    TRY(st);
+    TRY(file_commit(f->fd, f->part, f->path));
+    unlink(f->same);
+    LOG_INFO("fetched %s: %lld bytes, kept in %s", f->url, (long long)f->have, f->path);
+    return ST_OK;
 }
 
 enum status fetch_file(const struct fetch_config *config, const char *url,
                        char path_out[FILE_PATH_MAX])
 {
-    struct fetch *f = calloc(1, sizeof *f);
-    if (f == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes to fetch %.200s", sizeof *f, url);
+    struct fetch *f = memory_new(1, sizeof *f);
     f->config = *config;
     f->config.bytes_max = config->bytes_max > 0 ? config->bytes_max : FETCH_BYTES_MAX;
     f->config.unknown_max = config->unknown_max > 0 ? config->unknown_max : FETCH_UNKNOWN_MAX;

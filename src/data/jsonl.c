@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "data/json_string.h"
 
 enum { JSONL_DEPTH_MAX = 64 };
 
@@ -46,28 +45,57 @@ static bool take(struct jsonl_scan *s, uint8_t c)
 
 /* ---- strings ---- */
 
-static bool read_escape(struct jsonl_scan *s, uint8_t **out)
+/* The four digits behind "\u"; -1: they are not there. */
+static int32_t hex4(const uint8_t *p, const uint8_t *end)
+{
+    int32_t v = 0;
+    if (end - p < 4)
+        return -1;
+    for (int i = 0; i < 4; i++) {
+        const int digit = text_hex_digit((char)p[i]);
+        if (digit < 0)
+            return -1;
+        v = v << 4 | digit;
+    }
+    return v;
+}
+
+const uint8_t *jsonl_escape(const uint8_t *p, const uint8_t *end, uint8_t *out, size_t *n)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    const char *known = *p != 0 ? strchr(from, *p) : NULL;
+    if (known != NULL)
+        out[(*n)++] = (uint8_t)to[known - from];
+    if (known != NULL || *p != 'u')
+        return known != NULL ? p + 1 : NULL;
+    int32_t c = hex4(++p, end);
+    if (c < 0)
+        return NULL;
+    p += 4;
+    const bool is_high = c >= 0xd800 && c < 0xdc00;
+    const int32_t low =
+        is_high && end - p >= 6 && p[0] == '\\' && p[1] == 'u' ? hex4(p + 2, end) : -1;
+    if (low >= 0xdc00 && low < 0xe000) {
+        c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+        p += 6;
+    } else if (c >= 0xd800 && c < 0xe000) {
+        c = 0xfffd;
+    }
+    *n += text_utf8_put(out + *n, (uint32_t)c);
+    return p;
+}
+
+static bool read_escape(struct jsonl_scan *s, uint8_t **out)
+{
+    size_t n = 0;
     if (s->at == s->end)
         return wrong(s, "the line ends inside a string");
-    const uint8_t c = *s->at++;
-    if (c == 'u') {
-        size_t n = 0;
-        const char *next = json_string_code((const char *)s->at, (const char *)s->end, *out, &n);
-        if (next == NULL)
-            return wrong(s, "\\u without four hexadecimal digits");
-        s->at += next - (const char *)s->at;
-        *out += n;
-        return true;
-    }
-    const char *found = c != 0 ? strchr(from, c) : NULL;
-    if (found == NULL) {
-        s->at--;
+    const uint8_t *after = jsonl_escape(s->at, s->end, *out, &n);
+    if (after == NULL && *s->at != 'u')
         return wrong(s, "an escape that JSON does not have");
-    }
-    *(*out)++ = (uint8_t)to[found - from];
-    return true;
+    s->at += after != NULL ? after - s->at : 1;
+    *out += n;
+    return after != NULL || wrong(s, "\\u without four hexadecimal digits");
 }
 
 /* Characters without an escape. Most of a text goes through here, so nothing is moved before the

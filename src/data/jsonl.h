@@ -20,4 +20,9 @@ struct jsonl_text {
  * refused. */
 struct jsonl_text jsonl_text(uint8_t *line, size_t n);
 
+/* jsonl_escape — decodes what follows the backslash at p, before end: adds 1 to 4 bytes at out[*n],
+ * which may lie before p in the same array. Half a surrogate pair becomes U+FFFD. Returns where it
+ * ends; NULL: it is no escape of JSON. */
+const uint8_t *jsonl_escape(const uint8_t *p, const uint8_t *end, uint8_t *out, size_t *n);
+
 #endif

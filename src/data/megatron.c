@@ -308,23 +308,19 @@ enum status megatron_begin_record(struct megatron_writer *writer, int64_t token_
     return ST_OK;
 }
 
-/* A few ids, in the form of the file. */
-static enum status append_ids(struct megatron_writer *writer, const uint32_t *ids, int64_t n)
-{
-    const int width = width_of(writer->type);
-    uint16_t narrow[MEGATRON_CHUNK];
-    for (int64_t i = 0; width == 2 && i < n; i++)
-        narrow[i] = (uint16_t)ids[i];
-    return file_write_at(writer->bin.fd, writer->bin.tmp_path,
-                         width == 2 ? (const void *)narrow : ids, (size_t)(n * width),
-                         width * writer->tokens);
-}
-
 enum status megatron_append(struct megatron_writer *writer, const uint32_t *ids, int64_t n)
 {
     for (int64_t at = 0, k; at < n; at += k) {
         k = n - at < MEGATRON_CHUNK ? n - at : MEGATRON_CHUNK;
-        TRY(append_ids(writer, ids + at, k));
+        /* A few ids, in the form of the file. */
+        const uint32_t *from = ids + at;
+        const int width = width_of(writer->type);
+        uint16_t narrow[MEGATRON_CHUNK];
+        for (int64_t i = 0; width == 2 && i < k; i++)
+            narrow[i] = (uint16_t)from[i];
+        TRY(file_write_at(writer->bin.fd, writer->bin.tmp_path,
+                          width == 2 ? (const void *)narrow : from, (size_t)(k * width),
+                          width * writer->tokens));
         writer->tokens += k;
     }
     for (int64_t i = 0; !writer->is_records && i < n; i++)

@@ -30,35 +30,33 @@ static size_t weight_at(const char *item, size_t n)
     return (size_t)(colon - item) + 1;
 }
 
-static enum status read_item(const char *item, size_t n, struct mix *mix)
-{
-    struct mix_item *out = mix->item + mix->n;
-    const size_t at = weight_at(item, n), name_n = at > 0 ? at - 1 : n;
-    char number[32] = "";
-    if (mix->n == MIX_ITEMS_MAX)
-        return FAIL(ST_BAD_SETTING, "DATA has over %d parts; join some in a folder", MIX_ITEMS_MAX);
-    if (n == 0)
-        return FAIL(ST_BAD_SETTING, "DATA: part %d of the mixture is empty; check its commas",
-                    mix->n + 1);
-    if (at > 0 &&
-        (n - at >= sizeof number ||
-         !text_format(number, sizeof number, "%.*s", (int)(n - at), item + at) ||
-         text_parse_f64(number, 0, MIX_WEIGHT_MAX, &out->weight) != TEXT_OK || out->weight <= 0))
-        return FAIL(ST_BAD_SETTING,
-                    "DATA: the weight of part %d, \"%.40s\", is not a number above 0 and up to 1e9",
-                    mix->n + 1, number);
-    out->data = strndup(item, name_n);
-    if (out->data == NULL)
-        return FAIL(ST_RETRY, "out of memory: the parts of DATA");
-    mix->n++;
-    return ST_OK;
-}
-
 static enum status read_items(const char *data, struct mix *mix)
 {
     for (const char *at = data, *stop;; at = stop + 1) {
         stop = strchrnul(at, ',');
-        TRY(read_item(at, (size_t)(stop - at), mix));
+        const size_t n = (size_t)(stop - at);
+        struct mix_item *out = mix->item + mix->n;
+        const size_t weight = weight_at(at, n), name_n = weight > 0 ? weight - 1 : n;
+        char number[32] = "";
+        if (mix->n == MIX_ITEMS_MAX)
+            return FAIL(ST_BAD_SETTING, "DATA has over %d parts; join some in a folder",
+                        MIX_ITEMS_MAX);
+        if (n == 0)
+            return FAIL(ST_BAD_SETTING, "DATA: part %d of the mixture is empty; check its commas",
+                        mix->n + 1);
+        if (weight > 0 &&
+            (n - weight >= sizeof number ||
+             !text_format(number, sizeof number, "%.*s", (int)(n - weight), at + weight) ||
+             text_parse_f64(number, 0, MIX_WEIGHT_MAX, &out->weight) != TEXT_OK ||
+             out->weight <= 0))
+            return FAIL(
+                ST_BAD_SETTING,
+                "DATA: the weight of part %d, \"%.40s\", is not a number above 0 and up to 1e9",
+                mix->n + 1, number);
+        out->data = strndup(at, name_n);
+        if (out->data == NULL)
+            return FAIL(ST_RETRY, "out of memory: the parts of DATA");
+        mix->n++;
         if (*stop == '\0')
             return ST_OK;
     }

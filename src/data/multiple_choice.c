@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "data/tokenizer_gpt2.h"
 
@@ -202,19 +203,6 @@ static int32_t header_word(const uint8_t *bytes, int i)
     return (int32_t)value;
 }
 
-/* check_tokenizer — the file has ids of GPT-2's tokenizer. */
-static enum status check_tokenizer(const struct multiple_choice *m)
-{
-    uint64_t identity[2];
-    tokenizer_identity(m->config->tokenizer, identity);
-    if (identity[0] == 0 && identity[1] == 0)
-        return ST_OK;
-    return FAIL(ST_BAD_DATA,
-                "%s has token ids of GPT-2's tokenizer, but the model's is %s; give the questions "
-                "as JSON lines, or set TOKENIZER=gpt2 if the model knows its ids",
-                m->config->path, tokenizer_name(m->config->tokenizer));
-}
-
 static enum status parse_words(struct multiple_choice *m, const uint8_t *bytes, size_t n)
 {
     const char *path = m->config->path;
@@ -224,7 +212,15 @@ static enum status parse_words(struct multiple_choice *m, const uint8_t *bytes, 
     if (version != 1)
         return FAIL(ST_BAD_DATA, "%s has version %d of llm.c's evaluation file, expected 1", path,
                     version);
-    TRY(check_tokenizer(m));
+    /* The file has ids of GPT-2's tokenizer. */
+    uint64_t identity[2];
+    tokenizer_identity(m->config->tokenizer, identity);
+    if (identity[0] != 0 || identity[1] != 0)
+        return FAIL(
+            ST_BAD_DATA,
+            "%s has token ids of GPT-2's tokenizer, but the model's is %s; give the questions "
+            "as JSON lines, or set TOKENIZER=gpt2 if the model knows its ids",
+            m->config->path, tokenizer_name(m->config->tokenizer));
     struct words w = {bytes + HEADER_WORDS * 4, ((int64_t)n - HEADER_WORDS * 4) / 2};
     for (int64_t i = 0; i < questions_n; i++)
         TRY(take_question(m, i, &w));
@@ -397,9 +393,7 @@ enum status multiple_choice_parse(const uint8_t *bytes, size_t n,
                                   const struct multiple_choice_config *config,
                                   struct multiple_choice **out)
 {
-    struct multiple_choice *m = calloc(1, sizeof *m);
-    if (!m)
-        return FAIL(ST_RETRY, "out of memory: the questions of %s", config->path);
+    struct multiple_choice *m = memory_new(1, sizeof *m);
     m->config = config;
     enum status st = parse(m, bytes, n);
     m->config = NULL; /* the caller's */

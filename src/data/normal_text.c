@@ -95,21 +95,6 @@ static void order_marks(int32_t *c, size_t n, int32_t *spare)
     memcpy(c, spare, n * sizeof *c);
 }
 
-/* Brings the marks of all runs in c[0, n) in canonical order. spare: for n. */
-static void order_all(int32_t *c, size_t n, int32_t *spare)
-{
-    for (size_t i = 0; i < n; i++)
-        c[i] |= utf8proc_get_property(c[i])->combining_class << CHAR_BITS;
-    for (size_t i = 0, end; i < n; i = end) {
-        for (end = i; end < n && c[end] >> CHAR_BITS != 0;)
-            end++;
-        order_marks(c + i, end - i, spare);
-        end += end == i; /* a starter */
-    }
-    for (size_t i = 0; i < n; i++)
-        c[i] &= CHAR_MASK;
-}
-
 /* Writes the canonical decompositions of a run of well-formed characters to c, with space for
  * `most`. *n_out is how many characters they have; more than `most`: the rest is not written. */
 static enum status decompose(const struct encode_watch *watch, const uint8_t *p, const uint8_t *end,
@@ -142,7 +127,18 @@ static enum status compose(const struct encode_watch *watch, const uint8_t *p, s
     enum status st = decompose(watch, p, p + n, c, most, &made);
     if (st == ST_OK) {
         ASSERTF(made <= most, "%lld characters of %zu bytes", (long long)made, n);
-        order_all(c, (size_t)made, c + most);
+        /* The marks of each run in canonical order. */
+        const size_t made_n = (size_t)made;
+        for (size_t i = 0; i < made_n; i++)
+            c[i] |= utf8proc_get_property(c[i])->combining_class << CHAR_BITS;
+        for (size_t i = 0, end; i < made_n; i = end) {
+            for (end = i; end < made_n && c[end] >> CHAR_BITS != 0;)
+                end++;
+            order_marks(c + i, end - i, c + most);
+            end += end == i; /* a starter */
+        }
+        for (size_t i = 0; i < made_n; i++)
+            c[i] &= CHAR_MASK;
         st = encode_watch_check(watch);
     }
     if (st == ST_OK) {

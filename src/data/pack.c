@@ -1,11 +1,154 @@
 /* pack — see pack.h. A piece is a document, or a part of one that is too long. */
 #include "data/pack.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "data/pack_fit.h"
+#include "base/memory.h"
+
+#define LEVELS 4 /* of 64 bits for each bit above: 2^24 rooms */
+#define NONE (-1)
+
+struct fit {
+    int32_t seq_tokens;
+    uint64_t *bits[LEVELS]; /* bit r of level 0: a sample has room for r tokens */
+    int32_t *newest;        /* (seq_tokens + 1) of the samples with that room */
+    int32_t *before;        /* (n) of a sample: the one that had its room before it */
+    int32_t *order;         /* (n) pieces, the longest first */
+    int32_t *number;        /* (n) of a sample, by its first piece */
+    int32_t samples_n;
+};
+
+/* ---- memory ---- */
+
+static bool take(int32_t **out, int64_t n)
+{
+    *out = malloc((size_t)n * sizeof **out);
+    return *out != NULL;
+}
+
+static enum status fit_init(struct fit *fit, int32_t n, int32_t seq_tokens)
+{
+    *fit = (struct fit){.seq_tokens = seq_tokens};
+    bool is_there = take(&fit->newest, (int64_t)seq_tokens + 1) && take(&fit->before, n) &&
+                    take(&fit->order, n) && take(&fit->number, n);
+    for (int level = 0; level < LEVELS; level++) {
+        fit->bits[level] = calloc((size_t)(seq_tokens >> 6 * (level + 1)) + 1, sizeof(uint64_t));
+        is_there = is_there && fit->bits[level] != NULL;
+    }
+    if (!is_there)
+        return FAIL(ST_RETRY, "out of memory: samples of %d documents", n);
+    for (int32_t room = 0; room <= seq_tokens; room++)
+        fit->newest[room] = NONE;
+    return ST_OK;
+}
+
+/* ---- rooms ---- */
+
+static void set_bit(struct fit *fit, int32_t room, bool is_there)
+{
+    for (int level = 0; level < LEVELS; level++, room >>= 6) {
+        uint64_t *word = &fit->bits[level][room >> 6], bit = UINT64_C(1) << (room & 63);
+        *word = is_there ? *word | bit : *word & ~bit;
+        if (!is_there && *word != 0)
+            return;
+    }
+}
+
+/* least_room — the least that is at least `room`; NONE: there is none. */
+static int32_t least_room(const struct fit *fit, int32_t room)
+{
+    int32_t at = room;
+    for (int level = 0; level < LEVELS; level++) {
+        const int32_t words = (fit->seq_tokens >> 6 * (level + 1)) + 1;
+        uint64_t word = at >> 6 < words ? fit->bits[level][at >> 6] >> (at & 63) : 0;
+        if (word == 0) {
+            at = (at >> 6) + 1;
+            continue;
+        }
+        at += __builtin_ctzll(word);
+        for (; level > 0; level--)
+            at = at << 6 | __builtin_ctzll(fit->bits[level - 1][at]);
+        return at;
+    }
+    return NONE;
+}
+
+static void put(struct fit *fit, int32_t sample, int32_t room)
+{
+    fit->before[sample] = fit->newest[room];
+    fit->newest[room] = sample;
+    set_bit(fit, room, true);
+}
+
+static int32_t take_newest(struct fit *fit, int32_t room)
+{
+    const int32_t sample = fit->newest[room];
+    fit->newest[room] = fit->before[sample];
+    if (fit->newest[room] == NONE)
+        set_bit(fit, room, false);
+    return sample;
+}
+
+/* ---- pieces ---- */
+
+static void number(struct fit *fit, int32_t n, int32_t *sample)
+{
+    int32_t next = 0;
+    for (int32_t i = 0; i < fit->samples_n; i++)
+        fit->number[i] = NONE;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t *to = &fit->number[sample[i]];
+        if (*to == NONE)
+            *to = next++;
+        sample[i] = *to;
+    }
+}
+
+enum status pack_fit(const int32_t *tokens, int32_t n, int32_t seq_tokens, int32_t *sample,
+                     int32_t *samples_out)
+{
+    struct fit fit;
+    ASSERTF(n > 0 && seq_tokens > 0 && seq_tokens < 1 << 6 * LEVELS, "%d pieces of at most %d", n,
+            seq_tokens);
+    enum status st = fit_init(&fit, n, seq_tokens);
+    if (st == ST_OK) {
+        /* The longest first; of equal ones the earlier first. newest counts until its values are
+         * back. */
+        int32_t *count = fit.newest, at = 0;
+        for (int32_t i = 0; i < n; i++) {
+            ASSERTF(tokens[i] > 0 && tokens[i] <= fit.seq_tokens, "piece %d has %d tokens", i,
+                    tokens[i]);
+            count[tokens[i]]++;
+        }
+        for (int32_t length = fit.seq_tokens; length >= 0; length--) {
+            const int32_t pieces = count[length] - NONE;
+            count[length] = at;
+            at += pieces;
+        }
+        for (int32_t i = 0; i < n; i++)
+            fit.order[count[tokens[i]]++] = i;
+        for (int32_t length = 0; length <= fit.seq_tokens; length++)
+            count[length] = NONE;
+        for (int32_t i = 0; i < n; i++) {
+            const int32_t piece = fit.order[i], length = tokens[piece];
+            int32_t room = least_room(&fit, length);
+            sample[piece] = room == NONE ? fit.samples_n++ : take_newest(&fit, room);
+            put(&fit, sample[piece], (room == NONE ? fit.seq_tokens : room) - length);
+        }
+        number(&fit, n, sample);
+        *samples_out = fit.samples_n;
+    }
+    for (int level = 0; level < LEVELS; level++)
+        free(fit.bits[level]);
+    free(fit.newest);
+    free(fit.before);
+    free(fit.order);
+    free(fit.number);
+    return st;
+}
 
 #define READ_TOKENS 65536 /* between two reports of the progress */
 
@@ -64,25 +207,6 @@ static enum status add_document(struct pack *pack, int64_t first, int64_t end)
     return ST_OK;
 }
 
-/* A separator that is the last token of all begins no document: it has no target. */
-static enum status find_documents(struct pack *pack, const struct pack_config *config)
-{
-    const int64_t all = pack->corpus_tokens;
-    int64_t begun = 0;
-    for (int64_t at = 1, stop, next; at < all; at = stop) {
-        stop = all - at < READ_TOKENS ? all : at + READ_TOKENS;
-        TRY(corpus_next_document(pack->corpus, at, stop, config->separator, &next));
-        while (next < stop) {
-            TRY(add_document(pack, begun, next));
-            begun = next;
-            TRY(corpus_next_document(pack->corpus, begun + 1, stop, config->separator, &next));
-        }
-        if (config->progress && !config->progress(config->progress_arg, stop, all))
-            return FAIL(ST_RETRY, "stopped while the documents of DATA were looked for");
-    }
-    return begun < all - 1 ? add_document(pack, begun, all) : ST_OK;
-}
-
 /* ---- samples ---- */
 
 /* order — the pieces by their samples, in the order of the data within each. */
@@ -118,7 +242,22 @@ static enum status order(struct pack *pack, const int32_t *sample)
 
 static enum status make(struct pack *pack, const struct pack_config *config)
 {
-    TRY(find_documents(pack, config));
+    /* A separator that is the last token of all begins no document: it has no target. */
+    const int64_t all = pack->corpus_tokens;
+    int64_t begun = 0;
+    for (int64_t at = 1, stop, next; at < all; at = stop) {
+        stop = all - at < READ_TOKENS ? all : at + READ_TOKENS;
+        TRY(corpus_next_document(pack->corpus, at, stop, config->separator, &next));
+        while (next < stop) {
+            TRY(add_document(pack, begun, next));
+            begun = next;
+            TRY(corpus_next_document(pack->corpus, begun + 1, stop, config->separator, &next));
+        }
+        if (config->progress && !config->progress(config->progress_arg, stop, all))
+            return FAIL(ST_RETRY, "stopped while the documents of DATA were looked for");
+    }
+    if (begun < all - 1)
+        TRY(add_document(pack, begun, all));
     int32_t *sample = malloc((size_t)pack->pieces_n * sizeof *sample);
     if (sample == NULL)
         return fail_memory(pack);
@@ -137,9 +276,7 @@ enum status pack_open(const struct corpus *corpus, const struct pack_config *con
     ASSERTF(corpus_tokens(corpus) > 1 && (is_first || config->separator[1] >= 0),
             "%lld tokens, separators %lld %lld", (long long)corpus_tokens(corpus),
             (long long)config->separator[0], (long long)config->separator[1]);
-    struct pack *pack = calloc(1, sizeof *pack);
-    if (pack == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for packed documents", sizeof *pack);
+    struct pack *pack = memory_new(1, sizeof *pack);
     pack->corpus = corpus;
     pack->seq_tokens = config->seq_tokens;
     pack->corpus_tokens = corpus_tokens(corpus);
@@ -183,19 +320,6 @@ static void mark(int32_t *first_key, int64_t at, int64_t n)
         first_key[t] = (int32_t)at;
 }
 
-static enum status read_piece(const struct pack *pack, int32_t piece, int32_t *tokens,
-                              int32_t *targets)
-{
-    const int64_t first = pack->first[piece], n = pack->tokens[piece],
-                  known = first + n < pack->corpus_tokens ? n : n - 1;
-    TRY(corpus_read(pack->corpus, first, n, tokens));
-    if (known > 0)
-        TRY(corpus_read(pack->corpus, first + 1, known, targets));
-    if (known < n)
-        targets[known] = -1;
-    return ST_OK;
-}
-
 enum status pack_read(const struct pack *pack, int64_t sample, int32_t *tokens, int32_t *targets,
                       int32_t *first_key)
 {
@@ -203,9 +327,15 @@ enum status pack_read(const struct pack *pack, int64_t sample, int32_t *tokens, 
             pack->samples_n);
     int64_t at = 0;
     for (int32_t i = pack->begin[sample]; i < pack->begin[sample + 1]; i++) {
-        TRY(read_piece(pack, i, tokens + at, targets + at));
-        mark(first_key, at, pack->tokens[i]);
-        at += pack->tokens[i];
+        const int64_t first = pack->first[i], n = pack->tokens[i],
+                      known = first + n < pack->corpus_tokens ? n : n - 1;
+        TRY(corpus_read(pack->corpus, first, n, tokens + at));
+        if (known > 0)
+            TRY(corpus_read(pack->corpus, first + 1, known, targets + at));
+        if (known < n)
+            targets[at + known] = -1;
+        mark(first_key, at, n);
+        at += n;
     }
     for (int64_t t = at; t < pack->seq_tokens; t++) {
         tokens[t] = pack->padding;

@@ -5,7 +5,7 @@
  *   - The last target of a document is the first token of the next. The last token of all has none.
  *   - Padding: the separator, with targets of -1, which losses ignore.
  *   - Within a sample documents have the order of the data, and so have samples by their first
- *     documents. Which ones lie together: pack_fit.h.
+ *     documents. Which ones lie together: pack_fit.
  *
  * It must not know epochs or batches. */
 #ifndef CONVOY_DATA_PACK_H
@@ -45,5 +45,18 @@ void pack_facts(const struct pack *pack, struct pack_facts *out);
  * sample the document of each token begins; padding is a document. Fails as corpus_read. */
 enum status pack_read(const struct pack *pack, int64_t sample, int32_t *tokens, int32_t *targets,
                       int32_t *first_key);
+
+/* pack_fit — which pieces lie together in samples of equal length: best-fit decreasing (Ding et al.
+ * 2024, "Fewer Truncations Improve Language Modeling"). Pure. It must not know what a piece is. */
+
+/* pack_fit — for tests: pieces from the longest to the shortest, each into the sample with the
+ * least room that is enough. Samples are numbered in the order of their first pieces.
+ *   tokens  (n) of each piece, 1 … seq_tokens
+ *   sample  (n) out: its sample
+ *   *samples_out  how many samples there are
+ * Takes 16 bytes for a piece and 5 for a token of seq_tokens. Fails with ST_RETRY if memory is
+ * refused. */
+enum status pack_fit(const int32_t *tokens, int32_t n, int32_t seq_tokens, int32_t *sample,
+                     int32_t *samples_out);
 
 #endif

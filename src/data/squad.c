@@ -4,6 +4,7 @@
  * copied. So memory is bounded by the questions, whatever else the document holds. */
 #include "data/squad.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,28 +125,6 @@ static enum status placed(const struct squad_reader *r, enum status st)
 
 static bool is_point_start(char c) { return ((unsigned char)c & 0xc0) != 0x80; }
 
-static enum status mark_context(struct squad_reader *r)
-{
-    const int64_t n = (int64_t)strlen(r->context), marks = n / SQUAD_MARK_EVERY + 1;
-    if (marks > r->marks_cap) {
-        int64_t *mark = realloc(r->mark, (size_t)marks * sizeof *mark);
-        if (mark == NULL)
-            return FAIL(ST_RETRY, "out of memory: %lld places of a context", (long long)marks);
-        r->mark = mark;
-        r->marks_cap = marks;
-    }
-    int64_t points = 0;
-    for (int64_t i = 0; i < n; i++)
-        if (is_point_start(r->context[i])) {
-            if (points % SQUAD_MARK_EVERY == 0)
-                r->mark[points / SQUAD_MARK_EVERY] = i;
-            points++;
-        }
-    r->context_bytes = n;
-    r->context_points = points;
-    return ST_OK;
-}
-
 /* place_answer — the answer's position; both -1 when the context differs there. */
 static void place_answer(const struct squad_reader *r, int64_t point, struct squad_answer *answer)
 {
@@ -262,7 +241,25 @@ static enum status read_paragraph(struct squad_reader *r, const cJSON *item)
     r->question_i = -1;
     TRY(placed(r, get_kept(r, item, "context", &r->context)));
     TRY(placed(r, json_get_array(item, "qas", &questions)));
-    TRY(mark_context(r));
+    /* Where each SQUAD_MARK_EVERY-th code point of the context begins. */
+    /* Where each SQUAD_MARK_EVERY-th code point of the context begins. */
+    const int64_t n = (int64_t)strlen(r->context), marks = n / SQUAD_MARK_EVERY + 1;
+    if (marks > r->marks_cap) {
+        int64_t *mark = realloc(r->mark, (size_t)marks * sizeof *mark);
+        if (mark == NULL)
+            return FAIL(ST_RETRY, "out of memory: %lld places of a context", (long long)marks);
+        r->mark = mark;
+        r->marks_cap = marks;
+    }
+    int64_t points = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (is_point_start(r->context[i])) {
+            if (points % SQUAD_MARK_EVERY == 0)
+                r->mark[points / SQUAD_MARK_EVERY] = i;
+            points++;
+        }
+    r->context_bytes = n;
+    r->context_points = points;
     cJSON_ArrayForEach(question, questions)
     {
         r->question_i++;
@@ -484,6 +481,41 @@ out_free:
     data_file_free(&files);
     squad_close(all);
     return st;
+}
+
+void squad_span_begin(struct squad_span_best *best)
+{
+    memset(best, 0, sizeof *best);
+    best->null_score = INFINITY;
+}
+
+void squad_span_window(struct squad_span_best *best, int64_t window, const float *logits,
+                       int64_t first, int64_t last, int64_t null_i)
+{
+    for (int64_t start = first; start <= last; start++)
+        for (int64_t end = start; end <= last && end < start + SQUAD_SPAN_TOKENS_MAX; end++) {
+            struct squad_span span = {window, start, end,
+                                      (double)logits[2 * start] + logits[2 * end + 1]};
+            /* Inserted after all that are at least as good; the last one is dropped. */
+            const bool is_full = best->n == SQUAD_SPAN_BEST;
+            if (!isfinite(span.score) || (is_full && !(span.score > best->span[best->n - 1].score)))
+                continue;
+            int at = is_full ? best->n - 1 : best->n++;
+            for (; at > 0 && span.score > best->span[at - 1].score; at--)
+                best->span[at] = best->span[at - 1];
+            best->span[at] = span;
+        }
+    if (null_i >= 0) {
+        double score = (double)logits[2 * null_i] + logits[2 * null_i + 1];
+        if (score < best->null_score)
+            best->null_score = score;
+    }
+}
+
+bool squad_span_is_null(const struct squad_span_best *best, double margin)
+{
+    return best->n == 0 ||
+           (best->null_score < INFINITY && best->null_score - best->span[0].score > margin);
 }
 
 #ifdef FUZZ

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/text.h"
 #include "data/data_file.h"
 
 #define SQUAD_BYTES_MAX ((size_t)256 << 20) /* of one file; v2.0's training set has 42 MB */
@@ -53,5 +54,73 @@ bool squad_file(const struct squad *squad, int64_t file_i, const char **path_out
 
 /* squad_mismatched — for tests: questions of which no answer is at its offset. */
 int64_t squad_mismatched(const struct squad *squad);
+
+/* squad_span — from the start and end logits of a question's windows to the best answer spans.
+ *
+ * A context longer than the model's input is seen in several windows, each in a forward pass of
+ * its own. A span is two positions of one window, start ≤ end, both in the window's part of the
+ * context, at most SQUAD_SPAN_TOKENS_MAX tokens; its score is the sum of their logits. For
+ * questions that may have no answer the best span is compared with the null score: the sum of
+ * the two logits at the "no answer" position, the minimum over the windows. Sources: Devlin et
+ * al. 2019, sections 4.2 and 4.3. Pure functions; it must not know texts, tokens or models. */
+
+#define SQUAD_SPAN_BEST 20
+#define SQUAD_SPAN_TOKENS_MAX 30
+
+struct squad_span {
+    int64_t window;
+    int64_t start, end; /* positions in the window, inclusive */
+    double score;
+};
+
+/* The best spans of one question, best first; equal scores in the order of window, start, end. */
+struct squad_span_best {
+    struct squad_span span[SQUAD_SPAN_BEST];
+    int n;
+    double null_score; /* INFINITY: no window had one */
+};
+
+void squad_span_begin(struct squad_span_best *best);
+/* squad_span_window — adds a window. logits: (T,2), start and end for each position. The context
+ * is [first, last], empty when last < first. null_i: the "no answer" position; -1: none.
+ * Positions with non-finite logits are in no span. */
+void squad_span_window(struct squad_span_best *best, int64_t window, const float *logits,
+                       int64_t first, int64_t last, int64_t null_i);
+/* squad_span_is_null — is "no answer" the prediction? There is no span, or the null score
+ * exceeds the best span's by more than margin. */
+bool squad_span_is_null(const struct squad_span_best *best, double margin);
+
+/* squad_score — exact match and F1 of an answer, as SQuAD's official evaluation scripts define
+ * them.
+ *
+ * An answer is normalised: lower case, no ASCII punctuation, without the words a, an and the,
+ * single spaces. Exact match compares the results; F1 is the harmonic mean of precision and
+ * recall over their words as multisets. The best score over the gold answers counts. Letters,
+ * words and spaces are Unicode's, as in Python's str.lower, \b and str.split. Pure functions of
+ * bytes; it must not know models, tokens or files. Sources: Rajpurkar et al. 2016, section 6.1
+ * (v1.1); Rajpurkar, Jia and Liang 2018 (v2.0). */
+
+/* The two versions differ in questions without an answer, which v2.0 has. There, no gold answer, or
+ * only empty ones, means the empty answer; and if either side has no words, F1 is 1 when both have
+ * none, else 0. In v1.1 no common words give 0. */
+enum squad_score_rules { SQUAD_SCORE_RULES_V1, SQUAD_SCORE_RULES_V2 };
+
+struct squad_score_text {
+    const char *bytes; /* UTF-8; each invalid byte counts as U+FFFD */
+    size_t n;
+};
+
+struct squad_score {
+    double exact; /* 0 or 1 */
+    double f1;    /* 0 … 1 */
+};
+
+/* squad_score_answer — against n gold answers; 0 with v1.1 and n = 0. Fails ST_RETRY: memory. */
+enum status squad_score_answer(enum squad_score_rules rules, struct squad_score_text answer,
+                               const struct squad_score_text *gold, size_t gold_n,
+                               struct squad_score *out);
+
+/* squad_score_normalise — for tests: appends the normalised answer to *out, as UTF-8. */
+enum status squad_score_normalise(struct squad_score_text answer, struct text *out);
 
 #endif

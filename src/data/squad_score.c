@@ -1,5 +1,5 @@
-/* squad_score — see squad_score.h. */
-#include "data/squad_score.h"
+/* squad_score — see squad.h. */
+#include "data/squad.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -142,17 +142,6 @@ static struct squad_window_span span_of(const struct squad_window_set *set, int6
                                       token_of_byte(set, context, answer->end_bytes - 1), true};
 }
 
-static void label(const struct squad_window_set *set, struct squad_window_span span,
-                  struct squad_window *window)
-{
-    const int64_t first = window->context_first, end = first + window->context_n;
-    window->start = window->end = span.is_usable ? 0 : (int32_t)set->config.seq_tokens;
-    if (span.first >= first && span.last < end && span.first >= 0) {
-        window->start = (int32_t)(window->context_at + span.first - first);
-        window->end = (int32_t)(window->context_at + span.last - first);
-    }
-}
-
 static enum status cut_example(struct squad_window_set *set, int64_t example_i)
 {
     const struct squad_window_span span = span_of(set, example_i);
@@ -171,7 +160,12 @@ static enum status cut_example(struct squad_window_set *set, int64_t example_i)
                                       .context_at = (int32_t)(question_n + 1),
                                       .context_n = (int32_t)(left < room ? left : room),
                                       .context_first = (int32_t)first};
-        label(set, span, &window);
+        const int64_t begin = window.context_first, stop = begin + window.context_n;
+        window.start = window.end = span.is_usable ? 0 : (int32_t)set->config.seq_tokens;
+        if (span.first >= begin && span.last < stop && span.first >= 0) {
+            window.start = (int32_t)(window.context_at + span.first - begin);
+            window.end = (int32_t)(window.context_at + span.last - begin);
+        }
         TRY(add_window(set, &window));
         if (left <= room)
             return ST_OK;
@@ -179,14 +173,6 @@ static enum status cut_example(struct squad_window_set *set, int64_t example_i)
 }
 
 /* ---- life ---- */
-
-static enum status report(const struct squad_window_config *config, int64_t done_bytes,
-                          int64_t total_bytes)
-{
-    if (config->progress == NULL || config->progress(config->progress_arg, done_bytes, total_bytes))
-        return ST_OK;
-    return FAIL(ST_RETRY, "stopped while tokenising questions; the next start does it again");
-}
 
 static enum status add_examples(struct squad_window_set *set)
 {
@@ -196,8 +182,10 @@ static enum status add_examples(struct squad_window_set *set)
     if (set->context == NULL || set->question == NULL)
         return no_memory(n * (int64_t)sizeof *set->question);
     for (int64_t i = 0; i < n; i++) {
-        if (i % 256 == 0)
-            TRY(report(&set->config, i, n));
+        if (i % 256 == 0 && set->config.progress != NULL &&
+            !set->config.progress(set->config.progress_arg, i, n))
+            return FAIL(ST_RETRY,
+                        "stopped while tokenising questions; the next start does it again");
         const struct squad_example *example = squad_example(set->squad, i);
         struct squad_window_text *context = set->context + example->paragraph_i;
         if (context->n == 0)

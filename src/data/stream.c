@@ -76,17 +76,6 @@ void stream_close(struct stream *stream)
 
 int64_t stream_raw_bytes(const struct stream *stream) { return stream->raw_bytes; }
 
-static enum status check_size(const struct stream *stream)
-{
-    if (stream->raw_bytes != stream->file->bytes)
-        return FAIL(ST_BAD_DATA,
-                    "%s changed while it was read: it had %lld bytes, now %lld were there; start "
-                    "again when it is whole",
-                    stream->file->path, (long long)stream->file->bytes,
-                    (long long)stream->raw_bytes);
-    return ST_OK;
-}
-
 /* read_raw — up to cap bytes of the file; fewer only at its end. */
 static enum status read_raw(struct stream *stream, uint8_t *out, size_t cap, size_t *n_out)
 {
@@ -105,19 +94,13 @@ static enum status read_raw(struct stream *stream, uint8_t *out, size_t cap, siz
         stream->on_raw(stream->arg, out, n);
     stream->raw_bytes += (int64_t)n;
     *n_out = n;
-    return n < cap ? check_size(stream) : ST_OK;
-}
-
-static enum status check_growth(const struct stream *stream)
-{
-    if (stream->out_bytes <= STREAM_GROWTH_FREE ||
-        stream->out_bytes / STREAM_GROWTH_MAX <= stream->raw_bytes)
-        return ST_OK;
-    return FAIL(ST_BAD_DATA,
-                "%s: %lld packed bytes unpack to over %lld, more than %d times as much; "
-                "this is not a text",
-                stream->file->path, (long long)stream->raw_bytes, (long long)stream->out_bytes,
-                STREAM_GROWTH_MAX);
+    if (n < cap && stream->raw_bytes != stream->file->bytes)
+        return FAIL(ST_BAD_DATA,
+                    "%s changed while it was read: it had %lld bytes, now %lld were there; start "
+                    "again when it is whole",
+                    stream->file->path, (long long)stream->file->bytes,
+                    (long long)stream->raw_bytes);
+    return ST_OK;
 }
 
 /* One call of the unpacker, after more of the file was read if all of it so far went in. False in
@@ -147,7 +130,13 @@ static enum status unpack_some(struct stream *stream, ZSTD_outBuffer *out, bool 
         stream->hint = result;
         stream->out_bytes += (int64_t)(out->pos - before);
     }
-    TRY(check_growth(stream));
+    if (stream->out_bytes > STREAM_GROWTH_FREE &&
+        stream->out_bytes / STREAM_GROWTH_MAX > stream->raw_bytes)
+        return FAIL(ST_BAD_DATA,
+                    "%s: %lld packed bytes unpack to over %lld, more than %d times as much; "
+                    "this is not a text",
+                    stream->file->path, (long long)stream->raw_bytes, (long long)stream->out_bytes,
+                    STREAM_GROWTH_MAX);
     *more = !is_file_end || out->pos > before;
     if (!*more && stream->hint != 0)
         return FAIL(ST_BAD_DATA,

@@ -7,9 +7,6 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "data/tokenizer_gpt2.h"
-#include "data/tokenizer_json.h"
-#include "data/tokenizer_spm.h"
-#include "data/tokenizer_tiktoken.h"
 
 #define CONFIG_BYTES_MAX ((size_t)8 << 20)
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "data/bpe.h"
-#include "data/byte_chars.h"
 
 /* What a name means; as the published tokenizer.json of these models says. */
 static const struct tokenizer_gguf_kind kinds[] = {
@@ -51,7 +51,7 @@ static enum status add_token(struct gguf_reader *r, uint32_t id)
     if (piece->type == TOKENIZER_PIECE_UNUSED || piece->n == 0)
         return ST_OK;
     if (piece->type == TOKENIZER_PIECE_NORMAL &&
-        byte_chars_decode((const uint8_t *)piece->text, piece->n, bytes, &n))
+        bpe_chars_decode((const uint8_t *)piece->text, piece->n, bytes, &n))
         return bpe_name(r->bpe, id, bytes, n, true) ? ST_OK : bad_entry(r, "token", id, piece);
     bpe_name(r->bpe, id, piece->text, piece->n, false);
     if (piece->type != TOKENIZER_PIECE_CONTROL && piece->type != TOKENIZER_PIECE_USER_DEFINED)
@@ -70,35 +70,14 @@ static enum status add_merge(struct gguf_reader *r, uint32_t i)
     const uint8_t *text = (const uint8_t *)merge->text;
     const uint8_t *space = merge->n <= sizeof bytes ? memchr(text, ' ', merge->n) : NULL;
     size_t left, right;
-    if (space == NULL || !byte_chars_decode(text, (size_t)(space - text), bytes, &left) ||
-        !byte_chars_decode(space + 1, (size_t)(text + merge->n - space - 1), bytes + left, &right))
+    if (space == NULL || !bpe_chars_decode(text, (size_t)(space - text), bytes, &left) ||
+        !bpe_chars_decode(space + 1, (size_t)(text + merge->n - space - 1), bytes + left, &right))
         return bad_entry(r, "merge", i, merge);
     const uint32_t a = bpe_find(r->bpe, bytes, left), b = bpe_find(r->bpe, bytes + left, right),
                    made = bpe_find(r->bpe, bytes, left + right);
     if (a == BPE_NONE || b == BPE_NONE || made == BPE_NONE)
         return bad_entry(r, "merge", i, merge);
     bpe_pair(r->bpe, a, b, i, made);
-    return ST_OK;
-}
-
-static enum status fill(struct gguf_reader *r, const struct tokenizer_gguf_kind *kind)
-{
-    const struct bpe_rules rules = {
-        .unit = BPE_UNIT_BYTES, .takes_whole = kind->takes_whole, .unknown = BPE_NONE};
-    struct bpe_size size = {.vocab = (uint32_t)r->from->n};
-    uint8_t missing;
-    for (size_t i = 0; i < r->from->n; i++)
-        size.bytes += r->from->piece[i].n;
-    TRY(bpe_new(&size, &r->bpe));
-    TRY(bpe_reserve(r->bpe, r->from->merges_n));
-    for (uint32_t id = 0; id < r->from->n; id++)
-        TRY(add_token(r, id));
-    for (uint32_t i = 0; i < r->from->merges_n; i++)
-        TRY(add_merge(r, i));
-    int missing_n = bpe_finish(r->bpe, &rules, false, &missing);
-    if (missing_n > 0)
-        LOG_INFO("%s has no token for %d of 256 bytes (the first is 0x%02X): texts lose them",
-                 r->from->name, missing_n, missing);
     return ST_OK;
 }
 
@@ -116,10 +95,23 @@ static enum status open_bytes(struct gguf_reader *r, struct tokenizer **out)
                     "gpt-2, smollm, llama-bpe, qwen2); set TOKENIZER to the model's "
                     "tokenizer.json",
                     r->from->name, r->from->pre);
-    r->added = malloc(TOKENIZER_ADDED_MAX * sizeof *r->added);
-    if (r->added == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d special tokens", TOKENIZER_ADDED_MAX);
-    TRY(fill(r, kind));
+    r->added = memory_new(TOKENIZER_ADDED_MAX, sizeof *r->added);
+    const struct bpe_rules rules = {
+        .unit = BPE_UNIT_BYTES, .takes_whole = kind->takes_whole, .unknown = BPE_NONE};
+    struct bpe_size size = {.vocab = (uint32_t)r->from->n};
+    uint8_t missing;
+    for (size_t i = 0; i < r->from->n; i++)
+        size.bytes += r->from->piece[i].n;
+    TRY(bpe_new(&size, &r->bpe));
+    TRY(bpe_reserve(r->bpe, r->from->merges_n));
+    for (uint32_t id = 0; id < r->from->n; id++)
+        TRY(add_token(r, id));
+    for (uint32_t i = 0; i < r->from->merges_n; i++)
+        TRY(add_merge(r, i));
+    int missing_n = bpe_finish(r->bpe, &rules, false, &missing);
+    if (missing_n > 0)
+        LOG_INFO("%s has no token for %d of 256 bytes (the first is 0x%02X): texts lose them",
+                 r->from->name, missing_n, missing);
     const struct tokenizer_parts parts = {.name = r->from->name,
                                           .bpe = r->bpe,
                                           .kind = kind->kind,

@@ -6,8 +6,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "data/tokenizer_gpt2.h"
-#include "data/byte_chars.h"
+#include "data/bpe.h"
 
 #define END_TEXT "<|endoftext|>"
 
@@ -24,7 +23,7 @@ static size_t part_decode(const uint8_t **at, uint8_t stop, uint8_t *out)
     const uint8_t *p = *at, *end = memchr(p, stop, (size_t)(merges_end - p));
     size_t n;
     end = end != NULL ? end : merges_end;
-    ASSERTF(end - p < LINE_MAX_BYTES && byte_chars_decode(p, (size_t)(end - p), out, &n),
+    ASSERTF(end - p < LINE_MAX_BYTES && bpe_chars_decode(p, (size_t)(end - p), out, &n),
             "the embedded merges table holds an unknown character near byte %td", p - merges_begin);
     *at = end + 1;
     return n;
@@ -42,7 +41,7 @@ static enum status fill(struct bpe *bpe)
     TRY(bpe_reserve(bpe, MERGES));
     uint16_t char_of[256];
     uint32_t id = 0;
-    byte_chars_fill(char_of);
+    bpe_chars_fill(char_of);
     for (int round = 0; round < 2; round++)
         for (uint32_t b = 0; b < BYTES; b++)
             if ((char_of[b] == b) == (round == 0))
@@ -95,6 +94,101 @@ enum status tokenizer_gpt2_check(const char *data, const char *model, int64_t vo
              "set TOKENIZER",
              model, data);
     return ST_OK;
+}
+
+/* ---- the files that Hugging Face's transformers reads, as the published GPT-2 has them ---- */
+
+/* add_vocab — {"token": id, …} of all ids. */
+static void add_vocab(const struct tokenizer *gpt2, const char *between, struct text *out)
+{
+    uint16_t char_of[256];
+    bpe_chars_fill(char_of);
+    text_add(out, "{");
+    for (uint32_t id = 0; id < TOKENIZER_GPT2_VOCAB; id++) {
+        size_t n;
+        const uint8_t *bytes = tokenizer_bytes(gpt2, id, &n);
+        text_add(out, "%s\"", id > 0 ? between : "");
+        for (size_t i = 0; i < n; i++) {
+            /* One code point below U+0800 inside a JSON string. */
+            uint32_t c = id == TOKENIZER_GPT2_END ? bytes[i] : char_of[bytes[i]];
+            if (c == '"' || c == '\\')
+                text_add(out, "\\%c", (int)c);
+            else if (c < 0x80)
+                text_add_bytes(out, &(char){(char)c}, 1);
+            else
+                text_add_bytes(out, (char[]){(char)(0xc0 | c >> 6), (char)(0x80 | (c & 0x3f))}, 2);
+        }
+        text_add(out, "\": %u", id);
+    }
+    text_add(out, "}");
+}
+
+void tokenizer_gpt2_write_vocab(const struct tokenizer *gpt2, struct text *out)
+{
+    add_vocab(gpt2, ", ", out);
+    text_add(out, "\n");
+}
+
+void tokenizer_gpt2_write_merges(struct text *out)
+{
+    text_add_bytes(out, merges_begin, (size_t)(merges_end - merges_begin));
+}
+
+void tokenizer_gpt2_write_tokenizer_json(const struct tokenizer *gpt2, struct text *out)
+{
+    text_add(out,
+             "{\n\"version\": \"1.0\",\n\"truncation\": null,\n\"padding\": null,\n"
+             "\"added_tokens\": [{\"id\": %d, \"content\": \"" END_TEXT
+             "\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": "
+             "false, \"special\": true}],\n"
+             "\"normalizer\": null,\n"
+             "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+             "\"trim_offsets\": true, \"use_regex\": true},\n"
+             "\"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, "
+             "\"trim_offsets\": false, \"use_regex\": true},\n"
+             "\"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": "
+             "true, \"use_regex\": true},\n"
+             "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
+             "\"continuing_subword_prefix\": \"\", \"end_of_word_suffix\": \"\", \"fuse_unk\": "
+             "false, \"byte_fallback\": false,\n\"vocab\": ",
+             TOKENIZER_GPT2_END);
+    add_vocab(gpt2, ",\n", out);
+    text_add(out, ",\n\"merges\": ");
+    /* The table's lines after the first, as JSON strings. */
+    const uint8_t *p = memchr(merges_begin, '\n', (size_t)(merges_end - merges_begin));
+    ASSERT(p != NULL);
+    text_add(out, "[\"");
+    for (p++; p < merges_end; p++) {
+        if (*p == '\n') {
+            text_add(out, p + 1 < merges_end ? "\",\n\"" : "\"");
+            continue;
+        }
+        if (*p == '"' || *p == '\\')
+            text_add_bytes(out, "\\", 1);
+        text_add_bytes(out, p, 1);
+    }
+    text_add(out, "]");
+    text_add(out, "}\n}\n");
+}
+
+void tokenizer_gpt2_write_settings(int64_t context_tokens, struct text *out)
+{
+    text_add(out,
+             "{\n  \"add_prefix_space\": false,\n  \"added_tokens_decoder\": {\n    \"%d\": {\n"
+             "      \"content\": \"" END_TEXT
+             "\",\n      \"lstrip\": false,\n      \"normalized\": false,\n"
+             "      \"rstrip\": false,\n      \"single_word\": false,\n      \"special\": true\n   "
+             " }\n  },\n"
+             "  \"bos_token\": \"" END_TEXT "\",\n  \"clean_up_tokenization_spaces\": false,\n"
+             "  \"eos_token\": \"" END_TEXT "\",\n  \"model_max_length\": %lld,\n"
+             "  \"tokenizer_class\": \"GPT2Tokenizer\",\n  \"unk_token\": \"" END_TEXT "\"\n}\n",
+             TOKENIZER_GPT2_END, (long long)context_tokens);
+}
+
+void tokenizer_gpt2_write_specials(struct text *out)
+{
+    text_add(out, "{\n  \"bos_token\": \"" END_TEXT "\",\n  \"eos_token\": \"" END_TEXT "\",\n"
+                  "  \"unk_token\": \"" END_TEXT "\"\n}\n");
 }
 
 #ifdef FUZZ

@@ -1,18 +1,43 @@
-/* tokenizer_json — see tokenizer_json.h. The document is walked, not parsed whole: vocabularies
+/* tokenizer_json — see tokenizer_file.h. The document is walked, not parsed whole: vocabularies
  * have a hundred thousand entries and more. */
-#include "data/tokenizer_json.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/json_walk.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
-#include "data/byte_chars.h"
-#include "data/json_string.h"
+#include "data/bpe.h"
+#include "data/jsonl.h"
+#include "data/tokenizer_file.h"
 #include "data/tokenizer_pieces.h"
 #include "data/tokenizer_rules.h"
+
+/* json_string — the text of one JSON string. Must not know documents. */
+
+/* json_string_read — decodes the string at text, with its quotes, n_bytes long; out has space for
+ * n_bytes. It may hold 0; half a surrogate pair becomes U+FFFD. false: it is not a JSON string. */
+static bool json_string_read(const char *text, size_t n_bytes, uint8_t *out, size_t *n_out)
+{
+    size_t n = 0;
+    if (n_bytes < 2 || text[0] != '"' || text[n_bytes - 1] != '"')
+        return false;
+    const uint8_t *p = (const uint8_t *)text + 1, *end = p + n_bytes - 2;
+    while (p != NULL && p < end) {
+        if (*p != '\\') {
+            if (*p < 0x20 || *p == '"')
+                return false;
+            out[n++] = *p++;
+            continue;
+        }
+        if (++p == end)
+            return false;
+        p = jsonl_escape(p, end, out, &n);
+    }
+    *n_out = n;
+    return p != NULL;
+}
 
 /* Ids may leave gaps, but not so many that a small file takes much memory. */
 #define IDS_MAX(tokens) (2 * (tokens) + 65536)
@@ -31,7 +56,6 @@ struct json_reader {
     uint32_t ids; /* all are below */
     uint32_t byte_id[256];
     uint8_t *scratch; /* two strings of the document fit */
-    size_t scratch_n;
     struct tokenizer_added *special;
     size_t special_n;
     struct bpe *bpe;
@@ -124,7 +148,7 @@ static size_t token_bytes(const struct json_reader *r, uint8_t *text, size_t n)
 {
     size_t made;
     uint8_t bytes[BPE_TOKEN_BYTES_MAX];
-    if (r->rules.is_byte_level && byte_chars_decode(text, n, bytes, &made)) {
+    if (r->rules.is_byte_level && bpe_chars_decode(text, n, bytes, &made)) {
         memcpy(text, bytes, made);
         return made;
     }
@@ -175,31 +199,6 @@ static enum status read_added_one(struct json_reader *r, json_span span,
     }
     cJSON_Delete(one);
     return st;
-}
-
-static enum status read_added(struct json_reader *r)
-{
-    struct json_walk walk;
-    struct json_item item;
-    bool is_end = is_null(r->added);
-    r->special = calloc(TOKENIZER_ADDED_MAX, sizeof *r->special);
-    if (r->special == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d added tokens", TOKENIZER_ADDED_MAX);
-    if (!is_end)
-        TRY(json_walk_begin(&walk, r->added.text, r->added.n, '[', r->name));
-    while (!is_end) {
-        TRY(json_walk_next(&walk, &item, &is_end));
-        if (is_end)
-            break;
-        if (r->special_n == TOKENIZER_ADDED_MAX)
-            return FAIL(ST_BAD_DATA, "%s has more than %d added tokens, which is all that is read",
-                        r->name, TOKENIZER_ADDED_MAX);
-        struct tokenizer_added *one = r->special + r->special_n;
-        TRY(read_added_one(r, (json_span){item.value, item.value_n}, one));
-        r->special_n++;
-        r->ids = one->id >= r->ids ? one->id + 1 : r->ids;
-    }
-    return ST_OK;
 }
 
 static const struct tokenizer_added *added_with(const struct json_reader *r, const char *text)
@@ -416,19 +415,6 @@ static enum status finish(struct json_reader *r)
     return ST_OK;
 }
 
-static enum status end_id(const struct json_reader *r, uint32_t *out)
-{
-    static const char *const known[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>"};
-    const struct tokenizer_added *found = r->end[0] != 0 ? added_with(r, r->end) : NULL;
-    if (r->end[0] != 0 && found == NULL)
-        return FAIL(ST_BAD_DATA, "%s: eos_token %.80s is not one of its added tokens", r->name,
-                    r->end);
-    for (int i = 0; found == NULL && i < 4; i++)
-        found = added_with(r, known[i]);
-    *out = found != NULL ? found->id : TOKENIZER_NONE;
-    return ST_OK;
-}
-
 static enum status make(struct json_reader *r, struct tokenizer **out)
 {
     const struct tokenizer_added *begin =
@@ -441,7 +427,14 @@ static enum status make(struct json_reader *r, struct tokenizer **out)
                                     .added = r->special,
                                     .added_n = r->special_n,
                                     .begin = begin != NULL ? begin->id : TOKENIZER_NONE};
-    TRY(end_id(r, &parts.end));
+    static const char *const known[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>"};
+    const struct tokenizer_added *found = r->end[0] != 0 ? added_with(r, r->end) : NULL;
+    if (r->end[0] != 0 && found == NULL)
+        return FAIL(ST_BAD_DATA, "%s: eos_token %.80s is not one of its added tokens", r->name,
+                    r->end);
+    for (int i = 0; found == NULL && i < 4; i++)
+        found = added_with(r, known[i]);
+    parts.end = found != NULL ? found->id : TOKENIZER_NONE;
     parts.bpe = r->bpe;
     r->bpe = NULL; /* tokenizer_new has it now */
     return tokenizer_new(&parts, out);
@@ -454,10 +447,26 @@ static enum status read_all(struct json_reader *r, const char *bytes, size_t n,
     TRY(tokenizer_rules_read(r->normalizer, r->pre_tokenizer, r->post_processor, r->name,
                              &r->rules));
     r->has_fallback = is_word(r->fallback, "true") && !r->rules.is_byte_level;
-    r->scratch = malloc(12 * BPE_TOKEN_BYTES_MAX);
-    if (r->scratch == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d bytes", 12 * BPE_TOKEN_BYTES_MAX);
-    TRY(read_added(r));
+    r->scratch = memory_new(12, BPE_TOKEN_BYTES_MAX);
+    /* The added tokens. */
+    struct json_walk walk;
+    struct json_item item;
+    bool is_end = is_null(r->added);
+    r->special = memory_new(TOKENIZER_ADDED_MAX, sizeof *r->special);
+    if (!is_end)
+        TRY(json_walk_begin(&walk, r->added.text, r->added.n, '[', r->name));
+    while (!is_end) {
+        TRY(json_walk_next(&walk, &item, &is_end));
+        if (is_end)
+            break;
+        if (r->special_n == TOKENIZER_ADDED_MAX)
+            return FAIL(ST_BAD_DATA, "%s has more than %d added tokens, which is all that is read",
+                        r->name, TOKENIZER_ADDED_MAX);
+        struct tokenizer_added *one = r->special + r->special_n;
+        TRY(read_added_one(r, (json_span){item.value, item.value_n}, one));
+        r->special_n++;
+        r->ids = one->id >= r->ids ? one->id + 1 : r->ids;
+    }
     TRY(each(r, r->vocab, '{', count_token));
     TRY(each(r, r->merges, '[', count_merge));
     if (r->vocab_n == 0 || r->ids > IDS_MAX(r->vocab_n))
@@ -471,9 +480,7 @@ static enum status read_all(struct json_reader *r, const char *bytes, size_t n,
 enum status tokenizer_json_open(const char *bytes, size_t n, const char *name, const char *end,
                                 struct tokenizer **out)
 {
-    struct json_reader *r = calloc(1, sizeof *r);
-    if (r == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes to read %s", sizeof *r, name);
+    struct json_reader *r = memory_new(1, sizeof *r);
     r->name = name;
     r->end = end;
     const enum status st = read_all(r, bytes, n, out);

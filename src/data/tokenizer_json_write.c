@@ -96,20 +96,6 @@ static bool find_normal(const struct writer *w, const char *text, size_t n, uint
 
 /* ---- merges from scores ---- */
 
-static enum status add_merge(struct writer *w, const struct merge *merge)
-{
-    if (w->merges_n == w->merges_cap) {
-        const size_t cap = 2 * w->merges_cap + 1024;
-        struct merge *more = realloc(w->merge, cap * sizeof *more);
-        if (more == NULL)
-            return FAIL(ST_RETRY, "out of memory: %zu merges of %s", cap, w->from->name);
-        w->merge = more;
-        w->merges_cap = cap;
-    }
-    w->merge[w->merges_n++] = *merge;
-    return ST_OK;
-}
-
 static int by_score(const void *a, const void *b)
 {
     const struct merge *x = a, *y = b;
@@ -122,16 +108,25 @@ static int by_score(const void *a, const void *b)
 
 static enum status find_merges(struct writer *w)
 {
-    for (uint32_t id = 0; id < w->from->n; id++)
-        if (piece_of(w, id)->type == TOKENIZER_PIECE_NORMAL) {
-            const struct tokenizer_piece *piece = piece_of(w, id);
-            struct merge merge = {.score = piece->score, .made = id};
-            for (size_t i = 1; i < piece->n; i++)
-                if (((uint8_t)piece->text[i] & 0xc0) != 0x80 &&
-                    find_normal(w, piece->text, i, &merge.left) &&
-                    find_normal(w, piece->text + i, piece->n - i, &merge.right))
-                    TRY(add_merge(w, &merge));
+    for (uint32_t id = 0; id < w->from->n; id++) {
+        const struct tokenizer_piece *piece = piece_of(w, id);
+        struct merge merge = {.score = piece->score, .made = id};
+        for (size_t i = 1; piece->type == TOKENIZER_PIECE_NORMAL && i < piece->n; i++) {
+            if (((uint8_t)piece->text[i] & 0xc0) == 0x80 ||
+                !find_normal(w, piece->text, i, &merge.left) ||
+                !find_normal(w, piece->text + i, piece->n - i, &merge.right))
+                continue;
+            if (w->merges_n == w->merges_cap) {
+                const size_t cap = 2 * w->merges_cap + 1024;
+                struct merge *more = realloc(w->merge, cap * sizeof *more);
+                if (more == NULL)
+                    return FAIL(ST_RETRY, "out of memory: %zu merges of %s", cap, w->from->name);
+                w->merge = more;
+                w->merges_cap = cap;
+            }
+            w->merge[w->merges_n++] = merge;
         }
+    }
     if (w->merges_n > 0)
         qsort(w->merge, w->merges_n, sizeof *w->merge, by_score);
     return ST_OK;
@@ -159,22 +154,6 @@ static enum status add_added(struct writer *w)
     }
     text_add(w->out, "],\n");
     return ST_OK;
-}
-
-static void add_piece_rules(const struct writer *w)
-{
-    const bool adds = w->from->adds_space;
-    text_add(w->out, "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [");
-    if (adds)
-        text_add(w->out, "{\"type\": \"Prepend\", \"prepend\": \"" MARK "\"}, ");
-    text_add(w->out,
-             "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"" MARK
-             "\"}]},\n\"pre_tokenizer\": null,\n\"decoder\": {\"type\": \"Sequence\", "
-             "\"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": \"" MARK
-             "\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}");
-    if (adds)
-        text_add(w->out, ", {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}");
-    text_add(w->out, "]},\n");
 }
 
 /* add_splitter — what stands before ByteLevel. */
@@ -320,9 +299,21 @@ static enum status write_all(struct writer *w)
         TRY(find_merges(w));
     text_add(w->out, "{\n\"version\": \"1.0\",\n\"truncation\": null,\n\"padding\": null,\n");
     TRY(add_added(w));
-    if (w->is_pieces)
-        add_piece_rules(w);
-    else
+    if (w->is_pieces) {
+        const bool adds = w->from->adds_space;
+        text_add(w->out, "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [");
+        if (adds)
+            text_add(w->out, "{\"type\": \"Prepend\", \"prepend\": \"" MARK "\"}, ");
+        text_add(w->out,
+                 "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"" MARK
+                 "\"}]},\n\"pre_tokenizer\": null,\n\"decoder\": {\"type\": \"Sequence\", "
+                 "\"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": \"" MARK
+                 "\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}");
+        if (adds)
+            text_add(w->out,
+                     ", {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}");
+        text_add(w->out, "]},\n");
+    } else
         TRY(add_byte_rules(w, kind));
     TRY(add_begin(w));
     return add_model(w, !w->is_pieces && kind->takes_whole);

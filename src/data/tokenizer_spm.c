@@ -1,5 +1,5 @@
-/* tokenizer_spm — see tokenizer_spm.h. Source of the encoding: Protocol Buffers, "Encoding". */
-#include "data/tokenizer_spm.h"
+/* tokenizer_spm — see tokenizer_file.h. Source of the encoding: Protocol Buffers, "Encoding". */
+#include "data/tokenizer_file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,8 +57,15 @@ static bool read_varint(struct message *m, uint64_t *out)
     return false;
 }
 
-static bool read_value(struct message *m, struct field *out)
+/* The next field; false: the message is damaged. */
+static bool read_field(struct message *m, struct field *out)
 {
+    uint64_t key;
+    *out = (struct field){0};
+    if (!read_varint(m, &key) || key >> 3 == 0 || key >> 3 > UINT32_MAX)
+        return false;
+    out->number = (uint32_t)(key >> 3);
+    out->wire = (int)(key & 7);
     const size_t left = (size_t)(m->end - m->at);
     const size_t fixed = out->wire == WIRE_64 ? 8 : 4;
     if (out->wire == WIRE_VARINT)
@@ -76,18 +83,6 @@ static bool read_value(struct message *m, struct field *out)
     memcpy(&out->value, m->at, fixed); /* little-endian */
     m->at += fixed;
     return true;
-}
-
-/* The next field; false: the message is damaged. */
-static bool read_field(struct message *m, struct field *out)
-{
-    uint64_t key;
-    *out = (struct field){0};
-    if (!read_varint(m, &key) || key >> 3 == 0 || key >> 3 > UINT32_MAX)
-        return false;
-    out->number = (uint32_t)(key >> 3);
-    out->wire = (int)(key & 7);
-    return read_value(m, out);
 }
 
 static enum status damaged(const struct spm_reader *r, const struct message *m)

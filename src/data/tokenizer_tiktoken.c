@@ -1,10 +1,11 @@
-/* tokenizer_tiktoken — see tokenizer_tiktoken.h. */
-#include "data/tokenizer_tiktoken.h"
+/* tokenizer_tiktoken — see tokenizer_file.h. */
+#include "data/tokenizer_file.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "net/base64.h"
 
@@ -110,25 +111,6 @@ bool tokenizer_tiktoken_is(const char *bytes, size_t n)
 typedef enum status line_fn(struct tiktoken_reader *r, uint32_t rank, const uint8_t *token,
                             size_t n);
 
-static enum status each_line(struct tiktoken_reader *r, const char *bytes, size_t n, line_fn *fn)
-{
-    uint8_t token[TOKEN_BYTES_MAX];
-    int64_t line = 1, rank;
-    for (size_t at = 0, len, token_n; at < n; at += len + 1, line++) {
-        len = line_bytes(bytes + at, n - at);
-        const size_t end = content_bytes(bytes + at, len);
-        if (end == 0)
-            continue;
-        if (!read_line(bytes + at, end, token, &token_n, &rank))
-            return FAIL(ST_BAD_DATA,
-                        "%s, line %lld: not a token in base64 (at most %d bytes) and its rank; the "
-                        "file is damaged",
-                        r->name, (long long)line, TOKEN_BYTES_MAX);
-        TRY(fn(r, (uint32_t)rank, token, token_n));
-    }
-    return ST_OK;
-}
-
 static enum status name_line(struct tiktoken_reader *r, uint32_t rank, const uint8_t *token,
                              size_t n)
 {
@@ -136,25 +118,6 @@ static enum status name_line(struct tiktoken_reader *r, uint32_t rank, const uin
         return FAIL(ST_BAD_DATA, "%s: rank %u, or its token, is there twice, or is over %u",
                     r->name, rank, r->kind->tokens - 1);
     r->rank[rank] = rank;
-    return ST_OK;
-}
-
-/* By the number of lines. */
-static enum status find_kind(struct tiktoken_reader *r, const char *bytes, size_t n)
-{
-    size_t lines = 0;
-    for (size_t at = 0, len; at < n; at += len + 1) {
-        len = line_bytes(bytes + at, n - at);
-        lines += len > 1;
-    }
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (kinds[i].tokens == lines)
-            r->kind = kinds + i;
-    if (r->kind == NULL)
-        return FAIL(ST_BAD_DATA,
-                    "%s has %zu tokens, and such files do not say by which pattern texts are "
-                    "split; read are cl100k_base (100256), Llama 3 (128000) and GPT-2 (50256)",
-                    r->name, lines);
     return ST_OK;
 }
 
@@ -175,11 +138,22 @@ static enum status fill(struct tiktoken_reader *r, const char *bytes, size_t n)
     const struct bpe_size size = {.vocab = r->kind->vocab, .bytes = n + sizeof r->text};
     uint8_t missing;
     TRY(bpe_new(&size, &r->bpe));
-    r->rank = malloc(r->kind->vocab * sizeof *r->rank);
-    if (r->rank == NULL)
-        return FAIL(ST_RETRY, "out of memory: ranks of %u tokens", r->kind->vocab);
+    r->rank = memory_new(r->kind->vocab, sizeof *r->rank);
     memset(r->rank, 0xff, r->kind->vocab * sizeof *r->rank);
-    TRY(each_line(r, bytes, n, name_line));
+    uint8_t token[TOKEN_BYTES_MAX];
+    int64_t line = 1, rank;
+    for (size_t at = 0, len, token_n; at < n; at += len + 1, line++) {
+        len = line_bytes(bytes + at, n - at);
+        const size_t end = content_bytes(bytes + at, len);
+        if (end == 0)
+            continue;
+        if (!read_line(bytes + at, end, token, &token_n, &rank))
+            return FAIL(ST_BAD_DATA,
+                        "%s, line %lld: not a token in base64 (at most %d bytes) and its rank; the "
+                        "file is damaged",
+                        r->name, (long long)line, TOKEN_BYTES_MAX);
+        TRY(name_line(r, (uint32_t)rank, token, token_n));
+    }
     const struct tiktoken_kind *kind = r->kind;
     for (int i = 0; i < 16 && kind->special[i].text != NULL; i++)
         add_special(r, kind->special[i].id, kind->special[i].text);
@@ -199,7 +173,20 @@ static enum status fill(struct tiktoken_reader *r, const char *bytes, size_t n)
 static enum status open_all(struct tiktoken_reader *r, const char *bytes, size_t n,
                             struct tokenizer **out)
 {
-    TRY(find_kind(r, bytes, n));
+    /* The kind, by the number of lines. */
+    size_t lines = 0;
+    for (size_t at = 0, len; at < n; at += len + 1) {
+        len = line_bytes(bytes + at, n - at);
+        lines += len > 1;
+    }
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (kinds[i].tokens == lines)
+            r->kind = kinds + i;
+    if (r->kind == NULL)
+        return FAIL(ST_BAD_DATA,
+                    "%s has %zu tokens, and such files do not say by which pattern texts are "
+                    "split; read are cl100k_base (100256), Llama 3 (128000) and GPT-2 (50256)",
+                    r->name, lines);
     TRY(fill(r, bytes, n));
     const struct tokenizer_parts parts = {.name = r->name,
                                           .bpe = r->bpe,
@@ -215,9 +202,7 @@ static enum status open_all(struct tiktoken_reader *r, const char *bytes, size_t
 enum status tokenizer_tiktoken_open(const char *bytes, size_t n, const char *name,
                                     struct tokenizer **out)
 {
-    struct tiktoken_reader *r = calloc(1, sizeof *r);
-    if (r == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes to read %s", sizeof *r, name);
+    struct tiktoken_reader *r = memory_new(1, sizeof *r);
     r->name = name;
     const enum status st = open_all(r, bytes, n, out);
     bpe_close(r->bpe);

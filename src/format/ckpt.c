@@ -85,39 +85,6 @@ enum status ckpt_check_sum(const char *path, const struct manifest_file *file, u
                 path, file->name, sum, file->hash);
 }
 
-/* check_hash — reads every byte and keeps none. */
-static enum status check_hash(int fd, const char *path, const struct manifest_file *file,
-                              const struct heartbeat *heartbeat)
-{
-    XXH3_state_t *hash = XXH3_createState();
-    char *chunk = malloc(CHUNK_BYTES);
-    enum status st =
-        hash && chunk ? ST_OK : FAIL(ST_RETRY, "out of memory: checking %s/%s", path, file->name);
-    if (st == ST_OK)
-        XXH3_64bits_reset(hash);
-    posix_fadvise(fd, 0, AHEAD_BYTES, POSIX_FADV_WILLNEED);
-    for (int64_t at = 0; st == ST_OK && at < file->bytes;) {
-        size_t want = file->bytes - at < CHUNK_BYTES ? (size_t)(file->bytes - at) : CHUNK_BYTES,
-               got = 0;
-        /* the disk works while this chunk is hashed */
-        posix_fadvise(fd, at + AHEAD_BYTES, CHUNK_BYTES, POSIX_FADV_WILLNEED);
-        st = ckpt_read_chunk(fd, path, file->name, chunk, want, at, &got);
-        if (st == ST_OK && got < want)
-            st = FAIL(ST_BAD_DATA, "%s/%s was cut short while it was read", path, file->name);
-        if (st != ST_OK)
-            break;
-        XXH3_64bits_update(hash, chunk, got);
-        at += (int64_t)got;
-        if (heartbeat && heartbeat->fn)
-            heartbeat->fn(heartbeat->arg, (int64_t)got);
-    }
-    if (st == ST_OK)
-        st = ckpt_check_sum(path, file, XXH3_64bits_digest(hash));
-    XXH3_freeState(hash);
-    free(chunk);
-    return st;
-}
-
 static enum status check_bytes(const char *path, const struct manifest_file *file, int64_t bytes)
 {
     if (bytes == file->bytes)
@@ -144,7 +111,36 @@ struct check {
 static void *check_main(void *arg)
 {
     struct check *c = arg;
-    c->st = check_hash(c->fd, c->path, c->file, c->heartbeat);
+    /* Reads every byte and keeps none. */
+    XXH3_state_t *hash = XXH3_createState();
+    char *chunk = malloc(CHUNK_BYTES);
+    enum status st = hash && chunk
+                         ? ST_OK
+                         : FAIL(ST_RETRY, "out of memory: checking %s/%s", c->path, c->file->name);
+    if (st == ST_OK)
+        XXH3_64bits_reset(hash);
+    posix_fadvise(c->fd, 0, AHEAD_BYTES, POSIX_FADV_WILLNEED);
+    for (int64_t at = 0; st == ST_OK && at < c->file->bytes;) {
+        size_t want =
+                   c->file->bytes - at < CHUNK_BYTES ? (size_t)(c->file->bytes - at) : CHUNK_BYTES,
+               got = 0;
+        /* the disk works while this chunk is hashed */
+        posix_fadvise(c->fd, at + AHEAD_BYTES, CHUNK_BYTES, POSIX_FADV_WILLNEED);
+        st = ckpt_read_chunk(c->fd, c->path, c->file->name, chunk, want, at, &got);
+        if (st == ST_OK && got < want)
+            st = FAIL(ST_BAD_DATA, "%s/%s was cut short while it was read", c->path, c->file->name);
+        if (st != ST_OK)
+            break;
+        XXH3_64bits_update(hash, chunk, got);
+        at += (int64_t)got;
+        if (c->heartbeat && c->heartbeat->fn)
+            c->heartbeat->fn(c->heartbeat->arg, (int64_t)got);
+    }
+    if (st == ST_OK)
+        st = ckpt_check_sum(c->path, c->file, XXH3_64bits_digest(hash));
+    XXH3_freeState(hash);
+    free(chunk);
+    c->st = st;
     status_save(&c->why);
     return NULL;
 }
@@ -228,22 +224,6 @@ static enum status open_parts(struct ckpt *ckpt, int dir_fd, const struct heartb
     return st;
 }
 
-/* read_header — reads the header of safetensors into the map. The parser refuses a length that is
- * too large. */
-static enum status read_header(const struct ckpt *ckpt, const struct ckpt_file *part,
-                               const char *name)
-{
-    uint8_t length[8];
-    size_t got = 0;
-    uint64_t n = 0;
-    TRY(ckpt_read_chunk(part->fd, ckpt->path, name, length, sizeof(length), 0, &got));
-    for (int i = 7; i >= 0; i--)
-        n = n << 8 | length[i];
-    n = n > HEADER_BYTES_MAX ? sizeof(length) : n + sizeof(length);
-    return ckpt_read_chunk(part->fd, ckpt->path, name, part->map, n < part->bytes ? n : part->bytes,
-                           0, &got);
-}
-
 /* look_at_part — opens the file, checks its size and header, and leaves its content to
  * ckpt_fill. */
 static enum status look_at_part(struct ckpt *ckpt, int dir_fd, const struct manifest_file *file)
@@ -263,7 +243,17 @@ static enum status look_at_part(struct ckpt *ckpt, int dir_fd, const struct mani
         return ckpt_read_error("map", what, errno);
     part->map = map;
     part->bytes = n;
-    TRY(read_header(ckpt, part, file->name));
+    /* Reads the header of safetensors into the map. The parser refuses a length that is too
+     * large. */
+    uint8_t length[8];
+    size_t got = 0;
+    uint64_t header_n = 0;
+    TRY(ckpt_read_chunk(part->fd, ckpt->path, file->name, length, sizeof(length), 0, &got));
+    for (int i = 7; i >= 0; i--)
+        header_n = header_n << 8 | length[i];
+    header_n = header_n > HEADER_BYTES_MAX ? sizeof(length) : header_n + sizeof(length);
+    TRY(ckpt_read_chunk(part->fd, ckpt->path, file->name, part->map,
+                        header_n < part->bytes ? header_n : part->bytes, 0, &got));
     return safetensors_parse(part->map, (size_t)bytes, what, &part->tensors);
 }
 

@@ -120,25 +120,22 @@ enum status ckpt_dir_temp_path(char *out, size_t cap, const char *dir, int64_t s
     return file_join(out, cap, dir, name);
 }
 
-static void clean_one(DIR *listing, const char *dir, const char *name)
-{
-    char path[FILE_PATH_MAX];
-    struct stat info;
-    if (!is_temp(name) || fstatat(dirfd(listing), name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
-        !S_ISDIR(info.st_mode))
-        return;
-    if (file_join(path, sizeof(path), dir, name) != ST_OK || file_remove_tree(path) != ST_OK)
-        LOG_WARN("cannot remove what an earlier process left: %s", status_message());
-    else
-        LOG_INFO("removed %s, left by an earlier process", path);
-}
-
 void ckpt_dir_clean(const char *dir)
 {
     DIR *listing = opendir(dir);
     if (!listing)
         return; /* the next write reports it */
-    for (struct dirent *entry; (entry = readdir(listing)) != NULL;)
-        clean_one(listing, dir, entry->d_name);
+    for (struct dirent *entry; (entry = readdir(listing)) != NULL;) {
+        const char *name = entry->d_name;
+        char path[FILE_PATH_MAX];
+        struct stat info;
+        if (!is_temp(name) || fstatat(dirfd(listing), name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+            !S_ISDIR(info.st_mode))
+            continue;
+        if (file_join(path, sizeof(path), dir, name) != ST_OK || file_remove_tree(path) != ST_OK)
+            LOG_WARN("cannot remove what an earlier process left: %s", status_message());
+        else
+            LOG_INFO("removed %s, left by an earlier process", path);
+    }
     closedir(listing);
 }

@@ -32,25 +32,6 @@ struct reader {
     struct status_saved why;
 };
 
-/* scatter — copies the parts of wanted tensors from the chunk. Entries are in the file's order. */
-static void scatter(struct reader *r, int64_t at, int64_t n)
-{
-    const struct safetensors *tensors = &r->part->tensors;
-    for (int i = r->entry_i; i < tensors->entries_n; i++) {
-        const struct safetensors_entry *entry = &tensors->entry[i];
-        int64_t begin = entry->data - (const uint8_t *)r->part->map,
-                end = begin + (int64_t)entry->bytes;
-        if (begin >= at + n)
-            break;
-        if (end <= at + n)
-            r->entry_i = i + 1;
-        int64_t from = begin > at ? begin : at, to = end < at + n ? end : at + n;
-        char *dest = from < to ? r->fill->dest(r->fill->arg, r->part->name, entry) : NULL;
-        if (dest)
-            memcpy(dest + (from - begin), r->chunk + (from - at), (size_t)(to - from));
-    }
-}
-
 /* check_header — the header that was parsed is the one that is hashed. */
 static enum status check_header(const struct reader *r, int64_t at, int64_t n)
 {
@@ -95,7 +76,21 @@ static enum status read_file(struct reader *r)
                         r->file->name);
         XXH3_64bits_update(r->hash, r->chunk, got);
         TRY(check_header(r, at, want));
-        scatter(r, at, want);
+        /* Copies the parts of wanted tensors from the chunk. Entries are in the file's order. */
+        const struct safetensors *tensors = &r->part->tensors;
+        for (int i = r->entry_i; i < tensors->entries_n; i++) {
+            const struct safetensors_entry *entry = &tensors->entry[i];
+            int64_t begin = entry->data - (const uint8_t *)r->part->map,
+                    end = begin + (int64_t)entry->bytes;
+            if (begin >= at + want)
+                break;
+            if (end <= at + want)
+                r->entry_i = i + 1;
+            int64_t from = begin > at ? begin : at, to = end < at + want ? end : at + want;
+            char *dest = from < to ? r->fill->dest(r->fill->arg, r->part->name, entry) : NULL;
+            if (dest)
+                memcpy(dest + (from - begin), r->chunk + (from - at), (size_t)(to - from));
+        }
         if (r->heartbeat && r->heartbeat->fn)
             r->heartbeat->fn(r->heartbeat->arg, want);
     }

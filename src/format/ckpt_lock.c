@@ -13,51 +13,12 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "format/ckpt.h"
 #include "format/ckpt_dir.h"
 
 #define LOCK_NAME ".lock" /* serve/archive.c looks for it */
-
-/* holder_of — the process number in the lock file; 0: unknown. */
-static int64_t holder_of(int fd)
-{
-    char digits[32] = "";
-    int64_t pid = 0;
-    ssize_t n = pread(fd, digits, sizeof(digits) - 1, 0);
-    digits[n > 0 ? n : 0] = 0;
-    digits[strcspn(digits, "\n")] = 0;
-    return text_parse_i64(digits, 1, INT32_MAX, &pid) == TEXT_OK ? pid : 0;
-}
-
-/* take_lock — flock belongs to the open file, so it ends with the process in any case. */
-static enum status take_lock(struct ckpt_lock *lock)
-{
-    char digits[32];
-    if (flock(lock->fd, LOCK_EX | LOCK_NB) == 0) {
-        text_format(digits, sizeof(digits), "%ld\n", (long)getpid());
-        if (ftruncate(lock->fd, 0) != 0 || pwrite(lock->fd, digits, strlen(digits), 0) < 0)
-            /* only informs other processes */
-            LOG_DEBUG("cannot write the process number to %s/.lock: %s", lock->dir,
-                      strerror(errno));
-        return ST_OK;
-    }
-    if (errno != EWOULDBLOCK) { /* some network file systems have no locks */
-        LOG_WARN("cannot lock %s: %s; make sure that no other run writes there", lock->dir,
-                 strerror(errno));
-        return ST_OK;
-    }
-    int64_t pid = holder_of(lock->fd);
-    if (pid > 0)
-        return FAIL(ST_BAD_SETTING,
-                    "checkpoint folder %s is in use by process %" PRId64
-                    "; stop that run, or give this one a CHECKPOINT_DIR of its own",
-                    lock->dir, pid);
-    return FAIL(ST_BAD_SETTING,
-                "checkpoint folder %s is in use by another process; stop that run, or give this "
-                "one a CHECKPOINT_DIR of its own",
-                lock->dir);
-}
 
 static enum status lock_path(char *out, size_t cap, const char *dir)
 {
@@ -70,8 +31,38 @@ static enum status open_lock(struct ckpt_lock *lock)
     char path[FILE_PATH_MAX];
     TRY(lock_path(path, sizeof(path), lock->dir));
     lock->fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
-    if (lock->fd >= 0)
-        return take_lock(lock);
+    if (lock->fd >= 0) {
+        /* flock belongs to the open file, so it ends with the process in any case. */
+        char digits[32];
+        if (flock(lock->fd, LOCK_EX | LOCK_NB) == 0) {
+            text_format(digits, sizeof(digits), "%ld\n", (long)getpid());
+            if (ftruncate(lock->fd, 0) != 0 || pwrite(lock->fd, digits, strlen(digits), 0) < 0)
+                /* only informs other processes */
+                LOG_DEBUG("cannot write the process number to %s/.lock: %s", lock->dir,
+                          strerror(errno));
+            return ST_OK;
+        }
+        if (errno != EWOULDBLOCK) { /* some network file systems have no locks */
+            LOG_WARN("cannot lock %s: %s; make sure that no other run writes there", lock->dir,
+                     strerror(errno));
+            return ST_OK;
+        }
+        /* The process number in the lock file, if it has one. */
+        int64_t pid;
+        ssize_t n = pread(lock->fd, digits, sizeof(digits) - 1, 0);
+        digits[n > 0 ? n : 0] = 0;
+        digits[strcspn(digits, "\n")] = 0;
+        if (text_parse_i64(digits, 1, INT32_MAX, &pid) == TEXT_OK)
+            return FAIL(ST_BAD_SETTING,
+                        "checkpoint folder %s is in use by process %" PRId64
+                        "; stop that run, or give this one a CHECKPOINT_DIR of its own",
+                        lock->dir, pid);
+        return FAIL(
+            ST_BAD_SETTING,
+            "checkpoint folder %s is in use by another process; stop that run, or give this "
+            "one a CHECKPOINT_DIR of its own",
+            lock->dir);
+    }
     enum status st = errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ST_RETRY : ST_STORE;
     return FAIL(st,
                 "cannot write in checkpoint folder %s: %s (%s); choose a CHECKPOINT_DIR that can "
@@ -79,26 +70,18 @@ static enum status open_lock(struct ckpt_lock *lock)
                 lock->dir, strerror(errno), path);
 }
 
-/* check_place — fails if a file is in the place of the folder or of one above it: the setting is
- * wrong, not the disk. */
-static enum status check_place(const char *dir)
-{
-    struct stat info;
-    int error = stat(dir, &info) == 0 ? (S_ISDIR(info.st_mode) ? 0 : ENOTDIR) : errno;
-    if (error != ENOTDIR)
-        return ST_OK;
-    return FAIL(ST_BAD_SETTING,
-                "CHECKPOINT_DIR=%s is not a folder, or a part of its path is a file; name a folder",
-                dir);
-}
-
 enum status ckpt_lock(const char *dir, struct ckpt_lock **out)
 {
-    TRY(check_place(dir));
+    /* Fails if a file is in the place of the folder or of one above it: the setting is wrong, not
+     * the disk. */
+    struct stat info;
+    if (stat(dir, &info) == 0 ? !S_ISDIR(info.st_mode) : errno == ENOTDIR)
+        return FAIL(
+            ST_BAD_SETTING,
+            "CHECKPOINT_DIR=%s is not a folder, or a part of its path is a file; name a folder",
+            dir);
     TRY(file_make_dirs(dir));
-    struct ckpt_lock *lock = calloc(1, sizeof(*lock));
-    if (!lock)
-        return FAIL(ST_RETRY, "out of memory: lock of %s", dir);
+    struct ckpt_lock *lock = memory_new(1, sizeof(*lock));
     text_copy(lock->dir, sizeof(lock->dir), dir);
     enum status st = open_lock(lock);
     if (st == ST_OK)

@@ -145,19 +145,6 @@ remove_temp:;
     return st;
 }
 
-/* remove_one — renames first: a folder that is half removed must never have the name of a
- * checkpoint. The new checkpoint is safe already, so a failure is only warned about. */
-static void remove_one(const char *dir, const char *path, int64_t step)
-{
-    char old[FILE_PATH_MAX];
-    if (ckpt_dir_temp_path(old, sizeof(old), dir, step, true) != ST_OK)
-        return;
-    if (rename(path, old) != 0)
-        LOG_WARN("cannot remove old checkpoint %s: %s", path, strerror(errno));
-    else if (file_remove_tree(old) != ST_OK)
-        LOG_WARN("cannot remove old checkpoint %s: %s", path, status_message());
-}
-
 /* remove_old — keeps the newest `keep` checkpoints that look valid, and always the one just saved.
  * Damaged ones do not count, and stay for inspection. */
 static void remove_old(const char *dir, int keep, int64_t saved_step)
@@ -177,8 +164,17 @@ static void remove_old(const char *dir, int keep, int64_t saved_step)
             ckpt_peek(path, &manifest) != ST_OK || manifest.meta.step != steps.step[i])
             continue;
         valid_n++;
-        if (valid_n > keep && steps.step[i] != saved_step)
-            remove_one(dir, path, steps.step[i]);
+        if (valid_n > keep && steps.step[i] != saved_step) {
+            /* Renames first: a folder that is half removed must never have the name of a
+             * checkpoint. The new checkpoint is safe already, so a failure is only warned about. */
+            char old[FILE_PATH_MAX];
+            if (ckpt_dir_temp_path(old, sizeof(old), dir, steps.step[i], true) != ST_OK)
+                continue;
+            if (rename(path, old) != 0)
+                LOG_WARN("cannot remove old checkpoint %s: %s", path, strerror(errno));
+            else if (file_remove_tree(old) != ST_OK)
+                LOG_WARN("cannot remove old checkpoint %s: %s", path, status_message());
+        }
     }
     free(steps.step);
 }

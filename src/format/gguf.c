@@ -107,23 +107,6 @@ static enum status take_kind(struct scan *scan, const struct gguf_value *value, 
     return ST_OK;
 }
 
-/* take_elements — the bytes of value->n elements. */
-static enum status take_elements(struct scan *scan, struct gguf_value *value)
-{
-    const uint8_t *begin = scan->at, *at = NULL;
-    const uint64_t width = (uint64_t)kind_bytes(value->kind), n = (uint64_t)value->n;
-    if (width > 0 && n <= UINT64_MAX / width)
-        TRY(take(scan, "a value", n * width, &at));
-    else if (n > (uint64_t)(scan->end - scan->at) / 8) /* each string has 8 bytes of length */
-        return fail_short(scan, "an array", n);
-    struct gguf_string string;
-    for (uint64_t i = 0; width == 0 && i < n; i++)
-        TRY(take_string(scan, "a string", &string));
-    value->data = begin;
-    value->bytes = (size_t)(scan->at - begin);
-    return ST_OK;
-}
-
 static enum status take_value(struct scan *scan, struct gguf_value *value)
 {
     uint64_t n = 1;
@@ -144,7 +127,19 @@ static enum status take_value(struct scan *scan, struct gguf_value *value)
     if (n > INT64_MAX)
         return fail_short(scan, "an array", n);
     value->n = (int64_t)n;
-    return take_elements(scan, value);
+    /* The bytes of value->n elements. */
+    const uint8_t *begin = scan->at, *at = NULL;
+    const uint64_t width = (uint64_t)kind_bytes(value->kind), items = (uint64_t)value->n;
+    if (width > 0 && items <= UINT64_MAX / width)
+        TRY(take(scan, "a value", items * width, &at));
+    else if (items > (uint64_t)(scan->end - scan->at) / 8) /* each string has 8 bytes of length */
+        return fail_short(scan, "an array", items);
+    struct gguf_string string;
+    for (uint64_t i = 0; width == 0 && i < items; i++)
+        TRY(take_string(scan, "a string", &string));
+    value->data = begin;
+    value->bytes = (size_t)(scan->at - begin);
+    return ST_OK;
 }
 
 static int compare_keys(const char *a, size_t a_n, const char *b, size_t b_n)
@@ -159,54 +154,7 @@ static int compare_values(const void *a, const void *b)
     return compare_keys(x->key, x->key_n, y->key, y->key_n);
 }
 
-static enum status read_values(struct scan *scan, uint64_t n)
-{
-    struct gguf *out = scan->out;
-    if (n > VALUES_MAX || n > (uint64_t)(scan->end - scan->at) / VALUE_BYTES_MIN)
-        return FAIL(ST_BAD_DATA,
-                    "%s: it says that it holds %" PRIu64
-                    " keys, which it is too short for (limit %d); it is cut short or damaged",
-                    scan->what, n, VALUES_MAX);
-    out->value = calloc((size_t)n + 1, sizeof(out->value[0]));
-    if (!out->value)
-        return FAIL(ST_RETRY, "out of memory: %" PRIu64 " keys of %s", n, scan->what);
-    for (; (uint64_t)out->values_n < n; out->values_n++)
-        TRY(take_value(scan, &out->value[out->values_n]));
-    qsort(out->value, (size_t)n, sizeof(out->value[0]), compare_values);
-    for (int i = 1; i < out->values_n; i++)
-        if (compare_values(&out->value[i - 1], &out->value[i]) == 0)
-            return FAIL(ST_BAD_DATA, "%s: key %.*s appears twice", scan->what,
-                        (int)(out->value[i].key_n < 80 ? out->value[i].key_n : 80),
-                        out->value[i].key);
-    return ST_OK;
-}
-
 /* ---- tensors ---- */
-
-/* take_dims — the file begins with the one that lies side by side. */
-static enum status take_dims(struct scan *scan, struct gguf_tensor *t)
-{
-    uint64_t dims_n = 0, dim = 0;
-    TRY(take_u64(scan, "a tensor's shape", 4, &dims_n));
-    if (dims_n < 1 || dims_n > GGUF_DIMS_MAX)
-        return FAIL(ST_BAD_DATA, "%s: tensor %s has %" PRIu64 " dimensions, expected 1 to %d",
-                    scan->what, t->name, dims_n, GGUF_DIMS_MAX);
-    t->dims_n = (int)dims_n;
-    t->elems = 1;
-    for (int i = t->dims_n - 1; i >= 0; i--) {
-        TRY(take_u64(scan, "a tensor's shape", 8, &dim));
-        if (dim < 1 || dim > INT64_MAX)
-            return FAIL(ST_BAD_DATA, "%s: tensor %s has a dimension of %" PRIu64, scan->what,
-                        t->name, dim);
-        t->dim[i] = (int64_t)dim;
-        if (__builtin_mul_overflow(t->elems, t->dim[i], &t->elems))
-            return FAIL(ST_BAD_DATA,
-                        "%s: the shape of tensor %s has more than 2^63 elements; the file is "
-                        "damaged or hostile",
-                        scan->what, t->name);
-    }
-    return ST_OK;
-}
 
 /* take_type — the element type, and the bytes that follow from it. */
 static enum status take_type(struct scan *scan, struct gguf_tensor *t)
@@ -252,7 +200,26 @@ static enum status read_tensors(struct scan *scan, uint64_t n)
         TRY(take_string(scan, "a tensor's name", &name));
         TRY(check_name(scan, "a tensor's name", name, GGUF_NAME_MAX - 1));
         memcpy(t->name, name.text, name.n);
-        TRY(take_dims(scan, t));
+        /* Its dimensions; the file begins with the one that lies side by side. */
+        uint64_t dims_n = 0, dim = 0;
+        TRY(take_u64(scan, "a tensor's shape", 4, &dims_n));
+        if (dims_n < 1 || dims_n > GGUF_DIMS_MAX)
+            return FAIL(ST_BAD_DATA, "%s: tensor %s has %" PRIu64 " dimensions, expected 1 to %d",
+                        scan->what, t->name, dims_n, GGUF_DIMS_MAX);
+        t->dims_n = (int)dims_n;
+        t->elems = 1;
+        for (int i = t->dims_n - 1; i >= 0; i--) {
+            TRY(take_u64(scan, "a tensor's shape", 8, &dim));
+            if (dim < 1 || dim > INT64_MAX)
+                return FAIL(ST_BAD_DATA, "%s: tensor %s has a dimension of %" PRIu64, scan->what,
+                            t->name, dim);
+            t->dim[i] = (int64_t)dim;
+            if (__builtin_mul_overflow(t->elems, t->dim[i], &t->elems))
+                return FAIL(ST_BAD_DATA,
+                            "%s: the shape of tensor %s has more than 2^63 elements; the file is "
+                            "damaged or hostile",
+                            scan->what, t->name);
+        }
         TRY(take_type(scan, t));
         TRY(take_u64(scan, "a tensor's offset", 8, &offset));
         t->offset = (size_t)offset;
@@ -271,30 +238,6 @@ static int compare_offsets(const void *a, const void *b)
 static int compare_tensors(const void *a, const void *b)
 {
     return strcmp(((const struct gguf_tensor *)a)->name, ((const struct gguf_tensor *)b)->name);
-}
-
-/* place — one tensor after another, with less than the alignment between them. *at: where the one
- * before it ended. */
-static enum status place(const struct scan *scan, struct gguf_tensor *t, size_t alignment,
-                         size_t *at)
-{
-    const size_t data_bytes = (size_t)(scan->end - scan->at);
-    if (t->offset % alignment != 0)
-        return FAIL(ST_BAD_DATA, "%s: tensor %s lies at byte %zu, no multiple of %zu", scan->what,
-                    t->name, t->offset, alignment);
-    if (t->offset > data_bytes || t->bytes > data_bytes - t->offset)
-        return FAIL(ST_BAD_DATA,
-                    "%s: tensor %s has %zu bytes at byte %zu of a data area of %zu; the file is "
-                    "cut short or damaged: fetch it again",
-                    scan->what, t->name, t->bytes, t->offset, data_bytes);
-    if (t->offset < *at || t->offset - *at >= alignment)
-        return FAIL(ST_BAD_DATA,
-                    "%s: tensor %s lies at byte %zu of the data area, but the one before it ends "
-                    "at %zu: they overlap, or bytes belong to none",
-                    scan->what, t->name, t->offset, *at);
-    t->data = scan->at + t->offset;
-    *at = t->offset + t->bytes;
-    return ST_OK;
 }
 
 /* read_alignment — of the data area and of each tensor. */
@@ -321,8 +264,28 @@ static enum status place_all(struct scan *scan)
         skip = (size_t)(scan->end - scan->at);
     scan->at += skip;
     qsort(out->tensor, (size_t)out->tensors_n, sizeof(out->tensor[0]), compare_offsets);
-    for (int i = 0; i < out->tensors_n; i++)
-        TRY(place(scan, &out->tensor[i], alignment, &end));
+    for (int i = 0; i < out->tensors_n; i++) {
+        /* One tensor after another, with less than the alignment between them. */
+        struct gguf_tensor *t = &out->tensor[i];
+        const size_t data_bytes = (size_t)(scan->end - scan->at);
+        if (t->offset % alignment != 0)
+            return FAIL(ST_BAD_DATA, "%s: tensor %s lies at byte %zu, no multiple of %zu",
+                        scan->what, t->name, t->offset, alignment);
+        if (t->offset > data_bytes || t->bytes > data_bytes - t->offset)
+            return FAIL(
+                ST_BAD_DATA,
+                "%s: tensor %s has %zu bytes at byte %zu of a data area of %zu; the file is "
+                "cut short or damaged: fetch it again",
+                scan->what, t->name, t->bytes, t->offset, data_bytes);
+        if (t->offset < end || t->offset - end >= alignment)
+            return FAIL(
+                ST_BAD_DATA,
+                "%s: tensor %s lies at byte %zu of the data area, but the one before it ends "
+                "at %zu: they overlap, or bytes belong to none",
+                scan->what, t->name, t->offset, end);
+        t->data = scan->at + t->offset;
+        end = t->offset + t->bytes;
+    }
     if ((size_t)(scan->end - scan->at) - end >= alignment)
         return FAIL(ST_BAD_DATA,
                     "%s: the tensors end at byte %zu of a data area of %zu; bytes that belong to "
@@ -343,8 +306,9 @@ bool gguf_is_magic(const uint8_t *bytes, size_t n)
     return n >= 4 && memcmp(bytes, MAGIC, 4) == 0;
 }
 
-static enum status read_version(struct scan *scan)
+static enum status read_all(struct scan *scan)
 {
+    uint64_t tensors_n = 0, values_n = 0;
     uint64_t version = 0;
     if (!gguf_is_magic(scan->at, (size_t)(scan->end - scan->at)))
         return FAIL(ST_BAD_DATA, "%s does not begin with \"" MAGIC "\"; it is no GGUF file",
@@ -359,16 +323,27 @@ static enum status read_version(struct scan *scan)
         return FAIL(ST_BAD_DATA,
                     "%s is a GGUF file of version %" PRIu64 ", expected %d or %d; convert it again",
                     scan->what, version, VERSION_MIN, VERSION_MAX);
-    return ST_OK;
-}
-
-static enum status read_all(struct scan *scan)
-{
-    uint64_t tensors_n = 0, values_n = 0;
-    TRY(read_version(scan));
     TRY(take_u64(scan, "the number of tensors", 8, &tensors_n));
     TRY(take_u64(scan, "the number of keys", 8, &values_n));
-    TRY(read_values(scan, values_n));
+    /* The keys, sorted. */
+    /* The keys, sorted. */
+    struct gguf *out = scan->out;
+    if (values_n > VALUES_MAX || values_n > (uint64_t)(scan->end - scan->at) / VALUE_BYTES_MIN)
+        return FAIL(ST_BAD_DATA,
+                    "%s: it says that it holds %" PRIu64
+                    " keys, which it is too short for (limit %d); it is cut short or damaged",
+                    scan->what, values_n, VALUES_MAX);
+    out->value = calloc((size_t)values_n + 1, sizeof(out->value[0]));
+    if (!out->value)
+        return FAIL(ST_RETRY, "out of memory: %" PRIu64 " keys of %s", values_n, scan->what);
+    for (; (uint64_t)out->values_n < values_n; out->values_n++)
+        TRY(take_value(scan, &out->value[out->values_n]));
+    qsort(out->value, (size_t)values_n, sizeof(out->value[0]), compare_values);
+    for (int i = 1; i < out->values_n; i++)
+        if (compare_values(&out->value[i - 1], &out->value[i]) == 0)
+            return FAIL(ST_BAD_DATA, "%s: key %.*s appears twice", scan->what,
+                        (int)(out->value[i].key_n < 80 ? out->value[i].key_n : 80),
+                        out->value[i].key);
     TRY(read_tensors(scan, tensors_n));
     return place_all(scan);
 }

@@ -1,6 +1,6 @@
-/* gguf_config — see gguf_config.h. What is read is written as a config.json and read back, so a
+/* gguf_config — see gguf_model.h. What is read is written as a config.json and read back, so a
  * GGUF file passes the same checks as a Hugging Face folder. */
-#include "format/gguf_config.h"
+#include "format/gguf_model.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -139,10 +139,15 @@ static enum status check_plain(const struct reader *in)
     return ST_OK;
 }
 
-/* read_heads — llama.cpp's defaults: key heads as many as heads, their width embed / heads. */
-static enum status read_heads(struct reader *in)
+static enum status read_dims(struct reader *in)
 {
     struct hf_config *c = &in->config;
+    int64_t window;
+    TRY(read_dim(in, "block_count", 0, &c->layers));
+    TRY(read_dim(in, "embedding_length", 0, &c->embed));
+    TRY(read_dim(in, "context_length", 0, &c->context));
+    TRY(read_dim(in, "feed_forward_length", 0, &c->ffn));
+    /* The defaults of llama.cpp: key heads as many as heads, their width embed / heads. */
     int64_t value_dim;
     TRY(read_dim(in, "attention.head_count", 0, &c->heads));
     TRY(read_dim(in, "attention.head_count_kv", c->heads, &c->kv_heads));
@@ -154,18 +159,6 @@ static enum status read_heads(struct reader *in)
                     "%s: %" PRId64 " heads of %" PRId64 " (keys) and %" PRId64
                     " (values) in %" PRId64 " elements, which is not computed; use another model",
                     in->gguf->what, c->heads, c->head_dim, value_dim, c->embed);
-    return ST_OK;
-}
-
-static enum status read_dims(struct reader *in)
-{
-    struct hf_config *c = &in->config;
-    int64_t window;
-    TRY(read_dim(in, "block_count", 0, &c->layers));
-    TRY(read_dim(in, "embedding_length", 0, &c->embed));
-    TRY(read_dim(in, "context_length", 0, &c->context));
-    TRY(read_dim(in, "feed_forward_length", 0, &c->ffn));
-    TRY(read_heads(in));
     /* From the token embedding, which all files have. */
     const struct gguf_tensor *t = gguf_find_tensor(in->gguf, "token_embd.weight");
     if (!t || t->dims_n != 2 || t->dim[1] != in->config.embed || t->dim[0] > DIM_MAX)
@@ -186,27 +179,6 @@ static enum status read_dims(struct reader *in)
                     " is shorter than the context of %" PRId64
                     ", which is not computed; use another model",
                     in->gguf->what, window, c->context);
-    return ST_OK;
-}
-
-static enum status read_kind(struct reader *in)
-{
-    struct hf_config *c = &in->config;
-    char full[KEY_CAP];
-    bool is_neox = c->arch == HF_ARCH_NEOX, is_gpt2 = c->arch == HF_ARCH_GPT2;
-    c->qkv_bias = is_neox || is_gpt2 || c->arch == HF_ARCH_QWEN2;
-    c->out_bias = is_neox || is_gpt2;
-    c->parallel_residual = is_neox;
-    if (is_neox && has(in, "use_parallel_residual"))
-        TRY(gguf_get_bool(in->gguf, key_of(in, "use_parallel_residual", full),
-                          &c->parallel_residual));
-    c->is_tied = c->is_tied || is_gpt2;
-    c->gelu_tanh = is_gpt2;
-    if (is_gpt2 && (c->ffn != 4 * c->embed || c->norm_eps != 1e-5))
-        return FAIL(ST_BAD_DATA,
-                    "%s: feed_forward_length %" PRId64
-                    " and layer_norm_epsilon %g, expected %" PRId64 " and 1e-05; use another model",
-                    in->gguf->what, c->ffn, c->norm_eps, 4 * c->embed);
     return ST_OK;
 }
 
@@ -337,7 +309,22 @@ enum status gguf_config_read(const struct gguf *gguf, struct hf_config *out)
     TRY(find_arch(&in));
     TRY(check_plain(&in));
     TRY(read_dims(&in));
-    TRY(read_kind(&in));
+    struct hf_config *c = &in.config;
+    char full[KEY_CAP];
+    bool is_neox = c->arch == HF_ARCH_NEOX, is_gpt2 = c->arch == HF_ARCH_GPT2;
+    c->qkv_bias = is_neox || is_gpt2 || c->arch == HF_ARCH_QWEN2;
+    c->out_bias = is_neox || is_gpt2;
+    c->parallel_residual = is_neox;
+    if (is_neox && has(&in, "use_parallel_residual"))
+        TRY(gguf_get_bool(in.gguf, key_of(&in, "use_parallel_residual", full),
+                          &c->parallel_residual));
+    c->is_tied = c->is_tied || is_gpt2;
+    c->gelu_tanh = is_gpt2;
+    if (is_gpt2 && (c->ffn != 4 * c->embed || c->norm_eps != 1e-5))
+        return FAIL(ST_BAD_DATA,
+                    "%s: feed_forward_length %" PRId64
+                    " and layer_norm_epsilon %g, expected %" PRId64 " and 1e-05; use another model",
+                    in.gguf->what, c->ffn, c->norm_eps, 4 * c->embed);
     TRY(read_rope(&in));
     in.config.bos = read_mark(&in, "tokenizer.ggml.bos_token_id");
     add_eos(&in, "tokenizer.ggml.eos_token_id");

@@ -9,8 +9,8 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/text.h"
-#include "format/gguf_config.h"
 
 #define TILE 512 /* elements of a row that are turned at a time */
 
@@ -199,20 +199,17 @@ bool gguf_model_is_file(const char *path)
     return gguf_is_magic(magic, n);
 }
 
-static enum status take(const char *path, struct gguf_model **out)
+static struct gguf_model *new_model(const char *path)
 {
-    *out = calloc(1, sizeof(**out));
-    if (!*out)
-        return FAIL(ST_RETRY, "out of memory: model file %s", path);
-    text_copy((*out)->path, sizeof((*out)->path), path);
-    return ST_OK;
+    struct gguf_model *model = memory_new(1, sizeof(*model));
+    text_copy(model->path, sizeof(model->path), path);
+    return model;
 }
 
 enum status gguf_model_parse(const uint8_t *bytes, size_t n, const char *what,
                              struct gguf_model **out)
 {
-    struct gguf_model *model = NULL;
-    TRY(take(what, &model));
+    struct gguf_model *model = new_model(what);
     enum status st = parse(model, bytes, n);
     if (st != ST_OK)
         gguf_model_close(model);
@@ -223,9 +220,8 @@ enum status gguf_model_parse(const uint8_t *bytes, size_t n, const char *what,
 
 enum status gguf_model_open(const char *path, struct gguf_model **out)
 {
-    struct gguf_model *model = NULL;
+    struct gguf_model *model = new_model(path);
     enum status st;
-    TRY(take(path, &model));
     TRY_OR(file_map_open(path, &model->map), close_model);
     TRY_OR(parse(model, model->map.data, model->map.bytes), close_model);
     *out = model;
@@ -272,24 +268,6 @@ static enum status find_tensor(const struct gguf_model *model, const char *name,
     return ST_OK;
 }
 
-/* check_shape — the expected one, in the order of the file. */
-static enum status check_shape(const struct gguf_model *model, const struct gguf_tensor *t,
-                               enum gguf_form form, int dims_n, const int64_t *dim)
-{
-    bool is_turned = form == GGUF_FORM_TRANSPOSED && dims_n == 2;
-    int64_t want[GGUF_DIMS_MAX] = {0};
-    ASSERTF(dims_n == 1 || dims_n == 2, "%d dimensions", dims_n);
-    for (int i = 0; i < dims_n; i++)
-        want[i] = is_turned ? dim[1 - i] : dim[i];
-    if (t->dims_n == dims_n && memcmp(t->dim, want, (size_t)dims_n * sizeof(want[0])) == 0)
-        return ST_OK;
-    return FAIL(ST_BAD_DATA,
-                "%s: tensor %s has %d dimensions (%" PRId64 ", %" PRId64 "), expected %d (%" PRId64
-                ", %" PRId64 "); the file does not fit its keys",
-                model->path, t->name, t->dims_n, t->dim[0], t->dims_n > 1 ? t->dim[1] : 0, dims_n,
-                want[0], want[1]);
-}
-
 enum status gguf_model_tensor(const struct gguf_model *model, const char *name, int dims_n,
                               const int64_t *dim, struct gguf_entry *out)
 {
@@ -297,7 +275,18 @@ enum status gguf_model_tensor(const struct gguf_model *model, const char *name, 
     const struct gguf_tensor *t = NULL;
     const struct hf_config *c = &model->config;
     TRY(find_tensor(model, name, &row, &t));
-    TRY(check_shape(model, t, row->form, dims_n, dim));
+    /* The expected shape, in the order of the file. */
+    bool is_turned = row->form == GGUF_FORM_TRANSPOSED && dims_n == 2;
+    int64_t want[GGUF_DIMS_MAX] = {0};
+    ASSERTF(dims_n == 1 || dims_n == 2, "%d dimensions", dims_n);
+    for (int i = 0; i < dims_n; i++)
+        want[i] = is_turned ? dim[1 - i] : dim[i];
+    if (t->dims_n != dims_n || memcmp(t->dim, want, (size_t)dims_n * sizeof(want[0])) != 0)
+        return FAIL(ST_BAD_DATA,
+                    "%s: tensor %s has %d dimensions (%" PRId64 ", %" PRId64
+                    "), expected %d (%" PRId64 ", %" PRId64 "); the file does not fit its keys",
+                    model->path, t->name, t->dims_n, t->dim[0], t->dims_n > 1 ? t->dim[1] : 0,
+                    dims_n, want[0], want[1]);
     if (dims_n == 1 && row->form == GGUF_FORM_PARTS && t->quant->block_elems != 1)
         return FAIL(ST_BAD_DATA, "%s: tensor %s is of type %s, expected F32, F16 or BF16",
                     model->path, t->name, t->quant->name);

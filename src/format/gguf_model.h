@@ -48,4 +48,11 @@ void gguf_model_to_f32(const struct gguf_entry *entry, int64_t first, int64_t n,
 /* gguf_model_release — the tensor was read: its pages leave resident memory. */
 void gguf_model_release(const struct gguf_model *model, const struct gguf_entry *entry);
 
+/* gguf_config — the model that the keys of a GGUF file describe. Must not know the bytes of weights
+ * but those of rope_freqs.weight, which stand for Llama-3's scaling. */
+
+/* gguf_config_read — architectures llama, qwen2, qwen3, gptneox and gpt2, with the defaults of
+ * llama.cpp. Refuses by name what hf_config_parse refuses, experts, and a part of a split file. */
+enum status gguf_config_read(const struct gguf *gguf, struct hf_config *out);
+
 #endif

@@ -1,6 +1,6 @@
-/* gguf_quant — see gguf_quant.h. Source: the layouts in ggml-common.h of llama.cpp. Its library
+/* gguf_quant — see gguf.h. Source: the layouts in ggml-common.h of llama.cpp. Its library
  * computes scale × number + minimum in f32, as here, so values are equal bit for bit. */
-#include "format/gguf_quant.h"
+#include "format/gguf.h"
 
 #include <string.h>
 

@@ -13,7 +13,6 @@
 #include "base/text.h"
 #include "format/gguf_model.h"
 #include "format/hf_config.h"
-#include "format/hf_index.h"
 #include "format/hf_names.h"
 
 #define CONFIG "config.json"
@@ -83,16 +82,6 @@ static enum status read_generation(const char *from, struct hf_config *config)
     return ST_OK;
 }
 
-static enum status check_eos(const char *from, const struct hf_config *config)
-{
-    if (!config->has_more_eos)
-        return ST_OK;
-    return FAIL(ST_BAD_DATA,
-                "%s: \"eos_token_id\" (of " GENERATION ", else of " CONFIG ") lists more than %d "
-                "tokens, which is all that is read; leave out those that end no text",
-                from, HF_EOS_MAX);
-}
-
 enum status hf_read_config(const char *from, struct hf_config *out)
 {
     char path[FILE_PATH_MAX], *bytes = NULL;
@@ -111,7 +100,12 @@ enum status hf_read_config(const char *from, struct hf_config *out)
     free(bytes);
     TRY(st);
     TRY(read_generation(from, &config));
-    TRY(check_eos(from, &config));
+    if (config.has_more_eos)
+        return FAIL(ST_BAD_DATA,
+                    "%s: \"eos_token_id\" (of " GENERATION ", else of " CONFIG
+                    ") lists more than %d tokens, which is all that is read; leave out those that "
+                    "end no text",
+                    from, HF_EOS_MAX);
     *out = config;
     return ST_OK;
 }
@@ -194,9 +188,13 @@ static const struct row *find_weight(const struct hf_model *hf, const char *name
 
 /* ---- the index against the files ---- */
 
-/* check_listed — the file that the index names holds the tensor. */
-static enum status check_listed(const struct hf_model *hf, const struct hf_index *index)
+static enum status open_listed(struct hf_model *hf, const char *dir, const struct hf_index *index)
 {
+    TRY(take_parts(hf, index->files_n));
+    for (int i = 0; i < index->files_n; i++)
+        TRY(open_part(hf, dir, index->file[i]));
+    TRY(list_rows(hf));
+    /* The file that the index names holds the tensor. */
     for (int i = 0; i < index->rows_n; i++) {
         const struct hf_index_row *listed = &index->row[i];
         const struct row *row = find(hf, our_name(hf, listed->name));
@@ -213,16 +211,6 @@ static enum status check_listed(const struct hf_model *hf, const struct hf_index
                 "%s: tensor %s is listed in %s, which does not hold it; fetch the file again",
                 hf->path, listed->name, index->file[listed->file_i]);
     }
-    return ST_OK;
-}
-
-static enum status open_listed(struct hf_model *hf, const char *dir, const struct hf_index *index)
-{
-    TRY(take_parts(hf, index->files_n));
-    for (int i = 0; i < index->files_n; i++)
-        TRY(open_part(hf, dir, index->file[i]));
-    TRY(list_rows(hf));
-    TRY(check_listed(hf, index));
     /* No file holds a tensor that is not listed. */
     for (int i = 0; i < hf->rows_n; i++) {
         const struct row *row = &hf->row[i];

@@ -12,6 +12,7 @@
 #define CONVOY_FORMAT_HF_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -53,7 +54,7 @@ struct hf_config {
 };
 
 bool hf_is_folder(const char *path); /* holds a config.json */
-/* hf_read_config — of a folder, or of a GGUF file (gguf_config.h). Where a folder's
+/* hf_read_config — of a folder, or of a GGUF file (gguf_model.h). Where a folder's
  * generation_config.json names tokens that end a text, those are taken, as in transformers; one
  * that cannot be read is left out with a warning. ST_BAD_DATA: over HF_EOS_MAX of them.
  * Refuses, by name, what is none of these architectures, or computes something that they do not. */
@@ -77,5 +78,25 @@ enum status hf_check_names(const struct hf_model *hf);
 /* hf_release — the tensor was read: its pages leave resident memory. */
 void hf_release(const struct hf_model *hf, const struct safetensors_entry *entry);
 bool hf_has(const struct hf_model *hf, const char *name);
+
+/* hf_save — writes a new Hugging Face folder, whole or not at all: as TO.tmp-<pid>, every file and
+ * the folder synced, then renamed. It must not know what the files hold. */
+
+/* A file other than the weights. */
+struct hf_save_file {
+    const char *name;
+    const char *data;
+    size_t bytes;
+};
+
+/* hf_save_check — ST_BAD_SETTING if TO exists and is not an empty folder. */
+enum status hf_save_check(const char *to);
+#define HF_SAVE_PART_BYTES 5000000000 /* transformers' own limit */
+/* hf_save — writes the folder, with model.safetensors of these tensors (named as in the file);
+ * above part_bytes, as several files with an index, as transformers does: the tensors in their
+ * order, each file at most that large unless one tensor is larger. Checks free space first, and
+ * creates the folders above TO. ST_STORE: nothing is left behind. */
+enum status hf_save(const char *to, const struct safetensors_source *source, int sources_n,
+                    const struct hf_save_file *file, int files_n, int64_t part_bytes);
 
 #endif

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "format/hf_rope.h"
 
 #define DIM_MAX (1 << 24) /* far above any model; products of two stay in range */
 #define GPT2_EPS 1e-5
@@ -75,8 +74,17 @@ static enum status check_heads(const struct hf_config *c, const char *embed_key,
                 c->embed, heads_key, c->heads);
 }
 
-static enum status read_gpt2_dims(const cJSON *root, struct hf_config *out)
+static enum status read_gpt2(const cJSON *root, struct hf_config *out)
 {
+    const cJSON *eps = cJSON_GetObjectItemCaseSensitive(root, "layer_norm_epsilon");
+    TRY(check_text(root, "activation_function", "gelu_new", "gelu_pytorch_tanh"));
+    if (!is_unset(eps) && !(cJSON_IsNumber(eps) && eps->valuedouble == GPT2_EPS))
+        return FAIL(ST_BAD_DATA, "\"layer_norm_epsilon\" is %g, expected %g; use another model",
+                    cJSON_IsNumber(eps) ? eps->valuedouble : 0.0, GPT2_EPS);
+    TRY(check_flag(root, "scale_attn_weights", true));
+    TRY(check_flag(root, "scale_attn_by_inverse_layer_idx", false));
+    TRY(check_flag(root, "add_cross_attention", false));
+    TRY(check_flag(root, "tie_word_embeddings", true));
     TRY(read_dim(root, "n_layer", 0, &out->layers));
     TRY(read_dim(root, "n_head", 0, &out->heads));
     TRY(read_dim(root, "n_embd", 0, &out->embed));
@@ -91,21 +99,6 @@ static enum status read_gpt2_dims(const cJSON *root, struct hf_config *out)
                     "\"n_inner\" is %" PRId64 ", expected null or 4 × n_embd = %" PRId64
                     "; use another model",
                     out->ffn, 4 * out->embed);
-    return ST_OK;
-}
-
-static enum status read_gpt2(const cJSON *root, struct hf_config *out)
-{
-    const cJSON *eps = cJSON_GetObjectItemCaseSensitive(root, "layer_norm_epsilon");
-    TRY(check_text(root, "activation_function", "gelu_new", "gelu_pytorch_tanh"));
-    if (!is_unset(eps) && !(cJSON_IsNumber(eps) && eps->valuedouble == GPT2_EPS))
-        return FAIL(ST_BAD_DATA, "\"layer_norm_epsilon\" is %g, expected %g; use another model",
-                    cJSON_IsNumber(eps) ? eps->valuedouble : 0.0, GPT2_EPS);
-    TRY(check_flag(root, "scale_attn_weights", true));
-    TRY(check_flag(root, "scale_attn_by_inverse_layer_idx", false));
-    TRY(check_flag(root, "add_cross_attention", false));
-    TRY(check_flag(root, "tie_word_embeddings", true));
-    TRY(read_gpt2_dims(root, out));
     out->kv_heads = out->heads;
     out->head_dim = out->embed / out->heads;
     out->norm_eps = GPT2_EPS;
@@ -184,19 +177,6 @@ static enum status read_dims(const cJSON *root, const struct kind *kind, struct 
     return read_dim(root, "head_dim", kind->head_dim, &out->head_dim);
 }
 
-static enum status read_eps(const cJSON *root, struct hf_config *out)
-{
-    bool is_neox = out->arch == HF_ARCH_NEOX;
-    const char *key = is_neox ? "layer_norm_eps" : "rms_norm_eps";
-    out->norm_eps = is_neox ? NEOX_EPS_USUAL : EPS_USUAL;
-    if (!is_unset(cJSON_GetObjectItemCaseSensitive(root, key)))
-        TRY(json_get_f64(root, key, &out->norm_eps));
-    if (!(out->norm_eps > 0 && out->norm_eps < 1))
-        return FAIL(ST_BAD_DATA, "\"%s\" is %g, expected a number between 0 and 1", key,
-                    out->norm_eps);
-    return ST_OK;
-}
-
 /* has_window_layers — do some layers of a Qwen with use_sliding_window see the window alone? */
 static bool has_window_layers(const cJSON *root, const struct hf_config *config)
 {
@@ -234,17 +214,6 @@ static enum status check_window(const cJSON *root, const struct kind *kind,
                 window, config->context);
 }
 
-/* read_biases — those of the architecture; other combinations are not computed. */
-static enum status read_biases(const cJSON *root, struct hf_config *out)
-{
-    bool is_neox = out->arch == HF_ARCH_NEOX;
-    out->qkv_bias = is_neox || out->arch == HF_ARCH_QWEN2;
-    out->out_bias = is_neox;
-    if (out->arch != HF_ARCH_QWEN2)
-        TRY(check_flag(root, "attention_bias", is_neox));
-    return is_neox ? ST_OK : check_flag(root, "mlp_bias", false);
-}
-
 /* read_activation — of GPT-NeoX: the exact GELU, or that by tanh under any of its names. */
 static enum status read_activation(const cJSON *root, struct hf_config *out)
 {
@@ -262,11 +231,23 @@ static enum status read_rotary(const cJSON *root, const struct kind *kind, struc
     bool is_neox = out->arch == HF_ARCH_NEOX;
     TRY(read_dims(root, kind, out));
     TRY(read_activation(root, out));
-    TRY(read_eps(root, out));
+    const char *key = is_neox ? "layer_norm_eps" : "rms_norm_eps";
+    out->norm_eps = is_neox ? NEOX_EPS_USUAL : EPS_USUAL;
+    if (!is_unset(cJSON_GetObjectItemCaseSensitive(root, key)))
+        TRY(json_get_f64(root, key, &out->norm_eps));
+    if (!(out->norm_eps > 0 && out->norm_eps < 1))
+        return FAIL(ST_BAD_DATA, "\"%s\" is %g, expected a number between 0 and 1", key,
+                    out->norm_eps);
     TRY(read_bool(root, "tie_word_embeddings", false, &out->is_tied));
     if (is_neox)
         TRY(read_bool(root, "use_parallel_residual", true, &out->parallel_residual));
-    TRY(read_biases(root, out));
+    /* Those of the architecture; other combinations are not computed. */
+    out->qkv_bias = is_neox || out->arch == HF_ARCH_QWEN2;
+    out->out_bias = is_neox;
+    if (out->arch != HF_ARCH_QWEN2)
+        TRY(check_flag(root, "attention_bias", is_neox));
+    if (!is_neox)
+        TRY(check_flag(root, "mlp_bias", false));
     TRY(check_window(root, kind, out));
     return hf_rope_read(root, out);
 }
@@ -319,21 +300,16 @@ static bool has_eos(const struct hf_config *config, int64_t token)
     return false;
 }
 
-static void add_eos(struct hf_config *out, int64_t token)
-{
-    if (token < 0 || has_eos(out, token))
-        return;
-    if (out->eos_n == HF_EOS_MAX)
-        out->has_more_eos = true;
-    else
-        out->eos[out->eos_n++] = token;
-}
-
 static enum status add_checked(const cJSON *item, struct hf_config *out)
 {
     int64_t token;
     TRY(check_token(item, "eos_token_id", out, &token));
-    add_eos(out, token);
+    if (token >= 0 && !has_eos(out, token)) {
+        if (out->eos_n == HF_EOS_MAX)
+            out->has_more_eos = true;
+        else
+            out->eos[out->eos_n++] = token;
+    }
     return ST_OK;
 }
 
@@ -365,15 +341,6 @@ enum status hf_config_parse_generation(const char *bytes, size_t n, const char *
     return ST_OK;
 }
 
-/* check_whole — the weights are plain numbers. */
-static enum status check_whole(const cJSON *root)
-{
-    if (is_unset(cJSON_GetObjectItemCaseSensitive(root, "quantization_config")))
-        return ST_OK;
-    return FAIL(ST_BAD_DATA, "\"quantization_config\" says that the weights are quantized; use the "
-                             "model with F32, F16 or BF16 weights");
-}
-
 static enum status read_fields(const cJSON *root, struct hf_config *out)
 {
     const struct kind *kind = kind_list;
@@ -381,7 +348,11 @@ static enum status read_fields(const cJSON *root, struct hf_config *out)
         return FAIL(ST_BAD_DATA, "it is not a JSON object");
     TRY(find_kind(root, &kind));
     out->arch = kind->arch;
-    TRY(check_whole(root));
+    /* The weights are plain numbers. */
+    if (!is_unset(cJSON_GetObjectItemCaseSensitive(root, "quantization_config")))
+        return FAIL(ST_BAD_DATA,
+                    "\"quantization_config\" says that the weights are quantized; use the "
+                    "model with F32, F16 or BF16 weights");
     TRY(kind->arch == HF_ARCH_GPT2 ? read_gpt2(root, out) : read_rotary(root, kind, out));
     TRY(read_task(root, kind, out));
     TRY(check_token(cJSON_GetObjectItemCaseSensitive(root, "bos_token_id"), "bos_token_id", out,
@@ -444,26 +415,6 @@ static void add_flag(struct text *out, const char *key, bool value)
     text_add(out, "  \"%s\": %s,\n", key, value ? "true" : "false");
 }
 
-static void write_gpt2(const struct hf_config *config, double dropout, struct text *out)
-{
-    text_add(out, "  \"activation_function\": \"gelu_new\",\n  \"add_cross_attention\": false,\n");
-    add_share(out, "attn_pdrop", dropout);
-    add_share(out, "embd_pdrop", dropout);
-    text_add(out, "  \"initializer_range\": 0.02,\n  \"layer_norm_epsilon\": 1e-05,\n");
-    add_dim(out, "n_ctx", config->context);
-    add_dim(out, "n_embd", config->embed);
-    add_dim(out, "n_head", config->heads);
-    text_add(out, "  \"n_inner\": null,\n");
-    add_dim(out, "n_layer", config->layers);
-    add_dim(out, "n_positions", config->context);
-    text_add(out, "  \"pad_token_id\": null,\n  \"reorder_and_upcast_attn\": false,\n");
-    add_share(out, "resid_pdrop", dropout);
-    text_add(out, "  \"scale_attn_by_inverse_layer_idx\": false,\n  \"scale_attn_weights\": true,\n"
-                  "  \"summary_activation\": null,\n  \"summary_first_dropout\": 0.1,\n"
-                  "  \"summary_proj_to_labels\": true,\n  \"summary_type\": \"cls_index\",\n"
-                  "  \"summary_use_proj\": true,\n");
-}
-
 /* write_family — what differs between the architectures with rotary positions. */
 static void write_family(const struct hf_config *config, double dropout, struct text *out)
 {
@@ -494,9 +445,26 @@ void hf_config_write(const struct hf_config *config, double dropout, struct text
              hf_config_class(config), kind_of(config->arch)->type);
     /* transformers gives GPT-2 50256 where none is named, which lies beyond a small vocabulary */
     add_marks(config, config->arch == HF_ARCH_GPT2, "", ",\n", out);
-    if (config->arch == HF_ARCH_GPT2)
-        write_gpt2(config, dropout, out);
-    else {
+    if (config->arch == HF_ARCH_GPT2) {
+        text_add(out,
+                 "  \"activation_function\": \"gelu_new\",\n  \"add_cross_attention\": false,\n");
+        add_share(out, "attn_pdrop", dropout);
+        add_share(out, "embd_pdrop", dropout);
+        text_add(out, "  \"initializer_range\": 0.02,\n  \"layer_norm_epsilon\": 1e-05,\n");
+        add_dim(out, "n_ctx", config->context);
+        add_dim(out, "n_embd", config->embed);
+        add_dim(out, "n_head", config->heads);
+        text_add(out, "  \"n_inner\": null,\n");
+        add_dim(out, "n_layer", config->layers);
+        add_dim(out, "n_positions", config->context);
+        text_add(out, "  \"pad_token_id\": null,\n  \"reorder_and_upcast_attn\": false,\n");
+        add_share(out, "resid_pdrop", dropout);
+        text_add(out,
+                 "  \"scale_attn_by_inverse_layer_idx\": false,\n  \"scale_attn_weights\": true,\n"
+                 "  \"summary_activation\": null,\n  \"summary_first_dropout\": 0.1,\n"
+                 "  \"summary_proj_to_labels\": true,\n  \"summary_type\": \"cls_index\",\n"
+                 "  \"summary_use_proj\": true,\n");
+    } else {
         add_share(out, "attention_dropout", dropout);
         add_dim(out, "hidden_size", config->embed);
         text_add(out, "  \"initializer_range\": 0.02,\n");

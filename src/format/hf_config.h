@@ -8,13 +8,14 @@
 
 #include <stddef.h>
 
+#include "base/json.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "format/hf.h"
 
 /* hf_config_parse — refuses by name what would compute something else: another model_type or
  * activation, attention in a window shorter than the context, a scaling of the rotary positions
- * that hf_rope.h does not have, biases where struct hf_config has none, weights that are
+ * that struct hf_rope does not have, biases where struct hf_config has none, weights that are
  * quantized. Also refuses numbers of rotary positions that contradict each other, and tokens
  * outside the vocabulary. `what` names the bytes in messages (ST_BAD_DATA). */
 enum status hf_config_parse(const char *bytes, size_t n, const char *what, struct hf_config *out);
@@ -31,5 +32,47 @@ void hf_config_write_generation(const struct hf_config *config, struct text *out
 
 /* hf_config_class — the class of transformers that loads the model. */
 const char *hf_config_class(const struct hf_config *config);
+
+/* hf_index — model.safetensors.index.json: which of several files holds which tensor.
+ *
+ * A pure function of (bytes, size). File names that pass are plain names, so no index leads out of
+ * its folder. Whether the files hold what is listed is checked when they are opened (hf.c). It must
+ * not know files. */
+
+struct hf_index_row {
+    const char *name; /* as the files spell it */
+    int file_i;
+};
+
+struct hf_index {
+    struct hf_index_row *row; /* by name, ascending */
+    int rows_n;
+    const char **file; /* ascending, each once */
+    int files_n;
+    double total_bytes; /* of all tensors, "total_size"; -1: absent */
+    cJSON *document;    /* holds the strings */
+};
+
+/* hf_index_parse — `what` names the bytes in messages (ST_BAD_DATA). Refuses, by name, a tensor
+ * listed twice and a file that is not a plain name ending in ".safetensors"; refuses an empty
+ * list. */
+enum status hf_index_parse(const char *bytes, size_t n, const char *what, struct hf_index *out);
+void hf_index_free(struct hf_index *index); /* accepts a zeroed one, twice */
+/* hf_index_find — the row of a tensor; NULL: it is not listed. */
+const struct hf_index_row *hf_index_find(const struct hf_index *index, const char *name);
+
+/* hf_rope — reads and writes the rotary positions of a config.json: "rope_parameters" of
+ * transformers 5, and the older "rope_theta", "rope_scaling", "rotary_pct", "rotary_emb_base".
+ *
+ * Defaults and precedence are those of transformers 5. Must not know the rest of the document. */
+
+/* hf_rope_read — fills config->rope; arch, context and head_dim are set. ST_BAD_DATA names a kind
+ * of scaling that is not computed, or a number that is out of range. */
+enum status hf_rope_read(const cJSON *root, struct hf_config *config);
+/* hf_rope_write — appends both forms, which give the same numbers to transformers 4 and 5. */
+void hf_rope_write(const struct hf_config *config, struct text *out);
+/* hf_rope_add_number — `"key": value` with as many digits as it takes to read it back: "1.0", not
+ * "1". */
+void hf_rope_add_number(struct text *out, const char *key, double value);
 
 #endif

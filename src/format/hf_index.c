@@ -1,6 +1,6 @@
-/* hf_index — see hf_index.h. The list is not trusted: the number of names, their characters, and
+/* hf_index — see hf_config.h. The list is not trusted: the number of names, their characters, and
  * where they point are checked before any file is opened. */
-#include "format/hf_index.h"
+#include "format/hf_config.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,8 +78,27 @@ static enum status list_files(struct hf_index *index, const char **names)
     return ST_OK;
 }
 
-static enum status read_map(struct hf_index *index, const cJSON *map)
+/* read_total — "total_size" of "metadata", which may be missing. */
+static enum status read_total(struct hf_index *index)
 {
+    const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(index->document, "metadata"),
+                *total = cJSON_GetObjectItemCaseSensitive(metadata, "total_size");
+    index->total_bytes = -1;
+    if (!total || cJSON_IsNull(total))
+        return ST_OK;
+    if (!cJSON_IsNumber(total) || !(total->valuedouble >= 0))
+        return FAIL(ST_BAD_DATA, "\"total_size\" is not a number of bytes; the index is damaged");
+    index->total_bytes = total->valuedouble;
+    return ST_OK;
+}
+
+static enum status read_document(struct hf_index *index)
+{
+    const cJSON *map;
+    if (!cJSON_IsObject(index->document))
+        return FAIL(ST_BAD_DATA, "it is not a JSON object");
+    TRY(read_total(index));
+    TRY(json_get_object(index->document, "weight_map", &map));
     size_t n = 0;
     for (const cJSON *item = map->child; item; item = item->next)
         n++;
@@ -104,30 +123,6 @@ static enum status read_map(struct hf_index *index, const cJSON *map)
     if (st == ST_OK)
         qsort(index->row, n, sizeof(index->row[0]), compare_rows);
     return st;
-}
-
-/* read_total — "total_size" of "metadata", which may be missing. */
-static enum status read_total(struct hf_index *index)
-{
-    const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(index->document, "metadata"),
-                *total = cJSON_GetObjectItemCaseSensitive(metadata, "total_size");
-    index->total_bytes = -1;
-    if (!total || cJSON_IsNull(total))
-        return ST_OK;
-    if (!cJSON_IsNumber(total) || !(total->valuedouble >= 0))
-        return FAIL(ST_BAD_DATA, "\"total_size\" is not a number of bytes; the index is damaged");
-    index->total_bytes = total->valuedouble;
-    return ST_OK;
-}
-
-static enum status read_document(struct hf_index *index)
-{
-    const cJSON *map;
-    if (!cJSON_IsObject(index->document))
-        return FAIL(ST_BAD_DATA, "it is not a JSON object");
-    TRY(read_total(index));
-    TRY(json_get_object(index->document, "weight_map", &map));
-    return read_map(index, map);
 }
 
 enum status hf_index_parse(const char *bytes, size_t n, const char *what, struct hf_index *out)

@@ -1,5 +1,5 @@
-/* hf_rope — see hf_rope.h. */
-#include "format/hf_rope.h"
+/* hf_rope — see hf_config.h. */
+#include "format/hf_config.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -175,9 +175,20 @@ static double yarn_scale(double factor, double m)
     return factor <= 1 ? 1 : 0.1 * m * log(factor) + 1;
 }
 
-/* read_attention_factor — as given, or from DeepSeek's pair of scales; 0: from the factor alone. */
-static enum status read_attention_factor(const cJSON *inside, struct hf_rope *rope)
+static enum status read_yarn(const cJSON *root, const cJSON *inside, struct hf_config *config)
 {
+    struct hf_rope *rope = &config->rope;
+    const cJSON *truncate = get(inside, "truncate");
+    if (truncate && !cJSON_IsTrue(truncate))
+        return FAIL(ST_BAD_DATA,
+                    "\"truncate\" of the YaRN scaling is not true, which is not computed; use "
+                    "another model");
+    TRY(read_original(root, inside, config));
+    TRY(read_positive(inside, "factor", (double)config->context / (double)rope->original_context,
+                      &rope->factor));
+    TRY(read_positive(inside, "beta_fast", BETA_FAST_USUAL, &rope->beta_fast));
+    TRY(read_positive(inside, "beta_slow", BETA_SLOW_USUAL, &rope->beta_slow));
+    /* As given, or from DeepSeek's pair of scales; 0: from the factor alone. */
     double m = 0, all = 0;
     if (get(inside, "attention_factor"))
         return read_positive(inside, "attention_factor", 0, &rope->attention_factor);
@@ -195,22 +206,6 @@ static enum status read_attention_factor(const cJSON *inside, struct hf_rope *ro
     return ST_OK;
 }
 
-static enum status read_yarn(const cJSON *root, const cJSON *inside, struct hf_config *config)
-{
-    struct hf_rope *rope = &config->rope;
-    const cJSON *truncate = get(inside, "truncate");
-    if (truncate && !cJSON_IsTrue(truncate))
-        return FAIL(ST_BAD_DATA,
-                    "\"truncate\" of the YaRN scaling is not true, which is not computed; use "
-                    "another model");
-    TRY(read_original(root, inside, config));
-    TRY(read_positive(inside, "factor", (double)config->context / (double)rope->original_context,
-                      &rope->factor));
-    TRY(read_positive(inside, "beta_fast", BETA_FAST_USUAL, &rope->beta_fast));
-    TRY(read_positive(inside, "beta_slow", BETA_SLOW_USUAL, &rope->beta_slow));
-    return read_attention_factor(inside, rope);
-}
-
 static const struct {
     const char *name;
     enum hf_rope_kind kind;
@@ -224,23 +219,21 @@ static const struct {
 
 enum status hf_rope_read(const cJSON *root, struct hf_config *config)
 {
-    const cJSON *inside = NULL, *type;
+    const cJSON *type;
     config->rope = (struct hf_rope){.kind = HF_ROPE_NONE};
     /* The object with the scaling; NULL: there is none. An old "rope_scaling" hides
      * "rope_parameters", as in transformers 5. */
-    const cJSON **out = &inside;
-    const cJSON *scaling = get(root, "rope_scaling"), *object = scaling;
+    const cJSON *scaling = get(root, "rope_scaling"), *inside = scaling;
     if (!scaling || (cJSON_IsObject(scaling) && !scaling->child))
-        object = get(root, "rope_parameters");
-    if (object && !cJSON_IsObject(object))
-        return FAIL(ST_BAD_DATA, "\"%s\" is not an object; the file is damaged", object->string);
-    for (const cJSON *item = object ? object->child : NULL; item; item = item->next)
+        inside = get(root, "rope_parameters");
+    if (inside && !cJSON_IsObject(inside))
+        return FAIL(ST_BAD_DATA, "\"%s\" is not an object; the file is damaged", inside->string);
+    for (const cJSON *item = inside ? inside->child : NULL; item; item = item->next)
         if (cJSON_IsObject(item))
             return FAIL(ST_BAD_DATA,
                         "\"%s\" holds \"%.40s\" for some layers alone, which is not computed; use "
                         "a model with the same positions in all layers",
-                        object->string, item->string);
-    *out = object;
+                        inside->string, item->string);
     TRY(check_contradictions(root, config));
     const char *top_key = config->arch == HF_ARCH_NEOX ? "rotary_emb_base" : "rope_theta";
     const cJSON *from = first_of(inside, "rope_theta", root, top_key);

@@ -1,5 +1,5 @@
-/* hf_save — see hf_save.h. */
-#include "format/hf_save.h"
+/* hf_save — see hf.h. */
+#include "format/hf.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -84,35 +84,6 @@ enum status hf_save_check(const char *to)
     return check_target(job.target);
 }
 
-/* make_temp — creates the folder beside the target, locked while *fd_out is open: other processes
- * see that it is in use. */
-static enum status make_temp(const struct job *job, int *fd_out)
-{
-    if (mkdir(job->temp, 0777) != 0)
-        return FAIL(ST_STORE, "cannot make %s: %s; check that this folder can be written",
-                    job->temp, strerror(errno));
-    *fd_out = open(job->temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (*fd_out >= 0 && flock(*fd_out, LOCK_EX | LOCK_NB) != 0)
-        /* some file systems have no locks */
-        LOG_DEBUG("cannot lock %s: %s", job->temp, strerror(errno));
-    return ST_OK;
-}
-
-/* remove_if_left — removes a folder of ours that no process holds: its process was killed. */
-static void remove_if_left(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-        LOG_INFO("removing %s, left by an export that was killed", path);
-        if (file_remove_tree(path) != ST_OK)
-            LOG_WARN("cannot remove %s: %s", path, status_message());
-    }
-    close(fd);
-    status_clear();
-}
-
 /* sweep — TARGET.tmp-<number> beside the target, and nothing else. */
 static void sweep(const struct job *job)
 {
@@ -129,8 +100,19 @@ static void sweep(const struct job *job)
         if (!text_starts(entry->d_name, mark) || !*number ||
             number[strspn(number, "0123456789")] != 0)
             continue;
-        if (file_join(path, sizeof(path), job->parent, entry->d_name) == ST_OK)
-            remove_if_left(path);
+        if (file_join(path, sizeof(path), job->parent, entry->d_name) != ST_OK)
+            continue;
+        /* Removes a folder of ours that no process holds: its process was killed. */
+        int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0)
+            continue;
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            LOG_INFO("removing %s, left by an export that was killed", path);
+            if (file_remove_tree(path) != ST_OK)
+                LOG_WARN("cannot remove %s: %s", path, status_message());
+        }
+        close(fd);
+        status_clear();
     }
     closedir(dir);
 }
@@ -190,19 +172,6 @@ static enum status write_parts(const struct job *job, int parts_n, struct text *
                : ST_OK;
 }
 
-static enum status write_several(const struct job *job, int parts_n)
-{
-    char path[FILE_PATH_MAX];
-    struct text index = {.limit = INDEX_BYTES_MAX};
-    enum status st = write_parts(job, parts_n, &index);
-    if (st == ST_OK)
-        st = file_join(path, sizeof(path), job->temp, INDEX);
-    if (st == ST_OK)
-        st = file_replace(path, index.data, index.len);
-    text_free(&index);
-    return st;
-}
-
 static enum status write_files(const struct job *job)
 {
     char path[FILE_PATH_MAX];
@@ -210,9 +179,16 @@ static enum status write_files(const struct job *job)
     int64_t bytes;
     for (int first = 0; first < job->sources_n; first = part_end(job, first, &bytes))
         parts_n++;
-    if (parts_n > 1)
-        TRY(write_several(job, parts_n));
-    else
+    if (parts_n > 1) {
+        struct text index = {.limit = INDEX_BYTES_MAX};
+        enum status st = write_parts(job, parts_n, &index);
+        if (st == ST_OK)
+            st = file_join(path, sizeof(path), job->temp, INDEX);
+        if (st == ST_OK)
+            st = file_replace(path, index.data, index.len);
+        text_free(&index);
+        TRY(st);
+    } else
         TRY(write_weights(job, WEIGHTS, 0, job->sources_n));
     for (int i = 0; i < job->files_n; i++) {
         TRY(file_join(path, sizeof(path), job->temp, job->file[i].name));
@@ -254,7 +230,15 @@ enum status hf_save(const char *to, const struct safetensors_source *source, int
                     "no space for %s: it needs %" PRId64 " bytes, %" PRId64 " are free; make room",
                     job.target, need_bytes, free_bytes);
     int lock_fd = -1;
-    TRY(make_temp(&job, &lock_fd));
+    /* The folder beside the target, locked while lock_fd is open: other processes see that it is in
+     * use. */
+    if (mkdir(job.temp, 0777) != 0)
+        return FAIL(ST_STORE, "cannot make %s: %s; check that this folder can be written", job.temp,
+                    strerror(errno));
+    lock_fd = open(job.temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (lock_fd >= 0 && flock(lock_fd, LOCK_EX | LOCK_NB) != 0)
+        /* some file systems have no locks */
+        LOG_DEBUG("cannot lock %s: %s", job.temp, strerror(errno));
     TRY_OR(write_files(&job), remove_temp);
     TRY_OR(commit(&job), remove_temp);
     close(lock_fd);

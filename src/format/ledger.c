@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "format/ckpt_dir.h"
 
@@ -79,9 +80,7 @@ void ledger_write_checkpoint(const struct ledger_checkpoint *c, uint64_t *hash,
 
 enum status ledger_hash_checkpoint(const char *path, struct ledger_checkpoint *out)
 {
-    struct manifest *m = calloc(1, sizeof *m);
-    if (!m)
-        return FAIL(ST_RETRY, "out of memory: the manifest of %s", path);
+    struct manifest *m = memory_new(1, sizeof *m);
     enum status st = ckpt_peek(path, m);
     uint64_t state = 0;
     for (int i = 0; st == ST_OK && i < m->files_n; i++) {
@@ -198,32 +197,9 @@ static enum status check_generation(const struct audit *a, int64_t generation)
 
 /* ---- checkpoints ---- */
 
-/* find_checkpoint — where step is, or belongs. Entries come nearly in order. */
-static int find_checkpoint(const struct ledger_audit *out, int64_t step)
-{
-    int at = out->checkpoints_n;
-    while (at > 0 && out->checkpoint[at - 1].step >= step)
-        at--;
-    return at;
-}
-
 static bool has_step_at(const struct ledger_audit *out, int at, int64_t step)
 {
     return at < out->checkpoints_n && out->checkpoint[at].step == step;
-}
-
-/* compare_weights — with those that a generation with the same provenance has saved before. */
-static void compare_weights(struct audit *a, int at, const struct ledger_checkpoint *c)
-{
-    const struct ledger_checkpoint *old = &a->out->checkpoint[at];
-    if (a->differs[0] != 0 || old->weights == c->weights || a->provenance == 0 ||
-        a->provenance_of[at] != a->provenance)
-        return;
-    text_format(a->differs, sizeof a->differs,
-                "the weights after step %" PRId64 " were %016" PRIx64 " in generation %" PRId64
-                ", and are %016" PRIx64 " in generation %" PRId64
-                ", with the same settings, data and devices: memory or a processor is suspect",
-                c->step, old->weights, old->generation, c->weights, c->generation);
 }
 
 /* make_room — for one entry at *at; the oldest step goes if there are too many. */
@@ -239,28 +215,6 @@ static void make_room(struct audit *a, int *at)
     out->checkpoints_n += !is_full;
 }
 
-static enum status keep_checkpoint(struct audit *a, const struct ledger_checkpoint *c)
-{
-    struct ledger_audit *out = a->out;
-    int at = find_checkpoint(out, c->step);
-    if (!a->out->checkpoint)
-        a->out->checkpoint = calloc(LEDGER_CHECKPOINTS_MAX, sizeof *a->out->checkpoint);
-    if (!a->provenance_of)
-        a->provenance_of = calloc(LEDGER_CHECKPOINTS_MAX, sizeof *a->provenance_of);
-    TRY(a->out->checkpoint && a->provenance_of
-            ? ST_OK
-            : FAIL(ST_RETRY, "out of memory: the checkpoints of a ledger"));
-    if (has_step_at(out, at, c->step))
-        compare_weights(a, at, c);
-    else if (at == 0 && out->checkpoints_n == LEDGER_CHECKPOINTS_MAX)
-        return ST_OK;
-    else
-        make_room(a, &at);
-    out->checkpoint[at] = *c;
-    a->provenance_of[at] = a->provenance;
-    return ST_OK;
-}
-
 /* ---- the kinds of lines ---- */
 
 static enum status take_checkpoint(struct audit *a, const cJSON *root)
@@ -271,7 +225,33 @@ static enum status take_checkpoint(struct audit *a, const cJSON *root)
     TRY(json_get_hex(root, "weights", &c.weights));
     TRY(json_get_hex(root, "state", &c.state));
     TRY(check_generation(a, c.generation));
-    return keep_checkpoint(a, &c);
+    struct ledger_audit *out = a->out;
+    /* Where the step is, or belongs. Entries come nearly in order. */
+    int at = out->checkpoints_n;
+    while (at > 0 && out->checkpoint[at - 1].step >= c.step)
+        at--;
+    if (!a->out->checkpoint)
+        a->out->checkpoint = memory_new(LEDGER_CHECKPOINTS_MAX, sizeof *a->out->checkpoint);
+    if (!a->provenance_of)
+        a->provenance_of = memory_new(LEDGER_CHECKPOINTS_MAX, sizeof *a->provenance_of);
+    if (has_step_at(out, at, c.step)) {
+        /* With those that a generation with the same provenance has saved before. */
+        const struct ledger_checkpoint *old = &a->out->checkpoint[at];
+        if (a->differs[0] == 0 && old->weights != c.weights && a->provenance != 0 &&
+            a->provenance_of[at] == a->provenance)
+            text_format(
+                a->differs, sizeof a->differs,
+                "the weights after step %" PRId64 " were %016" PRIx64 " in generation %" PRId64
+                ", and are %016" PRIx64 " in generation %" PRId64
+                ", with the same settings, data and devices: memory or a processor is suspect",
+                c.step, old->weights, old->generation, c.weights, c.generation);
+    } else if (at == 0 && out->checkpoints_n == LEDGER_CHECKPOINTS_MAX)
+        return ST_OK;
+    else
+        make_room(a, &at);
+    out->checkpoint[at] = c;
+    a->provenance_of[at] = a->provenance;
+    return ST_OK;
 }
 
 /* take_provenance — two generations with one fingerprint should have the same results. */
@@ -329,25 +309,19 @@ static enum status take_object(struct audit *a, const cJSON *root)
     return cJSON_HasObjectItem(root, "provenance") ? take_provenance(a, root) : ST_OK;
 }
 
-/* check_sum — the line ends as finish_line would end it. */
-static enum status check_sum(struct audit *a, const char *line, size_t n)
+static enum status take_line(struct audit *a, const char *line, size_t n)
 {
+    cJSON *root = NULL;
+    /* The line ends as finish_line would end it. */
     char end[64];
     if (n < TAIL_BYTES)
         return FAIL(ST_BAD_DATA, "it has %zu bytes", n);
     a->out->hash = XXH3_64bits_withSeed(line, n - TAIL_BYTES, a->out->hash);
     text_format(end, sizeof end, TAIL_FORMAT, a->out->hash);
-    if (a->is_unchecked || memcmp(line + n - TAIL_BYTES, end, TAIL_BYTES) == 0)
-        return ST_OK;
-    return FAIL(ST_BAD_DATA,
-                "it, or a line before it, was changed: its checksum should be %016" PRIx64,
-                a->out->hash);
-}
-
-static enum status take_line(struct audit *a, const char *line, size_t n)
-{
-    cJSON *root = NULL;
-    TRY(check_sum(a, line, n));
+    if (!a->is_unchecked && memcmp(line + n - TAIL_BYTES, end, TAIL_BYTES) != 0)
+        return FAIL(ST_BAD_DATA,
+                    "it, or a line before it, was changed: its checksum should be %016" PRIx64,
+                    a->out->hash);
     TRY(json_parse(line, n, "it", &root));
     enum status st =
         cJSON_IsObject(root) ? take_object(a, root) : FAIL(ST_BAD_DATA, "it is not a JSON object");

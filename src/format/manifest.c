@@ -86,20 +86,6 @@ enum status manifest_write(const struct manifest *m, struct text *out)
                          : ST_OK;
 }
 
-/* get_history — hexadecimal digits; what they say is for the caller. */
-static enum status get_history(const cJSON *root, struct ckpt_meta *out)
-{
-    const char *s;
-    TRY(json_get_string(root, "spike_history", &s));
-    if (s[strspn(s, "0123456789abcdef")] != 0 ||
-        !text_copy(out->spike_history, sizeof(out->spike_history), s))
-        return FAIL(ST_BAD_DATA,
-                    "JSON key \"spike_history\" is \"%.20s\", expected up to %d hexadecimal "
-                    "digits",
-                    s, CKPT_HISTORY_MAX);
-    return ST_OK;
-}
-
 static enum status get_object_text(const cJSON *root, const char *key, char *out, size_t cap)
 {
     const cJSON *object;
@@ -139,30 +125,19 @@ static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
     }
     if (cJSON_HasObjectItem(root, "skipped"))
         TRY(json_get_i64(root, "skipped", 1, out->step, &out->skipped));
-    if (cJSON_HasObjectItem(root, "spike_history"))
-        TRY(get_history(root, out));
+    if (cJSON_HasObjectItem(root, "spike_history")) {
+        /* Hexadecimal digits; what they say is for the caller. */
+        const char *s;
+        TRY(json_get_string(root, "spike_history", &s));
+        if (s[strspn(s, "0123456789abcdef")] != 0 ||
+            !text_copy(out->spike_history, sizeof(out->spike_history), s))
+            return FAIL(ST_BAD_DATA,
+                        "JSON key \"spike_history\" is \"%.20s\", expected up to %d hexadecimal "
+                        "digits",
+                        s, CKPT_HISTORY_MAX);
+    }
     TRY(get_object_text(root, "model", out->model_json, sizeof(out->model_json)));
     TRY(get_object_text(root, "settings", out->settings_json, sizeof(out->settings_json)));
-    return ST_OK;
-}
-
-static enum status read_file(const cJSON *item, struct manifest *out)
-{
-    const char *name;
-    struct manifest_file *file = &out->file[out->files_n];
-    TRY(json_get_string(item, "name", &name));
-    /* A plain name of ours, which cannot lead out of the folder. */
-    size_t stem = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
-    if (!(stem > 0 && strlen(name) < MANIFEST_NAME_MAX && strcmp(name + stem, SUFFIX) == 0))
-        return FAIL(ST_BAD_DATA,
-                    "a file's name is \"%.80s\", expected letters, digits or _ and " SUFFIX, name);
-    for (int i = 0; i < out->files_n; i++)
-        if (strcmp(out->file[i].name, name) == 0)
-            return FAIL(ST_BAD_DATA, "file %s is listed twice", name);
-    text_copy(file->name, sizeof(file->name), name);
-    TRY(json_get_i64(item, "bytes", 0, COUNT_MAX, &file->bytes));
-    TRY(json_get_hex(item, "xxh3_64", &file->hash));
-    out->files_n++;
     return ST_OK;
 }
 
@@ -174,7 +149,22 @@ static enum status read_fields(const cJSON *root, struct manifest *out)
     for (const cJSON *item = files->child; item; item = item->next) {
         if (out->files_n == MANIFEST_FILES_MAX)
             return FAIL(ST_BAD_DATA, "more than %d files are listed", MANIFEST_FILES_MAX);
-        TRY(read_file(item, out));
+        const char *name;
+        struct manifest_file *file = &out->file[out->files_n];
+        TRY(json_get_string(item, "name", &name));
+        /* A plain name of ours, which cannot lead out of the folder. */
+        size_t stem = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
+        if (!(stem > 0 && strlen(name) < MANIFEST_NAME_MAX && strcmp(name + stem, SUFFIX) == 0))
+            return FAIL(ST_BAD_DATA,
+                        "a file's name is \"%.80s\", expected letters, digits or _ and " SUFFIX,
+                        name);
+        for (int i = 0; i < out->files_n; i++)
+            if (strcmp(out->file[i].name, name) == 0)
+                return FAIL(ST_BAD_DATA, "file %s is listed twice", name);
+        text_copy(file->name, sizeof(file->name), name);
+        TRY(json_get_i64(item, "bytes", 0, COUNT_MAX, &file->bytes));
+        TRY(json_get_hex(item, "xxh3_64", &file->hash));
+        out->files_n++;
     }
     return out->files_n > 0 ? ST_OK : FAIL(ST_BAD_DATA, "no file is listed");
 }
@@ -233,22 +223,16 @@ static int64_t schema_of(const char *bytes, size_t n)
     return schema;
 }
 
-static enum status check_schema(const char *bytes, size_t n, const char *what)
-{
-    int64_t schema = schema_of(bytes, n);
-    if (schema < 0 || schema == SCHEMA)
-        return ST_OK;
-    return FAIL(ST_SCHEMA,
-                "%s has schema %" PRId64
-                ", but this version reads schema %d: %s version wrote it; use that version, or "
-                "another CHECKPOINT_DIR; nothing was changed",
-                what, schema, SCHEMA, schema > SCHEMA ? "a newer" : "an older");
-}
-
 enum status manifest_parse(const char *bytes, size_t n, const char *what, struct manifest *out)
 {
     char tail[TAIL_BYTES + 1];
-    TRY(check_schema(bytes, n, what));
+    int64_t schema = schema_of(bytes, n);
+    if (schema >= 0 && schema != SCHEMA)
+        return FAIL(ST_SCHEMA,
+                    "%s has schema %" PRId64
+                    ", but this version reads schema %d: %s version wrote it; use that version, or "
+                    "another CHECKPOINT_DIR; nothing was changed",
+                    what, schema, SCHEMA, schema > SCHEMA ? "a newer" : "an older");
     if (n > MANIFEST_BYTES_MAX || n < TAIL_BYTES)
         return FAIL(ST_BAD_DATA,
                     "%s has %zu bytes, a manifest has %d to %d; it is cut short or damaged", what,

@@ -211,33 +211,6 @@ static int compare_spans(const void *a, const void *b)
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
-/* check_tiling — sorted by position, each tensor begins where the one before ended, and the last
- * ends with the file. */
-static enum status check_tiling(const struct scan *scan)
-{
-    int64_t at = 0;
-    if (scan->spans_n > 0)
-        qsort(scan->span, (size_t)scan->spans_n, sizeof(scan->span[0]), compare_spans);
-    for (int i = 0; i < scan->spans_n; i++) {
-        const struct span *span = &scan->span[i];
-        if (span->begin < at)
-            return FAIL(ST_BAD_DATA,
-                        "%s: tensors %s and %s overlap at byte %" PRId64 " of the data area",
-                        scan->what, scan->span[i - 1].name, span->name, span->begin);
-        if (span->begin > at)
-            return FAIL(ST_BAD_DATA,
-                        "%s: bytes [%" PRId64 ", %" PRId64 ") before tensor %s belong to no tensor",
-                        scan->what, at, span->begin, span->name);
-        at = span->end;
-    }
-    if (at != scan->data_bytes)
-        return FAIL(ST_BAD_DATA,
-                    "%s: the tensors end at byte %" PRId64 " of a data area of %" PRId64
-                    "; bytes that belong to no tensor are refused",
-                    scan->what, at, scan->data_bytes);
-    return ST_OK;
-}
-
 /* read_item — one tensor, or the metadata: a small document of its own. */
 static enum status read_item(struct scan *scan, const struct json_item *item)
 {
@@ -299,7 +272,29 @@ static enum status read_header(struct scan *scan, const char *header, size_t byt
             return FAIL(ST_BAD_DATA,
                         "%s: tensor \"%s\" appears twice; the file is not valid safetensors",
                         scan->what, scan->span[i].name);
-    return check_tiling(scan);
+    /* Sorted by position, each tensor begins where the one before ended, and the last ends with the
+     * file. */
+    int64_t at = 0;
+    if (scan->spans_n > 0)
+        qsort(scan->span, (size_t)scan->spans_n, sizeof(scan->span[0]), compare_spans);
+    for (int i = 0; i < scan->spans_n; i++) {
+        const struct span *span = &scan->span[i];
+        if (span->begin < at)
+            return FAIL(ST_BAD_DATA,
+                        "%s: tensors %s and %s overlap at byte %" PRId64 " of the data area",
+                        scan->what, scan->span[i - 1].name, span->name, span->begin);
+        if (span->begin > at)
+            return FAIL(ST_BAD_DATA,
+                        "%s: bytes [%" PRId64 ", %" PRId64 ") before tensor %s belong to no tensor",
+                        scan->what, at, span->begin, span->name);
+        at = span->end;
+    }
+    if (at != scan->data_bytes)
+        return FAIL(ST_BAD_DATA,
+                    "%s: the tensors end at byte %" PRId64 " of a data area of %" PRId64
+                    "; bytes that belong to no tensor are refused",
+                    scan->what, at, scan->data_bytes);
+    return ST_OK;
 }
 
 enum status safetensors_parse(const uint8_t *bytes, size_t n, const char *what,
@@ -432,23 +427,6 @@ static int64_t source_bytes(const struct safetensors_source *source)
     return bytes;
 }
 
-static enum status add_source(struct text *header, const struct safetensors_source *source,
-                              int64_t begin)
-{
-    char quoted[SAFETENSORS_NAME_MAX * 6 + 3];
-    if (strlen(source->name) >= SAFETENSORS_NAME_MAX ||
-        !json_quote(quoted, sizeof(quoted), source->name))
-        return FAIL(ST_BAD_DATA, "the tensor name %.60s… is longer than %d bytes", source->name,
-                    SAFETENSORS_NAME_MAX - 1);
-    text_add(header, "%s%s:{\"dtype\":\"%s\",\"shape\":[", header->len > 1 ? "," : "", quoted,
-             dtype_name(source->dtype));
-    for (int i = 0; i < source->dims_n; i++)
-        text_add(header, "%s%" PRId64, i > 0 ? "," : "", source->dim[i]);
-    text_add(header, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", begin,
-             begin + source_bytes(source));
-    return ST_OK;
-}
-
 /* build_header — the JSON, padded with spaces so that the data area starts at a multiple of 8; the
  * data area's length too. */
 static enum status build_header(const struct safetensors_source *source, int sources_n,
@@ -463,7 +441,17 @@ static enum status build_header(const struct safetensors_source *source, int sou
     for (size_t width = 8; width > 0; width /= 2)
         for (int i = 0; i < sources_n; i++)
             if (dtype_bytes(source[i].dtype) == width) {
-                TRY(add_source(header, &source[i], at));
+                char quoted[SAFETENSORS_NAME_MAX * 6 + 3];
+                if (strlen(source[i].name) >= SAFETENSORS_NAME_MAX ||
+                    !json_quote(quoted, sizeof(quoted), source[i].name))
+                    return FAIL(ST_BAD_DATA, "the tensor name %.60s… is longer than %d bytes",
+                                source[i].name, SAFETENSORS_NAME_MAX - 1);
+                text_add(header, "%s%s:{\"dtype\":\"%s\",\"shape\":[", header->len > 1 ? "," : "",
+                         quoted, dtype_name(source[i].dtype));
+                for (int d = 0; d < source[i].dims_n; d++)
+                    text_add(header, "%s%" PRId64, d > 0 ? "," : "", source[i].dim[d]);
+                text_add(header, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", at,
+                         at + source_bytes(&source[i]));
                 at += source_bytes(&source[i]);
             }
     text_add(header, "}");

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "format/heartbeat.h"
+#include "format/sink.h"
 #include "kernels/tensor.h"
 
 #define SAFETENSORS_DIMS_MAX 8

@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/text.h"
 
 #define CHUNK_BYTES (1 << 20)  /* hashed while it is in the second-level cache */
@@ -140,9 +141,7 @@ static enum status open_new(struct sink *sink)
 enum status sink_open(const char *path, int64_t total_bytes, const struct heartbeat *heartbeat,
                       struct sink **out)
 {
-    struct sink *sink = calloc(1, sizeof *sink);
-    if (!sink)
-        return FAIL(ST_RETRY, "out of memory: writing %s", path);
+    struct sink *sink = memory_new(1, sizeof *sink);
     *sink = (struct sink){.fd = -1, .total_bytes = total_bytes};
     if (heartbeat)
         sink->heartbeat = *heartbeat;

@@ -9,7 +9,13 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "format/safetensors.h"
+
+/* The callback by which a long job on files reports that it moves on: called at least every 8 MiB,
+ * with the bytes done since the last call. NULL, or fn NULL: not called. */
+struct heartbeat {
+    void (*fn)(void *arg, int64_t bytes);
+    void *arg;
+};
 
 struct sink;
 /* sink_open — path must not exist; no link is followed. total_bytes: the planned size, for

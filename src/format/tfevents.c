@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/assert.h"
 #include "base/text.h"
 
@@ -260,9 +261,7 @@ enum status tfevents_open(const char *dir, int64_t step_next, struct tfevents **
     *out = NULL;
     if (dir == NULL || dir[0] == 0)
         return ST_OK;
-    struct tfevents *file = calloc(1, sizeof *file);
-    if (file == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for TensorBoard events", sizeof *file);
+    struct tfevents *file = memory_new(1, sizeof *file);
     enum status st = file_make_dirs(dir);
     if (st == ST_OK)
         st = open_file(dir, file);

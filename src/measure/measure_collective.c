@@ -162,36 +162,6 @@ enum status measure_collective_make(const struct measure_collective_memory *memo
 
 /* ---- right or wrong ---- */
 
-/* Writes this rank's input. Nothing stays of the call before. */
-static enum status fill(const struct run *run)
-{
-    const struct tensor in = has_other(run) ? run->other : run->data;
-    const int64_t each = run->elems / run->ranks,
-                  each_bytes = each * (int64_t)dtype_bytes(in.dtype);
-    struct measure_pattern p;
-    char *host = host_of(run, in);
-    switch (run->call->collective) {
-    case BUS_COLLECTIVE_ALL_REDUCE:
-    case BUS_COLLECTIVE_REDUCE_SCATTER:
-        measure_pattern_summand(&p, in.dtype, run->rank, run->ranks);
-        measure_pattern_fill(&p, host, 0, run->elems);
-        break;
-    case BUS_COLLECTIVE_ALL_TO_ALL:
-        for (int r = 0; r < run->ranks; r++) {
-            measure_pattern_copy(&p, in.dtype, run->rank, r);
-            measure_pattern_fill(&p, host + r * each_bytes, 0, each);
-        }
-        break;
-    default:
-        measure_pattern_copy(&p, in.dtype, run->rank, 0);
-        measure_pattern_fill(&p, host, 0, run->elems);
-        break;
-    }
-    if (has_other(run) && run->memory->stream == NULL)
-        memset(run->data.data, 0xff, (size_t)run->elems * dtype_bytes(run->data.dtype));
-    return copy(run, in.data, host);
-}
-
 static int64_t count_copies(const struct run *run, const char *host, int from, int64_t first,
                             int64_t n)
 {
@@ -256,7 +226,31 @@ enum status measure_collective_right(const struct measure_collective_memory *mem
                                      int64_t *wrong_out, double *us_out)
 {
     struct run run = run_of(memory, group, call);
-    TRY(fill(&run));
+    /* This rank's input; nothing stays of the call before. */
+    const struct tensor in = has_other(&run) ? run.other : run.data;
+    const int64_t each = run.elems / run.ranks, each_bytes = each * (int64_t)dtype_bytes(in.dtype);
+    struct measure_pattern p;
+    char *host = host_of(&run, in);
+    switch (run.call->collective) {
+    case BUS_COLLECTIVE_ALL_REDUCE:
+    case BUS_COLLECTIVE_REDUCE_SCATTER:
+        measure_pattern_summand(&p, in.dtype, run.rank, run.ranks);
+        measure_pattern_fill(&p, host, 0, run.elems);
+        break;
+    case BUS_COLLECTIVE_ALL_TO_ALL:
+        for (int r = 0; r < run.ranks; r++) {
+            measure_pattern_copy(&p, in.dtype, run.rank, r);
+            measure_pattern_fill(&p, host + r * each_bytes, 0, each);
+        }
+        break;
+    default:
+        measure_pattern_copy(&p, in.dtype, run.rank, 0);
+        measure_pattern_fill(&p, host, 0, run.elems);
+        break;
+    }
+    if (has_other(&run) && run.memory->stream == NULL)
+        memset(run.data.data, 0xff, (size_t)run.elems * dtype_bytes(run.data.dtype));
+    TRY(copy(&run, in.data, host));
     const int64_t begin_ns = clock_ns();
     TRY(comm_barrier(group));
     TRY(make(&run));

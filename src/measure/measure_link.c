@@ -165,15 +165,6 @@ static enum status order(struct leader *l, enum kind kind, int64_t bytes, struct
     return ST_OK;
 }
 
-/* The wall clocks by the fastest ping: the other rank read its clock about in the middle. */
-static void note_clock(struct leader *l, int64_t before_ms, int64_t ns, int64_t theirs_ms)
-{
-    if (l->fastest_ns != 0 && ns >= l->fastest_ns)
-        return;
-    l->fastest_ns = ns;
-    l->found->offset_ms = theirs_ms - before_ms - ns / 2000000;
-}
-
 /* Retransmissions on either way since the first ping. */
 static int64_t resent_so_far(struct leader *l, const struct message *answer)
 {
@@ -217,22 +208,6 @@ static double least(const double *values, int n)
     return best;
 }
 
-/* One ping, as the n-th sample. */
-static enum status ping_once(struct leader *l, int n, struct message *answer)
-{
-    const int64_t wall_ms = clock_wall_ms() + l->link->clock_offset_ms;
-    const int64_t before_ns = waited_ns(l->link);
-    int64_t ns;
-    TRY(order(l, PING, 0, answer, &ns));
-    const int64_t mine_ns = waited_ns(l->link) - before_ns;
-    const int64_t net_ns = ns - mine_ns - answer->recv_waited_ns;
-    note_clock(l, wall_ms, ns, answer->wall_ms);
-    l->link->samples[n] = (double)ns * 0.5e-3;
-    l->link->samples[MEASURE_LINK_PINGS_MAX + n] =
-        (double)(net_ns > ns / 20 ? net_ns : ns / 20) * 0.5e-3;
-    return ST_OK;
-}
-
 /* Adds TCP's counts since the last call to the pings' or the bulk's. */
 static void count_segments(struct leader *l, const struct message *answer, bool is_bulk)
 {
@@ -257,8 +232,24 @@ static enum status ping(struct leader *l)
     fill_answer(l->link, l->peer, &l->mine);
     l->theirs = answer;
     int n = 0;
-    for (; wants_ping(l, n, since, &answer); n++)
-        TRY(ping_once(l, n, &answer));
+    for (; wants_ping(l, n, since, &answer); n++) {
+        /* One ping, as the n-th sample. */
+        const int64_t wall_ms = clock_wall_ms() + l->link->clock_offset_ms;
+        const int64_t before_ns = waited_ns(l->link);
+        int64_t round_ns;
+        TRY(order(l, PING, 0, &answer, &round_ns));
+        const int64_t mine_ns = waited_ns(l->link) - before_ns;
+        const int64_t net_ns = round_ns - mine_ns - answer.recv_waited_ns;
+        /* The wall clocks by the fastest ping: the other rank read its clock about in the
+         * middle. */
+        if (l->fastest_ns == 0 || round_ns < l->fastest_ns) {
+            l->fastest_ns = round_ns;
+            l->found->offset_ms = answer.wall_ms - wall_ms - round_ns / 2000000;
+        }
+        l->link->samples[n] = (double)round_ns * 0.5e-3;
+        l->link->samples[MEASURE_LINK_PINGS_MAX + n] =
+            (double)(net_ns > round_ns / 20 ? net_ns : round_ns / 20) * 0.5e-3;
+    }
     /* Half of the round trips, in order, and the shortest without the waits for a core. A few of
      * the least are left out of these: a rank that polls waits for a core while the ping is on its
      * way. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "comm/core/part.h"
 
 enum status measure_ranks_gather(struct comm *comm, const void *mine, int64_t bytes, void *all)
@@ -15,10 +16,7 @@ enum status measure_ranks_gather(struct comm *comm, const void *mine, int64_t by
     }
     const struct comm_place *place = comm_place(comm);
     const int64_t each = (bytes + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
-    char *padded = calloc((size_t)place->ranks, (size_t)each);
-    if (padded == NULL)
-        return FAIL(ST_RETRY, "out of memory: %lld bytes from each of %d ranks", (long long)bytes,
-                    place->ranks);
+    char *padded = memory_new((size_t)place->ranks, (size_t)each);
     memcpy(padded + place->rank * each, mine, (size_t)bytes);
     struct tensor out = {padded, DTYPE_U8}, in = {padded + place->rank * each, DTYPE_U8};
     enum status st = comm_all_gather(comm, out, in, place->ranks * each);
@@ -28,38 +26,28 @@ enum status measure_ranks_gather(struct comm *comm, const void *mine, int64_t by
     return st;
 }
 
-/* Gathers all bytes, those of each rank followed by zeros up to the longest. */
-static enum status share_padded(struct comm *comm, int ranks, const void *bytes, size_t n,
-                                struct measure_shared *out)
-{
-    char *own = calloc(1, (size_t)out->stride);
-    out->all = calloc((size_t)ranks, (size_t)out->stride);
-    enum status st = ST_OK;
-    if (!own || !out->all)
-        st = FAIL(ST_RETRY, "out of memory: %lld bytes from each of %d ranks",
-                  (long long)out->stride, ranks);
-    if (st == ST_OK && n > 0)
-        memcpy(own, bytes, n);
-    if (st == ST_OK)
-        st = measure_ranks_gather(comm, own, out->stride, out->all);
-    free(own);
-    return st;
-}
-
 enum status measure_ranks_share(struct comm *comm, const void *bytes, size_t n,
                                 struct measure_shared *out)
 {
     const int ranks = comm ? comm_place(comm)->ranks : 1;
     const int64_t length = (int64_t)n;
-    *out = (struct measure_shared){.n = calloc((size_t)ranks, sizeof *out->n)};
-    enum status st =
-        out->n ? ST_OK : FAIL(ST_RETRY, "out of memory: the lengths of %d ranks' bytes", ranks);
-    if (st == ST_OK)
-        st = measure_ranks_gather(comm, &length, sizeof length, out->n);
+    *out = (struct measure_shared){.n = memory_new((size_t)ranks, sizeof *out->n)};
+    enum status st = measure_ranks_gather(comm, &length, sizeof length, out->n);
     for (int r = 0; r < ranks && st == ST_OK; r++)
         out->stride = out->n[r] > out->stride ? out->n[r] : out->stride;
-    if (st == ST_OK && out->stride > 0)
-        st = share_padded(comm, ranks, bytes, n, out);
+    if (st == ST_OK && out->stride > 0) {
+        /* The bytes of each rank followed by zeros up to the longest. */
+        char *own = calloc(1, (size_t)out->stride);
+        out->all = calloc((size_t)ranks, (size_t)out->stride);
+        if (!own || !out->all)
+            st = FAIL(ST_RETRY, "out of memory: %lld bytes from each of %d ranks",
+                      (long long)out->stride, ranks);
+        if (st == ST_OK && n > 0)
+            memcpy(own, bytes, n);
+        if (st == ST_OK)
+            st = measure_ranks_gather(comm, own, out->stride, out->all);
+        free(own);
+    }
     if (st != ST_OK)
         measure_ranks_share_free(out);
     return st;
@@ -93,9 +81,7 @@ enum status measure_ranks_broadcast(struct comm *comm, struct text *bytes)
 static enum status fold(struct comm *comm, double *values, int n, bool is_sum)
 {
     const int ranks = comm != NULL ? comm_place(comm)->ranks : 1;
-    double *all = malloc(sizeof *all * (size_t)n * (size_t)ranks);
-    if (all == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d values from each of %d ranks", n, ranks);
+    double *all = memory_new((size_t)n * (size_t)ranks, sizeof *all);
     enum status st = measure_ranks_gather(comm, values, (int64_t)sizeof *values * n, all);
     for (int i = 0; i < n && st == ST_OK; i++) {
         values[i] = all[i];

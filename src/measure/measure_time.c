@@ -21,17 +21,6 @@ static int64_t counted_ns(const struct measure_timer *timer, struct measure_inst
     return timer->threads_n == 1 ? clock_thread_ns() - begin.thread_ns : clock_ns() - begin.wall_ns;
 }
 
-/* Threads of a pool wait awake for a while, so all of them compute, wait for a core, or spin until
- * one that waits for a core has done its part. One thread alone may have lost all the time that the
- * threads together were off their cores, and the slice is longer by that. */
-static double waited_share(const struct measure_timer *timer, struct measure_instant begin,
-                           int64_t ns)
-{
-    const int64_t off_ns = ns * timer->threads_n - (clock_process_ns() - begin.process_ns);
-    const double share = (double)off_ns / (double)ns;
-    return timer->threads_n < 2 || share < 0 ? 0 : share < 1 ? share : 1;
-}
-
 void measure_time_end(const struct measure_timer *timer, struct measure_instant begin,
                       struct measure_best *best)
 {
@@ -41,7 +30,12 @@ void measure_time_end(const struct measure_timer *timer, struct measure_instant 
     if (ns <= 0 || (best->seconds > 0 && seconds >= best->seconds))
         return;
     best->seconds = seconds;
-    best->waited = waited_share(timer, begin, ns);
+    /* Threads of a pool wait awake for a while, so all of them compute, wait for a core, or spin
+     * until one that waits for a core has done its part. One thread alone may have lost all the
+     * time that the threads together were off their cores, and the slice is longer by that. */
+    const int64_t off_ns = ns * timer->threads_n - (clock_process_ns() - begin.process_ns);
+    const double share = (double)off_ns / (double)ns;
+    best->waited = timer->threads_n < 2 || share < 0 ? 0 : share < 1 ? share : 1;
 }
 
 enum status measure_time_best(const struct measure_timer *timer, int64_t limit_ms,
@@ -62,20 +56,14 @@ enum status measure_time_best(const struct measure_timer *timer, int64_t limit_m
     return ST_OK;
 }
 
-/* Waits until all ranks have come: from the second barrier they leave together. */
-static enum status meet(const struct measure_timer *timer)
-{
-    if (timer->comm == NULL)
-        return ST_OK;
-    TRY(comm_barrier(timer->comm));
-    return comm_barrier(timer->comm);
-}
-
 enum status measure_time_runs(const struct measure_timer *timer, measure_work *work, void *arg,
                               int64_t runs, double *seconds, int n)
 {
     for (int i = 0; i < n; i++) {
-        TRY(meet(timer));
+        if (timer->comm != NULL) { /* from the second barrier all ranks leave together */
+            TRY(comm_barrier(timer->comm));
+            TRY(comm_barrier(timer->comm));
+        }
         const int64_t begin_ns = clock_ns();
         for (int64_t run = 0; run < runs; run++)
             TRY(work(arg));
@@ -86,31 +74,22 @@ enum status measure_time_runs(const struct measure_timer *timer, measure_work *w
     return ST_OK;
 }
 
-/* Finds how many runs need about a slice; the same on all ranks, because the work may be a call.
- * *seconds_out: of the last trial. */
-static enum status find_runs(const struct measure_timer *timer, double slice, measure_work *work,
-                             void *arg, int64_t *runs_out, double *seconds_out)
-{
-    double seconds;
-    TRY(measure_time_runs(timer, work, arg, 1, &seconds, 1)); /* a first one may load kernels */
-    for (int64_t runs = 1;; runs *= 4) {
-        TRY(measure_time_runs(timer, work, arg, runs, &seconds, 1));
-        TRY(measure_ranks_max(timer->comm, &seconds, 1));
-        if (seconds < slice / 8 && runs < RUNS_MAX)
-            continue;
-        const double more = seconds > 0 ? slice / seconds : 1;
-        *runs_out = more > 1 ? (int64_t)((double)runs * more) : runs;
-        *seconds_out = seconds;
-        return ST_OK;
-    }
-}
-
 enum status measure_time_together(const struct measure_timer *timer, double slice, bool is_shared,
                                   measure_work *work, void *arg, double *seconds_out)
 {
     double seconds[SLICES], trial = 0;
     int64_t runs = 1;
-    TRY(find_runs(timer, slice, work, arg, &runs, &trial));
+    TRY(measure_time_runs(timer, work, arg, 1, &trial, 1)); /* a first one may load kernels */
+    /* How many runs need about a slice; the same on all ranks, because the work may be a call. */
+    for (;; runs *= 4) {
+        TRY(measure_time_runs(timer, work, arg, runs, &trial, 1));
+        TRY(measure_ranks_max(timer->comm, &trial, 1));
+        if (trial >= slice / 8 || runs >= RUNS_MAX)
+            break;
+    }
+    const double more = trial > 0 ? slice / trial : 1;
+    if (more > 1)
+        runs = (int64_t)((double)runs * more);
     const int n = slice < SLICE_LEAST || trial > 3 * slice ? SLICES_FEW : SLICES;
     if (is_shared)
         runs *= n;

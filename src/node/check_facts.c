@@ -180,11 +180,12 @@ static void add_machine(struct check_facts *facts, const struct dev *dev)
     struct dev_info info;
     char text[64];
     dev_info(dev, &info);
-    size_t cap = sizeof text;
     if (isa_level() > 0)
-        text_format(text, cap, "x86-64-v%d%s", isa_level(), isa_has_amx_bf16() ? " with AMX" : "");
+        text_format(text, sizeof text, "x86-64-v%d%s", isa_level(),
+                    isa_has_amx_bf16() ? " with AMX" : "");
     else
-        text_format(text, cap, "%s", isa_has_neon() ? "aarch64 with NEON" : "without fast kernels");
+        text_format(text, sizeof text, "%s",
+                    isa_has_neon() ? "aarch64 with NEON" : "without fast kernels");
     add(facts, (struct check_fact){.group = "processor",
                                    .point = CHECK_POINT_HOST,
                                    .name = "instruction set",

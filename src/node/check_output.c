@@ -100,17 +100,18 @@ static enum status print(const struct conf *conf, const struct check_result *res
     if (node == 0)
         return print_rows(conf, &result->rows, about);
     enum status st = ST_OK;
-    for (int i = 0; st == ST_OK && i < result->rows.n; i++)
+    /* The rows about one node. */
+    for (int i = 0; i < result->rows.n; i++)
         if (check_row_is_about(&result->rows.row[i], node))
-            st = check_row_add(&own, &result->rows.row[i]);
-    if (st == ST_OK && result->is_whole) {
+            check_row_add(&own, &result->rows.row[i]);
+    if (result->is_whole) {
         /* Of the rows about a node, where node 0 has the table. */
         const struct check_report_counts counts = check_report_count(&own);
         LOG_INFO(
             "check: of this node %d passed, %d warn, %d failed, %d skipped; node 0 has the table",
             counts.n[CHECK_VERDICT_PASS], counts.n[CHECK_VERDICT_WARN],
             counts.n[CHECK_VERDICT_FAIL], counts.n[CHECK_VERDICT_SKIPPED]);
-    } else if (st == ST_OK)
+    } else
         st = print_rows(conf, &own, about);
     check_row_free(&own);
     return st;
@@ -130,7 +131,8 @@ static enum status write_all(const struct conf *conf, struct check_result *resul
             check_row_found(CHECK_STAGE_AGREEMENT, CHECK_POINT_WORKERS, -1, "workers",
                             is_stop ? CHECK_VERDICT_SKIPPED : CHECK_VERDICT_FAIL,
                             "the check did not come to its end: %s", sentence);
-        TRY(st == ST_OK ? ST_OK : check_row_add(&result->rows, &row));
+        if (st != ST_OK)
+            check_row_add(&result->rows, &row);
     }
     if (!is_command)
         return ST_OK;

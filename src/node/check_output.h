@@ -25,7 +25,8 @@ enum status check_output_files(const struct conf *conf, const struct check_resul
 enum status check_output_end(const struct conf *conf, const struct board *board, bool is_command,
                              enum status st);
 
-/* ---- check_view: made once for each result on the board ---- */
+/* check_view — the check of a node as /status and /metrics show it, made once for each result on
+ * the board. Must not know HTTP. */
 
 struct check_view;
 

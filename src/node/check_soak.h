@@ -26,7 +26,7 @@ enum check_soak_flip {
 };
 
 struct check_soak_config {
-    const struct check_config *check; /* comm, place, dev, depth, dir, gpu_bus, progress */
+    const struct check_config *check; /* comm, place, dev, depth, dir, progress */
     enum dtype dtype;                 /* of the compute copy: PRECISION */
     enum check_soak_flip flip;
 };

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "check/check_baseline.h"
+#include "check/check_report.h"
 #include "check/check_result.h"
 #include "conf/launcher.h"
 #include "measure/measure_ranks.h"
@@ -37,7 +37,7 @@ struct check_worker {
     struct check_rows found; /* before the ranks were connected */
     struct check_baseline baseline;
     bool has_baseline;
-    char host[64], bus[24];
+    char host[64];
     int64_t started, begin_ms, line_ms, published_ms;
     enum check_stage stage; /* as logged last */
     bool has_stage;
@@ -124,19 +124,6 @@ static const char *left_text(const struct check_worker *w, double done, char *ou
     return text_format_span(out, cap, (int64_t)(all_ms * (1 - done)));
 }
 
-static void show_bar(struct check_worker *w, enum check_stage stage, double done)
-{
-    char line[96], left[32], bar[BAR_CELLS + 1];
-    int cells = (int)(done * BAR_CELLS);
-    for (int i = 0; i < BAR_CELLS; i++)
-        bar[i] = i < cells ? '#' : '.';
-    bar[BAR_CELLS] = 0;
-    text_format(line, sizeof line, "check [%s] %3d%%  %s, about %s left", bar, (int)(100 * done),
-                check_row_stage(stage), left_text(w, done, left, sizeof left));
-    log_console("\r%-79s", line);
-    w->is_shown = true;
-}
-
 static void publish_phase(struct check_worker *w)
 {
     const int64_t now_ms = clock_ms();
@@ -162,7 +149,16 @@ static enum status on_progress(void *arg, enum check_stage stage, double done)
         w->has_stage = true;
         if (w->is_terminal && (is_new || now_ms - w->line_ms >= LINE_MS)) {
             w->line_ms = now_ms;
-            show_bar(w, stage, done);
+            char line[96], rest[32], bar[BAR_CELLS + 1];
+            int cells = (int)(done * BAR_CELLS);
+            for (int i = 0; i < BAR_CELLS; i++)
+                bar[i] = i < cells ? '#' : '.';
+            bar[BAR_CELLS] = 0;
+            text_format(line, sizeof line, "check [%s] %3d%%  %s, about %s left", bar,
+                        (int)(100 * done), check_row_stage(stage),
+                        left_text(w, done, rest, sizeof rest));
+            log_console("\r%-79s", line);
+            w->is_shown = true;
         } else if (!w->is_terminal && is_new) {
             LOG_INFO("check: %s, about %s left", check_row_stage(stage),
                      left_text(w, done, left, sizeof left));
@@ -219,8 +215,7 @@ static enum status on_compare(void *arg, struct check_rows *rows)
     const char *path = conf_text(w->config.conf, CONF_BASELINE);
     if (!w->has_baseline)
         return ST_OK;
-    int n = 0;
-    TRY(check_baseline_compare(rows, &w->baseline, &n));
+    const int n = check_baseline_compare(rows, &w->baseline);
     if (n == 0)
         LOG_WARN("BASELINE=%s has no row of this check: it is of other nodes, or of another depth",
                  path);
@@ -268,12 +263,21 @@ static int64_t clock_offset(const struct conf *conf)
     return ms;
 }
 
-static void fill_config(struct check_worker *w)
+enum status check_worker_open(const struct check_worker_config *config, struct check_worker **out)
 {
+    if (config->place.rank == 0)
+        TRY(check_output_targets(config->conf));
+    struct check_worker *w = memory_new(1, sizeof *w);
+    w->config = *config;
+    w->started = clock_wall_ms() / 1000;
+    w->begin_ms = clock_ms();
+    w->is_terminal = isatty(STDOUT_FILENO) && !conf_is_dumb(environ) &&
+                     !strcmp(conf_text(config->conf, CONF_LOG_FORMAT), "text") &&
+                     conf_i64(config->conf, CONF_JSON) == 0;
+    const struct conf *conf = config->conf;
     static const int64_t budgets[] = {[CHECK_DEPTH_QUICK] = QUICK_MS,
                                       [CHECK_DEPTH_STANDARD] = STANDARD_MS,
                                       [CHECK_DEPTH_FULL] = FULL_MS};
-    const struct conf *conf = w->config.conf;
     const int64_t gpus = conf_i64(conf, CONF_GPUS_EXPECTED), budget = conf_i64(conf, CONF_BUDGET),
                   word = conf_i64(conf, CONF_CHECK);
     /* `check` without CHECK is a standard one. */
@@ -292,7 +296,6 @@ static void fill_config(struct check_worker *w)
         .gpus_expected = gpus > 0 ? (int)gpus : -1,
         .gpus_allotted = allotted(conf),
         .gpus_used = w->config.has_gpus ? w->config.place.locals : 0,
-        .gpu_bus = w->bus,
         .flips_sums = conf_fault(conf) == CONF_FAULT_FLIP && conf_fault_step(conf) == 0 &&
                       conf_fault_rank(conf) == w->config.place.rank,
         .host = w->host,
@@ -304,33 +307,16 @@ static void fill_config(struct check_worker *w)
         .arg = w,
     };
     w->check.scheduler = name_host(w->host, sizeof w->host);
-}
-
-enum status check_worker_open(const struct check_worker_config *config, struct check_worker **out)
-{
-    if (config->place.rank == 0)
-        TRY(check_output_targets(config->conf));
-    struct check_worker *w = memory_new(1, sizeof *w);
-    w->config = *config;
-    w->started = clock_wall_ms() / 1000;
-    w->begin_ms = clock_ms();
-    w->is_terminal = isatty(STDOUT_FILENO) && !conf_is_dumb(environ) &&
-                     !strcmp(conf_text(config->conf, CONF_LOG_FORMAT), "text") &&
-                     conf_i64(config->conf, CONF_JSON) == 0;
-    fill_config(w);
     publish_phase(w);
     *out = w;
     TRY(read_baseline(w));
-    TRY(check_static_run(&w->check, w->check.budget_ms / 20, &w->found));
+    check_static_run(&w->check, w->check.budget_ms / 20, &w->found);
     publish(w, &w->found, false);
     return ST_OK;
 }
 
 void check_worker_device(struct check_worker *w, struct dev *dev)
 {
-    struct dev_info info;
-    dev_info(dev, &info);
-    text_copy(w->bus, sizeof w->bus, info.bus);
     check_facts_make(w->config.conf, dev, &w->facts);
     w->check.dev = dev;
     w->check.facts = w->facts.fact;

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "base/assert.h"
-#include "data/squad_span.h"
+#include "base/memory.h"
+#include "data/squad.h"
 #include "train/batch.h"
 
 struct questions {

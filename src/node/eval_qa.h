@@ -2,7 +2,7 @@
  *
  * Every window of a question goes through the model. The answer is the best span over all windows,
  * or none where the data has questions without an answer and the null score is higher
- * (squad_span.h). Scores are SQuAD's (squad_score.h): by the rules of v2.0 when a question has no
+ * (squad.h). Scores are SQuAD's: by the rules of v2.0 when a question has no
  * answer, else of v1.1. Must not know where the model or the questions come from. */
 #ifndef CONVOY_NODE_EVAL_QA_H
 #define CONVOY_NODE_EVAL_QA_H
@@ -13,7 +13,6 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "data/squad.h"
-#include "data/squad_score.h"
 #include "data/squad_window.h"
 #include "train/step.h"
 

@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/assert.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "data/tokenizer_gpt2_write.h"
+#include "data/tokenizer_gpt2.h"
+#include "format/hf.h"
 #include "format/hf_config.h"
 #include "format/hf_names.h"
-#include "format/hf_save.h"
 #include "node/command.h"
 #include "node/memory_check.h"
 #include "node/tokenizer_files.h"

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "cluster/restart_budget.h"
 #include "conf/conf.h"
+#include "node/check_output.h"
 #include "node/cluster_bridge.h"
 #include "node/process.h"
 #include "node/workers.h"

@@ -1,5 +1,5 @@
 /* train_tokenizer — `convoy train-tokenizer`: a byte-level BPE for the text of DATA, as a folder
- * that TOKENIZER takes. Must not know how merges are found (data/bpe_train.h).
+ * that TOKENIZER takes. Must not know how merges are found (data/bpe.h).
  *
  * The text comes as the ids of GPT-2's tokenizer, which are turned back into bytes: so it is read
  * as for training, whatever form it has, and cut into pre-tokens by GPT-2's pattern. */
@@ -11,8 +11,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "data/bpe_train.h"
-#include "data/byte_chars.h"
+#include "data/bpe.h"
 #include "data/corpus.h"
 #include "data/feed.h"
 #include "data/tokenizer_gpt2.h"
@@ -108,7 +107,7 @@ static void add_token(struct lists *lists, const struct bpe_train *train, uint32
     const uint8_t *bytes = bpe_train_bytes(train, id, &n);
     /* Bytes as the characters that stand for them. */
     uint16_t char_of[256];
-    byte_chars_fill(char_of);
+    bpe_chars_fill(char_of);
     for (size_t i = 0; i < n; i++) {
         uint8_t utf8[4];
         text_add_bytes(&lists->chars, utf8, text_utf8_put(utf8, char_of[bytes[i]]));

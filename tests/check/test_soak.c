@@ -42,8 +42,7 @@ static enum status run_rank(struct ranks_one *one)
                                        .dev = one->dev,
                                        .depth = job->depth,
                                        .root = "",
-                                       .dir = job->dir ? job->dir : "",
-                                       .gpu_bus = ""};
+                                       .dir = job->dir ? job->dir : ""};
     const struct check_soak_config config = {.check = &check, .flip = job->flip};
     return check_soak_run(&config, job->ms, &job->rows);
 }

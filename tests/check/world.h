@@ -68,7 +68,6 @@ static struct world *world_new(int nodes, int locals, bool is_tcp)
                                                               .locals = locals},
                                                     .root = "",
                                                     .dir = "",
-                                                    .gpu_bus = "",
                                                     .gpus_expected = -1}};
     return w;
 }

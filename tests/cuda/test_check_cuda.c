@@ -24,8 +24,7 @@ static struct check_config config_of(struct dev *dev)
                                  .dev = dev,
                                  .depth = CHECK_DEPTH_QUICK,
                                  .root = "",
-                                 .dir = "",
-                                 .gpu_bus = ""};
+                                 .dir = ""};
 }
 
 static void assert_measured(const struct check_rows *rows, const char *name, const char *unit)

@@ -11,13 +11,13 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/byte_chars.h"
+#include "data/bpe.h"
 #include "data/squad.h"
 #include "data/tokenizer.h"
+#include "data/tokenizer_file.h"
 #include "data/tokenizer_gpt2.h"
-#include "data/tokenizer_json.h"
 #include "data/tokenizer_rules.h"
-#include "format/hf_index.h"
+#include "format/hf_config.h"
 #include "format/safetensors.h"
 
 #define MIB ((size_t)1 << 20)
@@ -236,7 +236,7 @@ static void test_squad(void **state)
 static void add_byte(struct text *out, int byte)
 {
     uint16_t of[256];
-    byte_chars_fill(of);
+    bpe_chars_fill(of);
     text_add(out, "\\u%04x", of[byte]);
 }
 

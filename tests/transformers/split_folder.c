@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "format/hf_save.h"
+#include "format/hf.h"
 
 /* read_named — a file of the folder. */
 static enum status read_named(const char *folder, const char *name, char **out, size_t *n_out)

@@ -110,8 +110,8 @@ static void fill(struct check_rows *rows)
     struct check_row found = check_row_found(CHECK_STAGE_STATIC, CHECK_POINT_HOST, 1, "memlock",
                                              CHECK_VERDICT_FAIL, "64 KiB \"may\" be locked");
     text_copy(found.remedy, sizeof found.remedy, "ulimit -l unlimited");
-    assert_int_equal(check_row_add(rows, &link), ST_OK);
-    assert_int_equal(check_row_add(rows, &found), ST_OK);
+    check_row_add(rows, &link);
+    check_row_add(rows, &found);
 }
 
 static void bytes_are_rows_again(void **state)

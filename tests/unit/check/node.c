@@ -45,8 +45,7 @@ static struct check_config config_of(enum check_depth depth, const char *dir)
                                  .depth = depth,
                                  .root = "",
                                  .dir = dir,
-                                 .gpus_expected = -1,
-                                 .gpu_bus = ""};
+                                 .gpus_expected = -1};
 }
 
 static void assert_measured(const struct check_rows *rows, const char *name, const char *unit,
@@ -163,7 +162,7 @@ static struct check_row quota_row(const char *max, int threads, int64_t stopped_
     begin.at_ns = clock_ns() - of_ms * 1000000;
     text_format(after, sizeof after, "throttled_usec %lld\n", 1000 + (long long)stopped_ms * 1000);
     write_quota(max, after);
-    assert_int_equal(check_node_quota_end(&config, &begin, threads, &rows), ST_OK);
+    check_node_quota_end(&config, &begin, threads, &rows);
     assert_int_equal(rows.n, 1);
     struct check_row row = rows.row[0];
     check_row_free(&rows);

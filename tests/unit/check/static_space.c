@@ -20,7 +20,7 @@ static struct check_row row_of(const char *dir)
                                   .root = "/nonexistent",
                                   .dir = dir,
                                   .gpus_expected = -1};
-    assert_int_equal(check_static_run(&config, 1000, &rows), ST_OK);
+    check_static_run(&config, 1000, &rows);
     for (int i = 0; i < rows.n; i++)
         if (strcmp(rows.row[i].name, "disk space") == 0)
             found = rows.row[i];

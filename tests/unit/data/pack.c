@@ -5,7 +5,6 @@
 #include "base/rand.h"
 #include "base/text.h"
 #include "data/pack.h"
-#include "data/pack_fit.h"
 
 /* ---- which lie together ---- */
 

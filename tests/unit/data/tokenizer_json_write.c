@@ -2,7 +2,9 @@
  * tokenizer; what JSON cannot hold is refused. tests/tokenizers compares it with Hugging Face's. */
 #include "harness.h"
 
-#include "data/tokenizer_json.h"
+#include <string.h>
+
+#include "data/tokenizer_file.h"
 #include "data/tokenizer_json_write.h"
 
 #define TOKENS_MAX 300

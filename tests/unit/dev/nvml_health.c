@@ -3,7 +3,7 @@
 #include "unit/fake_nvml.h"
 
 #include "base/clock.h"
-#include "check/check_gpu_list.h"
+#include "check/check_static.h"
 #include "dev/nvml_health.h"
 
 static void reads_everything(void **state)

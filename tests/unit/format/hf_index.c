@@ -3,7 +3,7 @@
 #include "harness.h"
 
 #include "base/text.h"
-#include "format/hf_index.h"
+#include "format/hf_config.h"
 
 #define MAP(text) "{\"weight_map\":{" text "}}"
 

@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "format/hf.h"
-#include "format/hf_save.h"
 
 static const float weights[4] = {1, 2, 3, 4};
 static const struct safetensors_source source[] = {

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "data/squad.h"
 #include "data/tokenizer_gpt2.h"
-#include "data/squad_span.h"
 #include "harness.h"
 #include "kernels/cpu.h"
 

@@ -25,7 +25,9 @@ static int environment_word(const char *name, const char *const *words)
 
 static const char *const noise_words[] = {"none", "drawn", "up", "down", NULL};
 static const char *const flush_words[] = {"0", "1", NULL};
-enum emu_noise emu_noise_now = (enum emu_noise)environment_word("EMU_NOISE", noise_words);
+/* Kernels read it. It lies in .data, because emu_access.cc takes .bss for static shared memory. */
+__attribute__((section(".data"))) enum emu_noise emu_noise_now =
+    (enum emu_noise)environment_word("EMU_NOISE", noise_words);
 static bool is_flushing = environment_word("EMU_FLUSH", flush_words) == 1;
 
 void emu_noise(enum emu_noise noise) { emu_noise_now = noise; }

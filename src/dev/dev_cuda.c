@@ -201,7 +201,7 @@ static int64_t sum_ranges(const struct dev *dev, const struct cuda_ranges *range
     return bytes;
 }
 
-void dev_cuda_info(const struct dev *dev, struct dev_info *out)
+static void get_info(const struct dev *dev, struct dev_info *out)
 {
     char driver[24];
     const struct cudaDeviceProp *prop = &dev->prop;
@@ -247,7 +247,8 @@ static enum status find_blas(struct stream *s)
     return blas_plan_open(&chip, &s->blas);
 }
 
-void dev_cuda_blas_open(struct stream *s)
+/* Opens cuBLASLt. Without it the kernels of this program compute products, which is logged once. */
+static void open_blas(struct stream *s)
 {
     static atomic_bool is_reported;
     bool is_open = find_blas(s) == ST_OK;
@@ -310,7 +311,7 @@ static enum status equip(struct stream *s)
     TRY(take(s->head.dev, &s->head.dev->scratch, CUDA_SCRATCH_BYTES, &scratch));
     s->cuda.scratch = scratch;
     s->cuda.scratch_bytes = CUDA_SCRATCH_BYTES;
-    dev_cuda_blas_open(s);
+    open_blas(s);
     return ST_OK;
 }
 
@@ -559,7 +560,7 @@ static void cuda_close(struct dev *dev)
 static const struct dev_ops cuda_ops = {
     .name = "cuda",
     .close = cuda_close,
-    .info = dev_cuda_info,
+    .info = get_info,
     .alloc = cuda_alloc,
     .free = cuda_free,
     .stream_open = cuda_stream_open,

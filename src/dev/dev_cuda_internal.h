@@ -85,7 +85,6 @@ struct dev {
     char bus[24];
 };
 
-void dev_cuda_info(const struct dev *dev, struct dev_info *out); /* of struct dev_ops */
 /* Returns false and the reason if the driver is too old for a library of this version of CUDA's
  * runtime, as 13000. Without a driver: true. */
 bool dev_cuda_driver_fits(size_t cudart_version, char *why, size_t cap);
@@ -199,10 +198,6 @@ struct stream {
     struct cuda_attention *attention; /* NULL: cuDNN was not asked for yet */
     bool is_captured;
 };
-
-/* dev_cuda_blas_open — products are faster with cuBLASLt. Without it this program's kernels compute
- * them, which is logged once. */
-void dev_cuda_blas_open(struct stream *s);
 #endif
 
 #endif

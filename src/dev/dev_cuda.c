@@ -237,25 +237,19 @@ static enum dev_cuda_blas_kind blas_use;
 
 void dev_cuda_blas_use(enum dev_cuda_blas_kind use) { blas_use = use; }
 
-static enum status find_blas(struct stream *s)
-{
-    const struct cudaDeviceProp *prop = &s->head.dev->prop;
-    struct blas_chip chip = {.sm_count = prop->multiProcessorCount};
-    text_copy(chip.name, sizeof chip.name, prop->name);
-    if (blas_use == DEV_CUDA_BLAS_OFF)
-        return FAIL(ST_NO_DEVICE, "CONVOY_BLAS=off");
-    return blas_plan_open(&chip, &s->blas);
-}
-
 /* Opens cuBLASLt. Without it the kernels of this program compute products, which is logged once. */
 static void open_blas(struct stream *s)
 {
     static atomic_bool is_reported;
-    bool is_open = find_blas(s) == ST_OK;
+    const struct cudaDeviceProp *prop = &s->head.dev->prop;
+    struct blas_chip chip = {.sm_count = prop->multiProcessorCount};
+    text_copy(chip.name, sizeof chip.name, prop->name);
+    const enum status st = blas_use == DEV_CUDA_BLAS_OFF ? FAIL(ST_NO_DEVICE, "CONVOY_BLAS=off")
+                                                         : blas_plan_open(&chip, &s->blas);
     s->is_blas_plain = blas_use == DEV_CUDA_BLAS_PLAIN;
     if (atomic_exchange(&is_reported, true))
         return;
-    if (is_open)
+    if (st == ST_OK)
         LOG_INFO("products by cuBLASLt %s%s", blas_plan_about(s->blas),
                  s->is_blas_plain ? ", without epilogues (CONVOY_BLAS=plain)" : "");
     else

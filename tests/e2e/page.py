@@ -270,21 +270,23 @@ def look_at_extras():
     faint = page.locator(".plot").nth(0).locator("path.faint").count()
     ok("smoothing: the curve itself stays, faint", faint == 1 and page.locator(".plot").nth(0).locator("path.line").count() == before + 1 and text("smooth-value") == "0.60", text("smooth-value"))
     # Both drawings in one turn of the browser, so of the same history. Where the loss is halfway between its bounds on the
-    # linear axis, a logarithmic one shows it higher, whatever the bounds and labels of either axis.
-    linear, logarithmic = page.evaluate("""() => {
-        const box = document.getElementById('log');
-        const heights = () => [...document.querySelector('.plot path.line').getAttribute('d').matchAll(/[ML ]?([-\\d.e]+)[ ,]([-\\d.e]+)/g)].map(m => +m[2]);
-        box.click();
-        const logarithmic = heights();
-        box.click();
-        const linear = heights();
-        box.click();
-        return [linear, logarithmic];
-    }""")
-    share = lambda heights: [(max(heights) - y) / (max(heights) - min(heights)) for y in heights]
-    middle = min(range(len(linear)), key=lambda i: abs(share(linear)[i] - 0.5))
-    ok("a logarithmic axis", len(linear) == len(logarithmic) > 2 and share(logarithmic)[middle] > share(linear)[middle] + 0.01 and page.is_checked("#log") and page.locator(".plot").nth(1).locator("text").count() > 0,
-       f"{len(linear)} points; the middle one: {share(linear)[middle]:.3f}, {share(logarithmic)[middle]:.3f}")
+    # linear axis, a logarithmic one shows it higher: clearly so once the loss has fallen by a tenth.
+    def axes():
+        linear, logarithmic = page.evaluate("""() => {
+            const box = document.getElementById('log');
+            const heights = is_log => {
+                if (box.checked !== is_log) box.click();
+                return [...document.querySelector('.plot path.line').getAttribute('d').matchAll(/[ML ]?([-\\d.e]+)[ ,]([-\\d.e]+)/g)].map(m => +m[2]);
+            };
+            return [heights(false), heights(true)];
+        }""")
+        share = lambda heights: [(max(heights) - y) / (max(heights) - min(heights)) for y in heights]
+        middle = min(range(len(linear)), key=lambda i: abs(share(linear)[i] - 0.5))
+        return len(linear), len(logarithmic), share(linear)[middle], share(logarithmic)[middle]
+    wait_until(30, lambda: axes()[3] > axes()[2] + 0.02)
+    linear_n, logarithmic_n, linear, logarithmic = axes()
+    ok("a logarithmic axis", linear_n == logarithmic_n > 2 and logarithmic > linear + 0.01 and page.is_checked("#log") and page.locator(".plot").nth(1).locator("text").count() > 0,
+       f"{linear_n} points; the middle one: {linear:.3f}, {logarithmic:.3f}")
     page.screenshot(path=f"{folder}/smooth.png", full_page=True)
     page.uncheck("#log")
     page.focus("#smooth")

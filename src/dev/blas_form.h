@@ -23,8 +23,8 @@ struct blas_form {
 int blas_form_fwd(bool is_tf32, const struct matmul_fwd *a, struct blas_form out[BLAS_FORMS]);
 int blas_form_bwd_x(bool is_tf32, const struct matmul_bwd_x *a, struct blas_form out[BLAS_FORMS]);
 int blas_form_bwd_w(bool is_tf32, const struct matmul_bwd_w *a, struct blas_form out[BLAS_FORMS]);
-/* blas_form_run — for blas.c, and for tests: runs a form. *is_done false: cuBLASLt does not take the
- * call; nothing was submitted. */
+/* blas_form_run — for blas.c, and for tests: runs a form. *is_done false: cuBLASLt does not take
+ * the call; nothing was submitted. */
 enum status blas_form_run(struct blas *b, const struct cuda *cuda, const struct blas_form *form,
                           bool *is_done);
 

@@ -156,7 +156,7 @@ void check_host_memory_rows(struct check_static *s)
     add_memory(s, &limits);
     if (check_file_read(s->root, meminfo, sizeof meminfo, "/proc/meminfo")) {
         add_swap(s, meminfo, &limits);
-        /* Pages of 2 MiB, and those that are reserved for nothing. */
+        /* Pages of 2 MiB, and reserved pages that no process uses. */
         char transparent[64];
         int64_t page = memory_row(meminfo, "Hugepagesize"), total = memory_row(meminfo, "MemTotal");
         /* A count, which memory_row scales as if it were KiB */

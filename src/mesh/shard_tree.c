@@ -97,11 +97,10 @@ struct walk {
 /* join — returns the piece in which a node's sum ends. */
 static int join(struct walk *w, struct node v)
 {
-    int shard = v.first;
     int rank = 0, high = w->ranks - 1;
     while (rank < high) {
         int middle = (rank + high + 1) / 2;
-        if (w->begin[middle] <= shard)
+        if (w->begin[middle] <= v.first)
             rank = middle;
         else
             high = middle - 1;

@@ -516,21 +516,18 @@ static enum status measure_all(struct plan_machine *m)
 
 enum status plan_machine_device(struct plan_machine *m)
 {
-    int64_t bytes = 0;
-    /* The same on all ranks, whatever each finds free; less of a small budget. */
-    int64_t *out = &bytes;
+    /* The same on all ranks, whatever each finds free; less if the budget is small. */
     int64_t most = (m->cluster->is_gpu ? 1024 : 512) * MIB, paid = m->config->budget_ms * MIB / 8,
             share = m->info.free_bytes / 8 / (m->cluster->is_gpu ? 1 : m->cluster->locals);
     most = paid < most ? paid : most;
     most = most > MEMORY_LEAST ? most : MEMORY_LEAST;
     double less = m->info.free_bytes >= 0 && share < most ? -(double)share : -(double)most;
     TRY(measure_ranks_max(m->config->comm, &less, 1));
-    *out = (int64_t)-less / 4096 * 4096;
-    TRY(*out >= MIB ? ST_OK
-                    : FAIL(ST_RETRY,
-                           "%lld bytes of memory are too few to measure the machine; end other "
-                           "programs",
-                           (long long)*out));
+    const int64_t bytes = (int64_t)-less / 4096 * 4096;
+    if (bytes < MIB)
+        return FAIL(ST_RETRY,
+                    "%lld bytes of memory are too few to measure the machine; end other programs",
+                    (long long)bytes);
     TRY(measure_memory_open(&m->memory, m->config->dev, m->timer.stream, bytes));
     enum status st = take_shared(m);
     if (st == ST_OK)

@@ -120,8 +120,8 @@ static enum status pass_slice(struct peer_copy *copy, struct step *step, int ran
     peer_copy_memory_sum_begin(&copy->memory, &label.stamp);
     for (int64_t at = 0, n; at < bytes; at += n) {
         n = bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES;
-        /* N bytes of the slice from `at` on go from its holder to all ranks, and become their
-         * state. buffer: room for them on the others. */
+        /* The holder sends n bytes of the slice from `at` on to all ranks, whose state they become;
+         * the other ranks receive them in `buffer`. */
         const struct peer_copy_holder *holder = &copy->holders[rank];
         char *data = buffer;
         if (holder->rank == copy->place.rank)
@@ -139,7 +139,6 @@ static enum status pass_slice(struct peer_copy *copy, struct step *step, int ran
 
 static enum status restore(struct peer_copy *copy, struct step *step)
 {
-    int slot;
     if (copy->choice.ranks != copy->place.ranks) {
         /* The slices of the ranks before, one after the other, become the state of other ranks. */
         char *buffer = memory_new(MESSAGE_BYTES, 1);
@@ -153,9 +152,8 @@ static enum status restore(struct peer_copy *copy, struct step *step)
         free(buffer);
         return st;
     }
-    /* Every rank that lacks its slice gets it from its holder. slot_out: this rank's. */
-    int *slot_out = &slot;
-    *slot_out = copy->holders[copy->place.rank].slot;
+    /* Every rank that lacks its slice receives it from its holder. */
+    int slot = copy->holders[copy->place.rank].slot;
     for (int rank = 0; rank < copy->place.ranks; rank++) {
         const struct peer_copy_holder *holder = &copy->holders[rank];
         if (holder->rank == rank)
@@ -163,7 +161,7 @@ static enum status restore(struct peer_copy *copy, struct step *step)
         if (holder->rank == copy->place.rank)
             TRY(send_slice(copy, holder->slot, rank));
         if (rank == copy->place.rank)
-            TRY(receive_slice(copy, PEER_COPY_OWN, rank, holder->rank, slot_out));
+            TRY(receive_slice(copy, PEER_COPY_OWN, rank, holder->rank, &slot));
     }
     TRY(replicate(copy, slot));
     return step_slice_set(step, peer_copy_memory_data(&copy->memory, slot));

@@ -114,9 +114,8 @@ static enum status await_result(struct p2p_eager *eager, const struct comm_ctx *
     struct p2p_eager_peer *root = &eager->peers[P2P_STAR_ROOT];
     for (bool is_result = false; !is_result;) {
         TRY(await_op(eager, &root->recv, wait));
-        /* Reads a message of the root. After a status another one follows: its receive is posted,
-         * and has ended already if that message has arrived. */
-        bool *is_result_out = &is_result;
+        /* A message of the root. After a status another one follows; its receive has ended already
+         * if that message has arrived. */
         struct p2p_eager_header header;
         memcpy(&header, p2p_eager_received(eager, P2P_STAR_ROOT) - P2P_EAGER_HEADER_BYTES,
                sizeof(header));
@@ -126,7 +125,7 @@ static enum status await_result(struct p2p_eager *eager, const struct comm_ctx *
                 !header.is_status || r == eager->me || (header.entered >> r & 1) != 0;
         eager->peers[P2P_STAR_ROOT].has_entered = true;
         eager->is_leaf = false; /* the root has named the others */
-        *is_result_out = !header.is_status;
+        is_result = !header.is_status;
         TRY(header.is_status ? p2p_eager_recv(eager, P2P_STAR_ROOT, P2P_TAG_HEADER) : ST_OK);
     }
     return await_op(eager, &root->send, wait);

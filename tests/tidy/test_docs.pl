@@ -69,15 +69,22 @@ test 'docs/testing.md names every module and every folder of tests', sub {
     my $text = slurp('docs/testing.md');
     return map { "$_ is missing" } grep { $text !~ /^\| `\Q$_\E` /m } 'kernels', folders('src/*', 'tests/*');
 };
-test 'docs/architecture.md names every module, and every file of comm and cluster', sub {
+test 'docs/architecture.md names every module; the README of a module names every file of its', sub {
     my $text = slurp('docs/architecture.md');
     my @bad = grep { $text !~ /^\| `\Q$_\E` /m } 'kernels', folders('src/*');
-    my %stem;
-    for (glob 'src/comm/*/*.[ch]') { m{src/comm/(.*)\.[ch]$}; $stem{$1} = 1 }
-    for (glob 'src/cluster/*.[ch]') { m{src/cluster/(.*)\.[ch]$}; $stem{$1} = 1 }
-    push @bad, grep { $text !~ /^\|.*`\Q$_\E`.*\|.*\|$/m } sort keys %stem;
-    my ($files) = $text =~ /^## Files of comm$(.*)^## Glossary$/ms;
-    push @bad, map { "$_ is no file" } grep { !$stem{$_} && $_ =~ /[\/_]/ } map { /`([\w\/]+)`/g } map { (split /\|/)[1] // () } split /\n/, $files;
+    for my $readme (glob 'src/*/README.md') {
+        (my $module = $readme) =~ s{/README\.md$}{};
+        my %stem = map { m{^\Q$module\E/(.*)\.[ch]$} ? ($1 => 1) : () } glob "$module/*.[ch] $module/*/*.[ch]";
+        # A row whose first cell is "core/" is the heading of the files of that folder.
+        my (%named, $folder);
+        for (grep { /^\|/ } split /\n/, slurp($readme)) {
+            $folder = $1 if m{^\| (\w+/) \|};
+            my ($cell) = /^\| (.*?) \|/ or next;
+            $named{ ($folder // '') . s/\.(?:\[ch\]|[ch])$//r } = 1 for $cell =~ /`([\w.\[\]]+)`/g;
+        }
+        push @bad, map { "$readme: $_ is missing" } grep { !$named{$_} } sort keys %stem;
+        push @bad, map { "$readme: $_ is no file" } grep { !$stem{$_} } sort keys %named;
+    }
     return @bad;
 };
 test 'docs/decisions/README.md lists every decision', sub {

@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "comm/p2p/p2p.h"
+#include "comm/message/message.h"
 
 #define EVERY_MS 100
 

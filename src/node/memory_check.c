@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "comm/nccl/nccl_lib.h"
+#include "comm/nccl/lib.h"
 #include "node/device.h"
 #include "node/config_map.h"
 #include "node/memory_advice.h"

@@ -11,10 +11,10 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "comm/tcp/tcp_auth.h"
-#include "comm/tcp/tcp_frame.h"
-#include "comm/tcp/tcp_addr.h"
-#include "comm/p2p/p2p_inside.h"
+#include "comm/tcp/auth.h"
+#include "comm/tcp/frame.h"
+#include "comm/tcp/addr.h"
+#include "comm/message/inside.h"
 
 #define FAKE_PEER_TCP_AT 6 /* offset of TCP's part in an address */
 

@@ -7,7 +7,7 @@
 #include <limits.h>
 #include <sys/prctl.h>
 
-#include "comm/nccl/nccl_lib.h"
+#include "comm/nccl/lib.h"
 #include "suite_device.h"
 
 #include "nccl_world.h"

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/assert.h"
-#include "comm/p2p/p2p.h"
+#include "comm/message/message.h"
 
 #ifndef OVER
 #define OVER COMM_NET_UCX

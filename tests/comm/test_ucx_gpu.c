@@ -3,7 +3,7 @@
 
 #include <ucp/api/ucp.h>
 
-#include "comm/p2p/p2p.h"
+#include "comm/message/message.h"
 
 static ucs_status_t answer;
 static uint64_t types;

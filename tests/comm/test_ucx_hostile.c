@@ -15,8 +15,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "comm/core/comm.h"
-#include "comm/p2p/p2p.h"
-#include "comm/ucx/ucx_header.h"
+#include "comm/message/message.h"
+#include "comm/ucx/header.h"
 
 #define GENERATION 0x5a
 #define ELEMS_MAX 600000

@@ -5,7 +5,7 @@
 
 #include "mesh/ranks.h"
 
-#include "comm/core/comm_inside.h"
+#include "comm/core/inside.h"
 #include "dev/op_cost.h"
 
 #define CALLS_MAX 64

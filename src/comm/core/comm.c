@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
-#include "comm/core/comm_inside.h"
+#include "comm/core/inside.h"
 #include "comm/core/part.h"
 #include "comm/core/sum.h"
 

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "comm/shm/comm_shm.h"
+#include "comm/shm/shm.h"
 
 #define NAMED_MAX 8 /* ranks that one message names */
 #define MAP_ALIGN ((int64_t)2 << 20)

@@ -23,8 +23,8 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "comm/tcp/tcp_inside.h"
-#include "comm/ucx/ucx_env.h"
+#include "comm/tcp/inside.h"
+#include "comm/ucx/env.h"
 
 #define BACKLOG 4096
 #define READ_ALL_MAX 3 /* connections, at most, that are read without poll(2) */

@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "comm/ucx/ucx_inside.h"
+#include "comm/ucx/inside.h"
 
 #define BREAK_NS ((int64_t)200000000)
 

@@ -1,8 +1,8 @@
 /* p2p_choose — the driver that ranks choose by their addresses: the same on all of them. */
 #include "harness.h"
 
-#include "comm/p2p/p2p_choose.h"
-#include "comm/ucx/ucx_env.h"
+#include "comm/message/choose.h"
+#include "comm/ucx/env.h"
 
 #define ROOM 2048
 

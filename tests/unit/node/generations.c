@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "comm/tcp/tcp_addr.h"
+#include "comm/tcp/addr.h"
 #include "node/generations.h"
 
 #define RANKS 2

@@ -37,7 +37,7 @@ static void read_comm(struct comm_heartbeat *heartbeat, struct board_call *call)
 
 static void publish(struct comm_heartbeat *heartbeat)
 {
-    struct board_call call = {.published_ms = clock_ms(), .refused = p2p_refused()};
+    struct board_call call = {.published_ms = clock_ms(), .refused = message_refused()};
     read_comm(heartbeat, &call);
     call.left_ms = heartbeat->left_ms;
     board_call_publish(heartbeat->board, heartbeat->worker_i, &call);

@@ -1,5 +1,5 @@
-/* p2p_pipeline — a large call between n ranks over p2p, in chunks: reduce-scatter and all-gather,
- * overlapped.
+/* comm_direct — a large call between n ranks over messages, in chunks: reduce-scatter and
+ * all-gather, overlapped.
  *
  * Each rank owns a part of the buffer (part_extent). Every rank sends its contribution to a part
  * straight to the part's owner, chunk by chunk. It begins with the next rank, so that not all send
@@ -9,18 +9,18 @@
  * every byte crosses the wire twice, to the owner and from it, in both directions at the same time.
  *
  * Chunks are small enough for UCX to send eagerly. To bound unexpected messages, chunk i is sent
- * only after the result of chunk i − P2P_PIPELINE_DEPTH has come back. Where no result comes back,
+ * only after the result of chunk i − COMM_DIRECT_DEPTH has come back. Where no result comes back,
  * an empty acknowledgement takes its place: only the owner needs the part, or the parts are
  * finished already. Rendezvous for each chunk was slower: 16 MiB, 4 ranks on 2 cores, TCP: 30 ms
  * instead of 18.
  *
- * Buffers may lie in a GPU's memory (p2p_memory.c). Then the slots do too, and chunks are so large
+ * Buffers may lie in a GPU's memory (memory.c). Then the slots do too, and chunks are so large
  * that UCX uses rendezvous and moves each between the two memories at once.
  *
  * In place: a sum may be stored where its contribution was sent from, since the owner finishes it
  * only after it has received that. Must not know comm's calls, nor how failures are named. */
-#ifndef CONVOY_COMM_P2P_PIPELINE_H
-#define CONVOY_COMM_P2P_PIPELINE_H
+#ifndef CONVOY_COMM_DIRECT_H
+#define CONVOY_COMM_DIRECT_H
 
 #include <stdbool.h>
 
@@ -29,19 +29,19 @@
 #include "dev/dev.h"
 #include "kernels/tensor.h"
 
-#define P2P_PIPELINE_DEPTH 4 /* chunks of one kind under way with one peer */
+#define COMM_DIRECT_DEPTH 4 /* chunks of one kind under way with one peer */
 
-/* ---- where the buffers lie and what adds there (p2p_memory.c) ---- */
+/* ---- where the buffers lie and what adds there (memory.c) ---- */
 
-struct p2p_memory {
-    const struct p2p_memory_ops *ops;
+struct comm_memory {
+    const struct comm_memory_ops *ops;
     struct dev *dev;       /* GPU: the device; else NULL */
     struct stream *stream; /* GPU: runs the sums */
 };
 
 /* The sum of n sources of `elems` elements. Source s lies at slots + s·stride, but source own_i,
  * which lies at `own`. */
-struct p2p_memory_sum {
+struct comm_memory_sum {
     const char *slots, *own;
     int64_t stride_bytes;
     int own_i, nodes, locals; /* nodes·locals sources: the shape of the tree */
@@ -51,26 +51,27 @@ struct p2p_memory_sum {
     const void **scratch; /* room for n pointers */
 };
 
-struct p2p_memory_ops {
+struct comm_memory_ops {
     bool is_gpu;
-    enum status (*alloc)(const struct p2p_memory *memory, int64_t bytes, void **out);
-    void (*free)(const struct p2p_memory *memory, void *data, int64_t bytes); /* NULL data: no-op */
+    enum status (*alloc)(const struct comm_memory *memory, int64_t bytes, void **out);
+    void (*free)(const struct comm_memory *memory, void *data,
+                 int64_t bytes); /* NULL data: no-op */
     /* sum: begins the sum; *is_done_out: it is over already. One sum at a time.
      * is_done: for a sum that was not over at once. */
-    enum status (*sum)(const struct p2p_memory *memory, const struct p2p_memory_sum *sum,
+    enum status (*sum)(const struct comm_memory *memory, const struct comm_memory_sum *sum,
                        bool *is_done_out);
-    enum status (*is_done)(const struct p2p_memory *memory, bool *out);
+    enum status (*is_done)(const struct comm_memory *memory, bool *out);
 };
-extern const struct p2p_memory_ops p2p_memory_host, p2p_memory_gpu;
+extern const struct comm_memory_ops comm_memory_host, comm_memory_gpu;
 
-/* p2p_memory_alloc — host memory costs nothing until it is touched. p2p_memory_free — accepts a
+/* comm_memory_alloc — host memory costs nothing until it is touched. comm_memory_free — accepts a
  * zeroed memory with NULL data. */
-static inline enum status p2p_memory_alloc(const struct p2p_memory *memory, int64_t bytes,
-                                           void **out)
+static inline enum status comm_memory_alloc(const struct comm_memory *memory, int64_t bytes,
+                                            void **out)
 {
     return memory->ops->alloc(memory, bytes, out);
 }
-static inline void p2p_memory_free(const struct p2p_memory *memory, void *data, int64_t bytes)
+static inline void comm_memory_free(const struct comm_memory *memory, void *data, int64_t bytes)
 {
     if (data != NULL)
         memory->ops->free(memory, data, bytes);
@@ -79,27 +80,27 @@ static inline void p2p_memory_free(const struct p2p_memory *memory, void *data, 
 /* ---- the pipeline ---- */
 
 /* The ranks, and the memory kept from call to call. Zeroed: none. */
-struct p2p_pipeline {
-    struct p2p *p2p;
+struct comm_direct {
+    struct messenger *messenger;
     int group;
-    const int *p2p_rank; /* p2p's rank of each member */
+    const int *root_rank; /* each member's rank in the root */
     int n, me;
-    int nodes, locals;        /* the shape of the tree of sums */
-    struct p2p_memory memory; /* where the buffers lie, and what adds there */
-    int64_t chunk_bytes;      /* at most; from the host's memory UCX sends so many bytes eagerly */
-    struct p2p_pipeline_peer *peers; /* n */
-    char *slots; /* P2P_PIPELINE_DEPTH × n chunks: contributions to this rank's part */
+    int nodes, locals;         /* the shape of the tree of sums */
+    struct comm_memory memory; /* where the buffers lie, and what adds there */
+    int64_t chunk_bytes;       /* at most; from the host's memory UCX sends so many bytes eagerly */
+    struct comm_direct_peer *peers; /* n */
+    char *slots; /* COMM_DIRECT_DEPTH × n chunks: contributions to this rank's part */
     int64_t slots_bytes;
     const void **sources; /* n: scratch */
     int64_t bytes_sent;
 };
 
-/* p2p_pipeline_open — allocates, with the fields above chunk_bytes set. chunk_bytes: of one chunk,
+/* comm_direct_open — allocates, with the fields above chunk_bytes set. chunk_bytes: of one chunk,
  * a multiple of 1024. */
-enum status p2p_pipeline_open(struct p2p_pipeline *pipeline, int64_t chunk_bytes);
-void p2p_pipeline_free(struct p2p_pipeline *pipeline); /* accepts a zeroed one */
+enum status comm_direct_open(struct comm_direct *direct, int64_t chunk_bytes);
+void comm_direct_free(struct comm_direct *direct); /* accepts a zeroed one */
 
-struct p2p_pipeline_call {
+struct comm_direct_call {
     /* all parts; NULL: own_out holds this rank's finished part, and nothing is added */
     const char *in;
     /* all parts: receives the finished parts of the other ranks; NULL: they are not sent */
@@ -115,21 +116,19 @@ struct p2p_pipeline_call {
     enum status (*poll)(void *arg);
     void *arg;
 };
-/* p2p_pipeline_run — blocks until the call's buffers are the caller's again. Errors: those of
- * p2p_progress and poll. */
-enum status p2p_pipeline_run(struct p2p_pipeline *pipeline, const struct p2p_pipeline_call *call,
-                             struct p2p_wait *wait);
+/* comm_direct_run — blocks until the call's buffers are the caller's again. Errors: those of
+ * message_progress and poll. */
+enum status comm_direct_run(struct comm_direct *direct, const struct comm_direct_call *call,
+                            struct message_wait *wait);
 
-/* p2p_pipeline_all_to_all — sends part p of `in` (elems elements) to rank p and receives part r of
+/* comm_direct_all_to_all — sends part p of `in` (elems elements) to rank p and receives part r of
  * `out` from rank r, each as one message. Blocks; errors as above. */
-enum status p2p_pipeline_all_to_all(struct p2p_pipeline *pipeline,
-                                    const struct p2p_pipeline_call *call, int64_t elems,
-                                    struct p2p_wait *wait);
+enum status comm_direct_all_to_all(struct comm_direct *direct, const struct comm_direct_call *call,
+                                   int64_t elems, struct message_wait *wait);
 
-/* p2p_pipeline_broadcast — `out` (bytes) of rank root to all, passed on from rank to rank. Blocks;
+/* comm_direct_broadcast — `out` (bytes) of rank root to all, passed on from rank to rank. Blocks;
  * errors as above. */
-enum status p2p_pipeline_broadcast(struct p2p_pipeline *pipeline,
-                                   const struct p2p_pipeline_call *call, int64_t bytes, int root,
-                                   struct p2p_wait *wait);
+enum status comm_direct_broadcast(struct comm_direct *direct, const struct comm_direct_call *call,
+                                  int64_t bytes, int root, struct message_wait *wait);
 
 #endif

@@ -1,9 +1,9 @@
-/* p2p_gpu — large collectives between buffers in GPUs' memory, if every rank's UCX has CUDA: it
+/* comm_gpu — large collectives between buffers in GPUs' memory, if every rank's UCX has CUDA: it
  * reads and writes GPU memory directly, without a copy through the host's. The UCX that the release
  * links has no CUDA; there comm stages.
  *
- * The chunks, their order and the tree of sums are p2p_pipeline.h's; slots lie on the GPU, which
- * adds (kernels/combine.h). Nodes with several workers use two levels (p2p_two_level.h). Inside a
+ * The chunks, their order and the tree of sums are direct.h's; slots lie on the GPU, which
+ * adds (kernels/combine.h). Nodes with several workers use two levels (two_level.h). Inside a
  * node the workers exchange chunks over UCX, which takes NVLink there. So the sums have the bits of
  * host memory. UCX knows nothing of streams: what it reads must be finished before it gets it, and
  * what it has received is visible to every kernel launched afterwards.
@@ -23,75 +23,76 @@
 #define CHUNK_MAX ((int64_t)4 << 20)
 #define CHUNK_MIN ((int64_t)256 << 10)
 
-static const struct p2p_two_level_ops intra_ops;
+static const struct comm_two_level_ops intra_ops;
 
 /* ---- life ---- */
 
 static int64_t chunk_bytes(int ranks)
 {
-    int64_t bytes = SLOTS_BYTES / P2P_PIPELINE_DEPTH / ranks / CHUNK_MIN * CHUNK_MIN;
+    int64_t bytes = SLOTS_BYTES / COMM_DIRECT_DEPTH / ranks / CHUNK_MIN * CHUNK_MIN;
     return bytes > CHUNK_MAX ? CHUNK_MAX : bytes < CHUNK_MIN ? CHUNK_MIN : bytes;
 }
 
-static enum status open_pipeline(struct p2p_gpu *gpu, struct p2p_pipeline *pipeline,
-                                 struct p2p *p2p, int group, const int *p2p_rank, int n, int me)
+static enum status open_direct(struct comm_gpu *gpu, struct comm_direct *direct,
+                               struct messenger *messenger, int group, const int *root_rank, int n,
+                               int me)
 {
-    *pipeline = (struct p2p_pipeline){.p2p = p2p,
-                                      .group = group,
-                                      .p2p_rank = p2p_rank,
-                                      .n = n,
-                                      .me = me,
-                                      .nodes = n,
-                                      .locals = 1,
-                                      .memory = gpu->memory};
-    return p2p_pipeline_open(pipeline, chunk_bytes(n));
+    *direct = (struct comm_direct){.messenger = messenger,
+                                   .group = group,
+                                   .root_rank = root_rank,
+                                   .n = n,
+                                   .me = me,
+                                   .nodes = n,
+                                   .locals = 1,
+                                   .memory = gpu->memory};
+    return comm_direct_open(direct, chunk_bytes(n));
 }
 
-static enum status open_two_level(struct p2p_gpu *gpu, const struct comm_place *place,
-                                  struct p2p *p2p, int group, const int *p2p_rank)
+static enum status open_two_level(struct comm_gpu *gpu, const struct comm_place *place,
+                                  struct messenger *messenger, int group, const int *root_rank)
 {
-    const struct p2p_two_level_config config = {.ops = &intra_ops,
-                                                .intra = gpu,
-                                                .p2p = p2p,
-                                                .memory = gpu->memory,
-                                                .place = place,
-                                                .group = group,
-                                                .p2p_rank = p2p_rank,
-                                                .chunk_bytes = chunk_bytes(place->nodes)};
+    const struct comm_two_level_config config = {.ops = &intra_ops,
+                                                 .intra = gpu,
+                                                 .messenger = messenger,
+                                                 .memory = gpu->memory,
+                                                 .place = place,
+                                                 .group = group,
+                                                 .root_rank = root_rank,
+                                                 .chunk_bytes = chunk_bytes(place->nodes)};
     gpu->intra_ranks = memory_new((size_t)place->locals, sizeof(*gpu->intra_ranks));
     for (int l = 0; l < place->locals; l++)
-        gpu->intra_ranks[l] = p2p_rank[place->node * place->locals + l];
-    TRY(p2p_two_level_open(&gpu->two_level, &config));
-    return open_pipeline(gpu, &gpu->intra, p2p, group, gpu->intra_ranks, place->locals,
-                         place->local);
+        gpu->intra_ranks[l] = root_rank[place->node * place->locals + l];
+    TRY(comm_two_level_open(&gpu->two_level, &config));
+    return open_direct(gpu, &gpu->intra, messenger, group, gpu->intra_ranks, place->locals,
+                       place->local);
 }
 
-enum status p2p_gpu_open(struct p2p_gpu *gpu, const struct comm_ctx *ctx, struct p2p *p2p,
-                         int group, const int *p2p_rank)
+enum status comm_gpu_open(struct comm_gpu *gpu, const struct comm_ctx *ctx,
+                          struct messenger *messenger, int group, const int *root_rank)
 {
     const struct comm_place *place = &ctx->config.place;
     struct dev *dev = ctx->config.dev;
-    *gpu = (struct p2p_gpu){.memory = {.ops = &p2p_memory_gpu, .dev = dev}};
+    *gpu = (struct comm_gpu){.memory = {.ops = &comm_memory_gpu, .dev = dev}};
     TRY(dev_make_current(dev));
     TRY(dev_stream_open(dev, &gpu->memory.stream));
-    return place->locals > 1
-               ? open_two_level(gpu, place, p2p, group, p2p_rank)
-               : open_pipeline(gpu, &gpu->flat, p2p, group, p2p_rank, place->nodes, place->node);
+    return place->locals > 1 ? open_two_level(gpu, place, messenger, group, root_rank)
+                             : open_direct(gpu, &gpu->flat, messenger, group, root_rank,
+                                           place->nodes, place->node);
 }
 
-void p2p_gpu_close(struct p2p_gpu *gpu)
+void comm_gpu_close(struct comm_gpu *gpu)
 {
     dev_stream_close(gpu->memory.stream); /* first: it may be adding */
-    p2p_pipeline_free(&gpu->flat);
-    p2p_two_level_free(&gpu->two_level);
-    p2p_pipeline_free(&gpu->intra);
+    comm_direct_free(&gpu->flat);
+    comm_two_level_free(&gpu->two_level);
+    comm_direct_free(&gpu->intra);
     free(gpu->intra_ranks);
-    *gpu = (struct p2p_gpu){0};
+    *gpu = (struct comm_gpu){0};
 }
 
 /* ---- calls ---- */
 
-static enum status copy_part(const struct p2p_gpu *gpu, const struct comm_call *call,
+static enum status copy_part(const struct comm_gpu *gpu, const struct comm_call *call,
                              struct part_extent part, const void *from)
 {
     const int64_t elem_bytes = (int64_t)dtype_bytes(call->dtype);
@@ -100,10 +101,10 @@ static enum status copy_part(const struct p2p_gpu *gpu, const struct comm_call *
     return to == from || bytes == 0 ? ST_OK : dev_copy(gpu->memory.stream, to, from, bytes);
 }
 
-enum status p2p_gpu_begin(struct p2p_gpu *gpu, const struct comm_ctx *ctx,
-                          const struct comm_call *call)
+enum status comm_gpu_begin(struct comm_gpu *gpu, const struct comm_ctx *ctx,
+                           const struct comm_call *call)
 {
-    const struct p2p_pipeline *flat = &gpu->flat;
+    const struct comm_direct *flat = &gpu->flat;
     TRY(dev_stream_wait(gpu->memory.stream, call->event));
     TRY(staging_sync(ctx, gpu->memory.stream));
     if (call->kind == COMM_CALL_ALL_GATHER && gpu->two_level.ops == NULL)
@@ -111,18 +112,18 @@ enum status p2p_gpu_begin(struct p2p_gpu *gpu, const struct comm_ctx *ctx,
     return ST_OK;
 }
 
-enum status p2p_gpu_end(struct p2p_gpu *gpu, const struct comm_ctx *ctx)
+enum status comm_gpu_end(struct comm_gpu *gpu, const struct comm_ctx *ctx)
 {
     return staging_sync(ctx, gpu->memory.stream);
 }
 
 /* ---- inside a node: one pipeline for the parts of each node in turn ---- */
 
-static enum status reduce(struct p2p_two_level *two_level, const struct comm_call *call,
-                          struct p2p_pipeline_call base, enum dtype dtype_out,
-                          struct p2p_wait *wait)
+static enum status reduce(struct comm_two_level *two_level, const struct comm_call *call,
+                          struct comm_direct_call base, enum dtype dtype_out,
+                          struct message_wait *wait)
 {
-    struct p2p_gpu *gpu = two_level->intra;
+    struct comm_gpu *gpu = two_level->intra;
     base.in = call->in;
     base.out = NULL;
     base.dtype = call->dtype;
@@ -131,15 +132,15 @@ static enum status reduce(struct p2p_two_level *two_level, const struct comm_cal
         base.parts = two_level->parts + v * two_level->locals;
         base.own_out =
             two_level->rail + two_level->rail_parts[v].first * (int64_t)dtype_bytes(dtype_out);
-        TRY(p2p_pipeline_run(&gpu->intra, &base, wait));
+        TRY(comm_direct_run(&gpu->intra, &base, wait));
     }
     return ST_OK;
 }
 
-static enum status gather(struct p2p_two_level *two_level, const struct comm_call *call,
-                          struct p2p_pipeline_call base, struct p2p_wait *wait)
+static enum status gather(struct comm_two_level *two_level, const struct comm_call *call,
+                          struct comm_direct_call base, struct message_wait *wait)
 {
-    struct p2p_gpu *gpu = two_level->intra;
+    struct comm_gpu *gpu = two_level->intra;
     const int64_t elem_bytes = (int64_t)dtype_bytes(call->dtype);
     base.in = NULL;
     base.out = call->out;
@@ -150,18 +151,18 @@ static enum status gather(struct p2p_two_level *two_level, const struct comm_cal
                            ? two_level->own
                            : two_level->finished + two_level->rail_parts[v].first * elem_bytes;
         TRY(copy_part(gpu, call, base.parts[two_level->local], base.own_out));
-        TRY(p2p_pipeline_run(&gpu->intra, &base, wait));
+        TRY(comm_direct_run(&gpu->intra, &base, wait));
     }
     return ST_OK;
 }
 
-static enum status broadcast(struct p2p_two_level *two_level, const struct comm_call *call,
-                             struct p2p_pipeline_call base, int local, struct p2p_wait *wait)
+static enum status broadcast(struct comm_two_level *two_level, const struct comm_call *call,
+                             struct comm_direct_call base, int local, struct message_wait *wait)
 {
-    struct p2p_gpu *gpu = two_level->intra;
+    struct comm_gpu *gpu = two_level->intra;
     base.out = call->out;
-    return p2p_pipeline_broadcast(&gpu->intra, &base, transport_bytes(call), local, wait);
+    return comm_direct_broadcast(&gpu->intra, &base, transport_bytes(call), local, wait);
 }
 
-static const struct p2p_two_level_ops intra_ops = {
+static const struct comm_two_level_ops intra_ops = {
     .reduce = reduce, .gather = gather, .broadcast = broadcast};

@@ -1,4 +1,4 @@
-/* p2p_memory — where the buffers of large calls lie and what adds there: the host's memory, or the
+/* comm_memory — where the buffers of large calls lie and what adds there: the host's memory, or the
  * memory of a GPU that UCX reads and writes itself.
  *
  * One table of functions for each kind of memory. Both kinds add along the same tree (sum.h),
@@ -10,19 +10,19 @@
 
 /* ---- the host's ---- */
 
-static enum status host_alloc(const struct p2p_memory *memory, int64_t bytes, void **out)
+static enum status host_alloc(const struct comm_memory *memory, int64_t bytes, void **out)
 {
     (void)memory;
     return transport_reserve(bytes, out);
 }
 
-static void host_free(const struct p2p_memory *memory, void *data, int64_t bytes)
+static void host_free(const struct comm_memory *memory, void *data, int64_t bytes)
 {
     (void)memory;
     transport_unmap(data, bytes);
 }
 
-static enum status host_sum(const struct p2p_memory *memory, const struct p2p_memory_sum *sum,
+static enum status host_sum(const struct comm_memory *memory, const struct comm_memory_sum *sum,
                             bool *is_done_out)
 {
     (void)memory;
@@ -40,31 +40,31 @@ static enum status host_sum(const struct p2p_memory *memory, const struct p2p_me
     return ST_OK;
 }
 
-static enum status host_is_done(const struct p2p_memory *memory, bool *out)
+static enum status host_is_done(const struct comm_memory *memory, bool *out)
 {
     (void)memory;
     *out = true;
     return ST_OK;
 }
 
-const struct p2p_memory_ops p2p_memory_host = {
+const struct comm_memory_ops comm_memory_host = {
     .alloc = host_alloc, .free = host_free, .sum = host_sum, .is_done = host_is_done};
 
 /* ---- a GPU's ---- */
 
 _Static_assert(COMM_RANKS_MAX <= COMBINE_SOURCES_MAX, "one kernel adds what all ranks send");
 
-static enum status gpu_alloc(const struct p2p_memory *memory, int64_t bytes, void **out)
+static enum status gpu_alloc(const struct comm_memory *memory, int64_t bytes, void **out)
 {
     return dev_alloc(memory->dev, (size_t)bytes, out);
 }
 
-static void gpu_free(const struct p2p_memory *memory, void *data, int64_t bytes)
+static void gpu_free(const struct comm_memory *memory, void *data, int64_t bytes)
 {
     dev_free(memory->dev, data, (size_t)bytes);
 }
 
-static enum status gpu_sum(const struct p2p_memory *memory, const struct p2p_memory_sum *sum,
+static enum status gpu_sum(const struct comm_memory *memory, const struct comm_memory_sum *sum,
                            bool *is_done_out)
 {
     const int64_t elem_bytes = (int64_t)dtype_bytes(sum->dtype);
@@ -80,10 +80,10 @@ static enum status gpu_sum(const struct p2p_memory *memory, const struct p2p_mem
 }
 
 /* A GPU does not report the end of a kernel: it is asked. */
-static enum status gpu_is_done(const struct p2p_memory *memory, bool *out)
+static enum status gpu_is_done(const struct comm_memory *memory, bool *out)
 {
     return dev_stream_query(memory->stream, out);
 }
 
-const struct p2p_memory_ops p2p_memory_gpu = {
+const struct comm_memory_ops comm_memory_gpu = {
     .is_gpu = true, .alloc = gpu_alloc, .free = gpu_free, .sum = gpu_sum, .is_done = gpu_is_done};

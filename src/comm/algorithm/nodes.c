@@ -1,11 +1,12 @@
-/* comm_p2p — the collectives of ranks that are processes on any nodes, over messages (p2p.h).
+/* comm_nodes — the collectives of ranks that are processes on any nodes, over messages
+ * (message/message.h).
  *
- * Every call begins with headers (p2p_eager.h). A small call has its content behind the header: all
+ * Every call begins with headers (eager.h). A small call has its content behind the header: all
  * ranks add all contributions in the order of sum.h, to the same bits, after one message each
- * way. A large call continues in chunks (p2p_pipeline.h), in two levels where nodes have several
- * workers (p2p_two_level.h).
+ * way. A large call continues in chunks (direct.h), in two levels where nodes have several
+ * workers (two_level.h).
  *
- * A rank with a failed call sends GOAWAY to its peers (p2p_abort). So they look for the rank
+ * A rank with a failed call sends GOAWAY to its peers (message_abort). So they look for the rank
  * that is missing and do not blame this one. Must not know what is summed, or why. */
 #include <stdlib.h>
 #include <string.h>
@@ -22,24 +23,24 @@
 static enum status check_peers(void *arg)
 {
     struct comm_ctx *ctx = arg;
-    struct comm_p2p *state = ctx->state;
+    struct comm_nodes *state = ctx->state;
     for (int r = 0; r < state->n; r++)
-        TRY(p2p_eager_check(&state->eager, ctx, r));
+        TRY(comm_eager_check(&state->eager, ctx, r));
     return ST_OK;
 }
 
 static enum status check_wait(void *arg)
 {
     struct comm_ctx *ctx = arg;
-    struct comm_p2p *state = ctx->state;
+    struct comm_nodes *state = ctx->state;
     enum status st = transport_check(ctx);
     state->was_cancelled = st != ST_OK;
     return st;
 }
 
-struct p2p_wait comm_p2p_wait(struct comm_ctx *ctx)
+struct message_wait comm_nodes_wait(struct comm_ctx *ctx)
 {
-    return (struct p2p_wait){
+    return (struct message_wait){
         .watch = {.check = check_wait, .arg = ctx, .wait_policy = ctx->wait_policy}};
 }
 
@@ -50,21 +51,21 @@ static bool coalesce(void *arg, int64_t ns)
 
 /* The wait of a call that moves so many bytes. If they are many, only a caller that waits for them
  * needs them at once. */
-static struct p2p_wait wait_of_large(struct comm_ctx *ctx, int64_t bytes)
+static struct message_wait wait_of_large(struct comm_ctx *ctx, int64_t bytes)
 {
-    struct p2p_wait wait = comm_p2p_wait(ctx);
+    struct message_wait wait = comm_nodes_wait(ctx);
     wait.watch.coalesce = ctx->queue != NULL && bytes >= COALESCE_BYTES ? coalesce : NULL;
     return wait;
 }
 
 /* The sources of a sum: what each rank has sent, and `own` for this one. */
-static void gather_sources(struct comm_p2p *state, const void *own)
+static void gather_sources(struct comm_nodes *state, const void *own)
 {
     for (int r = 0; r < state->n; r++)
-        state->sources[r] = r == state->me ? own : p2p_eager_received(&state->eager, r);
+        state->sources[r] = r == state->me ? own : comm_eager_received(&state->eager, r);
 }
 
-static void sum_sources(struct comm_p2p *state, const struct comm_ctx *ctx, enum dtype dtype,
+static void sum_sources(struct comm_nodes *state, const struct comm_ctx *ctx, enum dtype dtype,
                         void *out, int64_t elems)
 {
     struct sum_args sum = {.in = state->sources,
@@ -84,9 +85,9 @@ static void sum_sources(struct comm_p2p *state, const struct comm_ctx *ctx, enum
 /* A member that has not entered the call and is not the root's rank `but`; -1: none is known. */
 static int find_missing(const struct comm_ctx *ctx, int but)
 {
-    const struct comm_p2p *state = ctx->state;
+    const struct comm_nodes *state = ctx->state;
     for (int r = 0; r < state->n; r++) {
-        if (r != state->me && state->p2p_rank[r] != but &&
+        if (r != state->me && state->root_rank[r] != but &&
             ctx->ops->entered(ctx, r) == TRANSPORT_ENTERED_NO)
             return r;
     }
@@ -96,12 +97,12 @@ static int find_missing(const struct comm_ctx *ctx, int but)
 /* The transport failed during this call: names the rank that caused it. */
 static enum status name_cause(struct comm_ctx *ctx, enum status st)
 {
-    const struct comm_p2p *state = ctx->state;
-    struct p2p_loss loss = {.rank = -1};
+    const struct comm_nodes *state = ctx->state;
+    struct message_loss loss = {.rank = -1};
     int member = -1;
-    bool is_lost = p2p_lost(state->root->p2p, &loss);
+    bool is_lost = message_lost(state->root->messenger, &loss);
     for (int r = 0; r < state->n; r++)
-        member = state->p2p_rank[r] == loss.rank ? r : member;
+        member = state->root_rank[r] == loss.rank ? r : member;
     if (st != ST_PEER || state->was_cancelled || !is_lost || member < 0)
         return st;
     if (loss.is_damaged) {
@@ -114,7 +115,7 @@ static enum status name_cause(struct comm_ctx *ctx, enum status st)
             "rank %d (node %d) was lost in %s %lld: %s, over %s; if this happens again, look at "
             "the network adapters, cables and memory of both nodes",
             loss.rank, loss.rank / root->config.place.locals, transport_call_name(ctx->call->kind),
-            (long long)ctx->call->sequence, loss.text, p2p_name(state->root->p2p));
+            (long long)ctx->call->sequence, loss.text, message_name(state->root->messenger));
     }
     if (!loss.sent_goaway && find_missing(ctx, loss.rank) < 0)
         return st;
@@ -126,10 +127,10 @@ static enum status name_cause(struct comm_ctx *ctx, enum status st)
                           : FAIL(ST_PEER, "%s, for rank %d was lost", status_message(), loss.cause);
 }
 
-enum status comm_p2p_finish(struct comm_ctx *ctx, enum status st)
+enum status comm_nodes_finish(struct comm_ctx *ctx, enum status st)
 {
-    struct comm_p2p *state = ctx->state;
-    int64_t *counts[] = {&state->pipeline.bytes_sent,
+    struct comm_nodes *state = ctx->state;
+    int64_t *counts[] = {&state->direct.bytes_sent,
                          &state->two_level.inter.bytes_sent,
                          &state->eager.bytes_sent,
                          &state->gpu.flat.bytes_sent,
@@ -142,64 +143,64 @@ enum status comm_p2p_finish(struct comm_ctx *ctx, enum status st)
     if (st == ST_OK)
         return ST_OK;
     st = name_cause(ctx, st);
-    p2p_abort(state->root->p2p);
+    message_abort(state->root->messenger);
     return st;
 }
 
 static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
 {
-    const struct comm_p2p *state = ctx->state;
+    const struct comm_nodes *state = ctx->state;
     if (state->eager.call != ctx->call || state->eager.peers == NULL ||
-        ctx->call->kind == COMM_CALL_SEND || (state->eager.is_leaf && rank != P2P_STAR_ROOT))
+        ctx->call->kind == COMM_CALL_SEND || (state->eager.is_leaf && rank != COMM_STAR_ROOT))
         return TRANSPORT_ENTERED_UNKNOWN;
     return state->eager.peers[rank].has_entered ? TRANSPORT_ENTERED_YES : TRANSPORT_ENTERED_NO;
 }
 
 /* ---- collectives ---- */
 
-static struct p2p_pipeline_call pipeline_call(struct comm_ctx *ctx, const struct comm_call *call)
+static struct comm_direct_call direct_call(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    struct comm_p2p *state = ctx->state;
+    struct comm_nodes *state = ctx->state;
     for (int r = 0; r < state->n; r++)
         state->parts[r] = part_extent(call->elems, state->n, r);
-    return (struct p2p_pipeline_call){.parts = state->parts,
-                                      .sequence = call->sequence,
-                                      .dtype = call->dtype,
-                                      .dtype_out = call->dtype,
-                                      .poll = check_peers,
-                                      .arg = ctx};
+    return (struct comm_direct_call){.parts = state->parts,
+                                     .sequence = call->sequence,
+                                     .dtype = call->dtype,
+                                     .dtype_out = call->dtype,
+                                     .poll = check_peers,
+                                     .arg = ctx};
 }
 
 /* The pipelines of large calls for one kind of memory. */
 struct route {
-    struct p2p_pipeline *flat;
-    struct p2p_two_level *two_level; /* zeroed: each node has one worker */
-    struct p2p_wait wait;
+    struct comm_direct *flat;
+    struct comm_two_level *two_level; /* zeroed: each node has one worker */
+    struct message_wait wait;
 };
 
 /* The headers, and behind them without waiting the chunks. */
 static enum status run_route(struct comm_ctx *ctx, const struct comm_call *call,
-                             const struct p2p_pipeline_call *large, struct route *route)
+                             const struct comm_direct_call *large, struct route *route)
 {
-    struct comm_p2p *state = ctx->state;
+    struct comm_nodes *state = ctx->state;
     const bool is_two_level = route->two_level->ops != NULL;
-    TRY(p2p_eager_begin(&state->eager, call, NULL, 0, 0));
+    TRY(comm_eager_begin(&state->eager, call, NULL, 0, 0));
     if (is_two_level)
-        TRY(p2p_two_level_run(route->two_level, call, *large, &route->wait));
+        TRY(comm_two_level_run(route->two_level, call, *large, &route->wait));
     else if (call->kind == COMM_CALL_BROADCAST)
-        TRY(p2p_pipeline_broadcast(route->flat, large, transport_bytes(call), call->peer,
-                                   &route->wait));
+        TRY(comm_direct_broadcast(route->flat, large, transport_bytes(call), call->peer,
+                                  &route->wait));
     else
-        TRY(p2p_pipeline_run(route->flat, large, &route->wait));
-    TRY(p2p_eager_end(&state->eager, ctx, &route->wait));
-    return is_two_level ? p2p_two_level_end(route->two_level, call, *large, &route->wait) : ST_OK;
+        TRY(comm_direct_run(route->flat, large, &route->wait));
+    TRY(comm_eager_end(&state->eager, ctx, &route->wait));
+    return is_two_level ? comm_two_level_end(route->two_level, call, *large, &route->wait) : ST_OK;
 }
 
 static enum status run_large(struct comm_ctx *ctx, const struct comm_call *call,
-                             const struct p2p_pipeline_call *large)
+                             const struct comm_direct_call *large)
 {
-    struct comm_p2p *state = ctx->state;
-    struct route host = {.flat = &state->pipeline,
+    struct comm_nodes *state = ctx->state;
+    struct route host = {.flat = &state->direct,
                          .two_level = &state->two_level,
                          .wait = wait_of_large(ctx, transport_bytes(call))};
     return run_route(ctx, call, large, &host);
@@ -208,13 +209,13 @@ static enum status run_large(struct comm_ctx *ctx, const struct comm_call *call,
 static enum status run_small(struct comm_ctx *ctx, const struct comm_call *call,
                              const void *content, int64_t stride, int64_t bytes)
 {
-    struct comm_p2p *state = ctx->state;
-    struct p2p_wait wait = comm_p2p_wait(ctx);
-    TRY(p2p_eager_begin(&state->eager, call, content, stride, bytes));
-    return p2p_eager_end(&state->eager, ctx, &wait);
+    struct comm_nodes *state = ctx->state;
+    struct message_wait wait = comm_nodes_wait(ctx);
+    TRY(comm_eager_begin(&state->eager, call, content, stride, bytes));
+    return comm_eager_end(&state->eager, ctx, &wait);
 }
 
-static int64_t part_bytes_max(const struct comm_p2p *state, const struct comm_call *call)
+static int64_t part_bytes_max(const struct comm_nodes *state, const struct comm_call *call)
 {
     int64_t most = 0;
     for (int r = 0; r < state->n; r++) {
@@ -228,20 +229,20 @@ static int64_t part_bytes_max(const struct comm_p2p *state, const struct comm_ca
  * own_out. */
 static enum status scatter_small(struct comm_ctx *ctx, const struct comm_call *call, void *own_out)
 {
-    struct comm_p2p *state = ctx->state;
-    struct p2p_wait wait = comm_p2p_wait(ctx);
+    struct comm_nodes *state = ctx->state;
+    struct message_wait wait = comm_nodes_wait(ctx);
     int64_t elem_bytes = (int64_t)dtype_bytes(call->dtype);
-    p2p_eager_set_call(&state->eager, call);
+    comm_eager_set_call(&state->eager, call);
     for (int i = 1; i < state->n; i++) {
         int r = (state->me + i) % state->n;
         struct part_extent part = part_extent(call->elems, state->n, r);
         if (part.elems > 0)
-            memcpy(p2p_eager_to_send(&state->eager, r),
+            memcpy(comm_eager_to_send(&state->eager, r),
                    (const char *)call->in + part.first * elem_bytes,
                    (size_t)(part.elems * elem_bytes));
-        TRY(p2p_eager_exchange(&state->eager, r, P2P_TAG_HEADER, part.elems * elem_bytes));
+        TRY(comm_eager_exchange(&state->eager, r, MESSAGE_TAG_HEADER, part.elems * elem_bytes));
     }
-    TRY(p2p_eager_end(&state->eager, ctx, &wait));
+    TRY(comm_eager_end(&state->eager, ctx, &wait));
     struct part_extent mine = part_extent(call->elems, state->n, state->me);
     gather_sources(state, (const char *)call->in + mine.first * elem_bytes);
     sum_sources(state, ctx, call->dtype, own_out, mine.elems);
@@ -251,30 +252,30 @@ static enum status scatter_small(struct comm_ctx *ctx, const struct comm_call *c
 /* all_reduce with parts short enough for the headers: contributions go to the owners with the
  * headers, sums come back to all. */
 static enum status reduce_parts(struct comm_ctx *ctx, const struct comm_call *call,
-                                struct p2p_pipeline_call *parts)
+                                struct comm_direct_call *parts)
 {
-    struct comm_p2p *state = ctx->state;
-    struct p2p_wait wait = comm_p2p_wait(ctx);
+    struct comm_nodes *state = ctx->state;
+    struct message_wait wait = comm_nodes_wait(ctx);
     TRY(scatter_small(ctx, call, parts->own_out));
     parts->in = NULL;
-    return p2p_pipeline_run(&state->pipeline, parts, &wait);
+    return comm_direct_run(&state->direct, parts, &wait);
 }
 
 /* all_reduce and barrier (no elements) of ranks that share cores. */
 static enum status run_star(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    struct comm_p2p *state = ctx->state;
-    struct p2p_wait wait = comm_p2p_wait(ctx);
+    struct comm_nodes *state = ctx->state;
+    struct message_wait wait = comm_nodes_wait(ctx);
     const size_t bytes = (size_t)transport_bytes(call);
-    const bool is_root = state->me == P2P_STAR_ROOT;
-    char *result = is_root ? p2p_eager_to_send(&state->eager, P2P_STAR_ROOT)
-                           : p2p_eager_received(&state->eager, P2P_STAR_ROOT);
-    TRY(p2p_star_gather(&state->eager, ctx, call, call->in, (int64_t)bytes, &wait));
+    const bool is_root = state->me == COMM_STAR_ROOT;
+    char *result = is_root ? comm_eager_to_send(&state->eager, COMM_STAR_ROOT)
+                           : comm_eager_received(&state->eager, COMM_STAR_ROOT);
+    TRY(comm_star_gather(&state->eager, ctx, call, call->in, (int64_t)bytes, &wait));
     if (is_root) {
         gather_sources(state, call->in);
         sum_sources(state, ctx, call->dtype, result, call->elems);
     }
-    TRY(p2p_star_scatter(&state->eager, ctx, (int64_t)bytes, &wait));
+    TRY(comm_star_scatter(&state->eager, ctx, (int64_t)bytes, &wait));
     if (bytes > 0)
         memcpy(call->out, result, bytes);
     return ST_OK;
@@ -282,18 +283,18 @@ static enum status run_star(struct comm_ctx *ctx, const struct comm_call *call)
 
 static enum status all_reduce(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    struct comm_p2p *state = ctx->state;
+    struct comm_nodes *state = ctx->state;
     int64_t elem_bytes = (int64_t)dtype_bytes(call->dtype);
     if (call->elems * elem_bytes <= state->star_max)
-        return comm_p2p_finish(ctx, run_star(ctx, call));
+        return comm_nodes_finish(ctx, run_star(ctx, call));
     if (call->elems * elem_bytes <= state->eager_max) {
         enum status st = run_small(ctx, call, call->in, 0, call->elems * elem_bytes);
         gather_sources(state, call->in);
         if (st == ST_OK)
             sum_sources(state, ctx, call->dtype, call->out, call->elems);
-        return comm_p2p_finish(ctx, st);
+        return comm_nodes_finish(ctx, st);
     }
-    struct p2p_pipeline_call large = pipeline_call(ctx, call);
+    struct comm_direct_call large = direct_call(ctx, call);
     large.in = call->in;
     large.is_whole = call->elems * elem_bytes <= state->whole_max && state->two_level.ops == NULL;
     if (large.is_whole) {
@@ -306,24 +307,24 @@ static enum status all_reduce(struct comm_ctx *ctx, const struct comm_call *call
             large.out + part_extent(call->elems, state->n, state->me).first * elem_bytes;
     }
     if (!large.is_whole && part_bytes_max(state, call) <= state->eager_max)
-        return comm_p2p_finish(ctx, reduce_parts(ctx, call, &large));
-    return comm_p2p_finish(ctx, run_large(ctx, call, &large));
+        return comm_nodes_finish(ctx, reduce_parts(ctx, call, &large));
+    return comm_nodes_finish(ctx, run_large(ctx, call, &large));
 }
 
 static enum status reduce_scatter(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    struct comm_p2p *state = ctx->state;
+    struct comm_nodes *state = ctx->state;
     if (part_bytes_max(state, call) <= state->eager_max)
-        return comm_p2p_finish(ctx, scatter_small(ctx, call, call->out));
-    struct p2p_pipeline_call large = pipeline_call(ctx, call);
+        return comm_nodes_finish(ctx, scatter_small(ctx, call, call->out));
+    struct comm_direct_call large = direct_call(ctx, call);
     large.in = call->in;
     large.own_out = call->out;
-    return comm_p2p_finish(ctx, run_large(ctx, call, &large));
+    return comm_nodes_finish(ctx, run_large(ctx, call, &large));
 }
 
 static enum status gather_small(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    struct comm_p2p *state = ctx->state;
+    struct comm_nodes *state = ctx->state;
     int64_t elem_bytes = (int64_t)dtype_bytes(call->dtype);
     struct part_extent mine = part_extent(call->elems, state->n, state->me);
     char *out = call->out;
@@ -331,7 +332,7 @@ static enum status gather_small(struct comm_ctx *ctx, const struct comm_call *ca
     for (int r = 0; r < state->n; r++) {
         struct part_extent part = part_extent(call->elems, state->n, r);
         if (r != state->me && part.elems > 0)
-            memcpy(out + part.first * elem_bytes, p2p_eager_received(&state->eager, r),
+            memcpy(out + part.first * elem_bytes, comm_eager_received(&state->eager, r),
                    (size_t)(part.elems * elem_bytes));
     }
     return ST_OK;
@@ -339,22 +340,22 @@ static enum status gather_small(struct comm_ctx *ctx, const struct comm_call *ca
 
 static enum status all_gather(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    struct comm_p2p *state = ctx->state;
+    struct comm_nodes *state = ctx->state;
     int64_t elem_bytes = (int64_t)dtype_bytes(call->dtype);
     struct part_extent mine = part_extent(call->elems, state->n, state->me);
-    struct p2p_pipeline_call large = pipeline_call(ctx, call);
+    struct comm_direct_call large = direct_call(ctx, call);
     large.out = call->out;
     large.own_out = large.out + mine.first * elem_bytes;
     if (large.own_out != call->in && mine.elems > 0)
         memmove(large.own_out, call->in, (size_t)(mine.elems * elem_bytes));
     if (part_bytes_max(state, call) <= state->eager_max)
-        return comm_p2p_finish(ctx, gather_small(ctx, call));
-    return comm_p2p_finish(ctx, run_large(ctx, call, &large));
+        return comm_nodes_finish(ctx, gather_small(ctx, call));
+    return comm_nodes_finish(ctx, run_large(ctx, call, &large));
 }
 
 static enum status all_to_all(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    struct comm_p2p *state = ctx->state;
+    struct comm_nodes *state = ctx->state;
     int64_t bytes = transport_bytes(call);
     const char *in = call->in;
     char *out = call->out;
@@ -364,51 +365,51 @@ static enum status all_to_all(struct comm_ctx *ctx, const struct comm_call *call
         enum status st = run_small(ctx, call, in, bytes, bytes);
         for (int r = 0; r < state->n && st == ST_OK && bytes > 0; r++) {
             if (r != state->me)
-                memcpy(out + r * bytes, p2p_eager_received(&state->eager, r), (size_t)bytes);
+                memcpy(out + r * bytes, comm_eager_received(&state->eager, r), (size_t)bytes);
         }
-        return comm_p2p_finish(ctx, st);
+        return comm_nodes_finish(ctx, st);
     }
-    struct p2p_wait wait = wait_of_large(ctx, bytes * state->n);
-    struct p2p_pipeline_call large = pipeline_call(ctx, call);
+    struct message_wait wait = wait_of_large(ctx, bytes * state->n);
+    struct comm_direct_call large = direct_call(ctx, call);
     large.in = in;
     large.out = out;
-    enum status st = p2p_eager_begin(&state->eager, call, NULL, 0, 0);
+    enum status st = comm_eager_begin(&state->eager, call, NULL, 0, 0);
     if (st == ST_OK)
-        st = p2p_pipeline_all_to_all(&state->pipeline, &large, call->elems, &wait);
-    return comm_p2p_finish(ctx, st == ST_OK ? p2p_eager_end(&state->eager, ctx, &wait) : st);
+        st = comm_direct_all_to_all(&state->direct, &large, call->elems, &wait);
+    return comm_nodes_finish(ctx, st == ST_OK ? comm_eager_end(&state->eager, ctx, &wait) : st);
 }
 
 static enum status broadcast(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    struct comm_p2p *state = ctx->state;
+    struct comm_nodes *state = ctx->state;
     int64_t bytes = transport_bytes(call);
     bool is_root = call->peer == state->me;
     if (bytes <= state->eager_max) {
         enum status st = run_small(ctx, call, call->in, 0, is_root ? bytes : 0);
         if (st == ST_OK && !is_root && bytes > 0)
-            memcpy(call->out, p2p_eager_received(&state->eager, call->peer), (size_t)bytes);
-        return comm_p2p_finish(ctx, st);
+            memcpy(call->out, comm_eager_received(&state->eager, call->peer), (size_t)bytes);
+        return comm_nodes_finish(ctx, st);
     }
-    struct p2p_pipeline_call large = pipeline_call(ctx, call);
+    struct comm_direct_call large = direct_call(ctx, call);
     large.out = call->out;
-    return comm_p2p_finish(ctx, run_large(ctx, call, &large));
+    return comm_nodes_finish(ctx, run_large(ctx, call, &large));
 }
 
 static enum status barrier(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    const struct comm_p2p *state = ctx->state;
+    const struct comm_nodes *state = ctx->state;
     if (state->star_max >= 0)
-        return comm_p2p_finish(ctx, run_star(ctx, call));
-    return comm_p2p_finish(ctx, run_small(ctx, call, NULL, 0, 0));
+        return comm_nodes_finish(ctx, run_star(ctx, call));
+    return comm_nodes_finish(ctx, run_small(ctx, call, NULL, 0, 0));
 }
 
 /* Between GPUs' memory: no content goes with the headers. */
-static enum status direct(struct comm_ctx *ctx, const struct comm_call *call)
+static enum status run_gpu(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    struct comm_p2p *state = ctx->state;
+    struct comm_nodes *state = ctx->state;
     struct route gpu = {
-        .flat = &state->gpu.flat, .two_level = &state->gpu.two_level, .wait = comm_p2p_wait(ctx)};
-    struct p2p_pipeline_call large = pipeline_call(ctx, call);
+        .flat = &state->gpu.flat, .two_level = &state->gpu.two_level, .wait = comm_nodes_wait(ctx)};
+    struct comm_direct_call large = direct_call(ctx, call);
     const int64_t own = state->parts[state->me].first * (int64_t)dtype_bytes(call->dtype);
     const bool is_sum =
         call->kind == COMM_CALL_ALL_REDUCE || call->kind == COMM_CALL_REDUCE_SCATTER;
@@ -417,49 +418,49 @@ static enum status direct(struct comm_ctx *ctx, const struct comm_call *call)
     large.own_out = call->kind == COMM_CALL_ALL_REDUCE       ? large.out + own
                     : call->kind == COMM_CALL_REDUCE_SCATTER ? call->out
                                                              : (char *)(uintptr_t)call->in;
-    enum status st = p2p_gpu_begin(&state->gpu, ctx, call);
+    enum status st = comm_gpu_begin(&state->gpu, ctx, call);
     if (st == ST_OK)
         st = run_route(ctx, call, &large, &gpu);
-    return comm_p2p_finish(ctx, st == ST_OK ? p2p_gpu_end(&state->gpu, ctx) : st);
+    return comm_nodes_finish(ctx, st == ST_OK ? comm_gpu_end(&state->gpu, ctx) : st);
 }
 
 static const char *backend(const struct comm_ctx *ctx)
 {
-    return ((const struct comm_p2p *)ctx->state)->root->backend;
+    return ((const struct comm_nodes *)ctx->state)->root->backend;
 }
 
 static const char *describe(const struct comm_ctx *ctx)
 {
-    return ((const struct comm_p2p *)ctx->state)->root->name;
+    return ((const struct comm_nodes *)ctx->state)->root->name;
 }
 
 static enum status alloc(struct comm_ctx *ctx, int64_t bytes, void **out)
 {
-    struct comm_p2p *state = ctx->state;
+    struct comm_nodes *state = ctx->state;
     return comm_shm_alloc(state->shm.shm, bytes, out);
 }
 
 static bool get_link(const struct comm_ctx *ctx, int rank, struct comm_link *out)
 {
-    const struct comm_p2p *state = ctx->state;
-    return p2p_link(state->root->p2p, state->p2p_rank[rank], out);
+    const struct comm_nodes *state = ctx->state;
+    return message_link(state->root->messenger, state->root_rank[rank], out);
 }
 
 static int closed(const struct comm_ctx *ctx)
 {
-    return p2p_closed(((const struct comm_p2p *)ctx->state)->root->p2p);
+    return message_closed(((const struct comm_nodes *)ctx->state)->root->messenger);
 }
 
-const struct transport_ops comm_p2p_ops = {
+const struct transport_ops comm_nodes_ops = {
     .kind = COMM_KIND_HOST,
-    .name = "p2p",
-    .begin_open = comm_p2p_open_begin,
-    .end_open = comm_p2p_open_end,
-    .close = comm_p2p_open_close,
+    .name = "nodes",
+    .begin_open = comm_nodes_open_begin,
+    .end_open = comm_nodes_open_end,
+    .close = comm_nodes_open_close,
     .backend = backend,
     .describe = describe,
     .alloc = alloc,
-    .split = comm_p2p_open_split,
+    .split = comm_nodes_open_split,
     .link = get_link,
     .closed = closed,
     .entered = entered,
@@ -468,8 +469,8 @@ const struct transport_ops comm_p2p_ops = {
     .all_gather = all_gather,
     .all_to_all = all_to_all,
     .broadcast = broadcast,
-    .send = comm_p2p_pair_send,
-    .recv = comm_p2p_pair_recv,
+    .send = comm_nodes_pair_send,
+    .recv = comm_nodes_pair_recv,
     .barrier = barrier,
-    .gpu_direct = direct,
+    .gpu_direct = run_gpu,
 };

@@ -1,4 +1,4 @@
-/* p2p_two_level — inside the nodes, between them, inside again. Must not know small calls, nor
+/* comm_two_level — inside the nodes, between them, inside again. Must not know small calls, nor
  * where the memory lies. */
 #include "comm/algorithm/two_level.h"
 
@@ -7,47 +7,47 @@
 
 #include "base/memory.h"
 
-enum status p2p_two_level_open(struct p2p_two_level *two_level,
-                               const struct p2p_two_level_config *config)
+enum status comm_two_level_open(struct comm_two_level *two_level,
+                                const struct comm_two_level_config *config)
 {
     const struct comm_place *place = config->place;
-    *two_level = (struct p2p_two_level){.ops = config->ops,
-                                        .intra = config->intra,
-                                        .nodes = place->nodes,
-                                        .node = place->node,
-                                        .locals = place->locals,
-                                        .local = place->local};
+    *two_level = (struct comm_two_level){.ops = config->ops,
+                                         .intra = config->intra,
+                                         .nodes = place->nodes,
+                                         .node = place->node,
+                                         .locals = place->locals,
+                                         .local = place->local};
     two_level->inter_ranks = memory_new((size_t)place->nodes, sizeof(*two_level->inter_ranks));
     two_level->parts = memory_new((size_t)place->ranks, sizeof(*two_level->parts));
     two_level->rail_parts = memory_new((size_t)place->nodes, sizeof(*two_level->rail_parts));
     for (int v = 0; v < place->nodes; v++)
-        two_level->inter_ranks[v] = config->p2p_rank[v * place->locals + place->local];
-    two_level->inter = (struct p2p_pipeline){.p2p = config->p2p,
-                                             .group = config->group,
-                                             .p2p_rank = two_level->inter_ranks,
-                                             .n = place->nodes,
-                                             .me = place->node,
-                                             .nodes = place->nodes,
-                                             .locals = 1,
-                                             .memory = config->memory};
-    return p2p_pipeline_open(&two_level->inter, config->chunk_bytes);
+        two_level->inter_ranks[v] = config->root_rank[v * place->locals + place->local];
+    two_level->inter = (struct comm_direct){.messenger = config->messenger,
+                                            .group = config->group,
+                                            .root_rank = two_level->inter_ranks,
+                                            .n = place->nodes,
+                                            .me = place->node,
+                                            .nodes = place->nodes,
+                                            .locals = 1,
+                                            .memory = config->memory};
+    return comm_direct_open(&two_level->inter, config->chunk_bytes);
 }
 
-void p2p_two_level_free(struct p2p_two_level *two_level)
+void comm_two_level_free(struct comm_two_level *two_level)
 {
-    p2p_memory_free(&two_level->inter.memory, two_level->rail, two_level->rail_bytes);
-    p2p_pipeline_free(&two_level->inter);
+    comm_memory_free(&two_level->inter.memory, two_level->rail, two_level->rail_bytes);
+    comm_direct_free(&two_level->inter);
     free(two_level->inter_ranks);
     free(two_level->parts);
     free(two_level->rail_parts);
-    *two_level = (struct p2p_two_level){0};
+    *two_level = (struct comm_two_level){0};
 }
 
 /* The parts of the call's buffer and of this worker's rail, and memory for the rail: its sums, and
  * for 16-bit types its fp32 sums before them. */
-static enum status lay_out(struct p2p_two_level *two_level, const struct comm_call *call)
+static enum status lay_out(struct comm_two_level *two_level, const struct comm_call *call)
 {
-    const struct p2p_memory *memory = &two_level->inter.memory;
+    const struct comm_memory *memory = &two_level->inter.memory;
     const int ranks = two_level->nodes * two_level->locals;
     int64_t elem_bytes = (int64_t)dtype_bytes(call->dtype);
     for (int r = 0; r < ranks; r++)
@@ -59,18 +59,18 @@ static enum status lay_out(struct p2p_two_level *two_level, const struct comm_ca
     int64_t bytes = two_level->rail_elems * elem_bytes;
     if (bytes <= two_level->rail_bytes)
         return ST_OK;
-    p2p_memory_free(memory, two_level->rail, two_level->rail_bytes);
+    comm_memory_free(memory, two_level->rail, two_level->rail_bytes);
     two_level->rail = NULL;
     two_level->rail_bytes = 0;
     void *rail;
-    TRY(p2p_memory_alloc(memory, bytes, &rail));
+    TRY(comm_memory_alloc(memory, bytes, &rail));
     two_level->rail = rail;
     two_level->rail_bytes = bytes;
     return ST_OK;
 }
 
 /* This rank's part is finished already: where it is, or copied to its place in the rail. */
-static void take_own(struct p2p_two_level *two_level, const struct comm_call *call)
+static void take_own(struct comm_two_level *two_level, const struct comm_call *call)
 {
     const int64_t bytes =
         two_level->rail_parts[two_level->node].elems * (int64_t)dtype_bytes(call->dtype);
@@ -80,8 +80,8 @@ static void take_own(struct p2p_two_level *two_level, const struct comm_call *ca
         memcpy(two_level->own, call->in, (size_t)bytes);
 }
 
-enum status p2p_two_level_run(struct p2p_two_level *two_level, const struct comm_call *call,
-                              struct p2p_pipeline_call base, struct p2p_wait *wait)
+enum status comm_two_level_run(struct comm_two_level *two_level, const struct comm_call *call,
+                               struct comm_direct_call base, struct message_wait *wait)
 {
     base.dtype = base.dtype_out = call->dtype;
     base.parts = two_level->rail_parts;
@@ -91,8 +91,8 @@ enum status p2p_two_level_run(struct p2p_two_level *two_level, const struct comm
         base.out = call->out;
         if (two_level->local != call->peer % two_level->locals)
             return ST_OK;
-        return p2p_pipeline_broadcast(&two_level->inter, &base, transport_bytes(call),
-                                      call->peer / two_level->locals, wait);
+        return comm_direct_broadcast(&two_level->inter, &base, transport_bytes(call),
+                                     call->peer / two_level->locals, wait);
     }
     TRY(lay_out(two_level, call));
     if (call->kind != COMM_CALL_ALL_GATHER) {
@@ -119,11 +119,11 @@ enum status p2p_two_level_run(struct p2p_two_level *two_level, const struct comm
         base.out = two_level->finished;
         base.own_out = two_level->own;
     }
-    return p2p_pipeline_run(&two_level->inter, &base, wait);
+    return comm_direct_run(&two_level->inter, &base, wait);
 }
 
-enum status p2p_two_level_end(struct p2p_two_level *two_level, const struct comm_call *call,
-                              struct p2p_pipeline_call base, struct p2p_wait *wait)
+enum status comm_two_level_end(struct comm_two_level *two_level, const struct comm_call *call,
+                               struct comm_direct_call base, struct message_wait *wait)
 {
     switch (call->kind) {
     case COMM_CALL_ALL_REDUCE:

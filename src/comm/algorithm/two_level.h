@@ -1,46 +1,46 @@
-/* p2p_two_level — a large collective over several nodes of several workers each, in two levels:
+/* comm_two_level — a large collective over several nodes of several workers each, in two levels:
  * inside each node, and between the nodes.
  *
  * Reductions: first the workers of a node add among themselves, each for one rail: the parts of all
- * ranks with its own local number. Each rail then goes through a pipeline (p2p_pipeline.h) between
+ * ranks with its own local number. Each rail then goes through a pipeline (direct.h) between
  * the nodes. At the end the finished rails are gathered inside each node. So one buffer leaves a
  * node, not one for each worker. BF16 sums stay in fp32 until the nodes' sums are added, and are
  * rounded once.
  *
- * The buffers lie in the host's memory or in a GPU's (p2p_memory.c). How the workers of one node
- * exchange them is a table: shared memory (comm_p2p_open.c), or a pipeline between GPUs
- * (p2p_gpu.c). The tree of sums is the same, so the bits are too. Must not know small calls. */
-#ifndef CONVOY_COMM_P2P_TWO_LEVEL_H
-#define CONVOY_COMM_P2P_TWO_LEVEL_H
+ * The buffers lie in the host's memory or in a GPU's (memory.c). How the workers of one node
+ * exchange them is a table: shared memory (nodes_open.c), or a pipeline between GPUs
+ * (gpu.c). The tree of sums is the same, so the bits are too. Must not know small calls. */
+#ifndef CONVOY_COMM_TWO_LEVEL_H
+#define CONVOY_COMM_TWO_LEVEL_H
 
 #include "comm/core/transport.h"
 #include "comm/algorithm/direct.h"
 
-struct p2p_two_level;
+struct comm_two_level;
 
 /* The part of a call inside one node. `base`: sequence, poll and arg of its pipelines.
  * reduce: the node's sums of this worker's rail into two_level->rail, of dtype_out.
  * gather: the node's finished rails (two_level->finished, ->own) into every worker's call->out.
  * broadcast: call->out of the worker with that local number to all. */
-struct p2p_two_level_ops {
+struct comm_two_level_ops {
     bool wants_whole_rail; /* gather reads this rank's own part in the rail, not at ->own */
-    enum status (*reduce)(struct p2p_two_level *two_level, const struct comm_call *call,
-                          struct p2p_pipeline_call base, enum dtype dtype_out,
-                          struct p2p_wait *wait);
-    enum status (*gather)(struct p2p_two_level *two_level, const struct comm_call *call,
-                          struct p2p_pipeline_call base, struct p2p_wait *wait);
-    enum status (*broadcast)(struct p2p_two_level *two_level, const struct comm_call *call,
-                             struct p2p_pipeline_call base, int local, struct p2p_wait *wait);
+    enum status (*reduce)(struct comm_two_level *two_level, const struct comm_call *call,
+                          struct comm_direct_call base, enum dtype dtype_out,
+                          struct message_wait *wait);
+    enum status (*gather)(struct comm_two_level *two_level, const struct comm_call *call,
+                          struct comm_direct_call base, struct message_wait *wait);
+    enum status (*broadcast)(struct comm_two_level *two_level, const struct comm_call *call,
+                             struct comm_direct_call base, int local, struct message_wait *wait);
 };
 
 /* Zeroed: none. */
-struct p2p_two_level {
+struct comm_two_level {
     /* NULL: each node has one worker, nothing here is called */
-    const struct p2p_two_level_ops *ops;
+    const struct comm_two_level_ops *ops;
     void *intra; /* the state of ops */
     int nodes, node, locals, local;
-    struct p2p_pipeline inter;      /* the workers with this one's local number, by node */
-    int *inter_ranks;               /* p2p_rank of inter */
+    struct comm_direct inter;       /* the workers with this one's local number, by node */
+    int *inter_ranks;               /* root_rank of inter */
     struct part_extent *parts;      /* ranks: of the call's buffer */
     struct part_extent *rail_parts; /* nodes: of the rail */
     char *rail; /* sums of the node; behind them the finished ones if of another size */
@@ -48,30 +48,30 @@ struct p2p_two_level {
     char *finished, *own; /* of the call under way: the finished rail, this rank's part of it */
 };
 
-/* p2p_two_level_open — p2p_rank: p2p's rank of each member, node by node. memory, intra: borrowed
- * until p2p_two_level_free. chunk_bytes: as p2p_pipeline_open. */
-struct p2p_two_level_config {
-    const struct p2p_two_level_ops *ops;
+/* comm_two_level_open — root_rank: each member's rank in the root, node by node. memory, intra:
+ * borrowed until comm_two_level_free. chunk_bytes: as comm_direct_open. */
+struct comm_two_level_config {
+    const struct comm_two_level_ops *ops;
     void *intra;
-    struct p2p *p2p;
-    struct p2p_memory memory;
+    struct messenger *messenger;
+    struct comm_memory memory;
     const struct comm_place *place;
     int group;
-    const int *p2p_rank;
+    const int *root_rank;
     int64_t chunk_bytes;
 };
-enum status p2p_two_level_open(struct p2p_two_level *two_level,
-                               const struct p2p_two_level_config *config);
-void p2p_two_level_free(struct p2p_two_level *two_level); /* accepts a zeroed one */
+enum status comm_two_level_open(struct comm_two_level *two_level,
+                                const struct comm_two_level_config *config);
+void comm_two_level_free(struct comm_two_level *two_level); /* accepts a zeroed one */
 
-/* p2p_two_level_run — all_reduce, reduce_scatter, all_gather, broadcast: inside and between the
- * nodes. p2p_two_level_end — gathers or broadcasts inside each node. Call it only when all ranks
+/* comm_two_level_run — all_reduce, reduce_scatter, all_gather, broadcast: inside and between the
+ * nodes. comm_two_level_end — gathers or broadcasts inside each node. Call it only when all ranks
  * are known to have entered the call: so a rank that waits for another node is not taken for
  * missing.
- * Errors: those of p2p_pipeline_run and ops. */
-enum status p2p_two_level_run(struct p2p_two_level *two_level, const struct comm_call *call,
-                              struct p2p_pipeline_call base, struct p2p_wait *wait);
-enum status p2p_two_level_end(struct p2p_two_level *two_level, const struct comm_call *call,
-                              struct p2p_pipeline_call base, struct p2p_wait *wait);
+ * Errors: those of comm_direct_run and ops. */
+enum status comm_two_level_run(struct comm_two_level *two_level, const struct comm_call *call,
+                               struct comm_direct_call base, struct message_wait *wait);
+enum status comm_two_level_end(struct comm_two_level *two_level, const struct comm_call *call,
+                               struct comm_direct_call base, struct message_wait *wait);
 
 #endif

@@ -10,7 +10,7 @@
  *              stream waits for a rank that is lost.
  *   Itself     its calls of CUDA and NCCL do not wait. One that does not return is seen from
  *              outside: comm_activity tells since when. The same for calls that this rank
- *              executes itself (comm_run.c): those with host buffers, barriers.
+ *              executes itself (run.c): those with host buffers, barriers.
  *
  * Must not know what is moved. */
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 void comm_checksum(const uint8_t key[COMM_CHECKSUM_KEY_BYTES], const void *data, size_t bytes,
                    uint8_t out[COMM_CHECKSUM_BYTES]);
 /* comm_checksum_avx2 — the same checksum, compiled for AVX2: 48 GB/s instead of 29 by the library's
- * own build. Only for comm_checksum.c. */
+ * own build. Only for checksum.c. */
 void comm_checksum_avx2(const uint8_t key[COMM_CHECKSUM_KEY_BYTES], const void *data, size_t bytes,
                         uint8_t out[COMM_CHECKSUM_BYTES]);
 

@@ -172,7 +172,7 @@ const char *comm_choice_reason(const struct comm *comm) { return comm->ctx.choic
 
 void comm_activity(const struct comm *comm, struct comm_activity *out)
 {
-    /* The reader of the seqlock that record_call writes (comm_run.c): it tries again while the
+    /* The reader of the seqlock that record_call writes (run.c): it tries again while the
      * record changes. atomic_load takes no pointer to const. */
     struct comm_record *from = (struct comm_record *)(uintptr_t)&comm->record;
     enum comm_call_kind kind;

@@ -1,5 +1,5 @@
-/* comm_inside — a comm as its own files share it: comm.c (open, close, calls, split), comm_run.c
- * (executes calls), comm_async.c (calls that the device executes). Other files use comm.h. */
+/* comm_inside — a comm as its own files share it: comm.c (open, close, calls, split), run.c
+ * (executes calls), async.c (calls that the device executes). Other files use comm.h. */
 #ifndef CONVOY_COMM_COMM_INSIDE_H
 #define CONVOY_COMM_COMM_INSIDE_H
 
@@ -47,7 +47,7 @@ struct comm {
     int allocations_n;
 };
 
-/* Executing calls (comm_run.c).
+/* Executing calls (run.c).
  * _fail: keeps the first failure. _fail_again: returns it. _has_failed: there is one.
  * _number: numbers a call when it is executed.
  * _record: kind NONE: the call has ended. _add_times: to the comm and its parents.
@@ -68,7 +68,7 @@ enum status comm_run_put(struct comm *comm, struct comm_queue_item *item,
 void comm_run_queued(struct comm_queue_item *item);
 int64_t comm_run_poll_queued(void *root, int64_t started);
 
-/* Calls that the device executes (comm_async.c): a transport with `stream` puts them on its stream,
+/* Calls that the device executes (async.c): a transport with `stream` puts them on its stream,
  * and the queue's thread watches them. All but _open, _close, _takes and _stream_wait run on that
  * thread.
  *

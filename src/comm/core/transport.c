@@ -37,7 +37,7 @@ const struct transport_ops *transport_find(enum comm_kind kind, const struct com
     case COMM_KIND_THREADS:
         return &shm_threads_ops;
     case COMM_KIND_HOST:
-        return place->nodes == 1 ? &comm_shm_ops : &comm_p2p_ops;
+        return place->nodes == 1 ? &comm_shm_ops : &comm_nodes_ops;
     case COMM_KIND_NCCL:
         return &comm_nccl_ops;
     case COMM_KIND_AUTO:

@@ -139,7 +139,7 @@ struct transport_ops {
     void (*abort_all)(struct comm_ctx *ctx);
 };
 
-extern const struct transport_ops comm_self_ops, shm_threads_ops, comm_p2p_ops, comm_nccl_ops,
+extern const struct transport_ops comm_self_ops, shm_threads_ops, comm_nodes_ops, comm_nccl_ops,
     comm_auto_ops;
 
 /* transport_find — the table of a kind; NULL: none. HOST on one node needs no network, so it gets

@@ -1,4 +1,4 @@
-/* p2p_choose — TCP, unless every rank has an RDMA device for UCX or names tcp in UCX_TLS. */
+/* message_choose — TCP, unless every rank has an RDMA device for UCX or names tcp in UCX_TLS. */
 #include "comm/message/choose.h"
 
 #include <string.h>
@@ -11,19 +11,19 @@
 /* The head of a rank's address; the addresses of the drivers follow in their order. */
 struct address_head {
     uint8_t magic, net;
-    uint16_t bytes[P2P_DRIVERS_N];
+    uint16_t bytes[MESSAGE_DRIVERS_N];
 };
 #define ADDRESS_MAGIC 0xc5
 
-static const struct p2p_driver *const drivers[P2P_DRIVERS_N] = {&tcp_driver, &ucx_driver};
+static const struct message_driver *const drivers[MESSAGE_DRIVERS_N] = {&tcp_driver, &ucx_driver};
 static const char *const net_names[] = {"auto", "tcp", "ucx"};
 
 /* A rank without UCX falls back to TCP if that is allowed; the log of this rank has the reason. */
-static enum status open_ucx(struct p2p *p2p)
+static enum status open_ucx(struct messenger *messenger)
 {
-    void **state = &p2p->states[P2P_DRIVER_UCX];
-    enum status st = ucx_driver.open(&p2p->config, state);
-    if (st == ST_OK || p2p->config.net == COMM_NET_UCX)
+    void **state = &messenger->states[MESSAGE_DRIVER_UCX];
+    enum status st = ucx_driver.open(&messenger->config, state);
+    if (st == ST_OK || messenger->config.net == COMM_NET_UCX)
         return st;
     LOG_INFO("no UCX on this rank: %s", status_message());
     status_clear();
@@ -33,9 +33,9 @@ static enum status open_ucx(struct p2p *p2p)
     return ST_OK;
 }
 
-enum status p2p_choose_open(struct p2p *p2p)
+enum status message_choose_open(struct messenger *messenger)
 {
-    enum comm_net net = p2p->config.net;
+    enum comm_net net = messenger->config.net;
     bool has_rdma = ucx_env_has_rdma(), asks_tcp = ucx_env_names_tcp();
     if (net == COMM_NET_UCX && !has_rdma && !ucx_env_has_transports())
         return FAIL(
@@ -43,21 +43,22 @@ enum status p2p_choose_open(struct p2p *p2p)
             "BACKEND=ucx: this node has no InfiniBand or RoCE device; use BACKEND=auto or tcp, or "
             "UCX_TLS=tcp,self if UCX is to use TCP, which trusts whatever reaches its ports");
     if (net != COMM_NET_UCX)
-        TRY(tcp_driver.open(&p2p->config, &p2p->states[P2P_DRIVER_TCP]));
+        TRY(tcp_driver.open(&messenger->config, &messenger->states[MESSAGE_DRIVER_TCP]));
     if (net == COMM_NET_UCX || (net == COMM_NET_AUTO && (has_rdma || asks_tcp)))
-        TRY(open_ucx(p2p));
+        TRY(open_ucx(messenger));
     return ST_OK;
 }
 
-enum status p2p_choose_pack(struct p2p *p2p, bool is_intra_node, void *out, int64_t cap,
-                            int64_t *bytes_out)
+enum status message_choose_pack(struct messenger *messenger, bool is_intra_node, void *out,
+                                int64_t cap, int64_t *bytes_out)
 {
-    struct address_head head = {.magic = ADDRESS_MAGIC, .net = (uint8_t)p2p->config.net};
+    struct address_head head = {.magic = ADDRESS_MAGIC, .net = (uint8_t)messenger->config.net};
     int64_t at = (int64_t)sizeof(head), bytes;
-    for (int i = 0; i < P2P_DRIVERS_N; i++) {
-        if (p2p->states[i] == NULL)
+    for (int i = 0; i < MESSAGE_DRIVERS_N; i++) {
+        if (messenger->states[i] == NULL)
             continue;
-        TRY(drivers[i]->address(p2p->states[i], is_intra_node, (char *)out + at, cap - at, &bytes));
+        TRY(drivers[i]->address(messenger->states[i], is_intra_node, (char *)out + at, cap - at,
+                                &bytes));
         head.bytes[i] = (uint16_t)bytes;
         at += bytes;
     }
@@ -67,7 +68,7 @@ enum status p2p_choose_pack(struct p2p *p2p, bool is_intra_node, void *out, int6
 }
 
 /* Addresses of other ranks are not trusted to be whole. */
-static enum status read_head(const struct p2p_world *world, int rank, struct address_head *out)
+static enum status read_head(const struct message_world *world, int rank, struct address_head *out)
 {
     int64_t bytes = world->bytes[rank], sum = (int64_t)sizeof(*out);
     *out = (struct address_head){0};
@@ -75,7 +76,7 @@ static enum status read_head(const struct p2p_world *world, int rank, struct add
         return FAIL(ST_PEER, "rank %d has sent no address", rank);
     if (bytes >= sum && bytes <= world->stride)
         memcpy(out, (const char *)world->addresses + rank * world->stride, sizeof(*out));
-    for (int i = 0; i < P2P_DRIVERS_N; i++)
+    for (int i = 0; i < MESSAGE_DRIVERS_N; i++)
         sum += out->bytes[i];
     if (out->magic != ADDRESS_MAGIC || sum != bytes || out->net > COMM_NET_UCX)
         return FAIL(ST_PEER, "the address of rank %d (%lld bytes) cannot be read", rank,
@@ -83,8 +84,8 @@ static enum status read_head(const struct p2p_world *world, int rank, struct add
     return ST_OK;
 }
 
-const void *p2p_choose_address(const struct p2p *p2p, const struct p2p_world *world, int rank,
-                               int64_t *bytes_out)
+const void *message_choose_address(const struct messenger *messenger,
+                                   const struct message_world *world, int rank, int64_t *bytes_out)
 {
     struct address_head head;
     if (read_head(world, rank, &head) != ST_OK) {
@@ -92,27 +93,27 @@ const void *p2p_choose_address(const struct p2p *p2p, const struct p2p_world *wo
         return NULL;
     }
     int64_t at = (int64_t)sizeof(head);
-    int mine = p2p->driver == &tcp_driver ? P2P_DRIVER_TCP : P2P_DRIVER_UCX;
+    int mine = messenger->driver == &tcp_driver ? MESSAGE_DRIVER_TCP : MESSAGE_DRIVER_UCX;
     for (int i = 0; i < mine; i++)
         at += head.bytes[i];
     *bytes_out = head.bytes[mine];
     return head.bytes[mine] > 0 ? (const char *)world->addresses + rank * world->stride + at : NULL;
 }
 
-static void set_choice_reason(struct p2p *p2p, int without)
+static void set_choice_reason(struct messenger *messenger, int without)
 {
-    if (p2p->config.net != COMM_NET_AUTO)
+    if (messenger->config.net != COMM_NET_AUTO)
         return;
     if (without < 0)
-        text_copy(p2p->choice_reason, sizeof(p2p->choice_reason),
+        text_copy(messenger->choice_reason, sizeof(messenger->choice_reason),
                   ucx_env_names_tcp() ? "UCX_TLS names tcp"
                                       : "every rank has an InfiniBand or RoCE device");
     else
-        text_format(p2p->choice_reason, sizeof(p2p->choice_reason),
+        text_format(messenger->choice_reason, sizeof(messenger->choice_reason),
                     "rank %d has no InfiniBand or RoCE device", without);
 }
 
-enum status p2p_choose_select(struct p2p *p2p, const struct p2p_world *world)
+enum status message_choose_select(struct messenger *messenger, const struct message_world *world)
 {
     int without = -1; /* the first rank without UCX */
     struct address_head head;
@@ -120,37 +121,38 @@ enum status p2p_choose_select(struct p2p *p2p, const struct p2p_world *world)
         if (r != world->rank && !world->is_peer[r])
             continue;
         TRY(read_head(world, r, &head));
-        if (head.net != (uint8_t)p2p->config.net)
+        if (head.net != (uint8_t)messenger->config.net)
             return FAIL(ST_DISAGREE,
                         "rank %d has BACKEND=%s, rank %d %s; give all nodes the same BACKEND", r,
-                        net_names[head.net], world->rank, net_names[p2p->config.net]);
-        if (head.bytes[P2P_DRIVER_UCX] == 0 && without < 0)
+                        net_names[head.net], world->rank, net_names[messenger->config.net]);
+        if (head.bytes[MESSAGE_DRIVER_UCX] == 0 && without < 0)
             without = r;
     }
-    int chosen = p2p->config.net == COMM_NET_TCP || without >= 0 ? P2P_DRIVER_TCP : P2P_DRIVER_UCX;
-    set_choice_reason(p2p, without);
-    if (p2p->states[chosen] == NULL)
+    int chosen = messenger->config.net == COMM_NET_TCP || without >= 0 ? MESSAGE_DRIVER_TCP
+                                                                       : MESSAGE_DRIVER_UCX;
+    set_choice_reason(messenger, without);
+    if (messenger->states[chosen] == NULL)
         return FAIL(ST_PEER, "rank %d has sent no address for %s", without,
-                    net_names[p2p->config.net]);
-    p2p->driver = drivers[chosen];
-    p2p->state = p2p->states[chosen];
-    p2p->states[chosen] = NULL;
-    p2p_choose_close(p2p);
-    p2p->states[chosen] = p2p->state;
+                    net_names[messenger->config.net]);
+    messenger->driver = drivers[chosen];
+    messenger->state = messenger->states[chosen];
+    messenger->states[chosen] = NULL;
+    message_choose_close(messenger);
+    messenger->states[chosen] = messenger->state;
     return ST_OK;
 }
 
-void p2p_choose_close(struct p2p *p2p)
+void message_choose_close(struct messenger *messenger)
 {
-    for (int i = 0; i < P2P_DRIVERS_N; i++) {
-        if (p2p->states[i] != NULL)
-            drivers[i]->close(p2p->states[i]);
-        p2p->states[i] = NULL;
+    for (int i = 0; i < MESSAGE_DRIVERS_N; i++) {
+        if (messenger->states[i] != NULL)
+            drivers[i]->close(messenger->states[i]);
+        messenger->states[i] = NULL;
     }
 }
 
-bool p2p_choose_supports_gpu(const struct p2p *p2p)
+bool message_choose_supports_gpu(const struct messenger *messenger)
 {
-    const void *state = p2p->states[P2P_DRIVER_UCX];
+    const void *state = messenger->states[MESSAGE_DRIVER_UCX];
     return state != NULL && ucx_supports_gpu(state);
 }

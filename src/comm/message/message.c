@@ -1,4 +1,4 @@
-/* p2p — messages under way and the peers they wait for, over any driver.
+/* message — messages under way and the peers they wait for, over any driver.
  *
  * Each receive names its sender. The list of messages under way shows which of them fail
  * with a lost peer. Must not know collectives, nor how a driver moves bytes. */
@@ -26,7 +26,7 @@
 #define COALESCE_MAX_NS ((int64_t)2000000)
 #define COALESCE_MIN_NS ((int64_t)125000)
 /* Messages that end during a coalescing sleep: with few, a longer sleep costs nothing; with many,
- * the wire may be idle: half of what p2p_pipeline.h keeps in flight each way. */
+ * the wire may be idle: half of what algorithm/direct.h keeps in flight each way. */
 #define COALESCE_FEW 1
 #define COALESCE_MANY 4
 #define FLUSH_NS ((int64_t)100000000)
@@ -35,44 +35,44 @@
 /* after a GOAWAY message: for messages sent before it by another path */
 #define GOAWAY_NS ((int64_t)200000000)
 
-const char p2p_truncated[] = "a message is longer than expected";
-const char p2p_damaged[] = "a message is forged, damaged or out of order";
+const char message_truncated[] = "a message is longer than expected";
+const char message_damaged[] = "a message is forged, damaged or out of order";
 
-enum status p2p_open(const struct p2p_config *config, struct p2p **out)
+enum status message_open(const struct message_config *config, struct messenger **out)
 {
-    struct p2p *p2p = memory_new(1, sizeof(*p2p));
-    p2p->config = *config;
-    p2p->lost = -1;
-    p2p->coalesce_ns = COALESCE_MIN_NS;
-    enum status st = p2p_choose_open(p2p);
+    struct messenger *messenger = memory_new(1, sizeof(*messenger));
+    messenger->config = *config;
+    messenger->lost = -1;
+    messenger->coalesce_ns = COALESCE_MIN_NS;
+    enum status st = message_choose_open(messenger);
     if (st != ST_OK) {
-        p2p_close(p2p);
+        message_close(messenger);
         return st;
     }
-    *out = p2p;
+    *out = messenger;
     return ST_OK;
 }
 
-enum status p2p_address(struct p2p *p2p, bool is_intra_node, void *out, int64_t cap,
-                        int64_t *bytes_out)
+enum status message_address(struct messenger *messenger, bool is_intra_node, void *out, int64_t cap,
+                            int64_t *bytes_out)
 {
-    return p2p_choose_pack(p2p, is_intra_node, out, cap, bytes_out);
+    return message_choose_pack(messenger, is_intra_node, out, cap, bytes_out);
 }
 
 /* ---- messages ---- */
 
-static void list_remove(struct p2p_op *op)
+static void list_remove(struct message_op *op)
 {
     if (op->prev != NULL)
         op->prev->next = op->next;
     else
-        op->p2p->busy = op->next;
+        op->messenger->busy = op->next;
     if (op->next != NULL)
         op->next->prev = op->prev;
     op->is_busy = false;
 }
 
-void p2p_queue_add(struct p2p_queue *queue, struct p2p_op *op)
+void message_queue_add(struct message_queue *queue, struct message_op *op)
 {
     if (queue->last != NULL)
         queue->last->after = op;
@@ -81,10 +81,10 @@ void p2p_queue_add(struct p2p_queue *queue, struct p2p_op *op)
     queue->last = op;
 }
 
-struct p2p_op *p2p_queue_take(struct p2p_queue *queue, uint64_t tag)
+struct message_op *message_queue_take(struct message_queue *queue, uint64_t tag)
 {
-    struct p2p_op *before = NULL;
-    for (struct p2p_op *op = queue->first; op != NULL; before = op, op = op->after) {
+    struct message_op *before = NULL;
+    for (struct message_op *op = queue->first; op != NULL; before = op, op = op->after) {
         if (op->bits != tag)
             continue;
         if (before != NULL)
@@ -99,71 +99,73 @@ struct p2p_op *p2p_queue_take(struct p2p_queue *queue, uint64_t tag)
     return NULL;
 }
 
-void p2p_op_end(struct p2p_op *op, const char *why)
+void message_op_end(struct message_op *op, const char *why)
 {
-    struct p2p *p2p = op->p2p;
+    struct messenger *messenger = op->messenger;
     list_remove(op);
-    p2p->ended++;
+    messenger->ended++;
     op->request = NULL;
     if (op->is_goaway && why != NULL)
         op->bytes = -1;
-    if (why != NULL && p2p->failed == NULL && !p2p->is_broken && !op->is_goaway) {
-        p2p->failed = op;
-        p2p->failed_why = why;
+    if (why != NULL && messenger->failed == NULL && !messenger->is_broken && !op->is_goaway) {
+        messenger->failed = op;
+        messenger->failed_why = why;
     }
 }
 
-static uint64_t tag_bits(const struct p2p *p2p, struct p2p_tag tag)
+static uint64_t tag_bits(const struct messenger *messenger, struct message_tag tag)
 {
-    return (uint64_t)(p2p->mine.generation & 0xff) << 56 | (uint64_t)(tag.group & 0xfff) << 44 |
-           (uint64_t)(tag.from & 0xfff) << 32 | (uint64_t)tag.tag_class << 30 |
-           (uint64_t)(tag.sequence & 0x3fffffff);
+    return (uint64_t)(messenger->mine.generation & 0xff) << 56 |
+           (uint64_t)(tag.group & 0xfff) << 44 | (uint64_t)(tag.from & 0xfff) << 32 |
+           (uint64_t)tag.tag_class << 30 | (uint64_t)(tag.sequence & 0x3fffffff);
 }
 
-enum status p2p_fail_unreachable(const struct p2p *p2p, int rank, const char *why)
+enum status message_fail_unreachable(const struct messenger *messenger, int rank, const char *why)
 {
     char at[80] = "";
-    if (p2p->driver->address_text != NULL)
-        p2p->driver->address_text(&p2p->peers[rank], at, sizeof(at));
+    if (messenger->driver->address_text != NULL)
+        messenger->driver->address_text(&messenger->peers[rank], at, sizeof(at));
     return FAIL(
         ST_PEER,
         "rank %d%s%s cannot be reached from here (%s: %s); see that both nodes are on one network, "
         "that no firewall is between them (workers use other ports than MASTER_PORT), and that %s",
-        rank, at[0] != 0 ? " at " : "", at, p2p->driver->label, why,
-        p2p->driver == &tcp_driver ? "DATA_ADDR, if it is set, names a device of that network"
-                                   : "UCX_NET_DEVICES and UCX_TLS name devices of that network");
+        rank, at[0] != 0 ? " at " : "", at, messenger->driver->label, why,
+        messenger->driver == &tcp_driver
+            ? "DATA_ADDR, if it is set, names a device of that network"
+            : "UCX_NET_DEVICES and UCX_TLS name devices of that network");
 }
 
 /* The error of a peer that this rank needs and that is lost. It names the peer lost first: the
  * others may have ended because of it. */
-static enum status fail_lost(const struct p2p *p2p, int rank)
+static enum status fail_lost(const struct messenger *messenger, int rank)
 {
-    int first = p2p->lost >= 0 ? p2p->lost : rank;
-    const struct p2p_peer *peer = &p2p->peers[first];
+    int first = messenger->lost >= 0 ? messenger->lost : rank;
+    const struct message_peer *peer = &messenger->peers[first];
     const char *why = peer->why != NULL ? peer->why : "it was closed here";
-    if (peer->theirs.magic != P2P_HELLO_MAGIC) /* no HELLO message came */
-        return p2p_fail_unreachable(p2p, first, why);
+    if (peer->theirs.magic != MESSAGE_HELLO_MAGIC) /* no HELLO message came */
+        return message_fail_unreachable(messenger, first, why);
     return FAIL(ST_PEER, "rank %d was lost: its connection ended (%s: %s)", first,
-                p2p->driver->label, why);
+                messenger->driver->label, why);
 }
 
 /* The driver has begun, finished or refused a message. */
-static enum status op_begun(struct p2p_op *op, const char *why)
+static enum status op_begun(struct message_op *op, const char *why)
 {
     if (why == NULL)
         return ST_OK;
     list_remove(op);
-    struct p2p_peer *peer = &op->p2p->peers[op->peer];
+    struct message_peer *peer = &op->messenger->peers[op->peer];
     if (peer->why == NULL)
         peer->why = why;
-    return fail_lost(op->p2p, op->peer);
+    return fail_lost(op->messenger, op->peer);
 }
 
-static void op_start(struct p2p *p2p, struct p2p_op *op, int peer, bool is_send, int64_t bytes)
+static void op_start(struct messenger *messenger, struct message_op *op, int peer, bool is_send,
+                     int64_t bytes)
 {
     const bool is_goaway = op->is_goaway, is_gpu = op->is_gpu;
     op->request = op->after = NULL;
-    op->p2p = p2p;
+    op->messenger = messenger;
     op->data = NULL;
     op->moved = 0;
     op->frame_bytes = op->frame_moved = 0;
@@ -173,88 +175,91 @@ static void op_start(struct p2p *p2p, struct p2p_op *op, int peer, bool is_send,
     op->is_gpu = is_gpu;
     op->bytes = bytes;
     op->prev = NULL;
-    op->next = op->p2p->busy;
+    op->next = op->messenger->busy;
     if (op->next != NULL)
         op->next->prev = op;
-    op->p2p->busy = op;
+    op->messenger->busy = op;
     op->is_busy = true;
 }
 
-enum status p2p_send(struct p2p *p2p, struct p2p_op *op, const void *data, int64_t bytes, int to,
-                     struct p2p_tag tag)
+enum status message_send(struct messenger *messenger, struct message_op *op, const void *data,
+                         int64_t bytes, int to, struct message_tag tag)
 {
-    ASSERTF(to >= 0 && to < p2p->ranks && p2p->peers[to].is_connected, "to %d of %d", to,
-            p2p->ranks);
-    tag.from = p2p->rank;
-    if (p2p->is_broken || p2p->peers[to].why != NULL)
-        return fail_lost(p2p, to);
-    op_start(p2p, op, to, true, bytes);
-    return op_begun(op, p2p->driver->send(p2p, op, data, tag_bits(p2p, tag)));
+    ASSERTF(to >= 0 && to < messenger->ranks && messenger->peers[to].is_connected, "to %d of %d",
+            to, messenger->ranks);
+    tag.from = messenger->rank;
+    if (messenger->is_broken || messenger->peers[to].why != NULL)
+        return fail_lost(messenger, to);
+    op_start(messenger, op, to, true, bytes);
+    return op_begun(op, messenger->driver->send(messenger, op, data, tag_bits(messenger, tag)));
 }
 
-enum status p2p_recv(struct p2p *p2p, struct p2p_op *op, void *data, int64_t bytes,
-                     struct p2p_tag tag)
+enum status message_recv(struct messenger *messenger, struct message_op *op, void *data,
+                         int64_t bytes, struct message_tag tag)
 {
-    ASSERTF(tag.from >= 0 && tag.from < p2p->ranks && p2p->peers[tag.from].is_connected,
-            "from %d of %d", tag.from, p2p->ranks);
-    if (p2p->is_broken)
-        return fail_lost(p2p, tag.from);
-    /* A message of a lost peer may have arrived already: p2p_progress finds out. */
-    op_start(p2p, op, tag.from, false, bytes);
-    return op_begun(op, p2p->driver->recv(p2p, op, data, tag_bits(p2p, tag)));
+    ASSERTF(tag.from >= 0 && tag.from < messenger->ranks && messenger->peers[tag.from].is_connected,
+            "from %d of %d", tag.from, messenger->ranks);
+    if (messenger->is_broken)
+        return fail_lost(messenger, tag.from);
+    /* A message of a lost peer may have arrived already: message_progress finds out. */
+    op_start(messenger, op, tag.from, false, bytes);
+    return op_begun(op, messenger->driver->recv(messenger, op, data, tag_bits(messenger, tag)));
 }
 
 /* ---- waiting ---- */
 
-static enum status check_failures(struct p2p *p2p)
+static enum status check_failures(struct messenger *messenger)
 {
-    if (p2p->failed != NULL) {
-        if (p2p->failed_why == p2p_truncated)
+    if (messenger->failed != NULL) {
+        if (messenger->failed_why == message_truncated)
             return FAIL(ST_BUG,
                         "a message of rank %d is longer than the %lld bytes expected; a bug: the "
                         "ranks are in different calls",
-                        p2p->failed->peer, (long long)p2p->failed->bytes);
-        struct p2p_peer *peer = &p2p->peers[p2p->failed->peer];
-        p2p_on_lost(peer, p2p->failed_why);
-        return fail_lost(p2p, peer->rank);
+                        messenger->failed->peer, (long long)messenger->failed->bytes);
+        struct message_peer *peer = &messenger->peers[messenger->failed->peer];
+        message_on_lost(peer, messenger->failed_why);
+        return fail_lost(messenger, peer->rank);
     }
-    if (p2p->lost >= 0) {
-        for (const struct p2p_op *op = p2p->busy; op != NULL; op = op->next) {
-            if (!op->is_goaway && p2p->peers[op->peer].why != NULL)
-                return fail_lost(p2p, op->peer);
+    if (messenger->lost >= 0) {
+        for (const struct message_op *op = messenger->busy; op != NULL; op = op->next) {
+            if (!op->is_goaway && messenger->peers[op->peer].why != NULL)
+                return fail_lost(messenger, op->peer);
         }
     }
     return ST_OK;
 }
 
-void p2p_on_lost(struct p2p_peer *peer, const char *why)
+void message_on_lost(struct message_peer *peer, const char *why)
 {
     if (peer->why == NULL)
         peer->why = why;
-    if (peer->p2p->lost < 0 && !peer->p2p->is_broken)
-        peer->p2p->lost = peer->rank;
+    if (peer->messenger->lost < 0 && !peer->messenger->is_broken)
+        peer->messenger->lost = peer->rank;
 }
 
 /* Sleeps as long as it can without an idle wire: the messages in flight must last for it. false:
  * the sleep would have the least length, and the driver's sleep, which ends with news, is as
  * good. */
-static bool coalesce(struct p2p *p2p, const struct p2p_watch *watch)
+static bool coalesce(struct messenger *messenger, const struct message_watch *watch)
 {
     if (watch->coalesce == NULL)
         return false;
-    int64_t ended = p2p->ended - p2p->coalesce_ended;
-    p2p->coalesce_ended = p2p->ended;
+    int64_t ended = messenger->ended - messenger->coalesce_ended;
+    messenger->coalesce_ended = messenger->ended;
     if (ended <= COALESCE_FEW)
-        p2p->coalesce_ns =
-            p2p->coalesce_ns * 2 > COALESCE_MAX_NS ? COALESCE_MAX_NS : p2p->coalesce_ns * 2;
+        messenger->coalesce_ns = messenger->coalesce_ns * 2 > COALESCE_MAX_NS
+                                     ? COALESCE_MAX_NS
+                                     : messenger->coalesce_ns * 2;
     else if (ended >= COALESCE_MANY)
-        p2p->coalesce_ns =
-            p2p->coalesce_ns / 2 < COALESCE_MIN_NS ? COALESCE_MIN_NS : p2p->coalesce_ns / 2;
-    return p2p->coalesce_ns > COALESCE_MIN_NS && watch->coalesce(watch->arg, p2p->coalesce_ns);
+        messenger->coalesce_ns = messenger->coalesce_ns / 2 < COALESCE_MIN_NS
+                                     ? COALESCE_MIN_NS
+                                     : messenger->coalesce_ns / 2;
+    return messenger->coalesce_ns > COALESCE_MIN_NS &&
+           watch->coalesce(watch->arg, messenger->coalesce_ns);
 }
 
 /* Nothing moved: spin, yield, or sleep until there is news. */
-static void wait_idle(struct p2p *p2p, struct p2p_wait *wait, int64_t now_ns)
+static void wait_idle(struct messenger *messenger, struct message_wait *wait, int64_t now_ns)
 {
     if (wait->is_polling) {
         /* on a busy machine a yield costs milliseconds, and this thread has work to do */
@@ -271,17 +276,17 @@ static void wait_idle(struct p2p *p2p, struct p2p_wait *wait, int64_t now_ns)
         sched_yield();
         return;
     }
-    if (!coalesce(p2p, &wait->watch))
-        p2p->driver->sleep(p2p, SLEEP_MS);
+    if (!coalesce(messenger, &wait->watch))
+        messenger->driver->sleep(messenger, SLEEP_MS);
 }
 
-enum status p2p_progress(struct p2p *p2p, struct p2p_wait *wait)
+enum status message_progress(struct messenger *messenger, struct message_wait *wait)
 {
-    unsigned moved = p2p->driver->progress(p2p);
+    unsigned moved = messenger->driver->progress(messenger);
     if (moved > 0)
         wait->idle_ns = 0;
-    if (p2p->failed != NULL || p2p->lost >= 0)
-        TRY(check_failures(p2p));
+    if (messenger->failed != NULL || messenger->lost >= 0)
+        TRY(check_failures(messenger));
     if (moved > 0 && wait->asked_ns != 0 && (++wait->progressed_n & 15) != 0)
         return ST_OK;
     int64_t now_ns = clock_ns();
@@ -290,154 +295,172 @@ enum status p2p_progress(struct p2p *p2p, struct p2p_wait *wait)
     if (now_ns - wait->asked_ns >= ASK_NS) {
         wait->asked_ns = now_ns;
         /* A peer that sent GOAWAY counts as lost, even if the network does not report it. */
-        for (int i = 0; i < p2p->ranks; i++) {
-            struct p2p_peer *peer = &p2p->peers[i];
-            if (!peer->is_connected || peer->why != NULL || peer->goaway_recv.p2p == NULL ||
-                !p2p_is_done(&peer->goaway_recv))
+        for (int i = 0; i < messenger->ranks; i++) {
+            struct message_peer *peer = &messenger->peers[i];
+            if (!peer->is_connected || peer->why != NULL || peer->goaway_recv.messenger == NULL ||
+                !message_is_done(&peer->goaway_recv))
                 continue;
             if (peer->goaway_ns == 0)
                 peer->goaway_ns = now_ns;
             else if (now_ns - peer->goaway_ns > GOAWAY_NS)
-                p2p_on_lost(peer, "it has ended");
+                message_on_lost(peer, "it has ended");
         }
         TRY(wait->watch.check(wait->watch.arg));
     }
     if (moved == 0)
-        wait_idle(p2p, wait, now_ns);
+        wait_idle(messenger, wait, now_ns);
     return ST_OK;
 }
 
 /* ---- the end ---- */
 
-static bool has_sent_goaway(const struct p2p_peer *peer)
+static bool has_sent_goaway(const struct message_peer *peer)
 {
-    return peer->goaway_ns != 0 || (p2p_is_done(&peer->goaway_recv) &&
+    return peer->goaway_ns != 0 || (message_is_done(&peer->goaway_recv) &&
                                     peer->goaway_recv.bytes == (int64_t)sizeof(peer->goaway_cause));
 }
 
-static int find_closed(const struct p2p *p2p)
+static int find_closed(const struct messenger *messenger)
 {
-    for (int i = p2p->lost >= 0 ? -1 : 0; i < p2p->ranks; i++) {
-        const struct p2p_peer *peer = &p2p->peers[i < 0 ? p2p->lost : i];
+    for (int i = messenger->lost >= 0 ? -1 : 0; i < messenger->ranks; i++) {
+        const struct message_peer *peer = &messenger->peers[i < 0 ? messenger->lost : i];
         if (peer->was_closed && !has_sent_goaway(peer))
             return peer->rank;
     }
     return -1;
 }
 
-int p2p_closed(const struct p2p *p2p) { return p2p->is_broken ? p2p->closed : find_closed(p2p); }
-
-bool p2p_lost(const struct p2p *p2p, struct p2p_loss *out)
+int message_closed(const struct messenger *messenger)
 {
-    if (p2p->lost < 0)
+    return messenger->is_broken ? messenger->closed : find_closed(messenger);
+}
+
+bool message_lost(const struct messenger *messenger, struct message_loss *out)
+{
+    if (messenger->lost < 0)
         return false;
-    const struct p2p_peer *peer = &p2p->peers[p2p->lost];
+    const struct message_peer *peer = &messenger->peers[messenger->lost];
     const bool sent_goaway = has_sent_goaway(peer);
-    *out = (struct p2p_loss){.rank = peer->rank,
-                             .sent_goaway = sent_goaway,
-                             .cause = sent_goaway ? peer->goaway_cause : -1,
-                             .is_damaged = peer->why == p2p_damaged,
-                             .text = peer->why,
-                             .label = p2p->driver->label};
+    *out = (struct message_loss){.rank = peer->rank,
+                                 .sent_goaway = sent_goaway,
+                                 .cause = sent_goaway ? peer->goaway_cause : -1,
+                                 .is_damaged = peer->why == message_damaged,
+                                 .text = peer->why,
+                                 .label = messenger->driver->label};
     return true;
 }
 
 /* So that peers can distinguish an orderly end from a death, and know which rank was lost first. */
-static void send_goaways(struct p2p *p2p)
+static void send_goaways(struct messenger *messenger)
 {
-    struct p2p_loss loss;
-    p2p->goaway_cause = !p2p_lost(p2p, &loss) ? -1 : loss.sent_goaway ? loss.cause : loss.rank;
-    for (int i = 0; i < p2p->ranks; i++) {
-        struct p2p_peer *peer = &p2p->peers[i];
+    struct message_loss loss;
+    messenger->goaway_cause = !message_lost(messenger, &loss) ? -1
+                              : loss.sent_goaway              ? loss.cause
+                                                              : loss.rank;
+    for (int i = 0; i < messenger->ranks; i++) {
+        struct message_peer *peer = &messenger->peers[i];
         if (!peer->is_connected || peer->why != NULL)
             continue;
-        struct p2p_tag goaway = {.group = P2P_HELLO_GROUP, .sequence = 1};
-        if (p2p_send(p2p, &peer->goaway_send, &p2p->goaway_cause, sizeof(p2p->goaway_cause), i,
-                     goaway) != ST_OK)
+        struct message_tag goaway = {.group = MESSAGE_HELLO_GROUP, .sequence = 1};
+        if (message_send(messenger, &peer->goaway_send, &messenger->goaway_cause,
+                         sizeof(messenger->goaway_cause), i, goaway) != ST_OK)
             status_clear();
     }
 }
 
 /* Ends every message under way. */
-static void drop_all(struct p2p *p2p)
+static void drop_all(struct messenger *messenger)
 {
-    p2p->closed = find_closed(p2p); /* then GOAWAY messages end unread */
-    p2p->is_broken = true;
-    p2p->driver->drop(p2p);
-    while (p2p->busy != NULL)
-        list_remove(p2p->busy);
+    messenger->closed = find_closed(messenger); /* then GOAWAY messages end unread */
+    messenger->is_broken = true;
+    messenger->driver->drop(messenger);
+    while (messenger->busy != NULL)
+        list_remove(messenger->busy);
 }
 
-void p2p_abort(struct p2p *p2p)
+void message_abort(struct messenger *messenger)
 {
-    if (p2p->is_broken || p2p->driver == NULL)
+    if (messenger->is_broken || messenger->driver == NULL)
         return;
     struct status_saved saved;
     status_save(&saved);
-    send_goaways(p2p);
+    send_goaways(messenger);
     int64_t end_ns = clock_ns() + GOAWAY_SEND_NS;
     while (clock_ns() < end_ns)
-        p2p->driver->progress(p2p);
-    drop_all(p2p);
+        messenger->driver->progress(messenger);
+    drop_all(messenger);
     status_restore(&saved);
 }
 
-void p2p_close(struct p2p *p2p)
+void message_close(struct messenger *messenger)
 {
-    if (p2p == NULL)
+    if (messenger == NULL)
         return;
-    if (!p2p->is_broken && p2p->driver != NULL) {
-        send_goaways(p2p);
-        p2p->driver->flush(p2p, FLUSH_NS); /* a peer may still wait for what the last calls sent */
-        drop_all(p2p);
+    if (!messenger->is_broken && messenger->driver != NULL) {
+        send_goaways(messenger);
+        messenger->driver->flush(messenger,
+                                 FLUSH_NS); /* a peer may still wait for what the last calls sent */
+        drop_all(messenger);
     }
-    p2p_choose_close(p2p);
-    free(p2p->peers);
-    free(p2p);
+    message_choose_close(messenger);
+    free(messenger->peers);
+    free(messenger);
 }
 
-const char *p2p_name(const struct p2p *p2p) { return p2p->name; }
-const char *p2p_driver_name(const struct p2p *p2p) { return p2p->driver->name; }
-
-bool p2p_link(const struct p2p *p2p, int rank, struct comm_link *out)
+const char *message_name(const struct messenger *messenger) { return messenger->name; }
+const char *message_driver_name(const struct messenger *messenger)
 {
-    const struct p2p_peer *peer = &p2p->peers[rank];
-    return p2p->driver->link != NULL && peer->is_connected && peer->why == NULL &&
-           p2p->driver->link(peer, out);
+    return messenger->driver->name;
 }
 
-int64_t p2p_refused(void) { return tcp_accept_refused() + ucx_message_refused(); }
-
-const char *p2p_choice_reason(const struct p2p *p2p) { return p2p->choice_reason; }
-
-bool p2p_supports_gpu(const struct p2p *p2p) { return p2p_choose_supports_gpu(p2p); }
-
-int p2p_rank_without_gpu(const struct p2p *p2p)
+bool message_link(const struct messenger *messenger, int rank, struct comm_link *out)
 {
-    for (int i = 0; i < p2p->ranks; i++) {
-        bool offers = (i == p2p->rank ? &p2p->mine : &p2p->peers[i].theirs)->offers_gpu != 0;
-        if (!offers && (i == p2p->rank || p2p->peers[i].is_connected))
+    const struct message_peer *peer = &messenger->peers[rank];
+    return messenger->driver->link != NULL && peer->is_connected && peer->why == NULL &&
+           messenger->driver->link(peer, out);
+}
+
+int64_t message_refused(void) { return tcp_accept_refused() + ucx_message_refused(); }
+
+const char *message_choice_reason(const struct messenger *messenger)
+{
+    return messenger->choice_reason;
+}
+
+bool message_supports_gpu(const struct messenger *messenger)
+{
+    return message_choose_supports_gpu(messenger);
+}
+
+int message_rank_without_gpu(const struct messenger *messenger)
+{
+    for (int i = 0; i < messenger->ranks; i++) {
+        bool offers =
+            (i == messenger->rank ? &messenger->mine : &messenger->peers[i].theirs)->offers_gpu !=
+            0;
+        if (!offers && (i == messenger->rank || messenger->peers[i].is_connected))
             return i;
     }
     return -1;
 }
 
-bool p2p_shares_cores(const struct p2p *p2p)
+bool message_shares_cores(const struct messenger *messenger)
 {
-    bool shares = p2p->mine.shares_cores != 0;
-    for (int i = 0; i < p2p->ranks; i++)
-        shares = shares || (p2p->peers[i].is_connected && p2p->peers[i].theirs.shares_cores != 0);
+    bool shares = messenger->mine.shares_cores != 0;
+    for (int i = 0; i < messenger->ranks; i++)
+        shares = shares ||
+                 (messenger->peers[i].is_connected && messenger->peers[i].theirs.shares_cores != 0);
     return shares;
 }
 
-void p2p_log_gpu(const struct p2p *p2p)
+void message_log_gpu(const struct messenger *messenger)
 {
-    int without = p2p_rank_without_gpu(p2p);
+    int without = message_rank_without_gpu(messenger);
     if (without < 0)
         LOG_INFO("GPU data goes to other nodes straight from its memory: the UCX of all %d ranks "
                  "supports CUDA",
-                 p2p->ranks);
-    else if (p2p->driver == &tcp_driver)
+                 messenger->ranks);
+    else if (messenger->driver == &tcp_driver)
         LOG_INFO("GPU data goes to other nodes through pinned host memory, in overlapping chunks, "
                  "and TCP");
     else

@@ -1,34 +1,36 @@
-/* p2p — tagged point-to-point messages between ranks of different nodes.
+/* message — tagged point-to-point messages between ranks of different nodes.
  *
  * Two drivers carry them: this program's own TCP transport (tcp/tcp.c), and UCX (ucx/ucx.c) for
  * InfiniBand and RoCE. Both authenticate each peer and each message, and compare content with a
  * checksum before the receive ends; only content in a GPU's memory has none. One rule on every rank
- * picks the driver once all addresses are known (p2p_choose.c). Must not know collectives, nor what
+ * picks the driver once all addresses are known (choose.c). Must not know collectives, nor what
  * the bytes mean; UCX's own names stay in ucx/.
  *
- * One struct p2p for each worker process and generation of the job. It holds one connection to each
- * peer. The life of a message:
+ * One struct messenger for each worker process and generation of the job. It holds one connection
+ * to each peer. The life of a message:
  *
- *   1. p2p_send and p2p_recv begin it and return at once. The buffer belongs to the transport now.
+ *   1. message_send and message_recv begin it and return at once. The buffer belongs to the
+ *      transport now.
  *   2. The tag decides which receive it matches: generation, group of ranks, sender, class and
  *      call. Messages with the same tag arrive in the order of sending. A late message of another
  *      generation or call matches nothing.
  *   3. A short message is sent eagerly: the receiver keeps it if no receive is posted yet. A long
  *      one waits for its receive (UCX: rendezvous; TCP: its bytes stay in the socket).
- *   4. The caller calls p2p_progress until p2p_is_done. p2p_progress moves bytes and calls the
- *      watch (deadline, abort) every few milliseconds, so every wait has an end. While nothing
- *      moves it spins, yields or sleeps.
+ *   4. The caller calls message_progress until message_is_done. message_progress moves bytes and
+ *      calls the watch (deadline, abort) every few milliseconds, so every wait has an end. While
+ *      nothing moves it spins, yields or sleeps.
  *   5. The buffer is the caller's again.
  *
  * A rank that ends sends each peer a GOAWAY message. It names the rank whose loss made it end, if
  * there is one. So peers can distinguish an orderly end from a death. A dead peer is noticed by the
  * transport (a TCP reset, an InfiniBand retry limit) and named by its rank. After a failure the
- * only calls allowed are p2p_lost, p2p_closed, p2p_abort and p2p_close; none waits for a peer.
+ * only calls allowed are message_lost, message_closed, message_abort and message_close; none waits
+ * for a peer.
  *
  * One thread at a time, any thread (UCS_THREAD_MODE_SERIALIZED; comm.c keeps that order). Open it
  * after fork(2), not before. UCX_* variables of the environment work as UCX documents them. */
-#ifndef CONVOY_COMM_P2P_H
-#define CONVOY_COMM_P2P_H
+#ifndef CONVOY_COMM_MESSAGE_H
+#define CONVOY_COMM_MESSAGE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,36 +39,37 @@
 #include "comm/core/comm.h"
 #include "comm/core/wait_policy.h"
 
-#define P2P_GROUPS 4095    /* groups of ranks that share the connections */
-#define P2P_RANKS_MAX 4096 /* a tag has twelve bits for the sender */
-#define P2P_DRIVER_HEADER_BYTES 64
-enum p2p_tag_class {
-    P2P_TAG_HEADER, /* the first message of each call of a group */
-    P2P_TAG_PART,   /* contributions to a sum */
-    P2P_TAG_SUM,    /* finished sums */
-    P2P_TAG_PAIR,   /* send and recv */
+#define MESSAGE_GROUPS 4095    /* groups of ranks that share the connections */
+#define MESSAGE_RANKS_MAX 4096 /* a tag has twelve bits for the sender */
+#define MESSAGE_DRIVER_HEADER_BYTES 64
+enum message_tag_class {
+    MESSAGE_TAG_HEADER, /* the first message of each call of a group */
+    MESSAGE_TAG_PART,   /* contributions to a sum */
+    MESSAGE_TAG_SUM,    /* finished sums */
+    MESSAGE_TAG_PAIR,   /* send and recv */
 };
 
 /* A receive matches the messages with its tag. */
-struct p2p_tag {
+struct message_tag {
     int group;
     int from; /* the sender */
-    enum p2p_tag_class tag_class;
+    enum message_tag_class tag_class;
     /* of the call, 0 in classes without a number; the low 30 bits count */
     int64_t sequence;
 };
 
-/* A message under way. The caller keeps the struct until p2p_is_done or p2p_abort. Zeroed: none. */
-struct p2p_op {
-    struct p2p_op *prev, *next; /* list of messages under way */
-    struct p2p *p2p;
-    void *request;        /* UCX's */
-    struct p2p_op *after; /* the next in its peer's queue */
+/* A message under way. The caller keeps the struct until message_is_done or message_abort. Zeroed:
+ * none. */
+struct message_op {
+    struct message_op *prev, *next; /* list of messages under way */
+    struct messenger *messenger;
+    void *request;            /* UCX's */
+    struct message_op *after; /* the next in its peer's queue */
     char *data;
     int64_t moved; /* bytes sent or received */
     uint64_t bits; /* its tag */
     /* TCP: of the frame under way. UCX: of the message */
-    unsigned char head[P2P_DRIVER_HEADER_BYTES];
+    unsigned char head[MESSAGE_DRIVER_HEADER_BYTES];
     /* TCP: bytes of that frame with its header, 0: none; of these, bytes moved */
     int32_t frame_bytes, frame_moved;
     int peer;
@@ -78,10 +81,10 @@ struct p2p_op {
     int64_t bytes; /* requested; of a receive that is done: received */
 };
 
-struct p2p;
+struct messenger;
 
 /* How to wait. check: called every few milliseconds; any status but ST_OK ends the wait. */
-struct p2p_watch {
+struct message_watch {
     enum status (*check)(void *arg);
     void *arg;
     enum wait_policy wait_policy;
@@ -92,7 +95,7 @@ struct p2p_watch {
     bool (*coalesce)(void *arg, int64_t ns);
 };
 
-struct p2p_config {
+struct message_config {
     enum comm_net net; /* which drivers are allowed */
     /* shorter messages are sent eagerly, longer ones when the receiver has posted its receive (over
      * UCX: UCX_RNDV_THRESH in the environment wins) */
@@ -103,19 +106,19 @@ struct p2p_config {
     bool shares_cores; /* this rank's cores are other ranks' too */
 };
 
-/* p2p_open — opens the allowed drivers. Errors: ST_NO_DEVICE with UCX's text; ST_RETRY: no route to
- * the master now; ST_BAD_SETTING. */
-enum status p2p_open(const struct p2p_config *config, struct p2p **out);
-/* p2p_address — packs the address by which other ranks reach this worker over networks, at most cap
- * bytes. is_intra_node: also over what only processes of one node share (NVLink), if that fits into
- * half of cap, since callers pack more beside it. Errors: ST_NO_DEVICE: the node has more network
- * devices than cap bytes can describe. */
-enum status p2p_address(struct p2p *p2p, bool is_intra_node, void *out, int64_t cap,
-                        int64_t *bytes_out);
-/* p2p_connect — connects to each rank marked in is_peer and exchanges HELLO messages. addresses:
- * ranks × stride bytes. Blocks until all these peers are connected. Errors: ST_PEER naming the
- * rank; the watch's. */
-struct p2p_world {
+/* message_open — opens the allowed drivers. Errors: ST_NO_DEVICE with UCX's text; ST_RETRY: no
+ * route to the master now; ST_BAD_SETTING. */
+enum status message_open(const struct message_config *config, struct messenger **out);
+/* message_address — packs the address by which other ranks reach this worker over networks, at most
+ * cap bytes. is_intra_node: also over what only processes of one node share (NVLink), if that fits
+ * into half of cap, since callers pack more beside it. Errors: ST_NO_DEVICE: the node has more
+ * network devices than cap bytes can describe. */
+enum status message_address(struct messenger *messenger, bool is_intra_node, void *out, int64_t cap,
+                            int64_t *bytes_out);
+/* message_connect — connects to each rank marked in is_peer and exchanges HELLO messages.
+ * addresses: ranks × stride bytes. Blocks until all these peers are connected. Errors: ST_PEER
+ * naming the rank; the watch's. */
+struct message_world {
     int64_t generation;
     int rank, ranks;
     const bool *is_peer;
@@ -125,55 +128,57 @@ struct p2p_world {
     const uint8_t *secret; /* COMM_SECRET_BYTES: known to the ranks of this generation alone */
     bool offers_gpu;       /* this rank can send and receive GPU memory directly */
 };
-enum status p2p_connect(struct p2p *p2p, const struct p2p_world *world, struct p2p_watch watch);
-/* p2p_close — ends what is under way and frees everything. Waits at most 100 ms for sent bytes to
- * leave, and not at all after a failure. Accepts NULL. */
-void p2p_close(struct p2p *p2p);
-/* p2p_supports_gpu — this rank's UCX reports that it moves the memory of NVIDIA GPUs.
- * p2p_rank_without_gpu — after p2p_connect: the first rank that did not offer it; -1: all did, and
- * p2p_send and p2p_recv take GPU memory.
- * p2p_log_gpu — logs the path of a GPU's data, and the reason. */
-bool p2p_supports_gpu(const struct p2p *p2p);
-int p2p_rank_without_gpu(const struct p2p *p2p);
-void p2p_log_gpu(const struct p2p *p2p);
-bool p2p_shares_cores(const struct p2p *p2p); /* after p2p_connect: any rank does; all agree */
-/* p2p_name — the driver in use, with details for logs: "tcp", "ucx (rc_mlx5)". p2p_driver_name —
- * the same without details. p2p_choice_reason — COMM_NET_AUTO: why this driver; else "". All after
- * p2p_connect. */
-const char *p2p_name(const struct p2p *p2p);
-const char *p2p_driver_name(const struct p2p *p2p);
-const char *p2p_choice_reason(const struct p2p *p2p);
-/* p2p_link — comm_link of the connection to a rank; false: the driver does not know. */
-bool p2p_link(const struct p2p *p2p, int rank, struct comm_link *out);
-/* p2p_refused — unauthenticated connections that this process has closed, and messages that it has
- * dropped because they were forged or damaged, ever. */
-int64_t p2p_refused(void);
+enum status message_connect(struct messenger *messenger, const struct message_world *world,
+                            struct message_watch watch);
+/* message_close — ends what is under way and frees everything. Waits at most 100 ms for sent bytes
+ * to leave, and not at all after a failure. Accepts NULL. */
+void message_close(struct messenger *messenger);
+/* message_supports_gpu — this rank's UCX reports that it moves the memory of NVIDIA GPUs.
+ * message_rank_without_gpu — after message_connect: the first rank that did not offer it; -1: all
+ * did, and message_send and message_recv take GPU memory.
+ * message_log_gpu — logs the path of a GPU's data, and the reason. */
+bool message_supports_gpu(const struct messenger *messenger);
+int message_rank_without_gpu(const struct messenger *messenger);
+void message_log_gpu(const struct messenger *messenger);
+bool message_shares_cores(
+    const struct messenger *messenger); /* after message_connect: any rank does; all agree */
+/* message_name — the driver in use, with details for logs: "tcp", "ucx (rc_mlx5)".
+ * message_driver_name — the same without details. message_choice_reason — COMM_NET_AUTO: why this
+ * driver; else "". All after message_connect. */
+const char *message_name(const struct messenger *messenger);
+const char *message_driver_name(const struct messenger *messenger);
+const char *message_choice_reason(const struct messenger *messenger);
+/* message_link — comm_link of the connection to a rank; false: the driver does not know. */
+bool message_link(const struct messenger *messenger, int rank, struct comm_link *out);
+/* message_refused — unauthenticated connections that this process has closed, and messages that it
+ * has dropped because they were forged or damaged, ever. */
+int64_t message_refused(void);
 
-/* p2p_send, p2p_recv — begin a message and return at once. The bytes belong to the transport until
- * p2p_is_done(op). A message longer than its receive fails. */
-enum status p2p_send(struct p2p *p2p, struct p2p_op *op, const void *data, int64_t bytes, int to,
-                     struct p2p_tag tag);
-enum status p2p_recv(struct p2p *p2p, struct p2p_op *op, void *data, int64_t bytes,
-                     struct p2p_tag tag);
-static inline bool p2p_is_done(const struct p2p_op *op) { return !op->is_busy; }
+/* message_send, message_recv — begin a message and return at once. The bytes belong to the
+ * transport until message_is_done(op). A message longer than its receive fails. */
+enum status message_send(struct messenger *messenger, struct message_op *op, const void *data,
+                         int64_t bytes, int to, struct message_tag tag);
+enum status message_recv(struct messenger *messenger, struct message_op *op, void *data,
+                         int64_t bytes, struct message_tag tag);
+static inline bool message_is_done(const struct message_op *op) { return !op->is_busy; }
 
-/* p2p_progress — moves messages under way. Returns when something moved, else after a few
+/* message_progress — moves messages under way. Returns when something moved, else after a few
  * milliseconds at most: it spins, then yields to other threads, then sleeps until there is news.
  * Errors: ST_PEER naming the lost rank that a message under way needs; the watch's. */
-struct p2p_wait {
-    struct p2p_watch watch;
+struct message_wait {
+    struct message_watch watch;
     int64_t idle_ns;  /* since when nothing has moved; 0: something has */
     int64_t asked_ns; /* last call of the watch */
     int progressed_n; /* calls since then that moved something */
     /* the caller also waits for something that wakes no thread (a GPU): never sleep */
     bool is_polling;
 };
-enum status p2p_progress(struct p2p *p2p, struct p2p_wait *wait);
-/* p2p_abort — after a failure: ends every message under way; their buffers are the caller's
+enum status message_progress(struct messenger *messenger, struct message_wait *wait);
+/* message_abort — after a failure: ends every message under way; their buffers are the caller's
  * again. */
-void p2p_abort(struct p2p *p2p);
-/* p2p_lost — the peer of the connection that ended first; false: none has. */
-struct p2p_loss {
+void message_abort(struct messenger *messenger);
+/* message_lost — the peer of the connection that ended first; false: none has. */
+struct message_loss {
     int rank;
     bool sent_goaway; /* it ended in order, by a failure or its end, and was not lost */
     /* …because that rank was lost, to it or to a peer of it; -1: for another reason */
@@ -182,10 +187,10 @@ struct p2p_loss {
     const char *text;  /* reason, from the driver */
     const char *label; /* …and its name: "UCX", "TCP" */
 };
-bool p2p_lost(const struct p2p *p2p, struct p2p_loss *out);
-/* p2p_closed — a rank whose host closed or reset the connection, without a GOAWAY message: its
+bool message_lost(const struct messenger *messenger, struct message_loss *out);
+/* message_closed — a rank whose host closed or reset the connection, without a GOAWAY message: its
  * process has ended. Of several, the one lost first. -1: there is none. A timeout is no such
  * end. */
-int p2p_closed(const struct p2p *p2p);
+int message_closed(const struct messenger *messenger);
 
 #endif

@@ -1,5 +1,5 @@
-/* comm_nccl_inside — the transport NCCL as its own files share it: comm_nccl.c (calls),
- * comm_nccl_open.c (open, close, split, memory). Other files use transport.h. */
+/* comm_nccl_inside — the transport NCCL as its own files share it: nccl.c (calls),
+ * open.c (open, close, split, memory). Other files use transport.h. */
 #ifndef CONVOY_COMM_NCCL_INSIDE_H
 #define CONVOY_COMM_NCCL_INSIDE_H
 
@@ -45,7 +45,7 @@ enum status comm_nccl_opened(struct comm_ctx *ctx, int result);
 void comm_nccl_abort(struct comm_ctx *ctx);
 void *comm_nccl_stream(const struct comm_nccl *state); /* as cudaStream_t */
 
-/* The entries of struct transport_ops in comm_nccl_open.c. */
+/* The entries of struct transport_ops in open.c. */
 enum status comm_nccl_open_begin(struct comm_ctx *ctx, void *address, int64_t *address_bytes);
 enum status comm_nccl_open_end(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes);
 void comm_nccl_open_close(struct comm_ctx *ctx);

@@ -3,7 +3,7 @@
  *
  *   Calls      are put on a stream of high priority, behind an event of the computation. The device
  *              executes them, and other streams wait for them; no thread polls a call to its end
- *              before the next (comm_async.c). Blocking calls wait for the stream.
+ *              before the next (core/async.c). Blocking calls wait for the stream.
  *   Deadlines  NCCL is called without blocking (blocking = 0) and polled. So a missing rank ends a
  *              call at its deadline or by the abort flag. Then all communicators are aborted, which
  *              also ends their kernels. Blocking communicators would save the thread that NCCL
@@ -168,7 +168,7 @@ void comm_nccl_abort(struct comm_ctx *ctx)
     status_restore(&saved);
 }
 
-/* A failure ends the root. Calls that stay on the device are ended by comm_async.c, which keeps the
+/* A failure ends the root. Calls that stay on the device are ended by core/async.c, which keeps the
  * failure before. */
 static enum status finish(struct comm_ctx *ctx, enum status st)
 {

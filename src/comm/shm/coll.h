@@ -7,7 +7,7 @@
  *   to
  *                      all buffers, then waits for the others.
  *   buffers that other ranks cannot see (processes, and not from comm_alloc): through bounce
- *                      buffers, round by round (shm_bounce.c). */
+ *                      buffers, round by round (bounce.c). */
 #ifndef CONVOY_COMM_SHM_COLL_H
 #define CONVOY_COMM_SHM_COLL_H
 
@@ -70,7 +70,7 @@ enum status shm_coll_recv(struct shm_coll *coll, struct comm_ctx *ctx,
 enum status shm_coll_barrier(struct shm_coll *coll, struct comm_ctx *ctx,
                              const struct comm_call *call);
 
-/* ---- through bounce buffers (shm_bounce.c); only for shm_coll.c ---- */
+/* ---- through bounce buffers (bounce.c); only for coll.c ---- */
 
 enum status shm_bounce_all_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
                                   const struct comm_call *call);

@@ -2,7 +2,7 @@
  * know networks.
  *
  * The supervisor gives its workers one memfd (comm_config.shm_fd). Its first part holds control
- * blocks (shm_barrier.h): one for all workers, some for splits. The rest is handed out by
+ * blocks (barrier.h): one for all workers, some for splits. The rest is handed out by
  * comm_alloc, each worker's memory beside the others'. Buffers from there are summed in place;
  * other buffers go through bounce buffers.
  *
@@ -12,7 +12,7 @@
  * may trace such a process, reach it.
  *
  * comm_shm is the whole transport of HOST on one node (comm_shm_ops). With several nodes it is the
- * level inside a node, below comm_p2p: workers reduce inside each node, exchange their parts with
+ * level inside a node, below comm_nodes: workers reduce inside each node, exchange their parts with
  * the workers of the same local number on other nodes, and gather inside each node. */
 #ifndef CONVOY_COMM_COMM_SHM_H
 #define CONVOY_COMM_COMM_SHM_H

@@ -50,12 +50,12 @@ static void refuse(struct tcp *tcp, struct tcp_pending *pending, const char *why
 {
     tcp_accept_refuse(tcp, pending->fd, why);
     pending->fd = -1;
-    p2p_seal_wipe(&pending->auth, sizeof(pending->auth));
+    message_seal_wipe(&pending->auth, sizeof(pending->auth));
 }
 
 void tcp_accept_open(struct tcp *tcp)
 {
-    tcp->pending_n = PENDING_EXTRA + tcp->p2p->ranks;
+    tcp->pending_n = PENDING_EXTRA + tcp->messenger->ranks;
     tcp->pending = memory_new((size_t)tcp->pending_n, sizeof(*tcp->pending));
     for (int i = 0; i < tcp->pending_n; i++)
         tcp->pending[i].fd = -1;
@@ -100,14 +100,16 @@ static bool reply(int fd, const uint8_t *data, size_t n)
 static struct tcp_conn *awaited(const struct tcp *tcp, int rank)
 {
     struct tcp_conn *conn = &tcp->conns[rank];
-    return rank > tcp->p2p->rank && conn->peer != NULL && !conn->is_up ? conn : NULL;
+    return rank > tcp->messenger->rank && conn->peer != NULL && !conn->is_up ? conn : NULL;
 }
 
 static const char *take_hello(struct tcp *tcp, struct tcp_pending *pending)
 {
-    const struct p2p *p2p = tcp->p2p;
-    struct tcp_auth_ids ids = {
-        .generation = p2p->mine.generation, .client = -1, .server = p2p->rank, .ranks = p2p->ranks};
+    const struct messenger *messenger = tcp->messenger;
+    struct tcp_auth_ids ids = {.generation = messenger->mine.generation,
+                               .client = -1,
+                               .server = messenger->rank,
+                               .ranks = messenger->ranks};
     uint8_t answer[TCP_AUTH_ANSWER_BYTES];
     if (!tcp_auth_read_hello(&pending->auth, &ids, pending->received))
         return unauthenticated;
@@ -135,7 +137,7 @@ static const char *take_proof(struct tcp *tcp, struct tcp_pending *pending)
         return "it closed the connection";
     tcp_tune(pending->fd);
     pending->fd = -1;
-    p2p_seal_wipe(&pending->auth, sizeof(pending->auth));
+    message_seal_wipe(&pending->auth, sizeof(pending->auth));
     return NULL;
 }
 
@@ -165,7 +167,7 @@ unsigned tcp_accept_progress(struct tcp *tcp)
             break;
         struct tcp_pending *pending = find_slot(tcp);
         *pending = (struct tcp_pending){.fd = fd, .since_ns = clock_ns()};
-        memcpy(pending->auth.secret, tcp->p2p->secret, sizeof(pending->auth.secret));
+        memcpy(pending->auth.secret, tcp->messenger->secret, sizeof(pending->auth.secret));
     }
     int64_t now_ns = clock_ns();
     for (int i = 0; i < tcp->pending_n; i++)

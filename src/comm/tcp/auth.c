@@ -126,11 +126,11 @@ bool tcp_auth_read_welcome(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_WELC
     return read_message(auth, "welcome", in, TCP_AUTH_WELCOME_BYTES);
 }
 
-bool tcp_auth_keys(const struct tcp_auth *auth, bool of_client, struct p2p_seal_keys *out)
+bool tcp_auth_keys(const struct tcp_auth *auth, bool of_client, struct message_seal_keys *out)
 {
-    return p2p_seal_derive(auth->secret, sizeof(auth->secret), auth->transcript, auth->transcript_n,
-                           of_client ? "convoy data, of the client" : "convoy data, of the server",
-                           out);
+    return message_seal_derive(
+        auth->secret, sizeof(auth->secret), auth->transcript, auth->transcript_n,
+        of_client ? "convoy data, of the client" : "convoy data, of the server", out);
 }
 
 #ifdef FUZZ

@@ -57,6 +57,6 @@ bool tcp_auth_read_proof(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_PROOF_
 bool tcp_auth_make_welcome(struct tcp_auth *auth, uint8_t out[TCP_AUTH_WELCOME_BYTES]);
 bool tcp_auth_read_welcome(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_WELCOME_BYTES]);
 /* tcp_auth_keys — the keys of what the client sends, or the server; after the welcome. */
-bool tcp_auth_keys(const struct tcp_auth *auth, bool of_client, struct p2p_seal_keys *out);
+bool tcp_auth_keys(const struct tcp_auth *auth, bool of_client, struct message_seal_keys *out);
 
 #endif

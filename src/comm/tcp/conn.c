@@ -1,6 +1,6 @@
 /* tcp_conn — one authenticated connection: frames of messages in and out.
  *
- * A message is sent in frames, each behind its header (tcp_frame.h). Content goes from the sender's
+ * A message is sent in frames, each behind its header (frame.h). Content goes from the sender's
  * buffer straight into the buffer of the receive with its tag. A message without a receive is kept
  * here while it is short and there are few (unexpected messages). Else it stays in the socket, and
  * nothing more is read until its receive is posted; that stops the peer's sends. Anything invalid
@@ -25,12 +25,12 @@ static const char closed[] = "closed by the peer", no_memory[] = "out of memory"
 
 bool tcp_conn_up(struct tcp_conn *conn, int fd, const struct tcp_auth *auth, bool is_client)
 {
-    struct p2p_seal_keys mine, theirs;
+    struct message_seal_keys mine, theirs;
     bool is_done =
         tcp_auth_keys(auth, is_client, &mine) && tcp_auth_keys(auth, !is_client, &theirs) &&
         tcp_frame_open(&conn->out, &mine, true) && tcp_frame_open(&conn->in, &theirs, false);
-    p2p_seal_wipe(&mine, sizeof(mine));
-    p2p_seal_wipe(&theirs, sizeof(theirs));
+    message_seal_wipe(&mine, sizeof(mine));
+    message_seal_wipe(&theirs, sizeof(theirs));
     conn->buffer = is_done ? malloc(TCP_BUFFER_BYTES) : NULL;
     conn->fd = fd;
     conn->is_up = conn->buffer != NULL;
@@ -55,7 +55,7 @@ void tcp_conn_down(struct tcp_conn *conn)
     conn->is_up = false;
     tcp_frame_close(&conn->out);
     tcp_frame_close(&conn->in);
-    p2p_seal_wipe(&conn->auth, sizeof(conn->auth));
+    message_seal_wipe(&conn->auth, sizeof(conn->auth));
     free_all(conn->unexpected_first);
     free_all(conn->spare);
     free(conn->buffer);
@@ -69,7 +69,7 @@ void tcp_conn_lose(struct tcp_conn *conn, const char *why)
         close(conn->fd);
     conn->fd = -1;
     conn->is_write_closed = true;
-    p2p_on_lost(conn->peer, why);
+    message_on_lost(conn->peer, why);
 }
 
 /* ---- unexpected messages ---- */
@@ -131,7 +131,7 @@ static struct tcp_unexpected *keep_unexpected(struct tcp_conn *conn,
 }
 
 /* A complete unexpected message goes to the receive that has been posted for it. */
-static void deliver(struct tcp_conn *conn, struct tcp_unexpected *unexpected, struct p2p_op *op)
+static void deliver(struct tcp_conn *conn, struct tcp_unexpected *unexpected, struct message_op *op)
 {
     bool fits = unexpected->total <= op->bytes;
     if (fits && unexpected->total > 0)
@@ -150,10 +150,10 @@ static void deliver(struct tcp_conn *conn, struct tcp_unexpected *unexpected, st
     conn->unexpected_n--;
     conn->unexpected_bytes -= unexpected->total;
     give_spare(conn, unexpected);
-    p2p_op_end(op, fits ? NULL : p2p_truncated);
+    message_op_end(op, fits ? NULL : message_truncated);
 }
 
-void tcp_conn_post_recv(struct tcp_conn *conn, struct p2p_op *op)
+void tcp_conn_post_recv(struct tcp_conn *conn, struct message_op *op)
 {
     for (struct tcp_unexpected *at = conn->unexpected_first; at != NULL; at = at->next) {
         if (at->tag != op->bits || at->op != NULL)
@@ -164,7 +164,7 @@ void tcp_conn_post_recv(struct tcp_conn *conn, struct p2p_op *op)
             at->op = op;
         return;
     }
-    p2p_queue_add(&conn->posted, op);
+    message_queue_add(&conn->posted, op);
     conn->is_held = false;
 }
 
@@ -172,7 +172,7 @@ bool tcp_conn_is_awaited(const struct tcp_conn *conn)
 {
     if (conn->op != NULL || (conn->unexpected != NULL && conn->unexpected->op != NULL))
         return true;
-    const struct p2p_op *op = conn->posted.first;
+    const struct message_op *op = conn->posted.first;
     while (op != NULL && op->is_goaway)
         op = op->after;
     return op != NULL;
@@ -187,9 +187,9 @@ static bool find_place(struct tcp_conn *conn)
     const struct tcp_frame_header *head = &conn->head;
     if (conn->has_message)
         return true;
-    conn->op = p2p_queue_take(&conn->posted, head->tag);
+    conn->op = message_queue_take(&conn->posted, head->tag);
     if (conn->op != NULL && conn->op->bytes < head->total) {
-        p2p_op_end(conn->op, p2p_truncated);
+        message_op_end(conn->op, message_truncated);
         conn->op = NULL;
         conn->is_held = true;
         return false;
@@ -232,13 +232,13 @@ static bool end_frame(struct tcp_conn *conn)
         return true;
     /* The message is complete. */
     struct tcp_unexpected *unexpected = conn->unexpected;
-    struct p2p_op *op = conn->op;
+    struct message_op *op = conn->op;
     conn->has_message = false;
     conn->op = NULL;
     conn->unexpected = NULL;
     if (op != NULL) {
         op->bytes = conn->total;
-        p2p_op_end(op, NULL);
+        message_op_end(op, NULL);
         return true;
     }
     unexpected->is_whole = true;
@@ -280,8 +280,8 @@ static bool next_head(struct tcp_conn *conn)
     }
     if (!tcp_frame_read(&conn->in, conn->buffer + conn->buffer_first, &conn->head) ||
         !is_next(conn)) {
-        tcp_accept_refuse(conn->tcp, -1, p2p_damaged);
-        tcp_conn_lose(conn, p2p_damaged);
+        tcp_accept_refuse(conn->tcp, -1, message_damaged);
+        tcp_conn_lose(conn, message_damaged);
         return false;
     }
     conn->buffer_first += TCP_FRAME_HEADER_BYTES;
@@ -311,8 +311,8 @@ static bool consume(struct tcp_conn *conn)
         return false;
     if (end_frame(conn))
         return true;
-    tcp_accept_refuse(conn->tcp, -1, p2p_damaged);
-    tcp_conn_lose(conn, p2p_damaged);
+    tcp_accept_refuse(conn->tcp, -1, message_damaged);
+    tcp_conn_lose(conn, message_damaged);
     return false;
 }
 
@@ -341,7 +341,7 @@ unsigned tcp_conn_read(struct tcp_conn *conn)
 
 /* ---- out ---- */
 
-static bool begin_frame(struct tcp_conn *conn, struct p2p_op *op)
+static bool begin_frame(struct tcp_conn *conn, struct message_op *op)
 {
     int64_t left = op->bytes - op->moved;
     struct tcp_frame_header head = {.tag = op->bits,
@@ -370,7 +370,7 @@ unsigned tcp_conn_write(struct tcp_conn *conn)
     unsigned moved = 0;
     while (conn->out_first != NULL && !conn->is_write_closed && conn->fd >= 0 &&
            moved < WRITE_BYTES) {
-        struct p2p_op *op = conn->out_first;
+        struct message_op *op = conn->out_first;
         if (op->frame_bytes == 0 && !begin_frame(conn, op)) {
             tcp_conn_lose(conn, no_memory);
             break;
@@ -399,7 +399,7 @@ unsigned tcp_conn_write(struct tcp_conn *conn)
             if (conn->out_last == op)
                 conn->out_last = NULL;
             op->after = NULL;
-            p2p_op_end(op, NULL);
+            message_op_end(op, NULL);
         }
     }
     return moved;
@@ -410,14 +410,14 @@ unsigned tcp_conn_write(struct tcp_conn *conn)
 
 #include "base/assert.h"
 
-const char p2p_truncated[] = "too long", p2p_damaged[] = "damaged";
+const char message_truncated[] = "too long", message_damaged[] = "damaged";
 static int64_t fuzz_ended, fuzz_lost;
-void p2p_op_end(struct p2p_op *op, const char *why)
+void message_op_end(struct message_op *op, const char *why)
 {
     op->is_busy = false;
     fuzz_ended += why == NULL;
 }
-void p2p_on_lost(struct p2p_peer *peer, const char *why)
+void message_on_lost(struct message_peer *peer, const char *why)
 {
     peer->why = why;
     fuzz_lost++;
@@ -427,7 +427,7 @@ void tcp_accept_refuse(struct tcp *tcp, int fd, const char *why) { (void)tcp, (v
 static void fuzz_pair(struct tcp_conn *conn, struct tcp_frame_state *peer, int fds[2])
 {
     struct tcp_auth auth = {.secret = {7}, .transcript_n = 1};
-    struct p2p_seal_keys keys;
+    struct message_seal_keys keys;
     ASSERT(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0 &&
            tcp_conn_up(conn, fds[0], &auth, false));
     ASSERT(tcp_auth_keys(&auth, true, &keys) && tcp_frame_open(peer, &keys, true));
@@ -440,9 +440,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static uint8_t into[256], content[256];
     struct tcp tcp = {.unexpected_max = 128};
-    struct p2p_peer peer = {.rank = 1};
+    struct message_peer peer = {.rank = 1};
     struct tcp_conn conn = {.tcp = &tcp, .peer = &peer};
-    struct p2p_op op = {
+    struct message_op op = {
         .is_busy = true, .data = (char *)into, .bytes = sizeof(into), .bits = (uint64_t)1 << 32};
     struct tcp_frame_state other;
     int fds[2];

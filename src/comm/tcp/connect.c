@@ -66,17 +66,17 @@ static void start(struct tcp_conn *conn)
 void tcp_connect_begin(struct tcp_conn *conn)
 {
     conn->since_ns = clock_ns();
-    memcpy(conn->auth.secret, conn->tcp->p2p->secret, sizeof(conn->auth.secret));
+    memcpy(conn->auth.secret, conn->tcp->messenger->secret, sizeof(conn->auth.secret));
     start(conn);
 }
 
 static void send_hello(struct tcp_conn *conn)
 {
-    const struct p2p *p2p = conn->tcp->p2p;
-    const struct tcp_auth_ids ids = {.generation = p2p->mine.generation,
-                                     .client = p2p->rank,
+    const struct messenger *messenger = conn->tcp->messenger;
+    const struct tcp_auth_ids ids = {.generation = messenger->mine.generation,
+                                     .client = messenger->rank,
                                      .server = conn->peer->rank,
-                                     .ranks = p2p->ranks};
+                                     .ranks = messenger->ranks};
     uint8_t hello[TCP_AUTH_HELLO_BYTES];
     int error = 0;
     socklen_t bytes = sizeof(error);
@@ -112,7 +112,7 @@ static const char *take_welcome(struct tcp_conn *conn)
         return "the process there does not know this generation's secret";
     if (!tcp_conn_up(conn, fd, &conn->auth, true))
         return "out of memory";
-    p2p_seal_wipe(&conn->auth, sizeof(conn->auth));
+    message_seal_wipe(&conn->auth, sizeof(conn->auth));
     return NULL;
 }
 

@@ -9,18 +9,19 @@ struct plain {
     int64_t total, at;
     uint32_t bytes, unused;
 };
-_Static_assert(sizeof(struct plain) == P2P_SEAL_PLAIN_BYTES, "the header has the size on the wire");
+_Static_assert(sizeof(struct plain) == MESSAGE_SEAL_PLAIN_BYTES,
+               "the header has the size on the wire");
 
-bool tcp_frame_open(struct tcp_frame_state *state, const struct p2p_seal_keys *keys, bool sends)
+bool tcp_frame_open(struct tcp_frame_state *state, const struct message_seal_keys *keys, bool sends)
 {
     *state = (struct tcp_frame_state){.keys = *keys};
-    return p2p_seal_open(&state->seal, keys, sends);
+    return message_seal_open(&state->seal, keys, sends);
 }
 
 void tcp_frame_close(struct tcp_frame_state *state)
 {
-    p2p_seal_close(&state->seal);
-    p2p_seal_wipe(state, sizeof(*state));
+    message_seal_close(&state->seal);
+    message_seal_wipe(state, sizeof(*state));
 }
 
 bool tcp_frame_write(struct tcp_frame_state *state, const struct tcp_frame_header *head,
@@ -32,14 +33,14 @@ bool tcp_frame_write(struct tcp_frame_state *state, const struct tcp_frame_heade
     if (head->bytes > 0)
         comm_checksum(state->keys.checksum, content, (size_t)head->bytes, sum);
     memcpy(bytes, &plain, sizeof(plain));
-    return p2p_seal_write(&state->seal, state->frames_n++, bytes, sum, out);
+    return message_seal_write(&state->seal, state->frames_n++, bytes, sum, out);
 }
 
 bool tcp_frame_read(struct tcp_frame_state *state, const uint8_t in[TCP_FRAME_HEADER_BYTES],
                     struct tcp_frame_header *out)
 {
     struct plain plain;
-    if (!p2p_seal_read(&state->seal, state->frames_n++, in, out->checksum))
+    if (!message_seal_read(&state->seal, state->frames_n++, in, out->checksum))
         return false;
     memcpy(&plain, in, sizeof(plain));
     out->tag = plain.tag;
@@ -57,5 +58,5 @@ bool tcp_frame_check(const struct tcp_frame_state *state, const struct tcp_frame
     uint8_t sum[COMM_CHECKSUM_BYTES] = {0};
     if (head->bytes > 0)
         comm_checksum(state->keys.checksum, content, (size_t)head->bytes, sum);
-    return p2p_seal_is_same(sum, head->checksum);
+    return message_seal_is_same(sum, head->checksum);
 }

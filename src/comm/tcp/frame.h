@@ -1,10 +1,11 @@
 /* tcp_frame — the header of each frame of a message on an authenticated connection. No frame can be
  * forged, changed, left out, repeated or moved unnoticed.
  *
- * The header is sealed (p2p_seal.h). Readable are the tag and length of the message, the frame's
- * place in it and the frame's length; encrypted is the keyed checksum of the frame's content. Its
- * number is the frame's on its connection; both sides count, so it is not sent. Content is not
- * encrypted. A header is authenticated before anything of it is used. Must not know sockets. */
+ * The header is sealed (message/seal.h). Readable are the tag and length of the message, the
+ * frame's place in it and the frame's length; encrypted is the keyed checksum of the frame's
+ * content. Its number is the frame's on its connection; both sides count, so it is not sent.
+ * Content is not encrypted. A header is authenticated before anything of it is used. Must not know
+ * sockets. */
 #ifndef CONVOY_COMM_TCP_FRAME_H
 #define CONVOY_COMM_TCP_FRAME_H
 
@@ -13,7 +14,7 @@
 
 #include "comm/message/seal.h"
 
-#define TCP_FRAME_HEADER_BYTES P2P_SEAL_BYTES
+#define TCP_FRAME_HEADER_BYTES MESSAGE_SEAL_BYTES
 #define TCP_FRAME_MESSAGE_MAX ((int64_t)1 << 42)
 /* so the content stays in a second-level cache between its checksum and its copy; with its header
  * two segments of the loopback device's 64 KiB, and not a third one of a few bytes */
@@ -21,20 +22,21 @@
 
 /* The state of one direction of a connection. */
 struct tcp_frame_state {
-    struct p2p_seal seal;
-    struct p2p_seal_keys keys;
+    struct message_seal seal;
+    struct message_seal_keys keys;
     uint64_t frames_n; /* frames so far: the next nonce */
 };
 
 struct tcp_frame_header {
-    uint64_t tag;      /* of the message (p2p.h) */
+    uint64_t tag;      /* of the message (message/message.h) */
     int64_t total, at; /* bytes of the message; where in it this frame begins */
     int64_t bytes;     /* of this frame */
     uint8_t checksum[COMM_CHECKSUM_BYTES];
 };
 
 /* tcp_frame_open — keys are copied. sends: encrypts, else decrypts. false: out of memory. */
-bool tcp_frame_open(struct tcp_frame_state *state, const struct p2p_seal_keys *keys, bool sends);
+bool tcp_frame_open(struct tcp_frame_state *state, const struct message_seal_keys *keys,
+                    bool sends);
 void tcp_frame_close(struct tcp_frame_state *state); /* accepts a zeroed one */
 /* tcp_frame_write — makes the header of the next frame. content: its header.bytes bytes. false:
  * OpenSSL failed. */

@@ -1,12 +1,12 @@
 /* tcp_inside — what the files of the TCP transport share. Only they include it.
  *
  *   tcp.c          the driver
- *   tcp_connect.c  this rank connects to lower ranks
- *   tcp_accept.c   higher ranks connect to this one; each connection is pending until authenticated
- *   tcp_auth.c     the handshake that authenticates both sides
- *   tcp_conn.c     one authenticated connection: frames of messages in and out
- *   tcp_frame.c    the header of a frame, and what protects it
- *   tcp_link.c     what the kernel knows of a connection */
+ *   connect.c  this rank connects to lower ranks
+ *   accept.c   higher ranks connect to this one; each connection is pending until authenticated
+ *   auth.c     the handshake that authenticates both sides
+ *   conn.c     one authenticated connection: frames of messages in and out
+ *   frame.c    the header of a frame, and what protects it
+ *   link.c     what the kernel knows of a connection */
 #ifndef CONVOY_COMM_TCP_INSIDE_H
 #define CONVOY_COMM_TCP_INSIDE_H
 
@@ -29,14 +29,14 @@ struct tcp_unexpected {
     uint64_t tag;
     int64_t total;
     bool is_whole;
-    struct p2p_op *op; /* a receive posted meanwhile */
+    struct message_op *op; /* a receive posted meanwhile */
     size_t cap;
     char data[];
 };
 
 /* The connection to one peer. fd -1: none. */
 struct tcp_conn {
-    struct p2p_peer *peer;
+    struct message_peer *peer;
     struct tcp *tcp;
     int fd;
     bool is_up;           /* authenticated */
@@ -45,17 +45,17 @@ struct tcp_conn {
     bool is_held;
     /* out */
     struct tcp_frame_state out;
-    struct p2p_op *out_first, *out_last;
+    struct message_op *out_first, *out_last;
     /* in */
     struct tcp_frame_state in;
-    struct p2p_queue posted;
+    struct message_queue posted;
     struct tcp_unexpected *unexpected_first, *unexpected_last, *spare;
     int64_t unexpected_bytes, spare_bytes;
     int unexpected_n;
     struct tcp_frame_header head; /* of the frame under way */
     bool has_head;
     int64_t got;                       /* bytes received of that frame */
-    struct p2p_op *op;                 /* the receive of the message under way */
+    struct message_op *op;             /* the receive of the message under way */
     struct tcp_unexpected *unexpected; /* …or its memory, if no receive is posted yet */
     bool has_message;
     uint64_t tag;      /* of that message */
@@ -90,7 +90,7 @@ struct tcp_pending {
 };
 
 struct tcp {
-    struct p2p *p2p; /* once connecting */
+    struct messenger *messenger; /* once connecting */
     int listen_fd;
     struct sockaddr_storage own;
     struct tcp_conn *conns; /* one for each rank */
@@ -113,9 +113,9 @@ bool tcp_conn_up(struct tcp_conn *conn, int fd, const struct tcp_auth *auth, boo
 void tcp_conn_down(struct tcp_conn *conn);
 /* tcp_conn_lose — the peer is lost; why: static memory. */
 void tcp_conn_lose(struct tcp_conn *conn, const char *why);
-unsigned tcp_conn_read(struct tcp_conn *conn);                     /* returns bytes received */
-unsigned tcp_conn_write(struct tcp_conn *conn);                    /* returns bytes sent */
-void tcp_conn_post_recv(struct tcp_conn *conn, struct p2p_op *op); /* a receive begins */
+unsigned tcp_conn_read(struct tcp_conn *conn);                         /* returns bytes received */
+unsigned tcp_conn_write(struct tcp_conn *conn);                        /* returns bytes sent */
+void tcp_conn_post_recv(struct tcp_conn *conn, struct message_op *op); /* a receive begins */
 bool tcp_conn_is_awaited(const struct tcp_conn *conn); /* a receive of a caller is under way */
 
 /* ---- tcp_accept ---- */
@@ -136,7 +136,8 @@ void tcp_connect_begin(struct tcp_conn *conn);
 unsigned tcp_connect_progress(struct tcp_conn *conn);
 
 /* ---- tcp_link ---- */
-bool tcp_link(const struct p2p_peer *peer, struct comm_link *out); /* of struct p2p_driver */
+bool tcp_link(const struct message_peer *peer,
+              struct comm_link *out); /* of struct message_driver */
 
 /* ---- tcp ---- */
 bool tcp_tune(int fd);

@@ -6,7 +6,7 @@
 
 #include "comm/tcp/inside.h"
 
-bool tcp_link(const struct p2p_peer *peer, struct comm_link *out)
+bool tcp_link(const struct message_peer *peer, struct comm_link *out)
 {
     const struct tcp_conn *conn = peer->conn;
     struct tcp_info info = {0};

@@ -13,7 +13,8 @@ struct plain {
     uint64_t number, tag;
     int64_t bytes;
 };
-_Static_assert(sizeof(struct plain) == P2P_SEAL_PLAIN_BYTES, "the header has the size on the wire");
+_Static_assert(sizeof(struct plain) == MESSAGE_SEAL_PLAIN_BYTES,
+               "the header has the size on the wire");
 
 bool ucx_header_open(struct ucx_direction *direction, const uint8_t *secret,
                      const struct ucx_direction_ids *ids, bool sends)
@@ -25,14 +26,15 @@ bool ucx_header_open(struct ucx_direction *direction, const uint8_t *secret,
     text_format(info, sizeof(info), "convoy UCX, generation %lld, %d to %d of %d",
                 (long long)ids->generation, ids->from, ids->to, ids->ranks);
     direction->next = 0;
-    return p2p_seal_derive(secret, COMM_SECRET_BYTES, salt, sizeof(salt), info, &direction->keys) &&
-           p2p_seal_open(&direction->seal, &direction->keys, sends);
+    return message_seal_derive(secret, COMM_SECRET_BYTES, salt, sizeof(salt), info,
+                               &direction->keys) &&
+           message_seal_open(&direction->seal, &direction->keys, sends);
 }
 
 void ucx_header_close(struct ucx_direction *direction)
 {
-    p2p_seal_close(&direction->seal);
-    p2p_seal_wipe(direction, sizeof(*direction));
+    message_seal_close(&direction->seal);
+    message_seal_wipe(direction, sizeof(*direction));
 }
 
 static void checksum(const struct ucx_direction *direction, const struct ucx_header *header,
@@ -54,7 +56,7 @@ bool ucx_header_write(struct ucx_direction *direction, const struct ucx_header *
     uint8_t sum[COMM_CHECKSUM_BYTES], bytes[sizeof(plain)];
     checksum(direction, header, content, sum);
     memcpy(bytes, &plain, sizeof(plain));
-    return p2p_seal_write(&direction->seal, direction->next++, bytes, sum, out);
+    return message_seal_write(&direction->seal, direction->next++, bytes, sum, out);
 }
 
 int32_t ucx_header_sender(const uint8_t in[UCX_HEADER_BYTES])
@@ -74,7 +76,7 @@ bool ucx_header_read(struct ucx_direction *direction, const uint8_t in[UCX_HEADE
                                .number = plain.number,
                                .tag = plain.tag,
                                .bytes = plain.bytes};
-    return p2p_seal_read(&direction->seal, plain.number, in, out->checksum) &&
+    return message_seal_read(&direction->seal, plain.number, in, out->checksum) &&
            (plain.flags & ~UCX_HEADER_IS_GPU) == 0 && plain.bytes >= 0 &&
            plain.bytes <= UCX_HEADER_MESSAGE_MAX;
 }
@@ -84,5 +86,5 @@ bool ucx_header_check(const struct ucx_direction *direction, const struct ucx_he
 {
     uint8_t sum[COMM_CHECKSUM_BYTES];
     checksum(direction, header, content, sum);
-    return p2p_seal_is_same(sum, header->checksum);
+    return message_seal_is_same(sum, header->checksum);
 }

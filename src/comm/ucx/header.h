@@ -1,5 +1,5 @@
-/* ucx_header — the header of each message over UCX. It is sealed (p2p_seal.h): a process that does
- * not know the generation's secret cannot make one, nor change, repeat or move one unnoticed.
+/* ucx_header — the header of each message over UCX. It is sealed (message/seal.h): a process that
+ * does not know the generation's secret cannot make one, nor change, repeat or move one unnoticed.
  *
  * Readable are the sender, the number of the message in its direction, its tag and its length;
  * encrypted is the keyed checksum of its content. UCX does not promise an order of active messages,
@@ -13,7 +13,7 @@
 #include "comm/core/checksum.h"
 #include "comm/message/seal.h"
 
-#define UCX_HEADER_BYTES P2P_SEAL_BYTES
+#define UCX_HEADER_BYTES MESSAGE_SEAL_BYTES
 #define UCX_HEADER_NONCE_BYTES 16
 #define UCX_HEADER_MESSAGE_MAX ((int64_t)1 << 42)
 
@@ -24,15 +24,15 @@ struct ucx_header {
     int32_t from; /* rank of the sender */
     uint32_t flags;
     uint64_t number; /* of the message, from 0 on */
-    uint64_t tag;    /* p2p.h */
+    uint64_t tag;    /* message/message.h */
     int64_t bytes;   /* of the content */
     uint8_t checksum[COMM_CHECKSUM_BYTES];
 };
 
 /* One direction of a connection. Zeroed: none. */
 struct ucx_direction {
-    struct p2p_seal seal;
-    struct p2p_seal_keys keys;
+    struct message_seal seal;
+    struct message_seal_keys keys;
     uint64_t next; /* number of the next message */
 };
 

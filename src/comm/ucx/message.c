@@ -30,7 +30,7 @@ static const char *why_of(ucs_status_t status)
 }
 
 /* Given explicitly: otherwise UCX asks CUDA about each address. */
-static ucs_memory_type_t memory_of(const struct p2p_op *op)
+static ucs_memory_type_t memory_of(const struct message_op *op)
 {
     return op->is_gpu ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
 }
@@ -40,13 +40,14 @@ static ucs_memory_type_t memory_of(const struct p2p_op *op)
 static void on_sent(void *request, ucs_status_t status, void *arg)
 {
     ucp_request_free(request);
-    p2p_op_end(arg, why_of(status));
+    message_op_end(arg, why_of(status));
 }
 
-const char *ucx_message_send(struct p2p *p2p, struct p2p_op *op, const void *data, uint64_t tag)
+const char *ucx_message_send(struct messenger *messenger, struct message_op *op, const void *data,
+                             uint64_t tag)
 {
-    struct ucx_conn *conn = p2p->peers[op->peer].conn;
-    const struct ucx_header header = {.from = p2p->rank,
+    struct ucx_conn *conn = messenger->peers[op->peer].conn;
+    const struct ucx_header header = {.from = messenger->rank,
                                       .flags = op->is_gpu ? UCX_HEADER_IS_GPU : 0,
                                       .tag = tag,
                                       .bytes = op->bytes};
@@ -68,7 +69,7 @@ const char *ucx_message_send(struct p2p *p2p, struct p2p_op *op, const void *dat
     if (UCS_PTR_IS_ERR(request))
         return ucs_status_string(UCS_PTR_STATUS(request));
     if (request == NULL)
-        p2p_op_end(op, NULL);
+        message_op_end(op, NULL);
     else if (op->is_busy)
         op->request = request;
     return NULL;
@@ -91,7 +92,7 @@ static void refuse(struct ucx *ucx, const struct ucx_conn *conn, const char *why
     refused++;
     ucx->refused_n++;
     if (conn != NULL)
-        p2p_on_lost(conn->peer, p2p_damaged);
+        message_on_lost(conn->peer, message_damaged);
     if (ucx->refused_log_ms != 0 && now_ms - ucx->refused_log_ms < LOG_MS)
         return;
     LOG_WARN("dropped %lld message%s that reached this worker's UCX; the last, from %s: %s",
@@ -104,21 +105,21 @@ static void refuse(struct ucx *ucx, const struct ucx_conn *conn, const char *why
 /* ---- in: content ---- */
 
 /* All content is in the receive's buffer. */
-static void end_recv(struct p2p_op *op, const struct ucx_header *header)
+static void end_recv(struct message_op *op, const struct ucx_header *header)
 {
-    const struct ucx_conn *conn = op->p2p->peers[op->peer].conn;
+    const struct ucx_conn *conn = op->messenger->peers[op->peer].conn;
     if (!ucx_header_check(&conn->in, header, op->data)) {
         refused++;
-        p2p_op_end(op, p2p_damaged);
+        message_op_end(op, message_damaged);
         return;
     }
     op->bytes = header->bytes;
-    p2p_op_end(op, NULL);
+    message_op_end(op, NULL);
 }
 
 static void on_moved(void *request, ucs_status_t status, size_t bytes, void *arg)
 {
-    struct p2p_op *op = arg;
+    struct message_op *op = arg;
     struct ucx_header header;
     (void)bytes;
     memcpy(&header, op->head, sizeof(header));
@@ -126,12 +127,12 @@ static void on_moved(void *request, ucs_status_t status, size_t bytes, void *arg
     if (status == UCS_OK)
         end_recv(op, &header);
     else
-        p2p_op_end(op, why_of(status));
+        message_op_end(op, why_of(status));
 }
 
 /* Lets UCX move the content; takes the descriptor. */
-static void begin_rendezvous(struct ucx *ucx, struct p2p_op *op, const struct ucx_header *header,
-                             void *rendezvous)
+static void begin_rendezvous(struct ucx *ucx, struct message_op *op,
+                             const struct ucx_header *header, void *rendezvous)
 {
     const ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
@@ -144,7 +145,7 @@ static void begin_rendezvous(struct ucx *ucx, struct p2p_op *op, const struct uc
     ucs_status_ptr_t request =
         ucp_am_recv_data_nbx(ucx->worker, rendezvous, op->data, (size_t)header->bytes, &param);
     if (UCS_PTR_IS_ERR(request))
-        p2p_op_end(op, ucs_status_string(UCS_PTR_STATUS(request)));
+        message_op_end(op, ucs_status_string(UCS_PTR_STATUS(request)));
     else if (request == NULL)
         end_recv(op, header);
     else if (op->is_busy)
@@ -152,23 +153,23 @@ static void begin_rendezvous(struct ucx *ucx, struct p2p_op *op, const struct uc
 }
 
 /* Why the receive cannot take the message; NULL: it can. */
-static const char *find_misfit(const struct p2p_op *op, const struct ucx_header *header,
+static const char *find_misfit(const struct message_op *op, const struct ucx_header *header,
                                bool is_rendezvous)
 {
     const bool is_gpu = (header->flags & UCX_HEADER_IS_GPU) != 0;
     if (header->bytes > op->bytes)
-        return p2p_truncated;
+        return message_truncated;
     return header->bytes > 0 && (is_gpu != op->is_gpu || (is_gpu && !is_rendezvous)) ? other_memory
                                                                                      : NULL;
 }
 
 /* Gives the message to the receive. false: the descriptor of a rendezvous is still the caller's. */
-static bool deliver(struct ucx *ucx, struct p2p_op *op, const struct ucx_header *header,
+static bool deliver(struct ucx *ucx, struct message_op *op, const struct ucx_header *header,
                     const void *data, void *rendezvous)
 {
     const char *misfit = find_misfit(op, header, rendezvous != NULL);
     if (misfit != NULL) {
-        p2p_op_end(op, misfit);
+        message_op_end(op, misfit);
         return false;
     }
     if (rendezvous != NULL) {
@@ -231,16 +232,17 @@ static void release(struct ucx_conn *conn, struct ucx_arrival *arrival)
     free(arrival);
 }
 
-static void deliver_kept(struct ucx_conn *conn, struct ucx_arrival *arrival, struct p2p_op *op)
+static void deliver_kept(struct ucx_conn *conn, struct ucx_arrival *arrival, struct message_op *op)
 {
     if (deliver(conn->ucx, op, &arrival->header, arrival->data, arrival->rendezvous))
         arrival->rendezvous = NULL;
     release(conn, arrival);
 }
 
-const char *ucx_message_recv(struct p2p *p2p, struct p2p_op *op, void *data, uint64_t tag)
+const char *ucx_message_recv(struct messenger *messenger, struct message_op *op, void *data,
+                             uint64_t tag)
 {
-    struct ucx_conn *conn = p2p->peers[op->peer].conn;
+    struct ucx_conn *conn = messenger->peers[op->peer].conn;
     struct ucx_arrival *arrival = take_unexpected(conn, tag);
     op->data = data;
     op->bits = tag;
@@ -248,7 +250,7 @@ const char *ucx_message_recv(struct p2p *p2p, struct p2p_op *op, void *data, uin
         deliver_kept(conn, arrival, op);
         return NULL;
     }
-    p2p_queue_add(&conn->posted, op);
+    message_queue_add(&conn->posted, op);
     return NULL;
 }
 
@@ -265,7 +267,7 @@ void ucx_message_drop(struct ucx_conn *conn)
     free_all(conn, conn->unexpected_first);
     free_all(conn, conn->early);
     conn->unexpected_first = conn->unexpected_last = conn->early = NULL;
-    conn->posted = (struct p2p_queue){0};
+    conn->posted = (struct message_queue){0};
 }
 
 /* ---- in: order ---- */
@@ -275,7 +277,7 @@ static void take_early(struct ucx_conn *conn)
 {
     while (conn->early != NULL && conn->early->header.number == conn->in.next) {
         struct ucx_arrival *arrival = conn->early;
-        struct p2p_op *op = p2p_queue_take(&conn->posted, arrival->header.tag);
+        struct message_op *op = message_queue_take(&conn->posted, arrival->header.tag);
         conn->early = arrival->next;
         conn->in.next++;
         if (op != NULL)
@@ -290,11 +292,11 @@ static bool take(struct ucx_conn *conn, const struct ucx_header *header, const v
                  void *rendezvous)
 {
     const bool is_early = header->number != conn->in.next;
-    struct p2p_op *op = is_early ? NULL : p2p_queue_take(&conn->posted, header->tag);
+    struct message_op *op = is_early ? NULL : message_queue_take(&conn->posted, header->tag);
     struct ucx_arrival *arrival = op == NULL ? keep(header, data, rendezvous) : NULL;
     bool is_taken = rendezvous != NULL;
     if (op == NULL && arrival == NULL) {
-        p2p_on_lost(conn->peer, no_memory);
+        message_on_lost(conn->peer, no_memory);
         return false;
     }
     if (is_early) {

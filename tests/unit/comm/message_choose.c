@@ -1,4 +1,4 @@
-/* p2p_choose — the driver that ranks choose by their addresses: the same on all of them. */
+/* message_choose — the driver that ranks choose by their addresses: the same on all of them. */
 #include "harness.h"
 
 #include "comm/message/choose.h"
@@ -7,11 +7,11 @@
 #define ROOM 2048
 
 struct trial {
-    struct p2p *p2p;
+    struct messenger *messenger;
     char addresses[3][ROOM];
     int64_t bytes[3];
     bool is_peer[3];
-    struct p2p_world world;
+    struct message_world world;
 };
 
 /* This rank is 0 of three; the others have the same address as it. */
@@ -22,34 +22,36 @@ static void begin(struct trial *t, enum comm_net net, const char *tls)
         setenv("UCX_TLS", tls, 1);
     else
         unsetenv("UCX_TLS");
-    assert_int_equal(p2p_open(&(struct p2p_config){.net = net, .eager_bytes = 4096}, &t->p2p),
-                     ST_OK);
+    assert_int_equal(
+        message_open(&(struct message_config){.net = net, .eager_bytes = 4096}, &t->messenger),
+        ST_OK);
     for (int r = 0; r < 3; r++) {
-        assert_int_equal(p2p_address(t->p2p, false, t->addresses[r], ROOM, &t->bytes[r]), ST_OK);
+        assert_int_equal(message_address(t->messenger, false, t->addresses[r], ROOM, &t->bytes[r]),
+                         ST_OK);
         t->is_peer[r] = r > 0;
     }
-    t->world = (struct p2p_world){.ranks = 3,
-                                  .is_peer = t->is_peer,
-                                  .addresses = t->addresses,
-                                  .stride = ROOM,
-                                  .bytes = t->bytes};
+    t->world = (struct message_world){.ranks = 3,
+                                      .is_peer = t->is_peer,
+                                      .addresses = t->addresses,
+                                      .stride = ROOM,
+                                      .bytes = t->bytes};
 }
 
 static void end(struct trial *t, enum status want, const char *driver, const char *why)
 {
-    enum status st = p2p_choose_select(t->p2p, &t->world);
+    enum status st = message_choose_select(t->messenger, &t->world);
     if (st != want)
         fail_msg("%s: %s", status_name(st), status_message());
     if (st == ST_OK) {
         int64_t bytes;
-        assert_string_equal(t->p2p->driver->name, driver);
-        assert_string_equal(p2p_choice_reason(t->p2p), why);
-        assert_non_null(p2p_choose_address(t->p2p, &t->world, 2, &bytes));
+        assert_string_equal(t->messenger->driver->name, driver);
+        assert_string_equal(message_choice_reason(t->messenger), why);
+        assert_non_null(message_choose_address(t->messenger, &t->world, 2, &bytes));
     } else {
         assert_non_null(strstr(status_message(), why));
     }
-    t->p2p->driver = NULL; /* no connections: only closed */
-    p2p_close(t->p2p);
+    t->messenger->driver = NULL; /* no connections: only closed */
+    message_close(t->messenger);
 }
 
 static void one_rule_for_all(void **state)
@@ -97,12 +99,14 @@ static void errors_name_the_rank(void **state)
 
 static void ucx_over_tcp_must_be_asked_for(void **state)
 {
-    struct p2p *p2p = NULL;
+    struct messenger *messenger = NULL;
     if (ucx_env_has_rdma())
         HARNESS_SKIP("this machine has InfiniBand");
     unsetenv("UCX_TLS");
-    assert_int_equal(p2p_open(&(struct p2p_config){.net = COMM_NET_UCX, .eager_bytes = 4096}, &p2p),
-                     ST_NO_DEVICE);
+    assert_int_equal(
+        message_open(&(struct message_config){.net = COMM_NET_UCX, .eager_bytes = 4096},
+                     &messenger),
+        ST_NO_DEVICE);
     assert_non_null(strstr(status_message(), "UCX_TLS=tcp,self"));
     setenv("UCX_TLS", "^tcp", 1);
     assert_true(ucx_env_has_transports() && !ucx_env_names_tcp());

@@ -12,17 +12,6 @@
 /* of a chunk: two of half the size cost more time than their overlap wins */
 #define CHUNK_MIN_BYTES (32 << 10)
 
-/* Messages of one kind with one peer: those in [done, posted) are under way. */
-struct comm_direct_queue {
-    int64_t posted, done;
-    struct message_op ops[COMM_DIRECT_DEPTH];
-};
-
-struct comm_direct_peer {
-    struct comm_direct_queue send_part, recv_part; /* contributions: to its part, to mine */
-    struct comm_direct_queue send_sum, recv_sum;   /* sums: of my part, of its part */
-};
-
 /* One call under way. */
 struct comm_direct_run {
     struct comm_direct *direct;
@@ -84,7 +73,7 @@ static bool has_room(const struct comm_direct_queue *s)
     return s->posted - s->done < COMM_DIRECT_DEPTH;
 }
 
-static void retire(struct comm_direct_queue *s)
+void comm_direct_retire(struct comm_direct_queue *s)
 {
     while (s->done < s->posted && message_is_done(&s->ops[s->done % COMM_DIRECT_DEPTH]))
         s->done++;
@@ -254,10 +243,10 @@ static enum status advance(struct comm_direct_run *run, bool *is_done)
     for (int i = 1; i < direct->n; i++) {
         int r = (direct->me + i) % direct->n;
         struct comm_direct_peer *peer = &direct->peers[r];
-        retire(&peer->send_part);
-        retire(&peer->recv_part);
-        retire(&peer->send_sum);
-        retire(&peer->recv_sum);
+        comm_direct_retire(&peer->send_part);
+        comm_direct_retire(&peer->recv_part);
+        comm_direct_retire(&peer->send_sum);
+        comm_direct_retire(&peer->recv_sum);
         TRY(post(run, r));
         *is_done = *is_done && is_finished(run, r);
     }
@@ -336,47 +325,6 @@ enum status comm_direct_all_to_all(struct comm_direct *direct, const struct comm
             TRY(call->poll(call->arg));
             TRY(message_progress(direct->messenger, wait));
         }
-    }
-    return ST_OK;
-}
-
-/* Each rank passes a chunk on while it receives the next. Chunks are so large that UCX uses
- * rendezvous, since no result comes back to bound unexpected messages. */
-enum status comm_direct_broadcast(struct comm_direct *direct, const struct comm_direct_call *call,
-                                  int64_t bytes, int root, struct message_wait *wait)
-{
-    struct comm_direct_run run = {.direct = direct,
-                                  .call = call,
-                                  .elem_bytes = 1,
-                                  .elem_bytes_out = 1,
-                                  .chunk_elems = 2 * direct->chunk_bytes};
-    int at = (direct->me - root + direct->n) % direct->n,
-        prev = (direct->me - 1 + direct->n) % direct->n;
-    int next = (direct->me + 1) % direct->n;
-    bool is_last = at == direct->n - 1;
-    struct part_extent all = {.elems = bytes};
-    int64_t chunks_n = count_chunks(&run, all);
-    struct comm_direct_queue *from = &direct->peers[prev].recv_sum,
-                             *to = &direct->peers[next].send_sum;
-    memset(direct->peers, 0, sizeof(*direct->peers) * (size_t)direct->n);
-    if (at == 0)
-        from->done = from->posted = chunks_n;
-    if (is_last)
-        to->done = to->posted = chunks_n;
-    while (from->done < chunks_n || to->done < chunks_n) {
-        retire(from);
-        retire(to);
-        while (from->posted < chunks_n && has_room(from)) {
-            struct part_extent chunk = chunk_of(&run, all, from->posted);
-            TRY(recv_chunk(&run, from, call->out + chunk.first, chunk.elems, prev,
-                           MESSAGE_TAG_PART));
-        }
-        while (to->posted < from->done && has_room(to)) {
-            struct part_extent chunk = chunk_of(&run, all, to->posted);
-            TRY(send_chunk(&run, to, call->out + chunk.first, chunk.elems, next, MESSAGE_TAG_PART));
-        }
-        TRY(call->poll(call->arg));
-        TRY(message_progress(direct->messenger, wait));
     }
     return ST_OK;
 }

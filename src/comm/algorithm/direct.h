@@ -77,7 +77,18 @@ static inline void comm_memory_free(const struct comm_memory *memory, void *data
         memory->ops->free(memory, data, bytes);
 }
 
-/* ---- the pipeline ---- */
+/* ---- the chunks under way ---- */
+
+/* Messages of one kind with one peer: those in [done, posted) are under way. */
+struct comm_direct_queue {
+    int64_t posted, done;
+    struct message_op ops[COMM_DIRECT_DEPTH];
+};
+
+struct comm_direct_peer {
+    struct comm_direct_queue send_part, recv_part; /* contributions: to its part, to mine */
+    struct comm_direct_queue send_sum, recv_sum;   /* sums: of my part, of its part */
+};
 
 /* The ranks, and the memory kept from call to call. Zeroed: none. */
 struct comm_direct {
@@ -126,9 +137,10 @@ enum status comm_direct_run(struct comm_direct *direct, const struct comm_direct
 enum status comm_direct_all_to_all(struct comm_direct *direct, const struct comm_direct_call *call,
                                    int64_t elems, struct message_wait *wait);
 
-/* comm_direct_broadcast — `out` (bytes) of rank root to all, passed on from rank to rank. Blocks;
- * errors as above. */
-enum status comm_direct_broadcast(struct comm_direct *direct, const struct comm_direct_call *call,
-                                  int64_t bytes, int root, struct message_wait *wait);
+/* comm_chain_broadcast — `out` (bytes) of rank root to all (chain.c). Blocks; errors as above. */
+enum status comm_chain_broadcast(struct comm_direct *direct, const struct comm_direct_call *call,
+                                 int64_t bytes, int root, struct message_wait *wait);
+/* comm_direct_retire — counts the messages that are done, from the oldest on. */
+void comm_direct_retire(struct comm_direct_queue *queue);
 
 #endif

@@ -161,7 +161,7 @@ static enum status broadcast(struct comm_two_level *two_level, const struct comm
 {
     struct comm_gpu *gpu = two_level->intra;
     base.out = call->out;
-    return comm_direct_broadcast(&gpu->intra, &base, transport_bytes(call), local, wait);
+    return comm_chain_broadcast(&gpu->intra, &base, transport_bytes(call), local, wait);
 }
 
 static const struct comm_two_level_ops intra_ops = {

@@ -156,14 +156,23 @@ static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
     return state->eager.peers[rank].has_entered ? TRANSPORT_ENTERED_YES : TRANSPORT_ENTERED_NO;
 }
 
-/* ---- collectives ---- */
+/* ---- large calls: headers, and chunks in messages of their own ---- */
 
-static struct comm_direct_call direct_call(struct comm_ctx *ctx, const struct comm_call *call)
+/* The call as direct.h takes it. */
+static struct comm_direct_call large_call(struct comm_ctx *ctx, const struct comm_call *call)
 {
     struct comm_nodes *state = ctx->state;
+    const bool is_all_reduce = call->kind == COMM_CALL_ALL_REDUCE,
+               is_reduce_scatter = call->kind == COMM_CALL_REDUCE_SCATTER;
     for (int r = 0; r < state->n; r++)
         state->parts[r] = part_extent(call->elems, state->n, r);
-    return (struct comm_direct_call){.parts = state->parts,
+    const int64_t own = state->parts[state->me].first * (int64_t)dtype_bytes(call->dtype);
+    return (struct comm_direct_call){.in = is_all_reduce || is_reduce_scatter ? call->in : NULL,
+                                     .out = is_reduce_scatter ? NULL : call->out,
+                                     .own_out = is_all_reduce       ? (char *)call->out + own
+                                                : is_reduce_scatter ? call->out
+                                                                    : (char *)(uintptr_t)call->in,
+                                     .parts = state->parts,
                                      .sequence = call->sequence,
                                      .dtype = call->dtype,
                                      .dtype_out = call->dtype,
@@ -171,7 +180,7 @@ static struct comm_direct_call direct_call(struct comm_ctx *ctx, const struct co
                                      .arg = ctx};
 }
 
-/* The pipelines of large calls for one kind of memory. */
+/* The algorithms of large calls for one kind of memory. */
 struct route {
     struct comm_direct *flat;
     struct comm_two_level *two_level; /* zeroed: each node has one worker */
@@ -188,8 +197,8 @@ static enum status run_route(struct comm_ctx *ctx, const struct comm_call *call,
     if (is_two_level)
         TRY(comm_two_level_run(route->two_level, call, *large, &route->wait));
     else if (call->kind == COMM_CALL_BROADCAST)
-        TRY(comm_direct_broadcast(route->flat, large, transport_bytes(call), call->peer,
-                                  &route->wait));
+        TRY(comm_chain_broadcast(route->flat, large, transport_bytes(call), call->peer,
+                                 &route->wait));
     else
         TRY(comm_direct_run(route->flat, large, &route->wait));
     TRY(comm_eager_end(&state->eager, ctx, &route->wait));
@@ -206,6 +215,22 @@ static enum status run_large(struct comm_ctx *ctx, const struct comm_call *call,
     return run_route(ctx, call, large, &host);
 }
 
+/* Between GPUs' memory: no content goes with the headers. */
+static enum status run_gpu(struct comm_ctx *ctx, const struct comm_call *call)
+{
+    struct comm_nodes *state = ctx->state;
+    struct route gpu = {
+        .flat = &state->gpu.flat, .two_level = &state->gpu.two_level, .wait = comm_nodes_wait(ctx)};
+    const struct comm_direct_call large = large_call(ctx, call);
+    enum status st = comm_gpu_begin(&state->gpu, ctx, call);
+    if (st == ST_OK)
+        st = run_route(ctx, call, &large, &gpu);
+    return comm_nodes_finish(ctx, st == ST_OK ? comm_gpu_end(&state->gpu, ctx) : st);
+}
+
+/* ---- small calls: one-shot, the content goes behind the headers ---- */
+
+/* Exchanges headers with content. */
 static enum status run_small(struct comm_ctx *ctx, const struct comm_call *call,
                              const void *content, int64_t stride, int64_t bytes)
 {
@@ -249,18 +274,6 @@ static enum status scatter_small(struct comm_ctx *ctx, const struct comm_call *c
     return ST_OK;
 }
 
-/* all_reduce with parts short enough for the headers: contributions go to the owners with the
- * headers, sums come back to all. */
-static enum status reduce_parts(struct comm_ctx *ctx, const struct comm_call *call,
-                                struct comm_direct_call *parts)
-{
-    struct comm_nodes *state = ctx->state;
-    struct message_wait wait = comm_nodes_wait(ctx);
-    TRY(scatter_small(ctx, call, parts->own_out));
-    parts->in = NULL;
-    return comm_direct_run(&state->direct, parts, &wait);
-}
-
 /* all_reduce and barrier (no elements) of ranks that share cores. */
 static enum status run_star(struct comm_ctx *ctx, const struct comm_call *call)
 {
@@ -281,54 +294,60 @@ static enum status run_star(struct comm_ctx *ctx, const struct comm_call *call)
     return ST_OK;
 }
 
+/* ---- which algorithm runs a call ---- */
+
 static enum status all_reduce(struct comm_ctx *ctx, const struct comm_call *call)
 {
     struct comm_nodes *state = ctx->state;
-    int64_t elem_bytes = (int64_t)dtype_bytes(call->dtype);
-    if (call->elems * elem_bytes <= state->star_max)
-        return comm_nodes_finish(ctx, run_star(ctx, call));
-    if (call->elems * elem_bytes <= state->eager_max) {
-        enum status st = run_small(ctx, call, call->in, 0, call->elems * elem_bytes);
+    const int64_t bytes = transport_bytes(call);
+    if (bytes <= state->star_max)
+        return run_star(ctx, call);
+    if (bytes <= state->eager_max) {
+        TRY(run_small(ctx, call, call->in, 0, bytes));
         gather_sources(state, call->in);
-        if (st == ST_OK)
-            sum_sources(state, ctx, call->dtype, call->out, call->elems);
-        return comm_nodes_finish(ctx, st);
+        sum_sources(state, ctx, call->dtype, call->out, call->elems);
+        return ST_OK;
     }
-    struct comm_direct_call large = direct_call(ctx, call);
-    large.in = call->in;
-    large.is_whole = call->elems * elem_bytes <= state->whole_max && state->two_level.ops == NULL;
-    if (large.is_whole) {
+    struct comm_direct_call large = large_call(ctx, call);
+    if (bytes <= state->whole_max && state->two_level.ops == NULL) {
         for (int r = 0; r < state->n; r++)
             state->parts[r] = (struct part_extent){.elems = call->elems};
+        large.is_whole = true;
         large.own_out = call->out;
-    } else {
-        large.out = call->out;
-        large.own_out =
-            large.out + part_extent(call->elems, state->n, state->me).first * elem_bytes;
+        large.out = NULL;
+    } else if (part_bytes_max(state, call) <= state->eager_max) {
+        /* contributions go to the owners with the headers, sums come back to all */
+        struct message_wait wait = comm_nodes_wait(ctx);
+        TRY(scatter_small(ctx, call, large.own_out));
+        large.in = NULL;
+        return comm_direct_run(&state->direct, &large, &wait);
     }
-    if (!large.is_whole && part_bytes_max(state, call) <= state->eager_max)
-        return comm_nodes_finish(ctx, reduce_parts(ctx, call, &large));
-    return comm_nodes_finish(ctx, run_large(ctx, call, &large));
+    return run_large(ctx, call, &large);
 }
 
 static enum status reduce_scatter(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    struct comm_nodes *state = ctx->state;
+    const struct comm_nodes *state = ctx->state;
     if (part_bytes_max(state, call) <= state->eager_max)
-        return comm_nodes_finish(ctx, scatter_small(ctx, call, call->out));
-    struct comm_direct_call large = direct_call(ctx, call);
-    large.in = call->in;
-    large.own_out = call->out;
-    return comm_nodes_finish(ctx, run_large(ctx, call, &large));
+        return scatter_small(ctx, call, call->out);
+    const struct comm_direct_call large = large_call(ctx, call);
+    return run_large(ctx, call, &large);
 }
 
-static enum status gather_small(struct comm_ctx *ctx, const struct comm_call *call)
+static enum status all_gather(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    struct comm_nodes *state = ctx->state;
-    int64_t elem_bytes = (int64_t)dtype_bytes(call->dtype);
-    struct part_extent mine = part_extent(call->elems, state->n, state->me);
-    char *out = call->out;
-    TRY(run_small(ctx, call, out + mine.first * elem_bytes, 0, mine.elems * elem_bytes));
+    const struct comm_nodes *state = ctx->state;
+    const int64_t elem_bytes = (int64_t)dtype_bytes(call->dtype);
+    const struct part_extent mine = part_extent(call->elems, state->n, state->me);
+    char *out = call->out, *own = out + mine.first * elem_bytes;
+    if (own != call->in && mine.elems > 0)
+        memmove(own, call->in, (size_t)(mine.elems * elem_bytes));
+    if (part_bytes_max(state, call) > state->eager_max) {
+        struct comm_direct_call large = large_call(ctx, call);
+        large.own_out = own;
+        return run_large(ctx, call, &large);
+    }
+    TRY(run_small(ctx, call, own, 0, mine.elems * elem_bytes));
     for (int r = 0; r < state->n; r++) {
         struct part_extent part = part_extent(call->elems, state->n, r);
         if (r != state->me && part.elems > 0)
@@ -336,21 +355,6 @@ static enum status gather_small(struct comm_ctx *ctx, const struct comm_call *ca
                    (size_t)(part.elems * elem_bytes));
     }
     return ST_OK;
-}
-
-static enum status all_gather(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    struct comm_nodes *state = ctx->state;
-    int64_t elem_bytes = (int64_t)dtype_bytes(call->dtype);
-    struct part_extent mine = part_extent(call->elems, state->n, state->me);
-    struct comm_direct_call large = direct_call(ctx, call);
-    large.out = call->out;
-    large.own_out = large.out + mine.first * elem_bytes;
-    if (large.own_out != call->in && mine.elems > 0)
-        memmove(large.own_out, call->in, (size_t)(mine.elems * elem_bytes));
-    if (part_bytes_max(state, call) <= state->eager_max)
-        return comm_nodes_finish(ctx, gather_small(ctx, call));
-    return comm_nodes_finish(ctx, run_large(ctx, call, &large));
 }
 
 static enum status all_to_all(struct comm_ctx *ctx, const struct comm_call *call)
@@ -361,78 +365,105 @@ static enum status all_to_all(struct comm_ctx *ctx, const struct comm_call *call
     char *out = call->out;
     if (bytes > 0)
         memcpy(out + state->me * bytes, in + state->me * bytes, (size_t)bytes);
-    if (bytes <= state->eager_max) {
-        enum status st = run_small(ctx, call, in, bytes, bytes);
-        for (int r = 0; r < state->n && st == ST_OK && bytes > 0; r++) {
-            if (r != state->me)
-                memcpy(out + r * bytes, comm_eager_received(&state->eager, r), (size_t)bytes);
-        }
-        return comm_nodes_finish(ctx, st);
+    if (bytes > state->eager_max) {
+        struct message_wait wait = wait_of_large(ctx, bytes * state->n);
+        struct comm_direct_call large = large_call(ctx, call);
+        large.in = in;
+        TRY(comm_eager_begin(&state->eager, call, NULL, 0, 0));
+        TRY(comm_direct_all_to_all(&state->direct, &large, call->elems, &wait));
+        return comm_eager_end(&state->eager, ctx, &wait);
     }
-    struct message_wait wait = wait_of_large(ctx, bytes * state->n);
-    struct comm_direct_call large = direct_call(ctx, call);
-    large.in = in;
-    large.out = out;
-    enum status st = comm_eager_begin(&state->eager, call, NULL, 0, 0);
-    if (st == ST_OK)
-        st = comm_direct_all_to_all(&state->direct, &large, call->elems, &wait);
-    return comm_nodes_finish(ctx, st == ST_OK ? comm_eager_end(&state->eager, ctx, &wait) : st);
+    TRY(run_small(ctx, call, in, bytes, bytes));
+    for (int r = 0; r < state->n && bytes > 0; r++)
+        if (r != state->me)
+            memcpy(out + r * bytes, comm_eager_received(&state->eager, r), (size_t)bytes);
+    return ST_OK;
 }
 
 static enum status broadcast(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    struct comm_nodes *state = ctx->state;
-    int64_t bytes = transport_bytes(call);
-    bool is_root = call->peer == state->me;
-    if (bytes <= state->eager_max) {
-        enum status st = run_small(ctx, call, call->in, 0, is_root ? bytes : 0);
-        if (st == ST_OK && !is_root && bytes > 0)
-            memcpy(call->out, comm_eager_received(&state->eager, call->peer), (size_t)bytes);
-        return comm_nodes_finish(ctx, st);
+    const struct comm_nodes *state = ctx->state;
+    const int64_t bytes = transport_bytes(call);
+    const bool is_root = call->peer == state->me;
+    if (bytes > state->eager_max) {
+        const struct comm_direct_call large = large_call(ctx, call);
+        return run_large(ctx, call, &large);
     }
-    struct comm_direct_call large = direct_call(ctx, call);
-    large.out = call->out;
-    return comm_nodes_finish(ctx, run_large(ctx, call, &large));
+    TRY(run_small(ctx, call, call->in, 0, is_root ? bytes : 0));
+    if (!is_root && bytes > 0)
+        memcpy(call->out, comm_eager_received(&state->eager, call->peer), (size_t)bytes);
+    return ST_OK;
 }
 
-static enum status barrier(struct comm_ctx *ctx, const struct comm_call *call)
+static enum status wait_for(struct comm_nodes *state, const struct message_op *op,
+                            struct message_wait *wait)
+{
+    while (!message_is_done(op))
+        TRY(message_progress(state->root->messenger, wait));
+    return ST_OK;
+}
+
+/* send and recv: the header of the call, with the content in it if that is short, else behind
+ * it. */
+static enum status run_pair(struct comm_ctx *ctx, const struct comm_call *call)
+{
+    struct comm_nodes *state = ctx->state;
+    struct comm_eager_peer *peer = &state->eager.peers[call->peer];
+    struct message_wait wait = comm_nodes_wait(ctx);
+    const struct message_tag tag = {.group = state->eager.group,
+                                    .from = state->root_rank[call->peer],
+                                    .tag_class = MESSAGE_TAG_PAIR};
+    const int64_t bytes = transport_bytes(call), small = bytes <= state->eager_max ? bytes : 0;
+    const bool is_send = call->kind == COMM_CALL_SEND;
+    const struct message_op *op = is_send ? &peer->send : &peer->recv;
+    comm_eager_set_call(&state->eager, call);
+    if (is_send && small > 0)
+        memcpy(comm_eager_to_send(&state->eager, call->peer), call->in, (size_t)small);
+    TRY(comm_eager_exchange(&state->eager, call->peer, MESSAGE_TAG_PAIR, is_send ? small : 0));
+    TRY(wait_for(state, op, &wait));
+    if (!is_send)
+        TRY(comm_eager_check(&state->eager, ctx, call->peer));
+    if (!is_send && small > 0)
+        memcpy(call->out, comm_eager_received(&state->eager, call->peer), (size_t)small);
+    if (small == bytes)
+        return ST_OK;
+    if (is_send) {
+        state->eager.bytes_sent += bytes;
+        TRY(message_send(state->root->messenger, &peer->send, call->in, bytes,
+                         state->root_rank[call->peer], tag));
+    } else
+        TRY(message_recv(state->root->messenger, &peer->recv, call->out, bytes, tag));
+    return wait_for(state, op, &wait);
+}
+
+static enum status run_call(struct comm_ctx *ctx, const struct comm_call *call)
 {
     const struct comm_nodes *state = ctx->state;
-    if (state->star_max >= 0)
-        return comm_nodes_finish(ctx, run_star(ctx, call));
-    return comm_nodes_finish(ctx, run_small(ctx, call, NULL, 0, 0));
+    switch (call->kind) {
+    case COMM_CALL_ALL_REDUCE:
+        return all_reduce(ctx, call);
+    case COMM_CALL_REDUCE_SCATTER:
+        return reduce_scatter(ctx, call);
+    case COMM_CALL_ALL_GATHER:
+        return all_gather(ctx, call);
+    case COMM_CALL_ALL_TO_ALL:
+        return all_to_all(ctx, call);
+    case COMM_CALL_BROADCAST:
+        return broadcast(ctx, call);
+    case COMM_CALL_SEND:
+    case COMM_CALL_RECV:
+        return run_pair(ctx, call);
+    default: /* a barrier */
+        return state->star_max >= 0 ? run_star(ctx, call) : run_small(ctx, call, NULL, 0, 0);
+    }
 }
 
-/* Between GPUs' memory: no content goes with the headers. */
-static enum status run_gpu(struct comm_ctx *ctx, const struct comm_call *call)
+static enum status run(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    struct comm_nodes *state = ctx->state;
-    struct route gpu = {
-        .flat = &state->gpu.flat, .two_level = &state->gpu.two_level, .wait = comm_nodes_wait(ctx)};
-    struct comm_direct_call large = direct_call(ctx, call);
-    const int64_t own = state->parts[state->me].first * (int64_t)dtype_bytes(call->dtype);
-    const bool is_sum =
-        call->kind == COMM_CALL_ALL_REDUCE || call->kind == COMM_CALL_REDUCE_SCATTER;
-    large.in = is_sum ? call->in : NULL;
-    large.out = call->kind == COMM_CALL_REDUCE_SCATTER ? NULL : call->out;
-    large.own_out = call->kind == COMM_CALL_ALL_REDUCE       ? large.out + own
-                    : call->kind == COMM_CALL_REDUCE_SCATTER ? call->out
-                                                             : (char *)(uintptr_t)call->in;
-    enum status st = comm_gpu_begin(&state->gpu, ctx, call);
-    if (st == ST_OK)
-        st = run_route(ctx, call, &large, &gpu);
-    return comm_nodes_finish(ctx, st == ST_OK ? comm_gpu_end(&state->gpu, ctx) : st);
+    return comm_nodes_finish(ctx, run_call(ctx, call));
 }
 
-static const char *backend(const struct comm_ctx *ctx)
-{
-    return ((const struct comm_nodes *)ctx->state)->root->backend;
-}
-
-static const char *describe(const struct comm_ctx *ctx)
-{
-    return ((const struct comm_nodes *)ctx->state)->root->name;
-}
+/* ---- the table ---- */
 
 static enum status alloc(struct comm_ctx *ctx, int64_t bytes, void **out)
 {
@@ -452,25 +483,15 @@ static int closed(const struct comm_ctx *ctx)
 }
 
 const struct transport_ops comm_nodes_ops = {
-    .kind = COMM_KIND_HOST,
     .name = "nodes",
     .begin_open = comm_nodes_open_begin,
     .end_open = comm_nodes_open_end,
-    .close = comm_nodes_open_close,
-    .backend = backend,
-    .describe = describe,
-    .alloc = alloc,
     .split = comm_nodes_open_split,
+    .close = comm_nodes_open_close,
+    .alloc = alloc,
+    .run = run,
+    .gpu_direct = run_gpu,
+    .entered = entered,
     .link = get_link,
     .closed = closed,
-    .entered = entered,
-    .all_reduce = all_reduce,
-    .reduce_scatter = reduce_scatter,
-    .all_gather = all_gather,
-    .all_to_all = all_to_all,
-    .broadcast = broadcast,
-    .send = comm_nodes_pair_send,
-    .recv = comm_nodes_pair_recv,
-    .barrier = barrier,
-    .gpu_direct = run_gpu,
 };

@@ -62,8 +62,7 @@ enum status comm_star_scatter(struct comm_eager *eager, const struct comm_ctx *c
 struct comm_nodes_root {
     struct messenger *messenger;
     int group_next;
-    bool shares_cores;          /* message_shares_cores */
-    char backend[16], name[80]; /* what carries the bytes; the same with details */
+    bool shares_cores; /* message_shares_cores */
 };
 
 struct comm_nodes {
@@ -94,7 +93,5 @@ enum status comm_nodes_open_begin(struct comm_ctx *ctx, void *address, int64_t *
 enum status comm_nodes_open_end(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes);
 enum status comm_nodes_open_split(struct comm_ctx *ctx);
 void comm_nodes_open_close(struct comm_ctx *ctx);
-enum status comm_nodes_pair_send(struct comm_ctx *ctx, const struct comm_call *call);
-enum status comm_nodes_pair_recv(struct comm_ctx *ctx, const struct comm_call *call);
 
 #endif

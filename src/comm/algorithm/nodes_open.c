@@ -166,7 +166,7 @@ static bool offers_gpu(const struct comm_ctx *ctx)
 
 static enum status open_gpu(struct comm_nodes *state, struct comm_ctx *ctx)
 {
-    ctx->has_gpu_direct = true;
+    ctx->about.has_gpu_direct = true;
     return comm_gpu_open(&state->gpu, ctx, state->root->messenger, state->eager.group,
                          state->root_rank);
 }
@@ -222,11 +222,12 @@ enum status comm_nodes_open_end(struct comm_ctx *ctx, const void *addresses, con
     if (st == ST_OK && state->shm.shm != NULL)
         st = comm_shm_join(state->shm.shm);
     if (st == ST_OK) {
-        struct comm_nodes_root *root = state->root;
+        struct transport_about *about = &ctx->about;
+        const struct messenger *messenger = state->root->messenger;
         const char *intra = state->shm.shm != NULL ? "shm + " : "";
-        text_format(root->backend, sizeof(root->backend), "%s%s", intra,
-                    message_driver_name(root->messenger));
-        text_format(root->name, sizeof(root->name), "%s%s", intra, message_name(root->messenger));
+        text_format(about->backend, sizeof(about->backend), "%s%s", intra,
+                    message_driver_name(messenger));
+        text_format(about->name, sizeof(about->name), "%s%s", intra, message_name(messenger));
     }
     state->root->shares_cores = message_shares_cores(state->root->messenger);
     choose_star(state);
@@ -299,7 +300,7 @@ enum status comm_nodes_open_split(struct comm_ctx *ctx)
     if (shm != NULL)
         st = open_two_level(state, ctx, shm);
     choose_star(state);
-    if (st == ST_OK && ctx->parent->has_gpu_direct)
+    if (st == ST_OK && ctx->about.has_gpu_direct)
         st = open_gpu(state, ctx);
     return comm_nodes_finish(ctx, st);
 }

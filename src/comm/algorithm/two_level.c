@@ -91,8 +91,8 @@ enum status comm_two_level_run(struct comm_two_level *two_level, const struct co
         base.out = call->out;
         if (two_level->local != call->peer % two_level->locals)
             return ST_OK;
-        return comm_direct_broadcast(&two_level->inter, &base, transport_bytes(call),
-                                     call->peer / two_level->locals, wait);
+        return comm_chain_broadcast(&two_level->inter, &base, transport_bytes(call),
+                                    call->peer / two_level->locals, wait);
     }
     TRY(lay_out(two_level, call));
     if (call->kind != COMM_CALL_ALL_GATHER) {

@@ -215,7 +215,7 @@ static enum status enter(struct comm *comm, struct under_way *c)
     if (st == ST_OK)
         st = transport_dispatch(ctx, &c->call);
     if (st == ST_OK)
-        st = dev_event_record(ctx->ops->stream(ctx), &c->end);
+        st = dev_event_record(ctx->about.stream, &c->end);
     ctx->is_async = false;
     ctx->watch = NULL;
     ctx->call = NULL;

@@ -229,7 +229,6 @@ static void ctx_close(struct comm_ctx *ctx)
 }
 
 const struct transport_ops comm_auto_ops = {
-    .kind = COMM_KIND_AUTO,
     .name = "auto",
     .begin_open = begin_open,
     .end_open = end_open,

@@ -68,7 +68,7 @@ enum status comm_run_put(struct comm *comm, struct comm_queue_item *item,
 void comm_run_queued(struct comm_queue_item *item);
 int64_t comm_run_poll_queued(void *root, int64_t started);
 
-/* Calls that the device executes (async.c): a transport with `stream` puts them on its stream,
+/* Calls that the device executes (async.c): a transport with about.stream puts them there,
  * and the queue's thread watches them. All but _open, _close, _takes and _stream_wait run on that
  * thread.
  *

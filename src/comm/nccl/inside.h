@@ -17,8 +17,7 @@ struct comm_nccl_memory {
 struct comm_nccl_root {
     const struct nccl_lib *nccl;
     struct stream *stream;
-    void *scratch; /* COMM_NCCL_SCRATCH_BYTES of device memory */
-    char name[48];
+    void *scratch;           /* COMM_NCCL_SCRATCH_BYTES of device memory */
     struct comm_nccl *first; /* all communicators */
     struct comm_nccl_memory *memory;
 };

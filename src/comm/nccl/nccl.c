@@ -177,13 +177,6 @@ static enum status finish(struct comm_ctx *ctx, enum status st)
     return st;
 }
 
-/* The stream waits for the call's event. */
-static enum status begin(const struct comm_ctx *ctx, const struct comm_call *call)
-{
-    const struct comm_nccl *state = ctx->state;
-    return dev_stream_wait(state->root->stream, call->event);
-}
-
 enum status comm_nccl_opened(struct comm_ctx *ctx, int result)
 {
     return finish(ctx, wait_enqueued(ctx, result));
@@ -195,25 +188,7 @@ enum status comm_nccl_complete(struct comm_ctx *ctx, int result)
     return finish(ctx, st == ST_OK && !ctx->is_async ? wait_device(ctx) : st);
 }
 
-static const char *describe(const struct comm_ctx *ctx)
-{
-    const struct comm_nccl *state = ctx->state;
-    return state->root->name;
-}
-
-static struct stream *stream(const struct comm_ctx *ctx)
-{
-    const struct comm_nccl *state = ctx->state;
-    return state->root->stream;
-}
-
-static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
-{
-    (void)ctx, (void)rank;
-    return TRANSPORT_ENTERED_UNKNOWN;
-}
-
-/* ---- collectives ---- */
+/* ---- calls ---- */
 
 /* The type of a sum; other calls move bytes. */
 static int type_of(enum dtype dtype)
@@ -235,34 +210,23 @@ void *comm_nccl_stream(const struct comm_nccl *state)
     return dev_stream_handle(state->root->stream);
 }
 
-static void count_sent(struct comm_ctx *ctx, int64_t bytes)
+/* The bytes that leave this rank; a ring sends (n-1)/n of the buffer in each of its two halves. */
+static int64_t sent_bytes(const struct comm_ctx *ctx, const struct comm_call *call)
 {
-    atomic_fetch_add_explicit(&ctx->bytes_sent, bytes, memory_order_relaxed);
-}
-
-/* Bytes that a ring sends in each of its two halves: (n-1)/n of the buffer. */
-static int64_t ring_bytes(const struct comm_ctx *ctx, const struct comm_call *call)
-{
-    int64_t n = ctx->config.place.ranks;
-    return transport_bytes(call) / n * (n - 1);
-}
-
-static enum status all_reduce(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    const struct comm_nccl *state = ctx->state;
-    if (call->elems == 0)
-        return ST_OK;
-    TRY(begin(ctx, call));
-    count_sent(ctx, 2 * ring_bytes(ctx, call));
-    return comm_nccl_complete(ctx,
-                              lib(state)->ncclAllReduce(call->in, call->out, (size_t)call->elems,
-                                                        type_of(call->dtype), NCCL_SUM, state->comm,
-                                                        comm_nccl_stream(state)));
-}
-
-static bool is_even(const struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return call->elems % ((int64_t)ctx->config.place.ranks * PART_ALIGN) == 0;
+    const int64_t n = ctx->config.place.ranks, bytes = transport_bytes(call);
+    switch (call->kind) {
+    case COMM_CALL_ALL_REDUCE:
+        return 2 * (bytes / n * (n - 1));
+    case COMM_CALL_REDUCE_SCATTER:
+    case COMM_CALL_ALL_GATHER:
+        return bytes / n * (n - 1);
+    case COMM_CALL_ALL_TO_ALL:
+        return bytes * (n - 1);
+    case COMM_CALL_BROADCAST:
+        return call->peer == ctx->config.place.rank ? bytes : 0;
+    default:
+        return call->kind == COMM_CALL_SEND ? bytes : 0;
+    }
 }
 
 /* An NCCL group of one call for each rank, made by `one`. The first refused call ends it. */
@@ -295,21 +259,6 @@ static int reduce_part(const struct comm_ctx *ctx, const struct comm_call *call,
                                   rank, state->comm, comm_nccl_stream(state));
 }
 
-static enum status reduce_scatter(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    const struct comm_nccl *state = ctx->state;
-    if (call->elems == 0)
-        return ST_OK;
-    TRY(begin(ctx, call));
-    count_sent(ctx, ring_bytes(ctx, call));
-    if (!is_even(ctx, call))
-        return grouped(ctx, call, reduce_part);
-    return comm_nccl_complete(
-        ctx, lib(state)->ncclReduceScatter(
-                 call->in, call->out, (size_t)(call->elems / ctx->config.place.ranks),
-                 type_of(call->dtype), NCCL_SUM, state->comm, comm_nccl_stream(state)));
-}
-
 static int broadcast_part(const struct comm_ctx *ctx, const struct comm_call *call, int rank)
 {
     const struct comm_nccl *state = ctx->state;
@@ -321,22 +270,6 @@ static int broadcast_part(const struct comm_ctx *ctx, const struct comm_call *ca
     return lib(state)->ncclBroadcast(rank == ctx->config.place.rank ? call->in : to, to,
                                      (size_t)(part.elems * each), NCCL_UINT8, rank, state->comm,
                                      comm_nccl_stream(state));
-}
-
-static enum status all_gather(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    const struct comm_nccl *state = ctx->state;
-    if (call->elems == 0)
-        return ST_OK;
-    TRY(begin(ctx, call));
-    count_sent(ctx, ring_bytes(ctx, call));
-    if (!is_even(ctx, call))
-        return grouped(ctx, call, broadcast_part);
-    int64_t bytes = transport_bytes(call);
-    return comm_nccl_complete(
-        ctx,
-        lib(state)->ncclAllGather(call->in, call->out, (size_t)(bytes / ctx->config.place.ranks),
-                                  NCCL_UINT8, state->comm, comm_nccl_stream(state)));
 }
 
 static int exchange_part(const struct comm_ctx *ctx, const struct comm_call *call, int rank)
@@ -351,82 +284,69 @@ static int exchange_part(const struct comm_ctx *ctx, const struct comm_call *cal
                                 state->comm, comm_nccl_stream(state));
 }
 
-static enum status all_to_all(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    if (call->elems == 0)
-        return ST_OK;
-    TRY(begin(ctx, call));
-    count_sent(ctx, transport_bytes(call) * (ctx->config.place.ranks - 1));
-    return grouped(ctx, call, exchange_part);
-}
-
-static enum status broadcast(struct comm_ctx *ctx, const struct comm_call *call)
+/* Gives a call with elements, or a barrier, to NCCL. */
+static enum status start(struct comm_ctx *ctx, const struct comm_call *call)
 {
     const struct comm_nccl *state = ctx->state;
-    const int64_t bytes = transport_bytes(call);
-    if (bytes == 0)
-        return ST_OK;
-    TRY(begin(ctx, call));
-    count_sent(ctx, call->peer == ctx->config.place.rank ? bytes : 0);
-    return comm_nccl_complete(ctx, lib(state)->ncclBroadcast(call->out, call->out, (size_t)bytes,
-                                                             NCCL_UINT8, call->peer, state->comm,
-                                                             comm_nccl_stream(state)));
+    const struct nccl_lib *nccl = lib(state);
+    struct nccl_comm *comm = state->comm;
+    void *stream = comm_nccl_stream(state);
+    const int ranks = ctx->config.place.ranks, type = type_of(call->dtype);
+    const size_t elems = (size_t)call->elems, bytes = (size_t)transport_bytes(call);
+    const bool is_even = call->elems % ((int64_t)ranks * PART_ALIGN) == 0;
+    switch (call->kind) {
+    case COMM_CALL_ALL_REDUCE:
+        return comm_nccl_complete(
+            ctx, nccl->ncclAllReduce(call->in, call->out, elems, type, NCCL_SUM, comm, stream));
+    case COMM_CALL_REDUCE_SCATTER:
+        return is_even
+                   ? comm_nccl_complete(ctx, nccl->ncclReduceScatter(call->in, call->out,
+                                                                     elems / (size_t)ranks, type,
+                                                                     NCCL_SUM, comm, stream))
+                   : grouped(ctx, call, reduce_part);
+    case COMM_CALL_ALL_GATHER:
+        return is_even ? comm_nccl_complete(ctx, nccl->ncclAllGather(call->in, call->out,
+                                                                     bytes / (size_t)ranks,
+                                                                     NCCL_UINT8, comm, stream))
+                       : grouped(ctx, call, broadcast_part);
+    case COMM_CALL_ALL_TO_ALL:
+        return grouped(ctx, call, exchange_part);
+    case COMM_CALL_BROADCAST:
+        return comm_nccl_complete(ctx, nccl->ncclBroadcast(call->out, call->out, bytes, NCCL_UINT8,
+                                                           call->peer, comm, stream));
+    case COMM_CALL_SEND:
+        return comm_nccl_complete(
+            ctx, nccl->ncclSend(call->in, bytes, NCCL_UINT8, call->peer, comm, stream));
+    case COMM_CALL_RECV:
+        return comm_nccl_complete(
+            ctx, nccl->ncclRecv(call->out, bytes, NCCL_UINT8, call->peer, comm, stream));
+    default: /* a barrier */
+        return comm_nccl_complete(ctx,
+                                  nccl->ncclAllReduce(state->root->scratch, state->root->scratch, 1,
+                                                      NCCL_FLOAT32, NCCL_SUM, comm, stream));
+    }
 }
 
-static enum status send_to(struct comm_ctx *ctx, const struct comm_call *call)
+static enum status run(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    const struct comm_nccl *state = ctx->state;
-    const int64_t bytes = transport_bytes(call);
-    if (bytes == 0)
-        return ST_OK;
-    TRY(begin(ctx, call));
-    count_sent(ctx, bytes);
-    return comm_nccl_complete(ctx,
-                              lib(state)->ncclSend(call->in, (size_t)bytes, NCCL_UINT8, call->peer,
-                                                   state->comm, comm_nccl_stream(state)));
-}
-
-static enum status recv_from(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    const struct comm_nccl *state = ctx->state;
-    const int64_t bytes = transport_bytes(call);
-    if (bytes == 0)
-        return ST_OK;
-    TRY(begin(ctx, call));
-    return comm_nccl_complete(ctx,
-                              lib(state)->ncclRecv(call->out, (size_t)bytes, NCCL_UINT8, call->peer,
-                                                   state->comm, comm_nccl_stream(state)));
-}
-
-static enum status barrier(struct comm_ctx *ctx, const struct comm_call *call)
-{
-    const struct comm_nccl *state = ctx->state;
-    (void)call;
-    return comm_nccl_complete(
-        ctx, lib(state)->ncclAllReduce(state->root->scratch, state->root->scratch, 1, NCCL_FLOAT32,
-                                       NCCL_SUM, state->comm, comm_nccl_stream(state)));
+    if (call->kind != COMM_CALL_BARRIER) {
+        if (call->elems == 0)
+            return ST_OK;
+        TRY(dev_stream_wait(ctx->about.stream, call->event));
+        atomic_fetch_add_explicit(&ctx->bytes_sent, sent_bytes(ctx, call), memory_order_relaxed);
+    }
+    return start(ctx, call);
 }
 
 const struct transport_ops comm_nccl_ops = {
-    .kind = COMM_KIND_NCCL,
     .name = "nccl",
     .is_on_device = true,
     .begin_open = comm_nccl_open_begin,
     .end_open = comm_nccl_open_end,
-    .close = comm_nccl_open_close,
-    .describe = describe,
-    .alloc_device = comm_nccl_open_alloc,
     .split = comm_nccl_open_split,
-    .entered = entered,
-    .all_reduce = all_reduce,
-    .reduce_scatter = reduce_scatter,
-    .all_gather = all_gather,
-    .all_to_all = all_to_all,
-    .broadcast = broadcast,
-    .send = send_to,
-    .recv = recv_from,
-    .barrier = barrier,
-    .stream = stream,
+    .close = comm_nccl_open_close,
+    .alloc = comm_nccl_open_alloc,
+    .run = run,
     .check = check,
     .abort_all = comm_nccl_abort,
 };

@@ -35,9 +35,6 @@ enum status comm_nccl_open_begin(struct comm_ctx *ctx, void *address, int64_t *a
     TRY(dev_make_current(ctx->config.dev));
     TRY(dev_stream_open_high(ctx->config.dev, &state->root->stream));
     TRY(dev_alloc(ctx->config.dev, COMM_NCCL_SCRATCH_BYTES, &state->root->scratch));
-    char text[24];
-    text_format(state->root->name, sizeof state->root->name, "nccl %s",
-                nccl_lib_version_text(nccl_lib_version(), text, sizeof text));
     struct peer_info info = {.version = nccl_lib_version(), .has_id = ctx->config.place.rank == 0};
     int result = info.has_id ? comm_nccl_lib(state)->ncclGetUniqueId(&info.id) : NCCL_SUCCESS;
     if (result != NCCL_SUCCESS)
@@ -87,9 +84,14 @@ static enum status init(struct comm_ctx *ctx, const struct nccl_id *id)
 
 enum status comm_nccl_open_end(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes)
 {
+    const struct comm_nccl *state = ctx->state;
     struct nccl_id id;
+    char text[24];
     TRY(check_peer_infos(ctx, addresses, bytes, &id));
     TRY(init(ctx, &id));
+    ctx->about.stream = state->root->stream;
+    text_format(ctx->about.name, sizeof ctx->about.name, "nccl %s",
+                nccl_lib_version_text(nccl_lib_version(), text, sizeof text));
     if (ctx->config.place.rank == 0)
         LOG_INFO("NCCL %s", nccl_lib_about());
     return ST_OK;

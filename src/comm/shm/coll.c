@@ -128,14 +128,6 @@ static enum status all_reduce_large(struct shm_coll *coll, struct comm_ctx *ctx,
     return shm_barrier_wait(barrier, ctx);
 }
 
-enum status shm_coll_all_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
-                                const struct comm_call *call)
-{
-    bool is_small = transport_bytes(call) <= SHM_BARRIER_EAGER_BYTES;
-    return end(coll,
-               is_small ? all_reduce_small(coll, ctx, call) : all_reduce_large(coll, ctx, call));
-}
-
 /* ---- calls that read the other ranks' `in` and write to their own memory: one barrier if small,
  * else one before and one after ---- */
 
@@ -185,13 +177,6 @@ enum status shm_coll_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
     return end(coll, reduce(coll, ctx, call, partition, out, dtype_out));
 }
 
-enum status shm_coll_reduce_scatter(struct shm_coll *coll, struct comm_ctx *ctx,
-                                    const struct comm_call *call)
-{
-    struct shm_coll_partition partition = partition_even(coll, call);
-    return shm_coll_reduce(coll, ctx, call, &partition, call->out, call->dtype);
-}
-
 static enum status gather(struct shm_coll *coll, struct comm_ctx *ctx, const struct comm_call *call,
                           const struct shm_coll_partition *partition, const void *in)
 {
@@ -225,13 +210,6 @@ enum status shm_coll_gather(struct shm_coll *coll, struct comm_ctx *ctx,
     return end(coll, gather(coll, ctx, call, partition, in));
 }
 
-enum status shm_coll_all_gather(struct shm_coll *coll, struct comm_ctx *ctx,
-                                const struct comm_call *call)
-{
-    struct shm_coll_partition partition = partition_even(coll, call);
-    return shm_coll_gather(coll, ctx, call, &partition, call->in);
-}
-
 static enum status all_to_all(struct shm_coll *coll, struct comm_ctx *ctx,
                               const struct comm_call *call)
 {
@@ -251,12 +229,6 @@ static enum status all_to_all(struct shm_coll *coll, struct comm_ctx *ctx,
     return read_end(coll, ctx, is_small);
 }
 
-enum status shm_coll_all_to_all(struct shm_coll *coll, struct comm_ctx *ctx,
-                                const struct comm_call *call)
-{
-    return end(coll, all_to_all(coll, ctx, call));
-}
-
 static enum status broadcast(struct shm_coll *coll, struct comm_ctx *ctx,
                              const struct comm_call *call)
 {
@@ -274,27 +246,37 @@ static enum status broadcast(struct shm_coll *coll, struct comm_ctx *ctx,
     return read_end(coll, ctx, is_small);
 }
 
-enum status shm_coll_broadcast(struct shm_coll *coll, struct comm_ctx *ctx,
-                               const struct comm_call *call)
+enum status shm_coll_run(struct shm_coll *coll, struct comm_ctx *ctx, const struct comm_call *call)
 {
-    return end(coll, broadcast(coll, ctx, call));
-}
-
-/* ---- messages, barrier ---- */
-
-enum status shm_coll_send(struct shm_coll *coll, struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return end(coll, shm_barrier_send(&coll->barrier, ctx, call));
-}
-
-enum status shm_coll_recv(struct shm_coll *coll, struct comm_ctx *ctx, const struct comm_call *call)
-{
-    return end(coll, shm_barrier_recv(&coll->barrier, ctx, call));
-}
-
-enum status shm_coll_barrier(struct shm_coll *coll, struct comm_ctx *ctx,
-                             const struct comm_call *call)
-{
-    (void)call;
-    return end(coll, shm_barrier_enter(&coll->barrier, ctx, NULL, 0, NULL, 0, 0));
+    struct shm_coll_partition parts;
+    enum status st;
+    switch (call->kind) {
+    case COMM_CALL_ALL_REDUCE:
+        st = transport_bytes(call) <= SHM_BARRIER_EAGER_BYTES ? all_reduce_small(coll, ctx, call)
+                                                              : all_reduce_large(coll, ctx, call);
+        break;
+    case COMM_CALL_REDUCE_SCATTER:
+        parts = partition_even(coll, call);
+        st = reduce(coll, ctx, call, &parts, call->out, call->dtype);
+        break;
+    case COMM_CALL_ALL_GATHER:
+        parts = partition_even(coll, call);
+        st = gather(coll, ctx, call, &parts, call->in);
+        break;
+    case COMM_CALL_ALL_TO_ALL:
+        st = all_to_all(coll, ctx, call);
+        break;
+    case COMM_CALL_BROADCAST:
+        st = broadcast(coll, ctx, call);
+        break;
+    case COMM_CALL_SEND:
+        st = shm_barrier_send(&coll->barrier, ctx, call);
+        break;
+    case COMM_CALL_RECV:
+        st = shm_barrier_recv(&coll->barrier, ctx, call);
+        break;
+    default: /* a barrier, or an opening */
+        st = shm_barrier_enter(&coll->barrier, ctx, NULL, 0, NULL, 0, 0);
+    }
+    return end(coll, st);
 }

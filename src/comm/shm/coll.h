@@ -37,12 +37,8 @@ int64_t shm_coll_partition_elems(const struct shm_coll_partition *partition, int
 void shm_coll_init(struct shm_coll *coll, void *memory, const struct comm_place *place);
 void shm_coll_free(struct shm_coll *coll);
 
-enum status shm_coll_all_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
-                                const struct comm_call *call);
-enum status shm_coll_reduce_scatter(struct shm_coll *coll, struct comm_ctx *ctx,
-                                    const struct comm_call *call);
-enum status shm_coll_all_gather(struct shm_coll *coll, struct comm_ctx *ctx,
-                                const struct comm_call *call);
+/* shm_coll_run — a collective, send or recv; a call of any other kind is a barrier. */
+enum status shm_coll_run(struct shm_coll *coll, struct comm_ctx *ctx, const struct comm_call *call);
 /* shm_coll_sum — sums coll->in (n sources of call->dtype) into the outs_n buffers of coll->out.
  * Changes both arrays. */
 void shm_coll_sum(const struct shm_coll *coll, const struct comm_call *call, int outs_n,
@@ -59,16 +55,6 @@ enum status shm_coll_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
 enum status shm_coll_gather(struct shm_coll *coll, struct comm_ctx *ctx,
                             const struct comm_call *call,
                             const struct shm_coll_partition *partition, const void *in);
-enum status shm_coll_all_to_all(struct shm_coll *coll, struct comm_ctx *ctx,
-                                const struct comm_call *call);
-enum status shm_coll_broadcast(struct shm_coll *coll, struct comm_ctx *ctx,
-                               const struct comm_call *call);
-enum status shm_coll_send(struct shm_coll *coll, struct comm_ctx *ctx,
-                          const struct comm_call *call);
-enum status shm_coll_recv(struct shm_coll *coll, struct comm_ctx *ctx,
-                          const struct comm_call *call);
-enum status shm_coll_barrier(struct shm_coll *coll, struct comm_ctx *ctx,
-                             const struct comm_call *call);
 
 /* ---- through bounce buffers (bounce.c); only for coll.c ---- */
 

@@ -169,12 +169,12 @@ static struct comm_ctx *enter(struct comm_shm *shm, const struct comm_call *call
 static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
 {
     const struct comm_shm *shm = ctx->state;
-    return shm_barrier_entered(&shm->coll.barrier, ctx->call, rank);
+    return shm != NULL ? shm_barrier_entered(&shm->coll.barrier, ctx->call, rank)
+                       : TRANSPORT_ENTERED_UNKNOWN;
 }
 
 /* The table of that ctx: only `entered` is called. */
-static const struct transport_ops node_ops = {
-    .kind = COMM_KIND_HOST, .name = "shm", .entered = entered};
+static const struct transport_ops node_ops = {.name = "shm", .entered = entered};
 
 /* The ranks of the owner that are on this node: its locals, in order. */
 static void set_ctx(struct comm_shm *shm, struct comm_ctx *owner)
@@ -370,6 +370,8 @@ void comm_shm_close(struct comm_shm *shm)
 /* The workers' memory lies side by side. The page behind it holds the byte that grew the file. */
 enum status comm_shm_alloc(struct comm_shm *shm, int64_t bytes, void **out)
 {
+    if (shm == NULL || shm->ctx.config.place.ranks == 1 || dev_is_discrete(shm->ctx.config.dev))
+        return ST_OK;
     struct mapping *m = shm->mapping;
     const struct comm_place *place = &shm->ctx.config.place;
     const int64_t each = round_up(bytes), all = each * place->ranks + ALLOC_ALIGN;
@@ -387,7 +389,7 @@ enum status comm_shm_alloc(struct comm_shm *shm, int64_t bytes, void **out)
                     (long long)bytes, strerror(errno));
 #endif
     memset(mine, 0, (size_t)bytes); /* values of an earlier generation */
-    TRY(shm_coll_barrier(&shm->coll, ctx, shm->owner->call));
+    TRY(shm_coll_run(&shm->coll, ctx, ctx->call));
 #ifdef MADV_POPULATE_WRITE
     /* maps the other workers' memory into this process's page table */
     madvise(first, (size_t)(each * place->ranks), MADV_POPULATE_WRITE);
@@ -416,7 +418,7 @@ enum status comm_shm_broadcast(struct comm_shm *shm, const struct comm_call *cal
 {
     struct comm_call mine = *call;
     mine.peer = root;
-    enum status st = shm_coll_broadcast(&shm->coll, enter(shm, &mine), &mine);
+    enum status st = shm_coll_run(&shm->coll, enter(shm, &mine), &mine);
     shm->ctx.call = call;
     return st;
 }
@@ -458,43 +460,19 @@ static enum status split(struct comm_ctx *ctx)
     return ST_OK;
 }
 
-static enum transport_entered entered_all(const struct comm_ctx *ctx, int rank)
+static enum status run(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    const struct comm_shm *shm = ctx->state;
-    return shm != NULL ? shm_barrier_entered(&shm->coll.barrier, ctx->call, rank)
-                       : TRANSPORT_ENTERED_UNKNOWN;
+    struct comm_shm *shm = ctx->state;
+    return shm_coll_run(&shm->coll, enter(shm, call), call);
 }
 
-#define ENTRY(name)                                                                     \
-    static enum status entry_##name(struct comm_ctx *ctx, const struct comm_call *call) \
-    {                                                                                   \
-        struct comm_shm *shm = ctx->state;                                              \
-        return shm_coll_##name(&shm->coll, enter(shm, call), call);                     \
-    }
-ENTRY(all_reduce)
-ENTRY(reduce_scatter)
-ENTRY(all_gather)
-ENTRY(all_to_all)
-ENTRY(broadcast)
-ENTRY(send)
-ENTRY(recv)
-ENTRY(barrier)
-
 const struct transport_ops comm_shm_ops = {
-    .kind = COMM_KIND_HOST,
     .name = "shm",
     .begin_open = begin_open,
     .end_open = end_open,
+    .split = split,
     .close = ctx_close,
     .alloc = alloc,
-    .split = split,
-    .entered = entered_all,
-    .all_reduce = entry_all_reduce,
-    .reduce_scatter = entry_reduce_scatter,
-    .all_gather = entry_all_gather,
-    .all_to_all = entry_all_to_all,
-    .broadcast = entry_broadcast,
-    .send = entry_send,
-    .recv = entry_recv,
-    .barrier = entry_barrier,
+    .run = run,
+    .entered = entered,
 };

@@ -37,7 +37,8 @@ void comm_shm_close(struct comm_shm *shm); /* accepts NULL */
  * split's ctx. shm: its parent's. Waits for the members. Close it before `shm`. */
 enum status comm_shm_split(struct comm_shm *shm, struct comm_ctx *owner, struct comm_shm **out);
 
-/* comm_shm_alloc — comm_alloc: this worker's memory; waits for the others. Valid until close. */
+/* comm_shm_alloc — alloc of struct transport_ops: this worker's memory; waits for the others. shm
+ * NULL: one worker, which shares none. */
 enum status comm_shm_alloc(struct comm_shm *shm, int64_t bytes, void **out);
 
 /* The level inside a node of a collective; all workers of the node call the same. call: the call

@@ -89,7 +89,7 @@ static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *addr
 static enum status end_open(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes)
 {
     (void)addresses, (void)bytes;
-    return shm_coll_barrier(ctx->state, ctx, ctx->call);
+    return shm_coll_run(ctx->state, ctx, ctx->call);
 }
 
 static void ctx_close(struct comm_ctx *ctx)
@@ -157,34 +157,17 @@ static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
     return shm_barrier_entered(&coll->barrier, ctx->call, rank);
 }
 
-#define ENTRY(name)                                                                     \
-    static enum status entry_##name(struct comm_ctx *ctx, const struct comm_call *call) \
-    {                                                                                   \
-        return shm_coll_##name(ctx->state, ctx, call);                                  \
-    }
-ENTRY(all_reduce)
-ENTRY(reduce_scatter)
-ENTRY(all_gather)
-ENTRY(all_to_all)
-ENTRY(broadcast)
-ENTRY(send)
-ENTRY(recv)
-ENTRY(barrier)
+static enum status run(struct comm_ctx *ctx, const struct comm_call *call)
+{
+    return shm_coll_run(ctx->state, ctx, call);
+}
 
 const struct transport_ops shm_threads_ops = {
-    .kind = COMM_KIND_THREADS,
     .name = "threads",
     .begin_open = begin_open,
     .end_open = end_open,
-    .close = ctx_close,
     .split = split,
+    .close = ctx_close,
+    .run = run,
     .entered = entered,
-    .all_reduce = entry_all_reduce,
-    .reduce_scatter = entry_reduce_scatter,
-    .all_gather = entry_all_gather,
-    .all_to_all = entry_all_to_all,
-    .broadcast = entry_broadcast,
-    .send = entry_send,
-    .recv = entry_recv,
-    .barrier = entry_barrier,
 };

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -87,6 +88,7 @@ void comm_heartbeat_set_comm(struct comm_heartbeat *heartbeat, const struct comm
 {
     struct board_call last;
     pthread_mutex_lock(&heartbeat->thread.lock);
+    ASSERT(!heartbeat->is_closing && (comm == NULL || heartbeat->comm == NULL));
     read_comm(heartbeat, &last); /* when its last call was left */
     heartbeat->comm = comm;
     publish(heartbeat);

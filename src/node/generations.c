@@ -273,7 +273,7 @@ static enum status wait_for_world(struct generations *g, bool *is_old_out)
         c->wait(c->arg, !g->has_run);
         clock_sleep_ms(WORLD_POLL_MS);
     }
-    /* This rank's place in a world, of all among all nodes. The supervisor has checked the world. */
+    /* This rank's place in the world, which the supervisor has checked. */
     struct comm_place place = c->comm.place;
     ASSERTF(world.generation > g->after && world.nodes >= 1 && world.nodes <= place.nodes &&
                 world.node >= 0 && world.node < world.nodes,

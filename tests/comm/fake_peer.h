@@ -21,7 +21,7 @@
 struct fake_peer {
     int fd;
     struct tcp_auth auth;
-    struct tcp_frame_state out;
+    struct message_seal out;
 };
 
 static inline struct sockaddr_storage fake_peer_addr(const void *address, socklen_t *bytes)
@@ -79,7 +79,7 @@ static inline bool fake_peer_authenticate(struct fake_peer *s, const void *addre
            tcp_auth_make_proof(&s->auth, proof) && fake_peer_write(s->fd, proof, sizeof proof) &&
            fake_peer_read(s->fd, welcome, sizeof welcome) &&
            tcp_auth_read_welcome(&s->auth, welcome) && tcp_auth_keys(&s->auth, true, &keys) &&
-           tcp_frame_open(&s->out, &keys, true);
+           message_seal_open(&s->out, &keys, true);
 }
 
 static inline uint64_t fake_peer_tag(int64_t generation, int group, int from,
@@ -114,7 +114,7 @@ static inline void fake_peer_close(struct fake_peer *s)
 {
     if (s->fd >= 0)
         close(s->fd);
-    tcp_frame_close(&s->out);
+    message_seal_close(&s->out);
 }
 
 #endif

@@ -114,9 +114,9 @@ static void send_valid(struct fake_peer *s)
 static void forge_tag_class(struct fake_peer *s, int tag_class)
 {
     struct message_seal_keys keys = {.header = {1}, .checksum = {2}};
-    tcp_frame_close(&s->out);
-    assert_true(tcp_frame_open(&s->out, &keys, true));
-    s->out.frames_n = 1;
+    message_seal_close(&s->out);
+    assert_true(message_seal_open(&s->out, &keys, true));
+    s->out.next = 1;
     fake_peer_send(s, fake_peer_tag(GENERATION, 1, 1, (enum message_tag_class)tag_class, 0),
                    content, 64, NULL);
 }

@@ -283,7 +283,7 @@ static void outside_attack(void)
     /* Of rank 1 of two ranks, with keys of another secret. */
     int64_t bytes = 64;
     static const uint8_t secret[COMM_SECRET_BYTES] = {9}, nonce[UCX_HEADER_NONCE_BYTES] = {8};
-    struct ucx_direction direction = {0};
+    struct message_seal direction = {0};
     const struct ucx_direction_ids ids = {GENERATION, 1, 0, 2, nonce, nonce};
     const struct ucx_header header = {
         .from = 1, .tag = (uint64_t)GENERATION << 56 | (uint64_t)1 << 32, .bytes = bytes};
@@ -291,7 +291,7 @@ static void outside_attack(void)
     if (!ucx_header_open(&direction, secret, &ids, true) ||
         !ucx_header_write(&direction, &header, content, forged))
         _exit(3);
-    ucx_header_close(&direction);
+    message_seal_close(&direction);
     outside_send(1, forged, sizeof forged, 64, UCP_AM_SEND_FLAG_REPLY);
     outside_send(1, forged, sizeof forged, 1 << 20, UCP_AM_SEND_FLAG_RNDV);
     outside_send(1, shared->message, UCX_HEADER_BYTES, shared->message_bytes - UCX_HEADER_BYTES,

@@ -17,7 +17,7 @@ FUZZ_FLAGS := -std=c11 -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all 
 # The rooms that read outside bytes, and nothing that computes.
 FUZZ_ROOMS := $(wildcard $(foreach r,base conf data format net cluster dataset_share serve,src/$(r)/*.c src/$(r)/*.S)) \
   $(wildcard $(foreach c,baseline_compare host json judge limits peers report row rows text,src/check/check_$(c).c)) \
-  $(wildcard src/plan/*.S src/comm/tcp/frame.c src/comm/tcp/auth.c src/comm/message/seal.c src/comm/core/checksum*.c)
+  $(wildcard src/plan/*.S src/comm/tcp/frame.c src/comm/tcp/auth.c src/comm/message/seal*.c)
 FUZZ_OBJ := $(patsubst %,$(FUZZ_BUILD)/%.o,$(FUZZ_ROOMS))
 
 .PHONY: fuzz fuzz-tools fuzz-keep $(FUZZ_STEMS:%=fuzz-%)

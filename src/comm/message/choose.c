@@ -1,5 +1,7 @@
-/* message_choose — TCP, unless every rank has an RDMA device for UCX or names tcp in UCX_TLS. */
-#include "comm/message/choose.h"
+/* message_choose — which driver carries messages: TCP, unless every rank has an RDMA device for UCX
+ * or names tcp in UCX_TLS. Drivers are opened before the ranks know each other; one is chosen when
+ * all addresses are known, by one rule on every rank. Must not know messages. */
+#include "comm/message/inside.h"
 
 #include <string.h>
 
@@ -49,8 +51,8 @@ enum status message_choose_open(struct messenger *messenger)
     return ST_OK;
 }
 
-enum status message_choose_pack(struct messenger *messenger, bool is_intra_node, void *out,
-                                int64_t cap, int64_t *bytes_out)
+enum status message_address(struct messenger *messenger, bool is_intra_node, void *out, int64_t cap,
+                            int64_t *bytes_out)
 {
     struct address_head head = {.magic = ADDRESS_MAGIC, .net = (uint8_t)messenger->config.net};
     int64_t at = (int64_t)sizeof(head), bytes;
@@ -151,7 +153,7 @@ void message_choose_close(struct messenger *messenger)
     }
 }
 
-bool message_choose_supports_gpu(const struct messenger *messenger)
+bool message_supports_gpu(const struct messenger *messenger)
 {
     const void *state = messenger->states[MESSAGE_DRIVER_UCX];
     return state != NULL && ucx_supports_gpu(state);

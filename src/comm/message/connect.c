@@ -2,7 +2,7 @@
  * each side. Must not know later messages. */
 #include "base/assert.h"
 #include "base/memory.h"
-#include "comm/message/choose.h"
+#include "comm/message/inside.h"
 
 static enum status check_hello(const struct messenger *messenger, const struct message_peer *peer)
 {
@@ -53,7 +53,7 @@ static enum status connect_all(struct messenger *messenger, const struct message
                                struct message_watch watch)
 {
     TRY(message_choose_select(messenger, world));
-    messenger->mine.offers_gpu = world->offers_gpu && message_choose_supports_gpu(messenger);
+    messenger->mine.offers_gpu = world->offers_gpu && message_supports_gpu(messenger);
     for (int i = 0; i < messenger->ranks; i++)
         if (i != messenger->rank && world->is_peer[i]) {
             struct message_peer *peer = &messenger->peers[i];

@@ -106,6 +106,16 @@ struct message_op *message_queue_take(struct message_queue *queue, uint64_t tag)
  * message is not what the peer has sent. */
 extern const char message_truncated[], message_damaged[];
 
+/* message_choose_open — opens the drivers that config.net allows.
+ * message_choose_select — chooses the driver and closes the others. Errors: ST_DISAGREE: ranks have
+ * different settings; ST_PEER: an address is damaged.
+ * message_choose_address — that rank's address for the chosen driver; NULL: it has sent none. */
+enum status message_choose_open(struct messenger *messenger);
+enum status message_choose_select(struct messenger *messenger, const struct message_world *world);
+const void *message_choose_address(const struct messenger *messenger,
+                                   const struct message_world *world, int rank, int64_t *bytes_out);
+void message_choose_close(struct messenger *messenger);
+
 /* message_op_end — a message has ended; why: the reason of its failure, or NULL.
  * message_on_lost — the connection to the peer has ended; why: static memory.
  * message_fail_unreachable — ST_PEER: no connection to that rank was made. */

@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/assert.h"
-#include "comm/message/choose.h"
 #include "comm/message/inside.h"
 
 /* While nothing moves, spin for this long before yielding, if a core is free for waiting. A shorter
@@ -51,12 +50,6 @@ enum status message_open(const struct message_config *config, struct messenger *
     }
     *out = messenger;
     return ST_OK;
-}
-
-enum status message_address(struct messenger *messenger, bool is_intra_node, void *out, int64_t cap,
-                            int64_t *bytes_out)
-{
-    return message_choose_pack(messenger, is_intra_node, out, cap, bytes_out);
 }
 
 /* ---- messages ---- */
@@ -425,11 +418,6 @@ int64_t message_refused(void) { return tcp_accept_refused() + ucx_message_refuse
 const char *message_choice_reason(const struct messenger *messenger)
 {
     return messenger->choice_reason;
-}
-
-bool message_supports_gpu(const struct messenger *messenger)
-{
-    return message_choose_supports_gpu(messenger);
 }
 
 int message_rank_without_gpu(const struct messenger *messenger)

@@ -1,7 +1,8 @@
-/* message_seal — AES-128-GCM and HKDF by OpenSSL. */
+/* message_seal — AES-128-GCM and HKDF by OpenSSL, XXH3 by xxHash. */
 #include "comm/message/seal.h"
 
 #include <string.h>
+#include <xxhash.h>
 
 #include <openssl/core_names.h>
 #include <openssl/crypto.h>
@@ -10,7 +11,7 @@
 #include <openssl/params.h>
 
 #define AUTH_TAG_BYTES 16
-_Static_assert(MESSAGE_SEAL_PLAIN_BYTES + MESSAGE_SEAL_HIDDEN_BYTES + AUTH_TAG_BYTES ==
+_Static_assert(MESSAGE_SEAL_PLAIN_BYTES + MESSAGE_SEAL_SUM_BYTES + AUTH_TAG_BYTES ==
                    MESSAGE_SEAL_BYTES,
                "the header has the size on the wire");
 
@@ -38,7 +39,7 @@ void message_seal_wipe(void *keys, size_t bytes) { OPENSSL_cleanse(keys, bytes);
 
 bool message_seal_open(struct message_seal *seal, const struct message_seal_keys *keys, bool writes)
 {
-    seal->cipher = EVP_CIPHER_CTX_new();
+    *seal = (struct message_seal){.cipher = EVP_CIPHER_CTX_new(), .keys = *keys};
     return seal->cipher != NULL && EVP_CipherInit_ex(seal->cipher, EVP_aes_128_gcm(), NULL,
                                                      keys->header, NULL, writes) == 1;
 }
@@ -46,11 +47,30 @@ bool message_seal_open(struct message_seal *seal, const struct message_seal_keys
 void message_seal_close(struct message_seal *seal)
 {
     EVP_CIPHER_CTX_free(seal->cipher);
-    seal->cipher = NULL;
+    message_seal_wipe(seal, sizeof(*seal));
+}
+
+/* Sums with the AVX2 version where the processor has it. */
+static void sum_content(const struct message_seal *seal, const void *content, size_t bytes,
+                        uint8_t out[MESSAGE_SEAL_SUM_BYTES])
+{
+    memset(out, 0, MESSAGE_SEAL_SUM_BYTES);
+    if (bytes == 0)
+        return;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2")) {
+        message_seal_sum_avx2(seal->keys.checksum, content, bytes, out);
+        return;
+    }
+#endif
+    XXH128_canonical_t sum;
+    XXH128_canonicalFromHash(&sum, XXH3_128bits_withSecret(content, bytes, seal->keys.checksum,
+                                                           MESSAGE_SEAL_SUM_KEY_BYTES));
+    memcpy(out, sum.digest, MESSAGE_SEAL_SUM_BYTES);
 }
 
 /* Sets the nonce and authenticates the readable bytes. */
-static bool begin(struct message_seal *seal, uint64_t number, const uint8_t *plain)
+static bool begin(const struct message_seal *seal, uint64_t number, const uint8_t *plain)
 {
     uint8_t nonce[12] = {0};
     int n;
@@ -59,38 +79,38 @@ static bool begin(struct message_seal *seal, uint64_t number, const uint8_t *pla
            EVP_CipherUpdate(seal->cipher, NULL, &n, plain, MESSAGE_SEAL_PLAIN_BYTES) == 1;
 }
 
-bool message_seal_write(struct message_seal *seal, uint64_t number,
-                        const uint8_t plain[MESSAGE_SEAL_PLAIN_BYTES],
-                        const uint8_t hidden[MESSAGE_SEAL_HIDDEN_BYTES],
-                        uint8_t out[MESSAGE_SEAL_BYTES])
+bool message_seal_write(struct message_seal *seal, const void *plain, const void *content,
+                        size_t bytes, uint8_t out[MESSAGE_SEAL_BYTES])
 {
-    uint8_t *at = out + MESSAGE_SEAL_PLAIN_BYTES;
+    uint8_t *at = out + MESSAGE_SEAL_PLAIN_BYTES, sum[MESSAGE_SEAL_SUM_BYTES];
     int n;
+    sum_content(seal, content, bytes, sum);
     memcpy(out, plain, MESSAGE_SEAL_PLAIN_BYTES);
-    return begin(seal, number, out) &&
-           EVP_CipherUpdate(seal->cipher, at, &n, hidden, MESSAGE_SEAL_HIDDEN_BYTES) == 1 &&
+    return begin(seal, seal->next++, out) &&
+           EVP_CipherUpdate(seal->cipher, at, &n, sum, MESSAGE_SEAL_SUM_BYTES) == 1 &&
            EVP_CipherFinal_ex(seal->cipher, at + n, &n) == 1 &&
            EVP_CIPHER_CTX_ctrl(seal->cipher, EVP_CTRL_AEAD_GET_TAG, AUTH_TAG_BYTES,
-                               at + MESSAGE_SEAL_HIDDEN_BYTES) == 1;
+                               at + MESSAGE_SEAL_SUM_BYTES) == 1;
 }
 
 bool message_seal_read(struct message_seal *seal, uint64_t number,
-                       const uint8_t in[MESSAGE_SEAL_BYTES],
-                       uint8_t hidden[MESSAGE_SEAL_HIDDEN_BYTES])
+                       const uint8_t in[MESSAGE_SEAL_BYTES], uint8_t sum[MESSAGE_SEAL_SUM_BYTES])
 {
     uint8_t auth_tag[AUTH_TAG_BYTES], rest[16];
     int n;
     memcpy(auth_tag, in + MESSAGE_SEAL_BYTES - AUTH_TAG_BYTES, sizeof(auth_tag));
     return begin(seal, number, in) &&
-           EVP_CipherUpdate(seal->cipher, hidden, &n, in + MESSAGE_SEAL_PLAIN_BYTES,
-                            MESSAGE_SEAL_HIDDEN_BYTES) == 1 &&
+           EVP_CipherUpdate(seal->cipher, sum, &n, in + MESSAGE_SEAL_PLAIN_BYTES,
+                            MESSAGE_SEAL_SUM_BYTES) == 1 &&
            EVP_CIPHER_CTX_ctrl(seal->cipher, EVP_CTRL_AEAD_SET_TAG, sizeof(auth_tag), auth_tag) ==
                1 &&
            EVP_CipherFinal_ex(seal->cipher, rest, &n) == 1;
 }
 
-bool message_seal_is_same(const uint8_t a[MESSAGE_SEAL_HIDDEN_BYTES],
-                          const uint8_t b[MESSAGE_SEAL_HIDDEN_BYTES])
+bool message_seal_check(const struct message_seal *seal, const void *content, size_t bytes,
+                        const uint8_t sum[MESSAGE_SEAL_SUM_BYTES])
 {
-    return CRYPTO_memcmp(a, b, MESSAGE_SEAL_HIDDEN_BYTES) == 0;
+    uint8_t own[MESSAGE_SEAL_SUM_BYTES];
+    sum_content(seal, content, bytes, own);
+    return CRYPTO_memcmp(own, sum, sizeof(own)) == 0;
 }

@@ -6,7 +6,10 @@
  * nothing more is read until its receive is posted; that stops the peer's sends. Anything invalid
  * closes the connection. Must not know handshakes. */
 #include <errno.h>
+#include <linux/tcp.h> /* has newer fields than <netinet/tcp.h> */
+#include <netinet/in.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -28,7 +31,7 @@ bool tcp_conn_up(struct tcp_conn *conn, int fd, const struct tcp_auth *auth, boo
     struct message_seal_keys mine, theirs;
     bool is_done =
         tcp_auth_keys(auth, is_client, &mine) && tcp_auth_keys(auth, !is_client, &theirs) &&
-        tcp_frame_open(&conn->out, &mine, true) && tcp_frame_open(&conn->in, &theirs, false);
+        message_seal_open(&conn->out, &mine, true) && message_seal_open(&conn->in, &theirs, false);
     message_seal_wipe(&mine, sizeof(mine));
     message_seal_wipe(&theirs, sizeof(theirs));
     conn->buffer = is_done ? malloc(TCP_BUFFER_BYTES) : NULL;
@@ -53,8 +56,8 @@ void tcp_conn_down(struct tcp_conn *conn)
         close(conn->fd);
     conn->fd = -1;
     conn->is_up = false;
-    tcp_frame_close(&conn->out);
-    tcp_frame_close(&conn->in);
+    message_seal_close(&conn->out);
+    message_seal_close(&conn->in);
     message_seal_wipe(&conn->auth, sizeof(conn->auth));
     free_all(conn->unexpected_first);
     free_all(conn->spare);
@@ -224,7 +227,8 @@ static bool end_frame(struct tcp_conn *conn)
 {
     const struct tcp_frame_header *head = &conn->head;
     conn->got = 0;
-    if (!tcp_frame_check(&conn->in, head, head->bytes > 0 ? place(conn) : NULL))
+    if (!message_seal_check(&conn->in, head->bytes > 0 ? place(conn) : NULL, (size_t)head->bytes,
+                            head->checksum))
         return false;
     conn->has_head = false;
     conn->at += head->bytes;
@@ -405,6 +409,24 @@ unsigned tcp_conn_write(struct tcp_conn *conn)
     return moved;
 }
 
+/* ---- what the kernel knows of the connection (TCP_INFO) ---- */
+
+bool tcp_conn_link(const struct message_peer *peer, struct comm_link *out)
+{
+    const struct tcp_conn *conn = peer->conn;
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+    if (conn == NULL || conn->fd < 0 || !conn->is_up ||
+        getsockopt(conn->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
+        bytes < offsetof(struct tcp_info, tcpi_data_segs_out) + sizeof info.tcpi_data_segs_out)
+        return false; /* a kernel before 4.6 does not count segments */
+    *out = (struct comm_link){.segments_sent = info.tcpi_data_segs_out,
+                              .segments_resent = info.tcpi_total_retrans,
+                              .rtt_us = info.tcpi_rtt,
+                              .rtt_us_min = info.tcpi_min_rtt};
+    return true;
+}
+
 #ifdef FUZZ
 #include <sys/socket.h>
 
@@ -424,13 +446,13 @@ void message_on_lost(struct message_peer *peer, const char *why)
 }
 void tcp_accept_refuse(struct tcp *tcp, int fd, const char *why) { (void)tcp, (void)fd, (void)why; }
 
-static void fuzz_pair(struct tcp_conn *conn, struct tcp_frame_state *peer, int fds[2])
+static void fuzz_pair(struct tcp_conn *conn, struct message_seal *peer, int fds[2])
 {
     struct tcp_auth auth = {.secret = {7}, .transcript_n = 1};
     struct message_seal_keys keys;
     ASSERT(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0 &&
            tcp_conn_up(conn, fds[0], &auth, false));
-    ASSERT(tcp_auth_keys(&auth, true, &keys) && tcp_frame_open(peer, &keys, true));
+    ASSERT(tcp_auth_keys(&auth, true, &keys) && message_seal_open(peer, &keys, true));
 }
 
 /* Fuzzed input: noise, valid headers with any numbers, altered headers. Each byte that steers takes
@@ -444,7 +466,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tcp_conn conn = {.tcp = &tcp, .peer = &peer};
     struct message_op op = {
         .is_busy = true, .data = (char *)into, .bytes = sizeof(into), .bits = (uint64_t)1 << 32};
-    struct tcp_frame_state other;
+    struct message_seal other;
     int fds[2];
     fuzz_pair(&conn, &other, fds);
     tcp_conn_post_recv(&conn, &op);
@@ -472,7 +494,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tcp_conn_read(&conn);
     ASSERT(conn.fd < 0 || conn.is_held);
     tcp_conn_down(&conn);
-    tcp_frame_close(&other);
+    message_seal_close(&other);
     return 0;
 }
 #endif

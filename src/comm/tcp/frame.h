@@ -20,34 +20,20 @@
  * two segments of the loopback device's 64 KiB, and not a third one of a few bytes */
 #define TCP_FRAME_CONTENT_MAX (126 << 10)
 
-/* The state of one direction of a connection. */
-struct tcp_frame_state {
-    struct message_seal seal;
-    struct message_seal_keys keys;
-    uint64_t frames_n; /* frames so far: the next nonce */
-};
-
 struct tcp_frame_header {
     uint64_t tag;      /* of the message (message/message.h) */
     int64_t total, at; /* bytes of the message; where in it this frame begins */
     int64_t bytes;     /* of this frame */
-    uint8_t checksum[COMM_CHECKSUM_BYTES];
+    uint8_t checksum[MESSAGE_SEAL_SUM_BYTES];
 };
 
-/* tcp_frame_open — keys are copied. sends: encrypts, else decrypts. false: out of memory. */
-bool tcp_frame_open(struct tcp_frame_state *state, const struct message_seal_keys *keys,
-                    bool sends);
-void tcp_frame_close(struct tcp_frame_state *state); /* accepts a zeroed one */
 /* tcp_frame_write — makes the header of the next frame. content: its header.bytes bytes. false:
  * OpenSSL failed. */
-bool tcp_frame_write(struct tcp_frame_state *state, const struct tcp_frame_header *head,
-                     const void *content, uint8_t out[TCP_FRAME_HEADER_BYTES]);
+bool tcp_frame_write(struct message_seal *out, const struct tcp_frame_header *head,
+                     const void *content, uint8_t to[TCP_FRAME_HEADER_BYTES]);
 /* tcp_frame_read — authenticates the next header. false: it is forged or out of order, or its sizes
- * contradict each other.
- * tcp_frame_check — true: the content has the header's checksum. */
-bool tcp_frame_read(struct tcp_frame_state *state, const uint8_t in[TCP_FRAME_HEADER_BYTES],
+ * contradict each other. */
+bool tcp_frame_read(struct message_seal *in, const uint8_t from[TCP_FRAME_HEADER_BYTES],
                     struct tcp_frame_header *out);
-bool tcp_frame_check(const struct tcp_frame_state *state, const struct tcp_frame_header *head,
-                     const void *content);
 
 #endif

@@ -1,12 +1,11 @@
 /* tcp_inside — what the files of the TCP transport share. Only they include it.
  *
- *   tcp.c          the driver
+ *   tcp.c      the driver
  *   connect.c  this rank connects to lower ranks
  *   accept.c   higher ranks connect to this one; each connection is pending until authenticated
  *   auth.c     the handshake that authenticates both sides
  *   conn.c     one authenticated connection: frames of messages in and out
- *   frame.c    the header of a frame, and what protects it
- *   link.c     what the kernel knows of a connection */
+ *   frame.c    the header of a frame, and what protects it */
 #ifndef CONVOY_COMM_TCP_INSIDE_H
 #define CONVOY_COMM_TCP_INSIDE_H
 
@@ -44,10 +43,10 @@ struct tcp_conn {
     /* the next message is too long to keep and has no receive: it stays in the socket */
     bool is_held;
     /* out */
-    struct tcp_frame_state out;
+    struct message_seal out;
     struct message_op *out_first, *out_last;
     /* in */
-    struct tcp_frame_state in;
+    struct message_seal in;
     struct message_queue posted;
     struct tcp_unexpected *unexpected_first, *unexpected_last, *spare;
     int64_t unexpected_bytes, spare_bytes;
@@ -117,6 +116,8 @@ unsigned tcp_conn_read(struct tcp_conn *conn);                         /* return
 unsigned tcp_conn_write(struct tcp_conn *conn);                        /* returns bytes sent */
 void tcp_conn_post_recv(struct tcp_conn *conn, struct message_op *op); /* a receive begins */
 bool tcp_conn_is_awaited(const struct tcp_conn *conn); /* a receive of a caller is under way */
+/* tcp_conn_link — link of struct message_driver. */
+bool tcp_conn_link(const struct message_peer *peer, struct comm_link *out);
 
 /* ---- tcp_accept ---- */
 void tcp_accept_open(struct tcp *tcp);
@@ -134,10 +135,6 @@ void tcp_accept_refuse(struct tcp *tcp, int fd, const char *why);
 /* ---- tcp_connect ---- */
 void tcp_connect_begin(struct tcp_conn *conn);
 unsigned tcp_connect_progress(struct tcp_conn *conn);
-
-/* ---- tcp_link ---- */
-bool tcp_link(const struct message_peer *peer,
-              struct comm_link *out); /* of struct message_driver */
 
 /* ---- tcp ---- */
 bool tcp_tune(int fd);

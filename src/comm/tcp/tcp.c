@@ -332,5 +332,5 @@ const struct message_driver tcp_driver = {
     .drop = drop_tcp,
     .describe = describe,
     .address_text = address_text,
-    .link = tcp_link,
+    .link = tcp_conn_link,
 };

@@ -1,4 +1,4 @@
-/* ucx_header — layout, keys and checksum. */
+/* ucx_header — layout and keys. */
 #include "comm/ucx/header.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ struct plain {
 _Static_assert(sizeof(struct plain) == MESSAGE_SEAL_PLAIN_BYTES,
                "the header has the size on the wire");
 
-bool ucx_header_open(struct ucx_direction *direction, const uint8_t *secret,
+bool ucx_header_open(struct message_seal *direction, const uint8_t *secret,
                      const struct ucx_direction_ids *ids, bool sends)
 {
     uint8_t salt[2 * UCX_HEADER_NONCE_BYTES];
@@ -25,27 +25,21 @@ bool ucx_header_open(struct ucx_direction *direction, const uint8_t *secret,
     memcpy(salt + UCX_HEADER_NONCE_BYTES, ids->nonce_to, UCX_HEADER_NONCE_BYTES);
     text_format(info, sizeof(info), "convoy UCX, generation %lld, %d to %d of %d",
                 (long long)ids->generation, ids->from, ids->to, ids->ranks);
-    direction->next = 0;
-    return message_seal_derive(secret, COMM_SECRET_BYTES, salt, sizeof(salt), info,
-                               &direction->keys) &&
-           message_seal_open(&direction->seal, &direction->keys, sends);
+    struct message_seal_keys keys;
+    bool is_done =
+        message_seal_derive(secret, COMM_SECRET_BYTES, salt, sizeof(salt), info, &keys) &&
+        message_seal_open(direction, &keys, sends);
+    message_seal_wipe(&keys, sizeof(keys));
+    return is_done;
 }
 
-void ucx_header_close(struct ucx_direction *direction)
+/* The bytes that the checksum covers. */
+static size_t summed_bytes(const struct ucx_header *header)
 {
-    message_seal_close(&direction->seal);
-    message_seal_wipe(direction, sizeof(*direction));
+    return (header->flags & UCX_HEADER_IS_GPU) == 0 ? (size_t)header->bytes : 0;
 }
 
-static void checksum(const struct ucx_direction *direction, const struct ucx_header *header,
-                     const void *content, uint8_t out[COMM_CHECKSUM_BYTES])
-{
-    memset(out, 0, COMM_CHECKSUM_BYTES);
-    if (header->bytes > 0 && (header->flags & UCX_HEADER_IS_GPU) == 0)
-        comm_checksum(direction->keys.checksum, content, (size_t)header->bytes, out);
-}
-
-bool ucx_header_write(struct ucx_direction *direction, const struct ucx_header *header,
+bool ucx_header_write(struct message_seal *direction, const struct ucx_header *header,
                       const void *content, uint8_t out[UCX_HEADER_BYTES])
 {
     const struct plain plain = {.from = header->from,
@@ -53,10 +47,7 @@ bool ucx_header_write(struct ucx_direction *direction, const struct ucx_header *
                                 .number = direction->next,
                                 .tag = header->tag,
                                 .bytes = header->bytes};
-    uint8_t sum[COMM_CHECKSUM_BYTES], bytes[sizeof(plain)];
-    checksum(direction, header, content, sum);
-    memcpy(bytes, &plain, sizeof(plain));
-    return message_seal_write(&direction->seal, direction->next++, bytes, sum, out);
+    return message_seal_write(direction, &plain, content, summed_bytes(header), out);
 }
 
 int32_t ucx_header_sender(const uint8_t in[UCX_HEADER_BYTES])
@@ -66,7 +57,7 @@ int32_t ucx_header_sender(const uint8_t in[UCX_HEADER_BYTES])
     return from;
 }
 
-bool ucx_header_read(struct ucx_direction *direction, const uint8_t in[UCX_HEADER_BYTES],
+bool ucx_header_read(struct message_seal *direction, const uint8_t in[UCX_HEADER_BYTES],
                      struct ucx_header *out)
 {
     struct plain plain;
@@ -76,15 +67,13 @@ bool ucx_header_read(struct ucx_direction *direction, const uint8_t in[UCX_HEADE
                                .number = plain.number,
                                .tag = plain.tag,
                                .bytes = plain.bytes};
-    return message_seal_read(&direction->seal, plain.number, in, out->checksum) &&
+    return message_seal_read(direction, plain.number, in, out->checksum) &&
            (plain.flags & ~UCX_HEADER_IS_GPU) == 0 && plain.bytes >= 0 &&
            plain.bytes <= UCX_HEADER_MESSAGE_MAX;
 }
 
-bool ucx_header_check(const struct ucx_direction *direction, const struct ucx_header *header,
+bool ucx_header_check(const struct message_seal *direction, const struct ucx_header *header,
                       const void *content)
 {
-    uint8_t sum[COMM_CHECKSUM_BYTES];
-    checksum(direction, header, content, sum);
-    return message_seal_is_same(sum, header->checksum);
+    return message_seal_check(direction, content, summed_bytes(header), header->checksum);
 }

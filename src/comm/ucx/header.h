@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "comm/core/checksum.h"
 #include "comm/message/seal.h"
 
 #define UCX_HEADER_BYTES MESSAGE_SEAL_BYTES
@@ -26,14 +25,7 @@ struct ucx_header {
     uint64_t number; /* of the message, from 0 on */
     uint64_t tag;    /* message/message.h */
     int64_t bytes;   /* of the content */
-    uint8_t checksum[COMM_CHECKSUM_BYTES];
-};
-
-/* One direction of a connection. Zeroed: none. */
-struct ucx_direction {
-    struct message_seal seal;
-    struct message_seal_keys keys;
-    uint64_t next; /* number of the next message */
+    uint8_t checksum[MESSAGE_SEAL_SUM_BYTES];
 };
 
 /* A direction's keys follow from the generation's secret and the nonces of both ends, which are new
@@ -44,11 +36,9 @@ struct ucx_direction_ids {
     const uint8_t *nonce_from, *nonce_to; /* UCX_HEADER_NONCE_BYTES */
 };
 
-/* ucx_header_open — secret: COMM_SECRET_BYTES. false: OpenSSL failed.
- * ucx_header_close — wipes the keys; accepts a zeroed one. */
-bool ucx_header_open(struct ucx_direction *direction, const uint8_t *secret,
+/* ucx_header_open — secret: COMM_SECRET_BYTES. false: OpenSSL failed. */
+bool ucx_header_open(struct message_seal *direction, const uint8_t *secret,
                      const struct ucx_direction_ids *ids, bool sends);
-void ucx_header_close(struct ucx_direction *direction);
 
 /* ucx_header_write — makes the header of the next message. content: its bytes; NULL with
  * UCX_HEADER_IS_GPU. false: OpenSSL failed.
@@ -56,12 +46,12 @@ void ucx_header_close(struct ucx_direction *direction);
  * ucx_header_read — authenticates a header of any number. false: it is not of this direction, is
  * forged or damaged, or its length is impossible.
  * ucx_header_check — true: the content has the header's checksum. */
-bool ucx_header_write(struct ucx_direction *direction, const struct ucx_header *header,
+bool ucx_header_write(struct message_seal *direction, const struct ucx_header *header,
                       const void *content, uint8_t out[UCX_HEADER_BYTES]);
 int32_t ucx_header_sender(const uint8_t in[UCX_HEADER_BYTES]);
-bool ucx_header_read(struct ucx_direction *direction, const uint8_t in[UCX_HEADER_BYTES],
+bool ucx_header_read(struct message_seal *direction, const uint8_t in[UCX_HEADER_BYTES],
                      struct ucx_header *out);
-bool ucx_header_check(const struct ucx_direction *direction, const struct ucx_header *header,
+bool ucx_header_check(const struct message_seal *direction, const struct ucx_header *header,
                       const void *content);
 
 #endif

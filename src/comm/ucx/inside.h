@@ -1,6 +1,6 @@
 /* ucx_inside — what the files of the driver over UCX share. Only they include it.
  *
- *   ucx.c          the driver: opens, connects, ends
+ *   ucx.c      the driver: opens, connects, ends
  *   message.c  messages: sends, what arrives, which receive it is for
  *   header.c   the header of a message, and what protects it
  *   setup.c    UCX's context and worker */
@@ -25,7 +25,7 @@ struct ucx_conn {
     struct message_peer *peer;
     struct ucx *ucx;
     ucp_ep_h ep;
-    struct ucx_direction out, in;
+    struct message_seal out, in;
     struct message_queue posted;                            /* receives without a message */
     struct ucx_arrival *unexpected_first, *unexpected_last; /* messages without a receive */
     struct ucx_arrival *early; /* messages that came before an earlier one; by number */

@@ -43,8 +43,8 @@ static void close_ucp(void *state)
     for (int i = 0; i < u->conns_n; i++) {
         if (u->worker != NULL)
             ucx_message_drop(&u->conns[i]);
-        ucx_header_close(&u->conns[i].out);
-        ucx_header_close(&u->conns[i].in);
+        message_seal_close(&u->conns[i].out);
+        message_seal_close(&u->conns[i].in);
     }
     free(u->conns);
     if (u->worker != NULL)

@@ -1,7 +1,7 @@
 /* message_choose — the driver that ranks choose by their addresses: the same on all of them. */
 #include "harness.h"
 
-#include "comm/message/choose.h"
+#include "comm/message/inside.h"
 #include "comm/ucx/env.h"
 
 #define ROOM 2048

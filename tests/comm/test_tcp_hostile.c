@@ -37,7 +37,7 @@ static enum status run_victim(struct victim *v, struct messenger *messenger)
     char addresses[2][COMM_ADDRESS_MAX];
     const struct message_watch watch = {.check = in_time, .arg = v};
     const bool is_peer[2] = {false, true};
-    TRY(message_address(messenger, false, v->address, sizeof v->address, &v->bytes));
+    TRY(message_choose_pack(messenger, false, v->address, sizeof v->address, &v->bytes));
     memcpy(addresses[0], v->address, sizeof addresses[0]);
     memcpy(addresses[1], v->address, sizeof addresses[1]);
     const struct message_world world = {.generation = GENERATION,

@@ -66,7 +66,8 @@ static enum status run_rank(struct messenger *messenger, int rank)
     for (int r = rank - 1; r <= rank + 1; r += 2)
         if (r >= 0 && r < RANKS)
             is_peer[r] = true;
-    TRY(message_address(messenger, false, all->addresses[rank], ADDRESS_MAX, &all->bytes[rank]));
+    TRY(message_choose_pack(messenger, false, all->addresses[rank], ADDRESS_MAX,
+                            &all->bytes[rank]));
     atomic_fetch_add(&all->packed, 1);
     TRY(wait_for_all(&all->packed, end_ms));
     const struct message_world world = {.generation = 1,

@@ -1,10 +1,12 @@
-/* comm_direct — the queues of chunks of a large call, and the one loop that moves them. Must not
- * know which call it is. */
+/* comm_direct — direct reduce-scatter and all-gather: the queues of chunks of a large call, and the
+ * one loop that moves them. The numbers are the steps in direct.h. Must not know which call it
+ * is. */
 #include "comm/algorithm/direct.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/memory.h"
 #include "comm/core/transport.h"
 #include "comm/core/part.h"
@@ -139,12 +141,14 @@ static enum status post_receives(struct comm_direct_run *run, int r)
     int64_t mine_n = count_chunks(run, run->mine), theirs_n = count_chunks(run, theirs);
     /* a slot is free when its chunk is added, or sent back */
     int64_t free_n = run->call->in != NULL ? run->added : peer->recv_part.done;
+    /* 1. */
     while (run->sends_parts && peer->recv_part.posted < mine_n &&
            peer->recv_part.posted < free_n + COMM_DIRECT_DEPTH) {
         chunk = chunk_of(run, run->mine, peer->recv_part.posted);
         TRY(recv_chunk(run, &peer->recv_part, slot_of(direct, peer->recv_part.posted, r),
                        chunk.elems, r, MESSAGE_TAG_PART));
     }
+    /* 3. */
     while (run->sends_sums && peer->recv_sum.posted < theirs_n && has_room(&peer->recv_sum)) {
         chunk = chunk_of(run, theirs, peer->recv_sum.posted);
         char *to = run->call->out != NULL ? run->call->out + chunk.first * run->elem_bytes_out
@@ -162,6 +166,7 @@ static enum status post(struct comm_direct_run *run, int r)
     struct part_extent theirs = call->parts[r], chunk;
     int64_t theirs_n = count_chunks(run, theirs);
     TRY(post_receives(run, r));
+    /* 3. */
     while (run->sends_sums && may_send(run, &peer->send_sum, run->added,
                                        call->in != NULL ? run->added : peer->recv_part.done)) {
         chunk = chunk_of(run, run->mine, peer->send_sum.posted);
@@ -169,6 +174,7 @@ static enum status post(struct comm_direct_run *run, int r)
                        call->own_out + (chunk.first - run->mine.first) * run->elem_bytes_out,
                        chunk.elems, r, MESSAGE_TAG_SUM));
     }
+    /* 1. */
     while (run->sends_parts &&
            may_send(run, &peer->send_part, call->in != NULL ? theirs_n : peer->recv_sum.done,
                     peer->recv_sum.done)) {
@@ -192,8 +198,8 @@ static bool may_add(const struct comm_direct_run *run)
     return true;
 }
 
-/* The next chunk's sum begins where all its contributions are there. A GPU adds while chunks move,
- * one chunk at a time: it is tens of times as fast as any wire. */
+/* 2. The next chunk's sum begins where all its contributions are there. A GPU adds while chunks
+ * move, one chunk at a time: it is tens of times as fast as any wire. */
 static enum status sum_next(struct comm_direct_run *run)
 {
     struct comm_direct *direct = run->direct;
@@ -280,6 +286,9 @@ static void plan(struct comm_direct_run *run)
                      : call->out == NULL ? MESSAGE_TAG_SUM
                                          : MESSAGE_TAG_HEADER;
     run->added = call->in != NULL ? 0 : count_chunks(run, run->mine);
+    ASSERTF(run->chunk_elems * run->elem_bytes <= run->direct->chunk_bytes,
+            "chunks of %lld elements in slots of %lld bytes", (long long)run->chunk_elems,
+            (long long)run->direct->chunk_bytes);
 }
 
 enum status comm_direct_run(struct comm_direct *direct, const struct comm_direct_call *call,
@@ -305,6 +314,10 @@ enum status comm_direct_run(struct comm_direct *direct, const struct comm_direct
     }
 }
 
+/* Spread-out all-to-all (post-all with scattered destinations, in the same paper): each rank
+ *   1. receives from and sends to all others at the same time; in round i from the rank i before it
+ *      and to the rank i after it, so that not all send to one;
+ *   2. waits for all. */
 enum status comm_direct_all_to_all(struct comm_direct *direct, const struct comm_direct_call *call,
                                    int64_t elems, struct message_wait *wait)
 {
@@ -312,6 +325,7 @@ enum status comm_direct_all_to_all(struct comm_direct *direct, const struct comm
         .direct = direct, .call = call, .elem_bytes = (int64_t)dtype_bytes(call->dtype)};
     int64_t bytes = elems * run.elem_bytes;
     memset(direct->peers, 0, sizeof(*direct->peers) * (size_t)direct->n);
+    /* 1. */
     for (int i = 1; i < direct->n; i++) {
         int to = (direct->me + i) % direct->n, from = (direct->me - i + direct->n) % direct->n;
         TRY(recv_chunk(&run, &direct->peers[from].recv_part, call->out + from * bytes, elems, from,
@@ -319,6 +333,7 @@ enum status comm_direct_all_to_all(struct comm_direct *direct, const struct comm
         TRY(send_chunk(&run, &direct->peers[to].send_part, call->in + to * bytes, elems, to,
                        MESSAGE_TAG_PART));
     }
+    /* 2. */
     for (int r = 0; r < direct->n; r++) {
         while (!message_is_done(&direct->peers[r].recv_part.ops[0]) ||
                !message_is_done(&direct->peers[r].send_part.ops[0])) {

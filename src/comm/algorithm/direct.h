@@ -1,12 +1,18 @@
-/* comm_direct — a large call between n ranks over messages, in chunks: reduce-scatter and
- * all-gather, overlapped.
+/* comm_direct — direct reduce-scatter and all-gather: a large call between n ranks over messages.
+ * The pairwise exchange of Thakur, Rabenseifner and Gropp ("Optimization of collective
+ * communication operations in MPICH", International Journal of High Performance Computing
+ * Applications 19, 2005), between all pairs at the same time and in chunks.
  *
- * Each rank owns a part of the buffer (part_extent). Every rank sends its contribution to a part
- * straight to the part's owner, chunk by chunk. It begins with the next rank, so that not all send
- * to one. As soon as the owner has the n contributions to a chunk, it adds them in the order of
- * sum.h. It sends the sum to all ranks; later chunks travel meanwhile. One loop moves
- * everything; a few chunks of each kind are under way with each peer, which bounds the memory. So
- * every byte crosses the wire twice, to the owner and from it, in both directions at the same time.
+ * Each rank owns a part of the buffer (part_extent).
+ *
+ *   1. Every rank sends its contribution to a part straight to the part's owner, chunk by chunk. It
+ *      begins with the next rank, so that not all send to one.
+ *   2. As soon as the owner has the n contributions to a chunk, it adds them in the order of sum.h.
+ *   3. It sends the sum to all ranks; later chunks travel meanwhile.
+ *
+ * One loop moves everything; a few chunks of each kind are under way with each peer, which bounds
+ * the memory. So every byte crosses the wire twice, to the owner and from it, in both directions at
+ * the same time.
  *
  * Chunks are small enough for UCX to send eagerly. To bound unexpected messages, chunk i is sent
  * only after the result of chunk i − COMM_DIRECT_DEPTH has come back. Where no result comes back,

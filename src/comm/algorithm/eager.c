@@ -1,4 +1,5 @@
-/* comm_eager — the first message of every call. Must not know what the content is. */
+/* comm_eager — the eager protocol: the first message of every call. The numbers are the steps in
+ * eager.h. Must not know what the content is. */
 #include "comm/algorithm/eager.h"
 
 #include <stdlib.h>
@@ -91,6 +92,7 @@ enum status comm_eager_begin(struct comm_eager *eager, const struct comm_call *c
                              const void *content, int64_t stride, int64_t bytes)
 {
     comm_eager_set_call(eager, call);
+    /* 1. */
     for (int i = 1; i < eager->n; i++) {
         int r = (eager->me + i) % eager->n;
         if (bytes > 0)
@@ -103,6 +105,7 @@ enum status comm_eager_begin(struct comm_eager *eager, const struct comm_call *c
 enum status comm_eager_check(struct comm_eager *eager, const struct comm_ctx *ctx, int r)
 {
     struct comm_eager_peer *peer = &eager->peers[r];
+    ASSERTF(eager->call != NULL && r >= 0 && r < eager->n, "rank %d of %d", r, eager->n);
     if (peer->has_entered || !message_is_done(&peer->recv))
         return ST_OK;
     struct comm_header theirs;
@@ -114,6 +117,7 @@ enum status comm_eager_check(struct comm_eager *eager, const struct comm_ctx *ct
 enum status comm_eager_end(struct comm_eager *eager, const struct comm_ctx *ctx,
                            struct message_wait *wait)
 {
+    /* 2. */
     for (int r = 0; r < eager->n; r++) {
         for (;;) {
             TRY(comm_eager_check(eager, ctx, r));

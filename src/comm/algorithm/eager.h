@@ -1,5 +1,10 @@
-/* comm_eager — how a call between nodes begins: each rank sends every other rank a header that
- * names the call, with the content behind it if that is short (eager).
+/* comm_eager — the eager protocol of MPI (Gropp, Lusk, Doss and Skjellum, "A high-performance,
+ * portable implementation of the MPI message passing interface standard", Parallel Computing 22,
+ * 1996) for whole calls: short content travels with the envelope.
+ *
+ *   1. Each rank sends every other rank a header that names the call, and behind it the content if
+ *      that is short.
+ *   2. It waits for the headers of all.
  *
  * So ranks in different calls fail at once, and every rank knows which ranks have entered. A small
  * call is over after one message each way. Must not know what the content is. */

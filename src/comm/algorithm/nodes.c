@@ -1,10 +1,12 @@
-/* comm_nodes — the collectives of ranks that are processes on any nodes, over messages
- * (message/message.h).
+/* comm_nodes — the transport of ranks that are processes on any nodes, over messages: chooses an
+ * algorithm for each call.
  *
- * Every call begins with headers (eager.h). A small call has its content behind the header: all
- * ranks add all contributions in the order of sum.h, to the same bits, after one message each
- * way. A large call continues in chunks (direct.h), in two levels where nodes have several
- * workers (two_level.h).
+ *   one-shot   a small call: each rank sends its buffer behind the header (eager.h) to all others
+ *              and adds all in the order of sum.h, to the same bits, after one message each way
+ *   star       a small sum of ranks that share cores (star.c)
+ *   direct     a large call, in chunks behind the headers (direct.h)
+ *   two-level  the same where nodes have several workers (two_level.h)
+ *   chain      a large broadcast (chain.c)
  *
  * A rank with a failed call sends GOAWAY to its peers (message_abort). So they look for the rank
  * that is missing and do not blame this one. Must not know what is summed, or why. */
@@ -274,7 +276,7 @@ static enum status scatter_small(struct comm_ctx *ctx, const struct comm_call *c
     return ST_OK;
 }
 
-/* all_reduce and barrier (no elements) of ranks that share cores. */
+/* all_reduce and barrier (no elements) of ranks that share cores; the steps of star.c. */
 static enum status run_star(struct comm_ctx *ctx, const struct comm_call *call)
 {
     struct comm_nodes *state = ctx->state;
@@ -283,12 +285,12 @@ static enum status run_star(struct comm_ctx *ctx, const struct comm_call *call)
     const bool is_root = state->me == COMM_STAR_ROOT;
     char *result = is_root ? comm_eager_to_send(&state->eager, COMM_STAR_ROOT)
                            : comm_eager_received(&state->eager, COMM_STAR_ROOT);
-    TRY(comm_star_gather(&state->eager, ctx, call, call->in, (int64_t)bytes, &wait));
-    if (is_root) {
+    TRY(comm_star_gather(&state->eager, ctx, call, call->in, (int64_t)bytes, &wait)); /* 1. */
+    if (is_root) {                                                                    /* 2. */
         gather_sources(state, call->in);
         sum_sources(state, ctx, call->dtype, result, call->elems);
     }
-    TRY(comm_star_scatter(&state->eager, ctx, (int64_t)bytes, &wait));
+    TRY(comm_star_scatter(&state->eager, ctx, (int64_t)bytes, &wait)); /* 3. */
     if (bytes > 0)
         memcpy(call->out, result, bytes);
     return ST_OK;

@@ -186,25 +186,19 @@ enum status comm_nodes_open_begin(struct comm_ctx *ctx, void *address, int64_t *
                                           .shares_cores = ctx->wait_policy == WAIT_POLICY_YIELD};
     TRY(message_open(&config, &state->root->messenger));
     bool is_intra_node = ctx->config.place.locals > 1 && offers_gpu(ctx);
-    return message_address(state->root->messenger, is_intra_node, address, COMM_ADDRESS_MAX,
-                           address_bytes);
-}
-
-/* Once it is known which ranks there are. */
-static enum status open_place(struct comm_nodes *state, struct comm_ctx *ctx)
-{
-    struct comm_shm *shm;
-    TRY(open_members(state, ctx, 0));
-    if (ctx->config.place.locals == 1)
-        return ST_OK;
-    TRY(comm_shm_open(ctx, &shm));
-    return open_two_level(state, ctx, shm);
+    return message_choose_pack(state->root->messenger, is_intra_node, address, COMM_ADDRESS_MAX,
+                               address_bytes);
 }
 
 enum status comm_nodes_open_end(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes)
 {
     struct comm_nodes *state = ctx->state;
-    TRY(open_place(state, ctx));
+    struct comm_shm *shm = NULL;
+    TRY(open_members(state, ctx, 0));
+    if (ctx->config.place.locals > 1) {
+        TRY(comm_shm_open(ctx, &shm));
+        TRY(open_two_level(state, ctx, shm));
+    }
     bool *is_peer = memory_new((size_t)state->n, sizeof(*is_peer));
     for (int r = 0; r < state->n; r++)
         is_peer[r] = r != state->me;

@@ -1,5 +1,10 @@
-/* comm_star — a small sum or a barrier of ranks that share cores: all send to one rank, which adds
- * and sends the result to all.
+/* comm_star — flat-tree reduce and broadcast (linear; Pješivac-Grbović et al., "Performance
+ * analysis of MPI collective operations", Cluster Computing 10, 2007): a small sum or a barrier of
+ * ranks that share cores.
+ *
+ *   1. All ranks send to one, the root.
+ *   2. The root adds (nodes.c),
+ *   3. and sends the result to all.
  *
  * Of n ranks on fewer cores every message takes processor time from the others: 2(n-1) messages
  * are quicker than the n(n-1) of eager.h, although each takes two turns. The messages are
@@ -61,7 +66,7 @@ enum status comm_star_gather(struct comm_eager *eager, const struct comm_ctx *ct
 {
     ASSERTF(eager->n <= COMM_STAR_RANKS_MAX, "%d ranks", eager->n);
     comm_eager_set_call(eager, call);
-    if (is_root(eager)) {
+    if (is_root(eager)) { /* 1. */
         for (int r = 1; r < eager->n; r++)
             TRY(comm_eager_recv(eager, r, MESSAGE_TAG_HEADER));
         int64_t sent_ns = ctx->call->entered_ns;
@@ -78,13 +83,13 @@ enum status comm_star_gather(struct comm_eager *eager, const struct comm_ctx *ct
             TRY(send_statuses(eager));
         }
     }
-    eager->is_leaf = true;
+    eager->is_leaf = true; /* 1. */
     if (bytes > 0)
         memcpy(comm_eager_to_send(eager, COMM_STAR_ROOT), content, (size_t)bytes);
     return comm_eager_exchange(eager, COMM_STAR_ROOT, MESSAGE_TAG_HEADER, bytes);
 }
 
-/* ---- from the root ---- */
+/* ---- 3. from the root ---- */
 
 static enum status await_op(struct comm_eager *eager, const struct message_op *op,
                             struct message_wait *wait)

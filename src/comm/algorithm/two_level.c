@@ -1,5 +1,6 @@
-/* comm_two_level — inside the nodes, between them, inside again. Must not know small calls, nor
- * where the memory lies. */
+/* comm_two_level — hierarchical reduce-scatter and all-gather: inside the nodes, between them,
+ * inside again. The numbers are the steps in two_level.h. Must not know small calls, nor where the
+ * memory lies. */
 #include "comm/algorithm/two_level.h"
 
 #include <stdlib.h>
@@ -96,7 +97,7 @@ enum status comm_two_level_run(struct comm_two_level *two_level, const struct co
     }
     TRY(lay_out(two_level, call));
     if (call->kind != COMM_CALL_ALL_GATHER) {
-        /* The node's sums of this worker's rail, which the nodes are to add: in fp32 where the
+        /* 1. The node's sums of this worker's rail, which the nodes are to add: in fp32 where the
          * call's are of 16 bits. */
         const enum dtype dtype = dtype_bytes(call->dtype) == 2 ? DTYPE_F32 : call->dtype;
         TRY(two_level->ops->reduce(two_level, call, base, dtype, wait));
@@ -119,13 +120,13 @@ enum status comm_two_level_run(struct comm_two_level *two_level, const struct co
         base.out = two_level->finished;
         base.own_out = two_level->own;
     }
-    return comm_direct_run(&two_level->inter, &base, wait);
+    return comm_direct_run(&two_level->inter, &base, wait); /* 2. */
 }
 
 enum status comm_two_level_end(struct comm_two_level *two_level, const struct comm_call *call,
                                struct comm_direct_call base, struct message_wait *wait)
 {
-    switch (call->kind) {
+    switch (call->kind) { /* 3. */
     case COMM_CALL_ALL_REDUCE:
     case COMM_CALL_ALL_GATHER:
         return two_level->ops->gather(two_level, call, base, wait);

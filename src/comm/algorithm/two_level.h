@@ -1,14 +1,19 @@
-/* comm_two_level — a large collective over several nodes of several workers each, in two levels:
- * inside each node, and between the nodes.
+/* comm_two_level — hierarchical reduce-scatter and all-gather: a large collective over several
+ * nodes of several workers each, inside each node and between the nodes. After Cho, Finkler, Kung
+ * and Hunter, "BlueConnect: decomposing all-reduce for deep learning on heterogeneous network
+ * hierarchy", MLSys 2019.
  *
- * Reductions: first the workers of a node add among themselves, each for one rail: the parts of all
- * ranks with its own local number. Each rail then goes through a pipeline (direct.h) between
- * the nodes. At the end the finished rails are gathered inside each node. So one buffer leaves a
- * node, not one for each worker. BF16 sums stay in fp32 until the nodes' sums are added, and are
- * rounded once.
+ *   1. The workers of a node add among themselves, each for one rail: the parts of all ranks with
+ *      its own local number.
+ *   2. Each rail goes through a direct reduce-scatter and all-gather (direct.h) between the nodes.
+ *   3. The finished rails are gathered inside each node.
+ *
+ * So one buffer leaves a node, not one for each worker. BF16 sums stay in fp32 until the nodes'
+ * sums are added, and are rounded once. A broadcast is step 2 over the root's rail (chain.c), then
+ * step 3.
  *
  * The buffers lie in the host's memory or in a GPU's (memory.c). How the workers of one node
- * exchange them is a table: shared memory (nodes_open.c), or a pipeline between GPUs
+ * exchange them is a table: shared memory (nodes_open.c), or messages between GPUs
  * (gpu.c). The tree of sums is the same, so the bits are too. Must not know small calls. */
 #ifndef CONVOY_COMM_TWO_LEVEL_H
 #define CONVOY_COMM_TWO_LEVEL_H

@@ -82,6 +82,8 @@ static void look(struct comm_queue *queue)
         done = queue->poll(queue->poll_arg, started);
         pthread_mutex_lock(&queue->mutex);
     }
+    ASSERTF(done <= started && done >= atomic_load_explicit(&queue->done, memory_order_relaxed),
+            "%lld done of %lld", (long long)done, (long long)started);
     atomic_store_explicit(&queue->done, done, memory_order_release);
     pthread_cond_broadcast(&queue->done_more);
 }
@@ -139,6 +141,7 @@ void comm_queue_close(struct comm_queue *queue)
 
 enum status comm_queue_put(struct comm_queue *queue, struct comm_queue_item *item, int64_t *ticket)
 {
+    ASSERT(!queue->stop);
     if (!queue->has_thread) {
         /* The thread takes no signals but those of its own faults. */
         sigset_t all, kept;
@@ -160,6 +163,7 @@ enum status comm_queue_put(struct comm_queue *queue, struct comm_queue_item *ite
     }
     comm_queue_wait(queue, queue->begun + 1 - ITEMS);
     pthread_mutex_lock(&queue->mutex);
+    ASSERT(queue->begun - atomic_load_explicit(&queue->done, memory_order_relaxed) < ITEMS);
     *ticket = item->ticket = ++queue->begun;
     queue->items[*ticket % ITEMS] = *item;
     pthread_cond_signal(&queue->begun_more);
@@ -176,6 +180,8 @@ bool comm_queue_is_empty(struct comm_queue *queue)
 
 static void wait_until(struct comm_queue *queue, const _Atomic int64_t *reached, int64_t ticket)
 {
+    ASSERTF(ticket <= queue->begun, "ticket %lld of %lld", (long long)ticket,
+            (long long)queue->begun);
     if (atomic_load_explicit(reached, memory_order_acquire) >= ticket)
         return;
     pthread_mutex_lock(&queue->mutex);

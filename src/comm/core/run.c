@@ -75,14 +75,6 @@ void comm_run_number(struct comm *comm, struct comm_call *call)
         call->sequence = ++comm->calls_n, call->recorded = ++comm->root->collectives_n;
 }
 
-/* A locked exchange costs more than the look. */
-static int64_t take_bytes_sent(struct comm_ctx *ctx)
-{
-    if (atomic_load_explicit(&ctx->bytes_sent, memory_order_relaxed) == 0)
-        return 0;
-    return atomic_exchange_explicit(&ctx->bytes_sent, 0, memory_order_relaxed);
-}
-
 /* Executes one call: the only place that calls a transport. is_blocking: on the caller's thread;
  * else on the queue thread. */
 static enum status execute(struct comm *comm, struct comm_call *call, bool is_blocking)
@@ -119,7 +111,11 @@ static enum status execute(struct comm *comm, struct comm_call *call, bool is_bl
     /* of a call of a few bytes the clocks take a third of the time */
     const int64_t ended_ns = clock_ns(), ns = ended_ns - call->entered_ns;
     comm_run_record(comm, call, COMM_CALL_NONE, ended_ns);
-    comm_run_add_times(comm, ns, is_blocking ? ns : 0, take_bytes_sent(ctx));
+    /* a locked exchange costs more than the look */
+    const int64_t sent = atomic_load_explicit(&ctx->bytes_sent, memory_order_relaxed) != 0
+                             ? atomic_exchange_explicit(&ctx->bytes_sent, 0, memory_order_relaxed)
+                             : 0;
+    comm_run_add_times(comm, ns, is_blocking ? ns : 0, sent);
     if (st != ST_OK)
         comm_run_fail(comm->root, st);
     return st;

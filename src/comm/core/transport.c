@@ -34,7 +34,7 @@ const struct transport_ops *transport_find(enum comm_kind kind, const struct com
 {
     switch (kind) {
     case COMM_KIND_SELF:
-        return &comm_self_ops;
+        return &transport_self_ops;
     case COMM_KIND_THREADS:
         return &shm_threads_ops;
     case COMM_KIND_HOST:
@@ -49,6 +49,9 @@ const struct transport_ops *transport_find(enum comm_kind kind, const struct com
 
 enum status transport_dispatch(struct comm_ctx *ctx, const struct comm_call *call)
 {
+    ASSERTF(call->kind >= COMM_CALL_SPLIT && call->kind < COMM_CALL_N && ctx->call == call &&
+                call->entered_ns > 0,
+            "call %d", (int)call->kind);
     return call->kind == COMM_CALL_SPLIT ? ctx->ops->split(ctx) : ctx->ops->run(ctx, call);
 }
 
@@ -64,22 +67,15 @@ static bool is_pair(const struct comm_call *call)
     return call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV;
 }
 
-/* Does the call under way need that rank? */
-static bool is_awaited(const struct comm_ctx *ctx, int rank)
-{
-    const struct comm_call *call = ctx->call;
-    if (rank == ctx->config.place.rank)
-        return false;
-    return !is_pair(call) || rank == call->peer;
-}
-
 /* Writes "rank 1 has not entered", or "ranks 1, 3 and 12 more have not entered"; nothing if no rank
  * is known to be missing. */
 static void name_missing(const struct comm_ctx *ctx, struct text *out)
 {
     int missing[NAMED_MAX], missing_n = 0;
     for (int rank = 0; rank < ctx->config.place.ranks && ctx->ops->entered != NULL; rank++) {
-        if (!is_awaited(ctx, rank) || ctx->ops->entered(ctx, rank) != TRANSPORT_ENTERED_NO)
+        /* a message needs its other end only */
+        if (rank == ctx->config.place.rank || (is_pair(ctx->call) && rank != ctx->call->peer) ||
+            ctx->ops->entered(ctx, rank) != TRANSPORT_ENTERED_NO)
             continue;
         if (missing_n < NAMED_MAX)
             missing[missing_n] = transport_root_rank(ctx, rank);
@@ -136,6 +132,7 @@ enum status transport_check(const struct comm_ctx *ctx)
 {
     const struct comm_call *call = ctx->call;
     const struct comm_config *config = &ctx->config;
+    ASSERT(call != NULL);
     int64_t now_ns = clock_ns(), waited_ns = now_ns - call->entered_ns;
     if (ctx->stuck_ns != NULL)
         atomic_store_explicit(ctx->stuck_ns, now_ns, memory_order_relaxed);
@@ -276,7 +273,7 @@ static enum status self_run(struct comm_ctx *ctx, const struct comm_call *call)
     return ST_OK;
 }
 
-const struct transport_ops comm_self_ops = {
+const struct transport_ops transport_self_ops = {
     .name = "self",
     .begin_open = self_begin_open,
     .end_open = self_end_open,

@@ -51,8 +51,8 @@ enum status message_choose_open(struct messenger *messenger)
     return ST_OK;
 }
 
-enum status message_address(struct messenger *messenger, bool is_intra_node, void *out, int64_t cap,
-                            int64_t *bytes_out)
+enum status message_choose_pack(struct messenger *messenger, bool is_intra_node, void *out,
+                                int64_t cap, int64_t *bytes_out)
 {
     struct address_head head = {.magic = ADDRESS_MAGIC, .net = (uint8_t)messenger->config.net};
     int64_t at = (int64_t)sizeof(head), bytes;
@@ -151,10 +151,4 @@ void message_choose_close(struct messenger *messenger)
             drivers[i]->close(messenger->states[i]);
         messenger->states[i] = NULL;
     }
-}
-
-bool message_supports_gpu(const struct messenger *messenger)
-{
-    const void *state = messenger->states[MESSAGE_DRIVER_UCX];
-    return state != NULL && ucx_supports_gpu(state);
 }

@@ -95,6 +95,7 @@ struct message_op *message_queue_take(struct message_queue *queue, uint64_t tag)
 void message_op_end(struct message_op *op, const char *why)
 {
     struct messenger *messenger = op->messenger;
+    ASSERT(op->is_busy);
     list_remove(op);
     messenger->ended++;
     op->request = NULL;
@@ -156,6 +157,7 @@ static enum status op_begun(struct message_op *op, const char *why)
 static void op_start(struct messenger *messenger, struct message_op *op, int peer, bool is_send,
                      int64_t bytes)
 {
+    ASSERTF(!op->is_busy && bytes >= 0, "%lld bytes with rank %d", (long long)bytes, peer);
     const bool is_goaway = op->is_goaway, is_gpu = op->is_gpu;
     op->request = op->after = NULL;
     op->messenger = messenger;
@@ -418,6 +420,12 @@ int64_t message_refused(void) { return tcp_accept_refused() + ucx_message_refuse
 const char *message_choice_reason(const struct messenger *messenger)
 {
     return messenger->choice_reason;
+}
+
+bool message_supports_gpu(const struct messenger *messenger)
+{
+    const void *state = messenger->states[MESSAGE_DRIVER_UCX];
+    return state != NULL && ucx_supports_gpu(state);
 }
 
 int message_rank_without_gpu(const struct messenger *messenger)

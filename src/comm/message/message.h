@@ -109,12 +109,12 @@ struct message_config {
 /* message_open — opens the allowed drivers. Errors: ST_NO_DEVICE with UCX's text; ST_RETRY: no
  * route to the master now; ST_BAD_SETTING. */
 enum status message_open(const struct message_config *config, struct messenger **out);
-/* message_address — packs the address by which other ranks reach this worker over networks, at most
- * cap bytes. is_intra_node: also over what only processes of one node share (NVLink), if that fits
- * into half of cap, since callers pack more beside it. Errors: ST_NO_DEVICE: the node has more
+/* message_choose_pack — packs the address by which other ranks reach this worker over networks, at
+ * most cap bytes. is_intra_node: also over what only processes of one node share (NVLink), if that
+ * fits into half of cap, since callers pack more beside it. Errors: ST_NO_DEVICE: the node has more
  * network devices than cap bytes can describe. */
-enum status message_address(struct messenger *messenger, bool is_intra_node, void *out, int64_t cap,
-                            int64_t *bytes_out);
+enum status message_choose_pack(struct messenger *messenger, bool is_intra_node, void *out,
+                                int64_t cap, int64_t *bytes_out);
 /* message_connect — connects to each rank marked in is_peer and exchanges HELLO messages.
  * addresses: ranks × stride bytes. Blocks until all these peers are connected. Errors: ST_PEER
  * naming the rank; the watch's. */

@@ -59,7 +59,7 @@ static void sum_content(const struct message_seal *seal, const void *content, si
         return;
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2")) {
-        message_seal_sum_avx2(seal->keys.checksum, content, bytes, out);
+        message_seal_avx2(seal->keys.checksum, content, bytes, out);
         return;
     }
 #endif

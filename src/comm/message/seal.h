@@ -54,9 +54,9 @@ bool message_seal_read(struct message_seal *seal, uint64_t number,
                        const uint8_t in[MESSAGE_SEAL_BYTES], uint8_t sum[MESSAGE_SEAL_SUM_BYTES]);
 bool message_seal_check(const struct message_seal *seal, const void *content, size_t bytes,
                         const uint8_t sum[MESSAGE_SEAL_SUM_BYTES]);
-/* message_seal_sum_avx2 — the checksum, compiled for AVX2: 48 GB/s instead of 29 by the library's
+/* message_seal_avx2 — the checksum, compiled for AVX2: 48 GB/s instead of 29 by the library's
  * own build. Only for seal.c. */
-void message_seal_sum_avx2(const uint8_t key[MESSAGE_SEAL_SUM_KEY_BYTES], const void *data,
-                           size_t bytes, uint8_t out[MESSAGE_SEAL_SUM_BYTES]);
+void message_seal_avx2(const uint8_t key[MESSAGE_SEAL_SUM_KEY_BYTES], const void *data,
+                       size_t bytes, uint8_t out[MESSAGE_SEAL_SUM_BYTES]);
 
 #endif

@@ -10,8 +10,8 @@
 
 #include "comm/message/seal.h"
 
-void message_seal_sum_avx2(const uint8_t key[MESSAGE_SEAL_SUM_KEY_BYTES], const void *data,
-                           size_t bytes, uint8_t out[MESSAGE_SEAL_SUM_BYTES])
+void message_seal_avx2(const uint8_t key[MESSAGE_SEAL_SUM_KEY_BYTES], const void *data,
+                       size_t bytes, uint8_t out[MESSAGE_SEAL_SUM_BYTES])
 {
     XXH128_canonical_t sum;
     XXH128_canonicalFromHash(&sum,

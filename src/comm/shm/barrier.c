@@ -240,8 +240,9 @@ enum status shm_barrier_enter(struct shm_barrier *barrier, struct comm_ctx *ctx,
         (struct shm_barrier_descriptor){.header = transport_header(ctx->call),
                                         .in = offset_of(barrier, in, in_bytes),
                                         .out = offset_of(barrier, out, out_bytes)};
-    ASSERTF(!barrier->is_inline || eager_bytes <= SHM_BARRIER_INLINE_BYTES, "%lld bytes",
-            (long long)eager_bytes);
+    ASSERTF(eager_bytes >= 0 && eager_bytes <= (barrier->is_inline ? SHM_BARRIER_INLINE_BYTES
+                                                                   : SHM_BARRIER_EAGER_BYTES),
+            "%lld bytes", (long long)eager_bytes);
     if (eager_bytes > 0)
         memcpy(shm_barrier_eager_slot(barrier, barrier->rank), in, (size_t)eager_bytes);
     return arrive(barrier, ctx, true);
@@ -306,6 +307,8 @@ enum status shm_barrier_send(struct shm_barrier *barrier, struct comm_ctx *ctx,
                              const struct comm_call *call)
 {
     struct shm_barrier_channel *channel = channel_of(barrier, barrier->rank, call->peer);
+    ASSERTF(call->peer >= 0 && call->peer < barrier->n && call->peer != barrier->rank,
+            "to %d of %d", call->peer, barrier->n);
     barrier->awaited = call->peer;
     int64_t bytes = transport_bytes(call), at = 0;
     uint64_t where = bytes > barrier->chunk_bytes ? offset_of(barrier, call->in, bytes) : 0;

@@ -15,6 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "comm/tcp/inside.h"
 
@@ -29,6 +30,7 @@ static const char closed[] = "closed by the peer", no_memory[] = "out of memory"
 bool tcp_conn_up(struct tcp_conn *conn, int fd, const struct tcp_auth *auth, bool is_client)
 {
     struct message_seal_keys mine, theirs;
+    ASSERT(!conn->is_up && conn->peer != NULL && fd >= 0);
     bool is_done =
         tcp_auth_keys(auth, is_client, &mine) && tcp_auth_keys(auth, !is_client, &theirs) &&
         message_seal_open(&conn->out, &mine, true) && message_seal_open(&conn->in, &theirs, false);
@@ -136,6 +138,7 @@ static struct tcp_unexpected *keep_unexpected(struct tcp_conn *conn,
 /* A complete unexpected message goes to the receive that has been posted for it. */
 static void deliver(struct tcp_conn *conn, struct tcp_unexpected *unexpected, struct message_op *op)
 {
+    ASSERT(unexpected->is_whole && conn->unexpected_n > 0);
     bool fits = unexpected->total <= op->bytes;
     if (fits && unexpected->total > 0)
         memcpy(op->data, unexpected->data, (size_t)unexpected->total);
@@ -226,6 +229,8 @@ static bool is_next(const struct tcp_conn *conn)
 static bool end_frame(struct tcp_conn *conn)
 {
     const struct tcp_frame_header *head = &conn->head;
+    ASSERTF(conn->has_head && conn->has_message && conn->got == head->bytes, "%lld of %lld bytes",
+            (long long)conn->got, (long long)head->bytes);
     conn->got = 0;
     if (!message_seal_check(&conn->in, head->bytes > 0 ? place(conn) : NULL, (size_t)head->bytes,
                             head->checksum))
@@ -348,6 +353,7 @@ unsigned tcp_conn_read(struct tcp_conn *conn)
 static bool begin_frame(struct tcp_conn *conn, struct message_op *op)
 {
     int64_t left = op->bytes - op->moved;
+    ASSERTF(op->is_busy && op->is_send && left >= 0, "%lld bytes left", (long long)left);
     struct tcp_frame_header head = {.tag = op->bits,
                                     .total = op->bytes,
                                     .at = op->moved,
@@ -429,8 +435,6 @@ bool tcp_conn_link(const struct message_peer *peer, struct comm_link *out)
 
 #ifdef FUZZ
 #include <sys/socket.h>
-
-#include "base/assert.h"
 
 const char message_truncated[] = "too long", message_damaged[] = "damaged";
 static int64_t fuzz_ended, fuzz_lost;

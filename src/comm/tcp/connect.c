@@ -133,14 +133,9 @@ static unsigned receive_reply(struct tcp_conn *conn)
     return received > 0;
 }
 
-static bool is_writable(int fd)
-{
-    struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
-    return poll(&poll_fd, 1, 0) > 0;
-}
-
 unsigned tcp_connect_progress(struct tcp_conn *conn)
 {
+    struct pollfd writable = {.fd = conn->fd, .events = POLLOUT};
     switch (conn->connect_state) {
     case TCP_CONNECT_NONE:
         return 0;
@@ -149,7 +144,7 @@ unsigned tcp_connect_progress(struct tcp_conn *conn)
             start(conn);
         return 0;
     case TCP_CONNECT_SYN:
-        if (is_writable(conn->fd))
+        if (poll(&writable, 1, 0) > 0)
             send_hello(conn);
         else if (clock_ns() > conn->timer_ns)
             end_attempt(conn, ETIMEDOUT);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "comm/ucx/inside.h"
@@ -291,6 +292,8 @@ static void take_early(struct ucx_conn *conn)
 static bool take(struct ucx_conn *conn, const struct ucx_header *header, const void *data,
                  void *rendezvous)
 {
+    ASSERTF(header->number >= conn->in.next && header->from == conn->peer->rank,
+            "message %llu of %d", (unsigned long long)header->number, header->from);
     const bool is_early = header->number != conn->in.next;
     struct message_op *op = is_early ? NULL : message_queue_take(&conn->posted, header->tag);
     struct ucx_arrival *arrival = op == NULL ? keep(header, data, rendezvous) : NULL;

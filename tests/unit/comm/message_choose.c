@@ -26,8 +26,8 @@ static void begin(struct trial *t, enum comm_net net, const char *tls)
         message_open(&(struct message_config){.net = net, .eager_bytes = 4096}, &t->messenger),
         ST_OK);
     for (int r = 0; r < 3; r++) {
-        assert_int_equal(message_address(t->messenger, false, t->addresses[r], ROOM, &t->bytes[r]),
-                         ST_OK);
+        assert_int_equal(
+            message_choose_pack(t->messenger, false, t->addresses[r], ROOM, &t->bytes[r]), ST_OK);
         t->is_peer[r] = r > 0;
     }
     t->world = (struct message_world){.ranks = 3,

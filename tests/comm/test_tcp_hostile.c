@@ -32,12 +32,12 @@ static enum status in_time(void *arg)
                : status_fail_at(__FILE__, __LINE__, ST_RETRY, "nothing came in time");
 }
 
-static enum status run_victim(struct victim *v, struct messenger *messenger)
+static enum status run_victim(struct victim *v, struct messenger *m)
 {
     char addresses[2][COMM_ADDRESS_MAX];
     const struct message_watch watch = {.check = in_time, .arg = v};
     const bool is_peer[2] = {false, true};
-    TRY(message_choose_pack(messenger, false, v->address, sizeof v->address, &v->bytes));
+    TRY(message_choose_pack(m, false, v->address, sizeof v->address, &v->bytes));
     memcpy(addresses[0], v->address, sizeof addresses[0]);
     memcpy(addresses[1], v->address, sizeof addresses[1]);
     const struct message_world world = {.generation = GENERATION,
@@ -48,29 +48,28 @@ static enum status run_victim(struct victim *v, struct messenger *messenger)
                                         .bytes = (const int64_t[]){v->bytes, v->bytes},
                                         .secret = HARNESS_SECRET};
     v->phase = 1;
-    TRY(message_connect(messenger, &world, watch));
+    TRY(message_connect(m, &world, watch));
     v->phase = 2;
     struct message_op op = {.bytes = 0};
     struct message_wait wait = {.watch = watch};
-    TRY(message_recv(messenger, &op, v->data, 64,
+    TRY(message_recv(m, &op, v->data, 64,
                      (struct message_tag){.group = 1, .from = 1, .tag_class = MESSAGE_TAG_PAIR}));
     while (!message_is_done(&op))
-        TRY(message_progress(messenger, &wait));
+        TRY(message_progress(m, &wait));
     return ST_OK;
 }
 
 static void *victim_main(void *arg)
 {
     struct victim *v = arg;
-    struct messenger *messenger = NULL;
-    v->st = message_open(&(struct message_config){.net = COMM_NET_TCP, .eager_bytes = 270336},
-                         &messenger);
+    struct messenger *m = NULL;
+    v->st = message_open(&(struct message_config){.net = COMM_NET_TCP, .eager_bytes = 270336}, &m);
     if (v->st == ST_OK)
-        v->st = run_victim(v, messenger);
+        v->st = run_victim(v, m);
     snprintf(v->message, sizeof v->message, "%s", status_message());
-    if (messenger && v->st != ST_OK)
-        message_abort(messenger);
-    message_close(messenger);
+    if (m && v->st != ST_OK)
+        message_abort(m);
+    message_close(m);
     v->phase = 3;
     return NULL;
 }

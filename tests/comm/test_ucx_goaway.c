@@ -45,20 +45,20 @@ static enum status wait_for_all(atomic_int *count, int64_t end_ms)
 }
 
 /* Waits until the next rank is gone: what it would send never comes. */
-static enum status wait_for_end(struct messenger *messenger, int rank, struct message_watch watch)
+static enum status wait_for_end(struct messenger *m, int rank, struct message_watch watch)
 {
     /* under way until message_abort, which the caller calls */
     static char byte;
     static struct message_op op;
     struct message_wait wait = {.watch = watch};
     const struct message_tag tag = {.group = 1, .from = rank + 1, .tag_class = MESSAGE_TAG_PAIR};
-    TRY(message_recv(messenger, &op, &byte, 1, tag));
+    TRY(message_recv(m, &op, &byte, 1, tag));
     while (!message_is_done(&op))
-        TRY(message_progress(messenger, &wait));
+        TRY(message_progress(m, &wait));
     return ST_OK;
 }
 
-static enum status run_rank(struct messenger *messenger, int rank)
+static enum status run_rank(struct messenger *m, int rank)
 {
     int64_t end_ms = clock_ms() + harness_patience_ms(LIMIT_MS);
     bool is_peer[RANKS] = {false};
@@ -66,8 +66,7 @@ static enum status run_rank(struct messenger *messenger, int rank)
     for (int r = rank - 1; r <= rank + 1; r += 2)
         if (r >= 0 && r < RANKS)
             is_peer[r] = true;
-    TRY(message_choose_pack(messenger, false, all->addresses[rank], ADDRESS_MAX,
-                            &all->bytes[rank]));
+    TRY(message_choose_pack(m, false, all->addresses[rank], ADDRESS_MAX, &all->bytes[rank]));
     atomic_fetch_add(&all->packed, 1);
     TRY(wait_for_all(&all->packed, end_ms));
     const struct message_world world = {.generation = 1,
@@ -78,30 +77,29 @@ static enum status run_rank(struct messenger *messenger, int rank)
                                         .stride = ADDRESS_MAX,
                                         .bytes = all->bytes,
                                         .secret = HARNESS_SECRET};
-    TRY(message_connect(messenger, &world, watch));
+    TRY(message_connect(m, &world, watch));
     atomic_fetch_add(&all->connected, 1);
     TRY(wait_for_all(&all->connected, end_ms));
     if (rank == RANKS - 1)
         pause(); /* to be killed */
-    return wait_for_end(messenger, rank, watch);
+    return wait_for_end(m, rank, watch);
 }
 
 static void child(int rank)
 {
-    struct messenger *messenger = NULL;
-    enum status st =
-        message_open(&(struct message_config){.net = OVER, .eager_bytes = 4096}, &messenger);
+    struct messenger *m = NULL;
+    enum status st = message_open(&(struct message_config){.net = OVER, .eager_bytes = 4096}, &m);
     if (st == ST_OK)
-        st = run_rank(messenger, rank);
+        st = run_rank(m, rank);
     snprintf(all->message[rank], sizeof all->message[rank], "%s: %s", status_name(st),
              status_message());
-    all->has_lost[rank] = st == ST_PEER && message_lost(messenger, &all->loss[rank]);
-    if (st != ST_OK && messenger) {
-        all->closed[rank] = message_closed(messenger);
-        message_abort(messenger);
-        all->closed_later[rank] = message_closed(messenger);
+    all->has_lost[rank] = st == ST_PEER && message_lost(m, &all->loss[rank]);
+    if (st != ST_OK && m) {
+        all->closed[rank] = message_closed(m);
+        message_abort(m);
+        all->closed_later[rank] = message_closed(m);
     }
-    message_close(messenger);
+    message_close(m);
     _exit(0);
 }
 

@@ -19,22 +19,21 @@ ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attr)
 
 static void only_cuda_counts_as_gpu_support(void **state)
 {
-    struct messenger *messenger = NULL;
+    struct messenger *m = NULL;
     setenv("UCX_TLS", "tcp,self", 0);
     assert_int_equal(
-        message_open(&(struct message_config){.net = COMM_NET_UCX, .eager_bytes = 4096},
-                     &messenger),
+        message_open(&(struct message_config){.net = COMM_NET_UCX, .eager_bytes = 4096}, &m),
         ST_OK);
     types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    assert_false(message_supports_gpu(messenger));
+    assert_false(message_supports_gpu(m));
     types |= UCS_BIT(UCS_MEMORY_TYPE_ROCM);
-    assert_false(message_supports_gpu(messenger));
+    assert_false(message_supports_gpu(m));
     types |= UCS_BIT(UCS_MEMORY_TYPE_CUDA);
-    assert_true(message_supports_gpu(messenger));
+    assert_true(message_supports_gpu(m));
     answer = UCS_ERR_INVALID_PARAM;
-    assert_false(message_supports_gpu(messenger));
+    assert_false(message_supports_gpu(m));
     answer = UCS_OK;
-    message_close(messenger);
+    message_close(m);
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(only_cuda_counts_as_gpu_support)};

@@ -7,7 +7,7 @@
 #define ROOM 2048
 
 struct trial {
-    struct messenger *messenger;
+    struct messenger *m;
     char addresses[3][ROOM];
     int64_t bytes[3];
     bool is_peer[3];
@@ -22,12 +22,11 @@ static void begin(struct trial *t, enum comm_net net, const char *tls)
         setenv("UCX_TLS", tls, 1);
     else
         unsetenv("UCX_TLS");
-    assert_int_equal(
-        message_open(&(struct message_config){.net = net, .eager_bytes = 4096}, &t->messenger),
-        ST_OK);
+    assert_int_equal(message_open(&(struct message_config){.net = net, .eager_bytes = 4096}, &t->m),
+                     ST_OK);
     for (int r = 0; r < 3; r++) {
-        assert_int_equal(
-            message_choose_pack(t->messenger, false, t->addresses[r], ROOM, &t->bytes[r]), ST_OK);
+        assert_int_equal(message_choose_pack(t->m, false, t->addresses[r], ROOM, &t->bytes[r]),
+                         ST_OK);
         t->is_peer[r] = r > 0;
     }
     t->world = (struct message_world){.ranks = 3,
@@ -39,19 +38,19 @@ static void begin(struct trial *t, enum comm_net net, const char *tls)
 
 static void end(struct trial *t, enum status want, const char *driver, const char *why)
 {
-    enum status st = message_choose_select(t->messenger, &t->world);
+    enum status st = message_choose_select(t->m, &t->world);
     if (st != want)
         fail_msg("%s: %s", status_name(st), status_message());
     if (st == ST_OK) {
         int64_t bytes;
-        assert_string_equal(t->messenger->driver->name, driver);
-        assert_string_equal(message_choice_reason(t->messenger), why);
-        assert_non_null(message_choose_address(t->messenger, &t->world, 2, &bytes));
+        assert_string_equal(t->m->driver->name, driver);
+        assert_string_equal(message_choice_reason(t->m), why);
+        assert_non_null(message_choose_address(t->m, &t->world, 2, &bytes));
     } else {
         assert_non_null(strstr(status_message(), why));
     }
-    t->messenger->driver = NULL; /* no connections: only closed */
-    message_close(t->messenger);
+    t->m->driver = NULL; /* no connections: only closed */
+    message_close(t->m);
 }
 
 static void one_rule_for_all(void **state)
@@ -99,13 +98,12 @@ static void errors_name_the_rank(void **state)
 
 static void ucx_over_tcp_must_be_asked_for(void **state)
 {
-    struct messenger *messenger = NULL;
+    struct messenger *m = NULL;
     if (ucx_env_has_rdma())
         HARNESS_SKIP("this machine has InfiniBand");
     unsetenv("UCX_TLS");
     assert_int_equal(
-        message_open(&(struct message_config){.net = COMM_NET_UCX, .eager_bytes = 4096},
-                     &messenger),
+        message_open(&(struct message_config){.net = COMM_NET_UCX, .eager_bytes = 4096}, &m),
         ST_NO_DEVICE);
     assert_non_null(strstr(status_message(), "UCX_TLS=tcp,self"));
     setenv("UCX_TLS", "^tcp", 1);

@@ -6,7 +6,7 @@ GLIBC_FLOOR ?= 2.34
 NEED_RELEASE := binutils dpkg-dev patch libibverbs-dev libnl-3-dev libnl-route-3-dev libnuma-dev zlib1g-dev perl
 
 # UCX's parts register themselves from constructors, so all of them are linked; libucs is first because its own must run
-# before ours, which take the signals back (comm/ucx/ucx_setup.c).
+# before ours, which take the signals back (comm/ucx/setup.c).
 UCX_STATIC := -Wl,--whole-archive -lucs -luct -lucm -luct_cma -luct_ib -lucp -Wl,--no-whole-archive
 LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group -levent_extra -levent_openssl -levent_core -lssl -lcrypto -lutf8proc -lxxhash -lzstd \
   -libverbs -lmlx5 -l:librxe-rdmav34.a -lnl-route-3 -lnl-3 -lnuma $(CUDA_STATIC) -Wl,--end-group -Wl,-Bdynamic
@@ -25,7 +25,7 @@ $(RELEASE)/version.o: src/base/version.c $(BUILD)/version.txt $(RELEASE)/linked.
 $(RELEASE)/convoy: $(BUILD)/src/main.o $(RELEASE)/version.o $(BUILD)/libconvoy.a $(BUILD)/static/done .ci/release.mk .ci/gates
 	$(CC) $(LDFLAGS) -Wl,--gc-sections -Wl,--build-id=none -L$(shell pkg-config --variable=libdir ucx)/ucx -o $(RELEASE)/linked \
 	  -Wl,-Bstatic $(UCX_STATIC) -Wl,-Bdynamic $(BUILD)/src/main.o $(RELEASE)/version.o $(BUILD)/src/base/arc4random.o \
-	  $(BUILD)/src/comm/ucx/ucx_providers.o $(BUILD)/libconvoy.a $(BUILD)/static/lib/libcurl.a $(BUILD)/static/lib/libcjson.a $(LIBS_STATIC) -lm
+	  $(BUILD)/src/comm/ucx/providers.o $(BUILD)/libconvoy.a $(BUILD)/static/lib/libcurl.a $(BUILD)/static/lib/libcjson.a $(LIBS_STATIC) -lm
 	strip -s -o $@.new $(RELEASE)/linked
 	.ci/gates $@.new $(GLIBC_FLOOR)
 	mv $@.new $@

@@ -20,7 +20,7 @@
 #define CONVERT_BYTES (32 * MIB)  /* the tokenizer's files, and what is on its way to the disk */
 /* Estimates for a GPU, never measured: the memory of the host that the driver, CUDA and cuBLASLt
  * need, and the memory of the GPU that communication over the host needs: slots of two pipelines,
- * and scratch of the stream that adds (comm/p2p/p2p_gpu.c). */
+ * and scratch of the stream that adds (comm/algorithm/gpu.c). */
 #define GPU_LIBRARIES_HOST_BYTES (572 * MIB)
 #define GPU_COMM_BYTES (2 * 64 * MIB + (int64_t)CUDA_SCRATCH_BYTES)
 /* NCCL's memory of a GPU, by NCCL's own arithmetic for 8 GPUs of a node with an NVSwitch (sources

@@ -1,4 +1,4 @@
-# The tests' own libraries in place of NVIDIA's: src/comm/nccl/nccl_lib.c opens them as it would open those.
+# The tests' own libraries in place of NVIDIA's: src/comm/nccl/lib.c opens them as it would open those.
 FAKE_NVML := $(BUILD)/tests/unit/nvml/libnvidia-ml.so.1
 $(FAKE_NVML): tests/unit/fake_nvml.c
 	@mkdir -p $(@D)

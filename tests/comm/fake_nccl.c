@@ -1,4 +1,4 @@
-/* fake_nccl — a libnccl.so.2 for tests: the functions of src/comm/nccl/nccl_lib.h over ordinary
+/* fake_nccl — a libnccl.so.2 for tests: the functions of src/comm/nccl/lib.h over ordinary
  * memory, with NCCL's rules for communicators that do not block. Ranks are threads of one process.
  *
  * It answers as slowly as NCCL may:

@@ -11,17 +11,17 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "comm/tcp/tcp_auth.h"
-#include "comm/tcp/tcp_frame.h"
-#include "comm/tcp/tcp_addr.h"
-#include "comm/p2p/p2p_inside.h"
+#include "comm/tcp/auth.h"
+#include "comm/tcp/frame.h"
+#include "comm/tcp/addr.h"
+#include "comm/message/inside.h"
 
 #define FAKE_PEER_TCP_AT 6 /* offset of TCP's part in an address */
 
 struct fake_peer {
     int fd;
     struct tcp_auth auth;
-    struct tcp_frame_state out;
+    struct message_seal out;
 };
 
 static inline struct sockaddr_storage fake_peer_addr(const void *address, socklen_t *bytes)
@@ -70,7 +70,7 @@ static inline bool fake_peer_authenticate(struct fake_peer *s, const void *addre
 {
     uint8_t hello[TCP_AUTH_HELLO_BYTES], answer[TCP_AUTH_ANSWER_BYTES], proof[TCP_AUTH_PROOF_BYTES];
     uint8_t welcome[TCP_AUTH_WELCOME_BYTES];
-    struct p2p_seal_keys keys;
+    struct message_seal_keys keys;
     *s = (struct fake_peer){.fd = fake_peer_connect(address)};
     memcpy(s->auth.secret, secret, sizeof s->auth.secret);
     return s->fd >= 0 && tcp_auth_make_hello(&s->auth, ids, hello) &&
@@ -79,11 +79,11 @@ static inline bool fake_peer_authenticate(struct fake_peer *s, const void *addre
            tcp_auth_make_proof(&s->auth, proof) && fake_peer_write(s->fd, proof, sizeof proof) &&
            fake_peer_read(s->fd, welcome, sizeof welcome) &&
            tcp_auth_read_welcome(&s->auth, welcome) && tcp_auth_keys(&s->auth, true, &keys) &&
-           tcp_frame_open(&s->out, &keys, true);
+           message_seal_open(&s->out, &keys, true);
 }
 
 static inline uint64_t fake_peer_tag(int64_t generation, int group, int from,
-                                     enum p2p_tag_class tag_class, int64_t sequence)
+                                     enum message_tag_class tag_class, int64_t sequence)
 {
     return (uint64_t)(generation & 0xff) << 56 | (uint64_t)group << 44 | (uint64_t)from << 32 |
            (uint64_t)tag_class << 30 | (uint64_t)sequence;
@@ -100,21 +100,21 @@ static inline bool fake_peer_send(struct fake_peer *s, uint64_t tag, const void 
            (bytes == 0 || fake_peer_write(s->fd, data, (size_t)bytes));
 }
 
-/* The HELLO message by which p2p_connect ends. */
+/* The HELLO message by which message_connect ends. */
 static inline bool fake_peer_send_hello(struct fake_peer *s, const struct tcp_auth_ids *ids)
 {
-    const struct p2p_hello hello = {
-        P2P_HELLO_MAGIC, ids->generation, ids->client, ids->ranks, 0, 0};
+    const struct message_hello hello = {
+        MESSAGE_HELLO_MAGIC, ids->generation, ids->client, ids->ranks, 0, 0};
     return fake_peer_send(
-        s, fake_peer_tag(ids->generation, P2P_HELLO_GROUP, ids->client, P2P_TAG_HEADER, 0), &hello,
-        sizeof hello, NULL);
+        s, fake_peer_tag(ids->generation, MESSAGE_HELLO_GROUP, ids->client, MESSAGE_TAG_HEADER, 0),
+        &hello, sizeof hello, NULL);
 }
 
 static inline void fake_peer_close(struct fake_peer *s)
 {
     if (s->fd >= 0)
         close(s->fd);
-    tcp_frame_close(&s->out);
+    message_seal_close(&s->out);
 }
 
 #endif

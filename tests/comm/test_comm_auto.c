@@ -2,7 +2,7 @@
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
 #include "comm/suite.h"
 
-#include "comm/nccl/nccl_lib.h"
+#include "comm/nccl/lib.h"
 #include "suite_device.h"
 
 #include "nccl_world.h"

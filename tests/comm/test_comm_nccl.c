@@ -8,7 +8,7 @@
 
 #include <sys/stat.h>
 
-#include "comm/nccl/nccl_lib.h"
+#include "comm/nccl/lib.h"
 #include "suite_device.h"
 
 #include "nccl_world.h"

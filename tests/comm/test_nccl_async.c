@@ -1,4 +1,4 @@
-/* test_nccl_async — calls that the device executes (comm_async.c), over the tests' own NCCL: the
+/* test_nccl_async — calls that the device executes (core/async.c), over the tests' own NCCL: the
  * host does not wait for them, a stream does; the watchdog ends what fails, hangs or misses a rank,
  * in every communicator; healthy communicators are finalized. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
@@ -7,7 +7,7 @@
 #include <limits.h>
 #include <sys/prctl.h>
 
-#include "comm/nccl/nccl_lib.h"
+#include "comm/nccl/lib.h"
 #include "suite_device.h"
 
 #include "nccl_world.h"

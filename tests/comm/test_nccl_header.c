@@ -1,9 +1,9 @@
-/* test_nccl_header — what src/comm/nccl/nccl_lib.h declares, against NVIDIA's own nccl.h where it
+/* test_nccl_header — what src/comm/nccl/lib.h declares, against NVIDIA's own nccl.h where it
  * is installed, and against the library beside it: the numbers, the layout of the config, and what
  * the library answers without a GPU. */
 #include "harness.h"
 
-#include "comm/nccl/nccl_lib.h"
+#include "comm/nccl/lib.h"
 
 #ifndef HAS_NCCL_HEADER
 static void header(void **state)

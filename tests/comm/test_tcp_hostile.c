@@ -32,44 +32,44 @@ static enum status in_time(void *arg)
                : status_fail_at(__FILE__, __LINE__, ST_RETRY, "nothing came in time");
 }
 
-static enum status run_victim(struct victim *v, struct p2p *p2p)
+static enum status run_victim(struct victim *v, struct messenger *m)
 {
     char addresses[2][COMM_ADDRESS_MAX];
-    const struct p2p_watch watch = {.check = in_time, .arg = v};
+    const struct message_watch watch = {.check = in_time, .arg = v};
     const bool is_peer[2] = {false, true};
-    TRY(p2p_address(p2p, false, v->address, sizeof v->address, &v->bytes));
+    TRY(message_choose_pack(m, false, v->address, sizeof v->address, &v->bytes));
     memcpy(addresses[0], v->address, sizeof addresses[0]);
     memcpy(addresses[1], v->address, sizeof addresses[1]);
-    const struct p2p_world world = {.generation = GENERATION,
-                                    .ranks = 2,
-                                    .is_peer = is_peer,
-                                    .addresses = addresses,
-                                    .stride = COMM_ADDRESS_MAX,
-                                    .bytes = (const int64_t[]){v->bytes, v->bytes},
-                                    .secret = HARNESS_SECRET};
+    const struct message_world world = {.generation = GENERATION,
+                                        .ranks = 2,
+                                        .is_peer = is_peer,
+                                        .addresses = addresses,
+                                        .stride = COMM_ADDRESS_MAX,
+                                        .bytes = (const int64_t[]){v->bytes, v->bytes},
+                                        .secret = HARNESS_SECRET};
     v->phase = 1;
-    TRY(p2p_connect(p2p, &world, watch));
+    TRY(message_connect(m, &world, watch));
     v->phase = 2;
-    struct p2p_op op = {.bytes = 0};
-    struct p2p_wait wait = {.watch = watch};
-    TRY(p2p_recv(p2p, &op, v->data, 64,
-                 (struct p2p_tag){.group = 1, .from = 1, .tag_class = P2P_TAG_PAIR}));
-    while (!p2p_is_done(&op))
-        TRY(p2p_progress(p2p, &wait));
+    struct message_op op = {.bytes = 0};
+    struct message_wait wait = {.watch = watch};
+    TRY(message_recv(m, &op, v->data, 64,
+                     (struct message_tag){.group = 1, .from = 1, .tag_class = MESSAGE_TAG_PAIR}));
+    while (!message_is_done(&op))
+        TRY(message_progress(m, &wait));
     return ST_OK;
 }
 
 static void *victim_main(void *arg)
 {
     struct victim *v = arg;
-    struct p2p *p2p = NULL;
-    v->st = p2p_open(&(struct p2p_config){.net = COMM_NET_TCP, .eager_bytes = 270336}, &p2p);
+    struct messenger *m = NULL;
+    v->st = message_open(&(struct message_config){.net = COMM_NET_TCP, .eager_bytes = 270336}, &m);
     if (v->st == ST_OK)
-        v->st = run_victim(v, p2p);
+        v->st = run_victim(v, m);
     snprintf(v->message, sizeof v->message, "%s", status_message());
-    if (p2p && v->st != ST_OK)
-        p2p_abort(p2p);
-    p2p_close(p2p);
+    if (m && v->st != ST_OK)
+        message_abort(m);
+    message_close(m);
     v->phase = 3;
     return NULL;
 }
@@ -103,7 +103,7 @@ static void attack_victim(void (*act)(struct fake_peer *s), int64_t limit_ms, en
 }
 
 static const char content[64] = "sixty-four bytes of content";
-static uint64_t expected_tag(void) { return fake_peer_tag(GENERATION, 1, 1, P2P_TAG_PAIR, 0); }
+static uint64_t expected_tag(void) { return fake_peer_tag(GENERATION, 1, 1, MESSAGE_TAG_PAIR, 0); }
 
 static void send_valid(struct fake_peer *s)
 {
@@ -112,17 +112,17 @@ static void send_valid(struct fake_peer *s)
 
 static void forge_tag_class(struct fake_peer *s, int tag_class)
 {
-    struct p2p_seal_keys keys = {.header = {1}, .checksum = {2}};
-    tcp_frame_close(&s->out);
-    assert_true(tcp_frame_open(&s->out, &keys, true));
-    s->out.frames_n = 1;
-    fake_peer_send(s, fake_peer_tag(GENERATION, 1, 1, (enum p2p_tag_class)tag_class, 0), content,
-                   64, NULL);
+    struct message_seal_keys keys = {.header = {1}, .checksum = {2}};
+    message_seal_close(&s->out);
+    assert_true(message_seal_open(&s->out, &keys, true));
+    s->out.next = 1;
+    fake_peer_send(s, fake_peer_tag(GENERATION, 1, 1, (enum message_tag_class)tag_class, 0),
+                   content, 64, NULL);
 }
-static void forge_header(struct fake_peer *s) { forge_tag_class(s, P2P_TAG_HEADER); }
-static void forge_part(struct fake_peer *s) { forge_tag_class(s, P2P_TAG_PART); }
-static void forge_sum(struct fake_peer *s) { forge_tag_class(s, P2P_TAG_SUM); }
-static void forge_pair(struct fake_peer *s) { forge_tag_class(s, P2P_TAG_PAIR); }
+static void forge_header(struct fake_peer *s) { forge_tag_class(s, MESSAGE_TAG_HEADER); }
+static void forge_part(struct fake_peer *s) { forge_tag_class(s, MESSAGE_TAG_PART); }
+static void forge_sum(struct fake_peer *s) { forge_tag_class(s, MESSAGE_TAG_SUM); }
+static void forge_pair(struct fake_peer *s) { forge_tag_class(s, MESSAGE_TAG_PAIR); }
 
 static void send_noise(struct fake_peer *s)
 {
@@ -145,7 +145,7 @@ static void send_damaged(struct fake_peer *s)
 static void send_twice(struct fake_peer *s)
 {
     struct tcp_frame_header header = {
-        .tag = fake_peer_tag(GENERATION, 2, 1, P2P_TAG_PAIR, 0), .total = 64, .bytes = 64};
+        .tag = fake_peer_tag(GENERATION, 2, 1, MESSAGE_TAG_PAIR, 0), .total = 64, .bytes = 64};
     uint8_t bytes[TCP_FRAME_HEADER_BYTES];
     assert_true(tcp_frame_write(&s->out, &header, content, bytes));
     for (int i = 0; i < 2; i++) {
@@ -175,7 +175,7 @@ static void claim_large_frame(struct fake_peer *s)
 static void claim_empty_frame(struct fake_peer *s) { claim(s, 64, 0, 0); }
 static void claim_other_rank(struct fake_peer *s)
 {
-    fake_peer_send(s, fake_peer_tag(GENERATION, 1, 0, P2P_TAG_PAIR, 0), content, 64, NULL);
+    fake_peer_send(s, fake_peer_tag(GENERATION, 1, 0, MESSAGE_TAG_PAIR, 0), content, 64, NULL);
 }
 
 static void an_invalid_frame_ends_the_connection(void **state)
@@ -185,10 +185,10 @@ static void an_invalid_frame_ends_the_connection(void **state)
         send_damaged, send_twice,        claim_all_memory,  claim_negative,  claim_middle,
         claim_beyond, claim_large_frame, claim_empty_frame, claim_other_rank};
     attack_victim(send_valid, 20000, ST_OK, "");
-    int64_t before = p2p_refused();
+    int64_t before = message_refused();
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
         attack_victim(acts[i], 20000, ST_PEER, "forged, damaged or out of order");
-    assert_int_equal(p2p_refused() - before, sizeof acts / sizeof *acts);
+    assert_int_equal(message_refused() - before, sizeof acts / sizeof *acts);
     attack_victim(claim_too_long, 20000, ST_BUG, "in different calls");
 }
 
@@ -200,8 +200,8 @@ static void send_unmatched(struct fake_peer *s)
     const struct timeval limit = {.tv_usec = 500000};
     setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     for (unmatched = 0; unmatched < 30000; unmatched++)
-        if (!fake_peer_send(s, fake_peer_tag(GENERATION, 9, 1, P2P_TAG_HEADER, 0), kib, sizeof kib,
-                            NULL))
+        if (!fake_peer_send(s, fake_peer_tag(GENERATION, 9, 1, MESSAGE_TAG_HEADER, 0), kib,
+                            sizeof kib, NULL))
             break;
 }
 static void unmatched_messages_stay_in_the_socket(void **state)
@@ -336,13 +336,13 @@ static void a_thousand_unauthenticated_clients_change_nothing(void **state)
     static float calm[ELEMS], attacked[ELEMS];
     run_ranks(NULL, calm);
     long before_kib = harness_resident_kib();
-    int64_t before = p2p_refused(), begin_ms = clock_ms();
+    int64_t before = message_refused(), begin_ms = clock_ms();
     run_ranks(forge_connections, attacked);
     close_all();
     print_message("# %lld of %d clients refused, %lld ms, resident %ld, then %ld KiB\n",
-                  (long long)(p2p_refused() - before), FORGED, (long long)(clock_ms() - begin_ms),
-                  before_kib, harness_resident_kib());
-    assert_in_range(p2p_refused() - before, FORGED * 9 / 10, FORGED * 2);
+                  (long long)(message_refused() - before), FORGED,
+                  (long long)(clock_ms() - begin_ms), before_kib, harness_resident_kib());
+    assert_in_range(message_refused() - before, FORGED * 9 / 10, FORGED * 2);
     assert_memory_equal(calm, attacked, sizeof calm);
 #ifndef __SANITIZE_ADDRESS__
     assert_true(harness_resident_kib() < before_kib + 8192);

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/assert.h"
-#include "comm/p2p/p2p.h"
+#include "comm/message/message.h"
 
 #ifndef OVER
 #define OVER COMM_NET_UCX
@@ -23,8 +23,8 @@ struct shared {
     int64_t bytes[RANKS];
     atomic_int packed, connected;
     bool has_lost[RANKS];
-    struct p2p_loss loss[RANKS];
-    int closed[RANKS], closed_later[RANKS]; /* p2p_closed, before and after p2p_abort */
+    struct message_loss loss[RANKS];
+    int closed[RANKS], closed_later[RANKS]; /* message_closed, before and after message_abort */
     char message[RANKS][512];
 };
 static struct shared *all;
@@ -45,61 +45,61 @@ static enum status wait_for_all(atomic_int *count, int64_t end_ms)
 }
 
 /* Waits until the next rank is gone: what it would send never comes. */
-static enum status wait_for_end(struct p2p *p2p, int rank, struct p2p_watch watch)
+static enum status wait_for_end(struct messenger *m, int rank, struct message_watch watch)
 {
-    /* under way until p2p_abort, which the caller calls */
+    /* under way until message_abort, which the caller calls */
     static char byte;
-    static struct p2p_op op;
-    struct p2p_wait wait = {.watch = watch};
-    const struct p2p_tag tag = {.group = 1, .from = rank + 1, .tag_class = P2P_TAG_PAIR};
-    TRY(p2p_recv(p2p, &op, &byte, 1, tag));
-    while (!p2p_is_done(&op))
-        TRY(p2p_progress(p2p, &wait));
+    static struct message_op op;
+    struct message_wait wait = {.watch = watch};
+    const struct message_tag tag = {.group = 1, .from = rank + 1, .tag_class = MESSAGE_TAG_PAIR};
+    TRY(message_recv(m, &op, &byte, 1, tag));
+    while (!message_is_done(&op))
+        TRY(message_progress(m, &wait));
     return ST_OK;
 }
 
-static enum status run_rank(struct p2p *p2p, int rank)
+static enum status run_rank(struct messenger *m, int rank)
 {
     int64_t end_ms = clock_ms() + harness_patience_ms(LIMIT_MS);
     bool is_peer[RANKS] = {false};
-    const struct p2p_watch watch = {.check = in_time, .arg = &end_ms};
+    const struct message_watch watch = {.check = in_time, .arg = &end_ms};
     for (int r = rank - 1; r <= rank + 1; r += 2)
         if (r >= 0 && r < RANKS)
             is_peer[r] = true;
-    TRY(p2p_address(p2p, false, all->addresses[rank], ADDRESS_MAX, &all->bytes[rank]));
+    TRY(message_choose_pack(m, false, all->addresses[rank], ADDRESS_MAX, &all->bytes[rank]));
     atomic_fetch_add(&all->packed, 1);
     TRY(wait_for_all(&all->packed, end_ms));
-    const struct p2p_world world = {.generation = 1,
-                                    .rank = rank,
-                                    .ranks = RANKS,
-                                    .is_peer = is_peer,
-                                    .addresses = all->addresses,
-                                    .stride = ADDRESS_MAX,
-                                    .bytes = all->bytes,
-                                    .secret = HARNESS_SECRET};
-    TRY(p2p_connect(p2p, &world, watch));
+    const struct message_world world = {.generation = 1,
+                                        .rank = rank,
+                                        .ranks = RANKS,
+                                        .is_peer = is_peer,
+                                        .addresses = all->addresses,
+                                        .stride = ADDRESS_MAX,
+                                        .bytes = all->bytes,
+                                        .secret = HARNESS_SECRET};
+    TRY(message_connect(m, &world, watch));
     atomic_fetch_add(&all->connected, 1);
     TRY(wait_for_all(&all->connected, end_ms));
     if (rank == RANKS - 1)
         pause(); /* to be killed */
-    return wait_for_end(p2p, rank, watch);
+    return wait_for_end(m, rank, watch);
 }
 
 static void child(int rank)
 {
-    struct p2p *p2p = NULL;
-    enum status st = p2p_open(&(struct p2p_config){.net = OVER, .eager_bytes = 4096}, &p2p);
+    struct messenger *m = NULL;
+    enum status st = message_open(&(struct message_config){.net = OVER, .eager_bytes = 4096}, &m);
     if (st == ST_OK)
-        st = run_rank(p2p, rank);
+        st = run_rank(m, rank);
     snprintf(all->message[rank], sizeof all->message[rank], "%s: %s", status_name(st),
              status_message());
-    all->has_lost[rank] = st == ST_PEER && p2p_lost(p2p, &all->loss[rank]);
-    if (st != ST_OK && p2p) {
-        all->closed[rank] = p2p_closed(p2p);
-        p2p_abort(p2p);
-        all->closed_later[rank] = p2p_closed(p2p);
+    all->has_lost[rank] = st == ST_PEER && message_lost(m, &all->loss[rank]);
+    if (st != ST_OK && m) {
+        all->closed[rank] = message_closed(m);
+        message_abort(m);
+        all->closed_later[rank] = message_closed(m);
     }
-    p2p_close(p2p);
+    message_close(m);
     _exit(0);
 }
 
@@ -117,7 +117,7 @@ static void goaway_names_the_lost_rank(void **state)
     for (int rank = 0; rank < RANKS; rank++)
         assert_int_equal(waitpid(pids[rank], NULL, 0), pids[rank]);
     for (int rank = 0; rank < RANKS - 1; rank++) {
-        const struct p2p_loss *loss = &all->loss[rank];
+        const struct message_loss *loss = &all->loss[rank];
         bool is_first = rank == RANKS - 2; /* it notices the death itself */
         if (!all->has_lost[rank] || loss->rank != rank + 1 || loss->sent_goaway == is_first ||
             loss->cause != (is_first ? -1 : RANKS - 1))

@@ -3,7 +3,7 @@
 
 #include <ucp/api/ucp.h>
 
-#include "comm/p2p/p2p.h"
+#include "comm/message/message.h"
 
 static ucs_status_t answer;
 static uint64_t types;
@@ -19,20 +19,21 @@ ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attr)
 
 static void only_cuda_counts_as_gpu_support(void **state)
 {
-    struct p2p *p2p = NULL;
+    struct messenger *m = NULL;
     setenv("UCX_TLS", "tcp,self", 0);
-    assert_int_equal(p2p_open(&(struct p2p_config){.net = COMM_NET_UCX, .eager_bytes = 4096}, &p2p),
-                     ST_OK);
+    assert_int_equal(
+        message_open(&(struct message_config){.net = COMM_NET_UCX, .eager_bytes = 4096}, &m),
+        ST_OK);
     types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    assert_false(p2p_supports_gpu(p2p));
+    assert_false(message_supports_gpu(m));
     types |= UCS_BIT(UCS_MEMORY_TYPE_ROCM);
-    assert_false(p2p_supports_gpu(p2p));
+    assert_false(message_supports_gpu(m));
     types |= UCS_BIT(UCS_MEMORY_TYPE_CUDA);
-    assert_true(p2p_supports_gpu(p2p));
+    assert_true(message_supports_gpu(m));
     answer = UCS_ERR_INVALID_PARAM;
-    assert_false(p2p_supports_gpu(p2p));
+    assert_false(message_supports_gpu(m));
     answer = UCS_OK;
-    p2p_close(p2p);
+    message_close(m);
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(only_cuda_counts_as_gpu_support)};

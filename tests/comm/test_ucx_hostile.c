@@ -15,8 +15,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "comm/core/comm.h"
-#include "comm/p2p/p2p.h"
-#include "comm/ucx/ucx_header.h"
+#include "comm/message/message.h"
+#include "comm/ucx/header.h"
 
 #define GENERATION 0x5a
 #define ELEMS_MAX 600000
@@ -214,7 +214,7 @@ static void run_flip(const char *what, enum target target, size_t at, int64_t el
     const char *call = is_broadcast ? "broadcast" : "all_reduce";
     flip.at = at;
     flip.has_flipped = false;
-    int64_t before = p2p_refused();
+    int64_t before = message_refused();
     run(&w, NULL);
     bool fails = target != NOTHING;
     for (int r = 0; r < 2; r++)
@@ -226,8 +226,8 @@ static void run_flip(const char *what, enum target target, size_t at, int64_t el
     if (fails && (!flip.has_flipped || (!names_damage(&w, 0, call) && !names_damage(&w, 1, call))))
         fail_msg("%s: %s: %s; %s", what, flip.has_flipped ? "flipped" : "NOT flipped", w.message[0],
                  w.message[1]);
-    if (p2p_refused() - before != fails)
-        fail_msg("%s: %lld counted", what, (long long)(p2p_refused() - before));
+    if (message_refused() - before != fails)
+        fail_msg("%s: %lld counted", what, (long long)(message_refused() - before));
 }
 
 static void a_flipped_bit_is_named(void **state)
@@ -283,7 +283,7 @@ static void outside_attack(void)
     /* Of rank 1 of two ranks, with keys of another secret. */
     int64_t bytes = 64;
     static const uint8_t secret[COMM_SECRET_BYTES] = {9}, nonce[UCX_HEADER_NONCE_BYTES] = {8};
-    struct ucx_direction direction = {0};
+    struct message_seal direction = {0};
     const struct ucx_direction_ids ids = {GENERATION, 1, 0, 2, nonce, nonce};
     const struct ucx_header header = {
         .from = 1, .tag = (uint64_t)GENERATION << 56 | (uint64_t)1 << 32, .bytes = bytes};
@@ -291,7 +291,7 @@ static void outside_attack(void)
     if (!ucx_header_open(&direction, secret, &ids, true) ||
         !ucx_header_write(&direction, &header, content, forged))
         _exit(3);
-    ucx_header_close(&direction);
+    message_seal_close(&direction);
     outside_send(1, forged, sizeof forged, 64, UCP_AM_SEND_FLAG_REPLY);
     outside_send(1, forged, sizeof forged, 1 << 20, UCP_AM_SEND_FLAG_RNDV);
     outside_send(1, shared->message, UCX_HEADER_BYTES, shared->message_bytes - UCX_HEADER_BYTES,
@@ -346,11 +346,11 @@ static void what_an_outsider_sends_is_dropped(void **state)
     pid_t pid = fork();
     if (pid == 0)
         outside_main();
-    int64_t before = p2p_refused();
+    int64_t before = message_refused();
     run(&w, start_attack);
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, &code, 0), pid);
-    print_message("# %lld dropped; %d and %d right sums\n", (long long)(p2p_refused() - before),
+    print_message("# %lld dropped; %d and %d right sums\n", (long long)(message_refused() - before),
                   w.right[0], w.right[1]);
     for (int r = 0; r < 2; r++)
         if (w.is_wrong[r] || w.st[r] != ST_OK || w.right[r] != w.calls)
@@ -358,7 +358,7 @@ static void what_an_outsider_sends_is_dropped(void **state)
                      w.right[r], status_name(w.st[r]), w.message[r]);
     assert_int_equal(code, 0);
     assert_true(shared->is_over);
-    assert_int_equal(p2p_refused() - before, OUTSIDE_AMS);
+    assert_int_equal(message_refused() - before, OUTSIDE_AMS);
     munmap(shared, sizeof *shared);
     shared = NULL;
 }

@@ -21,7 +21,7 @@ an event behind gathered work is not recorded|dev/dev_cuda_graph|s/    if (st ==
 an event within gathered work is not recorded|dev/dev_cuda_event|/    CUDA_CHECK(s->is_captured/,/cudaEventRecord(a->event/d
 other threads wait for an event that is not submitted|comm/core/staging|s/    TRY(dev_flush(s));.*/    ;/
 a call does not wait for the computation|comm/core/staging|s/    TRY(dev_stream_wait(staging->in, call->event));/    ;/
-a call is not given its event|comm/core/comm_run|s/^    root->event = NULL;/    root->event = event = NULL;/
+a call is not given its event|comm/core/run|s/^    root->event = NULL;/    root->event = event = NULL;/
 a chunk takes a buffer that is still copied out|comm/core/staging|s/        TRY(dev_stream_wait_stream(staging->in, staging->out));/        ;/
 a call does not wait for its copies in|comm/core/staging|s/        TRY(staging_sync(ctx, staging->in));/        ;/
 a call ends before its copies out|comm/core/staging|s/    return staging_sync(ctx, staging->out);/    return ST_OK;/

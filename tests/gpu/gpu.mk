@@ -35,7 +35,7 @@ $(GPU)/obj/test_golden.o: tests/golden/test_golden.c
 GPU_LINK = $(LDFLAGS) -Wl,--gc-sections -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -s
 $(GPU)/gpu_tests: $(GPU)/obj/real.o $(GPU)/obj/real_cudnn.o $(GPU)/obj/real_runtime.o $(GPU)/obj/gpu_bench.o $(GPU)/obj/gpu_tune.o $(GPU)/obj/test_golden.o $(GPU_OBJ) $(RELEASE)/convoy
 	$(CC) $(GPU_LINK) $(GPU_WRAP) -L$(shell pkg-config --variable=libdir ucx)/ucx -o $@ -Wl,-Bstatic $(UCX_STATIC) -Wl,-Bdynamic \
-	  $(filter %.o,$^) $(RELEASE)/version.o $(BUILD)/src/base/arc4random.o $(BUILD)/src/comm/ucx/ucx_providers.o $(BUILD)/libconvoy.a \
+	  $(filter %.o,$^) $(RELEASE)/version.o $(BUILD)/src/base/arc4random.o $(BUILD)/src/comm/ucx/providers.o $(BUILD)/libconvoy.a \
 	  $(BUILD)/static/lib/libcurl.a $(BUILD)/static/lib/libcjson.a $(LIBS_STATIC) -lcmocka -lm
 # dry_tests: all families on the emulation. numbers_tests: with the kernels compiled with contraction (tests/emu/emu.mk).
 $(GPU)/dry_tests: $(GPU)/obj/real_dry.o $(BUILD)/libemu.a

@@ -5,7 +5,7 @@
 
 #include "mesh/ranks.h"
 
-#include "comm/core/comm_inside.h"
+#include "comm/core/inside.h"
 #include "dev/op_cost.h"
 
 #define CALLS_MAX 64
@@ -122,22 +122,12 @@ static void count_call(const struct comm_ctx *ctx, const struct comm_call *call)
     pthread_mutex_unlock(&counts_lock);
 }
 
-#define TRANSPORT_ENTRIES(X) \
-    X(all_reduce)            \
-    X(reduce_scatter)        \
-    X(all_gather)            \
-    X(all_to_all)            \
-    X(broadcast)             \
-    X(send)                  \
-    X(recv)
-#define COUNTED_ENTRY(name)                                                               \
-    static enum status counted_##name(struct comm_ctx *ctx, const struct comm_call *call) \
-    {                                                                                     \
-        count_call(ctx, call);                                                            \
-        return shm_threads_ops.name(ctx, call);                                           \
-    }
-TRANSPORT_ENTRIES(COUNTED_ENTRY)
-#undef COUNTED_ENTRY
+static enum status counted_run(struct comm_ctx *ctx, const struct comm_call *call)
+{
+    if (call->kind != COMM_CALL_BARRIER)
+        count_call(ctx, call);
+    return shm_threads_ops.run(ctx, call);
+}
 
 /* set_counting — of a comm and all that are split from it. */
 static void set_counting(struct comm *comm)
@@ -145,9 +135,7 @@ static void set_counting(struct comm *comm)
     static struct transport_ops ops;
     pthread_mutex_lock(&counts_lock);
     ops = shm_threads_ops;
-#define COUNTED_ROW(name) ops.name = counted_##name;
-    TRANSPORT_ENTRIES(COUNTED_ROW)
-#undef COUNTED_ROW
+    ops.run = counted_run;
     pthread_mutex_unlock(&counts_lock);
     comm->ctx.ops = &ops;
 }

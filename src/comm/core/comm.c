@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
-#include "comm/core/comm_inside.h"
+#include "comm/core/inside.h"
 #include "comm/core/part.h"
 #include "comm/core/sum.h"
 
@@ -115,7 +115,7 @@ enum status comm_end_open(struct comm *comm, int64_t generation, const void *add
     if (st == ST_OK && dev_is_discrete(dev) &&
         (comm_place(comm)->ranks > 1 || comm->ctx.ops->is_on_device))
         st = staging_open(dev, comm->ctx.ops->is_on_device, &comm->root->staging);
-    if (st == ST_OK && comm->root->staging != NULL && comm->ctx.ops->stream != NULL)
+    if (st == ST_OK && comm->root->staging != NULL && comm->ctx.about.stream != NULL)
         comm->root->async = comm_async_open();
     if (st != ST_OK)
         comm_run_fail(comm->root, st);
@@ -156,14 +156,14 @@ const struct comm_place *comm_place(const struct comm *comm) { return &comm->ctx
 
 const char *comm_backend(const struct comm *comm)
 {
-    const struct transport_ops *ops = comm->ctx.ops;
-    return ops->backend != NULL ? ops->backend(&comm->ctx) : ops->name;
+    const struct comm_ctx *ctx = &comm->ctx;
+    return ctx->about.backend[0] != 0 ? ctx->about.backend : ctx->ops->name;
 }
 
 const char *comm_name(const struct comm *comm)
 {
-    const struct transport_ops *ops = comm->ctx.ops;
-    return ops->describe != NULL ? ops->describe(&comm->ctx) : ops->name;
+    const struct comm_ctx *ctx = &comm->ctx;
+    return ctx->about.name[0] != 0 ? ctx->about.name : ctx->ops->name;
 }
 
 const char *comm_choice_reason(const struct comm *comm) { return comm->ctx.choice_reason; }
@@ -172,7 +172,7 @@ const char *comm_choice_reason(const struct comm *comm) { return comm->ctx.choic
 
 void comm_activity(const struct comm *comm, struct comm_activity *out)
 {
-    /* The reader of the seqlock that record_call writes (comm_run.c): it tries again while the
+    /* The reader of the seqlock that record_call writes (run.c): it tries again while the
      * record changes. atomic_load takes no pointer to const. */
     struct comm_record *from = (struct comm_record *)(uintptr_t)&comm->record;
     enum comm_call_kind kind;
@@ -431,28 +431,23 @@ enum status comm_alloc(struct comm *comm, int64_t bytes, void **out)
     if (bytes < 1 || bytes > ELEMS_MAX)
         return FAIL(ST_BUG, "%lld bytes for communication", (long long)bytes);
     *out = NULL;
-    if (dev_is_discrete(comm->ctx.config.dev) && comm->ctx.ops->alloc_device != NULL &&
-        comm->parent == NULL)
-        TRY(comm->ctx.ops->alloc_device(&comm->ctx, bytes, out));
-    if (*out != NULL)
-        return ST_OK;
-    if (comm->ctx.ops->alloc == NULL || comm->parent != NULL ||
-        comm->ctx.config.place.locals == 1 || dev_is_discrete(comm->ctx.config.dev)) {
-        /* Device memory or ordinary memory, which comm_close frees. */
-        struct dev *dev = comm->ctx.config.dev;
-        comm->allocations = memory_resize(comm->allocations, (size_t)comm->allocations_n + 1,
-                                          sizeof(*comm->allocations));
-        bool is_on_device = dev_is_discrete(dev);
-        TRY(is_on_device ? dev_alloc(dev, (size_t)bytes, out) : transport_map(bytes, out));
-        comm->allocations[comm->allocations_n++] =
-            (struct comm_allocation){.data = *out, .bytes = bytes, .is_on_device = is_on_device};
-        return ST_OK;
+    if (comm->parent == NULL && comm->ctx.ops->alloc != NULL) {
+        struct comm_call call;
+        begin_opening(comm, &call, COMM_CALL_ALLOC);
+        enum status st = comm->ctx.ops->alloc(&comm->ctx, bytes, out);
+        comm->ctx.call = NULL;
+        if (st != ST_OK || *out != NULL)
+            return st;
     }
-    struct comm_call call;
-    begin_opening(comm, &call, COMM_CALL_ALLOC);
-    enum status st = comm->ctx.ops->alloc(&comm->ctx, bytes, out);
-    comm->ctx.call = NULL;
-    return st;
+    /* Device memory or ordinary memory, which comm_close frees. */
+    struct dev *dev = comm->ctx.config.dev;
+    comm->allocations = memory_resize(comm->allocations, (size_t)comm->allocations_n + 1,
+                                      sizeof(*comm->allocations));
+    bool is_on_device = dev_is_discrete(dev);
+    TRY(is_on_device ? dev_alloc(dev, (size_t)bytes, out) : transport_map(bytes, out));
+    comm->allocations[comm->allocations_n++] =
+        (struct comm_allocation){.data = *out, .bytes = bytes, .is_on_device = is_on_device};
+    return ST_OK;
 }
 
 /* This rank's place among `ranks`. false: it is not one of them, or they do not ascend. */
@@ -485,6 +480,7 @@ enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct 
                     ranks_n, comm_place(comm)->ranks, comm_place(comm)->rank);
     struct comm *split = new_comm(&config, comm->root, comm->ctx.ops);
     split->ctx.generation = comm->ctx.generation;
+    split->ctx.about = comm->ctx.about;
     split->parent = comm;
     split->ranks = memory_new((size_t)ranks_n, sizeof(*ranks));
     memcpy(split->ranks, ranks, (size_t)ranks_n * sizeof(*ranks));

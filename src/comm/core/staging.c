@@ -265,7 +265,7 @@ enum status staging_run(struct staging *staging, struct comm_ctx *ctx, const str
     /* elems 0: also a barrier or a split */
     if (call->elems == 0 || staging_is_direct(staging, call))
         return transport_dispatch(ctx, call);
-    if (ctx->has_gpu_direct && !is_pair(call) && call->kind != COMM_CALL_ALL_TO_ALL &&
+    if (ctx->about.has_gpu_direct && !is_pair(call) && call->kind != COMM_CALL_ALL_TO_ALL &&
         ((call->in == NULL || dev_holds(staging->dev, call->in)) &&
          (call->out == NULL || dev_holds(staging->dev, call->out))))
         return ctx->ops->gpu_direct(ctx, call);

@@ -1,5 +1,6 @@
 /* transport — what all transports do the same way: deadlines and the ranks they name, headers of
- * calls, sleeping, memory. Must not know how a transport moves data. */
+ * calls, sleeping, memory; and SELF, the transport of one rank. Must not know how ranks reach each
+ * other. */
 #include "comm/core/transport.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "comm/shm/comm_shm.h"
+#include "comm/shm/shm.h"
 
 #define NAMED_MAX 8 /* ranks that one message names */
 #define MAP_ALIGN ((int64_t)2 << 20)
@@ -33,11 +34,11 @@ const struct transport_ops *transport_find(enum comm_kind kind, const struct com
 {
     switch (kind) {
     case COMM_KIND_SELF:
-        return &comm_self_ops;
+        return &transport_self_ops;
     case COMM_KIND_THREADS:
         return &shm_threads_ops;
     case COMM_KIND_HOST:
-        return place->nodes == 1 ? &comm_shm_ops : &comm_p2p_ops;
+        return place->nodes == 1 ? &comm_shm_ops : &comm_nodes_ops;
     case COMM_KIND_NCCL:
         return &comm_nccl_ops;
     case COMM_KIND_AUTO:
@@ -48,31 +49,10 @@ const struct transport_ops *transport_find(enum comm_kind kind, const struct com
 
 enum status transport_dispatch(struct comm_ctx *ctx, const struct comm_call *call)
 {
-    const struct transport_ops *ops = ctx->ops;
-    switch (call->kind) {
-    case COMM_CALL_ALL_REDUCE:
-        return ops->all_reduce(ctx, call);
-    case COMM_CALL_REDUCE_SCATTER:
-        return ops->reduce_scatter(ctx, call);
-    case COMM_CALL_ALL_GATHER:
-        return ops->all_gather(ctx, call);
-    case COMM_CALL_ALL_TO_ALL:
-        return ops->all_to_all(ctx, call);
-    case COMM_CALL_BROADCAST:
-        return ops->broadcast(ctx, call);
-    case COMM_CALL_SEND:
-        return ops->send(ctx, call);
-    case COMM_CALL_RECV:
-        return ops->recv(ctx, call);
-    case COMM_CALL_BARRIER:
-        return ops->barrier(ctx, call);
-    case COMM_CALL_SPLIT:
-        return ops->split(ctx);
-    default:
-        break;
-    }
-    ASSERTF(false, "call %d", (int)call->kind);
-    return ST_BUG;
+    ASSERTF(call->kind >= COMM_CALL_SPLIT && call->kind < COMM_CALL_N && ctx->call == call &&
+                call->entered_ns > 0,
+            "call %d", (int)call->kind);
+    return call->kind == COMM_CALL_SPLIT ? ctx->ops->split(ctx) : ctx->ops->run(ctx, call);
 }
 
 int transport_root_rank(const struct comm_ctx *ctx, int rank)
@@ -87,22 +67,15 @@ static bool is_pair(const struct comm_call *call)
     return call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV;
 }
 
-/* Does the call under way need that rank? */
-static bool is_awaited(const struct comm_ctx *ctx, int rank)
-{
-    const struct comm_call *call = ctx->call;
-    if (rank == ctx->config.place.rank)
-        return false;
-    return !is_pair(call) || rank == call->peer;
-}
-
 /* Writes "rank 1 has not entered", or "ranks 1, 3 and 12 more have not entered"; nothing if no rank
  * is known to be missing. */
 static void name_missing(const struct comm_ctx *ctx, struct text *out)
 {
     int missing[NAMED_MAX], missing_n = 0;
     for (int rank = 0; rank < ctx->config.place.ranks && ctx->ops->entered != NULL; rank++) {
-        if (!is_awaited(ctx, rank) || ctx->ops->entered(ctx, rank) != TRANSPORT_ENTERED_NO)
+        /* a message needs its other end only */
+        if (rank == ctx->config.place.rank || (is_pair(ctx->call) && rank != ctx->call->peer) ||
+            ctx->ops->entered(ctx, rank) != TRANSPORT_ENTERED_NO)
             continue;
         if (missing_n < NAMED_MAX)
             missing[missing_n] = transport_root_rank(ctx, rank);
@@ -159,6 +132,7 @@ enum status transport_check(const struct comm_ctx *ctx)
 {
     const struct comm_call *call = ctx->call;
     const struct comm_config *config = &ctx->config;
+    ASSERT(call != NULL);
     int64_t now_ns = clock_ns(), waited_ns = now_ns - call->entered_ns;
     if (ctx->stuck_ns != NULL)
         atomic_store_explicit(ctx->stuck_ns, now_ns, memory_order_relaxed);
@@ -229,6 +203,8 @@ void transport_futex_wake(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+/* ---- memory ---- */
+
 static int64_t map_bytes(int64_t bytes) { return (bytes + MAP_ALIGN - 1) / MAP_ALIGN * MAP_ALIGN; }
 
 enum status transport_reserve(int64_t bytes, void **out)
@@ -260,3 +236,48 @@ void transport_unmap(void *data, int64_t bytes)
     if (data != NULL)
         munmap(data, (size_t)map_bytes(bytes));
 }
+
+/* ---- SELF: one rank, whose buffer is the sum ---- */
+
+static enum status self_begin_open(struct comm_ctx *ctx, void *address, int64_t *address_bytes)
+{
+    (void)address;
+    *address_bytes = 0;
+    if (ctx->config.place.ranks != 1)
+        return FAIL(ST_BUG, "transport self is for one rank, not %d", ctx->config.place.ranks);
+    return ST_OK;
+}
+
+static enum status self_end_open(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes)
+{
+    (void)ctx, (void)addresses, (void)bytes;
+    return ST_OK;
+}
+
+static enum status self_split(struct comm_ctx *ctx)
+{
+    (void)ctx;
+    return ST_OK;
+}
+
+static void self_close(struct comm_ctx *ctx) { (void)ctx; }
+
+static enum status self_run(struct comm_ctx *ctx, const struct comm_call *call)
+{
+    (void)ctx;
+    if (is_pair(call))
+        return FAIL(ST_BUG, "%s with rank %d, where there is one rank",
+                    transport_call_name(call->kind), call->peer);
+    if (call->out != call->in && call->elems > 0)
+        memcpy(call->out, call->in, (size_t)transport_bytes(call));
+    return ST_OK;
+}
+
+const struct transport_ops transport_self_ops = {
+    .name = "self",
+    .begin_open = self_begin_open,
+    .end_open = self_end_open,
+    .split = self_split,
+    .close = self_close,
+    .run = self_run,
+};

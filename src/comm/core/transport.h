@@ -63,6 +63,13 @@ enum transport_entered { TRANSPORT_ENTERED_NO, TRANSPORT_ENTERED_YES, TRANSPORT_
 struct transport_ops;
 struct comm_queue;
 
+/* What a transport has found when it connected; a split has that of its parent. */
+struct transport_about {
+    char backend[16], name[80]; /* comm_backend and comm_name; "": the name of the table */
+    bool has_gpu_direct;        /* `gpu_direct` may be called; the same on all ranks */
+    struct stream *stream;      /* the device executes the calls there, in order; NULL: none */
+};
+
 /* A comm as its transport sees it. config.place is the position in this comm. In a split whose
  * nodes have unequal numbers of members, every rank counts as a node of its own. */
 struct comm_ctx {
@@ -72,8 +79,8 @@ struct comm_ctx {
     struct comm_ctx *parent; /* of a split; NULL in a root */
     const int *ranks;        /* of a split: each member's rank in the parent; NULL in a root */
     void *state;             /* the transport's own; set by begin_open and split, freed by close */
+    struct transport_about about;
     const struct comm_call *call; /* under way */
-    bool has_gpu_direct;          /* `gpu_direct` may be called; the same on all ranks */
     enum wait_policy wait_policy; /* of the call under way */
     /* The call runs on this queue's thread, while the host computes beside it; else NULL. */
     struct comm_queue *queue;
@@ -89,58 +96,42 @@ struct comm_ctx {
 };
 
 struct transport_ops {
-    enum comm_kind kind;
     const char *name;
     /* true: moves memory of config.dev; false: host memory. Staging copies the rest. */
     bool is_on_device;
     /* begin_open — allocates memory and sockets, sets ctx->state, packs this rank's address (at
      * most COMM_ADDRESS_MAX bytes). The generation is not known yet.
-     * end_open — connects to the peers.
-     * close — after either of them, also after a failed begin_open; state may be NULL. */
+     * end_open — connects to the peers; sets ctx->about.
+     * split — sets the state of a new ctx, which has about of its parent, and whose parent, ranks
+     * and place are set. Closed before its parent.
+     * close — after any of them, also after a failure; state may be NULL. */
     enum status (*begin_open)(struct comm_ctx *ctx, void *address, int64_t *address_bytes);
     enum status (*end_open)(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes);
-    void (*close)(struct comm_ctx *ctx);
-    /* backend, describe — comm_backend and comm_name, after end_open. NULL: `name`. Valid until
-     * close. */
-    const char *(*backend)(const struct comm_ctx *ctx);
-    const char *(*describe)(const struct comm_ctx *ctx);
-    /* alloc — comm_alloc for a root; freed by close. NULL: comm.c takes ordinary memory. */
-    enum status (*alloc)(struct comm_ctx *ctx, int64_t bytes, void **out);
-    /* alloc_device — comm_alloc of a root on a discrete device; freed by close. *out stays NULL
-     * where the transport has no memory of its own. NULL: it never has. */
-    enum status (*alloc_device)(struct comm_ctx *ctx, int64_t bytes, void **out);
-    /* split — sets the state of a new ctx whose parent, ranks and place are set. Closed before its
-     * parent. */
     enum status (*split)(struct comm_ctx *ctx);
-    /* link — comm_link of another rank of this ctx. NULL: not known. */
-    bool (*link)(const struct comm_ctx *ctx, int rank, struct comm_link *out);
-    /* closed — comm_closed_rank of a root. NULL: not known. */
-    int (*closed)(const struct comm_ctx *ctx);
-    /* entered — has that rank of this ctx entered the call under way? */
-    enum transport_entered (*entered)(const struct comm_ctx *ctx, int rank);
-    enum status (*all_reduce)(struct comm_ctx *ctx, const struct comm_call *call);
-    enum status (*reduce_scatter)(struct comm_ctx *ctx, const struct comm_call *call);
-    enum status (*all_gather)(struct comm_ctx *ctx, const struct comm_call *call);
-    enum status (*all_to_all)(struct comm_ctx *ctx, const struct comm_call *call);
-    enum status (*broadcast)(struct comm_ctx *ctx, const struct comm_call *call);
-    enum status (*send)(struct comm_ctx *ctx, const struct comm_call *call);
-    enum status (*recv)(struct comm_ctx *ctx, const struct comm_call *call);
-    enum status (*barrier)(struct comm_ctx *ctx, const struct comm_call *call);
-    /* gpu_direct — a collective between buffers in config.dev's memory, where is_on_device is
-     * false; not all_to_all, send or recv. Called only if ctx->has_gpu_direct, which end_open and
-     * split set. NULL: none. */
+    void (*close)(struct comm_ctx *ctx);
+    /* alloc — comm_alloc for a root; freed by close. *out stays NULL where the transport has no
+     * memory of its own: comm.c takes ordinary memory then. NULL: it never has. */
+    enum status (*alloc)(struct comm_ctx *ctx, int64_t bytes, void **out);
+    /* run — one call: a collective, send, recv or barrier.
+     * gpu_direct — a collective between buffers in config.dev's memory, where is_on_device is
+     * false; not all_to_all, send or recv. Called only if about.has_gpu_direct. NULL: none. */
+    enum status (*run)(struct comm_ctx *ctx, const struct comm_call *call);
     enum status (*gpu_direct)(struct comm_ctx *ctx, const struct comm_call *call);
-    /* For a transport whose calls the device executes on a stream, in order; all NULL: none.
-     * stream — where the calls are. Collectives, send and recv heed ctx->is_async.
+    /* entered — has that rank of this ctx entered the call under way? NULL: not known.
+     * link — comm_link of another rank of this ctx. NULL: not known.
+     * closed — comm_closed_rank of a root. NULL: not known. */
+    enum transport_entered (*entered)(const struct comm_ctx *ctx, int rank);
+    bool (*link)(const struct comm_ctx *ctx, int rank, struct comm_link *out);
+    int (*closed)(const struct comm_ctx *ctx);
+    /* Of a transport with about.stream, whose collectives, send and recv heed ctx->is_async:
      * check  — an error that the communicator has met in a call under way; ctx->call names it.
      * abort_all — after a failure: ends the calls of all comms of the root, on the device too. */
-    struct stream *(*stream)(const struct comm_ctx *ctx);
     enum status (*check)(struct comm_ctx *ctx);
     void (*abort_all)(struct comm_ctx *ctx);
 };
 
-extern const struct transport_ops comm_self_ops, shm_threads_ops, comm_p2p_ops, comm_nccl_ops,
-    comm_auto_ops;
+extern const struct transport_ops transport_self_ops, shm_threads_ops, comm_nodes_ops,
+    comm_nccl_ops, comm_auto_ops;
 
 /* transport_find — the table of a kind; NULL: none. HOST on one node needs no network, so it gets
  * comm_shm_ops. transport_dispatch — calls the table's entry for this call. */

@@ -2,8 +2,8 @@
  * generation.
  *
  * A rank listens from the moment its address is packed until all peers are connected; then it
- * closes the port. Of two ranks, the one with the higher number connects. tcp_auth.h authenticates
- * peers, tcp_frame.h messages. Content is not encrypted.
+ * closes the port. Of two ranks, the one with the higher number connects. auth.h authenticates
+ * peers, frame.h messages. Content is not encrypted.
  *
  * Progress reads every socket while there are few, else only those that poll(2) reports. Must not
  * know calls. */
@@ -23,8 +23,8 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "comm/tcp/tcp_inside.h"
-#include "comm/ucx/ucx_env.h"
+#include "comm/tcp/inside.h"
+#include "comm/ucx/env.h"
 
 #define BACKLOG 4096
 #define READ_ALL_MAX 3 /* connections, at most, that are read without poll(2) */
@@ -32,7 +32,7 @@
 #define READ_UNAWAITED_EVERY 16
 #define SEND_NOW_BYTES (64 << 10) /* longest message that is sent within the call that begins it */
 
-static struct tcp *state_of(const struct p2p *p2p) { return p2p->state; }
+static struct tcp *state_of(const struct messenger *messenger) { return messenger->state; }
 
 /* No delay for short messages. Keepalive reports a dead host even if nothing is sent to it. */
 bool tcp_tune(int fd)
@@ -47,7 +47,7 @@ bool tcp_tune(int fd)
 
 /* ---- life ---- */
 
-static enum status open_tcp(const struct p2p_config *config, void **state_out)
+static enum status open_tcp(const struct message_config *config, void **state_out)
 {
     struct tcp *tcp = memory_new(1, sizeof(*tcp));
     socklen_t bytes = 0;
@@ -79,9 +79,9 @@ static enum status open_tcp(const struct p2p_config *config, void **state_out)
     return ST_OK;
 }
 
-static void drop_tcp(struct p2p *p2p)
+static void drop_tcp(struct messenger *messenger)
 {
-    struct tcp *tcp = state_of(p2p);
+    struct tcp *tcp = state_of(messenger);
     tcp_accept_close(tcp);
     for (int i = 0; i < tcp->conns_n; i++)
         if (tcp->conns[i].peer != NULL)
@@ -115,19 +115,19 @@ static enum status address(void *state, bool is_intra_node, void *out, int64_t c
     return ST_OK;
 }
 
-static const char *begin_connect(struct p2p *p2p, struct p2p_peer *peer, const void *to,
-                                 int64_t bytes)
+static const char *begin_connect(struct messenger *messenger, struct message_peer *peer,
+                                 const void *to, int64_t bytes)
 {
-    struct tcp *tcp = state_of(p2p);
+    struct tcp *tcp = state_of(messenger);
     struct tcp_addr_packed packed;
-    if (p2p->secret == NULL)
+    if (messenger->secret == NULL)
         return "no secret was given for this generation";
     if (tcp->conns == NULL) {
         /* Allocates before the first connection. */
-        size_t ranks = (size_t)p2p->ranks;
-        tcp->p2p = p2p;
+        size_t ranks = (size_t)messenger->ranks;
+        tcp->messenger = messenger;
         tcp->conns = memory_new(ranks, sizeof(*tcp->conns));
-        tcp->conns_n = p2p->ranks;
+        tcp->conns_n = messenger->ranks;
         tcp_accept_open(tcp);
         size_t polls = ranks + (size_t)tcp->pending_n + 1;
         tcp->polls = memory_new(polls, sizeof(*tcp->polls));
@@ -144,12 +144,12 @@ static const char *begin_connect(struct p2p *p2p, struct p2p_peer *peer, const v
     conn->fd = -1;
     peer->conn = conn;
     tcp->missing++;
-    if (peer->rank < p2p->rank)
+    if (peer->rank < messenger->rank)
         tcp_connect_begin(conn);
     return NULL;
 }
 
-static void address_text(const struct p2p_peer *peer, char *out, size_t cap)
+static void address_text(const struct message_peer *peer, char *out, size_t cap)
 {
     const struct tcp_conn *conn = peer->conn;
     if (conn != NULL && conn->to_bytes > 0)
@@ -158,9 +158,10 @@ static void address_text(const struct p2p_peer *peer, char *out, size_t cap)
 
 /* ---- messages ---- */
 
-static const char *begin_send(struct p2p *p2p, struct p2p_op *op, const void *data, uint64_t tag)
+static const char *begin_send(struct messenger *messenger, struct message_op *op, const void *data,
+                              uint64_t tag)
 {
-    struct tcp_conn *conn = p2p->peers[op->peer].conn;
+    struct tcp_conn *conn = messenger->peers[op->peer].conn;
     bool is_first = conn->out_first == NULL;
     op->data = (char *)(uintptr_t)data;
     op->bits = tag;
@@ -174,11 +175,12 @@ static const char *begin_send(struct p2p *p2p, struct p2p_op *op, const void *da
     return NULL;
 }
 
-static const char *begin_recv(struct p2p *p2p, struct p2p_op *op, void *data, uint64_t tag)
+static const char *begin_recv(struct messenger *messenger, struct message_op *op, void *data,
+                              uint64_t tag)
 {
     op->data = data;
     op->bits = tag;
-    tcp_conn_post_recv(p2p->peers[op->peer].conn, op);
+    tcp_conn_post_recv(messenger->peers[op->peer].conn, op);
     return NULL;
 }
 
@@ -187,7 +189,7 @@ static const char *begin_recv(struct p2p *p2p, struct p2p_op *op, void *data, ui
 static unsigned progress_handshakes(struct tcp *tcp)
 {
     unsigned moved = 0;
-    for (int i = 0; i < tcp->p2p->rank; i++)
+    for (int i = 0; i < tcp->messenger->rank; i++)
         if (tcp->conns[i].peer != NULL && !tcp->conns[i].is_up)
             moved += tcp_connect_progress(&tcp->conns[i]);
     moved += tcp_accept_progress(tcp);
@@ -256,18 +258,18 @@ static unsigned progress_ready(struct tcp *tcp)
     return moved;
 }
 
-static unsigned progress(struct p2p *p2p)
+static unsigned progress(struct messenger *messenger)
 {
-    struct tcp *tcp = state_of(p2p);
+    struct tcp *tcp = state_of(messenger);
     if (tcp->conns == NULL)
         return 0;
     unsigned moved = tcp->listen_fd >= 0 ? progress_handshakes(tcp) : 0;
     return moved + (tcp->conns_n <= READ_ALL_MAX + 1 ? progress_all(tcp) : progress_ready(tcp));
 }
 
-static void sleep_tcp(struct p2p *p2p, int ms)
+static void sleep_tcp(struct messenger *messenger, int ms)
 {
-    struct tcp *tcp = state_of(p2p);
+    struct tcp *tcp = state_of(messenger);
     if (tcp->conns == NULL)
         return;
     int n = tcp_accept_polls(tcp, tcp->polls);
@@ -289,9 +291,9 @@ static bool has_left(const struct tcp_conn *conn)
 
 /* Waits until the peers' kernels have all sent bytes. If a socket is closed while it holds unread
  * bytes, the kernel resets the connection, and bytes in flight are lost. */
-static bool flush(struct p2p *p2p, int64_t ns)
+static bool flush(struct messenger *messenger, int64_t ns)
 {
-    struct tcp *tcp = state_of(p2p);
+    struct tcp *tcp = state_of(messenger);
     int64_t end_ns = clock_ns() + ns;
     for (;;) {
         bool is_done = true;
@@ -309,13 +311,13 @@ static bool flush(struct p2p *p2p, int64_t ns)
     }
 }
 
-static void describe(struct p2p *p2p, char *out, size_t cap)
+static void describe(struct messenger *messenger, char *out, size_t cap)
 {
-    (void)p2p;
+    (void)messenger;
     text_copy(out, cap, "tcp");
 }
 
-const struct p2p_driver tcp_driver = {
+const struct message_driver tcp_driver = {
     .name = "tcp",
     .label = "TCP",
     .open = open_tcp,
@@ -330,5 +332,5 @@ const struct p2p_driver tcp_driver = {
     .drop = drop_tcp,
     .describe = describe,
     .address_text = address_text,
-    .link = tcp_link,
+    .link = tcp_conn_link,
 };

@@ -3,7 +3,7 @@
  * Every endpoint is opened with UCP_ERR_HANDLING_MODE_PEER. Without it UCX may wait for a dead peer
  * for ever, and closing with FORCE is not allowed. UCX itself trusts what it receives: a process
  * that reaches its devices with bytes that UCX does not expect can end the job (SECURITY.md). What
- * comes out of UCX is used only if a member has sent it (ucx_message.c). Must not know calls, nor
+ * comes out of UCX is used only if a member has sent it (message.c). Must not know calls, nor
  * the other driver. */
 #include <errno.h>
 #include <poll.h>
@@ -17,13 +17,13 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "comm/ucx/ucx_inside.h"
+#include "comm/ucx/inside.h"
 
 #define BREAK_NS ((int64_t)200000000)
 
-static struct ucx *state_of(const struct p2p *p2p) { return p2p->state; }
+static struct ucx *state_of(const struct messenger *messenger) { return messenger->state; }
 
-static enum status open_ucp(const struct p2p_config *config, void **state_out)
+static enum status open_ucp(const struct message_config *config, void **state_out)
 {
     struct ucx *u = memory_new(1, sizeof(*u));
     *state_out = u;
@@ -43,8 +43,8 @@ static void close_ucp(void *state)
     for (int i = 0; i < u->conns_n; i++) {
         if (u->worker != NULL)
             ucx_message_drop(&u->conns[i]);
-        ucx_header_close(&u->conns[i].out);
-        ucx_header_close(&u->conns[i].in);
+        message_seal_close(&u->conns[i].out);
+        message_seal_close(&u->conns[i].in);
     }
     free(u->conns);
     if (u->worker != NULL)
@@ -87,23 +87,26 @@ static enum status address(void *state, bool is_intra_node, void *out, int64_t c
 static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
-    struct p2p_peer *peer = arg;
+    struct message_peer *peer = arg;
     if (status == UCS_OK)
         status = UCS_ERR_CONNECTION_RESET;
-    if (status == UCS_ERR_CONNECTION_RESET && peer->why != p2p_damaged)
+    if (status == UCS_ERR_CONNECTION_RESET && peer->why != message_damaged)
         peer->was_closed = true;
-    p2p_on_lost(peer, ucs_status_string(status));
+    message_on_lost(peer, ucs_status_string(status));
 }
 
 /* Keys of both directions. false: OpenSSL failed. */
-static bool open_directions(struct ucx_conn *conn, const struct p2p *p2p, const uint8_t *nonce)
+static bool open_directions(struct ucx_conn *conn, const struct messenger *messenger,
+                            const uint8_t *nonce)
 {
-    const int32_t me = p2p->rank, peer = conn->peer->rank;
+    const int32_t me = messenger->rank, peer = conn->peer->rank;
     const uint8_t *mine = conn->ucx->nonce;
-    const struct ucx_direction_ids out = {p2p->mine.generation, me, peer, p2p->ranks, mine, nonce},
-                                   in = {p2p->mine.generation, peer, me, p2p->ranks, nonce, mine};
-    return ucx_header_open(&conn->out, p2p->secret, &out, true) &&
-           ucx_header_open(&conn->in, p2p->secret, &in, false);
+    const struct ucx_direction_ids out = {messenger->mine.generation, me,   peer,
+                                          messenger->ranks,           mine, nonce},
+                                   in = {messenger->mine.generation, peer,  me,
+                                         messenger->ranks,           nonce, mine};
+    return ucx_header_open(&conn->out, messenger->secret, &out, true) &&
+           ucx_header_open(&conn->in, messenger->secret, &in, false);
 }
 
 static ucs_status_t open_endpoint(struct ucx_conn *conn, const void *to)
@@ -119,36 +122,39 @@ static ucs_status_t open_endpoint(struct ucx_conn *conn, const void *to)
 }
 
 /* to: the nonce of the peer, then UCX's address. */
-static const char *begin_connect(struct p2p *p2p, struct p2p_peer *peer, const void *to,
-                                 int64_t bytes)
+static const char *begin_connect(struct messenger *messenger, struct message_peer *peer,
+                                 const void *to, int64_t bytes)
 {
-    struct ucx *u = state_of(p2p);
-    if (p2p->secret == NULL)
+    struct ucx *u = state_of(messenger);
+    if (messenger->secret == NULL)
         return "no secret was given for this generation";
     if (bytes <= UCX_HEADER_NONCE_BYTES)
         return "its address cannot be read";
     if (u->conns == NULL) { /* the first connection */
-        u->p2p = p2p;
-        u->conns = memory_new((size_t)p2p->ranks, sizeof(*u->conns));
-        u->conns_n = p2p->ranks;
+        u->messenger = messenger;
+        u->conns = memory_new((size_t)messenger->ranks, sizeof(*u->conns));
+        u->conns_n = messenger->ranks;
     }
     struct ucx_conn *conn = &u->conns[peer->rank];
     conn->ucx = u;
     conn->peer = peer;
     peer->conn = conn;
-    if (!open_directions(conn, p2p, to))
+    if (!open_directions(conn, messenger, to))
         return "OpenSSL failed";
     ucs_status_t status = open_endpoint(conn, (const char *)to + UCX_HEADER_NONCE_BYTES);
     return status == UCS_OK ? NULL : ucs_status_string(status);
 }
 
-static unsigned progress(struct p2p *p2p) { return ucp_worker_progress(state_of(p2p)->worker); }
-
-static void sleep_ucp(struct p2p *p2p, int ms)
+static unsigned progress(struct messenger *messenger)
 {
-    if (ucp_worker_arm(state_of(p2p)->worker) != UCS_OK)
+    return ucp_worker_progress(state_of(messenger)->worker);
+}
+
+static void sleep_ucp(struct messenger *messenger, int ms)
+{
+    if (ucp_worker_arm(state_of(messenger)->worker) != UCS_OK)
         return;
-    struct pollfd poll_fd = {.fd = state_of(p2p)->event_fd, .events = POLLIN};
+    struct pollfd poll_fd = {.fd = state_of(messenger)->event_fd, .events = POLLIN};
     poll(&poll_fd, 1, ms);
 }
 
@@ -174,16 +180,16 @@ static bool wait_requests(struct ucx *u, ucs_status_ptr_t *requests, int n, int6
     }
 }
 
-static bool flush(struct p2p *p2p, int64_t ns)
+static bool flush(struct messenger *messenger, int64_t ns)
 {
     ucp_request_param_t param = {.op_attr_mask = 0};
-    ucs_status_ptr_t request = ucp_worker_flush_nbx(state_of(p2p)->worker, &param);
-    return !UCS_PTR_IS_PTR(request) || wait_requests(state_of(p2p), &request, 1, ns);
+    ucs_status_ptr_t request = ucp_worker_flush_nbx(state_of(messenger)->worker, &param);
+    return !UCS_PTR_IS_PTR(request) || wait_requests(state_of(messenger), &request, 1, ns);
 }
 
-static void close_endpoints(struct p2p *p2p)
+static void close_endpoints(struct messenger *messenger)
 {
-    struct ucx *u = state_of(p2p);
+    struct ucx *u = state_of(messenger);
     int n = u->conns_n;
     ucs_status_ptr_t *closing = memory_new((size_t)n, sizeof(*closing));
     for (int i = 0; i < n; i++) {
@@ -201,22 +207,22 @@ static void close_endpoints(struct p2p *p2p)
 }
 
 /* UCX still has the buffer of a message. A posted receive is not among them: it is ours. */
-static bool has_requests(const struct p2p *p2p)
+static bool has_requests(const struct messenger *messenger)
 {
-    const struct p2p_op *op = p2p->busy;
+    const struct message_op *op = messenger->busy;
     while (op != NULL && op->request == NULL)
         op = op->next;
     return op != NULL;
 }
 
-static void drop(struct p2p *p2p)
+static void drop(struct messenger *messenger)
 {
-    struct ucx *u = state_of(p2p);
+    struct ucx *u = state_of(messenger);
     for (int i = 0; i < u->conns_n; i++)
         ucx_message_drop(&u->conns[i]);
-    close_endpoints(p2p);
+    close_endpoints(messenger);
     int64_t end_ns = clock_ns() + BREAK_NS;
-    while (has_requests(p2p) && clock_ns() < end_ns)
+    while (has_requests(messenger) && clock_ns() < end_ns)
         ucp_worker_progress(u->worker);
     for (int i = 0; i < u->conns_n; i++)
         ucx_message_drop(&u->conns[i]); /* what has arrived meanwhile */
@@ -227,12 +233,12 @@ static void drop(struct p2p *p2p)
 
 /* "ucx (tcp/lo)" and the like, parsed from what UCX prints of an endpoint: UCX has no call for
  * it. */
-static void describe(struct p2p *p2p, char *out, size_t cap)
+static void describe(struct messenger *messenger, char *out, size_t cap)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *file = open_memstream(&text, &size);
-    const struct ucx *u = state_of(p2p);
+    const struct ucx *u = state_of(messenger);
     for (int i = 0; file != NULL && i < u->conns_n; i++) {
         if (u->conns[i].ep != NULL) {
             ucp_ep_print_info(u->conns[i].ep, file);
@@ -255,7 +261,7 @@ bool ucx_supports_gpu(const void *state)
     return ucx_setup_has_cuda(((const struct ucx *)state)->context);
 }
 
-const struct p2p_driver ucx_driver = {
+const struct message_driver ucx_driver = {
     .name = "ucx",
     .label = "UCX",
     .open = open_ucp,

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "comm/nccl/nccl_lib.h"
+#include "comm/nccl/lib.h"
 #include "data/data_file.h"
 #include "data/mix.h"
 #include "dev/cuda/cuda.h"

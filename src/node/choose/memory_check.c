@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "comm/nccl/nccl_lib.h"
+#include "comm/nccl/lib.h"
 #include "node/choose/device.h"
 #include "node/choose/config_map.h"
 #include "node/choose/memory_advice.h"

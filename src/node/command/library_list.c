@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 #include "base/version.h"
-#include "comm/nccl/nccl_lib.h"
+#include "comm/nccl/lib.h"
 #include "conf/launcher.h"
 #include "dev/cuda/cuda.h"
 #include "dev/nvidia/library.h"

@@ -3,11 +3,12 @@
 
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "comm/p2p/p2p.h"
+#include "comm/message/message.h"
 
 #define EVERY_MS 100
 
@@ -37,7 +38,7 @@ static void read_comm(struct comm_heartbeat *heartbeat, struct board_call *call)
 
 static void publish(struct comm_heartbeat *heartbeat)
 {
-    struct board_call call = {.published_ms = clock_ms(), .refused = p2p_refused()};
+    struct board_call call = {.published_ms = clock_ms(), .refused = message_refused()};
     read_comm(heartbeat, &call);
     call.left_ms = heartbeat->left_ms;
     board_call_publish(heartbeat->board, heartbeat->worker_i, &call);
@@ -87,6 +88,7 @@ void comm_heartbeat_set_comm(struct comm_heartbeat *heartbeat, const struct comm
 {
     struct board_call last;
     pthread_mutex_lock(&heartbeat->thread.lock);
+    ASSERT(!heartbeat->is_closing && (comm == NULL || heartbeat->comm == NULL));
     read_comm(heartbeat, &last); /* when its last call was left */
     heartbeat->comm = comm;
     publish(heartbeat);

@@ -61,12 +61,12 @@ static bool is_stopped_while_connecting(struct generations *g)
 {
     if (g->connecting_ms == 0 || clock_ms() - g->connecting_ms < CONNECT_STOP_MS)
         return false;
-    if (!g->has_warned_connecting && g->config->place.local == 0 &&
+    if (!g->has_warned_connecting && g->config->comm.place.local == 0 &&
         clock_ms() - g->connecting_ms >= CONNECT_WARN_MS) {
         /* The supervisors are connected, or there would be no world. */
         g->has_warned_connecting = true;
         LOG_WARN("the workers have not connected to each other for %d s%s", CONNECT_WARN_MS / 1000,
-                 g->config->place.nodes > 1
+                 g->config->comm.place.nodes > 1
                      ? ", although the nodes have, at MASTER_PORT: workers use other ports; check "
                        "firewalls between the nodes, and the network that DATA_ADDR, "
                        "UCX_NET_DEVICES or NCCL_SOCKET_IFNAME selects"
@@ -97,20 +97,16 @@ static int64_t limit_ms(void *arg)
 
 static struct comm_config comm_config_of(struct generations *g)
 {
-    const struct generations_config *c = g->config;
-    return (struct comm_config){.kind = c->place.ranks == 1 ? COMM_KIND_SELF : c->kind,
-                                .place = c->place,
-                                .timeout_ms = c->timeout_ms,
-                                .limit_ms = limit_ms,
-                                .is_aborted = is_aborted,
-                                .arg = g,
-                                .device_sms = c->device_sms,
-                                .dev = c->dev,
-                                .net = c->net,
-                                .data_addr = g->reached[0] ? g->reached : c->data_addr,
-                                .master = c->master,
-                                .secret = g->secret,
-                                .shm_fd = c->shm_fd};
+    struct comm_config config = g->config->comm;
+    if (config.place.ranks == 1)
+        config.kind = COMM_KIND_SELF;
+    if (g->reached[0])
+        config.data_addr = g->reached;
+    config.limit_ms = limit_ms;
+    config.is_aborted = is_aborted;
+    config.arg = g;
+    config.secret = g->secret;
+    return config;
 }
 
 /* ---- connecting the ranks ---- */
@@ -151,7 +147,7 @@ static uint64_t links_now(int *usable_out)
  * reach this one at another address than the published one. */
 static bool has_new_links(struct generations *g)
 {
-    if (g->config->place.nodes == 1 || clock_ms() - g->links_ms < LINKS_POLL_MS)
+    if (g->config->comm.place.nodes == 1 || clock_ms() - g->links_ms < LINKS_POLL_MS)
         return false;
     struct board_node node;
     int usable;
@@ -166,8 +162,9 @@ static bool has_new_links(struct generations *g)
 static enum status begin_open(struct generations *g, bool has_failed, void *address, int64_t *bytes)
 {
     const struct generations_config *c = g->config;
-    const bool may_use = c->needs_reached ||
-                         (has_failed && c->place.node == 0 && !(c->data_addr && c->data_addr[0]));
+    ASSERT(g->comm == NULL && g->generation == 0);
+    const bool may_use = c->needs_reached || (has_failed && c->comm.place.node == 0 &&
+                                              !(c->comm.data_addr && c->comm.data_addr[0]));
     struct board_node node;
     board_node_copy(c->board, &node);
     text_copy(g->reached, sizeof g->reached, may_use ? node.reached : "");
@@ -176,14 +173,14 @@ static enum status begin_open(struct generations *g, bool has_failed, void *addr
             ST_RETRY,
             "MASTER_ADDR=%s is a loopback address on this node (see /etc/hosts), and no other "
             "node has connected yet, which shows where it reaches this one",
-            c->master);
+            c->comm.master);
     const struct comm_config config = comm_config_of(g);
     TRY(comm_begin_open(&config, &g->comm, address, bytes));
-    if (g->reached[0] && c->place.local == 0)
+    if (g->reached[0] && c->comm.place.local == 0)
         LOG_INFO(
             "MASTER_ADDR=%s does not lead to this node's network: its workers listen at %s, where "
             "other nodes have reached it",
-            c->master, g->reached);
+            c->comm.master, g->reached);
     return ST_OK;
 }
 
@@ -196,7 +193,7 @@ static enum status begin_open_retrying(struct generations *g, void *address, int
     int64_t begin_ms = clock_ms(), warned_ms = 0;
     for (bool has_failed = false;; has_failed = true) {
         enum status st = begin_open(g, has_failed, address, bytes);
-        if (st != ST_RETRY || c->place.nodes == 1)
+        if (st != ST_RETRY || c->comm.place.nodes == 1)
             return st;
         if (clock_ms() - begin_ms >= c->join_timeout_ms && (g->reached[0] || !c->needs_reached)) {
             /* No address was found in time. Before the first world a setting is wrong; later a
@@ -223,6 +220,8 @@ static enum status begin_open_retrying(struct generations *g, void *address, int
 /* publish_address — open a communicator and publish its address on the board. */
 static enum status publish_address(struct generations *g)
 {
+    ASSERTF(g->generation == 0 && (g->older == NULL || g->comm != NULL), "generation %lld",
+            (long long)g->generation);
     struct address_header address_header = {g->config->data, g->config->val_data};
     struct board_address *mine = &g->ready.address;
     char address[COMM_ADDRESS_MAX];
@@ -234,7 +233,7 @@ static enum status publish_address(struct generations *g)
     g->older = g->comm;
     g->older_address = g->ready.address;
     g->comm = NULL;
-    if (g->config->place.nodes == 1) {
+    if (g->config->comm.place.nodes == 1) {
         comm_close(g->older);
         g->older = NULL;
     }
@@ -253,6 +252,7 @@ static enum status publish_address(struct generations *g)
     g->ready.after = g->after;
     g->ready.revision++;
     board_ready_publish(g->config->board, g->config->worker_i, &g->ready);
+    ASSERT(g->comm != NULL && mine->bytes <= BOARD_ADDRESS_MAX);
     return ST_OK;
 }
 
@@ -262,6 +262,7 @@ static enum status wait_for_world(struct generations *g, bool *is_old_out)
     const struct generations_config *c = g->config;
     struct board_world_place world;
     *is_old_out = false;
+    ASSERT(g->comm != NULL && g->generation == 0 && g->ready.after == g->after);
     while (!board_world_copy(c->board, g->after, &world, g->world)) {
         TRY(c->stopped(c->arg));
         *is_old_out = board_aborted(c->board) > g->after || has_new_links(g);
@@ -272,8 +273,12 @@ static enum status wait_for_world(struct generations *g, bool *is_old_out)
         c->wait(c->arg, !g->has_run);
         clock_sleep_ms(WORLD_POLL_MS);
     }
-    /* This rank's place in a world, of all among all nodes. */
-    struct comm_place place = c->place;
+    /* This rank's place in the world, which the supervisor has checked. */
+    struct comm_place place = c->comm.place;
+    ASSERTF(world.generation > g->after && world.nodes >= 1 && world.nodes <= place.nodes &&
+                world.node >= 0 && world.node < world.nodes,
+            "generation %lld after %lld, node %d of %d, %d in all", (long long)world.generation,
+            (long long)g->after, world.node, world.nodes, place.nodes);
     place.nodes = world.nodes;
     place.node = world.node;
     place.ranks = place.nodes * place.locals;
@@ -290,6 +295,7 @@ static enum status wait_for_world(struct generations *g, bool *is_old_out)
     }
     g->older = NULL;
     comm_close(other);
+    ASSERT(g->comm != NULL);
     return ST_OK;
 }
 
@@ -315,6 +321,9 @@ bool generations_same_data(const struct board_address *one, int one_node,
 static enum status connect_ranks(struct generations *g, struct comm *comm)
 {
     int ranks = g->place.ranks;
+    ASSERTF(comm != NULL && g->generation > g->after && g->connecting_ms == 0 &&
+                g->place.rank < ranks && ranks <= g->config->comm.place.ranks,
+            "generation %lld, rank %d of %d", (long long)g->generation, g->place.rank, ranks);
     for (int rank = 0; rank < ranks; rank++) {
         const struct board_address *from = &g->world[rank];
         if (from->bytes < (int64_t)sizeof(struct address_header))
@@ -366,6 +375,9 @@ static enum status run_generation(struct generations *g, struct comm *comm)
  * reason goes on the board, and the rank whose process has ended. */
 static bool may_continue(struct generations *g, const struct comm *comm, enum status st)
 {
+    ASSERTF(st != ST_OK && comm != NULL && g->generation > g->after && g->connecting_ms == 0,
+            "status %d in generation %lld after %lld", (int)st, (long long)g->generation,
+            (long long)g->after);
     bool is_over = is_aborted(g);
     if (st != ST_PEER && !(is_over && status_group(st) == STATUS_GROUP_RETRY))
         return false;
@@ -385,12 +397,13 @@ static enum status next_generation(struct generations *g, bool *is_over_out)
     struct status_saved saved;
     bool is_old;
     *is_over_out = true;
+    ASSERT(g->generation == 0 && g->config->comm.place.ranks > 1);
     /* After a cable was out, the network is not usable at once. Waits until it has as many
      * addresses as before, at most NETWORK_WAIT_MS. */
     const struct generations_config *c = g->config;
     int64_t until_ms = clock_ms() + NETWORK_WAIT_MS;
     int usable = 0;
-    while (c->place.nodes > 1) {
+    while (c->comm.place.nodes > 1) {
         links_now(&usable);
         if (usable >= g->usable_expected || clock_ms() >= until_ms)
             break;
@@ -407,13 +420,15 @@ static enum status next_generation(struct generations *g, bool *is_over_out)
     }
     if (st == ST_OK)
         st = run_generation(g, g->comm);
-    *is_over_out = st == ST_OK || !may_continue(g, g->comm, st);
+    /* generation 0: the wait for a world ended */
+    *is_over_out = st == ST_OK || g->generation == 0 || !may_continue(g, g->comm, st);
     status_save(&saved);
     comm_heartbeat_set_comm(g->heartbeat, NULL);
     comm_close(g->comm);
     g->comm = NULL;
     status_restore(&saved);
     atomic_store(&g->generation, 0);
+    ASSERT(g->older == NULL || *is_over_out);
     return *is_over_out ? st : ST_OK;
 }
 
@@ -425,6 +440,7 @@ static enum status run_single(struct generations *g)
     struct status_saved saved;
     char address[COMM_ADDRESS_MAX];
     int64_t bytes = 0;
+    ASSERT(config.place.ranks == 1 && g->comm == NULL && g->older == NULL);
     TRY(comm_begin_open(&config, &comm, address, &bytes));
     enum status st = comm_end_open(comm, 1, address, &bytes);
     if (st == ST_OK && g->config->connected)
@@ -440,13 +456,19 @@ static enum status run_single(struct generations *g)
 enum status generations_run(const struct generations_config *config)
 {
     struct generations g = {.config = config,
-                            .place = config->place,
+                            .place = config->comm.place,
                             .after = board_aborted(config->board),
                             .ready.closed_rank = -1};
     bool is_over = false;
-    if (config->place.ranks == 1)
+    const struct comm_place *place = &config->comm.place;
+    ASSERTF(place->rank == place->node * place->locals + place->local &&
+                place->ranks == place->nodes * place->locals && place->rank < place->ranks,
+            "rank %d of %d", place->rank, place->ranks);
+    ASSERT(config->board != NULL && config->run != NULL);
+    if (place->ranks == 1)
         return run_single(&g);
-    size_t ranks = (size_t)g.config->place.ranks;
+    ASSERT(config->wait != NULL && config->stopped != NULL);
+    size_t ranks = (size_t)place->ranks;
     g.world = memory_new(ranks, sizeof *g.world);
     g.addresses = memory_new(ranks, COMM_ADDRESS_MAX);
     g.bytes = memory_new(ranks, sizeof *g.bytes);

@@ -19,18 +19,14 @@
 struct generations_config {
     struct board *board;
     int worker_i;
-    struct comm_place place; /* among all nodes; a generation may have fewer */
-    enum comm_kind kind;     /* with several ranks */
-    enum comm_net net;       /* as in comm_config, like data_addr, master, dev and shm_fd */
-    const char *data_addr, *master;
+    /* The communicator of each generation. Its place is among all nodes, of which a generation may
+     * have fewer; its kind is for several ranks. limit_ms, is_aborted, arg and secret are not
+     * read. */
+    struct comm_config comm;
     /* MASTER_ADDR is loopback on this node, which is node 0, and DATA_ADDR is not set: the workers
      * listen at the address where other nodes have reached this one (board_node.reached). */
     bool needs_reached;
     int64_t join_timeout_ms; /* how long a worker looks for a network address */
-    int device_sms;
-    struct dev *dev;
-    int shm_fd;
-    int64_t timeout_ms; /* of a collective */
     /* A collective may take longer by this than the silence that this node's workers are allowed at
      * that time. */
     int64_t extra_ms;

@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
-#include "comm/core/comm_queue.h"
+#include "comm/core/queue.h"
 
 static struct comm_queue *queue;
 static int order[3], order_n;

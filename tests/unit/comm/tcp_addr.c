@@ -2,7 +2,7 @@
  * interface. */
 #include "harness.h"
 
-#include "comm/tcp/tcp_addr.h"
+#include "comm/tcp/addr.h"
 
 static const char *where(const char *data_addr, const char *master, enum status want)
 {

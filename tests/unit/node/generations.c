@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "comm/tcp/tcp_addr.h"
+#include "comm/tcp/addr.h"
 #include "node/worker/generations.h"
 
 #define RANKS 2
@@ -54,27 +54,28 @@ static bool needs_reached; /* of node 0 */
 static int work(struct board *board, int rank, int shm_fd, uint64_t data)
 {
     struct seat seat = {.board = board, .rank = rank};
-    struct generations_config config = {.board = board,
-                                        .worker_i = rank,
-                                        .place = {.rank = rank,
-                                                  .ranks = RANKS,
-                                                  .node = nodes > 1 ? rank : 0,
-                                                  .nodes = nodes,
-                                                  .local = nodes > 1 ? 0 : rank,
-                                                  .locals = RANKS / nodes},
-                                        .kind = COMM_KIND_HOST,
-                                        .net = COMM_NET_TCP,
-                                        .data_addr = "",
-                                        .master = needs_reached && rank == 0 ? "head" : "127.0.0.1",
-                                        .needs_reached = needs_reached && rank == 0,
-                                        .join_timeout_ms = harness_patience_ms(10000),
-                                        .shm_fd = shm_fd,
-                                        .timeout_ms = harness_patience_ms(10000),
-                                        .data = data,
-                                        .run = run,
-                                        .wait = wait_for_world,
-                                        .stopped = stopped,
-                                        .arg = &seat};
+    struct generations_config config = {
+        .board = board,
+        .worker_i = rank,
+        .comm = {.kind = COMM_KIND_HOST,
+                 .place = {.rank = rank,
+                           .ranks = RANKS,
+                           .node = nodes > 1 ? rank : 0,
+                           .nodes = nodes,
+                           .local = nodes > 1 ? 0 : rank,
+                           .locals = RANKS / nodes},
+                 .timeout_ms = harness_patience_ms(10000),
+                 .net = COMM_NET_TCP,
+                 .data_addr = "",
+                 .master = needs_reached && rank == 0 ? "head" : "127.0.0.1",
+                 .shm_fd = shm_fd},
+        .needs_reached = needs_reached && rank == 0,
+        .join_timeout_ms = harness_patience_ms(10000),
+        .data = data,
+        .run = run,
+        .wait = wait_for_world,
+        .stopped = stopped,
+        .arg = &seat};
     enum status st = generations_run(&config);
     return st == ST_OK ? (int)(100 + seat.runs_n) : status_exit_code(st);
 }
@@ -281,12 +282,11 @@ static void one_rank_lives_once(void **state)
     struct board *board;
     int64_t seen = 0;
     assert_int_equal(board_create(1, 1, &board), ST_OK);
-    struct generations_config config = {.board = board,
-                                        .place = {0, 1, 0, 1, 0, 1},
-                                        .shm_fd = -1,
-                                        .timeout_ms = 1000,
-                                        .run = alone,
-                                        .arg = &seen};
+    struct generations_config config = {
+        .board = board,
+        .comm = {.place = {0, 1, 0, 1, 0, 1}, .timeout_ms = 1000, .shm_fd = -1},
+        .run = alone,
+        .arg = &seen};
     assert_int_equal(generations_run(&config), ST_PEER);
     assert_string_equal(status_message(), "nobody else is here");
     assert_int_equal(seen, 1);

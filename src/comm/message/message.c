@@ -1,0 +1,467 @@
+/* message — messages under way and the peers they wait for, over any driver.
+ *
+ * Each receive names its sender. The list of messages under way shows which of them fail
+ * with a lost peer. Must not know collectives, nor how a driver moves bytes. */
+#include "comm/message/message.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/assert.h"
+#include "comm/message/inside.h"
+
+/* While nothing moves, spin for this long before yielding, if a core is free for waiting. A shorter
+ * spin is slower on busy cores. 1 MiB between two ranks, on two cores at load 20, took 5.7 and
+ * 8.4 ms with 4 µs, 1.1 and 0.8 ms with 50 µs. */
+#define SPIN_NS ((int64_t)50000)
+/* …yield for this long before sleeping: waking up costs 50 µs in a virtual machine */
+#define YIELD_NS ((int64_t)150000)
+#define ASK_NS ((int64_t)4000000) /* between two calls of the watch */
+#define SLEEP_MS 5                /* at a time */
+#define COALESCE_MAX_NS ((int64_t)2000000)
+#define COALESCE_MIN_NS ((int64_t)125000)
+/* Messages that end during a coalescing sleep: with few, a longer sleep costs nothing; with many,
+ * the wire may be idle: half of what algorithm/direct.h keeps in flight each way. */
+#define COALESCE_FEW 1
+#define COALESCE_MANY 4
+#define FLUSH_NS ((int64_t)100000000)
+/* to send GOAWAY messages over the connections of a failed rank */
+#define GOAWAY_SEND_NS ((int64_t)2000000)
+/* after a GOAWAY message: for messages sent before it by another path */
+#define GOAWAY_NS ((int64_t)200000000)
+
+const char message_truncated[] = "a message is longer than expected";
+const char message_damaged[] = "a message is forged, damaged or out of order";
+
+enum status message_open(const struct message_config *config, struct messenger **out)
+{
+    struct messenger *messenger = memory_new(1, sizeof(*messenger));
+    messenger->config = *config;
+    messenger->lost = -1;
+    messenger->coalesce_ns = COALESCE_MIN_NS;
+    enum status st = message_choose_open(messenger);
+    if (st != ST_OK) {
+        message_close(messenger);
+        return st;
+    }
+    *out = messenger;
+    return ST_OK;
+}
+
+/* ---- messages ---- */
+
+static void list_remove(struct message_op *op)
+{
+    if (op->prev != NULL)
+        op->prev->next = op->next;
+    else
+        op->messenger->busy = op->next;
+    if (op->next != NULL)
+        op->next->prev = op->prev;
+    op->is_busy = false;
+}
+
+void message_queue_add(struct message_queue *queue, struct message_op *op)
+{
+    if (queue->last != NULL)
+        queue->last->after = op;
+    else
+        queue->first = op;
+    queue->last = op;
+}
+
+struct message_op *message_queue_take(struct message_queue *queue, uint64_t tag)
+{
+    struct message_op *before = NULL;
+    for (struct message_op *op = queue->first; op != NULL; before = op, op = op->after) {
+        if (op->bits != tag)
+            continue;
+        if (before != NULL)
+            before->after = op->after;
+        else
+            queue->first = op->after;
+        if (queue->last == op)
+            queue->last = before;
+        op->after = NULL;
+        return op;
+    }
+    return NULL;
+}
+
+void message_op_end(struct message_op *op, const char *why)
+{
+    struct messenger *messenger = op->messenger;
+    ASSERT(op->is_busy);
+    list_remove(op);
+    messenger->ended++;
+    op->request = NULL;
+    if (op->is_goaway && why != NULL)
+        op->bytes = -1;
+    if (why != NULL && messenger->failed == NULL && !messenger->is_broken && !op->is_goaway) {
+        messenger->failed = op;
+        messenger->failed_why = why;
+    }
+}
+
+static uint64_t tag_bits(const struct messenger *messenger, struct message_tag tag)
+{
+    return (uint64_t)(messenger->mine.generation & 0xff) << 56 |
+           (uint64_t)(tag.group & 0xfff) << 44 | (uint64_t)(tag.from & 0xfff) << 32 |
+           (uint64_t)tag.tag_class << 30 | (uint64_t)(tag.sequence & 0x3fffffff);
+}
+
+enum status message_fail_unreachable(const struct messenger *messenger, int rank, const char *why)
+{
+    char at[80] = "";
+    if (messenger->driver->address_text != NULL)
+        messenger->driver->address_text(&messenger->peers[rank], at, sizeof(at));
+    return FAIL(
+        ST_PEER,
+        "rank %d%s%s cannot be reached from here (%s: %s); see that both nodes are on one network, "
+        "that no firewall is between them (workers use other ports than MASTER_PORT), and that %s",
+        rank, at[0] != 0 ? " at " : "", at, messenger->driver->label, why,
+        messenger->driver == &tcp_driver
+            ? "DATA_ADDR, if it is set, names a device of that network"
+            : "UCX_NET_DEVICES and UCX_TLS name devices of that network");
+}
+
+/* The error of a peer that this rank needs and that is lost. It names the peer lost first: the
+ * others may have ended because of it. */
+static enum status fail_lost(const struct messenger *messenger, int rank)
+{
+    int first = messenger->lost >= 0 ? messenger->lost : rank;
+    const struct message_peer *peer = &messenger->peers[first];
+    const char *why = peer->why != NULL ? peer->why : "it was closed here";
+    if (peer->theirs.magic != MESSAGE_HELLO_MAGIC) /* no HELLO message came */
+        return message_fail_unreachable(messenger, first, why);
+    return FAIL(ST_PEER, "rank %d was lost: its connection ended (%s: %s)", first,
+                messenger->driver->label, why);
+}
+
+/* The driver has begun, finished or refused a message. */
+static enum status op_begun(struct message_op *op, const char *why)
+{
+    if (why == NULL)
+        return ST_OK;
+    list_remove(op);
+    struct message_peer *peer = &op->messenger->peers[op->peer];
+    if (peer->why == NULL)
+        peer->why = why;
+    return fail_lost(op->messenger, op->peer);
+}
+
+static void op_start(struct messenger *messenger, struct message_op *op, int peer, bool is_send,
+                     int64_t bytes)
+{
+    ASSERTF(!op->is_busy && bytes >= 0, "%lld bytes with rank %d", (long long)bytes, peer);
+    const bool is_goaway = op->is_goaway, is_gpu = op->is_gpu;
+    op->request = op->after = NULL;
+    op->messenger = messenger;
+    op->data = NULL;
+    op->moved = 0;
+    op->frame_bytes = op->frame_moved = 0;
+    op->peer = peer;
+    op->is_send = is_send;
+    op->is_goaway = is_goaway;
+    op->is_gpu = is_gpu;
+    op->bytes = bytes;
+    op->prev = NULL;
+    op->next = op->messenger->busy;
+    if (op->next != NULL)
+        op->next->prev = op;
+    op->messenger->busy = op;
+    op->is_busy = true;
+}
+
+enum status message_send(struct messenger *messenger, struct message_op *op, const void *data,
+                         int64_t bytes, int to, struct message_tag tag)
+{
+    ASSERTF(to >= 0 && to < messenger->ranks && messenger->peers[to].is_connected, "to %d of %d",
+            to, messenger->ranks);
+    tag.from = messenger->rank;
+    if (messenger->is_broken || messenger->peers[to].why != NULL)
+        return fail_lost(messenger, to);
+    op_start(messenger, op, to, true, bytes);
+    return op_begun(op, messenger->driver->send(messenger, op, data, tag_bits(messenger, tag)));
+}
+
+enum status message_recv(struct messenger *messenger, struct message_op *op, void *data,
+                         int64_t bytes, struct message_tag tag)
+{
+    ASSERTF(tag.from >= 0 && tag.from < messenger->ranks && messenger->peers[tag.from].is_connected,
+            "from %d of %d", tag.from, messenger->ranks);
+    if (messenger->is_broken)
+        return fail_lost(messenger, tag.from);
+    /* A message of a lost peer may have arrived already: message_progress finds out. */
+    op_start(messenger, op, tag.from, false, bytes);
+    return op_begun(op, messenger->driver->recv(messenger, op, data, tag_bits(messenger, tag)));
+}
+
+/* ---- waiting ---- */
+
+static enum status check_failures(struct messenger *messenger)
+{
+    if (messenger->failed != NULL) {
+        if (messenger->failed_why == message_truncated)
+            return FAIL(ST_BUG,
+                        "a message of rank %d is longer than the %lld bytes expected; a bug: the "
+                        "ranks are in different calls",
+                        messenger->failed->peer, (long long)messenger->failed->bytes);
+        struct message_peer *peer = &messenger->peers[messenger->failed->peer];
+        message_on_lost(peer, messenger->failed_why);
+        return fail_lost(messenger, peer->rank);
+    }
+    if (messenger->lost >= 0) {
+        for (const struct message_op *op = messenger->busy; op != NULL; op = op->next) {
+            if (!op->is_goaway && messenger->peers[op->peer].why != NULL)
+                return fail_lost(messenger, op->peer);
+        }
+    }
+    return ST_OK;
+}
+
+void message_on_lost(struct message_peer *peer, const char *why)
+{
+    if (peer->why == NULL)
+        peer->why = why;
+    if (peer->messenger->lost < 0 && !peer->messenger->is_broken)
+        peer->messenger->lost = peer->rank;
+}
+
+/* Sleeps as long as it can without an idle wire: the messages in flight must last for it. false:
+ * the sleep would have the least length, and the driver's sleep, which ends with news, is as
+ * good. */
+static bool coalesce(struct messenger *messenger, const struct message_watch *watch)
+{
+    if (watch->coalesce == NULL)
+        return false;
+    int64_t ended = messenger->ended - messenger->coalesce_ended;
+    messenger->coalesce_ended = messenger->ended;
+    if (ended <= COALESCE_FEW)
+        messenger->coalesce_ns = messenger->coalesce_ns * 2 > COALESCE_MAX_NS
+                                     ? COALESCE_MAX_NS
+                                     : messenger->coalesce_ns * 2;
+    else if (ended >= COALESCE_MANY)
+        messenger->coalesce_ns = messenger->coalesce_ns / 2 < COALESCE_MIN_NS
+                                     ? COALESCE_MIN_NS
+                                     : messenger->coalesce_ns / 2;
+    return messenger->coalesce_ns > COALESCE_MIN_NS &&
+           watch->coalesce(watch->arg, messenger->coalesce_ns);
+}
+
+/* Nothing moved: spin, yield, or sleep until there is news. */
+static void wait_idle(struct messenger *messenger, struct message_wait *wait, int64_t now_ns)
+{
+    if (wait->is_polling) {
+        /* on a busy machine a yield costs milliseconds, and this thread has work to do */
+        if (wait->watch.wait_policy != WAIT_POLICY_SPIN)
+            sched_yield();
+        return;
+    }
+    if (wait->idle_ns == 0)
+        wait->idle_ns = now_ns;
+    int64_t idle_ns = now_ns - wait->idle_ns;
+    if (wait->watch.wait_policy == WAIT_POLICY_SPIN && idle_ns < SPIN_NS)
+        return;
+    if (wait->watch.wait_policy != WAIT_POLICY_SLEEP && idle_ns < YIELD_NS) {
+        sched_yield();
+        return;
+    }
+    if (!coalesce(messenger, &wait->watch))
+        messenger->driver->sleep(messenger, SLEEP_MS);
+}
+
+enum status message_progress(struct messenger *messenger, struct message_wait *wait)
+{
+    unsigned moved = messenger->driver->progress(messenger);
+    if (moved > 0)
+        wait->idle_ns = 0;
+    if (messenger->failed != NULL || messenger->lost >= 0)
+        TRY(check_failures(messenger));
+    if (moved > 0 && wait->asked_ns != 0 && (++wait->progressed_n & 15) != 0)
+        return ST_OK;
+    int64_t now_ns = clock_ns();
+    if (wait->asked_ns == 0)
+        wait->asked_ns = now_ns;
+    if (now_ns - wait->asked_ns >= ASK_NS) {
+        wait->asked_ns = now_ns;
+        /* A peer that sent GOAWAY counts as lost, even if the network does not report it. */
+        for (int i = 0; i < messenger->ranks; i++) {
+            struct message_peer *peer = &messenger->peers[i];
+            if (!peer->is_connected || peer->why != NULL || peer->goaway_recv.messenger == NULL ||
+                !message_is_done(&peer->goaway_recv))
+                continue;
+            if (peer->goaway_ns == 0)
+                peer->goaway_ns = now_ns;
+            else if (now_ns - peer->goaway_ns > GOAWAY_NS)
+                message_on_lost(peer, "it has ended");
+        }
+        TRY(wait->watch.check(wait->watch.arg));
+    }
+    if (moved == 0)
+        wait_idle(messenger, wait, now_ns);
+    return ST_OK;
+}
+
+/* ---- the end ---- */
+
+static bool has_sent_goaway(const struct message_peer *peer)
+{
+    return peer->goaway_ns != 0 || (message_is_done(&peer->goaway_recv) &&
+                                    peer->goaway_recv.bytes == (int64_t)sizeof(peer->goaway_cause));
+}
+
+static int find_closed(const struct messenger *messenger)
+{
+    for (int i = messenger->lost >= 0 ? -1 : 0; i < messenger->ranks; i++) {
+        const struct message_peer *peer = &messenger->peers[i < 0 ? messenger->lost : i];
+        if (peer->was_closed && !has_sent_goaway(peer))
+            return peer->rank;
+    }
+    return -1;
+}
+
+int message_closed(const struct messenger *messenger)
+{
+    return messenger->is_broken ? messenger->closed : find_closed(messenger);
+}
+
+bool message_lost(const struct messenger *messenger, struct message_loss *out)
+{
+    if (messenger->lost < 0)
+        return false;
+    const struct message_peer *peer = &messenger->peers[messenger->lost];
+    const bool sent_goaway = has_sent_goaway(peer);
+    *out = (struct message_loss){.rank = peer->rank,
+                                 .sent_goaway = sent_goaway,
+                                 .cause = sent_goaway ? peer->goaway_cause : -1,
+                                 .is_damaged = peer->why == message_damaged,
+                                 .text = peer->why,
+                                 .label = messenger->driver->label};
+    return true;
+}
+
+/* So that peers can distinguish an orderly end from a death, and know which rank was lost first. */
+static void send_goaways(struct messenger *messenger)
+{
+    struct message_loss loss;
+    messenger->goaway_cause = !message_lost(messenger, &loss) ? -1
+                              : loss.sent_goaway              ? loss.cause
+                                                              : loss.rank;
+    for (int i = 0; i < messenger->ranks; i++) {
+        struct message_peer *peer = &messenger->peers[i];
+        if (!peer->is_connected || peer->why != NULL)
+            continue;
+        struct message_tag goaway = {.group = MESSAGE_HELLO_GROUP, .sequence = 1};
+        if (message_send(messenger, &peer->goaway_send, &messenger->goaway_cause,
+                         sizeof(messenger->goaway_cause), i, goaway) != ST_OK)
+            status_clear();
+    }
+}
+
+/* Ends every message under way. */
+static void drop_all(struct messenger *messenger)
+{
+    messenger->closed = find_closed(messenger); /* then GOAWAY messages end unread */
+    messenger->is_broken = true;
+    messenger->driver->drop(messenger);
+    while (messenger->busy != NULL)
+        list_remove(messenger->busy);
+}
+
+void message_abort(struct messenger *messenger)
+{
+    if (messenger->is_broken || messenger->driver == NULL)
+        return;
+    struct status_saved saved;
+    status_save(&saved);
+    send_goaways(messenger);
+    int64_t end_ns = clock_ns() + GOAWAY_SEND_NS;
+    while (clock_ns() < end_ns)
+        messenger->driver->progress(messenger);
+    drop_all(messenger);
+    status_restore(&saved);
+}
+
+void message_close(struct messenger *messenger)
+{
+    if (messenger == NULL)
+        return;
+    if (!messenger->is_broken && messenger->driver != NULL) {
+        send_goaways(messenger);
+        messenger->driver->flush(messenger,
+                                 FLUSH_NS); /* a peer may still wait for what the last calls sent */
+        drop_all(messenger);
+    }
+    message_choose_close(messenger);
+    free(messenger->peers);
+    free(messenger);
+}
+
+const char *message_name(const struct messenger *messenger) { return messenger->name; }
+const char *message_driver_name(const struct messenger *messenger)
+{
+    return messenger->driver->name;
+}
+
+bool message_link(const struct messenger *messenger, int rank, struct comm_link *out)
+{
+    const struct message_peer *peer = &messenger->peers[rank];
+    return messenger->driver->link != NULL && peer->is_connected && peer->why == NULL &&
+           messenger->driver->link(peer, out);
+}
+
+int64_t message_refused(void) { return tcp_accept_refused() + ucx_message_refused(); }
+
+const char *message_choice_reason(const struct messenger *messenger)
+{
+    return messenger->choice_reason;
+}
+
+bool message_supports_gpu(const struct messenger *messenger)
+{
+    const void *state = messenger->states[MESSAGE_DRIVER_UCX];
+    return state != NULL && ucx_supports_gpu(state);
+}
+
+int message_rank_without_gpu(const struct messenger *messenger)
+{
+    for (int i = 0; i < messenger->ranks; i++) {
+        bool offers =
+            (i == messenger->rank ? &messenger->mine : &messenger->peers[i].theirs)->offers_gpu !=
+            0;
+        if (!offers && (i == messenger->rank || messenger->peers[i].is_connected))
+            return i;
+    }
+    return -1;
+}
+
+bool message_shares_cores(const struct messenger *messenger)
+{
+    bool shares = messenger->mine.shares_cores != 0;
+    for (int i = 0; i < messenger->ranks; i++)
+        shares = shares ||
+                 (messenger->peers[i].is_connected && messenger->peers[i].theirs.shares_cores != 0);
+    return shares;
+}
+
+void message_log_gpu(const struct messenger *messenger)
+{
+    int without = message_rank_without_gpu(messenger);
+    if (without < 0)
+        LOG_INFO("GPU data goes to other nodes straight from its memory: the UCX of all %d ranks "
+                 "supports CUDA",
+                 messenger->ranks);
+    else if (messenger->driver == &tcp_driver)
+        LOG_INFO("GPU data goes to other nodes through pinned host memory, in overlapping chunks, "
+                 "and TCP");
+    else
+        LOG_INFO("GPU data goes to other nodes through pinned host memory, in overlapping chunks: "
+                 "rank %d's UCX does not move GPU memory; if it should, install UCX with CUDA "
+                 "there, and leave cuda in UCX_TLS",
+                 without);
+}

@@ -1,0 +1,54 @@
+/* comm_nccl_inside — the transport NCCL as its own files share it: nccl.c (calls),
+ * open.c (open, close, split, memory). Other files use transport.h. */
+#ifndef CONVOY_COMM_NCCL_INSIDE_H
+#define CONVOY_COMM_NCCL_INSIDE_H
+
+#include "comm/core/transport.h"
+#include "comm/nccl/lib.h"
+
+/* Memory of ncclMemAlloc, registered with the root's communicator. */
+struct comm_nccl_memory {
+    struct comm_nccl_memory *next;
+    void *data;
+    void *handle; /* of the registration; NULL: NCCL refused it */
+};
+
+/* Shared by a comm and all comms split from it. */
+struct comm_nccl_root {
+    const struct nccl_lib *nccl;
+    struct stream *stream;
+    void *scratch;           /* COMM_NCCL_SCRATCH_BYTES of device memory */
+    struct comm_nccl *first; /* all communicators */
+    struct comm_nccl_memory *memory;
+};
+#define COMM_NCCL_SCRATCH_BYTES 256 /* a unique id, or the number that a barrier sums */
+
+struct comm_nccl {
+    struct comm_nccl_root *root;
+    struct comm_nccl *next;
+    bool owns_root;
+    struct nccl_comm *comm; /* NULL: not open, or aborted */
+};
+
+static inline const struct nccl_lib *comm_nccl_lib(const struct comm_nccl *state)
+{
+    return state->root->nccl;
+}
+
+/* comm_nccl_complete — the end of a call that NCCL returned `result` for: waits until it is done;
+ * until it is on the stream, if ctx->is_async.
+ * comm_nccl_opened — the same for a new communicator.
+ * comm_nccl_abort — ends all communicators of the root, and what they execute on the device. */
+enum status comm_nccl_complete(struct comm_ctx *ctx, int result);
+enum status comm_nccl_opened(struct comm_ctx *ctx, int result);
+void comm_nccl_abort(struct comm_ctx *ctx);
+void *comm_nccl_stream(const struct comm_nccl *state); /* as cudaStream_t */
+
+/* The entries of struct transport_ops in open.c. */
+enum status comm_nccl_open_begin(struct comm_ctx *ctx, void *address, int64_t *address_bytes);
+enum status comm_nccl_open_end(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes);
+void comm_nccl_open_close(struct comm_ctx *ctx);
+enum status comm_nccl_open_split(struct comm_ctx *ctx);
+enum status comm_nccl_open_alloc(struct comm_ctx *ctx, int64_t bytes, void **out);
+
+#endif

@@ -1,0 +1,211 @@
+/* nccl_lib — loads libnccl.so.2 and keeps it loaded. */
+#include "comm/nccl/lib.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/text.h"
+#include "dev/nvidia/library.h"
+
+#define ROW(name) LIBRARY_SYMBOL(nccl_lib, name)
+
+static const struct library_symbol symbols[] = {
+    ROW(ncclGetVersion),
+    ROW(ncclGetErrorString),
+    ROW(ncclGetLastError),
+    ROW(ncclGetUniqueId),
+    ROW(ncclCommInitRankConfig),
+    ROW(ncclCommAbort),
+    ROW(ncclCommFinalize),
+    ROW(ncclCommDestroy),
+    ROW(ncclCommGetAsyncError),
+    ROW(ncclGroupStart),
+    ROW(ncclGroupEnd),
+    ROW(ncclAllReduce),
+    ROW(ncclReduce),
+    ROW(ncclReduceScatter),
+    ROW(ncclAllGather),
+    ROW(ncclBroadcast),
+    ROW(ncclSend),
+    ROW(ncclRecv),
+};
+static const struct library_symbol memory_symbols[] = {
+    ROW(ncclMemAlloc), ROW(ncclMemFree), ROW(ncclCommRegister), ROW(ncclCommDeregister)};
+static const char *const names[] = {"libnccl.so.2", NULL};
+
+/* Returns false and the reason if the library is older than NCCL_VERSION_LEAST. */
+static bool fits(const void *opened, char *why, size_t cap)
+{
+    const struct nccl_lib *table = opened;
+    char has[24], needs[24];
+    int version = 0;
+    if (table->ncclGetVersion(&version) == NCCL_SUCCESS && version >= NCCL_VERSION_LEAST)
+        return true;
+    text_format(why, cap, "%s is too old: this program needs %s or newer",
+                nccl_lib_version_text(version, has, sizeof has),
+                nccl_lib_version_text(NCCL_VERSION_LEAST, needs, sizeof needs));
+    return false;
+}
+
+static const struct library_spec spec = {
+    .what = "NCCL",
+    .names = names,
+    .packages = "libnccl2 (NVIDIA's repository) or nvidia-nccl-cu13 (PyPI; for drivers before 580 "
+                "nvidia-nccl-cu12)",
+    .symbols = symbols,
+    .symbols_n = sizeof symbols / sizeof *symbols,
+    .fits = fits};
+
+/* The loaded library. It stays loaded, because its threads may outlive every communicator. */
+static struct {
+    pthread_mutex_t mutex;
+    struct library library;
+    struct nccl_lib table;
+    int version;
+    char about[LIBRARY_PATH_MAX + 32];
+} held = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+const char *nccl_lib_version_text(int version, char *out, size_t cap)
+{
+    if (version < 10000)
+        text_format(out, cap, "%d.%d.%d", version / 1000, version % 1000 / 100, version % 100);
+    else
+        text_format(out, cap, "%d.%d.%d", version / 10000, version % 10000 / 100, version % 100);
+    return out;
+}
+
+/* name: with its "=". NULL: it is not set. */
+static const char *variable(const char *name)
+{
+    extern char **environ;
+    for (char **at = environ; at != NULL && *at != NULL; at++)
+        if (strncmp(*at, name, strlen(name)) == 0)
+            return *at + strlen(name);
+    return NULL;
+}
+
+/* A blocking communicator would wait for a missing rank without end, inside the library. NCCL
+ * obeys the variable whatever the config asks for. */
+static enum status check_environment(void)
+{
+    const char *blocking = variable("NCCL_COMM_BLOCKING=");
+    if (blocking == NULL || strcmp(blocking, "0") == 0)
+        return ST_OK;
+    return FAIL(
+        ST_BAD_SETTING,
+        "NCCL_COMM_BLOCKING=%.32s (environment) is refused: with it a call would wait for a "
+        "lost rank without end; unset it, or set it to 0",
+        blocking);
+}
+
+bool nccl_lib_shares_gpus(int version)
+{
+    const char *enabled = variable("NCCL_MULTI_RANK_GPU_ENABLE=");
+    return version >= 23000 && enabled != NULL && strcmp(enabled, "1") == 0;
+}
+
+struct nccl_config nccl_lib_config(int version, int max_ctas)
+{
+    struct nccl_config config = {.magic = NCCL_CONFIG_MAGIC,
+                                 .version = (unsigned)version,
+                                 .blocking = 0,
+                                 .cga_cluster_size = NCCL_UNDEFINED,
+                                 .min_ctas = NCCL_UNDEFINED,
+                                 .max_ctas = max_ctas > 0 ? max_ctas : NCCL_UNDEFINED,
+                                 .split_share = NCCL_UNDEFINED,
+                                 .traffic_class = NCCL_UNDEFINED,
+                                 .collnet_enable = NCCL_UNDEFINED,
+                                 .cta_policy = NCCL_UNDEFINED,
+                                 .shrink_share = NCCL_UNDEFINED,
+                                 .nvls_ctas = NCCL_UNDEFINED,
+                                 .channels_per_net_peer = NCCL_UNDEFINED,
+                                 .nvlink_centric_sched = NCCL_UNDEFINED};
+    if (version >= 22800)
+        config.size = sizeof config;
+    else if (version >= 22700)
+        config.size = offsetof(struct nccl_config, channels_per_net_peer);
+    else
+        config.size = offsetof(struct nccl_config, comm_name);
+    return config;
+}
+
+/* 2.28.3 and 2.29.3 round to the granularity of shared memory and to nothing else (src/allocator.cc
+ * of both). The sources of 2.19 also round to what a multicast object asks for, where the GPU has
+ * multicast; that is 512 MiB at most. When that ended is not known. */
+#define ROUNDING_MOST ((int64_t)512 << 20)
+int64_t nccl_lib_rounding(int version, int64_t granularity_bytes)
+{
+    if (version < 21900)
+        return 0;
+    return version >= 22803 && granularity_bytes > 0 ? granularity_bytes : ROUNDING_MOST;
+}
+
+static enum status open_held(void)
+{
+    char has[24];
+    struct library library;
+    struct nccl_lib table;
+    int version = 0;
+    TRY(check_environment());
+    TRY(library_open(&spec, &library, &table));
+    (void)table.ncclGetVersion(&version);
+    void *handle = library.handle;
+    table.has_memory = true;
+    for (size_t i = 0; i < sizeof memory_symbols / sizeof *memory_symbols; i++) {
+        void *symbol = dlsym(handle, memory_symbols[i].name);
+        table.has_memory = table.has_memory && symbol != NULL;
+        memcpy((char *)&table + memory_symbols[i].offset, &symbol, sizeof symbol);
+    }
+    held.library = library;
+    held.table = table;
+    held.version = version;
+    text_format(held.about, sizeof held.about, "%s from %s",
+                nccl_lib_version_text(version, has, sizeof has), library.path);
+    return ST_OK;
+}
+
+enum status nccl_lib_open(const struct nccl_lib **out)
+{
+    pthread_mutex_lock(&held.mutex);
+    enum status st = held.version > 0 ? ST_OK : open_held();
+    pthread_mutex_unlock(&held.mutex);
+    if (st == ST_OK)
+        *out = &held.table;
+    return st;
+}
+
+int nccl_lib_version(void) { return held.version; }
+const char *nccl_lib_about(void) { return held.about; }
+
+enum status nccl_lib_fail(const struct nccl_lib *nccl, struct nccl_comm *comm, int result,
+                          const char *what)
+{
+    const char *name = nccl->ncclGetErrorString(result), *last = nccl->ncclGetLastError(comm);
+    char more[256] = "";
+    if (last && last[0])
+        text_format(more, sizeof more, "; its last error: %s", last);
+    switch (result) {
+    case NCCL_REMOTE_ERROR:
+    case NCCL_SYSTEM_ERROR:
+        return FAIL(ST_PEER,
+                    "NCCL failed in %s: %s (%d)%s; a rank was lost, or the network between them: "
+                    "see the other ranks' logs, and NCCL_DEBUG=INFO",
+                    what, name, result, more);
+    case NCCL_UNHANDLED_CUDA_ERROR:
+        return FAIL(ST_FAULT,
+                    "NCCL failed in %s: %s (%d)%s; see dmesg for an Xid, and NCCL_DEBUG=INFO", what,
+                    name, result, more);
+    case NCCL_INVALID_USAGE:
+        return FAIL(ST_BAD_SETTING,
+                    "NCCL refuses %s: %s (%d)%s; two ranks on one GPU are refused, too: give each "
+                    "a GPU of its own, or use BACKEND=ucx",
+                    what, name, result, more);
+    default:
+        return FAIL(ST_BUG,
+                    "NCCL failed in %s: %s (%d)%s; NCCL_DEBUG=INFO logs more; BACKEND=ucx does "
+                    "not use NCCL",
+                    what, name, result, more);
+    }
+}

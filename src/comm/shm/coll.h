@@ -1,0 +1,75 @@
+/* shm_coll — collectives of ranks that share memory. Must not know what provides the memory.
+ *
+ *   small all_reduce   (up to SHM_BARRIER_EAGER_BYTES) one barrier: each rank puts its elements
+ *   into
+ *                      its eager slot, then sums all slots by itself.
+ *   large all_reduce   two barriers: each rank sums its part straight from all buffers, stores it
+ *   to
+ *                      all buffers, then waits for the others.
+ *   buffers that other ranks cannot see (processes, and not from comm_alloc): through bounce
+ *                      buffers, round by round (bounce.c). */
+#ifndef CONVOY_COMM_SHM_COLL_H
+#define CONVOY_COMM_SHM_COLL_H
+
+#include "comm/core/part.h"
+#include "comm/shm/barrier.h"
+
+/* One rank's state: nodes × locals ranks, the barrier, scratch arrays. */
+struct shm_coll {
+    struct shm_barrier barrier;
+    int nodes, locals;
+    int64_t nt_bytes; /* all ranks' buffers together: from here on stores bypass the caches */
+    const void **in;  /* n each: scratch */
+    void **out;
+    struct part_extent *parts; /* n: of the call under way */
+};
+
+/* Which extents of a buffer belong to which rank: extents[rank · each + k], k < each. A rank's
+ * extents are packed one behind the other in its own buffer. reduce_scatter and all_gather have one
+ * extent each; a two-level collective has one for each node. */
+struct shm_coll_partition {
+    const struct part_extent *extents;
+    int each;
+};
+int64_t shm_coll_partition_elems(const struct shm_coll_partition *partition, int rank);
+
+/* shm_coll_init — place: nodes × locals ranks. */
+void shm_coll_init(struct shm_coll *coll, void *memory, const struct comm_place *place);
+void shm_coll_free(struct shm_coll *coll);
+
+/* shm_coll_run — a collective, send or recv; a call of any other kind is a barrier. */
+enum status shm_coll_run(struct shm_coll *coll, struct comm_ctx *ctx, const struct comm_call *call);
+/* shm_coll_sum — sums coll->in (n sources of call->dtype) into the outs_n buffers of coll->out.
+ * Changes both arrays. */
+void shm_coll_sum(const struct shm_coll *coll, const struct comm_call *call, int outs_n,
+                  enum dtype dtype_out, int64_t elems);
+
+/* shm_coll_reduce — reduce_scatter by a partition: this rank's extents of the sum over all ranks of
+ * call->in (call->elems), packed, into `out`. dtype_out = call->dtype, or F32 from BF16 for a sum
+ * that continues on other nodes. shm_coll_gather — all_gather by a partition: every rank's packed
+ * extents, in its `in`, into call->out of all ranks. */
+enum status shm_coll_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
+                            const struct comm_call *call,
+                            const struct shm_coll_partition *partition, void *out,
+                            enum dtype dtype_out);
+enum status shm_coll_gather(struct shm_coll *coll, struct comm_ctx *ctx,
+                            const struct comm_call *call,
+                            const struct shm_coll_partition *partition, const void *in);
+
+/* ---- through bounce buffers (bounce.c); only for coll.c ---- */
+
+enum status shm_bounce_all_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
+                                  const struct comm_call *call);
+enum status shm_bounce_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
+                              const struct comm_call *call,
+                              const struct shm_coll_partition *partition, void *out,
+                              enum dtype dtype_out);
+enum status shm_bounce_gather(struct shm_coll *coll, struct comm_ctx *ctx,
+                              const struct comm_call *call,
+                              const struct shm_coll_partition *partition, const void *in);
+enum status shm_bounce_all_to_all(struct shm_coll *coll, struct comm_ctx *ctx,
+                                  const struct comm_call *call);
+enum status shm_bounce_broadcast(struct shm_coll *coll, struct comm_ctx *ctx,
+                                 const struct comm_call *call);
+
+#endif

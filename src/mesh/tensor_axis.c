@@ -143,10 +143,10 @@ enum status tensor_axis_open(struct comm *comm, const struct model_dims *dims, b
                              struct tensor_axis *out)
 {
     int ranks = comm_place(comm)->ranks, rank = comm_place(comm)->rank,
-        heads = (int)dims->part.kv_heads;
-    ASSERTF(ranks == dims->part.tensor_ranks && rank == dims->part.tensor_rank,
-            "rank %d of %d, but the model is part %d of %d", rank, ranks, dims->part.tensor_rank,
-            dims->part.tensor_ranks);
+        heads = (int)dims->shard.kv_heads;
+    ASSERTF(ranks == dims->shard.tensor_ranks && rank == dims->shard.tensor_rank,
+            "rank %d of %d, but the model is part %d of %d", rank, ranks, dims->shard.tensor_rank,
+            dims->shard.tensor_ranks);
     TRY(set_calls(out, comm, is_fixed));
     out->keys_n = heads < ranks ? ranks / heads : 1;
     if (out->keys_n == 1 || out->keys_n == ranks)

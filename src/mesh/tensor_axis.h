@@ -29,7 +29,7 @@ struct tensor_axis {
 };
 
 /* tensor_axis_open — collective among the ranks of comm, the tensor group of a rank's dims
- * (model_part_dims). is_fixed: sums have the same bits wherever the ranks are; they lie in host
+ * (model_shard_dims). is_fixed: sums have the same bits wherever the ranks are; they lie in host
  * memory then, and are fp32. Fails as comm_split does. ST_RETRY: out of memory for the sums.
  * tensor_axis_of_context — the same calls among the ranks that share samples, without key heads.
  * Local.

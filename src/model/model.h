@@ -2,7 +2,7 @@
  * how parameters are sharded.
  *
  * All models are decoder-only transformers, computed by one set of functions (transformer/). What
- * differs is data: struct model_parts says how a model computes, and an architecture's own folder
+ * differs is data: struct model_features says how a model computes, and an architecture's own folder
  * (gpt2/, llama/ …) says how its parameters are called and which presets it has.
  *
  * The caller walks the units (param.h) in order for the forward pass and in reverse for the
@@ -59,7 +59,7 @@ enum model_recompute model_recompute_of(struct model_recomputed what, int64_t la
 struct model_recomputed model_recompute_nth(int64_t layers, int64_t i);
 const char *model_recompute_text(struct model_recomputed what, char *out, size_t cap);
 
-/* The parts of a model. All zero: GPT-2's. */
+/* How a model computes. All zero: GPT-2's. */
 enum model_norm { MODEL_NORM_LAYER, MODEL_NORM_RMS };
 enum model_mlp { MODEL_MLP_GELU_TANH, MODEL_MLP_GELU_ERF, MODEL_MLP_SWIGLU, MODEL_MLP_RELU2 };
 enum model_bias { MODEL_BIAS_ALL, MODEL_BIAS_QKV, MODEL_BIAS_NONE }; /* of linear layers */
@@ -81,7 +81,7 @@ struct model_rope {
     int64_t original_context;
 };
 
-struct model_parts {
+struct model_features {
     enum model_norm norm;
     enum model_mlp mlp;
     enum model_bias bias;
@@ -105,9 +105,9 @@ struct model_marks {
     int64_t eos[MODEL_EOS_MAX]; /* the first is the usual one */
 };
 
-/* Which part of a model the dimensions are (model_part.h). All zero: the whole model. */
+/* Which part of a model the dimensions are (model_shard.h). All zero: the whole model. */
 #define MODEL_CHUNKS_MAX 8
-struct model_part {
+struct model_shard {
     int tensor_rank, tensor_ranks; /* tensor_ranks 0 or 1: matrices are whole */
     int context_ranks;             /* 0 or 1: samples are whole */
     /* own layers, as runs of the whole's, ascending; chunks_n 0: all */
@@ -128,9 +128,9 @@ struct model_dims {
     int64_t layers, heads, embed, context, vocab;
     int64_t kv_heads, head_dim, ffn;
     double norm_eps;
-    struct model_parts parts;
+    struct model_features features;
     struct model_marks marks;
-    struct model_part part;
+    struct model_shard shard;
 };
 
 /* model_ffn — 0 stands for 4·C, or, for SwiGLU, for 8/3·C rounded up to a multiple of 256 (Llama).
@@ -143,11 +143,11 @@ void model_resolve(struct model_dims *dims);
 
 /* Of dimensions that may be a part's:
  * model_layer       the number of own block `block` in the whole model.
- * model_vocab_part  own rows of the vocabulary: [*first, *first + *n).
+ * model_vocab_shard  own rows of the vocabulary: [*first, *first + *n).
  * model_vocab_rows  rows of the vocabulary product: own rows, and rows of zeros up to a multiple of
  *                   part.vocab_multiple. */
 int64_t model_layer(const struct model_dims *dims, int64_t block);
-void model_vocab_part(const struct model_dims *dims, int64_t *first, int64_t *n);
+void model_vocab_shard(const struct model_dims *dims, int64_t *first, int64_t *n);
 int64_t model_vocab_rows(const struct model_dims *dims);
 
 /* The part.vocab_multiple of GPUs: cuBLASLt's fastest kernels for tensor cores take dimensions of
@@ -161,12 +161,12 @@ const char *model_preset_name(int i);
 /* model_arch_name — "gpt2", "llama" …: transformers' model_type. model_arch_find: false: none. */
 const char *model_arch_name(enum model_arch arch);
 bool model_arch_find(const char *name, enum model_arch *out);
-/* model_arch_parts — the parts of most models of an architecture. All models of one have the same
+/* model_arch_features — the features of most models of an architecture. All models of one have the same
  * norm; of all but GPT-2, the same position and has_qk_norm. */
-struct model_parts model_arch_parts(enum model_arch arch);
+struct model_features model_arch_features(enum model_arch arch);
 
 /* model_check — ST_BAD_SETTING with the value when a dimension is out of bounds, when heads do not
- * divide embed, or when the architecture does not have such parts. */
+ * divide embed, or when the architecture does not have such features. */
 enum status model_check(const struct model_dims *dims);
 
 struct model_acts; /* transformer/transformer.h */
@@ -201,7 +201,7 @@ struct pass {
     const struct param_table *grad_table; /* offsets of gradients; NULL: those of `table` */
     struct model_acts *acts;              /* from model_plan */
     const struct model_axis *tensor;      /* NULL: matrices are whole */
-    const struct model_axis *context;     /* NULL: samples are whole (model_part_runs) */
+    const struct model_axis *context;     /* NULL: samples are whole (model_shard_runs) */
 
     int64_t past;   /* tokens before these, in the KV cache (model_plan_kv_cache); > 0: b = t = 1 */
     bool want_grad; /* false: evaluation: no dropout, nothing is kept for a backward pass */
@@ -257,14 +257,14 @@ struct model_ops {
 const struct model_ops *model_ops(const struct model_dims *dims);
 
 /* The rows (N,C) of a part of a model at its borders, of the plan's dtype:
- * model_part_input   what its first block reads; embed_fwd writes it, or, in a part without the
+ * model_shard_input   what its first block reads; embed_fwd writes it, or, in a part without the
  *                    embedding, the caller.
- * model_part_output  what its last block writes; the head reads it.
- * model_part_grad    the gradient of the output before the last block's backward pass, then that of
+ * model_shard_output  what its last block writes; the head reads it.
+ * model_shard_grad    the gradient of the output before the last block's backward pass, then that of
  *                    the input after the first block's. All plans that share scratch share it. */
-struct tensor model_part_input(const struct pass *p);
-struct tensor model_part_output(const struct pass *p);
-struct tensor model_part_grad(const struct pass *p);
+struct tensor model_shard_input(const struct pass *p);
+struct tensor model_shard_output(const struct pass *p);
+struct tensor model_shard_grad(const struct pass *p);
 
 /* model_flops_per_token — of forward and backward at T = t: matrix products only, causal attention
  * counted as half, recomputation not counted. */

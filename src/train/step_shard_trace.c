@@ -105,7 +105,7 @@ void step_shard_trace_losses(const struct step *s, struct step_shard_trace *t, i
 {
     const int64_t losses = step_sample_losses(s),
                   n = s->config.global_samples / s->config.shards * losses;
-    if (!s->dims.part.lacks_head)
+    if (!s->dims.shard.lacks_head)
         add(t, LAST_ORDER,
             XXH3_64bits(s->losses_host + first * losses, (size_t)n * sizeof *s->losses_host));
 }

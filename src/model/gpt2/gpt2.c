@@ -17,7 +17,7 @@
 #define PRESET_MODERN(n, l, h, c)                                                        \
     {                                                                                    \
         .name = n, .layers = l, .heads = h, .embed = c, .context = 1024, .vocab = 50257, \
-        .parts = MODERN                                                                  \
+        .features = MODERN                                                               \
     }
 static const struct model_dims presets[] = {PRESET("gpt2-nano", 4, 4, 128),
                                             PRESET("gpt2-mini", 6, 6, 384),
@@ -48,20 +48,20 @@ const struct transformer_arch gpt2_arch = {
     .norm_bias = "ln_f.bias",
     .head = "lm_head.weight",
     .block = "h.%d.",
-    .row = {{TRANSFORMER_PART_NORM1, "ln_1.weight"},
-            {TRANSFORMER_PART_NORM1_BIAS, "ln_1.bias"},
-            {TRANSFORMER_PART_QKV, "attn.c_attn.weight"},
-            {TRANSFORMER_PART_QKV_BIAS, "attn.c_attn.bias"},
-            {TRANSFORMER_PART_Q_NORM, "attn.q_norm.weight"},
-            {TRANSFORMER_PART_K_NORM, "attn.k_norm.weight"},
-            {TRANSFORMER_PART_ATT, "attn.c_proj.weight"},
-            {TRANSFORMER_PART_ATT_BIAS, "attn.c_proj.bias"},
-            {TRANSFORMER_PART_NORM2, "ln_2.weight"},
-            {TRANSFORMER_PART_NORM2_BIAS, "ln_2.bias"},
-            {TRANSFORMER_PART_UP, "mlp.c_fc.weight"},
-            {TRANSFORMER_PART_UP_BIAS, "mlp.c_fc.bias"},
-            {TRANSFORMER_PART_DOWN, "mlp.c_proj.weight"},
-            {TRANSFORMER_PART_DOWN_BIAS, "mlp.c_proj.bias"}},
+    .row = {{TRANSFORMER_PARAM_NORM1, "ln_1.weight"},
+            {TRANSFORMER_PARAM_NORM1_BIAS, "ln_1.bias"},
+            {TRANSFORMER_PARAM_QKV, "attn.c_attn.weight"},
+            {TRANSFORMER_PARAM_QKV_BIAS, "attn.c_attn.bias"},
+            {TRANSFORMER_PARAM_Q_NORM, "attn.q_norm.weight"},
+            {TRANSFORMER_PARAM_K_NORM, "attn.k_norm.weight"},
+            {TRANSFORMER_PARAM_ATT, "attn.c_proj.weight"},
+            {TRANSFORMER_PARAM_ATT_BIAS, "attn.c_proj.bias"},
+            {TRANSFORMER_PARAM_NORM2, "ln_2.weight"},
+            {TRANSFORMER_PARAM_NORM2_BIAS, "ln_2.bias"},
+            {TRANSFORMER_PARAM_UP, "mlp.c_fc.weight"},
+            {TRANSFORMER_PARAM_UP_BIAS, "mlp.c_fc.bias"},
+            {TRANSFORMER_PARAM_DOWN, "mlp.c_proj.weight"},
+            {TRANSFORMER_PARAM_DOWN_BIAS, "mlp.c_proj.bias"}},
     .preset = presets,
     .presets_n = sizeof presets / sizeof *presets,
     .check = check,

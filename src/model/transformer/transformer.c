@@ -86,13 +86,13 @@ enum status transformer_branch_grad(const struct pass *p, int block,
 
 static enum norm_kind kind_of(const struct pass *p)
 {
-    return p->dims->parts.norm == MODEL_NORM_RMS ? NORM_KIND_RMS : NORM_KIND_LAYER;
+    return p->dims->features.norm == MODEL_NORM_RMS ? NORM_KIND_RMS : NORM_KIND_LAYER;
 }
 
 /* bias_of — the number of a norm's bias; -1: RMSNorm has none. */
 static int bias_of(const struct pass *p, int param)
 {
-    return p->dims->parts.norm == MODEL_NORM_LAYER ? param + 1 : -1;
+    return p->dims->features.norm == MODEL_NORM_LAYER ? param + 1 : -1;
 }
 
 enum status transformer_norm(const struct pass *p, int param, struct tensor y, struct tensor mean,
@@ -204,7 +204,7 @@ enum status transformer_linear_bwd_x(const struct pass *p, int block, enum trans
 /* wpe_of — the number of the learned positions; -1: there are none. */
 static int wpe_of(const struct pass *p)
 {
-    return p->dims->parts.position == MODEL_POSITION_LEARNED ? TRANSFORMER_WPE : -1;
+    return p->dims->features.position == MODEL_POSITION_LEARNED ? TRANSFORMER_WPE : -1;
 }
 
 /* make_rope — the table of rotations of this pass's positions in a sample, for all its blocks. */
@@ -213,9 +213,9 @@ static enum status make_rope(const struct pass *p)
     struct rope_table all = {.table = transformer_acts(p)->rope,
                              .rot = transformer_params_rotated(p->dims)};
     struct transformer_rows rows = {0};
-    if (p->dims->parts.position != MODEL_POSITION_ROPE)
+    if (p->dims->features.position != MODEL_POSITION_ROPE)
         return ST_OK;
-    all.scale = rope_freq(&p->dims->parts.rope, all.rot, all.freq);
+    all.scale = rope_freq(&p->dims->features.rope, all.rot, all.freq);
     while (transformer_context_next(p, p->t, &rows)) {
         struct rope_table run = all;
         run.table = tensor_at(all.table, rows.first * all.rot);
@@ -239,7 +239,7 @@ static enum status embed_fwd(const struct pass *p)
         .c = c,
         .dropout = transformer_dropout(p, 0, TRANSFORMER_DROPOUT_EMBED, sample_elems)};
     TRY(make_rope(p));
-    if (p->dims->part.lacks_embed)
+    if (p->dims->shard.lacks_embed)
         return ST_OK;
     return p->tensor ? transformer_tensor_embed_fwd(p, embed)
                      : transformer_context_embed_fwd(p, &embed);
@@ -253,7 +253,7 @@ static enum status embed_bwd(const struct pass *p)
         .dwte = (p->lacks_token_grad  ? (struct tensor){0}
                  : p->token_grad.data ? p->token_grad
                                       : transformer_dw(p, TRANSFORMER_WTE)),
-        .dwpe = transformer_dw(p, d->part.lacks_embed ? -1 : wpe_of(p)),
+        .dwpe = transformer_dw(p, d->shard.lacks_embed ? -1 : wpe_of(p)),
         .dx = transformer_acts(p)->dx,
         .tokens = p->tokens,
         .n = p->b * p->t,
@@ -276,7 +276,7 @@ static enum status block_fwd(const struct pass *p, int block)
 static enum status block_bwd(const struct pass *p, int block)
 {
     /* with parallel residuals the MLP does not read the first half's output */
-    if (transformer_recompute(p, block) == MODEL_RECOMPUTE_BLOCK && !p->dims->parts.is_parallel)
+    if (transformer_recompute(p, block) == MODEL_RECOMPUTE_BLOCK && !p->dims->features.is_parallel)
         TRY(transformer_attn_fwd(p, block));
     TRY(transformer_mlp_bwd(p, block));
     return transformer_attn_bwd(p, block);

@@ -1,6 +1,6 @@
 /* transformer — what the files of the decoder-only transformer share; for src/model only.
  *
- * It is driven by data: struct model_dims (with its parts), the architecture's names
+ * It is driven by data: struct model_dims (with its features), the architecture's names
  * (transformer_arch.h), and the numbers of parameters in the table (transformer_params.c). A block
  * has two halves: attention (x to mid) and MLP (mid to the next block's x). With parallel
  * residuals, the second half's norm reads x, and its output is added to mid. */
@@ -13,7 +13,7 @@
 #include "kernels/rope.h"
 #include "kernels/tensor.h"
 #include "model/model.h"
-#include "model/model_part.h"
+#include "model/model_shard.h"
 #include "model/transformer/transformer_arch.h"
 
 /* The functions of both tasks, for model.c. */
@@ -98,7 +98,7 @@ static inline enum model_recompute transformer_recompute(const struct pass *p, i
  *                   weight and bias, or the untied vocabulary weights.
  * _params_vocab     the number of the vocabulary's weights: tied, the token embedding. */
 enum status transformer_params_describe(const struct model_dims *dims, struct param_table *out);
-int transformer_params_at(const struct model_dims *dims, int block, enum transformer_part part);
+int transformer_params_at(const struct model_dims *dims, int block, enum transformer_param part);
 int transformer_params_end(const struct model_dims *dims);
 int transformer_params_qa(const struct model_dims *dims);
 int transformer_params_vocab(const struct model_dims *dims);
@@ -184,7 +184,7 @@ enum status transformer_branch_grad(const struct pass *p, int block,
 /* ---- rows of tensor parallelism (transformer_tensor.c) ---- */
 
 /* Parts of a tensor that ranks exchange are multiples of this. */
-#define TRANSFORMER_PART_ELEMS 16
+#define TRANSFORMER_SHARE_ELEMS 16
 
 /* What is C wide lies on the ranks in parts by rows, what is wider in parts by columns. Without
  * tensor parallelism own rows are all rows.

@@ -7,11 +7,11 @@
 
 static int norm_of(const struct pass *p, int block)
 {
-    return transformer_params_at(p->dims, block, TRANSFORMER_PART_NORM1);
+    return transformer_params_at(p->dims, block, TRANSFORMER_PARAM_NORM1);
 }
 
 /* heads_whole — of the whole model, where the pass has a part of them. */
-static int64_t heads_whole(const struct pass *p) { return p->tensor ? p->dims->part.heads : 0; }
+static int64_t heads_whole(const struct pass *p) { return p->tensor ? p->dims->shard.heads : 0; }
 
 static int64_t head_first(const struct pass *p)
 {
@@ -39,21 +39,22 @@ static enum status rotate(const struct pass *p, struct tensor rows, bool inverse
                         .rot = transformer_params_rotated(p->dims),
                         .layout = transformer_arch(p->dims->arch)->heads,
                         .inverse = inverse};
-    return p->dims->parts.position == MODEL_POSITION_ROPE ? p->op->rope(p->stream, &rope) : ST_OK;
+    return p->dims->features.position == MODEL_POSITION_ROPE ? p->op->rope(p->stream, &rope)
+                                                             : ST_OK;
 }
 
 /* The heads of q, or of k: their norm's weight, how many they are, and where they begin in a row.
  * */
 struct heads {
-    enum transformer_part norm;
+    enum transformer_param norm;
     int64_t n, at;
 };
 
 static void heads_of(const struct pass *p, struct heads out[2])
 {
     int64_t h = p->dims->heads, hk = model_kv_heads(p->dims);
-    out[0] = (struct heads){TRANSFORMER_PART_Q_NORM, h, 0};
-    out[1] = (struct heads){TRANSFORMER_PART_K_NORM, hk, h * model_head_dim(p->dims)};
+    out[0] = (struct heads){TRANSFORMER_PARAM_Q_NORM, h, 0};
+    out[1] = (struct heads){TRANSFORMER_PARAM_K_NORM, hk, h * model_head_dim(p->dims)};
 }
 
 /* norm_heads_bwd — the gradients of q and k in dqkv, in place. */
@@ -62,7 +63,7 @@ static enum status norm_heads_bwd(const struct pass *p, int block, struct tensor
     struct tensor raw = transformer_acts(p)->block[block].raw;
     struct heads heads[2];
     heads_of(p, heads);
-    for (int i = 0; p->dims->parts.has_qk_norm && i < 2; i++) {
+    for (int i = 0; p->dims->features.has_qk_norm && i < 2; i++) {
         int w = transformer_params_at(p->dims, block, heads[i].norm);
         struct tensor dqk = tensor_at(dqkv, heads[i].at);
         struct head_norm_bwd norm = {.dx = dqk,
@@ -103,7 +104,7 @@ static enum status project_raw(const struct pass *p, int block, struct tensor ro
                       v = {.y = tensor_at(rows, transformer_params_qk(p->dims)),
                            .x = x,
                            .y_stride = stride};
-    if (transformer_params_at(p->dims, block, TRANSFORMER_PART_QKV) >= 0) {
+    if (transformer_params_at(p->dims, block, TRANSFORMER_PARAM_QKV) >= 0) {
         TRY(transformer_linear(p, block, TRANSFORMER_LAYER_QKV, all));
         return take_v(p, rows, raw);
     }
@@ -114,7 +115,7 @@ static enum status project_raw(const struct pass *p, int block, struct tensor ro
 /* project — rows of qkv from x, all rows of norm1. With norms of q and k, these come from raw. */
 static enum status project(const struct pass *p, int block, struct tensor rows, struct tensor x)
 {
-    if (!p->dims->parts.has_qk_norm) {
+    if (!p->dims->features.has_qk_norm) {
         TRY(transformer_linear(p, block, TRANSFORMER_LAYER_QKV,
                                (struct matmul_fwd){.y = rows, .x = x}));
         return rotate(p, rows, false);
@@ -237,7 +238,7 @@ enum status transformer_attn_bwd(const struct pass *p, int block)
      * does so before its backward pass (transformer.c). */
     enum model_recompute way = transformer_recompute(p, block);
     if (way == MODEL_RECOMPUTE_ATTENTION ||
-        (way == MODEL_RECOMPUTE_BLOCK && p->dims->parts.is_parallel))
+        (way == MODEL_RECOMPUTE_BLOCK && p->dims->features.is_parallel))
         TRY(attend(p, block));
     TRY(attend_bwd(p, block, dqkv));
     TRY(transformer_norm_again(p, block, norm_of(p, block), a->norm1, a->x));
@@ -251,5 +252,5 @@ enum status transformer_attn_bwd(const struct pass *p, int block)
                           .x = a->x,
                           .mean = a->norm1_mean,
                           .rstd = a->norm1_rstd,
-                          .dresidual = p->dims->parts.is_parallel ? m->dmid : m->dx});
+                          .dresidual = p->dims->features.is_parallel ? m->dmid : m->dx});
 }

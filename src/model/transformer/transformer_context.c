@@ -20,7 +20,7 @@ int64_t transformer_context_tokens(const struct pass *p) { return p->t * parts_o
 /* runs_of — the positions of a part. */
 static struct attention_runs runs_of(const struct pass *p, int part)
 {
-    return model_part_runs(part, parts_of(p), transformer_context_tokens(p));
+    return model_shard_runs(part, parts_of(p), transformer_context_tokens(p));
 }
 
 /* own_runs — the pass's positions; all zero: all. */
@@ -86,7 +86,7 @@ enum status transformer_context_branch_add(const struct pass *p, struct branch_a
 /* is_by_runs — positions or dropout make a difference between the runs of rows. */
 static bool is_by_runs(const struct pass *p, const struct dropout *dropout)
 {
-    return p->context && (dropout->p > 0 || p->dims->parts.position == MODEL_POSITION_LEARNED);
+    return p->context && (dropout->p > 0 || p->dims->features.position == MODEL_POSITION_LEARNED);
 }
 
 enum status transformer_context_embed_fwd(const struct pass *p, const struct embed_fwd *embed)

@@ -27,7 +27,7 @@ struct chunk {
 static int64_t own_vocab(const struct pass *p)
 {
     int64_t first, n;
-    model_vocab_part(p->dims, &first, &n);
+    model_vocab_shard(p->dims, &first, &n);
     return n;
 }
 
@@ -49,7 +49,7 @@ static enum status vocab_product(const struct pass *p, struct tensor logits, str
 /* cap_logits — n rows of own columns, where the model has a soft cap. */
 static enum status cap_logits(const struct pass *p, struct tensor logits, int64_t n, int64_t stride)
 {
-    float cap = (float)p->dims->parts.logit_cap;
+    float cap = (float)p->dims->features.logit_cap;
     return cap > 0 ? p->op->softcap(
                          p->stream,
                          &(struct softcap){
@@ -71,7 +71,7 @@ static enum status losses_of_parts(const struct pass *p, const struct chunk *c, 
     const struct model_axis *axis = p->tensor;
     struct tensor stats = transformer_acts(p)->stats;
     int64_t stride = transformer_acts(p)->stats_stride, v_first, v_n;
-    model_vocab_part(p->dims, &v_first, &v_n);
+    model_vocab_shard(p->dims, &v_first, &v_n);
     struct xent_part part = {.stats = tensor_at(stats, axis->part * stride),
                              .logits = all.logits,
                              .targets = all.targets,
@@ -124,7 +124,7 @@ static enum status chunk_bwd(const struct pass *p, const struct chunk *c)
                                  .dy_stride = stride,
                                  .layout = MATMUL_LAYOUT_OI};
     TRY(p->op->matmul_bwd_w(p->stream, &bwd_w));
-    if (c->is_last && p->embedding_grad_ready && !p->dims->parts.is_untied)
+    if (c->is_last && p->embedding_grad_ready && !p->dims->features.is_untied)
         TRY(p->embedding_grad_ready(p->embedding_grad_ready_arg));
     return p->op->matmul_bwd_x(p->stream, &bwd_x);
 }
@@ -153,7 +153,7 @@ enum status transformer_head_lm_run(const struct pass *p)
                                   .stride = a->logits_stride,
                                   .scale = p->scale,
                                   .want_grad = p->want_grad,
-                                  .cap = (float)p->dims->parts.logit_cap};
+                                  .cap = (float)p->dims->features.logit_cap};
         TRY(p->tensor ? losses_of_parts(p, &chunk, xent) : p->op->xent(p->stream, &xent));
         TRY(p->want_grad ? chunk_bwd(p, &chunk) : ST_OK);
     }
@@ -181,8 +181,8 @@ static enum status logits_of_parts(const struct pass *p, int64_t row, struct ten
     for (int part = 0; part < axis->parts; part++) {
         struct model_dims dims = *p->dims;
         int64_t first, n;
-        dims.part.tensor_rank = part;
-        model_vocab_part(&dims, &first, &n);
+        dims.shard.tensor_rank = part;
+        model_vocab_shard(&dims, &first, &n);
         TRY(dev_copy(p->stream, tensor_at(out, first).data, tensor_at(all, part * each).data,
                      (size_t)n * sizeof(float)));
     }

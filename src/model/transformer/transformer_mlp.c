@@ -5,23 +5,23 @@
 
 static int norm_of(const struct pass *p, int block)
 {
-    return transformer_params_at(p->dims, block, TRANSFORMER_PART_NORM2);
+    return transformer_params_at(p->dims, block, TRANSFORMER_PARAM_NORM2);
 }
 
 /* input_of — what the half's norm reads. */
 static struct tensor input_of(const struct pass *p, int block)
 {
     const struct transformer_acts_block *a = &transformer_acts(p)->block[block];
-    return p->dims->parts.is_parallel ? a->x : a->mid;
+    return p->dims->features.is_parallel ? a->x : a->mid;
 }
 
-static bool has_square(const struct pass *p) { return p->dims->parts.mlp == MODEL_MLP_RELU2; }
+static bool has_square(const struct pass *p) { return p->dims->features.mlp == MODEL_MLP_RELU2; }
 
-static bool has_gate(const struct pass *p) { return p->dims->parts.mlp == MODEL_MLP_SWIGLU; }
+static bool has_gate(const struct pass *p) { return p->dims->features.mlp == MODEL_MLP_SWIGLU; }
 
 static enum gelu_kind gelu_of(const struct pass *p)
 {
-    return p->dims->parts.mlp == MODEL_MLP_GELU_ERF ? GELU_KIND_ERF : GELU_KIND_TANH;
+    return p->dims->features.mlp == MODEL_MLP_GELU_ERF ? GELU_KIND_ERF : GELU_KIND_TANH;
 }
 
 /* activate — act from pre. */
@@ -37,7 +37,7 @@ static enum status activate(const struct pass *p, const struct transformer_acts_
 }
 
 /* is_fused — products have GELU's tanh form in their epilogue, and no other activation. */
-static bool is_fused(const struct pass *p) { return p->dims->parts.mlp == MODEL_MLP_GELU_TANH; }
+static bool is_fused(const struct pass *p) { return p->dims->features.mlp == MODEL_MLP_GELU_TANH; }
 
 /* The norm and the first product: with_act writes act, and pre for backward; else pre alone. */
 static enum status expand(const struct pass *p, int block, bool with_act)
@@ -111,7 +111,7 @@ enum status transformer_mlp_bwd(const struct pass *p, int block)
     TRY(transformer_tensor_input_grad(p, block, TRANSFORMER_LAYER_UP, m->wide));
     return transformer_norm_bwd(
         p, norm_of(p, block),
-        (struct norm_bwd){.dx = p->dims->parts.is_parallel ? m->dmid : m->dx,
+        (struct norm_bwd){.dx = p->dims->features.is_parallel ? m->dmid : m->dx,
                           .dy = m->y,
                           .x = x,
                           .mean = a->norm2_mean,

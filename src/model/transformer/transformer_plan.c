@@ -22,21 +22,21 @@ double transformer_plan_flops_per_token(const struct model_dims *dims, int64_t t
     double linear = c * (double)transformer_params_qkv(dims) + att * c +
                     c * (double)transformer_params_up(dims) + f * c;
     int64_t vocab_first, vocab;
-    model_vocab_part(dims, &vocab_first, &vocab);
+    model_vocab_shard(dims, &vocab_first, &vocab);
     double outputs = dims->task == MODEL_TASK_LM ? (double)vocab : 2;
-    if (dims->part.lacks_head)
+    if (dims->shard.lacks_head)
         outputs = 0;
     return 6 * (layers * linear + outputs * c) + 6 * layers * att * (double)t;
 }
 
 static int64_t parts_n(const struct model_dims *dims)
 {
-    return dims->part.tensor_ranks > 1 ? dims->part.tensor_ranks : 1;
+    return dims->shard.tensor_ranks > 1 ? dims->shard.tensor_ranks : 1;
 }
 
 static int64_t context_n(const struct model_dims *dims)
 {
-    return dims->part.context_ranks > 1 ? dims->part.context_ranks : 1;
+    return dims->shard.context_ranks > 1 ? dims->shard.context_ranks : 1;
 }
 
 /* own_rows — of tensors that are C wide. */
@@ -52,14 +52,14 @@ static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
 
 static struct tensor take_mean(struct arena *a, int64_t n, const struct model_dims *dims)
 {
-    return dims->parts.norm == MODEL_NORM_LAYER ? take(a, n, DTYPE_F32) : (struct tensor){0};
+    return dims->features.norm == MODEL_NORM_LAYER ? take(a, n, DTYPE_F32) : (struct tensor){0};
 }
 
 /* act_at — where, in wide, the MLP's activation and its gradient lie, in elements a row: with a
  * gate behind the gradients of its two inputs, else in the place of the gradient of its input. */
 static int64_t act_at(const struct model_dims *dims)
 {
-    return dims->parts.mlp == MODEL_MLP_SWIGLU ? 2 * model_ffn(dims) : 0;
+    return dims->features.mlp == MODEL_MLP_SWIGLU ? 2 * model_ffn(dims) : 0;
 }
 
 /* A block's tensors in three groups; a group that all blocks share is taken once, from scratch. */
@@ -68,7 +68,7 @@ static void take_attention(struct transformer_acts_block *out, struct arena *fro
 {
     int64_t n = m->b * m->t;
     out->qkv = take(from, n * transformer_params_qkv(dims), m->dtype);
-    if (dims->parts.has_qk_norm)
+    if (dims->features.has_qk_norm)
         out->raw = take(from, n * transformer_params_qkv(dims), m->dtype);
     out->att = take(from, n * transformer_params_att(dims), m->dtype);
     out->lse = take(from, n * dims->heads, DTYPE_F32);
@@ -80,7 +80,7 @@ static void take_rest(struct transformer_acts_block *out, struct arena *from,
     int64_t own = own_rows(m, dims);
     out->norm1_mean = take_mean(from, own, dims);
     out->norm1_rstd = take(from, own, DTYPE_F32);
-    if (!dims->parts.is_parallel)
+    if (!dims->features.is_parallel)
         out->mid = take(from, own * dims->embed, m->dtype);
     out->norm2_mean = take_mean(from, own, dims);
     out->norm2_rstd = take(from, own, DTYPE_F32);
@@ -131,13 +131,13 @@ static void plan_logits(struct transformer_acts *m, const struct model_dims *dim
 {
     int64_t n = m->b * m->t, rows = m->dtype == DTYPE_F32 ? LOGITS_ROWS : LOGITS_ROWS_HALF,
             align = LOGITS_ALIGN_BYTES / (int64_t)dtype_bytes(m->dtype);
-    if (dims->task != MODEL_TASK_LM || dims->part.lacks_head)
+    if (dims->task != MODEL_TASK_LM || dims->shard.lacks_head)
         return;
     m->logits_rows = n < rows ? n : rows;
     m->logits_stride = (model_vocab_rows(dims) + align - 1) / align * align;
-    /* three numbers a row; parts of a gathered tensor are multiples of TRANSFORMER_PART_ELEMS */
-    m->stats_stride = 3 * ((m->logits_rows + TRANSFORMER_PART_ELEMS - 1) / TRANSFORMER_PART_ELEMS *
-                           TRANSFORMER_PART_ELEMS);
+    /* three numbers a row; parts of a gathered tensor are multiples of TRANSFORMER_SHARE_ELEMS */
+    m->stats_stride = 3 * ((m->logits_rows + TRANSFORMER_SHARE_ELEMS - 1) /
+                           TRANSFORMER_SHARE_ELEMS * TRANSFORMER_SHARE_ELEMS);
 }
 
 static int64_t wide_elems(const struct transformer_acts *m, const struct model_dims *dims)
@@ -174,20 +174,20 @@ static enum status check_rows(const struct model_dims *dims, int64_t t)
     /* Of one sample, of the narrowest tensor that parts of a context exchange. */
     const int64_t parts = parts_n(dims), kv = 2 * model_kv_heads(dims) * model_head_dim(dims),
                   width = dims->task == MODEL_TASK_QA ? 2 : kv;
-    if (context_n(dims) > 1 && t * width % TRANSFORMER_PART_ELEMS != 0)
+    if (context_n(dims) > 1 && t * width % TRANSFORMER_SHARE_ELEMS != 0)
         return FAIL(
             ST_BAD_SETTING,
             "CP=%lld divides SEQ_LEN=%lld into parts of %lld rows of %lld numbers, and a part "
             "must be a multiple of %d numbers; choose another SEQ_LEN or CP",
             (long long)context_n(dims), (long long)(t * context_n(dims)), (long long)t,
-            (long long)width, TRANSFORMER_PART_ELEMS);
-    if (parts == 1 || (t % parts == 0 && t / parts * dims->embed % TRANSFORMER_PART_ELEMS == 0))
+            (long long)width, TRANSFORMER_SHARE_ELEMS);
+    if (parts == 1 || (t % parts == 0 && t / parts * dims->embed % TRANSFORMER_SHARE_ELEMS == 0))
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
                 "TP=%lld does not divide %s=%lld rows of EMBED=%lld into parts of a multiple "
                 "of %d numbers; choose another SEQ_LEN or TP",
                 (long long)parts, context_n(dims) > 1 ? "SEQ_LEN / CP" : "SEQ_LEN", (long long)t,
-                (long long)dims->embed, TRANSFORMER_PART_ELEMS);
+                (long long)dims->embed, TRANSFORMER_SHARE_ELEMS);
 }
 
 enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t,
@@ -207,7 +207,7 @@ enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t
     m->y = take(scratch, own * c, dtype);
     if (want_grad)
         m->dx = take(scratch, own * c, dtype);
-    if (want_grad && dims->parts.is_parallel)
+    if (want_grad && dims->features.is_parallel)
         m->dmid = take(scratch, own * c, dtype);
     if (own < n)
         m->rows = take(scratch, n * c, dtype);
@@ -221,7 +221,7 @@ enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t
     m->dact = tensor_at(m->wide, n * act_at(dims));
     plan_blocks(m, dims, recompute, acts, scratch);
     /* With parallel residuals the second half adds its output to the first's, in place. */
-    for (int64_t i = 0; dims->parts.is_parallel && i < dims->layers; i++)
+    for (int64_t i = 0; dims->features.is_parallel && i < dims->layers; i++)
         m->block[i].mid = i + 1 < dims->layers ? m->block[i + 1].x : m->out;
     *out = (struct model_acts *)m;
     return ST_OK;

@@ -21,9 +21,9 @@ int64_t transformer_tensor_own_rows(const struct pass *p, int64_t *first)
 
 int64_t transformer_tensor_vocab_most(const struct model_dims *dims)
 {
-    int64_t parts = dims->part.tensor_ranks > 1 ? dims->part.tensor_ranks : 1,
+    int64_t parts = dims->shard.tensor_ranks > 1 ? dims->shard.tensor_ranks : 1,
             most = (dims->vocab + parts - 1) / parts;
-    return (most + TRANSFORMER_PART_ELEMS - 1) / TRANSFORMER_PART_ELEMS * TRANSFORMER_PART_ELEMS;
+    return (most + TRANSFORMER_SHARE_ELEMS - 1) / TRANSFORMER_SHARE_ELEMS * TRANSFORMER_SHARE_ELEMS;
 }
 
 static int64_t full_elems(const struct pass *p) { return p->b * p->t * p->dims->embed; }
@@ -86,7 +86,7 @@ enum status transformer_tensor_embed_fwd(const struct pass *p, struct embed_fwd 
     const struct transformer_acts *m = transformer_acts(p);
     struct drop drop = {.y = embed.x, .x = m->y, .dropout = embed.dropout};
     struct tensor none = {0};
-    model_vocab_part(p->dims, &embed.first, &embed.rows);
+    model_vocab_shard(p->dims, &embed.first, &embed.rows);
     embed.x = m->rows;
     embed.wpe = p->tensor->part == 0 ? embed.wpe : none;
     embed.dropout = (struct dropout){0};
@@ -97,7 +97,7 @@ enum status transformer_tensor_embed_fwd(const struct pass *p, struct embed_fwd 
 
 enum status transformer_tensor_embed_bwd(const struct pass *p, struct embed_bwd embed)
 {
-    model_vocab_part(p->dims, &embed.first, &embed.rows);
+    model_vocab_shard(p->dims, &embed.first, &embed.rows);
     embed.dropout = (struct dropout){0};
     TRY(transformer_branch_grad(p, 0, TRANSFORMER_DROPOUT_EMBED, &embed.dx));
     return transformer_context_embed_bwd(p, &embed);

@@ -1,5 +1,5 @@
-/* model_part — divides heads, the MLP's width and layers (model_part.h). */
-#include "model/model_part.h"
+/* model_shard — divides heads, the MLP's width and layers (model_shard.h). */
+#include "model/model_shard.h"
 
 #include "base/assert.h"
 
@@ -12,7 +12,7 @@ static enum status check_divides(const char *name, int64_t value, int64_t ranks)
 }
 
 /* cut_layers — how many layers the chunks have. */
-static enum status cut_layers(struct model_dims *d, const struct model_part *part)
+static enum status cut_layers(struct model_dims *d, const struct model_shard *part)
 {
     int64_t end = 0, n = 0;
     ASSERTF(part->chunks_n >= 0 && part->chunks_n <= MODEL_CHUNKS_MAX, "%d chunks", part->chunks_n);
@@ -30,12 +30,12 @@ static enum status cut_layers(struct model_dims *d, const struct model_part *par
     return ST_OK;
 }
 
-enum status model_part_dims(const struct model_dims *whole, const struct model_part *part,
-                            struct model_dims *out)
+enum status model_shard_dims(const struct model_dims *whole, const struct model_shard *part,
+                             struct model_dims *out)
 {
     struct model_dims d = *whole;
     int ranks_n = part->tensor_ranks > 1 ? part->tensor_ranks : 1;
-    ASSERTF(whole->part.layers == 0, "a part of a part");
+    ASSERTF(whole->shard.layers == 0, "a part of a part");
     ASSERTF(part->tensor_rank >= 0 && part->tensor_rank < ranks_n, "tensor rank %d of %d",
             part->tensor_rank, ranks_n);
     if (part->tensor_ranks <= 1 && part->context_ranks <= 1 && part->chunks_n == 0 &&
@@ -44,12 +44,12 @@ enum status model_part_dims(const struct model_dims *whole, const struct model_p
         return ST_OK;
     }
     model_resolve(&d);
-    d.part = *part;
-    d.part.vocab_multiple = whole->part.vocab_multiple;
-    d.part.layers = d.layers;
-    d.part.heads = d.heads;
-    d.part.kv_heads = d.kv_heads;
-    d.part.ffn = d.ffn;
+    d.shard = *part;
+    d.shard.vocab_multiple = whole->shard.vocab_multiple;
+    d.shard.layers = d.layers;
+    d.shard.heads = d.heads;
+    d.shard.kv_heads = d.kv_heads;
+    d.shard.ffn = d.ffn;
     /* Heads and widths of one rank of `ranks`. */
     int64_t ranks = ranks_n;
     TRY(check_divides("HEADS", d.heads, ranks));
@@ -69,7 +69,7 @@ enum status model_part_dims(const struct model_dims *whole, const struct model_p
     return ST_OK;
 }
 
-enum status model_part_tokens(int64_t seq_tokens, int parts, int64_t *out)
+enum status model_shard_tokens(int64_t seq_tokens, int parts, int64_t *out)
 {
     if (parts > 1 && seq_tokens % (2 * parts) != 0)
         return FAIL(ST_BAD_SETTING,
@@ -80,7 +80,7 @@ enum status model_part_tokens(int64_t seq_tokens, int parts, int64_t *out)
     return ST_OK;
 }
 
-struct attention_runs model_part_runs(int part, int parts, int64_t seq_tokens)
+struct attention_runs model_shard_runs(int part, int parts, int64_t seq_tokens)
 {
     int64_t each = seq_tokens / (2 * parts);
     ASSERTF(part >= 0 && part < parts && each * 2 * parts == seq_tokens, "part %d of %d, %lld",

@@ -49,6 +49,16 @@ void model_resolve(struct model_dims *dims)
     dims->norm_eps = model_norm_eps(dims);
 }
 
+int model_tensor_ranks(const struct model_dims *dims)
+{
+    return dims->shard.tensor_ranks > 1 ? dims->shard.tensor_ranks : 1;
+}
+
+int model_context_ranks(const struct model_dims *dims)
+{
+    return dims->shard.context_ranks > 1 ? dims->shard.context_ranks : 1;
+}
+
 int64_t model_layer(const struct model_dims *dims, int64_t block)
 {
     const struct model_shard *shard = &dims->shard;
@@ -60,10 +70,9 @@ int64_t model_layer(const struct model_dims *dims, int64_t block)
 
 void model_vocab_shard(const struct model_dims *dims, int64_t *first, int64_t *n)
 {
-    int64_t ranks_n = dims->shard.tensor_ranks > 1 ? dims->shard.tensor_ranks : 1,
-            at = dims->shard.tensor_rank;
-    *first = dims->vocab * at / ranks_n;
-    *n = dims->vocab * (at + 1) / ranks_n - *first;
+    int64_t ranks = model_tensor_ranks(dims), at = dims->shard.tensor_rank;
+    *first = dims->vocab * at / ranks;
+    *n = dims->vocab * (at + 1) / ranks - *first;
 }
 
 int64_t model_vocab_rows(const struct model_dims *dims)
@@ -275,3 +284,31 @@ void model_plan_free(struct model_acts *acts) { free(acts); }
 struct tensor model_shard_input(const struct pass *p) { return transformer_acts(p)->block[0].x; }
 struct tensor model_shard_output(const struct pass *p) { return transformer_acts(p)->out; }
 struct tensor model_shard_grad(const struct pass *p) { return transformer_acts(p)->dx; }
+
+/* ---- an axis of one rank ---- */
+
+static enum status gather_self(void *arg, struct stream *s, struct tensor own, struct tensor *all,
+                               int64_t elems)
+{
+    (void)arg, (void)s, (void)elems;
+    *all = own;
+    return ST_OK;
+}
+
+static enum status scatter_self(void *arg, struct stream *s, struct tensor own, struct tensor in,
+                                int64_t elems)
+{
+    (void)arg, (void)s, (void)elems;
+    ASSERT(own.data == in.data);
+    return ST_OK;
+}
+
+static enum status sum_self(void *arg, struct stream *s, struct tensor x, int64_t elems, int copies)
+{
+    (void)arg, (void)s, (void)x, (void)elems;
+    ASSERTF(copies == 1, "%d copies", copies);
+    return ST_OK;
+}
+
+const struct model_axis model_axis_self = {
+    .ranks = 1, .gather = gather_self, .scatter_sum = scatter_self, .sum = sum_self};

@@ -45,7 +45,7 @@ enum model_recompute {
 };
 
 /* That of a model: `way` for its first `layers` layers (0: all), the way before it for the others.
- * Layers are those of the whole model, whatever part of it a plan is for. */
+ * Layers are those of the whole model, whatever shard of it a plan is for. */
 struct model_recomputed {
     enum model_recompute way;
     int64_t layers;
@@ -105,11 +105,10 @@ struct model_marks {
     int64_t eos[MODEL_EOS_MAX]; /* the first is the usual one */
 };
 
-/* Which part of a model the dimensions are (model_shard.h). All zero: the whole model. */
+/* Which shard of a model the dimensions are (model_shard.h). All zero: the whole model. */
 #define MODEL_CHUNKS_MAX 8
 struct model_shard {
-    int tensor_rank, tensor_ranks; /* tensor_ranks 0 or 1: matrices are whole */
-    int context_ranks;             /* 0 or 1: samples are whole */
+    int tensor_rank, tensor_ranks, context_ranks; /* 0 ranks: one */
     /* own layers, as runs of the whole's, ascending; chunks_n 0: all */
     int chunks_n;
     struct {
@@ -141,16 +140,19 @@ int64_t model_ffn(const struct model_dims *dims);
 double model_norm_eps(const struct model_dims *dims);
 void model_resolve(struct model_dims *dims);
 
-/* Of dimensions that may be a part's:
+/* Of dimensions that may be a shard's:
+ * model_tensor_ranks, model_context_ranks  at least 1.
  * model_layer       the number of own block `block` in the whole model.
  * model_vocab_shard  own rows of the vocabulary: [*first, *first + *n).
  * model_vocab_rows  rows of the vocabulary product: own rows, and rows of zeros up to a multiple of
- *                   part.vocab_multiple. */
+ *                   shard.vocab_multiple. */
+int model_tensor_ranks(const struct model_dims *dims);
+int model_context_ranks(const struct model_dims *dims);
 int64_t model_layer(const struct model_dims *dims, int64_t block);
 void model_vocab_shard(const struct model_dims *dims, int64_t *first, int64_t *n);
 int64_t model_vocab_rows(const struct model_dims *dims);
 
-/* The part.vocab_multiple of GPUs: cuBLASLt's fastest kernels for tensor cores take dimensions of
+/* The shard.vocab_multiple of GPUs: cuBLASLt's fastest kernels for tensor cores take dimensions of
  * whole tiles. A CPU's products need none. */
 #define MODEL_VOCAB_MULTIPLE_GPU 64
 
@@ -171,37 +173,40 @@ enum status model_check(const struct model_dims *dims);
 
 struct model_acts; /* transformer/transformer.h */
 
-/* What a pass asks of the others that compute the same pass with other parts of its matrices
- * (tensor parallelism), or of its samples (context parallelism). All calls are collective among
- * them and in the stream's order. Tensors are cut into `parts` equal parts; `part` is this one's.
- * elems counts the larger of the two tensors.
- * gather       out = the parts of all; own may lie in out, at its place there.
- * scatter_sum  own = this one's part of the sum of `in` over all; `in` is then undefined.
+/* The ranks that compute the same pass with other columns of its matrices (tensor parallelism), or
+ * with other positions of its samples (context parallelism). All calls are collective among them
+ * and in the stream's order. A tensor of all ranks is equal shares, in the order of ranks. elems
+ * counts the larger of the two tensors.
+ * gather       *all = the shares of all ranks, in the memory that *all names; own may be at its
+ *              place there. One rank: *all = own.
+ * scatter_sum  own = this rank's share of the sum of `in` over the ranks; `in` is then undefined.
+ *              One rank: own is `in`.
  * sum          x = its sum over `copies` neighbours (param.h: tensor_copies); the same bits on
- *              all of them. Of parts of samples, copies is parts. */
+ *              all of them. Of ranks that share samples, copies is ranks. */
 struct model_axis {
-    int part, parts;
+    int rank, ranks;
     void *arg;
-    enum status (*gather)(void *arg, struct stream *s, struct tensor out, struct tensor own,
+    enum status (*gather)(void *arg, struct stream *s, struct tensor own, struct tensor *all,
                           int64_t elems);
     enum status (*scatter_sum)(void *arg, struct stream *s, struct tensor own, struct tensor in,
                                int64_t elems);
     enum status (*sum)(void *arg, struct stream *s, struct tensor x, int64_t elems, int copies);
 };
+/* One rank: nothing is moved. */
+extern const struct model_axis model_axis_self;
 
 /* One micro-batch, forward or backward. */
 struct pass {
     const struct model_dims *dims;
     const struct param_table *table;
-    int64_t b, t; /* t: of each sample, or, with `context`, of the own part of each */
+    int64_t b, t; /* t: own positions of each sample (model_shard_runs) */
     const struct op_table *op;
     struct stream *stream;
 
-    struct tensor params, grads;          /* where the tables' offsets count from */
-    const struct param_table *grad_table; /* offsets of gradients; NULL: those of `table` */
-    struct model_acts *acts;              /* from model_plan */
-    const struct model_axis *tensor;      /* NULL: matrices are whole */
-    const struct model_axis *context;     /* NULL: samples are whole (model_shard_runs) */
+    struct tensor params, grads;               /* where the tables' offsets count from */
+    const struct param_table *grad_table;      /* offsets of gradients; NULL: those of `table` */
+    struct model_acts *acts;                   /* from model_plan */
+    const struct model_axis *tensor, *context; /* one rank: model_axis_self */
 
     int64_t past;   /* tokens before these, in the KV cache (model_plan_kv_cache); > 0: b = t = 1 */
     bool want_grad; /* false: evaluation: no dropout, nothing is kept for a backward pass */
@@ -215,13 +220,13 @@ struct pass {
      * it. */
     struct tensor tokens, targets, first_key, mask, starts, ends;
     /* LM with tied weights: where the token embedding's gradient goes; data NULL: to `grads`.
-     * lacks_token_grad: embed_bwd leaves it out, for another part of the model adds it. */
+     * lacks_token_grad: embed_bwd leaves it out, for another shard of the model adds it. */
     struct tensor token_grad;
     bool lacks_token_grad;
     struct tensor losses;   /* LM (B·T) f32, QA (B,2) f32, on the device, not summed */
     float scale, scale_end; /* d loss / d losses: LM 1/tokens; QA of starts, of ends */
 
-    /* LM with tied weights: head calls it once all work on its part of the token embedding's
+    /* LM with tied weights: head calls it once all work on its share of the token embedding's
      * gradient is on the stream; NULL: not called. */
     enum status (*embedding_grad_ready)(void *arg);
     void *embedding_grad_ready_arg;
@@ -234,7 +239,7 @@ struct pass {
  * plan_kv_cache    as model_plan_kv_cache.
  * flops_per_token  as model_flops_per_token.
  * embed, block     forward and backward of one unit; backward adds to or writes gradients. Of a
- *                  part without the embedding, embed_fwd makes what all blocks share, and embed_bwd
+ *                  shard without the embedding, embed_fwd makes what all blocks share, and embed_bwd
  *                  is for a tied head: it adds to the gradient of the tokens.
  * head             losses and, with want_grad, the gradients of its parameters and of its input.
  * logits           after a forward pass: LM: (V) of one row; QA: (B·T,2) of all rows, row is 0.
@@ -256,8 +261,8 @@ struct model_ops {
 };
 const struct model_ops *model_ops(const struct model_dims *dims);
 
-/* The rows (N,C) of a part of a model at its borders, of the plan's dtype:
- * model_shard_input   what its first block reads; embed_fwd writes it, or, in a part without the
+/* The rows (N,C) of a shard of a model at its borders, of the plan's dtype:
+ * model_shard_input   what its first block reads; embed_fwd writes it, or, in a shard without the
  *                    embedding, the caller.
  * model_shard_output  what its last block writes; the head reads it.
  * model_shard_grad    the gradient of the output before the last block's backward pass, then that of
@@ -271,7 +276,7 @@ struct tensor model_shard_grad(const struct pass *p);
 double model_flops_per_token(const struct model_dims *dims, int64_t t);
 
 /* model_plan — takes activations and scratch for passes of up to (b, t), with struct pass's t and
- * the context_ranks of the dimensions' part, from two arenas; arenas without memory (base NULL)
+ * the context_ranks of the dimensions' shard, from two arenas; arenas without memory (base NULL)
  * measure only. dtype: of parameters, activations and their gradients, f32 or a 16-bit type.
  * Gradients of parameters, losses and the statistics of norms and softmax are f32 always. */
 enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,

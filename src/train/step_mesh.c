@@ -243,14 +243,10 @@ enum status step_mesh_open_state(struct step *s)
 
 enum status step_mesh_open_axes(struct step *s)
 {
-    if (s->mesh.context) {
-        TRY(tensor_axis_of_context(s->mesh.context, s->config.shards > 0, &s->context));
-        s->context_axis = &s->context.model;
-    }
-    if (s->mesh.tensor) {
-        TRY(tensor_axis_open(s->mesh.tensor, &s->dims, s->config.shards > 0, &s->tensor));
-        s->tensor_axis = &s->tensor.model;
-    }
+    TRY(tensor_axis_of_context(s->mesh.context, s->config.shards > 0, &s->context));
+    TRY(tensor_axis_open(s->mesh.tensor, &s->dims, s->config.shards > 0, &s->tensor));
+    s->context_axis = &s->context.model;
+    s->tensor_axis = &s->tensor.model;
     return ST_OK;
 }
 
@@ -297,11 +293,11 @@ enum status step_mesh_sum_partial(struct step *s, int64_t first, int unit)
 {
     const struct model_axis *axis = s->tensor_axis;
     struct pass p = {0};
-    if (!axis)
+    if (axis->ranks == 1)
         return ST_OK;
     store_bind(s->store, &p);
     step_shards_bind(s, first, &p);
-    for (int copies = 2; copies <= axis->parts; copies++) {
+    for (int copies = 2; copies <= axis->ranks; copies++) {
         int64_t elems;
         TRY(copy_partial(s, &p, unit, copies, false, &elems));
         if (elems == 0)

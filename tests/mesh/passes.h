@@ -182,7 +182,7 @@ static enum status sum_partial(struct one_pass *o)
     for (int i = 0; i < o->t.params_n; i++) {
         const struct param *p = &o->t.param[i];
         struct tensor grad = {o->grads + p->offset, DTYPE_F32};
-        if (axis && p->grad_is_partial)
+        if (p->grad_is_partial)
             TRY(axis->sum(axis->arg, o->p.stream, grad, p->elems, p->tensor_copies));
     }
     return ST_OK;
@@ -192,7 +192,8 @@ static enum status sum_partial(struct one_pass *o)
 static enum status sum_context(struct one_pass *o)
 {
     struct tensor grads = {o->grads, DTYPE_F32};
-    return o->p.context ? comm_all_reduce(o->mesh.context, grads, grads, o->t.total_elems) : ST_OK;
+    return o->mesh.context ? comm_all_reduce(o->mesh.context, grads, grads, o->t.total_elems)
+                           : ST_OK;
 }
 
 /* give_losses — to the whole's; with QA every rank has those of whole samples. */
@@ -259,17 +260,15 @@ static enum status open_pass(struct ranks_one *one, struct one_pass *o, struct p
     TRY(model_shard_dims(&s->whole, &part, &o->dims));
     TRY(model_ops(&o->dims)->describe(&o->dims, &o->t));
     TRY(dev_stream_open(one->dev, &o->p.stream));
-    if (o->mesh.tensor)
-        TRY(tensor_axis_open(o->mesh.tensor, &o->dims, false, &o->tensor));
-    if (o->mesh.context)
-        TRY(tensor_axis_of_context(o->mesh.context, false, &o->context));
+    TRY(tensor_axis_open(o->mesh.tensor, &o->dims, false, &o->tensor));
+    TRY(tensor_axis_of_context(o->mesh.context, false, &o->context));
     o->p.dims = &o->dims;
     o->p.table = &o->t;
     o->p.b = B;
     TRY(model_shard_tokens(T, parts, &o->p.t));
     o->p.op = dev_op(one->dev);
-    o->p.tensor = o->mesh.tensor ? &o->tensor.model : NULL;
-    o->p.context = o->mesh.context ? &o->context.model : NULL;
+    o->p.tensor = &o->tensor.model;
+    o->p.context = &o->context.model;
     o->p.want_grad = !s->is_eval;
     o->p.dropout = s->dropout;
     o->p.dropout_seed = 77;

@@ -1,6 +1,73 @@
 /* llama — Llama 2 and 3.x (Touvron et al. 2023, Dubey et al. 2024), and what computes the same:
- * Mistral without a window, SmolLM2. Names, presets. The computation is transformer/. */
-#include "model/transformer/transformer_arch.h"
+ * Mistral without a window, SmolLM2. Its block, names, presets.
+ *
+ *   mid  = x + attention(rms_norm1(x))
+ *   next = mid + (silu(gate) · up)·Wdown, with [gate up] = rms_norm2(mid)·W
+ *
+ * The functions called are in transformer/transformer.h; what they read and write of a block is
+ * struct transformer_acts_block. */
+#include "model/transformer/transformer.h"
+
+/* ---- forward ---- */
+
+/* att = softmax(q·k/√D)·v, with [q k v] = norm1(x)·Wqkv, and q and k rotated by their positions */
+static enum status attend(const struct pass *p, int block)
+{
+    TRY(transformer_norm_qkv(p, block));
+    TRY(transformer_rotate(p, block));
+    return transformer_attention(p, block);
+}
+
+/* act = silu(gate) · up, with pre = [gate up] */
+static enum status swiglu(const struct pass *p, int block)
+{
+    const struct transformer_acts_block *a = transformer_kept(p, block);
+    struct swiglu_fwd swiglu = {
+        .y = a->act, .gu = a->pre, .n = p->b * p->t, .f = model_ffn(p->dims)};
+    return p->op->swiglu_fwd(p->stream, &swiglu);
+}
+
+enum status llama_block_fwd(const struct pass *p, int block)
+{
+    const struct transformer_acts_block *a = transformer_kept(p, block);
+    struct matmul_fwd gate_up = {.y = a->pre};
+    TRY(attend(p, block));
+    TRY(transformer_linear_residual(p, block, TRANSFORMER_LAYER_ATT, a->mid, a->att, a->x));
+    TRY(transformer_norm_linear(p, block, &a->norm2, TRANSFORMER_LAYER_UP, gate_up));
+    TRY(swiglu(p, block));
+    return transformer_linear_residual(p, block, TRANSFORMER_LAYER_DOWN, a->next, a->act, a->mid);
+}
+
+/* ---- backward: dx of the plan, the gradient of next, becomes the gradient of x ---- */
+
+/* dact to the gradients of gate and up, in wide */
+static enum status swiglu_bwd(const struct pass *p, int block)
+{
+    const struct transformer_acts *m = transformer_acts(p);
+    struct swiglu_bwd swiglu = {.dgu = m->wide,
+                                .dy = m->dact,
+                                .gu = m->block[block].pre,
+                                .n = p->b * p->t,
+                                .f = model_ffn(p->dims)};
+    return p->op->swiglu_bwd(p->stream, &swiglu);
+}
+
+enum status llama_block_bwd(const struct pass *p, int block)
+{
+    const struct transformer_acts *m = transformer_acts(p);
+    const struct transformer_acts_block *a = &m->block[block];
+    struct tensor none = {0};
+    TRY(transformer_keep_or_recompute(p, block, attend, swiglu));
+    TRY(transformer_linear_residual_bwd(p, block, TRANSFORMER_LAYER_DOWN, m->dact, a->act, none));
+    TRY(swiglu_bwd(p, block));
+    TRY(transformer_norm_linear_bwd(p, block, &a->norm2, TRANSFORMER_LAYER_UP, m->dmid, m->dx));
+    TRY(transformer_linear_residual_bwd(p, block, TRANSFORMER_LAYER_ATT, m->datt, a->att, none));
+    TRY(transformer_attention_bwd(p, block));
+    TRY(transformer_rotate_bwd(p));
+    return transformer_norm_qkv_bwd(p, block);
+}
+
+/* ---- names and presets ---- */
 
 #define LLAMA_FEATURES(base, is_own_head)                                          \
     .norm = MODEL_NORM_RMS, .mlp = MODEL_MLP_SWIGLU, .bias = MODEL_BIAS_NONE,      \
@@ -95,6 +162,8 @@ static const struct model_dims presets[] = {
 const struct transformer_arch llama_arch = {
     .name = "llama",
     .layout = MATMUL_LAYOUT_OI,
+    .block_fwd = llama_block_fwd,
+    .block_bwd = llama_block_bwd,
     .features = {LLAMA_FEATURES(10000, true)},
     .embed = "embed_tokens.weight",
     .norm = "norm.weight",

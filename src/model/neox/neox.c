@@ -1,5 +1,5 @@
 /* neox — GPT-NeoX and Pythia (Black et al. 2022, Biderman et al. 2023). Names, presets, and what
- * it allows. The computation is transformer/. A row of q, k and v has them head by head, as its
+ * it allows; the block is GPT-2's. A row of q, k and v has them head by head, as its
  * files do. */
 #include "model/transformer/transformer_arch.h"
 
@@ -42,6 +42,8 @@ const struct transformer_arch neox_arch = {
     .name = "gpt_neox",
     .layout = MATMUL_LAYOUT_OI,
     .heads = ATTENTION_LAYOUT_HEADS,
+    .block_fwd = gpt2_block_fwd,
+    .block_bwd = gpt2_block_bwd,
     .features = {NEOX_FEATURES(MODEL_MLP_GELU_ERF, true, 0.25)},
     .embed = "embed_in.weight",
     .norm = "final_layer_norm.weight",

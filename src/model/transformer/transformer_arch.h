@@ -1,6 +1,5 @@
-/* transformer_arch — what an architecture says of itself: the names and the order of its
- * parameters, how their weights lie in memory, its presets, and which features it may have. Data only;
- * for src/model only.
+/* transformer_arch — an architecture: its block, the names and the order of its parameters, how
+ * their weights lie in memory, its presets, and which features it may have; for src/model only.
  *
  * A new architecture is a folder with one struct transformer_arch, a value of enum model_arch, and
  * a row in transformer_arch. */
@@ -43,13 +42,15 @@ struct transformer_arch {
     enum matmul_layout layout;   /* of linear weights */
     enum attention_layout heads; /* of a row of q, k and v */
     bool has_qa;
+    enum status (*block_fwd)(const struct pass *p, int block);
+    enum status (*block_bwd)(const struct pass *p, int block);
     struct model_features features; /* of most of its models */
     const char *embed, *positions;  /* positions NULL: it has no learned ones */
     const char *norm, *norm_bias;   /* after the last block; norm_bias NULL: none */
     const char *head;               /* of the vocabulary, if untied; NULL: always tied */
     const char *block;              /* prefix of a block's names; %d is its number */
     struct {
-        enum transformer_param part;
+        enum transformer_param param;
         const char *name;
     } row[TRANSFORMER_PARAMS]; /* in the order of the table; name NULL: the end */
     const struct model_dims *preset;
@@ -59,6 +60,11 @@ struct transformer_arch {
 };
 
 extern const struct transformer_arch gpt2_arch, llama_arch, neox_arch, qwen_2_arch, qwen_3_arch;
+/* The blocks, for architectures that compute the same. */
+enum status gpt2_block_fwd(const struct pass *p, int block);
+enum status gpt2_block_bwd(const struct pass *p, int block);
+enum status llama_block_fwd(const struct pass *p, int block);
+enum status llama_block_bwd(const struct pass *p, int block);
 const struct transformer_arch *transformer_arch(enum model_arch arch);
 /* transformer_arch_check — for check: a setting that has one value in an architecture. */
 enum status transformer_arch_check(const struct model_dims *dims, const char *setting,

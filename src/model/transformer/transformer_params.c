@@ -52,7 +52,7 @@ int64_t transformer_params_up(const struct model_dims *dims)
     return model_ffn(dims) * (dims->features.mlp == MODEL_MLP_SWIGLU ? 2 : 1);
 }
 
-static struct shape shape_of(const struct model_dims *dims, enum transformer_param part)
+static struct shape shape_of(const struct model_dims *dims, enum transformer_param param)
 {
     int64_t c = dims->embed, f = model_ffn(dims), d = model_head_dim(dims), kv = kv_width(dims),
             att = transformer_params_att(dims), qkv = transformer_params_qkv(dims);
@@ -80,14 +80,14 @@ static struct shape shape_of(const struct model_dims *dims, enum transformer_par
         [TRANSFORMER_PARAM_DOWN] = {c, f, ROLE_IN_CUT},
         [TRANSFORMER_PARAM_DOWN_BIAS] = {c, 0, ROLE_IN_CUT_BIAS},
     };
-    return shape[part];
+    return shape[param];
 }
 
-/* has_part — an architecture lists all parts that it may have. */
-static bool has_part(const struct model_dims *dims, enum transformer_param part)
+/* Returns true if a model has the parameter; an architecture lists all that it may have. */
+static bool has_param(const struct model_dims *dims, enum transformer_param param)
 {
     enum model_bias bias = dims->features.bias;
-    switch (part) {
+    switch (param) {
     case TRANSFORMER_PARAM_QKV_BIAS:
     case TRANSFORMER_PARAM_Q_BIAS:
     case TRANSFORMER_PARAM_K_BIAS:
@@ -106,15 +106,15 @@ static bool has_part(const struct model_dims *dims, enum transformer_param part)
     }
 }
 
-/* is_packed — the part lies behind the one before it without padding. */
-static bool is_packed(const struct transformer_arch *arch, enum transformer_param part)
+/* Returns true if a parameter follows the one before it without padding. */
+static bool is_packed(const struct transformer_arch *arch, enum transformer_param param)
 {
     bool has_gate = false;
     for (int i = 0; i < TRANSFORMER_PARAMS && arch->row[i].name; i++)
-        has_gate = has_gate || arch->row[i].part == TRANSFORMER_PARAM_GATE;
-    return part == TRANSFORMER_PARAM_K || part == TRANSFORMER_PARAM_V ||
-           part == TRANSFORMER_PARAM_K_BIAS || part == TRANSFORMER_PARAM_V_BIAS ||
-           (has_gate && (part == TRANSFORMER_PARAM_UP || part == TRANSFORMER_PARAM_UP_BIAS));
+        has_gate = has_gate || arch->row[i].param == TRANSFORMER_PARAM_GATE;
+    return param == TRANSFORMER_PARAM_K || param == TRANSFORMER_PARAM_V ||
+           param == TRANSFORMER_PARAM_K_BIAS || param == TRANSFORMER_PARAM_V_BIAS ||
+           (has_gate && (param == TRANSFORMER_PARAM_UP || param == TRANSFORMER_PARAM_UP_BIAS));
 }
 
 /* ---- numbers ---- */
@@ -133,19 +133,19 @@ static int embeds_n(const struct model_dims *dims)
                : 1;
 }
 
-/* index_of — the place of a part in a block; TRANSFORMER_PARAMS: how many parts a block has. */
-static int index_of(const struct model_dims *dims, enum transformer_param part)
+/* Returns the place of a parameter in a block; TRANSFORMER_PARAMS: how many a block has. */
+static int index_of(const struct model_dims *dims, enum transformer_param param)
 {
     const struct transformer_arch *arch = transformer_arch(dims->arch);
     int n = 0;
     for (int i = 0; i < TRANSFORMER_PARAMS && arch->row[i].name; i++) {
-        if (!has_part(dims, arch->row[i].part))
+        if (!has_param(dims, arch->row[i].param))
             continue;
-        if (arch->row[i].part == part)
+        if (arch->row[i].param == param)
             return n;
         n++;
     }
-    return part == TRANSFORMER_PARAMS ? n : -1;
+    return param == TRANSFORMER_PARAMS ? n : -1;
 }
 
 /* block_first — Returns the number of a block's first parameter. */
@@ -154,9 +154,9 @@ static int block_first(const struct model_dims *dims, int block)
     return embeds_n(dims) + block * index_of(dims, TRANSFORMER_PARAMS);
 }
 
-int transformer_params_at(const struct model_dims *dims, int block, enum transformer_param part)
+int transformer_params_at(const struct model_dims *dims, int block, enum transformer_param param)
 {
-    int index = index_of(dims, part);
+    int index = index_of(dims, param);
     return index < 0 ? -1 : block_first(dims, block) + index;
 }
 
@@ -212,12 +212,7 @@ struct transformer_linear transformer_params_linear(const struct model_dims *dim
         .out = row[layer].out};
 }
 
-/* ---- parts of a model ---- */
-
-static int tensor_ranks(const struct model_dims *dims)
-{
-    return dims->shard.tensor_ranks > 1 ? dims->shard.tensor_ranks : 1;
-}
+/* ---- shards of a model ---- */
 
 /* whole_of — of the whole model what the numbers of parameters depend on. */
 static struct model_dims whole_of(const struct model_dims *dims)
@@ -228,56 +223,59 @@ static struct model_dims whole_of(const struct model_dims *dims)
     return whole;
 }
 
-/* mark_shared — every rank of the tensor axis has the last parameter. */
+/* Marks the last parameter as one that every rank of the tensor axis has. */
 static void mark_shared(const struct model_dims *dims, struct param_table *t, bool is_partial)
 {
     struct param *p = &t->param[t->params_n - 1];
-    p->tensor_copies = tensor_ranks(dims);
-    p->grad_is_partial = is_partial && tensor_ranks(dims) > 1;
+    p->tensor_copies = model_tensor_ranks(dims);
+    p->grad_is_partial = is_partial && p->tensor_copies > 1;
 }
 
-/* mark_keys — as mark_cut, by key heads; a head that several ranks have gets a part of its gradient
- * on each. */
+/* Sets where the last parameter lies in the whole model's; one that is all of it is not cut. */
+static void mark_cut(struct param_table *t, struct param_cut cut)
+{
+    if (cut.groups * cut.n < cut.whole)
+        t->param[t->params_n - 1].cut = cut;
+}
+
+/* Marks the last parameter as one of key heads; of a head that several ranks have, each has a share
+ * of the gradient. */
 static void mark_keys(const struct model_dims *dims, struct param_table *t)
 {
     struct param *p = &t->param[t->params_n - 1];
-    int64_t ranks_n = tensor_ranks(dims), d = model_head_dim(dims), own = p->dim[p->split_dim],
-            heads = dims->shard.kv_heads;
-    if (ranks_n == 1)
-        return;
-    p->cut = (struct param_cut){.whole = heads * d,
-                                .groups = 1,
-                                .first = heads * dims->shard.tensor_rank / ranks_n * d,
-                                .n = own};
-    p->tensor_copies = heads < ranks_n ? (int)(ranks_n / heads) : 1;
+    int64_t ranks = model_tensor_ranks(dims), d = model_head_dim(dims), own = model_kv_heads(dims),
+            heads = dims->shard.kv_heads > 0 ? dims->shard.kv_heads : own;
+    mark_cut(t, (struct param_cut){.whole = heads * d,
+                                   .groups = 1,
+                                   .first = heads * dims->shard.tensor_rank / ranks * d,
+                                   .n = own * d});
+    p->tensor_copies = (int)(ranks * own / heads);
     p->grad_is_partial = p->tensor_copies > 1;
 }
 
-/* mark_part — of a block. Norms see own rows, those of heads see own heads: their gradients are
- * partial. The bias of a product by columns of its input is added once all ranks' sums are there,
- * and its gradient is made of all rows. */
-static void mark_part(const struct model_dims *dims, struct param_table *t,
-                      enum transformer_param part, enum role role)
+/* Marks the last parameter, of a block. Norms see own rows, norms of heads see own heads: their
+ * gradients are partial. The bias of a product by columns of its input is added after all ranks'
+ * sums, and its gradient is made of all rows. */
+static void mark_param(const struct model_dims *dims, struct param_table *t,
+                       enum transformer_param param, enum role role)
 {
-    bool is_fused = part == TRANSFORMER_PARAM_QKV || part == TRANSFORMER_PARAM_QKV_BIAS,
+    bool is_fused = param == TRANSFORMER_PARAM_QKV || param == TRANSFORMER_PARAM_QKV_BIAS,
          is_three = transformer_arch(dims->arch)->heads == ATTENTION_LAYOUT_QKV;
-    if (role == ROLE_SCALE || role == ROLE_SHIFT)
+    const struct param *p = &t->param[t->params_n - 1];
+    int groups = is_fused && is_three ? 3 : 1;
+    if (role == ROLE_SCALE || role == ROLE_SHIFT) {
         mark_shared(dims, t, true);
-    else if (role == ROLE_IN_CUT_BIAS)
+    } else if (role == ROLE_IN_CUT_BIAS) {
         mark_shared(dims, t, false);
-    else if (part == TRANSFORMER_PARAM_K || part == TRANSFORMER_PARAM_V ||
-             part == TRANSFORMER_PARAM_K_BIAS || part == TRANSFORMER_PARAM_V_BIAS)
+    } else if (param == TRANSFORMER_PARAM_K || param == TRANSFORMER_PARAM_V ||
+               param == TRANSFORMER_PARAM_K_BIAS || param == TRANSFORMER_PARAM_V_BIAS) {
         mark_keys(dims, t);
-    else {
-        /* The last parameter is this rank's part of `groups` groups. */
-        int groups = is_fused && is_three ? 3 : 1;
-        struct param *p = &t->param[t->params_n - 1];
+    } else {
         int64_t own = p->dim[p->split_dim], n = own / groups;
-        if (tensor_ranks(dims) > 1)
-            p->cut = (struct param_cut){.whole = own * tensor_ranks(dims),
-                                        .groups = groups,
-                                        .first = n * dims->shard.tensor_rank,
-                                        .n = n};
+        mark_cut(t, (struct param_cut){.whole = own * model_tensor_ranks(dims),
+                                       .groups = groups,
+                                       .first = n * dims->shard.tensor_rank,
+                                       .n = n});
     }
 }
 
@@ -292,10 +290,10 @@ static enum param_init init_of(const struct model_dims *dims, enum role role)
     return dims->features.has_zero_init && role == ROLE_IN_CUT ? PARAM_INIT_ZERO : init[role];
 }
 
-static enum status add_part(const struct model_dims *dims, struct param_table *t, int block, int i)
+static enum status add_param(const struct model_dims *dims, struct param_table *t, int block, int i)
 {
     const struct transformer_arch *arch = transformer_arch(dims->arch);
-    const struct shape s = shape_of(dims, arch->row[i].part);
+    const struct shape s = shape_of(dims, arch->row[i].param);
     bool is_matrix = s.in > 0, is_io = is_matrix && arch->layout == MATMUL_LAYOUT_IO;
     int out_dim = is_io ? 1 : 0, split_dim = -1;
     if (s.role == ROLE_OUT_CUT || s.role == ROLE_OUT_CUT_BIAS)
@@ -308,12 +306,12 @@ static enum status add_part(const struct model_dims *dims, struct param_table *t
     ASSERTF(fits, "name too long: %s", arch->row[i].name);
     TRY(param_add(t, 1 + block, init_of(dims, s.role), split_dim, name, is_matrix ? 2 : 1,
                   is_io ? s.in : s.out, is_io ? s.out : s.in));
-    if (is_packed(arch, arch->row[i].part))
+    if (is_packed(arch, arch->row[i].param))
         param_pack(t);
-    mark_part(dims, t, arch->row[i].part, s.role);
+    mark_param(dims, t, arch->row[i].param, s.role);
     if (is_matrix) {
         /* The last parameter is a matrix between activations; a fused one is three. */
-        bool is_fused = arch->row[i].part == TRANSFORMER_PARAM_QKV;
+        bool is_fused = arch->row[i].param == TRANSFORMER_PARAM_QKV;
         struct param *p = &t->param[t->params_n - 1];
         int64_t d = model_head_dim(dims), att = transformer_params_att(dims), kv = kv_width(dims);
         bool is_three = transformer_arch(dims->arch)->heads == ATTENTION_LAYOUT_QKV;
@@ -344,11 +342,7 @@ static enum status add_vocab(const struct model_dims *dims, struct param_table *
     TRY(param_add(t, unit, PARAM_INIT_NORMAL, 0, name, 2, n, dims->embed));
     if (is_of_product)
         param_reserve(t, model_vocab_rows(dims) * dims->embed);
-    /* As mark_cut, by own rows of the vocabulary. */
-    struct param_cut cut = {.whole = dims->vocab, .groups = 1};
-    model_vocab_shard(dims, &cut.first, &cut.n);
-    if (tensor_ranks(dims) > 1)
-        t->param[t->params_n - 1].cut = cut;
+    mark_cut(t, (struct param_cut){.whole = dims->vocab, .groups = 1, .first = first, .n = n});
     return ST_OK;
 }
 
@@ -391,8 +385,8 @@ static enum status describe_all(const struct model_dims *dims, struct param_tabl
     for (int block = 0; block < dims->layers; block++) {
         const struct transformer_arch *arch = transformer_arch(dims->arch);
         for (int i = 0; i < TRANSFORMER_PARAMS && arch->row[i].name; i++)
-            if (has_part(dims, arch->row[i].part))
-                TRY(add_part(dims, t, block, i));
+            if (has_param(dims, arch->row[i].param))
+                TRY(add_param(dims, t, block, i));
     }
     if (!dims->shard.lacks_head)
         TRY(add_end(dims, t));

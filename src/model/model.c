@@ -231,11 +231,6 @@ const struct model_ops *model_ops(const struct model_dims *dims)
     return dims->task == MODEL_TASK_QA ? &transformer_qa_ops : &transformer_lm_ops;
 }
 
-double model_flops_per_token(const struct model_dims *dims, int64_t t)
-{
-    return model_ops(dims)->flops_per_token(dims, t);
-}
-
 enum model_recompute model_recompute_of(struct model_recomputed what, int64_t layer)
 {
     bool is_first = what.layers == 0 || layer < what.layers;
@@ -263,23 +258,6 @@ const char *model_recompute_text(struct model_recomputed what, char *out, size_t
         text_format(out, cap, "%s:%lld", words[what.way], (long long)what.layers);
     return out;
 }
-
-enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
-                       struct model_recomputed recompute, bool want_grad, enum dtype dtype,
-                       struct arena *acts, struct arena *scratch, struct model_acts **out)
-{
-    ASSERTF(b > 0 && t > 0 && t <= dims->context, "b %lld t %lld context %lld", (long long)b,
-            (long long)t, (long long)dims->context);
-    ASSERTF(recompute.way < MODEL_RECOMPUTE_AUTO, "recompute %d", (int)recompute.way);
-    return model_ops(dims)->plan(dims, b, t, recompute, want_grad, dtype, acts, scratch, out);
-}
-
-void model_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan, struct arena *acts)
-{
-    model_ops(dims)->plan_kv_cache(dims, plan, acts);
-}
-
-void model_plan_free(struct model_acts *acts) { free(acts); }
 
 struct tensor model_shard_input(const struct pass *p) { return transformer_acts(p)->block[0].x; }
 struct tensor model_shard_output(const struct pass *p) { return transformer_acts(p)->out; }

@@ -21,6 +21,7 @@
 #include "base/arena.h"
 #include "base/status.h"
 #include "dev/op.h"
+#include "kernels/attention.h"
 #include "model/param.h"
 
 /* The order of enum hf_arch. LLAMA: also Mistral and SmolLM2. NEOX: GPT-NeoX and Pythia. */
@@ -105,7 +106,7 @@ struct model_marks {
     int64_t eos[MODEL_EOS_MAX]; /* the first is the usual one */
 };
 
-/* Which shard of a model the dimensions are (model_shard.h). All zero: the whole model. */
+/* Which shard of a model the dimensions are (model_shard_dims). All zero: the whole model. */
 #define MODEL_CHUNKS_MAX 8
 struct model_shard {
     int tensor_rank, tensor_ranks, context_ranks; /* 0 ranks: one */
@@ -151,6 +152,26 @@ int model_context_ranks(const struct model_dims *dims);
 int64_t model_layer(const struct model_dims *dims, int64_t block);
 void model_vocab_shard(const struct model_dims *dims, int64_t *first, int64_t *n);
 int64_t model_vocab_rows(const struct model_dims *dims);
+
+/* ---- shards (model_shard.c): what a rank of a tensor group, or a stage of a pipeline, computes ---- */
+
+/* The parameters of a shard are those of model_ops(out)->describe; struct param_cut (param.h) has
+ * where each lies in the whole model.
+model_shard_dims — own heads, key heads (at least one: replicated where there are fewer than
+ * ranks), width of the MLP and layers; embed, vocab and context stay the whole's. shard: of it,
+ * layers, heads, kv_heads and ffn are not read, and vocab_multiple is the whole's. A shard that is
+ * everything gives the whole unchanged. ST_BAD_SETTING: the ranks do not divide heads, key heads
+ * (nor these the ranks) or ffn, or are more than the vocabulary has tokens; chunks are empty,
+ * overlap or lie outside the layers. */
+enum status model_shard_dims(const struct model_dims *whole, const struct model_shard *shard,
+                             struct model_dims *out);
+
+/* model_shard_tokens — how many of a sample's seq_tokens tokens each of so many ranks has.
+ * ST_BAD_SETTING: they are not 2·ranks equal chunks.
+ * model_shard_runs — which positions a rank has: chunks `rank` and 2·ranks-1-rank of the 2·ranks
+ * equal ones, so that causal attention is equal work for all. */
+enum status model_shard_tokens(int64_t seq_tokens, int ranks, int64_t *out);
+struct attention_runs model_shard_runs(int rank, int ranks, int64_t seq_tokens);
 
 /* The shard.vocab_multiple of GPUs: cuBLASLt's fastest kernels for tensor cores take dimensions of
  * whole tiles. A CPU's products need none. */
@@ -232,12 +253,8 @@ struct pass {
     void *embedding_grad_ready_arg;
 };
 
-/* The functions of a task; those of model.h with the same name call them. Work goes onto
- * p->stream; nothing waits for it. Units as in param.h.
+/* The functions of a task. Work goes onto p->stream; nothing waits for it. Units as in param.h.
  * describe         the parameters; the caller frees the table.
- * plan             as model_plan; *out is one block from malloc.
- * plan_kv_cache    as model_plan_kv_cache.
- * flops_per_token  as model_flops_per_token.
  * embed, block     forward and backward of one unit; backward adds to or writes gradients. Of a
  *                  shard without the embedding, embed_fwd makes what all blocks share, and embed_bwd
  *                  is for a tied head: it adds to the gradient of the tokens.
@@ -246,12 +263,6 @@ struct pass {
  *                  Rows are those of whole samples. */
 struct model_ops {
     enum status (*describe)(const struct model_dims *dims, struct param_table *out);
-    enum status (*plan)(const struct model_dims *dims, int64_t b, int64_t t,
-                        struct model_recomputed recompute, bool want_grad, enum dtype dtype,
-                        struct arena *acts, struct arena *scratch, struct model_acts **out);
-    void (*plan_kv_cache)(const struct model_dims *dims, struct model_acts *plan,
-                          struct arena *acts);
-    double (*flops_per_token)(const struct model_dims *dims, int64_t t);
     enum status (*embed_fwd)(const struct pass *p);
     enum status (*embed_bwd)(const struct pass *p);
     enum status (*block_fwd)(const struct pass *p, int block);

@@ -1,5 +1,5 @@
-/* model_shard — divides heads, the MLP's width and layers (model_shard.h). */
-#include "model/model_shard.h"
+/* model_shard — divides heads, the MLP's width and layers (model.h). */
+#include "model/model.h"
 
 #include "base/assert.h"
 

@@ -17,7 +17,6 @@
 #include "node/device.h"
 #include "node/model_source.h"
 #include "node/tokenizer_source.h"
-#include "model/model_shard.h"
 #include "train/weights.h"
 
 _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than comm has");

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "model/model_shard.h"
 #include "train/step_inside.h"
 
 static bool is_shared(const struct step *s) { return step_mesh_context_ranks(s) > 1; }

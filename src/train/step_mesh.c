@@ -1,6 +1,5 @@
 /* step_mesh — where a step's rank is in the mesh: its communicators, its part of the model, its
  * samples. Which positions of them: step_context.c. */
-#include "model/model_shard.h"
 #include "train/step_pipe.h"
 
 static int ranks_along(const struct step_config *c, enum mesh_axis axis)

@@ -7,7 +7,6 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "mesh/pipe_split.h"
-#include "model/model_shard.h"
 
 /* ---- which layers ---- */
 

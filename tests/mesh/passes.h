@@ -10,7 +10,6 @@
 
 #include "mesh/mesh_comm.h"
 #include "mesh/tensor_axis.h"
-#include "model/model_shard.h"
 
 #define B 3
 #define T PASSES_T

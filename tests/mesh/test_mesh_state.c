@@ -8,7 +8,6 @@
 #include "mesh/part_map.h"
 #include "mesh/pipe_split.h"
 #include "mesh/store_state.h"
-#include "model/model_shard.h"
 
 #define PARTS 3
 #define MODEL_PARTS_MAX 8

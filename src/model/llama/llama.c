@@ -14,7 +14,7 @@
 static enum status attend(const struct pass *p, int block)
 {
     TRY(transformer_norm_qkv(p, block));
-    TRY(transformer_rotate(p, block));
+    TRY(transformer_rotate(p, transformer_qkv(p, block), false));
     return transformer_attention(p, block);
 }
 
@@ -63,7 +63,7 @@ enum status llama_block_bwd(const struct pass *p, int block)
     TRY(transformer_norm_linear_bwd(p, block, &a->norm2, TRANSFORMER_LAYER_UP, m->dmid, m->dx));
     TRY(transformer_linear_residual_bwd(p, block, TRANSFORMER_LAYER_ATT, m->datt, a->att, none));
     TRY(transformer_attention_bwd(p, block));
-    TRY(transformer_rotate_bwd(p));
+    TRY(transformer_rotate(p, m->wide, true));
     return transformer_norm_qkv_bwd(p, block);
 }
 

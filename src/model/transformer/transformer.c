@@ -144,13 +144,11 @@ static enum status block_bwd(const struct pass *p, int block)
     return transformer_arch(p->dims->arch)->block_bwd(p, block);
 }
 
-#define TRANSFORMER_OPS(task)                                                              \
-    {                                                                                      \
-        .describe = transformer_params_describe, .plan = transformer_plan,                 \
-        .plan_kv_cache = transformer_plan_kv_cache,                                        \
-        .flops_per_token = transformer_plan_flops_per_token, .embed_fwd = embed_fwd,       \
-        .embed_bwd = embed_bwd, .block_fwd = block_fwd, .block_bwd = block_bwd,            \
-        .head = transformer_head_##task##_run, .logits = transformer_head_##task##_logits, \
+#define TRANSFORMER_OPS(task)                                                                    \
+    {                                                                                            \
+        .describe = transformer_params_describe, .embed_fwd = embed_fwd, .embed_bwd = embed_bwd, \
+        .block_fwd = block_fwd, .block_bwd = block_bwd, .head = transformer_head_##task##_run,   \
+        .logits = transformer_head_##task##_logits,                                              \
     }
 const struct model_ops transformer_lm_ops = TRANSFORMER_OPS(lm),
                        transformer_qa_ops = TRANSFORMER_OPS(qa);

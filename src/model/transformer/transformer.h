@@ -15,7 +15,6 @@
 #include "kernels/rope.h"
 #include "kernels/tensor.h"
 #include "model/model.h"
-#include "model/model_shard.h"
 #include "model/transformer/transformer_arch.h"
 
 /* The functions of both tasks, for model.c. */
@@ -221,9 +220,10 @@ enum status transformer_keep_or_recompute(const struct pass *p, int block,
 /* Computes q, k and v of norm1(x), with norms of the heads of q and k if the model has them. */
 enum status transformer_norm_qkv(const struct pass *p, int block);
 enum status transformer_norm_qkv_bwd(const struct pass *p, int block);
+/* Returns the rows of q, k and v that a pass computes; with a KV cache others are before them. */
+struct tensor transformer_qkv(const struct pass *p, int block);
 /* Rotates q and k by their positions, or their gradients back; nothing without RoPE. */
-enum status transformer_rotate(const struct pass *p, int block);
-enum status transformer_rotate_bwd(const struct pass *p);
+enum status transformer_rotate(const struct pass *p, struct tensor rows, bool inverse);
 /* Computes att = softmax(q·k/√D)·v, of the last row only with a KV cache; backward from datt to the
  * gradients of q, k and v, in wide. */
 enum status transformer_attention(const struct pass *p, int block);
@@ -266,7 +266,7 @@ struct tensor transformer_own_spans(const struct pass *p, struct tensor whole);
 enum status transformer_all_gather_spans(const struct pass *p, struct tensor whole);
 enum status transformer_slice_spans(const struct pass *p, struct tensor whole, struct tensor *out);
 
-/* ---- heads, memory ---- */
+/* ---- heads ---- */
 
 /* Heads: losses and, with want_grad, gradients of parameters and (in dx) of the last block's
  * output; logits as in struct model_ops. */
@@ -276,13 +276,5 @@ enum status transformer_head_lm_run(const struct pass *p);
 enum status transformer_head_lm_logits(const struct pass *p, int64_t row, struct tensor out);
 enum status transformer_head_qa_run(const struct pass *p);
 enum status transformer_head_qa_logits(const struct pass *p, int64_t row, struct tensor out);
-
-/* Memory and arithmetic, as in struct model_ops. */
-enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t,
-                             struct model_recomputed recompute, bool want_grad, enum dtype dtype,
-                             struct arena *acts, struct arena *scratch, struct model_acts **out);
-void transformer_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan,
-                               struct arena *acts);
-double transformer_plan_flops_per_token(const struct model_dims *dims, int64_t t);
 
 #endif

@@ -7,7 +7,12 @@
 
 /* ---- q, k and v ---- */
 
-static enum status rotate(const struct pass *p, struct tensor rows, bool inverse)
+struct tensor transformer_qkv(const struct pass *p, int block)
+{
+    return tensor_at(transformer_kept(p, block)->qkv, p->past * transformer_params_qkv(p->dims));
+}
+
+enum status transformer_rotate(const struct pass *p, struct tensor rows, bool inverse)
 {
     struct rope rope = {.x = rows,
                         .table = transformer_acts(p)->rope,
@@ -21,22 +26,6 @@ static enum status rotate(const struct pass *p, struct tensor rows, bool inverse
                         .inverse = inverse};
     return p->dims->features.position == MODEL_POSITION_ROPE ? p->op->rope(p->stream, &rope)
                                                              : ST_OK;
-}
-
-/* Returns the rows of q, k and v that this pass computes; with a KV cache others are before it. */
-static struct tensor own_qkv(const struct pass *p, int block)
-{
-    return tensor_at(transformer_kept(p, block)->qkv, p->past * transformer_params_qkv(p->dims));
-}
-
-enum status transformer_rotate(const struct pass *p, int block)
-{
-    return rotate(p, own_qkv(p, block), false);
-}
-
-enum status transformer_rotate_bwd(const struct pass *p)
-{
-    return rotate(p, transformer_acts(p)->wide, true);
 }
 
 /* The heads of q, or of k: their norm's weight, how many they are, and where they begin in a row.
@@ -111,7 +100,7 @@ static enum status project_raw(const struct pass *p, int block, struct tensor ro
 enum status transformer_norm_qkv(const struct pass *p, int block)
 {
     const struct transformer_acts_block *a = transformer_kept(p, block);
-    struct tensor rows = own_qkv(p, block), x;
+    struct tensor rows = transformer_qkv(p, block), x;
     if (!p->dims->features.has_qk_norm)
         return transformer_norm_linear(p, block, &a->norm1, TRANSFORMER_LAYER_QKV,
                                        (struct matmul_fwd){.y = rows});

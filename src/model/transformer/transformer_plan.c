@@ -15,7 +15,7 @@
  * Only the vocabulary products touch the padding (model_vocab_rows). */
 #define LOGITS_ALIGN_BYTES 128
 
-double transformer_plan_flops_per_token(const struct model_dims *dims, int64_t t)
+double model_flops_per_token(const struct model_dims *dims, int64_t t)
 {
     double c = (double)dims->embed, layers = (double)dims->layers, f = (double)model_ffn(dims);
     double att = (double)transformer_params_att(dims);
@@ -198,10 +198,13 @@ static enum status check_rows(const struct model_dims *dims, int64_t t)
                 (long long)dims->embed, TRANSFORMER_SHARE_ELEMS);
 }
 
-enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t,
-                             struct model_recomputed recompute, bool want_grad, enum dtype dtype,
-                             struct arena *acts, struct arena *scratch, struct model_acts **out)
+enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
+                       struct model_recomputed recompute, bool want_grad, enum dtype dtype,
+                       struct arena *acts, struct arena *scratch, struct model_acts **out)
 {
+    ASSERTF(b > 0 && t > 0 && t <= dims->context, "b %lld t %lld context %lld", (long long)b,
+            (long long)t, (long long)dims->context);
+    ASSERTF(recompute.way < MODEL_RECOMPUTE_AUTO, "recompute %d", (int)recompute.way);
     TRY(check_rows(dims, t));
     struct transformer_acts *m = memory_new(1, sizeof *m + (size_t)dims->layers * sizeof *m->block);
     m->b = b;
@@ -232,8 +235,7 @@ enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t
     return ST_OK;
 }
 
-void transformer_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan,
-                               struct arena *acts)
+void model_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan, struct arena *acts)
 {
     struct transformer_acts *m = (struct transformer_acts *)plan;
     ASSERTF(m->b == 1 && !m->want_grad, "b %lld", (long long)m->b);
@@ -241,3 +243,5 @@ void transformer_plan_kv_cache(const struct model_dims *dims, struct model_acts 
     for (int64_t i = 1; i < dims->layers; i++)
         m->block[i].qkv = take(acts, m->t * transformer_params_qkv(dims), m->dtype);
 }
+
+void model_plan_free(struct model_acts *acts) { free(acts); }

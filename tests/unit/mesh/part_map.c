@@ -8,7 +8,6 @@
 #include "harness.h"
 #include "mesh/layout.h"
 #include "mesh/pipe_split.h"
-#include "model/model_shard.h"
 
 #define LAYERS 9
 #define PARTS_MAX 16

@@ -5,7 +5,6 @@
 
 #include "base/text.h"
 #include "mesh/pipe_split.h"
-#include "model/model_shard.h"
 #include "train/step.h"
 
 enum { B = 2, T = 512 };

@@ -1,6 +1,6 @@
 /* model_shard — the parts of a model are the whole: names, places and initial values of all
  * architectures, for ranks of a tensor group and stages of a pipeline; which parts are refused. */
-#include "model/model_shard.h"
+#include "model/model.h"
 
 #include <string.h>
 

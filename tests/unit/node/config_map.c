@@ -250,9 +250,8 @@ static void test_features(void **state)
     p = features_of("MODEL=gpt2-nano POSITIONS=rope ACTIVATION=relu2 LOGIT_CAP=15 QK_NORM=1 "
                     "TIE_EMBEDDINGS=0 ZERO_INIT=1");
     assert_memory_equal(&p, &modern, sizeof p);
-    p = features_of(
-        "MODEL=gpt2-modern-nano POSITIONS=learned ACTIVATION=gelu LOGIT_CAP=0 QK_NORM=0 "
-        "TIE_EMBEDDINGS=1 ZERO_INIT=0");
+    p = features_of("MODEL=gpt2-modern-nano POSITIONS=learned ACTIVATION=gelu LOGIT_CAP=0 "
+                    "QK_NORM=0 TIE_EMBEDDINGS=1 ZERO_INIT=0");
     assert_memory_equal(&p, &plain, sizeof p);
     (void)features_of("MODEL=tests/golden/lm ACTIVATION=gelu QK_NORM=0"); /* as it is */
 }

@@ -50,15 +50,11 @@ static void test_arch_dims(void **state)
         assert_int_equal(back.arch, dims.arch);
         assert_true(back.kv_heads == dims.kv_heads && back.head_dim == dims.head_dim &&
                     back.ffn == dims.ffn && back.norm_eps == dims.norm_eps);
-        assert_true(back.features.mlp == dims.features.mlp &&
-                    back.features.bias == dims.features.bias &&
-                    back.features.norm == dims.features.norm &&
-                    back.features.position == dims.features.position &&
-                    back.features.is_parallel == dims.features.is_parallel &&
-                    back.features.has_qk_norm == dims.features.has_qk_norm &&
-                    back.features.is_untied == dims.features.is_untied &&
-                    back.features.logit_cap == dims.features.logit_cap &&
-                    back.features.rope.theta == dims.features.rope.theta);
+        const struct model_features *f = &dims.features, *g = &back.features;
+        assert_true(g->mlp == f->mlp && g->bias == f->bias && g->norm == f->norm &&
+                    g->position == f->position && g->is_parallel == f->is_parallel &&
+                    g->has_qk_norm == f->has_qk_norm && g->is_untied == f->is_untied &&
+                    g->logit_cap == f->logit_cap && g->rope.theta == f->rope.theta);
         assert_int_equal(back.marks.has_bos, i % 2);
         assert_int_equal(back.marks.eos_n, 1 + i % 3);
         assert_int_equal(back.marks.eos[0], i);

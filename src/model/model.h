@@ -142,12 +142,11 @@ double model_norm_eps(const struct model_dims *dims);
 void model_resolve(struct model_dims *dims);
 
 /* Of dimensions that may be a shard's:
- * model_tensor_ranks, model_context_ranks  at least 1.
  * model_layer       the number of own block `block` in the whole model.
  * model_vocab_shard  own rows of the vocabulary: [*first, *first + *n).
  * model_vocab_rows  rows of the vocabulary product: own rows, and rows of zeros up to a multiple of
  *                   shard.vocab_multiple. */
-int model_tensor_ranks(const struct model_dims *dims);
+int model_tensor_ranks(const struct model_dims *dims); /* at least 1 */
 int model_context_ranks(const struct model_dims *dims);
 int64_t model_layer(const struct model_dims *dims, int64_t block);
 void model_vocab_shard(const struct model_dims *dims, int64_t *first, int64_t *n);
@@ -287,7 +286,7 @@ struct tensor model_shard_grad(const struct pass *p);
 double model_flops_per_token(const struct model_dims *dims, int64_t t);
 
 /* model_plan — takes activations and scratch for passes of up to (b, t), with struct pass's t and
- * the context_ranks of the dimensions' shard, from two arenas; arenas without memory (base NULL)
+ * the ranks of the dimensions' shard, from two arenas; arenas without memory (base NULL)
  * measure only. dtype: of parameters, activations and their gradients, f32 or a 16-bit type.
  * Gradients of parameters, losses and the statistics of norms and softmax are f32 always. */
 enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,

@@ -135,6 +135,9 @@ enum status transformer_norm_qkv_bwd(const struct pass *p, int block)
 
 /* ---- attention ---- */
 
+/* Returns the number of the first own head in the whole model. */
+static int64_t head_first(const struct pass *p) { return p->tensor->rank * p->dims->heads; }
+
 static struct dropout probs_dropout(const struct pass *p, int block)
 {
     int64_t t = transformer_tokens(p);
@@ -159,7 +162,7 @@ enum status transformer_attention(const struct pass *p, int block)
                                       .d = d,
                                       .layout = layout,
                                       .dropout = probs_dropout(p, block),
-                                      .head_first = p->dims->shard.tensor_rank * p->dims->heads,
+                                      .head_first = head_first(p),
                                       .heads_whole = p->dims->shard.heads};
     struct attention_decode last = {.out = a->att,
                                     .qkv = a->qkv,
@@ -195,7 +198,7 @@ enum status transformer_attention_bwd(const struct pass *p, int block)
                                       .d = model_head_dim(p->dims),
                                       .layout = transformer_arch(p->dims->arch)->heads,
                                       .dropout = probs_dropout(p, block),
-                                      .head_first = p->dims->shard.tensor_rank * p->dims->heads,
+                                      .head_first = head_first(p),
                                       .heads_whole = p->dims->shard.heads,
                                       .dkv = m->exchange};
     TRY(transformer_all_gather_kv(p, a->qkv, &attention.kv, &attention.own));

@@ -1,6 +1,5 @@
 /* transformer_context — context parallelism: a pass has some positions of each sample, and its
- * queries attend to the keys of all positions. It must not know how ranks communicate (struct
- * model_axis).
+ * queries attend to the keys of all positions. It must not know how ranks communicate.
  *
  * The T positions of a sample are 2·P equal chunks on P ranks. Rank i has chunks i and 2·P-1-i, so
  * all ranks have the same number of pairs of a query and a key that it sees (zigzag; Dubey et al.

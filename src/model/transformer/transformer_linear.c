@@ -1,5 +1,5 @@
 /* transformer_linear — norms and linear layers of a block, forward and backward, with the rows that
- * tensor parallelism moves around them. It must not know how ranks communicate (struct model_axis).
+ * tensor parallelism moves around them. It must not know how ranks communicate.
  *
  * Megatron's pair of products (Shoeybi et al. 2019): the first of a branch has some columns of its
  * weights, the last one the same rows of its own, and only after that the ranks' sums are added.

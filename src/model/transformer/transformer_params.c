@@ -223,7 +223,7 @@ static struct model_dims whole_of(const struct model_dims *dims)
     return whole;
 }
 
-/* Marks the last parameter as one that every rank of the tensor axis has. */
+/* Marks the last parameter as one that all ranks have. */
 static void mark_shared(const struct model_dims *dims, struct param_table *t, bool is_partial)
 {
     struct param *p = &t->param[t->params_n - 1];
@@ -323,7 +323,7 @@ static enum status add_param(const struct model_dims *dims, struct param_table *
     return ST_OK;
 }
 
-/* add_whole — a parameter that every rank of the tensor axis has. */
+/* Adds a parameter that all ranks have. */
 static enum status add_whole(const struct model_dims *dims, struct param_table *t, int unit,
                              enum param_init init, const char *name, int64_t dim0, int64_t dim1)
 {

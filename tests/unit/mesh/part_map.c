@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "harness.h"
-#include "mesh/layout.h"
-#include "mesh/pipe_split.h"
+#include "mesh/store/layout.h"
+#include "mesh/pipe/split.h"
 
 #define LAYERS 9
 #define PARTS_MAX 16

@@ -4,8 +4,8 @@
 #include "harness.h"
 
 #include "base/text.h"
-#include "mesh/pipe_split.h"
-#include "train/step.h"
+#include "mesh/pipe/split.h"
+#include "train/step/step.h"
 
 enum { B = 2, T = 512 };
 

@@ -1,7 +1,7 @@
 /* part_map — where the tensors of a model's parts lie in the whole model. Pure arithmetic on
  * parameter tables; it must not know ranks, memory or files.
  *
- * - A part is what one tensor rank of one pipeline stage computes (model/model_part.h). Its table
+ * - A part is what one tensor rank of one pipeline stage computes (model/model_shard.c). Its table
  *   has some of the whole model's tensors, each by its name, whole or cut (struct param_cut), in
  *   the whole model's order.
  * - Several parts may hold the same elements: norms, key heads where there are fewer than ranks,

@@ -10,14 +10,14 @@
 #include "mesh/grad/tree.h"
 #include "mesh/store/shard_tree.h"
 
-/* check_parts — equal parts, as the model expects them. */
+/* check_parts — equal shares, as the model expects them. */
 static enum status check_parts(const struct tensor_axis *a, const char *call, int64_t elems)
 {
-    int64_t parts = a->model.parts;
-    if (elems % parts == 0 && elems / parts % PART_ALIGN == 0)
+    int64_t ranks = a->model.ranks;
+    if (elems % ranks == 0 && elems / ranks % PART_ALIGN == 0)
         return ST_OK;
     return FAIL(ST_BUG, "%s of %lld elements: not %lld parts of a multiple of %d", call,
-                (long long)elems, (long long)parts, PART_ALIGN);
+                (long long)elems, (long long)ranks, PART_ALIGN);
 }
 
 /* count — a call that blocked this thread since start_ns. */
@@ -34,7 +34,7 @@ double tensor_axis_blocked_ms(struct tensor_axis *a)
     return ms;
 }
 
-static enum status gather(void *arg, struct stream *s, struct tensor out, struct tensor own,
+static enum status gather(void *arg, struct stream *s, struct tensor own, struct tensor *all,
                           int64_t elems)
 {
     struct tensor_axis *a = arg;
@@ -44,8 +44,8 @@ static enum status gather(void *arg, struct stream *s, struct tensor out, struct
     TRY(check_parts(a, "gather", elems));
     TRY(comm_wait_stream(comm, s));
     if (!comm_stays_on_device(comm))
-        return count(a, start_ns, comm_all_gather(comm, out, own, elems));
-    TRY(comm_all_gather_begin(comm, out, own, elems, &ticket));
+        return count(a, start_ns, comm_all_gather(comm, *all, own, elems));
+    TRY(comm_all_gather_begin(comm, *all, own, elems, &ticket));
     return comm_wait_on(comm, ticket, s);
 }
 
@@ -81,7 +81,7 @@ static enum status sum(void *arg, struct stream *s, struct tensor x, int64_t ele
 {
     /* The neighbours that share the tensor. */
     const struct tensor_axis *a = arg;
-    const bool is_all = copies == a->model.parts;
+    const bool is_all = copies == a->model.ranks;
     ASSERTF(is_all || (a->keys.comm && copies == a->keys_n), "%d copies; key heads have %d", copies,
             a->keys_n);
     const struct tensor_axis_group *g = is_all ? &a->all : &a->keys;
@@ -120,11 +120,14 @@ static void close_tree(struct tensor_axis_group *g)
 
 /* ---- open and close ---- */
 
-/* set_calls — of all ranks of a comm. */
+/* set_calls — of all ranks of a comm; NULL: of one rank. */
 static enum status set_calls(struct tensor_axis *a, struct comm *comm, bool is_fixed)
 {
-    *a = (struct tensor_axis){.model = {.part = comm_place(comm)->rank,
-                                        .parts = comm_place(comm)->ranks,
+    *a = (struct tensor_axis){.model = model_axis_self};
+    if (!comm)
+        return ST_OK;
+    *a = (struct tensor_axis){.model = {.rank = comm_place(comm)->rank,
+                                        .ranks = comm_place(comm)->ranks,
                                         .arg = a,
                                         .gather = gather,
                                         .scatter_sum = scatter_sum,
@@ -142,13 +145,12 @@ enum status tensor_axis_of_context(struct comm *comm, bool is_fixed, struct tens
 enum status tensor_axis_open(struct comm *comm, const struct model_dims *dims, bool is_fixed,
                              struct tensor_axis *out)
 {
-    int ranks = comm_place(comm)->ranks, rank = comm_place(comm)->rank,
-        heads = (int)dims->part.kv_heads;
-    ASSERTF(ranks == dims->part.tensor_ranks && rank == dims->part.tensor_rank,
-            "rank %d of %d, but the model is part %d of %d", rank, ranks, dims->part.tensor_rank,
-            dims->part.tensor_ranks);
     TRY(set_calls(out, comm, is_fixed));
-    out->keys_n = heads < ranks ? ranks / heads : 1;
+    int ranks = out->model.ranks, rank = out->model.rank, heads = (int)dims->shard.kv_heads;
+    ASSERTF(ranks == model_tensor_ranks(dims) && rank == dims->shard.tensor_rank,
+            "rank %d of %d, but the model is shard %d of %d", rank, ranks, dims->shard.tensor_rank,
+            model_tensor_ranks(dims));
+    out->keys_n = heads > 0 && heads < ranks ? ranks / heads : 1;
     if (out->keys_n == 1 || out->keys_n == ranks)
         return ST_OK;
     int neighbour[COMM_RANKS_MAX];

@@ -31,7 +31,7 @@ int64_t model_ffn(const struct model_dims *dims)
 {
     if (dims->ffn > 0)
         return dims->ffn;
-    if (dims->parts.mlp != MODEL_MLP_SWIGLU)
+    if (dims->features.mlp != MODEL_MLP_SWIGLU)
         return 4 * dims->embed;
     return (8 * dims->embed / 3 + FFN_MULTIPLE - 1) / FFN_MULTIPLE * FFN_MULTIPLE;
 }
@@ -49,27 +49,36 @@ void model_resolve(struct model_dims *dims)
     dims->norm_eps = model_norm_eps(dims);
 }
 
+int model_tensor_ranks(const struct model_dims *dims)
+{
+    return dims->shard.tensor_ranks > 1 ? dims->shard.tensor_ranks : 1;
+}
+
+int model_context_ranks(const struct model_dims *dims)
+{
+    return dims->shard.context_ranks > 1 ? dims->shard.context_ranks : 1;
+}
+
 int64_t model_layer(const struct model_dims *dims, int64_t block)
 {
-    const struct model_part *part = &dims->part;
-    for (int i = 0; i < part->chunks_n; block -= part->chunk[i++].n)
-        if (block < part->chunk[i].n)
-            return part->chunk[i].first + block;
+    const struct model_shard *shard = &dims->shard;
+    for (int i = 0; i < shard->chunks_n; block -= shard->chunk[i++].n)
+        if (block < shard->chunk[i].n)
+            return shard->chunk[i].first + block;
     return block;
 }
 
-void model_vocab_part(const struct model_dims *dims, int64_t *first, int64_t *n)
+void model_vocab_shard(const struct model_dims *dims, int64_t *first, int64_t *n)
 {
-    int64_t ranks_n = dims->part.tensor_ranks > 1 ? dims->part.tensor_ranks : 1,
-            at = dims->part.tensor_rank;
-    *first = dims->vocab * at / ranks_n;
-    *n = dims->vocab * (at + 1) / ranks_n - *first;
+    int64_t ranks = model_tensor_ranks(dims), at = dims->shard.tensor_rank;
+    *first = dims->vocab * at / ranks;
+    *n = dims->vocab * (at + 1) / ranks - *first;
 }
 
 int64_t model_vocab_rows(const struct model_dims *dims)
 {
-    int64_t first, n, each = dims->part.vocab_multiple > 1 ? dims->part.vocab_multiple : 1;
-    model_vocab_part(dims, &first, &n);
+    int64_t first, n, each = dims->shard.vocab_multiple > 1 ? dims->shard.vocab_multiple : 1;
+    model_vocab_shard(dims, &first, &n);
     return (n + each - 1) / each * each;
 }
 
@@ -104,7 +113,10 @@ bool model_preset(const char *name, struct model_dims *out)
 
 const char *model_arch_name(enum model_arch arch) { return transformer_arch(arch)->name; }
 
-struct model_parts model_arch_parts(enum model_arch arch) { return transformer_arch(arch)->parts; }
+struct model_features model_arch_features(enum model_arch arch)
+{
+    return transformer_arch(arch)->features;
+}
 
 bool model_arch_find(const char *name, enum model_arch *out)
 {
@@ -137,9 +149,9 @@ static enum status check_bounds(const struct model_dims *dims)
 /* check_rope — the elements of a head that rotate are pairs, and scaling has its numbers. */
 static enum status check_rope(const struct model_dims *dims)
 {
-    const struct model_rope *r = &dims->parts.rope;
+    const struct model_rope *r = &dims->features.rope;
     int64_t rotated = transformer_params_rotated(dims);
-    if (dims->parts.position != MODEL_POSITION_ROPE)
+    if (dims->features.position != MODEL_POSITION_ROPE)
         return ST_OK;
     if (rotated < 2 || rotated % 2 != 0 || rotated > ROTATED_MAX)
         return FAIL(ST_BAD_SETTING,
@@ -169,11 +181,11 @@ static enum status check_rope(const struct model_dims *dims)
     return ST_OK;
 }
 
-/* check_gpt2 — the parts that GPT-2 alone may have. */
+/* check_gpt2 — the features that only GPT-2 may have. */
 static enum status check_gpt2(const struct model_dims *dims)
 {
-    const struct model_parts *parts = &dims->parts;
-    bool has_any = parts->mlp == MODEL_MLP_RELU2 || parts->logit_cap != 0 || parts->has_zero_init;
+    const struct model_features *f = &dims->features;
+    bool has_any = f->mlp == MODEL_MLP_RELU2 || f->logit_cap != 0 || f->has_zero_init;
     if (has_any && dims->arch != MODEL_ARCH_GPT2)
         return FAIL(ST_BAD_SETTING,
                     "ACTIVATION=relu2, LOGIT_CAP and ZERO_INIT are for GPT-2, and the model is of "
@@ -181,11 +193,10 @@ static enum status check_gpt2(const struct model_dims *dims)
                     transformer_arch(dims->arch)->name);
     if (dims->arch != MODEL_ARCH_GPT2)
         return ST_OK;
-    if (!(parts->logit_cap == 0 ||
-          (parts->logit_cap >= LOGIT_CAP_LEAST && parts->logit_cap <= LOGIT_CAP_MOST)))
+    if (!(f->logit_cap == 0 || (f->logit_cap >= LOGIT_CAP_LEAST && f->logit_cap <= LOGIT_CAP_MOST)))
         return FAIL(ST_BAD_SETTING, "LOGIT_CAP is %g, outside %g … %g; set it within, or to 0",
-                    parts->logit_cap, LOGIT_CAP_LEAST, LOGIT_CAP_MOST);
-    if (dims->task == MODEL_TASK_QA && (parts->logit_cap > 0 || parts->is_untied))
+                    f->logit_cap, LOGIT_CAP_LEAST, LOGIT_CAP_MOST);
+    if (dims->task == MODEL_TASK_QA && (f->logit_cap > 0 || f->is_untied))
         return FAIL(ST_BAD_SETTING,
                     "LOGIT_CAP and TIE_EMBEDDINGS=0 are of a language model's vocabulary, which "
                     "TASK=qa does not have; leave them out");
@@ -220,11 +231,6 @@ const struct model_ops *model_ops(const struct model_dims *dims)
     return dims->task == MODEL_TASK_QA ? &transformer_qa_ops : &transformer_lm_ops;
 }
 
-double model_flops_per_token(const struct model_dims *dims, int64_t t)
-{
-    return model_ops(dims)->flops_per_token(dims, t);
-}
-
 enum model_recompute model_recompute_of(struct model_recomputed what, int64_t layer)
 {
     bool is_first = what.layers == 0 || layer < what.layers;
@@ -253,23 +259,34 @@ const char *model_recompute_text(struct model_recomputed what, char *out, size_t
     return out;
 }
 
-enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
-                       struct model_recomputed recompute, bool want_grad, enum dtype dtype,
-                       struct arena *acts, struct arena *scratch, struct model_acts **out)
+struct tensor model_shard_input(const struct pass *p) { return transformer_acts(p)->block[0].x; }
+struct tensor model_shard_output(const struct pass *p) { return transformer_acts(p)->out; }
+struct tensor model_shard_grad(const struct pass *p) { return transformer_acts(p)->dx; }
+
+/* ---- an axis of one rank ---- */
+
+static enum status gather_self(void *arg, struct stream *s, struct tensor own, struct tensor *all,
+                               int64_t elems)
 {
-    ASSERTF(b > 0 && t > 0 && t <= dims->context, "b %lld t %lld context %lld", (long long)b,
-            (long long)t, (long long)dims->context);
-    ASSERTF(recompute.way < MODEL_RECOMPUTE_AUTO, "recompute %d", (int)recompute.way);
-    return model_ops(dims)->plan(dims, b, t, recompute, want_grad, dtype, acts, scratch, out);
+    (void)arg, (void)s, (void)elems;
+    *all = own;
+    return ST_OK;
 }
 
-void model_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan, struct arena *acts)
+static enum status scatter_self(void *arg, struct stream *s, struct tensor own, struct tensor in,
+                                int64_t elems)
 {
-    model_ops(dims)->plan_kv_cache(dims, plan, acts);
+    (void)arg, (void)s, (void)elems;
+    ASSERT(own.data == in.data);
+    return ST_OK;
 }
 
-void model_plan_free(struct model_acts *acts) { free(acts); }
+static enum status sum_self(void *arg, struct stream *s, struct tensor x, int64_t elems, int copies)
+{
+    (void)arg, (void)s, (void)x, (void)elems;
+    ASSERTF(copies == 1, "%d copies", copies);
+    return ST_OK;
+}
 
-struct tensor model_part_input(const struct pass *p) { return transformer_acts(p)->block[0].x; }
-struct tensor model_part_output(const struct pass *p) { return transformer_acts(p)->out; }
-struct tensor model_part_grad(const struct pass *p) { return transformer_acts(p)->dx; }
+const struct model_axis model_axis_self = {
+    .ranks = 1, .gather = gather_self, .scatter_sum = scatter_self, .sum = sum_self};

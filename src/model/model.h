@@ -2,7 +2,7 @@
  * how parameters are sharded.
  *
  * All models are decoder-only transformers, computed by one set of functions (transformer/). What
- * differs is data: struct model_parts says how a model computes, and an architecture's own folder
+ * differs is data: struct model_features says how a model computes, and an architecture's own folder
  * (gpt2/, llama/ …) says how its parameters are called and which presets it has.
  *
  * The caller walks the units (param.h) in order for the forward pass and in reverse for the
@@ -21,6 +21,7 @@
 #include "base/arena.h"
 #include "base/status.h"
 #include "dev/op.h"
+#include "kernels/attention.h"
 #include "model/param.h"
 
 /* The order of enum hf_arch. LLAMA: also Mistral and SmolLM2. NEOX: GPT-NeoX and Pythia. */
@@ -45,7 +46,7 @@ enum model_recompute {
 };
 
 /* That of a model: `way` for its first `layers` layers (0: all), the way before it for the others.
- * Layers are those of the whole model, whatever part of it a plan is for. */
+ * Layers are those of the whole model, whatever shard of it a plan is for. */
 struct model_recomputed {
     enum model_recompute way;
     int64_t layers;
@@ -59,7 +60,7 @@ enum model_recompute model_recompute_of(struct model_recomputed what, int64_t la
 struct model_recomputed model_recompute_nth(int64_t layers, int64_t i);
 const char *model_recompute_text(struct model_recomputed what, char *out, size_t cap);
 
-/* The parts of a model. All zero: GPT-2's. */
+/* How a model computes. All zero: GPT-2's. */
 enum model_norm { MODEL_NORM_LAYER, MODEL_NORM_RMS };
 enum model_mlp { MODEL_MLP_GELU_TANH, MODEL_MLP_GELU_ERF, MODEL_MLP_SWIGLU, MODEL_MLP_RELU2 };
 enum model_bias { MODEL_BIAS_ALL, MODEL_BIAS_QKV, MODEL_BIAS_NONE }; /* of linear layers */
@@ -81,7 +82,7 @@ struct model_rope {
     int64_t original_context;
 };
 
-struct model_parts {
+struct model_features {
     enum model_norm norm;
     enum model_mlp mlp;
     enum model_bias bias;
@@ -105,11 +106,10 @@ struct model_marks {
     int64_t eos[MODEL_EOS_MAX]; /* the first is the usual one */
 };
 
-/* Which part of a model the dimensions are (model_part.h). All zero: the whole model. */
+/* Which shard of a model the dimensions are (model_shard_dims). All zero: the whole model. */
 #define MODEL_CHUNKS_MAX 8
-struct model_part {
-    int tensor_rank, tensor_ranks; /* tensor_ranks 0 or 1: matrices are whole */
-    int context_ranks;             /* 0 or 1: samples are whole */
+struct model_shard {
+    int tensor_rank, tensor_ranks, context_ranks; /* 0 ranks: one */
     /* own layers, as runs of the whole's, ascending; chunks_n 0: all */
     int chunks_n;
     struct {
@@ -128,9 +128,9 @@ struct model_dims {
     int64_t layers, heads, embed, context, vocab;
     int64_t kv_heads, head_dim, ffn;
     double norm_eps;
-    struct model_parts parts;
+    struct model_features features;
     struct model_marks marks;
-    struct model_part part;
+    struct model_shard shard;
 };
 
 /* model_ffn — 0 stands for 4·C, or, for SwiGLU, for 8/3·C rounded up to a multiple of 256 (Llama).
@@ -141,16 +141,38 @@ int64_t model_ffn(const struct model_dims *dims);
 double model_norm_eps(const struct model_dims *dims);
 void model_resolve(struct model_dims *dims);
 
-/* Of dimensions that may be a part's:
+/* Of dimensions that may be a shard's:
  * model_layer       the number of own block `block` in the whole model.
- * model_vocab_part  own rows of the vocabulary: [*first, *first + *n).
+ * model_vocab_shard  own rows of the vocabulary: [*first, *first + *n).
  * model_vocab_rows  rows of the vocabulary product: own rows, and rows of zeros up to a multiple of
- *                   part.vocab_multiple. */
+ *                   shard.vocab_multiple. */
+int model_tensor_ranks(const struct model_dims *dims); /* at least 1 */
+int model_context_ranks(const struct model_dims *dims);
 int64_t model_layer(const struct model_dims *dims, int64_t block);
-void model_vocab_part(const struct model_dims *dims, int64_t *first, int64_t *n);
+void model_vocab_shard(const struct model_dims *dims, int64_t *first, int64_t *n);
 int64_t model_vocab_rows(const struct model_dims *dims);
 
-/* The part.vocab_multiple of GPUs: cuBLASLt's fastest kernels for tensor cores take dimensions of
+/* ---- shards (model_shard.c): what a rank of a tensor group, or a stage of a pipeline, computes ---- */
+
+/* The parameters of a shard are those of model_ops(out)->describe; struct param_cut (param.h) has
+ * where each lies in the whole model.
+model_shard_dims — own heads, key heads (at least one: replicated where there are fewer than
+ * ranks), width of the MLP and layers; embed, vocab and context stay the whole's. shard: of it,
+ * layers, heads, kv_heads and ffn are not read, and vocab_multiple is the whole's. A shard that is
+ * everything gives the whole unchanged. ST_BAD_SETTING: the ranks do not divide heads, key heads
+ * (nor these the ranks) or ffn, or are more than the vocabulary has tokens; chunks are empty,
+ * overlap or lie outside the layers. */
+enum status model_shard_dims(const struct model_dims *whole, const struct model_shard *shard,
+                             struct model_dims *out);
+
+/* model_shard_tokens — how many of a sample's seq_tokens tokens each of so many ranks has.
+ * ST_BAD_SETTING: they are not 2·ranks equal chunks.
+ * model_shard_runs — which positions a rank has: chunks `rank` and 2·ranks-1-rank of the 2·ranks
+ * equal ones, so that causal attention is equal work for all. */
+enum status model_shard_tokens(int64_t seq_tokens, int ranks, int64_t *out);
+struct attention_runs model_shard_runs(int rank, int ranks, int64_t seq_tokens);
+
+/* The shard.vocab_multiple of GPUs: cuBLASLt's fastest kernels for tensor cores take dimensions of
  * whole tiles. A CPU's products need none. */
 #define MODEL_VOCAB_MULTIPLE_GPU 64
 
@@ -161,47 +183,50 @@ const char *model_preset_name(int i);
 /* model_arch_name — "gpt2", "llama" …: transformers' model_type. model_arch_find: false: none. */
 const char *model_arch_name(enum model_arch arch);
 bool model_arch_find(const char *name, enum model_arch *out);
-/* model_arch_parts — the parts of most models of an architecture. All models of one have the same
+/* model_arch_features — the features of most models of an architecture. All models of one have the same
  * norm; of all but GPT-2, the same position and has_qk_norm. */
-struct model_parts model_arch_parts(enum model_arch arch);
+struct model_features model_arch_features(enum model_arch arch);
 
 /* model_check — ST_BAD_SETTING with the value when a dimension is out of bounds, when heads do not
- * divide embed, or when the architecture does not have such parts. */
+ * divide embed, or when the architecture does not have such features. */
 enum status model_check(const struct model_dims *dims);
 
 struct model_acts; /* transformer/transformer.h */
 
-/* What a pass asks of the others that compute the same pass with other parts of its matrices
- * (tensor parallelism), or of its samples (context parallelism). All calls are collective among
- * them and in the stream's order. Tensors are cut into `parts` equal parts; `part` is this one's.
- * elems counts the larger of the two tensors.
- * gather       out = the parts of all; own may lie in out, at its place there.
- * scatter_sum  own = this one's part of the sum of `in` over all; `in` is then undefined.
+/* The ranks that compute the same pass with other columns of its matrices (tensor parallelism), or
+ * with other positions of its samples (context parallelism). All calls are collective among them
+ * and in the stream's order. A tensor of all ranks is equal shares, in the order of ranks. elems
+ * counts the larger of the two tensors.
+ * gather       *all = the shares of all ranks, in the memory that *all names; own may be at its
+ *              place there. One rank: *all = own.
+ * scatter_sum  own = this rank's share of the sum of `in` over the ranks; `in` is then undefined.
+ *              One rank: own is `in`.
  * sum          x = its sum over `copies` neighbours (param.h: tensor_copies); the same bits on
- *              all of them. Of parts of samples, copies is parts. */
+ *              all of them. Of ranks that share samples, copies is ranks. */
 struct model_axis {
-    int part, parts;
+    int rank, ranks;
     void *arg;
-    enum status (*gather)(void *arg, struct stream *s, struct tensor out, struct tensor own,
+    enum status (*gather)(void *arg, struct stream *s, struct tensor own, struct tensor *all,
                           int64_t elems);
     enum status (*scatter_sum)(void *arg, struct stream *s, struct tensor own, struct tensor in,
                                int64_t elems);
     enum status (*sum)(void *arg, struct stream *s, struct tensor x, int64_t elems, int copies);
 };
+/* One rank: nothing is moved. */
+extern const struct model_axis model_axis_self;
 
 /* One micro-batch, forward or backward. */
 struct pass {
     const struct model_dims *dims;
     const struct param_table *table;
-    int64_t b, t; /* t: of each sample, or, with `context`, of the own part of each */
+    int64_t b, t; /* t: own positions of each sample (model_shard_runs) */
     const struct op_table *op;
     struct stream *stream;
 
-    struct tensor params, grads;          /* where the tables' offsets count from */
-    const struct param_table *grad_table; /* offsets of gradients; NULL: those of `table` */
-    struct model_acts *acts;              /* from model_plan */
-    const struct model_axis *tensor;      /* NULL: matrices are whole */
-    const struct model_axis *context;     /* NULL: samples are whole (model_part_runs) */
+    struct tensor params, grads;               /* where the tables' offsets count from */
+    const struct param_table *grad_table;      /* offsets of gradients; NULL: those of `table` */
+    struct model_acts *acts;                   /* from model_plan */
+    const struct model_axis *tensor, *context; /* one rank: model_axis_self */
 
     int64_t past;   /* tokens before these, in the KV cache (model_plan_kv_cache); > 0: b = t = 1 */
     bool want_grad; /* false: evaluation: no dropout, nothing is kept for a backward pass */
@@ -215,38 +240,28 @@ struct pass {
      * it. */
     struct tensor tokens, targets, first_key, mask, starts, ends;
     /* LM with tied weights: where the token embedding's gradient goes; data NULL: to `grads`.
-     * lacks_token_grad: embed_bwd leaves it out, for another part of the model adds it. */
+     * lacks_token_grad: embed_bwd leaves it out, for another shard of the model adds it. */
     struct tensor token_grad;
     bool lacks_token_grad;
     struct tensor losses;   /* LM (B·T) f32, QA (B,2) f32, on the device, not summed */
     float scale, scale_end; /* d loss / d losses: LM 1/tokens; QA of starts, of ends */
 
-    /* LM with tied weights: head calls it once all work on its part of the token embedding's
+    /* LM with tied weights: head calls it once all work on its share of the token embedding's
      * gradient is on the stream; NULL: not called. */
     enum status (*embedding_grad_ready)(void *arg);
     void *embedding_grad_ready_arg;
 };
 
-/* The functions of a task; those of model.h with the same name call them. Work goes onto
- * p->stream; nothing waits for it. Units as in param.h.
+/* The functions of a task. Work goes onto p->stream; nothing waits for it. Units as in param.h.
  * describe         the parameters; the caller frees the table.
- * plan             as model_plan; *out is one block from malloc.
- * plan_kv_cache    as model_plan_kv_cache.
- * flops_per_token  as model_flops_per_token.
  * embed, block     forward and backward of one unit; backward adds to or writes gradients. Of a
- *                  part without the embedding, embed_fwd makes what all blocks share, and embed_bwd
+ *                  shard without the embedding, embed_fwd makes what all blocks share, and embed_bwd
  *                  is for a tied head: it adds to the gradient of the tokens.
  * head             losses and, with want_grad, the gradients of its parameters and of its input.
  * logits           after a forward pass: LM: (V) of one row; QA: (B·T,2) of all rows, row is 0.
  *                  Rows are those of whole samples. */
 struct model_ops {
     enum status (*describe)(const struct model_dims *dims, struct param_table *out);
-    enum status (*plan)(const struct model_dims *dims, int64_t b, int64_t t,
-                        struct model_recomputed recompute, bool want_grad, enum dtype dtype,
-                        struct arena *acts, struct arena *scratch, struct model_acts **out);
-    void (*plan_kv_cache)(const struct model_dims *dims, struct model_acts *plan,
-                          struct arena *acts);
-    double (*flops_per_token)(const struct model_dims *dims, int64_t t);
     enum status (*embed_fwd)(const struct pass *p);
     enum status (*embed_bwd)(const struct pass *p);
     enum status (*block_fwd)(const struct pass *p, int block);
@@ -256,22 +271,22 @@ struct model_ops {
 };
 const struct model_ops *model_ops(const struct model_dims *dims);
 
-/* The rows (N,C) of a part of a model at its borders, of the plan's dtype:
- * model_part_input   what its first block reads; embed_fwd writes it, or, in a part without the
+/* The rows (N,C) of a shard of a model at its borders, of the plan's dtype:
+ * model_shard_input   what its first block reads; embed_fwd writes it, or, in a shard without the
  *                    embedding, the caller.
- * model_part_output  what its last block writes; the head reads it.
- * model_part_grad    the gradient of the output before the last block's backward pass, then that of
+ * model_shard_output  what its last block writes; the head reads it.
+ * model_shard_grad    the gradient of the output before the last block's backward pass, then that of
  *                    the input after the first block's. All plans that share scratch share it. */
-struct tensor model_part_input(const struct pass *p);
-struct tensor model_part_output(const struct pass *p);
-struct tensor model_part_grad(const struct pass *p);
+struct tensor model_shard_input(const struct pass *p);
+struct tensor model_shard_output(const struct pass *p);
+struct tensor model_shard_grad(const struct pass *p);
 
 /* model_flops_per_token — of forward and backward at T = t: matrix products only, causal attention
  * counted as half, recomputation not counted. */
 double model_flops_per_token(const struct model_dims *dims, int64_t t);
 
 /* model_plan — takes activations and scratch for passes of up to (b, t), with struct pass's t and
- * the context_ranks of the dimensions' part, from two arenas; arenas without memory (base NULL)
+ * the ranks of the dimensions' shard, from two arenas; arenas without memory (base NULL)
  * measure only. dtype: of parameters, activations and their gradients, f32 or a 16-bit type.
  * Gradients of parameters, losses and the statistics of norms and softmax are f32 always. */
 enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,

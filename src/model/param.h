@@ -2,8 +2,8 @@
  * It must not know what a parameter means to the model, nor where its values are stored.
  *
  * - Unit 0 is the embedding (GPT-2: wte, wpe), units 1 … LAYERS are the blocks, unit LAYERS+1 is
- *   what follows (ln_f, qa_outputs; an untied lm_head). LAYERS are those of the part, where the
- *   table is one of a part of a model.
+ *   what follows (ln_f, qa_outputs; an untied lm_head). LAYERS are those of the shard, if the
+ *   table describes a shard of a model.
  * - The table is in the order of units, so that each unit is one contiguous span of elements.
  * - Every tensor starts at a multiple of 16 elements, unless it is packed behind the one before it
  *   (param_pack). Padding is zero and stays zero.
@@ -51,7 +51,7 @@ struct param {
     /* So many neighbouring ranks of the tensor axis have the same values, the first of them a
      * multiple of it: 1: this one alone; all: norms, row biases, positions; between: key heads. */
     int tensor_copies;
-    bool grad_is_partial;      /* to be summed over these ranks: each has a part of the sum */
+    bool grad_is_partial;      /* to be summed over these ranks: each has a summand */
     bool is_counted_elsewhere; /* the gradient norm has it from another rank; set by the step */
     bool grad_is_added; /* its gradient is only added to: zero it before the first micro-batch */
     int unit;
@@ -63,7 +63,7 @@ struct param {
 struct param_table {
     struct param *param;
     int params_n, params_cap;
-    int units_n;         /* of a part of a model, the first and the last unit may be empty */
+    int units_n;         /* of a shard, the first and the last unit may be empty */
     int layers;          /* of the whole model */
     int64_t total_elems; /* with padding; a multiple of PARAM_ALIGN */
     int64_t parameters;  /* without padding */

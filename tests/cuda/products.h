@@ -129,7 +129,7 @@ static inline void products_of(const struct products_config *c, struct products 
 {
     int64_t n = c->n, e = c->dims.embed, rows = c->logits_rows;
     struct model_dims dims = c->dims;
-    dims.part.vocab_multiple = MODEL_VOCAB_MULTIPLE_GPU;
+    dims.shard.vocab_multiple = MODEL_VOCAB_MULTIPLE_GPU;
     const struct products_layer block[] = {
         {.name = "qkv", .rows = n, .in = e, .out = 3 * e, .has_bias = true},
         {.name = "att", .rows = n, .in = e, .out = e, .has_bias = true, .has_residual = true},

@@ -78,7 +78,7 @@ static void architectures_train_alike(void **state)
         assert_true(differs(&bf16, &cpu) < 2e-2);
         assert_memory_equal(&block, &gpu, sizeof gpu);
         /* cuBLASLt's fused GELU takes the sums before they are rounded (decision 026) */
-        if (architectures[arch].parts.mlp != MODEL_MLP_GELU_TANH)
+        if (architectures[arch].features.mlp != MODEL_MLP_GELU_TANH)
             assert_memory_equal(&bf16_block, &bf16, sizeof bf16);
     }
 }

@@ -23,8 +23,8 @@ static const struct model_dims models[] = {
      .ffn = 24,
      .vocab = 47,
      .context = 8,
-     .parts = {ROPE, .rope.fraction = 1, .norm = MODEL_NORM_RMS, .mlp = MODEL_MLP_SWIGLU,
-               .bias = MODEL_BIAS_NONE, .is_untied = true}},
+     .features = {ROPE, .rope.fraction = 1, .norm = MODEL_NORM_RMS, .mlp = MODEL_MLP_SWIGLU,
+                  .bias = MODEL_BIAS_NONE, .is_untied = true}},
     {.name = "neox",
      .arch = MODEL_ARCH_NEOX,
      .layers = 2,
@@ -32,8 +32,8 @@ static const struct model_dims models[] = {
      .embed = 16,
      .vocab = 48,
      .context = 8,
-     .parts = {ROPE, .rope.fraction = 0.5, .mlp = MODEL_MLP_GELU_ERF, .is_parallel = true,
-               .is_untied = true}},
+     .features = {ROPE, .rope.fraction = 0.5, .mlp = MODEL_MLP_GELU_ERF, .is_parallel = true,
+                  .is_untied = true}},
 };
 #define MODELS_N ((int)(sizeof models / sizeof *models))
 
@@ -52,7 +52,7 @@ static struct trial tiny(int model, enum dtype dtype)
  * partial sums are added, in 16 bits after they are rounded. */
 static double most_apart(int model, enum dtype dtype, int tensor, int context)
 {
-    if (tensor * context == 1 && models[model].parts.is_untied)
+    if (tensor * context == 1 && models[model].features.is_untied)
         return 0;
     return dtype == DTYPE_F32 ? 1e-6 : 3e-3;
 }

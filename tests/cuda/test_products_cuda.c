@@ -116,7 +116,7 @@ static struct step *open_step(struct dev *dev, const struct way *way)
     c.batch_samples = SAMPLES / 2, c.global_samples = SAMPLES, c.seq_tokens = SEQ;
     c.dropout = 0; /* a product with dropout is this program's kernel's */
     c.dims.heads = 2, c.dims.layers = 2, c.dims.vocab = VOCAB;
-    c.dims.parts.is_untied = way->is_untied;
+    c.dims.features.is_untied = way->is_untied;
     c.is_eager = way->is_eager;
     kt_ok(step_open(&c, &step));
     return step;

@@ -101,6 +101,8 @@ static void look_open(struct look *look)
                                .stream = step_stream(step),
                                .params = step_tensor(step, 0),
                                .acts = look->acts,
+                               .tensor = &model_axis_self,
+                               .context = &model_axis_self,
                                .tokens = {look->tokens, DTYPE_I32},
                                .mask = {look->mask, DTYPE_U8},
                                .starts = {&look->start, DTYPE_I32},

@@ -54,6 +54,8 @@ static inline enum status logits_open(const char *path, int64_t b, int64_t t, st
                             .stream = r->stream,
                             .params = {params, DTYPE_F32},
                             .acts = r->pass.acts,
+                            .tensor = &model_axis_self,
+                            .context = &model_axis_self,
                             .scale = 1,
                             .scale_end = 1};
     const struct load_target to = {.table = &r->table, .stream = r->stream, .data = r->pass.params};

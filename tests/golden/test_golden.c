@@ -40,9 +40,9 @@ static bool is_zero(const struct golden *g, const struct param *p, int64_t i)
 {
     int64_t d = g->dims.embed / g->dims.heads;
     if (text_ends(p->name, "c_attn.bias"))
-        return !g->dims.parts.has_qk_norm && i >= g->dims.embed && i < 2 * g->dims.embed;
+        return !g->dims.features.has_qk_norm && i >= g->dims.embed && i < 2 * g->dims.embed;
     if (text_ends(p->name, "query_key_value.bias")) /* for each head [q | k | v] */
-        return i / d % 3 == 1 && (double)(i % d) >= (double)d * g->dims.parts.rope.fraction;
+        return i / d % 3 == 1 && (double)(i % d) >= (double)d * g->dims.features.rope.fraction;
     return g->task == FEED_TASK_QA &&
            (strcmp(p->name, "ln_f.bias") == 0 || strcmp(p->name, "qa_outputs.bias") == 0);
 }

@@ -13,7 +13,7 @@
 #define MODELS_QWEN_ONE \
     {.name = "qwen3, 4 heads, 1 key head", .arch = MODEL_ARCH_QWEN3, .layers = 2, .heads = 4, \
      .kv_heads = 1, .head_dim = 6, .embed = 32, .ffn = 12, .vocab = 37, \
-     .parts = {MODELS_LLAMA, .has_qk_norm = true}}
+     .features = {MODELS_LLAMA, .has_qk_norm = true}}
 /* clang-format on */
 
 #endif

@@ -10,7 +10,6 @@
 
 #include "mesh/mesh_comm.h"
 #include "mesh/tensor_axis.h"
-#include "model/model_part.h"
 
 #define B 3
 #define T PASSES_T
@@ -45,7 +44,7 @@ static struct model_dims dims_of(enum model_arch arch, int64_t kv_heads)
                               .embed = 64,
                               .context = T + 3,
                               .vocab = VOCAB,
-                              .parts = model_arch_parts(arch)};
+                              .features = model_arch_features(arch)};
     if (arch == MODEL_ARCH_LLAMA || arch == MODEL_ARCH_QWEN3)
         dims.head_dim = 12;
     if (arch != MODEL_ARCH_GPT2)
@@ -182,7 +181,7 @@ static enum status sum_partial(struct one_pass *o)
     for (int i = 0; i < o->t.params_n; i++) {
         const struct param *p = &o->t.param[i];
         struct tensor grad = {o->grads + p->offset, DTYPE_F32};
-        if (axis && p->grad_is_partial)
+        if (p->grad_is_partial)
             TRY(axis->sum(axis->arg, o->p.stream, grad, p->elems, p->tensor_copies));
     }
     return ST_OK;
@@ -192,13 +191,14 @@ static enum status sum_partial(struct one_pass *o)
 static enum status sum_context(struct one_pass *o)
 {
     struct tensor grads = {o->grads, DTYPE_F32};
-    return o->p.context ? comm_all_reduce(o->mesh.context, grads, grads, o->t.total_elems) : ST_OK;
+    return o->mesh.context ? comm_all_reduce(o->mesh.context, grads, grads, o->t.total_elems)
+                           : ST_OK;
 }
 
 /* give_losses — to the whole's; with QA every rank has those of whole samples. */
 static void give_losses(struct one_pass *o, struct passes *s, int micro)
 {
-    float *whole = s->losses[o->dims.part.tensor_rank] + micro * N;
+    float *whole = s->losses[o->dims.shard.tensor_rank] + micro * N;
     if (o->dims.task == MODEL_TASK_QA)
         memcpy(whole, o->losses, 2 * B * sizeof *whole);
     for (int64_t row = 0; o->dims.task == MODEL_TASK_LM && row < B * o->p.t; row++)
@@ -212,7 +212,7 @@ static void give_grads(const struct one_pass *o, struct passes *s, bool is_writi
         const struct param *p = &o->t.param[i];
         float *whole = s->grads + s->t.param[p->whole_param].offset;
         int64_t at, run;
-        bool is_first = o->dims.part.tensor_rank % p->tensor_copies == 0 &&
+        bool is_first = o->dims.shard.tensor_rank % p->tensor_copies == 0 &&
                         o->mesh.at.at[MESH_AXIS_CONTEXT] == 0;
         if (is_first != is_writing)
             continue;
@@ -252,24 +252,22 @@ static enum status open_pass(struct ranks_one *one, struct one_pass *o, struct p
                   &mesh));
     TRY(mesh_comm_open(one->comm, &mesh, &o->mesh));
     int at = o->mesh.at.at[MESH_AXIS_CONTEXT], parts = mesh.size[MESH_AXIS_CONTEXT];
-    struct model_part part = {.tensor_rank = o->mesh.at.at[MESH_AXIS_TENSOR],
-                              .tensor_ranks = mesh.size[MESH_AXIS_TENSOR],
-                              .context_ranks = parts};
-    o->own = model_part_runs(at, parts, T);
-    TRY(model_part_dims(&s->whole, &part, &o->dims));
+    struct model_shard part = {.tensor_rank = o->mesh.at.at[MESH_AXIS_TENSOR],
+                               .tensor_ranks = mesh.size[MESH_AXIS_TENSOR],
+                               .context_ranks = parts};
+    o->own = model_shard_runs(at, parts, T);
+    TRY(model_shard_dims(&s->whole, &part, &o->dims));
     TRY(model_ops(&o->dims)->describe(&o->dims, &o->t));
     TRY(dev_stream_open(one->dev, &o->p.stream));
-    if (o->mesh.tensor)
-        TRY(tensor_axis_open(o->mesh.tensor, &o->dims, false, &o->tensor));
-    if (o->mesh.context)
-        TRY(tensor_axis_of_context(o->mesh.context, false, &o->context));
+    TRY(tensor_axis_open(o->mesh.tensor, &o->dims, false, &o->tensor));
+    TRY(tensor_axis_of_context(o->mesh.context, false, &o->context));
     o->p.dims = &o->dims;
     o->p.table = &o->t;
     o->p.b = B;
-    TRY(model_part_tokens(T, parts, &o->p.t));
+    TRY(model_shard_tokens(T, parts, &o->p.t));
     o->p.op = dev_op(one->dev);
-    o->p.tensor = o->mesh.tensor ? &o->tensor.model : NULL;
-    o->p.context = o->mesh.context ? &o->context.model : NULL;
+    o->p.tensor = &o->tensor.model;
+    o->p.context = &o->context.model;
     o->p.want_grad = !s->is_eval;
     o->p.dropout = s->dropout;
     o->p.dropout_seed = 77;

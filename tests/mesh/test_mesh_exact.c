@@ -105,7 +105,7 @@ static void test_recompute(void **state)
 static void test_stages(void **state)
 {
     struct trial like = exact_of(MODEL_TASK_LM, 6);
-    like.config.dims.parts.is_untied = true;
+    like.config.dims.features.is_untied = true;
     like.config.dims.layers = 4;
     struct trial want = trial_run(&like, 1, 1);
     for (int chunks = 1; chunks <= 2; chunks++) {

@@ -19,7 +19,7 @@ static const struct model_dims models[MODELS_N] = {
      .embed = 96,
      .ffn = 44,
      .vocab = 211,
-     .parts = {MODELS_LLAMA, .is_untied = true}},
+     .features = {MODELS_LLAMA, .is_untied = true}},
     MODELS_QWEN_ONE,
 };
 
@@ -151,7 +151,7 @@ static const struct model_dims tied[] = {
      .embed = 48,
      .ffn = 44,
      .vocab = 211,
-     .parts = {MODELS_LLAMA}}};
+     .features = {MODELS_LLAMA}}};
 #define TIED (int)(sizeof tied / sizeof *tied)
 
 static struct trial tied_of(int model, int tensor, int context)

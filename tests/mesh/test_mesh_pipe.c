@@ -209,7 +209,7 @@ static void test_architectures(void **state)
             like.config.dims.context = 20;
             like.config.dims.vocab = 211;
             like.lr = 3e-4;
-            compare(&like, &forms[k], architectures[i].parts.is_untied ? 0 : 2e-6,
+            compare(&like, &forms[k], architectures[i].features.is_untied ? 0 : 2e-6,
                     architectures[i].name);
         }
 }

@@ -51,7 +51,7 @@ static struct checks_job job_of_groups(const struct kind *kind, enum layout_shar
     c->dims.heads = 4;
     c->dims.embed = 48;
     c->dims.layers = has_stages ? 4 : 2;
-    c->dims.parts.is_untied = has_stages && !kind->is_tied;
+    c->dims.features.is_untied = has_stages && !kind->is_tied;
     memcpy(c->axis_ranks, kind->axis_ranks, sizeof c->axis_ranks);
     c->pipe_chunks = kind->chunks;
     c->store.shard = shard;
@@ -143,7 +143,7 @@ static void group_input(const struct kind *kind, int input)
         c->window_warmup = (struct warmup){.from = 3, .steps = 3};
     if (input == INPUT_QA) {
         c->dims.task = MODEL_TASK_QA;
-        c->dims.parts.is_untied = false;
+        c->dims.features.is_untied = false;
         c->seq_tokens = 16; /* parts of two numbers for each position are aligned */
     }
     checks_compare(like, groups * group_ranks(kind), kind->name);

@@ -8,7 +8,6 @@
 #include "mesh/part_map.h"
 #include "mesh/pipe/split.h"
 #include "mesh/store/state.h"
-#include "model/model_part.h"
 
 #define PARTS 3
 #define MODEL_PARTS_MAX 8
@@ -69,7 +68,7 @@ static float value_of(int part, int tensor, int64_t i)
 static enum status describe(const struct job *j, int i, struct param_table *out)
 {
     const struct layouts *like = j->like;
-    struct model_part part = {.tensor_rank = i % like->tensor, .tensor_ranks = like->tensor};
+    struct model_shard part = {.tensor_rank = i % like->tensor, .tensor_ranks = like->tensor};
     struct model_dims dims;
     int64_t first[RANKS_MAX * 2 + 1];
     double cost[64];
@@ -78,7 +77,7 @@ static enum status describe(const struct job *j, int i, struct param_table *out)
     TRY(pipe_split(cost, j->dims->layers, like->stages, like->chunks, first));
     if (like->stages > 1)
         pipe_split_part(first, like->stages, like->chunks, i / like->tensor, &part);
-    TRY(model_part_dims(j->dims, &part, &dims));
+    TRY(model_shard_dims(j->dims, &part, &dims));
     TRY(model_ops(&dims)->describe(&dims, out));
     layout_pad(out, like->data);
     return ST_OK;
@@ -352,9 +351,9 @@ static struct model_dims dims_of(const char *name, enum model_arch arch, bool is
                               .embed = 24,
                               .context = 10,
                               .vocab = 131,
-                              .parts = model_arch_parts(arch)};
+                              .features = model_arch_features(arch)};
     text_copy(dims.name, sizeof dims.name, name);
-    dims.parts.is_untied = is_untied;
+    dims.features.is_untied = is_untied;
     if (arch == MODEL_ARCH_LLAMA)
         dims.kv_heads = 2, dims.ffn = 44; /* TP4 has each key head twice */
     return dims;

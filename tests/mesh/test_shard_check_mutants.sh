@@ -12,7 +12,7 @@ shards that are not compared are recorded|step_shard_trace|s/ || !step_shard_che
 the last difference is named|sentinel|s/order > least)/order < least)/
 of several ranks at once one is named|sentinel|s/return firsts_n == 1 ? first : -1;/return first;/
 gradients are not recorded|step_shard_trace|s/            sum = XXH3_64bits_withSeed(grad.data/            (void)XXH3_64bits_withSeed(grad.data/
-rows for the next stage are not recorded|step_pipe_run|s/        TRY(give(run, model_part_output(&p)));/        ;/
+rows for the next stage are not recorded|step_pipe_run|s/        TRY(give(run, model_shard_output(&p)));/        ;/
 gradients for the stage before are not recorded|step_pipe_run|s/    return give(run, run->p->made\[at\]);/    return ST_OK;/
 backward passes of stages have the order of forward ones|step_pipe_run|s/op.is_backward ? ends_at(run) - 1 - at : at/at/
 parts of a tied embedding's gradient lie in one place|step_pipe_ends|s/micro % pipe->plan.heads_ahead/0/

@@ -127,7 +127,7 @@ enum status pipe_split(const double *cost, int64_t layers, int stages, int chunk
 }
 
 void pipe_split_part(const int64_t *first, int stages, int chunks, int stage,
-                     struct model_part *part)
+                     struct model_shard *part)
 {
     ASSERTF(chunks <= MODEL_CHUNKS_MAX, "%d chunks", chunks);
     part->chunks_n = chunks;

@@ -22,6 +22,6 @@ enum status pipe_split(const double *cost, int64_t layers, int stages, int chunk
 /* pipe_split_part — what a stage has: its layers, and whether it lacks embedding or head. The rest
  * of *part stays. */
 void pipe_split_part(const int64_t *first, int stages, int chunks, int stage,
-                     struct model_part *part);
+                     struct model_shard *part);
 
 #endif

@@ -1,8 +1,75 @@
 /* llama — Llama 2 and 3.x (Touvron et al. 2023, Dubey et al. 2024), and what computes the same:
- * Mistral without a window, SmolLM2. Names, presets. The computation is transformer/. */
-#include "model/transformer/transformer_arch.h"
+ * Mistral without a window, SmolLM2. Its block, names, presets.
+ *
+ *   mid  = x + attention(rms_norm1(x))
+ *   next = mid + (silu(gate) · up)·Wdown, with [gate up] = rms_norm2(mid)·W
+ *
+ * The functions called are in transformer/transformer.h; what they read and write of a block is
+ * struct transformer_acts_block. */
+#include "model/transformer/transformer.h"
 
-#define LLAMA_PARTS(base, is_own_head)                                             \
+/* ---- forward ---- */
+
+/* att = softmax(q·k/√D)·v, with [q k v] = norm1(x)·Wqkv, and q and k rotated by their positions */
+static enum status attend(const struct pass *p, int block)
+{
+    TRY(transformer_norm_qkv(p, block));
+    TRY(transformer_rotate(p, transformer_qkv(p, block), false));
+    return transformer_attention(p, block);
+}
+
+/* act = silu(gate) · up, with pre = [gate up] */
+static enum status swiglu(const struct pass *p, int block)
+{
+    const struct transformer_acts_block *a = transformer_kept(p, block);
+    struct swiglu_fwd swiglu = {
+        .y = a->act, .gu = a->pre, .n = p->b * p->t, .f = model_ffn(p->dims)};
+    return p->op->swiglu_fwd(p->stream, &swiglu);
+}
+
+enum status llama_block_fwd(const struct pass *p, int block)
+{
+    const struct transformer_acts_block *a = transformer_kept(p, block);
+    struct matmul_fwd gate_up = {.y = a->pre};
+    TRY(attend(p, block));
+    TRY(transformer_linear_residual(p, block, TRANSFORMER_LAYER_ATT, a->mid, a->att, a->x));
+    TRY(transformer_norm_linear(p, block, &a->norm2, TRANSFORMER_LAYER_UP, gate_up));
+    TRY(swiglu(p, block));
+    return transformer_linear_residual(p, block, TRANSFORMER_LAYER_DOWN, a->next, a->act, a->mid);
+}
+
+/* ---- backward: dx of the plan, the gradient of next, becomes the gradient of x ---- */
+
+/* dact to the gradients of gate and up, in wide */
+static enum status swiglu_bwd(const struct pass *p, int block)
+{
+    const struct transformer_acts *m = transformer_acts(p);
+    struct swiglu_bwd swiglu = {.dgu = m->wide,
+                                .dy = m->dact,
+                                .gu = m->block[block].pre,
+                                .n = p->b * p->t,
+                                .f = model_ffn(p->dims)};
+    return p->op->swiglu_bwd(p->stream, &swiglu);
+}
+
+enum status llama_block_bwd(const struct pass *p, int block)
+{
+    const struct transformer_acts *m = transformer_acts(p);
+    const struct transformer_acts_block *a = &m->block[block];
+    struct tensor none = {0};
+    TRY(transformer_keep_or_recompute(p, block, attend, swiglu));
+    TRY(transformer_linear_residual_bwd(p, block, TRANSFORMER_LAYER_DOWN, m->dact, a->act, none));
+    TRY(swiglu_bwd(p, block));
+    TRY(transformer_norm_linear_bwd(p, block, &a->norm2, TRANSFORMER_LAYER_UP, m->dmid, m->dx));
+    TRY(transformer_linear_residual_bwd(p, block, TRANSFORMER_LAYER_ATT, m->datt, a->att, none));
+    TRY(transformer_attention_bwd(p, block));
+    TRY(transformer_rotate(p, m->wide, true));
+    return transformer_norm_qkv_bwd(p, block);
+}
+
+/* ---- names and presets ---- */
+
+#define LLAMA_FEATURES(base, is_own_head)                                          \
     .norm = MODEL_NORM_RMS, .mlp = MODEL_MLP_SWIGLU, .bias = MODEL_BIAS_NONE,      \
     .position = MODEL_POSITION_ROPE, .is_untied = is_own_head, .rope.theta = base, \
     .rope.fraction = 1
@@ -21,7 +88,7 @@ static const struct model_dims presets[] = {
      .context = 32768,
      .vocab = 32000,
      .ffn = 768,
-     .parts = {LLAMA_PARTS(10000, true)}},
+     .features = {LLAMA_FEATURES(10000, true)}},
     {.name = "llama-2-7b",
      .arch = MODEL_ARCH_LLAMA,
      .layers = 32,
@@ -30,7 +97,7 @@ static const struct model_dims presets[] = {
      .context = 4096,
      .vocab = 32000,
      .ffn = 11008,
-     .parts = {LLAMA_PARTS(10000, true)}},
+     .features = {LLAMA_FEATURES(10000, true)}},
     {.name = "llama-2-13b",
      .arch = MODEL_ARCH_LLAMA,
      .layers = 40,
@@ -39,7 +106,7 @@ static const struct model_dims presets[] = {
      .context = 4096,
      .vocab = 32000,
      .ffn = 13824,
-     .parts = {LLAMA_PARTS(10000, true)}},
+     .features = {LLAMA_FEATURES(10000, true)}},
     {.name = "llama-2-70b",
      .arch = MODEL_ARCH_LLAMA,
      .layers = 80,
@@ -49,7 +116,7 @@ static const struct model_dims presets[] = {
      .context = 4096,
      .vocab = 32000,
      .ffn = 28672,
-     .parts = {LLAMA_PARTS(10000, true)}},
+     .features = {LLAMA_FEATURES(10000, true)}},
     {.name = "llama-3-8b",
      .arch = MODEL_ARCH_LLAMA,
      .layers = 32,
@@ -59,7 +126,7 @@ static const struct model_dims presets[] = {
      .context = 8192,
      .vocab = 128256,
      .ffn = 14336,
-     .parts = {LLAMA_PARTS(500000, true)}},
+     .features = {LLAMA_FEATURES(500000, true)}},
     {.name = "llama-3-70b",
      .arch = MODEL_ARCH_LLAMA,
      .layers = 80,
@@ -69,7 +136,7 @@ static const struct model_dims presets[] = {
      .context = 8192,
      .vocab = 128256,
      .ffn = 28672,
-     .parts = {LLAMA_PARTS(500000, true)}},
+     .features = {LLAMA_FEATURES(500000, true)}},
     {.name = "llama-3.2-1b",
      .arch = MODEL_ARCH_LLAMA,
      .layers = 16,
@@ -79,7 +146,7 @@ static const struct model_dims presets[] = {
      .context = 131072,
      .vocab = 128256,
      .ffn = 8192,
-     .parts = {LLAMA_PARTS(500000, false), LLAMA3_SCALING(32)}},
+     .features = {LLAMA_FEATURES(500000, false), LLAMA3_SCALING(32)}},
     {.name = "smollm2-135m",
      .arch = MODEL_ARCH_LLAMA,
      .layers = 30,
@@ -89,33 +156,35 @@ static const struct model_dims presets[] = {
      .context = 8192,
      .vocab = 49152,
      .ffn = 1536,
-     .parts = {LLAMA_PARTS(100000, false)}},
+     .features = {LLAMA_FEATURES(100000, false)}},
 };
 
 const struct transformer_arch llama_arch = {
     .name = "llama",
     .layout = MATMUL_LAYOUT_OI,
-    .parts = {LLAMA_PARTS(10000, true)},
+    .block_fwd = llama_block_fwd,
+    .block_bwd = llama_block_bwd,
+    .features = {LLAMA_FEATURES(10000, true)},
     .embed = "embed_tokens.weight",
     .norm = "norm.weight",
     .head = "lm_head.weight",
     .block = "layers.%d.",
-    .row = {{TRANSFORMER_PART_NORM1, "input_layernorm.weight"},
-            {TRANSFORMER_PART_Q, "self_attn.q_proj.weight"},
-            {TRANSFORMER_PART_K, "self_attn.k_proj.weight"},
-            {TRANSFORMER_PART_V, "self_attn.v_proj.weight"},
-            {TRANSFORMER_PART_Q_BIAS, "self_attn.q_proj.bias"},
-            {TRANSFORMER_PART_K_BIAS, "self_attn.k_proj.bias"},
-            {TRANSFORMER_PART_V_BIAS, "self_attn.v_proj.bias"},
-            {TRANSFORMER_PART_ATT, "self_attn.o_proj.weight"},
-            {TRANSFORMER_PART_ATT_BIAS, "self_attn.o_proj.bias"},
-            {TRANSFORMER_PART_NORM2, "post_attention_layernorm.weight"},
-            {TRANSFORMER_PART_GATE, "mlp.gate_proj.weight"},
-            {TRANSFORMER_PART_UP, "mlp.up_proj.weight"},
-            {TRANSFORMER_PART_GATE_BIAS, "mlp.gate_proj.bias"},
-            {TRANSFORMER_PART_UP_BIAS, "mlp.up_proj.bias"},
-            {TRANSFORMER_PART_DOWN, "mlp.down_proj.weight"},
-            {TRANSFORMER_PART_DOWN_BIAS, "mlp.down_proj.bias"}},
+    .row = {{TRANSFORMER_PARAM_NORM1, "input_layernorm.weight"},
+            {TRANSFORMER_PARAM_Q, "self_attn.q_proj.weight"},
+            {TRANSFORMER_PARAM_K, "self_attn.k_proj.weight"},
+            {TRANSFORMER_PARAM_V, "self_attn.v_proj.weight"},
+            {TRANSFORMER_PARAM_Q_BIAS, "self_attn.q_proj.bias"},
+            {TRANSFORMER_PARAM_K_BIAS, "self_attn.k_proj.bias"},
+            {TRANSFORMER_PARAM_V_BIAS, "self_attn.v_proj.bias"},
+            {TRANSFORMER_PARAM_ATT, "self_attn.o_proj.weight"},
+            {TRANSFORMER_PARAM_ATT_BIAS, "self_attn.o_proj.bias"},
+            {TRANSFORMER_PARAM_NORM2, "post_attention_layernorm.weight"},
+            {TRANSFORMER_PARAM_GATE, "mlp.gate_proj.weight"},
+            {TRANSFORMER_PARAM_UP, "mlp.up_proj.weight"},
+            {TRANSFORMER_PARAM_GATE_BIAS, "mlp.gate_proj.bias"},
+            {TRANSFORMER_PARAM_UP_BIAS, "mlp.up_proj.bias"},
+            {TRANSFORMER_PARAM_DOWN, "mlp.down_proj.weight"},
+            {TRANSFORMER_PARAM_DOWN_BIAS, "mlp.down_proj.bias"}},
     .preset = presets,
     .presets_n = sizeof presets / sizeof *presets,
 };

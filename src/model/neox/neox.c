@@ -1,17 +1,17 @@
 /* neox — GPT-NeoX and Pythia (Black et al. 2022, Biderman et al. 2023). Names, presets, and what
- * it allows. The computation is transformer/. A row of q, k and v has them head by head, as its
+ * it allows; the block is GPT-2's. A row of q, k and v has them head by head, as its
  * files do. */
 #include "model/transformer/transformer_arch.h"
 
-#define NEOX_PARTS(kind, with_parallel, share)                                        \
+#define NEOX_FEATURES(kind, with_parallel, share)                                     \
     .norm = MODEL_NORM_LAYER, .mlp = kind, .bias = MODEL_BIAS_ALL,                    \
     .position = MODEL_POSITION_ROPE, .is_parallel = with_parallel, .is_untied = true, \
     .rope.theta = 10000, .rope.fraction = share
 #define NEOX_PRESET(n, l, h, c, v, kind, with_parallel, share)                                    \
     {                                                                                             \
         .name = n, .arch = MODEL_ARCH_NEOX, .layers = l, .heads = h, .embed = c, .context = 2048, \
-        .vocab = v, .parts = {                                                                    \
-            NEOX_PARTS(kind, with_parallel, share)                                                \
+        .vocab = v, .features = {                                                                 \
+            NEOX_FEATURES(kind, with_parallel, share)                                             \
         }                                                                                         \
     }
 #define PYTHIA(n, l, h, c, v) NEOX_PRESET(n, l, h, c, v, MODEL_MLP_GELU_ERF, true, 0.25)
@@ -42,24 +42,26 @@ const struct transformer_arch neox_arch = {
     .name = "gpt_neox",
     .layout = MATMUL_LAYOUT_OI,
     .heads = ATTENTION_LAYOUT_HEADS,
-    .parts = {NEOX_PARTS(MODEL_MLP_GELU_ERF, true, 0.25)},
+    .block_fwd = gpt2_block_fwd,
+    .block_bwd = gpt2_block_bwd,
+    .features = {NEOX_FEATURES(MODEL_MLP_GELU_ERF, true, 0.25)},
     .embed = "embed_in.weight",
     .norm = "final_layer_norm.weight",
     .norm_bias = "final_layer_norm.bias",
     .head = "embed_out.weight",
     .block = "layers.%d.",
-    .row = {{TRANSFORMER_PART_NORM1, "input_layernorm.weight"},
-            {TRANSFORMER_PART_NORM1_BIAS, "input_layernorm.bias"},
-            {TRANSFORMER_PART_QKV, "attention.query_key_value.weight"},
-            {TRANSFORMER_PART_QKV_BIAS, "attention.query_key_value.bias"},
-            {TRANSFORMER_PART_ATT, "attention.dense.weight"},
-            {TRANSFORMER_PART_ATT_BIAS, "attention.dense.bias"},
-            {TRANSFORMER_PART_NORM2, "post_attention_layernorm.weight"},
-            {TRANSFORMER_PART_NORM2_BIAS, "post_attention_layernorm.bias"},
-            {TRANSFORMER_PART_UP, "mlp.dense_h_to_4h.weight"},
-            {TRANSFORMER_PART_UP_BIAS, "mlp.dense_h_to_4h.bias"},
-            {TRANSFORMER_PART_DOWN, "mlp.dense_4h_to_h.weight"},
-            {TRANSFORMER_PART_DOWN_BIAS, "mlp.dense_4h_to_h.bias"}},
+    .row = {{TRANSFORMER_PARAM_NORM1, "input_layernorm.weight"},
+            {TRANSFORMER_PARAM_NORM1_BIAS, "input_layernorm.bias"},
+            {TRANSFORMER_PARAM_QKV, "attention.query_key_value.weight"},
+            {TRANSFORMER_PARAM_QKV_BIAS, "attention.query_key_value.bias"},
+            {TRANSFORMER_PARAM_ATT, "attention.dense.weight"},
+            {TRANSFORMER_PARAM_ATT_BIAS, "attention.dense.bias"},
+            {TRANSFORMER_PARAM_NORM2, "post_attention_layernorm.weight"},
+            {TRANSFORMER_PARAM_NORM2_BIAS, "post_attention_layernorm.bias"},
+            {TRANSFORMER_PARAM_UP, "mlp.dense_h_to_4h.weight"},
+            {TRANSFORMER_PARAM_UP_BIAS, "mlp.dense_h_to_4h.bias"},
+            {TRANSFORMER_PARAM_DOWN, "mlp.dense_4h_to_h.weight"},
+            {TRANSFORMER_PARAM_DOWN_BIAS, "mlp.dense_4h_to_h.bias"}},
     .preset = presets,
     .presets_n = sizeof presets / sizeof *presets,
     .check = check,

@@ -1,6 +1,5 @@
-/* transformer_arch — what an architecture says of itself: the names and the order of its
- * parameters, how their weights lie in memory, its presets, and which parts it may have. Data only;
- * for src/model only.
+/* transformer_arch — an architecture: its block, the names and the order of its parameters, how
+ * their weights lie in memory, its presets, and which features it may have; for src/model only.
  *
  * A new architecture is a folder with one struct transformer_arch, a value of enum model_arch, and
  * a row in transformer_arch. */
@@ -12,30 +11,30 @@
 /* The parameters of a block. An architecture has either QKV, or Q, K and V; MLPs with a gate have
  * GATE. Those that lie one behind the other without padding (Q K V, their biases, GATE UP, their
  * biases) must be neighbours in its list. */
-enum transformer_part {
-    TRANSFORMER_PART_NORM1,
-    TRANSFORMER_PART_NORM1_BIAS,
-    TRANSFORMER_PART_QKV,
-    TRANSFORMER_PART_QKV_BIAS,
-    TRANSFORMER_PART_Q,
-    TRANSFORMER_PART_K,
-    TRANSFORMER_PART_V,
-    TRANSFORMER_PART_Q_BIAS,
-    TRANSFORMER_PART_K_BIAS,
-    TRANSFORMER_PART_V_BIAS,
-    TRANSFORMER_PART_Q_NORM,
-    TRANSFORMER_PART_K_NORM,
-    TRANSFORMER_PART_ATT,
-    TRANSFORMER_PART_ATT_BIAS,
-    TRANSFORMER_PART_NORM2,
-    TRANSFORMER_PART_NORM2_BIAS,
-    TRANSFORMER_PART_GATE,
-    TRANSFORMER_PART_UP,
-    TRANSFORMER_PART_GATE_BIAS,
-    TRANSFORMER_PART_UP_BIAS,
-    TRANSFORMER_PART_DOWN,
-    TRANSFORMER_PART_DOWN_BIAS,
-    TRANSFORMER_PARTS
+enum transformer_param {
+    TRANSFORMER_PARAM_NORM1,
+    TRANSFORMER_PARAM_NORM1_BIAS,
+    TRANSFORMER_PARAM_QKV,
+    TRANSFORMER_PARAM_QKV_BIAS,
+    TRANSFORMER_PARAM_Q,
+    TRANSFORMER_PARAM_K,
+    TRANSFORMER_PARAM_V,
+    TRANSFORMER_PARAM_Q_BIAS,
+    TRANSFORMER_PARAM_K_BIAS,
+    TRANSFORMER_PARAM_V_BIAS,
+    TRANSFORMER_PARAM_Q_NORM,
+    TRANSFORMER_PARAM_K_NORM,
+    TRANSFORMER_PARAM_ATT,
+    TRANSFORMER_PARAM_ATT_BIAS,
+    TRANSFORMER_PARAM_NORM2,
+    TRANSFORMER_PARAM_NORM2_BIAS,
+    TRANSFORMER_PARAM_GATE,
+    TRANSFORMER_PARAM_UP,
+    TRANSFORMER_PARAM_GATE_BIAS,
+    TRANSFORMER_PARAM_UP_BIAS,
+    TRANSFORMER_PARAM_DOWN,
+    TRANSFORMER_PARAM_DOWN_BIAS,
+    TRANSFORMER_PARAMS
 };
 
 struct transformer_arch {
@@ -43,15 +42,17 @@ struct transformer_arch {
     enum matmul_layout layout;   /* of linear weights */
     enum attention_layout heads; /* of a row of q, k and v */
     bool has_qa;
-    struct model_parts parts;      /* of most of its models */
-    const char *embed, *positions; /* positions NULL: it has no learned ones */
-    const char *norm, *norm_bias;  /* after the last block; norm_bias NULL: none */
-    const char *head;              /* of the vocabulary, if untied; NULL: always tied */
-    const char *block;             /* prefix of a block's names; %d is its number */
+    enum status (*block_fwd)(const struct pass *p, int block);
+    enum status (*block_bwd)(const struct pass *p, int block);
+    struct model_features features; /* of most of its models */
+    const char *embed, *positions;  /* positions NULL: it has no learned ones */
+    const char *norm, *norm_bias;   /* after the last block; norm_bias NULL: none */
+    const char *head;               /* of the vocabulary, if untied; NULL: always tied */
+    const char *block;              /* prefix of a block's names; %d is its number */
     struct {
-        enum transformer_part part;
+        enum transformer_param param;
         const char *name;
-    } row[TRANSFORMER_PARTS]; /* in the order of the table; name NULL: the end */
+    } row[TRANSFORMER_PARAMS]; /* in the order of the table; name NULL: the end */
     const struct model_dims *preset;
     int presets_n;
     /* whether it may have the dimensions: ST_BAD_SETTING with the values; NULL: any */
@@ -59,6 +60,11 @@ struct transformer_arch {
 };
 
 extern const struct transformer_arch gpt2_arch, llama_arch, neox_arch, qwen_2_arch, qwen_3_arch;
+/* The blocks, for architectures that compute the same. */
+enum status gpt2_block_fwd(const struct pass *p, int block);
+enum status gpt2_block_bwd(const struct pass *p, int block);
+enum status llama_block_fwd(const struct pass *p, int block);
+enum status llama_block_bwd(const struct pass *p, int block);
 const struct transformer_arch *transformer_arch(enum model_arch arch);
 /* transformer_arch_check — for check: a setting that has one value in an architecture. */
 enum status transformer_arch_check(const struct model_dims *dims, const char *setting,

@@ -1,173 +1,173 @@
-/* transformer_context — context parallelism: a pass has some positions of each sample, and attends
- * from them to the keys of all. Without an axis the samples are whole. It must not know how the
- * others are reached (struct model_axis).
+/* transformer_context — context parallelism: a pass has some positions of each sample, and its
+ * queries attend to the keys of all positions. It must not know how ranks communicate.
  *
- * The T positions of a sample are 2·P equal chunks, where P parts share it. Part i has chunks i and
- * 2·P-1-i, so all have the same number of pairs of a query and a key that it sees (zigzag;
- * Dubey et al. 2024). They lie behind each other: R = T/P rows of each sample.
+ * The T positions of a sample are 2·P equal chunks on P ranks. Rank i has chunks i and 2·P-1-i, so
+ * all ranks have the same number of pairs of a query and a key that it sees (zigzag; Dubey et al.
+ * 2024). Own positions are neighbours in memory: R = T/P rows of each sample.
  *
  * Keys and values are gathered for each block and direction, and not kept. Rows of them are as
- * attention.h has them in `kv`. `exchange` holds them part by part, `kv` in the order of
+ * attention.h has them in `kv`. `exchange` holds them rank by rank, `kv` in the order of
  * positions. */
-#include "base/assert.h"
 #include "dev/dev.h"
 #include "model/transformer/transformer.h"
 
-static int parts_of(const struct pass *p) { return p->context ? p->context->parts : 1; }
+int64_t transformer_tokens(const struct pass *p) { return p->t * p->context->ranks; }
 
-int64_t transformer_context_tokens(const struct pass *p) { return p->t * parts_of(p); }
+bool transformer_has_all_tokens(const struct pass *p) { return transformer_tokens(p) == p->t; }
 
-/* runs_of — the positions of a part. */
-static struct attention_runs runs_of(const struct pass *p, int part)
+/* Returns the positions of a rank. */
+static struct attention_runs runs_of(const struct pass *p, int rank)
 {
-    return model_part_runs(part, parts_of(p), transformer_context_tokens(p));
+    return model_shard_runs(rank, p->context->ranks, transformer_tokens(p));
 }
 
-/* own_runs — the pass's positions; all zero: all. */
-static struct attention_runs own_runs(const struct pass *p)
+static struct attention_runs own_runs(const struct pass *p) { return runs_of(p, p->context->rank); }
+
+/* Returns the number of a row's position, with all positions of all samples counted. */
+static int64_t index_of(const struct pass *p, const struct attention_runs *own, int64_t row)
 {
-    return p->context ? runs_of(p, p->context->part) : (struct attention_runs){{0}, {0}};
+    return row / p->t * transformer_tokens(p) + attention_position(own, row % p->t);
 }
 
-bool transformer_context_next(const struct pass *p, int64_t end, struct transformer_rows *rows)
+bool transformer_rows_next(const struct pass *p, int64_t end, struct transformer_rows *rows)
 {
-    struct attention_runs own = own_runs(p);
-    int64_t row;
+    const struct attention_runs own = own_runs(p);
     rows->first += rows->n;
-    rows->n = end - rows->first;
-    rows->index = rows->first;
-    if (!p->context || rows->n <= 0)
-        return rows->n > 0;
-    row = rows->first % p->t;
-    rows->index = rows->first / p->t * transformer_context_tokens(p);
-    rows->index += attention_position(&own, row);
-    int64_t left = (row < own.n[0] ? own.n[0] : p->t) - row;
-    rows->n = rows->n < left ? rows->n : left;
-    return true;
+    rows->index = index_of(p, &own, rows->first);
+    rows->n = 0;
+    /* Joins runs that are neighbours, such as whole samples. */
+    while (rows->first + rows->n < end &&
+           index_of(p, &own, rows->first + rows->n) == rows->index + rows->n) {
+        int64_t row = rows->first + rows->n, in_sample = row % p->t;
+        row += (in_sample < own.n[0] ? own.n[0] : p->t) - in_sample;
+        rows->n = (row < end ? row : end) - rows->first;
+    }
+    return rows->n > 0;
 }
 
 /* ---- dropout of own rows ---- */
 
-enum status transformer_context_drop(const struct pass *p, struct drop drop)
+enum status transformer_drop(const struct pass *p, struct drop drop)
 {
-    int64_t c = p->dims->embed, first, n = transformer_tensor_own_rows(p, &first);
+    int64_t c = p->dims->embed, first, n = transformer_own_rows(p, &first);
     struct transformer_rows rows = {.first = first};
-    while (transformer_context_next(p, first + n, &rows)) {
-        struct drop part = drop;
-        part.y = tensor_at(drop.y, (rows.first - first) * c);
-        part.x = tensor_at(drop.x, (rows.first - first) * c);
-        part.n = rows.n * c;
-        part.dropout.offset += (uint64_t)(rows.index * c);
-        TRY(p->op->drop(p->stream, &part));
+    while (transformer_rows_next(p, first + n, &rows)) {
+        struct drop run = drop;
+        run.y = tensor_at(drop.y, (rows.first - first) * c);
+        run.x = tensor_at(drop.x, (rows.first - first) * c);
+        run.n = rows.n * c;
+        run.dropout.offset += (uint64_t)(rows.index * c);
+        TRY(p->op->drop(p->stream, &run));
     }
     return ST_OK;
 }
 
-enum status transformer_context_branch_add(const struct pass *p, struct branch_add add)
+enum status transformer_branch_add(const struct pass *p, struct branch_add add)
 {
-    int64_t c = p->dims->embed, first, n = transformer_tensor_own_rows(p, &first);
+    int64_t c = p->dims->embed, first, n = transformer_own_rows(p, &first);
     struct transformer_rows rows = {.first = first};
-    while (transformer_context_next(p, first + n, &rows)) {
+    while (transformer_rows_next(p, first + n, &rows)) {
         int64_t at = (rows.first - first) * c;
-        struct branch_add part = add;
-        part.y = tensor_at(add.y, at);
-        part.x = tensor_at(add.x, at);
-        part.residual = tensor_at(add.residual, at);
-        part.n = rows.n;
-        part.c = c;
-        part.dropout.offset += (uint64_t)(rows.index * c);
-        TRY(p->op->branch_add(p->stream, &part));
+        struct branch_add run = add;
+        run.y = tensor_at(add.y, at);
+        run.x = tensor_at(add.x, at);
+        run.residual = tensor_at(add.residual, at);
+        run.n = rows.n;
+        run.c = c;
+        run.dropout.offset += (uint64_t)(rows.index * c);
+        TRY(p->op->branch_add(p->stream, &run));
     }
     return ST_OK;
 }
 
 /* ---- embedding ---- */
 
-/* is_by_runs — positions or dropout make a difference between the runs of rows. */
-static bool is_by_runs(const struct pass *p, const struct dropout *dropout)
+/* Returns true if all rows are one call: they are neighbours, or no row depends on its number. */
+static bool is_one_call(const struct pass *p, const struct dropout *dropout)
 {
-    return p->context && (dropout->p > 0 || p->dims->parts.position == MODEL_POSITION_LEARNED);
+    return transformer_has_all_tokens(p) ||
+           (dropout->p <= 0 && p->dims->features.position != MODEL_POSITION_LEARNED);
 }
 
-enum status transformer_context_embed_fwd(const struct pass *p, const struct embed_fwd *embed)
+enum status transformer_embed_fwd(const struct pass *p, const struct embed_fwd *embed)
 {
-    int64_t t = transformer_context_tokens(p), c = embed->c;
+    int64_t t = transformer_tokens(p), c = embed->c;
     struct transformer_rows rows = {0};
-    if (!is_by_runs(p, &embed->dropout))
+    if (is_one_call(p, &embed->dropout))
         return p->op->embed_fwd(p->stream, embed);
-    while (transformer_context_next(p, embed->n, &rows)) {
-        struct embed_fwd part = *embed;
-        part.x = tensor_at(embed->x, rows.first * c);
-        part.tokens = tensor_at(embed->tokens, rows.first);
-        part.wpe = tensor_at(embed->wpe, rows.index % t * c);
-        part.n = part.t = rows.n;
-        part.dropout.offset += (uint64_t)(rows.index * c);
-        TRY(p->op->embed_fwd(p->stream, &part));
+    while (transformer_rows_next(p, embed->n, &rows)) {
+        struct embed_fwd run = *embed;
+        run.x = tensor_at(embed->x, rows.first * c);
+        run.tokens = tensor_at(embed->tokens, rows.first);
+        run.wpe = tensor_at(embed->wpe, rows.index % t * c);
+        run.n = run.t = rows.n;
+        run.dropout.offset += (uint64_t)(rows.index * c);
+        TRY(p->op->embed_fwd(p->stream, &run));
     }
     return ST_OK;
 }
 
 /* The gradient of the positions is added up over the runs, so the first pass of a step begins with
  * zeros. */
-enum status transformer_context_embed_bwd(const struct pass *p, const struct embed_bwd *embed)
+enum status transformer_embed_bwd(const struct pass *p, const struct embed_bwd *embed)
 {
-    int64_t t = transformer_context_tokens(p), c = embed->c;
+    int64_t t = transformer_tokens(p), c = embed->c;
     struct transformer_rows rows = {0};
-    if (!is_by_runs(p, &embed->dropout))
+    if (is_one_call(p, &embed->dropout))
         return p->op->embed_bwd(p->stream, embed);
     if (embed->dwpe.data && !embed->accumulate)
         TRY(dev_fill(p->stream, embed->dwpe.data, 0,
                      (size_t)(embed->context * c) * dtype_bytes(embed->dwpe.dtype)));
-    while (transformer_context_next(p, embed->n, &rows)) {
-        struct embed_bwd part = *embed;
-        part.dx = tensor_at(embed->dx, rows.first * c);
-        part.tokens = tensor_at(embed->tokens, rows.first);
-        part.dwpe = tensor_at(embed->dwpe, rows.index % t * c);
-        part.n = part.t = part.context = rows.n;
-        part.accumulate = true;
-        part.dropout.offset += (uint64_t)(rows.index * c);
-        TRY(p->op->embed_bwd(p->stream, &part));
+    while (transformer_rows_next(p, embed->n, &rows)) {
+        struct embed_bwd run = *embed;
+        run.dx = tensor_at(embed->dx, rows.first * c);
+        run.tokens = tensor_at(embed->tokens, rows.first);
+        run.dwpe = tensor_at(embed->dwpe, rows.index % t * c);
+        run.n = run.t = run.context = rows.n;
+        run.accumulate = true;
+        run.dropout.offset += (uint64_t)(rows.index * c);
+        TRY(p->op->embed_bwd(p->stream, &run));
     }
     return ST_OK;
 }
 
-/* ---- rows of all parts ---- */
+/* ---- all positions ---- */
 
-/* reorder — rows of `width` numbers, from the order of parts (P,B,R) to that of positions (B,T), or
- * back. */
-static enum status reorder(const struct pass *p, struct tensor parts, struct tensor positions,
-                           int64_t width, bool to_parts)
+/* Copies rows of `width` numbers from the order of ranks (P,B,R) to the order of positions (B,T),
+ * or back. */
+static enum status reorder(const struct pass *p, struct tensor by_rank, struct tensor by_position,
+                           int64_t width, bool is_back)
 {
-    int64_t t = transformer_context_tokens(p);
-    for (int i = 0; i < 2 * parts_of(p); i++) {
+    int64_t t = transformer_tokens(p);
+    for (int i = 0; i < 2 * p->context->ranks; i++) {
         struct attention_runs runs = runs_of(p, i / 2);
         int64_t row = i / 2 * p->b * p->t + (i % 2 ? runs.n[0] : 0);
-        struct tensor of_part = tensor_at(parts, row * width),
-                      of_positions = tensor_at(positions, runs.first[i % 2] * width);
-        struct copy_2d copy = {.y = to_parts ? of_part : of_positions,
-                               .x = to_parts ? of_positions : of_part,
+        struct tensor of_rank = tensor_at(by_rank, row * width),
+                      of_positions = tensor_at(by_position, runs.first[i % 2] * width);
+        struct copy_2d copy = {.y = is_back ? of_rank : of_positions,
+                               .x = is_back ? of_positions : of_rank,
                                .rows = p->b,
                                .columns = runs.n[i % 2] * width,
-                               .y_stride = (to_parts ? p->t : t) * width,
-                               .x_stride = (to_parts ? t : p->t) * width};
+                               .y_stride = (is_back ? p->t : t) * width,
+                               .x_stride = (is_back ? t : p->t) * width};
         TRY(p->op->copy_2d(p->stream, &copy));
     }
     return ST_OK;
 }
 
-/* own_place — where own rows lie in `exchange`, in elements. */
-static int64_t own_place(const struct pass *p, int64_t width)
+/* Returns where own rows lie in `exchange`. */
+static struct tensor own_place(const struct pass *p, struct tensor exchange, int64_t width)
 {
-    return p->context->part * p->b * p->t * width;
+    return tensor_at(exchange, p->context->rank * p->b * p->t * width);
 }
 
-/* gather — rows of all parts, own ones at their place in `exchange`, to `positions`. */
+/* Gathers the rows of all ranks in `exchange`, where own rows are at their place, and copies them
+ * to `positions`. */
 static enum status gather(const struct pass *p, struct tensor exchange, struct tensor positions,
                           int64_t width)
 {
-    const struct model_axis *axis = p->context;
-    struct tensor own = tensor_at(exchange, own_place(p, width));
-    TRY(axis->gather(axis->arg, p->stream, exchange, own, p->b * p->t * axis->parts * width));
+    TRY(p->context->gather(p->context->arg, p->stream, own_place(p, exchange, width), &exchange,
+                           p->b * transformer_tokens(p) * width));
     return reorder(p, exchange, positions, width, false);
 }
 
@@ -178,7 +178,7 @@ static int64_t kv_width(const struct pass *p)
     return 2 * model_kv_heads(p->dims) * model_head_dim(p->dims);
 }
 
-/* copy_kv — own keys and values from rows of qkv to rows of their own, or back. */
+/* Copies own keys and values from rows of qkv to rows of their own, or back. */
 static enum status copy_kv(const struct pass *p, struct tensor qkv, struct tensor kv, bool to_qkv)
 {
     int64_t d = model_head_dim(p->dims), hk = model_kv_heads(p->dims), h = p->dims->heads,
@@ -195,63 +195,49 @@ static enum status copy_kv(const struct pass *p, struct tensor qkv, struct tenso
     return p->op->copy_2d(p->stream, &copy);
 }
 
-static enum status gather_kv(const struct pass *p, struct tensor qkv)
+enum status transformer_all_gather_kv(const struct pass *p, struct tensor qkv, struct tensor *kv,
+                                      struct attention_runs *own)
 {
     const struct transformer_acts *m = transformer_acts(p);
-    TRY(copy_kv(p, qkv, tensor_at(m->exchange, own_place(p, kv_width(p))), false));
+    if (transformer_has_all_tokens(p)) /* attention reads all keys from qkv */
+        return ST_OK;
+    *kv = m->kv;
+    *own = own_runs(p);
+    TRY(copy_kv(p, qkv, own_place(p, m->exchange, kv_width(p)), false));
     return gather(p, m->exchange, m->kv, kv_width(p));
 }
 
-enum status transformer_context_attention_fwd(const struct pass *p, struct attention_fwd attention)
-{
-    if (p->context) {
-        TRY(gather_kv(p, attention.qkv));
-        attention.kv = transformer_acts(p)->kv;
-        attention.own = own_runs(p);
-    }
-    return p->op->attention_fwd(p->stream, &attention);
-}
-
-/* The keys' gradients of own queries take the place of `exchange`, those by parts that of kv, own
- * sums that of `exchange` again. */
-enum status transformer_context_attention_bwd(const struct pass *p, struct attention_bwd attention)
+/* The sums by rank take the place of kv, own sums the place of `exchange` again. */
+enum status transformer_reduce_scatter_kv(const struct pass *p, struct tensor dqkv)
 {
     const struct transformer_acts *m = transformer_acts(p);
-    const struct model_axis *axis = p->context;
-    if (!axis)
-        return p->op->attention_bwd(p->stream, &attention);
-    TRY(gather_kv(p, attention.qkv));
-    attention.kv = m->kv;
-    attention.dkv = m->exchange;
-    attention.own = own_runs(p);
-    TRY(p->op->attention_bwd(p->stream, &attention));
+    if (transformer_has_all_tokens(p))
+        return ST_OK;
     TRY(reorder(p, m->kv, m->exchange, kv_width(p), true));
-    TRY(axis->scatter_sum(axis->arg, p->stream, m->exchange, m->kv,
-                          p->b * p->t * axis->parts * kv_width(p)));
-    return copy_kv(p, attention.dqkv, m->exchange, true);
+    TRY(p->context->scatter_sum(p->context->arg, p->stream, m->exchange, m->kv,
+                                p->b * transformer_tokens(p) * kv_width(p)));
+    return copy_kv(p, dqkv, m->exchange, true);
 }
 
 /* ---- logits ---- */
 
-struct tensor transformer_context_spans_place(const struct pass *p, struct tensor whole)
+struct tensor transformer_own_spans(const struct pass *p, struct tensor whole)
 {
     struct tensor exchange = {transformer_acts(p)->exchange.data, whole.dtype};
-    return p->context ? tensor_at(exchange, own_place(p, 2)) : whole;
+    return transformer_has_all_tokens(p) ? whole : own_place(p, exchange, 2);
 }
 
-enum status transformer_context_spans_gather(const struct pass *p, struct tensor whole)
+enum status transformer_all_gather_spans(const struct pass *p, struct tensor whole)
 {
     struct tensor exchange = {transformer_acts(p)->exchange.data, whole.dtype};
-    return p->context ? gather(p, exchange, whole, 2) : ST_OK;
+    return transformer_has_all_tokens(p) ? ST_OK : gather(p, exchange, whole, 2);
 }
 
-enum status transformer_context_spans_take(const struct pass *p, struct tensor whole,
-                                           struct tensor *out)
+enum status transformer_slice_spans(const struct pass *p, struct tensor whole, struct tensor *out)
 {
-    struct attention_runs own = own_runs(p);
-    int64_t t = transformer_context_tokens(p);
+    const struct attention_runs own = own_runs(p);
     *out = whole;
-    if (!p->context)
+    if (transformer_has_all_tokens(p))
         return ST_OK;
     *out = transformer_acts(p)->exchange;
     for (int i = 0; i < 2; i++) {
@@ -260,19 +246,17 @@ enum status transformer_context_spans_take(const struct pass *p, struct tensor w
                                .rows = p->b,
                                .columns = own.n[i] * 2,
                                .y_stride = p->t * 2,
-                               .x_stride = t * 2};
+                               .x_stride = transformer_tokens(p) * 2};
         TRY(p->op->copy_2d(p->stream, &copy));
     }
     return ST_OK;
 }
 
-int64_t transformer_context_row(const struct pass *p, int64_t row, bool *is_own)
+int64_t transformer_row_of(const struct pass *p, int64_t row, bool *is_own)
 {
-    int64_t t = transformer_context_tokens(p), position = row % t;
-    struct attention_runs own = own_runs(p);
+    int64_t t = transformer_tokens(p), position = row % t;
+    const struct attention_runs own = own_runs(p);
     *is_own = true;
-    if (!p->context)
-        return row;
     for (int i = 0; i < 2; i++)
         if (position >= own.first[i] && position < own.first[i] + own.n[i])
             return row / t * p->t + i * own.n[0] + position - own.first[i];
@@ -280,13 +264,9 @@ int64_t transformer_context_row(const struct pass *p, int64_t row, bool *is_own)
     return 0;
 }
 
-enum status transformer_context_share(const struct pass *p, struct tensor x, int64_t elems,
-                                      bool is_own)
+enum status transformer_broadcast(const struct pass *p, struct tensor x, int64_t elems, bool is_own)
 {
-    const struct model_axis *axis = p->context;
-    if (!axis)
-        return ST_OK;
     if (!is_own)
         TRY(dev_fill(p->stream, x.data, 0, (size_t)elems * dtype_bytes(x.dtype)));
-    return axis->sum(axis->arg, p->stream, x, elems, axis->parts);
+    return p->context->sum(p->context->arg, p->stream, x, elems, p->context->ranks);
 }

@@ -2,13 +2,12 @@
  * product's weights are the token embedding, or, untied, weights of their own.
  *
  * Works on chunks of logits_rows rows: product, loss and gradient in place, then both gradient
- * products while the chunk is in cache. The norm's output stays in y, or, with tensor parallelism,
- * all rows of it in `rows`; the rows of a chunk are replaced by their gradient once the weight
+ * products while the chunk is in cache. All rows of the norm's output are in y or `rows`; the rows of a chunk are replaced by their gradient once the weight
  * gradient has been taken from them. Writes the weights' gradient unless accumulating; where they
  * are tied, embed_bwd adds to it.
  *
- * With tensor parallelism the logits are those of own columns, and are not gathered: three numbers
- * a row are (kernels/xent.h).
+ * If ranks share the vocabulary the logits are own columns, and are not gathered: three numbers a
+ * row are (kernels/xent.h).
  *
  * On GPUs the products have a few columns more (model_vocab_rows). Their weights are zero, so the
  * logits there are zero, and so are both gradients: xent leaves these columns as they are. */
@@ -27,7 +26,7 @@ struct chunk {
 static int64_t own_vocab(const struct pass *p)
 {
     int64_t first, n;
-    model_vocab_part(p->dims, &first, &n);
+    model_vocab_shard(p->dims, &first, &n);
     return n;
 }
 
@@ -46,10 +45,10 @@ static enum status vocab_product(const struct pass *p, struct tensor logits, str
     return p->op->matmul_fwd(p->stream, &product);
 }
 
-/* cap_logits — n rows of own columns, where the model has a soft cap. */
+/* Caps n rows of own columns, if the model has a soft cap. */
 static enum status cap_logits(const struct pass *p, struct tensor logits, int64_t n, int64_t stride)
 {
-    float cap = (float)p->dims->parts.logit_cap;
+    float cap = (float)p->dims->features.logit_cap;
     return cap > 0 ? p->op->softcap(
                          p->stream,
                          &(struct softcap){
@@ -65,20 +64,20 @@ static enum status logits_of_row(const struct pass *p, struct tensor logits, str
     return cap_logits(p, logits, 1, v);
 }
 
-/* losses_of_parts — as losses_of, where the ranks have parts of the vocabulary. */
-static enum status losses_of_parts(const struct pass *p, const struct chunk *c, struct xent all)
+/* Computes the losses of a chunk from three numbers a row of each rank's vocabulary. */
+static enum status join_losses(const struct pass *p, const struct chunk *c, struct xent all)
 {
     const struct model_axis *axis = p->tensor;
     struct tensor stats = transformer_acts(p)->stats;
     int64_t stride = transformer_acts(p)->stats_stride, v_first, v_n;
-    model_vocab_part(p->dims, &v_first, &v_n);
-    struct xent_part part = {.stats = tensor_at(stats, axis->part * stride),
-                             .logits = all.logits,
-                             .targets = all.targets,
-                             .n = c->n,
-                             .v_first = v_first,
-                             .v_n = v_n,
-                             .stride = all.stride};
+    model_vocab_shard(p->dims, &v_first, &v_n);
+    struct xent_part own = {.stats = tensor_at(stats, axis->rank * stride),
+                            .logits = all.logits,
+                            .targets = all.targets,
+                            .n = c->n,
+                            .v_first = v_first,
+                            .v_n = v_n,
+                            .stride = all.stride};
     struct xent_join join = {.logits = all.logits,
                              .losses = all.losses,
                              .stats = stats,
@@ -87,17 +86,17 @@ static enum status losses_of_parts(const struct pass *p, const struct chunk *c, 
                              .v_first = v_first,
                              .v_n = v_n,
                              .stride = all.stride,
-                             .parts = axis->parts,
+                             .parts = axis->ranks,
                              .stats_stride = stride,
                              .scale = all.scale,
                              .want_grad = all.want_grad,
                              .cap = all.cap};
-    TRY(p->op->xent_part(p->stream, &part));
+    TRY(p->op->xent_part(p->stream, &own));
     /* The numbers that ranks exchange depend on the pass alone: a short chunk ends with zeros. */
     if (3 * c->n < stride)
-        TRY(dev_fill(p->stream, tensor_at(part.stats, 3 * c->n).data, 0,
+        TRY(dev_fill(p->stream, tensor_at(own.stats, 3 * c->n).data, 0,
                      (size_t)(stride - 3 * c->n) * dtype_bytes(stats.dtype)));
-    TRY(axis->gather(axis->arg, p->stream, stats, part.stats, axis->parts * stride));
+    TRY(axis->gather(axis->arg, p->stream, own.stats, &stats, axis->ranks * stride));
     return p->op->xent_join(p->stream, &join);
 }
 
@@ -124,7 +123,7 @@ static enum status chunk_bwd(const struct pass *p, const struct chunk *c)
                                  .dy_stride = stride,
                                  .layout = MATMUL_LAYOUT_OI};
     TRY(p->op->matmul_bwd_w(p->stream, &bwd_w));
-    if (c->is_last && p->embedding_grad_ready && !p->dims->parts.is_untied)
+    if (c->is_last && p->embedding_grad_ready && !p->dims->features.is_untied)
         TRY(p->embedding_grad_ready(p->embedding_grad_ready_arg));
     return p->op->matmul_bwd_x(p->stream, &bwd_x);
 }
@@ -134,9 +133,8 @@ enum status transformer_head_lm_run(const struct pass *p)
     const struct transformer_acts *a = transformer_acts(p);
     struct tensor y;
     int64_t n = p->b * p->t;
-    int norm = transformer_params_end(p->dims);
-    TRY(transformer_norm(p, norm, a->y, a->norm_mean, a->norm_rstd, a->out));
-    TRY(transformer_tensor_gather(p, a->y, &y));
+    TRY(transformer_norm_fwd(p, &a->norm));
+    TRY(transformer_all_gather_rows(p, a->y, &y));
     for (int64_t first = 0; first < n; first += a->logits_rows) {
         struct chunk chunk = {.y = tensor_at(y, first * p->dims->embed), .first = first};
         chunk.n = n - first < a->logits_rows ? n - first : a->logits_rows;
@@ -153,37 +151,51 @@ enum status transformer_head_lm_run(const struct pass *p)
                                   .stride = a->logits_stride,
                                   .scale = p->scale,
                                   .want_grad = p->want_grad,
-                                  .cap = (float)p->dims->parts.logit_cap};
-        TRY(p->tensor ? losses_of_parts(p, &chunk, xent) : p->op->xent(p->stream, &xent));
+                                  .cap = (float)p->dims->features.logit_cap};
+        TRY(own_vocab(p) < xent.v ? join_losses(p, &chunk, xent) : p->op->xent(p->stream, &xent));
         TRY(p->want_grad ? chunk_bwd(p, &chunk) : ST_OK);
     }
-    struct norm_bwd bwd = {
-        .dx = a->dx, .dy = a->y, .x = a->out, .mean = a->norm_mean, .rstd = a->norm_rstd};
     if (!p->want_grad)
         return ST_OK;
-    TRY(transformer_tensor_scatter(p));
-    return transformer_norm_bwd(p, norm, bwd);
+    TRY(transformer_reduce_scatter_rows(p));
+    return transformer_norm_bwd(p, &a->norm, a->y, a->dx, (struct tensor){0});
 }
 
-/* logits_of_parts — own columns of one row, then those of all: the ranks' parts lie in `wide`, each
- * as long as the longest, and are copied to where they belong. */
-static enum status logits_of_parts(const struct pass *p, int64_t row, struct tensor out)
+/* Returns the columns of logits of the rank that has most, rounded up to what ranks exchange. */
+static int64_t vocab_most(const struct model_dims *dims)
+{
+    int64_t ranks = model_tensor_ranks(dims), most = (dims->vocab + ranks - 1) / ranks;
+    return (most + TRANSFORMER_SHARE_ELEMS - 1) / TRANSFORMER_SHARE_ELEMS * TRANSFORMER_SHARE_ELEMS;
+}
+
+int64_t transformer_head_lm_row_bytes(const struct model_dims *dims)
+{
+    int64_t first, n;
+    model_vocab_shard(dims, &first, &n);
+    return n < dims->vocab ? model_tensor_ranks(dims) * vocab_most(dims) * (int64_t)sizeof(float)
+                           : 0;
+}
+
+/* Computes own columns of one row, then gathers all columns: those of each rank are in `wide`, as
+ * many as the most, and are copied to their place. */
+static enum status gather_logits(const struct pass *p, int64_t row, struct tensor out)
 {
     const struct transformer_acts *a = transformer_acts(p);
     const struct model_axis *axis = p->tensor;
-    const int64_t each = transformer_tensor_vocab_most(p->dims);
-    struct tensor y, none = {0}, all = {a->wide.data, DTYPE_F32}, own;
-    own = tensor_at(all, axis->part * each);
-    TRY(transformer_norm(p, transformer_params_end(p->dims), a->y, none, none, a->out));
-    TRY(transformer_tensor_gather(p, a->y, &y));
+    const int64_t each = vocab_most(p->dims);
+    struct tensor y, all = {a->wide.data, DTYPE_F32}, own = tensor_at(all, axis->rank * each);
+    struct transformer_norm norm = a->norm;
+    norm.mean = norm.rstd = (struct tensor){0};
+    TRY(transformer_norm_fwd(p, &norm));
+    TRY(transformer_all_gather_rows(p, a->y, &y));
     TRY(logits_of_row(p, own, tensor_at(y, row * p->dims->embed)));
-    TRY(axis->gather(axis->arg, p->stream, all, own, axis->parts * each));
-    for (int part = 0; part < axis->parts; part++) {
+    TRY(axis->gather(axis->arg, p->stream, own, &all, axis->ranks * each));
+    for (int rank = 0; rank < axis->ranks; rank++) {
         struct model_dims dims = *p->dims;
         int64_t first, n;
-        dims.part.tensor_rank = part;
-        model_vocab_part(&dims, &first, &n);
-        TRY(dev_copy(p->stream, tensor_at(out, first).data, tensor_at(all, part * each).data,
+        dims.shard.tensor_rank = rank;
+        model_vocab_shard(&dims, &first, &n);
+        TRY(dev_copy(p->stream, tensor_at(out, first).data, tensor_at(all, rank * each).data,
                      (size_t)n * sizeof(float)));
     }
     return ST_OK;
@@ -191,20 +203,20 @@ static enum status logits_of_parts(const struct pass *p, int64_t row, struct ten
 
 enum status transformer_head_lm_logits(const struct pass *p, int64_t row, struct tensor out)
 {
-    int64_t rows = p->b * transformer_context_tokens(p);
+    int64_t rows = p->b * transformer_tokens(p);
     bool is_own;
     ASSERTF(row >= 0 && row < rows, "row %lld of %lld", (long long)row, (long long)rows);
-    row = transformer_context_row(p, row, &is_own); /* a part without it computes another one */
-    if (p->tensor) {
-        TRY(logits_of_parts(p, row, out));
+    row = transformer_row_of(p, row, &is_own); /* a rank without it computes another one */
+    if (own_vocab(p) < p->dims->vocab) {
+        TRY(gather_logits(p, row, out));
     } else {
-        const struct transformer_acts *a = transformer_acts(p);
         struct pass one = *p; /* a pass of a single row */
-        struct tensor none = {0};
+        struct transformer_norm norm = transformer_acts(p)->norm;
         one.b = one.t = 1;
-        TRY(transformer_norm(&one, transformer_params_end(p->dims), a->y, none, none,
-                             tensor_at(a->out, row * p->dims->embed)));
-        TRY(logits_of_row(p, out, a->y));
+        norm.x = tensor_at(norm.x, row * p->dims->embed);
+        norm.mean = norm.rstd = (struct tensor){0};
+        TRY(transformer_norm_fwd(&one, &norm));
+        TRY(logits_of_row(p, out, norm.y));
     }
-    return transformer_context_share(p, out, p->dims->vocab, is_own);
+    return transformer_broadcast(p, out, p->dims->vocab, is_own);
 }

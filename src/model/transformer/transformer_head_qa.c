@@ -1,9 +1,8 @@
 /* transformer_head_qa — final norm, two logits a position (start and end of the answer), their
  * cross-entropies and gradients. No product writes the token embedding's gradient (param.h:
- * grad_is_added). With tensor parallelism every rank computes all of it after the norm, so that the
- * gradient of the norm's output is complete and own rows of it are taken without a sum. With
- * context parallelism the logits of all positions are gathered, and every part computes the
- * losses. */
+ * grad_is_added). Every rank that shares matrices computes all of it after the norm, so the
+ * gradient of the norm's output is complete and own rows of it are taken without a sum. Every rank
+ * that shares samples gathers the logits of all positions and computes the losses. */
 #include "model/transformer/transformer.h"
 
 #include "base/assert.h"
@@ -12,9 +11,9 @@ enum status transformer_head_qa_run(const struct pass *p)
 {
     const struct transformer_acts *a = transformer_acts(p);
     int64_t n = p->b * p->t, c = p->dims->embed;
-    int norm = transformer_params_end(p->dims), qa = transformer_params_qa(p->dims);
-    struct tensor logits = p->context ? a->kv : a->wide, none = {0}, y = transformer_tensor_full(p);
-    struct matmul_fwd fwd = {.y = transformer_context_spans_place(p, logits),
+    int qa = transformer_params_qa(p->dims);
+    struct tensor logits = transformer_has_all_tokens(p) ? a->wide : a->kv, none = {0}, y = a->rows;
+    struct matmul_fwd fwd = {.y = transformer_own_spans(p, logits),
                              .x = y,
                              .w = transformer_w(p, qa),
                              .b = transformer_w(p, qa + 1),
@@ -28,7 +27,7 @@ enum status transformer_head_qa_run(const struct pass *p)
                            .starts = p->starts,
                            .ends = p->ends,
                            .b = p->b,
-                           .t = transformer_context_tokens(p),
+                           .t = transformer_tokens(p),
                            .scale_start = p->scale,
                            .scale_end = p->scale_end};
     struct matmul_bwd_w bwd_w = {.dw = transformer_dw(p, qa),
@@ -41,32 +40,27 @@ enum status transformer_head_qa_run(const struct pass *p)
                                  .accumulate = p->accumulate};
     struct matmul_bwd_x bwd_x = {
         .dx = y, .w = transformer_w(p, qa), .n = n, .in = c, .out = 2, .layout = MATMUL_LAYOUT_OI};
-    TRY(transformer_norm(p, norm, a->y, a->norm_mean, a->norm_rstd, a->out));
-    TRY(transformer_tensor_gather(p, a->y, &y));
+    TRY(transformer_norm_fwd(p, &a->norm));
+    TRY(transformer_all_gather_rows(p, a->y, &y));
     TRY(p->op->matmul_fwd(p->stream, &fwd));
-    TRY(transformer_context_spans_gather(p, logits));
+    TRY(transformer_all_gather_spans(p, logits));
     TRY(p->op->qa_xent(p->stream, &xent));
     if (!p->want_grad)
         return ST_OK;
-    TRY(transformer_context_spans_take(p, logits, &bwd_w.dy));
+    TRY(transformer_slice_spans(p, logits, &bwd_w.dy));
     bwd_x.dy = bwd_w.dy;
     TRY(p->op->matmul_bwd_w(p->stream, &bwd_w));
     TRY(p->op->matmul_bwd_x(p->stream, &bwd_x));
     int64_t first;
-    transformer_tensor_own_rows(p, &first);
-    struct norm_bwd bwd = {.dx = a->dx,
-                           .dy = tensor_at(y, first * c),
-                           .x = a->out,
-                           .mean = a->norm_mean,
-                           .rstd = a->norm_rstd};
-    return transformer_norm_bwd(p, norm, bwd);
+    (void)transformer_own_rows(p, &first);
+    return transformer_norm_bwd(p, &a->norm, tensor_at(y, first * c), a->dx, none);
 }
 
 enum status transformer_head_qa_logits(const struct pass *p, int64_t row, struct tensor out)
 {
     int qa = transformer_params_qa(p->dims);
-    struct tensor none = {0}, y = transformer_acts(p)->y;
-    struct matmul_fwd product = {.y = transformer_context_spans_place(p, out),
+    struct transformer_norm norm = transformer_acts(p)->norm;
+    struct matmul_fwd product = {.y = transformer_own_spans(p, out),
                                  .w = transformer_w(p, qa),
                                  .b = transformer_w(p, qa + 1),
                                  .n = p->b * p->t,
@@ -74,9 +68,9 @@ enum status transformer_head_qa_logits(const struct pass *p, int64_t row, struct
                                  .out = 2,
                                  .layout = MATMUL_LAYOUT_OI};
     ASSERTF(row == 0, "row %lld: all rows are made at once", (long long)row);
-    TRY(transformer_norm(p, transformer_params_end(p->dims), y, none, none,
-                         transformer_acts(p)->out));
-    TRY(transformer_tensor_gather(p, y, &product.x));
+    norm.mean = norm.rstd = (struct tensor){0};
+    TRY(transformer_norm_fwd(p, &norm));
+    TRY(transformer_all_gather_rows(p, norm.y, &product.x));
     TRY(p->op->matmul_fwd(p->stream, &product));
-    return transformer_context_spans_gather(p, out);
+    return transformer_all_gather_spans(p, out);
 }

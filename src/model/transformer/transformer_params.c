@@ -42,79 +42,79 @@ int64_t transformer_params_qk(const struct model_dims *dims)
 
 int64_t transformer_params_rotated(const struct model_dims *dims)
 {
-    if (dims->parts.position != MODEL_POSITION_ROPE)
+    if (dims->features.position != MODEL_POSITION_ROPE)
         return 0;
-    return (int64_t)((double)model_head_dim(dims) * dims->parts.rope.fraction);
+    return (int64_t)((double)model_head_dim(dims) * dims->features.rope.fraction);
 }
 
 int64_t transformer_params_up(const struct model_dims *dims)
 {
-    return model_ffn(dims) * (dims->parts.mlp == MODEL_MLP_SWIGLU ? 2 : 1);
+    return model_ffn(dims) * (dims->features.mlp == MODEL_MLP_SWIGLU ? 2 : 1);
 }
 
-static struct shape shape_of(const struct model_dims *dims, enum transformer_part part)
+static struct shape shape_of(const struct model_dims *dims, enum transformer_param param)
 {
     int64_t c = dims->embed, f = model_ffn(dims), d = model_head_dim(dims), kv = kv_width(dims),
             att = transformer_params_att(dims), qkv = transformer_params_qkv(dims);
-    const struct shape shape[TRANSFORMER_PARTS] = {
-        [TRANSFORMER_PART_NORM1] = {c, 0, ROLE_SCALE},
-        [TRANSFORMER_PART_NORM1_BIAS] = {c, 0, ROLE_SHIFT},
-        [TRANSFORMER_PART_QKV] = {qkv, c, ROLE_OUT_CUT},
-        [TRANSFORMER_PART_QKV_BIAS] = {qkv, 0, ROLE_OUT_CUT_BIAS},
-        [TRANSFORMER_PART_Q] = {att, c, ROLE_OUT_CUT},
-        [TRANSFORMER_PART_K] = {kv, c, ROLE_OUT_CUT},
-        [TRANSFORMER_PART_V] = {kv, c, ROLE_OUT_CUT},
-        [TRANSFORMER_PART_Q_BIAS] = {att, 0, ROLE_OUT_CUT_BIAS},
-        [TRANSFORMER_PART_K_BIAS] = {kv, 0, ROLE_OUT_CUT_BIAS},
-        [TRANSFORMER_PART_V_BIAS] = {kv, 0, ROLE_OUT_CUT_BIAS},
-        [TRANSFORMER_PART_Q_NORM] = {d, 0, ROLE_SCALE},
-        [TRANSFORMER_PART_K_NORM] = {d, 0, ROLE_SCALE},
-        [TRANSFORMER_PART_ATT] = {c, att, ROLE_IN_CUT},
-        [TRANSFORMER_PART_ATT_BIAS] = {c, 0, ROLE_IN_CUT_BIAS},
-        [TRANSFORMER_PART_NORM2] = {c, 0, ROLE_SCALE},
-        [TRANSFORMER_PART_NORM2_BIAS] = {c, 0, ROLE_SHIFT},
-        [TRANSFORMER_PART_GATE] = {f, c, ROLE_OUT_CUT},
-        [TRANSFORMER_PART_UP] = {f, c, ROLE_OUT_CUT},
-        [TRANSFORMER_PART_GATE_BIAS] = {f, 0, ROLE_OUT_CUT_BIAS},
-        [TRANSFORMER_PART_UP_BIAS] = {f, 0, ROLE_OUT_CUT_BIAS},
-        [TRANSFORMER_PART_DOWN] = {c, f, ROLE_IN_CUT},
-        [TRANSFORMER_PART_DOWN_BIAS] = {c, 0, ROLE_IN_CUT_BIAS},
+    const struct shape shape[TRANSFORMER_PARAMS] = {
+        [TRANSFORMER_PARAM_NORM1] = {c, 0, ROLE_SCALE},
+        [TRANSFORMER_PARAM_NORM1_BIAS] = {c, 0, ROLE_SHIFT},
+        [TRANSFORMER_PARAM_QKV] = {qkv, c, ROLE_OUT_CUT},
+        [TRANSFORMER_PARAM_QKV_BIAS] = {qkv, 0, ROLE_OUT_CUT_BIAS},
+        [TRANSFORMER_PARAM_Q] = {att, c, ROLE_OUT_CUT},
+        [TRANSFORMER_PARAM_K] = {kv, c, ROLE_OUT_CUT},
+        [TRANSFORMER_PARAM_V] = {kv, c, ROLE_OUT_CUT},
+        [TRANSFORMER_PARAM_Q_BIAS] = {att, 0, ROLE_OUT_CUT_BIAS},
+        [TRANSFORMER_PARAM_K_BIAS] = {kv, 0, ROLE_OUT_CUT_BIAS},
+        [TRANSFORMER_PARAM_V_BIAS] = {kv, 0, ROLE_OUT_CUT_BIAS},
+        [TRANSFORMER_PARAM_Q_NORM] = {d, 0, ROLE_SCALE},
+        [TRANSFORMER_PARAM_K_NORM] = {d, 0, ROLE_SCALE},
+        [TRANSFORMER_PARAM_ATT] = {c, att, ROLE_IN_CUT},
+        [TRANSFORMER_PARAM_ATT_BIAS] = {c, 0, ROLE_IN_CUT_BIAS},
+        [TRANSFORMER_PARAM_NORM2] = {c, 0, ROLE_SCALE},
+        [TRANSFORMER_PARAM_NORM2_BIAS] = {c, 0, ROLE_SHIFT},
+        [TRANSFORMER_PARAM_GATE] = {f, c, ROLE_OUT_CUT},
+        [TRANSFORMER_PARAM_UP] = {f, c, ROLE_OUT_CUT},
+        [TRANSFORMER_PARAM_GATE_BIAS] = {f, 0, ROLE_OUT_CUT_BIAS},
+        [TRANSFORMER_PARAM_UP_BIAS] = {f, 0, ROLE_OUT_CUT_BIAS},
+        [TRANSFORMER_PARAM_DOWN] = {c, f, ROLE_IN_CUT},
+        [TRANSFORMER_PARAM_DOWN_BIAS] = {c, 0, ROLE_IN_CUT_BIAS},
     };
-    return shape[part];
+    return shape[param];
 }
 
-/* has_part — an architecture lists all parts that it may have. */
-static bool has_part(const struct model_dims *dims, enum transformer_part part)
+/* Returns true if a model has the parameter; an architecture lists all that it may have. */
+static bool has_param(const struct model_dims *dims, enum transformer_param param)
 {
-    enum model_bias bias = dims->parts.bias;
-    switch (part) {
-    case TRANSFORMER_PART_QKV_BIAS:
-    case TRANSFORMER_PART_Q_BIAS:
-    case TRANSFORMER_PART_K_BIAS:
-    case TRANSFORMER_PART_V_BIAS:
+    enum model_bias bias = dims->features.bias;
+    switch (param) {
+    case TRANSFORMER_PARAM_QKV_BIAS:
+    case TRANSFORMER_PARAM_Q_BIAS:
+    case TRANSFORMER_PARAM_K_BIAS:
+    case TRANSFORMER_PARAM_V_BIAS:
         return bias != MODEL_BIAS_NONE;
-    case TRANSFORMER_PART_ATT_BIAS:
-    case TRANSFORMER_PART_GATE_BIAS:
-    case TRANSFORMER_PART_UP_BIAS:
-    case TRANSFORMER_PART_DOWN_BIAS:
+    case TRANSFORMER_PARAM_ATT_BIAS:
+    case TRANSFORMER_PARAM_GATE_BIAS:
+    case TRANSFORMER_PARAM_UP_BIAS:
+    case TRANSFORMER_PARAM_DOWN_BIAS:
         return bias == MODEL_BIAS_ALL;
-    case TRANSFORMER_PART_Q_NORM:
-    case TRANSFORMER_PART_K_NORM:
-        return dims->parts.has_qk_norm;
+    case TRANSFORMER_PARAM_Q_NORM:
+    case TRANSFORMER_PARAM_K_NORM:
+        return dims->features.has_qk_norm;
     default:
         return true;
     }
 }
 
-/* is_packed — the part lies behind the one before it without padding. */
-static bool is_packed(const struct transformer_arch *arch, enum transformer_part part)
+/* Returns true if a parameter follows the one before it without padding. */
+static bool is_packed(const struct transformer_arch *arch, enum transformer_param param)
 {
     bool has_gate = false;
-    for (int i = 0; i < TRANSFORMER_PARTS && arch->row[i].name; i++)
-        has_gate = has_gate || arch->row[i].part == TRANSFORMER_PART_GATE;
-    return part == TRANSFORMER_PART_K || part == TRANSFORMER_PART_V ||
-           part == TRANSFORMER_PART_K_BIAS || part == TRANSFORMER_PART_V_BIAS ||
-           (has_gate && (part == TRANSFORMER_PART_UP || part == TRANSFORMER_PART_UP_BIAS));
+    for (int i = 0; i < TRANSFORMER_PARAMS && arch->row[i].name; i++)
+        has_gate = has_gate || arch->row[i].param == TRANSFORMER_PARAM_GATE;
+    return param == TRANSFORMER_PARAM_K || param == TRANSFORMER_PARAM_V ||
+           param == TRANSFORMER_PARAM_K_BIAS || param == TRANSFORMER_PARAM_V_BIAS ||
+           (has_gate && (param == TRANSFORMER_PARAM_UP || param == TRANSFORMER_PARAM_UP_BIAS));
 }
 
 /* ---- numbers ---- */
@@ -122,40 +122,41 @@ static bool is_packed(const struct transformer_arch *arch, enum transformer_part
 /* embeds_n — parameters of unit 0. */
 static int embeds_n(const struct model_dims *dims)
 {
-    if (dims->part.lacks_embed)
-        return (dims->part.lacks_embed && !dims->part.lacks_head && !dims->parts.is_untied &&
+    if (dims->shard.lacks_embed)
+        return (dims->shard.lacks_embed && !dims->shard.lacks_head && !dims->features.is_untied &&
                 dims->task == MODEL_TASK_LM)
                    ? 1
                    : 0;
-    return transformer_arch(dims->arch)->positions && dims->parts.position == MODEL_POSITION_LEARNED
+    return transformer_arch(dims->arch)->positions &&
+                   dims->features.position == MODEL_POSITION_LEARNED
                ? 2
                : 1;
 }
 
-/* index_of — the place of a part in a block; TRANSFORMER_PARTS: how many parts a block has. */
-static int index_of(const struct model_dims *dims, enum transformer_part part)
+/* Returns the place of a parameter in a block; TRANSFORMER_PARAMS: how many a block has. */
+static int index_of(const struct model_dims *dims, enum transformer_param param)
 {
     const struct transformer_arch *arch = transformer_arch(dims->arch);
     int n = 0;
-    for (int i = 0; i < TRANSFORMER_PARTS && arch->row[i].name; i++) {
-        if (!has_part(dims, arch->row[i].part))
+    for (int i = 0; i < TRANSFORMER_PARAMS && arch->row[i].name; i++) {
+        if (!has_param(dims, arch->row[i].param))
             continue;
-        if (arch->row[i].part == part)
+        if (arch->row[i].param == param)
             return n;
         n++;
     }
-    return part == TRANSFORMER_PARTS ? n : -1;
+    return param == TRANSFORMER_PARAMS ? n : -1;
 }
 
 /* block_first — Returns the number of a block's first parameter. */
 static int block_first(const struct model_dims *dims, int block)
 {
-    return embeds_n(dims) + block * index_of(dims, TRANSFORMER_PARTS);
+    return embeds_n(dims) + block * index_of(dims, TRANSFORMER_PARAMS);
 }
 
-int transformer_params_at(const struct model_dims *dims, int block, enum transformer_part part)
+int transformer_params_at(const struct model_dims *dims, int block, enum transformer_param param)
 {
-    int index = index_of(dims, part);
+    int index = index_of(dims, param);
     return index < 0 ? -1 : block_first(dims, block) + index;
 }
 
@@ -173,7 +174,7 @@ int transformer_params_qa(const struct model_dims *dims) { return after_norm(dim
 
 int transformer_params_vocab(const struct model_dims *dims)
 {
-    return dims->parts.is_untied ? after_norm(dims) : TRANSFORMER_WTE;
+    return dims->features.is_untied ? after_norm(dims) : TRANSFORMER_WTE;
 }
 
 struct transformer_linear transformer_params_linear(const struct model_dims *dims, int block,
@@ -181,24 +182,25 @@ struct transformer_linear transformer_params_linear(const struct model_dims *dim
 {
     int64_t c = dims->embed;
     const struct {
-        enum transformer_part w, w_first, b, b_first; /* one tensor, or the first of a pack */
+        enum transformer_param w, w_first, b, b_first; /* one tensor, or the first of a pack */
         int64_t in, out;
     } row[] = {
-        [TRANSFORMER_LAYER_QKV] = {TRANSFORMER_PART_QKV, TRANSFORMER_PART_Q,
-                                   TRANSFORMER_PART_QKV_BIAS, TRANSFORMER_PART_Q_BIAS, c,
+        [TRANSFORMER_LAYER_QKV] = {TRANSFORMER_PARAM_QKV, TRANSFORMER_PARAM_Q,
+                                   TRANSFORMER_PARAM_QKV_BIAS, TRANSFORMER_PARAM_Q_BIAS, c,
                                    transformer_params_qkv(dims)},
-        [TRANSFORMER_LAYER_QK] = {TRANSFORMER_PART_Q, TRANSFORMER_PART_Q, TRANSFORMER_PART_Q_BIAS,
-                                  TRANSFORMER_PART_Q_BIAS, c, transformer_params_qk(dims)},
-        [TRANSFORMER_LAYER_V] = {TRANSFORMER_PART_V, TRANSFORMER_PART_V, TRANSFORMER_PART_V_BIAS,
-                                 TRANSFORMER_PART_V_BIAS, c, kv_width(dims)},
-        [TRANSFORMER_LAYER_ATT] = {TRANSFORMER_PART_ATT, TRANSFORMER_PART_ATT,
-                                   TRANSFORMER_PART_ATT_BIAS, TRANSFORMER_PART_ATT_BIAS,
+        [TRANSFORMER_LAYER_QK] = {TRANSFORMER_PARAM_Q, TRANSFORMER_PARAM_Q,
+                                  TRANSFORMER_PARAM_Q_BIAS, TRANSFORMER_PARAM_Q_BIAS, c,
+                                  transformer_params_qk(dims)},
+        [TRANSFORMER_LAYER_V] = {TRANSFORMER_PARAM_V, TRANSFORMER_PARAM_V, TRANSFORMER_PARAM_V_BIAS,
+                                 TRANSFORMER_PARAM_V_BIAS, c, kv_width(dims)},
+        [TRANSFORMER_LAYER_ATT] = {TRANSFORMER_PARAM_ATT, TRANSFORMER_PARAM_ATT,
+                                   TRANSFORMER_PARAM_ATT_BIAS, TRANSFORMER_PARAM_ATT_BIAS,
                                    transformer_params_att(dims), c},
-        [TRANSFORMER_LAYER_UP] = {TRANSFORMER_PART_GATE, TRANSFORMER_PART_UP,
-                                  TRANSFORMER_PART_GATE_BIAS, TRANSFORMER_PART_UP_BIAS, c,
+        [TRANSFORMER_LAYER_UP] = {TRANSFORMER_PARAM_GATE, TRANSFORMER_PARAM_UP,
+                                  TRANSFORMER_PARAM_GATE_BIAS, TRANSFORMER_PARAM_UP_BIAS, c,
                                   transformer_params_up(dims)},
-        [TRANSFORMER_LAYER_DOWN] = {TRANSFORMER_PART_DOWN, TRANSFORMER_PART_DOWN,
-                                    TRANSFORMER_PART_DOWN_BIAS, TRANSFORMER_PART_DOWN_BIAS,
+        [TRANSFORMER_LAYER_DOWN] = {TRANSFORMER_PARAM_DOWN, TRANSFORMER_PARAM_DOWN,
+                                    TRANSFORMER_PARAM_DOWN_BIAS, TRANSFORMER_PARAM_DOWN_BIAS,
                                     model_ffn(dims), c},
     };
     int w = transformer_params_at(dims, block, row[layer].w),
@@ -210,72 +212,70 @@ struct transformer_linear transformer_params_linear(const struct model_dims *dim
         .out = row[layer].out};
 }
 
-/* ---- parts of a model ---- */
-
-static int tensor_ranks(const struct model_dims *dims)
-{
-    return dims->part.tensor_ranks > 1 ? dims->part.tensor_ranks : 1;
-}
+/* ---- shards of a model ---- */
 
 /* whole_of — of the whole model what the numbers of parameters depend on. */
 static struct model_dims whole_of(const struct model_dims *dims)
 {
     struct model_dims whole = *dims;
-    whole.part = (struct model_part){0};
-    whole.layers = dims->part.layers > 0 ? dims->part.layers : dims->layers;
+    whole.shard = (struct model_shard){0};
+    whole.layers = dims->shard.layers > 0 ? dims->shard.layers : dims->layers;
     return whole;
 }
 
-/* mark_shared — every rank of the tensor axis has the last parameter. */
+/* Marks the last parameter as one that all ranks have. */
 static void mark_shared(const struct model_dims *dims, struct param_table *t, bool is_partial)
 {
     struct param *p = &t->param[t->params_n - 1];
-    p->tensor_copies = tensor_ranks(dims);
-    p->grad_is_partial = is_partial && tensor_ranks(dims) > 1;
+    p->tensor_copies = model_tensor_ranks(dims);
+    p->grad_is_partial = is_partial && p->tensor_copies > 1;
 }
 
-/* mark_keys — as mark_cut, by key heads; a head that several ranks have gets a part of its gradient
- * on each. */
+/* Sets where the last parameter lies in the whole model's; one that is all of it is not cut. */
+static void mark_cut(struct param_table *t, struct param_cut cut)
+{
+    if (cut.groups * cut.n < cut.whole)
+        t->param[t->params_n - 1].cut = cut;
+}
+
+/* Marks the last parameter as one of key heads; of a head that several ranks have, each has a share
+ * of the gradient. */
 static void mark_keys(const struct model_dims *dims, struct param_table *t)
 {
     struct param *p = &t->param[t->params_n - 1];
-    int64_t ranks_n = tensor_ranks(dims), d = model_head_dim(dims), own = p->dim[p->split_dim],
-            heads = dims->part.kv_heads;
-    if (ranks_n == 1)
-        return;
-    p->cut = (struct param_cut){.whole = heads * d,
-                                .groups = 1,
-                                .first = heads * dims->part.tensor_rank / ranks_n * d,
-                                .n = own};
-    p->tensor_copies = heads < ranks_n ? (int)(ranks_n / heads) : 1;
+    int64_t ranks = model_tensor_ranks(dims), d = model_head_dim(dims), own = model_kv_heads(dims),
+            heads = dims->shard.kv_heads > 0 ? dims->shard.kv_heads : own;
+    mark_cut(t, (struct param_cut){.whole = heads * d,
+                                   .groups = 1,
+                                   .first = heads * dims->shard.tensor_rank / ranks * d,
+                                   .n = own * d});
+    p->tensor_copies = (int)(ranks * own / heads);
     p->grad_is_partial = p->tensor_copies > 1;
 }
 
-/* mark_part — of a block. Norms see own rows, those of heads see own heads: their gradients are
- * partial. The bias of a product by columns of its input is added once all ranks' sums are there,
- * and its gradient is made of all rows. */
-static void mark_part(const struct model_dims *dims, struct param_table *t,
-                      enum transformer_part part, enum role role)
+/* Marks the last parameter, of a block. Norms see own rows, norms of heads see own heads: their
+ * gradients are partial. The bias of a product by columns of its input is added after all ranks'
+ * sums, and its gradient is made of all rows. */
+static void mark_param(const struct model_dims *dims, struct param_table *t,
+                       enum transformer_param param, enum role role)
 {
-    bool is_fused = part == TRANSFORMER_PART_QKV || part == TRANSFORMER_PART_QKV_BIAS,
+    bool is_fused = param == TRANSFORMER_PARAM_QKV || param == TRANSFORMER_PARAM_QKV_BIAS,
          is_three = transformer_arch(dims->arch)->heads == ATTENTION_LAYOUT_QKV;
-    if (role == ROLE_SCALE || role == ROLE_SHIFT)
+    const struct param *p = &t->param[t->params_n - 1];
+    int groups = is_fused && is_three ? 3 : 1;
+    if (role == ROLE_SCALE || role == ROLE_SHIFT) {
         mark_shared(dims, t, true);
-    else if (role == ROLE_IN_CUT_BIAS)
+    } else if (role == ROLE_IN_CUT_BIAS) {
         mark_shared(dims, t, false);
-    else if (part == TRANSFORMER_PART_K || part == TRANSFORMER_PART_V ||
-             part == TRANSFORMER_PART_K_BIAS || part == TRANSFORMER_PART_V_BIAS)
+    } else if (param == TRANSFORMER_PARAM_K || param == TRANSFORMER_PARAM_V ||
+               param == TRANSFORMER_PARAM_K_BIAS || param == TRANSFORMER_PARAM_V_BIAS) {
         mark_keys(dims, t);
-    else {
-        /* The last parameter is this rank's part of `groups` groups. */
-        int groups = is_fused && is_three ? 3 : 1;
-        struct param *p = &t->param[t->params_n - 1];
+    } else {
         int64_t own = p->dim[p->split_dim], n = own / groups;
-        if (tensor_ranks(dims) > 1)
-            p->cut = (struct param_cut){.whole = own * tensor_ranks(dims),
-                                        .groups = groups,
-                                        .first = n * dims->part.tensor_rank,
-                                        .n = n};
+        mark_cut(t, (struct param_cut){.whole = own * model_tensor_ranks(dims),
+                                       .groups = groups,
+                                       .first = n * dims->shard.tensor_rank,
+                                       .n = n});
     }
 }
 
@@ -287,13 +287,13 @@ static enum param_init init_of(const struct model_dims *dims, enum role role)
         [ROLE_SCALE] = PARAM_INIT_ONE,       [ROLE_SHIFT] = PARAM_INIT_ZERO,
         [ROLE_OUT_CUT] = PARAM_INIT_NORMAL,  [ROLE_OUT_CUT_BIAS] = PARAM_INIT_ZERO,
         [ROLE_IN_CUT] = PARAM_INIT_RESIDUAL, [ROLE_IN_CUT_BIAS] = PARAM_INIT_ZERO};
-    return dims->parts.has_zero_init && role == ROLE_IN_CUT ? PARAM_INIT_ZERO : init[role];
+    return dims->features.has_zero_init && role == ROLE_IN_CUT ? PARAM_INIT_ZERO : init[role];
 }
 
-static enum status add_part(const struct model_dims *dims, struct param_table *t, int block, int i)
+static enum status add_param(const struct model_dims *dims, struct param_table *t, int block, int i)
 {
     const struct transformer_arch *arch = transformer_arch(dims->arch);
-    const struct shape s = shape_of(dims, arch->row[i].part);
+    const struct shape s = shape_of(dims, arch->row[i].param);
     bool is_matrix = s.in > 0, is_io = is_matrix && arch->layout == MATMUL_LAYOUT_IO;
     int out_dim = is_io ? 1 : 0, split_dim = -1;
     if (s.role == ROLE_OUT_CUT || s.role == ROLE_OUT_CUT_BIAS)
@@ -306,12 +306,12 @@ static enum status add_part(const struct model_dims *dims, struct param_table *t
     ASSERTF(fits, "name too long: %s", arch->row[i].name);
     TRY(param_add(t, 1 + block, init_of(dims, s.role), split_dim, name, is_matrix ? 2 : 1,
                   is_io ? s.in : s.out, is_io ? s.out : s.in));
-    if (is_packed(arch, arch->row[i].part))
+    if (is_packed(arch, arch->row[i].param))
         param_pack(t);
-    mark_part(dims, t, arch->row[i].part, s.role);
+    mark_param(dims, t, arch->row[i].param, s.role);
     if (is_matrix) {
         /* The last parameter is a matrix between activations; a fused one is three. */
-        bool is_fused = arch->row[i].part == TRANSFORMER_PART_QKV;
+        bool is_fused = arch->row[i].param == TRANSFORMER_PARAM_QKV;
         struct param *p = &t->param[t->params_n - 1];
         int64_t d = model_head_dim(dims), att = transformer_params_att(dims), kv = kv_width(dims);
         bool is_three = transformer_arch(dims->arch)->heads == ATTENTION_LAYOUT_QKV;
@@ -323,7 +323,7 @@ static enum status add_part(const struct model_dims *dims, struct param_table *t
     return ST_OK;
 }
 
-/* add_whole — a parameter that every rank of the tensor axis has. */
+/* Adds a parameter that all ranks have. */
 static enum status add_whole(const struct model_dims *dims, struct param_table *t, int unit,
                              enum param_init init, const char *name, int64_t dim0, int64_t dim1)
 {
@@ -338,15 +338,11 @@ static enum status add_vocab(const struct model_dims *dims, struct param_table *
                              const char *name, bool is_of_product)
 {
     int64_t first, n;
-    model_vocab_part(dims, &first, &n);
+    model_vocab_shard(dims, &first, &n);
     TRY(param_add(t, unit, PARAM_INIT_NORMAL, 0, name, 2, n, dims->embed));
     if (is_of_product)
         param_reserve(t, model_vocab_rows(dims) * dims->embed);
-    /* As mark_cut, by own rows of the vocabulary. */
-    struct param_cut cut = {.whole = dims->vocab, .groups = 1};
-    model_vocab_part(dims, &cut.first, &cut.n);
-    if (tensor_ranks(dims) > 1)
-        t->param[t->params_n - 1].cut = cut;
+    mark_cut(t, (struct param_cut){.whole = dims->vocab, .groups = 1, .first = first, .n = n});
     return ST_OK;
 }
 
@@ -364,7 +360,7 @@ static enum status add_end(const struct model_dims *dims, struct param_table *t)
         TRY(add_whole(dims, t, last, PARAM_INIT_NORMAL, "qa_outputs.weight", 2, dims->embed));
         return add_whole(dims, t, last, PARAM_INIT_ZERO, "qa_outputs.bias", 2, 0);
     }
-    return dims->parts.is_untied ? add_vocab(dims, t, last, arch->head, true) : ST_OK;
+    return dims->features.is_untied ? add_vocab(dims, t, last, arch->head, true) : ST_OK;
 }
 
 static enum status add_embedding(const struct model_dims *dims, struct param_table *t)
@@ -373,7 +369,7 @@ static enum status add_embedding(const struct model_dims *dims, struct param_tab
     if (embeds_n(dims) == 0)
         return ST_OK;
     const bool is_of_product =
-        dims->task == MODEL_TASK_LM && !dims->parts.is_untied && !dims->part.lacks_head;
+        dims->task == MODEL_TASK_LM && !dims->features.is_untied && !dims->shard.lacks_head;
     TRY(add_vocab(dims, t, 0, arch->embed, is_of_product));
     /* where no product with the embedding follows, only embed_bwd makes its gradient, by adding */
     t->param[TRANSFORMER_WTE].grad_is_added = !is_of_product;
@@ -388,11 +384,11 @@ static enum status describe_all(const struct model_dims *dims, struct param_tabl
     TRY(add_embedding(dims, t));
     for (int block = 0; block < dims->layers; block++) {
         const struct transformer_arch *arch = transformer_arch(dims->arch);
-        for (int i = 0; i < TRANSFORMER_PARTS && arch->row[i].name; i++)
-            if (has_part(dims, arch->row[i].part))
-                TRY(add_part(dims, t, block, i));
+        for (int i = 0; i < TRANSFORMER_PARAMS && arch->row[i].name; i++)
+            if (has_param(dims, arch->row[i].param))
+                TRY(add_param(dims, t, block, i));
     }
-    if (!dims->part.lacks_head)
+    if (!dims->shard.lacks_head)
         TRY(add_end(dims, t));
     t->units_n = (int)dims->layers + 2;
     /* Of the parameters in the whole model; those of a unit follow each other there. */

@@ -15,34 +15,24 @@
  * Only the vocabulary products touch the padding (model_vocab_rows). */
 #define LOGITS_ALIGN_BYTES 128
 
-double transformer_plan_flops_per_token(const struct model_dims *dims, int64_t t)
+double model_flops_per_token(const struct model_dims *dims, int64_t t)
 {
     double c = (double)dims->embed, layers = (double)dims->layers, f = (double)model_ffn(dims);
     double att = (double)transformer_params_att(dims);
     double linear = c * (double)transformer_params_qkv(dims) + att * c +
                     c * (double)transformer_params_up(dims) + f * c;
     int64_t vocab_first, vocab;
-    model_vocab_part(dims, &vocab_first, &vocab);
+    model_vocab_shard(dims, &vocab_first, &vocab);
     double outputs = dims->task == MODEL_TASK_LM ? (double)vocab : 2;
-    if (dims->part.lacks_head)
+    if (dims->shard.lacks_head)
         outputs = 0;
     return 6 * (layers * linear + outputs * c) + 6 * layers * att * (double)t;
 }
 
-static int64_t parts_n(const struct model_dims *dims)
-{
-    return dims->part.tensor_ranks > 1 ? dims->part.tensor_ranks : 1;
-}
-
-static int64_t context_n(const struct model_dims *dims)
-{
-    return dims->part.context_ranks > 1 ? dims->part.context_ranks : 1;
-}
-
-/* own_rows — of tensors that are C wide. */
+/* Returns the rows of tensors that are C wide. */
 static int64_t own_rows(const struct transformer_acts *m, const struct model_dims *dims)
 {
-    return m->b * m->t / parts_n(dims);
+    return m->b * m->t / model_tensor_ranks(dims);
 }
 
 static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
@@ -50,16 +40,11 @@ static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
     return (struct tensor){arena_take(a, (size_t)elems * dtype_bytes(dtype)), dtype};
 }
 
-static struct tensor take_mean(struct arena *a, int64_t n, const struct model_dims *dims)
-{
-    return dims->parts.norm == MODEL_NORM_LAYER ? take(a, n, DTYPE_F32) : (struct tensor){0};
-}
-
 /* act_at — where, in wide, the MLP's activation and its gradient lie, in elements a row: with a
  * gate behind the gradients of its two inputs, else in the place of the gradient of its input. */
 static int64_t act_at(const struct model_dims *dims)
 {
-    return dims->parts.mlp == MODEL_MLP_SWIGLU ? 2 * model_ffn(dims) : 0;
+    return dims->features.mlp == MODEL_MLP_SWIGLU ? 2 * model_ffn(dims) : 0;
 }
 
 /* A block's tensors in three groups; a group that all blocks share is taken once, from scratch. */
@@ -68,22 +53,27 @@ static void take_attention(struct transformer_acts_block *out, struct arena *fro
 {
     int64_t n = m->b * m->t;
     out->qkv = take(from, n * transformer_params_qkv(dims), m->dtype);
-    if (dims->parts.has_qk_norm)
+    if (dims->features.has_qk_norm)
         out->raw = take(from, n * transformer_params_qkv(dims), m->dtype);
     out->att = take(from, n * transformer_params_att(dims), m->dtype);
     out->lse = take(from, n * dims->heads, DTYPE_F32);
 }
 
+static void take_norm(struct transformer_norm *out, struct arena *from,
+                      const struct transformer_acts *m, const struct model_dims *dims)
+{
+    if (dims->features.norm == MODEL_NORM_LAYER)
+        out->mean = take(from, own_rows(m, dims), DTYPE_F32);
+    out->rstd = take(from, own_rows(m, dims), DTYPE_F32);
+}
+
 static void take_rest(struct transformer_acts_block *out, struct arena *from,
                       const struct transformer_acts *m, const struct model_dims *dims)
 {
-    int64_t own = own_rows(m, dims);
-    out->norm1_mean = take_mean(from, own, dims);
-    out->norm1_rstd = take(from, own, DTYPE_F32);
-    if (!dims->parts.is_parallel)
-        out->mid = take(from, own * dims->embed, m->dtype);
-    out->norm2_mean = take_mean(from, own, dims);
-    out->norm2_rstd = take(from, own, DTYPE_F32);
+    take_norm(&out->norm1, from, m, dims);
+    if (!dims->features.is_parallel)
+        out->mid = take(from, own_rows(m, dims) * dims->embed, m->dtype);
+    take_norm(&out->norm2, from, m, dims);
     out->pre = take(from, m->b * m->t * transformer_params_up(dims), m->dtype);
 }
 
@@ -102,7 +92,7 @@ static void plan_blocks(struct transformer_acts *m, const struct model_dims *dim
     int64_t own = own_rows(m, dims), c = dims->embed;
     /* What blocks share: layers before others compute as much again, or more. */
     const enum model_recompute most = way_of(m, dims, recompute, 0);
-    struct transformer_acts_block shared = {.norm1 = m->y, .norm2 = m->y, .act = m->dact};
+    struct transformer_acts_block shared = {.norm1.y = m->y, .norm2.y = m->y, .act = m->dact};
     if (most >= MODEL_RECOMPUTE_ATTENTION)
         take_attention(&shared, scratch, m, dims);
     if (most >= MODEL_RECOMPUTE_BLOCK)
@@ -117,8 +107,8 @@ static void plan_blocks(struct transformer_acts *m, const struct model_dims *dim
         if (block->recompute < MODEL_RECOMPUTE_BLOCK)
             take_rest(block, acts, m, dims);
         if (block->recompute < MODEL_RECOMPUTE_LIGHT) {
-            block->norm1 = take(acts, own * c, m->dtype);
-            block->norm2 = take(acts, own * c, m->dtype);
+            block->norm1.y = take(acts, own * c, m->dtype);
+            block->norm2.y = take(acts, own * c, m->dtype);
             block->act = take(acts, m->b * m->t * model_ffn(dims), m->dtype);
         }
     }
@@ -126,18 +116,37 @@ static void plan_blocks(struct transformer_acts *m, const struct model_dims *dim
                                               : m->block[dims->layers - 2].x;
 }
 
+/* connect_blocks — what each block reads and writes: the next block reads its output. With parallel
+ * residuals the second half adds its output to the first's, in place. */
+static void connect_blocks(struct transformer_acts *m, const struct model_dims *dims)
+{
+    const bool is_parallel = dims->features.is_parallel;
+    for (int i = 0; i < dims->layers; i++) {
+        struct transformer_acts_block *block = &m->block[i];
+        block->next = i + 1 < dims->layers ? m->block[i + 1].x : m->out;
+        block->mid = is_parallel ? block->next : block->mid;
+        block->norm1.x = block->x;
+        block->norm1.w = transformer_params_at(dims, i, TRANSFORMER_PARAM_NORM1);
+        block->norm2.x = is_parallel ? block->x : block->mid;
+        block->norm2.w = transformer_params_at(dims, i, TRANSFORMER_PARAM_NORM2);
+    }
+    m->norm.x = m->out;
+    m->norm.y = m->y;
+    m->norm.w = transformer_params_end(dims);
+}
+
 /* plan_logits — the rows of a chunk and their stride. */
 static void plan_logits(struct transformer_acts *m, const struct model_dims *dims)
 {
     int64_t n = m->b * m->t, rows = m->dtype == DTYPE_F32 ? LOGITS_ROWS : LOGITS_ROWS_HALF,
             align = LOGITS_ALIGN_BYTES / (int64_t)dtype_bytes(m->dtype);
-    if (dims->task != MODEL_TASK_LM || dims->part.lacks_head)
+    if (dims->task != MODEL_TASK_LM || dims->shard.lacks_head)
         return;
     m->logits_rows = n < rows ? n : rows;
     m->logits_stride = (model_vocab_rows(dims) + align - 1) / align * align;
-    /* three numbers a row; parts of a gathered tensor are multiples of TRANSFORMER_PART_ELEMS */
-    m->stats_stride = 3 * ((m->logits_rows + TRANSFORMER_PART_ELEMS - 1) / TRANSFORMER_PART_ELEMS *
-                           TRANSFORMER_PART_ELEMS);
+    /* three numbers a row; shares of a gathered tensor are multiples of TRANSFORMER_SHARE_ELEMS */
+    m->stats_stride = 3 * ((m->logits_rows + TRANSFORMER_SHARE_ELEMS - 1) /
+                           TRANSFORMER_SHARE_ELEMS * TRANSFORMER_SHARE_ELEMS);
 }
 
 static int64_t wide_elems(const struct transformer_acts *m, const struct model_dims *dims)
@@ -146,10 +155,8 @@ static int64_t wide_elems(const struct transformer_acts *m, const struct model_d
             mlp = n * (act_at(dims) + model_ffn(dims)),
             attention = n * (transformer_params_qkv(dims) + transformer_params_att(dims));
     int64_t most = mlp > attention ? mlp : attention;
-    /* The logits of one row from all parts, f32 (transformer_head_lm.c). */
-    const int64_t parts = parts_n(dims), each = (int64_t)(sizeof(float) / dtype_bytes(m->dtype)),
-                  text = parts > 1 && m->logits_rows > 0
-                             ? parts * transformer_tensor_vocab_most(dims) * each
+    const int64_t text = m->logits_rows > 0
+                             ? transformer_head_lm_row_bytes(dims) / (int64_t)dtype_bytes(m->dtype)
                              : 0;
     logits = logits > text ? logits : text;
     return most > logits ? most : logits;
@@ -159,41 +166,45 @@ static int64_t wide_elems(const struct transformer_acts *m, const struct model_d
 static void take_exchange(struct transformer_acts *m, const struct model_dims *dims,
                           struct arena *scratch)
 {
-    int64_t kv = 2 * model_kv_heads(dims) * model_head_dim(dims),
+    int64_t kv = 2 * model_kv_heads(dims) * model_head_dim(dims), ranks = model_context_ranks(dims),
             logits = 2 * (int64_t)(sizeof(float) / dtype_bytes(m->dtype)),
-            elems = m->b * m->t * context_n(dims) * (kv > logits ? kv : logits);
-    if (context_n(dims) == 1)
+            elems = m->b * m->t * ranks * (kv > logits ? kv : logits);
+    if (ranks == 1)
         return;
     m->exchange = take(scratch, elems, m->dtype);
     m->kv = take(scratch, elems, m->dtype);
 }
 
-/* check_rows — own rows of a pass of one sample are a part that the ranks can exchange. */
+/* check_rows — own rows of a pass of one sample are a share that the ranks can exchange. */
 static enum status check_rows(const struct model_dims *dims, int64_t t)
 {
-    /* Of one sample, of the narrowest tensor that parts of a context exchange. */
-    const int64_t parts = parts_n(dims), kv = 2 * model_kv_heads(dims) * model_head_dim(dims),
+    /* Of one sample, of the narrowest tensor that ranks of a context exchange. */
+    const int64_t ranks = model_tensor_ranks(dims), contexts = model_context_ranks(dims),
+                  kv = 2 * model_kv_heads(dims) * model_head_dim(dims),
                   width = dims->task == MODEL_TASK_QA ? 2 : kv;
-    if (context_n(dims) > 1 && t * width % TRANSFORMER_PART_ELEMS != 0)
+    if (contexts > 1 && t * width % TRANSFORMER_SHARE_ELEMS != 0)
         return FAIL(
             ST_BAD_SETTING,
             "CP=%lld divides SEQ_LEN=%lld into parts of %lld rows of %lld numbers, and a part "
             "must be a multiple of %d numbers; choose another SEQ_LEN or CP",
-            (long long)context_n(dims), (long long)(t * context_n(dims)), (long long)t,
-            (long long)width, TRANSFORMER_PART_ELEMS);
-    if (parts == 1 || (t % parts == 0 && t / parts * dims->embed % TRANSFORMER_PART_ELEMS == 0))
+            (long long)contexts, (long long)(t * contexts), (long long)t, (long long)width,
+            TRANSFORMER_SHARE_ELEMS);
+    if (ranks == 1 || (t % ranks == 0 && t / ranks * dims->embed % TRANSFORMER_SHARE_ELEMS == 0))
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
                 "TP=%lld does not divide %s=%lld rows of EMBED=%lld into parts of a multiple "
                 "of %d numbers; choose another SEQ_LEN or TP",
-                (long long)parts, context_n(dims) > 1 ? "SEQ_LEN / CP" : "SEQ_LEN", (long long)t,
-                (long long)dims->embed, TRANSFORMER_PART_ELEMS);
+                (long long)ranks, contexts > 1 ? "SEQ_LEN / CP" : "SEQ_LEN", (long long)t,
+                (long long)dims->embed, TRANSFORMER_SHARE_ELEMS);
 }
 
-enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t,
-                             struct model_recomputed recompute, bool want_grad, enum dtype dtype,
-                             struct arena *acts, struct arena *scratch, struct model_acts **out)
+enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
+                       struct model_recomputed recompute, bool want_grad, enum dtype dtype,
+                       struct arena *acts, struct arena *scratch, struct model_acts **out)
 {
+    ASSERTF(b > 0 && t > 0 && t <= dims->context, "b %lld t %lld context %lld", (long long)b,
+            (long long)t, (long long)dims->context);
+    ASSERTF(recompute.way < MODEL_RECOMPUTE_AUTO, "recompute %d", (int)recompute.way);
     TRY(check_rows(dims, t));
     struct transformer_acts *m = memory_new(1, sizeof *m + (size_t)dims->layers * sizeof *m->block);
     m->b = b;
@@ -202,33 +213,29 @@ enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t
     m->want_grad = want_grad;
     m->block = (struct transformer_acts_block *)(m + 1);
     int64_t n = b * t, own = own_rows(m, dims), c = dims->embed;
-    m->norm_mean = take_mean(acts, own, dims);
-    m->norm_rstd = take(acts, own, DTYPE_F32);
+    take_norm(&m->norm, acts, m, dims);
     m->y = take(scratch, own * c, dtype);
     if (want_grad)
-        m->dx = take(scratch, own * c, dtype);
-    if (want_grad && dims->parts.is_parallel)
+        m->dmid = m->dx = take(scratch, own * c, dtype);
+    if (want_grad && dims->features.is_parallel)
         m->dmid = take(scratch, own * c, dtype);
-    if (own < n)
-        m->rows = take(scratch, n * c, dtype);
+    m->rows = own < n ? take(scratch, n * c, dtype) : m->y;
     take_exchange(m, dims, scratch);
     if (transformer_params_rotated(dims) > 0)
         m->rope = take(scratch, t * transformer_params_rotated(dims), DTYPE_F32);
     plan_logits(m, dims);
     if (own < n && m->stats_stride > 0)
-        m->stats = take(scratch, parts_n(dims) * m->stats_stride, DTYPE_F32);
+        m->stats = take(scratch, model_tensor_ranks(dims) * m->stats_stride, DTYPE_F32);
     m->wide = take(scratch, wide_elems(m, dims), dtype);
+    m->datt = tensor_at(m->wide, n * transformer_params_qkv(dims));
     m->dact = tensor_at(m->wide, n * act_at(dims));
     plan_blocks(m, dims, recompute, acts, scratch);
-    /* With parallel residuals the second half adds its output to the first's, in place. */
-    for (int64_t i = 0; dims->parts.is_parallel && i < dims->layers; i++)
-        m->block[i].mid = i + 1 < dims->layers ? m->block[i + 1].x : m->out;
+    connect_blocks(m, dims);
     *out = (struct model_acts *)m;
     return ST_OK;
 }
 
-void transformer_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan,
-                               struct arena *acts)
+void model_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan, struct arena *acts)
 {
     struct transformer_acts *m = (struct transformer_acts *)plan;
     ASSERTF(m->b == 1 && !m->want_grad, "b %lld", (long long)m->b);
@@ -236,3 +243,5 @@ void transformer_plan_kv_cache(const struct model_dims *dims, struct model_acts 
     for (int64_t i = 1; i < dims->layers; i++)
         m->block[i].qkv = take(acts, m->t * transformer_params_qkv(dims), m->dtype);
 }
+
+void model_plan_free(struct model_acts *acts) { free(acts); }

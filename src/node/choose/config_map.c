@@ -17,7 +17,6 @@
 #include "node/choose/device.h"
 #include "node/choose/model_source.h"
 #include "node/choose/tokenizer_source.h"
-#include "model/model_part.h"
 #include "train/weights/weights.h"
 
 _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than comm has");
@@ -145,29 +144,29 @@ static enum status override_dims(const struct conf *conf, bool has_weights, stru
     return ST_OK;
 }
 
-/* asked_parts — those of the model, with what settings say of them. */
-static struct model_parts asked_parts(const struct conf *conf, const struct model_dims *dims)
+/* asked_features — those of the model, with what settings say of them. */
+static struct model_features asked_features(const struct conf *conf, const struct model_dims *dims)
 {
-    struct model_parts parts = dims->parts;
+    struct model_features features = dims->features;
     int64_t mlp = conf_i64(conf, CONF_ACTIVATION), position = conf_i64(conf, CONF_POSITIONS);
     if (mlp != CONF_ACTIVATION_MODEL)
-        parts.mlp = mlp == CONF_ACTIVATION_RELU2 ? MODEL_MLP_RELU2 : MODEL_MLP_GELU_TANH;
+        features.mlp = mlp == CONF_ACTIVATION_RELU2 ? MODEL_MLP_RELU2 : MODEL_MLP_GELU_TANH;
     if (position != CONF_POSITIONS_MODEL)
-        parts.position =
+        features.position =
             position == CONF_POSITIONS_ROPE ? MODEL_POSITION_ROPE : MODEL_POSITION_LEARNED;
-    if (parts.position != dims->parts.position)
-        parts.rope = parts.position == MODEL_POSITION_ROPE
-                         ? (struct model_rope){.theta = ROPE_THETA, .fraction = 1}
-                         : (struct model_rope){.theta = 0};
+    if (features.position != dims->features.position)
+        features.rope = features.position == MODEL_POSITION_ROPE
+                            ? (struct model_rope){.theta = ROPE_THETA, .fraction = 1}
+                            : (struct model_rope){.theta = 0};
     if (conf_is_set(conf, CONF_QK_NORM))
-        parts.has_qk_norm = conf_i64(conf, CONF_QK_NORM) != 0;
+        features.has_qk_norm = conf_i64(conf, CONF_QK_NORM) != 0;
     if (conf_is_set(conf, CONF_TIE_EMBEDDINGS))
-        parts.is_untied = conf_i64(conf, CONF_TIE_EMBEDDINGS) == 0;
+        features.is_untied = conf_i64(conf, CONF_TIE_EMBEDDINGS) == 0;
     if (conf_is_set(conf, CONF_LOGIT_CAP))
-        parts.logit_cap = conf_f64(conf, CONF_LOGIT_CAP);
+        features.logit_cap = conf_f64(conf, CONF_LOGIT_CAP);
     if (conf_is_set(conf, CONF_ZERO_INIT))
-        parts.has_zero_init = conf_i64(conf, CONF_ZERO_INIT) != 0;
-    return parts;
+        features.has_zero_init = conf_i64(conf, CONF_ZERO_INIT) != 0;
+    return features;
 }
 
 /* refuse_part — a setting that would change a model with weights, or another one than GPT-2. */
@@ -191,7 +190,7 @@ enum status config_map_dims(const struct conf *conf, struct model_dims *out, boo
 {
     TRY(base_dims(conf, out, has_weights_out));
     TRY(override_dims(conf, *has_weights_out, out));
-    const struct model_parts was = out->parts, is = asked_parts(conf, out);
+    const struct model_features was = out->features, is = asked_features(conf, out);
     const struct {
         enum conf_key key;
         const char *name;
@@ -205,7 +204,7 @@ enum status config_map_dims(const struct conf *conf, struct model_dims *out, boo
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         if (row[i].differs)
             TRY(refuse_part(conf, *has_weights_out, out, row[i].key, row[i].name));
-    out->parts = is;
+    out->features = is;
     TRY(model_check(out));
     model_resolve(out);
     return ST_OK;
@@ -373,11 +372,11 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     TRY(map_recompute(conf, dims, &out->recompute));
     TRY(seq_tokens(conf, dims, &out->seq_tokens));
     /* Whether the mesh can divide the model and its samples. */
-    const struct model_part part = {.tensor_ranks = out->axis_ranks[MESH_AXIS_TENSOR]};
+    const struct model_shard part = {.tensor_ranks = out->axis_ranks[MESH_AXIS_TENSOR]};
     struct model_dims first;
     int64_t own_tokens;
-    TRY(model_part_dims(&out->dims, &part, &first));
-    TRY(model_part_tokens(out->seq_tokens, out->axis_ranks[MESH_AXIS_CONTEXT], &own_tokens));
+    TRY(model_shard_dims(&out->dims, &part, &first));
+    TRY(model_shard_tokens(out->seq_tokens, out->axis_ranks[MESH_AXIS_CONTEXT], &own_tokens));
     TRY(map_batch(conf, out));
     out->store.shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
     out->store.group_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);

@@ -60,7 +60,7 @@ struct export
 /* config_of — the model as a config.json says it; the order of architectures is the same. */
 static struct hf_config config_of(const struct model_dims *dims)
 {
-    const struct model_parts *parts = &dims->parts;
+    const struct model_features *features = &dims->features;
     const struct model_marks *marks = &dims->marks;
     struct hf_config config = {
         .arch = (enum hf_arch)dims->arch,
@@ -74,21 +74,21 @@ static struct hf_config config_of(const struct model_dims *dims)
         .head_dim = model_head_dim(dims),
         .ffn = model_ffn(dims),
         .norm_eps = model_norm_eps(dims),
-        .is_tied = !parts->is_untied,
-        .qkv_bias = parts->bias != MODEL_BIAS_NONE,
-        .out_bias = parts->bias == MODEL_BIAS_ALL,
-        .gelu_tanh = parts->mlp == MODEL_MLP_GELU_TANH,
-        .parallel_residual = parts->is_parallel,
-        .rope = (struct hf_rope){.kind = (enum hf_rope_kind)parts->rope.kind,
-                                 .theta = parts->rope.theta,
-                                 .fraction = parts->rope.fraction,
-                                 .factor = parts->rope.factor,
-                                 .low_freq_factor = parts->rope.low_freq_factor,
-                                 .high_freq_factor = parts->rope.high_freq_factor,
-                                 .original_context = parts->rope.original_context,
-                                 .beta_fast = parts->rope.beta_fast,
-                                 .beta_slow = parts->rope.beta_slow,
-                                 .attention_factor = parts->rope.attention_factor},
+        .is_tied = !features->is_untied,
+        .qkv_bias = features->bias != MODEL_BIAS_NONE,
+        .out_bias = features->bias == MODEL_BIAS_ALL,
+        .gelu_tanh = features->mlp == MODEL_MLP_GELU_TANH,
+        .parallel_residual = features->is_parallel,
+        .rope = (struct hf_rope){.kind = (enum hf_rope_kind)features->rope.kind,
+                                 .theta = features->rope.theta,
+                                 .fraction = features->rope.fraction,
+                                 .factor = features->rope.factor,
+                                 .low_freq_factor = features->rope.low_freq_factor,
+                                 .high_freq_factor = features->rope.high_freq_factor,
+                                 .original_context = features->rope.original_context,
+                                 .beta_fast = features->rope.beta_fast,
+                                 .beta_slow = features->rope.beta_slow,
+                                 .attention_factor = features->rope.attention_factor},
         .bos = marks->has_bos ? marks->bos : -1,
         .eos_n = marks->eos_n};
     memcpy(config.eos, marks->eos, sizeof config.eos);
@@ -302,10 +302,10 @@ static enum status write_tokenizer(struct export *ex)
     return ST_OK;
 }
 
-/* check_parts — transformers' GPT-2 has one form. */
-static enum status check_parts(const struct export *ex)
+/* check_features — transformers' GPT-2 has one form. */
+static enum status check_features(const struct export *ex)
 {
-    const struct model_parts *p = &ex->dims.parts;
+    const struct model_features *p = &ex->dims.features;
     const char *what = p->mlp != MODEL_MLP_GELU_TANH           ? "ACTIVATION=relu2"
                        : p->position != MODEL_POSITION_LEARNED ? "POSITIONS=rope"
                        : p->has_qk_norm                        ? "QK_NORM=1"
@@ -328,7 +328,7 @@ static enum status run(struct export *ex, const char *from, const char *to)
     memory_plan_convert(&plan);
     TRY(memory_check_command("export", &plan, NULL, "free some memory, or raise the limit"));
     TRY(weights_checkpoint(from, &ex->ckpt, &ex->dims));
-    TRY(check_parts(ex));
+    TRY(check_features(ex));
     TRY(model_ops(&ex->dims)->describe(&ex->dims, &ex->table));
     TRY(list_sources(ex));
     TRY(find_tokenizer(ex));

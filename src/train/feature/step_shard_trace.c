@@ -105,7 +105,7 @@ void step_shard_trace_losses(const struct step *s, struct step_shard_trace *t, i
 {
     const int64_t losses = step_sample_losses(s),
                   n = s->config.global_samples / s->config.shards * losses;
-    if (!s->dims.part.lacks_head)
+    if (!s->dims.shard.lacks_head)
         add(t, LAST_ORDER,
             XXH3_64bits(s->losses_host + first * losses, (size_t)n * sizeof *s->losses_host));
 }
@@ -137,12 +137,12 @@ enum status step_shard_trace_flip(struct step *s, const struct pass *p)
 
 /* ---- axes ---- */
 
-static enum status gather(void *arg, struct stream *stream, struct tensor out, struct tensor own,
+static enum status gather(void *arg, struct stream *stream, struct tensor own, struct tensor *all,
                           int64_t elems)
 {
     const struct step_shard_axis *a = arg;
-    TRY(step_shard_trace_give(a->step, own, elems / a->model.parts));
-    return a->calls->gather(a->calls->arg, stream, out, own, elems);
+    TRY(step_shard_trace_give(a->step, own, elems / a->model.ranks));
+    return a->calls->gather(a->calls->arg, stream, own, all, elems);
 }
 
 static enum status scatter_sum(void *arg, struct stream *stream, struct tensor own,
@@ -160,14 +160,14 @@ static enum status sum(void *arg, struct stream *stream, struct tensor x, int64_
     return a->calls->sum(a->calls->arg, stream, x, elems, copies);
 }
 
-/* recorded — the axis in the place of `calls`; NULL: there is none. */
+/* Returns the axis in the place of `calls`; one rank gives nothing away, and records nothing. */
 static const struct model_axis *recorded(struct step *s, struct step_shard_axis *a,
                                          const struct model_axis *calls)
 {
-    if (!calls)
-        return NULL;
-    *a = (struct step_shard_axis){.model = {.part = calls->part,
-                                            .parts = calls->parts,
+    if (calls->ranks == 1)
+        return calls;
+    *a = (struct step_shard_axis){.model = {.rank = calls->rank,
+                                            .ranks = calls->ranks,
                                             .arg = a,
                                             .gather = gather,
                                             .scatter_sum = scatter_sum,

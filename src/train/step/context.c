@@ -1,11 +1,10 @@
 /* step_context — which positions of its samples a rank trains on, where a context group shares them
  * (step/inside.h). Every rank of the group reads whole samples, because the feed has no others, and
- * keeps the tokens and targets of its own two runs (model_part_runs). */
+ * keeps the tokens and targets of its own two runs (model_shard_runs). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "model/model_part.h"
 #include "train/step/inside.h"
 
 static bool is_shared(const struct step *s) { return step_mesh_context_ranks(s) > 1; }
@@ -33,7 +32,7 @@ void step_context_close(struct step *s) { batch_free(&s->own); }
 /* take — own positions of one sample's first n tokens or targets; 0 behind them. */
 static void take(const struct step *s, int32_t *own, const int32_t *whole, int64_t n)
 {
-    const struct attention_runs runs = model_part_runs(
+    const struct attention_runs runs = model_shard_runs(
         s->mesh.at.at[MESH_AXIS_CONTEXT], step_mesh_context_ranks(s), s->config.seq_tokens);
     for (int64_t row = 0; row < s->own_tokens; row++) {
         int64_t position = attention_position(&runs, row);

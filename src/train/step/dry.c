@@ -133,11 +133,11 @@ static enum status tell_axis(const struct dry *d, enum mesh_axis axis, enum step
 }
 
 #define AXIS_CALLS(axis, AXIS)                                                                 \
-    static enum status axis##_gather(void *arg, struct stream *s, struct tensor out,           \
-                                     struct tensor own, int64_t elems)                         \
+    static enum status axis##_gather(void *arg, struct stream *s, struct tensor own,           \
+                                     struct tensor *all, int64_t elems)                        \
     {                                                                                          \
         (void)s, (void)own;                                                                    \
-        return tell_axis(arg, AXIS, STEP_DRY_CALL_ALL_GATHER, out, elems, 0);                  \
+        return tell_axis(arg, AXIS, STEP_DRY_CALL_ALL_GATHER, *all, elems, 0);                 \
     }                                                                                          \
     static enum status axis##_scatter(void *arg, struct stream *s, struct tensor own,          \
                                       struct tensor in, int64_t elems)                         \
@@ -158,20 +158,20 @@ AXIS_CALLS(context, MESH_AXIS_CONTEXT)
 static void set_axes(struct dry *d)
 {
     const struct mesh_coord *at = &d->s.mesh.at;
-    d->tensor_axis = (struct model_axis){.part = at->at[MESH_AXIS_TENSOR],
-                                         .parts = d->tensor.n,
+    d->tensor_axis = (struct model_axis){.rank = at->at[MESH_AXIS_TENSOR],
+                                         .ranks = d->tensor.n,
                                          .arg = d,
                                          .gather = tensor_gather,
                                          .scatter_sum = tensor_scatter,
                                          .sum = tensor_sum};
-    d->context_axis = (struct model_axis){.part = at->at[MESH_AXIS_CONTEXT],
-                                          .parts = d->context.n,
+    d->context_axis = (struct model_axis){.rank = at->at[MESH_AXIS_CONTEXT],
+                                          .ranks = d->context.n,
                                           .arg = d,
                                           .gather = context_gather,
                                           .scatter_sum = context_scatter,
                                           .sum = context_sum};
-    d->s.tensor_axis = d->tensor.n > 1 ? &d->tensor_axis : NULL;
-    d->s.context_axis = d->context.n > 1 ? &d->context_axis : NULL;
+    d->s.tensor_axis = d->tensor.n > 1 ? &d->tensor_axis : &model_axis_self;
+    d->s.context_axis = d->context.n > 1 ? &d->context_axis : &model_axis_self;
 }
 
 /* ---- the walk through the model ---- */

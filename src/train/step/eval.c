@@ -15,7 +15,7 @@ static enum status losses_of(struct step *s, const struct batch *batch)
     struct pass p = step_pass(s, batch->samples);
     TRY(step_run_copy_inputs(s, batch, 0, &p));
     TRY(step_forward(s, &p));
-    if (s->dims.part.lacks_head) /* the last stage has the losses */
+    if (s->dims.shard.lacks_head) /* the last stage has the losses */
         return dev_sync(s->stream);
     TRY(step_unshard_head(s));
     TRY(s->model->head(&p));
@@ -54,9 +54,9 @@ static enum status one_round(struct step *s, const struct feed *feed, int64_t al
                   first = round_first + step_local_feed_rank(s) * per_batch;
     if (first >= all_n) {
         /* The all-gathers of a forward pass without the pass. */
-        for (int unit = s->dims.part.lacks_embed ? 1 : 0; unit < s->table.units_n - 1; unit++)
+        for (int unit = s->dims.shard.lacks_embed ? 1 : 0; unit < s->table.units_n - 1; unit++)
             TRY(store_unshard(s->store, unit, 1));
-        return s->dims.part.lacks_head ? ST_OK : step_unshard_head(s);
+        return s->dims.shard.lacks_head ? ST_OK : step_unshard_head(s);
     }
     const int64_t samples = all_n - first < per_batch ? all_n - first : per_batch,
                   losses_n = samples * step_sample_losses(s);

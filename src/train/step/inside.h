@@ -46,9 +46,8 @@ struct step {
     bool has_whole;
     struct param_table all_stages; /* config.shards > 0: of the last tensor rank */
     struct tensor_axis tensor, context;
-    const struct model_axis *tensor_axis;  /* NULL: this rank has whole matrices */
-    const struct model_axis *context_axis; /* NULL: this rank has whole samples */
-    struct tensor partial;                 /* gradients that the tensor axis adds up, of one unit */
+    const struct model_axis *tensor_axis, *context_axis; /* for struct pass */
+    struct tensor partial; /* gradients that the tensor axis adds up, of one unit */
     struct stream *stream;
     struct store *store;
     struct step_update_sums *update_sums; /* NULL: updates do not check what they read */

@@ -1,6 +1,5 @@
 /* step_mesh — where a step's rank is in the mesh: its communicators, its part of the model, its
  * samples. Which positions of them: step/context.c. */
-#include "model/model_part.h"
 #include "train/step/pipe.h"
 
 static int ranks_along(const struct step_config *c, enum mesh_axis axis)
@@ -56,7 +55,7 @@ enum status step_mesh_whole_table(const struct step_config *c, int ranks, bool i
                                   struct param_table *out)
 {
     struct model_dims dims = c->dims;
-    dims.part.vocab_multiple = vocab_multiple(is_discrete);
+    dims.shard.vocab_multiple = vocab_multiple(is_discrete);
     TRY(model_ops(&dims)->describe(&dims, out));
     if (!has_parts(c))
         pad(c, out,
@@ -133,15 +132,15 @@ int step_mesh_store_ranks(const struct step *s)
 /* Describes the part of the model that the ranks at a coordinate compute. The caller frees the
  * table. */
 static enum status describe_part(const struct step *s, struct mesh_coord at,
-                                 struct model_part *part, struct model_dims *dims,
+                                 struct model_shard *part, struct model_dims *dims,
                                  struct param_table *table)
 {
-    *part = (struct model_part){0};
+    *part = (struct model_shard){0};
     TRY(step_pipe_part(s, at.at[MESH_AXIS_PIPELINE], part));
     part->tensor_rank = at.at[MESH_AXIS_TENSOR];
     part->tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
     part->context_ranks = step_mesh_context_ranks(s);
-    TRY(model_part_dims(&s->config.dims, part, dims));
+    TRY(model_shard_dims(&s->config.dims, part, dims));
     TRY(model_ops(dims)->describe(dims, table));
     pad(&s->config, table, step_mesh_store_ranks(s));
     return ST_OK;
@@ -151,7 +150,7 @@ enum status step_mesh_rank_table(const struct step_config *c, int ranks, int ran
                                  struct param_table *out)
 {
     struct step s = {.config = *c};
-    struct model_part part;
+    struct model_shard part;
     struct model_dims dims;
     TRY(step_mesh_place(&s, rank, ranks));
     s.samples = step_shards_most(c, step_mesh_data_ranks(&s));
@@ -168,7 +167,7 @@ struct store_exact_place step_mesh_exact(const struct step *s)
 
 enum status step_mesh_describe(struct step *s, bool is_discrete)
 {
-    s->config.dims.part.vocab_multiple = vocab_multiple(is_discrete);
+    s->config.dims.shard.vocab_multiple = vocab_multiple(is_discrete);
     TRY(step_shards_check(&s->config, &s->mesh.mesh));
     s->samples = step_shards_most(&s->config, step_mesh_data_ranks(s));
     /* Of ranks that have the same samples, one counts their targets: the first of its tensor and
@@ -180,8 +179,8 @@ enum status step_mesh_describe(struct step *s, bool is_discrete)
                   m->at.at[MESH_AXIS_PIPELINE] == m->mesh.size[MESH_AXIS_PIPELINE] - 1;
     s->counts_targets = is_one && is_first;
     s->counts_losses = is_one && (is_first || s->config.dims.task == MODEL_TASK_LM);
-    TRY(model_part_tokens(s->config.seq_tokens, step_mesh_context_ranks(s), &s->own_tokens));
-    struct model_part part;
+    TRY(model_shard_tokens(s->config.seq_tokens, step_mesh_context_ranks(s), &s->own_tokens));
+    struct model_shard part;
     TRY(describe_part(s, s->mesh.at, &part, &s->dims, &s->table));
     TRY(step_pipe_describe(s, &part));
     /* Of a tensor with copies the gradient norm counts one: of its tensor ranks the first's, and
@@ -189,17 +188,17 @@ enum status step_mesh_describe(struct step *s, bool is_discrete)
     for (int i = 0; i < s->table.params_n; i++) {
         struct param *row = &s->table.param[i];
         row->is_counted_elsewhere = s->mesh.at.at[MESH_AXIS_TENSOR] % row->tensor_copies != 0 ||
-                                    (row->unit == 0 && s->dims.part.lacks_embed);
+                                    (row->unit == 0 && s->dims.shard.lacks_embed);
     }
     s->model = model_ops(&s->dims);
     if (s->config.shards > 0) {
         /* What the last tensor rank holds, which has no fewer rows of the vocabulary than another
          * one. */
         const int tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
-        const struct model_part last = {
+        const struct model_shard last = {
             .tensor_rank = tensor_ranks - 1, .tensor_ranks = tensor_ranks, .context_ranks = 1};
         struct model_dims last_dims;
-        TRY(model_part_dims(&s->config.dims, &last, &last_dims));
+        TRY(model_shard_dims(&s->config.dims, &last, &last_dims));
         TRY(model_ops(&last_dims)->describe(&last_dims, &s->all_stages));
     }
     s->has_whole = has_parts(&s->config);
@@ -228,7 +227,7 @@ enum status step_mesh_open_state(struct step *s)
         const struct mesh_coord at = {
             .at = {[MESH_AXIS_TENSOR] = i % tensor, [MESH_AXIS_PIPELINE] = i / tensor}};
         /* Adds the part of the ranks at a coordinate to the map, as part i. */
-        struct model_part part;
+        struct model_shard part;
         struct model_dims dims;
         struct param_table table = {0};
         enum status st = describe_part(s, at, &part, &dims, &table);
@@ -243,14 +242,10 @@ enum status step_mesh_open_state(struct step *s)
 
 enum status step_mesh_open_axes(struct step *s)
 {
-    if (s->mesh.context) {
-        TRY(tensor_axis_of_context(s->mesh.context, s->config.shards > 0, &s->context));
-        s->context_axis = &s->context.model;
-    }
-    if (s->mesh.tensor) {
-        TRY(tensor_axis_open(s->mesh.tensor, &s->dims, s->config.shards > 0, &s->tensor));
-        s->tensor_axis = &s->tensor.model;
-    }
+    TRY(tensor_axis_of_context(s->mesh.context, s->config.shards > 0, &s->context));
+    TRY(tensor_axis_open(s->mesh.tensor, &s->dims, s->config.shards > 0, &s->tensor));
+    s->context_axis = &s->context.model;
+    s->tensor_axis = &s->tensor.model;
     return ST_OK;
 }
 
@@ -297,11 +292,11 @@ enum status step_mesh_sum_partial(struct step *s, int64_t first, int unit)
 {
     const struct model_axis *axis = s->tensor_axis;
     struct pass p = {0};
-    if (!axis)
+    if (axis->ranks == 1)
         return ST_OK;
     store_bind(s->store, &p);
     step_shards_bind(s, first, &p);
-    for (int copies = 2; copies <= axis->parts; copies++) {
+    for (int copies = 2; copies <= axis->ranks; copies++) {
         int64_t elems;
         TRY(copy_partial(s, &p, unit, copies, false, &elems));
         if (elems == 0)

@@ -7,7 +7,6 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "mesh/pipe/split.h"
-#include "model/model_part.h"
 
 /* ---- which layers ---- */
 
@@ -21,7 +20,7 @@ static struct pipe pipe_of(const struct step *s)
                          .chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1};
 }
 
-enum status step_pipe_part(const struct step *s, int stage, struct model_part *part)
+enum status step_pipe_part(const struct step *s, int stage, struct model_shard *part)
 {
     const struct pipe pipe = pipe_of(s);
     const struct step_config *c = &s->config;
@@ -58,7 +57,7 @@ bool step_pipe_is_early(const struct step *s)
            s->config.store.shard != LAYOUT_SHARD_FULL;
 }
 
-enum status step_pipe_describe(struct step *s, const struct model_part *part)
+enum status step_pipe_describe(struct step *s, const struct model_shard *part)
 {
     if (s->mesh.mesh.size[MESH_AXIS_PIPELINE] == 1)
         return ST_OK;
@@ -67,12 +66,12 @@ enum status step_pipe_describe(struct step *s, const struct model_part *part)
     p->stage = s->mesh.at.at[MESH_AXIS_PIPELINE];
     for (int i = 0; i < p->pipe.chunks; i++) {
         struct step_pipe_chunk *chunk = &p->chunk[i];
-        struct model_part own = *part;
+        struct model_shard own = *part;
         own.chunks_n = 1;
         own.chunk[0] = part->chunk[i];
         own.lacks_embed = part->lacks_embed || i > 0;
         own.lacks_head = part->lacks_head || i < p->pipe.chunks - 1;
-        TRY(model_part_dims(&s->config.dims, &own, &chunk->dims));
+        TRY(model_shard_dims(&s->config.dims, &own, &chunk->dims));
         TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->table));
         TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->grads));
         chunk->unit_first = i == 0 ? 1 : chunk[-1].unit_first + (int)chunk[-1].dims.layers;

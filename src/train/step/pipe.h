@@ -63,8 +63,8 @@ struct step_pipe {
  * step_pipe_open — after the store: comms, and where parameters lie. Collective.
  * step_pipe_quiesce — waits for messages under way, also after a failure.
  * step_pipe_close — accepts a step without a pipeline. */
-enum status step_pipe_part(const struct step *s, int stage, struct model_part *part);
-enum status step_pipe_describe(struct step *s, const struct model_part *part);
+enum status step_pipe_part(const struct step *s, int stage, struct model_shard *part);
+enum status step_pipe_describe(struct step *s, const struct model_shard *part);
 bool step_pipe_is_early(const struct step *s);
 enum status step_pipe_plan(struct step *s, struct arena arena[STEP_ARENA_N]);
 enum status step_pipe_open(struct step *s);

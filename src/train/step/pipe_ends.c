@@ -15,7 +15,7 @@ static bool is_last(const struct step *s) { return s->pipe->stage == s->pipe->pi
 
 bool step_pipe_ends_is_tied(const struct step_config *c)
 {
-    return c->dims.task == MODEL_TASK_LM && !c->dims.parts.is_untied;
+    return c->dims.task == MODEL_TASK_LM && !c->dims.features.is_untied;
 }
 
 bool step_pipe_ends_adds(const struct step *s)

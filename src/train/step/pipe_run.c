@@ -141,7 +141,7 @@ static enum status begin(struct run *run, const struct pipe_plan_action *a, bool
         run->sent[at] = m;
     } else {
         struct pass pass = pass_of(run, a->op);
-        m->data = model_part_output(&pass);
+        m->data = model_shard_output(&pass);
     }
     return begin_message(run, m, p->taken[a->op.is_backward]);
 }
@@ -150,7 +150,7 @@ static enum status take(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_of(run, op);
     TRY(wait_message(run, run->received[op.is_backward]));
-    TRY(copy_rows(run, op.is_backward ? model_part_grad(&p) : model_part_input(&p),
+    TRY(copy_rows(run, op.is_backward ? model_shard_grad(&p) : model_shard_input(&p),
                   run->p->received[op.is_backward]));
     return dev_event_record(run->s->stream, &run->p->taken[op.is_backward]);
 }
@@ -168,7 +168,7 @@ static enum status keep_grad(struct run *run, const struct pass *p)
     if (run->sent[at])
         TRY(wait_message(run, run->sent[at]));
     run->sent[at] = NULL;
-    TRY(copy_rows(run, run->p->made[at], model_part_grad(p)));
+    TRY(copy_rows(run, run->p->made[at], model_shard_grad(p)));
     return give(run, run->p->made[at]);
 }
 
@@ -208,7 +208,7 @@ static enum status add_embed(struct run *run, int micro)
     const struct step_micro m = micro_of(run, op);
     struct pass p = pass_at(run, op, ends_at(run));
     TRY(run->is_check ? message_embed(run) : wait_message(run, run->embed));
-    TRY(copy_rows(run, model_part_grad(&p), run->p->embed_rows));
+    TRY(copy_rows(run, model_shard_grad(&p), run->p->embed_rows));
     TRY(dev_event_record(run->s->stream, &run->p->taken[TAKEN_EMBED]));
     TRY(step_run_copy_inputs(s, run->batch, micro * p.b, &p));
     TRY(s->model->embed_bwd(&p));
@@ -239,7 +239,7 @@ static enum status forward(struct run *run, struct pipe_op op)
     TRY(step_run_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
     TRY(forward_chunk(run->s, &p, op.chunk));
     if (!is_last(run->p, op.chunk))
-        TRY(give(run, model_part_output(&p)));
+        TRY(give(run, model_shard_output(&p)));
     step_run_lap(run->s, &run->r->forward_ms);
     return ST_OK;
 }
@@ -282,7 +282,7 @@ static enum status backward_embed(struct run *run, const struct pass *p, struct 
         /* The rows that the last stage adds. */
         if (run->embed)
             TRY(wait_message(run, run->embed));
-        TRY(copy_rows(run, run->p->embed_rows, model_part_grad(p)));
+        TRY(copy_rows(run, run->p->embed_rows, model_shard_grad(p)));
         TRY(give(run, run->p->embed_rows));
         TRY(run->is_check ? message_embed(run) : ST_OK);
     }
@@ -400,16 +400,16 @@ enum status step_pipe_run_alone(struct step *s, const struct batch *batch, int64
             const struct pipe_op op = {false, chunk, micro};
             struct pass p = pass_of(&run, op);
             if (!is_first(s->pipe, chunk))
-                TRY(receive_rows(s, &p, model_part_input(&p), false));
+                TRY(receive_rows(s, &p, model_shard_input(&p), false));
             TRY(forward(&run, op));
             if (!is_last(s->pipe, chunk))
-                TRY(send_rows(s, &p, model_part_output(&p), true));
+                TRY(send_rows(s, &p, model_shard_output(&p), true));
         }
         for (int chunk = chunks - 1; chunk >= 0; chunk--) {
             const struct pipe_op op = {true, chunk, micro};
             struct pass p = pass_of(&run, op);
             if (!is_last(s->pipe, chunk))
-                TRY(receive_rows(s, &p, model_part_grad(&p), true));
+                TRY(receive_rows(s, &p, model_shard_grad(&p), true));
             TRY(backward(&run, op));
             if (!is_first(s->pipe, chunk)) {
                 const int64_t made = (run.made_n - 1) % s->pipe->plan.grads_out;
@@ -431,11 +431,11 @@ enum status step_pipe_run_forward(struct step *s, const struct pass *p)
         struct pass own = *p;
         step_pipe_bind(s, chunk, 0, &own);
         if (!is_first(pipe, chunk))
-            TRY(receive_rows(s, &own, model_part_input(&own), false));
+            TRY(receive_rows(s, &own, model_shard_input(&own), false));
         TRY(forward_chunk(s, &own, chunk));
         TRY(dev_sync(s->stream));
         if (!is_last(pipe, chunk))
-            TRY(send_rows(s, &own, model_part_output(&own), true));
+            TRY(send_rows(s, &own, model_shard_output(&own), true));
     }
     return ST_OK;
 }

@@ -540,7 +540,7 @@ enum status step_unshard_head(struct step *s)
 /* head_logits — to s->logits, `elems` of them, on all stages. */
 static enum status head_logits(struct step *s, const struct pass *p, int64_t row, int64_t elems)
 {
-    if (!s->dims.part.lacks_head) {
+    if (!s->dims.shard.lacks_head) {
         TRY(step_unshard_head(s));
         TRY(s->model->logits(p, row, s->logits));
     }

@@ -1,9 +1,9 @@
 /* load_dims — the dimensions of a model: from a config.json, and as JSON in a checkpoint's manifest
  * (load.h).
  *
- * What an architecture fixes (model_arch_parts) is not written. GPT-2 needs no more than the fields
+ * What an architecture fixes (model_arch_features) is not written. GPT-2 needs no more than the fields
  * of the first version, so its manifests are as they were, and a manifest without "arch" is
- * GPT-2's. One with other parts has the "arch" MODERN, which older versions refuse. */
+ * GPT-2's. One with other features has the "arch" MODERN, which older versions refuse. */
 #include "train/weights/load.h"
 
 #include <string.h>
@@ -18,28 +18,28 @@
 
 /* ---- from config.json ---- */
 
-static struct model_parts parts_of(const struct hf_config *c)
+static struct model_features features_of(const struct hf_config *c)
 {
-    struct model_parts parts = model_arch_parts((enum model_arch)c->arch);
+    struct model_features features = model_arch_features((enum model_arch)c->arch);
     if (c->arch == HF_ARCH_GPT2)
-        return parts;
-    parts.bias = c->out_bias ? MODEL_BIAS_ALL : c->qkv_bias ? MODEL_BIAS_QKV : MODEL_BIAS_NONE;
-    parts.mlp = c->gelu_tanh ? MODEL_MLP_GELU_TANH : parts.mlp;
+        return features;
+    features.bias = c->out_bias ? MODEL_BIAS_ALL : c->qkv_bias ? MODEL_BIAS_QKV : MODEL_BIAS_NONE;
+    features.mlp = c->gelu_tanh ? MODEL_MLP_GELU_TANH : features.mlp;
     if (c->arch == HF_ARCH_NEOX && c->gelu_tanh)
-        parts.mlp = MODEL_MLP_GELU_TANH;
-    parts.is_parallel = c->parallel_residual;
-    parts.is_untied = !c->is_tied;
-    parts.rope = (struct model_rope){.kind = (enum model_rope_kind)c->rope.kind,
-                                     .theta = c->rope.theta,
-                                     .fraction = c->rope.fraction,
-                                     .factor = c->rope.factor,
-                                     .low_freq_factor = c->rope.low_freq_factor,
-                                     .high_freq_factor = c->rope.high_freq_factor,
-                                     .beta_fast = c->rope.beta_fast,
-                                     .beta_slow = c->rope.beta_slow,
-                                     .attention_factor = c->rope.attention_factor,
-                                     .original_context = c->rope.original_context};
-    return parts;
+        features.mlp = MODEL_MLP_GELU_TANH;
+    features.is_parallel = c->parallel_residual;
+    features.is_untied = !c->is_tied;
+    features.rope = (struct model_rope){.kind = (enum model_rope_kind)c->rope.kind,
+                                        .theta = c->rope.theta,
+                                        .fraction = c->rope.fraction,
+                                        .factor = c->rope.factor,
+                                        .low_freq_factor = c->rope.low_freq_factor,
+                                        .high_freq_factor = c->rope.high_freq_factor,
+                                        .beta_fast = c->rope.beta_fast,
+                                        .beta_slow = c->rope.beta_slow,
+                                        .attention_factor = c->rope.attention_factor,
+                                        .original_context = c->rope.original_context};
+    return features;
 }
 
 _Static_assert((int)HF_ARCH_N == (int)MODEL_ARCH_N && (int)HF_ARCH_NEOX == (int)MODEL_ARCH_NEOX &&
@@ -61,7 +61,7 @@ void load_dims_of_config(const struct hf_config *config, const char *path, enum 
                               .head_dim = config->head_dim,
                               .ffn = config->ffn,
                               .norm_eps = config->norm_eps,
-                              .parts = parts_of(config),
+                              .features = features_of(config),
                               .marks = {.has_bos = config->bos >= 0,
                                         .bos = config->bos >= 0 ? config->bos : 0,
                                         .eos_n = config->eos_n}};
@@ -119,7 +119,7 @@ static void add_rope(const struct model_rope *r, struct text *out)
 /* is_modern — a GPT-2 that computes otherwise; how it began makes no difference any more. */
 static bool is_modern(const struct model_dims *d)
 {
-    const struct model_parts *p = &d->parts;
+    const struct model_features *p = &d->features;
     return d->arch == MODEL_ARCH_GPT2 &&
            (p->mlp != MODEL_MLP_GELU_TANH || p->position != MODEL_POSITION_LEARNED ||
             p->has_qk_norm || p->is_untied || p->logit_cap > 0);
@@ -159,17 +159,18 @@ enum status load_dims_json(const struct model_dims *dims, char *out, size_t cap)
                  "\"norm_eps\":%s,\"mlp\":\"%s\",\"bias\":\"%s\",\"parallel\":%d,\"untied\":%d",
                  model_arch_name(dims->arch), (long long)model_kv_heads(dims),
                  (long long)model_head_dim(dims), (long long)model_ffn(dims),
-                 text_f64(model_norm_eps(dims)).text, mlp_words[dims->parts.mlp],
-                 bias_words[dims->parts.bias], dims->parts.is_parallel, dims->parts.is_untied);
-        add_rope(&dims->parts.rope, &text);
+                 text_f64(model_norm_eps(dims)).text, mlp_words[dims->features.mlp],
+                 bias_words[dims->features.bias], dims->features.is_parallel,
+                 dims->features.is_untied);
+        add_rope(&dims->features.rope, &text);
     } else if (is_modern(dims)) {
         text_add(&text,
                  ",\"arch\":\"" MODERN
                  "\",\"mlp\":\"%s\",\"qk_norm\":%d,\"untied\":%d,\"logit_cap\":%s",
-                 mlp_words[dims->parts.mlp], dims->parts.has_qk_norm, dims->parts.is_untied,
-                 text_f64(dims->parts.logit_cap).text);
-        if (dims->parts.position == MODEL_POSITION_ROPE)
-            add_rope(&dims->parts.rope, &text);
+                 mlp_words[dims->features.mlp], dims->features.has_qk_norm,
+                 dims->features.is_untied, text_f64(dims->features.logit_cap).text);
+        if (dims->features.position == MODEL_POSITION_ROPE)
+            add_rope(&dims->features.rope, &text);
     }
     add_marks(dims, &text);
     text_add(&text, "}");
@@ -243,8 +244,8 @@ static enum status read_marks(const cJSON *object, int64_t vocab, struct model_m
     return ST_OK;
 }
 
-/* read_modern — a GPT-2 with parts of its own. */
-static enum status read_modern(const cJSON *object, struct model_parts *out)
+/* read_modern — a GPT-2 with features of its own. */
+static enum status read_modern(const cJSON *object, struct model_features *out)
 {
     int mlp = 0;
     TRY(read_word(object, "mlp", mlp_words, COUNT_OF(mlp_words), &mlp));
@@ -267,7 +268,7 @@ static enum status read_arch(const cJSON *object, struct model_dims *out)
         return ST_OK;
     TRY(json_get_string(object, "arch", &name));
     if (strcmp(name, MODERN) == 0)
-        return read_modern(object, &out->parts);
+        return read_modern(object, &out->features);
     if (strcmp(name, "gpt2-value-embeds") == 0)
         return FAIL(ST_BAD_DATA,
                     "model dimensions: arch is gpt2-value-embeds, and value embeddings were "
@@ -277,18 +278,18 @@ static enum status read_arch(const cJSON *object, struct model_dims *out)
                     "model dimensions: arch is \"%.20s\", which this version does not know; use a "
                     "newer version of the program",
                     name);
-    out->parts = model_arch_parts(out->arch);
+    out->features = model_arch_features(out->arch);
     TRY(json_get_i64(object, "kv_heads", 1, WIDTH_MAX, &out->kv_heads));
     TRY(json_get_i64(object, "head_dim", 1, WIDTH_MAX, &out->head_dim));
     TRY(json_get_i64(object, "ffn", 1, WIDTH_MAX, &out->ffn));
     TRY(json_get_f64(object, "norm_eps", &out->norm_eps));
     TRY(read_word(object, "mlp", mlp_words, COUNT_OF(mlp_words), &mlp));
     TRY(read_word(object, "bias", bias_words, COUNT_OF(bias_words), &bias));
-    out->parts.mlp = (enum model_mlp)mlp;
-    out->parts.bias = (enum model_bias)bias;
-    TRY(read_flag(object, "parallel", &out->parts.is_parallel));
-    TRY(read_flag(object, "untied", &out->parts.is_untied));
-    return read_rope(object, &out->parts.rope);
+    out->features.mlp = (enum model_mlp)mlp;
+    out->features.bias = (enum model_bias)bias;
+    TRY(read_flag(object, "parallel", &out->features.is_parallel));
+    TRY(read_flag(object, "untied", &out->features.is_untied));
+    return read_rope(object, &out->features.rope);
 }
 
 static enum status read_dims(const cJSON *object, struct model_dims *out)
@@ -313,7 +314,7 @@ static enum status read_dims(const cJSON *object, struct model_dims *out)
 enum status load_dims_agree(const struct model_dims *was, const struct model_dims *is,
                             const char *where)
 {
-    const struct model_parts *a = &was->parts, *b = &is->parts;
+    const struct model_features *a = &was->features, *b = &is->features;
     if (a->mlp != b->mlp)
         return FAIL(ST_BAD_SETTING,
                     "ACTIVATION is %s, but the model in %s has %s; set it as it was",

@@ -98,16 +98,16 @@ static void test_fast_kernels(void **state)
 static void test_refused(void **state)
 {
     struct model_dims whole = dims_of(MODEL_ARCH_GPT2, 0), dims;
-    struct model_part part = {.context_ranks = 4};
+    struct model_shard part = {.context_ranks = 4};
     struct arena acts, scratch;
     struct model_acts *plan = NULL;
     int64_t t;
-    assert_int_equal(model_part_tokens(20, 4, &t), ST_BAD_SETTING);
+    assert_int_equal(model_shard_tokens(20, 4, &t), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "SEQ_LEN=20 is not a multiple of 2 x CP=4"));
-    assert_int_equal(model_part_tokens(24, 4, &t), ST_OK);
+    assert_int_equal(model_shard_tokens(24, 4, &t), ST_OK);
     assert_int_equal(t, 6);
     whole.task = MODEL_TASK_QA;
-    assert_int_equal(model_part_dims(&whole, &part, &dims), ST_OK);
+    assert_int_equal(model_shard_dims(&whole, &part, &dims), ST_OK);
     arena_init(&acts, "acts", NULL, 0);
     arena_init(&scratch, "scratch", NULL, 0);
     assert_int_equal(model_plan(&dims, 1, 4, (struct model_recomputed){0}, true, DTYPE_F32, &acts,
@@ -123,7 +123,7 @@ static void test_runs(void **state)
     for (int parts = 1; parts <= 8; parts++) {
         int64_t seen[2 * 8 * 3] = {0}, pairs[8] = {0};
         for (int part = 0; part < parts; part++) {
-            struct attention_runs own = model_part_runs(part, parts, 2 * parts * 3);
+            struct attention_runs own = model_shard_runs(part, parts, 2 * parts * 3);
             for (int64_t row = 0; row < attention_rows(&own, 0); row++) {
                 seen[attention_position(&own, row)]++;
                 pairs[part] += attention_position(&own, row) + 1;

@@ -8,7 +8,6 @@
 #include "harness.h"
 #include "mesh/store/layout.h"
 #include "mesh/pipe/split.h"
-#include "model/model_part.h"
 
 #define LAYERS 9
 #define PARTS_MAX 16
@@ -24,8 +23,8 @@ static struct model_dims dims_of(enum model_arch arch, int64_t kv_heads, bool is
                               .embed = 36,
                               .context = 5,
                               .vocab = 31,
-                              .parts = model_arch_parts(arch)};
-    dims.parts.is_untied = is_untied;
+                              .features = model_arch_features(arch)};
+    dims.features.is_untied = is_untied;
     if (arch == MODEL_ARCH_LLAMA || arch == MODEL_ARCH_QWEN3)
         dims.head_dim = 4;
     if (arch != MODEL_ARCH_GPT2)
@@ -45,10 +44,10 @@ struct model {
 static float value_at(int64_t at) { return (float)at * 0.5F + 1; }
 
 static void open_part(struct model *m, const struct model_dims *whole, int i,
-                      const struct model_part *part)
+                      const struct model_shard *part)
 {
     struct model_dims dims;
-    assert_int_equal(model_part_dims(whole, part, &dims), ST_OK);
+    assert_int_equal(model_shard_dims(whole, part, &dims), ST_OK);
     assert_int_equal(model_ops(&dims)->describe(&dims, &m->own[i]), ST_OK);
     layout_pad(&m->own[i], i % 2 ? 3 : 2);
     m->held[i] = malloc((size_t)m->own[i].total_elems * sizeof *m->held[i]);
@@ -71,7 +70,7 @@ static void open_model(struct model *m, const struct model_dims *dims, int tenso
         cost[i] = 1;
     assert_int_equal(pipe_split(cost, LAYERS, stages, chunks, first), ST_OK);
     for (int i = 0; i < m->parts_n; i++) {
-        struct model_part part = {.tensor_rank = i % tensor, .tensor_ranks = tensor};
+        struct model_shard part = {.tensor_rank = i % tensor, .tensor_ranks = tensor};
         if (stages > 1)
             pipe_split_part(first, stages, chunks, i / tensor, &part);
         open_part(m, dims, i, &part);
@@ -204,7 +203,7 @@ static void all_architectures(void **state)
                     continue;
                 struct model_dims dims =
                     dims_of((enum model_arch)arch, kv_heads, arch == MODEL_ARCH_NEOX || i % 2);
-                dims.parts.is_untied = dims.parts.is_untied && arch != MODEL_ARCH_GPT2;
+                dims.features.is_untied = dims.features.is_untied && arch != MODEL_ARCH_GPT2;
                 check_model(&dims, tensor, meshes[i].stages, meshes[i].chunks, kv_heads == 12);
                 models++;
             }

@@ -105,7 +105,7 @@ static void test_costs(void **state)
 static void test_part(void **state)
 {
     const int64_t first[7] = {0, 2, 4, 6, 8, 9, 10};
-    struct model_part part = {.tensor_ranks = 2};
+    struct model_shard part = {.tensor_ranks = 2};
     pipe_split_part(first, 3, 2, 1, &part);
     assert_true(part.lacks_embed && part.lacks_head && part.tensor_ranks == 2);
     assert_int_equal(part.chunks_n, 2);

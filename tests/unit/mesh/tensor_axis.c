@@ -42,8 +42,8 @@ static void test_qwen(void **state)
 static void test_neox(void **state)
 {
     struct model_dims serial = dims_of(MODEL_ARCH_NEOX, 0);
-    serial.parts.is_parallel = false;
-    serial.parts.mlp = MODEL_MLP_GELU_TANH;
+    serial.features.is_parallel = false;
+    serial.features.mlp = MODEL_MLP_GELU_TANH;
     check_model(dims_of(MODEL_ARCH_NEOX, 0), 0);
     check_model(dims_of(MODEL_ARCH_NEOX, 0), 0.2f);
     check_model(serial, 0.2f);

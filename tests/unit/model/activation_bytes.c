@@ -5,7 +5,6 @@
 
 #include "base/text.h"
 #include "mesh/pipe/split.h"
-#include "model/model_part.h"
 #include "train/step/step.h"
 
 enum { B = 2, T = 512 };
@@ -21,7 +20,7 @@ static struct sizes sizes_of(const struct model_dims *dims, int p, int context, 
 {
     double d = (double)model_head_dim(dims), kv = (double)model_kv_heads(dims);
     double own_kv = kv >= p ? kv / p : 1; /* fewer key heads than ranks: each has one */
-    bool has_gate = dims->parts.mlp == MODEL_MLP_SWIGLU;
+    bool has_gate = dims->features.mlp == MODEL_MLP_SWIGLU;
     struct sizes s = {.e = (double)dtype_bytes(dtype),
                       .p = p,
                       .n = (double)(B * T / context),
@@ -31,13 +30,14 @@ static struct sizes sizes_of(const struct model_dims *dims, int p, int context, 
                       .f = (double)model_ffn(dims) / p,
                       .att = (double)dims->heads * d / p,
                       .h = (double)dims->heads / p,
-                      .stats = dims->parts.norm == MODEL_NORM_LAYER ? 8 : 4,
-                      .is_parallel = dims->parts.is_parallel};
+                      .stats = dims->features.norm == MODEL_NORM_LAYER ? 8 : 4,
+                      .is_parallel = dims->features.is_parallel};
     s.u = has_gate ? 2 * s.f : s.f;
     s.q = s.att + 2 * own_kv * d;
     s.kv = context > 1 ? 2 * own_kv * d : 0;
-    s.raw = dims->parts.has_qk_norm ? s.q : 0;
-    s.rotated = dims->parts.position == MODEL_POSITION_ROPE ? d * dims->parts.rope.fraction : 0;
+    s.raw = dims->features.has_qk_norm ? s.q : 0;
+    s.rotated =
+        dims->features.position == MODEL_POSITION_ROPE ? d * dims->features.rope.fraction : 0;
     return s;
 }
 
@@ -75,7 +75,7 @@ static double pass(const struct sizes *s, struct model_recomputed what, int64_t 
 static double scratch(const struct sizes *s, const struct model_dims *dims,
                       struct model_recomputed what, double rows)
 {
-    double wide = s->q + s->att, mlp = dims->parts.mlp == MODEL_MLP_SWIGLU ? 3 * s->f : s->f;
+    double wide = s->q + s->att, mlp = dims->features.mlp == MODEL_MLP_SWIGLU ? 3 * s->f : s->f;
     double logits = rows * (double)dims->vocab / s->p;
     wide = s->n * (wide > mlp ? wide : mlp);
     double bytes =
@@ -152,9 +152,9 @@ static void check_stage(const struct form *form, int stage)
 static void check_scratch(const struct form *form)
 {
     struct step_config c = config_of(form);
-    struct model_part part = {.tensor_ranks = form->tensor,
-                              .tensor_rank = form->tensor - 1,
-                              .context_ranks = form->context};
+    struct model_shard part = {.tensor_ranks = form->tensor,
+                               .tensor_rank = form->tensor - 1,
+                               .context_ranks = form->context};
     struct sizes s = sizes_of(&c.dims, form->tensor, form->context, form->dtype);
     double rows = form->dtype == DTYPE_F32 && s.n > 512 ? 512 : s.n;
     struct model_dims dims;
@@ -162,7 +162,7 @@ static void check_scratch(const struct form *form)
     struct arena arena[2];
     arena_init(&arena[0], "acts", NULL, 0);
     arena_init(&arena[1], "scratch", NULL, 0);
-    assert_int_equal(model_part_dims(&c.dims, &part, &dims), ST_OK);
+    assert_int_equal(model_shard_dims(&c.dims, &part, &dims), ST_OK);
     assert_int_equal(model_plan(&dims, B, T / form->context, form->what, true, form->dtype,
                                 &arena[0], &arena[1], &plan),
                      ST_OK);

@@ -208,6 +208,8 @@ static void rig_open(struct rig *r, int64_t b, int64_t t, bool want_grad)
                          .t = t,
                          .op = dev_op(r->dev),
                          .stream = r->stream,
+                         .tensor = &model_axis_self,
+                         .context = &model_axis_self,
                          .params = {r->params, DTYPE_F32},
                          .grads = {r->grads, DTYPE_F32},
                          .tokens = {r->tokens, DTYPE_I32},

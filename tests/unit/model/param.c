@@ -70,7 +70,7 @@ static void test_room(void **state)
     struct model_dims dims;
     struct param_table t;
     assert_true(model_preset("gpt2", &dims));
-    dims.part.vocab_multiple = 64;
+    dims.shard.vocab_multiple = 64;
     assert_int_equal(model_vocab_rows(&dims), 50304);
     for (int way = 0; way < 2; way++) {
         assert_int_equal(model_ops(&dims)->describe(&dims, &t), ST_OK);
@@ -89,7 +89,7 @@ static void test_room(void **state)
     assert_int_equal(model_ops(&dims)->describe(&dims, &t), ST_OK);
     assert_int_equal(t.param[0].room_elems, t.param[0].elems);
     param_table_free(&t);
-    dims.task = MODEL_TASK_LM, dims.parts.is_untied = true;
+    dims.task = MODEL_TASK_LM, dims.features.is_untied = true;
     assert_int_equal(model_ops(&dims)->describe(&dims, &t), ST_OK);
     assert_int_equal(t.param[0].room_elems, t.param[0].elems);
     assert_int_equal(t.param[t.params_n - 1].room_elems, 50304 * 768);

@@ -225,38 +225,38 @@ static void test_derived_dims(void **state)
     assert_refused("MODEL=llama", ST_BAD_SETTING, "llama-3.2-1b, smollm2-135m");
 }
 
-static struct model_parts parts_of(const char *words)
+static struct model_features features_of(const char *words)
 {
     struct mapped m = map(words);
     if (m.st != ST_OK)
         print_error("%s: %s\n", words, status_message());
     assert_int_equal(m.st, ST_OK);
     conf_close(m.conf);
-    return m.dims.parts;
+    return m.dims.features;
 }
 
 /* Each setting changes its part alone, of a preset of GPT-2. */
-static void test_parts(void **state)
+static void test_features(void **state)
 {
-    const struct model_parts modern = parts_of("MODEL=gpt2-modern-nano"), plain = {0};
-    struct model_parts p = parts_of("MODEL=gpt2-nano");
+    const struct model_features modern = features_of("MODEL=gpt2-modern-nano"), plain = {0};
+    struct model_features p = features_of("MODEL=gpt2-nano");
     assert_memory_equal(&p, &plain, sizeof p);
-    p = parts_of("MODEL=gpt2-nano ACTIVATION=relu2 LOGIT_CAP=7.5");
+    p = features_of("MODEL=gpt2-nano ACTIVATION=relu2 LOGIT_CAP=7.5");
     assert_true(p.mlp == MODEL_MLP_RELU2 && p.logit_cap == 7.5 && !p.has_qk_norm && !p.is_untied);
-    p = parts_of("MODEL=gpt2-nano QK_NORM=1 TIE_EMBEDDINGS=0 ZERO_INIT=1");
+    p = features_of("MODEL=gpt2-nano QK_NORM=1 TIE_EMBEDDINGS=0 ZERO_INIT=1");
     assert_true(p.has_qk_norm && p.is_untied && p.has_zero_init && p.mlp == MODEL_MLP_GELU_TANH);
-    p = parts_of("MODEL=gpt2-nano POSITIONS=rope");
+    p = features_of("MODEL=gpt2-nano POSITIONS=rope");
     assert_true(p.position == MODEL_POSITION_ROPE && p.rope.theta == 10000 && p.rope.fraction == 1);
-    p = parts_of("MODEL=gpt2-nano POSITIONS=rope ACTIVATION=relu2 LOGIT_CAP=15 QK_NORM=1 "
-                 "TIE_EMBEDDINGS=0 ZERO_INIT=1");
+    p = features_of("MODEL=gpt2-nano POSITIONS=rope ACTIVATION=relu2 LOGIT_CAP=15 QK_NORM=1 "
+                    "TIE_EMBEDDINGS=0 ZERO_INIT=1");
     assert_memory_equal(&p, &modern, sizeof p);
-    p = parts_of("MODEL=gpt2-modern-nano POSITIONS=learned ACTIVATION=gelu LOGIT_CAP=0 QK_NORM=0 "
-                 "TIE_EMBEDDINGS=1 ZERO_INIT=0");
+    p = features_of("MODEL=gpt2-modern-nano POSITIONS=learned ACTIVATION=gelu LOGIT_CAP=0 "
+                    "QK_NORM=0 TIE_EMBEDDINGS=1 ZERO_INIT=0");
     assert_memory_equal(&p, &plain, sizeof p);
-    (void)parts_of("MODEL=tests/golden/lm ACTIVATION=gelu QK_NORM=0"); /* as it is */
+    (void)features_of("MODEL=tests/golden/lm ACTIVATION=gelu QK_NORM=0"); /* as it is */
 }
 
-static void test_refused_parts(void **state)
+static void test_refused_features(void **state)
 {
     assert_refused("MODEL=llama-toy LOGIT_CAP=15", ST_BAD_SETTING,
                    "LOGIT_CAP=15 (argument) is for GPT-2");
@@ -358,8 +358,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_virtual_shards),
     cmocka_unit_test(test_refusals),
     cmocka_unit_test(test_derived_dims),
-    cmocka_unit_test(test_parts),
-    cmocka_unit_test(test_refused_parts),
+    cmocka_unit_test(test_features),
+    cmocka_unit_test(test_refused_features),
     cmocka_unit_test(test_model_file),
     cmocka_unit_test(test_folder),
     cmocka_unit_test(test_settings_are_json),

@@ -134,7 +134,7 @@ static void rotated_documents_are_alone(void **state)
     static const struct part both[] = {{0, T, 0}}, each[] = {{0, CUT, 0}, {CUT, T, 0}};
     for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++) {
         const struct model_dims *dims = &architectures[i];
-        if (dims->parts.position != MODEL_POSITION_ROPE)
+        if (dims->features.position != MODEL_POSITION_ROPE)
             continue;
         struct step_config one = config_of(dims, 1, T), two = config_of(dims, 2, T);
         two.masks_documents = false;

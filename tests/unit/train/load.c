@@ -50,14 +50,11 @@ static void test_arch_dims(void **state)
         assert_int_equal(back.arch, dims.arch);
         assert_true(back.kv_heads == dims.kv_heads && back.head_dim == dims.head_dim &&
                     back.ffn == dims.ffn && back.norm_eps == dims.norm_eps);
-        assert_true(back.parts.mlp == dims.parts.mlp && back.parts.bias == dims.parts.bias &&
-                    back.parts.norm == dims.parts.norm &&
-                    back.parts.position == dims.parts.position &&
-                    back.parts.is_parallel == dims.parts.is_parallel &&
-                    back.parts.has_qk_norm == dims.parts.has_qk_norm &&
-                    back.parts.is_untied == dims.parts.is_untied &&
-                    back.parts.logit_cap == dims.parts.logit_cap &&
-                    back.parts.rope.theta == dims.parts.rope.theta);
+        const struct model_features *f = &dims.features, *g = &back.features;
+        assert_true(g->mlp == f->mlp && g->bias == f->bias && g->norm == f->norm &&
+                    g->position == f->position && g->is_parallel == f->is_parallel &&
+                    g->has_qk_norm == f->has_qk_norm && g->is_untied == f->is_untied &&
+                    g->logit_cap == f->logit_cap && g->rope.theta == f->rope.theta);
         assert_int_equal(back.marks.has_bos, i % 2);
         assert_int_equal(back.marks.eos_n, 1 + i % 3);
         assert_int_equal(back.marks.eos[0], i);
@@ -76,13 +73,13 @@ static const struct model_dims modern = {.name = "modern",
                                          .embed = 12,
                                          .context = 20,
                                          .vocab = 37,
-                                         .parts = {.mlp = MODEL_MLP_RELU2,
-                                                   .position = MODEL_POSITION_ROPE,
-                                                   .rope = {.theta = 100, .fraction = 1},
-                                                   .has_qk_norm = true,
-                                                   .is_untied = true,
-                                                   .logit_cap = 7.5,
-                                                   .has_zero_init = true}};
+                                         .features = {.mlp = MODEL_MLP_RELU2,
+                                                      .position = MODEL_POSITION_ROPE,
+                                                      .rope = {.theta = 100, .fraction = 1},
+                                                      .has_qk_norm = true,
+                                                      .is_untied = true,
+                                                      .logit_cap = 7.5,
+                                                      .has_zero_init = true}};
 
 /* A GPT-2 with other parts: older versions refuse its "arch"; how it began is not written. */
 static void test_modern_dims(void **state)
@@ -92,9 +89,9 @@ static void test_modern_dims(void **state)
     load_dims_json(&dims, json, sizeof json);
     assert_non_null(strstr(json, "\"arch\":\"gpt2-modern\""));
     assert_int_equal(load_dims_parse(json, &back), ST_OK);
-    assert_false(back.parts.has_zero_init);
+    assert_false(back.features.has_zero_init);
     assert_int_equal(load_dims_agree(&back, &dims, "here"), ST_OK);
-    dims.parts = (struct model_parts){.has_zero_init = true};
+    dims.features = (struct model_features){.has_zero_init = true};
     load_dims_json(&dims, json, sizeof json);
     assert_null(strstr(json, "arch"));
 }
@@ -103,13 +100,13 @@ static void test_modern_dims(void **state)
 static void test_disagreement(void **state)
 {
     struct model_dims is = modern;
-    is.parts.mlp = MODEL_MLP_GELU_TANH;
+    is.features.mlp = MODEL_MLP_GELU_TANH;
     assert_int_equal(load_dims_agree(&modern, &is, "here"), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "ACTIVATION is gelu_tanh, but the model in here"));
-    is = modern, is.parts.logit_cap = 0;
+    is = modern, is.features.logit_cap = 0;
     assert_int_equal(load_dims_agree(&modern, &is, "here"), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "LOGIT_CAP is 0, but the model in here has 7.5"));
-    is = modern, is.parts.position = MODEL_POSITION_LEARNED;
+    is = modern, is.features.position = MODEL_POSITION_LEARNED;
     assert_int_equal(load_dims_agree(&modern, &is, "here"), ST_BAD_SETTING);
     assert_non_null(
         strstr(status_message(), "POSITIONS=learned, but the model in here has rotary"));

@@ -1,6 +1,6 @@
-/* model_part — the parts of a model are the whole: names, places and initial values of all
+/* model_shard — the parts of a model are the whole: names, places and initial values of all
  * architectures, for ranks of a tensor group and stages of a pipeline; which parts are refused. */
-#include "model/model_part.h"
+#include "model/model.h"
 
 #include <string.h>
 
@@ -19,7 +19,7 @@ static struct model_dims dims_of(enum model_arch arch, int64_t kv_heads)
                               .embed = 64,
                               .context = 10,
                               .vocab = 31,
-                              .parts = model_arch_parts(arch)};
+                              .features = model_arch_features(arch)};
     if (arch == MODEL_ARCH_LLAMA || arch == MODEL_ARCH_QWEN3)
         dims.head_dim = 10;
     if (arch != MODEL_ARCH_GPT2)
@@ -62,11 +62,11 @@ static void put_param(struct gathered *g, const struct param_table *t, int i)
 }
 
 static void put_part(struct gathered *g, const struct model_dims *whole,
-                     const struct model_part *part)
+                     const struct model_shard *part)
 {
     struct model_dims dims;
     struct param_table t;
-    assert_int_equal(model_part_dims(whole, part, &dims), ST_OK);
+    assert_int_equal(model_shard_dims(whole, part, &dims), ST_OK);
     assert_int_equal(model_ops(&dims)->describe(&dims, &t), ST_OK);
     assert_int_equal(t.units_n, dims.layers + 2);
     assert_int_equal(t.layers, LAYERS);
@@ -94,7 +94,7 @@ static void check_all(const struct gathered *g, const struct model_dims *whole, 
              is_keys = strstr(p->name, "k_proj") || strstr(p->name, "v_proj");
         int64_t heads = model_kv_heads(whole);
         int times = !is_cut ? ranks : is_keys && heads < ranks ? ranks / (int)heads : 1;
-        if (i == 0 && stages > 1 && !whole->parts.is_untied && whole->task == MODEL_TASK_LM)
+        if (i == 0 && stages > 1 && !whole->features.is_untied && whole->task == MODEL_TASK_LM)
             times *= 2;
         assert_memory_equal(g->got + p->offset, g->want + p->offset,
                             (size_t)p->elems * sizeof(float));
@@ -106,12 +106,12 @@ static void check_all(const struct gathered *g, const struct model_dims *whole, 
 }
 
 /* chunks: of each stage; 0: there is one stage. */
-static struct model_part part_of(int rank, int ranks, int stage, int stages, int chunks)
+static struct model_shard part_of(int rank, int ranks, int stage, int stages, int chunks)
 {
-    struct model_part part = {.tensor_rank = rank,
-                              .tensor_ranks = ranks,
-                              .lacks_embed = stage > 0,
-                              .lacks_head = stage + 1 < stages};
+    struct model_shard part = {.tensor_rank = rank,
+                               .tensor_ranks = ranks,
+                               .lacks_embed = stage > 0,
+                               .lacks_head = stage + 1 < stages};
     for (int i = 0; i < chunks; i++) {
         int n = stages * chunks, at = i * stages + stage;
         int64_t first = LAYERS * at / n, end = LAYERS * (at + 1) / n;
@@ -138,7 +138,7 @@ static void check_split(const struct model_dims *whole, int ranks, int stages, i
     }
     for (int stage = 0; stage < stages; stage++)
         for (int rank = 0; rank < ranks; rank++) {
-            struct model_part part = part_of(rank, ranks, stage, stages, chunks);
+            struct model_shard part = part_of(rank, ranks, stage, stages, chunks);
             put_part(&g, whole, &part);
         }
     check_all(&g, whole, ranks, stages);
@@ -169,7 +169,7 @@ static void test_parts_are_the_whole(void **state)
     }
     struct model_dims qa = dims_of(MODEL_ARCH_GPT2, 0), untied = dims_of(MODEL_ARCH_LLAMA, 2);
     qa.task = MODEL_TASK_QA;
-    untied.parts.is_untied = !untied.parts.is_untied;
+    untied.features.is_untied = !untied.features.is_untied;
     check_splits(qa);
     check_splits(untied);
 }
@@ -178,8 +178,8 @@ static void test_parts_are_the_whole(void **state)
 static void test_dims(void **state)
 {
     struct model_dims whole = dims_of(MODEL_ARCH_LLAMA, 2), d;
-    struct model_part part = part_of(3, 4, 1, 2, 2);
-    assert_int_equal(model_part_dims(&whole, &part, &d), ST_OK);
+    struct model_shard part = part_of(3, 4, 1, 2, 2);
+    assert_int_equal(model_shard_dims(&whole, &part, &d), ST_OK);
     assert_int_equal(d.heads, 2);
     assert_int_equal(d.kv_heads, 1);
     assert_int_equal(d.head_dim, 10);
@@ -190,10 +190,10 @@ static void test_dims(void **state)
     assert_int_equal(model_layer(&d, 0), 1);
     assert_int_equal(model_layer(&d, 1), 3);
     assert_int_equal(model_layer(&d, 2), 4);
-    assert_int_equal(d.part.layers, 5);
-    assert_int_equal(d.part.kv_heads, 2);
+    assert_int_equal(d.shard.layers, 5);
+    assert_int_equal(d.shard.kv_heads, 2);
     int64_t first, n;
-    model_vocab_part(&d, &first, &n);
+    model_vocab_shard(&d, &first, &n);
     assert_int_equal(first, 23);
     assert_int_equal(n, 8);
 }
@@ -202,9 +202,9 @@ static void test_dims(void **state)
 static void test_shared(void **state)
 {
     struct model_dims whole = dims_of(MODEL_ARCH_QWEN3, 2), d;
-    struct model_part part = part_of(2, 4, 0, 1, 0);
+    struct model_shard part = part_of(2, 4, 0, 1, 0);
     struct param_table t;
-    assert_int_equal(model_part_dims(&whole, &part, &d), ST_OK);
+    assert_int_equal(model_shard_dims(&whole, &part, &d), ST_OK);
     assert_int_equal(model_ops(&d)->describe(&d, &t), ST_OK);
     static const struct {
         const char *name;
@@ -243,9 +243,9 @@ static void test_biases_and_groups(void **state)
                 "layers.1.attention.query_key_value.bias", 1}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct model_dims whole = dims_of(row[i].arch, 0), d;
-        struct model_part part = part_of(1, 2, 0, 1, 0);
+        struct model_shard part = part_of(1, 2, 0, 1, 0);
         struct param_table t;
-        assert_int_equal(model_part_dims(&whole, &part, &d), ST_OK);
+        assert_int_equal(model_shard_dims(&whole, &part, &d), ST_OK);
         assert_int_equal(model_ops(&d)->describe(&d, &t), ST_OK);
         const struct param *bias = param_find(&t, row[i].bias),
                            *fused = param_find(&t, row[i].fused);
@@ -267,8 +267,8 @@ static void test_stages(void **state)
     struct model_dims whole = dims_of(MODEL_ARCH_GPT2, 0), d;
     struct param_table t;
     for (int stage = 0; stage < 3; stage++) {
-        struct model_part part = part_of(0, 1, stage, 3, 1);
-        assert_int_equal(model_part_dims(&whole, &part, &d), ST_OK);
+        struct model_shard part = part_of(0, 1, stage, 3, 1);
+        assert_int_equal(model_shard_dims(&whole, &part, &d), ST_OK);
         assert_int_equal(model_ops(&d)->describe(&d, &t), ST_OK);
         const struct param *wte = param_find(&t, "wte.weight");
         assert_int_equal(wte != NULL, stage != 1);
@@ -280,10 +280,10 @@ static void test_stages(void **state)
     }
 }
 
-static void refused(struct model_dims whole, struct model_part part, const char *why)
+static void refused(struct model_dims whole, struct model_shard part, const char *why)
 {
     struct model_dims out = {.layers = -7};
-    assert_int_equal(model_part_dims(&whole, &part, &out), ST_BAD_SETTING);
+    assert_int_equal(model_shard_dims(&whole, &part, &out), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), why));
     assert_int_equal(out.layers, -7);
 }
@@ -301,9 +301,9 @@ static void test_refusals(void **state)
     whole.kv_heads = 1;
     refused(whole, part_of(0, 4, 0, 1, 0), "TP=4 is more than VOCAB=1");
     refused(whole, part_of(0, 1, 0, 6, 1), "with 0 layers from layer 0 on");
-    struct model_part part = {.chunks_n = 2, .chunk = {{1, 2}, {2, 2}}};
+    struct model_shard part = {.chunks_n = 2, .chunk = {{1, 2}, {2, 2}}};
     refused(whole, part, "with 2 layers from layer 2 on");
-    part = (struct model_part){.chunks_n = 1, .chunk = {{3, 3}}};
+    part = (struct model_shard){.chunks_n = 1, .chunk = {{3, 3}}};
     refused(whole, part, "with 3 layers from layer 3 on, in a model of LAYERS=5");
 }
 
@@ -331,10 +331,10 @@ static void test_memory_is_divided(void **state)
         for (int r = MODEL_RECOMPUTE_NONE; r < MODEL_RECOMPUTE_AUTO; r++)
             for (int ranks = 2; ranks <= 4; ranks += 2) {
                 struct model_dims whole, dims;
-                struct model_part part = part_of(ranks - 1, ranks, 0, 1, 0);
+                struct model_shard part = part_of(ranks - 1, ranks, 0, 1, 0);
                 size_t want, got, scratch, own_scratch;
                 assert_true(model_preset(preset[i], &whole));
-                assert_int_equal(model_part_dims(&whole, &part, &dims), ST_OK);
+                assert_int_equal(model_shard_dims(&whole, &part, &dims), ST_OK);
                 measure(&whole, (enum model_recompute)r, &want, &scratch);
                 measure(&dims, (enum model_recompute)r, &got, &own_scratch);
                 assert_float_equal((double)got * ranks / (double)want, 1, 1e-3);
@@ -348,12 +348,12 @@ static void test_memory_is_divided(void **state)
 static void test_rows_are_refused(void **state)
 {
     struct model_dims whole = dims_of(MODEL_ARCH_GPT2, 0), dims;
-    struct model_part part = part_of(0, 4, 0, 1, 0);
+    struct model_shard part = part_of(0, 4, 0, 1, 0);
     struct arena arena[2];
     struct model_acts *plan;
     arena_init(&arena[0], "acts", NULL, 0);
     arena_init(&arena[1], "scratch", NULL, 0);
-    assert_int_equal(model_part_dims(&whole, &part, &dims), ST_OK);
+    assert_int_equal(model_shard_dims(&whole, &part, &dims), ST_OK);
     assert_int_equal(model_plan(&dims, 4, 10, (struct model_recomputed){0}, true, DTYPE_F32,
                                 &arena[0], &arena[1], &plan),
                      ST_BAD_SETTING);

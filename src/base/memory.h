@@ -27,6 +27,9 @@ void *memory_resize_at(const char *file, int line, void *data, size_t n, size_t 
 char *memory_text_at(const char *file, int line, const char *text)
     __attribute__((malloc, returns_nonnull));
 
+/* Ends the process for n objects of `bytes` bytes each that were refused at file:line. */
+_Noreturn void memory_end(const char *file, int line, size_t n, size_t bytes);
+
 struct memory {
     int64_t read_ms; /* when it was read */
     int64_t bytes;

@@ -38,6 +38,14 @@ void *memory_resize_at(const char *file, int line, void *data, size_t n, size_t 
     return more;
 }
 
+void *memory_grow_at(const char *file, int line, void *data, size_t n, size_t *cap, size_t bytes)
+{
+    if (n < *cap)
+        return data;
+    *cap = 2 * n + 4;
+    return memory_resize_at(file, line, data, *cap, bytes);
+}
+
 char *memory_text_at(const char *file, int line, const char *text)
 {
     char *copy = strdup(text);

@@ -447,6 +447,15 @@ uint64_t file_sum_ends(const uint8_t *data, size_t bytes)
     return XXH3_64bits(sums, sizeof sums);
 }
 
+XXH3_state_t *file_hash_new(void)
+{
+    XXH3_state_t *state = XXH3_createState();
+    if (!state)
+        memory_end(__FILE__, __LINE__, 1, 576);
+    XXH3_64bits_reset(state);
+    return state;
+}
+
 enum status file_join(char *out, size_t cap, const char *dir, const char *name)
 {
     size_t n = strlen(dir);

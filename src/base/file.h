@@ -74,6 +74,9 @@ int64_t file_space_bytes(const char *path);
 /* Returns an XXH3-64 checksum that costs the same for any size: of the first and the last 512 KiB
  * and of the size, or of all bytes up to 1 MiB. */
 uint64_t file_sum_ends(const uint8_t *data, size_t bytes);
+/* Returns a new XXH3 state, to be freed with XXH3_freeState. Without memory for it the process ends
+ * (memory.h). */
+struct XXH3_state_s *file_hash_new(void) __attribute__((returns_nonnull));
 /* file_join — "dir/name"; ST_BAD_SETTING when too long. */
 enum status file_join(char *out, size_t cap, const char *dir, const char *name);
 

@@ -27,37 +27,6 @@ static enum status check_utf8(const char *bytes, size_t n, const char *what)
     return ST_OK;
 }
 
-/* Looked at before cJSON parses, so that its recursion is bounded by us; and \u0000 would end our
- * strings early, making two keys of one. */
-static enum status check_shape(const char *bytes, size_t n, const char *what)
-{
-    bool in_string = false;
-    int depth = 0, values = 1;
-    for (size_t i = 0; i < n; i++) {
-        char c = bytes[i];
-        if (in_string && c == '\\') {
-            if (n - i >= 6 && memcmp(bytes + i, "\\u0000", 6) == 0)
-                return FAIL(
-                    ST_BAD_DATA,
-                    "%s: \\u0000 in a JSON string at byte %zu; names and paths hold no zero", what,
-                    i);
-            i++;
-        } else if (c == '"') {
-            in_string = !in_string;
-        } else if (!in_string && (c == ',' || c == '[' || c == '{') && ++values > JSON_VALUES_MAX) {
-            return FAIL(ST_BAD_DATA, "%s: more than %d JSON values; damaged, or not one of ours",
-                        what, JSON_VALUES_MAX);
-        } else if (!in_string && (c == '[' || c == '{') && ++depth > JSON_DEPTH_MAX) {
-            return FAIL(ST_BAD_DATA,
-                        "%s: JSON nested deeper than %d at byte %zu; damaged, or not one of ours",
-                        what, JSON_DEPTH_MAX, i);
-        } else if (!in_string && (c == ']' || c == '}')) {
-            depth--;
-        }
-    }
-    return ST_OK;
-}
-
 static int compare_keys(const void *a, const void *b)
 {
     return strcmp((*(const cJSON *const *)a)->string, (*(const cJSON *const *)b)->string);
@@ -117,7 +86,32 @@ static void set_hooks(void)
 enum status json_parse(const char *bytes, size_t n, const char *what, cJSON **out)
 {
     TRY(check_utf8(bytes, n, what));
-    TRY(check_shape(bytes, n, what));
+    /* Checks the shape before cJSON parses, so that its recursion is bounded by us; and \u0000
+     * would end our strings early, making two keys of one. */
+    bool in_string = false;
+    int depth = 0, values = 1;
+    for (size_t i = 0; i < n; i++) {
+        char c = bytes[i];
+        if (in_string && c == '\\') {
+            if (n - i >= 6 && memcmp(bytes + i, "\\u0000", 6) == 0)
+                return FAIL(
+                    ST_BAD_DATA,
+                    "%s: \\u0000 in a JSON string at byte %zu; names and paths hold no zero", what,
+                    i);
+            i++;
+        } else if (c == '"') {
+            in_string = !in_string;
+        } else if (!in_string && (c == ',' || c == '[' || c == '{') && ++values > JSON_VALUES_MAX) {
+            return FAIL(ST_BAD_DATA, "%s: more than %d JSON values; damaged, or not one of ours",
+                        what, JSON_VALUES_MAX);
+        } else if (!in_string && (c == '[' || c == '{') && ++depth > JSON_DEPTH_MAX) {
+            return FAIL(ST_BAD_DATA,
+                        "%s: JSON nested deeper than %d at byte %zu; damaged, or not one of ours",
+                        what, JSON_DEPTH_MAX, i);
+        } else if (!in_string && (c == ']' || c == '}')) {
+            depth--;
+        }
+    }
     static pthread_once_t hooks = PTHREAD_ONCE_INIT;
     const char *end = NULL;
     pthread_once(&hooks, set_hooks);

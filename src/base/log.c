@@ -70,23 +70,6 @@ static void plain_line(char *s)
     }
 }
 
-static void write_text(enum log_level level, const char *module, const char *time, char *message)
-{
-    char line[LOG_MESSAGE_BYTES + 256], node[32] = "", rank[32] = "";
-    const int error = errno; /* isatty sets it; the caller may not have looked yet */
-    plain_line(message);
-    if (log_now.node_id >= 0)
-        text_format(node, sizeof(node), "node %d ", log_now.node_id);
-    rank_text("rank ", " ", rank, sizeof(rank));
-    /* On a terminal another process may have a progress bar on this line: it is erased, and drawn
-     * again below. */
-    const char *erase = !log_now.is_dumb && isatty(STDERR_FILENO) ? "\r\033[K" : "";
-    text_format(line, sizeof(line), "%s%s %-5s %s%s%s  %s\n", erase, time, log_level_names[level],
-                node, rank, module, message);
-    errno = error;
-    write_line(STDERR_FILENO, line, strlen(line));
-}
-
 /* fields: "" or further members, each after a comma. */
 static void write_json(enum log_level level, const char *module, const char *time,
                        const char *message, const char *fields)
@@ -151,8 +134,21 @@ void log_at(enum log_level level, const char *file, const char *fmt, ...)
     call_tap(level, module, wall_ms, message);
     if (log_now.json)
         write_json(level, module, time, message, "");
-    else
-        write_text(level, module, time, message);
+    else {
+        char line[LOG_MESSAGE_BYTES + 256], node[32] = "", rank[32] = "";
+        const int error = errno; /* isatty sets it; the caller may not have looked yet */
+        plain_line(message);
+        if (log_now.node_id >= 0)
+            text_format(node, sizeof(node), "node %d ", log_now.node_id);
+        rank_text("rank ", " ", rank, sizeof(rank));
+        /* On a terminal another process may have a progress bar on this line: it is erased, and
+         * drawn again below. */
+        const char *erase = !log_now.is_dumb && isatty(STDERR_FILENO) ? "\r\033[K" : "";
+        text_format(line, sizeof(line), "%s%s %-5s %s%s%s  %s\n", erase, time,
+                    log_level_names[level], node, rank, module, message);
+        errno = error;
+        write_line(STDERR_FILENO, line, strlen(line));
+    }
 }
 
 static void write_console(char *message, const char *fields)

@@ -13,8 +13,8 @@
 
 #define READ_EVERY_MS 1000
 
-/* end_process — plain _exit: exit handlers would need memory, too. */
-static _Noreturn void end_process(const char *file, int line, size_t n, size_t bytes)
+/* Uses plain _exit: exit handlers would need memory, too. */
+_Noreturn void memory_end(const char *file, int line, size_t n, size_t bytes)
 {
     LOG_ERROR("out of memory: %zu x %zu bytes at %s:%d; free memory on this machine, or give the "
               "job one with more",
@@ -26,7 +26,7 @@ void *memory_new_at(const char *file, int line, size_t n, size_t bytes)
 {
     void *data = calloc(n ? n : 1, bytes ? bytes : 1);
     if (!data)
-        end_process(file, line, n, bytes);
+        memory_end(file, line, n, bytes);
     return data;
 }
 
@@ -34,15 +34,23 @@ void *memory_resize_at(const char *file, int line, void *data, size_t n, size_t 
 {
     void *more = reallocarray(data, n ? n : 1, bytes ? bytes : 1);
     if (!more)
-        end_process(file, line, n, bytes);
+        memory_end(file, line, n, bytes);
     return more;
+}
+
+void *memory_grow_at(const char *file, int line, void *data, size_t n, size_t *cap, size_t bytes)
+{
+    if (n < *cap)
+        return data;
+    *cap = 2 * n + 4;
+    return memory_resize_at(file, line, data, *cap, bytes);
 }
 
 char *memory_text_at(const char *file, int line, const char *text)
 {
     char *copy = strdup(text);
     if (!copy)
-        end_process(file, line, 1, strlen(text) + 1);
+        memory_end(file, line, 1, strlen(text) + 1);
     return copy;
 }
 

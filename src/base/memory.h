@@ -19,13 +19,20 @@
  * room for n objects; new ones are not zeroed. memory_text: a copy of a text. */
 #define memory_new(n, bytes) memory_new_at(__FILE__, __LINE__, n, bytes)
 #define memory_resize(data, n, bytes) memory_resize_at(__FILE__, __LINE__, data, n, bytes)
+/* memory_grow: data with room for more than n objects; *cap is its room, which is doubled. */
+#define memory_grow(data, n, cap, bytes) memory_grow_at(__FILE__, __LINE__, data, n, cap, bytes)
 #define memory_text(text) memory_text_at(__FILE__, __LINE__, text)
 void *memory_new_at(const char *file, int line, size_t n, size_t bytes)
     __attribute__((malloc, returns_nonnull));
 void *memory_resize_at(const char *file, int line, void *data, size_t n, size_t bytes)
     __attribute__((returns_nonnull, warn_unused_result));
+void *memory_grow_at(const char *file, int line, void *data, size_t n, size_t *cap, size_t bytes)
+    __attribute__((warn_unused_result));
 char *memory_text_at(const char *file, int line, const char *text)
     __attribute__((malloc, returns_nonnull));
+
+/* Ends the process for n objects of `bytes` bytes each that were refused at file:line. */
+_Noreturn void memory_end(const char *file, int line, size_t n, size_t bytes);
 
 struct memory {
     int64_t read_ms; /* when it was read */

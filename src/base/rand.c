@@ -38,19 +38,6 @@ uint64_t rand_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
     return (uint64_t)(((unsigned __int128)rand_u64(seed, stream, index) * n) >> 64);
 }
 
-/* One walk through the network: x of 2·half_bits bits to another, one to one. */
-static uint64_t feistel(uint64_t seed, uint64_t stream, uint64_t x, int half_bits)
-{
-    uint64_t mask = ((uint64_t)1 << half_bits) - 1;
-    uint64_t left = x >> half_bits, right = x & mask;
-    for (uint64_t round = 0; round < RAND_FEISTEL_ROUNDS; round++) {
-        uint64_t mixed = left ^ (rand_philox(seed, stream, round << 32 | right).v[0] & mask);
-        left = right;
-        right = mixed;
-    }
-    return left << half_bits | right;
-}
-
 uint64_t rand_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
 {
     ASSERTF(index < n, "index %llu n %llu", (unsigned long long)index, (unsigned long long)n);
@@ -59,8 +46,16 @@ uint64_t rand_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n
         half_bits++;
     /* Walking the cycle that index lies on ends below n at the latest at index itself. */
     uint64_t x = index;
-    do
-        x = feistel(seed, stream, x, half_bits);
-    while (x >= n);
+    do {
+        /* One walk through the network: x of 2·half_bits bits to another, one to one. */
+        uint64_t mask = ((uint64_t)1 << half_bits) - 1;
+        uint64_t left = x >> half_bits, right = x & mask;
+        for (uint64_t round = 0; round < RAND_FEISTEL_ROUNDS; round++) {
+            uint64_t mixed = left ^ (rand_philox(seed, stream, round << 32 | right).v[0] & mask);
+            left = right;
+            right = mixed;
+        }
+        x = left << half_bits | right;
+    } while (x >= n);
     return x;
 }

@@ -599,8 +599,10 @@ void text_add_bytes(struct text *t, const void *bytes, size_t n)
         t->data[t->len] = 0;
 }
 
-static void text_add_v(struct text *t, const char *fmt, va_list args)
+void text_add(struct text *t, const char *fmt, ...)
 {
+    va_list args;
+    va_start(args, fmt);
     va_list again;
     va_copy(again, args);
     char small[256];
@@ -615,13 +617,6 @@ static void text_add_v(struct text *t, const char *fmt, va_list args)
         }
     }
     va_end(again);
-}
-
-void text_add(struct text *t, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    text_add_v(t, fmt, args);
     va_end(args);
 }
 

@@ -188,29 +188,6 @@ static enum status refuse_removed_value(const struct conf_row *row, const char *
 
 /* ---- one parser for each kind: from text to value ---- */
 
-static enum status set_number(struct conf_value *value, const struct conf_row *row,
-                              const char *text, const char *source)
-{
-    enum text_result result = TEXT_NOT_A_NUMBER;
-    const char *what = "is not a number";
-    if (row->kind == CONF_KIND_INT) {
-        what = "is not a whole number";
-        result = (row == &conf_rows[CONF_TOKENS] ? text_parse_count : text_parse_i64)(
-            text, (int64_t)row->min, (int64_t)row->max, &value->i64);
-        value->f64 = (double)value->i64;
-    } else if (row->kind == CONF_KIND_REAL) {
-        result = text_parse_f64(text, row->min, row->max, &value->f64);
-    } else {
-        what = "is not a time such as 10s, 1.5m or 250ms";
-        result = text_parse_duration(text, (int64_t)row->min, (int64_t)row->max, &value->i64);
-        value->f64 = (double)value->i64;
-    }
-    if (result == TEXT_OK)
-        return ST_OK;
-    TRY(refuse_removed_value(row, text, source));
-    return conf_refuse(row, text, source, result == TEXT_OUT_OF_RANGE ? "is out of range" : what);
-}
-
 /* meant — the value that a word of other programs stands for; NULL: none. */
 static const char *meant(const char *setting, const char *word)
 {
@@ -329,20 +306,6 @@ static enum status set_host(const struct conf_row *row, const char *text, const 
     return ST_OK;
 }
 
-static enum status set_secret(const struct conf_row *row, const char *text, enum conf_origin origin,
-                              const char *source)
-{
-    if (text[0] == 0 || strcmp(text, "none") == 0)
-        return ST_OK;
-    if (origin == CONF_ORIGIN_ARGUMENT)
-        return conf_refuse(row, text, source,
-                           "would be visible to all users of this machine (ps); set it in the "
-                           "environment or in a file");
-    TRY(set_text(row, text, source));
-    const char *fault = conf_token_fault(text);
-    return fault != NULL ? conf_refuse(row, text, source, fault) : ST_OK;
-}
-
 static enum status set_parsed(struct conf *conf, enum conf_key key, const char *text,
                               enum conf_origin origin, const char *source)
 {
@@ -352,8 +315,27 @@ static enum status set_parsed(struct conf *conf, enum conf_key key, const char *
     switch (row->kind) {
     case CONF_KIND_INT:
     case CONF_KIND_REAL:
-    case CONF_KIND_DURATION:
-        return set_number(value, row, text, source);
+    case CONF_KIND_DURATION: {
+        enum text_result result = TEXT_NOT_A_NUMBER;
+        const char *what = "is not a number";
+        if (row->kind == CONF_KIND_INT) {
+            what = "is not a whole number";
+            result = (row == &conf_rows[CONF_TOKENS] ? text_parse_count : text_parse_i64)(
+                text, (int64_t)row->min, (int64_t)row->max, &value->i64);
+            value->f64 = (double)value->i64;
+        } else if (row->kind == CONF_KIND_REAL) {
+            result = text_parse_f64(text, row->min, row->max, &value->f64);
+        } else {
+            what = "is not a time such as 10s, 1.5m or 250ms";
+            result = text_parse_duration(text, (int64_t)row->min, (int64_t)row->max, &value->i64);
+            value->f64 = (double)value->i64;
+        }
+        if (result == TEXT_OK)
+            return ST_OK;
+        TRY(refuse_removed_value(row, text, source));
+        return conf_refuse(row, text, source,
+                           result == TEXT_OUT_OF_RANGE ? "is out of range" : what);
+    }
     case CONF_KIND_CHOICE:
         return set_choice(value, row, text, source);
     case CONF_KIND_HOST:
@@ -363,8 +345,17 @@ static enum status set_parsed(struct conf *conf, enum conf_key key, const char *
         return set_text(row, text, source);
     case CONF_KIND_FAULT:
         return conf_fault_set(conf, row, text, source);
-    case CONF_KIND_SECRET:
-        return set_secret(row, text, origin, source);
+    case CONF_KIND_SECRET: {
+        if (text[0] == 0 || strcmp(text, "none") == 0)
+            return ST_OK;
+        if (origin == CONF_ORIGIN_ARGUMENT)
+            return conf_refuse(row, text, source,
+                               "would be visible to all users of this machine (ps); set it in the "
+                               "environment or in a file");
+        TRY(set_text(row, text, source));
+        const char *fault = conf_token_fault(text);
+        return fault != NULL ? conf_refuse(row, text, source, fault) : ST_OK;
+    }
     case CONF_KIND_BOOL:
         if (!text_parse_bool(text, &is_on))
             return conf_refuse(row, text, source, "is neither yes nor no");

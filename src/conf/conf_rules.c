@@ -103,20 +103,6 @@ static enum status check_nodes(const struct conf *conf)
     return ST_OK;
 }
 
-static enum status check_model(const struct conf *conf)
-{
-    int64_t heads = conf_i64(conf, CONF_HEADS), embed = conf_i64(conf, CONF_EMBED);
-    int64_t context = conf_i64(conf, CONF_CONTEXT);
-    bool fills = conf_i64(conf, CONF_HEAD_DIM) == 0; /* heads fill the width */
-    if (fills && heads > 0 && embed > 0 && embed % heads != 0)
-        return fail_pair(conf, CONF_HEADS, "does not divide", CONF_EMBED,
-                         "every head takes an equal part of the width");
-    if (context > 0 && conf_i64(conf, CONF_SEQ_LEN) > context)
-        return fail_pair(conf, CONF_SEQ_LEN, "is over", CONF_CONTEXT,
-                         "the model has no more positions; lower SEQ_LEN or raise CONTEXT");
-    return ST_OK;
-}
-
 /* check_batch — MESH=auto finds another BATCH_SIZE and mesh. */
 static enum status check_batch(const struct conf *conf)
 {
@@ -134,21 +120,6 @@ static enum status check_batch(const struct conf *conf)
                ? ST_OK
                : fail_pair(conf, CONF_GLOBAL_BATCH, "is not a multiple of", CONF_BATCH_SIZE,
                            remedy);
-}
-
-static enum status check_steps(const struct conf *conf)
-{
-    int64_t steps = conf_i64(conf, CONF_STEPS);
-    if (steps > 0 && conf_i64(conf, CONF_WARMUP_STEPS) > steps)
-        return fail_pair(conf, CONF_WARMUP_STEPS, "is over", CONF_STEPS,
-                         "the run would end before the learning rate is reached");
-    if (steps > 0 && conf_i64(conf, CONF_DECAY_STEPS) > steps)
-        return fail_pair(conf, CONF_DECAY_STEPS, "is over", CONF_STEPS,
-                         "the run would begin within the fall of the learning rate");
-    if (conf_f64(conf, CONF_MIN_LR) > conf_f64(conf, CONF_LR))
-        return fail_pair(conf, CONF_MIN_LR, "is over", CONF_LR,
-                         "the schedule falls from LR to MIN_LR");
-    return ST_OK;
 }
 
 /* mesh_size — the workers that share a sample. */
@@ -209,33 +180,6 @@ static bool counts_workers(const struct conf *conf)
     return conf_is_set(conf, CONF_N_GPU_EACH_NODE) || conf->has_workers || mesh_size(conf) == 1;
 }
 
-/* check_on_loss — Checks a job that goes on with fewer nodes. */
-static enum status check_on_loss(const struct conf *conf)
-{
-    if (conf_i64(conf, CONF_ON_LOSS) == CONF_ON_LOSS_WAIT)
-        return ST_OK;
-    if (conf_i64(conf, CONF_MIN_NODES) > conf_i64(conf, CONF_N_NODES))
-        return fail_pair(conf, CONF_MIN_NODES, "is over", CONF_N_NODES,
-                         "a job has at most N_NODES nodes");
-    if (conf_i64(conf, CONF_N_GPU_EACH_NODE) % mesh_size(conf) != 0)
-        return fail_pair(conf, CONF_ON_LOSS, "needs all of a group's workers on one node, not",
-                         CONF_N_GPU_EACH_NODE,
-                         "a lost node would leave parts of groups: set a multiple of TP x CP");
-    return ST_OK;
-}
-
-/* check_spike — Checks that no step is skipped whose compressed gradient left its error to the next
- * step. With LOCAL_STEPS outer gradients are compressed, and no outer step is skipped. */
-static enum status check_spike(const struct conf *conf)
-{
-    if (conf_i64(conf, CONF_SPIKE) != CONF_SPIKE_SKIP ||
-        conf_i64(conf, CONF_COMPRESS) <= CONF_COMPRESS_BF16 || conf_i64(conf, CONF_LOCAL_STEPS) > 0)
-        return ST_OK;
-    return fail_pair(conf, CONF_SPIKE, "does not go with", CONF_COMPRESS,
-                     "its error feedback would lose what a skipped step has sent: set SPIKE=stop, "
-                     "or COMPRESS=bf16");
-}
-
 /* has_ending — does the name of n bytes end so? */
 static bool has_ending(const char *name, size_t n, const char *ending)
 {
@@ -258,15 +202,50 @@ enum status conf_rules_check(const struct conf *conf)
                                           : "give a name that ends so");
         at += n + (at[n] != 0);
     }
-    TRY(check_on_loss(conf));
-    TRY(check_spike(conf));
+    /* Checks a job that goes on with fewer nodes. */
+    if (conf_i64(conf, CONF_ON_LOSS) != CONF_ON_LOSS_WAIT) {
+        if (conf_i64(conf, CONF_MIN_NODES) > conf_i64(conf, CONF_N_NODES))
+            return fail_pair(conf, CONF_MIN_NODES, "is over", CONF_N_NODES,
+                             "a job has at most N_NODES nodes");
+        if (conf_i64(conf, CONF_N_GPU_EACH_NODE) % mesh_size(conf) != 0)
+            return fail_pair(conf, CONF_ON_LOSS, "needs all of a group's workers on one node, not",
+                             CONF_N_GPU_EACH_NODE,
+                             "a lost node would leave parts of groups: set a multiple of TP x CP");
+    }
+    /* Checks that no step is skipped whose compressed gradient left its error to the next
+     * step. With LOCAL_STEPS outer gradients are compressed, and no outer step is skipped. */
+    if (conf_i64(conf, CONF_SPIKE) == CONF_SPIKE_SKIP &&
+        conf_i64(conf, CONF_COMPRESS) > CONF_COMPRESS_BF16 &&
+        conf_i64(conf, CONF_LOCAL_STEPS) <= 0) {
+        return fail_pair(
+            conf, CONF_SPIKE, "does not go with", CONF_COMPRESS,
+            "its error feedback would lose what a skipped step has sent: set SPIKE=stop, "
+            "or COMPRESS=bf16");
+    }
     TRY(check_nodes(conf));
     if (counts_workers(conf))
         TRY(check_workers(conf));
-    TRY(check_model(conf));
+    int64_t heads = conf_i64(conf, CONF_HEADS), embed = conf_i64(conf, CONF_EMBED);
+    int64_t context = conf_i64(conf, CONF_CONTEXT);
+    bool fills = conf_i64(conf, CONF_HEAD_DIM) == 0; /* heads fill the width */
+    if (fills && heads > 0 && embed > 0 && embed % heads != 0)
+        return fail_pair(conf, CONF_HEADS, "does not divide", CONF_EMBED,
+                         "every head takes an equal part of the width");
+    if (context > 0 && conf_i64(conf, CONF_SEQ_LEN) > context)
+        return fail_pair(conf, CONF_SEQ_LEN, "is over", CONF_CONTEXT,
+                         "the model has no more positions; lower SEQ_LEN or raise CONTEXT");
     if (counts_workers(conf))
         TRY(check_batch(conf));
-    TRY(check_steps(conf));
+    int64_t steps = conf_i64(conf, CONF_STEPS);
+    if (steps > 0 && conf_i64(conf, CONF_WARMUP_STEPS) > steps)
+        return fail_pair(conf, CONF_WARMUP_STEPS, "is over", CONF_STEPS,
+                         "the run would end before the learning rate is reached");
+    if (steps > 0 && conf_i64(conf, CONF_DECAY_STEPS) > steps)
+        return fail_pair(conf, CONF_DECAY_STEPS, "is over", CONF_STEPS,
+                         "the run would begin within the fall of the learning rate");
+    if (conf_f64(conf, CONF_MIN_LR) > conf_f64(conf, CONF_LR))
+        return fail_pair(conf, CONF_MIN_LR, "is over", CONF_LR,
+                         "the schedule falls from LR to MIN_LR");
     /* TensorBoard's name of a run is the name of a folder. */
     const char *name = conf_text(conf, CONF_RUN_NAME);
     if (name[0] != '.' && strchr(name, '/') == NULL)

@@ -206,25 +206,6 @@ void conf_write_json(const struct conf *conf, struct text *out)
 
 /* ---- rows ---- */
 
-/* add_wrapped — wraps words at HELP_WIDTH columns; the cursor is at column HELP_INDENT. Ends the
- * line. */
-static void add_wrapped(struct text *out, const char *words)
-{
-    int column = HELP_INDENT;
-    while (*words != 0) {
-        int n = (int)strcspn(words, " ");
-        if (column > HELP_INDENT && column + 1 + n > HELP_WIDTH) {
-            text_add(out, "\n%*s", HELP_INDENT, "");
-            column = HELP_INDENT;
-        }
-        text_add(out, "%s%.*s", column > HELP_INDENT ? " " : "", n, words);
-        column += n + (column > HELP_INDENT ? 1 : 0);
-        words += n;
-        words += strspn(words, " ");
-    }
-    text_add(out, "\n");
-}
-
 static const char *shown_default(const struct conf_row *row)
 {
     return row->initial[0] != 0 ? row->initial : "empty";
@@ -239,7 +220,22 @@ static void add_help_row(struct text *out, const struct conf_row *row)
     else
         text_copy(words, sizeof words, row->help);
     text_add(out, "  %-17s  %-9s  ", row->name, shown_default(row));
-    add_wrapped(out, words);
+    /* Wraps words at HELP_WIDTH columns; the cursor is at column HELP_INDENT. Ends the
+     * line. */
+    const char *word = words;
+    int column = HELP_INDENT;
+    while (*word != 0) {
+        int n = (int)strcspn(word, " ");
+        if (column > HELP_INDENT && column + 1 + n > HELP_WIDTH) {
+            text_add(out, "\n%*s", HELP_INDENT, "");
+            column = HELP_INDENT;
+        }
+        text_add(out, "%s%.*s", column > HELP_INDENT ? " " : "", n, word);
+        column += n + (column > HELP_INDENT ? 1 : 0);
+        word += n;
+        word += strspn(word, " ");
+    }
+    text_add(out, "\n");
 }
 
 static void write_group(int group, struct text *out, bool is_bold)

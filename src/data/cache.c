@@ -243,7 +243,9 @@ static enum status append(void *writer, const uint32_t *ids, int64_t n)
 
 static enum status begin(void *writer, int64_t token_i, bool is_record)
 {
-    return is_record ? shard_begin_record(writer, token_i) : ST_OK;
+    if (is_record)
+        shard_begin_record(writer, token_i);
+    return ST_OK;
 }
 
 static enum status make(const struct cache_paths *paths, const struct encode_config *config,

@@ -14,6 +14,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "data/cache.h"
 #include "data/data_file.h"
@@ -207,8 +208,8 @@ static enum status part_open(struct corpus_part *part, const struct data_file *f
         progress->before_bytes += encode.bytes_total;
     }
     TRY(check_beginning(part, config));
-    part->file = strdup(made[0] != '\0' ? made : part->path);
-    return part->file != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: the name of %s", part->path);
+    part->file = memory_text(made[0] != '\0' ? made : part->path);
+    return ST_OK;
 }
 
 static void part_close(struct corpus_part *part)
@@ -235,9 +236,7 @@ static enum status parts_open(struct corpus *corpus, const struct corpus_config 
     struct corpus_progress progress = {config, 0, text_bytes_of(files->item, files->n)};
     ASSERT(files->n > 0); /* else data_file_find fails */
     TRY(check_tokenizer(files, config));
-    corpus->part = calloc((size_t)files->n, sizeof *corpus->part);
-    if (corpus->part == NULL)
-        return FAIL(ST_RETRY, "out of memory: a list of %lld token files", (long long)files->n);
+    corpus->part = memory_new((size_t)files->n, sizeof *corpus->part);
     for (int64_t i = 0, run; i < files->n; i += run) {
         run = run_files(files->item + i, files->n - i);
         TRY(part_open(corpus->part + corpus->parts_n, files->item + i, run, config, &progress));
@@ -254,13 +253,10 @@ static enum status parts_open(struct corpus *corpus, const struct corpus_config 
 /* Checks the given token files whose checksums are not known to be right, or starts to. */
 static enum status parts_check(struct corpus *corpus, const struct corpus_config *config)
 {
-    struct shard_checker_file *files = calloc((size_t)corpus->parts_n, sizeof *files);
+    struct shard_checker_file *files = memory_new((size_t)corpus->parts_n, sizeof *files);
     enum status st = ST_OK;
     size_t bytes = 0;
     int64_t n = 0;
-    if (files == NULL)
-        return FAIL(ST_RETRY, "out of memory: a list of %lld token files",
-                    (long long)corpus->parts_n);
     for (int64_t i = 0; i < corpus->parts_n; i++) {
         const struct corpus_part *part = corpus->part + i;
         if (part->is_made || cache_is_checked(config->cache_dir, &part->shard, part->path))
@@ -347,9 +343,7 @@ static enum status sample_all(const struct corpus *corpus, XXH3_state_t *hash)
 /* Also finds most data made for another vocabulary before the first step. */
 static enum status fingerprint(struct corpus *corpus)
 {
-    XXH3_state_t *hash = XXH3_createState();
-    if (hash == NULL)
-        return FAIL(ST_RETRY, "out of memory for the fingerprint of the data");
+    XXH3_state_t *hash = file_hash_new();
     const enum status st = sample_all(corpus, hash);
     corpus->fingerprint = XXH3_64bits_digest(hash);
     XXH3_freeState(hash);
@@ -359,9 +353,7 @@ static enum status fingerprint(struct corpus *corpus)
 enum status corpus_open(const struct corpus_config *config, struct corpus **out)
 {
     enum status st;
-    struct corpus *corpus = calloc(1, sizeof *corpus);
-    if (corpus == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for the corpus", sizeof *corpus);
+    struct corpus *corpus = memory_new(1, sizeof *corpus);
     corpus->end = end_of(config);
     corpus->vocab = vocab_of(config);
     TRY_OR(find_files(config, &corpus->files), out_close);
@@ -786,7 +778,7 @@ static enum status writing_open(struct corpus_writing *to, const struct corpus_c
 {
     const int id_bytes = shard_width(config->vocab);
     to->end = end_of(config);
-    TRY(shard_scan_begin(config->vocab, &to->scan));
+    to->scan = shard_scan_begin(config->vocab);
     if (text_ends(out_path, ".idx"))
         return megatron_create(out_path, end_of(config),
                                id_bytes == 2 ? MEGATRON_TYPE_U16 : MEGATRON_TYPE_I32,

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "data/fetch.h"
 #include "data/megatron.h"
@@ -29,28 +30,16 @@ static enum status no_input(const char *path, int error)
     return file_read_fail(path, "read");
 }
 
-static enum status list_add(struct data_file_list *list, const char *path, const struct stat *info)
+static void list_add(struct data_file_list *list, const char *path, const struct stat *info)
 {
-    if (list->n == list->cap) {
-        const int64_t cap = list->cap > 0 ? 2 * list->cap : 64;
-        struct data_file *item = realloc(list->item, (size_t)cap * sizeof *item);
-        if (item == NULL)
-            return FAIL(ST_RETRY, "out of memory: a list of %lld files of DATA", (long long)cap);
-        list->item = item;
-        list->cap = cap;
-    }
-    struct data_file *file = list->item + list->n;
-    *file =
-        (struct data_file){.path = strdup(path),
+    list->item = memory_grow(list->item, (size_t)list->n, &list->cap, sizeof *list->item);
+    list->item[list->n++] =
+        (struct data_file){.path = memory_text(path),
                            .bytes = info->st_size,
                            .device = info->st_dev,
                            .inode = info->st_ino,
                            .modified_ns = info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec,
                            .changed_ns = info->st_ctim.tv_sec * 1000000000 + info->st_ctim.tv_nsec};
-    if (file->path == NULL)
-        return FAIL(ST_RETRY, "out of memory: the name of %s", path);
-    list->n++;
-    return ST_OK;
 }
 
 static void data_file_drop(struct data_file *file)
@@ -102,8 +91,8 @@ static enum status walk_entry(struct data_file_list *list, const char *path, int
         return ST_OK;
     }
     if (S_ISREG(info.st_mode))
-        return list_add(list, path, &info);
-    if (S_ISDIR(link.st_mode))
+        list_add(list, path, &info);
+    else if (S_ISDIR(link.st_mode))
         return walk(list, path, depth + 1);
     return ST_OK;
 }
@@ -151,7 +140,8 @@ static enum status add_named(struct data_file_list *list, const char *path)
         return FAIL(ST_NO_INPUT,
                     "%s is not a regular file (a device, pipe or socket); copy it to a file first",
                     path);
-    return list_add(list, path, &info);
+    list_add(list, path, &info);
+    return ST_OK;
 }
 
 static int by_path(const void *a, const void *b)
@@ -170,11 +160,9 @@ static int by_file(const void *a, const void *b)
 }
 
 /* drop_twins — keeps the first name of each file. The list is sorted by path and stays so. */
-static enum status drop_twins(struct data_file_list *list)
+static void drop_twins(struct data_file_list *list)
 {
-    struct data_file **order = malloc((size_t)(list->n + 1) * sizeof *order);
-    if (order == NULL)
-        return FAIL(ST_RETRY, "out of memory: a list of %lld files of DATA", (long long)list->n);
+    struct data_file **order = memory_new((size_t)list->n, sizeof *order);
     for (int64_t i = 0; i < list->n; i++)
         order[i] = list->item + i;
     qsort(order, (size_t)list->n, sizeof *order, by_file);
@@ -186,7 +174,6 @@ static enum status drop_twins(struct data_file_list *list)
         }
     free(order);
     list_close_up(list);
-    return ST_OK;
 }
 
 /* ---- kinds ---- */
@@ -223,11 +210,7 @@ static enum status make_pair(struct data_file *idx, const char *bin_path)
     if (!S_ISREG(info.st_mode) || info.st_size == 0)
         return FAIL(ST_BAD_DATA, "%s is %s; the Megatron index %s needs it", bin_path,
                     S_ISREG(info.st_mode) ? "empty" : "not a regular file", idx->path);
-    const enum status st = list_add(&one, bin_path, &info);
-    if (st != ST_OK) {
-        data_file_free(&one);
-        return st;
-    }
+    list_add(&one, bin_path, &info);
     idx->pair = one.item;
     idx->kind = idx->pair->kind = DATA_FILE_KIND_MEGATRON;
     return ST_OK;
@@ -246,9 +229,8 @@ static enum status bin_or_pair(struct data_file *file)
     TRY(other_name(file->path, ".idx", idx_path));
     if (stat(idx_path, &info) != 0 || !S_ISREG(info.st_mode))
         return ST_OK;
-    enum status st = list_add(&one, idx_path, &info);
-    if (st == ST_OK)
-        st = make_pair(one.item, file->path);
+    list_add(&one, idx_path, &info);
+    const enum status st = make_pair(one.item, file->path);
     if (st == ST_OK) {
         data_file_drop(file);
         *file = one.item[0];
@@ -256,26 +238,6 @@ static enum status bin_or_pair(struct data_file *file)
     } else
         data_file_free(&one);
     return st;
-}
-
-/* kind_of_packed — by the name without ".zst". */
-static enum status kind_of_packed(struct data_file *file)
-{
-    char name[FILE_PATH_MAX];
-    text_copy(name, sizeof name, file->path);
-    if (ends(name, ".zst"))
-        name[strlen(name) - 4] = '\0';
-    else if (ends(name, ".zstd"))
-        name[strlen(name) - 5] = '\0';
-    file->is_packed = true;
-    file->kind =
-        ends(name, ".jsonl") || ends(name, ".ndjson") ? DATA_FILE_KIND_JSONL : DATA_FILE_KIND_TEXT;
-    if (ends(name, ".json") || ends(name, ".bin") || ends(name, ".idx") || ends(name, ".tar"))
-        return FAIL(
-            ST_BAD_DATA,
-            "%s: only text and JSON lines are read from zstd files; unpack it first (unzstd)",
-            file->path);
-    return ST_OK;
 }
 
 /* is_packed — does it begin with a zstd frame, perhaps after frames that zstd skips (pzstd writes
@@ -320,8 +282,24 @@ static enum status kind_of(struct data_file *file, int fd, const uint8_t *head, 
         return FAIL(ST_BAD_DATA,
                     "%s is a Megatron index; its name must end in .idx, with the .bin beside it",
                     file->path);
-    if (is_packed(fd, head, n))
-        return kind_of_packed(file);
+    if (is_packed(fd, head, n)) {
+        /* Finds the kind by the name without ".zst". */
+        char name[FILE_PATH_MAX];
+        text_copy(name, sizeof name, file->path);
+        if (ends(name, ".zst"))
+            name[strlen(name) - 4] = '\0';
+        else if (ends(name, ".zstd"))
+            name[strlen(name) - 5] = '\0';
+        file->is_packed = true;
+        file->kind = ends(name, ".jsonl") || ends(name, ".ndjson") ? DATA_FILE_KIND_JSONL
+                                                                   : DATA_FILE_KIND_TEXT;
+        if (ends(name, ".json") || ends(name, ".bin") || ends(name, ".idx") || ends(name, ".tar"))
+            return FAIL(
+                ST_BAD_DATA,
+                "%s: only text and JSON lines are read from zstd files; unpack it first (unzstd)",
+                file->path);
+        return ST_OK;
+    }
     const struct sniff_kind *other = sniff_magic(head, n);
     if (other != NULL)
         return FAIL(ST_BAD_DATA, "%s is %s, not plain text; %s", file->path, other->what,
@@ -441,26 +419,6 @@ static enum status look_inside_all(struct data_file_list *list)
     return ST_OK;
 }
 
-/* Leaves out empty files, whether they were named, in a folder or matched by a glob. */
-static enum status drop_empty(struct data_file_list *list, const char *data)
-{
-    int64_t dropped = 0;
-    if (list->n == 0)
-        return FAIL(ST_NO_INPUT, "no files found in %s (hidden ones are not read); check the path",
-                    data);
-    for (int64_t i = 0; i < list->n; i++) {
-        if (list->item[i].bytes > 0)
-            continue;
-        if (dropped++ == 0)
-            LOG_WARN("skipping %s: it is empty", list->item[i].path);
-        data_file_drop(list->item + i);
-    }
-    list_close_up(list);
-    if (dropped > 1)
-        LOG_WARN("skipped %lld empty files of %s", (long long)dropped, data);
-    return ST_OK;
-}
-
 /* A file, a folder, a glob or an address. */
 static enum status find(const char *data, const struct data_file_config *config,
                         struct data_file_list *list)
@@ -497,9 +455,23 @@ static enum status find(const char *data, const struct data_file_config *config,
         TRY(add_named(list, data));
     if (list->n > 1) {
         qsort(list->item, (size_t)list->n, sizeof *list->item, by_path);
-        TRY(drop_twins(list));
+        drop_twins(list);
     }
-    TRY(drop_empty(list, data));
+    /* Leaves out empty files, whether they were named, in a folder or matched by a glob. */
+    int64_t dropped = 0;
+    if (list->n == 0)
+        return FAIL(ST_NO_INPUT, "no files found in %s (hidden ones are not read); check the path",
+                    data);
+    for (int64_t i = 0; i < list->n; i++) {
+        if (list->item[i].bytes > 0)
+            continue;
+        if (dropped++ == 0)
+            LOG_WARN("skipping %s: it is empty", list->item[i].path);
+        data_file_drop(list->item + i);
+    }
+    list_close_up(list);
+    if (dropped > 1)
+        LOG_WARN("skipped %lld empty files of %s", (long long)dropped, data);
     return look_inside_all(list);
 }
 
@@ -518,15 +490,11 @@ static enum status find_all(const char *data, const struct data_file_config *con
                         data, stop == at ? "empty" : "too long");
         text_format(item, sizeof item, "%.*s", (int)(stop - at), at);
         enum status st = find(item, config, &one);
-        struct data_file *joined =
-            st == ST_OK ? realloc(list->item, (size_t)(list->n + one.n) * sizeof *joined) : NULL;
-        if (st == ST_OK && joined == NULL)
-            st = FAIL(ST_RETRY, "out of memory: a list of %lld files of DATA",
-                      (long long)(list->n + one.n));
         if (st == ST_OK) {
-            memcpy(joined + list->n, one.item, (size_t)one.n * sizeof *joined);
-            list->item = joined;
-            list->n = list->cap = list->n + one.n;
+            list->cap = (size_t)(list->n + one.n);
+            list->item = memory_resize(list->item, list->cap, sizeof *list->item);
+            memcpy(list->item + list->n, one.item, (size_t)one.n * sizeof *list->item);
+            list->n += one.n;
             free(one.item);
             one = (struct data_file_list){0};
         }

@@ -13,6 +13,7 @@
 #define CONVOY_DATA_DATA_FILE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -46,7 +47,8 @@ struct data_file {
 
 struct data_file_list {
     struct data_file *item;
-    int64_t n, cap;
+    int64_t n;
+    size_t cap;
 };
 
 /* data_file_find — at least one file, none of them empty; downloads addresses first. Fails

@@ -56,27 +56,6 @@ struct feed {
     uint64_t fingerprint;
 };
 
-static enum status feed_check(const struct feed_config *config)
-{
-    int64_t elems;
-    if (config->seq_tokens < 1 || config->global_samples < 1 || config->vocab < 1 ||
-        config->vocab > INT32_MAX)
-        return FAIL(ST_BAD_SETTING,
-                    "SEQ_LEN %lld and GLOBAL_BATCH %lld must be at least 1 and VOCAB %lld in 1 … "
-                    "2147483647",
-                    (long long)config->seq_tokens, (long long)config->global_samples,
-                    (long long)config->vocab);
-    if (config->data == NULL || config->data[0] == '\0')
-        return FAIL(ST_BAD_SETTING, "DATA is empty; DATA=synthetic gives random tokens");
-    if (config->seq_tokens >= INT32_MAX ||
-        __builtin_mul_overflow(config->global_samples, config->seq_tokens + 1, &elems))
-        return FAIL(
-            ST_BAD_SETTING,
-            "GLOBAL_BATCH %lld samples of SEQ_LEN %lld tokens cannot be counted; lower one of them",
-            (long long)config->global_samples, (long long)config->seq_tokens);
-    return ST_OK;
-}
-
 /* feed_take_separators — a file of ids may have been made with either: llm.c's have the end of text
  * before each document, and those for Llama 3 the beginning. */
 static enum status feed_take_separators(struct feed *feed, const struct feed_config *config)
@@ -188,7 +167,7 @@ static enum status feed_open_part(struct feed *feed, const struct feed_config *c
 static enum status feed_open_mix(struct feed *feed, const struct feed_config *config,
                                  const struct mix *mix)
 {
-    TRY(mix_order_open(mix, config->seed, config->is_shuffled, &feed->order));
+    feed->order = mix_order_open(mix, config->seed, config->is_shuffled);
     for (int i = 0; i < mix->n; i++) {
         TRY(feed_open_part(feed, config, mix->item[i].data));
         feed->part[i].weight = mix->item[i].weight;
@@ -233,7 +212,22 @@ static enum status feed_open_data(struct feed *feed, const struct feed_config *c
 
 enum status feed_open(const struct feed_config *config, struct feed **out)
 {
-    TRY(feed_check(config));
+    int64_t elems;
+    if (config->seq_tokens < 1 || config->global_samples < 1 || config->vocab < 1 ||
+        config->vocab > INT32_MAX)
+        return FAIL(ST_BAD_SETTING,
+                    "SEQ_LEN %lld and GLOBAL_BATCH %lld must be at least 1 and VOCAB %lld in 1 … "
+                    "2147483647",
+                    (long long)config->seq_tokens, (long long)config->global_samples,
+                    (long long)config->vocab);
+    if (config->data == NULL || config->data[0] == '\0')
+        return FAIL(ST_BAD_SETTING, "DATA is empty; DATA=synthetic gives random tokens");
+    if (config->seq_tokens >= INT32_MAX ||
+        __builtin_mul_overflow(config->global_samples, config->seq_tokens + 1, &elems))
+        return FAIL(
+            ST_BAD_SETTING,
+            "GLOBAL_BATCH %lld samples of SEQ_LEN %lld tokens cannot be counted; lower one of them",
+            (long long)config->global_samples, (long long)config->seq_tokens);
     enum status st = ST_OK;
     struct feed *feed = memory_new(1, sizeof *feed);
     feed->task = config->task;

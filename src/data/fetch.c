@@ -32,15 +32,14 @@ struct fetch {
     struct fetch_config config; /* defaults filled in */
     char url[FILE_PATH_MAX];    /* without its fragment */
     char sum[FETCH_HEX + 1];    /* expected; "": none */
-    char dir[FILE_PATH_MAX], path[FILE_PATH_MAX], part[FILE_PATH_MAX], same[FILE_PATH_MAX];
-    int fd;             /* of the part; -1 */
-    int64_t have, most; /* bytes in the part now; the most so far */
+    char dir[FILE_PATH_MAX], path[FILE_PATH_MAX], same[FILE_PATH_MAX];
+    struct curl_client_part part; /* its total: -1 if it is not known */
+    int64_t most;                 /* bytes that the part had at most */
     /* Of one transfer: */
     CURL *curl;
     char error[CURL_ERROR_SIZE];
     struct http_headers headers;
     bool is_begun;                   /* the response is accepted */
-    int64_t total;                   /* of the file; -1: not known */
     int64_t most_bytes;              /* accepted from this response */
     int64_t window_ms, window_bytes; /* begin of the window of the least rate; bytes since then */
     enum status st;                  /* the error of a callback */
@@ -49,14 +48,6 @@ struct fetch {
 };
 
 /* ---- the part ---- */
-
-static enum status part_restart(struct fetch *f)
-{
-    if (ftruncate(f->fd, 0) != 0)
-        return FAIL(ST_STORE, "cannot empty %s: %s; check CACHE_DIR", f->part, strerror(errno));
-    f->have = 0;
-    return ST_OK;
-}
 
 /* Reads the validator of the bytes in the part, and the total length: -1 if it was not known.
  * Returns false if there is none; the bytes cannot be resumed then. */
@@ -105,14 +96,14 @@ static enum status refuse_page(const struct fetch *f, bool is_html)
 static enum status check_rest(struct fetch *f)
 {
     char validator[HTTP_HEADERS_VALIDATOR_MAX] = "";
-    const int64_t have = f->have;
+    const int64_t have = f->part.have;
     int64_t total = -1;
     const bool is_known = validator_read(f, validator, &total);
     const bool is_same = is_known && strcmp(validator, f->headers.validator) == 0 &&
                          (total < 0 || f->headers.range_total == total);
     if (is_same && f->headers.range_first == have)
         return ST_OK;
-    TRY(part_restart(f));
+    TRY(curl_client_part_restart(&f->part));
     if (is_same)
         return FAIL(ST_RETRY,
                     "%s was asked for the bytes from %lld on and sent the bytes from %lld on",
@@ -129,32 +120,28 @@ static enum status check_rest(struct fetch *f)
 static enum status body_begin(struct fetch *f)
 {
     const long code = curl_client_http_code(f->curl);
-    if (code != 200 && (code != 206 || f->have == 0))
+    if (code != 200 && (code != 206 || f->part.have == 0))
         return FAIL(ST_NO_INPUT, "%s answered HTTP %ld instead of a file; check the address",
                     f->url, code);
     if (code == 206)
         TRY(check_rest(f));
     TRY(refuse_page(f, f->headers.is_html));
-    if (code == 200 && f->have > 0)
-        TRY(part_restart(f));
-    f->total = code == 200 ? f->headers.length : f->headers.range_total;
+    if (code == 200 && f->part.have > 0)
+        TRY(curl_client_part_restart(&f->part));
+    f->part.total = code == 200 ? f->headers.length : f->headers.range_total;
     /* Computes the number of bytes that the response may have. */
     const int64_t space = file_space_bytes(f->dir);
-    if (f->total > f->config.bytes_max)
+    if (f->part.total > f->config.bytes_max)
         return FAIL(ST_BAD_DATA, "%s has %lld bytes, over the limit of %lld for a download", f->url,
-                    (long long)f->total, (long long)f->config.bytes_max);
-    if (space >= 0 && f->total - f->have > space)
-        return FAIL(ST_STORE,
-                    "%s has %lld bytes more to fetch, but CACHE_DIR=%s has room for %lld; make "
-                    "room or set another CACHE_DIR",
-                    f->url, (long long)(f->total - f->have), f->config.cache_dir, (long long)space);
-    f->most_bytes = f->total >= 0 ? f->total : f->config.unknown_max;
-    if (f->total < 0 && space >= 0 && space / 2 < f->most_bytes - f->have)
-        f->most_bytes = f->have + space / 2;
+                    (long long)f->part.total, (long long)f->config.bytes_max);
+    TRY(curl_client_part_room(&f->part, f->part.total - f->part.have));
+    f->most_bytes = f->part.total >= 0 ? f->part.total : f->config.unknown_max;
+    if (f->part.total < 0 && space >= 0 && space / 2 < f->most_bytes - f->part.have)
+        f->most_bytes = f->part.have + space / 2;
     if (code == 200) {
         /* Keeps the total length and the validator of the bytes in the part, as one line. */
         char line[HTTP_HEADERS_VALIDATOR_MAX + 32];
-        text_format(line, sizeof line, "%lld %s", (long long)f->total, f->headers.validator);
+        text_format(line, sizeof line, "%lld %s", (long long)f->part.total, f->headers.validator);
         unlink(f->same); /* without it a resume is not possible: no harm */
         if (f->headers.validator[0] != '\0' && file_replace(f->same, line, strlen(line)) != ST_OK)
             status_clear();
@@ -167,9 +154,9 @@ static enum status body_add(struct fetch *f, const char *bytes, size_t n)
 {
     if (!f->is_begun) {
         TRY(body_begin(f));
-        TRY(refuse_page(f, f->have == 0 && http_headers_is_html(bytes, n)));
+        TRY(refuse_page(f, f->part.have == 0 && http_headers_is_html(bytes, n)));
         /* Refuses a Git LFS pointer, which is kept in the place of a file. */
-        if (f->have == 0 && file_is_lfs_pointer(bytes, n))
+        if (f->part.have == 0 && file_is_lfs_pointer(bytes, n))
             return FAIL(
                 ST_BAD_DATA,
                 "%s answered with a Git LFS pointer, not with data; give the address of the file "
@@ -177,12 +164,12 @@ static enum status body_add(struct fetch *f, const char *bytes, size_t n)
                 "\"resolve\" in place of \"raw\")",
                 f->url);
     }
-    if ((int64_t)n > f->most_bytes - f->have) {
+    if ((int64_t)n > f->most_bytes - f->part.have) {
         /* Refuses a body of another length than announced, and removes its bytes. */
-        TRY(part_restart(f));
-        if (f->total >= 0)
+        TRY(curl_client_part_restart(&f->part));
+        if (f->part.total >= 0)
             return FAIL(ST_BAD_DATA, "%s sent more than the %lld bytes that it announced", f->url,
-                        (long long)f->total);
+                        (long long)f->part.total);
         return FAIL(
             ST_BAD_DATA,
             "%s has over %lld bytes, the limit for a download whose server does not send its "
@@ -190,9 +177,8 @@ static enum status body_add(struct fetch *f, const char *bytes, size_t n)
             "give the file as DATA",
             f->url, (long long)f->most_bytes, f->config.cache_dir);
     }
-    TRY(file_write_at(f->fd, f->part, bytes, n, f->have));
-    f->have += (int64_t)n;
-    f->most = f->have > f->most ? f->have : f->most;
+    TRY(curl_client_part_append(&f->part, bytes, n));
+    f->most = f->part.have > f->most ? f->part.have : f->most;
     f->window_bytes += (int64_t)n;
     return ST_OK;
 }
@@ -213,16 +199,6 @@ static size_t on_header(char *line, size_t one, size_t n, void *arg)
     return n;
 }
 
-static enum status report(const struct fetch *f)
-{
-    const int64_t total = f->total > f->have ? f->total : f->have;
-    if (f->config.progress == NULL || f->config.progress(f->config.progress_arg, f->have, total))
-        return ST_OK;
-    return FAIL(ST_RETRY,
-                "stopped while downloading %s, after %lld bytes; the next start resumes there",
-                f->url, (long long)f->have);
-}
-
 /* Returns true if `bytes` in `ms` are fewer than the least rate. */
 static bool is_below_rate(const struct fetch *f, int64_t bytes, int64_t ms)
 {
@@ -236,7 +212,7 @@ static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl
     (void)a, (void)b, (void)c, (void)d;
     if (f->st != ST_OK)
         return 1; /* on_bytes has failed; libcurl calls once more */
-    f->st = report(f);
+    f->st = curl_client_part_report(&f->part);
     f->is_stopped = f->st != ST_OK;
     /* Compares each window of time with the least rate, and begins the next one. */
     const int64_t now_ms = clock_ms(), ms = now_ms - f->window_ms;
@@ -293,11 +269,11 @@ static enum status request_rest(struct fetch *f, struct curl_slist **headers)
 {
     char validator[HTTP_HEADERS_VALIDATOR_MAX], line[HTTP_HEADERS_VALIDATOR_MAX + 16], range[32];
     int64_t total;
-    if (f->have > 0 && !validator_read(f, validator, &total))
-        TRY(part_restart(f));
-    if (f->have == 0)
+    if (f->part.have > 0 && !validator_read(f, validator, &total))
+        TRY(curl_client_part_restart(&f->part));
+    if (f->part.have == 0)
         return ST_OK;
-    text_format(range, sizeof range, "%lld-", (long long)f->have);
+    text_format(range, sizeof range, "%lld-", (long long)f->part.have);
     text_format(line, sizeof line, "If-Range: %s", validator);
     *headers = curl_slist_append(NULL, line);
     if (*headers == NULL)
@@ -354,7 +330,7 @@ static enum status classify_failure(struct fetch *f, CURLcode result, bool *agai
         return FAIL(ST_NO_INPUT, "cannot fetch %s: %s; check the address", f->url, said);
     if (result == CURLE_HTTP_RETURNED_ERROR && code == 416) {
         *again = true;
-        TRY(part_restart(f));
+        TRY(curl_client_part_restart(&f->part));
     } else if (result == CURLE_HTTP_RETURNED_ERROR &&
                (code < 500 ? code != 408 && code != 425 && code != 429
                            : code == 501 || code == 505))
@@ -365,7 +341,7 @@ static enum status classify_failure(struct fetch *f, CURLcode result, bool *agai
                 (long long)f->config.rate_min, (double)f->config.slow_ms / 1e3);
     return FAIL(ST_RETRY,
                 "cannot fetch %s: %s, after %lld bytes; start again later, and it resumes there",
-                f->url, f->is_slow ? slow : said, (long long)f->have);
+                f->url, f->is_slow ? slow : said, (long long)f->part.have);
 }
 
 static enum status transfer(struct fetch *f, bool *again)
@@ -376,7 +352,7 @@ static enum status transfer(struct fetch *f, bool *again)
     f->headers = (struct http_headers){.length = -1, .range_first = -1, .range_total = -1};
     f->is_begun = f->is_slow = f->is_stopped = false;
     f->refused_address[0] = '\0';
-    f->total = -1;
+    f->part.total = -1;
     f->window_ms = clock_ms();
     f->window_bytes = 0;
     f->st = ST_OK;
@@ -387,12 +363,12 @@ static enum status transfer(struct fetch *f, bool *again)
             st = classify_failure(f, result, again);
         else if (!f->is_begun)
             st = body_begin(f); /* no byte arrived: an empty file, or no file */
-        if (st == ST_OK && f->total >= 0 && f->have < f->total) {
+        if (st == ST_OK && f->part.total >= 0 && f->part.have < f->part.total) {
             *again = true;
             st = FAIL(ST_RETRY,
                       "%s is cut off: %lld bytes came, expected %lld; start again later, and it "
                       "resumes there",
-                      f->url, (long long)f->have, (long long)f->total);
+                      f->url, (long long)f->part.have, (long long)f->part.total);
         }
     }
     curl_slist_free_all(headers);
@@ -401,16 +377,6 @@ static enum status transfer(struct fetch *f, bool *again)
 }
 
 /* ---- retries ---- */
-
-static enum status wait(struct fetch *f, int64_t ms)
-{
-    enum { POLL_MS = 50 };
-    for (int64_t end = clock_ms() + ms; clock_ms() < end;) {
-        TRY(report(f));
-        clock_sleep_ms(POLL_MS);
-    }
-    return ST_OK;
-}
 
 static enum status transfer_all(struct fetch *f)
 {
@@ -431,11 +397,16 @@ static enum status transfer_all(struct fetch *f)
         LOG_WARN("%s; trying again", status_message());
         status_clear();
         waited_ms = f->config.retry_ms * tries;
-        TRY(wait(f, waited_ms));
+        TRY(curl_client_part_wait(&f->part, waited_ms));
     }
 }
 
 /* ---- the checksum ---- */
+
+static int add_bytes(void *sum, const void *bytes, size_t n)
+{
+    return EVP_DigestUpdate(sum, bytes, n);
+}
 
 static enum status check_sum(struct fetch *f, const char *path)
 {
@@ -444,15 +415,11 @@ static enum status check_sum(struct fetch *f, const char *path)
         return ST_OK;
     struct file_map map;
     unsigned char digest[FETCH_HEX / 2];
-    enum status st = ST_OK;
     TRY(file_map_open(path, &map));
     EVP_MD_CTX *sum = EVP_MD_CTX_new();
     bool is_good = sum != NULL && EVP_DigestInit_ex(sum, EVP_sha256(), NULL) == 1;
-    for (size_t at = 0, n; is_good && st == ST_OK && at < map.bytes; at += n) {
-        n = map.bytes - at < (1 << 24) ? map.bytes - at : (1 << 24);
-        is_good = EVP_DigestUpdate(sum, map.data + at, n) == 1;
-        st = report(f);
-    }
+    const enum status st =
+        is_good ? curl_client_part_hash(&f->part, &map, 0, add_bytes, sum) : ST_OK;
     file_map_close(&map);
     is_good = is_good && EVP_DigestFinal_ex(sum, digest, NULL) == 1;
     EVP_MD_CTX_free(sum);
@@ -510,7 +477,7 @@ static enum status name_paths(struct fetch *f, const char *url_path)
         return FAIL(ST_BAD_SETTING, "no folder to keep %s in; set CACHE_DIR", f->url);
     TRY(file_join(f->dir, sizeof f->dir, f->config.cache_dir, key));
     TRY(file_join(f->path, sizeof f->path, f->dir, name));
-    if (!text_format(f->part, sizeof f->part, "%s.part", f->path) ||
+    if (!text_format(f->part.path, sizeof f->part.path, "%s.part", f->path) ||
         !text_format(f->same, sizeof f->same, "%s.same", f->path))
         return FAIL(ST_BAD_SETTING, "the path %.80s… is too long; set a shorter CACHE_DIR",
                     f->path);
@@ -560,18 +527,15 @@ static enum status part_lock(struct fetch *f, bool *is_done)
         *is_done = file_exists(f->path);
         if (*is_done)
             return ST_OK;
-        f->fd = open(f->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-        if (f->fd < 0)
-            return FAIL(ST_STORE, "cannot create %s: %s; check CACHE_DIR", f->part,
-                        strerror(errno));
-        if (flock(f->fd, LOCK_EX | LOCK_NB) == 0 && fstat(f->fd, &mine) == 0 &&
-            stat(f->part, &named) == 0 && mine.st_ino == named.st_ino && !file_exists(f->path)) {
-            f->have = f->most = mine.st_size;
+        TRY(curl_client_part_open(&f->part));
+        if (flock(f->part.fd, LOCK_EX | LOCK_NB) == 0 && fstat(f->part.fd, &mine) == 0 &&
+            stat(f->part.path, &named) == 0 && mine.st_ino == named.st_ino &&
+            !file_exists(f->path)) {
+            f->most = f->part.have;
             return ST_OK;
         }
-        close(f->fd);
-        f->fd = -1;
-        TRY(wait(f, 200));
+        curl_client_part_close(&f->part);
+        TRY(curl_client_part_wait(&f->part, 200));
     }
 }
 
@@ -586,10 +550,7 @@ static enum status use_kept(struct fetch *f, bool *is_good)
         LOG_WARN("%s; it is fetched again", status_message());
         status_clear();
         *is_good = false;
-        if (unlink(f->path) != 0 && errno != ENOENT)
-            return FAIL(ST_STORE, "cannot remove %s: %s; check CACHE_DIR", f->path,
-                        strerror(errno));
-        return ST_OK;
+        return curl_client_part_remove(f->path);
     }
     if (st == ST_OK)
         LOG_INFO("%s was fetched before; remove %s to fetch it again", f->url, f->path);
@@ -607,21 +568,21 @@ static enum status get(struct fetch *f)
         return check_sum(f, f->path);
     assert_note("fetching %.80s", f->url);
     TRY(transfer_all(f));
-    if (f->have == 0)
+    if (f->part.have == 0)
         return FAIL(ST_BAD_DATA, "%s is empty; check the address", f->url);
-    if (f->total < 0)
+    if (f->part.total < 0)
         LOG_WARN("%s: the server did not send the size of the file; %lld bytes arrived, and a "
                  "cut would not be noticed",
-                 f->url, (long long)f->have);
-    const enum status st = check_sum(f, f->part);
+                 f->url, (long long)f->part.have);
+    const enum status st = check_sum(f, f->part.path);
     if (st == ST_BAD_DATA) {
-        unlink(f->part);
+        unlink(f->part.path);
         unlink(f->same);
     }
     TRY(st);
-    TRY(file_commit(f->fd, f->part, f->path));
+    TRY(curl_client_part_commit(&f->part, f->path));
     unlink(f->same);
-    LOG_INFO("fetched %s: %lld bytes, kept in %s", f->url, (long long)f->have, f->path);
+    LOG_INFO("fetched %s: %lld bytes, kept in %s", f->url, (long long)f->part.have, f->path);
     return ST_OK;
 }
 
@@ -637,12 +598,15 @@ enum status fetch_file(const struct fetch_config *config, const char *url,
     f->config.slow_ms = config->slow_ms > 0 ? config->slow_ms : FETCH_SLOW_MS;
     f->config.rate_min = config->rate_min > 0 ? config->rate_min : FETCH_RATE_MIN;
     f->config.retry_ms = config->retry_ms > 0 ? config->retry_ms : FETCH_RETRY_MS;
-    f->fd = -1;
+    f->part = (struct curl_client_part){.what = f->url,
+                                        .cache_dir = config->cache_dir,
+                                        .progress = config->progress,
+                                        .progress_arg = config->progress_arg,
+                                        .fd = -1};
     enum status st = read_url(f, url);
     if (st == ST_OK)
         st = get(f);
-    if (f->fd >= 0)
-        close(f->fd);
+    curl_client_part_close(&f->part);
     if (st == ST_OK)
         text_copy(path_out, FILE_PATH_MAX, f->path);
     free(f);

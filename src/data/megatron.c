@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/text.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
@@ -108,7 +109,8 @@ static enum status check_list(const struct megatron_info *info, const char *name
     return ST_OK;
 }
 
-static enum status check_header(const uint8_t *bytes, size_t size, const char *name)
+enum status megatron_parse(const uint8_t *bytes, size_t size, int64_t bin_bytes, const char *name,
+                           struct megatron_info *out)
 {
     if (size < sizeof magic || memcmp(bytes, magic, sizeof magic) != 0)
         return FAIL(ST_BAD_DATA,
@@ -126,13 +128,6 @@ static enum status check_header(const uint8_t *bytes, size_t size, const char *n
         return FAIL(ST_BAD_DATA,
                     "Megatron index %s has ids of type %d; read are 8 (uint16) and 4 (int32)", name,
                     bytes[17]);
-    return ST_OK;
-}
-
-enum status megatron_parse(const uint8_t *bytes, size_t size, int64_t bin_bytes, const char *name,
-                           struct megatron_info *out)
-{
-    TRY(check_header(bytes, size, name));
     const uint64_t sequences = word64(bytes + 18), entries = word64(bytes + 26),
                    rest = size - MEGATRON_HEADER_BYTES;
     if (entries < 1)
@@ -223,7 +218,8 @@ struct megatron_writer {
     int64_t begun;   /* the first token of the current document */
     bool is_records; /* the ids so far end with a record, in which an end of text ends nothing */
     int32_t *length;
-    int64_t documents, documents_cap;
+    int64_t documents;
+    size_t documents_cap;
 };
 
 static enum status create_file(struct megatron_file *file, const char *path)
@@ -255,9 +251,7 @@ enum status megatron_create(const char *idx_path, uint32_t end_id, enum megatron
     char bin_path[FILE_PATH_MAX];
     enum status st;
     ASSERTF(text_ends(idx_path, ".idx"), "%s", idx_path);
-    struct megatron_writer *writer = calloc(1, sizeof *writer);
-    if (writer == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes to write %s", sizeof *writer, idx_path);
+    struct megatron_writer *writer = memory_new(1, sizeof *writer);
     writer->idx.fd = writer->bin.fd = -1;
     writer->end_id = end_id;
     writer->type = type;
@@ -287,14 +281,8 @@ static enum status end_document(struct megatron_writer *writer, int64_t token_i)
             ST_BAD_DATA,
             "%s: a document has %lld tokens, but Megatron's index counts at most %d; split it",
             writer->idx.path, (long long)tokens, INT32_MAX);
-    if (writer->documents == writer->documents_cap) {
-        const int64_t cap = writer->documents_cap > 0 ? 2 * writer->documents_cap : 1024;
-        int32_t *length = realloc(writer->length, (size_t)cap * sizeof *length);
-        if (length == NULL)
-            return FAIL(ST_RETRY, "out of memory: the lengths of %lld documents", (long long)cap);
-        writer->length = length;
-        writer->documents_cap = cap;
-    }
+    writer->length = memory_grow(writer->length, (size_t)writer->documents, &writer->documents_cap,
+                                 sizeof *writer->length);
     writer->length[writer->documents++] = (int32_t)tokens;
     writer->begun = token_i;
     return ST_OK;

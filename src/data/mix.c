@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/rand.h"
 #include "base/text.h"
 
@@ -119,9 +120,8 @@ enum status mix_parse(const char *data, struct mix *out)
         st = check_weights(&mix);
     if (st == ST_OK && !mix.is_weighted) {
         mix_free(&mix);
-        mix.item[0].data = strdup(data);
+        mix.item[0].data = memory_text(data);
         mix.n = 1;
-        st = mix.item[0].data != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: the parts of DATA");
     }
     if (st != ST_OK) {
         mix_free(&mix);
@@ -147,36 +147,15 @@ struct mix_order {
     uint16_t rank[MIX_CYCLE]; /* places of the same item before this one in the cycle */
 };
 
-static enum status shuffle(struct mix_order *order, uint64_t seed)
+struct mix_order *mix_order_open(const struct mix *mix, uint64_t seed, bool is_shuffled)
 {
-    uint8_t *even = malloc(MIX_CYCLE);
-    if (even == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d bytes for the order of a mixture", MIX_CYCLE);
-    memcpy(even, order->item, MIX_CYCLE);
-    for (uint64_t p = 0; p < MIX_CYCLE; p++)
-        order->item[p] = even[rand_permute(seed, RAND_STREAM(MIX, 0), p, MIX_CYCLE)];
-    free(even);
-    return ST_OK;
-}
-
-static void rank(struct mix_order *order)
-{
-    uint16_t used[MIX_ITEMS_MAX] = {0};
-    for (int p = 0; p < MIX_CYCLE; p++)
-        order->rank[p] = used[order->item[p]]++;
-}
-
-enum status mix_order_open(const struct mix *mix, uint64_t seed, bool is_shuffled,
-                           struct mix_order **out)
-{
-    struct mix_order *order = calloc(1, sizeof *order);
-    if (order == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for the order of a mixture", sizeof *order);
+    struct mix_order *order = memory_new(1, sizeof *order);
     order->items_n = mix->n;
     shares(mix, order->share);
     /* Each place gives every item its share of credit; the item with the most credit takes the
      * place and pays for it. This is as even as possible for any number of items. */
     int64_t credit[MIX_ITEMS_MAX] = {0};
+    uint8_t *even = memory_new(MIX_CYCLE, 1);
     for (int p = 0; p < MIX_CYCLE; p++) {
         int best = 0;
         for (int i = 0; i < order->items_n; i++) {
@@ -185,15 +164,16 @@ enum status mix_order_open(const struct mix *mix, uint64_t seed, bool is_shuffle
                 best = i;
         }
         credit[best] -= MIX_CYCLE;
-        order->item[p] = (uint8_t)best;
+        even[p] = (uint8_t)best;
     }
-    if (is_shuffled && shuffle(order, seed) != ST_OK) {
-        mix_order_close(order);
-        return ST_RETRY;
+    uint16_t used[MIX_ITEMS_MAX] = {0};
+    for (uint64_t p = 0; p < MIX_CYCLE; p++) {
+        order->item[p] =
+            even[is_shuffled ? rand_permute(seed, RAND_STREAM(MIX, 0), p, MIX_CYCLE) : p];
+        order->rank[p] = used[order->item[p]]++;
     }
-    rank(order);
-    *out = order;
-    return ST_OK;
+    free(even);
+    return order;
 }
 
 void mix_order_close(struct mix_order *order) { free(order); }

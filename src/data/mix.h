@@ -38,8 +38,7 @@ void mix_free(struct mix *mix); /* accepts a zeroed one, twice */
 
 struct mix_order;
 /* mix_order_open — the shares of a cycle follow the weights, by largest remainder. */
-enum status mix_order_open(const struct mix *mix, uint64_t seed, bool is_shuffled,
-                           struct mix_order **out);
+struct mix_order *mix_order_open(const struct mix *mix, uint64_t seed, bool is_shuffled);
 void mix_order_close(struct mix_order *order); /* accepts NULL */
 /* mix_order_at — the item of sample j ≥ 0; *sample_out: which of that item's samples, counted
  * from 0 over its epochs. As j grows, each item's samples come in order, and none is skipped. */

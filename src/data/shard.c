@@ -15,6 +15,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "data/cache.h"
@@ -41,21 +42,6 @@ static int32_t shard_word(const uint8_t *bytes, int word)
     int32_t v;
     memcpy(&v, bytes + 4 * (size_t)word, 4);
     return v;
-}
-
-/* shard_kind — how many bytes an id has, by magic number and version. */
-static enum status shard_kind(const uint8_t *bytes, const char *name, int *id_bytes_out)
-{
-    const bool is_wide = shard_word(bytes, SHARD_WORD_MAGIC) == SHARD_MAGIC_WIDE;
-    const int32_t version = shard_word(bytes, SHARD_WORD_VERSION),
-                  expected = is_wide ? SHARD_VERSION_WIDE : 1;
-    *id_bytes_out = is_wide ? 4 : 2;
-    if (version != expected)
-        return FAIL(ST_BAD_DATA,
-                    "token file %s has version %d, expected %d (%s ids); make it again with "
-                    "`convoy tokenize`",
-                    name, version, expected, is_wide ? "uint32" : "uint16");
-    return ST_OK;
 }
 
 /* Returns where the ids end; records begin at the next multiple of 4. */
@@ -93,7 +79,16 @@ enum status shard_parse(const uint8_t *bytes, size_t size, const char *name, str
                     "token file %s is cut off: it has %zu bytes, the header alone has %d; copy or "
                     "make it again",
                     name, size, SHARD_HEADER_BYTES);
-    TRY(shard_kind(bytes, name, &info.id_bytes));
+    /* Finds the bytes of an id by magic number and version. */
+    const bool is_wide = shard_word(bytes, SHARD_WORD_MAGIC) == SHARD_MAGIC_WIDE;
+    const int32_t version = shard_word(bytes, SHARD_WORD_VERSION),
+                  expected = is_wide ? SHARD_VERSION_WIDE : 1;
+    info.id_bytes = is_wide ? 4 : 2;
+    if (version != expected)
+        return FAIL(ST_BAD_DATA,
+                    "token file %s has version %d, expected %d (%s ids); make it again with "
+                    "`convoy tokenize`",
+                    name, version, expected, is_wide ? "uint32" : "uint16");
     info.tokens = shard_word(bytes, SHARD_WORD_COUNT);
     info.has_sum = shard_word(bytes, SHARD_WORD_TAG) == SHARD_TAG;
     if (info.has_sum) {
@@ -163,19 +158,11 @@ struct shard_scan {
     uint32_t bad_id;
 };
 
-enum status shard_scan_begin(int64_t vocab, struct shard_scan **out)
+struct shard_scan *shard_scan_begin(int64_t vocab)
 {
-    struct shard_scan *scan = calloc(1, sizeof *scan);
-    XXH3_state_t *hash = XXH3_createState();
-    if (scan == NULL || hash == NULL) {
-        free(scan);
-        XXH3_freeState(hash);
-        return FAIL(ST_RETRY, "out of memory for checking tokens");
-    }
-    *scan = (struct shard_scan){.hash = hash, .vocab = vocab, .bad_i = -1};
-    XXH3_64bits_reset(hash);
-    *out = scan;
-    return ST_OK;
+    struct shard_scan *scan = memory_new(1, sizeof *scan);
+    *scan = (struct shard_scan){.hash = file_hash_new(), .vocab = vocab, .bad_i = -1};
+    return scan;
 }
 
 /* shard_max — with vectors, because the compiler does not vectorise this loop at -O2. */
@@ -251,11 +238,8 @@ enum status shard_check(const struct shard *shard, const char *path, const atomi
     enum { CHUNK = 8 << 20 };
     const struct shard_info *info = &shard->info;
     const size_t n = (size_t)ids_end(info) - SHARD_HEADER_BYTES;
-    XXH3_state_t *hash = XXH3_createState();
+    XXH3_state_t *hash = file_hash_new();
     bool goes_on = true;
-    if (hash == NULL)
-        return FAIL(ST_RETRY, "out of memory: the checksum of %s", path);
-    XXH3_64bits_reset(hash);
     for (size_t at = 0, k; goes_on && at < n; at += k) {
         const uint8_t *ids = (const uint8_t *)shard->ids + at;
         k = n - at < CHUNK ? n - at : CHUNK;
@@ -285,7 +269,8 @@ struct shard_writer {
     bool is_committed;
     int64_t tokens;
     uint32_t *record; /* where each begins */
-    int64_t records, records_cap;
+    int64_t records;
+    size_t records_cap;
     struct shard_scan *scan;
     char path[FILE_PATH_MAX];
     char tmp_path[FILE_PATH_MAX];
@@ -294,13 +279,11 @@ struct shard_writer {
 enum status shard_create(const char *path, int64_t vocab, int id_bytes, struct shard_writer **out)
 {
     enum status st;
-    struct shard_writer *writer = calloc(1, sizeof *writer);
-    if (writer == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes to write %s", sizeof *writer, path);
+    struct shard_writer *writer = memory_new(1, sizeof *writer);
     writer->fd = -1;
     writer->id_bytes = id_bytes;
     TRY_OR(file_check_target(path), out_abandon);
-    TRY_OR(shard_scan_begin(vocab, &writer->scan), out_abandon);
+    writer->scan = shard_scan_begin(vocab);
     if (!text_copy(writer->path, sizeof writer->path, path) ||
         !text_format(writer->tmp_path, sizeof writer->tmp_path, "%s.%ld-%llx.tmp", path,
                      (long)getpid(), (unsigned long long)clock_ns())) {
@@ -355,35 +338,11 @@ enum status shard_append(struct shard_writer *writer, const uint32_t *ids, int64
     return ST_OK;
 }
 
-enum status shard_begin_record(struct shard_writer *writer, int64_t token_i)
+void shard_begin_record(struct shard_writer *writer, int64_t token_i)
 {
-    if (writer->records == writer->records_cap) {
-        const int64_t cap = writer->records_cap > 0 ? 2 * writer->records_cap : 1024;
-        uint32_t *record = realloc(writer->record, (size_t)cap * sizeof *record);
-        if (record == NULL)
-            return FAIL(ST_RETRY, "out of memory: where %lld records of %s begin", (long long)cap,
-                        writer->path);
-        writer->record = record;
-        writer->records_cap = cap;
-    }
+    writer->record = memory_grow(writer->record, (size_t)writer->records, &writer->records_cap,
+                                 sizeof *writer->record);
     writer->record[writer->records++] = (uint32_t)token_i; /* shard_append refuses more ids */
-    return ST_OK;
-}
-
-/* Appends the records after the ids. */
-static enum status write_records(struct shard_writer *writer)
-{
-    static const uint8_t zeros[4];
-    const struct shard_info info = {.tokens = writer->tokens, .id_bytes = writer->id_bytes};
-    const uint64_t at = ids_end(&info), fill = records_at(&info) - at;
-    const size_t bytes = (size_t)writer->records * sizeof *writer->record;
-    if (writer->records == 0)
-        return ST_OK;
-    TRY(file_write_at(writer->fd, writer->tmp_path, zeros, fill, (int64_t)at));
-    TRY(file_write_at(writer->fd, writer->tmp_path, writer->record, bytes, (int64_t)(at + fill)));
-    XXH3_64bits_update(writer->scan->hash, zeros, fill);
-    XXH3_64bits_update(writer->scan->hash, writer->record, bytes);
-    return ST_OK;
 }
 
 int64_t shard_written(const struct shard_writer *writer) { return writer->tokens; }
@@ -399,7 +358,18 @@ enum status shard_commit(struct shard_writer *writer, struct shard_key key)
     int32_t header[SHARD_HEADER_BYTES / 4] = {is_wide ? SHARD_MAGIC_WIDE : SHARD_MAGIC,
                                               is_wide ? SHARD_VERSION_WIDE : 1,
                                               (int32_t)writer->tokens, SHARD_TAG};
-    TRY(write_records(writer));
+    /* Appends the records after the ids. */
+    static const uint8_t zeros[4];
+    const struct shard_info info = {.tokens = writer->tokens, .id_bytes = writer->id_bytes};
+    const uint64_t at = ids_end(&info), fill = records_at(&info) - at;
+    const size_t bytes = (size_t)writer->records * sizeof *writer->record;
+    if (writer->records != 0) {
+        TRY(file_write_at(writer->fd, writer->tmp_path, zeros, fill, (int64_t)at));
+        TRY(file_write_at(writer->fd, writer->tmp_path, writer->record, bytes,
+                          (int64_t)(at + fill)));
+        XXH3_64bits_update(writer->scan->hash, zeros, fill);
+        XXH3_64bits_update(writer->scan->hash, writer->record, bytes);
+    }
     const uint64_t sum = shard_scan_facts(writer->scan).sum;
     memcpy(header + SHARD_WORD_SUM, &sum, sizeof sum);
     memcpy(header + SHARD_WORD_KEY, &key, sizeof key);
@@ -455,13 +425,8 @@ static void *check_files(void *arg)
 enum status shard_checker_start(const char *cache_dir, const struct shard_checker_file *files,
                                 int64_t n, struct shard_checker **out)
 {
-    struct shard_checker *checker = calloc(1, sizeof *checker);
-    struct shard_checker_file *copy = calloc((size_t)n, sizeof *copy);
-    if (checker == NULL || copy == NULL) {
-        free(checker);
-        free(copy);
-        return FAIL(ST_RETRY, "out of memory: a list of %lld token files", (long long)n);
-    }
+    struct shard_checker *checker = memory_new(1, sizeof *checker);
+    struct shard_checker_file *copy = memory_new((size_t)n, sizeof *copy);
     memcpy(copy, files, (size_t)n * sizeof *copy);
     checker->files = copy;
     checker->files_n = n;

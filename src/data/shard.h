@@ -67,7 +67,7 @@ struct shard_facts {
     uint32_t bad_id; /* and that id */
 };
 struct shard_scan;
-enum status shard_scan_begin(int64_t vocab, struct shard_scan **out);
+struct shard_scan *shard_scan_begin(int64_t vocab);
 /* shard_scan_add — ids of id_bytes each. */
 void shard_scan_add(struct shard_scan *scan, const void *ids, int id_bytes, int64_t n);
 struct shard_facts shard_scan_facts(const struct shard_scan *scan);
@@ -86,7 +86,7 @@ enum status shard_create(const char *path, int64_t vocab, int id_bytes, struct s
 enum status shard_append(struct shard_writer *writer, const uint32_t *ids, int64_t n);
 /* Notes that a record begins at this position, which may lie ahead of the ids so far. Positions
  * rise. */
-enum status shard_begin_record(struct shard_writer *writer, int64_t token_i);
+void shard_begin_record(struct shard_writer *writer, int64_t token_i);
 int64_t shard_written(const struct shard_writer *writer); /* tokens so far */
 /* shard_commit — syncs and renames the file. Free the writer with shard_abandon. */
 enum status shard_commit(struct shard_writer *writer, struct shard_key key);

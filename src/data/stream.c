@@ -11,6 +11,7 @@
 #include <zstd.h>
 
 #include "base/file.h"
+#include "base/memory.h"
 
 #define STREAM_RAW_BYTES ((size_t)1 << 17)
 #define STREAM_WINDOW_LOG 27 /* 128 MiB: zstd's own default limit */
@@ -32,9 +33,9 @@ struct stream {
 
 static enum status open_zstd(struct stream *stream)
 {
-    stream->raw = malloc(STREAM_RAW_BYTES);
+    stream->raw = memory_new(1, STREAM_RAW_BYTES);
     stream->zstd = ZSTD_createDCtx();
-    if (stream->raw == NULL || stream->zstd == NULL)
+    if (stream->zstd == NULL)
         return FAIL(ST_RETRY, "out of memory for unpacking %s", stream->file->path);
     ZSTD_DCtx_setParameter(stream->zstd, ZSTD_d_windowLogMax, STREAM_WINDOW_LOG);
     return ST_OK;
@@ -43,9 +44,7 @@ static enum status open_zstd(struct stream *stream)
 enum status stream_open(const struct data_file *file, stream_fn *on_raw, void *arg,
                         struct stream **out)
 {
-    struct stream *stream = calloc(1, sizeof *stream);
-    if (stream == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes to read %s", sizeof *stream, file->path);
+    struct stream *stream = memory_new(1, sizeof *stream);
     *stream = (struct stream){.file = file, .on_raw = on_raw, .arg = arg};
     stream->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     enum status st = ST_OK;

@@ -22,8 +22,7 @@
 #include "net/tls_client.h"
 
 #define REQUEST_MS 20000 /* of one request */
-#define PROGRESS_MS 50
-#define PAUSE_MS 200 /* before the next attempt; doubles up to PAUSE_MS_MAX */
+#define PAUSE_MS 200     /* before the next attempt; doubles up to PAUSE_MS_MAX */
 #define PAUSE_MS_MAX 2000
 #define LOG_MS 10000
 /* A file that is kept is read at every start if it is not larger; the reader of a larger file
@@ -41,32 +40,21 @@ struct dataset_client {
     struct file_list list;
     char name[FILE_LIST_NAME_MAX], dir[FILE_PATH_MAX];
     int lock_fd;
-    int64_t done, total;   /* bytes: already here · of all files */
-    int64_t fetched_bytes; /* by this call */
+    struct curl_client_part part; /* its done: the bytes of complete files */
+    int64_t fetched_bytes;        /* by this call */
     int64_t pause_ms, logged_ms;
-    bool is_stopped, is_changed; /* is_changed: node 0 has another list now */
+    enum status stopped; /* by the progress of a request */
+    bool is_changed;     /* node 0 has another list now */
 };
 
 /* ---- one request ---- */
 
-static bool report_progress(struct dataset_client *c)
-{
-    c->is_stopped = c->is_stopped || !c->config.progress(c->config.progress_arg, c->done, c->total);
-    return !c->is_stopped;
-}
-
 static int on_progress(void *arg, curl_off_t x, curl_off_t y, curl_off_t z, curl_off_t w)
 {
+    struct dataset_client *c = arg;
     (void)x, (void)y, (void)z, (void)w;
-    return report_progress(arg) ? 0 : 1;
-}
-
-static enum status stopped(const struct dataset_client *c)
-{
-    return FAIL(
-        ST_RETRY,
-        "stopped while fetching data from node 0, after %lld bytes; the next start continues there",
-        (long long)c->done);
+    c->stopped = curl_client_part_report(&c->part);
+    return c->stopped != ST_OK;
 }
 
 /* Waits before another attempt, and logs the reason now and then. */
@@ -77,10 +65,7 @@ static enum status retry_later(struct dataset_client *c, const char *why)
         c->logged_ms = now_ms;
         LOG_INFO("waiting for node 0's data: %s", why);
     }
-    for (int64_t until_ms = now_ms + c->pause_ms; clock_ms() < until_ms;
-         clock_sleep_ms(PROGRESS_MS))
-        if (!report_progress(c))
-            return stopped(c);
+    TRY(curl_client_part_wait(&c->part, c->pause_ms));
     c->pause_ms = 2 * c->pause_ms < PAUSE_MS_MAX ? 2 * c->pause_ms : PAUSE_MS_MAX;
     return ST_OK;
 }
@@ -111,8 +96,7 @@ static enum status post_until_answered(struct dataset_client *c,
         char why[512];
         long code = 0;
         CURLcode result = post(c, request, answer_max);
-        if (c->is_stopped)
-            return stopped(c);
+        TRY(c->stopped);
         if ((result == CURLE_SSL_CONNECT_ERROR || result == CURLE_PEER_FAILED_VERIFICATION ||
              (result == CURLE_RECV_ERROR && c->tls.alert != 0)) &&
             tls_client_is_refused(&c->tls, why, sizeof why))
@@ -169,6 +153,11 @@ static enum status name_file(const struct dataset_client *c, int i, char out[FIL
                       c->dir);
 }
 
+static int add_bytes(void *hash, const void *bytes, size_t n)
+{
+    return XXH3_64bits_update(hash, bytes, n);
+}
+
 static enum status check_map(struct dataset_client *c, const struct file_map *map,
                              const struct file_list_entry *file, bool is_known, bool *is_right)
 {
@@ -180,18 +169,11 @@ static enum status check_map(struct dataset_client *c, const struct file_map *ma
     if (file->sums_ends)
         sum = file_sum_ends(map->data + skip, map->bytes - skip);
     else if (!is_known || map->bytes <= CHECKED_BYTES) {
-        enum { SUM_BYTES = 16 << 20 };
-        XXH3_state_t *state = XXH3_createState();
-        if (!state)
-            return FAIL(ST_RETRY, "out of memory: a checksum");
-        XXH3_64bits_reset(state);
-        for (size_t at = skip, n; at < map->bytes && report_progress(c); at += n) {
-            n = map->bytes - at < SUM_BYTES ? map->bytes - at : SUM_BYTES;
-            XXH3_64bits_update(state, map->data + at, n);
-        }
-        sum = XXH3_64bits_digest(state);
-        XXH3_freeState(state);
-        TRY(c->is_stopped ? stopped(c) : ST_OK);
+        XXH3_state_t *hash = file_hash_new();
+        const enum status st = curl_client_part_hash(&c->part, map, skip, add_bytes, hash);
+        sum = XXH3_64bits_digest(hash);
+        XXH3_freeState(hash);
+        TRY(st);
     }
     *is_right = sum == file->sum;
     return ST_OK;
@@ -221,84 +203,57 @@ static enum status is_kept(struct dataset_client *c, int i, bool *is_kept_out)
     if (*is_kept_out)
         return ST_OK;
     LOG_WARN("%s is damaged; fetching it from node 0 again", path);
-    return unlink(path) == 0
-               ? ST_OK
-               : FAIL(ST_STORE, "cannot remove %s: %s; check CACHE_DIR", path, strerror(errno));
+    return curl_client_part_remove(path);
 }
 
-static enum status store_failed(const struct dataset_client *c, enum status st)
-{
-    return st != ST_STORE ? st
-                          : FAIL(ST_STORE,
-                                 "%s (node 0's data are kept in CACHE_DIR=%s; set another folder "
-                                 "if this one is full)",
-                                 status_message(), c->config.cache_dir);
-}
-
-/* Fetches the chunks of file i after the first `have` bytes. */
-static enum status fetch_chunks(struct dataset_client *c, int i, int fd, const char *part,
-                                int64_t have)
+/* Fetches the chunks of file i that are missing. */
+static enum status fetch_chunks(struct dataset_client *c, int i)
 {
     const struct file_list_entry *file = &c->list.files[i];
     struct file_list_request request = {
         .kind = c->config.kind, .node_id = c->config.node_id, .file_i = i};
     text_copy(request.name, sizeof request.name, c->name);
-    while (have < file->bytes) {
+    while (c->part.have < file->bytes) {
         long code;
-        request.first = have;
+        request.first = c->part.have;
         TRY(post_until_answered(c, &request, FILE_LIST_CHUNK_BYTES, &code));
         c->is_changed = code == 410;
         if (c->is_changed)
             return ST_OK;
         int64_t n = (int64_t)c->answer.len;
-        if (n == 0 || n > file->bytes - have)
+        if (n == 0 || n > file->bytes - c->part.have)
             return FAIL(
                 ST_BAD_DATA,
                 "node 0 sent %lld bytes of file %d from byte %lld on, but the file has %lld bytes",
-                (long long)n, i, (long long)have, (long long)file->bytes);
-        TRY(store_failed(c, file_write_at(fd, part, c->answer.data, (size_t)n, have)));
-        have += n;
-        c->done += n;
+                (long long)n, i, (long long)c->part.have, (long long)file->bytes);
+        TRY(curl_client_part_append(&c->part, c->answer.data, (size_t)n));
         c->fetched_bytes += n;
         c->pause_ms = PAUSE_MS;
     }
     return ST_OK;
 }
 
-static enum status finish_file(struct dataset_client *c, int i, int fd, const char *part,
-                               bool *is_right)
+static enum status finish_file(struct dataset_client *c, int i, bool *is_right)
 {
     char path[FILE_PATH_MAX], dir[FILE_PATH_MAX];
-    TRY(check_sum(c, part, &c->list.files[i], false, is_right));
-    if (!*is_right) {
-        c->done -= c->list.files[i].bytes;
-        return ftruncate(fd, 0) == 0
-                   ? ST_OK
-                   : FAIL(ST_STORE, "cannot empty %s: %s; check CACHE_DIR", part, strerror(errno));
-    }
+    TRY(check_sum(c, c->part.path, &c->list.files[i], false, is_right));
+    if (!*is_right)
+        return curl_client_part_restart(&c->part);
     TRY(name_file(c, i, path));
     text_format(dir, sizeof dir, "%s/%d", c->dir, c->list.files[i].part);
     TRY(file_make_dirs(dir));
-    const enum status st = file_commit(fd, part, path);
-    return st == ST_OK ? ST_OK : store_failed(c, st);
+    return curl_client_part_commit(&c->part, path);
 }
 
 static enum status fetch_file(struct dataset_client *c, int i)
 {
-    char part[FILE_PATH_MAX];
     bool is_right = false;
     const struct file_list_entry *file = &c->list.files[i];
-    if (!text_format(part, sizeof part, "%s/part-%05d", c->dir, i))
+    if (!text_format(c->part.path, sizeof c->part.path, "%s/part-%05d", c->dir, i))
         return FAIL(ST_BAD_SETTING, "the path %.80s… is too long; set a shorter CACHE_DIR", c->dir);
-    int fd = open(part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd < 0)
-        return FAIL(ST_STORE, "cannot create %s: %s; check CACHE_DIR", part, strerror(errno));
-    enum status st = ST_OK;
+    TRY(curl_client_part_open(&c->part));
+    enum status st = c->part.have > file->bytes ? curl_client_part_restart(&c->part) : ST_OK;
     for (int tries = 0; st == ST_OK && !is_right && !c->is_changed; tries++) {
-        int64_t have = lseek(fd, 0, SEEK_END);
-        if (have < 0 || have > file->bytes)
-            have = 0;
-        c->done += have;
         if (tries == TRIES)
             st = FAIL(ST_BAD_DATA,
                       "file %d of node 0's data arrived %d times with a wrong checksum; "
@@ -306,11 +261,12 @@ static enum status fetch_file(struct dataset_client *c, int i)
                       "disk of CACHE_DIR=%s is failing",
                       i, TRIES, c->config.cache_dir);
         if (st == ST_OK)
-            st = fetch_chunks(c, i, fd, part, have);
+            st = fetch_chunks(c, i);
         if (st == ST_OK && !c->is_changed)
-            st = finish_file(c, i, fd, part, &is_right);
+            st = finish_file(c, i, &is_right);
     }
-    close(fd);
+    curl_client_part_close(&c->part);
+    c->part.done += is_right ? file->bytes : 0;
     return st;
 }
 
@@ -319,12 +275,8 @@ static enum status fetch_file(struct dataset_client *c, int i)
 static enum status fetch_missing(struct dataset_client *c, const bool kept[FILE_LIST_FILES_MAX])
 {
     char size[32], rate[32];
-    int64_t begin_ms = clock_ms(), space = file_space_bytes(c->dir), need = c->total - c->done;
-    if (space >= 0 && need > space)
-        return FAIL(ST_STORE,
-                    "node 0's data take %lld bytes more, but CACHE_DIR=%s has room for %lld; make "
-                    "room or set another CACHE_DIR",
-                    (long long)need, c->config.cache_dir, (long long)space);
+    int64_t begin_ms = clock_ms(), need = c->part.total - c->part.done;
+    TRY(curl_client_part_room(&c->part, need));
     if (need > 0)
         LOG_INFO("fetching data from node 0: %s in %d file%s",
                  text_format_bytes(size, sizeof size, (double)need), c->list.files_n,
@@ -350,8 +302,8 @@ static enum status fetch_missing(struct dataset_client *c, const bool kept[FILE_
 static enum status fetch_all(struct dataset_client *c)
 {
     static bool kept[FILE_LIST_FILES_MAX];
-    c->total = file_list_bytes(&c->list);
-    c->done = c->fetched_bytes = 0;
+    c->part.total = file_list_bytes(&c->list);
+    c->part.done = c->fetched_bytes = 0;
     if (!c->config.cache_dir || c->config.cache_dir[0] == 0)
         return FAIL(ST_BAD_SETTING, "no folder to keep node 0's data in; set CACHE_DIR");
     if (c->list.parts_n > 1 && strpbrk(c->config.cache_dir, ",:"))
@@ -379,7 +331,7 @@ static enum status fetch_all(struct dataset_client *c)
     enum status st = ST_OK;
     for (int i = 0; st == ST_OK && i < c->list.files_n; i++) {
         st = is_kept(c, i, &kept[i]);
-        c->done += kept[i] ? c->list.files[i].bytes : 0;
+        c->part.done += kept[i] ? c->list.files[i].bytes : 0;
     }
     if (st == ST_OK)
         st = fetch_missing(c, kept);
@@ -421,8 +373,15 @@ static enum status run(struct dataset_client *c)
 enum status dataset_client_fetch(const struct dataset_client_config *config, struct text *data_out,
                                  enum file_list_state *state_out)
 {
-    struct dataset_client c = {
-        .config = *config, .lock_fd = -1, .logged_ms = clock_ms(), .pause_ms = PAUSE_MS};
+    struct dataset_client c = {.config = *config,
+                               .part = {.what = "node 0's data",
+                                        .cache_dir = config->cache_dir,
+                                        .progress = config->progress,
+                                        .progress_arg = config->progress_arg,
+                                        .fd = -1},
+                               .lock_fd = -1,
+                               .logged_ms = clock_ms(),
+                               .pause_ms = PAUSE_MS};
     enum status st = run(&c);
     if (st == ST_OK && c.list.state == FILE_LIST_STATE_READY) {
         for (int part = 0; part < c.list.parts_n; part++) {

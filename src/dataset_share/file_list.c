@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 
 static const char *const states[FILE_LIST_STATES_N] = {"wait", "none", "unfit", "ready"};
 
@@ -23,7 +24,7 @@ static bool is_suffix(const char *s)
     return true;
 }
 
-static enum status check_file(const struct file_list *list, const struct file_list_entry *file)
+enum status file_list_add(struct file_list *list, const struct file_list_entry *file)
 {
     int last = list->files_n > 0 ? list->files[list->files_n - 1].part : -1;
     if (list->files_n == FILE_LIST_FILES_MAX)
@@ -41,24 +42,11 @@ static enum status check_file(const struct file_list *list, const struct file_li
     if (file->is_pair && (file->part != last || list->files[list->files_n - 1].is_pair ||
                           strcmp(file->suffix, list->files[list->files_n - 1].suffix) == 0))
         return FAIL(ST_BAD_DATA, "file %d shares the name of no file before it", list->files_n);
-    return ST_OK;
-}
-
-enum status file_list_add(struct file_list *list, const struct file_list_entry *file)
-{
-    TRY(check_file(list, file));
-    if ((list->files_n & (list->files_n - 1)) == 0) { /* grows to the next power of two */
-        size_t cap = list->files_n > 0 ? 2 * (size_t)list->files_n : 1;
-        struct file_list_entry *files = realloc(list->files, cap * sizeof *files);
-        if (!files)
-            return FAIL(ST_RETRY, "out of memory: a list of %zu files", cap);
-        list->files = files;
-    }
-    char *path = file->path ? strdup(file->path) : NULL;
-    if (file->path && !path)
-        return FAIL(ST_RETRY, "out of memory: the name of %s", file->path);
+    if ((list->files_n & (list->files_n - 1)) == 0) /* grows to the next power of two */
+        list->files = memory_resize(list->files, list->files_n > 0 ? 2 * (size_t)list->files_n : 1,
+                                    sizeof *list->files);
     list->files[list->files_n] = *file;
-    list->files[list->files_n++].path = path;
+    list->files[list->files_n++].path = file->path ? memory_text(file->path) : NULL;
     list->parts_n = file->part + 1;
     return ST_OK;
 }
@@ -258,6 +246,7 @@ enum status file_list_read_request(const char *bytes, size_t n, struct file_list
 
 #ifdef FUZZ
 #include "base/assert.h"
+#include "base/memory.h"
 
 /* A list that is read, written and read again is the same. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
+#include "base/memory.h"
 #include "format/ckpt_dir.h"
 #include "format/ckpt_inside.h"
 #include "format/ckpt_read.h"
@@ -38,9 +39,8 @@ static enum status read_manifest(int dir_fd, const char *path, struct manifest *
     int fd;
     TRY(file_join(what, sizeof(what), path, CKPT_DIR_MANIFEST));
     TRY(ckpt_read_open_file(dir_fd, path, CKPT_DIR_MANIFEST, &fd, &file_bytes_n));
-    char *bytes = malloc(cap);
-    enum status st = bytes ? ckpt_read_chunk(fd, path, CKPT_DIR_MANIFEST, bytes, cap, 0, &n)
-                           : FAIL(ST_RETRY, "out of memory: %zu bytes to read %s", cap, what);
+    char *bytes = memory_new(1, cap);
+    enum status st = ckpt_read_chunk(fd, path, CKPT_DIR_MANIFEST, bytes, cap, 0, &n);
     close(fd);
     if (st == ST_OK)
         st = manifest_parse(bytes, n, what, out);
@@ -112,13 +112,9 @@ static void *check_main(void *arg)
 {
     struct check *c = arg;
     /* Reads every byte and keeps none. */
-    XXH3_state_t *hash = XXH3_createState();
-    char *chunk = malloc(CHUNK_BYTES);
-    enum status st = hash && chunk
-                         ? ST_OK
-                         : FAIL(ST_RETRY, "out of memory: checking %s/%s", c->path, c->file->name);
-    if (st == ST_OK)
-        XXH3_64bits_reset(hash);
+    XXH3_state_t *hash = file_hash_new();
+    char *chunk = memory_resize(NULL, 1, CHUNK_BYTES);
+    enum status st = ST_OK;
     posix_fadvise(c->fd, 0, AHEAD_BYTES, POSIX_FADV_WILLNEED);
     for (int64_t at = 0; st == ST_OK && at < c->file->bytes;) {
         size_t want =
@@ -198,9 +194,7 @@ static enum status open_parts(struct ckpt *ckpt, int dir_fd, const struct heartb
     struct status_saved why;
     enum status st = ST_OK;
     int n = 0, files_n = ckpt->manifest.files_n;
-    struct check *check = calloc((size_t)files_n + 1, sizeof *check);
-    if (!check)
-        return FAIL(ST_RETRY, "out of memory: the check of %d files of %s", files_n, ckpt->path);
+    struct check *check = memory_new((size_t)files_n, sizeof *check);
     while (n < files_n && st == ST_OK) {
         check[n] = (struct check){
             .path = ckpt->path, .file = &ckpt->manifest.file[n], .heartbeat = heartbeat, .fd = -1};
@@ -283,11 +277,9 @@ static enum status look_at_parts(struct ckpt *ckpt, int dir_fd)
 static enum status open_one(const char *path, bool is_lazy, const struct heartbeat *heartbeat,
                             struct ckpt **out)
 {
-    struct ckpt *ckpt = calloc(1, sizeof(*ckpt));
+    struct ckpt *ckpt = memory_new(1, sizeof(*ckpt));
     int dir_fd = -1;
     enum status st;
-    if (!ckpt)
-        return FAIL(ST_RETRY, "out of memory: checkpoint %s", path);
     TRY_OR(ckpt_read_open_folder(path, ckpt->path, sizeof(ckpt->path), &dir_fd), free_ckpt);
     TRY_OR(read_manifest(dir_fd, ckpt->path, &ckpt->manifest), close_dir);
     TRY_OR(check_listing(dir_fd, ckpt->path, &ckpt->manifest), close_dir);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 
 #define STEP_PREFIX "step-"
@@ -49,20 +50,6 @@ static int compare_steps(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-static enum status add_step(struct ckpt_dir_steps *steps, int *cap, int64_t step, const char *dir)
-{
-    if (steps->steps_n == *cap) {
-        int more = *cap == 0 ? 64 : *cap > INT32_MAX / 2 ? INT32_MAX : *cap * 2;
-        int64_t *grown = more > *cap ? realloc(steps->step, (size_t)more * sizeof(*grown)) : NULL;
-        if (!grown)
-            return FAIL(ST_RETRY, "out of memory: list of the checkpoints in %s", dir);
-        steps->step = grown;
-        *cap = more;
-    }
-    steps->step[steps->steps_n++] = step;
-    return ST_OK;
-}
-
 struct dirent *ckpt_dir_next(DIR *listing, const char *dir, enum status *st)
 {
     errno = 0;
@@ -92,8 +79,13 @@ enum status ckpt_dir_list(const char *dir, struct ckpt_dir_steps *out)
                     "cannot list checkpoint folder %s: %s; give this user permission to read it",
                     dir, strerror(errno));
     for (struct dirent *entry; st == ST_OK && (entry = ckpt_dir_next(listing, dir, &st)) != NULL;)
-        if (step_of(entry->d_name, &step))
-            st = add_step(&steps, &cap, step, dir);
+        if (step_of(entry->d_name, &step)) {
+            if (steps.steps_n == cap) {
+                cap = cap > 0 ? cap * 2 : 64;
+                steps.step = memory_resize(steps.step, (size_t)cap, sizeof *steps.step);
+            }
+            steps.step[steps.steps_n++] = step;
+        }
     closedir(listing);
     if (st != ST_OK) {
         free(steps.step);

@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "format/ckpt_inside.h"
 #include "format/ckpt_read.h"
 
@@ -67,7 +68,6 @@ static enum status next_chunk(const struct reader *r, int64_t at, size_t *got_ou
 static enum status read_file(struct reader *r)
 {
     size_t got;
-    XXH3_64bits_reset(r->hash);
     for (int64_t at = 0; at < r->file->bytes; at += (int64_t)got) {
         int64_t want = r->file->bytes - at < CHUNK_BYTES ? r->file->bytes - at : CHUNK_BYTES;
         TRY(next_chunk(r, at, &got));
@@ -103,11 +103,10 @@ static void *reader_main(void *arg)
     int flags = fcntl(r->part->fd, F_GETFL);
     if (flags >= 0)
         (void)fcntl(r->part->fd, F_SETFL, flags | O_DIRECT); /* not all file systems can */
-    r->hash = XXH3_createState();
+    r->hash = file_hash_new();
     r->chunk = aligned_alloc(4096, CHUNK_BYTES);
-    r->st = r->hash && r->chunk
-                ? read_file(r)
-                : FAIL(ST_RETRY, "out of memory: reading %s/%s", r->ckpt->path, r->file->name);
+    r->st = r->chunk ? read_file(r)
+                     : FAIL(ST_RETRY, "out of memory: reading %s/%s", r->ckpt->path, r->file->name);
     XXH3_freeState(r->hash);
     free(r->chunk);
     status_save(&r->why);
@@ -126,9 +125,7 @@ static enum status fill_once(struct ckpt *ckpt, const struct ckpt_fill *fill,
                              const struct heartbeat *heartbeat)
 {
     enum status st = ST_OK;
-    struct reader *reader = calloc((size_t)ckpt->parts_n + 1, sizeof *reader);
-    if (!reader)
-        return FAIL(ST_RETRY, "out of memory: reading %d files of %s", ckpt->parts_n, ckpt->path);
+    struct reader *reader = memory_new((size_t)ckpt->parts_n, sizeof *reader);
     for (int i = 0; i < ckpt->parts_n; i++) {
         struct reader *r = &reader[i];
         *r = (struct reader){.ckpt = ckpt,

@@ -142,16 +142,11 @@ static enum status take_value(struct scan *scan, struct gguf_value *value)
     return ST_OK;
 }
 
-static int compare_keys(const char *a, size_t a_n, const char *b, size_t b_n)
-{
-    int order = memcmp(a, b, a_n < b_n ? a_n : b_n);
-    return order != 0 ? order : a_n < b_n ? -1 : a_n > b_n;
-}
-
 static int compare_values(const void *a, const void *b)
 {
     const struct gguf_value *x = a, *y = b;
-    return compare_keys(x->key, x->key_n, y->key, y->key_n);
+    int order = memcmp(x->key, y->key, x->key_n < y->key_n ? x->key_n : y->key_n);
+    return order != 0 ? order : x->key_n < y->key_n ? -1 : x->key_n > y->key_n;
 }
 
 /* ---- tensors ---- */

@@ -156,33 +156,31 @@ static bool is_copy(const struct gguf_model *model, const struct gguf_tensor *t)
            embd->quant == t->quant && embd->bytes == t->bytes && is_equal(model, embd, t);
 }
 
-/* check_known — a tensor that the architecture lacks would be left out of what is computed. */
-static enum status check_known(const struct gguf_model *model, const struct gguf_tensor *t)
-{
-    struct parts parts;
-    bool is_split = split_name(t->name, "blk.", &parts);
-    if (strcmp(t->name, "rope_freqs.weight") == 0 ||
-        (is_split && strcmp(parts.stem, "attn_rot_embd") == 0) || is_copy(model, t))
-        return ST_OK;
-    if (!is_split || !find_form(model->config.arch, &parts, false))
-        return FAIL(ST_BAD_DATA,
-                    "%s: tensor %s does not belong to the architecture, or would change what it "
-                    "computes; use another model",
-                    model->path, t->name);
-    if (parts.layer >= model->config.layers)
-        return FAIL(ST_BAD_DATA,
-                    "%s: tensor %s is of layer %" PRId64 ", but block_count is %" PRId64
-                    "; the file is damaged",
-                    model->path, t->name, parts.layer, model->config.layers);
-    return ST_OK;
-}
-
 static enum status parse(struct gguf_model *model, const uint8_t *bytes, size_t n)
 {
     TRY(gguf_parse(bytes, n, model->path, &model->gguf));
     TRY(gguf_config_read(&model->gguf, &model->config));
-    for (int i = 0; i < model->gguf.tensors_n; i++)
-        TRY(check_known(model, &model->gguf.tensor[i]));
+    for (int i = 0; i < model->gguf.tensors_n; i++) {
+        /* A tensor that the architecture lacks would be left out of what is computed. */
+        struct parts parts;
+        bool is_split = split_name(model->gguf.tensor[i].name, "blk.", &parts);
+        if (strcmp(model->gguf.tensor[i].name, "rope_freqs.weight") != 0 &&
+            (!is_split || strcmp(parts.stem, "attn_rot_embd") != 0) &&
+            !is_copy(model, &model->gguf.tensor[i])) {
+            if (!is_split || !find_form(model->config.arch, &parts, false))
+                return FAIL(
+                    ST_BAD_DATA,
+                    "%s: tensor %s does not belong to the architecture, or would change what it "
+                    "computes; use another model",
+                    model->path, model->gguf.tensor[i].name);
+            if (parts.layer >= model->config.layers)
+                return FAIL(ST_BAD_DATA,
+                            "%s: tensor %s is of layer %" PRId64 ", but block_count is %" PRId64
+                            "; the file is damaged",
+                            model->path, model->gguf.tensor[i].name, parts.layer,
+                            model->config.layers);
+        }
+    }
     return ST_OK;
 }
 

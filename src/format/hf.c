@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "format/gguf_model.h"
 #include "format/hf_config.h"
@@ -124,12 +125,6 @@ static enum status open_part(struct hf_model *hf, const char *dir, const char *n
     return safetensors_parse(part->map.data, part->map.bytes, part->path, &part->tensors);
 }
 
-static enum status take_parts(struct hf_model *hf, int parts_n)
-{
-    hf->part = calloc((size_t)parts_n, sizeof(hf->part[0]));
-    return hf->part ? ST_OK : FAIL(ST_RETRY, "out of memory: %d files of %s", parts_n, hf->path);
-}
-
 /* ---- one list of all tensors ---- */
 
 static int compare_rows(const void *a, const void *b)
@@ -150,9 +145,7 @@ static enum status list_rows(struct hf_model *hf)
     size_t n = 0;
     for (int i = 0; i < hf->parts_n; i++)
         n += (size_t)hf->part[i].tensors.entries_n;
-    hf->row = calloc(n + 1, sizeof(hf->row[0]));
-    if (!hf->row || n > INT32_MAX)
-        return FAIL(ST_RETRY, "out of memory: the list of %zu tensors of %s", n, hf->path);
+    hf->row = memory_new(n, sizeof(hf->row[0]));
     for (int i = 0; i < hf->parts_n; i++)
         for (int k = 0; k < hf->part[i].tensors.entries_n; k++) {
             const struct safetensors_entry *entry = &hf->part[i].tensors.entry[k];
@@ -190,7 +183,7 @@ static const struct row *find_weight(const struct hf_model *hf, const char *name
 
 static enum status open_listed(struct hf_model *hf, const char *dir, const struct hf_index *index)
 {
-    TRY(take_parts(hf, index->files_n));
+    hf->part = memory_new((size_t)index->files_n, sizeof(hf->part[0]));
     for (int i = 0; i < index->files_n; i++)
         TRY(open_part(hf, dir, index->file[i]));
     TRY(list_rows(hf));
@@ -314,7 +307,7 @@ static enum status open_weights(struct hf_model *hf, const char *dir)
 {
     TRY(file_join(hf->path, sizeof(hf->path), dir, WEIGHTS));
     if (file_exists(hf->path)) {
-        TRY(take_parts(hf, 1));
+        hf->part = memory_new(1, sizeof(hf->part[0]));
         TRY(open_part(hf, dir, WEIGHTS));
         TRY(list_rows(hf));
     } else {
@@ -351,9 +344,7 @@ static enum status open_weights(struct hf_model *hf, const char *dir)
 
 enum status hf_open(const char *dir, const struct hf_config *config, struct hf_model **out)
 {
-    struct hf_model *hf = calloc(1, sizeof(*hf));
-    if (!hf)
-        return FAIL(ST_RETRY, "out of memory: model folder %s", dir);
+    struct hf_model *hf = memory_new(1, sizeof(*hf));
     hf->names = hf_names_of(config->arch);
     hf->is_tied = config->is_tied;
     enum status st = open_weights(hf, dir);

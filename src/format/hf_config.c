@@ -254,24 +254,6 @@ static enum status read_rotary(const cJSON *root, const struct kind *kind, struc
 
 /* ---- all ---- */
 
-static enum status read_task(const cJSON *root, const struct kind *kind, struct hf_config *out)
-{
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, "architectures");
-    if (is_unset(list))
-        return ST_OK;
-    if (!cJSON_IsArray(list))
-        return FAIL(ST_BAD_DATA, "\"architectures\" is not an array");
-    for (const cJSON *item = list->child; item; item = item->next)
-        if (cJSON_IsString(item) && text_ends(item->valuestring, "ForQuestionAnswering"))
-            out->is_qa = true;
-    if (out->is_qa && kind->arch != HF_ARCH_GPT2)
-        return FAIL(ST_BAD_DATA,
-                    "\"architectures\" names a head for questions on a %s, which is not computed; "
-                    "use its language model, or a GPT-2",
-                    kind->type);
-    return ST_OK;
-}
-
 /* check_token — a token's number that is given must be one of the vocabulary. *out -1: none is.
  * Transformers writes GPT-2's own 50256 into the files of smaller models, where it means none. */
 static enum status check_token(const cJSON *item, const char *key, const struct hf_config *config,
@@ -354,7 +336,20 @@ static enum status read_fields(const cJSON *root, struct hf_config *out)
                     "\"quantization_config\" says that the weights are quantized; use the "
                     "model with F32, F16 or BF16 weights");
     TRY(kind->arch == HF_ARCH_GPT2 ? read_gpt2(root, out) : read_rotary(root, kind, out));
-    TRY(read_task(root, kind, out));
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, "architectures");
+    if (!is_unset(list)) {
+        if (!cJSON_IsArray(list))
+            return FAIL(ST_BAD_DATA, "\"architectures\" is not an array");
+        for (const cJSON *item = list->child; item; item = item->next)
+            if (cJSON_IsString(item) && text_ends(item->valuestring, "ForQuestionAnswering"))
+                out->is_qa = true;
+        if (out->is_qa && kind->arch != HF_ARCH_GPT2)
+            return FAIL(
+                ST_BAD_DATA,
+                "\"architectures\" names a head for questions on a %s, which is not computed; "
+                "use its language model, or a GPT-2",
+                kind->type);
+    }
     TRY(check_token(cJSON_GetObjectItemCaseSensitive(root, "bos_token_id"), "bos_token_id", out,
                     &out->bos));
     return read_eos(root, out);

@@ -1,5 +1,6 @@
 /* hf_index — see hf_config.h. The list is not trusted: the number of names, their characters, and
  * where they point are checked before any file is opened. */
+#include "base/memory.h"
 #include "format/hf_config.h"
 
 #include <stdlib.h>
@@ -104,12 +105,10 @@ static enum status read_document(struct hf_index *index)
         n++;
     if (n == 0 || n > ROWS_MAX)
         return FAIL(ST_BAD_DATA, "\"weight_map\" lists %zu tensors, expected 1 to %d", n, ROWS_MAX);
-    index->row = calloc(n, sizeof(index->row[0]));
-    index->file = calloc(n, sizeof(index->file[0]));
-    const char **names = calloc(n, sizeof(*names));
-    enum status st = index->row && index->file && names
-                         ? ST_OK
-                         : FAIL(ST_RETRY, "out of memory: an index of %zu tensors", n);
+    index->row = memory_new(n, sizeof(index->row[0]));
+    index->file = memory_new(n, sizeof(index->file[0]));
+    const char **names = memory_new(n, sizeof(*names));
+    enum status st = ST_OK;
     for (const cJSON *item = map->child; st == ST_OK && item; item = item->next) {
         st = check_tensor_name(item->string);
         if (st == ST_OK)

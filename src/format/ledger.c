@@ -123,18 +123,6 @@ static enum status get_outcome(const cJSON *root, enum ledger_outcome *out)
                 name);
 }
 
-static enum status get_start(const cJSON *root, struct ledger_start *out)
-{
-    TRY(get_count(root, "generation", 1, &out->generation));
-    TRY(get_count(root, "after", 0, &out->after));
-    TRY(get_count(root, "sample", 0, &out->sample));
-    TRY(json_get_hex(root, "data", &out->data));
-    if (!cJSON_HasObjectItem(root, "epoch"))
-        return ST_OK;
-    TRY(get_count(root, "epoch", 1, &out->epoch));
-    return json_get_hex(root, "order", &out->order);
-}
-
 /* ---- the audit ---- */
 
 struct audit {
@@ -197,11 +185,6 @@ static enum status check_generation(const struct audit *a, int64_t generation)
 
 /* ---- checkpoints ---- */
 
-static bool has_step_at(const struct ledger_audit *out, int at, int64_t step)
-{
-    return at < out->checkpoints_n && out->checkpoint[at].step == step;
-}
-
 /* make_room — for one entry at *at; the oldest step goes if there are too many. */
 static void make_room(struct audit *a, int *at)
 {
@@ -234,7 +217,7 @@ static enum status take_checkpoint(struct audit *a, const cJSON *root)
         a->out->checkpoint = memory_new(LEDGER_CHECKPOINTS_MAX, sizeof *a->out->checkpoint);
     if (!a->provenance_of)
         a->provenance_of = memory_new(LEDGER_CHECKPOINTS_MAX, sizeof *a->provenance_of);
-    if (has_step_at(out, at, c.step)) {
+    if (at < out->checkpoints_n && out->checkpoint[at].step == c.step) {
         /* With those that a generation with the same provenance has saved before. */
         const struct ledger_checkpoint *old = &a->out->checkpoint[at];
         if (a->differs[0] == 0 && old->weights != c.weights && a->provenance != 0 &&
@@ -274,7 +257,14 @@ static enum status take_object(struct audit *a, const cJSON *root)
     struct ledger_start start = {0};
     struct ledger_run run = {0};
     if (cJSON_HasObjectItem(root, "after")) {
-        TRY(get_start(root, &start));
+        TRY(get_count(root, "generation", 1, &start.generation));
+        TRY(get_count(root, "after", 0, &start.after));
+        TRY(get_count(root, "sample", 0, &start.sample));
+        TRY(json_get_hex(root, "data", &start.data));
+        if (cJSON_HasObjectItem(root, "epoch")) {
+            TRY(get_count(root, "epoch", 1, &start.epoch));
+            TRY(json_get_hex(root, "order", &start.order));
+        }
         return take_start(a, &start);
     }
     if (cJSON_HasObjectItem(root, "step")) {
@@ -294,12 +284,8 @@ static enum status take_object(struct audit *a, const cJSON *root)
         if (a->runs_n > 0 && ledger_append(&a->run[a->runs_n - 1], &run))
             return ST_OK;
         if (a->runs_n == a->runs_cap) {
-            const size_t cap = a->runs_cap > 0 ? 2 * a->runs_cap : 64;
-            struct ledger_run *more = realloc(a->run, cap * sizeof *more);
-            if (!more)
-                return FAIL(ST_RETRY, "out of memory: %zu runs of a ledger", cap);
-            a->run = more;
-            a->runs_cap = cap;
+            a->runs_cap = a->runs_cap > 0 ? 2 * a->runs_cap : 64;
+            a->run = memory_resize(a->run, a->runs_cap, sizeof *a->run);
         }
         a->run[a->runs_n++] = run;
         return ST_OK;

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "kernels/bf16.h"
 
@@ -266,10 +267,8 @@ bool llmc_is_file(const char *path) { return file_bytes(path) >= 0; }
 
 enum status llmc_open(const char *path, struct llmc_file **out)
 {
-    struct llmc_file *file = calloc(1, sizeof(*file));
+    struct llmc_file *file = memory_new(1, sizeof(*file));
     enum status st;
-    if (!file)
-        return FAIL(ST_RETRY, "out of memory: model file %s", path);
     text_copy(file->path, sizeof(file->path), path);
     TRY_OR(file_map_open(path, &file->map), close_file);
     TRY_OR(llmc_parse(file->map.data, file->map.bytes, file->path, &file->llmc), close_file);

@@ -123,11 +123,10 @@ enum status sink_close(struct sink *sink)
 
 static enum status open_new(struct sink *sink)
 {
-    sink->hash = XXH3_createState();
+    sink->hash = file_hash_new();
     sink->buffer = aligned_alloc(4096, BUFFER_BYTES);
-    if (!sink->hash || !sink->buffer)
-        return FAIL(ST_RETRY, "out of memory: checksum and buffer of %s", sink->path);
-    XXH3_64bits_reset(sink->hash);
+    if (!sink->buffer)
+        return FAIL(ST_RETRY, "out of memory: the buffer of %s", sink->path);
     sink->fd = open(sink->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (sink->fd < 0)
         return FAIL(ST_STORE, "cannot create %s (%" PRId64 " bytes): %s", sink->path,

@@ -41,9 +41,9 @@ struct tfevents {
 
 /* ---- checksums ---- */
 
-/* The remainder of every byte, made once: reflected, polynomial 0x1EDC6F41. */
-static const uint32_t *crc_table(void)
+uint32_t tfevents_crc32c(const void *bytes, size_t n)
 {
+    /* The remainder of every byte, made once: reflected, polynomial 0x1EDC6F41. */
     static uint32_t table[256];
     if (table[1] == 0)
         for (uint32_t i = 256; i-- > 0;) { /* [1] last: it marks the table as complete */
@@ -52,12 +52,6 @@ static const uint32_t *crc_table(void)
                 rest = rest >> 1 ^ (rest & 1 ? 0x82F63B78u : 0);
             table[i] = rest;
         }
-    return table;
-}
-
-uint32_t tfevents_crc32c(const void *bytes, size_t n)
-{
-    const uint32_t *table = crc_table();
     const uint8_t *at = bytes;
     uint32_t crc = UINT32_MAX;
     for (size_t i = 0; i < n; i++)
@@ -236,11 +230,6 @@ static const char *host(char *out, size_t cap)
     return out;
 }
 
-static bool is_disk(int error)
-{
-    return error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG;
-}
-
 static enum status open_file(const char *dir, struct tfevents *file)
 {
     char name[160], host_name[65];
@@ -251,7 +240,9 @@ static enum status open_file(const char *dir, struct tfevents *file)
     file->fd = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (file->fd >= 0)
         return ST_OK;
-    return FAIL(is_disk(errno) ? ST_STORE : ST_BAD_SETTING,
+    return FAIL((errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG)
+                    ? ST_STORE
+                    : ST_BAD_SETTING,
                 "cannot make %s: %s; set TENSORBOARD_DIR to a folder that can be written",
                 file->path, strerror(errno));
 }

@@ -1,5 +1,6 @@
 /* curl_client — what all HTTP requests of this program have in common, as options of one libcurl
- * handle. Its users are downloads (data/fetch), the members' requests to node 0 (tls_client) and
+ * handle, and the file that a download fills. Its users are downloads from the web (data/fetch) and
+ * from node 0 (dataset_share/dataset_client), the members' requests to node 0 (tls_client) and
  * `convoy status` (serve/status_client).
  *
  * Each user adds its own policy to the handle: redirects, TLS, retries. It must not know what is
@@ -12,6 +13,7 @@
 
 #include <curl/curl.h>
 
+#include "base/file.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -34,5 +36,40 @@ enum status curl_client_open(const struct curl_client_config *config, CURL **out
 const char *curl_client_error(const char error[CURL_ERROR_SIZE], CURLcode code);
 /* curl_client_http_code — of the last response; 0: none arrived. */
 long curl_client_http_code(CURL *easy);
+
+/* The part of a file that has arrived in CACHE_DIR. The next start resumes at its end. */
+struct curl_client_part {
+    const char *what;      /* the source in messages: a URL, "node 0's data" */
+    const char *cache_dir; /* for messages */
+    /* NULL allowed; returns false to stop: ST_RETRY then. */
+    bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
+    void *progress_arg;
+    char path[FILE_PATH_MAX];
+    int fd;              /* -1: not open */
+    int64_t have;        /* bytes in the part */
+    int64_t done, total; /* bytes of other files; of all files; the latter may be too small */
+};
+
+/* Opens the part at part->path, or creates it. */
+enum status curl_client_part_open(struct curl_client_part *part);
+/* Closes the part, unless that was done before. */
+void curl_client_part_close(struct curl_client_part *part);
+/* Empties the part. */
+enum status curl_client_part_restart(struct curl_client_part *part);
+enum status curl_client_part_append(struct curl_client_part *part, const void *bytes, size_t n);
+/* Makes the part the file at path, durably. */
+enum status curl_client_part_commit(struct curl_client_part *part, const char *path);
+/* Fails ST_STORE if CACHE_DIR has no room for n more bytes. */
+enum status curl_client_part_room(const struct curl_client_part *part, int64_t n);
+/* Removes a kept file that is damaged. */
+enum status curl_client_part_remove(const char *path);
+/* Reports the progress. Fails ST_RETRY if it is to stop. */
+enum status curl_client_part_report(const struct curl_client_part *part);
+/* Waits before another attempt, and reports the progress meanwhile. */
+enum status curl_client_part_wait(const struct curl_client_part *part, int64_t ms);
+/* Adds the bytes of a mapped file after the first `skip` to a hash, and reports the progress. */
+enum status curl_client_part_hash(const struct curl_client_part *part, const struct file_map *map,
+                                  size_t skip, int (*add)(void *hash, const void *bytes, size_t n),
+                                  void *hash);
 
 #endif

@@ -84,24 +84,9 @@ static bool is_silent(const struct http_server_conn *conn)
     return unread == 0 && !has_client_hello(conn);
 }
 
-static void warn_full(struct https_server *server, int n, int64_t now_ms)
+static void evict_excess(struct https_server *server, int64_t now_ms)
 {
-    char peer[80];
-    int held, most = conn_limit_busiest(server->slots, n, &held);
-    if (most < 0 ||
-        (server->warned_full_ms != 0 && now_ms - server->warned_full_ms < LOG_FULL_EVERY_MS))
-        return;
-    server->warned_full_ms = now_ms;
-    listener_peer(bufferevent_getfd(server->strangers[most]->stream), peer, sizeof(peer));
-    LOG_WARN(
-        "too many connections without the job's key: %d to MASTER_PORT=%d, %d of them from one "
-        "address (%s); silent ones are closed, oldest first (%lld so far)",
-        n, server->config.port, held, peer, (long long)server->evicted_n);
-}
-
-/* list_strangers — newest first. Returns how many. */
-static int list_strangers(struct https_server *server, int64_t now_ms)
-{
+    /* Lists the strangers, newest first. */
     struct http_server_conn *conn;
     int n = 0, room = server->strangers_max + 2 * BURST_MAX;
     int64_t new_ms = NEW_MS + HELLO_LAG_FACTOR * loop_lag_worst(&server->lag, now_ms);
@@ -116,19 +101,23 @@ static int list_strangers(struct https_server *server, int64_t now_ms)
                                      .is_silent = is_silent(conn),
                                      .is_new = now_ms - conn->since_ms < new_ms};
     }
-    return n;
-}
-
-static void evict_excess(struct https_server *server, int64_t now_ms)
-{
-    int n = list_strangers(server, now_ms);
     int evicted_n = conn_limit_evict(server->slots, n, server->strangers_max,
                                      server->strangers_per_address_max);
     if (evicted_n == 0)
         return;
     server->evicted_n += evicted_n;
     server->full_ms = now_ms;
-    warn_full(server, n, now_ms);
+    char peer[80];
+    int held, most = conn_limit_busiest(server->slots, n, &held);
+    if (most >= 0 &&
+        (server->warned_full_ms == 0 || !(now_ms - server->warned_full_ms < LOG_FULL_EVERY_MS))) {
+        server->warned_full_ms = now_ms;
+        listener_peer(bufferevent_getfd(server->strangers[most]->stream), peer, sizeof(peer));
+        LOG_WARN(
+            "too many connections without the job's key: %d to MASTER_PORT=%d, %d of them from one "
+            "address (%s); silent ones are closed, oldest first (%lld so far)",
+            n, server->config.port, held, peer, (long long)server->evicted_n);
+    }
     for (int i = 0; i < n; i++)
         if (server->slots[i].is_evicted)
             http_server_shut(server->strangers[i]);

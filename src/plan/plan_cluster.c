@@ -134,22 +134,6 @@ static const char *precision_nth(size_t i) { return i < PLAN_PRECISION_N ? preci
 
 typedef const char *key_nth_fn(size_t i);
 
-static enum status fail_unknown(const char *where, const char *key, key_nth_fn *nth)
-{
-    const char *near = NULL;
-    int least = NEAR;
-    for (size_t i = 0; nth(i); i++) {
-        int distance = text_distance(key, nth(i));
-        if (distance < least) {
-            least = distance;
-            near = nth(i);
-        }
-    }
-    return FAIL(ST_BAD_DATA, "%s has the unknown key \"%.64s\"%s%s%s", where, key,
-                near ? "; did you mean \"" : "; docs/cluster-files.md lists the keys",
-                near ? near : "", near ? "\"?" : "");
-}
-
 static enum status check_keys(const cJSON *object, const char *where, key_nth_fn *nth)
 {
     const cJSON *item;
@@ -158,8 +142,20 @@ static enum status check_keys(const cJSON *object, const char *where, key_nth_fn
         size_t i = 0;
         while (nth(i) && strcmp(nth(i), item->string) != 0)
             i++;
-        if (!nth(i))
-            return fail_unknown(where, item->string, nth);
+        if (!nth(i)) {
+            const char *near = NULL;
+            int least = NEAR;
+            for (size_t k = 0; nth(k); k++) {
+                int distance = text_distance(item->string, nth(k));
+                if (distance < least) {
+                    least = distance;
+                    near = nth(k);
+                }
+            }
+            return FAIL(ST_BAD_DATA, "%s has the unknown key \"%.64s\"%s%s%s", where, item->string,
+                        near ? "; did you mean \"" : "; docs/cluster-files.md lists the keys",
+                        near ? near : "", near ? "\"?" : "");
+        }
     }
     return ST_OK;
 }
@@ -182,18 +178,6 @@ static enum status read_number(const cJSON *object, const struct number *row, vo
         return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %g, expected %g to %g", row->key, value,
                     row->min, row->max);
     memcpy((char *)base + row->offset, &value, sizeof value);
-    return ST_OK;
-}
-
-static enum status read_whole(const cJSON *object, const struct whole *row,
-                              struct plan_cluster *out)
-{
-    int64_t value;
-    if (!row->is_required && !has(object, row->key))
-        return ST_OK;
-    TRY(json_get_i64(object, row->key, row->min, row->max, &value));
-    int whole = (int)value;
-    memcpy((char *)out + row->offset, &whole, sizeof whole);
     return ST_OK;
 }
 
@@ -304,17 +288,6 @@ static enum status read_products(const cJSON *root, struct plan_cluster *out)
     return ST_OK;
 }
 
-static enum status read_device(const cJSON *root, struct plan_cluster *out)
-{
-    const char *device;
-    TRY(json_get_string(root, "device", &device));
-    out->is_gpu = strcmp(device, "gpu") == 0;
-    if (out->is_gpu || strcmp(device, "cpu") == 0)
-        return ST_OK;
-    return FAIL(ST_BAD_DATA, "JSON key \"device\" is \"%.32s\", expected \"gpu\" or \"cpu\"",
-                device);
-}
-
 static enum status read_root(const cJSON *root, struct plan_cluster *out)
 {
     if (!cJSON_IsObject(root))
@@ -322,9 +295,21 @@ static enum status read_root(const cJSON *root, struct plan_cluster *out)
     TRY(check_keys(root, "it", key_nth));
     TRY(read_text(root, "name", out->name, sizeof out->name));
     TRY(read_text(root, "source", out->source, sizeof out->source));
-    TRY(read_device(root, out));
-    for (size_t i = 0; i < WHOLES_N; i++)
-        TRY(read_whole(root, &wholes[i], out));
+    const char *device;
+    TRY(json_get_string(root, "device", &device));
+    out->is_gpu = strcmp(device, "gpu") == 0;
+    if (!out->is_gpu && strcmp(device, "cpu") != 0) {
+        return FAIL(ST_BAD_DATA, "JSON key \"device\" is \"%.32s\", expected \"gpu\" or \"cpu\"",
+                    device);
+    }
+    for (size_t i = 0; i < WHOLES_N; i++) {
+        int64_t value;
+        if (wholes[i].is_required || has(root, wholes[i].key)) {
+            TRY(json_get_i64(root, wholes[i].key, wholes[i].min, wholes[i].max, &value));
+            int whole = (int)value;
+            memcpy((char *)out + wholes[i].offset, &whole, sizeof whole);
+        }
+    }
     for (size_t i = 0; i < NUMBERS_N; i++)
         TRY(read_number(root, &numbers[i], out));
     const cJSON *object;
@@ -420,9 +405,16 @@ static void write_rows(const char *key, const struct plan_rows *rows, struct tex
     text_add(out, "],\n");
 }
 
-/* write_rates — of what the machine computes in. */
-static void write_rates(const struct plan_cluster *c, struct text *out)
+void plan_cluster_write(const struct plan_cluster *c, struct text *out)
 {
+    char name[sizeof c->name * 6 + 3], source[sizeof c->source * 6 + 3];
+    json_quote(name, sizeof name, c->name);
+    json_quote(source, sizeof source, c->source);
+    text_add(out, "{\n  \"name\": %s,\n  \"source\": %s,\n  \"device\": \"%s\",\n", name, source,
+             c->is_gpu ? "gpu" : "cpu");
+    text_add(out, "  \"nodes\": %d,\n  \"locals\": %d,\n  \"threads\": %d,\n  \"cores\": %d,\n",
+             c->nodes, c->locals, c->threads_n, c->cores);
+    /* The rates of each precision. */
     const char *between = "";
     text_add(out, "  \"peak\": {");
     for (int i = 0; i < PLAN_PRECISION_N; i++) {
@@ -453,18 +445,6 @@ static void write_rates(const struct plan_cluster *c, struct text *out)
     text_add(out, ",\n  \"attention_width\": ");
     write_share(&c->attention_width, out);
     text_add(out, ",\n");
-}
-
-void plan_cluster_write(const struct plan_cluster *c, struct text *out)
-{
-    char name[sizeof c->name * 6 + 3], source[sizeof c->source * 6 + 3];
-    json_quote(name, sizeof name, c->name);
-    json_quote(source, sizeof source, c->source);
-    text_add(out, "{\n  \"name\": %s,\n  \"source\": %s,\n  \"device\": \"%s\",\n", name, source,
-             c->is_gpu ? "gpu" : "cpu");
-    text_add(out, "  \"nodes\": %d,\n  \"locals\": %d,\n  \"threads\": %d,\n  \"cores\": %d,\n",
-             c->nodes, c->locals, c->threads_n, c->cores);
-    write_rates(c, out);
     write_link("inside", &c->inside, out);
     write_link("across", &c->across, out);
     for (size_t i = 0; i < NUMBERS_N; i++) {

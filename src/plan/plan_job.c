@@ -46,19 +46,6 @@ void plan_job_place(const struct plan_job *job, const struct mesh *mesh, int sta
 
 /* ---- memory ---- */
 
-/* host_sum — of all workers of a node. Rank 0 alone has a copy for checkpoints. */
-static int64_t host_sum(const struct plan_job *job, const struct mesh *mesh,
-                        const struct plan_memory *memory, int node)
-{
-    int64_t sum = MEMORY_PLAN_SUPERVISOR_BYTES;
-    for (int local = 0; local < job->at.locals; local++) {
-        int rank = node * job->at.locals + local;
-        const int64_t *host = memory->stage[mesh_coord_of(mesh, rank).at[MESH_AXIS_PIPELINE]].host;
-        sum += memory_plan_sum(host) - (rank > 0 ? host[MEMORY_PLAN_CHECKPOINT] : 0);
-    }
-    return sum;
-}
-
 enum status plan_job_memory(const struct plan_job *job, struct plan_memory *out)
 {
     struct mesh mesh;
@@ -83,7 +70,14 @@ enum status plan_job_memory(const struct plan_job *job, struct plan_memory *out)
     out->have_bytes = (int64_t)job->cluster->memory_bytes;
     out->host_bytes = 0;
     for (int node = 0; node < job->at.nodes; node++) {
-        int64_t sum = host_sum(job, &mesh, out, node);
+        /* Sums all workers of a node. Only rank 0 has a copy for checkpoints. */
+        int64_t sum = MEMORY_PLAN_SUPERVISOR_BYTES;
+        for (int local = 0; local < job->at.locals; local++) {
+            int rank = node * job->at.locals + local;
+            const int64_t *host =
+                out->stage[mesh_coord_of(&mesh, rank).at[MESH_AXIS_PIPELINE]].host;
+            sum += memory_plan_sum(host) - (rank > 0 ? host[MEMORY_PLAN_CHECKPOINT] : 0);
+        }
         out->host_bytes = sum > out->host_bytes ? sum : out->host_bytes;
     }
     if (!job->cluster->is_gpu)

@@ -44,16 +44,6 @@ static void add_memory(const struct plan_report *r, cJSON *root)
     }
 }
 
-static void add_control(const struct plan_job *job, cJSON *root)
-{
-    const struct plan_control control = plan_report_control(job->at.nodes, job->at.locals);
-    cJSON *node = job->at.nodes > 1 ? add_object(root, "node_0") : NULL;
-    if (!node)
-        return;
-    json_add_i64(node, "control_bytes", control.bytes);
-    json_add_number(node, "control_cores", control.cores);
-}
-
 static void add_total(const struct plan_report *r, cJSON *root)
 {
     const struct plan_cluster *c = r->job->cluster;
@@ -95,13 +85,6 @@ static void add_nodes(const struct plan_advice_nodes *nodes, cJSON *list)
     cJSON_AddItemToArray(list, item);
 }
 
-static void add_advice(const struct plan_report *r, cJSON *root)
-{
-    cJSON *list = cJSON_AddArrayToObject(root, "other_nodes");
-    add_nodes(&r->advice->less, list);
-    add_nodes(&r->advice->more, list);
-}
-
 enum status plan_json_write(const struct plan_report *r, struct text *out)
 {
     cJSON *root = cJSON_CreateObject();
@@ -115,7 +98,12 @@ enum status plan_json_write(const struct plan_report *r, struct text *out)
     json_add_i64(root, "global_batch", job->config.step.global_samples);
     add_way(job, add_object(root, "settings"));
     add_memory(r, root);
-    add_control(r->job, root);
+    const struct plan_control control = plan_report_control(r->job->at.nodes, r->job->at.locals);
+    cJSON *node = r->job->at.nodes > 1 ? add_object(root, "node_0") : NULL;
+    if (node) {
+        json_add_i64(node, "control_bytes", control.bytes);
+        json_add_number(node, "control_cores", control.cores);
+    }
     if (r->estimate) {
         const struct plan_estimate *e = r->estimate;
         cJSON *step = add_object(root, "step_ms"), *axes = add_object(root, "communication_ms");
@@ -135,8 +123,11 @@ enum status plan_json_write(const struct plan_report *r, struct text *out)
     }
     if (r->search || r->advice)
         add_found(r->search ? r->search : &r->advice->search, "fastest", root);
-    if (r->advice)
-        add_advice(r, root);
+    if (r->advice) {
+        cJSON *list = cJSON_AddArrayToObject(root, "other_nodes");
+        add_nodes(&r->advice->less, list);
+        add_nodes(&r->advice->more, list);
+    }
     char *text = cJSON_Print(root);
     cJSON_Delete(root);
     if (!text)

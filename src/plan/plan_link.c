@@ -72,20 +72,6 @@ static double coding_ms(const struct plan_link_run *link, const struct plan_link
 
 static double wait_share(const struct plan_link_form *f) { return f->wait_ms / f->step_ms; }
 
-static int list_forms(const struct plan_link_run *link, struct plan_link_form *form)
-{
-    int n = 0;
-    for (; n < EVERY_STEP; n++)
-        form[n] = every_step[n];
-    for (int i = 0; i < LOCALS && link->takes_local; i++) {
-        form[n] = every_step[0];
-        form[n++].local_steps = local_steps[i];
-        form[n] = every_step[EVERY_STEP - 1];
-        form[n++].local_steps = local_steps[i];
-    }
-    return n;
-}
-
 static int choose(const struct plan_link_form *form, int n)
 {
     int fastest = 0;
@@ -109,7 +95,15 @@ int plan_link_forms(const struct plan_link_run *link, struct plan_link_form form
     const struct plan_link_form own = {.compress = link->compress};
     const double sending_ms = fmax(now.comm_ms - coding_ms(link, &own), 0.01 * now.comm_ms);
     const double per_ms = fmax((double)now.sent_bytes, 1) / fmax(sending_ms, 1e-6);
-    const int n = list_forms(link, form);
+    int n = 0;
+    for (; n < EVERY_STEP; n++)
+        form[n] = every_step[n];
+    for (int i = 0; i < LOCALS && link->takes_local; i++) {
+        form[n] = every_step[0];
+        form[n++].local_steps = local_steps[i];
+        form[n] = every_step[EVERY_STEP - 1];
+        form[n++].local_steps = local_steps[i];
+    }
     *now_out = -1;
     for (int i = 0; i < n; i++) {
         /* Sets what depends on the link. */

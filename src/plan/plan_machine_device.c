@@ -287,18 +287,6 @@ static enum status run_between(void *arg)
     return ST_OK;
 }
 
-static double bytes_between(const struct between *b)
-{
-    double bytes = 0;
-    struct op_cost cost;
-#define BETWEEN_COST(op, field)              \
-    op_cost(OP_KIND_##op, &b->field, &cost); \
-    bytes += (double)(cost.bytes_read + cost.bytes_written);
-    BETWEEN_OPS(BETWEEN_COST)
-#undef BETWEEN_COST
-    return bytes;
-}
-
 /* time_between — bytes_out 0: there is no memory. */
 static enum status time_between(const struct plan_machine *m, int64_t n, int64_t c,
                                 double *bytes_out, double *seconds_out)
@@ -310,7 +298,14 @@ static enum status time_between(const struct plan_machine *m, int64_t n, int64_t
     *bytes_out = 0;
     if (n > MEASURE_MEMORY_ZEROS || !measure_memory_turns(&t, &r.turns))
         return ST_OK;
-    *bytes_out = bytes_between(&b);
+    double bytes = 0;
+    struct op_cost cost;
+#define BETWEEN_COST(op, field)             \
+    op_cost(OP_KIND_##op, &b.field, &cost); \
+    bytes += (double)(cost.bytes_read + cost.bytes_written);
+    BETWEEN_OPS(BETWEEN_COST)
+#undef BETWEEN_COST
+    *bytes_out = bytes;
     return plan_machine_time(m, run_between, &r, seconds_out);
 }
 
@@ -328,18 +323,6 @@ static enum status measure_between(struct plan_machine *m, double *rate_out)
         if (seconds > m->slice)
             break;
     }
-    return ST_OK;
-}
-
-/* measure_launch — operations on a single row. */
-static enum status measure_launch(struct plan_machine *m)
-{
-    double bytes, seconds;
-    TRY(time_between(m, 1, 16, &bytes, &seconds));
-#define BETWEEN_COUNT(op, field) +1
-    if (bytes > 0)
-        m->cluster->operation_us = seconds * 1e6 / (0 BETWEEN_OPS(BETWEEN_COUNT));
-#undef BETWEEN_COUNT
     return ST_OK;
 }
 
@@ -508,7 +491,13 @@ static enum status measure_all(struct plan_machine *m)
     TRY(measure_between(m, &between));
     c->optimizer_share = within(adamw / c->memory_bytes_per_second, MEMORY_SHARE_LEAST);
     c->memory_share = within(between / c->memory_bytes_per_second, MEMORY_SHARE_LEAST);
-    TRY(measure_launch(m));
+    /* Operations on a single row. */
+    double bytes, seconds;
+    TRY(time_between(m, 1, 16, &bytes, &seconds));
+#define BETWEEN_COUNT(op, field) +1
+    if (bytes > 0)
+        m->cluster->operation_us = seconds * 1e6 / (0 BETWEEN_OPS(BETWEEN_COUNT));
+#undef BETWEEN_COUNT
     TRY(measure_all_products(m));
     TRY(measure_memory_fill(&m->memory, m->dtype));
     return measure_attention(m);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "train/step/dry.h"
 
 #define SEEN_MAX 16
@@ -15,13 +16,12 @@ struct seen {
     int inside, sharers;
 };
 
-/* The listener's state; the first failure ends the adding. */
+/* The listener's state. */
 struct adding {
     struct plan_ops *ops;
     const struct memory_plan_place *place;
     bool is_own[2]; /* attention by the program's own kernels on a GPU: forward, backward */
     struct mesh mesh;
-    enum status st;
     struct seen seen[SEEN_MAX];
     int seen_n;
 };
@@ -42,28 +42,21 @@ static int64_t width_of(enum op_kind op, const void *args)
     return op == OP_KIND_attention_fwd ? fwd->d : op == OP_KIND_attention_bwd ? bwd->d : 0;
 }
 
-static bool is_op_like(const struct plan_op *a, const struct plan_op *b)
-{
-    return a->op == b->op && a->cost.flops == b->cost.flops &&
-           a->cost.bytes_read == b->cost.bytes_read &&
-           a->cost.bytes_written == b->cost.bytes_written && a->rows == b->rows && a->in == b->in &&
-           a->out == b->out && a->width == b->width && a->is_own == b->is_own &&
-           a->is_backward == b->is_backward && a->is_again == b->is_again;
-}
-
 static struct plan_op *op_row(struct adding *a, const struct plan_op *like)
 {
     struct plan_ops *ops = a->ops;
     for (int i = 0; i < ops->ops_n; i++)
-        if (is_op_like(&ops->op[i], like))
+        if (ops->op[i].op == like->op && ops->op[i].cost.flops == like->cost.flops &&
+            ops->op[i].cost.bytes_read == like->cost.bytes_read &&
+            ops->op[i].cost.bytes_written == like->cost.bytes_written &&
+            ops->op[i].rows == like->rows && ops->op[i].in == like->in &&
+            ops->op[i].out == like->out && ops->op[i].width == like->width &&
+            ops->op[i].is_own == like->is_own && ops->op[i].is_backward == like->is_backward &&
+            ops->op[i].is_again == like->is_again)
             return &ops->op[i];
     if (ops->ops_n == ops->ops_cap) {
-        int cap = ops->ops_cap > 0 ? 2 * ops->ops_cap : 64;
-        struct plan_op *more = realloc(ops->op, (size_t)cap * sizeof *more);
-        if (!more)
-            return NULL;
-        ops->op = more;
-        ops->ops_cap = cap;
+        ops->ops_cap = ops->ops_cap > 0 ? 2 * ops->ops_cap : 64;
+        ops->op = memory_resize(ops->op, (size_t)ops->ops_cap, sizeof *ops->op);
     }
     ops->op[ops->ops_n] = *like;
     return &ops->op[ops->ops_n++];
@@ -87,9 +80,7 @@ static void on_op(void *arg, const struct step_dry_op *op)
     like.width = width_of(op->op, op->args);
     like.is_own = like.width > 0 && a->is_own[op->op == OP_KIND_attention_bwd];
     struct plan_op *row = op_row(a, &like);
-    if (!row)
-        a->st = FAIL(ST_RETRY, "out of memory: %d kinds of operations", a->ops->ops_n);
-    else if (op->is_in_pass)
+    if (op->is_in_pass)
         row->per_pass += op->times;
     else
         row->per_step += op->times;
@@ -104,19 +95,6 @@ static int ranks_inside(const struct adding *a, const struct step_dry_call *call
     for (int i = 0; i < call->ranks_n; i++)
         n += call->ranks[i] / at->locals == at->node;
     return n;
-}
-
-/* axes_of — along which the ranks of a call differ. */
-static unsigned axes_of(const struct adding *a, const struct step_dry_call *call)
-{
-    struct mesh_coord first = mesh_coord_of(&a->mesh, call->ranks[0]);
-    unsigned axes = 0;
-    for (int i = 1; i < call->ranks_n; i++) {
-        struct mesh_coord other = mesh_coord_of(&a->mesh, call->ranks[i]);
-        for (int axis = 0; axis < MESH_AXES; axis++)
-            axes |= other.at[axis] != first.at[axis] ? MESH_BIT(axis) : 0;
-    }
-    return axes;
 }
 
 /* The other nodes that a call reaches. */
@@ -162,7 +140,14 @@ static void set_reach(const struct adding *a, const struct step_dry_call *call, 
 static int sharers(const struct adding *a, const struct step_dry_call *call, int inside)
 {
     const struct comm_place *at = &a->place->at;
-    unsigned axes = axes_of(a, call);
+    /* Finds the axes along which the ranks of the call differ. */
+    struct mesh_coord first = mesh_coord_of(&a->mesh, call->ranks[0]);
+    unsigned axes = 0;
+    for (int i = 1; i < call->ranks_n; i++) {
+        struct mesh_coord other = mesh_coord_of(&a->mesh, call->ranks[i]);
+        for (int axis = 0; axis < MESH_AXES; axis++)
+            axes |= other.at[axis] != first.at[axis] ? MESH_BIT(axis) : 0;
+    }
     bool is_message = call->kind == STEP_DRY_CALL_MESSAGE;
     int n = 0, distance = call->ranks[0] + call->ranks[1] - 2 * at->rank;
     struct reach reach;
@@ -199,12 +184,8 @@ static struct plan_call *call_row(struct adding *a, const struct plan_call *like
             ops->call[i].is_to_next == like->is_to_next)
             return &ops->call[i];
     if (ops->calls_n == ops->calls_cap) {
-        int cap = ops->calls_cap > 0 ? 2 * ops->calls_cap : 16;
-        struct plan_call *more = realloc(ops->call, (size_t)cap * sizeof *more);
-        if (!more)
-            return NULL;
-        ops->call = more;
-        ops->calls_cap = cap;
+        ops->calls_cap = ops->calls_cap > 0 ? 2 * ops->calls_cap : 16;
+        ops->call = memory_resize(ops->call, (size_t)ops->calls_cap, sizeof *ops->call);
     }
     ops->call[ops->calls_n] = *like;
     return &ops->call[ops->calls_n++];
@@ -246,9 +227,7 @@ static void on_call(void *arg, const struct step_dry_call *call)
                                    .bytes = (double)call->bytes,
                                    .is_hidden = call->is_hidden};
     struct plan_call *row = call_row(a, &like);
-    if (!row)
-        a->st = FAIL(ST_RETRY, "out of memory: %d kinds of calls", a->ops->calls_n);
-    else if (call->is_in_pass)
+    if (call->is_in_pass)
         row->per_pass += call->times;
     else
         row->per_step += call->times;
@@ -260,7 +239,7 @@ enum status plan_ops_make(const struct trainer_config *config,
                           const struct memory_plan_place *place, struct plan_ops *out)
 {
     struct plan_ops ops = {.op = NULL};
-    struct adding adding = {.ops = &ops, .place = place, .st = ST_OK};
+    struct adding adding = {.ops = &ops, .place = place};
     const struct step_dry_listener listener = {on_op, on_call, &adding};
     const struct step_place at = {place->at.rank, place->at.ranks, place->is_discrete,
                                   place->stays_on_device};
@@ -269,7 +248,6 @@ enum status plan_ops_make(const struct trainer_config *config,
         adding.is_own[i] = place->is_discrete && memory_plan_attention_is_own(config, i == 1);
     TRY(step_mesh(&config->step, place->at.ranks, &adding.mesh));
     enum status st = step_dry_run(&config->step, &at, &listener, &about);
-    st = st == ST_OK ? adding.st : st;
     if (st != ST_OK) {
         plan_ops_free(&ops);
         return st;

@@ -508,20 +508,6 @@ static void set_nodes(double rate, double than, const struct base *base,
         out->speed_ratio = out->nodes > base->job->at.nodes ? rate / than : than / rate;
 }
 
-/* search_nodes — the fastest way on other nodes beside the fastest on the job's. */
-static void search_nodes(const struct base *base, const struct plan_job *other,
-                         struct plan_advice_nodes *out)
-{
-    const struct plan_search *found = base->found;
-    if (found->found_n == 0 || out->nodes > PLAN_SEARCH_NODES_MAX)
-        return;
-    struct plan_search *space = memory_new(1, sizeof *space);
-    plan_search_make(other, base->fixed, space);
-    if (space->found_n > 0)
-        set_nodes(space->fastest_tokens_per_second, found->fastest_tokens_per_second, base, out);
-    free(space);
-}
-
 static void try_nodes(const struct base *base, int nodes, struct plan_advice_nodes *out)
 {
     struct plan_job other;
@@ -529,8 +515,18 @@ static void try_nodes(const struct base *base, int nodes, struct plan_advice_nod
     *out = (struct plan_advice_nodes){.nodes = nodes};
     if (is_same)
         set_nodes(rate_of(&other), base->tokens_per_second, base, out);
-    if (!out->is_known)
-        search_nodes(base, &other, out);
+    if (!out->is_known) {
+        /* The fastest way on other nodes beside the fastest on the job's. */
+        const struct plan_search *found = base->found;
+        if (found->found_n != 0 && out->nodes <= PLAN_SEARCH_NODES_MAX) {
+            struct plan_search *space = memory_new(1, sizeof *space);
+            plan_search_make(&other, base->fixed, space);
+            if (space->found_n > 0)
+                set_nodes(space->fastest_tokens_per_second, found->fastest_tokens_per_second, base,
+                          out);
+            free(space);
+        }
+    }
 }
 
 void plan_search_advice(const struct plan_job *job, const struct plan_search_fixed *fixed,

@@ -132,21 +132,6 @@ struct group {
     double scatter_part, gather_part; /* 0: not measured */
 };
 
-static struct group group_of(const struct plan_cluster *c, const struct plan_call *call)
-{
-    const struct plan_link *in = &c->inside, *out = &c->across;
-    struct group g = {.has_levels = !c->is_gpu, .ranks = call->ranks, .inside = call->ranks_inside};
-    g.nodes = ceil(g.ranks / g.inside);
-    g.inside_rate = in->bytes_per_second * plan_cluster_share(&in->share, call->bytes);
-    g.across_rate = out->bytes_per_second * plan_cluster_share(&out->share, call->bytes) *
-                    (call->sharers > 0 ? 1.0 / call->sharers : fmin(1, g.inside / c->locals));
-    g.inside_s = in->latency_us / 1e6;
-    g.across_s = out->latency_us / 1e6;
-    g.scatter_part = g.nodes > 1 ? out->scatter_part : in->scatter_part;
-    g.gather_part = g.nodes > 1 ? out->gather_part : in->gather_part;
-    return g;
-}
-
 /* ring_s — one way around all ranks: a reduce-scatter, or an all-gather. */
 static double ring_s(const struct group *g, double bytes)
 {
@@ -159,20 +144,15 @@ static double ring_s(const struct group *g, double bytes)
            fmin(hops_across, g->ranks - 1) * g->across_s;
 }
 
-/* two_level_s — the same inside each node, then between ranks of one number on all nodes. */
-static double two_level_s(const struct group *g, double bytes)
-{
-    return seconds_of(bytes * (g->inside - 1) / g->inside, g->inside_rate) +
-           (g->inside - 1) * g->inside_s +
-           seconds_of(bytes * (g->nodes - 1) / g->nodes, g->across_rate) +
-           (g->nodes - 1) * g->across_s;
-}
-
 /* half_s — NCCL goes around one ring of all ranks; our own calls between hosts have two levels. */
 static double half_s(const struct group *g, double bytes)
 {
-    return g->has_levels && g->nodes > 1 && g->inside > 1 ? two_level_s(g, bytes)
-                                                          : ring_s(g, bytes);
+    return g->has_levels && g->nodes > 1 && g->inside > 1
+               ? seconds_of(bytes * (g->inside - 1) / g->inside, g->inside_rate) +
+                     (g->inside - 1) * g->inside_s +
+                     seconds_of(bytes * (g->nodes - 1) / g->nodes, g->across_rate) +
+                     (g->nodes - 1) * g->across_s
+               : ring_s(g, bytes);
 }
 
 /* tree_s — up and down two trees, each with half of the bytes, in pieces: fewer hops than a ring.
@@ -205,16 +185,19 @@ static double to_all_s(const struct group *g, double bytes)
            (g->inside - 1) * g->inside_s + (g->ranks - g->inside) * g->across_s;
 }
 
-/* message_s — to the next stage; the slowest of these links decides. */
-static double message_s(const struct group *g, double bytes)
-{
-    return g->nodes > 1 ? seconds_of(bytes * g->inside, g->across_rate) + g->across_s
-                        : seconds_of(bytes, g->inside_rate) + g->inside_s;
-}
-
 double plan_time_call_ms(const struct plan_cluster *cluster, const struct plan_call *call)
 {
-    const struct group g = group_of(cluster, call);
+    const struct plan_link *in = &cluster->inside, *out = &cluster->across;
+    struct group g = {
+        .has_levels = !cluster->is_gpu, .ranks = call->ranks, .inside = call->ranks_inside};
+    g.nodes = ceil(g.ranks / g.inside);
+    g.inside_rate = in->bytes_per_second * plan_cluster_share(&in->share, call->bytes);
+    g.across_rate = out->bytes_per_second * plan_cluster_share(&out->share, call->bytes) *
+                    (call->sharers > 0 ? 1.0 / call->sharers : fmin(1, g.inside / cluster->locals));
+    g.inside_s = in->latency_us / 1e6;
+    g.across_s = out->latency_us / 1e6;
+    g.scatter_part = g.nodes > 1 ? out->scatter_part : in->scatter_part;
+    g.gather_part = g.nodes > 1 ? out->gather_part : in->gather_part;
     if (call->ranks <= 1)
         return 0;
     switch (call->kind) {
@@ -225,7 +208,8 @@ double plan_time_call_ms(const struct plan_cluster *cluster, const struct plan_c
     case PLAN_CALL_BROADCAST:
         return 1e3 * tree_s(&g, call->bytes) / 2;
     case PLAN_CALL_MESSAGE:
-        return 1e3 * message_s(&g, call->bytes);
+        return 1e3 * (g.nodes > 1 ? seconds_of(call->bytes * g.inside, g.across_rate) + g.across_s
+                                  : seconds_of(call->bytes, g.inside_rate) + g.inside_s);
     case PLAN_CALL_REDUCE_SCATTER:
         return 1e3 * part_s(&g, g.scatter_part, call->bytes);
     default: /* PLAN_CALL_ALL_GATHER */
@@ -358,17 +342,6 @@ bool plan_time_shares_cores(const struct plan_cluster *c, int locals)
     return !c->is_gpu && c->cores > 0 && (int64_t)locals * c->threads_n > c->cores;
 }
 
-/* shared_ms — of stages that share cores, at rates of workers that all compute. sharers: threads
- * for each core. While a stage waits, its core computes for other stages: a step takes the mean of
- * what the stages do, and what the first micro-batches take until each core has a stage that
- * computes. That is exact for equal stages. The slowest stage, with a core to itself, needs its own
- * time. */
-static double shared_ms(const struct pipeline *p, int stages, double sharers, double pipe_ms)
-{
-    double cores = stages / sharers, first = p->all_passes / stages / sharers;
-    return fmax(p->all_ms / stages + fmax(0, cores - 1) * first, pipe_ms / sharers);
-}
-
 void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision precision,
                     const struct plan_cluster *cluster, double checkpoint_ms, struct plan_time *out)
 {
@@ -393,8 +366,14 @@ void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision 
     double bubble = stages > 1 ? bubble_ms(&pipeline, (double)ops->passes, ops->chunks) : 0,
            all = pipeline.longest_ms + bubble, part = 1;
     if (stages > 1 && ops->nodes <= 1 && plan_time_shares_cores(cluster, ops->locals)) {
-        all = shared_ms(&pipeline, stages,
-                        (double)ops->locals * cluster->threads_n / cluster->cores, all);
+        /* Of stages that share cores, at rates of workers that all compute. sharers: threads for
+         * each core. While a stage waits, its core computes for other stages: a step takes the mean
+         * of what the stages do, and what the first micro-batches take until each core has a stage
+         * that computes. That is exact for equal stages. The slowest stage, with a core to itself,
+         * needs its own time. */
+        const double sharers = (double)ops->locals * cluster->threads_n / cluster->cores;
+        double cores = stages / sharers, first = pipeline.all_passes / stages / sharers;
+        all = fmax(pipeline.all_ms / stages + fmax(0, cores - 1) * first, all / sharers);
         part = fmin(1, all / pipeline.longest_ms);
         bubble = fmax(0, all - pipeline.longest_ms);
     }

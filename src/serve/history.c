@@ -69,35 +69,6 @@ void history_halve(struct history *h)
     h->points_n = kept_n;
 }
 
-static struct history_point empty_point(int64_t at_ms, enum board_phase phase)
-{
-    struct history_point point = {.at_ms = at_ms,
-                                  .step = -1,
-                                  .observations_n = 1,
-                                  .phase = phase,
-                                  .loss_low = NAN,
-                                  .loss_high = NAN};
-    for (int i = 0; i < HISTORY_CURVE_N; i++)
-        point.values[i] = NAN;
-    return point;
-}
-
-/* measure — the numbers of a step done since the last observation; those of LAST are set apart. */
-static void measure(struct history_point *point, const struct board_worker *first_worker)
-{
-#define VALUE_NUMBER(field) first_worker->field
-#define VALUE_MS(field) first_worker->field
-#define VALUE_TIMES(field) view_step_ms(first_worker, 0)
-#define MEASURE_NONE(NAME, value)
-#define MEASURE_MEAN(NAME, value) point->values[HISTORY_CURVE_##NAME] = value;
-#define MEASURE_LAST(NAME, value)
-#define JOB_STAT(NAME, field, kind, curve, ...) MEASURE_##curve(NAME, VALUE_##kind(field))
-#define RANK_STAT JOB_STAT
-#include "base/rank_stats.def"
-    point->phase = BOARD_PHASE_TRAINING;
-    point->loss_low = point->loss_high = (float)first_worker->loss;
-}
-
 /* measure_gpus — of this node: mean load, fullest memory, highest temperature, sum of power. */
 static void measure_gpus(struct history_point *point, const struct view *view)
 {
@@ -150,7 +121,14 @@ static void measure_machine(double *values, const struct machine_stats *machine,
 static struct history_point point_of(struct history *h, const struct view *view, int64_t at_ms)
 {
     const struct board_worker *first_worker = view->first_worker;
-    struct history_point point = empty_point(at_ms, view->phase);
+    struct history_point point = {.at_ms = at_ms,
+                                  .step = -1,
+                                  .observations_n = 1,
+                                  .phase = view->phase,
+                                  .loss_low = NAN,
+                                  .loss_high = NAN};
+    for (int i = 0; i < HISTORY_CURVE_N; i++)
+        point.values[i] = NAN;
     measure_gpus(&point, view);
     int loads_n = 0;
     if (view->nodes_n == 0)
@@ -164,8 +142,20 @@ static struct history_point point_of(struct history *h, const struct view *view,
                         (first_worker->step != h->step || first_worker->step_ms_n != h->timed_n),
                is_evaluated =
                    isfinite(first_worker->val_loss) && first_worker->val_loss != h->val_loss;
-    if (is_new)
-        measure(&point, first_worker);
+    if (is_new) {
+        /* The numbers of a step done since the last observation; those of LAST are set apart. */
+#define VALUE_NUMBER(field) first_worker->field
+#define VALUE_MS(field) first_worker->field
+#define VALUE_TIMES(field) view_step_ms(first_worker, 0)
+#define MEASURE_NONE(NAME, value)
+#define MEASURE_MEAN(NAME, value) point.values[HISTORY_CURVE_##NAME] = value;
+#define MEASURE_LAST(NAME, value)
+#define JOB_STAT(NAME, field, kind, curve, ...) MEASURE_##curve(NAME, VALUE_##kind(field))
+#define RANK_STAT JOB_STAT
+#include "base/rank_stats.def"
+        point.phase = BOARD_PHASE_TRAINING;
+        point.loss_low = point.loss_high = (float)first_worker->loss;
+    }
     if (is_evaluated)
         point.values[HISTORY_CURVE_VAL_LOSS] = h->val_loss = first_worker->val_loss;
     if (is_new || is_evaluated)

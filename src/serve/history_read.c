@@ -183,27 +183,6 @@ static void cut(struct history *old, int64_t step)
         old->events_n--;
 }
 
-/* append — this run's course so far, offset_ms later. */
-static void append(struct history *to, const struct history *from, int64_t offset_ms)
-{
-    for (int i = 0; i < from->points_n; i++) {
-        to->points[to->points_n] = from->points[i];
-        to->points[to->points_n++].at_ms += offset_ms;
-    }
-    for (int64_t i = from->events_n > HISTORY_EVENTS ? from->events_n - HISTORY_EVENTS : 0;
-         i < from->events_n; i++) {
-        struct history_event *event = &to->events[to->events_n++ % HISTORY_EVENTS];
-        *event = from->events[i % HISTORY_EVENTS];
-        event->at_ms += offset_ms;
-    }
-    for (int64_t i = from->samples_n > HISTORY_SAMPLES ? from->samples_n - HISTORY_SAMPLES : 0;
-         i < from->samples_n; i++) {
-        struct history_sample *sample = &to->samples[to->samples_n++ % HISTORY_SAMPLES];
-        *sample = from->samples[i % HISTORY_SAMPLES];
-        sample->at_ms += offset_ms;
-    }
-}
-
 static void coarsen(struct history *h, int64_t period_ms)
 {
     while (h->period_ms < period_ms)
@@ -237,7 +216,23 @@ void history_read_prepend(struct history *h, struct history *old, int64_t step)
         event->kind = "resume";
         text_format(event->text, sizeof(event->text), "resumed from step %lld", (long long)step);
     }
-    append(old, h, offset_ms);
+    /* Appends this run's course so far, offset_ms later. */
+    for (int i = 0; i < h->points_n; i++) {
+        old->points[old->points_n] = h->points[i];
+        old->points[old->points_n++].at_ms += offset_ms;
+    }
+    for (int64_t i = h->events_n > HISTORY_EVENTS ? h->events_n - HISTORY_EVENTS : 0;
+         i < h->events_n; i++) {
+        struct history_event *event = &old->events[old->events_n++ % HISTORY_EVENTS];
+        *event = h->events[i % HISTORY_EVENTS];
+        event->at_ms += offset_ms;
+    }
+    for (int64_t i = h->samples_n > HISTORY_SAMPLES ? h->samples_n - HISTORY_SAMPLES : 0;
+         i < h->samples_n; i++) {
+        struct history_sample *sample = &old->samples[old->samples_n++ % HISTORY_SAMPLES];
+        *sample = h->samples[i % HISTORY_SAMPLES];
+        sample->at_ms += offset_ms;
+    }
     memcpy(h->points, old->points, sizeof(h->points));
     memcpy(h->events, old->events, sizeof(h->events));
     memcpy(h->samples, old->samples, sizeof(h->samples));

@@ -233,37 +233,6 @@ static void add_machines(struct text *t, const struct view *view)
     }
 }
 
-/* add_nodes — for alerts: which nodes are missing, and since when. */
-static void add_nodes(struct text *t, const struct view *view)
-{
-    if (view->nodes_n == 0)
-        return;
-    add_head(t, "node_up", "gauge", "1 while the node takes part.");
-    for (int i = 0; i < view->nodes_n; i++)
-        text_add(t, "convoy_node_up{node=\"%d\"} %d\n", view->nodes[i].node_id,
-                 strcmp(view->nodes[i].state, "joined") == 0);
-    add_head(t, "node_heartbeat_age_seconds", "gauge", "Time since the node's last heartbeat.");
-    for (int i = 0; i < view->nodes_n; i++)
-        if (isfinite(view->nodes[i].heartbeat_age_seconds))
-            text_add(t, "convoy_node_heartbeat_age_seconds{node=\"%d\"} %s\n",
-                     view->nodes[i].node_id, text_f64(view->nodes[i].heartbeat_age_seconds).text);
-}
-
-/* add_door — connections without the job's key; the metrics' names are a contract. */
-static void add_door(struct text *t, const struct view *view)
-{
-    if (!view->door.is_there)
-        return;
-    add_one(t, "door_strangers", "gauge",
-            "Connections to MASTER_PORT that have not shown the job's key.",
-            rank_stats_count(view->door.strangers_n));
-    add_one(t, "door_full", "gauge",
-            "1 while there are too many of them, and silent ones are closed.", view->door.is_full);
-    add_one(t, "door_turned_away_total", "counter",
-            "Such connections closed because there were too many.",
-            rank_stats_count(view->door.turned_away));
-}
-
 static void write_all(const struct view *view, struct text *t)
 {
     add_node(t, view);
@@ -293,8 +262,31 @@ static void write_all(const struct view *view, struct text *t)
         "Connections to this node's workers, and messages, that did not prove to be the job's, and "
         "were closed or dropped.",
         view->node.n_nodes > 1 ? rank_stats_count(sum) : NAN);
-    add_nodes(t, view);
-    add_door(t, view);
+    /* For alerts: which nodes are missing, and since when. */
+    if (view->nodes_n != 0) {
+        add_head(t, "node_up", "gauge", "1 while the node takes part.");
+        for (int i = 0; i < view->nodes_n; i++)
+            text_add(t, "convoy_node_up{node=\"%d\"} %d\n", view->nodes[i].node_id,
+                     strcmp(view->nodes[i].state, "joined") == 0);
+        add_head(t, "node_heartbeat_age_seconds", "gauge", "Time since the node's last heartbeat.");
+        for (int i = 0; i < view->nodes_n; i++)
+            if (isfinite(view->nodes[i].heartbeat_age_seconds))
+                text_add(t, "convoy_node_heartbeat_age_seconds{node=\"%d\"} %s\n",
+                         view->nodes[i].node_id,
+                         text_f64(view->nodes[i].heartbeat_age_seconds).text);
+    }
+    /* Connections without the job's key; the metrics' names are a contract. */
+    if (view->door.is_there) {
+        add_one(t, "door_strangers", "gauge",
+                "Connections to MASTER_PORT that have not shown the job's key.",
+                rank_stats_count(view->door.strangers_n));
+        add_one(t, "door_full", "gauge",
+                "1 while there are too many of them, and silent ones are closed.",
+                view->door.is_full);
+        add_one(t, "door_turned_away_total", "counter",
+                "Such connections closed because there were too many.",
+                rank_stats_count(view->door.turned_away));
+    }
     if (view->check_metrics != NULL)
         text_add(t, "%s", view->check_metrics);
 }

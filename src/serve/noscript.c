@@ -27,20 +27,6 @@ static void add_number(struct text *t, const char *name, double value)
         text_add(t, "<li>%s %.4f</li>", name, value);
 }
 
-static void add_step(struct text *t, const struct board_worker *first_worker)
-{
-    char speed[32];
-    if (first_worker == NULL || first_worker->step < 0)
-        return;
-    text_add(t, "<li>step %lld of %lld</li>", (long long)first_worker->step,
-             (long long)first_worker->steps);
-    add_number(t, "loss", first_worker->loss);
-    add_number(t, "validation loss", first_worker->val_loss);
-    if (isfinite(first_worker->tokens_per_second))
-        text_add(t, "<li>%s tokens a second</li>",
-                 text_format_count(speed, sizeof(speed), first_worker->tokens_per_second));
-}
-
 void noscript_write(const struct view *view, struct text *t)
 {
     const struct board_error *error = view_error(view);
@@ -55,7 +41,17 @@ void noscript_write(const struct view *view, struct text *t)
     text_add(t, "<ul>");
     if (view->first_worker != NULL && view->first_worker->device_note[0] != 0)
         add_item(t, view->first_worker->device_note);
-    add_step(t, view->first_worker);
+    char speed[32];
+    if (view->first_worker != NULL && view->first_worker->step >= 0) {
+        text_add(t, "<li>step %lld of %lld</li>", (long long)view->first_worker->step,
+                 (long long)view->first_worker->steps);
+        add_number(t, "loss", view->first_worker->loss);
+        add_number(t, "validation loss", view->first_worker->val_loss);
+        if (isfinite(view->first_worker->tokens_per_second))
+            text_add(
+                t, "<li>%s tokens a second</li>",
+                text_format_count(speed, sizeof(speed), view->first_worker->tokens_per_second));
+    }
     const struct board_checkpoint *checkpoint = view_checkpoint(view);
     if (checkpoint != NULL) {
         text_add(t, "<li>checkpoint of step %lld: ", (long long)checkpoint->step);

@@ -69,24 +69,6 @@ static void add_mesh(cJSON *root, const struct view *view)
     add_text(links, "pipeline", worker != NULL ? worker->links.pipeline : "");
 }
 
-/* add_coords — where a rank is in the mesh, from the innermost axis (mesh/mesh.h). */
-static void add_coords(cJSON *rank_object, const struct board_node *node, int rank)
-{
-    const struct {
-        const char *name;
-        int size;
-    } axes[] = {{"tensor", node->mesh_tensor},
-                {"context", node->mesh_context},
-                {"data", node->mesh_data},
-                {"pipeline", node->mesh_pipeline}};
-    cJSON *object = cJSON_AddObjectToObject(rank_object, "mesh");
-    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
-        const int size = axes[i].size > 0 ? axes[i].size : 1;
-        add_count(object, axes[i].name, rank % size);
-        rank /= size;
-    }
-}
-
 /* ADD_kind — a number by the name of its field in `from`. */
 #define ADD_COUNT(object, from, field) add_count(object, #field, (from)->field);
 #define ADD_NUMBER(object, from, field) json_add_number(object, #field, (from)->field);
@@ -101,19 +83,6 @@ static void add_times(cJSON *root, const char *key, const struct board_worker *f
     json_add_number(object, "last", view_step_ms(first_worker, 0));
     json_add_number(object, "p50", view_step_ms(first_worker, 0.50));
     json_add_number(object, "p95", view_step_ms(first_worker, 0.95));
-}
-
-static void add_numbers(cJSON *root, const struct board_worker *first_worker)
-{
-    static const struct board_worker unknown = {
-#define JOB_STAT(NAME, field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
-#define RANK_STAT JOB_STAT
-#include "base/rank_stats.def"
-    };
-    const struct board_worker *from = first_worker != NULL ? first_worker : &unknown;
-    add_count(root, "step", from->step);
-#define JOB_STAT(NAME, field, kind, ...) ADD_##kind(root, from, field)
-#include "base/rank_stats.def"
 }
 
 static void add_checkpoint(cJSON *root, const struct view *view)
@@ -135,30 +104,6 @@ static void add_checkpoint(cJSON *root, const struct view *view)
     add_count(object, "resume_step", view_resume_step(view));
 }
 
-static void add_peer_copies(cJSON *root, const struct view *view)
-{
-    const struct board_peer_copy *copy = view_peer_copy(view);
-    cJSON *object = cJSON_AddObjectToObject(root, "peer_copies");
-    const bool is_known = copy->step >= 0 && copy->bytes > 0;
-    add_count(object, "step", is_known ? copy->step : -1);
-    add_count(object, "bytes", is_known ? copy->bytes : -1);
-    json_add_number(object, "seconds", is_known ? copy->ms / 1000 : NAN);
-    json_add_number(object, "bytes_per_second", is_known ? copy->bytes_per_second : NAN);
-}
-
-/* add_gpu — only when GPU statistics are known. */
-static void add_gpu(cJSON *rank, const struct board_gpu *gpu, int64_t now_ms)
-{
-    if (gpu == NULL)
-        return;
-    cJSON *object = cJSON_AddObjectToObject(rank, "gpu");
-#define ADD_GPU_COUNT(key, value) add_count(object, key, value);
-#define ADD_GPU_NUMBER(key, value) json_add_number(object, key, value);
-#define GPU_STAT(field, kind, key, ...) ADD_GPU_##kind(key, gpu->field)
-#include "base/rank_stats.def"
-    add_seconds(object, "age_seconds", now_ms - gpu->published_ms);
-}
-
 static void add_ranks(cJSON *root, const struct view *view)
 {
     cJSON *list = cJSON_AddArrayToObject(root, "ranks");
@@ -169,12 +114,33 @@ static void add_ranks(cJSON *root, const struct view *view)
         cJSON_AddItemToArray(list, object);
         add_count(object, "rank", peer.rank);
         add_count(object, "node", peer.node);
-        add_coords(object, &view->node, peer.rank);
+        /* The rank's place in the mesh, from the innermost axis (mesh/mesh.h). */
+        int left = peer.rank;
+        const struct {
+            const char *name;
+            int size;
+        } axes[] = {{"tensor", view->node.mesh_tensor},
+                    {"context", view->node.mesh_context},
+                    {"data", view->node.mesh_data},
+                    {"pipeline", view->node.mesh_pipeline}};
+        cJSON *place = cJSON_AddObjectToObject(object, "mesh");
+        for (size_t axis = 0; axis < sizeof axes / sizeof *axes; axis++) {
+            const int size = axes[axis].size > 0 ? axes[axis].size : 1;
+            add_count(place, axes[axis].name, left % size);
+            left /= size;
+        }
         add_text(object, "device", peer.device);
         add_text(object, "state", peer.state);
 #define RANK_STAT(NAME, field, kind, ...) ADD_##kind(object, &peer, field)
 #include "base/rank_stats.def"
-        add_gpu(object, peer.gpu, view->now_ms);
+        if (peer.gpu != NULL) {
+            cJSON *stats = cJSON_AddObjectToObject(object, "gpu");
+#define ADD_GPU_COUNT(key, value) add_count(stats, key, value);
+#define ADD_GPU_NUMBER(key, value) json_add_number(stats, key, value);
+#define GPU_STAT(field, kind, key, ...) ADD_GPU_##kind(key, peer.gpu->field)
+#include "base/rank_stats.def"
+            add_seconds(stats, "age_seconds", view->now_ms - peer.gpu->published_ms);
+        }
         if (view->node.n_nodes * view->node.workers_n > 1) {
             add_text(object, "call", peer.call);
             add_seconds(object, "call_age_seconds", peer.call_age_ms);
@@ -216,16 +182,6 @@ static void add_nodes(cJSON *root, const struct view *view)
     add_machine(object, &view->machine);
 }
 
-static void add_door(cJSON *root, const struct view_door *door)
-{
-    if (!door->is_there)
-        return;
-    cJSON *object = cJSON_AddObjectToObject(root, "door");
-    cJSON_AddBoolToObject(object, "full", door->is_full);
-    json_add_i64(object, "strangers", door->strangers_n);
-    json_add_i64(object, "turned_away", door->turned_away);
-}
-
 static void add_error(cJSON *root, const struct board_error *error)
 {
     if (error == NULL) {
@@ -253,16 +209,35 @@ void report_write(const struct view *view, struct text *t)
     add_text(root, "device_note", view->first_worker ? view->first_worker->device_note : "");
     add_model(root, view->first_worker);
     add_mesh(root, view);
-    add_numbers(root, view->first_worker);
+    static const struct board_worker unknown = {
+#define JOB_STAT(NAME, field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
+#define RANK_STAT JOB_STAT
+#include "base/rank_stats.def"
+    };
+    const struct board_worker *from = view->first_worker != NULL ? view->first_worker : &unknown;
+    add_count(root, "step", from->step);
+#define JOB_STAT(NAME, field, kind, ...) ADD_##kind(root, from, field)
+#include "base/rank_stats.def"
     add_seconds(root, "uptime_seconds",
                 node->started_ms > 0 ? view->now_ms - node->started_ms : -1);
     add_seconds(root, "progress_age_seconds", view_progress_age_ms(view));
     add_count(root, "restarts", node->restarts);
     add_checkpoint(root, view);
-    add_peer_copies(root, view);
+    const struct board_peer_copy *copy = view_peer_copy(view);
+    cJSON *object = cJSON_AddObjectToObject(root, "peer_copies");
+    const bool is_known = copy->step >= 0 && copy->bytes > 0;
+    add_count(object, "step", is_known ? copy->step : -1);
+    add_count(object, "bytes", is_known ? copy->bytes : -1);
+    json_add_number(object, "seconds", is_known ? copy->ms / 1000 : NAN);
+    json_add_number(object, "bytes_per_second", is_known ? copy->bytes_per_second : NAN);
     add_ranks(root, view);
     add_nodes(root, view);
-    add_door(root, &view->door);
+    if (view->door.is_there) {
+        cJSON *member = cJSON_AddObjectToObject(root, "door");
+        cJSON_AddBoolToObject(member, "full", view->door.is_full);
+        json_add_i64(member, "strangers", view->door.strangers_n);
+        json_add_i64(member, "turned_away", view->door.turned_away);
+    }
     cJSON_AddRawToObject(root, "check", view->check_json != NULL ? view->check_json : "null");
     add_error(root, view_error(view));
     char *json = cJSON_PrintUnformatted(root);

@@ -200,27 +200,6 @@ static struct cell size(double bytes)
     return out;
 }
 
-static void show_head(struct text *t, const cJSON *root, const char *on, const char *off)
-{
-    const cJSON *model = cJSON_GetObjectItemCaseSensitive(root, "model");
-    if (json_text(root, "run")[0] != 0)
-        text_add(t, "run         %s\n", json_text(root, "run"));
-    text_add(t, "%s%s%s  node %s of %s  %s  convoy %s\n", on, json_text(root, "phase"), off,
-             plain(json_number(root, "node_id"), 0).text,
-             plain(json_number(root, "n_nodes"), 0).text, json_text(root, "device"),
-             json_text(root, "version"));
-    if (json_text(root, "device_note")[0] != 0)
-        text_add(t, "warning     %s\n", json_text(root, "device_note"));
-    if (json_text(model, "name")[0] != 0)
-        text_add(
-            t, "model       %s (%s)  %s layers, %s heads, %s wide, context %s, %s parameters\n",
-            json_text(model, "name"), json_text(model, "task"),
-            plain(json_number(model, "layers"), 0).text, plain(json_number(model, "heads"), 0).text,
-            plain(json_number(model, "embed"), 0).text,
-            plain(json_number(model, "context"), 0).text,
-            count(json_number(model, "parameters")).text);
-}
-
 /* is_working — while nodes wait, load or recover, the last speed is not the current one; after the
  * end it is shown. */
 static bool is_working(const char *phase)
@@ -262,32 +241,6 @@ static void show_numbers(struct text *t, const cJSON *root)
              plain(json_number(root, "restarts"), 0).text);
 }
 
-/* show_nodes — all nodes with their state, when there are several. */
-static void show_nodes(struct text *t, const cJSON *root)
-{
-    const cJSON *nodes = cJSON_GetObjectItemCaseSensitive(root, "nodes"), *node;
-    if (cJSON_GetArraySize(nodes) < 2)
-        return;
-    cJSON_ArrayForEach(node, nodes)
-        text_add(t, "node %-5s  %s  %s  last heartbeat %s ago\n",
-                 plain(json_number(node, "node_id"), 0).text, json_text(node, "state"),
-                 json_text(node, "address"), span(json_number(node, "heartbeat_age_seconds")).text);
-}
-
-/* show_peer_copies — while recovering the copies are what the job goes on from. */
-static void show_peer_copies(struct text *t, const cJSON *root)
-{
-    const cJSON *copies = cJSON_GetObjectItemCaseSensitive(root, "peer_copies");
-    char bytes[32], speed[32];
-    if (isnan(json_number(copies, "step")))
-        return;
-    text_add(t, "copies      step %.0f in peers' memory, %s in %s ms, %s/s\n",
-             json_number(copies, "step"),
-             text_format_bytes(bytes, sizeof bytes, json_number(copies, "bytes")),
-             plain(1000 * json_number(copies, "seconds"), 1).text,
-             text_format_bytes(speed, sizeof speed, json_number(copies, "bytes_per_second")));
-}
-
 static void show_checkpoint(struct text *t, const cJSON *root)
 {
     const cJSON *checkpoint = cJSON_GetObjectItemCaseSensitive(root, "checkpoint");
@@ -313,9 +266,25 @@ static void show_lists(struct text *t, const cJSON *root)
 {
     const cJSON *rank;
     char text[96];
-    show_peer_copies(t, root);
+    /* While recovering the copies are what the job goes on from. */
+    const cJSON *copies = cJSON_GetObjectItemCaseSensitive(root, "peer_copies");
+    char bytes[32], speed[32];
+    if (!isnan(json_number(copies, "step"))) {
+        text_add(t, "copies      step %.0f in peers' memory, %s in %s ms, %s/s\n",
+                 json_number(copies, "step"),
+                 text_format_bytes(bytes, sizeof bytes, json_number(copies, "bytes")),
+                 plain(1000 * json_number(copies, "seconds"), 1).text,
+                 text_format_bytes(speed, sizeof speed, json_number(copies, "bytes_per_second")));
+    }
     show_checkpoint(t, root);
-    show_nodes(t, root);
+    /* All nodes with their state, when there are several. */
+    const cJSON *nodes = cJSON_GetObjectItemCaseSensitive(root, "nodes"), *node;
+    if (cJSON_GetArraySize(nodes) >= 2) {
+        cJSON_ArrayForEach(node, nodes) text_add(
+            t, "node %-5s  %s  %s  last heartbeat %s ago\n",
+            plain(json_number(node, "node_id"), 0).text, json_text(node, "state"),
+            json_text(node, "address"), span(json_number(node, "heartbeat_age_seconds")).text);
+    }
     const cJSON *door = cJSON_GetObjectItemCaseSensitive(root, "door");
     if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(door, "full")))
         text_add(t, "door full   %s connections to MASTER_PORT without the job's key, %s closed\n",
@@ -365,11 +334,29 @@ static enum status show_answer(const char *bytes, size_t n, const char *url, boo
             text_add_bytes(out, bytes, n);
         else {
             bool is_healthy = st == ST_OK;
-            show_head(out, root,
-                      !has_colour  ? ""
+            const cJSON *model = cJSON_GetObjectItemCaseSensitive(root, "model");
+            if (json_text(root, "run")[0] != 0)
+                text_add(out, "run         %s\n", json_text(root, "run"));
+            text_add(out, "%s%s%s  node %s of %s  %s  convoy %s\n",
+                     (!has_colour  ? ""
                       : is_healthy ? "\033[32m"
-                                   : "\033[31m",
-                      has_colour ? "\033[0m" : "");
+                                   : "\033[31m"),
+                     json_text(root, "phase"), (has_colour ? "\033[0m" : ""),
+                     plain(json_number(root, "node_id"), 0).text,
+                     plain(json_number(root, "n_nodes"), 0).text, json_text(root, "device"),
+                     json_text(root, "version"));
+            if (json_text(root, "device_note")[0] != 0)
+                text_add(out, "warning     %s\n", json_text(root, "device_note"));
+            if (json_text(model, "name")[0] != 0)
+                text_add(out,
+                         "model       %s (%s)  %s layers, %s heads, %s wide, context %s, %s "
+                         "parameters\n",
+                         json_text(model, "name"), json_text(model, "task"),
+                         plain(json_number(model, "layers"), 0).text,
+                         plain(json_number(model, "heads"), 0).text,
+                         plain(json_number(model, "embed"), 0).text,
+                         plain(json_number(model, "context"), 0).text,
+                         count(json_number(model, "parameters")).text);
             show_numbers(out, root);
             show_lists(out, root);
         }

@@ -74,7 +74,7 @@ if mkdir mnt && mount -t tmpfs -o size=1m none mnt 2>/dev/null; then
     far 1 b STEPS=5 DATA=x.txt CACHE_DIR="$tmp/mnt/cache"
     far 0 a STEPS=5 DATA=x.txt
     finish_nodes 2
-    ok "no room for it: 74, with the folder and the bytes" is "$codes $(grep -cE 'error.*take [0-9]+ bytes more, but CACHE_DIR=.*/mnt/cache has room for' err.1)" "74 74 1"
+    ok "no room for it: 74, with the folder and the bytes" is "$codes $(grep -cE 'error.*[0-9]+ bytes more to fetch, but CACHE_DIR=.*/mnt/cache has room for' err.1)" "74 74 1"
     umount mnt
 else
     skip "no room for it" "a file system cannot be mounted here (needs root)"

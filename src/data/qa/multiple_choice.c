@@ -28,7 +28,8 @@ struct row {
 /* A growing array. */
 struct array {
     void *data;
-    int64_t n, cap;
+    int64_t n;
+    size_t cap;
 };
 
 struct multiple_choice {
@@ -39,21 +40,9 @@ struct multiple_choice {
 
 static void *append(struct array *a, int64_t n, size_t each)
 {
-    if (a->n + n > a->cap) {
-        int64_t cap = 2 * (a->n + n) + 64;
-        void *grown = realloc(a->data, (size_t)cap * each);
-        if (!grown)
-            return NULL;
-        a->data = grown;
-        a->cap = cap;
-    }
+    a->data = memory_grow(a->data, (size_t)(a->n + n), &a->cap, each);
     a->n += n;
     return (char *)a->data + (size_t)(a->n - n) * each;
-}
-
-static enum status no_memory(const struct multiple_choice *m)
-{
-    return FAIL(ST_RETRY, "out of memory: the questions of %s", m->config->path);
 }
 
 void multiple_choice_close(struct multiple_choice *m)
@@ -111,8 +100,6 @@ static enum status begin_row(struct multiple_choice *m, const struct place *at, 
                     m->config->path, at->what, (long long)at->number, (long long)label,
                     (long long)endings_n - 1);
     struct row *row = append(&m->rows, 1, sizeof *row);
-    if (!row)
-        return no_memory(m);
     *row = (struct row){m->ids.n, m->lengths.n, (int)endings_n, (int)label};
     return ST_OK;
 }
@@ -130,10 +117,7 @@ static enum status add_part(struct multiple_choice *m, const struct place *at, i
                         "the model's tokenizer",
                         m->config->path, at->what, (long long)at->number, ids[i],
                         (long long)m->config->vocab);
-    int64_t *length = append(&m->lengths, 1, sizeof *length);
-    if (!length)
-        return no_memory(m);
-    *length = n;
+    *(int64_t *)append(&m->lengths, 1, sizeof(int64_t)) = n;
     return ST_OK;
 }
 
@@ -168,8 +152,6 @@ static enum status take_ids(struct multiple_choice *m, const struct place *at, s
     if (n > w->n)
         return bad(m, at, "is cut off");
     uint32_t *ids = append(&m->ids, n, sizeof *ids);
-    if (n > 0 && !ids)
-        return no_memory(m);
     for (int64_t i = 0; i < n; i++)
         ids[i] = (uint32_t)word(w);
     return add_part(m, at, n);
@@ -293,8 +275,6 @@ static enum status add_text(struct multiple_choice *m, const struct place *at, c
     uint32_t *ids = append(&m->ids, (int64_t)cap, sizeof *ids);
     if (n == 0)
         return bad(m, at, "has an empty context or ending");
-    if (!ids)
-        return no_memory(m);
     TRY(is_context ? tokenizer_prompt(tokenizer, text, n, ids, &ids_n)
                    : tokenizer_encode(tokenizer, text, n, false, ids, &ids_n));
     m->ids.n = before + (int64_t)ids_n;

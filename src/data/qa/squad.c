@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/json_walk.h"
 #include "base/log.h"
+#include "base/memory.h"
 
 enum {
     SQUAD_MARK_EVERY = 256, /* code points between two marks of a context */
@@ -97,12 +98,13 @@ struct squad_reader {
     const char *name;
     struct squad *squad;
     struct squad_answer *answer; /* of this file; answers_n are used */
-    int64_t answers_n, answers_cap, examples_cap;
+    int64_t answers_n;
+    size_t answers_cap, examples_cap;
     int article_i, paragraph_i, question_i; /* -1: outside of one */
     const char *context;
     int64_t context_bytes, context_points;
     int64_t *mark; /* byte of code point 0, 256, 512, … of the context */
-    int64_t marks_cap;
+    size_t marks_cap;
 };
 
 /* placed — adds the position to the message of a failed getter. */
@@ -156,30 +158,12 @@ static enum status get_kept(struct squad_reader *r, const cJSON *object, const c
     struct squad_chunk *chunk = r->squad->chunks;
     if (chunk == NULL || chunk->cap - chunk->used < n) {
         const size_t cap = n > SQUAD_CHUNK_BYTES ? n : SQUAD_CHUNK_BYTES;
-        chunk = malloc(sizeof *chunk + cap);
-        if (chunk == NULL)
-            return FAIL(ST_RETRY, "out of memory: the strings of %s", r->name);
+        chunk = memory_resize(NULL, 1, sizeof *chunk + cap);
         *chunk = (struct squad_chunk){.next = r->squad->chunks, .cap = cap};
         r->squad->chunks = chunk;
     }
     *string = memcpy(chunk->bytes + chunk->used, *string, n);
     chunk->used += n;
-    return ST_OK;
-}
-
-/* grow — makes room in *list for `more` after n items. */
-static enum status grow(const struct squad_reader *r, void **list, int64_t *cap, int64_t n,
-                        int64_t more, size_t each)
-{
-    if (n + more <= *cap)
-        return ST_OK;
-    const int64_t want = n + more > 2 * *cap ? n + more + 64 : 2 * *cap;
-    void *grown = realloc(*list, (size_t)want * each);
-    if (grown == NULL)
-        return FAIL(ST_RETRY, "out of memory: %lld questions or answers of %s", (long long)want,
-                    r->name);
-    *list = grown;
-    *cap = want;
     return ST_OK;
 }
 
@@ -203,8 +187,8 @@ static enum status read_question(struct squad_reader *r, const cJSON *item)
 {
     const cJSON *answers, *answer, *flag = cJSON_GetObjectItemCaseSensitive(item, "is_impossible");
     bool any = false;
-    TRY(grow(r, (void **)&r->squad->example, &r->examples_cap, r->squad->examples_n, 1,
-             sizeof *r->squad->example));
+    r->squad->example = memory_grow(r->squad->example, (size_t)r->squad->examples_n,
+                                    &r->examples_cap, sizeof *r->squad->example);
     struct squad_example *example = r->squad->example + r->squad->examples_n;
     *example = (struct squad_example){.context = r->context,
                                       .context_bytes = r->context_bytes,
@@ -212,10 +196,10 @@ static enum status read_question(struct squad_reader *r, const cJSON *item)
     TRY(get_kept(r, item, "id", &example->id));
     TRY(get_kept(r, item, "question", &example->question));
     TRY(json_get_array(item, "answers", &answers));
-    TRY(grow(r, (void **)&r->answer, &r->answers_cap, r->answers_n, cJSON_GetArraySize(answers),
-             sizeof *r->answer));
-    /* valid until the list grows; see place_lists */
-    example->answer = r->answer != NULL ? r->answer + r->answers_n : NULL;
+    r->answer = memory_grow(r->answer, (size_t)(r->answers_n + cJSON_GetArraySize(answers)),
+                            &r->answers_cap, sizeof *r->answer);
+    /* valid until the list grows; see squad_parse */
+    example->answer = r->answer + r->answers_n;
     if (flag != NULL && !cJSON_IsBool(flag))
         return FAIL(ST_BAD_DATA, "JSON key \"is_impossible\" is not true or false");
     example->is_impossible = cJSON_IsTrue(flag) || cJSON_GetArraySize(answers) == 0;
@@ -241,16 +225,9 @@ static enum status read_paragraph(struct squad_reader *r, const cJSON *item)
     r->question_i = -1;
     TRY(placed(r, get_kept(r, item, "context", &r->context)));
     TRY(placed(r, json_get_array(item, "qas", &questions)));
-    /* Where each SQUAD_MARK_EVERY-th code point of the context begins. */
-    /* Where each SQUAD_MARK_EVERY-th code point of the context begins. */
-    const int64_t n = (int64_t)strlen(r->context), marks = n / SQUAD_MARK_EVERY + 1;
-    if (marks > r->marks_cap) {
-        int64_t *mark = realloc(r->mark, (size_t)marks * sizeof *mark);
-        if (mark == NULL)
-            return FAIL(ST_RETRY, "out of memory: %lld places of a context", (long long)marks);
-        r->mark = mark;
-        r->marks_cap = marks;
-    }
+    /* Marks every SQUAD_MARK_EVERY-th code point of the context. */
+    const int64_t n = (int64_t)strlen(r->context);
+    r->mark = memory_grow(r->mark, (size_t)(n / SQUAD_MARK_EVERY), &r->marks_cap, sizeof *r->mark);
     int64_t points = 0;
     for (int64_t i = 0; i < n; i++)
         if (is_point_start(r->context[i])) {
@@ -341,17 +318,6 @@ static enum status read_document(struct squad_reader *r, const char *bytes, size
 
 /* ---- one document ---- */
 
-static enum status squad_new(struct squad_reader *r)
-{
-    r->squad = calloc(1, sizeof *r->squad);
-    if (r->squad != NULL)
-        r->squad->answers = calloc(1, sizeof *r->squad->answers);
-    if (r->squad != NULL && r->squad->answers != NULL)
-        return ST_OK;
-    squad_close(r->squad);
-    return FAIL(ST_RETRY, "out of memory: the questions of %s", r->name);
-}
-
 static enum status check_document(const struct squad *squad, const char *name)
 {
     if (squad->examples_n == 0)
@@ -372,8 +338,8 @@ static enum status check_document(const struct squad *squad, const char *name)
 
 enum status squad_parse(const char *bytes, size_t n_bytes, const char *name, struct squad **out)
 {
-    struct squad_reader r = {.name = name};
-    TRY(squad_new(&r));
+    struct squad_reader r = {.name = name, .squad = memory_new(1, sizeof *r.squad)};
+    r.squad->answers = memory_new(1, sizeof *r.squad->answers);
     enum status st = read_document(&r, bytes, n_bytes);
     /* After the lists have moved: answers are in the order of their questions. */
     int64_t at = 0;
@@ -396,24 +362,16 @@ enum status squad_parse(const char *bytes, size_t n_bytes, const char *name, str
 /* ---- several files as one ---- */
 
 /* Moves all of `more` to the end of `all`. */
-static enum status absorb(struct squad *all, struct squad *more)
+static void absorb(struct squad *all, struct squad *more)
 {
-    struct squad_answer **answers =
-        realloc(all->answers, (size_t)(all->files_n + 1) * sizeof *answers);
-    if (answers != NULL)
-        all->answers = answers;
-    struct squad_example *example =
-        realloc(all->example, (size_t)(all->examples_n + more->examples_n) * sizeof *example);
-    if (example != NULL)
-        all->example = example;
-    if (answers == NULL || example == NULL)
-        return FAIL(ST_RETRY, "out of memory: %lld questions",
-                    (long long)(all->examples_n + more->examples_n));
+    all->answers = memory_resize(all->answers, (size_t)(all->files_n + 1), sizeof *all->answers);
+    all->example = memory_resize(all->example, (size_t)(all->examples_n + more->examples_n),
+                                 sizeof *all->example);
     for (int64_t i = 0; i < more->examples_n; i++) {
-        example[all->examples_n] = more->example[i];
-        example[all->examples_n++].paragraph_i += all->paragraphs_n;
+        all->example[all->examples_n] = more->example[i];
+        all->example[all->examples_n++].paragraph_i += all->paragraphs_n;
     }
-    answers[all->files_n++] = more->answers[0];
+    all->answers[all->files_n++] = more->answers[0];
     struct squad_chunk **last = &all->chunks;
     while (*last != NULL)
         last = &(*last)->next;
@@ -422,7 +380,6 @@ static enum status absorb(struct squad *all, struct squad *more)
     all->paragraphs_n += more->paragraphs_n;
     all->mismatched_n += more->mismatched_n;
     more->files_n = 0;
-    return ST_OK;
 }
 
 static enum status open_file(const struct data_file *file, struct squad_read *read,
@@ -435,11 +392,10 @@ static enum status open_file(const struct data_file *file, struct squad_read *re
                     file->path);
     TRY(file_map_open(file->path, &map));
     const char *bytes = (const char *)map.data;
-    *read =
-        (struct squad_read){strdup(file->path), (int64_t)map.bytes, XXH3_64bits(bytes, map.bytes)};
-    enum status st =
-        read->path != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: the name of %s", file->path);
-    if (st == ST_OK && map.bytes > SQUAD_BYTES_MAX)
+    *read = (struct squad_read){memory_text(file->path), (int64_t)map.bytes,
+                                XXH3_64bits(bytes, map.bytes)};
+    enum status st = ST_OK;
+    if (map.bytes > SQUAD_BYTES_MAX)
         st = FAIL(ST_BAD_DATA, "%s has %zu bytes, at most %zu are expected; is it the right file?",
                   file->path, map.bytes, SQUAD_BYTES_MAX);
     if (st == ST_OK)
@@ -455,11 +411,7 @@ enum status squad_open(const struct data_file_config *config, struct squad **out
     struct squad_read *read = NULL;
     enum status st;
     TRY(data_file_find(config, &files));
-    read = calloc((size_t)files.n, sizeof *read);
-    if (read == NULL)
-        TRY_OR(
-            FAIL(ST_RETRY, "out of memory: a list of %lld files of questions", (long long)files.n),
-            out_free);
+    read = memory_new((size_t)files.n, sizeof *read);
     for (int64_t i = 0; i < files.n; i++) {
         struct squad *one = NULL;
         TRY_OR(open_file(files.item + i, read + i, &one), out_free);
@@ -467,9 +419,8 @@ enum status squad_open(const struct data_file_config *config, struct squad **out
             all = one;
             continue;
         }
-        st = absorb(all, one);
+        absorb(all, one);
         squad_close(one);
-        TRY_OR(st, out_free);
     }
     all->read = read;
     all->read_n = files.n;

@@ -33,12 +33,6 @@ struct squad_window_set {
     int64_t windows_n, windows_cap;
 };
 
-static enum status no_memory(int64_t bytes)
-{
-    return FAIL(memory_status(bytes), "out of memory: %lld bytes for questions and their contexts",
-                (long long)bytes);
-}
-
 /* ---- tokens ---- */
 
 static enum status ids_room(struct squad_window_set *set, int64_t more)
@@ -53,7 +47,9 @@ static enum status ids_room(struct squad_window_set *set, int64_t more)
     if (end != NULL)
         set->end = end;
     if (id == NULL || end == NULL)
-        return no_memory(cap * 8);
+        return FAIL(memory_status(cap * 8),
+                    "out of memory: %lld bytes for questions and their contexts",
+                    (long long)cap * 8);
     set->ids_cap = cap;
     return ST_OK;
 }
@@ -94,26 +90,6 @@ static int64_t token_of_byte(const struct squad_window_set *set, struct squad_wi
 }
 
 /* ---- windows ---- */
-
-static enum status add_window(struct squad_window_set *set, const struct squad_window *window)
-{
-    if (set->windows_n == set->windows_cap) {
-        const int64_t cap = set->windows_cap > 0 ? 2 * set->windows_cap : 1024;
-        if (cap > SQUAD_WINDOW_N_MAX)
-            return FAIL(ST_BAD_DATA,
-                        "the contexts give more than %lld windows of SEQ_LEN=%lld tokens; set a "
-                        "larger DOC_STRIDE than %lld",
-                        (long long)SQUAD_WINDOW_N_MAX, (long long)set->config.seq_tokens,
-                        (long long)set->config.stride_tokens);
-        struct squad_window *all = realloc(set->window, (size_t)cap * sizeof *all);
-        if (all == NULL)
-            return no_memory(cap * (int64_t)sizeof *all);
-        set->window = all;
-        set->windows_cap = cap;
-    }
-    set->window[set->windows_n++] = *window;
-    return ST_OK;
-}
 
 static const struct squad_answer *first_match(const struct squad_example *example)
 {
@@ -166,7 +142,19 @@ static enum status cut_example(struct squad_window_set *set, int64_t example_i)
             window.start = (int32_t)(window.context_at + span.first - begin);
             window.end = (int32_t)(window.context_at + span.last - begin);
         }
-        TRY(add_window(set, &window));
+        if (set->windows_n == set->windows_cap) {
+            const int64_t cap = set->windows_cap > 0 ? 2 * set->windows_cap : 1024;
+            if (cap > SQUAD_WINDOW_N_MAX)
+                return FAIL(
+                    ST_BAD_DATA,
+                    "the contexts give more than %lld windows of SEQ_LEN=%lld tokens; set a "
+                    "larger DOC_STRIDE than %lld",
+                    (long long)SQUAD_WINDOW_N_MAX, (long long)set->config.seq_tokens,
+                    (long long)set->config.stride_tokens);
+            set->window = memory_resize(set->window, (size_t)cap, sizeof *set->window);
+            set->windows_cap = cap;
+        }
+        set->window[set->windows_n++] = window;
         if (left <= room)
             return ST_OK;
     }
@@ -177,10 +165,8 @@ static enum status cut_example(struct squad_window_set *set, int64_t example_i)
 static enum status add_examples(struct squad_window_set *set)
 {
     const int64_t n = squad_examples(set->squad);
-    set->context = calloc((size_t)squad_paragraphs(set->squad), sizeof *set->context);
-    set->question = calloc((size_t)n, sizeof *set->question);
-    if (set->context == NULL || set->question == NULL)
-        return no_memory(n * (int64_t)sizeof *set->question);
+    set->context = memory_new((size_t)squad_paragraphs(set->squad), sizeof *set->context);
+    set->question = memory_new((size_t)n, sizeof *set->question);
     for (int64_t i = 0; i < n; i++) {
         if (i % 256 == 0 && set->config.progress != NULL &&
             !set->config.progress(set->config.progress_arg, i, n))
@@ -217,9 +203,7 @@ enum status squad_window_open(const struct squad *squad, const struct squad_wind
                     "questions and contexts are joined with <|endoftext|> (id %d), but the "
                     "vocabulary has VOCAB=%lld ids; a model with VOCAB=%d (GPT-2's) is needed",
                     TOKENIZER_GPT2_END, (long long)config->vocab, TOKENIZER_GPT2_VOCAB);
-    struct squad_window_set *set = calloc(1, sizeof *set);
-    if (set == NULL)
-        return no_memory((int64_t)sizeof *set);
+    struct squad_window_set *set = memory_new(1, sizeof *set);
     set->squad = squad;
     set->config = *config;
     TRY_OR(tokenizer_gpt2_open(&set->tokenizer), out_close);

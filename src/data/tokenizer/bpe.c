@@ -9,6 +9,8 @@
 #include <xxhash.h>
 
 #include "base/assert.h"
+#include "base/file.h"
+#include "base/memory.h"
 #include "data/tokenizer/bpe_inside.h"
 
 enum {
@@ -111,38 +113,26 @@ static int table_bits(size_t n)
     return bits;
 }
 
-static bool tables_alloc(struct bpe *bpe, const struct bpe_size *size)
+struct bpe *bpe_new(const struct bpe_size *size)
 {
     const size_t all = (size_t)size->vocab + size->symbols;
+    ASSERTF(all <= BPE_VOCAB_MAX, "%u + %u ids", size->vocab, size->symbols);
     const int words = table_bits(all),
               longs = table_bits(size->bytes / 16 < all ? size->bytes / 16 : all);
+    struct bpe *bpe = memory_new(1, sizeof *bpe);
+    bpe->size = *size;
     bpe->words_shift = 64 - words;
     bpe->words_mask = ((size_t)1 << words) - 1;
     bpe->longs_mask = ((size_t)1 << longs) - 1;
-    bpe->begin = calloc(all + 1, sizeof *bpe->begin);
-    bpe->len = calloc(all + 1, sizeof *bpe->len);
-    bpe->blob = malloc(size->bytes + 1);
-    bpe->words = calloc(bpe->words_mask + 1, sizeof *bpe->words);
-    bpe->longs = malloc((bpe->longs_mask + 1) * sizeof *bpe->longs);
-    bpe->hash = XXH3_createState();
-    return bpe->begin && bpe->len && bpe->blob && bpe->words && bpe->longs && bpe->hash;
-}
-
-enum status bpe_new(const struct bpe_size *size, struct bpe **out)
-{
-    struct bpe *bpe = calloc(1, sizeof *bpe);
-    ASSERTF((size_t)size->vocab + size->symbols <= BPE_VOCAB_MAX, "%u + %u ids", size->vocab,
-            size->symbols);
-    if (bpe == NULL || !tables_alloc(bpe, size)) {
-        bpe_close(bpe);
-        return FAIL(ST_RETRY, "out of memory: the tables of a tokenizer with %u ids", size->vocab);
-    }
-    bpe->size = *size;
+    bpe->begin = memory_new(all + 1, sizeof *bpe->begin);
+    bpe->len = memory_new(all + 1, sizeof *bpe->len);
+    bpe->blob = memory_resize(NULL, size->bytes, 1);
+    bpe->words = memory_new(bpe->words_mask + 1, sizeof *bpe->words);
+    bpe->longs = memory_resize(NULL, bpe->longs_mask + 1, sizeof *bpe->longs);
+    bpe->hash = file_hash_new();
     for (size_t i = 0; i <= bpe->longs_mask; i++)
         bpe->longs[i] = (struct bpe_long){BPE_NONE, false};
-    XXH3_128bits_reset(bpe->hash);
-    *out = bpe;
-    return ST_OK;
+    return bpe;
 }
 
 void bpe_close(struct bpe *bpe)
@@ -193,19 +183,16 @@ bool bpe_name(struct bpe *bpe, uint32_t id, const void *bytes, size_t n, bool is
     return !is_text || text_add(bpe, id);
 }
 
-enum status bpe_reserve(struct bpe *bpe, size_t pairs)
+void bpe_reserve(struct bpe *bpe, size_t pairs)
 {
     const int bits = table_bits(pairs);
     ASSERT(bpe->pairs == NULL);
-    bpe->pairs = malloc(((size_t)1 << bits) * sizeof *bpe->pairs);
-    if (bpe->pairs == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu pairs of a tokenizer", pairs);
+    bpe->pairs = memory_resize(NULL, (size_t)1 << bits, sizeof *bpe->pairs);
     bpe->pairs_max = pairs;
     bpe->pairs_shift = 64 - bits;
     bpe->pairs_mask = ((size_t)1 << bits) - 1;
     for (size_t i = 0; i <= bpe->pairs_mask; i++)
         bpe->pairs[i].rank = BPE_NONE;
-    return ST_OK;
 }
 
 void bpe_pair(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank, uint32_t id)
@@ -245,11 +232,10 @@ static size_t splits_all(struct bpe *bpe, const uint32_t *rank, bool add)
     return n;
 }
 
-enum status bpe_pair_splits(struct bpe *bpe, const uint32_t *rank)
+void bpe_pair_splits(struct bpe *bpe, const uint32_t *rank)
 {
-    TRY(bpe_reserve(bpe, splits_all(bpe, rank, false)));
+    bpe_reserve(bpe, splits_all(bpe, rank, false));
     splits_all(bpe, rank, true);
-    return ST_OK;
 }
 
 uint32_t bpe_vocab(const struct bpe *bpe) { return bpe->size.vocab; }

@@ -28,9 +28,8 @@ struct bpe_size {
 };
 
 struct bpe;
-/* bpe_new — no tokens yet. The tables are filled by one thread, then read-only and shareable.
- * Fails ST_RETRY: out of memory. */
-enum status bpe_new(const struct bpe_size *size, struct bpe **out);
+/* bpe_new — no tokens yet. The tables are filled by one thread, then read-only and shareable. */
+struct bpe *bpe_new(const struct bpe_size *size);
 void bpe_close(struct bpe *bpe); /* accepts NULL */
 
 /* bpe_name — gives id its bytes; is_text: it is found in texts. ids may come in any order, each
@@ -38,11 +37,11 @@ void bpe_close(struct bpe *bpe); /* accepts NULL */
 bool bpe_name(struct bpe *bpe, uint32_t id, const void *bytes, size_t n, bool is_text);
 /* bpe_find — the text token or symbol with these bytes, or BPE_NONE. */
 uint32_t bpe_find(const struct bpe *bpe, const void *bytes, size_t n);
-/* bpe_reserve — space for so many pairs, once, before the first. Fails ST_RETRY. */
-enum status bpe_reserve(struct bpe *bpe, size_t pairs);
+/* bpe_reserve — space for so many pairs, once, before the first. */
+void bpe_reserve(struct bpe *bpe, size_t pairs);
 /* bpe_pair_splits — instead: all pairs of text tokens that together are token id, with rank[id];
  * BPE_NONE: none makes it. */
-enum status bpe_pair_splits(struct bpe *bpe, const uint32_t *rank);
+void bpe_pair_splits(struct bpe *bpe, const uint32_t *rank);
 /* bpe_pair — left and right make id. A pair that comes again gets the new rank. */
 void bpe_pair(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
 
@@ -93,11 +92,10 @@ struct bpe_train_merge {
 };
 
 struct bpe_train;
-enum status bpe_train_open(enum pretoken_kind kind, struct bpe_train **out);
+struct bpe_train *bpe_train_open(enum pretoken_kind kind);
 void bpe_train_close(struct bpe_train *train); /* accepts NULL */
-/* bpe_train_add — counts a text, or a part of one that ends where a pre-token ends. All functions
- * fail ST_RETRY: out of memory. */
-enum status bpe_train_add(struct bpe_train *train, const uint8_t *text, size_t n_bytes);
+/* bpe_train_add — counts a text, or a part of one that ends where a pre-token ends. */
+void bpe_train_add(struct bpe_train *train, const uint8_t *text, size_t n_bytes);
 /* bpe_train_run — once, after all texts: merges until there are `vocab` ≥ 256 tokens, or no pair
  * occurs twice. progress (NULL allowed) is called after each merge, so it must be quick; false
  * stops: ST_RETRY. */

@@ -41,38 +41,10 @@ static void byte_map_free(struct byte_map *map)
     free(map->bytes);
 }
 
-/* An array with space for one more than n items. */
-static bool has_space(void **array, size_t n, size_t *cap, size_t item_bytes)
-{
-    if (n < *cap)
-        return true;
-    const size_t more = 2 * *cap + 4; /* most pairs occur in few words */
-    void *grown = realloc(*array, more * item_bytes);
-    if (grown == NULL)
-        return false;
-    *array = grown;
-    *cap = more;
-    return true;
-}
-
-/* The slot that holds the string, or the free one where it belongs. */
-static size_t slot_of(const struct byte_map *map, uint64_t hash, const uint8_t *bytes, size_t n)
-{
-    size_t at = hash & (map->slots_n - 1);
-    for (; map->slot[at] != 0; at = (at + 1) & (map->slots_n - 1)) {
-        const struct item *item = map->item + map->slot[at] - 1;
-        if (item->hash == hash && item->n == n && memcmp(map->bytes + item->at, bytes, n) == 0)
-            break;
-    }
-    return at;
-}
-
-static bool grow_slots(struct byte_map *map)
+static void grow_slots(struct byte_map *map)
 {
     const size_t slots_n = map->slots_n > 0 ? 2 * map->slots_n : FIRST_SLOTS;
-    uint32_t *slot = calloc(slots_n, sizeof *slot);
-    if (slot == NULL)
-        return false;
+    uint32_t *slot = memory_new(slots_n, sizeof *slot);
     for (size_t i = 0; i < map->items_n; i++) {
         size_t at = map->item[i].hash & (slots_n - 1);
         while (slot[at] != 0)
@@ -82,41 +54,32 @@ static bool grow_slots(struct byte_map *map)
     free(map->slot);
     map->slot = slot;
     map->slots_n = slots_n;
-    return true;
 }
 
-/* Returns false if memory is missing. */
-static bool grow_bytes(struct byte_map *map)
-{
-    const size_t cap = 2 * map->bytes_cap + 16 * BYTE_MAP_STRING_MAX;
-    uint8_t *bytes = realloc(map->bytes, cap);
-    if (bytes == NULL)
-        return false;
-    map->bytes = bytes;
-    map->bytes_cap = cap;
-    return true;
-}
-
-/* byte_map_add — the number of the string, which is copied. 1 ≤ n ≤ BYTE_MAP_STRING_MAX. Fails
- * ST_RETRY: out of memory. */
-static enum status byte_map_add(struct byte_map *map, const uint8_t *bytes, size_t n,
-                                uint32_t *number)
+/* byte_map_add — the number of the string, which is copied. 1 ≤ n ≤ BYTE_MAP_STRING_MAX. */
+static uint32_t byte_map_add(struct byte_map *map, const uint8_t *bytes, size_t n)
 {
     const uint64_t hash = XXH3_64bits(bytes, n);
-    ASSERTF(n >= 1 && n <= BYTE_MAP_STRING_MAX, "%zu bytes", n);
-    if (!has_space((void **)&map->item, map->items_n, &map->items_cap, sizeof *map->item) ||
-        (map->bytes_cap - map->bytes_n < BYTE_MAP_STRING_MAX && !grow_bytes(map)) ||
-        (2 * map->items_n >= map->slots_n && !grow_slots(map)) || map->items_n == UINT32_MAX - 1)
-        return FAIL(ST_RETRY, "out of memory: a table of %zu strings", map->items_n);
-    const size_t at = slot_of(map, hash, bytes, n);
+    ASSERTF(n >= 1 && n <= BYTE_MAP_STRING_MAX && map->items_n < UINT32_MAX - 1,
+            "%zu bytes, %zu strings", n, map->items_n);
+    map->item = memory_grow(map->item, map->items_n, &map->items_cap, sizeof *map->item);
+    map->bytes = memory_grow(map->bytes, map->bytes_n + n, &map->bytes_cap, 1);
+    if (2 * map->items_n >= map->slots_n)
+        grow_slots(map);
+    /* Finds the slot that holds the string, or the free one where it belongs. */
+    size_t at = hash & (map->slots_n - 1);
+    for (; map->slot[at] != 0; at = (at + 1) & (map->slots_n - 1)) {
+        const struct item *item = map->item + map->slot[at] - 1;
+        if (item->hash == hash && item->n == n && memcmp(map->bytes + item->at, bytes, n) == 0)
+            break;
+    }
     if (map->slot[at] == 0) {
         map->item[map->items_n] = (struct item){hash, map->bytes_n, (uint32_t)n};
         memcpy(map->bytes + map->bytes_n, bytes, n);
         map->bytes_n += n;
         map->slot[at] = (uint32_t)++map->items_n;
     }
-    *number = map->slot[at] - 1;
-    return ST_OK;
+    return map->slot[at] - 1;
 }
 
 static uint32_t byte_map_count(const struct byte_map *map) { return (uint32_t)map->items_n; }
@@ -174,11 +137,6 @@ struct bpe_train {
     void *progress_arg;
 };
 
-static enum status fail_memory(const char *what)
-{
-    return FAIL(ST_RETRY, "out of memory: %s of a tokenizer that is made", what);
-}
-
 static enum status check_progress(const struct bpe_train *train)
 {
     if (train->progress == NULL || train->progress(train->progress_arg, bpe_train_tokens(train)))
@@ -186,30 +144,19 @@ static enum status check_progress(const struct bpe_train *train)
     return FAIL(ST_RETRY, "stopped after %zu merges", train->merges_n);
 }
 
-/* GPT-2's order: the bytes that stand for themselves, then the others. */
-static enum status add_bytes(struct byte_map *tokens)
+struct bpe_train *bpe_train_open(enum pretoken_kind kind)
 {
+    struct bpe_train *train = memory_new(1, sizeof *train);
     uint16_t char_of[BYTES];
-    uint32_t id;
+    train->kind = kind;
+    train->round = 1;
+    /* GPT-2's order: the bytes that stand for themselves, then the others. */
     bpe_chars_fill(char_of);
     for (int round = 0; round < 2; round++)
         for (unsigned b = 0; b < BYTES; b++)
             if ((char_of[b] == b) == (round == 0))
-                TRY(byte_map_add(tokens, &(uint8_t){(uint8_t)b}, 1, &id));
-    return ST_OK;
-}
-
-enum status bpe_train_open(enum pretoken_kind kind, struct bpe_train **out)
-{
-    struct bpe_train *train = memory_new(1, sizeof *train);
-    train->kind = kind;
-    train->round = 1;
-    const enum status st = add_bytes(&train->tokens);
-    if (st == ST_OK)
-        *out = train;
-    else
-        bpe_train_close(train);
-    return st;
+                byte_map_add(&train->tokens, &(uint8_t){(uint8_t)b}, 1);
+    return train;
 }
 
 void bpe_train_close(struct bpe_train *train)
@@ -233,73 +180,46 @@ void bpe_train_close(struct bpe_train *train)
 
 /* ---- counting ---- */
 
-static enum status count_word(struct bpe_train *train, const uint8_t *bytes, size_t n)
-{
-    const uint32_t before = byte_map_count(&train->words);
-    uint32_t i;
-    if (n > WORD_BYTES_MAX)
-        return ST_OK;
-    if (!has_space((void **)&train->count, before, &train->counts_cap, sizeof *train->count))
-        return fail_memory("counts of words");
-    TRY(byte_map_add(&train->words, bytes, n, &i));
-    train->count[i] = i == before ? 1 : train->count[i] + 1;
-    return ST_OK;
-}
-
-enum status bpe_train_add(struct bpe_train *train, const uint8_t *text, size_t n_bytes)
+void bpe_train_add(struct bpe_train *train, const uint8_t *text, size_t n_bytes)
 {
     const uint8_t *const end = text + n_bytes;
     for (const uint8_t *p = text, *stop; p < end; p = stop) {
         stop = pretoken_end(train->kind, p, end);
-        TRY(count_word(train, p, (size_t)(stop - p)));
+        const uint32_t before = byte_map_count(&train->words);
+        if (stop - p > WORD_BYTES_MAX)
+            continue;
+        train->count = memory_grow(train->count, before, &train->counts_cap, sizeof *train->count);
+        const uint32_t i = byte_map_add(&train->words, p, (size_t)(stop - p));
+        train->count[i] = i == before ? 1 : train->count[i] + 1;
     }
-    return ST_OK;
 }
 
 /* ---- pairs ---- */
 
-/* The pair, made if it is new. */
-static enum status pair_of(struct bpe_train *train, struct bpe_train_merge merge, struct pair **out)
+/* A word gains or loses the pair, which is made if it is new, `by` times. */
+static void change(struct bpe_train *train, uint32_t left, uint32_t right, uint32_t word_i,
+                   int64_t by)
 {
+    const struct bpe_train_merge merge = {left, right};
     const uint32_t before = byte_map_count(&train->pairs);
-    uint32_t i;
-    if (!has_space((void **)&train->pair, before, &train->pairs_cap, sizeof *train->pair))
-        return fail_memory("pairs of tokens");
-    TRY(byte_map_add(&train->pairs, (const uint8_t *)&merge, sizeof merge, &i));
+    train->pair = memory_grow(train->pair, before, &train->pairs_cap, sizeof *train->pair);
+    const uint32_t i = byte_map_add(&train->pairs, (const uint8_t *)&merge, sizeof merge);
+    struct pair *pair = train->pair + i;
     if (i == before)
-        train->pair[i] = (struct pair){.key = i};
-    *out = train->pair + i;
-    return ST_OK;
-}
-
-static enum status note_change(struct bpe_train *train, struct pair *pair)
-{
-    if (pair->changed_in == train->round)
-        return ST_OK;
-    if (!has_space((void **)&train->changed, train->changed_n, &train->changed_cap,
-                   sizeof *train->changed))
-        return fail_memory("pairs that change");
-    pair->changed_in = train->round;
-    train->changed[train->changed_n++] = pair->key;
-    return ST_OK;
-}
-
-/* A word gains or loses the pair, `by` times. */
-static enum status change(struct bpe_train *train, uint32_t left, uint32_t right, uint32_t word_i,
-                          int64_t by)
-{
-    struct pair *pair = NULL;
-    TRY(pair_of(train, (struct bpe_train_merge){left, right}, &pair));
-    TRY(note_change(train, pair));
+        *pair = (struct pair){.key = i};
+    if (pair->changed_in != train->round) {
+        train->changed = memory_grow(train->changed, train->changed_n, &train->changed_cap,
+                                     sizeof *train->changed);
+        pair->changed_in = train->round;
+        train->changed[train->changed_n++] = pair->key;
+    }
     pair->count += by;
     if (by < 0 || (pair->words_n > 0 && pair->word[pair->words_n - 1] == word_i))
-        return ST_OK;
+        return;
     size_t cap = pair->words_cap;
-    if (!has_space((void **)&pair->word, pair->words_n, &cap, sizeof *pair->word))
-        return fail_memory("words of a pair");
+    pair->word = memory_grow(pair->word, pair->words_n, &cap, sizeof *pair->word);
     pair->words_cap = (uint32_t)cap;
     pair->word[pair->words_n++] = word_i;
-    return ST_OK;
 }
 
 /* ---- the heap: the pair that occurs most often is first ---- */
@@ -312,34 +232,17 @@ static bool is_before(const struct entry *a, const struct entry *b)
                                           : a->merge.right < b->merge.right;
 }
 
-static enum status heap_push(struct bpe_train *train, struct entry entry)
+static void heap_push(struct bpe_train *train, struct entry entry)
 {
-    if (!has_space((void **)&train->heap, train->heap_n, &train->heap_cap, sizeof entry))
-        return fail_memory("a heap");
+    train->heap = memory_grow(train->heap, train->heap_n, &train->heap_cap, sizeof entry);
     size_t i = train->heap_n++;
     for (; i > 0 && is_before(&entry, train->heap + (i - 1) / 2); i = (i - 1) / 2)
         train->heap[i] = train->heap[(i - 1) / 2];
     train->heap[i] = entry;
-    return ST_OK;
-}
-
-static struct entry heap_pop(struct bpe_train *train)
-{
-    struct entry *heap = train->heap;
-    const struct entry top = heap[0], last = heap[--train->heap_n];
-    size_t i = 0;
-    for (size_t child; (child = 2 * i + 1) < train->heap_n; i = child) {
-        child += child + 1 < train->heap_n && is_before(heap + child + 1, heap + child);
-        if (!is_before(heap + child, &last))
-            break;
-        heap[i] = heap[child];
-    }
-    heap[i] = last;
-    return top;
 }
 
 /* An entry for each pair that has changed. */
-static enum status push_changed(struct bpe_train *train)
+static void push_changed(struct bpe_train *train)
 {
     for (size_t i = 0; i < train->changed_n; i++) {
         const struct pair *pair = train->pair + train->changed[i];
@@ -347,11 +250,10 @@ static enum status push_changed(struct bpe_train *train)
         size_t n;
         memcpy(&entry.merge, byte_map_bytes(&train->pairs, pair->key, &n), sizeof entry.merge);
         if (entry.count >= COUNT_LEAST)
-            TRY(heap_push(train, entry));
+            heap_push(train, entry);
     }
     train->changed_n = 0;
     train->round++;
-    return ST_OK;
 }
 
 /* ---- merging ---- */
@@ -362,10 +264,8 @@ static enum status begin(struct bpe_train *train)
     size_t total = 0, n;
     for (uint32_t i = 0; i < words_n; i++, total += n)
         (void)byte_map_bytes(&train->words, i, &n);
-    train->word = calloc(words_n + 1, sizeof *train->word);
-    train->symbol = malloc((total + 1) * sizeof *train->symbol);
-    if (train->word == NULL || train->symbol == NULL)
-        return fail_memory("words");
+    train->word = memory_new(words_n, sizeof *train->word);
+    train->symbol = memory_new(total, sizeof *train->symbol);
     size_t at = 0;
     for (uint32_t i = 0; i < words_n; i++) {
         const uint8_t *bytes = byte_map_bytes(&train->words, i, &n);
@@ -373,17 +273,17 @@ static enum status begin(struct bpe_train *train)
         if (i % PROGRESS_EVERY == 0)
             TRY(check_progress(train));
         for (size_t j = 0; j < n; j++)
-            TRY(byte_map_add(&train->tokens, bytes + j, 1, &train->symbol[at + j]));
+            train->symbol[at + j] = byte_map_add(&train->tokens, bytes + j, 1);
         for (size_t j = 1; j < n; j++)
-            TRY(change(train, train->symbol[at + j - 1], train->symbol[at + j], i,
-                       train->count[i]));
+            change(train, train->symbol[at + j - 1], train->symbol[at + j], i, train->count[i]);
         at += n;
     }
-    return push_changed(train);
+    push_changed(train);
+    return ST_OK;
 }
 
-static enum status merge_word(struct bpe_train *train, struct bpe_train_merge merge, uint32_t made,
-                              uint32_t word_i)
+static void merge_word(struct bpe_train *train, struct bpe_train_merge merge, uint32_t made,
+                       uint32_t word_i)
 {
     struct word *word = train->word + word_i;
     uint32_t *symbol = train->symbol + word->first, kept = 0;
@@ -397,24 +297,23 @@ static enum status merge_word(struct bpe_train *train, struct bpe_train_merge me
                                        i + 2 < word->n ? symbol[i + 2] : BPE_NONE};
         const int64_t count = train->word[word_i].count;
         if (neighbour[0] != BPE_NONE) {
-            TRY(change(train, neighbour[0], merge.left, word_i, -count));
-            TRY(change(train, neighbour[0], made, word_i, count));
+            change(train, neighbour[0], merge.left, word_i, -count);
+            change(train, neighbour[0], made, word_i, count);
         }
         if (neighbour[1] != BPE_NONE) {
-            TRY(change(train, merge.right, neighbour[1], word_i, -count));
-            TRY(change(train, made, neighbour[1], word_i, count));
+            change(train, merge.right, neighbour[1], word_i, -count);
+            change(train, made, neighbour[1], word_i, count);
         }
         symbol[kept] = made;
         i += 2;
     }
     word->n = kept;
-    return ST_OK;
 }
 
-static enum status merge_pair(struct bpe_train *train, const struct entry *entry)
+static void merge_pair(struct bpe_train *train, const struct entry *entry)
 {
     struct pair *pair = train->pair + entry->pair;
-    uint32_t *word = pair->word, made;
+    uint32_t *word = pair->word;
     const uint32_t words_n = pair->words_n;
     /* The token of both. Another pair may have made the same bytes before. */
     struct bpe_train_merge merge = entry->merge;
@@ -424,22 +323,17 @@ static enum status merge_pair(struct bpe_train *train, const struct entry *entry
                   *second = byte_map_bytes(&train->tokens, merge.right, &right);
     memcpy(bytes, first, left);
     memcpy(bytes + left, second, right);
-    enum status st = byte_map_add(&train->tokens, bytes, left + right, &made);
+    const uint32_t made = byte_map_add(&train->tokens, bytes, left + right);
     pair->word = NULL; /* train->pair may move */
     pair->words_n = pair->words_cap = 0;
-    for (uint32_t i = 0; st == ST_OK && i < words_n; i++)
-        st = merge_word(train, entry->merge, made, word[i]);
+    for (uint32_t i = 0; i < words_n; i++)
+        merge_word(train, entry->merge, made, word[i]);
     free(word);
     train->pair[entry->pair].count = 0;
-    if (st == ST_OK)
-        st = push_changed(train);
-    if (st != ST_OK)
-        return st;
-    if (!has_space((void **)&train->merge, train->merges_n, &train->merges_cap,
-                   sizeof *train->merge))
-        return fail_memory("merges");
+    push_changed(train);
+    train->merge =
+        memory_grow(train->merge, train->merges_n, &train->merges_cap, sizeof *train->merge);
     train->merge[train->merges_n++] = entry->merge;
-    return ST_OK;
 }
 
 enum status bpe_train_run(struct bpe_train *train, uint32_t vocab,
@@ -449,10 +343,19 @@ enum status bpe_train_run(struct bpe_train *train, uint32_t vocab,
     train->progress_arg = arg;
     TRY(begin(train));
     while (bpe_train_tokens(train) < vocab && train->heap_n > 0) {
-        const struct entry entry = heap_pop(train);
+        struct entry *heap = train->heap;
+        const struct entry entry = heap[0], last = heap[--train->heap_n];
+        size_t i = 0;
+        for (size_t child; (child = 2 * i + 1) < train->heap_n; i = child) {
+            child += child + 1 < train->heap_n && is_before(heap + child + 1, heap + child);
+            if (!is_before(heap + child, &last))
+                break;
+            heap[i] = heap[child];
+        }
+        heap[i] = last;
         if (train->pair[entry.pair].count != entry.count)
             continue;
-        TRY(merge_pair(train, &entry));
+        merge_pair(train, &entry);
         TRY(check_progress(train));
     }
     return ST_OK;

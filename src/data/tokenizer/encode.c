@@ -12,6 +12,8 @@
 #include <xxhash.h>
 
 #include "base/assert.h"
+#include "base/file.h"
+#include "base/memory.h"
 #include "base/thread_pool.h"
 #include "data/jsonl.h"
 #include "data/stream.h"
@@ -77,9 +79,7 @@ enum status encode_open(const struct encode_config *config, struct encode **out)
     enum status st;
     const int cores = thread_pool_cores(),
               threads = cores < ENCODE_PARTS_MAX / 4 ? cores : ENCODE_PARTS_MAX / 4;
-    struct encode *encode = calloc(1, sizeof *encode);
-    if (encode == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes to tokenise text", sizeof *encode);
+    struct encode *encode = memory_new(1, sizeof *encode);
     encode->config = *config;
     pthread_mutex_init(&encode->watching, NULL);
     if (config->tokenizer == NULL)
@@ -169,12 +169,9 @@ enum status encode_put(struct encode_sink *sink, const uint32_t *ids, int64_t n)
 
 /* ---- the key ---- */
 
-static enum status hash_begin(const struct encode_config *config, XXH3_state_t **out)
+static XXH3_state_t *hash_begin(const struct encode_config *config)
 {
-    XXH3_state_t *hash = XXH3_createState();
-    if (hash == NULL)
-        return FAIL(ST_RETRY, "out of memory for hashing text");
-    XXH3_128bits_reset(hash);
+    XXH3_state_t *hash = file_hash_new();
     XXH3_128bits_update(hash, ENCODE_VERSION, sizeof ENCODE_VERSION);
     /* Keys of GPT-2's 16-bit ids are as they always were. */
     uint64_t facts[3] = {0, 0, (uint64_t)config->id_bytes};
@@ -182,8 +179,7 @@ static enum status hash_begin(const struct encode_config *config, XXH3_state_t *
         tokenizer_identity(config->tokenizer, facts);
     if (facts[0] != 0 || facts[1] != 0 || config->id_bytes == 4)
         XXH3_128bits_update(hash, facts, sizeof facts);
-    *out = hash;
-    return ST_OK;
+    return hash;
 }
 
 static struct shard_key hash_end(XXH3_state_t *hash)
@@ -223,12 +219,9 @@ static enum status key_of_file(const struct encode_config *config, const struct 
 enum status encode_key(const struct encode_config *config, const struct data_file *files, int64_t n,
                        struct shard_key *key_out)
 {
-    XXH3_state_t *hash = NULL;
-    TRY(hash_begin(config, &hash));
-    uint8_t *buffer = malloc(ENCODE_READ_BYTES);
-    enum status st =
-        buffer != NULL ? ST_OK
-                       : FAIL(ST_RETRY, "out of memory: %d bytes to read text", ENCODE_READ_BYTES);
+    XXH3_state_t *hash = hash_begin(config);
+    uint8_t *buffer = memory_new(1, ENCODE_READ_BYTES);
+    enum status st = ST_OK;
     for (int64_t i = 0; st == ST_OK && i < n; i++)
         st = key_of_file(config, files + i, buffer, hash);
     if (st == ST_OK)
@@ -457,7 +450,7 @@ enum status encode_files(struct encode *encode, const struct data_file *files, i
                          struct encode_sink *sink, struct shard_key *key_out)
 {
     enum status st = ST_OK;
-    TRY(hash_begin(&encode->config, &encode->hash));
+    encode->hash = hash_begin(&encode->config);
     for (int64_t i = 0; st == ST_OK && i < n; i++) {
         encode->file = files + i;
         st = encode_text(encode, sink);

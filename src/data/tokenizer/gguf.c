@@ -102,8 +102,8 @@ static enum status open_bytes(struct gguf_reader *r, struct tokenizer **out)
     uint8_t missing;
     for (size_t i = 0; i < r->from->n; i++)
         size.bytes += r->from->piece[i].n;
-    TRY(bpe_new(&size, &r->bpe));
-    TRY(bpe_reserve(r->bpe, r->from->merges_n));
+    r->bpe = bpe_new(&size);
+    bpe_reserve(r->bpe, r->from->merges_n);
     for (uint32_t id = 0; id < r->from->n; id++)
         TRY(add_token(r, id));
     for (uint32_t i = 0; i < r->from->merges_n; i++)

@@ -38,7 +38,7 @@ static enum status fill(struct bpe *bpe)
 {
     const struct bpe_rules rules = {.unit = BPE_UNIT_BYTES, .unknown = BPE_NONE};
     uint8_t missing;
-    TRY(bpe_reserve(bpe, MERGES));
+    bpe_reserve(bpe, MERGES);
     uint16_t char_of[256];
     uint32_t id = 0;
     bpe_chars_fill(char_of);
@@ -73,7 +73,7 @@ enum status tokenizer_gpt2_open(struct tokenizer **out)
                                     .end = TOKENIZER_GPT2_END,
                                     .begin = TOKENIZER_NONE,
                                     .is_built_in = true};
-    TRY(bpe_new(&size, &parts.bpe));
+    parts.bpe = bpe_new(&size);
     const enum status st = fill(parts.bpe);
     if (st != ST_OK) {
         bpe_close(parts.bpe);

@@ -186,17 +186,12 @@ static enum status read_added_one(struct json_reader *r, json_span span,
                       "%s: the added token %.80s has %s, which is not read; set it to false where "
                       "the texts do not need it",
                       r->name, content, unread[i]);
-    uint8_t *copy = st == ST_OK ? malloc(n) : NULL;
-    if (st == ST_OK && copy == NULL)
-        st = FAIL(ST_RETRY, "out of memory: an added token of %zu bytes", n);
-    if (st == ST_OK) {
-        memcpy(copy, content, n);
+    if (st == ST_OK)
         *out = (struct tokenizer_added){
             .id = (uint32_t)id,
-            .text = copy,
+            .text = (uint8_t *)memory_text(content),
             .n = n,
             .is_normalized = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(one, "normalized"))};
-    }
     cJSON_Delete(one);
     return st;
 }
@@ -366,8 +361,8 @@ static enum status fill(struct json_reader *r)
     for (size_t i = 0; i < r->special_n; i++)
         added += r->special[i].n;
     const struct bpe_size size = {.vocab = r->ids, .bytes = r->vocab.n + added};
-    TRY(bpe_new(&size, &r->bpe));
-    TRY(bpe_reserve(r->bpe, r->merges_n));
+    r->bpe = bpe_new(&size);
+    bpe_reserve(r->bpe, r->merges_n);
     for (int b = 0; b < 256; b++)
         r->byte_id[b] = BPE_NONE;
     TRY(each(r, r->vocab, '{', name_token));
@@ -382,17 +377,6 @@ static enum status fill(struct json_reader *r)
     return ST_OK;
 }
 
-static enum status unknown_id(struct json_reader *r, uint32_t *out)
-{
-    size_t n;
-    *out = BPE_NONE;
-    if (is_null(r->unknown))
-        return ST_OK;
-    TRY(read_token(r, r->unknown.text, r->unknown.n, r->scratch, &n));
-    *out = bpe_find(r->bpe, r->scratch, token_bytes(r, r->scratch, n));
-    return ST_OK;
-}
-
 static enum status finish(struct json_reader *r)
 {
     struct bpe_rules rules = {.unit = r->rules.is_byte_level ? BPE_UNIT_BYTES : BPE_UNIT_CHARS,
@@ -401,7 +385,12 @@ static enum status finish(struct json_reader *r)
                               .fallback = r->has_fallback ? r->byte_id : NULL,
                               .fuses_unknown = is_word(r->fuses, "true")};
     uint8_t missing;
-    TRY(unknown_id(r, &rules.unknown));
+    size_t n;
+    rules.unknown = BPE_NONE;
+    if (!is_null(r->unknown)) {
+        TRY(read_token(r, r->unknown.text, r->unknown.n, r->scratch, &n));
+        rules.unknown = bpe_find(r->bpe, r->scratch, token_bytes(r, r->scratch, n));
+    }
     for (int b = 0; r->has_fallback && b < 256; b++)
         if (r->byte_id[b] == BPE_NONE)
             return FAIL(ST_BAD_DATA, "%s has byte_fallback, but no token <0x%02X>", r->name, b);

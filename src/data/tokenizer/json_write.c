@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/memory.h"
 #include "data/tokenizer/bpe.h"
 #include "data/tokenizer/rules.h"
 
@@ -106,7 +107,7 @@ static int by_score(const void *a, const void *b)
     return (x->left > y->left) - (x->left < y->left);
 }
 
-static enum status find_merges(struct writer *w)
+static void find_merges(struct writer *w)
 {
     for (uint32_t id = 0; id < w->from->n; id++) {
         const struct tokenizer_piece *piece = piece_of(w, id);
@@ -116,20 +117,12 @@ static enum status find_merges(struct writer *w)
                 !find_normal(w, piece->text, i, &merge.left) ||
                 !find_normal(w, piece->text + i, piece->n - i, &merge.right))
                 continue;
-            if (w->merges_n == w->merges_cap) {
-                const size_t cap = 2 * w->merges_cap + 1024;
-                struct merge *more = realloc(w->merge, cap * sizeof *more);
-                if (more == NULL)
-                    return FAIL(ST_RETRY, "out of memory: %zu merges of %s", cap, w->from->name);
-                w->merge = more;
-                w->merges_cap = cap;
-            }
+            w->merge = memory_grow(w->merge, w->merges_n, &w->merges_cap, sizeof *w->merge);
             w->merge[w->merges_n++] = merge;
         }
     }
     if (w->merges_n > 0)
         qsort(w->merge, w->merges_n, sizeof *w->merge, by_score);
-    return ST_OK;
 }
 
 /* ---- the document ---- */
@@ -233,24 +226,17 @@ static enum status add_merges(const struct writer *w)
     return ST_OK;
 }
 
-/* unknown_of — the piece for what has none; NULL: there is none. has_bytes_out: are there pieces
- * for bytes? */
-static const struct tokenizer_piece *unknown_of(const struct writer *w, bool *has_bytes_out)
-{
-    const struct tokenizer_piece *unknown = NULL;
-    *has_bytes_out = false;
-    for (uint32_t id = 0; id < w->from->n; id++) {
-        const struct tokenizer_piece *piece = piece_of(w, id);
-        unknown = piece->type == TOKENIZER_PIECE_UNKNOWN && piece->n > 0 ? piece : unknown;
-        *has_bytes_out = *has_bytes_out || piece->type == TOKENIZER_PIECE_BYTE;
-    }
-    return unknown;
-}
-
 static enum status add_model(const struct writer *w, bool takes_whole)
 {
     bool has_bytes;
-    const struct tokenizer_piece *unknown = unknown_of(w, &has_bytes);
+    /* Finds the piece for unknown text, and whether there are pieces for bytes. */
+    const struct tokenizer_piece *unknown = NULL;
+    has_bytes = false;
+    for (uint32_t id = 0; id < w->from->n; id++) {
+        const struct tokenizer_piece *piece = piece_of(w, id);
+        unknown = piece->type == TOKENIZER_PIECE_UNKNOWN && piece->n > 0 ? piece : unknown;
+        has_bytes = has_bytes || piece->type == TOKENIZER_PIECE_BYTE;
+    }
     text_add(w->out, "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": ");
     if (w->is_pieces && unknown != NULL)
         TRY(add_quoted(w->out, unknown->text, unknown->n));
@@ -283,9 +269,7 @@ static enum status write_all(struct writer *w)
     if (!w->is_pieces && kind == NULL)
         return FAIL(ST_BAD_DATA, "%s: its pattern \"%.31s\" is not known", w->from->name,
                     w->from->pre);
-    w->sorted = malloc((w->from->n + 1) * sizeof *w->sorted);
-    if (w->sorted == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu tokens of %s", w->from->n, w->from->name);
+    w->sorted = memory_new(w->from->n, sizeof *w->sorted);
     for (uint32_t id = 0; id < w->from->n; id++)
         if (!is_left_out(w, id))
             w->sorted[w->sorted_n++] = id;
@@ -296,7 +280,7 @@ static enum status write_all(struct writer *w)
                         w->from->name, w->sorted[i - 1], w->sorted[i],
                         (int)piece_of(w, w->sorted[i])->n, piece_of(w, w->sorted[i])->text);
     if (w->is_pieces)
-        TRY(find_merges(w));
+        find_merges(w);
     text_add(w->out, "{\n\"version\": \"1.0\",\n\"truncation\": null,\n\"padding\": null,\n");
     TRY(add_added(w));
     if (w->is_pieces) {

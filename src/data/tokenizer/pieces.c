@@ -7,6 +7,7 @@
 
 #include <utf8proc.h>
 
+#include "base/memory.h"
 #include "data/tokenizer/bpe.h"
 
 /* Characters that are in pieces, but are none themselves: real files have none. */
@@ -86,17 +87,6 @@ static enum status add_normal(struct builder *b, uint32_t id)
     return bpe_name(b->bpe, id, text, n, true) ? ST_OK : bad_piece(b, id, "is there twice");
 }
 
-static enum status add_byte(struct builder *b, uint32_t id)
-{
-    const int byte = tokenizer_pieces_byte(b->from->piece[id].text, b->from->piece[id].n);
-    if (byte < 0 || b->byte_id[byte] != BPE_NONE)
-        return bad_piece(b, id, "is not one of the 256 bytes, or is there twice");
-    b->byte_id[byte] = id;
-    b->bytes_n++;
-    bpe_name(b->bpe, id, &(uint8_t){(uint8_t)byte}, 1, false);
-    return ST_OK;
-}
-
 static enum status add_special(struct builder *b, uint32_t id)
 {
     const struct tokenizer_piece *piece = b->from->piece + id;
@@ -122,8 +112,15 @@ static enum status add_piece(struct builder *b, uint32_t id)
     switch (piece->type) {
     case TOKENIZER_PIECE_NORMAL:
         return add_normal(b, id);
-    case TOKENIZER_PIECE_BYTE:
-        return add_byte(b, id);
+    case TOKENIZER_PIECE_BYTE: {
+        const int byte = tokenizer_pieces_byte(b->from->piece[id].text, b->from->piece[id].n);
+        if (byte < 0 || b->byte_id[byte] != BPE_NONE)
+            return bad_piece(b, id, "is not one of the 256 bytes, or is there twice");
+        b->byte_id[byte] = id;
+        b->bytes_n++;
+        bpe_name(b->bpe, id, &(uint8_t){(uint8_t)byte}, 1, false);
+        return ST_OK;
+    }
     case TOKENIZER_PIECE_UNKNOWN:
     case TOKENIZER_PIECE_CONTROL:
     case TOKENIZER_PIECE_USER_DEFINED:
@@ -184,7 +181,7 @@ static enum status fill(struct builder *b)
         bytes += b->from->piece[id].n;
     const struct bpe_size size = {
         .vocab = (uint32_t)b->from->n, .symbols = SYMBOLS_MAX, .bytes = bytes};
-    TRY(bpe_new(&size, &b->bpe));
+    b->bpe = bpe_new(&size);
     for (uint32_t id = 0; id < b->from->n; id++)
         TRY(add_piece(b, id));
     for (uint32_t id = 0; id < b->from->n; id++)
@@ -207,7 +204,8 @@ static enum status fill(struct builder *b)
         const float *at = bsearch(&piece->score, b->score, distinct, sizeof *b->score, by_score);
         b->rank[id] = (uint32_t)(at - b->score);
     }
-    return bpe_pair_splits(b->bpe, b->rank);
+    bpe_pair_splits(b->bpe, b->rank);
+    return ST_OK;
 }
 
 static uint32_t id_of(const struct builder *b, int64_t id)
@@ -217,11 +215,9 @@ static uint32_t id_of(const struct builder *b, int64_t id)
 
 static enum status open_all(struct builder *b, struct tokenizer **out)
 {
-    b->rank = malloc((b->from->n + 1) * sizeof *b->rank);
-    b->score = malloc((b->from->n + 1) * sizeof *b->score);
-    b->added = malloc(TOKENIZER_ADDED_MAX * sizeof *b->added);
-    if (b->rank == NULL || b->score == NULL || b->added == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu pieces of %s", b->from->n, b->from->name);
+    b->rank = memory_new(b->from->n, sizeof *b->rank);
+    b->score = memory_new(b->from->n, sizeof *b->score);
+    b->added = memory_new(TOKENIZER_ADDED_MAX, sizeof *b->added);
     TRY(fill(b));
     const bool has_fallback = b->bytes_n > 0;
     const struct bpe_rules rules = {.unit = BPE_UNIT_CHARS,

@@ -214,17 +214,6 @@ static const uint8_t *numbers_end(const uint8_t *p, const uint8_t *end, int most
     return p;
 }
 
-/* A run of spaces ends behind its last line end, if it has one. */
-static const uint8_t *blank_end(const uint8_t *p, const uint8_t *end, bool is_end_whole)
-{
-    const uint8_t *stop = run_end(p, end, PRETOKEN_SPACE), *q = stop;
-    if (stop == end && is_end_whole)
-        return stop;
-    while (q > p && !is_line_end(q[-1]))
-        q--;
-    return q > p ? q : spaces_end(p, end);
-}
-
 static const uint8_t *other_end(const uint8_t *p, const uint8_t *end)
 {
     p = run_end(p, end, PRETOKEN_OTHER);
@@ -261,7 +250,13 @@ static inline const uint8_t *modern_end(const uint8_t *p, const uint8_t *end,
         return run_end(next + next_n, end, PRETOKEN_LETTER);
     if (kind == PRETOKEN_OTHER || (*p == ' ' && then == PRETOKEN_OTHER))
         return other_end(next, end);
-    return blank_end(p, end, rules.is_end_whole);
+    /* A run of spaces ends behind its last line end, if it has one. */
+    const uint8_t *stop = run_end(p, end, PRETOKEN_SPACE), *q = stop;
+    if (stop == end && rules.is_end_whole)
+        return stop;
+    while (q > p && !is_line_end(q[-1]))
+        q--;
+    return q > p ? q : spaces_end(p, end);
 }
 
 /* ---- SentencePiece ---- */
@@ -272,13 +267,6 @@ static const uint8_t *words_end(const uint8_t *p, const uint8_t *end)
     while (p < end && *p == ' ')
         p++;
     const uint8_t *space = p < end ? memchr(p, ' ', (size_t)(end - p)) : NULL;
-    return space != NULL ? space : end;
-}
-
-/* at most one space, then what is none */
-static const uint8_t *pieces_end(const uint8_t *p, const uint8_t *end)
-{
-    const uint8_t *space = p + 1 < end ? memchr(p + 1, ' ', (size_t)(end - p - 1)) : NULL;
     return space != NULL ? space : end;
 }
 
@@ -297,8 +285,11 @@ const uint8_t *pretoken_end(enum pretoken_kind kind, const uint8_t *p, const uin
         return modern_end(p, end, (struct pretoken_rules){3, true});
     case PRETOKEN_KIND_WORDS:
         return words_end(p, end);
-    case PRETOKEN_KIND_PIECES:
-        return pieces_end(p, end);
+    case PRETOKEN_KIND_PIECES: {
+        /* At most one space, then other bytes. */
+        const uint8_t *space = p + 1 < end ? memchr(p + 1, ' ', (size_t)(end - p - 1)) : NULL;
+        return space != NULL ? space : end;
+    }
     case PRETOKEN_KIND_WHOLE:
         break;
     }

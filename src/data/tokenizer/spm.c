@@ -1,4 +1,5 @@
 /* tokenizer_spm — see tokenizer/file.h. Source of the encoding: Protocol Buffers, "Encoding". */
+#include "base/memory.h"
 #include "data/tokenizer/file.h"
 
 #include <stdlib.h>
@@ -110,14 +111,7 @@ static enum status read_piece(struct spm_reader *r, struct message m)
             piece.type = f.value < 100 ? (int)f.value : 100;
         }
     }
-    if (r->n == r->cap) {
-        const size_t cap = 2 * r->cap + 1024;
-        struct tokenizer_piece *grown = realloc(r->piece, cap * sizeof *grown);
-        if (grown == NULL)
-            return FAIL(ST_RETRY, "out of memory: %zu pieces of %s", cap, r->name);
-        r->piece = grown;
-        r->cap = cap;
-    }
+    r->piece = memory_grow(r->piece, r->n, &r->cap, sizeof *r->piece);
     r->piece[r->n++] = piece;
     return ST_OK;
 }

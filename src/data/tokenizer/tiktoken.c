@@ -137,7 +137,7 @@ static enum status fill(struct tiktoken_reader *r, const char *bytes, size_t n)
         .unit = BPE_UNIT_BYTES, .takes_whole = true, .unknown = BPE_NONE};
     const struct bpe_size size = {.vocab = r->kind->vocab, .bytes = n + sizeof r->text};
     uint8_t missing;
-    TRY(bpe_new(&size, &r->bpe));
+    r->bpe = bpe_new(&size);
     r->rank = memory_new(r->kind->vocab, sizeof *r->rank);
     memset(r->rank, 0xff, r->kind->vocab * sizeof *r->rank);
     uint8_t token[TOKEN_BYTES_MAX];
@@ -163,7 +163,7 @@ static enum status fill(struct tiktoken_reader *r, const char *bytes, size_t n)
         text_format(text, sizeof text, "<|reserved_special_token_%u|>", number++);
         add_special(r, id, text);
     }
-    TRY(bpe_pair_splits(r->bpe, r->rank));
+    bpe_pair_splits(r->bpe, r->rank);
     if (bpe_finish(r->bpe, &rules, true, &missing) > 0)
         return FAIL(ST_BAD_DATA, "%s has no token for byte 0x%02X; the file is damaged", r->name,
                     missing);

@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "data/tokenizer/normal_text.h"
 
 /* added_tokens — finds the leftmost of several strings in a text, the longest where several begin
@@ -20,22 +21,16 @@ struct added_one {
 };
 
 struct added_tokens {
-    size_t n, most;
-    size_t longest;
+    size_t n, longest;
     uint32_t from[257]; /* those that begin with byte b: item[from[b], from[b + 1]) */
     uint64_t two[1024]; /* first two bytes that some string has */
     struct added_one item[];
 };
 
 /* added_tokens_new — most: so many strings at most. */
-static enum status added_tokens_new(size_t most, struct added_tokens **out)
+static struct added_tokens *added_tokens_new(size_t most)
 {
-    struct added_tokens *added = calloc(1, sizeof *added + most * sizeof *added->item);
-    if (added == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu added tokens", most);
-    added->most = most;
-    *out = added;
-    return ST_OK;
+    return memory_new(1, sizeof(struct added_tokens) + most * sizeof(struct added_one));
 }
 
 /* accepts NULL */
@@ -48,17 +43,12 @@ static void added_tokens_close(struct added_tokens *added)
     free(added);
 }
 
-/* added_tokens_put — before the first search; n ≥ 1. Fails ST_RETRY: memory. */
-static enum status added_tokens_put(struct added_tokens *added, uint32_t id, const uint8_t *text,
-                                    size_t n)
+/* added_tokens_put — before the first search; n ≥ 1. */
+static void added_tokens_put(struct added_tokens *added, uint32_t id, const uint8_t *text, size_t n)
 {
-    uint8_t *copy = added->n < added->most ? malloc(n) : NULL;
-    if (copy == NULL)
-        return FAIL(ST_RETRY, "out of memory: an added token of %zu bytes", n);
-    memcpy(copy, text, n);
+    uint8_t *copy = memcpy(memory_new(1, n), text, n);
     added->item[added->n++] = (struct added_one){id, (uint32_t)n, copy};
     added->longest = n > added->longest ? n : added->longest;
-    return ST_OK;
 }
 
 /* By first byte, then the longest first, then the smallest id. */
@@ -160,16 +150,10 @@ struct tokenizer_run {
 
 /* ---- texts to ids ---- */
 
-static enum status room(uint8_t **buffer, size_t *cap, size_t need)
+static void room(uint8_t **buffer, size_t *cap, size_t need)
 {
-    if (need <= *cap)
-        return ST_OK;
-    uint8_t *grown = realloc(*buffer, need);
-    if (grown == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes to tokenise a text", need);
-    *buffer = grown;
-    *cap = need;
-    return ST_OK;
+    if (need > *cap)
+        *buffer = memory_resize(*buffer, *cap = need, 1);
 }
 
 static enum status put_words(struct tokenizer_run *run, const uint8_t *p, size_t n)
@@ -193,7 +177,7 @@ static enum status put_piece(struct tokenizer_run *run, const uint8_t *p, size_t
         begins(run, at_start, prefix == TOKENIZER_PREFIX_ALL, prefix == TOKENIZER_PREFIX_SPACED);
     if (!is_spaced || n == 0 || *p == ' ')
         return put_words(run, p, n);
-    TRY(room(&run->spaced, &run->spaced_cap, n + 1));
+    room(&run->spaced, &run->spaced_cap, n + 1);
     run->spaced[0] = ' ';
     memcpy(run->spaced + 1, p, n);
     return put_words(run, run->spaced, n + 1);
@@ -231,7 +215,7 @@ static enum status normalize(struct tokenizer_run *run, const uint8_t **p, size_
     const bool changes = (parts->is_nfc || parts->is_spm) && !normal_text_is_ascii(*p, *n);
     if (!is_spaced && !changes)
         return ST_OK;
-    TRY(room(&run->copy, &run->copy_cap, NORMAL_TEXT_GROWTH * *n + 1));
+    room(&run->copy, &run->copy_cap, NORMAL_TEXT_GROWTH * *n + 1);
     run->copy[0] = ' ';
     uint8_t *to = run->copy + is_spaced;
     size_t made = *n;
@@ -358,7 +342,7 @@ static enum status add_normalized(struct tokenizer *tokenizer, const struct toke
                   "which is not read; set \"normalized\": false for it",
                   tokenizer->name, (int)added->n, (const char *)added->text, added->id);
     if (st == ST_OK)
-        st = added_tokens_put(tokenizer->normalized, added->id, p, n);
+        added_tokens_put(tokenizer->normalized, added->id, p, n);
     free(run.copy);
     return st;
 }
@@ -375,13 +359,15 @@ static enum status put_added(struct tokenizer *tokenizer, const struct tokenizer
 {
     const size_t raw = count_added(parts, false), normalized = count_added(parts, true);
     if (raw > 0)
-        TRY(added_tokens_new(raw, &tokenizer->raw));
+        tokenizer->raw = added_tokens_new(raw);
     if (normalized > 0)
-        TRY(added_tokens_new(normalized, &tokenizer->normalized));
+        tokenizer->normalized = added_tokens_new(normalized);
     for (size_t i = 0; i < parts->added_n; i++) {
         const struct tokenizer_added *one = parts->added + i;
-        TRY(one->is_normalized ? add_normalized(tokenizer, one)
-                               : added_tokens_put(tokenizer->raw, one->id, one->text, one->n));
+        if (one->is_normalized)
+            TRY(add_normalized(tokenizer, one));
+        else
+            added_tokens_put(tokenizer->raw, one->id, one->text, one->n);
     }
     if (raw > 0)
         added_tokens_sort(tokenizer->raw);
@@ -392,16 +378,9 @@ static enum status put_added(struct tokenizer *tokenizer, const struct tokenizer
 
 enum status tokenizer_new(const struct tokenizer_parts *parts, struct tokenizer **out)
 {
-    struct tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
-    char *name = strdup(parts->name);
-    if (tokenizer == NULL || name == NULL) {
-        free(tokenizer);
-        free(name);
-        bpe_close(parts->bpe);
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for a tokenizer", sizeof *tokenizer);
-    }
+    struct tokenizer *tokenizer = memory_new(1, sizeof *tokenizer);
     tokenizer->parts = *parts;
-    tokenizer->name = name;
+    tokenizer->name = memory_text(parts->name);
     tokenizer->parts.name = NULL;
     tokenizer->parts.added = NULL;
     const enum status st = put_added(tokenizer, parts);

@@ -226,20 +226,6 @@ static enum status seq_tokens(const struct conf *conf, const struct model_dims *
     return ST_OK;
 }
 
-static enum status map_recompute(const struct conf *conf, const struct model_dims *dims,
-                                 struct model_recomputed *out)
-{
-    out->way = (enum model_recompute)conf_i64(conf, CONF_RECOMPUTE);
-    out->layers = conf_count(conf, CONF_RECOMPUTE);
-    if (out->layers <= dims->layers)
-        return ST_OK;
-    return FAIL(ST_BAD_SETTING,
-                "RECOMPUTE=%s (%s) names more layers than the %lld of the model; lower it, or "
-                "leave :%lld out to mean all layers",
-                conf_text(conf, CONF_RECOMPUTE), conf_source(conf, CONF_RECOMPUTE),
-                (long long)dims->layers, (long long)out->layers);
-}
-
 /* map_local — LOCAL_STEPS: a node is a replica, of which each worker holds the whole model. What
  * crosses the network, and is compressed, is the outer gradients. */
 static void map_local(const struct conf *conf, struct step_config *out)
@@ -343,21 +329,6 @@ static enum status map_shards(const struct conf *conf, struct step_config *out)
     return ST_OK;
 }
 
-/* Sets batch_samples, global_samples, their warm-up, and what attention masks. out->dims and
- * out->seq_tokens are known. */
-static enum status map_batch(const struct conf *conf, struct step_config *out)
-{
-    const int64_t all = conf_i64(conf, CONF_GLOBAL_BATCH), from = conf_i64(conf, CONF_BATCH_START),
-                  pass = conf_i64(conf, CONF_BATCH_SIZE) * conf_data_ranks(conf);
-    TRY(map_mask(conf, out));
-    out->batch_samples = conf_i64(conf, CONF_BATCH_SIZE);
-    out->global_samples = all > 0 ? all : pass;
-    out->batch_warmup =
-        (struct warmup){.from = from > 0 ? from : pass, .steps = conf_i64(conf, CONF_BATCH_WARMUP)};
-    TRY(map_shards(conf, out));
-    return out->batch_warmup.steps > 0 ? check_warmup(conf, out, pass) : ST_OK;
-}
-
 /* ---- a step, a trainer ---- */
 
 /* map_step — the configuration of a step and its store. */
@@ -369,7 +340,15 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     out->axis_ranks[MESH_AXIS_CONTEXT] = (int)conf_i64(conf, CONF_CP);
     out->axis_ranks[MESH_AXIS_PIPELINE] = (int)conf_i64(conf, CONF_PP);
     out->pipe_chunks = (int)conf_i64(conf, CONF_PP_CHUNKS);
-    TRY(map_recompute(conf, dims, &out->recompute));
+    out->recompute.way = (enum model_recompute)conf_i64(conf, CONF_RECOMPUTE);
+    out->recompute.layers = conf_count(conf, CONF_RECOMPUTE);
+    if (out->recompute.layers > dims->layers) {
+        return FAIL(ST_BAD_SETTING,
+                    "RECOMPUTE=%s (%s) names more layers than the %lld of the model; lower it, or "
+                    "leave :%lld out to mean all layers",
+                    conf_text(conf, CONF_RECOMPUTE), conf_source(conf, CONF_RECOMPUTE),
+                    (long long)dims->layers, (long long)out->recompute.layers);
+    }
     TRY(seq_tokens(conf, dims, &out->seq_tokens));
     /* Whether the mesh can divide the model and its samples. */
     const struct model_shard part = {.tensor_ranks = out->axis_ranks[MESH_AXIS_TENSOR]};
@@ -377,7 +356,17 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     int64_t own_tokens;
     TRY(model_shard_dims(&out->dims, &part, &first));
     TRY(model_shard_tokens(out->seq_tokens, out->axis_ranks[MESH_AXIS_CONTEXT], &own_tokens));
-    TRY(map_batch(conf, out));
+    /* Sets batch_samples, global_samples, their warm-up, and what attention masks. out->dims and
+     * out->seq_tokens are known. */
+    const int64_t all = conf_i64(conf, CONF_GLOBAL_BATCH), from = conf_i64(conf, CONF_BATCH_START),
+                  pass = conf_i64(conf, CONF_BATCH_SIZE) * conf_data_ranks(conf);
+    TRY(map_mask(conf, out));
+    out->batch_samples = conf_i64(conf, CONF_BATCH_SIZE);
+    out->global_samples = all > 0 ? all : pass;
+    out->batch_warmup =
+        (struct warmup){.from = from > 0 ? from : pass, .steps = conf_i64(conf, CONF_BATCH_WARMUP)};
+    TRY(map_shards(conf, out));
+    TRY(out->batch_warmup.steps > 0 ? check_warmup(conf, out, pass) : ST_OK);
     out->store.shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
     out->store.group_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
     out->store.compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);

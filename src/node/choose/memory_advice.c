@@ -157,19 +157,6 @@ static void try_axis(const struct memory_check *f, const struct trainer_config *
     }
 }
 
-/* try_parts — settings that conf_rules refuses beside TP, CP and PP keep them from being named. */
-static void try_parts(const struct memory_check *f, const struct trainer_config *c,
-                      struct text *out)
-{
-    if (c->step.local.steps > 0 || grad_compress_quantises(c->step.store.compress) ||
-        c->step.store.shard == LAYOUT_SHARD_HYBRID)
-        return;
-    if (c->step.optim.kind != OPTIM_KIND_MUON)
-        try_axis(f, c, MESH_AXIS_TENSOR, "TP", out);
-    try_axis(f, c, MESH_AXIS_CONTEXT, "CP", out);
-    try_axis(f, c, MESH_AXIS_PIPELINE, "PP", out);
-}
-
 /* try_copy — the copy for checkpoints in the background, where training can do without. */
 static void try_copy(const struct memory_check *f, const struct trainer_config *from,
                      struct text *out)
@@ -204,6 +191,13 @@ void memory_advice_add(const struct memory_check *f, const struct trainer_config
     try_tokens(f, c, out);
     try_recompute(f, c, out);
     try_workers(f, c, out);
-    try_parts(f, c, out);
+    /* Settings that conf_rules refuses beside TP, CP and PP keep them from being named. */
+    if (c->step.local.steps <= 0 && !grad_compress_quantises(c->step.store.compress) &&
+        c->step.store.shard != LAYOUT_SHARD_HYBRID) {
+        if (c->step.optim.kind != OPTIM_KIND_MUON)
+            try_axis(f, c, MESH_AXIS_TENSOR, "TP", out);
+        try_axis(f, c, MESH_AXIS_CONTEXT, "CP", out);
+        try_axis(f, c, MESH_AXIS_PIPELINE, "PP", out);
+    }
     try_shard(f, c, out);
 }

@@ -256,19 +256,6 @@ static enum status write_json(const struct outcome *outcome, int ranks, struct t
     return ST_OK;
 }
 
-/* The largest buffer such that all workers' buffers together take at most half of the free
- * memory. */
-static int64_t largest(int ranks, int64_t asked)
-{
-    const int64_t pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    int64_t left = pages * page, bytes = asked;
-    int64_t group = cgroup_memory_free("/proc/self/cgroup", "/sys/fs/cgroup");
-    left = group >= 0 && group < left ? group : left;
-    while (bytes > 1 << 20 && bytes * ranks > left / 2)
-        bytes /= 2;
-    return bytes;
-}
-
 /* GPUs, where there are several: between one and itself nothing moves, so then the host's memory is
  * measured, unless DEVICE or N_GPU_EACH_NODE asks for it. */
 static bool takes_gpus(const struct conf *conf)
@@ -366,7 +353,15 @@ enum status bench_main(const struct conf *conf)
             "DEVICE=cuda says what is missing, BACKEND=auto measures the CPU's memory",
             conf_source(conf, CONF_BACKEND), conf_text(conf, CONF_DEVICE));
     const int ranks = workers(conf, is_gpu);
-    what.bytes_max = largest(ranks, asked);
+    /* The largest buffer such that all workers' buffers together take at most half of the free
+     * memory. */
+    const int64_t pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    int64_t left = pages * page, bytes = asked;
+    int64_t group = cgroup_memory_free("/proc/self/cgroup", "/sys/fs/cgroup");
+    left = group >= 0 && group < left ? group : left;
+    while (bytes > 1 << 20 && bytes * ranks > left / 2)
+        bytes /= 2;
+    what.bytes_max = bytes;
     const struct question question = {
         .conf = conf,
         .ranks = ranks,

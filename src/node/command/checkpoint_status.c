@@ -50,15 +50,6 @@ static bool is_checkpoint(const char *dir)
            file_exists(manifest);
 }
 
-static int64_t changed_ms(const char *path)
-{
-    char manifest[FILE_PATH_MAX];
-    struct stat info;
-    bool is_there = file_join(manifest, sizeof manifest, path, "manifest.json") == ST_OK &&
-                    stat(manifest, &info) == 0;
-    return is_there ? (int64_t)info.st_mtim.tv_sec * 1000 : clock_wall_ms();
-}
-
 /* add_checkpoint — a ckpt_visit. */
 static enum status add_checkpoint(void *arg, int64_t step, const struct ckpt *ckpt)
 {
@@ -71,7 +62,11 @@ static enum status add_checkpoint(void *arg, int64_t step, const struct ckpt *ck
     if (f->steps_n == 0) {
         f->meta = *ckpt_meta(ckpt);
         text_copy(f->path, sizeof f->path, ckpt_path(ckpt));
-        f->wall_ms = changed_ms(f->path);
+        char manifest[FILE_PATH_MAX];
+        struct stat info;
+        bool is_there = file_join(manifest, sizeof manifest, f->path, "manifest.json") == ST_OK &&
+                        stat(manifest, &info) == 0;
+        f->wall_ms = is_there ? (int64_t)info.st_mtim.tv_sec * 1000 : clock_wall_ms();
         TRY(load_dims_parse(f->meta.model_json, &f->dims));
         text_strip_controls(f->dims.name);
         text_strip_controls(f->meta.version);

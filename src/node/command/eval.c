@@ -211,24 +211,6 @@ static enum status print_answer(const struct eval *e, struct text *line, cJSON *
     return print_text(line);
 }
 
-static enum status print_loss(const struct eval *e, double loss)
-{
-    struct text line = {0};
-    char count[32];
-    const int64_t samples = feed_samples(e->feed), each = e->config.step.seq_tokens;
-    text_add(&line, "loss %.4f  perplexity %.4g  tokens %s in %lld samples of %lld", loss,
-             exp(loss), text_format_count(count, sizeof count, (double)(samples * each)),
-             (long long)samples, (long long)each);
-    add_source(e, feed_name(e->feed), &line);
-    cJSON *out = cJSON_CreateObject();
-    add_model(e, out);
-    json_add_i64(out, "samples", samples);
-    json_add_i64(out, "tokens", samples * each);
-    add_exact(out, "loss", loss);
-    add_exact(out, "perplexity", exp(loss));
-    return print_answer(e, &line, out);
-}
-
 static enum status measure_loss(struct eval *e)
 {
     double loss;
@@ -250,7 +232,20 @@ static enum status measure_loss(struct eval *e)
         return FAIL(ST_NOT_FINITE,
                     "the loss of %s on %s is %g: the weights are damaged; use others",
                     e->source.dims.name, feed_name(e->feed), loss);
-    return print_loss(e, loss);
+    struct text line = {0};
+    char count[32];
+    const int64_t samples = feed_samples(e->feed), each = e->config.step.seq_tokens;
+    text_add(&line, "loss %.4f  perplexity %.4g  tokens %s in %lld samples of %lld", loss,
+             exp(loss), text_format_count(count, sizeof count, (double)(samples * each)),
+             (long long)samples, (long long)each);
+    add_source(e, feed_name(e->feed), &line);
+    cJSON *out = cJSON_CreateObject();
+    add_model(e, out);
+    json_add_i64(out, "samples", samples);
+    json_add_i64(out, "tokens", samples * each);
+    add_exact(out, "loss", loss);
+    add_exact(out, "perplexity", exp(loss));
+    return print_answer(e, &line, out);
 }
 
 /* ---- questions ---- */

@@ -221,23 +221,6 @@ static enum status find_tokenizer(struct export *ex)
     return ST_OK;
 }
 
-/* find_marks — where the model does not name them: those of the run's tokenizer, else of GPT-2. */
-static void find_marks(struct export *ex)
-{
-    struct model_marks *marks = &ex->dims.marks;
-    uint32_t begin = TOKENIZER_NONE, end = TOKENIZER_NONE;
-    if (marks->has_bos || marks->eos_n > 0)
-        return;
-    if (ex->opened)
-        begin = tokenizer_begin(ex->opened), end = tokenizer_end(ex->opened);
-    else if (ex->is_built_in && ex->dims.arch == MODEL_ARCH_GPT2)
-        begin = end = END_OF_TEXT;
-    marks->has_bos = begin < ex->dims.vocab;
-    marks->bos = marks->has_bos ? begin : 0;
-    marks->eos_n = end < ex->dims.vocab;
-    marks->eos[0] = end;
-}
-
 /* write_gguf_tokenizer — of a GGUF file's keys, in the form of Hugging Face's programs. A tokenizer
  * that could not be opened is not written. */
 static enum status write_gguf_tokenizer(struct export *ex)
@@ -302,24 +285,6 @@ static enum status write_tokenizer(struct export *ex)
     return ST_OK;
 }
 
-/* check_features — transformers' GPT-2 has one form. */
-static enum status check_features(const struct export *ex)
-{
-    const struct model_features *p = &ex->dims.features;
-    const char *what = p->mlp != MODEL_MLP_GELU_TANH           ? "ACTIVATION=relu2"
-                       : p->position != MODEL_POSITION_LEARNED ? "POSITIONS=rope"
-                       : p->has_qk_norm                        ? "QK_NORM=1"
-                       : p->is_untied                          ? "TIE_EMBEDDINGS=0"
-                       : p->logit_cap > 0                      ? "LOGIT_CAP"
-                                                               : NULL;
-    if (ex->dims.arch != MODEL_ARCH_GPT2 || !what)
-        return ST_OK;
-    return FAIL(ST_BAD_SETTING,
-                "%s: the model was trained with %s, for which Hugging Face's GPT-2 has no field; "
-                "use the checkpoint itself: generate, eval and MODEL= take it",
-                ckpt_path(ex->ckpt), what);
-}
-
 static enum status run(struct export *ex, const char *from, const char *to)
 {
     char count[32];
@@ -328,11 +293,37 @@ static enum status run(struct export *ex, const char *from, const char *to)
     memory_plan_convert(&plan);
     TRY(memory_check_command("export", &plan, NULL, "free some memory, or raise the limit"));
     TRY(weights_checkpoint(from, &ex->ckpt, &ex->dims));
-    TRY(check_features(ex));
+    /* Transformers' GPT-2 has one form. */
+    const struct model_features *p = &ex->dims.features;
+    const char *what = p->mlp != MODEL_MLP_GELU_TANH           ? "ACTIVATION=relu2"
+                       : p->position != MODEL_POSITION_LEARNED ? "POSITIONS=rope"
+                       : p->has_qk_norm                        ? "QK_NORM=1"
+                       : p->is_untied                          ? "TIE_EMBEDDINGS=0"
+                       : p->logit_cap > 0                      ? "LOGIT_CAP"
+                                                               : NULL;
+    if (ex->dims.arch == MODEL_ARCH_GPT2 && what) {
+        return FAIL(
+            ST_BAD_SETTING,
+            "%s: the model was trained with %s, for which Hugging Face's GPT-2 has no field; "
+            "use the checkpoint itself: generate, eval and MODEL= take it",
+            ckpt_path(ex->ckpt), what);
+    }
     TRY(model_ops(&ex->dims)->describe(&ex->dims, &ex->table));
     TRY(list_sources(ex));
     TRY(find_tokenizer(ex));
-    find_marks(ex);
+    /* Marks that the model does not name are those of the run's tokenizer, else of GPT-2. */
+    struct model_marks *marks = &ex->dims.marks;
+    uint32_t begin = TOKENIZER_NONE, end = TOKENIZER_NONE;
+    if (!marks->has_bos && marks->eos_n <= 0) {
+        if (ex->opened)
+            begin = tokenizer_begin(ex->opened), end = tokenizer_end(ex->opened);
+        else if (ex->is_built_in && ex->dims.arch == MODEL_ARCH_GPT2)
+            begin = end = END_OF_TEXT;
+        marks->has_bos = begin < ex->dims.vocab;
+        marks->bos = marks->has_bos ? begin : 0;
+        marks->eos_n = end < ex->dims.vocab;
+        marks->eos[0] = end;
+    }
     write_config(ex);
     TRY(write_tokenizer(ex));
     for (int i = 0; i < ex->files_n; i++) {

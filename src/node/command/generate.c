@@ -128,18 +128,6 @@ static enum status write_text(struct writer *w, const struct conf *conf, int64_t
     return print_bytes("\n", 1);
 }
 
-static enum status check_memory(const struct dev *dev, const struct model_dims *dims,
-                                int64_t window, enum dtype dtype)
-{
-    const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1},
-                                            .is_discrete = dev_is_discrete(dev)};
-    struct memory_plan plan;
-    TRY(memory_plan_generate(dims, window, dtype, &place, &plan));
-    return memory_check_command(
-        "generate", &plan, dev,
-        "a shorter PROMPT and fewer TOKENS need less, and a smaller model does");
-}
-
 static enum status run(struct writer *w, struct model_source *source, const struct conf *conf)
 {
     int64_t more = conf_i64(conf, CONF_TOKENS);
@@ -168,7 +156,14 @@ static enum status run(struct writer *w, struct model_source *source, const stru
                  (long long)w->tokens_n, (long long)dims->context, (long long)dims->context);
     int64_t all = w->tokens_n + more;
     int64_t window = all < dims->context ? all : dims->context;
-    TRY(check_memory(w->dev, dims, window, device_dtype(conf, dev_is_discrete(w->dev))));
+    const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1},
+                                            .is_discrete = dev_is_discrete(w->dev)};
+    struct memory_plan plan;
+    TRY(memory_plan_generate(dims, window, device_dtype(conf, dev_is_discrete(w->dev)), &place,
+                             &plan));
+    TRY(memory_check_command(
+        "generate", &plan, w->dev,
+        "a shorter PROMPT and fewer TOKENS need less, and a smaller model does"));
     TRY(decoder_open(w->dev, dims, window, device_dtype(conf, dev_is_discrete(w->dev)),
                      &w->decoder));
     struct load_target target = decoder_target(w->decoder);

@@ -112,28 +112,6 @@ static void add_item(struct text *out, const char *bold, const char *help)
     text_add(out, "\n");
 }
 
-static void add_settings(struct text *out)
-{
-    const char *heading = "";
-    text_add(out, ".SH SETTINGS\nAn environment variable or a NAME=VALUE argument, which wins.\n");
-    for (int key = 0; key < CONF_N; key++) {
-        const char *next = conf_row_heading((enum conf_key)key);
-        if (next == NULL)
-            continue;
-        if (strcmp(heading, next) != 0)
-            text_add(out, ".SS %s\n", next);
-        heading = next;
-        char allowed[256];
-        const char *initial = conf_row_default((enum conf_key)key);
-        add_item(out, conf_row_name((enum conf_key)key), conf_row_help((enum conf_key)key));
-        text_add(out, ".br\nDefault: ");
-        add_roff(out, initial[0] != 0 ? initial : "empty");
-        text_add(out, "; allowed: ");
-        add_roff(out, conf_row_allowed((enum conf_key)key, allowed, sizeof allowed));
-        text_add(out, ".\n");
-    }
-}
-
 static void add_examples(struct text *out, const struct help_command *commands, int n)
 {
     text_add(out, ".SH EXAMPLES\n.nf\n");
@@ -174,7 +152,24 @@ void help_man_page(const struct help_command *commands, int n, struct text *out)
         if (commands[i].help != NULL &&
             text_format(line, sizeof line, "convoy %s", commands[i].words))
             add_item(out, line, commands[i].help);
-    add_settings(out);
+    const char *heading = "";
+    text_add(out, ".SH SETTINGS\nAn environment variable or a NAME=VALUE argument, which wins.\n");
+    for (int key = 0; key < CONF_N; key++) {
+        const char *next = conf_row_heading((enum conf_key)key);
+        if (next == NULL)
+            continue;
+        if (strcmp(heading, next) != 0)
+            text_add(out, ".SS %s\n", next);
+        heading = next;
+        char allowed[256];
+        const char *initial = conf_row_default((enum conf_key)key);
+        add_item(out, conf_row_name((enum conf_key)key), conf_row_help((enum conf_key)key));
+        text_add(out, ".br\nDefault: ");
+        add_roff(out, initial[0] != 0 ? initial : "empty");
+        text_add(out, "; allowed: ");
+        add_roff(out, conf_row_allowed((enum conf_key)key, allowed, sizeof allowed));
+        text_add(out, ".\n");
+    }
     text_add(out, ".SH EXIT STATUS\n");
     for (int st = 0; st < STATUS_N; st++) {
         text_format(code, sizeof code, "%d", status_exit_code((enum status)st));

@@ -63,28 +63,6 @@ static enum status check_to(const char *to)
     return st;
 }
 
-static enum status check_from(const char *from)
-{
-    if (weights_are_at(from))
-        return ST_OK;
-    char hint[512];
-    if (!file_exists(from))
-        return FAIL(
-            ST_NO_INPUT,
-            "FROM=%s is not there; give a Hugging Face folder, a GGUF file or a model file of "
-            "llm.c%s",
-            from, model_source_hub_hint(from, hint, sizeof hint));
-    if (weights_are_ckpt(from))
-        return FAIL(ST_NO_INPUT,
-                    "FROM=%s is a checkpoint of Convoy already; use it as MODEL or CHECKPOINT_DIR, "
-                    "or write it as a Hugging Face folder with `convoy export`",
-                    from);
-    return FAIL(ST_NO_INPUT,
-                "FROM=%s is a folder without config.json; give a Hugging Face folder (config.json, "
-                "model.safetensors)",
-                from);
-}
-
 /* read_tensor — a piece, in order. A new head for questions gets its values from SEED, as a new
  * model's would. Not finite is the one damage that shows in any weight. */
 static enum status read_tensor(void *arg, int64_t first, int64_t n, void *out)
@@ -188,7 +166,26 @@ static enum status write_locked(struct import *in, struct ckpt_lock *lock, char 
 static enum status run(struct import *in, const struct conf *conf)
 {
     char path[FILE_PATH_MAX], count[32];
-    TRY(check_from(in->from));
+    if (!weights_are_at(in->from)) {
+        char hint[512];
+        if (!file_exists(in->from))
+            return FAIL(
+                ST_NO_INPUT,
+                "FROM=%s is not there; give a Hugging Face folder, a GGUF file or a model file of "
+                "llm.c%s",
+                in->from, model_source_hub_hint(in->from, hint, sizeof hint));
+        if (weights_are_ckpt(in->from))
+            return FAIL(
+                ST_NO_INPUT,
+                "FROM=%s is a checkpoint of Convoy already; use it as MODEL or CHECKPOINT_DIR, "
+                "or write it as a Hugging Face folder with `convoy export`",
+                in->from);
+        return FAIL(
+            ST_NO_INPUT,
+            "FROM=%s is a folder without config.json; give a Hugging Face folder (config.json, "
+            "model.safetensors)",
+            in->from);
+    }
     TRY(check_to(in->to));
     TRY(weights_dims(in->from, &in->dims));
     if (conf_is_set(conf, CONF_TASK))

@@ -41,26 +41,6 @@ static enum status print_report(const struct conf *conf, const struct plan_repor
 
 /* ---- what does not fit ---- */
 
-/* advise — which settings would fit: as train says it. */
-static void advise(const struct conf *conf, const struct planned *p, struct text *out)
-{
-    const struct plan_cluster *c = &p->cluster;
-    struct mesh mesh;
-    bool is_host = c->is_gpu && p->memory.need_bytes <= p->memory.have_bytes;
-    struct memory_check f = {
-        .conf = conf,
-        .is_device = c->is_gpu && !is_host,
-        .free_bytes = -1,
-        .most_bytes = is_host ? (int64_t)c->host_memory_bytes : p->memory.have_bytes,
-        .each_bytes = -1,
-        .owner = c->name,
-    };
-    if (plan_job_mesh(&p->job, &mesh) != ST_OK)
-        return;
-    plan_job_place(&p->job, &mesh, f.is_device ? p->memory.fullest : 0, &f.place);
-    memory_advice_add(&f, &p->job.config, out);
-}
-
 /* ---- MESH=set ---- */
 
 static enum status plan_set(const struct conf *conf, struct planned *p)
@@ -77,7 +57,22 @@ static enum status plan_set(const struct conf *conf, struct planned *p)
         bool is_device = p->cluster.is_gpu && p->memory.need_bytes > p->memory.have_bytes;
         if (is_device && p->memory.stages > 1)
             text_format(stage, sizeof stage, " on stage %d", p->memory.fullest);
-        advise(conf, p, &would);
+        /* Lists the settings that would fit, as train does. */
+        const struct plan_cluster *c = &p->cluster;
+        struct mesh mesh;
+        bool is_host = c->is_gpu && p->memory.need_bytes <= p->memory.have_bytes;
+        struct memory_check f = {
+            .conf = conf,
+            .is_device = c->is_gpu && !is_host,
+            .free_bytes = -1,
+            .most_bytes = is_host ? (int64_t)c->host_memory_bytes : p->memory.have_bytes,
+            .each_bytes = -1,
+            .owner = c->name,
+        };
+        if (plan_job_mesh(&p->job, &mesh) == ST_OK) {
+            plan_job_place(&p->job, &mesh, f.is_device ? p->memory.fullest : 0, &f.place);
+            memory_advice_add(&f, &p->job.config, &would);
+        }
         enum status st = FAIL(
             ST_BAD_SETTING, "does not fit: %s short%s of a %s%s; %s%s",
             text_format_bytes(over, sizeof over, (double)bytes), is_device ? " in the memory" : "",

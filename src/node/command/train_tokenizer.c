@@ -53,7 +53,7 @@ static enum status count_bytes(struct reading *r)
 {
     if (r->bytes.overflow)
         return FAIL(ST_RETRY, "out of memory: %zu bytes of text", r->bytes.len);
-    TRY(bpe_train_add(r->train, (const uint8_t *)r->bytes.data, r->bytes.len));
+    bpe_train_add(r->train, (const uint8_t *)r->bytes.data, r->bytes.len);
     r->bytes.len = 0;
     return ST_OK;
 }
@@ -235,10 +235,9 @@ static enum status run(const struct conf *conf, struct bpe_train *train, uint32_
 enum status train_tokenizer_main(const struct conf *conf)
 {
     const int64_t began_ms = clock_ms();
-    struct bpe_train *train;
     uint32_t vocab = 0;
     TRY(check(conf, &vocab));
-    TRY(bpe_train_open(PRETOKEN_KIND_GPT2, &train));
+    struct bpe_train *train = bpe_train_open(PRETOKEN_KIND_GPT2);
     process_note_signals(false);
     enum status st = run(conf, train, vocab);
     if (st != ST_OK && process_noted() != 0)

@@ -61,23 +61,17 @@ void dataset_sync_publish(struct board *board, bool is_validation, const struct 
 
 _Static_assert(FILE_LIST_JSON_MAX <= BOARD_BLOB_MAX, "a list of files fits a blob");
 
-static enum status read_job_key(const struct board *board, struct psk *out)
-{
-    static char blob[BOARD_BLOB_MAX];
-    size_t n;
-    if (!board_blob_copy(board, BOARD_BLOB_JOB_KEY, blob, &n) || n != sizeof *out)
-        return FAIL(ST_BUG, "the supervisor has published no key for node 0's data");
-    memcpy(out, blob, sizeof *out);
-    explicit_bzero(blob, sizeof *out);
-    return ST_OK;
-}
-
 static enum status fetch_files(const struct dataset_sync_config *config, struct text *out,
                                enum file_list_state *state)
 {
     const struct conf *conf = config->conf;
     struct psk psk;
-    TRY(read_job_key(config->board, &psk));
+    static char blob[BOARD_BLOB_MAX];
+    size_t n;
+    if (!board_blob_copy(config->board, BOARD_BLOB_JOB_KEY, blob, &n) || n != sizeof psk)
+        return FAIL(ST_BUG, "the supervisor has published no key for node 0's data");
+    memcpy(&psk, blob, sizeof psk);
+    explicit_bzero(blob, sizeof psk);
     const struct dataset_client_config from = {
         .psk = &psk,
         .host = conf_text(conf, CONF_MASTER_ADDR),

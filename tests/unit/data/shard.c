@@ -37,8 +37,7 @@ static void test_parse(void **state)
 
 static struct shard_facts scan(const struct shard *shard, int64_t vocab)
 {
-    struct shard_scan *scan;
-    assert_int_equal(shard_scan_begin(vocab, &scan), ST_OK);
+    struct shard_scan *scan = shard_scan_begin(vocab);
     shard_scan_add(scan, shard->ids, shard->info.id_bytes, shard->info.tokens);
     const struct shard_facts facts = shard_scan_facts(scan);
     shard_scan_end(scan);
@@ -122,7 +121,7 @@ static void test_records(void **state)
     const uint32_t begins[] = {0, 3, 4};
     assert_int_equal(shard_create(in("r.bin"), 100, 2, &writer), ST_OK);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(shard_begin_record(writer, begins[i]), ST_OK);
+        shard_begin_record(writer, begins[i]);
     assert_int_equal(shard_append(writer, (const uint32_t[]){1, 2, 3, 4, 5}, 5), ST_OK);
     assert_int_equal(shard_commit(writer, (struct shard_key){{1, 2}}), ST_OK);
     shard_abandon(writer);

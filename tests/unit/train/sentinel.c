@@ -1,7 +1,7 @@
 /* sentinel — which of several checksums is the odd one. */
 #include "harness.h"
 
-#include "train/sentinel.h"
+#include "train/feature/sentinel.h"
 
 #define SAME (-1)
 #define UNDECIDED (-2)

@@ -27,6 +27,7 @@ static struct log_config log_now = {.level = LOG_LEVEL_INFO, .node_id = -1, .ran
 
 static char log_run[LOG_RUN_MAX + 1];
 static atomic_int log_rank = -1;
+static _Thread_local bool log_is_quiet;
 
 static pthread_mutex_t log_tap_lock = PTHREAD_MUTEX_INITIALIZER;
 static log_tap_fn *log_tap_call;
@@ -41,7 +42,11 @@ void log_init(const struct log_config *config)
     text_copy(log_run, sizeof(log_run), config->run != NULL ? config->run : "");
 }
 void log_set_rank(int rank) { atomic_store_explicit(&log_rank, rank, memory_order_relaxed); }
-bool log_is_on(enum log_level level) { return level <= log_now.level; }
+void log_set_quiet(bool is_quiet) { log_is_quiet = is_quiet; }
+bool log_is_on(enum log_level level)
+{
+    return level <= log_now.level && (level <= LOG_LEVEL_WARN || !log_is_quiet);
+}
 
 /* rank_text — the rank between two texts; "" where lines have none. */
 static void rank_text(const char *before, const char *behind, char *out, size_t cap)
@@ -155,6 +160,8 @@ static void write_console(char *message, const char *fields)
 {
     size_t n = strlen(message);
     bool is_redrawn = message[0] == '\r';
+    if (log_is_quiet)
+        return;
     if (!is_redrawn && (n == 0 || message[n - 1] != '\n'))
         text_copy(message + n++, 2, "\n");
     if (!log_now.json) {

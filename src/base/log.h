@@ -37,6 +37,8 @@ void log_set_rank(int rank);
  * with credentials in URLs masked. Calls do not overlap. NULL: stop. */
 typedef void log_tap_fn(void *arg, int64_t wall_ms, const char *line);
 void log_tap(log_tap_fn *tap, void *arg);
+/* log_set_quiet — of this thread: write warnings and errors only, and nothing for the console. */
+void log_set_quiet(bool is_quiet);
 bool log_is_on(enum log_level level);
 void log_at(enum log_level level, const char *file, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

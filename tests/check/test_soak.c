@@ -165,7 +165,7 @@ static void all_nodes_name_what_a_node_cannot(void **state)
 static void a_wrong_gradient_names_no_node_of_several(void **state)
 {
     for (int nodes = 1; nodes <= 2; nodes++) {
-        struct job jobs[2] = {{.flip = CHECK_SOAK_FLIP_NONE}, {.flip = CHECK_SOAK_FLIP_SAMPLES}};
+        struct job jobs[2] = {{.flip = CHECK_SOAK_FLIP_NONE}, {.flip = CHECK_SOAK_FLIP_GRADIENT}};
         ranks_run(nodes, 2 / nodes, run_rank, jobs, sizeof *jobs);
         const struct check_row *row = find(&jobs[0].rows, "silent corruption");
         assert_non_null(row);
@@ -214,23 +214,6 @@ static void processors_may_differ(void **state)
 
 /* ---- pure parts ---- */
 
-static void votes_are_counted(void **state)
-{
-    struct check_soak_vote v[6] = {
-        {.digest = 5}, {.digest = 5}, {.digest = 6}, {.digest = 5}, {.digest = 9, .kind = 1},
-        {.digest = 5}};
-    check_soak_record_vote(v, 6);
-    for (int i = 0; i < 6; i++)
-        assert_true(v[i].differs == (i == 2) && !v[i].is_unclear);
-    assert_int_equal(v[2].model, 0);
-    struct check_soak_vote two[2] = {{.digest = 1}, {.digest = 2}};
-    check_soak_record_vote(two, 2);
-    assert_true(two[0].is_unclear && two[1].is_unclear && !two[0].differs && !two[1].differs);
-    two[1].is_left_out = true; /* known to be wrong already */
-    check_soak_record_vote(two, 2);
-    assert_true(!two[0].is_unclear && !two[0].differs);
-}
-
 static void samples_are_counted(void **state)
 {
     const uint64_t wanted[] = {40, 10, 30, 20}, same[] = {10, 20, 30, 40},
@@ -263,7 +246,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_nodes_name_what_a_node_cannot),
     cmocka_unit_test(a_wrong_gradient_names_no_node_of_several),
     cmocka_unit_test(processors_may_differ),
-    cmocka_unit_test(votes_are_counted),
     cmocka_unit_test(samples_are_counted),
     cmocka_unit_test(a_bad_folder_fails_the_restart),
 };

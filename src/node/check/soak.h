@@ -22,7 +22,7 @@ enum check_soak_flip {
     CHECK_SOAK_FLIP_ALONE,  /* once, in the second repetition of training alone */
     CHECK_SOAK_FLIP_ALWAYS, /* in every repetition of training alone: a broken unit of arithmetic */
     CHECK_SOAK_FLIP_GROUP,  /* once, in training with all ranks */
-    CHECK_SOAK_FLIP_SAMPLES /* no bit: rank 0's samples in the first repetition */
+    CHECK_SOAK_FLIP_GRADIENT /* of a gradient instead, once, in training with all ranks */
 };
 
 struct check_soak_config {
@@ -37,10 +37,10 @@ enum status check_soak_run(const struct check_soak_config *config, int64_t ms,
                            struct check_rows *rows);
 
 /* check_soak_restart — for one rank; adds one row. A process that it forks trains a model on a CPU,
- * saves after two steps, trains a third, and kills itself while it saves again. This process finds
- * the checkpoint, restores it, compares all bits with what the other process had, and trains the
- * third step to the same weights. In a folder of its own below check->dir, which is removed.
- * SKIPPED without a folder. */
+ * saves after two steps, trains a third, and is killed while it saves again. Another one resumes
+ * from that checkpoint: the state that it restores, and that after the third step, must have the
+ * bits of the first process. In a folder of its own below check->dir, which is removed. SKIPPED
+ * without a folder. */
 enum status check_soak_restart(const struct check_config *check, const struct model_dims *dims,
                                struct check_rows *rows);
 

@@ -1,17 +1,32 @@
-/* sentinel — which rank is wrong: a vote over checksums of what ranks hold or compute alike, and
- * the first difference of two computations that several ranks made together. Pure arithmetic. It
- * must not know states or how ranks communicate. */
+/* sentinel — which rank is wrong, in a run and in the soak of a check: a vote over checksums of
+ * what ranks hold or compute alike, and the first difference of two computations that several ranks
+ * made together. Pure arithmetic. It must not know states or how ranks communicate. */
 #ifndef CONVOY_TRAIN_SENTINEL_H
 #define CONVOY_TRAIN_SENTINEL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-#define SENTINEL_SAME (-1)      /* all have one checksum */
-#define SENTINEL_UNDECIDED (-2) /* no checksum has more than half of the votes */
+/* What most of n checksums are. */
+struct sentinel_vote {
+    int most;         /* the first of those that most others equal; -1: n is 0 */
+    int odd;          /* the first that differs from it; -1: none does */
+    bool is_majority; /* more than half are equal to it */
+    bool is_tied;     /* as many are equal to another one */
+};
+/* Counts the votes, in O(n) where more than half are equal to the first one, else in O(n²). */
+struct sentinel_vote sentinel_vote(const uint64_t *sum, int n);
 
-/* sentinel_vote — of n > 0 checksums: the first that differs from the one that more than half of
- * them have, or one of the two above. */
-int sentinel_vote(const uint64_t *sum, int n);
+/* The vote of ranks of several kinds, of which those of one kind must have one checksum. */
+struct sentinel_ballot {
+    uint64_t sum, kind;
+    bool is_left_out; /* it is known to be wrong: it does not vote */
+    bool differs;     /* out: from most of its kind */
+    bool is_unclear;  /* out: its kind differs, and as many have another checksum */
+    int most;         /* out: a rank with the checksum that most of its kind have; -1: none votes */
+};
+/* Finds which of n ranks differ from most of their kind. */
+void sentinel_count(struct sentinel_ballot *ballots, int n);
 
 /* A checksum of one result of a computation. order: of data flow; equal on all ranks of a stage at
  * the same entry. */

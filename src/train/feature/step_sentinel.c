@@ -60,12 +60,14 @@ static void judge_all(const struct step *s, const uint64_t *all, struct step_sen
         /* The first part in which the ranks that hold the same as rank `first` differ. */
         const int parts = step_parts(s);
         replicas.n = mesh_group(&s->mesh.mesh, rank, MESH_COMM_DATA_AXES, replicas.rank);
+        if (replicas.rank[0] != rank)
+            continue;
         for (int part = 0; part < parts && out->is_same; part++) {
             for (int i = 0; i < replicas.n; i++)
                 sum[i] = all[replicas.rank[i] * parts + part];
-            const int odd = sentinel_vote(sum, replicas.n);
-            out->is_same = odd == SENTINEL_SAME;
-            out->rank = odd >= 0 ? replicas.rank[odd] : -1;
+            const struct sentinel_vote vote = sentinel_vote(sum, replicas.n);
+            out->is_same = vote.odd < 0;
+            out->rank = vote.is_majority && vote.odd >= 0 ? replicas.rank[vote.odd] : -1;
             out->first = rank;
             out->part = part;
             out->replicas_n = replicas.n;

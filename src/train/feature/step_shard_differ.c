@@ -187,21 +187,15 @@ static enum status find_place(struct step *s, struct answers *a)
 
 /* ---- which group ---- */
 
-static bool is_majority(const struct answers *a, uint64_t sum)
-{
-    int same = 0;
-    for (int i = 0; i < a->n; i++)
-        same += a->sum[i] == sum;
-    return 2 * same > a->n;
-}
-
 /* decide — the first answer that differs from the majority is one of the two that were compared.
  * Where both differ from it, their traces do not say where either of them does. */
 static enum status decide(struct step *s, struct answers *a)
 {
-    const int odd = sentinel_vote(a->sum, a->n), group = odd == 0 ? a->owner : a->checker;
+    const struct sentinel_vote vote = sentinel_vote(a->sum, a->n);
+    const uint64_t right = a->sum[vote.most];
+    const int odd = vote.odd, group = odd == 0 ? a->owner : a->checker;
     s->check.found = STEP_SHARD_FOUND_LASTING;
-    if (odd == SENTINEL_UNDECIDED) {
+    if (!vote.is_majority) {
         char owner[GROUP_TEXT], checker[GROUP_TEXT];
         group_text(s, a->owner, owner);
         group_text(s, a->checker, checker);
@@ -216,9 +210,9 @@ static enum status decide(struct step *s, struct answers *a)
                     (long long)s->check.step_i + 1, owner, checker, a->shard, a->n);
     }
     ASSERTF(odd == 0 || odd == 1, "answer %d of %d", odd, a->n);
-    if (is_majority(a, a->sum[2 + group]))
+    if (a->sum[2 + group] == right)
         s->check.found = STEP_SHARD_FOUND_ONCE;
-    if (places_n(s) > 1 && !is_majority(a, a->sum[1 - odd]))
+    if (places_n(s) > 1 && a->sum[1 - odd] != right)
         a->place = UNKNOWN;
     return a->place == UNKNOWN ? fail_group(s, a, group) : fail_rank(s, a, group);
 }

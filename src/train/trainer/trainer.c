@@ -248,6 +248,13 @@ static enum status sync_replicas(struct trainer *t, struct step_result *result)
     return ST_OK;
 }
 
+/* Calls the look of the config; result NULL: before the first step. */
+static enum status look(const struct trainer *t, const struct step_result *result)
+{
+    const struct trainer_config *c = t->config;
+    return c->look ? c->look(c->look_arg, t->step, result) : ST_OK;
+}
+
 static enum status one_step(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -281,7 +288,7 @@ static enum status one_step(struct trainer *t)
     log_skipped(t, &result, samples);
     trainer_ledger_add(t, &result, samples);
     publish_step(t, &result, lr, epoch, step_ms);
-    return ST_OK;
+    return look(t, &result);
 }
 
 /* ---- evaluation, checkpoints, stops ---- */
@@ -518,6 +525,7 @@ static enum status loop(struct trainer *t)
     step_run_forget_sent(t->step);
     step_update_sums_keep(t->step, t->progress.step);
     trainer_sentinel_begin(t);
+    TRY(look(t, NULL));
     while (t->progress.step < t->end) {
         TRY(trainer_sentinel_explain(t, one_step(t)));
         TRY(trainer_sentinel(t, false));

@@ -37,6 +37,10 @@ enum trainer_fault {
     TRAINER_FAULT_GRADIENT /* one bit of one gradient of this rank changes */
 };
 
+/* Called on each rank before the first step, with result NULL, and after each; may make collective
+ * calls of the step. A failure ends the run. */
+typedef enum status trainer_look(void *arg, struct step *step, const struct step_result *result);
+
 struct trainer_config {
     /* The trainer itself sets is_loaded, checks_updates and the heartbeat. */
     struct step_config step;
@@ -77,6 +81,8 @@ struct trainer_config {
     /* rank 0: called after each step; may be NULL */
     void (*on_step)(void *arg, double step_ms, const struct step_result *result);
     void *on_step_arg;
+    trainer_look *look; /* NULL: not called */
+    void *look_arg;
     enum trainer_fault fault; /* what to inject … */
     int64_t fault_step;       /* … before this step, counted from 1 */
 };

@@ -149,6 +149,9 @@ static void console_lines(void *arg)
     log_console("with end\n");
     log_console("\r[###  ]");
     log_console("%s", "");
+    log_set_quiet(true);
+    log_console("of a thread that is quiet");
+    log_set_quiet(false);
 }
 
 static void the_console_is_plain(void **state)

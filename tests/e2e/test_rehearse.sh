@@ -57,7 +57,7 @@ ok "each found and healed, and the right worker named" holds out '.[0].faults[] 
 ok "SENTINEL_EVERY was set" holds out '.[0].sentinel_every_set == 4'
 ok "the weights are those of the calm run" holds out '.[0].weights | .equal and .compared > 0'
 ok "nothing is left" gone
-rehearse N_NODES=3 DURATION=1s FAULT_EVERY=1s FAULT_MIX=flip SENTINEL_EVERY=10 SHARD=none
+rehearse N_NODES=3 DURATION=2s FAULT_EVERY=1s FAULT_MIX=flip SENTINEL_EVERY=10 SHARD=none
 ok "the user's SENTINEL_EVERY stays" is "$rc $(grep -c '^set ' out)" "0 0"
 ok "the table says how many were named right" shows '^flip .*; named right: ([0-9]+) of \1$'
 
@@ -121,8 +121,7 @@ ok "nothing is left" gone
 is_under_way() { [ "$(ls "$TMPDIR"/*/calm 2>/dev/null | grep -c step-)" -gt 0 ]; }
 for name in TERM KILL; do
     "$convoy" rehearse $job N_NODES=3 DURATION=60s >out 2>err &
-    pid=$!
-    started+=("$pid")
+    track
     disown
     wait_for 30 is_under_way
     ok "SIG$name: it runs before" [ "$(processes | wc -l)" -ge 7 ]
@@ -132,8 +131,7 @@ done
 # A process that stands still ends, too.
 one_stopped() { grep -sq '^State:.T' $(processes | sed 's,.*,/proc/&/status,'); }
 "$convoy" rehearse $job N_NODES=2 DURATION=1s FAULT_EVERY=1s FAULT_MIX=hang >out 2>err &
-pid=$!
-started+=("$pid")
+track
 disown
 ok "a node stands still" wait_for 30 one_stopped
 kill -KILL "$pid"

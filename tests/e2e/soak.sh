@@ -19,7 +19,6 @@ kills=${KILLS:-100} stops=${STOPS:-30} cuts=${CUTS:-30} nodes=4
 job="$tiny LR_SCHEDULE=constant BATCH_SIZE=1 CHECKPOINT_EVERY=${EVERY:-100} MAX_RESTARTS=1000 JOIN_TIMEOUT=60s $mesh"
 # gate MS — a limit of time: as it is on a machine of one's own, longer beside other tests (SCALED=1) by what they take.
 gate() { if [ -n "${SCALED:-}" ]; then echo $(($1 * $(slow))); else echo "$1"; fi; }
-now_ms() { echo $(($(date +%s%N) / 1000000)); }
 step_now() { local s; s=$(tail -n 1 "$run_dir.jsonl" 2>/dev/null | grep -oE '"step":[0-9]+' | cut -c8-); echo "${s:-0}"; }
 settings() { echo $job STEPS=$steps CHECKPOINT_DIR="$tmp/$run_dir" METRICS_FILE="$tmp/$run_dir.jsonl"; }
 start_node() { in="${ns[$1]:+nsenter --net=/run/netns/${ns[$1]}}$traced" begin_node "$1" N_NODES=$nodes $(settings); }

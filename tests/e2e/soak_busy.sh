@@ -26,19 +26,19 @@ ok "$minutes minutes beside $load busy processes: nobody was lost" is "$(losses_
 ok "and all trained" [ "${after:-0}" -gt "${before:-0}" ]
 
 kill -KILL "${node[1]}"
-begin_ms=$(($(date +%s%N) / 1000000))
+begin_ms=$(now_ms)
 is_found() { node_said 0 'node 1 .*was lost: its connections? '; }
 wait_for 30 is_found
-echo "# a killed node was found after $(($(date +%s%N) / 1000000 - begin_ms)) ms"
+echo "# a killed node was found after $(($(now_ms) - begin_ms)) ms"
 ok "a node that is killed is found" is_found
 begin_node 1 N_NODES="$nodes_n" $job
 generation_is() { grep -qE " generation $1: " err.0; }
 wait_for 120 generation_is 2
 kill -STOP "${node[1]}" $(workers_of_node 1)
-begin_ms=$(($(date +%s%N) / 1000000))
+begin_ms=$(now_ms)
 is_silent() { node_said 0 'node 1 .*was lost: silent for'; }
 wait_for 40 is_silent
-echo "# a stopped node was found after $(($(date +%s%N) / 1000000 - begin_ms)) ms"
+echo "# a stopped node was found after $(($(now_ms) - begin_ms)) ms"
 ok "a node that is stopped is found" is_silent
 kill -CONT "${node[1]}"
 done_testing

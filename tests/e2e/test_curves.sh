@@ -7,10 +7,8 @@ port=$(free_port)
 url=http://127.0.0.1:$port
 quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$port"
 run_it="$tiny VOCAB=50257 STEPS=100000000 CHECKPOINT_DIR=ck SAMPLE_EVERY=20"
-history() { curl -s --max-time 5 "$url/history" >history.json; }
-has() { history && jq -e "$1" history.json >/dev/null 2>&1; }
+has() { get /history >history.json && jq -e "$1" history.json >/dev/null 2>&1; }
 has_step() { has ".points.step | map(select(. != null)) | (max // 0) >= $1"; }
-stop() { kill -TERM "$pid"; finish; }
 
 # 1. Stopped, and started again.
 begin $run_it
@@ -29,8 +27,7 @@ ok "with an event between them" holds history.json ".[0].events | any(.kind == \
 ok "and the earlier samples" holds history.json ".[0].samples | any(.step <= $at)"
 
 # 2. Killed: what was beyond the last checkpoint is lost, and so is its part of the curves.
-kill -USR1 "$pid"
-finish
+stop USR1
 at=$(newest_step ck)
 jq -c --argjson at "$at" '.points |= (.seconds += [(.seconds | last) + .[ "seconds" ][0] + 1024] | .phase += ["training"] | .step += [$at + 5000] |
     with_entries(if .key == "seconds" or .key == "phase" or .key == "step" then . else .value += [7.5] end)) | .period_seconds as $p | .points.seconds |= [.[] | . - . % $p] | .samples += [{"seconds": 1, "step": ($at + 5000), "text": "of the future"}]' ck/history.json >future.json

@@ -13,8 +13,7 @@ far() {
     shift 2
     (cd "$dir" && XDG_CACHE_HOME=$PWD/cache exec ${in:-} "$convoy" train $quiet $meeting NODE_ID=$i $words "$@") >out.$i 2>err.$i &
     node[$i]=$!
-    pid=$!
-    started+=("$!")
+    track
 }
 # both SETTING… — runs node 0 in folder a and node 1 in folder b until both end.
 both() {

@@ -22,8 +22,7 @@ wait_for 30 node_says_times 0 'resuming from memory: step [0-9]+, the parts of 6
 ok "TP=2, ON_LOSS=shrink: two nodes go on from memory" node_says 0 'resuming from memory: step [0-9]+, the parts of 6 ranks go to 4; no checkpoint'
 at=$(last_step)
 wait_for 30 is_past $((at + 20))
-kill -TERM "${node[0]}"
-finish_nodes 2
+stop_nodes 2
 at=$(newest_step shrink)
 run $tiny $steps STEPS="$at" N_GPU_EACH_NODE=2 TP=2 EXACT=layout GLOBAL_BATCH=12 CHECKPOINT_DIR=shrink-calm
 ok "… with the same bits" is "$(weights "shrink/$(newest shrink)")" "$(weights "shrink-calm/$(newest shrink-calm)")"
@@ -32,8 +31,7 @@ ok "… with the same bits" is "$(weights "shrink/$(newest shrink)")" "$(weights
 found() { # found SETTING…
     rm -rf calm hurt
     run $tiny DROPOUT=0.1 STEPS=12 CHECKPOINT_DIR=calm "$@" N_GPU_EACH_NODE=4
-    begin_nodes 2 $tiny DROPOUT=0.1 STEPS=12 CHECKPOINT_DIR=hurt SENTINEL_EVERY=1000 FAULT=flip@step=7:rank=1 N_GPU_EACH_NODE=2 "$@"
-    finish_nodes 2
+    train_nodes 2 $tiny DROPOUT=0.1 STEPS=12 CHECKPOINT_DIR=hurt SENTINEL_EVERY=1000 FAULT=flip@step=7:rank=1 N_GPU_EACH_NODE=2 "$@"
     ok "$*: healed from copies of the step before" is "$codes $(grep -c 'resuming from memory: step 5, 0 of 4 parts' err.0)" "0 0 1"
     ok "$*: the weights of a run without faults" is "$(weights "hurt/$(newest hurt)")" "$(weights "calm/$(newest calm)")"
 }

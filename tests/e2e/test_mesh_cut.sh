@@ -18,35 +18,26 @@ wait_for 30 is_past 20
 before="$(workers_of_node 0) $(workers_of_node 1)"
 all_of_1() { echo "${node[1]} $(workers_of_node 1)"; }
 is_named() { node_says_times 0 'node 1 \(.*, pid [0-9]+, ranks 2 to 3: stage 1\) was lost: silent' "$1"; }
-goes_on() { # a later step than the last one before the fault
-    wait_for 20 is_past $(($1 + 20))
-    is_past $(($1 + 20))
-}
-step_now() { grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-; }
+goes_on() { wait_for 20 is_past $(($1 + 20)); } # a later step than the last one before the fault
 
 kill -STOP $(all_of_1)
-wait_for 15 is_named 1
-at=$(step_now)
+ok "a machine stands still: named with its stage" wait_for 15 is_named 1
+at=$(last_step)
 kill -CONT $(all_of_1)
-ok "a machine stands still: named with its stage" is_named 1
 ok "it goes on, and so do all" goes_on "$at"
 
 ip -n $b link set eth0 down
-wait_for 15 is_named 2
-at=$(step_now)
-ok "a cable out: named with its stage" is_named 2
-wait_for 10 node_said 1 "node 0 was lost"
-ok "the stage behind it knows, too" node_says 1 "node 0 was lost"
+ok "a cable out: named with its stage" wait_for 15 is_named 2
+at=$(last_step)
+ok "the stage behind it knows, too" wait_for 10 node_said 1 "node 0 was lost"
 ip -n $b link set eth0 up
 ip -n $b addr replace 10.0.0.2/24 dev eth0
 ok "put back: all go on" goes_on "$at"
 ok "no process was lost" is "$(workers_of_node 0) $(workers_of_node 1)" "$before"
 
-kill -TERM "${node[0]}"
-finish_nodes 2
+stop_nodes 2
 last=$(newest_step hit)
 ok "SIGTERM: 143 on both" is "$codes" "143 143"
 run $job CHECKPOINT_EVERY=0 N_GPU_EACH_NODE=4 STEPS="$last" METRICS_FILE=calm.jsonl
-last_of_each() { losses "$1" | awk -F'[:,]' '{ line[$2] = $0 } END { for (s in line) print line[s] }' | sort; }
 ok "losses of all $last steps: bit for bit those of an undisturbed run" is "$(last_of_each hit.jsonl | cksum)" "$(last_of_each calm.jsonl | cksum)"
 done_testing

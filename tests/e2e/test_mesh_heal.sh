@@ -22,8 +22,7 @@ place='worker rank'
 
 begin_nodes 2 $endless
 saved=20
-wait_for 30 saves_more
-ok "two nodes, PP=2 x TP=2: they train" saves_more
+ok "two nodes, PP=2 x TP=2: they train" wait_for 30 saves_more
 
 kill -KILL "${node[1]}"
 wait "${node[1]}" 2>/dev/null
@@ -49,15 +48,13 @@ ok "SIGSTOP of a worker: named with its place, and no other" is "$(since_stop | 
     "$place 2 (stage 1, tensor 0"
 ok "it is replaced: all go on" heals
 
-kill -TERM "${node[1]}"
-finish_nodes 2
+stop_nodes 2 TERM 1
 last=$(newest_step hit)
 ok "SIGTERM on one node: both end with 143" is "$codes" "143 143"
 ok "after the same step, with a checkpoint" is "$(grep -ohE 'after step [0-9]+ of 100000000' err.0 err.1 | sort | uniq -c | xargs) $(tail -n 1 hit.jsonl | jq .step)" \
     "2 after step $last of 100000000 $last"
 
 run $job ${mesh/EACH_NODE=2/EACH_NODE=4} STEPS="$last" CHECKPOINT_DIR=calm METRICS_FILE=calm.jsonl
-last_of_each() { losses "$1" | awk -F'[:,]' '{ line[$2] = $0 } END { for (s in line) print line[s] }' | sort; }
 ok "losses of all $last steps: bit for bit those of an undisturbed run" is "$(last_of_each hit.jsonl | cksum)" "$(last_of_each calm.jsonl | cksum)"
 name=step-$(printf %08d "$last")
 ok "weights, too" is "$(weights "hit/$name")" "$(weights "calm/$name")"

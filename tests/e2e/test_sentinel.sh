@@ -15,8 +15,7 @@ weights() { # no two missing ones are equal
 # calm MESH… — the weights to compare with.
 calm() {
     rm -rf calm
-    run $job "$@" CHECKPOINT_DIR=calm SENTINEL_EVERY=1
-    ok "$*: nothing is found where nothing is wrong" is "$rc $(grep -c ' differ' err)" "0 0"
+    try "$*: nothing is found where nothing is wrong" 0 '! differ' -- train $job "$@" CHECKPOINT_DIR=calm SENTINEL_EVERY=1
 }
 # found RANK TEXT MESH… — a bit of this rank's flips before step 6, and is found after step 8.
 found() {
@@ -66,16 +65,14 @@ ok "a gradient that is not a number: 79, and no rank is called different" is "$r
 
 # Several nodes: the right one ends with 80 where it may not restart.
 rm -rf nodes
-begin_nodes 3 $job CHECKPOINT_DIR=nodes SENTINEL_EVERY=4 FAULT=flip@step=6:rank=2 MAX_RESTARTS=0
-finish_nodes 3
+train_nodes 3 $job CHECKPOINT_DIR=nodes SENTINEL_EVERY=4 FAULT=flip@step=6:rank=2 MAX_RESTARTS=0
 ok "three nodes without restarts: only the node of rank 2 ends with 80" is "$codes" "75 75 80"
 ok "node 0 names the rank" node_says 0 "rank 2 "
 
 # With restarts they go on from the checkpoint, not from memory: the steps since the flip have gradients of the wrong rank in them.
 rm -rf nodes
 calm N_GPU_EACH_NODE=3
-begin_nodes 3 $job CHECKPOINT_DIR=nodes SENTINEL_EVERY=4 FAULT=flip@step=6:rank=2
-finish_nodes 3
+train_nodes 3 $job CHECKPOINT_DIR=nodes SENTINEL_EVERY=4 FAULT=flip@step=6:rank=2
 ok "three nodes: healed" is "$codes" "0 0 0"
 ok "three nodes: the weights of an undisturbed run" is "$(weights nodes)" "$(weights calm)"
 
@@ -86,8 +83,7 @@ ok "the weights of a run without the check" run $job N_GPU_EACH_NODE=2 SHARD=ful
 ok "which are the same" is "$(weights unchecked)" "$(weights calm)"
 for rank in 0 1; do
     rm -rf nodes
-    begin_nodes 2 $job SHARD=full CHECKPOINT_DIR=nodes SENTINEL_EVERY=1000 FAULT=flip@step=7:rank=$rank
-    finish_nodes 2
+    train_nodes 2 $job SHARD=full CHECKPOINT_DIR=nodes SENTINEL_EVERY=1000 FAULT=flip@step=7:rank=$rank
     ok "a shard of rank $rank of 2: healed" is "$codes" "0 0"
     ok "named" node_says 0 "rank $rank .*exit code 80 .*the parameters of rank $rank changed by themselves after the update of step 6, within .*convoy check"
     ok "the copies of step 6 are not used" node_says 0 'copies of step 6 and later are not used'
@@ -95,8 +91,7 @@ for rank in 0 1; do
     ok "the weights of an undisturbed run" is "$(weights nodes)" "$(weights calm)"
 done
 rm -rf nodes
-begin_nodes 3 $job SHARD=full CHECKPOINT_DIR=nodes SENTINEL_EVERY=1000 FAULT=flip@step=6:rank=1 MAX_RESTARTS=0
-finish_nodes 3
+train_nodes 3 $job SHARD=full CHECKPOINT_DIR=nodes SENTINEL_EVERY=1000 FAULT=flip@step=6:rank=1 MAX_RESTARTS=0
 ok "three nodes without restarts: only the node whose memory changed ends with 80" is "$codes" "75 80 75"
 # On one node there are no copies: the checkpoint, which was checked before it was written.
 found 1 "rank 1 .*exit code 80 .*the parameters of rank 1 changed by themselves after the update of step 5" N_GPU_EACH_NODE=2 SHARD=full
@@ -105,10 +100,8 @@ rm -rf hurt
 run $job N_GPU_EACH_NODE=2 SHARD=full CHECKPOINT_DIR=hurt SENTINEL_EVERY=1000 FAULT=flip@step=12:rank=0
 ok "in the last step" is "$rc $(grep -c 'exit code 80 .*the parameters of rank 0 changed by themselves after the update of step 11' err)" "0 1"
 ok "the weights of an undisturbed run" is "$(weights hurt)" "$(weights calm)"
-run $job N_GPU_EACH_NODE=2 SHARD=gradients PRECISION=fp32 SENTINEL_EVERY=1 CHECKPOINT_DIR=one
-ok "SHARD=gradients: nothing is found where nothing is wrong" is "$rc $(grep -c ' changed ' err)" "0 0"
-run $job N_GPU_EACH_NODE=2 SHARD=full OPTIMIZER=sgd SENTINEL_EVERY=1 CHECKPOINT_DIR=sgd
-ok "no moments: nothing is found where nothing is wrong" is "$rc $(grep -c ' changed ' err)" "0 0"
+try "SHARD=gradients: nothing is found where nothing is wrong" 0 '! changed ' -- train $job N_GPU_EACH_NODE=2 SHARD=gradients PRECISION=fp32 SENTINEL_EVERY=1 CHECKPOINT_DIR=one
+try "no moments: nothing is found where nothing is wrong" 0 '! changed ' -- train $job N_GPU_EACH_NODE=2 SHARD=full OPTIMIZER=sgd SENTINEL_EVERY=1 CHECKPOINT_DIR=sgd
 
 # One worker alone, whose memory changes from outside.
 run $tiny DATA=synthetic STEPS=3000 CHECKPOINT_EVERY=500 SENTINEL_EVERY=1000000 CHECKPOINT_DIR=alone3000
@@ -129,8 +122,7 @@ wrong_gradient() {
     local nodes=$1 rank=$2 shard=$3
     shift 3
     rm -rf hurt
-    begin_nodes $nodes $exact SHARD=$shard CHECKPOINT_DIR=hurt SENTINEL_EVERY=4 FAULT=gradient@step=8:rank=$rank "$@"
-    finish_nodes $nodes
+    train_nodes $nodes $exact SHARD=$shard CHECKPOINT_DIR=hurt SENTINEL_EVERY=4 FAULT=gradient@step=8:rank=$rank "$@"
     cat err.* >err
     zeros=$(printf '0 %.0s' $(seq $nodes)) zeros=${zeros% }
     named="in step 8 the gradients of rank $rank differ from those of most of $((nodes + 2)) computations of virtual shard"
@@ -146,19 +138,16 @@ wrong_gradient 3 2 full MAX_RESTARTS=0
 ok "a wrong gradient without restarts: only the node of rank 2 ends with 80" is "$codes" "75 75 80"
 # A rank whose parameters have changed is wrong again, and so may the steps before be: back to the checkpoint, not to the copies in memory.
 rm -rf hurt
-begin_nodes 3 $exact CHECKPOINT_EVERY=4 CHECKPOINT_DIR=hurt SENTINEL_EVERY=4 FAULT=flip@step=6:rank=2
-finish_nodes 3
+train_nodes 3 $exact CHECKPOINT_EVERY=4 CHECKPOINT_DIR=hurt SENTINEL_EVERY=4 FAULT=flip@step=6:rank=2
 ok "a rank that is wrong again: healed, named" is "$codes $(grep -c 'rank 2 .*exit code 80 .*in step 8 the gradients of rank 2 differ .*wrong as well' err.0)" "0 0 0 1"
 ok "from the checkpoint, with the weights of an undisturbed run" is "$(grep -c 'resuming from memory' err.0) $(grep -c 'resuming from hurt/step-00000004' err.0) $(weights hurt)" \
     "0 1 $(weights calm)"
 # Both are counted: in steps 4 and 8, and from the beginning again in 4, 8 and 12.
-status=$(free_port)
-quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$status" begin $exact N_GPU_EACH_NODE=3 SHARD=full SENTINEL_EVERY=4 FAULT=gradient@step=8:rank=1 CHECKPOINT_DIR=count LINGER=10m
-is_done() { [ "$(curl -s --max-time 5 "127.0.0.1:$status/status" | jq -r .phase 2>/dev/null)" = "done" ]; }
-ok "a run that lingers" wait_for 30 is_done
-ok "comparisons and differences are counted" is "$(curl -s "127.0.0.1:$status/status" | jq -c '[.comparisons, .differences]')" "[5,1]"
-kill -TERM "$pid"
-finish
+port=$(free_port)
+begin_served $exact N_GPU_EACH_NODE=3 SHARD=full SENTINEL_EVERY=4 FAULT=gradient@step=8:rank=1 CHECKPOINT_DIR=count LINGER=10m
+ok "a run that lingers" wait_for 30 status_has '.phase == "done"'
+ok "comparisons and differences are counted" is "$(jq -c '[.comparisons, .differences]' status.json)" "[5,1]"
+stop
 # Ranks that compute a shard together: TP, CP and PP. One of them is wrong, and it alone is named, where the others of its group have got its result, too.
 # group_gradient NODES RANK CODES SETTING… — two groups of two on so many nodes; without restarts, then healed from copies in memory.
 group_gradient() {
@@ -170,8 +159,7 @@ group_gradient() {
     run $exact "$@" N_GPU_EACH_NODE=2 CHECKPOINT_DIR=alone
     for restarts in 0 3; do
         rm -rf hurt
-        begin_nodes $nodes $exact "$@" N_GPU_EACH_NODE=$((4 / nodes)) CHECKPOINT_EVERY=4 CHECKPOINT_DIR=hurt SENTINEL_EVERY=4 FAULT=gradient@step=8:rank=$rank MAX_RESTARTS=$restarts
-        finish_nodes $nodes
+        train_nodes $nodes $exact "$@" N_GPU_EACH_NODE=$((4 / nodes)) CHECKPOINT_EVERY=4 CHECKPOINT_DIR=hurt SENTINEL_EVERY=4 FAULT=gradient@step=8:rank=$rank MAX_RESTARTS=$restarts
         ok "$*, rank $rank, MAX_RESTARTS=$restarts: codes" is "$codes" "$([ $restarts = 0 ] && echo "$want" || echo ${zeros})"
         ok "$*: the rank is named" node_says 0 "$named"
     done
@@ -195,10 +183,8 @@ ok "a gradient that is not a number on one rank alone: the rank is named, not 79
 # Nothing is found where nothing is wrong, with shards dealt by speed, and with groups.
 for settings in "N_GPU_EACH_NODE=3 SHARD=gradients BALANCE=auto" "N_GPU_EACH_NODE=4 PP=2 TIE_EMBEDDINGS=0" "N_GPU_EACH_NODE=8 TP=2 CP=2 SHARD=full"; do
     rm -rf hurt
-    run $exact $settings CHECKPOINT_DIR=hurt SENTINEL_EVERY=1
-    ok "$settings: nothing is found" is "$rc $(grep -c ' differ' err)" "0 0"
+    try "$settings: nothing is found" 0 '! differ' -- train $exact $settings CHECKPOINT_DIR=hurt SENTINEL_EVERY=1
 done
 rm -rf calm hurt
-run $job N_GPU_EACH_NODE=3 SHARD=optimizer SENTINEL_EVERY=1 CHECKPOINT_DIR=shards
-ok "SHARD=optimizer: nothing is found where nothing is wrong" is "$rc $(grep -c ' differ' err)" "0 0"
+try "SHARD=optimizer: nothing is found where nothing is wrong" 0 '! differ' -- train $job N_GPU_EACH_NODE=3 SHARD=optimizer SENTINEL_EVERY=1 CHECKPOINT_DIR=shards
 done_testing

@@ -41,8 +41,7 @@ away() {
         ok "$name: node $i is taken in" wait_for 30 node_says_times 0 "is back, and is taken in" "$k"
         ok "$name: all train on" goes_on 5
     done
-    kill -TERM "${node[0]}"
-    finish_nodes "$nodes"
+    stop_nodes "$nodes"
     ok "$name: no checkpoint was read" is "$(grep -c 'resuming from [^mc]' err.0)" 0
     ok "$name: a return takes no restart" node_says 0 "restart $((2 * kills)) of 1000"
     same_as_calm "$name"
@@ -71,8 +70,7 @@ for k in 1 2 3; do
 done
 ok "a node that is killed is lost at once, by two signs" node_says 0 'node 1 \([^)]*\) was lost: its connections to node 0 and to a rank of another node were closed'
 ok "… from the kill to the next generation: $fastest ms" within "$fastest" 450
-kill -TERM "${node[0]}"
-finish_nodes 3
+stop_nodes 3
 same_as_calm fast
 
 # A node returns while the others make their first step without it, which takes longer than its start: the generation finishes that step.
@@ -89,8 +87,7 @@ ok "… after a step of the others: from step $first, then from step $second" [ 
 at_ms() { date -d "$(grep -E "$1" err.0 | head -n 1 | cut -d' ' -f1)" +%s%3N; }
 took=$(($(at_ms 'is back, and is taken in') - $(at_ms 'generation 2: ')))
 ok "… right after it: $took ms after that generation began, and not by the bound of 10 s" within "$took" 4000
-kill -TERM "${node[0]}"
-finish_nodes 3
+stop_nodes 3
 same_as_calm step GLOBAL_BATCH=3000 BATCH_SIZE=2 VIRTUAL_SHARDS=1500
 
 # Node 0 goes on alone, and the steps that it has done alone are not lost when a node returns.
@@ -160,14 +157,12 @@ begin_node 2 N_NODES=4 $wrong CHECKPOINT_DIR=wrong
 pid=${node[0]}
 ok "… its replacement is taken in" wait_for 30 node_said 0 'node 2 \([^)]*\) is back, and is taken in'
 ok "… all train on" goes_on 5
-kill -TERM "${node[0]}"
-finish_nodes 4
+stop_nodes 4
 same_as_calm wrong
 begin_nodes 3 $wrong CHECKPOINT_DIR=needed MIN_NODES=3
 ok "a node with wrong results that is needed starts its worker again" wait_for 30 node_said 0 'generation 2: 3 nodes'
 ok "… all train on" wait_for 30 is_past 30
-kill -TERM "${node[0]}"
-finish_nodes 3
+stop_nodes 3
 same_as_calm needed
 
 # Too few nodes: the others wait, then end.
@@ -178,8 +173,7 @@ ok "MIN_NODES: too few are left, so they wait" wait_for 30 node_said 0 'waiting 
 begin_node 1 N_NODES=3 $job STEPS=100000000 CHECKPOINT_DIR=few MIN_NODES=3
 pid=${node[0]}
 ok "… and go on with it" goes_on 5
-kill -TERM "${node[0]}"
-finish_nodes 3
+stop_nodes 3
 
 # At the start enough nodes begin after JOIN_TIMEOUT; the run ends, and a node that comes too late with it.
 begin_node 0 N_NODES=3 $job STEPS=400 CHECKPOINT_DIR=start JOIN_TIMEOUT=2s

@@ -9,7 +9,6 @@ nodes=${NODES:-64} steps=${STEPS:-100} faults=${FAULTS:-worker node hang}
 every=$((steps / 10 > 0 ? steps / 10 : 1))
 declare -A what=([worker]="kill -9 of the worker of node" [node]="kill -9 of all of node" [hang]="SIGSTOP of node")
 job="$tiny LR_SCHEDULE=constant BATCH_SIZE=1 STEPS=$steps CHECKPOINT_EVERY=$every MAX_RESTARTS=10 STEP_TIMEOUT=$(secs 60)"
-now_ms() { echo $(($(date +%s%N) / 1000000)); }
 step_now() { local s; s=$(tail -n 1 hit.jsonl 2>/dev/null | grep -oE '"step":[0-9]+' | cut -c8-); echo "${s:-0}"; }
 goes_beyond() { [ "$(step_now)" -gt "$1" ]; }
 has_saved() { local s; s=$(newest_step hit); [ "${s:-0}" -ge "$1" ]; } # has_saved STEP
@@ -67,6 +66,5 @@ run $job N_GPU_EACH_NODE="$nodes" CHECKPOINT_DIR="$tmp/calm" METRICS_FILE="$tmp/
 ok "the undisturbed run of $nodes workers on one node ends with 0" is "$rc $(steps_of calm.jsonl)" "0 $steps"
 name=step-$(printf %08d "$steps")
 ok "the weights and the state of the optimizer are those of the undisturbed run, bit for bit" is "$(weights "hit/$name")" "$(weights "calm/$name")"
-last_of_each() { losses "$1" | awk -F'[:,]' '{ line[$2] = $0 } END { for (s in line) print line[s] }' | sort; }
 ok "losses of all steps, too" is "$(last_of_each hit.jsonl | cksum)" "$(last_of_each calm.jsonl | cksum)"
 done_testing

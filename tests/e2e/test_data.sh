@@ -38,7 +38,7 @@ try 'a weight is missing: 78' 78 -- train $small DATA=one:0.7,two
 ok 'and it says which' says 'part 2'
 
 # Questions.
-cp "$root/tests/fuzz/squad/v2" q.json
+cp "$root/tests/fuzz/qa_squad/v2" q.json
 rm -f m1
 try 'questions train' 0 -- train $small TASK=qa DATA=q.json DOC_STRIDE=8 METRICS_FILE=m1
 ok 'with losses' holds m1 'length == 4 and all(.[]; .loss > 0)'

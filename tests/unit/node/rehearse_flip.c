@@ -2,7 +2,7 @@
  * parameter of ordinary size; a worker that has ended is left alone. */
 #include "harness.h"
 
-#include "node/rehearse_nodes.h"
+#include "node/rehearse/nodes.h"
 
 #define ELEMS 500
 static float parameters[ELEMS], before[ELEMS];

@@ -52,7 +52,6 @@ node_says() { grep -qE -- "$2" "err.$1" || { echo "# node $1 does not say '$2'";
 node_said() { grep -qE -- "$2" "err.$1"; }
 node_says_times() { [ "$(grep -cE -- "$2" "err.$1")" -ge "$3" ]; } # node_says_times I REGEX N
 workers_of_node() { workers_of "${node[$1]}"; }
-last_of_each() { losses "$1" | awk -F'[:,]' '{ line[$2] = $0 } END { for (s in line) print line[s] }' | sort; } # last_of_each FILE — a step's last line
 last_step() { grep -oE '^step [0-9]+' out.0 2>/dev/null | tail -n 1 | cut -c6-; }
 kill_node() { kill -KILL "${node[$1]}" $(workers_of "${node[$1]}") 2>/dev/null; wait "${node[$1]}" 2>/dev/null; } # with its workers, as if its power went
 is_past() { local s; s=$(last_step); [ "${s:-0}" -ge "$1" ]; } # is_past STEP

@@ -67,29 +67,6 @@ finish_nodes 2
 ok "no address for workers: 78 with JOIN_TIMEOUT, and no second try" is "$codes $(grep -c 'restart [0-9]' err.0)" "78 78 0"
 ok "it is named" node_says 0 "found no network address for 2s .JOIN_TIMEOUT.: DATA_ADDR=no-such-interface has no address"
 
-# The same with a cable that is pulled and put back.
-meeting="MASTER_ADDR=10.0.0.1 MASTER_PORT=$port"
-job="$tiny N_NODES=2 STEPS=100000000 CHECKPOINT_DIR=$tmp/cut CHECKPOINT_EVERY=100 PEER_TIMEOUT=3s"
-in="nsenter --net=/run/netns/$a" begin_node 0 $job
-in="nsenter --net=/run/netns/$b" begin_node 1 $job
-pid=${node[0]}
-wait_for 20 is_past 200
-before="$(workers_of_node 0) $(workers_of_node 1)"
-ip -n $b link set eth0 down
-begin=$(now_ms)
-wait_for 9 node_said 0 "node 1 .*was lost: silent"
-took=$(($(now_ms) - begin))
-ok "a cable out: named after $took ms of PEER_TIMEOUT=3s" within "$took" 4500
-wait_for 5 node_said 1 "node 0 was lost"
-ok "the node behind it knows too, and gives up by itself" node_says 1 "node 0 was lost"
-ip -n $b link set eth0 up
-ip -n $b addr replace 10.0.0.2/24 dev eth0
-last=$(last_step)
-ok "put back: the job goes on" wait_for 20 is_past $((last + 200))
-ok "and nobody lost a process" is "$(workers_of_node 0) $(workers_of_node 1)" "$before"
-stop_nodes 2 TERM 1
-ok "SIGTERM on the other machine: 143 on both" is "$codes" "143 143"
-
 # A firewall lets through what nodes say at MASTER_PORT, and drops what workers send.
 drop() {
     nsenter --net="/run/netns/$1" iptables -A INPUT -i eth0 -p tcp --dport "$port" -j ACCEPT \

@@ -47,17 +47,8 @@ ok "/status has the mesh and its links" is "$(jq -c '.mesh | [.data, .tensor, .p
 ok "/status has each rank's place in the mesh" is "$(jq -c '[.ranks[].mesh | [.data, .tensor]]' status.json)" '[[0,0],[0,1],[1,0],[1,1]]'
 stop INT
 
-# 4. A lost worker of a group, from inside and from outside.
+# 4. A lost worker of a group; from outside: test_copies.
 heals "$gpt $share" kill:rank=1 nan:rank=1 stall:rank=0
-begin $gpt $share STEPS=100000000 CHECKPOINT_DIR=killed CHECKPOINT_EVERY=20 MAX_RESTARTS=10
-has_saved() { [ -n "$(newest killed)" ]; }
-wait_for 30 has_saved
-set -- $(workers_of "$pid")
-kill -KILL "$2"
-wait_for 30 said 'resuming from killed/'
-ok "kill -9 of a group's second worker: it trains on" is_training
-stop
-ok "SIGTERM: 143 after a checkpoint" is "$rc" 143
 
 # 5. Refused, with both values and what to do.
 refused "TP=3 (argument) does not divide the job's 4 workers" N_GPU_EACH_NODE=4 TP=3

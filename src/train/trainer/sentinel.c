@@ -1,7 +1,5 @@
 /* trainer_sentinel — SENTINEL_EVERY: compares replicas before what is wrong spreads, or is kept in
  * a checkpoint, and virtual shards of the batch before an update (trainer/inside.h). */
-#include <unistd.h>
-
 #include "base/clock.h"
 #include "base/log.h"
 #include "train/trainer/inside.h"
@@ -105,10 +103,6 @@ void trainer_sentinel_begin(struct trainer *t)
         return;
     t->numbers.replica_elems = replica.elems;
     t->numbers.replica_address = (uint64_t)(uintptr_t)replica.parameters;
-    LOG_DEBUG("compared with that of other workers: %d; parameters: %lld; address: %llu; process: "
-              "%lld",
-              replica.others_n, (long long)replica.elems,
-              (unsigned long long)t->numbers.replica_address, (long long)getpid());
 }
 
 /* A step before a checkpoint compares, too: what a wrong result has made is not kept. */

@@ -12,7 +12,7 @@ export XDG_CACHE_HOME=$dir/cache STATUS_PORT=0
 cd "$dir"
 "$build/convoy" train MODEL=gpt2 DATA=/usr/share/common-licenses BATCH_SIZE=4 SEQ_LEN=64 STEPS="${STEPS:-26}" CHECKPOINT_EVERY=8 CHECKPOINT_KEEP=1 \
     CHECKPOINT_DIR=run METRICS_FILE=m.jsonl >out 2>err || { cat err >&2; exit 1; }
-grep -E 'memory:|checkpoint ' err | sed 's/^[^ ]* info  *checkpoint_async  /  /'
+grep -E 'memory:|checkpoint ' err | sed 's|^[^ ]* info  *checkpoint/async  |  |'
 failed=0
 jq -rs '
     def median: sort | .[length / 2 | floor];

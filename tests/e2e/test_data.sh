@@ -65,7 +65,7 @@ if truncate -s $((1 << 40)) big.bin 2>/dev/null; then
     ok '1 TB: trains' is $rc 0
     ok '1 TB: the first step comes within 2 s of the one of 1 MB' within $((ms - small_ms)) 2000
     run $small STEPS=30 N_GPU_EACH_NODE=2 DATA=big.bin CHECKPOINT_DIR=big CHECKPOINT_EVERY=10 FAULT=kill@step=15:rank=1 LOG_LEVEL=info
-    gap=$(grep -hE 'was killed|trainer_begin  resuming' err | cut -c12-23 | awk -F'[:.]' '{ t[NR] = ($1 * 3600 + $2 * 60 + $3) * 1000 + $4 } END { print NR == 2 ? t[2] - t[1] : 999999 }')
+    gap=$(grep -hE 'was killed|trainer/begin  resuming' err | cut -c12-23 | awk -F'[:.]' '{ t[NR] = ($1 * 3600 + $2 * 60 + $3) * 1000 + $4 } END { print NR == 2 ? t[2] - t[1] : 999999 }')
     ok '1 TB: a killed worker trains on soon' is "$rc $(within "$gap" 4000 && echo soon)" '0 soon'
     rm -f big.bin
 else

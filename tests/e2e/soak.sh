@@ -31,7 +31,7 @@ faults() {
         'length > 0 and all(.[]; .problem == null and .weights.equal and .samples_lost == 0 and .faulty.unexpected == 0 and all(.faults[]; .made == .healed))'
     ok "$name: as many as were asked for" [ "$made" -ge "$want" ]
     ok "$name: processes of the others kept" holds "$name.json" 'all(.[].faults[]; .made == .kept)'
-    ok "$name: nobody else was named" holds "$name.json" 'all(.[].faults[]; .named_wrong == 0) and any(.[].faults[]; .named_right > 0)'
+    ok "$name: nobody else was named" holds "$name.json" 'all(.[].faults[]; .named_wrong == 0) and (([.[].faults[].made] | add) < 8 or any(.[].faults[]; .named_right > 0))' # node 0 does not judge itself
     [ -z "${KEEP:-}" ] || cp "$name.json" "$KEEP"
 }
 worst_within() { holds "$1.json" "[.[].faults[].$2 // 0] | max <= $3"; } # worst_within NAME MEMBER MS

@@ -294,8 +294,8 @@ static void note_generation(struct run *r, const struct board_worker *first, int
     if (ends_generation(r)) {
         note_detected(r, now_ms);
         r->fault.measure[REHEARSE_STEPS_REDONE] = redone;
-        /* A node 0 that is cut off names the others. */
-        const bool is_judged = r->fault.kind != REHEARSE_KIND_CUT || r->fault.node != 0,
+        /* A node 0 that stood still, or was cut off, has lost the others, by its own view. */
+        const bool is_judged = r->fault.kind == REHEARSE_KIND_NODE || !is_own(r, 0),
                    is_right = r->fault.kind == REHEARSE_KIND_FLIP
                                   ? zero.lost_rank == r->flipped_rank
                                   : zero.lost_rank / zero.workers_n == r->fault.node;

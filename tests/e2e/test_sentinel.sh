@@ -80,12 +80,21 @@ ok "the weights of an undisturbed run" is "$(weights hurt)" "$(weights calm)"
 try "SHARD=gradients: nothing is found where nothing is wrong" 0 '! changed ' -- train $job N_GPU_EACH_NODE=2 SHARD=gradients PRECISION=fp32 SENTINEL_EVERY=1 CHECKPOINT_DIR=one
 try "no moments: nothing is found where nothing is wrong" 0 '! changed ' -- train $job N_GPU_EACH_NODE=2 SHARD=full OPTIMIZER=sgd SENTINEL_EVERY=1 CHECKPOINT_DIR=sgd
 
-# One worker alone: its next update finds what changed.
-rm -rf calm hurt
-run $job CHECKPOINT_DIR=calm
-run $job SENTINEL_EVERY=1000 FAULT=flip@step=6:rank=0 CHECKPOINT_DIR=hurt
+# One worker alone, whose memory changes from outside: a bit of the exponent of the first weight of 1 or more, a norm's.
+alone="$tiny STEPS=3000 CHECKPOINT_EVERY=500 SENTINEL_EVERY=1000000"
+run $alone CHECKPOINT_DIR=calm3000
+begin $alone CHECKPOINT_DIR=hurt3000 LOG_LEVEL=debug
+ok "a checkpoint is there" wait_for 30 said 'checkpoint hurt3000/step-00000500'
+ok "a weight changes" perl -e 'my ($elems, $address, $pid) = @ARGV;
+    open my $memory, "+<:raw", "/proc/$pid/mem" or die "$!\n";
+    sysseek $memory, $address, 0; sysread($memory, my $bytes, 4 * $elems) == 4 * $elems or die "$!\n";
+    my @v = unpack "f<*", $bytes; my ($i) = grep { $v[$_] >= 1 && $v[$_] < 2 } 0 .. $#v;
+    sysseek $memory, $address + 4 * $i, 0;
+    syswrite($memory, pack "V", unpack("V", substr $bytes, 4 * $i, 4) ^ 1 << 30) == 4 or die "$!\n"' \
+    $(sed -nE 's/.* ([0-9]+) parameters at address ([0-9]+) of process ([0-9]+) are compared/\1 \2 \3/p' err | tail -n 1)
+finish
 ok "one worker: found and healed" is "$rc $(grep -c 'exit code 80 .*the parameters of rank 0 changed by themselves' err)" "0 1"
-ok "the weights of an undisturbed run" is "$(weights hurt)" "$(weights calm)"
+ok "the weights of an undisturbed run" is "$(cat hurt3000/*3000/*.safetensors | cksum)" "$(cat calm3000/*3000/*.safetensors | cksum)"
 
 # A gradient that is wrong once: a virtual shard is computed by two workers. Without a checkpoint before it, so from copies in memory alone.
 exact="$job EXACT=layout GLOBAL_BATCH=6 CHECKPOINT_EVERY=12"

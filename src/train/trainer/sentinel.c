@@ -103,6 +103,9 @@ void trainer_sentinel_begin(struct trainer *t)
         return;
     t->numbers.replica_elems = replica.elems;
     t->numbers.replica_address = (uint64_t)(uintptr_t)replica.parameters;
+    LOG_DEBUG("%lld parameters at address %llu of process %d are compared",
+              (long long)replica.elems, (unsigned long long)t->numbers.replica_address,
+              t->numbers.pid);
 }
 
 /* A step before a checkpoint compares, too: what a wrong result has made is not kept. */

@@ -184,7 +184,7 @@ help:
 	@echo 'make soak [KILLS=100] [STOPS=30] [CUTS=30] [SIZE=nano] [MESH="PP=2 TP=2 TP_ACROSS_NODES=1"]   four nodes: kill -9, SIGSTOP, cables pulled (about 15 minutes)'
 	@echo 'make soak-busy [MINUTES=30] [LOAD=20]   two nodes beside processes that only compute: none is lost that lives'
 	@echo 'make check-64 [NODES=64] [ROUNDS=1]   so many nodes of one machine pass the quick check in 60 s (half a minute, quiet machine)'
-	@echo 'make train-64 [NODES=64] [STEPS=100]   so many nodes of one machine train and survive three faults, same weights (minutes, quiet machine)'
+	@echo 'make train-64 [NODES=64] [DURATION=60]   so many nodes of one machine train and survive three faults, same weights (minutes, quiet machine)'
 	@echo 'make bench-control   node 0 with 64 to 10,000 nodes: simulated members, and up to 4,096 over TLS (minutes, quiet machine)'
 	@echo 'make plant [PLANTS=50] [CLEAN=200] [SEED=1]   eight nodes, one or one link of them bad: `convoy check` names it, and no good one (root)'
 	@echo 'make remedies   faults made on disks, limits, links and clocks, and the commands that `convoy check` prints tried (root, two minutes)'
@@ -397,7 +397,7 @@ bench-balance: $(BUILD)/convoy
 
 # Nodes that train, three faults, the same weights. Some five minutes on two cores.
 train-64: $(BUILD)/convoy
-	BUILD=$(BUILD) NODES=$(or $(NODES),64) STEPS=$(or $(STEPS),100) tests/e2e/train_many.sh
+	BUILD=$(BUILD) NODES=$(or $(NODES),64) DURATION=$(or $(DURATION),60) tests/e2e/train_many.sh
 
 # Node 0's processor time and memory as functions of the number of nodes, against their gates.
 bench-control: $(BUILD)/tests/bench/bench_control

@@ -9,6 +9,7 @@
  * and thread sanitizers agree. */
 #include "base/board.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -20,10 +21,12 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/assert.h"
 
 #define BOARD_MAGIC \
-    0x35647261 /* "ard5": raise the digit when the layout changes without changing its size */
+    0x36647261 /* "ard6": raise the digit when the layout changes without changing its size */
+#define BOARD_NAME "convoy-board" /* of the memfd */
 #define BOARD_COPY_TRIES 100000
 #define BOARD_WORDS(type) ((sizeof(type) + 7) / 8)
 #define BOARD_WORDS_MAX                                                \
@@ -166,7 +169,7 @@ enum status board_create(int workers_n, int ranks_n, struct board **out)
     ASSERTF(workers_n >= 1 && workers_n <= BOARD_WORKERS_MAX, "workers %d", workers_n);
     ASSERTF(ranks_n >= workers_n && ranks_n <= BOARD_RANKS_MAX, "ranks %d", ranks_n);
     size_t bytes = memory_bytes(workers_n, ranks_n);
-    int fd = memfd_create("convoy-board", MFD_ALLOW_SEALING); /* no CLOEXEC: workers inherit it */
+    int fd = memfd_create(BOARD_NAME, MFD_ALLOW_SEALING); /* no CLOEXEC: workers inherit it */
     if (fd < 0)
         return FAIL(errno == EMFILE ? ST_BAD_SETTING
                                     : ST_RETRY, /* this process's limit is there for good */
@@ -230,6 +233,38 @@ enum status board_attach(int fd, struct board **out)
     board->ranks_n = memory->ranks_n;
     *out = board;
     return ST_OK;
+}
+
+struct board *board_of_process(pid_t pid, int node_id)
+{
+    char folder[64], target[64];
+    struct board_node node;
+    struct board *board = NULL;
+    text_format(folder, sizeof folder, "/proc/%d/fd", (int)pid);
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; board == NULL && dir != NULL && (entry = readdir(dir)) != NULL;) {
+        ssize_t n = readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1);
+        target[n > 0 ? n : 0] = 0;
+        int fd = text_starts(target, "/memfd:" BOARD_NAME)
+                     ? openat(dirfd(dir), entry->d_name, O_RDWR | O_CLOEXEC)
+                     : -1;
+        if (fd < 0)
+            continue;
+        if (board_attach(fd, &board) != ST_OK) {
+            close(fd);
+            continue;
+        }
+        board->owns_fd = true;
+        board_node_copy(board, &node);
+        if (node.n_nodes > 0 && node.node_id == node_id)
+            break;
+        board_close(board); /* nothing is published, or the process has not called exec yet */
+        board = NULL;
+    }
+    if (dir != NULL)
+        closedir(dir);
+    status_clear();
+    return board;
 }
 
 int board_fd(const struct board *board) { return board->fd; }

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/rank_stats.h"
 #include "base/status.h"
@@ -123,7 +124,10 @@ struct board_worker {
     /* a step's time at the device's peak; no step is faster; 0: not known yet */
     int64_t planned_ms;
     int64_t loading_done, loading_total; /* bytes or tensors while loading; -1: unknown */
-    struct board_error error;            /* why this worker is about to end */
+    /* parameters in fp32 of which SENTINEL_EVERY finds a change; elems 0: none */
+    int64_t replica_elems;
+    uint64_t replica_address;
+    struct board_error error; /* why this worker is about to end */
 };
 
 /* board_worker_has_stepped — it has finished a step since its generation, or its start, began. */
@@ -198,6 +202,8 @@ struct board_node {
      * is set */
     char reached[64];
     char last_failure[1024]; /* the reason of the last restart; "": there was none */
+    int32_t
+        lost_rank; /* node 0: the rank whose loss that was, of a lost node the first; -1: none */
     /* while recovering: the step from which the job resumes, 0: from the beginning; -1: not known,
      * or not recovering */
     int64_t resume_step;
@@ -215,6 +221,9 @@ enum status board_create(int workers_n, int ranks_n, struct board **out);
 /* board_attach — in a worker: map the memory, check size and layout (ST_BUG). The caller keeps the
  * descriptor. */
 enum status board_attach(int fd, struct board **out);
+/* Returns the board of another process of this user, a supervisor, if it is that of this node: for
+ * `rehearse`. NULL: it has none yet. */
+struct board *board_of_process(pid_t pid, int node_id);
 int board_fd(const struct board *board);
 void board_close(struct board *board); /* accepts NULL */
 

@@ -539,9 +539,9 @@ int cluster_nodes(struct cluster *cluster, const struct cluster_node **out)
 int64_t cluster_generation(const struct cluster *cluster) { return cluster->member.generation; }
 int64_t cluster_restarts(const struct cluster *cluster) { return cluster->member.counts.restarts; }
 
-const char *cluster_cause(const struct cluster *cluster)
+const char *cluster_cause(const struct cluster *cluster, int *rank_out)
 {
-    return cluster->coordinator ? coordinator_cause(cluster->coordinator) : "";
+    return cluster->coordinator ? coordinator_cause(cluster->coordinator, rank_out) : "";
 }
 
 void cluster_checkpoints(struct cluster *cluster, int64_t n)

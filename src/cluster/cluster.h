@@ -238,8 +238,8 @@ void cluster_psk(const struct cluster *cluster, struct psk *out);
  * until the next callback of the loop. */
 int cluster_nodes(struct cluster *cluster, const struct cluster_node **out);
 int64_t cluster_restarts(const struct cluster *cluster); /* of the job so far */
-/* cluster_cause — node 0: the loss for which the last restart was taken, as text; else "". */
-const char *cluster_cause(const struct cluster *cluster);
+/* Returns what coordinator_cause does on node 0; else "". */
+const char *cluster_cause(const struct cluster *cluster, int *rank_out);
 /* cluster_checkpoints — node 0: how many checkpoints the job has made, a count that only grows. */
 void cluster_checkpoints(struct cluster *cluster, int64_t n);
 /* cluster_missing — while the job gathers: which nodes are not there or not ready, as text; else

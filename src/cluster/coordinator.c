@@ -54,7 +54,11 @@ void coordinator_close(struct coordinator *c)
 
 struct log_queue *coordinator_log(struct coordinator *c) { return &c->log; }
 int64_t coordinator_revision(const struct coordinator *c) { return c->revision; }
-const char *coordinator_cause(const struct coordinator *c) { return c->cause; }
+const char *coordinator_cause(const struct coordinator *c, int *rank_out)
+{
+    *rank_out = c->cause_rank;
+    return c->cause;
+}
 void coordinator_checkpoints(struct coordinator *c, int64_t n) { c->checkpoints = n; }
 
 /* Do our replies reach this member? Where hosts stall, a round trip takes longer. */
@@ -90,6 +94,7 @@ static void count_loss(struct coordinator *c, const struct restart_loss *loss, c
     char text[MESSAGE_TEXT_MAX];
     c->is_cause_awaited = false;
     text_copy(c->cause, sizeof c->cause, why);
+    c->cause_rank = loss->worker;
     if (!restart_budget_take(&c->budget, loss, why, text, sizeof text))
         coordinator_end_job(c, loss->st, text);
     else if (c->budget.counts.losses == 1)

@@ -77,6 +77,7 @@ struct coordinator {
     struct restart_loss report;
     char report_why[MESSAGE_TEXT_MAX];
     char cause[MESSAGE_TEXT_MAX];
+    int cause_rank; /* the rank that was lost, of a lost node the first one */
     enum status end_st;
     char why[MESSAGE_TEXT_MAX], missing[MESSAGE_TEXT_MAX];
     struct log_queue log;

@@ -3,18 +3,14 @@
 # quota). GPT-2 nano, 16 virtual shards of 256 tokens, with equal shares and with BALANCE=auto in turn: the median of the last
 # steps, the gate of 1.3 times as fast, and the checksums of the weights. Ends with 1 when one is missed. Root, two quiet cores.
 # `make bench-balance`.
-set -eu
-export LC_ALL=C NO_COLOR=1 STATUS_PORT=0 LOG_LEVEL=info JOB_TOKEN=a-secret-for-this-benchmark-only
-top=$(cd "$(dirname "$0")/../.." && pwd)
-convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
+export LOG_LEVEL=info JOB_TOKEN=a-secret-for-this-benchmark-only
+. "$(dirname "$0")/bench_lib.sh"
 percent=${PERCENT:-40} rounds=${ROUNDS:-2} steps=${STEPS:-40} gate=${GATE:-1.3}
-dir=$(mktemp -d "${TMPDIR:-/tmp}/convoy-balance-XXXXXX")
-cd "$dir"
 # Version 1 of control groups has a tree for processor time alone.
 groups=/sys/fs/cgroup
 [ ! -d "$groups/cpu" ] || groups=$groups/cpu
 group=$groups/convoy-balance-$$
-mkdir "$group" || { echo "balance: no control group can be made in $groups; run it as root" >&2; exit 1; }
+mkdir "$group" || die "no control group can be made in $groups; run it as root"
 trap 'rmdir "$group" 2>/dev/null || true; rm -rf "$dir"' EXIT
 if [ -e "$group/cpu.max" ]; then
     echo "$((percent * 1000)) 100000" >"$group/cpu.max"
@@ -34,7 +30,7 @@ trained() {
     taskset -c 0 "$convoy" $job NODE_ID=0 MASTER_PORT=$port BALANCE="$1" CHECKPOINT_DIR="$1" CHECKPOINT_EVERY=$steps METRICS_FILE=metrics.jsonl \
         >out.0 2>err.0 || { tail -n 5 err.0 >&2; exit 1; }
     wait $slow || { tail -n 5 err.1 >&2; exit 1; }
-    jq -r "select(.step > $steps / 2) | .step_ms" metrics.jsonl | sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
+    jq -r "select(.step > $steps / 2) | .step_ms" metrics.jsonl | median
 }
 sum_of() { cat "$1"/step-*/*.safetensors | sha256sum | cut -c 1-16; }
 for ((round = 0; round < rounds; round++)); do

@@ -2,14 +2,8 @@
 # exact — what EXACT=layout costs: steps of GPT-2 124M, B=4, T=256, on 2 and 4 workers of this machine, with and without it in
 # interleaved rounds: medians of the steps, and the gate of 3 %. SHARDS of a worker is how many virtual shards each has (1 4).
 # Ends with 1 when a gate is missed. Wants a quiet machine and 16 GiB of memory. `make bench-exact`.
-set -eu
-export LC_ALL=C NO_COLOR=1 STATUS_PORT=0 LOG_LEVEL=warn
-top=$(cd "$(dirname "$0")/../.." && pwd)
-convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
+. "$(dirname "$0")/bench_lib.sh"
 rounds=${ROUNDS:-3} steps=${STEPS:-4} gate=${GATE:-3}
-dir=$(mktemp -d "${TMPDIR:-/tmp}/convoy-exact-XXXXXX")
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
 # steps_ms EXACT WORKERS BATCH: milliseconds of each step but the first.
 steps_ms() {
     rm -f metrics.jsonl
@@ -17,8 +11,6 @@ steps_ms() {
         N_GPU_EACH_NODE="$2" EXACT="$1" CACHE_DIR="$dir/cache" METRICS_FILE=metrics.jsonl >out 2>&1 || { cat out >&2; exit 1; }
     jq -r 'select(.step > 1) | .step_ms' metrics.jsonl
 }
-median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
-bad=0
 for workers in ${RANKS:-2 4}; do
     for shards in ${SHARDS:-1 4}; do
         : >off : >layout
@@ -29,7 +21,7 @@ for workers in ${RANKS:-2 4}; do
             cost = (layout / off - 1) * 100
             printf("%s %d workers, %d virtual shards each: off %.0f ms, layout %.0f ms: %+.1f %% (gate %g %%)\n",
                    (cost <= gate ? "ok    " : "NOT OK"), workers, shards, off, layout, cost, gate)
-            exit cost > gate }' || bad=1
+            exit cost > gate }' || failed=1
     done
 done
-exit $bad
+exit $failed

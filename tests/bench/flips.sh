@@ -10,45 +10,27 @@
 #   messages  between two ranks (tests/comm/test_tcp_proxy)
 #   copies    of the state in peers' memory (tests/mesh/test_peer_copy)
 # Gate: all found; the right rank or file named in 99 % of them; no equal replicas called different. Ends with 1 when it is missed. `make flips`.
-set -eu
-export LC_ALL=C NO_COLOR=1 STATUS_PORT=0
-top=$(cd "$(dirname "$0")/../.." && pwd)
-build=${BUILD:-build}
-case $build in /*) ;; *) build=$top/$build ;; esac
-convoy=$build/convoy count=${COUNT:-300} clean=${CLEAN:-1000}
-dir=$(mktemp -d "${TMPDIR:-/tmp}/convoy-flips-XXXXXX")
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
+export LOG_LEVEL=info
+. "$(dirname "$0")/bench_lib.sh"
+count=${COUNT:-300} clean=${CLEAN:-1000}
 tiny="MODEL=gpt2-nano LAYERS=2 HEADS=2 EMBED=32 VOCAB=64 CONTEXT=32 BATCH_SIZE=2 SEQ_LEN=16 LR=1e-3 DATA=synthetic"
-bad=0
 # row KIND FLIPS FOUND NAMED MS — NAMED "-": a kind without names.
 row() {
     local verdict=ok
-    [ "$2" -ge "$count" ] && [ "$3" = "$2" ] && { [ "$4" = - ] || [ $(($4 * 100)) -ge $(($2 * 99)) ]; } || verdict="NOT OK" bad=1
+    [ "$2" -ge "$count" ] && [ "$3" = "$2" ] && { [ "$4" = - ] || [ $(($4 * 100)) -ge $(($2 * 99)) ]; } || verdict="NOT OK" failed=1
     printf '%-9s %6d %6d %12s %8.1f s   %s\n' "$1" "$2" "$3" "$4" "$(($5 / 100))e-1" "$verdict"
 }
-now_ms() { echo $(($(date +%s%N) / 1000000)); }
 counted() { sed -nE "s/^# $1.*/\\1/p" "$2" | tail -n 1; } # counted REGEX FILE — the number in a line of a test's diagnostics; its group 1
 
-# late FILE EVERY — flips that were found later than so many steps after them, of a rehearsal's log; by an update: later than by the next one. Nodes
-# may have begun one more step than they have logged.
-late() {
-    awk -v every="$2" '
-        match($0, /after step [0-9]+ bit /) { at = substr($0, RSTART + 11) + 0; open = 1; next }
-        open && match($0, /: after step [0-9]+ the /) { if (substr($0, RSTART + 13) + 0 - at > every) late++; open = 0 }
-        open && match($0, /after the update of step [0-9]+/) { if (substr($0, RSTART + 25) + 0 - at > 1) late++; open = 0 }
-        END { print late + 0 }' "$1"
-}
-# rehearsed KIND NODES SHARD EVERY — flips in running workers.
+# rehearsed KIND NODES SHARD EVERY STEPS — flips in running workers, found within so many finished steps; one that is found later counts as not healed.
 rehearsed() {
-    local kind=$1 nodes=$2 shard=$3 every=$4 made=0 healed=0 named=0 seed=1 begin
+    local kind=$1 nodes=$2 shard=$3 every=$4 steps=$5 made=0 healed=0 named=0 seed=1 begin
     begin=$(now_ms)
     while [ $made -lt "$count" ] && [ $seed -le 20 ]; do
         "$convoy" rehearse $tiny N_NODES=$nodes SHARD=$shard SENTINEL_EVERY=$every CHECKPOINT_EVERY=40 CHECKPOINT_DIR="$dir/run" FAULT_MIX=flip FAULT_EVERY=400ms \
-            DURATION=$(((count - made) * 6 / 10 + 5))s SEED=$seed LOG_LEVEL=debug JSON=1 >out 2>err || { tail -n 3 err >&2; bad=1; }
-        made=$((made + $(jq '.faults[] | select(.kind == "flip") | .made' out)))
-        healed=$((healed + $(jq '.faults[] | select(.kind == "flip") | .healed' out) - $(late err $every)))
-        named=$((named + $(jq '.faults[] | select(.kind == "flip") | .named_right' out)))
+            DURATION=$(((count - made) * 6 / 10 + 5))s SEED=$seed JSON=1 >out 2>err || { tail -n 3 err >&2; failed=1; }
+        read -r made healed named < <(jq -r --argjson steps $steps --argjson sum "[$made, $healed, $named]" '.faults[] | select(.kind == "flip")
+            | [$sum, [.made, .healed - (if .detect_steps.worst > $steps then 1 else 0 end), .named_right]] | transpose | map(add) | join(" ")' out)
         seed=$((seed + 1))
     done
     row "$kind" $made $healed $named $(($(now_ms) - begin))
@@ -59,7 +41,7 @@ program() {
     local kind=$1 named=$2 pattern=$3 begin n=0
     shift 3
     begin=$(now_ms)
-    env "$@" >out 2>&1 || { tail -n 5 out >&2; bad=1; }
+    env "$@" >out 2>&1 || { tail -n 5 out >&2; failed=1; }
     n=$(counted "$pattern" out)
     [ "$named" = - ] || named=${n:-0}
     row "$kind" "${n:-0}" "${n:-0}" "$named" $(($(now_ms) - begin))
@@ -94,13 +76,13 @@ comparisons() {
     "$convoy" train $tiny N_GPU_EACH_NODE=4 SHARD=none SENTINEL_EVERY=1 STEPS=$last FAULT=flip@step=$last:rank=2 MAX_RESTARTS=0 >out 2>&1 || true
     steps=$(sed -nE 's/.*after step ([0-9]+) the .* differ.*/\1/p' out | sort -u)
     called=$(echo "$steps" | grep -cvx $last) || true
-    [ "$steps" = $last ] || bad=1
+    [ "$steps" = $last ] || failed=1
     printf '%-9s %d comparisons of equal replicas on 4 workers, %d called different, %.1f s\n' none "$clean" "$called" "$((($(now_ms) - begin) / 100))e-1"
 }
 
 printf '%-9s %6s %6s %12s %10s\n' kind flips found "named right" time
-rehearsed weights 4 none 10
-rehearsed shards 2 full 1000
+rehearsed weights 4 none 10 10
+rehearsed shards 2 full 1000 1
 program replicas named '4 ranks: ([0-9]+) flips found and named' FLIPS="$count" CHECKS="$clean" "$build/tests/mesh/test_mesh_sentinel"
 program gradients named 'gradients: ([0-9]+) flips found' FLIPS="$count" CHECKS="$clean" "$build/tests/mesh/test_mesh_shard_check"
 program groups named 'groups: ([0-9]+) flips found' FLIPS="$count" CHECKS="$clean" "$build/tests/mesh/test_mesh_shard_groups"
@@ -109,4 +91,4 @@ program updates named 'full, 4 ranks: ([0-9]+) flips found and named' FLIPS="$co
 program messages - '([0-9]+) faults noticed' PROXY_KINDS=bits PROXY_TRIALS=$(((count + 1) / 2)) "$build/tests/comm/test_tcp_proxy"
 program copies - '([0-9]+) flips found' FLIPS="$count" "$build/tests/mesh/test_peer_copy"
 comparisons
-exit $bad
+exit $failed

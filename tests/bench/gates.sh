@@ -2,21 +2,14 @@
 # gates — what the whole program may take: memory of GPT-2 124M in training (supervisor and worker together, a checkpoint
 # included), time from the command to the first step with tokens in the cache, time of `convoy version`. Two updates each;
 # prints a table, ends with 1 when a gate fails. Wants a quiet machine and 2 GiB of disk under TMPDIR.
-set -eu
-export LC_ALL=C NO_COLOR=1
-convoy=$(cd "$(dirname "$0")/../.." && pwd)/${BUILD:-build}/convoy
-dir=$(mktemp -d "${TMPDIR:-/tmp}/convoy-gates-XXXXXX")
+. "$(dirname "$0")/bench_lib.sh"
 pid=
 trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; rm -rf "$dir"' EXIT
-export XDG_CACHE_HOME=$dir/cache STATUS_PORT=0 LOG_LEVEL=warn
-cd "$dir"
-failed=0
-
-now_ms() { echo "${EPOCHREALTIME/./}" | sed 's/...$//'; }
+export XDG_CACHE_HOME=$dir/cache
 # row NAME FIGURE GATE UNIT — no more than the gate.
 row() {
     local verdict=ok
-    awk -v a="$2" -v b="$3" 'BEGIN { exit !(a > 0 && a <= b) }' || { verdict=FAILED; failed=1; }
+    at_most 0.0001 "$2" && at_most "$2" "$3" || { verdict=FAILED; failed=1; }
     printf '%-44s %8s %8s %-4s %s\n' "$1" "$2" "$3" "$4" "$verdict"
 }
 # peak_kib PID — what a process had resident at most so far; 0 when it is gone.
@@ -37,7 +30,7 @@ train() {
         done
         sleep 0.02
     done
-    wait "$pid" || { echo "gates: training failed: $*" >&2; exit 1; }
+    wait "$pid" || die "training failed: $*"
     pid=
     peak_mib=$(((super + worker) / 1024))
 }

@@ -7,20 +7,14 @@
 # Wants root, a core for each two nodes, iproute2, util-linux, jq and TEXT=FILE, a text of a megabyte to learn.
 # NODES="2 4", MBITS="10 100 1000", FORMS="none int8 …" and PARTS="loss speed" choose rows. KEEP=FOLDER keeps what was measured
 # and does not measure it again, so a table can be made in several runs: TABLE=1 prints it, with its gates, from there.
-set -eu
-export LC_ALL=C NO_COLOR=1 STATUS_PORT=0 LOG_LEVEL=info JOB_TOKEN=none
-top=$(cd "$(dirname "$0")/../.." && pwd)
-convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
+export LOG_LEVEL=info JOB_TOKEN=none
+. "$(dirname "$0")/bench_lib.sh"
+needs ip tc taskset jq
 text=${TEXT:-$top/../shared/data/tinyshakespeare.txt}
 all_forms="none int8 int8-zstd int4-zstd local:50 local:10+int4-zstd"
 params=7357312 # of gpt2-nano
 learn_steps=300 batch=2 tokens=64
-die() { echo "links: $*" >&2; exit 1; }
-for tool in ip tc taskset jq; do
-    command -v $tool >/dev/null || die "$tool is missing; install iproute2, util-linux and jq"
-done
 [ -f "$text" ] || die "$text is not here; TEXT=FILE names a text to learn"
-dir=$(mktemp -d "${TMPDIR:-/tmp}/convoy-links-XXXXXX")
 keep=${KEEP:-$dir/keep}
 mkdir -p "$keep"
 middle=cvl$$
@@ -33,7 +27,6 @@ leave() {
     rm -rf "$dir"
 }
 trap leave EXIT
-cd "$dir"
 
 # ---- what is compared ----
 
@@ -143,7 +136,6 @@ loss() {
 
 # ---- table and gates ----
 
-failed=0
 gate() { # gate WHAT VALUE RELATION BOUND
     awk -v v="$2" -v r="$3" -v b="$4" 'BEGIN { exit !(r == ">=" ? v >= b : v <= b) }' && verdict=pass || { verdict=MISS; failed=1; }
     printf '%-92s %10s %s %-6s %s\n' "$1" "$2" "$3" "$4" "$verdict"
@@ -199,12 +191,11 @@ gates() {
     done
 }
 
-wants() { case " ${PARTS:-loss speed} " in *" $1 "*) return 0 ;; esac; return 1; }
 measure() {
     local n m f
     for n in ${NODES:-2 4}; do
-        wants loss && for f in ${FORMS:-$all_forms}; do loss "$n" "$f"; done
-        wants speed || continue
+        wants loss "${PARTS:-loss speed}" && for f in ${FORMS:-$all_forms}; do loss "$n" "$f"; done
+        wants speed "${PARTS:-loss speed}" || continue
         net "$n"
         for m in ${MBITS:-10 100 1000}; do for f in ${FORMS:-$all_forms}; do speed "$n" "$m" "$f"; done; done
         unnet "$n"

@@ -4,28 +4,20 @@
 # formula. Prints a JSON object a row; ends with 1 when a gate is missed. Wants two quiet cores and 5 GiB of memory; about a
 # minute. ROWS="tp-gpt2 tp-llama pp pp-chunks", SEQ_LEN, STEPS and ROUNDS make it shorter or longer; with BUILD=DIR it runs
 # that build.
-set -eu
-export LC_ALL=C NO_COLOR=1 STATUS_PORT=0 LOG_LEVEL=warn
-top=$(cd "$(dirname "$0")/../.." && pwd)
-convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
-command -v jq >/dev/null || { echo "mesh: jq is missing; install it" >&2; exit 1; }
-dir=$(mktemp -d "${TMPDIR:-/tmp}/convoy-mesh-XXXXXX")
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
-seq=${SEQ_LEN:-64} steps=${STEPS:-6} rounds=${ROUNDS:-1} failed=0
+. "$(dirname "$0")/bench_lib.sh"
+needs jq
+seq=${SEQ_LEN:-64} steps=${STEPS:-6} rounds=${ROUNDS:-1}
 two="DATA=synthetic DEVICE=cpu N_GPU_EACH_NODE=2 SEQ_LEN=$seq STEPS=$steps CACHE_DIR=$dir/cache"
 
-die() { echo "mesh: training failed: $1" >&2; tail -n 5 out err >&2; exit 1; }
 # train NAME SETTING… — adds the lines of all steps but the first, which touches new memory, to NAME.
 train() {
     local name=$1
     shift
     rm -f lines
-    "$convoy" train $two "$@" METRICS_FILE=lines >out 2>err || die "$*"
+    "$convoy" train $two "$@" METRICS_FILE=lines >out 2>err || die "training failed: $*"
     tail -n +2 lines >>"$name"
 }
-# ms FILE KEY — the median.
-ms() { jq -s "map(.$2) | sort | .[length / 2 | floor]" "$1"; }
+ms() { jq ".$2" "$1" | median; } # ms FILE KEY
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3f", a / b }'; }
 # row NAME VALUE GATE at_least|at_most JSON — prints and judges.
 row() {
@@ -68,7 +60,7 @@ for r in ${ROWS:-tp-gpt2 tp-llama pp pp-chunks}; do
     tp-llama) tensor tp-llama MODEL=smollm2-135m HEADS=8 KV_HEADS=4 HEAD_DIM=64 ;;
     pp) pipeline pp ;;
     pp-chunks) pipeline pp-chunks PP_CHUNKS=2 ;;
-    *) echo "mesh: $r is not a row" >&2; exit 2 ;;
+    *) die "$r is not a row" ;;
     esac
 done
 exit $failed

@@ -7,22 +7,14 @@
 #   MACHINES=DIR        keeps the measured machines there, and uses those that are there
 #   STEPS=8             steps of a run; the fastest of all but the first two counts
 # With BUILD=DIR it runs that build.
-set -eu
-export LC_ALL=C NO_COLOR=1 STATUS_PORT=0
+. "$(dirname "$0")/bench_lib.sh"
+needs jq
 export OMP_NUM_THREADS=1
-top=$(cd "$(dirname "$0")/../.." && pwd)
-build=$top/${BUILD:-build}
-convoy=$build/convoy
-command -v jq >/dev/null || { echo "plan: jq is missing; install it" >&2; exit 1; }
-dir=$(mktemp -d "${TMPDIR:-/tmp}/convoy-plan-XXXXXX")
 pid=
 trap '[ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true; rm -rf "$dir"' EXIT
-cd "$dir"
-machines=${MACHINES:-$dir/machines} steps=${STEPS:-8} failed=0
+machines=${MACHINES:-$dir/machines} steps=${STEPS:-8}
 mkdir -p "$machines"
 : >rows
-
-die() { echo "plan: $1" >&2; tail -n 5 out err >&2 2>/dev/null || true; exit 1; }
 
 # machine WORKERS — the file of this machine with so many, of $OMP_NUM_THREADS threads; measured at first use.
 machine() {
@@ -125,7 +117,7 @@ for group in ${ROWS:-1 2 4 large other threads}; do
     large) large ;;
     other) other ;;
     threads) OMP_NUM_THREADS=$(env -u OMP_NUM_THREADS nproc) small 1 ;; # nproc reads it, too
-    *) echo "plan: $group is no group of rows" >&2; exit 2 ;;
+    *) die "$group is no group of rows" ;;
     esac
 done
 jq -s '{rows: length, step_time_off_most: (map(.off_percent | fabs) | max), memory_off_most: (map(.memory_off_percent | fabs) | max)}' rows

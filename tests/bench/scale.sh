@@ -7,15 +7,9 @@
 # cores, 6 GiB of memory, iproute2, jq. ROWS="free none bf16 int8 learn", STEPS and ROUNDS make it shorter or longer; TEXT=FILE
 # is the text to learn; LOCK=FILE is held around each timed run, on a machine that is shared.
 # ROWS=links is a table of its own, over slow links: links.sh.
-set -eu
-export LC_ALL=C NO_COLOR=1 STATUS_PORT=0 LOG_LEVEL=warn
-top=$(cd "$(dirname "$0")/../.." && pwd)
-[ "${ROWS:-}" != links ] || exec "$top/tests/bench/links.sh"
-convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
-for tool in ip tc taskset jq; do
-    command -v $tool >/dev/null || { echo "scale: $tool is missing; install iproute2, util-linux and jq" >&2; exit 1; }
-done
-dir=$(mktemp -d "${TMPDIR:-/tmp}/convoy-scale-XXXXXX")
+[ "${ROWS:-}" != links ] || exec "$(dirname "$0")/links.sh"
+. "$(dirname "$0")/bench_lib.sh"
+needs ip tc taskset jq
 ns=(cvs0n$$ cvs1n$$)
 leave() {
     for n in "${ns[@]}"; do
@@ -25,9 +19,7 @@ leave() {
     rm -rf "$dir"
 }
 trap leave EXIT
-cd "$dir"
 steps=${STEPS:-5}
-failed=0
 grad_bytes=$((124439808 * 4)) # of GPT-2 124M
 export JOB_TOKEN=a-secret-for-this-benchmark-only
 job="train MODEL=gpt2 DATA=/usr/share/common-licenses BATCH_SIZE=4 SEQ_LEN=256 STEPS=$steps CACHE_DIR=$dir/cache"
@@ -63,17 +55,16 @@ run_two() {
     for i in $pids; do wait "$i" || rc=$?; done
     return $rc
 }
-die() { echo "scale: training failed: $1" >&2; tail -n 5 ./*.err >&2; exit 1; }
 
 one() {
     rm -f one.jsonl
-    run_one || die "one node"
+    run_one || die "training failed: one node"
     mean_ms one.jsonl >one.ms
 }
 # two SETTING… — the mean step in two.ms, the share of communication that was hidden in two.hidden.
 two() {
     rm -f two?.jsonl
-    run_two "$@" || die "$*"
+    run_two "$@" || die "training failed: $*"
     mean_ms two0.jsonl >two.ms
     jq -s '.[1:] | (map(.wait_ms) | add) as $w | (map(.comm_ms) | add) as $c | if $c > 0 then 100 * (1 - $w / $c) else 0 end | if . < 0 then 0 else . end | round' \
         two0.jsonl >two.hidden
@@ -108,7 +99,7 @@ learn() {
     for c in none int8; do
         "$convoy" train MODEL=gpt2-mini DATA=train.txt VAL_DATA=held-out.txt EVAL_EVERY=100 STEPS=300 N_GPU_EACH_NODE=2 \
             BATCH_SIZE=2 SEQ_LEN=256 LR=1e-3 WARMUP_STEPS=20 LR_SCHEDULE=cosine WEIGHT_DECAY=0.1 GRAD_CLIP=1 COMPRESS=$c \
-            CACHE_DIR="$dir/cache" METRICS_FILE=learn.$c.jsonl >learn.out 2>learn.err || die "COMPRESS=$c"
+            CACHE_DIR="$dir/cache" METRICS_FILE=learn.$c.jsonl >learn.out 2>learn.err || die "training failed: COMPRESS=$c"
         jq -s 'map(select(.val_loss)) | last.val_loss' learn.$c.jsonl >learn.$c
     done
     apart=$(awk -v a="$(cat learn.int8)" -v b="$(cat learn.none)" 'BEGIN { d = 100 * (a / b - 1); printf "%.2f", d < 0 ? -d : d }')
@@ -116,7 +107,7 @@ learn() {
     printf 'held-out loss after 300 steps, tinyshakespeare, gpt2-mini: int8 %.4f, none %.4f: %s%% apart, gate 1%%  %s\n' \
         "$(cat learn.int8)" "$(cat learn.none)" "$apart" "$verdict"
 }
-wants() { case " ${ROWS:-free none bf16 int8 learn} " in *" $1 "*) return 0 ;; esac; return 1; }
+row_wanted() { wants "$1" "${ROWS:-free none bf16 int8 learn}"; }
 
 if [ "${ROWS:-}" = learn ]; then # nothing is timed
     learn
@@ -127,12 +118,12 @@ sleep 1.5 # the kernel takes a second to call a new link running
 locked one
 printf '%-44s %8s %8s %8s %6s\n' "GPT-2 124M, B=4 T=256 on each node" "step ms" "hidden" "speed-up" "gate"
 printf '%-44s %8.0f\n' "one node" "$(cat one.ms)"
-wants free && row "two nodes" 1.90
+row_wanted free && row "two nodes" 1.90
 rate=$(awk -v b=$grad_bytes -v ms="$(cat one.ms)" 'BEGIN { printf "%.0f", b / ms * 1000 }')
 limit "$rate"
 printf 'link of %d MB/s: an all-reduce of %d MB takes one step\n' $((rate / 1000000)) $((grad_bytes / 1000000))
-wants none && row "two nodes, limited link, COMPRESS=none" 1.40
-wants bf16 && row "two nodes, limited link, COMPRESS=bf16" 1.75 COMPRESS=bf16
-wants int8 && row "two nodes, limited link, COMPRESS=int8" 1.85 COMPRESS=int8
-wants learn && learn
+row_wanted none && row "two nodes, limited link, COMPRESS=none" 1.40
+row_wanted bf16 && row "two nodes, limited link, COMPRESS=bf16" 1.75 COMPRESS=bf16
+row_wanted int8 && row "two nodes, limited link, COMPRESS=int8" 1.85 COMPRESS=int8
+row_wanted learn && learn
 exit $failed

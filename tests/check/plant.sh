@@ -4,51 +4,22 @@
 #   tests/check/plant.sh [PLANTS [CLEAN [SEED]]]     so many random plantings (default 9) and clean runs (default 4)
 # KIND=delay (rate, loss, cpu, disk, clock, gpus, flip, memlock) plants that alone; LOAD=4 busy processes in clean runs; KEEP=1 keeps
 # the reports; DEPTH="BUDGET=60s" another depth than CHECK=quick BUDGET=20s. Prints a line for each run; ends with 1 when one was wrong.
-set -u
-export LC_ALL=C NO_COLOR=1 JOB_TOKEN=a-secret-for-these-tests-only STATUS_PORT=0
-top=$(cd "$(dirname "$0")/../.." && pwd)
-build=$top/${BUILD:-build}
-convoy=$build/convoy
-cable=$build/tests/check/cable
 plants=${1:-9} clean=${2:-4} seed=${3:-1} load=${LOAD:-4}
 kinds=(delay rate loss cpu disk clock gpus flip memlock)
-n=8 rate_mbit=${RATE:-200} depth=${DEPTH:-CHECK=quick BUDGET=20s}
-dir=$(mktemp -d "${TMPDIR:-/tmp}/convoy-plant-XXXXXX")
-tag=cp$$
+n=8 tag=cp$$ subnet=10.77.0
+. "$(dirname "$0")/switch_lib.sh"
+rate_mbit=${RATE:-200} depth=${DEPTH:-CHECK=quick BUDGET=20s}
 group=/sys/fs/cgroup/cpu/convoy-$tag
-pids=() busy=()
+busy=()
 RANDOM=$seed
-
-ns() { echo "$tag-$1"; }
-in_ns() { local i=$1; shift; nsenter --net="/run/netns/$(ns "$i")" "$@"; }
-stop() { for p in "$@"; do kill "$p" 2>/dev/null; done; for p in "$@"; do wait "$p" 2>/dev/null; done; }
 leave() {
-    stop "${pids[@]}" "${busy[@]}"
-    for i in hub $(seq 0 $((n - 1))); do ip netns del "$(ns $i)" 2>/dev/null; done
+    stop "${busy[@]}"
     mountpoint -q "$dir/full" && umount "$dir/full"
     [ ! -d "$group" ] || rmdir "$group"
-    [ -n "${KEEP:-}" ] || rm -rf "$dir"
+    leave_switch
 }
 trap leave EXIT
-trap 'exit 130' INT TERM
-die() { echo "plant: $*" >&2; exit 1; }
 
-[ "$(id -u)" = 0 ] || die "network namespaces need root"
-[ -x "$convoy" ] && [ -x "$cable" ] || die "build first: make $build/convoy $build/tests/check/cable"
-
-# Eight nodes on one switch, 10.77.0.1 to .8.
-make_net() {
-    ip netns add "$(ns hub)" && ip -n "$(ns hub)" link add sw type bridge && ip -n "$(ns hub)" link set sw up || die "no namespaces here"
-    for i in $(seq 0 $((n - 1))); do
-        ip netns add "$(ns $i)"
-        ip link add eth0 netns "$(ns $i)" type veth peer name "p$i" netns "$(ns hub)"
-        ip -n "$(ns hub)" link set "p$i" master sw up
-        ip -n "$(ns $i)" addr add "10.77.0.$((i + 1))/24" dev eth0
-        ip -n "$(ns $i)" link set eth0 up
-        ip -n "$(ns $i)" link set lo up
-    done
-    sleep 1.5 # until the kernel calls new links running
-}
 limit() { tc -n "$1" qdisc replace dev "$2" root tbf rate "$3mbit" burst 64kb latency 200ms; } # limit NAMESPACE DEVICE MBIT
 # limit_all MBIT — each node's cable, both ways; 0: no limit.
 limit_all() {
@@ -61,29 +32,17 @@ limit_all() {
         fi
     done
 }
-# lay A B DELAY_US MBIT LOSS — a cable of their own between two nodes, which the other nodes do not use.
-lay() {
-    : >"$dir/cable"
-    "$cable" "$(ns "$1")" $(($1 + 1)) "$(ns "$2")" $(($2 + 1)) "$3" "$4" "$5" "$seed" >"$dir/cable" &
-    pids+=("$!")
-    for _ in $(seq 100); do grep -q ready "$dir/cable" && break; sleep 0.05; done
-    for p in "$1 $2" "$2 $1"; do
-        set -- $p
-        ip -n "$(ns "$1")" link set own up
-        ip -n "$(ns "$1")" route add "10.77.0.$(($2 + 1))/32" dev own src "10.77.0.$(($1 + 1))"
-    done
-}
 # What a row that fails must be about: "NAME-REGEX NODE PEER"; node and peer of a link in either order.
 plant() {
     bad=$((RANDOM % n)) peer=$(((bad + 1 + RANDOM % (n - 1)) % n))
     limit_all 0
     extra=() wrap=()
     case $1 in
-        delay) lay $bad $peer 5000 0 0; want="link latency|link bandwidth" ;;
-        loss) lay $bad $peer 0 0 20; want="link retransmissions|link bandwidth|link latency" ;;
+        delay) lay $bad $peer 5000 0 0 $seed; want="link latency|link bandwidth" ;;
+        loss) lay $bad $peer 0 0 20 $seed; want="link retransmissions|link bandwidth|link latency" ;;
         rate)
             limit_all "$rate_mbit"
-            lay $bad $peer 0 $((rate_mbit / 2)) 0
+            lay $bad $peer 0 $((rate_mbit / 2)) 0 $seed
             want="link bandwidth" ;;
         cpu)
             mkdir -p "$group" && echo 20000 >"$group/cpu.cfs_quota_us" || die "no cgroup v1 for the processor here"
@@ -108,22 +67,10 @@ lift() {
     pids=()
     for i in $(seq 0 $((n - 1))); do ip -n "$(ns $i)" link del own 2>/dev/null; done
 }
-# check — all nodes; the settings of the planting on node $bad alone, but FAULT, on which all agree.
+# check — the settings of the planting on node $bad alone, but FAULT, on which all agree.
 check() {
-    local port=$((20000 + RANDOM % 20000)) i all=()
-    nodes=()
-    case "${extra[*]}" in FAULT*) all=("${extra[@]}") ;; esac
-    for i in $(seq 0 $((n - 1)) | shuf); do
-        local mine=() first=()
-        if [ "$i" = "$bad" ]; then mine=("${extra[@]}") first=("${wrap[@]}"); fi
-        mkdir -p "$dir/ckpt$i"
-        in_ns "$i" "${first[@]}" "$convoy" check $depth DEVICE=cpu N_GPU_EACH_NODE=1 N_NODES=$n NODE_ID=$i MASTER_ADDR=10.77.0.1 \
-            MASTER_PORT=$port CHECKPOINT_DIR="$dir/ckpt$i" REPORT="$dir/report$i.json" \
-            "${all[@]}" "${mine[@]}" >"$dir/out.$i" 2>"$dir/err.$i" &
-        nodes[$i]=$!
-    done
-    codes=
-    for i in $(seq 0 $((n - 1))); do wait "${nodes[$i]}"; codes="$codes${codes:+ }$?"; done
+    special=$bad
+    case "${extra[*]}" in FAULT*) check_all $depth "${extra[@]}" ;; *) check_all $depth ;; esac
 }
 rows() { jq -r --arg v "$1" '.rows[] | select(.verdict == $v) | "\(.name)\t\(.node)\t\(.peer)\t\(.subject)"' "$dir/report0.json"; }
 failed=0

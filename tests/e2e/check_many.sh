@@ -5,10 +5,10 @@
 . "$root/tests/e2e/nodes_lib.sh"
 nodes=${NODES:-64} most=${LIMIT:-60} does=check
 for round in $(seq "${ROUNDS:-1}"); do
-    begin_ms=$(($(date +%s%N) / 1000000))
+    begin_ms=$(now_ms)
     begin_nodes "$nodes" CHECK=quick DEVICE=cpu REPORT=all.json
     finish_nodes "$nodes"
-    took_ms=$(($(date +%s%N) / 1000000 - begin_ms))
+    took_ms=$(($(now_ms) - begin_ms))
     echo "# $nodes nodes on $(nproc) processors: $took_ms ms; load $(cut -d' ' -f1-3 /proc/loadavg); $(tail -n 1 out.0)"
     ok "round $round: $nodes nodes end with 0" is "$(printf '%s\n' $codes | grep -cvx 0)" 0
     ok "every node was looked at" holds all.json '.[0] | [.rows[] | select(.name == "host")] | length == '"$nodes"

@@ -83,6 +83,7 @@ ok() {
     fi
     return 0
 }
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
 is() { [ "$1" = "$2" ] || { echo "# got '$1', expected '$2'"; false; }; }
 says() { grep -qF -- "$1" err || { echo "# err does not say '$1'"; false; }; }  # says TEXT
 said() { grep -qF -- "$1" err; } # the same without a word, for wait_for
@@ -108,26 +109,90 @@ near() {
         { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d; n++ }
         END { printf "# %d losses, %.2g apart at most\n", n, worst; exit !(n > 0 && worst <= limit) }'
 }
+# losses_near FILE LIMIT NAME SETTING… — a run has the losses of FILE, as near says.
+losses_near() {
+    rm -f near.jsonl
+    run "${@:4}" METRICS_FILE=near.jsonl
+    ok "$3" near "$1" near.jsonl "$2"
+}
+# heals JOB FAULT… — each of these faults in step 21 of 30, "kill" or "kill:rank=1": one restart from step 16, the bits of a run without.
+heals() {
+    local job=$1 f
+    shift
+    run $job STEPS=30 METRICS_FILE=calm.jsonl CHECKPOINT_DIR=calm
+    for f; do
+        run $job STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=${f%%:*}@step=21${f#"${f%%:*}"} STEP_TIMEOUT=$(patience_for "$f")
+        ok "FAULT=$f: heals by one restart from step 16" is "$rc $(grep -cE ' warn .*after step 2[01].*restart 1 of 3' err) $(
+            grep -c 'resuming from .*: step 16 of 30' err)" "0 1 1"
+        ok "FAULT=$f: losses and weights bit for bit" is "$(losses $f.jsonl | cksum) $(weights $f/step-00000030)" \
+            "$(losses calm.jsonl | cksum) $(weights calm/step-00000030)"
+    done
+}
 # block NAME — the commands behind <!-- NAME --> in README.md or in a page of docs.
 block() { awk -v mark="<!-- $1 -->" '$0 == mark { on = 1 } on && /^```$/ { exit } on && !/^(<!--|```)/ { print }' "$root/README.md" "$root"/docs/*.md; }
 
-# run SETTING… — to the end; $rc, files out and err.
-run() {
+# work COMMAND SETTING… — to the end; $rc, files out and err. run SETTING… — train.
+work() {
+    local command=$1
+    shift
+    [ "$command" != train ] || set -- $quiet "$@"
     rc=0
-    "$convoy" train $quiet "$@" >out 2>err || rc=$?
+    "$convoy" "$command" "$@" >out 2>err || rc=$?
+}
+run() { work train "$@"; }
+# ended CODE TEXT… — the last one ended with CODE, and of each TEXT, a basic regular expression, err has one line, of !TEXT none;
+# where CODE is not 0 err has one line of level error, and that line is meant.
+ended() {
+    local text lines
+    is "$rc" "$1" || return 1
+    lines=$(if [ "$rc" = 0 ]; then cat err; else grep " error " err; fi)
+    [ "$rc" = 0 ] || is "$(wc -l <<<"$lines")" 1 || return 1
+    for text in "${@:2}"; do
+        is "$(grep -c -- "${text#!}" <<<"$lines")" "$([[ $text = !* ]]; echo $?)" || { echo "# of '$text'"; return 1; }
+    done
+}
+# try NAME CODE TEXT… -- COMMAND SETTING… — works, and compares how it ended, as one point.
+try() {
+    local name=$1 how=()
+    shift
+    while [ "$1" != -- ]; do
+        how+=("$1")
+        shift
+    done
+    work "${@:2}"
+    ok "$name" ended "${how[@]}"
+}
+# track — the process begun last is $pid, and ends with the test.
+track() {
+    pid=$!
+    started+=("$pid")
 }
 # begin SETTING… — in the background; $pid; $in: what to run it in ("" or "nice").
 begin() {
     : >out >err # here, for the process may be slow to: what stood in them is of another run
     ${in:-} "$convoy" train $quiet "$@" >out 2>err &
-    pid=$!
-    started+=("$pid")
+    track
 }
 # finish — wait for $pid; $rc.
 finish() {
     rc=0
     wait "$pid" 2>/dev/null || rc=$?
 }
+# begin_training SETTING… — begin, and wait for the first step. stop [SIGNAL] — TERM, or this one, to $pid; $rc.
+begin_training() {
+    begin "$@"
+    wait_for 30 is_training
+}
+stop() {
+    kill "-${1:-TERM}" "$pid"
+    finish
+}
+# A run with its page at $port: begin_served SETTING…; get PATH; code CURL-ARGUMENT…, its answer in the file body; status_has JQ, of
+# the answer that is in status.json then.
+begin_served() { quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$port" begin "$@"; }
+get() { curl -s --max-time 60 "http://127.0.0.1:$port$1"; }
+code() { curl -s -o body --max-time 60 -w '%{http_code}' "$@"; }
+status_has() { get /status >status.json && [ "$(jq -r "$1" status.json 2>/dev/null)" = true ]; }
 # workers_of PID — the processes it started, oldest first; /proc's own list of children misses some while others come and go.
 workers_of() { echo $(ps -o pid= --ppid "$1" --sort start_time,pid); }
 worker_of() { workers_of "$1"; }
@@ -164,6 +229,7 @@ free_port() {
 free_ports() { grep -lxF $$ "$ports"/* 2>/dev/null | xargs -r rm -f; }
 # losses FILE — what must repeat bit for bit: all but the time of a step.
 losses() { sed 's/,"step_ms":.*//' "$1"; }
+weights() { cat "$1"/*.safetensors | cksum; }
 steps_of() { grep -c '"loss":' "$1"; }
 newest() { ls "$1" 2>/dev/null | grep '^step-' | sort | tail -n 1; }
 newest_step() { newest "$1" | sed 's/^step-0*//'; }

@@ -16,21 +16,8 @@ equals_one() {
 # goes_on SETTING… — another mesh goes on from the checkpoint of step 8.
 goes_on() {
     rm -rf go && mkdir go && cp -r two/step-00000008 go/
-    run $gpt "$@" METRICS_FILE=go.jsonl CHECKPOINT_DIR=go RESUME=required
     tail -n 13 gpt.jsonl | head -n 12 >rest.jsonl # the last line is the evaluation
-    ok "a checkpoint of $name goes on with $*" near rest.jsonl go.jsonl 2e-6
-}
-# heals FAULT:rank=R… — each of these faults in step 21 of 30: one restart from step 16, the bits of a run without.
-heals() {
-    local f
-    run $gpt $share STEPS=30 METRICS_FILE=calm.jsonl CHECKPOINT_DIR=calm
-    for f; do
-        run $gpt $share STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=${f%%:*}@step=21:${f#*:} STEP_TIMEOUT=$(patience_for "$f")
-        ok "FAULT=$f: heals by one restart from step 16" is "$rc $(grep -cE ' warn .*after step 2[01].*restart 1 of 3' err) $(
-            grep -c 'resuming from .*: step 16 of 30' err)" "0 1 1"
-        ok "FAULT=$f: losses and weights bit for bit" is "$(losses $f.jsonl | cksum) $(weights $f/step-00000030)" \
-            "$(losses calm.jsonl | cksum) $(weights calm/step-00000030)"
-    done
+    losses_near rest.jsonl 2e-6 "a checkpoint of $name goes on with $*" $gpt "$@" CHECKPOINT_DIR=go RESUME=required
 }
 # refused TEXT SETTING… — 78, with these words.
 refused() {

@@ -13,9 +13,8 @@ begin_node() {
     shift
     : >"out.$i" >"err.$i"
     ${in:-} "$convoy" ${does:-train} $quiet $meeting NODE_ID=$i "$@" >out.$i 2>err.$i &
-    node[$i]=$!
-    pid=$! # for wait_for
-    started+=("$!")
+    track
+    node[$i]=$pid
 }
 # begin_nodes N SETTING… — all of them, in any order.
 begin_nodes() {
@@ -40,14 +39,22 @@ finish_nodes() {
         codes="$codes${codes:+ }${rcs[$i]}"
     done
 }
+# train_nodes N SETTING… — all of them, to their end. stop_nodes N [SIGNAL [I]] — TERM, or this one, to node 0, or node I; all end.
+train_nodes() {
+    begin_nodes "$@"
+    finish_nodes "$1"
+}
+stop_nodes() {
+    kill "-${2:-TERM}" "${node[${3:-0}]}"
+    finish_nodes "$1"
+}
 node_says() { grep -qE -- "$2" "err.$1" || { echo "# node $1 does not say '$2'"; tail -n 4 "err.$1" | sed "s/^/# err.$1: /"; false; }; }
 node_said() { grep -qE -- "$2" "err.$1"; }
 node_says_times() { [ "$(grep -cE -- "$2" "err.$1")" -ge "$3" ]; } # node_says_times I REGEX N
 workers_of_node() { workers_of "${node[$1]}"; }
-weights() { cat "$1"/*.safetensors | cksum; }
 last_step() { grep -oE '^step [0-9]+' out.0 2>/dev/null | tail -n 1 | cut -c6-; }
 kill_node() { kill -KILL "${node[$1]}" $(workers_of "${node[$1]}") 2>/dev/null; wait "${node[$1]}" 2>/dev/null; } # with its workers, as if its power went
-is_past() { local s; s=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-); [ "${s:-0}" -ge "$1" ]; } # is_past STEP
+is_past() { local s; s=$(last_step); [ "${s:-0}" -ge "$1" ]; } # is_past STEP
 
 # What nodes open, where strace is there: begin_node with in="$trace_opens FILE", a file for each thread. As a child's child, so
 # that a node keeps its process id.

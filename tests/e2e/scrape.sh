@@ -21,8 +21,7 @@ one() {
     local from to scraper= port
     port=$(free_port)
     "$convoy" train MODEL=gpt2-nano BATCH_SIZE=4 SEQ_LEN=64 STEPS="$steps" STATUS_ADDR=127.0.0.1 STATUS_PORT="$port" METRICS_FILE="$1.jsonl" >out 2>err &
-    pid=$!
-    started+=("$pid")
+    track
     wait_for 20 grep -qs '^step ' out
     : >"$1.scrapes"
     if [ "$2" = 1 ]; then

@@ -60,12 +60,10 @@ ok "one that is not readable: 65" is "$rc $(grep -c 'bad.json' err)" "65 1"
 # The machine as it was measured, for plans.
 check CHECK=quick OUT=machine.json REPORT=c.json
 ok "OUT: a cluster file" is "$rc $(jq -r 'type' machine.json)" "$(due 1 c.json) object"
-"$convoy" plan MODEL=gpt2 CLUSTER=machine.json >out 2>err
-ok "which plan reads" is $? 0
+try "which plan reads" 0 -- plan MODEL=gpt2 CLUSTER=machine.json
 
 # 3. Three nodes in any order: one verdict, the table on node 0.
-begin_nodes 3 CHECK=quick REPORT=n.json
-finish_nodes 3
+train_nodes 3 CHECK=quick REPORT=n.json
 ok "three nodes: each ends as the rows say of it" is "$codes" "$(due 3 n.json)"
 ok "all ranks computed the same sums" holds n.json '.[0] | all(.rows[]; .verdict != "fail" or .stage != "groups" or .unit != "")'
 ok "node 0 has the table, the others a line" is "$(grep -c '^verdict: ' out.0) $(cat out.1 out.2 | wc -l)" "1 0"
@@ -76,8 +74,7 @@ for i in 0 1 2; do begin_node $i N_NODES=3 CHECK=quick REPORT=n.json $([ $i != 1
 finish_nodes 3
 ok "another LR on node 1: it and node 0 end with 1" is "$codes ${rcs[1]}" "$(due 3 n.json) 1"
 ok "and the row has both values" node_says 0 'node 1: settings: LR is 1e-05 here and 0.0003 on node 0'
-begin_nodes 3 CHECK=quick REPORT=n.json FAULT=flip@check:rank=2
-finish_nodes 3
+train_nodes 3 CHECK=quick REPORT=n.json FAULT=flip@check:rank=2
 ok "wrong sums of rank 2: it and node 0 end with 1" is "$codes ${rcs[2]}" "$(due 3 n.json) 1"
 ok "and it alone is named for them" holds n.json '[.[0].rows[] | select(.verdict == "fail" and .stage == "groups") | .node] | unique == [2]'
 
@@ -97,8 +94,7 @@ ok "a killed rank: 75 on all nodes" is "$codes" "75 75"
 ok "and the sentence names it" node_says 0 'rank 1.*SIGKILL|node 1'
 begin_nodes 2 BUDGET=500ms SOAK=1h
 wait_for 60 is_soaking
-kill -INT "${node[0]}"
-finish_nodes 2
+stop_nodes 2 INT
 ok "Ctrl-C: 130 on all nodes" is "$codes" "130 130"
 ok "with what was found so far" is "$(grep -c 'link latency' out.0 | sed 's/[1-9].*/some/') $(grep -c '^verdict' out.0)" "some 1"
 
@@ -112,8 +108,7 @@ before() {
     jq -r --argjson n "$1" '[.rows[] | select(.verdict == "fail")] as $bad | [range($n) as $i | if any($bad[]; if .suspect != null then
         .suspect == $i else .node == $i or .peer == $i end) then 1 elif $bad == [] then 0 else 75 end] | join(" ")' "$2"
 }
-begin_nodes 2 $tiny STEPS=3 CHECK=quick N_GPU_EACH_NODE=2 FAULT=flip@check:rank=3 REPORT=t.json
-finish_nodes 2
+train_nodes 2 $tiny STEPS=3 CHECK=quick N_GPU_EACH_NODE=2 FAULT=flip@check:rank=3 REPORT=t.json
 ok "a bad node: 1 there, 75 elsewhere" is "$codes ${rcs[1]}" "$(before 2 t.json) 1"
 ok "it alone is named for wrong sums" holds t.json '[.[0].rows[] | select(.verdict == "fail" and .stage == "groups") | .node] | unique == [1]'
 ok "no step was made" is "$(cat out.0 out.1 | grep -c '^step ')" 0

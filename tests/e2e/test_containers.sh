@@ -59,8 +59,7 @@ cp /usr/share/common-licenses/Apache-2.0 data/a.txt
 
 # 2. Two containers with addresses of their own, and two bare processes.
 . "$root/tests/e2e/nodes_lib.sh"
-begin_nodes 2 $job DATA=$tmp/data CACHE_DIR=$tmp/cache METRICS_FILE=bare.jsonl CHECKPOINT_DIR=bare
-finish_nodes 2
+train_nodes 2 $job DATA=$tmp/data CACHE_DIR=$tmp/cache METRICS_FILE=bare.jsonl CHECKPOINT_DIR=bare
 ok "bare processes: done" is "$codes $(steps_of bare.jsonl)" "0 0 30"
 third=$((RANDOM % 200 + 20))
 podman network create --subnet 10.89.$third.0/24 $net >out 2>err || cat err

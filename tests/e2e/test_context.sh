@@ -14,22 +14,17 @@ equals_one
 ok "the log has the mesh and its links" says 'mesh: data 1 x context 2; context groups inside a node over shm'
 tells="$(grep -cE 'context parallelism: communication took [0-9.]+% of the steps. time, and no computation ran beside it' out)"
 ok "the end of the run tells the share of communication" is "$tells" 1
-run $gpt N_GPU_EACH_NODE=4 CP=2 SHARD=full METRICS_FILE=four.jsonl
-ok "data 2 x CP=2, SHARD=full: losses within 2e-6" near gpt.jsonl four.jsonl 2e-6
-run $gpt $share BATCH_SIZE=1 METRICS_FILE=micro.jsonl
-ok "CP=2 with four micro-batches: losses within 2e-6" near gpt.jsonl micro.jsonl 2e-6
+losses_near gpt.jsonl 2e-6 "data 2 x CP=2, SHARD=full: losses within 2e-6" $gpt N_GPU_EACH_NODE=4 CP=2 SHARD=full
+losses_near gpt.jsonl 2e-6 "CP=2 with four micro-batches: losses within 2e-6" $gpt $share BATCH_SIZE=1
 run $gpt VOCAB=50257 STEPS=2 SAMPLE_EVERY=2 TEMPERATURE=0
 text=$(grep -o '^step 2/2  sample ".*' out)
 run $gpt $share VOCAB=50257 STEPS=2 SAMPLE_EVERY=2 TEMPERATURE=0
 ok "CP=2 writes the sample of text that one worker writes" is "${text:+$(grep -o '^step 2/2  sample ".*' out)}" "${text:-one}"
 run $llama METRICS_FILE=llama.jsonl
-run $llama N_GPU_EACH_NODE=4 CP=2 TP=2 METRICS_FILE=llama4.jsonl
-ok "a Llama, CP=2 x TP=2: losses within 2e-6" near llama.jsonl llama4.jsonl 2e-6
-run $llama N_GPU_EACH_NODE=4 CP=2 PP=2 METRICS_FILE=stages.jsonl
-ok "a Llama, CP=2 x PP=2: losses within 2e-6" near llama.jsonl stages.jsonl 2e-6
+losses_near llama.jsonl 2e-6 "a Llama, CP=2 x TP=2: losses within 2e-6" $llama N_GPU_EACH_NODE=4 CP=2 TP=2
+losses_near llama.jsonl 2e-6 "a Llama, CP=2 x PP=2: losses within 2e-6" $llama N_GPU_EACH_NODE=4 CP=2 PP=2
 run $gpt TASK=qa METRICS_FILE=qa.jsonl
-run $gpt TASK=qa $share METRICS_FILE=qa2.jsonl
-ok "TASK=qa, CP=2: losses within 2e-6" near qa.jsonl qa2.jsonl 2e-6
+losses_near qa.jsonl 2e-6 "TASK=qa, CP=2: losses within 2e-6" $gpt TASK=qa $share
 
 # 2. Checkpoints do not know the mesh.
 goes_on N_GPU_EACH_NODE=1 CP=1
@@ -37,21 +32,17 @@ goes_on N_GPU_EACH_NODE=4 CP=2 SHARD=full
 goes_on N_GPU_EACH_NODE=2 CP=1 TP=2
 
 # 3. Two nodes, a group over both, and what /status shows.
-begin_nodes 2 $gpt CP=2 METRICS_FILE=nodes.jsonl
-finish_nodes 2
+train_nodes 2 $gpt CP=2 METRICS_FILE=nodes.jsonl
 ok "2 nodes, CP=2: losses within 2e-6 of one worker's" near gpt.jsonl nodes.jsonl 2e-6
 ok "a context group crosses the network" node_says 0 'mesh: data 1 x context 2; context groups across nodes over (tcp|ucx)'
-http=$(free_port)
-begin $gpt N_GPU_EACH_NODE=4 CP=2 STEPS=100000000 STATUS_ADDR=127.0.0.1 STATUS_PORT=$http
-shows_mesh() { curl -s --max-time 60 "http://127.0.0.1:$http/status" >status && jq -e '.step > 0 and .mesh.links and ([.ranks[].mesh] | length == 4 and all(. != null))' status >/dev/null; }
-wait_for 30 shows_mesh
-ok "/status has the mesh and its links" is "$(jq -c '.mesh | [.data, .context, .links.data, .links.context]' status)" '[2,2,"shm","shm"]'
-ok "/status has each rank's place in the mesh" is "$(jq -c '[.ranks[].mesh | [.data, .context]]' status)" '[[0,0],[0,1],[1,0],[1,1]]'
-kill -INT "$pid"
-finish
+begin_served $gpt N_GPU_EACH_NODE=4 CP=2 STEPS=100000000
+wait_for 30 status_has '.step > 0 and .mesh.links != null and ([.ranks[].mesh] | length == 4 and all(. != null))'
+ok "/status has the mesh and its links" is "$(jq -c '.mesh | [.data, .context, .links.data, .links.context]' status.json)" '[2,2,"shm","shm"]'
+ok "/status has each rank's place in the mesh" is "$(jq -c '[.ranks[].mesh | [.data, .context]]' status.json)" '[[0,0],[0,1],[1,0],[1,1]]'
+stop INT
 
 # 4. A lost worker of a group.
-heals kill:rank=1 nan:rank=1
+heals "$gpt $share" kill:rank=1 nan:rank=1
 
 # An evaluation with a last batch for one of two data groups only: the groups have made different numbers of calls since.
 tokens 20240520 1 97 $(for i in {1..97}; do echo $((i * 7 % 64)); done) >val.bin # six samples

@@ -18,25 +18,19 @@ fi
 if [ -e /dev/nvidiactl ]; then
     skip "DEVICE=cuda: 69, what is missing and what to do" "there is a driver here"
     skip "PRECISION=bf16 where no GPU is found" "there may be a GPU here"
-    skip "DEVICE=auto: the CPU" "there may be a GPU here"
     skip "DEVICE=cuda with two workers: 69" "there is a driver here"
-    skip "check of a lost GPU: 1" "there is a driver here"
 else
     run $tiny STEPS=2 DEVICE=cuda
     ok "DEVICE=cuda: 69, what is missing and what to do" is \
         "$rc $(grep -cE ' error .*(no NVIDIA driver|gives this process no GPU|built without CUDA).*DEVICE=cpu' err)" "69 1"
-    run $tiny STEPS=2 DEVICE=cuda N_GPU_EACH_NODE=2 BATCH_SIZE=1 GLOBAL_BATCH=2
-    ok "DEVICE=cuda with two workers: 69" is "$rc" "69"
+    try "DEVICE=cuda with two workers: 69" 69 -- train $tiny STEPS=2 DEVICE=cuda N_GPU_EACH_NODE=2 BATCH_SIZE=1 GLOBAL_BATCH=2
     "$root/tests/check/trees/unpack.pl" lost gpu-off-bus
     rc=0; DEVICE=cuda limit 60 "$convoy" check CHECK=quick CHECK_ROOT="$PWD/lost" >out 2>err || rc=$?
     ok "check names a lost GPU before a device is opened, which fails: 1" is "$rc $(grep -c '^ *7 of 8 GPUs' out)" "1 1"
-    run $tiny STEPS=2 DEVICE=auto PRECISION=bf16
-    ok "PRECISION=bf16 where no GPU is found: 69, and what to do" is "$rc $(grep -c ' error .*PRECISION=bf16 (argument) needs a GPU' err)" "69 1"
-    run $tiny STEPS=2 DEVICE=auto
-    ok "DEVICE=auto: the CPU, and no warning" is "$rc $(grep -c 'device cpu' err) $(grep -c ' warn ' err)" "0 1 0"
+    try "PRECISION=bf16 where no GPU is found: 69, and what to do" 69 ' error .*PRECISION=bf16 (argument) needs a GPU' -- train $tiny STEPS=2 DEVICE=auto PRECISION=bf16
+    try "DEVICE=auto: the CPU, and no warning" 0 'device cpu' '! warn ' -- train $tiny STEPS=2 DEVICE=auto
 fi
-run $tiny STEPS=2 DEVICE=cpu BACKEND=nccl N_GPU_EACH_NODE=2
-ok "BACKEND=nccl on CPUs: 78" is "$rc $(grep -c ' error .*BACKEND=nccl (argument) does not go with DEVICE=cpu' err)" "78 1"
+try "BACKEND=nccl on CPUs: 78" 78 ' error .*BACKEND=nccl (argument) does not go with DEVICE=cpu' -- train $tiny STEPS=2 DEVICE=cpu BACKEND=nccl N_GPU_EACH_NODE=2
 NCCL_COMM_ID=10.0.0.1:5000 run $tiny STEPS=2 DEVICE=auto N_GPU_EACH_NODE=2
 ok "an NCCL_COMM_ID from outside: 78" is "$rc $(grep -c ' error .*NCCL_COMM_ID=10.0.0.1:5000 (environment) is refused' err)" "78 1"
 for precision in tf32 fp16; do
@@ -88,11 +82,9 @@ unfit() {
     if [ -z "$built" ]; then
         symptom="this program was built without CUDA" remedy="build it with CUDA=1 where nvcc is, use the image gpu"
     fi
-    run $tiny STEPS=2 DEVICE=auto
-    ok "$name, DEVICE=auto: the CPU" is "$rc $(grep -c 'device cpu' err)" "0 1"
+    try "$name, DEVICE=auto: the CPU" 0 'device cpu' -- train $tiny STEPS=2 DEVICE=auto
     ok "$name, DEVICE=auto: one warning, with reason and remedy" has_once warn "$auto" "$symptom" "$remedy"
-    run $tiny STEPS=2 DEVICE=cuda
-    ok "$name, DEVICE=cuda: 69" is "$rc" 69
+    try "$name, DEVICE=cuda: 69" 69 -- train $tiny STEPS=2 DEVICE=cuda
     ok "$name, DEVICE=cuda: the same sentence" has_once error "$symptom" "$remedy"
     ok "$name: docs/gpu.md has it" documented "$symptom" "$remedy"
 }
@@ -150,11 +142,9 @@ fi
 export LD_LIBRARY_PATH=$tmp/driver FAKE_ERROR=802
 run $tiny STEPS=2 DEVICE=auto N_GPU_EACH_NODE=2 BATCH_SIZE=1 GLOBAL_BATCH=2
 ok "one warning of two workers" has_once warn "$auto"
-run $tiny STEPS=2 DEVICE=cpu
-ok "none with DEVICE=cpu" is "$rc $(grep -c ' warn ' err)" "0 0"
+try "none with DEVICE=cpu" 0 '! warn ' -- train $tiny STEPS=2 DEVICE=cpu
 port=$(free_port)
-quiet="STATUS_PORT=$port" begin $tiny STEPS=1000000 DEVICE=auto CHECKPOINT_DIR=run CHECKPOINT_EVERY=0
-wait_for 20 is_training
+quiet="STATUS_PORT=$port" begin_training $tiny STEPS=1000000 DEVICE=auto CHECKPOINT_DIR=run CHECKPOINT_EVERY=0
 sentence=$(sed -n "s/.* warn .*\($auto.*\)/\1/p" err)
 curl -s "http://127.0.0.1:$port/status" >status.json
 ok "/status has the warning's sentence" is "$(jq -r .device_note status.json)" "$sentence"
@@ -163,7 +153,6 @@ curl -s "http://127.0.0.1:$port/" >out
 ok "the page without scripts has it" is "$(sed 's/&#60;/</g; s/&#62;/>/g; s/&#38;/\&/g; s/&#34;/"/g' out | grep -cF -- "<li>$sentence</li>")" 1
 STATUS_PORT=$port "$convoy" status >out
 ok "convoy status has it" is "$(grep -cF -- "warning     $sentence" out)" 1
-kill -TERM $pid
-finish
+stop
 ok "the stored answer has it" is "$(jq -r .record.status.device_note run/history.json)" "$sentence"
 done_testing

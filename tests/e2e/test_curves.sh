@@ -7,10 +7,8 @@ port=$(free_port)
 url=http://127.0.0.1:$port
 quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$port"
 run_it="$tiny VOCAB=50257 STEPS=100000000 CHECKPOINT_DIR=ck SAMPLE_EVERY=20"
-history() { curl -s --max-time 5 "$url/history" >history.json; }
-has() { history && jq -e "$1" history.json >/dev/null 2>&1; }
+has() { get /history >history.json && jq -e "$1" history.json >/dev/null 2>&1; }
 has_step() { has ".points.step | map(select(. != null)) | (max // 0) >= $1"; }
-stop() { kill -TERM "$pid"; finish; }
 
 # 1. Stopped, and started again.
 begin $run_it
@@ -29,8 +27,7 @@ ok "with an event between them" holds history.json ".[0].events | any(.kind == \
 ok "and the earlier samples" holds history.json ".[0].samples | any(.step <= $at)"
 
 # 2. Killed: what was beyond the last checkpoint is lost, and so is its part of the curves.
-kill -USR1 "$pid"
-finish
+stop USR1
 at=$(newest_step ck)
 jq -c --argjson at "$at" '.points |= (.seconds += [(.seconds | last) + .[ "seconds" ][0] + 1024] | .phase += ["training"] | .step += [$at + 5000] |
     with_entries(if .key == "seconds" or .key == "phase" or .key == "step" then . else .value += [7.5] end)) | .period_seconds as $p | .points.seconds |= [.[] | . - . % $p] | .samples += [{"seconds": 1, "step": ($at + 5000), "text": "of the future"}]' ck/history.json >future.json
@@ -83,7 +80,7 @@ gets() { curl -s --max-time 5 "$view$1"; }
 begin $run_it RUN_NAME="a run" CONVOY_LIB_DIR=https://me:hunter2@host/
 wait_for 30 has_step 5
 stop
-ok "how it ended, its settings and its log are in the file" holds ck/history.json '.[0].record | .status.phase == "failed" and .status.error.code == 143 and .written > 1e9 and (.settings.settings | any(.name == "RUN_NAME")) and (.log | test("checkpoint_async"))'
+ok "how it ended, its settings and its log are in the file" holds ck/history.json '.[0].record | .status.phase == "failed" and .status.error.code == 143 and .written > 1e9 and (.settings.settings | any(.name == "RUN_NAME")) and (.log | test("checkpoint/async"))'
 ok "no secret" is "$(grep -c hunter2 ck/history.json)" 0
 cp -r ck copied
 view copied ck
@@ -91,7 +88,7 @@ ok "convoy view: the page's address" grep -qx "page $view/" view.out
 ok "the status of the run, and when it was written" is "$(gets /status | jq -c '[.phase, .error.code, .run, .recorded > 1e9]')" '["failed",143,"a run",true]'
 ok "the same curves as in the file" is "$(gets /runs/1/history | jq -c '[.points, .events, .samples]')" "$(jq -c '[.points, .events, .samples]' ck/history.json)"
 ok "both folders" is "$(gets /runs | jq -c '[.runs[] | [.path, .folder]]')" '[["/runs/0","copied"],["/runs/1","ck"]]'
-ok "log, settings, CSV, page" is "$(gets /log | grep -c checkpoint_async) $(gets /settings | jq '.settings | length > 3') $(gets /history.csv | grep -c ^seconds) $(gets / | grep -c '<!doctype')" "1 true 1 1"
+ok "log, settings, CSV, page" is "$(gets /log | grep -c checkpoint/async) $(gets /settings | jq '.settings | length > 3') $(gets /history.csv | grep -c ^seconds) $(gets / | grep -c '<!doctype')" "1 true 1 1"
 ok "it is read-only" is "$(curl -s -o /dev/null -w '%{http_code}' -X POST --max-time 5 "$view/status")" 405
 ok "other hosts are refused" is "$(curl -s -o /dev/null -w '%{http_code}' -H 'Host: evil.example' --max-time 5 "$view/status")" 421
 ok "it listens on 127.0.0.1 alone" is "$(ss -Hltn "sport = :$view_port" | awk '{ print $4 }')" "127.0.0.1:$view_port"

@@ -8,12 +8,9 @@ printf 'Another text, and a dog.\n%.0s' {1..40} >two
 { jq -cRs '{text: .}' one; jq -cRs '{text: .}' two; } >both.jsonl
 
 # The same documents in every form give the same losses.
-run $small DATA=both.jsonl METRICS_FILE=m1
-ok 'jsonl trains' is $rc 0
-"$convoy" tokenize DATA=both.jsonl OUT=t.bin >out 2>err
-ok 'jsonl to llm.c' is $? 0
-"$convoy" tokenize DATA=both.jsonl OUT=t2.idx >out 2>err
-ok 'jsonl to Megatron' is $? 0
+try 'jsonl trains' 0 -- train $small DATA=both.jsonl METRICS_FILE=m1
+try 'jsonl to llm.c' 0 -- tokenize DATA=both.jsonl OUT=t.bin
+try 'jsonl to Megatron' 0 -- tokenize DATA=both.jsonl OUT=t2.idx
 ok 'both files of it are there' test -s t2.idx -a -s t2.bin
 for form in t.bin t2.idx t2.bin; do
     rm -f m2
@@ -31,31 +28,26 @@ fi
 
 # A mixture is a function of numbers: stopped and resumed, it goes on with the same samples.
 rm -f m1 m2
-run $small DATA=one:0.7,both.jsonl:0.3 STEPS=8 METRICS_FILE=m1
-ok 'a mixture trains' is $rc 0
+try 'a mixture trains' 0 -- train $small DATA=one:0.7,both.jsonl:0.3 STEPS=8 METRICS_FILE=m1
 run $small DATA=one:0.7,both.jsonl:0.3 STEPS=5 LR_SCHEDULE=constant CHECKPOINT_DIR=c METRICS_FILE=m2
 run $small DATA=one:0.7,both.jsonl:0.3 STEPS=8 LR_SCHEDULE=constant CHECKPOINT_DIR=c METRICS_FILE=m2
 rm -f m1
 run $small DATA=one:0.7,both.jsonl:0.3 STEPS=8 LR_SCHEDULE=constant METRICS_FILE=m1
 ok 'and resumes bit for bit' is "$(losses m1)" "$(losses m2)"
-run $small DATA=one:0.7,two
-ok 'a weight is missing: 78' is $rc 78
+try 'a weight is missing: 78' 78 -- train $small DATA=one:0.7,two
 ok 'and it says which' says 'part 2'
 
 # Questions.
 cp "$root/tests/fuzz/qa_squad/v2" q.json
 rm -f m1
-run $small TASK=qa DATA=q.json DOC_STRIDE=8 METRICS_FILE=m1
-ok 'questions train' is $rc 0
+try 'questions train' 0 -- train $small TASK=qa DATA=q.json DOC_STRIDE=8 METRICS_FILE=m1
 ok 'with losses' holds m1 'length == 4 and all(.[]; .loss > 0)'
-run $small DATA=q.json
-ok 'questions are no text: 78' is $rc 78
+try 'questions are no text: 78' 78 -- train $small DATA=q.json
 ok 'and it says what they are for' says 'TASK=qa'
 
 # Damage.
 echo '{"text": 7}' >>both.jsonl
-run $small DATA=both.jsonl
-ok 'a bad line: 65' is $rc 65
+try 'a bad line: 65' 65 -- train $small DATA=both.jsonl
 ok 'named by file and number' says 'both.jsonl, line 3, byte 10: "text" is not a string'
 
 # The size of the data does not matter for the start, nor for a worker that comes back.
@@ -63,7 +55,7 @@ perl -e 'print pack("l<256", 20240520, 1, 500000, (0) x 253), "\0" x 1000000' >s
 perl -e 'my ($left, $at, @len, @off) = 1 << 39; # 1 TB of 16-bit ids, all 0, in sequences as long as an index can have
     while ($left) { my $k = $left < 2147483647 ? $left : 2147483647; push @len, $k; push @off, $at + 0; $at += 2 * $k; $left -= $k }
     print "MMIDIDX\0\0", pack("Q< C Q< Q<", 1, 8, scalar @len, @len + 1), pack("l<*", @len), pack("Q<*", @off), pack("Q<*", 0 .. @len)' >big.idx
-took() { local t0=$(date +%s%N); run $small STEPS=1 DATA="$1"; ms=$((($(date +%s%N) - t0) / 1000000)); }
+took() { local t0=$(now_ms); run $small STEPS=1 DATA="$1"; ms=$(($(now_ms) - t0)); }
 if truncate -s $((1 << 40)) big.bin 2>/dev/null; then
     took small.bin # programs and caches are warm then
     took small.bin
@@ -73,7 +65,7 @@ if truncate -s $((1 << 40)) big.bin 2>/dev/null; then
     ok '1 TB: trains' is $rc 0
     ok '1 TB: the first step comes within 2 s of the one of 1 MB' within $((ms - small_ms)) 2000
     run $small STEPS=30 N_GPU_EACH_NODE=2 DATA=big.bin CHECKPOINT_DIR=big CHECKPOINT_EVERY=10 FAULT=kill@step=15:rank=1 LOG_LEVEL=info
-    gap=$(grep -hE 'was killed|trainer_begin  resuming' err | cut -c12-23 | awk -F'[:.]' '{ t[NR] = ($1 * 3600 + $2 * 60 + $3) * 1000 + $4 } END { print NR == 2 ? t[2] - t[1] : 999999 }')
+    gap=$(grep -hE 'was killed|trainer/begin  resuming' err | cut -c12-23 | awk -F'[:.]' '{ t[NR] = ($1 * 3600 + $2 * 60 + $3) * 1000 + $4 } END { print NR == 2 ? t[2] - t[1] : 999999 }')
     ok '1 TB: a killed worker trains on soon' is "$rc $(within "$gap" 4000 && echo soon)" '0 soon'
     rm -f big.bin
 else
@@ -99,13 +91,11 @@ perl -MIO::Socket::INET -e '
     local $/; open my $f, "<", "one" or die; my $b = <$f>; $/ = "\r\n\r\n";
     while (my $c = $s->accept) { <$c>; print $c "HTTP/1.1 200 x\r\nConnection: close\r\nContent-Length: " . length($b) . "\r\n\r\n$b"; close $c }
 ' "$port" &
-pid=$!
+track
 disown
-started+=("$pid")
 url=http://127.0.0.1:$port/one.txt
 wait_for 5 sh -c "ss -Hltn 'sport = :$port' | grep -q ."
-run $small DATA=$url
-ok 'an address of this machine: 78' is $rc 78
+try 'an address of this machine: 78' 78 -- train $small DATA=$url
 ok 'and it names the setting' says 'ALLOW_LOCAL_URLS=1'
 rm -f m1 m2
 run $small DATA=one METRICS_FILE=m1
@@ -113,16 +103,14 @@ run $small DATA="$url#sha256=$(sha256sum one | cut -d' ' -f1)" ALLOW_LOCAL_URLS=
 ok 'allowed, it trains as the file does' is "$(losses m1)" "$(losses m2)"
 run $small DATA="$url#sha256=$(sha256sum two | cut -d' ' -f1)" ALLOW_LOCAL_URLS=1
 ok 'another checksum: 65' is $rc 65
-run $small DATA=file:///etc/passwd
-ok 'another scheme: 78' is $rc 78
+try 'another scheme: 78' 78 -- train $small DATA=file:///etc/passwd
 
 # A model without a tokenizer of its own.
 llama="MODEL=llama-toy LAYERS=1 HEADS=2 KV_HEADS=1 EMBED=16 CONTEXT=32 BATCH_SIZE=2 SEQ_LEN=16 STEPS=2"
 run $llama DATA=one CACHE_DIR=untouched
 ok 'text for it is refused before it is read: 78' is "$rc $(ls untouched/tokens 2>/dev/null)" '78 '
 ok 'and TOKENIZER is named' says 'the model llama-toy has no tokenizer of its own; set TOKENIZER'
-run $llama DATA=synthetic
-ok 'synthetic data need none' is $rc 0
+try 'synthetic data need none' 0 -- train $llama DATA=synthetic
 run $llama DATA=t.bin VOCAB=50257
 ok 'nor do token files' is "$rc $(grep -c 'no tokenizer of its own' err)" '0 0'
 run $llama DATA=one VOCAB=50257
@@ -142,8 +130,7 @@ run MODEL=more BATCH_SIZE=1 SEQ_LEN=2 STEPS=1 DATA=pad
 ok 'a text with that id: 65' is "$rc $(grep -c 'has id 50257' err)" '65 1'
 run MODEL=more BATCH_SIZE=2 STEPS=1 SEQ_LEN=32 TASK=qa DATA=q.json DOC_STRIDE=8
 ok 'questions need the tokenizer of GPT-2: 78, and how to get it' is "$rc $(grep -c 'set TOKENIZER=gpt2' err)" '78 1'
-run MODEL=more BATCH_SIZE=2 STEPS=1 SEQ_LEN=32 TASK=qa DATA=q.json DOC_STRIDE=8 TOKENIZER=gpt2
-ok 'so they train' is $rc 0
+try 'so they train' 0 -- train MODEL=more BATCH_SIZE=2 STEPS=1 SEQ_LEN=32 TASK=qa DATA=q.json DOC_STRIDE=8 TOKENIZER=gpt2
 run MODEL=more BATCH_SIZE=2 SEQ_LEN=16 STEPS=1 DATA=one TOKENIZER=more
 ok 'TOKENIZER that has it: 78' is "$rc $(grep -c 'TOKENIZER=more.* has 50258 ids' err)" '78 1'
 done_testing

@@ -69,8 +69,7 @@ where "DATA_ADDR, an interface" 127.0.0.1 DATA_ADDR=lo
 where "DATA_ADDR, a name" 127.0.0.1 DATA_ADDR=localhost.localdomain MASTER_ADDR=127.0.0.1 DATA_ADDR=127.0.0.1
 if [ -e /proc/net/if_inet6 ] && grep -q '^0*1 ' /proc/net/if_inet6; then
     where "IPv6" 00000000000000000000000001000000 DATA_ADDR=::1
-    begin_nodes 2 $tiny STEPS=5 MASTER_ADDR=::1
-    finish_nodes 2
+    train_nodes 2 $tiny STEPS=5 MASTER_ADDR=::1
     ok "a job over IPv6" is "$codes" "0 0"
 else
     skip "IPv6" "no ::1 here"

@@ -13,8 +13,7 @@ far() {
     shift 2
     (cd "$dir" && XDG_CACHE_HOME=$PWD/cache exec ${in:-} "$convoy" train $quiet $meeting NODE_ID=$i $words "$@") >out.$i 2>err.$i &
     node[$i]=$!
-    pid=$!
-    started+=("$!")
+    track
 }
 # both SETTING… — runs node 0 in folder a and node 1 in folder b until both end.
 both() {
@@ -81,26 +80,14 @@ else
 fi
 
 # 3. Node 1 is killed while it fetches data; the next start continues there.
-leave_net() {
-    ip netns del "cvf$$a" 2>/dev/null
-    ip netns del "cvf$$b" 2>/dev/null
-    cleanup
-}
-make_net() {
-    trap leave_net EXIT
-    ip netns add "cvf$$a" && ip netns add "cvf$$b" && ip link add eth0 netns "cvf$$a" type veth peer name eth0 netns "cvf$$b" || return 1
-    ip -n "cvf$$a" addr add 10.0.0.1/24 dev eth0 && ip -n "cvf$$b" addr add 10.0.0.2/24 dev eth0
-    for ns in "cvf$$a" "cvf$$b"; do ip -n "$ns" link set eth0 up && ip -n "$ns" link set lo up || return 1; done
-    tc -n "cvf$$a" qdisc add dev eth0 root tbf rate 16mbit burst 64kb latency 50ms
-}
-if ! make_net 2>/dev/null; then
+a=cvfa$$ b=cvfb$$
+make_net 2>/dev/null && tc -n $a qdisc add dev eth0 root tbf rate 16mbit burst 64kb latency 50ms ||
     give_up "between two network namespaces" "they cannot be made here (needs root)"
-fi
-links_run "cvf$$a" "cvf$$b"
+links_run $a $b
 meeting="MASTER_ADDR=10.0.0.1 MASTER_PORT=$port"
 rm -rf b/cache
-in="nsenter --net=/run/netns/cvf$$a" far 0 a STEPS=5 DATA=x.txt
-in="nsenter --net=/run/netns/cvf$$b" far 1 b STEPS=5 DATA=x.txt
+in="nsenter --net=/run/netns/$a" far 0 a STEPS=5 DATA=x.txt
+in="nsenter --net=/run/netns/$b" far 1 b STEPS=5 DATA=x.txt
 has_part() { [ "$(stat -c %s b/cache/convoy/from-node-0/*/part-00000 2>/dev/null || echo 0)" -gt 1000000 ]; }
 wait_for 20 has_part
 first=${node[1]} fetcher=$(workers_of "$first")
@@ -110,7 +97,7 @@ pid=$$
 for p in $fetcher; do wait_for 10 is_gone "$p"; done # none writes any more
 had=$(stat -c %s b/cache/convoy/from-node-0/*/part-00000)
 ok "killed while it fetches data: what has arrived stays" [ "$had" -gt 1000000 ]
-in="nsenter --net=/run/netns/cvf$$b" far 1 b STEPS=5 DATA=x.txt
+in="nsenter --net=/run/netns/$b" far 1 b STEPS=5 DATA=x.txt
 finish_nodes 2
 ok "started again: done, with the losses of one node" is "$codes $(last_loss)" "0 0 $one"
 all=$(stat -c %s b/cache/convoy/from-node-0/*/0/00000.bin)

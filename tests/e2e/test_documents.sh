@@ -30,10 +30,8 @@ run $docs STEPS=60 METRICS_FILE=one.jsonl CHECKPOINT_DIR=one CHECKPOINT_EVERY=30
 ok "it learns" holds one.jsonl 'length == 60 and .[59].loss < 0.7 * .[0].loss'
 for mesh in "N_GPU_EACH_NODE=2" "N_GPU_EACH_NODE=2 TP=2" "N_GPU_EACH_NODE=2 PP=2" "N_GPU_EACH_NODE=2 CP=2" \
     "N_GPU_EACH_NODE=2 SHARD=full RECOMPUTE=attention" "RECOMPUTE=block"; do
-    run $docs STEPS=20 $mesh METRICS_FILE=many.jsonl
     head -n 20 one.jsonl >first.jsonl
-    ok "$mesh: losses within 1e-5 of one worker's" near first.jsonl many.jsonl 1e-5
-    rm -f many.jsonl
+    losses_near first.jsonl 1e-5 "$mesh: losses within 1e-5 of one worker's" $docs STEPS=20 $mesh
 done
 
 # 3. Resumed; another value is named.
@@ -57,9 +55,7 @@ ok "its line says how full samples are" grep -q 'packed: 300 documents, [0-9]* o
 ok "it learns" holds packed.jsonl 'length == 30 and .[29].loss < 0.8 * .[0].loss'
 head -n 20 packed.jsonl >first.jsonl
 for mesh in "N_GPU_EACH_NODE=2" "N_GPU_EACH_NODE=2 CP=2" "BATCH_SIZE=1"; do
-    run $packed STEPS=20 $mesh METRICS_FILE=many.jsonl
-    ok "packed, $mesh: losses within 1e-5 of one worker's" near first.jsonl many.jsonl 1e-5
-    rm -f many.jsonl
+    losses_near first.jsonl 1e-5 "packed, $mesh: losses within 1e-5 of one worker's" $packed STEPS=20 $mesh
 done
 rm -r packed/step-00000030
 run $packed STEPS=30 METRICS_FILE=again.jsonl CHECKPOINT_DIR=packed
@@ -99,12 +95,8 @@ ok "the loss of a conversation is that of one document" is "$(eval_chat $((ids -
 ok "in which the ends of turns would matter" test "$(eval_chat $((ids - 1)) one.bin $mask)" != "$whole"
 
 # 7. Refused.
-run TASK=qa MODEL=gpt2-nano DATA=synthetic STEPS=1 $mask
-ok "TASK=qa: refused" is "$rc $(grep -c 'is for TASK=lm' err)" "78 1"
-run TASK=qa MODEL=gpt2-nano DATA=synthetic STEPS=1 PACK_DOCUMENTS=1
-ok "TASK=qa, packed: refused" is "$rc $(grep -c 'PACK_DOCUMENTS=1 (argument) is for TASK=lm' err)" "78 1"
-run $tiny DATA=ab.bin STEPS=1 PACK_DOCUMENTS=1
-ok "packed, without the end of text: refused" is "$rc $(grep -c 'documents cannot be told apart.*PACK_DOCUMENTS=0' err)" "78 1"
-run $tiny DATA=ab.bin STEPS=1 $mask
-ok "a vocabulary without the end of text: refused" is "$rc $(grep -c 'documents cannot be told apart' err)" "78 1"
+try "TASK=qa: refused" 78 'is for TASK=lm' -- train TASK=qa MODEL=gpt2-nano DATA=synthetic STEPS=1 $mask
+try "TASK=qa, packed: refused" 78 'PACK_DOCUMENTS=1 (argument) is for TASK=lm' -- train TASK=qa MODEL=gpt2-nano DATA=synthetic STEPS=1 PACK_DOCUMENTS=1
+try "packed, without the end of text: refused" 78 'documents cannot be told apart.*PACK_DOCUMENTS=0' -- train $tiny DATA=ab.bin STEPS=1 PACK_DOCUMENTS=1
+try "a vocabulary without the end of text: refused" 78 'documents cannot be told apart' -- train $tiny DATA=ab.bin STEPS=1 $mask
 done_testing

@@ -13,26 +13,16 @@ refuses() {
 }
 
 # 1. Settings.
-run $base BATCH_SISE=4
-ok "unknown setting: 64, with the nearest name" refuses 64 BATCH_SISE BATCH_SIZE
-run $base BATCH_SIZE=8x
-ok "not a number: 78" refuses 78 BATCH_SIZE=8x
-run $base HEADS=3
-ok "heads that do not divide: 78, both values" refuses 78 "HEADS" 3 16
-run $base SEQ_LEN=33
-ok "SEQ_LEN over CONTEXT: 78, both values" refuses 78 "SEQ_LEN=33" 32
-run $base CONTEXT=0 SEQ_LEN=1025
-ok "SEQ_LEN over the preset's context: 78" refuses 78 "SEQ_LEN=1025 (argument)" 1024 "lower SEQ_LEN"
-run $base GLOBAL_BATCH=3
-ok "GLOBAL_BATCH no multiple of BATCH_SIZE: 78" refuses 78 GLOBAL_BATCH=3 BATCH_SIZE=2
-run $base MODEL=gpt2-nona
-ok "unknown model: 78, with the known ones" refuses 78 MODEL=gpt2-nona gpt2-nano
-run $base RESUME=required
-ok "RESUME=required without CHECKPOINT_DIR: 78" refuses 78 RESUME=required CHECKPOINT_DIR
-run $base DEVICE=cuda
-ok "a device that is not there: 69" refuses 69 "DEVICE=cpu"
-run $base TASK=qa DATA=/usr/share/common-licenses/GPL-3
-ok "question answering on text: 78" refuses 78 TASK=qa "DATA"
+try "unknown setting: 64, with the nearest name" 64 BATCH_SISE BATCH_SIZE -- train $base BATCH_SISE=4
+try "not a number: 78" 78 BATCH_SIZE=8x -- train $base BATCH_SIZE=8x
+try "heads that do not divide: 78, both values" 78 "HEADS" 3 16 -- train $base HEADS=3
+try "SEQ_LEN over CONTEXT: 78, both values" 78 "SEQ_LEN=33" 32 -- train $base SEQ_LEN=33
+try "SEQ_LEN over the preset's context: 78" 78 "SEQ_LEN=1025 (argument)" 1024 "lower SEQ_LEN" -- train $base CONTEXT=0 SEQ_LEN=1025
+try "GLOBAL_BATCH no multiple of BATCH_SIZE: 78" 78 GLOBAL_BATCH=3 BATCH_SIZE=2 -- train $base GLOBAL_BATCH=3
+try "unknown model: 78, with the known ones" 78 MODEL=gpt2-nona gpt2-nano -- train $base MODEL=gpt2-nona
+try "RESUME=required without CHECKPOINT_DIR: 78" 78 RESUME=required CHECKPOINT_DIR -- train $base RESUME=required
+try "a device that is not there: 69" 69 "DEVICE=cpu" -- train $base DEVICE=cuda
+try "question answering on text: 78" 78 TASK=qa "DATA" -- train $base TASK=qa DATA=/usr/share/common-licenses/GPL-3
 export NCCL_DEBUG=INFO BATCHSIZE=4
 run $base
 ok "a near-miss name in the environment is warned about, others are left alone" \
@@ -40,11 +30,9 @@ ok "a near-miss name in the environment is warned about, others are left alone" 
 unset NCCL_DEBUG BATCHSIZE
 
 # 2. Data.
-run $base DATA=nowhere.txt
-ok "missing data: 66" refuses 66 nowhere.txt DATA
+try "missing data: 66" 66 nowhere.txt DATA -- train $base DATA=nowhere.txt
 : >empty.txt
-run $base DATA=empty.txt
-ok "empty data: 65" refuses 65 empty.txt
+try "empty data: 65" 65 empty.txt -- train $base DATA=empty.txt
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n' >pointer.txt
 mkdir lfs lfs-weights
 cp pointer.txt lfs/config.json
@@ -52,75 +40,55 @@ cp pointer.txt lfs-weights/model.safetensors
 echo '{"model_type":"gpt2","n_layer":1,"n_head":2,"n_embd":16,"n_positions":32,"vocab_size":50257}' >lfs-weights/config.json
 for name in t.model tokenizer.json m.gguf m.bin; do cp pointer.txt $name; done
 for set in DATA=pointer.txt TOKENIZER=t.model TOKENIZER=tokenizer.json MODEL=m.gguf MODEL=m.bin MODEL=lfs MODEL=lfs-weights; do
-    run $base DATA=/usr/share/common-licenses/GPL-3 $set
-    ok "a Git LFS pointer as $set: 65" refuses 65 "is a Git LFS pointer, not the file itself" "git lfs pull"
+    try "a Git LFS pointer as $set: 65" 65 "is a Git LFS pointer, not the file itself" "git lfs pull" -- train $base DATA=/usr/share/common-licenses/GPL-3 $set
 done
 head -c 3000 /usr/share/common-licenses/GPL-3 >table.csv
-run $base DATA=table.csv
-ok "a table is learnt with a warning" is "$rc $(grep -c ' warn .*table.csv is a table by its name' err)" "0 1"
+try "a table is learnt with a warning" 0 ' warn .*table.csv is a table by its name' -- train $base DATA=table.csv
 echo "To be, or not" >short.txt
-run $base DATA=short.txt
-ok "too short data: 65, what there is and what is needed" refuses 65 short.txt SEQ_LEN=16
+try "too short data: 65, what there is and what is needed" 65 short.txt SEQ_LEN=16 -- train $base DATA=short.txt
 mkdir hollow
 run $base DATA=hollow
 ok "empty folder: not accepted" refuses "$rc" hollow
 ok "66 or 65" [ $rc = 66 ] || [ $rc = 65 ]
 head -c 3000 /usr/share/common-licenses/GPL-3 >little.txt
-run $base DATA=little.txt STEPS=0 GLOBAL_BATCH=100000
-ok "less than one step an epoch: 65, with the numbers" refuses 65 "GLOBAL_BATCH=100000" "SEQ_LEN=16" "EPOCHS=1"
+try "less than one step an epoch: 65, with the numbers" 65 "GLOBAL_BATCH=100000" "SEQ_LEN=16" "EPOCHS=1" -- train $base DATA=little.txt STEPS=0 GLOBAL_BATCH=100000
 run $base DATA=little.txt VOCAB=1000
 ok "VOCAB smaller than the tokenizer's: refused with the value" refuses "$rc" 1000
 ok "65 or 78" [ $rc = 65 ] || [ $rc = 78 ]
 
 # 3. Token files: 256 int32 words of head, then uint16 ids.
 tokens 20240520 1 40 $(seq 1 40) >good.bin
-run $base DATA=good.bin VOCAB=64
-ok "a good token file: 0" is $rc 0
+try "a good token file: 0" 0 -- train $base DATA=good.bin VOCAB=64
 tokens 20240521 1 40 $(seq 1 40) >magic.bin
-run $base DATA=magic.bin VOCAB=64
-ok "wrong magic: 65, expected and actual" refuses 65 magic.bin 20240521 20240520
+try "wrong magic: 65, expected and actual" 65 magic.bin 20240521 20240520 -- train $base DATA=magic.bin VOCAB=64
 tokens 20240520 7 40 $(seq 1 40) >version.bin
-run $base DATA=version.bin VOCAB=64
-ok "wrong version: 65" refuses 65 version.bin 7
+try "wrong version: 65" 65 version.bin 7 -- train $base DATA=version.bin VOCAB=64
 tokens 20240520 1 400 $(seq 1 40) >cut.bin
-run $base DATA=cut.bin VOCAB=64
-ok "cut file: 65, the count told and the count there" refuses 65 cut.bin 400
+try "cut file: 65, the count told and the count there" 65 cut.bin 400 -- train $base DATA=cut.bin VOCAB=64
 tokens 20240520 1 40 $(seq 1 30) 999 $(seq 32 40) >id.bin
-run $base DATA=id.bin VOCAB=64
-ok "an id the model does not have: 65" refuses 65 id.bin 999 64
+try "an id the model does not have: 65" 65 id.bin 999 64 -- train $base DATA=id.bin VOCAB=64
 head -c 500 good.bin >head.bin
-run $base DATA=head.bin VOCAB=64
-ok "cut within its head: 65" refuses 65 head.bin
+try "cut within its head: 65" 65 head.bin -- train $base DATA=head.bin VOCAB=64
 
 # 4. Hugging Face folders.
 cp -r "$golden" hf
 chmod -R u+w hf
 hf="MODEL=hf BATCH_SIZE=2 SEQ_LEN=8 STEPS=2"
-run $hf
-ok "a good folder: 0" is $rc 0
+try "a good folder: 0" 0 -- train $hf
 ok "trains from its weights" says "weights from hf"
-run $hf EMBED=16
-ok "a dimension its weights do not have: 78" refuses 78 EMBED=16 "$(jq .n_embd hf/config.json)" "MODEL=hf"
+try "a dimension its weights do not have: 78" 78 EMBED=16 "$(jq .n_embd hf/config.json)" "MODEL=hf" -- train $hf EMBED=16
 jq '.n_positions += 1 | .n_ctx += 1' hf/config.json >c && cp hf/config.json config.good && mv c hf/config.json
-run $hf
-ok "wrong tensor shape: 65, tensor, expected and actual" \
-    refuses 65 wpe "$(jq .n_positions hf/config.json)" "$(jq .n_positions config.good)"
+try "wrong tensor shape: 65, tensor, expected and actual" 65 wpe "$(jq .n_positions hf/config.json)" "$(jq .n_positions config.good)" -- train $hf
 cp config.good hf/config.json
 head -c 3000 hf/model.safetensors >c && mv hf/model.safetensors model.good && mv c hf/model.safetensors
-run $hf
-ok "cut weights: 65" refuses 65 model.safetensors
+try "cut weights: 65" 65 model.safetensors -- train $hf
 rm hf/model.safetensors
-run $hf
-ok "missing weights: 66" refuses 66 model.safetensors
+try "missing weights: 66" 66 model.safetensors -- train $hf
 echo '{' >hf/config.json
-run $hf
-ok "broken config.json: 65" refuses 65 config.json
-run $base MODEL=hollow
-ok "a folder that is no model: 66" refuses 66 MODEL=hollow config.json
-run $base MODEL=./nowhere
-ok "a folder that is not there: 66" refuses 66 MODEL=./nowhere
-run $base MODEL=/etc/passwd
-ok "a file that is no model: 65, and what would be one" refuses 65 "/etc/passwd is not a model file" llm.c "Hugging Face folder"
+try "broken config.json: 65" 65 config.json -- train $hf
+try "a folder that is no model: 66" 66 MODEL=hollow config.json -- train $base MODEL=hollow
+try "a folder that is not there: 66" 66 MODEL=./nowhere -- train $base MODEL=./nowhere
+try "a file that is no model: 65, and what would be one" 65 "/etc/passwd is not a model file" llm.c "Hugging Face folder" -- train $base MODEL=/etc/passwd
 
 # 5. Checkpoints.
 ck="$base VOCAB=64 CHECKPOINT_DIR=ck"
@@ -142,13 +110,10 @@ run $base VOCAB=64 CHECKPOINT_DIR=damaged STEPS=3 RESUME=never
 ok "RESUME=never begins anew there, and keeps them aside" \
     is "$rc $(newest_step damaged) $(ls -d damaged/before-*/step-* | wc -l)" "0 3 $(ls ck | grep -c '^step-')"
 rm -rf ck/step-*/manifest.json
-run $ck
-ok "folders without a manifest are damaged too: 65" refuses 65 "none is valid"
+try "folders without a manifest are damaged too: 65" 65 "none is valid" -- train $ck
 mkdir bare
-run $base VOCAB=64 CHECKPOINT_DIR=bare RESUME=required
-ok "RESUME=required without any: 65" refuses 65 RESUME=required bare RESUME=auto
-begin $tiny STEPS=100000000 CHECKPOINT_DIR=held
-wait_for 20 is_training
+try "RESUME=required without any: 65" 65 RESUME=required bare RESUME=auto -- train $base VOCAB=64 CHECKPOINT_DIR=bare RESUME=required
+begin_training $tiny STEPS=100000000 CHECKPOINT_DIR=held
 holder=$pid
 cp out out.held
 "$convoy" train $quiet $tiny STEPS=5 CHECKPOINT_DIR=held >out 2>err
@@ -158,14 +123,11 @@ kill -TERM "$holder"
 wait "$holder"
 
 # 6. Disks.
-run $tiny STEPS=20 METRICS_FILE=/dev/full
-ok "METRICS_FILE on a full disk: said once, training goes on: 0" is "$rc $(grep -c 'cannot write METRICS_FILE=/dev/full: No space left' err)" "0 1"
+try "METRICS_FILE on a full disk: said once, training goes on: 0" 0 'cannot write METRICS_FILE=/dev/full: No space left' -- train $tiny STEPS=20 METRICS_FILE=/dev/full
 ok "and the loss is counted" says "20 lines of METRICS_FILE=/dev/full could not be written"
-run $tiny STEPS=2 METRICS_FILE=nowhere/m.jsonl
-ok "METRICS_FILE in a missing folder: 78" refuses 78 METRICS_FILE=nowhere/m.jsonl "No such file"
+try "METRICS_FILE in a missing folder: 78" 78 METRICS_FILE=nowhere/m.jsonl "No such file" -- train $tiny STEPS=2 METRICS_FILE=nowhere/m.jsonl
 echo "dear diary" >diary.txt
-run $tiny STEPS=2 METRICS_FILE=diary.txt
-ok "METRICS_FILE on a file of another kind: 78, left as it is" refuses 78 METRICS_FILE=diary.txt
+try "METRICS_FILE on a file of another kind: 78, left as it is" 78 METRICS_FILE=diary.txt -- train $tiny STEPS=2 METRICS_FILE=diary.txt
 ok "unchanged" is "$(cat diary.txt)" "dear diary"
 : >plain
 run $tiny STEPS=2 CHECKPOINT_DIR=plain/sub
@@ -193,27 +155,21 @@ else
 fi
 mkdir mnt
 if mount -t tmpfs -o size=700k convoy-test mnt 2>/dev/null; then
-    run $tiny STEPS=40 CHECKPOINT_EVERY=10 CHECKPOINT_DIR=mnt/ck
-    ok "disk full: periodic saves are warned about, the last one ends the run: 74" is $rc 74
+    try "disk full: periodic saves are warned about, the last one ends the run: 74" 74 -- train $tiny STEPS=40 CHECKPOINT_EVERY=10 CHECKPOINT_DIR=mnt/ck
     ok "training went on meanwhile" is "$(grep -c '^step 40/40' out) $(grep -c ' warn .*training goes on' err)" "1 2"
     ok "says bytes, and which checkpoint is intact" says "the checkpoint of step 10 is intact"
     ok "nothing half-made is left" is "$(ls -A mnt/ck | grep -c '^\.tmp')" 0
     mount -o remount,size=8m mnt
-    run $tiny STEPS=40 CHECKPOINT_EVERY=10 CHECKPOINT_DIR=mnt/ck
-    ok "with room again the run goes on from there: 0" is "$rc $(grep -c 'step 10 of 40' err)" "0 1"
+    try "with room again the run goes on from there: 0" 0 'step 10 of 40' -- train $tiny STEPS=40 CHECKPOINT_EVERY=10 CHECKPOINT_DIR=mnt/ck
     mount -o remount,size=700k mnt 2>/dev/null
     head -c 8m /dev/zero >mnt/fill 2>/dev/null
-    begin $tiny STEPS=100000000 CHECKPOINT_DIR=mnt/ck
-    wait_for 20 is_training
-    kill -TERM "$pid"
-    finish
+    begin_training $tiny STEPS=100000000 CHECKPOINT_DIR=mnt/ck
+    stop
     ok "disk full when asked to stop: 74, not 143" is "$rc $(grep -c 'the last checkpoint (SIGTERM, step' err)" "74 1"
     rm mnt/fill
     mount -o remount,ro mnt
-    run $tiny STEPS=41 CHECKPOINT_DIR=mnt/ck
-    ok "read-only folder: 74, with the path and the system's text" refuses 74 mnt/ck "Read-only file system"
-    run $tiny STEPS=2 METRICS_FILE=mnt/m.jsonl
-    ok "read-only METRICS_FILE: 74" refuses 74 METRICS_FILE=mnt/m.jsonl "Read-only file system"
+    try "read-only folder: 74, with the path and the system's text" 74 mnt/ck "Read-only file system" -- train $tiny STEPS=41 CHECKPOINT_DIR=mnt/ck
+    try "read-only METRICS_FILE: 74" 74 METRICS_FILE=mnt/m.jsonl "Read-only file system" -- train $tiny STEPS=2 METRICS_FILE=mnt/m.jsonl
     umount mnt
 else
     skip "disk full, read-only folder" "no right to mount a tmpfs"

@@ -28,8 +28,7 @@ layout() {
     if [ "$nodes" = 1 ]; then
         run ${family[$name]} $common N_GPU_EACH_NODE=$workers CHECKPOINT_DIR=got CHECKPOINT_EVERY=$steps "$@"
     else
-        begin_nodes $nodes ${family[$name]} $common N_GPU_EACH_NODE=$workers CHECKPOINT_DIR=got CHECKPOINT_EVERY=$steps "$@"
-        finish_nodes $nodes
+        train_nodes $nodes ${family[$name]} $common N_GPU_EACH_NODE=$workers CHECKPOINT_DIR=got CHECKPOINT_EVERY=$steps "$@"
         cat err.* >err
     fi
     got=$(sum_of got)
@@ -40,8 +39,7 @@ layout() {
 # begins NAME [WORKERS SETTING…] — the sum to compare with: of one worker, or of one group of them.
 begins() {
     rm -rf one
-    run ${family[$1]} $common CHECKPOINT_DIR=one CHECKPOINT_EVERY=$steps N_GPU_EACH_NODE="${2:-1}" "${@:3}"
-    ok "$*: ends" is "$rc" 0
+    try "$*: ends" 0 -- train ${family[$1]} $common CHECKPOINT_DIR=one CHECKPOINT_EVERY=$steps N_GPU_EACH_NODE="${2:-1}" "${@:3}"
     want=$(sum_of one)
 }
 

@@ -4,14 +4,6 @@
 endless="$tiny STEPS=100000000"
 port=$(free_port)
 url=http://127.0.0.1:$port
-get() { curl -s --max-time 60 "$url$1"; }
-code() { curl -s -o body --max-time 60 -w '%{http_code}' "$@"; }
-status_has() { [ "$(get /status | jq -r "$1" 2>/dev/null)" = true ]; } # status_has JQ
-begin_served() {
-    "$convoy" train STATUS_ADDR=127.0.0.1 STATUS_PORT=$port "$@" >out 2>err &
-    pid=$!
-    started+=("$pid")
-}
 
 begin_served $endless CHECKPOINT_DIR=ck CHECKPOINT_EVERY=500 HOSTS=train.example.org
 wait_for 20 status_has '.phase == "training" and .checkpoint.step != null'
@@ -68,8 +60,7 @@ ok "/metrics: one restart" is "$(get /metrics | grep -c '^convoy_restarts_total.
 "$convoy" train STATUS_ADDR=127.0.0.1 STATUS_PORT=$port $tiny STEPS=1 >out2 2>err2
 ok "a taken port: 78" is $? 78
 ok "with address and remedy" grep -qE "127.0.0.1.*$port.*STATUS_PORT" err2
-kill -TERM "$pid"
-finish
+stop
 ok "SIGTERM: 143" is $rc 143
 ok "convoy status: 1 when no node answers" is "$("$convoy" status "$url" >/dev/null 2>&1; echo $?)" 1
 
@@ -98,8 +89,7 @@ ok "convoy status without it: 1, with the setting" is "$? $(grep -c 'HTTP 401: i
 "$convoy" status "$url" STATUS_TOKEN_FILE=other.token >shown 2>err2
 ok "convoy status with another: 1" is "$? $(grep -c 'another token than STATUS_TOKEN_FILE has' err2)" "1 1"
 ok "the token is in no line of the log and on no command line" is "$(cat out err shown | grep -c "$token") $(tr '\0' ' ' <"/proc/$pid/cmdline" | grep -c "$token")" "0 0"
-kill -TERM "$pid"
-finish
+stop
 chmod 644 page.token
 "$convoy" train STATUS_ADDR=127.0.0.1 STATUS_PORT=$port $tiny STEPS=1 STATUS_TOKEN_FILE=page.token >out2 2>err2
 ok "a token that others can read: 78" is "$? $(grep -c 'STATUS_TOKEN_FILE=page.token can be read or changed by other users' err2)" "78 1"
@@ -175,8 +165,7 @@ for i in 1 2 3; do
 done
 ok "phase recovering is seen" grep -qx recovering recovering
 ok "/livez says alive then" is "$(grep -c '"live":true' alive)" 3
-kill -TERM "$pid"
-finish
+stop
 
 # The end: a client that polls sees it, whatever it is; without clients the node does not wait.
 poll_to_end() {
@@ -193,12 +182,12 @@ kill -TERM "$pid"
 poll_to_end
 finish
 ok "and the end by SIGTERM, with its code" is "$rc $(tail -n 1 ends)" "143 failed 143"
-begin=$(date +%s%N)
+begin=$(now_ms)
 begin_served $tiny STEPS=1
 finish
-took=$((($(date +%s%N) - begin) / 1000000))
-begin=$(date +%s%N)
+took=$(($(now_ms) - begin))
+begin=$(now_ms)
 run $tiny STEPS=1
-alone=$((($(date +%s%N) - begin) / 1000000))
+alone=$(($(now_ms) - begin))
 ok "no client polls: no pause at the end ($took ms, $alone without a port)" within $((took - alone)) 900
 done_testing

@@ -16,16 +16,10 @@ ok "the program runs from there" is "$(d/opt/c/bin/convoy version | head -n 1)" 
 man=d/opt/c/share/man/man1/convoy.1
 "$convoy" config JSON=1 2>err | jq -r 'keys[]' >settings
 ok "the man page has every setting" is "$(grep -c . settings) $(while read -r s; do grep -qx "\\\\fB$s\\\\fR" $man && echo "$s"; done <settings | wc -l)" "$(grep -c . settings) $(grep -c . settings)"
-if command -v man >/dev/null; then
-    ok "man reads it without a warning" is "$(man --warnings -l -E UTF-8 -Tutf8 -Z "$tmp/$man" 2>&1 >/dev/null)" ""
-else
-    skip "man reads it without a warning" "no man here"
-fi
-if command -v mandoc >/dev/null; then
-    ok "mandoc finds no error" is "$(mandoc -T lint -W warning $man 2>&1)" ""
-else
-    skip "mandoc finds no error" "no mandoc here"
-fi
+# ok_with PROGRAM NAME COMMAND… — a point that needs the program.
+ok_with() { if there "$1"; then ok "${@:2}"; else skip "$2" "no $1 here"; fi; }
+ok_with man "man reads it without a warning" is "$(there man && man --warnings -l -E UTF-8 -Tutf8 -Z "$tmp/$man" 2>&1 >/dev/null)" ""
+ok_with mandoc "mandoc finds no error" is "$(there mandoc && mandoc -T lint -W warning $man 2>&1)" ""
 
 complete_bash() { # LINE — what bash offers at its end
     bash -c '. "$1"; COMP_LINE=$2 COMP_POINT=${#2}; read -ra COMP_WORDS <<<"$2"; [[ $2 != *" " ]] || COMP_WORDS+=("")
@@ -38,28 +32,20 @@ mkdir -p runs/run1
 ok "MODEL: presets and files; status: folders and addresses; help: topics" is \
     "$(complete_bash "convoy train MODEL=gpt2-n")/$(complete_bash "convoy train MODEL=a-f")/$(complete_bash "convoy status run")/$(complete_bash "convoy verify runs/r")/$(complete_bash "convoy status http")/$(complete_bash "convoy status http:")/$(complete_bash "convoy help netw")" \
     "gpt2-nano/a-file/runs/runs/run1/http://127.0.0.1:8080///127.0.0.1:8080/network"
-if command -v fish >/dev/null; then
-    complete_fish() { HOME=$tmp fish -c "source $tmp/d/opt/c/share/fish/vendor_completions.d/convoy.fish; complete -C '$1'" 2>/dev/null | cut -f 1 | xargs; }
-    ok "fish does so, too" is "$(complete_fish "convoy train MODEL=gpt2-n")/$(complete_fish "convoy status runs/r")/$(complete_fish "convoy status http")/$(complete_fish "convoy help netw")" \
-        "MODEL=gpt2-nano/runs/run1//http://127.0.0.1:8080/network"
-else
-    skip "fish does so, too" "no fish here"
-fi
-if command -v zsh >/dev/null; then
-    complete_zsh() { # PREFIX WORD… — what zsh would offer for the last word, by a stand-in of its completion
-        zsh -f -c 'compadd() { print -r -- "$@"; }; _files() { print -r -- files "$@"; }; _describe() { : }; compset() { : }
-            PREFIX=$1; shift; words=("$@") CURRENT=$#; . d/opt/c/share/zsh/site-functions/_convoy' - "$@" | xargs
-    }
-    ok "zsh, too" is "$(complete_zsh MODEL=gpt2 convoy train MODEL=gpt2 | grep -o 'gpt2-nano\|files' | xargs)/$(complete_zsh run convoy status run)/$(complete_zsh run convoy verify run)/$(complete_zsh net convoy help net | grep -o network)" \
-        "gpt2-nano files/-S -- http://127.0.0.1:8080 files -//files -//network"
-else
-    skip "zsh, too" "no zsh here"
-fi
+complete_fish() { HOME=$tmp fish -c "source $tmp/d/opt/c/share/fish/vendor_completions.d/convoy.fish; complete -C '$1'" 2>/dev/null | cut -f 1 | xargs; }
+ok_with fish "fish does so, too" is "$(complete_fish "convoy train MODEL=gpt2-n")/$(complete_fish "convoy status runs/r")/$(complete_fish "convoy status http")/$(complete_fish "convoy help netw")" \
+    "MODEL=gpt2-nano/runs/run1//http://127.0.0.1:8080/network"
+complete_zsh() { # PREFIX WORD… — what zsh would offer for the last word, by a stand-in of its completion
+    zsh -f -c 'compadd() { print -r -- "$@"; }; _files() { print -r -- files "$@"; }; _describe() { : }; compset() { : }
+        PREFIX=$1; shift; words=("$@") CURRENT=$#; . d/opt/c/share/zsh/site-functions/_convoy' - "$@" 2>err | xargs
+}
+ok_with zsh "zsh, too" is "$(complete_zsh MODEL=gpt2 convoy train MODEL=gpt2 | grep -o 'gpt2-nano\|files' | xargs)/$(complete_zsh run convoy status run)/$(complete_zsh run convoy verify run)/$(complete_zsh net convoy help net | grep -o network)" \
+    "gpt2-nano files/-S -- http://127.0.0.1:8080 files -//files -//network"
 ok "and files" is "$(complete_bash "convoy train DATA=a-f")" "a-file"
 for shell in zsh fish; do
     file=d/opt/c/share/zsh/site-functions/_convoy
     [ $shell = zsh ] || file=d/opt/c/share/fish/vendor_completions.d/convoy.fish
-    if command -v $shell >/dev/null; then ok "$shell reads its completion" $shell -n $file; else skip "$shell reads its completion" "no $shell here"; fi
+    ok_with $shell "$shell reads its completion" $shell -n $file
     ok "$shell: every setting, every command" is \
         "$(while read -r s; do grep -q "$s[:=]" $file && echo "$s"; done <settings | wc -l) $(grep -cE "^ *.?train:|-a train " $file)" "$(grep -c . settings) 1"
 done

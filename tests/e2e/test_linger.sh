@@ -6,17 +6,13 @@ unset KUBERNETES_SERVICE_HOST SLURM_JOB_ID LINGER
 port=$(free_port)
 url=http://127.0.0.1:$port
 quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$port"
-get() { curl -s --max-time 5 "$url$1"; }
-code() { curl -s -o body --max-time 5 -w '%{http_code}' "$url$1"; }
-status_has() { [ "$(get /status | jq -r "$1" 2>/dev/null)" = true ]; }
 port_is_free() { [ -z "$(ss -Hltn "sport = :$1")" ]; }
 # hasten SIGNAL — how long the end took after it, in ms: $took; $rc.
 hasten() {
     local from
-    from=$(date +%s%N)
-    kill "-$1" "$pid"
-    finish
-    took=$((($(date +%s%N) - from) / 1000000))
+    from=$(now_ms)
+    stop "$1"
+    took=$(($(now_ms) - from))
 }
 
 # 1. A run that fails for good.
@@ -25,9 +21,9 @@ ok "failed: /status goes on saying so" wait_for 30 status_has '.phase == "failed
 sleep 1
 ok "and why, with the exit code" status_has '.error.code == 75 and (.error.message | test("SIGKILL.*no restart left"))'
 ok "its ranks train no longer" status_has '[.ranks[].state] == ["stopped"]'
-ok "/livez 200: it goes by itself, a kubelet has nothing to heal" is "$(code /livez)" 200
-ok "/readyz 503 with the reason" is "$(code /readyz) $(jq -r '.error.message | test("^failed: .*no restart left")' body)" "503 true"
-ok "/ 200, /history 200" is "$(code /) $(code /history)" "200 200"
+ok "/livez 200: it goes by itself, a kubelet has nothing to heal" is "$(code $url/livez)" 200
+ok "/readyz 503 with the reason" is "$(code $url/readyz) $(jq -r '.error.message | test("^failed: .*no restart left")' body)" "503 true"
+ok "/ 200, /history 200" is "$(code $url/) $(code $url/history)" "200 200"
 get /metrics >metrics
 ok "/metrics: failed, not ready, its exit code" is "$(grep -cE '^convoy_(phase\{phase="failed"\} 1|ready 0|live 1|exit_code 75)$' metrics)" 4
 "$convoy" status "$url" >shown 2>said
@@ -49,29 +45,27 @@ for s in INT HUP USR1; do
 done
 begin $tiny STEPS=5 LINGER=2m
 wait_for 30 status_has '.phase == "done"'
-ok "done: live, not ready, no error" is "$(code /livez) $(code /readyz) $(get /status | jq -c '[.error, .ranks[0].state]') $(get /metrics | grep -c '^convoy_exit_code 0$')" \
+ok "done: live, not ready, no error" is "$(code $url/livez) $(code $url/readyz) $(get /status | jq -c '[.error, .ranks[0].state]') $(get /metrics | grep -c '^convoy_exit_code 0$')" \
     '200 503 [null,"done"] 1'
 hasten TERM
 ok "SIGTERM: 0" is $rc 0
-from=$(date +%s%N)
+from=$(now_ms)
 run $tiny STEPS=5 LINGER=1500ms
-took=$((($(date +%s%N) - from) / 1000000))
+took=$(($(now_ms) - from))
 ok "without a signal it lasts as long as it says ($took ms)" [ "$took" -ge 1500 ]
 ok "and ends with 0" is $rc 0
 
 # 3. No wait: asked to stop, or nothing to ask.
-begin $tiny STEPS=100000000 LINGER=2m CHECKPOINT_DIR=ck
-wait_for 30 is_training
+begin_training $tiny STEPS=100000000 LINGER=2m CHECKPOINT_DIR=ck
 hasten TERM
 ok "a stop by SIGTERM is not lengthened: 143" is "$rc $(within "$took" 20000 && echo soon)" "143 soon"
-begin $tiny STEPS=100000000 LINGER=2m
-wait_for 30 is_training
+begin_training $tiny STEPS=100000000 LINGER=2m
 hasten USR1
 ok "nor a preemption: 75" is "$rc $(within "$took" 20000 && echo soon)" "75 soon"
-from=$(date +%s%N)
+from=$(now_ms)
 quiet="STATUS_PORT=0"
 run $tiny STEPS=5 LINGER=2m
-took=$((($(date +%s%N) - from) / 1000000))
+took=$(($(now_ms) - from))
 ok "without a port there is nothing to wait for ($took ms)" within "$took" 20000
 
 # 4. Two nodes: each shows its own end, and node 0 the nodes that took part.

@@ -1,3 +1,3 @@
 #!/bin/bash
-# test_many — twelve nodes train, and a whole node is killed and started again: `make train-64` in small.
-NODES=${NODES:-12} STEPS=${STEPS:-200} FAULTS=${FAULTS:-node} exec "$(dirname "$0")/train_many.sh"
+# test_many — twelve nodes train, and whole nodes are killed and started again: `make train-64` in small.
+NODES=${NODES:-12} DURATION=${DURATION:-9} FAULTS=${FAULTS:-node} EVERY=${EVERY:-10} exec "$(dirname "$0")/train_many.sh"

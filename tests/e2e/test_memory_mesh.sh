@@ -38,8 +38,7 @@ takes_planned() {
     begin $large N_GPU_EACH_NODE="$workers" "$@"
     wait_for 30 second_step
     all=$(peaks)
-    kill -TERM "$pid"
-    finish
+    stop
     planned=$(sed -n 's/.* memory planned: \([0-9]*\) KiB$/\1/p' err)
     ok "$*: trains, and $workers workers and the supervisor are read" is "$rc $(grep -cE '^[0-9]+ [0-9]+$' <<<"$all")" "143 $((workers + 1))"
     ok "$*: planned is what is taken within 2 %" awk -v planned="$planned" '

@@ -21,8 +21,7 @@ begin_machine() {
     (cd "$2" && exec nsenter --net="/run/netns/$3" env STATUS_PORT=$((8080 + $1)) bash -c "$(block "node $1" | sed 's/^build/exec build/')") \
         >out.$1 2>err.$1 &
     node[$1]=$!
-    pid=$!
-    started+=("$!")
+    track
 }
 begin_machine 1 b $b
 sleep 0.3 # whichever comes first
@@ -68,31 +67,6 @@ finish_nodes 2
 ok "no address for workers: 78 with JOIN_TIMEOUT, and no second try" is "$codes $(grep -c 'restart [0-9]' err.0)" "78 78 0"
 ok "it is named" node_says 0 "found no network address for 2s .JOIN_TIMEOUT.: DATA_ADDR=no-such-interface has no address"
 
-# The same with a cable that is pulled and put back.
-meeting="MASTER_ADDR=10.0.0.1 MASTER_PORT=$port"
-job="$tiny N_NODES=2 STEPS=100000000 CHECKPOINT_DIR=$tmp/cut CHECKPOINT_EVERY=100 PEER_TIMEOUT=3s"
-in="nsenter --net=/run/netns/$a" begin_node 0 $job
-in="nsenter --net=/run/netns/$b" begin_node 1 $job
-pid=${node[0]}
-wait_for 20 is_past 200
-before="$(workers_of_node 0) $(workers_of_node 1)"
-ip -n $b link set eth0 down
-begin=$(date +%s%N)
-wait_for 9 node_said 0 "node 1 .*was lost: silent"
-took=$((($(date +%s%N) - begin) / 1000000))
-ok "a cable out: named after $took ms of PEER_TIMEOUT=3s" within "$took" 4500
-wait_for 5 node_said 1 "node 0 was lost"
-ok "the node behind it knows too, and gives up by itself" node_says 1 "node 0 was lost"
-ip -n $b link set eth0 up
-ip -n $b addr replace 10.0.0.2/24 dev eth0
-last=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-)
-wait_for 20 is_past $((last + 200))
-ok "put back: the job goes on" is_past $((last + 200))
-ok "and nobody lost a process" is "$(workers_of_node 0) $(workers_of_node 1)" "$before"
-kill -TERM "${node[1]}"
-finish_nodes 2
-ok "SIGTERM on the other machine: 143 on both" is "$codes" "143 143"
-
 # A firewall lets through what nodes say at MASTER_PORT, and drops what workers send.
 drop() {
     nsenter --net="/run/netns/$1" iptables -A INPUT -i eth0 -p tcp --dport "$port" -j ACCEPT \
@@ -128,10 +102,9 @@ in="nsenter --net=/run/netns/$a" begin_node 0 $job
 in="nsenter --net=/run/netns/$b" begin_node 1 $job
 wait_for 30 node_said 0 "warn.*workers have not connected to each other for 15 s.*firewall.*UCX_NET_DEVICES"
 ok "workers that do not reach each other: said, with what to look for" node_said 0 "firewall"
-begin=$(date +%s%N)
-kill -TERM "${node[1]}"
-finish_nodes 2
-took=$((($(date +%s%N) - begin) / 1000000))
+begin=$(now_ms)
+stop_nodes 2 TERM 1
+took=$(($(now_ms) - begin))
 ok "and a stop is obeyed: 143 on both, after $took ms" stops_within 5000
 ok "it says that nothing was saved" node_says 0 "waiting for other workers; nothing was saved, because CHECKPOINT_DIR is not set"
 
@@ -144,10 +117,10 @@ begin_both() { # SETTING…
     wait_for 20 is_past 200
 }
 stop_both() { # NODE…: these get SIGTERM; the time until both have ended in $took
-    local begin=$(date +%s%N)
+    local begin=$(now_ms)
     for i; do kill -TERM "${node[$i]}"; done
     finish_nodes 2
-    took=$((($(date +%s%N) - begin) / 1000000))
+    took=$(($(now_ms) - begin))
 }
 undrop
 begin_both CHECKPOINT_DIR=$tmp/mid
@@ -157,7 +130,7 @@ kill -KILL "$(workers_of_node 1)"
 wait_for 5 node_said 0 "node 1 .*was killed by SIGKILL.*restart [0-9] of 3"
 ok "a peer's failure is heard while no call gets an answer" node_says 0 "node 1 .*was killed by SIGKILL.*restart [0-9] of 3"
 undrop
-last=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-)
+last=$(last_step)
 wait_for 20 is_past $((last + 200))
 drop $a && drop $b
 sleep 1

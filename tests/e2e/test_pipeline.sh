@@ -17,8 +17,7 @@ run $llama METRICS_FILE=llama.jsonl CHECKPOINT_DIR=llama
 run $llama $share PP_CHUNKS=2 METRICS_FILE=llama2.jsonl CHECKPOINT_DIR=llama2
 ok "a Llama, interleaved: losses and weights bit for bit" is "$rc $(losses llama2.jsonl | cksum) $(weights llama2/step-00000020)" \
     "0 $(losses llama.jsonl | cksum) $(weights llama/step-00000020)"
-run $llama N_GPU_EACH_NODE=4 PP=2 TP=2 METRICS_FILE=four.jsonl
-ok "PP=2 x TP=2: losses within 2e-6" near llama.jsonl four.jsonl 2e-6
+losses_near llama.jsonl 2e-6 "PP=2 x TP=2: losses within 2e-6" $llama N_GPU_EACH_NODE=4 PP=2 TP=2
 
 # 2. Checkpoints do not know the mesh.
 goes_on N_GPU_EACH_NODE=1 PP=1 SHARD=none
@@ -27,10 +26,9 @@ goes_on N_GPU_EACH_NODE=4 PP=2 SHARD=full
 
 # 3. Two nodes, a stage each; a stage is lost.
 run $gpt $share METRICS_FILE=plain.jsonl
-begin_nodes 2 $gpt PP=2 METRICS_FILE=nodes.jsonl
-finish_nodes 2
+train_nodes 2 $gpt PP=2 METRICS_FILE=nodes.jsonl
 ok "2 nodes, PP=2: losses bit for bit those of one node" is "$codes $(losses nodes.jsonl | cksum)" "0 0 $(losses plain.jsonl | cksum)"
-heals kill:rank=1 nan:rank=1 stall:rank=0
+heals "$gpt $share" kill:rank=1 nan:rank=1 stall:rank=0
 
 # 4. Refused.
 refused "PP=3 (argument) does not divide the job's 4 workers" N_GPU_EACH_NODE=4 PP=3

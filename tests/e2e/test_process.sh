@@ -4,26 +4,21 @@
 endless="$tiny STEPS=100000000"
 
 # 1. A terminal that hangs up is a SIGTERM; under nohup it is nothing.
-begin $endless CHECKPOINT_DIR=hup METRICS_FILE=hup.jsonl
-wait_for 20 is_training
-kill -HUP "$pid"
-finish
+begin_training $endless CHECKPOINT_DIR=hup METRICS_FILE=hup.jsonl
+stop HUP
 ok "SIGHUP while training: 143" is "$rc" 143
 ok "with a checkpoint of the last step" is "$(newest_step hup)" "$(tail -n 1 hup.jsonl | jq .step)"
 ok "and says which signal" says 'SIGTERM (by SIGHUP): stopping after this step and a checkpoint'
 : >out >err
 (trap '' HUP; exec "$convoy" train $quiet $endless CHECKPOINT_DIR=nohup >out 2>err) &
-pid=$!
-started+=("$pid")
+track
 wait_for 20 is_training
 kill -HUP "$pid"
 sleep 0.5 # it would have been gone long since
 ok "SIGHUP that nohup has ignored is ignored" kill -0 "$pid"
-kill -TERM "$pid"
-finish
+stop
 ok "and SIGTERM still ends it: 143" is "$rc" 143
-begin $endless CHECKPOINT_DIR=group
-wait_for 20 is_training
+begin_training $endless CHECKPOINT_DIR=group
 kill -HUP "$pid" $(pgrep -P "$pid")
 finish
 ok "SIGHUP to the whole group, workers too: 143" is "$rc" 143
@@ -64,8 +59,7 @@ rc=0
 (ulimit -n 64 && exec "$convoy" train $tiny STATUS_PORT=0 STEPS=2 CHECKPOINT_DIR=few CHECKPOINT_EVERY=1 METRICS_FILE=few.jsonl VAL_DATA=synthetic EVAL_EVERY=1) >out 2>err || rc=$?
 ok "ulimit -n 64 is enough for one worker" is "$rc" 0
 (ulimit -S -n 64; exec "$convoy" train $quiet $endless >out 2>err) &
-pid=$!
-started+=("$pid")
+track
 wait_for 20 is_training
 ok "a soft limit is raised" is "$(awk '/Max open files/ { print $4 }' /proc/$pid/limits)" "$(ulimit -H -n)"
 
@@ -109,8 +103,7 @@ for p in "$pid" "$child"; do
     ok "$who: no core dumps, into a pipe neither" is "$(awk '/Max core file size/ { print $5 }' /proc/$p/limits)" 1
     ok "$who: what it executes gains no privileges" is "$(awk '/NoNewPrivs/ { print $2 }' /proc/$p/status)" 1
 done
-kill -TERM "$pid"
-finish
+stop
 
 # 5. The token of a job: once derived from, it is in no memory and no environment of any process.
 export JOB_TOKEN="convoy-test-$$-$(head -c 12 /dev/urandom | od -An -tx1 | tr -d ' \n')"
@@ -150,11 +143,9 @@ JOB_TOKEN=a-secret-for-these-tests-only "$convoy" train $quiet $tiny STEPS=1 N_N
 ok "a MASTER_ADDR that does not resolve on node 0: 78" is "$rc $(grep -c 'listening on all' err) $(grep -c 'no name that is known here' err)" "78 0 2"
 : >err
 JOB_TOKEN=a-secret-for-these-tests-only "$convoy" train $quiet $tiny STEPS=1 N_NODES=2 NODE_ID=0 MASTER_ADDR=no-such-host.invalid MASTER_PORT=$port >out 2>err &
-pid=$!
-started+=("$pid")
+track
 wait_for 20 said "looked up again"
-kill -TERM "$pid"
-finish
+stop
 ok "SIGTERM while it is looked up again: 143" is "$rc" 143
 
 # 7. The folder in /tmp that is CACHE_DIR where neither HOME nor XDG_CACHE_HOME is set: this user's alone, or refused.

@@ -105,9 +105,9 @@ sleep 3
 before=$(spent)
 : >urls
 for i in $(seq 1 500); do printf 'url = "http://127.0.0.1:%s/metrics"\noutput = "/dev/null"\nwrite-out = "%%{http_code}\\n"\n' "$port0" >>urls; done
-began=$(date +%s%N)
+began=$(now_ms)
 curl -s -K urls >codes
-took=$((($(date +%s%N) - began) / 1000000))
+took=$(($(now_ms) - began))
 after=$(spent)
 # The time that passed had its own share of idle work: 500 scrapes cost what is beyond that.
 cost=$(awk -v i="$idle" -v b="$before" -v a="$after" -v t="$took" 'BEGIN { c = ((a - b) - (b - i) * t / 3000) / 1e6 / 500; printf "%.3f", c < 0 ? 0 : c }')

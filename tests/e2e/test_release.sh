@@ -57,8 +57,7 @@ run $tiny STEPS=20 METRICS_FILE=release.jsonl
 ok "the same losses as the ordinary build" is "$(losses release.jsonl)" "$(losses common.jsonl)"
 . "$root/tests/e2e/nodes_lib.sh"
 export UCX_TLS=tcp,self
-begin_nodes 2 $tiny BATCH_SIZE=1 GLOBAL_BATCH=2 STEPS=20 METRICS_FILE=two.jsonl
-finish_nodes 2
+train_nodes 2 $tiny BATCH_SIZE=1 GLOBAL_BATCH=2 STEPS=20 METRICS_FILE=two.jsonl
 convoy=$common
 begin_nodes 2 $tiny BATCH_SIZE=1 GLOBAL_BATCH=2 STEPS=20 METRICS_FILE=two-common.jsonl
 first=$codes
@@ -66,8 +65,7 @@ finish_nodes 2
 ok "two nodes over UCX's TCP: done, the same losses as the ordinary build" is "$first $codes $(losses two.jsonl)" "0 0 0 0 $(losses two-common.jsonl)"
 unset UCX_TLS
 convoy=$release
-begin_nodes 2 $tiny BATCH_SIZE=1 GLOBAL_BATCH=2 STEPS=20 METRICS_FILE=two-tcp.jsonl
-finish_nodes 2
+train_nodes 2 $tiny BATCH_SIZE=1 GLOBAL_BATCH=2 STEPS=20 METRICS_FILE=two-tcp.jsonl
 convoy=$common
 ok "two nodes over TCP of our own: done, the same losses" is "$codes $(losses two-tcp.jsonl)" "0 0 $(losses two-common.jsonl)"
 

@@ -10,8 +10,7 @@ schema() { sed -i "s/\"schema\": 1,/\"schema\": $2,/" "$1/manifest.json"; }
 
 # 1. N: the committed one.
 fresh now
-run $small STEPS=4 RESUME=required METRICS_FILE=now.jsonl CHECKPOINT_DIR=now
-ok "schema 1: gone on from" is "$rc $(grep -c 'resuming from now/step-00000002' err)" "0 1"
+try "schema 1: gone on from" 0 'resuming from now/step-00000002' -- train $small STEPS=4 RESUME=required METRICS_FILE=now.jsonl CHECKPOINT_DIR=now
 tail -n 2 "$golden/metrics.jsonl" >then.jsonl
 ok "its losses are those of the run that wrote it" near then.jsonl now.jsonl 2e-6
 
@@ -21,11 +20,9 @@ for other in 0 2 4711; do
     cp -r $other/step-00000002 $other/step-00000003
     schema $other/step-00000003 $other
     before=$(sum_of $other)
-    run $small STEPS=4 CHECKPOINT_DIR=$other
-    ok "schema $other: refused with 65" is $rc 65
+    try "schema $other: refused with 65" 65 -- train $small STEPS=4 CHECKPOINT_DIR=$other
     ok "schema $other: says which, and that this one reads 1" says "$other/step-00000003/manifest.json has schema $other, but this version reads schema 1"
-    run $small STEPS=4 CHECKPOINT_DIR=$other RESUME=required
-    ok "schema $other: RESUME=required, 65" is $rc 65
+    try "schema $other: RESUME=required, 65" 65 -- train $small STEPS=4 CHECKPOINT_DIR=$other RESUME=required
     for command in "generate PROMPT=x CHECKPOINT_DIR=$other" "eval VAL_DATA=$golden/tokens.bin CHECKPOINT_DIR=$other" "export FROM=$other TO=made"; do
         rc=0
         "$convoy" $command >out 2>err || rc=$?
@@ -39,8 +36,7 @@ fresh kept
 cp -r kept/step-00000002 kept/step-00000001
 schema kept/step-00000001 2
 before=$(sum_of kept/step-00000001)
-run $small STEPS=12 CHECKPOINT_DIR=kept CHECKPOINT_EVERY=2 CHECKPOINT_KEEP=1
-ok "an older one of schema 2: the newest is gone on from" is "$rc $(grep -c 'step-00000002: step 2' err)" "0 1"
+try "an older one of schema 2: the newest is gone on from" 0 'step-00000002: step 2' -- train $small STEPS=12 CHECKPOINT_DIR=kept CHECKPOINT_EVERY=2 CHECKPOINT_KEEP=1
 ok "CHECKPOINT_KEEP=1 leaves it and the newest" is "$(ls kept | grep step- | tr '\n' ' ')" "step-00000001 step-00000012 "
 ok "and leaves it as it was" is "$(sum_of kept/step-00000001)" "$before"
 
@@ -48,8 +44,7 @@ ok "and leaves it as it was" is "$(sum_of kept/step-00000001)" "$before"
 fresh never
 schema never/step-00000002 2
 before=$(sum_of never/step-00000002)
-run $small STEPS=2 CHECKPOINT_DIR=never RESUME=never
-ok "RESUME=never: trained anew" is $rc 0
+try "RESUME=never: trained anew" 0 -- train $small STEPS=2 CHECKPOINT_DIR=never RESUME=never
 ok "the one of schema 2 was moved aside, as it was" is "$(sum_of never/before-*/step-00000002)" "$before"
 
 # 5. A folder that is deleted midway is made again; a file in its place is 78 at start, 74 at the end of training.
@@ -58,23 +53,17 @@ has_saved() { local s; s=$(newest_step gone); [ "${s:-0}" -ge 100 ]; } # that of
 wait_for 20 has_saved
 mv gone away # at once: rm -r would race with what is written
 ok "a folder deleted midway is made again" wait_for 20 eval 'ls gone | grep -q step-'
-kill -TERM "$pid"
-finish
+stop
 ok "and the last checkpoint is in it: 143" is "$rc $(grep -c 'was deleted; it is created again' err)" "143 1"
-run $small STEPS=100 CHECKPOINT_DIR=gone RESUME=required
-ok "which is whole" is $rc 0
+try "which is whole" 0 -- train $small STEPS=100 CHECKPOINT_DIR=gone RESUME=required
 rm -rf gone
 echo >gone
-run $small STEPS=2 CHECKPOINT_DIR=gone
-ok "a file in its place: 78" is "$rc $(grep -c 'CHECKPOINT_DIR=gone is not a folder' err)" "78 1"
-run $small STEPS=2 CHECKPOINT_DIR=gone/below
-ok "a file above it: 78" is $rc 78
+try "a file in its place: 78" 78 'CHECKPOINT_DIR=gone is not a folder' -- train $small STEPS=2 CHECKPOINT_DIR=gone
+try "a file above it: 78" 78 -- train $small STEPS=2 CHECKPOINT_DIR=gone/below
 rm -f gone
-begin $small STEPS=100000000 CHECKPOINT_DIR=gone
-wait_for 20 is_training
+begin_training $small STEPS=100000000 CHECKPOINT_DIR=gone
 mv gone away2
 echo >gone
-kill -TERM "$pid"
-finish
+stop
 ok "a file in its place midway: 74" is "$rc $(grep -c 'gone' err)" "74 1"
 done_testing

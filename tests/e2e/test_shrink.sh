@@ -10,7 +10,6 @@ goes_on() { # goes_on N — N more steps than now
     at=$(last_step)
     wait_for 30 is_past $((${at:-0} + $1))
 }
-taken_in() { wait_for 30 node_says_times 0 "node $1 \([^)]*\) is back, and is taken in" "$2" >/dev/null; }
 # same_as_calm NAME SETTING… — the last checkpoint has the weights of a calm run of one worker.
 same_as_calm() {
     local name=$1 at
@@ -21,36 +20,19 @@ same_as_calm() {
     run $tiny BATCH_SIZE=1 GLOBAL_BATCH=12 EXACT=layout LR_SCHEDULE=constant STEPS="$at" CHECKPOINT_DIR="$name-calm" "$@"
     ok "$name: the weights after $at steps are those of a calm worker" is "$(weights "$name/$(newest "$name")")" "$(weights "$name-calm/$(newest "$name-calm")")"
 }
-# away NODES NAME SETTING… — nodes but node 0 are killed, one at a time, and return after some steps of the others; workers of any node
-# are killed between.
-away() {
-    local nodes=$1 name=$2 k i
-    shift 2
-    begin_nodes "$nodes" $job STEPS=100000000 CHECKPOINT_DIR="$name" "$@"
-    wait_for 30 is_past 5
-    for k in $(seq "$kills"); do
-        sleep "0.$((RANDOM % 3 + 1))$((RANDOM % 10))"
-        i=$((1 + RANDOM % (nodes - 1)))
-        kill_node "$i"
-        wait_for 30 node_says_times 0 "generation [0-9]+: $((nodes - 1)) of $nodes nodes" "$k" >/dev/null
-        ok "$name: $((nodes - 1)) of $nodes nodes train on" goes_on 5
-        kill -KILL $(workers_of_node 0 | cut -d' ' -f1)
-        goes_on 5
-        begin_node "$i" N_NODES="$nodes" $job STEPS=100000000 CHECKPOINT_DIR="$name" "$@"
-        pid=${node[0]}
-        ok "$name: node $i is taken in" wait_for 30 node_says_times 0 "is back, and is taken in" "$k"
-        ok "$name: all train on" goes_on 5
-    done
-    kill -TERM "${node[0]}"
-    finish_nodes "$nodes"
-    ok "$name: no checkpoint was read" is "$(grep -c 'resuming from [^mc]' err.0)" 0
-    ok "$name: a return takes no restart" node_says 0 "restart $((2 * kills)) of 1000"
-    same_as_calm "$name"
-}
-away 4 four
-away 3 full SHARD=full
-away 2 two SHARD=optimizer
-away 2 workers N_GPU_EACH_NODE=2
+# Nodes and workers are killed, and nodes return while the others train: from memory, with the weights of a calm run.
+while read -r name settings; do
+    limit 200 "$convoy" rehearse ${job/CHECKPOINT_EVERY=100000000/CHECKPOINT_EVERY=20} $settings CHECKPOINT_DIR="$tmp/$name" FAULT_MIX=node,kill FAULT_EVERY=1s \
+        DURATION="${kills}s" SEED=$RANDOM JSON=1 >out 2>err
+    ok "$name: healed, with the weights of a calm run and every step in the ledger" holds out '.[0] | .problem == null and .weights.equal and .samples_lost == 0
+        and ([.faults[].made] | add) > 0 and all(.faults[]; .made == .healed and .named_wrong == 0)'
+    ok "$name: from memory: at most one finished step is done again" holds out '.[0] | [.faults[].steps_redone.worst // 0] | max <= 1'
+done <<'TABLE'
+four N_NODES=4
+full N_NODES=3 SHARD=full
+two N_NODES=2 SHARD=optimizer
+workers N_NODES=2 N_GPU_EACH_NODE=2
+TABLE
 
 # A supervisor is killed, and its workers end with it: both kinds of its connections are closed, so it is lost at once. The log has the time
 # of the next generation; the fastest of three counts, since a busy machine may stand still in any of them.
@@ -71,8 +53,7 @@ for k in 1 2 3; do
 done
 ok "a node that is killed is lost at once, by two signs" node_says 0 'node 1 \([^)]*\) was lost: its connections to node 0 and to a rank of another node were closed'
 ok "… from the kill to the next generation: $fastest ms" within "$fastest" 450
-kill -TERM "${node[0]}"
-finish_nodes 3
+stop_nodes 3
 same_as_calm fast
 
 # A node returns while the others make their first step without it, which takes longer than its start: the generation finishes that step.
@@ -89,8 +70,7 @@ ok "… after a step of the others: from step $first, then from step $second" [ 
 at_ms() { date -d "$(grep -E "$1" err.0 | head -n 1 | cut -d' ' -f1)" +%s%3N; }
 took=$(($(at_ms 'is back, and is taken in') - $(at_ms 'generation 2: ')))
 ok "… right after it: $took ms after that generation began, and not by the bound of 10 s" within "$took" 4000
-kill -TERM "${node[0]}"
-finish_nodes 3
+stop_nodes 3
 same_as_calm step GLOBAL_BATCH=3000 BATCH_SIZE=2 VIRTUAL_SHARDS=1500
 
 # Node 0 goes on alone, and the steps that it has done alone are not lost when a node returns.
@@ -160,14 +140,12 @@ begin_node 2 N_NODES=4 $wrong CHECKPOINT_DIR=wrong
 pid=${node[0]}
 ok "… its replacement is taken in" wait_for 30 node_said 0 'node 2 \([^)]*\) is back, and is taken in'
 ok "… all train on" goes_on 5
-kill -TERM "${node[0]}"
-finish_nodes 4
+stop_nodes 4
 same_as_calm wrong
 begin_nodes 3 $wrong CHECKPOINT_DIR=needed MIN_NODES=3
 ok "a node with wrong results that is needed starts its worker again" wait_for 30 node_said 0 'generation 2: 3 nodes'
 ok "… all train on" wait_for 30 is_past 30
-kill -TERM "${node[0]}"
-finish_nodes 3
+stop_nodes 3
 same_as_calm needed
 
 # Too few nodes: the others wait, then end.
@@ -178,8 +156,7 @@ ok "MIN_NODES: too few are left, so they wait" wait_for 30 node_said 0 'waiting 
 begin_node 1 N_NODES=3 $job STEPS=100000000 CHECKPOINT_DIR=few MIN_NODES=3
 pid=${node[0]}
 ok "… and go on with it" goes_on 5
-kill -TERM "${node[0]}"
-finish_nodes 3
+stop_nodes 3
 
 # At the start enough nodes begin after JOIN_TIMEOUT; the run ends, and a node that comes too late with it.
 begin_node 0 N_NODES=3 $job STEPS=400 CHECKPOINT_DIR=start JOIN_TIMEOUT=2s

@@ -8,11 +8,9 @@ has_checkpoint() { [ -n "$(newest "$1")" ]; }
 
 # 1. While training: checkpoint of the last finished step, which the metrics end with.
 for s in TERM INT USR1; do
-    begin $endless CHECKPOINT_DIR=train-$s METRICS_FILE=$s.jsonl
-    wait_for 20 is_training
+    begin_training $endless CHECKPOINT_DIR=train-$s METRICS_FILE=$s.jsonl
     sleep "0.1$((RANDOM % 10))"
-    kill -$s "$pid"
-    finish
+    stop $s
     ok "SIG$s while training: ${code[$s]}" is $rc "${code[$s]}"
     ok "SIG$s: the checkpoint is of the last finished step" \
         is "$(newest_step train-$s)" "$(tail -n 1 $s.jsonl | jq .step)"
@@ -26,11 +24,9 @@ ok "a stopped run goes on to its end: 0" is "$rc $(newest_step train-TERM)" "0 $
 
 # 2. While saving: with a checkpoint after every step nearly all the time goes into saving.
 for s in TERM INT USR1; do
-    begin $endless EMBED=128 VOCAB=4096 CHECKPOINT_DIR=save-$s CHECKPOINT_EVERY=1 CHECKPOINT_KEEP=2
-    wait_for 20 is_training
+    begin_training $endless EMBED=128 VOCAB=4096 CHECKPOINT_DIR=save-$s CHECKPOINT_EVERY=1 CHECKPOINT_KEEP=2
     sleep "0.1$((RANDOM % 10))"
-    kill -$s "$pid"
-    finish
+    stop $s
     ok "SIG$s while saving: ${code[$s]}" is $rc "${code[$s]}"
     run $tiny STEPS=1 EMBED=128 VOCAB=4096 CHECKPOINT_DIR=save-$s RESUME=required
     ok "SIG$s while saving: a valid checkpoint is there, nothing half-made" \
@@ -45,8 +41,7 @@ for s in TERM INT USR1; do
     begin $endless VOCAB=50257 DATA=large.txt CHECKPOINT_DIR=load-$s
     wait_for 20 has_worker
     sleep "0.0$((RANDOM % 10))"
-    kill -$s "$pid"
-    finish
+    stop $s
     ok "SIG$s while loading: ${code[$s]}" is $rc "${code[$s]}"
     ok "SIG$s while loading: before the first step" says "before the first step; there was nothing to save"
 done
@@ -56,26 +51,22 @@ unset OMP_NUM_THREADS
 for s in TERM INT USR1; do
     begin $endless CHECKPOINT_DIR=early
     wait_for 20 has_worker
-    kill -$s "$pid"
-    finish
+    stop $s
     ok "SIG$s before the worker is up: ${code[$s]}" is $rc "${code[$s]}"
 done
 
 # 5. While evaluating.
 head -c 30000 /usr/share/common-licenses/GPL-3 >eval.txt
 cat eval.txt eval.txt eval.txt eval.txt eval.txt eval.txt eval.txt eval.txt >held.txt
-begin $endless VOCAB=50257 DATA=eval.txt VAL_DATA=held.txt EVAL_EVERY=1 CHECKPOINT_DIR=eval
-wait_for 20 is_training
+begin_training $endless VOCAB=50257 DATA=eval.txt VAL_DATA=held.txt EVAL_EVERY=1 CHECKPOINT_DIR=eval
 sleep 0.1
-kill -TERM "$pid"
-finish
+stop
 ok "SIGTERM while evaluating: 143" is $rc 143
 ok "after a checkpoint" has_checkpoint eval
 
 # 6. To the whole process group; and `timeout`, which delivers the signal twice.
 setsid "$convoy" train $quiet $endless CHECKPOINT_DIR=group >out 2>err &
-pid=$!
-started+=("$pid")
+track
 wait_for 20 is_training
 kill -TERM -- "-$pid"
 finish
@@ -84,34 +75,28 @@ ok "after a checkpoint" has_checkpoint group
 # timeout passes a signal on as it does at the end of its time: to its process and to the group. So it is asked when the run trains.
 : >out
 timeout --preserve-status 1h "$convoy" train $quiet $endless CHECKPOINT_DIR=twice >out 2>err &
-pid=$!
-started+=("$pid")
+track
 wait_for 20 is_training
-kill -TERM "$pid"
-finish
+stop
 ok "one signal delivered twice at once is one signal: 143" is $rc 143
 ok "after a checkpoint" has_checkpoint twice
 
 # 7. The second signal: at once, without another checkpoint, the last one intact. A stopped worker stands for a slow one.
 for s in TERM INT; do
-    begin $endless CHECKPOINT_DIR=second-$s CHECKPOINT_EVERY=100
-    wait_for 20 is_training
+    begin_training $endless CHECKPOINT_DIR=second-$s CHECKPOINT_EVERY=100
     wait_for 20 has_checkpoint second-$s
     worker=$(worker_of "$pid")
     kill -STOP "$worker"
     kill -$s "$pid"
     wait_for 5 said "SIG$s: stopping after this step"
     sleep 0.6
-    kill -$s "$pid"
-    finish
+    stop $s
     ok "second SIG$s: ${code[$s]} at once" is $rc "${code[$s]}"
     ok "second SIG$s: says so" says "ended at once by a second signal"
     ok "second SIG$s: no worker is left" is_gone "$worker"
-    run $tiny STEPS=1 CHECKPOINT_DIR=second-$s RESUME=required
-    ok "second SIG$s: the last checkpoint is intact" is $rc 0
+    try "second SIG$s: the last checkpoint is intact" 0 -- train $tiny STEPS=1 CHECKPOINT_DIR=second-$s RESUME=required
 done
-begin $endless CHECKPOINT_DIR=upgrade
-wait_for 20 is_training
+begin_training $endless CHECKPOINT_DIR=upgrade
 kill -STOP "$(worker_of "$pid")"
 kill -USR1 "$pid"
 wait_for 5 said "SIGUSR1: stopping"
@@ -124,12 +109,10 @@ ok "after a checkpoint" has_checkpoint upgrade
 
 # 8. Signals that would end a process by default: notices of schedulers, limits and timers. To the worker, too; and again and again.
 for s in USR2 ALRM VTALRM PROF XCPU PWR IO STKFLT; do
-    begin $endless CHECKPOINT_DIR=other-$s METRICS_FILE=$s.jsonl
-    wait_for 20 is_training
+    begin_training $endless CHECKPOINT_DIR=other-$s METRICS_FILE=$s.jsonl
     kill -$s "$(worker_of "$pid")"
     sleep 0.1
-    kill -$s "$pid"
-    finish
+    stop $s
     ok "SIG$s: 143, with a checkpoint of the last step" is "$rc $(newest_step other-$s)" "143 $(tail -n 1 $s.jsonl | jq .step)"
     name=$s
     [ $s = IO ] && name=POLL # one number
@@ -138,13 +121,11 @@ for s in USR2 ALRM VTALRM PROF XCPU PWR IO STKFLT; do
 done
 : >out >err
 perl -e 'use Time::HiRes "setitimer"; setitimer(Time::HiRes::ITIMER_REAL, 2, 0.2); exec @ARGV' "$convoy" train $quiet $endless CHECKPOINT_DIR=timer >out 2>err &
-pid=$!
-started+=("$pid")
+track
 finish
 ok "a timer that a launcher has left running, and that goes on: 143" is $rc 143
 ok "after a checkpoint, or before the first step" eval 'has_checkpoint timer || said "before the first step"'
-begin $endless CHECKPOINT_DIR=notice
-wait_for 20 is_training
+begin_training $endless CHECKPOINT_DIR=notice
 kill -STOP "$(worker_of "$pid")"
 kill -USR2 "$pid"
 wait_for 5 said "SIGTERM (by SIGUSR2): stopping"
@@ -158,24 +139,19 @@ ok "SIGUSR2 twice and a SIGTERM after it: nothing ends at once, 143" is "$rc $(g
 ok "after a checkpoint" has_checkpoint notice
 : >out >err
 (trap '' USR2; exec "$convoy" train $quiet $endless >out 2>err) &
-pid=$!
-started+=("$pid")
+track
 wait_for 20 is_training
 kill -USR2 "$pid"
 sleep 0.5
 ok "SIGUSR2 that was ignored at the start is ignored" kill -0 "$pid"
-kill -TERM "$pid"
-finish
+stop
 
 # 9. Without CHECKPOINT_DIR; and the supervisor killed outright takes the worker along.
-begin $endless
-wait_for 20 is_training
-kill -TERM "$pid"
-finish
+begin_training $endless
+stop
 ok "without CHECKPOINT_DIR: 143" is $rc 143
 ok "and says that nothing was saved" says 'nothing was saved, because CHECKPOINT_DIR is not set'
-begin $endless
-wait_for 20 is_training
+begin_training $endless
 worker=$(worker_of "$pid")
 disown "$pid" # or bash announces its death
 kill -KILL "$pid"

@@ -17,8 +17,7 @@ blamed() { echo $(cat "$@" | grep -oE 'worker rank [0-9]+ \(pid [0-9]+\) hung' |
 
 one_node() { run $stall N_GPU_EACH_NODE=2 && is "$rc $(blamed err)" "0 1 restart 1"; }
 two_nodes() {
-    begin_nodes 2 $stall
-    finish_nodes 2
+    train_nodes 2 $stall
     cat err.0 err.1 >err
     is "$codes $(blamed err.0 err.1)" "0 0 1 restart 1"
 }

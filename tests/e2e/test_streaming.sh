@@ -71,9 +71,9 @@ peak() { sed -n 's/.*memory: \([0-9]*\) KiB at the most.*/\1/p' err | head -n 1;
 below() {
     local most=$1 rc=0
     shift
-    local began=$(date +%s%N)
+    local began=$(now_ms)
     "$convoy" "$@" >out 2>err || rc=$?
-    echo "# exit code $rc, $(($(peak) / 1024)) MiB at the most, $((($(date +%s%N) - began) / 1000000)) ms"
+    echo "# exit code $rc, $(($(peak) / 1024)) MiB at the most, $(($(now_ms) - began)) ms"
     [ $rc = 0 ] && [ "$(peak)" -lt $((most * 1024)) ]
 }
 echo "# $(du -smL folder model.gguf | tr '\n\t' '  ')"

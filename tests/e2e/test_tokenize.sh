@@ -57,10 +57,10 @@ head -c 62914560 /dev/zero | tr '\0' '\n' >run.txt
 env -i PATH="$PATH" HOME="$tmp" "$convoy" tokenize DATA=run.txt OUT=run.bin >out 2>err &
 pid=$!
 sleep 1
-before=$(date +%s%N)
+before=$(now_ms)
 kill -TERM $pid
 wait $pid
-code=$? took_ms=$((($(date +%s%N) - before) / 1000000))
+code=$? took_ms=$(($(now_ms) - before))
 ok 'a signal ends it with 143' test "$code" = 143
 ok '... within a second' within "$took_ms" 1000
 ok '... and nothing half-written stays' test -z "$(find . -name 'run.bin*')"
@@ -68,12 +68,12 @@ rm run.txt
 
 # train-tokenizer.
 book=$root/assets/alice.txt
-make_one() { rc=0; limit 60 "$convoy" train-tokenizer "$@" >out 2>err || rc=$?; }
+make_one() { work train-tokenizer "$@"; }
 
 make_one DATA="$book" VOCAB=700 OUT=mine
 ok "a tokenizer for a book" is "$rc $(grep -c '^mine  700 tokens  2\.[0-9]* bytes of the text a token' out)" "0 1"
 ok "its size, and the token that ends a text" is "$(jq '.model.vocab | length' mine/tokenizer.json) $(jq -r .eos_token mine/tokenizer_config.json) $(jq '.added_tokens[0].id' mine/tokenizer.json)" "700 <|endoftext|> 699"
-limit 60 "$convoy" tokenize DATA="$book" TOKENIZER=mine OUT=book.bin >out 2>err
+work tokenize DATA="$book" TOKENIZER=mine OUT=book.bin
 ok "the ids of the book are below 700" is "$(tail -c +1025 book.bin | od -An -v -tu2 -w2 | sort -n | tail -1 | awk '{ print ($1 < 700) }')" 1
 make_one DATA="$book" VOCAB=700 OUT=again
 ok "the same text makes the same tokenizer" cmp mine/tokenizer.json again/tokenizer.json
@@ -90,25 +90,19 @@ make_one DATA=words.jsonl VOCAB=262 OUT=documents
 ok "the end of a document ends a word" is "$(jq -c '.model.merges | length' documents/tokenizer.json) $(cmp files/tokenizer.json documents/tokenizer.json)" "5 "
 
 run $tiny DATA="$book" TOKENIZER=mine VOCAB=700 STEPS=2 CHECKPOINT_DIR=trained
-limit 60 "$convoy" generate CHECKPOINT_DIR=trained PROMPT=Alice TOKENS=5 >out 2>err
-ok "a run with it, and a text of the model" is "$rc $? $(head -c 5 out)" "0 0 Alice"
-limit 60 "$convoy" export FROM=trained TO=folder >out 2>err
+trained=$rc
+work generate CHECKPOINT_DIR=trained PROMPT=Alice TOKENS=5
+ok "a run with it, and a text of the model" is "$trained $rc $(head -c 5 out)" "0 0 Alice"
+work export FROM=trained TO=folder
 ok "the export has it" cmp mine/tokenizer.json folder/tokenizer.json
 
-make_one DATA="$book" VOCAB=700 OUT=mine
-ok "it writes over none: 78" is "$rc $(grep -c 'OUT=mine has a tokenizer.json already' err)" "78 1"
-make_one DATA="$book" VOCAB=256 OUT=small
-ok "fewer tokens than bytes: 78" is "$rc $(grep -c 'VOCAB=256: a tokenizer has from 257' err)" "78 1"
-make_one DATA="$book" VOCAB=700
-ok "no OUT: 78" is "$rc $(grep -c 'set OUT' err)" "78 1"
-make_one OUT=x
-ok "no DATA: 78" is "$rc $(grep -c 'set DATA' err)" "78 1"
-make_one DATA=synthetic OUT=x
-ok "DATA=synthetic has no text: 78" is "$rc $(grep -c 'no text' err)" "78 1"
-make_one DATA=book.bin OUT=x
-ok "ids are no text: 78" is "$rc $(grep -c 'book.bin holds ids, not text' err)" "78 1"
-make_one DATA=nowhere.txt OUT=x
-ok "a file that is not there: 66" is "$rc $(grep -c nowhere.txt err)" "66 1"
+try "it writes over none: 78" 78 'OUT=mine has a tokenizer.json already' -- train-tokenizer DATA="$book" VOCAB=700 OUT=mine
+try "fewer tokens than bytes: 78" 78 'VOCAB=256: a tokenizer has from 257' -- train-tokenizer DATA="$book" VOCAB=256 OUT=small
+try "no OUT: 78" 78 'set OUT' -- train-tokenizer DATA="$book" VOCAB=700
+try "no DATA: 78" 78 'set DATA' -- train-tokenizer OUT=x
+try "DATA=synthetic has no text: 78" 78 'no text' -- train-tokenizer DATA=synthetic OUT=x
+try "ids are no text: 78" 78 'book.bin holds ids, not text' -- train-tokenizer DATA=book.bin OUT=x
+try "a file that is not there: 66" 66 nowhere.txt -- train-tokenizer DATA=nowhere.txt OUT=x
 printf 'a b c' >few.txt
 make_one DATA=few.txt OUT=few
 ok "a text too short for VOCAB: a warning with the number there is" is "$rc $(grep -c 'warn .*train with VOCAB=257' err) $(jq '.model.vocab | length' few/tokenizer.json)" "0 1 257"
@@ -116,8 +110,7 @@ ok "a text too short for VOCAB: a warning with the number there is" is "$rc $(gr
 make_one DATA=empty.txt OUT=none
 ok "an empty file: 65" is "$rc $(test -e none && echo there)" "65 "
 mkdir closed && : >closed/file
-make_one DATA="$book" VOCAB=300 OUT=closed/file
-ok "a folder that cannot be made: 74, and why" is "$rc $(grep -c 'closed/file' err)" "74 1"
+try "a folder that cannot be made: 74, and why" 74 'closed/file' -- train-tokenizer DATA="$book" VOCAB=300 OUT=closed/file
 
 # A run with a tokenizer of its own.
 export DATA=synthetic
@@ -126,37 +119,31 @@ jq -n '["Ġ", "Ċ", ".", ","] + ("abcdefghijklmnopqrstuvwxyz" | split("")) | to_
 jq '.model.vocab["he"] = 31 | .model.merges[1] = "h e" | del(.model.vocab.the)' own.json >other.json
 head -c 20000 "$root/assets/alice.txt" | tr 'A-Z' 'a-z' >lower.txt
 
-run $tiny DATA=lower.txt TOKENIZER=own.json STEPS=2 CHECKPOINT_DIR=owned
-ok "a run with a tokenizer of its own" is $rc 0
+try "a run with a tokenizer of its own" 0 -- train $tiny DATA=lower.txt TOKENIZER=own.json STEPS=2 CHECKPOINT_DIR=owned
 ok "it lies with the checkpoints" cmp own.json owned/tokenizer/tokenizer.json
-limit 60 "$convoy" generate CHECKPOINT_DIR=owned PROMPT='the' TOKENS=3 TEMPERATURE=0 >out 2>err
-ok "generate finds it" is "$? $(head -c 3 out)" "0 the"
-limit 60 "$convoy" generate CHECKPOINT_DIR=owned TOKENIZER=other.json PROMPT='the' TOKENS=3 >out 2>err
-ok "another one is refused: 78" is "$? $(grep -c 'trained with another tokenizer' err)" "78 1"
+work generate CHECKPOINT_DIR=owned PROMPT='the' TOKENS=3 TEMPERATURE=0
+ok "generate finds it" is "$rc $(head -c 3 out)" "0 the"
+try "another one is refused: 78" 78 'trained with another tokenizer' -- generate CHECKPOINT_DIR=owned TOKENIZER=other.json PROMPT='the' TOKENS=3
 run DATA=lower.txt MODEL=owned TOKENIZER=other.json BATCH_SIZE=2 SEQ_LEN=16 STEPS=1 CHECKPOINT_DIR=second
 ok "also for a run that begins with its weights: 78" is "$rc $(grep -c 'trained with another tokenizer' err)" "78 1"
-run DATA=lower.txt MODEL=owned BATCH_SIZE=2 SEQ_LEN=16 STEPS=1 CHECKPOINT_DIR=second
-ok "without TOKENIZER it takes the one of the weights" is $rc 0
+try "without TOKENIZER it takes the one of the weights" 0 -- train DATA=lower.txt MODEL=owned BATCH_SIZE=2 SEQ_LEN=16 STEPS=1 CHECKPOINT_DIR=second
 ok "and keeps it" cmp own.json second/tokenizer/tokenizer.json
-limit 60 "$convoy" export FROM=second TO=own-folder >out 2>err
+work export FROM=second TO=own-folder
 ok "export gives it back" cmp own.json own-folder/tokenizer.json
 cp other.json second/tokenizer/tokenizer.json
-limit 60 "$convoy" export FROM=second TO=without >out 2>err
-ok "but not another one that lies there" is "$? $(ls without | grep -c tokenizer) $(grep -c 'used another tokenizer' err)" "0 0 1"
+work export FROM=second TO=without
+ok "but not another one that lies there" is "$rc $(ls without | grep -c tokenizer) $(grep -c 'used another tokenizer' err)" "0 0 1"
 jq '.added_tokens = [{id: 40, content: "<|endoftext|>", special: true}]' own.json >ended.json
 run $tiny VOCAB=50300 DATA=lower.txt TOKENIZER=ended.json STEPS=1 CHECKPOINT_DIR=ended
-limit 60 "$convoy" export FROM=ended TO=ended-hf >out 2>err
-ok "a text ends with that tokenizer's token, not with GPT-2's" is "$? $(jq .eos_token_id ended-hf/config.json)" "0 40"
+work export FROM=ended TO=ended-hf
+ok "a text ends with that tokenizer's token, not with GPT-2's" is "$rc $(jq .eos_token_id ended-hf/config.json)" "0 40"
 mkdir gpt2-nano && cp other.json gpt2-nano/tokenizer.json
-run $tiny DATA=lower.txt VOCAB=50257 STEPS=1
-ok "a folder with a preset's name gives no tokenizer" is "$rc $(grep -c 'tokenizer gpt2-nano' err)" "0 0"
+try "a folder with a preset's name gives no tokenizer" 0 '!tokenizer gpt2-nano' -- train $tiny DATA=lower.txt VOCAB=50257 STEPS=1
 
 # A model without one: GPT-2's is used, and that is said.
 small="LAYERS=1 HEADS=2 EMBED=32 FFN=32 CONTEXT=32 SEQ_LEN=16 BATCH_SIZE=2 STEPS=2"
 run MODEL=llama-toy $small SAMPLE_EVERY=1 PROMPT=the CHECKPOINT_DIR=bare VOCAB=50257
 ok "samples of a Llama without a tokenizer: a warning" is "$rc $(grep -c 'warn .*no tokenizer of its own: its samples .* set TOKENIZER' err)" "0 1"
-limit 60 "$convoy" generate CHECKPOINT_DIR=bare PROMPT='the' TOKENS=3 >out 2>err
-ok "and generate" is "$? $(grep -c 'no tokenizer of its own: PROMPT and the text' err)" "0 1"
-limit 60 "$convoy" generate CHECKPOINT_DIR=bare TOKENIZER=gpt2 PROMPT='the' TOKENS=3 >out 2>err
-ok "TOKENIZER=gpt2 says that it is meant" is "$? $(grep -c 'no tokenizer of its own' err)" "0 0"
+try "and generate" 0 'no tokenizer of its own: PROMPT and the text' -- generate CHECKPOINT_DIR=bare PROMPT='the' TOKENS=3
+try "TOKENIZER=gpt2 says that it is meant" 0 '!no tokenizer of its own' -- generate CHECKPOINT_DIR=bare TOKENIZER=gpt2 PROMPT='the' TOKENS=3
 done_testing

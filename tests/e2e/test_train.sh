@@ -1,10 +1,9 @@
 #!/bin/bash
-# test_train — a run from start to end; and a run that is cut anywhere resumes with the same losses, bit for bit.
+# test_train — a run from start to end; and a run that is cut resumes with the same losses, bit for bit (fault/test_crash_kill.pl: at any instant).
 . "$(dirname "$0")/lib.sh"
 
 # 1. Synthetic language model and question answering.
-run $tiny STEPS=30 METRICS_FILE=lm.jsonl CHECKPOINT_DIR=lm
-ok "language model, synthetic: exit 0" is $rc 0
+try "language model, synthetic: exit 0" 0 -- train $tiny STEPS=30 METRICS_FILE=lm.jsonl CHECKPOINT_DIR=lm
 ok "the log names the backend and the reason" says 'BACKEND=auto uses self: there is one worker'
 ok "a line a step on the console" is "$(grep -c '^step [0-9]*/30  loss [0-9.]*  lr [0-9.e+-]*  norm [0-9.]*  [0-9.]* ms ' out)" 30
 ok "no carriage return off a terminal" is "$(tr -cd '\r' <out | wc -c)" 0
@@ -17,14 +16,12 @@ ok "metrics: 30 lines of JSON with the contract's keys in order" is \
 ok "metrics: steps from 1, tokens counted" is "$(jq -s -c '[.[0].step,.[0].tokens,.[29].step,.[29].tokens]' lm.jsonl)" '[1,32,30,960]'
 ok "metrics: the loss falls" holds lm.jsonl '.[29].loss < .[0].loss'
 cp lm.jsonl lm.first
-run $tiny STEPS=30 METRICS_FILE=lm.jsonl CHECKPOINT_DIR=lm
-ok "a finished run has nothing to do: exit 0" is $rc 0
+try "a finished run has nothing to do: exit 0" 0 -- train $tiny STEPS=30 METRICS_FILE=lm.jsonl CHECKPOINT_DIR=lm
 ok "and says so" shows 'nothing to do: .*step-00000030 has done 30 of 30 steps'
 ok "and leaves the metrics alone" cmp -s lm.jsonl lm.first
 run $tiny STEPS=30 METRICS_FILE=again.jsonl
 ok "the same run again gives the same losses" is "$(losses again.jsonl | cksum)" "$(losses lm.jsonl | cksum)"
-run $tiny TASK=qa STEPS=30 METRICS_FILE=qa.jsonl
-ok "question answering, synthetic: exit 0" is $rc 0
+try "question answering, synthetic: exit 0" 0 -- train $tiny TASK=qa STEPS=30 METRICS_FILE=qa.jsonl
 ok "its loss falls" holds qa.jsonl '.[29].loss < .[0].loss'
 
 TERM=xterm script -qec "$convoy train $quiet $tiny STEPS=3000 LOG_EVERY=0" typescript >out 2>err </dev/null
@@ -41,8 +38,7 @@ ok "EPOCHS=5 with GLOBAL_BATCH=8 is five steps of 8 samples" is "$rc $(jq -c .to
 head -c 60000 /usr/share/common-licenses/GPL-3 >train.txt
 tail -c 3000 /usr/share/common-licenses/Apache-2.0 >val.txt
 text="MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=16 CONTEXT=32 BATCH_SIZE=4 SEQ_LEN=32 LR=1e-2 DATA=train.txt"
-run $text VAL_DATA=val.txt EVAL_EVERY=10 STEPS=25 METRICS_FILE=text.jsonl
-ok "text with held-out text: exit 0" is $rc 0
+try "text with held-out text: exit 0" 0 -- train $text VAL_DATA=val.txt EVAL_EVERY=10 STEPS=25 METRICS_FILE=text.jsonl
 ok "val_loss at 10, 20 and at the end" is "$(jq -c 'select(.val_loss)|.step' text.jsonl | tr '\n' ' ')" "10 20 25 "
 ok "val_loss on the console" shows '^step 25/25  val_loss [0-9.]+$'
 ok "val_loss in the summary" shows 'held-out loss [0-9.]+$'
@@ -67,57 +63,19 @@ ok "the metrics file is cut back, not repeated" is "$(jq -c .step part.jsonl | s
 ok "losses, norms, rates bit for bit" is "$(losses part.jsonl | cksum)" "$(losses whole.jsonl | cksum)"
 ok "three checkpoints are kept" is "$(ls part | grep -c '^step-')" 3
 rm -rf part part.jsonl
-run $part FAULT=kill@step=26
-ok "the same with an automatic restart: exit 0" is $rc 0
+try "the same with an automatic restart: exit 0" 0 -- train $part FAULT=kill@step=26
 ok "losses bit for bit" is "$(losses part.jsonl | cksum)" "$(losses whole.jsonl | cksum)"
 
-# 5. kill -9 of the worker or of the supervisor at random instants, until the run is through.
-steps=3000
-if [ -n "${SAN:-}" ]; then
-    steps=1200
-    echo "# $steps steps instead of 3000: under a sanitizer each costs ten times as much"
-fi
-mix="$file STEPS=$steps BATCH_SIZE=1 GLOBAL_BATCH=3"
-long="$mix METRICS_FILE=kill.jsonl CHECKPOINT_DIR=kill CHECKPOINT_EVERY=10"
-run $mix METRICS_FILE=calm.jsonl
-ok "the calm run" is "$rc $(steps_of calm.jsonl)" "0 $steps"
-kills=0 lives=0 rc=1
-while [ $rc != 0 ] && [ $lives -lt 60 ]; do
-    lives=$((lives + 1))
-    in="nice -n 5" begin $long MAX_RESTARTS=100 # yields to this script, or it is through before it was killed often enough
-    if [ $kills -lt 12 ]; then
-        wait_for 10 is_training || break
-        sleep "0.$((RANDOM % 2))$((RANDOM % 10))"
-        worker=$(worker_of "$pid")
-        if [ $((kills % 2)) = 0 ] && [ -n "$worker" ]; then
-            kill -KILL "$worker" 2>/dev/null && kills=$((kills + 1))
-            sleep "0.0$((RANDOM % 10))"
-        fi
-        kill -KILL "$pid" 2>/dev/null && kills=$((kills + 1))
-        [ -n "$worker" ] && wait_for 5 is_gone "$worker"
-    fi
-    finish
-done
-echo "# $kills kills, $lives lives"
-ok "a run killed $kills times, worker and supervisor, gets through" is $rc 0
-ok "at least ten kills" [ $kills -ge 10 ]
-ok "its losses are those of the calm run, bit for bit" is "$(losses kill.jsonl | cksum)" "$(losses calm.jsonl | cksum)"
-ok "nothing but whole checkpoints is left" is "$(ls -A kill | grep -c '^\.tmp')" 0
-
-# 6. Changes between two runs of one folder.
+# 5. Changes between two runs of one folder.
 run $tiny STEPS=10 CHECKPOINT_DIR=change
-run $tiny STEPS=20 CHECKPOINT_DIR=change SEED=7 WEIGHT_DECAY=0.2
-ok "a changed setting is told by name and values, and the run goes on" is $rc 0
+try "a changed setting is told by name and values, and the run goes on" 0 -- train $tiny STEPS=20 CHECKPOINT_DIR=change SEED=7 WEIGHT_DECAY=0.2
 ok "SEED by name" says 'SEED was 1, is 7'
 ok "WEIGHT_DECAY by name" says 'WEIGHT_DECAY was 0.1, is 0.2'
-run $tiny STEPS=30 CHECKPOINT_DIR=change EMBED=64
-ok "another model is refused with both: 78" is $rc 78
+try "another model is refused with both: 78" 78 -- train $tiny STEPS=30 CHECKPOINT_DIR=change EMBED=64
 ok "named" says 'embed was 32, is 64'
-run $tiny STEPS=30 CHECKPOINT_DIR=change OPTIMIZER=sgd
-ok "another optimiser is refused: 78" is "$rc $(grep -c 'OPTIMIZER was adamw, is sgd' err)" "78 1"
+try "another optimiser is refused: 78" 78 'OPTIMIZER was adamw, is sgd' -- train $tiny STEPS=30 CHECKPOINT_DIR=change OPTIMIZER=sgd
 run $tiny STEPS=15 CHECKPOINT_DIR=change RESUME=never METRICS_FILE=never.jsonl
 ok "RESUME=never begins anew" is "$rc $(jq .step never.jsonl | head -n 1)" "0 1"
 ok "and sets the old checkpoints aside" is "$(ls change | grep -c '^step-') $(ls change/before-* | grep -c '^step-')" "1 2"
-run $tiny STEPS=15 CHECKPOINT_DIR=change RESUME=required
-ok "RESUME=required finds it" is $rc 0
+try "RESUME=required finds it" 0 -- train $tiny STEPS=15 CHECKPOINT_DIR=change RESUME=required
 done_testing

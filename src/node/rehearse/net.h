@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-#define REHEARSE_NET_NODES_MAX 16
+#define REHEARSE_NET_NODES_MAX 64
 
 struct rehearse_net {
     int nodes_n;

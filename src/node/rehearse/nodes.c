@@ -15,21 +15,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/program.h"
 #include "base/text.h"
 #include "node/process/process.h"
 
-#define LINE_MAX_BYTES 16384
 #define EXEC_FAILED 127
 #define WORKERS_MAX 64
 
 struct node {
-    pid_t pid;   /* 0: does not run */
-    int log_fd;  /* -1: none, or its end was read */
-    bool is_cut; /* the line being read is too long, and is passed over */
-    size_t n;
-    char line[LINE_MAX_BYTES];
+    pid_t pid;           /* 0: does not run */
+    struct board *board; /* NULL: not found yet */
 };
 
 struct rehearse_nodes {
@@ -41,8 +38,6 @@ struct rehearse_nodes *rehearse_nodes_open(const struct rehearse_nodes_config *c
 {
     struct rehearse_nodes *nodes = memory_new(1, sizeof *nodes);
     nodes->config = *config;
-    for (int i = 0; i < REHEARSE_NODES_MAX; i++)
-        nodes->node[i].log_fd = -1;
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* workers of a killed node become ours to wait for */
     return nodes;
 }
@@ -67,8 +62,8 @@ static char **words_of(const struct rehearse_nodes_config *c, char id[32], int i
     return words;
 }
 
-/* become_node — the child's side of fork. */
-static _Noreturn void become_node(char *const *words, int log_fd, pid_t parent, int namespace_fd)
+/* become_node — the child's side of fork. Its log is this process's. */
+static _Noreturn void become_node(char *const *words, pid_t parent, int namespace_fd)
 {
     static const int reset[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE, SIGCHLD};
     for (size_t i = 0; i < sizeof reset / sizeof *reset; i++)
@@ -79,33 +74,8 @@ static _Noreturn void become_node(char *const *words, int log_fd, pid_t parent, 
         _exit(EXEC_FAILED);
     dup2(open("/dev/null", O_RDWR), STDIN_FILENO);
     dup2(STDIN_FILENO, STDOUT_FILENO);
-    dup2(log_fd, STDERR_FILENO);
     process_exec_self(words);
     _exit(EXEC_FAILED);
-}
-
-static enum status start_words(struct node *node, char *const *words, int namespace_fd)
-{
-    int ends[2];
-    pid_t parent = getpid();
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return FAIL(ST_RETRY, "cannot open a pipe: %s; raise the limit (ulimit -n)",
-                    strerror(errno));
-    fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    pid_t pid = fork();
-    if (pid == 0)
-        become_node(words, ends[1], parent, namespace_fd);
-    close(ends[1]);
-    if (pid < 0) {
-        close(ends[0]);
-        return FAIL(ST_RETRY, "cannot start a node: %s; raise the limit of processes (ulimit -u)",
-                    strerror(errno));
-    }
-    setpgid(pid, pid); /* as the child does: whichever is first */
-    if (node->log_fd >= 0)
-        close(node->log_fd);
-    node->pid = pid, node->log_fd = ends[0], node->n = 0, node->is_cut = false;
-    return ST_OK;
 }
 
 enum status rehearse_nodes_start(struct rehearse_nodes *nodes, int node)
@@ -113,10 +83,19 @@ enum status rehearse_nodes_start(struct rehearse_nodes *nodes, int node)
     char id[32];
     char **words = words_of(&nodes->config, id, node);
     const int *namespaces = nodes->config.namespaces;
-    enum status st =
-        start_words(&nodes->node[node], words, namespaces != NULL ? namespaces[node] : -1);
+    pid_t parent = getpid();
+    board_close(nodes->node[node].board); /* of its last process */
+    nodes->node[node].board = NULL;
+    pid_t pid = fork();
+    if (pid == 0)
+        become_node(words, parent, namespaces != NULL ? namespaces[node] : -1);
     free(words);
-    return st;
+    if (pid < 0)
+        return FAIL(ST_RETRY, "cannot start a node: %s; raise the limit of processes (ulimit -u)",
+                    strerror(errno));
+    setpgid(pid, pid); /* as the child does: whichever is first */
+    nodes->node[node].pid = pid;
+    return ST_OK;
 }
 
 /* ---- signals ---- */
@@ -211,54 +190,26 @@ bool rehearse_nodes_limit_files(struct rehearse_nodes *nodes, bool is_limited)
     return is_done;
 }
 
-/* ---- lines and ends ---- */
+/* ---- boards and ends ---- */
 
-static void read_log(struct rehearse_nodes *nodes, int i)
+struct board *rehearse_nodes_board(struct rehearse_nodes *nodes, int node)
 {
-    char bytes[LINE_MAX_BYTES];
-    struct node *node = &nodes->node[i];
-    ssize_t n = read(node->log_fd, bytes, sizeof bytes);
-    if (n == 0) {
-        close(node->log_fd);
-        node->log_fd = -1;
-    }
-    for (ssize_t k = 0; k < n; k++) {
-        if (bytes[k] == '\n') {
-            node->line[node->n] = 0;
-            if (!node->is_cut)
-                nodes->config.on_line(nodes->config.arg, i, node->line, node->n);
-            node->n = 0, node->is_cut = false;
-        } else if (node->n < sizeof node->line - 1)
-            node->line[node->n++] = bytes[k];
-        else
-            node->is_cut = true;
-    }
-}
-
-static bool has_bytes(int fd)
-{
-    struct pollfd one = {.fd = fd, .events = POLLIN};
-    return fd >= 0 && poll(&one, 1, 0) > 0;
+    struct node *n = &nodes->node[node];
+    if (n->board == NULL && n->pid > 0)
+        n->board = board_of_process(n->pid, node);
+    return n->board;
 }
 
 void rehearse_nodes_poll(struct rehearse_nodes *nodes, int wait_ms)
 {
-    struct pollfd fds[REHEARSE_NODES_MAX];
     int wait_status;
-    for (int i = 0; i < nodes->config.nodes_n; i++)
-        fds[i] = (struct pollfd){.fd = nodes->node[i].log_fd, .events = POLLIN};
-    int n = poll(fds, (nfds_t)nodes->config.nodes_n, wait_ms);
-    for (int i = 0; n > 0 && i < nodes->config.nodes_n; i++)
-        if (fds[i].revents != 0)
-            read_log(nodes, i);
+    clock_sleep_ms(wait_ms);
     for (pid_t pid; (pid = waitpid(-1, &wait_status, WNOHANG)) > 0;) {
         int code =
             WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
         for (int i = 0; i < nodes->config.nodes_n; i++) {
             if (nodes->node[i].pid != pid)
                 continue;
-            while (has_bytes(nodes->node[i].log_fd))
-                read_log(nodes, i); /* its last lines */
             nodes->node[i].pid = 0;
             nodes->config.on_end(nodes->config.arg, i, code);
         }
@@ -279,8 +230,7 @@ void rehearse_nodes_close(struct rehearse_nodes *nodes)
         return;
     for (int i = 0; i < nodes->config.nodes_n; i++) {
         rehearse_nodes_kill(nodes, i);
-        if (nodes->node[i].log_fd >= 0)
-            close(nodes->node[i].log_fd);
+        board_close(nodes->node[i].board);
     }
     /* Workers whose node was killed end by themselves. */
     pid_t orphans[WORKERS_MAX];

@@ -1,7 +1,7 @@
 /* rehearse_nodes — the nodes of a job as process trees of this executable on this machine: starts
- * them, signals them, reads their log lines. Each node is a process group of its own, so a signal
+ * them, signals them, reads their boards. Each node is a process group of its own, so a signal
  * reaches all its processes, and Ctrl-C none. All are killed when this process ends, however it
- * ends. Must not know faults, or what the lines mean. */
+ * ends. Must not know faults. */
 #ifndef CONVOY_NODE_REHEARSE_NODES_H
 #define CONVOY_NODE_REHEARSE_NODES_H
 
@@ -10,9 +10,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/status.h"
+#include "base/board.h"
 
-#define REHEARSE_NODES_MAX 16
+#define REHEARSE_NODES_MAX 64
 #define REHEARSE_WORDS_MAX 32 /* settings added to those of the user */
 
 struct rehearse_nodes_config {
@@ -22,8 +22,6 @@ struct rehearse_nodes_config {
     int words_n; /* settings added to them, which win */
     const char *const *words;
     const int *namespaces; /* a network namespace for each node; NULL: that of this process */
-    /* a complete line of a node's log, without its line end */
-    void (*on_line)(void *arg, int node, const char *line, size_t n);
     /* a node's first process has ended; code: as a shell shows it, 128 + N for a signal */
     void (*on_end)(void *arg, int node, int code);
     void *arg;
@@ -48,8 +46,23 @@ bool rehearse_nodes_kill_worker(struct rehearse_nodes *nodes, int node, uint64_t
 /* rehearse_nodes_limit_files — whether no file of the nodes' processes can grow: a write fails then
  * as on a full disk, but with EFBIG. False: the system has refused it. */
 bool rehearse_nodes_limit_files(struct rehearse_nodes *nodes, bool is_limited);
-/* rehearse_nodes_poll — waits at most that long, and calls on_line and on_end. */
+/* rehearse_nodes_poll — waits that long, then calls on_end of the nodes that have ended. */
 void rehearse_nodes_poll(struct rehearse_nodes *nodes, int wait_ms);
+/* rehearse_nodes_board — of a node that runs, or of its last process; NULL: it has none yet. */
+struct board *rehearse_nodes_board(struct rehearse_nodes *nodes, int node);
 int rehearse_nodes_running(const struct rehearse_nodes *nodes);
+
+/* A worker's parameters (rehearse_flip.c). */
+struct rehearse_replica {
+    int rank;
+    int64_t pid, elems; /* elems 0: no change of them would be found */
+    uint64_t address;
+};
+/* Returns why no bit can be inverted whose worker would be named; "": one can be. */
+const char *rehearse_flip_refused(const struct rehearse_replica *first, char *out, size_t cap);
+/* Inverts a bit: worker, element and bit by choice. Returns the worker's rank, and in out what was
+ * done; -1: there is no worker, or it has ended. */
+int rehearse_flip(const struct rehearse_replica *replicas, int n, uint64_t choice, char *out,
+                  size_t cap);
 
 #endif

@@ -227,13 +227,10 @@ static enum status add_words(struct rehearse *r, bool is_calm)
     add_path(r, "METRICS_FILE", is_calm ? "calm.jsonl" : "faulty.jsonl");
     add_number(r, "CHECKPOINT_EVERY", r->checkpoint_every);
     add_number(r, "STATUS_PORT", 0);
-    add_word(r, "LOG_FORMAT", "json");
-    /* What finds a flipped bit, and the log lines that say where one can be flipped. */
-    bool is_in_mix = r->report.mix.weight[REHEARSE_KIND_FLIP] > 0;
-    add_word(r, "LOG_LEVEL", is_in_mix ? "debug" : "info");
+    if (conf_i64(r->conf, CONF_LOG_LEVEL) != CONF_LOG_LEVEL_DEBUG)
+        add_word(r, "LOG_LEVEL", "error");
     if (r->report.sentinel_every > 0)
         add_number(r, "SENTINEL_EVERY", r->report.sentinel_every);
-    add_number(r, "LOG_EVERY", 1);
     if (conf_is_set(r->conf, CONF_TENSORBOARD_DIR))
         add_path(r, "TENSORBOARD_DIR", "tensorboard");
     /* Where the user's job would end at once, or after few faults. */

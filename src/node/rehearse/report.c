@@ -12,31 +12,34 @@
 
 /* What the faults of one kind came to. */
 struct kind_row {
-    int made, healed, named_right;
-    struct rehearse_times detect, recover;
+    int made, healed, kept, named_right, named_wrong;
+    struct rehearse_times times[REHEARSE_MEASURES_N];
 };
 
-static struct rehearse_times times_of(const struct rehearse_result *r, int kind, bool is_recover)
+static struct rehearse_times times_of(const struct rehearse_result *r, int kind, int measure)
 {
-    static double ms[REHEARSE_FAULTS_MAX];
+    static double values[REHEARSE_FAULTS_MAX];
     int n = 0;
-    for (int i = 0; i < r->outcomes_n; i++) {
-        const struct rehearse_outcome *o = &r->outcome[i];
-        int64_t one = is_recover ? o->recover_ms : o->detect_ms;
-        if ((int)o->kind == kind && one >= 0)
-            ms[n++] = (double)one;
-    }
-    return rehearse_plan_times(ms, n);
+    for (int i = 0; i < r->outcomes_n; i++)
+        if ((int)r->outcome[i].kind == kind && r->outcome[i].measure[measure] >= 0)
+            values[n++] = (double)r->outcome[i].measure[measure];
+    return rehearse_plan_times(values, n);
 }
 
 static struct kind_row row_of(const struct rehearse_result *r, int kind)
 {
-    struct kind_row row = {.detect = times_of(r, kind, false), .recover = times_of(r, kind, true)};
+    struct kind_row row = {.made = 0};
+    for (int i = 0; i < REHEARSE_MEASURES_N; i++)
+        row.times[i] = times_of(r, kind, i);
     for (int i = 0; i < r->outcomes_n; i++) {
         const struct rehearse_outcome *o = &r->outcome[i];
-        row.made += (int)o->kind == kind;
-        row.healed += (int)o->kind == kind && o->is_healed;
-        row.named_right += (int)o->kind == kind && o->named == REHEARSE_NAMED_RIGHT;
+        if ((int)o->kind != kind)
+            continue;
+        row.made++;
+        row.healed += o->is_healed;
+        row.kept += o->is_kept;
+        row.named_right += o->named == REHEARSE_NAMED_RIGHT;
+        row.named_wrong += o->named == REHEARSE_NAMED_WRONG;
     }
     return row;
 }
@@ -80,9 +83,9 @@ static void add_kind(struct text *t, const struct rehearse_report *r, int kind)
     if (r->mix.weight[kind] == 0)
         return;
     text_add(t, "%-6s %4d %7d", rehearse_plan_word((enum rehearse_kind)kind), row.made, row.healed);
-    add_times(t, &row.detect);
+    add_times(t, &row.times[REHEARSE_DETECT_MS]);
     text_add(t, " ");
-    add_times(t, &row.recover);
+    add_times(t, &row.times[REHEARSE_RECOVER_MS]);
     text_add(t, "   %s", rehearse_plan_text((enum rehearse_kind)kind));
     if (kind == REHEARSE_KIND_FLIP)
         text_add(t, "; named right: %d of %d", row.named_right, row.made);
@@ -118,6 +121,12 @@ static void put_times(cJSON *to, const char *key, const struct rehearse_times *t
     json_add_number(object, "worst", times->n > 0 ? (double)times->worst : NAN);
 }
 
+static const char *const measures[REHEARSE_MEASURES_N] = {
+#define MEASURE_WORD(name, word) word,
+    REHEARSE_MEASURE_LIST(MEASURE_WORD)
+#undef MEASURE_WORD
+};
+
 static void put_run(cJSON *root, const char *key, const struct rehearse_result *r)
 {
     cJSON *object = cJSON_AddObjectToObject(root, key);
@@ -146,9 +155,11 @@ static cJSON *json_of(const struct rehearse_report *r)
         json_add_i64(object, "weight", r->mix.weight[kind]);
         json_add_i64(object, "made", row.made);
         json_add_i64(object, "healed", row.healed);
-        put_times(object, "detect_ms", &row.detect);
-        put_times(object, "recover_ms", &row.recover);
-        json_add_number(object, "named_right", kind == REHEARSE_KIND_FLIP ? row.named_right : NAN);
+        for (int i = 0; i < REHEARSE_MEASURES_N; i++)
+            put_times(object, measures[i], &row.times[i]);
+        json_add_i64(object, "named_right", row.named_right);
+        json_add_i64(object, "named_wrong", row.named_wrong);
+        json_add_i64(object, "kept", row.kept);
         cJSON_AddStringToObject(object, "left_out", r->left_out[kind]);
     }
     put_run(root, "calm", r->calm);

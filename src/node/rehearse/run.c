@@ -2,8 +2,8 @@
  *
  * One fault at a time:
  *
- *   made → (a node's line says that the generation is over) → detected → (a node that stands still
- *   goes on) → (a new generation, its first step) → recovered
+ *   made → (a node's board: the generation is over) → detected → (a node that stands still goes
+ *   on) → (a new generation, its first step) → recovered
  *
  * The next one waits until the job is further than it ever was: three recoveries without a new step
  * end a job, and a machine that fails that often needs no rehearsal. */
@@ -13,45 +13,42 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "node/supervisor/recovery_line.h"
-#include "node/rehearse/flip.h"
 #include "node/rehearse/net.h"
-#include "train/checkpoint/async.h"
-#include "train/feature/sentinel_line.h"
 
 #define TICK_MS 10
 #define STOP_MS 60000 /* for a job to end after SIGTERM, with a checkpoint */
 #define SLOW_MS 5000
 #define SLOW_PART_MS 50 /* a slow node stands still for so long, then runs for so long */
-#define DRAIN_POLLS 8   /* after that many, lines of nodes that stand still are read */
 
 struct run {
     const struct rehearse_run_config *config;
     struct rehearse_result *result;
     struct rehearse_nodes *nodes;
-    int64_t step, best;  /* of the last line; the furthest one */
-    int64_t end_step;    /* the run is over when this step is done; 0: not decided */
-    int64_t stop_ms;     /* when it was asked to end; 0: not yet */
-    bool is_ending;      /* a node has ended well */
-    bool is_lost;        /* the generation is over; no new one yet */
-    bool is_renewed;     /* a new one has begun, and no step is done in it */
-    bool is_unexplained; /* it was over without a fault; lines of nodes come in any order */
-    bool is_return;      /* a node has returned since the one before */
+    int64_t step, best; /* the last finished one, of node 0; the furthest of any node */
+    int64_t end_step;   /* the run is over when this step is done; 0: not decided */
+    int64_t stop_ms;    /* when it was asked to end; 0: not yet */
+    int64_t generation; /* in which node 0 trains, or did last */
+    int64_t restarts;   /* as node 0 counts them */
+    int64_t ended[REHEARSE_NODES_MAX]; /* the last generation that is over, by the node's board */
+    bool is_ending;                    /* a node has ended well */
+    bool is_lost;                      /* the generation is over; no new one yet */
+    bool is_renewed;                   /* a new one has begun, and no step is done in it */
     /* The fault that has not healed yet; kind REHEARSE_KINDS_N: none. */
     struct rehearse_outcome fault;
     int64_t made_ms;
-    int64_t made_best;              /* the furthest step at that time */
-    bool is_still;                  /* its node is stopped */
-    bool is_full;                   /* files cannot grow */
-    bool is_cut;                    /* its node's cable is pulled */
+    int64_t made_best; /* the furthest step at that time */
+    int64_t saves,
+        failures; /* of checkpoints at that time: the last one's step, and how many failed */
+    int32_t pids[REHEARSE_NODES_MAX][BOARD_WORKERS_MAX]; /* of the workers at that time; 0: none */
+    bool is_still;                                       /* its node is stopped */
+    bool is_full;                                        /* files cannot grow */
+    bool is_cut;                                         /* its node's cable is pulled */
     int flipped_rank, flipped_node; /* of the last flip; node -1: it was replaced since */
-    struct rehearse_flips flips;
-    char renewed[32]; /* the time in the line of the last generation */
-    char error[512];  /* the last line of level error */
 };
+
+static void look(struct run *r);
 
 static bool has_fault(const struct run *r) { return r->fault.kind != REHEARSE_KINDS_N; }
 
@@ -107,18 +104,40 @@ static bool is_between_saves(const struct run *r)
     return every < 3 || (at >= 1 && at <= every - 2);
 }
 
+/* Copies what worker i of a node has published. False: it has published nothing. */
+static bool copy_worker(struct run *r, int node, int i, struct board_worker *out)
+{
+    struct board *board = rehearse_nodes_board(r->nodes, node);
+    struct board_node about;
+    if (board == NULL)
+        return false;
+    board_node_copy(board, &about);
+    return i < about.workers_n && board_worker_copy(board, i, out);
+}
+
+static struct rehearse_replica replica_of(const struct board_worker *w)
+{
+    return (struct rehearse_replica){w->rank, w->pid, w->replica_elems, w->replica_address};
+}
+
 /* flip — all nodes stand still meanwhile, so the last step that was read is the last one done. */
 static bool flip(struct run *r, const struct rehearse_fault *fault)
 {
     char what[160];
+    struct board_worker worker;
+    struct rehearse_replica replicas[BOARD_WORKERS_MAX];
+    int n = 0;
     r->flipped_rank = -1;
     if (!is_between_saves(r))
         return false; /* without stopping nodes at each tick */
     signal_all(r, SIGSTOP);
-    for (int i = 0; i < DRAIN_POLLS; i++)
-        rehearse_nodes_poll(r->nodes, 0);
+    look(r);
+    for (int i = 0; i < BOARD_WORKERS_MAX && copy_worker(r, fault->node, i, &worker); i++)
+        if (worker.replica_elems > 0 && worker.generation == r->generation)
+            replicas[n++] = replica_of(&worker);
     if (!r->is_lost && is_between_saves(r))
-        r->flipped_rank = rehearse_flip(&r->flips, fault->node, fault->choice, what, sizeof what);
+        r->flipped_rank = rehearse_flip(replicas, n, fault->choice, what, sizeof what);
+    r->made_best = r->best;
     signal_all(r, SIGCONT);
     r->flipped_node = r->flipped_rank >= 0 ? fault->node : -1;
     if (r->flipped_rank >= 0)
@@ -136,7 +155,7 @@ static enum status make_one(struct run *r, const struct rehearse_fault *fault, b
         *is_made_out = rehearse_nodes_kill_worker(r->nodes, fault->node, fault->choice);
         return ST_OK;
     case REHEARSE_KIND_NODE:
-        rehearse_flip_forget(&r->flips, fault->node);
+        r->ended[fault->node] = 0;
         rehearse_nodes_kill(r->nodes, fault->node);
         return rehearse_nodes_start(r->nodes, fault->node);
     case REHEARSE_KIND_FLIP:
@@ -157,11 +176,32 @@ static enum status make_one(struct run *r, const struct rehearse_fault *fault, b
     }
 }
 
+/* Returns true if only workers that the fault ends have another process than when it was made. */
+static bool is_kept(struct run *r)
+{
+    struct board_worker worker;
+    int replaced = 0,
+        hit = r->fault.kind == REHEARSE_KIND_KILL || r->fault.kind == REHEARSE_KIND_FLIP;
+    for (int node = 0; node < r->config->nodes.nodes_n; node++)
+        for (int i = 0; i < BOARD_WORKERS_MAX && r->pids[node][i] != 0; i++) {
+            replaced += !copy_worker(r, node, i, &worker) || worker.pid != r->pids[node][i];
+            hit += r->fault.kind == REHEARSE_KIND_NODE && node == r->fault.node;
+        }
+    return replaced <= hit;
+}
+
 static enum status make(struct run *r, const struct rehearse_fault *fault)
 {
     bool is_made;
-    r->fault =
-        (struct rehearse_outcome){fault->kind, fault->node, -1, -1, false, REHEARSE_NAMED_NONE};
+    struct board_worker worker;
+    r->fault = (struct rehearse_outcome){
+        .kind = fault->kind, .node = fault->node, .measure = {-1, -1, -1, -1}};
+    memset(r->pids, 0, sizeof r->pids);
+    for (int node = 0; node < r->config->nodes.nodes_n; node++)
+        for (int i = 0; i < BOARD_WORKERS_MAX && copy_worker(r, node, i, &worker); i++)
+            r->pids[node][i] = worker.pid;
+    if (copy_worker(r, 0, 0, &worker))
+        r->saves = worker.checkpoint.step, r->failures = worker.checkpoint.failures;
     r->made_ms = clock_ms();
     r->made_best = r->best;
     TRY(make_one(r, fault, &is_made));
@@ -174,15 +214,20 @@ static void finish(struct run *r, bool is_healed)
 {
     release(r);
     r->fault.is_healed = is_healed;
+    r->fault.is_kept = is_healed && is_kept(r);
     r->result->outcome[r->result->outcomes_n++] = r->fault;
     /* What became of it, as one line. */
     const struct rehearse_outcome *f = &r->fault;
     char detect[32], recover[32];
-    LOG_INFO(
-        "fault %d: %s of node %d: detected after %s, recovered after %s", r->result->outcomes_n,
-        rehearse_plan_word(f->kind), f->node,
-        text_format_ms(detect, sizeof detect, f->detect_ms < 0 ? NAN : (double)f->detect_ms),
-        text_format_ms(recover, sizeof recover, f->recover_ms < 0 ? NAN : (double)f->recover_ms));
+    LOG_INFO("fault %d: %s of node %d: detected after %s, recovered after %s",
+             r->result->outcomes_n, rehearse_plan_word(f->kind), f->node,
+             text_format_ms(
+                 detect, sizeof detect,
+                 f->measure[REHEARSE_DETECT_MS] < 0 ? NAN : (double)f->measure[REHEARSE_DETECT_MS]),
+             text_format_ms(recover, sizeof recover,
+                            f->measure[REHEARSE_RECOVER_MS] < 0
+                                ? NAN
+                                : (double)f->measure[REHEARSE_RECOVER_MS]));
     r->fault.kind = REHEARSE_KINDS_N;
 }
 
@@ -203,9 +248,9 @@ static void drive(struct run *r, int64_t now_ms)
     if (r->fault.kind == REHEARSE_KIND_SLOW) {
         /* Half of the time, and over after SLOW_MS if no generation has ended by it. */
         hold(r, age_ms < SLOW_MS && age_ms / SLOW_PART_MS % 2 == 0);
-        if (age_ms >= SLOW_MS && r->fault.detect_ms < 0)
+        if (age_ms >= SLOW_MS && r->fault.measure[REHEARSE_DETECT_MS] < 0)
             finish(r, true);
-    } else if (r->fault.detect_ms >= 0)
+    } else if (r->fault.measure[REHEARSE_DETECT_MS] >= 0)
         release(r);
     if (!has_fault(r) || age_ms < patience_ms(r))
         return;
@@ -215,7 +260,7 @@ static void drive(struct run *r, int64_t now_ms)
     fail(r, text);
 }
 
-/* ---- lines ---- */
+/* ---- boards ---- */
 
 /* is_own — a node that stands still, or is cut off, is not the one that detects it. */
 static bool is_own(const struct run *r, int node)
@@ -231,28 +276,46 @@ static bool ends_generation(const struct run *r)
     return has_fault(r) && r->fault.kind != REHEARSE_KIND_DISK;
 }
 
-/* on_lost — a node's generation is over. Lines of different nodes are read in any order, so one
- * that is older than the generation is about the one before. */
-static void on_lost(struct run *r, int node, const char *time, int64_t now_ms)
+static void note_detected(struct run *r, int64_t now_ms)
 {
-    bool is_first = !r->is_lost;
-    rehearse_flip_forget(&r->flips, node);
-    if (r->stop_ms > 0 || strcmp(time, r->renewed) <= 0 || is_own(r, node))
+    if (r->fault.measure[REHEARSE_DETECT_MS] >= 0)
         return;
-    r->is_lost = true;
-    if (ends_generation(r) && r->fault.detect_ms < 0)
-        r->fault.detect_ms = now_ms - r->made_ms;
-    else if (!ends_generation(r) && is_first)
-        r->is_unexplained = true;
+    r->fault.measure[REHEARSE_DETECT_MS] = now_ms - r->made_ms;
+    r->fault.measure[REHEARSE_DETECT_STEPS] = r->best - r->made_best;
 }
 
-static void on_step(struct run *r, int64_t step, int64_t now_ms)
+/* A generation has begun on node 0. */
+static void note_generation(struct run *r, const struct board_worker *first, int64_t now_ms)
+{
+    struct board_node zero;
+    board_node_copy(rehearse_nodes_board(r->nodes, 0), &zero);
+    const int64_t redone = r->best > first->begun_step ? r->best - first->begun_step : 0;
+    r->result->redone += redone;
+    if (ends_generation(r)) {
+        note_detected(r, now_ms);
+        r->fault.measure[REHEARSE_STEPS_REDONE] = redone;
+        /* A node 0 that stood still, or was cut off, has lost the others, by its own view. */
+        const bool is_judged = r->fault.kind == REHEARSE_KIND_NODE || !is_own(r, 0),
+                   is_right = r->fault.kind == REHEARSE_KIND_FLIP
+                                  ? zero.lost_rank == r->flipped_rank
+                                  : zero.lost_rank / zero.workers_n == r->fault.node;
+        if (zero.lost_rank >= 0 && is_judged && r->fault.named == REHEARSE_NAMED_NONE)
+            r->fault.named = is_right ? REHEARSE_NAMED_RIGHT : REHEARSE_NAMED_WRONG;
+    } else if (zero.restarts > r->restarts)
+        r->result->unexpected++;
+    r->restarts = zero.restarts;
+    r->is_renewed = r->generation > 0;
+    r->generation = first->generation;
+    r->is_lost = false;
+}
+
+static void note_step(struct run *r, const struct board_worker *first, int64_t now_ms)
 {
     struct rehearse_result *result = r->result;
     if (result->first_ms == 0) {
-        /* All workers have logged where their parameters lie. */
-        result->first_ms = now_ms, result->first_step = step;
-        rehearse_flip_refused(&r->flips, result->no_flip, sizeof result->no_flip);
+        const struct rehearse_replica replica = replica_of(first);
+        result->first_ms = now_ms, result->first_step = first->step;
+        rehearse_flip_refused(&replica, result->no_flip, sizeof result->no_flip);
         if (r->config->wants_flip && result->no_flip[0] != 0) {
             char text[300];
             text_format(text, sizeof text, "FAULT_MIX has flip: %s; or leave it out",
@@ -261,85 +324,55 @@ static void on_step(struct run *r, int64_t step, int64_t now_ms)
             fail(r, text);
         }
     }
-    if (step <= r->best)
-        result->redone++;
-    r->step = step;
-    r->best = step > r->best ? step : r->best;
-    result->steps = r->best;
-    result->last_ms = now_ms;
-    if (r->is_renewed && ends_generation(r) && r->fault.detect_ms >= 0) {
-        r->fault.recover_ms = now_ms - r->made_ms;
+    r->step = first->step;
+    if (r->step > result->steps)
+        result->steps = r->step, result->last_ms = now_ms;
+    if (r->is_renewed && ends_generation(r)) {
+        r->fault.measure[REHEARSE_RECOVER_MS] = now_ms - r->made_ms;
         finish(r, true);
     }
     r->is_renewed = false;
 }
 
-/* on_checkpoint — one has failed, or is written. */
-static void on_checkpoint(struct run *r, const char *message, int64_t now_ms)
+/* Notes that a checkpoint has failed since the disk is full, and then that one is written. */
+static void note_checkpoint(struct run *r, const struct board_checkpoint *last, int64_t now_ms)
 {
     if (r->fault.kind != REHEARSE_KIND_DISK)
         return;
-    if (text_starts(message, CHECKPOINT_LINE_FAILED) && r->fault.detect_ms < 0)
-        r->fault.detect_ms = now_ms - r->made_ms;
-    if (strstr(message, CHECKPOINT_LINE_WRITTEN) == NULL || r->fault.detect_ms < 0)
-        return;
-    r->fault.recover_ms = now_ms - r->made_ms;
-    finish(r, true);
-}
-
-/* on_named — a supervisor has named the rank that differs from the others. */
-static void on_named(struct run *r, const char *message)
-{
-    int rank = rehearse_flip_named(message);
-    if (r->fault.kind != REHEARSE_KIND_FLIP || rank < 0 || r->fault.named != REHEARSE_NAMED_NONE)
-        return;
-    r->fault.named = rank == r->flipped_rank ? REHEARSE_NAMED_RIGHT : REHEARSE_NAMED_WRONG;
-}
-
-static bool is_from(const cJSON *line, const char *module, const char *begin)
-{
-    return strcmp(json_text(line, "module"), module) == 0 &&
-           text_starts(json_text(line, "message"), begin);
-}
-
-static void on_line(void *arg, int node, const char *bytes, size_t n)
-{
-    struct run *r = arg;
-    cJSON *line = NULL;
-    int64_t now_ms = clock_ms();
-    if (json_parse(bytes, n, "a line of the log", &line) != ST_OK) {
-        status_clear(); /* not ours: a library's */
-        return;
+    if (last->failures > r->failures) {
+        note_detected(r, now_ms);
+        r->failures = last->failures, r->saves = last->step;
+    } else if (r->fault.measure[REHEARSE_DETECT_MS] >= 0 && last->step > r->saves) {
+        r->fault.measure[REHEARSE_RECOVER_MS] = now_ms - r->made_ms;
+        finish(r, true);
     }
-    double step = json_number(line, "step");
-    if (isfinite(step) && node == 0) /* other nodes print some of the same steps */
-        on_step(r, (int64_t)step, now_ms);
-    else if (!isfinite(step)) {
-        /* A line that is not a step's. */
-        const char *message = json_text(line, "message"), *time = json_text(line, "time");
-        double rank = json_number(line, "rank");
-        LOG_DEBUG("node %d: %s", node, message);
-        r->is_return = r->is_return || strstr(message, RECOVERY_LINE_RETURN) != NULL;
-        if (is_from(line, RECOVERY_LINE_GENERATION_MODULE, RECOVERY_LINE_GENERATION)) {
-            text_copy(r->renewed, sizeof r->renewed, time);
-            if (ends_generation(r) && r->fault.detect_ms < 0)
-                r->fault.detect_ms = now_ms - r->made_ms;
-            r->result->unexpected += r->is_unexplained && !r->is_return;
-            r->is_unexplained = r->is_return = false;
-            r->is_renewed = r->step > 0;
-            r->is_lost = false;
-        } else if (is_from(line, RECOVERY_LINE_LOST_MODULE, RECOVERY_LINE_LOST))
-            on_lost(r, node, time, now_ms);
-        else if (is_from(line, SENTINEL_LINE_MODULE, SENTINEL_LINE_OTHERS) && isfinite(rank))
-            rehearse_flip_note(&r->flips, node, (int)rank, message);
-        else if (is_from(line, CHECKPOINT_LINE_MODULE, ""))
-            on_checkpoint(r, message, now_ms);
-        else
-            on_named(r, message);
-        if (strcmp(json_text(line, "level"), "error") == 0)
-            text_copy(r->error, sizeof r->error, message);
+}
+
+/* Reads the boards of all nodes. */
+static void look(struct run *r)
+{
+    struct board_worker first;
+    const int64_t now_ms = clock_ms();
+    for (int node = 0; node < r->config->nodes.nodes_n; node++) {
+        struct board *board = rehearse_nodes_board(r->nodes, node);
+        if (copy_worker(r, node, 0, &first) && first.step > r->best)
+            r->best = first.step;
+        if (board == NULL || board_aborted(board) <= r->ended[node])
+            continue;
+        r->ended[node] = board_aborted(board);
+        if (r->stop_ms > 0 || r->ended[node] < r->generation || is_own(r, node))
+            continue; /* the one before */
+        r->is_lost = true;
+        if (ends_generation(r))
+            note_detected(r, now_ms);
     }
-    cJSON_Delete(line);
+    if (r->stop_ms > 0 || !copy_worker(r, 0, 0, &first) || first.begun_step < 0)
+        return;
+    if (first.generation > r->generation)
+        note_generation(r, &first, now_ms);
+    if (board_worker_has_stepped(&first))
+        note_step(r, &first, now_ms);
+    note_checkpoint(r, &first.checkpoint, now_ms);
 }
 
 /* is_replaced — ON_LOSS=shrink: the node whose results were wrong has left; another one takes its
@@ -349,7 +382,8 @@ static bool is_replaced(struct run *r, int node, int code)
     if (r->stop_ms > 0 || node != r->flipped_node || code != status_exit_code(ST_FAULT))
         return false;
     r->flipped_node = -1;
-    rehearse_flip_forget(&r->flips, node);
+    r->ended[node] = 0;
+    r->fault.named = has_fault(r) ? REHEARSE_NAMED_RIGHT : r->fault.named;
     if (rehearse_nodes_start(r->nodes, node) != ST_OK)
         fail(r, status_message());
     return true;
@@ -357,7 +391,8 @@ static bool is_replaced(struct run *r, int node, int code)
 
 static void on_end(void *arg, int node, int code)
 {
-    char text[640];
+    char text[1100];
+    struct board_node last = {.node_id = node};
     struct run *r = arg;
     if (is_replaced(r, node, code))
         return;
@@ -367,8 +402,10 @@ static void on_end(void *arg, int node, int code)
     if (r->stop_ms > 0)
         return;
     r->result->job = status_from_exit(code);
-    text_format(text, sizeof text, "node %d ended with %d%s%s", node, code, r->error[0] ? ": " : "",
-                r->error);
+    if (rehearse_nodes_board(r->nodes, node) != NULL)
+        board_node_copy(rehearse_nodes_board(r->nodes, node), &last);
+    text_format(text, sizeof text, "node %d ended with %d%s%s", node, code,
+                last.error.message[0] ? ": " : "", last.error.message);
     fail(r, text);
 }
 
@@ -433,6 +470,7 @@ static enum status follow(struct run *r)
                                       : "SIGHUP");
         }
         rehearse_nodes_poll(r->nodes, TICK_MS);
+        look(r);
         TRY(tick(r));
     }
     return ST_OK;
@@ -443,7 +481,7 @@ enum status rehearse_run(const struct rehearse_run_config *config, struct rehear
     struct run r = {
         .config = config, .result = result, .fault.kind = REHEARSE_KINDS_N, .flipped_node = -1};
     struct rehearse_nodes_config nodes = config->nodes;
-    nodes.on_line = on_line, nodes.on_end = on_end, nodes.arg = &r;
+    nodes.on_end = on_end, nodes.arg = &r;
     r.nodes = rehearse_nodes_open(&nodes);
     enum status st = follow(&r);
     if (has_fault(&r))

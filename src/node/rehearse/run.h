@@ -1,5 +1,5 @@
 /* rehearse_run — one run of a job under `convoy rehearse`: starts its nodes, follows them by their
- * log lines, makes the faults, ends it after a time. Must not know reports or ledgers. */
+ * boards, makes the faults, ends it after a time. Must not know reports or ledgers. */
 #ifndef CONVOY_NODE_REHEARSE_RUN_H
 #define CONVOY_NODE_REHEARSE_RUN_H
 
@@ -29,20 +29,34 @@ struct rehearse_run_config {
 /* Whether the worker in which a bit changed was the one that was named. */
 enum rehearse_named { REHEARSE_NAMED_NONE, REHEARSE_NAMED_RIGHT, REHEARSE_NAMED_WRONG };
 
-/* What became of a fault. Times after it was made; -1: did not happen. */
+/* Times and finished steps after a fault was made. Detected: another node (kill, flip: any) has
+ * ended the generation; disk: a checkpoint has failed. Recovered: the next step is done; disk: a
+ * checkpoint is written. X(NAME, member of the report) */
+#define REHEARSE_MEASURE_LIST(X)    \
+    X(DETECT_MS, "detect_ms")       \
+    X(RECOVER_MS, "recover_ms")     \
+    X(DETECT_STEPS, "detect_steps") \
+    X(STEPS_REDONE, "steps_redone")
+enum rehearse_measure {
+#define REHEARSE_MEASURE_ENUM(name, word) REHEARSE_##name,
+    REHEARSE_MEASURE_LIST(REHEARSE_MEASURE_ENUM)
+#undef REHEARSE_MEASURE_ENUM
+        REHEARSE_MEASURES_N
+};
+
+/* What became of a fault. */
 struct rehearse_outcome {
     enum rehearse_kind kind;
     int node;
-    /* detect: another node (kill, flip: any) has ended the generation; disk: a checkpoint has
-     * failed. recover: the next step is done; disk: a checkpoint is written. */
-    int64_t detect_ms, recover_ms;
+    int64_t measure[REHEARSE_MEASURES_N]; /* -1: did not happen */
     bool is_healed;
-    enum rehearse_named named; /* of flip */
+    bool is_kept;              /* the workers that it did not hit have kept their processes */
+    enum rehearse_named named; /* by node 0: the node, of flip the rank */
 };
 
 struct rehearse_result {
     int64_t steps, redone;     /* distinct ones; and those that were done again */
-    int64_t first_ms, last_ms; /* clock_ms of the first and the last step's line */
+    int64_t first_ms, last_ms; /* clock_ms of the first and the last step that was seen */
     int64_t first_step;
     int64_t unexpected; /* generations that ended without a fault */
     int outcomes_n;

@@ -390,9 +390,9 @@ int64_t cluster_bridge_restarts(const struct cluster_bridge *b)
     return cluster_restarts(b->cluster);
 }
 
-const char *cluster_bridge_cause(const struct cluster_bridge *b)
+const char *cluster_bridge_cause(const struct cluster_bridge *b, int *rank_out)
 {
-    return cluster_cause(b->cluster);
+    return cluster_cause(b->cluster, rank_out);
 }
 
 void cluster_bridge_checkpoints(struct cluster_bridge *b, int64_t n)

@@ -74,7 +74,7 @@ bool cluster_bridge_is_running(const struct cluster_bridge *bridge); /* a genera
 int cluster_bridge_running_nodes(const struct cluster_bridge *bridge);
 int64_t cluster_bridge_restarts(const struct cluster_bridge *bridge);
 /* cluster_bridge_cause, cluster_bridge_checkpoints — as cluster_cause and cluster_checkpoints. */
-const char *cluster_bridge_cause(const struct cluster_bridge *bridge);
+const char *cluster_bridge_cause(const struct cluster_bridge *bridge, int *rank_out);
 void cluster_bridge_checkpoints(struct cluster_bridge *bridge, int64_t n);
 void cluster_bridge_fill(void *arg, struct view *view); /* a serve_fill; arg is the bridge */
 

@@ -35,7 +35,6 @@
 #include "node/choose/memory_check.h"
 #include "node/supervisor/linger.h"
 #include "node/process/process.h"
-#include "node/supervisor/recovery_line.h"
 #include "node/process/spawn.h"
 #include "node/supervisor/exit_policy.h"
 #include "node/supervisor/watchdog.h"
@@ -118,10 +117,13 @@ static void stop_unready(struct supervisor *s, enum board_request request)
 static void on_begin(void *arg)
 {
     struct supervisor *s = arg;
-    const char *cause = cluster_bridge_cause(s->bridge);
+    int rank = -1;
+    const char *cause = cluster_bridge_cause(s->bridge, &rank);
     s->node.restarts = cluster_bridge_restarts(s->bridge);
-    if (cause[0])
+    if (cause[0]) {
         text_copy(s->node.last_failure, sizeof s->node.last_failure, cause);
+        s->node.lost_rank = rank;
+    }
     board_node_publish(s->board, &s->node);
 }
 
@@ -137,7 +139,7 @@ static void on_abort(void *arg, const char *why)
         LOG_WARN("%s", why);
     supervisor_recover_set_resume(s, from, sizeof from);
     if (!stop_request_is_stop(s->stop) && !s->is_check)
-        LOG_INFO(RECOVERY_LINE_LOST "%s when %s", from,
+        LOG_INFO("resuming from %s when %s", from,
                  conf_min_nodes(s->conf) < s->node.n_nodes ? "the nodes that are left are ready"
                                                            : "all ranks are back");
     supervisor_set_phase(s, BOARD_PHASE_RECOVERING);
@@ -361,6 +363,7 @@ static void first_node(struct supervisor *s)
         .mesh_pipeline = (int32_t)conf_i64(s->conf, CONF_PP),
         .started_ms = clock_ms(),
         .resume_step = -1,
+        .lost_rank = -1,
         .checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
         .peer_copy = {.step = -1, .ms = NAN, .bytes_per_second = NAN},
     };

@@ -164,7 +164,7 @@ static enum status note(struct checkpoint_async *s, enum status st)
     last->save_ms = ms;
     last->error[0] = 0;
     text_copy(last->path, sizeof last->path, s->path);
-    LOG_INFO("checkpoint %s in %.1f s" CHECKPOINT_LINE_WRITTEN "%.0f ms", s->path, ms / 1000,
+    LOG_INFO("checkpoint %s in %.1f s, training waited %.0f ms", s->path, ms / 1000,
              last->stall_ms);
     return ST_OK;
 }
@@ -172,7 +172,7 @@ static enum status note(struct checkpoint_async *s, enum status st)
 /* warn — a disk that is full now may have space later. */
 static void warn(const struct checkpoint_async *s)
 {
-    LOG_WARN(CHECKPOINT_LINE_FAILED "%" PRId64 " failed, training goes on: %s", s->progress.step,
+    LOG_WARN("checkpoint of step %" PRId64 " failed, training goes on: %s", s->progress.step,
              status_message());
     status_clear();
 }

@@ -33,11 +33,6 @@ enum checkpoint_async_mode {
 /* writing less takes no longer than copying a large state */
 #define CHECKPOINT_ASYNC_MIN_BYTES ((int64_t)32 << 20)
 
-/* Parts of its log lines by which `rehearse` follows a job from outside. */
-#define CHECKPOINT_LINE_MODULE "checkpoint_async"
-#define CHECKPOINT_LINE_FAILED "checkpoint of step "
-#define CHECKPOINT_LINE_WRITTEN ", training waited "
-
 /* The newest checkpoint on disk, and what saving has cost so far. */
 struct checkpoint_async_last {
     int64_t step; /* of the newest valid checkpoint; -1: none */

@@ -118,9 +118,8 @@ static bool own_parameters(const struct step *s, struct step_replica *out)
 bool step_sentinel_replica(const struct step *s, struct step_replica *out)
 {
     *out = (struct step_replica){.parameters = store_replicated(s->store, 0).data,
-                                 .elems = s->table.total_elems,
-                                 .others_n = step_mesh_store_ranks(s) - 1};
+                                 .elems = s->table.total_elems};
     if (dev_is_discrete(s->config.dev) || s->local.is_on)
         return false;
-    return (out->parameters && out->others_n >= 2) || own_parameters(s, out);
+    return (out->parameters && step_mesh_store_ranks(s) > 2) || own_parameters(s, out);
 }

@@ -9,7 +9,6 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "train/feature/sentinel.h"
-#include "train/feature/sentinel_line.h"
 #include "train/step/inside.h"
 
 #define UNKNOWN (-1)
@@ -107,7 +106,7 @@ static enum status fail_group(const struct step *s, const struct answers *a, int
 {
     char text[GROUP_TEXT];
     return FAIL(ST_PEER,
-                "in step %lld the gradients that %s computed together" SENTINEL_LINE_DIFFER
+                "in step %lld the gradients that %s computed together differ from those of most of "
                 "%d computations of virtual shard %d, and computed again they are %s; several of "
                 "these ranks differ at once, so which was wrong first is not known: memory or a "
                 "processor is suspect; run `convoy check` on their nodes",
@@ -122,15 +121,15 @@ static enum status fail_rank(const struct step *s, const struct answers *a, int 
     char first[GROUP_TEXT + 64] = "", text[GROUP_TEXT];
     if (rank != comm_place(s->config.comm)->rank)
         return FAIL(ST_PEER,
-                    "in step %lld the gradients" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
-                    "%d computations of virtual shard %d",
+                    "in step %lld the gradients of rank %d differ from those of most of %d "
+                    "computations of virtual shard %d",
                     step, rank, a->n, a->shard);
     if (places_n(s) > 1)
         text_format(first, sizeof first, " (of %s, which computed it together, it differed first)",
                     group_text(s, group, text));
     return FAIL(ST_FAULT,
-                "in step %lld the gradients" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
-                "%d computations of virtual shard %d%s, and computed again they are %s: a "
+                "in step %lld the gradients of rank %d differ from those of most of %d "
+                "computations of virtual shard %d%s, and computed again they are %s: a "
                 "processor or memory of this node is suspect; run `convoy check` there, and "
                 "replace the node if this comes back",
                 step, rank, a->n, a->shard, first, again_text(s));

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "train/feature/sentinel_line.h"
 
 /* ---- open and close ---- */
 
@@ -179,8 +178,8 @@ static enum status fail_own(const struct step *s)
         last = p->name;
     }
     return FAIL(ST_FAULT,
-                "the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_CHANGED
-                "after the update of step %lld, within %s to %s: memory or a processor of this "
+                "the %s of rank %d changed by themselves after the update of step %lld, within %s "
+                "to %s: memory or a processor of this "
                 "node is suspect; run `convoy check` there, and replace the node if this comes "
                 "back",
                 step_part_names[u->part], own_rank(s), (long long)u->steps, first, last);
@@ -212,11 +211,11 @@ enum status step_update_sums_heed(struct step *s, const double *sums)
         return fail_own(s);
     if (n > 1)
         return FAIL(ST_PEER,
-                    "parameters or moments of %d ranks" SENTINEL_LINE_CHANGED
-                    "after the update of step %lld; their logs name them",
+                    "parameters or moments of %d ranks changed by themselves after the update of "
+                    "step %lld; their logs name them",
                     n, (long long)u->agreed.steps);
-    return FAIL(ST_PEER,
-                "parameters or moments" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_CHANGED
-                "after the update of step %lld",
-                u->agreed.rank, (long long)u->agreed.steps);
+    return FAIL(
+        ST_PEER,
+        "parameters or moments of rank %d changed by themselves after the update of step %lld",
+        u->agreed.rank, (long long)u->agreed.steps);
 }

@@ -218,7 +218,6 @@ enum status step_sentinel(struct step *step, struct step_sentinel *out);
 struct step_replica {
     const float *parameters;
     int64_t elems;
-    int others_n; /* that hold the same */
 };
 bool step_sentinel_replica(const struct step *step, struct step_replica *out);
 

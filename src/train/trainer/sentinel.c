@@ -1,10 +1,7 @@
 /* trainer_sentinel — SENTINEL_EVERY: compares replicas before what is wrong spreads, or is kept in
  * a checkpoint, and virtual shards of the batch before an update (trainer/inside.h). */
-#include <unistd.h>
-
 #include "base/clock.h"
 #include "base/log.h"
-#include "train/feature/sentinel_line.h"
 #include "train/trainer/inside.h"
 
 /* The wrong rank's message should reach node 0 first: it tells what to do. */
@@ -88,12 +85,10 @@ static enum status compare(struct trainer *t)
         clock_sleep_ms(OTHERS_WAIT_MS);
     if (found.rank != t->consensus.rank)
         return FAIL(ST_PEER,
-                    "after step %lld the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
-                    "%d workers",
+                    "after step %lld the %s of rank %d differ from those of most of %d workers",
                     step, part, found.rank, found.replicas_n);
     return FAIL(ST_FAULT,
-                "after step %lld the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
-                "%d workers: memory "
+                "after step %lld the %s of rank %d differ from those of most of %d workers: memory "
                 "or a processor of this node is suspect; run `convoy check` there, and replace the "
                 "node if this comes back",
                 step, part, found.rank, found.replicas_n);
@@ -106,10 +101,11 @@ void trainer_sentinel_begin(struct trainer *t)
         t->numbers.comparisons = t->numbers.differences = 0;
     if (t->config->sentinel_every == 0 || !step_sentinel_replica(t->step, &replica))
         return;
-    LOG_DEBUG(SENTINEL_LINE_OTHERS "%d; " SENTINEL_LINE_ELEMS "%lld; " SENTINEL_LINE_ADDRESS
-                                   "%llu; " SENTINEL_LINE_PROCESS "%lld",
-              replica.others_n, (long long)replica.elems,
-              (unsigned long long)(uintptr_t)replica.parameters, (long long)getpid());
+    t->numbers.replica_elems = replica.elems;
+    t->numbers.replica_address = (uint64_t)(uintptr_t)replica.parameters;
+    LOG_DEBUG("%lld parameters at address %llu of process %d are compared",
+              (long long)replica.elems, (unsigned long long)t->numbers.replica_address,
+              t->numbers.pid);
 }
 
 /* A step before a checkpoint compares, too: what a wrong result has made is not kept. */

@@ -394,8 +394,8 @@ static bool is_enospc(struct trainer *t)
     t->last_checkpoint.failures++;
     text_copy(t->last_checkpoint.error, sizeof t->last_checkpoint.error,
               "no space left on device (FAULT=enospc)");
-    LOG_WARN(CHECKPOINT_LINE_FAILED "%lld failed, training goes on: %s",
-             (long long)t->progress.step, t->last_checkpoint.error);
+    LOG_WARN("checkpoint of step %lld failed, training goes on: %s", (long long)t->progress.step,
+             t->last_checkpoint.error);
     return true;
 }
 

@@ -314,11 +314,30 @@ static void scribbles_are_survived(void **state)
     board_close(board);
 }
 
+/* A board is found in a process that has it open, by its node; none before the node is published. */
+static void boards_of_processes_are_found(void **state)
+{
+    struct board *board;
+    struct board_worker copy;
+    assert_int_equal(board_create(1, 1, &board), ST_OK);
+    assert_null(board_of_process(getpid(), 3));
+    board_node_publish(board, &(struct board_node){.node_id = 3, .n_nodes = 4, .workers_n = 1});
+    board_worker_publish(board, 0, &(struct board_worker){.step = 7});
+    assert_null(board_of_process(getpid(), 2));
+    struct board *found = board_of_process(getpid(), 3);
+    assert_non_null(found);
+    assert_true(board_worker_copy(found, 0, &copy));
+    assert_int_equal(copy.step, 7);
+    board_close(found);
+    board_close(board);
+    assert_null(board_of_process(getpid(), 3));
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(phases_have_names),      cmocka_unit_test(posts_are_copied),
     cmocka_unit_test(requests_only_rise),     cmocka_unit_test(killed_writers_leave_whole_copies),
     cmocka_unit_test(threads_do_not_race),    cmocka_unit_test(ranks_meet),
     cmocka_unit_test(blobs_arrive_whole),     cmocka_unit_test(strangers_are_refused),
-    cmocka_unit_test(scribbles_are_survived),
+    cmocka_unit_test(scribbles_are_survived), cmocka_unit_test(boards_of_processes_are_found),
 };
 HARNESS_MAIN(tests)

@@ -1,6 +1,6 @@
 /* LayerNorm and RMSNorm: fast against plain, in-place forms, rows far from zero, and the backward
  * pass against finite differences; RMSNorm against transformers' formula. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n, c;

@@ -1,6 +1,6 @@
 /* Optimisers: torch's semantics by cases computed by hand; fast against plain over many steps;
  * spans; the gradients' factor, and that a factor of NaN changes nothing; sums of bits. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 #include "base/rand.h"
 

@@ -1,6 +1,6 @@
 /* SwiGLU: fast against plain over ordinary and extreme gates, and its gradient against finite
  * differences. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n, f;

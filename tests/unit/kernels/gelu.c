@@ -1,6 +1,6 @@
 /* GELU: fast against plain over ordinary and extreme inputs, in place, and its gradient against
  * finite differences. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n;

@@ -1,6 +1,6 @@
 /* Rows from one stride to another: every element type on every level, from any address; what lies
  * between and beside the rows stays. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 enum { BYTES_MAX = 1 << 20, GUARD = 64, CANARY = 0xa5 };
 

@@ -1,6 +1,6 @@
 /* Dropout as an operation: the same elements on every ISA level, bit for bit; about p of them are
  * dropped; the rest is scaled. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n;

@@ -1,6 +1,6 @@
 /* Cross-entropy of both heads: fast against plain, ignored targets, extreme logits, and gradients
  * against finite differences. A vocabulary in parts gives what the whole gives. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n, v, stride;

@@ -1,6 +1,6 @@
 /* The factor of gradients by hand: clipping, the loss scale, the order of the sum, and NaN where a
  * square or the loss is not finite. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 #include "kernels/grad_scale.h"
 

@@ -1,6 +1,6 @@
 /* Sums: exact where doubles are, else close to the plain truth; the same bits for any number of
  * threads. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 static double run(struct kt_device *d, const float *x, int64_t n, bool square, bool accumulate)
 {

@@ -1,6 +1,6 @@
 /* Rotary positions: fast against plain, both layouts, the inverse, angles against libm, and the
  * frequencies of Llama 3 as a caller gives them. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n, t, h, hk, d, rot;

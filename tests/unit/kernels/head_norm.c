@@ -1,6 +1,6 @@
 /* RMSNorm of each head: fast against plain, in place, heads inside wider rows whose other elements
  * stay, and the backward pass against finite differences. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n, heads, d, stride;

@@ -1,7 +1,7 @@
 /* The end of a branch: fast against plain, with and without bias and dropout, in place of either
  * input; the same sum as the epilogue of a product; parts of the rows draw the numbers of the
  * whole. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 enum place { APART, OVER_X, OVER_RESIDUAL, PLACES };
 

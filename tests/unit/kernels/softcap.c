@@ -1,6 +1,6 @@
 /* Soft cap of logits: fast against plain, far out and near 0, where it must not change a number;
  * the slope that cross-entropy takes against finite differences through both. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n, v, stride;

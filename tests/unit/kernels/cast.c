@@ -1,6 +1,6 @@
 /* Casts between floating types: known roundings, every 16-bit pattern there and back, and the same
  * bits on every ISA level. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n;

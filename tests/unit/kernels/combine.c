@@ -1,6 +1,6 @@
 /* Sums along a tree: cases by hand, and against a tree of halves that is built here; every type,
  * number of sources and place of the own source; in place; the same bits on every ISA level. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 #include "kernels/f16.h"
 
 struct input {

@@ -1,6 +1,6 @@
 /* Packing floats: the same bytes on every ISA level with any number of threads; the error is small,
  * and is kept as the residual. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct packed {
     uint8_t *bytes;

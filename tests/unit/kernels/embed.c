@@ -1,6 +1,6 @@
 /* Embedding: fast against plain (the same bits where sums have one order), repeated tokens,
  * dropout, finite differences. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n, t, c, v, context;

@@ -86,7 +86,7 @@ static void assert_failed(const char *dir, const char *why, const char *remedy)
         fail_msg("%s: not in: %s", remedy, row.remedy);
 }
 
-static void a_good_disk_is_measured(void **state)
+TEST(a_good_disk_is_measured)
 {
     char deep[700];
     struct check_row row = disk_of(harness_tmpdir());
@@ -101,7 +101,7 @@ static void a_good_disk_is_measured(void **state)
 }
 
 /* Of another container, which has the same process number, there is a file already. */
-static void a_disk_without_unnamed_files_is_measured(void **state)
+TEST(a_disk_without_unnamed_files_is_measured)
 {
     char path[700];
     text_format(path, sizeof path, "%s/.convoy-check-%d", harness_tmpdir(), (int)getpid());
@@ -114,7 +114,7 @@ static void a_disk_without_unnamed_files_is_measured(void **state)
     unlink(path);
 }
 
-static void failures_are_named(void **state)
+TEST(failures_are_named)
 {
     const char *dir = harness_tmpdir();
     fail_fsync = EIO;
@@ -136,7 +136,7 @@ static void failures_are_named(void **state)
     assert_int_equal(entries(dir), 0);
 }
 
-static void a_folder_of_others_is_named(void **state)
+TEST(a_folder_of_others_is_named)
 {
     char dir[700];
     if (geteuid() == 0)
@@ -147,7 +147,7 @@ static void a_folder_of_others_is_named(void **state)
     rmdir(dir);
 }
 
-static void a_file_in_the_way_is_named(void **state)
+TEST(a_file_in_the_way_is_named)
 {
     char path[700];
     text_format(path, sizeof path, "%s/file", harness_tmpdir());
@@ -157,7 +157,7 @@ static void a_file_in_the_way_is_named(void **state)
 }
 
 /* A server that is gone: a file of its folder is not even opened. */
-static void a_folder_that_is_bad_is_left_alone(void **state)
+TEST(a_folder_that_is_bad_is_left_alone)
 {
     struct check_rows rows = {0}, found = {0};
     struct check_row bad = check_row_found(CHECK_STAGE_STATIC, CHECK_POINT_CHECKPOINT, 0,
@@ -206,7 +206,7 @@ static void check_disks(int slow, double *rate)
 }
 
 /* 1 MiB that waits 200 ms is at most 5.2 MB/s. */
-static void a_disk_that_was_slow_for_a_moment_is_measured_again(void **state)
+TEST(a_disk_that_was_slow_for_a_moment_is_measured_again)
 {
     double rate[4];
     check_disks(2, rate);
@@ -218,13 +218,4 @@ static void a_disk_that_was_slow_for_a_moment_is_measured_again(void **state)
     assert_true(rate[1] < 5.3);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_good_disk_is_measured),
-    cmocka_unit_test(a_disk_without_unnamed_files_is_measured),
-    cmocka_unit_test(failures_are_named),
-    cmocka_unit_test(a_folder_of_others_is_named),
-    cmocka_unit_test(a_file_in_the_way_is_named),
-    cmocka_unit_test(a_folder_that_is_bad_is_left_alone),
-    cmocka_unit_test(a_disk_that_was_slow_for_a_moment_is_measured_again),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -178,7 +178,7 @@ static void claim_other_rank(struct fake_peer *s)
     fake_peer_send(s, fake_peer_tag(GENERATION, 1, 0, P2P_TAG_PAIR, 0), content, 64, NULL);
 }
 
-static void an_invalid_frame_ends_the_connection(void **state)
+TEST(an_invalid_frame_ends_the_connection)
 {
     static void (*const acts[])(struct fake_peer * s) = {
         forge_header, forge_part,        forge_sum,         forge_pair,      send_noise,
@@ -204,7 +204,7 @@ static void send_unmatched(struct fake_peer *s)
                             NULL))
             break;
 }
-static void unmatched_messages_stay_in_the_socket(void **state)
+TEST(unmatched_messages_stay_in_the_socket)
 {
     long before = harness_resident_kib();
     attack_victim(send_unmatched, 3000, ST_RETRY, "in time");
@@ -331,7 +331,7 @@ static void forge_connections(const void *address)
     }
 }
 
-static void a_thousand_unauthenticated_clients_change_nothing(void **state)
+TEST(a_thousand_unauthenticated_clients_change_nothing)
 {
     static float calm[ELEMS], attacked[ELEMS];
     run_ranks(NULL, calm);
@@ -381,7 +381,7 @@ static void begin_flood(const void *address)
     clock_sleep_ms(200);
 }
 
-static void a_flood_does_not_stop_ranks_from_connecting(void **state)
+TEST(a_flood_does_not_stop_ranks_from_connecting)
 {
     static float calm[ELEMS], attacked[ELEMS];
     run_ranks(NULL, calm);
@@ -399,7 +399,7 @@ static void a_flood_does_not_stop_ranks_from_connecting(void **state)
 }
 
 /* A recorded hello is answered with another nonce, and without the proof there is no way in. */
-static void a_replayed_handshake_fails(void **state)
+TEST(a_replayed_handshake_fails)
 {
     struct victim v = {.end_ms = clock_ms() + harness_patience_ms(20000)};
     struct tcp_auth auth = {.transcript_n = 0};
@@ -433,7 +433,7 @@ static void a_replayed_handshake_fails(void **state)
 }
 
 /* The right secret with one wrong identity field is refused, for each field. */
-static void another_world_is_refused(void **state)
+TEST(another_world_is_refused)
 {
     struct victim v = {.end_ms = clock_ms() + harness_patience_ms(20000)};
     struct tcp_auth_ids wrong[] = {right, right, right, right, right};
@@ -458,11 +458,4 @@ static void another_world_is_refused(void **state)
     assert_int_equal(v.st, ST_OK);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(an_invalid_frame_ends_the_connection),
-    cmocka_unit_test(unmatched_messages_stay_in_the_socket),
-    cmocka_unit_test(a_thousand_unauthenticated_clients_change_nothing),
-    cmocka_unit_test(a_flood_does_not_stop_ranks_from_connecting),
-    cmocka_unit_test(a_replayed_handshake_fails),
-    cmocka_unit_test(another_world_is_refused)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -233,7 +233,7 @@ static bool is_asked(enum what what)
     return kinds == NULL || strcmp(kinds, "bits") != 0 || what == HEAD_BIT || what == CONTENT_BIT;
 }
 
-static void every_fault_is_noticed(void **state)
+TEST(every_fault_is_noticed)
 {
     int trials = harness_number("PROXY_TRIALS", 3), faults = 0;
     for (int i = 0; i < trials; i++)
@@ -247,5 +247,4 @@ static void every_fault_is_noticed(void **state)
     print_message("# %d faults noticed\n", faults);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(every_fault_is_noticed)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

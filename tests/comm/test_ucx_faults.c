@@ -184,7 +184,7 @@ static void abort_all(pid_t pid)
     atomic_store(&all->aborted, true);
 }
 
-static void test_killed(void **state)
+TEST(test_killed)
 {
     for (int round = 0; round < 4; round++) {
         run_fault(round % 2 ? ELEMS : 100, harness_patience_ms(20000), kill_it);
@@ -192,7 +192,7 @@ static void test_killed(void **state)
     }
 }
 
-static void test_stopped(void **state)
+TEST(test_stopped)
 {
     for (int round = 0; round < 2; round++) {
         const int64_t limit_ms = harness_patience_ms(1500);
@@ -201,7 +201,7 @@ static void test_stopped(void **state)
     }
 }
 
-static void test_aborted(void **state)
+TEST(test_aborted)
 {
     for (int round = 0; round < 2; round++) {
         run_fault(round % 2 ? ELEMS : 100, harness_patience_ms(20000), abort_all);
@@ -233,7 +233,7 @@ static void partner(int64_t generation)
 }
 
 /* The survivor keeps its process through 100 generations and leaks nothing. */
-static void test_generations(void **state)
+TEST(test_generations)
 {
     int fds = 0, threads = 0;
     long kib = 0;
@@ -273,10 +273,7 @@ static void test_generations(void **state)
 int main(void)
 {
     /* test_generations comes last: it is the only test that uses UCX in this process. */
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed), cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_aborted), cmocka_unit_test(test_generations)};
     harness_loopback();
     all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return all == MAP_FAILED ? 99 : cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    return all == MAP_FAILED ? 99 : harness_run_all(__FILE__, NULL, NULL);
 }

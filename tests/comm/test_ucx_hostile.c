@@ -230,7 +230,7 @@ static void run_flip(const char *what, enum target target, size_t at, int64_t el
         fail_msg("%s: %lld counted", what, (long long)(p2p_refused() - before));
 }
 
-static void a_flipped_bit_is_named(void **state)
+TEST(a_flipped_bit_is_named)
 {
     char what[64];
     run_flip("nothing", NOTHING, 0, 100, false);
@@ -336,7 +336,7 @@ static void start_attack(struct world *w)
     shared->is_ready = true;
 }
 
-static void what_an_outsider_sends_is_dropped(void **state)
+TEST(what_an_outsider_sends_is_dropped)
 {
     struct world w = {.elems = 20000, .calls = 20000};
     int code = -1;
@@ -366,9 +366,7 @@ static void what_an_outsider_sends_is_dropped(void **state)
 int main(void)
 {
     /* The outsider is forked before this process has used UCX. */
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(what_an_outsider_sends_is_dropped),
-                                              cmocka_unit_test(a_flipped_bit_is_named)};
     harness_loopback();
     harness_quiet();
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    return harness_run_all(__FILE__, NULL, NULL);
 }

@@ -4,12 +4,7 @@
 
 #include "harness.h"
 
-static void is_skipped(void **state)
-{
-    (void)state;
-    HARNESS_SKIP("CUDA is not built in");
-}
-static const struct CMUnitTest tests[] = {cmocka_unit_test(is_skipped)};
-HARNESS_MAIN(tests)
+TEST(is_skipped) { HARNESS_SKIP("CUDA is not built in"); }
+HARNESS_RUN_ALL()
 
 #endif

@@ -132,9 +132,8 @@ static bool describe(struct lint *l)
 }
 
 /* Every product of every preset, cut by TP in every way that it allows. */
-static void every_product_meets_the_rules_of_tensor_cores(void **state)
+TEST(every_product_meets_the_rules_of_tensor_cores)
 {
-    (void)state;
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
     struct lint l = {.dims = NULL};
     for (int i = 0; model_preset_name(i) != NULL; i++)
@@ -154,8 +153,5 @@ static void every_product_meets_the_rules_of_tensor_cores(void **state)
     assert_int_equal(l.wrong, 0);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_product_meets_the_rules_of_tensor_cores),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()
 #endif

@@ -63,9 +63,8 @@ static double differs(const struct outcome *a, const struct outcome *b)
     return worst;
 }
 
-static void architectures_train_alike(void **state)
+TEST(architectures_train_alike)
 {
-    (void)state;
     for (int arch = 0; arch < ARCHITECTURES_N; arch++) {
         struct outcome cpu = train(open_cpu(), arch, MODEL_RECOMPUTE_NONE, DTYPE_F32),
                        gpu = train(open_device(), arch, MODEL_RECOMPUTE_NONE, DTYPE_F32),
@@ -83,6 +82,5 @@ static void architectures_train_alike(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(architectures_train_alike)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()
 #endif

@@ -74,9 +74,8 @@ static int wanted(void)
     return steps < 1 ? 1 : steps > STEPS_MOST ? STEPS_MOST : steps;
 }
 
-static void as_fp32(void **state)
+TEST(as_fp32)
 {
-    (void)state;
     static double want[STEPS_MOST], got[STEPS_MOST];
     const int steps = wanted();
     struct dev *cpu = NULL;
@@ -99,6 +98,5 @@ static void as_fp32(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(as_fp32)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()
 #endif

@@ -120,9 +120,8 @@ static void check(const struct model_dims *dims, enum dtype dtype, int micros, b
     dev_close(dev);
 }
 
-static void test_planned(void **state)
+TEST(test_planned)
 {
-    (void)state;
     static const struct model_dims gpt2 = {
         .name = "gpt2", .layers = 2, .heads = 2, .embed = 32, .vocab = 64};
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
@@ -132,9 +131,8 @@ static void test_planned(void **state)
 }
 
 /* test_measured — a GPU as a machine: products of both types have rates. */
-static void test_measured(void **state)
+TEST(test_measured)
 {
-    (void)state;
     struct dev *dev = open_device_as(false);
     const struct plan_machine_config config = {.dev = dev, .name = "gpu", .budget_ms = 10};
     struct plan_cluster c;
@@ -146,7 +144,5 @@ static void test_measured(void **state)
     dev_close(dev);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_planned),
-                                          cmocka_unit_test(test_measured)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()
 #endif

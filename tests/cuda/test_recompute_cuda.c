@@ -75,15 +75,13 @@ static void same(enum model_task task, enum dtype dtype)
     kt_free(want.state);
 }
 
-static void every_way_gives_the_same_bits(void **state)
+TEST(every_way_gives_the_same_bits)
 {
-    (void)state;
     same(MODEL_TASK_LM, DTYPE_F32);
     same(MODEL_TASK_LM, DTYPE_BF16);
     same(MODEL_TASK_LM, DTYPE_F16);
     same(MODEL_TASK_QA, DTYPE_BF16);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(every_way_gives_the_same_bits)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()
 #endif

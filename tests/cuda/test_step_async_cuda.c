@@ -72,9 +72,8 @@ static struct outcome train(const struct way *way, bool is_async)
 
 /* Each type with each task, each task with clipping that bites, that does not, and none; both
  * optimisers, with accumulation and without. */
-static void same_bits_as_when_the_host_decides(void **state)
+TEST(same_bits_as_when_the_host_decides)
 {
-    (void)state;
     static const struct way ways[] = {
         {MODEL_TASK_LM, DTYPE_F32, OPTIM_KIND_ADAMW, 1e-2, SAMPLES},
         {MODEL_TASK_QA, DTYPE_F32, OPTIM_KIND_SGD, 1e3, 2},
@@ -106,6 +105,5 @@ static void same_bits_as_when_the_host_decides(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits_as_when_the_host_decides)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()
 #endif

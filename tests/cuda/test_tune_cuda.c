@@ -56,9 +56,8 @@ static int number_of(const struct blas_tuned *tuned)
     return (int)number;
 }
 
-static void entries_name_the_fastest(void **state)
+TEST(entries_name_the_fastest)
 {
-    (void)state;
     static struct products products;
     struct blas_form form[BLAS_FORMS];
     struct blas_tuned found;
@@ -92,14 +91,11 @@ static void entries_name_the_fastest(void **state)
     assert_int_equal(runtime.pieces_n + runtime.streams_n, 0);
 }
 
-static void a_file_is_needed(void **state)
+TEST(a_file_is_needed)
 {
-    (void)state;
     assert_int_equal(real_tune(NULL), 64);
     assert_int_equal(real_tune("/nonexistent/file"), 64);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(entries_name_the_fastest),
-                                          cmocka_unit_test(a_file_is_needed)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()
 #endif

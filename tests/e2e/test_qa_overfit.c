@@ -155,7 +155,7 @@ static int exact_matches(const struct squad *squad, const struct squad_window_se
     return exact;
 }
 
-static void test_overfit(void **state)
+TEST(test_overfit)
 {
     const char *san = getenv("SAN");
     if (san != NULL && san[0] != 0)
@@ -203,5 +203,4 @@ static void test_overfit(void **state)
     dev_close(dev);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_overfit)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

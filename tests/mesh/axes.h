@@ -181,7 +181,7 @@ static inline void axes_check_logits(const struct axes *a)
 }
 
 #define AXES_TEST(name) \
-    static void test_##name(void **state) { axes_check_##name(&axes); }
+    TEST(test_##name) { axes_check_##name(&axes); }
 /* AXES_TESTS — defines the tests that every program of axes has, of `static const struct axes
  * axes`. */
 #define AXES_TESTS       \

@@ -66,14 +66,14 @@ static void equal_losses(struct trial like, const char *what, int first, int eve
     axes_equal_losses(like, what, meshes, MESHES_N, first, every);
 }
 
-static void test_equal(void **state)
+TEST(test_equal)
 {
     for (int i = 0; i < MODELS_N; i++)
         equal_losses(axes_trial(&models[i]), models[i].name, i % 2, i < 2 ? 1 : 3);
 }
 
 /* Two logits a position, which every rank of a group gathers. */
-static void test_equal_qa(void **state)
+TEST(test_equal_qa)
 {
     struct trial like = axes_trial(&models[0]);
     like.config.dims.task = MODEL_TASK_QA;
@@ -81,7 +81,7 @@ static void test_equal_qa(void **state)
 }
 
 /* Attention within documents, which first keys cut: positions of whole samples on every rank. */
-static void test_equal_documents(void **state)
+TEST(test_equal_documents)
 {
     for (int i = 0; i < MODELS_N; i++) {
         struct trial like = axes_trial(&models[i]);
@@ -90,7 +90,7 @@ static void test_equal_documents(void **state)
     }
 }
 
-static void test_equal_dropout(void **state)
+TEST(test_equal_dropout)
 {
     for (int i = 0; i < MODELS_N; i++) {
         struct trial like = axes_trial(&models[i]);
@@ -99,7 +99,7 @@ static void test_equal_dropout(void **state)
     }
 }
 
-static void test_equal_accumulation(void **state)
+TEST(test_equal_accumulation)
 {
     struct trial like = axes_trial(&models[0]);
     like.config.batch_samples = 1;
@@ -107,7 +107,7 @@ static void test_equal_accumulation(void **state)
 }
 
 /* A long sample: what a rank keeps of it is half, and so is nearly all of its memory. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     struct step_memory memory[2];
     for (int i = 0; i < 2; i++) {
@@ -126,11 +126,4 @@ static void test_memory(void **state)
     assert_true((double)memory[1].passes < 0.55 * (double)memory[0].passes);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_memory),        cmocka_unit_test(test_equal),
-    cmocka_unit_test(test_equal_qa),      cmocka_unit_test(test_equal_documents),
-    cmocka_unit_test(test_equal_dropout), cmocka_unit_test(test_equal_accumulation),
-    cmocka_unit_test(test_recompute),     cmocka_unit_test(test_gradients),
-    cmocka_unit_test(test_state),         cmocka_unit_test(test_nan),
-    cmocka_unit_test(test_logits)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -63,21 +63,21 @@ static void equal_losses(struct trial like, const char *what, int every)
     axes_equal_losses(like, what, meshes, MESHES_N, 0, every);
 }
 
-static void test_equal(void **state)
+TEST(test_equal)
 {
     for (int i = 0; i < MODELS_N; i++)
         equal_losses(axes_trial(&models[i]), models[i].name, 1);
 }
 
 /* Two logits a position, which every rank makes of all rows. */
-static void test_equal_qa(void **state)
+TEST(test_equal_qa)
 {
     struct trial like = axes_trial(&models[0]);
     like.config.dims.task = MODEL_TASK_QA;
     equal_losses(like, "gpt2, questions", 1);
 }
 
-static void test_equal_dropout(void **state)
+TEST(test_equal_dropout)
 {
     for (int i = 0; i < MODELS_N; i++) {
         struct trial like = axes_trial(&models[i]);
@@ -86,7 +86,7 @@ static void test_equal_dropout(void **state)
     }
 }
 
-static void test_equal_accumulation(void **state)
+TEST(test_equal_accumulation)
 {
     struct trial like = axes_trial(&models[0]);
     like.config.batch_samples = 1;
@@ -95,7 +95,7 @@ static void test_equal_accumulation(void **state)
 
 /* Stages of a pipeline, each of them a tensor group; alone, and in two groups with other
  * samples. */
-static void test_equal_stages(void **state)
+TEST(test_equal_stages)
 {
     static const struct axes_mesh staged[] = {{4, 1, 2, 2, LAYOUT_SHARD_FULL},
                                               {8, 1, 2, 2, LAYOUT_SHARD_FULL}};
@@ -106,10 +106,4 @@ static void test_equal_stages(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_equal),         cmocka_unit_test(test_equal_qa),
-    cmocka_unit_test(test_equal_dropout), cmocka_unit_test(test_equal_accumulation),
-    cmocka_unit_test(test_equal_stages),  cmocka_unit_test(test_recompute),
-    cmocka_unit_test(test_gradients),     cmocka_unit_test(test_state),
-    cmocka_unit_test(test_nan),           cmocka_unit_test(test_logits)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

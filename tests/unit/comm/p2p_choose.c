@@ -52,7 +52,7 @@ static void end(struct trial *t, enum status want, const char *driver, const cha
     p2p_close(t->p2p);
 }
 
-static void one_rule_for_all(void **state)
+TEST(one_rule_for_all)
 {
     struct trial t;
     if (ucx_env_has_rdma())
@@ -75,7 +75,7 @@ static void one_rule_for_all(void **state)
     end(&t, ST_OK, "ucx", "");
 }
 
-static void errors_name_the_rank(void **state)
+TEST(errors_name_the_rank)
 {
     struct trial t;
     begin(&t, COMM_NET_TCP, NULL);
@@ -95,7 +95,7 @@ static void errors_name_the_rank(void **state)
     end(&t, ST_PEER, "", "the address of rank 1");
 }
 
-static void ucx_over_tcp_must_be_asked_for(void **state)
+TEST(ucx_over_tcp_must_be_asked_for)
 {
     struct p2p *p2p = NULL;
     if (ucx_env_has_rdma())
@@ -112,7 +112,7 @@ static void ucx_over_tcp_must_be_asked_for(void **state)
     assert_true(ucx_env_names_tcp());
 }
 
-static void tcp_uses_the_interface_set_for_ucx(void **state)
+TEST(tcp_uses_the_interface_set_for_ucx)
 {
     char name[32];
     setenv("UCX_NET_DEVICES", "lo,eth9", 1);
@@ -126,8 +126,4 @@ static void tcp_uses_the_interface_set_for_ucx(void **state)
     assert_string_equal(name, "");
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(one_rule_for_all),
-                                          cmocka_unit_test(errors_name_the_rank),
-                                          cmocka_unit_test(ucx_over_tcp_must_be_asked_for),
-                                          cmocka_unit_test(tcp_uses_the_interface_set_for_ucx)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

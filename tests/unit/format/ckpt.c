@@ -60,7 +60,7 @@ static void expect_newest(int64_t step)
     ckpt_close(ckpt);
 }
 
-static void test_save_and_open(void **state)
+TEST_WITH(test_save_and_open, setup, teardown)
 {
     struct ckpt *ckpt = NULL;
     expect_newest(-1);
@@ -83,7 +83,7 @@ static void test_save_and_open(void **state)
     assert_int_equal(count_entries(), 1);
 }
 
-static void test_keep(void **state)
+TEST_WITH(test_keep, setup, teardown)
 {
     for (int64_t step = 1; step <= 6; step++)
         assert_int_equal(sample_save(lock, step, 3, path), ST_OK);
@@ -106,7 +106,7 @@ static void test_keep(void **state)
     assert_int_equal(count_entries(), 8);
 }
 
-static void test_same_step_again(void **state)
+TEST_WITH(test_same_step_again, setup, teardown)
 {
     struct stat before, after;
     assert_int_equal(sample_save(lock, 5, 3, path), ST_OK);
@@ -130,7 +130,7 @@ static void test_same_step_again(void **state)
     assert_int_equal(count_entries(), 1);
 }
 
-static void test_leftovers(void **state)
+TEST_WITH(test_leftovers, setup, teardown)
 {
     assert_int_equal(mkdir(below(".tmp-999999-4"), 0777), 0);
     assert_int_equal(mkdir(below(".tmp-999999-4/sub"), 0777), 0);
@@ -147,7 +147,7 @@ static void test_leftovers(void **state)
     assert_true(file_exists(below(".tmp-1-1")));
 }
 
-static void test_links_are_not_followed(void **state)
+TEST_WITH(test_links_are_not_followed, setup, teardown)
 {
     struct ckpt *ckpt;
     assert_int_equal(sample_save(lock, 3, 3, path), ST_OK);
@@ -167,7 +167,7 @@ static void test_links_are_not_followed(void **state)
     harness_assert_message("symbolic link");
 }
 
-static void test_names(void **state)
+TEST_WITH(test_names, setup, teardown)
 {
     struct ckpt *ckpt;
     assert_int_equal(sample_save(lock, 3, 0, path), ST_OK);
@@ -183,7 +183,7 @@ static void test_names(void **state)
     harness_assert_message("extra");
 }
 
-static void test_obstacles(void **state)
+TEST_WITH(test_obstacles, setup, teardown)
 {
     struct ckpt_lock *other = NULL;
     struct ckpt *ckpt = NULL;
@@ -215,7 +215,7 @@ static void test_obstacles(void **state)
     assert_int_equal(ended, 0);
 }
 
-static void test_lock(void **state)
+TEST_WITH(test_lock, setup, teardown)
 {
     struct ckpt_lock *second = NULL;
     char number[64];
@@ -238,7 +238,7 @@ static void test_lock(void **state)
 }
 
 /* The folder goes if nothing else is in it; a lock on one that is gone is a new one. */
-static void test_discard(void **state)
+TEST_WITH(test_discard, setup, teardown)
 {
     char note[FILE_PATH_MAX];
     ckpt_lock_discard(lock);
@@ -251,7 +251,7 @@ static void test_discard(void **state)
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
 }
 
-static void test_bad_meta(void **state)
+TEST_WITH(test_bad_meta, setup, teardown)
 {
     struct ckpt_meta meta = sample_meta(1);
     struct safetensors_source source = {"x", DTYPE_F32, 1, {1}, .data = &(float){1}};
@@ -263,7 +263,7 @@ static void test_bad_meta(void **state)
 }
 
 /* A range of a tensor, as a rank of another mesh reads it. */
-static void test_range(void **state)
+TEST_WITH(test_range, setup, teardown)
 {
     struct ckpt *ckpt = NULL;
     float some[8];
@@ -284,17 +284,4 @@ static void test_range(void **state)
     ckpt_close(ckpt);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(test_save_and_open, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_keep, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_same_step_again, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_leftovers, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_links_are_not_followed, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_names, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_obstacles, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_lock, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_discard, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_bad_meta, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_range, setup, teardown),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

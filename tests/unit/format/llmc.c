@@ -41,7 +41,7 @@ static void names(int i, char out[64], int *dims_n, int64_t dim[2])
 
 /* The same weights as transformers' folder, bit for bit; bf16: rounded to its 8 bits of
  * precision. */
-static void test_same_as_folder(void **state)
+TEST(test_same_as_folder)
 {
     struct hf_model *hf;
     assert_int_equal(hf_open(DIR "lm", &gpt2, &hf), ST_OK);
@@ -76,7 +76,7 @@ static void test_same_as_folder(void **state)
     hf_close(hf);
 }
 
-static void test_asked_wrongly(void **state)
+TEST(test_asked_wrongly)
 {
     struct llmc_file *file;
     struct llmc_entry entry;
@@ -107,7 +107,7 @@ static void test_asked_wrongly(void **state)
     assert_int_equal(llmc_open(DIR "nothing", &file), ST_NO_INPUT);
 }
 
-static void test_header(void **state)
+TEST(test_header)
 {
     static const struct {
         int word;
@@ -153,9 +153,4 @@ static void test_header(void **state)
     free(bytes);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_same_as_folder),
-    cmocka_unit_test(test_asked_wrongly),
-    cmocka_unit_test(test_header),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -40,9 +40,8 @@ static void check(int64_t n, int64_t c, float p, bool has_bias, uint64_t shift)
     kt_free(residual);
 }
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     static const int64_t shapes[][2] = {{0, 4}, {1, 1}, {3, 5}, {7, 257}, {33, 768}, {2, 20000}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int form = 0; form < 8; form++) /* the shift leaves the four numbers of a block */
@@ -50,9 +49,8 @@ static void fast_matches_plain(void **state)
 }
 
 /* A product with the identity ends the same way. */
-static void it_is_the_end_of_a_product(void **state)
+TEST(it_is_the_end_of_a_product)
 {
-    (void)state;
     float *x = kt_floats(216, KT_RANDOM, 1), *b = kt_floats(24, KT_RANDOM, 2),
           *residual = kt_floats(216, KT_RANDOM, 3), one[576] = {0}, want[216], got[216];
     for (int i = 0; i < 24; i++)
@@ -81,9 +79,8 @@ static void it_is_the_end_of_a_product(void **state)
 }
 
 /* Rows [first, first + n) with their offset are those rows of one call over all. */
-static void parts_draw_the_numbers_of_the_whole(void **state)
+TEST(parts_draw_the_numbers_of_the_whole)
 {
-    (void)state;
     const int64_t n = 10, c = 37, parts[] = {0, 3, 10};
     float *x = kt_floats(n * c, KT_RANDOM, 1), *b = kt_floats(c, KT_RANDOM, 2),
           *residual = kt_floats(n * c, KT_RANDOM, 3), whole[370], got[370];
@@ -108,9 +105,8 @@ static void parts_draw_the_numbers_of_the_whole(void **state)
 }
 
 /* A dropped element leaves the residual alone, even where x is not finite. */
-static void dropped_elements_add_nothing(void **state)
+TEST(dropped_elements_add_nothing)
 {
-    (void)state;
     float x[64], residual[64], y[64];
     for (int i = 0; i < 64; i++)
         x[i] = i % 2 ? INFINITY : NAN, residual[i] = (float)i;
@@ -126,10 +122,4 @@ static void dropped_elements_add_nothing(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_matches_plain),
-    cmocka_unit_test(it_is_the_end_of_a_product),
-    cmocka_unit_test(parts_draw_the_numbers_of_the_whole),
-    cmocka_unit_test(dropped_elements_add_nothing),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -50,9 +50,25 @@ static void check(const struct shape *s, enum dtype dtype, int64_t shift)
         }
 }
 
-static void rows_are_copied(void **state)
+static int begin(void **state)
 {
-    (void)state;
+    source = malloc(BYTES_MAX);
+    got = malloc(BYTES_MAX);
+    if (!source || !got)
+        return -1;
+    fill_source();
+    return 0;
+}
+
+static int end(void **state)
+{
+    free(source);
+    free(got);
+    return 0;
+}
+
+TEST_WITH(rows_are_copied, begin, end)
+{
     static const struct shape shapes[] = {{0, 4, 4, 4},        {1, 1, 1, 1},
                                           {3, 5, 5, 9},        {7, 16, 48, 16},
                                           {9, 24, 24, 72},     {5, 33, 64, 40},
@@ -65,9 +81,8 @@ static void rows_are_copied(void **state)
 }
 
 /* Columns taken out of rows and put back are where they were. */
-static void there_and_back(void **state)
+TEST(there_and_back)
 {
-    (void)state;
     const int64_t n = 37, wide = 24, first = 8, c = 16;
     float *x = kt_floats(n * wide, KT_RANDOM, 1), part[37 * 16], back[37 * 24];
     for (int level = 0; level < CPU_ISA_N; level++) {
@@ -86,27 +101,4 @@ static void there_and_back(void **state)
     kt_free(x);
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    source = malloc(BYTES_MAX);
-    got = malloc(BYTES_MAX);
-    if (!source || !got)
-        return -1;
-    fill_source();
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    free(source);
-    free(got);
-    return 0;
-}
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(rows_are_copied, begin, end),
-    cmocka_unit_test(there_and_back),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

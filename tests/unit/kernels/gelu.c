@@ -50,9 +50,8 @@ static void check_kind(enum gelu_kind kind)
     check(kind, 1000, KT_RANDOM, 1e-20f);
 }
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     check_kind(GELU_KIND_TANH);
     check_kind(GELU_KIND_ERF);
     check(GELU_KIND_ERF, 1000, KT_RANDOM, 1e20f);
@@ -75,18 +74,16 @@ static void check_slopes(enum gelu_kind kind)
     }
 }
 
-static void backward_matches_finite_differences(void **state)
+TEST(backward_matches_finite_differences)
 {
-    (void)state;
     check_slopes(GELU_KIND_TANH);
     check_slopes(GELU_KIND_ERF);
 }
 
 /* torch.nn.functional.gelu of torch 2.x, which transformers calls for "gelu"; in double:
  * x·0.5·(1+erf(x/√2)). Every level keeps the digits of small results far from 0. */
-static void erf_kind_is_that_of_torch(void **state)
+TEST(erf_kind_is_that_of_torch)
 {
-    (void)state;
     float x[] = {-8, -5, -3, -1, -0.5f, -1e-3f, 0, 1e-3f, 0.5f, 1, 3, 5, 13.5f, 14};
     static const double want[] = {-4.9767688e-15,
                                   -1.4332579e-06,
@@ -116,7 +113,4 @@ static void erf_kind_is_that_of_torch(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_matches_plain),
-                                          cmocka_unit_test(erf_kind_is_that_of_torch),
-                                          cmocka_unit_test(backward_matches_finite_differences)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -74,9 +74,8 @@ static void check(struct input *in)
     }
 }
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     static const int64_t shapes[][4] = {{1, 1, 7, 0},   {3, 2, 16, 5},     {5, 3, 33, 0},
                                         {40, 8, 64, 7}, {33, 4, 128, 256}, {70, 2, 80, 0},
                                         {2, 1, 300, 0}, {2, 3, 250, 1},    {0, 2, 16, 3}};
@@ -91,9 +90,8 @@ static void fast_matches_plain(void **state)
 }
 
 /* With one element a head, g and x̂·mean(g·x̂) are nearly equal: the error is relative to them. */
-static void heads_of_one_element(void **state)
+TEST(heads_of_one_element)
 {
-    (void)state;
     for (int level = 0; level < CPU_ISA_N; level++) {
         struct kt_device *d = kt_device(level, 1);
         if (!d->dev)
@@ -115,9 +113,8 @@ static void heads_of_one_element(void **state)
 
 /* What lies between the heads of two rows is not written: kt_check compares whole rows with plain,
  * and here with the initial value. */
-static void other_elements_stay(void **state)
+TEST(other_elements_stay)
 {
-    (void)state;
     struct input in = input_new(5, 2, 12, 9, 1);
     for (int level = 0; level < CPU_ISA_N; level++) {
         struct kt_device *d = kt_device(level, 1);
@@ -160,9 +157,8 @@ static void check_slope(struct input *in, float *at, int64_t n, const float *gra
     }
 }
 
-static void backward_matches_finite_differences(void **state)
+TEST(backward_matches_finite_differences)
 {
-    (void)state;
     struct input in = input_new(4, 3, 8, 0, 1);
     float *y = kt_floats(96, KT_ONES, 0), *dx = kt_floats(96, KT_ONES, 0),
           *dw = kt_floats(8, KT_ONES, 0);
@@ -175,9 +171,8 @@ static void backward_matches_finite_differences(void **state)
     input_free(&in);
 }
 
-static void bad_shapes_are_refused(void **state)
+TEST(bad_shapes_are_refused)
 {
-    (void)state;
     float f[4] = {1, 1, 1, 1};
     struct tensor t = kt_f32(f);
     struct head_norm_fwd good = {
@@ -192,9 +187,4 @@ static void bad_shapes_are_refused(void **state)
     assert_int_equal(dev_op(kt_plain()->dev)->head_norm_fwd(kt_plain()->stream, &a), ST_BUG);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_matches_plain),     cmocka_unit_test(heads_of_one_element),
-    cmocka_unit_test(other_elements_stay),    cmocka_unit_test(backward_matches_finite_differences),
-    cmocka_unit_test(bad_shapes_are_refused),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

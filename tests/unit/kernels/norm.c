@@ -109,9 +109,8 @@ static void check(struct input *in, double nmse_max)
     }
 }
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     static const int64_t shapes[][2] = {{1, 1},    {1, 7},    {3, 16},   {5, 33},    {40, 128},
                                         {33, 768}, {130, 65}, {7, 1601}, {40, 1024}, {33, 1100}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -126,9 +125,8 @@ static void fast_matches_plain(void **state)
 }
 
 /* All-equal rows have no variance; large ones and ones far from zero must keep their digits. */
-static void extreme_rows(void **state)
+TEST(extreme_rows)
 {
-    (void)state;
     static const float gain_shift[][2] = {{1e12f, 0}, {1e-12f, 0}, {1, 300}, {0, 5}};
     for (size_t i = 0; i < sizeof gain_shift / sizeof *gain_shift; i++) {
         for (int kind = NORM_KIND_LAYER; kind <= NORM_KIND_RMS; kind++) {
@@ -140,9 +138,8 @@ static void extreme_rows(void **state)
     }
 }
 
-static void statistics_may_be_left_out(void **state)
+TEST(statistics_may_be_left_out)
 {
-    (void)state;
     struct input in = input_new(NORM_KIND_LAYER, 4, 50, KT_RANDOM, 1, 0);
     float *want = kt_floats(200, KT_ONES, 0), *got = kt_floats(200, KT_ONES, 0);
     for (int level = 0; level < CPU_ISA_N; level++) {
@@ -206,17 +203,15 @@ static void check_slopes(enum norm_kind kind)
     input_free(&in);
 }
 
-static void backward_matches_finite_differences(void **state)
+TEST(backward_matches_finite_differences)
 {
-    (void)state;
     check_slopes(NORM_KIND_LAYER);
     check_slopes(NORM_KIND_RMS);
 }
 
 /* LlamaRMSNorm: variance = x.pow(2).mean(-1); w·(x·rsqrt(variance + eps)). */
-static void rms_kind_is_that_of_transformers(void **state)
+TEST(rms_kind_is_that_of_transformers)
 {
-    (void)state;
     const float x[4] = {1, -2, 3, -4}, w[4] = {1, 2, 0.5f, -1};
     float y[4], rstd, want = 1 / sqrtf(7.5f + 1e-6f);
     for (int level = 0; level < CPU_ISA_N; level++) {
@@ -239,9 +234,8 @@ static void rms_kind_is_that_of_transformers(void **state)
 }
 
 /* RMSNorm has no mean and no shift: a caller that gives one made a mistake. */
-static void rms_kind_refuses_what_it_has_not(void **state)
+TEST(rms_kind_refuses_what_it_has_not)
 {
-    (void)state;
     float f[4] = {1, 1, 1, 1};
     struct tensor t = kt_f32(f);
     const struct op_table *op = dev_op(kt_plain()->dev);
@@ -258,12 +252,4 @@ static void rms_kind_refuses_what_it_has_not(void **state)
     assert_int_equal(op->norm_bwd(kt_plain()->stream, &b), ST_BUG);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(rms_kind_is_that_of_transformers),
-    cmocka_unit_test(rms_kind_refuses_what_it_has_not),
-    cmocka_unit_test(fast_matches_plain),
-    cmocka_unit_test(extreme_rows),
-    cmocka_unit_test(statistics_may_be_left_out),
-    cmocka_unit_test(backward_matches_finite_differences),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -34,9 +34,8 @@ static void check(int64_t n, enum kt_fill fill, float gain)
     kt_free(in.dy);
 }
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     static const int64_t sizes[] = {0, 1, 15, 16, 17, 1000, 32768, 70001};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int fill = KT_RANDOM; fill <= KT_ONES; fill++)
@@ -46,9 +45,8 @@ static void fast_matches_plain(void **state)
 }
 
 /* Zero below and at 0, infinite where the square is, and not a number where the input is none. */
-static void extremes(void **state)
+TEST(extremes)
 {
-    (void)state;
     float x[] = {-3e38f, -INFINITY, -0.0f, 0, 3, 1e20f, INFINITY, NAN};
     enum { N = sizeof x / sizeof *x };
     float y[N], dx[N], dy[N];
@@ -68,9 +66,8 @@ static void extremes(void **state)
     }
 }
 
-static void backward_matches_finite_differences(void **state)
+TEST(backward_matches_finite_differences)
 {
-    (void)state;
     enum { N = 41 };
     float x[N], y[N], dx[N], dy[N];
     for (int i = 0; i < N; i++)
@@ -91,9 +88,4 @@ static void backward_matches_finite_differences(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_matches_plain),
-    cmocka_unit_test(extremes),
-    cmocka_unit_test(backward_matches_finite_differences),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

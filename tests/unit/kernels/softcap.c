@@ -23,9 +23,8 @@ static void check(int64_t n, int64_t v, int64_t pad, enum kt_fill fill, float ga
     kt_free(x);
 }
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     static const int64_t shapes[][3] = {{0, 3, 0},  {1, 1, 0},    {3, 2, 1},   {7, 33, 0},
                                         {5, 64, 8}, {6, 1025, 7}, {3, 5003, 5}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -40,9 +39,8 @@ static void fast_matches_plain(void **state)
  * (2^-24). */
 #define FAR_OUT (0x1p-22 + 0x1p-24)
 
-static void extremes(void **state)
+TEST(extremes)
 {
-    (void)state;
     for (int level = 0; level < CPU_ISA_N; level++) {
         struct kt_device *d = kt_device(level, 1);
         float x[] = {-3e38f, -INFINITY, 0, 3e38f, INFINITY, NAN, 1e-30f, -15};
@@ -68,9 +66,8 @@ static void losses_of(const float *x, const int32_t *targets, bool want_grad, fl
                                                       4, 7, 7, 0.5f, want_grad, 1.5f}));
 }
 
-static void gradient_matches_finite_differences(void **state)
+TEST(gradient_matches_finite_differences)
 {
-    (void)state;
     int32_t targets[4] = {2, -1, 0, 6};
     float *x = kt_floats(28, KT_RANDOM, 9), grad[28], losses[4], room[28];
     for (int i = 0; i < 28; i++)
@@ -91,9 +88,4 @@ static void gradient_matches_finite_differences(void **state)
     kt_free(x);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_matches_plain),
-    cmocka_unit_test(extremes),
-    cmocka_unit_test(gradient_matches_finite_differences),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -41,9 +41,8 @@ static void check(int64_t n, int64_t f, enum kt_fill fill, float gain)
 #define ROWS_MANY 40000
 #endif
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     static const int64_t shapes[][2] = {{0, 4},     {1, 1},        {1, 33},   {7, 5},
                                         {16, 64},   {3, 341},      {70, 257}, {2, 40000},
                                         {1, 16384}, {ROWS_MANY, 1}};
@@ -57,9 +56,8 @@ static void fast_matches_plain(void **state)
 
 /* Results near 1e-41 have no digits left for a relative limit: each is right to two units of the
  * smallest number, or 0 on a device that flushes subnormal numbers. */
-static void results_may_be_subnormal(void **state)
+TEST(results_may_be_subnormal)
 {
-    (void)state;
     enum { N = 8 };
     static const float g[N] = {1e-20f, -2e-20f, 3e-21f, 4e-21f, -5e-20f, 6e-20f, 7e-22f, -8e-20f};
     float gu[2 * N], y[N];
@@ -80,9 +78,8 @@ static void results_may_be_subnormal(void **state)
 }
 
 /* exp(-g) overflows from -88 on, and exp(g) from 88 on: gate and gradient stay what they are. */
-static void extreme_gates(void **state)
+TEST(extreme_gates)
 {
-    (void)state;
     static const float gate[] = {-3e38f, -1e4f, -200, -100, -88, 0, 88, 100, 200, 1e4f, 3e38f};
     enum { N = sizeof gate / sizeof *gate };
     float gu[2 * N], y[N], dgu[2 * N], dy[N];
@@ -107,9 +104,8 @@ static void extreme_gates(void **state)
 }
 
 /* torch: silu(g)·u with torch.nn.functional.silu, in double. */
-static void forward_is_that_of_torch(void **state)
+TEST(forward_is_that_of_torch)
 {
-    (void)state;
     float gu[8] = {-2, -0.5f, 0.5f, 2, 3, 1, -1, 10}, y[4];
     static const double want[4] = {-0.7152175, -0.18877034, -0.31122968, 17.615942};
     struct input in = {1, 4, gu, y};
@@ -118,9 +114,8 @@ static void forward_is_that_of_torch(void **state)
         assert_true(fabs(y[i] - want[i]) < 1e-6 * fabs(want[i]));
 }
 
-static void backward_matches_finite_differences(void **state)
+TEST(backward_matches_finite_differences)
 {
-    (void)state;
     enum { F = 41 };
     float gu[2 * F], dgu[2 * F], dy[F], y[F];
     for (int i = 0; i < F; i++)
@@ -141,11 +136,4 @@ static void backward_matches_finite_differences(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_matches_plain),
-    cmocka_unit_test(results_may_be_subnormal),
-    cmocka_unit_test(extreme_gates),
-    cmocka_unit_test(forward_is_that_of_torch),
-    cmocka_unit_test(backward_matches_finite_differences),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

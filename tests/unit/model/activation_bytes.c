@@ -200,15 +200,9 @@ static void check_types(const char *preset)
     check_model(preset, DTYPE_BF16);
 }
 
-static void test_gpt2(void **state) { (void)state, check_types("gpt2"); }
-static void test_llama(void **state) { (void)state, check_types("llama-3.2-1b"); }
-static void test_neox(void **state) { (void)state, check_types("pythia-160m"); }
-static void test_qwen(void **state) { (void)state, check_types("qwen3-0.6b"); }
+TEST(test_gpt2) { (void)state, check_types("gpt2"); }
+TEST(test_llama) { (void)state, check_types("llama-3.2-1b"); }
+TEST(test_neox) { (void)state, check_types("pythia-160m"); }
+TEST(test_qwen) { (void)state, check_types("qwen3-0.6b"); }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_gpt2),
-    cmocka_unit_test(test_llama),
-    cmocka_unit_test(test_neox),
-    cmocka_unit_test(test_qwen),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

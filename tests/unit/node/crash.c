@@ -20,7 +20,7 @@ static void die(void *arg)
     raise(*(const int *)arg);
 }
 
-static void test_report(void **state)
+TEST(test_report)
 {
     if (IS_SANITIZED) {
         HARNESS_SKIP("sanitizers keep their own handlers");
@@ -37,5 +37,4 @@ static void test_report(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_report)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

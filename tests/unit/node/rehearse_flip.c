@@ -41,7 +41,7 @@ static int changed(int *elem_out)
     return n;
 }
 
-static void test_one_bit(void **state)
+TEST(test_one_bit)
 {
     char what[160];
     bool is_hit[32] = {false};
@@ -62,7 +62,7 @@ static void test_one_bit(void **state)
             fail_msg("bit %d never changed", bit);
 }
 
-static void test_unknown(void **state)
+TEST(test_unknown)
 {
     char what[160];
     int elem;
@@ -82,7 +82,7 @@ static void test_unknown(void **state)
     assert_int_equal(changed(&elem), 0);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     char why[200];
     memset(&flips, 0, sizeof flips);
@@ -93,7 +93,7 @@ static void test_refused(void **state)
     assert_non_null(strstr(rehearse_flip_refused(&flips, why, sizeof why), "ptrace_scope"));
 }
 
-static void test_named(void **state)
+TEST(test_named)
 {
     assert_int_equal(rehearse_flip_named("worker rank 7 (pid 5) ended with exit code 80: after "
                                          "step 8 the parameters of rank 12 differ from those of "
@@ -107,10 +107,4 @@ static void test_named(void **state)
     assert_int_equal(rehearse_flip_named("the parameters of 2 workers differ (rank 0 is one)"), -1);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_one_bit),
-    cmocka_unit_test(test_unknown),
-    cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_named),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -7,7 +7,7 @@
 
 static char *nothing[] = {NULL};
 
-static void no_secret_is_shown(void **state)
+TEST(no_secret_is_shown)
 {
     struct conf *conf;
     struct supervisor_info *info;
@@ -34,7 +34,7 @@ static void no_secret_is_shown(void **state)
     conf_close(conf);
 }
 
-static void other_nodes_keep_no_curves(void **state)
+TEST(other_nodes_keep_no_curves)
 {
     struct conf *conf;
     struct supervisor_info *info;
@@ -47,8 +47,4 @@ static void other_nodes_keep_no_curves(void **state)
     conf_close(conf);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(no_secret_is_shown),
-    cmocka_unit_test(other_nodes_keep_no_curves),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

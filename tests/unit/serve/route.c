@@ -43,7 +43,7 @@ static int code(const char *path, bool is_get, bool has_body)
     return found;
 }
 
-static void the_table(void **state)
+TEST_WITH(the_table, look, NULL)
 {
     assert_int_equal(code("/status", true, false), 200);
     assert_int_equal(code("/metrics", true, false), 200);
@@ -76,7 +76,7 @@ static const char *policy_of(const char *path, const char *type)
     return policy;
 }
 
-static void policies(void **state)
+TEST_WITH(policies, look, NULL)
 {
     assert_true(text_starts(policy_of("/", "text/html; charset=utf-8"),
                             "default-src 'none'; script-src 'sha256-"));
@@ -92,6 +92,4 @@ static void policies(void **state)
                         "default-src 'none'; frame-ancestors 'none'");
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test_setup(the_table, look),
-                                          cmocka_unit_test_setup(policies, look)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -7,7 +7,7 @@
     sentinel_vote((uint64_t[]){__VA_ARGS__}, \
                   (int)(sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t)))
 
-static void majority(void **state)
+TEST(majority)
 {
     assert_int_equal(VOTE(7), SENTINEL_SAME);
     assert_int_equal(VOTE(7, 7), SENTINEL_SAME);
@@ -18,7 +18,7 @@ static void majority(void **state)
     assert_int_equal(VOTE(7, 8, 7, 9, 7), 1); /* the first of two */
 }
 
-static void no_majority(void **state)
+TEST(no_majority)
 {
     assert_int_equal(VOTE(7, 8), SENTINEL_UNDECIDED);
     assert_int_equal(VOTE(7, 7, 8, 8), SENTINEL_UNDECIDED);
@@ -27,7 +27,7 @@ static void no_majority(void **state)
 }
 
 /* Every place of the odd one, among 2 to 40. */
-static void every_place(void **state)
+TEST(every_place)
 {
     for (int n = 3; n <= 40; n++)
         for (int odd = 0; odd < n; odd++) {
@@ -38,6 +38,4 @@ static void every_place(void **state)
         }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(majority), cmocka_unit_test(no_majority),
-                                          cmocka_unit_test(every_place)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -1,5 +1,5 @@
-/* harness — what every test program shares: headers of C and POSIX, TAP output for prove, and a
- * temporary folder that is removed at the end. */
+/* harness — what every test program shares: headers of C, POSIX and src/base, TAP output for prove,
+ * and a temporary folder that is removed at the end. */
 #ifndef CONVOY_TESTS_HARNESS_H
 #define CONVOY_TESTS_HARNESS_H
 
@@ -15,17 +15,24 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <math.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/text.h"
 
 static char harness_tmpdir_path[512];
 static pid_t harness_tmpdir_owner;

@@ -3,15 +3,8 @@
 #include "mesh/ranks.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 
-#include "base/clock.h"
-#include "base/file.h"
-#include "base/text.h"
 #include "check/check_disk.h"
 
 static int fail_fsync, fail_pwrite, fail_after;

@@ -1,9 +1,7 @@
 /* test_pairs — every link by itself: a clean world has the rows of all links and no bad one; the
  * judgement of made-up links names the link or the node; clocks. Real bad links are in
  * test_pairs_netns. */
-#include "base/file.h"
 #include "base/rand.h"
-#include "base/text.h"
 #include "check/check_links.h"
 #include "check/world.h"
 

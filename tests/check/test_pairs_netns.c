@@ -10,7 +10,6 @@
  * NODES=8 TRIALS=50 repeats each planting at random places; KIND=delay plants that kind only. */
 #include "check/packet_switch.h"
 
-#include <signal.h>
 #include <sys/mman.h>
 
 #include "check/check.h"

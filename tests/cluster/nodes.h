@@ -6,11 +6,9 @@
 #include "harness.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "base/text.h"
 #include "cluster/node_main.h"
 #include "free_port.h"
 

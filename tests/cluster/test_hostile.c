@@ -4,7 +4,6 @@
  * (500 by default). */
 #include "cluster/nodes.h"
 
-#include <errno.h>
 #include <sys/resource.h>
 
 #include <openssl/err.h>

@@ -2,15 +2,9 @@
  * call: the others name it in time, close without waiting, and connect again in the same
  * process. */
 #include <dirent.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/clock.h"
-#include "base/status.h"
 #include "comm/core/comm.h"
 #include "harness.h"
 

@@ -3,11 +3,9 @@
  * processes in a row, each connected to its neighbours alone; the last is killed. */
 #include "harness.h"
 
-#include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-#include "base/clock.h"
 #include "base/assert.h"
 #include "comm/p2p/p2p.h"
 

@@ -12,8 +12,6 @@
 #include <sys/syscall.h>
 #include <ucp/api/ucp.h>
 
-#include "base/clock.h"
-#include "base/status.h"
 #include "comm/core/comm.h"
 #include "comm/p2p/p2p.h"
 #include "comm/ucx/ucx_header.h"

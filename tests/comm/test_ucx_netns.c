@@ -1,17 +1,10 @@
 /* test_ucx_netns — two nodes as real hosts: a network namespace each, joined by a veth pair with
  * its own addresses and a limited rate. UCX chooses its devices. Skipped where namespaces cannot be
  * made. */
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/wait.h>
 
-#include "base/clock.h"
-#include "base/status.h"
 #include "comm/core/comm.h"
 #include "harness.h"
 

@@ -2,8 +2,6 @@
  * banks, sectors and bytes are counted as worked out by hand; a launch beyond a limit fails. */
 #include "kernel_test.h"
 
-#include <unistd.h>
-
 #include "tests/cuda/access_kernels.h"
 #include "tests/emu/emu_access.h"
 #include "tests/emu/emu_control.h"

@@ -6,7 +6,6 @@
 #else
 #include "kernel_test.h"
 
-#include "base/text.h"
 #include "dev/cudnn.h"
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/steps.h"

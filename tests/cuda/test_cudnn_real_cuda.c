@@ -13,9 +13,6 @@
 #include "harness.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "dev/cudnn_graph.h"
 #include "dev/dev_cuda.h"

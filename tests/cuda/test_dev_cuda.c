@@ -5,8 +5,6 @@
 #else
 #include "kernel_test.h"
 
-#include <sys/wait.h>
-
 #include "tests/cuda/guarded.h"
 
 /* ---- device, memory, copies ---- */

@@ -7,7 +7,6 @@
 #include "kernel_test.h"
 
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include "base/memory.h"
 #include "cluster/node_diff.h"

@@ -4,8 +4,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "tests/cuda/emu_kernels.h"
 #include "tests/emu/emu_control.h"

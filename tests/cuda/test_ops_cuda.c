@@ -8,8 +8,6 @@
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/steps.h"
 
-#include <math.h>
-
 #include "architectures.h"
 #include "plan/plan_machine.h"
 #include "plan/plan_ops.h"

@@ -5,7 +5,6 @@
 #else
 #include "kernel_test.h"
 
-#include "base/log.h"
 #include "dev/blas_tuned.h"
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/products.h"

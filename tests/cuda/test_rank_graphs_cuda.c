@@ -6,7 +6,6 @@
 #else
 #include "kernel_test.h"
 
-#include "base/clock.h"
 #include "mesh/store.h"
 #include "mesh/trial.h"
 #include "tests/cuda/rank_devices.h"

@@ -6,8 +6,6 @@
 #else
 #include "kernel_test.h"
 
-#include "base/log.h"
-#include "base/text.h"
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/steps.h"
 

@@ -3,17 +3,12 @@
  * with a reason; what has arrived is not fetched again. Also a node 0 that sends wrong data. */
 #include "harness.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <arpa/inet.h>
 #include <event2/event.h>
 #include <xxhash.h>
 
-#include "base/clock.h"
-#include "base/file.h"
 #include "cluster/cluster.h"
 #include "cluster/nodes.h"
 #include "dataset_share/dataset_client.h"

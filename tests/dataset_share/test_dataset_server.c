@@ -4,14 +4,11 @@
  * their workers. */
 #include "harness.h"
 
-#include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include <event2/buffer.h>
 #include <event2/event.h>
 
-#include "base/file.h"
 #include "cluster/nodes.h"
 #include "dataset_share/dataset_server.h"
 #include "net/https_server.h"

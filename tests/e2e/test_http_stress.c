@@ -8,17 +8,12 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include "base/clock.h"
 #include "base/rand.h"
-#include "base/text.h"
 #include "free_port.h"
 
 enum { IDLE = 500, DRIP = 500, PROBES_MAX = 100000 };

@@ -3,11 +3,7 @@
  * all in one. */
 #include "harness.h"
 
-#include "base/clock.h"
-#include "base/file.h"
 #include "base/json.h"
-#include "base/log.h"
-#include "base/text.h"
 #include "data/squad.h"
 #include "data/squad_window.h"
 #include "kernels/cpu.h"

@@ -3,14 +3,10 @@
  * is read in a process of its own, whose peak is looked at. */
 #include "harness.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "base/file.h"
 #include "base/json.h"
-#include "base/log.h"
-#include "base/text.h"
 #include "data/bpe.h"
 #include "data/squad.h"
 #include "data/tokenizer.h"

@@ -3,11 +3,8 @@
  * whole one is found instead. */
 #include "harness.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <xxhash.h>
 
-#include "base/log.h"
 #include "base/rand.h"
 #include "ckpt_sample.h"
 #include "format/manifest.h"

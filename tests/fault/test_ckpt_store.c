@@ -5,15 +5,9 @@
 #include "harness.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
 
-#include "base/clock.h"
-#include "base/log.h"
 #include "base/rand.h"
 #include "ckpt_sample.h"
 

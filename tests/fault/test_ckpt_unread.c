@@ -3,10 +3,6 @@
  * that goes away is made again. (EIO, and each call of a resume: test_resume_calls.pl.) */
 #include "harness.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
-#include "base/log.h"
 #include "ckpt_sample.h"
 
 static char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];

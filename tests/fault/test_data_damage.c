@@ -18,11 +18,9 @@
 #include "fault/damage.h"
 
 #include <dirent.h>
-#include <sys/stat.h>
 
 #include <zstd.h>
 
-#include "base/clock.h"
 #include "data/megatron.h"
 #include "data/shard.h"
 

@@ -3,13 +3,9 @@
  * before the C library's, for the libraries too. */
 #include "harness.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 
-#include "base/file.h"
 #include "base/json.h"
-#include "base/log.h"
-#include "base/text.h"
 #include "ckpt_sample.h"
 #include "data/corpus.h"
 #include "data/mix.h"

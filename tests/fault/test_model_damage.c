@@ -4,10 +4,7 @@
  * in no format: none has checksums.) */
 #include "harness.h"
 
-#include "base/file.h"
-#include "base/log.h"
 #include "base/rand.h"
-#include "base/text.h"
 #include "format/llmc.h"
 #include "model/model.h"
 #include "train/weights.h"

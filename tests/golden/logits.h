@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+#include <string.h>
+
 #include "kernels/cpu.h"
 #include "model/transformer/transformer.h"
 #include "train/weights.h"

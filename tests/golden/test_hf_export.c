@@ -4,12 +4,8 @@
  *
  * With arguments it is a tool for show.py: `test_hf_export MODEL ID …` prints the logits of one
  * sample of IDs. */
-#include <math.h>
-#include <string.h>
 
-#include "base/file.h"
 #include "base/json.h"
-#include "base/text.h"
 #include "golden/logits.h"
 #include "harness.h"
 

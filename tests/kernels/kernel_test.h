@@ -6,9 +6,6 @@
 
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/rand.h"
 #include "dev/dev.h"
 #include "kernels/cpu.h"

@@ -2,10 +2,6 @@
  * every option. */
 #include "harness.h"
 
-#include <math.h>
-#include <stdbool.h>
-#include <string.h>
-
 #include "base/rand.h"
 #include "dev/dev.h"
 #include "kernels/bf16.h"

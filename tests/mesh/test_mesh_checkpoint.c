@@ -4,9 +4,7 @@
 #include "mesh/trial.h"
 
 #include <dirent.h>
-#include <sys/stat.h>
 
-#include "base/file.h"
 #include "train/checkpoint_async.h"
 
 #define COUNTS 4 /* 1 … 4 ranks */

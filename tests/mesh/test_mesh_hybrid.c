@@ -3,7 +3,6 @@
  * named. */
 #include "mesh/trial.h"
 
-#include "base/clock.h"
 #include "cluster/straggler.h"
 
 #define SEQ 6

@@ -3,12 +3,8 @@
  * only sleeps. */
 #include "harness.h"
 
-#include <signal.h>
-
 #include <event2/event.h>
 
-#include "base/clock.h"
-#include "base/text.h"
 #include "cluster/cluster.h"
 #include "node/cluster_bridge.h"
 #include "node/config_map.h"

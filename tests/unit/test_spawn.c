@@ -3,13 +3,9 @@
  * worker I WORD" it does what WORD names. */
 #include "harness.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/resource.h>
 
 #include "base/board.h"
-#include "base/clock.h"
 #include "node/spawn.h"
 
 static int is_ignored(int signal_n)

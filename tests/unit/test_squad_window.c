@@ -2,9 +2,6 @@
  * byte, windows cover the context, a real file decodes back. */
 #include "harness.h"
 
-#include "base/file.h"
-#include "base/log.h"
-#include "base/text.h"
 #include "data/tokenizer_gpt2.h"
 #include "data/squad_window.h"
 

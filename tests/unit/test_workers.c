@@ -3,10 +3,6 @@
  * names. */
 #include "harness.h"
 
-#include <signal.h>
-
-#include "base/clock.h"
-#include "base/text.h"
 #include "node/workers.h"
 
 struct owner {

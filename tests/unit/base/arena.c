@@ -2,8 +2,6 @@
  * sealed. */
 #include "harness.h"
 
-#include <fcntl.h>
-
 #include "base/arena.h"
 
 static _Alignas(ARENA_ALIGN) char memory[1024];

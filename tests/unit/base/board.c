@@ -2,15 +2,11 @@
  * memory that is not a board is refused. */
 #include "harness.h"
 
-#include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 
 #include "base/board.h"
-#include "base/clock.h"
-#include "base/text.h"
 
 TEST(phases_have_names)
 {

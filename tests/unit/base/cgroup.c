@@ -2,8 +2,6 @@
 #include "harness.h"
 
 #include "base/cgroup.h"
-#include "base/file.h"
-#include "base/text.h"
 
 static char root[600], proc_file[640];
 

@@ -1,8 +1,6 @@
 /* clock: monotonic time moves on, wall time is written as ISO 8601. */
 #include "harness.h"
 
-#include "base/clock.h"
-
 TEST(iso_is_exact)
 {
     static const struct {

@@ -2,7 +2,6 @@
 #include "harness.h"
 
 #include "base/config_diff.h"
-#include "base/text.h"
 
 static void add(void *arg, const char *key, const char *left, const char *right)
 {

@@ -1,13 +1,7 @@
 /* file: all or nothing, never through planted links; failures name path, reason and remedy. */
 #include "harness.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-
-#include "base/file.h"
-#include "base/text.h"
 
 static char path_text[8][1200];
 static int path_i;

@@ -2,7 +2,6 @@
  * behind, and the caller's data stay as they were. */
 #include "harness.h"
 
-#include "base/clock.h"
 #include "base/limited.h"
 
 struct work {

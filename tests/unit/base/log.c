@@ -2,11 +2,7 @@
 #define HARNESS_LOUD /* what is logged is the matter here */
 #include "harness.h"
 
-#include <errno.h>
-
 #include <cjson/cJSON.h>
-
-#include "base/log.h"
 
 /* What fn writes to stdout and stderr together, from a child (log_init is for a process's
  * start). */

@@ -4,7 +4,6 @@
 #include <pthread.h>
 
 #include "base/log_tail.h"
-#include "base/text.h"
 
 static struct log_tail tail;
 static struct log_tail_line line;

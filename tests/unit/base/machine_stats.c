@@ -3,10 +3,7 @@
 
 #include <time.h>
 
-#include "base/clock.h"
-#include "base/file.h"
 #include "base/machine_stats.h"
-#include "base/text.h"
 
 static char proc[600], sys[600];
 static struct machine_counters counters;

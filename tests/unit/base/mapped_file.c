@@ -3,13 +3,9 @@
  * crash. */
 #include "harness.h"
 
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 
-#include "base/file.h"
 #include "base/mapped_file.h"
-#include "base/text.h"
 #include "node/crash.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -6,9 +6,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "base/file.h"
 #include "base/memory.h"
-#include "base/text.h"
 
 #define TOUCHED ((size_t)64 << 20)
 

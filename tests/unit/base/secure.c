@@ -3,7 +3,6 @@
 #include "harness.h"
 
 #include "base/secure.h"
-#include "base/text.h"
 
 /* flags_of — the VmFlags line of the mapping that holds an address; "" without /proc/self/smaps. */
 static void flags_of(const void *data, char *out, size_t cap)

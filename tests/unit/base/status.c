@@ -3,8 +3,6 @@
 
 #include <pthread.h>
 
-#include "base/status.h"
-
 TEST(list_is_whole)
 {
     for (int st = 0; st < STATUS_N; st++) {

@@ -1,8 +1,6 @@
 /* text: readers take the whole string or refuse it; writers never pass the end. */
 #include "harness.h"
 
-#include "base/text.h"
-
 TEST(whole_numbers)
 {
     int64_t v = -77;

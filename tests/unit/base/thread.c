@@ -2,9 +2,6 @@
  * clock. */
 #include "harness.h"
 
-#include <signal.h>
-
-#include "base/clock.h"
 #include "base/thread.h"
 
 struct work {

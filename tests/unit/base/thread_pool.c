@@ -2,12 +2,9 @@
  * misuse is detected. */
 #include "harness.h"
 
-#include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 
-#include "base/clock.h"
 #include "base/thread_pool.h"
 
 struct job {

@@ -2,7 +2,6 @@
  * warns or fails and names the day. */
 #include "harness.h"
 
-#include "base/file.h"
 #include "base/rand.h"
 #include "check/check_judge.h"
 #include "check/check_report.h"

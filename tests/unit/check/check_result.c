@@ -2,7 +2,6 @@
  * node's, of a fault that names no node. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "check/check_result.h"
 
 /* A row of that verdict about a node and a peer; -1: none. */

@@ -2,7 +2,6 @@
  * that mean nothing; the table of limits is consistent. */
 #include "harness.h"
 
-#include "base/clock.h"
 #include "base/rand.h"
 #include "check/check_judge.h"
 #include "check/check_sample.h"

@@ -3,7 +3,6 @@
 #include "harness.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <linux/if_tun.h>
 #include <linux/sockios.h>
@@ -14,7 +13,6 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 
-#include "base/text.h"
 #include "check/check_static.h"
 
 static bool is_in(const struct check_file_names *all, const char *name)

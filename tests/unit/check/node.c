@@ -4,8 +4,6 @@
 
 #include <time.h>
 
-#include "base/clock.h"
-#include "base/file.h"
 #include "check/check.h"
 #include "check/check_node_inside.h"
 

@@ -2,7 +2,6 @@
  * by programs, whatever bytes the rows hold. */
 #include "harness.h"
 
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/rand.h"
 #include "check/check_judge.h"

@@ -2,17 +2,12 @@
  * that a process holds, and those of other machines and other programs, stay. */
 #include "harness.h"
 
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <time.h>
 
-#include "base/file.h"
-#include "base/text.h"
 #include "check/check_file.h"
 #include "check/check_scratch.h"
 

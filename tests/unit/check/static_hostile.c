@@ -3,10 +3,7 @@
 #include "check/static_trees.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <ftw.h>
 
-#include "base/file.h"
 #include "base/rand.h"
 #include "check/check_file.h"
 

@@ -2,11 +2,8 @@
  * namespace of this program, and folders that a user may not write. */
 #include "check/static_trees.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-
-#include "base/file.h"
 
 static char disk[600];
 static bool has_namespace;

@@ -4,7 +4,6 @@
 
 #include <event2/event.h>
 
-#include "base/clock.h"
 #include "cluster/cluster.h"
 
 struct seen {

@@ -3,7 +3,6 @@
 
 #include <stdatomic.h>
 
-#include "base/clock.h"
 #include "comm/core/comm_queue.h"
 
 static struct comm_queue *queue;

@@ -1,8 +1,6 @@
 /* sum_tree — the order of additions: every small case. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "comm/core/sum.h"
 
 TEST(left_half)

@@ -3,8 +3,6 @@
 #define HARNESS_LOUD /* the test reads what is logged */
 #include "harness.h"
 
-#include <fcntl.h>
-
 #include "conf/conf.h"
 
 /* warned — what conf_hint_warn writes to stderr about words (up to a NULL) and an environment. */

@@ -2,9 +2,7 @@
  * else; what nodes must agree on. */
 #include "harness.h"
 
-#include <fcntl.h>
 #include <grp.h>
-#include <sys/stat.h>
 
 #include "base/json.h"
 #include "conf/conf.h"

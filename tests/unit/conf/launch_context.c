@@ -1,8 +1,6 @@
 /* launch_context: a pod, a Slurm job, a container, or a shell. */
 #include "harness.h"
 
-#include <sys/stat.h>
-
 #include "conf/launcher.h"
 
 static char *none[] = {NULL};

@@ -4,8 +4,6 @@
 
 #include "conf/launcher.h"
 
-#include "base/text.h"
-
 #define ENV_MAX 12
 
 struct trial {

@@ -4,10 +4,7 @@
 
 #include <sys/resource.h>
 
-#include "base/clock.h"
-#include "base/file.h"
 #include "base/rand.h"
-#include "base/text.h"
 #include "data/tokenizer_gpt2.h"
 
 static struct tokenizer *gpt2;

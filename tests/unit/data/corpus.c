@@ -2,11 +2,8 @@
  * message; the cache never returns other ids. */
 #include "data_folder.h"
 
-#include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
-#include "base/clock.h"
 #include "data/tokenizer_gpt2.h"
 #include "data/shard.h"
 

@@ -4,8 +4,6 @@
 
 #include <xxhash.h>
 
-#include "base/file.h"
-#include "base/text.h"
 #include "data/feed.h"
 
 enum { T = 16, G = 6, VOCAB = 97 };

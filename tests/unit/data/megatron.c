@@ -4,9 +4,7 @@
 
 #include <sys/resource.h>
 
-#include "base/file.h"
 #include "base/rand.h"
-#include "base/text.h"
 #include "data/megatron.h"
 
 static uint8_t idx[4096];

@@ -1,8 +1,6 @@
 /* multiple_choice — both formats of multiple-choice questions, and what is refused. */
 #include "harness.h"
 
-#include "base/file.h"
-#include "base/text.h"
 #include "data/multiple_choice.h"
 #include "data/tokenizer_gpt2.h"
 #include "data/tokenizer_pieces.h"

@@ -3,7 +3,6 @@
 #include "harness.h"
 
 #include "base/rand.h"
-#include "base/text.h"
 #include "data/pack.h"
 
 /* ---- which lie together ---- */

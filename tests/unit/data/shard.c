@@ -2,8 +2,6 @@
  * complete or not at all. */
 #include "harness.h"
 
-#include "base/file.h"
-#include "base/text.h"
 #include "data/shard.h"
 
 static const char *in(const char *name)

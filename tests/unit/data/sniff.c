@@ -5,9 +5,7 @@
 
 #include <zstd.h>
 
-#include "base/file.h"
 #include "base/rand.h"
-#include "base/text.h"
 #include "data/corpus.h"
 #include "data/sniff.h"
 #include "data/data_file.h"

@@ -2,9 +2,6 @@
  * their place. */
 #include "harness.h"
 
-#include "base/file.h"
-#include "base/log.h"
-#include "base/text.h"
 #include "data/squad.h"
 
 #define FIXTURE "tests/fuzz/squad/v2" /* every kind of answer; a seed of the fuzzer too */

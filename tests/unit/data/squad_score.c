@@ -2,10 +2,6 @@
  * implementation of the definition; and bytes that are not text. */
 #include "data/squad.h"
 
-#include <math.h>
-#include <string.h>
-
-#include "base/file.h"
 #include "base/json.h"
 #include "harness.h"
 

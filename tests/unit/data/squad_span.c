@@ -2,8 +2,6 @@
  * not too long, with the least null score of the windows. */
 #include "data/squad.h"
 
-#include <math.h>
-
 #include "base/rand.h"
 #include "harness.h"
 

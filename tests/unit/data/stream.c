@@ -3,8 +3,6 @@
 
 #include <zstd.h>
 
-#include "base/file.h"
-#include "base/text.h"
 #include "data/stream.h"
 
 enum { N = 1000000 };

@@ -2,7 +2,6 @@
  * merge in its order. */
 #include "harness.h"
 
-#include "base/file.h"
 #include "base/json.h"
 #include "data/tokenizer_gpt2.h"
 

@@ -2,7 +2,6 @@
  * with its name. tests/tokenizers compares ids with the package tokenizers. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "data/tokenizer_file.h"
 
 #define MARK "\xe2\x96\x81"

@@ -2,8 +2,6 @@
  * tokenizer; what JSON cannot hold is refused. tests/tokenizers compares it with Hugging Face's. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "data/tokenizer_file.h"
 #include "data/tokenizer_json_write.h"
 

@@ -2,7 +2,6 @@
  * refused. tests/tokenizers compares ids with the package sentencepiece. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "data/tokenizer_file.h"
 
 #define MARK "\xe2\x96\x81"

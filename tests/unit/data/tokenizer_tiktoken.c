@@ -2,7 +2,6 @@
  * ids; damage is refused with the line. tests/tokenizers compares cl100k_base with tiktoken. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "data/tokenizer_file.h"
 #include "data/tokenizer_gpt2.h"
 

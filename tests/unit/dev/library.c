@@ -2,10 +2,6 @@
  * Pythons and CUDA's packages, with libraries of the tests' own. */
 #include "harness.h"
 
-#include <sys/stat.h>
-
-#include "base/file.h"
-#include "base/text.h"
 #include "dev/library.h"
 
 struct fake {

@@ -2,7 +2,6 @@
  * makes of a library that does not answer. */
 #include "unit/fake_nvml.h"
 
-#include "base/clock.h"
 #include "check/check_static.h"
 #include "dev/nvml_health.h"
 

@@ -3,8 +3,6 @@
 #include "harness.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 
 #include "ckpt_sample.h"
 

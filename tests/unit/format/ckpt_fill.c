@@ -2,8 +2,6 @@
  * a byte changed anywhere is found, also in parts that are not wanted. */
 #include "harness.h"
 
-#include <fcntl.h>
-
 #include "ckpt_sample.h"
 
 /* 6 MB a file: several chunks, written and read past the page cache where that is possible */

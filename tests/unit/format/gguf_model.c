@@ -2,7 +2,6 @@
  * that would compute something else is refused; the tokenizer's lists are found. */
 #include "harness.h"
 
-#include "base/file.h"
 #include "format/gguf_model.h"
 #include "format/gguf_vocab.h"
 #include "gguf_sample.h"

@@ -2,10 +2,6 @@
  * that do not belong together are refused by name. */
 #include "harness.h"
 
-#include <sys/stat.h>
-
-#include "base/file.h"
-#include "base/text.h"
 #include "format/hf.h"
 
 static char dir[FILE_PATH_MAX];

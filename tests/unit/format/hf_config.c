@@ -2,8 +2,6 @@
  * can be read. */
 #include "harness.h"
 
-#include <stddef.h>
-
 #include "base/json.h"
 #include "format/hf_config.h"
 

@@ -2,7 +2,6 @@
  * name otherwise. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "format/hf_config.h"
 
 #define MAP(text) "{\"weight_map\":{" text "}}"

@@ -1,14 +1,9 @@
 /* hf_save — a folder exists whole or not at all, and folders of others are not touched. */
 #include "harness.h"
 
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
-#include "base/file.h"
-#include "base/text.h"
 #include "format/hf.h"
 
 static const float weights[4] = {1, 2, 3, 4};

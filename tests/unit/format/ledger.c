@@ -2,7 +2,6 @@
  * changed; and bytes that are no ledger. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "format/ledger.h"
 
 /* A ledger that is being written. */

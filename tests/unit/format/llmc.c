@@ -2,8 +2,6 @@
  * its header is checked against its contents. */
 #include "harness.h"
 
-#include "base/file.h"
-#include "base/text.h"
 #include "format/hf.h"
 #include "format/llmc.h"
 

@@ -4,8 +4,6 @@
 
 #include <xxhash.h>
 
-#include "base/file.h"
-#include "base/text.h"
 #include "format/safetensors.h"
 
 /* wrap — header text and data_bytes of data as one file image, allocated to the exact size so that

@@ -5,8 +5,6 @@
 
 #include <xxhash.h>
 
-#include "base/file.h"
-#include "base/text.h"
 #include "format/sink.h"
 
 #define MIB (1 << 20)

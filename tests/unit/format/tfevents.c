@@ -3,14 +3,8 @@
 #include "format/tfevents.h"
 
 #include <dirent.h>
-#include <math.h>
-#include <signal.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
-#include "base/clock.h"
-#include "base/file.h"
 #include "harness.h"
 #include "tfevents_read.h"
 

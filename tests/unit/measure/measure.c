@@ -2,10 +2,7 @@
  * ranks, exact patterns, collectives, tables; and the rows of `convoy bench` on threads as ranks,
  * in host memory and in device memory that the host cannot touch. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the device is used here */
-#include <math.h>
-#include <string.h>
 
-#include "base/clock.h"
 #include "base/quantile.h"
 #include "comm/fake_device.h"
 #include "kernels/bf16.h"

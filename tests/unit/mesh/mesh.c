@@ -2,8 +2,6 @@
  * parts. */
 #include "mesh/mesh.h"
 
-#include <string.h>
-
 #include "harness.h"
 #include "mesh/mesh_comm.h"
 

@@ -2,9 +2,6 @@
  * element has its place, ranges may begin and end anywhere, and what does not fit is refused. */
 #include "mesh/part_map.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "harness.h"
 #include "mesh/layout.h"
 #include "mesh/pipe_split.h"

@@ -3,8 +3,6 @@
  * whether messages are buffered or not. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "mesh/pipe.h"
 
 enum { STAGES_MAX = 8, MICROS_MAX = 32, CHUNKS_MAX = 4, OPS_MAX = 2 * MICROS_MAX * CHUNKS_MAX };

@@ -2,10 +2,8 @@
  * take for the memory that each has free. */
 #include "mesh/ranks.h"
 
-#include <signal.h>
 #include <sys/mman.h>
 
-#include "base/log.h"
 #include "node/config_map.h"
 #include "node/memory_check.h"
 #include "node/plan_choice.h"

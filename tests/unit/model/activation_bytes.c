@@ -3,7 +3,6 @@
  * PP, RECOMPUTE and type, and the micro-batches that a stage has in flight. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "mesh/pipe_split.h"
 #include "model/model_part.h"
 #include "train/step.h"

@@ -2,9 +2,6 @@
  * recomputation takes less; when the token embedding's gradient is ready. */
 #include "model/model.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "dev/dev.h"
 #include "harness.h"
 #include "kernels/cpu.h"

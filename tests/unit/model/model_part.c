@@ -2,8 +2,6 @@
  * architectures, for ranks of a tensor group and stages of a pipeline; which parts are refused. */
 #include "model/model_part.h"
 
-#include <string.h>
-
 #include "harness.h"
 
 #define LAYERS 5

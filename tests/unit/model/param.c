@@ -2,9 +2,6 @@
  * counters. */
 #include "model/param.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "harness.h"
 #include "model/model.h"
 

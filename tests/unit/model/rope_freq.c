@@ -2,8 +2,6 @@
  * transformers' modeling_rope_utils give in double. */
 #include "model/transformer/transformer.h"
 
-#include <math.h>
-
 #include "harness.h"
 
 static const struct {

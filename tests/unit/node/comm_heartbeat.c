@@ -2,7 +2,6 @@
  * closed. */
 #include "harness.h"
 
-#include "base/clock.h"
 #include "node/comm_heartbeat.h"
 
 static int64_t posted(struct board *board)

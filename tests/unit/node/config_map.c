@@ -2,7 +2,6 @@
  * dimensions are checked. */
 #include "harness.h"
 
-#include "base/file.h"
 #include "base/json.h"
 #include "node/config_map.h"
 

@@ -1,8 +1,6 @@
 /* crash — a fatal signal is reported with the last notes, and remains the cause of death. */
 #include "harness.h"
 
-#include <signal.h>
-
 #include "base/assert.h"
 #include "node/crash.h"
 

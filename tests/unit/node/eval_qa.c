@@ -3,9 +3,6 @@
  * themselves do not matter. */
 #include "node/eval_qa.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "data/squad.h"
 #include "data/tokenizer_gpt2.h"
 #include "harness.h"

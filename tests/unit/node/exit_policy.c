@@ -1,8 +1,6 @@
 /* exit_policy — every end of a worker: status, restart or not, and what the sentence names. */
 #include "harness.h"
 
-#include <signal.h>
-
 #include "node/exit_policy.h"
 
 #define EXITED(code) ((code) << 8) /* as waitpid packs it */

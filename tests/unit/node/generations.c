@@ -2,12 +2,9 @@
  * uses the board as it does. */
 #include "harness.h"
 
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
-#include "base/clock.h"
-#include "base/text.h"
 #include "comm/tcp/tcp_addr.h"
 #include "node/generations.h"
 

@@ -2,11 +2,8 @@
  * meanwhile. */
 #include "harness.h"
 
-#include <signal.h>
-
 #include <event2/event.h>
 
-#include "base/clock.h"
 #include "node/linger.h"
 
 static int turns;

@@ -2,10 +2,6 @@
  * none. tests/e2e/test_eval.sh tests checkpoints. */
 #include "node/model_source.h"
 
-#include <string.h>
-
-#include "base/file.h"
-#include "base/text.h"
 #include "harness.h"
 
 static enum status open_named(const char *model, const char *dir, struct model_source *out)

@@ -2,10 +2,6 @@
  * failure says why. */
 #include "node/print.h"
 
-#include <fcntl.h>
-#include <string.h>
-#include <sys/wait.h>
-
 #include "harness.h"
 
 /* said — what a child process writes to a stdout that is `fd`; its status is returned as its exit

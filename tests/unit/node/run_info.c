@@ -2,7 +2,6 @@
  * curves. */
 #include "harness.h"
 
-#include "base/log.h"
 #include "node/supervisor_inside.h"
 
 static char *nothing[] = {NULL};

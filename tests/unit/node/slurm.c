@@ -2,8 +2,6 @@
  * or nothing missing. */
 #include "harness.h"
 
-#include <sys/stat.h>
-
 #include "node/slurm.h"
 
 TEST(complaints)

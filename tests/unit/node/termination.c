@@ -1,8 +1,6 @@
 /* termination — the sentence is written to a file that exists, and nowhere else. */
 #include "harness.h"
 
-#include <sys/stat.h>
-
 #include "node/linger.h"
 
 static const char *content(const char *path)

@@ -2,9 +2,6 @@
  * back, shares between points. */
 #include "harness.h"
 
-#include <string.h>
-
-#include "base/file.h"
 #include "plan/plan_cluster.h"
 
 static const char whole[] =

@@ -2,9 +2,6 @@
  * the choice on fast, middle and slow ones, and its words. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "plan/plan_link.h"
 
 #define PARAMS 8000000

@@ -3,9 +3,6 @@
  * knows. */
 #include "mesh/ranks.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "plan/plan_machine.h"
 #include "plan/plan_time.h"
 

@@ -8,8 +8,6 @@
  * in it once. */
 #include "mesh/ranks.h"
 
-#include <math.h>
-
 #include "architectures.h"
 #include "base/rand.h"
 #include "plan/counts.h"

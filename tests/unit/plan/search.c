@@ -2,9 +2,6 @@
  * more or fewer nodes is; the report as text and JSON. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/json.h"
 #include "plan/plan_search.h"
 #include "plan/plan_report.h"

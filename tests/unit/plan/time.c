@@ -2,9 +2,6 @@
  * what hides behind computation, and pipelines against a simulation of their order. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "mesh/pipe.h"
 #include "plan/plan_compare.h"
 

@@ -2,13 +2,8 @@
  * logged, no more. */
 #include "harness.h"
 
-#include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 
-#include "base/clock.h"
-#include "base/file.h"
-#include "base/text.h"
 #include "serve/archive.h"
 
 static char path[600];

@@ -5,7 +5,6 @@
 #include <ctype.h>
 
 #include "base/board.h"
-#include "base/text.h"
 #include "serve/metrics.h"
 
 static struct view view;

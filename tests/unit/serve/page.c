@@ -1,7 +1,6 @@
 /* page — one document without external resources, and its Content-Security-Policy. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "serve/history.h"
 #include "serve/page.h"
 

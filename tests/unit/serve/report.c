@@ -3,7 +3,6 @@
 
 #include "base/board.h"
 #include "base/json.h"
-#include "base/text.h"
 #include "serve/report.h"
 
 static struct view view;

@@ -2,7 +2,6 @@
 #include "harness.h"
 
 #include "base/board.h"
-#include "base/clock.h"
 #include "base/json.h"
 #include "serve/route.h"
 

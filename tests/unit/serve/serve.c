@@ -2,8 +2,6 @@
 #include "harness.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -14,8 +12,6 @@
 #include <event2/event.h>
 
 #include "base/board.h"
-#include "base/clock.h"
-#include "base/text.h"
 #include "serve/serve.h"
 
 static struct event_base *loop;

@@ -2,11 +2,7 @@
  * nothing outside a folder is read. */
 #include "harness.h"
 
-#include <sys/stat.h>
-
 #include "base/board.h"
-#include "base/clock.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "serve/archive.h"
 #include "serve/history.h"

@@ -2,7 +2,6 @@
 #include "harness.h"
 
 #include "base/board.h"
-#include "base/clock.h"
 #include "serve/view.h"
 
 static struct view view;

@@ -1,8 +1,6 @@
 /* balance — virtual shards dealt by speed. */
 #include "harness.h"
 
-#include <math.h>
-
 #include "train/step_inside.h"
 
 static int refuse_unit; /* deals whose runs are not multiples of it are refused */

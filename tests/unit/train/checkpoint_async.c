@@ -3,7 +3,6 @@
  * memory training waits. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "kernels/cpu.h"
 #include "train/checkpoint_async.h"
 

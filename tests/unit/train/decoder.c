@@ -3,9 +3,6 @@
  * cache. */
 #include "train/decoder.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "architectures.h"
 #include "base/rand.h"
 #include "harness.h"

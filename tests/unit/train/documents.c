@@ -1,7 +1,5 @@
 /* documents — a sample of documents, with attention within each of them, is training on each
  * of them alone. */
-#include <math.h>
-#include <string.h>
 
 #include "architectures.h"
 #include "base/rand.h"

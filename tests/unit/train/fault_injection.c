@@ -1,9 +1,6 @@
 /* fault_injection — a kill ends the process by SIGKILL; a stall leaves it alive. */
 #include "harness.h"
 
-#include <signal.h>
-
-#include "base/clock.h"
 #include "train/stop_request.h"
 
 TEST(test_kill)

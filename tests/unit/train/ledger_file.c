@@ -3,13 +3,8 @@
 #include "harness.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
-#include "base/file.h"
-#include "base/text.h"
 #include "train/ledger_file.h"
 
 static char dir[600], path[700];

@@ -2,11 +2,7 @@
  * round trip through JSON. */
 #include "train/load.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "architectures.h"
-#include "base/text.h"
 #include "harness.h"
 #include "kernels/cpu.h"
 

@@ -2,8 +2,6 @@
  * unharmed. */
 #include "harness.h"
 
-#include "base/file.h"
-#include "base/text.h"
 #include "train/metrics_file.h"
 
 static const char *path(const char *name)

@@ -4,10 +4,6 @@
  * matrix of an element is worked out here from names and layouts only. */
 #include "train/muon.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "architectures.h"
 #include "base/rand.h"
 #include "dev/dev.h"

@@ -1,8 +1,6 @@
 /* pace — means over the last twenty steps. */
 #include "harness.h"
 
-#include <math.h>
-
 #include "train/console.h"
 
 TEST(test_nothing_yet)

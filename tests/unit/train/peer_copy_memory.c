@@ -2,10 +2,8 @@
  * of another run is never taken for a whole one. */
 #include "harness.h"
 
-#include <signal.h>
 #include <sys/mman.h>
 
-#include "base/clock.h"
 #include "train/peer_copy_inside.h"
 
 #define BYTES 50000

@@ -2,9 +2,6 @@
  * tokens hold; prompts that the model cannot read are refused. */
 #include "train/sample_text.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/json.h"
 #include "harness.h"
 #include "kernels/cpu.h"

@@ -2,8 +2,6 @@
  * output. */
 #include "train/sampling.h"
 
-#include <math.h>
-
 #include "base/rand.h"
 #include "harness.h"
 

@@ -2,9 +2,6 @@
  * of the loss; it learns. */
 #include "train/step.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "architectures.h"
 #include "base/rand.h"
 #include "harness.h"

@@ -5,7 +5,6 @@
 
 #include <dirent.h>
 
-#include "base/file.h"
 #include "kernels/cpu.h"
 #include "tfevents_read.h"
 

@@ -1,8 +1,6 @@
 /* warmup — sizes that grow over the first steps, and the window that one of them sets. */
 #include "train/step.h"
 
-#include <string.h>
-
 #include "harness.h"
 #include "train/batch.h"
 #include "train/step.h"

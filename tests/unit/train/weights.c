@@ -2,7 +2,6 @@
  * own path, or as the newest of its folder. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "ckpt_sample.h"
 #include "conf/conf.h"
 #include "node/command.h"

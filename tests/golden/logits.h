@@ -4,7 +4,6 @@
 #define CONVOY_TESTS_GOLDEN_LOGITS_H
 
 #include <stdlib.h>
-
 #include <string.h>
 
 #include "kernels/cpu.h"

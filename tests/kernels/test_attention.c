@@ -397,18 +397,20 @@ TEST(rows_without_a_key_are_zero)
     input_free(&in);
 }
 
-static double loss_of(struct input *in, int64_t n)
+struct loss {
+    struct input *in;
+    int64_t n;
+};
+
+static double loss_of(void *arg)
 {
-    double loss = 0;
-    kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, in,
-                  (float *[KT_OUTS]){in->out, in->lse}));
-    for (int64_t i = 0; i < n; i++)
-        loss += (double)in->out[i] * in->dout[i];
-    return loss;
+    const struct loss *loss = arg;
+    struct input *in = loss->in;
+    kt_run_plain(run_fwd, in, (float *[KT_OUTS]){in->out, in->lse});
+    return kt_dot(in->out, in->dout, loss->n);
 }
 
-/* d Σ out·dout / d qkv by central differences; the outputs are float, so steps are wide and the
- * limit is theirs. */
+/* d Σ out·dout / d qkv by central differences. */
 TEST(backward_matches_finite_differences)
 {
     static const struct shape shapes[] = {
@@ -422,22 +424,13 @@ TEST(backward_matches_finite_differences)
         {1, 45, 1, 3, 0, DOCUMENTS + 1, KT_RANDOM, 1, 0, 0}};
     for (size_t x = 0; x < sizeof shapes / sizeof *shapes; x++) {
         struct input in = input_new(&shapes[x]);
-        int64_t n = shapes[x].b * shapes[x].t * shapes[x].h * shapes[x].d;
+        struct loss loss = {&in, shapes[x].b * shapes[x].t * shapes[x].h * shapes[x].d};
         int64_t elems = rows_elems(&shapes[x]);
         float *dqkv = kt_floats(elems, KT_ONES, 0);
-        loss_of(&in, n);
-        kt_ok(run_bwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){dqkv}));
-        for (int64_t i = 0; i < elems; i++) {
-            float at = in.qkv[i], step = 0.0078125f;
-            in.qkv[i] = at + step;
-            double up = loss_of(&in, n);
-            in.qkv[i] = at - step;
-            double slope = (up - loss_of(&in, n)) / (2 * (double)step);
-            in.qkv[i] = at;
-            if (fabs(slope - dqkv[i]) > 3e-4 * (1 + fabs(slope)))
-                fail_msg("shape %zu, element %lld: slope %g, gradient %g", x, (long long)i, slope,
-                         (double)dqkv[i]);
-        }
+        loss_of(&loss);
+        kt_run_plain(run_bwd, &in, (float *[KT_OUTS]){dqkv});
+        kt_check_slopes(
+            &(struct kt_slopes){loss_of, &loss, in.qkv, elems, dqkv, 0.0078125f, 3e-4, 1});
         kt_free(dqkv);
         input_free(&in);
     }

@@ -70,8 +70,8 @@ static struct kt_device *kt_device(int level, int threads_n)
     emulated[threads_n] =
         (struct emulated){.head.op = &emulated_op, .seed = (uint64_t)threads_n - 1};
     streams[threads_n].dev = (struct dev *)&emulated[threads_n];
-    devices[threads_n] = (struct kt_device){(struct dev *)&emulated[threads_n],
-                                            (struct stream *)&streams[threads_n]};
+    devices[threads_n] = (struct kt_device){.dev = (struct dev *)&emulated[threads_n],
+                                            .stream = (struct stream *)&streams[threads_n]};
     return &devices[threads_n];
 }
 

@@ -30,6 +30,7 @@ enum kt_fill { KT_RANDOM, KT_RAMP, KT_ONES };
 struct kt_device {
     struct dev *dev;
     struct stream *stream;
+    int level; /* set by kt_after */
 };
 
 /* kt_device — level × threads, opened at first use and kept; dev NULL: this machine has not the
@@ -47,6 +48,19 @@ static struct kt_device *kt_device(int level, int threads_n)
 #else
 static struct kt_device *kt_device(int level, int threads_n);
 #endif
+
+/* kt_after — the device of the next level after this one that this machine has; -1: of the first;
+ * NULL: there is none. */
+static inline struct kt_device *kt_after(int level, int threads_n)
+{
+    for (level++; level < CPU_ISA_N; level++) {
+        struct kt_device *d = kt_device(level, threads_n);
+        d->level = level;
+        if (d->dev)
+            return d;
+    }
+    return NULL;
+}
 
 static void kt_ok(enum status st)
 {

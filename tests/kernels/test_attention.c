@@ -277,10 +277,7 @@ TEST(documents_are_separate)
         in.first_key[t] = in.first_key[100];
     for (int64_t t = 250; t < x.t && in.first_key[t] < 250; t++)
         in.first_key[t] = in.first_key[100];
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 2);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){in.out, in.lse}));
         kt_ok(run_bwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){dqkv}));
         for (int64_t t = 0, n; t < x.t; t += n) {
@@ -303,10 +300,7 @@ TEST(one_document_is_the_whole)
     memset(in.first_key, 0, (size_t)(x.b * x.t) * sizeof *in.first_key);
     free(all.first_key);
     all.first_key = NULL;
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 2);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){in.out, in.lse}));
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &all, (float *[KT_OUTS]){all.out, all.lse}));
         kt_ok(run_bwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){dqkv}));
@@ -379,10 +373,7 @@ TEST(rows_without_a_key_are_zero)
 {
     static const struct shape x = {1, 40, 1, 8, 0, 2, KT_RANDOM, 1, 0, 0};
     struct input in = input_new(&x);
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         float *dqkv = kt_floats(3 * 40 * 8, KT_ONES, 0);
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){in.out, in.lse}));
         kt_ok(run_bwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){dqkv}));

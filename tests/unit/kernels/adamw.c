@@ -71,10 +71,7 @@ TEST(fast_matches_plain)
 TEST(outside_spans_is_left_alone)
 {
     static const struct optim_span spans[] = {{5, 20, 0.1f}, {40, 3, 0}};
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 2);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
         float *p = kt_floats(50, KT_ONES, 0), *m = kt_floats(50, KT_ONES, 0),
               *v = kt_floats(50, KT_ONES, 0);
         float *g = kt_floats(50, KT_ONES, 0);
@@ -95,7 +92,7 @@ TEST(outside_spans_is_left_alone)
     do {                                                                                           \
         KT_SEEN("a hand-computed step", fabs((double)(got) - (want)) / (1e-3 + fabs(want)), 2e-7); \
         if (!(fabs((double)(got) - (want)) <= 2e-7 * (1e-3 + fabs(want))))                         \
-            fail_msg("line %d, level %d: got %.9g, want %.9g", __LINE__, level, (double)(got),     \
+            fail_msg("line %d, level %d: got %.9g, want %.9g", __LINE__, d->level, (double)(got),  \
                      (double)(want));                                                              \
     } while (0)
 
@@ -105,10 +102,7 @@ TEST(outside_spans_is_left_alone)
 TEST(adamw_by_hand)
 {
     struct optim_span span = {0, 1, 0.2f};
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         float p = 1, g = 0.5f, m = 0, v = 0;
         struct adamw a = {.p = kt_f32(&p),
                           .g = kt_f32(&g),
@@ -138,10 +132,7 @@ TEST(adamw_by_hand)
 TEST(sgd_by_hand)
 {
     struct optim_span span = {0, 1, 0.5f};
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         float p = 2, g = 3, m = NAN; /* step 1 does not look at m */
         double scale = 0.25;
         struct sgd a = {.p = kt_f32(&p),
@@ -334,7 +325,7 @@ static void check_sums(struct kt_device *d, const struct summed *s, const struct
 
 /* Spans of every length up to two vectors of the widest level, at every alignment; and one of more
  * parts than threads. */
-static void sums_of_bits(void **state)
+TEST(sums_of_bits)
 {
     struct optim_span spans[64];
     struct summed s = {.spans = spans}, other = {.spans = spans};

@@ -66,10 +66,7 @@ TEST(it_is_the_end_of_a_product)
                                  .out = 24,
                                  .dropout = in.d};
     kt_ok(dev_op(kt_plain()->dev)->matmul_fwd(kt_plain()->stream, &product));
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         kt_ok(run(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){got}));
         assert_true(kt_nmse(got, want, 216) < 1e-13);
     }
@@ -84,10 +81,7 @@ TEST(parts_draw_the_numbers_of_the_whole)
     const int64_t n = 10, c = 37, parts[] = {0, 3, 10};
     float *x = kt_floats(n * c, KT_RANDOM, 1), *b = kt_floats(c, KT_RANDOM, 2),
           *residual = kt_floats(n * c, KT_RANDOM, 3), whole[370], got[370];
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 2);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
         struct input in = {n, c, x, b, residual, kt_dropout(0.3f), APART};
         kt_ok(run(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){whole}));
         for (int i = 0; i < 2; i++) {

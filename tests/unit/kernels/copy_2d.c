@@ -85,10 +85,7 @@ TEST(there_and_back)
 {
     const int64_t n = 37, wide = 24, first = 8, c = 16;
     float *x = kt_floats(n * wide, KT_RANDOM, 1), part[37 * 16], back[37 * 24];
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 2);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
         struct copy_2d out = {kt_f32(part), tensor_at(kt_f32(x), first), n, c, c, wide},
                        in = {tensor_at(kt_f32(back), first), kt_f32(part), n, c, wide, c};
         memcpy(back, x, sizeof back);

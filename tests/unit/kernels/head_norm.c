@@ -92,10 +92,7 @@ TEST(fast_matches_plain)
 /* With one element a head, g and x̂·mean(g·x̂) are nearly equal: the error is relative to them. */
 TEST(heads_of_one_element)
 {
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         float x[3] = {2, -1e-3f, 0}, w = 3, dy[3] = {1, 1, 1}, y[3], dx[3], dw;
         struct input in = {.n = 1, .heads = 3, .d = 1, .stride = 3, .x = x, .dy = dy, .w = &w};
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){y}));
@@ -116,10 +113,7 @@ TEST(heads_of_one_element)
 TEST(other_elements_stay)
 {
     struct input in = input_new(5, 2, 12, 9, 1);
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         float *y = kt_floats(elems_of(&in), KT_RAMP, 0), *dw = kt_floats(12, KT_ONES, 0);
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){y}));
         kt_ok(run_bwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){y, dw}));

@@ -142,10 +142,7 @@ TEST(statistics_may_be_left_out)
 {
     struct input in = input_new(NORM_KIND_LAYER, 4, 50, KT_RANDOM, 1, 0);
     float *want = kt_floats(200, KT_ONES, 0), *got = kt_floats(200, KT_ONES, 0);
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){want, in.mean, in.rstd}));
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){got}));
         assert_memory_equal(got, want, 200 * sizeof *got);
@@ -191,10 +188,7 @@ TEST(rms_kind_is_that_of_transformers)
 {
     const float x[4] = {1, -2, 3, -4}, w[4] = {1, 2, 0.5f, -1};
     float y[4], rstd, want = 1 / sqrtf(7.5f + 1e-6f);
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         struct norm_fwd a = {.y = kt_f32(y),
                              .rstd = kt_f32(&rstd),
                              .x = kt_f32(x),

@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -202,6 +203,18 @@ static inline long harness_resident_kib(void)
     assert_int_equal(fscanf(file, "%ld %ld", &ignored, &pages), 2);
     fclose(file);
     return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+/* harness_entries — how many files and folders are in a folder. */
+static inline int harness_entries(const char *path)
+{
+    int n = -2; /* . and .. */
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    while (readdir(dir) != NULL)
+        n++;
+    closedir(dir);
+    return n;
 }
 
 /* HARNESS_SKIP — leave a test that cannot run here, with the reason. (cmocka's own skip() prints

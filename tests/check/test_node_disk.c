@@ -2,7 +2,6 @@
  * stays in it. fsync, pwrite and open are replaced to fail as a disk does. */
 #include "mesh/ranks.h"
 
-#include <dirent.h>
 #include <sys/syscall.h>
 
 #include "check/check_disk.h"
@@ -58,17 +57,6 @@ static struct check_row disk_of(const char *dir)
     return row;
 }
 
-static int entries(const char *dir)
-{
-    int n = 0;
-    DIR *all = opendir(dir);
-    assert_non_null(all);
-    while (readdir(all))
-        n++;
-    closedir(all);
-    return n - 2;
-}
-
 static void assert_failed(const char *dir, const char *why, const char *remedy)
 {
     struct check_row row = disk_of(dir);
@@ -88,7 +76,7 @@ TEST(a_good_disk_is_measured)
     assert_true(row.value > 0 && isfinite(row.value));
     text_format(deep, sizeof deep, "%s/not/yet/there", harness_tmpdir());
     assert_int_equal(disk_of(deep).verdict, CHECK_VERDICT_MEASURED);
-    assert_int_equal(entries(harness_tmpdir()), 0);
+    assert_int_equal(harness_entries(harness_tmpdir()), 0);
     row = disk_of("");
     assert_int_equal(row.verdict, CHECK_VERDICT_SKIPPED);
 }
@@ -103,7 +91,7 @@ TEST(a_disk_without_unnamed_files_is_measured)
     struct check_row row = disk_of(harness_tmpdir());
     has_no_tmpfile = false;
     assert_int_equal(row.verdict, CHECK_VERDICT_MEASURED);
-    assert_int_equal(entries(harness_tmpdir()), 1);
+    assert_int_equal(harness_entries(harness_tmpdir()), 1);
     unlink(path);
 }
 
@@ -126,7 +114,7 @@ TEST(failures_are_named)
     fail_after = 0;
     assert_failed(dir, "Read-only file system", "mount -o remount,rw");
     fail_pwrite = 0;
-    assert_int_equal(entries(dir), 0);
+    assert_int_equal(harness_entries(dir), 0);
 }
 
 TEST(a_folder_of_others_is_named)

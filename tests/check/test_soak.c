@@ -2,8 +2,6 @@
  * its rank named; a checkpoint survives the death of its writer. */
 #include "mesh/ranks.h"
 
-#include <dirent.h>
-
 #include "node/check_soak.h"
 #include "node/check_soak_train.h"
 
@@ -47,17 +45,6 @@ static enum status run_rank(struct ranks_one *one)
     return check_soak_run(&config, job->ms, &job->rows);
 }
 
-static int entries(const char *dir)
-{
-    int n = 0;
-    DIR *all = opendir(dir);
-    assert_non_null(all);
-    while (readdir(all))
-        n++;
-    closedir(all);
-    return n - 2;
-}
-
 #ifdef __SANITIZE_THREAD__
 #define CAN_FORK false /* its runtime starts no threads in a forked process */
 #else
@@ -74,7 +61,7 @@ TEST(one_rank_passes)
     assert_verdict(&job.rows, "checkpoint and restart",
                    CAN_FORK ? CHECK_VERDICT_PASS : CHECK_VERDICT_SKIPPED, CHECK_POINT_CHECKPOINT);
     assert_int_equal(check_row_worst(&job.rows, -1), CHECK_VERDICT_PASS);
-    assert_int_equal(entries(harness_tmpdir()), 0);
+    assert_int_equal(harness_entries(harness_tmpdir()), 0);
     check_row_free(&job.rows);
 }
 

@@ -1,7 +1,6 @@
 /* test_ucx_faults — ranks as processes over TCP. One is killed, stopped or ends in the middle of a
  * call: the others name it in time, close without waiting, and connect again in the same
  * process. */
-#include <dirent.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 
@@ -203,17 +202,6 @@ TEST(test_aborted)
     }
 }
 
-static int count_entries(const char *path)
-{
-    int n = 0;
-    DIR *dir = opendir(path);
-    assert_non_null(dir);
-    while (readdir(dir) != NULL)
-        n++;
-    closedir(dir);
-    return n;
-}
-
 /* A partner that connects, works and dies in each generation. */
 static void partner(int64_t generation)
 {
@@ -248,17 +236,17 @@ TEST(test_generations)
         comm_close(comm);
         waitpid(pid, NULL, 0);
         if (generation == 10) {
-            fds = count_entries("/proc/self/fd");
-            threads = count_entries("/proc/self/task");
+            fds = harness_entries("/proc/self/fd");
+            threads = harness_entries("/proc/self/task");
             kib = harness_resident_kib();
         }
     }
     print_message(
         "# after 10 and 100 generations: descriptors %d %d, threads %d %d, resident %ld %ld KiB\n",
-        fds, count_entries("/proc/self/fd"), threads, count_entries("/proc/self/task"), kib,
+        fds, harness_entries("/proc/self/fd"), threads, harness_entries("/proc/self/task"), kib,
         harness_resident_kib());
-    assert_int_equal(count_entries("/proc/self/fd"), fds);
-    assert_int_equal(count_entries("/proc/self/task"), threads);
+    assert_int_equal(harness_entries("/proc/self/fd"), fds);
+    assert_int_equal(harness_entries("/proc/self/task"), threads);
 #ifndef __SANITIZE_ADDRESS__ /* it delays the release of memory */
     assert_true(harness_resident_kib() < kib + 4096);
 #endif

@@ -4,7 +4,6 @@
  * lock, saves, and ends with 0, 10 (ST_STORE) or 11 (anything else). */
 #include "harness.h"
 
-#include <dirent.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 

@@ -2,8 +2,6 @@
  * removed, and obstacles give a message. (Damage and failing disks: tests/fault.) */
 #include "harness.h"
 
-#include <dirent.h>
-
 #include "ckpt_sample.h"
 
 static char dir[FILE_PATH_MAX];
@@ -31,17 +29,6 @@ static char *below(const char *name)
     i = (i + 1) % 4;
     assert_int_equal(file_join(out[i], FILE_PATH_MAX, dir, name), ST_OK);
     return out[i];
-}
-
-static int count_entries(void)
-{
-    int n = 0;
-    DIR *listing = opendir(dir);
-    assert_non_null(listing);
-    while (readdir(listing))
-        n++;
-    closedir(listing);
-    return n - 3; /* . .. .lock */
 }
 
 static void expect_newest(int64_t step)
@@ -78,14 +65,14 @@ TEST_WITH(test_save_and_open, setup, teardown)
     harness_assert_message("optim_x");
     ckpt_close(ckpt);
     ckpt_close(NULL);
-    assert_int_equal(count_entries(), 1);
+    assert_int_equal(harness_entries(dir) - 1 /* .lock */, 1);
 }
 
 TEST_WITH(test_keep, setup, teardown)
 {
     for (int64_t step = 1; step <= 6; step++)
         assert_int_equal(sample_save(lock, step, 3, path), ST_OK);
-    assert_int_equal(count_entries(), 3);
+    assert_int_equal(harness_entries(dir) - 1 /* .lock */, 3);
     assert_true(file_is_dir(below("step-00000004")));
     expect_newest(6);
     assert_int_equal(truncate(below("step-00000006/model.safetensors"), 9), 0);
@@ -95,13 +82,13 @@ TEST_WITH(test_keep, setup, teardown)
     assert_true(file_is_dir(below("step-00000004")));
     assert_true(file_is_dir(below("step-00000006")));
     assert_int_equal(sample_save(lock, 8, 1, path), ST_OK);
-    assert_int_equal(count_entries(), 2);
+    assert_int_equal(harness_entries(dir) - 1 /* .lock */, 2);
     assert_int_equal(sample_save(lock, 2, 1, path), ST_OK); /* never the one just saved */
     assert_true(file_is_dir(below("step-00000002")));
     expect_newest(8);
     for (int64_t step = 20; step < 25; step++)
         assert_int_equal(sample_save(lock, step, 0, path), ST_OK);
-    assert_int_equal(count_entries(), 8);
+    assert_int_equal(harness_entries(dir) - 1 /* .lock */, 8);
 }
 
 TEST_WITH(test_same_step_again, setup, teardown)
@@ -125,7 +112,7 @@ TEST_WITH(test_same_step_again, setup, teardown)
     assert_int_equal(ckpt_open(path, NULL, &ckpt), ST_OK);
     assert_true(ckpt_meta(ckpt)->seed == 7);
     ckpt_close(ckpt);
-    assert_int_equal(count_entries(), 1);
+    assert_int_equal(harness_entries(dir) - 1 /* .lock */, 1);
 }
 
 TEST_WITH(test_leftovers, setup, teardown)
@@ -257,7 +244,7 @@ TEST_WITH(test_bad_meta, setup, teardown)
     text_copy(meta.model_json, sizeof(meta.model_json), "[1]");
     assert_int_equal(ckpt_save(lock, &meta, &part, 1, 3, NULL, path, sizeof(path)), ST_BAD_DATA);
     harness_assert_message("not a JSON object");
-    assert_int_equal(count_entries(), 0);
+    assert_int_equal(harness_entries(dir) - 1 /* .lock */, 0);
 }
 
 /* A range of a tensor, as a rank of another mesh reads it. */

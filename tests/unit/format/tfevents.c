@@ -2,7 +2,6 @@
  * field of ten thousand events; names in order; a disk that is full for a while. */
 #include "format/tfevents.h"
 
-#include <dirent.h>
 #include <sys/resource.h>
 
 #include "harness.h"

@@ -2,7 +2,6 @@
  * that is full. */
 #include "harness.h"
 
-#include <dirent.h>
 #include <sys/resource.h>
 
 #include "train/ledger_file.h"

@@ -5,7 +5,7 @@
 
 #include "harness.h"
 
-#include "train/trainer.h"
+#include "train/trainer/trainer.h"
 
 struct rig {
     struct dev *dev;

@@ -7,8 +7,8 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "mesh/part_map.h"
-#include "mesh/store_inside.h"
-#include "mesh/store_state.h"
+#include "mesh/store/inside.h"
+#include "mesh/store/state.h"
 
 enum { REQUEST_GET = 1, REQUEST_PUT, REQUEST_END };
 

@@ -16,7 +16,7 @@
 #define CONVOY_MESH_MESH_STATE_H
 
 #include "mesh/mesh.h"
-#include "mesh/store.h"
+#include "mesh/store/store.h"
 
 /* 4 MiB: of a buffer on rank 0, and of a request; on leaders their part of it */
 #define MESH_STATE_ELEMS ((int64_t)1 << 20)

@@ -13,7 +13,7 @@
 #include "base/quantile.h"
 #include "base/rand.h"
 #include "kernels/cpu.h"
-#include "train/load.h"
+#include "train/weights/load.h"
 
 #define PARTS 3
 #define ROUNDS_MAX 32

@@ -4,7 +4,7 @@
 
 #include <sys/syscall.h>
 
-#include "check/check_disk.h"
+#include "check/node/disk.h"
 
 static int fail_fsync, fail_pwrite, fail_after;
 static _Thread_local int slow_fsyncs; /* so many take long */

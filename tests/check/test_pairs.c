@@ -2,7 +2,7 @@
  * judgement of made-up links names the link or the node; clocks. Real bad links are in
  * test_pairs_netns. */
 #include "base/rand.h"
-#include "check/check_links.h"
+#include "check/links/links.h"
 #include "check/world.h"
 
 #define ANY (CHECK_VERDICT_MEASURED + 1)

@@ -2,8 +2,8 @@
  * its rank named; a checkpoint survives the death of its writer. */
 #include "mesh/ranks.h"
 
-#include "node/check_soak.h"
-#include "node/check_soak_train.h"
+#include "node/check/soak.h"
+#include "node/check/soak_train.h"
 
 static const struct check_row *find(const struct check_rows *rows, const char *name)
 {

@@ -6,7 +6,7 @@
 #else
 #include "kernel_test.h"
 
-#include "dev/cudnn.h"
+#include "dev/cudnn/cudnn.h"
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/steps.h"
 

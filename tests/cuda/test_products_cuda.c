@@ -5,7 +5,7 @@
 #else
 #include "kernel_test.h"
 
-#include "dev/blas_tuned.h"
+#include "dev/blas/tuned.h"
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/products.h"
 #include "tests/cuda/steps.h"

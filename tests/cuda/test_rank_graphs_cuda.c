@@ -6,7 +6,7 @@
 #else
 #include "kernel_test.h"
 
-#include "mesh/store.h"
+#include "mesh/store/store.h"
 #include "mesh/trial.h"
 #include "tests/cuda/rank_devices.h"
 

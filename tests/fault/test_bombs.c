@@ -7,12 +7,12 @@
 #include <sys/resource.h>
 
 #include "base/json.h"
-#include "data/bpe.h"
-#include "data/squad.h"
-#include "data/tokenizer.h"
-#include "data/tokenizer_file.h"
-#include "data/tokenizer_gpt2.h"
-#include "data/tokenizer_rules.h"
+#include "data/tokenizer/bpe.h"
+#include "data/qa/squad.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/file.h"
+#include "data/tokenizer/gpt2.h"
+#include "data/tokenizer/rules.h"
 #include "format/hf_config.h"
 #include "format/safetensors.h"
 

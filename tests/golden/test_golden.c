@@ -3,7 +3,7 @@
  * processor has; with GOLDEN_DEVICE=cuda on the first GPU instead, within 1e-4. */
 #include "golden.h"
 
-#include "dev/dev_cuda.h"
+#include "dev/cuda/cuda.h"
 #include "kernels/cpu.h"
 
 /* The worst of what was seen, to be printed: how far below the limits we are. */

@@ -5,7 +5,7 @@
 
 #include "mesh/trial.h"
 
-#include "train/step_pipe.h"
+#include "train/step/pipe.h"
 
 #define CHECKS_SEED 23
 

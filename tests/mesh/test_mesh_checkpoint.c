@@ -5,7 +5,7 @@
 
 #include <dirent.h>
 
-#include "train/checkpoint_async.h"
+#include "train/checkpoint/async.h"
 
 #define COUNTS 4 /* 1 … 4 ranks */
 #define CHUNK 1000

@@ -151,7 +151,7 @@ TEST(test_memory_rounded)
 }
 
 /* GPT-2 124M on four ranks, SHARD=full: a quarter of everything, and unsharded buffers of two
- * blocks and the embedding, which the head needs whole. From the layout alone; store_memory.c
+ * blocks and the embedding, which the head needs whole. From the layout alone; store/memory.c
  * asserts that the store takes the same. */
 TEST(test_memory_planned)
 {

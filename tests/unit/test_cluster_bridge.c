@@ -6,8 +6,8 @@
 #include <event2/event.h>
 
 #include "cluster/cluster.h"
-#include "node/cluster_bridge.h"
-#include "node/config_map.h"
+#include "node/supervisor/cluster_bridge.h"
+#include "node/choose/config_map.h"
 
 struct rig {
     struct conf *conf;

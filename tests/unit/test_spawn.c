@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 
 #include "base/board.h"
-#include "node/spawn.h"
+#include "node/process/spawn.h"
 
 static int is_ignored(int signal_n)
 {

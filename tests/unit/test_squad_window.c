@@ -2,10 +2,10 @@
  * byte, windows cover the context, a real file decodes back. */
 #include "harness.h"
 
-#include "data/tokenizer_gpt2.h"
-#include "data/squad_window.h"
+#include "data/tokenizer/gpt2.h"
+#include "data/qa/squad_window.h"
 
-#define FIXTURE "tests/fuzz/squad/v2"
+#define FIXTURE "tests/fuzz/qa_squad/v2"
 #define REAL_FILE "../shared/data/shakespeare_squad.json"
 enum { T_MAX = 1024 };
 

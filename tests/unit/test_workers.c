@@ -3,7 +3,7 @@
  * names. */
 #include "harness.h"
 
-#include "node/workers.h"
+#include "node/supervisor/workers.h"
 
 struct owner {
     struct board *board;

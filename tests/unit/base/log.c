@@ -23,7 +23,7 @@ static void assert_after_time(const char *line, const char *rest)
 static void plain_line(void *arg)
 {
     (void)arg;
-    log_at(LOG_LEVEL_INFO, "src/train/trainer.c", "resumed step %d path %s", 100, "/x");
+    log_at(LOG_LEVEL_INFO, "src/train/trainer/trainer.c", "resumed step %d path %s", 100, "/x");
 }
 static void line_with_places(void *arg)
 {
@@ -53,7 +53,7 @@ TEST(a_message_is_one_line)
 {
     char out[4096];
     catch (hostile_line, out, sizeof(out));
-    assert_after_time(out, "warn  log  a fake info line  [31mred  end\n");
+    assert_after_time(out, "warn  base/log  a fake info line  [31mred  end\n");
 }
 
 static void long_line(void *arg)
@@ -92,8 +92,9 @@ TEST(json_is_json)
     static char out[32768];
     static const char *const messages[] = {
         "quote \" back \\ line\n bad \xEF\xBF\xBD\xEF\xBF\xBD é \x01", "step 5", NULL};
-    static const char *const levels[] = {"trace", "info", "info"}, *const rooms[] = {
-                                                                       "log", "console", "log"};
+    static const char *const levels[] = {"trace", "info", "info"}, *const rooms[] = {"base/log",
+                                                                                     "console",
+                                                                                     "base/log"};
     catch (json_lines, out, sizeof(out));
     char *rest = out, *line;
     for (int i = 0; i < 3; i++) {

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #include "base/mapped_file.h"
-#include "node/crash.h"
+#include "node/process/crash.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define IS_SANITIZED 1

@@ -13,7 +13,7 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 
-#include "check/check_static.h"
+#include "check/host/static.h"
 
 static bool is_in(const struct check_file_names *all, const char *name)
 {

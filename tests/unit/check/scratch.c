@@ -8,8 +8,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "check/check_file.h"
-#include "check/check_scratch.h"
+#include "check/host/file.h"
+#include "check/node/scratch.h"
 
 static char dir[FILE_PATH_MAX];
 

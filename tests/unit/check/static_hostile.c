@@ -5,7 +5,7 @@
 #include <dirent.h>
 
 #include "base/rand.h"
-#include "check/check_file.h"
+#include "check/host/file.h"
 
 #define FILES_MAX 1024
 

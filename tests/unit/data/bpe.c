@@ -5,7 +5,7 @@
 #include <sys/resource.h>
 
 #include "base/rand.h"
-#include "data/tokenizer_gpt2.h"
+#include "data/tokenizer/gpt2.h"
 
 static struct tokenizer *gpt2;
 

@@ -4,7 +4,7 @@
 
 #include <sys/resource.h>
 
-#include "data/tokenizer_gpt2.h"
+#include "data/tokenizer/gpt2.h"
 #include "data/shard.h"
 
 static int64_t calls; /* of progress with something done: text was tokenised */

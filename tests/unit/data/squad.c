@@ -2,9 +2,9 @@
  * their place. */
 #include "harness.h"
 
-#include "data/squad.h"
+#include "data/qa/squad.h"
 
-#define FIXTURE "tests/fuzz/squad/v2" /* every kind of answer; a seed of the fuzzer too */
+#define FIXTURE "tests/fuzz/qa_squad/v2" /* every kind of answer; a seed of the fuzzer too */
 
 static void quiet(void)
 {

@@ -3,7 +3,7 @@
 #include "harness.h"
 
 #include "base/json.h"
-#include "data/tokenizer_gpt2.h"
+#include "data/tokenizer/gpt2.h"
 
 static struct tokenizer *gpt2;
 static struct text text;

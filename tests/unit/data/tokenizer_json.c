@@ -2,7 +2,7 @@
  * with its name. tests/tokenizers compares ids with the package tokenizers. */
 #include "harness.h"
 
-#include "data/tokenizer_file.h"
+#include "data/tokenizer/file.h"
 
 #define MARK "\xe2\x96\x81"
 #define NORMAL                                                                                  \

@@ -2,8 +2,8 @@
  * tokenizer; what JSON cannot hold is refused. tests/tokenizers compares it with Hugging Face's. */
 #include "harness.h"
 
-#include "data/tokenizer_file.h"
-#include "data/tokenizer_json_write.h"
+#include "data/tokenizer/file.h"
+#include "data/tokenizer/json_write.h"
 
 #define TOKENS_MAX 300
 #define N TOKENIZER_PIECE_NORMAL

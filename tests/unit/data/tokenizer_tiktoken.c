@@ -2,8 +2,8 @@
  * ids; damage is refused with the line. tests/tokenizers compares cl100k_base with tiktoken. */
 #include "harness.h"
 
-#include "data/tokenizer_file.h"
-#include "data/tokenizer_gpt2.h"
+#include "data/tokenizer/file.h"
+#include "data/tokenizer/gpt2.h"
 
 #define TOKENS 50256
 

@@ -2,7 +2,7 @@
  * Pythons and CUDA's packages, with libraries of the tests' own. */
 #include "harness.h"
 
-#include "dev/library.h"
+#include "dev/nvidia/library.h"
 
 struct fake {
     int (*fake_answer)(void);

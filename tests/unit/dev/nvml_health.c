@@ -2,8 +2,8 @@
  * makes of a library that does not answer. */
 #include "unit/fake_nvml.h"
 
-#include "check/check_static.h"
-#include "dev/nvml_health.h"
+#include "check/host/static.h"
+#include "dev/nvidia/nvml_health.h"
 
 TEST(reads_everything)
 {

@@ -3,7 +3,7 @@
  * whether messages are buffered or not. */
 #include "harness.h"
 
-#include "mesh/pipe.h"
+#include "mesh/pipe/pipe.h"
 
 enum { STAGES_MAX = 8, MICROS_MAX = 32, CHUNKS_MAX = 4, OPS_MAX = 2 * MICROS_MAX * CHUNKS_MAX };
 
@@ -285,7 +285,7 @@ static void check_runs(const struct pipe *pipe)
 
 TEST(test_runs) { each_pipe(check_runs); }
 
-/* Gradients that wait to be sent, for more stages (step_pipe.h: STEP_PIPE_GRADS_MAX). */
+/* Gradients that wait to be sent, for more stages (step/pipe.h: STEP_PIPE_GRADS_MAX). */
 TEST(test_grads_out)
 {
     int most = 0;

@@ -3,9 +3,9 @@
  * PP, RECOMPUTE and type, and the micro-batches that a stage has in flight. */
 #include "harness.h"
 
-#include "mesh/pipe_split.h"
+#include "mesh/pipe/split.h"
 #include "model/model_part.h"
-#include "train/step.h"
+#include "train/step/step.h"
 
 enum { B = 2, T = 512 };
 

@@ -2,7 +2,7 @@
  * closed. */
 #include "harness.h"
 
-#include "node/comm_heartbeat.h"
+#include "node/worker/comm_heartbeat.h"
 
 static int64_t posted(struct board *board)
 {

@@ -3,7 +3,7 @@
 #include "harness.h"
 
 #include "base/json.h"
-#include "node/config_map.h"
+#include "node/choose/config_map.h"
 
 /* The result of one mapping. */
 struct mapped {

@@ -4,7 +4,7 @@
 
 #include <event2/event.h>
 
-#include "node/linger.h"
+#include "node/supervisor/linger.h"
 
 static int turns;
 

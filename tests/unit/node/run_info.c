@@ -2,7 +2,7 @@
  * curves. */
 #include "harness.h"
 
-#include "node/supervisor_inside.h"
+#include "node/supervisor/inside.h"
 
 static char *nothing[] = {NULL};
 

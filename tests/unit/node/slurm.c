@@ -2,7 +2,7 @@
  * or nothing missing. */
 #include "harness.h"
 
-#include "node/slurm.h"
+#include "node/process/slurm.h"
 
 TEST(complaints)
 {

@@ -1,7 +1,7 @@
 /* termination — the sentence is written to a file that exists, and nowhere else. */
 #include "harness.h"
 
-#include "node/linger.h"
+#include "node/supervisor/linger.h"
 
 static const char *content(const char *path)
 {

@@ -4,7 +4,7 @@
 #include "harness.h"
 
 #include "kernels/cpu.h"
-#include "train/checkpoint_async.h"
+#include "train/checkpoint/async.h"
 
 struct rig {
     struct dev *dev;

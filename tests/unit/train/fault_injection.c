@@ -1,7 +1,7 @@
 /* fault_injection — a kill ends the process by SIGKILL; a stall leaves it alive. */
 #include "harness.h"
 
-#include "train/stop_request.h"
+#include "train/trainer/stop_request.h"
 
 TEST(test_kill)
 {

@@ -4,7 +4,7 @@
 
 #include <sys/resource.h>
 
-#include "train/ledger_file.h"
+#include "train/trainer/ledger_file.h"
 
 static char dir[600], path[700];
 

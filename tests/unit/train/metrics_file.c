@@ -2,7 +2,7 @@
  * unharmed. */
 #include "harness.h"
 
-#include "train/metrics_file.h"
+#include "train/trainer/metrics_file.h"
 
 static const char *path(const char *name)
 {

@@ -2,14 +2,14 @@
  * and ten steps of every architecture with momentum, scale and weight decay. Gradients of the steps
  * come from a second model with the same parameters, because an update overwrites its own. The
  * matrix of an element is worked out here from names and layouts only. */
-#include "train/muon.h"
+#include "train/step/muon.h"
 
 #include "architectures.h"
 #include "base/rand.h"
 #include "dev/dev.h"
 #include "harness.h"
 #include "kernels/cpu.h"
-#include "train/step.h"
+#include "train/step/step.h"
 
 #define SIDE_MAX 80
 

@@ -1,7 +1,7 @@
 /* pace — means over the last twenty steps. */
 #include "harness.h"
 
-#include "train/console.h"
+#include "train/trainer/console.h"
 
 TEST(test_nothing_yet)
 {

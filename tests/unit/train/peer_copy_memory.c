@@ -4,7 +4,7 @@
 
 #include <sys/mman.h>
 
-#include "train/peer_copy_inside.h"
+#include "train/peer_copy/inside.h"
 
 #define BYTES 50000
 #define KILLS 60

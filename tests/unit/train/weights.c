@@ -4,8 +4,8 @@
 
 #include "ckpt_sample.h"
 #include "conf/conf.h"
-#include "node/command.h"
-#include "train/weights.h"
+#include "node/command/command.h"
+#include "train/weights/weights.h"
 
 #define DIR "tests/golden/hf_export/"
 

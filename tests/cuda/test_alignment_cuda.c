@@ -1,9 +1,6 @@
 /* The matrix products of every preset, as a training step on GPUs asks cuBLASLt for them, against
  * its manual's rules for tensor cores. A step is described on a device without memory
  * (train/step/dry.h), so models of any size need no GPU. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "dev/blas/form.h"
@@ -154,4 +151,3 @@ TEST(every_product_meets_the_rules_of_tensor_cores)
 }
 
 HARNESS_RUN_ALL()
-#endif

@@ -1,8 +1,5 @@
 /* Each architecture trains on a GPU as on a CPU, and RECOMPUTE changes no bit. Without a
  * GPU (guarded.h). */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "architectures.h"
@@ -83,4 +80,3 @@ TEST(architectures_train_alike)
 }
 
 HARNESS_RUN_ALL()
-#endif

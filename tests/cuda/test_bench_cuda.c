@@ -1,9 +1,6 @@
 /* The kernels' benchmark (tests/gpu/gpu_bench.c) with the smallest sizes, without a GPU: every row
  * is measured and none refused, a name picks rows, and each figure that was predicted
  * (tests/gpu/predicted.tsv) has its row. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -83,4 +80,3 @@ TEST(a_name_picks_rows)
 }
 
 HARNESS_RUN_ALL()
-#endif

@@ -1,9 +1,6 @@
 /* Products and a step on the CUDA device without a GPU (guarded.h): products in every form through
  * the cuBLASLt of loops, and a step of GPT-2 against the CPU's. A product that cuBLASLt leaves to
  * the program's kernel is computed by the plain truth here. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -319,4 +316,3 @@ TEST(leaves_multiprocessors)
 }
 
 HARNESS_RUN_ALL()
-#endif

@@ -1,8 +1,5 @@
 /* The rules of cuBLASLt's manual, as the tests' library has them (fake_blas.c), and the table of
  * algorithms, without a GPU. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "dev/blas/lt.h"
@@ -282,4 +279,3 @@ TEST(the_checked_in_table_is_whole)
 }
 
 HARNESS_RUN_ALL()
-#endif

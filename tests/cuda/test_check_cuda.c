@@ -1,8 +1,5 @@
 /* The node stage and the soak of `convoy check` on a GPU that the tests emulate: what they measure
  * there, and that a GPU which fails or computes wrong becomes a row. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/rank_devices.h"
@@ -147,4 +144,3 @@ int main(void)
     rank_devices_close();
     return failed;
 }
-#endif

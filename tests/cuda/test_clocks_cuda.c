@@ -2,9 +2,6 @@
  * orders are named, whatever the order in which they are called (clocks.h), and nothing else is.
  * Then the program's own waits: copies, gathered work, and ranks that train together have all that
  * they need; test_wait_mutants.sh takes them away one by one. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "mesh/trial.h"
 
 #include "kernel_test.h"
@@ -468,4 +465,3 @@ int main(int argc, char **argv)
     rank_devices_close();
     return failed;
 }
-#endif

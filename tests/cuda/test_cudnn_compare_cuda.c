@@ -1,8 +1,5 @@
 /* `gpu_tests cudnn` (tests/gpu/real_cudnn.c) with small sizes, without a GPU: cuDNN's
  * results agree with the program's own, and each result that does not is named. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -71,4 +68,3 @@ TEST(a_difference_is_named)
 }
 
 HARNESS_RUN_ALL()
-#endif

@@ -1,9 +1,6 @@
 /* Attention by cuDNN on the CUDA device without a GPU (guarded.h): a cuDNN that computes the graph
  * it is given (fake_cudnn.c) against the plain truth, in runs that fit the scratch; who takes what
  * cuDNN cannot do; what its errors lead to; a step of GPT-2, eager and as CUDA graphs. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "dev/cudnn/cudnn.h"
@@ -512,4 +509,3 @@ TEST(an_error_in_a_capture_is_met_again_without_one)
 }
 
 HARNESS_RUN_ALL()
-#endif

@@ -2,9 +2,6 @@
  * 64, on this repository's licence, letter by letter. 16-bit passes run on the emulation of CUDA,
  * whose tensor cores round as the chips do; fp32 runs on the CPU. The suite takes the first steps;
  * CURVE=200 takes that many, in minutes. Without a GPU (guarded.h). */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -99,4 +96,3 @@ TEST(as_fp32)
 }
 
 HARNESS_RUN_ALL()
-#endif

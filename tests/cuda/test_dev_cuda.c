@@ -1,8 +1,5 @@
 /* The CUDA device without a GPU (guarded.h): memory, copies, events, libraries, faults and their
  * messages. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -393,4 +390,3 @@ TEST(libraries_fit_the_driver)
 }
 
 HARNESS_RUN_ALL()
-#endif

@@ -1,9 +1,6 @@
 /* The number of workers and the kind of device, by the GPUs that are found (choose/device.c), over
  * a runtime that has as many as a test asks for. A world in which one node has GPUs and another has
  * none is refused before ranks exchange a number. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include <sys/resource.h>
@@ -359,4 +356,3 @@ TEST(a_gpu_that_is_too_small)
 }
 
 HARNESS_RUN_ALL()
-#endif

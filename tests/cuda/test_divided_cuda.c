@@ -1,9 +1,6 @@
 /* Models and samples divided over ranks (TP, CP, PP, and several) on the CUDA device without a GPU
  * (guarded.h): the losses of one rank, within rounding, in fp32, bf16 and fp16. Ranks are
  * threads. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "mesh/trial.h"
 
 #include "kernel_test.h"
@@ -143,4 +140,3 @@ int main(void)
     rank_devices_close();
     return failed;
 }
-#endif

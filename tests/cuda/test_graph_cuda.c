@@ -3,9 +3,6 @@
  * capture that fails; what is forbidden in a capture; where events are recorded; nothing leaks. The
  * update is submitted before the host looks at loss and norm, and changes nothing when they are not
  * finite. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -501,4 +498,3 @@ TEST(the_runtime_forbids)
 }
 
 HARNESS_RUN_ALL()
-#endif

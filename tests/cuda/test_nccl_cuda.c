@@ -1,9 +1,6 @@
 /* Several ranks over NCCL on the CUDA device without a GPU, with streams that run at the same time
  * (streams.h) and the tests' own NCCL. Training gives the bits of staging through host memory, with
  * CUDA graphs and without, so no stream lacks a wait for another one. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #define GUARDED_STREAMS
 #include "kernel_test.h"
 
@@ -138,4 +135,3 @@ int main(void)
     use_nccl();
     return harness_run_all(__FILE__, NULL, NULL);
 }
-#endif

@@ -1,9 +1,6 @@
 /* The operations of a planned step on a GPU are those of a real one (tests/unit/plan/ops has CPUs
  * and several ranks): 16-bit compute copies, and the end of a step on the device. And a GPU is
  * measured for plans. It is emulated (guarded.h). */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/steps.h"
@@ -143,4 +140,3 @@ TEST(test_measured)
 }
 
 HARNESS_RUN_ALL()
-#endif

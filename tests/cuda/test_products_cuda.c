@@ -1,8 +1,5 @@
 /* Where the products of a step go, without a GPU (guarded.h): every product of 16-bit numbers to
  * cuBLASLt; the choices of CONVOY_BLAS; products that fail while work is captured. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "dev/blas/tuned.h"
@@ -378,4 +375,3 @@ TEST(a_product_that_fails_is_a_fault)
 }
 
 HARNESS_RUN_ALL()
-#endif

@@ -1,9 +1,6 @@
 /* Several ranks on the CUDA device without a GPU (guarded.h), as threads: their steps run as CUDA
  * graphs too, and give the bits of one operation after the other, with every SHARD. Gathered work
  * is submitted before the host waits for other ranks. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "mesh/store/store.h"
@@ -187,4 +184,3 @@ TEST_WITH(work_begins_before_the_host_waits, open_first, NULL)
 }
 
 HARNESS_RUN_ALL()
-#endif

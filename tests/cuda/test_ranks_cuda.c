@@ -2,9 +2,6 @@
  * parameters: the same training whatever each rank holds, from the first step to the last and after
  * a restore; and what a rank holds. Ranks are threads; from the third step on their work runs as
  * CUDA graphs (test_rank_graphs_cuda). */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "mesh/trial.h"
 
 #include "kernel_test.h"
@@ -198,4 +195,3 @@ int main(void)
     rank_devices_close();
     return failed;
 }
-#endif

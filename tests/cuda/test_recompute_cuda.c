@@ -1,9 +1,6 @@
 /* RECOMPUTE changes what a GPU computes twice and what it keeps, and no bit of losses, norms or
  * state: fp32, bf16 and fp16, both tasks, with dropout, and with our own products. Without a GPU
  * (guarded.h). */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -84,4 +81,3 @@ TEST(every_way_gives_the_same_bits)
 }
 
 HARNESS_RUN_ALL()
-#endif

@@ -1,9 +1,6 @@
 /* A single GPU decides on its update itself (train/step/async.c): the same final bits and the same
  * reported numbers as when the host decides between the passes and the update, as with several
  * ranks. Without a GPU (guarded.h). */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -106,4 +103,3 @@ TEST(same_bits_as_when_the_host_decides)
 }
 
 HARNESS_RUN_ALL()
-#endif

@@ -1,9 +1,6 @@
 /* Training on the CUDA device without a GPU (guarded.h): the recorded runs of tests/golden in every
  * PRECISION, through the cuBLASLt of loops and through the program's kernels; a resumed run gives
  * the same bits; loss scales; the calls of the runtime that a step makes; a sample of text. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "tests/golden/golden.h"
 #include "kernel_test.h"
 #include "tests/cuda/guarded.h"
@@ -312,4 +309,3 @@ TEST(a_sample_rounds_weights_once)
 }
 
 HARNESS_RUN_ALL()
-#endif

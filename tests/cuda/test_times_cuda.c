@@ -1,9 +1,6 @@
 /* Times of operations (CUDA_TIMES=1) without a GPU (guarded.h): the same bits with
  * and without, a table with every operation once per shape, and nothing left over. One kernel takes
  * one millisecond here (runtime.h), so the table's times are counts of kernels. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -232,4 +229,3 @@ int main(void)
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return harness_run_all(__FILE__, NULL, NULL);
 }
-#endif

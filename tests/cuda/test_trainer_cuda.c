@@ -1,9 +1,6 @@
 /* The trainer over the CUDA device without a GPU (guarded.h): checkpoints of a state that the host
  * cannot read, written during training and at its end, and read back; a resumed run gives the same
  * numbers, loss scale included; faults that touch the state; samples of text. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 #include "tests/cuda/guarded.h"
 #include "rig.h"
@@ -135,4 +132,3 @@ TEST(faults_reach_the_state)
 }
 
 HARNESS_RUN_ALL()
-#endif

@@ -1,8 +1,5 @@
 /* `gpu_tests tune` (tests/gpu/gpu_tune.c) with a small model and times that the test makes up,
  * without a GPU: the entries that it writes are found again, and name what was the fastest. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -98,4 +95,3 @@ TEST(a_file_is_needed)
 }
 
 HARNESS_RUN_ALL()
-#endif

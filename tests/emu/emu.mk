@@ -35,7 +35,12 @@ $(BUILD)/libemu.a: $(EMU_OBJ)
 $(BUILD)/libfused.a: $(FUSED_OBJ)
 	@rm -f $@ && ar rcs $@ $^
 
-$(ACCESS_TESTS) $(filter-out %_nccl_cuda,$(GUARDED)): $(BUILD)/tests/cuda/%: tests/cuda/%.c $(BUILD)/libaccess.a $(BUILD)/libconvoy.a | $(STAMP)
+# Without CUDA each test of the device is tests/cuda/absent.c.
+DEVICE_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/test_*_cuda.c))
+$(if $(HAS_CUDA),,$(DEVICE_TESTS)): $(BUILD)/tests/cuda/%: tests/cuda/absent.c $(BUILD)/libconvoy.a | $(STAMP)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libconvoy.a -lcmocka $(LDLIBS)
+$(ACCESS_TESTS) $(if $(HAS_CUDA),$(filter-out %_nccl_cuda,$(GUARDED))): $(BUILD)/tests/cuda/%: tests/cuda/%.c $(BUILD)/libaccess.a $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests -Itests/kernels $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libaccess.a \
 	  $(BUILD)/libconvoy.a -lcmocka -lstdc++ $(LDLIBS)

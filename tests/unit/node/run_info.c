@@ -27,7 +27,7 @@ TEST(no_secret_is_shown)
     LOG_ERROR("cannot fetch https://me:secret@host/a?key=b; try again\nlater");
     assert_true(log_tail_next(&info->tail, &seen, &line));
     assert_string_equal(line.text,
-                        "error run_info  cannot fetch https://***@host/a?*** try again later");
+                        "error node/run_info  cannot fetch https://***@host/a?*** try again later");
     supervisor_close_info(info);
     LOG_ERROR("this goes nowhere");
     conf_close(conf);

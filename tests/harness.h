@@ -325,6 +325,7 @@ static inline void harness_add(int order, struct CMUnitTest test)
 static inline int harness_run_all(const char *file, int (*set_up)(void **state),
                                   int (*tear_down)(void **state))
 {
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return _cmocka_run_group_tests(file, harness_tests, (size_t)harness_tests_n, set_up, tear_down);
 }
 
@@ -334,7 +335,6 @@ static inline int harness_run_all(const char *file, int (*set_up)(void **state),
 #define HARNESS_RUN_ALL_WITH(set_up, tear_down)              \
     static int harness_run(void)                             \
     {                                                        \
-        cmocka_set_message_output(CM_OUTPUT_TAP);            \
         harness_quiet();                                     \
         return harness_run_all(__FILE__, set_up, tear_down); \
     }                                                        \

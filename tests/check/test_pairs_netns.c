@@ -295,7 +295,6 @@ TEST(test_plantings)
 
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     if (getenv("NODES") != NULL)
         nodes = atoi(getenv("NODES"));

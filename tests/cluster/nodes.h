@@ -130,7 +130,6 @@ static inline void start_all(struct node *nodes, int n, int port)
         if (argc > 1)                                   \
             return node_main(argc, argv);               \
         signal(SIGPIPE, SIG_IGN);                       \
-        cmocka_set_message_output(CM_OUTPUT_TAP);       \
         harness_quiet();                                \
         return harness_run_all(__FILE__, set_up, NULL); \
     }

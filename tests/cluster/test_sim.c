@@ -84,7 +84,6 @@ int main(int argc, char **argv)
         }
         return 0;
     }
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     return harness_run_all(__FILE__, NULL, NULL);
 }

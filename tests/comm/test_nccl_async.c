@@ -437,7 +437,6 @@ TEST(memory_is_nccls_where_it_has_an_allocator)
 
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     knobs = nccl_world_begin();
     suite_this = &suite_nccl;

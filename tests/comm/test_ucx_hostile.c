@@ -159,56 +159,6 @@ static void run(struct world *w, void (*during)(struct pair *p))
     pair_run(&w->pair);
 }
 
-/* ---- flipped bits ---- */
-
-static bool names_damage(const struct world *w, int rank, const char *call)
-{
-    char name[64];
-    snprintf(name, sizeof name, "rank %d (node %d) was lost in %s", 1 - rank, 1 - rank, call);
-    return strstr(w->pair.message[rank], name) != NULL &&
-           strstr(w->pair.message[rank], "damaged") != NULL &&
-           strstr(w->pair.message[rank], "ucx (tcp/lo)") != NULL;
-}
-
-static void run_flip(const char *what, enum target target, size_t at, int64_t elems,
-                     bool is_broadcast)
-{
-    struct world w = {
-        .elems = elems, .is_broadcast = is_broadcast, .calls = CALLS, .target = target};
-    const char *call = is_broadcast ? "broadcast" : "all_reduce";
-    flip.at = at;
-    flip.has_flipped = false;
-    int64_t before = p2p_refused();
-    run(&w, NULL);
-    bool fails = target != NOTHING;
-    for (int r = 0; r < 2; r++)
-        if (w.is_wrong[r] || w.pair.st[r] != (fails ? ST_PEER : ST_OK) ||
-            (!fails && w.right[r] != CALLS) || w.took_ms[r] > harness_patience_ms(10000))
-            fail_msg("%s: rank %d: %s%d right, %lld ms, %s: %s", what, r,
-                     w.is_wrong[r] ? "a WRONG sum; " : "", w.right[r], (long long)w.took_ms[r],
-                     status_name(w.pair.st[r]), w.pair.message[r]);
-    if (fails && (!flip.has_flipped || (!names_damage(&w, 0, call) && !names_damage(&w, 1, call))))
-        fail_msg("%s: %s: %s; %s", what, flip.has_flipped ? "flipped" : "NOT flipped",
-                 w.pair.message[0], w.pair.message[1]);
-    if (p2p_refused() - before != fails)
-        fail_msg("%s: %lld counted", what, (long long)(p2p_refused() - before));
-}
-
-TEST(a_flipped_bit_is_named)
-{
-    char what[64];
-    run_flip("nothing", NOTHING, 0, 100, false);
-    run_flip("nothing, long", NOTHING, 0, ELEMS_MAX, true);
-    run_flip("eager content", CONTENT, 0, 100, false);
-    run_flip("content of chunks", CONTENT, 0, 200000, false);
-    run_flip("content by rendezvous", CONTENT, 0, ELEMS_MAX, true);
-    for (size_t at = 0; at < UCX_HEADER_BYTES; at += 4) {
-        snprintf(what, sizeof what, "byte %zu of a header", at);
-        run_flip(what, HEADER, at, 100, false);
-    }
-    run_flip("header of a rendezvous", HEADER, 16, ELEMS_MAX, true);
-}
-
 /* ---- a process outside the job ---- */
 
 static ucp_worker_h outside_worker;
@@ -327,9 +277,59 @@ TEST(what_an_outsider_sends_is_dropped)
     shared = NULL;
 }
 
+/* ---- flipped bits ---- */
+
+static bool names_damage(const struct world *w, int rank, const char *call)
+{
+    char name[64];
+    snprintf(name, sizeof name, "rank %d (node %d) was lost in %s", 1 - rank, 1 - rank, call);
+    return strstr(w->pair.message[rank], name) != NULL &&
+           strstr(w->pair.message[rank], "damaged") != NULL &&
+           strstr(w->pair.message[rank], "ucx (tcp/lo)") != NULL;
+}
+
+static void run_flip(const char *what, enum target target, size_t at, int64_t elems,
+                     bool is_broadcast)
+{
+    struct world w = {
+        .elems = elems, .is_broadcast = is_broadcast, .calls = CALLS, .target = target};
+    const char *call = is_broadcast ? "broadcast" : "all_reduce";
+    flip.at = at;
+    flip.has_flipped = false;
+    int64_t before = p2p_refused();
+    run(&w, NULL);
+    bool fails = target != NOTHING;
+    for (int r = 0; r < 2; r++)
+        if (w.is_wrong[r] || w.pair.st[r] != (fails ? ST_PEER : ST_OK) ||
+            (!fails && w.right[r] != CALLS) || w.took_ms[r] > harness_patience_ms(10000))
+            fail_msg("%s: rank %d: %s%d right, %lld ms, %s: %s", what, r,
+                     w.is_wrong[r] ? "a WRONG sum; " : "", w.right[r], (long long)w.took_ms[r],
+                     status_name(w.pair.st[r]), w.pair.message[r]);
+    if (fails && (!flip.has_flipped || (!names_damage(&w, 0, call) && !names_damage(&w, 1, call))))
+        fail_msg("%s: %s: %s; %s", what, flip.has_flipped ? "flipped" : "NOT flipped",
+                 w.pair.message[0], w.pair.message[1]);
+    if (p2p_refused() - before != fails)
+        fail_msg("%s: %lld counted", what, (long long)(p2p_refused() - before));
+}
+
+TEST(a_flipped_bit_is_named)
+{
+    char what[64];
+    run_flip("nothing", NOTHING, 0, 100, false);
+    run_flip("nothing, long", NOTHING, 0, ELEMS_MAX, true);
+    run_flip("eager content", CONTENT, 0, 100, false);
+    run_flip("content of chunks", CONTENT, 0, 200000, false);
+    run_flip("content by rendezvous", CONTENT, 0, ELEMS_MAX, true);
+    for (size_t at = 0; at < UCX_HEADER_BYTES; at += 4) {
+        snprintf(what, sizeof what, "byte %zu of a header", at);
+        run_flip(what, HEADER, at, 100, false);
+    }
+    run_flip("header of a rendezvous", HEADER, 16, ELEMS_MAX, true);
+}
+
 int main(void)
 {
-    /* The outsider is forked before this process has used UCX. */
+    /* The outsider comes first: it is forked before this process has used UCX. */
     harness_loopback();
     harness_quiet();
     return harness_run_all(__FILE__, NULL, NULL);

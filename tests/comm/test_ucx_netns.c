@@ -216,7 +216,6 @@ TEST(test_cut)
 
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     if (OVER == COMM_NET_UCX)
         setenv("UCX_TLS", "tcp,self", 0);

@@ -536,8 +536,4 @@ TEST(attention)
     attend(DTYPE_BF16, 128, 128);
 }
 
-int main(void)
-{
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return harness_run_all(__FILE__, NULL, NULL);
-}
+HARNESS_RUN_ALL()

@@ -209,8 +209,4 @@ static int free_memory(void **state)
     return 0;
 }
 
-int main(void)
-{
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return harness_run_all(__FILE__, take_memory, free_memory);
-}
+HARNESS_RUN_ALL_WITH(take_memory, free_memory)

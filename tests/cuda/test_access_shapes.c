@@ -516,8 +516,4 @@ TEST(a_barrier_left_out_is_reported)
     }
 }
 
-int main(void)
-{
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return harness_run_all(__FILE__, NULL, NULL);
-}
+HARNESS_RUN_ALL()

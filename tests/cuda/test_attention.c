@@ -438,8 +438,4 @@ TEST(needs_are_checked)
     run_free(&r);
 }
 
-int main(void)
-{
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return harness_run_all(__FILE__, NULL, NULL);
-}
+HARNESS_RUN_ALL()

@@ -137,7 +137,6 @@ TEST(a_soak_of_gpus_names_the_wrong_one)
 
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     rank_devices_open();
     int failed = harness_run_all(__FILE__, NULL, NULL);

@@ -458,7 +458,6 @@ int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "include") == 0)
         return puts(CUDA_INCLUDE) < 0;
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     rank_devices_open();
     int failed = harness_run_all(__FILE__, NULL, NULL);

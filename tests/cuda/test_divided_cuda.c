@@ -133,7 +133,6 @@ TEST(messages_do_not_wait_for_the_stream)
 
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     rank_devices_open();
     int failed = harness_run_all(__FILE__, NULL, NULL);

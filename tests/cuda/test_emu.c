@@ -280,8 +280,4 @@ TEST(shared_memory_is_allowed_once)
     assert_null(emu_error());
 }
 
-int main(void)
-{
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return harness_run_all(__FILE__, NULL, NULL);
-}
+HARNESS_RUN_ALL()

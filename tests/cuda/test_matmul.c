@@ -239,8 +239,4 @@ TEST(needs_are_checked)
     assert_int_equal(matmul_fwd_cuda(&cuda, &a), CUDA_REFUSAL_SHAPE);
 }
 
-int main(void)
-{
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return harness_run_all(__FILE__, NULL, NULL);
-}
+HARNESS_RUN_ALL()

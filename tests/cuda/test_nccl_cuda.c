@@ -126,7 +126,6 @@ static void use_nccl(void)
 
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     streams_begin();
     ranks_own_dev = rank_device;

@@ -188,7 +188,6 @@ TEST(a_sample_and_an_evaluation)
 
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     rank_devices_open();
     int failed = harness_run_all(__FILE__, NULL, NULL);

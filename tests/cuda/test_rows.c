@@ -109,8 +109,4 @@ TEST(xent_keeps_what_fits)
     }
 }
 
-int main(void)
-{
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return harness_run_all(__FILE__, NULL, NULL);
-}
+HARNESS_RUN_ALL()

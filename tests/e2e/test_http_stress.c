@@ -404,8 +404,4 @@ TEST(test_still_alive)
     assert_int_equal(waitpid(run, NULL, WNOHANG), 0);
 }
 
-int main(void)
-{
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return harness_run_all(__FILE__, start_run, end_run);
-}
+HARNESS_RUN_ALL_WITH(start_run, end_run)

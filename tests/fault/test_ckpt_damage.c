@@ -346,6 +346,5 @@ TEST(test_links)
 
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return harness_run_all(__FILE__, setup, teardown);
 }

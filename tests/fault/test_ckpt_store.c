@@ -272,6 +272,5 @@ int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "save") == 0)
         return save_once(argv[2], argv[3]);
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return harness_run_all(__FILE__, NULL, NULL);
 }

@@ -322,6 +322,5 @@ TEST(test_packed)
 
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return harness_run_all(__FILE__, setup, teardown);
 }

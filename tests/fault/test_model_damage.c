@@ -199,6 +199,5 @@ TEST(test_llmc_injuries)
 
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return harness_run_all(__FILE__, setup, teardown);
 }

@@ -89,6 +89,5 @@ TEST(test_squad)
 
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return harness_run_all(__FILE__, setup, teardown);
 }

@@ -100,6 +100,5 @@ int main(int argc, char **argv)
 {
     if (argc > 2)
         return print_logits((unsigned)argc - 2, argv + 1);
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return harness_run_all(__FILE__, setup, teardown);
 }

@@ -132,7 +132,6 @@ TEST(hybrid_decides_alike)
 
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     ways_begin();
     int failed = harness_run_all(__FILE__, NULL, NULL);

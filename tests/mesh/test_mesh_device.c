@@ -265,7 +265,6 @@ TEST(votes_of_ranks)
 
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     ways_begin();
     int failed = harness_run_all(__FILE__, NULL, NULL);

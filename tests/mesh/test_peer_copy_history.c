@@ -232,7 +232,6 @@ int main(int argc, char **argv)
         first_seed = atoi(argv[1]);
         seeds_n = atoi(argv[2]);
     }
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     return harness_run_all(__FILE__, NULL, NULL);
 }

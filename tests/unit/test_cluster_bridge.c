@@ -227,6 +227,5 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "worker") == 0)
         for (;;)
             pause();
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return harness_run_all(__FILE__, NULL, NULL);
 }

@@ -186,6 +186,5 @@ int main(int argc, char **argv)
         for (;;)
             pause();
     }
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return harness_run_all(__FILE__, NULL, NULL);
 }

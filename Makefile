@@ -141,7 +141,7 @@ $(eval $(call level_rule,neon,-DCPU_ISA=0 -DCPU_NEON,-march=armv8-a))
 
 # Test programs spend their time in the library: without optimisation their own code compiles six times as fast. Those whose own loops
 # compute much keep it.
-TEST_CFLAGS = $(if $(SAN)$(filter $(addprefix tests/,kernels/% golden/% bench/% fuzz/%),$<),$(CFLAGS),$(filter-out -O2 -D_FORTIFY_SOURCE=%,$(CFLAGS)) -O0 -Wno-maybe-uninitialized)
+TEST_CFLAGS = $(if $(SAN)$(filter $(addprefix tests/,kernels/% unit/kernels/% golden/% bench/% fuzz/%),$<),$(CFLAGS),$(filter-out -O2 -D_FORTIFY_SOURCE=%,$(CFLAGS)) -O0 -Wno-maybe-uninitialized)
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libconvoy.a -lcmocka $(LDLIBS)

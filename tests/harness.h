@@ -1,5 +1,5 @@
-/* harness — what every test program shares: headers of C and POSIX, TAP output for prove, and a
- * temporary folder that is removed at the end. */
+/* harness — what every test program shares: headers of C, POSIX and src/base, TAP output for prove,
+ * and a temporary folder that is removed at the end. */
 #ifndef CONVOY_TESTS_HARNESS_H
 #define CONVOY_TESTS_HARNESS_H
 
@@ -15,17 +15,25 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <math.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/text.h"
 
 static char harness_tmpdir_path[512];
 static pid_t harness_tmpdir_owner;
@@ -197,6 +205,18 @@ static inline long harness_resident_kib(void)
     return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
+/* harness_entries — how many files and folders are in a folder. */
+static inline int harness_entries(const char *path)
+{
+    int n = -2; /* . and .. */
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    while (readdir(dir) != NULL)
+        n++;
+    closedir(dir);
+    return n;
+}
+
 /* HARNESS_SKIP — leave a test that cannot run here, with the reason. (cmocka's own skip() prints
  * "not ok", which prove counts as a failure.) */
 #define HARNESS_SKIP(...)                         \
@@ -271,10 +291,57 @@ extern struct harness_group *harness_groups;
     int main(void) { return harness_run(); }
 #endif
 
-/* HARNESS_MAIN — the end of a file with `static const struct CMUnitTest tests[]`; _WITH: with
- * functions before the first and after the last test, or NULL. */
-#define HARNESS_MAIN(tests) HARNESS_MAIN_WITH(tests, NULL, NULL)
-#define HARNESS_MAIN_WITH(tests, set_up, tear_down)                             \
+/* The tests of a file in the order of their definitions. */
+#define HARNESS_TESTS_MAX 128
+static struct CMUnitTest harness_tests[HARNESS_TESTS_MAX];
+static int harness_order[HARNESS_TESTS_MAX], harness_tests_n;
+
+/* Adds a test, called before main: the compiler may call constructors in another order. */
+static inline void harness_add(int order, struct CMUnitTest test)
+{
+    int at = harness_tests_n++;
+    if (at == HARNESS_TESTS_MAX)
+        abort();
+    for (; at > 0 && harness_order[at - 1] > order; at--) {
+        harness_order[at] = harness_order[at - 1];
+        harness_tests[at] = harness_tests[at - 1];
+    }
+    harness_order[at] = order;
+    harness_tests[at] = test;
+}
+
+/* TEST — defines a test, which the program runs: there is no list of tests; _WITH: with functions
+ * before and after it, or NULL. */
+#define TEST(name) TEST_WITH(name, NULL, NULL)
+#define TEST_WITH(name, set_up, tear_down)                                                   \
+    static void name(void **state);                                                          \
+    __attribute__((constructor)) static void name##_joins(void)                              \
+    {                                                                                        \
+        harness_add(__COUNTER__, (struct CMUnitTest){#name, name, set_up, tear_down, NULL}); \
+    }                                                                                        \
+    static void name(void **state)
+
+/* Runs every TEST of the file; returns how many failed. */
+static inline int harness_run_all(const char *file, int (*set_up)(void **state),
+                                  int (*tear_down)(void **state))
+{
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return _cmocka_run_group_tests(file, harness_tests, (size_t)harness_tests_n, set_up, tear_down);
+}
+
+/* HARNESS_RUN_ALL — the end of a file with TESTs; _WITH: with functions before the first and after
+ * the last test, or NULL. */
+#define HARNESS_RUN_ALL() HARNESS_RUN_ALL_WITH(NULL, NULL)
+#define HARNESS_RUN_ALL_WITH(set_up, tear_down)              \
+    static int harness_run(void)                             \
+    {                                                        \
+        harness_quiet();                                     \
+        return harness_run_all(__FILE__, set_up, tear_down); \
+    }                                                        \
+    HARNESS_ENTRY
+
+/* HARNESS_MAIN — the end of a file that lists its tests, because it takes some of a suite. */
+#define HARNESS_MAIN(tests, set_up, tear_down)                                  \
     static int harness_run(void)                                                \
     {                                                                           \
         cmocka_set_message_output(CM_OUTPUT_TAP);                               \

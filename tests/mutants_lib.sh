@@ -22,6 +22,7 @@ try() { (ulimit -t 60 -c 0; CMOCKA_TEST_ABORT=1 exec timeout 120 "$tmp/changed" 
 plant() {
     local seed
     why=
+    mkdir -p "$(dirname "$tmp/$2")"
     sed -e "$3" "$root/src/$1/$2.c" >"$tmp/$2.c"
     if cmp -s "$tmp/$2.c" "$root/src/$1/$2.c"; then
         why="the line to be replaced is gone from $2.c"
@@ -39,22 +40,31 @@ plant() {
         [ -n "$why" ] || cmp -s "$tmp/out" "$tmp/again" || why="seed $seed is another history the second time"
     fi
 }
-# plant_all TEST FOLDER SEEDS — TEST: the source of the test, whose program takes a first seed and how many.
-plant_all() {
-    local name file edit i=0 bad=0
+# plant_rows ROWS TEST FOLDER SEEDS — ROWS: the function that prints them; TEST: the source of the test, whose program takes a first seed
+# and how many.
+tried=0 bad=0
+plant_rows() {
+    local name file edit
     # shellcheck disable=SC2086
-    gcc $flags -c -o "$tmp/test.o" "$root/$1" || exit 1
-    echo "1..$(rows | wc -l)"
+    gcc $flags -c -o "$tmp/test.o" "$root/$2" || exit 1
     while IFS='|' read -r name file edit; do
-        i=$((i + 1))
-        plant "$2" "$file" "$edit" "$3"
+        tried=$((tried + 1))
+        plant "$3" "$file" "$edit" "$4"
         if [ -z "$why" ]; then
-            echo "ok $i - $name: $(grep -aoE "${names:-(seed|Assert|assertion|BUG)}.*" "$tmp/out" | head -1)"
+            echo "ok $tried - $name: $(grep -aoE "${names:-(seed|Assert|assertion|BUG)}.*" "$tmp/out" | head -1)"
         else
-            echo "not ok $i - $name"
+            echo "not ok $tried - $name"
             echo "# $why"
             bad=1
         fi
-    done < <(rows)
+    done < <("$1")
+}
+plant_end() {
+    echo "1..$tried"
     exit $bad
+}
+# plant_all TEST FOLDER SEEDS — the rows of rows(), which are all.
+plant_all() {
+    plant_rows rows "$@"
+    plant_end
 }

@@ -5,7 +5,6 @@
 
 #include "harness.h"
 
-#include "base/text.h"
 #include "train/trainer/trainer.h"
 
 struct rig {

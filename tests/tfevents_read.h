@@ -3,9 +3,6 @@
 #ifndef CONVOY_TESTS_TFEVENTS_READ_H
 #define CONVOY_TESTS_TFEVENTS_READ_H
 
-#include <stdbool.h>
-#include <string.h>
-
 #include "format/tfevents.h"
 #include "harness.h"
 

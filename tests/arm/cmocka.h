@@ -28,6 +28,8 @@ enum cm_message_output { CM_OUTPUT_TAP };
 #define cmocka_set_message_output(output) ((void)(output))
 #define cmocka_run_group_tests_name(group, tests, set_up, tear_down) \
     cmocka_run(tests, sizeof(tests) / sizeof(tests)[0], set_up, tear_down)
+#define _cmocka_run_group_tests(group, tests, n, set_up, tear_down) \
+    cmocka_run(tests, n, set_up, tear_down)
 
 /* Programs run on an emulated processor: tests leave out what takes minutes there. */
 #define HARNESS_EMULATED

@@ -9,15 +9,9 @@
  * loading is slower than 70 % of the disk. */
 #include "harness.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
-#include "base/clock.h"
-#include "base/file.h"
 #include "base/assert.h"
 #include "base/quantile.h"
 #include "base/rand.h"
-#include "base/text.h"
 #include "kernels/cpu.h"
 #include "train/weights/load.h"
 

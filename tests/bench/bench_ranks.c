@@ -4,14 +4,7 @@
  * as fast as memory.
  *
  *   bench_ranks [MODEL=gpt2-mini] [RANKS=2] [STEPS=6] [B=4] [T=256] [SHARD=0…3] [COMPRESS=0…2] */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/log.h"
-#include "base/text.h"
-#include "base/clock.h"
 #include "mesh/trial.h"
 
 #define STEPS_MAX 64

@@ -4,10 +4,6 @@
 
 #include "harness.h"
 
-#include <errno.h>
-#include <sys/stat.h>
-
-#include "base/text.h"
 #include "check/check.h"
 
 #define TREES_UNPACK "tests/check/trees/unpack.pl"

@@ -2,16 +2,8 @@
  * stays in it. fsync, pwrite and open are replaced to fail as a disk does. */
 #include "mesh/ranks.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 
-#include "base/clock.h"
-#include "base/file.h"
-#include "base/text.h"
 #include "check/node/disk.h"
 
 static int fail_fsync, fail_pwrite, fail_after;
@@ -65,17 +57,6 @@ static struct check_row disk_of(const char *dir)
     return row;
 }
 
-static int entries(const char *dir)
-{
-    int n = 0;
-    DIR *all = opendir(dir);
-    assert_non_null(all);
-    while (readdir(all))
-        n++;
-    closedir(all);
-    return n - 2;
-}
-
 static void assert_failed(const char *dir, const char *why, const char *remedy)
 {
     struct check_row row = disk_of(dir);
@@ -86,7 +67,7 @@ static void assert_failed(const char *dir, const char *why, const char *remedy)
         fail_msg("%s: not in: %s", remedy, row.remedy);
 }
 
-static void a_good_disk_is_measured(void **state)
+TEST(a_good_disk_is_measured)
 {
     char deep[700];
     struct check_row row = disk_of(harness_tmpdir());
@@ -95,13 +76,13 @@ static void a_good_disk_is_measured(void **state)
     assert_true(row.value > 0 && isfinite(row.value));
     text_format(deep, sizeof deep, "%s/not/yet/there", harness_tmpdir());
     assert_int_equal(disk_of(deep).verdict, CHECK_VERDICT_MEASURED);
-    assert_int_equal(entries(harness_tmpdir()), 0);
+    assert_int_equal(harness_entries(harness_tmpdir()), 0);
     row = disk_of("");
     assert_int_equal(row.verdict, CHECK_VERDICT_SKIPPED);
 }
 
 /* Of another container, which has the same process number, there is a file already. */
-static void a_disk_without_unnamed_files_is_measured(void **state)
+TEST(a_disk_without_unnamed_files_is_measured)
 {
     char path[700];
     text_format(path, sizeof path, "%s/.convoy-check-%d", harness_tmpdir(), (int)getpid());
@@ -110,11 +91,11 @@ static void a_disk_without_unnamed_files_is_measured(void **state)
     struct check_row row = disk_of(harness_tmpdir());
     has_no_tmpfile = false;
     assert_int_equal(row.verdict, CHECK_VERDICT_MEASURED);
-    assert_int_equal(entries(harness_tmpdir()), 1);
+    assert_int_equal(harness_entries(harness_tmpdir()), 1);
     unlink(path);
 }
 
-static void failures_are_named(void **state)
+TEST(failures_are_named)
 {
     const char *dir = harness_tmpdir();
     fail_fsync = EIO;
@@ -133,10 +114,10 @@ static void failures_are_named(void **state)
     fail_after = 0;
     assert_failed(dir, "Read-only file system", "mount -o remount,rw");
     fail_pwrite = 0;
-    assert_int_equal(entries(dir), 0);
+    assert_int_equal(harness_entries(dir), 0);
 }
 
-static void a_folder_of_others_is_named(void **state)
+TEST(a_folder_of_others_is_named)
 {
     char dir[700];
     if (geteuid() == 0)
@@ -147,7 +128,7 @@ static void a_folder_of_others_is_named(void **state)
     rmdir(dir);
 }
 
-static void a_file_in_the_way_is_named(void **state)
+TEST(a_file_in_the_way_is_named)
 {
     char path[700];
     text_format(path, sizeof path, "%s/file", harness_tmpdir());
@@ -157,7 +138,7 @@ static void a_file_in_the_way_is_named(void **state)
 }
 
 /* A server that is gone: a file of its folder is not even opened. */
-static void a_folder_that_is_bad_is_left_alone(void **state)
+TEST(a_folder_that_is_bad_is_left_alone)
 {
     struct check_rows rows = {0}, found = {0};
     struct check_row bad = check_row_found(CHECK_STAGE_STATIC, CHECK_POINT_CHECKPOINT, 0,
@@ -206,7 +187,7 @@ static void check_disks(int slow, double *rate)
 }
 
 /* 1 MiB that waits 200 ms is at most 5.2 MB/s. */
-static void a_disk_that_was_slow_for_a_moment_is_measured_again(void **state)
+TEST(a_disk_that_was_slow_for_a_moment_is_measured_again)
 {
     double rate[4];
     check_disks(2, rate);
@@ -218,13 +199,4 @@ static void a_disk_that_was_slow_for_a_moment_is_measured_again(void **state)
     assert_true(rate[1] < 5.3);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_good_disk_is_measured),
-    cmocka_unit_test(a_disk_without_unnamed_files_is_measured),
-    cmocka_unit_test(failures_are_named),
-    cmocka_unit_test(a_folder_of_others_is_named),
-    cmocka_unit_test(a_file_in_the_way_is_named),
-    cmocka_unit_test(a_folder_that_is_bad_is_left_alone),
-    cmocka_unit_test(a_disk_that_was_slow_for_a_moment_is_measured_again),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -1,9 +1,7 @@
 /* test_pairs — every link by itself: a clean world has the rows of all links and no bad one; the
  * judgement of made-up links names the link or the node; clocks. Real bad links are in
  * test_pairs_netns. */
-#include "base/file.h"
 #include "base/rand.h"
-#include "base/text.h"
 #include "check/links/links.h"
 #include "check/world.h"
 
@@ -28,13 +26,13 @@ static void clean(int nodes, int locals, bool is_tcp)
     world_free(w);
 }
 
-static void test_clean_threads(void **state)
+TEST(test_clean_threads)
 {
     clean(2, 1, false);
     clean(3, 2, false);
 }
 
-static void test_clean_tcp(void **state) { clean(5, 1, true); }
+TEST(test_clean_tcp) { clean(5, 1, true); }
 
 /* ---- the first look at made-up links ---- */
 
@@ -75,7 +73,7 @@ static struct check_links_norm norm_of(const struct measure_link_found *links, i
     return norm;
 }
 
-static void test_first_look(void **state)
+TEST(test_first_look)
 {
     struct measure_link_found links[28 * 40];
     for (int nodes = 3; nodes <= 40; nodes++)
@@ -90,7 +88,7 @@ static void test_first_look(void **state)
         }
 }
 
-static void test_one_link(void **state)
+TEST(test_one_link)
 {
     struct measure_link_found links[28];
     const int n = make_links(links, 8, -1, 3);
@@ -117,7 +115,7 @@ static void test_one_link(void **state)
 }
 
 /* On a busy machine the rates scatter so much that half of a rate is no outlier. */
-static void test_slower(void **state)
+TEST(test_slower)
 {
     struct measure_link_found links[28];
     double share;
@@ -135,7 +133,7 @@ static void test_slower(void **state)
 
 /* ---- the second look ---- */
 
-static void test_second_look(void **state)
+TEST(test_second_look)
 {
     struct measure_link_found normal[3], link = {0};
     for (int i = 0; i < 3; i++)
@@ -214,7 +212,7 @@ static void test_second_look(void **state)
 
 /* Rates of cores and memory alone: the normal ones scatter so much that no distance from the norm
  * means anything, but half of the least does. */
-static void test_scattered_rates(void **state)
+TEST(test_scattered_rates)
 {
     static const double rates[] = {0.5, 1.4, 4.0};
     struct measure_link_found normal[3], link;
@@ -230,7 +228,7 @@ static void test_scattered_rates(void **state)
 
 /* A link of 12.5 MB/s has two frames on the way for 240 us: 100 us more than normal links have is
  * its rate, 5 ms is not. */
-static void test_late_as_its_rate(void **state)
+TEST(test_late_as_its_rate)
 {
     const unsigned all = 31, slow = CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK;
     struct measure_link_found normal[3];
@@ -246,7 +244,7 @@ static void test_late_as_its_rate(void **state)
 }
 
 /* All measurings of the normal links but one in ten: 6 ways; 12. */
-static void test_least_rate(void **state)
+TEST(test_least_rate)
 {
     struct measure_link_found links[6];
     for (int i = 0; i < 6; i++)
@@ -259,7 +257,7 @@ static void test_least_rate(void **state)
 }
 
 /* Of four nodes on a busy machine all links may look bad; those of node 3 are. */
-static void test_all_are_suspects(void **state)
+TEST(test_all_are_suspects)
 {
     struct measure_link_found found[6];
     struct check_link links[6] = {0};
@@ -299,7 +297,7 @@ static struct check_link *links_of(int nodes, int *n_out)
     return links;
 }
 
-static void test_blame(void **state)
+TEST(test_blame)
 {
     for (int nodes = 2; nodes <= 12; nodes++)
         for (int bad = 0; bad < nodes; bad++) {
@@ -343,7 +341,7 @@ static void check_clocks(int nodes, int wrong, int64_t ms)
     }
 }
 
-static void test_clocks(void **state)
+TEST(test_clocks)
 {
     check_clocks(8, 0, 5000);
     check_clocks(8, 5, -300);
@@ -357,7 +355,7 @@ static void test_clocks(void **state)
 }
 
 /* The printed command is of a program that the machine has. */
-static void test_clock_remedy(void **state)
+TEST(test_clock_remedy)
 {
     static const char *const has[][2] = {{"/none", "|| dnf"},
                                          {"/usr/sbin/ntpd", "ntpd -gq"},
@@ -378,7 +376,7 @@ static void test_clock_remedy(void **state)
     assert_int_equal(file_remove_tree(root), ST_OK);
 }
 
-static void test_wrong_clock(void **state)
+TEST(test_wrong_clock)
 {
     struct world *w = world_new(4, 1, false);
     w->rank[2].config.clock_offset_ms = -7000;
@@ -392,7 +390,7 @@ static void test_wrong_clock(void **state)
     world_free(w);
 }
 
-static void test_alone(void **state)
+TEST(test_alone)
 {
     struct world *w = world_new(1, 1, false);
     world_run(w, 1000, check_pairs_run);
@@ -401,19 +399,4 @@ static void test_alone(void **state)
     world_free(w);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_clean_threads),
-                                          cmocka_unit_test(test_clean_tcp),
-                                          cmocka_unit_test(test_first_look),
-                                          cmocka_unit_test(test_slower),
-                                          cmocka_unit_test(test_one_link),
-                                          cmocka_unit_test(test_second_look),
-                                          cmocka_unit_test(test_all_are_suspects),
-                                          cmocka_unit_test(test_scattered_rates),
-                                          cmocka_unit_test(test_late_as_its_rate),
-                                          cmocka_unit_test(test_least_rate),
-                                          cmocka_unit_test(test_blame),
-                                          cmocka_unit_test(test_clocks),
-                                          cmocka_unit_test(test_clock_remedy),
-                                          cmocka_unit_test(test_wrong_clock),
-                                          cmocka_unit_test(test_alone)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -10,7 +10,6 @@
  * NODES=8 TRIALS=50 repeats each planting at random places; KIND=delay plants that kind only. */
 #include "check/packet_switch.h"
 
-#include <signal.h>
 #include <sys/mman.h>
 
 #include "check/check.h"
@@ -278,7 +277,7 @@ static enum answer plant_until_right(enum plant plant, uint64_t seed)
     return answer;
 }
 
-static void test_plantings(void **state)
+TEST(test_plantings)
 {
     const char *asked = getenv("TRIALS"), *kind = getenv("KIND");
     int of[UNABLE + 1] = {0};
@@ -296,11 +295,9 @@ static void test_plantings(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_plantings)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     if (getenv("NODES") != NULL)
         nodes = atoi(getenv("NODES"));
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return all == MAP_FAILED ? 99 : cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    return all == MAP_FAILED ? 99 : harness_run_all(__FILE__, NULL, NULL);
 }

@@ -2,8 +2,6 @@
  * its rank named; a checkpoint survives the death of its writer. */
 #include "mesh/ranks.h"
 
-#include <dirent.h>
-
 #include "node/check/soak.h"
 #include "node/check/soak_train.h"
 
@@ -47,24 +45,13 @@ static enum status run_rank(struct ranks_one *one)
     return check_soak_run(&config, job->ms, &job->rows);
 }
 
-static int entries(const char *dir)
-{
-    int n = 0;
-    DIR *all = opendir(dir);
-    assert_non_null(all);
-    while (readdir(all))
-        n++;
-    closedir(all);
-    return n - 2;
-}
-
 #ifdef __SANITIZE_THREAD__
 #define CAN_FORK false /* its runtime starts no threads in a forked process */
 #else
 #define CAN_FORK true
 #endif
 
-static void one_rank_passes(void **state)
+TEST(one_rank_passes)
 {
     struct job job = {.dir = CAN_FORK ? harness_tmpdir() : "", .ms = 50};
     ranks_run(1, 1, run_rank, &job, sizeof job);
@@ -74,12 +61,12 @@ static void one_rank_passes(void **state)
     assert_verdict(&job.rows, "checkpoint and restart",
                    CAN_FORK ? CHECK_VERDICT_PASS : CHECK_VERDICT_SKIPPED, CHECK_POINT_CHECKPOINT);
     assert_int_equal(check_row_worst(&job.rows, -1), CHECK_VERDICT_PASS);
-    assert_int_equal(entries(harness_tmpdir()), 0);
+    assert_int_equal(harness_entries(harness_tmpdir()), 0);
     check_row_free(&job.rows);
 }
 
 /* Every point of the list has its row, once, on rank 0. */
-static void ranks_of_two_nodes_pass(void **state)
+TEST(ranks_of_two_nodes_pass)
 {
     struct job jobs[4] = {0};
     ranks_run(2, 2, run_rank, jobs, sizeof *jobs);
@@ -119,7 +106,7 @@ static void assert_named(struct job *jobs, int ranks, int wrong, const char *wha
 
 /* Another result of the same steps names the device and what differed first: the weight's bit
  * changed between two steps, so the next step's loss is the first to show it. */
-static void a_flip_between_rounds_names_the_device(void **state)
+TEST(a_flip_between_rounds_names_the_device)
 {
     struct job jobs[4] = {0};
     jobs[2].flip = CHECK_SOAK_FLIP_ALONE;
@@ -132,7 +119,7 @@ static void a_flip_between_rounds_names_the_device(void **state)
 }
 
 /* A device that computes wrong in the same way each time differs from others of its kind. */
-static void a_flip_in_each_round_names_the_device(void **state)
+TEST(a_flip_in_each_round_names_the_device)
 {
     struct job jobs[4] = {0};
     jobs[1].flip = CHECK_SOAK_FLIP_ALWAYS;
@@ -140,7 +127,7 @@ static void a_flip_in_each_round_names_the_device(void **state)
     assert_named(jobs, 4, 1, "other numbers than on most of 3 devices of its kind");
 }
 
-static void a_flip_among_replicas_names_the_rank(void **state)
+TEST(a_flip_among_replicas_names_the_rank)
 {
     struct job jobs[4] = {0};
     for (int rank = 0; rank < 4; rank += 3) {
@@ -152,7 +139,7 @@ static void a_flip_among_replicas_names_the_rank(void **state)
 }
 
 /* Two workers of a node differ, and four of two nodes have a majority. */
-static void all_nodes_name_what_a_node_cannot(void **state)
+TEST(all_nodes_name_what_a_node_cannot)
 {
     struct job jobs[4] = {0};
     jobs[2].flip = CHECK_SOAK_FLIP_GROUP;
@@ -162,7 +149,7 @@ static void all_nodes_name_what_a_node_cannot(void **state)
 
 /* A wrong gradient is in the sum that all replicas take: they agree, and no node is named where
  * there are several. */
-static void a_wrong_gradient_names_no_node_of_several(void **state)
+TEST(a_wrong_gradient_names_no_node_of_several)
 {
     for (int nodes = 1; nodes <= 2; nodes++) {
         struct job jobs[2] = {{.flip = CHECK_SOAK_FLIP_NONE}, {.flip = CHECK_SOAK_FLIP_GRADIENT}};
@@ -193,7 +180,7 @@ static struct dev *mixed_dev(int rank)
 
 /* They compute other numbers, and that is no corruption. Their replicas have equal weights where
  * all of them multiply and add in one rounding; else they drift apart, which is a warning. */
-static void processors_may_differ(void **state)
+TEST(processors_may_differ)
 {
     for (int i = 0; i < 2; i++) {
         struct job jobs[4] = {0};
@@ -214,7 +201,7 @@ static void processors_may_differ(void **state)
 
 /* ---- pure parts ---- */
 
-static void samples_are_counted(void **state)
+TEST(samples_are_counted)
 {
     const uint64_t wanted[] = {40, 10, 30, 20}, same[] = {10, 20, 30, 40},
                    twice[] = {10, 20, 20, 40}, other[] = {10, 20, 30, 41};
@@ -224,7 +211,7 @@ static void samples_are_counted(void **state)
 }
 
 /* A folder in which nothing can be written is a row, and nothing stays there. */
-static void a_bad_folder_fails_the_restart(void **state)
+TEST(a_bad_folder_fails_the_restart)
 {
     const struct model_dims dims = {
         .name = "tiny", .layers = 1, .heads = 2, .embed = 16, .context = 8, .vocab = 40};
@@ -237,16 +224,4 @@ static void a_bad_folder_fails_the_restart(void **state)
     check_row_free(&rows);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_rank_passes),
-    cmocka_unit_test(ranks_of_two_nodes_pass),
-    cmocka_unit_test(a_flip_between_rounds_names_the_device),
-    cmocka_unit_test(a_flip_in_each_round_names_the_device),
-    cmocka_unit_test(a_flip_among_replicas_names_the_rank),
-    cmocka_unit_test(all_nodes_name_what_a_node_cannot),
-    cmocka_unit_test(a_wrong_gradient_names_no_node_of_several),
-    cmocka_unit_test(processors_may_differ),
-    cmocka_unit_test(samples_are_counted),
-    cmocka_unit_test(a_bad_folder_fails_the_restart),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -13,7 +13,6 @@
 #include <time.h>
 
 #include "base/rand.h"
-#include "base/text.h"
 #include "cluster/coordinator.h"
 #include "cluster/member.h"
 #include "cluster/straggler.h"

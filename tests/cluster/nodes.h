@@ -6,11 +6,9 @@
 #include "harness.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "base/text.h"
 #include "cluster/node_main.h"
 #include "free_port.h"
 
@@ -124,17 +122,16 @@ static inline void start_all(struct node *nodes, int n, int port)
         expect(&nodes[i], "world 1 ", 5000, NULL, 0);
 }
 
-/* NODES_MAIN — defines main for tests that start themselves as nodes. setup: of the group, or
+/* NODES_MAIN — defines main for tests that start themselves as nodes. set_up: of the group, or
  * NULL. */
-#define NODES_MAIN(tests, setup)                                          \
-    int main(int argc, char **argv)                                       \
-    {                                                                     \
-        if (argc > 1)                                                     \
-            return node_main(argc, argv);                                 \
-        signal(SIGPIPE, SIG_IGN);                                         \
-        cmocka_set_message_output(CM_OUTPUT_TAP);                         \
-        harness_quiet();                                                  \
-        return cmocka_run_group_tests_name(__FILE__, tests, setup, NULL); \
+#define NODES_MAIN(set_up)                              \
+    int main(int argc, char **argv)                     \
+    {                                                   \
+        if (argc > 1)                                   \
+            return node_main(argc, argv);               \
+        signal(SIGPIPE, SIG_IGN);                       \
+        harness_quiet();                                \
+        return harness_run_all(__FILE__, set_up, NULL); \
     }
 
 #endif

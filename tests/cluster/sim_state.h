@@ -5,7 +5,6 @@
 
 #include "harness.h"
 
-#include "base/text.h"
 #include "cluster/coordinator_inside.h"
 #include "cluster/member.h"
 

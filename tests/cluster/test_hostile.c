@@ -4,7 +4,6 @@
  * (500 by default). */
 #include "cluster/nodes.h"
 
-#include <errno.h>
 #include <sys/resource.h>
 
 #include <openssl/err.h>
@@ -288,7 +287,7 @@ static void one_bad_session(int port, SSL_CTX *ctx)
         right_key_bad_request(port, ctx);
 }
 
-static void none_is_admitted(void **state)
+TEST(none_is_admitted)
 {
     struct node zero, one;
     struct psk psk;
@@ -412,7 +411,7 @@ static int fds_after_crowd(pid_t pid, int few)
 /* 2,000 silent connections, from one address and then from many, opened again as node 0 closes
  * them. A lost node is back within 5 s. Node 0 holds few of the connections, and none after their
  * end. */
-static void silent_connections_do_not_lock_a_node_out(void **state)
+TEST(silent_connections_do_not_lock_a_node_out)
 {
     struct node zero, one;
     char port_text[8];
@@ -442,7 +441,7 @@ static void silent_connections_do_not_lock_a_node_out(void **state)
 }
 
 /* A silent connection is closed after one second; half a TLS hello counts as silence. */
-static void a_silent_connection_is_closed_after_a_second(void **state)
+TEST(a_silent_connection_is_closed_after_a_second)
 {
     struct node zero;
     char port_text[8], byte;
@@ -462,10 +461,4 @@ static void a_silent_connection_is_closed_after_a_second(void **state)
     end_node(&zero);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(none_is_admitted),
-    cmocka_unit_test(a_silent_connection_is_closed_after_a_second),
-    cmocka_unit_test(silent_connections_do_not_lock_a_node_out),
-};
-
-NODES_MAIN(tests, NULL)
+NODES_MAIN(NULL)

@@ -3,7 +3,7 @@
  * settings within 3 s. */
 #include "cluster/nodes.h"
 
-static void nodes_join_in_any_order(void **state)
+TEST(nodes_join_in_any_order)
 {
     struct node nodes[4];
     char line[1024], all[1024];
@@ -26,7 +26,7 @@ static void nodes_join_in_any_order(void **state)
         assert_int_equal(exit_of(&nodes[i]), 0);
 }
 
-static void a_killed_node_is_found_and_replaced(void **state)
+TEST(a_killed_node_is_found_and_replaced)
 {
     struct node nodes[3];
     char line[1024], want[32];
@@ -56,7 +56,7 @@ static void a_killed_node_is_found_and_replaced(void **state)
 }
 
 /* Another node reports that its connection to the rank was closed: no grace. */
-static void a_killed_node_is_lost_at_once_with_both_signs(void **state)
+TEST(a_killed_node_is_lost_at_once_with_both_signs)
 {
     struct node nodes[3];
     char line[1024];
@@ -73,7 +73,7 @@ static void a_killed_node_is_lost_at_once_with_both_signs(void **state)
         end_node(&nodes[i]);
 }
 
-static void a_stopped_node_is_lost_and_kept_out(void **state)
+TEST(a_stopped_node_is_lost_and_kept_out)
 {
     struct node nodes[2], second;
     char line[1024];
@@ -95,7 +95,7 @@ static void a_stopped_node_is_lost_and_kept_out(void **state)
     end_node(&second);
 }
 
-static void a_new_node_0_gets_the_generation(void **state)
+TEST(a_new_node_0_gets_the_generation)
 {
     struct node nodes[3];
     char line[1024];
@@ -125,7 +125,7 @@ static void a_new_node_0_gets_the_generation(void **state)
         end_node(&nodes[i]);
 }
 
-static void a_stop_and_an_error_reach_all_nodes(void **state)
+TEST(a_stop_and_an_error_reach_all_nodes)
 {
     struct node nodes[3];
     char line[1024];
@@ -146,7 +146,7 @@ static void a_stop_and_an_error_reach_all_nodes(void **state)
         assert_int_equal(exit_of(&nodes[i]), 74);
 }
 
-static void restarts_are_limited(void **state)
+TEST(restarts_are_limited)
 {
     struct node nodes[2];
     char line[1024];
@@ -164,14 +164,4 @@ static void restarts_are_limited(void **state)
     exit_of(&nodes[0]);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(nodes_join_in_any_order),
-    cmocka_unit_test(a_killed_node_is_found_and_replaced),
-    cmocka_unit_test(a_killed_node_is_lost_at_once_with_both_signs),
-    cmocka_unit_test(a_stopped_node_is_lost_and_kept_out),
-    cmocka_unit_test(a_new_node_0_gets_the_generation),
-    cmocka_unit_test(a_stop_and_an_error_reach_all_nodes),
-    cmocka_unit_test(restarts_are_limited),
-};
-
-NODES_MAIN(tests, NULL)
+NODES_MAIN(NULL)

@@ -3,7 +3,7 @@
  * CLUSTER_NODES sets the number of nodes (96 by default). `make bench-control` has more. */
 #include "cluster/crowd_load.h"
 
-static void all_join_and_send_heartbeats(void **state)
+TEST(all_join_and_send_heartbeats)
 {
     const int nodes_n = harness_number("CLUSTER_NODES", 96);
     struct crowd_load_result result;
@@ -19,6 +19,4 @@ static void all_join_and_send_heartbeats(void **state)
     assert_true(result.oldest_s < (double)harness_patience_ms(6000) / 1e3);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(all_join_and_send_heartbeats)};
-
-NODES_MAIN(tests, NULL)
+NODES_MAIN(NULL)

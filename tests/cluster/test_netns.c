@@ -78,7 +78,14 @@ static void expect_later_world(struct node *nodes, int *world)
     *world = number[0];
 }
 
-static void a_cut_cable_is_noticed_and_mended(void **state)
+static int after(void **state)
+{
+    for (int i = 0; i < 2; i++)
+        did("ip netns del %s", spaces[i]);
+    return 0;
+}
+
+TEST_WITH(a_cut_cable_is_noticed_and_mended, NULL, after)
 {
     struct node nodes[2];
     char line[1024];
@@ -117,14 +124,4 @@ static void a_cut_cable_is_noticed_and_mended(void **state)
     end_node(&nodes[1]);
 }
 
-static int after(void **state)
-{
-    for (int i = 0; i < 2; i++)
-        did("ip netns del %s", spaces[i]);
-    return 0;
-}
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_teardown(a_cut_cable_is_noticed_and_mended, after)};
-
-NODES_MAIN(tests, NULL)
+NODES_MAIN(NULL)

@@ -26,7 +26,7 @@ static void ends(struct node *node, int code, const char *word, const char *othe
     assert_int_equal(exit_of(node), code);
 }
 
-static void every_difference_is_named_on_both_sides(void **state)
+TEST(every_difference_is_named_on_both_sides)
 {
     static const char *keys[] = {"version",   "data",       "model", "SEED",
                                  "PRECISION", "BATCH_SIZE", "SHARD", "device",
@@ -71,7 +71,7 @@ static void every_difference_is_named_on_both_sides(void **state)
     print_message("# %d kinds of difference: 76 on both sides within 3 s\n", kinds_n + 3);
 }
 
-static void a_wrong_token_is_refused_at_once(void **state)
+TEST(a_wrong_token_is_refused_at_once)
 {
     struct node zero, wrong, right;
     static const char *tokens[][2] = {{"tok", "other"}, {"tok", "none"}, {"none", "tok"}};
@@ -114,7 +114,7 @@ static pid_t begin_stranger(int *port_out, const char *answer)
     return pid;
 }
 
-static void another_program_is_named(void **state)
+TEST(another_program_is_named)
 {
     static const struct {
         const char *answer, *first, *second;
@@ -139,7 +139,7 @@ static void another_program_is_named(void **state)
     }
 }
 
-static void a_second_node_is_refused(void **state)
+TEST(a_second_node_is_refused)
 {
     struct node nodes[2], second;
     char pid[32];
@@ -161,7 +161,7 @@ static void a_second_node_is_refused(void **state)
     end_node(&nodes[1]);
 }
 
-static void missing_nodes_are_named(void **state)
+TEST(missing_nodes_are_named)
 {
     struct node zero, one, lonely;
     char port[8], other[8];
@@ -199,7 +199,7 @@ static int listeners(int port, const char *file, char *out, size_t cap)
     return n;
 }
 
-static void it_listens_on_the_given_address_only(void **state)
+TEST(it_listens_on_the_given_address_only)
 {
     static const struct {
         const char *addr, *dial, *v4, *v6;
@@ -235,13 +235,4 @@ static void it_listens_on_the_given_address_only(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_difference_is_named_on_both_sides),
-    cmocka_unit_test(a_wrong_token_is_refused_at_once),
-    cmocka_unit_test(another_program_is_named),
-    cmocka_unit_test(a_second_node_is_refused),
-    cmocka_unit_test(missing_nodes_are_named),
-    cmocka_unit_test(it_listens_on_the_given_address_only),
-};
-
-NODES_MAIN(tests, NULL)
+NODES_MAIN(NULL)

@@ -26,7 +26,7 @@
 
 static struct sim sim;
 
-static void safety_and_liveness_in_many_histories(void **state)
+TEST(safety_and_liveness_in_many_histories)
 {
     int64_t worlds_n = 0, processes_n = 0;
     for (uint64_t seed = 1; seed <= 10000; seed++) {
@@ -39,28 +39,28 @@ static void safety_and_liveness_in_many_histories(void **state)
                   (long long)worlds_n);
 }
 
-static void overloaded_hosts_lose_no_node(void **state)
+TEST(overloaded_hosts_lose_no_node)
 {
     for (uint64_t seed = 1; seed <= 2000; seed++)
         if (!sim_overload(&sim, seed))
             fail_msg("%s", sim.failure);
 }
 
-static void one_incident_does_not_end_the_job(void **state)
+TEST(one_incident_does_not_end_the_job)
 {
     for (uint64_t seed = 1; seed <= 200; seed++)
         if (!sim_incident(&sim, seed))
             fail_msg("%s", sim.failure);
 }
 
-static void returns_to_a_checkpoint_do_not_end_the_job(void **state)
+TEST(returns_to_a_checkpoint_do_not_end_the_job)
 {
     for (uint64_t seed = 1; seed <= 200; seed++)
         if (!sim_rollback(&sim, seed))
             fail_msg("%s", sim.failure);
 }
 
-static void the_same_seed_gives_the_same_history(void **state)
+TEST(the_same_seed_gives_the_same_history)
 {
     for (uint64_t seed = 500; seed < 600; seed++) {
         sim_run(&sim, seed);
@@ -69,14 +69,6 @@ static void the_same_seed_gives_the_same_history(void **state)
         assert_true(digest == sim.digest && draws == sim.draws);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(safety_and_liveness_in_many_histories),
-    cmocka_unit_test(overloaded_hosts_lose_no_node),
-    cmocka_unit_test(one_incident_does_not_end_the_job),
-    cmocka_unit_test(returns_to_a_checkpoint_do_not_end_the_job),
-    cmocka_unit_test(the_same_seed_gives_the_same_history),
-};
 
 int main(int argc, char **argv)
 {
@@ -92,7 +84,6 @@ int main(int argc, char **argv)
         }
         return 0;
     }
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    return harness_run_all(__FILE__, NULL, NULL);
 }

@@ -5,12 +5,10 @@
 #include "harness.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
 
-#include "base/clock.h"
 #include "comm/tcp/auth.h"
 #include "comm/tcp/frame.h"
 #include "comm/tcp/addr.h"

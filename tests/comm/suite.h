@@ -6,12 +6,9 @@
 #ifndef CONVOY_TESTS_COMM_SUITE_H
 #define CONVOY_TESTS_COMM_SUITE_H
 
-#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 
-#include "base/clock.h"
 #include "base/rand.h"
 #include "comm/core/comm.h"
 #include "comm/core/part.h"

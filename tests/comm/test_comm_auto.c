@@ -76,13 +76,13 @@ static void choose(int nodes, int locals, int without, const char *name, const c
     assert_int_equal(fake_device.blocks_n, 0);
 }
 
-static void all_have_nccl(void **state)
+TEST(all_have_nccl)
 {
     choose(1, 3, -1, "nccl 2.28.9", "all 3 ranks have NCCL");
     choose(2, 2, -1, "nccl 2.28.9", "all 4 ranks have NCCL");
 }
 
-static void one_has_no_nccl(void **state)
+TEST(one_has_no_nccl)
 {
     choose(1, 3, 1, "shm", "NCCL is not on rank 1 of 3");
     choose(2, 1, 0, "ucx", "NCCL is not on rank 0 of 2");
@@ -90,7 +90,7 @@ static void one_has_no_nccl(void **state)
 
 /* All ranks of the tests have one device. With its bus id known, NCCL is refused inside a node, but
  * not between nodes. */
-static void shared_gpu(void **state)
+TEST(shared_gpu)
 {
     strcpy(fake_device.bus, "0000:3b:00.0");
     choose(1, 2, -1, "shm", "two ranks on one GPU, and rank 1 shares 0000:3b:00.0");
@@ -100,7 +100,7 @@ static void shared_gpu(void **state)
 
 /* MIG instances of one GPU are told apart, but NCCL refuses them too, unless both ranks have an
  * NCCL that accepts them. */
-static void mig_instances(void **state)
+TEST(mig_instances)
 {
     strcpy(fake_device.bus, "0000:3b:00.0");
     fake_device.mig_n = 1;
@@ -115,7 +115,7 @@ static void mig_instances(void **state)
 }
 
 /* The versions and the setting with which NCCL accepts several ranks on one GPU. */
-static void sharing_is_enabled(void **state)
+TEST(sharing_is_enabled)
 {
     assert_false(nccl_lib_shares_gpus(23004));
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "0", 1);
@@ -146,7 +146,7 @@ static enum status open_damaged(struct suite_rank *me, const struct comm_config 
     return ST_OK;
 }
 static void nothing_rank(struct suite_rank *me) { (void)me; }
-static void damaged_address(void **state)
+TEST(damaged_address)
 {
     struct suite suite = suite_auto;
     suite.open = open_damaged;
@@ -155,13 +155,9 @@ static void damaged_address(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_have_nccl),      cmocka_unit_test(one_has_no_nccl),
-        cmocka_unit_test(shared_gpu),         cmocka_unit_test(mig_instances),
-        cmocka_unit_test(sharing_is_enabled), cmocka_unit_test(damaged_address)};
     harness_loopback();
     knobs = nccl_world_begin();
-    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    int failed = harness_run_all(__FILE__, NULL, NULL);
     fake_device_close(suite_dev);
     return failed;
 }

@@ -6,8 +6,6 @@
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
 #include "comm/suite.h"
 
-#include <sys/stat.h>
-
 #include "comm/nccl/lib.h"
 #include "suite_device.h"
 

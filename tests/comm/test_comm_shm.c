@@ -2,7 +2,6 @@
  * processes as ranks, and memory that an earlier generation has used. */
 #include "comm/suite.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 
 static void *world_new(const struct suite_job *job)

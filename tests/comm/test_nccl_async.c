@@ -76,7 +76,7 @@ static void ahead_rank(struct suite_rank *me)
         CHECK(got[i] == (float)(ranks * (ranks + 1) / 2), "call %d: %g", i, (double)got[i]);
     dev_stream_close(b.stream);
 }
-static void the_host_runs_ahead(void **state)
+TEST(the_host_runs_ahead)
 {
     int finalized = atomic_load(&knobs->finalized_n), aborted = atomic_load(&knobs->aborted_n);
     atomic_store(&knobs->under_way_most, 0);
@@ -116,7 +116,7 @@ static void before_others_rank(struct suite_rank *me)
     CHECK(times.wait_ms <= most && times.busy_ms >= 0, "%g of %g ms", times.wait_ms, most);
     dev_stream_close(b.stream);
 }
-static void the_host_is_done_before_others_begin(void **state)
+TEST(the_host_is_done_before_others_begin)
 {
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), before_others_rank);
     nccl_world_check_clean(knobs);
@@ -129,7 +129,7 @@ static void lazy_rank(struct suite_rank *me)
         clock_sleep_ms(30);
     ahead_rank(me);
 }
-static void a_first_call_connects(void **state)
+TEST(a_first_call_connects)
 {
     atomic_store(&knobs->is_lazy, 1);
     suite_run_on(&suite_nccl, 3, 1, harness_patience_ms(20000), lazy_rank);
@@ -152,7 +152,7 @@ void __wrap_clock_sleep_us(int64_t us)
 
 /* NCCL needs 100 µs for each call, on a thread of its own: no wait for it sleeps. For one of 2 ms
  * the wait sleeps. */
-static void a_short_wait_does_not_sleep(void **state)
+TEST(a_short_wait_does_not_sleep)
 {
     const int calls = 2 * CALLS;
     atomic_store(&knobs->slow_us, 100);
@@ -197,7 +197,7 @@ static void clock_rank(struct suite_rank *me)
     CHECK_OK(comm_wait(me->comm, b.ticket[1]));
     dev_stream_close(b.stream);
 }
-static void the_clock_starts_when_the_call_could(void **state)
+TEST(the_clock_starts_when_the_call_could)
 {
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(700), clock_rank);
     nccl_world_check_clean(knobs);
@@ -254,7 +254,7 @@ static void lost_rank(struct suite_rank *me)
     pthread_barrier_wait(&me->job->line_up);
     dev_stream_close(b.stream);
 }
-static void what_is_lost_is_named(void **state)
+TEST(what_is_lost_is_named)
 {
     for (int i = 0; i < HOWS; i++) {
         atomic_store(&how, i);
@@ -282,7 +282,7 @@ static void link_rank(struct suite_rank *me)
     CHECK_OK(dev_sync(b.stream));
     dev_stream_close(b.stream);
 }
-static void a_link_fails(void **state)
+TEST(a_link_fails)
 {
     atomic_store(&knobs->fail_result, NCCL_REMOTE_ERROR);
     atomic_store(&knobs->fail_after, 13);
@@ -314,7 +314,7 @@ static void two_rank(struct suite_rank *me)
     comm_close(split);
     dev_stream_close(b.stream);
 }
-static void two_communicators_hang(void **state)
+TEST(two_communicators_hang)
 {
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(800), two_rank);
     atomic_store(&knobs->hangs, 0);
@@ -372,7 +372,7 @@ static void stuck_rank(struct suite_rank *me)
     pthread_barrier_wait(&me->job->line_up);
     dev_stream_close(b.stream);
 }
-static void a_stuck_watchdog_is_seen(void **state)
+TEST(a_stuck_watchdog_is_seen)
 {
     for (int i = 0; i < 2; i++) {
         atomic_store(&is_host, i);
@@ -397,7 +397,7 @@ static void alone_rank(struct suite_rank *me)
     }
     pthread_barrier_wait(&me->job->line_up);
 }
-static void one_closes_alone(void **state)
+TEST(one_closes_alone)
 {
     int aborted = atomic_load(&knobs->aborted_n);
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), alone_rank);
@@ -423,7 +423,7 @@ static void memory_rank(struct suite_rank *me)
     CHECK(knobs->max_ctas == (atomic_load(&has_memory) ? 16 : INT_MIN), "%d", knobs->max_ctas);
     CHECK_OK(comm_barrier(me->comm));
 }
-static void memory_is_nccls_where_it_has_an_allocator(void **state)
+TEST(memory_is_nccls_where_it_has_an_allocator)
 {
     for (int i = 0; i < 2; i++) {
         atomic_store(&has_memory, i);
@@ -437,24 +437,10 @@ static void memory_is_nccls_where_it_has_an_allocator(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_host_runs_ahead),
-        cmocka_unit_test(a_stuck_watchdog_is_seen),
-        cmocka_unit_test(the_host_is_done_before_others_begin),
-        cmocka_unit_test(a_first_call_connects),
-        cmocka_unit_test(a_short_wait_does_not_sleep),
-        cmocka_unit_test(the_clock_starts_when_the_call_could),
-        cmocka_unit_test(what_is_lost_is_named),
-        cmocka_unit_test(a_link_fails),
-        cmocka_unit_test(two_communicators_hang),
-        cmocka_unit_test(one_closes_alone),
-        cmocka_unit_test(memory_is_nccls_where_it_has_an_allocator),
-    };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     knobs = nccl_world_begin();
     suite_this = &suite_nccl;
-    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    int failed = harness_run_all(__FILE__, NULL, NULL);
     fake_device_close(suite_dev);
     return failed;
 }

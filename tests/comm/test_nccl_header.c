@@ -6,10 +6,7 @@
 #include "comm/nccl/lib.h"
 
 #ifndef HAS_NCCL_HEADER
-static void header(void **state)
-{
-    HARNESS_SKIP("nccl.h, or CUDA's headers that it includes, are not installed");
-}
+TEST(header) { HARNESS_SKIP("nccl.h, or CUDA's headers that it includes, are not installed"); }
 #else
 #include <nccl.h>
 
@@ -57,7 +54,7 @@ FIELD(channels_per_net_peer, nChannelsPerNetPeer);
 FIELD(nvlink_centric_sched, nvlinkCentricSched);
 #endif
 
-static void header(void **state)
+TEST(header)
 {
     ncclConfig_t theirs = NCCL_CONFIG_INITIALIZER;
     struct nccl_config ours = nccl_lib_config(NCCL_VERSION_CODE, 0);
@@ -68,7 +65,7 @@ static void header(void **state)
 }
 
 /* The config has the layout of the version that it names. */
-static void older_versions(void **state)
+TEST(older_versions)
 {
     static const struct {
         int version;
@@ -84,7 +81,7 @@ static void older_versions(void **state)
 }
 
 /* The library that the header belongs to: our table opens it, and it answers without a GPU. */
-static void library(void **state)
+TEST(library)
 {
     const struct nccl_lib *nccl;
     int version = 0;
@@ -105,15 +102,4 @@ static void library(void **state)
 }
 #endif
 
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(header),
-#ifdef HAS_NCCL_HEADER
-        cmocka_unit_test(older_versions),
-        cmocka_unit_test(library),
-#endif
-    };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-}
+HARNESS_RUN_ALL()

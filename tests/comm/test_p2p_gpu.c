@@ -71,7 +71,7 @@ static enum status open_ucx(struct suite_rank *me, const struct comm_config *con
 static const int layouts[][2] = {{2, 1}, {3, 1}, {2, 2}, {3, 3}};
 static struct suite suite_direct = NCCL_WORLD_UCX("ucx, direct", layouts);
 
-static void every_call(void **state)
+TEST(every_call)
 {
     suite_this = &suite_direct;
     gpu_sends = 0;
@@ -95,7 +95,7 @@ static void bits_rank(struct suite_rank *me)
         CHECK(times.bytes_sent >= 2 * 4 * (elems - own + own * (me->place.ranks - 1)),
               "%lld bytes sent", (long long)times.bytes_sent);
 }
-static void bits(void **state)
+TEST(bits)
 {
     suite_run_on(&suite_direct, 2, 1, harness_patience_ms(20000), bits_rank);
     suite_run_on(&suite_direct, 3, 1, harness_patience_ms(20000), bits_rank);
@@ -126,10 +126,7 @@ static void after_rank(struct suite_rank *me)
     }
     dev_stream_close(s);
 }
-static void after(void **state)
-{
-    suite_run_on(&suite_direct, 3, 1, harness_patience_ms(20000), after_rank);
-}
+TEST(after) { suite_run_on(&suite_direct, 3, 1, harness_patience_ms(20000), after_rank); }
 
 /* A group split from a parent with GPU support has it too. */
 static void groups_rank(struct suite_rank *me)
@@ -155,10 +152,7 @@ static void groups_rank(struct suite_rank *me)
     }
     CHECK_OK(comm_barrier(me->comm));
 }
-static void groups(void **state)
-{
-    suite_run_on(&suite_direct, 3, 1, harness_patience_ms(20000), groups_rank);
-}
+TEST(groups) { suite_run_on(&suite_direct, 3, 1, harness_patience_ms(20000), groups_rank); }
 
 static void sums_rank(struct suite_rank *me)
 {
@@ -177,7 +171,7 @@ static void lacks_run(void *arg)
 
 /* One rank's UCX has no CUDA: then all ranks stage through host memory, and the log names that
  * rank. */
-static void one_lacks(void **state)
+TEST(one_lacks)
 {
     static const struct {
         unsigned lacking;
@@ -197,7 +191,7 @@ static void one_lacks(void **state)
     assert_true(gpu_sends > 0);
 }
 
-static void missing(void **state)
+TEST(missing)
 {
     suite_run_late(&suite_direct, 2, 1, 600, suite_device_missing_rank);
     suite_run_late(&suite_direct, 2, 2, 600, suite_device_missing_rank);
@@ -206,15 +200,12 @@ static void missing(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_call), cmocka_unit_test(bits),      cmocka_unit_test(after),
-        cmocka_unit_test(groups),     cmocka_unit_test(one_lacks), cmocka_unit_test(missing)};
     real_send = (send_fn *)dlsym(RTLD_NEXT, "ucp_am_send_nbx");
     real_recv = (recv_fn *)dlsym(RTLD_NEXT, "ucp_am_recv_data_nbx");
     harness_loopback();
     suite_direct.open = open_ucx;
     suite_dev = fake_device_open();
-    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    int failed = harness_run_all(__FILE__, NULL, NULL);
     fake_device_close(suite_dev);
     return failed;
 }

@@ -96,7 +96,7 @@ static void try_one(int nodes, int locals, enum dtype dtype_in, enum dtype dtype
 
 static const int64_t counts[] = {0, 1, 15, 16, 17, 63, 64, 65, 511, 512, 513, 700, 2048, 2050};
 
-static void sums(void **state)
+TEST(sums)
 {
     static const int layouts[][2] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {3, 1}, {2, 2}, {1, 4}, {5, 1},
                                      {1, 5}, {2, 3}, {3, 2}, {1, 7}, {4, 2}, {3, 3}, {5, 13}};
@@ -124,7 +124,7 @@ static void sums(void **state)
 }
 
 /* Infinities, NaN and ties keep their meaning in bf16. */
-static void edges_of_bf16(void **state)
+TEST(edges_of_bf16)
 {
     static const float a[] = {INFINITY, -INFINITY, NAN, 1, 1, -1, 3.0e38f, 0x1.01p0f},
                        b[] = {1, 1, 1, 0x1p-8f, 0x1.8p-7f, -0x1p-8f, 3.0e38f, 0x1p-9f};
@@ -148,7 +148,7 @@ static void edges_of_bf16(void **state)
 }
 
 /* The same for f16: what is too large becomes infinite; beside 8 numbers at a time, the rest. */
-static void edges_of_f16(void **state)
+TEST(edges_of_f16)
 {
     enum { N = 19 };
     static const float special[] = {INFINITY, -INFINITY,  NAN,       65504,        65519.996f,
@@ -178,7 +178,7 @@ static void edges_of_f16(void **state)
     assert_int_equal(got[9], 1);      /* the smallest */
 }
 
-static void copies(void **state)
+TEST(copies)
 {
     unsigned char from[600], to[600];
     for (int i = 0; i < 600; i++)
@@ -192,6 +192,4 @@ static void copies(void **state)
         }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(sums), cmocka_unit_test(edges_of_bf16),
-                                          cmocka_unit_test(edges_of_f16), cmocka_unit_test(copies)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

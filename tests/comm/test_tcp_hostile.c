@@ -2,10 +2,9 @@
  * has it and sends invalid frames. Nothing is accepted, memory does not grow, no process dies, and
  * the ranks' sums have the bits of a run without attack. */
 #include "comm/fake_peer.h"
+#include "comm/pair.h"
 
 #include <stdatomic.h>
-
-#include "comm/core/comm.h"
 
 #define GENERATION 7
 #define ELEMS 300000
@@ -178,7 +177,7 @@ static void claim_other_rank(struct fake_peer *s)
     fake_peer_send(s, fake_peer_tag(GENERATION, 1, 0, MESSAGE_TAG_PAIR, 0), content, 64, NULL);
 }
 
-static void an_invalid_frame_ends_the_connection(void **state)
+TEST(an_invalid_frame_ends_the_connection)
 {
     static void (*const acts[])(struct fake_peer * s) = {
         forge_header, forge_part,        forge_sum,         forge_pair,      send_noise,
@@ -204,7 +203,7 @@ static void send_unmatched(struct fake_peer *s)
                             sizeof kib, NULL))
             break;
 }
-static void unmatched_messages_stay_in_the_socket(void **state)
+TEST(unmatched_messages_stay_in_the_socket)
 {
     long before = harness_resident_kib();
     attack_victim(send_unmatched, 3000, ST_RETRY, "in time");
@@ -219,82 +218,34 @@ static void unmatched_messages_stay_in_the_socket(void **state)
 
 /* ---- unauthenticated clients ---- */
 
-struct rank {
-    int rank;
-    struct world *world;
-    struct comm *comm;
-    float *data;
-    enum status st;
-    char message[512];
-};
-struct world {
-    char addresses[2][COMM_ADDRESS_MAX];
-    int64_t bytes[2];
-    pthread_barrier_t packed;
-    atomic_bool may_connect;
-    struct rank ranks[2];
-};
-
-static enum status work(struct rank *me)
+static enum status sum_often(struct pair *p, int rank, struct comm *comm)
 {
-    struct world *w = me->world;
-    const struct comm_config config = {
-        .kind = COMM_KIND_HOST,
-        .net = COMM_NET_TCP,
-        .secret = HARNESS_SECRET,
-        .place = {.rank = me->rank, .ranks = 2, .node = me->rank, .nodes = 2, .locals = 1},
-        .timeout_ms = harness_patience_ms(30000),
-        .shm_fd = -1};
-    TRY(comm_begin_open(&config, &me->comm, w->addresses[me->rank], &w->bytes[me->rank]));
-    pthread_barrier_wait(&w->packed);
-    while (!w->may_connect)
-        clock_sleep_ms(1);
-    TRY(comm_end_open(me->comm, GENERATION, w->addresses, w->bytes));
-    struct tensor t = {me->data, DTYPE_F32};
+    float *data = ((float **)p->arg)[rank];
+    struct tensor t = {data, DTYPE_F32};
+    for (int i = 0; i < ELEMS; i++)
+        data[i] = 1e-7f * (float)(i % 1000 + 1) / (float)(rank + 3);
     for (int i = 0; i < 20; i++)
-        TRY(comm_all_reduce(me->comm, t, t, ELEMS));
+        TRY(comm_all_reduce(comm, t, t, ELEMS));
     return ST_OK;
 }
 
-static void *rank_main(void *arg)
-{
-    struct rank *me = arg;
-    for (int i = 0; i < ELEMS; i++)
-        me->data[i] = 1e-7f * (float)(i % 1000 + 1) / (float)(me->rank + 3);
-    me->st = work(me);
-    snprintf(me->message, sizeof me->message, "%s", status_message());
-    comm_close(me->comm);
-    return NULL;
-}
-
-/* The sums of rank 0 after a run in which attack(address of rank 0) lasts until both are
+/* The sums of rank 0 after a run in which an attack, which `before` begins, lasts until both are
  * connected. */
-static void run_ranks(void (*attack)(const void *address), float *out)
+static void run_ranks(void (*before)(struct pair *p), float *out)
 {
-    struct world w = {.may_connect = false};
-    pthread_t threads[2];
-    pthread_barrier_init(&w.packed, NULL, 3);
-    for (int r = 0; r < 2; r++) {
-        w.ranks[r] = (struct rank){.rank = r, .world = &w, .data = malloc(ELEMS * sizeof(float))};
-        pthread_create(&threads[r], NULL, rank_main, &w.ranks[r]);
-    }
-    pthread_barrier_wait(&w.packed);
-    if (attack == NULL)
-        w.may_connect = true;
-    else
-        attack(w.addresses[0]);
-    w.may_connect = true;
-    for (int r = 0; r < 2; r++) {
-        pthread_join(threads[r], NULL);
-        if (w.ranks[r].st != ST_OK)
-            fail_msg("rank %d: %s", r, w.ranks[r].message);
-    }
+    static float other[ELEMS];
+    struct pair p = {.net = COMM_NET_TCP,
+                     .generation = GENERATION,
+                     .timeout_ms = harness_patience_ms(30000),
+                     .work = sum_often,
+                     .before = before,
+                     .arg = (float *[]){out, other}};
+    pair_run(&p);
+    for (int r = 0; r < 2; r++)
+        if (p.st[r] != ST_OK)
+            fail_msg("rank %d: %s", r, p.message[r]);
     /* the port is closed since all ranks are connected */
-    assert_int_equal(fake_peer_connect(w.addresses[0]), -1);
-    memcpy(out, w.ranks[0].data, ELEMS * sizeof(float));
-    free(w.ranks[0].data);
-    free(w.ranks[1].data);
-    pthread_barrier_destroy(&w.packed);
+    assert_int_equal(fake_peer_connect(p.addresses[0][0]), -1);
 }
 
 static int fds[FORGED];
@@ -307,7 +258,7 @@ static void close_all(void)
 
 /* Random bytes; the magic and noise behind it; a whole HELLO with another secret; a valid HELLO
  * again and again, as if recorded; no byte at all. */
-static void forge_connections(const void *address)
+static void forge_connections(struct pair *p)
 {
     static const uint8_t wrong[TCP_AUTH_SECRET_BYTES] = "another secret";
     uint8_t bytes[TCP_AUTH_HELLO_BYTES], recorded[TCP_AUTH_HELLO_BYTES];
@@ -325,13 +276,13 @@ static void forge_connections(const void *address)
             assert_true(tcp_auth_make_hello(&other, &right, bytes));
         if (i % 5 == 3)
             memcpy(bytes, recorded, sizeof bytes);
-        fds[i] = fake_peer_connect(address);
+        fds[i] = fake_peer_connect(p->addresses[0][0]);
         if (fds[i] >= 0 && i % 5 != 4)
             fake_peer_write(fds[i], bytes, i % 7 == 0 ? sizeof bytes / 2 : sizeof bytes);
     }
 }
 
-static void a_thousand_unauthenticated_clients_change_nothing(void **state)
+TEST(a_thousand_unauthenticated_clients_change_nothing)
 {
     static float calm[ELEMS], attacked[ELEMS];
     run_ranks(NULL, calm);
@@ -370,9 +321,9 @@ static void *flood_main(void *arg)
 }
 static pthread_t flooder;
 static int flood_n;
-static void begin_flood(const void *address)
+static void begin_flood(struct pair *p)
 {
-    flooded = address;
+    flooded = p->addresses[0][0];
     is_flooding = true;
     flood_n = 0;
     for (int i = 0; i < FORGED; i++)
@@ -381,7 +332,7 @@ static void begin_flood(const void *address)
     clock_sleep_ms(200);
 }
 
-static void a_flood_does_not_stop_ranks_from_connecting(void **state)
+TEST(a_flood_does_not_stop_ranks_from_connecting)
 {
     static float calm[ELEMS], attacked[ELEMS];
     run_ranks(NULL, calm);
@@ -399,7 +350,7 @@ static void a_flood_does_not_stop_ranks_from_connecting(void **state)
 }
 
 /* A recorded hello is answered with another nonce, and without the proof there is no way in. */
-static void a_replayed_handshake_fails(void **state)
+TEST(a_replayed_handshake_fails)
 {
     struct victim v = {.end_ms = clock_ms() + harness_patience_ms(20000)};
     struct tcp_auth auth = {.transcript_n = 0};
@@ -433,7 +384,7 @@ static void a_replayed_handshake_fails(void **state)
 }
 
 /* The right secret with one wrong identity field is refused, for each field. */
-static void another_world_is_refused(void **state)
+TEST(another_world_is_refused)
 {
     struct victim v = {.end_ms = clock_ms() + harness_patience_ms(20000)};
     struct tcp_auth_ids wrong[] = {right, right, right, right, right};
@@ -458,11 +409,4 @@ static void another_world_is_refused(void **state)
     assert_int_equal(v.st, ST_OK);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(an_invalid_frame_ends_the_connection),
-    cmocka_unit_test(unmatched_messages_stay_in_the_socket),
-    cmocka_unit_test(a_thousand_unauthenticated_clients_change_nothing),
-    cmocka_unit_test(a_flood_does_not_stop_ranks_from_connecting),
-    cmocka_unit_test(a_replayed_handshake_fails),
-    cmocka_unit_test(another_world_is_refused)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -3,10 +3,9 @@
  * right, and both ranks end with a lost peer. PROXY_TRIALS=N: N faults of each kind, default 3;
  * PROXY_KINDS=bits: of altered bits alone. */
 #include "comm/fake_peer.h"
+#include "comm/pair.h"
 
 #include <stdatomic.h>
-
-#include "comm/core/comm.h"
 
 #define GENERATION 3
 #define ELEMS 200000 /* parts of more than one frame */
@@ -17,62 +16,34 @@ enum what { NOTHING, DROP, TWICE, SWAP, HEAD_BIT, CONTENT_BIT, SHORT, INSERT, RE
 static const char *const names[WHAT_N] = {"nothing",     "drop",  "twice",  "swap",   "head bit",
                                           "content bit", "short", "insert", "replay", "cut"};
 
-struct world {
-    char addresses[2][2][COMM_ADDRESS_MAX]; /* as each rank sees them */
-    int64_t bytes[2];
-    pthread_barrier_t packed;
+struct proxy {
+    struct pair pair;
     int64_t right[2]; /* calls with right sums */
     bool is_wrong[2];
-    enum status st[2];
-    char message[2][512];
-    /* the proxy */
+    pthread_t thread;
     int listen_fd;
     enum what what;
     int at; /* the number of the frame it hits */
     unsigned seed;
-    atomic_bool is_done, has_faulted;
+    atomic_bool has_faulted;
 };
 
-static enum status work(struct world *w, int rank, struct comm **comm)
+static enum status work(struct pair *p, int rank, struct comm *comm)
 {
-    const struct comm_config config = {
-        .kind = COMM_KIND_HOST,
-        .net = COMM_NET_TCP,
-        .secret = HARNESS_SECRET,
-        .place = {.rank = rank, .ranks = 2, .node = rank, .nodes = 2, .locals = 1},
-        .timeout_ms = harness_patience_ms(4000),
-        .shm_fd = -1};
     static float data[2][ELEMS];
+    struct proxy *w = p->arg;
     struct tensor t = {data[rank], DTYPE_F32};
-    TRY(comm_begin_open(&config, comm, w->addresses[0][rank], &w->bytes[rank]));
-    pthread_barrier_wait(&w->packed);
-    pthread_barrier_wait(&w->packed);
-    TRY(comm_end_open(*comm, GENERATION, w->addresses[rank], w->bytes));
     for (int call = 0; call < CALLS; call++) {
         int64_t n = call % 3 == 0 ? 100 : call % 3 == 1 ? 20000 : ELEMS;
         for (int64_t i = 0; i < n; i++)
             data[rank][i] = (float)(i % 1013 + call + rank * 5);
-        TRY(comm_all_reduce(*comm, t, t, n));
+        TRY(comm_all_reduce(comm, t, t, n));
         for (int64_t i = 0; i < n; i++)
             w->is_wrong[rank] =
                 w->is_wrong[rank] || data[rank][i] != (float)(2 * (i % 1013 + call) + 5);
         w->right[rank]++;
     }
-    return comm_barrier(*comm);
-}
-
-struct rank_arg {
-    struct world *w;
-    int rank;
-};
-static void *rank_main(void *arg)
-{
-    struct rank_arg *me = arg;
-    struct comm *comm = NULL;
-    me->w->st[me->rank] = work(me->w, me->rank, &comm);
-    snprintf(me->w->message[me->rank], sizeof me->w->message[0], "%s", status_message());
-    comm_close(comm);
-    return NULL;
+    return comm_barrier(comm);
 }
 
 /* ---- the proxy ---- */
@@ -106,7 +77,7 @@ static size_t get_frame(int fd, char *out)
 }
 
 /* Applies the fault. false: ends the connection. */
-static bool apply_fault(struct world *w, int from, int to, char *frame, size_t n, const char *first,
+static bool apply_fault(struct proxy *w, int from, int to, char *frame, size_t n, const char *first,
                         size_t first_n)
 {
     static char other[HEAD + TCP_FRAME_CONTENT_MAX];
@@ -143,7 +114,7 @@ static bool apply_fault(struct world *w, int from, int to, char *frame, size_t n
     }
 }
 
-static void forward_frames(struct world *w, int from, int to)
+static void forward_frames(struct proxy *w, int from, int to)
 {
     static char frame[HEAD + TCP_FRAME_CONTENT_MAX], first[HEAD + TCP_FRAME_CONTENT_MAX];
     size_t first_n = 0, n;
@@ -158,8 +129,8 @@ static void forward_frames(struct world *w, int from, int to)
 
 static void *proxy_main(void *arg)
 {
-    struct world *w = arg;
-    int in = accept(w->listen_fd, NULL, NULL), out = fake_peer_connect(w->addresses[0][0]);
+    struct proxy *w = arg;
+    int in = accept(w->listen_fd, NULL, NULL), out = fake_peer_connect(w->pair.addresses[0][0]);
     pthread_t back;
     int fds[2] = {out, in};
     if (in >= 0 && out >= 0 && forward(in, out, TCP_AUTH_HELLO_BYTES) &&
@@ -177,8 +148,9 @@ static void *proxy_main(void *arg)
 }
 
 /* Rank 1 gets the proxy's address for rank 0. */
-static void open_proxy(struct world *w)
+static void open_proxy(struct pair *p)
 {
+    struct proxy *w = p->arg;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof at;
     struct tcp_addr_packed packed;
@@ -186,44 +158,37 @@ static void open_proxy(struct world *w)
     assert_true(bind(w->listen_fd, (struct sockaddr *)&at, bytes) == 0 &&
                 listen(w->listen_fd, 1) == 0 &&
                 getsockname(w->listen_fd, (struct sockaddr *)&at, &bytes) == 0);
-    memcpy(w->addresses[1], w->addresses[0], sizeof w->addresses[0]);
-    memcpy(&packed, w->addresses[1][0] + FAKE_PEER_TCP_AT, sizeof packed);
+    memcpy(&packed, p->addresses[1][0] + FAKE_PEER_TCP_AT, sizeof packed);
     packed.port = ntohs(at.sin_port);
-    memcpy(w->addresses[1][0] + FAKE_PEER_TCP_AT, &packed, sizeof packed);
+    memcpy(p->addresses[1][0] + FAKE_PEER_TCP_AT, &packed, sizeof packed);
+    pthread_create(&w->thread, NULL, proxy_main, w);
 }
 
 static void run(enum what what, int at, unsigned seed)
 {
-    static struct world w;
-    struct rank_arg args[2];
-    pthread_t threads[3];
-    memset(&w, 0, sizeof w);
-    w.what = what;
-    w.at = at;
-    w.seed = seed;
-    pthread_barrier_init(&w.packed, NULL, 3);
-    for (int r = 0; r < 2; r++) {
-        args[r] = (struct rank_arg){&w, r};
-        pthread_create(&threads[r], NULL, rank_main, &args[r]);
-    }
-    pthread_barrier_wait(&w.packed);
-    open_proxy(&w);
-    pthread_create(&threads[2], NULL, proxy_main, &w);
-    pthread_barrier_wait(&w.packed);
-    for (int i = 0; i < 3; i++)
-        pthread_join(threads[i], NULL);
+    static struct proxy w;
+    w = (struct proxy){.what = what,
+                       .at = at,
+                       .seed = seed,
+                       .pair = {.net = COMM_NET_TCP,
+                                .generation = GENERATION,
+                                .timeout_ms = harness_patience_ms(4000),
+                                .work = work,
+                                .before = open_proxy,
+                                .arg = &w}};
+    pair_run(&w.pair);
+    pthread_join(w.thread, NULL);
     close(w.listen_fd);
-    pthread_barrier_destroy(&w.packed);
     enum status want = what == NOTHING ? ST_OK : ST_PEER;
     for (int r = 0; r < 2; r++)
-        if (w.is_wrong[r] || !w.has_faulted || w.st[r] != want ||
+        if (w.is_wrong[r] || !w.has_faulted || w.pair.st[r] != want ||
             (want == ST_OK && w.right[r] != CALLS))
             fail_msg("%s at frame %d, seed %u: rank %d: %s%lld right, %s: %s", names[what], at,
                      seed, r, w.is_wrong[r] ? "a WRONG sum; " : "", (long long)w.right[r],
-                     status_name(w.st[r]), w.message[r]);
-    if (what != NOTHING && what != CUT && strstr(w.message[0], "forged") == NULL &&
-        strstr(w.message[0], "rank 1") == NULL)
-        fail_msg("%s at frame %d: rank 0 does not name it: %s", names[what], at, w.message[0]);
+                     status_name(w.pair.st[r]), w.pair.message[r]);
+    if (what != NOTHING && what != CUT && strstr(w.pair.message[0], "forged") == NULL &&
+        strstr(w.pair.message[0], "rank 1") == NULL)
+        fail_msg("%s at frame %d: rank 0 does not name it: %s", names[what], at, w.pair.message[0]);
 }
 
 /* is_asked — PROXY_KINDS. */
@@ -233,7 +198,7 @@ static bool is_asked(enum what what)
     return kinds == NULL || strcmp(kinds, "bits") != 0 || what == HEAD_BIT || what == CONTENT_BIT;
 }
 
-static void every_fault_is_noticed(void **state)
+TEST(every_fault_is_noticed)
 {
     int trials = harness_number("PROXY_TRIALS", 3), faults = 0;
     for (int i = 0; i < trials; i++)
@@ -247,5 +212,4 @@ static void every_fault_is_noticed(void **state)
     print_message("# %d faults noticed\n", faults);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(every_fault_is_noticed)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -1,16 +1,9 @@
 /* test_ucx_faults — ranks as processes over TCP. One is killed, stopped or ends in the middle of a
  * call: the others name it in time, close without waiting, and connect again in the same
  * process. */
-#include <dirent.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/clock.h"
-#include "base/status.h"
 #include "comm/core/comm.h"
 #include "harness.h"
 
@@ -184,7 +177,7 @@ static void abort_all(pid_t pid)
     atomic_store(&all->aborted, true);
 }
 
-static void test_killed(void **state)
+TEST(test_killed)
 {
     for (int round = 0; round < 4; round++) {
         run_fault(round % 2 ? ELEMS : 100, harness_patience_ms(20000), kill_it);
@@ -192,7 +185,7 @@ static void test_killed(void **state)
     }
 }
 
-static void test_stopped(void **state)
+TEST(test_stopped)
 {
     for (int round = 0; round < 2; round++) {
         const int64_t limit_ms = harness_patience_ms(1500);
@@ -201,23 +194,12 @@ static void test_stopped(void **state)
     }
 }
 
-static void test_aborted(void **state)
+TEST(test_aborted)
 {
     for (int round = 0; round < 2; round++) {
         run_fault(round % 2 ? ELEMS : 100, harness_patience_ms(20000), abort_all);
         check_others(harness_patience_ms(200), "");
     }
-}
-
-static int count_entries(const char *path)
-{
-    int n = 0;
-    DIR *dir = opendir(path);
-    assert_non_null(dir);
-    while (readdir(dir) != NULL)
-        n++;
-    closedir(dir);
-    return n;
 }
 
 /* A partner that connects, works and dies in each generation. */
@@ -233,7 +215,7 @@ static void partner(int64_t generation)
 }
 
 /* The survivor keeps its process through 100 generations and leaks nothing. */
-static void test_generations(void **state)
+TEST(test_generations)
 {
     int fds = 0, threads = 0;
     long kib = 0;
@@ -254,17 +236,17 @@ static void test_generations(void **state)
         comm_close(comm);
         waitpid(pid, NULL, 0);
         if (generation == 10) {
-            fds = count_entries("/proc/self/fd");
-            threads = count_entries("/proc/self/task");
+            fds = harness_entries("/proc/self/fd");
+            threads = harness_entries("/proc/self/task");
             kib = harness_resident_kib();
         }
     }
     print_message(
         "# after 10 and 100 generations: descriptors %d %d, threads %d %d, resident %ld %ld KiB\n",
-        fds, count_entries("/proc/self/fd"), threads, count_entries("/proc/self/task"), kib,
+        fds, harness_entries("/proc/self/fd"), threads, harness_entries("/proc/self/task"), kib,
         harness_resident_kib());
-    assert_int_equal(count_entries("/proc/self/fd"), fds);
-    assert_int_equal(count_entries("/proc/self/task"), threads);
+    assert_int_equal(harness_entries("/proc/self/fd"), fds);
+    assert_int_equal(harness_entries("/proc/self/task"), threads);
 #ifndef __SANITIZE_ADDRESS__ /* it delays the release of memory */
     assert_true(harness_resident_kib() < kib + 4096);
 #endif
@@ -273,10 +255,7 @@ static void test_generations(void **state)
 int main(void)
 {
     /* test_generations comes last: it is the only test that uses UCX in this process. */
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed), cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_aborted), cmocka_unit_test(test_generations)};
     harness_loopback();
     all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return all == MAP_FAILED ? 99 : cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    return all == MAP_FAILED ? 99 : harness_run_all(__FILE__, NULL, NULL);
 }

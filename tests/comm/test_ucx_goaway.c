@@ -3,11 +3,9 @@
  * processes in a row, each connected to its neighbours alone; the last is killed. */
 #include "harness.h"
 
-#include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-#include "base/clock.h"
 #include "base/assert.h"
 #include "comm/message/message.h"
 
@@ -103,7 +101,7 @@ static void child(int rank)
     _exit(0);
 }
 
-static void goaway_names_the_lost_rank(void **state)
+TEST(goaway_names_the_lost_rank)
 {
     pid_t pids[RANKS];
     fflush(NULL);
@@ -134,10 +132,9 @@ static void goaway_names_the_lost_rank(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(goaway_names_the_lost_rank)};
     harness_loopback();
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED)
         return 99;
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    return harness_run_all(__FILE__, NULL, NULL);
 }

@@ -17,7 +17,7 @@ ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attr)
     return answer;
 }
 
-static void only_cuda_counts_as_gpu_support(void **state)
+TEST(only_cuda_counts_as_gpu_support)
 {
     struct messenger *m = NULL;
     setenv("UCX_TLS", "tcp,self", 0);
@@ -36,5 +36,4 @@ static void only_cuda_counts_as_gpu_support(void **state)
     message_close(m);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(only_cuda_counts_as_gpu_support)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

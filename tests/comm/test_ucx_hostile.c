@@ -3,18 +3,14 @@
  * header. No wrong sum comes out, and the failure names rank, node, link and call. And a process
  * outside the job sends to a rank's worker: what it sends is dropped and counted, and the ranks'
  * sums are right. */
-#include "harness.h"
+#include "comm/pair.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <ucp/api/ucp.h>
 
-#include "base/clock.h"
-#include "base/status.h"
-#include "comm/core/comm.h"
 #include "comm/message/message.h"
 #include "comm/ucx/header.h"
 
@@ -105,17 +101,13 @@ ssize_t recv(int fd, void *data, size_t cap, int flags)
 /* ---- two ranks ---- */
 
 struct world {
-    char addresses[2][COMM_ADDRESS_MAX];
-    int64_t bytes[2];
-    pthread_barrier_t packed;
+    struct pair pair;
     int64_t elems;
     bool is_broadcast;
     int calls;
     enum target target;
     int right[2];
     bool is_wrong[2];
-    enum status st[2];
-    char message[2][512];
     int64_t took_ms[2];
 };
 
@@ -143,106 +135,28 @@ static enum status one_call(struct world *w, struct comm *comm, int rank, int ca
     return ST_OK;
 }
 
-static enum status work(struct world *w, int rank, struct comm **comm)
+static enum status work(struct pair *p, int rank, struct comm *comm)
 {
-    const struct comm_config config = {
-        .kind = COMM_KIND_HOST,
-        .net = COMM_NET_UCX,
-        .secret = HARNESS_SECRET,
-        .place = {.rank = rank, .ranks = 2, .node = rank, .nodes = 2, .locals = 1},
-        .timeout_ms = harness_patience_ms(20000),
-        .shm_fd = -1};
-    TRY(comm_begin_open(&config, comm, w->addresses[rank], &w->bytes[rank]));
-    pthread_barrier_wait(&w->packed);
-    TRY(comm_end_open(*comm, GENERATION, w->addresses, w->bytes));
-    pthread_barrier_wait(&w->packed);
+    struct world *w = p->arg;
     int64_t begin_ms = clock_ms();
     enum status st = ST_OK;
     for (int call = 0; call < w->calls && st == ST_OK; call++)
-        st = one_call(w, *comm, rank, call);
+        st = one_call(w, comm, rank, call);
     w->took_ms[rank] = clock_ms() - begin_ms;
     TRY(st);
-    return comm_barrier(*comm);
+    return comm_barrier(comm);
 }
 
-struct rank_arg {
-    struct world *w;
-    int rank;
-};
-static void *rank_main(void *arg)
+/* Runs both ranks. during: called while they connect and work; NULL: nothing. */
+static void run(struct world *w, void (*during)(struct pair *p))
 {
-    struct rank_arg *me = arg;
-    struct comm *comm = NULL;
-    me->w->st[me->rank] = work(me->w, me->rank, &comm);
-    snprintf(me->w->message[me->rank], sizeof me->w->message[0], "%s", status_message());
-    comm_close(comm);
-    return NULL;
-}
-
-/* Runs both ranks. middle: called once they are connected; NULL: nothing. */
-static void run(struct world *w, void (*middle)(struct world *w))
-{
-    struct rank_arg args[2] = {{w, 0}, {w, 1}};
-    pthread_t threads[2];
-    pthread_barrier_init(&w->packed, NULL, 3);
-    for (int r = 0; r < 2; r++)
-        pthread_create(&threads[r], NULL, rank_main, &args[r]);
-    pthread_barrier_wait(&w->packed);
-    pthread_barrier_wait(&w->packed);
-    if (middle != NULL)
-        middle(w);
-    for (int r = 0; r < 2; r++)
-        pthread_join(threads[r], NULL);
-    pthread_barrier_destroy(&w->packed);
-}
-
-/* ---- flipped bits ---- */
-
-static bool names_damage(const struct world *w, int rank, const char *call)
-{
-    char name[64];
-    snprintf(name, sizeof name, "rank %d (node %d) was lost in %s", 1 - rank, 1 - rank, call);
-    return strstr(w->message[rank], name) != NULL && strstr(w->message[rank], "damaged") != NULL &&
-           strstr(w->message[rank], "ucx (tcp/lo)") != NULL;
-}
-
-static void run_flip(const char *what, enum target target, size_t at, int64_t elems,
-                     bool is_broadcast)
-{
-    struct world w = {
-        .elems = elems, .is_broadcast = is_broadcast, .calls = CALLS, .target = target};
-    const char *call = is_broadcast ? "broadcast" : "all_reduce";
-    flip.at = at;
-    flip.has_flipped = false;
-    int64_t before = message_refused();
-    run(&w, NULL);
-    bool fails = target != NOTHING;
-    for (int r = 0; r < 2; r++)
-        if (w.is_wrong[r] || w.st[r] != (fails ? ST_PEER : ST_OK) ||
-            (!fails && w.right[r] != CALLS) || w.took_ms[r] > harness_patience_ms(10000))
-            fail_msg("%s: rank %d: %s%d right, %lld ms, %s: %s", what, r,
-                     w.is_wrong[r] ? "a WRONG sum; " : "", w.right[r], (long long)w.took_ms[r],
-                     status_name(w.st[r]), w.message[r]);
-    if (fails && (!flip.has_flipped || (!names_damage(&w, 0, call) && !names_damage(&w, 1, call))))
-        fail_msg("%s: %s: %s; %s", what, flip.has_flipped ? "flipped" : "NOT flipped", w.message[0],
-                 w.message[1]);
-    if (message_refused() - before != fails)
-        fail_msg("%s: %lld counted", what, (long long)(message_refused() - before));
-}
-
-static void a_flipped_bit_is_named(void **state)
-{
-    char what[64];
-    run_flip("nothing", NOTHING, 0, 100, false);
-    run_flip("nothing, long", NOTHING, 0, ELEMS_MAX, true);
-    run_flip("eager content", CONTENT, 0, 100, false);
-    run_flip("content of chunks", CONTENT, 0, 200000, false);
-    run_flip("content by rendezvous", CONTENT, 0, ELEMS_MAX, true);
-    for (size_t at = 0; at < UCX_HEADER_BYTES; at += 4) {
-        snprintf(what, sizeof what, "byte %zu of a header", at);
-        run_flip(what, HEADER, at, 100, false);
-    }
-    run_flip("header of a rendezvous", HEADER, 16, ELEMS_MAX, true);
+    w->pair = (struct pair){.net = COMM_NET_UCX,
+                            .generation = GENERATION,
+                            .timeout_ms = harness_patience_ms(20000),
+                            .work = work,
+                            .during = during,
+                            .arg = w};
+    pair_run(&w->pair);
 }
 
 /* ---- a process outside the job ---- */
@@ -324,19 +238,19 @@ static void outside_main(void)
     _exit(0); /* without closing, as if killed */
 }
 
-static void start_attack(struct world *w)
+static void start_attack(struct pair *p)
 {
     size_t at = UCX_ADDRESS_AT + UCX_HEADER_NONCE_BYTES;
     for (int64_t end_ms = clock_ms() + harness_patience_ms(10000); !shared->has_message;) {
         assert_true(clock_ms() < end_ms);
         clock_sleep_ms(1);
     }
-    shared->address_bytes = (size_t)w->bytes[0] - at;
-    memcpy(shared->address, w->addresses[0] + at, shared->address_bytes);
+    shared->address_bytes = (size_t)p->bytes[0] - at;
+    memcpy(shared->address, p->addresses[0][0] + at, shared->address_bytes);
     shared->is_ready = true;
 }
 
-static void what_an_outsider_sends_is_dropped(void **state)
+TEST(what_an_outsider_sends_is_dropped)
 {
     struct world w = {.elems = 20000, .calls = 20000};
     int code = -1;
@@ -353,9 +267,9 @@ static void what_an_outsider_sends_is_dropped(void **state)
     print_message("# %lld dropped; %d and %d right sums\n", (long long)(message_refused() - before),
                   w.right[0], w.right[1]);
     for (int r = 0; r < 2; r++)
-        if (w.is_wrong[r] || w.st[r] != ST_OK || w.right[r] != w.calls)
+        if (w.is_wrong[r] || w.pair.st[r] != ST_OK || w.right[r] != w.calls)
             fail_msg("rank %d: %s%d right, %s: %s", r, w.is_wrong[r] ? "a WRONG sum; " : "",
-                     w.right[r], status_name(w.st[r]), w.message[r]);
+                     w.right[r], status_name(w.pair.st[r]), w.pair.message[r]);
     assert_int_equal(code, 0);
     assert_true(shared->is_over);
     assert_int_equal(message_refused() - before, OUTSIDE_AMS);
@@ -363,12 +277,60 @@ static void what_an_outsider_sends_is_dropped(void **state)
     shared = NULL;
 }
 
+/* ---- flipped bits ---- */
+
+static bool names_damage(const struct world *w, int rank, const char *call)
+{
+    char name[64];
+    snprintf(name, sizeof name, "rank %d (node %d) was lost in %s", 1 - rank, 1 - rank, call);
+    return strstr(w->pair.message[rank], name) != NULL &&
+           strstr(w->pair.message[rank], "damaged") != NULL &&
+           strstr(w->pair.message[rank], "ucx (tcp/lo)") != NULL;
+}
+
+static void run_flip(const char *what, enum target target, size_t at, int64_t elems,
+                     bool is_broadcast)
+{
+    struct world w = {
+        .elems = elems, .is_broadcast = is_broadcast, .calls = CALLS, .target = target};
+    const char *call = is_broadcast ? "broadcast" : "all_reduce";
+    flip.at = at;
+    flip.has_flipped = false;
+    int64_t before = message_refused();
+    run(&w, NULL);
+    bool fails = target != NOTHING;
+    for (int r = 0; r < 2; r++)
+        if (w.is_wrong[r] || w.pair.st[r] != (fails ? ST_PEER : ST_OK) ||
+            (!fails && w.right[r] != CALLS) || w.took_ms[r] > harness_patience_ms(10000))
+            fail_msg("%s: rank %d: %s%d right, %lld ms, %s: %s", what, r,
+                     w.is_wrong[r] ? "a WRONG sum; " : "", w.right[r], (long long)w.took_ms[r],
+                     status_name(w.pair.st[r]), w.pair.message[r]);
+    if (fails && (!flip.has_flipped || (!names_damage(&w, 0, call) && !names_damage(&w, 1, call))))
+        fail_msg("%s: %s: %s; %s", what, flip.has_flipped ? "flipped" : "NOT flipped",
+                 w.pair.message[0], w.pair.message[1]);
+    if (message_refused() - before != fails)
+        fail_msg("%s: %lld counted", what, (long long)(message_refused() - before));
+}
+
+TEST(a_flipped_bit_is_named)
+{
+    char what[64];
+    run_flip("nothing", NOTHING, 0, 100, false);
+    run_flip("nothing, long", NOTHING, 0, ELEMS_MAX, true);
+    run_flip("eager content", CONTENT, 0, 100, false);
+    run_flip("content of chunks", CONTENT, 0, 200000, false);
+    run_flip("content by rendezvous", CONTENT, 0, ELEMS_MAX, true);
+    for (size_t at = 0; at < UCX_HEADER_BYTES; at += 4) {
+        snprintf(what, sizeof what, "byte %zu of a header", at);
+        run_flip(what, HEADER, at, 100, false);
+    }
+    run_flip("header of a rendezvous", HEADER, 16, ELEMS_MAX, true);
+}
+
 int main(void)
 {
-    /* The outsider is forked before this process has used UCX. */
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(what_an_outsider_sends_is_dropped),
-                                              cmocka_unit_test(a_flipped_bit_is_named)};
+    /* The outsider comes first: it is forked before this process has used UCX. */
     harness_loopback();
     harness_quiet();
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    return harness_run_all(__FILE__, NULL, NULL);
 }

@@ -1,17 +1,10 @@
 /* test_ucx_netns — two nodes as real hosts: a network namespace each, joined by a veth pair with
  * its own addresses and a limited rate. UCX chooses its devices. Skipped where namespaces cannot be
  * made. */
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/wait.h>
 
-#include "base/clock.h"
-#include "base/status.h"
 #include "comm/core/comm.h"
 #include "harness.h"
 
@@ -198,7 +191,7 @@ static void check_survivor(int64_t within_ms)
 
 /* Each node sends each byte once in total: half of them to the owner of the other half, half of
  * them as the owner. */
-static void test_link_and_kill(void **state)
+TEST(test_link_and_kill)
 {
     if (!run_hosts(true))
         HARNESS_SKIP("no network namespace with a veth pair can be made here (not root?)");
@@ -214,7 +207,7 @@ static void test_link_and_kill(void **state)
     assert_non_null(strstr(all->message[0], "rank 1"));
 }
 
-static void test_cut(void **state)
+TEST(test_cut)
 {
     if (!run_hosts(false))
         HARNESS_SKIP("no network namespace with a veth pair can be made here (not root?)");
@@ -223,13 +216,10 @@ static void test_cut(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_link_and_kill),
-                                              cmocka_unit_test(test_cut)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     if (OVER == COMM_NET_UCX)
         setenv("UCX_TLS", "tcp,self", 0);
     late_ms = harness_patience_ms(2000);
     all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return all == MAP_FAILED ? 99 : cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    return all == MAP_FAILED ? 99 : harness_run_all(__FILE__, NULL, NULL);
 }

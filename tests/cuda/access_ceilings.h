@@ -3,8 +3,6 @@
 #ifndef CONVOY_TESTS_CUDA_ACCESS_CEILINGS_H
 #define CONVOY_TESTS_CUDA_ACCESS_CEILINGS_H
 
-#include <string.h>
-
 #include "tests/cuda/access.h"
 
 /* The ceilings of each operation, as multiples of the least: transactions of shared memory and

@@ -1,10 +1,10 @@
 /* emulated — runs the tests of the CPU kernels with the CUDA kernels, on the emulation.
  *
- * A program defines EMULATED_LIST(X), the operations that it needs, includes this file, then
- * tests/kernels/test_<family>.c unchanged. The truth stays the plain CPU. ISA level 2 becomes the
- * emulation; 1, 2 and 3 threads become three orders of blocks and threads; the other levels are
- * absent. So each kernel meets the same sizes, guards and limits as the CPU's, and must give the
- * same bits in every order. */
+ * Include it before the unchanged file of tests/unit/kernels or tests/kernels (emu.mk does that for
+ * tests/unit/kernels). The truth stays the plain CPU. ISA level 2 becomes the emulation; 1, 2 and 3
+ * threads become three orders of blocks and threads; the other levels are absent. So each kernel
+ * meets the same sizes, guards and limits as the CPU's, and must give the same bits in every
+ * order. */
 #ifndef CONVOY_TESTS_EMULATED_H
 #define CONVOY_TESTS_EMULATED_H
 
@@ -13,6 +13,7 @@
 
 #include "dev/dev_check.h"
 #include "kernels/cuda.h"
+#include "kernels/op_list.h"
 #include "tests/emu/emu_control.h"
 
 #define EMULATED_SCRATCH ((size_t)8 << 20)
@@ -41,22 +42,18 @@ static inline enum status emulated_end(const char *op, int rc)
                : FAIL(ST_BUG, "%s: status %d, %s", op, rc, error ? error : "no mistake seen");
 }
 
-/* EMULATED_CALL — how an operation is done; a program may go another way. */
-#ifndef EMULATED_CALL
-#define EMULATED_CALL(name, cuda, a) name##_cuda(cuda, a)
-#endif
 #define EMULATED_DEFINE(name)                                                  \
     static enum status emulated_##name(struct stream *s, const struct name *a) \
     {                                                                          \
         struct cuda cuda = emulated_cuda();                                    \
         TRY(dev_check_##name(a, true));                                        \
         emu_seed(((struct emulated *)((struct stream_head *)s)->dev)->seed);   \
-        return emulated_end(#name, EMULATED_CALL(name, &cuda, a));             \
+        return emulated_end(#name, name##_cuda(&cuda, a));                     \
     }
-EMULATED_LIST(EMULATED_DEFINE)
+OP_LIST(EMULATED_DEFINE)
 
 #define EMULATED_ROW(name) .name = emulated_##name,
-static const struct op_table emulated_op = {EMULATED_LIST(EMULATED_ROW)};
+static const struct op_table emulated_op = {OP_LIST(EMULATED_ROW)};
 
 static struct kt_device *kt_device(int level, int threads_n)
 {
@@ -73,8 +70,8 @@ static struct kt_device *kt_device(int level, int threads_n)
     emulated[threads_n] =
         (struct emulated){.head.op = &emulated_op, .seed = (uint64_t)threads_n - 1};
     streams[threads_n].dev = (struct dev *)&emulated[threads_n];
-    devices[threads_n] = (struct kt_device){(struct dev *)&emulated[threads_n],
-                                            (struct stream *)&streams[threads_n]};
+    devices[threads_n] = (struct kt_device){.dev = (struct dev *)&emulated[threads_n],
+                                            .stream = (struct stream *)&streams[threads_n]};
     return &devices[threads_n];
 }
 

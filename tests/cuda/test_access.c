@@ -62,9 +62,8 @@ static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F32};
 
 /* ---- rows ---- */
 
-static void norm(void **state)
+TEST(norm)
 {
-    (void)state;
     const int64_t n = 64, c = 768;
     EACH_DTYPE(t)
     {
@@ -98,9 +97,8 @@ static void norm(void **state)
     }
 }
 
-static void rms(void **state)
+TEST(rms)
 {
-    (void)state;
     const int64_t n = 64, c = 768;
     EACH_DTYPE(t)
     {
@@ -133,9 +131,8 @@ static void rms(void **state)
 }
 
 /* Eight heads of queries, as Qwen3 has them: nothing between two rows. */
-static void heads(void **state)
+TEST(heads)
 {
-    (void)state;
     const int64_t n = 512, h = 8, d = 128;
     EACH_DTYPE(t)
     {
@@ -167,9 +164,8 @@ static void heads(void **state)
     }
 }
 
-static void rotations(void **state)
+TEST(rotations)
 {
-    (void)state;
     const int64_t n = 64, h = 8, hk = 2, d = 64;
     struct run r = run_begin("rope_table");
     struct rope_table a = {.table = OUT("table", n * d, DTYPE_F32), .t = n, .rot = d, .scale = 1};
@@ -189,9 +185,8 @@ static void rotations(void **state)
     }
 }
 
-static void gates(void **state)
+TEST(gates)
 {
-    (void)state;
     const int64_t n = 16, f = 2048;
     EACH_DTYPE(t)
     {
@@ -212,9 +207,8 @@ static void gates(void **state)
     }
 }
 
-static void squares_and_caps(void **state)
+TEST(squares_and_caps)
 {
-    (void)state;
     const int64_t n = 32768, rows = 16, v = 2048;
     EACH_DTYPE(t)
     {
@@ -236,9 +230,8 @@ static void set_tokens(struct tensor t, int64_t n, int64_t v)
         ((int32_t *)t.data)[i] = (int32_t)(i * 7 % v);
 }
 
-static void xent(void **state)
+TEST(xent)
 {
-    (void)state;
     const int64_t n = 4, v = 50257, stride = 50304;
     EACH_DTYPE(t)
     {
@@ -268,9 +261,8 @@ static void xent(void **state)
     RUN_END(qa_xent, a);
 }
 
-static void xent_in_parts(void **state)
+TEST(xent_in_parts)
 {
-    (void)state;
     const int64_t n = 4, v_n = 25128, stride = 25152;
     EACH_DTYPE(t)
     {
@@ -300,9 +292,8 @@ static void xent_in_parts(void **state)
     }
 }
 
-static void embed(void **state)
+TEST(embed)
 {
-    (void)state;
     const int64_t n = 128, t = 64, c = 768, v = 256;
     EACH_DTYPE(type)
     {
@@ -336,9 +327,8 @@ static void embed(void **state)
 
 /* ---- elements ---- */
 
-static void elements(void **state)
+TEST(elements)
 {
-    (void)state;
     const int64_t n = 1 << 15;
     EACH_DTYPE(t)
     {
@@ -390,9 +380,8 @@ static void elements(void **state)
     RUN_END(combine, b);
 }
 
-static void branch(void **state)
+TEST(branch)
 {
-    (void)state;
     const int64_t n = 64, c = 768;
     EACH_DTYPE(t)
     {
@@ -409,9 +398,8 @@ static void branch(void **state)
 }
 
 /* Keys and values of rows of 1536 numbers, to rows of their own and back. */
-static void copies(void **state)
+TEST(copies)
 {
-    (void)state;
     const int64_t n = 64, c = 512, wide = 1536;
     EACH_DTYPE(t)
     {
@@ -424,9 +412,8 @@ static void copies(void **state)
     }
 }
 
-static void reductions(void **state)
+TEST(reductions)
 {
-    (void)state;
     const int64_t n = 1 << 15;
     struct run r = run_begin("sum");
     struct sum a = {.out = OUT("out", 1, DTYPE_F64), .x = IN("x", n, DTYPE_F32), .n = n};
@@ -437,9 +424,8 @@ static void reductions(void **state)
     RUN_END(sumsq, b);
 }
 
-static void compressed(void **state)
+TEST(compressed)
 {
-    (void)state;
     const int64_t n = 1 << 14;
     const int64_t bytes = compress_bytes(n);
     struct run r = run_begin("compress");
@@ -454,9 +440,8 @@ static void compressed(void **state)
     RUN_END(expand, b);
 }
 
-static void optimisers(void **state)
+TEST(optimisers)
 {
-    (void)state;
     const int64_t n = 1 << 14;
     static const struct optim_span spans[] = {{0, 1 << 13, 0.1f}, {1 << 13, 1 << 13, 0}};
     struct run r = run_begin("adamw");
@@ -481,9 +466,8 @@ static void optimisers(void **state)
 
 /* ---- products ---- */
 
-static void products(void **state)
+TEST(products)
 {
-    (void)state;
     const int64_t n = 256, in = 128, out = 256;
     EACH_DTYPE(t)
     {
@@ -545,27 +529,11 @@ static void attend(enum dtype dtype, int64_t d, int64_t t)
     RUN_END(attention_bwd, a);
 }
 
-static void attention(void **state)
+TEST(attention)
 {
-    (void)state;
     attend(DTYPE_BF16, 64, 256);
     attend(DTYPE_F32, 64, 128);
     attend(DTYPE_BF16, 128, 128);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norm),       cmocka_unit_test(xent),
-        cmocka_unit_test(embed),      cmocka_unit_test(elements),
-        cmocka_unit_test(copies),     cmocka_unit_test(reductions),
-        cmocka_unit_test(compressed), cmocka_unit_test(rms),
-        cmocka_unit_test(heads),      cmocka_unit_test(rotations),
-        cmocka_unit_test(gates),      cmocka_unit_test(squares_and_caps),
-        cmocka_unit_test(optimisers), cmocka_unit_test(products),
-        cmocka_unit_test(attention),  cmocka_unit_test(xent_in_parts),
-        cmocka_unit_test(branch),
-    };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-}
+HARNESS_RUN_ALL()

@@ -2,8 +2,6 @@
  * banks, sectors and bytes are counted as worked out by hand; a launch beyond a limit fails. */
 #include "kernel_test.h"
 
-#include <unistd.h>
-
 #include "tests/cuda/access_kernels.h"
 #include "tests/emu/emu_access.h"
 #include "tests/emu/emu_control.h"
@@ -50,9 +48,8 @@ static void reports(enum access_mistake mistake, const char *want)
     print_message("# %s\n", got);
 }
 
-static void mistakes_are_reported(void **state)
+TEST(mistakes_are_reported)
 {
-    (void)state;
     static const char *const want[ACCESS_MISTAKES] = {
         [ACCESS_RACE_BLOCK] = "race",
         [ACCESS_RACE_WARP] = "race",
@@ -71,9 +68,8 @@ static void mistakes_are_reported(void **state)
 }
 
 /* The same report under every order of threads, although the result is right under some. */
-static void reports_do_not_depend_on_the_order(void **state)
+TEST(reports_do_not_depend_on_the_order)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 20; seed++)
         for (int i = 0; i <= ACCESS_RACE_COPY_OVER; i++) {
             begin();
@@ -105,9 +101,8 @@ static struct emu_access_counts shape(enum access_shape shape, bool is_shared)
 }
 
 /* 16 conflict-free stores fill the shared memory first. */
-static void conflicts_are_counted(void **state)
+TEST(conflicts_are_counted)
 {
-    (void)state;
     static const struct {
         enum access_shape shape;
         unsigned transactions, least;
@@ -127,9 +122,8 @@ static void conflicts_are_counted(void **state)
 }
 
 /* Stores are in rows; sectors of the loads and of the stores. */
-static void sectors_are_counted(void **state)
+TEST(sectors_are_counted)
 {
-    (void)state;
     static const struct {
         enum access_shape shape;
         unsigned loads, loads_least, stores;
@@ -148,9 +142,8 @@ static void sectors_are_counted(void **state)
     }
 }
 
-static void limits_hold(void **state)
+TEST(limits_hold)
 {
-    (void)state;
     static const char *const want[ACCESS_LIMITS] = {"cudaFuncSetAttribute", "parameters", "grid",
                                                     "block of 1056 threads"};
     for (int i = 0; i < ACCESS_LIMITS; i++) {
@@ -180,9 +173,8 @@ static void table_of(const char *registers, const char *static_bytes)
     unlink(path);
 }
 
-static void registers_and_static_memory_hold(void **state)
+TEST(registers_and_static_memory_hold)
 {
-    (void)state;
     assert_true(emu_limits_table(NULL) > 100); /* the checked-in table is found */
     table_of("64", "0");
     assert_int_equal(access_kernels_limit(ACCESS_LIMIT_THREADS, false), 0);
@@ -199,7 +191,6 @@ static void registers_and_static_memory_hold(void **state)
 
 static int take_memory(void **state)
 {
-    (void)state;
     out = aligned_alloc(256, WORDS * sizeof *out);
     in = aligned_alloc(256, WORDS * sizeof *in);
     scratch = aligned_alloc(256, WORDS * sizeof *scratch);
@@ -212,23 +203,10 @@ static int take_memory(void **state)
 
 static int free_memory(void **state)
 {
-    (void)state;
     free(out);
     free(in);
     free(scratch);
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mistakes_are_reported),
-        cmocka_unit_test(reports_do_not_depend_on_the_order),
-        cmocka_unit_test(conflicts_are_counted),
-        cmocka_unit_test(sectors_are_counted),
-        cmocka_unit_test(limits_hold),
-        cmocka_unit_test(registers_and_static_memory_hold),
-    };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, take_memory, free_memory);
-}
+HARNESS_RUN_ALL_WITH(take_memory, free_memory)

@@ -71,9 +71,8 @@ static void rows(enum dtype t, int64_t n, int64_t c)
     CLEAN(xent, x);
 }
 
-static void odd_rows(void **state)
+TEST(odd_rows)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         rows(dtypes[i], 19, 65);
         rows(dtypes[i], 3, 12800); /* no copy of the sums fits */
@@ -112,9 +111,8 @@ static void embedding(enum dtype type, int64_t n, int64_t t, int64_t c, float p)
     CLEAN(embed_bwd, b);
 }
 
-static void odd_embeddings(void **state)
+TEST(odd_embeddings)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         embedding(dtypes[i], 90, 30, 33, 0.2f);
         embedding(dtypes[i], 90, 30, 36, 0);
@@ -162,9 +160,8 @@ static void product(enum dtype t, int64_t n, int64_t in, int64_t out, enum matmu
     CLEAN(matmul_bwd_w, c);
 }
 
-static void odd_products(void **state)
+TEST(odd_products)
 {
-    (void)state;
     for (int i = 0; i < 2; i++)
         for (int layout = 0; layout < 2; layout++) {
             product(dtypes[i], 33, 47, 29, (enum matmul_layout)layout, false);
@@ -269,9 +266,8 @@ static uint64_t attend_own(enum dtype dtype, int64_t d, int64_t t, float p, bool
 
 /* Races and unset memory; and what a rank reads: of two ranks, each with an early and a late
  * quarter, both read as much, and less than two thirds of what all queries do. */
-static void own_attention(void **state)
+TEST(own_attention)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         const enum dtype t = dtypes[i];
         attend_own(t, 24, 70, 0.1f, true, (struct attention_runs){{3, 50}, {21, 13}});
@@ -324,9 +320,8 @@ static uint64_t attend_documents(enum dtype dtype, int64_t d, int64_t t, float p
 }
 
 /* Races and unset memory; and tiles of other documents are not read. */
-static void documents(void **state)
+TEST(documents)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         attend_documents(dtypes[i], 24, 150, 0.1f, 37);
         const int t = dtypes[i] == DTYPE_F32 ? 256 : 512;
@@ -338,9 +333,8 @@ static void documents(void **state)
     }
 }
 
-static void odd_attention(void **state)
+TEST(odd_attention)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         attend(dtypes[i], 24, 70, 0.1f, true, &one_head);
         attend(dtypes[i], 40, 33, 0, true, &one_head);
@@ -377,9 +371,8 @@ static void attend_on_chip(enum dtype dtype, int64_t d, size_t least)
                  (int)dtype, chip_shared, is_done);
 }
 
-static void each_size_of_shared_memory(void **state)
+TEST(each_size_of_shared_memory)
 {
-    (void)state;
     static const size_t sizes[] = {99 << 10, 163 << 10, 227 << 10};
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 2; k++) {
@@ -397,9 +390,8 @@ static void each_size_of_shared_memory(void **state)
 
 /* ---- the rest ---- */
 
-static void scalars(void **state)
+TEST(scalars)
 {
-    (void)state;
     struct run r = chip_begin("grad_scale");
     struct grad_scale g = {.out = OUT("out", 2, DTYPE_F64),
                            .squares = IN("squares", 9, DTYPE_F64),
@@ -487,9 +479,8 @@ static int left_out_embedding(struct run *r)
 }
 
 /* unneeded: the barrier in front of the first round of a loop, or behind the last one. */
-static void a_barrier_left_out_is_reported(void **state)
+TEST(a_barrier_left_out_is_reported)
 {
-    (void)state;
     static const struct {
         const char *what;
         int (*run)(struct run *r);
@@ -525,19 +516,4 @@ static void a_barrier_left_out_is_reported(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(odd_rows),
-        cmocka_unit_test(odd_embeddings),
-        cmocka_unit_test(odd_products),
-        cmocka_unit_test(odd_attention),
-        cmocka_unit_test(documents),
-        cmocka_unit_test(own_attention),
-        cmocka_unit_test(each_size_of_shared_memory),
-        cmocka_unit_test(scalars),
-        cmocka_unit_test(a_barrier_left_out_is_reported),
-    };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-}
+HARNESS_RUN_ALL()

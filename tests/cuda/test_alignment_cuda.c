@@ -1,9 +1,6 @@
 /* The matrix products of every preset, as a training step on GPUs asks cuBLASLt for them, against
  * its manual's rules for tensor cores. A step is described on a device without memory
  * (train/step/dry.h), so models of any size need no GPU. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "dev/blas/form.h"
@@ -132,9 +129,8 @@ static bool describe(struct lint *l)
 }
 
 /* Every product of every preset, cut by TP in every way that it allows. */
-static void every_product_meets_the_rules_of_tensor_cores(void **state)
+TEST(every_product_meets_the_rules_of_tensor_cores)
 {
-    (void)state;
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
     struct lint l = {.dims = NULL};
     for (int i = 0; model_preset_name(i) != NULL; i++)
@@ -154,8 +150,4 @@ static void every_product_meets_the_rules_of_tensor_cores(void **state)
     assert_int_equal(l.wrong, 0);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_product_meets_the_rules_of_tensor_cores),
-};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

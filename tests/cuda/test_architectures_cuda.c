@@ -1,8 +1,5 @@
 /* Each architecture trains on a GPU as on a CPU, and RECOMPUTE changes no bit. Without a
  * GPU (guarded.h). */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "architectures.h"
@@ -63,9 +60,8 @@ static double differs(const struct outcome *a, const struct outcome *b)
     return worst;
 }
 
-static void architectures_train_alike(void **state)
+TEST(architectures_train_alike)
 {
-    (void)state;
     for (int arch = 0; arch < ARCHITECTURES_N; arch++) {
         struct outcome cpu = train(open_cpu(), arch, MODEL_RECOMPUTE_NONE, DTYPE_F32),
                        gpu = train(open_device(), arch, MODEL_RECOMPUTE_NONE, DTYPE_F32),
@@ -83,6 +79,4 @@ static void architectures_train_alike(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(architectures_train_alike)};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

@@ -173,9 +173,8 @@ static void check(const struct shape *x)
     run_free(&r);
 }
 
-static void every_dtype_and_width(void **state)
+TEST(every_dtype_and_width)
 {
-    (void)state;
     static const struct shape shapes[] = {
         {.b = 1, .t = 1, .h = 1, .d = 8},    {.b = 2, .t = 37, .h = 2, .d = 64},
         {.b = 1, .t = 130, .h = 1, .d = 64}, {.b = 1, .t = 67, .h = 2, .d = 128},
@@ -191,9 +190,8 @@ static void every_dtype_and_width(void **state)
         }
 }
 
-static void masks_and_dropout(void **state)
+TEST(masks_and_dropout)
 {
-    (void)state;
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
     for (int n = 0; n < 2; n++)
         for (int mask = 0; mask < 4; mask++) {
@@ -205,9 +203,8 @@ static void masks_and_dropout(void **state)
 }
 
 /* Several query heads for a key head, and rows of [q k v] for each head, in every dtype. */
-static void groups_and_layouts(void **state)
+TEST(groups_and_layouts)
 {
-    (void)state;
     static const struct shape shapes[] = {
         {.b = 2, .t = 37, .h = 4, .d = 64, .hk = 1},
         {.b = 1, .t = 130, .h = 4, .d = 16, .hk = 2, .p = 0.2f},
@@ -238,9 +235,8 @@ static void groups_and_layouts(void **state)
 
 /* Few heads, many tokens: several splits, queries before a split's first key; and scratch for one
  * head at a time. */
-static void splits_and_runs_of_heads(void **state)
+TEST(splits_and_runs_of_heads)
 {
-    (void)state;
     struct shape x = {1, 300, 1, 64, 0, 0, DTYPE_BF16, 1, 0, 0, 0, 0};
     check(&x);
     x.h = 3, x.t = 140, x.scratch_bytes = (size_t)(192 * 64 * 4 * 2 + 192 * 4 + 512);
@@ -271,9 +267,8 @@ static void splits_and_runs_of_heads(void **state)
 }
 
 /* Chips with 99 KiB for a block: no launch asks for more, and what cannot do with it is refused. */
-static void little_shared_memory(void **state)
+TEST(little_shared_memory)
 {
-    (void)state;
     const size_t most = 99 << 10;
     static const int64_t widths[] = {64, 72, 128, 136, 256};
     emu_shared_max(most);
@@ -293,9 +288,8 @@ static void little_shared_memory(void **state)
 }
 
 /* The tiles of chips with 227 KiB for a block, of heads wider than 64, with dropout and a mask. */
-static void much_shared_memory(void **state)
+TEST(much_shared_memory)
 {
-    (void)state;
     static const int64_t widths[] = {72, 128, 136, 256};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
@@ -317,9 +311,8 @@ static size_t written(const struct run *r, size_t first, size_t end)
 
 /* 1024 heads and scratch for 1008: two runs of 512, not one of 1008 and one of 16. So scratch
  * beyond 512 heads stays as it was. */
-static void runs_of_heads_are_equal(void **state)
+TEST(runs_of_heads_are_equal)
 {
-    (void)state;
     const size_t sums = 64 * 64 * sizeof(float), head = sums + 256, run = 512 * sums;
     struct shape x = {2, 1, 512, 8, 0, 0, DTYPE_BF16, 1, 1008 * head + 256, 0, 0, 0};
     struct run r = run_new(&x);
@@ -338,9 +331,8 @@ static void runs_of_heads_are_equal(void **state)
 }
 
 /* Scores of ±1e3: the running maximum must carry them. */
-static void sharp_scores(void **state)
+TEST(sharp_scores)
 {
-    (void)state;
     struct shape x = {1, 90, 1, 64, 0, 1, DTYPE_BF16, 10, 0, 0, 0, 0};
     struct run r = run_new(&x);
     float *out, *lse, *dqkv;
@@ -359,9 +351,8 @@ static void sharp_scores(void **state)
 static int forward_again(void *run) { return forward(run); }
 static int backward_again(void *run) { return backward(run); }
 
-static void barriers_are_needed(void **state)
+TEST(barriers_are_needed)
 {
-    (void)state;
     /* one split */
     struct shape x = {1, 150, 1, 64, 0.1f, 1, DTYPE_BF16, 1, (size_t)(192 * 64 * 4 + 768 + 256),
                       0, 0,   0};
@@ -401,9 +392,8 @@ static void check_decode(const struct shape *x, uint64_t seed)
     run_free(&r);
 }
 
-static void decode_is_the_last_row(void **state)
+TEST(decode_is_the_last_row)
 {
-    (void)state;
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     static const struct shape shapes[] = {
         {.b = 1, .t = 1, .h = 1, .d = 8},
@@ -424,9 +414,8 @@ static void decode_is_the_last_row(void **state)
         }
 }
 
-static void needs_are_checked(void **state)
+TEST(needs_are_checked)
 {
-    (void)state;
     struct shape x = {1, 8, 1, 16, 0, 0, DTYPE_BF16, 1, 0, 0, 0, 0};
     struct run r = run_new(&x);
     r.x.d = 12;
@@ -449,16 +438,4 @@ static void needs_are_checked(void **state)
     run_free(&r);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_dtype_and_width),   cmocka_unit_test(masks_and_dropout),
-        cmocka_unit_test(groups_and_layouts),      cmocka_unit_test(splits_and_runs_of_heads),
-        cmocka_unit_test(little_shared_memory),    cmocka_unit_test(much_shared_memory),
-        cmocka_unit_test(runs_of_heads_are_equal), cmocka_unit_test(sharp_scores),
-        cmocka_unit_test(barriers_are_needed),     cmocka_unit_test(decode_is_the_last_row),
-        cmocka_unit_test(needs_are_checked),
-    };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-}
+HARNESS_RUN_ALL()

@@ -230,9 +230,8 @@ static void check(const struct shape *x, uint64_t seed)
     run_free(&r);
 }
 
-static void every_dtype_width_and_layout(void **state)
+TEST(every_dtype_width_and_layout)
 {
-    (void)state;
     static const struct shape shapes[] = {
         {2, 150, 2, 2, 64, {{13, 90}, {41, 33}}, 0, 0, ATTENTION_LAYOUT_QKV, 0, 0, 0},
         {1, 67, 4, 1, 16, {{5, 40}, {7, 20}}, 0.2f, 1, ATTENTION_LAYOUT_QKV, 0, 0, 0},
@@ -257,9 +256,8 @@ static void every_dtype_width_and_layout(void **state)
 
 /* Keys behind the tile of the last query are NaN: no kernel reads them, and their gradients are
  * zeros. Few heads and many keys are several splits, some without a query. */
-static void keys_behind_the_queries_are_left_out(void **state)
+TEST(keys_behind_the_queries_are_left_out)
 {
-    (void)state;
     static const struct attention_runs runs[] = {
         {{0, 0}, {70, 0}}, {{20, 90}, {31, 33}}, {{130, 0}, {5, 0}}, {{300, 390}, {50, 9}}};
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
@@ -271,9 +269,8 @@ static void keys_behind_the_queries_are_left_out(void **state)
         }
 }
 
-static void little_shared_memory(void **state)
+TEST(little_shared_memory)
 {
-    (void)state;
     const size_t most = 99 << 10;
     emu_shared_max(most);
     for (int64_t d = 128; d <= 256; d += 128) {
@@ -300,9 +297,8 @@ static int backward_both(void *arg)
 }
 
 /* As in test_attention.c: the same barriers can be left out as in whole calls. */
-static void barriers_are_needed(void **state)
+TEST(barriers_are_needed)
 {
-    (void)state;
     struct shape x = {1,    150, 1, 1,          64, {{10, 100}, {50, 50}},
                       0.1f, 1,   0, DTYPE_BF16, 0,  192 * 64 * 4 + 768 + 256}; /* one split */
     struct both both = {.r = run_new(&x)};
@@ -315,9 +311,8 @@ static void barriers_are_needed(void **state)
     run_free(r);
 }
 
-static void needs_are_checked(void **state)
+TEST(needs_are_checked)
 {
-    (void)state;
     struct shape x = {1, 8, 1, 1, 16, {{2, 0}, {4, 0}}, 0, 0, 0, DTYPE_BF16, 0, 0};
     struct run r = run_new(&x);
     r.kv.dtype = DTYPE_F16;
@@ -332,15 +327,4 @@ static void needs_are_checked(void **state)
     run_free(&r);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_dtype_width_and_layout),
-        cmocka_unit_test(keys_behind_the_queries_are_left_out),
-        cmocka_unit_test(little_shared_memory),
-        cmocka_unit_test(barriers_are_needed),
-        cmocka_unit_test(needs_are_checked),
-    };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-}
+HARNESS_RUN_ALL()

@@ -1,8 +1,5 @@
 /* Attention of a part of a model on the emulation of CUDA: the tests of the CPU's kernels
  * (emulated.h). */
-#define EMULATED_LIST(X) \
-    X(attention_fwd)     \
-    X(attention_bwd)
 #include "kernels/attention_sample.h"
 #include "kernels/cuda.h"
 
@@ -29,7 +26,8 @@ static int apart_attention_bwd(const struct cuda *cuda, const struct attention_b
     }
     return rc;
 }
-#define EMULATED_CALL(name, cuda, a) apart_##name(cuda, a)
+#define attention_fwd_cuda apart_attention_fwd
+#define attention_bwd_cuda apart_attention_bwd
 #include "tests/cuda/emulated.h"
 
 #include "tests/kernels/test_attention_parts.c"

@@ -1,9 +1,6 @@
 /* The kernels' benchmark (tests/gpu/gpu_bench.c) with the smallest sizes, without a GPU: every row
  * is measured and none refused, a name picks rows, and each figure that was predicted
  * (tests/gpu/predicted.tsv) has its row. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -46,9 +43,8 @@ static bool has_row(const char *name)
     return false;
 }
 
-static void every_row_is_measured(void **state)
+TEST(every_row_is_measured)
 {
-    (void)state;
     output(NULL);
     assert_true(rows_n > 60);
     for (int i = 0; i < rows_n; i++)
@@ -57,9 +53,8 @@ static void every_row_is_measured(void **state)
 }
 
 /* Figures of the program's runs and times of its steps are not of this table. */
-static void predicted_figures_have_a_row(void **state)
+TEST(predicted_figures_have_a_row)
 {
-    (void)state;
     char line[256];
     int found = 0;
     FILE *file = fopen("tests/gpu/predicted.tsv", "r");
@@ -77,18 +72,11 @@ static void predicted_figures_have_a_row(void **state)
     assert_true(found > 20);
 }
 
-static void a_name_picks_rows(void **state)
+TEST(a_name_picks_rows)
 {
-    (void)state;
     output("attention_bwd");
     assert_int_equal(rows_n, 1 + 4); /* the copy; D 64 and 128, the program's way and its own */
     assert_true(has_row("copy") && has_row("own attention_bwd B64 H12 T1024 D64 bf16"));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_row_is_measured),
-    cmocka_unit_test(predicted_figures_have_a_row),
-    cmocka_unit_test(a_name_picks_rows),
-};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

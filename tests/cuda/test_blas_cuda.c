@@ -1,9 +1,6 @@
 /* Products and a step on the CUDA device without a GPU (guarded.h): products in every form through
  * the cuBLASLt of loops, and a step of GPT-2 against the CPU's. A product that cuBLASLt leaves to
  * the program's kernel is computed by the plain truth here. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -158,9 +155,8 @@ static void backward(struct dev *dev, struct stream *s, const struct product *p)
     }
 }
 
-static void products_match_plain(void **state)
+TEST(products_match_plain)
 {
-    (void)state;
     static const int64_t shapes[][3] = {{1, 1, 1}, {5, 7, 2}, {8, 16, 24}, {33, 20, 32}};
     struct dev *dev = open_device();
     struct stream *s = NULL;
@@ -189,9 +185,8 @@ static void products_match_plain(void **state)
 
 /* Bias and what is kept for GELU must be multiples of 16, else our own kernel makes the product;
  * more changes nothing. */
-static void addresses_of_16(void **state)
+TEST(addresses_of_16)
 {
-    (void)state;
     struct dev *dev = open_device();
     struct stream *s = NULL;
     kt_ok(dev_stream_open(dev, &s));
@@ -274,9 +269,8 @@ static struct outcome train(struct dev *dev, enum model_task task, enum model_re
 /* Language model (of a vocabulary in whole tiles, so that the tables are equal) and question
  * answering, with dropout, two micro-batches, with and without recomputation; the losses after two
  * updates and the parameters after three are the CPU's. */
-static void gpt2_learns_the_same(void **state)
+TEST(gpt2_learns_the_same)
 {
-    (void)state;
     struct dev *dev = open_device();
     for (int task = MODEL_TASK_LM; task <= MODEL_TASK_QA; task++)
         for (int recompute = 0; recompute < 2; recompute++) {
@@ -298,9 +292,8 @@ static void gpt2_learns_the_same(void **state)
 }
 
 /* Products leave multiprocessors to NCCL (COMM_SMS), never all of them. */
-static void leaves_multiprocessors(void **state)
+TEST(leaves_multiprocessors)
 {
-    (void)state;
     struct dev *dev = open_device();
     struct stream *s = NULL;
     kt_ok(dev_stream_open(dev, &s));
@@ -322,8 +315,4 @@ static void leaves_multiprocessors(void **state)
     dev_close(dev);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(products_match_plain), cmocka_unit_test(addresses_of_16),
-    cmocka_unit_test(leaves_multiprocessors), cmocka_unit_test(gpt2_learns_the_same)};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

@@ -1,8 +1,5 @@
 /* The rules of cuBLASLt's manual, as the tests' library has them (fake_blas.c), and the table of
  * algorithms, without a GPU. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "dev/blas/lt.h"
@@ -69,9 +66,8 @@ static void begin_trials(void)
     kt_ok(blas_lt_open(&library, &lt));
 }
 
-static void types_of_the_manual(void **state)
+TEST(types_of_the_manual)
 {
-    (void)state;
     static const struct {
         enum dtype a, b, d, bias;
         enum blas_epilogue epilogue;
@@ -104,9 +100,8 @@ static void types_of_the_manual(void **state)
     library_close(&library);
 }
 
-static void sizes_of_the_manual(void **state)
+TEST(sizes_of_the_manual)
 {
-    (void)state;
     begin_trials();
     struct trial t = trial_of(DTYPE_BF16, DTYPE_BF16, BLAS_NONE);
     t.call.shape.lda = 15; /* less than its rows */
@@ -135,9 +130,8 @@ static void sizes_of_the_manual(void **state)
 }
 
 /* A search that allows partial sums in 16 bits is refused, so blas_lt_preference sets the mask. */
-static void no_partial_sums_in_16_bits(void **state)
+TEST(no_partial_sums_in_16_bits)
 {
-    (void)state;
     const uint32_t any = CUBLASLT_REDUCTION_SCHEME_MASK,
                    in_place = CUBLASLT_REDUCTION_SCHEME_INPLACE;
     begin_trials();
@@ -156,9 +150,8 @@ static void no_partial_sums_in_16_bits(void **state)
 }
 
 /* An algorithm is for what it was found for. */
-static void a_plan_of_another_product_is_refused(void **state)
+TEST(a_plan_of_another_product_is_refused)
 {
-    (void)state;
     begin_trials();
     struct trial t = trial_of(DTYPE_BF16, DTYPE_BF16, BLAS_BIAS),
                  other = trial_of(DTYPE_BF16, DTYPE_BF16, BLAS_BIAS);
@@ -206,9 +199,8 @@ static bool runs(const char *table)
     return is_done;
 }
 
-static void the_table_chooses_the_algorithm(void **state)
+TEST(the_table_chooses_the_algorithm)
 {
-    (void)state;
     static _Alignas(256) char scratch[4096];
     const struct blas_chip chip = {"NVIDIA H100 80GB HBM3", 132}, other = {"NVIDIA H200", 132};
     struct blas_tuned found[8], read, apart = {.is_apart = true};
@@ -250,9 +242,8 @@ static void the_table_chooses_the_algorithm(void **state)
 }
 
 /* An entry that the library refuses is reported once; its own choice is taken. */
-static void a_stale_entry_is_reported_once(void **state)
+TEST(a_stale_entry_is_reported_once)
 {
-    (void)state;
     static _Alignas(256) char scratch[4096];
     const struct blas_chip chip = {"GPU", 1};
     struct blas_tuned found;
@@ -276,9 +267,8 @@ static void a_stale_entry_is_reported_once(void **state)
 }
 
 /* The table that is checked in can be read to its end: each entry is whole. */
-static void the_checked_in_table_is_whole(void **state)
+TEST(the_checked_in_table_is_whole)
 {
-    (void)state;
     const char *table = blas_tuned_checked_in();
     int bars = 0, entries = 0;
     for (; *table; table++) {
@@ -288,14 +278,4 @@ static void the_checked_in_table_is_whole(void **state)
     assert_int_equal(bars, 5 * entries);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(types_of_the_manual),
-    cmocka_unit_test(sizes_of_the_manual),
-    cmocka_unit_test(no_partial_sums_in_16_bits),
-    cmocka_unit_test(a_plan_of_another_product_is_refused),
-    cmocka_unit_test(the_table_chooses_the_algorithm),
-    cmocka_unit_test(a_stale_entry_is_reported_once),
-    cmocka_unit_test(the_checked_in_table_is_whole),
-};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

@@ -1,8 +1,5 @@
 /* The node stage and the soak of `convoy check` on a GPU that the tests emulate: what they measure
  * there, and that a GPU which fails or computes wrong becomes a row. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/rank_devices.h"
@@ -41,9 +38,8 @@ static void assert_measured(const struct check_rows *rows, const char *name, con
     assert_true(row->value > 0);
 }
 
-static void the_node_stage_measures_a_gpu(void **state)
+TEST(the_node_stage_measures_a_gpu)
 {
-    (void)state;
     for (int is_tf32 = 0; is_tf32 < 2; is_tf32++) {
         struct dev *dev = open_device_as(is_tf32);
         struct check_rows rows = {0};
@@ -64,9 +60,8 @@ static void the_node_stage_measures_a_gpu(void **state)
 }
 
 /* A GPU that fails is a row that says so; the stage goes on with what is left. */
-static void a_gpu_that_fails_is_a_row(void **state)
+TEST(a_gpu_that_fails_is_a_row)
 {
-    (void)state;
     struct dev *dev = open_device();
     struct check_rows rows = {0};
     struct check_config config = config_of(dev);
@@ -109,9 +104,8 @@ static enum status soak_rank(struct ranks_one *one)
     return check_soak_run(&config, 0, &job->rows);
 }
 
-static void gpus_of_a_node_take_turns(void **state)
+TEST(gpus_of_a_node_take_turns)
 {
-    (void)state;
     struct job jobs[2] = {0};
     ranks_run(1, 2, node_rank, jobs, sizeof *jobs);
     for (int rank = 0; rank < 2; rank++) {
@@ -122,9 +116,8 @@ static void gpus_of_a_node_take_turns(void **state)
     }
 }
 
-static void a_soak_of_gpus_names_the_wrong_one(void **state)
+TEST(a_soak_of_gpus_names_the_wrong_one)
 {
-    (void)state;
     for (int is_wrong = 0; is_wrong < 2; is_wrong++) {
         struct job jobs[2] = {0};
         jobs[1].flip = is_wrong ? CHECK_SOAK_FLIP_ALONE : CHECK_SOAK_FLIP_NONE;
@@ -142,20 +135,11 @@ static void a_soak_of_gpus_names_the_wrong_one(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(the_node_stage_measures_a_gpu),
-    cmocka_unit_test(a_gpu_that_fails_is_a_row),
-    cmocka_unit_test(gpus_of_a_node_take_turns),
-    cmocka_unit_test(a_soak_of_gpus_names_the_wrong_one),
-};
-
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     rank_devices_open();
-    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    int failed = harness_run_all(__FILE__, NULL, NULL);
     rank_devices_close();
     return failed;
 }
-#endif

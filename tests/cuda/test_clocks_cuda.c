@@ -2,9 +2,6 @@
  * orders are named, whatever the order in which they are called (clocks.h), and nothing else is.
  * Then the program's own waits: copies, gathered work, and ranks that train together have all that
  * they need; test_wait_mutants.sh takes them away one by one. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "mesh/trial.h"
 
 #include "kernel_test.h"
@@ -125,9 +122,8 @@ static const struct {
                  {"reads, and", "writes", true, false},
                  {"writes, and", "writes", false, false}};
 
-static void two_operations_need_a_wait(void **state)
+TEST(two_operations_need_a_wait)
 {
-    (void)state;
     struct rig rig = open_rig();
     int found = 0;
     for (int first = 0; first < KINDS; first++)
@@ -159,9 +155,8 @@ static void two_operations_need_a_wait(void **state)
 }
 
 /* Reads of the same bytes, and writes of neighbours, need no wait. */
-static void only_shared_bytes_count(void **state)
+TEST(only_shared_bytes_count)
 {
-    (void)state;
     struct rig rig = open_rig();
     for (int kind = COPY; kind < KINDS; kind++)
         run(&rig, rig.s[kind - 1], (enum kind)kind,
@@ -184,9 +179,8 @@ static void only_shared_bytes_count(void **state)
 }
 
 /* The program's kernel reads by asynchronous copies (cp.async), cuDNN by itself. */
-static void attention_needs_a_wait(void **state)
+TEST(attention_needs_a_wait)
 {
-    (void)state;
     enum { B = 1, T = 64, H = 1, D = 64, C = H * D };
     static const enum dev_cuda_attention by[] = {DEV_CUDA_ATTENTION_OWN, DEV_CUDA_ATTENTION_CUDNN};
     static const char *const kernels[] = {"attention_fwd", "cudnnBackendExecute"};
@@ -223,9 +217,8 @@ static void attention_needs_a_wait(void **state)
 
 /* ---- ways to wait ---- */
 
-static void events_order_what_came_before(void **state)
+TEST(events_order_what_came_before)
 {
-    (void)state;
     struct rig rig = open_rig();
     struct dev_event *event = NULL;
     kt_ok(dev_event_record(rig.s[0], &event)); /* before the write */
@@ -256,9 +249,8 @@ static void events_order_what_came_before(void **state)
 }
 
 /* What the host has waited for comes before all that it submits later. */
-static void the_host_orders_what_it_has_waited_for(void **state)
+TEST(the_host_orders_what_it_has_waited_for)
 {
-    (void)state;
     struct rig rig = open_rig();
     struct dev_event *event = NULL;
     for (int way = 0; way < 6; way++) {
@@ -287,9 +279,8 @@ static void the_host_orders_what_it_has_waited_for(void **state)
 }
 
 /* Pinned memory is memory as well. */
-static void pinned_memory_needs_a_wait(void **state)
+TEST(pinned_memory_needs_a_wait)
 {
-    (void)state;
     struct rig rig = open_rig();
     for (int waits = 0; waits < 2; waits++) {
         sync_all(&rig);
@@ -306,9 +297,8 @@ static void pinned_memory_needs_a_wait(void **state)
 }
 
 /* A copy to the host arrives when the host has waited for it, not when anything else ends. */
-static void results_arrive_when_they_were_waited_for(void **state)
+TEST(results_arrive_when_they_were_waited_for)
 {
-    (void)state;
     struct rig rig = open_rig();
     memset(rig.pinned, 7, BYTES);
     kt_ok(dev_fill(rig.s[0], rig.a, 9, BYTES));
@@ -331,9 +321,8 @@ static void results_arrive_when_they_were_waited_for(void **state)
 }
 
 /* An event inside of a graph orders what comes before it there, and nothing behind it. */
-static void graphs_are_operations_one_by_one(void **state)
+TEST(graphs_are_operations_one_by_one)
 {
-    (void)state;
     struct rig rig = open_rig();
     struct dev_event *event = NULL;
     kt_ok(dev_graph_begin(rig.s[0]));
@@ -357,9 +346,8 @@ static void graphs_are_operations_one_by_one(void **state)
 }
 
 /* A closed stream's place is used again only when its work is known to be done. */
-static void many_streams_follow_each_other(void **state)
+TEST(many_streams_follow_each_other)
 {
-    (void)state;
     struct rig rig = open_rig();
     for (int i = 0; i < 2 * CLOCKS_STREAMS; i++) {
         struct stream *s = NULL;
@@ -373,9 +361,8 @@ static void many_streams_follow_each_other(void **state)
 
 /* ---- the program ends ---- */
 
-static void a_race_ends_the_program(void **state)
+TEST(a_race_ends_the_program)
 {
-    (void)state;
     char text[1024] = {0};
     int ends[2], ended = 0;
     assert_int_equal(pipe(ends), 0);
@@ -425,9 +412,8 @@ static enum status sum_chunks(struct ranks_one *one)
     return ST_OK;
 }
 
-static void chunks_wait_for_each_other(void **state)
+TEST(chunks_wait_for_each_other)
 {
-    (void)state;
     int unused[2] = {0};
     ranks_run(1, 2, sum_chunks, unused, sizeof *unused);
 }
@@ -452,16 +438,14 @@ static void train(struct trial like)
     trial_free(&got);
 }
 
-static void ranks_wait_for_each_other(void **state)
+TEST(ranks_wait_for_each_other)
 {
-    (void)state;
     train(tiny(LAYOUT_SHARD_NONE));
     train(tiny(LAYOUT_SHARD_FULL));
 }
 
-static void divided_models_wait_for_each_other(void **state)
+TEST(divided_models_wait_for_each_other)
 {
-    (void)state;
     for (int axis = MESH_AXIS_TENSOR; axis <= MESH_AXIS_PIPELINE; axis++) {
         struct trial like = tiny(LAYOUT_SHARD_NONE);
         like.config.axis_ranks[axis] = 2;
@@ -469,32 +453,14 @@ static void divided_models_wait_for_each_other(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(two_operations_need_a_wait),
-    cmocka_unit_test(only_shared_bytes_count),
-    cmocka_unit_test(attention_needs_a_wait),
-    cmocka_unit_test(events_order_what_came_before),
-    cmocka_unit_test(the_host_orders_what_it_has_waited_for),
-    cmocka_unit_test(pinned_memory_needs_a_wait),
-    cmocka_unit_test(results_arrive_when_they_were_waited_for),
-    cmocka_unit_test(graphs_are_operations_one_by_one),
-    cmocka_unit_test(many_streams_follow_each_other),
-    cmocka_unit_test(a_race_ends_the_program),
-    cmocka_unit_test(chunks_wait_for_each_other),
-    cmocka_unit_test(ranks_wait_for_each_other),
-    cmocka_unit_test(divided_models_wait_for_each_other),
-};
-
 /* With an argument that is no number: prints where CUDA's headers are (test_wait_mutants.sh). */
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "include") == 0)
         return puts(CUDA_INCLUDE) < 0;
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     rank_devices_open();
-    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    int failed = harness_run_all(__FILE__, NULL, NULL);
     rank_devices_close();
     return failed;
 }
-#endif

@@ -1,8 +1,5 @@
 /* `gpu_tests cudnn` (tests/gpu/real_cudnn.c) with small sizes, without a GPU: cuDNN's
  * results agree with the program's own, and each result that does not is named. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -40,9 +37,8 @@ static void use_fake_cudnn(void)
 static int status;
 static void compare_sides(void) { status = real_cudnn(); }
 
-static void both_agree(void **state)
+TEST(both_agree)
 {
-    (void)state;
     dev_close(open_device()); /* the launchers of the emulation, and the tests' libraries */
     use_fake_cudnn();
     const char *text = output_of(compare_sides);
@@ -63,16 +59,12 @@ static void leave_a_head_out(void)
     compare_16("attention_bwd dk", got.dqkv, want.dqkv, 3 * C, C, C);
 }
 
-static void a_difference_is_named(void **state)
+TEST(a_difference_is_named)
 {
-    (void)state;
     const char *text = output_of(leave_a_head_out), *bad = strstr(text, "not ok");
     assert_non_null(bad);
     assert_non_null(strstr(bad, "attention_bwd dk: nmse 0.2"));
     assert_null(strstr(bad + 1, "not ok"));
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(both_agree),
-                                          cmocka_unit_test(a_difference_is_named)};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

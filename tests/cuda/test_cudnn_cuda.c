@@ -1,12 +1,8 @@
 /* Attention by cuDNN on the CUDA device without a GPU (guarded.h): a cuDNN that computes the graph
  * it is given (fake_cudnn.c) against the plain truth, in runs that fit the scratch; who takes what
  * cuDNN cannot do; what its errors lead to; a step of GPT-2, eager and as CUDA graphs. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
-#include "base/text.h"
 #include "dev/cudnn/cudnn.h"
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/steps.h"
@@ -135,9 +131,8 @@ static void matches_plain(const struct shape *x, size_t scratch_bytes)
         kt_free(floats[i]);
 }
 
-static void attention_matches_plain(void **state)
+TEST(attention_matches_plain)
 {
-    (void)state;
     static const struct shape shapes[] = {{1, 1, 1, 8, DTYPE_BF16, 1, 0, 0},
                                           {2, 5, 3, 16, DTYPE_F16, 3, 0, 0},
                                           {3, 33, 2, 64, DTYPE_BF16, 2, 0, 0},
@@ -159,9 +154,8 @@ static void attention_matches_plain(void **state)
 
 /* Seven samples, of which three fit: runs of three, three and one, by two plans. Engines that are
  * not deterministic are passed over. */
-static void runs_fit_the_scratch(void **state)
+TEST(runs_fit_the_scratch)
 {
-    (void)state;
     const struct shape x = {7, 32, 2, 16, DTYPE_BF16, 2, 0, 0};
     library_dir(here(""));
     int executed = control()[EXECUTED], plans = control()[PLANS];
@@ -175,9 +169,8 @@ static void runs_fit_the_scratch(void **state)
 
 /* The same in the atomic form. For each sample the scratch has 256 bytes of delta and 4096 of sums
  * of dq, and no scores. The note of the first engine is no reason to pass it over. */
-static void runs_fit_the_scratch_by_atomics(void **state)
+TEST(runs_fit_the_scratch_by_atomics)
 {
-    (void)state;
     const struct shape x = {7, 32, 2, 16, DTYPE_BF16, 2, 0, true};
     library_dir(here(""));
     int executed = control()[EXECUTED], plans = control()[PLANS];
@@ -207,9 +200,8 @@ static void taken_by(int number, int samples, int plans_n)
 /* The first engine needs too much workspace for one sample, says so only once it is compiled,
  * cannot be compiled, or has too little to store the scores of the deterministic form: the next one
  * is taken. One that says nothing, and needs little, is taken. */
-static void the_next_engine(void **state)
+TEST(the_next_engine)
 {
-    (void)state;
     int *x = control();
     library_dir(here(""));
     taken_by(1, 3, 2);
@@ -278,9 +270,8 @@ static void refused(enum status st, enum status want, const char *words)
         fail_msg("no \"%s\" in: %s", words, status_message());
 }
 
-static void who_takes_it(void **state)
+TEST(who_takes_it)
 {
-    (void)state;
     struct dev *dev = open_device();
     int *x = control(), executed = x[EXECUTED];
     dev_cuda_attention(dev, DEV_CUDA_ATTENTION_OWN, false);
@@ -342,9 +333,8 @@ static enum status backward(struct dev *dev, int64_t t, int64_t h, int64_t d, in
 }
 
 /* auto computes backward by cuDNN in the atomic form only, from cuDNN 9.6 on. */
-static void who_takes_backward(void **state)
+TEST(who_takes_backward)
 {
-    (void)state;
     struct dev *dev = open_device();
     int *x = control(), executed = x[EXECUTED];
     int64_t taken = 0;
@@ -370,9 +360,8 @@ static void who_takes_backward(void **state)
 
 /* A sample whose scores are more than the stream's scratch gets what was planned for it. Here cuDNN
  * then has no engine, so that nothing is computed. */
-static void a_large_sample_has_its_scratch(void **state)
+TEST(a_large_sample_has_its_scratch)
 {
-    (void)state;
     const int64_t t = 11600;
     const struct dev_cuda_attention_shape shape = {t, 1, 1, 8, DTYPE_BF16};
     struct dev *dev = open_device();
@@ -389,9 +378,8 @@ static void a_large_sample_has_its_scratch(void **state)
 
 /* cuDNN has no engine, or fails: auto goes on with own kernels, cudnn ends the run; a fault of the
  * device ends both. */
-static void errors(void **state)
+TEST(errors)
 {
-    (void)state;
     struct dev *dev = open_device();
     int *x = control();
     static const int codes[] = {4000, 4003, 3000};
@@ -487,18 +475,16 @@ static void learns_as_with_own_kernels(bool is_atomic)
     dev_close(dev);
 }
 
-static void gpt2_learns_as_with_own_kernels(void **state)
+TEST(gpt2_learns_as_with_own_kernels)
 {
-    (void)state;
     learns_as_with_own_kernels(false);
     learns_as_with_own_kernels(true);
 }
 
 /* An error of cuDNN while a graph is captured ends the run: part of the operation may be in the
  * graph already. */
-static void an_error_in_a_capture_is_met_again_without_one(void **state)
+TEST(an_error_in_a_capture_is_met_again_without_one)
 {
-    (void)state;
     struct dev *dev = open_device();
     struct step *step = NULL;
     struct batch b;
@@ -522,16 +508,4 @@ static void an_error_in_a_capture_is_met_again_without_one(void **state)
     dev_close(dev);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(attention_matches_plain),
-    cmocka_unit_test(runs_fit_the_scratch),
-    cmocka_unit_test(runs_fit_the_scratch_by_atomics),
-    cmocka_unit_test(the_next_engine),
-    cmocka_unit_test(who_takes_it),
-    cmocka_unit_test(who_takes_backward),
-    cmocka_unit_test(a_large_sample_has_its_scratch),
-    cmocka_unit_test(errors),
-    cmocka_unit_test(gpt2_learns_as_with_own_kernels),
-    cmocka_unit_test(an_error_in_a_capture_is_met_again_without_one)};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

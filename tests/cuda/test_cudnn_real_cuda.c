@@ -7,15 +7,9 @@
  * NVRTC while it looks for them. The toolkit's stub stands for the driver: it is opened here first,
  * so cuDNN finds it by its name. Each plan then ends where code would be loaded into the GPU
  * (cuLibraryLoadData); all that comes before has passed. Skipped where a library is missing. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "harness.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "dev/cudnn/graph.h"
 #include "dev/cuda/cuda.h"
@@ -39,9 +33,8 @@ _Static_assert(sizeof(cudnnStatus_t) == sizeof(dnn_status) &&
 #define HAS_HEADER 0
 #endif
 
-static void numbers_are_the_header_s(void **state)
+TEST(numbers_are_the_header_s)
 {
-    (void)state;
     if (!HAS_HEADER)
         HARNESS_SKIP("there is no cudnn_graph.h (package nvidia-cudnn-cu13)");
 }
@@ -196,9 +189,8 @@ static void each_form(const struct chip *chip, dnn_desc prop, const struct cudnn
 }
 
 /* One sample of each preset, as long as the model can take up to 65,536 tokens, in both types. */
-static void engines_for_every_preset(void **state)
+TEST(engines_for_every_preset)
 {
-    (void)state;
     const char *missing = find_libraries();
     int presets_n = 0;
     if (missing)
@@ -229,9 +221,8 @@ static void engines_for_every_preset(void **state)
 }
 
 /* Heads of 64, 128 and 256; several query heads for a key head; long samples. */
-static void engines_for_widths(void **state)
+TEST(engines_for_widths)
 {
-    (void)state;
     static const struct cudnn_shape shapes[] = {
         {.t = 512, .h = 16, .hk = 16, .d = 64},  {.t = 65536, .h = 12, .hk = 12, .d = 64},
         {.t = 8192, .h = 32, .hk = 8, .d = 128}, {.t = 65536, .h = 32, .hk = 8, .d = 128},
@@ -251,9 +242,8 @@ static void engines_for_widths(void **state)
 }
 
 /* GPT-2 on each chip, and Llama 3 with 8,192 tokens and GPT-NeoX's rows on an H100. */
-static void engines_are_compiled(void **state)
+TEST(engines_are_compiled)
 {
-    (void)state;
     static const struct cudnn_shape gpt2 = {.b = 4, .t = 1024, .h = 12, .hk = 12, .d = 64},
                                     llama = {.b = 2, .t = 8192, .h = 32, .hk = 8, .d = 128},
                                     neox = {.b = 2,
@@ -277,8 +267,4 @@ static void engines_are_compiled(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(numbers_are_the_header_s), cmocka_unit_test(engines_for_every_preset),
-    cmocka_unit_test(engines_for_widths), cmocka_unit_test(engines_are_compiled)};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

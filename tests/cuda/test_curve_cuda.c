@@ -2,9 +2,6 @@
  * 64, on this repository's licence, letter by letter. 16-bit passes run on the emulation of CUDA,
  * whose tensor cores round as the chips do; fp32 runs on the CPU. The suite takes the first steps;
  * CURVE=200 takes that many, in minutes. Without a GPU (guarded.h). */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -74,9 +71,8 @@ static int wanted(void)
     return steps < 1 ? 1 : steps > STEPS_MOST ? STEPS_MOST : steps;
 }
 
-static void as_fp32(void **state)
+TEST(as_fp32)
 {
-    (void)state;
     static double want[STEPS_MOST], got[STEPS_MOST];
     const int steps = wanted();
     struct dev *cpu = NULL;
@@ -99,6 +95,4 @@ static void as_fp32(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(as_fp32)};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

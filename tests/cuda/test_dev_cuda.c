@@ -1,19 +1,13 @@
 /* The CUDA device without a GPU (guarded.h): memory, copies, events, libraries, faults and their
  * messages. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
-
-#include <sys/wait.h>
 
 #include "tests/cuda/guarded.h"
 
 /* ---- device, memory, copies ---- */
 
-static void info_describes_the_gpu(void **state)
+TEST(info_describes_the_gpu)
 {
-    (void)state;
     struct dev_info info;
     struct dev *dev = open_device();
     dev_info(dev, &info);
@@ -35,9 +29,8 @@ static void info_describes_the_gpu(void **state)
 }
 
 /* The calling thread has another GPU current. */
-static void free_memory_is_of_the_right_gpu(void **state)
+TEST(free_memory_is_of_the_right_gpu)
 {
-    (void)state;
     struct dev_info info[2];
     struct dev *dev[2];
     runtime.devices_n = 2;
@@ -54,9 +47,8 @@ static void free_memory_is_of_the_right_gpu(void **state)
 
 /* The first GPU of the tests' driver tells its granularity, the second does not, and without the
  * driver's library it is unknown. On a machine with a driver this one comes first. */
-static void the_driver_tells_the_granularity(void **state)
+TEST(the_driver_tells_the_granularity)
 {
-    (void)state;
     struct dev_info info;
     for (int i = 0; i < 2; i++) {
         struct dev *dev = open_device();
@@ -78,9 +70,8 @@ static void the_driver_tells_the_granularity(void **state)
 
 /* What a communicator uses: pinned memory, streams that are queried instead of waited for,
  * events. */
-static void is_discrete(void **state)
+TEST(is_discrete)
 {
-    (void)state;
     enum { N = 70001 };
     struct dev_info info;
     struct dev *dev = open_device();
@@ -131,9 +122,8 @@ static void is_discrete(void **state)
 }
 
 /* As tests/unit/dev/dev.c for the CPU: what dev.h promises. */
-static void copies_and_fills(void **state)
+TEST(copies_and_fills)
 {
-    (void)state;
     static const size_t sizes[] = {1, 4096, (size_t)1 << 20, ((size_t)9 << 20) + 77};
     struct dev *dev = open_device();
     struct stream *s = NULL, *other = NULL;
@@ -176,9 +166,8 @@ static void copies_and_fills(void **state)
 
 /* Many small copies to the device share slots: the host does not wait for the first of them, nor
  * are they mixed up, with others on their way back between them, and when slots come round. */
-static void small_copies_do_not_wait(void **state)
+TEST(small_copies_do_not_wait)
 {
-    (void)state;
     enum { N = 1000, TURNS = 3000 };
     struct dev *dev = open_device();
     struct stream *s = NULL;
@@ -209,9 +198,8 @@ static void small_copies_do_not_wait(void **state)
 
 /* The host that touches the device's memory crashes, as on a GPU: else the tests below would prove
  * little. */
-static void memory_is_out_of_the_hosts_reach(void **state)
+TEST(memory_is_out_of_the_hosts_reach)
 {
-    (void)state;
     struct dev *dev = open_device();
     void *data = NULL;
     int ended = 0;
@@ -236,9 +224,8 @@ static void expect_failure(enum status st, enum status want, const char *word)
                  status_name(want), word);
 }
 
-static void no_device(void **state)
+TEST(no_device)
 {
-    (void)state;
     struct dev *dev = NULL;
     int count = 0;
     runtime_fail("cudaGetDeviceCount", 0, cudaErrorInsufficientDriver);
@@ -256,9 +243,8 @@ static void no_device(void **state)
     assert_null(dev);
 }
 
-static void faults_have_their_status(void **state)
+TEST(faults_have_their_status)
 {
-    (void)state;
     static const struct {
         cudaError_t error;
         enum status st;
@@ -293,9 +279,8 @@ static enum status use(struct dev *dev, struct stream **s)
 
 /* Every call of the runtime fails once: nothing leaks, nothing crashes, memory that is refused is
  * ST_RETRY with numbers. */
-static void every_call_fails_once(void **state)
+TEST(every_call_fails_once)
 {
-    (void)state;
     static const char *const calls[] = {
         "cudaMalloc",    "cudaMemsetAsync",          "cudaStreamSynchronize",
         "cudaHostAlloc", "cudaEventCreateWithFlags", "cudaStreamCreateWithPriority",
@@ -323,9 +308,8 @@ static void every_call_fails_once(void **state)
 
 /* Streams that only copy take no memory of the device; the first operation does, and no later
  * one. */
-static void streams_take_what_they_use(void **state)
+TEST(streams_take_what_they_use)
 {
-    (void)state;
     struct dev *dev = open_device();
     struct stream *copies = NULL, *s = NULL;
     void *data = NULL;
@@ -357,9 +341,8 @@ struct one_symbol {
     void (*no_such_thing)(void);
 };
 
-static void libraries_are_found_or_named(void **state)
+TEST(libraries_are_found_or_named)
 {
-    (void)state;
     static const char *const names[] = {"libcublasLt.so.13", NULL}, *const absent[] = {
                                                                         "libnowhere.so.7", NULL};
     static const struct library_symbol symbols[] = {LIBRARY_SYMBOL(one_symbol, no_such_thing)};
@@ -386,9 +369,8 @@ static void libraries_are_found_or_named(void **state)
 }
 
 /* The tests' own libraries are for CUDA 13: with a driver for 12.4 they are passed over. */
-static void libraries_fit_the_driver(void **state)
+TEST(libraries_fit_the_driver)
 {
-    (void)state;
     char about[LIBRARY_PATH_MAX + 32];
     enum status (*const find[])(char *, size_t) = {dev_cuda_blas, dev_cuda_attention_find};
     int driver = runtime.driver;
@@ -407,20 +389,4 @@ static void libraries_fit_the_driver(void **state)
     library_dir(NULL);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(info_describes_the_gpu),
-    cmocka_unit_test(free_memory_is_of_the_right_gpu),
-    cmocka_unit_test(the_driver_tells_the_granularity),
-    cmocka_unit_test(copies_and_fills),
-    cmocka_unit_test(small_copies_do_not_wait),
-    cmocka_unit_test(is_discrete),
-    cmocka_unit_test(memory_is_out_of_the_hosts_reach),
-    cmocka_unit_test(no_device),
-    cmocka_unit_test(faults_have_their_status),
-    cmocka_unit_test(every_call_fails_once),
-    cmocka_unit_test(streams_take_what_they_use),
-    cmocka_unit_test(libraries_are_found_or_named),
-    cmocka_unit_test(libraries_fit_the_driver),
-};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

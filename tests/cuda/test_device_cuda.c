@@ -1,13 +1,9 @@
 /* The number of workers and the kind of device, by the GPUs that are found (choose/device.c), over
  * a runtime that has as many as a test asks for. A world in which one node has GPUs and another has
  * none is refused before ranks exchange a number. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include "base/memory.h"
 #include "cluster/node_diff.h"
@@ -79,9 +75,8 @@ static struct answer ask(int gpus_n, const char *words)
     return copy;
 }
 
-static void a_worker_for_each_gpu(void **state)
+TEST(a_worker_for_each_gpu)
 {
-    (void)state;
     const struct {
         int gpus_n, workers_n;
     } cases[] = {{0, 1}, {1, 1}, {8, 8}, {63, 63}, {64, 64}, {65, 64}, {300, 64}};
@@ -99,9 +94,8 @@ static void a_worker_for_each_gpu(void **state)
 
 /* Of nodes that leave DEVICE=auto, those without GPUs, or with too few, compute on the CPU, and say
  * so. */
-static void a_mixture_of_devices_is_named(void **state)
+TEST(a_mixture_of_devices_is_named)
 {
-    (void)state;
     char message[512];
     const char *words = "MODEL=gpt2-nano N_NODES=2 MASTER_ADDR=127.0.0.1 JOB_TOKEN_FILE=unread";
     struct answer with = ask(1, words), without = ask(0, words);
@@ -157,9 +151,8 @@ static struct memory_plan plan_of(int ranks, bool over_nccl)
 
 /* The plan of a GPU counts what dev_info reports as scratch, and has rows of their own for what is
  * only estimated. */
-static void scratch_and_estimates_are_planned(void **state)
+TEST(scratch_and_estimates_are_planned)
 {
-    (void)state;
     struct dev_info info;
     struct dev *dev = NULL;
     struct memory_plan one = plan_of(1, true), two = plan_of(2, false), nccl = plan_of(2, true);
@@ -202,9 +195,8 @@ static int64_t scratch_of(const char *words)
 /* With 8,192 tokens of Llama 3 one sample of cuDNN's backward pass needs more than the stream's
  * scratch: 3 x 32 x 8192 x 128 numbers of f32 in the atomic form, and half of them with half of the
  * heads; all scores in the deterministic form. */
-static void scratch_of_attention_is_planned(void **state)
+TEST(scratch_of_attention_is_planned)
 {
-    (void)state;
     const int64_t least = (int64_t)CUDA_SCRATCH_BYTES, sums = (int64_t)3 * 4 * 32 * 8192 * 128,
                   scores = (int64_t)2 * 32 * 8192 * 8192, margin = 2 << 20;
 #define LLAMA "MODEL=llama-3-8b SEQ_LEN=8192 BATCH_SIZE=1 GLOBAL_BATCH=2 N_GPU_EACH_NODE=2 "
@@ -248,9 +240,8 @@ static int64_t nccl_mib(const char *words, int rank, int ranks, int locals)
 
 /* 1.5 GiB for the communicator of all ranks, 24·2·12 + 512 MiB for each further one, 32·12 MiB for
  * each GPU of the node with which messages are exchanged. */
-static void nccls_buffers_are_planned(void **state)
+TEST(nccls_buffers_are_planned)
 {
-    (void)state;
     enum { WORLD = 1536, GROUP = 24 * 2 * 12 + 512, PEER = 32 * 12 };
     static const struct {
         const char *words;
@@ -301,9 +292,8 @@ static enum status check_host(const char *words)
 
 /* The small host part of a run on a GPU is an estimate: a warning. A large one, with the copy of
  * the state for checkpoints, is refused, and so is a run on the CPU. */
-static void a_gpu_needs_little_of_the_host(void **state)
+TEST(a_gpu_needs_little_of_the_host)
 {
-    (void)state;
     assert_int_equal(check_host("MODEL=gpt2 BATCH_SIZE=1 DEVICE=cuda"), ST_OK);
     assert_int_equal(check_host("MODEL=gpt2 BATCH_SIZE=1 DEVICE=cpu"), ST_BAD_SETTING);
     assert_int_equal(check_host("MODEL=gpt2-xl BATCH_SIZE=1 DEVICE=cuda CHECKPOINT_DIR=/none "
@@ -333,9 +323,8 @@ static int64_t need_of_two(void)
 
 /* The tests' NCCL is 2.28.9: it rounds to what the driver tells. Without an answer the most that
  * any version rounds to is planned. */
-static void the_rounding_of_nccl_is_planned(void **state)
+TEST(the_rounding_of_nccl_is_planned)
 {
-    (void)state;
     char nccl[700];
     text_copy(nccl, sizeof nccl, here("/../comm/nccl"));
     library_dir(nccl);
@@ -350,9 +339,8 @@ static void the_rounding_of_nccl_is_planned(void **state)
 }
 
 /* What a GPU of 8 GiB cannot hold is refused before any of it is taken, with what it can hold. */
-static void a_gpu_that_is_too_small(void **state)
+TEST(a_gpu_that_is_too_small)
 {
-    (void)state;
     char message[1024];
     runtime.devices_n = 1;
     assert_int_equal(ask_fit("MODEL=gpt2-nano BATCH_SIZE=1", message, sizeof message), ST_OK);
@@ -367,13 +355,4 @@ static void a_gpu_that_is_too_small(void **state)
         fail_msg("%s", message);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(a_worker_for_each_gpu),
-                                          cmocka_unit_test(a_mixture_of_devices_is_named),
-                                          cmocka_unit_test(a_gpu_that_is_too_small),
-                                          cmocka_unit_test(scratch_and_estimates_are_planned),
-                                          cmocka_unit_test(nccls_buffers_are_planned),
-                                          cmocka_unit_test(a_gpu_needs_little_of_the_host),
-                                          cmocka_unit_test(the_rounding_of_nccl_is_planned),
-                                          cmocka_unit_test(scratch_of_attention_is_planned)};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

@@ -1,9 +1,6 @@
 /* Models and samples divided over ranks (TP, CP, PP, and several) on the CUDA device without a GPU
  * (guarded.h): the losses of one rank, within rounding, in fp32, bf16 and fp16. Ranks are
  * threads. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "mesh/trial.h"
 
 #include "kernel_test.h"
@@ -74,33 +71,29 @@ static void equals_one(int model, enum dtype dtype, int tensor, int context, int
     trial_free(&alone);
 }
 
-static void tensor_groups_have_the_losses_of_one(void **state)
+TEST(tensor_groups_have_the_losses_of_one)
 {
-    (void)state;
     for (int model = 0; model < MODELS_N; model++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
             equals_one(model, (enum dtype)dtype, 2, 1, 1);
 }
 
-static void stages_have_the_losses_of_one(void **state)
+TEST(stages_have_the_losses_of_one)
 {
-    (void)state;
     for (int model = 0; model < MODELS_N; model++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
             equals_one(model, (enum dtype)dtype, 1, 1, 2);
 }
 
-static void both_have_the_losses_of_one(void **state)
+TEST(both_have_the_losses_of_one)
 {
-    (void)state;
     equals_one(0, DTYPE_F32, 2, 1, 2);
     equals_one(1, DTYPE_BF16, 2, 1, 2);
     equals_one(2, DTYPE_F16, 2, 1, 2);
 }
 
-static void context_groups_have_the_losses_of_one(void **state)
+TEST(context_groups_have_the_losses_of_one)
 {
-    (void)state;
     for (int model = 0; model < MODELS_N; model++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
             equals_one(model, (enum dtype)dtype, 1, 2, 1);
@@ -129,9 +122,8 @@ static int syncs_of_step(int rank, int64_t micros)
 }
 
 /* More messages, as many waits of the thread that computes: they wait for events. */
-static void messages_do_not_wait_for_the_stream(void **state)
+TEST(messages_do_not_wait_for_the_stream)
 {
-    (void)state;
     for (int rank = 0; rank < 2; rank++) {
         int few = syncs_of_step(rank, 2), many = syncs_of_step(rank, 6);
         print_message("# rank %d: %d waits with 2 micro-batches, %d with 6\n", rank, few, many);
@@ -139,21 +131,11 @@ static void messages_do_not_wait_for_the_stream(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tensor_groups_have_the_losses_of_one),
-    cmocka_unit_test(stages_have_the_losses_of_one),
-    cmocka_unit_test(both_have_the_losses_of_one),
-    cmocka_unit_test(context_groups_have_the_losses_of_one),
-    cmocka_unit_test(messages_do_not_wait_for_the_stream),
-};
-
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     rank_devices_open();
-    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    int failed = harness_run_all(__FILE__, NULL, NULL);
     rank_devices_close();
     return failed;
 }
-#endif

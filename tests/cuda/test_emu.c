@@ -4,8 +4,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "tests/cuda/emu_kernels.h"
 #include "tests/emu/emu_control.h"
@@ -42,15 +40,10 @@ static bool is_found(enum emu_mistake mistake, bool want_error)
     return found > (want_error ? SEEDS - 1 : 0);
 }
 
-static void correct_kernels_give_correct_results(void **state)
-{
-    (void)state;
-    assert_false(is_found(EMU_MISTAKE_NONE, false));
-}
+TEST(correct_kernels_give_correct_results) { assert_false(is_found(EMU_MISTAKE_NONE, false)); }
 
-static void planted_mistakes_show_in_results(void **state)
+TEST(planted_mistakes_show_in_results)
 {
-    (void)state;
     assert_true(is_found(EMU_MISTAKE_NO_BARRIER, false));
     assert_true(is_found(EMU_MISTAKE_NO_WARP, false));
     assert_true(is_found(EMU_MISTAKE_NO_WAIT, false));
@@ -59,9 +52,8 @@ static void planted_mistakes_show_in_results(void **state)
     emu_skip_barrier(-1);
 }
 
-static void mistakes_are_errors(void **state)
+TEST(mistakes_are_errors)
 {
-    (void)state;
     static const enum emu_mistake found[] = {EMU_MISTAKE_TWO_BARRIERS, EMU_MISTAKE_EARLY_RETURN,
                                              EMU_MISTAKE_LANES, EMU_MISTAKE_ALIGNMENT};
     for (size_t i = 0; i < sizeof found / sizeof *found; i++)
@@ -91,9 +83,8 @@ static void store_as(void *p, int i, float x, enum dtype dtype)
 }
 
 /* Small whole numbers: every product and sum is exact in every dtype. */
-static void fragments_are_as_documented(void **state)
+TEST(fragments_are_as_documented)
 {
-    (void)state;
     static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F16, DTYPE_F32};
     for (int n = 0; n < 4; n++) {
         enum dtype dtype = n < 3 ? dtypes[n] : DTYPE_BF16;
@@ -118,9 +109,8 @@ static void fragments_are_as_documented(void **state)
     }
 }
 
-static void dropout_draws_the_cpus_numbers(void **state)
+TEST(dropout_draws_the_cpus_numbers)
 {
-    (void)state;
     enum { N = 400 };
     float out[2 * N];
     for (uint64_t shift = 0; shift < 4; shift++) {
@@ -139,9 +129,8 @@ static void dropout_draws_the_cpus_numbers(void **state)
 
 /* Every half and bfloat16 is itself; between two neighbours the nearer one, or the even one, is
  * taken. */
-static void rounding_is_exact(void **state)
+TEST(rounding_is_exact)
 {
-    (void)state;
     static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F16};
     static float in[65536] __attribute__((aligned(16))), back[65536] __attribute__((aligned(16)));
     static uint16_t bits[65536] __attribute__((aligned(16)));
@@ -180,9 +169,8 @@ static void rounding_is_exact(void **state)
     }
 }
 
-static void reductions_are_right_in_any_order(void **state)
+TEST(reductions_are_right_in_any_order)
 {
-    (void)state;
     float in[256], out[4];
     for (int i = 0; i < 256; i++)
         in[i] = (float)((i * 37) % 256 - 100);
@@ -250,9 +238,8 @@ static int launch_on_threads(void)
 
 /* The first launches of a process come from several threads at once, as where ranks are threads:
  * each finds its kernel's limits. Runs first, so that no table is read yet. */
-static void the_first_launches_come_from_many_threads(void **state)
+TEST(the_first_launches_come_from_many_threads)
 {
-    (void)state;
     for (int i = 0; i < PROCESSES; i++) {
         int how = 0;
         pid_t child = fork();
@@ -273,9 +260,8 @@ static int shared_of(size_t kib)
 
 /* A kernel's limit of shared memory is set once, to what the device has: a smaller launch does not
  * lower it, and one that needs more than the device has is refused. */
-static void shared_memory_is_allowed_once(void **state)
+TEST(shared_memory_is_allowed_once)
 {
-    (void)state;
     emu_shared_max(99 << 10);
     (void)emu_opt_ins();
     assert_int_equal(shared_of(47), 7);
@@ -294,19 +280,4 @@ static void shared_memory_is_allowed_once(void **state)
     assert_null(emu_error());
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_launches_come_from_many_threads),
-        cmocka_unit_test(correct_kernels_give_correct_results),
-        cmocka_unit_test(planted_mistakes_show_in_results),
-        cmocka_unit_test(mistakes_are_errors),
-        cmocka_unit_test(fragments_are_as_documented),
-        cmocka_unit_test(dropout_draws_the_cpus_numbers),
-        cmocka_unit_test(rounding_is_exact),
-        cmocka_unit_test(reductions_are_right_in_any_order),
-        cmocka_unit_test(shared_memory_is_allowed_once),
-    };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-}
+HARNESS_RUN_ALL()

@@ -55,9 +55,8 @@ static void find_errors(enum emu_number number, double range[2])
     }
 }
 
-static void errors_are_two_units_at_most(void **state)
+TEST(errors_are_two_units_at_most)
 {
-    (void)state;
     for (int number = EMU_NUMBER_EXP; number <= EMU_NUMBER_RCP_QUICK; number++) {
         double none[2], drawn[2], up[2], down[2];
         emu_noise(EMU_NOISE_DRAWN);
@@ -78,9 +77,8 @@ static void errors_are_two_units_at_most(void **state)
 }
 
 /* CUDA documents these results without an error. */
-static void special_results_are_exact(void **state)
+TEST(special_results_are_exact)
 {
-    (void)state;
     static const struct {
         enum emu_number number;
         float x, y;
@@ -122,9 +120,8 @@ static double softcap_error(enum emu_noise noise)
 }
 
 /* A limit that a device as exact as the host keeps, and a device with CUDA's errors does not. */
-static void a_limit_that_is_too_small_is_exceeded(void **state)
+TEST(a_limit_that_is_too_small_is_exceeded)
 {
-    (void)state;
     const double too_small = 3e-15, of_the_contract = 1e-12;
     double none = softcap_error(EMU_NOISE_NONE);
     assert_true(none > 0 && none < too_small);
@@ -142,9 +139,8 @@ static bool keeps_subnormals(void)
     return x * 0.5f == 0x1p-127f;
 }
 
-static void subnormal_numbers_become_zero(void **state)
+TEST(subnormal_numbers_become_zero)
 {
-    (void)state;
     float normal = 0x1p-126f, subnormal = 0x1p-127f, y;
     compute(&y, &normal, 1, EMU_NUMBER_HALF);
     assert_true(y == 0x1p-127f);
@@ -167,9 +163,8 @@ static void subnormal_numbers_become_zero(void **state)
 }
 
 /* (1 + 2^-12)² - 1: the product alone loses 2^-24. */
-static void products_are_contracted_if_compiled_so(void **state)
+TEST(products_are_contracted_if_compiled_so)
 {
-    (void)state;
     float x = 1 + 0x1p-12f, square, rounded;
     compute(&square, &x, 1, EMU_NUMBER_SQUARE);
     compute(&rounded, &x, 1, EMU_NUMBER_ROUNDED);
@@ -181,11 +176,4 @@ static void products_are_contracted_if_compiled_so(void **state)
 #endif
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(errors_are_two_units_at_most),
-    cmocka_unit_test(special_results_are_exact),
-    cmocka_unit_test(a_limit_that_is_too_small_is_exceeded),
-    cmocka_unit_test(subnormal_numbers_become_zero),
-    cmocka_unit_test(products_are_contracted_if_compiled_so),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

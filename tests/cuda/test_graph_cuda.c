@@ -3,9 +3,6 @@
  * capture that fails; what is forbidden in a capture; where events are recorded; nothing leaks. The
  * update is submitted before the host looks at loss and norm, and changes nothing when they are not
  * finite. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -121,9 +118,8 @@ static struct outcome compare(struct way way)
  * step; kinds of optimiser, of head, of numbers; one and several micro-batches. From the second
  * step on a step of two micro-batches is two launches, of one it is one; the host waits for one
  * event, never for the stream, when the update has been asked for. */
-static void graphs_give_the_same_bits(void **state)
+TEST(graphs_give_the_same_bits)
 {
-    (void)state;
     static const struct way ways[] = {
         {.task = MODEL_TASK_LM, .dtype = DTYPE_F32, .optim = OPTIM_KIND_ADAMW, .batch = 2},
         {.task = MODEL_TASK_LM, .dtype = DTYPE_BF16, .optim = OPTIM_KIND_SGD, .batch = 2},
@@ -148,9 +144,8 @@ static void graphs_give_the_same_bits(void **state)
 
 /* Of four micro-batches the two between the first and the last ask for the same: three graphs,
  * which is all that is made. */
-static void middles_are_one_graph(void **state)
+TEST(middles_are_one_graph)
 {
-    (void)state;
     const int before = *runtime_calls("cudaGraphInstantiate");
     struct outcome graphs = compare((struct way){.task = MODEL_TASK_LM,
                                                  .dtype = DTYPE_F32,
@@ -162,9 +157,8 @@ static void middles_are_one_graph(void **state)
 
 /* Weights that something else has rounded, samples with a mask: other lists, made graphs of their
  * own; the numbers stay. */
-static void other_work_is_captured_anew(void **state)
+TEST(other_work_is_captured_anew)
 {
-    (void)state;
     struct way looks = {.task = MODEL_TASK_LM,
                         .dtype = DTYPE_BF16,
                         .optim = OPTIM_KIND_ADAMW,
@@ -227,9 +221,8 @@ static void leaves_the_state(struct way way)
     dev_close(dev);
 }
 
-static void what_is_not_finite_changes_nothing(void **state)
+TEST(what_is_not_finite_changes_nothing)
 {
-    (void)state;
     for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
         for (int form = 0; form < 2;
              /* each type meets each optimiser and each way to the device, and these one another */
@@ -243,9 +236,8 @@ static void what_is_not_finite_changes_nothing(void **state)
 
 /* CUDA may report a graph's event as reached because of an earlier launch: then the number is
  * missing, and the host waits for the stream. */
-static void an_event_of_an_earlier_launch_is_detected(void **state)
+TEST(an_event_of_an_earlier_launch_is_detected)
 {
-    (void)state;
     struct dev *dev = open_device();
     struct way way = {.task = MODEL_TASK_LM, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES};
     struct step *step = open_step(dev, &way), *twin = open_step(dev, &way);
@@ -285,9 +277,8 @@ static void run_way(void *arg)
     assert_int_equal(runtime.graphs_n + runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
 }
 
-static void the_log_names_the_way(void **state)
+TEST(the_log_names_the_way)
 {
-    (void)state;
     struct run run = {.way = {.task = MODEL_TASK_LM, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES}};
     const char *text = harness_log_of(run_way, &run);
     const char *first = strstr(text, "as CUDA graphs: ");
@@ -301,9 +292,8 @@ static void the_log_names_the_way(void **state)
 }
 
 /* A capture that fails in any way: logged once, and the same bits one by one. */
-static void a_failed_capture_is_no_failure(void **state)
+TEST(a_failed_capture_is_no_failure)
 {
-    (void)state;
     static const struct {
         const char *call;
         cudaError_t error;
@@ -334,9 +324,8 @@ static void a_failed_capture_is_no_failure(void **state)
 }
 
 /* A fault of the GPU in a graph is one as everywhere. */
-static void a_fault_is_a_fault(void **state)
+TEST(a_fault_is_a_fault)
 {
-    (void)state;
     struct dev *dev = open_device();
     struct way way = {.task = MODEL_TASK_LM, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES};
     struct step *step = open_step(dev, &way);
@@ -390,9 +379,8 @@ static enum status query_until_idle(struct stream *s)
 }
 
 /* More kinds of work than are kept, some long: in the order asked, whatever begins it. */
-static void gathered_work_keeps_its_order(void **state)
+TEST(gathered_work_keeps_its_order)
 {
-    (void)state;
     enum { N = 8192 };
     struct dev *dev = open_device();
     struct stream *s = NULL, *other = NULL;
@@ -440,9 +428,8 @@ static void gathered_work_keeps_its_order(void **state)
 
 /* An event behind a list is recorded behind its graph; work that is gathered after it makes it a
  * node of the graph, and then its number comes with it. */
-static void events_have_their_place(void **state)
+TEST(events_have_their_place)
 {
-    (void)state;
     struct dev *dev = open_device();
     struct stream *s = NULL;
     struct dev_event *event = NULL;
@@ -477,9 +464,8 @@ static void events_have_their_place(void **state)
 }
 
 /* The tests' runtime is as strict as CUDA: else what is above would prove little. */
-static void the_runtime_forbids(void **state)
+TEST(the_runtime_forbids)
 {
-    (void)state;
     struct dev *dev = open_device();
     struct stream *s = NULL;
     void *data = NULL, *more = NULL;
@@ -511,18 +497,4 @@ static void the_runtime_forbids(void **state)
     dev_close(dev);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(graphs_give_the_same_bits),
-    cmocka_unit_test(middles_are_one_graph),
-    cmocka_unit_test(other_work_is_captured_anew),
-    cmocka_unit_test(what_is_not_finite_changes_nothing),
-    cmocka_unit_test(an_event_of_an_earlier_launch_is_detected),
-    cmocka_unit_test(the_log_names_the_way),
-    cmocka_unit_test(a_failed_capture_is_no_failure),
-    cmocka_unit_test(a_fault_is_a_fault),
-    cmocka_unit_test(gathered_work_keeps_its_order),
-    cmocka_unit_test(events_have_their_place),
-    cmocka_unit_test(the_runtime_forbids),
-};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

@@ -336,9 +336,8 @@ static void branches(struct set *s, enum dtype t, int64_t n, int64_t c)
     done(s);
 }
 
-static void all_match_plain(void **state)
+TEST(all_match_plain)
 {
-    (void)state;
     struct set s = {0};
     for (int t = DTYPE_BF16; t <= DTYPE_F16; t++)
         for (uint64_t seed = 0; seed < 3; seed++) {
@@ -382,9 +381,8 @@ static void all_match_plain(void **state)
         }
 }
 
-static void columns_are_summed(void **state)
+TEST(columns_are_summed)
 {
-    (void)state;
     static const int64_t shapes[][3] = {
         {0, 5, 5}, {1, 1, 1}, {70, 33, 40}, {1000, 64, 64}, {33000, 3, 3}};
     for (int t = DTYPE_F32; t <= DTYPE_F16; t++)
@@ -475,17 +473,15 @@ static void gelu_kind_of_every_half(enum gelu_kind kind)
         free(all[i]);
 }
 
-static void gelu_of_every_half(void **state)
+TEST(gelu_of_every_half)
 {
-    (void)state;
     gelu_kind_of_every_half(GELU_KIND_TANH);
     gelu_kind_of_every_half(GELU_KIND_ERF);
 }
 
 /* Types that do not go together, and work beyond the scratch, are refused before anything runs. */
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     struct cuda cuda = emulated_cuda();
     float f[8] = {0};
     struct tensor t = kt_f32(f), h = {f, DTYPE_BF16}, i = {f, DTYPE_I32};
@@ -523,7 +519,4 @@ static void refusals(void **state)
                      CUDA_REFUSAL_SCRATCH);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(all_match_plain), cmocka_unit_test(columns_are_summed),
-    cmocka_unit_test(gelu_of_every_half), cmocka_unit_test(refusals)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -135,9 +135,8 @@ static void check(struct shape x, int with)
     check_bwd_w(&x, with % 2, with < 2 ? DTYPE_F32 : x.dtype);
 }
 
-static void every_dtype_and_layout(void **state)
+TEST(every_dtype_and_layout)
 {
-    (void)state;
     static const struct shape shapes[] = {{.n = 70, .in = 72, .out = 136},
                                           {.n = 1, .in = 8, .out = 200}};
     for (int i = 0; i < 2; i++)
@@ -152,9 +151,8 @@ static void every_dtype_and_layout(void **state)
 }
 
 /* Sizes no 16-byte access fits, one short of a tile and one over, rows that lie apart. */
-static void odd_sizes(void **state)
+TEST(odd_sizes)
 {
-    (void)state;
     static const struct shape shapes[] = {{.n = 1, .in = 1, .out = 1},
                                           {.n = 33, .in = 65, .out = 129},
                                           {.n = 129, .in = 63, .out = 15, .wider = 1},
@@ -169,9 +167,8 @@ static void odd_sizes(void **state)
         }
 }
 
-static void every_epilogue(void **state)
+TEST(every_epilogue)
 {
-    (void)state;
     for (int n = 0; n < 2; n++)
         for (int with = 0; with < 5; with++) {
             struct shape x = {.n = 40,
@@ -186,9 +183,8 @@ static void every_epilogue(void **state)
 
 /* More rows of tiles than a band, columns of tiles, several turns of the buffers; residual in
  * place. */
-static void many_tiles_in_any_order(void **state)
+TEST(many_tiles_in_any_order)
 {
-    (void)state;
     struct shape x = {.n = 9 * 128 + 1, .in = 8, .out = 130, .dtype = DTYPE_BF16};
     emu_seed(5);
     check_fwd(&x, 1);
@@ -210,9 +206,8 @@ static int forward_again(void *arg)
     return matmul_fwd_cuda(x->cuda, x->a);
 }
 
-static void barriers_are_needed(void **state)
+TEST(barriers_are_needed)
 {
-    (void)state;
     for (int n = 0; n < 2; n++) {
         enum dtype dtype = n ? DTYPE_F32 : DTYPE_BF16;
         int64_t elems = 128 * 16, k = n ? 48 : 304;
@@ -231,9 +226,8 @@ static void barriers_are_needed(void **state)
     }
 }
 
-static void needs_are_checked(void **state)
+TEST(needs_are_checked)
 {
-    (void)state;
     float x[16] = {0};
     struct cuda cuda = {.sm_count = 1};
     struct matmul_fwd a = {
@@ -245,13 +239,4 @@ static void needs_are_checked(void **state)
     assert_int_equal(matmul_fwd_cuda(&cuda, &a), CUDA_REFUSAL_SHAPE);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_dtype_and_layout), cmocka_unit_test(odd_sizes),
-        cmocka_unit_test(every_epilogue),         cmocka_unit_test(many_tiles_in_any_order),
-        cmocka_unit_test(barriers_are_needed),    cmocka_unit_test(needs_are_checked),
-    };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-}
+HARNESS_RUN_ALL()

@@ -1,9 +1,6 @@
 /* Several ranks over NCCL on the CUDA device without a GPU, with streams that run at the same time
  * (streams.h) and the tests' own NCCL. Training gives the bits of staging through host memory, with
  * CUDA graphs and without, so no stream lacks a wait for another one. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #define GUARDED_STREAMS
 #include "kernel_test.h"
 
@@ -93,9 +90,8 @@ static void same_bits(struct trial like, int ranks)
     trial_free(&want);
 }
 
-static void every_shard(void **state)
+TEST(every_shard)
 {
-    (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         struct trial like = trial_of_ranks(2, 1 + shard % 2);
         like.config.store.shard = (enum layout_shard)shard;
@@ -107,9 +103,8 @@ static void every_shard(void **state)
 }
 
 /* 16-bit weights, gradients that are summed as bf16, and both. */
-static void sixteen_bits(void **state)
+TEST(sixteen_bits)
 {
-    (void)state;
     for (int form = 1; form <= 3; form++) {
         struct trial like = trial_of_ranks(2, 1 + form % 2);
         like.config.store.shard = form == 3 ? LAYOUT_SHARD_FULL : LAYOUT_SHARD_NONE;
@@ -118,11 +113,6 @@ static void sixteen_bits(void **state)
         same_bits(like, 2);
     }
 }
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_shard),
-    cmocka_unit_test(sixteen_bits),
-};
 
 static void use_nccl(void)
 {
@@ -136,13 +126,11 @@ static void use_nccl(void)
 
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     streams_begin();
     ranks_own_dev = rank_device;
     for (int rank = 0; rank < 4; rank++)
         open_once(rank_device(rank)); /* which leads to another folder */
     use_nccl();
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    return harness_run_all(__FILE__, NULL, NULL);
 }
-#endif

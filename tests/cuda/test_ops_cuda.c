@@ -1,14 +1,9 @@
 /* The operations of a planned step on a GPU are those of a real one (tests/unit/plan/ops has CPUs
  * and several ranks): 16-bit compute copies, and the end of a step on the device. And a GPU is
  * measured for plans. It is emulated (guarded.h). */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/steps.h"
-
-#include <math.h>
 
 #include "architectures.h"
 #include "plan/plan_machine.h"
@@ -120,9 +115,8 @@ static void check(const struct model_dims *dims, enum dtype dtype, int micros, b
     dev_close(dev);
 }
 
-static void test_planned(void **state)
+TEST(test_planned)
 {
-    (void)state;
     static const struct model_dims gpt2 = {
         .name = "gpt2", .layers = 2, .heads = 2, .embed = 32, .vocab = 64};
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
@@ -132,9 +126,8 @@ static void test_planned(void **state)
 }
 
 /* test_measured — a GPU as a machine: products of both types have rates. */
-static void test_measured(void **state)
+TEST(test_measured)
 {
-    (void)state;
     struct dev *dev = open_device_as(false);
     const struct plan_machine_config config = {.dev = dev, .name = "gpu", .budget_ms = 10};
     struct plan_cluster c;
@@ -146,7 +139,4 @@ static void test_measured(void **state)
     dev_close(dev);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_planned),
-                                          cmocka_unit_test(test_measured)};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

@@ -1,9 +1,6 @@
 /* Every matrix product of a step of GPT-2 as NVIDIA's own cuBLASLt takes it: descriptions, layouts
  * and preferences need no GPU (only a search and a product do). Each is made as a step makes it,
  * and each attribute is read back. Skipped where NVIDIA's library is not installed. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include <dlfcn.h>
@@ -165,9 +162,8 @@ static void describe_step(const char *model, enum model_task task, enum dtype dt
             describe(&form[k]);
 }
 
-static void every_product_of_a_step_is_described(void **state)
+TEST(every_product_of_a_step_is_described)
 {
-    (void)state;
     static const char *const models[] = {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"};
     if (!has_library())
         return;
@@ -186,9 +182,8 @@ static void every_product_of_a_step_is_described(void **state)
 
 /* A value of the wrong size is refused and not there when it is read back, so the test above can
  * fail. */
-static void a_wrong_attribute_is_seen(void **state)
+TEST(a_wrong_attribute_is_seen)
 {
-    (void)state;
     if (!has_library())
         return;
     cublasLtMatmulDesc_t desc = NULL;
@@ -203,9 +198,4 @@ static void a_wrong_attribute_is_seen(void **state)
     library_close(&library);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_product_of_a_step_is_described),
-    cmocka_unit_test(a_wrong_attribute_is_seen),
-};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

@@ -1,11 +1,7 @@
 /* Where the products of a step go, without a GPU (guarded.h): every product of 16-bit numbers to
  * cuBLASLt; the choices of CONVOY_BLAS; products that fail while work is captured. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
-#include "base/log.h"
 #include "dev/blas/tuned.h"
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/products.h"
@@ -145,9 +141,8 @@ static struct outcome train(struct dev *dev, const struct way *way)
 
 /* Every product of a bf16 and an fp16 step is cuBLASLt's, and none of this program's kernels; no
  * call breaks a rule of the manual; and each is one of products.h. */
-static void every_16_bit_product_is_cublaslts(void **state)
+TEST(every_16_bit_product_is_cublaslts)
 {
-    (void)state;
     for (int task = MODEL_TASK_LM; task <= MODEL_TASK_QA; task++)
         for (int dtype = DTYPE_BF16; dtype <= DTYPE_F16; dtype++) {
             struct dev *dev = noting_device();
@@ -193,9 +188,8 @@ static bool is_listed(const struct products *p, const char *key)
 
 /* What products.h lists, which is described to NVIDIA's library and measured, is what a step asks
  * for. */
-static void the_list_has_every_product_of_a_step(void **state)
+TEST(the_list_has_every_product_of_a_step)
 {
-    (void)state;
     static struct products products;
     for (int task = MODEL_TASK_LM; task <= MODEL_TASK_QA; task++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
@@ -220,9 +214,8 @@ static void the_list_has_every_product_of_a_step(void **state)
 }
 
 /* fp32 results are compared with the CPU's, and the accuracy of an epilogue's GELU is unknown. */
-static void fp32_has_gelu_apart(void **state)
+TEST(fp32_has_gelu_apart)
 {
-    (void)state;
     static struct products products;
     struct blas_form form[BLAS_FORMS];
     int gelus = 0;
@@ -263,9 +256,8 @@ static int64_t room_is_zero(struct dev *dev, const struct way *way, const struct
 
 /* With weight decay and several micro-batches the rows of zeros stay zero, and losses, parameters
  * and moments have the bits of products without them. */
-static void rows_of_zeros_change_nothing(void **state)
+TEST(rows_of_zeros_change_nothing)
 {
-    (void)state;
     for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
         for (int is_untied = 0; is_untied < 2; is_untied++) {
             const struct way way = {
@@ -287,9 +279,8 @@ static void rows_of_zeros_change_nothing(void **state)
 /* ---- CONVOY_BLAS ---- */
 
 /* The same losses, whatever makes the products; plain has no epilogue, off has no cuBLASLt. */
-static void each_choice_of_convoy_blas_learns_the_same(void **state)
+TEST(each_choice_of_convoy_blas_learns_the_same)
 {
-    (void)state;
     static const struct {
         enum dtype dtype;
         double most; /* relative, to auto */
@@ -338,9 +329,8 @@ static void train_logged(void *arg)
 /* A product that fails while work is captured: no graph of half the work, nothing of another kernel
  * in it. The capture ends with an error that is logged, and the same work is submitted one by one,
  * with the same bits. */
-static void a_product_that_fails_in_a_capture_ends_it(void **state)
+TEST(a_product_that_fails_in_a_capture_ends_it)
 {
-    (void)state;
     logged.dev = open_device();
     logged.way = (struct way){.dtype = DTYPE_BF16, .is_eager = true};
     struct outcome want = train(logged.dev, &logged.way);
@@ -367,9 +357,8 @@ static void a_product_that_fails_in_a_capture_ends_it(void **state)
 }
 
 /* Outside of a capture the same failure is a fault of the GPU. */
-static void a_product_that_fails_is_a_fault(void **state)
+TEST(a_product_that_fails_is_a_fault)
 {
-    (void)state;
     struct dev *dev = open_device();
     struct way way = {.dtype = DTYPE_BF16, .is_eager = true};
     struct step *step = open_step(dev, &way);
@@ -385,14 +374,4 @@ static void a_product_that_fails_is_a_fault(void **state)
     dev_close(dev);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_16_bit_product_is_cublaslts),
-    cmocka_unit_test(the_list_has_every_product_of_a_step),
-    cmocka_unit_test(fp32_has_gelu_apart),
-    cmocka_unit_test(rows_of_zeros_change_nothing),
-    cmocka_unit_test(each_choice_of_convoy_blas_learns_the_same),
-    cmocka_unit_test(a_product_that_fails_in_a_capture_ends_it),
-    cmocka_unit_test(a_product_that_fails_is_a_fault),
-};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

@@ -1,12 +1,8 @@
 /* Several ranks on the CUDA device without a GPU (guarded.h), as threads: their steps run as CUDA
  * graphs too, and give the bits of one operation after the other, with every SHARD. Gathered work
  * is submitted before the host waits for other ranks. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
-#include "base/clock.h"
 #include "mesh/store/store.h"
 #include "mesh/trial.h"
 #include "tests/cuda/rank_devices.h"
@@ -89,26 +85,23 @@ static void graphs_give_the_same_bits(struct trial like, int ranks, int shard_fi
     trial_free(&want);
 }
 
-static void two_ranks(void **state)
+TEST(two_ranks)
 {
-    (void)state;
     graphs_give_the_same_bits(trial_of_ranks(2, 2, DTYPE_F32), 2, LAYOUT_SHARD_NONE);
     graphs_give_the_same_bits(trial_of_ranks(2, 1, DTYPE_F32), 2, LAYOUT_SHARD_NONE);
     /* weights are rounded on the way */
     graphs_give_the_same_bits(trial_of_ranks(2, 2, DTYPE_BF16), 2, LAYOUT_SHARD_GRADIENTS);
 }
 
-static void four_ranks(void **state)
+TEST(four_ranks)
 {
-    (void)state;
     graphs_give_the_same_bits(trial_of_ranks(4, 2, DTYPE_F32), 4, LAYOUT_SHARD_NONE);
     graphs_give_the_same_bits(trial_of_ranks(4, 1, DTYPE_F32), 4, LAYOUT_SHARD_NONE);
 }
 
 /* One micro-batch in the first steps, two in the others. */
-static void growing_batches(void **state)
+TEST(growing_batches)
 {
-    (void)state;
     struct trial like = trial_of_ranks(2, 1, DTYPE_F32);
     like.config.batch_warmup = (struct warmup){.from = 2, .steps = 2};
     assert_int_equal(step_samples_at(&like.config, 1), 2);
@@ -176,27 +169,18 @@ static enum status gather_and_wait(struct ranks_one *one)
     return st;
 }
 
-static void work_begins_before_the_host_waits(void **state)
+static int open_first(void **state)
 {
-    (void)state;
+    rank_devices_open();
+    return 0;
+}
+
+TEST_WITH(work_begins_before_the_host_waits, open_first, NULL)
+{
     int unused[2] = {0};
     pthread_barrier_init(&together, NULL, 2);
     ranks_run(1, 2, gather_and_wait, unused, sizeof *unused);
     pthread_barrier_destroy(&together);
 }
 
-static int open_first(void **state)
-{
-    (void)state;
-    rank_devices_open();
-    return 0;
-}
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup(work_begins_before_the_host_waits, open_first),
-    cmocka_unit_test(two_ranks),
-    cmocka_unit_test(growing_batches),
-    cmocka_unit_test(four_ranks),
-};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

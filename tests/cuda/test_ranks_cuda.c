@@ -2,9 +2,6 @@
  * parameters: the same training whatever each rank holds, from the first step to the last and after
  * a restore; and what a rank holds. Ranks are threads; from the third step on their work runs as
  * CUDA graphs (test_rank_graphs_cuda). */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "mesh/trial.h"
 
 #include "kernel_test.h"
@@ -38,9 +35,8 @@ static void expect(struct trial like, const struct trial *want, int ranks, const
     trial_free(&got);
 }
 
-static void every_shard_gives_the_same_bits(void **state)
+TEST(every_shard_gives_the_same_bits)
 {
-    (void)state;
     for (int ranks = 2; ranks <= 4; ranks++)
         for (int dtype = DTYPE_BF16; dtype <= DTYPE_F16; dtype++) {
             struct trial none = tiny(LAYOUT_SHARD_NONE, (enum dtype)dtype, ranks);
@@ -55,9 +51,8 @@ static void every_shard_gives_the_same_bits(void **state)
 }
 
 /* Groups of two on two nodes of GPUs. */
-static void hybrid_gives_the_same_losses(void **state)
+TEST(hybrid_gives_the_same_losses)
 {
-    (void)state;
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     for (int i = 0; i < 3; i++) {
         struct trial none = tiny(LAYOUT_SHARD_NONE, dtypes[i], 4);
@@ -74,9 +69,8 @@ static void hybrid_gives_the_same_losses(void **state)
 }
 
 /* With several micro-batches gradients lie whole, masters do not. */
-static void accumulation_gives_the_same_bits(void **state)
+TEST(accumulation_gives_the_same_bits)
 {
-    (void)state;
     struct trial like = tiny(LAYOUT_SHARD_NONE, DTYPE_BF16, 2);
     like.config.global_samples = 4;
     struct trial want = trial_run(&like, 1, 2);
@@ -101,9 +95,8 @@ static struct trial second_of(const struct trial *half, enum layout_shard shard,
 
 /* What one run leaves is where another begins, whatever either holds in parts: the same run, others
  * in another PRECISION, and on another number of ranks. */
-static void resumes_under_another_shard_and_precision(void **state)
+TEST(resumes_under_another_shard_and_precision)
 {
-    (void)state;
     struct trial like = tiny(LAYOUT_SHARD_OPTIMIZER, DTYPE_BF16, 2);
     struct trial whole = trial_run(&like, 1, 2);
     like.steps = 1;
@@ -172,9 +165,8 @@ out_close:
     return st;
 }
 
-static void a_sample_and_an_evaluation(void **state)
+TEST(a_sample_and_an_evaluation)
 {
-    (void)state;
     static struct beside want[2], got[2];
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard += shard == 0 ? 1 : 2) {
         got[0].trial = tiny((enum layout_shard)shard, DTYPE_BF16, 2);
@@ -194,21 +186,11 @@ static void a_sample_and_an_evaluation(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_shard_gives_the_same_bits),
-    cmocka_unit_test(hybrid_gives_the_same_losses),
-    cmocka_unit_test(accumulation_gives_the_same_bits),
-    cmocka_unit_test(resumes_under_another_shard_and_precision),
-    cmocka_unit_test(a_sample_and_an_evaluation),
-};
-
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     rank_devices_open();
-    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    int failed = harness_run_all(__FILE__, NULL, NULL);
     rank_devices_close();
     return failed;
 }
-#endif

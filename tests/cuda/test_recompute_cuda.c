@@ -1,9 +1,6 @@
 /* RECOMPUTE changes what a GPU computes twice and what it keeps, and no bit of losses, norms or
  * state: fp32, bf16 and fp16, both tasks, with dropout, and with our own products. Without a GPU
  * (guarded.h). */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -75,15 +72,12 @@ static void same(enum model_task task, enum dtype dtype)
     kt_free(want.state);
 }
 
-static void every_way_gives_the_same_bits(void **state)
+TEST(every_way_gives_the_same_bits)
 {
-    (void)state;
     same(MODEL_TASK_LM, DTYPE_F32);
     same(MODEL_TASK_LM, DTYPE_BF16);
     same(MODEL_TASK_LM, DTYPE_F16);
     same(MODEL_TASK_QA, DTYPE_BF16);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(every_way_gives_the_same_bits)};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

@@ -55,9 +55,8 @@ static void same_bits(const char *what, struct tensor a, struct tensor b, int64_
             fail_msg("%s, dtype %d: element %lld differs", what, a.dtype, (long long)i);
 }
 
-static void xent_kept_and_read_again(void **state)
+TEST(xent_kept_and_read_again)
 {
-    (void)state;
     static const int64_t shapes[][2] = {{1, 1},       {5, 7},         {17, 17},      {1000, 1024},
                                         {4099, 4101}, {20000, 20001}, {50257, 50304}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -75,9 +74,8 @@ static void xent_kept_and_read_again(void **state)
 }
 
 /* A launch asks for the row's bytes where a block can have them, and for none where it cannot. */
-static void xent_keeps_what_fits(void **state)
+TEST(xent_keeps_what_fits)
 {
-    (void)state;
     static const struct {
         int64_t v;
         enum dtype dtype;
@@ -111,12 +109,4 @@ static void xent_keeps_what_fits(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(xent_kept_and_read_again),
-        cmocka_unit_test(xent_keeps_what_fits),
-    };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-}
+HARNESS_RUN_ALL()

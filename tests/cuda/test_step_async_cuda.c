@@ -1,9 +1,6 @@
 /* A single GPU decides on its update itself (train/step/async.c): the same final bits and the same
  * reported numbers as when the host decides between the passes and the update, as with several
  * ranks. Without a GPU (guarded.h). */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -72,9 +69,8 @@ static struct outcome train(const struct way *way, bool is_async)
 
 /* Each type with each task, each task with clipping that bites, that does not, and none; both
  * optimisers, with accumulation and without. */
-static void same_bits_as_when_the_host_decides(void **state)
+TEST(same_bits_as_when_the_host_decides)
 {
-    (void)state;
     static const struct way ways[] = {
         {MODEL_TASK_LM, DTYPE_F32, OPTIM_KIND_ADAMW, 1e-2, SAMPLES},
         {MODEL_TASK_QA, DTYPE_F32, OPTIM_KIND_SGD, 1e3, 2},
@@ -106,6 +102,4 @@ static void same_bits_as_when_the_host_decides(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits_as_when_the_host_decides)};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

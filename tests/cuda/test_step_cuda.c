@@ -1,9 +1,6 @@
 /* Training on the CUDA device without a GPU (guarded.h): the recorded runs of tests/golden in every
  * PRECISION, through the cuBLASLt of loops and through the program's kernels; a resumed run gives
  * the same bits; loss scales; the calls of the runtime that a step makes; a sample of text. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "tests/golden/golden.h"
 #include "kernel_test.h"
 #include "tests/cuda/guarded.h"
@@ -110,31 +107,24 @@ static void repeat(const struct way *way)
     end(&r);
 }
 
-static void golden_f32(void **state)
+TEST(golden_f32)
 {
-    (void)state;
     repeat(&(struct way){"lm", DTYPE_F32, false, false, 10, 1e-6, 1e-5, 1e-8});
     repeat(&(struct way){"lm", DTYPE_F32, false, true, 2, 1e-6, 1e-5, 0});
     repeat(&(struct way){"qa", DTYPE_F32, false, false, 3, 1e-6, 1e-5, 0});
 }
 
-static void golden_tf32(void **state)
-{
-    (void)state;
-    repeat(&(struct way){"lm", DTYPE_F32, true, true, 2, 1e-4, 2e-3, 0});
-}
+TEST(golden_tf32) { repeat(&(struct way){"lm", DTYPE_F32, true, true, 2, 1e-4, 2e-3, 0}); }
 
-static void golden_bf16(void **state)
+TEST(golden_bf16)
 {
-    (void)state;
     repeat(&(struct way){"lm", DTYPE_BF16, false, false, 10, 1e-3, 1e-2, 1e-5});
     repeat(&(struct way){"lm", DTYPE_BF16, false, true, 2, 1e-3, 1e-2, 0});
     repeat(&(struct way){"qa", DTYPE_BF16, false, false, 3, 2e-3, 1e-2, 0});
 }
 
-static void golden_f16(void **state)
+TEST(golden_f16)
 {
-    (void)state;
     repeat(&(struct way){"lm", DTYPE_F16, false, false, 3, 2e-4, 2e-3, 0});
     repeat(&(struct way){"lm", DTYPE_F16, false, true, 2, 2e-4, 2e-3, 0});
     repeat(&(struct way){"qa", DTYPE_F16, false, false, 3, 5e-4, 2e-3, 0});
@@ -142,9 +132,8 @@ static void golden_f16(void **state)
 
 /* ---- a run that goes on ---- */
 
-static void resumes_to_the_same_bits(void **state)
+TEST(resumes_to_the_same_bits)
 {
-    (void)state;
     static const struct way ways[] = {{.dir = "lm", .dtype = DTYPE_BF16},
                                       {.dir = "lm", .dtype = DTYPE_F16}};
     for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
@@ -176,9 +165,8 @@ static void resumes_to_the_same_bits(void **state)
 /* A scale that is far too large: the same step is done again until its gradients are numbers, and
  * comes out as with the scale that was found; nothing is lost. A loss that is infinite itself is no
  * matter of scales. */
-static void a_loss_scale_that_is_too_large_is_halved(void **state)
+TEST(a_loss_scale_that_is_too_large_is_halved)
 {
-    (void)state;
     const struct way way = {.dir = "lm", .dtype = DTYPE_F16};
     struct running a, b;
     begin(&a, &way);
@@ -212,9 +200,8 @@ static void a_loss_scale_that_is_too_large_is_halved(void **state)
 /* ---- what a step asks of the runtime ---- */
 
 /* Once: for loss and norm, while the update is under way. */
-static void a_step_waits_once_and_takes_nothing(void **state)
+TEST(a_step_waits_once_and_takes_nothing)
 {
-    (void)state;
     static const struct {
         const char *call;
         int most;
@@ -279,9 +266,8 @@ static float *text_logits(const struct golden *g, struct dev *dev, enum dtype dt
     return out;
 }
 
-static void logits_are_near(void **state)
+TEST(logits_are_near)
 {
-    (void)state;
     static const double most[] = {[DTYPE_F32] = 1e-11, [DTYPE_BF16] = 1e-3, [DTYPE_F16] = 1e-5};
     struct golden g;
     golden_open("lm", &g);
@@ -300,9 +286,8 @@ static void logits_are_near(void **state)
 }
 
 /* Beyond the window every token is computed anew, from parameters that were rounded once. */
-static void a_sample_rounds_weights_once(void **state)
+TEST(a_sample_rounds_weights_once)
 {
-    (void)state;
     static const int32_t tokens[] = {5, 17, 203, 8, 40, 310, 0, 12};
     struct golden g;
     struct decoder *d = NULL;
@@ -323,16 +308,4 @@ static void a_sample_rounds_weights_once(void **state)
     golden_close(&g);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(golden_f32),
-    cmocka_unit_test(golden_tf32),
-    cmocka_unit_test(golden_bf16),
-    cmocka_unit_test(golden_f16),
-    cmocka_unit_test(resumes_to_the_same_bits),
-    cmocka_unit_test(a_loss_scale_that_is_too_large_is_halved),
-    cmocka_unit_test(a_step_waits_once_and_takes_nothing),
-    cmocka_unit_test(logits_are_near),
-    cmocka_unit_test(a_sample_rounds_weights_once),
-};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

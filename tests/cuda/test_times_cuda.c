@@ -1,13 +1,8 @@
 /* Times of operations (CUDA_TIMES=1) without a GPU (guarded.h): the same bits with
  * and without, a table with every operation once per shape, and nothing left over. One kernel takes
  * one millisecond here (runtime.h), so the table's times are counts of kernels. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
-#include "base/log.h"
-#include "base/text.h"
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/steps.h"
 
@@ -92,9 +87,8 @@ static struct outcome train(int64_t steps, bool is_timed, int64_t batch_samples)
     return out;
 }
 
-static void times_do_not_change_results(void **state)
+TEST(times_do_not_change_results)
 {
-    (void)state;
     struct outcome plain = train(4, false, 2), timed = train(4, true, 2);
     assert_int_equal(plain.elems, timed.elems);
     assert_memory_equal(plain.state, timed.state, (size_t)plain.elems * sizeof(float));
@@ -104,9 +98,8 @@ static void times_do_not_change_results(void **state)
 
 /* The calls of one step, and times that add up; the first two steps are left out. Only the first
  * one casts the weights: AdamW writes their 16-bit copy. */
-static void the_table_has_every_operation(void **state)
+TEST(the_table_has_every_operation)
 {
-    (void)state;
     enum { STEPS = 5 };
     struct outcome out = train(STEPS, true, SAMPLES);
     double share = 0, ms = 0, before = 1e9;
@@ -139,9 +132,8 @@ static const struct row *find(const char *op, const char *shape)
 }
 
 /* Rates: a product's from its multiply-adds, of other operations from their bytes. */
-static void rates_come_from_the_cost(void **state)
+TEST(rates_come_from_the_cost)
 {
-    (void)state;
     struct outcome out = train(3, true, SAMPLES);
     const struct row *fc = find("matmul_fwd", "20x16x64,bf16,bias,gelu");
     assert_string_equal(fc->unit, "TFLOP/s");
@@ -155,9 +147,8 @@ static void rates_come_from_the_cost(void **state)
 }
 
 /* Fewer steps than the warm-up: their times are shown, and named as such. */
-static void two_steps_are_shown_as_first_ones(void **state)
+TEST(two_steps_are_shown_as_first_ones)
 {
-    (void)state;
     struct outcome out = train(2, true, SAMPLES);
     assert_true(sum_of("matmul_fwd").calls > 0);
     bool is_named = false;
@@ -171,9 +162,8 @@ static void two_steps_are_shown_as_first_ones(void **state)
 }
 
 /* Without CUDA_TIMES no event is made for times, and no line is logged. */
-static void nothing_is_timed_unasked(void **state)
+TEST(nothing_is_timed_unasked)
 {
-    (void)state;
     int asked = *runtime_calls("cudaEventElapsedTime");
     struct outcome out = train(3, false, SAMPLES);
     assert_int_equal(*runtime_calls("cudaEventElapsedTime"), asked);
@@ -182,9 +172,8 @@ static void nothing_is_timed_unasked(void **state)
 }
 
 /* More operations than pairs of events: the host waits for the oldest, none is lost. */
-static void many_operations_in_a_step(void **state)
+TEST(many_operations_in_a_step)
 {
-    (void)state;
     enum { N = 3000 };
     struct dev *dev = open_device();
     struct stream *s = NULL;
@@ -207,9 +196,8 @@ static void many_operations_in_a_step(void **state)
 }
 
 /* An event that fails is an error of the operation, with its status; nothing leaks. */
-static void a_failing_event_is_reported(void **state)
+TEST(a_failing_event_is_reported)
 {
-    (void)state;
     static const char *const calls[] = {"cudaEventCreateWithFlags", "cudaEventRecord",
                                         "cudaEventElapsedTime"};
     for (int i = 0; i < 3; i++) {
@@ -234,20 +222,9 @@ static void a_failing_event_is_reported(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(times_do_not_change_results),
-        cmocka_unit_test(the_table_has_every_operation),
-        cmocka_unit_test(rates_come_from_the_cost),
-        cmocka_unit_test(two_steps_are_shown_as_first_ones),
-        cmocka_unit_test(nothing_is_timed_unasked),
-        cmocka_unit_test(many_operations_in_a_step),
-        cmocka_unit_test(a_failing_event_is_reported),
-    };
     log_tap(keep_line, NULL);
     /* the log is read through the tap */
     if (getenv("HARNESS_LOUD") == NULL && freopen("/dev/null", "w", stderr) == NULL)
         return 99;
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    return harness_run_all(__FILE__, NULL, NULL);
 }
-#endif

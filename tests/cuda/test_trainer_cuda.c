@@ -1,9 +1,6 @@
 /* The trainer over the CUDA device without a GPU (guarded.h): checkpoints of a state that the host
  * cannot read, written during training and at its end, and read back; a resumed run gives the same
  * numbers, loss scale included; faults that touch the state; samples of text. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 #include "tests/cuda/guarded.h"
 #include "rig.h"
@@ -29,9 +26,8 @@ static void close_rig(struct rig *r)
     assert_int_equal(runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
 }
 
-static void resumes_from_a_checkpoint(void **state)
+TEST(resumes_from_a_checkpoint)
 {
-    (void)state;
     for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
         struct rig r;
         char whole[32], parts[32];
@@ -72,9 +68,8 @@ static void resumes_from_a_checkpoint(void **state)
 
 /* A GPU has rows of zeros behind the vocabulary, files and CPUs have none: a CPU goes on from a
  * GPU's checkpoint, and a GPU from the CPU's. */
-static void a_cpu_and_a_gpu_read_each_others_checkpoints(void **state)
+TEST(a_cpu_and_a_gpu_read_each_others_checkpoints)
 {
-    (void)state;
     for (int64_t steps = 1; steps <= 3; steps++) {
         struct dev *dev = NULL;
         struct rig r;
@@ -95,9 +90,8 @@ static void a_cpu_and_a_gpu_read_each_others_checkpoints(void **state)
 
 /* The share of the chip's peak, of the precision in use; of a chip that is unknown, as in the other
  * tests, it is so, too. */
-static void mfu_of_a_known_chip(void **state)
+TEST(mfu_of_a_known_chip)
 {
-    (void)state;
     double mfu[2], per_second[2];
     for (int dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++) {
         struct rig r;
@@ -114,9 +108,8 @@ static void mfu_of_a_known_chip(void **state)
     assert_true(fabs(mfu[0] / per_second[0] * 66.9 / (mfu[1] / per_second[1] * 989.4) - 1) < 1e-6);
 }
 
-static void faults_reach_the_state(void **state)
+TEST(faults_reach_the_state)
 {
-    (void)state;
     struct rig r;
     open_rig(&r, DTYPE_BF16, "clean", 2);
     kt_ok(trainer_run(&r.config));
@@ -138,9 +131,4 @@ static void faults_reach_the_state(void **state)
     close_rig(&r);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(resumes_from_a_checkpoint),
-    cmocka_unit_test(a_cpu_and_a_gpu_read_each_others_checkpoints),
-    cmocka_unit_test(mfu_of_a_known_chip), cmocka_unit_test(faults_reach_the_state)};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

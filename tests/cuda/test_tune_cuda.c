@@ -1,8 +1,5 @@
 /* `gpu_tests tune` (tests/gpu/gpu_tune.c) with a small model and times that the test makes up,
  * without a GPU: the entries that it writes are found again, and name what was the fastest. */
-#ifndef CONVOY_CUDA
-#include "tests/cuda/absent.h"
-#else
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
@@ -56,9 +53,8 @@ static int number_of(const struct blas_tuned *tuned)
     return (int)number;
 }
 
-static void entries_name_the_fastest(void **state)
+TEST(entries_name_the_fastest)
 {
-    (void)state;
     static struct products products;
     struct blas_form form[BLAS_FORMS];
     struct blas_tuned found;
@@ -92,14 +88,10 @@ static void entries_name_the_fastest(void **state)
     assert_int_equal(runtime.pieces_n + runtime.streams_n, 0);
 }
 
-static void a_file_is_needed(void **state)
+TEST(a_file_is_needed)
 {
-    (void)state;
     assert_int_equal(real_tune(NULL), 64);
     assert_int_equal(real_tune("/nonexistent/file"), 64);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(entries_name_the_fastest),
-                                          cmocka_unit_test(a_file_is_needed)};
-HARNESS_MAIN(tests)
-#endif
+HARNESS_RUN_ALL()

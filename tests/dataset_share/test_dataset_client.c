@@ -3,17 +3,12 @@
  * with a reason; what has arrived is not fetched again. Also a node 0 that sends wrong data. */
 #include "harness.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <arpa/inet.h>
 #include <event2/event.h>
 #include <xxhash.h>
 
-#include "base/clock.h"
-#include "base/file.h"
 #include "cluster/cluster.h"
 #include "cluster/nodes.h"
 #include "dataset_share/dataset_client.h"
@@ -164,7 +159,7 @@ static void kept_paths(const struct file_list *list, char a[700], char b[700], c
     text_format(part, 700, "%s/from-node-0/%s/part-00000", cache, name);
 }
 
-static void data_arrive_complete_and_once(void **state)
+TEST(data_arrive_complete_and_once)
 {
     struct file_list list;
     struct text out = {0};
@@ -201,7 +196,7 @@ static void data_arrive_complete_and_once(void **state)
     file_list_free(&list);
 }
 
-static void a_fetch_continues_after_a_break(void **state)
+TEST(a_fetch_continues_after_a_break)
 {
     struct file_list list;
     struct text out = {0};
@@ -237,7 +232,7 @@ static void a_fetch_continues_after_a_break(void **state)
     file_list_free(&list);
 }
 
-static void refusals_have_a_reason(void **state)
+TEST(refusals_have_a_reason)
 {
     struct file_list list;
     struct text out = {0};
@@ -273,7 +268,7 @@ static void refusals_have_a_reason(void **state)
     status_clear();
 }
 
-static void too_little_space_is_refused_first(void **state)
+TEST(too_little_space_is_refused_first)
 {
     struct file_list list = {.state = FILE_LIST_STATE_READY};
     struct text out = {0};
@@ -322,7 +317,7 @@ static pid_t send_wrong(int port, const char *first, const char *then, size_t th
     }
 }
 
-static void wrong_data_are_refused(void **state)
+TEST(wrong_data_are_refused)
 {
     static char much[2 * FILE_LIST_CHUNK_BYTES];
     static const char list[] =
@@ -358,12 +353,4 @@ static int prepare(void **state)
                : -1;
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(data_arrive_complete_and_once),
-    cmocka_unit_test(a_fetch_continues_after_a_break),
-    cmocka_unit_test(refusals_have_a_reason),
-    cmocka_unit_test(too_little_space_is_refused_first),
-    cmocka_unit_test(wrong_data_are_refused),
-};
-
-NODES_MAIN(tests, prepare)
+NODES_MAIN(prepare)

@@ -4,14 +4,11 @@
  * their workers. */
 #include "harness.h"
 
-#include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include <event2/buffer.h>
 #include <event2/event.h>
 
-#include "base/file.h"
 #include "cluster/nodes.h"
 #include "dataset_share/dataset_server.h"
 #include "net/https_server.h"
@@ -66,7 +63,7 @@ static int request(struct dataset_server *dataset, int64_t first, size_t *got)
     return code;
 }
 
-static void chunks_come_from_a_file_that_is_as_listed(void **state)
+TEST(chunks_come_from_a_file_that_is_as_listed)
 {
     size_t got;
     struct dataset_server *dataset = serve_file(path);
@@ -89,7 +86,7 @@ static void chunks_come_from_a_file_that_is_as_listed(void **state)
     assert_int_equal(file_replace(path, bytes, SIZE), ST_OK);
 }
 
-static void too_many_open_files_is_try_again(void **state)
+TEST(too_many_open_files_is_try_again)
 {
     size_t got;
     struct rlimit limit, none;
@@ -106,7 +103,7 @@ static void too_many_open_files_is_try_again(void **state)
     dataset_server_close(dataset);
 }
 
-static void an_unreadable_list_ends_the_wait(void **state)
+TEST(an_unreadable_list_ends_the_wait)
 {
     static const char bad[] = "{\"state\":\"ready\",\"why\":\"\",\"files\":[";
     struct dataset_server *dataset;
@@ -136,7 +133,7 @@ static void ignore_disconnect(void *arg, const void *tag) { (void)arg, (void)tag
 
 /* Heartbeat, urgent news and world of each node, and a connection of each worker that fetches
  * data. */
-static void the_file_limit_fits_all_connections(void **state)
+TEST(the_file_limit_fits_all_connections)
 {
     enum { NODES = 16, WORKERS = 64 };
     struct rlimit before, after, low;
@@ -171,11 +168,4 @@ static int prepare(void **state)
     return file_replace(path, bytes, SIZE) == ST_OK ? 0 : -1;
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(chunks_come_from_a_file_that_is_as_listed),
-    cmocka_unit_test(too_many_open_files_is_try_again),
-    cmocka_unit_test(an_unreadable_list_ends_the_wait),
-    cmocka_unit_test(the_file_limit_fits_all_connections),
-};
-
-NODES_MAIN(tests, prepare)
+NODES_MAIN(prepare)

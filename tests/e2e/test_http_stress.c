@@ -7,18 +7,12 @@
 #include "harness.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include "base/clock.h"
 #include "base/rand.h"
-#include "base/text.h"
 #include "free_port.h"
 
 enum { IDLE = 500, DRIP = 500, PROBES_MAX = 100000 };
@@ -295,7 +289,7 @@ static size_t compose(uint64_t r, uint8_t *out, size_t cap)
     }
 }
 
-static void test_malformed_requests(void **state)
+TEST(test_malformed_requests)
 {
     static uint8_t bytes[1 << 16];
     static int64_t live[PROBES_MAX];
@@ -365,7 +359,7 @@ static int redial(int *fds, int n)
     return again;
 }
 
-static void test_slow_connections(void **state)
+TEST(test_slow_connections)
 {
     static int fds[IDLE + DRIP];
     static int64_t live[PROBES_MAX];
@@ -404,20 +398,10 @@ static void test_slow_connections(void **state)
     assert_true(ms_at(live, live_n, 1) < (double)harness_patience_ms(2000));
 }
 
-static void test_still_alive(void **state)
+TEST(test_still_alive)
 {
     assert_true(live_ns() >= 0);
     assert_int_equal(waitpid(run, NULL, WNOHANG), 0);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_malformed_requests),
-    cmocka_unit_test(test_slow_connections),
-    cmocka_unit_test(test_still_alive),
-};
-
-int main(void)
-{
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, start_run, end_run);
-}
+HARNESS_RUN_ALL_WITH(start_run, end_run)

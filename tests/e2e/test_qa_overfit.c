@@ -3,11 +3,7 @@
  * all in one. */
 #include "harness.h"
 
-#include "base/clock.h"
-#include "base/file.h"
 #include "base/json.h"
-#include "base/log.h"
-#include "base/text.h"
 #include "data/qa/squad.h"
 #include "data/qa/squad_window.h"
 #include "kernels/cpu.h"
@@ -157,7 +153,7 @@ static int exact_matches(const struct squad *squad, const struct squad_window_se
     return exact;
 }
 
-static void test_overfit(void **state)
+TEST(test_overfit)
 {
     const char *san = getenv("SAN");
     if (san != NULL && san[0] != 0)
@@ -205,5 +201,4 @@ static void test_overfit(void **state)
     dev_close(dev);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_overfit)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

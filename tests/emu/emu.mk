@@ -35,17 +35,28 @@ $(BUILD)/libemu.a: $(EMU_OBJ)
 $(BUILD)/libfused.a: $(FUSED_OBJ)
 	@rm -f $@ && ar rcs $@ $^
 
-$(ACCESS_TESTS) $(filter-out %_nccl_cuda,$(GUARDED)): $(BUILD)/tests/cuda/%: tests/cuda/%.c $(BUILD)/libaccess.a $(BUILD)/libconvoy.a | $(STAMP)
+# Without CUDA each test of the device is tests/cuda/absent.c.
+DEVICE_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/test_*_cuda.c))
+$(if $(HAS_CUDA),,$(DEVICE_TESTS)): $(BUILD)/tests/cuda/%: tests/cuda/absent.c $(BUILD)/libconvoy.a | $(STAMP)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libconvoy.a -lcmocka $(LDLIBS)
+$(ACCESS_TESTS) $(if $(HAS_CUDA),$(filter-out %_nccl_cuda,$(GUARDED))): $(BUILD)/tests/cuda/%: tests/cuda/%.c $(BUILD)/libaccess.a $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests -Itests/kernels $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libaccess.a \
 	  $(BUILD)/libconvoy.a -lcmocka -lstdc++ $(LDLIBS)
 $(BUILD)/tests/cuda/%: tests/cuda/%.c $(BUILD)/libemu.a $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests -Itests/kernels $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libemu.a $(BUILD)/libconvoy.a \
+	$(CC) $(CPPFLAGS) -Itests -Itests/kernels $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(filter %.o,$^) $(STAMP) $(BUILD)/libemu.a $(BUILD)/libconvoy.a \
 	  -lcmocka -lstdc++ $(LDLIBS)
+# The files of tests/unit/kernels once more, with the CUDA kernels: one program.
+EMU_KERNELS := $(patsubst tests/unit/kernels/%.c,$(BUILD)/tests/cuda/kernels/%.o,$(wildcard tests/unit/kernels/*.c))
+$(BUILD)/tests/cuda/kernels/%.o: tests/unit/kernels/%.c | $(STAMP)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests -Itests/kernels -DHARNESS_GROUP $(TEST_CFLAGS) -MMD -MP -include tests/cuda/emulated.h -c -o $@ $<
+$(BUILD)/tests/cuda/test_kernels: $(EMU_KERNELS)
 # For tests/gpu/test_numbers.sh: shows that the contraction is there.
 $(BUILD)/emu-fused/test_emu_numbers: tests/cuda/test_emu_numbers.c $(BUILD)/libfused.a $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -DEMU_FUSED -Itests -Itests/kernels $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libfused.a \
 	  $(BUILD)/libconvoy.a -lcmocka -lstdc++ $(LDLIBS)
--include $(BUILD)/emu-fused/test_emu_numbers.d $(EMU_OBJ:.o=.d) $(FUSED_OBJ:.o=.d) $(ACCESS_OBJ:.o=.d)
+-include $(BUILD)/emu-fused/test_emu_numbers.d $(EMU_OBJ:.o=.d) $(FUSED_OBJ:.o=.d) $(ACCESS_OBJ:.o=.d) $(EMU_KERNELS:.o=.d)

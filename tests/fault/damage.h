@@ -5,9 +5,7 @@
 #define CONVOY_TESTS_FAULT_DAMAGE_H
 #include "harness.h"
 
-#include "base/file.h"
 #include "base/rand.h"
-#include "base/text.h"
 #include "data/tokenizer/gpt2.h"
 #include "data/corpus.h"
 #include "data/tokenizer/encode.h"

@@ -3,14 +3,10 @@
  * is read in a process of its own, whose peak is looked at. */
 #include "harness.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "base/file.h"
 #include "base/json.h"
-#include "base/log.h"
-#include "base/text.h"
 #include "data/tokenizer/bpe.h"
 #include "data/qa/squad.h"
 #include "data/tokenizer/tokenizer.h"
@@ -144,7 +140,7 @@ static enum status read_squad(const char *bytes, size_t n)
     return st;
 }
 
-static void test_safetensors(void **state)
+TEST(test_safetensors)
 {
     char piece[256];
     begin("01234567{\"a\":{\"dtype\":[");
@@ -179,7 +175,7 @@ static void test_safetensors(void **state)
     explode("65,000 tensors", read_safetensors, ST_OK, 64, 4);
 }
 
-static void test_json(void **state)
+TEST(test_json)
 {
     begin("[");
     fill(16 * MIB, "[],");
@@ -209,7 +205,7 @@ static void test_json(void **state)
     "[{\"text\":\"the lazy "                                                                    \
     "dog\",\"answer_start\":31}],\"plausible_answers\":[{\"text\":\"x\",\"answer_start\":1}]}"
 
-static void test_squad(void **state)
+TEST(test_squad)
 {
     begin("{\"version\":\"v2.0\",\"data\":[{\"title\":\"x\",\"paragraphs\":[");
     fill(100000000, PARAGRAPH(QUESTION "," QUESTION "," QUESTION "," QUESTION) ",");
@@ -337,7 +333,7 @@ static double processor_s(void)
 }
 
 /* Every normaliser and pre-tokeniser on runs that some rule could go over again and again. */
-static void test_texts(void **state)
+TEST(test_texts)
 {
     static const char *const pieces[] = {"\n",
                                          " ",
@@ -399,7 +395,7 @@ static enum status read_text(const char *bytes, size_t n)
     return st;
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
     begin("\n");
     fill(8 * MIB, "\n\n\n\n\n\n\n\n");
@@ -408,7 +404,4 @@ static void test_memory(void **state)
     explode("line ends of 8 MiB", read_text, ST_OK, 8 + 16 + 32, 20);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_safetensors), cmocka_unit_test(test_json), cmocka_unit_test(test_squad),
-    cmocka_unit_test(test_texts), cmocka_unit_test(test_memory)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

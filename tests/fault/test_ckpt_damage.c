@@ -3,11 +3,8 @@
  * whole one is found instead. */
 #include "harness.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <xxhash.h>
 
-#include "base/log.h"
 #include "base/rand.h"
 #include "ckpt_sample.h"
 #include "format/manifest.h"
@@ -86,7 +83,7 @@ static void expect(bool is_good, const char *what, int64_t detail)
     ckpt_close(ckpt);
 }
 
-static void test_every_cut(void **state)
+TEST(test_every_cut)
 {
     int cuts_n = 0;
     for (int f = 0; f < FILES; f++) {
@@ -152,7 +149,7 @@ static bool injure_folder(uint64_t injury)
     }
 }
 
-static void test_random_injuries(void **state)
+TEST(test_random_injuries)
 {
     int injured_n = 0;
     for (uint64_t injury = 0; injury < INJURIES; injury++) {
@@ -248,7 +245,7 @@ static const char *const hostile[] = {
     "",
 };
 
-static void test_hostile_headers(void **state)
+TEST(test_hostile_headers)
 {
     const size_t kinds = sizeof(hostile) / sizeof(hostile[0]);
     const char *whole = "{" WTE "," BIAS("[32,48]") "}";
@@ -288,7 +285,7 @@ static void test_hostile_headers(void **state)
 
 /* ---- by kind: files of another checkpoint, links ---- */
 
-static void test_swapped(void **state)
+TEST(test_swapped)
 {
     char older[FILE_PATH_MAX], path[FILE_PATH_MAX], *bytes;
     size_t n;
@@ -323,7 +320,7 @@ static void test_swapped(void **state)
     print_message("# %d swaps refused\n", refused_n);
 }
 
-static void test_links(void **state)
+TEST(test_links)
 {
     char path[FILE_PATH_MAX], away[FILE_PATH_MAX];
     assert_int_equal(file_join(away, sizeof(away), dir, "away"), ST_OK);
@@ -347,14 +344,7 @@ static void test_links(void **state)
     print_message("# %d links refused\n", 2 * FILES + 1);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_cut),       cmocka_unit_test(test_random_injuries),
-    cmocka_unit_test(test_hostile_headers), cmocka_unit_test(test_swapped),
-    cmocka_unit_test(test_links),
-};
-
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, setup, teardown);
+    return harness_run_all(__FILE__, setup, teardown);
 }

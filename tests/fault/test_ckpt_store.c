@@ -4,16 +4,9 @@
  * lock, saves, and ends with 0, 10 (ST_STORE) or 11 (anything else). */
 #include "harness.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
 
-#include "base/clock.h"
-#include "base/log.h"
 #include "base/rand.h"
 #include "ckpt_sample.h"
 
@@ -74,7 +67,7 @@ static bool mount_small(const char *options)
     return mount("none", dir, "tmpfs", 0, options) == 0;
 }
 
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     new_dir("full");
     if (!mount_small("size=1m")) {
@@ -91,7 +84,7 @@ static void test_full_disk(void **state)
     assert_int_equal(umount(dir), 0);
 }
 
-static void test_no_inodes(void **state)
+TEST(test_no_inodes)
 {
     new_dir("inodes");
     if (!mount_small("size=8m,nr_inodes=10")) {
@@ -107,7 +100,7 @@ static void test_no_inodes(void **state)
     assert_int_equal(umount(dir), 0);
 }
 
-static void test_read_only(void **state)
+TEST(test_read_only)
 {
     new_dir("readonly");
     if (!mount_small("size=1m")) {
@@ -135,7 +128,7 @@ static void save_for_ever(int64_t step, volatile int64_t *done)
     }
 }
 
-static void test_kill(void **state)
+TEST(test_kill)
 {
     new_dir("kill");
     volatile int64_t *done =
@@ -240,7 +233,7 @@ static int inject_all(const char *call, const char *error, const char *onward, b
     return failed_n;
 }
 
-static void test_every_call_fails(void **state)
+TEST(test_every_call_fails)
 {
     char log[FILE_PATH_MAX];
     new_dir("inject");
@@ -261,12 +254,6 @@ static void test_every_call_fails(void **state)
     assert_true(inject_all("close", "EIO", "", false) >= 3);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_kill),      cmocka_unit_test(test_every_call_fails),
-    cmocka_unit_test(test_full_disk), cmocka_unit_test(test_no_inodes),
-    cmocka_unit_test(test_read_only),
-};
-
 /* save_once — what strace watches. */
 static int save_once(const char *to, const char *number)
 {
@@ -285,6 +272,5 @@ int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "save") == 0)
         return save_once(argv[2], argv[3]);
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    return harness_run_all(__FILE__, NULL, NULL);
 }

@@ -3,10 +3,6 @@
  * that goes away is made again. (EIO, and each call of a resume: test_resume_calls.pl.) */
 #include "harness.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
-#include "base/log.h"
 #include "ckpt_sample.h"
 
 static char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
@@ -59,7 +55,7 @@ static int open_as_user(void)
     return st != lazy ? 90 : !says ? 91 : (int)st;
 }
 
-static void test_permission(void **state)
+TEST_WITH(test_permission, setup, teardown)
 {
     static const char *const name[] = {"manifest.json", "model.safetensors", "optim_v.safetensors",
                                        "."};
@@ -88,7 +84,7 @@ static void replace_text(const char *name, const char *from, const char *to)
     free(bytes);
 }
 
-static void test_other_schema(void **state)
+TEST_WITH(test_other_schema, setup, teardown)
 {
     struct ckpt *ckpt = NULL;
     char *before, *after;
@@ -130,7 +126,7 @@ static int fork_and(int (*fn)(void))
     return WEXITSTATUS(ended);
 }
 
-static void test_folder_deleted(void **state)
+TEST_WITH(test_folder_deleted, setup, teardown)
 {
     struct ckpt *ckpt = NULL;
     assert_int_equal(file_remove_tree(dir), ST_OK);
@@ -144,7 +140,7 @@ static void test_folder_deleted(void **state)
     assert_int_equal(fork_and(lock_as_other), 0);
 }
 
-static void test_folder_of_another(void **state)
+TEST_WITH(test_folder_of_another, setup, teardown)
 {
     struct ckpt_lock *other;
     assert_int_equal(file_remove_tree(dir), ST_OK);
@@ -156,7 +152,7 @@ static void test_folder_of_another(void **state)
     assert_int_equal(sample_save(lock, 3, 2, path), ST_OK);
 }
 
-static void test_file_in_its_place(void **state)
+TEST_WITH(test_file_in_its_place, setup, teardown)
 {
     assert_int_equal(file_remove_tree(dir), ST_OK);
     assert_int_equal(file_replace(dir, "x", 1), ST_OK);
@@ -166,11 +162,4 @@ static void test_file_in_its_place(void **state)
     assert_int_equal(sample_save(lock, 3, 2, path), ST_OK);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(test_permission, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_other_schema, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_folder_deleted, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_folder_of_another, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_file_in_its_place, setup, teardown),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -18,11 +18,9 @@
 #include "fault/damage.h"
 
 #include <dirent.h>
-#include <sys/stat.h>
 
 #include <zstd.h>
 
-#include "base/clock.h"
 #include "data/megatron.h"
 #include "data/shard.h"
 
@@ -40,7 +38,7 @@ static void write_shard(const char *name, int n)
     shard_abandon(writer);
 }
 
-static void test_token_file(void **state)
+TEST(test_token_file)
 {
     size_t n, n_other;
     write_shard("a.bin", 300);
@@ -67,7 +65,7 @@ static void test_token_file(void **state)
     tell("token files with a checksum");
 }
 
-static void test_llmc_file(void **state)
+TEST(test_llmc_file)
 {
     enum { N = 200, BYTES = SHARD_HEADER_BYTES + 2 * N };
     static uint8_t good[BYTES];
@@ -110,7 +108,7 @@ static bool find_cached(const char *suffix, char out[FILE_PATH_MAX])
     return is_found;
 }
 
-static void test_cached_shard(void **state)
+TEST(test_cached_shard)
 {
     enum { INJURIES = 120 };
     static char text[3000], shard[FILE_PATH_MAX], memo[FILE_PATH_MAX];
@@ -176,7 +174,7 @@ static void write_pair(const char *name, int n)
     megatron_abandon(writer);
 }
 
-static void test_megatron(void **state)
+TEST(test_megatron)
 {
     size_t idx_n, bin_n, other_n;
     write_pair("m.idx", 200);
@@ -220,7 +218,7 @@ static enum status read_lines(const void *bytes, size_t n)
     return read_text("a.jsonl", DATA_FILE_KIND_JSONL, false, &have);
 }
 
-static void test_jsonl(void **state)
+TEST(test_jsonl)
 {
     static uint8_t mark[sizeof lines];
     const size_t n = sizeof lines - 1;
@@ -250,7 +248,7 @@ static void test_jsonl(void **state)
 }
 
 /* What a look at single bytes would hardly find. */
-static void test_jsonl_kinds(void **state)
+TEST(test_jsonl_kinds)
 {
     static const char *const bad[] = {"{\"text\":\"a\",\"text\":\"b\"}",
                                       "{\"text\":\"a\",\"te\\u0078t\":\"b\"}",
@@ -288,7 +286,7 @@ static void test_jsonl_kinds(void **state)
     tell("JSON lines by kind");
 }
 
-static void test_packed(void **state)
+TEST(test_packed)
 {
     static uint8_t good[4096], text[4 * sizeof lines];
     size_t text_n = 0;
@@ -322,15 +320,7 @@ static void test_packed(void **state)
     tell("packed JSON lines");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_token_file),   cmocka_unit_test(test_llmc_file),
-    cmocka_unit_test(test_cached_shard), cmocka_unit_test(test_megatron),
-    cmocka_unit_test(test_jsonl),        cmocka_unit_test(test_jsonl_kinds),
-    cmocka_unit_test(test_packed),
-};
-
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, setup, teardown);
+    return harness_run_all(__FILE__, setup, teardown);
 }

@@ -4,14 +4,10 @@
  * before the C library's, for the libraries too. */
 #include "harness.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 
-#include "base/file.h"
 #include "base/json.h"
-#include "base/log.h"
-#include "base/text.h"
 #include "ckpt_sample.h"
 #include "data/corpus.h"
 #include "data/mix.h"
@@ -310,9 +306,9 @@ static void write_data(void)
     assert_int_equal(file_replace(in("qa.json"), qa, sizeof qa - 1), ST_OK);
 }
 
-static void test_base(void **state) { starve("json", read_json, 100); }
+TEST(test_base) { starve("json", read_json, 100); }
 
-static void test_meet(void **state)
+TEST(test_meet)
 {
     struct text text = {.limit = 1 << 20};
     message_write_heartbeat(
@@ -338,20 +334,20 @@ static void test_meet(void **state)
     starve("a history", show_history, 100);
 }
 
-static void test_models(void **state)
+TEST(test_models)
 {
     starve("a Hugging Face folder", read_folder, 120);
     starve("a model file of llm.c", read_llmc, 100);
 }
 
-static void test_checkpoints(void **state)
+TEST(test_checkpoints)
 {
     (void)state; /* each failure is tried again after 0.1 s, and 0.4 s */
     starve("a checkpoint", read_ckpt, 10);
     starve("a checkpoint, read into place", read_ckpt_fill, 10);
 }
 
-static void test_data(void **state)
+TEST(test_data)
 {
     log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
     write_data();
@@ -361,7 +357,4 @@ static void test_data(void **state)
     starve("tokenising", read_text, 60);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_base), cmocka_unit_test(test_models), cmocka_unit_test(test_meet),
-    cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_data)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

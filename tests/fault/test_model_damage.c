@@ -4,10 +4,7 @@
  * in no format: none has checksums.) */
 #include "harness.h"
 
-#include "base/file.h"
-#include "base/log.h"
 #include "base/rand.h"
-#include "base/text.h"
 #include "format/llmc.h"
 #include "model/model.h"
 #include "train/weights/weights.h"
@@ -94,7 +91,7 @@ static size_t header_bytes(int f)
     return 8 + (size_t)n;
 }
 
-static void test_every_cut(void **state)
+TEST(test_every_cut)
 {
     int refused_n = 0, same_n = 0;
     assert_true(judge("whole", 0));
@@ -149,7 +146,7 @@ static void injure(uint64_t injury, char *data, size_t n)
     }
 }
 
-static void test_random_injuries(void **state)
+TEST(test_random_injuries)
 {
     int refused_n = 0, same_n = 0;
     for (uint64_t injury = 0; injury < INJURIES; injury++) {
@@ -170,7 +167,7 @@ static void test_random_injuries(void **state)
 
 /* Two numbers of the header can become others that fit as well: a vocabulary that takes in padding,
  * and another number of heads that divides the width. Everything else must be as it was. */
-static void test_llmc_injuries(void **state)
+TEST(test_llmc_injuries)
 {
     int refused_n = 0, same_n = 0, other_n = 0;
     struct llmc whole, llmc;
@@ -200,14 +197,7 @@ static void test_llmc_injuries(void **state)
     assert_true(refused_n >= 2000);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_cut),
-    cmocka_unit_test(test_random_injuries),
-    cmocka_unit_test(test_llmc_injuries),
-};
-
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, setup, teardown);
+    return harness_run_all(__FILE__, setup, teardown);
 }

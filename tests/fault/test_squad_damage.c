@@ -61,7 +61,7 @@ static bool judge_squad(const struct squad *good, const uint8_t *bytes, size_t n
     return false;
 }
 
-static void test_squad(void **state)
+TEST(test_squad)
 {
     static uint8_t mark[BYTES_MAX];
     struct text json = {0};
@@ -87,12 +87,7 @@ static void test_squad(void **state)
     tell("SQuAD (refused, or the question named and left out)");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_squad),
-};
-
 int main(void)
 {
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, setup, teardown);
+    return harness_run_all(__FILE__, setup, teardown);
 }

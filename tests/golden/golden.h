@@ -5,13 +5,7 @@
 #ifndef CONVOY_TESTS_GOLDEN_H
 #define CONVOY_TESTS_GOLDEN_H
 
-#include <math.h>
-#include <stdbool.h>
-#include <string.h>
-
-#include "base/file.h"
 #include "base/json.h"
-#include "base/text.h"
 #include "format/safetensors.h"
 #include "harness.h"
 #include "train/weights/load.h"

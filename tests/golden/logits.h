@@ -4,6 +4,7 @@
 #define CONVOY_TESTS_GOLDEN_LOGITS_H
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/cpu.h"
 #include "model/transformer/transformer.h"

@@ -3,7 +3,6 @@
  * processor has; with GOLDEN_DEVICE=cuda on the first GPU instead, within 1e-4. */
 #include "golden.h"
 
-#include "base/log.h"
 #include "dev/cuda/cuda.h"
 #include "kernels/cpu.h"
 

@@ -4,12 +4,8 @@
  *
  * With arguments it is a tool for show.py: `test_hf_export MODEL ID …` prints the logits of one
  * sample of IDs. */
-#include <math.h>
-#include <string.h>
 
-#include "base/file.h"
 #include "base/json.h"
-#include "base/text.h"
 #include "golden/logits.h"
 #include "harness.h"
 
@@ -65,13 +61,13 @@ static void compare(const char *path, const char *key, enum model_task task)
     logits_close(&run);
 }
 
-static void test_transformers(void **state)
+TEST(test_transformers)
 {
     compare(DIR "lm", "lm", MODEL_TASK_LM);
     compare(DIR "qa", "qa", MODEL_TASK_QA);
 }
 
-static void test_llmc(void **state)
+TEST(test_llmc)
 {
     compare(DIR "lm_f32.bin", "lm", MODEL_TASK_LM);
     compare(DIR "lm_bf16.bin", "lm_bf16", MODEL_TASK_LM);
@@ -100,15 +96,9 @@ static int print_logits(unsigned t, char **argv)
     return 0;
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_transformers),
-    cmocka_unit_test(test_llmc),
-};
-
 int main(int argc, char **argv)
 {
     if (argc > 2)
         return print_logits((unsigned)argc - 2, argv + 1);
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, setup, teardown);
+    return harness_run_all(__FILE__, setup, teardown);
 }

@@ -2,18 +2,23 @@
 # can be built on another machine (`make gpu-carry`, which needs nvcc) and copied to one without development packages.
 GPU := $(BUILD)/gpu
 GPU_FAMILIES := $(shell sed -n 's/.*X(\([a-z0-9_]*\)).*/&/p' tests/gpu/real.h | grep -o 'X([a-z0-9_]*)' | sed 's/X(\(.*\))/\1/')
-GPU_THERE := $(filter-out emu emu_% access access_% %_cuda,$(patsubst tests/cuda/test_%.c,%,$(wildcard tests/cuda/test_*.c)))
+GPU_THERE := $(filter-out kernels emu emu_% access access_% %_cuda,$(patsubst tests/cuda/test_%.c,%,$(wildcard tests/cuda/test_*.c))) \
+  $(patsubst tests/unit/kernels/%.c,%,$(wildcard tests/unit/kernels/*.c))
 ifneq ($(sort $(GPU_FAMILIES)),$(sort $(GPU_THERE)))
-$(error tests/gpu/real.h names $(sort $(GPU_FAMILIES)), but there are tests/cuda/test_*.c for $(sort $(GPU_THERE)))
+$(error tests/gpu/real.h names $(sort $(GPU_FAMILIES)), but there are files of tests/cuda and tests/unit/kernels for $(sort $(GPU_THERE)))
 endif
 GPU_OPS := $(shell sed -n '/define OP_LIST/,/^$$/p' kernels/op_list.h | grep -o 'X([a-z0-9_]*)' | sed 's/X(\(.*\))/\1/')
 GPU_WRAP := $(foreach o,$(GPU_OPS) column_sum column_add,-Wl,--wrap=$(o)_cuda)
 GPU_NAMES := $(foreach f,malloc calloc aligned_alloc realloc free,-D$(f)=real_$(f)) -DKT_SEEN=real_error
 GPU_OBJ := $(GPU_FAMILIES:%=$(GPU)/obj/test_%.o)
 
+GPU_CC = $(CC) $(CPPFLAGS) -Itests -Itests/kernels $(CFLAGS) -Wno-missing-prototypes $(GPU_NAMES) -Dmain=real_main_$* -MMD -MP
 $(GPU)/obj/test_%.o: tests/cuda/test_%.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests -Itests/kernels $(CFLAGS) -Wno-missing-prototypes $(GPU_NAMES) -Dmain=real_main_$* -MMD -MP -c -o $@ $<
+	$(GPU_CC) -c -o $@ $<
+$(GPU)/obj/test_%.o: tests/unit/kernels/%.c
+	@mkdir -p $(@D)
+	$(GPU_CC) -include tests/cuda/emulated.h -c -o $@ $<
 $(GPU)/obj/real.o: tests/gpu/real.c tests/gpu/real.h
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests/gpu -isystem $(CUDA_ROOT)/include $(CFLAGS) -c -o $@ $<

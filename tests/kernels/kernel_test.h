@@ -6,9 +6,6 @@
 
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/rand.h"
 #include "dev/dev.h"
 #include "kernels/cpu.h"
@@ -33,6 +30,7 @@ enum kt_fill { KT_RANDOM, KT_RAMP, KT_ONES };
 struct kt_device {
     struct dev *dev;
     struct stream *stream;
+    int level; /* set by kt_after */
 };
 
 /* kt_device — level × threads, opened at first use and kept; dev NULL: this machine has not the
@@ -50,6 +48,19 @@ static struct kt_device *kt_device(int level, int threads_n)
 #else
 static struct kt_device *kt_device(int level, int threads_n);
 #endif
+
+/* kt_after — the device of the next level after this one that this machine has; -1: of the first;
+ * NULL: there is none. */
+static inline struct kt_device *kt_after(int level, int threads_n)
+{
+    for (level++; level < CPU_ISA_N; level++) {
+        struct kt_device *d = kt_device(level, threads_n);
+        d->level = level;
+        if (d->dev)
+            return d;
+    }
+    return NULL;
+}
 
 static void kt_ok(enum status st)
 {
@@ -191,5 +202,48 @@ static inline void kt_check(const struct kt_case *c)
 
 /* kt_plain — run on the plain device; for finite differences and hand-computed cases. */
 static inline struct kt_device *kt_plain(void) { return kt_device(CPU_ISA_PLAIN, 1); }
+
+static inline void kt_run_plain(enum status (*run)(const struct op_table *op, struct stream *s,
+                                                   void *arg, float *out[KT_OUTS]),
+                                void *arg, float *out[KT_OUTS])
+{
+    kt_ok(run(dev_op(kt_plain()->dev), kt_plain()->stream, arg, out));
+}
+
+/* A loss as a function of n numbers x, and its gradient, which finite differences check. Outputs
+ * are float, so steps are wide, and limits are those of the sums: limit·(1 + relative·|slope|). */
+struct kt_slopes {
+    double (*loss)(void *arg);
+    void *arg;
+    float *x;
+    int64_t n;
+    const float *gradient;
+    float step;
+    double limit, relative;
+};
+
+static inline void kt_check_slopes(const struct kt_slopes *s)
+{
+    for (int64_t i = 0; i < s->n; i++) {
+        const float at = s->x[i];
+        s->x[i] = at + s->step;
+        const double up = s->loss(s->arg);
+        s->x[i] = at - s->step;
+        const double slope = (up - s->loss(s->arg)) / (2 * (double)s->step);
+        s->x[i] = at;
+        if (!(fabs(slope - s->gradient[i]) <= s->limit * (1 + s->relative * fabs(slope))))
+            fail_msg("element %lld: slope %g, gradient %g", (long long)i, slope,
+                     (double)s->gradient[i]);
+    }
+}
+
+/* kt_dot — Σ y·dy, the loss of most tests. */
+static inline double kt_dot(const float *y, const float *dy, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)y[i] * dy[i];
+    return sum;
+}
 
 #endif

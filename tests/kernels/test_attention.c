@@ -133,9 +133,8 @@ static void check_shape(const struct shape *x, double nmse_max)
     input_free(&in);
 }
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     static const struct shape shapes[] = {
         {1, 1, 1, 1, 0, 0, KT_RANDOM, 1, 0, 0},    {2, 3, 2, 5, 0, 0, KT_RANDOM, 1, 0, 0},
         {1, 64, 2, 64, 0, 0, KT_RANDOM, 1, 0, 0},  {1, 65, 3, 64, 0, 0, KT_RANDOM, 1, 0, 0},
@@ -147,9 +146,8 @@ static void fast_matches_plain(void **state)
         check_shape(&shapes[i], 1e-12);
 }
 
-static void masks_and_dropout(void **state)
+TEST(masks_and_dropout)
 {
-    (void)state;
     static const struct shape shapes[] = {
         {2, 70, 2, 64, 0, 1, KT_RANDOM, 1, 0, 0},     {2, 150, 2, 16, 0, 2, KT_RANDOM, 1, 0, 0},
         {1, 33, 2, 8, 0, 3, KT_RANDOM, 1, 0, 0},      {2, 77, 2, 64, 0.1f, 0, KT_RANDOM, 1, 0, 0},
@@ -160,9 +158,8 @@ static void masks_and_dropout(void **state)
 }
 
 /* Several query heads for a key head, and rows of [q k v] for each head. */
-static void groups_and_layouts(void **state)
+TEST(groups_and_layouts)
 {
-    (void)state;
     static const int64_t widths[] = {16, 64, 80, 96, 128, 5};
     static const int64_t heads[][2] = {{4, 1}, {4, 2}, {9, 3}, {6, 6}};
     for (size_t n = 0; n < sizeof heads / sizeof *heads; n++)
@@ -187,17 +184,15 @@ static void groups_and_layouts(void **state)
 
 /* Scores of ±1e4: float scores near 1e4 carry an absolute error of 1e-3, which is the relative
  * error of exp. */
-static void extreme_scores(void **state)
+TEST(extreme_scores)
 {
-    (void)state;
     static const struct shape sharp = {1, 90, 2, 64, 0, 1, KT_RANDOM, 30, 0, 0};
     check_shape(&sharp, 1e-5);
 }
 
 /* So many queries of so wide a head that the backward pass must take them in two runs. */
-static void long_and_wide(void **state)
+TEST(long_and_wide)
 {
-    (void)state;
 #ifdef HARNESS_EMULATED
     HARNESS_SKIP("takes minutes on an emulated processor");
 #endif
@@ -210,9 +205,8 @@ static void long_and_wide(void **state)
 /* So many query heads for a key head that the backward pass takes them in several tasks: of three,
  * three and one; of one each, key head by key head; where their sums have no room, in a single
  * one. */
-static void many_query_heads(void **state)
+TEST(many_query_heads)
 {
-    (void)state;
     static const struct shape shapes[] = {
         {1, 300, 7, 64, 0, 1, KT_RANDOM, 1, 1, 0},
         {2, 200, 12, 80, 0.2f, 0, KT_RANDOM, 1, 2, 0},
@@ -226,9 +220,8 @@ static void many_query_heads(void **state)
 }
 
 /* Documents of all lengths: within a tile of keys, over several, with masks, dropout and groups. */
-static void documents(void **state)
+TEST(documents)
 {
-    (void)state;
     static const struct shape shapes[] = {
         {1, 1, 1, 1, 0, DOCUMENTS, KT_RANDOM, 1, 0, 0},
         {2, 37, 2, 5, 0, DOCUMENTS, KT_RANDOM, 1, 0, 0},
@@ -275,9 +268,8 @@ static void check_alone(const struct kt_device *d, const struct input *in, const
     input_free(&alone);
 }
 
-static void documents_are_separate(void **state)
+TEST(documents_are_separate)
 {
-    (void)state;
     static const struct shape x = {1, 330, 4, 24, 0, DOCUMENTS, KT_RANDOM, 1, 2, 0};
     struct input in = input_new(&x);
     float *dqkv = kt_floats(rows_elems(&x), KT_ONES, 0);
@@ -285,10 +277,7 @@ static void documents_are_separate(void **state)
         in.first_key[t] = in.first_key[100];
     for (int64_t t = 250; t < x.t && in.first_key[t] < 250; t++)
         in.first_key[t] = in.first_key[100];
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 2);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){in.out, in.lse}));
         kt_ok(run_bwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){dqkv}));
         for (int64_t t = 0, n; t < x.t; t += n) {
@@ -302,9 +291,8 @@ static void documents_are_separate(void **state)
 }
 
 /* First keys of 0 are those of a call without any, bit for bit. */
-static void one_document_is_the_whole(void **state)
+TEST(one_document_is_the_whole)
 {
-    (void)state;
     static const struct shape x = {2, 200, 4, 40, 0.1f, DOCUMENTS + 1, KT_RANDOM, 1, 2, 0};
     struct input in = input_new(&x), all = input_new(&x);
     float *dqkv = kt_floats(rows_elems(&x), KT_ONES, 0),
@@ -312,10 +300,7 @@ static void one_document_is_the_whole(void **state)
     memset(in.first_key, 0, (size_t)(x.b * x.t) * sizeof *in.first_key);
     free(all.first_key);
     all.first_key = NULL;
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 2);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){in.out, in.lse}));
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &all, (float *[KT_OUTS]){all.out, all.lse}));
         kt_ok(run_bwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){dqkv}));
@@ -347,9 +332,8 @@ static enum status run_decode(const struct op_table *op, struct stream *s, void 
 }
 
 /* The truth is attention_fwd's last row, bit for bit; the fast one meets it. */
-static void decode_is_the_last_row(void **state)
+TEST(decode_is_the_last_row)
 {
-    (void)state;
     static const struct shape shapes[] = {
         {1, 1, 1, 1, 0, 0, KT_RANDOM, 1, 0, 0},
         {2, 3, 2, 5, 0, 0, KT_RANDOM, 1, 0, 0},
@@ -385,15 +369,11 @@ static void decode_is_the_last_row(void **state)
     }
 }
 
-static void rows_without_a_key_are_zero(void **state)
+TEST(rows_without_a_key_are_zero)
 {
-    (void)state;
     static const struct shape x = {1, 40, 1, 8, 0, 2, KT_RANDOM, 1, 0, 0};
     struct input in = input_new(&x);
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         float *dqkv = kt_floats(3 * 40 * 8, KT_ONES, 0);
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){in.out, in.lse}));
         kt_ok(run_bwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){dqkv}));
@@ -408,21 +388,22 @@ static void rows_without_a_key_are_zero(void **state)
     input_free(&in);
 }
 
-static double loss_of(struct input *in, int64_t n)
+struct loss {
+    struct input *in;
+    int64_t n;
+};
+
+static double loss_of(void *arg)
 {
-    double loss = 0;
-    kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, in,
-                  (float *[KT_OUTS]){in->out, in->lse}));
-    for (int64_t i = 0; i < n; i++)
-        loss += (double)in->out[i] * in->dout[i];
-    return loss;
+    const struct loss *loss = arg;
+    struct input *in = loss->in;
+    kt_run_plain(run_fwd, in, (float *[KT_OUTS]){in->out, in->lse});
+    return kt_dot(in->out, in->dout, loss->n);
 }
 
-/* d Σ out·dout / d qkv by central differences; the outputs are float, so steps are wide and the
- * limit is theirs. */
-static void backward_matches_finite_differences(void **state)
+/* d Σ out·dout / d qkv by central differences. */
+TEST(backward_matches_finite_differences)
 {
-    (void)state;
     static const struct shape shapes[] = {
         {1, 7, 2, 4, 0, 0, KT_RANDOM, 1, 0, 0},
         {2, 6, 1, 3, 0, 1, KT_RANDOM, 1, 0, 0},
@@ -434,39 +415,16 @@ static void backward_matches_finite_differences(void **state)
         {1, 45, 1, 3, 0, DOCUMENTS + 1, KT_RANDOM, 1, 0, 0}};
     for (size_t x = 0; x < sizeof shapes / sizeof *shapes; x++) {
         struct input in = input_new(&shapes[x]);
-        int64_t n = shapes[x].b * shapes[x].t * shapes[x].h * shapes[x].d;
+        struct loss loss = {&in, shapes[x].b * shapes[x].t * shapes[x].h * shapes[x].d};
         int64_t elems = rows_elems(&shapes[x]);
         float *dqkv = kt_floats(elems, KT_ONES, 0);
-        loss_of(&in, n);
-        kt_ok(run_bwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){dqkv}));
-        for (int64_t i = 0; i < elems; i++) {
-            float at = in.qkv[i], step = 0.0078125f;
-            in.qkv[i] = at + step;
-            double up = loss_of(&in, n);
-            in.qkv[i] = at - step;
-            double slope = (up - loss_of(&in, n)) / (2 * (double)step);
-            in.qkv[i] = at;
-            if (fabs(slope - dqkv[i]) > 3e-4 * (1 + fabs(slope)))
-                fail_msg("shape %zu, element %lld: slope %g, gradient %g", x, (long long)i, slope,
-                         (double)dqkv[i]);
-        }
+        loss_of(&loss);
+        kt_run_plain(run_bwd, &in, (float *[KT_OUTS]){dqkv});
+        kt_check_slopes(
+            &(struct kt_slopes){loss_of, &loss, in.qkv, elems, dqkv, 0.0078125f, 3e-4, 1});
         kt_free(dqkv);
         input_free(&in);
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_matches_plain),
-    cmocka_unit_test(masks_and_dropout),
-    cmocka_unit_test(groups_and_layouts),
-    cmocka_unit_test(extreme_scores),
-    cmocka_unit_test(long_and_wide),
-    cmocka_unit_test(many_query_heads),
-    cmocka_unit_test(documents),
-    cmocka_unit_test(documents_are_separate),
-    cmocka_unit_test(one_document_is_the_whole),
-    cmocka_unit_test(rows_without_a_key_are_zero),
-    cmocka_unit_test(backward_matches_finite_differences),
-    cmocka_unit_test(decode_is_the_last_row),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -123,9 +123,8 @@ static void check_heads(const struct kt_device *d, const struct heads *x)
     bufs_free(&got);
 }
 
-static void own_heads_are_slices_of_the_whole(void **state)
+TEST(own_heads_are_slices_of_the_whole)
 {
-    (void)state;
     static const struct heads heads[] = {{4, 4, 2, ATTENTION_LAYOUT_QKV},
                                          {6, 3, 3, ATTENTION_LAYOUT_QKV},
                                          {4, 4, 4, ATTENTION_LAYOUT_HEADS}};
@@ -309,9 +308,8 @@ static bool serves(int64_t d)
 #endif
 }
 
-static void own_queries_see_the_keys_of_all(void **state)
+TEST(own_queries_see_the_keys_of_all)
 {
-    (void)state;
     static const struct own shapes[] = {{64, 2, 2, 8, 1, ATTENTION_LAYOUT_QKV, true, 0, 0},
                                         {64, 2, 2, 8, 2, ATTENTION_LAYOUT_QKV, false, 0, 0},
                                         {70, 4, 2, 17, 2, ATTENTION_LAYOUT_QKV, false, 1, 0.2f},
@@ -331,9 +329,8 @@ static void own_queries_see_the_keys_of_all(void **state)
 }
 
 /* Runs that overlap, lie beyond T, or come without kv are refused. */
-static void wrong_runs_are_refused(void **state)
+TEST(wrong_runs_are_refused)
 {
-    (void)state;
     static const struct attention_runs wrong[] = {
         {{0, 0}, {0, 0}}, {{0, 3}, {4, 2}}, {{0, 7}, {4, 2}}, {{-1, 0}, {2, 0}}, {{5, 0}, {4, 0}}};
     float x[256] = {0};
@@ -357,9 +354,4 @@ static void wrong_runs_are_refused(void **state)
     assert_int_equal(dev_op(d->dev)->attention_fwd(d->stream, &a), ST_BUG);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(own_heads_are_slices_of_the_whole),
-    cmocka_unit_test(own_queries_see_the_keys_of_all),
-    cmocka_unit_test(wrong_runs_are_refused),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

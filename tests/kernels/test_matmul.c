@@ -2,10 +2,6 @@
  * every option. */
 #include "harness.h"
 
-#include <math.h>
-#include <stdbool.h>
-#include <string.h>
-
 #include "base/rand.h"
 #include "dev/dev.h"
 #include "kernels/bf16.h"
@@ -297,7 +293,6 @@ static void check_all_options(struct shape s, int fill)
 
 static void test_every_option(void **state)
 {
-    (void)state;
     for (int fill = FILL_RANDOM; fill <= FILL_POSITIVE; fill++)
         check_all_options((struct shape){19, 37, 101}, fill);
     check_all_options((struct shape){1, 1, 1}, FILL_RANDOM);
@@ -318,7 +313,6 @@ static void check_shape(struct shape s, unsigned draw)
 /* Sizes around the edges of vectors and tiles of every level, against each other. */
 static void test_small_sizes(void **state)
 {
-    (void)state;
     static const int64_t sizes[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  11, 13, 15, 16,
                                     17, 23, 31, 32, 33, 47, 48, 49, 53, 64, 65, 97};
     const unsigned n = sizeof sizes / sizeof *sizes;
@@ -331,7 +325,6 @@ static void test_small_sizes(void **state)
 /* More than one block of rows, of columns, of k; rows of the generation kind; the question head. */
 static void test_large_sizes(void **state)
 {
-    (void)state;
     static const struct shape shapes[] = {{256, 96, 144},
                                           {67, 129, 211},
                                           {9, 1025, 53},
@@ -397,7 +390,6 @@ static float hard_value(enum hard hard, uint64_t draw, int64_t i, int64_t pair)
 
 static void test_hard_inputs(void **state)
 {
-    (void)state;
     struct shape s = {61, 770, 67};
     struct buf x = buf_new(s.n * s.in), w = buf_new(s.in * s.out), y = buf_new(s.n * s.out);
     for (enum hard hard = 0; hard < HARD_N; hard++) {
@@ -427,7 +419,6 @@ static void test_hard_inputs(void **state)
 /* What is not finite stays so in its row and column, at every level, and nowhere else. */
 static void test_not_finite(void **state)
 {
-    (void)state;
     static const float bad[] = {INFINITY, -INFINITY, NAN, -NAN};
     struct shape s = {35, 70, 41};
     struct buf x = buf_new(s.n * s.in), w = buf_fill(s.in * s.out, FILL_POSITIVE, 2),
@@ -459,7 +450,6 @@ static void test_not_finite(void **state)
  * denormals count as zero. */
 static void test_amx_edges(void **state)
 {
-    (void)state;
     float x[2] = {3.39e38f, 0}, w[1] = {0.5f}, y[2] = {0};
     struct matmul_fwd op = {
         .y = {y, DTYPE_F32}, .x = {x, DTYPE_F32}, .w = {w, DTYPE_F32}, .n = 2, .in = 1, .out = 1};
@@ -486,7 +476,6 @@ static void test_amx_edges(void **state)
 /* Both factors are rounded to the nearest bf16, halves to even, in each of the three products. */
 static void test_bf16_rounds(void **state)
 {
-    (void)state;
     /* 1 + 2^-8 lies half way to 1 + 2^-7: to 1; 1 + 3·2^-8: to 1 + 2^-6; just above half: up */
     static const float in[] = {1.00390625f, 1.01171875f, 1.00390637f, -1.00390625f},
                        want[] = {1.0f, 1.015625f, 1.0078125f, -1.0f};
@@ -512,7 +501,6 @@ static void test_bf16_rounds(void **state)
 
 static void test_odd_sizes(void **state)
 {
-    (void)state;
     for (int64_t size = 1; size <= 70; size++) {
         check_shape((struct shape){size, 71 - size, (size * 37) % 70 + 1}, (unsigned)(5000 + size));
         check_shape((struct shape){71 - size, size, size}, (unsigned)(6000 + size));
@@ -531,7 +519,6 @@ static void open_cpu(struct cpu *cpu, int threads)
 
 static int set_up(void **state)
 {
-    (void)state;
     for (int threads = 1; threads <= THREADS; threads++)
         open_cpu(&cpus[threads], threads);
     find_levels();
@@ -541,7 +528,6 @@ static int set_up(void **state)
 
 static int to_bf16(void **state)
 {
-    (void)state;
     levels = levels_bf16;
     levels_n = levels_bf16_n;
     is_bf16 = true;
@@ -550,7 +536,6 @@ static int to_bf16(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     for (int threads = 1; threads <= THREADS; threads++) {
         thread_pool_close(cpus[threads].pool);
         for (int i = 0; i < threads; i++)

@@ -4,9 +4,47 @@
 #define CONVOY_TESTS_AXES_H
 
 #include "mesh/ask.h"
+#include "mesh/models.h"
 #include "mesh/trial.h"
 
 #define AXES_SEQ_TOKENS 16
+#define AXES_MODELS_N 4
+
+/* Key heads are more than, as many as and fewer than ranks; the vocabulary is cut unevenly. */
+static const struct model_dims axes_models[AXES_MODELS_N] = {
+    {.name = "gpt2", .layers = 3, .heads = 4, .embed = 24, .vocab = 211},
+    {.name = "llama, 4 heads, 2 key heads",
+     .arch = MODEL_ARCH_LLAMA,
+     .layers = 3,
+     .heads = 4,
+     .kv_heads = 2,
+     .embed = 32,
+     .ffn = 44,
+     .vocab = 211,
+     .parts = {MODELS_LLAMA}},
+    {.name = "qwen3, 4 heads, 1 key head",
+     .arch = MODEL_ARCH_QWEN3,
+     .layers = 2,
+     .heads = 4,
+     .kv_heads = 1,
+     .head_dim = 6,
+     .embed = 20,
+     .ffn = 12,
+     .vocab = 37,
+     .parts = {MODELS_LLAMA, .has_qk_norm = true, .is_untied = true}},
+    {.name = "neox",
+     .arch = MODEL_ARCH_NEOX,
+     .layers = 3,
+     .heads = 4,
+     .embed = 32,
+     .vocab = 211,
+     .parts = {.position = MODEL_POSITION_ROPE,
+               .rope.theta = 10000,
+               .rope.fraction = 0.25,
+               .mlp = MODEL_MLP_GELU_ERF,
+               .is_parallel = true,
+               .is_untied = true}},
+};
 
 struct axes_mesh {
     int ranks, context, tensor, stages;
@@ -50,12 +88,11 @@ static inline const char *axes_text(const struct axes_mesh *m)
     return text;
 }
 
-/* The models and meshes of a test. Arrays have a mesh for each model. */
+/* The meshes of a test. Arrays have a mesh for each model. */
 struct axes {
-    int models_n, meshes_n;
-    const struct model_dims *models;
+    int meshes_n;
     const struct axes_mesh *meshes;
-    int recompute_meshes[4], logits_meshes[4];
+    int recompute_meshes[AXES_MODELS_N], logits_meshes[AXES_MODELS_N];
     int save_mesh; /* whose state the other meshes read; meshes[1] writes it back */
     int nan_mesh;  /* of four ranks */
 };
@@ -80,9 +117,9 @@ static inline void axes_equal_losses(struct trial like, const char *what,
 /* Every RECOMPUTE, for which ranks exchange rows again, has the same bits. */
 static inline void axes_check_recompute(const struct axes *a)
 {
-    for (int i = 0; i < a->models_n; i++) {
+    for (int i = 0; i < AXES_MODELS_N; i++) {
         const struct axes_mesh *mesh = &a->meshes[a->recompute_meshes[i]];
-        struct trial like = axes_trial(&a->models[i]);
+        struct trial like = axes_trial(&axes_models[i]);
         like.config.dropout = 0.1f;
         like.steps = 3;
         struct trial want = axes_run(&like, mesh);
@@ -90,7 +127,7 @@ static inline void axes_check_recompute(const struct axes *a)
         for (int64_t how = 1; how <= MODEL_RECOMPUTE_BLOCK * layers; how += layers - 1) {
             like.config.recompute = model_recompute_nth(layers, how);
             struct trial got = axes_run(&like, mesh);
-            trial_same(&got, &want, a->models[i].name);
+            trial_same(&got, &want, axes_models[i].name);
         }
     }
 }
@@ -99,8 +136,8 @@ static inline void axes_check_recompute(const struct axes *a)
  * whole model, read through rank 0. */
 static inline void axes_check_gradients(const struct axes *a)
 {
-    for (int i = 0; i < a->models_n; i++) {
-        struct trial like = axes_trial(&a->models[i]);
+    for (int i = 0; i < AXES_MODELS_N; i++) {
+        struct trial like = axes_trial(&axes_models[i]);
         like.takes_state = true;
         like.steps = 1;
         like.lr = 1;
@@ -114,7 +151,7 @@ static inline void axes_check_gradients(const struct axes *a)
             for (int64_t k = 0; k < alone.elems; k++)
                 most = fmax(most, fabs((double)many.state[0][k] - (double)alone.state[0][k]));
             print_message("# %s, %s: gradients differ by at most %.1e of the norm\n",
-                          a->models[i].name, axes_text(&a->meshes[mesh]), most / alone.norm[0]);
+                          axes_models[i].name, axes_text(&a->meshes[mesh]), most / alone.norm[0]);
             assert_true(most < 1e-6 * alone.norm[0]);
             trial_free(&many);
         }
@@ -125,7 +162,7 @@ static inline void axes_check_gradients(const struct axes *a)
 /* Reads the state of one mesh, loads it into one rank and into every mesh, and reads it again. */
 static inline void axes_check_state(const struct axes *a)
 {
-    struct trial like = axes_trial(&a->models[1]);
+    struct trial like = axes_trial(&axes_models[1]);
     like.takes_state = true;
     like.steps = 3;
     struct trial first = axes_run(&like, &a->meshes[a->save_mesh]);
@@ -148,7 +185,7 @@ static inline void axes_check_state(const struct axes *a)
 /* With NaN in one rank's gradient every rank has the same loss and norm, and none updates. */
 static inline void axes_check_nan(const struct axes *a)
 {
-    struct trial like = axes_with_mesh(axes_trial(&a->models[0]), &a->meshes[a->nan_mesh]);
+    struct trial like = axes_with_mesh(axes_trial(&axes_models[0]), &a->meshes[a->nan_mesh]);
     like.steps = 2;
     for (int rank = 0; rank < 4; rank++) {
         like.nan_step = 1;
@@ -163,11 +200,11 @@ static inline void axes_check_nan(const struct axes *a)
 static inline void axes_check_logits(const struct axes *a)
 {
     static struct ask alone, many[8];
-    for (int i = 0; i < a->models_n; i++)
+    for (int i = 0; i < AXES_MODELS_N; i++)
         for (int64_t n = 1; n <= AXES_SEQ_TOKENS; n += 5) {
             const struct axes_mesh *mesh = &a->meshes[a->logits_meshes[i]];
-            size_t bytes = (size_t)a->models[i].vocab * sizeof(float);
-            struct trial like = axes_trial(&a->models[i]);
+            size_t bytes = (size_t)axes_models[i].vocab * sizeof(float);
+            struct trial like = axes_trial(&axes_models[i]);
             alone = (struct ask){.config = like.config, .n = n};
             ranks_run(1, 1, ask_rank, &alone, sizeof alone);
             for (int rank = 0; rank < mesh->ranks; rank++)
@@ -175,13 +212,13 @@ static inline void axes_check_logits(const struct axes *a)
             ranks_run(1, mesh->ranks, ask_rank, many, sizeof *many);
             for (int rank = 0; rank < mesh->ranks; rank++)
                 assert_memory_equal(many[rank].logits, many[0].logits, bytes);
-            for (int64_t k = 0; k < a->models[i].vocab; k++)
+            for (int64_t k = 0; k < axes_models[i].vocab; k++)
                 assert_float_equal(many[0].logits[k], alone.logits[k], 1e-5f);
         }
 }
 
 #define AXES_TEST(name) \
-    static void test_##name(void **state) { axes_check_##name(&axes); }
+    TEST(test_##name) { axes_check_##name(&axes); }
 /* AXES_TESTS — defines the tests that every program of axes has, of `static const struct axes
  * axes`. */
 #define AXES_TESTS       \

@@ -5,7 +5,6 @@
 
 #include "mesh/trial.h"
 
-#include "base/text.h"
 #include "train/step/pipe.h"
 
 #define CHECKS_SEED 23

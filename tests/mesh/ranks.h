@@ -10,7 +10,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "base/text.h"
 #include "comm/core/comm.h"
 #include "dev/dev.h"
 #include "kernels/cpu.h"

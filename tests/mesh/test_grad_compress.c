@@ -149,7 +149,7 @@ static const struct form forms[] = {{GRAD_COMPRESS_KIND_INT8, 0.02},
                                     {GRAD_COMPRESS_KIND_INT4, 0.25},
                                     {GRAD_COMPRESS_KIND_INT4_ZSTD, 0.25}};
 
-static void test_sums(void **state)
+TEST(test_sums)
 {
     for (int ranks = 2; ranks <= 5; ranks++) {
         static double want[ELEMS], want_small[SMALL];
@@ -224,7 +224,7 @@ static enum status send_large(struct ranks_one *one)
 
 /* Each call begins with a header for each peer: the exchange, and the gather; coded, two gathers of
  * lengths more. */
-static void test_counted(void **state)
+TEST(test_counted)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct sent sent[NODES];
@@ -248,6 +248,4 @@ static void test_counted(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums),
-                                          cmocka_unit_test(test_counted)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

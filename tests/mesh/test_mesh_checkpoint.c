@@ -4,9 +4,7 @@
 #include "mesh/trial.h"
 
 #include <dirent.h>
-#include <sys/stat.h>
 
-#include "base/file.h"
 #include "train/checkpoint/async.h"
 
 #define COUNTS 4 /* 1 … 4 ranks */
@@ -287,7 +285,7 @@ static void other_replicas(int from, int step)
 
 /* Moments, outer momentum and, between two outer steps, each replica's parameters are read by any
  * number of replicas, of one or two ranks. */
-static void any_number_of_replicas(void **state)
+TEST(any_number_of_replicas)
 {
     for (int from = 1; from <= 3; from++) {
         other_replicas(from, 2 * LOCAL_EVERY + 2);
@@ -296,7 +294,7 @@ static void any_number_of_replicas(void **state)
 }
 
 /* A checkpoint that may hold a fragment in flight, which no version has had since 0.2.0. */
-static void fragments_are_refused(void **state)
+TEST(fragments_are_refused)
 {
     char dir[] = "/tmp/convoy_mesh_XXXXXX";
     assert_non_null(mkdtemp(dir));
@@ -326,10 +324,7 @@ static void fragments_are_refused(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
-static void any_number_of_ranks(void **state) { (void)state, any_ranks(OPTIM_KIND_ADAMW); }
-static void any_number_of_ranks_muon(void **state) { (void)state, any_ranks(OPTIM_KIND_MUON); }
+TEST(any_number_of_ranks) { (void)state, any_ranks(OPTIM_KIND_ADAMW); }
+TEST(any_number_of_ranks_muon) { (void)state, any_ranks(OPTIM_KIND_MUON); }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(any_number_of_ranks), cmocka_unit_test(any_number_of_ranks_muon),
-    cmocka_unit_test(any_number_of_replicas), cmocka_unit_test(fragments_are_refused)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -73,7 +73,7 @@ static void scaled_run(struct scaled x[3], int shard, enum way way)
 
 /* Gradients of two ranks overflow. All ranks repeat the step alike until none does, whoever
  * decides, and training goes on with the same bits. */
-static void an_overflow_is_repeated_alike(void **state)
+TEST(an_overflow_is_repeated_alike)
 {
     static struct scaled host[3], device[3];
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
@@ -104,7 +104,7 @@ static void an_overflow_is_repeated_alike(void **state)
 /* Two nodes of two ranks. Each rank's device decides with the norm of both levels: the losses and
  * norms are those of hosts that decide within rounding, and the same bits each time. A gradient
  * that is not finite on one rank changes nothing on any. */
-static void hybrid_decides_alike(void **state)
+TEST(hybrid_decides_alike)
 {
     for (int64_t batch = 1; batch <= 2; batch++) {
         struct trial got[3], like = trial_of(MODEL_TASK_LM, 8, 30);
@@ -132,12 +132,9 @@ static void hybrid_decides_alike(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(an_overflow_is_repeated_alike),
-                                              cmocka_unit_test(hybrid_decides_alike)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     ways_begin();
-    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    int failed = harness_run_all(__FILE__, NULL, NULL);
     ways_end();
     return failed;
 }

@@ -45,15 +45,15 @@ static void whole(enum grad_compress_kind compress, int64_t batch_samples)
     like.config.batch_samples = batch_samples;
     same_bits(like, "whole");
 }
-static void plain(void **state) { (void)state, whole(GRAD_COMPRESS_KIND_NONE, 2); }
-static void accumulated(void **state) { (void)state, whole(GRAD_COMPRESS_KIND_NONE, 1); }
-static void quantised(void **state)
+TEST(plain) { (void)state, whole(GRAD_COMPRESS_KIND_NONE, 2); }
+TEST(accumulated) { (void)state, whole(GRAD_COMPRESS_KIND_NONE, 1); }
+TEST(quantised)
 {
     whole(GRAD_COMPRESS_KIND_INT4, 2);
     whole(GRAD_COMPRESS_KIND_INT8, 1);
 }
 
-static void rounded(void **state)
+TEST(rounded)
 {
     whole(GRAD_COMPRESS_KIND_BF16, 2);
     whole(GRAD_COMPRESS_KIND_BF16, 1);
@@ -73,7 +73,7 @@ static const int64_t counts_bytes = 2 * 8;
 
 /* A 16-bit compute copy: current (mixed.h), and half the bytes are sent. NCCL counts a share of
  * each whole bucket, so two or four ranks, for which shares are whole numbers. */
-static void half_the_bytes(void **state)
+TEST(half_the_bytes)
 {
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
         for (int ranks = 2; ranks <= 4; ranks += 2) {
@@ -120,7 +120,7 @@ static int64_t sent_of_grads(enum layout_shard shard, int width, int ranks)
 }
 
 /* COMPRESS=bf16: two bytes of four less for each element. Rows of tokens are not sent. */
-static void rounded_bytes(void **state)
+TEST(rounded_bytes)
 {
     for (int i = LAYOUT_SHARD_NONE; i <= LAYOUT_SHARD_FULL; i++)
         for (int ranks = 2; ranks <= 4; ranks += 2) {
@@ -138,7 +138,7 @@ static void rounded_bytes(void **state)
 
 /* One rank has a gradient that is not finite: no rank changes anything, whatever is held in parts,
  * and training goes on with the same bits as where the hosts decide. */
-static void not_finite_on_one_rank(void **state)
+TEST(not_finite_on_one_rank)
 {
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         char name[64];
@@ -176,7 +176,7 @@ static void give_to_nccl(void *data)
 
 /* NCCL may round each allocation up to 512 MiB, so a rank takes one for all that travels: as many
  * bytes as are planned for it, and what aligns its parts. The bits are those of ordinary memory. */
-static void one_allocation(void **state)
+TEST(one_allocation)
 {
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         struct trial like = trial_of(MODEL_TASK_LM, 6, 90);
@@ -233,7 +233,7 @@ out_close:
     return st;
 }
 
-static void votes_of_ranks(void **state)
+TEST(votes_of_ranks)
 {
     static struct voting all[2][3];
     for (int how = WAY_STAGED; how <= WAY_NCCL; how++) {
@@ -265,19 +265,9 @@ static void votes_of_ranks(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(plain),
-                                              cmocka_unit_test(accumulated),
-                                              cmocka_unit_test(quantised),
-                                              cmocka_unit_test(half_the_bytes),
-                                              cmocka_unit_test(not_finite_on_one_rank),
-                                              cmocka_unit_test(votes_of_ranks),
-                                              cmocka_unit_test(rounded),
-                                              cmocka_unit_test(rounded_bytes),
-                                              cmocka_unit_test(one_allocation)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     ways_begin();
-    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    int failed = harness_run_all(__FILE__, NULL, NULL);
     ways_end();
     return failed;
 }

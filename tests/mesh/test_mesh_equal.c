@@ -24,7 +24,7 @@ static void equal_losses(struct trial like, const char *what)
         }
 }
 
-static void test_equal_lm(void **state)
+TEST(test_equal_lm)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 12, 17);
     like.lr = 3e-4;
@@ -33,7 +33,7 @@ static void test_equal_lm(void **state)
     equal_losses(like, "lm, dropout");
 }
 
-static void test_equal_qa(void **state)
+TEST(test_equal_qa)
 {
     struct trial like = trial_of(MODEL_TASK_QA, 12, 19);
     like.lr = 3e-4;
@@ -80,20 +80,11 @@ static void all_bits(enum model_task task, enum grad_compress_kind compress)
     same_bits(like, 1, 2, "two ranks");
 }
 
-static void test_bits_lm(void **state)
-{
-    (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_NONE);
-}
-static void test_bits_qa(void **state)
-{
-    (void)state, all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_NONE);
-}
-static void test_bits_bf16(void **state)
-{
-    (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_BF16);
-}
+TEST(test_bits_lm) { (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_NONE); }
+TEST(test_bits_qa) { (void)state, all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_NONE); }
+TEST(test_bits_bf16) { (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_BF16); }
 /* One rank sends nothing and rounds nothing. */
-static void test_alone_bf16(void **state)
+TEST(test_alone_bf16)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 4, 8);
     like.steps = 4;
@@ -106,20 +97,20 @@ static void test_alone_bf16(void **state)
     trial_free(&want);
 }
 
-static void test_bits_int8(void **state)
+TEST(test_bits_int8)
 {
     all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8);
     all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_INT8);
 }
 
-static void test_bits_few(void **state)
+TEST(test_bits_few)
 {
     all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8_ZSTD);
     all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT4);
 }
 
 /* SGD has one moment, or none. */
-static void test_bits_sgd(void **state)
+TEST(test_bits_sgd)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 12, 8);
     like.config.optim.kind = OPTIM_KIND_SGD;
@@ -139,7 +130,7 @@ static struct trial trial_of_arch(int i, int64_t t)
     return like;
 }
 
-static void test_bits_arch(void **state)
+TEST(test_bits_arch)
 {
     for (int i = 0; i < ARCHITECTURES_N; i++)
         for (int form = 0; form < 2; form++) {
@@ -150,7 +141,7 @@ static void test_bits_arch(void **state)
         }
 }
 
-static void test_equal_arch(void **state)
+TEST(test_equal_arch)
 {
     for (int i = 0; i < ARCHITECTURES_N; i += 2) {
         struct trial like = trial_of_arch(i, 17);
@@ -159,11 +150,4 @@ static void test_equal_arch(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_equal_lm),   cmocka_unit_test(test_equal_qa),
-    cmocka_unit_test(test_bits_lm),    cmocka_unit_test(test_bits_qa),
-    cmocka_unit_test(test_bits_sgd),   cmocka_unit_test(test_bits_bf16),
-    cmocka_unit_test(test_alone_bf16), cmocka_unit_test(test_alone_bf16),
-    cmocka_unit_test(test_bits_int8),  cmocka_unit_test(test_bits_few),
-    cmocka_unit_test(test_bits_arch),  cmocka_unit_test(test_equal_arch)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

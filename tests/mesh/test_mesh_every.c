@@ -130,7 +130,7 @@ static bool is_picked(int row, const struct combination *c)
     return is_all || rand_below(11, RAND_STREAM(TEST, 0), (uint64_t)row, every) == 0;
 }
 
-static void test_every(void **state)
+TEST(test_every)
 {
     int rows = 0, tried = 0;
     struct combination c;
@@ -179,7 +179,7 @@ static void flip(const struct form *form, int shard)
     trial_free(&calm);
 }
 
-static void test_flip(void **state)
+TEST(test_flip)
 {
     for (int form = 0; form < FORMS_N; form++)
         for (int shard = 0; shard <= LAYOUT_SHARD_FULL; shard += LAYOUT_SHARD_FULL)
@@ -188,6 +188,4 @@ static void test_flip(void **state)
                 flip(&forms[form], shard);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_every),
-                                          cmocka_unit_test(test_flip)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -44,7 +44,7 @@ static void same_everywhere(struct trial like)
 }
 
 /* Shards of one micro-batch, of two; buckets of a unit, and of all. */
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     struct trial like = exact_of(MODEL_TASK_LM, 12);
     same_everywhere(like);
@@ -60,10 +60,10 @@ static void test_ranks(void **state)
     same_everywhere(like);
 }
 
-static void test_questions(void **state) { same_everywhere(exact_of(MODEL_TASK_QA, 12)); }
+TEST(test_questions) { same_everywhere(exact_of(MODEL_TASK_QA, 12)); }
 
 /* Fused, packed and untied tensors. */
-static void test_architectures(void **state)
+TEST(test_architectures)
 {
     for (int i = 0; i < ARCHITECTURES_N; i++) {
         struct trial like = exact_of(MODEL_TASK_LM, 12);
@@ -77,7 +77,7 @@ static void test_architectures(void **state)
     }
 }
 
-static void test_optimizers(void **state)
+TEST(test_optimizers)
 {
     static const enum optim_kind kinds[] = {OPTIM_KIND_SGD, OPTIM_KIND_MUON};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -91,7 +91,7 @@ static void test_optimizers(void **state)
     }
 }
 
-static void test_recompute(void **state)
+TEST(test_recompute)
 {
     struct trial like = exact_of(MODEL_TASK_LM, 6), want = trial_run(&like, 1, 1);
     for (int way = 0; way <= MODEL_RECOMPUTE_BLOCK; way++) {
@@ -102,7 +102,7 @@ static void test_recompute(void **state)
 }
 
 /* Stages of a model whose embedding and output layer are two tensors. */
-static void test_stages(void **state)
+TEST(test_stages)
 {
     struct trial like = exact_of(MODEL_TASK_LM, 6);
     like.config.dims.features.is_untied = true;
@@ -123,7 +123,7 @@ static double unlike_ms(const struct ranks_one *one, int step)
     return one->rank == 1 ? 2.5 : one->rank == 0 && step >= 20 ? 4 : 1;
 }
 
-static void test_balance(void **state)
+TEST(test_balance)
 {
     struct trial like = exact_of(MODEL_TASK_LM, 12);
     like.steps = 3 * STEP_BALANCE_STEPS;
@@ -144,7 +144,7 @@ static void test_balance(void **state)
 }
 
 /* A gradient that is not finite anywhere stops the step everywhere. */
-static void test_nan(void **state)
+TEST(test_nan)
 {
     for (int world = 0; world < WORLDS; world += 4) {
         struct trial like = exact_of(MODEL_TASK_LM, 12);
@@ -158,7 +158,7 @@ static void test_nan(void **state)
 
 /* That the tests above can fail: without virtual shards three ranks round otherwise than one. And
  * the order of shards is close to that of ranks. */
-static void test_without(void **state)
+TEST(test_without)
 {
     struct trial like = exact_of(MODEL_TASK_LM, 12), exact = trial_run(&like, 1, 1);
     like.config.shards = 0;
@@ -171,7 +171,7 @@ static void test_without(void **state)
 }
 
 /* Shards that do not divide the batch. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct trial like = exact_of(MODEL_TASK_LM, 9);
     struct step *step = NULL;
@@ -180,11 +180,4 @@ static void test_refused(void **state)
     assert_non_null(strstr(status_message(), "VIRTUAL_SHARDS=9"));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_ranks),         cmocka_unit_test(test_questions),
-    cmocka_unit_test(test_architectures), cmocka_unit_test(test_optimizers),
-    cmocka_unit_test(test_recompute),     cmocka_unit_test(test_stages),
-    cmocka_unit_test(test_balance),       cmocka_unit_test(test_nan),
-    cmocka_unit_test(test_without),       cmocka_unit_test(test_refused)};
-
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -78,7 +78,7 @@ static const struct world twos[] = {{1, 2}, {2, 1}, {1, 4}, {4, 1}, {3, 2}, {2, 
 static const struct world fours[] = {{1, 4}, {2, 2}, {4, 1}, {2, 4}, {6, 2}};
 
 /* The norm is that of one rank: what several ranks hold counts once. */
-static void test_tensor(void **state)
+TEST(test_tensor)
 {
     for (int model = 0; model < MODELS_N; model++) {
         struct trial like = exact_of(model, 1, 1, 16), one = trial_run(&like, 1, 1);
@@ -90,7 +90,7 @@ static void test_tensor(void **state)
     }
 }
 
-static void test_context(void **state)
+TEST(test_context)
 {
     for (int model = GPT2; model <= LLAMA_TWO; model++) {
         struct trial like = exact_of(model, 1, 1, 16), one = trial_run(&like, 1, 1);
@@ -103,7 +103,7 @@ static void test_context(void **state)
 }
 
 /* Six ranks: the sums of the comm itself follow the nodes. */
-static void test_six(void **state)
+TEST(test_six)
 {
     static const struct world sixes[] = {{1, 6}, {2, 3}, {3, 2}, {6, 1}, {1, 12}, {4, 3}};
     static const struct world threes[] = {{1, 3}, {3, 1}, {2, 3}, {3, 2}, {1, 9}};
@@ -123,7 +123,7 @@ static void test_six(void **state)
     (void)SAME_IN_WORLDS(like, twelves);
 }
 
-static void test_stages(void **state)
+TEST(test_stages)
 {
     static const struct world piped[] = {{1, 4}, {4, 1}, {2, 4}, {4, 3}};
     for (int context = 1; context <= 2; context++) {
@@ -182,7 +182,7 @@ static void tied_forms(struct trial like, const struct trial *want, int others)
     }
 }
 
-static void test_tied(void **state)
+TEST(test_tied)
 {
     for (int model = 0; model < TIED; model++)
         for (int tensor = 1; tensor <= 2; tensor++)
@@ -195,7 +195,7 @@ static void test_tied(void **state)
 }
 
 /* Every way of recomputing, Muon, a gradient that is not finite on either stage. */
-static void test_tied_ways(void **state)
+TEST(test_tied_ways)
 {
     struct trial like = tied_of(0, 1, 1);
     for (int way = 0; way <= MODEL_RECOMPUTE_BLOCK; way++) {
@@ -229,7 +229,7 @@ static enum status open_refused(struct ranks_one *one)
     return st;
 }
 
-static void test_tied_refused(void **state)
+TEST(test_tied_refused)
 {
     struct step_config config[2];
     struct ranks_one one[RANKS_MAX];
@@ -276,7 +276,7 @@ static struct planned plan_stage(const struct step_config *c, int stage)
 }
 
 /* A plan looks at fewer micro-batches than a long step has; VIRTUAL_SHARDS need not divide it. */
-static void test_plan(void **state)
+TEST(test_plan)
 {
     for (int i = 0; i < 4; i++) {
         struct step_config c = exact_of(LLAMA_TWO, 2, 1, 16).config;
@@ -296,7 +296,7 @@ static void test_plan(void **state)
     }
 }
 
-static void test_questions(void **state)
+TEST(test_questions)
 {
     static const struct world few[] = {{1, 2}, {2, 2}, {3, 2}};
     for (int context = 1; context <= 2; context++) {
@@ -307,7 +307,7 @@ static void test_questions(void **state)
 }
 
 /* Shards of several micro-batches, in unequal runs; every way of recomputing; Muon. */
-static void test_ways(void **state)
+TEST(test_ways)
 {
     static const struct world few[] = {{1, 2}, {1, 4}, {3, 2}};
     struct trial like = exact_of(LLAMA_TWO, 2, 1, 16);
@@ -334,7 +334,7 @@ static double unlike_ms(const struct ranks_one *one, int step)
     return one->rank < 2 ? 3 : 1;
 }
 
-static void test_balance(void **state)
+TEST(test_balance)
 {
     for (int context = 1; context <= 2; context++) {
         struct trial like = exact_of(LLAMA_TWO, 3 - context, context, 16);
@@ -351,7 +351,7 @@ static void test_balance(void **state)
 }
 
 /* A gradient that is not finite, on a rank whose copy the norm does not count. */
-static void test_nan(void **state)
+TEST(test_nan)
 {
     for (int rank = 0; rank < 2; rank++) {
         struct trial like = exact_of(GPT2, 2, 1, 16);
@@ -364,7 +364,7 @@ static void test_nan(void **state)
 }
 
 /* That the tests above can fail: TP is in the bits, and without virtual shards groups are. */
-static void test_without(void **state)
+TEST(test_without)
 {
     for (int context = 1; context <= 2; context++) {
         struct trial like = exact_of(LLAMA_TWO, 3 - context, context, 16),
@@ -385,13 +385,4 @@ static void test_without(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_tensor),       cmocka_unit_test(test_context),
-    cmocka_unit_test(test_six),          cmocka_unit_test(test_stages),
-    cmocka_unit_test(test_ways),         cmocka_unit_test(test_nan),
-    cmocka_unit_test(test_questions),    cmocka_unit_test(test_balance),
-    cmocka_unit_test(test_tied),         cmocka_unit_test(test_tied_ways),
-    cmocka_unit_test(test_tied_refused), cmocka_unit_test(test_plan),
-    cmocka_unit_test(test_without)};
-
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -3,7 +3,6 @@
  * named. */
 #include "mesh/trial.h"
 
-#include "base/clock.h"
 #include "cluster/straggler.h"
 
 #define SEQ 6
@@ -41,7 +40,7 @@ static void agrees(enum model_task task, int nodes, int group, int64_t batch)
     trial_free(&hybrid);
 }
 
-static void test_agrees(void **state)
+TEST(test_agrees)
 {
     agrees(MODEL_TASK_LM, 2, 2, 2);
     agrees(MODEL_TASK_LM, 2, 2, 1);
@@ -52,7 +51,7 @@ static void test_agrees(void **state)
 }
 
 /* Groups inside a node: another order of sums, so bits may differ, within rounding. */
-static void test_groups_of_a_node(void **state)
+TEST(test_groups_of_a_node)
 {
     struct trial none = trial_with(MODEL_TASK_LM, 6, 2, LAYOUT_SHARD_NONE, 0);
     struct trial hybrid = trial_with(MODEL_TASK_LM, 6, 2, LAYOUT_SHARD_HYBRID, 2);
@@ -73,7 +72,7 @@ static struct trial second(const struct trial *from, enum layout_shard shard, in
     return trial_run(&like, nodes, locals);
 }
 
-static void test_checkpoints(void **state)
+TEST(test_checkpoints)
 {
     struct trial first = trial_with(MODEL_TASK_LM, 4, 2, LAYOUT_SHARD_HYBRID, 2);
     first = trial_run(&first, 2, 2);
@@ -98,7 +97,7 @@ static void test_checkpoints(void **state)
 
 /* Two nodes of two: a rank holds what it would with full on one node, and the padding of four
  * ranks. step_open asserts that it is what was planned. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     struct trial hybrid = trial_with(MODEL_TASK_LM, 4, 2, LAYOUT_SHARD_HYBRID, 2);
     struct trial full = trial_with(MODEL_TASK_LM, 4, 2, LAYOUT_SHARD_FULL, 0);
@@ -160,7 +159,7 @@ static enum status stall(struct ranks_one *one)
     return ST_OK;
 }
 
-static void test_stalled_rank_is_named(void **state)
+TEST(test_stalled_rank_is_named)
 {
     char sentence[256];
     struct cluster_rank ranks[4] = {{0}};
@@ -181,11 +180,4 @@ static void test_stalled_rank_is_named(void **state)
     assert_non_null(strstr(sentence, "node 1 rank 3 and 1 more have not entered all_reduce 9"));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_agrees),
-    cmocka_unit_test(test_groups_of_a_node),
-    cmocka_unit_test(test_checkpoints),
-    cmocka_unit_test(test_memory),
-    cmocka_unit_test(test_stalled_rank_is_named),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -228,7 +228,7 @@ static void against_truth(const struct trial *of, int nodes, int locals, double 
     free(want.momentum);
 }
 
-static void test_outer_step(void **state)
+TEST(test_outer_step)
 {
     struct trial t = like(1);
     against_truth(&t, 2, 1, 0);
@@ -236,7 +236,7 @@ static void test_outer_step(void **state)
 }
 
 /* Two ranks in each replica, which add up gradients in another order than one. */
-static void test_workers(void **state)
+TEST(test_workers)
 {
     struct trial t = like(2);
     against_truth(&t, 2, 2, 2e-3);
@@ -265,7 +265,7 @@ static void compressed(const struct trial *of, int nodes, int locals, enum grad_
     free(plain.params);
 }
 
-static void test_compressed(void **state)
+TEST(test_compressed)
 {
     const struct trial one = like(1), two = like(2);
     compressed(&one, 2, 1, GRAD_COMPRESS_KIND_BF16, 4e-3);
@@ -303,7 +303,7 @@ static void continues(int nodes, int locals, int stop)
     continues_as(&t, nodes, locals, stop);
 }
 
-static void test_state(void **state)
+TEST(test_state)
 {
     for (int stop = 2; stop <= 5; stop++) {
         continues(2, 1, stop);
@@ -315,7 +315,7 @@ static void test_state(void **state)
 }
 
 /* The state has the residuals of error feedback, too. */
-static void test_state_of_residuals(void **state)
+TEST(test_state_of_residuals)
 {
     struct trial t = like(2);
     t.config.local.compress = GRAD_COMPRESS_KIND_INT4_ZSTD;
@@ -328,7 +328,7 @@ static void test_state_of_residuals(void **state)
 }
 
 /* A rank's part of the model is two buckets, the second of which has the rest. */
-static void test_buckets(void **state)
+TEST(test_buckets)
 {
     struct trial t = like(1);
     t.config.dims.vocab = STEP_LOCAL_BUCKET_ELEMS / t.config.dims.embed + 99;
@@ -340,7 +340,7 @@ static void test_buckets(void **state)
 
 /* Outer parameters, momentum and what is sent: three numbers for each parameter of this rank's
  * part, but nothing without LOCAL_STEPS. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     struct job job = {.trial = like(1)};
     job = run(&job, 2, 1);
@@ -364,7 +364,7 @@ static void refuses(const struct trial *t, int ranks, const char *why)
 }
 
 /* A plan may be asked for any number of workers: what cannot be divided into nodes is refused. */
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct trial t = like(2);
     refuses(&t, 1, "1 workers are not nodes of 2 each");
@@ -374,10 +374,4 @@ static void test_refusals(void **state)
     refuses(&t, 17, "at most 16 nodes, not 17");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_outer_step), cmocka_unit_test(test_workers),
-    cmocka_unit_test(test_state),      cmocka_unit_test(test_memory),
-    cmocka_unit_test(test_refusals),   cmocka_unit_test(test_state_of_residuals),
-    cmocka_unit_test(test_compressed), cmocka_unit_test(test_buckets),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

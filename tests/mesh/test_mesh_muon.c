@@ -33,7 +33,7 @@ static void same_bits(struct trial like, int nodes, int locals, const char *what
 }
 
 /* Buckets of one unit and of all, with and without accumulation, on 2 to 4 ranks. */
-static void test_shards(void **state)
+TEST(test_shards)
 {
     for (int form = 0; form < 4; form++) {
         struct trial like = muon_of(NULL, 8);
@@ -46,7 +46,7 @@ static void test_shards(void **state)
 }
 
 /* Fused and separate projections, by heads and not, fewer key heads, SwiGLU. */
-static void test_architectures(void **state)
+TEST(test_architectures)
 {
     for (int i = 0; i < ARCHITECTURES_N; i++)
         same_bits(muon_of(&architectures[i], 8), 1, 2, architectures[i].name);
@@ -54,7 +54,7 @@ static void test_architectures(void **state)
 
 /* Where one rank alone has a gradient, sums of ranks are exact. Without clipping, which the norm's
  * rounding would reach, every number of ranks then has the same bits. */
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     struct trial like = muon_of(NULL, 8);
     like.first_only = true;
@@ -73,7 +73,7 @@ static void test_ranks(void **state)
 }
 
 /* Groups and stages round their sums otherwise. */
-static void test_other_meshes(void **state)
+TEST(test_other_meshes)
 {
     struct trial like = muon_of(NULL, 8);
     like.steps = 4;
@@ -139,7 +139,7 @@ static void resume_stages(void)
     trial_free(&whole);
 }
 
-static void test_resume(void **state)
+TEST(test_resume)
 {
     resume_stages();
     resume(LAYOUT_SHARD_NONE, 1, LAYOUT_SHARD_NONE, 1);
@@ -152,7 +152,7 @@ static void test_resume(void **state)
 
 /* Hidden matrices have no second moment; all other tensors have one, and memory is as large as
  * that. step_open asserts that it is the planned memory. */
-static void test_moments(void **state)
+TEST(test_moments)
 {
     struct trial like = muon_of(NULL, 8);
     struct param_table t;
@@ -176,7 +176,7 @@ static void test_moments(void **state)
 }
 
 /* A NaN on one rank, in the last step: parameters and moments are as the step before left them. */
-static void test_kept(void **state)
+TEST(test_kept)
 {
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         struct trial like = muon_of(NULL, 8);
@@ -195,7 +195,7 @@ static void test_kept(void **state)
 }
 
 /* A NaN on one rank: parameters and moments stay finite, and training goes on. */
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         struct trial like = muon_of(NULL, 8);
@@ -212,9 +212,4 @@ static void test_not_finite(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_shards), cmocka_unit_test(test_architectures),
-    cmocka_unit_test(test_ranks),  cmocka_unit_test(test_other_meshes),
-    cmocka_unit_test(test_resume), cmocka_unit_test(test_moments),
-    cmocka_unit_test(test_kept),   cmocka_unit_test(test_not_finite)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

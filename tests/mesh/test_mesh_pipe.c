@@ -172,7 +172,7 @@ static struct trial untied(int64_t samples)
     return like;
 }
 
-static void test_stages(void **state)
+TEST(test_stages)
 {
     static const struct form forms[] = {{2, 1, 1, 1}, {3, 1, 1, 1}, {4, 1, 1, 1},
                                         {2, 2, 1, 1}, {2, 3, 1, 1}, {3, 2, 1, 1}};
@@ -185,7 +185,7 @@ static void test_stages(void **state)
     compare(&few, &forms[2], 0, "one micro-batch");
 }
 
-static void test_recompute(void **state)
+TEST(test_recompute)
 {
     static const struct form forms[] = {{2, 1, 1, 1}, {2, 2, 1, 1}};
     for (int64_t nth = 1; nth <= MODEL_RECOMPUTE_BLOCK * 6; nth += nth < 6 ? 5 : 4)
@@ -198,7 +198,7 @@ static void test_recompute(void **state)
         }
 }
 
-static void test_architectures(void **state)
+TEST(test_architectures)
 {
     static const struct form forms[] = {{2, 1, 1, 1}, {2, 2, 1, 1}};
     for (int i = 0; i < ARCHITECTURES_N; i++)
@@ -215,7 +215,7 @@ static void test_architectures(void **state)
 }
 
 /* GPT-2: the stages at both ends hold the embedding; all pipelines add its gradient alike. */
-static void test_tied(void **state)
+TEST(test_tied)
 {
     static const struct form forms[] = {{2, 1, 1, 1}, {3, 1, 1, 1}, {2, 2, 1, 1}};
     struct trial like = trial_of(MODEL_TASK_LM, 6, 17);
@@ -236,7 +236,7 @@ static void test_tied(void **state)
     whole_free(&first);
 }
 
-static void test_qa(void **state)
+TEST(test_qa)
 {
     static const struct form forms[] = {{2, 1, 1, 1}, {2, 2, 1, 1}};
     for (int i = 0; i < 2; i++) {
@@ -249,7 +249,7 @@ static void test_qa(void **state)
 }
 
 /* Data ranks beside stages: buckets of one unit each, so that squares are added alike. */
-static void test_data(void **state)
+TEST(test_data)
 {
     static const struct form forms[] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {3, 1, 2, 1}};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
@@ -261,7 +261,7 @@ static void test_data(void **state)
 
 /* Ranks that share matrices, in each stage: the bits of one stage. With three stages two gradients
  * wait to be sent at once (pipe_plan.h: grads_out). */
-static void test_tensor(void **state)
+TEST(test_tensor)
 {
     static const struct form forms[] = {{2, 1, 1, 2}, {2, 2, 1, 2}, {3, 2, 1, 2}, {2, 1, 2, 2}};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
@@ -283,7 +283,7 @@ static enum status nan_rank(struct ranks_one *one)
     return st == ST_NOT_FINITE ? ST_OK : ST_BUG;
 }
 
-static void test_nan(void **state)
+TEST(test_nan)
 {
     static const struct form form = {2, 1, 1, 1};
     for (int rank = 0; rank < 2; rank++) {
@@ -299,12 +299,4 @@ static void test_nan(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages),
-                                          cmocka_unit_test(test_recompute),
-                                          cmocka_unit_test(test_architectures),
-                                          cmocka_unit_test(test_tied),
-                                          cmocka_unit_test(test_qa),
-                                          cmocka_unit_test(test_data),
-                                          cmocka_unit_test(test_tensor),
-                                          cmocka_unit_test(test_nan)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -14,7 +14,7 @@ static void resume(enum layout_shard from, int from_ranks, enum layout_shard to,
     trial_resume(like, from_ranks, next, to_ranks, from_ranks == to_ranks);
 }
 
-static void test_resume(void **state)
+TEST(test_resume)
 {
     resume(LAYOUT_SHARD_FULL, 4, LAYOUT_SHARD_NONE, 1);
     resume(LAYOUT_SHARD_NONE, 1, LAYOUT_SHARD_FULL, 3);
@@ -34,7 +34,7 @@ static const struct form {
              {GRAD_COMPRESS_KIND_INT4, 0.1},  {GRAD_COMPRESS_KIND_INT4_ZSTD, 0.1}};
 
 /* A NaN on one rank: all ranks leave parameters as they were, report it, and go on alike. */
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
         for (int f = 0; f < (int)(sizeof forms / sizeof *forms); f++) {
@@ -54,7 +54,7 @@ static void test_not_finite(void **state)
 }
 
 /* A rank ends before step 2: the others get ST_PEER in that step, and close. */
-static void test_lost_rank(void **state)
+TEST(test_lost_rank)
 {
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
         for (int compress = GRAD_COMPRESS_KIND_NONE; compress <= GRAD_COMPRESS_KIND_INT8;
@@ -99,7 +99,7 @@ out_close:
     return st;
 }
 
-static void test_refused_samples(void **state)
+TEST(test_refused_samples)
 {
     struct trial all[2];
     struct ranks_one one[RANKS_MAX];
@@ -111,7 +111,7 @@ static void test_refused_samples(void **state)
 }
 
 /* Four ranks: each holds a quarter of what SHARD shards, and unsharded buffers. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 4, 8);
     like.takes_state = false;
@@ -138,7 +138,7 @@ static void test_memory(void **state)
 
 /* COMPRESS=bf16: the rounded copy is planned, two bytes for each gradient that a rank holds or
  * buffers. step_open asserts that what is planned is what is taken. */
-static void test_memory_rounded(void **state)
+TEST(test_memory_rounded)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 4, 8);
     like.steps = 1;
@@ -153,7 +153,7 @@ static void test_memory_rounded(void **state)
 /* GPT-2 124M on four ranks, SHARD=full: a quarter of everything, and unsharded buffers of two
  * blocks and the embedding, which the head needs whole. From the layout alone; store/memory.c
  * asserts that the store takes the same. */
-static void test_memory_planned(void **state)
+TEST(test_memory_planned)
 {
     struct model_dims dims;
     struct param_table t;
@@ -177,7 +177,7 @@ static void test_memory_planned(void **state)
 }
 
 /* With compression a model learns as well. */
-static void test_compressed_learns(void **state)
+TEST(test_compressed_learns)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 4, 16);
     like.takes_state = false;
@@ -202,9 +202,4 @@ static void test_compressed_learns(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_resume),         cmocka_unit_test(test_not_finite),
-    cmocka_unit_test(test_lost_rank),      cmocka_unit_test(test_refused_samples),
-    cmocka_unit_test(test_memory),         cmocka_unit_test(test_memory_rounded),
-    cmocka_unit_test(test_memory_planned), cmocka_unit_test(test_compressed_learns)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

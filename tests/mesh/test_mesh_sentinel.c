@@ -116,11 +116,10 @@ static void run(int n)
                   jobs[0].flips, jobs[0].checks);
 }
 
-static void test_replicas(void **state)
+TEST(test_replicas)
 {
     run(3);
     run(4);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_replicas)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -20,7 +20,7 @@ static struct checks_job job_of(int ranks, enum layout_shard shard, int layout)
     return job;
 }
 
-static void test_flips(void **state)
+TEST(test_flips)
 {
     struct checks_totals sum = {0};
     for (int i = 0; i < RUNS; i++) {
@@ -41,7 +41,7 @@ static void test_flips(void **state)
 
 /* What passes read besides tokens is that of the shard, too: answers and masks, a window. Shards
  * are dealt by speed, or activations recomputed. */
-static void test_inputs(void **state)
+TEST(test_inputs)
 {
     struct checks_job job[4];
     for (int i = 0; i < 4; i++) {
@@ -58,7 +58,7 @@ static void test_inputs(void **state)
 }
 
 /* A copy of parameters is gathered anew before the shard is computed again: the state is right. */
-static void test_copy(void **state)
+TEST(test_copy)
 {
     for (int ranks = 2; ranks <= 4; ranks++) {
         struct checks_job like = job_of(ranks, LAYOUT_SHARD_FULL, 1);
@@ -70,7 +70,7 @@ static void test_copy(void **state)
 
 /* A rank that is wrong again is named where a majority is right; of two ranks none is named. The
  * state is suspect in both cases. */
-static void test_lasting(void **state)
+TEST(test_lasting)
 {
     for (int ranks = 2; ranks <= 4; ranks++) {
         struct checks_job like = job_of(ranks, LAYOUT_SHARD_FULL, 0);
@@ -89,7 +89,7 @@ static void test_lasting(void **state)
 }
 
 /* One rank has nothing to compare, and nothing is in its way. */
-static void test_alone(void **state)
+TEST(test_alone)
 {
     struct checks_job like = job_of(1, LAYOUT_SHARD_NONE, 0);
     like.asks = true;
@@ -99,7 +99,4 @@ static void test_alone(void **state)
     assert_int_equal(job->compared, 0);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_flips), cmocka_unit_test(test_inputs), cmocka_unit_test(test_copy),
-    cmocka_unit_test(test_lasting), cmocka_unit_test(test_alone)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -60,7 +60,7 @@ static struct checks_job job_of_groups(const struct kind *kind, enum layout_shar
     return job;
 }
 
-static void test_groups(void **state)
+TEST(test_groups)
 {
     struct checks_totals all = {0};
     for (int i = 0; i < GROUP_RUNS; i++) {
@@ -84,7 +84,7 @@ static void test_groups(void **state)
                   all.found, all.named, all.compared);
 }
 
-static void test_weights(void **state)
+TEST(test_weights)
 {
     for (int i = 0; i < KINDS; i++)
         for (int groups = 2; groups <= 3; groups++) {
@@ -107,7 +107,7 @@ static void test_weights(void **state)
         }
 }
 
-static void test_together(void **state)
+TEST(test_together)
 {
     for (int i = 0; i < KINDS; i++)
         if (kinds[i].axis_ranks[MESH_AXIS_PIPELINE] == 0) {
@@ -151,7 +151,7 @@ static void group_input(const struct kind *kind, int input)
 
 /* What passes read besides tokens, with groups: answers and masks, a window. Shards dealt by speed,
  * which pipelines do not take. */
-static void test_group_inputs(void **state)
+TEST(test_group_inputs)
 {
     for (int i = 0; i < KINDS; i++)
         for (int input = 0; input < INPUTS_N; input++)
@@ -160,7 +160,7 @@ static void test_group_inputs(void **state)
 }
 
 /* One group has nothing to compare. */
-static void test_one_group(void **state)
+TEST(test_one_group)
 {
     for (int i = 0; i < KINDS; i++) {
         struct checks_job like = job_of_groups(&kinds[i], LAYOUT_SHARD_NONE, 12);
@@ -172,7 +172,4 @@ static void test_one_group(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_groups), cmocka_unit_test(test_weights), cmocka_unit_test(test_together),
-    cmocka_unit_test(test_group_inputs), cmocka_unit_test(test_one_group)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

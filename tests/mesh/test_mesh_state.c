@@ -359,20 +359,20 @@ static struct model_dims dims_of(const char *name, enum model_arch arch, bool is
     return dims;
 }
 
-static void tied_gpt2(void **state)
+TEST(tied_gpt2)
 {
     struct model_dims dims = dims_of("gpt2", MODEL_ARCH_GPT2, false);
     every_pair(&dims);
 }
 
-static void llama_with_few_key_heads(void **state)
+TEST(llama_with_few_key_heads)
 {
     struct model_dims dims = dims_of("llama", MODEL_ARCH_LLAMA, true);
     every_pair(&dims);
 }
 
 /* More than one request carries, in one call. */
-static void many_requests(void **state)
+TEST(many_requests)
 {
     struct model_dims dims = dims_of("wide", MODEL_ARCH_GPT2, false);
     dims.vocab = 50257;
@@ -391,7 +391,7 @@ static void many_requests(void **state)
     free_state(want);
 }
 
-static void a_failure_of_rank_0(void **state)
+TEST(a_failure_of_rank_0)
 {
     struct model_dims dims = dims_of("gpt2", MODEL_ARCH_GPT2, false);
     for (int i = 1; i < MESHES; i++) {
@@ -403,7 +403,4 @@ static void a_failure_of_rank_0(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tied_gpt2), cmocka_unit_test(llama_with_few_key_heads),
-    cmocka_unit_test(many_requests), cmocka_unit_test(a_failure_of_rank_0)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

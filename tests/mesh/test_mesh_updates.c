@@ -199,7 +199,7 @@ static void run(int n, const struct job *like)
                   shard, n, jobs[0].flips, jobs[0].checks);
 }
 
-static void test_adamw(void **state)
+TEST(test_adamw)
 {
     for (int n = 1; n <= RANKS_MOST; n++)
         for (enum layout_shard shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
@@ -209,7 +209,7 @@ static void test_adamw(void **state)
         }
 }
 
-static void test_sgd(void **state)
+TEST(test_sgd)
 {
     struct job job = job_of(LAYOUT_SHARD_FULL);
     job.trial.config.optim.kind = OPTIM_KIND_SGD;
@@ -219,7 +219,7 @@ static void test_sgd(void **state)
 }
 
 /* Only of what AdamW updates are there sums; nothing is found where nothing changed. */
-static void test_muon(void **state)
+TEST(test_muon)
 {
     for (enum layout_shard shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         struct job job = job_of(shard);
@@ -232,7 +232,7 @@ static void test_muon(void **state)
 /* ---- whole steps ---- */
 
 /* The update of step 3 finds what changed before it; all ranks end at the head of step 4. */
-static void test_next_step_fails(void **state)
+TEST(test_next_step_fails)
 {
     static struct trial all[3];
     for (int rank = 0; rank < 3; rank++) {
@@ -255,7 +255,7 @@ static void test_next_step_fails(void **state)
     assert_non_null(strstr(ranks[1].message, "convoy check"));
 }
 
-static void test_same_bits(void **state)
+TEST(test_same_bits)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 12, 11);
     like.steps = 8;
@@ -277,9 +277,4 @@ static void test_same_bits(void **state)
     trial_free(&without);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_adamw),     cmocka_unit_test(test_sgd),
-    cmocka_unit_test(test_muon),      cmocka_unit_test(test_next_step_fails),
-    cmocka_unit_test(test_same_bits),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -25,7 +25,7 @@ static const int shapes[][2] = {{2, 1}, {3, 1}, {4, 1}, {2, 2}};
 #define SHAPES (sizeof shapes / sizeof *shapes)
 static const int units[] = {4, 3, 0}; /* the last: before the copy begins; then in it; its end */
 
-static void test_heal(void **state)
+TEST(test_heal)
 {
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         const struct job like = copies_job_of((enum layout_shard)shard);
@@ -36,7 +36,7 @@ static void test_heal(void **state)
     }
 }
 
-static void test_heal_twice(void **state)
+TEST(test_heal_twice)
 {
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         const struct job like = copies_job_of((enum layout_shard)shard);
@@ -47,7 +47,7 @@ static void test_heal_twice(void **state)
     }
 }
 
-static void test_resize(void **state)
+TEST(test_resize)
 {
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
         for (int u = 0; u < 3; u++) {
@@ -89,7 +89,7 @@ static void lose_all(struct job *job)
 }
 static void change_settings(struct job *job) { job->fingerprint++; }
 
-static void test_what_is_found(void **state)
+TEST(test_what_is_found)
 {
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard += LAYOUT_SHARD_FULL) {
         const enum layout_shard s = (enum layout_shard)shard;
@@ -124,7 +124,7 @@ static void flip_both(struct job *job)
 }
 
 /* A damaged copy is replaced by the keeper's; where that is damaged, too, by the step before. */
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
     assert_int_equal(after(LAYOUT_SHARD_FULL, 2, flip_own), STEPS - 1);
     assert_int_equal(after(LAYOUT_SHARD_FULL, 2, flip_both), STEPS - 2);
@@ -161,7 +161,7 @@ static void flip_and_resume(const struct job *like, int nodes, unsigned seed)
 
 /* test_flips — FLIPS=n flips of one bit of one copy (default 6): never taken; the state is that of
  * a calm run. */
-static void test_flips(void **state)
+TEST(test_flips)
 {
     const int flips = harness_number("FLIPS", 6);
     for (int i = 0; i < flips; i++) {
@@ -171,8 +171,4 @@ static void test_flips(void **state)
     print_message("# %d flips found\n", flips);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_heal),    cmocka_unit_test(test_heal_twice),
-    cmocka_unit_test(test_resize),  cmocka_unit_test(test_what_is_found),
-    cmocka_unit_test(test_damaged), cmocka_unit_test(test_flips)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

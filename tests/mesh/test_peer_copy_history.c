@@ -210,7 +210,7 @@ static void run_history(uint64_t seed, const struct calm *calm)
 
 static int first_seed = 1, seeds_n = 16;
 
-static void test_histories(void **state)
+TEST(test_histories)
 {
     static struct calm calm;
     for (int tensor = 1; tensor <= TENSOR_MAX; tensor++)
@@ -226,15 +226,12 @@ static void test_histories(void **state)
     print_message("# %d histories\n", seeds_n);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_histories)};
-
 int main(int argc, char **argv)
 {
     if (argc == 3) {
         first_seed = atoi(argv[1]);
         seeds_n = atoi(argv[2]);
     }
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    return harness_run_all(__FILE__, NULL, NULL);
 }

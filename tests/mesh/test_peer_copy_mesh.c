@@ -101,7 +101,7 @@ static void heal_some(const struct shape *shape, enum layout_shard shard, int i)
     trial_free(&calm);
 }
 
-static void test_heal(void **state)
+TEST(test_heal)
 {
     for (size_t i = 0; i < SHAPES; i++) {
         heal_some(&shapes[i], LAYOUT_SHARD_NONE, (int)i);
@@ -128,7 +128,7 @@ static void heal_twice(const struct shape *shape, enum layout_shard shard, int s
     copies_end(shape->nodes * shape->locals);
 }
 
-static void test_heal_twice(void **state)
+TEST(test_heal_twice)
 {
     for (size_t i = 0; i < SHAPES; i++)
         heal_twice(&shapes[i], i % 4 < 2 ? LAYOUT_SHARD_NONE : LAYOUT_SHARD_FULL, (int)i % 2);
@@ -152,7 +152,7 @@ static int64_t found_without(const struct shape *shape, enum layout_shard shard,
 }
 
 /* A rank and its partner are gone: there is no state. Two ranks of different pairs are not. */
-static void test_pair_lost(void **state)
+TEST(test_pair_lost)
 {
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard += LAYOUT_SHARD_FULL) {
         const enum layout_shard s = (enum layout_shard)shard;
@@ -192,7 +192,7 @@ static int64_t change(const struct shape *shape, enum layout_shard shard, int ra
 /* With SHARD=none and several ranks of a part, updates are made in the next forward pass, so two
  * copies are made before all know. Of a slice that travels both may be wrong; of others the older
  * one is of memory that is right. */
-static void test_change(void **state)
+TEST(test_change)
 {
     for (size_t i = 0; i < SHAPES; i++) {
         const struct shape *s = &shapes[i];
@@ -205,7 +205,7 @@ static void test_change(void **state)
 }
 
 /* Fewer or more nodes go on (ON_LOSS=shrink), with the same parts. */
-static void test_resize(void **state)
+TEST(test_resize)
 {
     static const struct shape row[] = {
         {.tensor = 2, .context = 1, .stages = 1, .chunks = 1},
@@ -221,7 +221,4 @@ static void test_resize(void **state)
         }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_heal), cmocka_unit_test(test_heal_twice),
-    cmocka_unit_test(test_pair_lost), cmocka_unit_test(test_change), cmocka_unit_test(test_resize)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -3,12 +3,8 @@
  * only sleeps. */
 #include "harness.h"
 
-#include <signal.h>
-
 #include <event2/event.h>
 
-#include "base/clock.h"
-#include "base/text.h"
 #include "cluster/cluster.h"
 #include "node/supervisor/cluster_bridge.h"
 #include "node/choose/config_map.h"
@@ -128,7 +124,7 @@ static int64_t world(struct rig *r, int64_t after)
     return 0;
 }
 
-static void worlds_follow_readiness(void **state)
+TEST(worlds_follow_readiness)
 {
     struct rig r;
     rig_open(&r, "MAX_RESTARTS=5");
@@ -175,7 +171,7 @@ static void worlds_follow_readiness(void **state)
     rig_close(&r);
 }
 
-static void no_restart_left(void **state)
+TEST(no_restart_left)
 {
     struct rig r;
     rig_open(&r, "MAX_RESTARTS=0");
@@ -205,7 +201,7 @@ static const char *reached_by(const char *const *addresses, bool *is_split)
     return cluster_bridge_choose_reached(nodes, n, is_split);
 }
 
-static void the_address_of_most_nodes_is_chosen(void **state)
+TEST(the_address_of_most_nodes_is_chosen)
 {
     static const struct {
         const char *addresses[6], *chosen;
@@ -228,17 +224,10 @@ static void the_address_of_most_nodes_is_chosen(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(the_address_of_most_nodes_is_chosen),
-    cmocka_unit_test(worlds_follow_readiness),
-    cmocka_unit_test(no_restart_left),
-};
-
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "worker") == 0)
         for (;;)
             pause();
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    return harness_run_all(__FILE__, NULL, NULL);
 }

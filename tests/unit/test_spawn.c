@@ -3,13 +3,9 @@
  * worker I WORD" it does what WORD names. */
 #include "harness.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/resource.h>
 
 #include "base/board.h"
-#include "base/clock.h"
 #include "node/process/spawn.h"
 
 static int is_ignored(int signal_n)
@@ -79,7 +75,7 @@ static int file_of(const char *byte, int at_least)
     return high;
 }
 
-static void test_exit_code(void **state)
+TEST(test_exit_code)
 {
     int fd = file_of("b", 3);
     int wait_status = run("exit=5", fd, -1);
@@ -87,7 +83,7 @@ static void test_exit_code(void **state)
     close(fd);
 }
 
-static void test_first_instruction(void **state)
+TEST(test_first_instruction)
 {
     for (int at = 3; at < 40; at += 17) { /* also when the board already has its number */
         int fd = file_of("b", at), other = open("/dev/null", O_RDONLY);
@@ -107,7 +103,7 @@ static void test_first_instruction(void **state)
 }
 
 /* Three descriptors, in all orders of the numbers that they are to have, and of others. */
-static void test_three_descriptors(void **state)
+TEST(test_three_descriptors)
 {
     for (int i = 0; i < 6 * 6 * 6; i++) {
         const int at[] = {3 + i % 6, 3 + i / 6 % 6, 3 + i / 36};
@@ -129,7 +125,7 @@ static void test_three_descriptors(void **state)
 }
 
 /* The supervisor goes before others where it may; its workers never do. */
-static void test_lift(void **state)
+TEST(test_lift)
 {
     char *args[] = {"sleep=1"};
     pid_t pid, reaped;
@@ -150,7 +146,7 @@ static void test_lift(void **state)
     close(fd);
 }
 
-static void test_state(void **state)
+TEST(test_state)
 {
     char *args[] = {"sleep=1"};
     pid_t pid, reaped;
@@ -170,7 +166,7 @@ static void test_state(void **state)
 }
 
 /* A parent that dies takes its worker along. */
-static void test_bound_to_parent(void **state)
+TEST(test_bound_to_parent)
 {
     int pipe_fd[2], fd = file_of("b", 3);
     assert_int_equal(pipe(pipe_fd), 0);
@@ -197,19 +193,9 @@ static void test_bound_to_parent(void **state)
     close(fd);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_exit_code),
-    cmocka_unit_test(test_first_instruction),
-    cmocka_unit_test(test_three_descriptors),
-    cmocka_unit_test(test_state),
-    cmocka_unit_test(test_lift),
-    cmocka_unit_test(test_bound_to_parent),
-};
-
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "worker") == 0)
         return work(argc, argv);
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    return harness_run_all(__FILE__, NULL, NULL);
 }

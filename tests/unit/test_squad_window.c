@@ -2,9 +2,6 @@
  * byte, windows cover the context, a real file decodes back. */
 #include "harness.h"
 
-#include "base/file.h"
-#include "base/log.h"
-#include "base/text.h"
 #include "data/tokenizer/gpt2.h"
 #include "data/qa/squad_window.h"
 
@@ -136,7 +133,7 @@ static void check_all(const char *path, int64_t seq, int64_t stride, int64_t *an
     squad_close(squad);
 }
 
-static void test_fixture(void **state)
+TEST(test_fixture)
 {
     int64_t answered, exact;
     check_all(FIXTURE, 512, 128, &answered, &exact);
@@ -149,7 +146,7 @@ static void test_fixture(void **state)
 
 /* All 1,200 examples of the file: every answer is labelled, and its tokens cut by offsets hold
  * exactly its text. */
-static void test_real_file(void **state)
+TEST(test_real_file)
 {
     int64_t answered, exact;
     if (!file_exists(REAL_FILE))
@@ -163,7 +160,7 @@ static void test_real_file(void **state)
     assert_int_equal(answered, 1200);
 }
 
-static void test_conventions(void **state)
+TEST(test_conventions)
 {
     const char *json = "{\"data\":[{\"paragraphs\":[{\"context\":\"Hello, "
                        "world!\",\"qas\":[{\"id\":\"1\",\"question\":\"Hello\",\"answers\":[{"
@@ -204,7 +201,7 @@ static void test_conventions(void **state)
 }
 
 /* A question whose answer does not stand in its place: label T, or left out of training. */
-static void test_unusable(void **state)
+TEST(test_unusable)
 {
     char json[4096];
     size_t n = 0;
@@ -237,7 +234,7 @@ static bool stop(void *arg, int64_t done, int64_t total)
     return (void)arg, (void)done, (void)total, false;
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct squad *squad = opened(FIXTURE);
     struct squad_window_set *set = NULL;
@@ -260,9 +257,4 @@ static void test_refusals(void **state)
     squad_close(squad);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_fixture),     cmocka_unit_test(test_real_file),
-    cmocka_unit_test(test_conventions), cmocka_unit_test(test_unusable),
-    cmocka_unit_test(test_refusals),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

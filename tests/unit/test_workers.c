@@ -3,10 +3,6 @@
  * names. */
 #include "harness.h"
 
-#include <signal.h>
-
-#include "base/clock.h"
-#include "base/text.h"
 #include "node/supervisor/workers.h"
 
 struct owner {
@@ -61,7 +57,7 @@ static void until_ends(struct owner *o, int ends_n)
     assert_int_equal(o->ends_n, ends_n);
 }
 
-static void ends_are_told_once(void **state)
+TEST(ends_are_told_once)
 {
     struct owner o;
     char *args[] = {"exit"};
@@ -85,7 +81,7 @@ static void ends_are_told_once(void **state)
     owner_close(&o);
 }
 
-static void silence_is_a_hang(void **state)
+TEST(silence_is_a_hang)
 {
     struct owner o;
     char *args[] = {"sleep"};
@@ -110,7 +106,7 @@ static int64_t short_ms(int64_t ms)
 
 /* A worker that waits in a collective is not silent while its comm heartbeat says so; one whose
  * comm heartbeat stops is frozen. */
-static void comm_heartbeats_count(void **state)
+TEST(comm_heartbeats_count)
 {
     struct owner o;
     char *args[] = {"sleep"};
@@ -141,7 +137,7 @@ static void comm_heartbeats_count(void **state)
 
 /* It comes out of a call in which it has waited for longer than the limit, and has not beaten yet:
  * no hang of its own. */
-static void waiting_is_not_held_against_it(void **state)
+TEST(waiting_is_not_held_against_it)
 {
     struct owner o;
     char *args[] = {"sleep"};
@@ -170,7 +166,7 @@ static void waiting_is_not_held_against_it(void **state)
     owner_close(&o);
 }
 
-static void cutting_ends_all(void **state)
+TEST(cutting_ends_all)
 {
     struct owner o;
     char *args[] = {"sleep"};
@@ -182,12 +178,6 @@ static void cutting_ends_all(void **state)
     workers_close(NULL);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(ends_are_told_once),    cmocka_unit_test(silence_is_a_hang),
-    cmocka_unit_test(comm_heartbeats_count), cmocka_unit_test(waiting_is_not_held_against_it),
-    cmocka_unit_test(cutting_ends_all),
-};
-
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "worker") == 0) {
@@ -196,6 +186,5 @@ int main(int argc, char **argv)
         for (;;)
             pause();
     }
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    return harness_run_all(__FILE__, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 
 #include "base/arc4random.h"
 
-static void test_fills_exactly(void **state)
+TEST(test_fills_exactly)
 {
     static unsigned char bytes[70000];
     for (size_t n = 0; n < sizeof(bytes) - 1; n = n * 3 + 1) {
@@ -18,7 +18,7 @@ static void test_fills_exactly(void **state)
     }
 }
 
-static void test_spreads(void **state)
+TEST(test_spreads)
 {
     enum { DRAWS = 4096 };
     int high = 0;
@@ -33,8 +33,4 @@ static void test_spreads(void **state)
     assert_true(high > DRAWS * 2 / 5 && high < DRAWS * 3 / 5); /* 12 standard deviations */
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_fills_exactly),
-    cmocka_unit_test(test_spreads),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,13 +2,11 @@
  * sealed. */
 #include "harness.h"
 
-#include <fcntl.h>
-
 #include "base/arena.h"
 
 static _Alignas(ARENA_ALIGN) char memory[1024];
 
-static void pieces_are_aligned_and_apart(void **state)
+TEST(pieces_are_aligned_and_apart)
 {
     struct arena a;
     arena_init(&a, "test", memory, sizeof(memory));
@@ -22,7 +20,7 @@ static void pieces_are_aligned_and_apart(void **state)
     assert_ptr_equal(arena_take(&a, 768), memory + 256); /* to the last byte */
 }
 
-static void measuring_needs_no_memory(void **state)
+TEST(measuring_needs_no_memory)
 {
     struct arena a;
     arena_init(&a, "measure", NULL, 0);
@@ -57,7 +55,7 @@ static void crooked_base(void)
     arena_init(&a, "test", memory + 8, 128);
 }
 
-static void misuse_is_a_bug(void **state)
+TEST(misuse_is_a_bug)
 {
     void (*const cases[])(void) = {too_much, fake_device_too_much, after_the_seal, crooked_base};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -73,9 +71,4 @@ static void misuse_is_a_bug(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(pieces_are_aligned_and_apart),
-    cmocka_unit_test(measuring_needs_no_memory),
-    cmocka_unit_test(misuse_is_a_bug),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -15,7 +15,7 @@ static void broken(void *arg)
     ASSERTF(n == 4, "n %d want %d", n, 4);
 }
 
-static void a_broken_assertion_reports_and_ends(void **state)
+TEST(a_broken_assertion_reports_and_ends)
 {
     char text[8192];
     int status = harness_output_of(broken, NULL, false, text, sizeof(text));
@@ -34,7 +34,7 @@ static void broken_plain(void *arg)
     ASSERT(1 + 1 == 3);
 }
 
-static void values_are_optional(void **state)
+TEST(values_are_optional)
 {
     char text[8192];
     assert_int_equal(WEXITSTATUS(harness_output_of(broken_plain, NULL, false, text, sizeof(text))),
@@ -53,7 +53,7 @@ static void broken_long(void *arg)
     ASSERTF(0, "%s", big);
 }
 
-static void long_values_are_cut(void **state)
+TEST(long_values_are_cut)
 {
     char text[16384];
     assert_int_equal(WEXITSTATUS(harness_output_of(broken_long, NULL, false, text, sizeof(text))),
@@ -61,7 +61,7 @@ static void long_values_are_cut(void **state)
     assert_in_range(strlen(text), 600, 4096);
 }
 
-static void true_ones_do_nothing(void **state)
+TEST(true_ones_do_nothing)
 {
     int evaluated = 0;
     ASSERT(++evaluated == 1);
@@ -76,7 +76,7 @@ static void *note_a_lot(void *arg)
     return NULL;
 }
 
-static void threads_may_note_at_once(void **state)
+TEST(threads_may_note_at_once)
 {
     pthread_t threads[4];
     int names[4] = {0, 1, 2, 3};
@@ -86,11 +86,4 @@ static void threads_may_note_at_once(void **state)
         pthread_join(threads[i], NULL);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_broken_assertion_reports_and_ends),
-    cmocka_unit_test(values_are_optional),
-    cmocka_unit_test(long_values_are_cut),
-    cmocka_unit_test(true_ones_do_nothing),
-    cmocka_unit_test(threads_may_note_at_once),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

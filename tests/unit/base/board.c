@@ -2,17 +2,13 @@
  * memory that is not a board is refused. */
 #include "harness.h"
 
-#include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 
 #include "base/board.h"
-#include "base/clock.h"
-#include "base/text.h"
 
-static void phases_have_names(void **state)
+TEST(phases_have_names)
 {
     assert_string_equal(board_phase_text(BOARD_PHASE_STARTING), "starting");
     assert_string_equal(board_phase_text(BOARD_PHASE_FAILED), "failed");
@@ -21,7 +17,7 @@ static void phases_have_names(void **state)
     assert_int_equal(BOARD_PHASE_N, 10);
 }
 
-static void posts_are_copied(void **state)
+TEST(posts_are_copied)
 {
     struct board *board, *same;
     struct board_node node;
@@ -64,7 +60,7 @@ static void posts_are_copied(void **state)
     board_close(NULL);
 }
 
-static void requests_only_rise(void **state)
+TEST(requests_only_rise)
 {
     struct board *board;
     assert_int_equal(board_create(1, 1, &board), ST_OK);
@@ -106,7 +102,7 @@ static bool is_whole(const struct board_worker *worker)
 
 /* A process that publishes without pause is killed at 200 random moments, each after one of its
  * copies was seen; the next one continues where it stopped. */
-static void killed_writers_leave_whole_copies(void **state)
+TEST(killed_writers_leave_whole_copies)
 {
     static struct board_worker copy, worker;
     struct board *board;
@@ -155,7 +151,7 @@ static void *post_without_pause(void *arg)
 }
 
 /* The same between threads, for a thread sanitizer to watch. */
-static void threads_do_not_race(void **state)
+TEST(threads_do_not_race)
 {
     static struct board_worker copy;
     struct board *board;
@@ -175,7 +171,7 @@ static void threads_do_not_race(void **state)
 
 /* How ranks connect: ready with an address, the world of a generation, its end; of collectives only
  * the last counts. */
-static void ranks_meet(void **state)
+TEST(ranks_meet)
 {
     static struct board_address addresses[6], there[6];
     static struct board_ready ready, seen;
@@ -230,7 +226,7 @@ static void ranks_meet(void **state)
     board_close(board);
 }
 
-static void blobs_arrive_whole(void **state)
+TEST(blobs_arrive_whole)
 {
     static char out[BOARD_BLOB_MAX], big[BOARD_BLOB_MAX];
     struct board *board, *same;
@@ -260,7 +256,7 @@ static void blobs_arrive_whole(void **state)
     board_close(board);
 }
 
-static void strangers_are_refused(void **state)
+TEST(strangers_are_refused)
 {
     struct board *board = NULL;
     assert_int_equal(board_attach(-1, &board), ST_BUG);
@@ -282,7 +278,7 @@ static void strangers_are_refused(void **state)
 }
 
 /* Garbage all over the memory: readers come back, strings end, phases exist. */
-static void scribbles_are_survived(void **state)
+TEST(scribbles_are_survived)
 {
     static struct board_worker copy;
     static struct board_ready ready;
@@ -315,7 +311,7 @@ static void scribbles_are_survived(void **state)
 }
 
 /* A board is found in a process that has it open, by its node; none before the node is published. */
-static void boards_of_processes_are_found(void **state)
+TEST(boards_of_processes_are_found)
 {
     struct board *board;
     struct board_worker copy;
@@ -333,11 +329,4 @@ static void boards_of_processes_are_found(void **state)
     assert_null(board_of_process(getpid(), 3));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(phases_have_names),      cmocka_unit_test(posts_are_copied),
-    cmocka_unit_test(requests_only_rise),     cmocka_unit_test(killed_writers_leave_whole_copies),
-    cmocka_unit_test(threads_do_not_race),    cmocka_unit_test(ranks_meet),
-    cmocka_unit_test(blobs_arrive_whole),     cmocka_unit_test(strangers_are_refused),
-    cmocka_unit_test(scribbles_are_survived), cmocka_unit_test(boards_of_processes_are_found),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,8 +2,6 @@
 #include "harness.h"
 
 #include "base/cgroup.h"
-#include "base/file.h"
-#include "base/text.h"
 
 static char root[600], proc_file[640];
 
@@ -25,7 +23,7 @@ static void fresh(const char *proc_text)
     assert_int_equal(file_replace(proc_file, proc_text, strlen(proc_text)), ST_OK);
 }
 
-static void no_quota(void **state)
+TEST(no_quota)
 {
     fresh("0::/user.slice\n");
     assert_int_equal(cgroup_cpus(proc_file, root), 0);
@@ -34,7 +32,7 @@ static void no_quota(void **state)
     assert_int_equal(cgroup_cpus(proc_file, root), 0);
 }
 
-static void v2_takes_the_tightest_on_the_way(void **state)
+TEST(v2_takes_the_tightest_on_the_way)
 {
     fresh("0::/pod/box\n");
     write_in("/pod/box", "cpu.max", "250000 100000\n");
@@ -46,14 +44,14 @@ static void v2_takes_the_tightest_on_the_way(void **state)
 }
 
 /* A container: the path is the host's, the files are at the root. */
-static void v2_in_a_namespace(void **state)
+TEST(v2_in_a_namespace)
 {
     fresh("0::/kubepods/pod1/c1\n");
     write_in("", "cpu.max", "400000 100000\n");
     assert_int_equal(cgroup_cpus(proc_file, root), 4);
 }
 
-static void v1(void **state)
+TEST(v1)
 {
     fresh("11:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n1:name=systemd:/y\n0::/\n");
     write_in("/cpu/docker/x", "cpu.cfs_quota_us", "-1\n");
@@ -66,7 +64,7 @@ static void v1(void **state)
     assert_int_equal(cgroup_cpus(proc_file, root), 1);
 }
 
-static void nonsense_is_no_quota(void **state)
+TEST(nonsense_is_no_quota)
 {
     static const char *const texts[] = {"",
                                         "\n",
@@ -85,7 +83,7 @@ static void nonsense_is_no_quota(void **state)
     }
 }
 
-static void memory_v2(void **state)
+TEST(memory_v2)
 {
     fresh("0::/pod/box\n");
     assert_int_equal(cgroup_memory_free(proc_file, root), -1);
@@ -105,7 +103,7 @@ static void memory_v2(void **state)
     assert_int_equal(cgroup_memory_limit(proc_file, root), 10000);
 }
 
-static void memory_v1(void **state)
+TEST(memory_v1)
 {
     fresh("11:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n");
     write_in("/memory/docker/x", "memory.limit_in_bytes", "9223372036854771712\n");
@@ -121,7 +119,7 @@ static void memory_v1(void **state)
     assert_int_equal(cgroup_memory_free(proc_file, root), 3640);
 }
 
-static void the_quota_is_not_rounded(void **state)
+TEST(the_quota_is_not_rounded)
 {
     fresh("0::/pod/box\n");
     assert_true(cgroup_quota(proc_file, root) == 0);
@@ -131,7 +129,7 @@ static void the_quota_is_not_rounded(void **state)
     assert_true(cgroup_quota(proc_file, root) == 0.4);
 }
 
-static void the_group_that_was_stopped_longest_counts(void **state)
+TEST(the_group_that_was_stopped_longest_counts)
 {
     fresh("0::/pod/box\n");
     assert_int_equal(cgroup_stopped_us(proc_file, root), -1);
@@ -148,15 +146,4 @@ static void the_group_that_was_stopped_longest_counts(void **state)
     assert_int_equal(cgroup_stopped_us(proc_file, root), 5);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(no_quota),
-    cmocka_unit_test(v2_takes_the_tightest_on_the_way),
-    cmocka_unit_test(v2_in_a_namespace),
-    cmocka_unit_test(v1),
-    cmocka_unit_test(nonsense_is_no_quota),
-    cmocka_unit_test(the_quota_is_not_rounded),
-    cmocka_unit_test(the_group_that_was_stopped_longest_counts),
-    cmocka_unit_test(memory_v2),
-    cmocka_unit_test(memory_v1),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -1,9 +1,7 @@
 /* clock: monotonic time moves on, wall time is written as ISO 8601. */
 #include "harness.h"
 
-#include "base/clock.h"
-
-static void iso_is_exact(void **state)
+TEST(iso_is_exact)
 {
     static const struct {
         int64_t ms;
@@ -27,7 +25,7 @@ static void iso_is_exact(void **state)
     }
 }
 
-static void time_moves_on(void **state)
+TEST(time_moves_on)
 {
     int64_t ns = clock_ns(), ms = clock_ms();
     assert_in_range(ms - ns / 1000000, 0, 1000);
@@ -40,8 +38,4 @@ static void time_moves_on(void **state)
     assert_true(clock_wall_ms() > 1700000000000);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(iso_is_exact),
-    cmocka_unit_test(time_moves_on),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

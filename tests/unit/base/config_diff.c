@@ -2,7 +2,6 @@
 #include "harness.h"
 
 #include "base/config_diff.h"
-#include "base/text.h"
 
 static void add(void *arg, const char *key, const char *left, const char *right)
 {
@@ -19,7 +18,7 @@ static const char *differ(const char *left, const char *right, char *out, size_t
     return out;
 }
 
-static void test_differences(void **state)
+TEST(test_differences)
 {
     char out[512];
     assert_string_equal(differ("{\"A\":1,\"B\":\"x\"}", "{\"B\":\"x\",\"A\":1}", out, sizeof out),
@@ -35,7 +34,7 @@ static void test_differences(void **state)
     assert_string_equal(differ("{\"TP\":2}", "{\"VIRTUAL_TP\":4}", out, sizeof out), "TP:2:4 ");
 }
 
-static void test_long_values(void **state)
+TEST(test_long_values)
 {
     char out[512], left[256], value[128];
     memset(value, 'v', sizeof value - 1);
@@ -45,7 +44,7 @@ static void test_long_values(void **state)
                      2 + CONFIG_DIFF_VALUE_BYTES - 1 + 3);
 }
 
-static void test_hostile(void **state)
+TEST(test_hostile)
 {
     char out[512];
     assert_string_equal(differ("", "", out, sizeof out), "?");
@@ -54,9 +53,4 @@ static void test_hostile(void **state)
     assert_string_equal(differ("7", "{\"A\":1}", out, sizeof out), "?");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_differences),
-    cmocka_unit_test(test_long_values),
-    cmocka_unit_test(test_hostile),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

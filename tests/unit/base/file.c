@@ -1,13 +1,7 @@
 /* file: all or nothing, never through planted links; failures name path, reason and remedy. */
 #include "harness.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-
-#include "base/file.h"
-#include "base/text.h"
 
 static char path_text[8][1200];
 static int path_i;
@@ -33,7 +27,7 @@ static int count_beside(const char *prefix)
     return WEXITSTATUS(system(command));
 }
 
-static void replace_and_read(void **state)
+TEST(replace_and_read)
 {
     const char *path = in_tmp("plain");
     char *data = NULL;
@@ -57,7 +51,7 @@ static void replace_and_read(void **state)
     assert_int_equal(info.st_mode & 0777, 0666 & ~mask);
 }
 
-static void reading_refuses(void **state)
+TEST(reading_refuses)
 {
     char *data = NULL;
     size_t bytes;
@@ -78,7 +72,7 @@ static void reading_refuses(void **state)
     assert_null(data);
 }
 
-static void no_permission_is_no_input(void **state)
+TEST(no_permission_is_no_input)
 {
     if (geteuid() == 0) {
         /* As root everything may be read: try as nobody, in a child. */
@@ -109,7 +103,7 @@ static void no_permission_is_no_input(void **state)
     assert_int_equal(file_read(in_tmp("secret"), 10, &data, &bytes), ST_NO_INPUT);
 }
 
-static void maps(void **state)
+TEST(maps)
 {
     struct file_map map = {0};
     file_map_close(&map);
@@ -130,7 +124,7 @@ static void maps(void **state)
     assert_int_equal(file_map_open(harness_tmpdir(), &map), ST_NO_INPUT);
 }
 
-static void a_planted_link_is_replaced_not_followed(void **state)
+TEST(a_planted_link_is_replaced_not_followed)
 {
     char *data;
     size_t bytes;
@@ -145,7 +139,7 @@ static void a_planted_link_is_replaced_not_followed(void **state)
     assert_true(S_ISREG(info.st_mode));
 }
 
-static void failures_leave_the_old_file(void **state)
+TEST(failures_leave_the_old_file)
 {
     const char *path = in_tmp("kept");
     char *data;
@@ -179,7 +173,7 @@ static void failures_leave_the_old_file(void **state)
     assert_says("/dev/null", "device");
 }
 
-static void a_full_disk_says_how_much(void **state)
+TEST(a_full_disk_says_how_much)
 {
     int fd = open("/dev/full", O_WRONLY);
     if (fd < 0)
@@ -190,7 +184,7 @@ static void a_full_disk_says_how_much(void **state)
     close(fd);
 }
 
-static void write_at_offsets(void **state)
+TEST(write_at_offsets)
 {
     char *data;
     size_t bytes;
@@ -207,7 +201,7 @@ static void write_at_offsets(void **state)
     assert_says("closed", strerror(EBADF));
 }
 
-static void folders(void **state)
+TEST(folders)
 {
     assert_int_equal(file_make_dirs(in_tmp("a/b//c/")), ST_OK);
     assert_int_equal(file_make_dirs(in_tmp("a/b/c")), ST_OK);
@@ -236,7 +230,7 @@ static void folders(void **state)
     free(deep);
 }
 
-static void trees_are_removed_without_following(void **state)
+TEST(trees_are_removed_without_following)
 {
     assert_int_equal(file_make_dirs(in_tmp("tree/x/y/z")), ST_OK);
     assert_int_equal(file_make_dirs(in_tmp("outside")), ST_OK);
@@ -262,7 +256,7 @@ static void trees_are_removed_without_following(void **state)
     assert_says("deep", "nested deeper");
 }
 
-static void space_and_joins(void **state)
+TEST(space_and_joins)
 {
     assert_true(file_space_bytes(harness_tmpdir()) > 0);
     assert_true(file_space_bytes(in_tmp("not/there/yet")) > 0);
@@ -278,7 +272,7 @@ static void space_and_joins(void **state)
 }
 
 /* Past the page cache only whole blocks can go; the rest finds its way all the same. */
-static void write_at_direct(void **state)
+TEST(write_at_direct)
 {
     char target[700], *back;
     size_t bytes;
@@ -295,18 +289,4 @@ static void write_at_direct(void **state)
     free(back);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(replace_and_read),
-    cmocka_unit_test(reading_refuses),
-    cmocka_unit_test(no_permission_is_no_input),
-    cmocka_unit_test(maps),
-    cmocka_unit_test(a_planted_link_is_replaced_not_followed),
-    cmocka_unit_test(failures_leave_the_old_file),
-    cmocka_unit_test(a_full_disk_says_how_much),
-    cmocka_unit_test(write_at_offsets),
-    cmocka_unit_test(folders),
-    cmocka_unit_test(trees_are_removed_without_following),
-    cmocka_unit_test(space_and_joins),
-    cmocka_unit_test(write_at_direct),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -9,7 +9,7 @@ static enum status parse(const char *text, cJSON **out)
     return json_parse(text, strlen(text), "test.json", out);
 }
 
-static void good_documents(void **state)
+TEST(good_documents)
 {
     static const char *const good[] = {"{}",
                                        "[]",
@@ -29,7 +29,7 @@ static void good_documents(void **state)
     }
 }
 
-static void bad_documents(void **state)
+TEST(bad_documents)
 {
     static const struct {
         const char *text;
@@ -67,7 +67,7 @@ static void bad_documents(void **state)
     assert_int_equal(json_parse(NULL, 0, "t", &root), ST_BAD_DATA);
 }
 
-static void every_cut_is_refused(void **state)
+TEST(every_cut_is_refused)
 {
     static const char text[] =
         "{\"name\":\"gpt2 \\u00e9 é\",\"list\":[1,2.5e-3,{\"x\":null}],\"t\":true}";
@@ -81,7 +81,7 @@ static void every_cut_is_refused(void **state)
     }
 }
 
-static void depth_is_bounded(void **state)
+TEST(depth_is_bounded)
 {
     static char text[200001];
     cJSON *root = NULL;
@@ -98,7 +98,7 @@ static void depth_is_bounded(void **state)
 }
 
 /* Random damage to a real document: no crash, and either refused or a document. */
-static void damage_is_survived(void **state)
+TEST(damage_is_survived)
 {
     static const char text[] =
         "{\"a\":[1,2,{\"b\":\"c\\n\\u20ac\"}],\"d\":-1.5e10,\"e\":{\"f\":null,\"g\":[true,false]}}";
@@ -116,7 +116,7 @@ static void damage_is_survived(void **state)
     }
 }
 
-static void getters(void **state)
+TEST(getters)
 {
     cJSON *root = NULL;
     assert_int_equal(parse("{\"i\":5,\"big\":9007199254740992,\"huge\":9007199254740993000,\"inf\":"
@@ -156,7 +156,7 @@ static void getters(void **state)
     cJSON_Delete(root);
 }
 
-static void what_is_shown_may_be_missing(void **state)
+TEST(what_is_shown_may_be_missing)
 {
     cJSON *root = NULL;
     assert_int_equal(parse("{\"a\":\"x\",\"b\":1.5,\"c\":null}", &root), ST_OK);
@@ -170,7 +170,7 @@ static void what_is_shown_may_be_missing(void **state)
     cJSON_Delete(root);
 }
 
-static void numbers_are_written_exactly(void **state)
+TEST(numbers_are_written_exactly)
 {
     cJSON *object = cJSON_CreateObject();
     json_add_number(object, "half", 0.5);
@@ -187,7 +187,7 @@ static void numbers_are_written_exactly(void **state)
     cJSON_Delete(object);
 }
 
-static void quoting(void **state)
+TEST(quoting)
 {
     char out[64];
     assert_true(json_quote(out, sizeof(out), "a\"b\\c\n\x01\x7f é😀"));
@@ -205,15 +205,4 @@ static void quoting(void **state)
     assert_false(json_quote(out, 0, "x"));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(good_documents),
-    cmocka_unit_test(bad_documents),
-    cmocka_unit_test(every_cut_is_refused),
-    cmocka_unit_test(depth_is_bounded),
-    cmocka_unit_test(damage_is_survived),
-    cmocka_unit_test(getters),
-    cmocka_unit_test(what_is_shown_may_be_missing),
-    cmocka_unit_test(numbers_are_written_exactly),
-    cmocka_unit_test(quoting),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,7 +2,6 @@
  * behind, and the caller's data stay as they were. */
 #include "harness.h"
 
-#include "base/clock.h"
 #include "base/limited.h"
 
 struct work {
@@ -22,7 +21,7 @@ static enum status work(void *arg)
     return w->fails ? FAIL(ST_STORE, "the disk said %d", w->number) : ST_OK;
 }
 
-static void in_time(void **state)
+TEST(in_time)
 {
     struct work w = {.number = 21, .wait_fd = -1, .done_fd = -1};
     bool is_late = true;
@@ -36,7 +35,7 @@ static void in_time(void **state)
     assert_false(is_late);
 }
 
-static void left_behind(void **state)
+TEST(left_behind)
 {
     int begin[2], done[2];
     char byte = 0;
@@ -59,5 +58,4 @@ static void left_behind(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(in_time), cmocka_unit_test(left_behind)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

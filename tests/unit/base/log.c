@@ -2,11 +2,7 @@
 #define HARNESS_LOUD /* what is logged is the matter here */
 #include "harness.h"
 
-#include <errno.h>
-
 #include <cjson/cJSON.h>
-
-#include "base/log.h"
 
 /* What fn writes to stdout and stderr together, from a child (log_init is for a process's
  * start). */
@@ -38,7 +34,7 @@ static void line_with_places(void *arg)
     log_at(LOG_LEVEL_ERROR, "corpus.c", "end");
 }
 
-static void text_lines(void **state)
+TEST(text_lines)
 {
     char out[4096];
     catch (plain_line, out, sizeof(out));
@@ -53,7 +49,7 @@ static void hostile_line(void *arg)
     LOG_WARN("%s", "a\nfake info line\r\x1b[31mred\x7f\tend");
 }
 
-static void a_message_is_one_line(void **state)
+TEST(a_message_is_one_line)
 {
     char out[4096];
     catch (hostile_line, out, sizeof(out));
@@ -69,7 +65,7 @@ static void long_line(void *arg)
     LOG_INFO("%s", big);
 }
 
-static void long_messages_are_cut(void **state)
+TEST(long_messages_are_cut)
 {
     char out[8192];
     catch (long_line, out, sizeof(out));
@@ -91,7 +87,7 @@ static void json_lines(void *arg)
     LOG_INFO("%s", big);
 }
 
-static void json_is_json(void **state)
+TEST(json_is_json)
 {
     static char out[32768];
     static const char *const messages[] = {
@@ -128,7 +124,7 @@ static void number_lines(void *arg)
     log_numbers("step 1/2", numbers, 2, "step 1/2  loss %.1f", 0.5);
 }
 
-static void numbers_are_members(void **state)
+TEST(numbers_are_members)
 {
     char out[4096], *rest = out;
     catch (number_lines, out, sizeof(out));
@@ -154,14 +150,14 @@ static void console_lines(void *arg)
     log_set_quiet(false);
 }
 
-static void the_console_is_plain(void **state)
+TEST(the_console_is_plain)
 {
     char out[4096];
     catch (console_lines, out, sizeof(out));
     assert_string_equal(out, "step 1/2\nwith end\n\r[###  ]\n");
 }
 
-static void errno_is_kept(void **state)
+TEST(errno_is_kept)
 {
     assert_false(log_is_on(LOG_LEVEL_DEBUG));
     int out = dup(STDERR_FILENO);
@@ -189,7 +185,7 @@ static void many_writers(void *arg)
         wait(NULL);
 }
 
-static void lines_do_not_mix(void **state)
+TEST(lines_do_not_mix)
 {
     static char out[1 << 18];
     catch (many_writers, out, sizeof(out));
@@ -207,14 +203,4 @@ static void lines_do_not_mix(void **state)
     assert_int_equal(lines_n, 800);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(text_lines),
-    cmocka_unit_test(a_message_is_one_line),
-    cmocka_unit_test(long_messages_are_cut),
-    cmocka_unit_test(json_is_json),
-    cmocka_unit_test(the_console_is_plain),
-    cmocka_unit_test(numbers_are_members),
-    cmocka_unit_test(errno_is_kept),
-    cmocka_unit_test(lines_do_not_mix),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -4,7 +4,6 @@
 #include <pthread.h>
 
 #include "base/log_tail.h"
-#include "base/text.h"
 
 static struct log_tail tail;
 static struct log_tail_line line;
@@ -15,7 +14,7 @@ static int fresh(void **state)
     return 0;
 }
 
-static void in_order(void **state)
+TEST_WITH(in_order, fresh, NULL)
 {
     uint64_t seen = 0;
     assert_false(log_tail_next(&tail, &seen, &line));
@@ -29,7 +28,7 @@ static void in_order(void **state)
     assert_false(log_tail_next(&tail, &seen, &line));
 }
 
-static void the_newest_stay_and_long_ones_are_cut(void **state)
+TEST_WITH(the_newest_stay_and_long_ones_are_cut, fresh, NULL)
 {
     char text[2000];
     uint64_t seen = 0;
@@ -49,7 +48,7 @@ static void the_newest_stay_and_long_ones_are_cut(void **state)
 }
 
 /* A crashing worker may have scribbled over it. */
-static void scribbled_memory_ends(void **state)
+TEST_WITH(scribbled_memory_ends, fresh, NULL)
 {
     uint64_t seen = 5;
     memset(&tail, 0xFF, sizeof tail);
@@ -75,7 +74,7 @@ static void *add_all(void *arg)
     return NULL;
 }
 
-static void lines_are_whole_while_others_are_added(void **state)
+TEST_WITH(lines_are_whole_while_others_are_added, fresh, NULL)
 {
     pthread_t thread;
     uint64_t seen = 0;
@@ -94,10 +93,4 @@ static void lines_are_whole_while_others_are_added(void **state)
     pthread_join(thread, NULL);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup(in_order, fresh),
-    cmocka_unit_test_setup(the_newest_stay_and_long_ones_are_cut, fresh),
-    cmocka_unit_test_setup(scribbled_memory_ends, fresh),
-    cmocka_unit_test_setup(lines_are_whole_while_others_are_added, fresh),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

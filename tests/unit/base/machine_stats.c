@@ -3,10 +3,7 @@
 
 #include <time.h>
 
-#include "base/clock.h"
-#include "base/file.h"
 #include "base/machine_stats.h"
-#include "base/text.h"
 
 static char proc[600], sys[600];
 static struct machine_counters counters;
@@ -57,7 +54,7 @@ static void put_net(long long received, long long sent)
     put(proc, "net/dev", text);
 }
 
-static void rates_are_changes_since_the_reading_before(void **state)
+TEST_WITH(rates_are_changes_since_the_reading_before, fresh, NULL)
 {
     put(proc, "stat", "cpu  100 0 100 700 100 0 0 0 50 0\ncpu0 1 2 3 4\n");
     put(proc, "meminfo",
@@ -79,7 +76,7 @@ static void rates_are_changes_since_the_reading_before(void **state)
     assert_true(stats.net_received == 2500 && stats.net_sent == 350);
 }
 
-static void without_hardware_every_interface_counts(void **state)
+TEST_WITH(without_hardware_every_interface_counts, fresh, NULL)
 {
     put_net(100, 200);
     look(1000);
@@ -89,7 +86,7 @@ static void without_hardware_every_interface_counts(void **state)
     assert_true(isnan(stats.disk_read) && isnan(stats.cpu_busy) && stats.memory_total == -1);
 }
 
-static void what_goes_back_or_is_nonsense_is_not_known(void **state)
+TEST_WITH(what_goes_back_or_is_nonsense_is_not_known, fresh, NULL)
 {
     look(1000); /* no file at all */
     put_net(5000, 5000);
@@ -109,7 +106,7 @@ static void what_goes_back_or_is_nonsense_is_not_known(void **state)
                 stats.memory_total == -1 && stats.memory_used == -1);
 }
 
-static void this_machine(void **state)
+TEST_WITH(this_machine, fresh, NULL)
 {
     machine_stats_read(&counters, "/proc", "/sys", 1000, &stats);
     const int64_t begin_ns = clock_thread_ns();
@@ -124,10 +121,4 @@ static void this_machine(void **state)
     assert_true(isnan(stats.cpu_busy) || (stats.cpu_busy >= 0 && stats.cpu_busy <= 1));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup(rates_are_changes_since_the_reading_before, fresh),
-    cmocka_unit_test_setup(without_hardware_every_interface_counts, fresh),
-    cmocka_unit_test_setup(what_goes_back_or_is_nonsense_is_not_known, fresh),
-    cmocka_unit_test_setup(this_machine, fresh),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

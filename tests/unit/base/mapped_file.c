@@ -3,13 +3,9 @@
  * crash. */
 #include "harness.h"
 
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 
-#include "base/file.h"
 #include "base/mapped_file.h"
-#include "base/text.h"
 #include "node/process/crash.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -31,7 +27,7 @@ static void make(void)
     free(bytes);
 }
 
-static void test_registry(void **state)
+TEST(test_registry)
 {
     char out[512];
     static const char *const where = "/nowhere/file";
@@ -54,7 +50,7 @@ static void test_registry(void **state)
     munmap(at, 300 * page);
 }
 
-static void test_check(void **state)
+TEST(test_check)
 {
     struct file_map map;
     make();
@@ -96,7 +92,7 @@ static int read_cut(int pages, const char *name, char *out, size_t cap)
     return harness_child_output(pid, pipe_fd, out, cap);
 }
 
-static void test_cut(void **state)
+TEST(test_cut)
 {
     char out[16384];
     if (IS_SANITIZED) {
@@ -121,6 +117,4 @@ static void test_cut(void **state)
     assert_non_null(strstr(out, "crash: SIGBUS"));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_cut), cmocka_unit_test(test_registry), cmocka_unit_test(test_check)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

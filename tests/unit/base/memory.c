@@ -6,13 +6,11 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "base/file.h"
 #include "base/memory.h"
-#include "base/text.h"
 
 #define TOUCHED ((size_t)64 << 20)
 
-static void test_follows(void **state)
+TEST(test_follows)
 {
     struct memory memory = {0};
     int64_t before = memory_resident(&memory, 1000);
@@ -25,7 +23,7 @@ static void test_follows(void **state)
     munmap(data, TOUCHED);
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     static const char text[] = "MemTotal:  99 kB\nMemFree:  3 kB\nMemAvailable:   1234 kB\n";
     assert_int_equal(memory_row(text, "MemAvailable"), 1234 * 1024);
@@ -45,7 +43,7 @@ static void write_file(const char *path, const char *text)
 }
 
 /* The machine, then a control group with less: free memory and the limit are two numbers. */
-static void test_room(void **state)
+TEST(test_room)
 {
     const char *dir = harness_tmpdir();
     char info[560], group[560], inside[560], path[600];
@@ -75,7 +73,7 @@ static void test_room(void **state)
 
 /* A request over the machine's memory is refused for good; one within it may succeed later. A limit
  * of this process is for good. */
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct rlimit before, less;
     struct memory_limits available;
@@ -125,7 +123,7 @@ static void new_large(void) { free(memory_new((size_t)1 << 20, (size_t)1 << 20))
 static void new_overflow(void) { free(memory_new(SIZE_MAX / 2, 16)); }
 static void resize_large(void) { free(memory_resize(memory_new(1, 1), (size_t)1 << 40, 1)); }
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     HARNESS_SKIP("a sanitizer reserves more than the limit");
@@ -136,7 +134,4 @@ static void test_missing(void **state)
     assert_int_equal(ended(resize_large), 75);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_follows), cmocka_unit_test(test_rows), cmocka_unit_test(test_room),
-    cmocka_unit_test(test_refusals), cmocka_unit_test(test_missing)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

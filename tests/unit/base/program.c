@@ -4,7 +4,7 @@
 
 #include "base/program.h"
 
-static void name_as_called(void **state)
+TEST(name_as_called)
 {
     static const struct {
         const char *argv0, *name;
@@ -33,5 +33,4 @@ static void name_as_called(void **state)
     assert_string_equal(program_name(), "convoy");
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(name_as_called)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

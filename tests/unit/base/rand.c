@@ -13,7 +13,7 @@ static void assert_block(struct rand4 block, uint32_t a, uint32_t b, uint32_t c,
 }
 
 /* Random123's kat_vectors for philox 4x32 10. */
-static void known_answers(void **state)
+TEST(known_answers)
 {
     assert_block(rand_philox(0, 0, 0), 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8);
     assert_block(rand_philox(UINT64_MAX, UINT64_MAX, UINT64_MAX), 0x408f276d, 0x41c83b0e,
@@ -23,7 +23,7 @@ static void known_answers(void **state)
                  0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1);
 }
 
-static void elements_are_parts_of_blocks(void **state)
+TEST(elements_are_parts_of_blocks)
 {
     uint64_t stream = RAND_STREAM(TEST, 5);
     for (uint64_t i = 0; i < 40; i++) {
@@ -35,7 +35,7 @@ static void elements_are_parts_of_blocks(void **state)
     assert_true(RAND_STREAM(TEST, 5) == ((uint64_t)6 << 32 | 5));
 }
 
-static void uniform_is_uniform(void **state)
+TEST(uniform_is_uniform)
 {
     enum { N = 200000 };
     int bins[16] = {0};
@@ -54,7 +54,7 @@ static void uniform_is_uniform(void **state)
     assert_true(chi2 < 50);
 }
 
-static void normal_has_its_moments(void **state)
+TEST(normal_has_its_moments)
 {
     enum { N = 200000 };
     double moment[5] = {0};
@@ -70,7 +70,7 @@ static void normal_has_its_moments(void **state)
     assert_true(fabs(moment[4] - 3) < 5 * sqrt(96.0 / N));
 }
 
-static void below_stays_below(void **state)
+TEST(below_stays_below)
 {
     int bins[3] = {0};
     for (uint64_t i = 0; i < 30000; i++) {
@@ -84,7 +84,7 @@ static void below_stays_below(void **state)
         assert_in_range(bins[b], 9500, 10500);
 }
 
-static void permute_is_a_bijection(void **state)
+TEST(permute_is_a_bijection)
 {
     static const uint64_t sizes[] = {1, 2, 3, 4, 5, 100, 4096, 4097};
     static char seen[4097];
@@ -102,7 +102,7 @@ static void permute_is_a_bijection(void **state)
 
 /* Every order of three is met about equally often, and large sets are neither fixed nor alike from
  * epoch to epoch. */
-static void permute_mixes(void **state)
+TEST(permute_mixes)
 {
     int orders[27] = {0};
     for (uint64_t seed = 0; seed < 6000; seed++) {
@@ -127,7 +127,7 @@ static void permute_mixes(void **state)
     assert_true(fabs(sum) < 0.05);
 }
 
-static void huge_sets_work(void **state)
+TEST(huge_sets_work)
 {
     static const uint64_t sizes[] = {(uint64_t)1 << 32, ((uint64_t)1 << 40) + 7, (uint64_t)1 << 62,
                                      UINT64_MAX};
@@ -138,10 +138,4 @@ static void huge_sets_work(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(known_answers),      cmocka_unit_test(elements_are_parts_of_blocks),
-    cmocka_unit_test(uniform_is_uniform), cmocka_unit_test(normal_has_its_moments),
-    cmocka_unit_test(below_stays_below),  cmocka_unit_test(permute_is_a_bijection),
-    cmocka_unit_test(permute_mixes),      cmocka_unit_test(huge_sets_work),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

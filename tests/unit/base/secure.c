@@ -3,7 +3,6 @@
 #include "harness.h"
 
 #include "base/secure.h"
-#include "base/text.h"
 
 /* flags_of — the VmFlags line of the mapping that holds an address; "" without /proc/self/smaps. */
 static void flags_of(const void *data, char *out, size_t cap)
@@ -24,7 +23,7 @@ static void flags_of(const void *data, char *out, size_t cap)
         fclose(file);
 }
 
-static void test_pages(void **state)
+TEST(test_pages)
 {
     char flags[512];
     char *secret = secure_strdup("0123456789abcdef");
@@ -42,7 +41,7 @@ static void test_pages(void **state)
     secure_free(secret);
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     for (size_t n = 1; n < 100000; n = n * 3 + 1) {
         char *data = secure_alloc(n);
@@ -55,6 +54,4 @@ static void test_sizes(void **state)
     secure_free(NULL);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_pages),
-                                          cmocka_unit_test(test_sizes)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

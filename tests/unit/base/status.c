@@ -3,9 +3,7 @@
 
 #include <pthread.h>
 
-#include "base/status.h"
-
-static void list_is_whole(void **state)
+TEST(list_is_whole)
 {
     for (int st = 0; st < STATUS_N; st++) {
         assert_true(strlen(status_name(st)) > 0 && strlen(status_text(st)) > 0);
@@ -27,7 +25,7 @@ static void list_is_whole(void **state)
     assert_int_equal(status_group(ST_INTERRUPTED), STATUS_GROUP_STOP);
 }
 
-static void strangers_are_bugs(void **state)
+TEST(strangers_are_bugs)
 {
     assert_int_equal(status_from_exit(42), ST_BUG);
     assert_int_equal(status_from_exit(-1), ST_BUG);
@@ -51,7 +49,7 @@ undo:
     return st;
 }
 
-static void a_failure_names_its_places(void **state)
+TEST(a_failure_names_its_places)
 {
     int undone = 0;
     assert_int_equal(pass_on_owner(&undone), ST_NO_INPUT);
@@ -65,14 +63,14 @@ static void a_failure_names_its_places(void **state)
     assert_string_equal(status_trace(), "");
 }
 
-static void the_message_may_quote_itself(void **state)
+TEST(the_message_may_quote_itself)
 {
     detect();
     FAIL(ST_RETRY, "again: %s; and %s", status_message(), status_trace());
     assert_true(strncmp(status_message(), "again: cannot open x.txt: 7; and status.c:", 42) == 0);
 }
 
-static void long_messages_are_cut_at_a_character(void **state)
+TEST(long_messages_are_cut_at_a_character)
 {
     char text[3000];
     for (int shift = 0; shift < 4; shift++) {
@@ -93,7 +91,7 @@ static void long_messages_are_cut_at_a_character(void **state)
     assert_string_equal(status_message(), text);
 }
 
-static void many_places_do_not_overflow(void **state)
+TEST(many_places_do_not_overflow)
 {
     detect();
     for (int i = 0; i < 1000; i++)
@@ -101,7 +99,7 @@ static void many_places_do_not_overflow(void **state)
     assert_true(strlen(status_trace()) < 512);
 }
 
-static void keep_and_back(void **state)
+TEST(keep_and_back)
 {
     struct status_saved saved;
     detect();
@@ -118,7 +116,7 @@ static void *other_thread(void *arg)
     return NULL;
 }
 
-static void threads_have_their_own(void **state)
+TEST(threads_have_their_own)
 {
     pthread_t thread;
     size_t n = 99;
@@ -129,14 +127,4 @@ static void threads_have_their_own(void **state)
     assert_string_equal(status_message(), "cannot open x.txt: 7");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(list_is_whole),
-    cmocka_unit_test(strangers_are_bugs),
-    cmocka_unit_test(a_failure_names_its_places),
-    cmocka_unit_test(the_message_may_quote_itself),
-    cmocka_unit_test(long_messages_are_cut_at_a_character),
-    cmocka_unit_test(many_places_do_not_overflow),
-    cmocka_unit_test(keep_and_back),
-    cmocka_unit_test(threads_have_their_own),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -1,9 +1,7 @@
 /* text: readers take the whole string or refuse it; writers never pass the end. */
 #include "harness.h"
 
-#include "base/text.h"
-
-static void whole_numbers(void **state)
+TEST(whole_numbers)
 {
     int64_t v = -77;
     static const char *const bad[] = {"",  " ",   "8x",  " 8",  "8 ", "+8",  "0x8",
@@ -27,7 +25,7 @@ static void whole_numbers(void **state)
     assert_int_equal(v, 7);
 }
 
-static void numbers(void **state)
+TEST(numbers)
 {
     double v = -77;
     static const char *const bad[] = {"",      ".",   "-",     "e5",    "1e",      "1e+", "inf",
@@ -49,7 +47,7 @@ static void numbers(void **state)
     }
 }
 
-static void byte_counts(void **state)
+TEST(byte_counts)
 {
     int64_t v = -77;
     static const struct {
@@ -86,7 +84,7 @@ static void byte_counts(void **state)
     assert_int_equal(v, -1024);
 }
 
-static void durations(void **state)
+TEST(durations)
 {
     int64_t v = -77;
     static const struct {
@@ -106,7 +104,7 @@ static void durations(void **state)
     assert_int_equal(text_parse_duration("1s", 2000, 3000, &v), TEXT_OUT_OF_RANGE);
 }
 
-static void booleans(void **state)
+TEST(booleans)
 {
     static const char *const yes[] = {"1", "true", "yes", "on", "TRUE", "Yes"}, *const no[] = {
                                                                                     "0", "false",
@@ -121,7 +119,7 @@ static void booleans(void **state)
                  text_parse_bool("true ", &v));
 }
 
-static void hexadecimal_digits(void **state)
+TEST(hexadecimal_digits)
 {
     uint64_t value = 7;
     char out[9];
@@ -138,7 +136,7 @@ static void hexadecimal_digits(void **state)
     assert_string_equal(out, "007f80ff");
 }
 
-static void copies_end_in_time(void **state)
+TEST(copies_end_in_time)
 {
     char out[8], one[1], two[3];
     assert_true(text_copy(out, sizeof(out), "1234567"));
@@ -163,7 +161,7 @@ static void copies_end_in_time(void **state)
 }
 
 /* A text that does not fit ends after a whole word, whatever the length. */
-static void long_texts_end_with_a_word(void **state)
+TEST(long_texts_end_with_a_word)
 {
     static const char whole[] =
         "the same command goes on, (from the checkpoint) of step 12; and more";
@@ -188,7 +186,7 @@ static void long_texts_end_with_a_word(void **state)
     assert_string_equal(copied, "the same command…");
 }
 
-static void starts_and_ends(void **state)
+TEST(starts_and_ends)
 {
     assert_true(text_starts("http://x", "http://") && text_starts("x", "") &&
                 !text_starts("ht", "http"));
@@ -196,7 +194,7 @@ static void starts_and_ends(void **state)
                 !text_ends("a.bin ", ".bin"));
 }
 
-static void distances(void **state)
+TEST(distances)
 {
     char longest[64], longer[65];
     assert_int_equal(text_distance("BATCH_SIZE", "batchsize"), 0);
@@ -215,7 +213,7 @@ static void distances(void **state)
 }
 
 /* Counts as people write them. */
-static void counts(void **state)
+TEST(counts)
 {
     static const struct {
         const char *text;
@@ -243,7 +241,7 @@ static void counts(void **state)
 }
 
 /* Every double reads back from its digits, and no shorter ones would do. */
-static void shortest_digits(void **state)
+TEST(shortest_digits)
 {
     static const struct {
         double value;
@@ -280,7 +278,7 @@ static void shortest_digits(void **state)
     }
 }
 
-static void human_forms(void **state)
+TEST(human_forms)
 {
     char out[32];
     assert_string_equal(text_format_bytes(out, sizeof(out), 0), "0 B");
@@ -322,7 +320,7 @@ static void human_forms(void **state)
     assert_string_equal(text_format_span(out, sizeof(out), -1), "-");
 }
 
-static void a_text_grows_to_its_limit(void **state)
+TEST(a_text_grows_to_its_limit)
 {
     struct text t = {.limit = 10000};
     for (int i = 0; i < 1000; i++)
@@ -357,20 +355,4 @@ static void a_text_grows_to_its_limit(void **state)
     text_free(&whole);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(whole_numbers),
-    cmocka_unit_test(numbers),
-    cmocka_unit_test(byte_counts),
-    cmocka_unit_test(durations),
-    cmocka_unit_test(booleans),
-    cmocka_unit_test(hexadecimal_digits),
-    cmocka_unit_test(copies_end_in_time),
-    cmocka_unit_test(long_texts_end_with_a_word),
-    cmocka_unit_test(starts_and_ends),
-    cmocka_unit_test(distances),
-    cmocka_unit_test(counts),
-    cmocka_unit_test(shortest_digits),
-    cmocka_unit_test(human_forms),
-    cmocka_unit_test(a_text_grows_to_its_limit),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

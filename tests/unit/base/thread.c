@@ -2,9 +2,6 @@
  * clock. */
 #include "harness.h"
 
-#include <signal.h>
-
-#include "base/clock.h"
 #include "base/thread.h"
 
 struct work {
@@ -25,7 +22,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-static void a_thread_runs_without_signals(void **state)
+TEST(a_thread_runs_without_signals)
 {
     struct work work = {.is_done = false};
     sigset_t blocked;
@@ -48,7 +45,4 @@ static void a_thread_runs_without_signals(void **state)
     thread_free(&work.thread);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_thread_runs_without_signals),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,12 +2,9 @@
  * misuse is detected. */
 #include "harness.h"
 
-#include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 
-#include "base/clock.h"
 #include "base/thread_pool.h"
 
 struct job {
@@ -27,7 +24,7 @@ static void count_part(void *arg, int part_i, int thread_i)
     }
 }
 
-static void every_part_once(void **state)
+TEST(every_part_once)
 {
     static const int threads[] = {1, 2, 3, 4, 7}, parts[] = {0, 1, 2, 3, 5, 16, 255, 3000};
     static struct job job;
@@ -65,7 +62,7 @@ static void add_one(void *arg, int part_i, int thread_i)
 
 /* Jobs so short that threads wake late for them again and again; the caller reads the results at
  * once. */
-static void short_jobs_back_to_back(void **state)
+TEST(short_jobs_back_to_back)
 {
     struct thread_pool *pool;
     assert_int_equal(thread_pool_open(2, &pool), ST_OK);
@@ -90,7 +87,7 @@ static void nap(void *arg, int part_i, int thread_i)
 }
 
 /* One part outlasts all spinning: the caller sleeps, or the others do. */
-static void long_parts_are_waited_for(void **state)
+TEST(long_parts_are_waited_for)
 {
     struct thread_pool *pool;
     assert_int_equal(thread_pool_open(3, &pool), ST_OK);
@@ -116,7 +113,7 @@ static void meet(void *arg, int part_i, int thread_i)
 
 /* As many parts as threads, each waiting for all others: so all threads took part, also after
  * sleeping. */
-static void all_threads_take_part(void **state)
+TEST(all_threads_take_part)
 {
     int threads_n = 4;
     struct thread_pool *pool;
@@ -142,7 +139,7 @@ static void signal_mask(void *arg, int part_i, int thread_i)
     meet(&both, part_i, thread_i);
 }
 
-static void signals_go_to_the_caller(void **state)
+TEST(signals_go_to_the_caller)
 {
     struct thread_pool *pool;
     int seen[2];
@@ -163,7 +160,7 @@ static void nested(void *arg, int part_i, int thread_i)
     thread_pool_run(nested_pool, 1, nested, arg);
 }
 
-static void a_task_in_a_task_is_a_bug(void **state)
+TEST(a_task_in_a_task_is_a_bug)
 {
     pid_t child = fork();
     if (child == 0) {
@@ -177,7 +174,7 @@ static void a_task_in_a_task_is_a_bug(void **state)
     assert_int_equal(WEXITSTATUS(status), 70);
 }
 
-static void cores_follow_the_affinity(void **state)
+TEST(cores_follow_the_affinity)
 {
     int cores = thread_pool_cores();
     assert_true(cores >= 1);
@@ -193,10 +190,4 @@ static void cores_follow_the_affinity(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_part_once),           cmocka_unit_test(short_jobs_back_to_back),
-    cmocka_unit_test(long_parts_are_waited_for), cmocka_unit_test(all_threads_take_part),
-    cmocka_unit_test(signals_go_to_the_caller),  cmocka_unit_test(a_task_in_a_task_is_a_bug),
-    cmocka_unit_test(cores_follow_the_affinity),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

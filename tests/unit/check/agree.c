@@ -37,7 +37,7 @@ static int bad(const struct world *w)
     return world_count(w, NULL, CHECK_VERDICT_WARN) + world_count(w, NULL, CHECK_VERDICT_FAIL);
 }
 
-static void the_same_passes(void **state)
+TEST(the_same_passes)
 {
     struct world *w = world_new(3, 2, false);
     give(w);
@@ -51,7 +51,7 @@ static void the_same_passes(void **state)
 }
 
 /* One node of five differs in two facts: one row, about it. Node 0 is no better than another. */
-static void the_minority_is_named(void **state)
+TEST(the_minority_is_named)
 {
     for (int node = 0; node < 5; node++) {
         struct world *w = world_new(5, 1, false);
@@ -72,7 +72,7 @@ static void the_minority_is_named(void **state)
 
 /* A second worker of a node counts for the node; a warning stays one; what a rank cannot say is no
  * difference. */
-static void warnings_and_unknowns(void **state)
+TEST(warnings_and_unknowns)
 {
     struct world *w = world_new(2, 2, false);
     give(w);
@@ -85,7 +85,7 @@ static void warnings_and_unknowns(void **state)
     world_free(w);
 }
 
-static void two_nodes_are_a_tie(void **state)
+TEST(two_nodes_are_a_tie)
 {
     struct world *w = world_new(2, 1, false);
     give(w);
@@ -114,7 +114,7 @@ static void fill(struct check_rows *rows)
     check_row_add(rows, &found);
 }
 
-static void bytes_are_rows_again(void **state)
+TEST(bytes_are_rows_again)
 {
     struct check_rows rows = {0}, read = {0};
     struct text bytes = {0}, again = {0};
@@ -134,7 +134,7 @@ static void bytes_are_rows_again(void **state)
 }
 
 /* Cut anywhere but between rows: refused. With a byte turned over: refused, or other rows. */
-static void other_bytes_are_refused(void **state)
+TEST(other_bytes_are_refused)
 {
     struct check_rows rows = {0};
     struct text bytes = {0};
@@ -158,9 +158,4 @@ static void other_bytes_are_refused(void **state)
     text_free(&bytes);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(the_same_passes),       cmocka_unit_test(the_minority_is_named),
-    cmocka_unit_test(warnings_and_unknowns), cmocka_unit_test(two_nodes_are_a_tie),
-    cmocka_unit_test(bytes_are_rows_again),  cmocka_unit_test(other_bytes_are_refused),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,7 +2,6 @@
  * warns or fails and names the day. */
 #include "harness.h"
 
-#include "base/file.h"
 #include "base/rand.h"
 #include "check/check_judge.h"
 #include "check/report/report.h"
@@ -46,7 +45,7 @@ static void baseline_of(const struct check_rows *rows, struct check_baseline *ou
 
 static void same_double(double a, double b) { assert_true(a == b || (isnan(a) && isnan(b))); }
 
-static void a_report_is_read_again(void **state)
+TEST(a_report_is_read_again)
 {
     struct check_rows rows = {0};
     struct check_baseline base;
@@ -78,7 +77,7 @@ static void a_report_is_read_again(void **state)
 }
 
 /* All nodes became slower together: peers cannot show it. Or one did, by less than an outlier. */
-static void what_got_worse(void **state)
+TEST(what_got_worse)
 {
     static const struct {
         double factor;
@@ -108,7 +107,7 @@ static void what_got_worse(void **state)
     check_row_free(&good);
 }
 
-static void why_names_the_day(void **state)
+TEST(why_names_the_day)
 {
     struct check_rows good = {0}, rows = {0};
     struct check_baseline base;
@@ -131,7 +130,7 @@ static void why_names_the_day(void **state)
 }
 
 /* Slack holds; a FAIL stays; a better value changes nothing. */
-static void slack_and_verdicts_stay(void **state)
+TEST(slack_and_verdicts_stay)
 {
     struct check_rows good = {0}, rows = {0};
     struct check_baseline base;
@@ -152,7 +151,7 @@ static void slack_and_verdicts_stay(void **state)
 }
 
 /* The scheduler numbered the nodes anew: names find them; without names, numbers. */
-static void nodes_are_found_by_name(void **state)
+TEST(nodes_are_found_by_name)
 {
     struct check_rows good = {0}, rows = {0};
     struct check_baseline base;
@@ -187,7 +186,7 @@ static void refused(const char *bytes, const char *part)
     assert_null(base.rows.row);
 }
 
-static void other_documents_are_refused(void **state)
+TEST(other_documents_are_refused)
 {
     refused("", "base.json");
     refused("[]", "base.json");
@@ -222,7 +221,7 @@ static void refused_with(const char *from, const char *to, const char *part)
     check_row_free(&rows);
 }
 
-static void wrong_fields_are_refused(void **state)
+TEST(wrong_fields_are_refused)
 {
     refused_with("\"pass\", \"value\"", "\"good\", \"value\"", "\"verdict\" is \"good\"");
     refused_with("\"node\", \"point\"", "\"moon\", \"point\"", "\"stage\" is \"moon\"");
@@ -236,7 +235,7 @@ static void wrong_fields_are_refused(void **state)
     refused_with("\"better\": \"higher\"", "\"better\": \"better\"", "\"better\"");
 }
 
-static void cut_reports_are_refused(void **state)
+TEST(cut_reports_are_refused)
 {
     struct check_rows rows = {0};
     struct check_baseline base = {0};
@@ -252,7 +251,7 @@ static void cut_reports_are_refused(void **state)
 }
 
 /* Any byte of it changed: read or refused, and nothing else. */
-static void damaged_reports_do_no_harm(void **state)
+TEST(damaged_reports_do_no_harm)
 {
     struct check_rows rows = {0};
     cluster(&rows, 2, 0.3);
@@ -271,7 +270,7 @@ static void damaged_reports_do_no_harm(void **state)
     check_row_free(&rows);
 }
 
-static void files(void **state)
+TEST(files)
 {
     char path[600];
     struct check_rows rows = {0};
@@ -289,11 +288,4 @@ static void files(void **state)
     check_row_free(&rows);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_report_is_read_again),     cmocka_unit_test(what_got_worse),
-    cmocka_unit_test(why_names_the_day),          cmocka_unit_test(slack_and_verdicts_stay),
-    cmocka_unit_test(nodes_are_found_by_name),    cmocka_unit_test(other_documents_are_refused),
-    cmocka_unit_test(wrong_fields_are_refused),   cmocka_unit_test(cut_reports_are_refused),
-    cmocka_unit_test(damaged_reports_do_no_harm), cmocka_unit_test(files),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -79,7 +79,7 @@ static void found(int members, int bad, int group_min)
     check_bisect_free(&bisect);
 }
 
-static void planted_members_are_found(void **state)
+TEST(planted_members_are_found)
 {
     for (int group_min = 1; group_min <= 2; group_min++)
         for (int bad = 0; bad <= 3; bad++)
@@ -89,7 +89,7 @@ static void planted_members_are_found(void **state)
         found(MEMBERS_MAX, 1 + i % 3, 1 + i % 2);
 }
 
-static void one_member(void **state)
+TEST(one_member)
 {
     for (int group_min = 1; group_min <= 2; group_min++) {
         found(1, 0, group_min);
@@ -98,7 +98,7 @@ static void one_member(void **state)
 }
 
 /* Two members that both may be the bad one, and none beside which they could be tested. */
-static void no_member_is_blamed_without_proof(void **state)
+TEST(no_member_is_blamed_without_proof)
 {
     struct check_bisect bisect;
     static struct plant plant;
@@ -113,7 +113,7 @@ static void no_member_is_blamed_without_proof(void **state)
 }
 
 /* A link between two members: every half without both of them passes. */
-static void only_the_combination_fails(void **state)
+TEST(only_the_combination_fails)
 {
     struct check_bisect bisect;
     static struct plant plant;
@@ -130,7 +130,7 @@ static void only_the_combination_fails(void **state)
 }
 
 /* Answers without any sense end the search, too. */
-static void random_answers_end(void **state)
+TEST(random_answers_end)
 {
     static int of[MEMBERS_MAX];
     static bool failed[MEMBERS_MAX];
@@ -179,7 +179,7 @@ static void meets_all(int nodes)
     free(met);
 }
 
-static void every_pair_meets_once(void **state)
+TEST(every_pair_meets_once)
 {
     for (int nodes = 2; nodes <= 64; nodes++)
         meets_all(nodes);
@@ -188,19 +188,10 @@ static void every_pair_meets_once(void **state)
         meets_all(large[i]);
 }
 
-static void one_node_has_no_rounds(void **state)
+TEST(one_node_has_no_rounds)
 {
     assert_int_equal(check_bisect_pair_rounds(0), 0);
     assert_int_equal(check_bisect_pair_rounds(1), 0);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(planted_members_are_found),
-    cmocka_unit_test(one_member),
-    cmocka_unit_test(no_member_is_blamed_without_proof),
-    cmocka_unit_test(only_the_combination_fails),
-    cmocka_unit_test(random_answers_end),
-    cmocka_unit_test(every_pair_meets_once),
-    cmocka_unit_test(one_node_has_no_rounds),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,7 +2,6 @@
  * node's, of a fault that names no node. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "check/check_result.h"
 
 /* A row of that verdict about a node and a peer; -1: none. */
@@ -40,7 +39,7 @@ static void assert_codes(const struct check_result *result, const char *check, c
     assert_string_equal(codes(result, false, out, sizeof out), train);
 }
 
-static void test_nothing_fails(void **state)
+TEST(test_nothing_fails)
 {
     struct check_result result = {.is_whole = true};
     add(&result, row_of(CHECK_VERDICT_PASS, 0, -1, -1));
@@ -49,7 +48,7 @@ static void test_nothing_fails(void **state)
     check_result_free(&result);
 }
 
-static void test_a_node_is_named(void **state)
+TEST(test_a_node_is_named)
 {
     struct check_result result = {.is_whole = true};
     add(&result, row_of(CHECK_VERDICT_FAIL, 2, -1, -1));
@@ -59,7 +58,7 @@ static void test_a_node_is_named(void **state)
     check_result_free(&result);
 }
 
-static void test_a_link(void **state)
+TEST(test_a_link)
 {
     struct check_result result = {.is_whole = true};
     add(&result, row_of(CHECK_VERDICT_FAIL, 1, 3, -1));
@@ -70,7 +69,7 @@ static void test_a_link(void **state)
 }
 
 /* Nothing tells which node: none is taken out, and the job is not started again by itself. */
-static void test_no_node_is_named(void **state)
+TEST(test_no_node_is_named)
 {
     struct check_result result = {.is_whole = true};
     add(&result, row_of(CHECK_VERDICT_FAIL, -1, -1, -1));
@@ -83,7 +82,7 @@ static void test_no_node_is_named(void **state)
 }
 
 /* A row that names one counts more, whichever comes first. */
-static void test_one_of_two_names_a_node(void **state)
+TEST(test_one_of_two_names_a_node)
 {
     struct check_result result = {.is_whole = true};
     add(&result, row_of(CHECK_VERDICT_FAIL, -1, -1, -1));
@@ -94,7 +93,7 @@ static void test_one_of_two_names_a_node(void **state)
     check_result_free(&result);
 }
 
-static void test_not_whole(void **state)
+TEST(test_not_whole)
 {
     struct check_result result = {.is_whole = false};
     add(&result, row_of(CHECK_VERDICT_FAIL, -1, -1, -1));
@@ -104,10 +103,4 @@ static void test_not_whole(void **state)
     check_result_free(&result);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_fails),
-                                          cmocka_unit_test(test_a_node_is_named),
-                                          cmocka_unit_test(test_a_link),
-                                          cmocka_unit_test(test_no_node_is_named),
-                                          cmocka_unit_test(test_one_of_two_names_a_node),
-                                          cmocka_unit_test(test_not_whole)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

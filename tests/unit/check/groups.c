@@ -24,7 +24,7 @@ static void clean(int nodes, int locals, bool is_tcp)
     world_free(w);
 }
 
-static void test_clean(void **state)
+TEST(test_clean)
 {
     clean(1, 3, false);
     clean(3, 2, false);
@@ -52,7 +52,7 @@ static void flipped(int nodes, int locals, bool is_tcp, int rank)
     world_free(w);
 }
 
-static void test_flips(void **state)
+TEST(test_flips)
 {
     const int trials = harness_number("FLIPS", 6);
     for (int i = 0; i < trials; i++) {
@@ -65,7 +65,7 @@ static void test_flips(void **state)
 }
 
 /* With two ranks no third one can tell which is wrong: both are named. */
-static void test_two(void **state)
+TEST(test_two)
 {
     struct world *w = world_new(2, 1, false);
     w->rank[1].config.flips_sums = true;
@@ -74,7 +74,7 @@ static void test_two(void **state)
     world_free(w);
 }
 
-static void test_alone(void **state)
+TEST(test_alone)
 {
     struct world *w = world_new(1, 1, false);
     world_run(w, GROUPS_BUDGET_MS, check_groups_run);
@@ -83,7 +83,4 @@ static void test_alone(void **state)
     world_free(w);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_clean),
-                                          cmocka_unit_test(test_flips), cmocka_unit_test(test_two),
-                                          cmocka_unit_test(test_alone)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

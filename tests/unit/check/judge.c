@@ -2,7 +2,6 @@
  * that mean nothing; the table of limits is consistent. */
 #include "harness.h"
 
-#include "base/clock.h"
 #include "base/rand.h"
 #include "check/check_judge.h"
 #include "check/check_sample.h"
@@ -27,7 +26,7 @@ static enum check_verdict beside_eight(double value, enum check_better better, d
     return verdict;
 }
 
-static void shares_of_the_median(void **state)
+TEST(shares_of_the_median)
 {
     const enum check_better higher = CHECK_BETTER_HIGHER, lower = CHECK_BETTER_LOWER;
     assert_int_equal(beside_eight(95.1, higher, 0), CHECK_VERDICT_PASS);
@@ -48,7 +47,7 @@ static void shares_of_the_median(void **state)
     assert_int_equal(beside_eight(79.9, higher, -5), CHECK_VERDICT_FAIL);
 }
 
-static void values_that_are_no_numbers(void **state)
+TEST(values_that_are_no_numbers)
 {
     const enum check_better higher = CHECK_BETTER_HIGHER, lower = CHECK_BETTER_LOWER;
     assert_int_equal(beside_eight(NAN, higher, 0), CHECK_VERDICT_SKIPPED);
@@ -62,7 +61,7 @@ static void values_that_are_no_numbers(void **state)
 }
 
 /* Retransmissions: the median is 0, and no share of it means anything. */
-static void median_of_zero(void **state)
+TEST(median_of_zero)
 {
     struct check_rows rows = {0};
     for (int node = 0; node < 8; node++) {
@@ -77,7 +76,7 @@ static void median_of_zero(void **state)
     check_row_free(&rows);
 }
 
-static void few_peers_mean_no_verdict(void **state)
+TEST(few_peers_mean_no_verdict)
 {
     struct check_rows rows = {0};
     sample_rate(&rows, 0, 100);
@@ -91,7 +90,7 @@ static void few_peers_mean_no_verdict(void **state)
 }
 
 /* A third value, and the other unit of the same name stays out of it. */
-static void groups_are_names_and_units(void **state)
+TEST(groups_are_names_and_units)
 {
     struct check_rows rows = {0};
     for (int node = 0; node < 3; node++)
@@ -107,7 +106,7 @@ static void groups_are_names_and_units(void **state)
 }
 
 /* Values that scatter by 15 %: the worst of a group is an outlier in one group of 1,000. */
-static void a_busy_machine_is_not_blamed(void **state)
+TEST(a_busy_machine_is_not_blamed)
 {
     enum { GROUPS = 2000 };
     for (int n = 8; n <= 128; n *= 2) {
@@ -126,7 +125,7 @@ static void a_busy_machine_is_not_blamed(void **state)
 }
 
 /* One node at half the rate of the others, which scatter by 1 %. */
-static void half_the_rate_is_found(void **state)
+TEST(half_the_rate_is_found)
 {
     for (int n = 8; n <= 128; n *= 2)
         for (uint64_t round = 0; round < 100; round++) {
@@ -141,7 +140,7 @@ static void half_the_rate_is_found(void **state)
         }
 }
 
-static void why_and_limit_name_the_values(void **state)
+TEST(why_and_limit_name_the_values)
 {
     struct check_rows rows = {0};
     for (int node = 0; node < 4; node++)
@@ -157,7 +156,7 @@ static void why_and_limit_name_the_values(void **state)
 }
 
 /* Limits of known hardware hold for one node alone; better peers make them stricter. */
-static void known_hardware(void **state)
+TEST(known_hardware)
 {
     static const struct {
         double value;
@@ -189,7 +188,7 @@ static void known_hardware(void **state)
 }
 
 /* Devices of another kind are no peers: four of each, one of the slower kind slower still. */
-static void unlike_devices(void **state)
+TEST(unlike_devices)
 {
     struct check_rows rows = {0};
     for (int node = 0; node < 8; node++) {
@@ -205,7 +204,7 @@ static void unlike_devices(void **state)
 }
 
 /* Half of the memory may be on purpose: nobody is taken out for it. */
-static void unlike_inventories(void **state)
+TEST(unlike_inventories)
 {
     for (int nodes = 4; nodes <= 16; nodes *= 2) {
         struct check_rows rows = {0};
@@ -240,7 +239,7 @@ static void remedy_of(enum check_scheduler scheduler, const char *name, const ch
     check_row_free(&rows);
 }
 
-static void remedies(void **state)
+TEST(remedies)
 {
     const char *others = "repair node 2, or start the others alone: N_NODES=3";
     remedy_of(CHECK_SCHEDULER_KUBERNETES, "gpu-17", "kubectl cordon gpu-17");
@@ -258,7 +257,7 @@ static void remedies(void **state)
 }
 
 /* Of eight values; of seven, the same value is no warning. */
-static void remedy_of_a_warning(void **state)
+TEST(remedy_of_a_warning)
 {
     for (int n = 7; n <= 8; n++) {
         struct check_rows rows = {0};
@@ -273,7 +272,7 @@ static void remedy_of_a_warning(void **state)
 }
 
 /* 4,096 nodes with eight GPUs each; n log n, so it needs no second. */
-static void many_nodes(void **state)
+TEST(many_nodes)
 {
     struct check_rows rows = {0};
     const int64_t begin = clock_ms();
@@ -291,7 +290,7 @@ static void many_nodes(void **state)
     judge(&rows); /* none at all */
 }
 
-static void median_and_scatter(void **state)
+TEST(median_and_scatter)
 {
     struct check_rows rows = {0};
     static const double values[] = {3, 1, NAN, 2, INFINITY, 4};
@@ -313,7 +312,7 @@ static void median_and_scatter(void **state)
 }
 
 /* A slow link of a node that computes slowly says nothing; one between other nodes does. */
-static void links_of_a_slow_core(void **state)
+TEST(links_of_a_slow_core)
 {
     static const char *const names[] = {"cpu quota", "core clock", "memlock"};
     static const enum check_verdict verdicts[] = {CHECK_VERDICT_FAIL, CHECK_VERDICT_WARN};
@@ -346,7 +345,7 @@ static bool in_order(const struct check_judge_limit *limit, double a, double b)
     return isnan(a) || isnan(b) || (limit->better == CHECK_BETTER_HIGHER ? a > b : a < b);
 }
 
-static void entries_make_sense(void **state)
+TEST(entries_make_sense)
 {
     const struct check_row *row = NULL;
     for (int i = 0; check_judge_limit_at(i); i++) {
@@ -361,7 +360,7 @@ static void entries_make_sense(void **state)
     }
 }
 
-static void each_entry_is_found_once(void **state)
+TEST(each_entry_is_found_once)
 {
     for (int i = 0; check_judge_limit_at(i); i++) {
         const struct check_judge_limit *limit = check_judge_limit_at(i);
@@ -370,7 +369,7 @@ static void each_entry_is_found_once(void **state)
     }
 }
 
-static void unknown_hardware_has_no_limit(void **state)
+TEST(unknown_hardware_has_no_limit)
 {
     assert_non_null(check_judge_limit("product bf16", "TFLOP/s", "NVIDIA H200"));
     assert_null(check_judge_limit("product bf16", "TFLOP/s", "NVIDIA H200 NVL"));
@@ -379,7 +378,7 @@ static void unknown_hardware_has_no_limit(void **state)
     assert_null(check_judge_limit("product bf16", "TFLOP/s", ""));
 }
 
-static void key_of_a_gpu(void **state)
+TEST(key_of_a_gpu)
 {
     char key[32];
     check_judge_gpu("cuda 3 NVIDIA H100 80GB HBM3 sm_90 driver 13.0", key, sizeof key);
@@ -392,26 +391,4 @@ static void key_of_a_gpu(void **state)
     assert_string_equal(key, "");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(links_of_a_slow_core),
-    cmocka_unit_test(shares_of_the_median),
-    cmocka_unit_test(values_that_are_no_numbers),
-    cmocka_unit_test(median_of_zero),
-    cmocka_unit_test(few_peers_mean_no_verdict),
-    cmocka_unit_test(groups_are_names_and_units),
-    cmocka_unit_test(a_busy_machine_is_not_blamed),
-    cmocka_unit_test(half_the_rate_is_found),
-    cmocka_unit_test(why_and_limit_name_the_values),
-    cmocka_unit_test(known_hardware),
-    cmocka_unit_test(unlike_devices),
-    cmocka_unit_test(unlike_inventories),
-    cmocka_unit_test(remedies),
-    cmocka_unit_test(remedy_of_a_warning),
-    cmocka_unit_test(many_nodes),
-    cmocka_unit_test(median_and_scatter),
-    cmocka_unit_test(entries_make_sense),
-    cmocka_unit_test(each_entry_is_found_once),
-    cmocka_unit_test(key_of_a_gpu),
-    cmocka_unit_test(unknown_hardware_has_no_limit),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

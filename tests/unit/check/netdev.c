@@ -3,7 +3,6 @@
 #include "harness.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <linux/if_tun.h>
 #include <linux/sockios.h>
@@ -14,7 +13,6 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 
-#include "base/text.h"
 #include "check/host/static.h"
 
 static bool is_in(const struct check_file_names *all, const char *name)
@@ -27,7 +25,7 @@ static bool is_in(const struct check_file_names *all, const char *name)
 
 static struct check_file_names files, calls;
 
-static void test_both_ways_agree(void **state)
+TEST(test_both_ways_agree)
 {
     if (!check_netdev_has_files(""))
         HARNESS_SKIP("/sys shows another network namespace here");
@@ -65,7 +63,7 @@ static int look_from_inside(void)
     return lo.type == CHECK_NETDEV_LOOPBACK && lo.mtu == 65536 && !lo.is_up ? 0 : 3;
 }
 
-static void test_another_namespace(void **state)
+TEST(test_another_namespace)
 {
     int wait_status = 0;
     check_netdev_list("", true, &files);
@@ -128,7 +126,7 @@ static int look_at_virtual(void)
     return 0;
 }
 
-static void test_virtual(void **state)
+TEST(test_virtual)
 {
     int wait_status = 0;
     pid_t pid = fork();
@@ -140,14 +138,14 @@ static void test_virtual(void **state)
     assert_int_equal(wait_status, 0);
 }
 
-static void test_a_root_is_the_machine(void **state)
+TEST(test_a_root_is_the_machine)
 {
     assert_true(check_netdev_has_files("/nowhere"));
     check_netdev_list("/nowhere", true, &files);
     assert_int_equal(files.n, 0);
 }
 
-static void test_addresses(void **state)
+TEST(test_addresses)
 {
     struct ifaddrs *all = NULL;
     char text[NI_MAXHOST], name[CHECK_NETDEV_NAME];
@@ -173,8 +171,4 @@ static void test_addresses(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_both_ways_agree), cmocka_unit_test(test_another_namespace),
-    cmocka_unit_test(test_virtual), cmocka_unit_test(test_a_root_is_the_machine),
-    cmocka_unit_test(test_addresses)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

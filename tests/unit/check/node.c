@@ -4,8 +4,6 @@
 
 #include <time.h>
 
-#include "base/clock.h"
-#include "base/file.h"
 #include "check/check.h"
 #include "check/node/inside.h"
 
@@ -69,7 +67,7 @@ static enum status count_progress(void *arg, enum check_stage stage, double done
     return ST_OK;
 }
 
-static void measures_this_machine(void **state)
+TEST(measures_this_machine)
 {
     struct check_rows rows = {0};
     double done = 0;
@@ -93,7 +91,7 @@ static void measures_this_machine(void **state)
 }
 
 /* The quick check is for 64 oversubscribed ranks: its processor time has a limit. */
-static void quick_is_cheap(void **state)
+TEST(quick_is_cheap)
 {
     struct check_rows rows = {0};
     struct check_config config = config_of(CHECK_DEPTH_QUICK, "");
@@ -126,7 +124,7 @@ static enum status run_rank(struct ranks_one *one)
 }
 
 /* Two nodes of two workers: every core and device once, one disk and one quota for a node. */
-static void ranks_share_the_node(void **state)
+TEST(ranks_share_the_node)
 {
     struct job jobs[4] = {0};
     ranks_run(2, 2, run_rank, jobs, sizeof *jobs);
@@ -169,7 +167,7 @@ static struct check_row quota_row(const char *max, int threads, int64_t stopped_
     return row;
 }
 
-static void a_quota_is_named_with_its_share(void **state)
+TEST(a_quota_is_named_with_its_share)
 {
     struct check_row row = quota_row("max 100000\n", 4, 0, 1000000);
     assert_int_equal(row.verdict, CHECK_VERDICT_PASS);
@@ -190,7 +188,7 @@ static void a_quota_is_named_with_its_share(void **state)
     assert_non_null(strstr(row.why, "stopped for 50 % of this check"));
 }
 
-static void the_stage_names_a_quota(void **state)
+TEST(the_stage_names_a_quota)
 {
     struct check_rows rows = {0};
     struct check_config config = config_of(CHECK_DEPTH_QUICK, "");
@@ -203,7 +201,7 @@ static void the_stage_names_a_quota(void **state)
 }
 
 /* Cores of another kind have a name of their own. */
-static void small_cores_are_compared_apart(void **state)
+TEST(small_cores_are_compared_apart)
 {
     struct check_rows rows = {0};
     cpu_set_t set;
@@ -230,9 +228,4 @@ static void small_cores_are_compared_apart(void **state)
     check_row_free(&rows);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(measures_this_machine),   cmocka_unit_test(quick_is_cheap),
-    cmocka_unit_test(ranks_share_the_node),    cmocka_unit_test(a_quota_is_named_with_its_share),
-    cmocka_unit_test(the_stage_names_a_quota), cmocka_unit_test(small_cores_are_compared_apart),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

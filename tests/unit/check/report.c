@@ -2,7 +2,6 @@
  * by programs, whatever bytes the rows hold. */
 #include "harness.h"
 
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/rand.h"
 #include "check/check_judge.h"
@@ -88,7 +87,7 @@ static void contains(const char *text, const char *part)
         fail_msg("there is no \"%s\" in\n%s", part, text);
 }
 
-static void table_names_what_is_bad(void **state)
+TEST(table_names_what_is_bad)
 {
     struct check_rows rows = {0};
     cluster(&rows, 8);
@@ -119,7 +118,7 @@ static void table_names_what_is_bad(void **state)
     check_row_free(&rows);
 }
 
-static void table_has_colours_on_a_terminal(void **state)
+TEST(table_has_colours_on_a_terminal)
 {
     struct check_rows rows = {0};
     struct check_report_about terminal = about;
@@ -132,7 +131,7 @@ static void table_has_colours_on_a_terminal(void **state)
 }
 
 /* 4,096 nodes, a fault of a kind on each: the table stays short and is quick. */
-static void table_of_many_nodes(void **state)
+TEST(table_of_many_nodes)
 {
     struct check_rows rows = {0};
     char why[64];
@@ -157,7 +156,7 @@ static void table_of_many_nodes(void **state)
     check_row_free(&rows);
 }
 
-static void lists_of_nodes(void **state)
+TEST(lists_of_nodes)
 {
     static const int node[] = {0, 1, 2, 2, 3, 7, 12, 13, 40};
     char out[64], narrow[16];
@@ -166,7 +165,7 @@ static void lists_of_nodes(void **state)
     assert_string_equal(check_table_nodes(out, sizeof out, node, 0), "");
 }
 
-static void empty_report(void **state)
+TEST(empty_report)
 {
     struct check_rows rows = {0};
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
@@ -176,7 +175,7 @@ static void empty_report(void **state)
     free(text);
 }
 
-static void json_has_all_rows(void **state)
+TEST(json_has_all_rows)
 {
     struct check_rows rows = {0};
     cJSON *root = NULL;
@@ -231,7 +230,7 @@ static void check_prometheus(const char *text)
     free(copy);
 }
 
-static void prometheus_gauges(void **state)
+TEST(prometheus_gauges)
 {
     struct check_rows rows = {0};
     cluster(&rows, 8);
@@ -252,7 +251,7 @@ static void prometheus_gauges(void **state)
 }
 
 /* Two names of units for the same quantity, and a unit that Prometheus has no word for. */
-static void prometheus_units(void **state)
+TEST(prometheus_units)
 {
     struct check_rows rows = {0};
     strcpy(sample_link(&rows, 0, 1, 7)->unit, "ms");
@@ -282,7 +281,7 @@ static void scribble(char *out, size_t cap, uint64_t *at)
     out[n] = 0;
 }
 
-static void any_bytes_in_rows(void **state)
+TEST(any_bytes_in_rows)
 {
     static const double values[] = {0, -1, 1e308, NAN, INFINITY, -INFINITY, 4e-324};
     uint64_t at = 0;
@@ -315,7 +314,7 @@ static void any_bytes_in_rows(void **state)
     }
 }
 
-static void a_report_that_does_not_fit_fails(void **state)
+TEST(a_report_that_does_not_fit_fails)
 {
     struct check_rows rows = {0};
     cluster(&rows, 8);
@@ -327,7 +326,7 @@ static void a_report_that_does_not_fit_fails(void **state)
     check_row_free(&rows);
 }
 
-static void printable_text(void **state)
+TEST(printable_text)
 {
     static const struct {
         const char *in, *out;
@@ -357,7 +356,7 @@ static void shell(const char *text, char *out, size_t cap)
     assert_int_equal(pclose(pipe), 0);
 }
 
-static void words_of_a_shell(void **state)
+TEST(words_of_a_shell)
 {
     static const char *const paths[] = {"/checkpoints/run-1",
                                         "/with a blank/two  blanks",
@@ -402,7 +401,7 @@ static void check_wrapped(const char *command)
     text_free(&text);
 }
 
-static void a_wrapped_command_is_the_same(void **state)
+TEST(a_wrapped_command_is_the_same)
 {
     static const char tail[] =
         " \"two of them\" three\\ four five six seven eight nine ten eleven twelve # and a "
@@ -423,19 +422,4 @@ static void a_wrapped_command_is_the_same(void **state)
     check_wrapped(command);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(table_names_what_is_bad),
-    cmocka_unit_test(table_has_colours_on_a_terminal),
-    cmocka_unit_test(table_of_many_nodes),
-    cmocka_unit_test(lists_of_nodes),
-    cmocka_unit_test(empty_report),
-    cmocka_unit_test(json_has_all_rows),
-    cmocka_unit_test(prometheus_gauges),
-    cmocka_unit_test(prometheus_units),
-    cmocka_unit_test(any_bytes_in_rows),
-    cmocka_unit_test(a_report_that_does_not_fit_fails),
-    cmocka_unit_test(printable_text),
-    cmocka_unit_test(words_of_a_shell),
-    cmocka_unit_test(a_wrapped_command_is_the_same),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,17 +2,12 @@
  * that a process holds, and those of other machines and other programs, stay. */
 #include "harness.h"
 
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <time.h>
 
-#include "base/file.h"
-#include "base/text.h"
 #include "check/host/file.h"
 #include "check/node/scratch.h"
 
@@ -86,7 +81,7 @@ static void lock_of(const char *path, char *lock)
     assert_true(text_format(lock, FILE_PATH_MAX, "%s/lock", path));
 }
 
-static void test_own(void **state)
+TEST_WITH(test_own, set_up, tear_down)
 {
     struct check_scratch a, b;
     assert_int_equal(check_scratch_open(dir, &a), ST_OK);
@@ -104,7 +99,7 @@ static void test_own(void **state)
 }
 
 /* NFS renames a file that is removed while it is open, and then its folder is not empty. */
-static void test_lock_is_closed_first(void **state)
+TEST_WITH(test_lock_is_closed_first, set_up, tear_down)
 {
     struct check_scratch s;
     char events[4096];
@@ -123,7 +118,7 @@ static void test_lock_is_closed_first(void **state)
     close(fd);
 }
 
-static void test_killed(void **state)
+TEST_WITH(test_killed, set_up, tear_down)
 {
     char path[FILE_PATH_MAX], other[FILE_PATH_MAX];
     NEEDS_BOOT;
@@ -137,7 +132,7 @@ static void test_killed(void **state)
 }
 
 /* A process that is about to end: the sweep waits for it. */
-static void test_patience(void **state)
+TEST_WITH(test_patience, set_up, tear_down)
 {
     char path[FILE_PATH_MAX];
     NEEDS_BOOT;
@@ -154,7 +149,7 @@ static void test_patience(void **state)
 }
 
 /* A lock that is free here may be held by a process that sees the folder through another mount. */
-static void test_young(void **state)
+TEST_WITH(test_young, set_up, tear_down)
 {
     char path[FILE_PATH_MAX], other[FILE_PATH_MAX], lock[FILE_PATH_MAX];
     NEEDS_BOOT;
@@ -172,7 +167,7 @@ static void test_young(void **state)
 }
 
 /* Its maker may be about to lock it. */
-static void test_empty_lock(void **state)
+TEST_WITH(test_empty_lock, set_up, tear_down)
 {
     char path[FILE_PATH_MAX], lock[FILE_PATH_MAX];
     NEEDS_BOOT;
@@ -187,7 +182,7 @@ static void test_empty_lock(void **state)
 }
 
 /* What processes of other parents have made is not this process's own. */
-static void test_of_another_parent(void **state)
+TEST_WITH(test_of_another_parent, set_up, tear_down)
 {
     char path[FILE_PATH_MAX], lock[FILE_PATH_MAX];
     int wait_status = 0;
@@ -223,7 +218,7 @@ static void make(const char *name, bool has_lock, bool is_old, char *path)
 }
 
 /* Of another machine: its lock may not be seen here, so only what is old goes. */
-static void test_other_machine(void **state)
+TEST_WITH(test_other_machine, set_up, tear_down)
 {
     char young[FILE_PATH_MAX], old[FILE_PATH_MAX], bare[FILE_PATH_MAX], held[FILE_PATH_MAX],
         lock[FILE_PATH_MAX];
@@ -241,7 +236,7 @@ static void test_other_machine(void **state)
 }
 
 /* Names that anyone may have put there. */
-static void test_hostile(void **state)
+TEST_WITH(test_hostile, set_up, tear_down)
 {
     char outside[FILE_PATH_MAX], link[FILE_PATH_MAX], pipe_dir[FILE_PATH_MAX],
         lock_dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
@@ -266,7 +261,7 @@ static void test_hostile(void **state)
     assert_int_equal(check_scratch_sweep("/proc/none/at/all"), 0);
 }
 
-static void test_cannot(void **state)
+TEST_WITH(test_cannot, set_up, tear_down)
 {
     struct check_scratch s;
     assert_int_equal(check_scratch_open("/proc/self", &s), ST_STORE);
@@ -287,7 +282,7 @@ static int fail_to_open(rlim_t files, rlim_t bytes)
 }
 
 /* As with a quota: the lock cannot be created, or not be written. */
-static void test_no_lock(void **state)
+TEST_WITH(test_no_lock, set_up, tear_down)
 {
     static const struct rlimit limits[] = {{0, RLIM_INFINITY}, {64, 0}};
     for (int i = 0; i < 2; i++) {
@@ -315,7 +310,7 @@ static int mount_silent(const char *path)
     return -1;
 }
 
-static void test_no_answer(void **state)
+TEST_WITH(test_no_answer, set_up, tear_down)
 {
     int removed = -1, fd = mount_silent(dir);
     if (fd < 0)
@@ -328,17 +323,4 @@ static void test_no_answer(void **state)
     assert_non_null(strstr(status_message(), "has not answered for 100 ms"));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-static const struct CMUnitTest tests[] = {TEST(test_own),
-                                          TEST(test_lock_is_closed_first),
-                                          TEST(test_killed),
-                                          TEST(test_patience),
-                                          TEST(test_young),
-                                          TEST(test_empty_lock),
-                                          TEST(test_of_another_parent),
-                                          TEST(test_other_machine),
-                                          TEST(test_hostile),
-                                          TEST(test_cannot),
-                                          TEST(test_no_lock),
-                                          TEST(test_no_answer)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

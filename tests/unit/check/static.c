@@ -57,7 +57,14 @@ static bool is_right(const struct static_tree *t)
     return ok;
 }
 
-static void every_tree(void **state)
+static int setup(void **state)
+{
+    trees_n = static_trees_list(trees);
+    static_trees_open(&place);
+    return 0;
+}
+
+TEST_WITH(every_tree, setup, NULL)
 {
     int wrong = 0, good = 0;
     for (int i = 0; i < trees_n; i++) {
@@ -86,7 +93,7 @@ static struct check_row row_now(const char *name, const char *settings)
 static struct check_row memlock_now(void) { return row_now("memlock", EIGHT); }
 
 /* The interface that carries the data is compared with those of the other nodes. */
-static void main_interface(void **state)
+TEST(main_interface)
 {
     static const struct {
         const char *tree, *settings, *name;
@@ -105,8 +112,14 @@ static void main_interface(void **state)
     }
 }
 
+static int teardown(void **state)
+{
+    static_trees_close(&place);
+    return 0;
+}
+
 /* The limits of this process itself, before and after the remedy, which needs a right. */
-static void memlock_of_the_process(void **state)
+TEST_WITH(memlock_of_the_process, NULL, teardown)
 {
     const struct rlimit little = {65536, 65536}, unlimited = {RLIM_INFINITY, RLIM_INFINITY};
     char path[700];
@@ -123,21 +136,4 @@ static void memlock_of_the_process(void **state)
     assert_int_equal(memlock_now().verdict, CHECK_VERDICT_PASS);
 }
 
-static int setup(void **state)
-{
-    trees_n = static_trees_list(trees);
-    static_trees_open(&place);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    static_trees_close(&place);
-    return 0;
-}
-
-static const struct CMUnitTest tests[] = {
-
-    cmocka_unit_test_setup(every_tree, setup), cmocka_unit_test(main_interface),
-    cmocka_unit_test_teardown(memlock_of_the_process, teardown)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

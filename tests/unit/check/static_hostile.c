@@ -3,10 +3,7 @@
 #include "check/static_trees.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <ftw.h>
 
-#include "base/file.h"
 #include "base/rand.h"
 #include "check/host/file.h"
 
@@ -124,7 +121,16 @@ static void restore(void)
     assert_int_equal(system(command), 0);
 }
 
-static void each_kind(void **state)
+static int setup(void **state)
+{
+    text_format(place.root, sizeof place.root, "%s/tree", harness_tmpdir());
+    restore();
+    assert_int_equal(nftw(place.root, take_file, 16, FTW_PHYS), 0);
+    assert_true(files_n > 100 && files_n < FILES_MAX);
+    return 0;
+}
+
+TEST_WITH(each_kind, setup, NULL)
 {
     for (int kind = 0; kind < MAKERS; kind++) {
         restore();
@@ -134,7 +140,7 @@ static void each_kind(void **state)
 }
 
 /* Some files of any kind among whole ones. */
-static void mixed_kinds(void **state)
+TEST(mixed_kinds)
 {
     restore();
     for (int round = 0; round < 60; round++) {
@@ -169,7 +175,7 @@ static void damage(const char *path)
     put(path, out, draw(4) ? used : (size_t)draw(used + 1));
 }
 
-static void damaged(void **state)
+TEST(damaged)
 {
     for (int round = 0; round < 60; round++) {
         if (round % 20 == 0)
@@ -181,7 +187,7 @@ static void damaged(void **state)
 }
 
 /* No file at all: nothing is known, so nothing is wrong on a machine that works alone. */
-static void nothing(void **state)
+TEST(nothing)
 {
     static const char *const roots[] = {"/nonexistent", "/dev/null", "/proc/self/fdinfo"};
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
@@ -196,7 +202,7 @@ static void nothing(void **state)
 
 /* ---- the reader itself ---- */
 
-static void numbers(void **state)
+TEST(numbers)
 {
     static const struct {
         const char *text;
@@ -227,7 +233,7 @@ static void count_line(void *arg, char *text)
     n[1] += (int64_t)strlen(text);
 }
 
-static void lines(void **state)
+TEST(lines)
 {
     int64_t n[2] = {0, 0};
     char path[700], *text = malloc(100000);
@@ -247,7 +253,7 @@ static void lines(void **state)
 }
 
 /* In the order of their numbers, and fit for a command line. */
-static void names(void **state)
+TEST(names)
 {
     static const char *const made[] = {"mlx5_10", "mlx5_2", ".hidden", "a;b", "x"};
     static struct check_file_names found;
@@ -267,20 +273,4 @@ static void names(void **state)
     assert_int_equal(found.n, 0);
 }
 
-static int setup(void **state)
-{
-    text_format(place.root, sizeof place.root, "%s/tree", harness_tmpdir());
-    restore();
-    assert_int_equal(nftw(place.root, take_file, 16, FTW_PHYS), 0);
-    assert_true(files_n > 100 && files_n < FILES_MAX);
-    return 0;
-}
-
-static const struct CMUnitTest tests[] = {cmocka_unit_test_setup(each_kind, setup),
-                                          cmocka_unit_test(mixed_kinds),
-                                          cmocka_unit_test(damaged),
-                                          cmocka_unit_test(nothing),
-                                          cmocka_unit_test(numbers),
-                                          cmocka_unit_test(lines),
-                                          cmocka_unit_test(names)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

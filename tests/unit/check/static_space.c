@@ -2,11 +2,8 @@
  * namespace of this program, and folders that a user may not write. */
 #include "check/static_trees.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-
-#include "base/file.h"
 
 static char disk[600];
 static bool has_namespace;
@@ -52,7 +49,16 @@ static bool mount_disk(const char *options)
     return mount("none", disk, "tmpfs", 0, options) == 0;
 }
 
-static void full(void **state)
+static int setup(void **state)
+{
+    text_format(disk, sizeof disk, "%s/disk", harness_tmpdir());
+    assert_int_equal(mkdir(disk, 0755), 0);
+    has_namespace = geteuid() == 0 && unshare(CLONE_NEWNS) == 0 &&
+                    mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+    return 0;
+}
+
+TEST_WITH(full, setup, NULL)
 {
     char file[700];
     if (!has_namespace || !mount_disk("size=100m"))
@@ -66,7 +72,7 @@ static void full(void **state)
     assert_int_equal(umount(disk), 0);
 }
 
-static void no_inode(void **state)
+TEST(no_inode)
 {
     if (!has_namespace || !mount_disk("size=100m,nr_inodes=1"))
         HARNESS_SKIP("cannot mount in a namespace of its own");
@@ -74,7 +80,7 @@ static void no_inode(void **state)
     assert_int_equal(umount(disk), 0);
 }
 
-static void read_only(void **state)
+TEST(read_only)
 {
     char below[700];
     text_format(below, sizeof below, "%s/run/checkpoints", disk);
@@ -87,7 +93,7 @@ static void read_only(void **state)
     assert_int_equal(umount(disk), 0);
 }
 
-static void folders(void **state)
+TEST(folders)
 {
     char path[700], file[700];
     text_format(path, sizeof path, "%s/not/yet/there", harness_tmpdir());
@@ -124,7 +130,7 @@ static struct check_row row_of_user(const char *dir)
 }
 
 /* By a name that begins in its own folder: those above it may be closed to the other user. */
-static void closed(void **state)
+TEST(closed)
 {
     const int before = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_true(before >= 0);
@@ -140,16 +146,4 @@ static void closed(void **state)
     close(before);
 }
 
-static int setup(void **state)
-{
-    text_format(disk, sizeof disk, "%s/disk", harness_tmpdir());
-    assert_int_equal(mkdir(disk, 0755), 0);
-    has_namespace = geteuid() == 0 && unshare(CLONE_NEWNS) == 0 &&
-                    mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
-    return 0;
-}
-
-static const struct CMUnitTest tests[] = {cmocka_unit_test_setup(full, setup),
-                                          cmocka_unit_test(no_inode), cmocka_unit_test(read_only),
-                                          cmocka_unit_test(folders), cmocka_unit_test(closed)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

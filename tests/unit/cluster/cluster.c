@@ -4,7 +4,6 @@
 
 #include <event2/event.h>
 
-#include "base/clock.h"
 #include "cluster/cluster.h"
 
 struct seen {
@@ -95,7 +94,7 @@ static void run(struct seen *s)
     event_base_dispatch(s->loop);
 }
 
-static void a_job_recovers_from_a_loss(void **state)
+TEST(a_job_recovers_from_a_loss)
 {
     struct seen s;
     const struct cluster_node *nodes;
@@ -128,7 +127,7 @@ static void a_job_recovers_from_a_loss(void **state)
     finish(&s);
 }
 
-static void no_restart_left_keeps_the_status(void **state)
+TEST(no_restart_left_keeps_the_status)
 {
     struct seen s;
     begin(&s, 1, 1);
@@ -144,7 +143,7 @@ static void no_restart_left_keeps_the_status(void **state)
     finish(&s);
 }
 
-static void losses_before_a_generation_count_too(void **state)
+TEST(losses_before_a_generation_count_too)
 {
     struct seen s;
     begin(&s, 1, 100);
@@ -162,7 +161,7 @@ static void losses_before_a_generation_count_too(void **state)
 }
 
 /* Steps below the highest one count: after a return to a checkpoint the job makes them again. */
-static void an_incident_takes_one_restart(void **state)
+TEST(an_incident_takes_one_restart)
 {
     static const int64_t steps[] = {900, 400, 300, 101, 500, 120};
     struct seen s;
@@ -184,7 +183,7 @@ static void an_incident_takes_one_restart(void **state)
     finish(&s);
 }
 
-static void a_worker_that_ended_is_the_cause(void **state)
+TEST(a_worker_that_ended_is_the_cause)
 {
     struct seen s;
     begin(&s, 2, 0);
@@ -216,7 +215,7 @@ static void a_worker_that_ended_is_the_cause(void **state)
     finish(&s);
 }
 
-static void a_failure_of_the_state_keeps_its_status(void **state)
+TEST(a_failure_of_the_state_keeps_its_status)
 {
     struct seen s;
     begin(&s, 2, 100);
@@ -236,7 +235,7 @@ static void a_failure_of_the_state_keeps_its_status(void **state)
     finish(&s);
 }
 
-static void checkpoints_give_restarts_back(void **state)
+TEST(checkpoints_give_restarts_back)
 {
     struct seen s;
     begin(&s, 1, 1);
@@ -259,7 +258,7 @@ static void checkpoints_give_restarts_back(void **state)
     finish(&s);
 }
 
-static void an_error_ends_with_its_message(void **state)
+TEST(an_error_ends_with_its_message)
 {
     struct seen s;
     begin(&s, 1, 3);
@@ -274,14 +273,4 @@ static void an_error_ends_with_its_message(void **state)
     finish(&s);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_job_recovers_from_a_loss),
-    cmocka_unit_test(no_restart_left_keeps_the_status),
-    cmocka_unit_test(losses_before_a_generation_count_too),
-    cmocka_unit_test(an_incident_takes_one_restart),
-    cmocka_unit_test(a_worker_that_ended_is_the_cause),
-    cmocka_unit_test(a_failure_of_the_state_keeps_its_status),
-    cmocka_unit_test(checkpoints_give_restarts_back),
-    cmocka_unit_test(an_error_ends_with_its_message),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -46,7 +46,7 @@ static void write_hello(struct text *out)
     message_write_heartbeat(out, &heartbeat, &join, 1000);
 }
 
-static void a_heartbeat_is_read_as_written(void **state)
+TEST(a_heartbeat_is_read_as_written)
 {
     struct text out = {0};
     write_hello(&out);
@@ -72,7 +72,7 @@ static void a_heartbeat_is_read_as_written(void **state)
     text_free(&out);
 }
 
-static void every_truncation_is_refused(void **state)
+TEST(every_truncation_is_refused)
 {
     struct text out = {0};
     write_hello(&out);
@@ -82,7 +82,7 @@ static void every_truncation_is_refused(void **state)
 }
 
 /* A node of a version without the report is read, so that the difference of versions is named. */
-static void a_heartbeat_of_an_earlier_version_is_read(void **state)
+TEST(a_heartbeat_of_an_earlier_version_is_read)
 {
     static const char key[] = ",\"closed\":4,\"closed_rank\":6,\"stepped\":3";
     struct text out = {0};
@@ -101,7 +101,7 @@ static void a_heartbeat_of_an_earlier_version_is_read(void **state)
     text_free(&out);
 }
 
-static void another_protocol_gives_the_sender_only(void **state)
+TEST(another_protocol_gives_the_sender_only)
 {
     static const char text[] = "{\"protocol\":2,\"node_id\":3,\"host\":\"new\",\"whatever\":[1]}";
     assert_int_equal(message_read_heartbeat(text, sizeof(text) - 1, &body), ST_OK);
@@ -109,7 +109,7 @@ static void another_protocol_gives_the_sender_only(void **state)
     assert_string_equal(body.join.host, "new");
 }
 
-static void replies_are_read_as_written(void **state)
+TEST(replies_are_read_as_written)
 {
     struct text out = {0};
     struct message_reply reply = {.answer = MESSAGE_ANSWER_END,
@@ -138,7 +138,7 @@ static void replies_are_read_as_written(void **state)
     text_free(&out);
 }
 
-static void a_world_has_the_right_number_of_addresses(void **state)
+TEST(a_world_has_the_right_number_of_addresses)
 {
     struct text out = {0};
     static struct cluster_address back[3];
@@ -164,7 +164,7 @@ static void a_world_has_the_right_number_of_addresses(void **state)
     text_free(&out);
 }
 
-static void the_nodes_of_a_world_ascend_from_0(void **state)
+TEST(the_nodes_of_a_world_ascend_from_0)
 {
     static const char *const wrong[] = {"",   "1",     "0,0",     "0,2,1", "0,3",
                                         "-1", "0,1.5", "0,1,2,3", "\"0\"", "0,1e9"};
@@ -184,7 +184,7 @@ static void the_nodes_of_a_world_ascend_from_0(void **state)
     }
 }
 
-static void base64_is_strict(void **state)
+TEST(base64_is_strict)
 {
     uint8_t bytes[300], back[300];
     char text[BASE64_SIZE(sizeof(bytes))];
@@ -214,14 +214,4 @@ static void base64_is_strict(void **state)
         assert_false(base64_read(bad[i], back, sizeof(back), &n));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_heartbeat_is_read_as_written),
-    cmocka_unit_test(a_heartbeat_of_an_earlier_version_is_read),
-    cmocka_unit_test(every_truncation_is_refused),
-    cmocka_unit_test(another_protocol_gives_the_sender_only),
-    cmocka_unit_test(replies_are_read_as_written),
-    cmocka_unit_test(a_world_has_the_right_number_of_addresses),
-    cmocka_unit_test(the_nodes_of_a_world_ascend_from_0),
-    cmocka_unit_test(base64_is_strict),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

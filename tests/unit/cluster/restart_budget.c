@@ -32,7 +32,7 @@ static void train_to(int64_t step)
     restart_budget_passed(&budget, step);
 }
 
-static void incidents_are_counted(void **state)
+TEST(incidents_are_counted)
 {
     begin(2);
     for (int i = 0; i < 2; i++) {
@@ -50,7 +50,7 @@ static void incidents_are_counted(void **state)
     assert_string_equal(text, "worker hung");
 }
 
-static void losses_during_a_recovery_are_one_incident(void **state)
+TEST(losses_during_a_recovery_are_one_incident)
 {
     begin(1);
     for (int worker = 0; worker < WORKERS; worker++) {
@@ -63,7 +63,7 @@ static void losses_during_a_recovery_are_one_incident(void **state)
     assert_false(lose(ST_PEER, 0, 20, 20));
 }
 
-static void a_return_to_a_checkpoint_is_progress(void **state)
+TEST(a_return_to_a_checkpoint_is_progress)
 {
     static const int64_t steps[] = {900, 300, 500, 120, 899, 300, 301, 101};
     begin(8);
@@ -74,7 +74,7 @@ static void a_return_to_a_checkpoint_is_progress(void **state)
     assert_int_equal(budget.counts.restarts, 8);
 }
 
-static void only_the_same_worker_at_the_same_step_ends_them(void **state)
+TEST(only_the_same_worker_at_the_same_step_ends_them)
 {
     begin(1000);
     for (int i = 0; i < 2; i++)
@@ -98,7 +98,7 @@ static void only_the_same_worker_at_the_same_step_ends_them(void **state)
     assert_true(lose(ST_RETRY, 2, 7, 3));
 }
 
-static void a_failure_of_the_state_is_tried_once_more(void **state)
+TEST(a_failure_of_the_state_is_tried_once_more)
 {
     static const enum status kinds[] = {ST_NOT_FINITE, ST_SPIKE, ST_BUG};
     for (int i = 0; i < 3; i++) {
@@ -132,7 +132,7 @@ static void a_failure_of_the_state_is_tried_once_more(void **state)
     assert_non_null(strstr(text, "same failure"));
 }
 
-static void calm_gives_restarts_back(void **state)
+TEST(calm_gives_restarts_back)
 {
     begin(3);
     for (int i = 0; i < 3; i++) {
@@ -157,7 +157,7 @@ static void calm_gives_restarts_back(void **state)
     assert_int_equal(restart_budget_used(&budget), 0);
 }
 
-static void the_wait_grows(void **state)
+TEST(the_wait_grows)
 {
     static const int64_t want_ms[] = {0, 0, 250, 500, 1000, 2000, 4000, 8000, 10000, 10000};
     for (int64_t i = 0; i < 10; i++)
@@ -165,14 +165,4 @@ static void the_wait_grows(void **state)
     assert_int_equal(restart_budget_delay_ms(INT64_MAX), 10000);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(incidents_are_counted),
-    cmocka_unit_test(losses_during_a_recovery_are_one_incident),
-    cmocka_unit_test(a_return_to_a_checkpoint_is_progress),
-    cmocka_unit_test(only_the_same_worker_at_the_same_step_ends_them),
-    cmocka_unit_test(a_failure_of_the_state_is_tried_once_more),
-    cmocka_unit_test(calm_gives_restarts_back),
-    cmocka_unit_test(the_wait_grows),
-};
-
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -80,7 +80,7 @@ static void measure(int n, struct figures *out)
     crowd_close(&s);
 }
 
-static void node0_costs_the_same_for_each_node(void **state)
+TEST(node0_costs_the_same_for_each_node)
 {
     struct figures few, many;
     measure(FEW, &few);
@@ -98,5 +98,4 @@ static void node0_costs_the_same_for_each_node(void **state)
     assert_true(many.leave_messages < (int64_t)MANY * 10);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(node0_costs_the_same_for_each_node)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

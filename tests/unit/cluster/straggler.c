@@ -22,7 +22,7 @@ static void all_at(const char *call, int64_t sequence, int64_t age_ms)
         set(i, call, sequence, age_ms);
 }
 
-static void the_one_behind_is_named(void **state)
+TEST(the_one_behind_is_named)
 {
     char text[256], want[256];
     for (int culprit = 0; culprit < 4; culprit++) {
@@ -38,7 +38,7 @@ static void the_one_behind_is_named(void **state)
     }
 }
 
-static void no_rank_is_named_without_reason(void **state)
+TEST(no_rank_is_named_without_reason)
 {
     char text[256];
     all_at("", 812, 0);
@@ -52,7 +52,7 @@ static void no_rank_is_named_without_reason(void **state)
     assert_string_equal(text, "node 0 rank 1 has not entered all_reduce 812 for 3.1 s");
 }
 
-static void all_inside_or_several_behind(void **state)
+TEST(all_inside_or_several_behind)
 {
     char text[256];
     all_at("barrier", 5, 7000);
@@ -83,7 +83,7 @@ static void describe(const void *arg, int rank, int count, char *out, size_t cap
 }
 
 /* Stages of a pipeline: numbers of calls say nothing, and a rank that is in none is late. */
-static void stages_make_other_calls(void **state)
+TEST(stages_make_other_calls)
 {
     char text[256];
     struct cluster_places places = {describe, "stage", true};
@@ -121,7 +121,7 @@ static bool is_still(char *text, size_t cap)
     return straggler_is_stalled(nodes, 2, 3000, text, cap);
 }
 
-static void stalled_is_all_waiting_or_silent(void **state)
+TEST(stalled_is_all_waiting_or_silent)
 {
     char text[256];
     all_at("all_reduce", 7, 3000);
@@ -152,7 +152,7 @@ static void stalled_is_all_waiting_or_silent(void **state)
     assert_false(straggler_is_stalled(nodes, 0, 3000, text, sizeof(text)));
 }
 
-static void pace_is_the_longest_call_that_returned(void **state)
+TEST(pace_is_the_longest_call_that_returned)
 {
     struct straggler_pace pace = {0};
     static const struct {
@@ -175,12 +175,4 @@ static void pace_is_the_longest_call_that_returned(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(stalled_is_all_waiting_or_silent),
-    cmocka_unit_test(pace_is_the_longest_call_that_returned),
-    cmocka_unit_test(the_one_behind_is_named),
-    cmocka_unit_test(no_rank_is_named_without_reason),
-    cmocka_unit_test(all_inside_or_several_behind),
-    cmocka_unit_test(stages_make_other_calls),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

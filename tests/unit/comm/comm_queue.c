@@ -3,7 +3,6 @@
 
 #include <stdatomic.h>
 
-#include "base/clock.h"
 #include "comm/core/queue.h"
 
 static struct comm_queue *queue;
@@ -36,7 +35,7 @@ static void open_queue(void)
     atomic_store(&slept_ns, 0);
 }
 
-static void in_order(void **state)
+TEST(in_order)
 {
     int64_t ticket = 0;
     int numbers[3] = {7, 8, 9};
@@ -70,23 +69,18 @@ static void sleep_in_item(int64_t ns, bool awaited)
     comm_queue_close(queue);
 }
 
-static void sleeps_to_the_end(void **state)
+TEST(sleeps_to_the_end)
 {
     sleep_in_item(30000000, false);
     assert_true(slept_through);
     assert_true(slept_ns >= 30000000);
 }
 
-static void wakes_for_a_waiting_thread(void **state)
+TEST(wakes_for_a_waiting_thread)
 {
     sleep_in_item(20000000000, true);
     assert_false(slept_through);
     assert_true(slept_ns < 10000000000);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(in_order),
-    cmocka_unit_test(sleeps_to_the_end),
-    cmocka_unit_test(wakes_for_a_waiting_thread),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -32,4 +32,4 @@ static int begin(void **state)
 }
 
 static const struct CMUnitTest tests[] = {SUITE_TESTS};
-HARNESS_MAIN_WITH(tests, begin, NULL)
+HARNESS_MAIN(tests, begin, NULL)

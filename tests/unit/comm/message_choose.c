@@ -53,7 +53,7 @@ static void end(struct trial *t, enum status want, const char *driver, const cha
     message_close(t->m);
 }
 
-static void one_rule_for_all(void **state)
+TEST(one_rule_for_all)
 {
     struct trial t;
     if (ucx_env_has_rdma())
@@ -76,7 +76,7 @@ static void one_rule_for_all(void **state)
     end(&t, ST_OK, "ucx", "");
 }
 
-static void errors_name_the_rank(void **state)
+TEST(errors_name_the_rank)
 {
     struct trial t;
     begin(&t, COMM_NET_TCP, NULL);
@@ -96,7 +96,7 @@ static void errors_name_the_rank(void **state)
     end(&t, ST_PEER, "", "the address of rank 1");
 }
 
-static void ucx_over_tcp_must_be_asked_for(void **state)
+TEST(ucx_over_tcp_must_be_asked_for)
 {
     struct messenger *m = NULL;
     if (ucx_env_has_rdma())
@@ -114,7 +114,7 @@ static void ucx_over_tcp_must_be_asked_for(void **state)
     assert_true(ucx_env_names_tcp());
 }
 
-static void tcp_uses_the_interface_set_for_ucx(void **state)
+TEST(tcp_uses_the_interface_set_for_ucx)
 {
     char name[32];
     setenv("UCX_NET_DEVICES", "lo,eth9", 1);
@@ -128,8 +128,4 @@ static void tcp_uses_the_interface_set_for_ucx(void **state)
     assert_string_equal(name, "");
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(one_rule_for_all),
-                                          cmocka_unit_test(errors_name_the_rank),
-                                          cmocka_unit_test(ucx_over_tcp_must_be_asked_for),
-                                          cmocka_unit_test(tcp_uses_the_interface_set_for_ucx)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

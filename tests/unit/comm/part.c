@@ -3,7 +3,7 @@
 
 #include "comm/core/part.h"
 
-static void extents_cover(void **state)
+TEST(extents_cover)
 {
     for (int parts = 1; parts <= 40; parts++)
         for (int64_t elems = 0; elems <= 700; elems++) {
@@ -23,7 +23,7 @@ static void extents_cover(void **state)
         }
 }
 
-static void extents_huge(void **state)
+TEST(extents_huge)
 {
     int64_t elems = (INT64_MAX >> 16) - 3, at = 0;
     for (int i = 0; i < 4096; i++) {
@@ -36,7 +36,7 @@ static void extents_huge(void **state)
 
 /* The rails together hold every element once. A rail packs the parts that part_extent gives, one
  * behind the other, each at an aligned place. */
-static void rails_cover(void **state)
+TEST(rails_cover)
 {
     static const int64_t sizes[] = {0, 1, 17, 96, 1000, 20001};
     struct part_extent rail[5];
@@ -61,6 +61,4 @@ static void rails_cover(void **state)
             }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(extents_cover), cmocka_unit_test(extents_huge), cmocka_unit_test(rails_cover)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

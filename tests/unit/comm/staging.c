@@ -33,12 +33,12 @@ static const struct suite suite_threads = {.name = "threads",
                                            .is_discrete = true};
 static const struct suite suite_ucx = NCCL_WORLD_UCX("ucx", ucx_layouts);
 
-static void over_threads(void **state)
+TEST(over_threads)
 {
     suite_this = &suite_threads;
     suite_device(state);
 }
-static void over_ucx(void **state)
+TEST(over_ucx)
 {
     suite_this = &suite_ucx;
     suite_device(state);
@@ -49,13 +49,13 @@ static void bits_rank(struct suite_rank *me)
 {
     CHECK(suite_device_bits(me, 1200007) > 0, "rank %d", me->place.rank);
 }
-static void bits(void **state)
+TEST(bits)
 {
     suite_run_on(&suite_threads, 3, 1, harness_patience_ms(20000), bits_rank);
     suite_run_on(&suite_ucx, 2, 2, harness_patience_ms(20000), bits_rank);
 }
 
-static void missing(void **state)
+TEST(missing)
 {
     suite_run_late(&suite_threads, 1, 2, 300, suite_device_missing_rank);
     suite_run_late(&suite_ucx, 2, 1, 600, suite_device_missing_rank);
@@ -75,7 +75,4 @@ static int end(void **state)
     return 0;
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(over_threads),
-                                          cmocka_unit_test(over_ucx), cmocka_unit_test(bits),
-                                          cmocka_unit_test(missing)};
-HARNESS_MAIN_WITH(tests, begin, end)
+HARNESS_RUN_ALL_WITH(begin, end)

@@ -1,11 +1,9 @@
 /* sum_tree — the order of additions: every small case. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "comm/core/sum.h"
 
-static void left_half(void **state)
+TEST(left_half)
 {
     for (int n = 2; n <= 5000; n++) {
         int left = sum_tree_left(n);
@@ -27,7 +25,7 @@ static void carry_out(const struct sum_tree_step *steps, int steps_n, int slots)
     }
 }
 
-static void plans_read(void **state)
+TEST(plans_read)
 {
     static const char *const want[] = {"0",
                                        "(0+1)",
@@ -53,7 +51,7 @@ static void plans_read(void **state)
 
 /* Every source is added once, and a node's workers are a subtree. The nested tree equals the flat
  * one in three cases: one node, one worker on each node, a power of two of workers on each. */
-static void plans_hold(void **state)
+TEST(plans_hold)
 {
     struct sum_tree_step steps[64], flat[64];
     for (int nodes = 1; nodes <= 8; nodes++)
@@ -79,7 +77,7 @@ static void plans_hold(void **state)
         }
 }
 
-static void shapes_of_splits(void **state)
+TEST(shapes_of_splits)
 {
     static const struct {
         int ranks[6], n, locals, want_nodes, want_locals;
@@ -97,10 +95,4 @@ static void shapes_of_splits(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(left_half),
-    cmocka_unit_test(plans_read),
-    cmocka_unit_test(plans_hold),
-    cmocka_unit_test(shapes_of_splits),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

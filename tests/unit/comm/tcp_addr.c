@@ -18,7 +18,7 @@ static const char *where(const char *data_addr, const char *master, enum status 
     return text;
 }
 
-static void by_master_or_by_setting(void **state)
+TEST(by_master_or_by_setting)
 {
     assert_string_equal(where("", "127.0.0.1", ST_OK), "127.0.0.1:0");
     assert_string_equal(where(NULL, NULL, ST_OK), "127.0.0.1:0");
@@ -32,7 +32,7 @@ static void by_master_or_by_setting(void **state)
     assert_non_null(strstr(status_message(), "DATA_ADDR=no-such-name.invalid"));
 }
 
-static void a_packed_address_unpacks_the_same(void **state)
+TEST(a_packed_address_unpacks_the_same)
 {
     static const char *const names[] = {"127.0.0.1", "::1"};
     for (size_t i = 0; i < 2; i++) {
@@ -54,6 +54,4 @@ static void a_packed_address_unpacks_the_same(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(by_master_or_by_setting),
-                                          cmocka_unit_test(a_packed_address_unpacks_the_same)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

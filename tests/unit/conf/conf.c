@@ -65,7 +65,7 @@ static void run_trials(const struct trial *trials, size_t n)
         {word}, {NULL}, ST_USAGE, 0, text, NULL \
     }
 
-static void values_are_strict(void **state)
+TEST(values_are_strict)
 {
     char longest[4096 + 8], text[4200];
     memset(longest, 'x', sizeof longest);
@@ -202,7 +202,7 @@ static void values_are_strict(void **state)
 
 /* Each row of conf_removed.def: the setting, or its value, is refused with the remedy, as an
  * argument and in the environment. */
-static void removed_settings_are_refused(void **state)
+TEST(removed_settings_are_refused)
 {
     static const struct {
         const char *name, *value, *remedy;
@@ -226,7 +226,7 @@ static void removed_settings_are_refused(void **state)
     }
 }
 
-static void faults_are_parsed(void **state)
+TEST(faults_are_parsed)
 {
     static const struct {
         const char *word;
@@ -303,7 +303,7 @@ static const char *host_of(enum conf_key key, const char *word)
     return out;
 }
 
-static void hosts_are_kept_without_brackets(void **state)
+TEST(hosts_are_kept_without_brackets)
 {
     static const struct {
         enum conf_key key;
@@ -338,7 +338,7 @@ static void hosts_are_kept_without_brackets(void **state)
     }
 }
 
-static void unknown_arguments_are_refused(void **state)
+TEST(unknown_arguments_are_refused)
 {
     const struct trial trials[] = {
         USAGE("BATCHSIZE=8",
@@ -368,7 +368,7 @@ static void unknown_arguments_are_refused(void **state)
     RUN(trials);
 }
 
-static void order_of_sources(void **state)
+TEST(order_of_sources)
 {
     const struct trial trials[] = {
         {{NULL}, {NULL}, ST_OK, CONF_STEPS, "0", "default"},
@@ -447,7 +447,7 @@ static void order_of_sources(void **state)
     RUN(alone);
 }
 
-static void numbers_and_origins(void **state)
+TEST(numbers_and_origins)
 {
     struct conf *conf = NULL;
     const char *words[] = {"LR=2.5e-3",    "STEP_TIMEOUT=1.5m", "TASK=qa", "LR_SCHEDULE=wsd",
@@ -476,7 +476,7 @@ static void numbers_and_origins(void **state)
     conf_close(NULL);
 }
 
-static void threads_of_openmp(void **state)
+TEST(threads_of_openmp)
 {
     static const struct {
         const char *variable;
@@ -511,7 +511,7 @@ static void threads_of_openmp(void **state)
 
 /* Every byte that a value can hold, in every row: accepted, or refused with a message fit for a
  * terminal. */
-static void every_byte_in_every_row(void **state)
+TEST(every_byte_in_every_row)
 {
     char word[64];
     for (int key = 0; key < CONF_N; key++)
@@ -540,7 +540,7 @@ static bool are_commands(const char *words)
     return true;
 }
 
-static void rows_are_sound(void **state)
+TEST(rows_are_sound)
 {
     struct conf *conf = NULL;
     for (int key = 0; key < CONF_N; key++) {
@@ -565,16 +565,4 @@ static void rows_are_sound(void **state)
     assert_null(conf_hint_nearest("-"));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(values_are_strict),
-    cmocka_unit_test(removed_settings_are_refused),
-    cmocka_unit_test(faults_are_parsed),
-    cmocka_unit_test(hosts_are_kept_without_brackets),
-    cmocka_unit_test(unknown_arguments_are_refused),
-    cmocka_unit_test(order_of_sources),
-    cmocka_unit_test(numbers_and_origins),
-    cmocka_unit_test(threads_of_openmp),
-    cmocka_unit_test(every_byte_in_every_row),
-    cmocka_unit_test(rows_are_sound),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -3,8 +3,6 @@
 #define HARNESS_LOUD /* the test reads what is logged */
 #include "harness.h"
 
-#include <fcntl.h>
-
 #include "conf/conf.h"
 
 /* warned — what conf_hint_warn writes to stderr about words (up to a NULL) and an environment. */
@@ -36,7 +34,7 @@ static void warned(const char *const *environment, char *out, size_t cap)
     warned_of((const char *[]){NULL}, environment, out, cap);
 }
 
-static void near_names_are_told(void **state)
+TEST(near_names_are_told)
 {
     static const struct {
         const char *variable, *meant;
@@ -69,7 +67,7 @@ static void near_names_are_told(void **state)
     }
 }
 
-static void common_environments_are_quiet(void **state)
+TEST(common_environments_are_quiet)
 {
     static const char *const quiet[] = {
         /* a Debian login, a desktop */
@@ -230,7 +228,7 @@ static void common_environments_are_quiet(void **state)
     assert_string_equal(out, "");
 }
 
-static void idle_settings_are_told(void **state)
+TEST(idle_settings_are_told)
 {
     static const struct {
         const char *words[4], *sentence; /* "": nothing is said */
@@ -254,7 +252,7 @@ static void idle_settings_are_told(void **state)
     }
 }
 
-static void hostile_environments(void **state)
+TEST(hostile_environments)
 {
     enum { MANY = 100000, HUGE_BYTES = 1 << 20 };
     char **environment = calloc(MANY + 4, sizeof *environment);
@@ -311,10 +309,4 @@ static void hostile_environments(void **state)
     free(environment);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(near_names_are_told),
-    cmocka_unit_test(common_environments_are_quiet),
-    cmocka_unit_test(idle_settings_are_told),
-    cmocka_unit_test(hostile_environments),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -12,7 +12,7 @@ struct trial {
     const char *sentence;
 };
 
-static void relations(void **state)
+TEST(relations)
 {
     static const struct trial trials[] = {
         {{NULL}, ST_OK, ""},
@@ -191,7 +191,7 @@ static void relations(void **state)
 }
 
 /* Messages name the sources of both settings. */
-static void sources_are_named(void **state)
+TEST(sources_are_named)
 {
     struct conf *conf = NULL;
     char *launcher[] = {"JOB_COMPLETION_INDEX=3", NULL};
@@ -207,7 +207,7 @@ static void sources_are_named(void **state)
 
 /* A number of workers that was found, not set, is named so, and must satisfy the relations like any
  * other. */
-static void workers_found_are_called_that(void **state)
+TEST(workers_found_are_called_that)
 {
     struct conf *conf = NULL;
     char *none[] = {NULL}, *words[] = {"BATCH_SIZE=4", "GLOBAL_BATCH=24"},
@@ -252,7 +252,7 @@ static const char *add_word(const struct conf_condition *c, char *out, size_t ca
 }
 
 /* Each pair of conf_pairs.def is refused with both settings and the remedy. */
-static void pairs_are_refused(void **state)
+TEST(pairs_are_refused)
 {
     char *none[] = {NULL}, first[64], second[64], both[160];
     for (int i = 0; i < conf_rules_pairs_n; i++)
@@ -276,7 +276,7 @@ static void pairs_are_refused(void **state)
 }
 
 /* If only the second setting of a pair is set, it is named first. */
-static void the_setting_that_is_set_is_named_first(void **state)
+TEST(the_setting_that_is_set_is_named_first)
 {
     struct conf *conf = NULL;
     char *words[] = {"BALANCE=auto"}, *none[] = {NULL};
@@ -286,7 +286,7 @@ static void the_setting_that_is_set_is_named_first(void **state)
 }
 
 /* What goes with every axis of a divided model. */
-static void divided_models_accept(void **state)
+TEST(divided_models_accept)
 {
     static const char *const axes[] = {"TP=2", "CP=2", "PP=2"};
     static const char *const fine[] = {
@@ -305,7 +305,7 @@ static void divided_models_accept(void **state)
 }
 
 /* TP without N_GPU_EACH_NODE: the GPUs decide, and then all relations hold. */
-static void workers_found_are_divided(void **state)
+TEST(workers_found_are_divided)
 {
     struct conf *conf = NULL;
     char *none[] = {NULL},
@@ -324,7 +324,7 @@ static void workers_found_are_divided(void **state)
 }
 
 /* A job's settings in the environment of a command that runs in one process. */
-static void a_mesh_is_for_jobs(void **state)
+TEST(a_mesh_is_for_jobs)
 {
     struct conf *conf = NULL;
     char *job[] = {"TP=2",           "PP=2",      "N_GPU_EACH_NODE=8",
@@ -357,14 +357,4 @@ static void a_mesh_is_for_jobs(void **state)
     assert_int_equal(conf_open(0, NULL, workers, &conf), ST_BAD_SETTING);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(pairs_are_refused),
-    cmocka_unit_test(the_setting_that_is_set_is_named_first),
-    cmocka_unit_test(divided_models_accept),
-    cmocka_unit_test(workers_found_are_divided),
-    cmocka_unit_test(a_mesh_is_for_jobs),
-    cmocka_unit_test(workers_found_are_called_that),
-    cmocka_unit_test(relations),
-    cmocka_unit_test(sources_are_named),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

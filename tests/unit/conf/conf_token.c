@@ -2,9 +2,7 @@
  * else; what nodes must agree on. */
 #include "harness.h"
 
-#include <fcntl.h>
 #include <grp.h>
-#include <sys/stat.h>
 
 #include "base/json.h"
 #include "conf/conf.h"
@@ -38,7 +36,7 @@ static enum status token_of(char *const *more, char **environment, char token[CO
     return st;
 }
 
-static void where_it_comes_from(void **state)
+TEST(where_it_comes_from)
 {
     char token[CONF_TOKEN_BYTES], *with[] = {"JOB_TOKEN=" SECRET, NULL}, *without[] = {NULL};
     assert_int_equal(token_of((char *[]){"MASTER_ADDR=n0", NULL}, with, token), ST_OK);
@@ -78,7 +76,7 @@ static const char *missing_of(char **words, char **environment, bool needs_data)
     return out;
 }
 
-static void all_that_is_missing_is_named_at_once(void **state)
+TEST(all_that_is_missing_is_named_at_once)
 {
     char *none[] = {NULL}, *with[] = {"JOB_TOKEN=" SECRET, NULL}, *two[] = {"N_NODES=2", NULL},
          *first[] = {"N_NODES=2", "NODE_ID=0", "MASTER_ADDR=n0", NULL},
@@ -96,7 +94,7 @@ static void all_that_is_missing_is_named_at_once(void **state)
     assert_string_equal(missing_of(none, none, false), "");
 }
 
-static void too_short_is_refused_without_showing_it(void **state)
+TEST(too_short_is_refused_without_showing_it)
 {
     struct conf *conf = NULL;
     char *with[] = {"JOB_TOKEN=fifteen-bytes-.", NULL};
@@ -106,7 +104,7 @@ static void too_short_is_refused_without_showing_it(void **state)
 }
 
 /* What a person types, and what a program draws. */
-static void what_is_easily_guessed_is_refused(void **state)
+TEST(what_is_easily_guessed_is_refused)
 {
     static const char *const weak[] = {
         "aaaaaaaaaaaaaaaa",
@@ -177,7 +175,7 @@ static enum status token_of_file(const char *bytes, size_t n, mode_t mode,
     return token_of((char *[]){"MASTER_ADDR=n0", word, NULL}, (char *[]){NULL}, token);
 }
 
-static void files(void **state)
+TEST(files)
 {
     char token[CONF_TOKEN_BYTES], large[2000];
     for (size_t i = 0; i < sizeof large; i++)
@@ -233,7 +231,7 @@ static int status_as(uid_t owner, mode_t mode, const char *text)
 }
 
 /* Root may hand a secret to a group, as Kubernetes does with fsGroup; another user may not. */
-static void owners(void **state)
+TEST(owners)
 {
     if (geteuid() != 0)
         HARNESS_SKIP("only root can give a file to another user");
@@ -257,7 +255,7 @@ static void owners(void **state)
 }
 
 /* STATUS_TOKEN_FILE is read as JOB_TOKEN_FILE is, with one node, too. */
-static void token_of_the_page(void **state)
+TEST(token_of_the_page)
 {
     char token[CONF_TOKEN_BYTES], path[600], word[700], *none[] = {NULL}, *words[] = {word, NULL};
     struct conf *conf = opened(none, none);
@@ -276,7 +274,7 @@ static void token_of_the_page(void **state)
     conf_close(conf);
 }
 
-static void nobody_sees_it(void **state)
+TEST(nobody_sees_it)
 {
     char word[] = "JOB_TOKEN=" SECRET, *environment[] = {"A=1", word, "JOB_TOKEN_FILES=2", NULL},
          *none[] = {NULL};
@@ -299,7 +297,7 @@ static void nobody_sees_it(void **state)
 }
 
 /* Nodes compare values, not spellings; settings that may differ are left out. */
-static void agreed(void **state)
+TEST(agreed)
 {
     char *a_words[] = {"LR=0.001",  "BACKEND=ucc",  "PEER_TIMEOUT=6000ms",
                        "NODE_ID=0", "CACHE_DIR=/a", NULL};
@@ -327,15 +325,4 @@ static void agreed(void **state)
         text_free(&out[i]);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(where_it_comes_from),
-    cmocka_unit_test(all_that_is_missing_is_named_at_once),
-    cmocka_unit_test(too_short_is_refused_without_showing_it),
-    cmocka_unit_test(what_is_easily_guessed_is_refused),
-    cmocka_unit_test(files),
-    cmocka_unit_test(owners),
-    cmocka_unit_test(token_of_the_page),
-    cmocka_unit_test(nobody_sees_it),
-    cmocka_unit_test(agreed),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

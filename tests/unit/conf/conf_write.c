@@ -7,7 +7,7 @@
 
 /* Settings are in every form; hooks are in their own table, and where the values of a run are shown
  * if they are set. */
-static void forms_name_every_row(void **state)
+TEST(forms_name_every_row)
 {
     struct conf *conf = NULL;
     char *words[] = {"PROMPT=say \"hi\"\n", "LR=1e-3", "STEP_TIMEOUT=90s", "DATA=a\xff",
@@ -70,7 +70,7 @@ static void forms_name_every_row(void **state)
     conf_close(conf);
 }
 
-static void json_is_utf8(void **state)
+TEST(json_is_utf8)
 {
     struct conf *conf = NULL;
     struct text json = {0};
@@ -82,8 +82,4 @@ static void json_is_utf8(void **state)
     conf_close(conf);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(forms_name_every_row),
-    cmocka_unit_test(json_is_utf8),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

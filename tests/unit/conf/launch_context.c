@@ -1,8 +1,6 @@
 /* launch_context: a pod, a Slurm job, a container, or a shell. */
 #include "harness.h"
 
-#include <sys/stat.h>
-
 #include "conf/launcher.h"
 
 static char *none[] = {NULL};
@@ -35,7 +33,7 @@ static void drop(const char *path)
     assert_int_equal(remove(full), 0);
 }
 
-static void variables(void **state)
+TEST(variables)
 {
     char *pod[] = {"KUBERNETES_SERVICE_HOST=10.96.0.1", NULL}, *job[] = {"SLURM_JOB_ID=3", NULL},
          *unset[] = {"KUBERNETES_SERVICE_HOST=", NULL};
@@ -46,9 +44,17 @@ static void variables(void **state)
     assert_string_equal(name(job, 71, 70, true), "shell");
 }
 
+static int open_root(void **state)
+{
+    char run[600];
+    root = harness_tmpdir();
+    snprintf(run, sizeof run, "%s/run", root);
+    return mkdir(run, 0700);
+}
+
 /* A shell in a container starts us some levels below its first process; a daemon's parent is 1
  * without any container. */
-static void containers(void **state)
+TEST_WITH(containers, open_root, NULL)
 {
     char *marked[] = {"container=podman", NULL};
     assert_string_equal(name(none, 1, 0, false), "container");
@@ -76,7 +82,7 @@ static bool is_container(char **environment, int pid, int parent)
 }
 
 /* Whether a person watches does not matter, nor how deep in the container a shell is. */
-static void inside_of_containers(void **state)
+TEST(inside_of_containers)
 {
     char *marked[] = {"container=podman", NULL},
          *pod[] = {"KUBERNETES_SERVICE_HOST=10.96.0.1", NULL}, *job[] = {"SLURM_JOB_ID=3", NULL};
@@ -94,9 +100,8 @@ static void inside_of_containers(void **state)
     drop("/run/.containerenv");
 }
 
-static void this_process(void **state)
+TEST(this_process)
 {
-    (void)state;
     const struct launcher_context context = launcher_context_here(none);
     assert_int_equal(context.pid, getpid());
     assert_int_equal(context.parent, getppid());
@@ -104,18 +109,4 @@ static void this_process(void **state)
     assert_ptr_equal(context.environment, none);
 }
 
-static int open_root(void **state)
-{
-    char run[600];
-    root = harness_tmpdir();
-    snprintf(run, sizeof run, "%s/run", root);
-    return mkdir(run, 0700);
-}
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup(containers, open_root),
-    cmocka_unit_test(inside_of_containers),
-    cmocka_unit_test(variables),
-    cmocka_unit_test(this_process),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

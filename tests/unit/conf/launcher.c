@@ -4,8 +4,6 @@
 
 #include "conf/launcher.h"
 
-#include "base/text.h"
-
 #define ENV_MAX 12
 
 struct trial {
@@ -44,7 +42,7 @@ static void run_trials(const struct trial *trials, size_t n)
         {__VA_ARGS__}, "", "", words \
     }
 
-static void one_launcher(void **state)
+TEST(one_launcher)
 {
     const struct trial trials[] = {
         SAYS("", "", "PATH=/bin"), SAYS("3", "", "PET_NODE_RANK=3"), SAYS("3", "", "NODE_RANK=3"),
@@ -83,7 +81,7 @@ static void one_launcher(void **state)
     assert_string_equal(said[LAUNCHER_NODE_ID].text, "7"); /* a value, not a text */
 }
 
-static void several_launchers(void **state)
+TEST(several_launchers)
 {
     const struct trial trials[] = {
         SAYS("1", "2", "SLURM_NODEID=1", "SLURM_STEP_NUM_NODES=2", "GROUP_RANK=1", "NNODES=2"),
@@ -120,7 +118,7 @@ static void several_launchers(void **state)
         assert_null(said[i].name);
 }
 
-static void bad_values(void **state)
+TEST(bad_values)
 {
     const struct trial trials[] = {
         REFUSED("NODE_RANK=x (set by the launcher) is not a node's number from 0 to 1048575",
@@ -160,7 +158,7 @@ static void bad_values(void **state)
     RUN(trials);
 }
 
-static void where_node_0_is(void **state)
+TEST(where_node_0_is)
 {
     static const struct {
         const char *environment[4], *address, *name;
@@ -221,7 +219,7 @@ static void join(const char *list, char *out, size_t cap)
     }
 }
 
-static void host_lists(void **state)
+TEST(host_lists)
 {
     static const struct {
         const char *list, *hosts;
@@ -290,7 +288,7 @@ static void host_lists(void **state)
 
 /* Cut at every byte, with every byte changed: returns within the bounds of the buffers (sanitizers
  * check). */
-static void host_lists_cut_and_changed(void **state)
+TEST(host_lists_cut_and_changed)
 {
     static const char whole[] = "gpu[001-003,7],b4,r[1-2]n[01-02]";
     char list[sizeof whole], host[8];
@@ -308,9 +306,4 @@ static void host_lists_cut_and_changed(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_launcher), cmocka_unit_test(several_launchers),
-    cmocka_unit_test(bad_values),   cmocka_unit_test(where_node_0_is),
-    cmocka_unit_test(host_lists),   cmocka_unit_test(host_lists_cut_and_changed),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

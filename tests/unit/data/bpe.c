@@ -4,10 +4,7 @@
 
 #include <sys/resource.h>
 
-#include "base/clock.h"
-#include "base/file.h"
 #include "base/rand.h"
-#include "base/text.h"
 #include "data/tokenizer/gpt2.h"
 
 static struct tokenizer *gpt2;
@@ -82,7 +79,7 @@ static const char *json_text(const char *p, uint8_t *out, size_t *n_out)
     return p + 1;
 }
 
-static void test_golden(void **state)
+TEST(test_golden)
 {
     char *file;
     size_t bytes;
@@ -199,9 +196,9 @@ static int check_drawn(int n_max)
     return 0;
 }
 
-static void test_long_pieces(void **state) { assert_int_equal(check_drawn(1 << 20), 0); }
+TEST(test_long_pieces) { assert_int_equal(check_drawn(1 << 20), 0); }
 
-static void test_memory_refused(void **state)
+TEST(test_memory_refused)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     HARNESS_SKIP("sanitizers need the address space that this test takes away");
@@ -229,7 +226,7 @@ static void test_memory_refused(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void test_tinyshakespeare(void **state)
+TEST(test_tinyshakespeare)
 {
     const char *path = "../shared/data/tinyshakespeare.txt";
     char *text, command[1024], sum[65] = "";
@@ -289,7 +286,7 @@ static size_t random_text(uint32_t number, uint8_t *out, size_t cap)
     return n;
 }
 
-static void test_every_byte_comes_back(void **state)
+TEST(test_every_byte_comes_back)
 {
     static uint8_t text[1024], back[1024];
     static uint32_t ids[1024];
@@ -308,7 +305,7 @@ static void test_every_byte_comes_back(void **state)
     }
 }
 
-static void test_cuts_change_nothing(void **state)
+TEST(test_cuts_change_nothing)
 {
     static uint8_t text[2048];
     static uint32_t whole[2048], part[2048];
@@ -350,7 +347,7 @@ static void test_cuts_change_nothing(void **state)
 #endif
 
 /* The limit is generous for a slow, shared machine: quadratic would take hours. */
-static void test_no_text_takes_for_ever(void **state)
+TEST(test_no_text_takes_for_ever)
 {
     enum { BYTES = LONG_BYTES };
     uint8_t *text = malloc(BYTES);
@@ -369,7 +366,7 @@ static void test_no_text_takes_for_ever(void **state)
     free(ids);
 }
 
-static void test_vocabulary(void **state)
+TEST(test_vocabulary)
 {
     size_t n;
     assert_memory_equal(tokenizer_bytes(gpt2, 0, &n), "!", 1);
@@ -387,11 +384,4 @@ static void test_vocabulary(void **state)
     assert_int_equal(none[0], 77);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_vocabulary),          cmocka_unit_test(test_golden),
-    cmocka_unit_test(test_tinyshakespeare),     cmocka_unit_test(test_long_pieces),
-    cmocka_unit_test(test_memory_refused),      cmocka_unit_test(test_every_byte_comes_back),
-    cmocka_unit_test(test_cuts_change_nothing), cmocka_unit_test(test_no_text_takes_for_ever),
-};
-
-HARNESS_MAIN_WITH(tests, open_gpt2, close_gpt2)
+HARNESS_RUN_ALL_WITH(open_gpt2, close_gpt2)

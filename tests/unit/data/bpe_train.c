@@ -30,7 +30,7 @@ static void check(const char *text, uint32_t vocab, const char *want)
     bpe_train_close(train);
 }
 
-static void test_by_hand(void **state)
+TEST(test_by_hand)
 {
     check("", 300, "");
     check("a b c d", 300, "");           /* no pair twice */
@@ -42,7 +42,7 @@ static void test_by_hand(void **state)
     check("xy zy xy zy xy", 300, "|xy|zy| xy| zy"); /* ' ' is behind the letters */
 }
 
-static void test_ids_of_bytes(void **state)
+TEST(test_ids_of_bytes)
 {
     size_t n;
     struct bpe_train *train = trained("", 256);
@@ -52,7 +52,7 @@ static void test_ids_of_bytes(void **state)
     bpe_train_close(train);
 }
 
-static void test_long_words_are_left_out(void **state)
+TEST(test_long_words_are_left_out)
 {
     char text[600];
     int64_t bytes, tokens;
@@ -71,7 +71,7 @@ static bool stop_at_once(void *arg, uint32_t tokens)
     return tokens == 0;
 }
 
-static void test_progress_stops(void **state)
+TEST(test_progress_stops)
 {
     static char text[1 << 20];
     struct bpe_train *train;
@@ -174,7 +174,7 @@ static void random_text(uint64_t seed, char *out, size_t words, unsigned letters
     *out = 0;
 }
 
-static void test_as_counted_anew(void **state)
+TEST(test_as_counted_anew)
 {
     char text[WORDS_MAX * 10];
     for (uint64_t seed = 0; seed < 24; seed++) {
@@ -192,8 +192,4 @@ static void test_as_counted_anew(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_by_hand), cmocka_unit_test(test_ids_of_bytes),
-    cmocka_unit_test(test_progress_stops), cmocka_unit_test(test_long_words_are_left_out),
-    cmocka_unit_test(test_as_counted_anew)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,11 +2,8 @@
  * message; the cache never returns other ids. */
 #include "data_folder.h"
 
-#include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
-#include "base/clock.h"
 #include "data/tokenizer/gpt2.h"
 #include "data/shard.h"
 
@@ -80,7 +77,7 @@ static void refuse(const char *data, int64_t vocab, enum status want, const char
                  status_message(), status_name(want), word, other);
 }
 
-static void test_text_file(void **state)
+TEST_WITH(test_text_file, fresh, NULL)
 {
     put_text("a.txt", "Hello, world!");
     struct corpus *corpus = opened(in("a.txt"));
@@ -103,7 +100,7 @@ static void test_text_file(void **state)
     corpus_close(NULL);
 }
 
-static void test_remembered_without_reading(void **state)
+TEST_WITH(test_remembered_without_reading, fresh, NULL)
 {
     put_text("a.txt", "Hello, world!");
     clock_sleep_ms(2100); /* until the file's times are settled */
@@ -120,7 +117,7 @@ static void test_remembered_without_reading(void **state)
     assert_int_equal(calls, 1);
 }
 
-static void test_folder_and_glob(void **state)
+TEST_WITH(test_folder_and_glob, fresh, NULL)
 {
     const int32_t ids[] = {64, TOKENIZER_GPT2_END, 65, TOKENIZER_GPT2_END, 66};
     put_text("d/b.txt", "b");
@@ -153,7 +150,7 @@ static void test_folder_and_glob(void **state)
     corpus_close(corpus);
 }
 
-static void test_token_files(void **state)
+TEST_WITH(test_token_files, fresh, NULL)
 {
     put_tokens("t/1.bin", (const uint16_t[]){1, 2, 3}, 3);
     /* told by its content, not its name */
@@ -198,7 +195,7 @@ static void put_header(const char *name, int word, int32_t value)
     put(name, bytes, sizeof bytes);
 }
 
-static void test_refusals(void **state)
+TEST_WITH(test_refusals, fresh, NULL)
 {
     refuse(in("missing.txt"), TOKENIZER_GPT2_VOCAB, ST_NO_INPUT, "missing.txt", "No such file");
     refuse(in("no*match"), TOKENIZER_GPT2_VOCAB, ST_NO_INPUT, "no*match", "check the pattern");
@@ -263,7 +260,7 @@ static int unreadable_refused(void)
            strstr(status_message(), "permission to") != NULL;
 }
 
-static void test_unreadable(void **state)
+TEST_WITH(test_unreadable, fresh, NULL)
 {
     put_text("secret.txt", "text");
     assert_int_equal(chmod(in("secret.txt"), 0), 0);
@@ -282,7 +279,7 @@ static void test_unreadable(void **state)
 
 /* Cut at every length; each bit of the header flipped: refused, or (in words nobody reads) the same
  * tokens. */
-static void test_damaged_token_file(void **state)
+TEST_WITH(test_damaged_token_file, fresh, NULL)
 {
     static uint8_t whole[1024 + 16];
     const uint16_t ids[8] = {7, 8, 9, 10, 11, 12, 13, 14};
@@ -316,7 +313,7 @@ static void test_damaged_token_file(void **state)
     }
 }
 
-static void test_damaged_cache_is_made_again(void **state)
+TEST_WITH(test_damaged_cache_is_made_again, fresh, NULL)
 {
     char command[FILE_PATH_MAX + 128];
     const int32_t ids[] = {15496, 11, 995, 0};
@@ -345,7 +342,7 @@ static void test_damaged_cache_is_made_again(void **state)
 
 /* A text of several blocks, with parts that cannot be cut, is the same in blocks and by several
  * threads. */
-static void test_long_text_equals_whole(void **state)
+TEST_WITH(test_long_text_equals_whole, fresh, NULL)
 {
     enum { BYTES = 9000000 };
     static const char *const word[] = {
@@ -389,7 +386,7 @@ static bool stop_at_once(void *arg, int64_t bytes_done, int64_t bytes_total)
     return false;
 }
 
-static void test_stopped(void **state)
+TEST_WITH(test_stopped, fresh, NULL)
 {
     struct corpus *corpus = NULL;
     int64_t tokens;
@@ -404,7 +401,7 @@ static void test_stopped(void **state)
     assert_int_equal(system(command), 0);
 }
 
-static void test_write_refusals(void **state)
+TEST_WITH(test_write_refusals, fresh, NULL)
 {
     int64_t tokens;
     put_text("a.txt", "Hello");
@@ -422,7 +419,7 @@ static void test_write_refusals(void **state)
 }
 
 /* A limit on the size of files stands for the full disk. */
-static void test_full_disk(void **state)
+TEST_WITH(test_full_disk, fresh, NULL)
 {
     enum { BYTES = 300000 };
     char *text = malloc(BYTES), command[FILE_PATH_MAX + 64];
@@ -454,7 +451,7 @@ static void test_full_disk(void **state)
     assert_int_equal(system(command), 0);
 }
 
-static void test_two_processes_at_once(void **state)
+TEST_WITH(test_two_processes_at_once, fresh, NULL)
 {
     enum { BYTES = 3000000 };
     char *text = malloc(BYTES);
@@ -481,7 +478,7 @@ static void test_two_processes_at_once(void **state)
 
 /* ---- ids are checked when they are read ---- */
 
-static void test_late_id(void **state)
+TEST_WITH(test_late_id, fresh, NULL)
 {
     enum { N = 2000000, BAD = 10000, WINDOW = 16 };
     static uint8_t bytes[1024 + 2 * N];
@@ -542,7 +539,7 @@ static long faults(void)
     return usage.ru_minflt + usage.ru_majflt;
 }
 
-static void test_large_file_is_checked_once(void **state)
+TEST_WITH(test_large_file_is_checked_once, fresh, NULL)
 {
     int32_t id;
     put_large("large.bin");
@@ -617,7 +614,7 @@ static void documents_are(const struct corpus *corpus, const int64_t separator[2
 }
 
 /* "b" (id 65) separates documents in texts and token files, and nothing in records. */
-static void test_documents(void **state)
+TEST_WITH(test_documents, fresh, NULL)
 {
     enum { END = TOKENIZER_GPT2_END };
     const int32_t ids[] = {65, 0,  65, END, 65, 0,  65, END, END, 0,  END,
@@ -642,23 +639,4 @@ static void test_documents(void **state)
     corpus_close(corpus);
 }
 
-#define FRESH(test) cmocka_unit_test_setup(test, fresh)
-static const struct CMUnitTest tests[] = {
-    FRESH(test_text_file),
-    FRESH(test_remembered_without_reading),
-    FRESH(test_folder_and_glob),
-    FRESH(test_token_files),
-    FRESH(test_refusals),
-    FRESH(test_unreadable),
-    FRESH(test_damaged_token_file),
-    FRESH(test_damaged_cache_is_made_again),
-    FRESH(test_long_text_equals_whole),
-    FRESH(test_stopped),
-    FRESH(test_write_refusals),
-    FRESH(test_full_disk),
-    FRESH(test_two_processes_at_once),
-    FRESH(test_late_id),
-    FRESH(test_large_file_is_checked_once),
-    FRESH(test_documents),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -4,8 +4,6 @@
 
 #include "harness.h"
 
-#include "base/file.h"
-#include "base/text.h"
 #include "data/corpus.h"
 
 static char dir[FILE_PATH_MAX], cache[FILE_PATH_MAX];

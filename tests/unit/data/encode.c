@@ -76,7 +76,7 @@ static void pack(const char *name, const void *data, size_t n)
     free(packed);
 }
 
-static void test_lines(void **state)
+TEST_WITH(test_lines, fresh, NULL)
 {
     put_text("a.jsonl", "{\"text\": \"a\"}\n\n  \t\r\n{\"id\": 7, \"text\": \"\\u0062\", \"more\": "
                         "[{}]}\r\n{\"text\":\"\"}\n"
@@ -96,7 +96,7 @@ static void test_lines(void **state)
     refuse(in("d.jsonl"), ST_BAD_DATA, "no tokens", "check the path");
 }
 
-static void test_bad_lines(void **state)
+TEST_WITH(test_bad_lines, fresh, NULL)
 {
     static const struct {
         const char *line, *word, *other;
@@ -123,7 +123,7 @@ static void test_bad_lines(void **state)
 
 /* Many documents over many blocks: as each alone; the first bad line is named however the work was
  * divided. */
-static void test_many_lines(void **state)
+TEST_WITH(test_many_lines, fresh, NULL)
 {
     enum { LINES = 30000, BYTES = LINES * 220 };
     char *text = malloc(BYTES), plain[200];
@@ -172,7 +172,7 @@ static void test_many_lines(void **state)
 
 /* A line of 3 MB is one document; one over the limit is refused by its number, not read into memory
  * whole. */
-static void test_long_lines(void **state)
+TEST_WITH(test_long_lines, fresh, NULL)
 {
     const size_t n = 3000000, huge = (size_t)(70 << 20);
     char *text = malloc(huge);
@@ -195,7 +195,7 @@ static void test_long_lines(void **state)
     free(text);
 }
 
-static void test_packed_text(void **state)
+TEST_WITH(test_packed_text, fresh, NULL)
 {
     pack("a.txt.zst", "Hello, world!", 13);
     EXPECT(in("a.txt.zst"), 15496, 11, 995, 0);
@@ -209,7 +209,7 @@ static void test_packed_text(void **state)
 
 /* Text, lines, packed and tokens in one folder, and as a list: joined with one mark between two
  * documents. */
-static void test_joined(void **state)
+TEST_WITH(test_joined, fresh, NULL)
 {
     char list[3 * FILE_PATH_MAX];
     assert_int_equal(file_make_dirs(in("f")), ST_OK);
@@ -236,7 +236,7 @@ static void test_joined(void **state)
 }
 
 /* The same bytes are other ids under another name, and the cache knows. */
-static void test_cache_tells_kinds_apart(void **state)
+TEST_WITH(test_cache_tells_kinds_apart, fresh, NULL)
 {
     put_text("a.txt", "{\"text\":\"a\"}");
     put_text("a.jsonl", "{\"text\":\"a\"}");
@@ -248,7 +248,7 @@ static void test_cache_tells_kinds_apart(void **state)
     EXPECT(in("a.jsonl"), 65, END);
 }
 
-static void test_damaged_packed(void **state)
+TEST_WITH(test_damaged_packed, fresh, NULL)
 {
     enum { N = 20000 };
     char text[N], *packed;
@@ -273,7 +273,7 @@ static void test_damaged_packed(void **state)
 
 /* 300 MB of nothing in a few kilobytes: told after the free 64 MiB, in the memory of a few
  * blocks. */
-static void test_bomb(void **state)
+TEST_WITH(test_bomb, fresh, NULL)
 {
     const size_t n = (size_t)300 << 20;
     char *text = calloc(1, n);
@@ -286,7 +286,7 @@ static void test_bomb(void **state)
     refuse(in("bomb.zst"), ST_BAD_DATA, "bomb.zst", "more than 1000 times");
 }
 
-static void test_megatron(void **state)
+TEST_WITH(test_megatron, fresh, NULL)
 {
     int64_t tokens;
     put_text("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"\"}\n{\"text\":\"Hello, world!\"}\n");
@@ -326,7 +326,7 @@ static void put_wide(const char *idx, const char *bin, const int32_t *ids)
     put(bin, ids, 16);
 }
 
-static void test_megatron_wide(void **state)
+TEST_WITH(test_megatron_wide, fresh, NULL)
 {
     put_wide("w.idx", "w.bin", (int32_t[]){64, 65, 66, 67});
     EXPECT(in("w.idx"), 64, 65, 66, 67); /* as they are: the index separates them */
@@ -340,18 +340,4 @@ static void test_megatron_wide(void **state)
     refuse(in("v.idx"), ST_BAD_DATA, "id 60000", "VOCAB");
 }
 
-#define FRESH(test) cmocka_unit_test_setup(test, fresh)
-static const struct CMUnitTest tests[] = {
-    FRESH(test_lines),
-    FRESH(test_bad_lines),
-    FRESH(test_many_lines),
-    FRESH(test_long_lines),
-    FRESH(test_packed_text),
-    FRESH(test_joined),
-    FRESH(test_cache_tells_kinds_apart),
-    FRESH(test_damaged_packed),
-    FRESH(test_bomb),
-    FRESH(test_megatron),
-    FRESH(test_megatron_wide),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -4,8 +4,6 @@
 
 #include <xxhash.h>
 
-#include "base/file.h"
-#include "base/text.h"
 #include "data/feed.h"
 
 enum { T = 16, G = 6, VOCAB = 97 };
@@ -37,7 +35,7 @@ static struct feed_batch batch_of(struct buffers *b)
                                .ends = b->ends};
 }
 
-static void test_synthetic_lm(void **state)
+TEST(test_synthetic_lm)
 {
     static struct buffers a, b;
     struct feed *feed;
@@ -71,7 +69,7 @@ static void test_synthetic_lm(void **state)
     feed_close(NULL);
 }
 
-static void test_synthetic_qa(void **state)
+TEST(test_synthetic_qa)
 {
     static struct buffers a;
     struct feed *feed;
@@ -97,7 +95,7 @@ static void test_synthetic_qa(void **state)
     feed_close(feed);
 }
 
-static void test_fingerprint_tells_settings_apart(void **state)
+TEST(test_fingerprint_tells_settings_apart)
 {
     struct feed *a, *b;
     struct feed_config config = synthetic(FEED_TASK_LM);
@@ -156,7 +154,7 @@ static struct feed_config counting(int32_t tokens)
     return config;
 }
 
-static void test_windows_in_order(void **state)
+TEST(test_windows_in_order)
 {
     static struct buffers a;
     struct feed *feed;
@@ -174,7 +172,7 @@ static void test_windows_in_order(void **state)
     feed_close(feed);
 }
 
-static void test_each_epoch_is_a_permutation(void **state)
+TEST(test_each_epoch_is_a_permutation)
 {
     static struct buffers a, b;
     struct feed *feed;
@@ -217,7 +215,7 @@ static uint64_t order_of(const struct feed_config *config)
 }
 
 /* Which sample a number is follows the data, their cut and the shuffle, and not the batch. */
-static void test_order(void **state)
+TEST(test_order)
 {
     struct feed *feed;
     struct feed_config config = counting(53 * T);
@@ -244,7 +242,7 @@ static void test_order(void **state)
     feed_close(feed);
 }
 
-static void test_documents(void **state)
+TEST(test_documents)
 {
     static struct buffers a, b;
     struct feed *feed;
@@ -283,7 +281,7 @@ static void test_documents(void **state)
     assert_non_null(strstr(status_message(), "pythia"));
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct feed *feed = NULL;
     struct feed_config config = synthetic(FEED_TASK_LM);
@@ -318,7 +316,7 @@ static void test_refusals(void **state)
 
 /* Two token files in one mixture: shares are kept, each part runs through all of its windows before
  * one comes again. */
-static void test_mixture(void **state)
+TEST(test_mixture)
 {
     enum { N = 2000, A = 40, B = 200 };
     static struct buffers a;
@@ -369,7 +367,7 @@ static void test_mixture(void **state)
 
 /* TASK=qa with a file of questions: by numbers alone, each window once an epoch, labels where they
  * belong. */
-static void test_questions(void **state)
+TEST(test_questions)
 {
     static struct buffers a, b;
     static char path[FILE_PATH_MAX];
@@ -442,7 +440,7 @@ static void copy_files(const struct feed *feed, const char *to, char *data, size
     assert_false(feed_file(feed, n, &file));
 }
 
-static void test_files_make_the_same_data(void **state)
+TEST(test_files_make_the_same_data)
 {
     enum { CASES = 4 };
     static char data[4 * FILE_PATH_MAX], cache[FILE_PATH_MAX], to[FILE_PATH_MAX],
@@ -483,7 +481,7 @@ static void test_files_make_the_same_data(void **state)
     feed_close(feed);
 }
 
-static void test_what_is_here(void **state)
+TEST(test_what_is_here)
 {
     assert_true(feed_is_here("/usr/share/common-licenses/GPL-3"));
     assert_true(feed_is_here("/usr/share/common-licenses"));
@@ -499,18 +497,4 @@ static void test_what_is_here(void **state)
     assert_false(feed_is_here("/usr/share/common-licenses/GPL-3:1,/no/such:1"));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_synthetic_lm),
-    cmocka_unit_test(test_synthetic_qa),
-    cmocka_unit_test(test_fingerprint_tells_settings_apart),
-    cmocka_unit_test(test_windows_in_order),
-    cmocka_unit_test(test_each_epoch_is_a_permutation),
-    cmocka_unit_test(test_mixture),
-    cmocka_unit_test(test_questions),
-    cmocka_unit_test(test_files_make_the_same_data),
-    cmocka_unit_test(test_what_is_here),
-    cmocka_unit_test(test_documents),
-    cmocka_unit_test(test_order),
-    cmocka_unit_test(test_refusals),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -3,16 +3,10 @@
 #include "harness.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "base/clock.h"
-#include "base/file.h"
-#include "base/log.h"
-#include "base/text.h"
 #include "data/fetch.h"
 
 /* What the server has done, in memory shared with it. */
@@ -317,14 +311,14 @@ static void refuse(const char *what, enum status want, const char *word)
     assert_string_equal(path, "");
 }
 
-static void test_whole(void **state)
+TEST(test_whole)
 {
     expect("/whole.txt", sizeof body, 1);
     assert_true(text_ends(path, "/whole.txt"));
     expect("/moved", sizeof body, 2);
 }
 
-static void test_chunks(void **state)
+TEST(test_chunks)
 {
     assert_int_equal(get("/chunks.txt"), ST_OK);
     assert_int_equal(file_bytes(path), 4000);
@@ -332,7 +326,7 @@ static void test_chunks(void **state)
     assert_int_equal(file_bytes(path), 8);
 }
 
-static void test_resumed(void **state)
+TEST(test_resumed)
 {
     expect("/cut.txt", sizeof body, 2);
     assert_string_equal(tally->range, "bytes=100000-");
@@ -347,7 +341,7 @@ static void test_resumed(void **state)
     expect("/past.txt", sizeof body, 3);
 }
 
-static void test_stalled(void **state)
+TEST(test_stalled)
 {
     struct fetch_config config = local();
     config.slow_ms = 500;
@@ -360,7 +354,7 @@ static void test_stalled(void **state)
 }
 
 /* The rest of another version, or of another length, is not put behind the first half. */
-static void test_other_version(void **state)
+TEST(test_other_version)
 {
     static const char *const paths[] = {"/other/etag.txt", "/other/date.txt", "/other/no-etag.txt",
                                         "/other/weak.txt", "/other/longer.txt"};
@@ -371,7 +365,7 @@ static void test_other_version(void **state)
 }
 
 /* A trickle is not progress, be it within a transfer or over many. */
-static void test_trickle(void **state)
+TEST(test_trickle)
 {
     struct fetch_config config = local();
     config.slow_ms = 200;
@@ -390,7 +384,7 @@ static bool stop(void *arg, int64_t done, int64_t total)
     return (void)arg, (void)total, done < stop_at;
 }
 
-static void test_stopped_and_resumed(void **state)
+TEST(test_stopped_and_resumed)
 {
     struct fetch_config config = local();
     config.progress = stop;
@@ -411,7 +405,7 @@ static void test_stopped_and_resumed(void **state)
 }
 
 /* A page in place of data; only where a page was named it is data. */
-static void test_pages(void **state)
+TEST(test_pages)
 {
     refuse("/login.jsonl", ST_BAD_DATA, "a page of HTML");
     assert_int_equal(tally->requests, 1);
@@ -422,13 +416,13 @@ static void test_pages(void **state)
 }
 
 /* What the same request would meet again is not tried again. */
-static void test_final(void **state)
+TEST(test_final)
 {
     refuse("/unbuilt.txt", ST_NO_INPUT, "HTTP 501");
     assert_int_equal(tally->requests, 1);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     refuse("/missing", ST_NO_INPUT, "HTTP 404");
     assert_int_equal(tally->requests, 1);
@@ -451,7 +445,7 @@ static void test_refusals(void **state)
     assert_int_equal(tally->requests, 3);
 }
 
-static void test_checksum(void **state)
+TEST(test_checksum)
 {
     char url[200], command[FILE_PATH_MAX + 100], sum[65] = "";
     assert_int_equal(get("/whole.txt"), ST_OK);
@@ -485,7 +479,7 @@ static void closed(const char *url, enum status want, const char *word)
 }
 
 /* However an address of this machine is written, nothing is sent there. */
-static void test_closed_addresses(void **state)
+TEST(test_closed_addresses)
 {
     static const char *const hosts[] = {
         "127.0.0.1",  "localhost",          "127.1", "2130706433",      "0x7f000001", "0",
@@ -505,7 +499,7 @@ static void test_closed_addresses(void **state)
 }
 
 /* An environment's proxy would connect for us; it is not asked. */
-static void test_no_proxy(void **state)
+TEST(test_no_proxy)
 {
     char proxy[64];
     text_format(proxy, sizeof proxy, "http://127.0.0.1:%d", port);
@@ -514,20 +508,4 @@ static void test_no_proxy(void **state)
     unsetenv("http_proxy");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_whole),
-    cmocka_unit_test(test_chunks),
-    cmocka_unit_test(test_resumed),
-    cmocka_unit_test(test_stalled),
-    cmocka_unit_test(test_other_version),
-    cmocka_unit_test(test_trickle),
-    cmocka_unit_test(test_stopped_and_resumed),
-    cmocka_unit_test(test_pages),
-    cmocka_unit_test(test_final),
-    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_checksum),
-    cmocka_unit_test(test_closed_addresses),
-    cmocka_unit_test(test_no_proxy),
-};
-
-HARNESS_MAIN_WITH(tests, start, end)
+HARNESS_RUN_ALL_WITH(start, end)

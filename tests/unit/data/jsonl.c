@@ -27,7 +27,7 @@ static void refuse(const char *line, const char *word, size_t at)
                  text.fault != NULL ? text.fault : "taken", text.fault_at, word, at);
 }
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
     expect("{\"text\":\"\"}", "");
     expect(" { \"text\" : \"a b\" } \r", "a b");
@@ -46,7 +46,7 @@ static void test_texts(void **state)
     expect("{\"n\":[0,-1,1.5,2e3,-0.5E-7,1e+9,true,false,null,\"\",[],{}],\"text\":\"t\"}", "t");
 }
 
-static void test_faults(void **state)
+TEST(test_faults)
 {
     refuse("", "not a JSON object", 0);
     refuse("null", "not a JSON object", 0);
@@ -76,7 +76,7 @@ static void test_faults(void **state)
     refuse("{'text':''}", "key was expected", 1);
 }
 
-static void test_depth(void **state)
+TEST(test_depth)
 {
     char line[1024] = "{\"a\":";
     for (int depth = 63; depth <= 64; depth++) {
@@ -97,7 +97,7 @@ static void test_depth(void **state)
 }
 
 /* Every cut of a good line is refused; every byte changed to every other value is survived. */
-static void test_damage(void **state)
+TEST(test_damage)
 {
     static const char line[] =
         "{\"a\":[1.5e3,{\"b\":null}],\"text\":\"x\\u00e9\\ud83d\\ude00\xc3\xa9\"}";
@@ -115,7 +115,4 @@ static void test_damage(void **state)
         }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_texts), cmocka_unit_test(test_faults), cmocka_unit_test(test_depth),
-    cmocka_unit_test(test_damage)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

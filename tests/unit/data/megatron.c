@@ -4,9 +4,7 @@
 
 #include <sys/resource.h>
 
-#include "base/file.h"
 #include "base/rand.h"
-#include "base/text.h"
 #include "data/megatron.h"
 
 static uint8_t idx[4096];
@@ -58,7 +56,7 @@ static void refuse(int64_t bin_bytes, const char *word)
 
 static void usual(void) { make(8, (int32_t[]){3, 0, 4}, 3, (int64_t[]){0, 2, 3}, 3); }
 
-static void test_good(void **state)
+TEST(test_good)
 {
     struct megatron_info info;
     usual();
@@ -80,7 +78,7 @@ static void test_good(void **state)
 
 static void set64(size_t at, int64_t v) { memcpy(idx + at, &v, 8); }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     idx_n = 0;
     refuse(0, "not a Megatron index");
@@ -127,7 +125,7 @@ static void test_refusals(void **state)
 }
 
 /* Cut at every length, every bit flipped: refused, or an index whose sequences all lie inside. */
-static void test_damage(void **state)
+TEST(test_damage)
 {
     struct megatron_info info;
     usual();
@@ -146,7 +144,7 @@ static void test_damage(void **state)
 
 /* Made by another program (struct.pack of Python, after the format's description): a seed of the
  * fuzzer. */
-static void test_foreign(void **state)
+TEST(test_foreign)
 {
     char *bytes;
     size_t n;
@@ -203,14 +201,14 @@ static void check_written(enum megatron_type type, int width)
     assert_true(file_exists(idx_path) && file_exists(bin_path));
 }
 
-static void test_written(void **state)
+TEST(test_written)
 {
     check_written(MEGATRON_TYPE_U16, 2);
     check_written(MEGATRON_TYPE_I32, 4);
 }
 
 /* Records end documents, whatever ids they have; without records, the end of text does. */
-static void test_records(void **state)
+TEST(test_records)
 {
     char idx_path[FILE_PATH_MAX], bin_path[FILE_PATH_MAX];
     struct megatron_writer *writer;
@@ -240,7 +238,7 @@ static void test_records(void **state)
 }
 
 /* A large index is checked where it is used, and at its ends at once. */
-static void test_large_index(void **state)
+TEST(test_large_index)
 {
     enum { N = MEGATRON_CHECKED + 7, BYTES = MEGATRON_HEADER_BYTES + 20 * N + 8, AT = N / 2 };
     uint8_t *bytes = calloc(1, BYTES);
@@ -281,9 +279,4 @@ static void test_large_index(void **state)
     free(bytes);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_good),       cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_damage),     cmocka_unit_test(test_foreign),
-    cmocka_unit_test(test_written),    cmocka_unit_test(test_records),
-    cmocka_unit_test(test_large_index)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -13,7 +13,7 @@ static void refuse(const char *data, const char *word)
     mix_free(&mix);
 }
 
-static void test_weights(void **state)
+TEST(test_weights)
 {
     struct mix mix;
     assert_int_equal(mix_parse("a.bin:0.7,https://h:80/b.jsonl#sha256=00:3e-1,dir/*.txt:1", &mix),
@@ -31,7 +31,7 @@ static void test_weights(void **state)
     mix_free(&mix);
 }
 
-static void test_no_weights(void **state)
+TEST(test_no_weights)
 {
     static const char *const plain[] = {"a.txt", "a.txt,b.txt", "http://h:8080", "a:b",
                                         "a:",    ":1",          "C:/x",          ""};
@@ -45,7 +45,7 @@ static void test_no_weights(void **state)
     }
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     char many[1000] = "";
     refuse("", "empty");
@@ -100,7 +100,7 @@ static void check_order(const char *data, bool is_shuffled)
     mix_free(&mix);
 }
 
-static void test_order(void **state)
+TEST(test_order)
 {
     for (int shuffled = 0; shuffled < 2; shuffled++) {
         check_order("a:1", shuffled);
@@ -111,10 +111,4 @@ static void test_order(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_weights),
-    cmocka_unit_test(test_no_weights),
-    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_order),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

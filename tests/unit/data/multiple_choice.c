@@ -1,8 +1,6 @@
 /* multiple_choice — both formats of multiple-choice questions, and what is refused. */
 #include "harness.h"
 
-#include "base/file.h"
-#include "base/text.h"
 #include "data/qa/multiple_choice.h"
 #include "data/tokenizer/gpt2.h"
 #include "data/tokenizer/pieces.h"
@@ -41,7 +39,7 @@ static void refuse_line(const char *line, const char *word)
     refuse(line, strlen(line), 50257, word);
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
     struct multiple_choice_question q;
     struct multiple_choice *m = opened(SEEDS "words");
@@ -61,7 +59,7 @@ static void test_words(void **state)
     multiple_choice_close(m);
 }
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
     struct multiple_choice_question q;
     struct multiple_choice *m = opened(SEEDS "lines");
@@ -80,7 +78,7 @@ static void test_lines(void **state)
 }
 
 /* A file cut at any byte, or with any word replaced by 65535, is refused or holds what it says. */
-static void test_damaged_words(void **state)
+TEST(test_damaged_words)
 {
     char *bytes;
     size_t n;
@@ -111,7 +109,7 @@ static void refuse_second(const char *line, const char *word)
     assert_null(strstr(status_message() + 1, "test:"));
 }
 
-static void test_refused_lines(void **state)
+TEST(test_refused_lines)
 {
     refuse_line("", "no questions");
     refuse_line("\n \n", "no questions");
@@ -134,7 +132,7 @@ static void test_refused_lines(void **state)
 }
 
 /* A label that is missing, of another kind, or beyond the endings is shown as it stands there. */
-static void test_refused_labels(void **state)
+TEST(test_refused_labels)
 {
     static const char *const label[][2] = {
         {"2", "has the label 2, expected 0 to 1"},
@@ -157,7 +155,7 @@ static void test_refused_labels(void **state)
 }
 
 /* A line of more than 1 MiB, and an ending that would not fit the buffer. */
-static void test_huge_lines(void **state)
+TEST(test_huge_lines)
 {
     enum { BYTES = (1 << 20) + 100 };
     char *text = malloc(BYTES);
@@ -175,7 +173,7 @@ static void test_huge_lines(void **state)
     free(text);
 }
 
-static void test_order_mark(void **state)
+TEST(test_order_mark)
 {
     static const char text[] = "\xef\xbb\xbf" GOOD_LINE GOOD_LINE;
     struct multiple_choice_config config = config_of("test", 50257);
@@ -187,9 +185,9 @@ static void test_order_mark(void **state)
 }
 
 /* The first of the tests; test_is closes it. */
-static void test_open(void **state) { assert_int_equal(tokenizer_gpt2_open(&tokenizer), ST_OK); }
+TEST(test_open) { assert_int_equal(tokenizer_gpt2_open(&tokenizer), ST_OK); }
 
-static void test_is(void **state)
+TEST(test_is)
 {
     assert_true(multiple_choice_is(SEEDS "words"));
     assert_true(multiple_choice_is(SEEDS "lines"));
@@ -208,7 +206,7 @@ static bool is_choice(const char *text)
     return multiple_choice_is(path);
 }
 
-static void test_is_after_blank_lines(void **state)
+TEST(test_is_after_blank_lines)
 {
     assert_true(is_choice("\n \t\r\n{\"endings\": []}\n"));
     assert_true(is_choice("\r\n{\"endings\": []}"));
@@ -221,7 +219,7 @@ static void test_is_after_blank_lines(void **state)
 
 /* Without endings a line is taken for a question if it cannot be a text: its error says what is
  * missing. */
-static void test_is_without_endings(void **state)
+TEST(test_is_without_endings)
 {
     assert_true(is_choice("{\"ctx\": \"a\", \"label\": 0}\n"));
     assert_true(is_choice("{\"question\": \"a\", \"choices\": {\"text\": [\"b\", \"c\"]}}\n"));
@@ -231,7 +229,7 @@ static void test_is_without_endings(void **state)
 }
 
 /* Ids of GPT-2's tokenizer mean other texts to another. */
-static void test_other_tokenizer(void **state)
+TEST(test_other_tokenizer)
 {
     static const struct tokenizer_piece piece[] = {{"<unk>", 5, 0, TOKENIZER_PIECE_UNKNOWN},
                                                    {"a", 1, -1, TOKENIZER_PIECE_NORMAL}};
@@ -249,7 +247,7 @@ static void test_other_tokenizer(void **state)
 }
 
 /* A model without a tokenizer of its own: its texts get GPT-2's, or are refused. */
-static void test_no_tokenizer(void **state)
+TEST(test_no_tokenizer)
 {
     struct multiple_choice_config config = config_of(SEEDS "lines", 50256);
     struct multiple_choice *m = NULL;
@@ -268,19 +266,4 @@ static void test_no_tokenizer(void **state)
     tokenizer_close(tokenizer);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_open),
-    cmocka_unit_test(test_words),
-    cmocka_unit_test(test_lines),
-    cmocka_unit_test(test_damaged_words),
-    cmocka_unit_test(test_refused_lines),
-    cmocka_unit_test(test_refused_labels),
-    cmocka_unit_test(test_huge_lines),
-    cmocka_unit_test(test_order_mark),
-    cmocka_unit_test(test_is),
-    cmocka_unit_test(test_is_after_blank_lines),
-    cmocka_unit_test(test_is_without_endings),
-    cmocka_unit_test(test_other_tokenizer),
-    cmocka_unit_test(test_no_tokenizer),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

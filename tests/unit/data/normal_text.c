@@ -26,7 +26,7 @@ static void check(const uint8_t *text, size_t n)
 }
 
 /* Every character before and after those that NFC composes with. */
-static void test_pairs(void **state)
+TEST(test_pairs)
 {
     static const int32_t others[] = {'e',    0x301, 0x323,  0x1100, 0x1161, 0x11a8,
                                      0xac00, 0x93c, 0x3099, 0x4e00, 0x212b};
@@ -43,7 +43,7 @@ static void test_pairs(void **state)
 }
 
 /* What stands may be cut off from what is before it. */
-static void test_standing(void **state)
+TEST(test_standing)
 {
     int standing = 0;
     for (int32_t c = 1; c < 0x30000; c++) {
@@ -71,7 +71,7 @@ static void test_standing(void **state)
 }
 
 /* A run of one character that decomposes: U+0390 has 2 bytes and becomes 3 characters. */
-static void test_runs(void **state)
+TEST(test_runs)
 {
     int decomposed = 0;
     for (int32_t c = 1; c < 0x30000; c++) {
@@ -90,7 +90,7 @@ static void test_runs(void **state)
     assert_true(decomposed > 10000);
 }
 
-static void test_broken(void **state)
+TEST(test_broken)
 {
     static const char text[] = "a\xff\xcc\x81"
                                "e\xcc\x81\xe2\x82z\xc3";
@@ -106,7 +106,4 @@ static void test_broken(void **state)
     assert_false(normal_text_is_ascii((const uint8_t *)"abcdefghi\x80", 10));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_pairs), cmocka_unit_test(test_standing), cmocka_unit_test(test_runs),
-    cmocka_unit_test(test_broken)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

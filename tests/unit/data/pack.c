@@ -3,7 +3,6 @@
 #include "harness.h"
 
 #include "base/rand.h"
-#include "base/text.h"
 #include "data/pack.h"
 
 /* ---- which lie together ---- */
@@ -64,7 +63,7 @@ static void fit_like_plain(int32_t n, int32_t seq, uint64_t seed)
     free(got);
 }
 
-static void test_fit(void **state)
+TEST(test_fit)
 {
     for (uint64_t seed = 1; seed <= 20; seed++)
         for (int32_t seq = 1; seq < 1000000; seq = 3 * seq + (int32_t)seed)
@@ -72,7 +71,7 @@ static void test_fit(void **state)
                            seq, seed);
 }
 
-static void test_fit_by_hand(void **state)
+TEST(test_fit_by_hand)
 {
     const int32_t tokens[] = {3, 8, 5, 2, 6, 1}, want[] = {0, 1, 0, 2, 2, 3};
     int32_t sample[6], samples;
@@ -124,7 +123,7 @@ static void sample_is(const struct pack *pack, int64_t sample, const int32_t wan
 }
 
 /* Documents of 3, 10 (cut into 8 and 2), 2, 1, 3 tokens; the separator at the end begins none. */
-static void test_samples(void **state)
+TEST(test_samples)
 {
     static const int32_t want[3][3][T] = {
         {{1, 2, 3, 11, 12, SEP, 14, 15},
@@ -149,7 +148,7 @@ static void test_samples(void **state)
 }
 
 /* Every token but a separator at the end is once a token, and once a target of the one before. */
-static void test_every_token_once(void **state)
+TEST(test_every_token_once)
 {
     enum { N = 5000 };
     static uint16_t from[N];
@@ -184,7 +183,7 @@ static bool stop(void *arg, int64_t done, int64_t total)
     return done > total; /* never */
 }
 
-static void test_stopped(void **state)
+TEST(test_stopped)
 {
     struct corpus *corpus = corpus_new(ids, sizeof ids / sizeof *ids);
     struct pack *pack = NULL;
@@ -195,7 +194,4 @@ static void test_stopped(void **state)
     corpus_close(corpus);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_fit), cmocka_unit_test(test_fit_by_hand), cmocka_unit_test(test_samples),
-    cmocka_unit_test(test_every_token_once), cmocka_unit_test(test_stopped)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -14,7 +14,7 @@
 #define GARAY "\xf0\x90\xb5\x90"     /* U+10D50, a letter of Unicode 16 */
 #define GARAY_TWO "\xf0\x90\xb5\x82" /* U+10D42, a digit of Unicode 16 */
 
-static void test_ends(void **state)
+TEST(test_ends)
 {
     static const char *const cases[] = {
         "hello| world",
@@ -71,7 +71,7 @@ static void test_ends(void **state)
     }
 }
 
-static void test_cut(void **state)
+TEST(test_cut)
 {
     static const struct {
         const char *text;
@@ -107,8 +107,4 @@ static void test_cut(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_ends),
-    cmocka_unit_test(test_cut),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

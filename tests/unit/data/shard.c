@@ -2,8 +2,6 @@
  * complete or not at all. */
 #include "harness.h"
 
-#include "base/file.h"
-#include "base/text.h"
 #include "data/shard.h"
 
 static const char *in(const char *name)
@@ -13,7 +11,7 @@ static const char *in(const char *name)
     return path;
 }
 
-static void test_parse(void **state)
+TEST(test_parse)
 {
     static uint8_t bytes[SHARD_HEADER_BYTES];
     struct shard_info info;
@@ -85,7 +83,7 @@ static void check_write_and_read(int id_bytes)
     free(ids);
 }
 
-static void test_write_and_read(void **state)
+TEST(test_write_and_read)
 {
     check_write_and_read(2);
     check_write_and_read(4);
@@ -94,7 +92,7 @@ static void test_write_and_read(void **state)
 }
 
 /* llm.c's file of Llama-3 tokens, whose words after the count are 0. */
-static void test_llmc_wide(void **state)
+TEST(test_llmc_wide)
 {
     int32_t words[256 + 3] = {20240801, 7, 3};
     struct shard shard;
@@ -112,7 +110,7 @@ static void test_llmc_wide(void **state)
 }
 
 /* Records behind an odd number of 16-bit ids; every byte of them is covered by the checksum. */
-static void test_records(void **state)
+TEST(test_records)
 {
     struct shard_writer *writer;
     struct shard shard = {0};
@@ -148,7 +146,7 @@ static void test_records(void **state)
     free(bytes);
 }
 
-static void test_abandoned_leaves_nothing(void **state)
+TEST(test_abandoned_leaves_nothing)
 {
     struct shard_writer *writer;
     char command[1024];
@@ -161,11 +159,4 @@ static void test_abandoned_leaves_nothing(void **state)
     assert_int_equal(shard_create("/nonexistent/folder/x.bin", 1, 2, &writer), ST_STORE);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_parse),
-    cmocka_unit_test(test_write_and_read),
-    cmocka_unit_test(test_llmc_wide),
-    cmocka_unit_test(test_records),
-    cmocka_unit_test(test_abandoned_leaves_nothing),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -5,9 +5,7 @@
 
 #include <zstd.h>
 
-#include "base/file.h"
 #include "base/rand.h"
-#include "base/text.h"
 #include "data/corpus.h"
 #include "data/sniff.h"
 #include "data/data_file.h"
@@ -53,7 +51,7 @@ __attribute__((constructor)) static void fill_text(void)
         text[i] = "It was the best of times, it was the worst of times.\n"[i % 53];
 }
 
-static void test_magics(void **state)
+TEST(test_magics)
 {
     static const struct {
         const char *name, *magic;
@@ -109,7 +107,7 @@ static size_t pack(char *out, size_t cap, const char *from, size_t n)
 }
 
 /* As pzstd writes: before each frame one of 4 bytes that says how long it is. */
-static void test_skippable(void **state)
+TEST(test_skippable)
 {
     static char packed[2 * N];
     size_t n = 0;
@@ -141,7 +139,7 @@ static void test_skippable(void **state)
     corpus_close(corpus[1]);
 }
 
-static void test_zst_without_magic(void **state)
+TEST(test_zst_without_magic)
 {
     char frames[24] = "\x5f\x2a\x4d\x18\x04\x00\x00\x00"
                       "abcd"
@@ -160,7 +158,7 @@ static void test_zst_without_magic(void **state)
     refuse("e.zst", "not zstd data", "");
 }
 
-static void test_no_text(void **state)
+TEST(test_no_text)
 {
     static char bytes[N];
     static const char russian[] = "\xcf\xf0\xe8\xe2\xe5\xf2, \xec\xe8\xf0! "; /* CP1251 */
@@ -190,7 +188,7 @@ static void test_no_text(void **state)
     refuse("later", "not text in UTF-8", "");
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
     static char bytes[N];
     static const char greek[] = "Μῆνιν ἄειδε θεά \xf0\x9f\x98\x80 \t\x1b[1m\f\r\n";
@@ -211,11 +209,4 @@ static void test_text(void **state)
     assert_null(sniff_magic((const uint8_t *)"", 0));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_magics),
-    cmocka_unit_test(test_skippable),
-    cmocka_unit_test(test_zst_without_magic),
-    cmocka_unit_test(test_no_text),
-    cmocka_unit_test(test_text),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

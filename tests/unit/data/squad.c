@@ -2,9 +2,6 @@
  * their place. */
 #include "harness.h"
 
-#include "base/file.h"
-#include "base/log.h"
-#include "base/text.h"
 #include "data/qa/squad.h"
 
 #define FIXTURE "tests/fuzz/qa_squad/v2" /* every kind of answer; a seed of the fuzzer too */
@@ -36,7 +33,7 @@ static void refuse(const char *json, const char *word, const char *other)
 }
 
 /* Every answer of the fixture stands where its text is. */
-static void test_fixture(void **state)
+TEST(test_fixture)
 {
     char *json;
     size_t n;
@@ -71,7 +68,7 @@ static void test_fixture(void **state)
 #define BAD \
     "{\"id\":\"bad-id\",\"question\":\"q\",\"answers\":[{\"text\":\"b\",\"answer_start\":2}]}"
 
-static void test_mismatches(void **state)
+TEST(test_mismatches)
 {
     struct squad *squad = parsed(HEAD GOOD "," GOOD "," GOOD "," GOOD "," GOOD "," GOOD "," GOOD
                                            "," GOOD "," GOOD "," BAD TAIL);
@@ -97,7 +94,7 @@ static void test_mismatches(void **state)
         "1 of 1", "answer_start");
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     refuse("", "not JSON", "test.json");
     refuse("[]", "not a SQuAD file", "data");
@@ -124,7 +121,7 @@ static void test_refusals(void **state)
 }
 
 /* Cut at every byte: refused, never taken as whole. */
-static void test_cut(void **state)
+TEST(test_cut)
 {
     char *json;
     size_t n;
@@ -141,7 +138,7 @@ static void put(const char *path, const char *json)
     assert_int_equal(file_replace(path, json, strlen(json)), ST_OK);
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
     char a[FILE_PATH_MAX], b[FILE_PATH_MAX];
     struct squad *squad = NULL;
@@ -167,9 +164,4 @@ static void test_files(void **state)
     assert_int_equal(squad_open(&config, &squad), ST_NO_INPUT);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_fixture),  cmocka_unit_test(test_mismatches),
-    cmocka_unit_test(test_refusals), cmocka_unit_test(test_cut),
-    cmocka_unit_test(test_files),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,10 +2,6 @@
  * implementation of the definition; and bytes that are not text. */
 #include "data/qa/squad.h"
 
-#include <math.h>
-#include <string.h>
-
-#include "base/file.h"
 #include "base/json.h"
 #include "harness.h"
 
@@ -63,7 +59,7 @@ static int check_line(const char *line, size_t n)
     return wrong;
 }
 
-static void test_cases(void **state)
+TEST(test_cases)
 {
     struct file_map map = {0};
     int cases = 0, wrong = 0;
@@ -82,7 +78,7 @@ static void test_cases(void **state)
     assert_int_equal(wrong, 0);
 }
 
-static void test_zero_inside(void **state)
+TEST(test_zero_inside)
 {
     struct squad_score got;
     const struct squad_score_text gold = {"\0", 1};
@@ -96,7 +92,7 @@ static void test_zero_inside(void **state)
 }
 
 /* Any bytes: no crash, and a text always equals itself. */
-static void test_no_text(void **state)
+TEST(test_no_text)
 {
     const struct squad_score_text row[] = {{"\xFF\xFE", 2},     {"\xC3", 1},
                                            {"\xE2\x82", 2},     {"\xF4\x90\x80\x80", 4},
@@ -108,7 +104,7 @@ static void test_no_text(void **state)
     }
 }
 
-static void test_long(void **state)
+TEST(test_long)
 {
     size_t n = 1 << 20;
     char *bytes = malloc(n);
@@ -123,10 +119,4 @@ static void test_long(void **state)
     free(bytes);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_cases),
-    cmocka_unit_test(test_zero_inside),
-    cmocka_unit_test(test_no_text),
-    cmocka_unit_test(test_long),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,8 +2,6 @@
  * not too long, with the least null score of the windows. */
 #include "data/qa/squad.h"
 
-#include <math.h>
-
 #include "base/rand.h"
 #include "harness.h"
 
@@ -27,7 +25,7 @@ static int rank_of(const struct squad_span *x, const int64_t *first, const int64
     return before;
 }
 
-static void test_all_pairs(void **state)
+TEST(test_all_pairs)
 {
     const int64_t first[WINDOWS] = {5, 40, 0}, last[WINDOWS] = {89, 62, -1};
     for (uint64_t seed = 0; seed < 20; seed++) {
@@ -58,7 +56,7 @@ static void test_all_pairs(void **state)
     }
 }
 
-static void test_length(void **state)
+TEST(test_length)
 {
     struct squad_span_best best;
     for (int i = 0; i < T; i++)
@@ -79,7 +77,7 @@ static void test_length(void **state)
     assert_false(squad_span_is_null(&best, 0));
 }
 
-static void test_null(void **state)
+TEST(test_null)
 {
     struct squad_span_best best;
     float pair[6] = {2, 2, 1, 0, 0, 1};
@@ -96,7 +94,7 @@ static void test_null(void **state)
     assert_false(squad_span_is_null(&best, 0));
 }
 
-static void test_few_and_not_finite(void **state)
+TEST(test_few_and_not_finite)
 {
     struct squad_span_best best;
     const float pair[6] = {NAN, 1, 1, 1, INFINITY, NAN}, none[6] = {NAN, NAN, NAN, NAN, NAN, NAN};
@@ -110,10 +108,4 @@ static void test_few_and_not_finite(void **state)
     assert_true(squad_span_is_null(&best, 0));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_all_pairs),
-    cmocka_unit_test(test_length),
-    cmocka_unit_test(test_null),
-    cmocka_unit_test(test_few_and_not_finite),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -3,8 +3,6 @@
 
 #include <zstd.h>
 
-#include "base/file.h"
-#include "base/text.h"
 #include "data/stream.h"
 
 enum { N = 1000000 };
@@ -37,7 +35,7 @@ static enum status read_all(const struct data_file *source, size_t step, size_t 
     return st;
 }
 
-static void test_same_in_any_pieces(void **state)
+TEST(test_same_in_any_pieces)
 {
     static char packed[ZSTD_COMPRESSBOUND(N)];
     for (int i = 0; i < N; i++)
@@ -56,7 +54,7 @@ static void test_same_in_any_pieces(void **state)
     }
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     size_t got;
     struct stream *stream = NULL;
@@ -74,7 +72,7 @@ static void test_refusals(void **state)
 }
 
 /* A frame that asks for a window of 2 GiB is not given it. */
-static void test_window(void **state)
+TEST(test_window)
 {
     /* magic, no content size, window 2^31, one raw block with nothing in it */
     static const char packed[] = {0x28, (char)0xb5, 0x2f, (char)0xfd, 0x00, (char)(21 << 3),
@@ -85,7 +83,4 @@ static void test_window(void **state)
     assert_non_null(strstr(status_message(), "128 MiB"));
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_in_any_pieces),
-                                          cmocka_unit_test(test_refusals),
-                                          cmocka_unit_test(test_window)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,7 +2,6 @@
  * merge in its order. */
 #include "harness.h"
 
-#include "base/file.h"
 #include "base/json.h"
 #include "data/tokenizer/gpt2.h"
 
@@ -67,7 +66,7 @@ static void check_vocab(const cJSON *vocab)
     assert_int_equal(ids_n, TOKENIZER_GPT2_VOCAB);
 }
 
-static void test_vocab(void **state)
+TEST_WITH(test_vocab, setup, teardown)
 {
     tokenizer_gpt2_write_vocab(gpt2, &text);
     cJSON *root = parse();
@@ -75,7 +74,7 @@ static void test_vocab(void **state)
     cJSON_Delete(root);
 }
 
-static void test_merges(void **state)
+TEST_WITH(test_merges, setup, teardown)
 {
     char *bytes;
     size_t n;
@@ -86,7 +85,7 @@ static void test_merges(void **state)
     free(bytes);
 }
 
-static void test_fast(void **state)
+TEST_WITH(test_fast, setup, teardown)
 {
     struct text merges = {.limit = TOKENIZER_GPT2_WRITE_BYTES_MAX};
     tokenizer_gpt2_write_tokenizer_json(gpt2, &text);
@@ -111,7 +110,7 @@ static void test_fast(void **state)
     text_free(&merges);
 }
 
-static void test_small(void **state)
+TEST_WITH(test_small, setup, teardown)
 {
     int64_t tokens;
     const char *end;
@@ -132,10 +131,4 @@ static void test_small(void **state)
     text_free(&tight);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(test_vocab, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_merges, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_fast, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_small, setup, teardown),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,7 +2,6 @@
  * with its name. tests/tokenizers compares ids with the package tokenizers. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "data/tokenizer/file.h"
 
 #define MARK "\xe2\x96\x81"
@@ -24,7 +23,7 @@ static enum status opened(const char *text, struct tokenizer **out)
     return tokenizer_json_open(text, strlen(text), "t.json", "", out);
 }
 
-static void test_small(void **state)
+TEST(test_small)
 {
     struct tokenizer *tokenizer;
     uint32_t ids[64];
@@ -50,7 +49,7 @@ static void test_small(void **state)
 
 /* Bytes without a token are left out before anything merges, or become the unknown token, as the
  * package tokenizers does (0.23.3). SmolLM2's vocabulary lacks 21 bytes. */
-static void test_missing_bytes(void **state)
+TEST(test_missing_bytes)
 {
     static const struct {
         const char *text;
@@ -75,7 +74,7 @@ static void test_missing_bytes(void **state)
     }
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *text, *why;
@@ -118,7 +117,7 @@ static void test_refusals(void **state)
 }
 
 /* Deep nesting where a value is passed over, and where it is parsed. */
-static void test_deep(void **state)
+TEST(test_deep)
 {
     enum { DEEP = 1000000 };
     struct tokenizer *tokenizer;
@@ -134,7 +133,7 @@ static void test_deep(void **state)
     text_free(&text);
 }
 
-static void test_end(void **state)
+TEST(test_end)
 {
     char end[16];
     static const char text[] = "{\"eos_token\":\"</s>\"}",
@@ -148,7 +147,4 @@ static void test_end(void **state)
     assert_int_equal(tokenizer_json_end("{", 1, "c", end, sizeof end), ST_BAD_DATA);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_small), cmocka_unit_test(test_missing_bytes),
-    cmocka_unit_test(test_refusals), cmocka_unit_test(test_deep), cmocka_unit_test(test_end)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,8 +2,6 @@
  * tokenizer; what JSON cannot hold is refused. tests/tokenizers compares it with Hugging Face's. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "data/tokenizer/file.h"
 #include "data/tokenizer/json_write.h"
 
@@ -128,7 +126,7 @@ static void assert_back(const struct lists *l)
     text_free(&config);
 }
 
-static void test_back(void **state)
+TEST(test_back)
 {
     static const char *const pre[] = {"gpt-2", "smollm", "llama-bpe", "qwen2"};
     struct lists l;
@@ -161,7 +159,7 @@ static void refuse(struct lists *l, const char *says)
     text_free(&json);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static char huge[9000];
     struct lists l;
@@ -183,8 +181,4 @@ static void test_refused(void **state)
     refuse(&l, "9000 bytes cannot be written");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_back),
-    cmocka_unit_test(test_refused),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

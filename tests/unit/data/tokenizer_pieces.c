@@ -19,7 +19,7 @@ static enum status open_with(const char *unused, struct tokenizer **out)
     return tokenizer_pieces_open(&pieces, out);
 }
 
-static void test_unused(void **state)
+TEST(test_unused)
 {
     static const char *const unused[] = {"[PAD]", "", "zz", "abz"};
     for (size_t i = 0; i < sizeof unused / sizeof *unused; i++) {
@@ -40,7 +40,7 @@ static void test_unused(void **state)
 }
 
 /* SentencePiece merges into such a piece, and splits it again: to leave it out gives other ids. */
-static void test_unused_met(void **state)
+TEST(test_unused_met)
 {
     static const char *const unused[] = {"ab", "abb", "ba", "a", "\xc3\xa9"};
     for (size_t i = 0; i < sizeof unused / sizeof *unused; i++) {
@@ -52,8 +52,4 @@ static void test_unused_met(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_unused),
-    cmocka_unit_test(test_unused_met),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

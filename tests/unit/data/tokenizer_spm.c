@@ -2,7 +2,6 @@
  * refused. tests/tokenizers compares ids with the package sentencepiece. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "data/tokenizer/file.h"
 
 #define MARK "\xe2\x96\x81"
@@ -93,7 +92,7 @@ static void assert_ids(const struct tokenizer *tokenizer, const char *text, size
 
 #define IDS(...) (const uint32_t[]){__VA_ARGS__}, sizeof((const uint32_t[]){__VA_ARGS__}) / 4
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
     struct text t = model(&(struct options){.has_bytes = true});
     struct tokenizer *tokenizer;
@@ -111,7 +110,7 @@ static void test_bytes(void **state)
     text_free(&t);
 }
 
-static void test_unknown(void **state)
+TEST(test_unknown)
 {
     struct text t = model(&(struct options){.no_space_first = true});
     struct tokenizer *tokenizer;
@@ -123,7 +122,7 @@ static void test_unknown(void **state)
     text_free(&t);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         struct options options;
@@ -143,7 +142,7 @@ static void test_refused(void **state)
 }
 
 /* Pieces that damage makes, behind a sound file. */
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
     static const struct {
         const char *text;
@@ -166,7 +165,7 @@ static void test_pieces(void **state)
 }
 
 /* Every shorter file is refused, or ends between two fields and is one with less in it. */
-static void test_cut(void **state)
+TEST(test_cut)
 {
     struct text t = model(&(struct options){.no_space_first = true});
     struct tokenizer *tokenizer;
@@ -182,7 +181,7 @@ static void test_cut(void **state)
 }
 
 /* Lengths and numbers of fields that no file has. */
-static void test_hostile(void **state)
+TEST(test_hostile)
 {
     static const struct {
         const char *bytes;
@@ -204,8 +203,4 @@ static void test_hostile(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_bytes),  cmocka_unit_test(test_unknown), cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_pieces), cmocka_unit_test(test_cut),     cmocka_unit_test(test_hostile),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

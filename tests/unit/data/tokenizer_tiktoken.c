@@ -2,7 +2,6 @@
  * ids; damage is refused with the line. tests/tokenizers compares cl100k_base with tiktoken. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "data/tokenizer/file.h"
 #include "data/tokenizer/gpt2.h"
 
@@ -49,7 +48,7 @@ static void assert_same(const struct tokenizer *a, const struct tokenizer *b, co
     assert_memory_equal(x, y, x_n * sizeof *x);
 }
 
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
     static const char *const ends[] = {"\n", "\r\n"};
     static const char *const text[] = {"", "Hello, world! 12345  it's\n\n", "\xff\xfe\x80",
@@ -69,7 +68,7 @@ static void test_gpt2(void **state)
     tokenizer_close(gpt2);
 }
 
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
     static const struct {
         int64_t at;
@@ -96,7 +95,7 @@ static void test_damaged(void **state)
     }
 }
 
-static void test_cut(void **state)
+TEST(test_cut)
 {
     struct text t = gpt2_file("\n", -1, NULL);
     struct tokenizer *read;
@@ -110,7 +109,7 @@ static void test_cut(void **state)
     text_free(&t);
 }
 
-static void test_is(void **state)
+TEST(test_is)
 {
     static const char *const no[] = {"", "IQ==", "IQ== 1\n", "IQ== x\n", "{\"a\": 0}", "=== 0\n"};
     assert_true(tokenizer_tiktoken_is("IQ== 0\n", 7));
@@ -118,10 +117,4 @@ static void test_is(void **state)
         assert_false(tokenizer_tiktoken_is(no[i], strlen(no[i])));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_gpt2),
-    cmocka_unit_test(test_damaged),
-    cmocka_unit_test(test_cut),
-    cmocka_unit_test(test_is),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -18,7 +18,7 @@ static void fill(struct file_list *list)
     list->weights[1] = 1.0 / 3;
 }
 
-static void what_is_written_is_read(void **state)
+TEST(what_is_written_is_read)
 {
     struct file_list list, again;
     char name[FILE_LIST_NAME_MAX], name_again[FILE_LIST_NAME_MAX];
@@ -47,7 +47,7 @@ static void what_is_written_is_read(void **state)
     }
 }
 
-static void other_content_has_another_name(void **state)
+TEST(other_content_has_another_name)
 {
     struct file_list list;
     char name[FILE_LIST_NAME_MAX], other[FILE_LIST_NAME_MAX];
@@ -67,7 +67,7 @@ static void other_content_has_another_name(void **state)
     file_list_free(&list);
 }
 
-static void cut_bytes_are_refused(void **state)
+TEST(cut_bytes_are_refused)
 {
     struct file_list list;
     struct text out = {0};
@@ -85,7 +85,7 @@ static void cut_bytes_are_refused(void **state)
     status_clear();
 }
 
-static void hostile_bytes_are_refused(void **state)
+TEST(hostile_bytes_are_refused)
 {
     static const char *const bodies[] = {
         "",
@@ -138,7 +138,7 @@ static void hostile_bytes_are_refused(void **state)
     status_clear();
 }
 
-static void too_many_files_are_refused(void **state)
+TEST(too_many_files_are_refused)
 {
     struct file_list list = {.state = FILE_LIST_STATE_READY};
     const struct file_list_entry file = {0, 5, 0, 1, ".bin", NULL, false, false};
@@ -153,7 +153,7 @@ static void too_many_files_are_refused(void **state)
 }
 
 /* A file may share the name of the file right before it, in its part, with another suffix. */
-static void pairs_are_read(void **state)
+TEST(pairs_are_read)
 {
     static const struct file_list_entry bin = {0, 5, 0, 1, ".bin", NULL, false, false},
                                         idx = {0, 7, 0, 2, ".idx", NULL, true, false},
@@ -184,7 +184,7 @@ static void pairs_are_read(void **state)
     status_clear();
 }
 
-static void requests_are_read(void **state)
+TEST(requests_are_read)
 {
     struct file_list_request request = {.kind = 1,
                                         .node_id = 7,
@@ -215,11 +215,4 @@ static void requests_are_read(void **state)
     status_clear();
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(what_is_written_is_read),    cmocka_unit_test(other_content_has_another_name),
-    cmocka_unit_test(cut_bytes_are_refused),      cmocka_unit_test(hostile_bytes_are_refused),
-    cmocka_unit_test(too_many_files_are_refused), cmocka_unit_test(pairs_are_read),
-    cmocka_unit_test(requests_are_read),
-};
-
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -19,7 +19,7 @@ static int close_device(void **state)
     return 0;
 }
 
-static void info_describes_the_cpu(void **state)
+TEST(info_describes_the_cpu)
 {
     struct dev_info info;
     dev_info(dev, &info);
@@ -29,7 +29,7 @@ static void info_describes_the_cpu(void **state)
     assert_true(info.memory_bytes > 0 && info.peak_flops > 1e8);
 }
 
-static void isa_levels_open_or_refuse(void **state)
+TEST(isa_levels_open_or_refuse)
 {
     int opened = 0;
     for (int level = 0; level <= CPU_ISA_N; level++) {
@@ -50,7 +50,7 @@ static void isa_levels_open_or_refuse(void **state)
     assert_true(opened >= 2); /* plain, and the best there is */
 }
 
-static void memory_is_zero_and_aligned(void **state)
+TEST(memory_is_zero_and_aligned)
 {
     static const size_t sizes[] = {0, 1, 4095, 4097, (size_t)2 << 20, ((size_t)5 << 20) + 12345};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -67,7 +67,7 @@ static void memory_is_zero_and_aligned(void **state)
     dev_free(dev, NULL, 100);
 }
 
-static void refused_memory_is_reported(void **state)
+TEST(refused_memory_is_reported)
 {
     static const size_t sizes[] = {SIZE_MAX, (size_t)PTRDIFF_MAX, (size_t)1 << 46};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -79,7 +79,7 @@ static void refused_memory_is_reported(void **state)
     }
 }
 
-static void copies_and_fills(void **state)
+TEST(copies_and_fills)
 {
     size_t n = ((size_t)3 << 20) + 77; /* several parts */
     char *host = malloc(n), *back = malloc(n);
@@ -104,7 +104,7 @@ static void copies_and_fills(void **state)
 }
 
 /* So large that the copy goes past the cache: from and to any place. */
-static void large_copies(void **state)
+TEST(large_copies)
 {
     const size_t n = ((size_t)32 << 20) + 133;
     void *from = NULL, *to = NULL;
@@ -132,7 +132,7 @@ static void refused(enum status st, const char *word)
         fail_msg("\"%s\" does not mention %s", status_message(), word);
 }
 
-static void needs_are_checked(void **state)
+TEST(needs_are_checked)
 {
     const struct op_table *op = dev_op(dev);
     float data[64] = {0};
@@ -172,7 +172,7 @@ static void needs_are_checked(void **state)
 }
 
 /* Every row of the table has a function: nothing is refused half-way through a step. */
-static void table_is_full(void **state)
+TEST(table_is_full)
 {
     const struct op_table *op = dev_op(dev);
 #define ROW_IS_THERE(name) assert_true(op->name != NULL);
@@ -182,10 +182,4 @@ static void table_is_full(void **state)
     dev_stream_close(NULL);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(info_describes_the_cpu),     cmocka_unit_test(isa_levels_open_or_refuse),
-    cmocka_unit_test(memory_is_zero_and_aligned), cmocka_unit_test(refused_memory_is_reported),
-    cmocka_unit_test(copies_and_fills),           cmocka_unit_test(large_copies),
-    cmocka_unit_test(needs_are_checked),          cmocka_unit_test(table_is_full),
-};
-HARNESS_MAIN_WITH(tests, open_device, close_device)
+HARNESS_RUN_ALL_WITH(open_device, close_device)

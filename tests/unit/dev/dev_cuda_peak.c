@@ -4,7 +4,7 @@
 
 #include "dev/cuda/peak.h"
 
-static void known_chips(void **state)
+TEST(known_chips)
 {
     static const struct {
         const char *name;
@@ -31,7 +31,7 @@ static void known_chips(void **state)
     }
 }
 
-static void other_chips_are_unknown(void **state)
+TEST(other_chips_are_unknown)
 {
     static const struct {
         const char *name;
@@ -60,6 +60,4 @@ static void other_chips_are_unknown(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(known_chips),
-                                          cmocka_unit_test(other_chips_are_unknown)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,10 +2,6 @@
  * Pythons and CUDA's packages, with libraries of the tests' own. */
 #include "harness.h"
 
-#include <sys/stat.h>
-
-#include "base/file.h"
-#include "base/text.h"
 #include "dev/nvidia/library.h"
 
 struct fake {
@@ -100,7 +96,7 @@ static void remove_file(const char *path) { assert_int_equal(unlink(in_tree(path
 #define FILE_2 "/libconvoy_fake.so.2"
 
 /* With a library in every place the first counts; without that, the next. */
-static void places_have_an_order(void **state)
+TEST(places_have_an_order)
 {
     static const char *const list[] = {
         "/user" FILE_2,
@@ -146,7 +142,7 @@ static void places_have_an_order(void **state)
 
 /* In one place the newest name counts, whatever its folder; a place that comes first counts with an
  * older one, too. */
-static void newest_name_first(void **state)
+TEST(newest_name_first)
 {
     static const char new[] = "/usr/local/cuda-12.8/lib64" FILE_2,
                       old[] = "/usr/local/cuda-13.0/lib64" FILE_1,
@@ -163,7 +159,7 @@ static void newest_name_first(void **state)
 }
 
 /* Files that cannot be used are named with their reasons, and a usable one after them is found. */
-static void unusable_is_passed_over(void **state)
+TEST(unusable_is_passed_over)
 {
     struct library l;
     /* no path of a test before: the loader still has those */
@@ -200,7 +196,4 @@ static int begin(void **state)
     return 0;
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(places_have_an_order),
-                                          cmocka_unit_test(newest_name_first),
-                                          cmocka_unit_test(unusable_is_passed_over)};
-HARNESS_MAIN_WITH(tests, begin, NULL)
+HARNESS_RUN_ALL_WITH(begin, NULL)

@@ -3,7 +3,7 @@
 
 #include "dev/nvidia/nvml.h"
 
-static void reads_everything(void **state)
+TEST(reads_everything)
 {
     struct nvml *n = NULL;
     struct nvml_reading now;
@@ -28,7 +28,7 @@ static void reads_everything(void **state)
 }
 
 /* What is not told is not known, and no zero. */
-static void reads_what_there_is(void **state)
+TEST(reads_what_there_is)
 {
     struct nvml *n = NULL;
     struct nvml_reading now;
@@ -46,7 +46,7 @@ static void reads_what_there_is(void **state)
     assert_int_equal(*fake_nvml_use("fake_nvml_sets"), 0);
 }
 
-static void refused(void **state)
+TEST(refused)
 {
     struct nvml *n = NULL;
     int *mode = fake_nvml_use("fake_nvml_mode");
@@ -61,7 +61,7 @@ static void refused(void **state)
     nvml_close(NULL);
 }
 
-static void absent(void **state)
+TEST(absent)
 {
     struct nvml *n = NULL;
     library_dir("/nowhere");
@@ -73,7 +73,4 @@ static void absent(void **state)
 }
 
 /* absent comes first: a library that is open under its name is found without a folder. */
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(absent), cmocka_unit_test(reads_everything),
-    cmocka_unit_test(reads_what_there_is), cmocka_unit_test(refused)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,11 +2,10 @@
  * makes of a library that does not answer. */
 #include "unit/fake_nvml.h"
 
-#include "base/clock.h"
 #include "check/host/static.h"
 #include "dev/nvidia/nvml_health.h"
 
-static void reads_everything(void **state)
+TEST(reads_everything)
 {
     struct nvml_health health;
     int *begun = fake_nvml_use("fake_nvml_begun");
@@ -39,7 +38,7 @@ static void reads_everything(void **state)
 }
 
 /* What is not reported is -1, and no zero. */
-static void reads_what_there_is(void **state)
+TEST(reads_what_there_is)
 {
     struct nvml_health health;
     int *mode = fake_nvml_use("fake_nvml_mode");
@@ -56,7 +55,7 @@ static void reads_what_there_is(void **state)
 }
 
 /* A device control group gives the second one to another job. */
-static void withheld(void **state)
+TEST(withheld)
 {
     struct nvml_health health;
     int *mode = fake_nvml_use("fake_nvml_mode");
@@ -68,7 +67,7 @@ static void withheld(void **state)
     assert_string_equal(health.gpu[1].error, "Insufficient Permissions");
 }
 
-static void refused(void **state)
+TEST(refused)
 {
     struct nvml_health health;
     int *mode = fake_nvml_use("fake_nvml_mode");
@@ -79,7 +78,7 @@ static void refused(void **state)
     assert_int_equal(*fake_nvml_use("fake_nvml_begun"), 0);
 }
 
-static void addresses(void **state)
+TEST(addresses)
 {
     static const char *const pairs[][2] = {{"00000000:3B:00.0", "0000:3b:00.0"},
                                            {"0000:3b:00", "0000:3b:00.0"},
@@ -96,7 +95,7 @@ static void addresses(void **state)
 }
 
 /* The limit is over long before the driver answers; later the thread ends by itself. */
-static void hangs(void **state)
+TEST(hangs)
 {
     static struct nvml_health health;
     int *stuck = fake_nvml_use("fake_nvml_hangs"), *begun = fake_nvml_use("fake_nvml_begun");
@@ -112,8 +111,4 @@ static void hangs(void **state)
     assert_int_equal(health.gpus_n, 2);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(reads_everything), cmocka_unit_test(reads_what_there_is),
-    cmocka_unit_test(withheld),         cmocka_unit_test(refused),
-    cmocka_unit_test(addresses),        cmocka_unit_test(hangs)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

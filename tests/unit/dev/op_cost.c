@@ -20,7 +20,7 @@ static void costs(enum op_kind op, const void *args, int64_t flops, int64_t read
 #define COSTS(name, flops, read, written, ...) \
     costs(OP_KIND_##name, &(struct name){__VA_ARGS__}, flops, read, written)
 
-static void rows(void **state)
+TEST(rows)
 {
     COSTS(norm_fwd, 0, 2 * 30 + 2 * 10 + 2 * 10, 2 * 30 + 4 * 3 + 4 * 3, .y = T(BF16),
           .mean = T(F32), .rstd = T(F32), .x = T(BF16), .w = T(BF16), .b = T(BF16), .n = 3,
@@ -49,7 +49,7 @@ static void rows(void **state)
           .logits = T(F32), .starts = T(I32), .ends = T(I32), .b = 2, .t = 5);
 }
 
-static void embedding(void **state)
+TEST(embedding)
 {
     COSTS(embed_fwd, 0, 4 * 6 + 2 * 24 + 2 * 12, 2 * 24, .x = T(BF16), .tokens = T(I32),
           .wte = T(BF16), .wpe = T(BF16), .n = 6, .t = 3, .c = 4);
@@ -60,7 +60,7 @@ static void embedding(void **state)
           .context = 8, .accumulate = true);
 }
 
-static void products(void **state)
+TEST(products)
 {
     COSTS(matmul_fwd, 2 * 3 * 5 * 7, 2 * (15 + 35 + 7 + 21), 2 * 21, .y = T(BF16), .x = T(BF16),
           .w = T(BF16), .b = T(BF16), .residual = T(BF16), .n = 3, .in = 5, .out = 7);
@@ -76,7 +76,7 @@ static void products(void **state)
 }
 
 /* Two samples of 3 tokens, 4 heads of width 5: 6 pairs of query and key in each head. */
-static void attention(void **state)
+TEST(attention)
 {
     COSTS(attention_fwd, 2 * 2 * 5 * 6 * 8, 2 * 360 + 6, 2 * 120 + 4 * 24, .out = T(BF16),
           .lse = T(F32), .qkv = T(BF16), .mask = T(U8), .b = 2, .t = 3, .h = 4, .hk = 4, .d = 5);
@@ -99,7 +99,7 @@ static void attention(void **state)
           .qkv = T(BF16), .b = 2, .t = 3, .h = 4, .hk = 2, .d = 5);
 }
 
-static void elements(void **state)
+TEST(elements)
 {
     COSTS(gelu_fwd, 0, 20, 20, .y = T(BF16), .x = T(BF16), .n = 10);
     COSTS(relu2_fwd, 0, 20, 20, .y = T(BF16), .x = T(BF16), .n = 10);
@@ -120,7 +120,7 @@ static void elements(void **state)
     COSTS(expand, 0, 2 * 260, 4 * 300, .y = T(F32), .packed = T(U8), .n = 300);
 }
 
-static void optimisers(void **state)
+TEST(optimisers)
 {
     static const struct optim_span spans[] = {{0, 6, 0.1f}, {8, 4, 0}};
     COSTS(adamw, 0, 16 * 10 + 8, 12 * 10, .p = T(F32), .g = T(F32), .m = T(F32), .v = T(F32),
@@ -135,7 +135,7 @@ static void optimisers(void **state)
           .squares_n = 3);
 }
 
-static void names(void **state)
+TEST(names)
 {
     struct op_cost cost;
     assert_string_equal(op_cost_name(OP_KIND_embed_fwd), "embed_fwd");
@@ -144,9 +144,4 @@ static void names(void **state)
     assert_false(op_cost(OP_KIND_N, &cost, &cost));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(rows),      cmocka_unit_test(embedding), cmocka_unit_test(products),
-    cmocka_unit_test(attention), cmocka_unit_test(elements),  cmocka_unit_test(optimisers),
-    cmocka_unit_test(names),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,10 +2,6 @@
  * removed, and obstacles give a message. (Damage and failing disks: tests/fault.) */
 #include "harness.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include "ckpt_sample.h"
 
 static char dir[FILE_PATH_MAX];
@@ -35,17 +31,6 @@ static char *below(const char *name)
     return out[i];
 }
 
-static int count_entries(void)
-{
-    int n = 0;
-    DIR *listing = opendir(dir);
-    assert_non_null(listing);
-    while (readdir(listing))
-        n++;
-    closedir(listing);
-    return n - 3; /* . .. .lock */
-}
-
 static void expect_newest(int64_t step)
 {
     struct ckpt *ckpt = NULL;
@@ -60,7 +45,7 @@ static void expect_newest(int64_t step)
     ckpt_close(ckpt);
 }
 
-static void test_save_and_open(void **state)
+TEST_WITH(test_save_and_open, setup, teardown)
 {
     struct ckpt *ckpt = NULL;
     expect_newest(-1);
@@ -80,14 +65,14 @@ static void test_save_and_open(void **state)
     harness_assert_message("optim_x");
     ckpt_close(ckpt);
     ckpt_close(NULL);
-    assert_int_equal(count_entries(), 1);
+    assert_int_equal(harness_entries(dir) - 1 /* .lock */, 1);
 }
 
-static void test_keep(void **state)
+TEST_WITH(test_keep, setup, teardown)
 {
     for (int64_t step = 1; step <= 6; step++)
         assert_int_equal(sample_save(lock, step, 3, path), ST_OK);
-    assert_int_equal(count_entries(), 3);
+    assert_int_equal(harness_entries(dir) - 1 /* .lock */, 3);
     assert_true(file_is_dir(below("step-00000004")));
     expect_newest(6);
     assert_int_equal(truncate(below("step-00000006/model.safetensors"), 9), 0);
@@ -97,16 +82,16 @@ static void test_keep(void **state)
     assert_true(file_is_dir(below("step-00000004")));
     assert_true(file_is_dir(below("step-00000006")));
     assert_int_equal(sample_save(lock, 8, 1, path), ST_OK);
-    assert_int_equal(count_entries(), 2);
+    assert_int_equal(harness_entries(dir) - 1 /* .lock */, 2);
     assert_int_equal(sample_save(lock, 2, 1, path), ST_OK); /* never the one just saved */
     assert_true(file_is_dir(below("step-00000002")));
     expect_newest(8);
     for (int64_t step = 20; step < 25; step++)
         assert_int_equal(sample_save(lock, step, 0, path), ST_OK);
-    assert_int_equal(count_entries(), 8);
+    assert_int_equal(harness_entries(dir) - 1 /* .lock */, 8);
 }
 
-static void test_same_step_again(void **state)
+TEST_WITH(test_same_step_again, setup, teardown)
 {
     struct stat before, after;
     assert_int_equal(sample_save(lock, 5, 3, path), ST_OK);
@@ -127,10 +112,10 @@ static void test_same_step_again(void **state)
     assert_int_equal(ckpt_open(path, NULL, &ckpt), ST_OK);
     assert_true(ckpt_meta(ckpt)->seed == 7);
     ckpt_close(ckpt);
-    assert_int_equal(count_entries(), 1);
+    assert_int_equal(harness_entries(dir) - 1 /* .lock */, 1);
 }
 
-static void test_leftovers(void **state)
+TEST_WITH(test_leftovers, setup, teardown)
 {
     assert_int_equal(mkdir(below(".tmp-999999-4"), 0777), 0);
     assert_int_equal(mkdir(below(".tmp-999999-4/sub"), 0777), 0);
@@ -147,7 +132,7 @@ static void test_leftovers(void **state)
     assert_true(file_exists(below(".tmp-1-1")));
 }
 
-static void test_links_are_not_followed(void **state)
+TEST_WITH(test_links_are_not_followed, setup, teardown)
 {
     struct ckpt *ckpt;
     assert_int_equal(sample_save(lock, 3, 3, path), ST_OK);
@@ -167,7 +152,7 @@ static void test_links_are_not_followed(void **state)
     harness_assert_message("symbolic link");
 }
 
-static void test_names(void **state)
+TEST_WITH(test_names, setup, teardown)
 {
     struct ckpt *ckpt;
     assert_int_equal(sample_save(lock, 3, 0, path), ST_OK);
@@ -183,7 +168,7 @@ static void test_names(void **state)
     harness_assert_message("extra");
 }
 
-static void test_obstacles(void **state)
+TEST_WITH(test_obstacles, setup, teardown)
 {
     struct ckpt_lock *other = NULL;
     struct ckpt *ckpt = NULL;
@@ -215,7 +200,7 @@ static void test_obstacles(void **state)
     assert_int_equal(ended, 0);
 }
 
-static void test_lock(void **state)
+TEST_WITH(test_lock, setup, teardown)
 {
     struct ckpt_lock *second = NULL;
     char number[64];
@@ -238,7 +223,7 @@ static void test_lock(void **state)
 }
 
 /* The folder goes if nothing else is in it; a lock on one that is gone is a new one. */
-static void test_discard(void **state)
+TEST_WITH(test_discard, setup, teardown)
 {
     char note[FILE_PATH_MAX];
     ckpt_lock_discard(lock);
@@ -251,7 +236,7 @@ static void test_discard(void **state)
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
 }
 
-static void test_bad_meta(void **state)
+TEST_WITH(test_bad_meta, setup, teardown)
 {
     struct ckpt_meta meta = sample_meta(1);
     struct safetensors_source source = {"x", DTYPE_F32, 1, {1}, .data = &(float){1}};
@@ -259,11 +244,11 @@ static void test_bad_meta(void **state)
     text_copy(meta.model_json, sizeof(meta.model_json), "[1]");
     assert_int_equal(ckpt_save(lock, &meta, &part, 1, 3, NULL, path, sizeof(path)), ST_BAD_DATA);
     harness_assert_message("not a JSON object");
-    assert_int_equal(count_entries(), 0);
+    assert_int_equal(harness_entries(dir) - 1 /* .lock */, 0);
 }
 
 /* A range of a tensor, as a rank of another mesh reads it. */
-static void test_range(void **state)
+TEST_WITH(test_range, setup, teardown)
 {
     struct ckpt *ckpt = NULL;
     float some[8];
@@ -284,17 +269,4 @@ static void test_range(void **state)
     ckpt_close(ckpt);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(test_save_and_open, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_keep, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_same_step_again, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_leftovers, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_links_are_not_followed, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_names, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_obstacles, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_lock, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_discard, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_bad_meta, setup, teardown),
-    cmocka_unit_test_setup_teardown(test_range, setup, teardown),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

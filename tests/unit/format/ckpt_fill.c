@@ -2,8 +2,6 @@
  * a byte changed anywhere is found, also in parts that are not wanted. */
 #include "harness.h"
 
-#include <fcntl.h>
-
 #include "ckpt_sample.h"
 
 /* 6 MB a file: several chunks, written and read past the page cache where that is possible */
@@ -59,7 +57,7 @@ static enum status fill(int64_t below, int wanted)
     return st;
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
     assert_int_equal(fill(INT64_MAX, 2), ST_OK);
     for (int p = 0; p < SAMPLE_PARTS; p++) {
@@ -88,7 +86,7 @@ static void flip(const char *part, int64_t at)
     close(fd);
 }
 
-static void test_damage(void **state)
+TEST(test_damage)
 {
     const int64_t end = (int64_t)ELEMS * 4; /* in the last piece */
     const int64_t spots[] = {200, 4096, 2 << 20, (2 << 20) - 1, 5000001, end};
@@ -103,7 +101,4 @@ static void test_damage(void **state)
     assert_int_equal(fill(INT64_MAX, 3), ST_OK);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),
-                                          cmocka_unit_test(test_damage)};
-
-HARNESS_MAIN_WITH(tests, setup, teardown)
+HARNESS_RUN_ALL_WITH(setup, teardown)

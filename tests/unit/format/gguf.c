@@ -38,7 +38,7 @@ static uint8_t *good(uint32_t version, size_t *n)
     return sample_end(&s, version, n);
 }
 
-static void test_read(void **state)
+TEST(test_read)
 {
     for (uint32_t version = 2; version <= 3; version++) {
         size_t n;
@@ -65,7 +65,7 @@ static void test_read(void **state)
     }
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
     size_t n;
     uint8_t *bytes = good(3, &n);
@@ -113,7 +113,7 @@ static void test_values(void **state)
 }
 
 /* Cut at each byte: in memory of exactly that size, so that a sanitizer sees a read beyond. */
-static void test_cut(void **state)
+TEST(test_cut)
 {
     size_t n;
     uint8_t *bytes = good(3, &n);
@@ -142,7 +142,7 @@ static void refuse(struct gguf_sample *s, const char *says)
     free(bytes);
 }
 
-static void test_header(void **state)
+TEST(test_header)
 {
     static const struct {
         const char *bytes, *says;
@@ -167,7 +167,7 @@ static void test_header(void **state)
     }
 }
 
-static void test_bad_values(void **state)
+TEST(test_bad_values)
 {
     struct gguf_sample s = {.keys_n = 0};
     sample_key(&s, "k", (enum gguf_kind)13);
@@ -199,7 +199,7 @@ static void test_bad_values(void **state)
     refuse(&s, "a key has 65999 bytes");
 }
 
-static void test_bad_tensors(void **state)
+TEST(test_bad_tensors)
 {
     static const uint8_t zero[256];
     struct gguf_sample s = {.keys_n = 0};
@@ -232,7 +232,7 @@ static void test_bad_tensors(void **state)
     refuse(&s, "a tensor's name has 0 bytes");
 }
 
-static void test_places(void **state)
+TEST(test_places)
 {
     static const uint8_t zero[256];
     struct gguf_sample s = {.keys_n = 0};
@@ -265,7 +265,7 @@ static void test_places(void **state)
 }
 
 /* Alignments from 1 to 4096, and a file without tensors. */
-static void test_alignments(void **state)
+TEST(test_alignments)
 {
     static const float a[3] = {1, 2, 3};
     for (uint32_t alignment = 1; alignment <= 4096; alignment *= 4) {
@@ -296,7 +296,7 @@ static void test_alignments(void **state)
 }
 
 /* The keys alone are a file that is read, with the same values. */
-static void test_keys(void **state)
+TEST(test_keys)
 {
     size_t n, keys_n;
     uint8_t *bytes = good(3, &n), *keys;
@@ -318,11 +318,4 @@ static void test_keys(void **state)
     free(bytes);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_keys),        cmocka_unit_test(test_read),
-    cmocka_unit_test(test_values),      cmocka_unit_test(test_cut),
-    cmocka_unit_test(test_header),      cmocka_unit_test(test_bad_values),
-    cmocka_unit_test(test_bad_tensors), cmocka_unit_test(test_places),
-    cmocka_unit_test(test_alignments),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,7 +2,6 @@
  * that would compute something else is refused; the tokenizer's lists are found. */
 #include "harness.h"
 
-#include "base/file.h"
 #include "format/gguf_model.h"
 #include "format/gguf_vocab.h"
 #include "gguf_sample.h"
@@ -78,7 +77,7 @@ static struct hf_config config_of(struct gguf_sample s)
     return config;
 }
 
-static void test_config(void **state)
+TEST(test_config)
 {
     struct gguf_sample s = a_llama();
     sample_f32(&s, "llama.rope.freq_base", 1e5f);
@@ -138,7 +137,7 @@ static void refuse_u32(const char *key, uint32_t value, const char *says)
     refuse(s, says);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct gguf_sample s = {.keys_n = 0};
     refuse(s, "general.architecture is missing");
@@ -180,7 +179,7 @@ static void test_refusals(void **state)
 }
 
 /* Llama-3's scaling is told by the numbers that divide the frequencies. */
-static void test_freqs(void **state)
+TEST(test_freqs)
 {
     float freqs[D / 2] = {1, 1, 1, 8};
     struct gguf_sample s = a_llama();
@@ -234,7 +233,7 @@ static void assert_reads(const struct gguf_model *model, const char *name, int d
 }
 
 /* rows of heads: (head, half, i) becomes (head, i, half) */
-static void test_pairs(void **state)
+TEST(test_pairs)
 {
     float q[H * D * C], k[K * D * C], q_file[H * D * C], k_file[K * D * C];
     for (int i = 0; i < H * D * C; i++)
@@ -277,7 +276,7 @@ static void test_pairs(void **state)
 }
 
 /* (head, part, i) becomes (part, head, i), of weights and biases */
-static void test_parts(void **state)
+TEST(test_parts)
 {
     float w[3 * C * C], w_file[3 * C * C], b[3 * C], b_file[3 * C];
     for (int i = 0; i < 3 * C * C; i++)
@@ -307,7 +306,7 @@ static void test_parts(void **state)
 }
 
 /* GPT-2's matrices are turned; its output layer may be a second copy of the embedding. */
-static void test_turned(void **state)
+TEST(test_turned)
 {
     enum { I = C, O = 3 * C };
     float w[I * O], w_file[O * I], other[V * C] = {1};
@@ -343,7 +342,7 @@ static void test_turned(void **state)
 }
 
 /* Each type against its definition, in pieces that begin inside a block. */
-static void test_types(void **state)
+TEST(test_types)
 {
     static const struct {
         uint32_t type;
@@ -382,7 +381,7 @@ static void test_types(void **state)
     }
 }
 
-static void test_halves(void **state)
+TEST(test_halves)
 {
     static const uint16_t f16[4] = {0x3c00, 0xc000, 0x0001, 0x7bff};
     static const uint16_t bf16[4] = {0x3f80, 0xc000, 0x0080, 0x7f7f};
@@ -422,7 +421,7 @@ static enum status read_vocab(struct gguf_sample *s, struct gguf_vocab *out, uin
     return st;
 }
 
-static void test_vocab(void **state)
+TEST(test_vocab)
 {
     for (int is_llama = 0; is_llama < 2; is_llama++) {
         struct gguf_sample s = {.keys_n = 0};
@@ -460,7 +459,7 @@ static void test_vocab(void **state)
 }
 
 /* Without add_bos_token a Llama 3 begins its texts all the same; what the file says goes first. */
-static void test_vocab_begin(void **state)
+TEST(test_vocab_begin)
 {
     static const struct {
         const char *pre;
@@ -493,7 +492,7 @@ static void refuse_vocab(struct gguf_sample *s, const char *says)
     free(bytes);
 }
 
-static void test_bad_vocab(void **state)
+TEST(test_bad_vocab)
 {
     struct gguf_sample s = {.keys_n = 0};
     refuse_vocab(&s, "tokenizer.ggml.model is missing");
@@ -517,7 +516,7 @@ static void test_bad_vocab(void **state)
 }
 
 /* As a file: found by its first bytes, mapped, and read by hf_read_config too. */
-static void test_file(void **state)
+TEST(test_file)
 {
     char path[FILE_PATH_MAX];
     struct gguf_sample s = a_llama();
@@ -543,12 +542,4 @@ static void test_file(void **state)
     free(bytes);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_config),    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_freqs),     cmocka_unit_test(test_pairs),
-    cmocka_unit_test(test_parts),     cmocka_unit_test(test_turned),
-    cmocka_unit_test(test_types),     cmocka_unit_test(test_halves),
-    cmocka_unit_test(test_vocab),     cmocka_unit_test(test_vocab_begin),
-    cmocka_unit_test(test_bad_vocab), cmocka_unit_test(test_file),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,10 +2,6 @@
  * that do not belong together are refused by name. */
 #include "harness.h"
 
-#include <sys/stat.h>
-
-#include "base/file.h"
-#include "base/text.h"
 #include "format/hf.h"
 
 static char dir[FILE_PATH_MAX];
@@ -40,7 +36,7 @@ static void write_weights(const struct safetensors_source *source, int n)
     write_file("model.safetensors", source, n);
 }
 
-static void test_golden(void **state)
+TEST(test_golden)
 {
     for (int qa = 0; qa < 2; qa++) {
         const char *from = qa ? "tests/golden/qa" : "tests/golden/lm";
@@ -77,7 +73,7 @@ static void test_golden(void **state)
 
 /* The limit counts the list that is taken. A generation_config.json that cannot be read leaves that
  * of config.json. */
-static void test_generation(void **state)
+TEST_WITH(test_generation, setup, NULL)
 {
     static const char with[] = "{\"model_type\":\"gpt2\",\"n_layer\":1,\"n_head\":1,\"n_embd\":2,"
                                "\"n_positions\":4,\"vocab_size\":32,\"eos_token_id\":%s}";
@@ -111,7 +107,7 @@ static void test_generation(void **state)
     }
 }
 
-static void test_weights(void **state)
+TEST_WITH(test_weights, setup, NULL)
 {
     static const float wte[4] = {1, 2, 3, 4}, other[4] = {1, 2, 3, 5};
     const struct safetensors_source source[] = {
@@ -137,7 +133,7 @@ static void test_weights(void **state)
 
 /* The other architectures: prefix, head and buffers; a tied head may stand for the embedding, one
  * of its own may not. */
-static void test_architectures(void **state)
+TEST_WITH(test_architectures, setup, NULL)
 {
     static const float a[4] = {1, 2, 3, 4}, b[4] = {5, 6, 7, 8};
     const struct safetensors_source llama[] = {
@@ -172,7 +168,7 @@ static void test_architectures(void **state)
 }
 
 /* GPT-NeoX's head has two names. */
-static void test_neox_head(void **state)
+TEST_WITH(test_neox_head, setup, NULL)
 {
     static const float a[4] = {1, 2, 3, 4};
     struct safetensors_source source[] = {
@@ -197,7 +193,7 @@ static void test_neox_head(void **state)
     harness_assert_message("two tensors stand for embed_out.weight");
 }
 
-static void test_other_weights(void **state)
+TEST_WITH(test_other_weights, setup, NULL)
 {
     struct hf_model *hf = NULL;
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_NO_INPUT);
@@ -214,7 +210,7 @@ static void test_other_weights(void **state)
 }
 
 /* Two parameters in both spellings, and an output layer in place of the embedding. */
-static void test_spellings(void **state)
+TEST_WITH(test_spellings, setup, NULL)
 {
     static const float a[4] = {1, 2, 3, 4};
     const struct safetensors_source twice[] = {
@@ -250,7 +246,7 @@ static const struct safetensors_source shard_source[] = {
     {"transformer.ln_f.bias", DTYPE_F32, 1, {4}, .data = shard_a},
     {"transformer.h.0.attn.bias", DTYPE_U8, 1, {4}, .data = shard_a}};
 
-static void test_shards(void **state)
+TEST_WITH(test_shards, setup, NULL)
 {
     static const struct {
         const char *index, *says; /* says NULL: good */
@@ -306,7 +302,7 @@ static void test_shards(void **state)
 
 /* A file that holds more than is listed, a tensor in two files, and a mask of a kind that is not
  * ours to read. */
-static void test_shards_extra(void **state)
+TEST_WITH(test_shards_extra, setup, NULL)
 {
     struct hf_model *hf = NULL;
     write_file(ONE, &shard_source[0], 1);
@@ -342,7 +338,7 @@ static void test_shards_extra(void **state)
     harness_assert_message("0 bytes");
 }
 
-static void test_index_missing_file(void **state)
+TEST_WITH(test_index_missing_file, setup, NULL)
 {
     struct hf_model *hf = NULL;
     write_text(INDEX, MAP(WTE(ONE)));
@@ -353,16 +349,4 @@ static void test_index_missing_file(void **state)
     harness_assert_message(ONE);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_golden),
-    cmocka_unit_test_setup(test_generation, setup),
-    cmocka_unit_test_setup(test_weights, setup),
-    cmocka_unit_test_setup(test_architectures, setup),
-    cmocka_unit_test_setup(test_neox_head, setup),
-    cmocka_unit_test_setup(test_other_weights, setup),
-    cmocka_unit_test_setup(test_spellings, setup),
-    cmocka_unit_test_setup(test_shards, setup),
-    cmocka_unit_test_setup(test_shards_extra, setup),
-    cmocka_unit_test_setup(test_index_missing_file, setup),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

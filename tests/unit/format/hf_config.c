@@ -2,8 +2,6 @@
  * can be read. */
 #include "harness.h"
 
-#include <stddef.h>
-
 #include "base/json.h"
 #include "format/hf_config.h"
 
@@ -153,7 +151,7 @@ static const struct {
      "not divisible"},
 };
 
-static void test_parse(void **state)
+TEST(test_parse)
 {
     for (size_t i = 0; i < sizeof(case_list) / sizeof(case_list[0]); i++) {
         struct hf_config config;
@@ -176,7 +174,7 @@ static struct hf_config parsed(const char *text)
 }
 
 /* The numbers of published files, in the form of the time. */
-static void test_llama(void **state)
+TEST(test_llama)
 {
     const struct hf_config old = parsed(
         "{\"architectures\":[\"LlamaForCausalLM\"],\"attention_bias\":false,\"bos_token_id\":"
@@ -229,7 +227,7 @@ static enum status generation(const char *json, struct hf_config *out)
 
 /* Tokens of generation_config.json replace those of config.json; each once. One beyond the
  * vocabulary is refused. */
-static void test_generation(void **state)
+TEST(test_generation)
 {
     struct hf_config c;
     struct text text = {.data = NULL};
@@ -257,7 +255,7 @@ static void test_generation(void **state)
     assert_int_equal(c.eos_n, 2);
 }
 
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
     struct hf_config c = parsed(LLAMA "}");
     assert_int_equal(c.context, 2048);
@@ -297,7 +295,7 @@ static void test_defaults(void **state)
     assert_true(c.is_tied && c.qkv_bias && c.out_bias && c.rope.theta == 0);
 }
 
-static void test_yarn(void **state)
+TEST(test_yarn)
 {
     struct hf_config c = parsed(
         LLAMA ",\"max_position_embeddings\":65536,\"rope_theta\":1e6,\"rope_scaling\":{"
@@ -356,7 +354,7 @@ static const char *const written_list[] = {
     NEOX ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":3},\"hidden_act\":\"gelu_fast\"}",
 };
 
-static void test_write(void **state)
+TEST(test_write)
 {
     for (size_t i = 0; i < sizeof(written_list) / sizeof(written_list[0]); i++) {
         struct hf_config config = parsed(written_list[i]), again;
@@ -376,7 +374,7 @@ static void test_write(void **state)
 }
 
 /* Both forms of the rotary positions are in what is written, each whole. */
-static void test_forms(void **state)
+TEST(test_forms)
 {
     struct hf_config config = parsed(written_list[4]);
     struct text text = {.data = NULL};
@@ -403,7 +401,7 @@ static void test_forms(void **state)
     text_free(&text);
 }
 
-static void test_write_gpt2(void **state)
+TEST(test_write_gpt2)
 {
     for (int qa = 0; qa < 2; qa++) {
         struct hf_config config = parsed("{" GOOD "}");
@@ -429,10 +427,4 @@ static void test_write_gpt2(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_parse),      cmocka_unit_test(test_llama),
-    cmocka_unit_test(test_defaults),   cmocka_unit_test(test_yarn),
-    cmocka_unit_test(test_write),      cmocka_unit_test(test_forms),
-    cmocka_unit_test(test_write_gpt2), cmocka_unit_test(test_generation),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,7 +2,6 @@
  * name otherwise. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "format/hf_config.h"
 
 #define MAP(text) "{\"weight_map\":{" text "}}"
@@ -12,7 +11,7 @@ static enum status parse(const char *text, struct hf_index *out)
     return hf_index_parse(text, strlen(text), "DIR/model.safetensors.index.json", out);
 }
 
-static void test_good(void **state)
+TEST(test_good)
 {
     struct hf_index index;
     assert_int_equal(parse("{\"metadata\":{\"total_size\":1.5},\"weight_map\":{\"c\":\"m-2."
@@ -34,7 +33,7 @@ static void test_good(void **state)
     assert_null(hf_index_find(&index, "a"));
 }
 
-static void test_bad(void **state)
+TEST(test_bad)
 {
     static const struct {
         const char *text, *says;
@@ -70,7 +69,7 @@ static void test_bad(void **state)
     }
 }
 
-static void test_huge(void **state)
+TEST(test_huge)
 {
     struct text text = {.limit = 16 << 20};
     struct hf_index index;
@@ -91,9 +90,4 @@ static void test_huge(void **state)
     text_free(&text);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_good),
-    cmocka_unit_test(test_bad),
-    cmocka_unit_test(test_huge),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -1,14 +1,9 @@
 /* hf_save — a folder exists whole or not at all, and folders of others are not touched. */
 #include "harness.h"
 
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
-#include "base/file.h"
-#include "base/text.h"
 #include "format/hf.h"
 
 static const float weights[4] = {1, 2, 3, 4};
@@ -61,7 +56,7 @@ static void assert_alone(int want)
     assert_int_equal((int)info.st_nlink - 2, want); /* folders */
 }
 
-static void test_new(void **state)
+TEST_WITH(test_new, setup, NULL)
 {
     char deep[FILE_PATH_MAX];
     assert_int_equal(hf_save_check(target), ST_OK);
@@ -77,7 +72,7 @@ static void test_new(void **state)
     assert_whole(deep);
 }
 
-static void test_taken(void **state)
+TEST_WITH(test_taken, setup, NULL)
 {
     char path[FILE_PATH_MAX];
     static const char *const nameless[] = {"", "/", ".", "..", "a/..", "/tmp/.", "./"};
@@ -106,7 +101,7 @@ static void test_taken(void **state)
 
 /* A limit on the size of files acts like a full disk and needs no rights; in a child process,
  * because it stays. */
-static void test_no_room(void **state)
+TEST_WITH(test_no_room, setup, NULL)
 {
     static float big[1 << 16];
     const struct safetensors_source large = {"a", DTYPE_F32, 1, {1 << 16}, .data = big};
@@ -129,7 +124,7 @@ static void test_no_room(void **state)
 
 /* The next export removes what a killed one left; one that is running, and what only looks similar,
  * stays. */
-static void test_left_behind(void **state)
+TEST_WITH(test_left_behind, setup, NULL)
 {
     static const char *const names[] = {"to.tmp-1",  "to.tmp-99999999", "to.tmp-77",
                                         "to.tmp-7x", "to.tmp-",         "too.tmp-7"};
@@ -158,7 +153,7 @@ static void test_left_behind(void **state)
 
 /* Above the limit several files and an index, which hf_open reads back; a tensor above the limit
  * has a file of its own. */
-static void test_parts(void **state)
+TEST_WITH(test_parts, setup, NULL)
 {
     static const float a[16] = {1, 2}, b[4] = {3}, c[4] = {4}, d[3] = {5};
     static const struct safetensors_source many[] = {
@@ -192,9 +187,4 @@ static void test_parts(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup(test_parts, setup),       cmocka_unit_test_setup(test_new, setup),
-    cmocka_unit_test_setup(test_taken, setup),       cmocka_unit_test_setup(test_no_room, setup),
-    cmocka_unit_test_setup(test_left_behind, setup),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

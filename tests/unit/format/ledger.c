@@ -2,7 +2,6 @@
  * changed; and bytes that are no ledger. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "format/ledger.h"
 
 /* A ledger that is being written. */
@@ -57,7 +56,7 @@ static void fifty_steps(struct book *b)
     add(b, 42, 9, 328, 8, LEDGER_OUTCOME_APPLIED);
 }
 
-static void test_whole(void **state)
+TEST(test_whole)
 {
     struct book b = {.generation = 0};
     fifty_steps(&b);
@@ -73,7 +72,7 @@ static void test_whole(void **state)
 }
 
 /* A return to a checkpoint supersedes what is behind it, wherever it cuts. */
-static void test_superseded(void **state)
+TEST(test_superseded)
 {
     struct book b = {.generation = 0};
     fifty_steps(&b);
@@ -102,7 +101,7 @@ static void expect(struct book *b, const char *problem)
         fail_msg("expected \"%s\", got \"%s\"", problem, a.problem);
 }
 
-static void test_problems(void **state)
+TEST(test_problems)
 {
     struct book b = {.generation = 0};
     start(&b, 0, 0);
@@ -141,7 +140,7 @@ static void test_problems(void **state)
 }
 
 /* Cut at each byte: the lines before count. Each flipped bit, and each missing line, is found. */
-static void test_cuts_and_flips(void **state)
+TEST(test_cuts_and_flips)
 {
     struct book b = {.generation = 0};
     struct ledger_audit a;
@@ -172,7 +171,7 @@ static void test_cuts_and_flips(void **state)
 }
 
 /* A pass over the data is known as long as all steps that are left have one order. */
-static void test_epochs(void **state)
+TEST(test_epochs)
 {
     struct book b = {.generation = 0};
     start_order(&b, 0, 0, 64, 5);
@@ -208,7 +207,7 @@ static void test_epochs(void **state)
     assert_true(a.epoch == 0 && a.reordered == 0);
 }
 
-static void test_hostile(void **state)
+TEST(test_hostile)
 {
     static const char *const bad[] = {
         "\n",
@@ -255,7 +254,7 @@ static void test_hostile(void **state)
 }
 
 /* A sparse file of a terabyte is refused at once. */
-static void test_files(void **state)
+TEST(test_files)
 {
     char path[600];
     struct ledger_audit a;
@@ -286,7 +285,7 @@ static void checkpoint(struct book *b, int64_t step, uint64_t weights)
 }
 
 /* The same step with other weights: suspect only where they must be equal. */
-static void test_weights(void **state)
+TEST(test_weights)
 {
     static const struct {
         const char *first, *second;
@@ -331,7 +330,7 @@ static void test_weights(void **state)
 }
 
 /* More checkpoints than are kept, in any order: the newest steps stay, in order. */
-static void test_many_checkpoints(void **state)
+TEST(test_many_checkpoints)
 {
     struct book b = {.text = {.limit = 64 << 20}};
     const int n = LEDGER_CHECKPOINTS_MAX + 500;
@@ -348,7 +347,7 @@ static void test_many_checkpoints(void **state)
     text_free(&b.text);
 }
 
-static void test_append(void **state)
+TEST(test_append)
 {
     struct ledger_run a = {1, 1, 1, 0, 8, LEDGER_OUTCOME_APPLIED};
     const struct ledger_run next = {1, 2, 3, 8, 8, LEDGER_OUTCOME_APPLIED};
@@ -368,11 +367,4 @@ static void test_append(void **state)
     assert_true(ledger_append(&a, &other));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_whole),    cmocka_unit_test(test_superseded),
-    cmocka_unit_test(test_problems), cmocka_unit_test(test_cuts_and_flips),
-    cmocka_unit_test(test_epochs),   cmocka_unit_test(test_hostile),
-    cmocka_unit_test(test_files),    cmocka_unit_test(test_append),
-    cmocka_unit_test(test_weights),  cmocka_unit_test(test_many_checkpoints),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,8 +2,6 @@
  * its header is checked against its contents. */
 #include "harness.h"
 
-#include "base/file.h"
-#include "base/text.h"
 #include "format/hf.h"
 #include "format/llmc.h"
 
@@ -41,7 +39,7 @@ static void names(int i, char out[64], int *dims_n, int64_t dim[2])
 
 /* The same weights as transformers' folder, bit for bit; bf16: rounded to its 8 bits of
  * precision. */
-static void test_same_as_folder(void **state)
+TEST(test_same_as_folder)
 {
     struct hf_model *hf;
     assert_int_equal(hf_open(DIR "lm", &gpt2, &hf), ST_OK);
@@ -76,7 +74,7 @@ static void test_same_as_folder(void **state)
     hf_close(hf);
 }
 
-static void test_asked_wrongly(void **state)
+TEST(test_asked_wrongly)
 {
     struct llmc_file *file;
     struct llmc_entry entry;
@@ -107,7 +105,7 @@ static void test_asked_wrongly(void **state)
     assert_int_equal(llmc_open(DIR "nothing", &file), ST_NO_INPUT);
 }
 
-static void test_header(void **state)
+TEST(test_header)
 {
     static const struct {
         int word;
@@ -153,9 +151,4 @@ static void test_header(void **state)
     free(bytes);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_same_as_folder),
-    cmocka_unit_test(test_asked_wrongly),
-    cmocka_unit_test(test_header),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -28,7 +28,7 @@ static const struct manifest sample = {
     .files_n = 2,
 };
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     struct text text = {.data = NULL};
     struct manifest back;
@@ -54,7 +54,7 @@ static void test_round_trip(void **state)
     text_free(&text);
 }
 
-static void test_every_flip_and_cut(void **state)
+TEST(test_every_flip_and_cut)
 {
     struct text text = {.data = NULL};
     struct manifest back;
@@ -92,7 +92,7 @@ static enum status forge(const char *from, const char *to)
     return st;
 }
 
-static void test_forged(void **state)
+TEST(test_forged)
 {
     static const char *const pair[][3] = {
         {"\"schema\": 1", "\"schema\": \"1\"", "schema"},
@@ -128,7 +128,7 @@ static void test_forged(void **state)
 }
 
 /* Another schema is reported whatever the bytes are: it may have another checksum. */
-static void test_schemas(void **state)
+TEST(test_schemas)
 {
     struct manifest back;
     static const char *const other[] = {
@@ -159,7 +159,7 @@ static void test_schemas(void **state)
         assert_int_equal(manifest_parse(none[i], strlen(none[i]), "none", &back), ST_BAD_DATA);
 }
 
-static void test_grad_compress(void **state)
+TEST(test_grad_compress)
 {
     struct ckpt_meta meta = {.model_json = " { \"a\" : 1e3 } ", .settings_json = "{}"};
     assert_int_equal(manifest_normalize(&meta), ST_OK);
@@ -169,7 +169,7 @@ static void test_grad_compress(void **state)
 }
 
 /* A run that never changed its batches has no schedule of its own in the file. */
-static void test_no_schedule(void **state)
+TEST(test_no_schedule)
 {
     struct manifest m = sample, back;
     struct text text = {.data = NULL};
@@ -181,12 +181,4 @@ static void test_no_schedule(void **state)
     text_free(&text);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_no_schedule),
-    cmocka_unit_test(test_round_trip),
-    cmocka_unit_test(test_every_flip_and_cut),
-    cmocka_unit_test(test_forged),
-    cmocka_unit_test(test_schemas),
-    cmocka_unit_test(test_grad_compress),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

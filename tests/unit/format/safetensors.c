@@ -4,8 +4,6 @@
 
 #include <xxhash.h>
 
-#include "base/file.h"
-#include "base/text.h"
 #include "format/safetensors.h"
 
 /* wrap — header text and data_bytes of data as one file image, allocated to the exact size so that
@@ -31,7 +29,7 @@ static enum status parse(const char *header, size_t data_bytes, struct safetenso
     return st;
 }
 
-static void test_golden(void **state)
+TEST(test_golden)
 {
     struct file_map map = {.data = NULL};
     struct safetensors st = {.entry = NULL};
@@ -55,7 +53,7 @@ static void test_golden(void **state)
     file_map_close(&map);
 }
 
-static void test_every_cut_is_refused(void **state)
+TEST(test_every_cut_is_refused)
 {
     struct file_map map = {.data = NULL};
     struct safetensors st = {.entry = NULL};
@@ -145,7 +143,7 @@ static const struct {
     {"{} x", 0, "image"},
 };
 
-static void test_cases(void **state)
+TEST(test_cases)
 {
     for (size_t i = 0; i < sizeof(case_list) / sizeof(case_list[0]); i++) {
         struct safetensors st = {.entry = NULL};
@@ -160,7 +158,7 @@ static void test_cases(void **state)
     }
 }
 
-static void test_header_length(void **state)
+TEST(test_header_length)
 {
     static const uint64_t length[] = {
         0, 1, 3, 100000001, UINT64_MAX, UINT64_MAX - 7, INT64_MAX, (uint64_t)1 << 63};
@@ -174,7 +172,7 @@ static void test_header_length(void **state)
     assert_int_equal(safetensors_parse(NULL, 0, "empty", &st), ST_BAD_DATA);
 }
 
-static void test_long_name_and_depth(void **state)
+TEST(test_long_name_and_depth)
 {
     struct safetensors st = {.entry = NULL};
     for (int n = 255; n <= 256; n++) {
@@ -193,7 +191,7 @@ static void test_long_name_and_depth(void **state)
     text_free(&deep);
 }
 
-static void test_unused_dtypes_are_left_out(void **state)
+TEST(test_unused_dtypes_are_left_out)
 {
     struct safetensors st = {.entry = NULL};
     assert_int_equal(parse("{\"mask\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]},"
@@ -208,7 +206,7 @@ static void test_unused_dtypes_are_left_out(void **state)
         ST_BAD_DATA);
 }
 
-static void test_half_is_exact(void **state)
+TEST(test_half_is_exact)
 {
     for (uint32_t bits = 0; bits <= 0xffff; bits++) {
         uint16_t half = (uint16_t)bits;
@@ -240,7 +238,7 @@ static void count_beat(void *arg, int64_t bytes)
     beat_bytes += bytes;
 }
 
-static void test_write_and_read(void **state)
+TEST(test_write_and_read)
 {
     static float big[5 << 20];
     for (size_t i = 0; i < sizeof(big) / sizeof(big[0]); i++)
@@ -311,7 +309,7 @@ static enum status read_range(void *arg, int64_t first, int64_t n, void *out)
 }
 
 /* What is read in ranges makes the file that the same numbers in memory make. */
-static void test_write_by_ranges(void **state)
+TEST(test_write_by_ranges)
 {
     enum { ELEMS = (5 << 20) / 2 + 3 };
     static float all[ELEMS];
@@ -343,7 +341,7 @@ static void test_write_by_ranges(void **state)
     assert_non_null(strstr(status_message(), "lost at element"));
 }
 
-static void test_write_refusals(void **state)
+TEST(test_write_refusals)
 {
     char path[FILE_PATH_MAX];
     uint64_t hash;
@@ -361,7 +359,7 @@ static void test_write_refusals(void **state)
     assert_int_equal(safetensors_bytes(&source, 1, NULL, &written), ST_BAD_DATA);
 }
 
-static void test_write_nothing(void **state)
+TEST(test_write_nothing)
 {
     char path[FILE_PATH_MAX];
     uint64_t hash;
@@ -378,17 +376,4 @@ static void test_write_nothing(void **state)
     file_map_close(&map);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_golden),
-    cmocka_unit_test(test_every_cut_is_refused),
-    cmocka_unit_test(test_cases),
-    cmocka_unit_test(test_header_length),
-    cmocka_unit_test(test_long_name_and_depth),
-    cmocka_unit_test(test_unused_dtypes_are_left_out),
-    cmocka_unit_test(test_half_is_exact),
-    cmocka_unit_test(test_write_and_read),
-    cmocka_unit_test(test_write_by_ranges),
-    cmocka_unit_test(test_write_refusals),
-    cmocka_unit_test(test_write_nothing),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -5,8 +5,6 @@
 
 #include <xxhash.h>
 
-#include "base/file.h"
-#include "base/text.h"
 #include "format/sink.h"
 
 #define MIB (1 << 20)
@@ -44,7 +42,7 @@ static void write_one(const char *data, int64_t n, int64_t piece)
     file_map_close(&map);
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     static const int64_t sizes[] = {0,           1,       4095,        4096,    MIB,
                                     4 * MIB - 1, 4 * MIB, 4 * MIB + 1, 8 * MIB, 21 * MIB + 4097};
@@ -61,7 +59,7 @@ static void test_sizes(void **state)
     free(data);
 }
 
-static void test_in_the_way(void **state)
+TEST(test_in_the_way)
 {
     struct sink *sink = NULL;
     text_format(path, sizeof path, "%s/there", harness_tmpdir());
@@ -77,6 +75,4 @@ static void test_in_the_way(void **state)
     unlink(path);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes),
-                                          cmocka_unit_test(test_in_the_way)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

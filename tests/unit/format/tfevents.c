@@ -2,21 +2,14 @@
  * field of ten thousand events; names in order; a disk that is full for a while. */
 #include "format/tfevents.h"
 
-#include <dirent.h>
-#include <math.h>
-#include <signal.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
-#include "base/clock.h"
-#include "base/file.h"
 #include "harness.h"
 #include "tfevents_read.h"
 
 /* ---- tests ---- */
 
-static void test_checksum(void **state)
+TEST(test_checksum)
 {
     uint8_t bytes[32] = {0};
     assert_int_equal(tfevents_crc32c("", 0), 0);
@@ -57,7 +50,7 @@ static void read_head(struct tfevents_cursor *c, int64_t step_next)
     assert_int_equal(s.step, step_next);
 }
 
-static void test_ten_thousand(void **state)
+TEST(test_ten_thousand)
 {
     enum { N = 10000 };
     char path[FILE_PATH_MAX];
@@ -87,7 +80,7 @@ static void test_ten_thousand(void **state)
     file_map_close(&map);
 }
 
-static void test_written_soon(void **state)
+TEST(test_written_soon)
 {
     char path[FILE_PATH_MAX];
     struct tfevents *file = begin(folder("soon"), 8, path);
@@ -108,7 +101,7 @@ static void test_written_soon(void **state)
 
 /* Runs that follow each other within a second, and one from the future, sort in the order of their
  * starts. */
-static void test_names(void **state)
+TEST(test_names)
 {
     const char *dir = folder("names");
     char path[4][FILE_PATH_MAX], host[128] = "", future[FILE_PATH_MAX];
@@ -140,7 +133,7 @@ static void limit(rlim_t bytes)
 
 /* A file that may not grow acts like a full disk: what is in the buffer is written when there is
  * space again, what is not is counted, and the file holds whole records only. */
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     char path[FILE_PATH_MAX];
     struct file_map map = {0};
@@ -168,7 +161,7 @@ static void test_full_disk(void **state)
     file_map_close(&map);
 }
 
-static void test_full_to_the_end(void **state)
+TEST(test_full_to_the_end)
 {
     char path[FILE_PATH_MAX];
     struct tfevents *file = begin(folder("end"), 1, path);
@@ -181,7 +174,7 @@ static void test_full_to_the_end(void **state)
     assert_int_equal(file_bytes(path), head);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct tfevents *file = (struct tfevents *)1;
     assert_int_equal(tfevents_open("", 1, &file), ST_OK);
@@ -195,10 +188,4 @@ static void test_refused(void **state)
     assert_null(file);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_checksum),     cmocka_unit_test(test_ten_thousand),
-    cmocka_unit_test(test_written_soon), cmocka_unit_test(test_names),
-    cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_full_to_the_end),
-    cmocka_unit_test(test_refused),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

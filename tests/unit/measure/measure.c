@@ -2,10 +2,7 @@
  * ranks, exact patterns, collectives, tables; and the rows of `convoy bench` on threads as ranks,
  * in host memory and in device memory that the host cannot touch. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the device is used here */
-#include <math.h>
-#include <string.h>
 
-#include "base/clock.h"
 #include "base/quantile.h"
 #include "comm/fake_device.h"
 #include "kernels/bf16.h"
@@ -19,7 +16,7 @@
 #include "measure/measure_time.h"
 #include "node/command/bench_run.h"
 
-static void quantiles(void **state)
+TEST(quantiles)
 {
     double values[] = {40, 10, 30, 20}, one = 5;
     quantile_sort(values, 4);
@@ -46,7 +43,7 @@ static enum status compute_2_ms(void *arg)
 
 /* One thread of two computes and the other is off its core: it may have been waited for all the
  * time, so a rate half as high as its peers' says nothing. One thread by itself waits for none. */
-static void time_off_the_cores_is_slack(void **state)
+TEST(time_off_the_cores_is_slack)
 {
     struct measure_timer timer = {.threads_n = 2, .slices_min = 8, .patience = 8};
     struct measure_best two = {0}, one = {0};
@@ -66,7 +63,7 @@ static enum status fail_third(void *arg)
     return ++*calls == 3 ? FAIL(ST_FAULT, "the third call") : ST_OK;
 }
 
-static void a_failure_ends_the_slices(void **state)
+TEST(a_failure_ends_the_slices)
 {
     const struct measure_timer timer = {.slices_min = 8, .patience = 8};
     struct measure_best best = {0};
@@ -104,7 +101,7 @@ static enum status measure_together(struct ranks_one *one)
 }
 
 /* The slowest rank counts: it sleeps for 9 ms, the first one for 1 ms. */
-static void the_slowest_rank_counts(void **state)
+TEST(the_slowest_rank_counts)
 {
     struct told told[3];
     ranks_run(1, 3, measure_together, told, sizeof *told);
@@ -130,7 +127,7 @@ static float value_of(const struct measure_pattern *p, int i)
 }
 
 /* The sum of all contributions is the pattern of sums, exactly, whatever the element type. */
-static void sums_are_exact(void **state)
+TEST(sums_are_exact)
 {
     static struct measure_pattern one, all;
     for (int d = 0; d < 3; d++)
@@ -151,7 +148,7 @@ static void sums_are_exact(void **state)
         }
 }
 
-static void wrong_elements_are_counted(void **state)
+TEST(wrong_elements_are_counted)
 {
     static char data[3000 * sizeof(float)];
     struct measure_pattern p, other;
@@ -171,7 +168,7 @@ static void wrong_elements_are_counted(void **state)
     }
 }
 
-static void random_numbers_are_of_one_size(void **state)
+TEST(random_numbers_are_of_one_size)
 {
     for (int d = 0; d < 3; d++) {
         struct measure_pattern p = {.dtype = dtypes[d]};
@@ -222,7 +219,7 @@ static enum status run_collectives(struct ranks_one *one)
 
 /* Every collective in every element type is right; a bit that one rank inverts in its part of the
  * sum is one wrong element on all ranks. */
-static void collectives_are_right(void **state)
+TEST(collectives_are_right)
 {
     int64_t flipped[5];
     ranks_run(1, 5, run_collectives, flipped, sizeof *flipped);
@@ -232,7 +229,7 @@ static void collectives_are_right(void **state)
 
 /* ---- products ---- */
 
-static void products_have_their_bytes(void **state)
+TEST(products_have_their_bytes)
 {
     struct dev *dev = ranks_dev(0);
     struct stream *s;
@@ -261,7 +258,7 @@ static void products_have_their_bytes(void **state)
 
 /* ---- tables ---- */
 
-static void a_table_keeps_its_columns(void **state)
+TEST(a_table_keeps_its_columns)
 {
     static const struct measure_column columns[] = {
         {"name", -6, 0}, {"value", 9, 0}, {"n", 4, 0}, {"share", 6, 2}, {"where", 0, 0}};
@@ -287,7 +284,7 @@ static void a_table_keeps_its_columns(void **state)
     text_free(&out);
 }
 
-static void values_have_four_digits(void **state)
+TEST(values_have_four_digits)
 {
     char out[64];
     assert_string_equal(measure_table_value(out, sizeof out, 54.634, "GB/s"), "54.63 GB/s");
@@ -336,9 +333,9 @@ static void check_three(void)
     }
 }
 
-static void rows_of_three(void **state) { check_three(); }
+TEST(rows_of_three) { check_three(); }
 
-static void rows_of_three_devices(void **state)
+TEST(rows_of_three_devices)
 {
     fake = fake_device_open();
     ranks_own_dev = fake_dev;
@@ -349,7 +346,7 @@ static void rows_of_three_devices(void **state)
     fake_device_close(fake);
 }
 
-static void bus(void **state)
+TEST(bus)
 {
     const double all_reduce = bus_bandwidth(BUS_COLLECTIVE_ALL_REDUCE, 1000000, 2, 1000);
     assert_true(fabs(all_reduce - 1.0) < 1e-9);
@@ -360,20 +357,4 @@ static void bus(void **state)
     assert_true(bus_bandwidth(BUS_COLLECTIVE_BROADCAST, 1000000, 4, 0) == 0);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(quantiles),
-    cmocka_unit_test(time_off_the_cores_is_slack),
-    cmocka_unit_test(a_failure_ends_the_slices),
-    cmocka_unit_test(the_slowest_rank_counts),
-    cmocka_unit_test(sums_are_exact),
-    cmocka_unit_test(wrong_elements_are_counted),
-    cmocka_unit_test(random_numbers_are_of_one_size),
-    cmocka_unit_test(collectives_are_right),
-    cmocka_unit_test(products_have_their_bytes),
-    cmocka_unit_test(a_table_keeps_its_columns),
-    cmocka_unit_test(values_have_four_digits),
-    cmocka_unit_test(rows_of_three),
-    cmocka_unit_test(rows_of_three_devices),
-    cmocka_unit_test(bus),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

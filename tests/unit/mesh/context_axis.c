@@ -33,32 +33,32 @@ static void check_model(struct model_dims whole, float dropout, int tensor, int 
     run_free(want);
 }
 
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
     check_model(dims_of(MODEL_ARCH_GPT2, 0), 0, 1, 4);
     check_model(dims_of(MODEL_ARCH_GPT2, 0), 0.2f, 1, 4);
 }
 
-static void test_llama(void **state)
+TEST(test_llama)
 {
     check_model(dims_of(MODEL_ARCH_LLAMA, 1), 0, 1, 4);
     check_model(dims_of(MODEL_ARCH_LLAMA, 2), 0.2f, 1, 4);
 }
 
-static void test_qwen(void **state)
+TEST(test_qwen)
 {
     check_model(dims_of(MODEL_ARCH_QWEN2, 2), 0, 1, 2);
     check_model(dims_of(MODEL_ARCH_QWEN3, 2), 0.2f, 1, 4);
 }
 
 /* Rows of q, k and v by heads. */
-static void test_neox(void **state)
+TEST(test_neox)
 {
     check_model(dims_of(MODEL_ARCH_NEOX, 0), 0, 1, 4);
     check_model(dims_of(MODEL_ARCH_NEOX, 0), 0.2f, 1, 2);
 }
 
-static void test_qa(void **state)
+TEST(test_qa)
 {
     struct model_dims qa = dims_of(MODEL_ARCH_GPT2, 0);
     qa.task = MODEL_TASK_QA;
@@ -67,14 +67,14 @@ static void test_qa(void **state)
 }
 
 /* Own rows of a tensor group then begin anywhere in the runs of positions. */
-static void test_with_tensor(void **state)
+TEST(test_with_tensor)
 {
     check_model(dims_of(MODEL_ARCH_GPT2, 0), 0.2f, 2, 4);
     check_model(dims_of(MODEL_ARCH_LLAMA, 2), 0.2f, 4, 2);
     check_model(dims_of(MODEL_ARCH_NEOX, 0), 0, 2, 2);
 }
 
-static void test_eval(void **state)
+TEST(test_eval)
 {
     struct passes how = {.whole = dims_of(MODEL_ARCH_LLAMA, 2), .dropout = 0.2f, .is_eval = true};
     struct passes *want = run(how);
@@ -85,7 +85,7 @@ static void test_eval(void **state)
     run_free(want);
 }
 
-static void test_fast_kernels(void **state)
+TEST(test_fast_kernels)
 {
     is_fast = true;
     check_model(dims_of(MODEL_ARCH_GPT2, 0), 0.2f, 1, 2);
@@ -95,7 +95,7 @@ static void test_fast_kernels(void **state)
 }
 
 /* Samples that are not equal runs, or parts too small to exchange. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct model_dims whole = dims_of(MODEL_ARCH_GPT2, 0), dims;
     struct model_shard part = {.context_ranks = 4};
@@ -118,7 +118,7 @@ static void test_refused(void **state)
 
 /* The runs cover the positions, and the pairs of a query and a key that it sees are as many for
  * each part. */
-static void test_runs(void **state)
+TEST(test_runs)
 {
     for (int parts = 1; parts <= 8; parts++) {
         int64_t seen[2 * 8 * 3] = {0}, pairs[8] = {0};
@@ -136,11 +136,4 @@ static void test_runs(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_runs), cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_gpt2), cmocka_unit_test(test_llama),
-    cmocka_unit_test(test_qwen), cmocka_unit_test(test_neox),
-    cmocka_unit_test(test_qa),   cmocka_unit_test(test_with_tensor),
-    cmocka_unit_test(test_eval), cmocka_unit_test(test_fast_kernels),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -55,7 +55,7 @@ static void check_exact(enum grad_quant_kind kind, enum shape shape, int64_t n)
     free(packed);
 }
 
-static void test_exact(void **state)
+TEST(test_exact)
 {
     static const int64_t sizes[] = {1, 2, 63, 64, 65, 255, 256, 257, 4095, 4096, 4097, 9000};
     for (int kind = 0; kind < GRAD_QUANT_KIND_N; kind++)
@@ -65,7 +65,7 @@ static void test_exact(void **state)
 }
 
 /* A block that cannot be packed is NaN, leaves no residual, and its neighbours are as ever. */
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
     static const float odd[] = {NAN, INFINITY, -INFINITY};
     static float x[8192], r[8192], y[8192];
@@ -129,7 +129,7 @@ static void check_message(struct grad_code *code, enum grad_quant_kind kind, enu
     free(coded);
 }
 
-static void test_messages(void **state)
+TEST(test_messages)
 {
     static const int64_t sizes[] = {1, 256, 257, 5000, 262144, 262145, 700000};
     struct grad_code *code;
@@ -144,7 +144,7 @@ static void test_messages(void **state)
 }
 
 /* Cut at each byte: refused. A byte altered: refused, or as many blocks of something. */
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
     struct grad_code_block block = block_of(GRAD_QUANT_KIND_INT4);
     struct grad_code *code;
@@ -179,7 +179,4 @@ static void test_damaged(void **state)
     free(back);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_exact), cmocka_unit_test(test_not_finite),
-    cmocka_unit_test(test_messages), cmocka_unit_test(test_damaged)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

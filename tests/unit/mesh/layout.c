@@ -68,7 +68,7 @@ static void check_owners(const struct param_table *t, int ranks, int64_t bucket_
         layout_free(&l[rank]);
 }
 
-static void test_owners(void **state)
+TEST(test_owners)
 {
     for (int task = MODEL_TASK_LM; task <= MODEL_TASK_QA; task++)
         for (int64_t layers = 1; layers <= 4; layers++)
@@ -111,7 +111,7 @@ static void check_equal(const char *preset, int ranks)
     param_table_free(&t);
 }
 
-static void test_equal_parts(void **state)
+TEST(test_equal_parts)
 {
     check_equal("gpt2-xl", 8);
     check_equal("gpt2", 32);
@@ -119,7 +119,7 @@ static void test_equal_parts(void **state)
 }
 
 /* Order, sizes and one rank's table stay as they were. */
-static void test_pad(void **state)
+TEST(test_pad)
 {
     struct param_table a = table_of(MODEL_TASK_QA, 3, 7, 13), b = table_of(MODEL_TASK_QA, 3, 7, 13);
     layout_pad(&b, 1);
@@ -136,7 +136,7 @@ static void test_pad(void **state)
 }
 
 /* One rank: each unit is a bucket. Several: the embedding's tensors, then joined units. */
-static void test_cut(void **state)
+TEST(test_cut)
 {
     struct param_table t = table_of(MODEL_TASK_LM, 6, 64, 100);
     struct layout l;
@@ -159,7 +159,4 @@ static void test_cut(void **state)
     param_table_free(&t);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_owners), cmocka_unit_test(test_pad),
-                                          cmocka_unit_test(test_equal_parts),
-                                          cmocka_unit_test(test_cut)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,8 +2,6 @@
  * parts. */
 #include "mesh/mesh.h"
 
-#include <string.h>
-
 #include "harness.h"
 #include "mesh/mesh_comm.h"
 
@@ -42,7 +40,7 @@ static void coords_of(const struct mesh *mesh)
                     assert_int_equal(mesh_rank_of(mesh, &at), rank);
                 }
 }
-static void test_coords(void **state) { each_mesh(coords_of); }
+TEST(test_coords) { each_mesh(coords_of); }
 
 /* A group ascends, holds the rank, and is the same for each of its members. */
 static void groups_of(const struct mesh *mesh)
@@ -66,7 +64,7 @@ static void groups_of(const struct mesh *mesh)
             assert_int_equal(seen[rank], mesh_group_n(mesh, axes));
     }
 }
-static void test_groups(void **state)
+TEST(test_groups)
 {
     for (int tensor = 1; tensor <= 3; tensor++)
         for (int context = 1; context <= 2; context++)
@@ -81,7 +79,7 @@ static void test_groups(void **state)
 }
 
 /* Two nodes of four workers: tensor groups are neighbours, data groups reach the other node. */
-static void test_groups_by_hand(void **state)
+TEST(test_groups_by_hand)
 {
     struct mesh mesh;
     int group[8];
@@ -97,7 +95,7 @@ static void test_groups_by_hand(void **state)
     assert_memory_equal(group, ((int[]){0, 2, 4, 6}), sizeof(int[4]));
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct mesh mesh;
     assert_int_equal(mesh_make(6, 2, 1, 2, &mesh), ST_BAD_SETTING);
@@ -116,7 +114,7 @@ static bool is_within(int ranks, int tensor, unsigned axes, int locals)
     return mesh_comm_is_within_node(&mesh, axes, locals);
 }
 
-static void test_nodes(void **state)
+TEST(test_nodes)
 {
     const unsigned tensor = MESH_BIT(MESH_AXIS_TENSOR), data = MESH_BIT(MESH_AXIS_DATA);
     assert_true(is_within(8, 2, tensor, 4));
@@ -138,7 +136,7 @@ static void check_link(int ranks, int tensor, unsigned axes, int locals, const c
     assert_string_equal(link, want);
 }
 
-static void test_links(void **state)
+TEST(test_links)
 {
     const unsigned tensor = MESH_BIT(MESH_AXIS_TENSOR), data = MESH_BIT(MESH_AXIS_DATA);
     check_link(4, 2, tensor, 2, "shm + tcp", "shm");
@@ -151,7 +149,7 @@ static void test_links(void **state)
     check_link(4, 2, data, 2, "nccl", "nccl");
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     static const char *const names[MESH_AXES] = {"tensor", "context", "data", "pipeline"};
     for (int i = 0; i < MESH_AXES; i++)
@@ -159,7 +157,7 @@ static void test_names(void **state)
 }
 
 /* What people read: outermost first, and nothing where ranks differ by their data alone. */
-static void test_place(void **state)
+TEST(test_place)
 {
     static const struct {
         int ranks, tensor, context, pipeline, rank, n;
@@ -185,9 +183,4 @@ static void test_place(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_place),   cmocka_unit_test(test_coords),
-    cmocka_unit_test(test_groups),  cmocka_unit_test(test_groups_by_hand),
-    cmocka_unit_test(test_refused), cmocka_unit_test(test_nodes),
-    cmocka_unit_test(test_links),   cmocka_unit_test(test_names)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

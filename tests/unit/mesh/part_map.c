@@ -2,9 +2,6 @@
  * element has its place, ranges may begin and end anywhere, and what does not fit is refused. */
 #include "mesh/part_map.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "harness.h"
 #include "mesh/store/layout.h"
 #include "mesh/pipe/split.h"
@@ -191,7 +188,7 @@ static const struct {
 } meshes[] = {{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {1, 2, 1}, {1, 4, 1},
               {1, 2, 2}, {1, 4, 2}, {2, 2, 1}, {3, 2, 2}, {4, 4, 1}, {2, 4, 2}};
 
-static void all_architectures(void **state)
+TEST(all_architectures)
 {
     int models = 0;
     for (int arch = 0; arch < MODEL_ARCH_N; arch++)
@@ -214,7 +211,7 @@ static void all_architectures(void **state)
 }
 
 /* The tied token embedding is on the first and the last stage: read from one, written to both. */
-static void tied_embedding(void **state)
+TEST(tied_embedding)
 {
     struct model m;
     struct model_dims dims = dims_of(MODEL_ARCH_GPT2, 12, false);
@@ -232,7 +229,7 @@ static void tied_embedding(void **state)
 }
 
 /* A cut along columns: one message has whole rows of the part, whatever the range. */
-static void columns_travel_together(void **state)
+TEST(columns_travel_together)
 {
     struct model m;
     struct model_dims dims = dims_of(MODEL_ARCH_GPT2, 12, false);
@@ -275,7 +272,7 @@ static struct param *tensor_of(struct model *m, int part, const char *name)
     return &m->own[part].param[param_find(&m->own[part], name) - m->own[part].param];
 }
 
-static void what_does_not_fit(void **state)
+TEST(what_does_not_fit)
 {
     struct model m;
     open_pair(&m, true);
@@ -309,7 +306,4 @@ static void what_does_not_fit(void **state)
     refused(&m, part_map_add(&m.map, 1, &m.own[1]), "layers.3.mlp.down_proj.weight");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(all_architectures), cmocka_unit_test(tied_embedding),
-    cmocka_unit_test(columns_travel_together), cmocka_unit_test(what_does_not_fit)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -3,8 +3,6 @@
  * whether messages are buffered or not. */
 #include "harness.h"
 
-#include <string.h>
-
 #include "mesh/pipe/pipe.h"
 
 enum { STAGES_MAX = 8, MICROS_MAX = 32, CHUNKS_MAX = 4, OPS_MAX = 2 * MICROS_MAX * CHUNKS_MAX };
@@ -58,7 +56,7 @@ static void check_stages(const struct pipe *pipe)
         check_stage(pipe, stage);
 }
 
-static void test_ops(void **state) { each_pipe(check_stages); }
+TEST(test_ops) { each_pipe(check_stages); }
 
 /* ---- all stages together ---- */
 
@@ -285,10 +283,10 @@ static void check_runs(const struct pipe *pipe)
         }
 }
 
-static void test_runs(void **state) { each_pipe(check_runs); }
+TEST(test_runs) { each_pipe(check_runs); }
 
 /* Gradients that wait to be sent, for more stages (step/pipe.h: STEP_PIPE_GRADS_MAX). */
-static void test_grads_out(void **state)
+TEST(test_grads_out)
 {
     int most = 0;
     for (int stages = 9; stages <= 32; stages++)
@@ -305,7 +303,7 @@ static void test_grads_out(void **state)
     assert_in_range(most, 2, 16);
 }
 
-static void test_bubble(void **state)
+TEST(test_bubble)
 {
     struct pipe pipe = {4, 8, 1}, chunked = {4, 8, 2};
     assert_int_equal(pipe_slots(&pipe), 11);
@@ -313,7 +311,4 @@ static void test_bubble(void **state)
     assert_true(pipe_bubble(&chunked) == 3.0 / 19);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_runs),
-                                          cmocka_unit_test(test_grads_out),
-                                          cmocka_unit_test(test_bubble)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

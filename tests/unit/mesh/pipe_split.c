@@ -53,7 +53,7 @@ static void check_split(const double *cost, int64_t layers, int stages, int chun
     assert_true(most_of(cost, layers, first, parts) <= best * (1 + 1e-9));
 }
 
-static void test_best(void **state)
+TEST(test_best)
 {
     double cost[LAYERS_MAX + 2];
     for (uint64_t draw = 0; draw < 20; draw++)
@@ -68,7 +68,7 @@ static void test_best(void **state)
 
 /* A head as costly as three layers leaves the last stage one layer; of splits that are as good,
  * early stages get less. */
-static void test_ends(void **state)
+TEST(test_ends)
 {
     double cost[12] = {0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3};
     int64_t first[5];
@@ -81,7 +81,7 @@ static void test_ends(void **state)
     assert_int_equal(first[1], 4);
 }
 
-static void test_costs(void **state)
+TEST(test_costs)
 {
     struct model_dims dims;
     double cost[14], again[14];
@@ -102,7 +102,7 @@ static void test_costs(void **state)
     assert_true(again[1] == cost[1] + more && again[2] == cost[2]);
 }
 
-static void test_part(void **state)
+TEST(test_part)
 {
     const int64_t first[7] = {0, 2, 4, 6, 8, 9, 10};
     struct model_shard part = {.tensor_ranks = 2};
@@ -117,7 +117,4 @@ static void test_part(void **state)
     assert_true(part.lacks_embed && !part.lacks_head);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_best), cmocka_unit_test(test_ends),
-                                          cmocka_unit_test(test_costs),
-                                          cmocka_unit_test(test_part)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

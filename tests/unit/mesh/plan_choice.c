@@ -2,10 +2,8 @@
  * take for the memory that each has free. */
 #include "mesh/ranks.h"
 
-#include <signal.h>
 #include <sys/mman.h>
 
-#include "base/log.h"
 #include "node/choose/config_map.h"
 #include "node/choose/memory_check.h"
 #include "node/choose/plan_choice.h"
@@ -39,7 +37,7 @@ static void check_way(const struct plan_ways *w, int i, const char *recompute,
     assert_int_equal(way.shard, shard);
 }
 
-static void test_ways(void **state)
+TEST(test_ways)
 {
     struct plan_ways w = ways(MODEL_RECOMPUTE_LIGHT, LAYOUT_SHARD_FULL, 1, 8, true);
     assert_int_equal(w.n, 1);
@@ -56,7 +54,7 @@ static void test_ways(void **state)
 }
 
 /* A setting with a number of layers is one way. */
-static void test_asked_layers(void **state)
+TEST(test_asked_layers)
 {
     const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1}};
     struct step_config config = {.dims.layers = 12, .recompute = {MODEL_RECOMPUTE_BLOCK, 5}};
@@ -67,7 +65,7 @@ static void test_asked_layers(void **state)
 }
 
 /* With stages each way is planned, so there are few; all whole ways are among them. */
-static void test_stages(void **state)
+TEST(test_stages)
 {
     const struct memory_plan_place place = {.at = {.ranks = 2, .nodes = 1, .locals = 2},
                                             .is_discrete = true};
@@ -95,7 +93,7 @@ static void check_shards(enum layout_shard asked, int nodes, int locals, bool is
     assert_string_equal(got, want);
 }
 
-static void test_shards(void **state)
+TEST(test_shards)
 {
     check_shards(LAYOUT_SHARD_AUTO, 1, 8, true, "nogf");
     check_shards(LAYOUT_SHARD_AUTO, 2, 8, true, "noghf");
@@ -140,7 +138,7 @@ static enum status fits(void *arg, int way, bool *out)
 }
 
 /* By halves or one after the other, the same votes; by halves few are asked about. */
-static void test_votes(void **state)
+TEST(test_votes)
 {
     for (int first = 0; first <= 3 * LAYERS + 1; first++)
         for (int is_falling = 0; is_falling < 2; is_falling++) {
@@ -175,7 +173,7 @@ static struct voter voter(int64_t free_bytes, int first)
     return v;
 }
 
-static void test_one_rank(void **state)
+TEST(test_one_rank)
 {
     for (int first = 0; first <= 3; first++) {
         struct voter v = voter(first ? 9 * GIB : -1, first);
@@ -192,7 +190,7 @@ static enum status vote(struct ranks_one *one)
 }
 
 /* The rank with least memory decides for all, and is named. */
-static void test_several_ranks(void **state)
+TEST(test_several_ranks)
 {
     struct voter v[] = {voter(80 * GIB, 0), voter(7 * GIB, 1), voter(-1, 0), voter(40 * GIB, 0)};
     ranks_run(2, 2, vote, v, sizeof *v);
@@ -204,7 +202,7 @@ static void test_several_ranks(void **state)
 }
 
 /* No way that fits on one rank fits on the other: the last, though each alone has a better one. */
-static void test_no_common_way(void **state)
+TEST(test_no_common_way)
 {
     struct voter v[] = {voter(7 * GIB, 3), voter(7 * GIB, 3)};
     v[0].votes[0] = 1;
@@ -250,7 +248,7 @@ static int make_in(const struct conf *conf, int rank, int shm_fd, char *says, si
 }
 
 /* The others do not wait for the one that failed: they end, and name it. */
-static void test_failed_rank(void **state)
+TEST(test_failed_rank)
 {
     char *argv[] = {(char[]){"RECOMPUTE=auto"},   (char[]){"MODEL=gpt2-nano"},
                     (char[]){"SEQ_LEN=32"},       (char[]){"BATCH_SIZE=1"},
@@ -337,7 +335,7 @@ static struct conf *conf_of(char *recompute)
     return conf;
 }
 
-static void test_generations(void **state)
+TEST(test_generations)
 {
     struct conf *conf = conf_of((char[]){"RECOMPUTE=auto"});
     struct plan_way way = make_once(conf, (struct plan_way){.recompute.way = MODEL_RECOMPUTE_AUTO});
@@ -363,11 +361,4 @@ static void test_generations(void **state)
     conf_close(conf);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_shards),        cmocka_unit_test(test_ways),
-    cmocka_unit_test(test_asked_layers),  cmocka_unit_test(test_stages),
-    cmocka_unit_test(test_votes),         cmocka_unit_test(test_one_rank),
-    cmocka_unit_test(test_several_ranks), cmocka_unit_test(test_no_common_way),
-    cmocka_unit_test(test_failed_rank),   cmocka_unit_test(test_generations),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -64,7 +64,7 @@ static void check(const int *begin, int ranks)
         fail_msg("%d shards on %d ranks are added in another order", begin[ranks], ranks);
 }
 
-static void same_tree_on_any_ranks(void **state)
+TEST(same_tree_on_any_ranks)
 {
     int begin[SHARDS_MAX + 1];
     for (int shards = 1; shards <= SHARDS_MAX; shards++)
@@ -75,7 +75,7 @@ static void same_tree_on_any_ranks(void **state)
 }
 
 /* Runs of any length, at least one shard each. */
-static void same_tree_of_any_deal(void **state)
+TEST(same_tree_of_any_deal)
 {
     int begin[SHARDS_MAX + 1] = {0};
     for (uint64_t seed = 0; seed < 2000; seed++) {
@@ -95,7 +95,7 @@ static int pieces(int shards, int ranks)
 }
 
 /* Powers of two have one piece each, and few slots. */
-static void powers_of_two(void **state)
+TEST(powers_of_two)
 {
     int begin[SHARDS_MAX + 1];
     for (int ranks = 1; ranks <= 16; ranks *= 2) {
@@ -115,7 +115,7 @@ static uint64_t truth_contexts(int shards, int first, int n)
                         truth_contexts(shards, first + left, n - left));
 }
 
-static void same_tree_with_contexts(void **state)
+TEST(same_tree_with_contexts)
 {
     for (int contexts = 1; contexts <= CONTEXTS_MAX; contexts++)
         for (int shards = 1; shards <= 13; shards++)
@@ -150,7 +150,7 @@ static bool follows(int shards, int nodes, int locals)
 }
 
 /* Where the comm's own sums are the tree's. */
-static void sums_of_the_comm(void **state)
+TEST(sums_of_the_comm)
 {
     assert_true(follows(1, 1, 1) && follows(8, 2, 2) && follows(8, 1, 4) && follows(48, 8, 2));
     assert_true(follows(3, 3, 1) && follows(3, 1, 3) && follows(6, 2, 3));
@@ -165,9 +165,4 @@ static void sums_of_the_comm(void **state)
     assert_false(follows_contexts(8, 5, 1, 5)); /* 4 and 1, not 3 and 2 */
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(same_tree_on_any_ranks), cmocka_unit_test(same_tree_of_any_deal),
-    cmocka_unit_test(same_tree_with_contexts), cmocka_unit_test(powers_of_two),
-    cmocka_unit_test(sums_of_the_comm)};
-
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -170,7 +170,7 @@ static void exchange_on(enum tokens tokens, int64_t columns, int ranks)
         check(&c[rank], want, what);
 }
 
-static void rows_add_up(void **state)
+TEST(rows_add_up)
 {
     for (int tokens = 0; tokens < TOKENS_N; tokens++)
         for (int ranks = 1; ranks <= 4; ranks++)
@@ -179,7 +179,7 @@ static void rows_add_up(void **state)
 }
 
 /* Rank 2 leaves when the others exchange rows: they end with a failure, and none of them hangs. */
-static void a_lost_rank_ends_the_exchange(void **state)
+TEST(a_lost_rank_ends_the_exchange)
 {
     static struct case_of c[RANKS_MAX];
     struct ranks_one one[RANKS_MAX];
@@ -194,7 +194,7 @@ static void a_lost_rank_ends_the_exchange(void **state)
 }
 
 /* Parts that begin and end within a row, lie within one row, or have none as a whole. */
-static void parts_cut_rows(void **state)
+TEST(parts_cut_rows)
 {
     static const int64_t bounds[][2] = {{0, 0},  {3, 3},   {0, 12},  {0, 24},  {12, 24},
                                         {4, 20}, {4, 28},  {23, 25}, {24, 96}, {5, 101},
@@ -231,7 +231,7 @@ static bool is_worth(int ranks, int64_t rows_n, int64_t tokens, int dense_bytes,
 }
 
 /* Rows are counted, and a row costs half of its bytes. */
-static void rows_are_worth_it(void **state)
+TEST(rows_are_worth_it)
 {
     assert_false(is_worth(1, 50257, 8, 4, true));
     assert_true(is_worth(2, 50257, 1024, 4, true));
@@ -255,7 +255,7 @@ static void used_because(const struct sparse_embed_cost *cost, bool want, const 
 }
 
 /* Each answer has its reason. */
-static void reasons(void **state)
+TEST(reasons)
 {
     struct sparse_embed_cost cost = {
         .ranks = 1, .rows_n = 50257, .tokens_max = 8192, .dense_bytes = 4};
@@ -274,7 +274,7 @@ static void reasons(void **state)
 }
 
 /* Rows and whole gradients differ by the order of sums only. */
-static void rows_change_no_losses(void **state)
+TEST(rows_change_no_losses)
 {
     static const enum layout_shard shards[] = {LAYOUT_SHARD_NONE, LAYOUT_SHARD_GRADIENTS,
                                                LAYOUT_SHARD_FULL};
@@ -298,8 +298,4 @@ static void rows_change_no_losses(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(rows_add_up),       cmocka_unit_test(parts_cut_rows),
-    cmocka_unit_test(rows_are_worth_it), cmocka_unit_test(a_lost_rank_ends_the_exchange),
-    cmocka_unit_test(reasons),           cmocka_unit_test(rows_change_no_losses)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -4,7 +4,7 @@
 
 #include "mesh/store/sparse_embed.h"
 
-static void the_compute_copy_is_current(void **state)
+TEST(the_compute_copy_is_current)
 {
     for (int ranks = 1; ranks <= 5; ranks++)
         for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
@@ -17,7 +17,7 @@ static void the_compute_copy_is_current(void **state)
 }
 
 /* Masters are whole only where passes read them, or where all ranks update all of them. */
-static void memory_is_as_the_policy_says(void **state)
+TEST(memory_is_as_the_policy_says)
 {
     struct param_table t;
     struct layout l;
@@ -58,7 +58,7 @@ static int64_t unsharded(const struct param_table *t, enum grad_compress_kind co
 }
 
 /* Rows of tokens are planned where they are exchanged: in host memory. */
-static void rows_are_planned_where_they_are_exchanged(void **state)
+TEST(rows_are_planned_where_they_are_exchanged)
 {
     struct param_table t;
     assert_int_equal(model_ops(&mixed_dims)->describe(&mixed_dims, &t), ST_OK);
@@ -85,7 +85,7 @@ static void expect_log(bool has_whole_embed, enum layout_shard shard, const char
 }
 
 /* 32 rows of 24 numbers, and 211 of the table. */
-static void the_log_says_why(void **state)
+TEST(the_log_says_why)
 {
     expect_log(true, LAYOUT_SHARD_NONE,
                "gradient of wte.weight: reduced whole, not as rows of tokens: other ranks have "
@@ -95,8 +95,4 @@ static void the_log_says_why(void **state)
                "16 of each rank: rows are at most half the bytes of the whole gradient (3.0 KiB");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(the_compute_copy_is_current), cmocka_unit_test(memory_is_as_the_policy_says),
-    cmocka_unit_test(rows_are_planned_where_they_are_exchanged),
-    cmocka_unit_test(the_log_says_why)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

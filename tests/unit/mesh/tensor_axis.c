@@ -17,21 +17,21 @@ static void check_model(struct model_dims whole, float dropout)
     run_free(want);
 }
 
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
     check_model(dims_of(MODEL_ARCH_GPT2, 0), 0);
     check_model(dims_of(MODEL_ARCH_GPT2, 0), 0.2f);
 }
 
 /* Key heads: as many as query heads, one for several of them, fewer than ranks. */
-static void test_llama(void **state)
+TEST(test_llama)
 {
     for (int64_t kv = 1; kv <= 8; kv *= 2)
         check_model(dims_of(MODEL_ARCH_LLAMA, kv), 0);
     check_model(dims_of(MODEL_ARCH_LLAMA, 2), 0.2f);
 }
 
-static void test_qwen(void **state)
+TEST(test_qwen)
 {
     check_model(dims_of(MODEL_ARCH_QWEN2, 2), 0);
     check_model(dims_of(MODEL_ARCH_QWEN3, 4), 0);
@@ -39,7 +39,7 @@ static void test_qwen(void **state)
 }
 
 /* Parallel residuals, and serial ones as gpt-neox-2.7b has. */
-static void test_neox(void **state)
+TEST(test_neox)
 {
     struct model_dims serial = dims_of(MODEL_ARCH_NEOX, 0);
     serial.features.is_parallel = false;
@@ -49,7 +49,7 @@ static void test_neox(void **state)
     check_model(serial, 0.2f);
 }
 
-static void test_qa(void **state)
+TEST(test_qa)
 {
     struct model_dims qa = dims_of(MODEL_ARCH_GPT2, 0);
     qa.task = MODEL_TASK_QA;
@@ -58,7 +58,7 @@ static void test_qa(void **state)
 }
 
 /* Without gradients: dropout is off, nothing is kept. */
-static void test_eval(void **state)
+TEST(test_eval)
 {
     struct passes how = {.whole = dims_of(MODEL_ARCH_LLAMA, 2), .dropout = 0.2f, .is_eval = true};
     struct passes *want = run(how);
@@ -69,7 +69,7 @@ static void test_eval(void **state)
     run_free(want);
 }
 
-static void test_fast_kernels(void **state)
+TEST(test_fast_kernels)
 {
     is_fast = true;
     check_model(dims_of(MODEL_ARCH_GPT2, 0), 0.2f);
@@ -78,9 +78,4 @@ static void test_fast_kernels(void **state)
     is_fast = false;
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_gpt2),         cmocka_unit_test(test_llama), cmocka_unit_test(test_qwen),
-    cmocka_unit_test(test_neox),         cmocka_unit_test(test_qa),    cmocka_unit_test(test_eval),
-    cmocka_unit_test(test_fast_kernels),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -3,7 +3,6 @@
  * PP, RECOMPUTE and type, and the micro-batches that a stage has in flight. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "mesh/pipe/split.h"
 #include "train/step/step.h"
 
@@ -200,15 +199,9 @@ static void check_types(const char *preset)
     check_model(preset, DTYPE_BF16);
 }
 
-static void test_gpt2(void **state) { (void)state, check_types("gpt2"); }
-static void test_llama(void **state) { (void)state, check_types("llama-3.2-1b"); }
-static void test_neox(void **state) { (void)state, check_types("pythia-160m"); }
-static void test_qwen(void **state) { (void)state, check_types("qwen3-0.6b"); }
+TEST(test_gpt2) { (void)state, check_types("gpt2"); }
+TEST(test_llama) { (void)state, check_types("llama-3.2-1b"); }
+TEST(test_neox) { (void)state, check_types("pythia-160m"); }
+TEST(test_qwen) { (void)state, check_types("qwen3-0.6b"); }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_gpt2),
-    cmocka_unit_test(test_llama),
-    cmocka_unit_test(test_neox),
-    cmocka_unit_test(test_qwen),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,14 +2,11 @@
  * recomputation takes less; when the token embedding's gradient is ready. */
 #include "model/model.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "dev/dev.h"
 #include "harness.h"
 #include "kernels/cpu.h"
 
-static void test_presets(void **state)
+TEST(test_presets)
 {
     static const struct {
         const char *name;
@@ -60,7 +57,7 @@ static void test_presets(void **state)
     assert_false(model_preset("", &dims));
 }
 
-static void test_check(void **state)
+TEST(test_check)
 {
     struct model_dims good, bad;
     assert_true(model_preset("gpt2", &good));
@@ -78,7 +75,7 @@ static void test_check(void **state)
         }
 }
 
-static void test_flops(void **state)
+TEST(test_flops)
 {
     struct model_dims dims;
     assert_true(model_preset("gpt2", &dims));
@@ -110,7 +107,7 @@ static size_t planned_as(enum model_recompute way, bool want_grad, size_t *scrat
     return planned((struct model_recomputed){.way = way}, want_grad, scratch_out);
 }
 
-static void test_plan(void **state)
+TEST(test_plan)
 {
     size_t s[5], light = planned_as(MODEL_RECOMPUTE_LIGHT, true, &s[0]),
                  attention = planned_as(MODEL_RECOMPUTE_ATTENTION, true, &s[1]);
@@ -131,7 +128,7 @@ static void test_plan(void **state)
 
 /* Number by number less is kept, and what is kept and scratch together never grow. The numbers of
  * whole ways are those ways. */
-static void test_plan_by_layer(void **state)
+TEST(test_plan_by_layer)
 {
     const int64_t layers = tiny.layers;
     size_t kept = SIZE_MAX, all = SIZE_MAX;
@@ -149,7 +146,7 @@ static void test_plan_by_layer(void **state)
     }
 }
 
-static void test_recompute_by_layer(void **state)
+TEST(test_recompute_by_layer)
 {
     char text[32];
     const struct model_recomputed what = {MODEL_RECOMPUTE_BLOCK, 2};
@@ -237,7 +234,7 @@ static void rig_close(struct rig *r)
 }
 
 /* −log softmax(logits)[target] of a row is that row's loss. */
-static void test_logits(void **state)
+TEST(test_logits)
 {
     struct rig r;
     float logits[21];
@@ -269,7 +266,7 @@ static enum status note_table(void *arg)
 }
 
 /* More rows than a chunk has: one call, and the head adds nothing after it. */
-static void test_embedding_grad_ready(void **state)
+TEST(test_embedding_grad_ready)
 {
     struct rig r;
     rig_open(&r, 120, 10, true);
@@ -283,10 +280,4 @@ static void test_embedding_grad_ready(void **state)
     rig_close(&r);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_presets),       cmocka_unit_test(test_check),
-    cmocka_unit_test(test_flops),         cmocka_unit_test(test_plan),
-    cmocka_unit_test(test_plan_by_layer), cmocka_unit_test(test_recompute_by_layer),
-    cmocka_unit_test(test_logits),        cmocka_unit_test(test_embedding_grad_ready),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,8 +2,6 @@
  * architectures, for ranks of a tensor group and stages of a pipeline; which parts are refused. */
 #include "model/model.h"
 
-#include <string.h>
-
 #include "harness.h"
 
 #define LAYERS 5
@@ -158,7 +156,7 @@ static void check_splits(struct model_dims whole)
     }
 }
 
-static void test_parts_are_the_whole(void **state)
+TEST(test_parts_are_the_whole)
 {
     for (int arch = 0; arch < MODEL_ARCH_N; arch++)
         check_splits(dims_of((enum model_arch)arch, 0));
@@ -175,7 +173,7 @@ static void test_parts_are_the_whole(void **state)
 }
 
 /* What one rank of four has, in numbers. */
-static void test_dims(void **state)
+TEST(test_dims)
 {
     struct model_dims whole = dims_of(MODEL_ARCH_LLAMA, 2), d;
     struct model_shard part = part_of(3, 4, 1, 2, 2);
@@ -199,7 +197,7 @@ static void test_dims(void **state)
 }
 
 /* The flags by which gradients are summed and counted. */
-static void test_shared(void **state)
+TEST(test_shared)
 {
     struct model_dims whole = dims_of(MODEL_ARCH_QWEN3, 2), d;
     struct model_shard part = part_of(2, 4, 0, 1, 0);
@@ -232,7 +230,7 @@ static void test_shared(void **state)
 
 /* A bias of a product by columns of its input: the same on all ranks, its gradient complete. q, k
  * and v in one tensor are three groups of GPT-2's, and one of NeoX's. */
-static void test_biases_and_groups(void **state)
+TEST(test_biases_and_groups)
 {
     static const struct {
         enum model_arch arch;
@@ -262,7 +260,7 @@ static void test_biases_and_groups(void **state)
 }
 
 /* A stage that has the head of a tied model, or neither end. */
-static void test_stages(void **state)
+TEST(test_stages)
 {
     struct model_dims whole = dims_of(MODEL_ARCH_GPT2, 0), d;
     struct param_table t;
@@ -288,7 +286,7 @@ static void refused(struct model_dims whole, struct model_shard part, const char
     assert_int_equal(out.layers, -7);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct model_dims whole = dims_of(MODEL_ARCH_LLAMA, 4);
     refused(whole, part_of(0, 3, 0, 1, 0), "TP=3 does not divide HEADS=8");
@@ -324,7 +322,7 @@ static void measure(const struct model_dims *dims, enum model_recompute way, siz
 
 /* Activations of a rank are a rank's share of the whole's, whatever is kept. Of the scratch the
  * gathered rows are not divided. */
-static void test_memory_is_divided(void **state)
+TEST(test_memory_is_divided)
 {
     static const char *const preset[] = {"gpt2", "llama-3.2-1b", "pythia-160m", "qwen3-0.6b"};
     for (size_t i = 0; i < sizeof preset / sizeof *preset; i++)
@@ -345,7 +343,7 @@ static void test_memory_is_divided(void **state)
 }
 
 /* A part of a sample's rows that ranks cannot exchange. */
-static void test_rows_are_refused(void **state)
+TEST(test_rows_are_refused)
 {
     struct model_dims whole = dims_of(MODEL_ARCH_GPT2, 0), dims;
     struct model_shard part = part_of(0, 4, 0, 1, 0);
@@ -360,14 +358,4 @@ static void test_rows_are_refused(void **state)
     assert_non_null(strstr(status_message(), "TP=4 does not divide SEQ_LEN=10 rows"));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_parts_are_the_whole),
-    cmocka_unit_test(test_dims),
-    cmocka_unit_test(test_shared),
-    cmocka_unit_test(test_biases_and_groups),
-    cmocka_unit_test(test_stages),
-    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_memory_is_divided),
-    cmocka_unit_test(test_rows_are_refused),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,9 +2,6 @@
  * counters. */
 #include "model/param.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "harness.h"
 #include "model/model.h"
 
@@ -18,7 +15,7 @@ static struct param_table describe(enum model_task task, const char *preset)
     return t;
 }
 
-static void test_layout(void **state)
+TEST(test_layout)
 {
     struct param_table t = describe(MODEL_TASK_QA, "gpt2-nano");
     int64_t end = 0, sum = 0;
@@ -43,7 +40,7 @@ static void test_layout(void **state)
     param_table_free(&t);
 }
 
-static void test_gpt2_names(void **state)
+TEST(test_gpt2_names)
 {
     struct param_table t = describe(MODEL_TASK_LM, "gpt2");
     assert_int_equal(t.parameters, 124439808); /* as Hugging Face counts it */
@@ -65,7 +62,7 @@ static void test_gpt2_names(void **state)
 
 /* The room behind the weights of the vocabulary product is no part of the tensor, and every way to
  * lay out a table keeps it. */
-static void test_room(void **state)
+TEST(test_room)
 {
     struct model_dims dims;
     struct param_table t;
@@ -97,7 +94,7 @@ static void test_room(void **state)
     param_table_free(&t);
 }
 
-static void test_too_large(void **state)
+TEST(test_too_large)
 {
     struct param_table t = {0};
     assert_int_equal(
@@ -108,7 +105,7 @@ static void test_too_large(void **state)
 }
 
 /* Any range of a parameter gives the same numbers; other parameters and seeds give others. */
-static void test_fill_is_a_function(void **state)
+TEST(test_fill_is_a_function)
 {
     struct param_table t = describe(MODEL_TASK_LM, "gpt2-nano");
     enum { N = 1000 };
@@ -125,7 +122,7 @@ static void test_fill_is_a_function(void **state)
 }
 
 /* Values written down once: they must never change, or old runs cannot be repeated. */
-static void test_fill_values(void **state)
+TEST(test_fill_values)
 {
     struct param_table t = describe(MODEL_TASK_LM, "gpt2-nano");
     static const float want[5] = {-0.0123707084f, 0.0287227575f, -0.00283930567f, -0.0243886709f,
@@ -153,7 +150,7 @@ static void moments(const struct param_table *t, const char *name, double *mean,
     *std = sqrt(squares / (double)n - *mean * *mean);
 }
 
-static void test_fill_moments(void **state)
+TEST(test_fill_moments)
 {
     struct param_table t = describe(MODEL_TASK_LM, "gpt2");
     double mean, std;
@@ -169,13 +166,4 @@ static void test_fill_moments(void **state)
     param_table_free(&t);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_layout),
-    cmocka_unit_test(test_gpt2_names),
-    cmocka_unit_test(test_room),
-    cmocka_unit_test(test_too_large),
-    cmocka_unit_test(test_fill_is_a_function),
-    cmocka_unit_test(test_fill_values),
-    cmocka_unit_test(test_fill_moments),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

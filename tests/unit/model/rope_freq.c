@@ -2,8 +2,6 @@
  * transformers' modeling_rope_utils give in double. */
 #include "model/transformer/transformer.h"
 
-#include <math.h>
-
 #include "harness.h"
 
 static const struct {
@@ -52,7 +50,7 @@ static const struct {
      {1, 0.316227766, 0.1, 0.0316227766, 0.01, 0.00316227766, 0.001, 0.000316227766}},
 };
 
-static void test_values(void **state)
+TEST(test_values)
 {
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         float got[ROPE_FREQ_MAX];
@@ -69,7 +67,7 @@ static void test_values(void **state)
 }
 
 /* Cosines and sines are scaled by YaRN alone: by its own factor, or by 0.1·ln(factor) + 1. */
-static void test_scale(void **state)
+TEST(test_scale)
 {
     float out[ROPE_FREQ_MAX];
     struct model_rope rope = row[3].rope;
@@ -82,8 +80,4 @@ static void test_scale(void **state)
     assert_float_equal(rope_freq(&rope, 128, out), 1, 0);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_values),
-    cmocka_unit_test(test_scale),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

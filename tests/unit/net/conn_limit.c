@@ -14,14 +14,14 @@ static struct conn_limit_slot heard(uint64_t from, int64_t since_ms)
     return (struct conn_limit_slot){.from = from, .since_ms = since_ms};
 }
 
-static void room_for_all(void **state)
+TEST(room_for_all)
 {
     struct conn_limit_slot slots[] = {silent(1, 10), silent(1, 20), heard(2, 5)};
     assert_int_equal(conn_limit_evict(slots, 3, 3, 2), 0);
     assert_int_equal(conn_limit_evict(slots, 0, 3, 2), 0);
 }
 
-static void the_oldest_silent_goes_first(void **state)
+TEST(the_oldest_silent_goes_first)
 {
     struct conn_limit_slot slots[] = {heard(1, 1), silent(2, 30), silent(3, 20), silent(4, 40)};
     assert_int_equal(conn_limit_evict(slots, 4, 3, 8), 1);
@@ -35,7 +35,7 @@ static void the_oldest_silent_goes_first(void **state)
 
 /* One that came first and is slow keeps its place against many of one address, whatever their
  * age. */
-static void many_of_one_address_make_room(void **state)
+TEST(many_of_one_address_make_room)
 {
     struct conn_limit_slot slots[101];
     slots[0] = silent(7, 0);
@@ -47,7 +47,7 @@ static void many_of_one_address_make_room(void **state)
         assert_int_equal(slots[i].is_evicted, i <= 91);
 }
 
-static void a_cap_for_each_address(void **state)
+TEST(a_cap_for_each_address)
 {
     struct conn_limit_slot slots[] = {silent(1, 5), silent(1, 3), silent(1, 4),
                                       silent(2, 1), heard(1, 0),  heard(1, 0)};
@@ -61,7 +61,7 @@ static void a_cap_for_each_address(void **state)
 
 /* Nodes behind one address all come at once: they are no crowd of silent ones before they had time
  * to speak. */
-static void the_new_do_not_count_for_their_address(void **state)
+TEST(the_new_do_not_count_for_their_address)
 {
     struct conn_limit_slot slots[7];
     for (int i = 0; i < 7; i++) {
@@ -76,11 +76,4 @@ static void the_new_do_not_count_for_their_address(void **state)
         assert_int_equal(slots[i].is_evicted, i < 4);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(room_for_all),
-    cmocka_unit_test(the_oldest_silent_goes_first),
-    cmocka_unit_test(many_of_one_address_make_room),
-    cmocka_unit_test(a_cap_for_each_address),
-    cmocka_unit_test(the_new_do_not_count_for_their_address),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -17,7 +17,7 @@ static bool is_login_granted(const char *login, size_t n)
     return is_granted(value);
 }
 
-static void no_token_is_required(void **state)
+TEST(no_token_is_required)
 {
     http_auth_init(&auth, NULL);
     assert_true(is_granted(NULL) && is_granted("Bearer x"));
@@ -25,7 +25,7 @@ static void no_token_is_required(void **state)
     assert_true(is_granted(NULL));
 }
 
-static void bearer(void **state)
+TEST(bearer)
 {
     static const char *const refused[] = {"",
                                           "Bearer",
@@ -48,7 +48,7 @@ static void bearer(void **state)
             fail_msg("'%s' is granted", refused[i]);
 }
 
-static void login(void **state)
+TEST(login)
 {
     char large[3000];
     http_auth_init(&auth, TOKEN);
@@ -65,9 +65,4 @@ static void login(void **state)
     assert_false(is_granted("Basic"));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(no_token_is_required),
-    cmocka_unit_test(bearer),
-    cmocka_unit_test(login),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

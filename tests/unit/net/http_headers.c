@@ -3,7 +3,7 @@
 
 #include "net/http_headers.h"
 
-static void test_headers(void **state)
+TEST(test_headers)
 {
     struct http_headers a = {0};
     static const char *const lines[] = {"HTTP/1.1 206 x\r\n", "content-length:  12 \r\n",
@@ -30,5 +30,4 @@ static void test_headers(void **state)
     assert_true(a.length == -1 && a.range_first == -1 && a.validator[0] == '\0');
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_headers)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -22,7 +22,7 @@ static bool is_public(const char *text)
     return ip_address_is_public((struct sockaddr *)&at, sizeof at);
 }
 
-static void test_closed(void **state)
+TEST(test_closed)
 {
     static const char *const closed[] = {"0.0.0.0",
                                          "0.255.255.255",
@@ -75,7 +75,7 @@ static void test_closed(void **state)
             fail_msg("%s is not public", closed[i]);
 }
 
-static void test_open(void **state)
+TEST(test_open)
 {
     static const char *const open[] = {
         "1.1.1.1",         "9.255.255.255",    "11.0.0.0",
@@ -91,7 +91,7 @@ static void test_open(void **state)
             fail_msg("%s is public", open[i]);
 }
 
-static void test_other_kinds(void **state)
+TEST(test_other_kinds)
 {
     struct sockaddr at = {.sa_family = AF_UNIX};
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x01010101)};
@@ -102,6 +102,4 @@ static void test_other_kinds(void **state)
     assert_string_equal(ip_address_text(&at, sizeof at, text, sizeof text), "no IP address");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_closed), cmocka_unit_test(test_open), cmocka_unit_test(test_other_kinds)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

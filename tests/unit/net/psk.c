@@ -90,7 +90,7 @@ static int old_server(SSL *ssl, const unsigned char *id, size_t n, SSL_SESSION *
 
 /* The value is that of Python: hashlib.scrypt(TOKEN, salt=b'convoy/v2', n=16384, r=8, p=1,
  * dklen=32). */
-static void the_key_is_stretched(void **state)
+TEST(the_key_is_stretched)
 {
     static const uint8_t expected[32] = {0xa2, 0x0f, 0x72, 0x9b, 0x28, 0x64, 0xe7, 0x3d,
                                          0x2f, 0x05, 0x27, 0xce, 0xa7, 0x7c, 0xc2, 0x84,
@@ -109,7 +109,7 @@ static void the_key_is_stretched(void **state)
     assert_int_equal(psk_derive("", &psk), ST_BAD_SETTING);
 }
 
-static void keys_and_versions(void **state)
+TEST(keys_and_versions)
 {
     struct psk right = {.key = {1}}, wrong = {.key = {2}};
     bool is_other_version;
@@ -139,8 +139,4 @@ static void keys_and_versions(void **state)
     SSL_CTX_free(old);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(the_key_is_stretched),
-    cmocka_unit_test(keys_and_versions),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

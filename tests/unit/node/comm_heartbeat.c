@@ -2,7 +2,6 @@
  * closed. */
 #include "harness.h"
 
-#include "base/clock.h"
 #include "node/worker/comm_heartbeat.h"
 
 static int64_t posted(struct board *board)
@@ -11,7 +10,7 @@ static int64_t posted(struct board *board)
     return board_call_copy(board, 0, &call) ? call.published_ms : 0;
 }
 
-static void beats_until_closed(void **state)
+TEST(beats_until_closed)
 {
     struct board *board;
     struct comm_heartbeat *heartbeat = NULL;
@@ -33,7 +32,7 @@ static void beats_until_closed(void **state)
     board_close(board);
 }
 
-static void tells_of_the_comm(void **state)
+TEST(tells_of_the_comm)
 {
     struct board *board;
     struct board_call call;
@@ -66,8 +65,4 @@ static void tells_of_the_comm(void **state)
     board_close(board);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(beats_until_closed),
-    cmocka_unit_test(tells_of_the_comm),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

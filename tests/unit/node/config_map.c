@@ -2,7 +2,6 @@
  * dimensions are checked. */
 #include "harness.h"
 
-#include "base/file.h"
 #include "base/json.h"
 #include "node/choose/config_map.h"
 
@@ -34,7 +33,7 @@ static struct mapped map(const char *words)
     return m;
 }
 
-static void test_preset(void **state)
+TEST(test_preset)
 {
     struct mapped m = map("MODEL=gpt2-mini");
     assert_int_equal(m.st, ST_OK);
@@ -53,7 +52,7 @@ static void test_preset(void **state)
     conf_close(m.conf);
 }
 
-static void test_numbers_arrive(void **state)
+TEST(test_numbers_arrive)
 {
     struct mapped m =
         map("MODEL=gpt2-nano LAYERS=3 HEADS=2 EMBED=8 CONTEXT=16 VOCAB=99 SEQ_LEN=9 BATCH_SIZE=2 "
@@ -107,7 +106,7 @@ static void test_numbers_arrive(void **state)
     conf_close(m.conf);
 }
 
-static void test_held_out_data_keeps_its_order(void **state)
+TEST(test_held_out_data_keeps_its_order)
 {
     struct mapped m = map("MODEL=gpt2-nano DATA=t VAL_DATA=v");
     struct feed_config feed;
@@ -120,7 +119,7 @@ static void test_held_out_data_keeps_its_order(void **state)
 
 /* EXACT=layout: shards by GLOBAL_BATCH alone; a pass has their samples at most, and checkpoints
  * record those. */
-static void test_virtual_shards(void **state)
+TEST(test_virtual_shards)
 {
     static const struct {
         const char *words;
@@ -169,7 +168,7 @@ static void assert_refused(const char *words, enum status want, const char *says
     conf_close(m.conf);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     assert_refused("MODEL=gpt2-nano DEVICE=cpu EXACT=layout GLOBAL_BATCH=256 BATCH_SIZE=2",
                    ST_BAD_SETTING,
@@ -201,7 +200,7 @@ static void check_dims(const char *words, int64_t kv_heads, int64_t head_dim, in
 }
 
 /* What HEADS and EMBED change, what they leave, and what is set. */
-static void test_derived_dims(void **state)
+TEST(test_derived_dims)
 {
     check_dims("MODEL=gpt2", 12, 64, 3072);
     check_dims("MODEL=gpt2 EMBED=96", 12, 8, 384);
@@ -236,7 +235,7 @@ static struct model_features features_of(const char *words)
 }
 
 /* Each setting changes its part alone, of a preset of GPT-2. */
-static void test_features(void **state)
+TEST(test_features)
 {
     const struct model_features modern = features_of("MODEL=gpt2-modern-nano"), plain = {0};
     struct model_features p = features_of("MODEL=gpt2-nano");
@@ -256,7 +255,7 @@ static void test_features(void **state)
     (void)features_of("MODEL=tests/golden/lm ACTIVATION=gelu QK_NORM=0"); /* as it is */
 }
 
-static void test_refused_features(void **state)
+TEST(test_refused_features)
 {
     assert_refused("MODEL=llama-toy LOGIT_CAP=15", ST_BAD_SETTING,
                    "LOGIT_CAP=15 (argument) is for GPT-2");
@@ -270,7 +269,7 @@ static void test_refused_features(void **state)
                    "elements of a head");
 }
 
-static void test_model_file(void **state)
+TEST(test_model_file)
 {
     struct mapped m = map("MODEL=tests/golden/hf_export/lm_f32.bin TASK=qa");
     assert_int_equal(m.st, ST_OK);
@@ -282,7 +281,7 @@ static void test_model_file(void **state)
     assert_refused("MODEL=tests/golden/lm/tokens.bin", ST_BAD_DATA, "token file");
 }
 
-static void test_folder(void **state)
+TEST(test_folder)
 {
     struct mapped m = map("MODEL=tests/golden/lm HEADS=4");
     assert_int_equal(m.st, ST_OK);
@@ -298,7 +297,7 @@ static void test_folder(void **state)
     conf_close(m.conf);
 }
 
-static void test_settings_are_json(void **state)
+TEST(test_settings_are_json)
 {
     struct mapped m =
         map("MODEL=gpt2-nano SEED=9007199254740991 LR=1e-3 OPTIMIZER=sgd MOMENTUM=0.9 "
@@ -331,7 +330,7 @@ static void test_settings_are_json(void **state)
 }
 
 /* What decides rounding, with SHARD as it was chosen; nodes, workers and device are not in it. */
-static void test_layout_is_json(void **state)
+TEST(test_layout_is_json)
 {
     struct mapped m = map("MODEL=gpt2-nano N_GPU_EACH_NODE=4 TP=2 PP=2 COMPRESS=bf16");
     struct text text = {0};
@@ -351,18 +350,4 @@ static void test_layout_is_json(void **state)
     conf_close(m.conf);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_preset),
-    cmocka_unit_test(test_numbers_arrive),
-    cmocka_unit_test(test_held_out_data_keeps_its_order),
-    cmocka_unit_test(test_virtual_shards),
-    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_derived_dims),
-    cmocka_unit_test(test_features),
-    cmocka_unit_test(test_refused_features),
-    cmocka_unit_test(test_model_file),
-    cmocka_unit_test(test_folder),
-    cmocka_unit_test(test_settings_are_json),
-    cmocka_unit_test(test_layout_is_json),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -1,8 +1,6 @@
 /* crash — a fatal signal is reported with the last notes, and remains the cause of death. */
 #include "harness.h"
 
-#include <signal.h>
-
 #include "base/assert.h"
 #include "node/process/crash.h"
 
@@ -20,7 +18,7 @@ static void die(void *arg)
     raise(*(const int *)arg);
 }
 
-static void test_report(void **state)
+TEST(test_report)
 {
     if (IS_SANITIZED) {
         HARNESS_SKIP("sanitizers keep their own handlers");
@@ -37,5 +35,4 @@ static void test_report(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_report)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

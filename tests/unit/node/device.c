@@ -17,7 +17,7 @@ static struct conf *conf_of(char *a, char *b, char *c)
 }
 #define W(word) ((char *)(word))
 
-static void cpu(void **state)
+TEST(cpu)
 {
     struct conf *conf = conf_of(W("DEVICE=cpu"), W("N_GPU_EACH_NODE=2"), NULL);
     struct dev *dev = NULL;
@@ -30,7 +30,7 @@ static void cpu(void **state)
     conf_close(conf);
 }
 
-static void transports(void **state)
+TEST(transports)
 {
     static const struct {
         const char *device, *backend, *workers;
@@ -51,7 +51,7 @@ static void transports(void **state)
     dev_close(dev);
 }
 
-static void no_gpu(void **state)
+TEST(no_gpu)
 {
     struct dev *dev = NULL;
     if (access("/dev/nvidiactl", F_OK) == 0)
@@ -68,7 +68,7 @@ static void no_gpu(void **state)
 }
 
 /* ATTENTION=cudnn where no shape of a step could help. */
-static void attention_by_cudnn(void **state)
+TEST(attention_by_cudnn)
 {
     static const struct {
         const char *device, *precision;
@@ -88,7 +88,4 @@ static void attention_by_cudnn(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(cpu), cmocka_unit_test(transports),
-                                          cmocka_unit_test(no_gpu),
-                                          cmocka_unit_test(attention_by_cudnn)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -3,9 +3,6 @@
  * themselves do not matter. */
 #include "node/command/eval_qa.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "data/qa/squad.h"
 #include "data/tokenizer/gpt2.h"
 #include "harness.h"
@@ -97,7 +94,7 @@ static const char *answer(const struct rig *r, const char *id)
     return text;
 }
 
-static void test_answers(void **state)
+TEST(test_answers)
 {
     char first[3][200] = {"", "", ""};
     static const char *const ids[] = {"a", "b", "c"}, *const contexts[] = {CONTEXT_A, CONTEXT_A,
@@ -129,7 +126,7 @@ static void test_answers(void **state)
 }
 
 /* With the logits of all windows in hand: is the answer the best span of them? */
-static void test_best_of_all_windows(void **state)
+TEST(test_best_of_all_windows)
 {
     struct rig r;
     struct eval_qa_result got;
@@ -162,7 +159,7 @@ static void test_best_of_all_windows(void **state)
     rig_close(&r);
 }
 
-static void test_stop(void **state)
+TEST(test_stop)
 {
     struct rig r;
     struct eval_qa_result got = {.all.n = -5};
@@ -176,9 +173,4 @@ static void test_stop(void **state)
     rig_close(&r);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_answers),
-    cmocka_unit_test(test_best_of_all_windows),
-    cmocka_unit_test(test_stop),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

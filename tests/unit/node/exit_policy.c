@@ -1,8 +1,6 @@
 /* exit_policy — every end of a worker: status, restart or not, and what the sentence names. */
 #include "harness.h"
 
-#include <signal.h>
-
 #include "node/supervisor/exit_policy.h"
 
 #define EXITED(code) ((code) << 8) /* as waitpid packs it */
@@ -21,7 +19,7 @@ static struct exit_policy_decision judge(int wait_status, const char *message)
     return out;
 }
 
-static void test_exit_codes(void **state)
+TEST(test_exit_codes)
 {
     static const struct {
         int code;
@@ -46,7 +44,7 @@ static void test_exit_codes(void **state)
     assert_string_equal(checked.text, "the check failed: node 1: memlock");
 }
 
-static void test_signals(void **state)
+TEST(test_signals)
 {
     static const int bugs[] = {SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE};
     for (size_t i = 0; i < sizeof bugs / sizeof *bugs; i++)
@@ -70,7 +68,7 @@ static void test_signals(void **state)
     assert_null(strstr(judge(KILLED(SIGHUP), "").text, "guess"));
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
     /* A mistake of the user is reported in the worker's own words; a failure that may heal gets
      * rank, exit code and step. */
@@ -85,7 +83,7 @@ static void test_words(void **state)
     assert_true(strlen(judge(EXITED(79), long_message).text) > 1023);
 }
 
-static void test_hang(void **state)
+TEST(test_hang)
 {
     struct exit_policy_facts facts = {.wait_status = KILLED(SIGKILL),
                                       .was_hung = true,
@@ -111,14 +109,14 @@ static void test_hang(void **state)
         strstr(v.text, "anything; if its steps are really that slow, set STEP_TIMEOUT higher"));
 }
 
-static void test_signal_names(void **state)
+TEST(test_signal_names)
 {
     char out[32];
     assert_string_equal(exit_policy_signal_name(out, sizeof out, SIGKILL), "SIGKILL");
     assert_string_equal(exit_policy_signal_name(out, sizeof out, 250), "signal 250");
 }
 
-static void test_kept(void **state)
+TEST(test_kept)
 {
     char out[96];
     struct board_worker last = {.checkpoint = {.step = -1}};
@@ -138,9 +136,4 @@ static void test_kept(void **state)
                         "the same command goes on from the checkpoint of step 40");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_exit_codes),   cmocka_unit_test(test_signals),
-    cmocka_unit_test(test_words),        cmocka_unit_test(test_hang),
-    cmocka_unit_test(test_signal_names), cmocka_unit_test(test_kept),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

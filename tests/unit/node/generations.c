@@ -2,12 +2,9 @@
  * uses the board as it does. */
 #include "harness.h"
 
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
-#include "base/clock.h"
-#include "base/text.h"
 #include "comm/tcp/addr.h"
 #include "node/worker/generations.h"
 
@@ -153,7 +150,7 @@ static void publish(const struct team *t, int64_t generation)
     board_world_publish(t->board, &place, t->world, RANKS);
 }
 
-static void from_generation_to_generation(void **state)
+TEST(from_generation_to_generation)
 {
     struct team t;
     begin(&t, 7);
@@ -189,7 +186,7 @@ static bool is_open(const struct board_address *address)
 
 /* Node 0 whose MASTER_ADDR is loopback there: its worker waits until it is known where other nodes
  * reach it. When that changes, the address of before still serves a world that was made of it. */
-static void the_address_is_where_others_reach_it(void **state)
+TEST(the_address_is_where_others_reach_it)
 {
     struct team t;
     struct board_node node = {.n_nodes = RANKS};
@@ -225,7 +222,7 @@ static void the_address_is_where_others_reach_it(void **state)
     finish(&t, status_exit_code(ST_TERMINATED));
 }
 
-static void other_data_are_refused(void **state)
+TEST(other_data_are_refused)
 {
     struct team t;
     begin(&t, 8);
@@ -235,7 +232,7 @@ static void other_data_are_refused(void **state)
     finish(&t, status_exit_code(ST_DISAGREE));
 }
 
-static void a_stop_ends_the_waiting(void **state)
+TEST(a_stop_ends_the_waiting)
 {
     struct team t;
     begin(&t, 7);
@@ -246,7 +243,7 @@ static void a_stop_ends_the_waiting(void **state)
 
 /* One that never greets (frozen, or behind a firewall): there is no step to end, so a stop is
  * obeyed in seconds. */
-static void a_stop_ends_a_meeting_that_does_not_come_about(void **state)
+TEST(a_stop_ends_a_meeting_that_does_not_come_about)
 {
     struct team t;
     int wait_status;
@@ -277,7 +274,7 @@ static enum status alone(void *arg, struct comm *comm, int64_t generation)
 }
 
 /* One rank has one generation and nothing to wait for. */
-static void one_rank_lives_once(void **state)
+TEST(one_rank_lives_once)
 {
     struct board *board;
     int64_t seen = 0;
@@ -293,7 +290,7 @@ static void one_rank_lives_once(void **state)
     board_close(board);
 }
 
-static void who_has_other_data_is_told_apart(void **state)
+TEST(who_has_other_data_is_told_apart)
 {
     char why[256] = "";
     struct board_address one = {.bytes = 40}, other = {.bytes = 900};
@@ -313,13 +310,4 @@ static void who_has_other_data_is_told_apart(void **state)
     assert_true(generations_same_data(&one, 1, &other, 2, why, sizeof why));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(from_generation_to_generation),
-    cmocka_unit_test(the_address_is_where_others_reach_it),
-    cmocka_unit_test(other_data_are_refused),
-    cmocka_unit_test(a_stop_ends_the_waiting),
-    cmocka_unit_test(a_stop_ends_a_meeting_that_does_not_come_about),
-    cmocka_unit_test(one_rank_lives_once),
-    cmocka_unit_test(who_has_other_data_is_told_apart),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,7 +2,6 @@
  * none. */
 #include "unit/fake_nvml.h"
 
-#include "base/clock.h"
 #include "node/worker/gpu_stats.h"
 
 static bool wait_for(struct board *board, int64_t xids, struct board_gpu *out)
@@ -15,7 +14,7 @@ static bool wait_for(struct board *board, int64_t xids, struct board_gpu *out)
     return false;
 }
 
-static void without(void **state)
+TEST(without)
 {
     struct board *board;
     struct board_gpu gpu;
@@ -30,7 +29,7 @@ static void without(void **state)
     board_close(board);
 }
 
-static void with(void **state)
+TEST(with)
 {
     struct board *board;
     struct board_gpu gpu;
@@ -56,7 +55,7 @@ static void with(void **state)
 
 /* A GPU that has fallen off the bus may hold its driver's calls for ever: the worker ends
  * nevertheless. */
-static void a_reading_that_does_not_end_is_left(void **state)
+TEST(a_reading_that_does_not_end_is_left)
 {
     struct board *board;
     struct board_gpu gpu;
@@ -82,6 +81,4 @@ static void a_reading_that_does_not_end_is_left(void **state)
     assert_int_equal(*begun, 0); /* and what it had opened is closed when it does end */
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(without), cmocka_unit_test(with),
-                                          cmocka_unit_test(a_reading_that_does_not_end_is_left)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

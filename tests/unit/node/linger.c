@@ -2,11 +2,8 @@
  * meanwhile. */
 #include "harness.h"
 
-#include <signal.h>
-
 #include <event2/event.h>
 
-#include "base/clock.h"
 #include "node/supervisor/linger.h"
 
 static int turns;
@@ -42,14 +39,14 @@ static int64_t lasts(int64_t ms, int signal_n)
     return took_ms;
 }
 
-static void its_time(void **state)
+TEST(its_time)
 {
     /* libevent counts from when its loop last looked at the clock */
     assert_true(lasts(300, 0) >= 250);
     assert_true(turns >= 1);
 }
 
-static void signals_end_it(void **state)
+TEST(signals_end_it)
 {
     static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -58,7 +55,7 @@ static void signals_end_it(void **state)
     }
 }
 
-static void says_why(void **state)
+TEST(says_why)
 {
     struct conf *conf;
     char text[96], *words[] = {"LINGER=90s"}, *nothing[] = {NULL};
@@ -67,9 +64,4 @@ static void says_why(void **state)
     conf_close(conf);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(its_time),
-    cmocka_unit_test(signals_end_it),
-    cmocka_unit_test(says_why),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

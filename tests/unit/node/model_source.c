@@ -2,10 +2,6 @@
  * none. tests/e2e/test_eval.sh tests checkpoints. */
 #include "node/choose/model_source.h"
 
-#include <string.h>
-
-#include "base/file.h"
-#include "base/text.h"
 #include "harness.h"
 
 static enum status open_named(const char *model, const char *dir, struct model_source *out)
@@ -20,7 +16,7 @@ static enum status open_named(const char *model, const char *dir, struct model_s
     return st;
 }
 
-static void test_folders(void **state)
+TEST(test_folders)
 {
     struct model_source lm = {0}, qa = {0};
     assert_int_equal(open_named("tests/golden/lm", "", &lm), ST_OK);
@@ -54,7 +50,7 @@ static void refused(const char *model, const char *dir, const char *says)
     assert_null(none.ckpt);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     refused("gpt2", "", "CHECKPOINT_DIR is empty");
     refused("gpt2", harness_tmpdir(), "no valid checkpoint");
@@ -62,8 +58,4 @@ static void test_refused(void **state)
     refused("/no/where", "", "CHECKPOINT_DIR is empty");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_folders),
-    cmocka_unit_test(test_refused),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

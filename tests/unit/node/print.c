@@ -2,10 +2,6 @@
  * failure says why. */
 #include "node/process/print.h"
 
-#include <fcntl.h>
-#include <string.h>
-#include <sys/wait.h>
-
 #include "harness.h"
 
 /* said — what a child process writes to a stdout that is `fd`; its status is returned as its exit
@@ -35,7 +31,7 @@ static int end_of(int pid)
     return WEXITSTATUS(how);
 }
 
-static void test_whole(void **state)
+TEST(test_whole)
 {
     enum { N = 300000 }; /* more than a pipe holds */
     int ends[2];
@@ -52,7 +48,7 @@ static void test_whole(void **state)
     assert_int_equal(total, N);
 }
 
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     int full = open("/dev/full", O_WRONLY);
     assert_true(full >= 0);
@@ -61,7 +57,7 @@ static void test_full_disk(void **state)
     close(full);
 }
 
-static void test_cut(void **state)
+TEST(test_cut)
 {
     struct text text = {.limit = 4};
     text_add(&text, "longer than that");
@@ -70,9 +66,4 @@ static void test_cut(void **state)
     assert_null(text.data);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_whole),
-    cmocka_unit_test(test_full_disk),
-    cmocka_unit_test(test_cut),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -34,7 +34,7 @@ static int changed(int *elem_out)
     return n;
 }
 
-static void test_one_bit(void **state)
+TEST(test_one_bit)
 {
     char what[160];
     bool is_hit[32] = {false};
@@ -54,7 +54,7 @@ static void test_one_bit(void **state)
             fail_msg("bit %d never changed", bit);
 }
 
-static void test_unknown(void **state)
+TEST(test_unknown)
 {
     char what[160];
     int elem;
@@ -69,7 +69,7 @@ static void test_unknown(void **state)
     assert_int_equal(changed(&elem), 0);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     char why[200];
     struct rehearse_replica first = {.elems = 0};
@@ -80,9 +80,4 @@ static void test_refused(void **state)
     assert_non_null(strstr(rehearse_flip_refused(&first, why, sizeof why), "ptrace_scope"));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_one_bit),
-    cmocka_unit_test(test_unknown),
-    cmocka_unit_test(test_refused),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -11,7 +11,7 @@ static struct rehearse_mix mix_of(const char *text)
     return mix;
 }
 
-static void test_mix(void **state)
+TEST(test_mix)
 {
     struct rehearse_mix mix = mix_of("hang:2,kill:6,slow");
     assert_int_equal(mix.weight[REHEARSE_KIND_KILL], 6);
@@ -22,7 +22,7 @@ static void test_mix(void **state)
     assert_int_equal(mix_of("kill:0,node:100").total, 100);
 }
 
-static void test_mix_refused(void **state)
+TEST(test_mix_refused)
 {
     static const char *const bad[] = {
         "",         "fire",
@@ -42,7 +42,7 @@ static void test_mix_refused(void **state)
 }
 
 /* test_drop — a kind that is left out never comes; the others keep their proportions. */
-static void test_drop(void **state)
+TEST(test_drop)
 {
     struct rehearse_mix mix = mix_of("kill:2,flip:3,cut:1,disk:1");
     rehearse_plan_drop(&mix, REHEARSE_KIND_FLIP);
@@ -52,7 +52,7 @@ static void test_drop(void **state)
 }
 
 /* test_proportions — each deck of as many faults as the weights has exactly the mix. */
-static void test_proportions(void **state)
+TEST(test_proportions)
 {
     struct rehearse_mix mix = mix_of("kill:3,node:3,hang:2,slow:1,flip:1,disk:2,cut:1");
     for (int64_t deck = 0; deck < 50; deck++) {
@@ -63,7 +63,7 @@ static void test_proportions(void **state)
     }
 }
 
-static void test_times_and_nodes(void **state)
+TEST(test_times_and_nodes)
 {
     struct rehearse_mix mix = mix_of("kill");
     int hits[3] = {0};
@@ -78,7 +78,7 @@ static void test_times_and_nodes(void **state)
 }
 
 /* test_seed — the same seed: the same faults; another one: others. */
-static void test_seed(void **state)
+TEST(test_seed)
 {
     int same = 0;
     struct rehearse_mix mix = mix_of("kill:3,hang:3");
@@ -93,7 +93,7 @@ static void test_seed(void **state)
     assert_true(same < 10);
 }
 
-static void test_statistics(void **state)
+TEST(test_statistics)
 {
     double one[] = {5}, four[] = {40, 10, 30, 20}, many[100];
     struct rehearse_times t = rehearse_plan_times(NULL, 0);
@@ -108,13 +108,4 @@ static void test_statistics(void **state)
     assert_true(t.median == 50 && t.p95 == 95 && t.worst == 100);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_mix),
-    cmocka_unit_test(test_mix_refused),
-    cmocka_unit_test(test_drop),
-    cmocka_unit_test(test_proportions),
-    cmocka_unit_test(test_times_and_nodes),
-    cmocka_unit_test(test_seed),
-    cmocka_unit_test(test_statistics),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,12 +2,11 @@
  * curves. */
 #include "harness.h"
 
-#include "base/log.h"
 #include "node/supervisor/inside.h"
 
 static char *nothing[] = {NULL};
 
-static void no_secret_is_shown(void **state)
+TEST(no_secret_is_shown)
 {
     struct conf *conf;
     struct supervisor_info *info;
@@ -28,13 +27,13 @@ static void no_secret_is_shown(void **state)
     LOG_ERROR("cannot fetch https://me:secret@host/a?key=b; try again\nlater");
     assert_true(log_tail_next(&info->tail, &seen, &line));
     assert_string_equal(line.text,
-                        "error run_info  cannot fetch https://***@host/a?*** try again later");
+                        "error node/run_info  cannot fetch https://***@host/a?*** try again later");
     supervisor_close_info(info);
     LOG_ERROR("this goes nowhere");
     conf_close(conf);
 }
 
-static void other_nodes_keep_no_curves(void **state)
+TEST(other_nodes_keep_no_curves)
 {
     struct conf *conf;
     struct supervisor_info *info;
@@ -47,8 +46,4 @@ static void other_nodes_keep_no_curves(void **state)
     conf_close(conf);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(no_secret_is_shown),
-    cmocka_unit_test(other_nodes_keep_no_curves),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,11 +2,9 @@
  * or nothing missing. */
 #include "harness.h"
 
-#include <sys/stat.h>
-
 #include "node/process/slurm.h"
 
-static void complaints(void **state)
+TEST(complaints)
 {
     static const struct {
         const char *environment[3];
@@ -38,7 +36,7 @@ static void complaints(void **state)
     }
 }
 
-static void gpus_of_the_driver(void **state)
+TEST(gpus_of_the_driver)
 {
     char dir[] = "/tmp/convoy-slurm-XXXXXX", inside[64];
     assert_non_null(mkdtemp(dir));
@@ -51,6 +49,4 @@ static void gpus_of_the_driver(void **state)
     assert_int_equal(slurm_gpus(dir), 0);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(complaints),
-                                          cmocka_unit_test(gpus_of_the_driver)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -1,8 +1,6 @@
 /* termination — the sentence is written to a file that exists, and nowhere else. */
 #include "harness.h"
 
-#include <sys/stat.h>
-
 #include "node/supervisor/linger.h"
 
 static const char *content(const char *path)
@@ -16,7 +14,7 @@ static const char *content(const char *path)
     return text;
 }
 
-static void writes_where_the_file_is(void **state)
+TEST(writes_where_the_file_is)
 {
     char dir[] = "/tmp/convoy-termination-XXXXXX", file[64], other[64], longest[5000];
     assert_non_null(mkdtemp(dir));
@@ -45,5 +43,4 @@ static void writes_where_the_file_is(void **state)
     rmdir(dir);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(writes_where_the_file_is)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

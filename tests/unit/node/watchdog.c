@@ -23,7 +23,7 @@ static int64_t hang_at(struct watchdog *watchdog, int64_t start_ms, int64_t hear
     return -1;
 }
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
     struct watchdog automatic = {0}, set = {.limit_set_ms = 2000},
                     long_set = {.limit_set_ms = 3600000};
@@ -38,7 +38,7 @@ static void test_limits(void **state)
 
 /* Before the first step is timed the limit comes from its operations; after that from its time. A
  * limit that is set stays. */
-static void test_first_step(void **state)
+TEST(test_first_step)
 {
     struct watchdog watchdog = {0}, set = {.limit_set_ms = 2000};
     struct board_worker worker = {.planned_ms = 100000};
@@ -61,7 +61,7 @@ static void test_first_step(void **state)
     assert_int_equal(watchdog_limit_ms(&watchdog, BOARD_PHASE_TRAINING), 60000);
 }
 
-static void test_slowest_step(void **state)
+TEST(test_slowest_step)
 {
     struct watchdog watchdog = {0};
     struct board_worker worker = {.step_ms = {100, 9000, 200}, .step_ms_n = 3};
@@ -82,7 +82,7 @@ static void test_slowest_step(void **state)
     assert_int_equal(watchdog.slowest_ms, 20000);
 }
 
-static void test_silence(void **state)
+TEST(test_silence)
 {
     struct watchdog watchdog = {.limit_set_ms = 2000};
     /* first look after 3500 */
@@ -92,7 +92,7 @@ static void test_silence(void **state)
     assert_int_equal(hang_at(&watchdog, 1000, 0, BOARD_PHASE_LOADING), 601100);
 }
 
-static void test_own_pause_is_no_hang(void **state)
+TEST(test_own_pause_is_no_hang)
 {
     struct watchdog watchdog = {.limit_set_ms = 3000};
     watchdog_start(&watchdog, 0);
@@ -104,7 +104,7 @@ static void test_own_pause_is_no_hang(void **state)
     assert_true(look(&watchdog, 503100, 90, BOARD_PHASE_TRAINING));
 }
 
-static void test_waiting_for_others(void **state)
+TEST(test_waiting_for_others)
 {
     struct board_call waiting = {.call = "all_reduce", .published_ms = 9000},
                       idle = {.published_ms = 9000};
@@ -124,7 +124,7 @@ static void test_waiting_for_others(void **state)
 }
 
 /* A generation ends: silence counts from then, for a rank that waited in it too. */
-static void test_anew(void **state)
+TEST(test_anew)
 {
     struct watchdog watchdog = {.limit_set_ms = 2000};
     watchdog_start(&watchdog, 0);
@@ -136,7 +136,7 @@ static void test_anew(void **state)
     assert_true(look(&watchdog, 4000, 0, BOARD_PHASE_TRAINING));
 }
 
-static void test_frozen(void **state)
+TEST(test_frozen)
 {
     struct watchdog watchdog = {0};
     int64_t silent_ms = 0;
@@ -153,14 +153,4 @@ static void test_frozen(void **state)
     assert_false(watchdog_is_frozen(&watchdog, 20000, 10050, 3000, &silent_ms));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_limits),
-    cmocka_unit_test(test_first_step),
-    cmocka_unit_test(test_slowest_step),
-    cmocka_unit_test(test_silence),
-    cmocka_unit_test(test_own_pause_is_no_hang),
-    cmocka_unit_test(test_waiting_for_others),
-    cmocka_unit_test(test_anew),
-    cmocka_unit_test(test_frozen),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,9 +2,6 @@
  * back, shares between points. */
 #include "harness.h"
 
-#include <string.h>
-
-#include "base/file.h"
 #include "plan/plan_cluster.h"
 
 static const char whole[] =
@@ -24,9 +21,8 @@ static enum status parse(const char *from, const char *to, struct plan_cluster *
     return plan_cluster_parse(bytes, strlen(bytes), "test", out);
 }
 
-static void test_reads(void **state)
+TEST(test_reads)
 {
-    (void)state;
     struct plan_cluster c;
     assert_int_equal(parse("", "", &c), ST_OK);
     assert_string_equal(c.name, "x");
@@ -40,9 +36,8 @@ static void test_reads(void **state)
     assert_float_equal(c.across.bytes_per_second, 0, 0);
 }
 
-static void test_share(void **state)
+TEST(test_share)
 {
-    (void)state;
     struct plan_cluster c;
     assert_int_equal(parse("", "", &c), ST_OK);
     const struct plan_share *share = &c.product[PLAN_PRECISION_BF16];
@@ -62,9 +57,8 @@ static void refused(const char *from, const char *to, const char *message)
         fail_msg("\"%s\" is not in: %s", message, status_message());
 }
 
-static void test_refuses(void **state)
+TEST(test_refuses)
 {
-    (void)state;
     refused("\"locals\"", "\"local\"", "unknown key \"local\"; did you mean \"locals\"?");
     refused("\"latency_us\"", "\"latency_ms\"", "did you mean \"latency_us\"?");
     refused("{\"bf16\":3e14}", "{\"bf16\":3e14,\"fp4\":1}", "peak has the unknown key \"fp4\"");
@@ -87,9 +81,8 @@ static void test_refuses(void **state)
 #define ROWS_BEFORE "\"locals\":4"
 #define ROWS(text) ROWS_BEFORE ",\"product_rows\":" text
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
-    (void)state;
     struct plan_cluster c, again;
     struct text text = {0};
     assert_int_equal(parse(ROWS_BEFORE,
@@ -110,9 +103,8 @@ static void test_rows(void **state)
     text_free(&text);
 }
 
-static void test_refuses_rows(void **state)
+TEST(test_refuses_rows)
 {
-    (void)state;
     refused(ROWS_BEFORE, ROWS("7"), "\"product_rows\" is a number, expected an array");
     refused(ROWS_BEFORE, ROWS("[7]"), "entry 1 is no object");
     refused(ROWS_BEFORE, ROWS("[{\"share\":[[64,1]]}]"), "\"width\" is missing");
@@ -125,9 +117,8 @@ static void test_refuses_rows(void **state)
     refused(ROWS_BEFORE, ROWS("[1,2,3,4,5,6,7,8,9]"), "has 9 widths, at most 8");
 }
 
-static void test_writes(void **state)
+TEST(test_writes)
 {
-    (void)state;
     struct plan_cluster c, again;
     struct text text = {0}, twice = {0};
     assert_int_equal(parse("0.25", "0.123456789012345", &c), ST_OK);
@@ -143,9 +134,8 @@ static void test_writes(void **state)
 }
 
 /* Rates of own attention kernels: none if the file has none, and what is read is written. */
-static void test_own_attention(void **state)
+TEST(test_own_attention)
 {
-    (void)state;
     struct plan_cluster c, again;
     struct text text = {0};
     assert_int_equal(parse("", "", &c), ST_OK);
@@ -166,9 +156,8 @@ static void test_own_attention(void **state)
     text_free(&text);
 }
 
-static void test_built_in(void **state)
+TEST(test_built_in)
 {
-    (void)state;
     struct plan_cluster c, found;
     int n = 0;
     for (; plan_cluster_nth(n, &c); n++) {
@@ -181,9 +170,8 @@ static void test_built_in(void **state)
 }
 
 /* lambda: the a100-40 of the scorecard's machine of that name (tests/plan/scorecard.tsv). */
-static void test_lambda(void **state)
+TEST(test_lambda)
 {
-    (void)state;
     struct plan_cluster base, lambda;
     assert_int_equal(plan_cluster_open("a100-40", &base), ST_OK);
     assert_int_equal(plan_cluster_open("lambda", &lambda), ST_OK);
@@ -202,9 +190,8 @@ static void test_lambda(void **state)
 }
 
 /* A name that is not known: the nearest one is suggested. */
-static void test_nearest(void **state)
+TEST(test_nearest)
 {
-    (void)state;
     static const struct {
         const char *name, *says;
     } rows[] = {{"h100", "; did you mean h100-sxm? ("},
@@ -221,9 +208,8 @@ static void test_nearest(void **state)
     }
 }
 
-static void test_opens(void **state)
+TEST(test_opens)
 {
-    (void)state;
     struct plan_cluster c;
     char path[600];
     assert_int_equal(plan_cluster_open("h100", &c), ST_BAD_SETTING);
@@ -237,13 +223,4 @@ static void test_opens(void **state)
     assert_non_null(strstr(status_message(), path));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_reads),        cmocka_unit_test(test_share),
-    cmocka_unit_test(test_refuses),      cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_refuses_rows), cmocka_unit_test(test_own_attention),
-    cmocka_unit_test(test_writes),       cmocka_unit_test(test_built_in),
-    cmocka_unit_test(test_lambda),       cmocka_unit_test(test_nearest),
-    cmocka_unit_test(test_opens),
-};
-
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,9 +2,6 @@
  * the choice on fast, middle and slow ones, and its words. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "plan/plan_link.h"
 
 #define PARAMS 8000000
@@ -36,9 +33,8 @@ static struct plan_link_form chosen(const struct plan_link_run *link, int *now)
     return form[choice];
 }
 
-static void test_choice(void **state)
+TEST(test_choice)
 {
-    (void)state;
     int now;
     struct plan_link_run link = link_of(2, 1, 20000, 500);
     struct plan_link_form f = chosen(&link, &now);
@@ -58,9 +54,8 @@ static void test_choice(void **state)
 }
 
 /* Where workers hold shards, LOCAL_STEPS is not offered. */
-static void test_shards(void **state)
+TEST(test_shards)
 {
-    (void)state;
     int now;
     struct plan_link_run link = link_of(2, 1, 10, 100);
     link.takes_local = false;
@@ -68,9 +63,8 @@ static void test_shards(void **state)
 }
 
 /* What is measured of the own form stands for it; that of others follows from the rate. */
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
-    (void)state;
     struct plan_link_form form[PLAN_LINK_FORMS];
     int now, choice;
     struct plan_link_run link = link_of(4, 1, 100, 100);
@@ -88,9 +82,8 @@ static void test_bytes(void **state)
 }
 
 /* A form that is not among those proposed, and steps in which a rank was late. */
-static void test_others(void **state)
+TEST(test_others)
 {
-    (void)state;
     int now;
     struct plan_link_run link = link_of(2, 1, 1000, 1000);
     link.compress = GRAD_COMPRESS_KIND_INT4;
@@ -120,9 +113,8 @@ static void says(const struct plan_link_run *link, const char *const *words)
     text_free(&text);
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
-    (void)state;
     static const char *const slow[] = {"of a step of 2.64 s, 2.54 s wait for other ranks",
                                        "at 100 Mb/s",
                                        "COMPRESS=none 2.64 s, 96% of it waiting",
@@ -140,8 +132,4 @@ static void test_words(void **state)
     says(&link, needless);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_choice), cmocka_unit_test(test_shards), cmocka_unit_test(test_bytes),
-    cmocka_unit_test(test_others), cmocka_unit_test(test_words),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -3,9 +3,6 @@
  * knows. */
 #include "mesh/ranks.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "plan/plan_machine.h"
 #include "plan/plan_time.h"
 
@@ -118,30 +115,14 @@ static void check(int nodes, int locals, int budget)
     text_free(&out);
 }
 
-static void test_alone(void **state)
-{
-    (void)state;
-    check(1, 1, BUDGET_MS);
-}
+TEST(test_alone) { check(1, 1, BUDGET_MS); }
 
-static void test_smallest_budget(void **state)
-{
-    (void)state;
-    check(1, 1, BUDGET_LEAST_MS);
-}
+TEST(test_smallest_budget) { check(1, 1, BUDGET_LEAST_MS); }
 
 /* test_inside, test_across — two workers of one node, and two nodes of one. */
-static void test_inside(void **state)
-{
-    (void)state;
-    check(1, 2, BUDGET_MS);
-}
+TEST(test_inside) { check(1, 2, BUDGET_MS); }
 
-static void test_across(void **state)
-{
-    (void)state;
-    check(2, 1, BUDGET_MS);
-}
+TEST(test_across) { check(2, 1, BUDGET_MS); }
 
 /* ---- links of given times ---- */
 
@@ -178,9 +159,8 @@ static void check_fit(const double *seconds, struct plan_cluster *c)
 }
 
 /* What plan_time makes of a link, it is found from. */
-static void test_fit(void **state)
+TEST(test_fit)
 {
-    (void)state;
     struct plan_cluster c = host(), found;
     struct plan_call call = like;
     double seconds[SIZES];
@@ -198,9 +178,8 @@ static void test_fit(void **state)
 
 /* A time that something else made longer spoils no other one: that of the smallest sum, of any
  * other, of all. */
-static void test_fit_disturbed(void **state)
+TEST(test_fit_disturbed)
 {
-    (void)state;
     struct plan_cluster c;
     const double plain[SIZES] = {2e-5, 4e-5, 8e-5, 3e-4, 1e-3};
     for (int late = 0; late <= SIZES; late++) {
@@ -218,9 +197,8 @@ static void test_fit_disturbed(void **state)
     check_fit((const double[SIZES]){1e-3, 1e-3, 1e-3, 1e-3, 1e-3}, &c);
 }
 
-static void test_overlap(void **state)
+TEST(test_overlap)
 {
-    (void)state;
     double cost, near[] = {0.55, 0.5, 0.6, 0.52, 9, 0.58, -4},
                  far[] = {6.59, 0.31, 0.55, 3, 2, 0.1, 5}, none[] = {-0.1, -0.2, 0, -0.1, 0, 0, -1};
     assert_true(plan_machine_link_overlap(near, 7, &cost));
@@ -231,9 +209,4 @@ static void test_overlap(void **state)
     assert_float_equal(cost, 0, 0);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_alone),          cmocka_unit_test(test_inside),
-    cmocka_unit_test(test_across),         cmocka_unit_test(test_fit),
-    cmocka_unit_test(test_fit_disturbed),  cmocka_unit_test(test_overlap),
-    cmocka_unit_test(test_smallest_budget)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -8,8 +8,6 @@
  * in it once. */
 #include "mesh/ranks.h"
 
-#include <math.h>
-
 #include "architectures.h"
 #include "base/rand.h"
 #include "plan/counts.h"
@@ -257,9 +255,8 @@ static void check_alone(const struct model_dims *dims, int recompute, int micros
     check(&c, 1, 1, name);
 }
 
-static void test_architectures(void **state)
+TEST(test_architectures)
 {
-    (void)state;
     struct model_dims lm = gpt2_dims(MODEL_TASK_LM), qa = gpt2_dims(MODEL_TASK_QA);
     for (int micros = 1; micros <= 4; micros *= 2) {
         for (int i = 0; i <= 3 * (int)lm.layers; i++) {
@@ -382,9 +379,8 @@ static struct combination draw(uint64_t i)
 }
 
 /* test_forms — each form of a mesh, with the first settings drawn that allow it. */
-static void test_forms(void **state)
+TEST(test_forms)
 {
-    (void)state;
     for (int form = 0; form < FORMS_N; form++) {
         uint64_t i = (uint64_t)form * 1000000;
         struct combination c;
@@ -397,9 +393,8 @@ static void test_forms(void **state)
 }
 
 /* test_coded — messages of COMPRESS=int8-zstd, and the gathers of their lengths. */
-static void test_coded(void **state)
+TEST(test_coded)
 {
-    (void)state;
     for (int shard = 0; shard <= LAYOUT_SHARD_FULL; shard++)
         for (int micros = 1; micros <= 2; micros++)
             for (int form = 0; form < 2; form++)
@@ -411,9 +406,8 @@ static void test_coded(void **state)
                                                  .nodes = 1});
 }
 
-static void test_meshes(void **state)
+TEST(test_meshes)
 {
-    (void)state;
     int wanted = getenv("TORTURE") != NULL ? 5000 : 16, tried = 0;
     for (uint64_t i = 0; tried < wanted; i++) {
         struct combination c = draw(i);
@@ -430,9 +424,8 @@ static void test_meshes(void **state)
 
 /* test_large — a plan of 70 billion parameters on 1,024 ranks: what a plan takes follows from the
  * rows of its lists, which do not grow with the ranks or the micro-batches. */
-static void test_large(void **state)
+TEST(test_large)
 {
-    (void)state;
     struct trainer_config trainer = {.step = config_of(&architectures[0], 1, 1)};
     struct step_config *c = &trainer.step;
     c->dims = (struct model_dims){.name = "70B",
@@ -499,9 +492,8 @@ static void plan_of(int micros, bool recomputes, struct plan_ops *out)
 
 /* Work of a micro-batch and that of a step, from a plan with two and one with four: what grows with
  * them is in per_pass. Optimisers are of a step. */
-static void test_passes(void **state)
+TEST(test_passes)
 {
-    (void)state;
     struct plan_ops two, four;
     plan_of(2, false, &two);
     plan_of(4, false, &four);
@@ -522,9 +514,8 @@ static void test_passes(void **state)
 
 /* Calls along the tensor axis are made in each pass, those of gradients along the data axis once a
  * step. */
-static void test_axes(void **state)
+TEST(test_axes)
 {
-    (void)state;
     struct plan_ops plan;
     double passes[MESH_AXES] = {0}, steps[MESH_AXES] = {0};
     plan_of(2, false, &plan);
@@ -540,9 +531,8 @@ static void test_axes(void **state)
 }
 
 /* RECOMPUTE=block computes the blocks' forward pass again, which is all of it but the head's. */
-static void test_again(void **state)
+TEST(test_again)
 {
-    (void)state;
     struct plan_ops none, block;
     plan_of(2, false, &none);
     plan_of(2, true, &block);
@@ -579,9 +569,8 @@ static int own_directions(const struct trainer_config *trainer, bool is_gpu)
 
 /* Which form computes attention follows ATTENTION, DETERMINISTIC, the type and what cuDNN is never
  * asked for; a CPU has one form only. */
-static void test_attention_forms(void **state)
+TEST(test_attention_forms)
 {
-    (void)state;
     struct model_dims dims = gpt2_dims(MODEL_TASK_LM);
     struct trainer_config trainer = {.step = config_of(&dims, 1, 1)};
     struct step_config *c = &trainer.step;
@@ -614,9 +603,8 @@ static void test_attention_forms(void **state)
     assert_int_equal(own_directions(&trainer, true), 3);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     struct model_dims dims = gpt2_dims(MODEL_TASK_LM);
     struct trainer_config trainer = {.step = config_of(&dims, 4, 1)};
     struct memory_plan_place place = place_of(0, 1, 8);
@@ -632,10 +620,4 @@ static void test_refused(void **state)
     plan_ops_free(&plan);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_architectures), cmocka_unit_test(test_forms),
-    cmocka_unit_test(test_meshes),        cmocka_unit_test(test_large),
-    cmocka_unit_test(test_refused),       cmocka_unit_test(test_passes),
-    cmocka_unit_test(test_axes),          cmocka_unit_test(test_again),
-    cmocka_unit_test(test_coded),         cmocka_unit_test(test_attention_forms)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

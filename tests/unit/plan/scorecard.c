@@ -8,24 +8,21 @@ static struct scorecard card;
 
 static int setup(void **state)
 {
-    (void)state;
     score_run(&card);
     return 0;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     score_free(&card);
     return 0;
 }
 
-static void page_is_current(void **state)
+TEST(page_is_current)
 {
     struct text page = {.limit = (size_t)1 << 20};
     char *bytes;
     size_t n;
-    (void)state;
     assert_int_equal(file_read(SCORE_PAGE, (size_t)1 << 20, &bytes, &n), ST_OK);
     page_write(&card, &page);
     assert_false(page.overflow);
@@ -48,18 +45,16 @@ static void check_held(const char *source, int rows_min)
 }
 
 /* Most rows are of one source: the others have to be near by themselves. */
-static void held_rows_are_near(void **state)
+TEST(held_rows_are_near)
 {
-    (void)state;
     check_held(NULL, 200);
     check_held("!mosaic", 40);
 }
 
 /* The recipe's table: one node and two are fitted, and what the third one brings is predicted. */
-static void third_node_is_predicted(void **state)
+TEST(third_node_is_predicted)
 {
     int found = 0;
-    (void)state;
     for (int i = 0; i < card.rows_n; i++) {
         const struct score_row *row = &card.row[i];
         bool is_it = !row->is_fit && strcmp(row->line->at[SCORE_MODEL], "neox-9b") == 0;
@@ -73,19 +68,12 @@ static void third_node_is_predicted(void **state)
     assert_int_equal(found, 1);
 }
 
-static void memory_is_near(void **state)
+TEST(memory_is_near)
 {
     const struct score_errors e = score_errors(&card, true, "held", NULL);
-    (void)state;
     if (e.median > 0.10 || e.worst > 0.35)
         fail_msg("memory: median error %.1f %%, worst %.1f %%; at most 10 %% and 35 %%",
                  100 * e.median, 100 * e.worst);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(page_is_current),
-    cmocka_unit_test(held_rows_are_near),
-    cmocka_unit_test(third_node_is_predicted),
-    cmocka_unit_test(memory_is_near),
-};
-HARNESS_MAIN_WITH(tests, setup, teardown)
+HARNESS_RUN_ALL_WITH(setup, teardown)

@@ -2,9 +2,6 @@
  * more or fewer nodes is; the report as text and JSON. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/json.h"
 #include "plan/plan_search.h"
 #include "plan/plan_report.h"
@@ -95,9 +92,8 @@ static void check_order(const struct plan_search *found, int k, double near)
     }
 }
 
-static void test_against_every_way(void **state)
+TEST(test_against_every_way)
 {
-    (void)state;
     static const struct plan_search_fixed nothing = {.chunks = false};
     static const double memories[] = {8e9, 12e9, 44e9};
     static struct plan_search found;
@@ -118,9 +114,8 @@ static void test_against_every_way(void **state)
     }
 }
 
-static void test_nothing_fits(void **state)
+TEST(test_nothing_fits)
 {
-    (void)state;
     static const struct plan_search_fixed nothing = {.chunks = false};
     static struct plan_search found;
     static struct plan_memory memory;
@@ -131,9 +126,8 @@ static void test_nothing_fits(void **state)
     assert_int_equal(plan_job_memory_over(&job, &memory), memory.need_bytes - 1000000000);
 }
 
-static void test_fixed(void **state)
+TEST(test_fixed)
 {
-    (void)state;
     static struct plan_search found;
     const struct plan_search_fixed fixed = {
         .axis = {[MESH_AXIS_PIPELINE] = true}, .batch = true, .shard = true, .recompute = true};
@@ -156,9 +150,8 @@ static void test_fixed(void **state)
 }
 
 /* A third node on a slow link adds little; on a fast one it is worth it. */
-static void test_nodes(void **state)
+TEST(test_nodes)
 {
-    (void)state;
     static const struct plan_search_fixed nothing = {.chunks = false};
     static struct plan_advice advice;
     struct plan_job job = job_of(40e9, 8), other;
@@ -183,9 +176,8 @@ static void test_nodes(void **state)
 
 /* 32 samples go with 8 and 16 ranks, not with 12: nothing is known of 3 nodes. Of 4 nodes, the
  * third is left out too. MESH=auto compares the fastest ways. */
-static void test_nodes_of_auto(void **state)
+TEST(test_nodes_of_auto)
 {
-    (void)state;
     static const struct plan_search_fixed nothing = {.chunks = false};
     static struct plan_search found;
     static struct plan_advice advice;
@@ -200,9 +192,8 @@ static void test_nodes_of_auto(void **state)
     assert_true(advice.less.speed_ratio > 1.5 && advice.less.speed_ratio < 2.1);
 }
 
-static void test_lacks(void **state)
+TEST(test_lacks)
 {
-    (void)state;
     struct plan_estimate estimate;
     struct plan_job job = job_of(40e9, 32);
     cluster.across.bytes_per_second = 0;
@@ -214,9 +205,8 @@ static void test_lacks(void **state)
 }
 
 /* Devices that compute nothing in this precision: memory is not why. */
-static void test_failure(void **state)
+TEST(test_failure)
 {
-    (void)state;
     static const struct plan_search_fixed nothing = {.chunks = false};
     static struct plan_search found;
     struct plan_job job = job_of(40e9, 32);
@@ -232,9 +222,8 @@ static void test_failure(void **state)
 }
 
 /* One rank for each part of the model: nothing is there to shard. */
-static void test_no_copies(void **state)
+TEST(test_no_copies)
 {
-    (void)state;
     static struct plan_search found;
     const struct plan_search_fixed fixed = {
         .axis = {[MESH_AXIS_PIPELINE] = true, [MESH_AXIS_TENSOR] = true}};
@@ -248,9 +237,8 @@ static void test_no_copies(void **state)
 
 /* LOCAL_STEPS: each device holds the whole model, so there is one mesh without SHARD; a 17th node
  * is not known to help. */
-static void test_local(void **state)
+TEST(test_local)
 {
-    (void)state;
     static const struct plan_search_fixed nothing = {.chunks = false};
     static struct plan_search found;
     struct plan_advice advice;
@@ -271,9 +259,8 @@ static void test_local(void **state)
 
 /* A checkpoint of four nodes has 14 arrays instead of 3: outer parameters and momentum, and of each
  * node two moments and, between two outer steps, its own parameters. */
-static void test_local_checkpoint(void **state)
+TEST(test_local_checkpoint)
 {
-    (void)state;
     struct plan_estimate alone, local;
     struct plan_job job = job_of(80e9, 32);
     job.at = (struct comm_place){.ranks = 4, .nodes = 4, .locals = 1};
@@ -290,9 +277,8 @@ static void test_local_checkpoint(void **state)
                        14.0 / 3, 1e-3);
 }
 
-static void test_report(void **state)
+TEST(test_report)
 {
-    (void)state;
     static struct plan_memory memory;
     struct plan_estimate estimate;
     struct plan_job job = job_of(40e9, 32);
@@ -316,17 +302,4 @@ static void test_report(void **state)
     text_free(&json);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_against_every_way),
-    cmocka_unit_test(test_nothing_fits),
-    cmocka_unit_test(test_fixed),
-    cmocka_unit_test(test_nodes),
-    cmocka_unit_test(test_nodes_of_auto),
-    cmocka_unit_test(test_lacks),
-    cmocka_unit_test(test_failure),
-    cmocka_unit_test(test_no_copies),
-    cmocka_unit_test(test_local),
-    cmocka_unit_test(test_local_checkpoint),
-    cmocka_unit_test(test_report),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -41,18 +41,16 @@ static int sharers_of(const char *settings, int stage, enum plan_call_kind kind,
 
 /* Stages of 4 ranks on two nodes, of 6 on three: stage 1 has 2 ranks on node 0, the others on
  * node 1. */
-static void messages(void **state)
+TEST(messages)
 {
-    (void)state;
     assert_int_equal(sharers_of(PIPE("2", "8"), 1, PLAN_CALL_MESSAGE, MESH_AXIS_PIPELINE), 4);
     assert_int_equal(sharers_of(PIPE("2", "8"), 0, PLAN_CALL_MESSAGE, MESH_AXIS_PIPELINE), -1);
     assert_int_equal(sharers_of(PIPE("3", "12"), 1, PLAN_CALL_MESSAGE, MESH_AXIS_PIPELINE), 6);
     assert_int_equal(sharers_of(PIPE("3", "12"), 2, PLAN_CALL_MESSAGE, MESH_AXIS_PIPELINE), 6);
 }
 
-static void sums_of_stages(void **state)
+TEST(sums_of_stages)
 {
-    (void)state;
     assert_int_equal(sharers_of(PIPE("2", "8"), 1, PLAN_CALL_REDUCE_SCATTER, MESH_AXIS_DATA), -1);
     assert_int_equal(sharers_of(PIPE("3", "12"), 0, PLAN_CALL_REDUCE_SCATTER, MESH_AXIS_DATA), -1);
     assert_int_equal(sharers_of(PIPE("3", "12"), 1, PLAN_CALL_REDUCE_SCATTER, MESH_AXIS_DATA), 2);
@@ -62,9 +60,8 @@ static void sums_of_stages(void **state)
 #define DATA(rest) MODEL "N_NODES=2 GLOBAL_BATCH=16 " rest
 
 /* One ring of all ranks; one for each rank of a tensor group; one for each rank of a node. */
-static void rings(void **state)
+TEST(rings)
 {
-    (void)state;
     assert_int_equal(sharers_of(DATA("SHARD=full"), 0, PLAN_CALL_REDUCE_SCATTER, MESH_AXIS_DATA),
                      1);
     assert_int_equal(
@@ -74,9 +71,4 @@ static void rings(void **state)
     assert_int_equal(sharers_of(DATA("SHARD=hybrid"), 0, PLAN_CALL_ALL_REDUCE, MESH_AXIS_DATA), 8);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(messages),
-    cmocka_unit_test(sums_of_stages),
-    cmocka_unit_test(rings),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,9 +2,6 @@
  * what hides behind computation, and pipelines against a simulation of their order. */
 #include "harness.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "mesh/pipe/pipe.h"
 #include "plan/plan_compare.h"
 
@@ -40,9 +37,8 @@ static struct plan_time time_of(struct plan_op *op, int ops_n, struct plan_call 
 
 static void near(double got, double want) { assert_float_equal(got, want, 1e-9 * (1 + want)); }
 
-static void test_operations(void **state)
+TEST(test_operations)
 {
-    (void)state;
     struct plan_cluster c = machine();
     struct plan_op ops[] = {
         product(2, 3),
@@ -65,9 +61,8 @@ static void test_operations(void **state)
 }
 
 /* A product that memory limits, and one of a size between two points. */
-static void test_products(void **state)
+TEST(test_products)
 {
-    (void)state;
     struct plan_cluster c = machine();
     struct plan_op thin = {.op = OP_KIND_matmul_bwd_w,
                            .cost = {.flops = 1000000, .bytes_read = 200000000},
@@ -83,9 +78,8 @@ static void test_products(void **state)
 
 /* A CPU's products by rows and the narrower width; of layers wider than 4096, with those that are
  * 16384 wide, by the logarithm. */
-static void test_rows(void **state)
+TEST(test_rows)
 {
-    (void)state;
     struct plan_cluster c = machine();
     struct plan_op op = product(1, 1);
     op.rows = 64, op.in = 128, op.out = 512;
@@ -105,9 +99,8 @@ static void test_rows(void **state)
 }
 
 /* Of heads of other widths with as many FLOPs, narrow ones take longer. */
-static void test_attention_width(void **state)
+TEST(test_attention_width)
 {
-    (void)state;
     struct plan_cluster c = machine();
     struct plan_op op = {
         .op = OP_KIND_attention_fwd, .cost = {.flops = 1000000000}, .width = 64, .per_pass = 1};
@@ -121,9 +114,8 @@ static void test_attention_width(void **state)
 
 /* Own kernels have rates of their own in each direction. Without them the time is that of the key
  * attention, and the direction is named. */
-static void test_own_attention(void **state)
+TEST(test_own_attention)
 {
-    (void)state;
     struct plan_cluster c = machine();
     struct plan_op op[] = {
         {.op = OP_KIND_attention_fwd, .cost = {.flops = 1000000000}, .width = 64, .per_pass = 1},
@@ -167,9 +159,8 @@ static double call_ms(const struct plan_cluster *c, enum plan_call_kind kind, in
     return plan_time_call_ms(c, &call);
 }
 
-static void test_calls(void **state)
+TEST(test_calls)
 {
-    (void)state;
     struct plan_cluster c = machine();
     near(call_ms(&c, PLAN_CALL_ALL_REDUCE, 1, 1, 1e9), 0);
     near(call_ms(&c, PLAN_CALL_ALL_REDUCE, 4, 4, 1e8), 15); /* 2·3/4·10 */
@@ -200,9 +191,8 @@ static void test_calls(void **state)
 
 /* Small calls: hops. A ring of 4 has 3, twice; a tree 2 up and 2 down. Two levels on 4 nodes: 3 and
  * 3 hops, where a ring has 11 and 4. */
-static void test_latency(void **state)
+TEST(test_latency)
 {
-    (void)state;
     struct plan_cluster c = machine();
     c.inside.latency_us = 10;
     c.across.latency_us = 100;
@@ -217,9 +207,8 @@ static void test_latency(void **state)
     near(call_ms(&c, PLAN_CALL_ALL_GATHER, 4, 4, 1e-3), 0.02);
 }
 
-static void test_hidden(void **state)
+TEST(test_hidden)
 {
-    (void)state;
     struct plan_cluster c = machine();
     struct plan_op ops[] = {product(10, 1), product(20, 1)};
     struct plan_call call = call_of(PLAN_CALL_REDUCE_SCATTER, 4, 4, 1e7); /* 0.75 ms */
@@ -242,9 +231,8 @@ static void test_hidden(void **state)
 }
 
 /* Gathered in each pass: half beside 10 ms forward, half beside 20 ms backward. */
-static void test_hidden_each_pass(void **state)
+TEST(test_hidden_each_pass)
 {
-    (void)state;
     struct plan_cluster c = machine();
     struct plan_op ops[] = {product(10, 1), product(20, 1)};
     struct plan_call call = call_of(PLAN_CALL_ALL_GATHER, 4, 4, 4e7); /* 3 ms */
@@ -326,9 +314,8 @@ static struct plan_time planned(const struct pipe *pipe, const double *forward,
     return planned_on(&c, pipe, forward, backward);
 }
 
-static void test_pipeline_even(void **state)
+TEST(test_pipeline_even)
 {
-    (void)state;
     const double forward[STAGES] = {1, 1, 1, 1}, backward[STAGES] = {2, 2, 2, 2};
     for (int micros = 4; micros <= 16; micros += 4) {
         const struct pipe plain = {STAGES, micros, 1}, chunked = {STAGES, micros, 3};
@@ -341,9 +328,8 @@ static void test_pipeline_even(void **state)
 }
 
 /* The slowest stage decides: exact where forward and backward have one ratio. */
-static void test_pipeline_uneven(void **state)
+TEST(test_pipeline_uneven)
 {
-    (void)state;
     const double forward[STAGES] = {1, 1, 1, 1.5}, backward[STAGES] = {2, 2, 2, 3};
     const struct pipe plain = {STAGES, 12, 1};
     struct plan_time time = planned(&plain, forward, backward);
@@ -444,9 +430,8 @@ static void check_shared(const double *forward, const double *backward, int micr
 
 /* Four stages on two cores. What one waits for, another one computes in that time, exactly where
  * stages are equal; with as many cores as stages, nothing changes. */
-static void test_shared_cores(void **state)
+TEST(test_shared_cores)
 {
-    (void)state;
     const double even[STAGES] = {2, 2, 2, 2}, twice[STAGES] = {4, 4, 4, 4},
                  head[STAGES] = {1, 1, 1, 3}, head_twice[STAGES] = {2, 2, 2, 6};
     for (int micros = 4; micros <= 32; micros *= 2) {
@@ -460,9 +445,8 @@ static void test_shared_cores(void **state)
 }
 
 /* The workers of the job count, not those of the file: two of four have a core each. */
-static void test_shared_by_job(void **state)
+TEST(test_shared_by_job)
 {
-    (void)state;
     const struct plan_cluster c = host(2);
     const double forward[] = {2, 2}, backward[] = {4, 4};
     const struct pipe pipe = {2, 8, 1};
@@ -475,9 +459,8 @@ static void test_shared_by_job(void **state)
 
 /* Stages of 20, 20, 20 and 60 ms on two cores: a step is shorter than the last stage alone at these
  * rates, and so are its calls, hidden and exposed. */
-static void test_shared_calls(void **state)
+TEST(test_shared_calls)
 {
-    (void)state;
     const struct plan_cluster c = host(2);
     struct plan_op op[STAGES];
     struct plan_ops ops[STAGES];
@@ -535,9 +518,8 @@ static void compare(double step_ms, double waits, const char *expected)
     text_free(&text);
 }
 
-static void test_compare(void **state)
+TEST(test_compare)
 {
-    (void)state;
     compare(104, 12, "a step takes 104 ms, 100 ms planned: 4 % more");
     compare(90, 12, "a step takes 90.0 ms, 100 ms planned: 10 % less");
     compare(150, 60,
@@ -557,9 +539,8 @@ static void terms(struct step_result r, double computation, double communication
     near(computation + communication + optimizer + bubble, 100);
 }
 
-static void test_terms(void **state)
+TEST(test_terms)
 {
-    (void)state;
     terms((struct step_result){.update_ms = 5}, 95, 0, 5, 0);
     /* PP=2, TP=2, CP=2: wait_ms has what these waited */
     terms((struct step_result){.wait_ms = 70, .pipe_wait_ms = 60, .update_ms = 5}, 25, 10, 5, 60);
@@ -572,9 +553,8 @@ static void test_terms(void **state)
     terms((struct step_result){.wait_ms = 60, .update_ms = 50}, 0, 60, 40, 0);
 }
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
-    (void)state;
     struct plan_cluster c = machine();
     struct plan_op op = product(1, 1);
     struct plan_ops ops = {.op = &op, .ops_n = 1, .passes = 2, .stages = 1};
@@ -585,15 +565,4 @@ static void test_texts(void **state)
     assert_string_equal(plan_time_text(PLAN_TIME_BUBBLE), "pipeline bubble");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_operations),      cmocka_unit_test(test_products),
-    cmocka_unit_test(test_calls),           cmocka_unit_test(test_latency),
-    cmocka_unit_test(test_hidden),          cmocka_unit_test(test_hidden_each_pass),
-    cmocka_unit_test(test_pipeline_even),   cmocka_unit_test(test_pipeline_uneven),
-    cmocka_unit_test(test_texts),           cmocka_unit_test(test_compare),
-    cmocka_unit_test(test_terms),           cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_attention_width), cmocka_unit_test(test_own_attention),
-    cmocka_unit_test(test_shared_cores),    cmocka_unit_test(test_shared_by_job),
-    cmocka_unit_test(test_shared_calls),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

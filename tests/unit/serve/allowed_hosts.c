@@ -10,7 +10,7 @@
 #include "net/http_request.h"
 #include "serve/allowed_hosts.h"
 
-static void addresses_are_no_names(void **state)
+TEST(addresses_are_no_names)
 {
     static struct allowed_hosts hosts;
     static const char *const fine[] = {"127.0.0.1",      "10.2.3.4:8080",    "[::1]",
@@ -36,7 +36,7 @@ static void addresses_are_no_names(void **state)
         assert_false(allowed_hosts_has(&hosts, bad[i]));
 }
 
-static void names_of_a_list(void **state)
+TEST(names_of_a_list)
 {
     static struct allowed_hosts hosts;
     assert_true(allowed_hosts_add(&hosts, "Train.Example.org, convoy-0.convoy\t*.lab.example"));
@@ -59,7 +59,7 @@ static void names_of_a_list(void **state)
     assert_true(allowed_hosts_add(&full, ""));
 }
 
-static void own_names(void **state)
+TEST(own_names)
 {
     static struct allowed_hosts hosts;
     char name[256] = "", path[600], value[600];
@@ -95,7 +95,7 @@ static const char *fault(int minor, const char *const pairs[], int n)
     fault(minor, (const char *const[]){__VA_ARGS__}, \
           (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)))
 
-static void heads(void **state)
+TEST(heads)
 {
     assert_null(FAULT(1, "Host", "x"));
     assert_null(FAULT(0, "Accept", "x")); /* HTTP/1.0 had no Host */
@@ -117,10 +117,4 @@ static void heads(void **state)
     assert_non_null(FAULT(1, "Host", "x", "X\tY", "z"));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(addresses_are_no_names),
-    cmocka_unit_test(names_of_a_list),
-    cmocka_unit_test(own_names),
-    cmocka_unit_test(heads),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

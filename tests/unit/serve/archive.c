@@ -2,13 +2,8 @@
  * logged, no more. */
 #include "harness.h"
 
-#include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 
-#include "base/clock.h"
-#include "base/file.h"
-#include "base/text.h"
 #include "serve/archive.h"
 
 static char path[600];
@@ -39,7 +34,13 @@ static void write_text(struct archive *archive, const char *s)
     assert_null(t.data);
 }
 
-static void read_then_written(void **state)
+static int name_it(void **state)
+{
+    text_format(path, sizeof path, "%s/history.json", harness_tmpdir());
+    return 0;
+}
+
+TEST_WITH(read_then_written, name_it, NULL)
 {
     struct archive *archive;
     put("before", 6);
@@ -53,7 +54,7 @@ static void read_then_written(void **state)
     archive_close(archive);
 }
 
-static void nothing_there(void **state)
+TEST(nothing_there)
 {
     struct archive *archive;
     remove(path);
@@ -63,7 +64,7 @@ static void nothing_there(void **state)
     assert_false(file_exists(path));
 }
 
-static void too_large_is_none(void **state)
+TEST(too_large_is_none)
 {
     static char large[ARCHIVE_BYTES_MAX + 1];
     struct archive *archive;
@@ -75,7 +76,7 @@ static void too_large_is_none(void **state)
     remove(path);
 }
 
-static void a_folder_in_its_place_is_none(void **state)
+TEST(a_folder_in_its_place_is_none)
 {
     struct archive *archive;
     assert_int_equal(mkdir(path, 0700), 0);
@@ -88,7 +89,7 @@ static void a_folder_in_its_place_is_none(void **state)
 }
 
 /* A run that ended before its workers made the folder leaves none behind, and no warning. */
-static void no_folder_is_made(void **state)
+TEST(no_folder_is_made)
 {
     struct archive *archive;
     char deep[700], dir[600];
@@ -102,7 +103,7 @@ static void no_folder_is_made(void **state)
 }
 
 /* A run that was refused because another one trains in the folder does not write over its file. */
-static void a_guest_leaves_a_locked_folder(void **state)
+TEST(a_guest_leaves_a_locked_folder)
 {
     struct archive *archive;
     struct text t = {0};
@@ -122,18 +123,4 @@ static void a_guest_leaves_a_locked_folder(void **state)
     }
 }
 
-static int name_it(void **state)
-{
-    text_format(path, sizeof path, "%s/history.json", harness_tmpdir());
-    return 0;
-}
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup(read_then_written, name_it),
-    cmocka_unit_test(nothing_there),
-    cmocka_unit_test(too_large_is_none),
-    cmocka_unit_test(a_folder_in_its_place_is_none),
-    cmocka_unit_test(no_folder_is_made),
-    cmocka_unit_test(a_guest_leaves_a_locked_folder),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -13,7 +13,7 @@ static const char *sketch(const char *json)
     return shown.len > 0 ? shown.data : "";
 }
 
-static void curves(void **state)
+TEST(curves)
 {
     sketch("{\"points\":{\"loss\":[8,null,6,4,1],\"tokens_per_second\":[1000,null,1500,1500,2000]},"
            "\"events\":[]}");
@@ -23,7 +23,7 @@ static void curves(void **state)
     text_free(&shown);
 }
 
-static void a_long_curve_is_made_short(void **state)
+TEST(a_long_curve_is_made_short)
 {
     struct text json = {0};
     text_add(&json, "{\"points\":{\"loss\":[9");
@@ -38,7 +38,7 @@ static void a_long_curve_is_made_short(void **state)
     text_free(&shown);
 }
 
-static void events(void **state)
+TEST(events)
 {
     sketch("{\"events\":[{\"seconds\":0,\"text\":\"old\"},{\"seconds\":1,\"text\":\"1\"},{"
            "\"seconds\":2,\"text\":\"2\"},{\"seconds\":60,\"text\":\"3\"},{\"seconds\":-1,\"text\":"
@@ -51,7 +51,7 @@ static void events(void **state)
     text_free(&shown);
 }
 
-static void strange_histories(void **state)
+TEST(strange_histories)
 {
     static const char *const cases[] = {
         "",
@@ -68,10 +68,4 @@ static void strange_histories(void **state)
     text_free(&shown);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(curves),
-    cmocka_unit_test(a_long_curve_is_made_short),
-    cmocka_unit_test(events),
-    cmocka_unit_test(strange_histories),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -38,7 +38,7 @@ static void look(int64_t age_ms, int64_t step, double loss)
 static double value(int i, enum history_curve curve) { return history.points[i].values[curve]; }
 static const struct history_event *event(int64_t i) { return &history.events[i % HISTORY_EVENTS]; }
 
-static void looks_become_points(void **state)
+TEST_WITH(looks_become_points, fresh, NULL)
 {
     look(100, 1, 8);
     look(600, 2, 6);
@@ -55,7 +55,7 @@ static void looks_become_points(void **state)
     assert_int_equal(history.points_n, 2);
 }
 
-static void what_is_not_known_does_not_count(void **state)
+TEST_WITH(what_is_not_known_does_not_count, fresh, NULL)
 {
     look(0, 1, NAN);
     look(400, 2, 4);
@@ -73,7 +73,7 @@ static void what_is_not_known_does_not_count(void **state)
     assert_true(isnan(value(1, HISTORY_CURVE_LOSS)));
 }
 
-static void a_worker_on_its_way_back_measures_nothing(void **state)
+TEST_WITH(a_worker_on_its_way_back_measures_nothing, fresh, NULL)
 {
     look(0, 7, 4);
     view.phase = BOARD_PHASE_RECOVERING;
@@ -87,7 +87,7 @@ static void a_worker_on_its_way_back_measures_nothing(void **state)
 }
 
 /* A flat line would say that loss and speed stood still, when nothing was measured at all. */
-static void what_is_told_again_is_no_measurement(void **state)
+TEST_WITH(what_is_told_again_is_no_measurement, fresh, NULL)
 {
     look(0, 7, 4);
     look(1000, 7, 4); /* a slow step: training all the while */
@@ -121,7 +121,7 @@ static void what_is_told_again_is_no_measurement(void **state)
 }
 
 /* A node that shows its end for a while adds nothing to the course. */
-static void the_end_is_no_part_of_the_course(void **state)
+TEST_WITH(the_end_is_no_part_of_the_course, fresh, NULL)
 {
     look(0, 7, 4);
     view.node.phase = view.phase = BOARD_PHASE_DONE;
@@ -139,7 +139,7 @@ static void the_end_is_no_part_of_the_course(void **state)
  * is room for, the times in order, the loss's ends kept. */
 /* Mean and highest load, fullest memory, sums of the rates; a machine of which nothing is known
  * does not count. */
-static void machines_are_summed_up(void **state)
+TEST_WITH(machines_are_summed_up, fresh, NULL)
 {
     const struct view_node nodes[3] = {
         {.node_id = 0, .state = "joined", .machine = {0.25, 10, 100, 1000, NAN, 5, 7}},
@@ -157,7 +157,7 @@ static void machines_are_summed_up(void **state)
     assert_true(value(0, HISTORY_CURVE_MACHINE_SENT) == 7);
 }
 
-static void memory_is_bounded(void **state)
+TEST_WITH(memory_is_bounded, fresh, NULL)
 {
     int64_t age_ms = 0;
     for (int i = 0; i < 20000; i++, age_ms += 500)
@@ -176,7 +176,7 @@ static void memory_is_bounded(void **state)
     assert_int_equal(history.points[history.points_n - 1].step, 20000 + 365 * 24 - 1);
 }
 
-static void gaps_need_no_neighbours(void **state)
+TEST_WITH(gaps_need_no_neighbours, fresh, NULL)
 {
     for (int64_t i = 0; i < HISTORY_POINTS + 50; i++)
         look(i * 1000000000, i, 3); /* 12 days apart */
@@ -184,7 +184,7 @@ static void gaps_need_no_neighbours(void **state)
     assert_int_equal(history.points[history.points_n - 1].step, HISTORY_POINTS + 49);
 }
 
-static void events_tell_what_happened(void **state)
+TEST_WITH(events_tell_what_happened, fresh, NULL)
 {
     struct view_node nodes[2] = {{.state = "joined"}, {.state = "awaited"}};
     view.nodes = nodes;
@@ -224,7 +224,7 @@ static void events_tell_what_happened(void **state)
     assert_int_equal(event(3)->at_ms, 1500);
 }
 
-static void the_newest_events_are_kept(void **state)
+TEST_WITH(the_newest_events_are_kept, fresh, NULL)
 {
     char last[64];
     for (int i = 1; i <= 3 * HISTORY_EVENTS; i++) {
@@ -250,7 +250,7 @@ static cJSON *written(const struct history *from, size_t *bytes_out)
     return root;
 }
 
-static void json_of_nothing(void **state)
+TEST_WITH(json_of_nothing, fresh, NULL)
 {
     size_t bytes;
     for (int i = 0; i < 2; i++) {
@@ -264,7 +264,7 @@ static void json_of_nothing(void **state)
     }
 }
 
-static void json_at_its_largest(void **state)
+TEST_WITH(json_at_its_largest, fresh, NULL)
 {
     size_t bytes;
     /* six characters each, escaped */
@@ -288,18 +288,4 @@ static void json_at_its_largest(void **state)
     cJSON_Delete(root);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup(looks_become_points, fresh),
-    cmocka_unit_test_setup(what_is_not_known_does_not_count, fresh),
-    cmocka_unit_test_setup(a_worker_on_its_way_back_measures_nothing, fresh),
-    cmocka_unit_test_setup(what_is_told_again_is_no_measurement, fresh),
-    cmocka_unit_test_setup(the_end_is_no_part_of_the_course, fresh),
-    cmocka_unit_test_setup(machines_are_summed_up, fresh),
-    cmocka_unit_test_setup(memory_is_bounded, fresh),
-    cmocka_unit_test_setup(gaps_need_no_neighbours, fresh),
-    cmocka_unit_test_setup(events_tell_what_happened, fresh),
-    cmocka_unit_test_setup(the_newest_events_are_kept, fresh),
-    cmocka_unit_test_setup(json_of_nothing, fresh),
-    cmocka_unit_test_setup(json_at_its_largest, fresh),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -43,7 +43,7 @@ static void keep_and_read(void)
     text_free(&t);
 }
 
-static void what_is_written_is_read(void **state)
+TEST_WITH(what_is_written_is_read, fresh, NULL)
 {
     for (int i = 0; i < 5; i++)
         look(&before, i * 1000, 10 * i, 8 - i);
@@ -60,7 +60,7 @@ static void what_is_written_is_read(void **state)
     assert_string_equal(old.samples[0].text, "a \"text\"\nof two lines");
 }
 
-static void a_lost_future_does_not_stay(void **state)
+TEST_WITH(a_lost_future_does_not_stay, fresh, NULL)
 {
     for (int i = 0; i < 10; i++)
         look(&before, i * 1000, 10 * i, 8);
@@ -86,7 +86,7 @@ static void a_lost_future_does_not_stay(void **state)
     assert_int_equal(now.points[8].at_ms, 13000);
 }
 
-static void from_the_beginning_nothing_stays(void **state)
+TEST_WITH(from_the_beginning_nothing_stays, fresh, NULL)
 {
     for (int i = 1; i < 10; i++)
         look(&before, i * 1000, 10 * i, 8);
@@ -97,7 +97,7 @@ static void from_the_beginning_nothing_stays(void **state)
     assert_int_equal(now.offset_ms, 0);
 }
 
-static void memory_is_bounded(void **state)
+TEST_WITH(memory_is_bounded, fresh, NULL)
 {
     for (int i = 0; i < 5000; i++)
         look(&before, i * 1000, i, 8);
@@ -114,7 +114,7 @@ static void memory_is_bounded(void **state)
 }
 
 #define HEAD "{\"schema\":1,\"period_seconds\":1,\"points\":{\"seconds\":"
-static void what_is_no_history_is_refused(void **state)
+TEST_WITH(what_is_no_history_is_refused, fresh, NULL)
 {
     static const char *const bad[] = {
         "",
@@ -156,7 +156,7 @@ static void what_is_no_history_is_refused(void **state)
 }
 
 /* A run that ended before it resumed keeps all that was there. */
-static void without_a_step_nothing_is_dropped(void **state)
+TEST_WITH(without_a_step_nothing_is_dropped, fresh, NULL)
 {
     for (int i = 0; i < 3; i++)
         look(&before, i * 1000, 10 * i, 8);
@@ -175,7 +175,7 @@ static void without_a_step_nothing_is_dropped(void **state)
     assert_string_equal(now.events[1].text, "failed");
 }
 
-static void cut_files_are_refused(void **state)
+TEST_WITH(cut_files_are_refused, fresh, NULL)
 {
     struct text t = {0};
     for (int i = 0; i < 20; i++)
@@ -186,7 +186,7 @@ static void cut_files_are_refused(void **state)
     text_free(&t);
 }
 
-static void csv(void **state)
+TEST_WITH(csv, fresh, NULL)
 {
     struct text t = {0};
     look(&before, 0, 3, 2.5);
@@ -206,14 +206,4 @@ static void csv(void **state)
     text_free(&t);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup(what_is_written_is_read, fresh),
-    cmocka_unit_test_setup(a_lost_future_does_not_stay, fresh),
-    cmocka_unit_test_setup(from_the_beginning_nothing_stays, fresh),
-    cmocka_unit_test_setup(without_a_step_nothing_is_dropped, fresh),
-    cmocka_unit_test_setup(memory_is_bounded, fresh),
-    cmocka_unit_test_setup(what_is_no_history_is_refused, fresh),
-    cmocka_unit_test_setup(cut_files_are_refused, fresh),
-    cmocka_unit_test_setup(csv, fresh),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

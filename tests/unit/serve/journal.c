@@ -17,7 +17,7 @@ static const char *written(void)
     return out;
 }
 
-static void processes_in_the_order_of_time(void **state)
+TEST(processes_in_the_order_of_time)
 {
     log_tail_add(&own, 1000, "info  supervisor  a");
     log_tail_add(board_log_tail(board, 1), 3000, "info  rank 1 worker  c");
@@ -32,7 +32,7 @@ static void processes_in_the_order_of_time(void **state)
                                    "1970-01-01T00:00:04.000Z info  supervisor  d\n");
 }
 
-static void the_newest_stay(void **state)
+TEST(the_newest_stay)
 {
     char text[32];
     for (int i = 0; i < 3 * JOURNAL_LINES; i++) {
@@ -47,7 +47,7 @@ static void the_newest_stay(void **state)
     assert_non_null(strstr(all, "number 599\n"));
 }
 
-static void none(void **state)
+TEST(none)
 {
     struct text t = {0};
     journal_write(NULL, &t);
@@ -56,9 +56,4 @@ static void none(void **state)
 
 static int open_board(void **state) { return board_create(2, 2, &board) == ST_OK ? 0 : -1; }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup(processes_in_the_order_of_time, open_board),
-    cmocka_unit_test(the_newest_stay),
-    cmocka_unit_test(none),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL_WITH(open_board, NULL)

@@ -5,7 +5,6 @@
 #include <ctype.h>
 
 #include "base/board.h"
-#include "base/text.h"
 #include "serve/metrics.h"
 
 static struct view view;
@@ -111,7 +110,7 @@ static int check_syntax(char *text)
     return samples_n;
 }
 
-static void gpu_when_told(void **state)
+TEST(gpu_when_told)
 {
     static const struct board_gpu told = {.busy = 0.75,
                                           .memory_busy = NAN,
@@ -150,7 +149,7 @@ static void gpu_when_told(void **state)
     gpu = NULL;
 }
 
-static void known_numbers(void **state)
+TEST(known_numbers)
 {
     worker = (struct board_worker){
         .phase = BOARD_PHASE_TRAINING,
@@ -216,7 +215,7 @@ static void known_numbers(void **state)
 }
 
 /* This node's machine, or every node's on node 0. */
-static void machines(void **state)
+TEST(machines)
 {
     struct view_node nodes[2] = {{.node_id = 0, .state = "joined", .machine = {.cpu_busy = 0.5}},
                                  {.node_id = 1, .state = "lost"}};
@@ -239,7 +238,7 @@ static void machines(void **state)
     text_free(&t);
 }
 
-static void unknown_numbers_are_left_out(void **state)
+TEST(unknown_numbers_are_left_out)
 {
     struct text t = metrics(0);
     assert_null(strstr(t.data, "\nconvoy_loss "));
@@ -258,7 +257,7 @@ static void unknown_numbers_are_left_out(void **state)
     text_free(&t);
 }
 
-static void many_ranks_stay_small(void **state)
+TEST(many_ranks_stay_small)
 {
     worker = (struct board_worker){.step = 1};
     struct text t = metrics(64);
@@ -276,7 +275,7 @@ static int count_of(const char *text, const char *word)
 }
 
 /* Each sample has the label, and what comes behind it is as without. */
-static void the_run_is_a_label(void **state)
+TEST(the_run_is_a_label)
 {
     worker = (struct board_worker){.step = 7};
     struct text plain = metrics(2);
@@ -292,9 +291,4 @@ static void the_run_is_a_label(void **state)
     text_free(&t);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(the_run_is_a_label),    cmocka_unit_test(gpu_when_told),
-    cmocka_unit_test(known_numbers),         cmocka_unit_test(unknown_numbers_are_left_out),
-    cmocka_unit_test(many_ranks_stay_small), cmocka_unit_test(machines),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

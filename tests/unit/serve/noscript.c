@@ -16,7 +16,7 @@ static const char *written(void)
     return out;
 }
 
-static void a_run(void **state)
+TEST(a_run)
 {
     lead = (struct board_worker){.device_note = "auto uses the CPU: <why>",
                                  .step = 12,
@@ -35,7 +35,7 @@ static void a_run(void **state)
                         "ck/step-00000010</li></ul>");
 }
 
-static void a_failure(void **state)
+TEST(a_failure)
 {
     struct view_node nodes[2] = {{.node_id = 0, .state = "joined"},
                                  {.node_id = 1, .state = "lost"}};
@@ -52,8 +52,4 @@ static void a_failure(void **state)
         "lost</li></ul>");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_run),
-    cmocka_unit_test(a_failure),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

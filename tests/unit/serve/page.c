@@ -1,7 +1,6 @@
 /* page — one document without external resources, and its Content-Security-Policy. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "serve/history.h"
 #include "serve/page.h"
 
@@ -28,7 +27,7 @@ static int count(const char *what)
     return n;
 }
 
-static void one_document(void **state)
+TEST_WITH(one_document, load, unload)
 {
     assert_true(text_starts(html.data, "<!doctype html>\n<html lang=\"en\">"));
     assert_true(text_ends(html.data, "</html>\n"));
@@ -40,7 +39,7 @@ static void one_document(void **state)
 }
 
 /* The page's script names the curves that rank_stats.def makes, in their order. */
-static void names_every_curve(void **state)
+TEST_WITH(names_every_curve, load, unload)
 {
     struct text names = {0};
     text_add(&names, "const NAMES = [");
@@ -52,7 +51,7 @@ static void names_every_curve(void **state)
 }
 
 /* What the policy would refuse has no place in it. */
-static void nothing_from_elsewhere(void **state)
+TEST_WITH(nothing_from_elsewhere, load, unload)
 {
     static const char *const words[] = {
         " style=\"",    " onclick=", " onload=",         "<img",           "<iframe",
@@ -65,7 +64,7 @@ static void nothing_from_elsewhere(void **state)
     assert_int_equal(count("http://"), count("http://www.w3.org/2000/svg"));
 }
 
-static void the_policy(void **state)
+TEST_WITH(the_policy, load, unload)
 {
     char policy[PAGE_POLICY_BYTES], cut[20];
     assert_true(page_policy(policy, sizeof(policy)));
@@ -79,10 +78,4 @@ static void the_policy(void **state)
     assert_false(page_policy(cut, sizeof(cut))); /* rather none than half of it */
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(one_document, load, unload),
-    cmocka_unit_test_setup_teardown(names_every_curve, load, unload),
-    cmocka_unit_test_setup_teardown(nothing_from_elsewhere, load, unload),
-    cmocka_unit_test_setup_teardown(the_policy, load, unload),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

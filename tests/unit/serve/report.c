@@ -3,7 +3,6 @@
 
 #include "base/board.h"
 #include "base/json.h"
-#include "base/text.h"
 #include "serve/report.h"
 
 static struct view view;
@@ -208,7 +207,7 @@ static const struct {
     {"error", "0", "0"},
 };
 
-static void every_field_has_its_kind(void **state)
+TEST(every_field_has_its_kind)
 {
     fill_worker();
     cJSON *known = report(true, true), *unknown = report(false, false);
@@ -225,7 +224,7 @@ static void every_field_has_its_kind(void **state)
     cJSON_Delete(unknown);
 }
 
-static void values_are_right(void **state)
+TEST(values_are_right)
 {
     fill_worker();
     cJSON *root = report(true, true);
@@ -271,7 +270,7 @@ static void values_are_right(void **state)
     text_free(&t);
 }
 
-static void not_a_number_is_null(void **state)
+TEST(not_a_number_is_null)
 {
     worker = (struct board_worker){.phase = BOARD_PHASE_TRAINING,
                                    .step = -1,
@@ -329,7 +328,7 @@ static void not_a_number_is_null(void **state)
 }
 
 /* A GPU's numbers are there when something tells them, else there is not even their name. */
-static void gpu_when_told(void **state)
+TEST(gpu_when_told)
 {
     static const struct board_gpu told = {.busy = 0.97,
                                           .memory_busy = NAN,
@@ -370,7 +369,7 @@ static void gpu_when_told(void **state)
     gpu = NULL;
 }
 
-static void hostile_text_stays_json(void **state)
+TEST(hostile_text_stays_json)
 {
     fill_worker();
     /* the longest when quoted, and no end */
@@ -389,7 +388,7 @@ static void hostile_text_stays_json(void **state)
 }
 
 /* Other nodes and their ranks, as those who meet know them; this node's ranks come first. */
-static void peers_and_nodes(void **state)
+TEST(peers_and_nodes)
 {
     static const struct view_node nodes[] = {
         {0, "10.0.0.1", "joined", 0.5, {0.75, 4096, 8192, 1, 2, 3, 4}},
@@ -450,9 +449,4 @@ static void peers_and_nodes(void **state)
     text_free(&t);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(peers_and_nodes),  cmocka_unit_test(every_field_has_its_kind),
-    cmocka_unit_test(values_are_right), cmocka_unit_test(not_a_number_is_null),
-    cmocka_unit_test(gpu_when_told),    cmocka_unit_test(hostile_text_stays_json),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,7 +2,6 @@
 #include "harness.h"
 
 #include "base/board.h"
-#include "base/clock.h"
 #include "base/json.h"
 #include "serve/route.h"
 
@@ -43,7 +42,7 @@ static int code(const char *path, bool is_get, bool has_body)
     return found;
 }
 
-static void the_table(void **state)
+TEST_WITH(the_table, look, NULL)
 {
     assert_int_equal(code("/status", true, false), 200);
     assert_int_equal(code("/metrics", true, false), 200);
@@ -76,7 +75,7 @@ static const char *policy_of(const char *path, const char *type)
     return policy;
 }
 
-static void policies(void **state)
+TEST_WITH(policies, look, NULL)
 {
     assert_true(text_starts(policy_of("/", "text/html; charset=utf-8"),
                             "default-src 'none'; script-src 'sha256-"));
@@ -92,6 +91,4 @@ static void policies(void **state)
                         "default-src 'none'; frame-ancestors 'none'");
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test_setup(the_table, look),
-                                          cmocka_unit_test_setup(policies, look)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,8 +2,6 @@
 #include "harness.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -14,8 +12,6 @@
 #include <event2/event.h>
 
 #include "base/board.h"
-#include "base/clock.h"
-#include "base/text.h"
 #include "serve/serve.h"
 
 static struct event_base *loop;
@@ -155,7 +151,7 @@ static const char *body_of(const char *answer)
     return end != NULL ? end + 4 : "";
 }
 
-static void paths(void **state)
+TEST(paths)
 {
     board_heartbeat(board, 0);
     static const struct {
@@ -203,7 +199,7 @@ static void paths(void **state)
     assert_int_equal(code_of(ask("GET /livez HTTP/1.0\r\n\r\n")), 200);
 }
 
-static void head_has_no_body(void **state)
+TEST(head_has_no_body)
 {
     const char *answer = ask("HEAD /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     assert_int_equal(code_of(answer), 200);
@@ -213,7 +209,7 @@ static void head_has_no_body(void **state)
     assert_true(atoi(length + 16) > 500);
 }
 
-static void other_methods_are_405(void **state)
+TEST(other_methods_are_405)
 {
     static const char *const methods[] = {"POST",  "PUT",   "DELETE", "OPTIONS",
                                           "TRACE", "PATCH", "BREW",   "get"};
@@ -252,7 +248,7 @@ static void assert_refused(const char *request, size_t n)
     assert_true(refused);
 }
 
-static void malformed_requests_are_4xx(void **state)
+TEST(malformed_requests_are_4xx)
 {
     static const char *const bad[] = {
         "\r\n\r\n",
@@ -279,14 +275,14 @@ static void malformed_requests_are_4xx(void **state)
 }
 
 /* The answer is one that clients of today read. */
-static void other_versions_are_refused(void **state)
+TEST(other_versions_are_refused)
 {
     assert_true(text_starts(ask("GET /livez HTTP/0.1\r\nHost: x\r\n\r\n"), "HTTP/1.1 505 "));
     assert_true(text_starts(ask("GET /livez HTTP/1.9\r\nHost: x\r\nConnection: close\r\n\r\n"),
                             "HTTP/1.1 200 "));
 }
 
-static void oversized_headers_are_4xx(void **state)
+TEST(oversized_headers_are_4xx)
 {
     static char big[200000];
     int n = snprintf(big, sizeof(big), "GET /status HTTP/1.1\r\nX: ");
@@ -310,7 +306,7 @@ static void oversized_headers_are_4xx(void **state)
     assert_int_equal(code_of(ask(big)), 200); /* under the limit */
 }
 
-static void pipelined_requests_are_all_answered(void **state)
+TEST(pipelined_requests_are_all_answered)
 {
     const char *answer =
         ask("GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET /nope HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -323,7 +319,7 @@ static void pipelined_requests_are_all_answered(void **state)
     assert_int_equal(code_of(third), 200);
 }
 
-static void hang_ups_are_survived(void **state)
+TEST(hang_ups_are_survived)
 {
     for (int i = 0; i < 200; i++) {
         int fd = dial();
@@ -338,7 +334,7 @@ static void hang_ups_are_survived(void **state)
 }
 
 /* Bytes trickle in faster than any idle time-out: the whole request has 5 s all the same. */
-static void a_slow_request_is_cut_off(void **state)
+TEST(a_slow_request_is_cut_off)
 {
     bool closed = false;
     const int64_t start = clock_ms();
@@ -356,7 +352,7 @@ static bool is_open(int fd) { return recv(fd, &(char){0}, 1, MSG_DONTWAIT) < 0 &
 
 /* A hundred silent clients have no more than 64 seats between them, and give them up, the oldest
  * first, to one that asks; who asks keeps its seat before those that do not. */
-static void silent_clients_give_up_their_seats(void **state)
+TEST(silent_clients_give_up_their_seats)
 {
     static const char ask_and_stay[] = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n";
     int seats[100], open_n = 0;
@@ -378,7 +374,7 @@ static void silent_clients_give_up_their_seats(void **state)
         close(seats[i]);
 }
 
-static void judgement_shows(void **state)
+TEST(judgement_shows)
 {
     board_request(board, BOARD_REQUEST_TERMINATE);
     assert_int_equal(code_of(get("/readyz")), 503);
@@ -397,7 +393,7 @@ static void judgement_shows(void **state)
     board_node_publish(board, &node);
 }
 
-static void bad_addresses_say_what_to_do(void **state)
+TEST(bad_addresses_say_what_to_do)
 {
     struct serve *other = NULL;
     struct serve_config config = {
@@ -421,7 +417,7 @@ static void bad_addresses_say_what_to_do(void **state)
     serve_close(NULL);
 }
 
-static void ipv6_works(void **state)
+TEST(ipv6_works)
 {
     int probe = socket(AF_INET6, SOCK_STREAM, 0);
     struct sockaddr_in6 to = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
@@ -449,7 +445,7 @@ static void ipv6_works(void **state)
 }
 
 /* The server looks by itself, whether anybody asks or not. */
-static void history_by_itself(void **state)
+TEST(history_by_itself)
 {
     worker.step = 7777; /* of no other test; behind what the tests before it left */
     worker.step_ms_n = 1;
@@ -467,7 +463,7 @@ static void history_by_itself(void **state)
 
 /* What two readers could take differently, or what was meant for another host: refused, and the
  * connection ends, so that what follows is no second request. */
-static void ambiguous_or_foreign(void **state)
+TEST(ambiguous_or_foreign)
 {
 #define NEXT "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
     static const struct {
@@ -508,22 +504,4 @@ static void ambiguous_or_foreign(void **state)
         200);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(paths),
-    cmocka_unit_test(head_has_no_body),
-    cmocka_unit_test(other_methods_are_405),
-    cmocka_unit_test(malformed_requests_are_4xx),
-    cmocka_unit_test(other_versions_are_refused),
-    cmocka_unit_test(oversized_headers_are_4xx),
-    cmocka_unit_test(pipelined_requests_are_all_answered),
-    cmocka_unit_test(hang_ups_are_survived),
-    cmocka_unit_test(a_slow_request_is_cut_off),
-    cmocka_unit_test(silent_clients_give_up_their_seats),
-    cmocka_unit_test(history_by_itself),
-    cmocka_unit_test(judgement_shows),
-    cmocka_unit_test(bad_addresses_say_what_to_do),
-    cmocka_unit_test(ipv6_works),
-    cmocka_unit_test(ambiguous_or_foreign),
-};
-
-HARNESS_MAIN_WITH(tests, start_server, stop_server)
+HARNESS_RUN_ALL_WITH(start_server, stop_server)

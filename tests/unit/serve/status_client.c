@@ -3,14 +3,9 @@
 #include "harness.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <sys/socket.h>
 
-#include "base/clock.h"
-#include "base/file.h"
-#include "base/text.h"
 #include "serve/status_client.h"
 
 #define OK_HEAD "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
@@ -99,7 +94,7 @@ static const char good[] =
             "x\",\"age_seconds\":61},\"ranks\":[{\"rank\":0,\"node\":0,\"device\":\"cpu\","
             "\"state\":\"training\",\"step\":120,\"memory_bytes\":2147483648}],\"error\":null}\n";
 
-static void healthy(void **state)
+TEST(healthy)
 {
     assert_int_equal(fetch_once(good, false, false), ST_OK);
     assert_string_equal(request_line, "GET /status HTTP/1.1");
@@ -128,7 +123,7 @@ static void healthy(void **state)
 }
 
 /* What a rank did in the last step, and how checkpoints go. */
-static void ranks_and_checkpoints(void **state)
+TEST(ranks_and_checkpoints)
 {
     assert_int_equal(
         fetch_once(OK_HEAD
@@ -145,7 +140,7 @@ static void ranks_and_checkpoints(void **state)
     assert_non_null(strstr(shown, "compute 5.0 ms, wait 2.5 ms, communication 1.2 ms\n"));
 }
 
-static void a_note_on_the_device(void **state)
+TEST(a_note_on_the_device)
 {
     assert_int_equal(fetch_once(OK_HEAD "{\"schema\":1,\"phase\":\"training\",\"device_note\":"
                                         "\"auto uses the CPU: why\"}",
@@ -157,7 +152,7 @@ static void a_note_on_the_device(void **state)
 }
 
 /* A rank's place is shown where workers share a model. */
-static void places(void **state)
+TEST(places)
 {
     static const char head[] = OK_HEAD "{\"schema\":1,\"phase\":\"training\",\"mesh\":{\"data\":2,"
                                        "\"tensor\":",
@@ -173,7 +168,7 @@ static void places(void **state)
     assert_non_null(strstr(shown, "rank 2      training  step"));
 }
 
-static void unhealthy(void **state)
+TEST(unhealthy)
 {
     assert_int_equal(fetch_once(OK_HEAD "{\"schema\":1,\"phase\":\"failed\",\"error\":{\"code\":74,"
                                         "\"message\":\"disk full\",\"node\":0}}",
@@ -192,7 +187,7 @@ static void unhealthy(void **state)
     assert_non_null(strstr(status_message(), "rank 3 is hung; no progress for 99 s"));
 }
 
-static void strange_answers(void **state)
+TEST(strange_answers)
 {
     static const struct {
         const char *answer, *reason;
@@ -226,7 +221,7 @@ static void strange_answers(void **state)
         ST_OK);
 }
 
-static void oversized(void **state)
+TEST(oversized)
 {
     /* 6.25 MiB of white space behind it */
     pid_t child = serve_once(OK_HEAD "{\"schema\":1,\"phase\":\"training\"}", 100);
@@ -235,7 +230,7 @@ static void oversized(void **state)
     waitpid(child, NULL, 0);
 }
 
-static void silent(void **state)
+TEST(silent)
 {
     pid_t child = serve_once(OK_HEAD, -1);
     int64_t start = clock_ms();
@@ -246,7 +241,7 @@ static void silent(void **state)
     waitpid(child, NULL, 0);
 }
 
-static void addresses(void **state)
+TEST(addresses)
 {
     char url[128];
     pid_t child = serve_once(good, 0);
@@ -267,15 +262,4 @@ static void addresses(void **state)
     assert_non_null(strstr(status_message(), "STATUS_PORT=0"));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(healthy),
-    cmocka_unit_test(ranks_and_checkpoints),
-    cmocka_unit_test(a_note_on_the_device),
-    cmocka_unit_test(places),
-    cmocka_unit_test(unhealthy),
-    cmocka_unit_test(strange_answers),
-    cmocka_unit_test(oversized),
-    cmocka_unit_test(silent),
-    cmocka_unit_test(addresses),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,11 +2,7 @@
  * nothing outside a folder is read. */
 #include "harness.h"
 
-#include <sys/stat.h>
-
 #include "base/board.h"
-#include "base/clock.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "serve/archive.h"
 #include "serve/history.h"
@@ -99,7 +95,7 @@ static cJSON *ask(const char *path, int code)
     return root;
 }
 
-static void a_run_is_shown_as_it_was_kept(void **state)
+TEST_WITH(a_run_is_shown_as_it_was_kept, fresh, NULL)
 {
     assert_int_equal(open_one(), ST_OK);
     cJSON *root = ask("/status", 200);
@@ -127,7 +123,7 @@ static void a_run_is_shown_as_it_was_kept(void **state)
     stored_runs_close(runs);
 }
 
-static void each_run_has_its_paths(void **state)
+TEST_WITH(each_run_has_its_paths, fresh, NULL)
 {
     char path[700];
     struct text kept = {0};
@@ -172,7 +168,7 @@ static void refused(enum status st, const char *why)
     assert_non_null(strstr(status_message(), why));
 }
 
-static void what_is_no_run_is_refused(void **state)
+TEST_WITH(what_is_no_run_is_refused, fresh, NULL)
 {
     static char big[ARCHIVE_BYTES_MAX + 1];
     struct text kept = {0};
@@ -205,7 +201,7 @@ static void what_is_no_run_is_refused(void **state)
     assert_int_equal(open_dirs(STORED_RUNS_MAX + 1, many), ST_USAGE);
 }
 
-static void without_permission(void **state)
+TEST_WITH(without_permission, fresh, NULL)
 {
     const uid_t user = geteuid();
     assert_int_equal(chmod(harness_tmpdir(), 0755), 0);
@@ -217,7 +213,7 @@ static void without_permission(void **state)
 }
 
 /* A record that no run has written costs the record, not the curves. */
-static void a_damaged_record_leaves_the_curves(void **state)
+TEST_WITH(a_damaged_record_leaves_the_curves, fresh, NULL)
 {
     static const struct {
         const char *from, *to;
@@ -249,7 +245,7 @@ static void a_damaged_record_leaves_the_curves(void **state)
     }
 }
 
-static void a_file_that_changes_is_read_again(void **state)
+TEST_WITH(a_file_that_changes_is_read_again, fresh, NULL)
 {
     struct text kept = {0};
     assert_int_equal(open_one(), ST_OK);
@@ -269,12 +265,4 @@ static void a_file_that_changes_is_read_again(void **state)
     stored_runs_close(runs);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup(a_run_is_shown_as_it_was_kept, fresh),
-    cmocka_unit_test_setup(each_run_has_its_paths, fresh),
-    cmocka_unit_test_setup(what_is_no_run_is_refused, fresh),
-    cmocka_unit_test_setup(without_permission, fresh),
-    cmocka_unit_test_setup(a_damaged_record_leaves_the_curves, fresh),
-    cmocka_unit_test_setup(a_file_that_changes_is_read_again, fresh),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

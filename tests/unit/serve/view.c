@@ -2,7 +2,6 @@
 #include "harness.h"
 
 #include "base/board.h"
-#include "base/clock.h"
 #include "serve/view.h"
 
 static struct view view;
@@ -43,7 +42,7 @@ static void look(int64_t later_ms, int64_t hang_ms)
     view_take(&view, board, clock_ms() + later_ms, 0, hang_ms);
 }
 
-static void phases(void **state)
+TEST_WITH(phases, fresh, done)
 {
     look(0, 1000);
     assert_int_equal(view.phase, BOARD_PHASE_STARTING);
@@ -69,7 +68,7 @@ static void phases(void **state)
     assert_int_equal(view.phase, BOARD_PHASE_DONE);
 }
 
-static void percentiles(void **state)
+TEST(percentiles)
 {
     static struct board_worker worker;
     assert_true(isnan(view_step_ms(&worker, 0)) && isnan(view_step_ms(&worker, 0.5)));
@@ -93,7 +92,7 @@ static void percentiles(void **state)
     assert_true(isnan(view_step_ms(&worker, 0)));
 }
 
-static void a_hang_is_told(void **state)
+TEST_WITH(a_hang_is_told, fresh, done)
 {
     worker_says(0, 2, BOARD_PHASE_TRAINING);
     worker_says(1, 3, BOARD_PHASE_TRAINING);
@@ -127,7 +126,7 @@ static void a_hang_is_told(void **state)
     assert_true(view_is_live(&view, reason, sizeof(reason)));
 }
 
-static void ends_are_told(void **state)
+TEST_WITH(ends_are_told, fresh, done)
 {
     worker_says(0, 2, BOARD_PHASE_LOADING);
     look(0, 1000);
@@ -165,7 +164,7 @@ static const char *state_of(int i)
 
 /* What ranks said last is over with the run; and a worker that died in the midst is not hung for
  * it. */
-static void ranks_end_with_the_run(void **state)
+TEST_WITH(ranks_end_with_the_run, fresh, done)
 {
     static struct board_worker failed = {
         .rank = 3, .phase = BOARD_PHASE_TRAINING, .error = {.code = 79, .message = "x"}};
@@ -189,7 +188,7 @@ static void ranks_end_with_the_run(void **state)
     assert_string_equal(state_of(0), "done");
 }
 
-static void the_nodes_error_comes_first(void **state)
+TEST_WITH(the_nodes_error_comes_first, fresh, done)
 {
     static struct board_worker worker = {.error = {.code = 65, .message = "worker's"}};
     look(0, 1000);
@@ -205,12 +204,4 @@ static void the_nodes_error_comes_first(void **state)
     assert_string_equal(view_error(&view)->message, "node's");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(phases, fresh, done),
-    cmocka_unit_test(percentiles),
-    cmocka_unit_test_setup_teardown(a_hang_is_told, fresh, done),
-    cmocka_unit_test_setup_teardown(ends_are_told, fresh, done),
-    cmocka_unit_test_setup_teardown(ranks_end_with_the_run, fresh, done),
-    cmocka_unit_test_setup_teardown(the_nodes_error_comes_first, fresh, done),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

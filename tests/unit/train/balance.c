@@ -1,8 +1,6 @@
 /* balance — virtual shards dealt by speed. */
 #include "harness.h"
 
-#include <math.h>
-
 #include "train/step/inside.h"
 
 static int refuse_unit; /* deals whose runs are not multiples of it are refused */
@@ -28,7 +26,7 @@ static bool deal(int shards, int ranks, const double *ms, int *count)
     return is_dealt;
 }
 
-static void by_speed(void **state)
+TEST(by_speed)
 {
     int n[8];
     assert_true(deal(16, 2, (double[]){1, 2.5}, n)); /* 100 % and 40 % of a processor */
@@ -40,7 +38,7 @@ static void by_speed(void **state)
     assert_int_equal(n[2], 1);
 }
 
-static void only_where_it_pays(void **state)
+TEST(only_where_it_pays)
 {
     int n[8];
     assert_false(deal(16, 2, (double[]){1, 1.02}, n));
@@ -50,7 +48,7 @@ static void only_where_it_pays(void **state)
     assert_false(deal(16, 2, (double[]){1, INFINITY}, n));
 }
 
-static void within_memory(void **state)
+TEST(within_memory)
 {
     int n[8];
     refuse_unit = 8;
@@ -61,7 +59,4 @@ static void within_memory(void **state)
     refuse_unit = 0;
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(by_speed),
-                                          cmocka_unit_test(only_where_it_pays),
-                                          cmocka_unit_test(within_memory)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

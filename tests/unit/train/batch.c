@@ -3,7 +3,7 @@
 
 #include "harness.h"
 
-static void test_lm(void **state)
+TEST(test_lm)
 {
     struct batch b;
     assert_int_equal(batch_init(&b, FEED_TASK_LM, 2, 3), ST_OK);
@@ -25,7 +25,7 @@ static void test_lm(void **state)
     batch_free(&b);
 }
 
-static void test_qa(void **state)
+TEST(test_qa)
 {
     struct batch b;
     assert_int_equal(batch_init(&b, FEED_TASK_QA, 4, 8), ST_OK);
@@ -49,7 +49,7 @@ static void test_qa(void **state)
     batch_free(&b);
 }
 
-static void test_nothing_counts(void **state)
+TEST(test_nothing_counts)
 {
     struct batch_counts counts = {0};
     double scale, end;
@@ -60,17 +60,11 @@ static void test_nothing_counts(void **state)
     }
 }
 
-static void test_too_large(void **state)
+TEST(test_too_large)
 {
     struct batch b = {0};
     assert_int_equal(batch_init(&b, FEED_TASK_LM, INT64_MAX / 2, 4), ST_BAD_SETTING);
     batch_free(&b);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_lm),
-    cmocka_unit_test(test_qa),
-    cmocka_unit_test(test_nothing_counts),
-    cmocka_unit_test(test_too_large),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -3,7 +3,6 @@
  * memory training waits. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "kernels/cpu.h"
 #include "train/checkpoint/async.h"
 
@@ -102,7 +101,7 @@ static void holds(const struct rig *r, int64_t step, float value)
     ckpt_close(ckpt);
 }
 
-static void test_the_moment_of_the_save(void **state)
+TEST(test_the_moment_of_the_save)
 {
     struct rig r;
     rig_open(&r, "moment", 100000); /* 19 MB: the writer is at work while the values change */
@@ -131,7 +130,7 @@ static void test_the_moment_of_the_save(void **state)
 }
 
 /* The end of a run waits for the write under way, and saves what came after it. */
-static void test_finish_and_close(void **state)
+TEST(test_finish_and_close)
 {
     struct rig r;
     struct checkpoint_progress one = at(1), two = at(2), three = at(3);
@@ -159,7 +158,7 @@ static void test_finish_and_close(void **state)
 
 /* A second save at once, while the first is still under way: at least one of several tries must
  * meet it. */
-static void test_skip(void **state)
+TEST(test_skip)
 {
     struct rig r;
     rig_open(&r, "skip", 100000);
@@ -174,7 +173,7 @@ static void test_skip(void **state)
     rig_close(&r);
 }
 
-static void test_failures(void **state)
+TEST(test_failures)
 {
     static const enum checkpoint_async_mode modes[] = {CHECKPOINT_ASYNC_MODE_ON,
                                                        CHECKPOINT_ASYNC_MODE_OFF};
@@ -207,7 +206,7 @@ static void test_failures(void **state)
     }
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
     struct rig r;
     struct checkpoint_progress progress = at(1);
@@ -232,7 +231,7 @@ static void test_memory(void **state)
 }
 
 /* A small state, or no periodic saves: no copy. */
-static void test_no_copy(void **state)
+TEST(test_no_copy)
 {
     struct rig r;
     rig_open(&r, "none", 40);
@@ -251,12 +250,4 @@ static void test_no_copy(void **state)
     rig_close(&r);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_the_moment_of_the_save),
-    cmocka_unit_test(test_finish_and_close),
-    cmocka_unit_test(test_skip),
-    cmocka_unit_test(test_failures),
-    cmocka_unit_test(test_memory),
-    cmocka_unit_test(test_no_copy),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

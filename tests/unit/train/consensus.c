@@ -72,7 +72,7 @@ static void meet(struct seat seats[RANKS], int nodes, const enum board_request s
     shm_threads_world_free(world);
 }
 
-static void requests_are_everybodys(void **state)
+TEST(requests_are_everybodys)
 {
     static const struct {
         enum board_request seen[RANKS], agreed;
@@ -96,7 +96,7 @@ static void requests_are_everybodys(void **state)
     }
 }
 
-static void the_leads_failure_is_everybodys(void **state)
+TEST(the_leads_failure_is_everybodys)
 {
     static const enum board_request none[RANKS];
     struct seat seats[RANKS];
@@ -111,7 +111,7 @@ static void the_leads_failure_is_everybodys(void **state)
                                                      : "on node 0: the disk is full, 17 bytes");
 }
 
-static void one_rank_asks_nobody(void **state)
+TEST(one_rank_asks_nobody)
 {
     struct consensus consensus;
     enum board_request agreed;
@@ -125,9 +125,4 @@ static void one_rank_asks_nobody(void **state)
     assert_string_equal(status_message(), "no file");
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(requests_are_everybodys),
-    cmocka_unit_test(the_leads_failure_is_everybodys),
-    cmocka_unit_test(one_rank_asks_nobody),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

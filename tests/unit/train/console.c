@@ -15,7 +15,7 @@ static const struct console_step example = {
     .eta_seconds = 14 * 60 + 5,
 };
 
-static void test_line(void **state)
+TEST(test_line)
 {
     char out[512];
     assert_string_equal(console_line(out, sizeof out, &example),
@@ -23,7 +23,7 @@ static void test_line(void **state)
                         "mfu 41.2%  eta 14m");
 }
 
-static void test_several_ranks(void **state)
+TEST(test_several_ranks)
 {
     char out[512];
     struct console_step now = example;
@@ -35,7 +35,7 @@ static void test_several_ranks(void **state)
     assert_non_null(strstr(console_line(out, sizeof out, &now), "  mfu 41.2%  comm 12%  eta 14m"));
 }
 
-static void test_unknown_is_left_out(void **state)
+TEST(test_unknown_is_left_out)
 {
     char out[512];
     struct console_step now = example;
@@ -51,7 +51,7 @@ static void test_unknown_is_left_out(void **state)
     assert_non_null(strstr(console_line(out, sizeof out, &now), "  12346 s"));
 }
 
-static void test_bar(void **state)
+TEST(test_bar)
 {
     char out[512];
     struct console_step now = example;
@@ -87,7 +87,7 @@ static int lines_of(struct console console, int n, double second_ms)
     return lines;
 }
 
-static void test_how_many_lines(void **state)
+TEST(test_how_many_lines)
 {
     /* the first, and every fiftieth */
     assert_int_equal(lines_of((struct console){0}, 5000, 1), 101);
@@ -104,7 +104,7 @@ static void test_how_many_lines(void **state)
     assert_int_equal(lines_of((struct console){.is_terminal = true, .every = 1000}, 5000, 1), 6);
 }
 
-static void test_a_jump_is_shown(void **state)
+TEST(test_a_jump_is_shown)
 {
     struct console_step now = example;
     struct console console = {.every = 1000, .line_ms = 1, .last = now};
@@ -118,12 +118,4 @@ static void test_a_jump_is_shown(void **state)
     assert_false(console_is_due(&console, &now, 2));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_how_many_lines),
-    cmocka_unit_test(test_a_jump_is_shown),
-    cmocka_unit_test(test_line),
-    cmocka_unit_test(test_several_ranks),
-    cmocka_unit_test(test_unknown_is_left_out),
-    cmocka_unit_test(test_bar),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -3,9 +3,6 @@
  * cache. */
 #include "train/generate/decoder.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "architectures.h"
 #include "base/rand.h"
 #include "harness.h"
@@ -87,7 +84,7 @@ static void check_text(struct decoder *d, int64_t vocab, double temperature, int
                      temperature);
 }
 
-static void test_random_weights(void **state)
+TEST(test_random_weights)
 {
     struct model_dims dims;
     assert_true(model_preset("gpt2-nano", &dims));
@@ -100,7 +97,7 @@ static void test_random_weights(void **state)
     decoder_close(d);
 }
 
-static void test_trained_weights(void **state)
+TEST(test_trained_weights)
 {
     struct model_dims dims;
     struct decoder *d = open_trained(&dims);
@@ -111,7 +108,7 @@ static void test_trained_weights(void **state)
 }
 
 /* Every architecture, within its context and beyond, with weights large enough to matter. */
-static void test_architectures(void **state)
+TEST(test_architectures)
 {
     for (int i = 0; i < ARCHITECTURES_N; i++) {
         struct model_dims dims = architectures[i];
@@ -136,7 +133,7 @@ static void copy_logits(struct decoder *d, const int32_t *tokens, int64_t n, flo
 }
 
 /* Without a cached prefix the bits are the same; with one they differ by rounding. */
-static void test_other_text(void **state)
+TEST(test_other_text)
 {
     static float want[400], got[400];
     int32_t a[] = {1, 2, 3, 4, 5}, b[] = {1, 2, 7, 4, 5};
@@ -160,7 +157,7 @@ static void test_other_text(void **state)
 }
 
 /* A window of three tokens: beyond it only the last three count. */
-static void test_window(void **state)
+TEST(test_window)
 {
     static float want[64], got[64];
     int32_t a[] = {9, 8, 1, 2, 3}, same[] = {4, 4, 4, 4, 4};
@@ -178,10 +175,4 @@ static void test_window(void **state)
     decoder_close(d);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_random_weights), cmocka_unit_test(test_trained_weights),
-    cmocka_unit_test(test_architectures),  cmocka_unit_test(test_other_text),
-    cmocka_unit_test(test_window),
-};
-
-HARNESS_MAIN_WITH(tests, set_up, tear_down)
+HARNESS_RUN_ALL_WITH(set_up, tear_down)

@@ -1,7 +1,5 @@
 /* documents — a sample of documents, with attention within each of them, is training on each
  * of them alone. */
-#include <math.h>
-#include <string.h>
 
 #include "architectures.h"
 #include "base/rand.h"
@@ -117,7 +115,7 @@ static void check_places(const struct model_dims *dims, struct model_recomputed 
 static const struct model_dims gpt2 = {
     .name = "gpt2", .layers = 2, .heads = 2, .embed = 24, .vocab = VOCAB};
 
-static void documents_do_not_know_each_other(void **state)
+TEST(documents_do_not_know_each_other)
 {
     static const struct model_recomputed none;
     check_places(&gpt2, none);
@@ -129,7 +127,7 @@ static void documents_do_not_know_each_other(void **state)
 
 /* With rotations only distances matter: the second document is the same at the start of a sample,
  * without any first key. */
-static void rotated_documents_are_alone(void **state)
+TEST(rotated_documents_are_alone)
 {
     static const struct part both[] = {{0, T, 0}}, each[] = {{0, CUT, 0}, {CUT, T, 0}};
     for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++) {
@@ -153,8 +151,4 @@ static int close_device(void **state)
     return 0;
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(documents_do_not_know_each_other),
-    cmocka_unit_test(rotated_documents_are_alone),
-};
-HARNESS_MAIN_WITH(tests, open_device, close_device)
+HARNESS_RUN_ALL_WITH(open_device, close_device)

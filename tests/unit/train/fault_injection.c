@@ -1,12 +1,9 @@
 /* fault_injection — a kill ends the process by SIGKILL; a stall leaves it alive. */
 #include "harness.h"
 
-#include <signal.h>
-
-#include "base/clock.h"
 #include "train/trainer/stop_request.h"
 
-static void test_kill(void **state)
+TEST(test_kill)
 {
     int wait_status;
     pid_t pid = fork();
@@ -16,7 +13,7 @@ static void test_kill(void **state)
     assert_true(WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL);
 }
 
-static void test_stall(void **state)
+TEST(test_stall)
 {
     int wait_status;
     pid_t pid = fork();
@@ -28,8 +25,4 @@ static void test_stall(void **state)
     assert_int_equal(waitpid(pid, &wait_status, 0), pid);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_kill),
-    cmocka_unit_test(test_stall),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

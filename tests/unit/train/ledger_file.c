@@ -2,14 +2,8 @@
  * that is full. */
 #include "harness.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
-#include "base/file.h"
-#include "base/text.h"
 #include "train/trainer/ledger_file.h"
 
 static char dir[600], path[700];
@@ -90,7 +84,7 @@ static int files(void)
 }
 
 /* Steps that are all alike are written with a checkpoint or a step that is skipped. */
-static void test_when(void **state)
+TEST(test_when)
 {
     begin("when");
     struct ledger_file *f = open_at(0);
@@ -115,7 +109,7 @@ static void test_when(void **state)
 }
 
 /* A process that returns to a checkpoint; one that begins, and does no step. */
-static void test_generations(void **state)
+TEST(test_generations)
 {
     begin("generations");
     struct ledger_file *f = open_at(0);
@@ -135,7 +129,7 @@ static void test_generations(void **state)
 }
 
 /* A process is killed with steps in its memory, and the next one goes on from the last of them. */
-static void test_killed(void **state)
+TEST(test_killed)
 {
     begin("killed");
     add_and_die(open_at(0), 1, 130, LEDGER_OUTCOME_APPLIED);
@@ -157,7 +151,7 @@ static void test_killed(void **state)
 }
 
 /* A run in memory that does not join what the file has is not written. */
-static void test_killed_unknown(void **state)
+TEST(test_killed_unknown)
 {
     const struct {
         int64_t first, last, sample;
@@ -179,7 +173,7 @@ static void test_killed_unknown(void **state)
 }
 
 /* A crash at each byte of the last line, and a process that goes on. */
-static void test_torn(void **state)
+TEST(test_torn)
 {
     begin("torn");
     struct ledger_file *f = open_at(0);
@@ -206,7 +200,7 @@ static void test_torn(void **state)
     assert_int_equal(files(), 1);
 }
 
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
     begin("damaged");
     struct ledger_file *f = open_at(0);
@@ -222,7 +216,7 @@ static void test_damaged(void **state)
     assert_non_null(strstr(audit().problem, "steps 1 to 100 are not in it"));
 }
 
-static void test_not_a_file(void **state)
+TEST(test_not_a_file)
 {
     begin("folder");
     struct ledger_file *f = NULL;
@@ -237,7 +231,7 @@ static void test_not_a_file(void **state)
 }
 
 /* A file that may not grow: nothing is half written, and all is there once it may. */
-static void test_full(void **state)
+TEST(test_full)
 {
     begin("full");
     struct rlimit old, low;
@@ -260,10 +254,4 @@ static void test_full(void **state)
     assert_true(a.last == 160 && a.problem[0] == 0 && a.steps[LEDGER_OUTCOME_SPIKE] == 1);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_when),       cmocka_unit_test(test_generations),
-    cmocka_unit_test(test_killed),     cmocka_unit_test(test_killed_unknown),
-    cmocka_unit_test(test_torn),       cmocka_unit_test(test_damaged),
-    cmocka_unit_test(test_not_a_file), cmocka_unit_test(test_full),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

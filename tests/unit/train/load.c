@@ -2,17 +2,13 @@
  * round trip through JSON. */
 #include "train/weights/load.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "architectures.h"
-#include "base/text.h"
 #include "harness.h"
 #include "kernels/cpu.h"
 
 static const struct hf_config gpt2 = {.arch = HF_ARCH_GPT2, .is_tied = true};
 
-static void test_dims(void **state)
+TEST(test_dims)
 {
     struct model_dims dims = {.name = "my \"own\"\\model",
                               .task = MODEL_TASK_QA,
@@ -35,7 +31,7 @@ static void test_dims(void **state)
 }
 
 /* Every architecture and part comes back; GPT-2's is written as by older versions. */
-static void test_arch_dims(void **state)
+TEST(test_arch_dims)
 {
     char json[1024], again[1024];
     struct model_dims back;
@@ -82,7 +78,7 @@ static const struct model_dims modern = {.name = "modern",
                                                       .has_zero_init = true}};
 
 /* A GPT-2 with other parts: older versions refuse its "arch"; how it began is not written. */
-static void test_modern_dims(void **state)
+TEST(test_modern_dims)
 {
     struct model_dims dims = modern, back;
     char json[1024];
@@ -97,7 +93,7 @@ static void test_modern_dims(void **state)
 }
 
 /* What the shapes of tensors do not tell apart, a run must not go on with. */
-static void test_disagreement(void **state)
+TEST(test_disagreement)
 {
     struct model_dims is = modern;
     is.features.mlp = MODEL_MLP_GELU_TANH;
@@ -113,7 +109,7 @@ static void test_disagreement(void **state)
 }
 
 /* A manifest of an architecture with one field wrong. */
-static void test_bad_arch_dims(void **state)
+TEST(test_bad_arch_dims)
 {
     static const struct {
         const char *was, *is, *says;
@@ -148,7 +144,7 @@ static void test_bad_arch_dims(void **state)
     }
 }
 
-static void test_bad_dims(void **state)
+TEST(test_bad_dims)
 {
     static const char *const bad[] = {"",
                                       "{",
@@ -215,20 +211,11 @@ static void load_folder(const char *dir, enum model_task task)
     dev_close(dev);
 }
 
-static void test_hf(void **state)
+TEST(test_hf)
 {
     load_folder("tests/golden/lm", MODEL_TASK_LM);
     load_folder("tests/golden/lm/", MODEL_TASK_QA);
     load_folder("tests/golden/qa", MODEL_TASK_QA);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_dims),
-    cmocka_unit_test(test_arch_dims),
-    cmocka_unit_test(test_modern_dims),
-    cmocka_unit_test(test_disagreement),
-    cmocka_unit_test(test_bad_arch_dims),
-    cmocka_unit_test(test_bad_dims),
-    cmocka_unit_test(test_hf),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -11,7 +11,7 @@ static struct lr_schedule_config config(enum lr_schedule_kind schedule)
 
 static void near(double got, double want) { assert_float_equal(got, want, 1e-15); }
 
-static void test_warmup(void **state)
+TEST(test_warmup)
 {
     for (int schedule = LR_SCHEDULE_KIND_COSINE; schedule <= LR_SCHEDULE_KIND_WSD; schedule++) {
         struct lr_schedule_config c = config((enum lr_schedule_kind)schedule);
@@ -21,7 +21,7 @@ static void test_warmup(void **state)
     }
 }
 
-static void test_after(void **state)
+TEST(test_after)
 {
     struct lr_schedule_config c = config(LR_SCHEDULE_KIND_COSINE);
     near(lr_schedule_at(&c, 54), 5.5e-4); /* half-way: the mean */
@@ -47,7 +47,7 @@ static void test_after(void **state)
     near(lr_schedule_at(&c, 52), 5.5e-4);
 }
 
-static void test_short_runs(void **state)
+TEST(test_short_runs)
 {
     struct lr_schedule_config c = config(LR_SCHEDULE_KIND_COSINE);
     c.steps = 0;
@@ -62,7 +62,7 @@ static void test_short_runs(void **state)
 }
 
 /* A step of a larger batch begins between two steps of the schedule. */
-static void test_between_steps(void **state)
+TEST(test_between_steps)
 {
     struct lr_schedule_config c = config(LR_SCHEDULE_KIND_LINEAR);
     near(lr_schedule_at(&c, 1.5), 0.625e-3);
@@ -75,7 +75,7 @@ static void test_between_steps(void **state)
 }
 
 /* 16 steps of 2 samples were done; batches of any size follow. */
-static void test_unit(void **state)
+TEST(test_unit)
 {
     const struct lr_schedule_unit none = {0}, two = {.samples = 2},
                                   warm = {.samples = 8, .ahead = 12}, behind = {2, -4};
@@ -90,9 +90,4 @@ static void test_unit(void **state)
     assert_int_equal(lr_schedule_steps(&warm, 9, INT64_MAX), INT64_MAX / 8 + 2);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_between_steps), cmocka_unit_test(test_unit),
-    cmocka_unit_test(test_warmup),        cmocka_unit_test(test_after),
-    cmocka_unit_test(test_short_runs),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,8 +2,6 @@
  * unharmed. */
 #include "harness.h"
 
-#include "base/file.h"
-#include "base/text.h"
 #include "train/trainer/metrics_file.h"
 
 static const char *path(const char *name)
@@ -29,7 +27,7 @@ static void assert_content(const char *name, const char *want)
     free(data);
 }
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
     struct metrics_file file;
     assert_int_equal(metrics_file_open(path("lines"), 0, &file), ST_OK);
@@ -53,7 +51,7 @@ static void test_lines(void **state)
                    "{\"step\":2,\"val_loss\":4.5}\n");
 }
 
-static void test_off(void **state)
+TEST(test_off)
 {
     struct metrics_file file;
     assert_int_equal(metrics_file_open("", 0, &file), ST_OK);
@@ -62,7 +60,7 @@ static void test_off(void **state)
     metrics_file_close(&file);
 }
 
-static void test_cut_back(void **state)
+TEST(test_cut_back)
 {
     struct metrics_file file;
     metrics_file_open(path("cut"), 0, &file);
@@ -82,7 +80,7 @@ static void test_cut_back(void **state)
 }
 
 /* A second run is refused while the first has the file, and finds all lines as they were. */
-static void test_two_runs(void **state)
+TEST(test_two_runs)
 {
     struct metrics_file one, two;
     assert_int_equal(metrics_file_open(path("two"), 0, &one), ST_OK);
@@ -105,7 +103,7 @@ static long keep(const char *text, int64_t step)
     return metrics_file_keep(text, strlen(text), step, &out) ? (long)out : -1;
 }
 
-static void test_keep(void **state)
+TEST(test_keep)
 {
     const char *two = "{\"step\":1,\"a\":1}\n{\"step\":2,\"a\":1}\n";
     assert_int_equal(keep("", 5), 0);
@@ -125,7 +123,7 @@ static void test_keep(void **state)
 }
 
 /* Every prefix of a file is accepted and keeps whole lines only. */
-static void test_keep_every_prefix(void **state)
+TEST(test_keep_every_prefix)
 {
     const char *text = "{\"step\":1,\"a\":1}\n{\"step\":1,\"val_loss\":2}\n{\"step\":2,\"a\":1}\n";
     for (size_t n = 0; n <= strlen(text); n++) {
@@ -136,7 +134,7 @@ static void test_keep_every_prefix(void **state)
     }
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct metrics_file file;
     assert_int_equal(file_replace(path("diary"), "dear diary\n", 11), ST_OK);
@@ -147,7 +145,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(status_message(), harness_tmpdir()));
 }
 
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     struct metrics_file file;
     assert_int_equal(metrics_file_open("/dev/full", 0, &file), ST_OK);
@@ -156,10 +154,4 @@ static void test_full_disk(void **state)
     metrics_file_close(&file);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_lines),    cmocka_unit_test(test_off),
-    cmocka_unit_test(test_cut_back), cmocka_unit_test(test_two_runs),
-    cmocka_unit_test(test_keep),     cmocka_unit_test(test_keep_every_prefix),
-    cmocka_unit_test(test_refusals), cmocka_unit_test(test_full_disk),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

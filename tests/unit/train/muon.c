@@ -4,10 +4,6 @@
  * matrix of an element is worked out here from names and layouts only. */
 #include "train/step/muon.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "architectures.h"
 #include "base/rand.h"
 #include "dev/dev.h"
@@ -106,7 +102,7 @@ static void check(int r, int c)
     bed_close(&b);
 }
 
-static void test_formula(void **state)
+TEST(test_formula)
 {
     check(7, 33);
     check(33, 7);
@@ -114,7 +110,7 @@ static void test_formula(void **state)
     check(1, 5);
 }
 
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
     static struct bed b;
     struct tensor out;
@@ -319,19 +315,16 @@ static void ten_steps(const struct model_dims *dims)
     dev_close(b.dev);
 }
 
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
     ten_steps(
         &(struct model_dims){.name = "gpt2", .layers = 2, .heads = 2, .embed = 16, .vocab = 37});
 }
 
-static void test_architectures(void **state)
+TEST(test_architectures)
 {
     for (int i = 0; i < ARCHITECTURES_N; i++)
         ten_steps(&architectures[i]);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_formula), cmocka_unit_test(test_not_finite), cmocka_unit_test(test_gpt2),
-    cmocka_unit_test(test_architectures)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -24,7 +24,7 @@ static float decay_at(const struct optim_span *span, int64_t n, int64_t offset)
     return -1;
 }
 
-static void test_spans(void **state)
+TEST(test_spans)
 {
     struct param_table t = describe();
     int64_t n, end = 0;
@@ -47,7 +47,7 @@ static void test_spans(void **state)
 }
 
 /* The parts of ranges, wherever they are cut, add up to the ranges. */
-static void test_cut(void **state)
+TEST(test_cut)
 {
     struct param_table t = describe();
     struct optim_span out[64];
@@ -70,7 +70,7 @@ static void test_cut(void **state)
     param_table_free(&t);
 }
 
-static void test_moments(void **state)
+TEST(test_moments)
 {
     struct optim_config c = {.kind = OPTIM_KIND_ADAMW, .weight_decay = 0.25};
     assert_int_equal(optim_moments(&c), 2);
@@ -84,7 +84,7 @@ static void test_moments(void **state)
 
 /* By hand: AdamW's first step is lr · sign(g) beside the decay; SGD's is lr · g; both after
  * scaling 4 to 1. */
-static void test_update(void **state)
+TEST(test_update)
 {
     struct dev *dev;
     struct stream *stream;
@@ -113,10 +113,4 @@ static void test_update(void **state)
     dev_close(dev);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_spans),
-    cmocka_unit_test(test_cut),
-    cmocka_unit_test(test_moments),
-    cmocka_unit_test(test_update),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -54,7 +54,7 @@ static void check(const struct step_local_rule *rule, int replicas)
     }
 }
 
-static void test_nesterov(void **state)
+TEST(test_nesterov)
 {
     for (int replicas = 1; replicas <= 5; replicas++)
         check(&(struct step_local_rule){0.7, 0.9}, replicas);
@@ -62,7 +62,7 @@ static void test_nesterov(void **state)
 }
 
 /* Rate 1 without momentum: the mean of what the replicas have. */
-static void test_mean(void **state)
+TEST(test_mean)
 {
     float x[3] = {1, -2, 0.5F}, v[3] = {0}, a[3] = {2, 2, 1}, b[3] = {4, -4, 0.25F}, sum[3];
     const float want[3] = {3, -1, 0.625F};
@@ -78,7 +78,7 @@ static void test_mean(void **state)
 }
 
 /* A number of 8 bits of mantissa comes back as it was, others rounded to nearest; so does a NaN. */
-static void test_round(void **state)
+TEST(test_round)
 {
     static float d[N], back[N];
     static uint16_t half[N];
@@ -93,9 +93,4 @@ static void test_round(void **state)
         assert_true(fabsf(back[i] - d[i]) <= fabsf(d[i]) / 256);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_nesterov),
-    cmocka_unit_test(test_mean),
-    cmocka_unit_test(test_round),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -1,22 +1,18 @@
 /* pace — means over the last twenty steps. */
 #include "harness.h"
 
-#include <math.h>
-
 #include "train/trainer/console.h"
 
-static void test_nothing_yet(void **state)
+TEST(test_nothing_yet)
 {
-    (void)state;
     struct console_pace pace = {0};
     assert_true(isnan(console_pace_mean_ms(&pace)));
     assert_true(isnan(console_pace_per_second(&pace, 100)));
     assert_true(isnan(console_pace_eta_seconds(&pace, 10)));
 }
 
-static void test_means(void **state)
+TEST(test_means)
 {
-    (void)state;
     struct console_pace pace = {0};
     console_pace_add(&pace, 100);
     console_pace_add(&pace, 300);
@@ -29,18 +25,12 @@ static void test_means(void **state)
     assert_true(console_pace_eta_seconds(&pace, 0) == 0);
 }
 
-static void test_no_time_at_all(void **state)
+TEST(test_no_time_at_all)
 {
-    (void)state;
     struct console_pace pace = {0};
     console_pace_add(&pace, 0);
     assert_true(isnan(console_pace_per_second(&pace, 1024)));
     assert_true(console_pace_eta_seconds(&pace, 7) == 0);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_nothing_yet),
-    cmocka_unit_test(test_means),
-    cmocka_unit_test(test_no_time_at_all),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -58,7 +58,7 @@ static void make(int nodes, int locals)
     peer_copy_choice_make(offers, &of, RANKS, holders, &choice);
 }
 
-static void test_pairs(void **state)
+TEST(test_pairs)
 {
     for (int nodes = 2; nodes <= 9; nodes++)
         for (int rank = 0; rank < nodes * 2; rank++) {
@@ -72,7 +72,7 @@ static void test_pairs(void **state)
         }
 }
 
-static void test_meshes(void **state)
+TEST(test_meshes)
 {
     int within_n = 0, checked_n = 0;
     for (int nodes = 2; nodes <= 9; nodes++)
@@ -105,7 +105,7 @@ static int keeps(int nodes, int locals, int tensor, int context, int stages)
     return peer_copy_choice_keeper(&of, 0);
 }
 
-static void test_keepers_in_meshes(void **state)
+TEST(test_keepers_in_meshes)
 {
     assert_int_equal(keeps(4, 1, 2, 1, 1), 2); /* not tensor rank 1, on node 1 */
     assert_int_equal(keeps(2, 2, 2, 1, 1), 2);
@@ -117,7 +117,7 @@ static void test_keepers_in_meshes(void **state)
 }
 
 /* Any one node is lost: the newest step is found, with holders that are there. */
-static void test_one_node_lost(void **state)
+TEST(test_one_node_lost)
 {
     for (int nodes = 2; nodes <= 6; nodes++)
         for (int lost = 0; lost < nodes; lost++) {
@@ -136,7 +136,7 @@ static void test_one_node_lost(void **state)
 }
 
 /* One rank has not finished step 41, and its keeper has not either: all go on from 40. */
-static void test_step_before(void **state)
+TEST(test_step_before)
 {
     memset(offers, 0, sizeof offers);
     hold_all(4, 1, 0, 1, 40);
@@ -154,7 +154,7 @@ static void test_step_before(void **state)
 }
 
 /* A rank and its keeper are lost: nothing is whole, and it is said what is missing. */
-static void test_pair_lost(void **state)
+TEST(test_pair_lost)
 {
     memset(offers, 0, sizeof offers);
     make(4, 1);
@@ -171,7 +171,7 @@ static void test_pair_lost(void **state)
 }
 
 /* Two nodes of different pairs may go. */
-static void test_two_pairs(void **state)
+TEST(test_two_pairs)
 {
     memset(offers, 0, sizeof offers);
     hold_all(4, 1, 0, 1, 41);
@@ -184,7 +184,7 @@ static void test_two_pairs(void **state)
 }
 
 /* Slices of two generations never mix, and the later generation goes before a higher step. */
-static void test_histories(void **state)
+TEST(test_histories)
 {
     memset(offers, 0, sizeof offers);
     hold_all(2, 1, 0, 1, 41);
@@ -204,7 +204,7 @@ static void test_histories(void **state)
 }
 
 /* The ranks of another world go on: each slice is found where it lies now, or it is missing. */
-static void test_other_world(void **state)
+TEST(test_other_world)
 {
     memset(offers, 0, sizeof offers);
     hold_all(4, 1, 0, 1, 40);
@@ -242,7 +242,7 @@ static void suspect(int rank, int64_t history, int64_t step)
 
 /* One rank's mark rules out a step, and later ones of the same history, for all ranks, although
  * they are complete. The rank whose memory changed may be gone. */
-static void test_suspect(void **state)
+TEST(test_suspect)
 {
     for (int marked = 0; marked < 4; marked++)
         for (int lost = -1; lost < 4; lost++) {
@@ -274,7 +274,7 @@ static void test_suspect(void **state)
 }
 
 /* Offers with any numbers: a choice that is found has a complete holder of each slice. */
-static void test_any_offers(void **state)
+TEST(test_any_offers)
 {
     int found = 0;
     for (uint64_t trial = 0; trial < 20000; trial++) {
@@ -300,15 +300,4 @@ static void test_any_offers(void **state)
     assert_in_range(found, 100, 19900);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs),
-                                          cmocka_unit_test(test_meshes),
-                                          cmocka_unit_test(test_keepers_in_meshes),
-                                          cmocka_unit_test(test_one_node_lost),
-                                          cmocka_unit_test(test_step_before),
-                                          cmocka_unit_test(test_pair_lost),
-                                          cmocka_unit_test(test_two_pairs),
-                                          cmocka_unit_test(test_histories),
-                                          cmocka_unit_test(test_other_world),
-                                          cmocka_unit_test(test_any_offers),
-                                          cmocka_unit_test(test_suspect)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,10 +2,8 @@
  * of another run is never taken for a whole one. */
 #include "harness.h"
 
-#include <signal.h>
 #include <sys/mman.h>
 
-#include "base/clock.h"
 #include "train/peer_copy/inside.h"
 
 #define BYTES 50000
@@ -38,7 +36,7 @@ static void write_slot(struct peer_copy_memory *m, int slot, int64_t history, in
                             peer_copy_memory_checksum(peer_copy_memory_data(m, slot), &stamp));
 }
 
-static void test_outlives(void **state)
+TEST(test_outlives)
 {
     int fd = memory_fd();
     struct peer_copy_memory m = open_memory(fd, BYTES, 7);
@@ -76,7 +74,7 @@ static void test_outlives(void **state)
 }
 
 /* Bytes that are written in pieces have the checksum of the whole. */
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
     static char from[BYTES];
     const struct peer_copy_stamp stamp = {.history = 2, .step = 7, .rank = 1, .bytes = BYTES};
@@ -101,7 +99,7 @@ static void test_pieces(void **state)
     close(fd);
 }
 
-static void test_other_run(void **state)
+TEST(test_other_run)
 {
     int fd = memory_fd();
     for (int way = 0; way < 2; way++) { /* other settings; other sizes */
@@ -119,7 +117,7 @@ static void test_other_run(void **state)
 
 /* Own slices and those that are kept have sizes of their own: no slot reaches into another, and the
  * sizes are a part of what must be the same. */
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     int fd = memory_fd();
     struct peer_copy_memory_config config = {
@@ -150,7 +148,7 @@ static void test_sizes(void **state)
     close(fd);
 }
 
-static void test_damage(void **state)
+TEST(test_damage)
 {
     int fd = memory_fd();
     struct peer_copy_memory m = open_memory(fd, BYTES, 7);
@@ -164,7 +162,7 @@ static void test_damage(void **state)
     close(fd);
 }
 
-static void test_no_room(void **state)
+TEST(test_no_room)
 {
     int fd = memory_fd();
     struct peer_copy_memory m;
@@ -182,7 +180,7 @@ static void test_no_room(void **state)
 }
 
 /* A writer is killed at a random instant: what is complete is sound. */
-static void test_killed_writer(void **state)
+TEST(test_killed_writer)
 {
     int fd = memory_fd(), complete = 0, torn = 0;
     for (int k = 0; k < KILLS; k++) {
@@ -210,9 +208,4 @@ static void test_killed_writer(void **state)
     close(fd);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_sizes),        cmocka_unit_test(test_outlives),
-    cmocka_unit_test(test_pieces),       cmocka_unit_test(test_other_run),
-    cmocka_unit_test(test_damage),       cmocka_unit_test(test_no_room),
-    cmocka_unit_test(test_killed_writer)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,9 +2,6 @@
  * tokens hold; prompts that the model cannot read are refused. */
 #include "train/trainer/sample_text.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/json.h"
 #include "harness.h"
 #include "kernels/cpu.h"
@@ -72,7 +69,7 @@ static void sample_text(const struct sample_text_config *config, struct step *st
     sample_text_close(v);
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
     struct step *step = open_step();
     char one[8192], other[8192], cut[8192];
@@ -96,7 +93,7 @@ static void test_text(void **state)
     step_close(step);
 }
 
-static void test_greedy_and_long_prompt(void **state)
+TEST(test_greedy_and_long_prompt)
 {
     struct step *step = open_step();
     char one[8192], other[8192], prompt[4001];
@@ -112,7 +109,7 @@ static void test_greedy_and_long_prompt(void **state)
     step_close(step);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct sample_text *v = NULL;
     struct sample_text_config config = config_of("", 1);
@@ -125,7 +122,7 @@ static void test_refused(void **state)
     sample_text_close(NULL);
 }
 
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
     struct step *step = open_step();
     struct sample_text_config config = config_of("a", 1);
@@ -140,7 +137,7 @@ static void test_not_finite(void **state)
     step_close(step);
 }
 
-static void test_quote(void **state)
+TEST(test_quote)
 {
     const struct {
         const char *bytes;
@@ -162,10 +159,4 @@ static void test_quote(void **state)
     assert_false(sample_text_quote((const uint8_t *)"long enough", 11, out, 8));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_text),    cmocka_unit_test(test_greedy_and_long_prompt),
-    cmocka_unit_test(test_refused), cmocka_unit_test(test_not_finite),
-    cmocka_unit_test(test_quote),
-};
-
-HARNESS_MAIN_WITH(tests, set_up, tear_down)
+HARNESS_RUN_ALL_WITH(set_up, tear_down)

@@ -2,8 +2,6 @@
  * output. */
 #include "train/generate/sampling.h"
 
-#include <math.h>
-
 #include "base/rand.h"
 #include "harness.h"
 
@@ -15,7 +13,7 @@ static int64_t pick(const float *logits, int64_t n, double temperature, int64_t 
     return sampling_pick(logits, n, &(struct sampling_params){temperature, top_k, top_p}, u, work);
 }
 
-static void test_greedy(void **state)
+TEST(test_greedy)
 {
     const float logits[5] = {0, 3, -1, 3, 2};
     assert_int_equal(pick(logits, 5, 0, 0, 1, 0.99), 1); /* the first of the largest */
@@ -24,7 +22,7 @@ static void test_greedy(void **state)
     assert_int_equal(pick(logits, 5, 0, 4, 0.5, 0.99), 1);
 }
 
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
     const float nan[4] = {0, 1, 2, NAN}, most[4] = {0, 1, INFINITY, 2},
                 none[2] = {-INFINITY, -INFINITY};
@@ -51,7 +49,7 @@ static void count(const float *logits, double temperature, int64_t top_k, double
                    rand_uniform(1, RAND_STREAM(TEST, 0), (uint64_t)i))] += 1.0 / N;
 }
 
-static void test_shares(void **state)
+TEST(test_shares)
 {
     const float logits[4] = {logf(1), logf(2), logf(4), logf(1)};
     double share[4];
@@ -69,7 +67,7 @@ static void test_shares(void **state)
 }
 
 /* Probabilities ⅛ ¼ ½ ⅛: the nucleus grows by one token where the share passes ½, ¾, ⅞. */
-static void test_nucleus(void **state)
+TEST(test_nucleus)
 {
     const float logits[4] = {logf(1), logf(2), logf(4), logf(1)};
     const struct {
@@ -99,7 +97,7 @@ static void test_nucleus(void **state)
     assert_float_equal(share[1], 0.5, 0.01);
 }
 
-static void test_ends(void **state)
+TEST(test_ends)
 {
     const float logits[3] = {-1000, 0, -1000};
     assert_int_equal(pick(logits, 3, 1, 0, 1, 0), 1);
@@ -109,7 +107,7 @@ static void test_ends(void **state)
     assert_int_equal(pick(huge, 2, 1e-30, 0, 0.9, 0.5), 0);
 }
 
-static void test_utf8(void **state)
+TEST(test_utf8)
 {
     const struct {
         const char *bytes;
@@ -131,9 +129,4 @@ static void test_utf8(void **state)
                          row[i].whole);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_greedy), cmocka_unit_test(test_not_finite),
-    cmocka_unit_test(test_shares), cmocka_unit_test(test_nucleus),
-    cmocka_unit_test(test_ends),   cmocka_unit_test(test_utf8),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -6,7 +6,7 @@
 #define VOTE(...) \
     sentinel_vote((uint64_t[]){__VA_ARGS__}, sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
 
-static void majority(void **state)
+TEST(majority)
 {
     assert_int_equal(VOTE(7).odd, -1);
     assert_int_equal(VOTE(7, 7).odd, -1);
@@ -17,7 +17,7 @@ static void majority(void **state)
     assert_int_equal(VOTE(7, 8, 7, 9, 7).odd, 1); /* the first of two */
 }
 
-static void no_majority(void **state)
+TEST(no_majority)
 {
     assert_false(VOTE(7, 8).is_majority);
     assert_false(VOTE(7, 7, 8, 8).is_majority);
@@ -26,7 +26,7 @@ static void no_majority(void **state)
 }
 
 /* Every place of the odd one, among 2 to 40. */
-static void every_place(void **state)
+TEST(every_place)
 {
     for (int n = 3; n <= 40; n++)
         for (int odd = 0; odd < n; odd++) {
@@ -39,7 +39,7 @@ static void every_place(void **state)
 }
 
 /* The soak's: ranks of one kind are compared, and those left out have no vote. */
-static void ballots(void **state)
+TEST(ballots)
 {
     struct sentinel_ballot b[] = {{.sum = 4}, {.sum = 5}, {.sum = 6}, {.sum = 5}, {9, .kind = 1}},
                            two[] = {{.sum = 1}, {.sum = 2}};
@@ -54,6 +54,4 @@ static void ballots(void **state)
     assert_true(!two[0].is_unclear && !two[0].differs && two[1].differs);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(majority), cmocka_unit_test(no_majority),
-                                          cmocka_unit_test(every_place), cmocka_unit_test(ballots)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

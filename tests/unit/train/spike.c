@@ -18,7 +18,7 @@ static void feed(const struct spike_config *c, struct spike_history *h, int n, d
             SPIKE_CAUSE_NONE);
 }
 
-static void test_needs_a_history(void **state)
+TEST(test_needs_a_history)
 {
     struct spike_history h = {.n = 0};
     feed(&stop, &h, SPIKE_WINDOW / 2 - 1, 3, 1);
@@ -29,7 +29,7 @@ static void test_needs_a_history(void **state)
     assert_int_equal(spike_check(&stop, &h, 300, 1).cause, SPIKE_CAUSE_LOSS);
 }
 
-static void test_what_is_a_spike(void **state)
+TEST(test_what_is_a_spike)
 {
     static const struct {
         double loss, norm;
@@ -68,7 +68,7 @@ static void test_what_is_a_spike(void **state)
 }
 
 /* log2 with 16 bits behind the point, of any value. */
-static void test_levels(void **state)
+TEST(test_levels)
 {
     for (double value = 1e-29; value < 1e300; value *= 1.37) {
         struct spike_history h = {.n = 0};
@@ -81,7 +81,7 @@ static void test_levels(void **state)
 
 /* Normal losses and log-normal norms, as runs have them: nothing is skipped. A tenth of the steps
  * as far off as spikes are changes the deviation little. */
-static void test_noise(void **state)
+TEST(test_noise)
 {
     struct spike_history h = {.n = 0};
     for (uint64_t i = 0; i < 100000; i++) {
@@ -99,7 +99,7 @@ static void test_noise(void **state)
 }
 
 /* A norm that grows steadily, or a loss that begins to rise, is none; a jump out of it is. */
-static void test_trends(void **state)
+TEST(test_trends)
 {
     static const double factor[] = {0.85, 0.99, 1, 1.002, 1.02, 1.1};
     for (size_t i = 0; i < sizeof factor / sizeof *factor; i++) {
@@ -116,7 +116,7 @@ static void test_trends(void **state)
     }
 }
 
-static void test_limit(void **state)
+TEST(test_limit)
 {
     struct spike_history h = {.n = 0};
     feed(&skip, &h, SPIKE_WINDOW, 3, 1);
@@ -138,7 +138,7 @@ static void test_limit(void **state)
 }
 
 /* What is skipped is no part of median and deviation, and not finite from the first step on. */
-static void test_skipped_do_not_count(void **state)
+TEST(test_skipped_do_not_count)
 {
     struct spike_history h = {.n = 0};
     assert_true(spike_check(&skip, &h, NAN, 1).is_skipped);
@@ -147,7 +147,7 @@ static void test_skipped_do_not_count(void **state)
     assert_int_equal(spike_check(&skip, &h, 99, 1).cause, SPIKE_CAUSE_LOSS);
 }
 
-static void test_write_and_parse(void **state)
+TEST(test_write_and_parse)
 {
     static char text[SPIKE_HISTORY_CHARS + 1], longer[3 * SPIKE_LEVEL_CHARS + sizeof text];
     struct spike_history h = {.n = 0}, back;
@@ -167,7 +167,7 @@ static void test_write_and_parse(void **state)
     assert_memory_equal(&back, &h, sizeof h);
 }
 
-static void test_parse_refuses(void **state)
+TEST(test_parse_refuses)
 {
     static const char *const bad[] = {"0",
                                       "000000000000000",
@@ -189,15 +189,4 @@ static void test_parse_refuses(void **state)
     assert_true(spike_history_parse("07ffffff00000000", &back));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_needs_a_history),
-    cmocka_unit_test(test_what_is_a_spike),
-    cmocka_unit_test(test_levels),
-    cmocka_unit_test(test_noise),
-    cmocka_unit_test(test_trends),
-    cmocka_unit_test(test_limit),
-    cmocka_unit_test(test_skipped_do_not_count),
-    cmocka_unit_test(test_write_and_parse),
-    cmocka_unit_test(test_parse_refuses),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,9 +2,6 @@
  * of the loss; it learns. */
 #include "train/step/step.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "architectures.h"
 #include "base/rand.h"
 #include "harness.h"
@@ -206,8 +203,8 @@ static void differences(enum model_task task)
     dev_close(dev);
 }
 
-static void test_differences_lm(void **state) { (void)state, differences(MODEL_TASK_LM); }
-static void test_differences_qa(void **state) { (void)state, differences(MODEL_TASK_QA); }
+TEST(test_differences_lm) { (void)state, differences(MODEL_TASK_LM); }
+TEST(test_differences_qa) { (void)state, differences(MODEL_TASK_QA); }
 
 /* ---- the same result in every way ---- */
 
@@ -227,7 +224,7 @@ static void recompute(int level, enum model_task task)
     dev_close(dev);
 }
 
-static void test_recompute(void **state)
+TEST(test_recompute)
 {
     recompute(CPU_ISA_PLAIN, MODEL_TASK_LM);
     recompute(CPU_ISA_N, MODEL_TASK_LM);
@@ -253,7 +250,7 @@ static void threads(void)
     outcome_free(&first);
 }
 
-static void test_threads(void **state) { (void)state, threads(); }
+TEST(test_threads) { (void)state, threads(); }
 
 static double distance(const float *a, const float *b, int64_t n)
 {
@@ -286,14 +283,14 @@ static void accumulation(enum model_task task)
     dev_close(dev);
 }
 
-static void test_accumulation(void **state)
+TEST(test_accumulation)
 {
     accumulation(MODEL_TASK_LM);
     accumulation(MODEL_TASK_QA);
 }
 
 /* The other architectures, each in all of these ways. */
-static void test_architectures(void **state)
+TEST(test_architectures)
 {
     for (int i = 0; i < ARCHITECTURES_N; i++) {
         arch = &architectures[i];
@@ -307,7 +304,7 @@ static void test_architectures(void **state)
     arch = NULL;
 }
 
-static void test_dropout(void **state)
+TEST(test_dropout)
 {
     struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 4, 40);
@@ -335,7 +332,7 @@ static void test_dropout(void **state)
 
 /* ---- learning, refusing, leaving no trace ---- */
 
-static void test_overfit_qa(void **state)
+TEST(test_overfit_qa)
 {
     struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_QA, 32, 24);
@@ -373,7 +370,7 @@ static struct feed *open_feed(const struct step_config *config)
 
 static bool stop_now(void *arg) { return arg != NULL; }
 
-static void test_eval(void **state)
+TEST(test_eval)
 {
     struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 3, 16);
@@ -400,7 +397,7 @@ static void test_eval(void **state)
     dev_close(dev);
 }
 
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
     struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 2, 16);
@@ -424,7 +421,7 @@ static void test_not_finite(void **state)
     dev_close(dev);
 }
 
-static void test_nothing_counts(void **state)
+TEST(test_nothing_counts)
 {
     struct dev *dev = open_dev(2, CPU_ISA_N);
     for (int task = MODEL_TASK_LM; task <= MODEL_TASK_QA; task++) {
@@ -457,7 +454,7 @@ static double log_sum_exp(const float *x, int64_t n, int64_t stride)
 
 /* The logits after n tokens are those that the loss there is computed from; an evaluation's have
  * the same bits. */
-static void test_logits(void **state)
+TEST(test_logits)
 {
     struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 1, 16), eval_config = config;
@@ -481,7 +478,7 @@ static void test_logits(void **state)
     dev_close(dev);
 }
 
-static void test_spans(void **state)
+TEST(test_spans)
 {
     struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_QA, 4, 16), eval_config = config;
@@ -516,7 +513,7 @@ static void test_spans(void **state)
 }
 
 /* Evaluations between updates change nothing. */
-static void test_looking(void **state)
+TEST(test_looking)
 {
     struct dev *dev = open_dev(2, CPU_ISA_N);
     struct step_config config = config_of(dev, MODEL_TASK_LM, 2, 16);
@@ -541,7 +538,7 @@ static void test_looking(void **state)
 
 static void count_beat(void *arg) { ++*(int *)arg; }
 
-static void test_open(void **state)
+TEST(test_open)
 {
     int beats = 0;
     struct dev *dev = open_dev(1, CPU_ISA_N);
@@ -565,14 +562,4 @@ static void test_open(void **state)
     dev_close(dev);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_differences_lm), cmocka_unit_test(test_differences_qa),
-    cmocka_unit_test(test_recompute),      cmocka_unit_test(test_threads),
-    cmocka_unit_test(test_architectures),  cmocka_unit_test(test_accumulation),
-    cmocka_unit_test(test_dropout),        cmocka_unit_test(test_overfit_qa),
-    cmocka_unit_test(test_eval),           cmocka_unit_test(test_not_finite),
-    cmocka_unit_test(test_nothing_counts), cmocka_unit_test(test_open),
-    cmocka_unit_test(test_logits),         cmocka_unit_test(test_spans),
-    cmocka_unit_test(test_looking),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -31,7 +31,7 @@ static int first_of(int place, int at, bool spreads)
     return sentinel_first(calm[0], other, PLACES, N);
 }
 
-static void one_is_wrong(void **state)
+TEST(one_is_wrong)
 {
     for (int place = 0; place < PLACES; place++)
         for (int at = 0; at < N; at++) {
@@ -40,17 +40,15 @@ static void one_is_wrong(void **state)
         }
 }
 
-static void none_is_wrong(void **state)
+TEST(none_is_wrong)
 {
-    (void)state;
     struct sentinel_entry other[PLACES * N];
     copy(other);
     assert_int_equal(sentinel_first(calm[0], other, PLACES, N), -1);
 }
 
-static void several_are_wrong_at_once(void **state)
+TEST(several_are_wrong_at_once)
 {
-    (void)state;
     struct sentinel_entry other[PLACES * N];
     copy(other);
     other[1].sum++, other[N + 1].sum++;
@@ -62,9 +60,8 @@ static void several_are_wrong_at_once(void **state)
 }
 
 /* A trace that ends early, filled up with zeros. */
-static void one_is_short(void **state)
+TEST(one_is_short)
 {
-    (void)state;
     struct sentinel_entry other[PLACES * N];
     copy(other);
     other[2 * N + 1] = other[2 * N + 2] = (struct sentinel_entry){0};
@@ -73,9 +70,8 @@ static void one_is_short(void **state)
 }
 
 /* Sorted by order, whatever came first; numbers within a run of layers count from 0. */
-static void sum_is_of_order(void **state)
+TEST(sum_is_of_order)
 {
-    (void)state;
     struct sentinel_entry in_order[] = {{RUN(1), 5}, {RUN(1) + 1, 6}, {RUN(2), 7}},
                           between[] = {{RUN(2) + 1, 7}, {RUN(1), 5}, {RUN(1) + 2, 6}};
     struct step_shard_trace a = {.entry = in_order, .n = 3}, b = {.entry = between, .n = 3};
@@ -85,8 +81,4 @@ static void sum_is_of_order(void **state)
     assert_int_not_equal(step_shard_trace_sum(&a), step_shard_trace_sum(&b));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_is_wrong), cmocka_unit_test(none_is_wrong),
-    cmocka_unit_test(several_are_wrong_at_once), cmocka_unit_test(one_is_short),
-    cmocka_unit_test(sum_is_of_order)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -3,7 +3,7 @@
 
 #include "train/trainer/stop_request.h"
 
-static void test_requests(void **state)
+TEST(test_requests)
 {
     assert_false(stop_request_is_stop(BOARD_REQUEST_NONE));
     assert_false(stop_request_is_stop(BOARD_REQUEST_SAVE));
@@ -20,7 +20,4 @@ static void test_requests(void **state)
         assert_true(stop_request_is_stop((enum board_request)r));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_requests),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -5,7 +5,6 @@
 
 #include <dirent.h>
 
-#include "base/file.h"
 #include "kernels/cpu.h"
 #include "tfevents_read.h"
 
@@ -23,7 +22,7 @@ static bool has(const struct rig *r, const char *name)
     return file_is_dir(path);
 }
 
-static void test_posts(void **state)
+TEST(test_posts)
 {
     struct rig r;
     open_rig(&r, NULL, 6);
@@ -46,7 +45,7 @@ static void test_posts(void **state)
 }
 
 /* On each rank, Muon's update takes at most the time of so many tokens. */
-static void test_planned_ms(void **state)
+TEST(test_planned_ms)
 {
     struct rig r;
     open_rig(&r, NULL, 1);
@@ -62,7 +61,7 @@ static void test_planned_ms(void **state)
     rig_close(&r);
 }
 
-static void test_resume_is_bit_identical(void **state)
+TEST(test_resume_is_bit_identical)
 {
     struct rig r;
     open_rig(&r, NULL, 7);
@@ -85,7 +84,7 @@ static void test_resume_is_bit_identical(void **state)
     rig_close(&r);
 }
 
-static void test_save_request(void **state)
+TEST(test_save_request)
 {
     struct rig r;
     open_rig(&r, "save", 5);
@@ -98,7 +97,7 @@ static void test_save_request(void **state)
     rig_close(&r);
 }
 
-static void test_stop_before_the_first_step(void **state)
+TEST(test_stop_before_the_first_step)
 {
     static const enum board_request requests[] = {BOARD_REQUEST_PREEMPT, BOARD_REQUEST_TERMINATE,
                                                   BOARD_REQUEST_INTERRUPT};
@@ -114,7 +113,7 @@ static void test_stop_before_the_first_step(void **state)
     }
 }
 
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
     struct rig r;
     open_rig(&r, "nan", 9);
@@ -138,7 +137,7 @@ static void open_spike_rig(struct rig *r, const char *name, int64_t steps, enum 
 
 /* A batch that repeats, at a constant rate: 80 steps of which one is skipped are 79 steps, bit for
  * bit, also where the run was interrupted before or after the spike. */
-static void test_spike_skip(void **state)
+TEST(test_spike_skip)
 {
     struct rig r;
     open_rig(&r, NULL, 79);
@@ -160,7 +159,7 @@ static void test_spike_skip(void **state)
 }
 
 /* Nothing is undone where SPIKE=stop ends a run: the checkpoints before it are intact. */
-static void test_spike_stop(void **state)
+TEST(test_spike_stop)
 {
     struct rig r;
     open_spike_rig(&r, "stopped", 80, SPIKE_MODE_STOP);
@@ -178,7 +177,7 @@ static void test_spike_stop(void **state)
 }
 
 /* A resumed run knows what the steps before had: without them nothing is a spike. */
-static void test_spike_history_is_kept(void **state)
+TEST(test_spike_history_is_kept)
 {
     struct rig r;
     open_spike_rig(&r, "known", 71, SPIKE_MODE_STOP);
@@ -191,7 +190,7 @@ static void test_spike_history_is_kept(void **state)
 }
 
 /* With SPIKE=skip a step that is not finite is skipped too; off, it ends the run. */
-static void test_spike_not_finite(void **state)
+TEST(test_spike_not_finite)
 {
     struct rig r;
     for (int mode = SPIKE_MODE_OFF; mode <= SPIKE_MODE_SKIP; mode++) {
@@ -204,7 +203,7 @@ static void test_spike_not_finite(void **state)
     }
 }
 
-static void test_plan(void **state)
+TEST(test_plan)
 {
     struct rig r;
     open_rig(&r, NULL, 0);
@@ -249,7 +248,7 @@ static struct board_worker run_epochs(const char *name, int64_t batch, int64_t s
 
 /* After a change of GLOBAL_BATCH the samples that are left are trained, no more and no fewer, at
  * the rate that belongs to the sample; an incomplete last step is left out. */
-static void test_another_batch(void **state)
+TEST(test_another_batch)
 {
     static const struct {
         const char *name;
@@ -281,7 +280,7 @@ static void test_another_batch(void **state)
 }
 
 /* The steps after a change are the same bits, whether they were interrupted or not. */
-static void test_another_batch_resumes(void **state)
+TEST(test_another_batch_resumes)
 {
     run_epochs("direct", 2, 16);
     run_epochs("parts", 2, 16);
@@ -294,7 +293,7 @@ static void test_another_batch_resumes(void **state)
 }
 
 /* STEPS counts steps, also those of the learning rate. */
-static void test_another_batch_of_steps(void **state)
+TEST(test_another_batch_of_steps)
 {
     struct rig r;
     for (int64_t batch = 2; batch <= 4; batch += 2) {
@@ -326,7 +325,7 @@ static void damage(const char *run, const char *step)
 }
 
 /* The steps follow the checkpoint that is read: of a damaged one, from the one before. */
-static void test_another_batch_of_an_older_checkpoint(void **state)
+TEST(test_another_batch_of_an_older_checkpoint)
 {
     run_epochs("older", 2, 16);
     run_epochs("older", 4, 20);
@@ -340,7 +339,7 @@ static void test_another_batch_of_an_older_checkpoint(void **state)
     assert_int_equal(last.tokens, 64 * 8);
 }
 
-static void test_resume_settings(void **state)
+TEST(test_resume_settings)
 {
     struct rig r;
     open_rig(&r, "required", 2);
@@ -378,7 +377,7 @@ static void test_resume_settings(void **state)
 
 /* A checkpoint of an older version with VIRTUAL_TP=2 has the bits of TP=2. One of this version with
  * another TP is no reason to refuse: the log names the difference. */
-static void test_resume_older_parts(void **state)
+TEST(test_resume_older_parts)
 {
 #define LAYOUT "{\"OPTIMIZER\":\"adamw\",\"moments\":2,\"EXACT\":\"layout\",\"VIRTUAL_SHARDS\":4"
     static const struct {
@@ -413,7 +412,7 @@ static void test_resume_older_parts(void **state)
 #undef LAYOUT
 }
 
-static void test_without_a_first_post(void **state)
+TEST(test_without_a_first_post)
 {
     struct rig r;
     open_rig(&r, NULL, 1);
@@ -423,7 +422,7 @@ static void test_without_a_first_post(void **state)
 }
 
 /* Samples of text between the steps change no bit of the training. */
-static void test_samples_change_nothing(void **state)
+TEST(test_samples_change_nothing)
 {
     struct rig r;
     double loss[2], norm[2];
@@ -462,7 +461,7 @@ static void event_files(const char *dir, char path[2][FILE_PATH_MAX])
     assert_int_equal(n, 2);
 }
 
-static void test_tensorboard(void **state)
+TEST(test_tensorboard)
 {
     static const char *const tags[] = {"loss",    "lr", "grad_norm", "tokens_per_second",
                                        "step_ms", "mfu"};
@@ -497,26 +496,4 @@ static void test_tensorboard(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_posts),
-    cmocka_unit_test(test_planned_ms),
-    cmocka_unit_test(test_resume_is_bit_identical),
-    cmocka_unit_test(test_save_request),
-    cmocka_unit_test(test_stop_before_the_first_step),
-    cmocka_unit_test(test_not_finite),
-    cmocka_unit_test(test_spike_skip),
-    cmocka_unit_test(test_spike_stop),
-    cmocka_unit_test(test_spike_history_is_kept),
-    cmocka_unit_test(test_spike_not_finite),
-    cmocka_unit_test(test_plan),
-    cmocka_unit_test(test_another_batch),
-    cmocka_unit_test(test_another_batch_resumes),
-    cmocka_unit_test(test_another_batch_of_steps),
-    cmocka_unit_test(test_another_batch_of_an_older_checkpoint),
-    cmocka_unit_test(test_resume_settings),
-    cmocka_unit_test(test_resume_older_parts),
-    cmocka_unit_test(test_without_a_first_post),
-    cmocka_unit_test(test_samples_change_nothing),
-    cmocka_unit_test(test_tensorboard),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

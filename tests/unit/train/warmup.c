@@ -1,13 +1,11 @@
 /* warmup — sizes that grow over the first steps, and the window that one of them sets. */
 #include "train/step/step.h"
 
-#include <string.h>
-
 #include "harness.h"
 #include "train/step/batch.h"
 #include "train/step/step.h"
 
-static void test_line(void **state)
+TEST(test_line)
 {
     const struct warmup w = {.from = 2, .steps = 6};
     const int64_t want[] = {2, 2, 4, 4, 6, 6, 8, 8};
@@ -17,14 +15,10 @@ static void test_line(void **state)
     assert_int_equal(step_warmup_at(&w, 2, 2, 3), 2); /* nothing to rise to */
 }
 
-static void test_none(void **state)
-{
-    (void)state;
-    assert_int_equal(step_warmup_at(&(struct warmup){0}, 8, 0, 0), 8);
-}
+TEST(test_none) { assert_int_equal(step_warmup_at(&(struct warmup){0}, 8, 0, 0), 8); }
 
 /* No product overflows, and the last step before the end is below it. */
-static void test_huge(void **state)
+TEST(test_huge)
 {
     const struct warmup w = {.from = 1, .steps = INT64_C(1000000000000)};
     assert_int_equal(step_warmup_at(&w, INT64_MAX, 1, 0), 1);
@@ -34,7 +28,7 @@ static void test_huge(void **state)
         assert_true(step_warmup_at(&w, 16777216, 3, s) >= step_warmup_at(&w, 16777216, 3, s - 1));
 }
 
-static void test_window(void **state)
+TEST(test_window)
 {
     struct batch batch;
     assert_int_equal(batch_init(&batch, FEED_TASK_LM, 2, 6), ST_OK);
@@ -53,7 +47,7 @@ static void test_window(void **state)
 }
 
 /* Steps of 2, 2, 4, 4, 6, 6 samples, then of 8. */
-static void test_counts(void **state)
+TEST(test_counts)
 {
     const struct step_config c = {.global_samples = 8, .batch_warmup = {.from = 2, .steps = 6}};
     static const int64_t before[] = {0, 2, 4, 8, 12, 18, 24, 32, 40};
@@ -72,7 +66,4 @@ static void test_counts(void **state)
     assert_int_equal(step_samples_before(&c, INT64_MAX), INT64_MAX / 2);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_counts), cmocka_unit_test(test_line), cmocka_unit_test(test_none),
-    cmocka_unit_test(test_huge), cmocka_unit_test(test_window)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -2,7 +2,6 @@
  * own path, or as the newest of its folder. */
 #include "harness.h"
 
-#include "base/text.h"
 #include "ckpt_sample.h"
 #include "conf/conf.h"
 #include "node/command/command.h"
@@ -10,7 +9,7 @@
 
 #define DIR "tests/golden/hf_export/"
 
-static void test_dims(void **state)
+TEST(test_dims)
 {
     static const struct {
         const char *path, *name;
@@ -48,7 +47,7 @@ static float *load(const char *path, enum model_task task, struct param_table *t
     return data;
 }
 
-static void test_load(void **state)
+TEST(test_load)
 {
     for (int task = 0; task < 2; task++) {
         struct param_table a_table, b_table;
@@ -66,7 +65,7 @@ static void test_load(void **state)
     }
 }
 
-static void test_checkpoint(void **state)
+TEST(test_checkpoint)
 {
     char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
     struct ckpt_lock *lock;
@@ -151,7 +150,7 @@ static enum status export(const char *from, const char *to) {
     return st;
 }
 
-static void test_export_not_finite(void **state)
+TEST(test_export_not_finite)
 {
     const struct model_dims dims = {.name = "m",
                                     .task = MODEL_TASK_LM,
@@ -177,10 +176,4 @@ static void test_export_not_finite(void **state)
     assert_true(file_exists(to));
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_dims),
-    cmocka_unit_test(test_load),
-    cmocka_unit_test(test_checkpoint),
-    cmocka_unit_test(test_export_not_finite),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

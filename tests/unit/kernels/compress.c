@@ -1,6 +1,6 @@
 /* Packing floats: the same bytes on every ISA level with any number of threads; the error is small,
  * and is kept as the residual. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct packed {
     uint8_t *bytes;
@@ -58,9 +58,8 @@ static void check(const float *x, const float *residual, int64_t n)
     packed_free(&want);
 }
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     static const int64_t sizes[] = {1, 2, 255, 256, 257, 4096, 70000};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int fill = KT_RANDOM; fill <= KT_ONES; fill++) {
@@ -75,9 +74,8 @@ static void fast_matches_plain(void **state)
         }
 }
 
-static void error_is_small_and_kept(void **state)
+TEST(error_is_small_and_kept)
 {
-    (void)state;
     int64_t n = 1000;
     float *x = kt_floats(n, KT_RANDOM, 3), *zero = kt_floats(n, KT_ONES, 0);
     memset(zero, 0, (size_t)n * sizeof *zero);
@@ -99,9 +97,8 @@ static void error_is_small_and_kept(void **state)
 }
 
 /* A value that cannot be packed becomes NaN, and leaves no residual. */
-static void odd_values(void **state)
+TEST(odd_values)
 {
-    (void)state;
     static const float odd[] = {NAN, INFINITY, -INFINITY, 1e-38f, 3.4e38f, -0.0f, 1e-45f};
     for (int level = CPU_ISA_PLAIN; level < CPU_ISA_N; level++)
         for (size_t i = 0; i < sizeof odd / sizeof *odd && kt_device(level, 1)->dev; i++) {
@@ -117,7 +114,4 @@ static void odd_values(void **state)
         }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_matches_plain),
-                                          cmocka_unit_test(error_is_small_and_kept),
-                                          cmocka_unit_test(odd_values)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -1,6 +1,6 @@
 /* The factor of gradients by hand: clipping, the loss scale, the order of the sum, and NaN where a
  * square or the loss is not finite. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 #include "kernels/grad_scale.h"
 
@@ -20,15 +20,11 @@ static enum status run(struct kt_device *d, const double squares[3], double loss
 
 /* sum has the norm 8, and 2 with a loss scale of 4. The last square is added first: 1e-16 + 1e-16
  * counts beside 1, 1 + 1e-16 twice would not. */
-static void factors_by_hand(void **state)
+TEST(factors_by_hand)
 {
-    (void)state;
     static const double tiny[] = {1, 1e-16, 1e-16}, sum[] = {15, 0.25, 48.75}, none[] = {0, 0, 0};
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 2);
+    for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
         double out[2];
-        if (!d->dev)
-            continue;
         kt_ok(run(d, tiny, 3, 0, 0, out));
         assert_true(out[0] == 1 && out[1] == 1 + 2e-16 && out[1] > 1);
         kt_ok(run(d, sum, 3, 1, 0, out));
@@ -44,9 +40,8 @@ static void factors_by_hand(void **state)
     }
 }
 
-static void what_is_not_finite_gives_nan(void **state)
+TEST(what_is_not_finite_gives_nan)
 {
-    (void)state;
     static const double bad[] = {NAN, INFINITY, -INFINITY};
     for (int level = 0; level < CPU_ISA_N; level++) {
         struct kt_device *d = kt_device(level, 2);
@@ -59,6 +54,4 @@ static void what_is_not_finite_gives_nan(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(factors_by_hand),
-                                          cmocka_unit_test(what_is_not_finite_gives_nan)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -1,6 +1,6 @@
 /* Embedding: fast against plain (the same bits where sums have one order), repeated tokens,
  * dropout, finite differences. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n, t, c, v, context;
@@ -72,9 +72,8 @@ static enum status run_bwd(const struct op_table *op, struct stream *s, void *ar
     return op->embed_bwd(s, &a);
 }
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     static const int64_t shapes[][4] = {
         {1, 1, 1, 1}, {2, 7, 5, 3}, {3, 20, 130, 50}, {1, 40, 768, 11}, {4, 9, 257, 100}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -95,9 +94,8 @@ static void fast_matches_plain(void **state)
 
 /* Forward is linear in both tables, so the adjoint holds exactly: Σ x·dx = Σ wte·dwte + Σ
  * wpe·dwpe. */
-static void backward_is_the_adjoint(void **state)
+TEST(backward_is_the_adjoint)
 {
-    (void)state;
     for (int form = 0; form < 4; form++) {
         struct input in = input_new(3, 11, 10, 7, form & 1 ? 0.3f : 0);
         in.without_positions = form & 2;
@@ -163,9 +161,8 @@ static void parts_make_the_whole(const struct kt_device *d, float p)
     input_free(&in);
 }
 
-static void own_rows_of_the_vocabulary(void **state)
+TEST(own_rows_of_the_vocabulary)
 {
-    (void)state;
     for (int level = 0; level < CPU_ISA_N; level++)
         for (int form = 0; form < 2 && kt_device(level, 2)->dev; form++)
             parts_make_the_whole(kt_device(level, 2), form ? 0.25f : 0);
@@ -184,7 +181,4 @@ static void own_rows_of_the_vocabulary(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_matches_plain),
-                                          cmocka_unit_test(backward_is_the_adjoint),
-                                          cmocka_unit_test(own_rows_of_the_vocabulary)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

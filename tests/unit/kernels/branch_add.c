@@ -1,7 +1,7 @@
 /* The end of a branch: fast against plain, with and without bias and dropout, in place of either
  * input; the same sum as the epilogue of a product; parts of the rows draw the numbers of the
  * whole. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 enum place { APART, OVER_X, OVER_RESIDUAL, PLACES };
 
@@ -40,9 +40,8 @@ static void check(int64_t n, int64_t c, float p, bool has_bias, uint64_t shift)
     kt_free(residual);
 }
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     static const int64_t shapes[][2] = {{0, 4}, {1, 1}, {3, 5}, {7, 257}, {33, 768}, {2, 20000}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int form = 0; form < 8; form++) /* the shift leaves the four numbers of a block */
@@ -50,9 +49,8 @@ static void fast_matches_plain(void **state)
 }
 
 /* A product with the identity ends the same way. */
-static void it_is_the_end_of_a_product(void **state)
+TEST(it_is_the_end_of_a_product)
 {
-    (void)state;
     float *x = kt_floats(216, KT_RANDOM, 1), *b = kt_floats(24, KT_RANDOM, 2),
           *residual = kt_floats(216, KT_RANDOM, 3), one[576] = {0}, want[216], got[216];
     for (int i = 0; i < 24; i++)
@@ -68,10 +66,7 @@ static void it_is_the_end_of_a_product(void **state)
                                  .out = 24,
                                  .dropout = in.d};
     kt_ok(dev_op(kt_plain()->dev)->matmul_fwd(kt_plain()->stream, &product));
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         kt_ok(run(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){got}));
         assert_true(kt_nmse(got, want, 216) < 1e-13);
     }
@@ -81,16 +76,12 @@ static void it_is_the_end_of_a_product(void **state)
 }
 
 /* Rows [first, first + n) with their offset are those rows of one call over all. */
-static void parts_draw_the_numbers_of_the_whole(void **state)
+TEST(parts_draw_the_numbers_of_the_whole)
 {
-    (void)state;
     const int64_t n = 10, c = 37, parts[] = {0, 3, 10};
     float *x = kt_floats(n * c, KT_RANDOM, 1), *b = kt_floats(c, KT_RANDOM, 2),
           *residual = kt_floats(n * c, KT_RANDOM, 3), whole[370], got[370];
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 2);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
         struct input in = {n, c, x, b, residual, kt_dropout(0.3f), APART};
         kt_ok(run(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){whole}));
         for (int i = 0; i < 2; i++) {
@@ -108,9 +99,8 @@ static void parts_draw_the_numbers_of_the_whole(void **state)
 }
 
 /* A dropped element leaves the residual alone, even where x is not finite. */
-static void dropped_elements_add_nothing(void **state)
+TEST(dropped_elements_add_nothing)
 {
-    (void)state;
     float x[64], residual[64], y[64];
     for (int i = 0; i < 64; i++)
         x[i] = i % 2 ? INFINITY : NAN, residual[i] = (float)i;
@@ -126,10 +116,4 @@ static void dropped_elements_add_nothing(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_matches_plain),
-    cmocka_unit_test(it_is_the_end_of_a_product),
-    cmocka_unit_test(parts_draw_the_numbers_of_the_whole),
-    cmocka_unit_test(dropped_elements_add_nothing),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -1,6 +1,6 @@
 /* Casts between floating types: known roundings, every 16-bit pattern there and back, and the same
  * bits on every ISA level. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n;
@@ -33,9 +33,8 @@ static void fill(float *x, int64_t n, enum dtype from)
     }
 }
 
-static void all_isa_levels_agree(void **state)
+TEST(all_isa_levels_agree)
 {
-    (void)state;
     static const int64_t sizes[] = {0, 1, 7, 1000, 65541};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int pair = 0; pair < 9; pair++) {
@@ -58,13 +57,9 @@ static void one(const struct op_table *op, struct stream *s, enum dtype to, floa
         fail_msg("dtype %d: %a is %04x, want %04x", to, (double)x, got, want);
 }
 
-static void rounds_as_ieee_does(void **state)
+TEST(rounds_as_ieee_does)
 {
-    (void)state;
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         const struct op_table *op = dev_op(d->dev);
         one(op, d->stream, DTYPE_BF16, 1, 0x3f80);
         one(op, d->stream, DTYPE_BF16, 0x1.01p0f, 0x3f80);     /* a tie, down to even */
@@ -108,14 +103,10 @@ static void patterns_survive(int level)
     free(back);
 }
 
-static void every_16_bit_pattern_survives(void **state)
+TEST(every_16_bit_pattern_survives)
 {
-    (void)state;
     for (int level = 0; level < CPU_ISA_N; level++)
         patterns_survive(level);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(all_isa_levels_agree),
-                                          cmocka_unit_test(rounds_as_ieee_does),
-                                          cmocka_unit_test(every_16_bit_pattern_survives)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

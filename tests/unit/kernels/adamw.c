@@ -1,6 +1,6 @@
 /* Optimisers: torch's semantics by cases computed by hand; fast against plain over many steps;
  * spans; the gradients' factor, and that a factor of NaN changes nothing; sums of bits. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 #include "base/rand.h"
 
@@ -40,9 +40,8 @@ static enum status run(const struct op_table *op, struct stream *s, void *arg, f
     return in->sgd ? op->sgd(s, &b) : op->adamw(s, &a);
 }
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     static const struct optim_span spans[] = {
         {3, 100, 0.1f}, {103, 1, 0}, {110, 70000, 0.01f}, {70200, 137, 0}};
     int64_t n = 70400;
@@ -69,14 +68,10 @@ static void fast_matches_plain(void **state)
         kt_free(all[i]);
 }
 
-static void outside_spans_is_left_alone(void **state)
+TEST(outside_spans_is_left_alone)
 {
-    (void)state;
     static const struct optim_span spans[] = {{5, 20, 0.1f}, {40, 3, 0}};
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 2);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
         float *p = kt_floats(50, KT_ONES, 0), *m = kt_floats(50, KT_ONES, 0),
               *v = kt_floats(50, KT_ONES, 0);
         float *g = kt_floats(50, KT_ONES, 0);
@@ -97,21 +92,17 @@ static void outside_spans_is_left_alone(void **state)
     do {                                                                                           \
         KT_SEEN("a hand-computed step", fabs((double)(got) - (want)) / (1e-3 + fabs(want)), 2e-7); \
         if (!(fabs((double)(got) - (want)) <= 2e-7 * (1e-3 + fabs(want))))                         \
-            fail_msg("line %d, level %d: got %.9g, want %.9g", __LINE__, level, (double)(got),     \
+            fail_msg("line %d, level %d: got %.9g, want %.9g", __LINE__, d->level, (double)(got),  \
                      (double)(want));                                                              \
     } while (0)
 
 /* p 1, g 0.5, lr 0.1, wd 0.2. Step 1: m = 0.05, v = 0.00025; corrected 0.5 and 0.25: p = 1·0.98 -
  * 0.1·0.5/(0.5+1e-8). Step 2, g = -1: m = -0.055, v = 0.00124975; corrected by 0.19 and
  * 0.001999. */
-static void adamw_by_hand(void **state)
+TEST(adamw_by_hand)
 {
-    (void)state;
     struct optim_span span = {0, 1, 0.2f};
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         float p = 1, g = 0.5f, m = 0, v = 0;
         struct adamw a = {.p = kt_f32(&p),
                           .g = kt_f32(&g),
@@ -138,14 +129,10 @@ static void adamw_by_hand(void **state)
 }
 
 /* With a factor of 1/4, and without one. */
-static void sgd_by_hand(void **state)
+TEST(sgd_by_hand)
 {
-    (void)state;
     struct optim_span span = {0, 1, 0.5f};
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         float p = 2, g = 3, m = NAN; /* step 1 does not look at m */
         double scale = 0.25;
         struct sgd a = {.p = kt_f32(&p),
@@ -173,9 +160,8 @@ static void sgd_by_hand(void **state)
 }
 
 /* Bit for bit, by every way through the kernels: whole groups, the ends of runs. */
-static void a_factor_of_nan_changes_nothing(void **state)
+TEST(a_factor_of_nan_changes_nothing)
 {
-    (void)state;
     enum { N = 3000 };
     static const struct optim_span spans[] = {{3, 100, 0.1f}, {103, 1, 0}, {110, 2800, 0.01f}};
     float *g = kt_floats(N, KT_RANDOM, 2), *kept[3], *now[KT_OUTS] = {NULL};
@@ -207,9 +193,8 @@ static void a_factor_of_nan_changes_nothing(void **state)
 }
 
 /* The copy has the bits of casting p after the update, and no others; NaN leaves it alone. */
-static void copy_is_the_cast_of_p(void **state)
+TEST(copy_is_the_cast_of_p)
 {
-    (void)state;
     enum { N = 3000 };
     static const struct optim_span spans[] = {{3, 100, 0.1f}, {103, 1, 0}, {110, 2800, 0.01f}};
     float *g = kt_floats(N, KT_RANDOM, 2);
@@ -340,9 +325,8 @@ static void check_sums(struct kt_device *d, const struct summed *s, const struct
 
 /* Spans of every length up to two vectors of the widest level, at every alignment; and one of more
  * parts than threads. */
-static void sums_of_bits(void **state)
+TEST(sums_of_bits)
 {
-    (void)state;
     struct optim_span spans[64];
     struct summed s = {.spans = spans}, other = {.spans = spans};
     int64_t at = 1;
@@ -367,15 +351,4 @@ static void sums_of_bits(void **state)
 }
 #endif
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_matches_plain),
-    cmocka_unit_test(outside_spans_is_left_alone),
-    cmocka_unit_test(adamw_by_hand),
-    cmocka_unit_test(sgd_by_hand),
-    cmocka_unit_test(a_factor_of_nan_changes_nothing),
-    cmocka_unit_test(copy_is_the_cast_of_p),
-#ifndef KT_DEVICE
-    cmocka_unit_test(sums_of_bits),
-#endif
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -1,6 +1,6 @@
 /* LayerNorm and RMSNorm: fast against plain, in-place forms, rows far from zero, and the backward
  * pass against finite differences; RMSNorm against transformers' formula. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n, c;
@@ -109,9 +109,8 @@ static void check(struct input *in, double nmse_max)
     }
 }
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     static const int64_t shapes[][2] = {{1, 1},    {1, 7},    {3, 16},   {5, 33},    {40, 128},
                                         {33, 768}, {130, 65}, {7, 1601}, {40, 1024}, {33, 1100}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -126,9 +125,8 @@ static void fast_matches_plain(void **state)
 }
 
 /* All-equal rows have no variance; large ones and ones far from zero must keep their digits. */
-static void extreme_rows(void **state)
+TEST(extreme_rows)
 {
-    (void)state;
     static const float gain_shift[][2] = {{1e12f, 0}, {1e-12f, 0}, {1, 300}, {0, 5}};
     for (size_t i = 0; i < sizeof gain_shift / sizeof *gain_shift; i++) {
         for (int kind = NORM_KIND_LAYER; kind <= NORM_KIND_RMS; kind++) {
@@ -140,15 +138,11 @@ static void extreme_rows(void **state)
     }
 }
 
-static void statistics_may_be_left_out(void **state)
+TEST(statistics_may_be_left_out)
 {
-    (void)state;
     struct input in = input_new(NORM_KIND_LAYER, 4, 50, KT_RANDOM, 1, 0);
     float *want = kt_floats(200, KT_ONES, 0), *got = kt_floats(200, KT_ONES, 0);
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){want, in.mean, in.rstd}));
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){got}));
         assert_memory_equal(got, want, 200 * sizeof *got);
@@ -161,68 +155,40 @@ static void statistics_may_be_left_out(void **state)
     input_free(&in);
 }
 
-static double loss_of(struct input *in, float *y)
+/* The residual passes the gradient of y on: its part of the loss is x itself. */
+static double loss_of(void *arg)
 {
-    double loss = 0;
-    kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, in,
-                  (float *[KT_OUTS]){y, in->mean, in->rstd}));
-    for (int64_t i = 0; i < in->n * in->c; i++)
-        loss += (double)y[i] * in->dy[i];
-    return loss;
-}
-
-static void check_slope(struct input *in, float *at, int64_t n, const float *gradient,
-                        const float *path, float *y)
-{
-    for (int64_t i = 0; i < n; i++) {
-        float value = at[i], step = 0.00390625f;
-        at[i] = value + step;
-        double up = loss_of(in, y);
-        at[i] = value - step;
-        double slope = (up - loss_of(in, y)) / (2 * (double)step) + (path ? path[i] : 0);
-        at[i] = value;
-        if (fabs(slope - gradient[i]) > 5e-4 * (1 + fabs(slope)))
-            fail_msg("element %lld: slope %g, gradient %g", (long long)i, slope,
-                     (double)gradient[i]);
-    }
+    struct input *in = arg;
+    float y[45];
+    kt_run_plain(run_fwd, in, (float *[KT_OUTS]){y, in->mean, in->rstd});
+    return kt_dot(y, in->dy, 45) + kt_dot(in->x, in->residual, 45);
 }
 
 static void check_slopes(enum norm_kind kind)
 {
     struct input in = input_new(kind, 5, 9, KT_RANDOM, 1, 0);
-    float *y = kt_floats(45, KT_ONES, 0), *dx = kt_floats(45, KT_ONES, 0),
-          *dw = kt_floats(9, KT_ONES, 0);
-    float *db = kt_floats(9, KT_ONES, 0);
-    loss_of(&in, y);
-    kt_ok(
-        run_bwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){dx, dw, db}));
-    check_slope(&in, in.x, 45, dx, in.residual, y);
-    check_slope(&in, in.w, 9, dw, NULL, y);
+    float dx[45], dw[9], db[9];
+    loss_of(&in);
+    kt_run_plain(run_bwd, &in, (float *[KT_OUTS]){dx, dw, db});
+    kt_check_slopes(&(struct kt_slopes){loss_of, &in, in.x, 45, dx, 0.00390625f, 5e-4, 1});
+    kt_check_slopes(&(struct kt_slopes){loss_of, &in, in.w, 9, dw, 0.00390625f, 5e-4, 1});
     if (kind == NORM_KIND_LAYER)
-        check_slope(&in, in.b, 9, db, NULL, y);
-    float *all[] = {y, dx, dw, db};
-    for (int i = 0; i < 4; i++)
-        kt_free(all[i]);
+        kt_check_slopes(&(struct kt_slopes){loss_of, &in, in.b, 9, db, 0.00390625f, 5e-4, 1});
     input_free(&in);
 }
 
-static void backward_matches_finite_differences(void **state)
+TEST(backward_matches_finite_differences)
 {
-    (void)state;
     check_slopes(NORM_KIND_LAYER);
     check_slopes(NORM_KIND_RMS);
 }
 
 /* LlamaRMSNorm: variance = x.pow(2).mean(-1); w·(x·rsqrt(variance + eps)). */
-static void rms_kind_is_that_of_transformers(void **state)
+TEST(rms_kind_is_that_of_transformers)
 {
-    (void)state;
     const float x[4] = {1, -2, 3, -4}, w[4] = {1, 2, 0.5f, -1};
     float y[4], rstd, want = 1 / sqrtf(7.5f + 1e-6f);
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         struct norm_fwd a = {.y = kt_f32(y),
                              .rstd = kt_f32(&rstd),
                              .x = kt_f32(x),
@@ -239,9 +205,8 @@ static void rms_kind_is_that_of_transformers(void **state)
 }
 
 /* RMSNorm has no mean and no shift: a caller that gives one made a mistake. */
-static void rms_kind_refuses_what_it_has_not(void **state)
+TEST(rms_kind_refuses_what_it_has_not)
 {
-    (void)state;
     float f[4] = {1, 1, 1, 1};
     struct tensor t = kt_f32(f);
     const struct op_table *op = dev_op(kt_plain()->dev);
@@ -258,12 +223,4 @@ static void rms_kind_refuses_what_it_has_not(void **state)
     assert_int_equal(op->norm_bwd(kt_plain()->stream, &b), ST_BUG);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(rms_kind_is_that_of_transformers),
-    cmocka_unit_test(rms_kind_refuses_what_it_has_not),
-    cmocka_unit_test(fast_matches_plain),
-    cmocka_unit_test(extreme_rows),
-    cmocka_unit_test(statistics_may_be_left_out),
-    cmocka_unit_test(backward_matches_finite_differences),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

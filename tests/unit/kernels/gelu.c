@@ -1,6 +1,6 @@
 /* GELU: fast against plain over ordinary and extreme inputs, in place, and its gradient against
  * finite differences. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n;
@@ -50,12 +50,19 @@ static void check_kind(enum gelu_kind kind)
     check(kind, 1000, KT_RANDOM, 1e-20f);
 }
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     check_kind(GELU_KIND_TANH);
     check_kind(GELU_KIND_ERF);
     check(GELU_KIND_ERF, 1000, KT_RANDOM, 1e20f);
+}
+
+static double loss_of(void *arg)
+{
+    const struct input *in = arg;
+    float y[81];
+    kt_run_plain(run_fwd, arg, (float *[KT_OUTS]){y});
+    return kt_dot(y, in->dy, 81);
 }
 
 static void check_slopes(enum gelu_kind kind)
@@ -63,30 +70,21 @@ static void check_slopes(enum gelu_kind kind)
     float x[81], dx[81], dy[81];
     for (int i = 0; i < 81; i++)
         x[i] = (float)i / 8 - 5, dy[i] = 1;
-    struct gelu_bwd g = {kt_f32(dx), kt_f32(dy), kt_f32(x), 81, kind};
-    kt_ok(dev_op(kt_plain()->dev)->gelu_bwd(kt_plain()->stream, &g));
-    for (int i = 0; i < 81; i++) {
-        float two[2] = {x[i] + 0.00390625f, x[i] - 0.00390625f};
-        struct gelu_fwd f = {kt_f32(two), kt_f32(two), 2, kind};
-        kt_ok(dev_op(kt_plain()->dev)->gelu_fwd(kt_plain()->stream, &f));
-        double slope = ((double)two[0] - two[1]) * 128;
-        if (fabs(slope - dx[i]) > 1e-4)
-            fail_msg("x %g: slope %g, gradient %g", (double)x[i], slope, (double)dx[i]);
-    }
+    struct input in = {81, x, dy, false, kind};
+    kt_run_plain(run_bwd, &in, (float *[KT_OUTS]){dx});
+    kt_check_slopes(&(struct kt_slopes){loss_of, &in, x, 81, dx, 0.00390625f, 1e-4, 0});
 }
 
-static void backward_matches_finite_differences(void **state)
+TEST(backward_matches_finite_differences)
 {
-    (void)state;
     check_slopes(GELU_KIND_TANH);
     check_slopes(GELU_KIND_ERF);
 }
 
 /* torch.nn.functional.gelu of torch 2.x, which transformers calls for "gelu"; in double:
  * x·0.5·(1+erf(x/√2)). Every level keeps the digits of small results far from 0. */
-static void erf_kind_is_that_of_torch(void **state)
+TEST(erf_kind_is_that_of_torch)
 {
-    (void)state;
     float x[] = {-8, -5, -3, -1, -0.5f, -1e-3f, 0, 1e-3f, 0.5f, 1, 3, 5, 13.5f, 14};
     static const double want[] = {-4.9767688e-15,
                                   -1.4332579e-06,
@@ -103,20 +101,14 @@ static void erf_kind_is_that_of_torch(void **state)
                                   13.5,
                                   14};
     float y[14];
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         struct gelu_fwd f = {kt_f32(y), kt_f32(x), 14, GELU_KIND_ERF};
         kt_ok(dev_op(d->dev)->gelu_fwd(d->stream, &f));
         for (int i = 0; i < 14; i++)
             if (fabs(y[i] - want[i]) > 3e-6 * fabs(want[i]))
-                fail_msg("level %d, x %g: %.9g, expected %.9g", level, (double)x[i], (double)y[i],
-                         want[i]);
+                fail_msg("level %d, x %g: %.9g, expected %.9g", d->level, (double)x[i],
+                         (double)y[i], want[i]);
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_matches_plain),
-                                          cmocka_unit_test(erf_kind_is_that_of_torch),
-                                          cmocka_unit_test(backward_matches_finite_differences)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

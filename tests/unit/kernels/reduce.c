@@ -1,6 +1,6 @@
 /* Sums: exact where doubles are, else close to the plain truth; the same bits for any number of
  * threads. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 static double run(struct kt_device *d, const float *x, int64_t n, bool square, bool accumulate)
 {
@@ -30,9 +30,8 @@ static void check(const float *x, int64_t n, int form, double relative)
     }
 }
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     static const int64_t sizes[] = {0, 1, 2, 31, 33, 4095, 4096, 4097, 100000, 1000003};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int form = 0; form < 4; form++) {
@@ -47,9 +46,8 @@ static void fast_matches_plain(void **state)
         }
 }
 
-static void not_a_number_stays(void **state)
+TEST(not_a_number_stays)
 {
-    (void)state;
     float *x = kt_floats(9000, KT_ONES, 0);
     x[8999] = NAN;
     for (int level = 0; level < CPU_ISA_N; level++)
@@ -58,6 +56,4 @@ static void not_a_number_stays(void **state)
     kt_free(x);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_matches_plain),
-                                          cmocka_unit_test(not_a_number_stays)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

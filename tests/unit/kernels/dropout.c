@@ -1,6 +1,6 @@
 /* Dropout as an operation: the same elements on every ISA level, bit for bit; about p of them are
  * dropped; the rest is scaled. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n;
@@ -16,9 +16,8 @@ static enum status run(const struct op_table *op, struct stream *s, void *arg, f
     return op->drop(s, &a);
 }
 
-static void all_isa_levels_agree(void **state)
+TEST(all_isa_levels_agree)
 {
-    (void)state;
     static const int64_t sizes[] = {0, 1, 3, 100, 257, 16384, 50001};
     static const float ps[] = {0, 0.1f, 0.999f};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -31,9 +30,8 @@ static void all_isa_levels_agree(void **state)
         }
 }
 
-static void drops_about_p_and_scales_the_rest(void **state)
+TEST(drops_about_p_and_scales_the_rest)
 {
-    (void)state;
     int64_t n = 100000, gone = 0;
     float *x = kt_floats(n, KT_ONES, 1), *y = kt_floats(n, KT_ONES, 1);
     x[7] = INFINITY, x[8] = NAN;
@@ -56,6 +54,4 @@ static void drops_about_p_and_scales_the_rest(void **state)
     kt_free(y);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(all_isa_levels_agree),
-                                          cmocka_unit_test(drops_about_p_and_scales_the_rest)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

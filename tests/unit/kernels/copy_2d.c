@@ -1,6 +1,6 @@
 /* Rows from one stride to another: every element type on every level, from any address; what lies
  * between and beside the rows stays. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 enum { BYTES_MAX = 1 << 20, GUARD = 64, CANARY = 0xa5 };
 
@@ -50,9 +50,25 @@ static void check(const struct shape *s, enum dtype dtype, int64_t shift)
         }
 }
 
-static void rows_are_copied(void **state)
+static int begin(void **state)
 {
-    (void)state;
+    source = malloc(BYTES_MAX);
+    got = malloc(BYTES_MAX);
+    if (!source || !got)
+        return -1;
+    fill_source();
+    return 0;
+}
+
+static int end(void **state)
+{
+    free(source);
+    free(got);
+    return 0;
+}
+
+TEST_WITH(rows_are_copied, begin, end)
+{
     static const struct shape shapes[] = {{0, 4, 4, 4},        {1, 1, 1, 1},
                                           {3, 5, 5, 9},        {7, 16, 48, 16},
                                           {9, 24, 24, 72},     {5, 33, 64, 40},
@@ -65,15 +81,11 @@ static void rows_are_copied(void **state)
 }
 
 /* Columns taken out of rows and put back are where they were. */
-static void there_and_back(void **state)
+TEST(there_and_back)
 {
-    (void)state;
     const int64_t n = 37, wide = 24, first = 8, c = 16;
     float *x = kt_floats(n * wide, KT_RANDOM, 1), part[37 * 16], back[37 * 24];
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 2);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
         struct copy_2d out = {kt_f32(part), tensor_at(kt_f32(x), first), n, c, c, wide},
                        in = {tensor_at(kt_f32(back), first), kt_f32(part), n, c, wide, c};
         memcpy(back, x, sizeof back);
@@ -86,27 +98,4 @@ static void there_and_back(void **state)
     kt_free(x);
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    source = malloc(BYTES_MAX);
-    got = malloc(BYTES_MAX);
-    if (!source || !got)
-        return -1;
-    fill_source();
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    free(source);
-    free(got);
-    return 0;
-}
-
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(rows_are_copied, begin, end),
-    cmocka_unit_test(there_and_back),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -1,6 +1,6 @@
 /* Sums along a tree: cases by hand, and against a tree of halves that is built here; every type,
  * number of sources and place of the own source; in place; the same bits on every ISA level. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 #include "kernels/f16.h"
 
 struct input {
@@ -73,9 +73,8 @@ static const struct {
              {DTYPE_F32, DTYPE_BF16}, {DTYPE_F16, DTYPE_F16},   {DTYPE_F16, DTYPE_F32},
              {DTYPE_F32, DTYPE_F16},  {DTYPE_F64, DTYPE_F64}};
 
-static void all_isa_levels_agree(void **state)
+TEST(all_isa_levels_agree)
 {
-    (void)state;
     static const int counts[] = {1, 2, 3, 5, 8, 15, 16, 37};
     static const int64_t sizes[] = {0, 1, 7, 64, 1001};
     for (size_t p = 0; p < sizeof pairs / sizeof *pairs; p++)
@@ -97,9 +96,8 @@ static void all_isa_levels_agree(void **state)
 }
 
 /* ((1 + ε) + ε) and (1 + (ε + ε)) differ: three sources are two and one, five are four and one. */
-static void halves_are_powers_of_two(void **state)
+TEST(halves_are_powers_of_two)
 {
-    (void)state;
     const float e = 0x1p-24f;
     const float three[3] = {1, e, e}, turned[3] = {e, e, 1}, five[5] = {e, e, e, e, 1};
     const struct {
@@ -124,9 +122,8 @@ static void halves_are_powers_of_two(void **state)
     }
 }
 
-static void a_broken_contract_is_refused(void **state)
+TEST(a_broken_contract_is_refused)
 {
-    (void)state;
     float x[8] = {0};
     const struct combine good = {.out = kt_f32(x),
                                  .in = kt_f32(x + 2),
@@ -155,7 +152,4 @@ static void a_broken_contract_is_refused(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(all_isa_levels_agree),
-                                          cmocka_unit_test(halves_are_powers_of_two),
-                                          cmocka_unit_test(a_broken_contract_is_refused)};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

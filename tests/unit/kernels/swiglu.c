@@ -1,6 +1,6 @@
 /* SwiGLU: fast against plain over ordinary and extreme gates, and its gradient against finite
  * differences. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n, f;
@@ -41,9 +41,8 @@ static void check(int64_t n, int64_t f, enum kt_fill fill, float gain)
 #define ROWS_MANY 40000
 #endif
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     static const int64_t shapes[][2] = {{0, 4},     {1, 1},        {1, 33},   {7, 5},
                                         {16, 64},   {3, 341},      {70, 257}, {2, 40000},
                                         {1, 16384}, {ROWS_MANY, 1}};
@@ -57,42 +56,34 @@ static void fast_matches_plain(void **state)
 
 /* Results near 1e-41 have no digits left for a relative limit: each is right to two units of the
  * smallest number, or 0 on a device that flushes subnormal numbers. */
-static void results_may_be_subnormal(void **state)
+TEST(results_may_be_subnormal)
 {
-    (void)state;
     enum { N = 8 };
     static const float g[N] = {1e-20f, -2e-20f, 3e-21f, 4e-21f, -5e-20f, 6e-20f, 7e-22f, -8e-20f};
     float gu[2 * N], y[N];
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         struct input in = {1, N, gu, NULL};
-        if (!d->dev)
-            continue;
         for (int i = 0; i < N; i++)
             gu[i] = g[i], gu[N + i] = 3e-21f;
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){y}));
         for (int i = 0; i < N; i++) {
             double want = 0.5 * (double)g[i] * (double)gu[N + i];
             if (y[i] != 0 && !(fabs((double)y[i] - want) <= 0x1p-148))
-                fail_msg("level %d, element %d: %g, not %g", level, i, (double)y[i], want);
+                fail_msg("level %d, element %d: %g, not %g", d->level, i, (double)y[i], want);
         }
     }
 }
 
 /* exp(-g) overflows from -88 on, and exp(g) from 88 on: gate and gradient stay what they are. */
-static void extreme_gates(void **state)
+TEST(extreme_gates)
 {
-    (void)state;
     static const float gate[] = {-3e38f, -1e4f, -200, -100, -88, 0, 88, 100, 200, 1e4f, 3e38f};
     enum { N = sizeof gate / sizeof *gate };
     float gu[2 * N], y[N], dgu[2 * N], dy[N];
     for (int i = 0; i < N; i++)
         gu[i] = gate[i], gu[N + i] = 0.5f, dy[i] = 1;
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         struct input in = {1, N, gu, dy};
-        if (!d->dev)
-            continue;
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){y}));
         kt_ok(run_bwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){dgu}));
         for (int i = 0; i < N; i++) {
@@ -107,9 +98,8 @@ static void extreme_gates(void **state)
 }
 
 /* torch: silu(g)·u with torch.nn.functional.silu, in double. */
-static void forward_is_that_of_torch(void **state)
+TEST(forward_is_that_of_torch)
 {
-    (void)state;
     float gu[8] = {-2, -0.5f, 0.5f, 2, 3, 1, -1, 10}, y[4];
     static const double want[4] = {-0.7152175, -0.18877034, -0.31122968, 17.615942};
     struct input in = {1, 4, gu, y};
@@ -118,34 +108,24 @@ static void forward_is_that_of_torch(void **state)
         assert_true(fabs(y[i] - want[i]) < 1e-6 * fabs(want[i]));
 }
 
-static void backward_matches_finite_differences(void **state)
+enum { SLOPES_F = 41 };
+
+static double loss_of(void *arg)
 {
-    (void)state;
-    enum { F = 41 };
-    float gu[2 * F], dgu[2 * F], dy[F], y[F];
-    for (int i = 0; i < F; i++)
-        gu[i] = (float)i / 4 - 5, gu[F + i] = 1 - (float)i / 16, dy[i] = 1;
-    struct input in = {1, F, gu, dy};
-    kt_ok(run_bwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){dgu}));
-    for (int i = 0; i < 2 * F; i++) {
-        float value = gu[i], step = 0.00390625f;
-        gu[i] = value + step;
-        kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){y}));
-        double up = y[i % F];
-        gu[i] = value - step;
-        kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){y}));
-        double slope = (up - y[i % F]) / (2 * (double)step);
-        gu[i] = value;
-        if (fabs(slope - dgu[i]) > 2e-4 * (1 + fabs(slope)))
-            fail_msg("element %d: slope %g, gradient %g", i, slope, (double)dgu[i]);
-    }
+    const struct input *in = arg;
+    float y[SLOPES_F];
+    kt_run_plain(run_fwd, arg, (float *[KT_OUTS]){y});
+    return kt_dot(y, in->dy, SLOPES_F);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_matches_plain),
-    cmocka_unit_test(results_may_be_subnormal),
-    cmocka_unit_test(extreme_gates),
-    cmocka_unit_test(forward_is_that_of_torch),
-    cmocka_unit_test(backward_matches_finite_differences),
-};
-HARNESS_MAIN(tests)
+TEST(backward_matches_finite_differences)
+{
+    float gu[2 * SLOPES_F], dgu[2 * SLOPES_F], dy[SLOPES_F];
+    for (int i = 0; i < SLOPES_F; i++)
+        gu[i] = (float)i / 4 - 5, gu[SLOPES_F + i] = 1 - (float)i / 16, dy[i] = 1;
+    struct input in = {1, SLOPES_F, gu, dy};
+    kt_run_plain(run_bwd, &in, (float *[KT_OUTS]){dgu});
+    kt_check_slopes(&(struct kt_slopes){loss_of, &in, gu, 2 * SLOPES_F, dgu, 0.00390625f, 2e-4, 1});
+}
+
+HARNESS_RUN_ALL()

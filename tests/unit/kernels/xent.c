@@ -1,6 +1,6 @@
 /* Cross-entropy of both heads: fast against plain, ignored targets, extreme logits, and gradients
  * against finite differences. A vocabulary in parts gives what the whole gives. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n, v, stride;
@@ -42,9 +42,8 @@ static void check(int64_t n, int64_t v, int64_t pad, enum kt_fill fill, float ga
     kt_free(losses);
 }
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     static const int64_t shapes[][3] = {{1, 1, 0},    {3, 2, 1},    {7, 33, 0},    {5, 1024, 8},
                                         {6, 1025, 7}, {4, 5003, 0}, {3, 50257, 47}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -55,13 +54,9 @@ static void fast_matches_plain(void **state)
 }
 
 /* Logits of ±1e4, -inf for what cannot be chosen, and a row that is not a number: as torch does. */
-static void extreme_rows(void **state)
+TEST(extreme_rows)
 {
-    (void)state;
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 2);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
         float x[3][2000], losses[3];
         int32_t targets[3] = {0, 1999, 5};
         for (int i = 0; i < 2000; i++)
@@ -76,27 +71,26 @@ static void extreme_rows(void **state)
     }
 }
 
-static void gradient_matches_finite_differences(void **state)
+/* Four rows of seven logits. */
+static double half_of_losses(void *arg)
 {
-    (void)state;
+    const struct xent *a = arg;
+    double sum = 0;
+    kt_ok(dev_op(kt_plain()->dev)->xent(kt_plain()->stream, a));
+    for (int row = 0; row < 4; row++)
+        sum += 0.5 * ((const float *)a->losses.data)[row];
+    return sum;
+}
+
+TEST(gradient_matches_finite_differences)
+{
     int32_t targets[4] = {2, -1, 0, 6};
     float *logits = kt_floats(28, KT_RANDOM, 9), grad[28], losses[4];
     memcpy(grad, logits, sizeof grad);
     struct xent a = {kt_f32(grad), kt_f32(losses), kt_i32(targets), 4, 7, 7, 0.5f, true, 0};
-    kt_ok(dev_op(kt_plain()->dev)->xent(kt_plain()->stream, &a));
+    half_of_losses(&a);
     a.logits = kt_f32(logits), a.want_grad = false;
-    for (int i = 0; i < 28; i++) {
-        float at = logits[i], sum[2] = {0};
-        for (int side = 0; side < 2; side++) {
-            logits[i] = at + (side ? -0.015625f : 0.015625f);
-            kt_ok(dev_op(kt_plain()->dev)->xent(kt_plain()->stream, &a));
-            sum[side] = losses[i / 7];
-        }
-        logits[i] = at;
-        double slope = 0.5 * ((double)sum[0] - sum[1]) * 32;
-        if (fabs(slope - grad[i]) > 1e-4)
-            fail_msg("element %d: slope %g, gradient %g", i, slope, (double)grad[i]);
-    }
+    kt_check_slopes(&(struct kt_slopes){half_of_losses, &a, logits, 28, grad, 0.015625f, 1e-4, 0});
     kt_free(logits);
 }
 
@@ -218,9 +212,8 @@ static void check_parts(int64_t n, int64_t v, int64_t pad, float gain)
     kt_free(losses);
 }
 
-static void parts_give_what_the_whole_gives(void **state)
+TEST(parts_give_what_the_whole_gives)
 {
-    (void)state;
     static const int64_t shapes[][3] = {
         {1, 3, 0}, {7, 33, 0}, {5, 1024, 8}, {6, 1531, 7}, {3, 50257, 47}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -230,13 +223,9 @@ static void parts_give_what_the_whole_gives(void **state)
 }
 
 /* Of a row, one part may be all -inf (what cannot be chosen), one may be not a number. */
-static void extreme_parts(void **state)
+TEST(extreme_parts)
 {
-    (void)state;
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 2);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
         float x[3][900], grad[3][900], losses[2][3], stats[27];
         int32_t targets[3] = {0, 899, 5};
         for (int i = 0; i < 900; i++)
@@ -276,9 +265,8 @@ static enum status run_qa(const struct op_table *op, struct stream *s, void *arg
     return op->qa_xent(s, &a);
 }
 
-static void qa_fast_matches_plain(void **state)
+TEST(qa_fast_matches_plain)
 {
-    (void)state;
     static const int64_t shapes[][2] = {{1, 1}, {2, 3}, {5, 17}, {4, 384}, {3, 1500}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         int64_t b = shapes[i][0], t = shapes[i][1];
@@ -297,9 +285,8 @@ static void qa_fast_matches_plain(void **state)
 
 /* Labels beyond either side: below 0 counts as 0, T and beyond is ignored; and the slope, as
  * above. */
-static void qa_labels_and_gradient(void **state)
+TEST(qa_labels_and_gradient)
 {
-    (void)state;
     int32_t starts[3] = {-5, 9, 2}, ends[3] = {0, 3, 4};
     float *logits = kt_floats(3 * 5 * 2, KT_RANDOM, 4), grad[30], losses[6];
     struct qa_input in = {3, 5, logits, starts, ends, 0};
@@ -323,13 +310,4 @@ static void qa_labels_and_gradient(void **state)
     kt_free(logits);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_matches_plain),
-    cmocka_unit_test(extreme_rows),
-    cmocka_unit_test(gradient_matches_finite_differences),
-    cmocka_unit_test(parts_give_what_the_whole_gives),
-    cmocka_unit_test(extreme_parts),
-    cmocka_unit_test(qa_fast_matches_plain),
-    cmocka_unit_test(qa_labels_and_gradient),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

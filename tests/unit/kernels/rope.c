@@ -1,6 +1,6 @@
 /* Rotary positions: fast against plain, both layouts, the inverse, angles against libm, and the
  * frequencies of Llama 3 as a caller gives them. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n, t, h, hk, d, rot;
@@ -54,9 +54,8 @@ static const int64_t shapes[][6] = {
     {1, 1, 1, 1, 2, 2},     {7, 3, 4, 2, 10, 10}, {20, 20, 3, 1, 64, 16}, {33, 40, 8, 2, 128, 128},
     {64, 16, 6, 6, 80, 20}, {0, 4, 2, 2, 16, 16}, {3, 2, 1, 1, 300, 256}, {50, 7, 9, 3, 96, 62}};
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int form = 0; form < 4; form++) {
             bool is_heads = form & 2;
@@ -72,9 +71,8 @@ static void fast_matches_plain(void **state)
 }
 
 /* Values, and elements from R on, keep their bits; queries and keys change. */
-static void only_queries_and_keys_rotate(void **state)
+TEST(only_queries_and_keys_rotate)
 {
-    (void)state;
     for (int layout = 0; layout < 2; layout++) {
         const int64_t s[6] = {6, 6, 2, 2, 8, 4};
         struct input in = input_new(s, (enum attention_layout)layout);
@@ -92,9 +90,8 @@ static void only_queries_and_keys_rotate(void **state)
 }
 
 /* The inverse undoes the rotation, and is its transpose: <R·x, y> = <x, R⁻¹·y>. */
-static void inverse_is_the_gradient(void **state)
+TEST(inverse_is_the_gradient)
 {
-    (void)state;
     const int64_t s[6] = {9, 5, 3, 1, 16, 16};
     struct input in = input_new(s, ATTENTION_LAYOUT_QKV);
     int64_t elems = 9 * 5 * 16;
@@ -117,9 +114,8 @@ static void inverse_is_the_gradient(void **state)
 }
 
 /* One head by hand: rotate_half of transformers with R = 4, position 1. */
-static void pairs_are_half_split(void **state)
+TEST(pairs_are_half_split)
 {
-    (void)state;
     float x[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, table[8];
     struct rope_table a = table_of(table, 0, 2, 4, 100);
     kt_ok(dev_op(kt_plain()->dev)->rope_table(kt_plain()->stream, &a));
@@ -175,9 +171,8 @@ static void check_table(struct rope_table a)
     kt_free(table);
 }
 
-static void angles_are_those_of_libm(void **state)
+TEST(angles_are_those_of_libm)
 {
-    (void)state;
     check_table(table_of(NULL, 0, 200, 128, 1e4));
     check_table(table_of(NULL, 131000, 73, 64, 5e5)); /* far positions */
     check_table(table_of(NULL, (1 << 24) - 3, 3, 2, 1e4));
@@ -190,9 +185,8 @@ static void angles_are_those_of_libm(void **state)
 
 /* rope_type llama3: frequencies of long wave lengths are divided by 8, those between are blended;
  * the table takes them as they come. */
-static void frequencies_are_the_callers(void **state)
+TEST(frequencies_are_the_callers)
 {
-    (void)state;
     struct rope_table a = table_of(NULL, 0, 40, 128, 5e5);
     for (int i = 0; i < 64; i++) {
         double wave = 2 * M_PI / (double)a.freq[i], smooth = (8192 / wave - 1) / 3;
@@ -205,9 +199,8 @@ static void frequencies_are_the_callers(void **state)
     check_table(a);
 }
 
-static void bad_shapes_are_refused(void **state)
+TEST(bad_shapes_are_refused)
 {
-    (void)state;
     float f[64] = {0};
     const struct op_table *op = dev_op(kt_plain()->dev);
     struct stream *s = kt_plain()->stream;
@@ -236,10 +229,4 @@ static void bad_shapes_are_refused(void **state)
     assert_int_equal(op->rope_table(s, &b), ST_BUG);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_matches_plain),       cmocka_unit_test(only_queries_and_keys_rotate),
-    cmocka_unit_test(inverse_is_the_gradient),  cmocka_unit_test(pairs_are_half_split),
-    cmocka_unit_test(angles_are_those_of_libm), cmocka_unit_test(frequencies_are_the_callers),
-    cmocka_unit_test(bad_shapes_are_refused),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -1,6 +1,6 @@
 /* RMSNorm of each head: fast against plain, in place, heads inside wider rows whose other elements
  * stay, and the backward pass against finite differences. */
-#include "kernel_test.h"
+#include "kernels/kernel_test.h"
 
 struct input {
     int64_t n, heads, d, stride;
@@ -74,9 +74,8 @@ static void check(struct input *in)
     }
 }
 
-static void fast_matches_plain(void **state)
+TEST(fast_matches_plain)
 {
-    (void)state;
     static const int64_t shapes[][4] = {{1, 1, 7, 0},   {3, 2, 16, 5},     {5, 3, 33, 0},
                                         {40, 8, 64, 7}, {33, 4, 128, 256}, {70, 2, 80, 0},
                                         {2, 1, 300, 0}, {2, 3, 250, 1},    {0, 2, 16, 3}};
@@ -91,13 +90,9 @@ static void fast_matches_plain(void **state)
 }
 
 /* With one element a head, g and x̂·mean(g·x̂) are nearly equal: the error is relative to them. */
-static void heads_of_one_element(void **state)
+TEST(heads_of_one_element)
 {
-    (void)state;
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         float x[3] = {2, -1e-3f, 0}, w = 3, dy[3] = {1, 1, 1}, y[3], dx[3], dw;
         struct input in = {.n = 1, .heads = 3, .d = 1, .stride = 3, .x = x, .dy = dy, .w = &w};
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){y}));
@@ -115,14 +110,10 @@ static void heads_of_one_element(void **state)
 
 /* What lies between the heads of two rows is not written: kt_check compares whole rows with plain,
  * and here with the initial value. */
-static void other_elements_stay(void **state)
+TEST(other_elements_stay)
 {
-    (void)state;
     struct input in = input_new(5, 2, 12, 9, 1);
-    for (int level = 0; level < CPU_ISA_N; level++) {
-        struct kt_device *d = kt_device(level, 1);
-        if (!d->dev)
-            continue;
+    for (struct kt_device *d = kt_after(-1, 1); d; d = kt_after(d->level, 1)) {
         float *y = kt_floats(elems_of(&in), KT_RAMP, 0), *dw = kt_floats(12, KT_ONES, 0);
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){y}));
         kt_ok(run_bwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){y, dw}));
@@ -135,49 +126,29 @@ static void other_elements_stay(void **state)
     input_free(&in);
 }
 
-static double loss_of(struct input *in, float *y)
+static double loss_of(void *arg)
 {
+    const struct input *in = arg;
+    float y[96];
     double loss = 0;
-    kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, in, (float *[KT_OUTS]){y}));
+    kt_run_plain(run_fwd, arg, (float *[KT_OUTS]){y});
     for (int64_t n = 0; n < in->n; n++)
-        for (int64_t i = n * in->stride; i < n * in->stride + in->heads * in->d; i++)
-            loss += (double)y[i] * in->dy[i];
+        loss += kt_dot(y + n * in->stride, in->dy + n * in->stride, in->heads * in->d);
     return loss;
 }
 
-static void check_slope(struct input *in, float *at, int64_t n, const float *gradient, float *y)
+TEST(backward_matches_finite_differences)
 {
-    for (int64_t i = 0; i < n; i++) {
-        float value = at[i], step = 0.00390625f;
-        at[i] = value + step;
-        double up = loss_of(in, y);
-        at[i] = value - step;
-        double slope = (up - loss_of(in, y)) / (2 * (double)step);
-        at[i] = value;
-        if (fabs(slope - gradient[i]) > 5e-4 * (1 + fabs(slope)))
-            fail_msg("element %lld: slope %g, gradient %g", (long long)i, slope,
-                     (double)gradient[i]);
-    }
-}
-
-static void backward_matches_finite_differences(void **state)
-{
-    (void)state;
     struct input in = input_new(4, 3, 8, 0, 1);
-    float *y = kt_floats(96, KT_ONES, 0), *dx = kt_floats(96, KT_ONES, 0),
-          *dw = kt_floats(8, KT_ONES, 0);
-    kt_ok(run_bwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){dx, dw}));
-    check_slope(&in, in.x, 96, dx, y);
-    check_slope(&in, in.w, 8, dw, y);
-    kt_free(y);
-    kt_free(dx);
-    kt_free(dw);
+    float dx[96], dw[8];
+    kt_run_plain(run_bwd, &in, (float *[KT_OUTS]){dx, dw});
+    kt_check_slopes(&(struct kt_slopes){loss_of, &in, in.x, 96, dx, 0.00390625f, 5e-4, 1});
+    kt_check_slopes(&(struct kt_slopes){loss_of, &in, in.w, 8, dw, 0.00390625f, 5e-4, 1});
     input_free(&in);
 }
 
-static void bad_shapes_are_refused(void **state)
+TEST(bad_shapes_are_refused)
 {
-    (void)state;
     float f[4] = {1, 1, 1, 1};
     struct tensor t = kt_f32(f);
     struct head_norm_fwd good = {
@@ -192,9 +163,4 @@ static void bad_shapes_are_refused(void **state)
     assert_int_equal(dev_op(kt_plain()->dev)->head_norm_fwd(kt_plain()->stream, &a), ST_BUG);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_matches_plain),     cmocka_unit_test(heads_of_one_element),
-    cmocka_unit_test(other_elements_stay),    cmocka_unit_test(backward_matches_finite_differences),
-    cmocka_unit_test(bad_shapes_are_refused),
-};
-HARNESS_MAIN(tests)
+HARNESS_RUN_ALL()

@@ -1,5 +1,0 @@
-/* Casts on the emulation of CUDA: the tests of the CPU's kernels (emulated.h). */
-#define EMULATED_LIST(X) X(cast)
-#include "tests/cuda/emulated.h"
-
-#include "tests/kernels/test_cast.c"

@@ -1,7 +1,0 @@
-/* Compression on the emulation of CUDA: the tests of the CPU's kernels (emulated.h). */
-#define EMULATED_LIST(X) \
-    X(compress)          \
-    X(expand)
-#include "tests/cuda/emulated.h"
-
-#include "tests/kernels/test_compress.c"

@@ -1,5 +1,0 @@
-/* Dropout on the emulation of CUDA: the tests of the CPU's kernels (emulated.h). */
-#define EMULATED_LIST(X) X(drop)
-#include "tests/cuda/emulated.h"
-
-#include "tests/kernels/test_dropout.c"

@@ -1,7 +1,0 @@
-/* Sums on the emulation of CUDA: the tests of the CPU's kernels (emulated.h). */
-#define EMULATED_LIST(X) \
-    X(sum)               \
-    X(sumsq)
-#include "tests/cuda/emulated.h"
-
-#include "tests/kernels/test_reduce.c"

@@ -55,6 +55,7 @@ enum status store_open(const struct store_config *config, struct store **out)
     const struct comm_place *place = comm_place(config->comm);
     enum status st;
     s->c = *config;
+    s->calls = &store_calls_live;
     /* The world is the comm's own ranks, or has other groups too. */
     if (s->c.world == NULL)
         s->c.world = s->c.comm;
@@ -67,6 +68,7 @@ enum status store_open(const struct store_config *config, struct store **out)
     TRY_OR(store_memory_take(s), failed);
     if (config->shards > 0 && config->has_grads)
         TRY_OR(store_exact_open(s), failed);
+    store_reduce_choose(s);
     *out = s;
     return ST_OK;
 failed:
@@ -113,52 +115,24 @@ void store_bind(const struct store *s, struct pass *p)
     p->grads = s->grads;
 }
 
-/* ---- waiting ---- */
-
-/* Calls finish in the order in which they began: after the newest is waited for, none is left. */
-enum status store_track(struct store *s, enum status st, struct comm_ticket ticket)
-{
-    TRY(st);
-    s->newest = ticket;
-    s->is_under_way = true;
-    return ST_OK;
-}
-
-/* Work that the stream has recorded (dev_graph_begin) is launched before the host waits, because
- * the device would idle otherwise. It is launched even if the call has finished already: what is
- * launched together must be the same in each step. */
-enum status store_wait(struct store *s, struct comm_ticket ticket)
-{
-    if (s->dry)
-        return ST_OK;
-    if (s->is_under_way && comm_place(s->c.world)->ranks > 1)
-        TRY(dev_flush(s->c.stream));
-    s->is_under_way = s->is_under_way && ticket.sequence != s->newest.sequence;
-    return comm_wait(s->c.world, ticket);
-}
-
-/* The host goes on where the device executes the call: `newest` stays under way until it is waited
- * for, or until the store is closed. */
-enum status store_stream_wait(struct store *s, struct comm_ticket ticket)
-{
-    if (s->dry || !comm_stays_on_device(s->c.world))
-        return store_wait(s, ticket);
-    return comm_wait_on(s->c.world, ticket, s->c.stream);
-}
-
-enum status store_comm_wait_stream(struct store *s)
-{
-    if (s->dry)
-        return ST_OK;
-    return s->grad_compress ? dev_sync(s->c.stream) : comm_wait_stream(s->c.comm, s->c.stream);
-}
+/* ---- sums of numbers ---- */
 
 enum status store_all_reduce_begin(struct store *s, double *values, int n,
                                    struct comm_ticket *ticket)
 {
     struct tensor all = {values, DTYPE_F64};
-    return store_call_begin(
+    return s->calls->begin(
         s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_WORLD, -1, all, all, n}, ticket);
+}
+
+enum status store_wait(struct store *s, struct comm_ticket ticket)
+{
+    return s->calls->wait(s, ticket);
+}
+
+enum status store_cast(struct store *s, struct tensor to, struct tensor from, int64_t elems)
+{
+    return dev_op(s->c.dev)->cast(s->c.stream, &(struct cast){.y = to, .x = from, .n = elems});
 }
 
 /* ---- parameters ---- */
@@ -174,211 +148,13 @@ enum status store_unshard(struct store *s, int unit, int direction)
 
 /* ---- gradients ---- */
 
-/* The whole bucket, as passes wrote it. */
-struct tensor store_grad_whole(const struct store *s, int bucket)
-{
-    const struct layout_bucket *l = &s->layout.bucket[bucket];
-    return tensor_at(s->grads, s->policy.grads == STORE_BUFFER ? l->buffer_at : l->first);
-}
-
-/* grad_own — Returns the reduced gradients of this rank's part of a bucket. */
-static struct tensor grad_own(const struct store *s, int bucket)
-{
-    const struct layout_bucket *l = &s->layout.bucket[bucket];
-    return s->policy.grads == STORE_BUFFER ? tensor_at(s->grads_own, l->shard_at)
-                                           : tensor_at(store_grad_whole(s, bucket), l->own.first);
-}
-
-/* The bucket's gradient as it travels, and this rank's part of that, which the sum replaces. */
-static struct tensor sent_of(const struct store *s, int bucket)
-{
-    const struct layout_bucket *l = &s->layout.bucket[bucket];
-    return store_rounds_grads(s)
-               ? tensor_at(s->grads_rounded,
-                           s->policy.grads == STORE_BUFFER ? l->buffer_at : l->first)
-               : store_grad_whole(s, bucket);
-}
-static struct tensor sent_own(const struct store *s, int bucket)
-{
-    return store_rounds_grads(s) ? tensor_at(sent_of(s, bucket), s->layout.bucket[bucket].own.first)
-                                 : grad_own(s, bucket);
-}
-
-/* Not the embedding where rows are exchanged: it is the largest bucket, its reduction starts first
- * and the next pass reads it first. So its dense gradient is all-reduced beside the backward pass,
- * and every rank adds all rows to all of it. */
-static bool defers_update(const struct store *s, int bucket)
-{
-    return s->policy.gather == STORE_GATHER_GRADS && !(s->is_sparse && bucket == 0);
-}
-
-/* Reduce-scatter: each rank gets its part of the sum; else all-reduce. */
-static bool is_reduce_scattered(const struct store *s, int bucket)
-{
-    return s->policy.moments == STORE_SHARD || defers_update(s, bucket);
-}
-
-/* No dense gradient goes into the embedding (TASK=qa): its gradient is zero before the rows are
- * added, and is not reduced. */
-static bool is_embedding_sparse_only(const struct store *s)
-{
-    return s->is_sparse && s->c.table->param[0].grad_is_added && !s->c.accumulates;
-}
-
-enum status store_cast(struct store *s, struct tensor to, struct tensor from, int64_t elems)
-{
-    return dev_op(s->c.dev)->cast(s->c.stream, &(struct cast){.y = to, .x = from, .n = elems});
-}
-
-/* The sum that came back as 16-bit numbers: all of it, or this rank's part. */
-static enum status widen(struct store *s, int bucket, bool is_own_only)
-{
-    const struct layout_bucket *l = &s->layout.bucket[bucket];
-    if (!store_rounds_grads(s))
-        return ST_OK;
-    return is_own_only ? store_cast(s, grad_own(s, bucket), sent_own(s, bucket), l->own.elems)
-                       : store_cast(s, store_grad_whole(s, bucket), sent_of(s, bucket), l->elems);
-}
-
-enum status store_grad_gathered(struct store *s, int bucket) { return widen(s, bucket, false); }
-
-/* reduce_parts — this rank's part of the sum: of its group, then of all groups. Parts may be empty,
- * but every rank makes the same calls, so that they are numbered alike. */
-static enum status reduce_parts(struct store *s, int bucket, struct comm_ticket *ticket)
-{
-    const struct layout_bucket *l = &s->layout.bucket[bucket];
-    struct tensor own = sent_own(s, bucket);
-    const struct store_call scatter = {STORE_CALL_REDUCE_SCATTER,
-                                       STORE_GROUP_WITHIN,
-                                       bucket,
-                                       own,
-                                       sent_of(s, bucket),
-                                       l->elems},
-                            sum = {STORE_CALL_ALL_REDUCE, STORE_GROUP_ACROSS, bucket, own, own,
-                                   l->own.elems};
-    TRY(store_call_begin(s, &scatter, ticket));
-    return store_is_hybrid(s) ? store_call_begin(s, &sum, ticket) : ST_OK;
-}
-
-static enum status reduce(struct store *s, int bucket)
-{
-    const struct layout_bucket *l = &s->layout.bucket[bucket];
-    struct store_bucket *p = &s->bucket[bucket];
-    struct tensor from = store_grad_whole(s, bucket), sent = sent_of(s, bucket), none = {0};
-    if (p->is_reduce_begun)
-        return ST_OK;
-    p->is_reduce_begun = true;
-    if (s->is_alone || (bucket == 0 && is_embedding_sparse_only(s)))
-        return ST_OK;
-    p->is_reducing = true;
-    if (store_rounds_grads(s))
-        TRY(store_cast(s, sent, from, l->elems));
-    TRY(store_comm_wait_stream(s));
-    if (store_memory_compresses(s))
-        return store_call_reduce_compressed(
-            s, bucket, from, is_reduce_scattered(s, bucket) ? none : from, grad_own(s, bucket));
-    if (s->grad_tree)
-        return store_exact_reduce(s, bucket, is_reduce_scattered(s, bucket) ? none : from,
-                                  grad_own(s, bucket), &p->reduce);
-    if (is_reduce_scattered(s, bucket))
-        return reduce_parts(s, bucket, &p->reduce);
-    return store_call_begin(
-        s,
-        &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_ALL, bucket, sent, sent, l->elems},
-        &p->reduce);
-}
-
-static enum status finish_reduce(struct store *s, int bucket)
-{
-    struct store_bucket *p = &s->bucket[bucket];
-    if (!p->is_reduce_begun || p->is_finished)
-        return ST_OK;
-    p->is_finished = true;
-    if (p->is_reducing) {
-        p->is_reducing = false;
-        TRY(store_stream_wait(s, p->reduce));
-        TRY(widen(s, bucket, is_reduce_scattered(s, bucket)));
-    }
-    if (bucket == 0 && s->is_sparse) {
-        /* Adds the rows that lie in what this rank has of the reduced gradient. */
-        const struct part_extent all = {.elems = s->c.table->param[0].elems};
-        bool is_own_only = is_reduce_scattered(s, 0);
-        struct part_extent part = is_own_only ? s->layout.bucket[0].own : all;
-        struct tensor to = is_own_only ? grad_own(s, 0) : store_grad_whole(s, 0);
-        TRY(store_stream_wait(s, s->sparse_ticket));
-        TRY(store_call_sparse_add(s, part, to));
-    }
-    return store_grad_norm_add(s, bucket, grad_own(s, bucket));
-}
-
-enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_t n)
-{
-    for (int i = 0; i < s->layout.buckets_n; i++)
-        s->bucket[i].is_reduce_begun = s->bucket[i].is_reducing = s->bucket[i].is_finished = false;
-    s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
-    TRY(store_grad_norm_reset(s));
-    if (!s->is_sparse)
-        return ST_OK;
-    if (is_embedding_sparse_only(s) && s->policy.grads == STORE_BUFFER)
-        TRY(dev_fill(s->c.stream, grad_own(s, 0).data, 0,
-                     (size_t)s->layout.bucket[0].own.elems * sizeof(float)));
-    TRY(store_call_sparse_ids(s, tokens, n));
-    /* No head adds to it, and this pass writes rows: what earlier passes added is complete. */
-    return s->c.table->param[0].grad_is_added ? reduce(s, 0) : ST_OK;
-}
-
-enum status store_prepare_grad(struct store *s, int unit)
-{
-    int bucket = s->layout.unit_bucket[unit], slot = s->layout.bucket[bucket].slot;
-    if (s->policy.grads == STORE_WHOLE || slot < 0)
-        return ST_OK;
-    if (s->grad_in_slot[slot] == bucket)
-        return ST_OK;
-    if (s->grad_in_slot[slot] >= 0)
-        TRY(finish_reduce(s, s->grad_in_slot[slot]));
-    s->grad_in_slot[slot] = bucket;
-    /* Zeroes the padding between the tensors of a bucket; the slot held another bucket before. */
-    const struct layout_bucket *l = &s->layout.bucket[bucket];
-    const struct param_table *t = s->c.table;
-    for (int i = 0; i < t->params_n; i++) {
-        const struct param *param = &t->param[i];
-        int64_t end = i + 1 < t->params_n ? param[1].offset : t->total_elems,
-                from = param->offset + param->elems;
-        if (param->offset >= l->first && param->offset < l->first + l->elems && from < end)
-            TRY(dev_fill(s->c.stream, tensor_at(store_grad_whole(s, bucket), from - l->first).data,
-                         0, (size_t)(end - from) * sizeof(float)));
-    }
-    return ST_OK;
-}
-
-enum status store_post_backward(struct store *s, int unit)
-{
-    int last = s->layout.unit_bucket[unit];
-    if (s->layout.bucket[last].unit_first != unit)
-        return ST_OK; /* other units of the bucket follow */
-    if (unit == 0 && s->is_sparse)
-        TRY(store_call_sparse_rows(s));
-    for (int bucket = last; bucket >= (unit == 0 ? 0 : last); bucket--) {
-        TRY(reduce(s, bucket));
-        if (s->is_alone)
-            TRY(finish_reduce(s, bucket)); /* its squares are added while it is in cache */
-    }
-    return ST_OK;
-}
-
-enum status store_embedding_grad_ready(void *store)
-{
-    struct store *s = store;
-    return s->is_sparse ? reduce(s, 0) : ST_OK;
-}
-
 enum status store_sparse_embed_pass(struct store *s, const struct pass *from, struct pass *out)
 {
     *out = *from;
     if (!s->sparse)
         return ST_OK;
     float *rows = NULL;
-    TRY(store_stream_wait(s, s->sparse_ticket));
+    TRY(s->calls->stream_wait(s, s->sparse_ticket));
     TRY(sparse_embed_rows(s->sparse, &rows, &out->tokens));
     s->embed_table = *from->grad_table;
     memcpy(s->embed_params, from->grad_table->param,
@@ -386,15 +162,6 @@ enum status store_sparse_embed_pass(struct store *s, const struct pass *from, st
     s->embed_table.param = s->embed_params;
     s->embed_params[0].offset = rows - (float *)s->grads.data;
     out->grad_table = &s->embed_table;
-    return ST_OK;
-}
-
-enum status store_finish_reductions(struct store *s)
-{
-    for (int bucket = s->layout.buckets_n - 1; bucket >= 0; bucket--) {
-        ASSERTF(s->bucket[bucket].is_reduce_begun, "bucket %d has no gradient", bucket);
-        TRY(finish_reduce(s, bucket));
-    }
     return ST_OK;
 }
 
@@ -411,9 +178,9 @@ enum status store_gather_device(struct store *s, struct tensor all, int64_t each
     struct tensor own = tensor_at(all, s->rank * each);
     const struct store_call call = {STORE_CALL_ALL_GATHER, STORE_GROUP_ALL, -1, all, own,
                                     s->ranks * each};
-    TRY(store_comm_wait_stream(s));
-    TRY(store_call_begin(s, &call, &ticket));
-    return store_stream_wait(s, ticket);
+    TRY(s->calls->wait_stream(s));
+    TRY(s->calls->begin(s, &call, &ticket));
+    return s->calls->stream_wait(s, ticket);
 }
 
 /* ---- the update ---- */
@@ -431,7 +198,7 @@ struct store_local_shard store_local_shard(const struct store *s, int bucket)
     return (struct store_local_shard){.first = l->first + l->own.first,
                                       .elems = l->own.elems,
                                       .p = store_params_shard(s, bucket),
-                                      .g = grad_own(s, bucket),
+                                      .g = store_reduce_own(s, bucket),
                                       .m = store_memory_moment_at(s, 1, bucket),
                                       .v = store_memory_moment_at(s, 2, bucket)};
 }
@@ -441,15 +208,9 @@ enum status store_update(struct store *s)
     for (int bucket = 0; bucket < s->layout.buckets_n; bucket++)
         s->bucket[bucket].is_behind = true;
     for (int bucket = 0; bucket < s->layout.buckets_n; bucket++) {
-        if (defers_update(s, bucket)) {
-            struct store_bucket *p = &s->bucket[bucket];
-            TRY(store_comm_wait_stream(s));
-            const struct store_call call = {
-                STORE_CALL_ALL_GATHER, STORE_GROUP_ALL,     bucket,
-                sent_of(s, bucket),    sent_own(s, bucket), s->layout.bucket[bucket].elems};
-            TRY(store_memory_compresses(s)
-                    ? store_call_gather_compressed(s, bucket, store_grad_whole(s, bucket))
-                    : store_call_begin(s, &call, &p->gather));
+        struct store_bucket *p = &s->bucket[bucket];
+        if (p->is_deferred) {
+            TRY(p->reducer->gather(s, bucket));
             p->is_gathering = p->is_update_due = true;
             continue;
         }
@@ -470,19 +231,19 @@ static bool has_shards(const struct store *s) { return s->policy.moments == STOR
 static enum status call_and_wait(struct store *s, const struct store_call *call)
 {
     struct comm_ticket ticket;
-    TRY(store_comm_wait_stream(s));
-    TRY(store_call_begin(s, call, &ticket));
-    return store_stream_wait(s, ticket);
+    TRY(s->calls->wait_stream(s));
+    TRY(s->calls->begin(s, call, &ticket));
+    return s->calls->stream_wait(s, ticket);
 }
 
 enum status store_update_gather(struct store *s, int bucket, struct store_update_whole *out)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
-    *out = (struct store_update_whole){store_grad_whole(s, bucket), l->first, s->rank, s->ranks};
+    *out = (struct store_update_whole){store_reduce_grad(s, bucket), l->first, s->rank, s->ranks};
     if (!has_shards(s))
         return ST_OK;
     return call_and_wait(s, &(struct store_call){STORE_CALL_ALL_GATHER, STORE_GROUP_WITHIN, bucket,
-                                                 out->g, grad_own(s, bucket), l->elems});
+                                                 out->g, store_reduce_own(s, bucket), l->elems});
 }
 
 /* Where each rank holds all moments, the sum is needed everywhere; with groups, each group's part
@@ -490,7 +251,7 @@ enum status store_update_gather(struct store *s, int bucket, struct store_update
 enum status store_update_scatter(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
-    const struct tensor all = store_grad_whole(s, bucket), own = grad_own(s, bucket);
+    const struct tensor all = store_reduce_grad(s, bucket), own = store_reduce_own(s, bucket);
     if (!has_shards(s) && s->ranks == 1)
         return ST_OK;
     if (!has_shards(s))

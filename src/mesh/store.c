@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "mesh/store_inside.h"
+#include "mesh/store_state.h"
 
 /* ---- life ---- */
 
@@ -69,6 +70,7 @@ enum status store_open(const struct store_config *config, struct store **out)
     if (config->shards > 0 && config->has_grads)
         TRY_OR(store_exact_open(s), failed);
     store_reduce_choose(s);
+    s->own = (struct state){.ops = &store_state_own, .store = s};
     *out = s;
     return ST_OK;
 failed:
@@ -265,30 +267,6 @@ enum status store_update_scatter(struct store *s, int bucket)
                                                  own, own, l->own.elems});
 }
 
-/* ---- the state ---- */
-
-static enum store_extent extent_of(const struct store *s, int part)
-{
-    ASSERTF(part >= 0 && part <= s->c.moments_n, "part %d", part);
-    return part == 0 ? s->policy.masters : s->policy.moments;
-}
-
-static struct tensor held(const struct store *s, int part)
-{
-    return part > 0 ? s->moment[part - 1] : s->params;
-}
-
-struct tensor store_replicated(const struct store *s, int part)
-{
-    bool is_table = part < 2 || !s->c.skips_hidden_second;
-    return is_table && extent_of(s, part) == STORE_WHOLE ? held(s, part) : (struct tensor){0};
-}
-
-struct tensor store_grads(const struct store *s)
-{
-    return s->policy.moments == STORE_WHOLE ? s->grads : (struct tensor){0};
-}
-
 enum status store_drain(struct store *s)
 {
     for (int i = 0; i < s->layout.buckets_n; i++)
@@ -297,64 +275,7 @@ enum status store_drain(struct store *s)
     return comm_check(s->c.world);
 }
 
-/* Narrows [*first, *end) of the table to this rank's part of a bucket; false: nothing is left. */
-static bool own_range(const struct layout_bucket *l, int64_t *first, int64_t *end)
+struct tensor store_grads(const struct store *s)
 {
-    int64_t own = l->first + l->own.first, own_end = own + l->own.elems;
-    *first = *first > own ? *first : own;
-    *end = *end < own_end ? *end : own_end;
-    return *first < *end;
-}
-
-bool store_holds(const struct store *s, int part, int64_t first, int64_t n)
-{
-    if (extent_of(s, part) == STORE_WHOLE)
-        return true;
-    for (int i = 0; i < s->layout.buckets_n; i++) {
-        int64_t from = first, end = first + n;
-        if (own_range(&s->layout.bucket[i], &from, &end))
-            return true;
-    }
-    return false;
-}
-
-/* set_run — the numbers of table elements [first, first + n), which lie together from `at` on. */
-static enum status set_run(struct store *s, struct tensor to, int64_t at, int64_t n,
-                           const float *values)
-{
-    return dev_copy(s->c.stream, tensor_at(to, at).data, values, (size_t)n * sizeof *values);
-}
-
-/* set_moment — elements [first, end) of the table, of a moment: those of them that this rank
- * has. */
-static enum status set_moment(struct store *s, int part, int64_t first, int64_t end,
-                              const float *values)
-{
-    for (int64_t from = first, n; from < end; from += n) {
-        n = end - from;
-        int64_t at = store_memory_moment_run(s, part, from, &n);
-        if (at >= 0)
-            TRY(set_run(s, held(s, part), at, n, values + from - first));
-    }
-    return ST_OK;
-}
-
-enum status store_set(struct store *s, int part, int64_t first, int64_t n, const float *values)
-{
-    struct tensor to = held(s, part);
-    bool is_whole = extent_of(s, part) == STORE_WHOLE;
-    TRY(store_params_begin_write(s, part));
-    if (is_whole)
-        TRY(part == 0 ? set_run(s, to, first, n, values)
-                      : set_moment(s, part, first, first + n, values));
-    for (int i = 0; !is_whole && i < s->layout.buckets_n; i++) {
-        const struct layout_bucket *l = &s->layout.bucket[i];
-        int64_t from = first, end = first + n;
-        if (!own_range(l, &from, &end))
-            continue;
-        TRY(part == 0 ? set_run(s, to, l->shard_at + from - l->first - l->own.first, end - from,
-                                values + from - first)
-                      : set_moment(s, part, from, end, values + from - first));
-    }
-    return dev_sync(s->c.stream);
+    return s->policy.moments == STORE_WHOLE ? s->grads : (struct tensor){0};
 }

@@ -8,6 +8,8 @@
  *   of it. A block lies on one rank (layout_pad_blocks), and its sum depends on its numbers alone.
  *   All blocks' sums are all-reduced, where all ranks but one add zero, and every rank adds them in
  *   the order of the whole model, tensor rank by tensor rank. */
+#include "mesh/store_exact.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,25 +143,12 @@ static enum status add(struct store *s, struct sum_tree_step step, int64_t first
     return dev_op(s->c.dev)->combine(s->c.stream, &sum);
 }
 
-static enum status add_span(struct store *s, int shard, int64_t first, int64_t n)
+enum status store_exact_add(struct store *s, int shard, int64_t first, int64_t n)
 {
     const struct shard_tree *t = &s->shards;
     for (int i = t->add_first[shard]; i < t->add_first[shard + 1] && n > 0; i++)
         TRY(add(s, t->add[i], first, n));
     return ST_OK;
-}
-
-enum status store_exact_add(struct store *s, int shard, int unit)
-{
-    int64_t first, n;
-    param_unit_span(s->c.table, unit, &first, &n);
-    return add_span(s, shard, first, n);
-}
-
-enum status store_exact_add_param(struct store *s, int shard, int param)
-{
-    const struct param *row = &s->c.table->param[param];
-    return add_span(s, shard, row->offset, row->elems);
 }
 
 int store_exact_pieces(const struct store *s) { return s->shards.pieces_n; }

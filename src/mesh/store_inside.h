@@ -4,6 +4,7 @@
 
 #include "mesh/grad_tree.h"
 #include "mesh/shard_tree.h"
+#include "mesh/state.h"
 #include "mesh/store.h"
 
 /* How much of an array a rank holds. BUFFER: its local shard, and the buckets that a pass works on,
@@ -151,6 +152,7 @@ struct store {
     const struct store_reducer *dense; /* of buckets without rows of tokens */
     const struct store_embed_steps *embed;
     const struct store_norm *norm;
+    struct state own;                 /* store_state */
     int64_t writes;                   /* store_params_writes */
     int grad_in_slot[2];              /* the bucket whose gradient lies in a slot; -1: none */
     struct sparse_embed *sparse;      /* is_sparse, and not dry */
@@ -248,6 +250,10 @@ void store_exact_free(struct store *s);
 int64_t store_exact_slots(const struct store *s);
 enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all,
                                struct tensor to_own, struct comm_ticket *ticket);
+
+/* The state on this rank (store_state.c). store_state_held: where a part lies. */
+extern const struct state_ops store_state_own;
+struct tensor store_state_held(const struct store *s, int part);
 
 /* Moments (store_memory.c); part 1 and 2.
  * _elems: of a moment on this rank; outside store_memory.c for tests.

@@ -47,72 +47,67 @@ enum status store_slice_runs(const struct param_table *table, int ranks, int ran
     return st;
 }
 
-static int parts_n(const struct store *s) { return 1 + s->c.moments_n; }
+/* ---- the slice of a store ---- */
 
-int64_t store_slice_elems(const struct store *s) { return s->layout.shard_elems * parts_n(s); }
+static void check_kind(const struct store *s)
+{
+    ASSERT(!store_is_hybrid(s) && !s->c.skips_hidden_second && s->c.has_grads);
+    for (int i = 0; i < s->layout.buckets_n; i++)
+        ASSERTF(!s->bucket[i].is_behind, "bucket %d of %d", i, s->layout.buckets_n);
+}
 
 static bool is_whole(const struct store *s, int part)
 {
     return (part == 0 ? s->policy.masters : s->policy.moments) == STORE_WHOLE;
 }
 
-static struct tensor held(const struct store *s, int part)
+static int count(const struct state *state, bool is_apart)
 {
-    return part == 0 ? s->params : s->moment[part - 1];
+    return state_count(store_state(state->store), is_apart);
 }
 
-bool store_slice_has_all(const struct store *s)
+/* whole_run — where the elements from `first` on lie, of a part that lies whole here. Parts of a
+ * bucket are equal and aligned on several ranks (layout_pad), so that nothing lies between them. */
+static void whole_run(const struct state *state, int part, int64_t first, struct state_part *out)
 {
-    bool has_all = true;
-    for (int part = 0; part < parts_n(s); part++)
-        has_all = has_all && is_whole(s, part);
-    return has_all;
-}
-
-static void check_kind(const struct store *s)
-{
-    ASSERT(!store_is_hybrid(s) && !s->c.skips_hidden_second && s->c.has_grads);
-}
-
-/* each_whole — of a part that lies whole here. Parts of a bucket are equal and aligned on several
- * ranks (layout_pad), so that nothing lies between them. */
-static void each_whole(const struct store *s, int part, int rank,
-                       void (*take)(void *arg, const float *run, int64_t elems), void *arg)
-{
-    int64_t at = 0;
+    const struct store *s = state->store;
     for (int i = 0; i < s->layout.buckets_n; i++) {
         const struct layout_bucket *l = &s->layout.bucket[i];
-        const struct part_extent own = part_extent(l->elems, s->layout.ranks, rank);
-        ASSERTF(l->shard_at == at, "bucket %d at %lld, not %lld", i, (long long)l->shard_at,
-                (long long)at);
-        take(arg, tensor_at(held(s, part), l->first + own.first).data, own.elems);
-        at += own.elems;
+        const struct part_extent own = part_extent(l->elems, s->layout.ranks, state->rank);
+        if (first >= l->shard_at + own.elems)
+            continue;
+        ASSERTF(first >= l->shard_at, "element %lld before bucket %d", (long long)first, i);
+        out->here =
+            tensor_at(store_state_held(s, part), l->first + own.first + first - l->shard_at).data;
+        out->here_elems = l->shard_at + own.elems - first;
+        return;
     }
-    ASSERTF(at == s->layout.shard_elems, "%lld of %lld", (long long)at,
-            (long long)s->layout.shard_elems);
 }
 
-void store_slice_each(const struct store *s, int rank,
-                      void (*take)(void *arg, const float *run, int64_t elems), void *arg)
+static void describe(const struct state *state, int part, int64_t first, struct state_part *out)
 {
+    const struct store *s = state->store;
     check_kind(s);
-    for (int i = 0; i < s->layout.buckets_n; i++)
-        ASSERTF(!s->bucket[i].is_behind, "bucket %d of %d", i, s->layout.buckets_n);
-    for (int part = 0; part < parts_n(s); part++) {
-        ASSERTF(rank == s->layout.rank || is_whole(s, part), "part %d of rank %d", part, rank);
-        if (is_whole(s, part))
-            each_whole(s, part, rank, take, arg);
-        else
-            take(arg, held(s, part).data, s->layout.shard_elems);
+    ASSERTF(state->rank == s->layout.rank || is_whole(s, part), "part %d of rank %d", part,
+            state->rank);
+    *out = (struct state_part){.kind = STATE_REPLICA,
+                               .moment = part,
+                               .elems = s->layout.shard_elems,
+                               .is_host = !s->is_discrete};
+    if (is_whole(s, part)) {
+        whole_run(state, part, first, out);
+        return;
     }
+    out->here = tensor_at(store_state_held(s, part), first).data;
+    out->here_elems = out->elems - first;
 }
 
-/* set_whole — this rank's slice of a part goes to all ranks, and theirs come here. */
-static enum status set_whole(struct store *s, int part, const float *src)
+/* write_whole — this rank's slice of a part goes to all ranks, and theirs come here. */
+static enum status write_whole(struct store *s, int part, const float *src)
 {
     for (int i = 0; i < s->layout.buckets_n; i++) {
         const struct layout_bucket *l = &s->layout.bucket[i];
-        const struct tensor all = tensor_at(held(s, part), l->first),
+        const struct tensor all = tensor_at(store_state_held(s, part), l->first),
                             own = tensor_at(all, l->own.first);
         TRY(dev_copy(s->c.stream, own.data, src + l->shard_at, (size_t)l->own.elems * sizeof *src));
         TRY(dev_sync(s->c.stream));
@@ -124,14 +119,21 @@ static enum status set_whole(struct store *s, int part, const float *src)
     return ST_OK;
 }
 
-enum status store_slice_set(struct store *s, const float *src)
+static enum status write(const struct state *state, const struct state_range *r)
 {
-    const int64_t each = s->layout.shard_elems;
-    check_kind(s);
-    TRY(store_params_begin_write(s, 0));
-    for (int part = 0; part < parts_n(s); part++, src += each)
-        TRY(is_whole(s, part)
-                ? set_whole(s, part, src)
-                : dev_copy(s->c.stream, held(s, part).data, src, (size_t)each * sizeof *src));
+    struct store *s = state->store;
+    ASSERTF(state->rank == s->layout.rank && r->first == 0 && r->n == s->layout.shard_elems,
+            "elements %lld and %lld of rank %d", (long long)r->first, (long long)r->n, state->rank);
+    TRY(store_params_begin_write(s, r->part));
+    TRY(is_whole(s, r->part) ? write_whole(s, r->part, r->values)
+                             : dev_copy(s->c.stream, store_state_held(s, r->part).data, r->values,
+                                        (size_t)r->n * sizeof *r->values));
     return dev_sync(s->c.stream);
+}
+
+static const struct state_ops slice = {count, describe, NULL, write};
+
+struct state store_slice(struct store *s, int rank)
+{
+    return (struct state){.ops = &slice, .store = s, .rank = rank};
 }

@@ -35,18 +35,20 @@ static enum status take_memory(struct check_soak_train *t)
 static enum status get_state(struct check_soak_train *t, int part, float *values)
 {
     if (t->rank > 0)
-        return step_state_serve(t->step);
-    enum status st = step_read(t->step, part, 0, step_whole_table(t->step)->total_elems, values);
-    return t->ranks > 1 ? step_state_end(t->step, st) : st;
+        return state_serve(step_state(t->step));
+    enum status st =
+        state_read(step_state(t->step), part, 0, step_whole_table(t->step)->total_elems, values);
+    return t->ranks > 1 ? state_end(step_state(t->step), st) : st;
 }
 
 /* Gives all ranks the `values` of rank 0 as weights. */
 static enum status put_state(struct check_soak_train *t, int part, const float *values)
 {
     if (t->rank > 0)
-        return step_state_serve(t->step);
-    enum status st = step_write(t->step, part, 0, step_whole_table(t->step)->total_elems, values);
-    return t->ranks > 1 ? step_state_end(t->step, st) : st;
+        return state_serve(step_state(t->step));
+    enum status st =
+        state_write(step_state(t->step), part, 0, step_whole_table(t->step)->total_elems, values);
+    return t->ranks > 1 ? state_end(step_state(t->step), st) : st;
 }
 
 /* Computes the checksum of this rank's weights, which it has whole (SHARD=none). */

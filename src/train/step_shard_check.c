@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
+#include "mesh/store_exact.h"
 #include "train/step_pipe.h"
 
 /* each — the samples of a shard. */

@@ -111,14 +111,14 @@ $(BUILD)/%.o: %.S $(BUILD)/flags.txt
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
-$(BUILD)/src/comm/core/sum_cpu.o $(BUILD)/src/mesh/grad_quant.o: CFLAGS += -O3
+$(BUILD)/src/comm/core/sum_cpu.o $(BUILD)/src/mesh/grad/quant.o: CFLAGS += -O3
 ifeq ($(SAN),)
 # Partial sums of a block stay in cache, on the stack of the adding thread.
 SUM_OBJ := $(filter $(BUILD)/src/comm/core/sum_cpu%.o,$(OBJ))
 $(filter-out $(SUM_OBJ),$(OBJ)) $(BUILD)/src/main.o: CFLAGS += -Wframe-larger-than=$(FRAME_BYTES)
 $(SUM_OBJ): CFLAGS += -Wframe-larger-than=270000
 endif
-$(BUILD)/src/data/merges.o: assets/vocab.bpe
+$(BUILD)/src/data/tokenizer/merges.o: assets/vocab.bpe
 $(BUILD)/src/serve/page_html.o: assets/page.html
 $(BUILD)/src/plan/clusters.o: $(wildcard src/plan/clusters/*.json)
 

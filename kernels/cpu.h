@@ -5,7 +5,7 @@
  * x86-64-v2, -v3 (AVX2) and -v4 (AVX-512); CPU_FN(norm_fwd) names it norm_fwd_v2, _v3 or _v4. On
  * aarch64 it compiles it once, for NEON: norm_fwd_neon. Dense products are compiled once more for
  * AMX tiles, _amx, and twice for factors rounded to bf16: _amx_bf16, _v4_bf16. The device picks one
- * version when it opens (dev/dev_cpu_isa.h). All versions have one signature, so a whole model also
+ * version when it opens (dev/cpu/isa.h). All versions have one signature, so a whole model also
  * runs on the plain one.
  *
  * The result of a fast kernel does not depend on the number of threads: work is cut by shape, never

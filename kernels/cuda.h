@@ -24,7 +24,7 @@
  * launcher takes them from its arguments (step_scalars.h). Where struct cuda has `scalars`, kernels
  * read them there when they run, so one CUDA graph of the launches serves every step. */
 struct step_scalars {
-    uint64_t seed, offset;  /* dropout; seed: also the number of an event (dev_cuda_event.c) */
+    uint64_t seed, offset;  /* dropout; seed: also the number of an event (cuda/event.c) */
     float scale[2];         /* xent, xent_join; qa_xent: start, end; grad_scale: the loss scale */
     float lr, m_fix, v_fix; /* adamw: learning rate, 1/(1-βⁿ); sgd: learning rate */
     int32_t is_first;       /* sgd: this is step 1 */

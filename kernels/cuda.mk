@@ -1,7 +1,7 @@
 # CUDA in the one executable: built in when nvcc is found. CUDA=1: an error without nvcc; CUDA=0: left out (the default with
 # sanitizers). `make run` and `make test` set it by the GPUs that are there (CUDA_HERE). Machine code for sm_80, sm_90a, sm_100, and PTX
 # for newer chips; CUDA_ARCHS=90a: for one chip only. The runtime is linked statically, NVIDIA's other libraries are loaded when they
-# are needed (src/dev/library.h), so the program also starts without a driver. NVCC=/usr/local/cuda-12.8/bin/nvcc: of that toolkit, for
+# are needed (src/dev/nvidia/library.h), so the program also starts without a driver. NVCC=/usr/local/cuda-12.8/bin/nvcc: of that toolkit, for
 # drivers from 525 on; toolkits 13 need driver 580 (docs/gpu.md).
 CUDA_GIVEN := $(filter-out undefined,$(origin CUDA) $(origin CUDA_ARCHS))
 CUDA ?= $(if $(SAN),0)
@@ -72,7 +72,7 @@ $(GUARDED): $(BUILD)/cuda.txt $(if $(HAS_CUDA),$(BUILD)/tests/cuda/libcublasLt.s
 $(BUILD)/tests/cuda/libcublasLt.so.13: tests/cuda/fake_blas.c tests/cuda/fake_blas.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -O2 -fPIC -shared $(WARN) -isystem $(CUDA_ROOT)/include -o $@ $< -lm
-$(BUILD)/tests/cuda/libcudnn_graph.so.9: tests/cuda/fake_cudnn.c tests/cuda/fake_cudnn_run.c tests/cuda/fake_cudnn.h src/dev/cudnn_abi.h
+$(BUILD)/tests/cuda/libcudnn_graph.so.9: tests/cuda/fake_cudnn.c tests/cuda/fake_cudnn_run.c tests/cuda/fake_cudnn.h src/dev/cudnn/abi.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -O2 -fPIC -shared -fvisibility=hidden $(WARN) -Isrc -o $@ $(filter %.c,$^) -lm
 # Planted bugs are compiled by tests/cuda/test_wait_mutants.sh.

@@ -21,14 +21,14 @@
 #include "conf/launcher.h"
 #include "plan/plan_cluster.h"
 #include "serve/status_client.h"
-#include "node/command.h"
-#include "node/crash.h"
-#include "node/device.h"
-#include "node/config_map.h"
-#include "node/linger.h"
-#include "node/process.h"
-#include "node/print.h"
-#include "node/slurm.h"
+#include "node/command/command.h"
+#include "node/process/crash.h"
+#include "node/choose/device.h"
+#include "node/choose/config_map.h"
+#include "node/supervisor/linger.h"
+#include "node/process/process.h"
+#include "node/process/print.h"
+#include "node/process/slurm.h"
 
 /* One call of the program: the arguments after the command, and the settings when the command needs
  * them. */

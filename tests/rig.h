@@ -6,7 +6,7 @@
 #include "harness.h"
 
 #include "base/text.h"
-#include "train/trainer.h"
+#include "train/trainer/trainer.h"
 
 struct rig {
     struct dev *dev;

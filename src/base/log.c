@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/status.h"
 #include "base/text.h"
 
 #define LOG_MESSAGE_BYTES 2048 /* a longer one is shortened */
@@ -145,9 +146,7 @@ void log_at(enum log_level level, const char *file, const char *fmt, ...)
     va_end(args);
     int64_t wall_ms = clock_wall_ms();
     clock_iso(time, sizeof(time), wall_ms);
-    /* "src/train/trainer.c" → "trainer" */
-    const char *slash = strrchr(file, '/');
-    text_copy(module, sizeof(module), slash != NULL ? slash + 1 : file);
+    text_copy(module, sizeof(module), status_file_name(file));
     module[strcspn(module, ".")] = 0;
     call_tap(level, module, wall_ms, message);
     if (log_now.json)

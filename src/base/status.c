@@ -43,10 +43,13 @@ enum status status_from_exit(int code)
     return ST_BUG;
 }
 
-static const char *file_name(const char *path)
+const char *status_file_name(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
+    path += strncmp(path, "src/", 4) == 0 ? 4 : 0;
+    const char *name = strrchr(path, '/');
+    while (name != NULL && name > path && name[-1] != '/')
+        name--;
+    return name != NULL ? name : path;
 }
 
 enum status status_fail_at(const char *file, int line, enum status st, const char *fmt, ...)
@@ -58,7 +61,8 @@ enum status status_fail_at(const char *file, int line, enum status st, const cha
     text_format_v(message, sizeof(message), fmt, args);
     va_end(args);
     text_copy(status_now.message, sizeof(status_now.message), message);
-    text_format(status_now.places, sizeof(status_now.places), "%s:%d", file_name(file), line);
+    text_format(status_now.places, sizeof(status_now.places), "%s:%d", status_file_name(file),
+                line);
     return st;
 }
 
@@ -66,7 +70,7 @@ enum status status_trace_at(const char *file, int line, enum status st)
 {
     size_t used = strlen(status_now.places);
     text_format(status_now.places + used, sizeof(status_now.places) - used, "%s%s:%d",
-                used == 0 ? "" : " < ", file_name(file), line);
+                used == 0 ? "" : " < ", status_file_name(file), line);
     return st;
 }
 

@@ -8,7 +8,7 @@
 #ifndef CONVOY_CHECK_CHECK_H
 #define CONVOY_CHECK_CHECK_H
 
-#include "check/check_host.h"
+#include "check/report/host.h"
 #include "check/check_row.h"
 #include "comm/core/comm.h"
 #include "dev/dev.h"

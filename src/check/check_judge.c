@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "base/quantile.h"
 #include "base/text.h"
-#include "check/check_host.h"
+#include "check/report/host.h"
 #include "measure/measure_table.h"
 
 /* ---- limits of known hardware ---- */

@@ -33,9 +33,9 @@ struct check_reference {
 };
 
 /* Gives each row of verdict MEASURED its verdict, limit and why, and each row that warns or fails a
- * remedy if it has none (check_host.h). The stage's `why` stays behind the values. O(n log n).
+ * remedy if it has none (report/host.h). The stage's `why` stays behind the values. O(n log n).
  *
- * Links come with their verdict (check_links.h). A link of an end with a failing cpu quota or core
+ * Links come with their verdict (links/links.h). A link of an end with a failing cpu quota or core
  * clock is SKIPPED where it warns or fails by its speed: that node sends as slowly as it computes.
  *
  * A value of NAN is SKIPPED. An infinite one fails if infinitely bad, else it is SKIPPED. */

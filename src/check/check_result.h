@@ -4,7 +4,7 @@
 #define CONVOY_CHECK_CHECK_RESULT_H
 
 #include "base/board.h"
-#include "check/check_report.h"
+#include "check/report/report.h"
 #include "check/check_row.h"
 
 struct check_result {

@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/tokenizer_gpt2.h"
+#include "data/tokenizer/gpt2.h"
 
 #define CACHE_KEY_HEX 32
 #define CACHE_LEFTOVER_MS (24 * 3600 * 1000LL)

@@ -18,7 +18,7 @@
 #include "base/file.h"
 #include "base/status.h"
 #include "data/data_file.h"
-#include "data/encode.h"
+#include "data/tokenizer/encode.h"
 #include "data/shard.h"
 
 /* Opens the token file of n texts, and makes it first if it is missing. path_out: that token file.

@@ -17,10 +17,10 @@
 #include "base/text.h"
 #include "data/cache.h"
 #include "data/data_file.h"
-#include "data/encode.h"
+#include "data/tokenizer/encode.h"
 #include "data/megatron.h"
 #include "data/shard.h"
-#include "data/tokenizer_gpt2.h"
+#include "data/tokenizer/gpt2.h"
 
 /* Consecutive texts of at most so many bytes become one token file, whose header can always
  * count their tokens. A compressed file becomes a token file of its own, because its number of

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 /* Token files seen as one sequence, with the end of text between documents. */
 struct corpus;

@@ -18,10 +18,10 @@
 #include "data/corpus.h"
 #include "data/mix.h"
 #include "data/pack.h"
-#include "data/squad.h"
-#include "data/squad_window.h"
-#include "data/tokenizer.h"
-#include "data/tokenizer_gpt2.h"
+#include "data/qa/squad.h"
+#include "data/qa/squad_window.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/gpt2.h"
 
 /* Random streams of synthetic data. */
 enum { FEED_DRAW_TOKENS, FEED_DRAW_MASK, FEED_DRAW_STARTS, FEED_DRAW_ENDS };

@@ -28,7 +28,7 @@
 
 enum feed_task { FEED_TASK_LM, FEED_TASK_QA };
 
-struct tokenizer; /* data/tokenizer.h */
+struct tokenizer; /* data/tokenizer/tokenizer.h */
 struct feed_config {
     enum feed_task task;
     /* DATA: as data_file.h and mix.h read it, or FEED_SYNTHETIC; never empty */

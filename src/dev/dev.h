@@ -213,7 +213,7 @@ enum status dev_event_query(struct dev_event *event, bool *out);
 
 /* dev_graph_begin — from now on s gathers operations, fills and copies within the device, and
  * submits them together. The same work, gathered again, is submitted as one CUDA graph
- * (dev_cuda_graph.c). Gathered work is submitted by
+ * (cuda/graph.c). Gathered work is submitted by
  *   dev_flush
  *   a copy from or to host memory
  *   dev_sync, dev_stream_query, dev_event_sync of an event of s

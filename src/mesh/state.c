@@ -12,8 +12,8 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "mesh/part_map.h"
-#include "mesh/store_inside.h"
-#include "mesh/store_state.h"
+#include "mesh/store/inside.h"
+#include "mesh/store/state.h"
 
 enum { REQUEST_READ = 1, REQUEST_WRITE, REQUEST_END };
 

@@ -6,9 +6,9 @@
  *   own      what this rank computes with, where it lies (store/state.h)
  *   whole    the model, of which each rank of the store computes all (state.c)
  *   parts    the model, where matrices are cut, or layers divided among stages (part_map.h, state.c)
- *   replica  the state of all replicas (train/step_local_state.c)
+ *   replica  the state of all replicas (train/feature/step_local_state.c)
  *   slice    a rank's share of what the ranks of a store hold (store/slice.c); that of a rank among
- *            another number of ranks (train/step_slice.c)
+ *            another number of ranks (train/step/slice.c)
  *
  * With whole, parts and replica rank 0 calls _read and _write for ranges, in any order, and then
  * _end. All other ranks are in _serve meanwhile: they send or take what rank 0's call needs. So
@@ -20,7 +20,7 @@
 #define CONVOY_MESH_STATE_H
 
 #include "mesh/mesh.h"
-#include "mesh/store.h"
+#include "mesh/store/store.h"
 
 /* 4 MiB: of a range that travels at once, and so of buffers */
 #define STATE_RANGE_ELEMS ((int64_t)1 << 20)

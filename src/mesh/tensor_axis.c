@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "comm/core/part.h"
-#include "mesh/grad_tree.h"
-#include "mesh/shard_tree.h"
+#include "mesh/grad/tree.h"
+#include "mesh/store/shard_tree.h"
 
 /* check_parts — equal parts, as the model expects them. */
 static enum status check_parts(const struct tensor_axis *a, const char *call, int64_t elems)

@@ -10,7 +10,7 @@
 #include "comm/core/comm.h"
 #include "model/model.h"
 
-struct grad_tree; /* mesh/grad_tree.h */
+struct grad_tree; /* mesh/grad/tree.h */
 /* A comm of the axis. tree: adds up in its place, where its own order of sums follows the nodes of
  * its ranks and is_fixed asks for one that does not; else NULL. */
 struct tensor_axis_group {

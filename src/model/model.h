@@ -41,7 +41,7 @@ enum model_recompute {
     MODEL_RECOMPUTE_LIGHT,
     MODEL_RECOMPUTE_ATTENTION,
     MODEL_RECOMPUTE_BLOCK,
-    MODEL_RECOMPUTE_AUTO /* to be decided before model_plan (node/plan_choice.h) */
+    MODEL_RECOMPUTE_AUTO /* to be decided before model_plan (node/choose/plan_choice.h) */
 };
 
 /* That of a model: `way` for its first `layers` layers (0: all), the way before it for the others.

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 #include "plan/plan_time.h"
-#include "train/step.h"
+#include "train/step/step.h"
 
 #define PLAN_COMPARE_SKIPPED 2 /* steps at the beginning, which touch new memory */
 #define PLAN_COMPARE_STEPS 8

@@ -6,10 +6,10 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
-#include "mesh/pipe_split.h"
-#include "train/optim.h"
+#include "mesh/pipe/split.h"
+#include "train/step/optim.h"
 
-/* checkpoint_async.h: 1.5 GB are copied in some 70 ms. */
+/* checkpoint/async.h: 1.5 GB are copied in some 70 ms. */
 #define COPY_BYTES_PER_SECOND 2e10
 
 /* The lists of all stages. Stages that are alike share one. */

@@ -23,7 +23,7 @@
 #define CONVOY_PLAN_PLAN_LINK_H
 
 #include "base/text.h"
-#include "mesh/grad_compress.h"
+#include "mesh/grad/compress.h"
 
 #define PLAN_LINK_SKIPPED 1 /* steps at the beginning, which touch new memory */
 #define PLAN_LINK_STEPS 5

@@ -1,10 +1,10 @@
-/* plan_ops — see plan_ops.h: what train/step_dry.h tells, in rows of what is alike. */
+/* plan_ops — see plan_ops.h: what train/step/dry.h tells, in rows of what is alike. */
 #include "plan/plan_ops.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/step_dry.h"
+#include "train/step/dry.h"
 
 #define SEEN_MAX 16
 

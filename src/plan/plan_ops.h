@@ -2,7 +2,7 @@
  * and bytes, and messages between ranks. It follows the settings and the place in the mesh alone.
  *
  * The list is not written by hand: the model and the store are run without memory and without
- * computing (train/step_dry.h). A test compares it with what a step really executes, for each
+ * computing (train/step/dry.h). A test compares it with what a step really executes, for each
  * architecture and mesh.
  *
  * Must not know how fast anything is. */

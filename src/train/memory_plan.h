@@ -7,7 +7,7 @@
 #ifndef CONVOY_TRAIN_MEMORY_PLAN_H
 #define CONVOY_TRAIN_MEMORY_PLAN_H
 
-#include "train/trainer.h"
+#include "train/trainer/trainer.h"
 
 /* Scratch is the memory that kernels work in: of the threads of a CPU, or of a GPU's computing
  * stream. */
@@ -54,7 +54,7 @@ struct memory_plan_place {
     bool is_discrete; /* the device has memory of its own */
     /* calls of several ranks stay on it (NCCL). Where that is not known yet: whether they may */
     bool stays_on_device;
-    /* stays_on_device: by how much NCCL may round up the store's one allocation (store_memory.c) */
+    /* stays_on_device: by how much NCCL may round up the store's one allocation (store/memory.c) */
     int64_t rounding_bytes;
     int threads_n; /* of the CPU device's pool */
 };
@@ -65,7 +65,7 @@ bool memory_plan_attention_is_own(const struct trainer_config *config, bool is_b
 
 /* memory_plan_train — of trainer_run. Reads neither devices, comm, board nor feeds of the config.
  * Leaves out the checkpoint copy, and copies in peers' memory, where training can do without
- * (checkpoint_async.h, peer_copy.h). */
+ * (checkpoint/async.h, peer_copy.h). */
 enum status memory_plan_train(const struct trainer_config *config,
                               const struct memory_plan_place *place, struct memory_plan *out);
 /* memory_plan_add_state — adds the memory of a copy of the whole state on one rank.

@@ -15,10 +15,10 @@
 #include "base/file.h"
 #include "base/quantile.h"
 #include "base/text.h"
-#include "data/tokenizer_file.h"
-#include "data/tokenizer_gpt2.h"
-#include "data/tokenizer_pieces.h"
-#include "data/tokenizer_rules.h"
+#include "data/tokenizer/file.h"
+#include "data/tokenizer/gpt2.h"
+#include "data/tokenizer/pieces.h"
+#include "data/tokenizer/rules.h"
 
 enum { GATE_MB = 50 };
 enum { BYTES = 16000000, RUNS = 5 };

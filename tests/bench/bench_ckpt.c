@@ -19,7 +19,7 @@
 #include "base/rand.h"
 #include "base/text.h"
 #include "kernels/cpu.h"
-#include "train/load.h"
+#include "train/weights/load.h"
 
 #define PARTS 3
 #define ROUNDS_MAX 32

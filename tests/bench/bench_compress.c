@@ -1,6 +1,6 @@
 /* bench_compress — what forms of compressed gradients take: bits of an element, and nanoseconds of
  * one core for an element, on the gradients of a model that trains. Ranks are not needed: one
- * gradient is packed with error feedback, as grad_compress.h does, and the bytes of its numbers are
+ * gradient is packed with error feedback, as grad/compress.h does, and the bytes of its numbers are
  * coded in chunks of ANS_CHUNK_BYTES. The last step's gradient is measured.
  *
  *   bench_compress DATA=TEXT [MODEL=gpt2-nano] [STEPS=20] [B=4] [T=256] */
@@ -17,8 +17,8 @@
 #include "base/text.h"
 #include "dev/dev.h"
 #include "kernels/cpu.h"
-#include "mesh/grad_code.h"
-#include "train/step.h"
+#include "mesh/grad/code.h"
+#include "train/step/step.h"
 
 #define FEEDBACK_STEPS 3 /* the last steps, in which a residual is kept */
 #define ROUNDS 3         /* the fastest counts */

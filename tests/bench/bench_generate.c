@@ -18,7 +18,7 @@
 #include "base/thread_pool.h"
 #include "base/text.h"
 #include "kernels/cpu.h"
-#include "train/decoder.h"
+#include "train/generate/decoder.h"
 
 #define GATE 0.60
 #define PROMPT 16

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "dev/dev_cpu_isa.h"
+#include "dev/cpu/isa.h"
 #include "kernels/peak.h"
 
 struct bench_level {

@@ -31,7 +31,7 @@
 #include "base/rand.h"
 #include "base/text.h"
 #include "kernels/cpu.h"
-#include "train/step.h"
+#include "train/step/step.h"
 
 #define STEPS_MAX 64
 

@@ -2,7 +2,7 @@
 #ifndef CONVOY_TESTS_CHECK_SAMPLE_H
 #define CONVOY_TESTS_CHECK_SAMPLE_H
 
-#include "check/check_host.h"
+#include "check/report/host.h"
 #include "check/check_row.h"
 
 static inline struct check_row *sample_add(struct check_rows *rows, struct check_row row)

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "check/check_disk.h"
+#include "check/node/disk.h"
 
 static int fail_fsync, fail_pwrite, fail_after;
 static _Thread_local int slow_fsyncs; /* so many take long */

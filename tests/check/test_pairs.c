@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/rand.h"
 #include "base/text.h"
-#include "check/check_links.h"
+#include "check/links/links.h"
 #include "check/world.h"
 
 #define ANY (CHECK_VERDICT_MEASURED + 1)

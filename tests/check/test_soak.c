@@ -4,8 +4,8 @@
 
 #include <dirent.h>
 
-#include "node/check_soak.h"
-#include "node/check_soak_train.h"
+#include "node/check/soak.h"
+#include "node/check/soak_train.h"
 
 static const struct check_row *find(const struct check_rows *rows, const char *name)
 {

@@ -3,7 +3,7 @@
 #ifndef CONVOY_TESTS_COMM_NCCL_WORLD_H
 #define CONVOY_TESTS_COMM_NCCL_WORLD_H
 
-#include "dev/library.h"
+#include "dev/nvidia/library.h"
 
 struct nccl_world {
     char addresses[SUITE_RANKS_MAX][COMM_ADDRESS_MAX];

@@ -1,4 +1,4 @@
-/* fake_cudnn — a libcudnn_graph.so.9 for tests: the calls that src/dev/cudnn*.c makes, over
+/* fake_cudnn — a libcudnn_graph.so.9 for tests: the calls that src/dev/cudnn/cudnn*.c makes, over
  * ordinary memory. It knows no attention: it computes the graph that it is given, one operation
  * after the other, in f32, with stored tensors in their own type. So a graph with a wrong operand
  * gives wrong numbers.

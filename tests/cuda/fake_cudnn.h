@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "dev/cudnn_abi.h"
+#include "dev/cudnn/abi.h"
 
 /* An operation is known by its descriptor. */
 #define OP DNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR

@@ -1,4 +1,4 @@
-/* fake_driver — the part of the driver's library that src/dev/dev_cuda_driver.c asks, for tests
+/* fake_driver — the part of the driver's library that src/dev/cuda/driver.c asks, for tests
  * without a GPU. Of its two devices the first can share memory in every way, and then rounds to 4
  * MiB; the second refuses to say. Anything that was not expected is answered with 1 byte. */
 #include <cuda.h>

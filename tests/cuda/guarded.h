@@ -8,8 +8,8 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "dev/dev_cuda.h"
-#include "dev/library.h"
+#include "dev/cuda/cuda.h"
+#include "dev/nvidia/library.h"
 #include "kernels/column.h"
 #include "tests/cuda/fake_blas.h"
 #ifdef GUARDED_STREAMS /* streams that run beside each other, without checks of memory */

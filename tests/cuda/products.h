@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "dev/blas_form.h"
+#include "dev/blas/form.h"
 #include "model/model.h"
 
 #define PRODUCTS_MAX 32

@@ -3,7 +3,7 @@
 #ifndef CONVOY_TESTS_CUDA_STEPS_H
 #define CONVOY_TESTS_CUDA_STEPS_H
 
-#include "train/step.h"
+#include "train/step/step.h"
 
 /* steps_config — a small model, trained with dropout; what a test is about it sets itself. */
 static inline struct step_config steps_config(struct dev *dev, enum model_task task,

@@ -1,13 +1,13 @@
 /* The matrix products of every preset, as a training step on GPUs asks cuBLASLt for them, against
  * its manual's rules for tensor cores. A step is described on a device without memory
- * (train/step_dry.h), so models of any size need no GPU. */
+ * (train/step/dry.h), so models of any size need no GPU. */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else
 #include "kernel_test.h"
 
-#include "dev/blas_form.h"
-#include "train/step_dry.h"
+#include "dev/blas/form.h"
+#include "train/step/dry.h"
 
 #define TENSOR_RANKS_MOST 8
 #define SEQ 1024

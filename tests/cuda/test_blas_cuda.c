@@ -7,7 +7,7 @@
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
-#include "train/step.h"
+#include "train/step/step.h"
 
 static int own_products;
 #define OWN_PRODUCT(name, take_scalars)                                                          \

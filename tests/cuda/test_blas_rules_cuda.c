@@ -5,8 +5,8 @@
 #else
 #include "kernel_test.h"
 
-#include "dev/blas_lt.h"
-#include "dev/blas_tuned.h"
+#include "dev/blas/lt.h"
+#include "dev/blas/tuned.h"
 #include "tests/cuda/guarded.h"
 
 /* ---- what the manual forbids ---- */

@@ -8,7 +8,7 @@
 #include "tests/cuda/rank_devices.h"
 
 #include "check/check.h"
-#include "node/check_soak.h"
+#include "node/check/soak.h"
 
 static const struct check_row *find(const struct check_rows *rows, const char *name)
 {

@@ -7,7 +7,7 @@
 #include "kernel_test.h"
 
 #include "base/text.h"
-#include "dev/cudnn.h"
+#include "dev/cudnn/cudnn.h"
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/steps.h"
 

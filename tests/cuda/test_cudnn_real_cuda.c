@@ -1,4 +1,4 @@
-/* The real cuDNN, without a GPU: every number of src/dev/cudnn_abi.h is that of its header, and on
+/* The real cuDNN, without a GPU: every number of src/dev/cudnn/abi.h is that of its header, and on
  * four chips it proposes engines for the forward pass of all presets and for both forms of the
  * backward pass, which need no more memory than dev_cuda_attention_bytes plans. Some of them are
  * compiled. CUDNN_ALL=1: all are, which takes many minutes.
@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dev/cudnn_graph.h"
-#include "dev/dev_cuda.h"
+#include "dev/cudnn/graph.h"
+#include "dev/cuda/cuda.h"
 #include "kernels/cuda.h"
 #include "model/model.h"
 

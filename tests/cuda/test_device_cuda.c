@@ -1,5 +1,5 @@
-/* The number of workers and the kind of device, by the GPUs that are found (node/device.c), over a
- * runtime that has as many as a test asks for. A world in which one node has GPUs and another has
+/* The number of workers and the kind of device, by the GPUs that are found (choose/device.c), over
+ * a runtime that has as many as a test asks for. A world in which one node has GPUs and another has
  * none is refused before ranks exchange a number. */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
@@ -11,11 +11,11 @@
 
 #include "base/memory.h"
 #include "cluster/node_diff.h"
-#include "dev/dev_cuda.h"
+#include "dev/cuda/cuda.h"
 #include "kernels/cuda.h"
-#include "node/device.h"
-#include "node/memory_check.h"
-#include "node/config_map.h"
+#include "node/choose/device.h"
+#include "node/choose/memory_check.h"
+#include "node/choose/config_map.h"
 #include "tests/cuda/guarded.h"
 
 /* The answer is kept in a process, so each question has one of its own. */

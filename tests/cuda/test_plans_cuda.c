@@ -8,8 +8,8 @@
 
 #include <dlfcn.h>
 
-#include "dev/blas_lt.h"
-#include "dev/blas_tuned.h"
+#include "dev/blas/lt.h"
+#include "dev/blas/tuned.h"
 #include "tests/cuda/products.h"
 
 /* What reads back, of the same library. */

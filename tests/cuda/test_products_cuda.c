@@ -6,7 +6,7 @@
 #include "kernel_test.h"
 
 #include "base/log.h"
-#include "dev/blas_tuned.h"
+#include "dev/blas/tuned.h"
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/products.h"
 #include "tests/cuda/steps.h"

@@ -7,7 +7,7 @@
 #include "kernel_test.h"
 
 #include "base/clock.h"
-#include "mesh/store.h"
+#include "mesh/store/store.h"
 #include "mesh/trial.h"
 #include "tests/cuda/rank_devices.h"
 

@@ -8,7 +8,7 @@
 #include "kernel_test.h"
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/steps.h"
-#include "train/decoder.h"
+#include "train/generate/decoder.h"
 
 /* One run of a recording, in one way of computing. */
 struct way {

@@ -43,7 +43,7 @@ ok 'a weight is missing: 78' is $rc 78
 ok 'and it says which' says 'part 2'
 
 # Questions.
-cp "$root/tests/fuzz/squad/v2" q.json
+cp "$root/tests/fuzz/qa_squad/v2" q.json
 rm -f m1
 run $small TASK=qa DATA=q.json DOC_STRIDE=8 METRICS_FILE=m1
 ok 'questions train' is $rc 0

@@ -8,11 +8,11 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/squad.h"
-#include "data/squad_window.h"
+#include "data/qa/squad.h"
+#include "data/qa/squad_window.h"
 #include "kernels/cpu.h"
 #include "model/transformer/transformer.h"
-#include "train/step.h"
+#include "train/step/step.h"
 
 #define REAL_FILE "../shared/data/shakespeare_squad.json"
 enum { QUESTIONS = 32, T = 288, BATCH = 16, STEPS_MAX = 160, LOOK_EVERY = 8 };

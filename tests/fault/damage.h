@@ -8,9 +8,9 @@
 #include "base/file.h"
 #include "base/rand.h"
 #include "base/text.h"
-#include "data/tokenizer_gpt2.h"
+#include "data/tokenizer/gpt2.h"
 #include "data/corpus.h"
-#include "data/encode.h"
+#include "data/tokenizer/encode.h"
 
 enum { IDS_MAX = 4096, BYTES_MAX = 1 << 16 };
 

@@ -13,12 +13,12 @@
 #include "ckpt_sample.h"
 #include "data/corpus.h"
 #include "data/mix.h"
-#include "data/squad.h"
+#include "data/qa/squad.h"
 #include "format/llmc.h"
 #include "dataset_share/file_list.h"
 #include "cluster/message.h"
 #include "serve/chart.h"
-#include "train/weights.h"
+#include "train/weights/weights.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define IS_SANITIZED 1

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "format/llmc.h"
 #include "model/model.h"
-#include "train/weights.h"
+#include "train/weights/weights.h"
 
 #define DIR "tests/golden/hf_export/"
 #define FILES 5

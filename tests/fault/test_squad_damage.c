@@ -2,7 +2,7 @@
  * the question whose answer is not where it should be is named and left out. */
 #include "fault/damage.h"
 
-#include "data/squad.h"
+#include "data/qa/squad.h"
 
 enum { QUESTIONS = 12 };
 

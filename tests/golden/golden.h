@@ -14,9 +14,9 @@
 #include "base/text.h"
 #include "format/safetensors.h"
 #include "harness.h"
-#include "train/load.h"
-#include "train/lr_schedule.h"
-#include "train/step.h"
+#include "train/weights/load.h"
+#include "train/step/lr_schedule.h"
+#include "train/step/step.h"
 
 #define DIR "tests/golden/"
 #define TRANSFORMERS_HYPER                                                                        \

@@ -7,7 +7,7 @@
 
 #include "kernels/cpu.h"
 #include "model/transformer/transformer.h"
-#include "train/weights.h"
+#include "train/weights/weights.h"
 
 /* One pass over b samples of t tokens; everything in host memory. */
 struct logits_run {

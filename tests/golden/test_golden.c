@@ -4,7 +4,7 @@
 #include "golden.h"
 
 #include "base/log.h"
-#include "dev/dev_cuda.h"
+#include "dev/cuda/cuda.h"
 #include "kernels/cpu.h"
 
 /* The worst of what was seen, to be printed: how far below the limits we are. */

@@ -1,5 +1,5 @@
 /* gpu_tune — times cuBLASLt's algorithms for the products of GPT-2's sizes in bf16, and writes the
- * fastest as entries of src/dev/blas_tuned.def (blas_tuned.h). Called as `gpu_tests tune FILE`.
+ * fastest as entries of src/dev/blas/tuned.def (blas/tuned.h). Called as `gpu_tests tune FILE`.
  *
  * For each form of a product (fused, apart) the library's proposals are timed, with the kernels
  * that follow the form; the median counts. Entries are written as they are found. After
@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/quantile.h"
 #include "base/text.h"
-#include "dev/blas_tuned.h"
+#include "dev/blas/tuned.h"
 #include "real.h"
 #include "tests/cuda/products.h"
 

@@ -3,7 +3,7 @@
 
     pip install nvidia-matmul-heuristics==0.1.0.27 && tests/gpu/predict_products.py
 
-Each product is described as src/dev/blas.c describes it: column-major, with bf16 factors. The time is the shortest of the eight
+Each product is described as src/dev/blas/blas.c describes it: column-major, with bf16 factors. The time is the shortest of the eight
 kernels that the model proposes first for CUTLASS 3. The model knows no epilogue: what one reads or writes besides takes its bytes'
 time at the copy bandwidth of predicted.tsv. It knows neither the alignment of dimensions, so 50257 costs no more than 50304, nor
 limits of power: the rates of an H200 are higher than a real one's.

@@ -50,8 +50,8 @@
 #include <cuda_runtime_api.h>
 
 #include "base/status.h"
-#include "dev/dev_cuda.h"
-#include "dev/library.h"
+#include "dev/cuda/cuda.h"
+#include "dev/nvidia/library.h"
 #include "tests/emu/emu_control.h"
 #endif
 

@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 #include "dev/dev.h"
-#include "dev/dev_cuda.h"
+#include "dev/cuda/cuda.h"
 #include "kernels/bf16.h"
 #include "real.h"
 

@@ -3,7 +3,7 @@
 #define CONVOY_TESTS_ASK_H
 
 #include "mesh/ranks.h"
-#include "train/step.h"
+#include "train/step/step.h"
 
 #define ASK_TOKENS_MAX 64
 

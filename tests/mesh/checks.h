@@ -6,7 +6,7 @@
 #include "mesh/trial.h"
 
 #include "base/text.h"
-#include "train/step_pipe.h"
+#include "train/step/pipe.h"
 
 #define CHECKS_SEED 23
 

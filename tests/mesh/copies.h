@@ -7,8 +7,8 @@
 
 #include <sys/mman.h>
 
-#include "train/peer_copy_inside.h"
-#include "train/step_inside.h"
+#include "train/peer_copy/inside.h"
+#include "train/step/inside.h"
 
 /* leave_unit: the last unit of the rank; unit 0, after its copy has gone on */
 enum { COPIES_LAST_UNIT = 99, COPIES_AFTER_UNIT_0 = -1 };

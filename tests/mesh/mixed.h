@@ -8,7 +8,7 @@
 #include "mesh/ranks.h"
 
 #include "kernels/bf16.h"
-#include "mesh/store_state.h"
+#include "mesh/store/state.h"
 
 #define MIXED_STEPS 3
 #define MIXED_TOKENS 8
@@ -147,7 +147,7 @@ static inline enum status mixed_counts(struct mixed *h)
     return store_wait(h->store, ticket);
 }
 
-/* The calls of a step of training (train/step_run.c). */
+/* The calls of a step of training (train/step/run.c). */
 static inline enum status mixed_step(struct mixed *h, int32_t *tokens)
 {
     int last = h->table.units_n - 1;

@@ -5,7 +5,7 @@
 
 #include "base/rand.h"
 #include "comm/core/part.h"
-#include "mesh/grad_compress.h"
+#include "mesh/grad/compress.h"
 
 #define ELEMS 5003
 #define SMALL 7 /* a bucket with fewer elements than ranks have parts */

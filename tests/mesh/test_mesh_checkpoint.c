@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
-#include "train/checkpoint_async.h"
+#include "train/checkpoint/async.h"
 
 #define COUNTS 4 /* 1 … 4 ranks */
 #define CHUNK 1000

@@ -3,7 +3,7 @@
 #include "mesh/trial.h"
 
 #include "mesh/ways.h"
-#include "train/step_inside.h" /* loss_scale, is_async */
+#include "train/step/inside.h" /* loss_scale, is_async */
 
 /* ---- a loss scale, as of fp16 ---- */
 

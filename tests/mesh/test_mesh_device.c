@@ -6,7 +6,7 @@
 #include "comm/core/part.h"
 #include "mesh/mixed.h"
 #include "mesh/ways.h"
-#include "train/step_inside.h" /* is_async */
+#include "train/step/inside.h" /* is_async */
 
 static struct trial run_on(const struct trial *like, int ranks, enum way way)
 {

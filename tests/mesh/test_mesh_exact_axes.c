@@ -4,7 +4,7 @@
 #define RANKS_MAX 12
 #include "mesh/models.h"
 #include "mesh/trial.h"
-#include "train/step_dry.h"
+#include "train/step/dry.h"
 
 /* Key heads are more than, as many as and fewer than ranks; the vocabulary is cut unevenly. */
 enum { GPT2, LLAMA_TWO, QWEN_ONE, MODELS_N };

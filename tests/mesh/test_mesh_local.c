@@ -5,7 +5,7 @@
 
 #include <xxhash.h>
 
-#include "train/step_local.h"
+#include "train/feature/step_local.h"
 
 #define EVERY 3
 #define STEPS 14

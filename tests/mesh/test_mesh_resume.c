@@ -151,7 +151,7 @@ static void test_memory_rounded(void **state)
 }
 
 /* GPT-2 124M on four ranks, SHARD=full: a quarter of everything, and unsharded buffers of two
- * blocks and the embedding, which the head needs whole. From the layout alone; store_memory.c
+ * blocks and the embedding, which the head needs whole. From the layout alone; store/memory.c
  * asserts that the store takes the same. */
 static void test_memory_planned(void **state)
 {

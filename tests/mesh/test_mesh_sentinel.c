@@ -4,7 +4,7 @@
  * equal replicas (default 100). */
 #include "mesh/trial.h"
 
-#include "train/step_inside.h"
+#include "train/step/inside.h"
 
 #define FLIPS_A_STEP 40 /* then a step is made, so that the numbers are others */
 #define SEED 17

@@ -6,8 +6,8 @@
 
 #include "mesh/mesh_comm.h"
 #include "mesh/part_map.h"
-#include "mesh/pipe_split.h"
-#include "mesh/store_state.h"
+#include "mesh/pipe/split.h"
+#include "mesh/store/state.h"
 #include "model/model_part.h"
 
 #define PARTS 3

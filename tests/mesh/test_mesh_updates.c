@@ -1,4 +1,4 @@
-/* test_mesh_updates — updates check what they read (train/step_update_sums.h): one bit anywhere in
+/* test_mesh_updates — updates check what they read (step_update_sums.h): one bit anywhere in
  * the parameters and moments that a rank updates, which changes between two steps, is found by the
  * next update, and all ranks know whose it is, whatever SHARD is and however many ranks there are.
  * Updates of a state that nothing else changes find nothing, and have the same bits as without the
@@ -6,8 +6,8 @@
  * 12 and 20). */
 #include "mesh/trial.h"
 
-#include "mesh/store_inside.h"
-#include "train/step_update_sums.h"
+#include "mesh/store/inside.h"
+#include "train/feature/step_update_sums.h"
 
 #define SEED 23
 #define RANKS_MOST 4

@@ -5,7 +5,7 @@
 #include "mesh/ranks.h"
 
 #include "base/rand.h"
-#include "train/step.h"
+#include "train/step/step.h"
 
 #define TRIAL_STEPS_MAX 512
 #define TRIAL_PARTS 3

@@ -8,7 +8,7 @@
 #include "mesh/ranks.h"
 
 #include "comm/fake_device.h"
-#include "dev/library.h"
+#include "dev/nvidia/library.h"
 
 enum way { WAY_HOST, WAY_STAGED, WAY_NCCL, WAY_N };
 static const char *const way_name[WAY_N] = {"host", "device over host memory", "device over NCCL"};

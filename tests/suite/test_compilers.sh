@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../e2e/lib.sh"
 build=$(dirname "$convoy")
 [ "${SAN:-}" = "" ] || give_up compilers "they are tried without sanitizers"
-sample="src/base/isa src/base/thread_pool src/comm/core/sum src/comm/core/sum_cpu src/dev/dev_cpu src/dev/dev_cpu_isa src/node/worker kernels/cast kernels/norm"
+sample="src/base/isa src/base/thread_pool src/comm/core/sum src/comm/core/sum_cpu src/dev/cpu/cpu src/dev/cpu/isa src/node/worker/worker kernels/cast kernels/norm"
 # objects FOLDER COMPILER SETTING… — without a warning; the folder stays, so a later run makes what changed.
 objects() {
     local folder=$build/$1 cc=$2 what=objects f
@@ -30,7 +30,7 @@ if there clang; then
         skip "and the program" "COMPILE_ALL=1 makes it"
     fi
     if grep -q sm_ "$build/cuda.txt"; then
-        make -C "$root" -s CC=clang WERROR=1 DEBUG_INFO= BUILD="$build/clang-cuda" "$build"/clang-cuda/src/dev/{dev_cuda,dev_cuda_event,dev_cuda_graph,blas}.o >out 2>err
+        make -C "$root" -s CC=clang WERROR=1 DEBUG_INFO= BUILD="$build/clang-cuda" "$build"/clang-cuda/src/dev/{cuda/cuda,cuda/event,cuda/graph,blas/blas}.o >out 2>err
         ok "with CUDA's headers, too" is $? 0
     else
         skip "with CUDA's headers, too" "there is no nvcc"
@@ -42,7 +42,7 @@ arm=aarch64-linux-gnu-gcc
 if there $arm && [ -d /usr/aarch64-linux-gnu/include ]; then
     # The libraries' headers of this machine do: the few that differ are of machines of the same width.
     ok "$arm makes the objects without a warning" objects aarch64 "$arm -idirafter /usr/include/$(gcc -dumpmachine)" LEVELS= AMX=
-    ok "they are aarch64's" is "$(LC_ALL=C readelf -h "$build/aarch64/src/dev/dev_cpu_isa.o" | grep -c AArch64)" 1
+    ok "they are aarch64's" is "$(LC_ALL=C readelf -h "$build/aarch64/src/dev/cpu/isa.o" | grep -c AArch64)" 1
 else
     skip "aarch64" "gcc-aarch64-linux-gnu is not installed here; \`make test-all\` installs it"
 fi

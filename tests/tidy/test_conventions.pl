@@ -124,15 +124,18 @@ test 'files open with what they are for', sub {
     return map { "$_: the first line is not a comment" } grep { slurp($_) !~ m{^\s*/\*} } @c;
 };
 
-# 5. Prefixes: everything external in split.c begins with split_ (kernels: or with an operation's name).
-test 'symbols: the stem is the prefix, stems are unique', sub {
-    my (@bad, %stem);
+# 5. Prefixes: everything external in src/mesh/split.c begins with split_ or mesh_split_, and in src/train/step/run.c with run_, step_run_,
+# train_run_ or train_step_run_; step/step.c has step_ (kernels: or with an operation's name). A prefix belongs to one file.
+test 'symbols: folder and stem are the prefix, each of one file', sub {
+    my (@bad, %owner);
     my @ops = slurp('kernels/op_list.h') =~ /X\((\w+)\)/g;
     for my $p (grep { /\.c$/ } @c) {
-        (my $s = $p) =~ s{.*/|\.c$}{}g;
-        push @bad, "$p: the stem $s is also $stem{$s}" if $stem{$s};
-        $stem{$s} = $p;
         next if $p eq 'src/main.c';
+        my ($module, $folder, $s) = $p =~ m{^(?:src/)?(\w+)/(?:(\w+)/)?(\w+)\.c$} or die $p;
+        (my $short = $s) =~ s/_cpu$//;
+        my @prefix = ($s, $short, "${module}_$s");
+        push @prefix, "${folder}_$s", "${module}_${folder}_$s" if defined $folder;
+        push @prefix, "${module}_$folder" if defined $folder && $s eq $folder;
         (my $path = "$build/$p") =~ s/\.c$//;
         my @o = $p =~ m{^kernels/.*_cpu\.c$} ? () : "$path.o";
         push @o, glob("${path}_v[234].o"), grep { -e } "${path}_amx.o", "${path}_neon.o" if $s =~ /_cpu$/;
@@ -142,10 +145,10 @@ test 'symbols: the stem is the prefix, stems are unique', sub {
                 next unless /^\S+ [TDBRC] (\w+)$/;
                 my $y = $1;
                 next if $y =~ /^__(odr_asan|start_|stop_|tsan|asan)/ || $y =~ /^_?LLVMFuzzer/;
-                (my $short = $s) =~ s/_cpu$//;
-                next if $y =~ /^\Q$s\E(_|$)/ || $y =~ /^\Q$short\E(_|$)/;
                 next if $p =~ m{^kernels/} && grep { $y =~ /^\Q$_\E_(plain|v[234]|amx)$/ } @ops;
-                push @bad, "$p: $y does not begin with ${s}_";
+                my ($prefix) = sort { length $b <=> length $a } grep { $y =~ /^\Q$_\E(_|$)/ } @prefix;
+                if (!defined $prefix) { push @bad, "$p: $y does not begin with " . join(', ', map { "${_}_" } @prefix); next }
+                push @bad, "$p: $y, whose prefix $prefix is also that of $owner{$prefix}" if ($prefix ne $short || $s eq $short) && ($owner{$prefix} //= $p) ne $p;
             }
         }
     }
@@ -216,8 +219,9 @@ test $formatter ? 'the layout is .clang-format\'s' : 'the layout is .clang-forma
 test 'every external symbol has a caller in another file, or says "for tests"', sub {
     my (%defined, %used, @bad);
     my $object = '';
-    for (split /\n/, `nm -g $build/libconvoy.a $build/src/main.o 2>/dev/null`) {
-        if (/^(\S+\.o):$/) { $object = $1 }
+    my @objects = grep { -e } map { my $o = "$build/$_" =~ s/\.c$//r; ("$o.o", glob("${o}_{v2,v3,v4,amx,neon}.o")) } grep { /\.c$/ } @program;
+    for (split /\n/, `nm -g @objects 2>/dev/null`) {
+        if (m{^\Q$build\E/(\S+)\.o:$}) { $object = $1 }
         elsif (/^\S+ [TDBRC] (\w+)$/) { $defined{$1}{$object} = 1 }
         elsif (/^\s+U (\w+)$/) { $used{$1}{$object} = 1 }
     }
@@ -235,8 +239,8 @@ test 'every external symbol has a caller in another file, or says "for tests"', 
         next if grep { !$defined{$symbol}{$_} } keys %{ $used{$symbol} || {} };
         next if $sources =~ /\b$symbol\b/;
         # A caller may be left out of this build (no CUDA): then it is found in the text.
-        my ($own) = map { m{([^/]+)\.o$} } keys %{ $defined{$symbol} };
-        next if grep { !m{/\Q$own\E\.c$} && $text{$_} =~ /\b$symbol\s*[(,;})]/ } keys %text;
+        my ($own) = keys %{ $defined{$symbol} };
+        next if grep { $_ ne "$own.c" && $text{$_} =~ /\b$symbol\s*[(,;})]/ } keys %text;
         push @bad, "$symbol (" . join(', ', keys %{ $defined{$symbol} }) . ') has no caller outside its file';
     }
     return @bad;

@@ -33,7 +33,7 @@ for c in ASSIGNED:
 CATEGORIES = sorted(BY_CATEGORY)
 MARK = "\u2581"
 WORDS = open(BOOK, encoding="utf-8").read().split() if os.path.exists(BOOK) else []
-SOURCES = sorted(glob.glob("docs/*.md") + glob.glob("src/data/*.c") + ["README.md"])
+SOURCES = sorted(glob.glob("docs/*.md") + glob.glob("src/data/**/*.c", recursive=True) + ["README.md"])
 WORDS = WORDS or " ".join(open(f, encoding="utf-8").read() for f in SOURCES[:6]).split()
 SPACES = [" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n ", "\r", "\u00a0", "\u3000", "\u2028", "\x85", "\x0b"]
 MARKS = ["'s", "'S", "'RE", "'ll", "'LL", "'ve", "'m", "'D", "'t", "'\u017f", "'x", "''", "\u2019s"]
@@ -78,7 +78,7 @@ def texts(n):
 
 
 def long_texts():
-    """Pre-tokens of many windows (src/data/bpe_merge.c), and marks that NFC puts in order."""
+    """Pre-tokens of many windows (src/data/tokenizer/bpe_merge.c), and marks that NFC puts in order."""
     r = random.Random(12)
     few = lambda letters, n: "".join(r.choice(letters) for _ in range(n))
     return ["\n" * 200000 + "x", " " * 150001, "a" * 100003, "ab" * 50000, few("ab", 150000), few("abc!", 100000) + "\0" * 70000 + "d",

@@ -16,8 +16,8 @@
 #include <time.h>
 
 #include "base/rand.h"
-#include "data/tokenizer_file.h"
-#include "node/tokenizer_source.h"
+#include "data/tokenizer/file.h"
+#include "node/choose/tokenizer_source.h"
 
 static struct tokenizer *tokenizer;
 
@@ -39,7 +39,7 @@ static size_t encode(const uint8_t *text, size_t n, bool is_begin, uint32_t *ids
     return ids_n;
 }
 
-/* The text in windows of a few bytes, as src/data/encode.c cuts a file. */
+/* The text in windows of a few bytes, as src/data/tokenizer/encode.c cuts a file. */
 static size_t encode_parts(uint32_t number, const uint8_t *text, size_t n, uint32_t *ids)
 {
     size_t at = 0, ids_n = 0;

@@ -6,7 +6,7 @@
 
 #include <dlfcn.h>
 
-#include "dev/library.h"
+#include "dev/nvidia/library.h"
 
 /* fake_nvml_use — from now on that is what is found. Returns the fake's own numbers by name. */
 static inline int *fake_nvml_use(const char *name)

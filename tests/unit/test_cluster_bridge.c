@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "cluster/cluster.h"
-#include "node/cluster_bridge.h"
-#include "node/config_map.h"
+#include "node/supervisor/cluster_bridge.h"
+#include "node/choose/config_map.h"
 
 struct rig {
     struct conf *conf;

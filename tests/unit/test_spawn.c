@@ -10,7 +10,7 @@
 
 #include "base/board.h"
 #include "base/clock.h"
-#include "node/spawn.h"
+#include "node/process/spawn.h"
 
 static int is_ignored(int signal_n)
 {

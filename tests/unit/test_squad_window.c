@@ -5,10 +5,10 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/tokenizer_gpt2.h"
-#include "data/squad_window.h"
+#include "data/tokenizer/gpt2.h"
+#include "data/qa/squad_window.h"
 
-#define FIXTURE "tests/fuzz/squad/v2"
+#define FIXTURE "tests/fuzz/qa_squad/v2"
 #define REAL_FILE "../shared/data/shakespeare_squad.json"
 enum { T_MAX = 1024 };
 

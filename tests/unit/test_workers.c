@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "node/workers.h"
+#include "node/supervisor/workers.h"
 
 struct owner {
     struct board *board;

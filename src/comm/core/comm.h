@@ -210,7 +210,7 @@ enum status comm_all_gather_begin(struct comm *comm, struct tensor out, struct t
 /* comm_job_begin — queues a function: the queue thread calls job(arg) in its turn. The job makes
  * blocking calls on this comm, which run at once, and may compute between them; it must not begin
  * calls. What it returns counts like the status of a call. Gradient compression is such a job
- * (mesh/grad_compress.h). */
+ * (mesh/grad/compress.h). */
 enum status comm_job_begin(struct comm *comm, enum status (*job)(void *arg), void *arg,
                            struct comm_ticket *ticket);
 enum status comm_wait(struct comm *comm, struct comm_ticket ticket);

@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "base/text.h"
-#include "dev/library.h"
+#include "dev/nvidia/library.h"
 
 #define ROW(name) LIBRARY_SYMBOL(nccl_lib, name)
 

@@ -27,7 +27,7 @@ static void assert_after_time(const char *line, const char *rest)
 static void plain_line(void *arg)
 {
     (void)arg;
-    log_at(LOG_LEVEL_INFO, "src/train/trainer.c", "resumed step %d path %s", 100, "/x");
+    log_at(LOG_LEVEL_INFO, "src/train/trainer/trainer.c", "resumed step %d path %s", 100, "/x");
 }
 static void line_with_places(void *arg)
 {
@@ -96,8 +96,9 @@ static void json_is_json(void **state)
     static char out[32768];
     static const char *const messages[] = {
         "quote \" back \\ line\n bad \xEF\xBF\xBD\xEF\xBF\xBD é \x01", "step 5", NULL};
-    static const char *const levels[] = {"trace", "info", "info"}, *const rooms[] = {
-                                                                       "log", "console", "log"};
+    static const char *const levels[] = {"trace", "info", "info"}, *const rooms[] = {"base/log",
+                                                                                     "console",
+                                                                                     "base/log"};
     catch (json_lines, out, sizeof(out));
     char *rest = out, *line;
     for (int i = 0; i < 3; i++) {

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/mapped_file.h"
 #include "base/text.h"
-#include "node/crash.h"
+#include "node/process/crash.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define IS_SANITIZED 1

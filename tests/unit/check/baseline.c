@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/rand.h"
 #include "check/check_judge.h"
-#include "check/check_report.h"
+#include "check/report/report.h"
 #include "check/check_sample.h"
 
 enum { NOV_20 = 1795132800 }; /* 2026-11-20 00:00 UTC */

@@ -3,7 +3,7 @@
 #include "harness.h"
 
 #include "base/rand.h"
-#include "check/check_bisect.h"
+#include "check/links/bisect.h"
 
 #define MEMBERS_MAX 4096
 

@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 
 #include "base/text.h"
-#include "check/check_static.h"
+#include "check/host/static.h"
 
 static bool is_in(const struct check_file_names *all, const char *name)
 {

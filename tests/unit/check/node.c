@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "check/check.h"
-#include "check/check_node_inside.h"
+#include "check/node/inside.h"
 
 static const struct check_row *find(const struct check_rows *rows, const char *name,
                                     const char *subject)

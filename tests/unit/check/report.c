@@ -6,8 +6,8 @@
 #include "base/json.h"
 #include "base/rand.h"
 #include "check/check_judge.h"
-#include "check/check_report.h"
-#include "check/check_text.h"
+#include "check/report/report.h"
+#include "check/report/text.h"
 #include "check/check_sample.h"
 
 typedef enum status (*write_fn)(const struct check_rows *, const struct check_report_about *,

@@ -13,8 +13,8 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "check/check_file.h"
-#include "check/check_scratch.h"
+#include "check/host/file.h"
+#include "check/node/scratch.h"
 
 static char dir[FILE_PATH_MAX];
 

@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "base/rand.h"
-#include "check/check_file.h"
+#include "check/host/file.h"
 
 #define FILES_MAX 1024
 

@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/rand.h"
 #include "base/text.h"
-#include "data/tokenizer_gpt2.h"
+#include "data/tokenizer/gpt2.h"
 
 static struct tokenizer *gpt2;
 

@@ -3,7 +3,7 @@
 #include "harness.h"
 
 #include "base/rand.h"
-#include "data/bpe.h"
+#include "data/tokenizer/bpe.h"
 
 #define TOKENS_MAX 600
 #define WORDS_MAX 400

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
-#include "data/tokenizer_gpt2.h"
+#include "data/tokenizer/gpt2.h"
 #include "data/shard.h"
 
 static int64_t calls; /* of progress with something done: text was tokenised */

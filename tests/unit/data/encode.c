@@ -5,7 +5,7 @@
 #include <zstd.h>
 
 #include "base/rand.h"
-#include "data/tokenizer_gpt2.h"
+#include "data/tokenizer/gpt2.h"
 
 static int64_t last_done, last_total;
 

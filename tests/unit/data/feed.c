@@ -306,7 +306,7 @@ static void test_refusals(void **state)
     config.stride_tokens = 8;
     assert_int_equal(feed_open(&config, &feed), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "SQuAD"));
-    config.data = "tests/fuzz/squad/v2:1,tests/fuzz/squad/v2";
+    config.data = "tests/fuzz/qa_squad/v2:1,tests/fuzz/qa_squad/v2";
     assert_int_equal(feed_open(&config, &feed), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "no weight"));
     config = counting(T + 1);
@@ -377,7 +377,7 @@ static void test_questions(void **state)
     struct feed_config config = synthetic(FEED_TASK_QA);
     char *json;
     size_t n;
-    assert_int_equal(file_read("tests/fuzz/squad/v2", 1 << 20, &json, &n), ST_OK);
+    assert_int_equal(file_read("tests/fuzz/qa_squad/v2", 1 << 20, &json, &n), ST_OK);
     text_format(path, sizeof path, "%s/v2.json", harness_tmpdir());
     assert_int_equal(file_replace(path, json, n), ST_OK);
     free(json);
@@ -451,7 +451,7 @@ static void test_files_make_the_same_data(void **state)
     text_format(mixed, sizeof mixed, "/usr/share/common-licenses/GPL-3:0.7,%s:0.3", config.data);
     text_format(cache, sizeof cache, "%s/cache", harness_tmpdir());
     const char *const from[CASES] = {config.data, "/usr/share/common-licenses/GPL-*", mixed,
-                                     "tests/fuzz/squad"};
+                                     "tests/fuzz/qa_squad"};
     for (int i = 0; i < CASES; i++) {
         struct feed *feed, *same;
         char json[FILE_PATH_MAX];

@@ -3,11 +3,11 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "data/multiple_choice.h"
-#include "data/tokenizer_gpt2.h"
-#include "data/tokenizer_pieces.h"
+#include "data/qa/multiple_choice.h"
+#include "data/tokenizer/gpt2.h"
+#include "data/tokenizer/pieces.h"
 
-#define SEEDS "tests/fuzz/multiple_choice/"
+#define SEEDS "tests/fuzz/qa_multiple_choice/"
 #define WORDS_MAX 1024
 
 static struct tokenizer *tokenizer; /* GPT-2's */

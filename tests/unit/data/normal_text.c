@@ -5,7 +5,7 @@
 #include <utf8proc.h>
 
 #include "base/rand.h"
-#include "data/normal_text.h"
+#include "data/tokenizer/normal_text.h"
 
 static size_t put(int32_t c, uint8_t *out) { return (size_t)utf8proc_encode_char(c, out); }
 

@@ -2,7 +2,7 @@
  * ends. */
 #include "harness.h"
 
-#include "data/pretoken.h"
+#include "data/tokenizer/pretoken.h"
 
 #define NBSP "\xc2\xa0"
 #define WIDE "\xe3\x80\x80" /* U+3000 */

@@ -5,9 +5,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/squad.h"
+#include "data/qa/squad.h"
 
-#define FIXTURE "tests/fuzz/squad/v2" /* every kind of answer; a seed of the fuzzer too */
+#define FIXTURE "tests/fuzz/qa_squad/v2" /* every kind of answer; a seed of the fuzzer too */
 
 static void quiet(void)
 {

@@ -1,6 +1,6 @@
 /* squad_score — every case of tests/golden/squad_score.jsonl, made by a second
  * implementation of the definition; and bytes that are not text. */
-#include "data/squad.h"
+#include "data/qa/squad.h"
 
 #include <math.h>
 #include <string.h>

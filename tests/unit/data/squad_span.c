@@ -1,6 +1,6 @@
 /* squad_span — the best spans equal those of a search over all pairs: inside the context,
  * not too long, with the least null score of the windows. */
-#include "data/squad.h"
+#include "data/qa/squad.h"
 
 #include <math.h>
 

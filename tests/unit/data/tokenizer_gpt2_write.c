@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "data/tokenizer_gpt2.h"
+#include "data/tokenizer/gpt2.h"
 
 static struct tokenizer *gpt2;
 static struct text text;

@@ -3,7 +3,7 @@
 #include "harness.h"
 
 #include "base/text.h"
-#include "data/tokenizer_file.h"
+#include "data/tokenizer/file.h"
 
 #define MARK "\xe2\x96\x81"
 #define NORMAL                                                                                  \

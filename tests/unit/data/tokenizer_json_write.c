@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "data/tokenizer_file.h"
-#include "data/tokenizer_json_write.h"
+#include "data/tokenizer/file.h"
+#include "data/tokenizer/json_write.h"
 
 #define TOKENS_MAX 300
 #define N TOKENIZER_PIECE_NORMAL

@@ -1,7 +1,7 @@
 /* tokenizer_pieces — SentencePiece's pieces: unused ones keep their ids and have no text. */
 #include "harness.h"
 
-#include "data/tokenizer_pieces.h"
+#include "data/tokenizer/pieces.h"
 
 #define PIECES_MAX 16
 

@@ -3,8 +3,8 @@
 #include "harness.h"
 
 #include "base/text.h"
-#include "data/tokenizer_file.h"
-#include "data/tokenizer_gpt2.h"
+#include "data/tokenizer/file.h"
+#include "data/tokenizer/gpt2.h"
 
 #define TOKENS 50256
 

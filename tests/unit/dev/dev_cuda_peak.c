@@ -2,7 +2,7 @@
  * of the same size under other names, and names that are none, are not known. */
 #include "harness.h"
 
-#include "dev/dev_cuda_peak.h"
+#include "dev/cuda/peak.h"
 
 static void known_chips(void **state)
 {

@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "dev/library.h"
+#include "dev/nvidia/library.h"
 
 struct fake {
     int (*fake_answer)(void);

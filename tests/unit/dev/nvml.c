@@ -1,7 +1,7 @@
 /* nvml — the numbers of a GPU, from the tests' own libnvidia-ml.so.1. */
 #include "unit/fake_nvml.h"
 
-#include "dev/nvml.h"
+#include "dev/nvidia/nvml.h"
 
 static void reads_everything(void **state)
 {

@@ -3,8 +3,8 @@
 #include "unit/fake_nvml.h"
 
 #include "base/clock.h"
-#include "check/check_static.h"
-#include "dev/nvml_health.h"
+#include "check/host/static.h"
+#include "dev/nvidia/nvml_health.h"
 
 static void reads_everything(void **state)
 {

@@ -17,7 +17,7 @@
 #include "measure/measure_ranks.h"
 #include "measure/measure_table.h"
 #include "measure/measure_time.h"
-#include "node/bench_run.h"
+#include "node/command/bench_run.h"
 
 static void quantiles(void **state)
 {

@@ -3,7 +3,7 @@
 #include "harness.h"
 
 #include "base/rand.h"
-#include "mesh/grad_code.h"
+#include "mesh/grad/code.h"
 
 #define MOST 40000
 

@@ -2,7 +2,7 @@
  * has room for what lies in it; units are joined into buckets as documented. */
 #include "harness.h"
 
-#include "mesh/layout.h"
+#include "mesh/store/layout.h"
 #include "model/model.h"
 
 static struct param_table table_of(enum model_task task, int64_t layers, int64_t embed,

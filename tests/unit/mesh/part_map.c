@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "harness.h"
-#include "mesh/layout.h"
-#include "mesh/pipe_split.h"
+#include "mesh/store/layout.h"
+#include "mesh/pipe/split.h"
 #include "model/model_part.h"
 
 #define LAYERS 9

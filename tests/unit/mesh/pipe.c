@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "mesh/pipe.h"
+#include "mesh/pipe/pipe.h"
 
 enum { STAGES_MAX = 8, MICROS_MAX = 32, CHUNKS_MAX = 4, OPS_MAX = 2 * MICROS_MAX * CHUNKS_MAX };
 
@@ -287,7 +287,7 @@ static void check_runs(const struct pipe *pipe)
 
 static void test_runs(void **state) { each_pipe(check_runs); }
 
-/* Gradients that wait to be sent, for more stages (step_pipe.h: STEP_PIPE_GRADS_MAX). */
+/* Gradients that wait to be sent, for more stages (step/pipe.h: STEP_PIPE_GRADS_MAX). */
 static void test_grads_out(void **state)
 {
     int most = 0;

@@ -3,7 +3,7 @@
 #include "harness.h"
 
 #include "base/rand.h"
-#include "mesh/pipe_split.h"
+#include "mesh/pipe/split.h"
 
 enum { LAYERS_MAX = 9, PARTS_MAX = 8 };
 

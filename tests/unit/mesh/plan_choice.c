@@ -6,9 +6,9 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
-#include "node/config_map.h"
-#include "node/memory_check.h"
-#include "node/plan_choice.h"
+#include "node/choose/config_map.h"
+#include "node/choose/memory_check.h"
+#include "node/choose/plan_choice.h"
 
 #define GIB ((int64_t)1 << 30)
 

@@ -3,7 +3,7 @@
 #include "harness.h"
 
 #include "base/rand.h"
-#include "mesh/shard_tree.h"
+#include "mesh/store/shard_tree.h"
 
 #define SHARDS_MAX 48
 #define SLOTS_MAX 16

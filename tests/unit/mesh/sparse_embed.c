@@ -2,7 +2,7 @@
  * When rows are exchanged at all; that training has the losses of whole gradients then. */
 #include "mesh/trial.h"
 
-#include "mesh/sparse_embed.h"
+#include "mesh/store/sparse_embed.h"
 
 #define ROWS_N 97
 #define COLUMNS_MAX 16

@@ -2,7 +2,7 @@
  * unsharded buffer, or both (mixed.h). And how much memory the store takes. */
 #include "mesh/mixed.h"
 
-#include "mesh/sparse_embed.h"
+#include "mesh/store/sparse_embed.h"
 
 static void the_compute_copy_is_current(void **state)
 {

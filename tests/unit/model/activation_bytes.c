@@ -4,9 +4,9 @@
 #include "harness.h"
 
 #include "base/text.h"
-#include "mesh/pipe_split.h"
+#include "mesh/pipe/split.h"
 #include "model/model_part.h"
-#include "train/step.h"
+#include "train/step/step.h"
 
 enum { B = 2, T = 512 };
 

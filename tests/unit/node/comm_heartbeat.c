@@ -3,7 +3,7 @@
 #include "harness.h"
 
 #include "base/clock.h"
-#include "node/comm_heartbeat.h"
+#include "node/worker/comm_heartbeat.h"
 
 static int64_t posted(struct board *board)
 {

@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "node/config_map.h"
+#include "node/choose/config_map.h"
 
 /* The result of one mapping. */
 struct mapped {

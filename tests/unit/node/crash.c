@@ -4,7 +4,7 @@
 #include <signal.h>
 
 #include "base/assert.h"
-#include "node/crash.h"
+#include "node/process/crash.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define IS_SANITIZED 1

@@ -2,8 +2,8 @@
  * with what is missing. */
 #include "harness.h"
 
-#include "dev/dev_cuda.h"
-#include "node/device.h"
+#include "dev/cuda/cuda.h"
+#include "node/choose/device.h"
 
 static struct conf *conf_of(char *a, char *b, char *c)
 {

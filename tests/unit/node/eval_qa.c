@@ -1,13 +1,13 @@
 /* eval_qa — every question gets one answer from its context, the best over all of its windows,
  * whatever the batch; sums are those of the answers. The weights are random, so the answers
  * themselves do not matter. */
-#include "node/eval_qa.h"
+#include "node/command/eval_qa.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "data/squad.h"
-#include "data/tokenizer_gpt2.h"
+#include "data/qa/squad.h"
+#include "data/tokenizer/gpt2.h"
 #include "harness.h"
 #include "kernels/cpu.h"
 

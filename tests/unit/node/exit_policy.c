@@ -3,7 +3,7 @@
 
 #include <signal.h>
 
-#include "node/exit_policy.h"
+#include "node/supervisor/exit_policy.h"
 
 #define EXITED(code) ((code) << 8) /* as waitpid packs it */
 #define KILLED(signal_n) (signal_n)

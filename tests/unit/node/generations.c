@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "comm/tcp/tcp_addr.h"
-#include "node/generations.h"
+#include "node/worker/generations.h"
 
 #define RANKS 2
 #define GENERATION_LAST 3 /* the generation that ends with ST_OK */

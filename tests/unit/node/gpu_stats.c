@@ -3,7 +3,7 @@
 #include "unit/fake_nvml.h"
 
 #include "base/clock.h"
-#include "node/gpu_stats.h"
+#include "node/worker/gpu_stats.h"
 
 static bool wait_for(struct board *board, int64_t xids, struct board_gpu *out)
 {

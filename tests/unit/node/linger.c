@@ -7,7 +7,7 @@
 #include <event2/event.h>
 
 #include "base/clock.h"
-#include "node/linger.h"
+#include "node/supervisor/linger.h"
 
 static int turns;
 

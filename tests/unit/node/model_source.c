@@ -1,6 +1,6 @@
 /* model_source — which model MODEL and CHECKPOINT_DIR name, and the failure when they name
  * none. tests/e2e/test_eval.sh tests checkpoints. */
-#include "node/model_source.h"
+#include "node/choose/model_source.h"
 
 #include <string.h>
 

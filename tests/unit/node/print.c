@@ -1,6 +1,6 @@
 /* print — an answer reaches stdout whole, in whatever portions the reader takes it, or the
  * failure says why. */
-#include "node/print.h"
+#include "node/process/print.h"
 
 #include <fcntl.h>
 #include <string.h>

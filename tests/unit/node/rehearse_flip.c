@@ -2,8 +2,8 @@
  * parameter of ordinary size; what log lines say is read; a worker that has ended is left alone. */
 #include "harness.h"
 
-#include "node/rehearse_flip.h"
-#include "train/sentinel_line.h"
+#include "node/rehearse/flip.h"
+#include "train/feature/sentinel_line.h"
 
 #define ELEMS 500
 static float parameters[ELEMS], before[ELEMS];

@@ -2,7 +2,7 @@
  * mix may say; medians and percentiles. */
 #include "harness.h"
 
-#include "node/rehearse_plan.h"
+#include "node/rehearse/plan.h"
 
 static struct rehearse_mix mix_of(const char *text)
 {

@@ -3,7 +3,7 @@
 #include "harness.h"
 
 #include "base/log.h"
-#include "node/supervisor_inside.h"
+#include "node/supervisor/inside.h"
 
 static char *nothing[] = {NULL};
 

@@ -4,7 +4,7 @@
 
 #include <sys/stat.h>
 
-#include "node/slurm.h"
+#include "node/process/slurm.h"
 
 static void complaints(void **state)
 {

@@ -3,7 +3,7 @@
 
 #include <sys/stat.h>
 
-#include "node/linger.h"
+#include "node/supervisor/linger.h"
 
 static const char *content(const char *path)
 {

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "mesh/pipe.h"
+#include "mesh/pipe/pipe.h"
 #include "plan/plan_compare.h"
 
 /* A device of 1 TFLOP/s and 100 GB/s in nodes of 4; links of 10 and 1 GB/s. */

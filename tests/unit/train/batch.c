@@ -1,5 +1,5 @@
 /* batch — which labels count, the divisor of a loss, and what is refused. */
-#include "train/batch.h"
+#include "train/step/batch.h"
 
 #include "harness.h"
 

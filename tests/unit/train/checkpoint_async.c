@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "kernels/cpu.h"
-#include "train/checkpoint_async.h"
+#include "train/checkpoint/async.h"
 
 struct rig {
     struct dev *dev;

@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-#include "train/consensus.h"
+#include "train/trainer/consensus.h"
 
 #define RANKS 3
 

@@ -1,7 +1,7 @@
 /* console — the progress line, and a bar that fits any terminal. */
 #include "harness.h"
 
-#include "train/console.h"
+#include "train/trainer/console.h"
 
 static const struct console_step example = {
     .step = 120,

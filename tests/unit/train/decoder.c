@@ -1,7 +1,7 @@
 /* decoder — the cache changes no token: the same text with and without it, greedy and sampled,
  * with random and with trained weights, up to the context and beyond; another text does not use the
  * cache. */
-#include "train/decoder.h"
+#include "train/generate/decoder.h"
 
 #include <math.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 #include "base/rand.h"
 #include "harness.h"
 #include "kernels/cpu.h"
-#include "train/sampling.h"
-#include "train/weights.h"
+#include "train/generate/sampling.h"
+#include "train/weights/weights.h"
 
 enum { TEXT_MAX = 1100 };
 

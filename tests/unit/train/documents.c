@@ -7,7 +7,7 @@
 #include "base/rand.h"
 #include "harness.h"
 #include "kernels/cpu.h"
-#include "train/step.h"
+#include "train/step/step.h"
 
 #define OK(x) assert_int_equal(x, ST_OK)
 

@@ -4,7 +4,7 @@
 #include <signal.h>
 
 #include "base/clock.h"
-#include "train/stop_request.h"
+#include "train/trainer/stop_request.h"
 
 static void test_kill(void **state)
 {

@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "train/ledger_file.h"
+#include "train/trainer/ledger_file.h"
 
 static char dir[600], path[700];
 

@@ -1,6 +1,6 @@
 /* load — weights of a Hugging Face folder are loaded by their names; dimensions survive a
  * round trip through JSON. */
-#include "train/load.h"
+#include "train/weights/load.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "train/metrics_file.h"
+#include "train/trainer/metrics_file.h"
 
 static const char *path(const char *name)
 {

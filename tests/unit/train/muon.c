@@ -2,7 +2,7 @@
  * and ten steps of every architecture with momentum, scale and weight decay. Gradients of the steps
  * come from a second model with the same parameters, because an update overwrites its own. The
  * matrix of an element is worked out here from names and layouts only. */
-#include "train/muon.h"
+#include "train/step/muon.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "dev/dev.h"
 #include "harness.h"
 #include "kernels/cpu.h"
-#include "train/step.h"
+#include "train/step/step.h"
 
 #define SIDE_MAX 80
 

@@ -1,6 +1,6 @@
 /* optim — which ranges of parameters have weight decay, how many moments there are, and that
  * an update calls the right operation. */
-#include "train/optim.h"
+#include "train/step/optim.h"
 
 #include "dev/dev.h"
 #include "harness.h"

@@ -2,7 +2,7 @@
 #include "harness.h"
 
 #include "base/rand.h"
-#include "train/step_local.h"
+#include "train/feature/step_local.h"
 
 #define N 1003
 #define ROUNDS 6

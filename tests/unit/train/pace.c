@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "train/console.h"
+#include "train/trainer/console.h"
 
 static void test_nothing_yet(void **state)
 {

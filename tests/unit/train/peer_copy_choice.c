@@ -2,7 +2,7 @@
 #include "harness.h"
 
 #include "base/rand.h"
-#include "train/peer_copy_choice.h"
+#include "train/peer_copy/choice.h"
 
 #define RANKS 12
 

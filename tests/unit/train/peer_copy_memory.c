@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #include "base/clock.h"
-#include "train/peer_copy_inside.h"
+#include "train/peer_copy/inside.h"
 
 #define BYTES 50000
 #define KILLS 60

@@ -1,6 +1,6 @@
 /* sample_text — the same model gives the same line, which is one line of JSON whatever the
  * tokens hold; prompts that the model cannot read are refused. */
-#include "train/sample_text.h"
+#include "train/trainer/sample_text.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* sampling — the next token follows its probabilities, and no UTF-8 character is cut in the
  * output. */
-#include "train/sampling.h"
+#include "train/generate/sampling.h"
 
 #include <math.h>
 

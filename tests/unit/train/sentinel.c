@@ -1,7 +1,7 @@
 /* sentinel — which of several checksums is the odd one. */
 #include "harness.h"
 
-#include "train/sentinel.h"
+#include "train/feature/sentinel.h"
 
 #define VOTE(...)                            \
     sentinel_vote((uint64_t[]){__VA_ARGS__}, \

@@ -1,6 +1,6 @@
 /* step — one update is the same however it is cut, recomputed or threaded; it is the gradient
  * of the loss; it learns. */
-#include "train/step.h"
+#include "train/step/step.h"
 
 #include <math.h>
 #include <string.h>

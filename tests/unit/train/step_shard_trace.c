@@ -1,7 +1,7 @@
 /* step_shard_trace — of which place the first entry is that differs. */
 #include "harness.h"
 
-#include "train/step_shard_check.h"
+#include "train/feature/step_shard_check.h"
 
 #define N 3
 #define RUN(i) ((uint64_t)(i) << 32)

@@ -1,7 +1,7 @@
 /* stop_request — each request has its status and its signal. */
 #include "harness.h"
 
-#include "train/stop_request.h"
+#include "train/trainer/stop_request.h"
 
 static void test_requests(void **state)
 {

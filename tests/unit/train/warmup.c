@@ -1,11 +1,11 @@
 /* warmup — sizes that grow over the first steps, and the window that one of them sets. */
-#include "train/step.h"
+#include "train/step/step.h"
 
 #include <string.h>
 
 #include "harness.h"
-#include "train/batch.h"
-#include "train/step.h"
+#include "train/step/batch.h"
+#include "train/step/step.h"
 
 static void test_line(void **state)
 {

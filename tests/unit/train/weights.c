@@ -5,8 +5,8 @@
 #include "base/text.h"
 #include "ckpt_sample.h"
 #include "conf/conf.h"
-#include "node/command.h"
-#include "train/weights.h"
+#include "node/command/command.h"
+#include "train/weights/weights.h"
 
 #define DIR "tests/golden/hf_export/"
 

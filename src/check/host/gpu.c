@@ -1,0 +1,367 @@
+/* check_gpu — the GPUs of a node: how many of how many, whether each worker has one, and the health
+ * of each. A concern has one row when all GPUs are well, else one for each that is not. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "check/host/file.h"
+#include "check/host/static.h"
+
+#define WHY_BYTES 256
+#define REMEDY_BYTES 192
+#define PERF_STATE_BUSY 2 /* P0 to P2: the GPU's links run at full speed */
+
+/* ---- how many ---- */
+
+/* What each place lists; a container sees all of the PCI bus, but only its own GPUs elsewhere. */
+struct seen {
+    int driver, files, nvml, lost, withheld;
+    char missing[64]; /* the address, or the number, of the first that NVML lacks */
+};
+
+static bool nvml_has(const struct check_static *s, const char *bus)
+{
+    for (int i = 0; i < s->gpus.gpus_n; i++)
+        if (strcmp(s->gpus.gpu[i].bus, bus) == 0 && s->gpus.gpu[i].error[0] == 0)
+            return true;
+    return false;
+}
+
+static void look_for(struct check_static *s, struct seen *seen)
+{
+    struct check_file_names *found = memory_new(1, sizeof *found);
+    int64_t number;
+    check_file_list_with(s->root, "nvidia", found, "/dev");
+    for (int i = 0; i < found->n; i++)
+        seen->files +=
+            text_parse_i64(found->name[i] + strlen("nvidia"), 0, 4095, &number) == TEXT_OK;
+    check_file_list(s->root, found, "/proc/driver/nvidia/gpus");
+    seen->driver = found->n;
+    for (int i = 0; i < s->gpus.gpus_n; i++) {
+        const struct nvml_health_gpu *gpu = &s->gpus.gpu[i];
+        bool is_withheld = gpu->withheld == 1, is_lost = gpu->error[0] && !is_withheld;
+        seen->nvml += gpu->error[0] == 0;
+        seen->withheld += is_withheld;
+        seen->lost += is_lost;
+        if (is_lost && seen->missing[0] == 0)
+            text_format(seen->missing, sizeof seen->missing, "GPU %d (%s)", i, gpu->error);
+    }
+    /* the address says more than NVML's reason; which of them others were given is not known */
+    for (int i = found->n - 1; i >= 0 && seen->withheld == 0; i--)
+        if (!nvml_has(s, found->name[i]))
+            text_copy(seen->missing, sizeof seen->missing, found->name[i]);
+    free(found);
+}
+
+static int most(int a, int b) { return a > b ? a : b; }
+
+/* Without a number from the user: what the driver took, and on a machine what is plugged in. A
+ * container may see the driver's list of the whole node. Of Slurm's job the driver and /dev have
+ * more than it was given; the row "slurm gres" compares with its number. */
+static int wanted(const struct check_static *s, const struct seen *seen)
+{
+    bool is_apart = s->container != CHECK_CONTAINER_NONE;
+    int reported = seen->nvml + seen->lost;
+    if (s->config->gpus_expected >= 0)
+        return s->config->gpus_expected;
+    if (s->config->gpus_allotted > 0)
+        return reported;
+    int driver = is_apart ? 0 : most(seen->driver, s->gpus_pci);
+    return most(most(driver, seen->files) - seen->withheld, reported);
+}
+
+static void too_few(struct check_static *s, const struct seen *seen, int want)
+{
+    char remedy[REMEDY_BYTES];
+    char drain[REMEDY_BYTES];
+    bool is_withheld =
+        s->container != CHECK_CONTAINER_NONE && s->gpus_pci > seen->nvml && seen->missing[0] == 0;
+    if (is_withheld)
+        text_copy(remedy, REMEDY_BYTES,
+                  check_static_flag(s, "", "docker run --gpus all",
+                                    "resources: {limits: {nvidia.com/gpu: <all of the node>}}"));
+    else
+        text_format(remedy, REMEDY_BYTES, "systemctl reboot # if it stays: %s",
+                    check_static_drain(s, drain, sizeof drain, "a GPU is missing"));
+    check_static_add(
+        s,
+        check_static_found(
+            s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_FAIL,
+            "%d of %d GPUs: NVML reports %d, the driver has %d, /dev/nvidia* are %d, the PCI bus "
+            "has %d%s%s",
+            seen->nvml, want, seen->nvml, seen->driver, seen->files, s->gpus_pci,
+            seen->missing[0] ? "; missing: " : "", seen->missing),
+        "", remedy);
+}
+
+/* ---- without NVML ---- */
+
+static void no_driver(struct check_static *s)
+{
+    bool is_loaded = check_file_is(s->root, "/sys/module/nvidia");
+    bool is_needed = s->config->gpus_expected > 0 ||
+                     (is_loaded && s->gpus_pci > 0 && s->container == CHECK_CONTAINER_NONE);
+    const char *remedy =
+        check_static_flag(s, is_loaded ? "systemctl reboot" : "modprobe nvidia",
+                          "docker run --gpus all", "resources: {limits: {nvidia.com/gpu: 1}}");
+    if (s->gpus_pci == 0 && !is_needed)
+        check_static_add(s,
+                         check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_SKIPPED,
+                                            "no NVIDIA GPU on the PCI bus"),
+                         "", "");
+    else
+        check_static_add(s,
+                         check_static_found(s, CHECK_POINT_GPUS, "gpus",
+                                            is_needed ? CHECK_VERDICT_FAIL : CHECK_VERDICT_WARN,
+                                            "0 of %d GPUs: the PCI bus has %d, but %s",
+                                            s->config->gpus_expected > 0 ? s->config->gpus_expected
+                                                                         : s->gpus_pci,
+                                            s->gpus_pci, s->nvml_reason),
+                         "", remedy);
+}
+
+static void count_gpus(struct check_static *s)
+{
+    struct seen seen = {0};
+    if (s->is_nvml_stuck) {
+        char remedy[REMEDY_BYTES], drain[REMEDY_BYTES];
+        text_format(remedy, sizeof remedy, "systemctl reboot # if it stays: %s",
+                    check_static_drain(s, drain, sizeof drain, "the GPU driver hangs"));
+        check_static_add(s,
+                         check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_FAIL,
+                                            "the driver of the GPUs hangs: %s", s->nvml_reason),
+                         "", remedy);
+        return;
+    }
+    if (!s->has_nvml) {
+        no_driver(s);
+        return;
+    }
+    look_for(s, &seen);
+    int want = wanted(s, &seen);
+    if (seen.nvml < want)
+        too_few(s, &seen, want);
+    else {
+        /* With a number from the user it is right; without, other nodes of the job may have
+         * more. */
+        char drain[REMEDY_BYTES];
+        if (s->config->gpus_expected >= 0)
+            check_static_add(s,
+                             check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_PASS,
+                                                "%d GPUs, %d expected", seen.nvml,
+                                                s->config->gpus_expected),
+                             "", "");
+        else
+            check_static_measured(
+                s,
+                check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_MEASURED,
+                                   "driver and device files agree; GPUS_EXPECTED is not set"),
+                seen.nvml, "", "",
+                check_static_drain(s, drain, sizeof drain, "fewer GPUs than peers"));
+    }
+}
+
+/* ---- the health of each ---- */
+
+/* What is found of one GPU. PASS: it is well; SKIPPED: it does not report this. */
+struct finding {
+    enum check_verdict verdict;
+    char why[WHY_BYTES], remedy[REMEDY_BYTES];
+};
+
+/* On a desktop the user decides; a server's GPU is there to compute. */
+static enum check_verdict grave(const struct check_static *s, const struct nvml_health_gpu *gpu)
+{
+    return s->is_server && gpu->display != 1 ? CHECK_VERDICT_FAIL : CHECK_VERDICT_WARN;
+}
+
+static void find_ecc(const struct check_static *s, int i, struct finding *f)
+{
+    const struct nvml_health_gpu *gpu = &s->gpus.gpu[i];
+    if (gpu->ecc_uncorrected > 0) {
+        f->verdict = CHECK_VERDICT_FAIL;
+        text_format(f->why, WHY_BYTES,
+                    "%lld uncorrected memory errors since the driver was loaded (%lld corrected)",
+                    (long long)gpu->ecc_uncorrected, (long long)gpu->ecc_corrected);
+        text_format(f->remedy, REMEDY_BYTES, "nvidia-smi -i %d --gpu-reset", i);
+    } else if (gpu->ecc_default == 1 && gpu->ecc_enabled == 0) {
+        f->verdict = CHECK_VERDICT_WARN;
+        text_format(f->why, WHY_BYTES, "ECC is off, and on when new: errors stay unseen");
+        text_format(f->remedy, REMEDY_BYTES, "nvidia-smi -i %d -e 1 && reboot", i);
+    } else if (gpu->ecc_enabled < 0 && gpu->ecc_uncorrected < 0) {
+        f->verdict = CHECK_VERDICT_SKIPPED;
+    }
+}
+
+static void find_rows(const struct check_static *s, int i, struct finding *f)
+{
+    const struct nvml_health_gpu *gpu = &s->gpus.gpu[i];
+    char drain[REMEDY_BYTES];
+    if (gpu->remap_failed > 0) {
+        f->verdict = CHECK_VERDICT_FAIL;
+        text_format(f->why, WHY_BYTES,
+                    "a row of memory could not be replaced: no spare row is left (%lld replaced)",
+                    (long long)(gpu->remapped_uncorrected + gpu->remapped_corrected));
+        check_static_drain(s, drain, sizeof drain, "GPU has no spare memory rows");
+        text_copy(f->remedy, REMEDY_BYTES, drain);
+    } else if (gpu->remap_pending > 0) {
+        f->verdict = CHECK_VERDICT_FAIL;
+        text_format(f->why, WHY_BYTES,
+                    "a row of memory waits to be replaced: %lld uncorrected, %lld corrected so far",
+                    (long long)gpu->remapped_uncorrected, (long long)gpu->remapped_corrected);
+        text_format(f->remedy, REMEDY_BYTES, "nvidia-smi -i %d --gpu-reset", i);
+    } else if (gpu->remap_failed < 0) {
+        f->verdict = CHECK_VERDICT_SKIPPED;
+    }
+}
+
+/* An idle GPU lowers the generation of its link, never its width. */
+static void find_pcie(const struct check_static *s, int i, struct finding *f)
+{
+    const struct nvml_health_gpu *gpu = &s->gpus.gpu[i];
+    char drain[REMEDY_BYTES];
+    bool is_awake = gpu->perf_state >= 0 && gpu->perf_state <= PERF_STATE_BUSY;
+    bool is_narrow = gpu->pcie_width > 0 && gpu->pcie_width < gpu->pcie_width_max;
+    bool is_slow = is_awake && gpu->pcie_gen > 0 && gpu->pcie_gen < gpu->pcie_gen_max;
+    if (gpu->pcie_width <= 0 || gpu->pcie_width_max <= 0)
+        f->verdict = CHECK_VERDICT_SKIPPED;
+    if (!is_narrow && !is_slow)
+        return;
+    f->verdict = grave(s, gpu);
+    text_format(f->why, WHY_BYTES,
+                "PCIe generation %lld x%lld instead of generation %lld x%lld (state P%lld)",
+                (long long)gpu->pcie_gen, (long long)gpu->pcie_width, (long long)gpu->pcie_gen_max,
+                (long long)gpu->pcie_width_max, (long long)gpu->perf_state);
+    text_format(f->remedy, REMEDY_BYTES, "%s # if it stays: %s",
+                s->is_server ? "ipmitool chassis power cycle"
+                             : "systemctl poweroff # seat the card",
+                check_static_drain(s, drain, sizeof drain, "PCIe link of a GPU"));
+}
+
+static const char *throttle_reason(int64_t bits)
+{
+    return bits & NVML_THROTTLE_HW_THERMAL    ? "hardware slowdown: too hot"
+           : bits & NVML_THROTTLE_POWER_BRAKE ? "power brake: the power supply asks for less"
+           : bits & NVML_THROTTLE_HW_SLOWDOWN ? "hardware slowdown"
+                                              : "software slowdown: too hot";
+}
+
+static void find_throttle(const struct check_static *s, int i, struct finding *f)
+{
+    const struct nvml_health_gpu *gpu = &s->gpus.gpu[i];
+    const int64_t hard =
+        NVML_THROTTLE_HW_THERMAL | NVML_THROTTLE_POWER_BRAKE | NVML_THROTTLE_HW_SLOWDOWN;
+    if (gpu->throttle < 0)
+        f->verdict = CHECK_VERDICT_SKIPPED;
+    if (gpu->throttle < 0 || (gpu->throttle & (hard | NVML_THROTTLE_SW_THERMAL)) == 0)
+        return;
+    f->verdict = gpu->throttle & hard ? grave(s, gpu) : CHECK_VERDICT_WARN;
+    text_format(f->why, WHY_BYTES, "clocks are held down: %s (reasons 0x%llx, %lld degrees)",
+                throttle_reason(gpu->throttle), (unsigned long long)gpu->throttle,
+                (long long)gpu->temperature);
+    text_copy(f->remedy, REMEDY_BYTES,
+              gpu->throttle & NVML_THROTTLE_POWER_BRAKE
+                  ? "ipmitool sdr type \"Power Supply\" # replace the failed one"
+                  : "ipmitool sdr type Fan # clean filters, replace failed fans");
+}
+
+static void find_persistence(const struct check_static *s, int i, struct finding *f)
+{
+    const struct nvml_health_gpu *gpu = &s->gpus.gpu[i];
+    if (gpu->persistence < 0)
+        f->verdict = CHECK_VERDICT_SKIPPED;
+    if (gpu->persistence != 0 || !s->is_server || gpu->display == 1)
+        return;
+    f->verdict = CHECK_VERDICT_WARN;
+    text_format(f->why, WHY_BYTES,
+                "persistence mode is off: each start of a job initialises the GPU anew");
+    text_format(f->remedy, REMEDY_BYTES, "nvidia-smi -i %d -pm 1", i);
+}
+
+/* Each concern, and what its row says when all GPUs are well. */
+struct concern {
+    const char *name, *good;
+    void (*find)(const struct check_static *s, int i, struct finding *f);
+};
+
+static void add_concern(struct check_static *s, const struct concern *concern)
+{
+    int known = 0, bad = 0;
+    for (int i = 0; i < s->gpus.gpus_n; i++) {
+        struct finding f = {.verdict = CHECK_VERDICT_PASS};
+        char subject[64];
+        if (s->gpus.gpu[i].error[0])
+            continue;
+        concern->find(s, i, &f);
+        known += f.verdict != CHECK_VERDICT_SKIPPED;
+        if (f.verdict == CHECK_VERDICT_PASS || f.verdict == CHECK_VERDICT_SKIPPED)
+            continue;
+        bad++;
+        text_format(subject, sizeof subject, "GPU %d, %s", i, s->gpus.gpu[i].bus);
+        struct check_row row =
+            check_static_found(s, CHECK_POINT_GPUS, concern->name, f.verdict, "%s", f.why);
+        check_static_add(s, row, subject, f.remedy);
+    }
+    if (bad > 0)
+        return;
+    check_static_add(s,
+                     check_static_found(s, CHECK_POINT_GPUS, concern->name,
+                                        known ? CHECK_VERDICT_PASS : CHECK_VERDICT_SKIPPED,
+                                        known ? "%d GPUs: %s" : "%d GPUs do not report it%.0s",
+                                        known ? known : s->gpus.gpus_n, concern->good),
+                     "", "");
+}
+
+/* One number for a node: that of the GPU which may take least. */
+static void add_power(struct check_static *s)
+{
+    int64_t least = -1;
+    int at = 0;
+    char subject[64], remedy[REMEDY_BYTES];
+    for (int i = 0; i < s->gpus.gpus_n; i++) {
+        int64_t limit = s->gpus.gpu[i].power_limit_mw;
+        if (limit <= 0 || (least >= 0 && limit >= least))
+            continue;
+        least = limit;
+        at = i;
+    }
+    if (least < 0)
+        return;
+    text_format(subject, sizeof subject, "GPU %d, %s", at, s->gpus.gpu[at].bus);
+    text_format(remedy, sizeof remedy, "nvidia-smi -i %d -pl %lld", at,
+                (long long)s->gpus.gpu[at].power_default_mw / 1000);
+    check_static_measured(
+        s,
+        check_static_found(s, CHECK_POINT_GPUS, "gpu power limit", CHECK_VERDICT_MEASURED,
+                           "the lowest of %d GPUs; %lld W by default", s->gpus.gpus_n,
+                           (long long)s->gpus.gpu[at].power_default_mw / 1000),
+        (double)least * 1e-3, "W", subject, remedy);
+}
+
+void check_gpu_rows(struct check_static *s)
+{
+    static const struct concern concerns[] = {
+        {"gpu ecc", "no uncorrected memory error", find_ecc},
+        {"gpu remapped rows", "none waits, spare rows are left", find_rows},
+        {"gpu pcie", "full width, and generation where they are awake", find_pcie},
+        {"gpu throttle", "clocks are not held down", find_throttle},
+        {"gpu persistence", "on, or of no use", find_persistence},
+    };
+    count_gpus(s);
+    int used = s->config->gpus_used, workers = s->config->place.locals;
+    int gpus = check_static_gpus(s);
+    bool is_unlike = used > 0 && used != gpus && !check_static_has_mig(s);
+    enum check_verdict verdict = is_unlike ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS;
+    char remedy[REMEDY_BYTES] = "";
+    if (verdict == CHECK_VERDICT_WARN)
+        text_format(remedy, sizeof remedy, "N_GPU_EACH_NODE=%d", gpus);
+    check_static_add(s,
+                     check_static_found(s, CHECK_POINT_WORKERS, "workers", verdict,
+                                        "%d workers, %d of them with a GPU; the node has %d GPUs",
+                                        workers, used, gpus),
+                     "", remedy);
+    for (size_t i = 0; s->gpus.gpus_n > 0 && i < sizeof concerns / sizeof *concerns; i++)
+        add_concern(s, &concerns[i]);
+    add_power(s);
+}

@@ -1,0 +1,298 @@
+/* check_scratch — see node/scratch.h. */
+#include "check/node/scratch.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/limited.h"
+#include "base/text.h"
+#include "check/node/disk.h"
+#include "check/host/file.h"
+
+#define PREFIX ".convoy-check-"
+#define BOOT_CHARS 8
+#define OWNER_BYTES 96
+#define YOUNG_S 600 /* a restart is tested for less time than this */
+#define OLD_S 86400
+#define AGAIN_MS 20
+#define TRIES 4
+
+/* boot_of — this start of this machine, the same in all its containers; "": unknown. */
+static const char *boot_of(char out[BOOT_CHARS + 1])
+{
+    char text[64];
+    out[0] = 0;
+    if (check_file_read("", text, sizeof text, "/proc/sys/kernel/random/boot_id") &&
+        strlen(text) > BOOT_CHARS)
+        text_format(out, BOOT_CHARS + 1, "%.*s", BOOT_CHARS, text);
+    return out;
+}
+
+/* owner_of — what a lock holds: the process that started its maker. false: that is not known. */
+static bool owner_of(char *out, size_t cap, pid_t pid)
+{
+    char space[64];
+    const ssize_t n = readlink("/proc/self/ns/pid", space, sizeof space - 1);
+    space[n > 0 ? n : 0] = 0;
+    return text_format(out, cap, "%s %ld\n", n > 0 ? space : "unknown", (long)pid) && n > 0;
+}
+
+/* Which folders may be removed, and when their lock is closed:
+ *
+ * A lock is empty until its maker has locked it, and a sweep does not lock an empty one, so the
+ * maker always gets its lock. Only the maker locks for long. A lock that is free and not empty
+ * therefore stays free: a sweep need not keep it while it removes the folder. It must not keep it
+ * either, and neither must the maker: NFS renames a file that is removed while a process has it
+ * open (.nfs…), and the folder, which is then not empty, cannot be removed.
+ *
+ * A free lock does not prove that its maker is gone: FUSE mounts of two pods, and NFS with nolock,
+ * have locks that the other mount does not see. So its age counts too: YOUNG_S. */
+
+/* ---- one folder ---- */
+
+static int open_lock(const char *path, int flags)
+{
+    char name[FILE_PATH_MAX];
+    if (!text_format(name, sizeof name, "%s/lock", path)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    return open(name, flags | O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+}
+
+/* take_lock — false: a sweep has removed it meanwhile. */
+static bool take_lock(int fd)
+{
+    struct stat about;
+    /* on a file system without locks, folders are removed after a day */
+    while (flock(fd, LOCK_EX) != 0 && errno == EINTR)
+        ;
+    return fstat(fd, &about) == 0 && about.st_nlink > 0;
+}
+
+static bool write_owner(int fd)
+{
+    char owner[OWNER_BYTES];
+    (void)owner_of(owner, sizeof owner, getppid());
+    const size_t bytes = strlen(owner);
+    ssize_t n;
+    while ((n = write(fd, owner, bytes)) < 0 && errno == EINTR)
+        ;
+    if (n >= 0 && n < (ssize_t)bytes)
+        errno = ENOSPC;
+    return n == (ssize_t)bytes;
+}
+
+/* try_open — *again_out: a sweep has removed it meanwhile. */
+static enum status try_open(const char *dir, struct check_scratch *out, bool *again_out)
+{
+    char boot[BOOT_CHARS + 1];
+    *again_out = false;
+    *out = (struct check_scratch){.lock = -1};
+    if (!text_format(out->path, sizeof out->path, "%s/" PREFIX "%s-XXXXXX", dir, boot_of(boot)))
+        return FAIL(ST_BAD_SETTING, "the path of CHECKPOINT_DIR is too long: %.64s…", dir);
+    if (!mkdtemp(out->path)) {
+        out->path[0] = 0;
+        return FAIL(ST_STORE, "cannot make a folder in %s: %s", dir, strerror(errno));
+    }
+    out->lock = open_lock(out->path, O_CREAT);
+    if (out->lock < 0 && errno != ENOENT)
+        return FAIL(ST_STORE, "cannot create %s/lock: %s", out->path, strerror(errno));
+    *again_out = out->lock < 0 || !take_lock(out->lock);
+    if (!*again_out && !write_owner(out->lock))
+        return FAIL(ST_STORE, "cannot write %s/lock: %s", out->path, strerror(errno));
+    return ST_OK;
+}
+
+enum status check_scratch_open(const char *dir, struct check_scratch *out)
+{
+    bool again = true;
+    for (int i = 0; i < TRIES && again; i++) {
+        enum status st = try_open(dir, out, &again);
+        if (st != ST_OK || again) {
+            /* A folder that holds nothing but its lock. Keeps the failure. */
+            char path[FILE_PATH_MAX], name[FILE_PATH_MAX];
+            text_copy(path, sizeof path, out->path);
+            check_scratch_leave(out);
+            if (path[0] && text_format(name, sizeof name, "%s/lock", path)) {
+                (void)unlink(name);
+                (void)rmdir(path);
+            }
+        }
+        TRY(st);
+    }
+    return again ? FAIL(ST_STORE, "another process removes folders in %s as soon as they are made",
+                        dir)
+                 : ST_OK;
+}
+
+void check_scratch_leave(struct check_scratch *scratch)
+{
+    if (scratch->path[0] && scratch->lock >= 0)
+        close(scratch->lock);
+    *scratch = (struct check_scratch){.lock = -1};
+}
+
+/* Once more: on NFS a sweep of this machine that has the lock open keeps the folder from going. */
+enum status check_scratch_close(struct check_scratch *scratch)
+{
+    char path[FILE_PATH_MAX];
+    text_copy(path, sizeof path, scratch->path);
+    check_scratch_leave(scratch);
+    enum status st = path[0] ? file_remove_tree(path) : ST_OK;
+    for (int i = 1; i < TRIES && st != ST_OK; i++) {
+        status_clear();
+        clock_sleep_ms(AGAIN_MS);
+        st = file_remove_tree(path);
+    }
+    return st;
+}
+
+/* ---- those of others ---- */
+
+/* Does a process hold the lock? */
+enum holder { HELD, FREE, UNKNOWN };
+
+struct look {
+    bool is_own_boot; /* made since this machine was started, on this machine */
+    bool is_own;      /* by a process that this one has started */
+    enum holder holder;
+    int64_t age_s;
+};
+
+static int64_t age_of(const struct stat *about)
+{
+    return clock_wall_ms() / 1000 - (int64_t)about->st_mtime;
+}
+
+static bool is_own(int fd)
+{
+    char mine[OWNER_BYTES], owner[OWNER_BYTES];
+    if (!owner_of(mine, sizeof mine, getpid()))
+        return false;
+    const ssize_t n = pread(fd, owner, sizeof owner, 0);
+    return n == (ssize_t)strlen(mine) && memcmp(owner, mine, (size_t)n) == 0;
+}
+
+/* look_at_lock — of an empty one the holder is not known: its maker may be about to lock it. */
+static void look_at_lock(int fd, struct look *look)
+{
+    struct stat about;
+    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode))
+        return;
+    look->age_s = age_of(&about);
+    look->is_own = look->is_own_boot && is_own(fd);
+    if (about.st_size == 0 && look->age_s <= OLD_S)
+        return;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        look->holder = FREE;
+    else if (errno == EWOULDBLOCK)
+        look->holder = HELD;
+}
+
+/* A folder without a lock is being made, or was left between two calls of the system. A lock that
+ * cannot be opened for another reason tells nothing. */
+static struct look look_at(const char *path, bool is_own_boot)
+{
+    struct look look = {.is_own_boot = is_own_boot, .holder = UNKNOWN};
+    struct stat about;
+    int fd = open_lock(path, 0);
+    if (fd >= 0) {
+        look_at_lock(fd, &look);
+        close(fd);
+    } else if ((errno == ENOENT || errno == ELOOP) && lstat(path, &about) == 0)
+        look.age_s = age_of(&about);
+    return look;
+}
+
+static bool is_left(const struct look *look, bool wants_own)
+{
+    if (look->holder == HELD || (wants_own && !look->is_own))
+        return false;
+    const bool is_known = look->holder == FREE && look->is_own_boot;
+    return look->age_s > OLD_S || (is_known && (wants_own || look->age_s > YOUNG_S));
+}
+
+static bool is_own_folder(const char *path)
+{
+    struct stat about;
+    return lstat(path, &about) == 0 && S_ISDIR(about.st_mode) && about.st_uid == geteuid();
+}
+
+/* sweep_one — 1: removed. *held: set where one that is wanted has a holder. */
+static int sweep_one(const char *base, const char *name, bool wants_own, bool *held)
+{
+    char path[FILE_PATH_MAX], boot[BOOT_CHARS + 1];
+    if (!text_starts(name, PREFIX) || !text_format(path, sizeof path, "%s/%s", base, name) ||
+        !is_own_folder(path))
+        return 0;
+    boot_of(boot);
+    const struct look look = look_at(path, boot[0] && text_starts(name + strlen(PREFIX), boot));
+    *held = *held || (look.holder == HELD && look.is_own);
+    if (!is_left(&look, wants_own))
+        return 0;
+    if (file_remove_tree(path) == ST_OK)
+        return 1;
+    status_clear();
+    return 0;
+}
+
+static int sweep_once(const char *base, bool wants_own, bool *held)
+{
+    int removed = 0;
+    DIR *all = opendir(base);
+    const struct dirent *item;
+    *held = false;
+    while (all && (item = readdir(all)) != NULL)
+        removed += sweep_one(base, item->d_name, wants_own, held);
+    if (all)
+        closedir(all);
+    return removed;
+}
+
+int check_scratch_sweep(const char *dir)
+{
+    char base[FILE_PATH_MAX];
+    bool held;
+    check_disk_folder(dir, base, sizeof base);
+    return sweep_once(base, false, &held);
+}
+
+struct sweep_own {
+    char dir[FILE_PATH_MAX];
+    int64_t end_ms;
+    int removed;
+};
+
+static enum status sweep_own(void *arg)
+{
+    struct sweep_own *s = arg;
+    char base[FILE_PATH_MAX];
+    bool held;
+    check_disk_folder(s->dir, base, sizeof base);
+    s->removed = sweep_once(base, true, &held);
+    while (held && clock_ms() < s->end_ms) {
+        clock_sleep_ms(AGAIN_MS);
+        s->removed += sweep_once(base, true, &held);
+    }
+    return ST_OK;
+}
+
+enum status check_scratch_sweep_own(const char *dir, int64_t patience_ms, int64_t limit_ms,
+                                    int *removed_out)
+{
+    struct sweep_own s = {.end_ms = clock_ms() + patience_ms};
+    bool is_late;
+    text_copy(s.dir, sizeof s.dir, dir);
+    TRY(limited_run(sweep_own, &s, sizeof s, limit_ms, "removes what killed checks have left",
+                    &is_late));
+    *removed_out = s.removed;
+    return ST_OK;
+}

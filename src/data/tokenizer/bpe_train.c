@@ -1,0 +1,483 @@
+/* bpe_train — see bpe.h. Each pair knows the words it occurs in, so that a merge visits only
+ * those. A heap holds pairs with the counts they had; an entry with another count than its pair has
+ * now is dropped when it comes up, because each change of a count adds an entry. */
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "data/tokenizer/bpe.h"
+
+/* byte_map — numbers strings of bytes: 0 for the first that was added, 1 for the next other one …
+ *
+ * Not for several threads. Must not know what the strings are. */
+
+#define BYTE_MAP_STRING_MAX 1024 /* bytes of one string */
+#define FIRST_SLOTS 1024
+
+struct item {
+    uint64_t hash;
+    size_t at;
+    uint32_t n;
+};
+
+/* Zero-initialised is valid and empty. */
+struct byte_map {
+    uint32_t *slot; /* a number + 1; 0: free */
+    size_t slots_n; /* a power of two */
+    struct item *item;
+    size_t items_n, items_cap;
+    uint8_t *bytes;
+    size_t bytes_n, bytes_cap;
+};
+
+static void byte_map_free(struct byte_map *map)
+{
+    free(map->slot);
+    free(map->item);
+    free(map->bytes);
+}
+
+/* An array with space for one more than n items. */
+static bool has_space(void **array, size_t n, size_t *cap, size_t item_bytes)
+{
+    if (n < *cap)
+        return true;
+    const size_t more = 2 * *cap + 4; /* most pairs occur in few words */
+    void *grown = realloc(*array, more * item_bytes);
+    if (grown == NULL)
+        return false;
+    *array = grown;
+    *cap = more;
+    return true;
+}
+
+/* The slot that holds the string, or the free one where it belongs. */
+static size_t slot_of(const struct byte_map *map, uint64_t hash, const uint8_t *bytes, size_t n)
+{
+    size_t at = hash & (map->slots_n - 1);
+    for (; map->slot[at] != 0; at = (at + 1) & (map->slots_n - 1)) {
+        const struct item *item = map->item + map->slot[at] - 1;
+        if (item->hash == hash && item->n == n && memcmp(map->bytes + item->at, bytes, n) == 0)
+            break;
+    }
+    return at;
+}
+
+static bool grow_slots(struct byte_map *map)
+{
+    const size_t slots_n = map->slots_n > 0 ? 2 * map->slots_n : FIRST_SLOTS;
+    uint32_t *slot = calloc(slots_n, sizeof *slot);
+    if (slot == NULL)
+        return false;
+    for (size_t i = 0; i < map->items_n; i++) {
+        size_t at = map->item[i].hash & (slots_n - 1);
+        while (slot[at] != 0)
+            at = (at + 1) & (slots_n - 1);
+        slot[at] = (uint32_t)i + 1;
+    }
+    free(map->slot);
+    map->slot = slot;
+    map->slots_n = slots_n;
+    return true;
+}
+
+/* Returns false if memory is missing. */
+static bool grow_bytes(struct byte_map *map)
+{
+    const size_t cap = 2 * map->bytes_cap + 16 * BYTE_MAP_STRING_MAX;
+    uint8_t *bytes = realloc(map->bytes, cap);
+    if (bytes == NULL)
+        return false;
+    map->bytes = bytes;
+    map->bytes_cap = cap;
+    return true;
+}
+
+/* byte_map_add — the number of the string, which is copied. 1 ≤ n ≤ BYTE_MAP_STRING_MAX. Fails
+ * ST_RETRY: out of memory. */
+static enum status byte_map_add(struct byte_map *map, const uint8_t *bytes, size_t n,
+                                uint32_t *number)
+{
+    const uint64_t hash = XXH3_64bits(bytes, n);
+    ASSERTF(n >= 1 && n <= BYTE_MAP_STRING_MAX, "%zu bytes", n);
+    if (!has_space((void **)&map->item, map->items_n, &map->items_cap, sizeof *map->item) ||
+        (map->bytes_cap - map->bytes_n < BYTE_MAP_STRING_MAX && !grow_bytes(map)) ||
+        (2 * map->items_n >= map->slots_n && !grow_slots(map)) || map->items_n == UINT32_MAX - 1)
+        return FAIL(ST_RETRY, "out of memory: a table of %zu strings", map->items_n);
+    const size_t at = slot_of(map, hash, bytes, n);
+    if (map->slot[at] == 0) {
+        map->item[map->items_n] = (struct item){hash, map->bytes_n, (uint32_t)n};
+        memcpy(map->bytes + map->bytes_n, bytes, n);
+        map->bytes_n += n;
+        map->slot[at] = (uint32_t)++map->items_n;
+    }
+    *number = map->slot[at] - 1;
+    return ST_OK;
+}
+
+static uint32_t byte_map_count(const struct byte_map *map) { return (uint32_t)map->items_n; }
+
+/* byte_map_bytes — valid until the next byte_map_add. number < byte_map_count. */
+static const uint8_t *byte_map_bytes(const struct byte_map *map, uint32_t number, size_t *n_out)
+{
+    *n_out = map->item[number].n;
+    return map->bytes + map->item[number].at;
+}
+
+#define WORD_BYTES_MAX 256
+#define BYTES 256
+#define COUNT_LEAST 2
+#define PROGRESS_EVERY 1024 /* words, before the first merge; then each merge */
+
+/* A pre-token as its tokens. */
+struct word {
+    size_t first; /* in symbol */
+    uint32_t n;
+    int64_t count;
+};
+
+struct pair {
+    int64_t count;
+    uint32_t key;        /* its number in the map of pairs */
+    uint32_t changed_in; /* the last round that changed the count */
+    uint32_t *word;
+    uint32_t words_n, words_cap;
+};
+
+struct entry {
+    int64_t count;
+    struct bpe_train_merge merge;
+    uint32_t pair;
+};
+
+struct bpe_train {
+    enum pretoken_kind kind;
+    struct byte_map words, tokens, pairs; /* pre-tokens, tokens, pairs of two ids */
+    int64_t *count;                       /* of each pre-token */
+    size_t counts_cap;
+    struct word *word;
+    uint32_t *symbol;
+    struct pair *pair;
+    size_t pairs_cap;
+    struct entry *heap;
+    size_t heap_n, heap_cap;
+    uint32_t round;    /* counts the first look and each merge */
+    uint32_t *changed; /* pairs that have another count since this round */
+    size_t changed_n, changed_cap;
+    struct bpe_train_merge *merge;
+    size_t merges_n, merges_cap;
+    bool (*progress)(void *arg, uint32_t tokens); /* bpe_train_run's, or NULL */
+    void *progress_arg;
+};
+
+static enum status fail_memory(const char *what)
+{
+    return FAIL(ST_RETRY, "out of memory: %s of a tokenizer that is made", what);
+}
+
+static enum status check_progress(const struct bpe_train *train)
+{
+    if (train->progress == NULL || train->progress(train->progress_arg, bpe_train_tokens(train)))
+        return ST_OK;
+    return FAIL(ST_RETRY, "stopped after %zu merges", train->merges_n);
+}
+
+/* GPT-2's order: the bytes that stand for themselves, then the others. */
+static enum status add_bytes(struct byte_map *tokens)
+{
+    uint16_t char_of[BYTES];
+    uint32_t id;
+    bpe_chars_fill(char_of);
+    for (int round = 0; round < 2; round++)
+        for (unsigned b = 0; b < BYTES; b++)
+            if ((char_of[b] == b) == (round == 0))
+                TRY(byte_map_add(tokens, &(uint8_t){(uint8_t)b}, 1, &id));
+    return ST_OK;
+}
+
+enum status bpe_train_open(enum pretoken_kind kind, struct bpe_train **out)
+{
+    struct bpe_train *train = memory_new(1, sizeof *train);
+    train->kind = kind;
+    train->round = 1;
+    const enum status st = add_bytes(&train->tokens);
+    if (st == ST_OK)
+        *out = train;
+    else
+        bpe_train_close(train);
+    return st;
+}
+
+void bpe_train_close(struct bpe_train *train)
+{
+    if (train == NULL)
+        return;
+    for (uint32_t i = 0; train->pair != NULL && i < byte_map_count(&train->pairs); i++)
+        free(train->pair[i].word);
+    byte_map_free(&train->words);
+    byte_map_free(&train->tokens);
+    byte_map_free(&train->pairs);
+    free(train->count);
+    free(train->word);
+    free(train->symbol);
+    free(train->pair);
+    free(train->heap);
+    free(train->changed);
+    free(train->merge);
+    free(train);
+}
+
+/* ---- counting ---- */
+
+static enum status count_word(struct bpe_train *train, const uint8_t *bytes, size_t n)
+{
+    const uint32_t before = byte_map_count(&train->words);
+    uint32_t i;
+    if (n > WORD_BYTES_MAX)
+        return ST_OK;
+    if (!has_space((void **)&train->count, before, &train->counts_cap, sizeof *train->count))
+        return fail_memory("counts of words");
+    TRY(byte_map_add(&train->words, bytes, n, &i));
+    train->count[i] = i == before ? 1 : train->count[i] + 1;
+    return ST_OK;
+}
+
+enum status bpe_train_add(struct bpe_train *train, const uint8_t *text, size_t n_bytes)
+{
+    const uint8_t *const end = text + n_bytes;
+    for (const uint8_t *p = text, *stop; p < end; p = stop) {
+        stop = pretoken_end(train->kind, p, end);
+        TRY(count_word(train, p, (size_t)(stop - p)));
+    }
+    return ST_OK;
+}
+
+/* ---- pairs ---- */
+
+/* The pair, made if it is new. */
+static enum status pair_of(struct bpe_train *train, struct bpe_train_merge merge, struct pair **out)
+{
+    const uint32_t before = byte_map_count(&train->pairs);
+    uint32_t i;
+    if (!has_space((void **)&train->pair, before, &train->pairs_cap, sizeof *train->pair))
+        return fail_memory("pairs of tokens");
+    TRY(byte_map_add(&train->pairs, (const uint8_t *)&merge, sizeof merge, &i));
+    if (i == before)
+        train->pair[i] = (struct pair){.key = i};
+    *out = train->pair + i;
+    return ST_OK;
+}
+
+static enum status note_change(struct bpe_train *train, struct pair *pair)
+{
+    if (pair->changed_in == train->round)
+        return ST_OK;
+    if (!has_space((void **)&train->changed, train->changed_n, &train->changed_cap,
+                   sizeof *train->changed))
+        return fail_memory("pairs that change");
+    pair->changed_in = train->round;
+    train->changed[train->changed_n++] = pair->key;
+    return ST_OK;
+}
+
+/* A word gains or loses the pair, `by` times. */
+static enum status change(struct bpe_train *train, uint32_t left, uint32_t right, uint32_t word_i,
+                          int64_t by)
+{
+    struct pair *pair = NULL;
+    TRY(pair_of(train, (struct bpe_train_merge){left, right}, &pair));
+    TRY(note_change(train, pair));
+    pair->count += by;
+    if (by < 0 || (pair->words_n > 0 && pair->word[pair->words_n - 1] == word_i))
+        return ST_OK;
+    size_t cap = pair->words_cap;
+    if (!has_space((void **)&pair->word, pair->words_n, &cap, sizeof *pair->word))
+        return fail_memory("words of a pair");
+    pair->words_cap = (uint32_t)cap;
+    pair->word[pair->words_n++] = word_i;
+    return ST_OK;
+}
+
+/* ---- the heap: the pair that occurs most often is first ---- */
+
+static bool is_before(const struct entry *a, const struct entry *b)
+{
+    if (a->count != b->count)
+        return a->count > b->count;
+    return a->merge.left != b->merge.left ? a->merge.left < b->merge.left
+                                          : a->merge.right < b->merge.right;
+}
+
+static enum status heap_push(struct bpe_train *train, struct entry entry)
+{
+    if (!has_space((void **)&train->heap, train->heap_n, &train->heap_cap, sizeof entry))
+        return fail_memory("a heap");
+    size_t i = train->heap_n++;
+    for (; i > 0 && is_before(&entry, train->heap + (i - 1) / 2); i = (i - 1) / 2)
+        train->heap[i] = train->heap[(i - 1) / 2];
+    train->heap[i] = entry;
+    return ST_OK;
+}
+
+static struct entry heap_pop(struct bpe_train *train)
+{
+    struct entry *heap = train->heap;
+    const struct entry top = heap[0], last = heap[--train->heap_n];
+    size_t i = 0;
+    for (size_t child; (child = 2 * i + 1) < train->heap_n; i = child) {
+        child += child + 1 < train->heap_n && is_before(heap + child + 1, heap + child);
+        if (!is_before(heap + child, &last))
+            break;
+        heap[i] = heap[child];
+    }
+    heap[i] = last;
+    return top;
+}
+
+/* An entry for each pair that has changed. */
+static enum status push_changed(struct bpe_train *train)
+{
+    for (size_t i = 0; i < train->changed_n; i++) {
+        const struct pair *pair = train->pair + train->changed[i];
+        struct entry entry = {.count = pair->count, .pair = pair->key};
+        size_t n;
+        memcpy(&entry.merge, byte_map_bytes(&train->pairs, pair->key, &n), sizeof entry.merge);
+        if (entry.count >= COUNT_LEAST)
+            TRY(heap_push(train, entry));
+    }
+    train->changed_n = 0;
+    train->round++;
+    return ST_OK;
+}
+
+/* ---- merging ---- */
+
+static enum status begin(struct bpe_train *train)
+{
+    const uint32_t words_n = byte_map_count(&train->words);
+    size_t total = 0, n;
+    for (uint32_t i = 0; i < words_n; i++, total += n)
+        (void)byte_map_bytes(&train->words, i, &n);
+    train->word = calloc(words_n + 1, sizeof *train->word);
+    train->symbol = malloc((total + 1) * sizeof *train->symbol);
+    if (train->word == NULL || train->symbol == NULL)
+        return fail_memory("words");
+    size_t at = 0;
+    for (uint32_t i = 0; i < words_n; i++) {
+        const uint8_t *bytes = byte_map_bytes(&train->words, i, &n);
+        train->word[i] = (struct word){at, (uint32_t)n, train->count[i]};
+        if (i % PROGRESS_EVERY == 0)
+            TRY(check_progress(train));
+        for (size_t j = 0; j < n; j++)
+            TRY(byte_map_add(&train->tokens, bytes + j, 1, &train->symbol[at + j]));
+        for (size_t j = 1; j < n; j++)
+            TRY(change(train, train->symbol[at + j - 1], train->symbol[at + j], i,
+                       train->count[i]));
+        at += n;
+    }
+    return push_changed(train);
+}
+
+static enum status merge_word(struct bpe_train *train, struct bpe_train_merge merge, uint32_t made,
+                              uint32_t word_i)
+{
+    struct word *word = train->word + word_i;
+    uint32_t *symbol = train->symbol + word->first, kept = 0;
+    for (uint32_t i = 0; i < word->n; kept++) {
+        if (i + 1 == word->n || symbol[i] != merge.left || symbol[i + 1] != merge.right) {
+            symbol[kept] = symbol[i++];
+            continue;
+        }
+        /* The counts around a merge that was made. */
+        const uint32_t neighbour[2] = {kept > 0 ? symbol[kept - 1] : BPE_NONE,
+                                       i + 2 < word->n ? symbol[i + 2] : BPE_NONE};
+        const int64_t count = train->word[word_i].count;
+        if (neighbour[0] != BPE_NONE) {
+            TRY(change(train, neighbour[0], merge.left, word_i, -count));
+            TRY(change(train, neighbour[0], made, word_i, count));
+        }
+        if (neighbour[1] != BPE_NONE) {
+            TRY(change(train, merge.right, neighbour[1], word_i, -count));
+            TRY(change(train, made, neighbour[1], word_i, count));
+        }
+        symbol[kept] = made;
+        i += 2;
+    }
+    word->n = kept;
+    return ST_OK;
+}
+
+static enum status merge_pair(struct bpe_train *train, const struct entry *entry)
+{
+    struct pair *pair = train->pair + entry->pair;
+    uint32_t *word = pair->word, made;
+    const uint32_t words_n = pair->words_n;
+    /* The token of both. Another pair may have made the same bytes before. */
+    struct bpe_train_merge merge = entry->merge;
+    uint8_t bytes[2 * WORD_BYTES_MAX];
+    size_t left, right;
+    const uint8_t *first = byte_map_bytes(&train->tokens, merge.left, &left),
+                  *second = byte_map_bytes(&train->tokens, merge.right, &right);
+    memcpy(bytes, first, left);
+    memcpy(bytes + left, second, right);
+    enum status st = byte_map_add(&train->tokens, bytes, left + right, &made);
+    pair->word = NULL; /* train->pair may move */
+    pair->words_n = pair->words_cap = 0;
+    for (uint32_t i = 0; st == ST_OK && i < words_n; i++)
+        st = merge_word(train, entry->merge, made, word[i]);
+    free(word);
+    train->pair[entry->pair].count = 0;
+    if (st == ST_OK)
+        st = push_changed(train);
+    if (st != ST_OK)
+        return st;
+    if (!has_space((void **)&train->merge, train->merges_n, &train->merges_cap,
+                   sizeof *train->merge))
+        return fail_memory("merges");
+    train->merge[train->merges_n++] = entry->merge;
+    return ST_OK;
+}
+
+enum status bpe_train_run(struct bpe_train *train, uint32_t vocab,
+                          bool (*progress)(void *arg, uint32_t tokens), void *arg)
+{
+    train->progress = progress;
+    train->progress_arg = arg;
+    TRY(begin(train));
+    while (bpe_train_tokens(train) < vocab && train->heap_n > 0) {
+        const struct entry entry = heap_pop(train);
+        if (train->pair[entry.pair].count != entry.count)
+            continue;
+        TRY(merge_pair(train, &entry));
+        TRY(check_progress(train));
+    }
+    return ST_OK;
+}
+
+uint32_t bpe_train_tokens(const struct bpe_train *train) { return byte_map_count(&train->tokens); }
+
+const uint8_t *bpe_train_bytes(const struct bpe_train *train, uint32_t id, size_t *n_out)
+{
+    return byte_map_bytes(&train->tokens, id, n_out);
+}
+
+const struct bpe_train_merge *bpe_train_merges(const struct bpe_train *train, size_t *n_out)
+{
+    *n_out = train->merges_n;
+    return train->merge;
+}
+
+void bpe_train_size(const struct bpe_train *train, int64_t *bytes_out, int64_t *tokens_out)
+{
+    size_t n;
+    *bytes_out = *tokens_out = 0;
+    for (uint32_t i = 0; train->word != NULL && i < byte_map_count(&train->words); i++) {
+        (void)byte_map_bytes(&train->words, i, &n);
+        *bytes_out += train->count[i] * (int64_t)n;
+        *tokens_out += train->count[i] * train->word[i].n;
+    }
+}

@@ -1,0 +1,471 @@
+/* encode — see encode.h. It reads a block, cuts it where the tokenizer (or a line's end) allows,
+ * encodes the parts on all cores, and appends them in order.
+ *
+ * The ids do not depend on the cuts (tokenizer_cut), so not on the number of threads. A block
+ * without a place to cut (one endless word or line) grows until it has one. */
+#include "data/tokenizer/encode.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "base/assert.h"
+#include "base/thread_pool.h"
+#include "data/jsonl.h"
+#include "data/stream.h"
+#include "data/tokenizer/gpt2.h"
+
+enum {
+    ENCODE_PART_BYTES = 1 << 20,
+    ENCODE_PARTS_MAX = 256,
+    ENCODE_READ_BYTES = 1 << 20, /* read at once, for hashing */
+};
+/* Marks the first id of a record among the ids of a part; ids are below INT32_MAX. */
+#define ENCODE_RECORD ((uint32_t)1 << 31)
+
+/* A part of the block, for one thread. */
+struct encode_part {
+    uint8_t *text;
+    size_t bytes;
+    bool is_begin; /* of the file */
+    uint32_t *ids;
+    size_t n;
+    bool is_out_of_memory; /* or it was stopped */
+    int64_t lines;         /* JSON lines: how many, up to the first that is not a document */
+    const char *fault;     /* of that line; NULL: none */
+    size_t fault_at;
+};
+
+struct encode {
+    struct encode_config config;
+    const struct tokenizer *tokenizer;
+    struct tokenizer *own; /* NULL: it is the caller's */
+    struct thread_pool *pool;
+    uint8_t *text; /* the block: len of cap bytes */
+    uint32_t *ids; /* for cap bytes in up to ENCODE_PARTS_MAX parts */
+    size_t cap, len;
+    bool is_begin;            /* the block begins a document */
+    int64_t before_bytes;     /* read from the files before this one */
+    pthread_mutex_t watching; /* one thread at a time calls config.progress: */
+    int64_t done_bytes;       /* its argument while a block is encoded */
+    bool is_stopped;          /* its answer */
+    const struct data_file *file;
+    int64_t lines; /* of this file, before the block */
+    XXH3_state_t *hash;
+    struct encode_part part[ENCODE_PARTS_MAX];
+};
+
+static enum status reserve(struct encode *encode, size_t cap)
+{
+    uint8_t *text = realloc(encode->text, cap);
+    if (text != NULL)
+        encode->text = text;
+    const size_t room =
+        (tokenizer_cap(encode->tokenizer, cap) + ENCODE_PARTS_MAX) * sizeof *encode->ids;
+    uint32_t *ids = text != NULL ? realloc(encode->ids, room) : NULL;
+    if (ids == NULL)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes to tokenise text", cap + room);
+    encode->ids = ids;
+    encode->cap = cap;
+    return ST_OK;
+}
+
+enum status encode_open(const struct encode_config *config, struct encode **out)
+{
+    enum status st;
+    const int cores = thread_pool_cores(),
+              threads = cores < ENCODE_PARTS_MAX / 4 ? cores : ENCODE_PARTS_MAX / 4;
+    struct encode *encode = calloc(1, sizeof *encode);
+    if (encode == NULL)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes to tokenise text", sizeof *encode);
+    encode->config = *config;
+    pthread_mutex_init(&encode->watching, NULL);
+    if (config->tokenizer == NULL)
+        TRY_OR(tokenizer_gpt2_open(&encode->own), out_close);
+    encode->tokenizer = config->tokenizer != NULL ? config->tokenizer : encode->own;
+    TRY_OR(thread_pool_open(threads, &encode->pool), out_close);
+    TRY_OR(reserve(encode, (size_t)threads * ENCODE_PART_BYTES), out_close);
+    *out = encode;
+    return ST_OK;
+out_close:
+    encode_close(encode);
+    return st;
+}
+
+void encode_close(struct encode *encode)
+{
+    if (encode == NULL)
+        return;
+    thread_pool_close(encode->pool);
+    pthread_mutex_destroy(&encode->watching);
+    tokenizer_close(encode->own);
+    free(encode->text);
+    free(encode->ids);
+    free(encode);
+}
+
+static enum status stopped(const struct encode_config *config, int64_t done_bytes)
+{
+    return FAIL(
+        ST_RETRY,
+        "stopped while tokenising, after %lld of %lld bytes; what was done is made again next time",
+        (long long)done_bytes, (long long)config->bytes_total);
+}
+
+static enum status report(const struct encode_config *config, int64_t done_bytes)
+{
+    return config->progress == NULL ||
+                   config->progress(config->progress_arg, done_bytes, config->bytes_total)
+               ? ST_OK
+               : stopped(config, done_bytes);
+}
+
+/* ---- separators ---- */
+
+void encode_begin_file(struct encode_sink *sink) { sink->begins_file = true; }
+
+static enum status fail_end(const char *what)
+{
+    return FAIL(ST_BAD_DATA,
+                "%s has several documents, but the tokenizer names no token that ends one; add an "
+                "eos_token to its tokenizer_config.json, or give one plain text",
+                what);
+}
+
+/* Ends the file before, if there is one; `first` is the next id. */
+static enum status begin_file(struct encode_sink *sink, uint32_t first)
+{
+    if (!sink->begins_file)
+        return ST_OK;
+    if (sink->tokens > 0 && sink->end == TOKENIZER_NONE)
+        return fail_end("DATA");
+    if (sink->tokens > 0 && sink->last != sink->end && first != sink->end) {
+        TRY(sink->append(sink->arg, &sink->end, 1));
+        sink->tokens++;
+    }
+    sink->begins_file = false;
+    return sink->begin != NULL ? sink->begin(sink->arg, sink->tokens, false) : ST_OK;
+}
+
+enum status encode_begin_record(struct encode_sink *sink, const uint32_t *ids, int64_t n,
+                                int64_t ahead)
+{
+    if (n > 0)
+        TRY(begin_file(sink, ids[0]));
+    return sink->begin != NULL ? sink->begin(sink->arg, sink->tokens + ahead, true) : ST_OK;
+}
+
+enum status encode_put(struct encode_sink *sink, const uint32_t *ids, int64_t n)
+{
+    if (n == 0)
+        return ST_OK;
+    TRY(begin_file(sink, ids[0]));
+    sink->last = ids[n - 1];
+    sink->tokens += n;
+    return sink->append(sink->arg, ids, n);
+}
+
+/* ---- the key ---- */
+
+static enum status hash_begin(const struct encode_config *config, XXH3_state_t **out)
+{
+    XXH3_state_t *hash = XXH3_createState();
+    if (hash == NULL)
+        return FAIL(ST_RETRY, "out of memory for hashing text");
+    XXH3_128bits_reset(hash);
+    XXH3_128bits_update(hash, ENCODE_VERSION, sizeof ENCODE_VERSION);
+    /* Keys of GPT-2's 16-bit ids are as they always were. */
+    uint64_t facts[3] = {0, 0, (uint64_t)config->id_bytes};
+    if (config->tokenizer != NULL)
+        tokenizer_identity(config->tokenizer, facts);
+    if (facts[0] != 0 || facts[1] != 0 || config->id_bytes == 4)
+        XXH3_128bits_update(hash, facts, sizeof facts);
+    *out = hash;
+    return ST_OK;
+}
+
+static struct shard_key hash_end(XXH3_state_t *hash)
+{
+    const XXH128_hash_t sum = XXH3_128bits_digest(hash);
+    return (struct shard_key){{sum.low64, sum.high64}};
+}
+
+/* The same bytes as another kind of file have other ids. */
+static void hash_file(XXH3_state_t *hash, const struct data_file *file)
+{
+    const int64_t facts[] = {file->kind, file->is_packed, file->bytes};
+    XXH3_128bits_update(hash, facts, sizeof facts);
+}
+
+static void hash_raw(void *arg, const uint8_t *raw, size_t n) { XXH3_128bits_update(arg, raw, n); }
+
+static enum status key_of_file(const struct encode_config *config, const struct data_file *file,
+                               uint8_t *buffer, XXH3_state_t *hash)
+{
+    struct stream *stream;
+    struct data_file raw = *file;
+    size_t n = ENCODE_READ_BYTES;
+    enum status st = ST_OK;
+    raw.is_packed = false;
+    hash_file(hash, file);
+    TRY(stream_open(&raw, hash_raw, hash, &stream));
+    while (st == ST_OK && n == ENCODE_READ_BYTES) {
+        st = stream_read(stream, buffer, ENCODE_READ_BYTES, &n);
+        if (st == ST_OK)
+            st = report(config, 0);
+    }
+    stream_close(stream);
+    return st;
+}
+
+enum status encode_key(const struct encode_config *config, const struct data_file *files, int64_t n,
+                       struct shard_key *key_out)
+{
+    XXH3_state_t *hash = NULL;
+    TRY(hash_begin(config, &hash));
+    uint8_t *buffer = malloc(ENCODE_READ_BYTES);
+    enum status st =
+        buffer != NULL ? ST_OK
+                       : FAIL(ST_RETRY, "out of memory: %d bytes to read text", ENCODE_READ_BYTES);
+    for (int64_t i = 0; st == ST_OK && i < n; i++)
+        st = key_of_file(config, files + i, buffer, hash);
+    if (st == ST_OK)
+        *key_out = hash_end(hash);
+    XXH3_freeState(hash);
+    free(buffer);
+    return st;
+}
+
+/* ---- one part, on a thread ---- */
+
+/* Calls config.progress within a block, from whichever thread encodes. */
+static bool goes_on(void *arg)
+{
+    struct encode *encode = arg;
+    const struct encode_config *config = &encode->config;
+    pthread_mutex_lock(&encode->watching);
+    encode->is_stopped =
+        encode->is_stopped ||
+        !config->progress(config->progress_arg, encode->done_bytes, config->bytes_total);
+    const bool is_stopped = encode->is_stopped;
+    pthread_mutex_unlock(&encode->watching);
+    return !is_stopped;
+}
+
+/* Appends the ids of a text. */
+static bool encode_add(struct encode *encode, struct encode_part *part, const uint8_t *text,
+                       size_t bytes, bool is_begin)
+{
+    const struct encode_watch watch = {goes_on, encode};
+    size_t n;
+    if (tokenizer_encode_watched(encode->tokenizer, encode->config.progress != NULL ? &watch : NULL,
+                                 text, bytes, is_begin, part->ids + part->n, &n) != ST_OK) {
+        status_clear(); /* encode_block reports it, on its own thread */
+        part->is_out_of_memory = true;
+        return false;
+    }
+    part->n += n;
+    return true;
+}
+
+/* One line without its end. A document has space for its ids and the end of text, since its line is
+ * at least 11 bytes longer: {"text":""}. */
+static bool encode_line(struct encode *encode, struct encode_part *part, uint8_t *line, size_t n)
+{
+    part->lines++;
+    size_t i = 0;
+    while (i < n && (line[i] == ' ' || line[i] == '\t' || line[i] == '\r'))
+        i++;
+    if (i == n)
+        return true;
+    struct jsonl_text text = {.fault = "a line longer than 64 MiB"};
+    if (n <= ENCODE_LINE_MAX)
+        text = jsonl_text(line, n);
+    part->fault = text.fault;
+    part->fault_at = text.fault_at;
+    if (text.fault != NULL)
+        return false;
+    const size_t first = part->n;
+    if (!encode_add(encode, part, text.bytes, text.n, true))
+        return false;
+    const uint32_t end = tokenizer_end(encode->tokenizer);
+    if (end != TOKENIZER_NONE)
+        part->ids[part->n++] = end;
+    if (part->n > first)
+        part->ids[first] |= ENCODE_RECORD;
+    return true;
+}
+
+static void encode_part_run(void *arg, int part_i, int thread_i)
+{
+    struct encode *encode = arg;
+    struct encode_part *part = encode->part + part_i;
+    (void)thread_i;
+    if (encode->file->kind == DATA_FILE_KIND_TEXT) {
+        encode_add(encode, part, part->text, part->bytes, part->is_begin);
+        return;
+    }
+    uint8_t *const end = part->text + part->bytes;
+    for (uint8_t *line = part->text, *stop; line < end; line = stop + 1) {
+        stop = memchr(line, '\n', (size_t)(end - line));
+        if (stop == NULL)
+            stop = end;
+        if (!encode_line(encode, part, line, (size_t)(stop - line)))
+            return;
+    }
+}
+
+/* ---- blocks ---- */
+
+/* Returns the length of the longest prefix of text[0, n) that can be encoded whatever follows; 0:
+ * none. There is none in text[0, seen), which is not looked at again. */
+static size_t cut_of(const struct encode *encode, const uint8_t *text, size_t n, size_t seen)
+{
+    if (encode->file->kind != DATA_FILE_KIND_TEXT) {
+        const uint8_t *last = memrchr(text + seen, '\n', n - seen);
+        return last != NULL ? (size_t)(last - text) + 1 : 0;
+    }
+    /* A place at the end of what was seen may be certain only now, and whether one is depends on
+     * the bytes before it: a token has at most BPE_TOKEN_BYTES_MAX. */
+    const size_t most = 2 * BPE_TOKEN_BYTES_MAX, from = seen > 2 * most ? seen - 2 * most : 0;
+    const size_t cut = tokenizer_cut(encode->tokenizer, text + from, n - from);
+    return from == 0 || cut > most ? from + cut : 0;
+}
+
+/* Cuts the block's first n bytes into parts of about equal size. Returns how many. */
+static int split_block(struct encode *encode, size_t n)
+{
+    enum { WORTH_A_PART = 1 << 15 };
+    const size_t most = 4 * (size_t)thread_pool_threads(encode->pool), fit = n / WORTH_A_PART + 1;
+    const size_t wish = fit < most ? fit : most;
+    size_t at = 0, ids = 0, seen = 0;
+    int parts = 0;
+    for (size_t i = 0; i < wish && at < n; i++) {
+        size_t len = n - at;
+        if (i + 1 < wish)
+            len = cut_of(encode, encode->text + at, len / (wish - i), seen);
+        seen = len == 0 ? (n - at) / (wish - i) : 0;
+        if (len == 0)
+            continue; /* no place to cut: the next part is longer */
+        ASSERT(parts < ENCODE_PARTS_MAX);
+        encode->part[parts] = (struct encode_part){.text = encode->text + at,
+                                                   .bytes = len,
+                                                   .is_begin = encode->is_begin && at == 0,
+                                                   .ids = encode->ids + ids};
+        parts++;
+        ids += tokenizer_cap(encode->tokenizer, len);
+        at += len;
+    }
+    return parts;
+}
+
+static enum status encode_block(struct encode *encode, size_t n, struct encode_sink *sink,
+                                int64_t done_bytes)
+{
+    const int parts = split_block(encode, n);
+    encode->done_bytes = encode->before_bytes + done_bytes;
+    thread_pool_run(encode->pool, parts, encode_part_run, encode);
+    if (encode->is_stopped)
+        return stopped(&encode->config, encode->done_bytes);
+    for (int i = 0; i < parts; i++) {
+        const struct encode_part *part = encode->part + i;
+        encode->lines += part->lines;
+        if (part->is_out_of_memory)
+            return FAIL(ST_RETRY, "out of memory: tokens of %zu bytes of %s", part->bytes,
+                        encode->file->path);
+        if (part->fault != NULL)
+            return FAIL(ST_BAD_DATA, "%s, line %lld, byte %zu: %s; correct or remove the line",
+                        encode->file->path, (long long)encode->lines, part->fault_at + 1,
+                        part->fault);
+        if (encode->file->kind == DATA_FILE_KIND_JSONL) {
+            /* Removes the marks from a part's ids, and notes the records that begin there. */
+            const int64_t ids_n = (int64_t)part->n;
+            for (int64_t k = 0; k < ids_n; k++)
+                if (part->ids[k] & ENCODE_RECORD) {
+                    part->ids[k] &= ~ENCODE_RECORD;
+                    TRY(encode_begin_record(sink, part->ids, ids_n, k));
+                }
+        }
+        TRY(encode_put(sink, part->ids, (int64_t)part->n));
+    }
+    encode->len -= n;
+    encode->is_begin = false;
+    memmove(encode->text, encode->text + n, encode->len);
+    return ST_OK;
+}
+
+static enum status encode_grow(struct encode *encode)
+{
+    if (encode->cap < (size_t)ENCODE_LINE_MAX)
+        return reserve(encode, 2 * encode->cap);
+    if (encode->file->kind == DATA_FILE_KIND_JSONL)
+        return FAIL(ST_BAD_DATA,
+                    "%s, line %lld: a line longer than %lld bytes; correct or remove the line",
+                    encode->file->path, (long long)encode->lines + 1, (long long)ENCODE_LINE_MAX);
+    return FAIL(ST_BAD_DATA,
+                "%s has %zu bytes in a row without a place to split words; this is not text",
+                encode->file->path, encode->cap);
+}
+
+static enum status encode_stream(struct encode *encode, struct stream *stream,
+                                 struct encode_sink *sink)
+{
+    bool is_end = false, is_first = true;
+    size_t seen = 0; /* of the block, without a place to cut */
+    encode->len = 0;
+    encode->lines = 0;
+    encode->is_begin = true;
+    while (!is_end) {
+        size_t n;
+        const size_t space = encode->cap - encode->len;
+        TRY(stream_read(stream, encode->text + encode->len, space, &n));
+        encode->len += n;
+        is_end = n < space;
+        /* A byte order mark is no part of a text, but some editors write one. */
+        if (is_first && encode->len >= 3 && memcmp(encode->text, "\xef\xbb\xbf", 3) == 0) {
+            encode->len -= 3;
+            memmove(encode->text, encode->text + 3, encode->len);
+        }
+        is_first = false;
+        const size_t cut = is_end ? encode->len : cut_of(encode, encode->text, encode->len, seen);
+        if (cut > 0)
+            TRY(encode_block(encode, cut, sink, stream_raw_bytes(stream)));
+        else if (!is_end && encode->len == encode->cap)
+            TRY(encode_grow(encode));
+        seen = encode->len;
+        TRY(report(&encode->config, encode->before_bytes + stream_raw_bytes(stream)));
+    }
+    return ST_OK;
+}
+
+static enum status encode_text(struct encode *encode, struct encode_sink *sink)
+{
+    struct stream *stream;
+    if (encode->file->kind == DATA_FILE_KIND_JSONL && sink->end == TOKENIZER_NONE)
+        return fail_end(encode->file->path);
+    hash_file(encode->hash, encode->file);
+    TRY(stream_open(encode->file, hash_raw, encode->hash, &stream));
+    encode_begin_file(sink);
+    const enum status st = encode_stream(encode, stream, sink);
+    stream_close(stream);
+    return st;
+}
+
+enum status encode_files(struct encode *encode, const struct data_file *files, int64_t n,
+                         struct encode_sink *sink, struct shard_key *key_out)
+{
+    enum status st = ST_OK;
+    TRY(hash_begin(&encode->config, &encode->hash));
+    for (int64_t i = 0; st == ST_OK && i < n; i++) {
+        encode->file = files + i;
+        st = encode_text(encode, sink);
+        encode->before_bytes += data_file_bytes(files + i);
+    }
+    if (st == ST_OK)
+        *key_out = hash_end(encode->hash);
+    XXH3_freeState(encode->hash);
+    encode->hash = NULL;
+    return st;
+}

@@ -1,0 +1,38 @@
+/* tokenizer_gguf — the tokenizer of a GGUF file, from its lists: SentencePiece's pieces ("llama"),
+ * or byte-level BPE ("gpt2") with a pattern by name. It must not know files.
+ *
+ * Names of patterns: gpt-2, smollm, llama-bpe, llama3, llama-v3, qwen2. Others are refused by name.
+ * Source: ggml-org/llama.cpp, gguf-py and src/llama-vocab.cpp. */
+#ifndef CONVOY_DATA_TOKENIZER_GGUF_H
+#define CONVOY_DATA_TOKENIZER_GGUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/pieces.h"
+
+struct tokenizer_gguf {
+    const char *name; /* for messages */
+    const char *model, *pre;
+    const struct tokenizer_piece *piece, *merge; /* a merge has only text: "a b" */
+    size_t n, merges_n;
+    bool has_scores;
+    int64_t begin, end; /* ids; −1: none */
+    bool adds_space;
+};
+
+/* How a name of a pattern splits texts. */
+struct tokenizer_gguf_kind {
+    const char *pre;
+    enum pretoken_kind kind;
+    bool takes_whole, is_nfc;
+};
+const struct tokenizer_gguf_kind *tokenizer_gguf_kind(const char *pre); /* NULL: not known */
+
+/* tokenizer_gguf_open — ST_BAD_DATA: a kind that is not read, or lists that do not fit. */
+enum status tokenizer_gguf_open(const struct tokenizer_gguf *gguf, struct tokenizer **out);
+
+#endif

@@ -1,0 +1,469 @@
+/* tokenizer — see tokenizer.h. A text goes through copies only where it changes: plain ASCII with a
+ * byte-level vocabulary is merged where it lies. */
+#include "data/tokenizer/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "base/assert.h"
+#include "data/tokenizer/normal_text.h"
+
+/* added_tokens — finds the leftmost of several strings in a text, the longest where several begin
+ * at one place. Must not know what they mean. */
+
+struct added_one {
+    uint32_t id;
+    uint32_t n;
+    uint8_t *text;
+};
+
+struct added_tokens {
+    size_t n, most;
+    size_t longest;
+    uint32_t from[257]; /* those that begin with byte b: item[from[b], from[b + 1]) */
+    uint64_t two[1024]; /* first two bytes that some string has */
+    struct added_one item[];
+};
+
+/* added_tokens_new — most: so many strings at most. */
+static enum status added_tokens_new(size_t most, struct added_tokens **out)
+{
+    struct added_tokens *added = calloc(1, sizeof *added + most * sizeof *added->item);
+    if (added == NULL)
+        return FAIL(ST_RETRY, "out of memory: %zu added tokens", most);
+    added->most = most;
+    *out = added;
+    return ST_OK;
+}
+
+/* accepts NULL */
+static void added_tokens_close(struct added_tokens *added)
+{
+    if (added == NULL)
+        return;
+    for (size_t i = 0; i < added->n; i++)
+        free(added->item[i].text);
+    free(added);
+}
+
+/* added_tokens_put — before the first search; n ≥ 1. Fails ST_RETRY: memory. */
+static enum status added_tokens_put(struct added_tokens *added, uint32_t id, const uint8_t *text,
+                                    size_t n)
+{
+    uint8_t *copy = added->n < added->most ? malloc(n) : NULL;
+    if (copy == NULL)
+        return FAIL(ST_RETRY, "out of memory: an added token of %zu bytes", n);
+    memcpy(copy, text, n);
+    added->item[added->n++] = (struct added_one){id, (uint32_t)n, copy};
+    added->longest = n > added->longest ? n : added->longest;
+    return ST_OK;
+}
+
+/* By first byte, then the longest first, then the smallest id. */
+static int by_byte(const void *a, const void *b)
+{
+    const struct added_one *x = a, *y = b;
+    if (x->text[0] != y->text[0])
+        return x->text[0] < y->text[0] ? -1 : 1;
+    if (x->n != y->n)
+        return x->n > y->n ? -1 : 1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* added_tokens_sort — between the last put and the first search. */
+static void added_tokens_sort(struct added_tokens *added)
+{
+    qsort(added->item, added->n, sizeof *added->item, by_byte);
+    memset(added->from, 0, sizeof added->from);
+    for (size_t i = 0; i < added->n; i++) {
+        added->from[added->item[i].text[0] + 1]++;
+        const struct added_one *one = added->item + i;
+        const uint32_t first = (uint32_t)one->text[0] << 8;
+        for (uint32_t b = 0; b < 256; b++)
+            if (one->n == 1 || one->text[1] == b)
+                added->two[(first | b) >> 6] |= (uint64_t)1 << (b & 63);
+    }
+    for (int b = 0; b < 256; b++)
+        added->from[b + 1] += added->from[b];
+}
+
+static inline bool may_begin(const struct added_tokens *added, const uint8_t *p, const uint8_t *end)
+{
+    if (added->from[p[0]] == added->from[p[0] + 1])
+        return false;
+    const uint32_t two = (uint32_t)p[0] << 8 | p[1 < end - p];
+    return end - p < 2 || (added->two[two >> 6] >> (two & 63) & 1);
+}
+
+/* added_tokens_next — where the next one begins, at or after p; its id and length. end: none. */
+static const uint8_t *added_tokens_next(const struct added_tokens *added, const uint8_t *p,
+                                        const uint8_t *end, uint32_t *id_out, size_t *n_out)
+{
+    for (; p < end; p++) {
+        if (!may_begin(added, p, end))
+            continue;
+        for (size_t i = added->from[*p]; i < added->from[*p + 1]; i++) {
+            const struct added_one *one = added->item + i;
+            if (one->n > (size_t)(end - p) || memcmp(one->text, p, one->n) != 0)
+                continue;
+            *id_out = one->id;
+            *n_out = one->n;
+            return p;
+        }
+    }
+    return end;
+}
+
+/* added_tokens_spans — may one, whole or cut off by end, contain the place at, but not begin
+ * there? touches: or end there. */
+static bool added_tokens_spans(const struct added_tokens *added, const uint8_t *text,
+                               const uint8_t *at, const uint8_t *end, bool touches)
+{
+    const uint8_t *p = (size_t)(at - text) < added->longest ? text : at - added->longest;
+    for (; p < at; p++) {
+        if (!may_begin(added, p, end))
+            continue;
+        for (size_t i = added->from[*p]; i < added->from[*p + 1]; i++) {
+            const struct added_one *one = added->item + i;
+            const size_t seen = one->n < (size_t)(end - p) ? one->n : (size_t)(end - p);
+            if (one->n + touches > (size_t)(at - p) && memcmp(one->text, p, seen) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* A shorter text is not worth the memory of a cache of words. */
+#define TOKENIZER_CACHE_FROM ((size_t)1 << 16)
+
+struct tokenizer {
+    struct tokenizer_parts parts; /* its name and added tokens: see below */
+    char *name;
+    struct added_tokens *raw, *normalized; /* NULL: there are none */
+    bool needs_line; /* a cut must be before a line end: added tokens may hide in the raw text */
+    uint64_t identity[2];
+};
+
+/* One text on its way. */
+struct tokenizer_run {
+    const struct tokenizer *tokenizer;
+    struct bpe_cache *cache;
+    const struct encode_watch *watch;
+    bool is_begin;          /* of a document; else the text continues one */
+    uint8_t *copy, *spaced; /* a piece normalised; a piece with a space before it */
+    size_t copy_cap, spaced_cap;
+    uint32_t *out;
+    size_t n;
+};
+
+/* ---- texts to ids ---- */
+
+static enum status room(uint8_t **buffer, size_t *cap, size_t need)
+{
+    if (need <= *cap)
+        return ST_OK;
+    uint8_t *grown = realloc(*buffer, need);
+    if (grown == NULL)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes to tokenise a text", need);
+    *buffer = grown;
+    *cap = need;
+    return ST_OK;
+}
+
+static enum status put_words(struct tokenizer_run *run, const uint8_t *p, size_t n)
+{
+    const struct tokenizer_parts *parts = &run->tokenizer->parts;
+    return bpe_encode(parts->bpe, parts->kind, run->cache, run->watch, p, n, run->out, &run->n);
+}
+
+/* Does a word begin here that a space is put before? each: in every piece; first: in the first of a
+ * document. A text that continues one begins within a piece. */
+static bool begins(const struct tokenizer_run *run, bool at_start, bool each, bool first)
+{
+    return at_start ? run->is_begin && (each || first) : each;
+}
+
+/* What has no added token; with a space before it where that is the rule. */
+static enum status put_piece(struct tokenizer_run *run, const uint8_t *p, size_t n, bool at_start)
+{
+    const enum tokenizer_prefix prefix = run->tokenizer->parts.prefix;
+    const bool is_spaced =
+        begins(run, at_start, prefix == TOKENIZER_PREFIX_ALL, prefix == TOKENIZER_PREFIX_SPACED);
+    if (!is_spaced || n == 0 || *p == ' ')
+        return put_words(run, p, n);
+    TRY(room(&run->spaced, &run->spaced_cap, n + 1));
+    run->spaced[0] = ' ';
+    memcpy(run->spaced + 1, p, n);
+    return put_words(run, run->spaced, n + 1);
+}
+
+typedef enum status piece_fn(struct tokenizer_run *run, const uint8_t *p, size_t n, bool at_start);
+
+/* Splits off the added tokens, and gives put what is between them. */
+static enum status split(struct tokenizer_run *run, const struct added_tokens *added,
+                         const uint8_t *text, size_t n_bytes, bool at_start, piece_fn *put)
+{
+    const uint8_t *p = text, *end = text + n_bytes;
+    if (added == NULL)
+        return put(run, text, n_bytes, at_start);
+    while (p < end) {
+        uint32_t id = 0;
+        size_t n = 0;
+        const uint8_t *at = added_tokens_next(added, p, end, &id, &n);
+        if (at > p)
+            TRY(put(run, p, (size_t)(at - p), at_start && p == text));
+        if (at == end)
+            break;
+        run->out[run->n++] = id;
+        p = at + n;
+    }
+    return ST_OK;
+}
+
+/* The normal form of p[0, n), with the space of FIRST and PIECE; p itself when it is that. */
+static enum status normalize(struct tokenizer_run *run, const uint8_t **p, size_t *n, bool at_start)
+{
+    const struct tokenizer_parts *parts = &run->tokenizer->parts;
+    const bool is_spaced = begins(run, at_start, parts->prefix == TOKENIZER_PREFIX_PIECE,
+                                  parts->prefix == TOKENIZER_PREFIX_FIRST);
+    const bool changes = (parts->is_nfc || parts->is_spm) && !normal_text_is_ascii(*p, *n);
+    if (!is_spaced && !changes)
+        return ST_OK;
+    TRY(room(&run->copy, &run->copy_cap, NORMAL_TEXT_GROWTH * *n + 1));
+    run->copy[0] = ' ';
+    uint8_t *to = run->copy + is_spaced;
+    size_t made = *n;
+    if (!changes)
+        memcpy(to, *p, *n);
+    else if (parts->is_spm)
+        made = normal_text_spm(*p, *n, to);
+    else
+        TRY(normal_text_nfc(run->watch, *p, *n, to, &made));
+    *p = run->copy;
+    *n = made + is_spaced;
+    return ST_OK;
+}
+
+/* What has no added token that is split off before normalisation. */
+static enum status put_normal(struct tokenizer_run *run, const uint8_t *p, size_t n, bool at_start)
+{
+    if (n == 0)
+        return ST_OK;
+    TRY(normalize(run, &p, &n, at_start));
+    return split(run, run->tokenizer->normalized, p, n, at_start, put_piece);
+}
+
+enum status tokenizer_encode(const struct tokenizer *tokenizer, const void *text, size_t n_bytes,
+                             bool is_begin, uint32_t *out, size_t *n_out)
+{
+    return tokenizer_encode_watched(tokenizer, NULL, text, n_bytes, is_begin, out, n_out);
+}
+
+enum status tokenizer_encode_watched(const struct tokenizer *tokenizer,
+                                     const struct encode_watch *watch, const void *text,
+                                     size_t n_bytes, bool is_begin, uint32_t *out, size_t *n_out)
+{
+    struct tokenizer_run run = {
+        .tokenizer = tokenizer, .watch = watch, .is_begin = is_begin, .out = out};
+    if (n_bytes >= TOKENIZER_CACHE_FROM)
+        run.cache = bpe_cache_new();
+    const enum status st = split(&run, tokenizer->raw, text, n_bytes, true, put_normal);
+    bpe_cache_free(run.cache);
+    free(run.copy);
+    free(run.spaced);
+    *n_out = run.n;
+    return st;
+}
+
+size_t tokenizer_cap(const struct tokenizer *tokenizer, size_t n_bytes)
+{
+    return (!tokenizer->parts.is_nfc && !tokenizer->parts.is_spm &&
+            tokenizer->parts.prefix == TOKENIZER_PREFIX_NONE)
+               ? n_bytes
+               : NORMAL_TEXT_GROWTH * n_bytes + 1;
+}
+
+size_t tokenizer_prompt_cap(const struct tokenizer *tokenizer, size_t n_bytes)
+{
+    return tokenizer_cap(tokenizer, n_bytes) + 1;
+}
+
+enum status tokenizer_prompt(const struct tokenizer *tokenizer, const void *text, size_t n_bytes,
+                             uint32_t *out, size_t *n_out)
+{
+    const uint32_t begin = tokenizer->parts.begin, end = tokenizer->parts.end;
+    const uint32_t first = begin == TOKENIZER_NONE && n_bytes == 0 ? end : begin;
+    size_t n = first != TOKENIZER_NONE;
+    if (n > 0)
+        out[0] = first;
+    TRY(tokenizer_encode(tokenizer, text, n_bytes, true, out + n, n_out));
+    *n_out += n;
+    return ST_OK;
+}
+
+/* ---- cuts ---- */
+
+/* Is the character before the same in NFC? Else its class may be another. */
+static bool stands_before(const uint8_t *text, const uint8_t *at)
+{
+    const uint8_t *p = at - 1;
+    while (p > text && at - p < 4 && (*p & 0xc0) == 0x80)
+        p--;
+    return normal_text_stands(p, at);
+}
+
+static bool is_safe(const struct tokenizer *tokenizer, const uint8_t *text, const uint8_t *at,
+                    const uint8_t *end)
+{
+    if (tokenizer->parts.is_nfc && !(normal_text_stands(at, end) && stands_before(text, at)))
+        return false;
+    if (tokenizer->needs_line && *at != '\n' && *at != '\r')
+        return false;
+    /* behind an added token a word begins as at the beginning */
+    const bool touches = tokenizer->parts.prefix == TOKENIZER_PREFIX_PIECE ||
+                         tokenizer->parts.prefix == TOKENIZER_PREFIX_ALL;
+    if (tokenizer->raw != NULL && added_tokens_spans(tokenizer->raw, text, at, end, touches))
+        return false;
+    return tokenizer->normalized == NULL ||
+           !added_tokens_spans(tokenizer->normalized, text, at, end, touches);
+}
+
+size_t tokenizer_cut(const struct tokenizer *tokenizer, const void *text, size_t n_bytes)
+{
+    const uint8_t *bytes = text;
+    size_t cut = pretoken_cut(tokenizer->parts.kind, bytes, n_bytes);
+    while (cut > 0 && !is_safe(tokenizer, bytes, bytes + cut, bytes + n_bytes))
+        cut = pretoken_cut(tokenizer->parts.kind, bytes, cut);
+    return cut;
+}
+
+/* ---- making one ---- */
+
+/* An added token that is found in normalised text is normalised as a text is. */
+static enum status add_normalized(struct tokenizer *tokenizer, const struct tokenizer_added *added)
+{
+    struct tokenizer_run run = {.tokenizer = tokenizer};
+    const uint8_t *p = added->text;
+    size_t n = added->n;
+    TRY(normalize(&run, &p, &n, false)); /* with the space of each piece */
+    enum status st = ST_OK;
+    if (tokenizer->parts.is_nfc && !normal_text_is_ascii(added->text, added->n))
+        tokenizer->needs_line = true;
+    if ((tokenizer->needs_line && memchr(p, '\n', n) != NULL) ||
+        (tokenizer->parts.is_spm && n > 1 && memchr(p + 1, ' ', n - 1) != NULL))
+        st = FAIL(ST_BAD_DATA,
+                  "%s: the added token %.*s (id %u) is normalised and holds a space or a line end, "
+                  "which is not read; set \"normalized\": false for it",
+                  tokenizer->name, (int)added->n, (const char *)added->text, added->id);
+    if (st == ST_OK)
+        st = added_tokens_put(tokenizer->normalized, added->id, p, n);
+    free(run.copy);
+    return st;
+}
+
+static size_t count_added(const struct tokenizer_parts *parts, bool is_normalized)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < parts->added_n; i++)
+        n += parts->added[i].is_normalized == is_normalized;
+    return n;
+}
+
+static enum status put_added(struct tokenizer *tokenizer, const struct tokenizer_parts *parts)
+{
+    const size_t raw = count_added(parts, false), normalized = count_added(parts, true);
+    if (raw > 0)
+        TRY(added_tokens_new(raw, &tokenizer->raw));
+    if (normalized > 0)
+        TRY(added_tokens_new(normalized, &tokenizer->normalized));
+    for (size_t i = 0; i < parts->added_n; i++) {
+        const struct tokenizer_added *one = parts->added + i;
+        TRY(one->is_normalized ? add_normalized(tokenizer, one)
+                               : added_tokens_put(tokenizer->raw, one->id, one->text, one->n));
+    }
+    if (raw > 0)
+        added_tokens_sort(tokenizer->raw);
+    if (normalized > 0)
+        added_tokens_sort(tokenizer->normalized);
+    return ST_OK;
+}
+
+enum status tokenizer_new(const struct tokenizer_parts *parts, struct tokenizer **out)
+{
+    struct tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
+    char *name = strdup(parts->name);
+    if (tokenizer == NULL || name == NULL) {
+        free(tokenizer);
+        free(name);
+        bpe_close(parts->bpe);
+        return FAIL(ST_RETRY, "out of memory: %zu bytes for a tokenizer", sizeof *tokenizer);
+    }
+    tokenizer->parts = *parts;
+    tokenizer->name = name;
+    tokenizer->parts.name = NULL;
+    tokenizer->parts.added = NULL;
+    const enum status st = put_added(tokenizer, parts);
+    if (st != ST_OK) {
+        tokenizer_close(tokenizer);
+        return st;
+    }
+    /* Of everything that ids depend on. */
+    uint64_t facts[] = {0, 0, parts->kind, parts->is_nfc, parts->is_spm, parts->prefix, parts->end};
+    if (!parts->is_built_in) {
+        bpe_identity(parts->bpe, facts);
+        XXH128_hash_t sum = XXH3_128bits(facts, sizeof facts);
+        for (size_t i = 0; i < parts->added_n; i++) {
+            const struct tokenizer_added *one = parts->added + i;
+            const uint64_t more[] = {sum.low64, sum.high64, one->id, one->is_normalized,
+                                     XXH3_64bits(one->text, one->n)};
+            sum = XXH3_128bits(more, sizeof more);
+        }
+        tokenizer->identity[0] = sum.low64;
+        tokenizer->identity[1] = sum.high64;
+    }
+    *out = tokenizer;
+    return ST_OK;
+}
+
+void tokenizer_close(struct tokenizer *tokenizer)
+{
+    if (tokenizer == NULL)
+        return;
+    bpe_close(tokenizer->parts.bpe);
+    added_tokens_close(tokenizer->raw);
+    added_tokens_close(tokenizer->normalized);
+    free(tokenizer->name);
+    free(tokenizer);
+}
+
+/* ---- facts ---- */
+
+const char *tokenizer_name(const struct tokenizer *tokenizer) { return tokenizer->name; }
+uint32_t tokenizer_vocab(const struct tokenizer *tokenizer)
+{
+    return bpe_vocab(tokenizer->parts.bpe);
+}
+uint32_t tokenizer_begin(const struct tokenizer *tokenizer) { return tokenizer->parts.begin; }
+uint32_t tokenizer_end(const struct tokenizer *tokenizer) { return tokenizer->parts.end; }
+
+void tokenizer_identity(const struct tokenizer *tokenizer, uint64_t out[2])
+{
+    memcpy(out, tokenizer->identity, sizeof tokenizer->identity);
+}
+
+bool tokenizer_is_same(const struct tokenizer *a, const struct tokenizer *b)
+{
+    uint64_t x[2], y[2];
+    bpe_identity(a->parts.bpe, x);
+    bpe_identity(b->parts.bpe, y);
+    return memcmp(x, y, sizeof x) == 0 && a->parts.kind == b->parts.kind &&
+           a->parts.is_nfc == b->parts.is_nfc && a->parts.is_spm == b->parts.is_spm &&
+           a->parts.prefix == b->parts.prefix && a->parts.end == b->parts.end;
+}
+
+const uint8_t *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t id, size_t *n_out)
+{
+    return bpe_bytes(tokenizer->parts.bpe, id, n_out);
+}

@@ -1,0 +1,32 @@
+/* blas — the dense products of kernels/matmul.h through NVIDIA's cuBLASLt, where that is installed.
+ *
+ * Row-major y (N,O) is column-major (O,N). So y = x·w is computed as yᵀ = wᵀ·xᵀ, and nothing is
+ * copied. A product has one or two forms:
+ *   fused   bias, GELU, its gradient and the bias gradient are epilogues of cuBLASLt; the residual
+ *           is its C
+ *   apart   GELU, its gradient and the bias gradient are done by a kernel afterwards
+ * The second is taken where cuBLASLt does not have the first, and where the table of algorithms
+ * says that it is faster (blas/tuned.h). fp32 products have no GELU in the epilogue: its accuracy
+ * is not documented, and fp32 results are compared with the CPU's. Where cuBLASLt has neither, the
+ * product is left to kernels/matmul.cu (*is_done false). A struct blas belongs to one stream. Only
+ * in builds with CUDA. Must not know models. */
+#ifndef CONVOY_DEV_BLAS_H
+#define CONVOY_DEV_BLAS_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "kernels/cuda.h"
+
+struct blas; /* blas/plan.h opens and closes it */
+
+/* The contracts of kernels/matmul.h. is_plain: no epilogue at all (CONVOY_BLAS=plain); bias, GELU
+ * and gradients are kernels of their own. *is_done false: nothing was submitted to the device. */
+enum status blas_matmul_fwd(struct blas *b, const struct cuda *cuda, bool is_plain,
+                            const struct matmul_fwd *a, bool *is_done);
+enum status blas_matmul_bwd_x(struct blas *b, const struct cuda *cuda, bool is_plain,
+                              const struct matmul_bwd_x *a, bool *is_done);
+enum status blas_matmul_bwd_w(struct blas *b, const struct cuda *cuda, bool is_plain,
+                              const struct matmul_bwd_w *a, bool *is_done);
+
+#endif

@@ -1,0 +1,298 @@
+/* blas_plan — cuBLASLt's objects and algorithm for each shape, made once and kept (blas/plan.h).
+ * Must not know rows, layers or layouts of kernels/matmul.h. */
+#include "dev/blas/plan.h"
+
+#ifdef CONVOY_CUDA
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "dev/blas/lt.h"
+#include "dev/blas/tuned.h"
+#include "dev/cuda/internal.h"
+
+_Static_assert(sizeof(struct blas_shape) == 8 * sizeof(int64_t) + 14 * sizeof(int), "no padding");
+_Static_assert(sizeof(cublasLtMatmulAlgo_t) == BLAS_TUNED_ALGO, "an entry holds an algorithm");
+
+/* One shape, made at its first use. */
+struct plan {
+    struct blas_shape shape;
+    bool is_possible; /* false: the library refused it once */
+    bool is_apart;    /* the table says that the form without this epilogue is faster */
+    struct blas_lt_objects objects;
+    cublasLtMatmulAlgo_t algo;
+    size_t workspace_bytes;
+};
+
+struct blas {
+    struct library library;
+    struct blas_lt lt;
+    cublasLtHandle_t handle;
+    struct blas_chip chip;
+    const char *table;
+    bool is_captured;
+    int sm_target;          /* of each product; 0: all */
+    bool is_stale_reported; /* an entry of the table that the library refuses: logged once */
+    struct plan *plans;
+    size_t plans_n, plans_cap;
+    char about[LIBRARY_PATH_MAX + 32];
+};
+
+/* ---- open, close ---- */
+
+enum status blas_plan_find(char *about, size_t cap)
+{
+    struct library library;
+    struct blas_lt lt;
+    TRY(blas_lt_open(&library, &lt));
+    blas_lt_about(&lt, &library, about, cap);
+    library_close(&library);
+    return ST_OK;
+}
+
+enum status blas_plan_open(const struct blas_chip *chip, struct blas **out)
+{
+    struct blas *b = memory_new(1, sizeof *b);
+    enum status st = blas_lt_open(&b->library, &b->lt);
+    if (st != ST_OK) {
+        free(b);
+        return st;
+    }
+    cublasStatus_t rc = b->lt.cublasLtCreate(&b->handle);
+    if (rc != CUBLAS_STATUS_SUCCESS) {
+        st = FAIL(ST_NO_DEVICE, "cuBLASLt from %s does not start: status %d", b->library.path, rc);
+        library_close(&b->library);
+        free(b);
+        return st;
+    }
+    b->chip = *chip;
+    b->table = blas_tuned_checked_in();
+    blas_lt_about(&b->lt, &b->library, b->about, sizeof b->about);
+    *out = b;
+    return ST_OK;
+}
+
+static void forget_plans(struct blas *b)
+{
+    for (size_t i = 0; i < b->plans_n; i++)
+        blas_lt_free(&b->lt, &b->plans[i].objects);
+    b->plans_n = 0;
+}
+
+void blas_plan_close(struct blas *b)
+{
+    if (!b)
+        return;
+    forget_plans(b);
+    free(b->plans);
+    b->lt.cublasLtDestroy(b->handle);
+    library_close(&b->library);
+    free(b);
+}
+
+const char *blas_plan_about(const struct blas *b) { return b->about; }
+size_t blas_plan_version(const struct blas *b) { return b->lt.cublasLtGetVersion(); }
+void blas_plan_capture(struct blas *b, bool is_captured) { b->is_captured = is_captured; }
+
+void blas_plan_leave(struct blas *b, int sms)
+{
+    b->sm_target = sms > 0 && sms < b->chip.sm_count ? b->chip.sm_count - sms : 0;
+}
+
+void blas_plan_table(struct blas *b, const char *table)
+{
+    b->table = table;
+    forget_plans(b);
+}
+
+const char *blas_plan_epilogue(enum blas_epilogue epilogue)
+{
+    static const char *const names[BLAS_EPILOGUES] = {
+        [BLAS_NONE] = "no epilogue",  [BLAS_BIAS] = "BIAS",
+        [BLAS_GELU] = "GELU",         [BLAS_GELU_BIAS] = "GELU_BIAS",
+        [BLAS_GELU_AUX] = "GELU_AUX", [BLAS_GELU_AUX_BIAS] = "GELU_AUX_BIAS",
+        [BLAS_DGELU] = "DGELU",       [BLAS_BGRAD_A] = "BGRADA",
+        [BLAS_BGRAD_B] = "BGRADB"};
+    return names[epilogue];
+}
+
+/* ---- a plan ---- */
+
+/* propose — the library's proposals for this shape, these alignments and this workspace, best
+ * first; their number. */
+static int propose(const struct blas *b, const struct cuda *cuda, const struct plan *p,
+                   cublasLtMatmulHeuristicResult_t *out, int most)
+{
+    const struct blas_lt_objects *o = &p->objects;
+    int found = 0;
+    cublasLtMatmulPreference_t preference =
+        blas_lt_preference(&b->lt, &p->shape, cuda->scratch_bytes);
+    if (!preference)
+        return 0;
+    cublasStatus_t rc = b->lt.cublasLtMatmulAlgoGetHeuristic(b->handle, o->desc, o->a, o->b, o->c,
+                                                             o->d, preference, most, out, &found);
+    b->lt.cublasLtMatmulPreferenceDestroy(preference);
+    return rc == CUBLAS_STATUS_SUCCESS ? found : 0;
+}
+
+/* set_algo — takes an algorithm if the library has it for this shape on this chip. */
+static bool set_algo(const struct blas *b, const struct cuda *cuda, struct plan *p,
+                     const cublasLtMatmulAlgo_t *algo)
+{
+    cublasLtMatmulHeuristicResult_t result = {.workspaceSize = 0};
+    const struct blas_lt_objects *o = &p->objects;
+    if (b->lt.cublasLtMatmulAlgoCheck(b->handle, o->desc, o->a, o->b, o->c, o->d, algo, &result) !=
+            CUBLAS_STATUS_SUCCESS ||
+        result.workspaceSize > cuda->scratch_bytes)
+        return false;
+    p->algo = *algo;
+    p->workspace_bytes = result.workspaceSize;
+    return true;
+}
+
+static bool choose_first(const struct blas *b, const struct cuda *cuda, struct plan *p)
+{
+    cublasLtMatmulHeuristicResult_t found = {.workspaceSize = 0};
+    int n = propose(b, cuda, p, &found, 1);
+    p->algo = found.algo;
+    p->workspace_bytes = found.workspaceSize;
+    return n > 0 && found.state == CUBLAS_STATUS_SUCCESS;
+}
+
+static bool choose(struct blas *b, const struct cuda *cuda, struct plan *p)
+{
+    struct blas_tuned tuned;
+    cublasLtMatmulAlgo_t algo;
+    if (p->shape.sm_target > 0 ||
+        !blas_tuned_find(b->table, &b->chip, blas_plan_version(b), &p->shape, &tuned))
+        return choose_first(b, cuda, p);
+    p->is_apart = tuned.is_apart;
+    if (p->is_apart)
+        return false;
+    memcpy(&algo, tuned.algo, sizeof algo);
+    if (set_algo(b, cuda, p, &algo))
+        return true;
+    if (!b->is_stale_reported)
+        LOG_WARN("the table of algorithms has one for %lldx%lldx%lld with %s that cuBLASLt %s "
+                 "refuses: its own choice is taken there; `gpu_tests tune` measures again",
+                 (long long)p->shape.m, (long long)p->shape.n, (long long)p->shape.k,
+                 blas_plan_epilogue(p->shape.epilogue), b->about);
+    b->is_stale_reported = true;
+    return choose_first(b, cuda, p);
+}
+
+/* log_refused — once for a shape: a product that is split, or done by this program's kernels, costs
+ * time that a user may look for. */
+static void log_refused(const struct blas_shape *s)
+{
+    LOG_INFO("cuBLASLt does not support %lldx%lldx%lld with %s, %zu-bit to %zu-bit numbers: this "
+             "product is split, or done by the program's own kernels",
+             (long long)s->m, (long long)s->n, (long long)s->k, blas_plan_epilogue(s->epilogue),
+             8 * dtype_bytes(s->a), 8 * dtype_bytes(s->d));
+}
+
+static struct plan *look_up(const struct blas *b, const struct blas_shape *shape)
+{
+    for (size_t i = 0; i < b->plans_n; i++)
+        if (memcmp(&b->plans[i].shape, shape, sizeof *shape) == 0)
+            return &b->plans[i];
+    return NULL;
+}
+
+/* find — the plan of a shape; made when it is new. A run has a few dozen. */
+static enum status find(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
+                        struct plan **out)
+{
+    *out = look_up(b, shape);
+    if (*out)
+        return ST_OK;
+    if (b->is_captured)
+        return FAIL(ST_BUG,
+                    "a product of %lld x %lld x %lld is new to cuBLASLt while work is captured",
+                    (long long)shape->m, (long long)shape->n, (long long)shape->k);
+    if (b->plans_n == b->plans_cap) {
+        b->plans_cap = b->plans_cap ? 2 * b->plans_cap : 64;
+        b->plans = memory_resize(b->plans, b->plans_cap, sizeof *b->plans);
+    }
+    struct plan *p = *out = &b->plans[b->plans_n++];
+    memset(p, 0, sizeof *p);
+    memcpy(&p->shape, shape, sizeof p->shape);
+    p->is_possible = blas_lt_make(&b->lt, shape, &p->objects) && choose(b, cuda, p);
+    if (!p->is_possible && !p->is_apart)
+        log_refused(shape);
+    return ST_OK;
+}
+
+/* ---- measuring ---- */
+
+#define CANDIDATES_MAX 64
+
+int blas_plan_candidates(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
+                         struct blas_tuned *out, int most)
+{
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES_MAX];
+    struct plan p = {.is_possible = false};
+    int n = 0, kept = 0;
+    memcpy(&p.shape, shape, sizeof p.shape);
+    if (blas_lt_make(&b->lt, shape, &p.objects))
+        n = propose(b, cuda, &p, found, most < CANDIDATES_MAX ? most : CANDIDATES_MAX);
+    for (int i = 0; i < n; i++)
+        if (found[i].state == CUBLAS_STATUS_SUCCESS) {
+            out[kept].is_apart = false;
+            memcpy(out[kept++].algo, &found[i].algo, BLAS_TUNED_ALGO);
+        }
+    blas_lt_free(&b->lt, &p.objects);
+    return kept;
+}
+
+bool blas_plan_take(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
+                    const struct blas_tuned *tuned)
+{
+    cublasLtMatmulAlgo_t algo;
+    struct plan *p = NULL;
+    memcpy(&algo, tuned->algo, sizeof algo);
+    if (find(b, cuda, shape, &p) != ST_OK || !p->objects.d)
+        return false;
+    p->is_apart = false;
+    p->is_possible = set_algo(b, cuda, p, &algo);
+    return p->is_possible;
+}
+
+/* ---- a call ---- */
+
+enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct blas_call *call,
+                          bool *is_done)
+{
+    struct plan *p = NULL;
+    const float one = 1;
+    struct blas_shape shape = call->shape;
+    *is_done = false;
+    shape.sm_target = b->sm_target;
+    TRY(find(b, cuda, &shape, &p));
+    if (!p->is_possible || !blas_lt_addresses(&b->lt, call, p->objects.desc))
+        return ST_OK;
+    const struct blas_lt_objects *o = &p->objects;
+    cublasStatus_t rc = b->lt.cublasLtMatmul(
+        b->handle, o->desc, &one, call->a, o->a, call->b, o->b, &call->beta, call->c, o->c, call->d,
+        o->d, &p->algo, cuda->scratch, p->workspace_bytes, (cudaStream_t)cuda->stream);
+    bool is_refused = rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE;
+    if (is_refused && !b->is_captured) {
+        /* before anything was submitted: another form of the product, or this program's kernel */
+        p->is_possible = false;
+        log_refused(&p->shape);
+        return ST_OK;
+    }
+    if (rc != CUBLAS_STATUS_SUCCESS) {
+        /* Anything but a refusal in advance. A capture that fails is no fault of the GPU: the same
+         * work is submitted one by one afterwards, and reports what is wrong then. */
+        return FAIL(rc == CUBLAS_STATUS_EXECUTION_FAILED && !b->is_captured ? ST_FAULT : ST_BUG,
+                    "cuBLASLt %s: status %d for a product of %lld x %lld x %lld%s", b->about, rc,
+                    (long long)p->shape.m, (long long)p->shape.n, (long long)p->shape.k,
+                    b->is_captured ? " while work is captured" : "; see dmesg for an Xid");
+    }
+    *is_done = true;
+    return ST_OK;
+}
+#endif

@@ -1,0 +1,88 @@
+/* blas_plan — one product as cuBLASLt sees it, and the algorithm for that shape: of the table that
+ * is checked in (blas/tuned.h), else the library's own first proposal. For src/dev only: blas.c
+ * describes the product, blas/plan.c calls the library, the device opens and closes it. Must not
+ * know operations of kernels/matmul.h. */
+#ifndef CONVOY_DEV_BLAS_PLAN_H
+#define CONVOY_DEV_BLAS_PLAN_H
+
+#include "dev/blas/blas.h"
+
+#define BLAS_ALIGN 16
+
+enum blas_epilogue {
+    BLAS_NONE,
+    BLAS_BIAS,
+    BLAS_GELU,
+    BLAS_GELU_BIAS,
+    BLAS_GELU_AUX,
+    BLAS_GELU_AUX_BIAS,
+    BLAS_DGELU,
+    BLAS_BGRAD_A,
+    BLAS_BGRAD_B,
+    BLAS_EPILOGUES
+};
+
+/* Column-major: D (m,n) = op(A) (m,k) · op(B) (k,n) + beta·C. The rows of a transposed A are its k.
+ * ld: elements from one column to the next. All of it is the key of a plan; addresses are not. */
+struct blas_shape {
+    int64_t m, n, k, lda, ldb, ldc, ldd, ld_aux;
+    enum dtype a, b, d; /* C is as D */
+    enum dtype bias;
+    enum blas_epilogue epilogue;
+    int align_a, align_b, align_c, align_d; /* bytes, at most BLAS_ALIGN */
+    int is_a_transposed, is_b_transposed, is_tf32;
+    int is_misaligned; /* bias or aux is not aligned to BLAS_ALIGN: refused */
+    int sm_target;     /* set by blas_plan_run: multiprocessors for the product; 0: all */
+};
+struct blas_call {
+    struct blas_shape shape;
+    const void *a, *b, *c;
+    void *d, *bias, *aux; /* bias, aux: what the epilogue reads or writes */
+    float beta;
+};
+
+/* The GPU as the table of algorithms knows it. */
+struct blas_chip {
+    char name[128];
+    int sm_count;
+};
+
+/* blas_plan_open — ST_NO_DEVICE: the library is missing, with the folders searched. */
+enum status blas_plan_open(const struct blas_chip *chip, struct blas **out);
+/* blas_plan_find — what blas_plan_about would return, without a device: opens the library for a
+ * moment. */
+enum status blas_plan_find(char *about, size_t cap);
+void blas_plan_close(struct blas *b); /* accepts NULL */
+/* "13.0.2 from /usr/…/libcublasLt.so.13"; until it is closed */
+const char *blas_plan_about(const struct blas *b);
+/* blas_plan_epilogue — "GELU_AUX_BIAS", as cuBLASLt's manual names it. */
+const char *blas_plan_epilogue(enum blas_epilogue epilogue);
+/* blas_plan_capture — the stream is being captured from now on, or not any more. Meanwhile no plan
+ * is made, and a product that cuBLASLt refuses is an error: the capture ends, and the work is
+ * submitted one by one. */
+void blas_plan_capture(struct blas *b, bool is_captured);
+/* blas_plan_leave — from now on products leave so many multiprocessors to other work (NCCL); 0:
+ * none. The table of algorithms, which was measured with all of them, is not asked then. */
+void blas_plan_leave(struct blas *b, int sms);
+/* blas_plan_run — *is_done false: cuBLASLt cannot do this product, or the table of algorithms says
+ * that another form of it is faster; nothing was submitted. */
+enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct blas_call *call,
+                          bool *is_done);
+
+/* Of cublasLtGetVersion; for tests, as what follows, and for the measurement of algorithms. */
+size_t blas_plan_version(const struct blas *b);
+struct blas_tuned;
+/* For tests, and for the measurement of algorithms (gpu_tests tune).
+ *   blas_plan_table        replaces the table of algorithms for plans that are made from now on;
+ *                          forgets all plans. The text is borrowed.
+ *   blas_plan_candidates   what the library proposes for a shape, best first, at most `most`; the
+ *                          number of them
+ *   blas_plan_take         the plan of this shape uses this algorithm from now on; false: the
+ *                          library refuses it */
+void blas_plan_table(struct blas *b, const char *table);
+int blas_plan_candidates(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
+                         struct blas_tuned *out, int most);
+bool blas_plan_take(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
+                    const struct blas_tuned *tuned);
+
+#endif

@@ -1,0 +1,637 @@
+/* dev_cuda — an NVIDIA GPU as a device, through the CUDA runtime, from C. A struct stream is a CUDA
+ * stream with a pinned ring for its copies and scratch memory for its kernels. No function here
+ * waits for the whole device. Must not know what the kernels compute.
+ *
+ * Copies. Device memory is recognised by the table of what dev_alloc took, pinned host
+ * memory by the table of dev_pin. Pageable host memory goes through the pinned ring
+ * (cuda/ring.c). */
+#include "dev/cuda/internal.h"
+
+#ifndef CONVOY_CUDA
+
+const char *dev_cuda_built(void) { return NULL; }
+
+static enum status not_built(void)
+{
+    return FAIL(ST_NO_DEVICE, "this program was built without CUDA; build it with CUDA=1 where "
+                              "nvcc is, use the image gpu, or use DEVICE=cpu");
+}
+
+enum status dev_cuda_count(int *count_out)
+{
+    (void)count_out;
+    return not_built();
+}
+
+enum status dev_cuda_blas(char *about, size_t cap)
+{
+    (void)about, (void)cap;
+    return not_built();
+}
+
+void dev_cuda_blas_use(enum dev_cuda_blas_kind use) { (void)use; }
+
+enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
+{
+    (void)device_i, (void)is_tf32, (void)out;
+    return not_built();
+}
+
+#else
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/assert.h"
+#include "base/text.h"
+#include "dev/blas/plan.h"
+#include "dev/dev_check.h"
+#include "dev/cuda/peak.h"
+
+const char *dev_cuda_built(void)
+{
+    static char text[80];
+    text_format(text, sizeof text, "%d.%d: %s", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10,
+                CONVOY_CUDA);
+    return text;
+}
+
+/* ---- memory ---- */
+
+/* A reader of the tables has a const device, but must lock. */
+static pthread_mutex_t *mutex_of(const struct dev *dev)
+{
+    return (pthread_mutex_t *)(uintptr_t)&dev->mutex;
+}
+
+static bool is_in(const struct dev *dev, const struct cuda_ranges *ranges, const void *p)
+{
+    bool is_found = false;
+    pthread_mutex_lock(mutex_of(dev));
+    for (size_t i = 0; i < ranges->n && !is_found; i++)
+        is_found = (uintptr_t)p - (uintptr_t)ranges->range[i].data < ranges->range[i].bytes;
+    pthread_mutex_unlock(mutex_of(dev));
+    return is_found;
+}
+
+static bool is_on_device(const struct dev *dev, const void *p) { return is_in(dev, &dev->own, p); }
+
+static void add_range(struct dev *dev, struct cuda_ranges *to, void *data, size_t bytes)
+{
+    pthread_mutex_lock(&dev->mutex);
+    to->range = memory_resize(to->range, to->n + 1, sizeof *to->range);
+    to->range[to->n++] = (struct cuda_range){data, bytes};
+    pthread_mutex_unlock(&dev->mutex);
+}
+
+/* drop_range — returns its bytes; 0: it is not in the table. */
+static size_t drop_range(struct dev *dev, struct cuda_ranges *from, const void *data)
+{
+    size_t bytes = 0;
+    pthread_mutex_lock(&dev->mutex);
+    for (size_t i = 0; i < from->n && bytes == 0; i++)
+        if (from->range[i].data == data) {
+            bytes = from->range[i].bytes;
+            from->range[i] = from->range[--from->n];
+        }
+    pthread_mutex_unlock(&dev->mutex);
+    return bytes;
+}
+
+static enum status zero(void *data, size_t bytes)
+{
+    cudaError_t error = cudaMemsetAsync(data, 0, bytes, NULL);
+    error = error == cudaSuccess ? cudaStreamSynchronize(NULL) : error;
+    return error == cudaSuccess ? ST_OK : dev_cuda_error_fail(error, "zeroing new memory");
+}
+
+static enum status take_zeroed(const struct dev *dev, size_t bytes, void **out)
+{
+    char text[32];
+    void *data = NULL;
+    CUDA_CHECK(cudaSetDevice(dev->device_i));
+    cudaError_t error = cudaMalloc(&data, bytes);
+    if (error != cudaSuccess) {
+        char what[80];
+        text_format(what, sizeof what, "%s of device memory were asked for",
+                    text_format_bytes(text, sizeof text, (double)bytes));
+        enum status st = dev_cuda_error_fail(error, what);
+        /* more than the device has: no retry helps */
+        return st == ST_RETRY && bytes > dev->prop.totalGlobalMem ? ST_BAD_SETTING : st;
+    }
+    enum status st = zero(data, bytes);
+    if (st == ST_OK)
+        *out = data;
+    else
+        (void)cudaFree(data);
+    return st;
+}
+
+/* take — device memory, noted in the table `to`. */
+static enum status take(struct dev *dev, struct cuda_ranges *to, size_t bytes, void **out)
+{
+    void *data = NULL;
+    TRY(take_zeroed(dev, bytes, &data));
+    add_range(dev, to, data, bytes);
+    *out = data;
+    return ST_OK;
+}
+
+static enum status cuda_alloc(struct dev *dev, size_t bytes, void **out)
+{
+    return take(dev, &dev->own, bytes ? bytes : 1, out);
+}
+
+static void cuda_free(struct dev *dev, void *data, size_t bytes)
+{
+    size_t taken = drop_range(dev, &dev->own, data);
+    ASSERTF(taken == (bytes ? bytes : 1), "%p: %zu bytes, taken %zu", data, bytes, taken);
+    (void)cudaFree(data); /* a fault was reported before */
+}
+
+static enum status cuda_adopt(struct dev *dev, void *data, size_t bytes)
+{
+    CUDA_CHECK(cudaSetDevice(dev->device_i));
+    TRY(zero(data, bytes));
+    add_range(dev, &dev->own, data, bytes);
+    return ST_OK;
+}
+
+static void cuda_disown(struct dev *dev, void *data)
+{
+    size_t taken = drop_range(dev, &dev->own, data);
+    ASSERTF(taken > 0, "%p was not adopted", data);
+}
+
+static enum status cuda_make_current(struct dev *dev)
+{
+    CUDA_CHECK(cudaSetDevice(dev->device_i));
+    return ST_OK;
+}
+
+static enum status cuda_pin(struct dev *dev, size_t bytes, void **out)
+{
+    void *data = NULL;
+    bytes = bytes ? bytes : 1;
+    TRY(dev_cuda_error_pin(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), bytes));
+    add_range(dev, &dev->pinned, data, bytes);
+    *out = data;
+    return ST_OK;
+}
+
+static void cuda_unpin(struct dev *dev, void *data)
+{
+    size_t taken = drop_range(dev, &dev->pinned, data);
+    ASSERTF(taken > 0, "%p was not pinned here", data);
+    (void)cudaFreeHost(data);
+}
+
+/* ---- what is known of the GPU, and what this process took of it ---- */
+
+static int64_t sum_ranges(const struct dev *dev, const struct cuda_ranges *ranges)
+{
+    int64_t bytes = 0;
+    pthread_mutex_lock(mutex_of(dev));
+    for (size_t i = 0; i < ranges->n; i++)
+        bytes += (int64_t)ranges->range[i].bytes;
+    pthread_mutex_unlock(mutex_of(dev));
+    return bytes;
+}
+
+static void get_info(const struct dev *dev, struct dev_info *out)
+{
+    char driver[24];
+    const struct cudaDeviceProp *prop = &dev->prop;
+    struct dev_cuda_peak peak =
+        dev_cuda_peak(prop->name, prop->major, prop->minor, prop->multiProcessorCount);
+    size_t free_bytes = 0, total_bytes = 0;
+    /* the calling thread may have another device current */
+    bool is_known = cudaSetDevice(dev->device_i) == cudaSuccess &&
+                    cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess;
+    *out = (struct dev_info){.kind = DEV_KIND_CUDA,
+                             .memory_bytes = (int64_t)prop->totalGlobalMem,
+                             .free_bytes = is_known ? (int64_t)free_bytes : -1,
+                             .taken_bytes =
+                                 sum_ranges(dev, &dev->own) + sum_ranges(dev, &dev->scratch),
+                             .scratch_bytes = (int64_t)CUDA_SCRATCH_BYTES,
+                             .granularity_bytes = dev_cuda_driver_granularity(dev->device_i),
+                             .peak_flops = dev->is_tf32 ? peak.tf32 : peak.f32,
+                             .peak_flops_16 = peak.f16,
+                             .is_tf32 = dev->is_tf32,
+                             .threads_n = 1};
+    text_copy(out->bus, sizeof out->bus, dev->bus);
+    memcpy(out->uuid, prop->uuid.bytes, sizeof out->uuid);
+    text_format(driver, sizeof driver, "%d.%d", dev->driver / 1000, dev->driver % 1000 / 10);
+    text_format(out->name, sizeof out->name, "cuda %d %.30s sm_%d%d driver %s", dev->device_i,
+                prop->name, prop->major, prop->minor, driver);
+}
+
+/* ---- the library that makes the products of a stream ---- */
+
+enum status dev_cuda_blas(char *about, size_t cap) { return blas_plan_find(about, cap); }
+
+static enum dev_cuda_blas_kind blas_use;
+
+void dev_cuda_blas_use(enum dev_cuda_blas_kind use) { blas_use = use; }
+
+/* Opens cuBLASLt. Without it the kernels of this program compute products, which is logged once. */
+static void open_blas(struct stream *s)
+{
+    static atomic_bool is_reported;
+    const struct cudaDeviceProp *prop = &s->head.dev->prop;
+    struct blas_chip chip = {.sm_count = prop->multiProcessorCount};
+    text_copy(chip.name, sizeof chip.name, prop->name);
+    const enum status st = blas_use == DEV_CUDA_BLAS_OFF ? FAIL(ST_NO_DEVICE, "CONVOY_BLAS=off")
+                                                         : blas_plan_open(&chip, &s->blas);
+    s->is_blas_plain = blas_use == DEV_CUDA_BLAS_PLAIN;
+    if (atomic_exchange(&is_reported, true))
+        return;
+    if (st == ST_OK)
+        LOG_INFO("products by cuBLASLt %s%s", blas_plan_about(s->blas),
+                 s->is_blas_plain ? ", without epilogues (CONVOY_BLAS=plain)" : "");
+    else
+        LOG_WARN("products by the program's own kernels, at an estimated half of the speed: %s",
+                 status_message());
+}
+
+/* ---- streams ---- */
+
+static void cuda_stream_close(struct stream *s)
+{
+    if (s->stream)
+        (void)cudaStreamSynchronize(s->stream);
+    dev_cuda_graph_close(s->graphs);
+    dev_cuda_times_close(s->times);
+    dev_cuda_attention_close(s->attention);
+    blas_plan_close(s->blas);
+    dev_cuda_ring_close(&s->ring);
+    if (s->cuda.scratch) {
+        (void)drop_range(s->head.dev, &s->head.dev->scratch, s->cuda.scratch);
+        (void)cudaFree(s->cuda.scratch);
+    }
+    if (s->event)
+        dev_cuda_event_free(s->event);
+    if (s->stream)
+        (void)cudaStreamDestroy(s->stream);
+    free(s);
+}
+
+static enum status fill_stream(struct stream *s, bool is_high)
+{
+    const struct dev *dev = s->head.dev;
+    int low = 0, high = 0;
+    CUDA_CHECK(cudaSetDevice(dev->device_i));
+    if (is_high)
+        CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&low, &high));
+    CUDA_CHECK(cudaStreamCreateWithPriority(&s->stream, cudaStreamNonBlocking, high));
+    TRY(dev_cuda_event_record(s, &s->event));
+    s->cuda = (struct cuda){.stream = s->stream,
+                            .sm_count = dev->prop.multiProcessorCount,
+                            .shared_bytes = dev->prop.sharedMemPerBlockOptin,
+                            .is_tf32 = dev->is_tf32};
+    return dev_cuda_ring_open(&s->ring);
+}
+
+/* equip — what operations need, taken before a stream's first: streams that only copy do
+ * without. */
+static enum status equip(struct stream *s)
+{
+    void *scratch = NULL;
+    if (s->cuda.scratch)
+        return ST_OK;
+    TRY(take(s->head.dev, &s->head.dev->scratch, CUDA_SCRATCH_BYTES, &scratch));
+    s->cuda.scratch = scratch;
+    s->cuda.scratch_bytes = CUDA_SCRATCH_BYTES;
+    open_blas(s);
+    return ST_OK;
+}
+
+static enum status cuda_graph_begin(struct stream *s)
+{
+    TRY(equip(s));
+    return s->graphs ? ST_OK : dev_cuda_graph_open(s);
+}
+
+static enum status cuda_leave_sms(struct stream *s, int sms)
+{
+    TRY(equip(s));
+    if (s->blas)
+        blas_plan_leave(s->blas, sms);
+    return ST_OK;
+}
+
+static enum status cuda_times_begin(struct stream *s)
+{
+    TRY(equip(s));
+    dev_cuda_times_open(s);
+    return ST_OK;
+}
+
+static enum status open_stream(struct dev *dev, bool is_high, struct stream **out)
+{
+    struct stream *s = memory_new(1, sizeof *s);
+    s->head.dev = dev;
+    enum status st = fill_stream(s, is_high);
+    if (st == ST_OK)
+        *out = s;
+    else
+        cuda_stream_close(s);
+    return st;
+}
+
+static enum status cuda_stream_open(struct dev *dev, struct stream **out)
+{
+    return open_stream(dev, false, out);
+}
+
+static enum status cuda_stream_open_high(struct dev *dev, struct stream **out)
+{
+    return open_stream(dev, true, out);
+}
+
+static enum status cuda_sync(struct stream *s)
+{
+    TRY(dev_cuda_graph_flush(s));
+    CUDA_CHECK(cudaStreamSynchronize(s->stream));
+    return dev_cuda_ring_drain(&s->ring);
+}
+
+static enum status submit(struct stream *s, enum cuda_work work, void *args, size_t bytes)
+{
+    return dev_cuda_graph_gathers(s) ? dev_cuda_graph_add(s, work, args, bytes)
+                                     : dev_cuda_do(s, work, args);
+}
+
+static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_t bytes)
+{
+    bool to_device = is_on_device(s->head.dev, dst), from_device = is_on_device(s->head.dev, src);
+    if (to_device && from_device)
+        return submit(s, CUDA_WORK_COPY, &(struct cuda_copy){dst, src, bytes},
+                      sizeof(struct cuda_copy));
+    TRY(dev_cuda_graph_flush(s));
+    if ((to_device && is_in(s->head.dev, &s->head.dev->pinned, src)) ||
+        (from_device && is_in(s->head.dev, &s->head.dev->pinned, dst))) {
+        CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes,
+                                   to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+                                   s->stream));
+        return ST_OK;
+    }
+    if (to_device)
+        return dev_cuda_ring_in(&s->ring, s->stream, dst, src, bytes);
+    if (from_device)
+        return dev_cuda_ring_out(&s->ring, s->stream, dst, src, bytes);
+    TRY(cuda_sync(s)); /* both on the host: still in the order of the stream */
+    memcpy(dst, src, bytes);
+    return ST_OK;
+}
+
+/* A copy to pageable memory could neither be gathered nor be valid after dev_event_sync. */
+static enum status cuda_read_async(struct stream *s, void *pinned, const void *src, size_t bytes)
+{
+    ASSERT(is_on_device(s->head.dev, src) && is_in(s->head.dev, &s->head.dev->pinned, pinned));
+    return submit(s, CUDA_WORK_READ, &(struct cuda_copy){pinned, src, bytes},
+                  sizeof(struct cuda_copy));
+}
+
+static enum status cuda_fill(struct stream *s, void *dst, int byte, size_t bytes)
+{
+    if (is_on_device(s->head.dev, dst))
+        return submit(s, CUDA_WORK_FILL, &(struct cuda_fill){dst, bytes, (size_t)byte},
+                      sizeof(struct cuda_fill));
+    TRY(cuda_sync(s));
+    memset(dst, byte, bytes);
+    return ST_OK;
+}
+
+static void *cuda_stream_handle(struct stream *s)
+{
+    ASSERT(!s->graphs); /* another library would overtake gathered work */
+    return s->stream;
+}
+
+static enum status cuda_stream_wait_stream(struct stream *waiting, struct stream *first)
+{
+    TRY(dev_cuda_event_record(first, &first->event));
+    TRY(dev_cuda_graph_flush(first));
+    return dev_cuda_event_wait(waiting, first->event);
+}
+
+/* ---- operations ---- */
+
+/* An operation is checked, then submitted or gathered. Gathered arguments are compared as bytes, so
+ * the padding between members must be zero. matmul_*: through cuBLASLt where it can, else by the
+ * kernel. */
+#if __has_builtin(__builtin_clear_padding)
+#define CLEAR_PADDING(p) __builtin_clear_padding(p)
+#else
+#define CLEAR_PADDING(p) (void)(p) /* then more work counts as new than is new */
+#endif
+/* do_apart — operations that are done sample by sample: those of cuda/attention.c. */
+static enum status no_apart(struct stream *s, const void *args, bool *is_done)
+{
+    (void)s, (void)args;
+    *is_done = false;
+    return ST_OK;
+}
+#define DO_APART(s, a, is_done) \
+    _Generic((a),                                                              \
+        const struct attention_fwd *: dev_cuda_attention_fwd_apart,            \
+        const struct attention_bwd *: dev_cuda_attention_bwd_apart,            \
+        default: no_apart)(s, a, is_done)
+
+#define OP_DEFINE(name)                                                     \
+    static enum status do_##name(struct stream *s, const void *args)        \
+    {                                                                       \
+        return dev_cuda_error_launched(name##_cuda(&s->cuda, args), #name); \
+    }                                                                       \
+    static enum status op_##name(struct stream *s, const struct name *a)    \
+    {                                                                       \
+        struct name copy = *a;                                              \
+        bool is_done;                                                       \
+        TRY(dev_check_##name(a, true));                                     \
+        TRY(equip(s));                                                      \
+        TRY(DO_APART(s, a, &is_done));                                      \
+        if (is_done)                                                        \
+            return ST_OK;                                                   \
+        if (!s->graphs)                                                     \
+            return dev_cuda_do(s, CUDA_WORK_##name, a);                     \
+        CLEAR_PADDING(&copy);                                               \
+        return dev_cuda_graph_add(s, CUDA_WORK_##name, &copy, sizeof copy); \
+    }
+OP_LIST(OP_DEFINE)
+
+#define OP_BLAS(name)                                                              \
+    static enum status blas_or_##name(struct stream *s, const void *args)          \
+    {                                                                              \
+        bool is_done = false;                                                      \
+        if (s->blas)                                                               \
+            TRY(blas_##name(s->blas, &s->cuda, s->is_blas_plain, args, &is_done)); \
+        return is_done ? ST_OK : do_##name(s, args);                               \
+    }
+OP_BLAS(matmul_fwd)
+OP_BLAS(matmul_bwd_x)
+OP_BLAS(matmul_bwd_w)
+
+static enum status do_fill(struct stream *s, const void *args)
+{
+    const struct cuda_fill *a = args;
+    CUDA_CHECK(cudaMemsetAsync(a->dst, (int)a->byte, a->bytes, s->stream));
+    return ST_OK;
+}
+
+static enum status do_copy(struct stream *s, const void *args)
+{
+    const struct cuda_copy *a = args;
+    CUDA_CHECK(cudaMemcpyAsync(a->dst, a->src, a->bytes, cudaMemcpyDeviceToDevice, s->stream));
+    return ST_OK;
+}
+
+static enum status do_read(struct stream *s, const void *args)
+{
+    const struct cuda_copy *a = args;
+    CUDA_CHECK(cudaMemcpyAsync(a->dst, a->src, a->bytes, cudaMemcpyDeviceToHost, s->stream));
+    return ST_OK;
+}
+
+static enum status do_event(struct stream *s, const void *args)
+{
+    return dev_cuda_event_do(s, args);
+}
+
+static enum status do_work(struct stream *s, enum cuda_work work, const void *args)
+{
+#define DO_ROW(name) [CUDA_WORK_##name] = do_##name,
+    static enum status (*const kernels[CUDA_WORK_N])(struct stream * s, const void *args) = {
+        OP_LIST(DO_ROW)[CUDA_WORK_FILL] = do_fill, [CUDA_WORK_COPY] = do_copy,
+        [CUDA_WORK_READ] = do_read, [CUDA_WORK_EVENT] = do_event};
+#undef DO_ROW
+    switch (work) {
+    case CUDA_WORK_attention_fwd:
+        return dev_cuda_attention_fwd(s, args);
+    case CUDA_WORK_attention_bwd:
+        return dev_cuda_attention_bwd(s, args);
+    case CUDA_WORK_matmul_fwd:
+        return blas_or_matmul_fwd(s, args);
+    case CUDA_WORK_matmul_bwd_x:
+        return blas_or_matmul_bwd_x(s, args);
+    case CUDA_WORK_matmul_bwd_w:
+        return blas_or_matmul_bwd_w(s, args);
+    default:
+        return kernels[work](s, args);
+    }
+}
+
+enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args)
+{
+    if (!s->times || work == CUDA_WORK_EVENT)
+        return do_work(s, work, args);
+    TRY(dev_cuda_times_before(s, work, args));
+    TRY(do_work(s, work, args));
+    return dev_cuda_times_after(s);
+}
+
+#define OP_ROW(name) .name = op_##name,
+static const struct op_table cuda_op = {OP_LIST(OP_ROW)};
+
+/* ---- open, close ---- */
+
+static void cuda_close(struct dev *dev)
+{
+    for (size_t i = 0; i < dev->own.n; i++)
+        (void)cudaFree(dev->own.range[i].data);
+    for (size_t i = 0; i < dev->pinned.n; i++)
+        (void)cudaFreeHost(dev->pinned.range[i].data);
+    free(dev->own.range);
+    free(dev->scratch.range);
+    free(dev->pinned.range);
+    pthread_mutex_destroy(&dev->mutex);
+    free(dev);
+}
+
+static const struct dev_ops cuda_ops = {
+    .name = "cuda",
+    .close = cuda_close,
+    .info = get_info,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .stream_open = cuda_stream_open,
+    .stream_close = cuda_stream_close,
+    .stream_wait_stream = cuda_stream_wait_stream,
+    .copy = cuda_copy,
+    .fill = cuda_fill,
+    .sync = cuda_sync,
+};
+
+static const struct dev_async_ops cuda_async_ops = {
+    .make_current = cuda_make_current,
+    .holds = is_on_device,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
+    .stream_handle = cuda_stream_handle,
+    .stream_query = dev_cuda_event_query_stream,
+    .stream_open_high = cuda_stream_open_high,
+    .adopt = cuda_adopt,
+    .disown = cuda_disown,
+    .event_record = dev_cuda_event_record,
+    .stream_wait = dev_cuda_event_wait,
+    .event_sync = dev_cuda_event_sync,
+    .event_query = dev_cuda_event_query,
+    .event_free = dev_cuda_event_free,
+    .graph_begin = cuda_graph_begin,
+    .leave_sms = cuda_leave_sms,
+    .flush = dev_cuda_graph_flush,
+    .read_async = cuda_read_async,
+    .times_begin = cuda_times_begin,
+    .times_step = dev_cuda_times_step,
+};
+
+enum status dev_cuda_count(int *count_out)
+{
+    int count = 0;
+    CUDA_CHECK(cudaGetDeviceCount(&count));
+    if (count == 0)
+        return dev_cuda_error_fail(cudaErrorNoDevice, "counting devices");
+    *count_out = count;
+    return ST_OK;
+}
+
+static enum status look(struct dev *dev)
+{
+    int count = 0;
+    TRY(dev_cuda_count(&count));
+    if (dev->device_i < 0 || dev->device_i >= count)
+        return FAIL(ST_NO_DEVICE,
+                    "GPU %d was asked for, but this process sees %d; lower N_GPU_EACH_NODE, or see "
+                    "CUDA_VISIBLE_DEVICES",
+                    dev->device_i, count);
+    CUDA_CHECK(cudaGetDeviceProperties(&dev->prop, dev->device_i));
+    CUDA_CHECK(cudaDriverGetVersion(&dev->driver));
+    if (dev->prop.major < 8)
+        return FAIL(ST_NO_DEVICE,
+                    "GPU %d (%s) is sm_%d%d; this program needs sm_80 or newer; use another GPU or "
+                    "DEVICE=cpu",
+                    dev->device_i, dev->prop.name, dev->prop.major, dev->prop.minor);
+    CUDA_CHECK(cudaSetDevice(dev->device_i));
+    CUDA_CHECK(cudaDeviceGetPCIBusId(dev->bus, sizeof dev->bus, dev->device_i));
+    return ST_OK;
+}
+
+enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
+{
+    struct dev *dev = memory_new(1, sizeof *dev);
+    pthread_mutex_init(&dev->mutex, NULL);
+    dev->head = (struct dev_head){&cuda_ops, &cuda_async_ops, &cuda_op};
+    dev->device_i = device_i;
+    dev->is_tf32 = is_tf32;
+    enum status st = look(dev);
+    if (st == ST_OK)
+        *out = dev;
+    else
+        cuda_close(dev);
+    return st;
+}
+
+#endif

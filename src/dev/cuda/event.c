@@ -1,0 +1,92 @@
+/* dev_cuda_event — events of the CUDA device: recorded in a stream, waited for by other streams or
+ * by the host. A stream that gathers work gathers the record too (cuda/graph.c). Must not know
+ * what is waited for. */
+#include "dev/cuda/internal.h"
+
+#ifdef CONVOY_CUDA
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+static enum status create(struct dev *dev, struct dev_event **out)
+{
+    struct dev_event *e = memory_new(1, sizeof *e);
+    e->head.dev = dev;
+    cudaError_t error = cudaEventCreateWithFlags(&e->event, cudaEventDisableTiming);
+    if (error != cudaSuccess) {
+        free(e);
+        return dev_cuda_error_fail(error, "creating an event");
+    }
+    *out = e;
+    return ST_OK;
+}
+
+enum status dev_cuda_event_record(struct stream *s, struct dev_event **event)
+{
+    if (*event == NULL)
+        TRY(create(s->head.dev, event));
+    (*event)->stream = s;
+    (*event)->number = 0;
+    if (dev_cuda_graph_gathers(s))
+        return dev_cuda_graph_record(s, *event);
+    CUDA_CHECK(cudaEventRecord((*event)->event, s->stream));
+    return ST_OK;
+}
+
+/* The number comes from the block of step scalars on the device, so that one graph serves every
+ * step. In a graph the record is a node of its own. */
+enum status dev_cuda_event_do(struct stream *s, const struct cuda_event *a)
+{
+    if (s->cuda.scalars)
+        CUDA_CHECK(cudaMemcpyAsync((void *)(uintptr_t)s->ring.reached, &s->cuda.scalars->seed,
+                                   sizeof *s->ring.reached, cudaMemcpyDeviceToHost, s->stream));
+    CUDA_CHECK(s->is_captured
+                   ? cudaEventRecordWithFlags(a->event, s->stream, cudaEventRecordExternal)
+                   : cudaEventRecord(a->event, s->stream));
+    return ST_OK;
+}
+
+/* The number is also missing when the list was too short for step scalars (WORK_FEW). */
+enum status dev_cuda_event_sync(struct dev_event *event)
+{
+    struct stream *s = event->stream;
+    TRY(dev_cuda_graph_flush(s));
+    CUDA_CHECK(cudaEventSynchronize(event->event));
+    if (event->number > *s->ring.reached)
+        CUDA_CHECK(cudaStreamSynchronize(s->stream));
+    return ST_OK;
+}
+
+static enum status answer(cudaError_t error, const char *what, bool *out)
+{
+    *out = error == cudaSuccess;
+    if (error == cudaErrorNotReady)
+        /* no error, but the next launch would take it for its own */
+        (void)cudaGetLastError();
+    return *out || error == cudaErrorNotReady ? ST_OK : dev_cuda_error_fail(error, what);
+}
+
+enum status dev_cuda_event_query(struct dev_event *event, bool *out)
+{
+    return answer(cudaEventQuery(event->event), "querying an event", out);
+}
+
+enum status dev_cuda_event_query_stream(struct stream *s, bool *out)
+{
+    TRY(dev_cuda_graph_flush(s));
+    return answer(cudaStreamQuery(s->stream), "querying a stream", out);
+}
+
+enum status dev_cuda_event_wait(struct stream *s, struct dev_event *event)
+{
+    TRY(dev_cuda_graph_flush(s));
+    CUDA_CHECK(cudaStreamWaitEvent(s->stream, event->event, 0));
+    return ST_OK;
+}
+
+void dev_cuda_event_free(struct dev_event *event)
+{
+    (void)cudaEventDestroy(event->event);
+    free(event);
+}
+#endif

@@ -1,0 +1,141 @@
+/* pipe_split — the best split by dynamic programming over chunks and layers (pipe/split.h). */
+#include "mesh/pipe/split.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/memory.h"
+
+#define EMBED_FLOPS 3 /* an element of a row: copied, added to a position, added to a gradient */
+#define FWD_PART (1.0 / 3) /* a forward pass, of forward and backward */
+
+/* again — what the backward pass of a layer, which costs `layer`, computes again: the product that
+ * makes q, k and v, and causal attention; or the whole forward pass. */
+static double again(const struct model_dims *dims, int64_t t, double layer,
+                    enum model_recompute way)
+{
+    double d = (double)model_head_dim(dims), heads = (double)dims->heads,
+           all = heads + 2 * (double)model_kv_heads(dims);
+    if (way == MODEL_RECOMPUTE_BLOCK)
+        return layer * FWD_PART;
+    return way == MODEL_RECOMPUTE_ATTENTION
+               ? 2 * d * (all * (double)dims->embed + heads * (double)t)
+               : 0;
+}
+
+void pipe_split_costs(const struct model_dims *dims, int64_t t, struct model_recomputed recompute,
+                      double *cost)
+{
+    struct model_dims none = *dims, one = *dims;
+    model_resolve(&none);
+    model_resolve(&one);
+    none.layers = 0;
+    one.layers = 1;
+    double head = model_flops_per_token(&none, t), layer = model_flops_per_token(&one, t) - head;
+    cost[0] = EMBED_FLOPS * (double)dims->embed;
+    for (int64_t i = 1; i <= dims->layers; i++)
+        cost[i] = layer + again(&one, t, layer, model_recompute_of(recompute, i - 1));
+    cost[dims->layers + 1] = head;
+}
+
+/* The best splits of the first i layers into the first j chunks: best[j][i], and where the last of
+ * these chunks begins. */
+struct table {
+    const double *cost;
+    int64_t layers;
+    int parts;
+    double limit; /* of a chunk's cost; 0: find the least limit */
+    double *sum;  /* (layers + 1) cost of the layers before one */
+    double *best;
+    int64_t *begin;
+};
+
+static int64_t at(const struct table *t, int parts, int64_t layers)
+{
+    return parts * (t->layers + 1) + layers;
+}
+
+static double load(const struct table *t, int part, int64_t first, int64_t end)
+{
+    double ends =
+        (part == 0 ? t->cost[0] : 0) + (part == t->parts - 1 ? t->cost[t->layers + 1] : 0);
+    return t->sum[end] - t->sum[first] + ends;
+}
+
+/* find — the best begin of chunk `part` that ends before layer `end`. The loads grow as it begins
+ * earlier. Of equal splits the one that begins first: early stages keep more activations. */
+static void find(struct table *t, int part, int64_t end)
+{
+    double best = DBL_MAX;
+    for (int64_t first = end - 1; first >= part; first--) {
+        double own = load(t, part, first, end), before = t->best[at(t, part, first)], all;
+        if (t->limit > 0 ? own > t->limit : own > best)
+            break;
+        if (t->limit > 0)
+            all = before == DBL_MAX ? DBL_MAX : before + own * own;
+        else
+            all = own > before ? own : before;
+        if (all > best || all == DBL_MAX)
+            continue;
+        best = all;
+        t->begin[at(t, part + 1, end)] = first;
+    }
+    t->best[at(t, part + 1, end)] = best;
+}
+
+static double solve(struct table *t, double limit)
+{
+    t->limit = limit;
+    for (int64_t i = 0; i <= t->layers; i++)
+        t->best[at(t, 0, i)] = i == 0 ? 0 : DBL_MAX;
+    for (int part = 0; part < t->parts; part++)
+        for (int64_t end = 0; end <= t->layers; end++)
+            if (end > part)
+                find(t, part, end);
+            else
+                t->best[at(t, part + 1, end)] = DBL_MAX;
+    return t->best[at(t, t->parts, t->layers)];
+}
+
+enum status pipe_split(const double *cost, int64_t layers, int stages, int chunks, int64_t *first)
+{
+    struct table t = {.cost = cost, .layers = layers, .parts = stages * chunks};
+    if (layers < t.parts)
+        return FAIL(ST_BAD_SETTING,
+                    "PP=%d x PP_CHUNKS=%d are %d parts of a model of %lld layers; each needs a "
+                    "layer: lower PP or PP_CHUNKS",
+                    stages, chunks, t.parts, (long long)layers);
+    const size_t sums_n = (size_t)layers + 1, cells = ((size_t)t.parts + 1) * sums_n;
+    t.sum = memory_new(sums_n, sizeof *t.sum);
+    t.best = memory_new(cells, sizeof *t.best);
+    t.begin = memory_new(cells, sizeof *t.begin);
+    for (int64_t i = 0; i < layers; i++)
+        t.sum[i + 1] = t.sum[i] + cost[1 + i];
+    double least = solve(&t, 0);
+    double squares = solve(&t, least * (1 + 1e-9)); /* sums may be rounded */
+    ASSERTF(least < DBL_MAX && squares < DBL_MAX, "%lld layers in %d parts", (long long)layers,
+            t.parts);
+    first[t.parts] = layers;
+    for (int part = t.parts; part > 0; part--)
+        first[part - 1] = t.begin[at(&t, part, first[part])];
+    free(t.sum);
+    free(t.best);
+    free(t.begin);
+    return ST_OK;
+}
+
+void pipe_split_part(const int64_t *first, int stages, int chunks, int stage,
+                     struct model_part *part)
+{
+    ASSERTF(chunks <= MODEL_CHUNKS_MAX, "%d chunks", chunks);
+    part->chunks_n = chunks;
+    for (int i = 0; i < chunks; i++) {
+        const int64_t *at_chunk = &first[i * stages + stage];
+        part->chunk[i].first = at_chunk[0];
+        part->chunk[i].n = at_chunk[1] - at_chunk[0];
+    }
+    part->lacks_embed = stage > 0;
+    part->lacks_head = stage < stages - 1;
+}

@@ -1,0 +1,153 @@
+/* store_dry — see store/dry.h. */
+#include "mesh/store/dry.h"
+
+#include "base/memory.h"
+#include "dev/dev_dry.h"
+
+enum status store_dry_open(const struct store_config *config, const struct store_dry *dry, int rank,
+                           int ranks, bool is_discrete, bool has_groups, struct store **out)
+{
+    struct store *s = memory_new(1, sizeof *s);
+    s->c = *config;
+    s->c.comm = s->c.world = NULL;
+    s->dry = dry;
+    s->calls = &store_calls_dry;
+    s->has_groups = has_groups;
+    s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
+    enum status st = store_set_place(s, rank, ranks, is_discrete);
+    if (st != ST_OK) {
+        store_close(s);
+        return st;
+    }
+    store_new_lists(s);
+    s->params = s->grads = s->grads_own = dev_dry_tensor(DTYPE_F32);
+    s->moment[0] = s->moment[1] = dev_dry_tensor(DTYPE_F32);
+    s->compute_copy = dev_dry_tensor(config->settings.dtype);
+    s->grads_rounded = dev_dry_tensor(DTYPE_BF16);
+    s->norms = s->blocks.sums = dev_dry_tensor(DTYPE_F64);
+    s->shard_grads = dev_dry_tensor(DTYPE_F32);
+    store_reduce_choose(s);
+    *out = s;
+    return ST_OK;
+}
+
+bool store_dry_gathers_for_use(const struct store *s)
+{
+    return s->policy.gather == STORE_GATHER_USED;
+}
+
+/* is_awaited — what unit 0 needs is waited for at once: at the start of a forward pass, and at the
+ * end of the backward pass, but for the head's gradient where rows travel by themselves. */
+static bool is_awaited(const struct store *s, const struct store_call *call)
+{
+    if (call->bucket < 0)
+        return true;
+    bool is_early = s->is_sparse && call->bucket == 0 && call->kind == STORE_CALL_ALL_REDUCE;
+    return s->layout.bucket[call->bucket].unit_first == 0 && !is_early;
+}
+
+static enum status tell(struct store *s, const struct store_call *call, enum dtype dtype,
+                        bool is_now)
+{
+    s->dry->on_call(s->dry->arg, call, call->elems * (int64_t)dtype_bytes(dtype), is_now);
+    return ST_OK;
+}
+
+static enum status begin(struct store *s, const struct store_call *call, struct comm_ticket *ticket)
+{
+    (void)ticket;
+    return tell(s, call, call->out.dtype, is_awaited(s, call));
+}
+
+/* tell_compressed — an exchange of quantised parts, or a gather of sums. The lengths of coded
+ * messages are gathered before. */
+static enum status tell_compressed(struct store *s, const struct store_call *call)
+{
+    struct store_call lengths = *call;
+    lengths.kind = STORE_CALL_ALL_GATHER;
+    lengths.elems = s->ranks * GRAD_COMPRESS_LENGTH_BYTES;
+    if (grad_compress_is_coded(s->c.settings.compress))
+        TRY(tell(s, &lengths, DTYPE_U8, is_awaited(s, call)));
+    return tell(s, call, DTYPE_U8, is_awaited(s, call));
+}
+
+/* quantised — Returns an exchange of a bucket's quantised parts. */
+static struct store_call quantised(const struct store *s, int bucket)
+{
+    struct store_call call = {STORE_CALL_ALL_TO_ALL, STORE_GROUP_ALL, bucket, {0}, {0}, 0};
+    call.elems = s->ranks * grad_compress_part_bytes(s->c.settings.compress, s->ranks,
+                                                     s->layout.bucket[bucket].elems);
+    return call;
+}
+
+static enum status gather(struct store *s, int bucket, struct tensor all)
+{
+    struct store_call call = quantised(s, bucket);
+    call.kind = STORE_CALL_ALL_GATHER;
+    (void)all;
+    return tell_compressed(s, &call);
+}
+
+static enum status reduce(struct store *s, int bucket, struct tensor from, struct tensor all,
+                          struct tensor own)
+{
+    const struct store_call call = quantised(s, bucket);
+    (void)from, (void)own;
+    TRY(tell_compressed(s, &call));
+    return all.data ? gather(s, bucket, all) : ST_OK;
+}
+
+/* ---- rows of the embedding ---- */
+
+/* rows_most — as many as a rank sends at most. */
+static int64_t rows_most(const struct store *s)
+{
+    return sparse_embed_rows_most(s->c.table->param[0].dim[0], s->c.pass_tokens);
+}
+
+static enum status gather_rows(struct store *s, int64_t each, enum dtype dtype, bool is_now)
+{
+    struct store_call call = {STORE_CALL_ALL_GATHER,         STORE_GROUP_ALL, 0, {0}, {0},
+                              s->ranks * rows_most(s) * each};
+    return tell(s, &call, dtype, is_now);
+}
+
+static enum status rows_ids(struct store *s, const int32_t *tokens, int64_t n)
+{
+    (void)tokens, (void)n;
+    return gather_rows(s, 1, DTYPE_I32, false);
+}
+
+static enum status rows_send(struct store *s)
+{
+    return gather_rows(s, s->c.table->param[0].dim[1], DTYPE_F32, true);
+}
+
+static enum status rows_add(struct store *s, struct part_extent part, struct tensor to)
+{
+    const struct param *wte = &s->c.table->param[0];
+    const struct sparse_embed_sum sum = {.rows = dev_dry_tensor(DTYPE_F32),
+                                         .ids = dev_dry_tensor(DTYPE_I32),
+                                         .n = s->ranks * rows_most(s),
+                                         .row_elems = wte->dim[1],
+                                         .rows_n = wte->dim[0]};
+    const struct embed_bwd whole = sparse_embed_whole_rows(&sum, part, to);
+    return whole.rows > 0 ? dev_op(s->c.dev)->embed_bwd(s->c.stream, &whole) : ST_OK;
+}
+
+/* ---- nothing is waited for ---- */
+
+static enum status wait_for(struct store *s, struct comm_ticket ticket)
+{
+    (void)s, (void)ticket;
+    return ST_OK;
+}
+
+static enum status wait_stream(struct store *s)
+{
+    (void)s;
+    return ST_OK;
+}
+
+const struct store_calls store_calls_dry = {begin,    reduce,   gather,   rows_ids,   rows_send,
+                                            rows_add, wait_for, wait_for, wait_stream};

@@ -1,0 +1,297 @@
+/* store_exact — EXACT=layout: gradients and their norm as functions of the batch's virtual shards,
+ * not of the ranks (store.h).
+ *
+ * - A rank adds up the gradients of its shards in slots (shard_tree.h), unit by unit, right after
+ *   the backward pass of each shard. Its pieces then join those of other ranks along the same tree:
+ *   by the comm's own sums where these follow that tree, else by grad/tree.h.
+ * - The norm is a sum over blocks of each tensor, or, with tensor parallelism, of each rank's part
+ *   of it. A block lies on one rank (layout_pad_blocks), and its sum depends on its numbers alone.
+ *   All blocks' sums are all-reduced, where all ranks but one add zero, and every rank adds them in
+ *   the order of the whole model, tensor rank by tensor rank. */
+#include "mesh/store/exact.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "kernels/reduce.h"
+#include "mesh/store/inside.h"
+
+/* ---- what is planned ---- */
+
+/* A tensor and those packed behind it: elements [begin, end) of the table. Of a pack that tensor
+ * ranks hold in unlike numbers of copies (queries, and fewer key heads than ranks) each kind is a
+ * run. Blocks are counted from the start of the pack, `pack`, so that they lie on one rank. */
+struct run {
+    int64_t pack, begin, end;
+    int next; /* the tensor behind it */
+};
+
+static struct run run_at(const struct param_table *t, int first)
+{
+    int pack = first, last = first;
+    while (t->param[pack].is_packed)
+        pack--;
+    while (last + 1 < t->params_n && t->param[last + 1].is_packed &&
+           t->param[last + 1].tensor_copies == t->param[first].tensor_copies)
+        last++;
+    return (struct run){.pack = t->param[pack].offset,
+                        .begin = t->param[first].offset,
+                        .end = t->param[last].offset + t->param[last].elems,
+                        .next = last + 1};
+}
+
+/* block_of — of element `at`, from the first block of the run. */
+static int64_t block_of(struct run run, int64_t at)
+{
+    return (at - run.pack) / REDUCE_BLOCK_ELEMS - (run.begin - run.pack) / REDUCE_BLOCK_ELEMS;
+}
+static int64_t blocks_of(struct run run)
+{
+    return run.end > run.begin ? block_of(run, run.end - 1) + 1 : 0;
+}
+
+/* block_at — the first block of tensor `param` of all stages; params_n: how many there are. */
+static int64_t block_at(const struct param_table *part, int param)
+{
+    int64_t blocks = 0;
+    for (int i = 0; i < param; i = run_at(part, i).next)
+        blocks += blocks_of(run_at(part, i));
+    return blocks;
+}
+
+/* groups_n — of ranks, each with shards of its own. group: this rank's. */
+static int groups_n(const struct store *s)
+{
+    const int contexts = s->c.exact.context_ranks;
+    ASSERTF(contexts >= 1 && s->layout.ranks % contexts == 0, "%d ranks in groups of %d",
+            s->layout.ranks, contexts);
+    return s->layout.ranks / contexts;
+}
+static int group(const struct store *s) { return s->layout.rank / s->c.exact.context_ranks; }
+
+#define SPARE_SLOTS 2 /* of unequal runs, which may have more pieces */
+
+enum status store_exact_plan(struct store *s)
+{
+    const struct param_table *t = s->c.table, *part = s->c.exact.part;
+    const int ranks = groups_n(s);
+    /* The numbers that travel with the blocks' sums, at most. */
+    const int64_t extras_n = (int64_t)s->c.shards * s->c.exact.context_ranks + STORE_EXTRAS_MAX;
+    s->deal = memory_new((size_t)ranks + 1, sizeof *s->deal);
+    shard_tree_deal(s->c.shards, ranks, s->deal);
+    for (int rank = 0; rank < ranks; rank++) {
+        int slots = shard_tree_slots(s->deal, ranks, rank);
+        s->slots_max = slots > s->slots_max ? slots : s->slots_max;
+    }
+    s->slots_max += s->c.deals_shards && ranks > 1 ? SPARE_SLOTS : 0;
+    shard_tree_init(s->deal, ranks, group(s), &s->shards);
+    s->blocks.n = s->c.exact.tensor_ranks * block_at(part, part->params_n);
+    s->blocks.first = memory_new((size_t)t->params_n, sizeof *s->blocks.first);
+    s->blocks.host = calloc((size_t)(s->blocks.n + extras_n), sizeof *s->blocks.host);
+    if (!s->blocks.host)
+        return FAIL(ST_RETRY, "out of memory: sums of %lld blocks", (long long)s->blocks.n);
+    for (int i = 0; i < t->params_n; i = run_at(t, i).next) {
+        const int param = t->param[i].whole_param;
+        ASSERTF(param < part->params_n && part->param[param].whole_param == param,
+                "tensor %d of %d", param, part->params_n);
+        s->blocks.first[i] =
+            s->c.exact.tensor_rank * block_at(part, part->params_n) + block_at(part, param);
+    }
+    return ST_OK;
+}
+
+void store_exact_free(struct store *s)
+{
+    grad_tree_close(s->grad_tree);
+    s->grad_tree = NULL;
+    shard_tree_free(&s->shards);
+    free(s->deal);
+    s->deal = NULL;
+    free(s->blocks.first);
+    free(s->blocks.host);
+    s->blocks.first = NULL;
+    s->blocks.host = NULL;
+}
+
+int64_t store_exact_slots(const struct store *s)
+{
+    return s->c.shards > 0 ? (s->slots_max - 1) * s->c.table->total_elems : 0;
+}
+
+/* ---- slots ---- */
+
+static struct tensor slot(const struct store *s, int i)
+{
+    return i == 0 ? s->grads : tensor_at(s->shard_grads, (i - 1) * s->c.table->total_elems);
+}
+
+void store_exact_bind(const struct store *s, int shard, struct pass *p)
+{
+    ASSERTF(shard >= 0 && shard < s->shards.shards_n, "shard %d of %d", shard, s->shards.shards_n);
+    p->grads = slot(s, s->shards.shard_slot[shard]);
+}
+
+/* add — slot[to] += slot[from] of elements [first, first + n). */
+static enum status add(struct store *s, struct sum_tree_step step, int64_t first, int64_t n)
+{
+    struct tensor to = tensor_at(slot(s, step.to), first),
+                  from = tensor_at(slot(s, step.from), first);
+    const struct combine sum = {
+        .out = to, .in = to, .own = from, .elems = n, .stride = n, .sources_n = 2, .own_i = 1};
+    return dev_op(s->c.dev)->combine(s->c.stream, &sum);
+}
+
+enum status store_exact_add(struct store *s, int shard, int64_t first, int64_t n)
+{
+    const struct shard_tree *t = &s->shards;
+    for (int i = t->add_first[shard]; i < t->add_first[shard + 1] && n > 0; i++)
+        TRY(add(s, t->add[i], first, n));
+    return ST_OK;
+}
+
+int store_exact_pieces(const struct store *s) { return s->shards.pieces_n; }
+
+struct tensor store_exact_piece(const struct store *s, int k) { return slot(s, k); }
+
+/* ---- sums over the ranks ---- */
+
+/* open_tree — how the pieces of all ranks join. */
+static enum status open_tree(struct store *s)
+{
+    const struct comm_place *place = comm_place(s->c.comm);
+    grad_tree_close(s->grad_tree);
+    s->grad_tree = NULL;
+    if (s->is_alone ||
+        shard_tree_is_of_ranks(s->deal, s->c.exact.context_ranks, place->nodes, place->locals))
+        return ST_OK;
+    const struct grad_tree_config config = {.comm = s->c.comm,
+                                            .begin = s->deal,
+                                            .contexts = s->c.exact.context_ranks,
+                                            .buckets_n = s->layout.buckets_n};
+    return grad_tree_open(&config, &s->grad_tree);
+}
+
+enum status store_exact_open(struct store *s)
+{
+    /* Padding is never written. */
+    int64_t elems = store_exact_slots(s);
+    TRY(elems > 0 ? dev_fill(s->c.stream, s->shard_grads.data, 0, (size_t)elems * sizeof(float))
+                  : ST_OK);
+    return open_tree(s);
+}
+
+const int *store_exact_deal(const struct store *s) { return s->deal; }
+
+bool store_exact_takes(const struct store *s, const int *begin)
+{
+    const int ranks = groups_n(s);
+    for (int rank = 0; rank < ranks; rank++)
+        if (begin[rank + 1] <= begin[rank] || shard_tree_slots(begin, ranks, rank) > s->slots_max)
+            return false;
+    return begin[0] == 0 && begin[ranks] == s->c.shards;
+}
+
+enum status store_exact_redeal(struct store *s, const int *begin)
+{
+    struct shard_tree tree;
+    ASSERT(store_exact_takes(s, begin));
+    shard_tree_init(begin, groups_n(s), group(s), &tree);
+    shard_tree_free(&s->shards);
+    s->shards = tree;
+    memcpy(s->deal, begin, ((size_t)groups_n(s) + 1) * sizeof *begin);
+    TRY(open_tree(s));
+    store_reduce_choose(s);
+    return ST_OK;
+}
+
+enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all,
+                               struct tensor to_own, struct comm_ticket *ticket)
+{
+    const struct layout_bucket *l = &s->layout.bucket[bucket];
+    const float *piece[GRAD_TREE_PIECES_MAX] = {store_reduce_grad(s, bucket).data};
+    for (int i = 1; i < s->shards.pieces_n; i++)
+        piece[i] = tensor_at(slot(s, i), l->first).data;
+    return store_call_track(
+        s, grad_tree_begin(s->grad_tree, bucket, piece, l->elems, to_all.data, to_own.data, ticket),
+        *ticket);
+}
+
+/* ---- the norm ---- */
+
+static enum status norm_reset(struct store *s)
+{
+    return dev_fill(s->c.stream, s->blocks.sums.data, 0, (size_t)s->blocks.n * sizeof(double));
+}
+
+static enum status add_squares(struct store *s, struct tensor sums, struct tensor x, int64_t n)
+{
+    const struct sumsq squares = {.out = sums, .x = x, .n = n, .by_block = true};
+    return n > 0 ? dev_op(s->c.dev)->sumsq(s->c.stream, &squares) : ST_OK;
+}
+
+static bool ends_block(struct run run, int64_t at)
+{
+    return at == run.begin || at == run.end || (at - run.pack) % REDUCE_BLOCK_ELEMS == 0;
+}
+
+/* add_run — the blocks of a run, whose sums begin at `sums`, that lie in elements [first, end) of
+ * the table, of which `own` is the first. The first block of a run within a pack may be short. */
+static enum status add_run(struct store *s, struct run run, struct tensor sums, int64_t first,
+                           int64_t end, struct tensor own)
+{
+    const int64_t from = run.begin > first ? run.begin : first, to = run.end < end ? run.end : end;
+    if (from >= to)
+        return ST_OK;
+    ASSERTF(ends_block(run, from) && ends_block(run, to), "elements %lld to %lld of %lld to %lld",
+            (long long)from, (long long)to, (long long)run.begin, (long long)run.end);
+    const int64_t past = (from - run.pack) % REDUCE_BLOCK_ELEMS,
+                  left = past > 0 ? REDUCE_BLOCK_ELEMS - past : 0,
+                  lead = left < to - from ? left : to - from;
+    const struct tensor at = tensor_at(sums, block_of(run, from));
+    TRY(add_squares(s, at, tensor_at(own, from - first), lead));
+    return add_squares(s, tensor_at(at, lead > 0), tensor_at(own, from + lead - first),
+                       to - from - lead);
+}
+
+static enum status norm_add(struct store *s, int bucket, struct tensor own)
+{
+    const struct layout_bucket *l = &s->layout.bucket[bucket];
+    const struct param_table *t = s->c.table;
+    const int64_t first = l->first + l->own.first, end = first + l->own.elems;
+    for (int i = 0; i < t->params_n; i = run_at(t, i).next)
+        TRY(add_run(s, run_at(t, i), tensor_at(s->blocks.sums, s->blocks.first[i]), first, end,
+                    own));
+    return ST_OK;
+}
+
+static enum status norm_begin(struct store *s)
+{
+    return dev_copy(s->c.stream, s->blocks.host, s->blocks.sums.data,
+                    (size_t)s->blocks.n * sizeof(double));
+}
+
+static enum status norm_end(struct store *s, double *norm_sq_out, double *extra, int n)
+{
+    struct comm_ticket ticket;
+    double total = 0, *sums = s->blocks.host;
+    /* What another rank counts adds nothing, or makes the norm NaN: a number that is not finite in
+     * one copy alone must not go unnoticed. */
+    const struct param_table *t = s->c.table;
+    for (int i = 0; i < t->params_n; i = run_at(t, i).next) {
+        double *own = s->blocks.host + s->blocks.first[i];
+        for (int64_t k = 0; t->param[i].is_counted_elsewhere && k < blocks_of(run_at(t, i)); k++)
+            own[k] *= 0;
+    }
+    memcpy(sums + s->blocks.n, extra, (size_t)n * sizeof *extra);
+    TRY(store_all_reduce_begin(s, sums, (int)s->blocks.n + n, &ticket));
+    TRY(store_wait(s, ticket));
+    memcpy(extra, sums + s->blocks.n, (size_t)n * sizeof *extra);
+    for (int64_t i = 0; i < s->blocks.n; i++)
+        total += sums[i];
+    *norm_sq_out = total;
+    return ST_OK;
+}
+
+const struct store_norm store_norm_blocks = {norm_reset, norm_add, norm_begin, norm_end};

@@ -1,0 +1,228 @@
+/* shard_tree — see shard_tree.h. */
+#include "mesh/store/shard_tree.h"
+
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/memory.h"
+
+/* Neighbouring shards [first, first + n): a node of the tree. */
+struct node {
+    int first, n;
+};
+
+static struct node left_of(struct node v) { return (struct node){v.first, (v.n + 1) / 2}; }
+static struct node right_of(struct node v)
+{
+    int left = (v.n + 1) / 2;
+    return (struct node){v.first + left, v.n - left};
+}
+
+/* ---- the shards of one rank ---- */
+
+/* Steps are noted in the order of shards, so those behind a shard lie together. */
+static void add_up(struct shard_tree *t, int run_first, struct node v, int slot)
+{
+    t->slots_n = slot + 1 > t->slots_n ? slot + 1 : t->slots_n;
+    if (v.n == 1) {
+        t->shard_slot[v.first - run_first] = slot;
+        return;
+    }
+    add_up(t, run_first, left_of(v), slot);
+    add_up(t, run_first, right_of(v), slot + 1);
+    t->add[t->adds_n++] = (struct sum_tree_step){.to = slot, .from = slot + 1};
+    const int last = v.first + v.n - 1 - run_first;
+    ASSERTF(last >= 0 && last < t->shards_n, "shard %d of %d", last, t->shards_n);
+    t->add_first[last + 1] = t->adds_n;
+}
+
+/* The pieces of the run, from left to right. */
+static void find_pieces(struct shard_tree *t, struct node run, struct node v)
+{
+    int end = v.first + v.n, run_end = run.first + run.n;
+    if (end <= run.first || v.first >= run_end)
+        return;
+    if (v.first >= run.first && end <= run_end) {
+        add_up(t, run.first, v, t->pieces_n++);
+        return;
+    }
+    find_pieces(t, run, left_of(v));
+    find_pieces(t, run, right_of(v));
+}
+
+void shard_tree_deal(int shards, int ranks, int *begin)
+{
+    for (int rank = 0; rank <= ranks; rank++)
+        begin[rank] = (int)((int64_t)shards * rank / ranks);
+}
+
+static struct node run_of(const int *begin, int rank)
+{
+    ASSERTF(begin[rank + 1] > begin[rank], "rank %d has no shard", rank);
+    return (struct node){begin[rank], begin[rank + 1] - begin[rank]};
+}
+
+void shard_tree_init(const int *begin, int ranks, int rank, struct shard_tree *out)
+{
+    const struct node run = run_of(begin, rank);
+    struct shard_tree t = {.shards_n = run.n};
+    t.shard_slot = memory_new((size_t)run.n, sizeof *t.shard_slot);
+    t.add_first = memory_new((size_t)run.n + 1, sizeof *t.add_first);
+    t.add = memory_new((size_t)run.n, sizeof *t.add);
+    find_pieces(&t, run, (struct node){0, begin[ranks]});
+    for (int i = 1; i <= run.n; i++) /* shards that no step follows */
+        if (t.add_first[i] < t.add_first[i - 1])
+            t.add_first[i] = t.add_first[i - 1];
+    *out = t;
+}
+
+void shard_tree_free(struct shard_tree *t)
+{
+    free(t->shard_slot);
+    free(t->add_first);
+    free(t->add);
+    *t = (struct shard_tree){0};
+}
+
+/* ---- the pieces of all ranks ---- */
+
+/* The runs of all ranks, and how far a walk through the tree has come. */
+struct walk {
+    const int *begin;
+    int ranks, pieces_n;
+    int *count;               /* of each rank, or NULL */
+    struct sum_tree_step *at; /* where the next one goes, or NULL */
+};
+
+/* join — returns the piece in which a node's sum ends. */
+static int join(struct walk *w, struct node v)
+{
+    int rank = 0, high = w->ranks - 1;
+    while (rank < high) {
+        int middle = (rank + high + 1) / 2;
+        if (w->begin[middle] <= v.first)
+            rank = middle;
+        else
+            high = middle - 1;
+    }
+    if (v.first + v.n <= w->begin[rank + 1]) {
+        if (w->count)
+            w->count[rank]++;
+        return w->pieces_n++;
+    }
+    int to = join(w, left_of(v)), from = join(w, right_of(v));
+    if (w->at)
+        *w->at++ = (struct sum_tree_step){.to = to, .from = from};
+    return to;
+}
+
+int shard_tree_pieces(const int *begin, int ranks, int *count)
+{
+    struct walk w = {.begin = begin, .ranks = ranks, .count = count};
+    for (int rank = 0; count && rank < ranks; rank++)
+        count[rank] = 0;
+    (void)join(&w, (struct node){0, begin[ranks]});
+    return w.pieces_n;
+}
+
+/* Pieces of context 0, by their numbers without contexts: `at` among those of all ranks; `each`:
+ * how far behind it those of the next contexts are. */
+struct numbers {
+    int *at, *each;
+};
+
+/* renumber — the steps of one context, from n steps `own` by numbers of its own pieces. */
+static void renumber(struct numbers number, int context, const struct sum_tree_step *own, int n,
+                     struct sum_tree_step *out)
+{
+    for (int i = 0; i < n; i++) {
+        int to = own[i].to, from = own[i].from;
+        out[i] = (struct sum_tree_step){.to = number.at[to] + context * number.each[to],
+                                        .from = number.at[from] + context * number.each[from]};
+    }
+}
+
+/* join_contexts — the sums of neighbouring contexts, each in its first piece; these are `each`
+ * apart. Returns the end of the steps. */
+static struct sum_tree_step *join_contexts(struct node v, int each, struct sum_tree_step *out)
+{
+    if (v.n == 1)
+        return out;
+    out = join_contexts(left_of(v), each, out);
+    out = join_contexts(right_of(v), each, out);
+    *out = (struct sum_tree_step){.to = v.first * each, .from = right_of(v).first * each};
+    return out + 1;
+}
+
+void shard_tree_join(const int *begin, int ranks, int contexts, struct sum_tree_step *out)
+{
+    const int pieces = shard_tree_pieces(begin, ranks, NULL), n = pieces - 1;
+    int *count = memory_new((size_t)ranks + 2 * (size_t)pieces, sizeof *count);
+    const struct numbers number = {.at = count + ranks, .each = count + ranks + pieces};
+    (void)shard_tree_pieces(begin, ranks, count);
+    for (int rank = 0, i = 0, all = 0; rank < ranks; all += contexts * count[rank++])
+        for (int piece = 0; piece < count[rank]; piece++, i++) {
+            number.at[i] = all + piece;
+            number.each[i] = count[rank];
+        }
+    /* The steps of one context, by numbers of its own pieces. */
+    struct walk w = {.begin = begin, .ranks = ranks, .at = out};
+    (void)join(&w, (struct node){0, begin[ranks]});
+    for (int context = contexts - 1; context >= 0; context--) /* `out` begins with those of 0 */
+        renumber(number, context, out, n, out + context * n);
+    (void)join_contexts((struct node){0, contexts}, number.each[0], out + contexts * n);
+    free(count);
+}
+
+/* needs — the slots in which a node is added up: the first half's sum waits for the second's. */
+static int needs(struct node v)
+{
+    int left = v.n == 1 ? 1 : needs(left_of(v)), right = v.n == 1 ? 0 : 1 + needs(right_of(v));
+    return left > right ? left : right;
+}
+
+/* slots_of — the slots that the pieces of a run in this node need; *pieces_n: of it before. */
+static int slots_of(struct node run, struct node v, int *pieces_n)
+{
+    int end = v.first + v.n, run_end = run.first + run.n;
+    if (end <= run.first || v.first >= run_end)
+        return 0;
+    if (v.first >= run.first && end <= run_end)
+        return (*pieces_n)++ + needs(v);
+    int left = slots_of(run, left_of(v), pieces_n), right = slots_of(run, right_of(v), pieces_n);
+    return left > right ? left : right;
+}
+
+int shard_tree_slots(const int *begin, int ranks, int rank)
+{
+    int pieces_n = 0;
+    return slots_of(run_of(begin, rank), (struct node){0, begin[ranks]}, &pieces_n);
+}
+
+/* is_same — whether two trees of n - 1 steps each are one. The order of steps may differ; the steps
+ * are the tree, for each adds to the leftmost of its neighbours. */
+static bool is_same(const struct sum_tree_step *a, const struct sum_tree_step *b, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int k = 0;
+        while (k < n && (a[i].to != b[k].to || a[i].from != b[k].from))
+            k++;
+        if (k == n)
+            return false;
+    }
+    return true;
+}
+
+bool shard_tree_is_of_ranks(const int *begin, int contexts, int nodes, int locals)
+{
+    const int all = nodes * locals, ranks = all / contexts;
+    ASSERTF(all % contexts == 0, "%d ranks in groups of %d", all, contexts);
+    if (shard_tree_pieces(begin, ranks, NULL) != ranks)
+        return false;
+    struct sum_tree_step *steps = memory_new(2 * (size_t)all, sizeof *steps);
+    shard_tree_join(begin, ranks, contexts, steps);
+    sum_tree_plan_nodes(nodes, locals, steps + all);
+    bool is_of_ranks = is_same(steps, steps + all, all - 1);
+    free(steps);
+    return is_of_ranks;
+}

@@ -1,0 +1,221 @@
+/* device — see device.h. */
+#include "node/choose/device.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/board.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/thread_pool.h"
+#include "dev/cuda/cuda.h"
+#include "dev/nvidia/library.h"
+#include "dev/nvidia/driver.h"
+#include "kernels/cpu.h"
+
+#define FIND_MS (120 * 1000)
+
+#define IS_BLAS(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, DEV_CUDA_BLAS_##value)
+CONF_CONVOY_BLAS_LIST(IS_BLAS)
+
+/* check_cpu — it computes by this program's kernels; in bf16 only if it was named, so that a node
+ * that misses its GPUs says so. */
+static enum status check_cpu(const struct conf *conf)
+{
+    if (conf_i64(conf, CONF_ATTENTION) == CONF_ATTENTION_CUDNN)
+        return FAIL(ST_NO_DEVICE,
+                    "ATTENTION=cudnn (%s) needs a GPU, and DEVICE=%s (%s) found none that may be "
+                    "used; use ATTENTION=auto",
+                    conf_source(conf, CONF_ATTENTION), conf_text(conf, CONF_DEVICE),
+                    conf_source(conf, CONF_DEVICE));
+    int64_t precision = conf_i64(conf, CONF_PRECISION);
+    if (precision <= CONF_PRECISION_FP32 ||
+        (precision == CONF_PRECISION_BF16 && conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU))
+        return ST_OK;
+    return FAIL(ST_NO_DEVICE,
+                "PRECISION=%s (%s) needs a GPU, and DEVICE=%s (%s) found none that may be used; "
+                "DEVICE=cuda says what is missing, PRECISION=fp32 or DEVICE=cpu train on the CPU",
+                conf_text(conf, CONF_PRECISION), conf_source(conf, CONF_PRECISION),
+                conf_text(conf, CONF_DEVICE), conf_source(conf, CONF_DEVICE));
+}
+
+/* Why DEVICE=auto uses the CPU on a machine with NVIDIA's driver; "": it does not. */
+static char note[BOARD_NOTE_MAX];
+
+const char *device_note(void) { return note; }
+
+/* Returns true if DEVICE=auto finds a GPU for each worker. If it does not on a machine with
+ * NVIDIA's driver, the CPU is hardly intended: keeps the reason, and the node's first worker logs a
+ * warning. */
+static bool has_gpus(const struct conf *conf, int worker_i)
+{
+    int count = 0, workers_n = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
+    if (dev_cuda_count(&count) == ST_OK) {
+        if (count >= workers_n)
+            return true;
+        (void)FAIL(
+            ST_NO_DEVICE,
+            "N_GPU_EACH_NODE=%d asks for more GPUs than the %d that this process sees; lower "
+            "N_GPU_EACH_NODE, or see CUDA_VISIBLE_DEVICES",
+            workers_n, count);
+    }
+    if (count > 0 || nvidia_driver_is_here()) {
+        text_format(note, sizeof note, "DEVICE=auto uses the CPU: %s", status_message());
+        if (worker_i == 0)
+            LOG_WARN("%s", note);
+    } else {
+        LOG_DEBUG("DEVICE=auto uses the CPU: %s", status_message());
+    }
+    status_clear();
+    return false;
+}
+
+enum dev_cuda_attention device_attention(const struct conf *conf)
+{
+    static const enum dev_cuda_attention by[] = {[CONF_ATTENTION_AUTO] = DEV_CUDA_ATTENTION_AUTO,
+                                                 [CONF_ATTENTION_OWN] = DEV_CUDA_ATTENTION_OWN,
+                                                 [CONF_ATTENTION_CUDNN] = DEV_CUDA_ATTENTION_CUDNN};
+    return by[conf_i64(conf, CONF_ATTENTION)];
+}
+
+enum status device_open(const struct conf *conf, int worker_i, int threads_n, struct dev **out)
+{
+    int64_t asked = conf_i64(conf, CONF_DEVICE);
+    library_dir(conf_text(conf, CONF_CONVOY_LIB_DIR));
+    dev_cuda_blas_use((enum dev_cuda_blas_kind)conf_i64(conf, CONF_CONVOY_BLAS));
+    if (asked == CONF_DEVICE_CUDA || (asked == CONF_DEVICE_AUTO && has_gpus(conf, worker_i))) {
+        /* With attention by what the user chose. cuDNN is refused here where no shape helps. */
+        int64_t precision = conf_i64(conf, CONF_PRECISION);
+        enum dev_cuda_attention attention = device_attention(conf);
+        bool is_f32 = precision == CONF_PRECISION_FP32 || precision == CONF_PRECISION_TF32;
+        if (attention == DEV_CUDA_ATTENTION_CUDNN && is_f32)
+            return FAIL(ST_BAD_SETTING,
+                        "ATTENTION=cudnn (%s) computes in 16 bits only, and PRECISION=%s (%s); use "
+                        "ATTENTION=auto, or PRECISION=bf16",
+                        conf_source(conf, CONF_ATTENTION), conf_text(conf, CONF_PRECISION),
+                        conf_source(conf, CONF_PRECISION));
+        TRY(dev_cuda_open(worker_i, precision == CONF_PRECISION_TF32, out));
+        dev_cuda_attention(*out, attention, conf_i64(conf, CONF_DETERMINISTIC) == 0);
+        return ST_OK;
+    }
+    enum status st = ST_OK;
+    TRY(check_cpu(conf));
+    TRY(dev_cpu_open(threads_n, CPU_ISA_N, out));
+    if (conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_BF16)
+        TRY_OR(dev_cpu_bf16(*out), out_close);
+    return ST_OK;
+out_close:
+    dev_close(*out);
+    *out = NULL;
+    return st;
+}
+
+int device_threads(const struct conf *conf)
+{
+    int asked = conf_threads(conf), workers_n = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE),
+        cores = thread_pool_cores();
+    int threads_n = asked > 0 ? asked : cores / workers_n > 1 ? cores / workers_n : 1;
+    return threads_n < THREAD_POOL_MAX ? threads_n : THREAD_POOL_MAX;
+}
+
+enum dtype device_dtype(const struct conf *conf, bool is_discrete)
+{
+    switch (conf_i64(conf, CONF_PRECISION)) {
+    case CONF_PRECISION_AUTO:
+    case CONF_PRECISION_BF16:
+        return is_discrete ? DTYPE_BF16 : DTYPE_F32;
+    case CONF_PRECISION_FP16:
+        return DTYPE_F16;
+    default:
+        return DTYPE_F32;
+    }
+}
+
+enum comm_kind device_comm(const struct conf *conf, const struct dev *dev, int ranks)
+{
+    int64_t backend = conf_i64(conf, CONF_BACKEND);
+    if (ranks == 1)
+        return COMM_KIND_SELF;
+    if (backend == CONF_BACKEND_NCCL)
+        return COMM_KIND_NCCL;
+    return backend == CONF_BACKEND_AUTO && dev_is_discrete(dev) ? COMM_KIND_AUTO : COMM_KIND_HOST;
+}
+
+enum comm_net device_net(const struct conf *conf)
+{
+    switch (conf_i64(conf, CONF_BACKEND)) {
+    case CONF_BACKEND_TCP:
+        return COMM_NET_TCP;
+    case CONF_BACKEND_UCX:
+        return COMM_NET_UCX;
+    default:
+        return COMM_NET_AUTO;
+    }
+}
+
+bool device_may_use_nccl(const struct conf *conf)
+{
+    int64_t backend = conf_i64(conf, CONF_BACKEND);
+    return backend == CONF_BACKEND_AUTO || backend == CONF_BACKEND_NCCL;
+}
+
+/* ---- for the supervisor ---- */
+
+/* await_count — of the process that counts; 0: none, or the driver does not answer. */
+static int await_count(pid_t pid)
+{
+    int ended = 0;
+    for (int64_t until_ms = clock_ms() + FIND_MS; clock_ms() < until_ms; clock_sleep_ms(2)) {
+        pid_t got = waitpid(pid, &ended, WNOHANG);
+        if (got == pid)
+            return WIFEXITED(ended) ? WEXITSTATUS(ended) : 0;
+        if (got < 0 && errno != EINTR)
+            return 0;
+    }
+    /* without waiting for it: a process that sleeps in a driver may never end */
+    kill(pid, SIGKILL);
+    LOG_WARN("NVIDIA's driver has not said for %d s how many GPUs there are; see dmesg and "
+             "nvidia-smi, or set DEVICE=cpu",
+             FIND_MS / 1000);
+    return 0;
+}
+
+/* gpus — that this process may use; 0: none. Asked once, in a process of its own, for the driver,
+ * once started, stays in the process that asked. */
+static int gpus(void)
+{
+    static int found = -1;
+    int count = 0;
+    if (found >= 0 || dev_cuda_built() == NULL)
+        return found < 0 ? 0 : found;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(dev_cuda_count(&count) != ST_OK ? 0 : count > UINT8_MAX ? UINT8_MAX : count);
+    found = pid > 0 ? await_count(pid) : 0;
+    return found;
+}
+
+int device_workers(const struct conf *conf)
+{
+    int asked = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
+    int found =
+        conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU || conf_is_set(conf, CONF_N_GPU_EACH_NODE)
+            ? 0
+            : gpus();
+    if (found > BOARD_WORKERS_MAX)
+        LOG_WARN("%d GPUs are more than the %d workers that a node may have; the rest stays idle",
+                 found, BOARD_WORKERS_MAX);
+    return found == 0 ? asked : found < BOARD_WORKERS_MAX ? found : BOARD_WORKERS_MAX;
+}
+
+const char *device_kind(const struct conf *conf)
+{
+    int64_t asked = conf_i64(conf, CONF_DEVICE);
+    bool is_cuda =
+        asked == CONF_DEVICE_CUDA ||
+        (asked == CONF_DEVICE_AUTO && gpus() >= (int)conf_i64(conf, CONF_N_GPU_EACH_NODE));
+    return is_cuda ? "cuda" : "cpu";
+}

@@ -1,0 +1,424 @@
+/* memory_check — see memory_check.h. Read memory_check_train first, at the foot: plan, compare, and
+ * when it does not fit, try what would. */
+#include "node/choose/memory_check.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "comm/nccl/nccl_lib.h"
+#include "node/choose/device.h"
+#include "node/choose/config_map.h"
+#include "node/choose/memory_advice.h"
+
+#define SYSTEM_PART 64 /* of the machine's memory: the system's own, never free */
+/* What a choice of ours leaves free: other processes share a machine's memory, not a GPU's. */
+#define HOST_MARGIN_PART 8
+#define DEVICE_MARGIN_PART 32
+
+/* Less memory of the host than this is an estimate on a GPU: most of it is the driver's. */
+#define HOST_ESTIMATE_BYTES ((int64_t)2 << 30)
+
+/* What one run would take. */
+struct need {
+    int64_t kind[MEMORY_PLAN_N]; /* of all workers */
+    int64_t sum, each;           /* of all; of the worker that takes most */
+};
+
+/* ---- how much ---- */
+
+/* add_worker — `times` workers that are alike. */
+static enum status add_worker(const struct memory_check *f, const struct trainer_config *c,
+                              struct comm_place at, int times, struct need *need)
+{
+    struct memory_plan plan;
+    struct memory_plan_place place = f->place;
+    place.at = at;
+    TRY(memory_plan_train(c, &place, &plan));
+    const int64_t *bytes = f->is_device ? plan.device : plan.host;
+    int64_t sum = memory_plan_sum(bytes);
+    for (int kind = 0; kind < MEMORY_PLAN_N; kind++)
+        need->kind[kind] += times * bytes[kind];
+    need->sum += times * sum;
+    need->each = sum > need->each ? sum : need->each;
+    return ST_OK;
+}
+
+/* measure — the node's first worker, which alone may hold a copy for checkpoints, and the others;
+ * of a GPU its own worker. */
+static enum status measure(const struct memory_check *f, const struct trainer_config *c,
+                           struct comm_place at, struct need *out)
+{
+    struct need need = {.sum = 0};
+    TRY(add_worker(f, c, at, 1, &need));
+    if (!f->is_device) {
+        /* The node's workers but the first. They are alike, but for stages of a pipeline. */
+        bool differ = c->step.axis_ranks[MESH_AXIS_PIPELINE] > 1;
+        int each = differ ? 1 : at.locals - 1;
+        for (int left = at.locals - 1; left > 0; left -= each) {
+            at.rank++;
+            at.local++;
+            TRY(add_worker(f, c, at, each, &need));
+        }
+    }
+    if (!f->is_device) {
+        need.kind[MEMORY_PLAN_PROGRAM] += MEMORY_PLAN_SUPERVISOR_BYTES;
+        need.sum += MEMORY_PLAN_SUPERVISOR_BYTES;
+    }
+    *out = need;
+    return ST_OK;
+}
+
+static bool is_over(int64_t bytes, int64_t limit) { return limit >= 0 && bytes > limit; }
+
+bool memory_check_fits(const struct memory_check *f, const struct trainer_config *c,
+                       struct comm_place at)
+{
+    struct need need;
+    if (measure(f, c, at, &need) != ST_OK) {
+        status_clear();
+        return false;
+    }
+    return !is_over(need.sum, f->most_bytes) && !is_over(need.sum, f->free_bytes) &&
+           !is_over(need.each, f->each_bytes);
+}
+
+/* ---- the report ---- */
+
+/* log_table — a row for each kind that takes something. */
+static void log_table(const struct need *need, int workers_n, const char *where)
+{
+    char all[32];
+    LOG_INFO("%-24s %12s  (%d worker%s, %s)", "memory for", "planned", workers_n,
+             workers_n == 1 ? "" : "s", where);
+    for (int kind = 0; kind < MEMORY_PLAN_N; kind++)
+        if (need->kind[kind] > 0)
+            LOG_INFO("%-24s %12s", memory_plan_text((enum memory_plan_kind)kind),
+                     text_format_bytes(all, sizeof all, (double)need->kind[kind]));
+    LOG_INFO("%-24s %12s", "all", text_format_bytes(all, sizeof all, (double)need->sum));
+}
+
+/* compare_memory — the beginning of the sentence: what is needed, what there is. ST_OK: it fits. */
+static enum status compare_memory(const struct memory_check *f, const struct need *need, char *out,
+                                  size_t cap)
+{
+    char sum[32], each[32], most[32], left[32];
+    text_format_bytes(sum, sizeof sum, (double)need->sum);
+    text_format_bytes(each, sizeof each, (double)need->each);
+    text_format_bytes(most, sizeof most, (double)f->most_bytes);
+    text_format_bytes(left, sizeof left, (double)f->free_bytes);
+    if (is_over(need->sum, f->most_bytes)) {
+        text_format(out, cap, "needs %s of memory, but %s has %s", sum, f->owner, most);
+        return ST_BAD_SETTING;
+    }
+    if (is_over(need->each, f->each_bytes)) {
+        text_format(out, cap,
+                    "needs %s of memory in a process, the limits of this one (ulimit -v, -d) leave "
+                    "%s; raise them",
+                    each, text_format_bytes(left, sizeof left, (double)f->each_bytes));
+        return ST_BAD_SETTING;
+    }
+    if (!is_over(need->sum, f->free_bytes))
+        return ST_OK;
+    text_format(out, cap,
+                "needs %s of memory, %s are free now; %s has %s, and other processes hold the "
+                "rest: start again when they have ended",
+                sum, left, f->owner, most);
+    return ST_RETRY;
+}
+
+/* Returns true, and warns, if only the small host part of a run on a GPU does not fit. That is no
+ * reason to refuse the run: a virtual machine may show little free memory at the start and get
+ * more. */
+static bool is_only_warned(const struct memory_check *f, const struct need *need, const char *why)
+{
+    if (!f->place.is_discrete || f->is_device || need->sum >= HOST_ESTIMATE_BYTES)
+        return false;
+    LOG_WARN("this run on a GPU %s; that is an estimate, so it starts all the same", why);
+    return true;
+}
+
+/* log_stages — with stages, what the node's first worker in each of them takes: the first stage has
+ * most micro-batches in flight, the last one has the output layer. */
+static enum status log_stages(const struct memory_check *f, const struct trainer_config *c)
+{
+    struct mesh mesh;
+    struct text text = {.limit = 4096};
+    int last = -1;
+    enum status st = ST_OK;
+    if (f->is_device || c->step.axis_ranks[MESH_AXIS_PIPELINE] <= 1)
+        return ST_OK;
+    TRY(step_mesh(&c->step, f->place.at.ranks, &mesh));
+    for (struct comm_place at = f->place.at; st == ST_OK && at.local < at.locals;
+         at.local++, at.rank++) {
+        const int stage = mesh_coord_of(&mesh, at.rank).at[MESH_AXIS_PIPELINE];
+        struct need need = {.sum = 0};
+        char all[32], acts[32];
+        if (stage == last)
+            continue;
+        last = stage;
+        st = add_worker(f, c, at, 1, &need);
+        /* "; stage 1: 480.1 MiB, activations 61.2 MiB" */
+        text_add(&text, "%s stage %d: %s, activations %s", text.len > 0 ? ";" : "", stage,
+                 text_format_bytes(all, sizeof all, (double)need.sum),
+                 text_format_bytes(acts, sizeof acts, (double)need.kind[MEMORY_PLAN_ACTIVATIONS]));
+    }
+    if (st == ST_OK)
+        LOG_INFO("memory of a worker, planned:%s", text.data);
+    text_free(&text);
+    return st;
+}
+
+/* log_peer_copies — what PEER_COPIES=auto takes besides. It is left out where memory is short. */
+static enum status log_peer_copies(const struct memory_check *f, const struct trainer_config *c)
+{
+    char bytes[32];
+    int64_t sum = 0;
+    if (f->is_device)
+        return ST_OK;
+    /* Of the node's workers; with TP and PP each may have others to copy. */
+    struct memory_plan_place place = f->place;
+    int64_t each = 0;
+    place.at.rank -= place.at.local;
+    for (place.at.local = 0; place.at.local < place.at.locals; place.at.local++, place.at.rank++) {
+        TRY(memory_plan_peer_copies(c, &place, &each));
+        sum += each;
+    }
+    if (sum > 0)
+        LOG_INFO("memory planned: %s more, if it is free, for copies of the state in peers' memory "
+                 "(PEER_COPIES=auto)",
+                 text_format_bytes(bytes, sizeof bytes, (double)sum));
+    return ST_OK;
+}
+
+/* A config, and the ways that it leaves open. */
+struct open_config {
+    const struct memory_check *f;
+    struct trainer_config config;
+    struct plan_ways ways;
+};
+
+static enum status fits_way(void *arg, int way, bool *out)
+{
+    struct open_config *open = arg;
+    plan_choice_set(&open->config.step, plan_choice_way(&open->ways, way));
+    *out = memory_check_fits(open->f, &open->config, open->f->place.at);
+    return ST_OK;
+}
+
+/* take_way — of the ways that a config leaves open the first that fits, else the last. */
+static enum status take_way(const struct memory_check *f, struct trainer_config *c)
+{
+    struct open_config open = {.f = f, .config = *c};
+    bool fits_last;
+    plan_choice_ways(&c->step, &f->place, &open.ways);
+    int way = open.ways.n - 1;
+    TRY(fits_way(&open, way, &fits_last));
+    if (fits_last) {
+        /* The number of the first that fits. */
+        float *votes = memory_new((size_t)open.ways.n, sizeof *votes);
+        enum status st = plan_choice_vote(&open.ways, fits_way, &open, votes);
+        way = plan_choice_first(votes, open.ways.n, 1);
+        free(votes);
+        TRY(st);
+    }
+    plan_choice_set(&c->step, plan_choice_way(&open.ways, way));
+    return ST_OK;
+}
+
+/* check — ST_OK, or the table and the sentence with what fits. */
+static enum status check(const struct memory_check *f, const struct trainer_config *asked)
+{
+    struct trainer_config config = *asked;
+    const struct trainer_config *c = &config;
+    struct need need;
+    struct text would = {.limit = 768};
+    char why[384];
+    TRY(take_way(f, &config));
+    TRY(measure(f, c, f->place.at, &need));
+    enum status st = compare_memory(f, &need, why, sizeof why);
+    int workers_n = f->is_device ? 1 : f->place.at.locals;
+    if (st != ST_OK && is_only_warned(f, &need, why))
+        st = ST_OK;
+    if (st == ST_OK) {
+        char sum[32], left[32];
+        if (f->place.at.local == 0)
+            LOG_INFO("memory planned: %s of %s for %d worker%s, %s free",
+                     text_format_bytes(sum, sizeof sum, (double)need.sum),
+                     f->is_device ? "a GPU" : "this node", workers_n, workers_n == 1 ? "" : "s",
+                     f->free_bytes < 0
+                         ? "unknown how much is"
+                         : text_format_bytes(left, sizeof left, (double)f->free_bytes));
+        LOG_DEBUG("memory planned: %lld KiB", (long long)(need.sum >> 10));
+    }
+    if (st == ST_OK)
+        TRY(log_peer_copies(f, c));
+    TRY(log_stages(f, c));
+    if (st == ST_OK)
+        return ST_OK;
+    log_table(&need, workers_n, f->is_device ? "memory of its GPU" : "memory of this node");
+    memory_advice_add(f, c, &would);
+    st = FAIL(st, "training %s (%lld layers, %lld wide) %s; %s%s", c->step.dims.name,
+              (long long)c->step.dims.layers, (long long)c->step.dims.embed, why,
+              would.len > 0 ? "what would fit:"
+                            : "no BATCH_SIZE, SEQ_LEN, RECOMPUTE, TP, CP, PP or SHARD makes it "
+                              "fit here: use more machines, or ones with more memory, or a "
+                              "smaller model",
+              would.len > 0 ? would.data + 1 : "");
+    text_free(&would);
+    return st;
+}
+
+/* ---- what there is ---- */
+
+static void read_host(struct memory_check *f)
+{
+    struct memory_limits available;
+    memory_limits(&available);
+    f->free_bytes = available.free_bytes;
+    f->most_bytes = available.is_group || available.total_bytes < 0
+                        ? available.total_bytes
+                        : available.total_bytes - available.total_bytes / SYSTEM_PART;
+    f->each_bytes = available.process_bytes;
+    f->owner = available.is_group ? "the control group (a container's limit)" : "the machine";
+}
+
+/* limit_each — half of the address space of a node's workers is for the memory that they share. */
+static void limit_each(struct memory_check *f)
+{
+    if (f->place.at.locals > 1 && f->each_bytes >= 0)
+        f->each_bytes /= 2;
+}
+
+/* rounding — of NCCL's allocator. Without the library here no rank uses NCCL; where BACKEND=nccl
+ * needs it, opening the comm says what is missing. */
+static int64_t rounding(const struct memory_check *f, const struct dev_info *info)
+{
+    const struct nccl_lib *nccl;
+    if (f->place.at.ranks == 1 || !f->place.stays_on_device)
+        return 0;
+    if (nccl_lib_open(&nccl) == ST_OK)
+        return nccl_lib_rounding(nccl_lib_version(), info->granularity_bytes);
+    status_clear();
+    return 0;
+}
+
+static void read_device(struct memory_check *f, const struct dev *dev)
+{
+    struct dev_info info;
+    dev_info(dev, &info);
+    f->place.rounding_bytes = rounding(f, &info);
+    f->is_device = true;
+    /* the plan counts the libraries, which have taken most of theirs already */
+    f->free_bytes = info.free_bytes < 0 ? -1 : info.free_bytes + MEMORY_PLAN_GPU_LIBRARIES_BYTES;
+    f->most_bytes = info.memory_bytes;
+    f->each_bytes = -1;
+    f->owner = "the GPU";
+}
+
+static void set_place(struct memory_check *f, int worker_i, bool is_discrete)
+{
+    f->place =
+        (struct memory_plan_place){.at = config_map_place(f->conf, worker_i),
+                                   .is_discrete = is_discrete,
+                                   .stays_on_device = is_discrete && device_may_use_nccl(f->conf),
+                                   .threads_n = device_threads(f->conf)};
+}
+
+/* ---- the questions ---- */
+
+enum status memory_check_train(const struct conf *conf)
+{
+    struct memory_check f = {.conf = conf};
+    struct model_dims dims;
+    struct trainer_config config;
+    bool has_weights, is_discrete = strcmp(device_kind(conf), "cuda") == 0;
+    TRY(config_map_dims(conf, &dims, &has_weights));
+    TRY(config_map_trainer(conf, &dims, has_weights, &config));
+    config.step.store.dtype = device_dtype(conf, is_discrete);
+    set_place(&f, 0, is_discrete);
+    read_host(&f);
+    limit_each(&f);
+    return check(&f, &config);
+}
+
+enum status memory_check_device(const struct conf *conf, const struct trainer_config *config,
+                                int worker_i, const struct dev *dev)
+{
+    struct memory_check f = {.conf = conf};
+    if (!dev_is_discrete(dev))
+        return ST_OK;
+    set_place(&f, worker_i, true);
+    read_device(&f, dev);
+    return check(&f, config);
+}
+
+/* place_of — a worker's GPU, else the node's first worker, for all of them. */
+static void place_of(struct memory_check *f, int worker_i, const struct dev *dev)
+{
+    set_place(f, dev_is_discrete(dev) ? worker_i : 0, dev_is_discrete(dev));
+    if (f->place.is_discrete)
+        read_device(f, dev);
+    else
+        read_host(f);
+    limit_each(f);
+}
+
+enum status memory_check_need(const struct conf *conf, const struct trainer_config *config,
+                              int worker_i, const struct dev *dev, int64_t *bytes_out)
+{
+    struct memory_check f = {.conf = conf};
+    struct need need;
+    place_of(&f, worker_i, dev);
+    TRY(measure(&f, config, f.place.at, &need));
+    *bytes_out = need.sum;
+    return ST_OK;
+}
+
+void memory_check_offer(const struct conf *conf, int worker_i, const struct dev *dev,
+                        struct plan_offer *out)
+{
+    struct memory_check f = {.conf = conf};
+    place_of(&f, worker_i, dev);
+    *out = (struct plan_offer){0};
+    int64_t all_bytes = f.each_bytes < 0 ? -1 : f.each_bytes * f.place.at.locals;
+    bool is_limited = is_over(f.free_bytes, all_bytes);
+    out->free_bytes = is_limited ? all_bytes : f.free_bytes;
+    out->margin_bytes = out->free_bytes / (f.is_device ? DEVICE_MARGIN_PART : HOST_MARGIN_PART);
+}
+
+static enum status check_command(const struct memory_check *f, const char *what,
+                                 const int64_t bytes[MEMORY_PLAN_N], const char *remedy)
+{
+    struct need need = {.sum = memory_plan_sum(bytes)};
+    char why[384];
+    memcpy(need.kind, bytes, sizeof need.kind);
+    need.each = need.sum;
+    enum status st = compare_memory(f, &need, why, sizeof why);
+    if (st == ST_OK || is_only_warned(f, &need, why))
+        return ST_OK;
+    log_table(&need, 1, f->is_device ? "memory of the GPU" : "memory of this machine");
+    return FAIL(st, "%s %s; %s", what, why, remedy);
+}
+
+enum status memory_check_command(const char *what, const struct memory_plan *plan,
+                                 const struct dev *dev, const char *remedy)
+{
+    struct memory_check f = {.place.is_discrete = dev != NULL && dev_is_discrete(dev)};
+    read_host(&f);
+    TRY(check_command(&f, what, plan->host, remedy));
+    if (!f.place.is_discrete)
+        return ST_OK;
+    read_device(&f, dev);
+    return check_command(&f, what, plan->device, remedy);
+}
+
+void memory_check_log_peak(void)
+{
+    struct rusage used;
+    if (getrusage(RUSAGE_SELF, &used) == 0)
+        LOG_DEBUG("memory: %lld KiB at the most", (long long)used.ru_maxrss);
+}

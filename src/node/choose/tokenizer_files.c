@@ -1,0 +1,103 @@
+/* tokenizer_files — see tokenizer_files.h. */
+#include "node/choose/tokenizer_files.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "format/gguf_model.h"
+
+#define BYTES_MAX (64 << 20) /* the largest tokenizer.json in use have some 35 MB */
+
+static const char *const name_list[TOKENIZER_FILES_MAX] = {"tokenizer.json",
+                                                           "tokenizer_config.json",
+                                                           "special_tokens_map.json",
+                                                           "added_tokens.json",
+                                                           "vocab.json",
+                                                           "merges.txt",
+                                                           "tokenizer.model",
+                                                           "chat_template.jinja",
+                                                           "chat_template.json",
+                                                           TOKENIZER_FILES_GGUF};
+
+enum status tokenizer_files_read(const char *dir, struct tokenizer_file file[TOKENIZER_FILES_MAX],
+                                 int *n_out)
+{
+    char path[FILE_PATH_MAX];
+    enum status st = ST_OK;
+    int n = 0;
+    for (int i = 0; st == ST_OK && i < TOKENIZER_FILES_MAX; i++) {
+        st = file_join(path, sizeof path, dir, name_list[i]);
+        if (st != ST_OK || file_bytes(path) < 0)
+            continue;
+        file[n].name = name_list[i];
+        st = file_read(path, BYTES_MAX, &file[n].data, &file[n].bytes);
+        n += st == ST_OK;
+    }
+    if (st != ST_OK)
+        tokenizer_files_free(file, n);
+    *n_out = st == ST_OK ? n : 0;
+    return st;
+}
+
+void tokenizer_files_free(struct tokenizer_file *file, int n)
+{
+    for (int i = 0; i < n; i++) {
+        free(file[i].data);
+        file[i].data = NULL;
+    }
+}
+
+/* read_gguf — the keys alone: a model of gigabytes has some megabytes of them. *n_out 0: the file
+ * has no tokenizer. */
+static enum status read_gguf(const char *from, struct tokenizer_file *file, int *n_out)
+{
+    struct file_map map;
+    struct gguf gguf;
+    TRY(file_map_open(from, &map));
+    enum status st = gguf_parse(map.data, map.bytes, from, &gguf);
+    if (st == ST_OK) {
+        *n_out = gguf_find(&gguf, "tokenizer.ggml.model") != NULL;
+        file->name = TOKENIZER_FILES_GGUF;
+        file->data = *n_out ? (char *)gguf_keys(&gguf, map.data, &file->bytes) : NULL;
+        if (*n_out && !file->data)
+            st = FAIL(ST_RETRY, "out of memory: %zu bytes of the keys of %s", file->bytes, from);
+        gguf_free(&gguf);
+    }
+    file_map_close(&map);
+    return st;
+}
+
+enum status tokenizer_files_keep(const char *from, const char *to)
+{
+    struct tokenizer_file file[TOKENIZER_FILES_MAX] = {{.data = NULL}};
+    char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
+    int n = 0;
+    TRY(file_join(dir, sizeof dir, to, TOKENIZER_FILES_DIR));
+    if (strcmp(from, dir) == 0 || strcmp(from, to) == 0)
+        return ST_OK;
+    enum status st;
+    if (file_is_dir(from))
+        st = tokenizer_files_read(from, file, &n);
+    else if (gguf_model_is_file(from))
+        st = read_gguf(from, file, &n);
+    else {
+        st = file_read(from, BYTES_MAX, &file->data, &file->bytes);
+        n = st == ST_OK;
+        /* Its content decides: JSON, else one of the forms that are called tokenizer.model. */
+        if (n == 1)
+            file->name = file->data[0] == '{' ? "tokenizer.json" : "tokenizer.model";
+    }
+    if (n > 0 && st == ST_OK)
+        st = file_make_dirs(dir);
+    for (int i = 0; st == ST_OK && i < n; i++) {
+        st = file_join(path, sizeof path, dir, file[i].name);
+        if (st == ST_OK)
+            st = file_replace(path, file[i].data, file[i].bytes);
+    }
+    if (n > 0 && st == ST_OK)
+        LOG_INFO("%d tokenizer files in %s", n, dir);
+    tokenizer_files_free(file, n);
+    return st;
+}

@@ -1,0 +1,276 @@
+/* checkpoint_status — `convoy status DIR`: what a folder of checkpoints shows of its run, whether
+ * that run still trains or not. Reads manifests, sizes and headers, not all the data, and takes no
+ * lock, so it does not disturb a run. Must not know HTTP. Read checkpoint_status_main first, at the
+ * foot. */
+#include "node/command/command.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "format/ckpt.h"
+#include "node/command/damage_list.h"
+#include "node/process/print.h"
+#include "serve/chart.h"
+#include "train/weights/load.h"
+
+#define CHECKPOINTS_MAX 1000 /* listed */
+#define SHOWN_MAX 8
+#define HISTORY_NAME "history.json" /* curves that the node keeps beside its checkpoints */
+#define HISTORY_BYTES_MAX ((size_t)4 << 20)
+
+struct checkpoint_dir {
+    const char *dir;
+    struct ckpt_meta meta; /* of the newest */
+    struct model_dims dims;
+    char path[FILE_PATH_MAX];
+    int64_t wall_ms; /* when the newest was committed */
+    int64_t step[CHECKPOINTS_MAX];
+    int steps_n;               /* valid */
+    struct damage_list damage; /* of those that are not */
+    char phase[32];            /* the last one that the history has; "": not known */
+    char error[256];           /* the last one of the history; "": none */
+    char *history;             /* owned; NULL: none is kept */
+    size_t history_bytes;
+};
+
+/* ---- looking ---- */
+
+static bool is_checkpoint(const char *dir)
+{
+    char manifest[FILE_PATH_MAX];
+    return file_join(manifest, sizeof manifest, dir, "manifest.json") == ST_OK &&
+           file_exists(manifest);
+}
+
+static int64_t changed_ms(const char *path)
+{
+    char manifest[FILE_PATH_MAX];
+    struct stat info;
+    bool is_there = file_join(manifest, sizeof manifest, path, "manifest.json") == ST_OK &&
+                    stat(manifest, &info) == 0;
+    return is_there ? (int64_t)info.st_mtim.tv_sec * 1000 : clock_wall_ms();
+}
+
+/* add_checkpoint — a ckpt_visit. */
+static enum status add_checkpoint(void *arg, int64_t step, const struct ckpt *ckpt)
+{
+    struct checkpoint_dir *f = arg;
+    if (ckpt == NULL) {
+        damage_list_add(&f->damage, step, status_message());
+        status_clear();
+        return ST_OK;
+    }
+    if (f->steps_n == 0) {
+        f->meta = *ckpt_meta(ckpt);
+        text_copy(f->path, sizeof f->path, ckpt_path(ckpt));
+        f->wall_ms = changed_ms(f->path);
+        TRY(load_dims_parse(f->meta.model_json, &f->dims));
+        text_strip_controls(f->dims.name);
+        text_strip_controls(f->meta.version);
+    }
+    if (f->steps_n < CHECKPOINTS_MAX)
+        f->step[f->steps_n++] = step;
+    return ST_OK;
+}
+
+/* read_one — dir is a checkpoint itself. */
+static enum status read_one(struct checkpoint_dir *f)
+{
+    struct ckpt *ckpt = NULL;
+    enum status st = ckpt_open_lazy(f->dir, &ckpt);
+    if (st != ST_OK && st != ST_BAD_DATA)
+        return st;
+    st = add_checkpoint(f, ckpt ? ckpt_meta(ckpt)->step : -1, ckpt);
+    ckpt_close(ckpt);
+    return st;
+}
+
+/* read_end — how the run has ended, by the last phase among the events of its history. A run that a
+ * signal has stopped after a checkpoint is not a failed one. */
+static void read_end(struct checkpoint_dir *f)
+{
+    cJSON *root = NULL;
+    const cJSON *event;
+    if (json_parse(f->history, f->history_bytes, "history", &root) != ST_OK) {
+        status_clear();
+        return;
+    }
+    chart_strip_controls(root);
+    cJSON_ArrayForEach(event, cJSON_GetObjectItemCaseSensitive(root, "events"))
+    {
+        if (strcmp(json_text(event, "kind"), "phase") == 0)
+            text_copy(f->phase, sizeof f->phase, json_text(event, "text"));
+        if (strcmp(json_text(event, "kind"), "error") == 0)
+            text_copy(f->error, sizeof f->error, json_text(event, "text"));
+    }
+    const cJSON *record = cJSON_GetObjectItemCaseSensitive(root, "record"),
+                *status = cJSON_GetObjectItemCaseSensitive(record, "status"),
+                *error = cJSON_GetObjectItemCaseSensitive(status, "error");
+    const double code = json_number(error, "code");
+    if (strcmp(f->phase, "failed") == 0 &&
+        (code == status_exit_code(ST_INTERRUPTED) || code == status_exit_code(ST_TERMINATED)))
+        text_copy(f->phase, sizeof f->phase, "stopped");
+    cJSON_Delete(root);
+}
+
+/* ---- showing ---- */
+
+/* show_settings — {"OPTIMIZER":"adamw","LR":0.001} as NAME=VALUE pairs. */
+static void show_settings(struct text *t, const char *json)
+{
+    cJSON *root = NULL;
+    const cJSON *item;
+    if (json_parse(json, strlen(json), "settings", &root) != ST_OK) {
+        status_clear();
+        return;
+    }
+    chart_strip_controls(root);
+    text_add(t, "settings   ");
+    cJSON_ArrayForEach(item, root)
+    {
+        if (item->string[0] < 'A' || item->string[0] > 'Z') /* what is noted besides settings */
+            continue;
+        if (cJSON_IsString(item))
+            text_add(t, " %s=%s", item->string, item->valuestring);
+        else
+            text_add(t, " %s=%s", item->string, text_f64(item->valuedouble).text);
+    }
+    text_add(t, "\n");
+    cJSON_Delete(root);
+}
+
+static void show(struct text *t, const struct checkpoint_dir *f)
+{
+    char word[64];
+    text_add(t, "folder      %s\n", f->dir);
+    text_add_bytes(t, f->damage.lines.data, f->damage.lines.len);
+    if (f->steps_n == 0) {
+        if (f->history)
+            chart_write(f->history, f->history_bytes, t);
+        return;
+    }
+    text_add(t,
+             "model       %s (%s)  %" PRId64 " layers, %" PRId64 " heads, %" PRId64
+             " wide, context %" PRId64 ", vocabulary %" PRId64 "\n",
+             f->dims.name, f->dims.task == MODEL_TASK_QA ? "qa" : "lm", f->dims.layers,
+             f->dims.heads, f->dims.embed, f->dims.context, f->dims.vocab);
+    text_add(t, "step        %" PRId64 "  %s tokens  by convoy %s\n", f->meta.step,
+             text_format_count(word, sizeof word, (double)f->meta.tokens), f->meta.version);
+    const int64_t age_ms = clock_wall_ms() - f->wall_ms;
+    text_add(t, "checkpoint  %s  %s ago\n", f->path,
+             text_format_span(word, sizeof word, age_ms > 0 ? age_ms : 0));
+    text_add(t, "kept        %d checkpoint%s: step", f->steps_n, f->steps_n == 1 ? "" : "s");
+    for (int i = 0; i < f->steps_n && i < SHOWN_MAX; i++)
+        text_add(t, "%s %" PRId64, i > 0 ? "," : "", f->step[i]);
+    text_add(t, "%s\n", f->steps_n > SHOWN_MAX ? " and older ones" : "");
+    show_settings(t, f->meta.settings_json);
+    if (f->history)
+        chart_write(f->history, f->history_bytes, t);
+}
+
+static void add_raw(cJSON *root, const char *key, const char *json)
+{
+    cJSON *item = NULL;
+    if (json_parse(json, strlen(json), key, &item) == ST_OK)
+        cJSON_AddItemToObject(root, key, item);
+    else
+        cJSON_AddNullToObject(root, key);
+    status_clear();
+}
+
+/* add_text — null where nothing is known. */
+static void add_text(cJSON *root, const char *key, const char *value)
+{
+    char quoted[6 * FILE_PATH_MAX + 3];
+    json_quote(quoted, sizeof quoted, value);
+    cJSON_AddRawToObject(root, key, value[0] ? quoted : "null");
+}
+
+/* is_failed — a run that was started again has another phase after that. */
+static bool is_failed(const struct checkpoint_dir *f) { return strcmp(f->phase, "failed") == 0; }
+
+static void show_json(struct text *t, const struct checkpoint_dir *f)
+{
+    cJSON *root = cJSON_CreateObject();
+    const bool is_any = f->steps_n > 0;
+    add_text(root, "folder", f->dir);
+    add_text(root, "phase", f->phase);
+    add_text(root, "error", is_failed(f) ? f->error : "");
+    add_text(root, "checkpoint", f->path);
+    json_add_number(root, "age_seconds",
+                    is_any ? (double)(clock_wall_ms() - f->wall_ms) / 1000 : NAN);
+    json_add_number(root, "step", is_any ? (double)f->meta.step : NAN);
+    json_add_number(root, "tokens", is_any ? (double)f->meta.tokens : NAN);
+    add_text(root, "version", f->meta.version);
+    add_raw(root, "model", f->meta.model_json);
+    add_raw(root, "settings", f->meta.settings_json);
+    struct text list = {0};
+    text_add(&list, "[%s]", f->damage.n > 0 ? f->damage.json.data : "");
+    if (list.data != NULL)
+        cJSON_AddRawToObject(root, "damaged", list.data);
+    text_free(&list);
+    cJSON *steps = cJSON_AddArrayToObject(root, "checkpoints");
+    for (int i = 0; i < f->steps_n; i++)
+        cJSON_AddItemToArray(steps, cJSON_CreateNumber((double)f->step[i]));
+    char *json = cJSON_PrintUnformatted(root);
+    cJSON_Delete(root);
+    t->overflow = json == NULL;
+    if (json != NULL)
+        text_add(t, "%s\n", json);
+    cJSON_free(json);
+}
+
+/* check_run — call it after the report was shown. */
+static enum status check_run(const struct checkpoint_dir *f)
+{
+    const int damaged_n = f->damage.n;
+    if (f->steps_n == 0 && damaged_n == 0 && !f->history)
+        return FAIL(ST_UNHEALTHY,
+                    "%s holds no checkpoint and no history of a run; give a run's CHECKPOINT_DIR, "
+                    "or a URL such as "
+                    "http://host:8080",
+                    f->dir);
+    if (damaged_n > 0)
+        return FAIL(ST_UNHEALTHY, "%s: %d of %d checkpoint%s cannot be used: %s", f->dir, damaged_n,
+                    f->steps_n + damaged_n, f->steps_n + damaged_n == 1 ? "" : "s",
+                    f->damage.first);
+    if (is_failed(f))
+        return FAIL(ST_UNHEALTHY, "%s: the run has failed: %s", f->dir,
+                    f->error[0] ? f->error : "its history has no reason; see its log");
+    return ST_OK;
+}
+
+enum status checkpoint_status_main(const char *dir, bool as_json)
+{
+    struct text shown = {0};
+    struct checkpoint_dir *f = memory_new(1, sizeof *f);
+    f->dir = dir;
+    enum status st = is_checkpoint(dir) ? read_one(f) : ckpt_each(dir, true, add_checkpoint, f);
+    if (st == ST_OK) {
+        char path[FILE_PATH_MAX];
+        if (file_join(path, sizeof path, f->dir, HISTORY_NAME) != ST_OK || !file_exists(path) ||
+            file_read(path, HISTORY_BYTES_MAX, &f->history, &f->history_bytes) != ST_OK)
+            f->history = NULL;
+        status_clear();
+        if (f->history)
+            read_end(f);
+    }
+    if (st == ST_OK && (f->steps_n + f->damage.n > 0 || f->history)) {
+        (as_json ? show_json : show)(&shown, f);
+        st = print_text(&shown);
+    }
+    if (st == ST_OK)
+        st = check_run(f);
+    damage_list_free(&f->damage);
+    free(f->history);
+    free(f);
+    return st;
+}

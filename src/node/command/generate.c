@@ -1,0 +1,195 @@
+/* generate — `convoy generate`: text from a checkpoint or a Hugging Face folder, to stdout as it
+ * comes.
+ *
+ * The model sees the last CONTEXT tokens. Up to that many a token costs one pass over the weights;
+ * beyond it, where every token changes its position, a forward pass over all that is seen
+ * (decoder.h). Which token comes is a function of the weights, PROMPT, TEMPERATURE, TOP_K, TOP_P
+ * and SEED. Must not know training. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/assert.h"
+#include "base/log.h"
+#include "base/rand.h"
+#include "conf/conf.h"
+#include "data/tokenizer/tokenizer.h"
+#include "dev/dev.h"
+#include "node/command/command.h"
+#include "node/choose/device.h"
+#include "node/choose/memory_check.h"
+#include "node/process/print.h"
+#include "node/choose/model_source.h"
+#include "node/choose/tokenizer_source.h"
+#include "train/generate/decoder.h"
+#include "train/generate/sampling.h"
+
+#define TOKENS_MAX 1000000 /* that are written */
+
+struct writer {
+    struct tokenizer *tokenizer;
+    struct dev *dev;
+    struct decoder *decoder;
+    float *work;     /* (V) */
+    int32_t *tokens; /* prompt and what was written */
+    int64_t tokens_n, tokens_cap;
+    uint8_t held[2 * BPE_TOKEN_BYTES_MAX]; /* bytes not yet shown: longer than any token */
+    size_t held_n;
+    struct model_marks marks;
+};
+
+/* ---- prompt and text ---- */
+
+/* Show the bytes of one token as far as they are whole characters. */
+static enum status show(struct writer *w, int32_t token)
+{
+    size_t n = 0;
+    const uint8_t *bytes = tokenizer_bytes(w->tokenizer, (uint32_t)token, &n);
+    if (!bytes)
+        return ST_OK; /* an id that the vocabulary leaves out */
+    ASSERTF(n <= sizeof w->held - w->held_n, "token %d held %zu", (int)token, w->held_n);
+    memcpy(w->held + w->held_n, bytes, n);
+    w->held_n += n;
+    size_t whole = sampling_utf8_whole(w->held, w->held_n);
+    TRY(print_bytes(w->held, whole));
+    memmove(w->held, w->held + whole, w->held_n - whole);
+    w->held_n -= whole;
+    return ST_OK;
+}
+
+/* PROMPT as tokens, or the token that begins a text; with space for `more` tokens after them. */
+static enum status read_prompt(struct writer *w, const char *prompt, int64_t more, int64_t vocab)
+{
+    size_t n = strlen(prompt), ids_n = 0, cap = tokenizer_prompt_cap(w->tokenizer, n);
+    w->tokens_cap = (int64_t)cap + more;
+    w->tokens = malloc((size_t)w->tokens_cap * sizeof *w->tokens);
+    uint32_t *ids = malloc(cap * sizeof *ids);
+    if (!w->tokens || !ids) {
+        free(ids);
+        return FAIL(memory_status(w->tokens_cap * (int64_t)sizeof *w->tokens),
+                    "out of memory: a prompt of %zu bytes", n);
+    }
+    enum status st = tokenizer_prompt(w->tokenizer, prompt, n, ids, &ids_n);
+    w->tokens_n = (int64_t)ids_n;
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < w->tokens_n; i++) {
+        w->tokens[i] = (int32_t)ids[i];
+        largest = ids[i] > largest ? ids[i] : largest;
+    }
+    free(ids);
+    TRY(st);
+    if (ids_n == 0)
+        return FAIL(ST_BAD_SETTING, "TOKENIZER=%s names no token that begins a text; set PROMPT",
+                    tokenizer_name(w->tokenizer));
+    if (largest >= vocab)
+        return FAIL(ST_BAD_SETTING, "the prompt needs token %u, the model knows %lld; %s", largest,
+                    (long long)vocab,
+                    n ? "change PROMPT" : "set PROMPT: there is no token to begin a text with");
+    return ST_OK;
+}
+
+/* is_end — the model ended the text. */
+static bool is_end(const struct writer *w, int32_t token)
+{
+    for (int i = 0; i < w->marks.eos_n; i++)
+        if (token == w->marks.eos[i])
+            return true;
+    return (uint32_t)token == tokenizer_end(w->tokenizer);
+}
+
+static enum status write_text(struct writer *w, const struct conf *conf, int64_t vocab,
+                              int64_t more)
+{
+    const char *prompt = conf_text(conf, CONF_PROMPT);
+    TRY(print_bytes(prompt, strlen(prompt)));
+    for (int64_t i = 0; i < more; i++) {
+        /* The vocabulary's padding has no bytes and is never chosen. */
+        const float *logits = NULL;
+        TRY(decoder_logits(w->decoder, w->tokens, w->tokens_n, &logits));
+        double u =
+            rand_uniform((uint64_t)conf_i64(conf, CONF_SEED), RAND_STREAM(SAMPLE, 0), (uint64_t)i);
+        const struct sampling_params rule = {.temperature = conf_f64(conf, CONF_TEMPERATURE),
+                                             .top_k = conf_i64(conf, CONF_TOP_K),
+                                             .top_p = conf_f64(conf, CONF_TOP_P)};
+        const int64_t ids = tokenizer_vocab(w->tokenizer);
+        const int32_t token =
+            (int32_t)sampling_pick(logits, vocab < ids ? vocab : ids, &rule, u, w->work);
+        if (token < 0)
+            return FAIL(
+                ST_NOT_FINITE,
+                "the logits after token %lld are not finite: the weights are damaged; use others",
+                (long long)w->tokens_n);
+        if (is_end(w, token))
+            break;
+        w->tokens[w->tokens_n++] = token;
+        TRY(show(w, token));
+    }
+    TRY(print_bytes(w->held, w->held_n));
+    return print_bytes("\n", 1);
+}
+
+static enum status check_memory(const struct dev *dev, const struct model_dims *dims,
+                                int64_t window, enum dtype dtype)
+{
+    const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1},
+                                            .is_discrete = dev_is_discrete(dev)};
+    struct memory_plan plan;
+    TRY(memory_plan_generate(dims, window, dtype, &place, &plan));
+    return memory_check_command(
+        "generate", &plan, dev,
+        "a shorter PROMPT and fewer TOKENS need less, and a smaller model does");
+}
+
+static enum status run(struct writer *w, struct model_source *source, const struct conf *conf)
+{
+    int64_t more = conf_i64(conf, CONF_TOKENS);
+    if (more > TOKENS_MAX)
+        return FAIL(ST_BAD_SETTING,
+                    "TOKENS=%lld (%s) is over the %d that generate writes; lower it",
+                    (long long)more, conf_source(conf, CONF_TOKENS), TOKENS_MAX);
+    TRY(model_source_open(conf, source));
+    const struct model_dims *dims = &source->dims;
+    if (dims->task != MODEL_TASK_LM)
+        return FAIL(
+            ST_BAD_SETTING,
+            "%s is a question-answering model, which writes no text; choose a language model",
+            model_source_path(source));
+    TRY(model_check(dims));
+    tokenizer_source_warn(conf, dims, "PROMPT and the text");
+    TRY(tokenizer_source_open(conf, dims, &w->tokenizer));
+    if (source->ckpt)
+        TRY(tokenizer_source_check(w->tokenizer, ckpt_meta(source->ckpt)->settings_json));
+    w->marks = dims->marks;
+    TRY(read_prompt(w, conf_text(conf, CONF_PROMPT), more, dims->vocab));
+    TRY(device_open(conf, 0, 0, &w->dev));
+    /* What lies further back than the context has no effect on the text. */
+    if (w->tokens_n > dims->context)
+        LOG_WARN("PROMPT has %lld tokens, but the model's context %lld: only the last %lld count",
+                 (long long)w->tokens_n, (long long)dims->context, (long long)dims->context);
+    int64_t all = w->tokens_n + more;
+    int64_t window = all < dims->context ? all : dims->context;
+    TRY(check_memory(w->dev, dims, window, device_dtype(conf, dev_is_discrete(w->dev))));
+    TRY(decoder_open(w->dev, dims, window, device_dtype(conf, dev_is_discrete(w->dev)),
+                     &w->decoder));
+    struct load_target target = decoder_target(w->decoder);
+    TRY(model_source_load(source, &target));
+    w->work = malloc((size_t)dims->vocab * sizeof *w->work);
+    if (!w->work)
+        return FAIL(ST_RETRY, "out of memory: logits of %lld tokens", (long long)dims->vocab);
+    return write_text(w, conf, dims->vocab, more);
+}
+
+enum status generate_main(const struct conf *conf)
+{
+    struct model_source source = {.ckpt = NULL};
+    struct writer *w = memory_new(1, sizeof *w);
+    enum status st = run(w, &source, conf);
+    decoder_close(w->decoder);
+    dev_close(w->dev);
+    tokenizer_close(w->tokenizer);
+    free(w->work);
+    free(w->tokens);
+    free(w);
+    model_source_close(&source);
+    return st;
+}

@@ -1,0 +1,212 @@
+/* rehearse_report — see rehearse/report.h. */
+#include "node/rehearse/report.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/json.h"
+
+/* Llama 3 405B: 419 unexpected interruptions in 54 days of 2,048 nodes with 8 GPUs each. */
+#define PUBLISHED_NODE_DAYS (54.0 * 2048 / 419)
+#define DAY_MS (24 * 3600 * 1000.0)
+
+/* What the faults of one kind came to. */
+struct kind_row {
+    int made, healed, named_right;
+    struct rehearse_times detect, recover;
+};
+
+static struct rehearse_times times_of(const struct rehearse_result *r, int kind, bool is_recover)
+{
+    static double ms[REHEARSE_FAULTS_MAX];
+    int n = 0;
+    for (int i = 0; i < r->outcomes_n; i++) {
+        const struct rehearse_outcome *o = &r->outcome[i];
+        int64_t one = is_recover ? o->recover_ms : o->detect_ms;
+        if ((int)o->kind == kind && one >= 0)
+            ms[n++] = (double)one;
+    }
+    return rehearse_plan_times(ms, n);
+}
+
+static struct kind_row row_of(const struct rehearse_result *r, int kind)
+{
+    struct kind_row row = {.detect = times_of(r, kind, false), .recover = times_of(r, kind, true)};
+    for (int i = 0; i < r->outcomes_n; i++) {
+        const struct rehearse_outcome *o = &r->outcome[i];
+        row.made += (int)o->kind == kind;
+        row.healed += (int)o->kind == kind && o->is_healed;
+        row.named_right += (int)o->kind == kind && o->named == REHEARSE_NAMED_RIGHT;
+    }
+    return row;
+}
+
+static double span_ms(const struct rehearse_result *r)
+{
+    return (double)(r->last_ms - r->first_ms);
+}
+
+/* step_ms — of steps after the first line. */
+static double step_ms(const struct rehearse_result *r)
+{
+    int64_t n = r->steps - r->first_step;
+    return n > 0 ? span_ms(r) / (double)n : NAN;
+}
+
+/* goodput — the time that the calm run takes for as many steps, of the time with faults. */
+static double goodput(const struct rehearse_report *r)
+{
+    return step_ms(r->calm) / step_ms(r->faulty);
+}
+
+static double published_days(const struct rehearse_report *r)
+{
+    return PUBLISHED_NODE_DAYS / r->nodes_n;
+}
+
+/* ---- for people ---- */
+
+static void add_times(struct text *t, const struct rehearse_times *times)
+{
+    const int64_t ms[] = {times->median, times->p95, times->worst};
+    char word[32];
+    for (int i = 0; i < 3; i++)
+        text_add(t, "  %8s", text_format_ms(word, sizeof word, ms[i] < 0 ? NAN : (double)ms[i]));
+}
+
+static void add_kind(struct text *t, const struct rehearse_report *r, int kind)
+{
+    struct kind_row row = row_of(r->faulty, kind);
+    if (r->mix.weight[kind] == 0)
+        return;
+    text_add(t, "%-6s %4d %7d", rehearse_plan_word((enum rehearse_kind)kind), row.made, row.healed);
+    add_times(t, &row.detect);
+    text_add(t, " ");
+    add_times(t, &row.recover);
+    text_add(t, "   %s", rehearse_plan_text((enum rehearse_kind)kind));
+    if (kind == REHEARSE_KIND_FLIP)
+        text_add(t, "; named right: %d of %d", row.named_right, row.made);
+    text_add(t, "\n");
+}
+
+static void add_head(struct text *t, const struct rehearse_report *r)
+{
+    double every_s = (double)r->every_ms / 1000;
+    text_add(t, "rehearsal    %d nodes on this machine, SEED=%" PRId64 "\n", r->nodes_n, r->seed);
+    text_add(t,
+             "faults       one each %g s. A published fleet (Llama 3 405B) had one in %.0f days on "
+             "as many\n"
+             "             nodes of 8 GPUs: here they come %.0f times as often\n",
+             every_s, published_days(r), published_days(r) * DAY_MS / (double)r->every_ms);
+    if (r->sentinel_every > 0)
+        text_add(t, "set          SENTINEL_EVERY=%" PRId64 ", for flip; it was not set\n",
+                 r->sentinel_every);
+    for (int kind = 0; kind < REHEARSE_KINDS_N; kind++)
+        if (r->left_out[kind][0] != 0)
+            text_add(t, "left out     %s: %s\n", rehearse_plan_word((enum rehearse_kind)kind),
+                     r->left_out[kind]);
+    text_add(t, "\n");
+}
+
+/* ---- for programs ---- */
+
+static void put_times(cJSON *to, const char *key, const struct rehearse_times *times)
+{
+    cJSON *object = cJSON_AddObjectToObject(to, key);
+    json_add_number(object, "median", times->n > 0 ? (double)times->median : NAN);
+    json_add_number(object, "p95", times->n > 0 ? (double)times->p95 : NAN);
+    json_add_number(object, "worst", times->n > 0 ? (double)times->worst : NAN);
+}
+
+static void put_run(cJSON *root, const char *key, const struct rehearse_result *r)
+{
+    cJSON *object = cJSON_AddObjectToObject(root, key);
+    json_add_i64(object, "steps", r->steps);
+    json_add_i64(object, "steps_redone", r->redone);
+    json_add_number(object, "seconds", span_ms(r) / 1000);
+    json_add_number(object, "step_ms", step_ms(r));
+    json_add_i64(object, "unexpected", r->unexpected);
+}
+
+static cJSON *json_of(const struct rehearse_report *r)
+{
+    cJSON *root = cJSON_CreateObject();
+    json_add_i64(root, "nodes", r->nodes_n);
+    json_add_i64(root, "seed", r->seed);
+    json_add_number(root, "duration_seconds", (double)r->duration_ms / 1000);
+    json_add_number(root, "fault_every_seconds", (double)r->every_ms / 1000);
+    json_add_number(root, "published_fault_every_days", published_days(r));
+    json_add_i64(root, "sentinel_every_set", r->sentinel_every);
+    cJSON *list = cJSON_AddArrayToObject(root, "faults");
+    for (int kind = 0; kind < REHEARSE_KINDS_N; kind++) {
+        struct kind_row row = row_of(r->faulty, kind);
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddItemToArray(list, object);
+        cJSON_AddStringToObject(object, "kind", rehearse_plan_word((enum rehearse_kind)kind));
+        json_add_i64(object, "weight", r->mix.weight[kind]);
+        json_add_i64(object, "made", row.made);
+        json_add_i64(object, "healed", row.healed);
+        put_times(object, "detect_ms", &row.detect);
+        put_times(object, "recover_ms", &row.recover);
+        json_add_number(object, "named_right", kind == REHEARSE_KIND_FLIP ? row.named_right : NAN);
+        cJSON_AddStringToObject(object, "left_out", r->left_out[kind]);
+    }
+    put_run(root, "calm", r->calm);
+    put_run(root, "faulty", r->faulty);
+    json_add_number(root, "goodput", goodput(r));
+    json_add_number(root, "samples_lost", r->is_whole ? 0 : NAN); /* else how many is not known */
+    char calm[20], faulty[20];
+    cJSON *object = cJSON_AddObjectToObject(root, "weights");
+    text_format(calm, sizeof calm, "%016" PRIx64, r->calm_weights);
+    text_format(faulty, sizeof faulty, "%016" PRIx64, r->faulty_weights);
+    cJSON_AddBoolToObject(object, "equal", r->compared_n > 0 && r->is_equal);
+    json_add_i64(object, "compared", r->compared_n);
+    json_add_i64(object, "step", r->compared_step);
+    cJSON_AddStringToObject(object, "calm", calm);
+    cJSON_AddStringToObject(object, "faulty", faulty);
+    if (r->problem[0])
+        cJSON_AddStringToObject(root, "problem", r->problem);
+    else
+        cJSON_AddNullToObject(root, "problem");
+    return root;
+}
+
+void rehearse_report_write(const struct rehearse_report *report, bool as_json, struct text *out)
+{
+    if (as_json) {
+        cJSON *root = json_of(report);
+        char *bytes = cJSON_PrintUnformatted(root);
+        text_add(out, "%s\n", bytes != NULL ? bytes : "null");
+        cJSON_free(bytes);
+        cJSON_Delete(root);
+        return;
+    }
+    add_head(out, report);
+    text_add(out,
+             "fault  made  healed  detected: median, p95, worst   recovered: median, p95, worst\n");
+    for (int kind = 0; kind < REHEARSE_KINDS_N; kind++)
+        add_kind(out, report, kind);
+    char word[32];
+    text_add(out, "\ncalm run     %" PRId64 " steps in %.1f s, %s a step\n", report->calm->steps,
+             span_ms(report->calm) / 1000,
+             text_format_ms(word, sizeof word, step_ms(report->calm)));
+    text_add(out, "with faults  %" PRId64 " steps in %.1f s; %" PRId64 " steps done again\n",
+             report->faulty->steps, span_ms(report->faulty) / 1000, report->faulty->redone);
+    if (report->faulty->unexpected > 0)
+        text_add(out, "unexpected   %" PRId64 " times a rank was lost without a fault\n",
+                 report->faulty->unexpected);
+    text_add(out, "goodput      %.1f %%%s\n", 100 * goodput(report),
+             goodput(report) > 1 ? ": other work slowed the calm run more than faults the second"
+                                 : "");
+    text_add(out, "samples      %s\n",
+             report->is_whole ? "none lost: every sample exactly once"
+                              : "not every one exactly once");
+    if (report->compared_n > 0)
+        text_add(out,
+                 "weights      %s those of the calm run, %d checkpoint%s up to step %" PRId64
+                 ": %016" PRIx64 "\n",
+                 report->is_equal ? "bit for bit" : "not", report->compared_n,
+                 report->compared_n == 1 ? "" : "s", report->compared_step, report->faulty_weights);
+    text_add(out, "result       %s\n",
+             report->problem[0] ? report->problem : "all faults healed, with the same weights");
+}

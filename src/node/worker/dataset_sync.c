@@ -1,0 +1,118 @@
+/* dataset_sync — see dataset_sync.h. */
+#include "node/worker/dataset_sync.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/assert.h"
+#include "dataset_share/dataset_client.h"
+
+/* ---- node 0 ---- */
+
+static enum status list_files(const struct feed *feed, struct file_list *list)
+{
+    struct feed_file from;
+    for (int64_t i = 0; feed_file(feed, i, &from); i++) {
+        struct file_list_entry file = {.part = from.part,
+                                       .bytes = from.bytes,
+                                       .skip = from.skip,
+                                       .sum = from.sum,
+                                       .is_pair = from.is_pair,
+                                       .sums_ends = from.sums_ends,
+                                       .path = (char *)(uintptr_t)from.path}; /* copied */
+        text_copy(file.suffix, sizeof file.suffix, from.suffix);
+        TRY(file_list_add(list, &file));
+        list->weights[from.part] = from.weight;
+    }
+    list->state = list->files_n > 0 ? FILE_LIST_STATE_READY : FILE_LIST_STATE_NONE;
+    return ST_OK;
+}
+
+static void set_unusable(struct file_list *list, const char *why)
+{
+    file_list_free(list);
+    list->state = FILE_LIST_STATE_UNFIT;
+    text_copy(list->why, sizeof list->why, why);
+}
+
+void dataset_sync_publish(struct board *board, bool is_validation, const struct feed *feed)
+{
+    struct file_list list = {.state = FILE_LIST_STATE_NONE};
+    struct text out = {.limit = FILE_LIST_JSON_MAX};
+    if (feed && list_files(feed, &list) != ST_OK) {
+        set_unusable(&list, status_message());
+        status_clear();
+    }
+    file_list_write(&out, &list, true);
+    if (out.overflow) {
+        text_free(&out);
+        out = (struct text){.limit = FILE_LIST_JSON_MAX};
+        set_unusable(&list, "it has too many files to list");
+        file_list_write(&out, &list, true);
+    }
+    if (!out.overflow)
+        board_blob_publish(board, (is_validation ? BOARD_BLOB_VAL_DATA : BOARD_BLOB_DATA), out.data,
+                           out.len);
+    text_free(&out);
+    file_list_free(&list);
+}
+
+/* ---- the others ---- */
+
+_Static_assert(FILE_LIST_JSON_MAX <= BOARD_BLOB_MAX, "a list of files fits a blob");
+
+static enum status read_job_key(const struct board *board, struct psk *out)
+{
+    static char blob[BOARD_BLOB_MAX];
+    size_t n;
+    if (!board_blob_copy(board, BOARD_BLOB_JOB_KEY, blob, &n) || n != sizeof *out)
+        return FAIL(ST_BUG, "the supervisor has published no key for node 0's data");
+    memcpy(out, blob, sizeof *out);
+    explicit_bzero(blob, sizeof *out);
+    return ST_OK;
+}
+
+static enum status fetch_files(const struct dataset_sync_config *config, struct text *out,
+                               enum file_list_state *state)
+{
+    const struct conf *conf = config->conf;
+    struct psk psk;
+    TRY(read_job_key(config->board, &psk));
+    const struct dataset_client_config from = {
+        .psk = &psk,
+        .host = conf_text(conf, CONF_MASTER_ADDR),
+        .port = (int)conf_i64(conf, CONF_MASTER_PORT),
+        .node_id = (int)conf_i64(conf, CONF_NODE_ID),
+        .kind = config->is_validation ? FILE_LIST_KIND_VAL_DATA : FILE_LIST_KIND_DATA,
+        .cache_dir = conf_text(conf, CONF_CACHE_DIR),
+        .progress = config->progress,
+        .progress_arg = config->progress_arg};
+    assert_note("taking %s from node 0", config->is_validation ? "VAL_DATA" : "DATA");
+    enum status st = dataset_client_fetch(&from, out, state);
+    psk_wipe(&psk);
+    return st;
+}
+
+enum status dataset_sync_fetch(const struct dataset_sync_config *config, struct text *out)
+{
+    const char *name = config->is_validation ? "VAL_DATA" : "DATA";
+    const char *data = conf_text(config->conf, config->is_validation ? CONF_VAL_DATA : CONF_DATA);
+    enum file_list_state state;
+    if (data[0] && feed_is_here(data))
+        return ST_OK;
+    if (data[0])
+        LOG_DEBUG("%s=%s is not on this node: taking node 0's", name, data);
+    enum status st = fetch_files(config, out, &state);
+    if (st == ST_NO_INPUT && data[0])
+        return FAIL(ST_NO_INPUT, "%s=%.400s is not on this node, and %s", name, data,
+                    status_message());
+    TRY(st);
+    if (data[0] && state == FILE_LIST_STATE_NONE)
+        return FAIL(ST_NO_INPUT,
+                    "%s=%.400s is not on this node, and node 0 has no file of %s to give; check "
+                    "the path, or set it there",
+                    name, data, name);
+    if (state == FILE_LIST_STATE_NONE)
+        text_add(out, FEED_SYNTHETIC);
+    return ST_OK;
+}

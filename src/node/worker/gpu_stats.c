@@ -1,0 +1,118 @@
+/* gpu_stats — see gpu_stats.h. */
+#include "node/worker/gpu_stats.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/assert.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "dev/nvidia/nvml.h"
+
+#define CLOSE_MS 2000 /* for a reading under way; on a GPU in trouble it may never end */
+
+struct gpu_stats {
+    struct board *board;
+    int worker_i, every_ms;
+    struct nvml *nvml;
+    int64_t xids;
+    struct thread thread; /* its lock guards what follows; both sides wait on its condition */
+    bool is_closing;      /* the thread no longer touches the board */
+    bool is_done;         /* the thread has ended its last reading */
+    bool is_left;         /* gpu_stats_close has given up: the thread frees it */
+};
+
+static void release(struct gpu_stats *stats)
+{
+    thread_free(&stats->thread);
+    nvml_close(stats->nvml);
+    free(stats);
+}
+
+/* publish — under the lock. */
+static void publish(struct gpu_stats *stats, struct nvml_reading now)
+{
+    if (now.xids > stats->xids)
+        LOG_WARN(
+            "the driver reports Xid %lld on this worker's GPU (%lld since the start); see dmesg",
+            (long long)now.xid_last, (long long)now.xids);
+    stats->xids = now.xids;
+    struct board_gpu gpu = {.published_ms = clock_ms()};
+#define GPU_STAT(field, ...) gpu.field = now.field;
+#include "base/rank_stats.def"
+    board_gpu_publish(stats->board, stats->worker_i, &gpu);
+}
+
+static void *sample_loop(void *arg)
+{
+    struct gpu_stats *stats = arg;
+    struct nvml_reading now;
+    pthread_mutex_lock(&stats->thread.lock);
+    while (!stats->is_closing) {
+        pthread_mutex_unlock(&stats->thread.lock);
+        nvml_read(stats->nvml, &now);
+        pthread_mutex_lock(&stats->thread.lock);
+        struct timespec until = thread_deadline(stats->every_ms);
+        if (!stats->is_closing) {
+            publish(stats, now);
+            pthread_cond_timedwait(&stats->thread.wake, &stats->thread.lock, &until);
+        }
+    }
+    stats->is_done = true;
+    bool is_left = stats->is_left;
+    pthread_cond_signal(&stats->thread.wake);
+    pthread_mutex_unlock(&stats->thread.lock);
+    if (is_left)
+        release(stats);
+    return NULL;
+}
+
+enum status gpu_stats_open(struct board *board, int worker_i, const char *bus, bool is_logger,
+                           int every_ms, struct gpu_stats **out)
+{
+    struct nvml *nvml = NULL;
+    *out = NULL;
+    if (nvml_open(bus, &nvml) != ST_OK) {
+        if (is_logger)
+            LOG_INFO("no numbers of GPUs in /status and /metrics: %s", status_message());
+        status_clear();
+        return ST_OK;
+    }
+    struct gpu_stats *stats = memory_new(1, sizeof *stats);
+    *stats = (struct gpu_stats){
+        .board = board, .worker_i = worker_i, .every_ms = every_ms, .nvml = nvml};
+    enum status st = thread_start(&stats->thread, sample_loop, stats, "reads the GPU's numbers");
+    if (st == ST_OK) {
+        *out = stats;
+        return ST_OK;
+    }
+    nvml_close(nvml);
+    free(stats);
+    return st;
+}
+
+void gpu_stats_close(struct gpu_stats *stats)
+{
+    if (stats == NULL)
+        return;
+    struct timespec until = thread_deadline(CLOSE_MS);
+    pthread_t id = stats->thread.id;
+    pthread_mutex_lock(&stats->thread.lock);
+    stats->is_closing = true;
+    pthread_cond_signal(&stats->thread.wake);
+    while (!stats->is_done &&
+           pthread_cond_timedwait(&stats->thread.wake, &stats->thread.lock, &until) == 0)
+        ;
+    bool is_left = stats->is_left = !stats->is_done;
+    pthread_mutex_unlock(&stats->thread.lock);
+    if (is_left) {
+        pthread_detach(id);
+        LOG_WARN("the GPU's driver (NVML) has not answered for %d s; the thread that reads it is "
+                 "left behind",
+                 CLOSE_MS / 1000);
+        return;
+    }
+    pthread_join(id, NULL);
+    release(stats);
+}

@@ -1,0 +1,569 @@
+/* worker — the process that trains. It opens device, data and model once, and runs the trainer on
+ * them in each generation (generations.h).
+ *
+ * Only the supervisor starts it, with the board on BOARD_FD and, when the node has several workers,
+ * their shared memory on BOARD_SHM_FD. It ignores SIGINT, SIGTERM and SIGUSR1 (the supervisor sets
+ * that before exec): a signal to the whole process group reaches the supervisor, which requests the
+ * stop through the board. Must not know HTTP. */
+#include "node/command/command.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/board.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/assert.h"
+#include "base/text.h"
+#include "dev/dev.h"
+#include "mesh/mesh_comm.h"
+#include "node/check/worker.h"
+#include "node/process/crash.h"
+#include "node/choose/device.h"
+#include "node/worker/dataset_sync.h"
+#include "node/choose/memory_check.h"
+#include "node/choose/plan_beside.h"
+#include "node/choose/plan_choice.h"
+#include "node/worker/gpu_stats.h"
+#include "net/listener.h"
+#include "node/worker/generations.h"
+#include "node/choose/config_map.h"
+#include "node/supervisor/exit_policy.h"
+#include "node/choose/tokenizer_source.h"
+#include "node/supervisor/watchdog.h"
+#include "train/trainer/stop_request.h"
+#include "train/trainer/trainer.h"
+#include "train/weights/weights.h"
+
+#define PUBLISH_EVERY_MS 200
+#define CALL_EXTRA_MS (60 * 1000)
+#define GPU_STATS_EVERY_MS 1000
+
+struct worker {
+    const struct conf *conf;
+    int worker_i; /* of this node */
+    struct board *board;
+    struct board_node node;
+    struct board_worker stats, last;
+    int64_t published_ms;
+    struct dev *dev;
+    struct gpu_stats *gpu_stats; /* NULL: no GPU, or no NVML */
+    struct tokenizer *tokenizer;
+    struct feed *feed, *val_feed;
+    struct text settings, layout; /* what decides losses and rounding, as JSON */
+    struct trainer_config config;
+    struct plan_beside beside;    /* rank 0 */
+    struct plan_beside_link link; /* rank 0 */
+    struct plan_way way;          /* of the last generation */
+    struct check_worker *check;
+    bool is_checked; /* this process took part in a whole check */
+};
+
+static void publish_phase(struct worker *w, enum board_phase phase)
+{
+    w->stats.phase = phase;
+    board_worker_publish(w->board, w->worker_i, &w->stats);
+    board_heartbeat(w->board, w->worker_i);
+    w->published_ms = clock_ms();
+}
+
+/* keep_counts — those of the last generation, or of the process before this one. */
+static void keep_counts(struct worker *w)
+{
+    if (!board_worker_copy(w->board, w->worker_i, &w->last))
+        return;
+    w->stats.comparisons = w->last.comparisons;
+    w->stats.differences = w->last.differences;
+}
+
+static void publish_loading(struct worker *w)
+{
+    publish_phase(w, w->node.restarts > 0 ? BOARD_PHASE_RECOVERING : BOARD_PHASE_LOADING);
+}
+
+/* progress — of tokenising; a request to stop ends it. */
+static bool progress(void *arg, int64_t bytes_done, int64_t bytes_total)
+{
+    struct worker *w = arg;
+    board_heartbeat(w->board, w->worker_i);
+    w->stats.loading_done = bytes_done;
+    w->stats.loading_total = bytes_total;
+    if (clock_ms() - w->published_ms >= PUBLISH_EVERY_MS)
+        publish_loading(w);
+    return !stop_request_is_stop(board_requested(w->board));
+}
+
+/* stopped — between two parts of loading: was a stop requested? */
+static enum status stopped(const struct worker *w)
+{
+    enum board_request request = board_requested(w->board);
+    if (!stop_request_is_stop(request))
+        return ST_OK;
+    return FAIL(stop_request_status(request),
+                "stopped by %s while loading, before the first step; there was nothing to save",
+                stop_request_signal(request));
+}
+
+/* is_logger — one worker of a node logs what is the same for all of them. */
+static bool is_logger(const struct worker *w) { return w->worker_i == 0; }
+
+/* is_data_source — does this worker publish the files that nodes without data download? */
+static bool is_data_source(const struct worker *w)
+{
+    return w->node.n_nodes > 1 && w->node.node_id == 0 && w->worker_i == 0;
+}
+
+/* open_own_or_node0 — open this node's data or, where there is none, node 0's. */
+static enum status open_own_or_node0(struct worker *w, bool is_validation,
+                                     struct feed_config *config, struct feed **out)
+{
+    const struct dataset_sync_config sync = {.conf = w->conf,
+                                             .board = w->board,
+                                             .is_validation = is_validation,
+                                             .progress = progress,
+                                             .progress_arg = w};
+    struct text data = {0};
+    enum status st =
+        w->node.n_nodes > 1 && w->node.node_id > 0 ? dataset_sync_fetch(&sync, &data) : ST_OK;
+    if (st == ST_OK && data.len > 0)
+        config->data = data.data;
+    if (st == ST_OK)
+        assert_note("opening %s", is_validation ? "VAL_DATA" : "DATA");
+    if (st == ST_OK)
+        st = feed_open(config, out);
+    text_free(&data);
+    return st;
+}
+
+static enum status open_feed(struct worker *w, bool is_validation, struct feed **out)
+{
+    struct feed_config config;
+    config_map_feed(w->conf, &w->config, is_validation, &config);
+    config.tokenizer = w->tokenizer;
+    config.progress = progress;
+    config.progress_arg = w;
+    enum status st = open_own_or_node0(w, is_validation, &config, out);
+    if (st != ST_OK)
+        TRY(stopped(w)); /* a stop during tokenising looks like ST_RETRY; it has its own code */
+    TRY(config_map_name_setting(st, is_validation));
+    if (is_logger(w))
+        LOG_INFO("%s %s: %lld samples of %lld tokens", is_validation ? "held-out data" : "data",
+                 feed_name(*out), (long long)feed_samples(*out), (long long)config.seq_tokens);
+    return stopped(w);
+}
+
+static enum status open_device(struct worker *w)
+{
+    struct dev_info info;
+    assert_note("opening the device");
+    TRY(device_open(w->conf, w->worker_i, device_threads(w->conf), &w->dev));
+    w->config.step.store.dtype = device_dtype(w->conf, dev_is_discrete(w->dev));
+    config_map_settings(w->conf, &w->config, w->tokenizer, &w->settings);
+    w->config.settings_json = w->settings.data;
+    w->way.recompute.way = MODEL_RECOMPUTE_AUTO;
+    dev_info(w->dev, &info);
+    text_copy(w->stats.device, sizeof w->stats.device, info.name);
+    text_copy(w->stats.device_note, sizeof w->stats.device_note, device_note());
+    if (is_logger(w))
+        LOG_INFO("device %s%s", info.name,
+                 conf_i64(w->conf, CONF_N_GPU_EACH_NODE) > 1 ? ", of each worker" : "");
+    publish_loading(w);
+    TRY(memory_check_device(w->conf, &w->config, w->worker_i, w->dev));
+    if (info.bus[0])
+        TRY(gpu_stats_open(w->board, w->worker_i, info.bus, is_logger(w), GPU_STATS_EVERY_MS,
+                           &w->gpu_stats));
+    return stopped(w);
+}
+
+/* check_weights_tokenizer — weights of a checkpoint expect the ids that they were trained on. */
+static enum status check_weights_tokenizer(const struct worker *w)
+{
+    const char *model = conf_text(w->conf, CONF_MODEL);
+    struct ckpt *ckpt;
+    if (!weights_are_ckpt(model))
+        return ST_OK;
+    TRY(weights_peek(model, &ckpt));
+    enum status st = tokenizer_source_check(w->tokenizer, ckpt_meta(ckpt)->settings_json);
+    ckpt_close(ckpt);
+    return st;
+}
+
+static enum status open_model(struct worker *w)
+{
+    struct model_dims dims;
+    bool has_weights;
+    TRY(config_map_dims(w->conf, &dims, &has_weights));
+    TRY(config_map_trainer(w->conf, &dims, has_weights, &w->config));
+    config_map_board_model(&dims, &w->stats.model);
+    if (w->stats.rank == 0 && conf_i64(w->conf, CONF_SAMPLE_EVERY) > 0)
+        tokenizer_source_warn(w->conf, &dims, "its samples (SAMPLE_EVERY)");
+    TRY(tokenizer_source_open(w->conf, &dims, &w->tokenizer));
+    w->config.tokenizer = w->tokenizer;
+    if (has_weights)
+        TRY(check_weights_tokenizer(w));
+    if (w->stats.rank == 0) /* which saves the checkpoints */
+        TRY(tokenizer_source_keep(w->conf, w->tokenizer));
+    publish_loading(w);
+    return ST_OK;
+}
+
+/* clang-format off */
+#define IS_FAULT(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, TRAINER_FAULT_##value)
+CONF_FAULT_LIST(IS_FAULT)
+/* clang-format on */
+
+/* backend_why — the reason for a transport that gives none itself. */
+static const char *backend_why(const struct comm *comm)
+{
+    const struct comm_place *place = comm_place(comm);
+    if (comm_choice_reason(comm)[0])
+        return comm_choice_reason(comm);
+    if (place->ranks == 1)
+        return "there is one worker";
+    if (strcmp(comm_backend(comm), "nccl") == 0)
+        return "every worker has a GPU";
+    if (place->nodes == 1)
+        return "all workers run on one node and share memory";
+    return place->locals == 1 ? "each node has one worker, so all data cross the network"
+                              : "shared memory inside a node, the network between nodes";
+}
+
+/* add_axis — "; tensor groups inside a node over shm"; nothing for an axis of one rank. */
+static void add_axis(const struct mesh *mesh, enum mesh_axis axis, int locals, const char *link,
+                     struct text *out)
+{
+    if (mesh->size[axis] > 1)
+        text_add(out, "; %s groups %s over %s", mesh_axis_name(axis),
+                 mesh_comm_is_within_node(mesh, MESH_BIT(axis), locals) ? "inside a node"
+                                                                        : "across nodes",
+                 link);
+}
+
+/* warn_pipeline — stages that have one micro-batch a step work one after the other. */
+static void warn_pipeline(const struct step_config *step, const struct mesh *mesh)
+{
+    int64_t data = mesh->size[MESH_AXIS_DATA],
+            each = step->global_samples / (step->batch_samples * data);
+    int stages = mesh->size[MESH_AXIS_PIPELINE];
+    if (stages > 1 && each < stages)
+        LOG_WARN(
+            "PP=%d and a step of %lld micro-batch%s: a stage waits for at least %.0f %% of the "
+            "time; set GLOBAL_BATCH to %lld or more, or a smaller BATCH_SIZE",
+            stages, (long long)each, each == 1 ? "" : "es",
+            100.0 * (stages - 1) /
+                (double)(each * (step->pipe_chunks > 1 ? step->pipe_chunks : 1) + stages - 1),
+            (long long)(4 * stages * step->batch_samples * data));
+}
+
+/* on_connected — the ranks of a generation have connected: publish the transport and log it
+ * once. */
+static void on_connected(void *arg, const struct comm *comm)
+{
+    struct worker *w = arg;
+    struct mesh mesh;
+    const struct comm_place *place = comm_place(comm);
+    w->stats.rank = place->rank;
+    log_set_rank(place->rank);
+    if (step_mesh(&w->config.step, place->ranks, &mesh) == ST_OK) {
+        /* What carries the data of each axis. */
+        const struct {
+            enum mesh_axis axis;
+            char *link;
+        } axes[] = {{MESH_AXIS_DATA, w->stats.links.data},
+                    {MESH_AXIS_TENSOR, w->stats.links.tensor},
+                    {MESH_AXIS_CONTEXT, w->stats.links.context},
+                    {MESH_AXIS_PIPELINE, w->stats.links.pipeline}};
+        for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+            mesh_comm_link(&mesh, MESH_BIT(axes[i].axis), comm_place(comm)->locals,
+                           comm_backend(comm), axes[i].link, sizeof w->stats.links.data);
+    }
+    if (place->rank == 0 && !w->stats.backend[0]) {
+        LOG_INFO("BACKEND=%s uses %s: %s", conf_text(w->conf, CONF_BACKEND), comm_name(comm),
+                 backend_why(comm));
+        if (place->ranks > 1) {
+            /* "mesh: data 2 x tensor 2; tensor groups …": where ranks are and what links them. */
+            int locals = place->locals;
+            struct text text = {.limit = 512};
+            text_add(&text, "data %d", mesh.size[MESH_AXIS_DATA]);
+            for (int i = MESH_AXES - 1; i >= 0; i--)
+                if (i != MESH_AXIS_DATA && mesh.size[i] > 1)
+                    text_add(&text, " x %s %d", mesh_axis_name((enum mesh_axis)i), mesh.size[i]);
+            add_axis(&mesh, MESH_AXIS_TENSOR, locals, w->stats.links.tensor, &text);
+            add_axis(&mesh, MESH_AXIS_CONTEXT, locals, w->stats.links.context, &text);
+            add_axis(&mesh, MESH_AXIS_DATA, locals, w->stats.links.data, &text);
+            add_axis(&mesh, MESH_AXIS_PIPELINE, locals, w->stats.links.pipeline, &text);
+            LOG_INFO("mesh: %s", text.data);
+            text_free(&text);
+        }
+        warn_pipeline(&w->config.step, &mesh);
+    }
+    text_copy(w->stats.backend, sizeof w->stats.backend, comm_backend(comm));
+}
+
+/* ---- checks ---- */
+
+static struct check_worker_config check_config(struct worker *w)
+{
+    /* Before the device is open, for the one worker that looks at the whole node. */
+    const bool is_cuda = !w->dev && w->worker_i == 0 && strcmp(device_kind(w->conf), "cuda") == 0;
+    return (struct check_worker_config){.conf = w->conf,
+                                        .board = w->board,
+                                        .worker_i = w->worker_i,
+                                        .stats = &w->stats,
+                                        .place = config_map_place(w->conf, w->worker_i),
+                                        .has_gpus = w->dev ? dev_is_discrete(w->dev) : is_cuda,
+                                        .is_command = w->node.is_check};
+}
+
+/* on_check_connected — publish the transport, and log it. */
+static void on_check_connected(void *arg, const struct comm *comm)
+{
+    struct worker *w = arg;
+    const struct comm_place *place = comm_place(comm);
+    if (place->rank == 0 && place->ranks > 1)
+        LOG_INFO("BACKEND=%s uses %s: %s", conf_text(w->conf, CONF_BACKEND), comm_name(comm),
+                 backend_why(comm));
+    text_copy(w->stats.backend, sizeof w->stats.backend, comm_backend(comm));
+}
+
+/* run_check — a generation of `check`: there is no other. */
+static enum status run_check(void *arg, struct comm *comm, int64_t generation)
+{
+    const struct worker *w = arg;
+    (void)generation;
+    return check_worker_run(w->check, comm);
+}
+
+static enum status run_generation(void *arg, struct comm *comm, int64_t generation)
+{
+    struct worker *w = arg;
+    board_node_copy(w->board, &w->node);
+    /* FAULT acts only on one rank and in the job's first generation: otherwise no restart could
+     * heal it. */
+    bool is_first = w->node.restarts == 0 && generation == 1;
+    w->config.fault = TRAINER_FAULT_NONE;
+    if (is_first && conf_fault_rank(w->conf) == w->stats.rank && conf_fault_step(w->conf) > 0) {
+        w->config.fault = (enum trainer_fault)conf_fault(w->conf);
+        w->config.fault_step = conf_fault_step(w->conf);
+    }
+    if (!is_first) /* resume from what this run has saved; RESUME is about older runs */
+        w->config.resume = TRAINER_RESUME_AUTO;
+    w->config.step.comm = comm;
+    w->stats.generation = generation;
+    const struct check_worker_config check = check_config(w);
+    TRY(check_worker_before(&check, w->dev, comm, &w->is_checked));
+    keep_counts(w);
+    publish_loading(w);
+    struct trainer_config config = w->config;
+    TRY(plan_choice_make(w->conf, comm, w->dev, &config, &w->way));
+    if (w->stats.rank == 0) {
+        plan_beside_begin(w->conf, dev_is_discrete(w->dev), comm_place(comm), &w->beside, &config);
+        plan_beside_begin_link(w->conf, &w->link, &config);
+    }
+    if (config.step.shards == 0) { /* else the bits are those of any layout */
+        text_free(&w->layout);
+        config_map_layout(w->conf, &config, &w->layout);
+        config.layout_json = w->layout.data;
+    }
+    return trainer_run(&config);
+}
+
+/* wait_for_world — other ranks are still loading, starting or lost. The numbers of training stay on
+ * the board. */
+static void wait_for_world(void *arg, bool is_first)
+{
+    struct worker *w = arg;
+    board_heartbeat(w->board, w->worker_i);
+    enum board_phase phase = is_first ? BOARD_PHASE_JOINING : BOARD_PHASE_RECOVERING;
+    if (w->stats.phase == phase && clock_ms() - w->published_ms < PUBLISH_EVERY_MS)
+        return;
+    if (!board_worker_copy(w->board, w->worker_i, &w->last))
+        w->last = w->stats;
+    w->last.phase = w->stats.phase = phase;
+    board_worker_publish(w->board, w->worker_i, &w->last);
+    w->published_ms = clock_ms();
+}
+
+static enum status stopped_waiting(void *arg)
+{
+    const struct worker *w = arg;
+    enum board_request request = board_requested(w->board);
+    if (!stop_request_is_stop(request))
+        return ST_OK;
+    struct board_worker last;
+    struct board_node node;
+    char rest[96];
+    if (w->node.is_check)
+        return FAIL(stop_request_status(request), "stopped by %s while waiting for other nodes",
+                    stop_request_signal(request));
+    bool has_published = board_worker_copy(w->board, w->worker_i, &last);
+    exit_policy_resume_hint(conf_text(w->conf, CONF_CHECKPOINT_DIR)[0] != 0,
+                            has_published ? &last : NULL, rest, sizeof rest);
+    board_node_copy(w->board, &node);
+    if (!has_published || last.step < 0 || !node.last_failure[0])
+        return FAIL(stop_request_status(request),
+                    "stopped by %s while waiting for other workers; %s",
+                    stop_request_signal(request), rest);
+    return FAIL(stop_request_status(request),
+                "stopped by %s after step %lld without another checkpoint: %s; %s",
+                stop_request_signal(request), (long long)last.step, node.last_failure, rest);
+}
+
+/* call_limit_ms — each node watches its own workers; this limit is for a hang that no node can
+ * detect, so it is the longest. */
+static int64_t call_limit_ms(const struct worker *w)
+{
+    int64_t limit_ms = conf_i64(w->conf, CONF_STEP_TIMEOUT);
+    struct dev_info info;
+    dev_info(w->dev, &info);
+    int ranks = conf_ranks(w->conf);
+    double peak =
+        (w->config.step.store.dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) * ranks;
+    if (limit_ms == 0 && !w->node.is_check)
+        limit_ms = watchdog_plan_ms(trainer_planned_ms(&w->config, peak, ranks));
+    return (limit_ms > WATCHDOG_DISK_MS_MIN ? limit_ms : WATCHDOG_DISK_MS_MIN) + CALL_EXTRA_MS;
+}
+
+static enum status run_generations(struct worker *w,
+                                   enum status (*run)(void *, struct comm *, int64_t),
+                                   void (*connected)(void *, const struct comm *))
+{
+    const struct comm_place place = config_map_place(w->conf, w->worker_i);
+    const char *data_addr = conf_text(w->conf, CONF_DATA_ADDR),
+               *master = conf_text(w->conf, CONF_MASTER_ADDR);
+    struct generations_config config = {
+        .board = w->board,
+        .worker_i = w->worker_i,
+        .place = place,
+        .kind = device_comm(w->conf, w->dev, place.ranks),
+        .net = device_net(w->conf),
+        .data_addr = data_addr,
+        .master = master,
+        .needs_reached =
+            place.nodes > 1 && place.node == 0 && !data_addr[0] && listener_is_loopback(master),
+        .join_timeout_ms = conf_i64(w->conf, CONF_JOIN_TIMEOUT),
+        .device_sms = (int)conf_i64(w->conf, CONF_COMM_SMS),
+        .dev = w->dev,
+        .shm_fd = place.locals > 1 ? BOARD_SHM_FD : -1,
+        .timeout_ms = call_limit_ms(w),
+        .extra_ms = CALL_EXTRA_MS,
+        .data = w->feed ? feed_fingerprint(w->feed) : 0,
+        .val_data = w->val_feed ? feed_fingerprint(w->val_feed) : 0,
+        .run = run,
+        .connected = connected,
+        .wait = wait_for_world,
+        .stopped = stopped_waiting,
+        .arg = w,
+    };
+    return generations_run(&config);
+}
+
+static enum status train(struct worker *w)
+{
+    TRY(stopped(w));
+    TRY(open_model(w));
+    TRY(open_device(w));
+    TRY(open_feed(w, false, &w->feed));
+    if (is_data_source(w))
+        dataset_sync_publish(w->board, false, w->feed);
+    if (conf_text(w->conf, CONF_VAL_DATA)[0])
+        TRY(open_feed(w, true, &w->val_feed));
+    if (is_data_source(w))
+        dataset_sync_publish(w->board, true, w->val_feed);
+    w->config.step.dev = w->dev;
+    w->config.peer_copy_fd = config_map_copies_memory(w->conf) ? BOARD_PEER_COPY_FD : -1;
+    w->config.board = w->board;
+    w->config.worker_i = w->worker_i;
+    w->config.feed = w->feed;
+    w->config.val_feed = w->val_feed;
+    w->config.version = w->node.version;
+    w->config.is_terminal = isatty(STDOUT_FILENO) && !conf_is_dumb(environ) &&
+                            !strcmp(conf_text(w->conf, CONF_LOG_FORMAT), "text");
+    w->config.is_brief = w->node.node_id > 0 && w->worker_i == 0;
+    w->stats.loading_done = w->stats.loading_total = -1;
+    publish_loading(w);
+    return run_generations(w, run_generation, on_connected);
+}
+
+/* check — `check`: this node, its device, then all ranks. */
+static enum status check(struct worker *w)
+{
+    TRY(stopped(w));
+    publish_phase(w, BOARD_PHASE_CHECKING);
+    const struct check_worker_config config = check_config(w);
+    TRY(check_worker_open(&config, &w->check));
+    TRY(device_open(w->conf, w->worker_i, device_threads(w->conf), &w->dev));
+    check_worker_device(w->check, w->dev);
+    return run_generations(w, run_check, on_check_connected);
+}
+
+static void publish_first(struct worker *w)
+{
+    w->stats = (struct board_worker){
+        .pid = getpid(),
+        .rank = config_map_place(w->conf, w->worker_i).rank,
+        .model.parameters = -1,
+        .checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
+        .peer_copy = {.step = -1, .ms = NAN, .bytes_per_second = NAN},
+        .begun_step = -1,
+#define JOB_STAT(NAME, field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
+#define RANK_STAT JOB_STAT
+#include "base/rank_stats.def"
+        .loading_done = -1,
+        .loading_total = -1,
+    };
+    keep_counts(w);
+    publish_loading(w);
+}
+
+/* publish_end — add the failure to the trainer's last numbers. */
+static void publish_end(struct worker *w, enum status st, const char *sentence)
+{
+    struct board_worker last;
+    if (!board_worker_copy(w->board, w->worker_i, &last))
+        last = w->stats;
+    last.error.code = status_exit_code(st);
+    last.error.node = w->node.node_id;
+    text_copy(last.error.message, sizeof last.error.message, sentence);
+    board_worker_publish(w->board, w->worker_i, &last);
+}
+
+/* end_of_file — called in a signal handler; the supervisor logs the sentence. */
+static void end_of_file(void *arg, enum status st, const char *sentence)
+{
+    publish_end(arg, st, sentence);
+}
+
+enum status worker_main(const struct conf *conf, int worker_i)
+{
+    struct worker w = {.conf = conf, .worker_i = worker_i};
+    TRY(board_attach(BOARD_FD, &w.board));
+    prctl(PR_SET_NAME, "convoy-worker");
+    crash_on_mapped_file(end_of_file, &w);
+    log_tap(log_tail_add, board_log_tail(w.board, worker_i));
+    crash_install();
+    board_node_copy(w.board, &w.node);
+    publish_first(&w);
+    enum status st = w.node.is_check ? check(&w) : train(&w);
+    if (!w.node.is_check)
+        memory_check_log_peak();
+    if (st != ST_OK) {
+        publish_end(&w, st, status_message());
+        LOG_DEBUG("worker ends with %s at %s", status_name(st), status_trace());
+        status_clear(); /* the supervisor logs it, once */
+    }
+    check_worker_close(w.check);
+    feed_close(w.feed);
+    feed_close(w.val_feed);
+    tokenizer_close(w.tokenizer);
+    gpu_stats_close(w.gpu_stats);
+    dev_close(w.dev);
+    text_free(&w.settings);
+    text_free(&w.layout);
+    crash_on_mapped_file(NULL, NULL);
+    log_tap(NULL, NULL);
+    board_close(w.board);
+    return st;
+}

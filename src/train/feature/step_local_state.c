@@ -1,0 +1,263 @@
+/* step_local_state — the state of all replicas (mesh/state.h): ranges go between rank 0 and the ranks
+ * that hold them.
+ *
+ * Parts, of `parts` in a replica (parameters and moments) and R replicas:
+ *   0                    the outer parameters: what others read as the model
+ *   1 … parts - 1        moments of replica 0
+ *   parts                the outer momentum
+ *   then                 moments of the replicas 1 … R - 1
+ *   then                 with error feedback: that of what replicas 0 … R - 1 send, and of sums
+ *   last                 parameters of the replicas 0 … R - 1, unless all have the outer ones */
+#include <string.h>
+
+#include "base/assert.h"
+#include "mesh/store/state.h"
+#include "train/step/inside.h"
+#include "train/feature/step_local.h"
+
+/* ---- parts ---- */
+
+/* keeps_residual — whether outer steps lose something that error feedback keeps. */
+static bool keeps_residual(const struct step_local_config *c, int replicas)
+{
+    return replicas > 1 && grad_compress_quantises(c->compress);
+}
+
+static int count(int parts, int replicas, bool has_residual, bool is_apart)
+{
+    return parts + 1 + (replicas - 1) * (parts - 1) + (has_residual ? replicas + 1 : 0) +
+           (is_apart ? replicas : 0);
+}
+
+int step_state_parts_of(const struct step_config *c, int ranks)
+{
+    const int parts = 1 + optim_moments(&c->optim),
+              each = c->local.replica_ranks > 0 ? c->local.replica_ranks : ranks;
+    return c->local.steps > 0
+               ? count(parts, ranks / each, keeps_residual(&c->local, ranks / each), true)
+               : parts;
+}
+
+static int count_parts(const struct state *state, bool is_apart)
+{
+    const struct step *s = state->arg;
+    return count(step_parts(s), s->local.replicas,
+                 keeps_residual(&s->config.local, s->local.replicas), is_apart);
+}
+
+/* tell_last — Describes the i-th of the parts behind all moments. */
+static struct state_part tell_last(const struct step *s, int i)
+{
+    const int replicas = s->local.replicas;
+    if (!keeps_residual(&s->config.local, replicas))
+        return (struct state_part){.kind = STATE_REPLICA, .replica = i};
+    if (i < replicas)
+        return (struct state_part){.kind = STATE_RESIDUAL, .replica = i};
+    if (i == replicas)
+        return (struct state_part){.kind = STATE_RESIDUAL_SUM};
+    return (struct state_part){.kind = STATE_REPLICA, .replica = i - replicas - 1};
+}
+
+static struct state_part tell_part(const struct step *s, int part)
+{
+    const int parts = step_parts(s), rest = part - parts - 1,
+              first_last = count(parts, s->local.replicas, false, false);
+    if (part == 0)
+        return (struct state_part){.kind = STATE_OUTER};
+    if (part == parts)
+        return (struct state_part){.kind = STATE_MOMENTUM};
+    if (part < parts)
+        return (struct state_part){.kind = STATE_REPLICA, .moment = part};
+    if (part >= first_last)
+        return tell_last(s, part - first_last);
+    return (struct state_part){
+        .kind = STATE_REPLICA, .replica = 1 + rest / (parts - 1), .moment = 1 + rest % (parts - 1)};
+}
+
+static void describe(const struct state *state, int part, int64_t first, struct state_part *out)
+{
+    const struct step *s = state->arg;
+    (void)first;
+    *out = tell_part(s, part);
+    out->elems = s->table.total_elems;
+}
+
+/* ---- ranges: every rank takes part ---- */
+
+static int world_rank(const struct step *s)
+{
+    return s->local.replica * s->local.ranks + s->local.rank;
+}
+
+static struct comm *world(const struct step *s) { return s->state.world; }
+
+/* A range, and what its part is. */
+struct chunk {
+    struct state_part part;
+    int64_t first, n;
+    float *values;
+};
+
+static struct chunk chunk_of(const struct step *s, const struct state_range *r)
+{
+    return (struct chunk){tell_part(s, r->part), r->first, r->n, r->values};
+}
+
+/* Elements of a chunk that one rank has in one array, or every replica's rank of that number. */
+struct holding {
+    int64_t n;
+    int rank;      /* in the replica */
+    int replica;   /* 0, of what all replicas have */
+    float *values; /* on that rank; else undefined */
+};
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static bool is_residual(const struct chunk *c)
+{
+    return c->part.kind == STATE_RESIDUAL || c->part.kind == STATE_RESIDUAL_SUM;
+}
+
+/* narrow — Narrows a holding to one bucket, and of sums to the rank between replicas that has its
+ * part. at: in the owner's part, which has `all` elements. */
+static void narrow(const struct step *s, const struct chunk *c, int64_t at, int64_t all,
+                   struct holding *h)
+{
+    const int64_t each = STEP_LOCAL_BUCKET_ELEMS, bucket = at / each, in = at - bucket * each,
+                  elems = least(all - bucket * each, each);
+    const bool is_sum = c->part.kind == STATE_RESIDUAL_SUM;
+    struct part_extent part = {0, elems};
+    h->replica = c->part.replica;
+    if (is_sum)
+        for (h->replica = 0; part = part_extent(elems, s->local.replicas, h->replica),
+            in >= part.first + part.elems;)
+            h->replica++;
+    h->n = least(h->n, part.first + part.elems - in);
+    if (h->rank != s->local.rank || h->replica != s->local.replica)
+        return;
+    const struct grad_compress_residual residual =
+        grad_compress_residual(s->local.compress, (int)bucket);
+    h->values = is_sum ? residual.sum + in - part.first : residual.own + in;
+}
+
+/* holding_at — what begins at element `skip` of a chunk. */
+static struct holding holding_at(const struct step *s, const struct chunk *c, int64_t skip)
+{
+    const int64_t at = c->first + skip;
+    struct holding h = {.rank = 0};
+    struct part_extent part = step_local_part(s, 0);
+    while (at >= part.first + part.elems)
+        part = step_local_part(s, ++h.rank);
+    h.n = least(c->n - skip, part.first + part.elems - at);
+    if (is_residual(c))
+        narrow(s, c, at - part.first, part.elems, &h);
+    else
+        h.values =
+            (c->part.kind == STATE_OUTER ? s->local.outer : s->local.momentum) + at - part.first;
+    return h;
+}
+
+/* carry — from the rank that has elements to rank 0, or the way back. */
+static enum status carry(struct step *s, const struct holding *h, bool is_write, float *values)
+{
+    const int holder = h->replica * s->local.ranks + h->rank, self = world_rank(s);
+    if (self != holder && self != 0)
+        return ST_OK;
+    const bool sends = self == (is_write ? 0 : holder);
+    const struct tensor at = {self == holder ? h->values : values, DTYPE_F32};
+    if (holder != 0)
+        return sends ? comm_send(world(s), at, h->n, is_write ? holder : 0)
+                     : comm_recv(world(s), at, h->n, is_write ? 0 : holder);
+    memcpy(is_write ? h->values : values, is_write ? values : h->values,
+           (size_t)h->n * sizeof *values);
+    return ST_OK;
+}
+
+static enum status carry_all(struct step *s, const struct chunk *c, bool is_write)
+{
+    struct holding h;
+    for (int64_t at = 0; at < c->n; at += h.n) {
+        h = holding_at(s, c, at);
+        TRY(carry(s, &h, is_write, c->values + at));
+    }
+    return ST_OK;
+}
+
+/* read_replica — from the first rank of a replica. */
+static enum status read_replica(struct step *s, const struct chunk *c)
+{
+    const int leader = c->part.replica * s->local.ranks;
+    const struct tensor values = {c->values, DTYPE_F32};
+    if (world_rank(s) == 0 && leader != 0)
+        return comm_recv(world(s), values, c->n, leader);
+    if (world_rank(s) != leader)
+        return ST_OK;
+    TRY(state_read(store_state(s->store), c->part.moment, c->first, c->n, c->values));
+    return leader == 0 ? ST_OK : comm_send(world(s), values, c->n, 0);
+}
+
+/* write_replica — to the first rank of a replica, which gives them to the others. The ranks of the
+ * other replicas meet all the same: all ranks then make as many collectives, which comm_activity
+ * counts. */
+static enum status write_replica(struct step *s, const struct chunk *c)
+{
+    const int leader = c->part.replica * s->local.ranks;
+    const bool is_ours = c->part.replica == s->local.replica;
+    const struct tensor values = {c->values, DTYPE_F32};
+    if (leader != 0 && world_rank(s) == 0)
+        TRY(comm_send(world(s), values, c->n, leader));
+    if (leader != 0 && world_rank(s) == leader)
+        TRY(comm_recv(world(s), values, c->n, 0));
+    if (s->local.ranks > 1 && is_ours)
+        TRY(comm_broadcast(s->config.comm, values, c->n, 0));
+    else if (s->local.ranks > 1)
+        TRY(comm_broadcast(s->config.comm, (struct tensor){&(float){0}, DTYPE_F32}, 1, 0));
+    return is_ours ? state_write(store_state(s->store), c->part.moment, c->first, c->n, c->values)
+                   : ST_OK;
+}
+
+/* write_shared — Gives all ranks the values, of which each keeps its own part. Of the parameters all
+ * start from all of them. */
+static enum status write_shared(struct step *s, const struct chunk *c)
+{
+    struct holding h;
+    if (comm_place(world(s))->ranks > 1)
+        TRY(comm_broadcast(world(s), (struct tensor){c->values, DTYPE_F32}, c->n, 0));
+    for (int64_t at = 0; at < c->n; at += h.n) {
+        h = holding_at(s, c, at);
+        if (h.rank == s->local.rank)
+            memcpy(h.values, c->values + at, (size_t)h.n * sizeof *h.values);
+    }
+    if (c->part.kind != STATE_OUTER)
+        return ST_OK;
+    s->local.is_apart = false;
+    return state_write(store_state(s->store), 0, c->first, c->n, c->values);
+}
+
+static enum status read_range(const struct state *state, const struct state_range *r)
+{
+    const struct chunk c = chunk_of(state->arg, r);
+    return c.part.kind == STATE_REPLICA ? read_replica(state->arg, &c)
+                                        : carry_all(state->arg, &c, false);
+}
+
+static enum status write_range(const struct state *state, const struct state_range *r)
+{
+    struct step *s = state->arg;
+    const struct chunk c = chunk_of(s, r);
+    if (c.part.kind == STATE_REPLICA) {
+        s->local.is_apart = s->local.is_apart || c.part.moment == 0;
+        return write_replica(s, &c);
+    }
+    return is_residual(&c) ? carry_all(s, &c, true) : write_shared(s, &c);
+}
+
+static const struct state_ops ops = {count_parts, describe, read_range, write_range};
+
+struct state step_local_state(struct step *s)
+{
+    return (struct state){.ops = &ops,
+                          .store = s->store,
+                          .world = s->local.world ? s->local.world : s->config.comm,
+                          .arg = s};
+}

@@ -1,0 +1,130 @@
+/* step_sentinel — compares what several ranks hold alike: parameters and moments, where they are
+ * whole on each (mesh/store/store.h). Each rank makes a checksum of its bytes; all ranks get all of
+ * them, and vote in the same way. */
+#include <stdlib.h>
+#include <xxhash.h>
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "mesh/store/state.h"
+#include "train/feature/sentinel.h"
+#include "train/step/inside.h"
+
+/* Checksums of all ranks travel as whole numbers of 16 bits, which sums of doubles keep. */
+#define WORDS 4
+
+/* The ranks that hold what this one does: along the data and the context axis. */
+struct replicas {
+    int *rank, n;
+};
+
+static int ranks_of(const struct step *s) { return mesh_ranks(&s->mesh.mesh); }
+
+enum status step_sentinel_exchange_some(struct step *s, const uint64_t *own, int n, int slot,
+                                        int slots_n, uint64_t *all)
+{
+    const int all_n = slots_n * n;
+    struct comm_ticket ticket;
+    double *words = calloc((size_t)all_n * WORDS, sizeof *words);
+    if (!words)
+        return FAIL(ST_RETRY, "out of memory: %d checksums of each of %d ranks", n, slots_n);
+    double *mine = words + (ptrdiff_t)slot * n * WORDS;
+    for (int i = 0; own && i < n * WORDS; i++)
+        mine[i] = (double)(own[i / WORDS] >> (16 * (i % WORDS)) & 0xFFFF);
+    enum status st = store_all_reduce_begin(s->store, words, all_n * WORDS, &ticket);
+    if (st == ST_OK)
+        st = store_wait(s->store, ticket);
+    if (st == ST_OK) {
+        for (int i = 0; i < all_n; i++)
+            all[i] = 0;
+        for (int i = 0; i < all_n * WORDS; i++)
+            all[i / WORDS] |= (uint64_t)words[i] << (16 * (i % WORDS));
+    }
+    free(words);
+    return st;
+}
+
+enum status step_sentinel_exchange(struct step *s, const uint64_t *own, int n, uint64_t *all)
+{
+    return step_sentinel_exchange_some(s, own, n, comm_place(s->config.comm)->rank, ranks_of(s),
+                                       all);
+}
+
+/* judge_all — group by group; a group is judged by its first rank. */
+static void judge_all(const struct step *s, const uint64_t *all, struct step_sentinel *out)
+{
+    const int ranks = ranks_of(s);
+    struct replicas replicas = {.rank = memory_new((size_t)ranks, sizeof(int))};
+    uint64_t *sum = memory_new((size_t)ranks, sizeof *sum);
+    *out = (struct step_sentinel){.is_same = true, .rank = -1};
+    for (int rank = 0; rank < ranks && out->is_same; rank++) {
+        /* The first part in which the ranks that hold the same as rank `first` differ. */
+        const int parts = step_parts(s);
+        replicas.n = mesh_group(&s->mesh.mesh, rank, MESH_COMM_DATA_AXES, replicas.rank);
+        for (int part = 0; part < parts && out->is_same; part++) {
+            for (int i = 0; i < replicas.n; i++)
+                sum[i] = all[replicas.rank[i] * parts + part];
+            const int odd = sentinel_vote(sum, replicas.n);
+            out->is_same = odd == SENTINEL_SAME;
+            out->rank = odd >= 0 ? replicas.rank[odd] : -1;
+            out->first = rank;
+            out->part = part;
+            out->replicas_n = replicas.n;
+        }
+    }
+    free(replicas.rank);
+    free(sum);
+}
+
+/* whole_part — Returns where a part lies whole on this rank; NULL: it does not. */
+static const float *whole_part(const struct step *s, int part)
+{
+    return state_describe(store_state(s->store), part, 0).here;
+}
+
+bool step_sentinel_compares(const struct step *s)
+{
+    return step_mesh_store_ranks(s) > 1 && whole_part(s, 0) && !dev_is_discrete(s->config.dev) &&
+           !s->local.is_on;
+}
+
+enum status step_sentinel(struct step *s, struct step_sentinel *out)
+{
+    const int parts = step_parts(s);
+    uint64_t own[STEP_PARTS_MAX];
+    ASSERT(step_sentinel_compares(s));
+    TRY(store_drain(s->store));
+    uint64_t *all = memory_new((size_t)(ranks_of(s) * parts), sizeof *all);
+    /* This rank's checksums, of each part that lies whole on it; 0 of the others. */
+    for (int part = 0; part < step_parts(s); part++) {
+        const float *whole = whole_part(s, part);
+        own[part] = whole ? XXH3_64bits(whole, (size_t)s->table.total_elems * sizeof *whole) : 0;
+    }
+    enum status st = step_sentinel_exchange(s, own, parts, all);
+    if (st == ST_OK)
+        judge_all(s, all, out);
+    free(all);
+    return st;
+}
+
+/* own_parameters — those that this rank updates, where they lie together: all of them, or its local
+ * shard. */
+static bool own_parameters(const struct step *s, struct step_replica *out)
+{
+    if (!s->update_sums || step_parts(s) < 2)
+        return false;
+    const bool is_whole = whole_part(s, 1) != NULL, has_masters = whole_part(s, 0) != NULL;
+    out->parameters = store_local_shard(s->store, 0).p.data;
+    out->elems = is_whole ? s->table.total_elems : store_layout(s->store)->shard_elems;
+    return is_whole || !has_masters;
+}
+
+bool step_sentinel_replica(const struct step *s, struct step_replica *out)
+{
+    *out = (struct step_replica){.parameters = whole_part(s, 0),
+                                 .elems = s->table.total_elems,
+                                 .others_n = step_mesh_store_ranks(s) - 1};
+    if (dev_is_discrete(s->config.dev) || s->local.is_on)
+        return false;
+    return (out->parameters && out->others_n >= 2) || own_parameters(s, out);
+}

@@ -1,0 +1,262 @@
+/* step_shard_differ — which rank was wrong, where two groups have computed a virtual shard
+ * differently (step_shard_check.h). All groups compute it again, and a vote over all answers says
+ * which group was wrong. Of several ranks in it the traces of both computations, which travel only
+ * now, say which gave others the first wrong result. */
+#include <stdlib.h>
+#include <xxhash.h>
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "train/feature/sentinel.h"
+#include "train/feature/sentinel_line.h"
+#include "train/step/inside.h"
+
+#define UNKNOWN (-1)
+#define NUMBERS_MAX 16 /* of ranks, of nodes, in a message */
+#define GROUP_TEXT 256 /* bytes */
+
+/* The computations of one shard: its owner's, the checker's, then those of all groups, again.
+ * place: of the ranks of a group, the one that was wrong; UNKNOWN: it is not known. */
+struct answers {
+    int shard, owner, checker, n, place;
+    uint64_t *sum;
+};
+
+/* ---- groups ---- */
+
+/* places_n — the ranks of a group. rank_at — one of them: a tensor and context rank of a stage. */
+static int places_n(const struct step *s)
+{
+    return mesh_ranks(&s->mesh.mesh) / step_mesh_data_ranks(s);
+}
+
+static int rank_at(const struct step *s, int group, int place)
+{
+    const int *size = s->mesh.mesh.size, tensor = size[MESH_AXIS_TENSOR],
+              within = tensor * size[MESH_AXIS_CONTEXT];
+    const struct mesh_coord at = {.at = {[MESH_AXIS_TENSOR] = place % tensor,
+                                         [MESH_AXIS_CONTEXT] = place % within / tensor,
+                                         [MESH_AXIS_DATA] = group,
+                                         [MESH_AXIS_PIPELINE] = place / within}};
+    return mesh_rank_of(&s->mesh.mesh, &at);
+}
+
+/* own_place — of this rank in its group. */
+static int own_place(const struct step *s)
+{
+    const int *size = s->mesh.mesh.size, *at = s->mesh.at.at;
+    return (at[MESH_AXIS_PIPELINE] * size[MESH_AXIS_CONTEXT] + at[MESH_AXIS_CONTEXT]) *
+               size[MESH_AXIS_TENSOR] +
+           at[MESH_AXIS_TENSOR];
+}
+
+/* of_group — the checksum of checksum i of the n of each of its ranks. */
+static uint64_t of_group(const struct step *s, const uint64_t *sum, int n, int i, int group)
+{
+    uint64_t all = 0;
+    for (int place = 0; place < places_n(s); place++) {
+        const uint64_t *one = &sum[rank_at(s, group, place) * n + i];
+        all = XXH3_64bits_withSeed(one, sizeof *one, all);
+    }
+    return all;
+}
+
+/* ---- messages ---- */
+
+/* add_numbers — " 2, 3": ranks of a group, or their nodes, which have `each` ranks; each once, the
+ * first of many. Both ascend. */
+static void add_numbers(const struct step *s, int group, int each, struct text *out)
+{
+    int last = UNKNOWN, n = 0;
+    for (int place = 0; place < places_n(s) && n <= NUMBERS_MAX; place++) {
+        const int at = rank_at(s, group, place) / each;
+        if (at == last)
+            continue;
+        last = at;
+        if (n++ < NUMBERS_MAX)
+            text_add(out, "%s%d", n > 1 ? ", " : " ", at);
+    }
+    if (n > NUMBERS_MAX)
+        text_add(out, ", …");
+}
+
+/* group_text — "ranks 2, 3 on node 1". */
+static const char *group_text(const struct step *s, int group, char out[GROUP_TEXT])
+{
+    const int locals = comm_place(s->config.comm)->locals;
+    const bool is_one =
+        rank_at(s, group, 0) / locals == rank_at(s, group, places_n(s) - 1) / locals;
+    struct text ranks = {0}, nodes = {0};
+    add_numbers(s, group, 1, &ranks);
+    add_numbers(s, group, locals, &nodes);
+    text_format(out, GROUP_TEXT, "ranks%s on node%s%s", ranks.data ? ranks.data : "",
+                is_one ? "" : "s", nodes.data ? nodes.data : "");
+    text_free(&ranks);
+    text_free(&nodes);
+    return out;
+}
+
+static const char *again_text(const struct step *s)
+{
+    return s->check.found == STEP_SHARD_FOUND_ONCE ? "right" : "wrong as well";
+}
+
+/* fail_group — one of its ranks was wrong. */
+static enum status fail_group(const struct step *s, const struct answers *a, int group)
+{
+    char text[GROUP_TEXT];
+    return FAIL(ST_PEER,
+                "in step %lld the gradients that %s computed together" SENTINEL_LINE_DIFFER
+                "%d computations of virtual shard %d, and computed again they are %s; several of "
+                "these ranks differ at once, so which was wrong first is not known: memory or a "
+                "processor is suspect; run `convoy check` on their nodes",
+                (long long)s->check.step_i + 1, group_text(s, group, text), a->n, a->shard,
+                again_text(s));
+}
+
+static enum status fail_rank(const struct step *s, const struct answers *a, int group)
+{
+    const long long step = s->check.step_i + 1;
+    const int rank = rank_at(s, group, a->place);
+    char first[GROUP_TEXT + 64] = "", text[GROUP_TEXT];
+    if (rank != comm_place(s->config.comm)->rank)
+        return FAIL(ST_PEER,
+                    "in step %lld the gradients" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
+                    "%d computations of virtual shard %d",
+                    step, rank, a->n, a->shard);
+    if (places_n(s) > 1)
+        text_format(first, sizeof first, " (of %s, which computed it together, it differed first)",
+                    group_text(s, group, text));
+    return FAIL(ST_FAULT,
+                "in step %lld the gradients" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
+                "%d computations of virtual shard %d%s, and computed again they are %s: a "
+                "processor or memory of this node is suspect; run `convoy check` there, and "
+                "replace the node if this comes back",
+                step, rank, a->n, a->shard, first, again_text(s));
+}
+
+/* ---- which rank of a group ---- */
+
+/* longest — how many entries the traces of any rank have at most. */
+static enum status longest(struct step *s, const struct step_shard_trace *own, int *n_out)
+{
+    const int ranks = mesh_ranks(&s->mesh.mesh);
+    const uint64_t n = own ? (uint64_t)own->n : 0;
+    uint64_t *all = memory_new((size_t)ranks, sizeof *all);
+    enum status st = step_sentinel_exchange(s, &n, 1, all);
+    *n_out = 0;
+    for (int rank = 0; rank < ranks; rank++)
+        *n_out = (int)all[rank] > *n_out ? (int)all[rank] : *n_out;
+    free(all);
+    return st;
+}
+
+_Static_assert(sizeof(struct sentinel_entry) == 2 * sizeof(uint64_t),
+               "entries travel as checksums");
+
+/* find_place — from the traces of the two computations that were compared. */
+static enum status find_place(struct step *s, struct answers *a)
+{
+    const int group = step_mesh_data_rank(s), places = places_n(s);
+    const struct step_shard_trace *own =
+        group == a->owner     ? step_shard_check_trace(s, STEP_SHARD_PASS_OWN)
+        : group == a->checker ? step_shard_check_trace(s, STEP_SHARD_PASS_CHECK)
+                              : NULL;
+    const int slot = (group == a->owner ? 0 : places) + own_place(s);
+    int n = 0;
+    TRY(longest(s, own, &n));
+    /* Traces of n entries of all ranks of both groups: first those of the owner's. */
+    struct sentinel_entry *all = calloc((size_t)n * 2 * (size_t)places, sizeof *all),
+                          *entry = calloc((size_t)n, sizeof *entry);
+    enum status st =
+        all && entry
+            ? ST_OK
+            : FAIL(ST_RETRY, "out of memory: %d checksums of each of %d ranks", n, 2 * places);
+    for (int i = 0; st == ST_OK && own && i < own->n; i++)
+        entry[i] = own->entry[i];
+    if (st == ST_OK)
+        st = step_sentinel_exchange_some(s, own ? &entry->order : NULL, 2 * n, slot, 2 * places,
+                                         &all->order);
+    if (st == ST_OK)
+        a->place = sentinel_first(all, all + (ptrdiff_t)places * n, places, n);
+    free(entry);
+    free(all);
+    return st;
+}
+
+/* ---- which group ---- */
+
+static bool is_majority(const struct answers *a, uint64_t sum)
+{
+    int same = 0;
+    for (int i = 0; i < a->n; i++)
+        same += a->sum[i] == sum;
+    return 2 * same > a->n;
+}
+
+/* decide — the first answer that differs from the majority is one of the two that were compared.
+ * Where both differ from it, their traces do not say where either of them does. */
+static enum status decide(struct step *s, struct answers *a)
+{
+    const int odd = sentinel_vote(a->sum, a->n), group = odd == 0 ? a->owner : a->checker;
+    s->check.found = STEP_SHARD_FOUND_LASTING;
+    if (odd == SENTINEL_UNDECIDED) {
+        char owner[GROUP_TEXT], checker[GROUP_TEXT];
+        group_text(s, a->owner, owner);
+        group_text(s, a->checker, checker);
+        if (a->place != UNKNOWN) {
+            text_format(owner, sizeof owner, "ranks %d", rank_at(s, a->owner, a->place));
+            text_format(checker, sizeof checker, "%d", rank_at(s, a->checker, a->place));
+        }
+        return FAIL(ST_PEER,
+                    "in step %lld %s and %s have different gradients of virtual shard %d, and no "
+                    "majority of %d computations says which is wrong; memory or a processor is "
+                    "suspect: run `convoy check` on all nodes",
+                    (long long)s->check.step_i + 1, owner, checker, a->shard, a->n);
+    }
+    ASSERTF(odd == 0 || odd == 1, "answer %d of %d", odd, a->n);
+    if (is_majority(a, a->sum[2 + group]))
+        s->check.found = STEP_SHARD_FOUND_ONCE;
+    if (places_n(s) > 1 && !is_majority(a, a->sum[1 - odd]))
+        a->place = UNKNOWN;
+    return a->place == UNKNOWN ? fail_group(s, a, group) : fail_rank(s, a, group);
+}
+
+/* compute_again — on all groups. */
+static enum status compute_again(struct step *s, struct answers *a)
+{
+    uint64_t again, *all = memory_new((size_t)mesh_ranks(&s->mesh.mesh), sizeof *all);
+    enum status st = step_shard_check_again(s, a->shard, &again);
+    if (st == ST_OK)
+        st = step_sentinel_exchange(s, &again, 1, all);
+    for (int group = 0; st == ST_OK && group < step_mesh_data_ranks(s); group++)
+        a->sum[2 + group] = of_group(s, all, 1, 0, group);
+    free(all);
+    return st;
+}
+
+enum status step_shard_differ(struct step *s, const uint64_t *sum)
+{
+    const int groups = step_mesh_data_ranks(s);
+    for (int owner = 0; owner < groups; owner++) {
+        const int checker = (owner + groups - 1) % groups;
+        if (of_group(s, sum, 2, 0, owner) != of_group(s, sum, 2, 1, checker)) {
+            struct answers a = {.shard = step_shard_check_chosen(s, owner),
+                                .owner = owner,
+                                .checker = checker,
+                                .n = groups + 2};
+            a.sum = memory_new((size_t)a.n, sizeof *a.sum);
+            a.sum[0] = of_group(s, sum, 2, 0, owner);
+            a.sum[1] = of_group(s, sum, 2, 1, checker);
+            enum status st = compute_again(s, &a);
+            if (st == ST_OK && places_n(s) > 1)
+                st = find_place(s, &a);
+            if (st == ST_OK)
+                st = decide(s, &a);
+            free(a.sum);
+            return st;
+        }
+    }
+    return ST_OK;
+}

@@ -1,0 +1,191 @@
+/* step_shard_trace — what one rank gives away in the passes of one virtual shard
+ * (step_shard_check.h). */
+#include "train/feature/step_shard_check.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "train/step/pipe.h"
+
+/* Where an entry is in data flow: its run of layers, there and back, and its number in it. */
+#define NUMBER_BITS 32
+#define LAST_ORDER UINT64_MAX
+
+/* ---- a trace ---- */
+
+void step_shard_trace_clear(struct step_shard_trace *t) { t->n = t->gives_n = 0; }
+
+void step_shard_trace_free(struct step_shard_trace *t)
+{
+    free(t->entry);
+    *t = (struct step_shard_trace){0};
+}
+
+static void add(struct step_shard_trace *t, uint64_t order, uint64_t sum)
+{
+    if (t->n == t->room) {
+        t->room = t->room > 0 ? 2 * t->room : 64;
+        t->entry = memory_resize(t->entry, (size_t)t->room, sizeof *t->entry);
+    }
+    t->entry[t->n++] = (struct sentinel_entry){order, sum};
+}
+
+static int by_order(const void *a, const void *b)
+{
+    const struct sentinel_entry *x = a, *y = b;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+uint64_t step_shard_trace_sum(struct step_shard_trace *t)
+{
+    uint64_t sum = 0;
+    if (t->n > 0)
+        qsort(t->entry, (size_t)t->n, sizeof *t->entry, by_order);
+    /* Numbers count from 0 in each run of layers: of a rank's own shards several micro-batches may
+     * be in flight, so entries of other runs came between. */
+    const uint64_t mask = (UINT64_C(1) << NUMBER_BITS) - 1;
+    uint64_t run = LAST_ORDER, number = 0;
+    for (int i = 0; i < t->n && t->entry[i].order != LAST_ORDER; i++) {
+        number = (t->entry[i].order & ~mask) == run ? number + 1 : 0;
+        run = t->entry[i].order & ~mask;
+        t->entry[i].order = run | number;
+    }
+    for (int i = 0; i < t->n; i++)
+        sum = XXH3_64bits_withSeed(&t->entry[i].sum, sizeof t->entry[i].sum, sum);
+    return sum;
+}
+
+/* ---- recording ---- */
+
+static uint64_t next_order(const struct step_shard_check *k)
+{
+    return k->now_order | (uint64_t)k->now->n;
+}
+
+enum status step_shard_trace_give(struct step *s, struct tensor x, int64_t elems)
+{
+    struct step_shard_check *k = &s->check;
+    const size_t bytes = (size_t)elems * dtype_bytes(x.dtype);
+    if (!k->now)
+        return ST_OK;
+    TRY(dev_sync(s->stream));
+    /* FAULT: this is the result that step_shard_flip names. */
+    struct step_shard_flip *f = &k->flip;
+    if (f->passes & k->now_pass && f->give == k->now->gives_n + 1) {
+        uint32_t word, *at = (uint32_t *)x.data + f->elem % (int64_t)(bytes / sizeof word);
+        f->passes &= ~(unsigned)k->now_pass;
+        memcpy(&word, at, sizeof word);
+        word ^= UINT32_C(1) << f->bit;
+        memcpy(at, &word, sizeof word);
+    }
+    k->now->gives_n++;
+    add(k->now, next_order(k), XXH3_64bits(x.data, bytes));
+    return ST_OK;
+}
+
+/* Padding between tensors is not of a unit. */
+enum status step_shard_trace_unit(struct step *s, const struct pass *p, int unit)
+{
+    uint64_t sum = 0;
+    TRY(dev_sync(s->stream));
+    for (int row = 0; row < s->table.params_n; row++) {
+        const struct param *param = &s->table.param[row];
+        const struct tensor grad = step_pipe_ends_grad(s, p, row);
+        if (param->unit == unit && grad.data)
+            sum = XXH3_64bits_withSeed(grad.data, (size_t)param->elems * sizeof(float), sum);
+    }
+    add(s->check.now, next_order(&s->check), sum);
+    return ST_OK;
+}
+
+void step_shard_trace_losses(const struct step *s, struct step_shard_trace *t, int64_t first)
+{
+    const int64_t losses = step_sample_losses(s),
+                  n = s->config.global_samples / s->config.shards * losses;
+    if (!s->dims.part.lacks_head)
+        add(t, LAST_ORDER,
+            XXH3_64bits(s->losses_host + first * losses, (size_t)n * sizeof *s->losses_host));
+}
+
+/* elems_made — of a tensor's gradient, where it is of a unit. */
+static int64_t elems_made(const struct step *s, int row, int unit)
+{
+    const struct param *param = &s->table.param[row];
+    return param->unit == unit && !step_pipe_ends_lacks(s, row) ? param->elems : 0;
+}
+
+enum status step_shard_trace_flip(struct step *s, const struct pass *p)
+{
+    struct step_shard_flip *f = &s->check.flip;
+    int64_t at = f->elem;
+    int row = 0;
+    while (elems_made(s, row, f->unit) <= at) {
+        at -= elems_made(s, row, f->unit);
+        row++;
+        ASSERTF(row < s->table.params_n, "element %lld of unit %d", (long long)f->elem, f->unit);
+    }
+    uint32_t bits, *to = tensor_at(step_pipe_ends_grad(s, p, row), at).data;
+    TRY(dev_copy(s->stream, &bits, to, sizeof bits));
+    TRY(dev_sync(s->stream));
+    bits ^= UINT32_C(1) << f->bit;
+    TRY(dev_copy(s->stream, to, &bits, sizeof bits));
+    return dev_sync(s->stream);
+}
+
+/* ---- axes ---- */
+
+static enum status gather(void *arg, struct stream *stream, struct tensor out, struct tensor own,
+                          int64_t elems)
+{
+    const struct step_shard_axis *a = arg;
+    TRY(step_shard_trace_give(a->step, own, elems / a->model.parts));
+    return a->calls->gather(a->calls->arg, stream, out, own, elems);
+}
+
+static enum status scatter_sum(void *arg, struct stream *stream, struct tensor own,
+                               struct tensor in, int64_t elems)
+{
+    const struct step_shard_axis *a = arg;
+    TRY(step_shard_trace_give(a->step, in, elems));
+    return a->calls->scatter_sum(a->calls->arg, stream, own, in, elems);
+}
+
+static enum status sum(void *arg, struct stream *stream, struct tensor x, int64_t elems, int copies)
+{
+    const struct step_shard_axis *a = arg;
+    TRY(step_shard_trace_give(a->step, x, elems));
+    return a->calls->sum(a->calls->arg, stream, x, elems, copies);
+}
+
+/* recorded — the axis in the place of `calls`; NULL: there is none. */
+static const struct model_axis *recorded(struct step *s, struct step_shard_axis *a,
+                                         const struct model_axis *calls)
+{
+    if (!calls)
+        return NULL;
+    *a = (struct step_shard_axis){.model = {.part = calls->part,
+                                            .parts = calls->parts,
+                                            .arg = a,
+                                            .gather = gather,
+                                            .scatter_sum = scatter_sum,
+                                            .sum = sum},
+                                  .calls = calls,
+                                  .step = s};
+    return &a->model;
+}
+
+void step_shard_trace_pass(struct step *s, const struct step_micro *m, int at, struct pass *p)
+{
+    struct step_shard_check *k = &s->check;
+    k->now = NULL;
+    if (!step_shard_check_is_due(s) || !step_shard_check_has(s, m))
+        return;
+    k->now_pass = m->is_check ? k->pass : STEP_SHARD_PASS_OWN;
+    k->now = step_shard_check_trace(s, k->now_pass);
+    k->now_order = (uint64_t)at << NUMBER_BITS;
+    p->tensor = recorded(s, &k->tensor, p->tensor);
+    p->context = recorded(s, &k->context, p->context);
+}

@@ -1,0 +1,310 @@
+/* step_shards — EXACT=layout: the passes of a step over the virtual shards of its batch
+ * (shard_tree.h). A shard is one or several micro-batches of fixed shape, whose gradients are
+ * added as they are made. Its gradients, and its loss, are functions of its samples alone. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "mesh/store/exact.h"
+#include "train/step/inside.h"
+#include "train/step/pipe.h"
+
+/* each — the samples of a shard. */
+static int64_t each(const struct step *s) { return s->config.global_samples / s->config.shards; }
+
+/* losses_n — of a step, over all ranks: of each shard, each context rank's. */
+static int losses_n(const struct step *s) { return s->config.shards * step_mesh_context_ranks(s); }
+
+static int shard_of(const struct step *s, int64_t first) { return (int)(first / each(s)); }
+
+enum status step_shards_check(const struct step_config *c, const struct mesh *mesh)
+{
+    const int ranks = mesh->size[MESH_AXIS_DATA];
+    if (c->shards == 0)
+        return ST_OK;
+    if (c->shards < ranks)
+        return FAIL(ST_BAD_SETTING,
+                    "EXACT=layout: %d virtual shards are fewer than %d data-parallel workers, each "
+                    "of which computes at least one; raise VIRTUAL_SHARDS, or use fewer workers",
+                    c->shards, ranks);
+    if (c->shards % ranks != 0 && mesh->size[MESH_AXIS_PIPELINE] > 1)
+        return FAIL(ST_BAD_SETTING,
+                    "EXACT=layout: with PP the pipelines have equal numbers of virtual shards, and "
+                    "%d do not go into %d; change VIRTUAL_SHARDS",
+                    c->shards, ranks);
+    if (c->global_samples % c->shards != 0 || c->global_samples / c->shards % c->batch_samples != 0)
+        return FAIL(ST_BAD_SETTING,
+                    "EXACT=layout: GLOBAL_BATCH=%lld does not go into VIRTUAL_SHARDS=%d shards of "
+                    "whole micro-batches of BATCH_SIZE=%lld; change one of them",
+                    (long long)c->global_samples, c->shards, (long long)c->batch_samples);
+    if (step_pipe_ends_is_tied(c) && mesh->size[MESH_AXIS_PIPELINE] > 1 &&
+        c->global_samples / c->shards != c->batch_samples)
+        return FAIL(ST_BAD_SETTING,
+                    "EXACT=layout: with PP and an embedding that the output layer shares, each "
+                    "virtual shard is one micro-batch, and VIRTUAL_SHARDS=%d of "
+                    "GLOBAL_BATCH=%lld have %lld samples of BATCH_SIZE=%lld; set "
+                    "VIRTUAL_SHARDS=%lld",
+                    c->shards, (long long)c->global_samples,
+                    (long long)(c->global_samples / c->shards), (long long)c->batch_samples,
+                    (long long)(c->global_samples / c->batch_samples));
+    return ST_OK;
+}
+
+void step_shards_shorten(struct step_config *c, int64_t samples)
+{
+    c->global_samples = samples;
+    c->shards = c->shards > 0 ? (int)(samples / c->batch_samples) : 0;
+}
+
+/* ---- which shards a rank has ---- */
+
+int64_t step_shards_most(const struct step_config *c, int ranks)
+{
+    if (c->shards == 0)
+        return c->global_samples / ranks;
+    int most = c->balances ? c->shards - ranks + 1 : (c->shards + ranks - 1) / ranks;
+    return c->global_samples / c->shards * most;
+}
+
+int step_shards_deal(const struct step *s, int data_rank)
+{
+    const int *begin = store_exact_deal(s->store);
+    return begin[data_rank + 1] - begin[data_rank];
+}
+
+int64_t step_shards_samples(const struct step *s, int64_t all)
+{
+    return s->config.shards > 0 ? step_shards_deal(s, step_mesh_data_rank(s)) * each(s)
+                                : all / step_mesh_data_ranks(s);
+}
+
+int64_t step_shards_first(const struct step *s, int64_t n)
+{
+    return s->config.shards > 0 ? store_exact_deal(s->store)[step_mesh_data_rank(s)] * each(s)
+                                : step_local_feed_rank(s) * n;
+}
+
+void step_shards_share(const struct step_config *c, int ranks, int rank, int64_t *first_out,
+                       int64_t *samples_out)
+{
+    int64_t parts = c->shards > 0 ? c->shards : ranks, each = c->global_samples / parts;
+    *first_out = parts * rank / ranks * each;
+    *samples_out = (parts * (rank + 1) / ranks - parts * rank / ranks) * each;
+}
+
+/* ---- life ---- */
+
+enum status step_shards_open(struct step *s)
+{
+    if (s->config.shards == 0)
+        return ST_OK;
+    if (dev_is_discrete(s->config.dev))
+        return FAIL(ST_BAD_SETTING,
+                    "EXACT=layout is for CPUs in this version; set DEVICE=cpu, or EXACT=off");
+    s->shard_sums = memory_new((size_t)losses_n(s) + STEP_VOTES, sizeof *s->shard_sums);
+    s->pace.all = memory_new((size_t)step_mesh_data_ranks(s), sizeof *s->pace.all);
+    return ST_OK;
+}
+
+void step_shards_close(struct step *s)
+{
+    free(s->shard_sums);
+    free(s->pace.all);
+    s->shard_sums = s->pace.all = NULL;
+}
+
+void step_shards_bind(const struct step *s, int64_t first, struct pass *p)
+{
+    if (s->config.shards == 0)
+        return;
+    store_exact_bind(s->store, shard_of(s, first), p);
+    p->accumulate = first % each(s) > 0;
+}
+
+/* add_ends — unit 0 of a stage that shares the token embedding with another stage, tensor by
+ * tensor. */
+static enum status add_ends(struct step *s, int64_t first)
+{
+    struct pass to = {0};
+    store_bind(s->store, &to);
+    step_shards_bind(s, first, &to);
+    for (int i = 0; i < s->table.params_n && s->table.param[i].unit == 0; i++) {
+        if (step_pipe_ends_lacks(s, i))
+            continue;
+        TRY(step_pipe_ends_put(s, &to, first / s->config.batch_samples, i));
+        TRY(store_exact_add(s->store, shard_of(s, first), s->table.param[i].offset,
+                            s->table.param[i].elems));
+    }
+    return ST_OK;
+}
+
+enum status step_shards_add(struct step *s, int64_t first, int unit)
+{
+    if (s->config.shards == 0 || (first + s->config.batch_samples) % each(s) != 0)
+        return ST_OK;
+    TRY(step_mesh_sum_partial(s, first, unit));
+    if (unit == 0 && step_pipe_ends_adds(s))
+        return add_ends(s, first);
+    int64_t begin, n;
+    param_unit_span(&s->table, unit, &begin, &n);
+    return store_exact_add(s->store, shard_of(s, first), begin, n);
+}
+
+enum status step_shards_idle(struct step *s)
+{
+    int most = 0;
+    for (int i = 0; s->config.shards > 0 && i < step_mesh_data_ranks(s); i++)
+        most = step_shards_deal(s, i) > most ? step_shards_deal(s, i) : most;
+    if (most == 0 || most == step_shards_deal(s, step_mesh_data_rank(s)))
+        return ST_OK;
+    int64_t idle = (most - step_shards_deal(s, step_mesh_data_rank(s))) * each(s);
+    for (int64_t first = 0; first < idle; first += s->config.batch_samples) {
+        /* Asks for parameters as a pass does, and computes nothing. */
+        const int blocks = (int)s->dims.layers;
+        for (int unit = 0; unit <= blocks; unit++)
+            TRY(store_unshard(s->store, unit, 1));
+        TRY(step_unshard_head(s));
+        for (int unit = blocks; unit >= 1; unit--)
+            TRY(store_unshard(s->store, unit, -1));
+    }
+    return ST_OK;
+}
+
+enum status step_shards_loss(struct step *s, const struct batch *batch, double *norm_sq,
+                             struct step_result *r)
+{
+    const int n = losses_n(s);
+    /* The losses of this rank's shards and positions; those of others are zero. */
+    const int64_t each_n = each(s) * step_sample_losses(s);
+    const int mine = shard_of(s, batch->samples), contexts = step_mesh_context_ranks(s),
+              first = store_exact_deal(s->store)[step_mesh_data_rank(s)];
+    double *own = s->shard_sums + first * contexts + s->mesh.at.at[MESH_AXIS_CONTEXT];
+    for (int i = 0; i < losses_n(s) + STEP_VOTES; i++)
+        s->shard_sums[i] = 0;
+    for (int i = 0; i < mine && s->counts_losses; i++)
+        own[i * contexts] =
+            batch_loss(batch->task, s->losses_host + i * each_n, each_n, s->scale, s->scale_end);
+    s->shard_sums[losses_n(s) + s->vote] = 1;
+    TRY(store_grad_norm_end(s->store, norm_sq, s->shard_sums, n + STEP_VOTES));
+    r->loss = 0;
+    for (int i = 0; i < n; i++)
+        r->loss += s->shard_sums[i];
+    step_run_set_vote(r, s->shard_sums + n);
+    return ST_OK;
+}
+
+/* ---- BALANCE=auto ---- */
+
+#define ALIGNED_COSTS 1.03 /* times the best deal's time, at most, for runs that are aligned */
+
+/* time_of — the slowest rank's. */
+static double time_of(const struct balance *b, const int *begin)
+{
+    double most = 0;
+    for (int i = 0; i < b->ranks; i++)
+        most = fmax(most, (begin[i + 1] - begin[i]) * b->ms[i]);
+    return most;
+}
+
+/* next_of — the rank that would end first with `unit` shards more. begin[i + 1]: its shards. */
+static int next_of(const struct balance *b, const int *begin, int unit)
+{
+    int best = 0;
+    for (int i = 1; i < b->ranks; i++)
+        if ((begin[i + 1] + unit) * b->ms[i] < (begin[best + 1] + unit) * b->ms[best])
+            best = i;
+    return best;
+}
+
+/* deal — in runs of whole units; false: there are too few. */
+static bool deal(const struct balance *b, int unit, int *begin)
+{
+    if (b->shards % unit != 0 || b->shards / unit < b->ranks)
+        return false;
+    begin[0] = 0;
+    for (int i = 0; i < b->ranks; i++)
+        begin[i + 1] = unit;
+    for (int left = b->shards / unit - b->ranks; left > 0; left--)
+        begin[next_of(b, begin, unit) + 1] += unit;
+    for (int i = 0; i < b->ranks; i++)
+        begin[i + 1] += begin[i];
+    return true;
+}
+
+bool step_shards_balance_deal(const struct balance *b, int *begin)
+{
+    int unit = 1;
+    bool is_measured = true;
+    for (int i = 0; i < b->ranks; i++)
+        is_measured = is_measured && b->ms[i] > 0 && isfinite(b->ms[i]);
+    if (!is_measured || !deal(b, 1, begin))
+        return false;
+    const double best = time_of(b, begin), now = time_of(b, b->begin);
+    while (b->shards % (2 * unit) == 0)
+        unit *= 2;
+    for (; unit >= 1; unit /= 2) {
+        bool is_found = deal(b, unit, begin) &&
+                        (unit == 1 || time_of(b, begin) <= ALIGNED_COSTS * best) &&
+                        b->takes(b->arg, begin);
+        if (is_found)
+            return time_of(b, begin) <= BALANCE_GAIN * now;
+    }
+    return false;
+}
+
+static bool takes(void *arg, const int *begin)
+{
+    const struct step *s = arg;
+    return store_exact_takes(s->store, begin);
+}
+
+/* deal_again — another deal, if one is faster. begin: room for it. */
+static enum status deal_again(struct step *s, int *begin)
+{
+    const struct balance balance = {.ms = s->pace.all,
+                                    .shards = s->config.shards,
+                                    .ranks = step_mesh_data_ranks(s),
+                                    .begin = store_exact_deal(s->store),
+                                    .takes = takes,
+                                    .arg = s};
+    if (!step_shards_balance_deal(&balance, begin))
+        return ST_OK;
+    TRY(store_exact_redeal(s->store, begin));
+    if (comm_place(s->config.comm)->rank == 0) {
+        struct text line = {0};
+        for (int i = 0; i < step_mesh_data_ranks(s); i++)
+            text_add(&line, "%s%d of %.1f ms", i > 0 ? ", " : "", step_shards_deal(s, i),
+                     s->pace.all[i]);
+        LOG_INFO(
+            "BALANCE=auto: virtual shards of each worker from now on, and how long one takes: %s",
+            line.data ? line.data : "");
+        text_free(&line);
+    }
+    return ST_OK;
+}
+
+enum status step_shards_balance(struct step *s, const struct step_result *r)
+{
+    const int ranks = step_mesh_data_ranks(s), rank = step_mesh_data_rank(s),
+              each = mesh_ranks(&s->mesh.mesh) / ranks;
+    struct comm_ticket ticket;
+    s->pace.ms += r->compute_ms;
+    if (s->config.balances) /* one of another rank is work, too */
+        s->pace.shards += step_shards_deal(s, rank) + r->is_compared;
+    if (!s->config.balances || ranks == 1 || ++s->pace.steps < STEP_BALANCE_STEPS)
+        return ST_OK;
+    /* Of every data rank, the milliseconds of a shard: the mean of its ranks along other axes. */
+    for (int i = 0; i < ranks; i++)
+        s->pace.all[i] = 0;
+    s->pace.all[rank] = s->pace.ms / (double)(s->pace.shards * each);
+    s->pace.ms = 0;
+    s->pace.steps = s->pace.shards = 0;
+    TRY(store_all_reduce_begin(s->store, s->pace.all, ranks, &ticket));
+    TRY(store_wait(s->store, ticket));
+    int *begin = memory_new((size_t)ranks + 1, sizeof *begin);
+    enum status st = deal_again(s, begin);
+    free(begin);
+    return st;
+}

@@ -1,0 +1,373 @@
+/* peer_copy — see peer_copy.h. Memory is in peer_copy/memory.c, the choice of a state in
+ * peer_copy/choice.c, what follows it in peer_copy/restore.c, how copies are made in
+ * peer_copy/exchange.c. */
+#include "train/peer_copy/inside.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "comm/core/part.h"
+
+/* stays free beside the copies */
+#define RESERVE_BYTES ((int64_t)256 << 20)
+
+#define LOGGED_COPY 3
+#define COSTLY_SHARE 0.1 /* of a step's time */
+
+const char *peer_copy_why(const struct step_config *config, int nodes)
+{
+    return nodes < 2 ? "there is no other node" : step_slice_why(config);
+}
+
+enum status peer_copy_world(const struct step_config *config, const struct comm_place *place,
+                            struct peer_copy_world *out)
+{
+    *out = (struct peer_copy_world){.nodes = place->nodes, .locals = place->locals};
+    return step_mesh(config, place->ranks, &out->mesh);
+}
+
+/* Where ranks change, so does the part that a worker has: its slots have room for any. */
+enum status peer_copy_sizes(const struct step_config *config, const struct comm_place *place,
+                            int ranks_min, int ranks_max, struct peer_copy_sizes *out)
+{
+    struct peer_copy_world world;
+    int64_t most = 0;
+    TRY(peer_copy_world(config, place, &world));
+    if (ranks_min > 0 && ranks_min < ranks_max)
+        TRY(step_slice_elems_most(config, ranks_min, &most));
+    const int rank[] = {[PEER_COPY_OWN] = place->rank,
+                        [PEER_COPY_KEPT] = peer_copy_choice_source(&world, place->rank)};
+    for (int i = 0; i < PEER_COPY_HOLDINGS; i++) {
+        int64_t elems = 0;
+        if (rank[i] >= 0)
+            TRY(step_slice_elems_of(config, place->ranks, rank[i], &elems));
+        out->slice_elems[i] = elems;
+        out->slot_elems[i] = most > 0 ? most : elems;
+    }
+    return ST_OK;
+}
+
+static void bytes_of(const int64_t elems[PEER_COPY_HOLDINGS], int64_t out[PEER_COPY_HOLDINGS])
+{
+    for (int i = 0; i < PEER_COPY_HOLDINGS; i++)
+        out[i] = elems[i] * (int64_t)sizeof(float);
+}
+
+enum status peer_copy_bytes(const struct step_config *config, const struct comm_place *place,
+                            int ranks_min, int ranks_max, int64_t *out)
+{
+    struct peer_copy_sizes sizes;
+    int64_t slot_bytes[PEER_COPY_HOLDINGS];
+    TRY(peer_copy_sizes(config, place, ranks_min, ranks_max, &sizes));
+    bytes_of(sizes.slot_elems, slot_bytes);
+    *out = peer_copy_memory_bytes(slot_bytes);
+    return ST_OK;
+}
+
+/* ---- open and close ---- */
+
+/* take_memory — a rank without room says so to the others. */
+static void take_memory(struct peer_copy *copy)
+{
+    const struct peer_copy_config *c = &copy->config;
+    const int64_t free_bytes = memory_free(),
+                  each = (free_bytes - RESERVE_BYTES) / copy->place.locals - c->reserve_bytes,
+                  room = each > 0 ? each : 0;
+    struct peer_copy_memory_config config = {.fd = c->fd,
+                                             .fingerprint = c->fingerprint,
+                                             .free_bytes = free_bytes < 0 ? -1 : room,
+                                             .heartbeat = c->heartbeat,
+                                             .heartbeat_arg = c->heartbeat_arg};
+    bytes_of(c->sizes.slot_elems, config.slot_bytes);
+    enum status st = peer_copy_memory_open(&config, &copy->memory);
+    if (st == ST_OK)
+        return;
+    LOG_WARN("no copies of the state in peers' memory: %s; a loss costs the steps since the last "
+             "checkpoint",
+             status_message());
+    status_clear();
+}
+
+/* exchange_offers — every rank's, to all. */
+static enum status exchange_offers(struct peer_copy *copy)
+{
+    struct peer_copy_offer *own = &copy->offers[copy->place.rank];
+    memset(own, 0, sizeof *own);
+    if (copy->memory.head)
+        peer_copy_memory_offer(&copy->memory, own);
+    _Static_assert(sizeof *own % PART_ALIGN == 0, "parts of an all-gather are equal");
+    return comm_all_gather(copy->config.comm, peer_copy_bytes_at(copy->offers),
+                           peer_copy_bytes_at(own), copy->place.ranks * (int64_t)sizeof *own);
+}
+
+enum status peer_copy_open(const struct peer_copy_config *config, struct peer_copy **out)
+{
+    const struct comm_place *place = comm_place(config->comm);
+    struct peer_copy *copy = memory_new(1, sizeof *copy);
+    *out = NULL;
+    copy->config = *config;
+    copy->place = *place;
+    bytes_of(config->sizes.slice_elems, copy->slice_bytes);
+    copy->keeper = peer_copy_choice_keeper(&config->world, place->rank);
+    copy->source = peer_copy_choice_source(&config->world, place->rank);
+    copy->step = -1;
+    copy->holders = memory_new((size_t)config->ranks_max, sizeof *copy->holders);
+    const size_t ranks = (size_t)place->ranks;
+    copy->offers = aligned_alloc(_Alignof(struct peer_copy_offer), ranks * sizeof *copy->offers);
+    enum status st = copy->offers
+                         ? ST_OK
+                         : FAIL(ST_RETRY, "out of memory: copies of the state of %zu ranks", ranks);
+    if (st == ST_OK) {
+        take_memory(copy);
+        st = exchange_offers(copy);
+    }
+    int without = -1; /* the first rank that has no room */
+    for (int rank = place->ranks - 1; st == ST_OK && rank >= 0; rank--)
+        without = copy->offers[rank].has_room ? without : rank;
+    if (st == ST_OK && without < 0) {
+        *out = copy;
+        return ST_OK;
+    }
+    if (without >= 0 && place->rank == 0 && without != 0)
+        LOG_WARN("no copies of the state in peers' memory: rank %d has no room for them; its log "
+                 "has the numbers",
+                 without);
+    if (without >= 0)
+        peer_copy_memory_release(&copy->memory, config->fd);
+    peer_copy_close(copy);
+    return st;
+}
+
+void peer_copy_clear(struct peer_copy *copy)
+{
+    if (!copy)
+        return;
+    (void)peer_copy_exchange_finish(copy);
+    peer_copy_memory_drop_newer(&copy->memory, -1, -1);
+}
+
+void peer_copy_suspect(struct peer_copy *copy, const struct step *step, int64_t steps, bool is_own)
+{
+    if (!copy)
+        return;
+    const bool are_others_right =
+        step_slice_has_all(step) && !peer_copy_exchange_travels(copy, step);
+    if (is_own) {
+        (void)peer_copy_exchange_finish(copy);
+        peer_copy_memory_drop_newer(&copy->memory, copy->history, steps - 1);
+    }
+    peer_copy_memory_set_suspect(&copy->memory, copy->history, steps + are_others_right);
+}
+
+void peer_copy_close(struct peer_copy *copy)
+{
+    if (!copy)
+        return;
+    (void)peer_copy_exchange_finish(copy); /* after a failure, too: then no job uses the memory */
+    peer_copy_memory_close(&copy->memory);
+    free(copy->offers);
+    free(copy->holders);
+    free(copy->pieces);
+    free(copy);
+}
+
+/* ---- which state ---- */
+
+/* verify — the holders check what they would give; all ranks learn which slices are damaged. */
+static enum status verify(struct peer_copy *copy, bool *is_sound_out)
+{
+    float damaged = 0;
+    for (int rank = 0; rank < copy->choice.ranks; rank++) {
+        const struct peer_copy_holder *holder = &copy->holders[rank];
+        if (holder->rank != copy->place.rank)
+            continue;
+        if (peer_copy_memory_is_sound(&copy->memory, holder->slot))
+            continue;
+        LOG_WARN("the copy in memory of rank %d's part of step %lld is damaged (checksum); it is "
+                 "not used",
+                 rank, (long long)copy->choice.step);
+        peer_copy_memory_begin(&copy->memory, holder->slot);
+        damaged++;
+    }
+    peer_copy_beat(copy);
+    TRY(comm_all_reduce(copy->config.comm, (struct tensor){&damaged, DTYPE_F32},
+                        (struct tensor){&damaged, DTYPE_F32}, 1));
+    *is_sound_out = damaged == 0;
+    return ST_OK;
+}
+
+/* log_missing — on rank 0: why there is no state in memory, if there were copies. */
+static void log_missing(const struct peer_copy *copy)
+{
+    const struct peer_copy_choice *choice = &copy->choice;
+    bool was_other = false;
+    if (copy->place.rank != 0)
+        return;
+    if (choice->is_any && choice->ranks != copy->place.ranks) {
+        LOG_WARN("no state is whole in memory: of step %lld %d of %d ranks' parts are lost with "
+                 "their copies; going on from the checkpoint, or without one from the beginning",
+                 (long long)choice->step, choice->missing_n, choice->ranks);
+        return;
+    }
+    for (int rank = 0; rank < copy->place.ranks; rank++)
+        was_other = was_other || copy->offers[rank].was_other;
+    if (choice->is_any)
+        LOG_WARN("no state is whole in memory: of step %lld the parts of %d rank%s are lost with "
+                 "their copies, rank %d's with node %d and node %d; going on from the checkpoint, "
+                 "or without one from the beginning",
+                 (long long)choice->step, choice->missing_n, choice->missing_n == 1 ? "" : "s",
+                 choice->missing, choice->missing / copy->place.locals,
+                 peer_copy_choice_keeper(&copy->config.world, choice->missing) /
+                     copy->place.locals);
+    else if (was_other)
+        LOG_WARN("the copies in memory are of another model, layout or settings; going on from "
+                 "the checkpoint, or without one from the beginning");
+}
+
+/* log_found — on rank 0. */
+static void log_found(const struct peer_copy *copy)
+{
+    const struct peer_copy_choice *choice = &copy->choice;
+    int from_peers = 0;
+    for (int rank = 0; rank < choice->ranks; rank++)
+        from_peers += copy->holders[rank].rank != rank;
+    if (copy->place.rank == 0 && choice->ranks == copy->place.ranks)
+        LOG_INFO("resuming from memory: step %lld, %d of %d parts from their copies on other "
+                 "nodes; no checkpoint is read",
+                 (long long)choice->step, from_peers, choice->ranks);
+    else if (copy->place.rank == 0)
+        LOG_INFO("resuming from memory: step %lld, the parts of %d ranks go to %d; no checkpoint "
+                 "is read",
+                 (long long)choice->step, choice->ranks, copy->place.ranks);
+}
+
+/* log_suspect — on rank 0: why newer copies than the ones that were found are not used. */
+static void log_suspect(const struct peer_copy *copy)
+{
+    for (int rank = 0; rank < copy->place.ranks; rank++) {
+        const struct peer_copy_offer *offer = &copy->offers[rank];
+        if (offer->suspect_history != copy->choice.history)
+            continue;
+        LOG_INFO("copies of step %lld and later are not used: memory of a rank had changed",
+                 (long long)offer->suspect_step);
+        return;
+    }
+}
+
+enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
+                           struct checkpoint_progress *progress)
+{
+    *found_out = false;
+    /* Later than all that any rank knows. */
+    int64_t last = 0;
+    for (int rank = 0; rank < copy->place.ranks; rank++)
+        last = copy->offers[rank].history > last ? copy->offers[rank].history : last;
+    copy->history = last + 1;
+    peer_copy_memory_set_history(&copy->memory, copy->history);
+    for (bool is_sound = false; !is_sound;) {
+        peer_copy_choice_make(copy->offers, &copy->config.world, copy->config.ranks_max,
+                              copy->holders, &copy->choice);
+        if (!copy->choice.is_found)
+            break;
+        TRY(verify(copy, &is_sound));
+        if (!is_sound)
+            TRY(exchange_offers(copy));
+    }
+    *found_out = copy->choice.is_found;
+    if (*found_out) {
+        *progress = copy->choice.progress;
+        if (copy->place.rank == 0)
+            log_suspect(copy);
+        log_found(copy);
+    } else {
+        log_missing(copy);
+    }
+    /* newer copies of some ranks must not seem newer than what all go on from */
+    peer_copy_memory_drop_newer(&copy->memory, *found_out ? copy->choice.history : -1,
+                                copy->choice.step);
+    return ST_OK;
+}
+
+/* ---- copies ---- */
+
+/* is_apart — slices go from stage to stage, and not beside the backward pass. */
+static bool is_apart(const struct peer_copy *copy)
+{
+    const struct peer_copy_world *world = &copy->config.world;
+    return world->mesh.size[MESH_AXIS_PIPELINE] > 1 && !peer_copy_choice_is_within(world);
+}
+
+/* log_cost — once, on rank 0, of the third copy: the first two touch new memory. step_ms: from its
+ * begin to that of the next one. */
+static void log_cost(struct peer_copy *copy, double step_ms)
+{
+    char bytes[32], speed[32];
+    struct peer_copy_stats stats;
+    if (++copy->copies_n != LOGGED_COPY || !copy->config.logs_cost || copy->place.rank != 0)
+        return;
+    peer_copy_stats(copy, &stats);
+    const double all_ms = 1000 * (double)stats.bytes / stats.bytes_per_second;
+    LOG_INFO("copies in peers' memory: the state after each step, every part on two nodes; %s of "
+             "this rank at %s/s: training waits %.1f ms, %.1f ms more %s a step of %.0f ms%s",
+             text_format_bytes(bytes, sizeof bytes, (double)stats.bytes),
+             text_format_bytes(speed, sizeof speed, stats.bytes_per_second), stats.ms,
+             fmax(all_ms - stats.ms, 0), is_apart(copy) ? "after the passes of" : "beside", step_ms,
+             all_ms > COSTLY_SHARE * step_ms
+                 ? "; where that makes steps too long, set PEER_COPIES=0"
+                 : "");
+}
+
+/* begin_copy — pieces_n: in how many pieces slices travel; the same at both ends of each. */
+static enum status begin_copy(struct peer_copy *copy, const struct step *step,
+                              const struct checkpoint_progress *progress, int pieces_n)
+{
+    TRY(peer_copy_exchange_finish(copy));
+    const int64_t now_ns = clock_ns();
+    if (copy->step >= 0)
+        log_cost(copy, (double)(now_ns - copy->begin_ns) / 1e6);
+    copy->begin_ns = now_ns;
+    peer_copy_exchange_begin(copy, step, progress, pieces_n);
+    copy->local_ms = (double)(clock_ns() - copy->begin_ns) / 1e6;
+    copy->step = progress->step;
+    peer_copy_beat(copy);
+    return ST_OK;
+}
+
+enum status peer_copy_unit_done(struct peer_copy *copy, struct step *step,
+                                const struct checkpoint_progress *progress, int unit)
+{
+    const int units_n = step_own_table(step)->units_n;
+    if (is_apart(copy)) {
+        /* The same number of pieces on all stages, whatever units they have. */
+        if (unit > 0 || progress->step == copy->step)
+            return ST_OK;
+        TRY(begin_copy(copy, step, progress, step_whole_table(step)->units_n));
+        for (int i = 0; i < copy->pieces_n; i++)
+            TRY(peer_copy_exchange_piece(copy));
+        return ST_OK;
+    }
+    if (unit == units_n - 1 && progress->step != copy->step)
+        TRY(begin_copy(copy, step, progress, units_n));
+    return peer_copy_exchange_piece(copy);
+}
+
+void peer_copy_stats(const struct peer_copy *copy, struct peer_copy_stats *out)
+{
+    *out = (struct peer_copy_stats){.step = -1, .ms = NAN, .bytes_per_second = NAN};
+    if (!copy)
+        return;
+    out->step = copy->step;
+    out->bytes = copy->slice_bytes[PEER_COPY_OWN] + copy->slice_bytes[PEER_COPY_KEPT];
+    if (copy->step < 0)
+        return;
+    const double moved_ms =
+        (double)atomic_load_explicit(&copy->moved_ns, memory_order_relaxed) / 1e6;
+    out->ms = copy->local_ms;
+    out->bytes_per_second = (double)out->bytes / ((copy->local_ms + moved_ms) / 1000);
+}

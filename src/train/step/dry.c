@@ -1,0 +1,523 @@
+/* step_dry — see step/dry.h. Two walks make a step: one through the passes of the model, one
+ * through what the store does around them, in the order of step/run.c and step/pipe_run.c. */
+#include "train/step/dry.h"
+
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "dev/dev_dry.h"
+#include "mesh/store/dry.h"
+#include "train/step/pipe.h"
+
+/* Micro-batches of a pipeline that are walked through, in rounds of one for each stage: the first
+ * two rounds and the last ones, and between them one that stands for all. */
+#define ROUNDS 4
+#define ROUND_MIDDLE 2
+
+/* The ranks of a group. */
+struct group {
+    int *rank;
+    int n;
+};
+
+struct dry {
+    struct step s;
+    struct dev_dry dev;
+    struct store_dry store_dry;
+    const struct step_dry_listener *listener;
+    struct model_axis tensor_axis, context_axis;
+    struct group tensor, context, data, world;
+    int rank, group_ranks; /* group_ranks: of SHARD=hybrid; else 0 */
+    int64_t passes;        /* of the step; s may have less */
+    /* of what is told now */
+    double times;
+    bool is_muted, is_in_pass, is_backward;
+    bool is_beside; /* sums of numbers are made beside the passes */
+};
+
+/* ---- told ---- */
+
+/* is_forward_op — what no backward pass does but to compute an activation again. */
+static bool is_forward_op(enum op_kind op, const void *args)
+{
+    if (op == OP_KIND_rope)
+        return !((const struct rope *)args)->inverse;
+    return op == OP_KIND_norm_fwd || op == OP_KIND_head_norm_fwd || op == OP_KIND_matmul_fwd ||
+           op == OP_KIND_gelu_fwd || op == OP_KIND_relu2_fwd || op == OP_KIND_swiglu_fwd ||
+           op == OP_KIND_attention_fwd || op == OP_KIND_branch_add;
+}
+
+static void on_op(void *arg, enum op_kind op, const void *args)
+{
+    const struct dry *d = arg;
+    const struct step_dry_op told = {
+        .op = op,
+        .args = args,
+        .times = d->times,
+        .is_in_pass = d->is_in_pass,
+        .is_backward =
+            d->is_backward ||
+            (op == OP_KIND_embed_bwd || op == OP_KIND_norm_bwd || op == OP_KIND_head_norm_bwd ||
+             op == OP_KIND_matmul_bwd_x || op == OP_KIND_matmul_bwd_w || op == OP_KIND_gelu_bwd ||
+             op == OP_KIND_relu2_bwd || op == OP_KIND_swiglu_bwd || op == OP_KIND_attention_bwd),
+        .is_again = d->is_backward && is_forward_op(op, args)};
+    if (!d->is_muted)
+        d->listener->on_op(d->listener->arg, &told);
+}
+
+static void tell(const struct dry *d, struct step_dry_call call, struct group ranks)
+{
+    call.ranks = ranks.rank;
+    call.ranks_n = ranks.n;
+    call.times = d->times;
+    if (!d->is_muted && ranks.n > 1)
+        d->listener->on_call(d->listener->arg, &call);
+}
+
+/* ---- calls of the store ---- */
+
+_Static_assert((int)STEP_DRY_CALL_ALL_TO_ALL == (int)STORE_CALL_ALL_TO_ALL, "the same order");
+
+/* part_of — with SHARD=hybrid: n ranks of the store's, from `first` on, `step` apart. */
+static struct group part_of(const struct dry *d, int first, int step, int n, int *room)
+{
+    for (int i = 0; i < n; i++)
+        room[i] = d->data.rank[first + i * step];
+    return (struct group){room, n};
+}
+
+static struct group group_of(const struct dry *d, enum store_group group, int *room)
+{
+    int own = step_mesh_store_rank(&d->s), each = d->group_ranks;
+    if (group == STORE_GROUP_WORLD)
+        return d->world;
+    if (group == STORE_GROUP_ALL || each == 0)
+        return d->data;
+    return group == STORE_GROUP_WITHIN ? part_of(d, own - own % each, 1, each, room)
+                                       : part_of(d, own % each, each, d->data.n / each, room);
+}
+
+static void on_store_call(void *arg, const struct store_call *call, int64_t bytes, bool is_awaited)
+{
+    const struct dry *d = arg;
+    int room[COMM_RANKS_MAX];
+    bool is_used = call->bucket >= 0 && call->kind == STORE_CALL_ALL_GATHER;
+    tell(d,
+         (struct step_dry_call){.kind = (enum step_dry_call_kind)call->kind,
+                                .axis = MESH_AXIS_DATA,
+                                .bytes = bytes,
+                                .is_in_pass = is_used && store_dry_gathers_for_use(d->s.store),
+                                .is_hidden =
+                                    call->group == STORE_GROUP_WORLD ? d->is_beside : !is_awaited},
+         group_of(d, call->group, room));
+}
+
+/* ---- calls of passes ---- */
+
+/* tell_axis — a call between `copies` neighbours of an axis; 0: all. */
+static enum status tell_axis(const struct dry *d, enum mesh_axis axis, enum step_dry_call_kind kind,
+                             struct tensor of, int64_t elems, int copies)
+{
+    const int own = d->s.mesh.at.at[axis];
+    struct group ranks = axis == MESH_AXIS_TENSOR ? d->tensor : d->context;
+    if (copies > 0 && copies < ranks.n)
+        ranks = (struct group){ranks.rank + own / copies * copies, copies};
+    tell(d,
+         (struct step_dry_call){.kind = kind,
+                                .axis = axis,
+                                .bytes = elems * (int64_t)dtype_bytes(of.dtype),
+                                .is_in_pass = d->is_in_pass},
+         ranks);
+    return ST_OK;
+}
+
+#define AXIS_CALLS(axis, AXIS)                                                                 \
+    static enum status axis##_gather(void *arg, struct stream *s, struct tensor out,           \
+                                     struct tensor own, int64_t elems)                         \
+    {                                                                                          \
+        (void)s, (void)own;                                                                    \
+        return tell_axis(arg, AXIS, STEP_DRY_CALL_ALL_GATHER, out, elems, 0);                  \
+    }                                                                                          \
+    static enum status axis##_scatter(void *arg, struct stream *s, struct tensor own,          \
+                                      struct tensor in, int64_t elems)                         \
+    {                                                                                          \
+        (void)s, (void)own;                                                                    \
+        return tell_axis(arg, AXIS, STEP_DRY_CALL_REDUCE_SCATTER, in, elems, 0);               \
+    }                                                                                          \
+    static enum status axis##_sum(void *arg, struct stream *s, struct tensor x, int64_t elems, \
+                                  int copies)                                                  \
+    {                                                                                          \
+        (void)s;                                                                               \
+        return tell_axis(arg, AXIS, STEP_DRY_CALL_ALL_REDUCE, x, elems, copies);               \
+    }
+AXIS_CALLS(tensor, MESH_AXIS_TENSOR)
+AXIS_CALLS(context, MESH_AXIS_CONTEXT)
+#undef AXIS_CALLS
+
+static void set_axes(struct dry *d)
+{
+    const struct mesh_coord *at = &d->s.mesh.at;
+    d->tensor_axis = (struct model_axis){.part = at->at[MESH_AXIS_TENSOR],
+                                         .parts = d->tensor.n,
+                                         .arg = d,
+                                         .gather = tensor_gather,
+                                         .scatter_sum = tensor_scatter,
+                                         .sum = tensor_sum};
+    d->context_axis = (struct model_axis){.part = at->at[MESH_AXIS_CONTEXT],
+                                          .parts = d->context.n,
+                                          .arg = d,
+                                          .gather = context_gather,
+                                          .scatter_sum = context_scatter,
+                                          .sum = context_sum};
+    d->s.tensor_axis = d->tensor.n > 1 ? &d->tensor_axis : NULL;
+    d->s.context_axis = d->context.n > 1 ? &d->context_axis : NULL;
+}
+
+/* ---- the walk through the model ---- */
+
+typedef enum status (*block_fn)(const struct pass *p, int block);
+
+/* run_blocks — of a pass: one block for each way to compute again, as often as there are such. */
+static enum status run_blocks(struct dry *d, const struct pass *p, block_fn run, double times)
+{
+    int64_t n[MODEL_RECOMPUTE_AUTO] = {0};
+    int first[MODEL_RECOMPUTE_AUTO];
+    for (int i = (int)p->dims->layers - 1; i >= 0; i--) {
+        enum model_recompute way =
+            model_recompute_of(d->s.config.recompute, model_layer(p->dims, i));
+        first[way] = i;
+        n[way]++;
+    }
+    for (int way = 0; way < MODEL_RECOMPUTE_AUTO; way++) {
+        d->times = times * (double)n[way];
+        if (n[way] > 0)
+            TRY(run(p, first[way]));
+    }
+    d->times = times;
+    return ST_OK;
+}
+
+static enum status run_chunks(struct dry *d, bool accumulate, double times)
+{
+    const struct step *s = &d->s;
+    int chunks = s->pipe ? s->pipe->pipe.chunks : 1;
+    for (int i = 0; i < chunks; i++) {
+        struct pass p = step_pass(s, s->config.batch_samples);
+        bool is_first = !s->pipe || (s->pipe->stage == 0 && i == 0),
+             is_last = !s->pipe || (s->pipe->stage == s->pipe->pipe.stages - 1 && i == chunks - 1);
+        if (s->pipe)
+            step_pipe_bind(s, i, 0, &p);
+        step_pipe_ends_bind(s, 0, &p);
+        p.want_grad = true;
+        p.accumulate = accumulate;
+        p.dropout = s->config.dropout;
+        /* A micro-batch through a chunk of layers, forward and backward. */
+        const bool has_embed = is_first || (is_last && step_pipe_ends_adds(s));
+        d->times = times;
+        d->is_backward = false;
+        TRY(s->model->embed_fwd(&p));
+        TRY(run_blocks(d, &p, s->model->block_fwd, times));
+        if (is_last)
+            TRY(s->model->head(&p));
+        d->is_backward = true;
+        TRY(run_blocks(d, &p, s->model->block_bwd, times));
+        if (has_embed)
+            TRY(s->model->embed_bwd(&p));
+        d->is_backward = false;
+    }
+    return ST_OK;
+}
+
+static enum status walk_model(struct dry *d)
+{
+    const struct step *s = &d->s;
+    const int64_t losses_n = s->config.batch_samples * step_sample_losses(s);
+    d->is_in_pass = true;
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        double times = accumulate ? (double)(d->passes - 1) : 1;
+        if (times == 0)
+            continue;
+        TRY(run_chunks(d, accumulate, times));
+        /* On a GPU by itself, or over NCCL, the losses are added up there (step/async.c). */
+        d->times = times;
+        const struct sum sum = {s->loss_sum, s->losses, losses_n, accumulate};
+        if (s->is_async)
+            TRY(dev_op(s->config.dev)->sum(s->stream, &sum));
+    }
+    d->is_in_pass = false;
+    d->times = 1;
+    return ST_OK;
+}
+
+/* ---- the walk through the store: one stage ---- */
+
+static enum status finish_unit(struct dry *d, int unit)
+{
+    TRY(step_mesh_sum_partial(&d->s, 0, unit));
+    return store_post_backward(d->s.store, unit);
+}
+
+static enum status store_forward(struct dry *d, bool is_last)
+{
+    struct step *s = &d->s;
+    for (int unit = 0; unit <= s->dims.layers; unit++)
+        TRY(store_unshard(s->store, unit, 1));
+    TRY(step_unshard_head(s));
+    TRY(store_prepare_grad(s->store, s->table.units_n - 1));
+    if (!is_last)
+        return ST_OK;
+    if (step_pipe_ends_is_tied(&s->config))
+        TRY(store_embedding_grad_ready(s->store));
+    return finish_unit(d, s->table.units_n - 1);
+}
+
+static enum status walk_passes(struct dry *d)
+{
+    int64_t walked = d->passes < 3 ? d->passes : 3;
+    for (int64_t i = 0; i < walked; i++) {
+        bool is_last = i == walked - 1;
+        d->times = i == 1 && walked == 3 ? (double)(d->passes - 2) : 1;
+        if (is_last)
+            TRY(store_grad_sync_begin(d->s.store, NULL, 0));
+        TRY(store_forward(d, is_last));
+        struct step *s = &d->s;
+        for (int unit = (int)s->dims.layers; unit >= 1; unit--) {
+            TRY(store_unshard(s->store, unit, -1));
+            TRY(store_prepare_grad(s->store, unit));
+            if (is_last)
+                TRY(finish_unit(d, unit));
+        }
+        TRY(is_last ? finish_unit(d, 0) : ST_OK);
+    }
+    return ST_OK;
+}
+
+/* ---- the walk through the store: a stage of a pipeline ---- */
+
+static enum status stage_forward(struct dry *d, struct pipe_op op)
+{
+    const struct step_pipe_chunk *chunk = &d->s.pipe->chunk[op.chunk];
+    if (d->s.pipe->stage == 0 && op.chunk == 0)
+        TRY(store_unshard(d->s.store, 0, 1));
+    for (int block = 0; block < chunk->dims.layers; block++)
+        TRY(store_unshard(d->s.store, chunk->unit_first + block, 1));
+    return ST_OK;
+}
+
+static enum status stage_backward(struct dry *d, struct pipe_op op)
+{
+    struct step *s = &d->s;
+    const struct pipe *pipe = &s->pipe->pipe;
+    const struct step_pipe_chunk *chunk = &s->pipe->chunk[op.chunk];
+    bool is_last_chunk = op.chunk == pipe->chunks - 1, is_done = op.micro == pipe->micros - 1;
+    if (is_last_chunk && s->pipe->stage == pipe->stages - 1) {
+        TRY(step_unshard_head(s));
+        TRY(store_prepare_grad(s->store, s->table.units_n - 1));
+    }
+    if (is_last_chunk && is_done)
+        TRY(finish_unit(d, s->table.units_n - 1));
+    for (int block = (int)chunk->dims.layers - 1; block >= 0; block--) {
+        TRY(store_unshard(s->store, chunk->unit_first + block, -1));
+        TRY(store_prepare_grad(s->store, chunk->unit_first + block));
+        if (is_done)
+            TRY(finish_unit(d, chunk->unit_first + block));
+    }
+    return ST_OK;
+}
+
+static void tell_message(const struct dry *d, int peer_stage)
+{
+    const struct step *s = &d->s;
+    struct mesh_coord at = s->mesh.at;
+    int64_t elems = step_pipe_elems(s, s->config.batch_samples, s->own_tokens);
+    at.at[MESH_AXIS_PIPELINE] = peer_stage;
+    int peer = mesh_rank_of(&s->mesh.mesh, &at), ranks[2] = {d->rank, peer};
+    if (peer < d->rank)
+        ranks[0] = peer, ranks[1] = d->rank;
+    tell(d,
+         (struct step_dry_call){.kind = STEP_DRY_CALL_MESSAGE,
+                                .axis = MESH_AXIS_PIPELINE,
+                                .bytes = elems * (int64_t)dtype_bytes(s->config.store.dtype),
+                                .is_in_pass = true,
+                                .is_hidden = step_pipe_is_early(s)},
+         (struct group){ranks, 2});
+}
+
+/* tell_ends — of the gradient of the embedding: a sum of both ends, or what the last one sends. */
+static void tell_ends(const struct dry *d)
+{
+    const struct step *s = &d->s;
+    const bool is_sent = step_pipe_ends_adds(s);
+    int last = s->pipe->pipe.stages - 1, ranks[2];
+    struct mesh_coord at = s->mesh.at;
+    if (!step_pipe_ends_is_tied(&s->config) ||
+        ((s->pipe->stage != 0 || is_sent) && s->pipe->stage != last))
+        return;
+    for (int i = 0; i < 2; i++) {
+        at.at[MESH_AXIS_PIPELINE] = i * last;
+        ranks[i] = mesh_rank_of(&s->mesh.mesh, &at);
+    }
+    tell(d,
+         (struct step_dry_call){.kind = is_sent ? STEP_DRY_CALL_MESSAGE : STEP_DRY_CALL_ALL_REDUCE,
+                                .axis = MESH_AXIS_PIPELINE,
+                                .bytes =
+                                    (is_sent ? step_pipe_ends_moved(s) : s->table.param[0].elems) *
+                                    (int64_t)sizeof(float)},
+         (struct group){ranks, 2});
+}
+
+/* times_of — how many micro-batches of the step an action's stands for. */
+static double times_of(const struct dry *d, const struct pipe_plan_action *a)
+{
+    const struct pipe *pipe = &d->s.pipe->pipe;
+    bool is_middle = a->op.micro / pipe->stages == ROUND_MIDDLE;
+    return 1 + (is_middle ? (double)(d->passes - pipe->micros) / pipe->stages : 0);
+}
+
+static enum status walk_stage(struct dry *d)
+{
+    const struct pipe_plan *plan = &d->s.pipe->plan;
+    TRY(store_grad_sync_begin(d->s.store, NULL, 0));
+    for (int i = 0; i < plan->actions_n; i++) {
+        const struct pipe_plan_action *a = &plan->action[i];
+        d->times = times_of(d, a);
+        if (a->kind == PIPE_PLAN_SEND || a->kind == PIPE_PLAN_SEND_EMBED)
+            tell_message(d, a->peer);
+        if (a->kind == PIPE_PLAN_RUN)
+            TRY(a->op.is_backward ? stage_backward(d, a->op) : stage_forward(d, a->op));
+    }
+    d->times = 1;
+    tell_ends(d);
+    return store_post_backward(d->s.store, 0);
+}
+
+/* ---- the walk through the store: the ends of a step ---- */
+
+/* walk_store — the first step is not told: it begins without what one defers to the next. */
+static enum status walk_store(struct dry *d, const struct step_place *place)
+{
+    struct step *s = &d->s;
+    d->times = 1;
+    for (int step = 0; step < 2; step++) {
+        d->is_muted = step == 0;
+        struct comm_ticket ticket;
+        d->is_beside = true;
+        enum status st = store_all_reduce_begin(s->store, s->sums, STEP_COUNTS, &ticket);
+        d->is_beside = false;
+        TRY(st);
+        TRY(s->pipe ? walk_stage(d) : walk_passes(d));
+        if (s->is_async) {
+            /* As step_async. */
+            int64_t all = step_async_plan(s, place) / (int64_t)sizeof(float);
+            struct grad_scale scale = {.out = s->grad_scale,
+                                       .squares = store_bucket_norms_sq(s->store),
+                                       .loss = s->loss_sum,
+                                       .squares_n = store_layout(s->store)->buckets_n};
+            if (all > 0)
+                TRY(store_gather_device(s->store, dev_dry_tensor(DTYPE_F32), all / place->ranks));
+            TRY(store_grad_norm_device(s->store));
+            TRY(dev_op(s->config.dev)->grad_scale(s->stream, &scale));
+        } else {
+            double norm_sq, extra[1 + STEP_VOTES] = {0};
+            TRY(store_grad_norm_begin(s->store));
+            TRY(store_grad_norm_end(s->store, &norm_sq, extra, 1 + STEP_VOTES));
+        }
+        TRY(store_update(s->store));
+    }
+    return ST_OK;
+}
+
+/* ---- life ---- */
+
+static struct group open_group(const struct dry *d, unsigned axes)
+{
+    const struct mesh *mesh = &d->s.mesh.mesh;
+    struct group all = {.rank = memory_new((size_t)mesh_group_n(mesh, axes), sizeof(int))};
+    all.n = mesh_group(mesh, d->rank, axes, all.rank);
+    for (int i = 0; i < all.n; i++) /* of the replica, and so of the job */
+        all.rank[i] += d->s.local.replica * d->s.local.ranks;
+    return all;
+}
+
+static enum status open_all(struct dry *d, const struct step_place *place)
+{
+    struct step *s = &d->s;
+    TRY(model_check(&s->config.dims));
+    TRY(step_mesh_place(s, place->rank, place->ranks));
+    /* How many the step has. A stage is described with fewer (ROUNDS), in as many rounds and as
+     * long a last one as there are. */
+    struct step_config *c = &d->s.config;
+    const int64_t stages = d->s.mesh.mesh.size[MESH_AXIS_PIPELINE],
+                  each = c->batch_samples * step_mesh_data_ranks(&d->s);
+    d->passes = each > 0 ? c->global_samples / each : 0;
+    if (d->passes < 1)
+        return FAIL(ST_BAD_SETTING,
+                    "GLOBAL_BATCH=%lld gives %d data-parallel ranks no micro-batch of %lld "
+                    "samples; use a larger GLOBAL_BATCH or fewer ranks",
+                    (long long)c->global_samples, step_mesh_data_ranks(&d->s),
+                    (long long)c->batch_samples);
+    if (stages > 1 && d->passes >= (ROUNDS + 1) * stages)
+        step_shards_shorten(c, (ROUNDS * stages + d->passes % stages) * each);
+    TRY(step_mesh_describe(s, place->is_discrete));
+    d->tensor = open_group(d, MESH_BIT(MESH_AXIS_TENSOR));
+    d->context = open_group(d, MESH_BIT(MESH_AXIS_CONTEXT));
+    d->data = open_group(d, MESH_COMM_DATA_AXES);
+    d->world = open_group(d, MESH_BIT(MESH_AXES) - 1);
+    set_axes(d);
+    s->is_async = step_async_takes(&s->config, place);
+    s->step_i = 1;
+    struct arena arena[STEP_ARENA_N];
+    for (int i = 0; i < STEP_ARENA_N; i++)
+        arena_init(&arena[i], "dry", dev_dry_address(), SIZE_MAX / 4);
+    TRY(step_plan_arenas(s, arena));
+    s->spans = optim_spans(&s->table, &s->config.optim, &s->spans_n);
+    s->cut = memory_new((size_t)s->spans_n + 1, sizeof *s->cut);
+    struct store_config config = step_store_config(s);
+    int ranks = step_mesh_store_ranks(s);
+    d->store_dry = (struct store_dry){on_store_call, d};
+    if (config.settings.shard == LAYOUT_SHARD_HYBRID)
+        d->group_ranks = config.settings.group_ranks;
+    return store_dry_open(&config, &d->store_dry, step_mesh_store_rank(s), ranks,
+                          place->is_discrete, d->world.n > ranks, &s->store);
+}
+
+enum status step_dry_run(const struct step_config *config, const struct step_place *place,
+                         const struct step_dry_listener *listener, struct step_dry_about *out)
+{
+    struct dry d = {.s = {.config = *config}, .listener = listener};
+    struct step *s = &d.s;
+    ASSERT(!config->is_eval);
+    dev_dry_init(&d.dev, on_op, &d);
+    d.s.config.dev = dev_dry_dev(&d.dev);
+    d.s.config.comm = NULL;
+    d.s.config.heartbeat = NULL;
+    d.s.stream = dev_dry_stream(&d.dev);
+    struct step_place inside = *place;
+    enum status st = step_local_place(&d.s, &inside);
+    d.rank = inside.rank;
+    if (st == ST_OK)
+        st = open_all(&d, &inside);
+    if (st == ST_OK)
+        st = walk_model(&d);
+    if (st == ST_OK)
+        st = walk_store(&d, &inside);
+    if (st == ST_OK) {
+        step_local_dry_tell(&d.s, listener);
+        *out = (struct step_dry_about){.stages = s->pipe ? s->pipe->pipe.stages : 1,
+                                       .stage = s->pipe ? s->pipe->stage : 0,
+                                       .chunks = s->pipe ? s->pipe->pipe.chunks : 1,
+                                       .passes = d.passes};
+    }
+    store_close(s->store);
+    model_plan_free(s->acts);
+    step_pipe_close(s);
+    step_mesh_forget(s);
+    free(s->spans);
+    free(s->cut);
+    free(d.tensor.rank);
+    free(d.context.rank);
+    free(d.data.rank);
+    free(d.world.rank);
+    return st;
+}

@@ -1,0 +1,314 @@
+/* step_mesh — where a step's rank is in the mesh: its communicators, its part of the model, its
+ * samples. Which positions of them: step/context.c. */
+#include "model/model_part.h"
+#include "train/step/pipe.h"
+
+static int ranks_along(const struct step_config *c, enum mesh_axis axis)
+{
+    return c->axis_ranks[axis] > 0 ? c->axis_ranks[axis] : 1;
+}
+
+enum status step_mesh(const struct step_config *c, int ranks, struct mesh *out)
+{
+    return mesh_make(ranks, ranks_along(c, MESH_AXIS_TENSOR), ranks_along(c, MESH_AXIS_CONTEXT),
+                     ranks_along(c, MESH_AXIS_PIPELINE), out);
+}
+
+/* Returns true if a rank computes a part of the model. */
+static bool has_parts(const struct step_config *c)
+{
+    return ranks_along(c, MESH_AXIS_TENSOR) > 1 || ranks_along(c, MESH_AXIS_PIPELINE) > 1;
+}
+
+static bool is_divided(const struct step_config *c, int ranks)
+{
+    return ranks > 1 && (has_parts(c) || c->store.shard != LAYOUT_SHARD_NONE);
+}
+
+bool step_mesh_divides_state(const struct step_config *c, int ranks)
+{
+    return is_divided(c, ranks) || (ranks > 1 && c->local.steps > 0);
+}
+
+bool step_mesh_divides_passes(const struct step_config *c, int ranks)
+{
+    return is_divided(c, ranks) || ranks_along(c, MESH_AXIS_CONTEXT) > 1;
+}
+
+/* pad — for ranks that share a table. */
+static void pad(const struct step_config *c, struct param_table *table, int ranks)
+{
+    if (c->shards > 0)
+        layout_pad_blocks(table, ranks);
+    else
+        layout_pad(table, ranks);
+}
+
+/* vocab_multiple — of products on a device of this kind. */
+static int64_t vocab_multiple(bool is_discrete)
+{
+    return is_discrete ? MODEL_VOCAB_MULTIPLE_GPU : 0;
+}
+
+/* The table of parts is padded for the ranks that share them, and that of a replica for its own;
+ * the whole one is for files alone. */
+enum status step_mesh_whole_table(const struct step_config *c, int ranks, bool is_discrete,
+                                  struct param_table *out)
+{
+    struct model_dims dims = c->dims;
+    dims.part.vocab_multiple = vocab_multiple(is_discrete);
+    TRY(model_ops(&dims)->describe(&dims, out));
+    if (!has_parts(c))
+        pad(c, out,
+            c->local.steps > 0 && c->local.replica_ranks > 0 ? c->local.replica_ranks : ranks);
+    return ST_OK;
+}
+
+int step_mesh_context_ranks(const struct step *s) { return s->mesh.mesh.size[MESH_AXIS_CONTEXT]; }
+int step_mesh_data_rank(const struct step *s) { return s->mesh.at.at[MESH_AXIS_DATA]; }
+int step_mesh_data_ranks(const struct step *s) { return s->mesh.mesh.size[MESH_AXIS_DATA]; }
+
+/* ---- life ---- */
+
+enum status step_mesh_open(struct step *s)
+{
+    const int ranks = s->config.comm ? comm_place(s->config.comm)->ranks : 1;
+    struct mesh mesh;
+    TRY(step_mesh(&s->config, ranks, &mesh));
+    if (!s->config.comm || (ranks > 1 && mesh_group_n(&mesh, MESH_COMM_DATA_AXES) == 1)) {
+        /* A comm of one rank. */
+        int64_t bytes;
+        char address[COMM_ADDRESS_MAX];
+        struct comm_config alone = {.kind = COMM_KIND_SELF,
+                                    .place = {.ranks = 1, .nodes = 1, .locals = 1},
+                                    .timeout_ms = 60000,
+                                    .shm_fd = -1};
+        TRY(comm_begin_open(&alone, &s->comm_alone, address, &bytes));
+        TRY(comm_end_open(s->comm_alone, 0, address, &bytes));
+    }
+    if (!s->config.comm)
+        s->config.comm = s->comm_alone;
+    return mesh_comm_open(s->config.comm, &mesh, &s->mesh);
+}
+
+struct comm *step_mesh_data(const struct step *s)
+{
+    if (s->mesh.data)
+        return s->mesh.data;
+    return mesh_ranks(&s->mesh.mesh) > 1 ? s->comm_alone : s->config.comm;
+}
+
+void step_mesh_close(struct step *s)
+{
+    part_map_free(&s->map);
+    tensor_axis_close(&s->tensor);
+    tensor_axis_close(&s->context);
+    mesh_comm_close(&s->mesh);
+    comm_close(s->comm_alone);
+    s->comm_alone = NULL;
+}
+
+/* ---- this rank's part ---- */
+
+enum status step_mesh_place(struct step *s, int rank, int ranks)
+{
+    TRY(step_mesh(&s->config, ranks, &s->mesh.mesh));
+    s->mesh.at = mesh_coord_of(&s->mesh.mesh, rank);
+    return ST_OK;
+}
+
+int step_mesh_store_rank_at(const struct mesh *mesh, const struct mesh_coord *at)
+{
+    return at->at[MESH_AXIS_DATA] * mesh->size[MESH_AXIS_CONTEXT] + at->at[MESH_AXIS_CONTEXT];
+}
+int step_mesh_store_rank(const struct step *s)
+{
+    return step_mesh_store_rank_at(&s->mesh.mesh, &s->mesh.at);
+}
+int step_mesh_store_ranks(const struct step *s)
+{
+    return mesh_group_n(&s->mesh.mesh, MESH_COMM_DATA_AXES);
+}
+
+/* Describes the part of the model that the ranks at a coordinate compute. The caller frees the
+ * table. */
+static enum status describe_part(const struct step *s, struct mesh_coord at,
+                                 struct model_part *part, struct model_dims *dims,
+                                 struct param_table *table)
+{
+    *part = (struct model_part){0};
+    TRY(step_pipe_part(s, at.at[MESH_AXIS_PIPELINE], part));
+    part->tensor_rank = at.at[MESH_AXIS_TENSOR];
+    part->tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
+    part->context_ranks = step_mesh_context_ranks(s);
+    TRY(model_part_dims(&s->config.dims, part, dims));
+    TRY(model_ops(dims)->describe(dims, table));
+    pad(&s->config, table, step_mesh_store_ranks(s));
+    return ST_OK;
+}
+
+enum status step_mesh_rank_table(const struct step_config *c, int ranks, int rank,
+                                 struct param_table *out)
+{
+    struct step s = {.config = *c};
+    struct model_part part;
+    struct model_dims dims;
+    TRY(step_mesh_place(&s, rank, ranks));
+    s.samples = step_shards_most(c, step_mesh_data_ranks(&s));
+    return describe_part(&s, s.mesh.at, &part, &dims, out);
+}
+
+struct store_exact_place step_mesh_exact(const struct step *s)
+{
+    return (struct store_exact_place){.part = &s->all_stages,
+                                      .tensor_rank = s->mesh.at.at[MESH_AXIS_TENSOR],
+                                      .tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR],
+                                      .context_ranks = step_mesh_context_ranks(s)};
+}
+
+enum status step_mesh_describe(struct step *s, bool is_discrete)
+{
+    s->config.dims.part.vocab_multiple = vocab_multiple(is_discrete);
+    TRY(step_shards_check(&s->config, &s->mesh.mesh));
+    s->samples = step_shards_most(&s->config, step_mesh_data_ranks(s));
+    /* Of ranks that have the same samples, one counts their targets: the first of its tensor and
+     * its context group, in the last stage. So it is with losses, but for a language model's over a
+     * context group, where each rank has those of its own positions. */
+    const struct mesh_comm *m = &s->mesh;
+    bool is_first = m->at.at[MESH_AXIS_CONTEXT] == 0,
+         is_one = m->at.at[MESH_AXIS_TENSOR] == 0 &&
+                  m->at.at[MESH_AXIS_PIPELINE] == m->mesh.size[MESH_AXIS_PIPELINE] - 1;
+    s->counts_targets = is_one && is_first;
+    s->counts_losses = is_one && (is_first || s->config.dims.task == MODEL_TASK_LM);
+    TRY(model_part_tokens(s->config.seq_tokens, step_mesh_context_ranks(s), &s->own_tokens));
+    struct model_part part;
+    TRY(describe_part(s, s->mesh.at, &part, &s->dims, &s->table));
+    TRY(step_pipe_describe(s, &part));
+    /* Of a tensor with copies the gradient norm counts one: of its tensor ranks the first's, and
+     * the token embedding of the first stage, not that of the last one. */
+    for (int i = 0; i < s->table.params_n; i++) {
+        struct param *row = &s->table.param[i];
+        row->is_counted_elsewhere = s->mesh.at.at[MESH_AXIS_TENSOR] % row->tensor_copies != 0 ||
+                                    (row->unit == 0 && s->dims.part.lacks_embed);
+    }
+    s->model = model_ops(&s->dims);
+    if (s->config.shards > 0) {
+        /* What the last tensor rank holds, which has no fewer rows of the vocabulary than another
+         * one. */
+        const int tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
+        const struct model_part last = {
+            .tensor_rank = tensor_ranks - 1, .tensor_ranks = tensor_ranks, .context_ranks = 1};
+        struct model_dims last_dims;
+        TRY(model_part_dims(&s->config.dims, &last, &last_dims));
+        TRY(model_ops(&last_dims)->describe(&last_dims, &s->all_stages));
+    }
+    s->has_whole = has_parts(&s->config);
+    return s->has_whole ? step_mesh_whole_table(&s->config, mesh_ranks(&s->mesh.mesh), is_discrete,
+                                                &s->whole)
+                        : ST_OK;
+}
+
+void step_mesh_forget(struct step *s)
+{
+    param_table_free(&s->table);
+    param_table_free(&s->whole);
+    param_table_free(&s->all_stages);
+}
+
+enum status step_mesh_open_state(struct step *s)
+{
+    const struct mesh *mesh = &s->mesh.mesh;
+    const int tensor = mesh->size[MESH_AXIS_TENSOR],
+              parts = tensor * mesh->size[MESH_AXIS_PIPELINE];
+    s->state =
+        s->local.is_on ? step_local_state(s) : state_of_model(s->config.comm, s->store, mesh, NULL);
+    if (!s->has_whole)
+        return ST_OK;
+    part_map_init(&s->whole, parts, &s->map);
+    for (int i = 0; i < parts; i++) {
+        const struct mesh_coord at = {
+            .at = {[MESH_AXIS_TENSOR] = i % tensor, [MESH_AXIS_PIPELINE] = i / tensor}};
+        /* Adds the part of the ranks at a coordinate to the map, as part i. */
+        struct model_part part;
+        struct model_dims dims;
+        struct param_table table = {0};
+        enum status st = describe_part(s, at, &part, &dims, &table);
+        if (st == ST_OK)
+            st = part_map_add(&s->map, i, &table);
+        param_table_free(&table);
+        TRY(st);
+    }
+    s->state = state_of_model(s->config.comm, s->store, mesh, &s->map);
+    return part_map_check(&s->map);
+}
+
+enum status step_mesh_open_axes(struct step *s)
+{
+    if (s->mesh.context) {
+        TRY(tensor_axis_of_context(s->mesh.context, s->config.shards > 0, &s->context));
+        s->context_axis = &s->context.model;
+    }
+    if (s->mesh.tensor) {
+        TRY(tensor_axis_open(s->mesh.tensor, &s->dims, s->config.shards > 0, &s->tensor));
+        s->tensor_axis = &s->tensor.model;
+    }
+    return ST_OK;
+}
+
+/* ---- gradients of which each rank of the tensor axis has a part ---- */
+
+static bool is_partial(const struct param *p, int unit)
+{
+    return p->unit == unit && p->grad_is_partial;
+}
+
+int64_t step_mesh_partial_elems(const struct step *s)
+{
+    int64_t most = 0;
+    for (int unit = 0; unit < s->table.units_n; unit++) {
+        int64_t elems = 0;
+        for (int row = 0; row < s->table.params_n; row++)
+            elems += is_partial(&s->table.param[row], unit) ? s->table.param[row].elems : 0;
+        most = elems > most ? elems : most;
+    }
+    return most;
+}
+
+/* Copies a unit's partial gradients with so many copies to the buffer or back. Returns the number
+ * of their elements in *elems_out. */
+static enum status copy_partial(struct step *s, const struct pass *p, int unit, int copies,
+                                bool is_back, int64_t *elems_out)
+{
+    int64_t elems = 0;
+    for (int row = 0; row < s->table.params_n; row++) {
+        const struct param *param = &s->table.param[row];
+        if (!is_partial(param, unit) || param->tensor_copies != copies)
+            continue;
+        void *grad = tensor_at(p->grads, p->grad_table->param[row].offset).data,
+             *at = tensor_at(s->partial, elems).data;
+        TRY(dev_copy(s->stream, is_back ? grad : at, is_back ? at : grad,
+                     (size_t)param->elems * sizeof(float)));
+        elems += param->elems;
+    }
+    *elems_out = elems;
+    return ST_OK;
+}
+
+enum status step_mesh_sum_partial(struct step *s, int64_t first, int unit)
+{
+    const struct model_axis *axis = s->tensor_axis;
+    struct pass p = {0};
+    if (!axis)
+        return ST_OK;
+    store_bind(s->store, &p);
+    step_shards_bind(s, first, &p);
+    for (int copies = 2; copies <= axis->parts; copies++) {
+        int64_t elems;
+        TRY(copy_partial(s, &p, unit, copies, false, &elems));
+        if (elems == 0)
+            continue;
+        TRY(axis->sum(axis->arg, s->stream, s->partial, elems, copies));
+        TRY(copy_partial(s, &p, unit, copies, true, &elems));
+    }
+    return ST_OK;
+}

@@ -1,0 +1,447 @@
+/* step_pipe_run — the passes of a stage of a pipeline: the actions of its plan, one after the other
+ * (step/pipe.h).
+ *
+ * A chunk's backward passes run in ascending order of micro-batches, so its gradients are added as
+ * on one rank. The token embedding that the first and the last stage share is the exception
+ * (step/pipe_ends.c). */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/rand.h"
+#include "train/step/pipe.h"
+
+/* What a step's actions share. */
+struct run {
+    struct step *s;
+    struct step_pipe *p;
+    const struct batch *batch;
+    int64_t step_i;
+    enum step_fault fault;
+    bool is_check;        /* of a shard that is compared alone (step_shard_check.h) */
+    int64_t sample_first; /* of the batch, in the global batch */
+    struct step_result *r;
+    struct step_pipe_message *received[2]; /* under way, or arrived: forward, backward */
+    struct step_pipe_message *sent[STEP_PIPE_GRADS_MAX]; /* the last one from made[i] */
+    int64_t made_n, sent_n;                              /* gradients */
+    struct step_pipe_message *embed;                     /* the last one to or from embed_rows */
+};
+
+static bool is_first(const struct step_pipe *p, int chunk) { return p->stage == 0 && chunk == 0; }
+static bool is_last(const struct step_pipe *p, int chunk)
+{
+    return p->stage == p->pipe.stages - 1 && chunk == p->pipe.chunks - 1;
+}
+
+/* micro_elems — of a message of a micro-batch. */
+static int64_t micro_elems(const struct run *run)
+{
+    return step_pipe_elems(run->s, run->s->config.batch_samples, run->s->own_tokens);
+}
+
+static struct pass pass_of(const struct run *run, struct pipe_op op)
+{
+    const struct step *s = run->s;
+    const struct step_config *c = &s->config;
+    struct pass p = step_pass(s, c->batch_samples);
+    double factor = s->loss_scale.factor > 0 ? s->loss_scale.factor : 1;
+    step_pipe_bind(s, op.chunk, op.micro, &p);
+    p.want_grad = true;
+    p.accumulate = op.micro > 0;
+    step_shards_bind(s, op.micro * c->batch_samples, &p); /* one alone is written as the first */
+    step_pipe_ends_bind(s, op.micro, &p);
+    p.dropout = c->dropout;
+    p.dropout_seed = step_run_dropout_seed(s, run->step_i);
+    p.sample_first = run->sample_first + op.micro * c->batch_samples;
+    p.scale = (float)(s->scale * factor);
+    p.scale_end = (float)(s->scale_end * factor);
+    return p;
+}
+
+static struct step_micro micro_of(const struct run *run, struct pipe_op op)
+{
+    const int64_t first = op.micro * run->s->config.batch_samples;
+    return (struct step_micro){.first = first,
+                               .is_last = !run->is_check && op.micro == run->p->pipe.micros - 1,
+                               .is_check = run->is_check};
+}
+
+/* pass_at — of an op that runs now, with its place in data flow. */
+static struct pass pass_at(const struct run *run, struct pipe_op op, int at)
+{
+    struct pass p = pass_of(run, op);
+    const struct step_micro m = micro_of(run, op);
+    step_shard_trace_pass(run->s, &m, at, &p);
+    return p;
+}
+
+/* ends_at — the place behind all ops. */
+static int ends_at(const struct run *run) { return 2 * run->p->pipe.stages * run->p->pipe.chunks; }
+
+/* Forward through all chunks of all stages, and back. */
+static struct pass pass_begin(const struct run *run, struct pipe_op op)
+{
+    const int at = op.chunk * run->p->pipe.stages + run->p->stage;
+    return pass_at(run, op, op.is_backward ? ends_at(run) - 1 - at : at);
+}
+
+/* ---- messages ---- */
+
+static enum status move(void *arg)
+{
+    struct step_pipe_message *m = arg;
+    return m->is_send ? comm_send(m->line, m->data, m->elems, m->peer)
+                      : comm_recv(m->line, m->data, m->elems, m->peer);
+}
+
+/* begin_message — after what its memory waits for; taken: of a received one. */
+static enum status begin_message(struct run *run, struct step_pipe_message *m,
+                                 struct dev_event *taken)
+{
+    struct step_pipe *p = run->p;
+    if (m->is_send)
+        TRY(dev_event_record(run->s->stream, &m->made));
+    TRY(dev_flush(run->s->stream));
+    comm_wait_event(p->line, m->is_send ? m->made : taken);
+    TRY(comm_job_begin(p->line, move, m, &m->ticket));
+    p->newest = m->ticket;
+    p->is_under_way = true;
+    return ST_OK;
+}
+
+/* wait_message — counts the time as the pipeline's. */
+static enum status wait_message(struct run *run, const struct step_pipe_message *m)
+{
+    int64_t start = clock_ns();
+    enum status st = comm_wait(run->p->line, m->ticket);
+    run->r->pipe_wait_ms += (double)(clock_ns() - start) * 1e-6;
+    return st;
+}
+
+/* Copies the rows of a micro-batch between the activations of a pass and a message. */
+static enum status copy_rows(const struct run *run, struct tensor to, struct tensor from)
+{
+    return dev_copy(run->s->stream, to.data, from.data,
+                    (size_t)micro_elems(run) * dtype_bytes(to.dtype));
+}
+
+static enum status begin(struct run *run, const struct pipe_plan_action *a, bool is_send)
+{
+    struct step_pipe *p = run->p;
+    struct step_pipe_message *m = &p->message[a - p->plan.action];
+    *m = (struct step_pipe_message){.line = p->line,
+                                    .data = p->received[a->op.is_backward],
+                                    .elems = micro_elems(run),
+                                    .peer = a->peer,
+                                    .is_send = is_send,
+                                    .made = m->made};
+    if (!is_send) {
+        run->received[a->op.is_backward] = m;
+    } else if (a->op.is_backward) {
+        int64_t at = run->sent_n++ % p->plan.grads_out;
+        m->data = p->made[at];
+        run->sent[at] = m;
+    } else {
+        struct pass pass = pass_of(run, a->op);
+        m->data = model_part_output(&pass);
+    }
+    return begin_message(run, m, p->taken[a->op.is_backward]);
+}
+
+static enum status take(struct run *run, struct pipe_op op)
+{
+    struct pass p = pass_of(run, op);
+    TRY(wait_message(run, run->received[op.is_backward]));
+    TRY(copy_rows(run, op.is_backward ? model_part_grad(&p) : model_part_input(&p),
+                  run->p->received[op.is_backward]));
+    return dev_event_record(run->s->stream, &run->p->taken[op.is_backward]);
+}
+
+/* give — rows that another stage gets: a part of what is compared. */
+static enum status give(const struct run *run, struct tensor rows)
+{
+    return step_shard_trace_give(run->s, rows, micro_elems(run));
+}
+
+/* keep_grad — copies the gradient of a chunk's input, to be sent. */
+static enum status keep_grad(struct run *run, const struct pass *p)
+{
+    int64_t at = run->made_n++ % run->p->plan.grads_out;
+    if (run->sent[at])
+        TRY(wait_message(run, run->sent[at]));
+    run->sent[at] = NULL;
+    TRY(copy_rows(run, run->p->made[at], model_part_grad(p)));
+    return give(run, run->p->made[at]);
+}
+
+/* ---- the gradient of the embedding's output (step/pipe_ends.c) ---- */
+
+#define TAKEN_EMBED 2 /* of step_pipe.taken */
+
+static enum status begin_embed(struct run *run, const struct pipe_plan_action *a)
+{
+    struct step_pipe *p = run->p;
+    struct step_pipe_message *m = &p->message[a - p->plan.action];
+    const bool is_send = a->kind == PIPE_PLAN_SEND_EMBED;
+    *m = (struct step_pipe_message){.line = p->ends,
+                                    .data = p->embed_rows,
+                                    .elems = micro_elems(run),
+                                    .peer = is_send,
+                                    .is_send = is_send,
+                                    .made = m->made};
+    run->embed = m;
+    return begin_message(run, m, p->taken[TAKEN_EMBED]);
+}
+
+/* message_embed — the same of a shard alone; waits for it. */
+static enum status message_embed(struct run *run)
+{
+    if (run->p->stage > 0)
+        return comm_recv(run->p->ends, run->p->embed_rows, micro_elems(run), 0);
+    TRY(dev_sync(run->s->stream));
+    return comm_send(run->p->ends, run->p->embed_rows, micro_elems(run), 1);
+}
+
+/* add_embed — on the last stage: to the head's gradient of a micro-batch, then complete. */
+static enum status add_embed(struct run *run, int micro)
+{
+    struct step *s = run->s;
+    const struct pipe_op op = {true, run->p->pipe.chunks - 1, micro};
+    const struct step_micro m = micro_of(run, op);
+    struct pass p = pass_at(run, op, ends_at(run));
+    TRY(run->is_check ? message_embed(run) : wait_message(run, run->embed));
+    TRY(copy_rows(run, model_part_grad(&p), run->p->embed_rows));
+    TRY(dev_event_record(run->s->stream, &run->p->taken[TAKEN_EMBED]));
+    TRY(step_run_copy_inputs(s, run->batch, micro * p.b, &p));
+    TRY(s->model->embed_bwd(&p));
+    TRY(step_shard_check_unit(s, &m, 0));
+    step_run_lap(s, &run->r->backward_ms);
+    return run->is_check ? ST_OK : step_shards_add(s, m.first, 0);
+}
+
+/* ---- ops ---- */
+
+static enum status forward_chunk(struct step *s, const struct pass *p, int chunk)
+{
+    if (is_first(s->pipe, chunk))
+        TRY(store_unshard(s->store, 0, 1));
+    TRY(s->model->embed_fwd(p));
+    int unit_first = s->pipe->chunk[chunk].unit_first;
+    for (int block = 0; block < p->dims->layers; block++) {
+        TRY(store_unshard(s->store, unit_first + block, 1));
+        TRY(s->model->block_fwd(p, block));
+        step_heartbeat(s);
+    }
+    return ST_OK;
+}
+
+static enum status forward(struct run *run, struct pipe_op op)
+{
+    struct pass p = pass_begin(run, op);
+    TRY(step_run_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
+    TRY(forward_chunk(run->s, &p, op.chunk));
+    if (!is_last(run->p, op.chunk))
+        TRY(give(run, model_part_output(&p)));
+    step_run_lap(run->s, &run->r->forward_ms);
+    return ST_OK;
+}
+
+static enum status head(struct run *run, const struct pass *p, struct pipe_op op)
+{
+    struct step *s = run->s;
+    TRY(step_unshard_head(s));
+    TRY(store_prepare_grad(s->store, s->table.units_n - 1));
+    TRY(s->model->head(p));
+    TRY(step_run_copy_losses(s, p, op.micro * p->b));
+    step_run_lap(s, &run->r->head_ms);
+    return ST_OK;
+}
+
+/* end_unit — after a unit's backward pass. */
+static enum status end_unit(struct run *run, struct pipe_op op, int unit)
+{
+    struct step *s = run->s;
+    const struct step_micro m = micro_of(run, op);
+    if (m.is_last && run->fault != STEP_FAULT_NONE)
+        TRY(step_run_write_fault(s, unit, run->fault));
+    TRY(step_shard_check_unit(s, &m, unit));
+    if (m.is_check)
+        return ST_OK;
+    TRY(step_shards_add(s, m.first, unit));
+    if (!m.is_last || unit == 0)
+        return ST_OK;
+    if (s->config.shards == 0)
+        TRY(step_mesh_sum_partial(s, m.first, unit));
+    TRY(store_post_backward(s->store, unit));
+    return step_run_unit_done(s, unit);
+}
+
+static enum status backward_embed(struct run *run, const struct pass *p, struct pipe_op op)
+{
+    if (!p->accumulate)
+        TRY(step_run_zero_added(run->s, p));
+    if (step_pipe_ends_adds(run->s)) {
+        /* The rows that the last stage adds. */
+        if (run->embed)
+            TRY(wait_message(run, run->embed));
+        TRY(copy_rows(run, run->p->embed_rows, model_part_grad(p)));
+        TRY(give(run, run->p->embed_rows));
+        TRY(run->is_check ? message_embed(run) : ST_OK);
+    }
+    TRY(run->s->model->embed_bwd(p));
+    return end_unit(run, op, 0);
+}
+
+static enum status backward(struct run *run, struct pipe_op op)
+{
+    struct pass p = pass_begin(run, op);
+    TRY(step_run_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
+    if (is_last(run->p, op.chunk))
+        TRY(head(run, &p, op));
+    if (op.chunk == run->p->pipe.chunks - 1)
+        TRY(end_unit(run, op, run->s->table.units_n - 1));
+    struct step *s = run->s;
+    for (int block = (int)p.dims->layers - 1; block >= 0; block--) {
+        int unit = run->p->chunk[op.chunk].unit_first + block;
+        TRY(store_unshard(s->store, unit, -1));
+        TRY(store_prepare_grad(s->store, unit));
+        TRY(s->model->block_bwd(&p, block));
+        TRY(end_unit(run, op, unit));
+        step_heartbeat(s);
+    }
+    TRY(is_first(run->p, op.chunk) ? backward_embed(run, &p, op) : keep_grad(run, &p));
+    step_run_lap(run->s, &run->r->backward_ms);
+    return ST_OK;
+}
+
+/* ---- a step ---- */
+
+static enum status act(struct run *run, const struct pipe_plan_action *a)
+{
+    switch (a->kind) {
+    case PIPE_PLAN_RECV:
+        return begin(run, a, false);
+    case PIPE_PLAN_TAKE:
+        return take(run, a->op);
+    case PIPE_PLAN_RUN:
+        return a->op.is_backward ? backward(run, a->op) : forward(run, a->op);
+    case PIPE_PLAN_SEND:
+        return begin(run, a, true);
+    case PIPE_PLAN_RECV_EMBED:
+    case PIPE_PLAN_SEND_EMBED:
+        return begin_embed(run, a);
+    case PIPE_PLAN_ADD_EMBED:
+        return add_embed(run, a->op.micro);
+    }
+    return ST_OK;
+}
+
+enum status step_pipe_run(struct step *s, const struct batch *batch, int64_t step_i,
+                          enum step_fault fault, struct step_result *r)
+{
+    struct run run = {.s = s,
+                      .p = s->pipe,
+                      .batch = batch,
+                      .step_i = step_i,
+                      .fault = fault,
+                      .sample_first = step_mesh_data_rank(s) * s->samples,
+                      .r = r};
+    int64_t start = clock_ns();
+    TRY(store_grad_sync_begin(s->store, NULL, 0)); /* no rows of tokens are exchanged */
+    for (int i = 0; i < s->pipe->plan.actions_n; i++)
+        TRY(act(&run, &s->pipe->plan.action[i]));
+    r->pipe_ms += (double)(clock_ns() - start) * 1e-6;
+    TRY(step_pipe_ends_sum(s));
+    TRY(store_post_backward(s->store, 0));
+    TRY(step_run_unit_done(s, 0));
+    step_run_lap(s, &r->norm_ms);
+    return ST_OK;
+}
+
+/* ---- messages of their own ---- */
+
+/* neighbour — the stage after this one, or before it. */
+static int neighbour(const struct step_pipe *p, bool is_after)
+{
+    return (p->stage + (is_after ? 1 : p->pipe.stages - 1)) % p->pipe.stages;
+}
+
+/* send_rows — what a pass gives a neighbour; waits for it. */
+static enum status send_rows(struct step *s, const struct pass *p, struct tensor rows,
+                             bool is_after)
+{
+    TRY(dev_sync(s->stream));
+    return comm_send(s->pipe->line, rows, step_pipe_elems(s, p->b, p->t),
+                     neighbour(s->pipe, is_after));
+}
+
+/* Receives the rows that a pass gets from a neighbour, and waits for them. */
+static enum status receive_rows(struct step *s, const struct pass *p, struct tensor rows,
+                                bool is_after)
+{
+    return comm_recv(s->pipe->line, rows, step_pipe_elems(s, p->b, p->t),
+                     neighbour(s->pipe, is_after));
+}
+
+/* ---- a shard alone ---- */
+
+enum status step_pipe_run_alone(struct step *s, const struct batch *batch, int64_t sample,
+                                int64_t step_i, struct step_result *r)
+{
+    struct run run = {.s = s,
+                      .p = s->pipe,
+                      .batch = batch,
+                      .step_i = step_i,
+                      .is_check = true,
+                      .sample_first = sample,
+                      .r = r};
+    const int chunks = s->pipe->pipe.chunks,
+              micros = (int)(batch->samples / s->config.batch_samples);
+    for (int micro = 0; micro < micros; micro++) {
+        for (int chunk = 0; chunk < chunks; chunk++) {
+            const struct pipe_op op = {false, chunk, micro};
+            struct pass p = pass_of(&run, op);
+            if (!is_first(s->pipe, chunk))
+                TRY(receive_rows(s, &p, model_part_input(&p), false));
+            TRY(forward(&run, op));
+            if (!is_last(s->pipe, chunk))
+                TRY(send_rows(s, &p, model_part_output(&p), true));
+        }
+        for (int chunk = chunks - 1; chunk >= 0; chunk--) {
+            const struct pipe_op op = {true, chunk, micro};
+            struct pass p = pass_of(&run, op);
+            if (!is_last(s->pipe, chunk))
+                TRY(receive_rows(s, &p, model_part_grad(&p), true));
+            TRY(backward(&run, op));
+            if (!is_first(s->pipe, chunk)) {
+                const int64_t made = (run.made_n - 1) % s->pipe->plan.grads_out;
+                TRY(send_rows(s, &p, s->pipe->made[made], false));
+            }
+        }
+        if (step_pipe_ends_adds(s) && s->pipe->stage == s->pipe->pipe.stages - 1)
+            TRY(add_embed(&run, micro));
+    }
+    return ST_OK;
+}
+
+/* ---- forward alone ---- */
+
+enum status step_pipe_run_forward(struct step *s, const struct pass *p)
+{
+    struct step_pipe *pipe = s->pipe;
+    for (int chunk = 0; chunk < pipe->pipe.chunks; chunk++) {
+        struct pass own = *p;
+        step_pipe_bind(s, chunk, 0, &own);
+        if (!is_first(pipe, chunk))
+            TRY(receive_rows(s, &own, model_part_input(&own), false));
+        TRY(forward_chunk(s, &own, chunk));
+        TRY(dev_sync(s->stream));
+        if (!is_last(pipe, chunk))
+            TRY(send_rows(s, &own, model_part_output(&own), true));
+    }
+    return ST_OK;
+}
+
+enum status step_pipe_run_share(struct step *s, struct tensor x, int64_t elems)
+{
+    TRY(dev_sync(s->stream));
+    return comm_broadcast(s->pipe->line, x, elems, s->pipe->pipe.stages - 1);
+}

@@ -1,0 +1,141 @@
+/* step_slice — slices of a step's state (step.h). */
+#include "base/assert.h"
+#include "mesh/store/state.h"
+#include "train/step/inside.h"
+
+const char *step_slice_why(const struct step_config *c)
+{
+    if (c->local.steps > 0)
+        return "with LOCAL_STEPS each node has a state of its own, which is not copied yet";
+    if (c->store.shard == LAYOUT_SHARD_HYBRID)
+        return "with SHARD=hybrid each node has all shards, which are not copied yet";
+    if (c->optim.kind == OPTIM_KIND_MUON)
+        return "the moments of Muon are not copied yet";
+    if (c->dev && dev_is_discrete(c->dev))
+        return "the memory of GPUs is not copied yet";
+    return NULL;
+}
+
+enum status step_slice_elems_of(const struct step_config *c, int ranks, int rank, int64_t *out)
+{
+    struct param_table table = {0};
+    struct mesh mesh;
+    TRY(step_mesh(c, ranks, &mesh));
+    TRY(step_mesh_rank_table(c, ranks, rank, &table));
+    *out = store_slice_elems_of(&table, mesh_group_n(&mesh, MESH_COMM_DATA_AXES),
+                                1 + optim_moments(&c->optim), c->store.bucket_elems_min);
+    param_table_free(&table);
+    return ST_OK;
+}
+
+enum status step_slice_elems_most(const struct step_config *c, int ranks, int64_t *out)
+{
+    struct mesh mesh;
+    int64_t most = 0, elems;
+    TRY(step_mesh(c, ranks, &mesh));
+    for (int stage = 0; stage < mesh.size[MESH_AXIS_PIPELINE]; stage++)
+        for (int tensor = 0; tensor < mesh.size[MESH_AXIS_TENSOR]; tensor++) {
+            const struct mesh_coord at = {
+                .at = {[MESH_AXIS_PIPELINE] = stage, [MESH_AXIS_TENSOR] = tensor}};
+            TRY(step_slice_elems_of(c, ranks, mesh_rank_of(&mesh, &at), &elems));
+            most = elems > most ? elems : most;
+        }
+    *out = most;
+    return ST_OK;
+}
+
+/* ---- among another number of ranks ---- */
+
+/* Elements of a slice that are written to a step of another number of ranks. */
+struct resize {
+    struct step *step;
+    int part;
+    int64_t first, end;  /* those of this part's run */
+    const float *values; /* of `first` */
+};
+
+static enum status write_run(void *arg, const struct store_slice_run *run)
+{
+    const struct resize *to = arg;
+    const int64_t run_end = run->slice_at + run->elems,
+                  from = run->slice_at > to->first ? run->slice_at : to->first,
+                  end = run_end < to->end ? run_end : to->end;
+    const int64_t first =
+        step_own_table(to->step)->param[run->param].offset + run->param_at + from - run->slice_at;
+    if (from >= end)
+        return ST_OK;
+    return state_write(store_state(to->step->store), to->part, first, end - from,
+                       to->values + from - to->first);
+}
+
+/* is_own_part — of the ranks at a coordinate, in a world with as many tensor ranks and stages. */
+static bool is_own_part(const struct step *s, const struct mesh_coord *at)
+{
+    return at->at[MESH_AXIS_TENSOR] == s->mesh.at.at[MESH_AXIS_TENSOR] &&
+           at->at[MESH_AXIS_PIPELINE] == s->mesh.at.at[MESH_AXIS_PIPELINE];
+}
+
+static int other_count(const struct state *state, bool is_apart)
+{
+    (void)is_apart;
+    return step_parts(state->arg);
+}
+
+static void other_describe(const struct state *state, int part, int64_t first,
+                           struct state_part *out)
+{
+    const struct step *s = state->arg;
+    int64_t elems = 0;
+    (void)first;
+    /* A step was planned of so many ranks before their slices were copied. */
+    const enum status st = step_slice_elems_of(&s->config, state->ranks, state->rank, &elems);
+    ASSERTF(st == ST_OK, "%s", status_message());
+    *out =
+        (struct state_part){.kind = STATE_REPLICA, .moment = part, .elems = elems / step_parts(s)};
+}
+
+static enum status other_write(const struct state *state, const struct state_range *r)
+{
+    struct step *s = state->arg;
+    const struct step_config *c = &s->config;
+    struct param_table table = {0};
+    struct mesh mesh;
+    TRY(step_mesh(c, state->ranks, &mesh));
+    const struct mesh_coord at = mesh_coord_of(&mesh, state->rank);
+    if (!is_own_part(s, &at))
+        return ST_OK;
+    /* The slice is one of those of the ranks that share its part of the model. */
+    const int of_rank = step_mesh_store_rank_at(&mesh, &at),
+              of_ranks = mesh_group_n(&mesh, MESH_COMM_DATA_AXES);
+    struct resize to = {s, r->part, r->first, r->first + r->n, r->values};
+    TRY(step_mesh_rank_table(c, state->ranks, state->rank, &table));
+    enum status st =
+        store_slice_runs(&table, of_ranks, of_rank, c->store.bucket_elems_min, write_run, &to);
+    param_table_free(&table);
+    return st;
+}
+
+static const struct state_ops other = {other_count, other_describe, NULL, other_write};
+
+struct state step_slice_other(struct step *s, int ranks, int rank)
+{
+    return (struct state){.ops = &other, .store = s->store, .arg = s, .rank = rank, .ranks = ranks};
+}
+
+/* ---- among the step's ranks ---- */
+
+bool step_slice_has_all(const struct step *s)
+{
+    const struct state *own = store_state(s->store);
+    for (int part = 0; part < step_parts(s); part++)
+        if (!state_describe(own, part, 0).here)
+            return false;
+    return true;
+}
+
+struct state step_slice(const struct step *s, int rank)
+{
+    const struct mesh_coord at = mesh_coord_of(&s->mesh.mesh, rank);
+    ASSERTF(is_own_part(s, &at), "rank %d", rank);
+    return store_slice(s->store, step_mesh_store_rank_at(&s->mesh.mesh, &at));
+}

@@ -1,0 +1,287 @@
+/* trainer_begin — from a configuration to a step that can run: checkpoint, memory, weights. Read
+ * trainer_begin first, at the foot. Rank 0 finds and reads the checkpoint, and sends the other
+ * ranks their shards. */
+#include "train/trainer/inside.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/assert.h"
+#include "base/text.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/weights/weights.h"
+
+static void heartbeat_bytes(void *arg, int64_t bytes)
+{
+    (void)bytes;
+    trainer_heartbeat(arg);
+}
+
+/* ---- prepare ---- */
+
+static enum status fail_uncountable(const struct trainer *t)
+{
+    return FAIL(ST_BAD_SETTING,
+                "EPOCHS=%lld times %lld samples is more than can be counted; set STEPS instead",
+                (long long)t->config->epochs, (long long)feed_samples(t->config->feed));
+}
+
+/* Sets the steps that EPOCHS passes over the data make from the run's progress on.
+ * An incomplete last step is left out. */
+static enum status plan_samples(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    if (__builtin_mul_overflow(feed_samples(c->feed), c->epochs, &t->samples))
+        return fail_uncountable(t);
+    t->samples_left = t->samples > t->progress.samples ? t->samples - t->progress.samples : 0;
+    const int64_t steps = step_count(&c->step, t->progress.step, &t->samples_left);
+    if (__builtin_add_overflow(t->progress.step, steps, &t->steps))
+        return fail_uncountable(t);
+    if (t->steps > 0)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA,
+                "DATA gives %lld samples of SEQ_LEN=%lld tokens; EPOCHS=%lld of them are less than "
+                "one step of GLOBAL_BATCH=%lld samples; use more text, a smaller GLOBAL_BATCH or "
+                "SEQ_LEN, or more EPOCHS",
+                (long long)feed_samples(c->feed), (long long)c->step.seq_tokens,
+                (long long)c->epochs, (long long)c->step.global_samples);
+}
+
+/* Sets the steps of the run, the steps of its learning-rate schedule, and the last step of
+ * this process: from STEPS, or from EPOCHS and the samples that the run has trained on. */
+static enum status plan_steps(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    t->schedule = (struct lr_schedule_unit){.samples = 0};
+    t->steps = c->steps;
+    if (c->steps == 0) {
+        t->schedule = t->progress.schedule;
+        TRY(plan_samples(t));
+    }
+    t->schedule_steps = lr_schedule_steps(&t->schedule, t->steps, t->samples);
+    t->end = c->stop_after > 0 && c->stop_after < t->steps ? c->stop_after : t->steps;
+    return ST_OK;
+}
+
+/* open_checkpoint — on rank 0 only. */
+static enum status open_checkpoint(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    if (!c->checkpoint_dir[0]) {
+        if (c->resume == TRAINER_RESUME_REQUIRED)
+            return FAIL(
+                ST_BAD_SETTING,
+                "RESUME=required needs CHECKPOINT_DIR; set it to the folder of the run to resume");
+        return ST_OK;
+    }
+    struct checkpoint_config config = {
+        .dims = &c->step.dims,
+        .dir = c->checkpoint_dir,
+        .keep = c->checkpoint_keep,
+        .settings_json = c->settings_json,
+        .version = c->version,
+        .seed = c->step.seed,
+        .data_fingerprint = feed_fingerprint(c->feed),
+        .heartbeat = {heartbeat_bytes, t},
+        .needs_transfer = t->needs_transfer,
+    };
+    return checkpoint_open(&config, &t->checkpoint);
+}
+
+static enum status find_checkpoint(struct trainer *t, bool *found_out)
+{
+    const struct trainer_config *c = t->config;
+    *found_out = false;
+    if (!t->checkpoint)
+        return ST_OK;
+    if (c->resume == TRAINER_RESUME_NEVER)
+        return checkpoint_aside(c->checkpoint_dir);
+    TRY(checkpoint_find(t->checkpoint, &t->progress, found_out, t->last_checkpoint.path,
+                        sizeof t->last_checkpoint.path));
+    TRY(plan_steps(t));
+    if (*found_out && t->progress.step >= t->end)
+        TRY(checkpoint_verify(t->checkpoint, &t->progress, found_out, t->last_checkpoint.path,
+                              sizeof t->last_checkpoint.path));
+    if (*found_out) {
+        t->last_checkpoint.step = t->progress.step;
+        t->last_checkpoint.wall_ms = clock_wall_ms();
+    } else if (c->resume == TRAINER_RESUME_REQUIRED) {
+        return FAIL(ST_BAD_DATA,
+                    "RESUME=required, but CHECKPOINT_DIR=%s holds no valid checkpoint; check the "
+                    "folder, or set RESUME=auto to start anew",
+                    c->checkpoint_dir);
+    }
+    return ST_OK;
+}
+
+/* open_step — allocates memory. is_loaded: a checkpoint sets every parameter, so none is drawn. */
+static enum status open_step(struct trainer *t, bool is_loaded)
+{
+    const struct trainer_config *c = t->config;
+    struct dev_info info;
+    struct step_config config = c->step;
+    config.is_loaded = is_loaded;
+    config.checks_updates = c->sentinel_every > 0;
+    config.heartbeat = trainer_heartbeat;
+    config.heartbeat_arg = t;
+    config.unit_done = t->peer_copy ? trainer_copy_unit_done : NULL;
+    config.unit_done_arg = t;
+    dev_info(c->step.dev, &info);
+    t->peak_flops = (c->step.store.dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) *
+                    t->consensus.ranks;
+    if (t->peak_flops == 0 && t->is_rank0)
+        LOG_INFO("mfu is unknown: %s is not in the table of peaks (a part of a chip has none)",
+                 info.name);
+    TRY(step_open(&config, &t->step));
+    t->numbers.planned_ms = trainer_planned_ms(c, t->peak_flops, t->consensus.ranks);
+    t->numbers.model.parameters = step_whole_table(t->step)->parameters;
+    trainer_publish(t, t->numbers.phase);
+    return ST_OK;
+}
+
+/* Where rank 0 starts. */
+struct start {
+    struct checkpoint_progress progress;
+    bool is_found, has_checkpoint_dir;
+};
+
+/* find_start — rank 0 finds out, all ranks know. */
+static enum status find_start(struct trainer *t, struct start *start)
+{
+    enum status st = ST_OK;
+    *start = (struct start){0};
+    if (t->is_rank0) {
+        start->is_found = t->is_from_memory;
+        st = open_checkpoint(t);
+        if (st == ST_OK && !t->is_from_memory)
+            st = find_checkpoint(t, &start->is_found);
+        start->progress = t->progress;
+        start->has_checkpoint_dir = t->checkpoint != NULL;
+    }
+    TRY(consensus_outcome(&t->consensus, st));
+    TRY(consensus_broadcast(&t->consensus, start, sizeof *start));
+    t->progress = start->progress;
+    t->has_checkpoint_dir = start->has_checkpoint_dir;
+    return ST_OK;
+}
+
+/* open_files — opens the files and output of a run. */
+static enum status open_files(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    char dir[FILE_PATH_MAX];
+    /* Rank 0 writes the text; the others take part in its passes. */
+    if (c->sample_every > 0 && (t->is_rank0 || t->are_passes_divided)) {
+        const struct sample_text_config config = {
+            .prompt = c->sample_prompt,
+            .rule = c->sampling_params,
+            .seed = c->step.seed,
+            .vocab = c->step.dims.vocab,
+            .seq_tokens = c->step.seq_tokens,
+            .tokenizer = c->tokenizer,
+        };
+        TRY(sample_text_open(&config, &t->sample_text));
+    }
+    if (!t->is_rank0)
+        return ST_OK;
+    TRY(metrics_file_open(c->metrics_file, t->progress.step, &t->metrics));
+    text_copy(dir, sizeof dir, c->tensorboard_dir ? c->tensorboard_dir : "");
+    if (dir[0] && c->run_name && c->run_name[0])
+        TRY(file_join(dir, sizeof dir, c->tensorboard_dir, c->run_name));
+    return tfevents_open(dir, t->progress.step + 1, &t->events);
+}
+
+/* load — on rank 0: loads the checkpoint or the given weights. */
+static enum status load(struct trainer *t, bool is_found)
+{
+    if (t->checkpoint)
+        TRY(checkpoint_attach(t->checkpoint, t->step, &t->progress, t->last_checkpoint.path,
+                              sizeof t->last_checkpoint.path));
+    if (is_found) {
+        /* an older one if the newest was damaged */
+        t->last_checkpoint.step = t->progress.step;
+        TRY(plan_steps(t));
+        char samples[96] = "";
+        if (t->config->steps == 0)
+            text_format(samples, sizeof samples, ", sample %lld of %lld",
+                        (long long)t->progress.samples, (long long)t->samples);
+        LOG_INFO("resuming from %s: step %lld of %lld%s", t->last_checkpoint.path,
+                 (long long)t->progress.step, (long long)t->steps, samples);
+    } else if (t->config->model_path[0]) {
+        struct checkpoint_put put = {t->step, 0};
+        struct load_target to = checkpoint_target(&put, t->needs_transfer);
+        to.ignores_tensors = t->config->ignores_tensors;
+        TRY(weights_load(t->config->model_path, &to));
+        LOG_INFO("weights from %s", t->config->model_path);
+    }
+    return ST_OK;
+}
+
+/* load_all — loads on rank 0, and sends every rank its values. */
+static enum status load_all(struct trainer *t, bool is_found)
+{
+    if (t->consensus.ranks == 1)
+        return load(t, is_found);
+    if (!t->is_rank0) {
+        enum status st = state_serve(step_state(t->step));
+        if (st != ST_OK)
+            status_clear(); /* rank 0's message follows, unless it is lost */
+        TRY(consensus_outcome(&t->consensus, st));
+        return st == ST_OK ? ST_OK : FAIL(st, "the checkpoint could not be sent to all ranks");
+    }
+    enum status st = load(t, is_found);
+    struct status_saved saved;
+    status_save(&saved);
+    enum status st_end = state_end(step_state(t->step), st);
+    if (st != ST_OK)
+        status_restore(&saved);
+    return consensus_outcome(&t->consensus, st != ST_OK ? st : st_end);
+}
+
+static void begin_at_progress(struct trainer *t)
+{
+    t->step_first = t->numbers.begun_step = t->progress.step;
+    t->numbers.step = t->progress.step;
+    t->samples_first = t->progress.samples;
+    t->numbers.tokens = t->progress.tokens;
+    t->numbers.outer_steps = t->progress.outer_steps;
+    t->numbers.skipped_steps = t->progress.spikes.skipped_n;
+}
+
+enum status trainer_begin(struct trainer *t)
+{
+    struct start start;
+    TRY(plan_steps(t)); /* a new run has at least one step */
+    TRY(trainer_copy_begin(t));
+    TRY(find_start(t, &start));
+    TRY(plan_steps(t));
+    t->numbers.steps = t->steps;
+    t->numbers.loading_done = t->numbers.loading_total = -1;
+    begin_at_progress(t);
+    if (start.is_found && t->progress.step >= t->end)
+        return ST_OK; /* all steps are done: no memory is needed */
+    TRY(open_step(t, start.is_found));
+    TRY(t->is_from_memory ? trainer_copy_restore(t) : load_all(t, start.is_found));
+    step_set_loss_scale(t->step, t->progress.scale);
+    step_set_spikes(t->step, &t->progress.spikes);
+    t->progress.is_apart = step_local_is_apart(t->step);
+    begin_at_progress(t);
+    TRY(trainer_ledger_open(t));
+    TRY(open_files(t));
+    if (!t->checkpoint)
+        return ST_OK;
+    const struct checkpoint_async_config config = {
+        .checkpoint = t->checkpoint,
+        .step = t->step,
+        .dev = t->config->step.dev,
+        .mode = t->config->checkpoint_mode,
+        .is_periodic = t->config->checkpoint_every > 0,
+        .memory_bytes = memory_free(),
+        .last = &t->last_checkpoint,
+        .heartbeat = trainer_heartbeat,
+        .heartbeat_arg = t,
+    };
+    return checkpoint_async_open(&config, &t->checkpoint_async);
+}

@@ -1,0 +1,168 @@
+/* trainer_copy — copies of the state in the memory of peers, as the trainer uses them: when there
+ * are any, what they are good for, which checkpoint stands beside them. See peer_copy.h. */
+#include "train/trainer/inside.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "train/weights/load.h"
+#include "train/memory_plan.h"
+
+/* fingerprint — of all that makes a state what it is. */
+static enum status fingerprint(const struct trainer *t, const struct peer_copy_sizes *sizes,
+                               uint64_t *out)
+{
+    const struct trainer_config *c = t->config;
+    char dims[1024]; /* as ckpt_meta.model_json */
+    TRY(load_dims_json(&c->step.dims, dims, sizeof dims));
+    const uint64_t numbers[] = {XXH3_64bits(dims, strlen(dims)),
+                                XXH3_64bits(c->settings_json, strlen(c->settings_json)),
+                                feed_fingerprint(c->feed),
+                                c->step.seed,
+                                (uint64_t)sizes->slot_elems[PEER_COPY_OWN],
+                                (uint64_t)sizes->slot_elems[PEER_COPY_KEPT],
+                                (uint64_t)c->step.axis_ranks[MESH_AXIS_TENSOR],
+                                (uint64_t)c->step.axis_ranks[MESH_AXIS_CONTEXT],
+                                (uint64_t)c->step.axis_ranks[MESH_AXIS_PIPELINE],
+                                (uint64_t)c->step.pipe_chunks,
+                                (uint64_t)c->ranks_max,
+                                (uint64_t)comm_place(c->step.comm)->locals,
+                                (uint64_t)c->step.store.shard,
+                                (uint64_t)c->step.store.dtype};
+    *out = XXH3_64bits(numbers, sizeof numbers);
+    return ST_OK;
+}
+
+/* nodes_max — of a generation. One node that is left alone (ON_LOSS=shrink) copies its state to its
+ * own memory, so that it goes on from there with those that return. */
+static int nodes_max(const struct trainer *t)
+{
+    return t->config->ranks_max / comm_place(t->config->step.comm)->locals;
+}
+
+/* without — why: NULL: there is no memory for them, which the log has said. */
+static enum status without(const struct trainer *t, const char *why)
+{
+    if (t->config->peer_copies == PEER_COPY_MODE_ON)
+        return FAIL(why ? ST_BAD_SETTING : ST_RETRY,
+                    "PEER_COPIES=1 cannot be had: %s; set PEER_COPIES=auto, and a loss costs the "
+                    "steps since the last checkpoint",
+                    why ? why : "a rank has no memory for copies of the state");
+    if (why) {
+        /* Once, on rank 0. Where no copies were asked for, or there is no other node, nothing is to
+         * be said. */
+        const bool is_first = t->numbers.begun_step < 0;
+        if (t->is_rank0 && is_first && nodes_max(t) > 1)
+            LOG_INFO(
+                "no copies of the state in peers' memory (PEER_COPIES=auto): %s; a loss costs the "
+                "steps since the last checkpoint",
+                why);
+    }
+    return ST_OK;
+}
+
+/* reserve — what this rank takes after the copies: for training, and on rank 0 for the copy that is
+ * written in the background. */
+static enum status reserve(const struct trainer *t, int64_t *out)
+{
+    const struct trainer_config *c = t->config;
+    const struct memory_plan_place place = {.at = *comm_place(c->step.comm), .threads_n = 1};
+    const bool is_saved = t->is_rank0 && c->checkpoint_dir[0] && c->checkpoint_every > 0 &&
+                          c->checkpoint_mode == CHECKPOINT_ASYNC_MODE_AUTO;
+    struct memory_plan plan;
+    TRY(memory_plan_train(c, &place, &plan));
+    plan.host[MEMORY_PLAN_PEER_COPIES] = 0;
+    *out = memory_plan_sum(plan.host);
+    return is_saved ? memory_plan_add_state(&c->step, &place, out) : ST_OK;
+}
+
+/* set_last_checkpoint — the newest one on disk, without reading there: what this process, or the
+ * one before it on this node, has published. */
+static void set_last_checkpoint(struct trainer *t)
+{
+    struct board_node node;
+    board_node_copy(t->config->board, &node);
+    const struct board_checkpoint *from =
+        t->numbers.checkpoint.step >= 0 ? &t->numbers.checkpoint : &node.checkpoint;
+    if (!t->is_rank0 || from->step < 0)
+        return;
+    t->last_checkpoint.step = from->step;
+    t->last_checkpoint.wall_ms = from->wall_ms;
+    text_copy(t->last_checkpoint.path, sizeof t->last_checkpoint.path, from->path);
+}
+
+enum status trainer_copy_begin(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    if (c->peer_copies == PEER_COPY_MODE_OFF || c->peer_copy_fd < 0 || c->ranks_max <= 1)
+        return ST_OK; /* such a process has no comm */
+    const char *why = peer_copy_why(&c->step, nodes_max(t));
+    if (why)
+        return without(t, why);
+    struct peer_copy_config config = {.comm = c->step.comm,
+                                      .fd = c->peer_copy_fd,
+                                      .ranks_max = c->ranks_max,
+                                      .logs_cost = t->numbers.begun_step < 0,
+                                      .heartbeat = trainer_heartbeat,
+                                      .heartbeat_arg = t};
+    const struct comm_place *place = comm_place(c->step.comm);
+    TRY(peer_copy_world(&c->step, place, &config.world));
+    TRY(peer_copy_sizes(&c->step, place, c->ranks_min, c->ranks_max, &config.sizes));
+    TRY(fingerprint(t, &config.sizes, &config.fingerprint));
+    TRY(reserve(t, &config.reserve_bytes));
+    TRY(peer_copy_open(&config, &t->peer_copy));
+    if (!t->peer_copy)
+        return without(t, NULL);
+    TRY(peer_copy_find(t->peer_copy, &t->is_from_memory, &t->progress));
+    if (t->is_from_memory)
+        set_last_checkpoint(t);
+    return ST_OK;
+}
+
+enum status trainer_copy_restore(struct trainer *t)
+{
+    enum status st = ST_OK;
+    if (t->checkpoint)
+        st = checkpoint_attach(t->checkpoint, t->step, &t->progress, t->last_checkpoint.path,
+                               sizeof t->last_checkpoint.path);
+    TRY(consensus_outcome(&t->consensus, st));
+    return peer_copy_restore(t->peer_copy, t->step);
+}
+
+enum status trainer_copy_unit_done(void *arg, int unit)
+{
+    struct trainer *t = arg;
+    return peer_copy_unit_done(t->peer_copy, t->step, &t->progress, unit);
+}
+
+void trainer_copy_publish(struct trainer *t)
+{
+    struct peer_copy_stats stats;
+    if (!t->peer_copy)
+        return; /* while a generation begins, the numbers of the one before stay */
+    peer_copy_stats(t->peer_copy, &stats);
+    t->numbers.peer_copy = (struct board_peer_copy){.step = stats.step,
+                                                    .bytes = stats.bytes,
+                                                    .ms = stats.ms,
+                                                    .bytes_per_second = stats.bytes_per_second};
+}
+
+/* A loss that is not finite, a spike, or a fault of the device may come from the state itself, but
+ * for a wrong result that was right when computed again. */
+void trainer_copy_end(struct trainer *t, enum status st)
+{
+    struct step_changed changed = {0};
+    if (t->step && t->peer_copy)
+        changed = step_update_sums_changed(t->step);
+    if (changed.ranks_n > 0)
+        peer_copy_suspect(t->peer_copy, t->step, changed.steps,
+                          st == ST_FAULT || changed.rank == t->consensus.rank);
+    else if (st == ST_NOT_FINITE || st == ST_SPIKE || (st == ST_FAULT && !t->is_state_right))
+        peer_copy_clear(t->peer_copy);
+    peer_copy_close(t->peer_copy);
+    t->peer_copy = NULL;
+}

@@ -1,0 +1,174 @@
+/* trainer_sentinel — SENTINEL_EVERY: compares replicas before what is wrong spreads, or is kept in
+ * a checkpoint, and virtual shards of the batch before an update (trainer/inside.h). */
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "train/feature/sentinel_line.h"
+#include "train/trainer/inside.h"
+
+/* The wrong rank's message should reach node 0 first: it tells what to do. */
+#define OTHERS_WAIT_MS 300
+
+/* ---- memory that changed by itself between two updates ---- */
+
+static enum status end_with(const struct trainer *t, enum status st)
+{
+    if (st == ST_PEER && step_update_sums_changed(t->step).ranks_n > 0)
+        clock_sleep_ms(OTHERS_WAIT_MS);
+    return st;
+}
+
+/* verify_sums — before a checkpoint is saved: fails on all ranks if the state of one changed, with
+ * ST_FAULT there. */
+static enum status verify_sums(struct trainer *t)
+{
+    enum status st = step_update_sums_verify(t->step);
+    step_run_forget_sent(t->step);
+    return end_with(t, st);
+}
+
+/* A generation that ends for another reason before the next update does not look: copies that were
+ * made since would bring the change back, to all ranks. The others do not know, so the node must
+ * stay: its memory has the mark that rules those copies out. */
+void trainer_sentinel_sums_end(struct trainer *t, enum status st)
+{
+    struct status_saved saved;
+    if (status_group(st) != STATUS_GROUP_RETRY || !t->peer_copy || !t->step)
+        return;
+    status_save(&saved);
+    if (step_update_sums_verify_own(t->step) != ST_OK)
+        LOG_WARN("%s", status_message());
+    status_restore(&saved);
+}
+
+/* ---- replicas, and virtual shards ---- */
+
+static bool is_on(const struct trainer *t)
+{
+    return t->config->sentinel_every > 0 && step_sentinel_compares(t->step);
+}
+
+static bool is_due(const struct trainer *t, bool before_save)
+{
+    const int64_t step = t->progress.step;
+    return is_on(t) && t->step_compared != step &&
+           (before_save || step % t->config->sentinel_every == 0);
+}
+
+/* note_difference — now: this generation ends. */
+static void note_difference(struct trainer *t)
+{
+    t->numbers.differences++;
+    trainer_publish(t, BOARD_PHASE_TRAINING);
+}
+
+static enum status compare(struct trainer *t)
+{
+    struct step_sentinel found;
+    TRY(step_sentinel(t->step, &found));
+    step_run_forget_sent(t->step);
+    t->step_compared = t->progress.step;
+    t->numbers.comparisons++;
+    if (found.is_same)
+        return ST_OK;
+    note_difference(t);
+    /* copies of the steps since have gradients in them that the wrong rank made */
+    peer_copy_clear(t->peer_copy);
+    /* The message of the rank that differs tells what to do with its node. */
+    const long long step = t->progress.step;
+    const char *part = step_part_names[found.part];
+    if (found.rank < 0)
+        return FAIL(ST_PEER,
+                    "after step %lld the %s of %d workers differ (rank %d is one of them), and no "
+                    "majority says which is wrong; memory or a processor is suspect: run `convoy "
+                    "check` on all nodes",
+                    step, part, found.replicas_n, found.first);
+    if (found.rank != t->consensus.rank)
+        clock_sleep_ms(OTHERS_WAIT_MS);
+    if (found.rank != t->consensus.rank)
+        return FAIL(ST_PEER,
+                    "after step %lld the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
+                    "%d workers",
+                    step, part, found.rank, found.replicas_n);
+    return FAIL(ST_FAULT,
+                "after step %lld the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
+                "%d workers: memory "
+                "or a processor of this node is suspect; run `convoy check` there, and replace the "
+                "node if this comes back",
+                step, part, found.rank, found.replicas_n);
+}
+
+void trainer_sentinel_begin(struct trainer *t)
+{
+    struct step_replica replica;
+    if (t->config->sentinel_every > 0 && t->numbers.comparisons < 0)
+        t->numbers.comparisons = t->numbers.differences = 0;
+    if (t->config->sentinel_every == 0 || !step_sentinel_replica(t->step, &replica))
+        return;
+    LOG_DEBUG(SENTINEL_LINE_OTHERS "%d; " SENTINEL_LINE_ELEMS "%lld; " SENTINEL_LINE_ADDRESS
+                                   "%llu; " SENTINEL_LINE_PROCESS "%lld",
+              replica.others_n, (long long)replica.elems,
+              (unsigned long long)(uintptr_t)replica.parameters, (long long)getpid());
+}
+
+/* A step before a checkpoint compares, too: what a wrong result has made is not kept. */
+void trainer_sentinel_ask(const struct trainer *t)
+{
+    const int64_t every = t->config->sentinel_every, save_every = t->config->checkpoint_every,
+                  step = t->progress.step + 1;
+    if (every > 0 && (step % every == 0 || (save_every > 0 && step % save_every == 0)))
+        step_shard_check_ask(t->step, 1 + step / every);
+}
+
+/* Of the first block, which every stage has; the bit that FAULT=flip inverts. */
+void trainer_sentinel_flip(const struct trainer *t)
+{
+    const struct step_shard_flip flip = {.passes = STEP_SHARD_PASS_OWN, .unit = 1, .bit = 29};
+    step_shard_check_flip(t->step, &flip);
+}
+
+/* is_wrong_result — a step has failed because of one. If it may have been one of the steps before,
+ * too, copies of the state in memory are forgotten, so the job goes on from the checkpoint. */
+static bool is_wrong_result(struct trainer *t, enum status st)
+{
+    const enum step_shard_found found = step_shard_check_found(t->step);
+    if (found == STEP_SHARD_FOUND_NONE)
+        return false;
+    t->numbers.comparisons++;
+    note_difference(t);
+    t->is_state_right = found == STEP_SHARD_FOUND_ONCE;
+    if (!t->is_state_right)
+        peer_copy_clear(t->peer_copy);
+    if (st != ST_FAULT)
+        clock_sleep_ms(OTHERS_WAIT_MS);
+    return true;
+}
+
+/* The sums of the updates name a rank where two replicas have no majority, so they come first. */
+enum status trainer_sentinel(struct trainer *t, bool before_save)
+{
+    if (before_save || is_due(t, false))
+        TRY(verify_sums(t));
+    return is_due(t, before_save) ? compare(t) : ST_OK;
+}
+
+/* An exponent that flips makes numbers of all ranks infinite at once, or a spike: the state is
+ * looked at then. */
+enum status trainer_sentinel_explain(struct trainer *t, enum status st)
+{
+    struct status_saved saved;
+    if (st != ST_NOT_FINITE && st != ST_SPIKE) {
+        (void)is_wrong_result(t, end_with(t, st));
+        return st;
+    }
+    status_save(&saved);
+    enum status found = verify_sums(t);
+    const bool is_wrong = is_wrong_result(t, found != ST_OK ? found : st);
+    if (found == ST_OK && !is_wrong && is_on(t))
+        found = compare(t);
+    if (found != ST_OK)
+        return found;
+    status_restore(&saved);
+    return st;
+}

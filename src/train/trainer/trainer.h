@@ -1,0 +1,93 @@
+/* trainer — the training loop: takes batches, runs steps, publishes numbers, saves checkpoints.
+ *
+ * One struct holds all that it needs; it reads no settings. Between steps it reads requests from
+ * the board and publishes its numbers there. It must not know HTTP, processes, or where its numbers
+ * are shown. */
+#ifndef CONVOY_TRAIN_TRAINER_H
+#define CONVOY_TRAIN_TRAINER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/board.h"
+#include "base/status.h"
+#include "comm/core/comm.h"
+#include "data/feed.h"
+#include "dev/cuda/cuda.h"
+#include "mesh/store/layout.h"
+#include "mesh/grad/compress.h"
+#include "model/model.h"
+#include "train/step/optim.h"
+#include "train/step/lr_schedule.h"
+#include "train/generate/sampling.h"
+#include "train/checkpoint/async.h"
+#include "train/peer_copy/peer_copy.h"
+#include "train/step/step.h"
+
+enum trainer_resume { TRAINER_RESUME_AUTO, TRAINER_RESUME_NEVER, TRAINER_RESUME_REQUIRED };
+enum trainer_fault {
+    TRAINER_FAULT_NONE,
+    TRAINER_FAULT_KILL,
+    TRAINER_FAULT_STALL,
+    TRAINER_FAULT_NAN,
+    TRAINER_FAULT_SLOW,    /* from that step on, this rank's steps take three times as long */
+    TRAINER_FAULT_FLIP,    /* one bit of one parameter of this rank changes */
+    TRAINER_FAULT_ENOSPC,  /* the next checkpoint finds the disk full */
+    TRAINER_FAULT_SPIKE,   /* the gradient norm is a million */
+    TRAINER_FAULT_GRADIENT /* one bit of one gradient of this rank changes */
+};
+
+struct trainer_config {
+    /* The trainer itself sets is_loaded, checks_updates and the heartbeat. */
+    struct step_config step;
+    enum dev_cuda_attention attention; /* as the device's, for the memory plan */
+    bool is_atomic; /* the same; cuDNN may compute the backward pass in any order */
+    struct board *board;
+    int worker_i;
+    const char *model_path;       /* source of the initial weights, see weights.h; "": random */
+    bool ignores_tensors;         /* of the model at model_path, see load.h */
+    struct feed *feed, *val_feed; /* val_feed NULL: no evaluation */
+    int64_t epochs, steps;        /* steps 0: from epochs */
+    int64_t stop_after;           /* the last step of this process; 0: of all */
+    struct lr_schedule_config lr_schedule;
+    const char *checkpoint_dir; /* "": none */
+    int64_t checkpoint_every;   /* 0: only at the end */
+    int checkpoint_keep;
+    enum checkpoint_async_mode checkpoint_mode;
+    enum trainer_resume resume;
+    enum peer_copy_mode peer_copies;
+    int ranks_min, ranks_max; /* of generations (ON_LOSS=shrink); equal: all have as many */
+    int peer_copy_fd; /* memory that outlives this process (peer_copy.h); -1: none, and no copies */
+    int64_t eval_every;
+    int64_t sentinel_every;      /* steps between comparisons; 0: none, and updates check nothing */
+    const char *metrics_file;    /* "": none */
+    const char *tensorboard_dir; /* "" or NULL: none */
+    const char *run_name;        /* subfolder of tensorboard_dir; "" or NULL: none */
+    /* steps between samples of text; 0: none, and the next two are not read */
+    int64_t sample_every;
+    const char *sample_prompt;
+    struct sampling_params sampling_params;
+    const struct tokenizer *tokenizer; /* borrowed; NULL: GPT-2's */
+    const char *settings_json;         /* for the checkpoint, see checkpoint.h */
+    const char *layout_json;           /* for the ledger: what decides rounding; NULL: none */
+    const char *version;               /* for the checkpoint */
+    bool is_terminal;                  /* draw a progress bar */
+    bool is_brief;     /* this rank prints the few lines of a node other than node 0 */
+    int64_t log_every; /* as console.every */
+    /* rank 0: called after each step; may be NULL */
+    void (*on_step)(void *arg, double step_ms, const struct step_result *result);
+    void *on_step_arg;
+    enum trainer_fault fault; /* what to inject … */
+    int64_t fault_step;       /* … before this step, counted from 1 */
+};
+
+/* trainer_planned_ms — the estimated time of a step, at least 1. peak_flops: of all ranks together;
+ * 0: unknown, and the estimate assumes a slow GPU. */
+int64_t trainer_planned_ms(const struct trainer_config *config, double peak_flops, int ranks);
+/* trainer_run — runs until the planned steps are done (ST_OK), a request stops it (ST_TERMINATED,
+ * ST_INTERRUPTED or ST_RETRY, after a checkpoint if checkpoint_dir is set), or it fails. A lost
+ * rank or an aborted comm is ST_PEER. Collective: all ranks call it with the same config, except
+ * folders and files. Those count on rank 0, which alone reads and writes them. */
+enum status trainer_run(const struct trainer_config *config);
+
+#endif

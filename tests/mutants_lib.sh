@@ -22,6 +22,7 @@ try() { (ulimit -t 60 -c 0; CMOCKA_TEST_ABORT=1 exec timeout 120 "$tmp/changed" 
 plant() {
     local seed
     why=
+    mkdir -p "$(dirname "$tmp/$2")"
     sed -e "$3" "$root/src/$1/$2.c" >"$tmp/$2.c"
     if cmp -s "$tmp/$2.c" "$root/src/$1/$2.c"; then
         why="the line to be replaced is gone from $2.c"

@@ -32,53 +32,37 @@ static enum status broadcast_request(const struct state *s, struct request *requ
 
 /* ---- a request, on every rank ---- */
 
-struct rooms {
-    float *values;          /* STATE_RANGE_ELEMS */
-    struct state_room room; /* of the operations */
-};
-
-static void open_rooms(struct rooms *rooms, bool needs_values)
-{
-    *rooms = (struct rooms){.values =
-                                needs_values ? memory_new(STATE_RANGE_ELEMS, sizeof(float)) : NULL};
-}
-
-static void close_rooms(struct rooms *rooms)
-{
-    free(rooms->values);
-    free(rooms->room.data);
-}
-
 /* carry_out — range by range. dst, src: what rank 0 reads to or writes from; NULL on the others. */
 static enum status carry_out(const struct state *s, const struct request *q, float *dst,
-                             const float *src, struct rooms *rooms)
+                             const float *src)
 {
-    const int64_t first = (int64_t)q->first, all = (int64_t)q->n;
-    struct state_range r = {.part = (int)q->part, .room = &rooms->room};
-    for (int64_t at = 0; at < all; at += r.n) {
+    const int64_t first = (int64_t)q->first, all = (int64_t)q->n,
+                  most = all < STATE_RANGE_ELEMS ? all : STATE_RANGE_ELEMS;
+    float *buffer = dst ? NULL : memory_new((size_t)most, sizeof *buffer);
+    struct state_room room = {0};
+    struct state_range r = {.part = (int)q->part, .room = &room};
+    enum status st = ST_OK;
+    for (int64_t at = 0; st == ST_OK && at < all; at += r.n) {
         r.first = first + at;
-        r.n = all - at < STATE_RANGE_ELEMS ? all - at : STATE_RANGE_ELEMS;
-        r.values = dst ? dst + at : rooms->values;
+        r.n = all - at < most ? all - at : most;
+        r.values = dst ? dst + at : buffer;
         if (src)
             memcpy(r.values, src + at, (size_t)r.n * sizeof *src);
-        TRY(q->what == REQUEST_WRITE ? s->ops->write(s, &r) : s->ops->read(s, &r));
+        st = q->what == REQUEST_WRITE ? s->ops->write(s, &r) : s->ops->read(s, &r);
     }
-    return ST_OK;
+    free(buffer);
+    free(room.data);
+    return st;
 }
 
 /* ---- rank 0 ---- */
 
 static enum status request(const struct state *s, struct request q, float *dst, const float *src)
 {
-    struct rooms rooms;
     ASSERT(s->world && comm_place(s->world)->rank == 0);
     TRY(store_drain(s->store));
-    open_rooms(&rooms, dst == NULL);
-    enum status st = broadcast_request(s, &q);
-    if (st == ST_OK)
-        st = carry_out(s, &q, dst, src, &rooms);
-    close_rooms(&rooms);
-    return st;
+    TRY(broadcast_request(s, &q));
+    return carry_out(s, &q, dst, src);
 }
 
 int state_count(const struct state *s, bool is_apart) { return s->ops->count(s, is_apart); }
@@ -140,58 +124,25 @@ static enum status check_request(const struct state *s, const struct request *q)
                       q->n, q->first, (long long)elems);
 }
 
-static enum status serve(const struct state *s, struct rooms *rooms)
+enum status state_serve(const struct state *s)
 {
     struct request q = {0};
+    if (is_alone(s))
+        return ST_OK;
+    ASSERT(comm_place(s->world)->rank > 0);
+    TRY(store_drain(s->store));
     for (;;) {
         TRY(broadcast_request(s, &q));
         if (q.what == REQUEST_END)
             break;
         TRY(check_request(s, &q));
-        TRY(carry_out(s, &q, NULL, NULL, rooms));
+        TRY(carry_out(s, &q, NULL, NULL));
     }
     if (q.part == 0)
         return ST_OK;
     return FAIL(ST_PEER, "rank 0 could not read or write the model's state: %s; its log says why",
                 status_name((enum status)(int)q.part));
 }
-
-enum status state_serve(const struct state *s)
-{
-    struct rooms rooms;
-    if (is_alone(s))
-        return ST_OK;
-    ASSERT(comm_place(s->world)->rank > 0);
-    TRY(store_drain(s->store));
-    open_rooms(&rooms, true);
-    enum status st = serve(s, &rooms);
-    close_rooms(&rooms);
-    return st;
-}
-
-/* ---- a model of one part: the store has the whole state ---- */
-
-static int count(const struct state *s, bool is_apart)
-{
-    return state_count(store_state(s->store), is_apart);
-}
-
-static void whole_describe(const struct state *s, int part, int64_t first, struct state_part *out)
-{
-    *out = state_describe(store_state(s->store), part, first);
-}
-
-static enum status whole_read(const struct state *s, const struct state_range *r)
-{
-    return store_state_gather(s->store, r->part, r->first, r->n, r->values);
-}
-
-static enum status whole_write(const struct state *s, const struct state_range *r)
-{
-    return store_state_scatter(s->store, r->part, r->first, r->n, r->values);
-}
-
-static const struct state_ops whole = {count, whole_describe, whole_read, whole_write};
 
 /* ---- the parts of a model ---- */
 
@@ -259,10 +210,14 @@ static enum status parts_read(const struct state *s, const struct state_range *r
     return ST_OK;
 }
 
-/* give_parts — rank 0 sends every other leader what its part holds. */
-static enum status give_parts(const struct state *s, const struct state_range *r)
+/* Where a part holds nothing its ranks meet all the same: all ranks then make as many collectives,
+ * which comm_activity counts. */
+static enum status parts_write(const struct state *s, const struct state_range *r)
 {
-    for (int i = 1; i < s->map->parts_n; i++) {
+    const bool is_first = comm_place(s->world)->rank == 0;
+    const struct part_map_range own = part_map_held(s->map, own_part(s), r->first, r->n);
+    for (int i = 1; is_first && i < s->map->parts_n; i++) {
+        /* Rank 0 sends every other leader what its part holds. */
         struct part_map_range range = part_map_held(s->map, i, r->first, r->n);
         if (range.n == 0)
             continue;
@@ -271,17 +226,6 @@ static enum status give_parts(const struct state *s, const struct state_range *r
         TRY(comm_send(s->world, (struct tensor){r->room->data, DTYPE_F32}, range.n,
                       leader_of(s, i)));
     }
-    return ST_OK;
-}
-
-/* Where a part holds nothing its ranks meet all the same: all ranks then make as many collectives,
- * which comm_activity counts. */
-static enum status parts_write(const struct state *s, const struct state_range *r)
-{
-    const bool is_first = comm_place(s->world)->rank == 0;
-    const struct part_map_range own = part_map_held(s->map, own_part(s), r->first, r->n);
-    if (is_first)
-        TRY(give_parts(s, r));
     reserve(r->room, own.n > 0 ? own.n : 1);
     r->room->data[0] = 0;
     if (is_first && own.n > 0)
@@ -291,11 +235,14 @@ static enum status parts_write(const struct state *s, const struct state_range *
     return store_state_scatter(s->store, r->part, own.first, own.n, r->room->data);
 }
 
-static const struct state_ops parts = {count, parts_describe, parts_read, parts_write};
+static const struct state_ops parts = {store_state_count, parts_describe, parts_read, parts_write};
 
 struct state state_of_model(struct comm *world, struct store *store, const struct mesh *mesh,
                             const struct part_map *map)
 {
-    return (struct state){
-        .ops = map ? &parts : &whole, .store = store, .world = world, .mesh = mesh, .map = map};
+    return (struct state){.ops = map ? &parts : &store_state_whole,
+                          .store = store,
+                          .world = world,
+                          .mesh = mesh,
+                          .map = map};
 }

@@ -5,9 +5,9 @@
  * A part is an array of f32 numbers. A table of operations, chosen at open, hides where they lie:
  *   own      what this rank computes with, where it lies (store/state.h)
  *   whole    the model, of which each rank of the store computes all (state.c)
- *   parts    the model, where matrices are cut, or layers divided among stages (part_map.h, state.c)
+ *   parts    the model, where matrices are cut or layers divided among stages (part_map.h)
  *   replica  the state of all replicas (train/feature/step_local_state.c)
- *   slice    a rank's share of what the ranks of a store hold (store/slice.c); that of a rank among
+ *   slice    a rank's share of what the ranks of a store hold (store/state.c); that of a rank among
  *            another number of ranks (train/step/slice.c)
  *
  * With whole, parts and replica rank 0 calls _read and _write for ranges, in any order, and then

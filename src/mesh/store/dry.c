@@ -11,7 +11,6 @@ enum status store_dry_open(const struct store_config *config, const struct store
     s->c = *config;
     s->c.comm = s->c.world = NULL;
     s->dry = dry;
-    s->calls = &store_calls_dry;
     s->has_groups = has_groups;
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
     enum status st = store_set_place(s, rank, ranks, is_discrete);
@@ -53,9 +52,8 @@ static enum status tell(struct store *s, const struct store_call *call, enum dty
     return ST_OK;
 }
 
-static enum status begin(struct store *s, const struct store_call *call, struct comm_ticket *ticket)
+enum status store_dry_call(struct store *s, const struct store_call *call)
 {
-    (void)ticket;
     return tell(s, call, call->out.dtype, is_awaited(s, call));
 }
 
@@ -71,35 +69,19 @@ static enum status tell_compressed(struct store *s, const struct store_call *cal
     return tell(s, call, DTYPE_U8, is_awaited(s, call));
 }
 
-/* quantised — Returns an exchange of a bucket's quantised parts. */
-static struct store_call quantised(const struct store *s, int bucket)
+enum status store_dry_compressed(struct store *s, int bucket, bool is_reduced, bool is_gathered)
 {
     struct store_call call = {STORE_CALL_ALL_TO_ALL, STORE_GROUP_ALL, bucket, {0}, {0}, 0};
     call.elems = s->ranks * grad_compress_part_bytes(s->c.settings.compress, s->ranks,
                                                      s->layout.bucket[bucket].elems);
-    return call;
-}
-
-static enum status gather(struct store *s, int bucket, struct tensor all)
-{
-    struct store_call call = quantised(s, bucket);
+    if (is_reduced)
+        TRY(tell_compressed(s, &call));
     call.kind = STORE_CALL_ALL_GATHER;
-    (void)all;
-    return tell_compressed(s, &call);
-}
-
-static enum status reduce(struct store *s, int bucket, struct tensor from, struct tensor all,
-                          struct tensor own)
-{
-    const struct store_call call = quantised(s, bucket);
-    (void)from, (void)own;
-    TRY(tell_compressed(s, &call));
-    return all.data ? gather(s, bucket, all) : ST_OK;
+    return is_gathered ? tell_compressed(s, &call) : ST_OK;
 }
 
 /* ---- rows of the embedding ---- */
 
-/* rows_most — as many as a rank sends at most. */
 static int64_t rows_most(const struct store *s)
 {
     return sparse_embed_rows_most(s->c.table->param[0].dim[0], s->c.pass_tokens);
@@ -112,18 +94,14 @@ static enum status gather_rows(struct store *s, int64_t each, enum dtype dtype, 
     return tell(s, &call, dtype, is_now);
 }
 
-static enum status rows_ids(struct store *s, const int32_t *tokens, int64_t n)
-{
-    (void)tokens, (void)n;
-    return gather_rows(s, 1, DTYPE_I32, false);
-}
+enum status store_dry_sparse_ids(struct store *s) { return gather_rows(s, 1, DTYPE_I32, false); }
 
-static enum status rows_send(struct store *s)
+enum status store_dry_sparse_rows(struct store *s)
 {
     return gather_rows(s, s->c.table->param[0].dim[1], DTYPE_F32, true);
 }
 
-static enum status rows_add(struct store *s, struct part_extent part, struct tensor to)
+enum status store_dry_sparse_add(struct store *s, struct part_extent part, struct tensor to)
 {
     const struct param *wte = &s->c.table->param[0];
     const struct sparse_embed_sum sum = {.rows = dev_dry_tensor(DTYPE_F32),
@@ -134,20 +112,3 @@ static enum status rows_add(struct store *s, struct part_extent part, struct ten
     const struct embed_bwd whole = sparse_embed_whole_rows(&sum, part, to);
     return whole.rows > 0 ? dev_op(s->c.dev)->embed_bwd(s->c.stream, &whole) : ST_OK;
 }
-
-/* ---- nothing is waited for ---- */
-
-static enum status wait_for(struct store *s, struct comm_ticket ticket)
-{
-    (void)s, (void)ticket;
-    return ST_OK;
-}
-
-static enum status wait_stream(struct store *s)
-{
-    (void)s;
-    return ST_OK;
-}
-
-const struct store_calls store_calls_dry = {begin,    reduce,   gather,   rows_ids,   rows_send,
-                                            rows_add, wait_for, wait_for, wait_stream};

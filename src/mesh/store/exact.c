@@ -213,7 +213,7 @@ enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all
     const float *piece[GRAD_TREE_PIECES_MAX] = {store_reduce_grad(s, bucket).data};
     for (int i = 1; i < s->shards.pieces_n; i++)
         piece[i] = tensor_at(slot(s, i), l->first).data;
-    return store_call_track(
+    return store_track(
         s, grad_tree_begin(s->grad_tree, bucket, piece, l->elems, to_all.data, to_own.data, ticket),
         *ticket);
 }

@@ -56,12 +56,6 @@ static enum status groups_add(struct store *s, int bucket, struct tensor own)
     return ST_OK;
 }
 
-static enum status group_reset(struct store *s)
-{
-    (void)s;
-    return ST_OK;
-}
-
 static enum status groups_reset(struct store *s)
 {
     return dev_fill(s->c.stream, s->norms.data, 0,
@@ -84,7 +78,6 @@ static enum status copy_sums(struct store *s)
 
 enum status store_grad_norm_device(struct store *s)
 {
-    struct comm_ticket ticket;
     ASSERT(!s->has_groups && s->c.shards == 0);
     TRY(store_reduce_finish_all(s));
     if (s->is_alone)
@@ -93,9 +86,7 @@ enum status store_grad_norm_device(struct store *s)
         TRY(dev_fill(s->c.stream, s->norms.data, 0, (size_t)s->layout.buckets_n * sizeof(double)));
     const struct store_call call = {STORE_CALL_ALL_REDUCE,  STORE_GROUP_ALL, -1, s->norms, s->norms,
                                     s->layout.buckets_n + 1};
-    TRY(s->calls->wait_stream(s));
-    TRY(s->calls->begin(s, &call, &ticket));
-    return s->calls->stream_wait(s, ticket);
+    return store_call_and_wait(s, &call);
 }
 
 /* first_param — the number, in the whole model, of a bucket's first parameter. */
@@ -149,7 +140,7 @@ static enum status group_end(struct store *s, double *norm_sq_out, double *extra
     return ST_OK;
 }
 
-const struct store_norm store_norm_group = {group_reset, group_add, copy_sums, group_end},
+const struct store_norm store_norm_group = {NULL, group_add, copy_sums, group_end},
                         store_norm_groups = {groups_reset, groups_add, copy_sums, groups_end};
 
 enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *extra, int n)

@@ -48,31 +48,6 @@ struct store_call {
     int64_t elems;
 };
 
-/* What a store does over the ranks: make calls (store/call.c), or count them (store/dry.c).
- * begin        a call between the store's buffers
- * reduce       quantised: the sum of a bucket's gradient over the ranks, to all, or where `all` has
- *              no data to this rank's part alone, `own`
- * gather       quantised: the other ranks' parts of that sum, to all
- * rows_ids, rows_send, rows_add  as sparse_embed_begin, _exchange_begin and _add
- * wait         the host waits for a call
- * stream_wait  what the stream is given from now on runs after the call; the host waits where the
- *              device does not execute it
- * wait_stream  the next call starts after the work that is on the stream now */
-struct store_calls {
-    enum status (*begin)(struct store *s, const struct store_call *call,
-                         struct comm_ticket *ticket);
-    enum status (*reduce)(struct store *s, int bucket, struct tensor from, struct tensor all,
-                          struct tensor own);
-    enum status (*gather)(struct store *s, int bucket, struct tensor all);
-    enum status (*rows_ids)(struct store *s, const int32_t *tokens, int64_t n);
-    enum status (*rows_send)(struct store *s);
-    enum status (*rows_add)(struct store *s, struct part_extent part, struct tensor to);
-    enum status (*wait)(struct store *s, struct comm_ticket ticket);
-    enum status (*stream_wait)(struct store *s, struct comm_ticket ticket);
-    enum status (*wait_stream)(struct store *s);
-};
-extern const struct store_calls store_calls_live, store_calls_dry;
-
 /* How the gradient of a bucket becomes the sum over the ranks (store/reduce.c).
  * begin       this rank's gradient is complete: starts the sum
  * end         on the stream: the sum is where the update reads it, as f32, of all ranks or of this
@@ -97,8 +72,10 @@ struct store_embed_steps {
     enum status (*unit_done)(struct store *s);
 };
 
-/* How the gradient norm is added up. reset: the last micro-batch begins. add: the squares of `own`,
- * this rank's part of a bucket's reduced gradient. begin, end: as store_grad_norm_… */
+/* How the gradient norm is added up.
+ * reset       the last micro-batch begins; NULL: nothing
+ * add         the squares of `own`, this rank's part of a bucket's reduced gradient
+ * begin, end  as store_grad_norm_… */
 struct store_norm {
     enum status (*reset)(struct store *s);
     enum status (*add)(struct store *s, int bucket, struct tensor own);
@@ -126,11 +103,10 @@ struct store_bucket {
 struct store {
     struct store_config c;
     struct layout layout;
-    bool is_discrete; /* the device's memory is not the host's */
-    bool is_alone;    /* one rank in c.comm */
-    bool is_sparse;   /* rows of the embedding's gradient are exchanged */
-    const struct store_calls *calls;
-    const struct store_dry *dry; /* of store_calls_dry */
+    bool is_discrete;            /* the device's memory is not the host's */
+    bool is_alone;               /* one rank in c.comm */
+    bool is_sparse;              /* rows of the embedding's gradient are exchanged */
+    const struct store_dry *dry; /* NULL: calls are made; else they are only counted */
     bool has_groups;             /* c.world has other ranks than c.comm */
     /* of c.comm; those of layout are in the group, which is all but with HYBRID */
     int rank, ranks;
@@ -192,7 +168,8 @@ struct store {
  * _split: opens `within` and `across`: with HYBRID a comm for this rank's group, and one for the
  *   holders of its part; before _take.
  * _take: takes all memory, and opens sparse and grad_compress where they are used.
- * _uses_sparse: whether rows of the embedding's gradient are exchanged.
+ * _uses_sparse: whether rows of the embedding's gradient are exchanged, and why: a clause for the
+ *   log.
  * _compresses: whether gradients are quantised.
  * store_rounds_grads: whether gradients travel as bf16.
  * store_has_copy: whether the compute copy is memory of its own. */
@@ -200,7 +177,7 @@ struct store_policy store_memory_policy(const struct store_config *config, int r
 struct store_memory store_memory_plan(const struct store *s);
 enum status store_memory_split(struct store *s);
 enum status store_memory_take(struct store *s);
-bool store_memory_uses_sparse(const struct store *s);
+bool store_memory_uses_sparse(const struct store *s, const char **why_out);
 bool store_memory_compresses(const struct store *s);
 static inline bool store_rounds_grads(const struct store *s)
 {
@@ -215,18 +192,41 @@ static inline bool store_has_copy(const struct store *s)
     return s->policy.params == STORE_BUFFER || s->c.settings.dtype != DTYPE_F32;
 }
 
-/* Life (store.c).
+/* Life, calls and waiting (store.c).
  * store_set_place: the layout and the policy, of rank `rank` of `ranks`.
  * store_new_lists: the lists of buckets and tensors in host memory.
+ * store_track: notes the ticket of a call that was begun with status st; returns st.
+ * store_stream_wait: what the stream is given from now on runs after the call; the host waits where
+ * the device does not execute it.
  * store_cast: the same numbers as another type, on the stream.
- * store_call_track: notes the ticket of a call that was begun with status st; returns st. */
+ * store_comm_wait_stream: the next collective starts after the work that is on the stream now.
+ * With compression, which copies by a stream of its own, the host waits for that work. */
 enum status store_set_place(struct store *s, int rank, int ranks, bool is_discrete);
 void store_new_lists(struct store *s);
+enum status store_track(struct store *s, enum status st, struct comm_ticket ticket);
+enum status store_stream_wait(struct store *s, struct comm_ticket ticket);
 enum status store_cast(struct store *s, struct tensor to, struct tensor from, int64_t elems);
-enum status store_call_track(struct store *s, enum status st, struct comm_ticket ticket);
+enum status store_comm_wait_stream(struct store *s);
+
+/* Beginning calls (store.c).
+ * _begin              a call between the store's buffers.
+ * _and_wait           begins one, for which the stream waits.
+ * _reduce_compressed  the sum of `from` over the ranks: to_all, or, data NULL, this rank's part
+ *                     alone, to_own.
+ * _gather_compressed  the parts of that sum.
+ * _sparse_ids, _sparse_rows, _sparse_add  as sparse_embed_begin, _exchange_begin and _add. */
+enum status store_call_begin(struct store *s, const struct store_call *call,
+                             struct comm_ticket *ticket);
+enum status store_call_and_wait(struct store *s, const struct store_call *call);
+enum status store_call_reduce_compressed(struct store *s, int bucket, struct tensor from,
+                                         struct tensor to_all, struct tensor to_own);
+enum status store_call_gather_compressed(struct store *s, int bucket, struct tensor to_all);
+enum status store_call_sparse_ids(struct store *s, const int32_t *tokens, int64_t n);
+enum status store_call_sparse_rows(struct store *s);
+enum status store_call_sparse_add(struct store *s, struct part_extent part, struct tensor to);
 
 /* Gradients (store/reduce.c).
- * _choose: how each bucket's gradient is summed; after memory is taken, and where grad_tree changes.
+ * _choose: how each bucket's gradient is summed; after memory is taken, and after grad_tree.
  * _finish_all: all buckets are reduced, and their squares added.
  * _grad, _own: the gradients of a bucket, all of it, as passes write them; reduced, this rank's
  *   part. */
@@ -251,8 +251,11 @@ int64_t store_exact_slots(const struct store *s);
 enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all,
                                struct tensor to_own, struct comm_ticket *ticket);
 
-/* The state on this rank (store/state.c). store_state_held: where a part lies. */
-extern const struct state_ops store_state_own;
+/* The state on this rank and that of the store's ranks (store/state.c).
+ * store_state_held: where a part lies.
+ * store_state_count: state_ops.count of all states of a store. */
+extern const struct state_ops store_state_own, store_state_whole;
+int store_state_count(const struct state *s, bool is_apart);
 struct tensor store_state_held(const struct store *s, int part);
 
 /* Moments (store/memory.c); part 1 and 2.

@@ -65,7 +65,8 @@ enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_
     for (int i = 0; i < s->layout.buckets_n; i++)
         s->bucket[i].is_reduce_begun = s->bucket[i].is_finished = false;
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
-    TRY(s->norm->reset(s));
+    if (s->norm->reset)
+        TRY(s->norm->reset(s));
     return s->embed->begin ? s->embed->begin(s, tokens, n) : ST_OK;
 }
 
@@ -128,91 +129,80 @@ static const struct store_reducer alone = {finish, do_nothing, do_nothing, do_no
 
 /* ---- sums by the comm ---- */
 
-/* sum_begin — of a bucket at `all`, of which `own` is this rank's part. A part is summed in its
- * group, then over the groups. Parts may be empty, but every rank makes the same calls, so that
- * they are numbered alike. */
-static enum status sum_begin(struct store *s, int bucket, struct tensor all, struct tensor own)
+/* sent — Returns what travels of a bucket, which the sum replaces: its gradient or the rounded
+ * copy. */
+static struct tensor sent(const struct store *s, int bucket)
+{
+    const struct layout_bucket *l = &s->layout.bucket[bucket];
+    const struct tensor all = store_rounds_grads(s) ? s->grads_rounded : s->grads;
+    return tensor_at(all, s->policy.grads == STORE_BUFFER ? l->buffer_at : l->first);
+}
+
+static struct tensor sent_own(const struct store *s, int bucket)
+{
+    return store_rounds_grads(s) ? tensor_at(sent(s, bucket), s->layout.bucket[bucket].own.first)
+                                 : store_reduce_own(s, bucket);
+}
+
+/* A part is summed in its group, then over the groups. Parts may be empty, but every rank makes the
+ * same calls, so that they are numbered alike. */
+static enum status plain_begin(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     struct store_bucket *p = &s->bucket[bucket];
+    const struct tensor all = sent(s, bucket), own = sent_own(s, bucket);
     const struct store_call
         sum = {STORE_CALL_ALL_REDUCE, STORE_GROUP_ALL, bucket, all, all, l->elems},
         scatter = {STORE_CALL_REDUCE_SCATTER, STORE_GROUP_WITHIN, bucket, own, all, l->elems},
         across = {STORE_CALL_ALL_REDUCE, STORE_GROUP_ACROSS, bucket, own, own, l->own.elems};
-    TRY(s->calls->wait_stream(s));
+    TRY(store_comm_wait_stream(s));
     if (!p->is_own_only)
-        return s->calls->begin(s, &sum, &p->reduce);
-    TRY(s->calls->begin(s, &scatter, &p->reduce));
-    return store_is_hybrid(s) ? s->calls->begin(s, &across, &p->reduce) : ST_OK;
-}
-
-static enum status gather_begin(struct store *s, int bucket, struct tensor all, struct tensor own)
-{
-    const struct store_call call = {
-        STORE_CALL_ALL_GATHER, STORE_GROUP_ALL, bucket, all, own, s->layout.bucket[bucket].elems};
-    TRY(s->calls->wait_stream(s));
-    return s->calls->begin(s, &call, &s->bucket[bucket].gather);
-}
-
-static enum status wait_for_sum(struct store *s, int bucket)
-{
-    return s->calls->stream_wait(s, s->bucket[bucket].reduce);
-}
-
-static enum status plain_begin(struct store *s, int bucket)
-{
-    return sum_begin(s, bucket, store_reduce_grad(s, bucket), store_reduce_own(s, bucket));
+        return store_call_begin(s, &sum, &p->reduce);
+    TRY(store_call_begin(s, &scatter, &p->reduce));
+    return store_is_hybrid(s) ? store_call_begin(s, &across, &p->reduce) : ST_OK;
 }
 
 static enum status plain_gather(struct store *s, int bucket)
 {
-    return gather_begin(s, bucket, store_reduce_grad(s, bucket), store_reduce_own(s, bucket));
+    const struct store_call call = {
+        STORE_CALL_ALL_GATHER, STORE_GROUP_ALL,     bucket,
+        sent(s, bucket),       sent_own(s, bucket), s->layout.bucket[bucket].elems};
+    TRY(store_comm_wait_stream(s));
+    return store_call_begin(s, &call, &s->bucket[bucket].gather);
+}
+
+static enum status wait_for_sum(struct store *s, int bucket)
+{
+    return store_stream_wait(s, s->bucket[bucket].reduce);
 }
 
 static const struct store_reducer plain = {plain_begin, wait_for_sum, plain_gather, do_nothing};
 
 /* ---- rounded numbers ---- */
 
-/* rounded_grad — Returns the rounded gradient of a bucket, which the sum replaces. */
-static struct tensor rounded_grad(const struct store *s, int bucket)
-{
-    const struct layout_bucket *l = &s->layout.bucket[bucket];
-    return tensor_at(s->grads_rounded, s->policy.grads == STORE_BUFFER ? l->buffer_at : l->first);
-}
-
-static struct tensor rounded_own(const struct store *s, int bucket)
-{
-    return tensor_at(rounded_grad(s, bucket), s->layout.bucket[bucket].own.first);
-}
-
 static enum status widen_all(struct store *s, int bucket)
 {
-    return store_cast(s, store_reduce_grad(s, bucket), rounded_grad(s, bucket),
+    return store_cast(s, store_reduce_grad(s, bucket), sent(s, bucket),
                       s->layout.bucket[bucket].elems);
 }
 
 static enum status rounded_begin(struct store *s, int bucket)
 {
-    TRY(store_cast(s, rounded_grad(s, bucket), store_reduce_grad(s, bucket),
+    TRY(store_cast(s, sent(s, bucket), store_reduce_grad(s, bucket),
                    s->layout.bucket[bucket].elems));
-    return sum_begin(s, bucket, rounded_grad(s, bucket), rounded_own(s, bucket));
+    return plain_begin(s, bucket);
 }
 
 static enum status rounded_end(struct store *s, int bucket)
 {
     TRY(wait_for_sum(s, bucket));
     return s->bucket[bucket].is_own_only
-               ? store_cast(s, store_reduce_own(s, bucket), rounded_own(s, bucket),
+               ? store_cast(s, store_reduce_own(s, bucket), sent_own(s, bucket),
                             s->layout.bucket[bucket].own.elems)
                : widen_all(s, bucket);
 }
 
-static enum status rounded_gather(struct store *s, int bucket)
-{
-    return gather_begin(s, bucket, rounded_grad(s, bucket), rounded_own(s, bucket));
-}
-
-static const struct store_reducer rounded = {rounded_begin, rounded_end, rounded_gather, widen_all};
+static const struct store_reducer rounded = {rounded_begin, rounded_end, plain_gather, widen_all};
 
 /* ---- sums of our own ---- */
 
@@ -224,15 +214,15 @@ static struct tensor sum_to(const struct store *s, int bucket)
 
 static enum status quantised_begin(struct store *s, int bucket)
 {
-    TRY(s->calls->wait_stream(s));
-    return s->calls->reduce(s, bucket, store_reduce_grad(s, bucket), sum_to(s, bucket),
-                            store_reduce_own(s, bucket));
+    TRY(store_comm_wait_stream(s));
+    return store_call_reduce_compressed(s, bucket, store_reduce_grad(s, bucket), sum_to(s, bucket),
+                                        store_reduce_own(s, bucket));
 }
 
 static enum status quantised_gather(struct store *s, int bucket)
 {
-    TRY(s->calls->wait_stream(s));
-    return s->calls->gather(s, bucket, store_reduce_grad(s, bucket));
+    TRY(store_comm_wait_stream(s));
+    return store_call_gather_compressed(s, bucket, store_reduce_grad(s, bucket));
 }
 
 static const struct store_reducer quantised = {quantised_begin, wait_for_sum, quantised_gather,
@@ -240,7 +230,7 @@ static const struct store_reducer quantised = {quantised_begin, wait_for_sum, qu
 
 static enum status exact_begin(struct store *s, int bucket)
 {
-    TRY(s->calls->wait_stream(s));
+    TRY(store_comm_wait_stream(s));
     return store_exact_reduce(s, bucket, sum_to(s, bucket), store_reduce_own(s, bucket),
                               &s->bucket[bucket].reduce);
 }
@@ -254,10 +244,10 @@ static enum status add_rows(struct store *s, int bucket)
 {
     const struct part_extent all = {.elems = s->c.table->param[0].elems};
     const bool is_own_only = s->bucket[bucket].is_own_only;
-    TRY(s->calls->stream_wait(s, s->sparse_ticket));
-    return s->calls->rows_add(s, is_own_only ? s->layout.bucket[bucket].own : all,
-                              is_own_only ? store_reduce_own(s, bucket)
-                                          : store_reduce_grad(s, bucket));
+    TRY(store_stream_wait(s, s->sparse_ticket));
+    return store_call_sparse_add(s, is_own_only ? s->layout.bucket[bucket].own : all,
+                                 is_own_only ? store_reduce_own(s, bucket)
+                                             : store_reduce_grad(s, bucket));
 }
 
 static enum status rows_begin(struct store *s, int bucket) { return s->dense->begin(s, bucket); }
@@ -268,19 +258,12 @@ static enum status rows_end(struct store *s, int bucket)
     return add_rows(s, bucket);
 }
 
-static enum status ids_begin(struct store *s, const int32_t *tokens, int64_t n)
-{
-    return s->calls->rows_ids(s, tokens, n);
-}
-
-static enum status rows_send(struct store *s) { return s->calls->rows_send(s); }
-
 static enum status begin_embed(struct store *s) { return begin(s, 0); }
 
-/* No head adds to the gradient, and this pass writes rows: what earlier passes added is complete. */
+/* No head adds to the gradient, and this pass writes rows: what earlier passes added is whole. */
 static enum status ids_and_sum_begin(struct store *s, const int32_t *tokens, int64_t n)
 {
-    TRY(ids_begin(s, tokens, n));
+    TRY(store_call_sparse_ids(s, tokens, n));
     return begin(s, 0);
 }
 
@@ -290,18 +273,21 @@ static enum status ids_and_zero_begin(struct store *s, const int32_t *tokens, in
     if (s->policy.grads == STORE_BUFFER)
         TRY(dev_fill(s->c.stream, store_reduce_own(s, 0).data, 0,
                      (size_t)s->layout.bucket[0].own.elems * sizeof(float)));
-    return ids_begin(s, tokens, n);
+    return store_call_sparse_ids(s, tokens, n);
 }
 
 /* With rows, and without a dense gradient beside them; neither is deferred (store_update). */
 static const struct store_reducer rows = {rows_begin, rows_end, do_nothing, do_nothing},
                                   rows_only = {do_nothing, add_rows, do_nothing, do_nothing};
 
+/* tied: the head's gradient is dense. */
 static const struct store_embed_steps embed_dense = {NULL, NULL, NULL},
-                                      embed_tied = {ids_begin, begin_embed,
-                                                    rows_send}, /* the head's gradient is dense */
-    embed_added = {ids_and_sum_begin, NULL, rows_send},
-                                      embed_rows_only = {ids_and_zero_begin, NULL, rows_send};
+                                      embed_tied = {store_call_sparse_ids, begin_embed,
+                                                    store_call_sparse_rows},
+                                      embed_added = {ids_and_sum_begin, NULL,
+                                                     store_call_sparse_rows},
+                                      embed_rows_only = {ids_and_zero_begin, NULL,
+                                                         store_call_sparse_rows};
 
 /* ---- the choice ---- */
 

@@ -1,5 +1,5 @@
-/* store_state — the state of a store: what this rank has of it, and how ranges move between the ranks
- * that share it and the first of them. mesh/state.h has that of the whole model and all ranks.
+/* store_state — the state of a store: what this rank has of it, and how ranges move between the
+ * ranks that share it and the first of them. mesh/state.h has that of the whole model.
  *
  * part: 0 parameters (masters), 1 and 2 moments. Ranges count elements of the table. What has no
  * second moment reads as zero, and writing ignores it. */

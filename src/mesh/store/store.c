@@ -1,7 +1,8 @@
-/* store — the life of a store, gradients and their reduction, the update (store.h).
+/* store — the life of a store, its calls, the update (store.h).
  *
- * Memory and the policy table are in store/memory.c, the compute copy in store/params.c, the norm
- * in store/grad_norm.c, the state of all ranks by ranges in store/state.c. */
+ * Memory and the policy table are in store/memory.c, the compute copy in store/params.c, gradients
+ * and their reduction in store/reduce.c, the norm in store/grad_norm.c, the state in
+ * store/state.c. */
 #include "mesh/store/store.h"
 
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
+#include "mesh/store/dry.h"
 #include "mesh/store/inside.h"
 #include "mesh/store/state.h"
 
@@ -16,6 +18,7 @@
 
 enum status store_set_place(struct store *s, int rank, int ranks, bool is_discrete)
 {
+    const char *why; /* for the log, which comes when memory is taken */
     /* On rank `rank` of `ranks`: with HYBRID every group has a layout of its own. */
     int group = store_is_hybrid(s) ? s->c.settings.group_ranks : ranks;
     ASSERTF(s->c.settings.shard < LAYOUT_SHARD_AUTO, "shard %d", (int)s->c.settings.shard);
@@ -26,7 +29,7 @@ enum status store_set_place(struct store *s, int rank, int ranks, bool is_discre
     s->is_discrete = is_discrete;
     s->is_alone = s->layout.ranks == 1;
     s->policy = store_memory_policy(&s->c, s->layout.ranks);
-    s->is_sparse = store_memory_uses_sparse(s);
+    s->is_sparse = store_memory_uses_sparse(s, &why);
     return s->c.shards > 0 ? store_exact_plan(s) : ST_OK;
 }
 
@@ -56,7 +59,6 @@ enum status store_open(const struct store_config *config, struct store **out)
     const struct comm_place *place = comm_place(config->comm);
     enum status st;
     s->c = *config;
-    s->calls = &store_calls_live;
     /* The world is the comm's own ranks, or has other groups too. */
     if (s->c.world == NULL)
         s->c.world = s->c.comm;
@@ -117,19 +119,136 @@ void store_bind(const struct store *s, struct pass *p)
     p->grads = s->grads;
 }
 
+/* ---- waiting ---- */
+
+/* Calls finish in the order in which they began: after the newest is waited for, none is left. */
+enum status store_track(struct store *s, enum status st, struct comm_ticket ticket)
+{
+    TRY(st);
+    s->newest = ticket;
+    s->is_under_way = true;
+    return ST_OK;
+}
+
+/* Work that the stream has recorded (dev_graph_begin) is launched before the host waits, because
+ * the device would idle otherwise. It is launched even if the call has finished already: what is
+ * launched together must be the same in each step. */
+enum status store_wait(struct store *s, struct comm_ticket ticket)
+{
+    if (s->dry)
+        return ST_OK;
+    if (s->is_under_way && comm_place(s->c.world)->ranks > 1)
+        TRY(dev_flush(s->c.stream));
+    s->is_under_way = s->is_under_way && ticket.sequence != s->newest.sequence;
+    return comm_wait(s->c.world, ticket);
+}
+
+/* The host goes on where the device executes the call: `newest` stays under way until it is waited
+ * for, or until the store is closed. */
+enum status store_stream_wait(struct store *s, struct comm_ticket ticket)
+{
+    if (s->dry || !comm_stays_on_device(s->c.world))
+        return store_wait(s, ticket);
+    return comm_wait_on(s->c.world, ticket, s->c.stream);
+}
+
+enum status store_comm_wait_stream(struct store *s)
+{
+    if (s->dry)
+        return ST_OK;
+    return s->grad_compress ? dev_sync(s->c.stream) : comm_wait_stream(s->c.comm, s->c.stream);
+}
+
+/* ---- calls: on the comms, or of a store that is only counted (store/dry.h) ---- */
+
+static struct comm *comm_of(const struct store *s, enum store_group group)
+{
+    struct comm *const comms[] = {[STORE_GROUP_WITHIN] = s->within,
+                                  [STORE_GROUP_ACROSS] = s->across,
+                                  [STORE_GROUP_ALL] = s->c.comm,
+                                  [STORE_GROUP_WORLD] = s->c.world};
+    return comms[group];
+}
+
+enum status store_call_begin(struct store *s, const struct store_call *call,
+                             struct comm_ticket *ticket)
+{
+    struct comm *comm = comm_of(s, call->group);
+    enum status st;
+    if (s->dry)
+        return store_dry_call(s, call);
+    if (call->kind == STORE_CALL_ALL_REDUCE)
+        st = comm_all_reduce_begin(comm, call->out, call->in, call->elems, ticket);
+    else if (call->kind == STORE_CALL_REDUCE_SCATTER)
+        st = comm_reduce_scatter_begin(comm, call->out, call->in, call->elems, ticket);
+    else
+        st = comm_all_gather_begin(comm, call->out, call->in, call->elems, ticket);
+    return store_track(s, st, *ticket);
+}
+
+enum status store_call_and_wait(struct store *s, const struct store_call *call)
+{
+    struct comm_ticket ticket;
+    TRY(store_comm_wait_stream(s));
+    TRY(store_call_begin(s, call, &ticket));
+    return store_stream_wait(s, ticket);
+}
+
+/* ---- compressed gradients ---- */
+
+enum status store_call_reduce_compressed(struct store *s, int bucket, struct tensor from,
+                                         struct tensor to_all, struct tensor to_own)
+{
+    struct store_bucket *p = &s->bucket[bucket];
+    if (s->dry)
+        return store_dry_compressed(s, bucket, true, to_all.data != NULL);
+    return store_track(s,
+                       grad_compress_begin(s->grad_compress, bucket, from.data, to_all.data,
+                                           to_own.data, &p->reduce),
+                       p->reduce);
+}
+
+enum status store_call_gather_compressed(struct store *s, int bucket, struct tensor to_all)
+{
+    struct store_bucket *p = &s->bucket[bucket];
+    if (s->dry)
+        return store_dry_compressed(s, bucket, false, true);
+    return store_track(
+        s, grad_compress_gather_begin(s->grad_compress, bucket, to_all.data, &p->gather),
+        p->gather);
+}
+
+/* ---- rows of the embedding ---- */
+
+enum status store_call_sparse_ids(struct store *s, const int32_t *tokens, int64_t n)
+{
+    if (s->dry)
+        return store_dry_sparse_ids(s);
+    return store_track(s, sparse_embed_begin(s->sparse, tokens, n, &s->sparse_ticket),
+                       s->sparse_ticket);
+}
+
+enum status store_call_sparse_rows(struct store *s)
+{
+    if (s->dry)
+        return store_dry_sparse_rows(s);
+    return store_track(s, sparse_embed_exchange_begin(s->sparse, &s->sparse_ticket),
+                       s->sparse_ticket);
+}
+
+enum status store_call_sparse_add(struct store *s, struct part_extent part, struct tensor to)
+{
+    return s->dry ? store_dry_sparse_add(s, part, to) : sparse_embed_add(s->sparse, part, to);
+}
+
 /* ---- sums of numbers ---- */
 
 enum status store_all_reduce_begin(struct store *s, double *values, int n,
                                    struct comm_ticket *ticket)
 {
     struct tensor all = {values, DTYPE_F64};
-    return s->calls->begin(
+    return store_call_begin(
         s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_WORLD, -1, all, all, n}, ticket);
-}
-
-enum status store_wait(struct store *s, struct comm_ticket ticket)
-{
-    return s->calls->wait(s, ticket);
 }
 
 enum status store_cast(struct store *s, struct tensor to, struct tensor from, int64_t elems)
@@ -156,7 +275,7 @@ enum status store_sparse_embed_pass(struct store *s, const struct pass *from, st
     if (!s->sparse)
         return ST_OK;
     float *rows = NULL;
-    TRY(s->calls->stream_wait(s, s->sparse_ticket));
+    TRY(store_stream_wait(s, s->sparse_ticket));
     TRY(sparse_embed_rows(s->sparse, &rows, &out->tokens));
     s->embed_table = *from->grad_table;
     memcpy(s->embed_params, from->grad_table->param,
@@ -176,13 +295,9 @@ struct tensor store_loss_sum(const struct store *s)
 
 enum status store_gather_device(struct store *s, struct tensor all, int64_t each)
 {
-    struct comm_ticket ticket;
-    struct tensor own = tensor_at(all, s->rank * each);
-    const struct store_call call = {STORE_CALL_ALL_GATHER, STORE_GROUP_ALL, -1, all, own,
-                                    s->ranks * each};
-    TRY(s->calls->wait_stream(s));
-    TRY(s->calls->begin(s, &call, &ticket));
-    return s->calls->stream_wait(s, ticket);
+    const struct store_call call = {STORE_CALL_ALL_GATHER,          STORE_GROUP_ALL, -1, all,
+                                    tensor_at(all, s->rank * each), s->ranks * each};
+    return store_call_and_wait(s, &call);
 }
 
 /* ---- the update ---- */
@@ -229,23 +344,15 @@ enum status store_update(struct store *s)
 
 static bool has_shards(const struct store *s) { return s->policy.moments == STORE_SHARD; }
 
-/* call_and_wait — Makes a call, for which the stream waits. */
-static enum status call_and_wait(struct store *s, const struct store_call *call)
-{
-    struct comm_ticket ticket;
-    TRY(s->calls->wait_stream(s));
-    TRY(s->calls->begin(s, call, &ticket));
-    return s->calls->stream_wait(s, ticket);
-}
-
 enum status store_update_gather(struct store *s, int bucket, struct store_update_whole *out)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     *out = (struct store_update_whole){store_reduce_grad(s, bucket), l->first, s->rank, s->ranks};
     if (!has_shards(s))
         return ST_OK;
-    return call_and_wait(s, &(struct store_call){STORE_CALL_ALL_GATHER, STORE_GROUP_WITHIN, bucket,
-                                                 out->g, store_reduce_own(s, bucket), l->elems});
+    return store_call_and_wait(s, &(struct store_call){STORE_CALL_ALL_GATHER, STORE_GROUP_WITHIN,
+                                                       bucket, out->g, store_reduce_own(s, bucket),
+                                                       l->elems});
 }
 
 /* Where each rank holds all moments, the sum is needed everywhere; with groups, each group's part
@@ -257,14 +364,14 @@ enum status store_update_scatter(struct store *s, int bucket)
     if (!has_shards(s) && s->ranks == 1)
         return ST_OK;
     if (!has_shards(s))
-        return call_and_wait(s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_ALL, bucket,
-                                                     all, all, l->elems});
-    TRY(call_and_wait(s, &(struct store_call){STORE_CALL_REDUCE_SCATTER, STORE_GROUP_WITHIN, bucket,
-                                              own, all, l->elems}));
+        return store_call_and_wait(s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_ALL,
+                                                           bucket, all, all, l->elems});
+    TRY(store_call_and_wait(s, &(struct store_call){STORE_CALL_REDUCE_SCATTER, STORE_GROUP_WITHIN,
+                                                    bucket, own, all, l->elems}));
     if (!store_is_hybrid(s))
         return ST_OK;
-    return call_and_wait(s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_ACROSS, bucket,
-                                                 own, own, l->own.elems});
+    return store_call_and_wait(s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_ACROSS,
+                                                       bucket, own, own, l->own.elems});
 }
 
 enum status store_drain(struct store *s)

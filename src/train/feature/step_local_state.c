@@ -1,5 +1,5 @@
-/* step_local_state — the state of all replicas (mesh/state.h): ranges go between rank 0 and the ranks
- * that hold them.
+/* step_local_state — the state of all replicas (mesh/state.h): ranges go between rank 0 and the
+ * ranks that hold them.
  *
  * Parts, of `parts` in a replica (parameters and moments) and R replicas:
  *   0                    the outer parameters: what others read as the model
@@ -216,8 +216,8 @@ static enum status write_replica(struct step *s, const struct chunk *c)
                    : ST_OK;
 }
 
-/* write_shared — Gives all ranks the values, of which each keeps its own part. Of the parameters all
- * start from all of them. */
+/* write_shared — Gives all ranks the values, of which each keeps its own part. Of the parameters
+ * all start from all of them. */
 static enum status write_shared(struct step *s, const struct chunk *c)
 {
     struct holding h;

@@ -112,38 +112,29 @@ static enum status take_label(struct peer_copy *copy, int rank, int64_t bytes,
                 holder->rank, out->stamp.rank, (long long)out->stamp.bytes, rank, (long long)bytes);
 }
 
-/* pass_part — The holder sends a part of a slice, which lies at slice_at of it, to all ranks, whose
- * state it becomes; the other ranks receive it in `buffer`. */
-static enum status pass_part(struct peer_copy *copy, const struct state *slice, int part,
-                             int64_t slice_at, float *buffer)
+/* pass_slice — The holder sends a slice to all ranks, whose state it becomes; the other ranks
+ * receive it in `buffer`. Damage is found at the end only: the state is lost then with the generation. */
+static enum status pass_slice(struct peer_copy *copy, const struct state *slice, float *buffer)
 {
     const struct peer_copy_holder *holder = &copy->holders[slice->rank];
-    const int64_t elems = state_describe(slice, part, 0).elems;
+    const bool holds = holder->rank == copy->place.rank;
+    const int64_t each = state_describe(slice, 0, 0).elems,
+                  elems = each * state_count(slice, false);
+    struct peer_copy_label label;
+    TRY(take_label(copy, slice->rank, elems * (int64_t)sizeof *buffer, &label));
+    peer_copy_memory_sum_begin(&copy->memory, &label.stamp);
     for (int64_t at = 0, n; at < elems; at += n) {
-        float *data = buffer;
-        n = elems - at < MESSAGE_ELEMS ? elems - at : MESSAGE_ELEMS;
-        if (holder->rank == copy->place.rank)
-            data = (float *)peer_copy_memory_data(&copy->memory, holder->slot) + slice_at + at;
+        const int64_t left = each - at % each; /* of the part */
+        float *data =
+            holds ? (float *)peer_copy_memory_data(&copy->memory, holder->slot) + at : buffer;
+        n = left < MESSAGE_ELEMS ? left : MESSAGE_ELEMS;
         if (copy->place.ranks > 1)
             TRY(comm_broadcast(copy->config.comm, peer_copy_bytes_at(data),
                                n * (int64_t)sizeof *data, holder->rank));
         peer_copy_memory_sum_add(&copy->memory, data, n * (int64_t)sizeof *data);
         peer_copy_beat(copy);
-        TRY(state_write(slice, part, at, n, data));
+        TRY(state_write(slice, (int)(at / each), at % each, n, data));
     }
-    return ST_OK;
-}
-
-/* pass_slice — damage is found at the end only: the state is lost then with the generation. */
-static enum status pass_slice(struct peer_copy *copy, const struct state *slice, float *buffer)
-{
-    const int parts = state_count(slice, false);
-    const int64_t each = state_describe(slice, 0, 0).elems;
-    struct peer_copy_label label;
-    TRY(take_label(copy, slice->rank, each * parts * (int64_t)sizeof *buffer, &label));
-    peer_copy_memory_sum_begin(&copy->memory, &label.stamp);
-    for (int part = 0; part < parts; part++)
-        TRY(pass_part(copy, slice, part, part * each, buffer));
     return peer_copy_memory_sum_end(&copy->memory) == label.checksum
                ? ST_OK
                : fail_damaged(&label, slice->rank);

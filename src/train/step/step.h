@@ -343,14 +343,15 @@ struct stream *step_stream(const struct step *step);
 
 /* step_drain — before a part that lies on this rank is read there: a part of an update may be
  *   deferred to the next step.
- * step_tensor — on the device: a part of this rank's table that is whole on it (no other ranks share
- *   it, or SHARD=none), and that all tensors have. */
+ * step_tensor — on the device: a part of this rank's table that is whole on it (no other ranks
+ *   share it, or SHARD=none), and that all tensors have. */
 enum status step_drain(struct step *step);
 struct tensor step_tensor(const struct step *step, int part);
 float *step_part(struct step *step, int part); /* its address */
 
-/* Slices of the state (mesh/store/state.h), for copies in peers' memory (peer_copy/peer_copy.h). Ranks along
- * the data and context axes share one part of the model, and each has a slice of that part's state.
+/* Slices of the state (mesh/store/state.h), for copies in peers' memory (peer_copy/peer_copy.h).
+ * Ranks along the data and context axes share one part of the model, and each has a slice of that
+ * part's state.
  * Only for step_slice_why NULL.
  * step_slice_why — why the state of such a step has no slices; a clause for people; NULL: it has.
  * step_slice_elems_of — of a rank's slice, on so many ranks, without a step. _most: of the largest.

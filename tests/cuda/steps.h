@@ -46,7 +46,7 @@ static inline float *steps_state(struct step *step, int64_t *n_out)
     int64_t elems = step_whole_table(step)->total_elems;
     float *state = kt_floats(elems * step_parts(step), KT_ONES, 0);
     for (int part = 0; part < step_parts(step); part++)
-        kt_ok(step_read(step, part, 0, elems, state + part * elems));
+        kt_ok(state_read(step_state(step), part, 0, elems, state + part * elems));
     *n_out = elems * step_parts(step);
     return state;
 }

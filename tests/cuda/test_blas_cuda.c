@@ -260,7 +260,7 @@ static struct outcome train(struct dev *dev, enum model_task task, enum model_re
         kt_ok(step_run_batch(step, &b, i, i * 4, 1e-3, false, &r));
     struct outcome out = {r.loss, r.grad_norm, NULL, step_whole_table(step)->total_elems};
     out.params = kt_floats(out.elems, KT_ONES, 0);
-    kt_ok(step_read(step, 0, 0, out.elems, out.params));
+    kt_ok(state_read(step_state(step), 0, 0, out.elems, out.params));
     batch_free(&b);
     step_close(step);
     return out;

@@ -75,7 +75,7 @@ static double weights_nmse(struct running *r)
         assert_non_null(e);
         float *want = kt_floats(n, KT_ONES, 0), *got = kt_floats(n, KT_ONES, 0);
         safetensors_to_f32(e, 0, n, want);
-        kt_ok(step_read(r->step, 0, t->param[row].offset, n, got));
+        kt_ok(state_read(step_state(r->step), 0, t->param[row].offset, n, got));
         for (int64_t i = 0; i < n; i++) {
             diff += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
             power += (double)want[i] * want[i];
@@ -148,7 +148,7 @@ TEST(resumes_to_the_same_bits)
         end(&a);
         begin(&b, &ways[k]);
         for (int part = 0; part < 3; part++)
-            kt_ok(step_write(b.step, part, 0, elems, half + part * elems));
+            kt_ok(state_write(step_state(b.step), part, 0, elems, half + part * elems));
         step_set_loss_scale(b.step, scale);
         update(&b, 1);
         float *got = steps_state(b.step, &all);
@@ -188,7 +188,7 @@ TEST(a_loss_scale_that_is_too_large_is_halved)
     update(&b, 1);
     assert_true(step_loss_scale(b.step).factor == 2048 && step_loss_scale(b.step).steps == 0);
     float inf = INFINITY;
-    kt_ok(step_write(b.step, 0, 0, 1, &inf));
+    kt_ok(state_write(step_state(b.step), 0, 0, 1, &inf));
     struct step_result r;
     golden_batch(&b.g, 2, &b.batch);
     assert_int_equal(step_run_batch(b.step, &b.batch, 2, 0, 1e-3, false, &r), ST_NOT_FINITE);
@@ -249,7 +249,7 @@ static float *text_logits(const struct golden *g, struct dev *dev, enum dtype dt
     struct load_target to = decoder_target(d);
     int64_t elems = step_whole_table(step)->total_elems;
     float *params = kt_floats(elems, KT_ONES, 0), *out = kt_floats(g->dims.vocab, KT_ONES, 0);
-    kt_ok(step_read(step, 0, 0, elems, params));
+    kt_ok(state_read(step_state(step), 0, 0, elems, params));
     for (int i = 0; i < to.table->params_n; i++) { /* a GPU's step has rows of zeros between them */
         const struct param *p = &to.table->param[i];
         kt_ok(dev_copy(to.stream, (float *)to.data.data + p->offset,

@@ -230,7 +230,7 @@ static inline void golden_load(const struct golden *g, struct step *step)
         float *values = malloc((size_t)e->elems * sizeof *values);
         assert_non_null(values);
         safetensors_to_f32(e, 0, e->elems, values);
-        OK(step_write(step, 0, t->param[i].offset, e->elems, values));
+        OK(state_write(step_state(step), 0, t->param[i].offset, e->elems, values));
         free(values);
     }
 }

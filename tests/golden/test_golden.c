@@ -174,7 +174,7 @@ static void compare_here(const struct golden *g, struct step *step, struct dev *
     if (is_grads)
         OK(dev_copy(s, here, step_grads(step).data, (size_t)n * sizeof *here));
     else
-        OK(step_read(step, 0, 0, n, here));
+        OK(state_read(step_state(step), 0, 0, n, here));
     OK(dev_sync(s));
     compare_all(g, step, here, is_grads ? "grad." : "after.", worst);
     dev_stream_close(s);

@@ -8,7 +8,7 @@
 #include "mesh/ranks.h"
 
 #include "kernels/bf16.h"
-#include "mesh/mesh_state.h"
+#include "mesh/store/state.h"
 
 #define MIXED_STEPS 3
 #define MIXED_TOKENS 8
@@ -182,7 +182,7 @@ static inline enum status mixed_begin(struct mixed *h)
 {
     for (int64_t i = 0; i < h->table.total_elems; i++)
         h->values[i] = mixed_value(h->step, i);
-    return store_set(h->store, 0, 0, h->table.total_elems, h->values);
+    return state_write(store_state(h->store), 0, 0, h->table.total_elems, h->values);
 }
 
 /* Rank 0 reads the masters, which must not be rounded, and replaces them as from a checkpoint;
@@ -193,10 +193,10 @@ static inline enum status mixed_state(struct mixed *h, int rank)
     int64_t n = h->table.total_elems;
     int step = h->step;
     h->step += 10;
-    const struct mesh_state state = {.world = h->comm, .store = h->store};
+    const struct state state = state_of_model(h->comm, h->store, NULL, NULL);
     if (rank > 0)
-        return mesh_state_serve(&state);
-    TRY_OR(mesh_state_get(&state, 0, 0, n, h->values), out);
+        return state_serve(&state);
+    TRY_OR(state_read(&state, 0, 0, n, h->values), out);
     for (int row = 0; row < h->table.params_n; row++)
         for (int64_t i = h->table.param[row].offset;
              i < h->table.param[row].offset + h->table.param[row].elems; i++)
@@ -204,10 +204,9 @@ static inline enum status mixed_state(struct mixed *h, int rank)
     for (int64_t i = 0; i < n; i++)
         h->values[i] = mixed_value(h->step, i);
     for (int64_t first = 0; st == ST_OK && first < n; first += 1000)
-        st = mesh_state_put(&state, 0, first, n - first < 1000 ? n - first : 1000,
-                            h->values + first);
+        st = state_write(&state, 0, first, n - first < 1000 ? n - first : 1000, h->values + first);
 out:
-    return mesh_state_end(&state, st);
+    return state_end(&state, st);
 }
 
 static inline enum status mixed_open(struct mixed *h, struct ranks_one *one)

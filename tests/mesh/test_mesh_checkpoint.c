@@ -37,8 +37,8 @@ static enum status tensor(struct step *step, int part, int as, int row, bool is_
         int64_t n = p->elems - first < CHUNK ? p->elems - first : CHUNK;
         for (int64_t i = 0; i < n; i++)
             values[i] = is_put ? value_of(as, row, first + i) : 0;
-        TRY(is_put ? step_write(step, part, p->offset + first, n, values)
-                   : step_read(step, part, p->offset + first, n, values));
+        TRY(is_put ? state_write(step_state(step), part, p->offset + first, n, values)
+                   : state_read(step_state(step), part, p->offset + first, n, values));
         for (int64_t i = 0; i < n; i++)
             if (values[i] != value_of(as, row, first + i))
                 return FAIL(ST_BUG, "part %d, %s[%lld] is %g, want %g", part, p->name,
@@ -53,25 +53,25 @@ static enum status tensor(struct step *step, int part, int as, int row, bool is_
  * outer ones where the checkpoint came after an outer step. */
 static int part_saved(const struct job *job, const struct step *step, int part)
 {
-    const struct step_local_part what = step_local_state_part(step, part);
+    const struct state_part what = state_describe(step_state(step), part, 0);
     const int parts = step_parts(step), n = job->replicas_saved;
     if (n == 0)
         return part;
     const int replica = what.replica % n, inner = parts + 1 + (n - 1) * (parts - 1);
-    if (what.kind != STEP_LOCAL_REPLICA)
-        return what.kind == STEP_LOCAL_OUTER ? 0 : parts;
-    if (what.part == 0)
+    if (what.kind != STATE_REPLICA)
+        return what.kind == STATE_OUTER ? 0 : parts;
+    if (what.moment == 0)
         return job->step % LOCAL_EVERY == 0 ? 0 : inner + replica;
-    return replica == 0 ? what.part : parts + (replica - 1) * (parts - 1) + what.part;
+    return replica == 0 ? what.moment : parts + (replica - 1) * (parts - 1) + what.moment;
 }
 
 static enum status tensors(const struct job *job, struct step *step, bool is_put)
 {
-    const int n = is_put ? step_local_state_parts(step, job->step % LOCAL_EVERY != 0)
-                         : step_local_state_parts_most(step);
+    const int n = is_put ? state_count(step_state(step), job->step % LOCAL_EVERY != 0)
+                         : state_count(step_state(step), true);
     for (int part = 0; part < n; part++)
         for (int row = 0; row < step_whole_table(step)->params_n; row++)
-            if (part < 2 || !step_skips_hidden_second(step) ||
+            if (!state_describe(step_state(step), part, 0).skips_hidden ||
                 !step_whole_table(step)->param[row].is_hidden)
                 TRY(tensor(step, part, part_saved(job, step, part), row, is_put));
     return ST_OK;
@@ -109,11 +109,11 @@ static enum status save(struct job *job, struct checkpoint *checkpoint, struct s
 {
     if (job->save == SAVE_COPY) {
         int64_t each = step_whole_table(step)->total_elems;
-        const int parts = step_local_state_parts_most(step);
+        const int parts = state_count(step_state(step), true);
         float *copy = calloc((size_t)(each * parts), sizeof *copy);
         enum status st = copy != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory");
         for (int part = 0; st == ST_OK && part < parts; part++)
-            st = step_read(step, part, 0, each, copy + part * each);
+            st = state_read(step_state(step), part, 0, each, copy + part * each);
         if (st == ST_OK)
             st = checkpoint_save(checkpoint, progress, copy, NULL, job->path, sizeof job->path);
         free(copy);
@@ -151,7 +151,7 @@ static enum status first_rank(struct job *job, struct step *step, int ranks)
     if (st == ST_OK && job->is_load != is_found)
         st = FAIL(ST_BUG, "a checkpoint in %s: %d", job->dir, is_found);
     checkpoint_close(checkpoint);
-    return step_state_end(step, st);
+    return state_end(step_state(step), st);
 }
 
 static enum status rank(struct ranks_one *one)
@@ -163,7 +163,8 @@ static enum status rank(struct ranks_one *one)
     job->trial.config.is_loaded = true;
     TRY(step_open(&job->trial.config, &step));
     job->total_elems = step_whole_table(step)->total_elems;
-    enum status st = one->rank == 0 ? first_rank(job, step, one->ranks) : step_state_serve(step);
+    enum status st =
+        one->rank == 0 ? first_rank(job, step, one->ranks) : state_serve(step_state(step));
     step_close(step);
     return st;
 }

@@ -33,10 +33,10 @@ static enum status scaled_steps(struct ranks_one *one, struct scaled *x, struct 
         x->scale[i] = step_loss_scale(step);
     }
     if (one->rank != 0)
-        return step_state_serve(step);
+        return state_serve(step_state(step));
     x->elems = step_whole_table(step)->param[0].elems;
     x->state = calloc((size_t)x->elems, sizeof *x->state);
-    return step_state_end(step, step_read(step, 0, 0, x->elems, x->state));
+    return state_end(step_state(step), state_read(step_state(step), 0, 0, x->elems, x->state));
 }
 
 static enum status scaled_rank(struct ranks_one *one)

@@ -41,20 +41,20 @@ static enum status move(struct job *job, struct step *step, bool is_put)
     enum status st = ST_OK;
     if (!is_put) {
         job->total = step_whole_table(step)->total_elems;
-        job->parts = step_local_state_parts(step, step_local_is_apart(step));
+        job->parts = state_count(step_state(step), step_local_is_apart(step));
     }
     for (int part = 0; st == ST_OK && part < job->parts; part++) {
         if (!is_put)
             job->all[part] = calloc((size_t)job->total, sizeof(float));
-        st = is_put ? step_write(step, part, 0, job->total, job->all[part])
-                    : step_read(step, part, 0, job->total, job->all[part]);
+        st = is_put ? state_write(step_state(step), part, 0, job->total, job->all[part])
+                    : state_read(step_state(step), part, 0, job->total, job->all[part]);
     }
-    return step_state_end(step, st);
+    return state_end(step_state(step), st);
 }
 
 static enum status state(struct ranks_one *one, struct job *job, struct step *step, bool is_put)
 {
-    return one->rank == 0 ? move(job, step, is_put) : step_state_serve(step);
+    return one->rank == 0 ? move(job, step, is_put) : state_serve(step_state(step));
 }
 
 static enum status one_step(struct ranks_one *one, struct job *job, struct step *step,
@@ -84,8 +84,8 @@ static enum status read_params(struct job *job, struct step *step)
     job->elems = table->parameters;
     float *to = job->params;
     for (int i = 0; st == ST_OK && i < table->params_n; to += table->param[i++].elems)
-        st = step_read(step, 0, table->param[i].offset, table->param[i].elems, to);
-    return step_state_end(step, st);
+        st = state_read(step_state(step), 0, table->param[i].offset, table->param[i].elems, to);
+    return state_end(step_state(step), st);
 }
 
 static enum status steps(struct ranks_one *one, struct job *job, struct step *step, struct batch *b)
@@ -97,7 +97,7 @@ static enum status steps(struct ranks_one *one, struct job *job, struct step *st
         if (s + 1 == job->stop)
             TRY(state(one, job, step, false));
     }
-    return one->rank == 0 ? read_params(job, step) : step_state_serve(step);
+    return one->rank == 0 ? read_params(job, step) : state_serve(step_state(step));
 }
 
 static enum status rank(struct ranks_one *one)

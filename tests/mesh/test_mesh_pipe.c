@@ -40,9 +40,9 @@ static enum status take_whole(struct job *job, struct step *step)
     const struct param_table *table = step_whole_table(step);
     for (int i = 0; i < table->params_n; i++)
         for (int part = 0; st == ST_OK && part < step_parts(step); part++)
-            st = step_read(step, part, table->param[i].offset, table->param[i].elems,
-                           job->whole->value[part] + job->whole->table.param[i].offset);
-    return step_state_end(step, st);
+            st = state_read(step_state(step), part, table->param[i].offset, table->param[i].elems,
+                            job->whole->value[part] + job->whole->table.param[i].offset);
+    return state_end(step_state(step), st);
 }
 
 static enum status train(struct ranks_one *one, struct job *job, struct step *step, struct batch *b)
@@ -61,7 +61,7 @@ static enum status train(struct ranks_one *one, struct job *job, struct step *st
     }
     if (t->config.dims.task == MODEL_TASK_LM)
         TRY(step_logits(step, (const int32_t[]){5, 3, 200, 8, 13}, 5, job->logits));
-    return one->rank == 0 ? take_whole(job, step) : step_state_serve(step);
+    return one->rank == 0 ? take_whole(job, step) : state_serve(step_state(step));
 }
 
 static enum status pipe_rank(struct ranks_one *one)

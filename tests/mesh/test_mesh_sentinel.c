@@ -28,8 +28,8 @@ static void invert(const struct ranks_one *one, const struct step *step, int i)
     if (draw(i, 0, one->ranks) != one->rank)
         return;
     step_sentinel_replica(step, &replica);
-    struct tensor part = store_replicated(step->store, (int)draw(i, 1, step_parts(step)));
-    unsigned char *bytes = part.data;
+    const int part = (int)draw(i, 1, step_parts(step));
+    unsigned char *bytes = (void *)state_describe(store_state(step->store), part, 0).here;
     bytes[draw(i, 2, replica.elems * 4)] ^= (unsigned char)(1 << draw(i, 3, 8));
 }
 

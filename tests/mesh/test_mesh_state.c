@@ -1,6 +1,6 @@
 /* test_mesh_state — the state of a model that one mesh holds, another takes over: the same bits on
  * every rank, whatever is cut, staged or sharded. */
-#include "mesh/mesh_state.h"
+#include "mesh/state.h"
 
 #include "mesh/ranks.h"
 
@@ -54,7 +54,8 @@ struct job {
     struct store *store;
     struct param_table whole, own;
     struct part_map map;
-    struct mesh_state m;
+    struct mesh shape;
+    struct state m;
 };
 
 static float value_of(int part, int tensor, int64_t i)
@@ -99,15 +100,14 @@ static enum status open_map(struct job *j)
         param_table_free(&t);
         TRY(st);
     }
-    j->m.map = &j->map;
     return part_map_check(&j->map);
 }
 
 static enum status open_rank(struct ranks_one *one, struct job *j)
 {
     const struct layouts *like = j->like;
-    TRY(mesh_make(one->ranks, like->tensor, 1, like->stages, &j->m.mesh));
-    TRY(mesh_comm_open(one->comm, &j->m.mesh, &j->mesh));
+    TRY(mesh_make(one->ranks, like->tensor, 1, like->stages, &j->shape));
+    TRY(mesh_comm_open(one->comm, &j->shape, &j->mesh));
     int own = j->mesh.at.at[MESH_AXIS_PIPELINE] * like->tensor + j->mesh.at.at[MESH_AXIS_TENSOR];
     TRY(describe(j, own, &j->own));
     TRY(open_map(j));
@@ -135,8 +135,8 @@ static enum status open_rank(struct ranks_one *one, struct job *j)
                                   .moments_n = PARTS - 1,
                                   .pass_tokens = 8};
     TRY(store_open(&config, &j->store));
-    j->m.world = one->comm;
-    j->m.store = j->store;
+    j->m = state_of_model(one->comm, j->store, &j->shape,
+                          like->tensor * like->stages > 1 ? &j->map : NULL);
     return ST_OK;
 }
 
@@ -170,7 +170,7 @@ static enum status set_own(const struct job *j)
 {
     for (int part = 0; part < PARTS; part++) {
         float *values = own_values(j, part);
-        enum status st = store_set(j->store, part, 0, j->own.total_elems, values);
+        enum status st = state_write(store_state(j->store), part, 0, j->own.total_elems, values);
         free(values);
         TRY(st);
     }
@@ -193,7 +193,7 @@ static enum status check_own(struct job *j)
     TRY(store_drain(j->store));
     for (int part = 0; st == ST_OK && part < PARTS; part++) {
         float *want = own_values(j, part), *got = own_values(j, (part + 1) % PARTS);
-        const float *here = store_replicated(j->store, part).data;
+        const float *here = state_describe(store_state(j->store), part, 0).here;
         bool is_first = j->mesh.at.at[MESH_AXIS_DATA] == 0;
         st = store_state_gather(j->store, part, 0, j->own.total_elems, got);
         if (st == ST_OK && is_first)
@@ -222,8 +222,8 @@ static enum status move(const struct job *j, int part, float *table, bool is_put
 {
     for (int64_t first = 0, n; first < j->whole.total_elems; first += n) {
         n = j->whole.total_elems - first < j->each ? j->whole.total_elems - first : j->each;
-        TRY(is_put ? mesh_state_put(&j->m, part, first, n, table + first)
-                   : mesh_state_get(&j->m, part, first, n, table + first));
+        TRY(is_put ? state_write(&j->m, part, first, n, table + first)
+                   : state_read(&j->m, part, first, n, table + first));
     }
     return ST_OK;
 }
@@ -256,7 +256,7 @@ static enum status first_rank(struct job *j)
     enum status asked = j->work == WORK_FAIL ? ST_STORE : st, end;
     if (j->work == WORK_FAIL)
         (void)FAIL(ST_STORE, "the disk is full");
-    end = mesh_state_end(&j->m, asked);
+    end = state_end(&j->m, asked);
     j->served = end;
     return j->work == WORK_FAIL ? ST_OK : end;
 }
@@ -271,7 +271,7 @@ static enum status rank(struct ranks_one *one)
     if (one->rank == 0)
         TRY_OR(first_rank(j), out);
     else
-        j->served = mesh_state_serve(&j->m);
+        j->served = state_serve(&j->m);
     st = j->work == WORK_FAIL ? ST_OK : j->served;
     if (st == ST_OK && j->work == WORK_LOAD)
         st = check_own(j);
@@ -378,7 +378,7 @@ TEST(many_requests)
     dims.vocab = 50257;
     float *want[PARTS], *got[PARTS];
     int64_t elems = want_state(&dims, want);
-    assert_true(elems > MESH_STATE_ELEMS);
+    assert_true(elems > STATE_RANGE_ELEMS);
     for (int i = 0; i < MESHES; i++) {
         for (int part = 0; part < PARTS; part++)
             got[part] = calloc((size_t)elems, sizeof(float));

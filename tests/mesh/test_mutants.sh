@@ -27,8 +27,8 @@ slices of other ranks become the state as they are|peer_copy/restore|s/    if (c
 a slice that was restored has no second copy|peer_copy/restore|s/    TRY(replicate(copy, slot));/    ;/
 pieces of a slice are written to one place|step/slice|s/to->values + from - to->first);/to->values);/
 a slice of another part becomes the state|step/slice|s/    if (!is_own_part(s, \&at))/    if (0)/
-the moments of a slice become parameters|step/slice|s/struct resize to = {s, part, from/struct resize to = {s, 0, from/
-a copy has the own slice in place of the kept one|peer_copy/exchange|s/    step_slice_each(step, rank, take_run/    step_slice_each(step, copy->place.rank, take_run/
+the moments of a slice become parameters|step/slice|s/struct resize to = {s, r->part,/struct resize to = {s, 0,/
+a copy has the own slice in place of the kept one|peer_copy/exchange|s/slice = step_slice(step, rank);/slice = step_slice(step, copy->place.rank);/
 a slice that was received is never complete|peer_copy/exchange|s/    if (piece->i == n - 1 \&\& copy->receives)/    if (0)/
 pieces of a slice come from one place|peer_copy/exchange|s/mine + to.first, to.elems/mine, to.elems/
 ROWS

@@ -104,9 +104,11 @@ static inline enum status trial_param(struct trial *t, struct step *step, int pa
     for (int64_t first = 0; st == ST_OK && first < param->elems; first += 1000) {
         int64_t n = param->elems - first < 1000 ? param->elems - first : 1000;
         if (is_put && t->load[part])
-            st = step_write(step, part, param->offset + first, n, t->load[part] + at + first);
+            st = state_write(step_state(step), part, param->offset + first, n,
+                             t->load[part] + at + first);
         else if (!is_put)
-            st = step_read(step, part, param->offset + first, n, t->state[part] + at + first);
+            st = state_read(step_state(step), part, param->offset + first, n,
+                            t->state[part] + at + first);
     }
     return st;
 }
@@ -119,14 +121,14 @@ static inline enum status trial_state(struct trial *t, struct step *step, bool i
     for (int i = 0; st == ST_OK && i < table->params_n; at += table->param[i++].elems)
         for (int part = 0; st == ST_OK && part < step_parts(step); part++)
             st = trial_param(t, step, part, &table->param[i], at, is_put);
-    return step_state_end(step, st) != ST_OK && st == ST_OK ? ST_PEER : st;
+    return state_end(step_state(step), st) != ST_OK && st == ST_OK ? ST_PEER : st;
 }
 
 static inline enum status trial_load(struct ranks_one *one, struct trial *t, struct step *step)
 {
     if (!t->load[0])
         return ST_OK;
-    return one->rank == 0 ? trial_state(t, step, true) : step_state_serve(step);
+    return one->rank == 0 ? trial_state(t, step, true) : state_serve(step_state(step));
 }
 
 static inline enum status trial_take(struct ranks_one *one, struct trial *t, struct step *step)
@@ -134,7 +136,7 @@ static inline enum status trial_take(struct ranks_one *one, struct trial *t, str
     if (!t->takes_state)
         return ST_OK;
     if (one->rank != 0)
-        return step_state_serve(step);
+        return state_serve(step_state(step));
     for (int part = 0; part < step_parts(step); part++)
         t->state[part] = calloc((size_t)t->elems, sizeof(float));
     return trial_state(t, step, false);

@@ -25,6 +25,7 @@ enum status store_dry_open(const struct store_config *config, const struct store
     s->grads_rounded = dev_dry_tensor(DTYPE_BF16);
     s->norms = s->blocks.sums = dev_dry_tensor(DTYPE_F64);
     s->shard_grads = dev_dry_tensor(DTYPE_F32);
+    store_reduce_choose(s);
     *out = s;
     return ST_OK;
 }

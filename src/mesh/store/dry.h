@@ -22,7 +22,7 @@ enum status store_dry_open(const struct store_config *config, const struct store
 /* store_dry_policy_is_used — whether parameters are gathered before each use. */
 bool store_dry_gathers_for_use(const struct store *s);
 
-/* For store/call.c: what its functions do in a dry store. Rows of the embedding are as many as a
+/* For store.c: what its functions do in a dry store. Rows of the embedding are as many as a
  * rank sends at most. */
 enum status store_dry_call(struct store *s, const struct store_call *call);
 enum status store_dry_compressed(struct store *s, int bucket, bool is_reduced, bool is_gathered);

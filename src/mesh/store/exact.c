@@ -8,6 +8,8 @@
  *   of it. A block lies on one rank (layout_pad_blocks), and its sum depends on its numbers alone.
  *   All blocks' sums are all-reduced, where all ranks but one add zero, and every rank adds them in
  *   the order of the whole model, tensor rank by tensor rank. */
+#include "mesh/store/exact.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,25 +143,12 @@ static enum status add(struct store *s, struct sum_tree_step step, int64_t first
     return dev_op(s->c.dev)->combine(s->c.stream, &sum);
 }
 
-static enum status add_span(struct store *s, int shard, int64_t first, int64_t n)
+enum status store_exact_add(struct store *s, int shard, int64_t first, int64_t n)
 {
     const struct shard_tree *t = &s->shards;
     for (int i = t->add_first[shard]; i < t->add_first[shard + 1] && n > 0; i++)
         TRY(add(s, t->add[i], first, n));
     return ST_OK;
-}
-
-enum status store_exact_add(struct store *s, int shard, int unit)
-{
-    int64_t first, n;
-    param_unit_span(s->c.table, unit, &first, &n);
-    return add_span(s, shard, first, n);
-}
-
-enum status store_exact_add_param(struct store *s, int shard, int param)
-{
-    const struct param *row = &s->c.table->param[param];
-    return add_span(s, shard, row->offset, row->elems);
 }
 
 int store_exact_pieces(const struct store *s) { return s->shards.pieces_n; }
@@ -212,14 +201,16 @@ enum status store_exact_redeal(struct store *s, const int *begin)
     shard_tree_free(&s->shards);
     s->shards = tree;
     memcpy(s->deal, begin, ((size_t)groups_n(s) + 1) * sizeof *begin);
-    return open_tree(s);
+    TRY(open_tree(s));
+    store_reduce_choose(s);
+    return ST_OK;
 }
 
 enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all,
                                struct tensor to_own, struct comm_ticket *ticket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
-    const float *piece[GRAD_TREE_PIECES_MAX] = {store_grad_whole(s, bucket).data};
+    const float *piece[GRAD_TREE_PIECES_MAX] = {store_reduce_grad(s, bucket).data};
     for (int i = 1; i < s->shards.pieces_n; i++)
         piece[i] = tensor_at(slot(s, i), l->first).data;
     return store_track(
@@ -229,7 +220,7 @@ enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all
 
 /* ---- the norm ---- */
 
-enum status store_exact_norm_reset(struct store *s)
+static enum status norm_reset(struct store *s)
 {
     return dev_fill(s->c.stream, s->blocks.sums.data, 0, (size_t)s->blocks.n * sizeof(double));
 }
@@ -264,7 +255,7 @@ static enum status add_run(struct store *s, struct run run, struct tensor sums, 
                        to - from - lead);
 }
 
-enum status store_exact_norm_add(struct store *s, int bucket, struct tensor own)
+static enum status norm_add(struct store *s, int bucket, struct tensor own)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     const struct param_table *t = s->c.table;
@@ -275,13 +266,13 @@ enum status store_exact_norm_add(struct store *s, int bucket, struct tensor own)
     return ST_OK;
 }
 
-enum status store_exact_norm_begin(struct store *s)
+static enum status norm_begin(struct store *s)
 {
     return dev_copy(s->c.stream, s->blocks.host, s->blocks.sums.data,
                     (size_t)s->blocks.n * sizeof(double));
 }
 
-enum status store_exact_norm_end(struct store *s, double *norm_sq_out, double *extra, int n)
+static enum status norm_end(struct store *s, double *norm_sq_out, double *extra, int n)
 {
     struct comm_ticket ticket;
     double total = 0, *sums = s->blocks.host;
@@ -302,3 +293,5 @@ enum status store_exact_norm_end(struct store *s, double *norm_sq_out, double *e
     *norm_sq_out = total;
     return ST_OK;
 }
+
+const struct store_norm store_norm_blocks = {norm_reset, norm_add, norm_begin, norm_end};

@@ -36,14 +36,16 @@ static enum status add_squares(struct store *s, struct tensor out, struct tensor
     return dev_op(s->c.dev)->sumsq(s->c.stream, &(struct sumsq){out, x, n, accumulate, false});
 }
 
-enum status store_grad_norm_add(struct store *s, int bucket, struct tensor own)
+static enum status group_add(struct store *s, int bucket, struct tensor own)
+{
+    return add_squares(s, tensor_at(s->norms, bucket), own, s->layout.bucket[bucket].own.elems,
+                       false);
+}
+
+static enum status groups_add(struct store *s, int bucket, struct tensor own)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     const int64_t first = l->first + l->own.first, end = first + l->own.elems;
-    if (s->c.shards > 0)
-        return store_exact_norm_add(s, bucket, own);
-    if (!s->has_groups)
-        return add_squares(s, tensor_at(s->norms, bucket), own, l->own.elems, false);
     for (int64_t at = first; at < end;) {
         struct run run = run_at(s->c.table, at, end);
         struct tensor out = run.is_counted ? tensor_at(s->norms, bucket)
@@ -54,40 +56,37 @@ enum status store_grad_norm_add(struct store *s, int bucket, struct tensor own)
     return ST_OK;
 }
 
-enum status store_grad_norm_reset(struct store *s)
+static enum status groups_reset(struct store *s)
 {
-    if (s->c.shards > 0)
-        return store_exact_norm_reset(s);
-    return s->has_groups ? dev_fill(s->c.stream, s->norms.data, 0,
-                                    (size_t)(s->layout.buckets_n + 2) * sizeof(double))
-                         : ST_OK;
+    return dev_fill(s->c.stream, s->norms.data, 0,
+                    (size_t)(s->layout.buckets_n + 2) * sizeof(double));
 }
 
 /* ---- all of them ---- */
 
 enum status store_grad_norm_begin(struct store *s)
 {
-    TRY(store_finish_reductions(s));
-    if (s->c.shards > 0)
-        return store_exact_norm_begin(s);
+    TRY(store_reduce_finish_all(s));
+    return s->norm->begin(s);
+}
+
+static enum status copy_sums(struct store *s)
+{
     return dev_copy(s->c.stream, s->sums, s->norms.data,
                     (size_t)(s->layout.buckets_n + 2) * sizeof *s->sums);
 }
 
 enum status store_grad_norm_device(struct store *s)
 {
-    struct comm_ticket ticket;
     ASSERT(!s->has_groups && s->c.shards == 0);
-    TRY(store_finish_reductions(s));
+    TRY(store_reduce_finish_all(s));
     if (s->is_alone)
         return ST_OK;
     if (s->rank != s->layout.rank) /* as in store_grad_norm_end */
         TRY(dev_fill(s->c.stream, s->norms.data, 0, (size_t)s->layout.buckets_n * sizeof(double)));
     const struct store_call call = {STORE_CALL_ALL_REDUCE,  STORE_GROUP_ALL, -1, s->norms, s->norms,
                                     s->layout.buckets_n + 1};
-    TRY(store_comm_wait_stream(s));
-    TRY(store_call_begin(s, &call, &ticket));
-    return store_stream_wait(s, ticket);
+    return store_call_and_wait(s, &call);
 }
 
 /* first_param — the number, in the whole model, of a bucket's first parameter. */
@@ -101,10 +100,10 @@ static int first_param(const struct store *s, int bucket)
     return s->c.table->param[i].whole_param;
 }
 
-/* end_groups — groups may have other buckets, so sums travel by the number of a bucket's first
+/* groups_end — groups may have other buckets, so sums travel by the number of a bucket's first
  * parameter in the whole model, and are added in the order of one rank. What is not counted adds
  * nothing, or makes the norm NaN. */
-static enum status end_groups(struct store *s, double *norm_sq_out, double *extra, int n)
+static enum status groups_end(struct store *s, double *norm_sq_out, double *extra, int n)
 {
     struct comm_ticket ticket;
     int slots_n = s->c.whole->params_n;
@@ -124,15 +123,10 @@ static enum status end_groups(struct store *s, double *norm_sq_out, double *extr
     return ST_OK;
 }
 
-enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *extra, int n)
+static enum status group_end(struct store *s, double *norm_sq_out, double *extra, int n)
 {
     int buckets_n = s->layout.buckets_n;
     struct comm_ticket ticket;
-    ASSERTF(n <= STORE_EXTRAS_MAX + s->c.shards * s->c.exact.context_ranks, "%d sums", n);
-    if (s->c.shards > 0)
-        return store_exact_norm_end(s, norm_sq_out, extra, n);
-    if (s->has_groups)
-        return end_groups(s, norm_sq_out, extra, n);
     memcpy(s->sums + buckets_n, extra, (size_t)n * sizeof *extra);
     if (s->rank != s->layout.rank) /* the first group counts for all: they hold the same */
         memset(s->sums, 0, (size_t)buckets_n * sizeof *s->sums);
@@ -144,4 +138,13 @@ enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *ex
         total += s->sums[bucket];
     *norm_sq_out = total;
     return ST_OK;
+}
+
+const struct store_norm store_norm_group = {NULL, group_add, copy_sums, group_end},
+                        store_norm_groups = {groups_reset, groups_add, copy_sums, groups_end};
+
+enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *extra, int n)
+{
+    ASSERTF(n <= STORE_EXTRAS_MAX + s->c.shards * s->c.exact.context_ranks, "%d sums", n);
+    return s->norm->end(s, norm_sq_out, extra, n);
 }

@@ -4,6 +4,7 @@
 
 #include "mesh/grad/tree.h"
 #include "mesh/store/shard_tree.h"
+#include "mesh/state.h"
 #include "mesh/store/store.h"
 
 /* How much of an array a rank holds. BUFFER: its local shard, and the buckets that a pass works on,
@@ -47,7 +48,45 @@ struct store_call {
     int64_t elems;
 };
 
+/* How the gradient of a bucket becomes the sum over the ranks (store/reduce.c).
+ * begin       this rank's gradient is complete: starts the sum
+ * end         on the stream: the sum is where the update reads it, as f32, of all ranks or of this
+ *             rank's part alone (is_own_only)
+ * gather      the update is deferred: starts to bring the other ranks' parts
+ * gather_end  on the stream, after that call: they are where the update reads them */
+struct store_reducer {
+    enum status (*begin)(struct store *s, int bucket);
+    enum status (*end)(struct store *s, int bucket);
+    enum status (*gather)(struct store *s, int bucket);
+    enum status (*gather_end)(struct store *s, int bucket);
+};
+
+/* What happens to the embedding's gradient beside its reducer, in the last micro-batch; NULL:
+ * nothing.
+ * begin      its token ids are known
+ * head_done  the head has added to the embedding's gradient
+ * unit_done  unit 0's backward has */
+struct store_embed_steps {
+    enum status (*begin)(struct store *s, const int32_t *tokens, int64_t n);
+    enum status (*head_done)(struct store *s);
+    enum status (*unit_done)(struct store *s);
+};
+
+/* How the gradient norm is added up.
+ * reset       the last micro-batch begins; NULL: nothing
+ * add         the squares of `own`, this rank's part of a bucket's reduced gradient
+ * begin, end  as store_grad_norm_… */
+struct store_norm {
+    enum status (*reset)(struct store *s);
+    enum status (*add)(struct store *s, int bucket, struct tensor own);
+    enum status (*begin)(struct store *s);
+    enum status (*end)(struct store *s, double *norm_sq_out, double *extra, int n);
+};
+
 struct store_bucket {
+    const struct store_reducer *reducer;
+    bool is_deferred; /* updated at its first use in the next forward pass */
+    bool is_own_only; /* each rank gets its part of the sum: reduce-scatter; else all-reduce */
     struct comm_ticket gather, reduce;
     bool is_gathering;  /* `gather` must be waited for */
     bool is_update_due; /* the update follows `gather`, which brings the gradient */
@@ -55,7 +94,6 @@ struct store_bucket {
     bool is_current; /* the compute copy has the masters' values, or `gather` brings them */
     bool is_copy_updated; /* the update writes the compute copy of what it updates, too */
     bool is_reduce_begun; /* in this step */
-    bool is_reducing;     /* `reduce` must be waited for */
     bool is_finished;     /* reduced, and its squares are added */
 };
 
@@ -87,6 +125,10 @@ struct store {
     double *slots; /* has_groups: sums of squares of the whole model, then extras; else NULL */
     double *sums;  /* norms in host memory; then sums of squares and extras */
     struct store_bucket *bucket;
+    const struct store_reducer *dense; /* of buckets without rows of tokens */
+    const struct store_embed_steps *embed;
+    const struct store_norm *norm;
+    struct state own;                 /* store_state */
     int64_t writes;                   /* store_params_writes */
     int grad_in_slot[2];              /* the bucket whose gradient lies in a slot; -1: none */
     struct sparse_embed *sparse;      /* is_sparse, and not dry */
@@ -126,7 +168,8 @@ struct store {
  * _split: opens `within` and `across`: with HYBRID a comm for this rank's group, and one for the
  *   holders of its part; before _take.
  * _take: takes all memory, and opens sparse and grad_compress where they are used.
- * _uses_sparse: whether rows of the embedding's gradient are exchanged.
+ * _uses_sparse: whether rows of the embedding's gradient are exchanged, and why: a clause for the
+ *   log.
  * _compresses: whether gradients are quantised.
  * store_rounds_grads: whether gradients travel as bf16.
  * store_has_copy: whether the compute copy is memory of its own. */
@@ -134,7 +177,7 @@ struct store_policy store_memory_policy(const struct store_config *config, int r
 struct store_memory store_memory_plan(const struct store *s);
 enum status store_memory_split(struct store *s);
 enum status store_memory_take(struct store *s);
-bool store_memory_uses_sparse(const struct store *s);
+bool store_memory_uses_sparse(const struct store *s, const char **why_out);
 bool store_memory_compresses(const struct store *s);
 static inline bool store_rounds_grads(const struct store *s)
 {
@@ -149,34 +192,32 @@ static inline bool store_has_copy(const struct store *s)
     return s->policy.params == STORE_BUFFER || s->c.settings.dtype != DTYPE_F32;
 }
 
-/* Collectives (store.c).
+/* Life, calls and waiting (store.c).
  * store_set_place: the layout and the policy, of rank `rank` of `ranks`.
  * store_new_lists: the lists of buckets and tensors in host memory.
  * store_track: notes the ticket of a call that was begun with status st; returns st.
  * store_stream_wait: what the stream is given from now on runs after the call; the host waits where
  * the device does not execute it.
  * store_cast: the same numbers as another type, on the stream.
- * store_grad_gathered: an all-gather brought all of a bucket's gradient; its numbers are fp32 now.
  * store_comm_wait_stream: the next collective starts after the work that is on the stream now.
- * With compression, which copies by a stream of its own, the host waits for that work.
- * store_finish_reductions: all buckets are reduced, and their squares added. */
+ * With compression, which copies by a stream of its own, the host waits for that work. */
 enum status store_set_place(struct store *s, int rank, int ranks, bool is_discrete);
 void store_new_lists(struct store *s);
 enum status store_track(struct store *s, enum status st, struct comm_ticket ticket);
 enum status store_stream_wait(struct store *s, struct comm_ticket ticket);
 enum status store_cast(struct store *s, struct tensor to, struct tensor from, int64_t elems);
-enum status store_grad_gathered(struct store *s, int bucket);
 enum status store_comm_wait_stream(struct store *s);
-enum status store_finish_reductions(struct store *s);
 
-/* Beginning calls (store/call.c).
+/* Beginning calls (store.c).
  * _begin              a call between the store's buffers.
+ * _and_wait           begins one, for which the stream waits.
  * _reduce_compressed  the sum of `from` over the ranks: to_all, or, data NULL, this rank's part
  *                     alone, to_own.
  * _gather_compressed  the parts of that sum.
  * _sparse_ids, _sparse_rows, _sparse_add  as sparse_embed_begin, _exchange_begin and _add. */
 enum status store_call_begin(struct store *s, const struct store_call *call,
                              struct comm_ticket *ticket);
+enum status store_call_and_wait(struct store *s, const struct store_call *call);
 enum status store_call_reduce_compressed(struct store *s, int bucket, struct tensor from,
                                          struct tensor to_all, struct tensor to_own);
 enum status store_call_gather_compressed(struct store *s, int bucket, struct tensor to_all);
@@ -184,31 +225,38 @@ enum status store_call_sparse_ids(struct store *s, const int32_t *tokens, int64_
 enum status store_call_sparse_rows(struct store *s);
 enum status store_call_sparse_add(struct store *s, struct part_extent part, struct tensor to);
 
-/* The norm (store/grad_norm.c).
- * _reset: the last micro-batch begins.
- * _add: the squares of `own`, this rank's part of a bucket's reduced gradient. */
-enum status store_grad_norm_reset(struct store *s);
-enum status store_grad_norm_add(struct store *s, int bucket, struct tensor own);
+/* Gradients (store/reduce.c).
+ * _choose: how each bucket's gradient is summed; after memory is taken, and after grad_tree.
+ * _finish_all: all buckets are reduced, and their squares added.
+ * _grad, _own: the gradients of a bucket, all of it, as passes write them; reduced, this rank's
+ *   part. */
+void store_reduce_choose(struct store *s);
+enum status store_reduce_finish_all(struct store *s);
+struct tensor store_reduce_grad(const struct store *s, int bucket);
+struct tensor store_reduce_own(const struct store *s, int bucket);
+
+/* The norm: of one group of ranks, and of several (store/grad_norm.c); of virtual shards
+ * (store/exact.c). */
+extern const struct store_norm store_norm_group, store_norm_groups, store_norm_blocks;
 
 /* Virtual shards (store/exact.c); c.shards > 0.
  * _plan: the tree, and where blocks of squares are; frees nothing. _free: may be called twice.
  * _open: after memory is taken: how the ranks' sums join.
  * _slots: elements of the slots from 1 on.
- * _reduce: this rank's part of a bucket's sum, to_own, or all of it, to_all.
- * _norm_reset, _norm_add, _norm_begin, _norm_end: as store_grad_norm_… */
+ * _reduce: this rank's part of a bucket's sum, to_own, or all of it, to_all. */
 enum status store_exact_plan(struct store *s);
 enum status store_exact_open(struct store *s);
 void store_exact_free(struct store *s);
 int64_t store_exact_slots(const struct store *s);
 enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all,
                                struct tensor to_own, struct comm_ticket *ticket);
-enum status store_exact_norm_reset(struct store *s);
-enum status store_exact_norm_add(struct store *s, int bucket, struct tensor own);
-enum status store_exact_norm_begin(struct store *s);
-enum status store_exact_norm_end(struct store *s, double *norm_sq_out, double *extra, int n);
 
-/* store_grad_whole — Returns the gradients of a bucket, all of it, as passes wrote them. */
-struct tensor store_grad_whole(const struct store *s, int bucket);
+/* The state on this rank and that of the store's ranks (store/state.c).
+ * store_state_held: where a part lies.
+ * store_state_count: state_ops.count of all states of a store. */
+extern const struct state_ops store_state_own, store_state_whole;
+int store_state_count(const struct state *s, bool is_apart);
+struct tensor store_state_held(const struct store *s, int part);
 
 /* Moments (store/memory.c); part 1 and 2.
  * _elems: of a moment on this rank; outside store/memory.c for tests.

@@ -56,8 +56,7 @@ static int dense_bytes(const struct store_settings *settings)
                                                            : 1; /* or less than 1 */
 }
 
-/* Whether rows of tokens are exchanged, and why: a clause for the log. */
-static bool chooses_sparse(const struct store *s, const char **why_out)
+bool store_memory_uses_sparse(const struct store *s, const char **why_out)
 {
     const struct param *wte = &s->c.table->param[0];
     const struct sparse_embed_cost cost = {.ranks = s->layout.ranks,
@@ -73,12 +72,6 @@ static bool chooses_sparse(const struct store *s, const char **why_out)
                : s->c.settings.has_whole_embed ? "other ranks have parts of the model or of samples"
                                                : NULL;
     return !*why_out && sparse_embed_is_used(&cost, why_out) && s->c.has_grads;
-}
-
-bool store_memory_uses_sparse(const struct store *s)
-{
-    const char *why;
-    return chooses_sparse(s, &why);
 }
 
 static int64_t sparse_elems(const struct store *s)
@@ -266,7 +259,7 @@ static void log_sparse(const struct store *s)
     const char *why;
     if (comm_place(s->c.world)->rank > 0 || s->is_alone || !s->c.has_grads)
         return;
-    (void)chooses_sparse(s, &why);
+    (void)store_memory_uses_sparse(s, &why);
     text_format_bytes(all, sizeof all,
                       (double)(s->layout.ranks * rows * wte->dim[1]) * sizeof(float));
     text_format_bytes(whole, sizeof whole, (double)(wte->elems * dense_bytes(&s->c.settings)));

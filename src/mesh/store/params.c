@@ -15,6 +15,7 @@
 
 #include "base/assert.h"
 #include "mesh/store/inside.h"
+#include "mesh/store/state.h"
 
 /* The whole bucket, as passes read it. */
 static struct tensor compute_copy_of(const struct store *s, int bucket)
@@ -57,7 +58,7 @@ enum status store_params_drain(struct store *s, int bucket)
     if (!p->is_update_due)
         return ST_OK;
     p->is_update_due = false;
-    TRY(store_grad_gathered(s, bucket));
+    TRY(p->reducer->gather_end(s, bucket));
     TRY(s->c.update(s->c.update_arg, bucket));
     p->is_behind = false;
     p->is_current = p->is_copy_updated;
@@ -171,7 +172,7 @@ enum status store_params_flip(struct store *s, int bit, struct store_flip *out)
     word ^= UINT32_C(1) << bit;
     memcpy(&out->after, &word, sizeof word);
     if (s->policy.masters == STORE_WHOLE)
-        return store_set(s, 0, at, 1, &out->after);
+        return state_write(&s->own, 0, at, 1, &out->after);
     TRY(dev_copy(s->c.stream, master.data, &out->after, sizeof out->after));
     return dev_sync(s->c.stream);
 }

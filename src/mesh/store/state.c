@@ -1,4 +1,4 @@
-/* store_state — see store/state.h. */
+/* store_state — the state of a store, on this rank and of all that share it (store/state.h). */
 #include "mesh/store/state.h"
 
 #include <string.h>
@@ -8,17 +8,119 @@
 
 #define RUN_ELEMS ((int64_t)1 << 20) /* of a message */
 
-bool store_state_is_sharded(const struct store *s, int part)
+/* ---- on this rank ---- */
+
+static enum store_extent extent_of(const struct store *s, int part)
 {
-    return (part == 0 ? s->policy.masters : s->policy.moments) == STORE_SHARD;
+    return part == 0 ? s->policy.masters : s->policy.moments;
 }
+
+static bool is_rest(const struct store *s, int part)
+{
+    return part == 2 && s->c.skips_hidden_second;
+}
+
+struct tensor store_state_held(const struct store *s, int part)
+{
+    return part > 0 ? s->moment[part - 1] : s->params;
+}
+
+/* Narrows [*first, *end) of the table to this rank's part of a bucket; false: nothing is left. */
+static bool own_range(const struct layout_bucket *l, int64_t *first, int64_t *end)
+{
+    int64_t own = l->first + l->own.first, own_end = own + l->own.elems;
+    *first = *first > own ? *first : own;
+    *end = *end < own_end ? *end : own_end;
+    return *first < *end;
+}
+
+bool store_holds(const struct store *s, int part, int64_t first, int64_t n)
+{
+    if (extent_of(s, part) == STORE_WHOLE)
+        return true;
+    for (int i = 0; i < s->layout.buckets_n; i++) {
+        int64_t from = first, end = first + n;
+        if (own_range(&s->layout.bucket[i], &from, &end))
+            return true;
+    }
+    return false;
+}
+
+/* set_run — the numbers of table elements [first, first + n), which lie together from `at` on. */
+static enum status set_run(struct store *s, struct tensor to, int64_t at, int64_t n,
+                           const float *values)
+{
+    return dev_copy(s->c.stream, tensor_at(to, at).data, values, (size_t)n * sizeof *values);
+}
+
+/* set_moment — elements [first, end) of the table, of a moment: those of them that this rank
+ * has. */
+static enum status set_moment(struct store *s, int part, int64_t first, int64_t end,
+                              const float *values)
+{
+    for (int64_t from = first, n; from < end; from += n) {
+        n = end - from;
+        int64_t at = store_memory_moment_run(s, part, from, &n);
+        if (at >= 0)
+            TRY(set_run(s, store_state_held(s, part), at, n, values + from - first));
+    }
+    return ST_OK;
+}
+
+static enum status own_write(const struct state *state, const struct state_range *r)
+{
+    struct store *s = state->store;
+    const int part = r->part;
+    const struct tensor to = store_state_held(s, part);
+    const int64_t last = r->first + r->n;
+    TRY(store_params_begin_write(s, part));
+    if (extent_of(s, part) == STORE_WHOLE)
+        TRY(part == 0 ? set_run(s, to, r->first, r->n, r->values)
+                      : set_moment(s, part, r->first, last, r->values));
+    for (int i = 0; extent_of(s, part) != STORE_WHOLE && i < s->layout.buckets_n; i++) {
+        const struct layout_bucket *l = &s->layout.bucket[i];
+        int64_t from = r->first, end = last;
+        if (!own_range(l, &from, &end))
+            continue;
+        const float *values = r->values + from - r->first;
+        TRY(part == 0
+                ? set_run(s, to, l->shard_at + from - l->first - l->own.first, end - from, values)
+                : set_moment(s, part, from, end, values));
+    }
+    return dev_sync(s->c.stream);
+}
+
+int store_state_count(const struct state *s, bool is_apart)
+{
+    (void)is_apart;
+    return 1 + s->store->c.moments_n;
+}
+
+static void own_describe(const struct state *state, int part, int64_t first, struct state_part *out)
+{
+    const struct store *s = state->store;
+    *out = (struct state_part){.kind = STATE_REPLICA,
+                               .moment = part,
+                               .elems = s->c.table->total_elems,
+                               .skips_hidden = is_rest(s, part),
+                               .is_host = !s->is_discrete};
+    if (extent_of(s, part) == STORE_SHARD || out->skips_hidden)
+        return;
+    out->here = tensor_at(store_state_held(s, part), first).data;
+    out->here_elems = out->elems - first;
+}
+
+const struct state_ops store_state_own = {store_state_count, own_describe, NULL, own_write};
+
+const struct state *store_state(const struct store *s) { return &s->own; }
+
+/* ---- of the ranks that share it ---- */
 
 /* A run of elements of one owner, to dst on rank 0. */
 static enum status fetch_run(struct store *s, int part, int owner, int64_t shard_at, int64_t n,
                              float *dst)
 {
-    struct tensor from = tensor_at((part == 0 ? s->params : s->moment[part - 1]), shard_at),
-                  to = {dst, DTYPE_F32};
+    struct tensor from = tensor_at(store_state_held(s, part), shard_at), to = {dst, DTYPE_F32};
     if (s->rank == 0 && owner == 0) {
         TRY(dev_copy(s->c.stream, dst, from.data, (size_t)n * sizeof *dst));
         return dev_sync(s->c.stream);
@@ -46,50 +148,182 @@ static enum status gather_shards(struct store *s, int part, int64_t first, int64
     return ST_OK;
 }
 
-/* gather_rest — the same of shards. */
-static enum status gather_rest(struct store *s, int part, int64_t first, int64_t n, float *dst)
+/* gather_run — a run of elements that the part has. */
+static enum status gather_run(struct store *s, int part, int64_t first, int64_t n, float *dst)
 {
-    const struct param_table *t = s->c.table;
-    for (int64_t at = first, run; at < first + n; at += run) {
-        int param = param_at(t, at);
-        run = param_end(t, param) < first + n ? param_end(t, param) - at : first + n - at;
-        if (!t->param[param].is_hidden)
-            TRY(gather_shards(s, part, at, run, s->rank == 0 ? dst + at - first : NULL));
-        else if (s->rank == 0)
-            memset(dst + at - first, 0, (size_t)run * sizeof *dst);
-    }
-    return ST_OK;
+    if (extent_of(s, part) == STORE_SHARD)
+        return gather_shards(s, part, first, n, dst);
+    if (s->rank != 0)
+        return ST_OK;
+    const int64_t at = is_rest(s, part) ? store_memory_moment_run(s, part, first, &n) : first;
+    TRY(dev_copy(s->c.stream, dst, tensor_at(store_state_held(s, part), at).data,
+                 (size_t)n * sizeof *dst));
+    return dev_sync(s->c.stream);
 }
 
 enum status store_state_gather(struct store *s, int part, int64_t first, int64_t n, float *dst)
 {
-    bool is_rest = part == 2 && s->c.skips_hidden_second;
-    if (store_state_is_sharded(s, part))
-        return is_rest ? gather_rest(s, part, first, n, dst)
-                       : gather_shards(s, part, first, n, dst);
-    if (s->rank != 0)
-        return ST_OK;
-    if (is_rest) {
-        /* On rank 0, which holds all of a second moment that hidden matrices do not have: there it
-         * is zero. */
-        memset(dst, 0, (size_t)n * sizeof *dst);
-        for (int64_t at = first, run; at < first + n; at += run) {
-            run = first + n - at;
-            int64_t from = store_memory_moment_run(s, part, at, &run);
-            if (from >= 0)
-                TRY(dev_copy(s->c.stream, dst + at - first,
-                             tensor_at(s->moment[part - 1], from).data, (size_t)run * sizeof *dst));
-        }
-        return dev_sync(s->c.stream);
+    const struct param_table *t = s->c.table;
+    if (!is_rest(s, part))
+        return gather_run(s, part, first, n, dst);
+    for (int64_t at = first, run; at < first + n; at += run) {
+        int param = param_at(t, at);
+        float *to = s->rank == 0 ? dst + at - first : NULL;
+        run = param_end(t, param) < first + n ? param_end(t, param) - at : first + n - at;
+        if (!t->param[param].is_hidden)
+            TRY(gather_run(s, part, at, run, to));
+        else if (to)
+            memset(to, 0, (size_t)run * sizeof *to);
     }
-    TRY(dev_copy(s->c.stream, dst, tensor_at(store_replicated(s, part), first).data,
-                 (size_t)n * sizeof *dst));
-    return dev_sync(s->c.stream);
+    return ST_OK;
 }
 
 enum status store_state_scatter(struct store *s, int part, int64_t first, int64_t n, float *values)
 {
     if (!s->is_alone)
         TRY(comm_broadcast(s->c.comm, (struct tensor){values, DTYPE_F32}, n > 0 ? n : 1, 0));
-    return n > 0 ? store_set(s, part, first, n, values) : ST_OK;
+    return n > 0 ? state_write(&s->own, part, first, n, values) : ST_OK;
+}
+
+static enum status whole_read(const struct state *s, const struct state_range *r)
+{
+    return store_state_gather(s->store, r->part, r->first, r->n, r->values);
+}
+
+static enum status whole_write(const struct state *s, const struct state_range *r)
+{
+    return store_state_scatter(s->store, r->part, r->first, r->n, r->values);
+}
+
+const struct state_ops store_state_whole = {store_state_count, own_describe, whole_read,
+                                            whole_write};
+
+/* ---- slices ---- */
+
+int64_t store_slice_elems_of(const struct param_table *table, int ranks, int parts_n,
+                             int64_t bucket_elems_min)
+{
+    struct layout layout;
+    layout_init(table, ranks, 0, bucket_elems_min, &layout);
+    int64_t elems = layout.shard_elems * parts_n;
+    layout_free(&layout);
+    return elems;
+}
+
+/* runs_within — those of elements [first, end) of the table, which lie at slice_at. */
+static enum status runs_within(const struct param_table *table, int64_t first, int64_t end,
+                               int64_t slice_at,
+                               enum status (*take)(void *arg, const struct store_slice_run *run),
+                               void *arg)
+{
+    for (int i = 0; i < table->params_n; i++) {
+        const int64_t begin = table->param[i].offset, last = begin + table->param[i].elems,
+                      from = begin > first ? begin : first, to = last < end ? last : end;
+        const struct store_slice_run run = {slice_at + from - first, i, from - begin, to - from};
+        if (from < to)
+            TRY(take(arg, &run));
+    }
+    return ST_OK;
+}
+
+enum status store_slice_runs(const struct param_table *table, int ranks, int rank,
+                             int64_t bucket_elems_min,
+                             enum status (*take)(void *arg, const struct store_slice_run *run),
+                             void *arg)
+{
+    struct layout layout;
+    layout_init(table, ranks, rank, bucket_elems_min, &layout);
+    enum status st = ST_OK;
+    for (int i = 0; i < layout.buckets_n && st == ST_OK; i++) {
+        const struct layout_bucket *l = &layout.bucket[i];
+        const int64_t first = l->first + l->own.first;
+        st = runs_within(table, first, first + l->own.elems, l->shard_at, take, arg);
+    }
+    layout_free(&layout);
+    return st;
+}
+
+static void check_kind(const struct store *s)
+{
+    ASSERT(!store_is_hybrid(s) && !s->c.skips_hidden_second && s->c.has_grads);
+    for (int i = 0; i < s->layout.buckets_n; i++)
+        ASSERTF(!s->bucket[i].is_behind, "bucket %d of %d", i, s->layout.buckets_n);
+}
+
+static bool is_whole(const struct store *s, int part)
+{
+    return state_describe(&s->own, part, 0).here != NULL;
+}
+
+/* whole_run — where the elements from `first` on lie, of a part that lies whole here. Parts of a
+ * bucket are equal and aligned on several ranks (layout_pad), so that nothing lies between them. */
+static void whole_run(const struct state *state, int part, int64_t first, struct state_part *out)
+{
+    const struct store *s = state->store;
+    for (int i = 0; i < s->layout.buckets_n; i++) {
+        const struct layout_bucket *l = &s->layout.bucket[i];
+        const struct part_extent own = part_extent(l->elems, s->layout.ranks, state->rank);
+        if (first >= l->shard_at + own.elems)
+            continue;
+        ASSERTF(first >= l->shard_at, "element %lld before bucket %d", (long long)first, i);
+        out->here =
+            tensor_at(store_state_held(s, part), l->first + own.first + first - l->shard_at).data;
+        out->here_elems = l->shard_at + own.elems - first;
+        return;
+    }
+}
+
+static void slice_describe(const struct state *state, int part, int64_t first,
+                           struct state_part *out)
+{
+    const struct store *s = state->store;
+    check_kind(s);
+    ASSERTF(state->rank == s->layout.rank || is_whole(s, part), "part %d of rank %d", part,
+            state->rank);
+    *out = (struct state_part){.kind = STATE_REPLICA,
+                               .moment = part,
+                               .elems = s->layout.shard_elems,
+                               .is_host = !s->is_discrete};
+    if (is_whole(s, part)) {
+        whole_run(state, part, first, out);
+        return;
+    }
+    out->here = tensor_at(store_state_held(s, part), first).data;
+    out->here_elems = out->elems - first;
+}
+
+/* write_whole — this rank's slice of a part goes to all ranks, and theirs come here. */
+static enum status write_whole(struct store *s, int part, const float *src)
+{
+    for (int i = 0; i < s->layout.buckets_n; i++) {
+        const struct layout_bucket *l = &s->layout.bucket[i];
+        const struct tensor all = tensor_at(store_state_held(s, part), l->first),
+                            own = tensor_at(all, l->own.first);
+        TRY(dev_copy(s->c.stream, own.data, src + l->shard_at, (size_t)l->own.elems * sizeof *src));
+        TRY(dev_sync(s->c.stream));
+        if (!s->is_alone)
+            TRY(comm_all_gather(s->c.comm, all, own, l->elems));
+        if (s->c.heartbeat)
+            s->c.heartbeat(s->c.heartbeat_arg);
+    }
+    return ST_OK;
+}
+
+static enum status slice_write(const struct state *state, const struct state_range *r)
+{
+    struct store *s = state->store;
+    ASSERTF(state->rank == s->layout.rank && r->first == 0 && r->n == s->layout.shard_elems,
+            "elements %lld and %lld of rank %d", (long long)r->first, (long long)r->n, state->rank);
+    TRY(store_params_begin_write(s, r->part));
+    TRY(is_whole(s, r->part) ? write_whole(s, r->part, r->values)
+                             : dev_copy(s->c.stream, store_state_held(s, r->part).data, r->values,
+                                        (size_t)r->n * sizeof *r->values));
+    return dev_sync(s->c.stream);
+}
+
+static const struct state_ops slice = {store_state_count, slice_describe, NULL, slice_write};
+
+struct state store_slice(struct store *s, int rank)
+{
+    return (struct state){.ops = &slice, .store = s, .rank = rank};
 }

@@ -1,7 +1,8 @@
-/* store — the life of a store, gradients and their reduction, the update (store.h).
+/* store — the life of a store, its calls, the update (store.h).
  *
- * Memory and the policy table are in store/memory.c, the compute copy in store/params.c, the norm
- * in store/grad_norm.c, the state of all ranks by ranges in store/state.c. */
+ * Memory and the policy table are in store/memory.c, the compute copy in store/params.c, gradients
+ * and their reduction in store/reduce.c, the norm in store/grad_norm.c, the state in
+ * store/state.c. */
 #include "mesh/store/store.h"
 
 #include <stdlib.h>
@@ -9,12 +10,15 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
+#include "mesh/store/dry.h"
 #include "mesh/store/inside.h"
+#include "mesh/store/state.h"
 
 /* ---- life ---- */
 
 enum status store_set_place(struct store *s, int rank, int ranks, bool is_discrete)
 {
+    const char *why; /* for the log, which comes when memory is taken */
     /* On rank `rank` of `ranks`: with HYBRID every group has a layout of its own. */
     int group = store_is_hybrid(s) ? s->c.settings.group_ranks : ranks;
     ASSERTF(s->c.settings.shard < LAYOUT_SHARD_AUTO, "shard %d", (int)s->c.settings.shard);
@@ -25,7 +29,7 @@ enum status store_set_place(struct store *s, int rank, int ranks, bool is_discre
     s->is_discrete = is_discrete;
     s->is_alone = s->layout.ranks == 1;
     s->policy = store_memory_policy(&s->c, s->layout.ranks);
-    s->is_sparse = store_memory_uses_sparse(s);
+    s->is_sparse = store_memory_uses_sparse(s, &why);
     return s->c.shards > 0 ? store_exact_plan(s) : ST_OK;
 }
 
@@ -67,6 +71,8 @@ enum status store_open(const struct store_config *config, struct store **out)
     TRY_OR(store_memory_take(s), failed);
     if (config->shards > 0 && config->has_grads)
         TRY_OR(store_exact_open(s), failed);
+    store_reduce_choose(s);
+    s->own = (struct state){.ops = &store_state_own, .store = s};
     *out = s;
     return ST_OK;
 failed:
@@ -153,12 +159,101 @@ enum status store_comm_wait_stream(struct store *s)
     return s->grad_compress ? dev_sync(s->c.stream) : comm_wait_stream(s->c.comm, s->c.stream);
 }
 
+/* ---- calls: on the comms, or of a store that is only counted (store/dry.h) ---- */
+
+static struct comm *comm_of(const struct store *s, enum store_group group)
+{
+    struct comm *const comms[] = {[STORE_GROUP_WITHIN] = s->within,
+                                  [STORE_GROUP_ACROSS] = s->across,
+                                  [STORE_GROUP_ALL] = s->c.comm,
+                                  [STORE_GROUP_WORLD] = s->c.world};
+    return comms[group];
+}
+
+enum status store_call_begin(struct store *s, const struct store_call *call,
+                             struct comm_ticket *ticket)
+{
+    struct comm *comm = comm_of(s, call->group);
+    enum status st;
+    if (s->dry)
+        return store_dry_call(s, call);
+    if (call->kind == STORE_CALL_ALL_REDUCE)
+        st = comm_all_reduce_begin(comm, call->out, call->in, call->elems, ticket);
+    else if (call->kind == STORE_CALL_REDUCE_SCATTER)
+        st = comm_reduce_scatter_begin(comm, call->out, call->in, call->elems, ticket);
+    else
+        st = comm_all_gather_begin(comm, call->out, call->in, call->elems, ticket);
+    return store_track(s, st, *ticket);
+}
+
+enum status store_call_and_wait(struct store *s, const struct store_call *call)
+{
+    struct comm_ticket ticket;
+    TRY(store_comm_wait_stream(s));
+    TRY(store_call_begin(s, call, &ticket));
+    return store_stream_wait(s, ticket);
+}
+
+/* ---- compressed gradients ---- */
+
+enum status store_call_reduce_compressed(struct store *s, int bucket, struct tensor from,
+                                         struct tensor to_all, struct tensor to_own)
+{
+    struct store_bucket *p = &s->bucket[bucket];
+    if (s->dry)
+        return store_dry_compressed(s, bucket, true, to_all.data != NULL);
+    return store_track(s,
+                       grad_compress_begin(s->grad_compress, bucket, from.data, to_all.data,
+                                           to_own.data, &p->reduce),
+                       p->reduce);
+}
+
+enum status store_call_gather_compressed(struct store *s, int bucket, struct tensor to_all)
+{
+    struct store_bucket *p = &s->bucket[bucket];
+    if (s->dry)
+        return store_dry_compressed(s, bucket, false, true);
+    return store_track(
+        s, grad_compress_gather_begin(s->grad_compress, bucket, to_all.data, &p->gather),
+        p->gather);
+}
+
+/* ---- rows of the embedding ---- */
+
+enum status store_call_sparse_ids(struct store *s, const int32_t *tokens, int64_t n)
+{
+    if (s->dry)
+        return store_dry_sparse_ids(s);
+    return store_track(s, sparse_embed_begin(s->sparse, tokens, n, &s->sparse_ticket),
+                       s->sparse_ticket);
+}
+
+enum status store_call_sparse_rows(struct store *s)
+{
+    if (s->dry)
+        return store_dry_sparse_rows(s);
+    return store_track(s, sparse_embed_exchange_begin(s->sparse, &s->sparse_ticket),
+                       s->sparse_ticket);
+}
+
+enum status store_call_sparse_add(struct store *s, struct part_extent part, struct tensor to)
+{
+    return s->dry ? store_dry_sparse_add(s, part, to) : sparse_embed_add(s->sparse, part, to);
+}
+
+/* ---- sums of numbers ---- */
+
 enum status store_all_reduce_begin(struct store *s, double *values, int n,
                                    struct comm_ticket *ticket)
 {
     struct tensor all = {values, DTYPE_F64};
     return store_call_begin(
         s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_WORLD, -1, all, all, n}, ticket);
+}
+
+enum status store_cast(struct store *s, struct tensor to, struct tensor from, int64_t elems)
+{
+    return dev_op(s->c.dev)->cast(s->c.stream, &(struct cast){.y = to, .x = from, .n = elems});
 }
 
 /* ---- parameters ---- */
@@ -173,204 +268,6 @@ enum status store_unshard(struct store *s, int unit, int direction)
 }
 
 /* ---- gradients ---- */
-
-/* The whole bucket, as passes wrote it. */
-struct tensor store_grad_whole(const struct store *s, int bucket)
-{
-    const struct layout_bucket *l = &s->layout.bucket[bucket];
-    return tensor_at(s->grads, s->policy.grads == STORE_BUFFER ? l->buffer_at : l->first);
-}
-
-/* grad_own — Returns the reduced gradients of this rank's part of a bucket. */
-static struct tensor grad_own(const struct store *s, int bucket)
-{
-    const struct layout_bucket *l = &s->layout.bucket[bucket];
-    return s->policy.grads == STORE_BUFFER ? tensor_at(s->grads_own, l->shard_at)
-                                           : tensor_at(store_grad_whole(s, bucket), l->own.first);
-}
-
-/* The bucket's gradient as it travels, and this rank's part of that, which the sum replaces. */
-static struct tensor sent_of(const struct store *s, int bucket)
-{
-    const struct layout_bucket *l = &s->layout.bucket[bucket];
-    return store_rounds_grads(s)
-               ? tensor_at(s->grads_rounded,
-                           s->policy.grads == STORE_BUFFER ? l->buffer_at : l->first)
-               : store_grad_whole(s, bucket);
-}
-static struct tensor sent_own(const struct store *s, int bucket)
-{
-    return store_rounds_grads(s) ? tensor_at(sent_of(s, bucket), s->layout.bucket[bucket].own.first)
-                                 : grad_own(s, bucket);
-}
-
-/* Not the embedding where rows are exchanged: it is the largest bucket, its reduction starts first
- * and the next pass reads it first. So its dense gradient is all-reduced beside the backward pass,
- * and every rank adds all rows to all of it. */
-static bool defers_update(const struct store *s, int bucket)
-{
-    return s->policy.gather == STORE_GATHER_GRADS && !(s->is_sparse && bucket == 0);
-}
-
-/* Reduce-scatter: each rank gets its part of the sum; else all-reduce. */
-static bool is_reduce_scattered(const struct store *s, int bucket)
-{
-    return s->policy.moments == STORE_SHARD || defers_update(s, bucket);
-}
-
-/* No dense gradient goes into the embedding (TASK=qa): its gradient is zero before the rows are
- * added, and is not reduced. */
-static bool is_embedding_sparse_only(const struct store *s)
-{
-    return s->is_sparse && s->c.table->param[0].grad_is_added && !s->c.accumulates;
-}
-
-enum status store_cast(struct store *s, struct tensor to, struct tensor from, int64_t elems)
-{
-    return dev_op(s->c.dev)->cast(s->c.stream, &(struct cast){.y = to, .x = from, .n = elems});
-}
-
-/* The sum that came back as 16-bit numbers: all of it, or this rank's part. */
-static enum status widen(struct store *s, int bucket, bool is_own_only)
-{
-    const struct layout_bucket *l = &s->layout.bucket[bucket];
-    if (!store_rounds_grads(s))
-        return ST_OK;
-    return is_own_only ? store_cast(s, grad_own(s, bucket), sent_own(s, bucket), l->own.elems)
-                       : store_cast(s, store_grad_whole(s, bucket), sent_of(s, bucket), l->elems);
-}
-
-enum status store_grad_gathered(struct store *s, int bucket) { return widen(s, bucket, false); }
-
-/* reduce_parts — this rank's part of the sum: of its group, then of all groups. Parts may be empty,
- * but every rank makes the same calls, so that they are numbered alike. */
-static enum status reduce_parts(struct store *s, int bucket, struct comm_ticket *ticket)
-{
-    const struct layout_bucket *l = &s->layout.bucket[bucket];
-    struct tensor own = sent_own(s, bucket);
-    const struct store_call scatter = {STORE_CALL_REDUCE_SCATTER,
-                                       STORE_GROUP_WITHIN,
-                                       bucket,
-                                       own,
-                                       sent_of(s, bucket),
-                                       l->elems},
-                            sum = {STORE_CALL_ALL_REDUCE, STORE_GROUP_ACROSS, bucket, own, own,
-                                   l->own.elems};
-    TRY(store_call_begin(s, &scatter, ticket));
-    return store_is_hybrid(s) ? store_call_begin(s, &sum, ticket) : ST_OK;
-}
-
-static enum status reduce(struct store *s, int bucket)
-{
-    const struct layout_bucket *l = &s->layout.bucket[bucket];
-    struct store_bucket *p = &s->bucket[bucket];
-    struct tensor from = store_grad_whole(s, bucket), sent = sent_of(s, bucket), none = {0};
-    if (p->is_reduce_begun)
-        return ST_OK;
-    p->is_reduce_begun = true;
-    if (s->is_alone || (bucket == 0 && is_embedding_sparse_only(s)))
-        return ST_OK;
-    p->is_reducing = true;
-    if (store_rounds_grads(s))
-        TRY(store_cast(s, sent, from, l->elems));
-    TRY(store_comm_wait_stream(s));
-    if (store_memory_compresses(s))
-        return store_call_reduce_compressed(
-            s, bucket, from, is_reduce_scattered(s, bucket) ? none : from, grad_own(s, bucket));
-    if (s->grad_tree)
-        return store_exact_reduce(s, bucket, is_reduce_scattered(s, bucket) ? none : from,
-                                  grad_own(s, bucket), &p->reduce);
-    if (is_reduce_scattered(s, bucket))
-        return reduce_parts(s, bucket, &p->reduce);
-    return store_call_begin(
-        s,
-        &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_ALL, bucket, sent, sent, l->elems},
-        &p->reduce);
-}
-
-static enum status finish_reduce(struct store *s, int bucket)
-{
-    struct store_bucket *p = &s->bucket[bucket];
-    if (!p->is_reduce_begun || p->is_finished)
-        return ST_OK;
-    p->is_finished = true;
-    if (p->is_reducing) {
-        p->is_reducing = false;
-        TRY(store_stream_wait(s, p->reduce));
-        TRY(widen(s, bucket, is_reduce_scattered(s, bucket)));
-    }
-    if (bucket == 0 && s->is_sparse) {
-        /* Adds the rows that lie in what this rank has of the reduced gradient. */
-        const struct part_extent all = {.elems = s->c.table->param[0].elems};
-        bool is_own_only = is_reduce_scattered(s, 0);
-        struct part_extent part = is_own_only ? s->layout.bucket[0].own : all;
-        struct tensor to = is_own_only ? grad_own(s, 0) : store_grad_whole(s, 0);
-        TRY(store_stream_wait(s, s->sparse_ticket));
-        TRY(store_call_sparse_add(s, part, to));
-    }
-    return store_grad_norm_add(s, bucket, grad_own(s, bucket));
-}
-
-enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_t n)
-{
-    for (int i = 0; i < s->layout.buckets_n; i++)
-        s->bucket[i].is_reduce_begun = s->bucket[i].is_reducing = s->bucket[i].is_finished = false;
-    s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
-    TRY(store_grad_norm_reset(s));
-    if (!s->is_sparse)
-        return ST_OK;
-    if (is_embedding_sparse_only(s) && s->policy.grads == STORE_BUFFER)
-        TRY(dev_fill(s->c.stream, grad_own(s, 0).data, 0,
-                     (size_t)s->layout.bucket[0].own.elems * sizeof(float)));
-    TRY(store_call_sparse_ids(s, tokens, n));
-    /* No head adds to it, and this pass writes rows: what earlier passes added is complete. */
-    return s->c.table->param[0].grad_is_added ? reduce(s, 0) : ST_OK;
-}
-
-enum status store_prepare_grad(struct store *s, int unit)
-{
-    int bucket = s->layout.unit_bucket[unit], slot = s->layout.bucket[bucket].slot;
-    if (s->policy.grads == STORE_WHOLE || slot < 0)
-        return ST_OK;
-    if (s->grad_in_slot[slot] == bucket)
-        return ST_OK;
-    if (s->grad_in_slot[slot] >= 0)
-        TRY(finish_reduce(s, s->grad_in_slot[slot]));
-    s->grad_in_slot[slot] = bucket;
-    /* Zeroes the padding between the tensors of a bucket; the slot held another bucket before. */
-    const struct layout_bucket *l = &s->layout.bucket[bucket];
-    const struct param_table *t = s->c.table;
-    for (int i = 0; i < t->params_n; i++) {
-        const struct param *param = &t->param[i];
-        int64_t end = i + 1 < t->params_n ? param[1].offset : t->total_elems,
-                from = param->offset + param->elems;
-        if (param->offset >= l->first && param->offset < l->first + l->elems && from < end)
-            TRY(dev_fill(s->c.stream, tensor_at(store_grad_whole(s, bucket), from - l->first).data,
-                         0, (size_t)(end - from) * sizeof(float)));
-    }
-    return ST_OK;
-}
-
-enum status store_post_backward(struct store *s, int unit)
-{
-    int last = s->layout.unit_bucket[unit];
-    if (s->layout.bucket[last].unit_first != unit)
-        return ST_OK; /* other units of the bucket follow */
-    if (unit == 0 && s->is_sparse)
-        TRY(store_call_sparse_rows(s));
-    for (int bucket = last; bucket >= (unit == 0 ? 0 : last); bucket--) {
-        TRY(reduce(s, bucket));
-        if (s->is_alone)
-            TRY(finish_reduce(s, bucket)); /* its squares are added while it is in cache */
-    }
-    return ST_OK;
-}
-
-enum status store_embedding_grad_ready(void *store)
-{
-    struct store *s = store;
-    return s->is_sparse ? reduce(s, 0) : ST_OK;
-}
 
 enum status store_sparse_embed_pass(struct store *s, const struct pass *from, struct pass *out)
 {
@@ -389,15 +286,6 @@ enum status store_sparse_embed_pass(struct store *s, const struct pass *from, st
     return ST_OK;
 }
 
-enum status store_finish_reductions(struct store *s)
-{
-    for (int bucket = s->layout.buckets_n - 1; bucket >= 0; bucket--) {
-        ASSERTF(s->bucket[bucket].is_reduce_begun, "bucket %d has no gradient", bucket);
-        TRY(finish_reduce(s, bucket));
-    }
-    return ST_OK;
-}
-
 struct tensor store_bucket_norms_sq(const struct store *s) { return s->norms; }
 
 struct tensor store_loss_sum(const struct store *s)
@@ -407,13 +295,9 @@ struct tensor store_loss_sum(const struct store *s)
 
 enum status store_gather_device(struct store *s, struct tensor all, int64_t each)
 {
-    struct comm_ticket ticket;
-    struct tensor own = tensor_at(all, s->rank * each);
-    const struct store_call call = {STORE_CALL_ALL_GATHER, STORE_GROUP_ALL, -1, all, own,
-                                    s->ranks * each};
-    TRY(store_comm_wait_stream(s));
-    TRY(store_call_begin(s, &call, &ticket));
-    return store_stream_wait(s, ticket);
+    const struct store_call call = {STORE_CALL_ALL_GATHER,          STORE_GROUP_ALL, -1, all,
+                                    tensor_at(all, s->rank * each), s->ranks * each};
+    return store_call_and_wait(s, &call);
 }
 
 /* ---- the update ---- */
@@ -431,7 +315,7 @@ struct store_local_shard store_local_shard(const struct store *s, int bucket)
     return (struct store_local_shard){.first = l->first + l->own.first,
                                       .elems = l->own.elems,
                                       .p = store_params_shard(s, bucket),
-                                      .g = grad_own(s, bucket),
+                                      .g = store_reduce_own(s, bucket),
                                       .m = store_memory_moment_at(s, 1, bucket),
                                       .v = store_memory_moment_at(s, 2, bucket)};
 }
@@ -441,15 +325,9 @@ enum status store_update(struct store *s)
     for (int bucket = 0; bucket < s->layout.buckets_n; bucket++)
         s->bucket[bucket].is_behind = true;
     for (int bucket = 0; bucket < s->layout.buckets_n; bucket++) {
-        if (defers_update(s, bucket)) {
-            struct store_bucket *p = &s->bucket[bucket];
-            TRY(store_comm_wait_stream(s));
-            const struct store_call call = {
-                STORE_CALL_ALL_GATHER, STORE_GROUP_ALL,     bucket,
-                sent_of(s, bucket),    sent_own(s, bucket), s->layout.bucket[bucket].elems};
-            TRY(store_memory_compresses(s)
-                    ? store_call_gather_compressed(s, bucket, store_grad_whole(s, bucket))
-                    : store_call_begin(s, &call, &p->gather));
+        struct store_bucket *p = &s->bucket[bucket];
+        if (p->is_deferred) {
+            TRY(p->reducer->gather(s, bucket));
             p->is_gathering = p->is_update_due = true;
             continue;
         }
@@ -466,23 +344,15 @@ enum status store_update(struct store *s)
 
 static bool has_shards(const struct store *s) { return s->policy.moments == STORE_SHARD; }
 
-/* call_and_wait — Makes a call, for which the stream waits. */
-static enum status call_and_wait(struct store *s, const struct store_call *call)
-{
-    struct comm_ticket ticket;
-    TRY(store_comm_wait_stream(s));
-    TRY(store_call_begin(s, call, &ticket));
-    return store_stream_wait(s, ticket);
-}
-
 enum status store_update_gather(struct store *s, int bucket, struct store_update_whole *out)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
-    *out = (struct store_update_whole){store_grad_whole(s, bucket), l->first, s->rank, s->ranks};
+    *out = (struct store_update_whole){store_reduce_grad(s, bucket), l->first, s->rank, s->ranks};
     if (!has_shards(s))
         return ST_OK;
-    return call_and_wait(s, &(struct store_call){STORE_CALL_ALL_GATHER, STORE_GROUP_WITHIN, bucket,
-                                                 out->g, grad_own(s, bucket), l->elems});
+    return store_call_and_wait(s, &(struct store_call){STORE_CALL_ALL_GATHER, STORE_GROUP_WITHIN,
+                                                       bucket, out->g, store_reduce_own(s, bucket),
+                                                       l->elems});
 }
 
 /* Where each rank holds all moments, the sum is needed everywhere; with groups, each group's part
@@ -490,42 +360,18 @@ enum status store_update_gather(struct store *s, int bucket, struct store_update
 enum status store_update_scatter(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
-    const struct tensor all = store_grad_whole(s, bucket), own = grad_own(s, bucket);
+    const struct tensor all = store_reduce_grad(s, bucket), own = store_reduce_own(s, bucket);
     if (!has_shards(s) && s->ranks == 1)
         return ST_OK;
     if (!has_shards(s))
-        return call_and_wait(s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_ALL, bucket,
-                                                     all, all, l->elems});
-    TRY(call_and_wait(s, &(struct store_call){STORE_CALL_REDUCE_SCATTER, STORE_GROUP_WITHIN, bucket,
-                                              own, all, l->elems}));
+        return store_call_and_wait(s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_ALL,
+                                                           bucket, all, all, l->elems});
+    TRY(store_call_and_wait(s, &(struct store_call){STORE_CALL_REDUCE_SCATTER, STORE_GROUP_WITHIN,
+                                                    bucket, own, all, l->elems}));
     if (!store_is_hybrid(s))
         return ST_OK;
-    return call_and_wait(s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_ACROSS, bucket,
-                                                 own, own, l->own.elems});
-}
-
-/* ---- the state ---- */
-
-static enum store_extent extent_of(const struct store *s, int part)
-{
-    ASSERTF(part >= 0 && part <= s->c.moments_n, "part %d", part);
-    return part == 0 ? s->policy.masters : s->policy.moments;
-}
-
-static struct tensor held(const struct store *s, int part)
-{
-    return part > 0 ? s->moment[part - 1] : s->params;
-}
-
-struct tensor store_replicated(const struct store *s, int part)
-{
-    bool is_table = part < 2 || !s->c.skips_hidden_second;
-    return is_table && extent_of(s, part) == STORE_WHOLE ? held(s, part) : (struct tensor){0};
-}
-
-struct tensor store_grads(const struct store *s)
-{
-    return s->policy.moments == STORE_WHOLE ? s->grads : (struct tensor){0};
+    return store_call_and_wait(s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_ACROSS,
+                                                       bucket, own, own, l->own.elems});
 }
 
 enum status store_drain(struct store *s)
@@ -536,64 +382,7 @@ enum status store_drain(struct store *s)
     return comm_check(s->c.world);
 }
 
-/* Narrows [*first, *end) of the table to this rank's part of a bucket; false: nothing is left. */
-static bool own_range(const struct layout_bucket *l, int64_t *first, int64_t *end)
+struct tensor store_grads(const struct store *s)
 {
-    int64_t own = l->first + l->own.first, own_end = own + l->own.elems;
-    *first = *first > own ? *first : own;
-    *end = *end < own_end ? *end : own_end;
-    return *first < *end;
-}
-
-bool store_holds(const struct store *s, int part, int64_t first, int64_t n)
-{
-    if (extent_of(s, part) == STORE_WHOLE)
-        return true;
-    for (int i = 0; i < s->layout.buckets_n; i++) {
-        int64_t from = first, end = first + n;
-        if (own_range(&s->layout.bucket[i], &from, &end))
-            return true;
-    }
-    return false;
-}
-
-/* set_run — the numbers of table elements [first, first + n), which lie together from `at` on. */
-static enum status set_run(struct store *s, struct tensor to, int64_t at, int64_t n,
-                           const float *values)
-{
-    return dev_copy(s->c.stream, tensor_at(to, at).data, values, (size_t)n * sizeof *values);
-}
-
-/* set_moment — elements [first, end) of the table, of a moment: those of them that this rank
- * has. */
-static enum status set_moment(struct store *s, int part, int64_t first, int64_t end,
-                              const float *values)
-{
-    for (int64_t from = first, n; from < end; from += n) {
-        n = end - from;
-        int64_t at = store_memory_moment_run(s, part, from, &n);
-        if (at >= 0)
-            TRY(set_run(s, held(s, part), at, n, values + from - first));
-    }
-    return ST_OK;
-}
-
-enum status store_set(struct store *s, int part, int64_t first, int64_t n, const float *values)
-{
-    struct tensor to = held(s, part);
-    bool is_whole = extent_of(s, part) == STORE_WHOLE;
-    TRY(store_params_begin_write(s, part));
-    if (is_whole)
-        TRY(part == 0 ? set_run(s, to, first, n, values)
-                      : set_moment(s, part, first, first + n, values));
-    for (int i = 0; !is_whole && i < s->layout.buckets_n; i++) {
-        const struct layout_bucket *l = &s->layout.bucket[i];
-        int64_t from = first, end = first + n;
-        if (!own_range(l, &from, &end))
-            continue;
-        TRY(part == 0 ? set_run(s, to, l->shard_at + from - l->first - l->own.first, end - from,
-                                values + from - first)
-                      : set_moment(s, part, from, end, values + from - first));
-    }
-    return dev_sync(s->c.stream);
+    return s->policy.moments == STORE_WHOLE ? s->grads : (struct tensor){0};
 }

@@ -179,27 +179,6 @@ enum status store_embedding_grad_ready(void *store);
 enum status store_post_backward(struct store *s, int unit);
 enum status store_sparse_embed_pass(struct store *s, const struct pass *from, struct pass *out);
 
-/* Virtual shards (shard_tree.h), where config.shards is not 0. A rank's passes work on its shards
- * one after the other, counted from 0.
- * _deal    which shards each rank has: begin (ranks + 1), as shard_tree.h says; equal runs until
- *          _redeal.
- * _takes   whether every rank has room for a deal.
- * _redeal  between two steps, on all ranks: another deal, one that _takes.
- * _bind    makes *p write the gradients of a shard; before its first pass.
- * _add     after a unit's backward in the last micro-batch of a shard: adds up what the tree adds
- *          then. In the step's last micro-batch before _post_backward.
- * _add_param  the same of one tensor of the table.
- * _pieces  how many sums of its shards a rank has at the end, which join those of other ranks.
- *          _piece: where the gradients of the k-th are written, as by a pass. */
-const int *store_exact_deal(const struct store *s);
-bool store_exact_takes(const struct store *s, const int *begin);
-enum status store_exact_redeal(struct store *s, const int *begin);
-void store_exact_bind(const struct store *s, int shard, struct pass *p);
-enum status store_exact_add(struct store *s, int shard, int unit);
-enum status store_exact_add_param(struct store *s, int shard, int param);
-int store_exact_pieces(const struct store *s);
-struct tensor store_exact_piece(const struct store *s, int k);
-
 /* ---- the gradient norm and the update ---- */
 
 /* _grad_norm_begin: waits for all reductions, and copies this rank's sums of squares to the host.
@@ -257,36 +236,5 @@ enum status store_update(struct store *s);
 enum status store_all_reduce_begin(struct store *s, double *values, int n,
                                    struct comm_ticket *ticket);
 enum status store_wait(struct store *s, struct comm_ticket ticket);
-
-/* ---- the state on this rank; mesh_state.h has that of all ranks ---- */
-
-/* part: 0 parameters (masters), 1 and 2 moments. Ranges count elements of the table. What has no
- * second moment reads as zero, and _set ignores it.
- * _drain: waits for gathers and deferred updates; collective. Call it before _replicated, _grads.
- * _replicated: the address of a part that this rank holds whole, one number for each element of
- * the table; else data NULL.
- * _grads: the reduced gradients, where this rank holds them whole, else data NULL.
- * _holds: whether this rank holds any element of the range.
- * _set: copies a range from host memory, without communication. The compute copy follows; writing
- * to _replicated would not change it. */
-enum status store_drain(struct store *s);
-struct tensor store_replicated(const struct store *s, int part);
-struct tensor store_grads(const struct store *s);
-bool store_holds(const struct store *s, int part, int64_t first, int64_t n);
-enum status store_set(struct store *s, int part, int64_t first, int64_t n, const float *values);
-/* store_params_writes — how often something else than an update has written to the state here. */
-int64_t store_params_writes(const struct store *s);
-
-/* store_params_flip — FAULT=flip: inverts a bit (0 … 31) of the first parameter that this rank
- * updates, without communication. Other ranks that gather it read it after the next update at the
- * latest. Where masters are whole it counts as a write, because the compute copy must follow. name:
- * of its tensor, until store_close; "": this rank updates none. elem: in this rank's part of that
- * tensor. */
-struct store_flip {
-    const char *name;
-    int64_t elem;
-    float before, after;
-};
-enum status store_params_flip(struct store *s, int bit, struct store_flip *out);
 
 #endif

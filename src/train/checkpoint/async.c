@@ -46,7 +46,7 @@ static int64_t part_bytes(const struct checkpoint_async *s)
 
 static int64_t copy_bytes(const struct checkpoint_async *s)
 {
-    return part_bytes(s) * step_local_state_parts_most(s->config.step);
+    return part_bytes(s) * state_count(step_state(s->config.step), true);
 }
 
 /* ---- open and close ---- */
@@ -206,14 +206,14 @@ static void wait_for_writing(struct checkpoint_async *s)
 static enum status copy_state(struct checkpoint_async *s)
 {
     struct step *step = s->config.step;
+    const struct state *state = step_state(step);
     TRY(step_drain(step));
-    for (int part = 0; part < step_local_state_parts(step, s->progress.is_apart); part++) {
-        /* With all threads of the device, if the part is whole in host memory. */
-        const float *here = step_host_part(step, part);
+    for (int part = 0; part < state_count(state, s->progress.is_apart); part++) {
+        /* With all threads of the device, if the part is whole in its memory. */
+        const struct state_part p = state_describe(state, part, 0);
         char *to = s->copy + part * part_bytes(s);
-        TRY(here ? dev_copy(step_stream(step), to, here, (size_t)part_bytes(s))
-                 : step_read(step, part, 0, step_whole_table(step)->total_elems,
-                             (float *)(void *)to));
+        TRY(p.here ? dev_copy(step_stream(step), to, p.here, (size_t)part_bytes(s))
+                   : state_read(state, part, 0, p.elems, (float *)(void *)to));
     }
     return dev_sync(step_stream(step));
 }

@@ -6,7 +6,7 @@
  *
  * Training waits for the disk instead if memory for the copy is short, if the state is small, and
  * at the end of a run: the state is then written range by range from where it lies. While the state
- * of several ranks is copied or written so, the other ranks are in step_state_serve. There is never
+ * of several ranks is copied or written so, the other ranks are in state_serve. There is never
  * more than one write at a time.
  *
  * The result of each save is in struct checkpoint_async_last. It changes only inside calls of this

@@ -21,7 +21,7 @@
 #define NAME_BYTES 32       /* of a part */
 #define COUNT_MAX (1 << 24) /* of settings that count */
 
-/* Where a tensor of the state begins, for step_read. */
+/* Where a tensor of the state begins, for state_read. */
 struct tensor_range {
     struct step *step;
     int part;
@@ -62,17 +62,17 @@ static void name_replica(int replica, int part, char out[NAME_BYTES])
 /* name_part — Names any part of the state. */
 static void name_part(const struct step *step, int part, char out[NAME_BYTES])
 {
-    const struct step_local_part what = step_local_state_part(step, part);
+    const struct state_part what = state_describe(step_state(step), part, 0);
     if (part == 0) /* the outer parameters of replicas are the model to others */
         text_copy(out, NAME_BYTES, part_names[0]);
-    else if (what.kind == STEP_LOCAL_MOMENTUM)
+    else if (what.kind == STATE_MOMENTUM)
         text_copy(out, NAME_BYTES, "outer_m");
-    else if (what.kind == STEP_LOCAL_RESIDUAL_SUM)
+    else if (what.kind == STATE_RESIDUAL_SUM)
         text_copy(out, NAME_BYTES, "outer_e");
-    else if (what.kind == STEP_LOCAL_RESIDUAL)
+    else if (what.kind == STATE_RESIDUAL)
         text_format(out, NAME_BYTES, "outer_e_%d", what.replica);
     else
-        name_replica(what.replica, what.part, out);
+        name_replica(what.replica, what.moment, out);
 }
 
 /* ---- life ---- */
@@ -80,20 +80,13 @@ static void name_part(const struct step *step, int part, char out[NAME_BYTES])
 static enum status read_range(void *arg, int64_t first, int64_t n, void *out)
 {
     const struct tensor_range *range = arg;
-    return step_read(range->step, range->part, range->first + first, n, out);
-}
-
-/* skips_hidden — Returns whether a part is a second moment, which hidden matrices may lack
- * (mesh/store/store.h). */
-static bool skips_hidden(const struct checkpoint *s, int part)
-{
-    return step_skips_hidden_second(s->step) && step_local_state_part(s->step, part).part == 2;
+    return state_read(step_state(range->step), range->part, range->first + first, n, out);
 }
 
 /* has_tensor — Returns whether a part has a tensor. */
 static bool has_tensor(const struct checkpoint *s, int part, const struct param *row)
 {
-    return !row->is_hidden || !skips_hidden(s, part);
+    return !row->is_hidden || !state_describe(step_state(s->step), part, 0).skips_hidden;
 }
 
 static void list_part(struct checkpoint *s, int part)
@@ -430,7 +423,7 @@ enum status checkpoint_verify(struct checkpoint *s, struct checkpoint_progress *
 static enum status put_values(void *arg, int64_t first, int64_t n, const float *values)
 {
     const struct checkpoint_put *put = arg;
-    return step_write(put->step, put->part, first, n, values);
+    return state_write(step_state(put->step), put->part, first, n, values);
 }
 
 struct load_target checkpoint_target(struct checkpoint_put *put, bool needs_transfer)
@@ -514,7 +507,7 @@ static enum status read_part(struct checkpoint *s, int part, const char *name)
 {
     struct checkpoint_put put = {s->step, part};
     struct load_target to = checkpoint_target(&put, s->config.needs_transfer);
-    to.skips_hidden = skips_hidden(s, part);
+    to.skips_hidden = state_describe(step_state(s->step), part, 0).skips_hidden;
     const struct load_file file = {.ckpt = s->found, .part = name};
     TRY(load_params(&to, &file));
     if (s->config.heartbeat.fn)
@@ -546,12 +539,12 @@ static enum status read_replica(struct checkpoint *s, int part, int replica, int
 
 /* read_outer — Reads a part that replicas share. A part that the checkpoint lacks stays zero, and
  * so does error feedback of another number of replicas. */
-static enum status read_outer(struct checkpoint *s, int part, enum step_local_kind kind)
+static enum status read_outer(struct checkpoint *s, int part, enum state_kind kind)
 {
     char name[NAME_BYTES];
     name_part(s->step, part, name);
     if (!ckpt_has_part(s->found, name) ||
-        (kind != STEP_LOCAL_MOMENTUM && saved_replicas(s) != step_local_replicas(s->step)))
+        (kind != STATE_MOMENTUM && saved_replicas(s) != step_local_replicas(s->step)))
         return ST_OK;
     return read_part(s, part, name);
 }
@@ -561,7 +554,7 @@ enum status checkpoint_attach(struct checkpoint *s, struct step *step,
 {
     s->step = step;
     const struct param_table *table = step_whole_table(s->step);
-    s->parts_n = step_local_state_parts_most(s->step);
+    s->parts_n = state_count(step_state(s->step), true);
     ASSERTF(s->parts_n >= 1 && s->parts_n <= CKPT_PARTS_MAX, "parts %d", s->parts_n);
     size_t sources_n = (size_t)s->parts_n * (size_t)table->params_n;
     s->source = memory_new(sources_n, sizeof *s->source);
@@ -576,11 +569,11 @@ enum status checkpoint_attach(struct checkpoint *s, struct step *step,
         /* Loads a verified checkpoint. */
         const int parts = is_start(ckpt_meta(s->found)) ? 1 : s->parts_n;
         for (int part = 0; part < parts; part++) {
-            const struct step_local_part what = step_local_state_part(s->step, part);
+            const struct state_part what = state_describe(step_state(s->step), part, 0);
             if (part == 0)
                 TRY(read_part(s, part, part_names[0]));
-            else if (what.kind == STEP_LOCAL_REPLICA)
-                TRY(read_replica(s, part, what.replica, what.part));
+            else if (what.kind == STATE_REPLICA)
+                TRY(read_replica(s, part, what.replica, what.moment));
             else
                 TRY(read_outer(s, part, what.kind));
         }
@@ -618,12 +611,14 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
     /* To the copy, or to the step's own memory; NULL: the writer reads ranges. */
     const struct param_table *table = step_whole_table(s->step);
     for (int part = 0; part < s->parts_n; part++) {
-        const float *data = copy ? copy + part * table->total_elems : step_host_part(s->step, part);
+        const struct state_part state = state_describe(step_state(s->step), part, 0);
+        const float *here = state.is_host ? state.here : NULL,
+                    *data = copy ? copy + part * table->total_elems : here;
         size_t first = (size_t)part * (size_t)table->params_n;
         for (size_t i = first; i < first + (size_t)s->part[part].sources_n; i++)
             s->source[i].data = data ? data + s->range[i].first : NULL;
     }
-    return ckpt_save(s->lock, &meta, s->part, step_local_state_parts(s->step, progress->is_apart),
+    return ckpt_save(s->lock, &meta, s->part, state_count(step_state(s->step), progress->is_apart),
                      s->config.keep, heartbeat ? heartbeat : &s->config.heartbeat, path, path_cap);
 }
 

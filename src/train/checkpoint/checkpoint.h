@@ -28,7 +28,7 @@ struct checkpoint_config {
     uint64_t seed, data_fingerprint;
     struct heartbeat heartbeat;
     /* the state is not one array in host memory (several ranks, a device with memory of its own, or
-     * moments that not all tensors have): it is loaded with step_write */
+     * moments that not all tensors have): it is loaded with state_write */
     bool needs_transfer;
 };
 
@@ -74,8 +74,8 @@ enum status checkpoint_attach(struct checkpoint *checkpoint, struct step *step,
                               struct checkpoint_progress *progress, char *path, size_t path_cap);
 /* checkpoint_save — writes a checkpoint and its path. copy: the step's parts one after the other,
  * each laid out by step_whole_table; any thread may call it then, one at a time. NULL: reads the
- * step's own memory (step_host_part), or where the state is not there calls step_read for ranges,
- * while the other ranks are in step_state_serve. heartbeat NULL: the config's. Blocks until it is
+ * state where it is `here` in host memory, or else calls state_read for ranges, while the other
+ * ranks are in state_serve. heartbeat NULL: the config's. Blocks until it is
  * on disk. */
 enum status checkpoint_save(struct checkpoint *checkpoint,
                             const struct checkpoint_progress *progress, const float *copy,

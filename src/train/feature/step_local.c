@@ -112,7 +112,7 @@ static bool rounds(const struct step *s)
 static int64_t memory_bytes(const struct step *s)
 {
     const int64_t own = step_local_part(s, s->local.rank).elems,
-                  elems = 3 * own + (has_chunk(&s->local) ? MESH_STATE_ELEMS : 0);
+                  elems = 3 * own + (has_chunk(&s->local) ? STATE_RANGE_ELEMS : 0);
     return elems * (int64_t)sizeof(float) + (rounds(s) ? own * (int64_t)sizeof(uint16_t) : 0);
 }
 
@@ -186,7 +186,7 @@ enum status step_local_take(struct step *s)
     l->work = l->momentum + l->own.elems;
     l->chunk = has_chunk(l) ? l->work + l->own.elems : NULL;
     if (rounds(s))
-        l->sent = (uint16_t *)(l->work + l->own.elems + (has_chunk(l) ? MESH_STATE_ELEMS : 0));
+        l->sent = (uint16_t *)(l->work + l->own.elems + (has_chunk(l) ? STATE_RANGE_ELEMS : 0));
     if (!quantises(s))
         return ST_OK;
     enum status st = ST_OK;

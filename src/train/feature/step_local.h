@@ -83,12 +83,8 @@ struct part_extent step_local_part(const struct step *s, int owner);
 struct step_dry_listener;
 void step_local_dry_tell(const struct step *s, const struct step_dry_listener *listener);
 
-/* The state of all replicas, as step_read, step_write, step_state_end and step_state_serve. */
-enum status step_local_state_get(struct step *s, int part, int64_t first, int64_t n, float *dst);
-enum status step_local_state_put(struct step *s, int part, int64_t first, int64_t n,
-                                 const float *src);
-enum status step_local_state_end(struct step *s, enum status st);
-enum status step_local_state_serve(struct step *s);
+/* step_local_state — the state of all replicas, where is_on. */
+struct state step_local_state(struct step *s);
 
 /* The outer update of LOCAL_STEPS: pure arithmetic on host memory. With x the outer parameters, and
  * y the parameters of a replica after its own steps:

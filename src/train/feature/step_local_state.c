@@ -1,5 +1,5 @@
-/* step_local_state — the state of all replicas, between rank 0 and the ranks that hold it
- * (step_local.h). Rank 0 broadcasts requests, and all ranks carry them out.
+/* step_local_state — the state of all replicas (mesh/state.h): ranges go between rank 0 and the
+ * ranks that hold them.
  *
  * Parts, of `parts` in a replica (parameters and moments) and R replicas:
  *   0                    the outer parameters: what others read as the model
@@ -8,20 +8,12 @@
  *   then                 moments of the replicas 1 … R - 1
  *   then                 with error feedback: that of what replicas 0 … R - 1 send, and of sums
  *   last                 parameters of the replicas 0 … R - 1, unless all have the outer ones */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/memory.h"
+#include "mesh/store/state.h"
 #include "train/step/inside.h"
 #include "train/feature/step_local.h"
-
-enum { REQUEST_GET = 1, REQUEST_PUT, REQUEST_END };
-
-/* Doubles, which every transport carries; exact below 2^53. REQUEST_END: part is the status. */
-struct request {
-    double what, part, first, n;
-};
 
 /* ---- parts ---- */
 
@@ -37,7 +29,7 @@ static int count(int parts, int replicas, bool has_residual, bool is_apart)
            (is_apart ? replicas : 0);
 }
 
-int step_local_state_parts_of(const struct step_config *c, int ranks)
+int step_state_parts_of(const struct step_config *c, int ranks)
 {
     const int parts = 1 + optim_moments(&c->optim),
               each = c->local.replica_ranks > 0 ? c->local.replica_ranks : ranks;
@@ -46,63 +38,69 @@ int step_local_state_parts_of(const struct step_config *c, int ranks)
                : parts;
 }
 
-int step_local_state_parts(const struct step *s, bool is_apart)
+static int count_parts(const struct state *state, bool is_apart)
+{
+    const struct step *s = state->arg;
+    return count(step_parts(s), s->local.replicas,
+                 keeps_residual(&s->config.local, s->local.replicas), is_apart);
+}
+
+/* tell_last — Describes the i-th of the parts behind all moments. */
+static struct state_part tell_last(const struct step *s, int i)
 {
     const int replicas = s->local.replicas;
-    return s->local.is_on ? count(step_parts(s), replicas,
-                                  keeps_residual(&s->config.local, replicas), is_apart)
-                          : step_parts(s);
+    if (!keeps_residual(&s->config.local, replicas))
+        return (struct state_part){.kind = STATE_REPLICA, .replica = i};
+    if (i < replicas)
+        return (struct state_part){.kind = STATE_RESIDUAL, .replica = i};
+    if (i == replicas)
+        return (struct state_part){.kind = STATE_RESIDUAL_SUM};
+    return (struct state_part){.kind = STATE_REPLICA, .replica = i - replicas - 1};
 }
 
-int step_local_state_parts_most(const struct step *s) { return step_local_state_parts(s, true); }
-
-struct step_local_part step_local_state_part(const struct step *s, int part)
+static struct state_part tell_part(const struct step *s, int part)
 {
-    int parts = step_parts(s), rest = part - parts - 1,
-        first_last = count(parts, s->local.replicas, false, false);
-    ASSERTF(part >= 0 && part < step_local_state_parts_most(s), "part %d", part);
-    if (!s->local.is_on)
-        return (struct step_local_part){STEP_LOCAL_REPLICA, 0, part};
+    const int parts = step_parts(s), rest = part - parts - 1,
+              first_last = count(parts, s->local.replicas, false, false);
     if (part == 0)
-        return (struct step_local_part){STEP_LOCAL_OUTER, 0, 0};
+        return (struct state_part){.kind = STATE_OUTER};
     if (part == parts)
-        return (struct step_local_part){STEP_LOCAL_MOMENTUM, 0, 0};
+        return (struct state_part){.kind = STATE_MOMENTUM};
     if (part < parts)
-        return (struct step_local_part){STEP_LOCAL_REPLICA, 0, part};
-    if (part >= first_last) {
-        /* Of those behind all moments. */
-        int i = part - first_last;
-        const int replicas = s->local.replicas;
-        if (keeps_residual(&s->config.local, replicas)) {
-            if (i < replicas)
-                return (struct step_local_part){STEP_LOCAL_RESIDUAL, i, 0};
-            if (i == replicas)
-                return (struct step_local_part){STEP_LOCAL_RESIDUAL_SUM, 0, 0};
-            i -= replicas + 1;
-        }
-        return (struct step_local_part){STEP_LOCAL_REPLICA, i, 0};
-    }
-    return (struct step_local_part){STEP_LOCAL_REPLICA, 1 + rest / (parts - 1),
-                                    1 + rest % (parts - 1)};
+        return (struct state_part){.kind = STATE_REPLICA, .moment = part};
+    if (part >= first_last)
+        return tell_last(s, part - first_last);
+    return (struct state_part){
+        .kind = STATE_REPLICA, .replica = 1 + rest / (parts - 1), .moment = 1 + rest % (parts - 1)};
 }
 
-/* ---- chunks: every rank takes part ---- */
-
-/* A range of a part, and where its values are: rank 0's, or a buffer. */
-struct chunk {
-    struct step_local_part part;
-    int64_t first, n;
-    float *values;
-};
-
-static struct comm *world(const struct step *s)
+static void describe(const struct state *state, int part, int64_t first, struct state_part *out)
 {
-    return s->local.world ? s->local.world : s->config.comm;
+    const struct step *s = state->arg;
+    (void)first;
+    *out = tell_part(s, part);
+    out->elems = s->table.total_elems;
 }
+
+/* ---- ranges: every rank takes part ---- */
 
 static int world_rank(const struct step *s)
 {
     return s->local.replica * s->local.ranks + s->local.rank;
+}
+
+static struct comm *world(const struct step *s) { return s->state.world; }
+
+/* A range, and what its part is. */
+struct chunk {
+    struct state_part part;
+    int64_t first, n;
+    float *values;
+};
+
+static struct chunk chunk_of(const struct step *s, const struct state_range *r)
+{
+    return (struct chunk){tell_part(s, r->part), r->first, r->n, r->values};
 }
 
 /* Elements of a chunk that one rank has in one array, or every replica's rank of that number. */
@@ -115,6 +113,11 @@ struct holding {
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+static bool is_residual(const struct chunk *c)
+{
+    return c->part.kind == STATE_RESIDUAL || c->part.kind == STATE_RESIDUAL_SUM;
+}
+
 /* narrow — Narrows a holding to one bucket, and of sums to the rank between replicas that has its
  * part. at: in the owner's part, which has `all` elements. */
 static void narrow(const struct step *s, const struct chunk *c, int64_t at, int64_t all,
@@ -122,7 +125,7 @@ static void narrow(const struct step *s, const struct chunk *c, int64_t at, int6
 {
     const int64_t each = STEP_LOCAL_BUCKET_ELEMS, bucket = at / each, in = at - bucket * each,
                   elems = least(all - bucket * each, each);
-    const bool is_sum = c->part.kind == STEP_LOCAL_RESIDUAL_SUM;
+    const bool is_sum = c->part.kind == STATE_RESIDUAL_SUM;
     struct part_extent part = {0, elems};
     h->replica = c->part.replica;
     if (is_sum)
@@ -146,32 +149,42 @@ static struct holding holding_at(const struct step *s, const struct chunk *c, in
     while (at >= part.first + part.elems)
         part = step_local_part(s, ++h.rank);
     h.n = least(c->n - skip, part.first + part.elems - at);
-    if (c->part.kind == STEP_LOCAL_RESIDUAL || c->part.kind == STEP_LOCAL_RESIDUAL_SUM)
+    if (is_residual(c))
         narrow(s, c, at - part.first, part.elems, &h);
     else
-        h.values = (c->part.kind == STEP_LOCAL_OUTER ? s->local.outer : s->local.momentum) + at -
-                   part.first;
+        h.values =
+            (c->part.kind == STATE_OUTER ? s->local.outer : s->local.momentum) + at - part.first;
     return h;
 }
 
 /* carry — from the rank that has elements to rank 0, or the way back. */
-static enum status carry(struct step *s, const struct holding *h, bool is_put, float *values)
+static enum status carry(struct step *s, const struct holding *h, bool is_write, float *values)
 {
     const int holder = h->replica * s->local.ranks + h->rank, self = world_rank(s);
     if (self != holder && self != 0)
         return ST_OK;
-    const bool sends = self == (is_put ? 0 : holder);
-    float *at = self == holder ? h->values : values;
+    const bool sends = self == (is_write ? 0 : holder);
+    const struct tensor at = {self == holder ? h->values : values, DTYPE_F32};
     if (holder != 0)
-        return sends
-                   ? comm_send(world(s), (struct tensor){at, DTYPE_F32}, h->n, is_put ? holder : 0)
-                   : comm_recv(world(s), (struct tensor){at, DTYPE_F32}, h->n, is_put ? 0 : holder);
-    memcpy(is_put ? h->values : values, is_put ? values : h->values, (size_t)h->n * sizeof *values);
+        return sends ? comm_send(world(s), at, h->n, is_write ? holder : 0)
+                     : comm_recv(world(s), at, h->n, is_write ? 0 : holder);
+    memcpy(is_write ? h->values : values, is_write ? values : h->values,
+           (size_t)h->n * sizeof *values);
     return ST_OK;
 }
 
-/* get_replica — from the first rank of a replica. */
-static enum status get_replica(struct step *s, const struct chunk *c)
+static enum status carry_all(struct step *s, const struct chunk *c, bool is_write)
+{
+    struct holding h;
+    for (int64_t at = 0; at < c->n; at += h.n) {
+        h = holding_at(s, c, at);
+        TRY(carry(s, &h, is_write, c->values + at));
+    }
+    return ST_OK;
+}
+
+/* read_replica — from the first rank of a replica. */
+static enum status read_replica(struct step *s, const struct chunk *c)
 {
     const int leader = c->part.replica * s->local.ranks;
     const struct tensor values = {c->values, DTYPE_F32};
@@ -179,17 +192,14 @@ static enum status get_replica(struct step *s, const struct chunk *c)
         return comm_recv(world(s), values, c->n, leader);
     if (world_rank(s) != leader)
         return ST_OK;
-    TRY(dev_copy(s->stream, c->values,
-                 tensor_at(store_replicated(s->store, c->part.part), c->first).data,
-                 (size_t)c->n * sizeof(float)));
-    TRY(dev_sync(s->stream));
+    TRY(state_read(store_state(s->store), c->part.moment, c->first, c->n, c->values));
     return leader == 0 ? ST_OK : comm_send(world(s), values, c->n, 0);
 }
 
-/* put_replica — to the first rank of a replica, which gives them to the others. The ranks of the
+/* write_replica — to the first rank of a replica, which gives them to the others. The ranks of the
  * other replicas meet all the same: all ranks then make as many collectives, which comm_activity
  * counts. */
-static enum status put_replica(struct step *s, const struct chunk *c)
+static enum status write_replica(struct step *s, const struct chunk *c)
 {
     const int leader = c->part.replica * s->local.ranks;
     const bool is_ours = c->part.replica == s->local.replica;
@@ -202,132 +212,52 @@ static enum status put_replica(struct step *s, const struct chunk *c)
         TRY(comm_broadcast(s->config.comm, values, c->n, 0));
     else if (s->local.ranks > 1)
         TRY(comm_broadcast(s->config.comm, (struct tensor){&(float){0}, DTYPE_F32}, 1, 0));
-    return is_ours ? store_set(s->store, c->part.part, c->first, c->n, c->values) : ST_OK;
+    return is_ours ? state_write(store_state(s->store), c->part.moment, c->first, c->n, c->values)
+                   : ST_OK;
 }
 
-static enum status carry_out(struct step *s, bool is_put, const struct chunk *c)
+/* write_shared — Gives all ranks the values, of which each keeps its own part. Of the parameters
+ * all start from all of them. */
+static enum status write_shared(struct step *s, const struct chunk *c)
 {
-    const enum step_local_kind kind = c->part.kind;
-    if (is_put && kind == STEP_LOCAL_REPLICA && c->part.part == 0)
-        s->local.is_apart = true;
-    if (kind == STEP_LOCAL_REPLICA)
-        return is_put ? put_replica(s, c) : get_replica(s, c);
-    if (is_put && kind != STEP_LOCAL_RESIDUAL && kind != STEP_LOCAL_RESIDUAL_SUM) {
-        /* All ranks get the values; each keeps its own part. Of the parameters all start from all
-         * of them. */
-        struct holding h;
-        if (comm_place(world(s))->ranks > 1)
-            TRY(comm_broadcast(world(s), (struct tensor){c->values, DTYPE_F32}, c->n, 0));
-        for (int64_t at = 0; at < c->n; at += h.n) {
-            h = holding_at(s, c, at);
-            if (h.rank == s->local.rank)
-                memcpy(h.values, c->values + at, (size_t)h.n * sizeof *h.values);
-        }
-        if (c->part.kind != STEP_LOCAL_OUTER)
-            return ST_OK;
-        s->local.is_apart = false;
-        return store_set(s->store, 0, c->first, c->n, c->values);
-    }
     struct holding h;
+    if (comm_place(world(s))->ranks > 1)
+        TRY(comm_broadcast(world(s), (struct tensor){c->values, DTYPE_F32}, c->n, 0));
     for (int64_t at = 0; at < c->n; at += h.n) {
         h = holding_at(s, c, at);
-        TRY(carry(s, &h, is_put, c->values + at));
+        if (h.rank == s->local.rank)
+            memcpy(h.values, c->values + at, (size_t)h.n * sizeof *h.values);
     }
-    return ST_OK;
-}
-
-/* ---- ranges ---- */
-
-static enum status broadcast(struct step *s, struct request *request)
-{
-    if (comm_place(world(s))->ranks == 1)
+    if (c->part.kind != STATE_OUTER)
         return ST_OK;
-    return comm_broadcast(world(s), (struct tensor){request, DTYPE_F64}, 4, 0);
+    s->local.is_apart = false;
+    return state_write(store_state(s->store), 0, c->first, c->n, c->values);
 }
 
-/* range — of any length. dst, src: what rank 0 reads to or writes from; NULL on the others. */
-static enum status range(struct step *s, const struct request *q, float *dst, const float *src,
-                         float *buffer)
+static enum status read_range(const struct state *state, const struct state_range *r)
 {
-    struct chunk c = {.part = step_local_state_part(s, (int)q->part)};
-    const int64_t first = (int64_t)q->first, all = (int64_t)q->n;
-    for (int64_t at = 0; at < all; at += c.n) {
-        c.first = first + at;
-        c.n = all - at < MESH_STATE_ELEMS ? all - at : MESH_STATE_ELEMS;
-        c.values = dst ? dst + at : buffer;
-        if (src)
-            memcpy(buffer, src + at, (size_t)c.n * sizeof *buffer);
-        TRY(carry_out(s, q->what == REQUEST_PUT, &c));
+    const struct chunk c = chunk_of(state->arg, r);
+    return c.part.kind == STATE_REPLICA ? read_replica(state->arg, &c)
+                                        : carry_all(state->arg, &c, false);
+}
+
+static enum status write_range(const struct state *state, const struct state_range *r)
+{
+    struct step *s = state->arg;
+    const struct chunk c = chunk_of(s, r);
+    if (c.part.kind == STATE_REPLICA) {
+        s->local.is_apart = s->local.is_apart || c.part.moment == 0;
+        return write_replica(s, &c);
     }
-    return ST_OK;
+    return is_residual(&c) ? carry_all(s, &c, true) : write_shared(s, &c);
 }
 
-static enum status ask(struct step *s, struct request *q, float *dst, const float *src)
-{
-    ASSERT(world_rank(s) == 0);
-    TRY(store_drain(s->store));
-    float *buffer = memory_new(MESH_STATE_ELEMS, sizeof *buffer);
-    enum status st = broadcast(s, q);
-    if (st == ST_OK)
-        st = range(s, q, dst, src, buffer);
-    free(buffer);
-    return st;
-}
+static const struct state_ops ops = {count_parts, describe, read_range, write_range};
 
-enum status step_local_state_get(struct step *s, int part, int64_t first, int64_t n, float *dst)
+struct state step_local_state(struct step *s)
 {
-    return ask(s, &(struct request){REQUEST_GET, part, (double)first, (double)n}, dst, NULL);
-}
-
-enum status step_local_state_put(struct step *s, int part, int64_t first, int64_t n,
-                                 const float *src)
-{
-    return ask(s, &(struct request){REQUEST_PUT, part, (double)first, (double)n}, NULL, src);
-}
-
-enum status step_local_state_end(struct step *s, enum status st)
-{
-    struct status_saved saved;
-    ASSERT(world_rank(s) == 0);
-    if (st != ST_OK)
-        status_save(&saved);
-    enum status sent = broadcast(s, &(struct request){.what = REQUEST_END, .part = (double)st});
-    if (st == ST_OK)
-        return sent;
-    status_restore(&saved);
-    return st;
-}
-
-/* ---- the other ranks ---- */
-
-static enum status serve(struct step *s, float *buffer)
-{
-    struct request q = {0};
-    for (;;) {
-        TRY(broadcast(s, &q));
-        if (q.what == REQUEST_END)
-            break;
-        /* The range came from rank 0: it is checked before it is used. */
-        if (!(q.part >= 0 && q.part < step_local_state_parts_most(s) && q.first >= 0 && q.n >= 0 &&
-              q.first <= (double)s->table.total_elems - q.n))
-            return FAIL(ST_BUG, "rank 0 asked for part %g, %g elements from %g of %lld", q.part,
-                        q.n, q.first, (long long)s->table.total_elems);
-        TRY(range(s, &q, NULL, NULL, buffer));
-    }
-    if (q.part == 0)
-        return ST_OK;
-    return FAIL(ST_PEER, "rank 0 could not read or write the model's state: %s; its log says why",
-                status_name((enum status)(int)q.part));
-}
-
-enum status step_local_state_serve(struct step *s)
-{
-    if (comm_place(world(s))->ranks == 1)
-        return ST_OK;
-    ASSERT(world_rank(s) > 0);
-    TRY(store_drain(s->store));
-    float *buffer = memory_new(MESH_STATE_ELEMS, sizeof *buffer);
-    enum status st = serve(s, buffer);
-    free(buffer);
-    return st;
+    return (struct state){.ops = &ops,
+                          .store = s->store,
+                          .world = s->local.world ? s->local.world : s->config.comm,
+                          .arg = s};
 }

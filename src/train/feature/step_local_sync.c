@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "kernels/bf16.h"
+#include "mesh/store/state.h"
 #include "train/step/inside.h"
 #include "train/feature/step_local.h"
 
@@ -50,11 +51,7 @@ void step_local_sync_update(const struct step_local_rule *rule, float *x, float 
 static enum status read_own(struct step *s, float *to)
 {
     const struct part_extent own = s->local.own;
-    TRY(store_drain(s->store));
-    if (own.elems > 0)
-        TRY(dev_copy(s->stream, to, tensor_at(store_replicated(s->store, 0), own.first).data,
-                     (size_t)own.elems * sizeof *to));
-    return dev_sync(s->stream);
+    return state_read(store_state(s->store), 0, own.first, own.elems, to);
 }
 
 enum status step_local_sync_fill(struct step *s)
@@ -67,16 +64,16 @@ static enum status share(struct step *s)
 {
     const struct step_local *l = &s->local;
     if (!l->chunk)
-        return store_set(s->store, 0, l->own.first, l->own.elems, l->outer);
+        return state_write(store_state(s->store), 0, l->own.first, l->own.elems, l->outer);
     for (int owner = 0; owner < l->ranks; owner++) {
         /* Makes one rank's outer parameters those of all ranks of the replica. */
         const struct part_extent part = step_local_part(s, owner);
         for (int64_t at = 0, n; at < part.elems; at += n) {
-            n = part.elems - at < MESH_STATE_ELEMS ? part.elems - at : MESH_STATE_ELEMS;
+            n = part.elems - at < STATE_RANGE_ELEMS ? part.elems - at : STATE_RANGE_ELEMS;
             if (owner == l->rank)
                 memcpy(l->chunk, l->outer + at, (size_t)n * sizeof *l->chunk);
             TRY(comm_broadcast(s->config.comm, (struct tensor){l->chunk, DTYPE_F32}, n, owner));
-            TRY(store_set(s->store, 0, part.first + at, n, l->chunk));
+            TRY(state_write(store_state(s->store), 0, part.first + at, n, l->chunk));
         }
     }
     return ST_OK;

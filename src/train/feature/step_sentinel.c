@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
+#include "mesh/store/state.h"
 #include "train/feature/sentinel.h"
 #include "train/step/inside.h"
 
@@ -77,10 +78,16 @@ static void judge_all(const struct step *s, const uint64_t *all, struct step_sen
     free(sum);
 }
 
+/* whole_part — Returns where a part lies whole on this rank; NULL: it does not. */
+static const float *whole_part(const struct step *s, int part)
+{
+    return state_describe(store_state(s->store), part, 0).here;
+}
+
 bool step_sentinel_compares(const struct step *s)
 {
-    return step_mesh_store_ranks(s) > 1 && store_replicated(s->store, 0).data &&
-           !dev_is_discrete(s->config.dev) && !s->local.is_on;
+    return step_mesh_store_ranks(s) > 1 && whole_part(s, 0) && !dev_is_discrete(s->config.dev) &&
+           !s->local.is_on;
 }
 
 enum status step_sentinel(struct step *s, struct step_sentinel *out)
@@ -92,8 +99,8 @@ enum status step_sentinel(struct step *s, struct step_sentinel *out)
     uint64_t *all = memory_new((size_t)(ranks_of(s) * parts), sizeof *all);
     /* This rank's checksums, of each part that lies whole on it; 0 of the others. */
     for (int part = 0; part < step_parts(s); part++) {
-        struct tensor t = store_replicated(s->store, part);
-        own[part] = t.data ? XXH3_64bits(t.data, (size_t)s->table.total_elems * sizeof(float)) : 0;
+        const float *whole = whole_part(s, part);
+        own[part] = whole ? XXH3_64bits(whole, (size_t)s->table.total_elems * sizeof *whole) : 0;
     }
     enum status st = step_sentinel_exchange(s, own, parts, all);
     if (st == ST_OK)
@@ -108,8 +115,7 @@ static bool own_parameters(const struct step *s, struct step_replica *out)
 {
     if (!s->update_sums || step_parts(s) < 2)
         return false;
-    const bool is_whole = store_replicated(s->store, 1).data != NULL,
-               has_masters = store_replicated(s->store, 0).data != NULL;
+    const bool is_whole = whole_part(s, 1) != NULL, has_masters = whole_part(s, 0) != NULL;
     out->parameters = store_local_shard(s->store, 0).p.data;
     out->elems = is_whole ? s->table.total_elems : store_layout(s->store)->shard_elems;
     return is_whole || !has_masters;
@@ -117,8 +123,7 @@ static bool own_parameters(const struct step *s, struct step_replica *out)
 
 bool step_sentinel_replica(const struct step *s, struct step_replica *out)
 {
-    *out = (struct step_replica){.parameters = store_replicated(s->store, 0).data,
-                                 .elems = s->table.total_elems};
+    *out = (struct step_replica){.parameters = whole_part(s, 0), .elems = s->table.total_elems};
     if (dev_is_discrete(s->config.dev) || s->local.is_on)
         return false;
     return (out->parameters && step_mesh_store_ranks(s) > 2) || own_parameters(s, out);

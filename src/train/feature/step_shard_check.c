@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
+#include "mesh/store/exact.h"
 #include "train/step/pipe.h"
 
 /* each — the samples of a shard. */

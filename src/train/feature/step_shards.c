@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "mesh/store/exact.h"
 #include "train/step/inside.h"
 #include "train/step/pipe.h"
 
@@ -133,7 +134,8 @@ static enum status add_ends(struct step *s, int64_t first)
         if (step_pipe_ends_lacks(s, i))
             continue;
         TRY(step_pipe_ends_put(s, &to, first / s->config.batch_samples, i));
-        TRY(store_exact_add_param(s->store, shard_of(s, first), i));
+        TRY(store_exact_add(s->store, shard_of(s, first), s->table.param[i].offset,
+                            s->table.param[i].elems));
     }
     return ST_OK;
 }
@@ -143,9 +145,11 @@ enum status step_shards_add(struct step *s, int64_t first, int unit)
     if (s->config.shards == 0 || (first + s->config.batch_samples) % each(s) != 0)
         return ST_OK;
     TRY(step_mesh_sum_partial(s, first, unit));
-    return unit == 0 && step_pipe_ends_adds(s)
-               ? add_ends(s, first)
-               : store_exact_add(s->store, shard_of(s, first), unit);
+    if (unit == 0 && step_pipe_ends_adds(s))
+        return add_ends(s, first);
+    int64_t begin, n;
+    param_unit_span(&s->table, unit, &begin, &n);
+    return store_exact_add(s->store, shard_of(s, first), begin, n);
 }
 
 enum status step_shards_idle(struct step *s)

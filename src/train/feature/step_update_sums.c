@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "mesh/store/state.h"
 
 /* ---- open and close ---- */
 
@@ -94,7 +95,7 @@ static void sum_up(struct step *s, int bucket, uint32_t now[STEP_PARTS_MAX])
     memset(now, 0, STEP_PARTS_MAX * sizeof *now);
     for (int i = 0; i < step_parts(s); i++)
         for (int64_t span = 0, packed = 0; span < spans_n; packed += s->cut[span++].elems) {
-            const bool is_packed = i == 2 && step_skips_hidden_second(s);
+            const bool is_packed = state_describe(store_state(s->store), i, 0).skips_hidden;
             now[i] +=
                 bits_sum(part[i], is_packed ? packed : s->cut[span].offset, s->cut[span].elems);
         }

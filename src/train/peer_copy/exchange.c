@@ -21,16 +21,17 @@
 #include "base/memory.h"
 #include "comm/core/part.h"
 
-/* A slot that is being written. */
-struct target {
-    struct peer_copy_memory *memory;
-    int slot;
-};
-
-static void take_run(void *arg, const float *run, int64_t elems)
+/* write_slice — from this rank's memory to a slot, as its parts lie there. */
+static void write_slice(struct peer_copy_memory *memory, int slot, const struct state *slice)
 {
-    const struct target *to = arg;
-    peer_copy_memory_write(to->memory, to->slot, run, elems * (int64_t)sizeof *run);
+    struct state_part run;
+    for (int part = 0; part < state_count(slice, false); part++)
+        for (int64_t at = 0; at < (run = state_describe(slice, part, at)).elems;
+             at += run.here_elems) {
+            ASSERTF(run.here_elems > 0, "element %lld of part %d", (long long)at, part);
+            peer_copy_memory_write(memory, slot, run.here,
+                                   run.here_elems * (int64_t)sizeof *run.here);
+        }
 }
 
 /* copy_slice — to a slot, from this rank's memory: its own slice or source's. */
@@ -38,7 +39,7 @@ static void copy_slice(struct peer_copy *copy, const struct step *step, int rank
                        const struct checkpoint_progress *progress, int slot,
                        struct peer_copy_label *out)
 {
-    struct target to = {&copy->memory, slot};
+    const struct state slice = step_slice(step, rank);
     *out = (struct peer_copy_label){.stamp = {.history = copy->history,
                                               .step = progress->step,
                                               .rank = rank,
@@ -46,7 +47,7 @@ static void copy_slice(struct peer_copy *copy, const struct step *step, int rank
                                               .bytes = copy->slice_bytes[slot / PEER_COPY_BUFFERS],
                                               .progress = *progress}};
     peer_copy_memory_write_begin(&copy->memory, slot, &out->stamp);
-    step_slice_each(step, rank, take_run, &to);
+    write_slice(&copy->memory, slot, &slice);
     peer_copy_memory_write_end(&copy->memory, slot, &out->stamp);
     out->checksum = peer_copy_memory_checksum_of(&copy->memory, slot);
 }

@@ -9,6 +9,7 @@
 #include "train/peer_copy/inside.h"
 
 #define MESSAGE_BYTES ((int64_t)4 << 20) /* of a slice, at once */
+#define MESSAGE_ELEMS (MESSAGE_BYTES / (int64_t)sizeof(float))
 
 static struct peer_copy_label label_of(const struct peer_copy *copy, int slot)
 {
@@ -111,43 +112,56 @@ static enum status take_label(struct peer_copy *copy, int rank, int64_t bytes,
                 holder->rank, out->stamp.rank, (long long)out->stamp.bytes, rank, (long long)bytes);
 }
 
-/* pass_slice — damage is found at the end only: the state is lost then with the generation. */
-static enum status pass_slice(struct peer_copy *copy, struct step *step, int rank, int64_t bytes,
-                              char *buffer)
+/* pass_slice — The holder sends a slice to all ranks, whose state it becomes; the other ranks
+ * receive it in `buffer`. Damage is found at the end only: the state is lost then with the generation. */
+static enum status pass_slice(struct peer_copy *copy, const struct state *slice, float *buffer)
 {
+    const struct peer_copy_holder *holder = &copy->holders[slice->rank];
+    const bool holds = holder->rank == copy->place.rank;
+    const int64_t each = state_describe(slice, 0, 0).elems,
+                  elems = each * state_count(slice, false);
     struct peer_copy_label label;
-    TRY(take_label(copy, rank, bytes, &label));
+    TRY(take_label(copy, slice->rank, elems * (int64_t)sizeof *buffer, &label));
     peer_copy_memory_sum_begin(&copy->memory, &label.stamp);
-    for (int64_t at = 0, n; at < bytes; at += n) {
-        n = bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES;
-        /* The holder sends n bytes of the slice from `at` on to all ranks, whose state they become;
-         * the other ranks receive them in `buffer`. */
-        const struct peer_copy_holder *holder = &copy->holders[rank];
-        char *data = buffer;
-        if (holder->rank == copy->place.rank)
-            data = (char *)peer_copy_memory_data(&copy->memory, holder->slot) + at;
+    for (int64_t at = 0, n; at < elems; at += n) {
+        const int64_t left = each - at % each; /* of the part */
+        float *data =
+            holds ? (float *)peer_copy_memory_data(&copy->memory, holder->slot) + at : buffer;
+        n = left < MESSAGE_ELEMS ? left : MESSAGE_ELEMS;
         if (copy->place.ranks > 1)
-            TRY(comm_broadcast(copy->config.comm, peer_copy_bytes_at(data), n, holder->rank));
-        peer_copy_memory_sum_add(&copy->memory, data, n);
+            TRY(comm_broadcast(copy->config.comm, peer_copy_bytes_at(data),
+                               n * (int64_t)sizeof *data, holder->rank));
+        peer_copy_memory_sum_add(&copy->memory, data, n * (int64_t)sizeof *data);
         peer_copy_beat(copy);
-        TRY(step_slice_write(step, copy->choice.ranks, rank, at / (int64_t)sizeof(float),
-                             n / (int64_t)sizeof(float), (const float *)(const void *)data));
+        TRY(state_write(slice, (int)(at / each), at % each, n, data));
     }
-    return peer_copy_memory_sum_end(&copy->memory) == label.checksum ? ST_OK
-                                                                     : fail_damaged(&label, rank);
+    return peer_copy_memory_sum_end(&copy->memory) == label.checksum
+               ? ST_OK
+               : fail_damaged(&label, slice->rank);
+}
+
+/* restore_slice — all ranks write their own slices, part by part. */
+static enum status restore_slice(struct peer_copy *copy, const struct step *step, int slot)
+{
+    const struct state slice = step_slice(step, copy->place.rank);
+    const float *values = peer_copy_memory_data(&copy->memory, slot);
+    for (int part = 0; part < state_count(&slice, false); part++) {
+        const int64_t elems = state_describe(&slice, part, 0).elems;
+        TRY(state_write(&slice, part, 0, elems, values));
+        values += elems;
+    }
+    return ST_OK;
 }
 
 static enum status restore(struct peer_copy *copy, struct step *step)
 {
     if (copy->choice.ranks != copy->place.ranks) {
         /* The slices of the ranks before, one after the other, become the state of other ranks. */
-        char *buffer = memory_new(MESSAGE_BYTES, 1);
+        float *buffer = memory_new(MESSAGE_ELEMS, sizeof *buffer);
         enum status st = ST_OK;
         for (int rank = 0; rank < copy->choice.ranks && st == ST_OK; rank++) {
-            int64_t elems = 0;
-            st = step_slice_elems_shared(step, copy->choice.ranks, rank, &elems);
-            if (st == ST_OK)
-                st = pass_slice(copy, step, rank, elems * (int64_t)sizeof(float), buffer);
+            const struct state slice = step_slice_other(step, copy->choice.ranks, rank);
+            st = pass_slice(copy, &slice, buffer);
         }
         free(buffer);
         return st;
@@ -164,16 +178,17 @@ static enum status restore(struct peer_copy *copy, struct step *step)
             TRY(receive_slice(copy, PEER_COPY_OWN, rank, holder->rank, &slot));
     }
     TRY(replicate(copy, slot));
-    return step_slice_set(step, peer_copy_memory_data(&copy->memory, slot));
+    return restore_slice(copy, step, slot);
 }
 
 enum status peer_copy_restore(struct peer_copy *copy, struct step *step)
 {
     const int64_t begin_ms = clock_ms();
     ASSERT(copy->choice.is_found);
-    const int64_t planned = copy->config.sizes.slice_elems[PEER_COPY_OWN];
-    ASSERTF(step_slice_elems(step) == planned, "elems %lld, planned %lld",
-            (long long)step_slice_elems(step), (long long)planned);
+    const struct state slice = step_slice(step, copy->place.rank);
+    const int64_t planned = copy->config.sizes.slice_elems[PEER_COPY_OWN],
+                  elems = state_describe(&slice, 0, 0).elems * state_count(&slice, false);
+    ASSERTF(elems == planned, "elems %lld, planned %lld", (long long)elems, (long long)planned);
     TRY(restore(copy, step));
     if (copy->place.rank == 0)
         LOG_INFO("state of step %lld restored from memory in %.2f s", (long long)copy->choice.step,

@@ -9,8 +9,8 @@
 
 #include "base/arena.h"
 #include "mesh/mesh_comm.h"
-#include "mesh/mesh_state.h"
 #include "mesh/part_map.h"
+#include "mesh/state.h"
 #include "mesh/tensor_axis.h"
 #include "train/step/step.h"
 #include "train/feature/step_local.h"
@@ -51,7 +51,7 @@ struct step {
     struct stream *stream;
     struct store *store;
     struct step_update_sums *update_sums; /* NULL: updates do not check what they read */
-    struct mesh_state state;              /* of the whole model, on all ranks */
+    struct state state;                   /* of the whole model, on all ranks */
     struct part_map map;                  /* has_whole */
     struct arena arena[STEP_ARENA_N];
     struct model_acts *acts;

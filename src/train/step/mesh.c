@@ -219,7 +219,8 @@ enum status step_mesh_open_state(struct step *s)
     const struct mesh *mesh = &s->mesh.mesh;
     const int tensor = mesh->size[MESH_AXIS_TENSOR],
               parts = tensor * mesh->size[MESH_AXIS_PIPELINE];
-    s->state = (struct mesh_state){.world = s->config.comm, .mesh = *mesh, .store = s->store};
+    s->state =
+        s->local.is_on ? step_local_state(s) : state_of_model(s->config.comm, s->store, mesh, NULL);
     if (!s->has_whole)
         return ST_OK;
     part_map_init(&s->whole, parts, &s->map);
@@ -236,7 +237,7 @@ enum status step_mesh_open_state(struct step *s)
         param_table_free(&table);
         TRY(st);
     }
-    s->state.map = &s->map;
+    s->state = state_of_model(s->config.comm, s->store, mesh, &s->map);
     return part_map_check(&s->map);
 }
 

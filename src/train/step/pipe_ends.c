@@ -8,6 +8,7 @@
  *   embedding made, and keeps the head's part until then; the first stage makes only the gradient
  *   of the positions. At the end of the passes it gets the sums. */
 #include "base/assert.h"
+#include "mesh/store/exact.h"
 #include "train/step/pipe.h"
 
 static bool is_first(const struct step *s) { return s->pipe->stage == 0; }

@@ -44,10 +44,7 @@ enum status step_slice_elems_most(const struct step_config *c, int ranks, int64_
     return ST_OK;
 }
 
-enum status step_slice_elems_shared(const struct step *s, int ranks, int rank, int64_t *out)
-{
-    return step_slice_elems_of(&s->config, ranks, rank, out);
-}
+/* ---- among another number of ranks ---- */
 
 /* Elements of a slice that are written to a step of another number of ranks. */
 struct resize {
@@ -67,7 +64,8 @@ static enum status write_run(void *arg, const struct store_slice_run *run)
         step_own_table(to->step)->param[run->param].offset + run->param_at + from - run->slice_at;
     if (from >= end)
         return ST_OK;
-    return store_set(to->step->store, to->part, first, end - from, to->values + from - to->first);
+    return state_write(store_state(to->step->store), to->part, first, end - from,
+                       to->values + from - to->first);
 }
 
 /* is_own_part — of the ranks at a coordinate, in a world with as many tensor ranks and stages. */
@@ -77,48 +75,67 @@ static bool is_own_part(const struct step *s, const struct mesh_coord *at)
            at->at[MESH_AXIS_PIPELINE] == s->mesh.at.at[MESH_AXIS_PIPELINE];
 }
 
-enum status step_slice_write(struct step *s, int ranks, int rank, int64_t first, int64_t n,
-                             const float *values)
+static int other_count(const struct state *state, bool is_apart)
 {
+    (void)is_apart;
+    return step_parts(state->arg);
+}
+
+static void other_describe(const struct state *state, int part, int64_t first,
+                           struct state_part *out)
+{
+    const struct step *s = state->arg;
+    int64_t elems = 0;
+    (void)first;
+    /* A step was planned of so many ranks before their slices were copied. */
+    const enum status st = step_slice_elems_of(&s->config, state->ranks, state->rank, &elems);
+    ASSERTF(st == ST_OK, "%s", status_message());
+    *out =
+        (struct state_part){.kind = STATE_REPLICA, .moment = part, .elems = elems / step_parts(s)};
+}
+
+static enum status other_write(const struct state *state, const struct state_range *r)
+{
+    struct step *s = state->arg;
     const struct step_config *c = &s->config;
     struct param_table table = {0};
     struct mesh mesh;
-    int64_t elems;
-    TRY(step_mesh(c, ranks, &mesh));
-    const struct mesh_coord at = mesh_coord_of(&mesh, rank);
+    TRY(step_mesh(c, state->ranks, &mesh));
+    const struct mesh_coord at = mesh_coord_of(&mesh, state->rank);
     if (!is_own_part(s, &at))
         return ST_OK;
-    TRY(step_slice_elems_of(c, ranks, rank, &elems));
-    ASSERTF(first >= 0 && n > 0 && first + n <= elems, "elements %lld and %lld of %lld",
-            (long long)first, (long long)n, (long long)elems);
     /* The slice is one of those of the ranks that share its part of the model. */
     const int of_rank = step_mesh_store_rank_at(&mesh, &at),
               of_ranks = mesh_group_n(&mesh, MESH_COMM_DATA_AXES);
-    const int64_t each = elems / (1 + optim_moments(&c->optim));
-    enum status st = ST_OK;
-    TRY(step_mesh_rank_table(c, ranks, rank, &table));
-    for (int part = (int)(first / each); st == ST_OK && part * each < first + n; part++) {
-        const int64_t begin = part * each, from = begin > first ? begin : first,
-                      end = begin + each < first + n ? begin + each : first + n;
-        struct resize to = {s, part, from - begin, end - begin, values + from - first};
-        st = store_slice_runs(&table, of_ranks, of_rank, c->store.bucket_elems_min, write_run, &to);
-    }
+    struct resize to = {s, r->part, r->first, r->first + r->n, r->values};
+    TRY(step_mesh_rank_table(c, state->ranks, state->rank, &table));
+    enum status st =
+        store_slice_runs(&table, of_ranks, of_rank, c->store.bucket_elems_min, write_run, &to);
     param_table_free(&table);
     return st;
 }
 
-int64_t step_slice_elems(const struct step *s) { return store_slice_elems(s->store); }
-bool step_slice_has_all(const struct step *s) { return store_slice_has_all(s->store); }
+static const struct state_ops other = {other_count, other_describe, NULL, other_write};
 
-void step_slice_each(const struct step *s, int rank,
-                     void (*take)(void *arg, const float *run, int64_t elems), void *arg)
+struct state step_slice_other(struct step *s, int ranks, int rank)
+{
+    return (struct state){.ops = &other, .store = s->store, .arg = s, .rank = rank, .ranks = ranks};
+}
+
+/* ---- among the step's ranks ---- */
+
+bool step_slice_has_all(const struct step *s)
+{
+    const struct state *own = store_state(s->store);
+    for (int part = 0; part < step_parts(s); part++)
+        if (!state_describe(own, part, 0).here)
+            return false;
+    return true;
+}
+
+struct state step_slice(const struct step *s, int rank)
 {
     const struct mesh_coord at = mesh_coord_of(&s->mesh.mesh, rank);
     ASSERTF(is_own_part(s, &at), "rank %d", rank);
-    store_slice_each(s->store, step_mesh_store_rank_at(&s->mesh.mesh, &at), take, arg);
-}
-
-enum status step_slice_set(struct step *s, const float *src)
-{
-    return store_slice_set(s->store, src);
+    return store_slice(s->store, step_mesh_store_rank_at(&s->mesh.mesh, &at));
 }

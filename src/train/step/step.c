@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "base/thread_pool.h"
 #include "kernels/cuda.h"
+#include "mesh/store/state.h"
 #include "train/step/inside.h"
 #include "train/step/pipe.h"
 #include "train/feature/step_update_sums.h"
@@ -210,7 +211,7 @@ static enum status fill_row(struct step *s, struct thread_pool *pool, int row, f
         if (!store_holds(s->store, 0, p->offset + first, f.n))
             continue;
         thread_pool_run(pool, (int)((f.n + FILL_PART - 1) / FILL_PART), fill_part, &f);
-        TRY(store_set(s->store, 0, p->offset + first, f.n, buffer));
+        TRY(state_write(store_state(s->store), 0, p->offset + first, f.n, buffer));
         step_heartbeat(s);
     }
     return ST_OK;
@@ -603,10 +604,6 @@ int step_parts(const struct step *s)
 {
     return s->config.is_eval ? 1 : 1 + optim_moments(&s->config.optim);
 }
-bool step_skips_hidden_second(const struct step *s)
-{
-    return s->config.optim.kind == OPTIM_KIND_MUON;
-}
 const struct param_table *step_whole_table(const struct step *s)
 {
     return s->has_whole ? &s->whole : &s->table;
@@ -616,21 +613,16 @@ struct tensor step_grads(const struct step *s) { return store_grads(s->store); }
 const struct batch *step_batch(const struct step *s) { return &s->batch; }
 struct stream *step_stream(const struct step *s) { return s->stream; }
 
+const struct state *step_state(const struct step *s) { return &s->state; }
+
 struct tensor step_tensor(const struct step *s, int part)
 {
-    ASSERTF(part >= 0 && part < step_parts(s), "part %d of %d", part, step_parts(s));
-    struct tensor t = store_replicated(s->store, part);
-    ASSERTF(t.data, "part %d does not lie whole on a rank", part);
-    return t;
+    const struct state_part p = state_describe(store_state(s->store), part, 0);
+    ASSERTF(p.here, "part %d does not lie whole on a rank", part);
+    return (struct tensor){p.here, DTYPE_F32};
 }
 
 float *step_part(struct step *s, int part) { return step_tensor(s, part).data; }
-
-const float *step_host_part(const struct step *s, int part)
-{
-    bool is_own = step_own_table(s) == step_whole_table(s) && !dev_is_discrete(s->config.dev);
-    return is_own && !s->local.is_on ? store_replicated(s->store, part).data : NULL;
-}
 
 struct step_loss_scale step_loss_scale(const struct step *s) { return s->loss_scale; }
 
@@ -647,32 +639,10 @@ enum status step_flip(struct step *s, int bit, struct store_flip *out)
     return store_params_flip(s->store, bit, out);
 }
 
-enum status step_read(struct step *s, int part, int64_t first, int64_t n, float *dst)
-{
-    return s->local.is_on ? step_local_state_get(s, part, first, n, dst)
-                          : mesh_state_get(&s->state, part, first, n, dst);
-}
-
-enum status step_write(struct step *s, int part, int64_t first, int64_t n, const float *src)
-{
-    return s->local.is_on ? step_local_state_put(s, part, first, n, src)
-                          : mesh_state_put(&s->state, part, first, n, src);
-}
-
 void step_vote(struct step *s, int vote)
 {
     ASSERTF(vote >= 0 && vote < STEP_VOTES, "vote %d", vote);
     s->vote = vote;
-}
-
-enum status step_state_end(struct step *s, enum status st)
-{
-    return s->local.is_on ? step_local_state_end(s, st) : mesh_state_end(&s->state, st);
-}
-
-enum status step_state_serve(struct step *s)
-{
-    return s->local.is_on ? step_local_state_serve(s) : mesh_state_serve(&s->state);
 }
 
 double step_flops(const struct step *s, int64_t samples)

@@ -29,7 +29,8 @@
 #include "data/feed.h"
 #include "dev/dev.h"
 #include "mesh/mesh.h"
-#include "mesh/store/store.h"
+#include "mesh/state.h"
+#include "mesh/store/state.h"
 #include "model/model.h"
 #include "train/step/batch.h"
 #include "train/step/muon.h"
@@ -316,87 +317,55 @@ enum status step_logits(struct step *step, const int32_t *tokens, int64_t n, flo
  * samples. */
 enum status step_spans(struct step *step, const struct batch *batch, float *out);
 
-/* The state of training, for checkpoints. It has parts: 0 parameters, 1 first moment (AdamW's m, or
- * momentum), 2 second moment. Two tables say where a tensor lies in a part:
- *   step_whole_table  of the whole model, for step_read, step_write and everything that concerns
- *                     files; the same on all ranks
- *   step_own_table    of what this rank computes, for step_tensor, step_part and step_grads
+/* The state of training (mesh/state.h). Two tables give the place of a tensor in a part:
+ *   step_whole_table  of the whole model, for step_state and everything that concerns files; the
+ *                     same on all ranks
+ *   step_own_table    of what this rank computes, for step_tensor and step_grads
  * They are one table, with one address, where each rank computes the whole model. All of these are
- * local. */
+ * local.
+ *
+ * step_parts — of a rank's own state: 0 parameters, 1 first moment (AdamW's m, or momentum), 2
+ *   second moment.
+ * step_state — of the whole model, on all ranks; with LOCAL_STEPS of all replicas.
+ * step_state_parts_of — how many parts it has at most, without a step.
+ * step_local_is_apart — whether replicas have parameters of their own now, not the outer ones. */
 #define STEP_PARTS_MAX 3
 extern const char *const step_part_names[STEP_PARTS_MAX]; /* of a rank's own, for messages */
 int step_parts(const struct step *step);
-/* With LOCAL_STEPS a replica has such parts, and all of them have more: numbers from 0 on, for
- * step_read and step_write.
- * step_local_is_apart — whether replicas have parameters of their own now, not the outer ones.
- * step_local_state_parts — how many a checkpoint needs; _most: at most; _of: this, without a step.
- *   Without LOCAL_STEPS step_parts.
- * step_local_state_part — what a number is. */
-enum step_local_kind {
-    STEP_LOCAL_REPLICA,  /* a part of a replica's own state */
-    STEP_LOCAL_OUTER,    /* parameters of the last outer step; written, all replicas start there */
-    STEP_LOCAL_MOMENTUM, /* of the outer step */
-    STEP_LOCAL_RESIDUAL, /* error feedback of what a replica sends */
-    STEP_LOCAL_RESIDUAL_SUM /* error feedback of the sums */
-};
-struct step_local_part {
-    enum step_local_kind kind;
-    int replica, part; /* REPLICA; replica: RESIDUAL too */
-};
+const struct state *step_state(const struct step *step);
+int step_state_parts_of(const struct step_config *config, int ranks);
 bool step_local_is_apart(const struct step *step);
 int step_local_replicas(const struct step *step);
-int step_local_state_parts(const struct step *step, bool is_apart);
-int step_local_state_parts_most(const struct step *step);
-int step_local_state_parts_of(const struct step_config *config, int ranks);
-struct step_local_part step_local_state_part(const struct step *step, int part);
 const struct param_table *step_whole_table(const struct step *step);
 const struct param_table *step_own_table(const struct step *step);
 struct stream *step_stream(const struct step *step);
 
-/* Elements [first, first + n) of a part of the whole model, to and from host memory, wherever they
- * lie. Padding reads as zero. Rank 0 calls step_read and step_write in any order, then
- * step_state_end with its own status st, which returns st. Meanwhile the other ranks are in
- * step_state_serve; it returns ST_OK, or ST_PEER if st is not ST_OK. One rank alone needs
- * neither. */
-enum status step_read(struct step *step, int part, int64_t first, int64_t n, float *dst);
-enum status step_write(struct step *step, int part, int64_t first, int64_t n, const float *src);
-enum status step_state_end(struct step *step, enum status st);
-enum status step_state_serve(struct step *step);
-/* step_skips_hidden_second — hidden matrices have no second moment. It reads as zero there, and its
- * layout is such that step_tensor, step_part and step_host_part have none. */
-bool step_skips_hidden_second(const struct step *step);
-
-/* Only where a part of this rank's table is whole on it (no other ranks share it, or SHARD=none):
- * its address on the device. Call step_drain first, because a part of an update may be deferred to
- * the next step. step_host_part: NULL unless that is the whole model's part, in host memory. */
+/* step_drain — before a part that lies on this rank is read there: a part of an update may be
+ *   deferred to the next step.
+ * step_tensor — on the device: a part of this rank's table that is whole on it (no other ranks
+ *   share it, or SHARD=none), and that all tensors have. */
 enum status step_drain(struct step *step);
-float *step_part(struct step *step, int part);
-const float *step_host_part(const struct step *step, int part);
-struct tensor step_tensor(const struct step *step, int part); /* the same, as a tensor */
+struct tensor step_tensor(const struct step *step, int part);
+float *step_part(struct step *step, int part); /* its address */
 
-/* Slices of the state (mesh/store/state.h), for copies in peers' memory (peer_copy.h). Ranks along
- * the data and context axes share one part of the model, and each has a slice of that part's state.
+/* Slices of the state (mesh/store/state.h), for copies in peers' memory (peer_copy/peer_copy.h).
+ * Ranks along the data and context axes share one part of the model, and each has a slice of that
+ * part's state.
  * Only for step_slice_why NULL.
  * step_slice_why — why the state of such a step has no slices; a clause for people; NULL: it has.
  * step_slice_elems_of — of a rank's slice, on so many ranks, without a step. _most: of the largest.
- *   _shared: of this step's.
- * step_slice_write — elements [first, first + n) of the slice of one of `ranks`, of which the step
- *   may have another number, with the same tensor ranks and stages; local. What is of another part
- *   of the model is left out. A rank that has got all of all slices has its state.
- * step_slice_each, _set, _elems: as store_slice_each …; rank: of all, one with the same part.
+ * step_slice — store_slice of one of all ranks, with the same part of the model.
+ * step_slice_other — the slice of one of `ranks`, of which the step may have another number, with
+ *   the same tensor ranks and stages. Written is what this rank holds of it: a rank that has got
+ *   all of all slices has its state. It is not read.
  * step_slice_has_all — does this rank have the slices of all ranks with its part? */
 const char *step_slice_why(const struct step_config *config);
 enum status step_slice_elems_of(const struct step_config *config, int ranks, int rank,
                                 int64_t *out);
 enum status step_slice_elems_most(const struct step_config *config, int ranks, int64_t *out);
-enum status step_slice_elems_shared(const struct step *step, int ranks, int rank, int64_t *out);
-int64_t step_slice_elems(const struct step *step);
+struct state step_slice(const struct step *step, int rank);
+struct state step_slice_other(struct step *step, int ranks, int rank);
 bool step_slice_has_all(const struct step *step);
-void step_slice_each(const struct step *step, int rank,
-                     void (*take)(void *arg, const float *run, int64_t elems), void *arg);
-enum status step_slice_set(struct step *step, const float *src);
-enum status step_slice_write(struct step *step, int ranks, int rank, int64_t first, int64_t n,
-                             const float *values);
 
 /* step_grads — the gradients of the last step, before clipping; after step_drain.
  * step_batch — this rank's samples of the last step_run. */

@@ -225,7 +225,7 @@ static enum status load_all(struct trainer *t, bool is_found)
     if (t->consensus.ranks == 1)
         return load(t, is_found);
     if (!t->is_rank0) {
-        enum status st = step_state_serve(t->step);
+        enum status st = state_serve(step_state(t->step));
         if (st != ST_OK)
             status_clear(); /* rank 0's message follows, unless it is lost */
         TRY(consensus_outcome(&t->consensus, st));
@@ -234,7 +234,7 @@ static enum status load_all(struct trainer *t, bool is_found)
     enum status st = load(t, is_found);
     struct status_saved saved;
     status_save(&saved);
-    enum status st_end = step_state_end(t->step, st);
+    enum status st_end = state_end(step_state(t->step), st);
     if (st != ST_OK)
         status_restore(&saved);
     return consensus_outcome(&t->consensus, st != ST_OK ? st : st_end);

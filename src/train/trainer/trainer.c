@@ -364,10 +364,10 @@ static enum status serve_state(struct trainer *t, enum status st)
     if (!t->is_sharded)
         return st;
     if (!t->is_rank0)
-        return step_state_serve(t->step);
+        return state_serve(step_state(t->step));
     struct status_saved saved;
     status_save(&saved);
-    enum status st_end = step_state_end(t->step, ST_OK);
+    enum status st_end = state_end(step_state(t->step), ST_OK);
     if (st == ST_OK)
         return st_end;
     status_restore(&saved);

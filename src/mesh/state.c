@@ -1,0 +1,248 @@
+/* state — requests that rank 0 broadcasts and all ranks carry out, and the state of the whole model
+ * (state.h).
+ *
+ * Where the model has parts (part_map.h), each part is shared by the ranks of one store. The first
+ * of them, the part's leader, exchanges one message with rank 0 for each range of STATE_RANGE_ELEMS
+ * elements of the whole model; its store gathers or scatters what it carries. */
+#include "mesh/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "mesh/part_map.h"
+#include "mesh/store/inside.h"
+#include "mesh/store/state.h"
+
+enum { REQUEST_READ = 1, REQUEST_WRITE, REQUEST_END };
+
+/* Doubles, which every transport carries; exact below 2^53. REQUEST_END: part is the status. */
+struct request {
+    double what, part, first, n;
+};
+
+static bool is_alone(const struct state *s) { return comm_place(s->world)->ranks == 1; }
+
+static enum status broadcast_request(const struct state *s, struct request *request)
+{
+    return is_alone(s) ? ST_OK
+                       : comm_broadcast(s->world, (struct tensor){request, DTYPE_F64}, 4, 0);
+}
+
+/* ---- a request, on every rank ---- */
+
+/* carry_out — range by range. dst, src: what rank 0 reads to or writes from; NULL on the others. */
+static enum status carry_out(const struct state *s, const struct request *q, float *dst,
+                             const float *src)
+{
+    const int64_t first = (int64_t)q->first, all = (int64_t)q->n,
+                  most = all < STATE_RANGE_ELEMS ? all : STATE_RANGE_ELEMS;
+    float *buffer = dst ? NULL : memory_new((size_t)most, sizeof *buffer);
+    struct state_room room = {0};
+    struct state_range r = {.part = (int)q->part, .room = &room};
+    enum status st = ST_OK;
+    for (int64_t at = 0; st == ST_OK && at < all; at += r.n) {
+        r.first = first + at;
+        r.n = all - at < most ? all - at : most;
+        r.values = dst ? dst + at : buffer;
+        if (src)
+            memcpy(r.values, src + at, (size_t)r.n * sizeof *src);
+        st = q->what == REQUEST_WRITE ? s->ops->write(s, &r) : s->ops->read(s, &r);
+    }
+    free(buffer);
+    free(room.data);
+    return st;
+}
+
+/* ---- rank 0 ---- */
+
+static enum status request(const struct state *s, struct request q, float *dst, const float *src)
+{
+    ASSERT(s->world && comm_place(s->world)->rank == 0);
+    TRY(store_drain(s->store));
+    TRY(broadcast_request(s, &q));
+    return carry_out(s, &q, dst, src);
+}
+
+int state_count(const struct state *s, bool is_apart) { return s->ops->count(s, is_apart); }
+
+struct state_part state_describe(const struct state *s, int part, int64_t first)
+{
+    struct state_part out = {.kind = STATE_REPLICA};
+    ASSERTF(part >= 0 && part < state_count(s, true), "part %d", part);
+    s->ops->describe(s, part, first, &out);
+    return out;
+}
+
+enum status state_read(const struct state *s, int part, int64_t first, int64_t n, float *dst)
+{
+    const struct state_part p = state_describe(s, part, first);
+    if (p.here_elems < n)
+        return request(s, (struct request){REQUEST_READ, part, (double)first, (double)n}, dst,
+                       NULL);
+    TRY(store_drain(s->store));
+    TRY(dev_copy(s->store->c.stream, dst, p.here, (size_t)n * sizeof *dst));
+    return dev_sync(s->store->c.stream);
+}
+
+enum status state_write(const struct state *s, int part, int64_t first, int64_t n, const float *src)
+{
+    const struct state_range all = {
+        .part = part, .first = first, .n = n, .values = (float *)(uintptr_t)src};
+    return s->world ? request(s, (struct request){REQUEST_WRITE, part, (double)first, (double)n},
+                              NULL, src)
+                    : s->ops->write(s, &all);
+}
+
+enum status state_end(const struct state *s, enum status st)
+{
+    ASSERT(comm_place(s->world)->rank == 0);
+    if (is_alone(s))
+        return st;
+    struct status_saved saved;
+    if (st != ST_OK)
+        status_save(&saved);
+    enum status sent =
+        broadcast_request(s, &(struct request){.what = REQUEST_END, .part = (double)st});
+    if (st == ST_OK)
+        return sent;
+    status_restore(&saved);
+    return st;
+}
+
+/* ---- the other ranks ---- */
+
+/* check_request — the range came from rank 0: it is checked before it is used. */
+static enum status check_request(const struct state *s, const struct request *q)
+{
+    const bool is_part = q->part >= 0 && q->part < state_count(s, true);
+    const int64_t elems = is_part ? state_describe(s, (int)q->part, 0).elems : 0;
+    return is_part && q->first >= 0 && q->n >= 0 && q->first <= (double)elems - q->n
+               ? ST_OK
+               : FAIL(ST_BUG, "rank 0 asked for part %g, %g elements from %g of %lld", q->part,
+                      q->n, q->first, (long long)elems);
+}
+
+enum status state_serve(const struct state *s)
+{
+    struct request q = {0};
+    if (is_alone(s))
+        return ST_OK;
+    ASSERT(comm_place(s->world)->rank > 0);
+    TRY(store_drain(s->store));
+    for (;;) {
+        TRY(broadcast_request(s, &q));
+        if (q.what == REQUEST_END)
+            break;
+        TRY(check_request(s, &q));
+        TRY(carry_out(s, &q, NULL, NULL));
+    }
+    if (q.part == 0)
+        return ST_OK;
+    return FAIL(ST_PEER, "rank 0 could not read or write the model's state: %s; its log says why",
+                status_name((enum status)(int)q.part));
+}
+
+/* ---- the parts of a model ---- */
+
+static void parts_describe(const struct state *s, int part, int64_t first, struct state_part *out)
+{
+    (void)first;
+    *out = state_describe(store_state(s->store), part, 0);
+    out->elems = s->map->whole->total_elems;
+    out->here = NULL;
+    out->here_elems = 0;
+}
+
+static void reserve(struct state_room *room, int64_t elems)
+{
+    if (elems <= room->elems)
+        return;
+    free(room->data);
+    room->data = memory_new((size_t)elems, sizeof *room->data);
+    room->elems = elems;
+}
+
+static int own_part(const struct state *s)
+{
+    struct mesh_coord at = mesh_coord_of(s->mesh, comm_place(s->world)->rank);
+    return at.at[MESH_AXIS_PIPELINE] * s->mesh->size[MESH_AXIS_TENSOR] + at.at[MESH_AXIS_TENSOR];
+}
+
+/* leader_of — the world rank of a part's leader. */
+static int leader_of(const struct state *s, int part)
+{
+    int tensor_ranks = s->mesh->size[MESH_AXIS_TENSOR];
+    struct mesh_coord at = {
+        .at = {
+            [MESH_AXIS_TENSOR] = part % tensor_ranks, [MESH_AXIS_PIPELINE] = part / tensor_ranks}};
+    return mesh_rank_of(s->mesh, &at);
+}
+
+static bool is_leader(const struct state *s)
+{
+    return leader_of(s, own_part(s)) == comm_place(s->world)->rank;
+}
+
+static enum status parts_read(const struct state *s, const struct state_range *r)
+{
+    struct state_room *room = r->room;
+    const struct part_map_range own = part_map_sources(s->map, own_part(s), r->first, r->n);
+    if (own.n > 0 && is_leader(s))
+        reserve(room, own.n);
+    if (own.n > 0)
+        TRY(store_state_gather(s->store, r->part, own.first, own.n, room->data));
+    if (comm_place(s->world)->rank > 0)
+        return own.n > 0 && is_leader(s)
+                   ? comm_send(s->world, (struct tensor){room->data, DTYPE_F32}, own.n, 0)
+                   : ST_OK;
+    part_map_pad(s->map, r->first, r->n, r->values);
+    part_map_take(s->map, 0, r->first, r->n, own, room->data, r->values);
+    for (int i = 1; i < s->map->parts_n; i++) {
+        struct part_map_range range = part_map_sources(s->map, i, r->first, r->n);
+        if (range.n == 0)
+            continue;
+        reserve(room, range.n);
+        TRY(comm_recv(s->world, (struct tensor){room->data, DTYPE_F32}, range.n, leader_of(s, i)));
+        part_map_take(s->map, i, r->first, r->n, range, room->data, r->values);
+    }
+    return ST_OK;
+}
+
+/* Where a part holds nothing its ranks meet all the same: all ranks then make as many collectives,
+ * which comm_activity counts. */
+static enum status parts_write(const struct state *s, const struct state_range *r)
+{
+    const bool is_first = comm_place(s->world)->rank == 0;
+    const struct part_map_range own = part_map_held(s->map, own_part(s), r->first, r->n);
+    for (int i = 1; is_first && i < s->map->parts_n; i++) {
+        /* Rank 0 sends every other leader what its part holds. */
+        struct part_map_range range = part_map_held(s->map, i, r->first, r->n);
+        if (range.n == 0)
+            continue;
+        reserve(r->room, range.n);
+        part_map_give(s->map, i, r->first, r->n, range, r->values, r->room->data);
+        TRY(comm_send(s->world, (struct tensor){r->room->data, DTYPE_F32}, range.n,
+                      leader_of(s, i)));
+    }
+    reserve(r->room, own.n > 0 ? own.n : 1);
+    r->room->data[0] = 0;
+    if (is_first && own.n > 0)
+        part_map_give(s->map, 0, r->first, r->n, own, r->values, r->room->data);
+    else if (own.n > 0 && is_leader(s))
+        TRY(comm_recv(s->world, (struct tensor){r->room->data, DTYPE_F32}, own.n, 0));
+    return store_state_scatter(s->store, r->part, own.first, own.n, r->room->data);
+}
+
+static const struct state_ops parts = {store_state_count, parts_describe, parts_read, parts_write};
+
+struct state state_of_model(struct comm *world, struct store *store, const struct mesh *mesh,
+                            const struct part_map *map)
+{
+    return (struct state){.ops = map ? &parts : &store_state_whole,
+                          .store = store,
+                          .world = world,
+                          .mesh = mesh,
+                          .map = map};
+}

@@ -275,12 +275,12 @@ static enum status put_get(const struct exchange *e, struct step *step, float *v
 {
     const int64_t elems = step_whole_table(step)->total_elems;
     if (comm_place(e->config->comm)->rank == 0) {
-        enum status st = step_write(step, 0, 0, elems, values);
+        enum status st = state_write(step_state(step), 0, 0, elems, values);
         if (st == ST_OK)
-            st = step_read(step, 0, 0, elems, values);
-        return step_state_end(step, st);
+            st = state_read(step_state(step), 0, 0, elems, values);
+        return state_end(step_state(step), st);
     }
-    TRY(step_state_serve(step));
+    TRY(state_serve(step_state(step)));
     if (e->config->shard != LAYOUT_SHARD_NONE)
         return ST_OK;
     TRY(dev_copy(step_stream(step), values, step_tensor(step, 0).data,

@@ -23,26 +23,18 @@ static struct attention_runs runs_of(const struct pass *p, int rank)
 
 static struct attention_runs own_runs(const struct pass *p) { return runs_of(p, p->context->rank); }
 
-/* Returns the number of a row's position, with all positions of all samples counted. */
-static int64_t index_of(const struct pass *p, const struct attention_runs *own, int64_t row)
-{
-    return row / p->t * transformer_tokens(p) + attention_position(own, row % p->t);
-}
-
 bool transformer_rows_next(const struct pass *p, int64_t end, struct transformer_rows *rows)
 {
     const struct attention_runs own = own_runs(p);
     rows->first += rows->n;
-    rows->index = index_of(p, &own, rows->first);
-    rows->n = 0;
-    /* Joins runs that are neighbours, such as whole samples. */
-    while (rows->first + rows->n < end &&
-           index_of(p, &own, rows->first + rows->n) == rows->index + rows->n) {
-        int64_t row = rows->first + rows->n, in_sample = row % p->t;
-        row += (in_sample < own.n[0] ? own.n[0] : p->t) - in_sample;
-        rows->n = (row < end ? row : end) - rows->first;
-    }
-    return rows->n > 0;
+    rows->n = end - rows->first;
+    rows->index = rows->first;
+    if (transformer_has_all_tokens(p) || rows->n <= 0)
+        return rows->n > 0;
+    int64_t row = rows->first % p->t, left = (row < own.n[0] ? own.n[0] : p->t) - row;
+    rows->index = rows->first / p->t * transformer_tokens(p) + attention_position(&own, row);
+    rows->n = rows->n < left ? rows->n : left;
+    return true;
 }
 
 /* ---- dropout of own rows ---- */

@@ -16,12 +16,12 @@ int64_t transformer_tokens(const struct pass *p) { return p->t * p->context->ran
 bool transformer_has_all_tokens(const struct pass *p) { return transformer_tokens(p) == p->t; }
 
 /* Returns the positions of a rank. */
-static struct attention_runs runs_of(const struct pass *p, int rank)
+static struct attention_runs runs_of(const struct pass *p, int at)
 {
-    return model_shard_runs(rank, p->context->ranks, transformer_tokens(p));
+    return model_shard_runs(at, p->context->ranks, transformer_tokens(p));
 }
 
-static struct attention_runs own_runs(const struct pass *p) { return runs_of(p, p->context->rank); }
+static struct attention_runs own_runs(const struct pass *p) { return runs_of(p, p->context->at); }
 
 bool transformer_rows_next(const struct pass *p, int64_t end, struct transformer_rows *rows)
 {
@@ -150,7 +150,7 @@ static enum status reorder(const struct pass *p, struct tensor by_rank, struct t
 /* Returns where own rows lie in `exchange`. */
 static struct tensor own_place(const struct pass *p, struct tensor exchange, int64_t width)
 {
-    return tensor_at(exchange, p->context->rank * p->b * p->t * width);
+    return tensor_at(exchange, p->context->at * p->b * p->t * width);
 }
 
 /* Gathers the rows of all ranks in `exchange`, where own rows are at their place, and copies them

@@ -567,9 +567,8 @@ enum status step_logits(struct step *s, const int32_t *tokens, int64_t n, float 
     struct pass p = step_pass(s, 1);
     ASSERTF(p.dims->task == MODEL_TASK_LM && n > 0 && n <= s->config.seq_tokens, "n %lld of %lld",
             (long long)n, (long long)s->config.seq_tokens);
-    p.first_key = (struct tensor){0}; /* a prompt is one document */
-    if (p.tensor->ranks == 1 &&
-        p.context->ranks == 1) /* whole samples have rows for all of a group */
+    p.first_key = (struct tensor){0};            /* a prompt is one document */
+    if (p.tensor->ranks * p.context->ranks == 1) /* whole samples have rows for all of a group */
         p.t = n;
     TRY(copy_tokens(s, &p, tokens, n));
     TRY(step_forward(s, &p));

@@ -126,7 +126,7 @@ static enum status set_calls(struct tensor_axis *a, struct comm *comm, bool is_f
     *a = (struct tensor_axis){.model = model_axis_self};
     if (!comm)
         return ST_OK;
-    *a = (struct tensor_axis){.model = {.rank = comm_place(comm)->rank,
+    *a = (struct tensor_axis){.model = {.at = comm_place(comm)->rank,
                                         .ranks = comm_place(comm)->ranks,
                                         .arg = a,
                                         .gather = gather,
@@ -146,7 +146,7 @@ enum status tensor_axis_open(struct comm *comm, const struct model_dims *dims, b
                              struct tensor_axis *out)
 {
     TRY(set_calls(out, comm, is_fixed));
-    int ranks = out->model.ranks, rank = out->model.rank, heads = (int)dims->shard.kv_heads;
+    int ranks = out->model.ranks, rank = out->model.at, heads = (int)dims->shard.kv_heads;
     ASSERTF(ranks == model_tensor_ranks(dims) && rank == dims->shard.tensor_rank,
             "rank %d of %d, but the model is shard %d of %d", rank, ranks, dims->shard.tensor_rank,
             model_tensor_ranks(dims));

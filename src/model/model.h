@@ -170,7 +170,7 @@ enum status model_shard_dims(const struct model_dims *whole, const struct model_
  * model_shard_runs — which positions a rank has: chunks `rank` and 2·ranks-1-rank of the 2·ranks
  * equal ones, so that causal attention is equal work for all. */
 enum status model_shard_tokens(int64_t seq_tokens, int ranks, int64_t *out);
-struct attention_runs model_shard_runs(int rank, int ranks, int64_t seq_tokens);
+struct attention_runs model_shard_runs(int at, int ranks, int64_t seq_tokens);
 
 /* The shard.vocab_multiple of GPUs: cuBLASLt's fastest kernels for tensor cores take dimensions of
  * whole tiles. A CPU's products need none. */
@@ -204,7 +204,7 @@ struct model_acts; /* transformer/transformer.h */
  * sum          x = its sum over `copies` neighbours (param.h: tensor_copies); the same bits on
  *              all of them. Of ranks that share samples, copies is ranks. */
 struct model_axis {
-    int rank, ranks;
+    int at, ranks; /* at: the number of this one */
     void *arg;
     enum status (*gather)(void *arg, struct stream *s, struct tensor own, struct tensor *all,
                           int64_t elems);

@@ -82,11 +82,11 @@ enum status model_shard_tokens(int64_t seq_tokens, int ranks, int64_t *out)
 }
 
 /* The first run of a single rank is one longer than the second if the tokens are odd. */
-struct attention_runs model_shard_runs(int rank, int ranks, int64_t seq_tokens)
+struct attention_runs model_shard_runs(int at, int ranks, int64_t seq_tokens)
 {
     int64_t own = seq_tokens / ranks, second = own / 2;
-    ASSERTF(rank >= 0 && rank < ranks && own * ranks == seq_tokens && (ranks == 1 || own % 2 == 0),
-            "rank %d of %d, %lld", rank, ranks, (long long)seq_tokens);
-    return (struct attention_runs){{rank * second, seq_tokens - (rank + 1) * second},
+    ASSERTF(at >= 0 && at < ranks && own * ranks == seq_tokens && (ranks == 1 || own % 2 == 0),
+            "rank %d of %d, %lld", at, ranks, (long long)seq_tokens);
+    return (struct attention_runs){{at * second, seq_tokens - (at + 1) * second},
                                    {own - second, second}};
 }

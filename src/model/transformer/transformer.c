@@ -84,7 +84,7 @@ static enum status embed_vocab_shard(const struct pass *p, struct embed_fwd embe
     struct drop drop = {.y = embed.x, .x = transformer_acts(p)->y, .dropout = embed.dropout};
     model_vocab_shard(p->dims, &embed.first, &embed.rows);
     embed.x = transformer_acts(p)->rows;
-    if (p->tensor->rank > 0)
+    if (p->tensor->at > 0)
         embed.wpe = (struct tensor){0};
     embed.dropout = (struct dropout){0};
     TRY(transformer_embed_fwd(p, &embed));

@@ -136,7 +136,7 @@ enum status transformer_norm_qkv_bwd(const struct pass *p, int block)
 /* ---- attention ---- */
 
 /* Returns the number of the first own head in the whole model. */
-static int64_t head_first(const struct pass *p) { return p->tensor->rank * p->dims->heads; }
+static int64_t head_first(const struct pass *p) { return p->tensor->at * p->dims->heads; }
 
 static struct dropout probs_dropout(const struct pass *p, int block)
 {

@@ -16,33 +16,25 @@ int64_t transformer_tokens(const struct pass *p) { return p->t * p->context->ran
 bool transformer_has_all_tokens(const struct pass *p) { return transformer_tokens(p) == p->t; }
 
 /* Returns the positions of a rank. */
-static struct attention_runs runs_of(const struct pass *p, int rank)
+static struct attention_runs runs_of(const struct pass *p, int at)
 {
-    return model_shard_runs(rank, p->context->ranks, transformer_tokens(p));
+    return model_shard_runs(at, p->context->ranks, transformer_tokens(p));
 }
 
-static struct attention_runs own_runs(const struct pass *p) { return runs_of(p, p->context->rank); }
-
-/* Returns the number of a row's position, with all positions of all samples counted. */
-static int64_t index_of(const struct pass *p, const struct attention_runs *own, int64_t row)
-{
-    return row / p->t * transformer_tokens(p) + attention_position(own, row % p->t);
-}
+static struct attention_runs own_runs(const struct pass *p) { return runs_of(p, p->context->at); }
 
 bool transformer_rows_next(const struct pass *p, int64_t end, struct transformer_rows *rows)
 {
     const struct attention_runs own = own_runs(p);
     rows->first += rows->n;
-    rows->index = index_of(p, &own, rows->first);
-    rows->n = 0;
-    /* Joins runs that are neighbours, such as whole samples. */
-    while (rows->first + rows->n < end &&
-           index_of(p, &own, rows->first + rows->n) == rows->index + rows->n) {
-        int64_t row = rows->first + rows->n, in_sample = row % p->t;
-        row += (in_sample < own.n[0] ? own.n[0] : p->t) - in_sample;
-        rows->n = (row < end ? row : end) - rows->first;
-    }
-    return rows->n > 0;
+    rows->n = end - rows->first;
+    rows->index = rows->first;
+    if (transformer_has_all_tokens(p) || rows->n <= 0)
+        return rows->n > 0;
+    int64_t row = rows->first % p->t, left = (row < own.n[0] ? own.n[0] : p->t) - row;
+    rows->index = rows->first / p->t * transformer_tokens(p) + attention_position(&own, row);
+    rows->n = rows->n < left ? rows->n : left;
+    return true;
 }
 
 /* ---- dropout of own rows ---- */
@@ -158,7 +150,7 @@ static enum status reorder(const struct pass *p, struct tensor by_rank, struct t
 /* Returns where own rows lie in `exchange`. */
 static struct tensor own_place(const struct pass *p, struct tensor exchange, int64_t width)
 {
-    return tensor_at(exchange, p->context->rank * p->b * p->t * width);
+    return tensor_at(exchange, p->context->at * p->b * p->t * width);
 }
 
 /* Gathers the rows of all ranks in `exchange`, where own rows are at their place, and copies them

@@ -71,7 +71,7 @@ static enum status join_losses(const struct pass *p, const struct chunk *c, stru
     struct tensor stats = transformer_acts(p)->stats;
     int64_t stride = transformer_acts(p)->stats_stride, v_first, v_n;
     model_vocab_shard(p->dims, &v_first, &v_n);
-    struct xent_part own = {.stats = tensor_at(stats, axis->rank * stride),
+    struct xent_part own = {.stats = tensor_at(stats, axis->at * stride),
                             .logits = all.logits,
                             .targets = all.targets,
                             .n = c->n,
@@ -183,19 +183,19 @@ static enum status gather_logits(const struct pass *p, int64_t row, struct tenso
     const struct transformer_acts *a = transformer_acts(p);
     const struct model_axis *axis = p->tensor;
     const int64_t each = vocab_most(p->dims);
-    struct tensor y, all = {a->wide.data, DTYPE_F32}, own = tensor_at(all, axis->rank * each);
+    struct tensor y, all = {a->wide.data, DTYPE_F32}, own = tensor_at(all, axis->at * each);
     struct transformer_norm norm = a->norm;
     norm.mean = norm.rstd = (struct tensor){0};
     TRY(transformer_norm_fwd(p, &norm));
     TRY(transformer_all_gather_rows(p, a->y, &y));
     TRY(logits_of_row(p, own, tensor_at(y, row * p->dims->embed)));
     TRY(axis->gather(axis->arg, p->stream, own, &all, axis->ranks * each));
-    for (int rank = 0; rank < axis->ranks; rank++) {
+    for (int at = 0; at < axis->ranks; at++) {
         struct model_dims dims = *p->dims;
         int64_t first, n;
-        dims.shard.tensor_rank = rank;
+        dims.shard.tensor_rank = at;
         model_vocab_shard(&dims, &first, &n);
-        TRY(dev_copy(p->stream, tensor_at(out, first).data, tensor_at(all, rank * each).data,
+        TRY(dev_copy(p->stream, tensor_at(out, first).data, tensor_at(all, at * each).data,
                      (size_t)n * sizeof(float)));
     }
     return ST_OK;

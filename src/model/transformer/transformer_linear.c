@@ -16,7 +16,7 @@ int64_t transformer_own_rows(const struct pass *p, int64_t *first)
 {
     int64_t all = p->b * p->t, n = all / p->tensor->ranks;
     ASSERTF(n * p->tensor->ranks == all, "%lld rows on %d ranks", (long long)all, p->tensor->ranks);
-    *first = n * p->tensor->rank;
+    *first = n * p->tensor->at;
     return n;
 }
 

@@ -166,7 +166,7 @@ static const struct model_axis *recorded(struct step *s, struct step_shard_axis 
 {
     if (calls->ranks == 1)
         return calls;
-    *a = (struct step_shard_axis){.model = {.rank = calls->rank,
+    *a = (struct step_shard_axis){.model = {.at = calls->at,
                                             .ranks = calls->ranks,
                                             .arg = a,
                                             .gather = gather,

@@ -158,13 +158,13 @@ AXIS_CALLS(context, MESH_AXIS_CONTEXT)
 static void set_axes(struct dry *d)
 {
     const struct mesh_coord *at = &d->s.mesh.at;
-    d->tensor_axis = (struct model_axis){.rank = at->at[MESH_AXIS_TENSOR],
+    d->tensor_axis = (struct model_axis){.at = at->at[MESH_AXIS_TENSOR],
                                          .ranks = d->tensor.n,
                                          .arg = d,
                                          .gather = tensor_gather,
                                          .scatter_sum = tensor_scatter,
                                          .sum = tensor_sum};
-    d->context_axis = (struct model_axis){.rank = at->at[MESH_AXIS_CONTEXT],
+    d->context_axis = (struct model_axis){.at = at->at[MESH_AXIS_CONTEXT],
                                           .ranks = d->context.n,
                                           .arg = d,
                                           .gather = context_gather,

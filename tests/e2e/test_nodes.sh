@@ -122,6 +122,7 @@ ok "SIGTERM while node 1 is away: 143" is "${rcs[0]}" 143
 begin_nodes 2 $endless CHECKPOINT_DIR=zero CHECKPOINT_EVERY=200
 wait_for 30 is_past 500
 kill_node 0
+pid=${node[1]}
 ok "node 0 lost: node 1 waits for it" wait_for 10 node_said 1 "node 0 .*was lost"
 begin_node 0 N_NODES=2 $endless CHECKPOINT_DIR=zero CHECKPOINT_EVERY=200
 wait_for 30 is_past 600

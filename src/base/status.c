@@ -46,10 +46,12 @@ enum status status_from_exit(int code)
 const char *status_file_name(const char *path)
 {
     path += strncmp(path, "src/", 4) == 0 ? 4 : 0;
-    const char *name = strrchr(path, '/');
+    const char *slash = strrchr(path, '/'), *name = slash;
     while (name != NULL && name > path && name[-1] != '/')
         name--;
-    return name != NULL ? name : path;
+    if (name == NULL)
+        return path;
+    return strncmp(name, slash + 1, (size_t)(slash - name)) == 0 ? slash + 1 : name;
 }
 
 enum status status_fail_at(const char *file, int line, enum status st, const char *fmt, ...)

@@ -85,8 +85,9 @@ enum status status_trace_at(const char *file, int line, enum status st) __attrib
 const char *status_message(void); /* the sentence of this thread's last FAIL(); "" if none */
 const char *status_trace(void);   /* "data/corpus.c:88 < data/feed.c:41"; for debug logs */
 void status_clear(void);
-/* Returns the folder and the name in a source path: "src/train/peer_copy/choice.c" gives
- * "peer_copy/choice.c", for file names repeat between folders. */
+/* Returns the folder and the name in a source path, for names repeat between folders:
+ * "src/train/peer_copy/choice.c" gives "peer_copy/choice.c". A name that begins with its folder's
+ * is returned without it: "trainer.c". */
 const char *status_file_name(const char *path);
 /* status_save — copy this thread's failure, because cleaning up may FAIL() again; status_restore
  * puts it back. */

@@ -57,7 +57,7 @@ static void a_message_is_one_line(void **state)
 {
     char out[4096];
     catch (hostile_line, out, sizeof(out));
-    assert_after_time(out, "warn  log  a fake info line  [31mred  end\n");
+    assert_after_time(out, "warn  base/log  a fake info line  [31mred  end\n");
 }
 
 static void long_line(void *arg)

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/clock.h"
 #include "mesh/trial.h"
+#include "train/step/memory.h"
 
 #define STEPS_MAX 64
 

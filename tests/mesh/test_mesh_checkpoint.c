@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "train/checkpoint/async.h"
+#include "train/feature/step_local.h"
 
 #define COUNTS 4 /* 1 … 4 ranks */
 #define CHUNK 1000

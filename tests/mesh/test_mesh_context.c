@@ -4,6 +4,7 @@
 #include "mesh/axes.h"
 
 #include "mesh/models.h"
+#include "train/step/memory.h"
 
 static const struct model_dims models[] = {
     {.name = "gpt2", .layers = 4, .heads = 4, .embed = 32, .vocab = 211},

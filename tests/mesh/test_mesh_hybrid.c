@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "cluster/straggler.h"
+#include "train/step/memory.h"
 
 #define SEQ 6
 

@@ -13,7 +13,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
-#include "train/step/inside.h"
+#include "train/step/feature.h"
 #include "train/feature/step_local.h"
 
 enum { REQUEST_GET = 1, REQUEST_PUT, REQUEST_END };
@@ -46,21 +46,26 @@ int step_local_state_parts_of(const struct step_config *c, int ranks)
                : parts;
 }
 
-int step_local_state_parts(const struct step *s, bool is_apart)
+int step_local_state_parts(const struct step *step, bool is_apart)
 {
+    const struct step_core *s = step_core(step);
     const int replicas = s->local.replicas;
-    return s->local.is_on ? count(step_parts(s), replicas,
+    return s->local.is_on ? count(step_parts(step), replicas,
                                   keeps_residual(&s->config.local, replicas), is_apart)
-                          : step_parts(s);
+                          : step_parts(step);
 }
 
-int step_local_state_parts_most(const struct step *s) { return step_local_state_parts(s, true); }
-
-struct step_local_part step_local_state_part(const struct step *s, int part)
+int step_local_state_parts_most(const struct step *step)
 {
-    int parts = step_parts(s), rest = part - parts - 1,
+    return step_local_state_parts(step, true);
+}
+
+struct step_local_part step_local_state_part(const struct step *step, int part)
+{
+    const struct step_core *s = step_core(step);
+    int parts = step_parts(step), rest = part - parts - 1,
         first_last = count(parts, s->local.replicas, false, false);
-    ASSERTF(part >= 0 && part < step_local_state_parts_most(s), "part %d", part);
+    ASSERTF(part >= 0 && part < step_local_state_parts_most(step), "part %d", part);
     if (!s->local.is_on)
         return (struct step_local_part){STEP_LOCAL_REPLICA, 0, part};
     if (part == 0)
@@ -95,12 +100,7 @@ struct chunk {
     float *values;
 };
 
-static struct comm *world(const struct step *s)
-{
-    return s->local.world ? s->local.world : s->config.comm;
-}
-
-static int world_rank(const struct step *s)
+static int world_rank(const struct step_core *s)
 {
     return s->local.replica * s->local.ranks + s->local.rank;
 }
@@ -117,7 +117,7 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* narrow — Narrows a holding to one bucket, and of sums to the rank between replicas that has its
  * part. at: in the owner's part, which has `all` elements. */
-static void narrow(const struct step *s, const struct chunk *c, int64_t at, int64_t all,
+static void narrow(const struct step_core *s, const struct chunk *c, int64_t at, int64_t all,
                    struct holding *h)
 {
     const int64_t each = STEP_LOCAL_BUCKET_ELEMS, bucket = at / each, in = at - bucket * each,
@@ -138,7 +138,7 @@ static void narrow(const struct step *s, const struct chunk *c, int64_t at, int6
 }
 
 /* holding_at — what begins at element `skip` of a chunk. */
-static struct holding holding_at(const struct step *s, const struct chunk *c, int64_t skip)
+static struct holding holding_at(const struct step_core *s, const struct chunk *c, int64_t skip)
 {
     const int64_t at = c->first + skip;
     struct holding h = {.rank = 0};
@@ -155,7 +155,7 @@ static struct holding holding_at(const struct step *s, const struct chunk *c, in
 }
 
 /* carry — from the rank that has elements to rank 0, or the way back. */
-static enum status carry(struct step *s, const struct holding *h, bool is_put, float *values)
+static enum status carry(struct step_core *s, const struct holding *h, bool is_put, float *values)
 {
     const int holder = h->replica * s->local.ranks + h->rank, self = world_rank(s);
     if (self != holder && self != 0)
@@ -163,41 +163,42 @@ static enum status carry(struct step *s, const struct holding *h, bool is_put, f
     const bool sends = self == (is_put ? 0 : holder);
     float *at = self == holder ? h->values : values;
     if (holder != 0)
-        return sends
-                   ? comm_send(world(s), (struct tensor){at, DTYPE_F32}, h->n, is_put ? holder : 0)
-                   : comm_recv(world(s), (struct tensor){at, DTYPE_F32}, h->n, is_put ? 0 : holder);
+        return sends ? comm_send(step_world(s), (struct tensor){at, DTYPE_F32}, h->n,
+                                 is_put ? holder : 0)
+                     : comm_recv(step_world(s), (struct tensor){at, DTYPE_F32}, h->n,
+                                 is_put ? 0 : holder);
     memcpy(is_put ? h->values : values, is_put ? values : h->values, (size_t)h->n * sizeof *values);
     return ST_OK;
 }
 
 /* get_replica — from the first rank of a replica. */
-static enum status get_replica(struct step *s, const struct chunk *c)
+static enum status get_replica(struct step_core *s, const struct chunk *c)
 {
     const int leader = c->part.replica * s->local.ranks;
     const struct tensor values = {c->values, DTYPE_F32};
     if (world_rank(s) == 0 && leader != 0)
-        return comm_recv(world(s), values, c->n, leader);
+        return comm_recv(step_world(s), values, c->n, leader);
     if (world_rank(s) != leader)
         return ST_OK;
     TRY(dev_copy(s->stream, c->values,
                  tensor_at(store_replicated(s->store, c->part.part), c->first).data,
                  (size_t)c->n * sizeof(float)));
     TRY(dev_sync(s->stream));
-    return leader == 0 ? ST_OK : comm_send(world(s), values, c->n, 0);
+    return leader == 0 ? ST_OK : comm_send(step_world(s), values, c->n, 0);
 }
 
 /* put_replica — to the first rank of a replica, which gives them to the others. The ranks of the
  * other replicas meet all the same: all ranks then make as many collectives, which comm_activity
  * counts. */
-static enum status put_replica(struct step *s, const struct chunk *c)
+static enum status put_replica(struct step_core *s, const struct chunk *c)
 {
     const int leader = c->part.replica * s->local.ranks;
     const bool is_ours = c->part.replica == s->local.replica;
     const struct tensor values = {c->values, DTYPE_F32};
     if (leader != 0 && world_rank(s) == 0)
-        TRY(comm_send(world(s), values, c->n, leader));
+        TRY(comm_send(step_world(s), values, c->n, leader));
     if (leader != 0 && world_rank(s) == leader)
-        TRY(comm_recv(world(s), values, c->n, 0));
+        TRY(comm_recv(step_world(s), values, c->n, 0));
     if (s->local.ranks > 1 && is_ours)
         TRY(comm_broadcast(s->config.comm, values, c->n, 0));
     else if (s->local.ranks > 1)
@@ -205,7 +206,7 @@ static enum status put_replica(struct step *s, const struct chunk *c)
     return is_ours ? store_set(s->store, c->part.part, c->first, c->n, c->values) : ST_OK;
 }
 
-static enum status carry_out(struct step *s, bool is_put, const struct chunk *c)
+static enum status carry_out(struct step_core *s, bool is_put, const struct chunk *c)
 {
     const enum step_local_kind kind = c->part.kind;
     if (is_put && kind == STEP_LOCAL_REPLICA && c->part.part == 0)
@@ -216,8 +217,8 @@ static enum status carry_out(struct step *s, bool is_put, const struct chunk *c)
         /* All ranks get the values; each keeps its own part. Of the parameters all start from all
          * of them. */
         struct holding h;
-        if (comm_place(world(s))->ranks > 1)
-            TRY(comm_broadcast(world(s), (struct tensor){c->values, DTYPE_F32}, c->n, 0));
+        if (comm_place(step_world(s))->ranks > 1)
+            TRY(comm_broadcast(step_world(s), (struct tensor){c->values, DTYPE_F32}, c->n, 0));
         for (int64_t at = 0; at < c->n; at += h.n) {
             h = holding_at(s, c, at);
             if (h.rank == s->local.rank)
@@ -238,18 +239,18 @@ static enum status carry_out(struct step *s, bool is_put, const struct chunk *c)
 
 /* ---- ranges ---- */
 
-static enum status broadcast(struct step *s, struct request *request)
+static enum status broadcast(struct step_core *s, struct request *request)
 {
-    if (comm_place(world(s))->ranks == 1)
+    if (comm_place(step_world(s))->ranks == 1)
         return ST_OK;
-    return comm_broadcast(world(s), (struct tensor){request, DTYPE_F64}, 4, 0);
+    return comm_broadcast(step_world(s), (struct tensor){request, DTYPE_F64}, 4, 0);
 }
 
 /* range — of any length. dst, src: what rank 0 reads to or writes from; NULL on the others. */
-static enum status range(struct step *s, const struct request *q, float *dst, const float *src,
+static enum status range(struct step_core *s, const struct request *q, float *dst, const float *src,
                          float *buffer)
 {
-    struct chunk c = {.part = step_local_state_part(s, (int)q->part)};
+    struct chunk c = {.part = step_local_state_part(s->step, (int)q->part)};
     const int64_t first = (int64_t)q->first, all = (int64_t)q->n;
     for (int64_t at = 0; at < all; at += c.n) {
         c.first = first + at;
@@ -262,7 +263,7 @@ static enum status range(struct step *s, const struct request *q, float *dst, co
     return ST_OK;
 }
 
-static enum status ask(struct step *s, struct request *q, float *dst, const float *src)
+static enum status ask(struct step_core *s, struct request *q, float *dst, const float *src)
 {
     ASSERT(world_rank(s) == 0);
     TRY(store_drain(s->store));
@@ -274,18 +275,19 @@ static enum status ask(struct step *s, struct request *q, float *dst, const floa
     return st;
 }
 
-enum status step_local_state_get(struct step *s, int part, int64_t first, int64_t n, float *dst)
+enum status step_local_state_get(struct step_core *s, int part, int64_t first, int64_t n,
+                                 float *dst)
 {
     return ask(s, &(struct request){REQUEST_GET, part, (double)first, (double)n}, dst, NULL);
 }
 
-enum status step_local_state_put(struct step *s, int part, int64_t first, int64_t n,
+enum status step_local_state_put(struct step_core *s, int part, int64_t first, int64_t n,
                                  const float *src)
 {
     return ask(s, &(struct request){REQUEST_PUT, part, (double)first, (double)n}, NULL, src);
 }
 
-enum status step_local_state_end(struct step *s, enum status st)
+enum status step_local_state_end(struct step_core *s, enum status st)
 {
     struct status_saved saved;
     ASSERT(world_rank(s) == 0);
@@ -300,7 +302,7 @@ enum status step_local_state_end(struct step *s, enum status st)
 
 /* ---- the other ranks ---- */
 
-static enum status serve(struct step *s, float *buffer)
+static enum status serve(struct step_core *s, float *buffer)
 {
     struct request q = {0};
     for (;;) {
@@ -308,8 +310,8 @@ static enum status serve(struct step *s, float *buffer)
         if (q.what == REQUEST_END)
             break;
         /* The range came from rank 0: it is checked before it is used. */
-        if (!(q.part >= 0 && q.part < step_local_state_parts_most(s) && q.first >= 0 && q.n >= 0 &&
-              q.first <= (double)s->table.total_elems - q.n))
+        if (!(q.part >= 0 && q.part < step_local_state_parts_most(s->step) && q.first >= 0 &&
+              q.n >= 0 && q.first <= (double)s->table.total_elems - q.n))
             return FAIL(ST_BUG, "rank 0 asked for part %g, %g elements from %g of %lld", q.part,
                         q.n, q.first, (long long)s->table.total_elems);
         TRY(range(s, &q, NULL, NULL, buffer));
@@ -320,9 +322,9 @@ static enum status serve(struct step *s, float *buffer)
                 status_name((enum status)(int)q.part));
 }
 
-enum status step_local_state_serve(struct step *s)
+enum status step_local_state_serve(struct step_core *s)
 {
-    if (comm_place(world(s))->ranks == 1)
+    if (comm_place(step_world(s))->ranks == 1)
         return ST_OK;
     ASSERT(world_rank(s) > 0);
     TRY(store_drain(s->store));

@@ -1,7 +1,7 @@
 /* step_slice — slices of a step's state (step.h). */
 #include "base/assert.h"
 #include "mesh/store/state.h"
-#include "train/step/inside.h"
+#include "train/step/feature.h"
 
 const char *step_slice_why(const struct step_config *c)
 {
@@ -44,14 +44,14 @@ enum status step_slice_elems_most(const struct step_config *c, int ranks, int64_
     return ST_OK;
 }
 
-enum status step_slice_elems_shared(const struct step *s, int ranks, int rank, int64_t *out)
+enum status step_slice_elems_shared(const struct step *step, int ranks, int rank, int64_t *out)
 {
-    return step_slice_elems_of(&s->config, ranks, rank, out);
+    return step_slice_elems_of(&step_core(step)->config, ranks, rank, out);
 }
 
 /* Elements of a slice that are written to a step of another number of ranks. */
 struct resize {
-    struct step *step;
+    struct step_core *step;
     int part;
     int64_t first, end;  /* those of this part's run */
     const float *values; /* of `first` */
@@ -64,22 +64,23 @@ static enum status write_run(void *arg, const struct store_slice_run *run)
                   from = run->slice_at > to->first ? run->slice_at : to->first,
                   end = run_end < to->end ? run_end : to->end;
     const int64_t first =
-        step_own_table(to->step)->param[run->param].offset + run->param_at + from - run->slice_at;
+        to->step->table.param[run->param].offset + run->param_at + from - run->slice_at;
     if (from >= end)
         return ST_OK;
     return store_set(to->step->store, to->part, first, end - from, to->values + from - to->first);
 }
 
 /* is_own_part — of the ranks at a coordinate, in a world with as many tensor ranks and stages. */
-static bool is_own_part(const struct step *s, const struct mesh_coord *at)
+static bool is_own_part(const struct step_core *s, const struct mesh_coord *at)
 {
     return at->at[MESH_AXIS_TENSOR] == s->mesh.at.at[MESH_AXIS_TENSOR] &&
            at->at[MESH_AXIS_PIPELINE] == s->mesh.at.at[MESH_AXIS_PIPELINE];
 }
 
-enum status step_slice_write(struct step *s, int ranks, int rank, int64_t first, int64_t n,
+enum status step_slice_write(struct step *step, int ranks, int rank, int64_t first, int64_t n,
                              const float *values)
 {
+    struct step_core *s = step_core(step);
     const struct step_config *c = &s->config;
     struct param_table table = {0};
     struct mesh mesh;
@@ -107,18 +108,25 @@ enum status step_slice_write(struct step *s, int ranks, int rank, int64_t first,
     return st;
 }
 
-int64_t step_slice_elems(const struct step *s) { return store_slice_elems(s->store); }
-bool step_slice_has_all(const struct step *s) { return store_slice_has_all(s->store); }
+int64_t step_slice_elems(const struct step *step)
+{
+    return store_slice_elems(step_core(step)->store);
+}
+bool step_slice_has_all(const struct step *step)
+{
+    return store_slice_has_all(step_core(step)->store);
+}
 
-void step_slice_each(const struct step *s, int rank,
+void step_slice_each(const struct step *step, int rank,
                      void (*take)(void *arg, const float *run, int64_t elems), void *arg)
 {
+    const struct step_core *s = step_core(step);
     const struct mesh_coord at = mesh_coord_of(&s->mesh.mesh, rank);
     ASSERTF(is_own_part(s, &at), "rank %d", rank);
     store_slice_each(s->store, step_mesh_store_rank_at(&s->mesh.mesh, &at), take, arg);
 }
 
-enum status step_slice_set(struct step *s, const float *src)
+enum status step_slice_set(struct step *step, const float *src)
 {
-    return store_slice_set(s->store, src);
+    return store_slice_set(step_core(step)->store, src);
 }

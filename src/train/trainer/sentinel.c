@@ -5,6 +5,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "train/feature/sentinel_line.h"
+#include "train/feature/step_sentinel.h"
+#include "train/feature/step_shard_check.h"
+#include "train/feature/step_update_sums.h"
 #include "train/trainer/inside.h"
 
 /* The wrong rank's message should reach node 0 first: it tells what to do. */

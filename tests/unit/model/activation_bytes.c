@@ -7,6 +7,7 @@
 #include "mesh/pipe/split.h"
 #include "model/model_part.h"
 #include "train/step/step.h"
+#include "train/step/memory.h"
 
 enum { B = 2, T = 512 };
 

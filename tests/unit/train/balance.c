@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "train/step/inside.h"
+#include "train/feature/step_shards.h"
 
 static int refuse_unit; /* deals whose runs are not multiples of it are refused */
 static bool takes(void *arg, const int *begin)

@@ -1,11 +1,10 @@
 /* warmup — sizes that grow over the first steps, and the window that one of them sets. */
-#include "train/step/step.h"
-
 #include <string.h>
 
 #include "harness.h"
 #include "train/step/batch.h"
 #include "train/step/step.h"
+#include "train/step/schedule.h"
 
 static void test_line(void **state)
 {

@@ -8,8 +8,9 @@
 #include "base/memory.h"
 #include "mesh/pipe/split.h"
 #include "train/step/optim.h"
+#include "train/feature/step_local.h"
 
-/* checkpoint/async.h: 1.5 GB are copied in some 70 ms. */
+/* checkpoint_async.h: 1.5 GB are copied in some 70 ms. */
 #define COPY_BYTES_PER_SECOND 2e10
 
 /* The lists of all stages. Stages that are alike share one. */

@@ -4,13 +4,16 @@
 #include "kernels/cpu.h"
 #include "kernels/cuda.h"
 #include "train/generate/decoder.h"
+#include "train/feature/step_local.h"
+#include "train/step/memory.h"
+#include "train/step/schedule.h"
 
 #define MIB ((int64_t)1 << 20)
 /* What a worker has to itself besides its model, measured on 2026-11-23 (gpt2-nano and gpt2-mini
  * alone, less the plan): 24 to 31 MiB at the peak. Some 14 MiB are the program's, 8 MiB hold
  * initial values (step.c), and each large allocation ends with a part of a huge page. Pages of
  * the program's file and of libraries, 11 MiB, are the node's: its supervisor counts them
- * (node/choose/memory_check.c). A command without one draws no initial values. */
+ * (node/memory_check.c). A command without one draws no initial values. */
 #define PROGRAM_BYTES (28 * MIB)
 /* Measured again on 2026-11-23 with four workers of gpt2-nano, EMBED=512, SEQ_LEN=512: a worker has
  * touched 3.2 MiB of the memory that they share with PP=2 TP=2, and 2.2 MiB with PP=4. */

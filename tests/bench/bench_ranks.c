@@ -6,6 +6,7 @@
  *   bench_ranks [MODEL=gpt2-mini] [RANKS=2] [STEPS=6] [B=4] [T=256] [SHARD=0…3] [COMPRESS=0…2] */
 
 #include "mesh/trial.h"
+#include "train/step/memory.h"
 
 #define STEPS_MAX 64
 

@@ -32,6 +32,7 @@
 #include "base/text.h"
 #include "kernels/cpu.h"
 #include "train/step/step.h"
+#include "train/step/memory.h"
 
 #define STEPS_MAX 64
 

@@ -6,6 +6,7 @@
 #include "mesh/store/store.h"
 #include "mesh/trial.h"
 #include "tests/cuda/rank_devices.h"
+#include "train/step/schedule.h"
 
 #define STEPS 4
 #define SEQ 3

@@ -6,6 +6,7 @@
 
 #include "kernel_test.h"
 #include "tests/cuda/rank_devices.h"
+#include "train/step/memory.h"
 
 /* ---- the same training ---- */
 

@@ -5,6 +5,7 @@
 
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/steps.h"
+#include "train/step/memory.h"
 
 #define STEPS 3
 #define SEQ 5

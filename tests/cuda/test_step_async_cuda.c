@@ -1,11 +1,11 @@
-/* A single GPU decides on its update itself (train/step/async.c): the same final bits and the same
+/* A single GPU decides on its update itself (train/step/end.c): the same final bits and the same
  * reported numbers as when the host decides between the passes and the update, as with several
  * ranks. Without a GPU (guarded.h). */
 #include "kernel_test.h"
 
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/steps.h"
-#include "train/step/inside.h" /* is_async: only this test sets it */
+#include "train/step/inside.h" /* async: only this test sets it */
 
 #define STEPS 5
 #define SEQ 5
@@ -36,8 +36,8 @@ static struct step *open_step(struct dev *dev, const struct way *way, bool is_as
     c.dims.vocab = VOCAB;
     c.optim.grad_clip = way->clip;
     kt_ok(step_open(&c, &step));
-    assert_true(step->is_async);
-    step->is_async = is_async;
+    assert_true(step->async.is_on);
+    step->async.is_on = is_async;
     return step;
 }
 

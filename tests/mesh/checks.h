@@ -6,6 +6,8 @@
 #include "mesh/trial.h"
 
 #include "train/step/pipe.h"
+#include "train/feature/step_shard_check.h"
+#include "train/feature/step_shards.h"
 
 #define CHECKS_SEED 23
 
@@ -38,7 +40,7 @@ static inline int64_t checks_elems_of(const struct step *step, int unit)
     const struct param_table *table = step_own_table(step);
     int64_t elems = 0;
     for (int i = 0; i < table->params_n; i++)
-        elems += table->param[i].unit == unit && !step_pipe_ends_lacks(step, i)
+        elems += table->param[i].unit == unit && !step_pipe_ends_lacks(step_core(step), i)
                      ? table->param[i].elems
                      : 0;
     return elems;
@@ -68,7 +70,7 @@ static inline struct step_shard_flip checks_flip_at(const struct checks_job *job
                                                     const struct step *step, int i)
 {
     const int unit = checks_any_unit(step, i),
-              gives = step->check.trace[STEP_SHARD_TRACE_CHECK].gives_n;
+              gives = step_shard_check_of(step)->trace[STEP_SHARD_TRACE_CHECK].gives_n;
     return (struct step_shard_flip){
         .passes = (checks_draw(i, 4, 2) ? STEP_SHARD_PASS_OWN : STEP_SHARD_PASS_CHECK) | job->also,
         .give = job->in_gives && checks_draw(i, 5, 3) > 0 ? 1 + (int)checks_draw(i, 6, gives) : 0,
@@ -82,7 +84,7 @@ static inline struct step_shard_flip checks_flip_at(const struct checks_job *job
 static inline void checks_flip_copy(const struct step *step)
 {
     struct pass p = {0};
-    store_bind(step->store, &p);
+    store_bind(step_core(step)->store, &p);
     *(uint32_t *)tensor_at(p.params, p.table->param[1].offset).data ^= UINT32_C(1) << 20;
 }
 
@@ -91,7 +93,7 @@ static inline void checks_flip_copy(const struct step *step)
 static inline void checks_flip_weight(const struct step *step, int i)
 {
     struct pass p = {0};
-    store_bind(step->store, &p);
+    store_bind(step_core(step)->store, &p);
     const struct param_table *table = step_own_table(step);
     int row = (int)checks_draw(i, 1, table->params_n);
     while (table->param[row].unit == 0 || table->param[row].elems < 512)
@@ -108,7 +110,7 @@ static inline enum status checks_plant(struct checks_job *job, struct step *step
     struct step_shard_flip bit = checks_flip_at(job, step, i);
     bit.give = job->in_all ? 1 : bit.give;
     if (job->in_weights)
-        TRY(store_drain(step->store));
+        TRY(store_drain(step_core(step)->store));
     if (job->in_copy)
         TRY(step_logits(step, &(int32_t){7}, 1, logits));
     if (is_here && job->in_copy)
@@ -123,7 +125,7 @@ static inline enum status checks_plant(struct checks_job *job, struct step *step
 /* checks_names_pair — both ranks of one place, of which one was wrong: that place is known. */
 static inline bool checks_names_pair(const struct step *step, const char *message, int wrong)
 {
-    const struct mesh *mesh = &step->mesh.mesh;
+    const struct mesh *mesh = &step_core(step)->mesh.mesh;
     int rank[RANKS_MAX];
     char text[64];
     const int n = mesh_group(mesh, wrong, MESH_BIT(MESH_AXIS_DATA), rank);
@@ -148,8 +150,8 @@ static inline void checks_judge(const struct ranks_one *one, struct checks_job *
 static inline bool checks_is_here(const struct ranks_one *one, const struct checks_job *job,
                                   const struct step *step, int wrong)
 {
-    const int group = mesh_coord_of(&step->mesh.mesh, wrong).at[MESH_AXIS_DATA];
-    return one->rank == wrong || (job->in_all && step_mesh_data_rank(step) == group);
+    const int group = mesh_coord_of(&step_core(step)->mesh.mesh, wrong).at[MESH_AXIS_DATA];
+    return one->rank == wrong || (job->in_all && step_mesh_data_rank(step_core(step)) == group);
 }
 
 /* checks_flip — in a step that fails on all ranks. The state stays as it was, so it can be done
@@ -175,8 +177,8 @@ static inline enum status checks_balance(const struct ranks_one *one, struct che
     struct step_result *r = &job->trial.last;
     if (!job->trial.config.balances)
         return ST_OK;
-    r->compute_ms =
-        (1 + one->rank) * (step_shards_deal(step, step_mesh_data_rank(step)) + r->is_compared);
+    r->compute_ms = (1 + one->rank) *
+                    (step_shards_deal(step, step_mesh_data_rank(step_core(step))) + r->is_compared);
     return step_shards_balance(step, r);
 }
 

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #include "train/peer_copy/inside.h"
-#include "train/step/inside.h"
+#include "train/feature/step_update_sums.h"
 
 /* leave_unit: the last unit of the rank; unit 0, after its copy has gone on */
 enum { COPIES_LAST_UNIT = 99, COPIES_AFTER_UNIT_0 = -1 };
@@ -54,6 +54,8 @@ static inline enum status copies_unit_done(void *arg, int unit)
     return copies_leaves(job, unit, true) ? FAIL(ST_RETRY, "this rank ends") : ST_OK;
 }
 
+static const struct step_feature copies_feature = {.name = "copies", .unit_done = copies_unit_done};
+
 /* copies_flip — a bit of what this rank updates, in its last bucket that is not empty. */
 static inline void copies_flip(const struct store *store)
 {
@@ -70,7 +72,7 @@ static inline void copies_stepped(const struct ranks_one *one, int step)
     job->progress.step++;
     job->progress.samples += 6;
     if (job->progress.step == job->flip_step && one->rank == job->flip_rank)
-        copies_flip(job->step->store);
+        copies_flip(step_core(job->step)->store);
 }
 
 /* copies_open — and what they find, as trainer_begin does. */
@@ -90,8 +92,8 @@ static inline enum status copies_open(struct job *job)
     job->found_step = is_found ? job->progress.step : -1;
     if (job->leave_after >= 0)
         job->leave_step = (int)job->progress.step + job->leave_after;
-    c->unit_done = copies_unit_done;
-    c->unit_done_arg = job;
+    c->feature = &copies_feature;
+    c->feature_arg = job;
     c->is_loaded = is_found;
     TRY(step_open(c, &job->step));
     TRY(is_found ? peer_copy_restore(job->copy, job->step) : ST_OK);

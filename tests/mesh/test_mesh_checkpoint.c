@@ -6,6 +6,7 @@
 #include <dirent.h>
 
 #include "train/checkpoint/async.h"
+#include "train/feature/step_local.h"
 
 #define COUNTS 4 /* 1 … 4 ranks */
 #define CHUNK 1000

@@ -3,6 +3,8 @@
  * groups of data, tensor groups and stages beside. */
 #include "mesh/axes.h"
 
+#include "train/step/memory.h"
+
 static const struct axes_mesh meshes[] = {
     {2, 2, 1, 1, LAYOUT_SHARD_NONE},      {4, 4, 1, 1, LAYOUT_SHARD_FULL},
     {4, 2, 1, 1, LAYOUT_SHARD_NONE},      {4, 2, 1, 1, LAYOUT_SHARD_OPTIMIZER},

@@ -3,7 +3,7 @@
 #include "mesh/trial.h"
 
 #include "mesh/ways.h"
-#include "train/step/inside.h" /* loss_scale, is_async */
+#include "train/step/inside.h" /* loss_scale, async */
 
 /* ---- a loss scale, as of fp16 ---- */
 
@@ -51,7 +51,7 @@ static enum status scaled_rank(struct ranks_one *one)
     TRY_OR(step_open(c, &step), out_close);
     TRY_OR(batch_init(&batch, FEED_TASK_LM, c->global_samples / one->ranks, c->seq_tokens),
            out_close);
-    x->is_async = step->is_async;
+    x->is_async = step->async.is_on;
     TRY_OR(scaled_steps(one, x, step, &batch), out_close);
 out_close:
     step_close(step);

@@ -6,7 +6,7 @@
 #include "comm/core/part.h"
 #include "mesh/mixed.h"
 #include "mesh/ways.h"
-#include "train/step/inside.h" /* is_async */
+#include "train/step/inside.h" /* async */
 
 static struct trial run_on(const struct trial *like, int ranks, enum way way)
 {
@@ -219,7 +219,7 @@ static enum status vote_rank(struct ranks_one *one)
     TRY_OR(step_open(c, &step), out_close);
     TRY_OR(batch_init(&batch, FEED_TASK_LM, c->global_samples / one->ranks, c->seq_tokens),
            out_close);
-    v->is_async = step->is_async;
+    v->is_async = step->async.is_on;
     v->memory = step_memory(step);
     for (int i = 0; i < 3; i++) {
         for (int64_t row = 0; row < batch.samples; row++)

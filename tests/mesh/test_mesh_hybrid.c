@@ -4,6 +4,7 @@
 #include "mesh/trial.h"
 
 #include "cluster/straggler.h"
+#include "train/step/memory.h"
 
 #define SEQ 6
 

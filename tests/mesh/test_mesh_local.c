@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "train/feature/step_local.h"
+#include "train/step/memory.h"
 
 #define EVERY 3
 #define STEPS 14

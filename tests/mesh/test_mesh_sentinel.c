@@ -4,7 +4,7 @@
  * equal replicas (default 100). */
 #include "mesh/trial.h"
 
-#include "train/step/inside.h"
+#include "train/feature/step_sentinel.h"
 
 #define FLIPS_A_STEP 40 /* then a step is made, so that the numbers are others */
 #define SEED 17
@@ -29,7 +29,7 @@ static void invert(const struct ranks_one *one, const struct step *step, int i)
         return;
     step_sentinel_replica(step, &replica);
     const int part = (int)draw(i, 1, step_parts(step));
-    unsigned char *bytes = (void *)state_describe(store_state(step->store), part, 0).here;
+    unsigned char *bytes = (void *)state_describe(store_state(step_core(step)->store), part, 0).here;
     bytes[draw(i, 2, replica.elems * 4)] ^= (unsigned char)(1 << draw(i, 3, 8));
 }
 
@@ -46,7 +46,7 @@ static enum status flip_all(struct ranks_one *one, struct job *job, struct step 
         if (i % FLIPS_A_STEP == 0)
             TRY(make_step(one, job, step));
         struct step_sentinel found;
-        TRY(store_drain(step->store));
+        TRY(store_drain(step_core(step)->store));
         invert(one, step, i);
         enum status st = step_sentinel(step, &found);
         invert(one, step, i);

@@ -39,8 +39,10 @@ static int64_t elems_of(const struct store *s, int part)
 static void keep(struct job *job, const struct step *step, bool is_back)
 {
     for (int part = 0; part < step_parts(step); part++) {
-        const size_t bytes = (size_t)elems_of(step->store, part) * sizeof(float);
-        float *here = (part == 0 ? step->store->params : step->store->moment[part - 1]).data;
+        const size_t bytes = (size_t)elems_of(step_core(step)->store, part) * sizeof(float);
+        float *here =
+            (part == 0 ? step_core(step)->store->params : step_core(step)->store->moment[part - 1])
+                .data;
         if (!job->kept[part])
             job->kept[part] = malloc(bytes);
         memcpy(is_back ? here : job->kept[part], is_back ? job->kept[part] : here, bytes);
@@ -63,8 +65,8 @@ static int flips_of(const struct job *job) { return job->flips + job->flips / 4;
 
 static enum status forget(struct job *job, struct step *step)
 {
-    struct step_update_sums *u = step->update_sums;
-    TRY(store_params_begin_write(step->store, 0));
+    struct step_update_sums *u = step_update_sums_of(step);
+    TRY(store_params_begin_write(step_core(step)->store, 0));
     keep(job, step, true);
     step_update_sums_keep(step, job->trial.first_step + 1);
     u->is_found = false;
@@ -81,7 +83,7 @@ static void verify_own(const struct ranks_one *one, struct job *job, struct step
     const struct step_changed changed = step_update_sums_changed(step);
     job->owned += st == (is_mine ? ST_FAULT : ST_OK) && changed.ranks_n == (int)is_mine &&
                   (!is_mine || changed.steps == job->trial.first_step + 1);
-    step->update_sums->agreed = (struct step_changed){0};
+    step_update_sums_of(step)->agreed = (struct step_changed){0};
     status_clear();
 }
 
@@ -89,15 +91,15 @@ static enum status flip(struct ranks_one *one, struct job *job, struct step *ste
 {
     if (i % 2 == 0) /* else the state is as it was loaded */
         TRY(make_step(one, job, step));
-    TRY(store_drain(step->store));
+    TRY(store_drain(step_core(step)->store));
     keep(job, step, false);
     if (draw(i, 0, one->ranks) == one->rank) {
         /* The bit of flip i, in a bucket of which this rank updates something. */
-        const int buckets_n = store_layout(step->store)->buckets_n;
+        const int buckets_n = store_layout(step_core(step)->store)->buckets_n;
         int bucket = (int)draw(i, 2, buckets_n);
-        while (store_local_shard(step->store, bucket).elems == 0)
+        while (store_local_shard(step_core(step)->store, bucket).elems == 0)
             bucket = (bucket + 1) % buckets_n;
-        const struct store_local_shard a = store_local_shard(step->store, bucket);
+        const struct store_local_shard a = store_local_shard(step_core(step)->store, bucket);
         const struct tensor part[] = {a.p, a.m, a.v};
         uint32_t *bits = part[draw(i, 1, step_parts(step))].data;
         bits[draw(i, 3, a.elems)] ^= UINT32_C(1) << draw(i, 4, 32);
@@ -113,7 +115,7 @@ static enum status flip(struct ranks_one *one, struct job *job, struct step *ste
      * kept the update from being made, _verify finds it in memory, as the trainer lets it. */
     const int rank = (int)draw(i, 0, one->ranks);
     const struct step_changed changed = step_update_sums_changed(step);
-    const struct step_update_sums *u = step->update_sums;
+    const struct step_update_sums *u = step_update_sums_of(step);
     job->found += st == (rank == one->rank ? ST_FAULT : ST_PEER) && changed.ranks_n == 1;
     job->named += changed.rank == rank &&
                   changed.steps == job->trial.first_step + (is_update(job, i) ? 0 : 1);
@@ -133,7 +135,7 @@ static enum status check_all(struct ranks_one *one, struct job *job, struct step
 {
     for (int i = 0; i < job->checks; i++) {
         TRY(make_step(one, job, step));
-        job->called += step->update_sums->is_found;
+        job->called += step_update_sums_of(step)->is_found;
     }
     return step_update_sums_verify(step);
 }

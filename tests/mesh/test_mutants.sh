@@ -35,10 +35,10 @@ ROWS
 }
 rows_shards() {
     cat <<'ROWS'
-a part of a sum is not recorded|feature/step_shard_trace|s/TRY(step_shard_trace_give(a->step, in, elems));/;/
-a part that is gathered is not recorded|feature/step_shard_trace|s/TRY(step_shard_trace_give(a->step, own, .*));/;/
-the axis of samples is not recorded|feature/step_shard_trace|s/p->context = recorded(s, \&k->context, p->context);/;/
-shards that are not compared are recorded|feature/step_shard_trace|s/ || !step_shard_check_has(s, m))$/)/
+a part of a sum is not recorded|feature/step_shard_trace|s/TRY(step_shard_trace_give(a->check, in, elems));/;/
+a part that is gathered is not recorded|feature/step_shard_trace|s/TRY(step_shard_trace_give(a->check, own, .*));/;/
+the axis of samples is not recorded|feature/step_shard_trace|s/p->context = recorded(k, \&k->context, p->context);/;/
+shards that are not compared are recorded|feature/step_shard_trace|s/ || !step_shard_check_has(k, m))$/)/
 the last difference is named|feature/sentinel|s/order > least)/order < least)/
 of several ranks at once one is named|feature/sentinel|s/return firsts_n == 1 ? first : -1;/return first;/
 gradients are not recorded|feature/step_shard_trace|s/            sum = XXH3_64bits_withSeed(grad.data/            (void)XXH3_64bits_withSeed(grad.data/

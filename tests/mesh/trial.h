@@ -6,6 +6,9 @@
 
 #include "base/rand.h"
 #include "train/step/step.h"
+#include "train/step/memory.h"
+#include "train/feature/step_shards.h"
+#include "train/step/schedule.h"
 
 #define TRIAL_STEPS_MAX 512
 #define TRIAL_PARTS 3

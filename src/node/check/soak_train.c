@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "measure/measure_pattern.h"
 #include "measure/measure_ranks.h"
+#include "train/feature/step_shard_check.h"
 
 #define SEED 20261123
 #define LEARNING_RATE 1e-3

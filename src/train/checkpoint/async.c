@@ -17,6 +17,8 @@
 #include "base/memory.h"
 #include "base/assert.h"
 #include "base/text.h"
+#include "train/feature/step_local.h"
+#include "train/step/memory.h"
 
 /* stays free beside the copy, for the writer's buffer and the kernel's page cache */
 #define RESERVE_BYTES ((int64_t)256 << 20)

@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "format/ledger.h"
+#include "train/feature/step_local.h"
 
 #define LOCK_WAIT_MS 2000
 #define NAME_BYTES 32       /* of a part */

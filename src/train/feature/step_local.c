@@ -8,11 +8,11 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "train/step/dry.h"
-#include "train/step/inside.h"
+#include "train/step/feature.h"
 
 /* ---- places ---- */
 
-enum status step_local_place(struct step *s, struct step_place *place)
+enum status step_local_place(struct step_core *s, struct step_place *place)
 {
     const struct step_local_config *c = &s->config.local;
     const int ranks = place->ranks, each = c->replica_ranks > 0 ? c->replica_ranks : ranks;
@@ -46,7 +46,8 @@ enum status step_local_place(struct step *s, struct step_place *place)
     return ST_OK;
 }
 
-void step_local_outside(const struct step *s, struct step_config *config, struct step_place *place)
+void step_local_outside(const struct step_core *s, struct step_config *config,
+                        struct step_place *place)
 {
     *config = s->config;
     config->global_samples *= s->local.replicas;
@@ -55,12 +56,12 @@ void step_local_outside(const struct step *s, struct step_config *config, struct
     place->ranks *= s->local.replicas;
 }
 
-int step_local_feed_rank(const struct step *s)
+int step_local_feed_rank(const struct step_core *s)
 {
     return s->local.replica * step_mesh_data_ranks(s) + step_mesh_data_rank(s);
 }
 
-int step_local_feed_ranks(const struct step *s)
+int step_local_feed_ranks(const struct step_core *s)
 {
     return s->local.replicas * step_mesh_data_ranks(s);
 }
@@ -78,7 +79,7 @@ static enum status split(struct comm *world, int first, int apart, int n, struct
     return st;
 }
 
-enum status step_local_open(struct step *s)
+enum status step_local_open(struct step_core *s)
 {
     struct step_local *l = &s->local;
     if (!l->is_on || l->replicas == 1)
@@ -98,18 +99,18 @@ enum status step_local_open(struct step *s)
 
 static bool has_chunk(const struct step_local *l) { return l->ranks > 1; }
 
-struct part_extent step_local_part(const struct step *s, int owner)
+struct part_extent step_local_part(const struct step_core *s, int owner)
 {
     return part_extent(s->table.total_elems, s->local.ranks, owner);
 }
 
 /* rounds — Returns whether differences travel as bf16. */
-static bool rounds(const struct step *s)
+static bool rounds(const struct step_core *s)
 {
     return s->local.replicas > 1 && s->config.local.compress == GRAD_COMPRESS_KIND_BF16;
 }
 
-static int64_t memory_bytes(const struct step *s)
+static int64_t memory_bytes(const struct step_core *s)
 {
     const int64_t own = step_local_part(s, s->local.rank).elems,
                   elems = 3 * own + (has_chunk(&s->local) ? STATE_RANGE_ELEMS : 0);
@@ -118,13 +119,13 @@ static int64_t memory_bytes(const struct step *s)
 
 /* ---- compression ---- */
 
-static bool quantises(const struct step *s)
+static bool quantises(const struct step_core *s)
 {
     return s->local.replicas > 1 && grad_compress_quantises(s->config.local.compress);
 }
 
 /* compress_config — Describes the buckets of this rank's part. The caller frees bucket_elems. */
-static struct grad_compress_config compress_config(const struct step *s)
+static struct grad_compress_config compress_config(const struct step_core *s)
 {
     const int64_t all = step_local_part(s, s->local.rank).elems, each = STEP_LOCAL_BUCKET_ELEMS;
     const int n = (int)((all + each - 1) / each);
@@ -138,7 +139,7 @@ static struct grad_compress_config compress_config(const struct step *s)
                                          .bucket_elems = elems};
 }
 
-static int64_t plan_compress(const struct step *s)
+static int64_t plan_compress(const struct step_core *s)
 {
     if (!quantises(s))
         return 0;
@@ -152,17 +153,17 @@ static int64_t plan_compress(const struct step *s)
 
 /* ---- memory ---- */
 
-int64_t step_local_plan(const struct step *s)
+int64_t step_local_plan(const struct step_core *s)
 {
     return s->local.is_on ? plan_compress(s) + memory_bytes(s) : 0;
 }
 
-int64_t step_local_bytes(const struct step *s)
+int64_t step_local_bytes(const struct step_core *s)
 {
     return s->local.memory_bytes + s->local.compress_bytes;
 }
 
-enum status step_local_take(struct step *s)
+enum status step_local_take(struct step_core *s)
 {
     struct step_local *l = &s->local;
     if (!l->is_on)
@@ -198,7 +199,7 @@ enum status step_local_take(struct step *s)
     return st;
 }
 
-void step_local_close(struct step *s)
+void step_local_close(struct step_core *s)
 {
     struct step_local *l = &s->local;
     grad_compress_close(l->compress);
@@ -234,7 +235,7 @@ static void tell(const struct step_dry_listener *listener, struct group g,
     free(ranks);
 }
 
-void step_local_dry_tell(const struct step *s, const struct step_dry_listener *listener)
+void step_local_dry_tell(const struct step_core *s, const struct step_dry_listener *listener)
 {
     const struct step_local *l = &s->local;
     const struct step_local_config *c = &s->config.local;
@@ -263,17 +264,18 @@ void step_local_dry_tell(const struct step *s, const struct step_dry_listener *l
 
 /* ---- every step ---- */
 
-enum status step_local_sum(struct step *s, double *values, int n)
+enum status step_local_sum(struct step_core *s, double *values, int n)
 {
     const struct tensor t = {values, DTYPE_F64};
     return s->local.world ? comm_all_reduce(s->local.world, t, t, n) : ST_OK;
 }
 
-enum status step_local_exchange(struct step *s, struct step_result *r)
+/* exchange — Makes loss and norm the means over replicas, and the vote the highest of all. */
+static enum status exchange(void *self, struct step_now *now)
 {
+    struct step_core *s = self;
+    struct step_result *r = now->r;
     double v[STEP_LOCAL_SUMS] = {0};
-    if (s->local.replicas == 1)
-        return ST_OK;
     if (s->local.rank == 0) {
         v[0] = r->loss / s->local.replicas;
         v[1] = r->grad_norm / s->local.replicas;
@@ -287,6 +289,16 @@ enum status step_local_exchange(struct step *s, struct step_result *r)
     return ST_OK;
 }
 
-int step_local_replicas(const struct step *s) { return s->local.replicas; }
+static const struct step_feature local = {.name = "local steps",
+                                          .phase = {[STEP_PHASE_REDUCE] = exchange}};
 
-bool step_local_is_apart(const struct step *s) { return s->local.is_apart; }
+enum status step_local_add(struct step_core *s)
+{
+    if (s->local.replicas > 1)
+        step_feature_add(s, &local, s);
+    return ST_OK;
+}
+
+int step_local_replicas(const struct step *step) { return step_core(step)->local.replicas; }
+
+bool step_local_is_apart(const struct step *step) { return step_core(step)->local.is_apart; }

@@ -20,7 +20,9 @@
 #include <stdint.h>
 
 #include "comm/core/part.h"
-#include "train/step/step.h"
+#include "train/step/memory.h"
+
+struct step_core; /* train/step/core.h */
 
 /* Elements of a bucket of grad/compress.h, which keeps the buffers of messages small; the last
  * bucket of a rank's part has the rest. */
@@ -44,47 +46,75 @@ struct step_local {
     float *chunk;                   /* what a rank sends the others of its replica; NULL: alone */
 };
 
+/* step_local_sync — Makes an outer step if one is due after so many updates, or if is_last: all
+ * replicas then have the outer parameters. Adds its times and number to *r. Call it after each
+ * step_run of a run with LOCAL_STEPS. */
+enum status step_local_sync(struct step *step, int64_t steps_done, bool is_last,
+                            struct step_result *r);
+
+/* With LOCAL_STEPS a replica has the parts of a state (step.h), and all of them have more: numbers
+ * from 0 on, for step_read and step_write.
+ * step_local_is_apart — whether replicas have parameters of their own now, not the outer ones.
+ * step_local_state_parts — how many a checkpoint needs; _most: at most; _of: this, without a step.
+ *   Without LOCAL_STEPS step_parts.
+ * step_local_state_part — what a number is. */
+enum step_local_kind {
+    STEP_LOCAL_REPLICA,  /* a part of a replica's own state */
+    STEP_LOCAL_OUTER,    /* parameters of the last outer step; written, all replicas start there */
+    STEP_LOCAL_MOMENTUM, /* of the outer step */
+    STEP_LOCAL_RESIDUAL, /* error feedback of what a replica sends */
+    STEP_LOCAL_RESIDUAL_SUM /* error feedback of the sums */
+};
+struct step_local_part {
+    enum step_local_kind kind;
+    int replica, part; /* REPLICA; replica: RESIDUAL too */
+};
+bool step_local_is_apart(const struct step *step);
+int step_local_replicas(const struct step *step);
+int step_local_state_parts(const struct step *step, bool is_apart);
+int step_local_state_parts_most(const struct step *step);
+int step_local_state_parts_of(const struct step_config *config, int ranks);
+struct step_local_part step_local_state_part(const struct step *step, int part);
+
 /* step_local_place — what the config says of a rank's replica: sets s->local, and takes the config
  * and the place into the replica. All else of a step knows the replica alone. ST_BAD_SETTING: the
  * ranks or samples cannot be divided into replicas.
  * step_local_outside — the way back: the config and the place among all ranks. */
-enum status step_local_place(struct step *s, struct step_place *place);
-void step_local_outside(const struct step *s, struct step_config *config, struct step_place *place);
+enum status step_local_place(struct step_core *s, struct step_place *place);
+void step_local_outside(const struct step_core *s, struct step_config *config,
+                        struct step_place *place);
 /* step_local_open — after _place: s->config.comm becomes that of the replica; collective.
  * step_local_plan — when the table is known: the bytes of host memory that _take takes.
  * step_local_take — the memory. Not is_on: nothing. Collective.
  * step_local_bytes — what it has taken.
  * step_local_sync_fill — the parameters of the step are those of the outer ones.
  * step_local_close — before the config's comm is closed. */
-enum status step_local_open(struct step *s);
-int64_t step_local_plan(const struct step *s);
-enum status step_local_take(struct step *s);
-int64_t step_local_bytes(const struct step *s);
-enum status step_local_sync_fill(struct step *s);
-void step_local_close(struct step *s);
+enum status step_local_open(struct step_core *s);
+int64_t step_local_plan(const struct step_core *s);
+enum status step_local_take(struct step_core *s);
+int64_t step_local_bytes(const struct step_core *s);
+enum status step_local_sync_fill(struct step_core *s);
+void step_local_close(struct step_core *s);
 
 /* Along the data axis of all replicas: which samples are this rank's, and how many ranks there
  * are. */
-int step_local_feed_rank(const struct step *s);
-int step_local_feed_ranks(const struct step *s);
+int step_local_feed_rank(const struct step_core *s);
+int step_local_feed_ranks(const struct step_core *s);
 
-/* step_local_sum — adds up n numbers over all ranks of all replicas; the same bits on all.
- * step_local_exchange — loss and norm become the means over replicas, vote the highest of all. One
- * replica: nothing. */
+/* step_local_sum — adds up n numbers over all ranks of all replicas; the same bits on all. */
 #define STEP_LOCAL_SUMS (2 + STEP_VOTES)
-enum status step_local_sum(struct step *s, double *values, int n);
-enum status step_local_exchange(struct step *s, struct step_result *r);
+enum status step_local_sum(struct step_core *s, double *values, int n);
 
 /* Returns the part of the table that a rank of a replica has in its arrays. */
-struct part_extent step_local_part(const struct step *s, int owner);
+struct part_extent step_local_part(const struct step_core *s, int owner);
 
 /* step_local_dry_tell — of a dry step (step/dry.h): calls the listener for what replicas send each
  * other, with the share of an outer step that falls to each step. */
 struct step_dry_listener;
-void step_local_dry_tell(const struct step *s, const struct step_dry_listener *listener);
+void step_local_dry_tell(const struct step_core *s, const struct step_dry_listener *listener);
 
 /* step_local_state — the state of all replicas, where is_on. */
-struct state step_local_state(struct step *s);
+struct state step_local_state(struct step_core *s);
 
 /* The outer update of LOCAL_STEPS: pure arithmetic on host memory. With x the outer parameters, and
  * y the parameters of a replica after its own steps:

@@ -12,7 +12,7 @@
 
 #include "base/assert.h"
 #include "mesh/store/state.h"
-#include "train/step/inside.h"
+#include "train/step/feature.h"
 #include "train/feature/step_local.h"
 
 /* ---- parts ---- */
@@ -40,13 +40,13 @@ int step_state_parts_of(const struct step_config *c, int ranks)
 
 static int count_parts(const struct state *state, bool is_apart)
 {
-    const struct step *s = state->arg;
-    return count(step_parts(s), s->local.replicas,
+    const struct step_core *s = state->arg;
+    return count(step_parts(s->step), s->local.replicas,
                  keeps_residual(&s->config.local, s->local.replicas), is_apart);
 }
 
 /* tell_last — Describes the i-th of the parts behind all moments. */
-static struct state_part tell_last(const struct step *s, int i)
+static struct state_part tell_last(const struct step_core *s, int i)
 {
     const int replicas = s->local.replicas;
     if (!keeps_residual(&s->config.local, replicas))
@@ -58,9 +58,9 @@ static struct state_part tell_last(const struct step *s, int i)
     return (struct state_part){.kind = STATE_REPLICA, .replica = i - replicas - 1};
 }
 
-static struct state_part tell_part(const struct step *s, int part)
+static struct state_part tell_part(const struct step_core *s, int part)
 {
-    const int parts = step_parts(s), rest = part - parts - 1,
+    const int parts = step_parts(s->step), rest = part - parts - 1,
               first_last = count(parts, s->local.replicas, false, false);
     if (part == 0)
         return (struct state_part){.kind = STATE_OUTER};
@@ -76,7 +76,7 @@ static struct state_part tell_part(const struct step *s, int part)
 
 static void describe(const struct state *state, int part, int64_t first, struct state_part *out)
 {
-    const struct step *s = state->arg;
+    const struct step_core *s = state->arg;
     (void)first;
     *out = tell_part(s, part);
     out->elems = s->table.total_elems;
@@ -84,12 +84,10 @@ static void describe(const struct state *state, int part, int64_t first, struct 
 
 /* ---- ranges: every rank takes part ---- */
 
-static int world_rank(const struct step *s)
+static int world_rank(const struct step_core *s)
 {
     return s->local.replica * s->local.ranks + s->local.rank;
 }
-
-static struct comm *world(const struct step *s) { return s->state.world; }
 
 /* A range, and what its part is. */
 struct chunk {
@@ -98,7 +96,7 @@ struct chunk {
     float *values;
 };
 
-static struct chunk chunk_of(const struct step *s, const struct state_range *r)
+static struct chunk chunk_of(const struct step_core *s, const struct state_range *r)
 {
     return (struct chunk){tell_part(s, r->part), r->first, r->n, r->values};
 }
@@ -120,7 +118,7 @@ static bool is_residual(const struct chunk *c)
 
 /* narrow — Narrows a holding to one bucket, and of sums to the rank between replicas that has its
  * part. at: in the owner's part, which has `all` elements. */
-static void narrow(const struct step *s, const struct chunk *c, int64_t at, int64_t all,
+static void narrow(const struct step_core *s, const struct chunk *c, int64_t at, int64_t all,
                    struct holding *h)
 {
     const int64_t each = STEP_LOCAL_BUCKET_ELEMS, bucket = at / each, in = at - bucket * each,
@@ -141,7 +139,7 @@ static void narrow(const struct step *s, const struct chunk *c, int64_t at, int6
 }
 
 /* holding_at — what begins at element `skip` of a chunk. */
-static struct holding holding_at(const struct step *s, const struct chunk *c, int64_t skip)
+static struct holding holding_at(const struct step_core *s, const struct chunk *c, int64_t skip)
 {
     const int64_t at = c->first + skip;
     struct holding h = {.rank = 0};
@@ -158,7 +156,7 @@ static struct holding holding_at(const struct step *s, const struct chunk *c, in
 }
 
 /* carry — from the rank that has elements to rank 0, or the way back. */
-static enum status carry(struct step *s, const struct holding *h, bool is_write, float *values)
+static enum status carry(struct step_core *s, const struct holding *h, bool is_write, float *values)
 {
     const int holder = h->replica * s->local.ranks + h->rank, self = world_rank(s);
     if (self != holder && self != 0)
@@ -166,14 +164,14 @@ static enum status carry(struct step *s, const struct holding *h, bool is_write,
     const bool sends = self == (is_write ? 0 : holder);
     const struct tensor at = {self == holder ? h->values : values, DTYPE_F32};
     if (holder != 0)
-        return sends ? comm_send(world(s), at, h->n, is_write ? holder : 0)
-                     : comm_recv(world(s), at, h->n, is_write ? 0 : holder);
+        return sends ? comm_send(step_world(s), at, h->n, is_write ? holder : 0)
+                     : comm_recv(step_world(s), at, h->n, is_write ? 0 : holder);
     memcpy(is_write ? h->values : values, is_write ? values : h->values,
            (size_t)h->n * sizeof *values);
     return ST_OK;
 }
 
-static enum status carry_all(struct step *s, const struct chunk *c, bool is_write)
+static enum status carry_all(struct step_core *s, const struct chunk *c, bool is_write)
 {
     struct holding h;
     for (int64_t at = 0; at < c->n; at += h.n) {
@@ -184,30 +182,30 @@ static enum status carry_all(struct step *s, const struct chunk *c, bool is_writ
 }
 
 /* read_replica — from the first rank of a replica. */
-static enum status read_replica(struct step *s, const struct chunk *c)
+static enum status read_replica(struct step_core *s, const struct chunk *c)
 {
     const int leader = c->part.replica * s->local.ranks;
     const struct tensor values = {c->values, DTYPE_F32};
     if (world_rank(s) == 0 && leader != 0)
-        return comm_recv(world(s), values, c->n, leader);
+        return comm_recv(step_world(s), values, c->n, leader);
     if (world_rank(s) != leader)
         return ST_OK;
     TRY(state_read(store_state(s->store), c->part.moment, c->first, c->n, c->values));
-    return leader == 0 ? ST_OK : comm_send(world(s), values, c->n, 0);
+    return leader == 0 ? ST_OK : comm_send(step_world(s), values, c->n, 0);
 }
 
 /* write_replica — to the first rank of a replica, which gives them to the others. The ranks of the
  * other replicas meet all the same: all ranks then make as many collectives, which comm_activity
  * counts. */
-static enum status write_replica(struct step *s, const struct chunk *c)
+static enum status write_replica(struct step_core *s, const struct chunk *c)
 {
     const int leader = c->part.replica * s->local.ranks;
     const bool is_ours = c->part.replica == s->local.replica;
     const struct tensor values = {c->values, DTYPE_F32};
     if (leader != 0 && world_rank(s) == 0)
-        TRY(comm_send(world(s), values, c->n, leader));
+        TRY(comm_send(step_world(s), values, c->n, leader));
     if (leader != 0 && world_rank(s) == leader)
-        TRY(comm_recv(world(s), values, c->n, 0));
+        TRY(comm_recv(step_world(s), values, c->n, 0));
     if (s->local.ranks > 1 && is_ours)
         TRY(comm_broadcast(s->config.comm, values, c->n, 0));
     else if (s->local.ranks > 1)
@@ -218,11 +216,11 @@ static enum status write_replica(struct step *s, const struct chunk *c)
 
 /* write_shared — Gives all ranks the values, of which each keeps its own part. Of the parameters
  * all start from all of them. */
-static enum status write_shared(struct step *s, const struct chunk *c)
+static enum status write_shared(struct step_core *s, const struct chunk *c)
 {
     struct holding h;
-    if (comm_place(world(s))->ranks > 1)
-        TRY(comm_broadcast(world(s), (struct tensor){c->values, DTYPE_F32}, c->n, 0));
+    if (comm_place(step_world(s))->ranks > 1)
+        TRY(comm_broadcast(step_world(s), (struct tensor){c->values, DTYPE_F32}, c->n, 0));
     for (int64_t at = 0; at < c->n; at += h.n) {
         h = holding_at(s, c, at);
         if (h.rank == s->local.rank)
@@ -243,7 +241,7 @@ static enum status read_range(const struct state *state, const struct state_rang
 
 static enum status write_range(const struct state *state, const struct state_range *r)
 {
-    struct step *s = state->arg;
+    struct step_core *s = state->arg;
     const struct chunk c = chunk_of(s, r);
     if (c.part.kind == STATE_REPLICA) {
         s->local.is_apart = s->local.is_apart || c.part.moment == 0;
@@ -254,7 +252,7 @@ static enum status write_range(const struct state *state, const struct state_ran
 
 static const struct state_ops ops = {count_parts, describe, read_range, write_range};
 
-struct state step_local_state(struct step *s)
+struct state step_local_state(struct step_core *s)
 {
     return (struct state){.ops = &ops,
                           .store = s->store,

@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "kernels/bf16.h"
 #include "mesh/store/state.h"
-#include "train/step/inside.h"
+#include "train/step/feature.h"
 #include "train/feature/step_local.h"
 
 /* ---- arithmetic ---- */
@@ -48,19 +48,19 @@ void step_local_sync_update(const struct step_local_rule *rule, float *x, float 
 /* ---- an outer step ---- */
 
 /* read_own — Reads this rank's part of the replica's own parameters. */
-static enum status read_own(struct step *s, float *to)
+static enum status read_own(struct step_core *s, float *to)
 {
     const struct part_extent own = s->local.own;
     return state_read(store_state(s->store), 0, own.first, own.elems, to);
 }
 
-enum status step_local_sync_fill(struct step *s)
+enum status step_local_sync_fill(struct step_core *s)
 {
     return s->local.is_on ? read_own(s, s->local.outer) : ST_OK;
 }
 
 /* share — Replaces the replica's own parameters by the outer ones. */
-static enum status share(struct step *s)
+static enum status share(struct step_core *s)
 {
     const struct step_local *l = &s->local;
     if (!l->chunk)
@@ -80,7 +80,7 @@ static enum status share(struct step *s)
 }
 
 /* sum_replicas — Adds up the differences in `work` over the replicas. */
-static enum status sum_replicas(struct step *s)
+static enum status sum_replicas(struct step_core *s)
 {
     struct step_local *l = &s->local;
     const struct tensor t = {l->work, DTYPE_F32};
@@ -102,8 +102,10 @@ static enum status sum_replicas(struct step *s)
     return comm_wait(l->across, ticket);
 }
 
-enum status step_local_sync(struct step *s, int64_t steps_done, bool is_last, struct step_result *r)
+enum status step_local_sync(struct step *step, int64_t steps_done, bool is_last,
+                            struct step_result *r)
 {
+    struct step_core *s = step_core(step);
     const struct step_local_config *c = &s->config.local;
     const struct step_local_rule rule = {c->lr, c->momentum};
     struct step_local *l = &s->local;
@@ -120,6 +122,6 @@ enum status step_local_sync(struct step *s, int64_t steps_done, bool is_last, st
     step_local_sync_update(&rule, l->outer, l->momentum, l->work, l->own.elems);
     TRY(share(s));
     r->outer_steps++;
-    (void)step_run_add_waits(s, r);
+    (void)step_add_waits(s, r);
     return ST_OK;
 }

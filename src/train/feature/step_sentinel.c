@@ -1,6 +1,6 @@
 /* step_sentinel — compares what several ranks hold alike: parameters and moments, where they are
- * whole on each (mesh/store/store.h). Each rank makes a checksum of its bytes; all ranks get all of
- * them, and vote in the same way. */
+ * whole on each (mesh/store/store.h). Each rank makes a checksum of its bytes; all ranks get all of them,
+ * and vote in the same way. */
 #include <stdlib.h>
 #include <xxhash.h>
 
@@ -8,7 +8,8 @@
 #include "base/memory.h"
 #include "mesh/store/state.h"
 #include "train/feature/sentinel.h"
-#include "train/step/inside.h"
+#include "train/feature/step_sentinel.h"
+#include "train/feature/step_update_sums.h"
 
 /* Checksums of all ranks travel as whole numbers of 16 bits, which sums of doubles keep. */
 #define WORDS 4
@@ -18,9 +19,9 @@ struct replicas {
     int *rank, n;
 };
 
-static int ranks_of(const struct step *s) { return mesh_ranks(&s->mesh.mesh); }
+static int ranks_of(const struct step_core *s) { return mesh_ranks(&s->mesh.mesh); }
 
-enum status step_sentinel_exchange_some(struct step *s, const uint64_t *own, int n, int slot,
+enum status step_sentinel_exchange_some(struct step_core *s, const uint64_t *own, int n, int slot,
                                         int slots_n, uint64_t *all)
 {
     const int all_n = slots_n * n;
@@ -44,14 +45,14 @@ enum status step_sentinel_exchange_some(struct step *s, const uint64_t *own, int
     return st;
 }
 
-enum status step_sentinel_exchange(struct step *s, const uint64_t *own, int n, uint64_t *all)
+enum status step_sentinel_exchange(struct step_core *s, const uint64_t *own, int n, uint64_t *all)
 {
     return step_sentinel_exchange_some(s, own, n, comm_place(s->config.comm)->rank, ranks_of(s),
                                        all);
 }
 
 /* judge_all — group by group; a group is judged by its first rank. */
-static void judge_all(const struct step *s, const uint64_t *all, struct step_sentinel *out)
+static void judge_all(const struct step_core *s, const uint64_t *all, struct step_sentinel *out)
 {
     const int ranks = ranks_of(s);
     struct replicas replicas = {.rank = memory_new((size_t)ranks, sizeof(int))};
@@ -59,7 +60,7 @@ static void judge_all(const struct step *s, const uint64_t *all, struct step_sen
     *out = (struct step_sentinel){.is_same = true, .rank = -1};
     for (int rank = 0; rank < ranks && out->is_same; rank++) {
         /* The first part in which the ranks that hold the same as rank `first` differ. */
-        const int parts = step_parts(s);
+        const int parts = step_parts(s->step);
         replicas.n = mesh_group(&s->mesh.mesh, rank, MESH_COMM_DATA_AXES, replicas.rank);
         if (replicas.rank[0] != rank)
             continue;
@@ -79,26 +80,28 @@ static void judge_all(const struct step *s, const uint64_t *all, struct step_sen
 }
 
 /* whole_part — Returns where a part lies whole on this rank; NULL: it does not. */
-static const float *whole_part(const struct step *s, int part)
+static const float *whole_part(const struct step_core *s, int part)
 {
     return state_describe(store_state(s->store), part, 0).here;
 }
 
-bool step_sentinel_compares(const struct step *s)
+bool step_sentinel_compares(const struct step *step)
 {
+    const struct step_core *s = step_core(step);
     return step_mesh_store_ranks(s) > 1 && whole_part(s, 0) && !dev_is_discrete(s->config.dev) &&
            !s->local.is_on;
 }
 
-enum status step_sentinel(struct step *s, struct step_sentinel *out)
+enum status step_sentinel(struct step *step, struct step_sentinel *out)
 {
-    const int parts = step_parts(s);
+    struct step_core *s = step_core(step);
+    const int parts = step_parts(step);
     uint64_t own[STEP_PARTS_MAX];
-    ASSERT(step_sentinel_compares(s));
+    ASSERT(step_sentinel_compares(step));
     TRY(store_drain(s->store));
     uint64_t *all = memory_new((size_t)(ranks_of(s) * parts), sizeof *all);
     /* This rank's checksums, of each part that lies whole on it; 0 of the others. */
-    for (int part = 0; part < step_parts(s); part++) {
+    for (int part = 0; part < parts; part++) {
         const float *whole = whole_part(s, part);
         own[part] = whole ? XXH3_64bits(whole, (size_t)s->table.total_elems * sizeof *whole) : 0;
     }
@@ -111,9 +114,9 @@ enum status step_sentinel(struct step *s, struct step_sentinel *out)
 
 /* own_parameters — those that this rank updates, where they lie together: all of them, or its local
  * shard. */
-static bool own_parameters(const struct step *s, struct step_replica *out)
+static bool own_parameters(const struct step_core *s, struct step_replica *out)
 {
-    if (!s->update_sums || step_parts(s) < 2)
+    if (!step_update_sums_of(s->step) || step_parts(s->step) < 2)
         return false;
     const bool is_whole = whole_part(s, 1) != NULL, has_masters = whole_part(s, 0) != NULL;
     out->parameters = store_local_shard(s->store, 0).p.data;
@@ -121,8 +124,9 @@ static bool own_parameters(const struct step *s, struct step_replica *out)
     return is_whole || !has_masters;
 }
 
-bool step_sentinel_replica(const struct step *s, struct step_replica *out)
+bool step_sentinel_replica(const struct step *step, struct step_replica *out)
 {
+    const struct step_core *s = step_core(step);
     *out = (struct step_replica){.parameters = whole_part(s, 0), .elems = s->table.total_elems};
     if (dev_is_discrete(s->config.dev) || s->local.is_on)
         return false;

@@ -1,5 +1,5 @@
 /* step_shard_check — a virtual shard of the batch computed twice, and compared by bits
- * (SENTINEL_EVERY with EXACT=layout; step.h has what the trainer calls, decision 064 the reasons).
+ * (SENTINEL_EVERY with EXACT=layout; decision 064 has the reasons).
  *
  * A group is all ranks of one place along the data axis: one rank, or with TP, CP and PP those that
  * compute a shard together. In a step that compares, each group first computes one shard of the
@@ -14,11 +14,38 @@
 #ifndef CONVOY_TRAIN_STEP_SHARD_CHECK_H
 #define CONVOY_TRAIN_STEP_SHARD_CHECK_H
 
-#include "model/model.h"
 #include "train/feature/sentinel.h"
-#include "train/step/step.h"
+#include "train/step/feature.h"
 
-struct step_micro;
+/* config.checks_shards. All are local.
+ * step_shard_check_ask — on all ranks: the next step_run compares one shard of each group along the
+ *   data axis, if there are several. turn > 0: which one; it should count comparisons. If two
+ *   computations differ the step makes no update and fails: on the rank that is wrong with
+ *   ST_FAULT, on the others, and where no rank can be named, with ST_PEER.
+ * step_shard_check_found — after a step_run that failed.
+ * step_shard_check_flip — FAULT=gradient: the next step_run inverts a bit in a gradient of this
+ *   rank, or of what it gives to others, in passes of these kinds. In a step without a comparison
+ *   the own passes are the last micro-batch, and only gradients have such bits. */
+enum step_shard_pass {
+    STEP_SHARD_PASS_OWN = 1,   /* of this rank's shard that is compared */
+    STEP_SHARD_PASS_CHECK = 2, /* of the next group's */
+    STEP_SHARD_PASS_AGAIN = 4  /* of the shard of which two computations differ */
+};
+enum step_shard_found {
+    STEP_SHARD_FOUND_NONE,   /* no difference: the step failed otherwise, or did not */
+    STEP_SHARD_FOUND_ONCE,   /* computed again it was right: the state is as it should be */
+    STEP_SHARD_FOUND_LASTING /* it was wrong again, or none was named: the state may be wrong */
+};
+struct step_shard_flip {
+    unsigned passes; /* of enum step_shard_pass; 0: none */
+    int give; /* of what the pass gives to other ranks, which: from 1; 0: a unit's gradient */
+    int unit;
+    int64_t elem; /* of the unit, without padding; of what is given, in words of 32 bits, modulo */
+    int bit;      /* 0 … 31 */
+};
+void step_shard_check_ask(struct step *step, int64_t turn);
+enum step_shard_found step_shard_check_found(const struct step *step);
+void step_shard_check_flip(struct step *step, const struct step_shard_flip *flip);
 
 /* A trace (step_shard_trace.c): what one rank gives away in the passes of one virtual shard:
  * a checksum of its part in each call of a tensor or context axis, of each message to another
@@ -36,26 +63,22 @@ struct step_shard_trace {
 };
 
 /* What a pass has in place of an axis: the same calls, recorded. */
+struct step_shard_check;
 struct step_shard_axis {
     struct model_axis model;
     const struct model_axis *calls;
-    struct step *step;
+    struct step_shard_check *check;
 };
 
-/* Of one step:
- * _pass: a pass begins, through the stage's run of layers number `at` of all runs in the order of
- *   this pass's data flow; 0 without stages. Where its shard is compared, *p records from now on,
- *   until the next pass begins; else nothing does.
- * _give: what this rank is about to send: n bytes in host memory, written by the stream.
- * _unit: a unit's gradient is complete, at *p.
+/* Hooks of one step (step/feature.h), and:
+ * _unit: a unit's gradient is complete, at *p. Fails as dev_sync.
  * _losses: of the shard whose first sample on this rank is `first`; in host memory.
- * _give and _unit fail as dev_sync. */
-void step_shard_trace_pass(struct step *s, const struct step_micro *m, int at, struct pass *p);
-enum status step_shard_trace_give(struct step *s, struct tensor x, int64_t elems);
-enum status step_shard_trace_unit(struct step *s, const struct pass *p, int unit);
-void step_shard_trace_losses(const struct step *s, struct step_shard_trace *t, int64_t first);
-/* _flip: the bit of step_shard_flip that is in a gradient of *p. */
-enum status step_shard_trace_flip(struct step *s, const struct pass *p);
+ * _flip: the bit of step_shard_flip that is in a gradient of *p. */
+void step_shard_trace_pass(void *self, const struct step_micro *m, int at, struct pass *p);
+enum status step_shard_trace_give(void *self, struct tensor x, int64_t elems);
+enum status step_shard_trace_unit(struct step_shard_check *k, const struct pass *p, int unit);
+void step_shard_trace_losses(const struct step_core *s, struct step_shard_trace *t, int64_t first);
+enum status step_shard_trace_flip(struct step_shard_check *k, const struct pass *p);
 
 /* Of one trace:
  * _clear: empty, with its memory. _free may be called twice.
@@ -67,55 +90,43 @@ uint64_t step_shard_trace_sum(struct step_shard_trace *t);
 enum { STEP_SHARD_TRACE_OWN, STEP_SHARD_TRACE_CHECK, STEP_SHARD_TRACE_AGAIN, STEP_SHARD_TRACES };
 
 struct step_shard_check {
-    struct batch batch;      /* of one shard */
-    struct batch own;        /* with a context axis: own positions of it */
-    const struct feed *feed; /* of the step under way; NULL: its caller holds the samples */
-    int64_t sample_first;    /* of the step under way, in the feed */
-    int64_t step_i;
-    int64_t turn;              /* of this step's comparison; 0: it has none */
-    enum step_shard_pass pass; /* under way, of those that are none of the rank's own */
+    struct step_core *s;
+    struct batch batch;         /* of one shard */
+    struct batch own;           /* with a context axis: own positions of it */
+    const struct step_now *now; /* the step under way; NULL: none, or it does not compare */
+    int64_t asked;              /* turn of the next step's comparison */
+    int64_t turn;               /* of this step's; 0: it has none */
+    enum step_shard_pass pass;  /* under way, of those that are none of the rank's own */
     struct step_shard_trace trace[STEP_SHARD_TRACES];
     struct step_shard_axis tensor, context; /* record */
-    struct step_shard_trace *now; /* what the pass under way adds to; NULL: it is not compared */
-    enum step_shard_pass now_pass;
-    uint64_t now_order;
-    uint64_t other;              /* of the next group's shard, as this rank has computed it */
-    struct step_shard_flip flip; /* passes 0: none */
+    struct step_shard_trace *to; /* what the pass under way adds to; NULL: it is not compared */
+    enum step_shard_pass to_pass;
+    uint64_t to_order;
+    uint64_t other; /* of the next group's shard, as this rank has computed it */
+    struct step_shard_flip planned, flip; /* of the next step, of this one; passes 0: none */
     enum step_shard_found found;
 };
 
-/* _bytes: of host memory that _open takes. _close may be called twice. */
-int64_t step_shard_check_bytes(const struct step *s);
-enum status step_shard_check_open(struct step *s);
-void step_shard_check_close(struct step *s);
-/* Within step_run:
- * _set_feed: where samples of other ranks come from, until _clear.
- * _is_due: this step compares.
- * _begin: before this rank's own passes: computes the next group's shard. The scale of the loss is
- *   known.
- * _has: a micro-batch is one of a shard that is compared.
- * _unit: after a unit's backward pass, before anything is added to its gradient.
- * _end: loss and norm are known, and nothing of the state has changed: compares, and fails on all
- *   ranks where two computations differ. */
-void step_shard_check_set_feed(struct step *s, const struct feed *feed, int64_t sample_first);
-void step_shard_check_clear(struct step *s);
-bool step_shard_check_is_due(const struct step *s);
-bool step_shard_check_has(const struct step *s, const struct step_micro *m);
-enum status step_shard_check_begin(struct step *s, int64_t step_i, struct step_result *r);
-enum status step_shard_check_unit(struct step *s, const struct step_micro *m, int unit);
-enum status step_shard_check_end(struct step *s, struct step_result *r);
+/* Of host memory that the feature takes where a step can compare. */
+int64_t step_shard_check_bytes(const struct step_core *s);
 
 /* For step_shard_trace.c and step_shard_differ.c:
+ * _of: a step's; _is_due: this step compares.
+ * _has: a micro-batch is one of a shard that is compared.
  * _trace: of passes of a kind.
  * _chosen: the shard of a group's run that this step compares.
  * _again: computes a shard; the checksum of its trace. Collective. */
-struct step_shard_trace *step_shard_check_trace(struct step *s, enum step_shard_pass pass);
-int step_shard_check_chosen(const struct step *s, int group);
-enum status step_shard_check_again(struct step *s, int shard, uint64_t *sum_out);
+struct step_shard_check *step_shard_check_of(const struct step *step);
+bool step_shard_check_is_due(const struct step_shard_check *k);
+bool step_shard_check_has(const struct step_shard_check *k, const struct step_micro *m);
+struct step_shard_trace *step_shard_check_trace(struct step_shard_check *k,
+                                                enum step_shard_pass pass);
+int step_shard_check_chosen(const struct step_shard_check *k, int group);
+enum status step_shard_check_again(struct step_shard_check *k, int shard, uint64_t *sum_out);
 
 /* step_shard_differ — of each rank two checksums: of its own shard, and of the next group's. Fails
  * on all ranks where two groups differ: ST_FAULT on the rank that was wrong, else ST_PEER.
  * Collective. */
-enum status step_shard_differ(struct step *s, const uint64_t *sum);
+enum status step_shard_differ(struct step_shard_check *k, const uint64_t *sum);
 
 #endif

@@ -9,7 +9,8 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "train/feature/sentinel.h"
-#include "train/step/inside.h"
+#include "train/feature/step_sentinel.h"
+#include "train/feature/step_shard_check.h"
 
 #define UNKNOWN (-1)
 #define NUMBERS_MAX 16 /* of ranks, of nodes, in a message */
@@ -25,12 +26,12 @@ struct answers {
 /* ---- groups ---- */
 
 /* places_n — the ranks of a group. rank_at — one of them: a tensor and context rank of a stage. */
-static int places_n(const struct step *s)
+static int places_n(const struct step_core *s)
 {
     return mesh_ranks(&s->mesh.mesh) / step_mesh_data_ranks(s);
 }
 
-static int rank_at(const struct step *s, int group, int place)
+static int rank_at(const struct step_core *s, int group, int place)
 {
     const int *size = s->mesh.mesh.size, tensor = size[MESH_AXIS_TENSOR],
               within = tensor * size[MESH_AXIS_CONTEXT];
@@ -42,7 +43,7 @@ static int rank_at(const struct step *s, int group, int place)
 }
 
 /* own_place — of this rank in its group. */
-static int own_place(const struct step *s)
+static int own_place(const struct step_core *s)
 {
     const int *size = s->mesh.mesh.size, *at = s->mesh.at.at;
     return (at[MESH_AXIS_PIPELINE] * size[MESH_AXIS_CONTEXT] + at[MESH_AXIS_CONTEXT]) *
@@ -51,7 +52,7 @@ static int own_place(const struct step *s)
 }
 
 /* of_group — the checksum of checksum i of the n of each of its ranks. */
-static uint64_t of_group(const struct step *s, const uint64_t *sum, int n, int i, int group)
+static uint64_t of_group(const struct step_core *s, const uint64_t *sum, int n, int i, int group)
 {
     uint64_t all = 0;
     for (int place = 0; place < places_n(s); place++) {
@@ -65,7 +66,7 @@ static uint64_t of_group(const struct step *s, const uint64_t *sum, int n, int i
 
 /* add_numbers — " 2, 3": ranks of a group, or their nodes, which have `each` ranks; each once, the
  * first of many. Both ascend. */
-static void add_numbers(const struct step *s, int group, int each, struct text *out)
+static void add_numbers(const struct step_core *s, int group, int each, struct text *out)
 {
     int last = UNKNOWN, n = 0;
     for (int place = 0; place < places_n(s) && n <= NUMBERS_MAX; place++) {
@@ -81,7 +82,7 @@ static void add_numbers(const struct step *s, int group, int each, struct text *
 }
 
 /* group_text — "ranks 2, 3 on node 1". */
-static const char *group_text(const struct step *s, int group, char out[GROUP_TEXT])
+static const char *group_text(const struct step_core *s, int group, char out[GROUP_TEXT])
 {
     const int locals = comm_place(s->config.comm)->locals;
     const bool is_one =
@@ -96,27 +97,29 @@ static const char *group_text(const struct step *s, int group, char out[GROUP_TE
     return out;
 }
 
-static const char *again_text(const struct step *s)
+static const char *again_text(const struct step_shard_check *k)
 {
-    return s->check.found == STEP_SHARD_FOUND_ONCE ? "right" : "wrong as well";
+    return k->found == STEP_SHARD_FOUND_ONCE ? "right" : "wrong as well";
 }
 
 /* fail_group — one of its ranks was wrong. */
-static enum status fail_group(const struct step *s, const struct answers *a, int group)
+static enum status fail_group(const struct step_shard_check *k, const struct answers *a, int group)
 {
+    const struct step_core *s = k->s;
     char text[GROUP_TEXT];
     return FAIL(ST_PEER,
                 "in step %lld the gradients that %s computed together differ from those of most of "
                 "%d computations of virtual shard %d, and computed again they are %s; several of "
                 "these ranks differ at once, so which was wrong first is not known: memory or a "
                 "processor is suspect; run `convoy check` on their nodes",
-                (long long)s->check.step_i + 1, group_text(s, group, text), a->n, a->shard,
-                again_text(s));
+                (long long)k->now->step_i + 1, group_text(s, group, text), a->n, a->shard,
+                again_text(k));
 }
 
-static enum status fail_rank(const struct step *s, const struct answers *a, int group)
+static enum status fail_rank(const struct step_shard_check *k, const struct answers *a, int group)
 {
-    const long long step = s->check.step_i + 1;
+    const struct step_core *s = k->s;
+    const long long step = k->now->step_i + 1;
     const int rank = rank_at(s, group, a->place);
     char first[GROUP_TEXT + 64] = "", text[GROUP_TEXT];
     if (rank != comm_place(s->config.comm)->rank)
@@ -132,13 +135,13 @@ static enum status fail_rank(const struct step *s, const struct answers *a, int 
                 "computations of virtual shard %d%s, and computed again they are %s: a "
                 "processor or memory of this node is suspect; run `convoy check` there, and "
                 "replace the node if this comes back",
-                step, rank, a->n, a->shard, first, again_text(s));
+                step, rank, a->n, a->shard, first, again_text(k));
 }
 
 /* ---- which rank of a group ---- */
 
 /* longest — how many entries the traces of any rank have at most. */
-static enum status longest(struct step *s, const struct step_shard_trace *own, int *n_out)
+static enum status longest(struct step_core *s, const struct step_shard_trace *own, int *n_out)
 {
     const int ranks = mesh_ranks(&s->mesh.mesh);
     const uint64_t n = own ? (uint64_t)own->n : 0;
@@ -155,12 +158,13 @@ _Static_assert(sizeof(struct sentinel_entry) == 2 * sizeof(uint64_t),
                "entries travel as checksums");
 
 /* find_place — from the traces of the two computations that were compared. */
-static enum status find_place(struct step *s, struct answers *a)
+static enum status find_place(struct step_shard_check *k, struct answers *a)
 {
+    struct step_core *s = k->s;
     const int group = step_mesh_data_rank(s), places = places_n(s);
     const struct step_shard_trace *own =
-        group == a->owner     ? step_shard_check_trace(s, STEP_SHARD_PASS_OWN)
-        : group == a->checker ? step_shard_check_trace(s, STEP_SHARD_PASS_CHECK)
+        group == a->owner     ? step_shard_check_trace(k, STEP_SHARD_PASS_OWN)
+        : group == a->checker ? step_shard_check_trace(k, STEP_SHARD_PASS_CHECK)
                               : NULL;
     const int slot = (group == a->owner ? 0 : places) + own_place(s);
     int n = 0;
@@ -188,12 +192,13 @@ static enum status find_place(struct step *s, struct answers *a)
 
 /* decide — the first answer that differs from the majority is one of the two that were compared.
  * Where both differ from it, their traces do not say where either of them does. */
-static enum status decide(struct step *s, struct answers *a)
+static enum status decide(struct step_shard_check *k, struct answers *a)
 {
+    struct step_core *s = k->s;
     const struct sentinel_vote vote = sentinel_vote(a->sum, a->n);
     const uint64_t right = a->sum[vote.most];
     const int odd = vote.odd, group = odd == 0 ? a->owner : a->checker;
-    s->check.found = STEP_SHARD_FOUND_LASTING;
+    k->found = STEP_SHARD_FOUND_LASTING;
     if (!vote.is_majority) {
         char owner[GROUP_TEXT], checker[GROUP_TEXT];
         group_text(s, a->owner, owner);
@@ -206,21 +211,22 @@ static enum status decide(struct step *s, struct answers *a)
                     "in step %lld %s and %s have different gradients of virtual shard %d, and no "
                     "majority of %d computations says which is wrong; memory or a processor is "
                     "suspect: run `convoy check` on all nodes",
-                    (long long)s->check.step_i + 1, owner, checker, a->shard, a->n);
+                    (long long)k->now->step_i + 1, owner, checker, a->shard, a->n);
     }
     ASSERTF(odd == 0 || odd == 1, "answer %d of %d", odd, a->n);
     if (a->sum[2 + group] == right)
-        s->check.found = STEP_SHARD_FOUND_ONCE;
+        k->found = STEP_SHARD_FOUND_ONCE;
     if (places_n(s) > 1 && a->sum[1 - odd] != right)
         a->place = UNKNOWN;
-    return a->place == UNKNOWN ? fail_group(s, a, group) : fail_rank(s, a, group);
+    return a->place == UNKNOWN ? fail_group(k, a, group) : fail_rank(k, a, group);
 }
 
 /* compute_again — on all groups. */
-static enum status compute_again(struct step *s, struct answers *a)
+static enum status compute_again(struct step_shard_check *k, struct answers *a)
 {
+    struct step_core *s = k->s;
     uint64_t again, *all = memory_new((size_t)mesh_ranks(&s->mesh.mesh), sizeof *all);
-    enum status st = step_shard_check_again(s, a->shard, &again);
+    enum status st = step_shard_check_again(k, a->shard, &again);
     if (st == ST_OK)
         st = step_sentinel_exchange(s, &again, 1, all);
     for (int group = 0; st == ST_OK && group < step_mesh_data_ranks(s); group++)
@@ -229,24 +235,25 @@ static enum status compute_again(struct step *s, struct answers *a)
     return st;
 }
 
-enum status step_shard_differ(struct step *s, const uint64_t *sum)
+enum status step_shard_differ(struct step_shard_check *k, const uint64_t *sum)
 {
+    struct step_core *s = k->s;
     const int groups = step_mesh_data_ranks(s);
     for (int owner = 0; owner < groups; owner++) {
         const int checker = (owner + groups - 1) % groups;
         if (of_group(s, sum, 2, 0, owner) != of_group(s, sum, 2, 1, checker)) {
-            struct answers a = {.shard = step_shard_check_chosen(s, owner),
+            struct answers a = {.shard = step_shard_check_chosen(k, owner),
                                 .owner = owner,
                                 .checker = checker,
                                 .n = groups + 2};
             a.sum = memory_new((size_t)a.n, sizeof *a.sum);
             a.sum[0] = of_group(s, sum, 2, 0, owner);
             a.sum[1] = of_group(s, sum, 2, 1, checker);
-            enum status st = compute_again(s, &a);
+            enum status st = compute_again(k, &a);
             if (st == ST_OK && places_n(s) > 1)
-                st = find_place(s, &a);
+                st = find_place(k, &a);
             if (st == ST_OK)
-                st = decide(s, &a);
+                st = decide(k, &a);
             free(a.sum);
             return st;
         }

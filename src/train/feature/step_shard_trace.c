@@ -62,33 +62,34 @@ uint64_t step_shard_trace_sum(struct step_shard_trace *t)
 
 static uint64_t next_order(const struct step_shard_check *k)
 {
-    return k->now_order | (uint64_t)k->now->n;
+    return k->to_order | (uint64_t)k->to->n;
 }
 
-enum status step_shard_trace_give(struct step *s, struct tensor x, int64_t elems)
+enum status step_shard_trace_give(void *self, struct tensor x, int64_t elems)
 {
-    struct step_shard_check *k = &s->check;
+    struct step_shard_check *k = self;
     const size_t bytes = (size_t)elems * dtype_bytes(x.dtype);
-    if (!k->now)
+    if (!k->to)
         return ST_OK;
-    TRY(dev_sync(s->stream));
+    TRY(dev_sync(k->s->stream));
     /* FAULT: this is the result that step_shard_flip names. */
     struct step_shard_flip *f = &k->flip;
-    if (f->passes & k->now_pass && f->give == k->now->gives_n + 1) {
+    if (f->passes & k->to_pass && f->give == k->to->gives_n + 1) {
         uint32_t word, *at = (uint32_t *)x.data + f->elem % (int64_t)(bytes / sizeof word);
-        f->passes &= ~(unsigned)k->now_pass;
+        f->passes &= ~(unsigned)k->to_pass;
         memcpy(&word, at, sizeof word);
         word ^= UINT32_C(1) << f->bit;
         memcpy(at, &word, sizeof word);
     }
-    k->now->gives_n++;
-    add(k->now, next_order(k), XXH3_64bits(x.data, bytes));
+    k->to->gives_n++;
+    add(k->to, next_order(k), XXH3_64bits(x.data, bytes));
     return ST_OK;
 }
 
 /* Padding between tensors is not of a unit. */
-enum status step_shard_trace_unit(struct step *s, const struct pass *p, int unit)
+enum status step_shard_trace_unit(struct step_shard_check *k, const struct pass *p, int unit)
 {
+    const struct step_core *s = k->s;
     uint64_t sum = 0;
     TRY(dev_sync(s->stream));
     for (int row = 0; row < s->table.params_n; row++) {
@@ -97,29 +98,30 @@ enum status step_shard_trace_unit(struct step *s, const struct pass *p, int unit
         if (param->unit == unit && grad.data)
             sum = XXH3_64bits_withSeed(grad.data, (size_t)param->elems * sizeof(float), sum);
     }
-    add(s->check.now, next_order(&s->check), sum);
+    add(k->to, next_order(k), sum);
     return ST_OK;
 }
 
-void step_shard_trace_losses(const struct step *s, struct step_shard_trace *t, int64_t first)
+void step_shard_trace_losses(const struct step_core *s, struct step_shard_trace *t, int64_t first)
 {
     const int64_t losses = step_sample_losses(s),
                   n = s->config.global_samples / s->config.shards * losses;
     if (!s->dims.shard.lacks_head)
         add(t, LAST_ORDER,
-            XXH3_64bits(s->losses_host + first * losses, (size_t)n * sizeof *s->losses_host));
+            XXH3_64bits(step_losses(s->step) + first * losses, (size_t)n * sizeof(float)));
 }
 
 /* elems_made — of a tensor's gradient, where it is of a unit. */
-static int64_t elems_made(const struct step *s, int row, int unit)
+static int64_t elems_made(const struct step_core *s, int row, int unit)
 {
     const struct param *param = &s->table.param[row];
     return param->unit == unit && !step_pipe_ends_lacks(s, row) ? param->elems : 0;
 }
 
-enum status step_shard_trace_flip(struct step *s, const struct pass *p)
+enum status step_shard_trace_flip(struct step_shard_check *k, const struct pass *p)
 {
-    struct step_shard_flip *f = &s->check.flip;
+    const struct step_core *s = k->s;
+    struct step_shard_flip *f = &k->flip;
     int64_t at = f->elem;
     int row = 0;
     while (elems_made(s, row, f->unit) <= at) {
@@ -141,7 +143,7 @@ static enum status gather(void *arg, struct stream *stream, struct tensor own, s
                           int64_t elems)
 {
     const struct step_shard_axis *a = arg;
-    TRY(step_shard_trace_give(a->step, own, elems / a->model.ranks));
+    TRY(step_shard_trace_give(a->check, own, elems / a->model.ranks));
     return a->calls->gather(a->calls->arg, stream, own, all, elems);
 }
 
@@ -149,19 +151,19 @@ static enum status scatter_sum(void *arg, struct stream *stream, struct tensor o
                                struct tensor in, int64_t elems)
 {
     const struct step_shard_axis *a = arg;
-    TRY(step_shard_trace_give(a->step, in, elems));
+    TRY(step_shard_trace_give(a->check, in, elems));
     return a->calls->scatter_sum(a->calls->arg, stream, own, in, elems);
 }
 
 static enum status sum(void *arg, struct stream *stream, struct tensor x, int64_t elems, int copies)
 {
     const struct step_shard_axis *a = arg;
-    TRY(step_shard_trace_give(a->step, x, elems));
+    TRY(step_shard_trace_give(a->check, x, elems));
     return a->calls->sum(a->calls->arg, stream, x, elems, copies);
 }
 
 /* Returns the axis in the place of `calls`; one rank gives nothing away, and records nothing. */
-static const struct model_axis *recorded(struct step *s, struct step_shard_axis *a,
+static const struct model_axis *recorded(struct step_shard_check *k, struct step_shard_axis *a,
                                          const struct model_axis *calls)
 {
     if (calls->ranks == 1)
@@ -173,19 +175,19 @@ static const struct model_axis *recorded(struct step *s, struct step_shard_axis 
                                             .scatter_sum = scatter_sum,
                                             .sum = sum},
                                   .calls = calls,
-                                  .step = s};
+                                  .check = k};
     return &a->model;
 }
 
-void step_shard_trace_pass(struct step *s, const struct step_micro *m, int at, struct pass *p)
+void step_shard_trace_pass(void *self, const struct step_micro *m, int at, struct pass *p)
 {
-    struct step_shard_check *k = &s->check;
-    k->now = NULL;
-    if (!step_shard_check_is_due(s) || !step_shard_check_has(s, m))
+    struct step_shard_check *k = self;
+    k->to = NULL;
+    if (!step_shard_check_is_due(k) || !step_shard_check_has(k, m))
         return;
-    k->now_pass = m->is_check ? k->pass : STEP_SHARD_PASS_OWN;
-    k->now = step_shard_check_trace(s, k->now_pass);
-    k->now_order = (uint64_t)at << NUMBER_BITS;
-    p->tensor = recorded(s, &k->tensor, p->tensor);
-    p->context = recorded(s, &k->context, p->context);
+    k->to_pass = m->is_check ? k->pass : STEP_SHARD_PASS_OWN;
+    k->to = step_shard_check_trace(k, k->to_pass);
+    k->to_order = (uint64_t)at << NUMBER_BITS;
+    p->tensor = recorded(k, &k->tensor, p->tensor);
+    p->context = recorded(k, &k->context, p->context);
 }

@@ -1,6 +1,7 @@
-/* step_shards — EXACT=layout: the passes of a step over the virtual shards of its batch
- * (shard_tree.h). A shard is one or several micro-batches of fixed shape, whose gradients are
- * added as they are made. Its gradients, and its loss, are functions of its samples alone. */
+/* step_shards — see step_shards.h. A shard is one or several micro-batches of fixed shape, whose
+ * gradients are added as they are made. */
+#include "train/feature/step_shards.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -8,16 +9,24 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "mesh/store/exact.h"
-#include "train/step/inside.h"
+#include "train/step/feature.h"
 #include "train/step/pipe.h"
 
 /* each — the samples of a shard. */
-static int64_t each(const struct step *s) { return s->config.global_samples / s->config.shards; }
+static int64_t each(const struct step_core *s)
+{
+    return s->config.global_samples / s->config.shards;
+}
 
-/* losses_n — of a step, over all ranks: of each shard, each context rank's. */
-static int losses_n(const struct step *s) { return s->config.shards * step_mesh_context_ranks(s); }
+/* The feature. pace: with config.balances, of this rank since the last deal was looked at. */
+struct shards {
+    struct step_core *s;
+    double *pace_all; /* milliseconds of a shard, of each data rank */
+    double pace_ms;   /* of computing */
+    int64_t pace_steps, pace_shards;
+};
 
-static int shard_of(const struct step *s, int64_t first) { return (int)(first / each(s)); }
+static int shard_of(const struct step_core *s, int64_t first) { return (int)(first / each(s)); }
 
 enum status step_shards_check(const struct step_config *c, const struct mesh *mesh)
 {
@@ -68,22 +77,15 @@ int64_t step_shards_most(const struct step_config *c, int ranks)
     return c->global_samples / c->shards * most;
 }
 
-int step_shards_deal(const struct step *s, int data_rank)
+static int deal_of(const struct step_core *s, int data_rank)
 {
     const int *begin = store_exact_deal(s->store);
     return begin[data_rank + 1] - begin[data_rank];
 }
 
-int64_t step_shards_samples(const struct step *s, int64_t all)
+int step_shards_deal(const struct step *step, int data_rank)
 {
-    return s->config.shards > 0 ? step_shards_deal(s, step_mesh_data_rank(s)) * each(s)
-                                : all / step_mesh_data_ranks(s);
-}
-
-int64_t step_shards_first(const struct step *s, int64_t n)
-{
-    return s->config.shards > 0 ? store_exact_deal(s->store)[step_mesh_data_rank(s)] * each(s)
-                                : step_local_feed_rank(s) * n;
+    return deal_of(step_core(step), data_rank);
 }
 
 void step_shards_share(const struct step_config *c, int ranks, int rank, int64_t *first_out,
@@ -94,28 +96,9 @@ void step_shards_share(const struct step_config *c, int ranks, int rank, int64_t
     *samples_out = (parts * (rank + 1) / ranks - parts * rank / ranks) * each;
 }
 
-/* ---- life ---- */
+/* ---- passes ---- */
 
-enum status step_shards_open(struct step *s)
-{
-    if (s->config.shards == 0)
-        return ST_OK;
-    if (dev_is_discrete(s->config.dev))
-        return FAIL(ST_BAD_SETTING,
-                    "EXACT=layout is for CPUs in this version; set DEVICE=cpu, or EXACT=off");
-    s->shard_sums = memory_new((size_t)losses_n(s) + STEP_VOTES, sizeof *s->shard_sums);
-    s->pace.all = memory_new((size_t)step_mesh_data_ranks(s), sizeof *s->pace.all);
-    return ST_OK;
-}
-
-void step_shards_close(struct step *s)
-{
-    free(s->shard_sums);
-    free(s->pace.all);
-    s->shard_sums = s->pace.all = NULL;
-}
-
-void step_shards_bind(const struct step *s, int64_t first, struct pass *p)
+void step_shards_bind(const struct step_core *s, int64_t first, struct pass *p)
 {
     if (s->config.shards == 0)
         return;
@@ -125,7 +108,7 @@ void step_shards_bind(const struct step *s, int64_t first, struct pass *p)
 
 /* add_ends — unit 0 of a stage that shares the token embedding with another stage, tensor by
  * tensor. */
-static enum status add_ends(struct step *s, int64_t first)
+static enum status add_ends(struct step_core *s, int64_t first)
 {
     struct pass to = {0};
     store_bind(s->store, &to);
@@ -140,26 +123,39 @@ static enum status add_ends(struct step *s, int64_t first)
     return ST_OK;
 }
 
-enum status step_shards_add(struct step *s, int64_t first, int unit)
+static void bind_pass(void *self, const struct step_micro *m, int at, struct pass *p)
 {
-    if (s->config.shards == 0 || (first + s->config.batch_samples) % each(s) != 0)
-        return ST_OK;
-    TRY(step_mesh_sum_partial(s, first, unit));
-    if (unit == 0 && step_pipe_ends_adds(s))
-        return add_ends(s, first);
-    int64_t begin, n;
-    param_unit_span(&s->table, unit, &begin, &n);
-    return store_exact_add(s->store, shard_of(s, first), begin, n);
+    (void)at;
+    step_shards_bind(((struct shards *)self)->s, m->first, p);
 }
 
-enum status step_shards_idle(struct step *s)
+/* add_unit — After the last micro-batch of a shard: what the tensor axis and the tree of shards add
+ * then. */
+static enum status add_unit(void *self, const struct step_micro *m, int unit)
 {
-    int most = 0;
-    for (int i = 0; s->config.shards > 0 && i < step_mesh_data_ranks(s); i++)
-        most = step_shards_deal(s, i) > most ? step_shards_deal(s, i) : most;
-    if (most == 0 || most == step_shards_deal(s, step_mesh_data_rank(s)))
+    struct step_core *s = ((struct shards *)self)->s;
+    if (m->is_check || (m->first + s->config.batch_samples) % each(s) != 0)
         return ST_OK;
-    int64_t idle = (most - step_shards_deal(s, step_mesh_data_rank(s))) * each(s);
+    TRY(step_mesh_sum_partial(s, m->first, unit));
+    if (unit == 0 && step_pipe_ends_adds(s))
+        return add_ends(s, m->first);
+    int64_t begin, n;
+    param_unit_span(&s->table, unit, &begin, &n);
+    return store_exact_add(s->store, shard_of(s, m->first), begin, n);
+}
+
+/* gather_idly — Before the passes of a rank that has fewer shards than another one: as many passes
+ * more in which it only takes part in gathers of parameters, as SHARD=full makes them in each. */
+static enum status gather_idly(void *self, struct step_now *now)
+{
+    struct step_core *s = ((struct shards *)self)->s;
+    int most = 0;
+    (void)now;
+    for (int i = 0; i < step_mesh_data_ranks(s); i++)
+        most = deal_of(s, i) > most ? deal_of(s, i) : most;
+    if (most == 0 || most == deal_of(s, step_mesh_data_rank(s)))
+        return ST_OK;
+    int64_t idle = (most - deal_of(s, step_mesh_data_rank(s))) * each(s);
     for (int64_t first = 0; first < idle; first += s->config.batch_samples) {
         /* Asks for parameters as a pass does, and computes nothing. */
         const int blocks = (int)s->dims.layers;
@@ -169,29 +165,6 @@ enum status step_shards_idle(struct step *s)
         for (int unit = blocks; unit >= 1; unit--)
             TRY(store_unshard(s->store, unit, -1));
     }
-    return ST_OK;
-}
-
-enum status step_shards_loss(struct step *s, const struct batch *batch, double *norm_sq,
-                             struct step_result *r)
-{
-    const int n = losses_n(s);
-    /* The losses of this rank's shards and positions; those of others are zero. */
-    const int64_t each_n = each(s) * step_sample_losses(s);
-    const int mine = shard_of(s, batch->samples), contexts = step_mesh_context_ranks(s),
-              first = store_exact_deal(s->store)[step_mesh_data_rank(s)];
-    double *own = s->shard_sums + first * contexts + s->mesh.at.at[MESH_AXIS_CONTEXT];
-    for (int i = 0; i < losses_n(s) + STEP_VOTES; i++)
-        s->shard_sums[i] = 0;
-    for (int i = 0; i < mine && s->counts_losses; i++)
-        own[i * contexts] =
-            batch_loss(batch->task, s->losses_host + i * each_n, each_n, s->scale, s->scale_end);
-    s->shard_sums[losses_n(s) + s->vote] = 1;
-    TRY(store_grad_norm_end(s->store, norm_sq, s->shard_sums, n + STEP_VOTES));
-    r->loss = 0;
-    for (int i = 0; i < n; i++)
-        r->loss += s->shard_sums[i];
-    step_run_set_vote(r, s->shard_sums + n);
     return ST_OK;
 }
 
@@ -256,14 +229,15 @@ bool step_shards_balance_deal(const struct balance *b, int *begin)
 
 static bool takes(void *arg, const int *begin)
 {
-    const struct step *s = arg;
+    const struct step_core *s = arg;
     return store_exact_takes(s->store, begin);
 }
 
 /* deal_again — another deal, if one is faster. begin: room for it. */
-static enum status deal_again(struct step *s, int *begin)
+static enum status deal_again(struct shards *own, int *begin)
 {
-    const struct balance balance = {.ms = s->pace.all,
+    struct step_core *s = own->s;
+    const struct balance balance = {.ms = own->pace_all,
                                     .shards = s->config.shards,
                                     .ranks = step_mesh_data_ranks(s),
                                     .begin = store_exact_deal(s->store),
@@ -275,8 +249,7 @@ static enum status deal_again(struct step *s, int *begin)
     if (comm_place(s->config.comm)->rank == 0) {
         struct text line = {0};
         for (int i = 0; i < step_mesh_data_ranks(s); i++)
-            text_add(&line, "%s%d of %.1f ms", i > 0 ? ", " : "", step_shards_deal(s, i),
-                     s->pace.all[i]);
+            text_add(&line, "%s%d of %.1f ms", i > 0 ? ", " : "", deal_of(s, i), own->pace_all[i]);
         LOG_INFO(
             "BALANCE=auto: virtual shards of each worker from now on, and how long one takes: %s",
             line.data ? line.data : "");
@@ -285,26 +258,55 @@ static enum status deal_again(struct step *s, int *begin)
     return ST_OK;
 }
 
-enum status step_shards_balance(struct step *s, const struct step_result *r)
+/* ---- the feature ---- */
+
+static void close_shards(void *self)
 {
+    struct shards *own = self;
+    free(own->pace_all);
+    free(own);
+}
+
+static const struct step_feature shards = {.name = "virtual shards",
+                                           .phase = {[STEP_PHASE_FORWARD] = gather_idly},
+                                           .pass = bind_pass,
+                                           .unit_bwd = add_unit,
+                                           .close = close_shards};
+
+enum status step_shards_add(struct step_core *s)
+{
+    if (s->config.shards == 0)
+        return ST_OK;
+    struct shards *own = memory_new(1, sizeof *own);
+    own->s = s;
+    own->pace_all = memory_new((size_t)step_mesh_data_ranks(s), sizeof *own->pace_all);
+    step_feature_add(s, &shards, own);
+    return ST_OK;
+}
+
+enum status step_shards_balance(struct step *step, const struct step_result *r)
+{
+    struct step_core *s = step_core(step);
+    struct shards *own = step_feature_find(step, &shards);
     const int ranks = step_mesh_data_ranks(s), rank = step_mesh_data_rank(s),
               each = mesh_ranks(&s->mesh.mesh) / ranks;
     struct comm_ticket ticket;
-    s->pace.ms += r->compute_ms;
-    if (s->config.balances) /* one of another rank is work, too */
-        s->pace.shards += step_shards_deal(s, rank) + r->is_compared;
-    if (!s->config.balances || ranks == 1 || ++s->pace.steps < STEP_BALANCE_STEPS)
+    if (!s->config.balances || ranks == 1)
+        return ST_OK;
+    own->pace_ms += r->compute_ms;
+    own->pace_shards += deal_of(s, rank) + r->is_compared; /* one of another rank is work, too */
+    if (++own->pace_steps < STEP_BALANCE_STEPS)
         return ST_OK;
     /* Of every data rank, the milliseconds of a shard: the mean of its ranks along other axes. */
     for (int i = 0; i < ranks; i++)
-        s->pace.all[i] = 0;
-    s->pace.all[rank] = s->pace.ms / (double)(s->pace.shards * each);
-    s->pace.ms = 0;
-    s->pace.steps = s->pace.shards = 0;
-    TRY(store_all_reduce_begin(s->store, s->pace.all, ranks, &ticket));
+        own->pace_all[i] = 0;
+    own->pace_all[rank] = own->pace_ms / (double)(own->pace_shards * each);
+    own->pace_ms = 0;
+    own->pace_steps = own->pace_shards = 0;
+    TRY(store_all_reduce_begin(s->store, own->pace_all, ranks, &ticket));
     TRY(store_wait(s->store, ticket));
     int *begin = memory_new((size_t)ranks + 1, sizeof *begin);
-    enum status st = deal_again(s, begin);
+    enum status st = deal_again(own, begin);
     free(begin);
     return st;
 }

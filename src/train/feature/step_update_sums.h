@@ -7,7 +7,13 @@
 #ifndef CONVOY_TRAIN_STEP_UPDATE_SUMS_H
 #define CONVOY_TRAIN_STEP_UPDATE_SUMS_H
 
-#include "train/step/inside.h"
+#include "train/step/feature.h"
+
+struct step_changed {
+    int ranks_n;   /* whose memory changed; 0: none that is known */
+    int rank;      /* which, if it is one; else -1 */
+    int64_t steps; /* the state after so many steps may be wrong, and that of all later ones */
+};
 
 /* Of a bucket's last update. */
 struct step_update_kept {
@@ -18,6 +24,7 @@ struct step_update_kept {
 };
 
 struct step_update_sums {
+    struct step_core *s;
     struct step_update_kept *kept; /* of each bucket */
     struct optim_sums now;         /* of the update under way */
     /* the first difference on this rank */
@@ -27,20 +34,19 @@ struct step_update_sums {
     struct step_changed agreed; /* of all ranks */
 };
 
-/* _open: with config.checks_updates. _close: accepts a step without. */
-void step_update_sums_open(struct step *s);
-void step_update_sums_close(struct step *s);
-
-/* In a bucket's update: _begin, then _of for each call of the optimiser (NULL: not wanted), then
- * _end, which compares. */
-void step_update_sums_begin(struct step *s);
-struct optim_sums *step_update_sums_of(const struct step *s);
-void step_update_sums_end(struct step *s, int bucket);
-
-/* What ranks add up at the head of a step, so that all of them end in the same place.
- * _tell: this rank's numbers. _heed: fails if the sums over all ranks have a difference. */
-#define STEP_UPDATE_SUMS_TOLD 3
-void step_update_sums_tell(const struct step *s, double *out);
-enum status step_update_sums_heed(struct step *s, const double *sums);
+/* The feature, with config.checks_updates; on CPUs. All ranks get a difference at the head of the
+ * next step, which fails: with ST_FAULT on the rank whose memory changed, with ST_PEER on others.
+ * step_update_sums_of   of a step; NULL: not wanted.
+ * step_update_sums_keep     before the first step: the state of so many steps, as it was loaded, is
+ *                           what the next update must read. Local.
+ * step_update_sums_verify   the same between two steps, from a pass over the state: before it is
+ *                           kept, or after a step that failed before its update. Collective.
+ * step_update_sums_verify_own  the same, of this rank alone, after another failure. Local.
+ * step_update_sums_changed  local: what such a failure has found. */
+struct step_update_sums *step_update_sums_of(const struct step *step);
+void step_update_sums_keep(struct step *step, int64_t steps);
+enum status step_update_sums_verify(struct step *step);
+enum status step_update_sums_verify_own(struct step *step);
+struct step_changed step_update_sums_changed(const struct step *step);
 
 #endif

@@ -5,32 +5,23 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "train/step/inside.h"
+#include "train/step/core.h"
 
-static bool is_shared(const struct step *s) { return step_mesh_context_ranks(s) > 1; }
+static bool is_shared(const struct step_core *s) { return step_mesh_context_ranks(s) > 1; }
 
-int64_t step_context_part_bytes(const struct step *s, int64_t samples)
+int64_t step_context_part_bytes(const struct step_core *s, int64_t samples)
 {
     return is_shared(s) ? batch_bytes(FEED_TASK_LM, samples, s->own_tokens) : 0;
 }
 
 /* QA has no targets; a language model's batch has room for tokens as well. */
-enum status step_context_part_open(const struct step *s, int64_t samples, struct batch *own)
+enum status step_context_part_open(const struct step_core *s, int64_t samples, struct batch *own)
 {
     return is_shared(s) ? batch_init(own, FEED_TASK_LM, samples, s->own_tokens) : ST_OK;
 }
 
-int64_t step_context_bytes(const struct step *s) { return step_context_part_bytes(s, s->samples); }
-
-enum status step_context_open(struct step *s)
-{
-    return step_context_part_open(s, s->samples, &s->own);
-}
-
-void step_context_close(struct step *s) { batch_free(&s->own); }
-
 /* take — own positions of one sample's first n tokens or targets; 0 behind them. */
-static void take(const struct step *s, int32_t *own, const int32_t *whole, int64_t n)
+static void take(const struct step_core *s, int32_t *own, const int32_t *whole, int64_t n)
 {
     const struct attention_runs runs = model_shard_runs(
         s->mesh.at.at[MESH_AXIS_CONTEXT], step_mesh_context_ranks(s), s->config.seq_tokens);
@@ -40,12 +31,14 @@ static void take(const struct step *s, int32_t *own, const int32_t *whole, int64
     }
 }
 
-struct batch step_context_part(const struct step *s, const struct batch *batch, struct batch *own)
+struct batch step_context_part(const struct step_core *s, const struct batch *batch,
+                               struct batch *own)
 {
     const int64_t each = s->own_tokens, t = batch->seq_tokens;
     struct batch part = *batch;
     if (!is_shared(s))
         return part;
+    ASSERTF(t == s->config.seq_tokens, "seq_tokens %lld", (long long)t);
     for (int64_t i = 0; i < batch->samples; i++) {
         take(s, own->host.tokens + i * each, batch->host.tokens + i * t, t);
         if (batch->task == FEED_TASK_LM)
@@ -57,18 +50,8 @@ struct batch step_context_part(const struct step *s, const struct batch *batch, 
     return part;
 }
 
-const struct batch *step_context_batch(struct step *s, const struct batch *batch)
+void step_context_tokens(const struct step_core *s, const int32_t *tokens, int64_t n,
+                         struct batch *own)
 {
-    if (!is_shared(s))
-        return batch;
-    ASSERTF(batch->samples <= s->samples && batch->seq_tokens == s->config.seq_tokens,
-            "samples %lld of %lld", (long long)batch->samples, (long long)s->samples);
-    s->taken = step_context_part(s, batch, &s->own);
-    return &s->taken;
-}
-
-const int32_t *step_context_tokens(struct step *s, const int32_t *tokens, int64_t n)
-{
-    take(s, s->own.host.tokens, tokens, n);
-    return s->own.host.tokens;
+    take(s, own->host.tokens, tokens, n);
 }

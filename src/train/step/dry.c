@@ -8,7 +8,9 @@
 #include "base/memory.h"
 #include "dev/dev_dry.h"
 #include "mesh/store/dry.h"
+#include "train/step/inside.h"
 #include "train/step/pipe.h"
+#include "train/feature/step_shards.h"
 
 /* Micro-batches of a pipeline that are walked through, in rounds of one for each stage: the first
  * two rounds and the last ones, and between them one that stands for all. */
@@ -89,7 +91,7 @@ static struct group part_of(const struct dry *d, int first, int step, int n, int
 
 static struct group group_of(const struct dry *d, enum store_group group, int *room)
 {
-    int own = step_mesh_store_rank(&d->s), each = d->group_ranks;
+    int own = step_mesh_store_rank(&d->s.core), each = d->group_ranks;
     if (group == STORE_GROUP_WORLD)
         return d->world;
     if (group == STORE_GROUP_ALL || each == 0)
@@ -107,7 +109,7 @@ static void on_store_call(void *arg, const struct store_call *call, int64_t byte
          (struct step_dry_call){.kind = (enum step_dry_call_kind)call->kind,
                                 .axis = MESH_AXIS_DATA,
                                 .bytes = bytes,
-                                .is_in_pass = is_used && store_dry_gathers_for_use(d->s.store),
+                                .is_in_pass = is_used && store_dry_gathers_for_use(d->s.core.store),
                                 .is_hidden =
                                     call->group == STORE_GROUP_WORLD ? d->is_beside : !is_awaited},
          group_of(d, call->group, room));
@@ -119,7 +121,7 @@ static void on_store_call(void *arg, const struct store_call *call, int64_t byte
 static enum status tell_axis(const struct dry *d, enum mesh_axis axis, enum step_dry_call_kind kind,
                              struct tensor of, int64_t elems, int copies)
 {
-    const int own = d->s.mesh.at.at[axis];
+    const int own = d->s.core.mesh.at.at[axis];
     struct group ranks = axis == MESH_AXIS_TENSOR ? d->tensor : d->context;
     if (copies > 0 && copies < ranks.n)
         ranks = (struct group){ranks.rank + own / copies * copies, copies};
@@ -157,7 +159,7 @@ AXIS_CALLS(context, MESH_AXIS_CONTEXT)
 
 static void set_axes(struct dry *d)
 {
-    const struct mesh_coord *at = &d->s.mesh.at;
+    const struct mesh_coord *at = &d->s.core.mesh.at;
     d->tensor_axis = (struct model_axis){.at = at->at[MESH_AXIS_TENSOR],
                                          .ranks = d->tensor.n,
                                          .arg = d,
@@ -170,8 +172,8 @@ static void set_axes(struct dry *d)
                                           .gather = context_gather,
                                           .scatter_sum = context_scatter,
                                           .sum = context_sum};
-    d->s.tensor_axis = d->tensor.n > 1 ? &d->tensor_axis : &model_axis_self;
-    d->s.context_axis = d->context.n > 1 ? &d->context_axis : &model_axis_self;
+    d->s.core.tensor_axis = d->tensor.n > 1 ? &d->tensor_axis : &model_axis_self;
+    d->s.core.context_axis = d->context.n > 1 ? &d->context_axis : &model_axis_self;
 }
 
 /* ---- the walk through the model ---- */
@@ -185,7 +187,7 @@ static enum status run_blocks(struct dry *d, const struct pass *p, block_fn run,
     int first[MODEL_RECOMPUTE_AUTO];
     for (int i = (int)p->dims->layers - 1; i >= 0; i--) {
         enum model_recompute way =
-            model_recompute_of(d->s.config.recompute, model_layer(p->dims, i));
+            model_recompute_of(d->s.core.config.recompute, model_layer(p->dims, i));
         first[way] = i;
         n[way]++;
     }
@@ -201,29 +203,30 @@ static enum status run_blocks(struct dry *d, const struct pass *p, block_fn run,
 static enum status run_chunks(struct dry *d, bool accumulate, double times)
 {
     const struct step *s = &d->s;
-    int chunks = s->pipe ? s->pipe->pipe.chunks : 1;
+    int chunks = s->core.pipe ? s->core.pipe->pipe.chunks : 1;
     for (int i = 0; i < chunks; i++) {
-        struct pass p = step_pass(s, s->config.batch_samples);
-        bool is_first = !s->pipe || (s->pipe->stage == 0 && i == 0),
-             is_last = !s->pipe || (s->pipe->stage == s->pipe->pipe.stages - 1 && i == chunks - 1);
-        if (s->pipe)
-            step_pipe_bind(s, i, 0, &p);
-        step_pipe_ends_bind(s, 0, &p);
+        struct pass p = step_pass(s, s->core.config.batch_samples);
+        bool is_first = !s->core.pipe || (s->core.pipe->stage == 0 && i == 0),
+             is_last = !s->core.pipe ||
+                       (s->core.pipe->stage == s->core.pipe->pipe.stages - 1 && i == chunks - 1);
+        if (s->core.pipe)
+            step_pipe_bind(&s->core, i, 0, &p);
+        step_pipe_ends_bind(&s->core, 0, &p);
         p.want_grad = true;
         p.accumulate = accumulate;
-        p.dropout = s->config.dropout;
+        p.dropout = s->core.config.dropout;
         /* A micro-batch through a chunk of layers, forward and backward. */
-        const bool has_embed = is_first || (is_last && step_pipe_ends_adds(s));
+        const bool has_embed = is_first || (is_last && step_pipe_ends_adds(&s->core));
         d->times = times;
         d->is_backward = false;
-        TRY(s->model->embed_fwd(&p));
-        TRY(run_blocks(d, &p, s->model->block_fwd, times));
+        TRY(s->core.model->embed_fwd(&p));
+        TRY(run_blocks(d, &p, s->core.model->block_fwd, times));
         if (is_last)
-            TRY(s->model->head(&p));
+            TRY(s->core.model->head(&p));
         d->is_backward = true;
-        TRY(run_blocks(d, &p, s->model->block_bwd, times));
+        TRY(run_blocks(d, &p, s->core.model->block_bwd, times));
         if (has_embed)
-            TRY(s->model->embed_bwd(&p));
+            TRY(s->core.model->embed_bwd(&p));
         d->is_backward = false;
     }
     return ST_OK;
@@ -232,18 +235,18 @@ static enum status run_chunks(struct dry *d, bool accumulate, double times)
 static enum status walk_model(struct dry *d)
 {
     const struct step *s = &d->s;
-    const int64_t losses_n = s->config.batch_samples * step_sample_losses(s);
+    const int64_t losses_n = s->core.config.batch_samples * step_sample_losses(&s->core);
     d->is_in_pass = true;
     for (int accumulate = 0; accumulate < 2; accumulate++) {
         double times = accumulate ? (double)(d->passes - 1) : 1;
         if (times == 0)
             continue;
         TRY(run_chunks(d, accumulate, times));
-        /* On a GPU by itself, or over NCCL, the losses are added up there (step/async.c). */
+        /* On a GPU by itself, or over NCCL, the losses are added up there (step/end.c). */
         d->times = times;
-        const struct sum sum = {s->loss_sum, s->losses, losses_n, accumulate};
-        if (s->is_async)
-            TRY(dev_op(s->config.dev)->sum(s->stream, &sum));
+        const struct sum sum = {s->async.loss_sum, s->losses, losses_n, accumulate};
+        if (s->async.is_on)
+            TRY(dev_op(s->core.config.dev)->sum(s->core.stream, &sum));
     }
     d->is_in_pass = false;
     d->times = 1;
@@ -254,22 +257,22 @@ static enum status walk_model(struct dry *d)
 
 static enum status finish_unit(struct dry *d, int unit)
 {
-    TRY(step_mesh_sum_partial(&d->s, 0, unit));
-    return store_post_backward(d->s.store, unit);
+    TRY(step_mesh_sum_partial(&d->s.core, 0, unit));
+    return store_post_backward(d->s.core.store, unit);
 }
 
 static enum status store_forward(struct dry *d, bool is_last)
 {
     struct step *s = &d->s;
-    for (int unit = 0; unit <= s->dims.layers; unit++)
-        TRY(store_unshard(s->store, unit, 1));
-    TRY(step_unshard_head(s));
-    TRY(store_prepare_grad(s->store, s->table.units_n - 1));
+    for (int unit = 0; unit <= s->core.dims.layers; unit++)
+        TRY(store_unshard(s->core.store, unit, 1));
+    TRY(step_unshard_head(&s->core));
+    TRY(store_prepare_grad(s->core.store, s->core.table.units_n - 1));
     if (!is_last)
         return ST_OK;
-    if (step_pipe_ends_is_tied(&s->config))
-        TRY(store_embedding_grad_ready(s->store));
-    return finish_unit(d, s->table.units_n - 1);
+    if (step_pipe_ends_is_tied(&s->core.config))
+        TRY(store_embedding_grad_ready(s->core.store));
+    return finish_unit(d, s->core.table.units_n - 1);
 }
 
 static enum status walk_passes(struct dry *d)
@@ -279,12 +282,12 @@ static enum status walk_passes(struct dry *d)
         bool is_last = i == walked - 1;
         d->times = i == 1 && walked == 3 ? (double)(d->passes - 2) : 1;
         if (is_last)
-            TRY(store_grad_sync_begin(d->s.store, NULL, 0));
+            TRY(store_grad_sync_begin(d->s.core.store, NULL, 0));
         TRY(store_forward(d, is_last));
         struct step *s = &d->s;
-        for (int unit = (int)s->dims.layers; unit >= 1; unit--) {
-            TRY(store_unshard(s->store, unit, -1));
-            TRY(store_prepare_grad(s->store, unit));
+        for (int unit = (int)s->core.dims.layers; unit >= 1; unit--) {
+            TRY(store_unshard(s->core.store, unit, -1));
+            TRY(store_prepare_grad(s->core.store, unit));
             if (is_last)
                 TRY(finish_unit(d, unit));
         }
@@ -297,29 +300,29 @@ static enum status walk_passes(struct dry *d)
 
 static enum status stage_forward(struct dry *d, struct pipe_op op)
 {
-    const struct step_pipe_chunk *chunk = &d->s.pipe->chunk[op.chunk];
-    if (d->s.pipe->stage == 0 && op.chunk == 0)
-        TRY(store_unshard(d->s.store, 0, 1));
+    const struct step_pipe_chunk *chunk = &d->s.core.pipe->chunk[op.chunk];
+    if (d->s.core.pipe->stage == 0 && op.chunk == 0)
+        TRY(store_unshard(d->s.core.store, 0, 1));
     for (int block = 0; block < chunk->dims.layers; block++)
-        TRY(store_unshard(d->s.store, chunk->unit_first + block, 1));
+        TRY(store_unshard(d->s.core.store, chunk->unit_first + block, 1));
     return ST_OK;
 }
 
 static enum status stage_backward(struct dry *d, struct pipe_op op)
 {
     struct step *s = &d->s;
-    const struct pipe *pipe = &s->pipe->pipe;
-    const struct step_pipe_chunk *chunk = &s->pipe->chunk[op.chunk];
+    const struct pipe *pipe = &s->core.pipe->pipe;
+    const struct step_pipe_chunk *chunk = &s->core.pipe->chunk[op.chunk];
     bool is_last_chunk = op.chunk == pipe->chunks - 1, is_done = op.micro == pipe->micros - 1;
-    if (is_last_chunk && s->pipe->stage == pipe->stages - 1) {
-        TRY(step_unshard_head(s));
-        TRY(store_prepare_grad(s->store, s->table.units_n - 1));
+    if (is_last_chunk && s->core.pipe->stage == pipe->stages - 1) {
+        TRY(step_unshard_head(&s->core));
+        TRY(store_prepare_grad(s->core.store, s->core.table.units_n - 1));
     }
     if (is_last_chunk && is_done)
-        TRY(finish_unit(d, s->table.units_n - 1));
+        TRY(finish_unit(d, s->core.table.units_n - 1));
     for (int block = (int)chunk->dims.layers - 1; block >= 0; block--) {
-        TRY(store_unshard(s->store, chunk->unit_first + block, -1));
-        TRY(store_prepare_grad(s->store, chunk->unit_first + block));
+        TRY(store_unshard(s->core.store, chunk->unit_first + block, -1));
+        TRY(store_prepare_grad(s->core.store, chunk->unit_first + block));
         if (is_done)
             TRY(finish_unit(d, chunk->unit_first + block));
     }
@@ -329,18 +332,18 @@ static enum status stage_backward(struct dry *d, struct pipe_op op)
 static void tell_message(const struct dry *d, int peer_stage)
 {
     const struct step *s = &d->s;
-    struct mesh_coord at = s->mesh.at;
-    int64_t elems = step_pipe_elems(s, s->config.batch_samples, s->own_tokens);
+    struct mesh_coord at = s->core.mesh.at;
+    int64_t elems = step_pipe_elems(&s->core, s->core.config.batch_samples, s->core.own_tokens);
     at.at[MESH_AXIS_PIPELINE] = peer_stage;
-    int peer = mesh_rank_of(&s->mesh.mesh, &at), ranks[2] = {d->rank, peer};
+    int peer = mesh_rank_of(&s->core.mesh.mesh, &at), ranks[2] = {d->rank, peer};
     if (peer < d->rank)
         ranks[0] = peer, ranks[1] = d->rank;
     tell(d,
          (struct step_dry_call){.kind = STEP_DRY_CALL_MESSAGE,
                                 .axis = MESH_AXIS_PIPELINE,
-                                .bytes = elems * (int64_t)dtype_bytes(s->config.store.dtype),
+                                .bytes = elems * (int64_t)dtype_bytes(s->core.config.store.dtype),
                                 .is_in_pass = true,
-                                .is_hidden = step_pipe_is_early(s)},
+                                .is_hidden = step_pipe_is_early(&s->core)},
          (struct group){ranks, 2});
 }
 
@@ -348,37 +351,37 @@ static void tell_message(const struct dry *d, int peer_stage)
 static void tell_ends(const struct dry *d)
 {
     const struct step *s = &d->s;
-    const bool is_sent = step_pipe_ends_adds(s);
-    int last = s->pipe->pipe.stages - 1, ranks[2];
-    struct mesh_coord at = s->mesh.at;
-    if (!step_pipe_ends_is_tied(&s->config) ||
-        ((s->pipe->stage != 0 || is_sent) && s->pipe->stage != last))
+    const bool is_sent = step_pipe_ends_adds(&s->core);
+    int last = s->core.pipe->pipe.stages - 1, ranks[2];
+    struct mesh_coord at = s->core.mesh.at;
+    if (!step_pipe_ends_is_tied(&s->core.config) ||
+        ((s->core.pipe->stage != 0 || is_sent) && s->core.pipe->stage != last))
         return;
     for (int i = 0; i < 2; i++) {
         at.at[MESH_AXIS_PIPELINE] = i * last;
-        ranks[i] = mesh_rank_of(&s->mesh.mesh, &at);
+        ranks[i] = mesh_rank_of(&s->core.mesh.mesh, &at);
     }
     tell(d,
-         (struct step_dry_call){.kind = is_sent ? STEP_DRY_CALL_MESSAGE : STEP_DRY_CALL_ALL_REDUCE,
-                                .axis = MESH_AXIS_PIPELINE,
-                                .bytes =
-                                    (is_sent ? step_pipe_ends_moved(s) : s->table.param[0].elems) *
-                                    (int64_t)sizeof(float)},
+         (struct step_dry_call){
+             .kind = is_sent ? STEP_DRY_CALL_MESSAGE : STEP_DRY_CALL_ALL_REDUCE,
+             .axis = MESH_AXIS_PIPELINE,
+             .bytes = (is_sent ? step_pipe_ends_moved(&s->core) : s->core.table.param[0].elems) *
+                      (int64_t)sizeof(float)},
          (struct group){ranks, 2});
 }
 
 /* times_of — how many micro-batches of the step an action's stands for. */
 static double times_of(const struct dry *d, const struct pipe_plan_action *a)
 {
-    const struct pipe *pipe = &d->s.pipe->pipe;
+    const struct pipe *pipe = &d->s.core.pipe->pipe;
     bool is_middle = a->op.micro / pipe->stages == ROUND_MIDDLE;
     return 1 + (is_middle ? (double)(d->passes - pipe->micros) / pipe->stages : 0);
 }
 
 static enum status walk_stage(struct dry *d)
 {
-    const struct pipe_plan *plan = &d->s.pipe->plan;
-    TRY(store_grad_sync_begin(d->s.store, NULL, 0));
+    const struct pipe_plan *plan = &d->s.core.pipe->plan;
+    TRY(store_grad_sync_begin(d->s.core.store, NULL, 0));
     for (int i = 0; i < plan->actions_n; i++) {
         const struct pipe_plan_action *a = &plan->action[i];
         d->times = times_of(d, a);
@@ -389,7 +392,7 @@ static enum status walk_stage(struct dry *d)
     }
     d->times = 1;
     tell_ends(d);
-    return store_post_backward(d->s.store, 0);
+    return store_post_backward(d->s.core.store, 0);
 }
 
 /* ---- the walk through the store: the ends of a step ---- */
@@ -403,27 +406,28 @@ static enum status walk_store(struct dry *d, const struct step_place *place)
         d->is_muted = step == 0;
         struct comm_ticket ticket;
         d->is_beside = true;
-        enum status st = store_all_reduce_begin(s->store, s->sums, STEP_COUNTS, &ticket);
+        enum status st = store_all_reduce_begin(s->core.store, s->sums, STEP_COUNTS, &ticket);
         d->is_beside = false;
         TRY(st);
-        TRY(s->pipe ? walk_stage(d) : walk_passes(d));
-        if (s->is_async) {
+        TRY(s->core.pipe ? walk_stage(d) : walk_passes(d));
+        if (s->async.is_on) {
             /* As step_async. */
             int64_t all = step_async_plan(s, place) / (int64_t)sizeof(float);
             struct grad_scale scale = {.out = s->grad_scale,
-                                       .squares = store_bucket_norms_sq(s->store),
-                                       .loss = s->loss_sum,
-                                       .squares_n = store_layout(s->store)->buckets_n};
+                                       .squares = store_bucket_norms_sq(s->core.store),
+                                       .loss = s->async.loss_sum,
+                                       .squares_n = store_layout(s->core.store)->buckets_n};
             if (all > 0)
-                TRY(store_gather_device(s->store, dev_dry_tensor(DTYPE_F32), all / place->ranks));
-            TRY(store_grad_norm_device(s->store));
-            TRY(dev_op(s->config.dev)->grad_scale(s->stream, &scale));
+                TRY(store_gather_device(s->core.store, dev_dry_tensor(DTYPE_F32),
+                                        all / place->ranks));
+            TRY(store_grad_norm_device(s->core.store));
+            TRY(dev_op(s->core.config.dev)->grad_scale(s->core.stream, &scale));
         } else {
             double norm_sq, extra[1 + STEP_VOTES] = {0};
-            TRY(store_grad_norm_begin(s->store));
-            TRY(store_grad_norm_end(s->store, &norm_sq, extra, 1 + STEP_VOTES));
+            TRY(store_grad_norm_begin(s->core.store));
+            TRY(store_grad_norm_end(s->core.store, &norm_sq, extra, 1 + STEP_VOTES));
         }
-        TRY(store_update(s->store));
+        TRY(store_update(s->core.store));
     }
     return ST_OK;
 }
@@ -432,69 +436,69 @@ static enum status walk_store(struct dry *d, const struct step_place *place)
 
 static struct group open_group(const struct dry *d, unsigned axes)
 {
-    const struct mesh *mesh = &d->s.mesh.mesh;
+    const struct mesh *mesh = &d->s.core.mesh.mesh;
     struct group all = {.rank = memory_new((size_t)mesh_group_n(mesh, axes), sizeof(int))};
     all.n = mesh_group(mesh, d->rank, axes, all.rank);
     for (int i = 0; i < all.n; i++) /* of the replica, and so of the job */
-        all.rank[i] += d->s.local.replica * d->s.local.ranks;
+        all.rank[i] += d->s.core.local.replica * d->s.core.local.ranks;
     return all;
 }
 
 static enum status open_all(struct dry *d, const struct step_place *place)
 {
     struct step *s = &d->s;
-    TRY(model_check(&s->config.dims));
-    TRY(step_mesh_place(s, place->rank, place->ranks));
+    TRY(model_check(&s->core.config.dims));
+    TRY(step_mesh_place(&s->core, place->rank, place->ranks));
     /* How many the step has. A stage is described with fewer (ROUNDS), in as many rounds and as
      * long a last one as there are. */
-    struct step_config *c = &d->s.config;
-    const int64_t stages = d->s.mesh.mesh.size[MESH_AXIS_PIPELINE],
-                  each = c->batch_samples * step_mesh_data_ranks(&d->s);
+    struct step_config *c = &d->s.core.config;
+    const int64_t stages = d->s.core.mesh.mesh.size[MESH_AXIS_PIPELINE],
+                  each = c->batch_samples * step_mesh_data_ranks(&d->s.core);
     d->passes = each > 0 ? c->global_samples / each : 0;
     if (d->passes < 1)
         return FAIL(ST_BAD_SETTING,
                     "GLOBAL_BATCH=%lld gives %d data-parallel ranks no micro-batch of %lld "
                     "samples; use a larger GLOBAL_BATCH or fewer ranks",
-                    (long long)c->global_samples, step_mesh_data_ranks(&d->s),
+                    (long long)c->global_samples, step_mesh_data_ranks(&d->s.core),
                     (long long)c->batch_samples);
     if (stages > 1 && d->passes >= (ROUNDS + 1) * stages)
         step_shards_shorten(c, (ROUNDS * stages + d->passes % stages) * each);
-    TRY(step_mesh_describe(s, place->is_discrete));
+    TRY(step_mesh_describe(&s->core, place->is_discrete));
     d->tensor = open_group(d, MESH_BIT(MESH_AXIS_TENSOR));
     d->context = open_group(d, MESH_BIT(MESH_AXIS_CONTEXT));
     d->data = open_group(d, MESH_COMM_DATA_AXES);
     d->world = open_group(d, MESH_BIT(MESH_AXES) - 1);
     set_axes(d);
-    s->is_async = step_async_takes(&s->config, place);
-    s->step_i = 1;
+    s->async.is_on = step_async_takes(&s->core.config, place);
+    s->update.step_i = 1;
     struct arena arena[STEP_ARENA_N];
     for (int i = 0; i < STEP_ARENA_N; i++)
         arena_init(&arena[i], "dry", dev_dry_address(), SIZE_MAX / 4);
-    TRY(step_plan_arenas(s, arena));
-    s->spans = optim_spans(&s->table, &s->config.optim, &s->spans_n);
-    s->cut = memory_new((size_t)s->spans_n + 1, sizeof *s->cut);
+    TRY(step_memory_arenas(s, arena));
+    step_update_open(s);
     struct store_config config = step_store_config(s);
-    int ranks = step_mesh_store_ranks(s);
+    int ranks = step_mesh_store_ranks(&s->core);
     d->store_dry = (struct store_dry){on_store_call, d};
     if (config.settings.shard == LAYOUT_SHARD_HYBRID)
         d->group_ranks = config.settings.group_ranks;
-    return store_dry_open(&config, &d->store_dry, step_mesh_store_rank(s), ranks,
-                          place->is_discrete, d->world.n > ranks, &s->store);
+    return store_dry_open(&config, &d->store_dry, step_mesh_store_rank(&s->core), ranks,
+                          place->is_discrete, d->world.n > ranks, &s->core.store);
 }
 
 enum status step_dry_run(const struct step_config *config, const struct step_place *place,
                          const struct step_dry_listener *listener, struct step_dry_about *out)
 {
-    struct dry d = {.s = {.config = *config}, .listener = listener};
+    struct dry d = {.s = {.core.config = *config}, .listener = listener};
     struct step *s = &d.s;
     ASSERT(!config->is_eval);
     dev_dry_init(&d.dev, on_op, &d);
-    d.s.config.dev = dev_dry_dev(&d.dev);
-    d.s.config.comm = NULL;
-    d.s.config.heartbeat = NULL;
-    d.s.stream = dev_dry_stream(&d.dev);
+    d.s.core.config.dev = dev_dry_dev(&d.dev);
+    d.s.core.config.comm = NULL;
+    d.s.core.config.heartbeat = NULL;
+    d.s.core.stream = dev_dry_stream(&d.dev);
+    s->core.step = s;
     struct step_place inside = *place;
-    enum status st = step_local_place(&d.s, &inside);
+    enum status st = step_local_place(&d.s.core, &inside);
     d.rank = inside.rank;
     if (st == ST_OK)
         st = open_all(&d, &inside);
@@ -503,18 +507,17 @@ enum status step_dry_run(const struct step_config *config, const struct step_pla
     if (st == ST_OK)
         st = walk_store(&d, &inside);
     if (st == ST_OK) {
-        step_local_dry_tell(&d.s, listener);
-        *out = (struct step_dry_about){.stages = s->pipe ? s->pipe->pipe.stages : 1,
-                                       .stage = s->pipe ? s->pipe->stage : 0,
-                                       .chunks = s->pipe ? s->pipe->pipe.chunks : 1,
+        step_local_dry_tell(&d.s.core, listener);
+        *out = (struct step_dry_about){.stages = s->core.pipe ? s->core.pipe->pipe.stages : 1,
+                                       .stage = s->core.pipe ? s->core.pipe->stage : 0,
+                                       .chunks = s->core.pipe ? s->core.pipe->pipe.chunks : 1,
                                        .passes = d.passes};
     }
-    store_close(s->store);
+    store_close(s->core.store);
     model_plan_free(s->acts);
-    step_pipe_close(s);
-    step_mesh_forget(s);
-    free(s->spans);
-    free(s->cut);
+    step_pipe_close(&s->core);
+    step_mesh_forget(&s->core);
+    step_update_close(s);
     free(d.tensor.rank);
     free(d.context.rank);
     free(d.data.rank);

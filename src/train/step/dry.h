@@ -12,7 +12,7 @@
 #define CONVOY_TRAIN_STEP_DRY_H
 
 #include "dev/op_cost.h"
-#include "train/step/step.h"
+#include "train/step/memory.h"
 
 /* is_in_pass: in each micro-batch, or in some of them; else once a step. times: in the step. */
 struct step_dry_op {

@@ -1,10 +1,13 @@
-/* step_eval — the mean loss over many samples (step.h). Batches go to the data axis in turn, one
- * round at a time, and every sum is added up over all ranks. A rank without a batch in the last
- * round still walks the units, because other ranks may wait for its shards. */
+/* step_eval — without training (step.h): the mean loss over many samples, and logits.
+ *
+ * Batches go to the data axis in turn, one round at a time, and every sum is added up over all
+ * ranks. A rank without a batch in the last round still walks the units, because other ranks may
+ * wait for its shards. */
 #include <string.h>
 
 #include "base/assert.h"
 #include "train/step/inside.h"
+#include "train/step/pipe.h"
 
 /* Sums over all batches, before any scale is applied: they are divided once, at the end. */
 enum { SUM_LOSS, SUM_LOSS_END, SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_N };
@@ -13,36 +16,37 @@ enum { SUM_LOSS, SUM_LOSS_END, SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_N };
 static enum status losses_of(struct step *s, const struct batch *batch)
 {
     struct pass p = step_pass(s, batch->samples);
-    TRY(step_run_copy_inputs(s, batch, 0, &p));
-    TRY(step_forward(s, &p));
-    if (s->dims.shard.lacks_head) /* the last stage has the losses */
-        return dev_sync(s->stream);
-    TRY(step_unshard_head(s));
-    TRY(s->model->head(&p));
-    TRY(step_run_copy_losses(s, &p, 0));
-    return dev_sync(s->stream);
+    TRY(step_copy_inputs(s, batch, 0, &p));
+    TRY(step_forward(&s->core, &p));
+    if (s->core.dims.shard.lacks_head) /* the last stage has the losses */
+        return dev_sync(s->core.stream);
+    TRY(step_unshard_head(&s->core));
+    TRY(s->core.model->head(&p));
+    TRY(step_copy_losses(s, &p, 0));
+    return dev_sync(s->core.stream);
 }
 
 enum status step_eval_losses(struct step *s, const struct batch *batch, float *out)
 {
-    ASSERTF(
-        s->config.is_eval && batch->task == FEED_TASK_LM && batch->samples > 0 &&
-            batch->samples <= s->config.batch_samples && batch->seq_tokens == s->config.seq_tokens,
-        "samples %lld seq_tokens %lld", (long long)batch->samples, (long long)batch->seq_tokens);
-    TRY(batch_check(batch, s->config.dims.vocab));
+    ASSERTF(s->core.config.is_eval && batch->task == FEED_TASK_LM && batch->samples > 0 &&
+                batch->samples <= s->core.config.batch_samples &&
+                batch->seq_tokens == s->core.config.seq_tokens,
+            "samples %lld seq_tokens %lld", (long long)batch->samples,
+            (long long)batch->seq_tokens);
+    TRY(batch_check(batch, s->core.config.dims.vocab));
     TRY(losses_of(s, batch));
     memcpy(out, s->losses_host, (size_t)(batch->samples * batch->seq_tokens) * sizeof *out);
-    return comm_check(s->config.comm);
+    return comm_check(s->core.config.comm);
 }
 
 static enum status sum_up(struct step *s, int n)
 {
     struct comm_ticket ticket;
     ASSERTF(n <= STEP_SUMS, "%d sums", n);
-    if (s->local.world)
-        return step_local_sum(s, s->sums, n);
-    TRY(store_all_reduce_begin(s->store, s->sums, n, &ticket));
-    return store_wait(s->store, ticket);
+    if (s->core.local.world)
+        return step_local_sum(&s->core, s->sums, n);
+    TRY(store_all_reduce_begin(s->core.store, s->sums, n, &ticket));
+    return store_wait(s->core.store, ticket);
 }
 
 /* one_round — evaluates this rank's batch of a round that begins at sample round_first, of
@@ -50,31 +54,34 @@ static enum status sum_up(struct step *s, int n)
 static enum status one_round(struct step *s, const struct feed *feed, int64_t all_n,
                              int64_t round_first, double sums[SUM_N])
 {
-    const int64_t per_batch = s->config.batch_samples,
-                  first = round_first + step_local_feed_rank(s) * per_batch;
+    const int64_t per_batch = s->core.config.batch_samples,
+                  first = round_first + step_local_feed_rank(&s->core) * per_batch;
     if (first >= all_n) {
         /* The all-gathers of a forward pass without the pass. */
-        for (int unit = s->dims.shard.lacks_embed ? 1 : 0; unit < s->table.units_n - 1; unit++)
-            TRY(store_unshard(s->store, unit, 1));
-        return s->dims.shard.lacks_head ? ST_OK : step_unshard_head(s);
+        for (int unit = s->core.dims.shard.lacks_embed ? 1 : 0; unit < s->core.table.units_n - 1;
+             unit++)
+            TRY(store_unshard(s->core.store, unit, 1));
+        return s->core.dims.shard.lacks_head ? ST_OK : step_unshard_head(&s->core);
     }
     const int64_t samples = all_n - first < per_batch ? all_n - first : per_batch,
-                  losses_n = samples * step_sample_losses(s);
+                  losses_n = samples * step_sample_losses(&s->core);
     struct batch_counts counts = {0};
     s->batch.samples = samples;
     enum status st = feed_get(feed, first, samples, &s->batch.host);
     if (st == ST_OK)
-        st = batch_check(&s->batch, s->config.dims.vocab);
+        st = batch_check(&s->batch, s->core.config.dims.vocab);
     batch_count(&s->batch, &counts);
-    if (st == ST_OK)
-        st = losses_of(s, step_context_batch(s, &s->batch));
-    s->batch.samples = s->samples;
+    if (st == ST_OK) {
+        const struct batch own = step_context_part(&s->core, &s->batch, &s->own);
+        st = losses_of(s, &own);
+    }
+    s->batch.samples = s->core.samples;
     TRY(st);
-    if (s->counts_losses) {
+    if (s->core.counts_losses) {
         sums[SUM_LOSS] += batch_loss(s->batch.task, s->losses_host, losses_n, 1, 0);
         sums[SUM_LOSS_END] += batch_loss(s->batch.task, s->losses_host, losses_n, 0, 1);
     }
-    if (s->counts_targets) {
+    if (s->core.counts_targets) {
         sums[SUM_TARGETS] += (double)counts.targets;
         sums[SUM_STARTS] += (double)counts.starts;
         sums[SUM_ENDS] += (double)counts.ends;
@@ -86,7 +93,7 @@ enum status step_eval(struct step *s, const struct feed *feed, int64_t samples,
                       bool (*stop)(void *arg), void *arg, double *loss_out)
 {
     double scale, scale_end, sums[SUM_N] = {0};
-    int64_t per_round = s->config.batch_samples * step_local_feed_ranks(s);
+    int64_t per_round = s->core.config.batch_samples * step_local_feed_ranks(&s->core);
     ASSERTF(samples > 0, "samples %lld", (long long)samples);
     for (int64_t first = 0; first < samples; first += per_round) {
         s->sums[0] = stop && stop(arg);
@@ -102,7 +109,68 @@ enum status step_eval(struct step *s, const struct feed *feed, int64_t samples,
     struct batch_counts counts = {.targets = (int64_t)s->sums[SUM_TARGETS],
                                   .starts = (int64_t)s->sums[SUM_STARTS],
                                   .ends = (int64_t)s->sums[SUM_ENDS]};
-    batch_scales(step_task(s), &counts, &scale, &scale_end);
+    batch_scales(step_task(&s->core), &counts, &scale, &scale_end);
     *loss_out = s->sums[SUM_LOSS] * scale + s->sums[SUM_LOSS_END] * scale_end;
     return ST_OK;
+}
+
+/* ---- logits ---- */
+
+/* head_logits — to s->logits, `elems` of them, on all stages. */
+static enum status head_logits(struct step *s, const struct pass *p, int64_t row, int64_t elems)
+{
+    if (!s->core.dims.shard.lacks_head) {
+        TRY(step_unshard_head(&s->core));
+        TRY(s->core.model->logits(p, row, s->logits));
+    }
+    return s->core.pipe ? step_pipe_run_share(&s->core, s->logits, elems) : ST_OK;
+}
+
+/* copy_tokens — one sample's; attention is causal, so those behind the n do not matter. */
+static enum status copy_tokens(struct step *s, const struct pass *p, const int32_t *tokens,
+                               int64_t n)
+{
+    if (p->context) {
+        step_context_tokens(&s->core, tokens, n, &s->own);
+        tokens = s->own.host.tokens;
+        n = p->t;
+    }
+    TRY(dev_copy(s->core.stream, s->in.tokens.data, tokens, (size_t)n * sizeof *tokens));
+    if (p->t == n)
+        return ST_OK;
+    return dev_fill(s->core.stream, tensor_at(s->in.tokens, n).data, 0,
+                    (size_t)(p->t - n) * dtype_bytes(s->in.tokens.dtype));
+}
+
+enum status step_logits(struct step *s, const int32_t *tokens, int64_t n, float *out)
+{
+    struct pass p = step_pass(s, 1);
+    ASSERTF(p.dims->task == MODEL_TASK_LM && n > 0 && n <= s->core.config.seq_tokens,
+            "n %lld of %lld", (long long)n, (long long)s->core.config.seq_tokens);
+    p.first_key = (struct tensor){0}; /* a prompt is one document */
+    if (!p.tensor && !p.context)      /* whole samples have rows for all of a group */
+        p.t = n;
+    TRY(copy_tokens(s, &p, tokens, n));
+    TRY(step_forward(&s->core, &p));
+    TRY(head_logits(s, &p, n - 1, p.dims->vocab));
+    TRY(dev_copy(s->core.stream, out, s->logits.data, (size_t)p.dims->vocab * sizeof *out));
+    TRY(dev_sync(s->core.stream));
+    return comm_check(s->core.config.comm);
+}
+
+enum status step_spans(struct step *s, const struct batch *batch, float *out)
+{
+    struct pass p = step_pass(s, batch->samples);
+    int64_t elems = 2 * p.b * batch->seq_tokens;
+    ASSERTF(p.dims->task == MODEL_TASK_QA && p.b > 0 && p.b <= s->core.config.batch_samples &&
+                batch->seq_tokens == s->core.config.seq_tokens,
+            "samples %lld seq_tokens %lld", (long long)p.b, (long long)batch->seq_tokens);
+    TRY(batch_check(batch, p.dims->vocab));
+    const struct batch own = step_context_part(&s->core, batch, &s->own);
+    TRY(step_copy_inputs(s, &own, 0, &p));
+    TRY(step_forward(&s->core, &p));
+    TRY(head_logits(s, &p, 0, elems));
+    TRY(dev_copy(s->core.stream, out, s->logits.data, (size_t)elems * sizeof *out));
+    TRY(dev_sync(s->core.stream));
+    return comm_check(s->core.config.comm);
 }

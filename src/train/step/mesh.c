@@ -1,6 +1,8 @@
 /* step_mesh — where a step's rank is in the mesh: its communicators, its part of the model, its
  * samples. Which positions of them: step/context.c. */
+#include "mesh/store/exact.h"
 #include "train/step/pipe.h"
+#include "train/feature/step_shards.h"
 
 static int ranks_along(const struct step_config *c, enum mesh_axis axis)
 {
@@ -63,13 +65,16 @@ enum status step_mesh_whole_table(const struct step_config *c, int ranks, bool i
     return ST_OK;
 }
 
-int step_mesh_context_ranks(const struct step *s) { return s->mesh.mesh.size[MESH_AXIS_CONTEXT]; }
-int step_mesh_data_rank(const struct step *s) { return s->mesh.at.at[MESH_AXIS_DATA]; }
-int step_mesh_data_ranks(const struct step *s) { return s->mesh.mesh.size[MESH_AXIS_DATA]; }
+int step_mesh_context_ranks(const struct step_core *s)
+{
+    return s->mesh.mesh.size[MESH_AXIS_CONTEXT];
+}
+int step_mesh_data_rank(const struct step_core *s) { return s->mesh.at.at[MESH_AXIS_DATA]; }
+int step_mesh_data_ranks(const struct step_core *s) { return s->mesh.mesh.size[MESH_AXIS_DATA]; }
 
 /* ---- life ---- */
 
-enum status step_mesh_open(struct step *s)
+enum status step_mesh_open(struct step_core *s)
 {
     const int ranks = s->config.comm ? comm_place(s->config.comm)->ranks : 1;
     struct mesh mesh;
@@ -90,14 +95,14 @@ enum status step_mesh_open(struct step *s)
     return mesh_comm_open(s->config.comm, &mesh, &s->mesh);
 }
 
-struct comm *step_mesh_data(const struct step *s)
+struct comm *step_mesh_data(const struct step_core *s)
 {
     if (s->mesh.data)
         return s->mesh.data;
     return mesh_ranks(&s->mesh.mesh) > 1 ? s->comm_alone : s->config.comm;
 }
 
-void step_mesh_close(struct step *s)
+void step_mesh_close(struct step_core *s)
 {
     part_map_free(&s->map);
     tensor_axis_close(&s->tensor);
@@ -109,7 +114,7 @@ void step_mesh_close(struct step *s)
 
 /* ---- this rank's part ---- */
 
-enum status step_mesh_place(struct step *s, int rank, int ranks)
+enum status step_mesh_place(struct step_core *s, int rank, int ranks)
 {
     TRY(step_mesh(&s->config, ranks, &s->mesh.mesh));
     s->mesh.at = mesh_coord_of(&s->mesh.mesh, rank);
@@ -120,18 +125,18 @@ int step_mesh_store_rank_at(const struct mesh *mesh, const struct mesh_coord *at
 {
     return at->at[MESH_AXIS_DATA] * mesh->size[MESH_AXIS_CONTEXT] + at->at[MESH_AXIS_CONTEXT];
 }
-int step_mesh_store_rank(const struct step *s)
+int step_mesh_store_rank(const struct step_core *s)
 {
     return step_mesh_store_rank_at(&s->mesh.mesh, &s->mesh.at);
 }
-int step_mesh_store_ranks(const struct step *s)
+int step_mesh_store_ranks(const struct step_core *s)
 {
     return mesh_group_n(&s->mesh.mesh, MESH_COMM_DATA_AXES);
 }
 
 /* Describes the part of the model that the ranks at a coordinate compute. The caller frees the
  * table. */
-static enum status describe_part(const struct step *s, struct mesh_coord at,
+static enum status describe_part(const struct step_core *s, struct mesh_coord at,
                                  struct model_shard *part, struct model_dims *dims,
                                  struct param_table *table)
 {
@@ -149,7 +154,7 @@ static enum status describe_part(const struct step *s, struct mesh_coord at,
 enum status step_mesh_rank_table(const struct step_config *c, int ranks, int rank,
                                  struct param_table *out)
 {
-    struct step s = {.config = *c};
+    struct step_core s = {.config = *c};
     struct model_shard part;
     struct model_dims dims;
     TRY(step_mesh_place(&s, rank, ranks));
@@ -157,7 +162,7 @@ enum status step_mesh_rank_table(const struct step_config *c, int ranks, int ran
     return describe_part(&s, s.mesh.at, &part, &dims, out);
 }
 
-struct store_exact_place step_mesh_exact(const struct step *s)
+struct store_exact_place step_mesh_exact(const struct step_core *s)
 {
     return (struct store_exact_place){.part = &s->all_stages,
                                       .tensor_rank = s->mesh.at.at[MESH_AXIS_TENSOR],
@@ -165,7 +170,7 @@ struct store_exact_place step_mesh_exact(const struct step *s)
                                       .context_ranks = step_mesh_context_ranks(s)};
 }
 
-enum status step_mesh_describe(struct step *s, bool is_discrete)
+enum status step_mesh_describe(struct step_core *s, bool is_discrete)
 {
     s->config.dims.shard.vocab_multiple = vocab_multiple(is_discrete);
     TRY(step_shards_check(&s->config, &s->mesh.mesh));
@@ -207,14 +212,14 @@ enum status step_mesh_describe(struct step *s, bool is_discrete)
                         : ST_OK;
 }
 
-void step_mesh_forget(struct step *s)
+void step_mesh_forget(struct step_core *s)
 {
     param_table_free(&s->table);
     param_table_free(&s->whole);
     param_table_free(&s->all_stages);
 }
 
-enum status step_mesh_open_state(struct step *s)
+enum status step_mesh_open_state(struct step_core *s)
 {
     const struct mesh *mesh = &s->mesh.mesh;
     const int tensor = mesh->size[MESH_AXIS_TENSOR],
@@ -241,13 +246,34 @@ enum status step_mesh_open_state(struct step *s)
     return part_map_check(&s->map);
 }
 
-enum status step_mesh_open_axes(struct step *s)
+enum status step_mesh_open_axes(struct step_core *s)
 {
     TRY(tensor_axis_of_context(s->mesh.context, s->config.shards > 0, &s->context));
     TRY(tensor_axis_open(s->mesh.tensor, &s->dims, s->config.shards > 0, &s->tensor));
     s->context_axis = &s->context.model;
     s->tensor_axis = &s->tensor.model;
     return ST_OK;
+}
+
+/* ---- samples ---- */
+
+/* each — of a virtual shard. */
+static int64_t each(const struct step_config *c) { return c->global_samples / c->shards; }
+
+int64_t step_mesh_samples(const struct step_core *s, int64_t all)
+{
+    const int rank = step_mesh_data_rank(s);
+    if (s->config.shards == 0)
+        return all / step_mesh_data_ranks(s);
+    const int *begin = store_exact_deal(s->store);
+    return (begin[rank + 1] - begin[rank]) * each(&s->config);
+}
+
+int64_t step_mesh_sample_first(const struct step_core *s, int64_t n)
+{
+    return s->config.shards > 0
+               ? store_exact_deal(s->store)[step_mesh_data_rank(s)] * each(&s->config)
+               : step_local_feed_rank(s) * n;
 }
 
 /* ---- gradients of which each rank of the tensor axis has a part ---- */
@@ -257,7 +283,7 @@ static bool is_partial(const struct param *p, int unit)
     return p->unit == unit && p->grad_is_partial;
 }
 
-int64_t step_mesh_partial_elems(const struct step *s)
+int64_t step_mesh_partial_elems(const struct step_core *s)
 {
     int64_t most = 0;
     for (int unit = 0; unit < s->table.units_n; unit++) {
@@ -271,7 +297,7 @@ int64_t step_mesh_partial_elems(const struct step *s)
 
 /* Copies a unit's partial gradients with so many copies to the buffer or back. Returns the number
  * of their elements in *elems_out. */
-static enum status copy_partial(struct step *s, const struct pass *p, int unit, int copies,
+static enum status copy_partial(struct step_core *s, const struct pass *p, int unit, int copies,
                                 bool is_back, int64_t *elems_out)
 {
     int64_t elems = 0;
@@ -289,7 +315,7 @@ static enum status copy_partial(struct step *s, const struct pass *p, int unit, 
     return ST_OK;
 }
 
-enum status step_mesh_sum_partial(struct step *s, int64_t first, int unit)
+enum status step_mesh_sum_partial(struct step_core *s, int64_t first, int unit)
 {
     const struct model_axis *axis = s->tensor_axis;
     struct pass p = {0};

@@ -11,7 +11,7 @@
 /* ---- which layers ---- */
 
 /* pipe_of — the schedule of a step; of an evaluation, which has none, its stages and chunks. */
-static struct pipe pipe_of(const struct step *s)
+static struct pipe pipe_of(const struct step_core *s)
 {
     const struct step_config *c = &s->config;
     int stages = s->mesh.mesh.size[MESH_AXIS_PIPELINE];
@@ -20,7 +20,7 @@ static struct pipe pipe_of(const struct step *s)
                          .chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1};
 }
 
-enum status step_pipe_part(const struct step *s, int stage, struct model_shard *part)
+enum status step_pipe_part(const struct step_core *s, int stage, struct model_shard *part)
 {
     const struct pipe pipe = pipe_of(s);
     const struct step_config *c = &s->config;
@@ -51,13 +51,13 @@ static int most_in_flight(const struct step_pipe *p, int chunk)
 }
 
 /* Unless ops make collective calls, which would wait for inputs in the comm's queue. */
-bool step_pipe_is_early(const struct step *s)
+bool step_pipe_is_early(const struct step_core *s)
 {
     return s->mesh.mesh.size[MESH_AXIS_TENSOR] == 1 && step_mesh_context_ranks(s) == 1 &&
            s->config.store.shard != LAYOUT_SHARD_FULL;
 }
 
-enum status step_pipe_describe(struct step *s, const struct model_shard *part)
+enum status step_pipe_describe(struct step_core *s, const struct model_shard *part)
 {
     if (s->mesh.mesh.size[MESH_AXIS_PIPELINE] == 1)
         return ST_OK;
@@ -94,12 +94,12 @@ enum status step_pipe_describe(struct step *s, const struct model_shard *part)
 
 /* ---- memory ---- */
 
-int64_t step_pipe_elems(const struct step *s, int64_t b, int64_t t)
+int64_t step_pipe_elems(const struct step_core *s, int64_t b, int64_t t)
 {
     return b * t * s->dims.embed / s->mesh.mesh.size[MESH_AXIS_TENSOR];
 }
 
-struct tensor step_pipe_take_rows(const struct step *s, struct arena *from)
+struct tensor step_pipe_take_rows(const struct step_core *s, struct arena *from)
 {
     const struct step_config *c = &s->config;
     int64_t elems = step_pipe_elems(s, c->batch_samples, s->own_tokens);
@@ -110,8 +110,8 @@ struct tensor step_pipe_take_rows(const struct step *s, struct arena *from)
 /* Plans the activations of a chunk for each micro-batch in flight. All chunks share the scratch
  * from its beginning: the rotary table that the forward pass of one chunk writes there is read by
  * the backward passes of all. */
-static enum status plan_chunk(struct step *s, struct step_pipe_chunk *chunk, struct arena *acts,
-                              struct arena *scratch)
+static enum status plan_chunk(struct step_core *s, struct step_pipe_chunk *chunk,
+                              struct arena *acts, struct arena *scratch)
 {
     const struct step_config *c = &s->config;
     for (int i = 0; i < chunk->acts_n; i++) {
@@ -127,7 +127,7 @@ static enum status plan_chunk(struct step *s, struct step_pipe_chunk *chunk, str
     return ST_OK;
 }
 
-enum status step_pipe_plan(struct step *s, struct arena arena[STEP_ARENA_N])
+enum status step_pipe_plan(struct step_core *s, struct arena arena[STEP_ARENA_N])
 {
     struct step_pipe *p = s->pipe;
     struct arena *input = &arena[STEP_ARENA_INPUT];
@@ -157,7 +157,7 @@ static void place_params(struct param_table *chunk, const struct param_table *st
     }
 }
 
-enum status step_pipe_open(struct step *s)
+enum status step_pipe_open(struct step_core *s)
 {
     struct pass pass = {0};
     if (!s->pipe)
@@ -171,13 +171,13 @@ enum status step_pipe_open(struct step *s)
     return step_pipe_ends_open(s);
 }
 
-void step_pipe_quiesce(struct step *s)
+void step_pipe_quiesce(struct step_core *s)
 {
     if (s->pipe && s->pipe->is_under_way)
         (void)comm_wait(s->pipe->line, s->pipe->newest);
 }
 
-void step_pipe_close(struct step *s)
+void step_pipe_close(struct step_core *s)
 {
     struct step_pipe *p = s->pipe;
     if (!p)
@@ -201,7 +201,7 @@ void step_pipe_close(struct step *s)
     s->pipe = NULL;
 }
 
-void step_pipe_bind(const struct step *s, int chunk, int micro, struct pass *p)
+void step_pipe_bind(const struct step_core *s, int chunk, int micro, struct pass *p)
 {
     const struct step_pipe_chunk *at = &s->pipe->chunk[chunk];
     p->dims = &at->dims;

@@ -11,7 +11,7 @@
 #define CONVOY_TRAIN_STEP_PIPE_H
 
 #include "mesh/pipe/pipe.h"
-#include "train/step/inside.h"
+#include "train/step/feature.h"
 
 #define STEP_PIPE_GRADS_MAX 16 /* test_pipe finds at most 11, with up to 32 stages */
 
@@ -63,20 +63,20 @@ struct step_pipe {
  * step_pipe_open — after the store: comms, and where parameters lie. Collective.
  * step_pipe_quiesce — waits for messages under way, also after a failure.
  * step_pipe_close — accepts a step without a pipeline. */
-enum status step_pipe_part(const struct step *s, int stage, struct model_shard *part);
-enum status step_pipe_describe(struct step *s, const struct model_shard *part);
-bool step_pipe_is_early(const struct step *s);
-enum status step_pipe_plan(struct step *s, struct arena arena[STEP_ARENA_N]);
-enum status step_pipe_open(struct step *s);
-void step_pipe_quiesce(struct step *s);
-void step_pipe_close(struct step *s);
+enum status step_pipe_part(const struct step_core *s, int stage, struct model_shard *part);
+enum status step_pipe_describe(struct step_core *s, const struct model_shard *part);
+bool step_pipe_is_early(const struct step_core *s);
+enum status step_pipe_plan(struct step_core *s, struct arena arena[STEP_ARENA_N]);
+enum status step_pipe_open(struct step_core *s);
+void step_pipe_quiesce(struct step_core *s);
+void step_pipe_close(struct step_core *s);
 
 /* step_pipe_bind — makes *p a pass of a chunk and a micro-batch. */
-void step_pipe_bind(const struct step *s, int chunk, int micro, struct pass *p);
+void step_pipe_bind(const struct step_core *s, int chunk, int micro, struct pass *p);
 /* step_pipe_elems — elements of a message of b samples of t tokens. */
-int64_t step_pipe_elems(const struct step *s, int64_t b, int64_t t);
+int64_t step_pipe_elems(const struct step_core *s, int64_t b, int64_t t);
 /* step_pipe_take_rows — memory for a message of a micro-batch. */
-struct tensor step_pipe_take_rows(const struct step *s, struct arena *from);
+struct tensor step_pipe_take_rows(const struct step_core *s, struct arena *from);
 
 /* The token embedding that the head shares (step/pipe_ends.c).
  * _is_tied    there is one.
@@ -89,28 +89,28 @@ struct tensor step_pipe_take_rows(const struct step *s, struct arena *from);
  * _sum        after all passes: the gradient of both stages on both. _moved: elements that this
  *             stage sends then, with virtual shards. */
 bool step_pipe_ends_is_tied(const struct step_config *c);
-bool step_pipe_ends_adds(const struct step *s);
-bool step_pipe_ends_lacks(const struct step *s, int param);
-enum status step_pipe_ends_plan(struct step *s, struct arena *from);
-enum status step_pipe_ends_open(struct step *s);
-void step_pipe_ends_close(struct step *s);
-void step_pipe_ends_bind(const struct step *s, int64_t micro, struct pass *p);
-struct tensor step_pipe_ends_grad(const struct step *s, const struct pass *p, int param);
-enum status step_pipe_ends_put(struct step *s, const struct pass *to, int64_t micro, int param);
-enum status step_pipe_ends_sum(struct step *s);
-int64_t step_pipe_ends_moved(const struct step *s);
+bool step_pipe_ends_adds(const struct step_core *s);
+bool step_pipe_ends_lacks(const struct step_core *s, int param);
+enum status step_pipe_ends_plan(struct step_core *s, struct arena *from);
+enum status step_pipe_ends_open(struct step_core *s);
+void step_pipe_ends_close(struct step_core *s);
+void step_pipe_ends_bind(const struct step_core *s, int64_t micro, struct pass *p);
+struct tensor step_pipe_ends_grad(const struct step_core *s, const struct pass *p, int param);
+enum status step_pipe_ends_put(struct step_core *s, const struct pass *to, int64_t micro,
+                               int param);
+enum status step_pipe_ends_sum(struct step_core *s);
+int64_t step_pipe_ends_moved(const struct step_core *s);
 
 /* The passes (step/pipe_run.c).
  * step_pipe_run   all forward and backward passes of a step.
  * _run_alone      those of one virtual shard, micro-batch by micro-batch: for comparison alone.
  *                 sample: its first one, in the global batch.
- * _run_forward    step_forward through all stages; the last one's output is in the acts of *p.
+ * _run_forward    through all stages; the last one's output is in the acts of *p.
  * _run_share      a result of the last stage, on all. */
-enum status step_pipe_run(struct step *s, const struct batch *batch, int64_t step_i,
-                          enum step_fault fault, struct step_result *r);
-enum status step_pipe_run_alone(struct step *s, const struct batch *batch, int64_t sample,
-                                int64_t step_i, struct step_result *r);
-enum status step_pipe_run_forward(struct step *s, const struct pass *p);
-enum status step_pipe_run_share(struct step *s, struct tensor x, int64_t elems);
+enum status step_pipe_run(struct step_core *s, const struct step_now *now);
+enum status step_pipe_run_alone(struct step_core *s, const struct step_now *now,
+                                const struct batch *batch, int64_t sample, struct step_result *r);
+enum status step_pipe_run_forward(struct step_core *s, const struct pass *p);
+enum status step_pipe_run_share(struct step_core *s, struct tensor x, int64_t elems);
 
 #endif

@@ -11,15 +11,18 @@
 #include "mesh/store/exact.h"
 #include "train/step/pipe.h"
 
-static bool is_first(const struct step *s) { return s->pipe->stage == 0; }
-static bool is_last(const struct step *s) { return s->pipe->stage == s->pipe->pipe.stages - 1; }
+static bool is_first(const struct step_core *s) { return s->pipe->stage == 0; }
+static bool is_last(const struct step_core *s)
+{
+    return s->pipe->stage == s->pipe->pipe.stages - 1;
+}
 
 bool step_pipe_ends_is_tied(const struct step_config *c)
 {
     return c->dims.task == MODEL_TASK_LM && !c->dims.features.is_untied;
 }
 
-bool step_pipe_ends_adds(const struct step *s)
+bool step_pipe_ends_adds(const struct step_core *s)
 {
     return s->pipe && s->config.shards > 0 && !s->config.is_eval &&
            step_pipe_ends_is_tied(&s->config);
@@ -27,12 +30,12 @@ bool step_pipe_ends_adds(const struct step *s)
 
 /* Returns true if a tensor of this stage's table is the token embedding, or this rank's part of
  * it. It is the table's first one. */
-static bool is_tokens(const struct step *s, int param)
+static bool is_tokens(const struct step_core *s, int param)
 {
     return param == 0 && (is_first(s) || is_last(s));
 }
 
-bool step_pipe_ends_lacks(const struct step *s, int param)
+bool step_pipe_ends_lacks(const struct step_core *s, int param)
 {
     return step_pipe_ends_adds(s) && is_first(s) && is_tokens(s, param);
 }
@@ -40,12 +43,12 @@ bool step_pipe_ends_lacks(const struct step *s, int param)
 /* ---- memory ---- */
 
 /* Returns the elements of one token_grad, with padding. */
-static int64_t grad_elems(const struct step *s)
+static int64_t grad_elems(const struct step_core *s)
 {
     return (s->table.param[0].room_elems + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
 }
 
-enum status step_pipe_ends_plan(struct step *s, struct arena *from)
+enum status step_pipe_ends_plan(struct step_core *s, struct arena *from)
 {
     struct step_pipe *p = s->pipe;
     if (!step_pipe_ends_adds(s))
@@ -61,7 +64,7 @@ enum status step_pipe_ends_plan(struct step *s, struct arena *from)
 
 /* ---- life ---- */
 
-enum status step_pipe_ends_open(struct step *s)
+enum status step_pipe_ends_open(struct step_core *s)
 {
     struct step_pipe *p = s->pipe;
     int ranks[2];
@@ -80,7 +83,7 @@ enum status step_pipe_ends_open(struct step *s)
     return ST_OK;
 }
 
-void step_pipe_ends_close(struct step *s)
+void step_pipe_ends_close(struct step_core *s)
 {
     if (s->pipe->is_ends_own)
         comm_close(s->pipe->ends);
@@ -88,7 +91,7 @@ void step_pipe_ends_close(struct step *s)
 
 /* ---- passes ---- */
 
-void step_pipe_ends_bind(const struct step *s, int64_t micro, struct pass *p)
+void step_pipe_ends_bind(const struct step_core *s, int64_t micro, struct pass *p)
 {
     const struct step_pipe *pipe = s->pipe;
     if (!step_pipe_ends_adds(s))
@@ -99,7 +102,7 @@ void step_pipe_ends_bind(const struct step *s, int64_t micro, struct pass *p)
             tensor_at(pipe->token_grads, micro % pipe->plan.heads_ahead * grad_elems(s));
 }
 
-struct tensor step_pipe_ends_grad(const struct step *s, const struct pass *p, int param)
+struct tensor step_pipe_ends_grad(const struct step_core *s, const struct pass *p, int param)
 {
     const struct tensor none = {0};
     if (step_pipe_ends_lacks(s, param))
@@ -109,7 +112,7 @@ struct tensor step_pipe_ends_grad(const struct step *s, const struct pass *p, in
                : tensor_at(p->grads, p->grad_table->param[param].offset);
 }
 
-enum status step_pipe_ends_put(struct step *s, const struct pass *to, int64_t micro, int param)
+enum status step_pipe_ends_put(struct step_core *s, const struct pass *to, int64_t micro, int param)
 {
     struct pass from = *to;
     step_pipe_ends_bind(s, micro, &from);
@@ -122,14 +125,14 @@ enum status step_pipe_ends_put(struct step *s, const struct pass *to, int64_t mi
 
 /* ---- the sums ---- */
 
-int64_t step_pipe_ends_moved(const struct step *s)
+int64_t step_pipe_ends_moved(const struct step_core *s)
 {
     return step_pipe_ends_adds(s) && is_last(s)
                ? s->table.param[0].elems * store_exact_pieces(s->store)
                : 0;
 }
 
-enum status step_pipe_ends_sum(struct step *s)
+enum status step_pipe_ends_sum(struct step_core *s)
 {
     struct pass p = {0};
     if (!s->pipe->ends)

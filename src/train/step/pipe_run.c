@@ -6,16 +6,14 @@
  * (step/pipe_ends.c). */
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/rand.h"
 #include "train/step/pipe.h"
 
 /* What a step's actions share. */
 struct run {
-    struct step *s;
+    struct step_core *s;
     struct step_pipe *p;
+    const struct step_now *now;
     const struct batch *batch;
-    int64_t step_i;
-    enum step_fault fault;
     bool is_check;        /* of a shard that is compared alone (step_shard_check.h) */
     int64_t sample_first; /* of the batch, in the global batch */
     struct step_result *r;
@@ -39,20 +37,13 @@ static int64_t micro_elems(const struct run *run)
 
 static struct pass pass_of(const struct run *run, struct pipe_op op)
 {
-    const struct step *s = run->s;
-    const struct step_config *c = &s->config;
-    struct pass p = step_pass(s, c->batch_samples);
-    double factor = s->loss_scale.factor > 0 ? s->loss_scale.factor : 1;
+    const struct step_core *s = run->s;
+    const int64_t first = op.micro * s->config.batch_samples;
+    struct pass p = step_pass_train(s->step, run->sample_first + first, run->now->step_i);
     step_pipe_bind(s, op.chunk, op.micro, &p);
-    p.want_grad = true;
-    p.accumulate = op.micro > 0;
-    step_shards_bind(s, op.micro * c->batch_samples, &p); /* one alone is written as the first */
     step_pipe_ends_bind(s, op.micro, &p);
-    p.dropout = c->dropout;
-    p.dropout_seed = step_run_dropout_seed(s, run->step_i);
-    p.sample_first = run->sample_first + op.micro * c->batch_samples;
-    p.scale = (float)(s->scale * factor);
-    p.scale_end = (float)(s->scale_end * factor);
+    p.accumulate = op.micro > 0;
+    step_pass_scale(s->step, &p);
     return p;
 }
 
@@ -69,7 +60,7 @@ static struct pass pass_at(const struct run *run, struct pipe_op op, int at)
 {
     struct pass p = pass_of(run, op);
     const struct step_micro m = micro_of(run, op);
-    step_shard_trace_pass(run->s, &m, at, &p);
+    step_pass_begin(run->s->step, &m, at, &p);
     return p;
 }
 
@@ -155,10 +146,10 @@ static enum status take(struct run *run, struct pipe_op op)
     return dev_event_record(run->s->stream, &run->p->taken[op.is_backward]);
 }
 
-/* give — rows that another stage gets: a part of what is compared. */
+/* give — rows that another stage gets. */
 static enum status give(const struct run *run, struct tensor rows)
 {
-    return step_shard_trace_give(run->s, rows, micro_elems(run));
+    return step_rows(run->s->step, rows, micro_elems(run));
 }
 
 /* keep_grad — copies the gradient of a chunk's input, to be sent. */
@@ -203,23 +194,22 @@ static enum status message_embed(struct run *run)
 /* add_embed — on the last stage: to the head's gradient of a micro-batch, then complete. */
 static enum status add_embed(struct run *run, int micro)
 {
-    struct step *s = run->s;
+    struct step_core *s = run->s;
     const struct pipe_op op = {true, run->p->pipe.chunks - 1, micro};
     const struct step_micro m = micro_of(run, op);
     struct pass p = pass_at(run, op, ends_at(run));
     TRY(run->is_check ? message_embed(run) : wait_message(run, run->embed));
     TRY(copy_rows(run, model_shard_grad(&p), run->p->embed_rows));
     TRY(dev_event_record(run->s->stream, &run->p->taken[TAKEN_EMBED]));
-    TRY(step_run_copy_inputs(s, run->batch, micro * p.b, &p));
+    TRY(step_copy_inputs(s->step, run->batch, micro * p.b, &p));
     TRY(s->model->embed_bwd(&p));
-    TRY(step_shard_check_unit(s, &m, 0));
-    step_run_lap(s, &run->r->backward_ms);
-    return run->is_check ? ST_OK : step_shards_add(s, m.first, 0);
+    step_lap(s->step, &run->r->backward_ms);
+    return step_unit_bwd(s->step, &m, 0);
 }
 
 /* ---- ops ---- */
 
-static enum status forward_chunk(struct step *s, const struct pass *p, int chunk)
+static enum status forward_chunk(struct step_core *s, const struct pass *p, int chunk)
 {
     if (is_first(s->pipe, chunk))
         TRY(store_unshard(s->store, 0, 1));
@@ -236,48 +226,41 @@ static enum status forward_chunk(struct step *s, const struct pass *p, int chunk
 static enum status forward(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_begin(run, op);
-    TRY(step_run_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
+    TRY(step_copy_inputs(run->s->step, run->batch, op.micro * p.b, &p));
     TRY(forward_chunk(run->s, &p, op.chunk));
     if (!is_last(run->p, op.chunk))
         TRY(give(run, model_shard_output(&p)));
-    step_run_lap(run->s, &run->r->forward_ms);
+    step_lap(run->s->step, &run->r->forward_ms);
     return ST_OK;
 }
 
 static enum status head(struct run *run, const struct pass *p, struct pipe_op op)
 {
-    struct step *s = run->s;
+    struct step_core *s = run->s;
     TRY(step_unshard_head(s));
     TRY(store_prepare_grad(s->store, s->table.units_n - 1));
     TRY(s->model->head(p));
-    TRY(step_run_copy_losses(s, p, op.micro * p->b));
-    step_run_lap(s, &run->r->head_ms);
+    TRY(step_copy_losses(s->step, p, op.micro * p->b));
+    step_lap(s->step, &run->r->head_ms);
     return ST_OK;
 }
 
 /* end_unit — after a unit's backward pass. */
 static enum status end_unit(struct run *run, struct pipe_op op, int unit)
 {
-    struct step *s = run->s;
+    struct step_core *s = run->s;
     const struct step_micro m = micro_of(run, op);
-    if (m.is_last && run->fault != STEP_FAULT_NONE)
-        TRY(step_run_write_fault(s, unit, run->fault));
-    TRY(step_shard_check_unit(s, &m, unit));
-    if (m.is_check)
-        return ST_OK;
-    TRY(step_shards_add(s, m.first, unit));
-    if (!m.is_last || unit == 0)
-        return ST_OK;
-    if (s->config.shards == 0)
-        TRY(step_mesh_sum_partial(s, m.first, unit));
-    TRY(store_post_backward(s->store, unit));
-    return step_run_unit_done(s, unit);
+    struct pass p = {0};
+    store_bind(s->store, &p);
+    if (m.is_last)
+        TRY(step_write_fault(s->step, &p, unit, run->now->fault));
+    return step_unit_bwd(s->step, &m, unit);
 }
 
 static enum status backward_embed(struct run *run, const struct pass *p, struct pipe_op op)
 {
     if (!p->accumulate)
-        TRY(step_run_zero_added(run->s, p));
+        TRY(step_zero_added(run->s, p));
     if (step_pipe_ends_adds(run->s)) {
         /* The rows that the last stage adds. */
         if (run->embed)
@@ -293,12 +276,12 @@ static enum status backward_embed(struct run *run, const struct pass *p, struct 
 static enum status backward(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_begin(run, op);
-    TRY(step_run_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
+    TRY(step_copy_inputs(run->s->step, run->batch, op.micro * p.b, &p));
     if (is_last(run->p, op.chunk))
         TRY(head(run, &p, op));
     if (op.chunk == run->p->pipe.chunks - 1)
         TRY(end_unit(run, op, run->s->table.units_n - 1));
-    struct step *s = run->s;
+    struct step_core *s = run->s;
     for (int block = (int)p.dims->layers - 1; block >= 0; block--) {
         int unit = run->p->chunk[op.chunk].unit_first + block;
         TRY(store_unshard(s->store, unit, -1));
@@ -308,7 +291,7 @@ static enum status backward(struct run *run, struct pipe_op op)
         step_heartbeat(s);
     }
     TRY(is_first(run->p, op.chunk) ? backward_embed(run, &p, op) : keep_grad(run, &p));
-    step_run_lap(run->s, &run->r->backward_ms);
+    step_lap(run->s->step, &run->r->backward_ms);
     return ST_OK;
 }
 
@@ -334,25 +317,22 @@ static enum status act(struct run *run, const struct pipe_plan_action *a)
     return ST_OK;
 }
 
-enum status step_pipe_run(struct step *s, const struct batch *batch, int64_t step_i,
-                          enum step_fault fault, struct step_result *r)
+enum status step_pipe_run(struct step_core *s, const struct step_now *now)
 {
     struct run run = {.s = s,
                       .p = s->pipe,
-                      .batch = batch,
-                      .step_i = step_i,
-                      .fault = fault,
+                      .now = now,
+                      .batch = &now->batch,
                       .sample_first = step_mesh_data_rank(s) * s->samples,
-                      .r = r};
+                      .r = now->r};
     int64_t start = clock_ns();
     TRY(store_grad_sync_begin(s->store, NULL, 0)); /* no rows of tokens are exchanged */
     for (int i = 0; i < s->pipe->plan.actions_n; i++)
         TRY(act(&run, &s->pipe->plan.action[i]));
-    r->pipe_ms += (double)(clock_ns() - start) * 1e-6;
+    now->r->pipe_ms += (double)(clock_ns() - start) * 1e-6;
     TRY(step_pipe_ends_sum(s));
-    TRY(store_post_backward(s->store, 0));
-    TRY(step_run_unit_done(s, 0));
-    step_run_lap(s, &r->norm_ms);
+    TRY(step_unit_reduce(s->step, 0));
+    step_lap(s->step, &now->r->norm_ms);
     return ST_OK;
 }
 
@@ -365,7 +345,7 @@ static int neighbour(const struct step_pipe *p, bool is_after)
 }
 
 /* send_rows — what a pass gives a neighbour; waits for it. */
-static enum status send_rows(struct step *s, const struct pass *p, struct tensor rows,
+static enum status send_rows(struct step_core *s, const struct pass *p, struct tensor rows,
                              bool is_after)
 {
     TRY(dev_sync(s->stream));
@@ -374,7 +354,7 @@ static enum status send_rows(struct step *s, const struct pass *p, struct tensor
 }
 
 /* Receives the rows that a pass gets from a neighbour, and waits for them. */
-static enum status receive_rows(struct step *s, const struct pass *p, struct tensor rows,
+static enum status receive_rows(struct step_core *s, const struct pass *p, struct tensor rows,
                                 bool is_after)
 {
     return comm_recv(s->pipe->line, rows, step_pipe_elems(s, p->b, p->t),
@@ -383,13 +363,13 @@ static enum status receive_rows(struct step *s, const struct pass *p, struct ten
 
 /* ---- a shard alone ---- */
 
-enum status step_pipe_run_alone(struct step *s, const struct batch *batch, int64_t sample,
-                                int64_t step_i, struct step_result *r)
+enum status step_pipe_run_alone(struct step_core *s, const struct step_now *now,
+                                const struct batch *batch, int64_t sample, struct step_result *r)
 {
     struct run run = {.s = s,
                       .p = s->pipe,
+                      .now = now,
                       .batch = batch,
-                      .step_i = step_i,
                       .is_check = true,
                       .sample_first = sample,
                       .r = r};
@@ -424,7 +404,7 @@ enum status step_pipe_run_alone(struct step *s, const struct batch *batch, int64
 
 /* ---- forward alone ---- */
 
-enum status step_pipe_run_forward(struct step *s, const struct pass *p)
+enum status step_pipe_run_forward(struct step_core *s, const struct pass *p)
 {
     struct step_pipe *pipe = s->pipe;
     for (int chunk = 0; chunk < pipe->pipe.chunks; chunk++) {
@@ -440,7 +420,7 @@ enum status step_pipe_run_forward(struct step *s, const struct pass *p)
     return ST_OK;
 }
 
-enum status step_pipe_run_share(struct step *s, struct tensor x, int64_t elems)
+enum status step_pipe_run_share(struct step_core *s, struct tensor x, int64_t elems)
 {
     TRY(dev_sync(s->stream));
     return comm_broadcast(s->pipe->line, x, elems, s->pipe->pipe.stages - 1);

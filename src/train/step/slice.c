@@ -1,7 +1,7 @@
 /* step_slice — slices of a step's state (step.h). */
 #include "base/assert.h"
 #include "mesh/store/state.h"
-#include "train/step/inside.h"
+#include "train/step/feature.h"
 
 const char *step_slice_why(const struct step_config *c)
 {
@@ -48,7 +48,7 @@ enum status step_slice_elems_most(const struct step_config *c, int ranks, int64_
 
 /* Elements of a slice that are written to a step of another number of ranks. */
 struct resize {
-    struct step *step;
+    struct step_core *step;
     int part;
     int64_t first, end;  /* those of this part's run */
     const float *values; /* of `first` */
@@ -61,7 +61,7 @@ static enum status write_run(void *arg, const struct store_slice_run *run)
                   from = run->slice_at > to->first ? run->slice_at : to->first,
                   end = run_end < to->end ? run_end : to->end;
     const int64_t first =
-        step_own_table(to->step)->param[run->param].offset + run->param_at + from - run->slice_at;
+        to->step->table.param[run->param].offset + run->param_at + from - run->slice_at;
     if (from >= end)
         return ST_OK;
     return state_write(store_state(to->step->store), to->part, first, end - from,
@@ -69,7 +69,7 @@ static enum status write_run(void *arg, const struct store_slice_run *run)
 }
 
 /* is_own_part — of the ranks at a coordinate, in a world with as many tensor ranks and stages. */
-static bool is_own_part(const struct step *s, const struct mesh_coord *at)
+static bool is_own_part(const struct step_core *s, const struct mesh_coord *at)
 {
     return at->at[MESH_AXIS_TENSOR] == s->mesh.at.at[MESH_AXIS_TENSOR] &&
            at->at[MESH_AXIS_PIPELINE] == s->mesh.at.at[MESH_AXIS_PIPELINE];
@@ -78,25 +78,25 @@ static bool is_own_part(const struct step *s, const struct mesh_coord *at)
 static int other_count(const struct state *state, bool is_apart)
 {
     (void)is_apart;
-    return step_parts(state->arg);
+    return step_parts(((const struct step_core *)state->arg)->step);
 }
 
 static void other_describe(const struct state *state, int part, int64_t first,
                            struct state_part *out)
 {
-    const struct step *s = state->arg;
+    const struct step_core *s = state->arg;
     int64_t elems = 0;
     (void)first;
     /* A step was planned of so many ranks before their slices were copied. */
     const enum status st = step_slice_elems_of(&s->config, state->ranks, state->rank, &elems);
     ASSERTF(st == ST_OK, "%s", status_message());
     *out =
-        (struct state_part){.kind = STATE_REPLICA, .moment = part, .elems = elems / step_parts(s)};
+        (struct state_part){.kind = STATE_REPLICA, .moment = part, .elems = elems / step_parts(s->step)};
 }
 
 static enum status other_write(const struct state *state, const struct state_range *r)
 {
-    struct step *s = state->arg;
+    struct step_core *s = state->arg;
     const struct step_config *c = &s->config;
     struct param_table table = {0};
     struct mesh mesh;
@@ -117,24 +117,26 @@ static enum status other_write(const struct state *state, const struct state_ran
 
 static const struct state_ops other = {other_count, other_describe, NULL, other_write};
 
-struct state step_slice_other(struct step *s, int ranks, int rank)
+struct state step_slice_other(struct step *step, int ranks, int rank)
 {
+    struct step_core *s = step_core(step);
     return (struct state){.ops = &other, .store = s->store, .arg = s, .rank = rank, .ranks = ranks};
 }
 
 /* ---- among the step's ranks ---- */
 
-bool step_slice_has_all(const struct step *s)
+bool step_slice_has_all(const struct step *step)
 {
-    const struct state *own = store_state(s->store);
-    for (int part = 0; part < step_parts(s); part++)
+    const struct state *own = store_state(step_core(step)->store);
+    for (int part = 0; part < step_parts(step); part++)
         if (!state_describe(own, part, 0).here)
             return false;
     return true;
 }
 
-struct state step_slice(const struct step *s, int rank)
+struct state step_slice(const struct step *step, int rank)
 {
+    const struct step_core *s = step_core(step);
     const struct mesh_coord at = mesh_coord_of(&s->mesh.mesh, rank);
     ASSERTF(is_own_part(s, &at), "rank %d", rank);
     return store_slice(s->store, step_mesh_store_rank_at(&s->mesh.mesh, &at));

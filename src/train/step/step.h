@@ -66,6 +66,8 @@ struct warmup {
     int64_t from, steps; /* steps 0: none */
 };
 
+struct step_feature; /* train/step/feature.h */
+
 struct step_config {
     struct dev *dev;
     struct comm *comm;              /* of all ranks; borrowed; NULL: one rank */
@@ -97,12 +99,8 @@ struct step_config {
     bool is_timed;                     /* rank 0 logs the time of each operation; is_eager, too */
     bool checks_updates;               /* on CPUs: step_update_sums_verify */
     bool is_loaded; /* the caller loads parameters: they start as zeros, not drawn */
-    /* called in the last micro-batch after each unit's backward, from the last unit to unit 0: the
-     * state of the step before is complete, and the update of this one has not begun; NULL: not
-     * called. A stage calls it for each of its own units, and for unit 0, which it may lack, when
-     * it has done all its passes and messages. Not with an update on the device */
-    enum status (*unit_done)(void *arg, int unit);
-    void *unit_done_arg;
+    const struct step_feature *feature; /* the caller's own (step/feature.h); NULL: none */
+    void *feature_arg;
     void (*heartbeat)(void *arg); /* called after each block and allocation; may be NULL */
     void *heartbeat_arg;
 };
@@ -143,21 +141,6 @@ enum status step_mesh_whole_table(const struct step_config *config, int ranks, b
 bool step_mesh_divides_state(const struct step_config *config, int ranks);
 bool step_mesh_divides_passes(const struct step_config *config, int ranks);
 
-/* step_warmup_at — the size of a warm-up in step s, counted from 0: `from` in the first one, then
- * on a straight line towards `to`, which it has from step `steps` on; always `from` and a multiple
- * of `unit`, rounded down. from in [1, to]; unit ≥ 1. Pure. */
-int64_t step_warmup_at(const struct warmup *warmup, int64_t to, int64_t unit, int64_t s);
-
-/* step_samples_at — the samples of step step_i: global_samples, or fewer in the batch warm-up.
- * step_has_first_key — attention of training reads feed_batch.first_key. */
-int64_t step_samples_at(const struct step_config *config, int64_t step_i);
-/* Returns the samples of the first `steps` steps of a run, at most INT64_MAX / 2. */
-int64_t step_samples_before(const struct step_config *config, int64_t steps);
-/* Returns the whole steps in *samples from step step_i on. *samples becomes the samples that are
- * left, fewer than the next step. */
-int64_t step_count(const struct step_config *config, int64_t step_i, int64_t *samples);
-bool step_has_first_key(const struct step_config *config);
-
 struct step;
 
 /* step_open — allocates all memory and draws the initial parameters (is_loaded: zeros). Fails with
@@ -189,89 +172,6 @@ enum status step_run_batch(struct step *step, const struct batch *batch, int64_t
                            int64_t sample_first, double lr, enum step_fault fault,
                            struct step_result *out);
 
-/* Virtual shards.
- * step_shards_balance — with config.balances, after each step, of which *r is the result: every
- *   STEP_BALANCE_STEPS steps the ranks tell each other how long a shard takes them, and deal the
- *   shards so that all end at about the same time. No bit of a result depends on it. Collective.
- * step_shards_deal — how many shards a data rank has now; outside step_shards.c for tests.
- * step_shards_share — for tests: the samples of a step that a data rank has before any other deal.
- */
-#define STEP_BALANCE_STEPS 10
-enum status step_shards_balance(struct step *step, const struct step_result *r);
-int step_shards_deal(const struct step *step, int data_rank);
-void step_shards_share(const struct step_config *config, int ranks, int rank, int64_t *first_out,
-                       int64_t *samples_out);
-
-/* step_sentinel — whether all ranks that hold parameters and moments alike hold the same bits of
- * them. Collective; all ranks get the same answer. step_sentinel_compares — whether there is
- * anything to compare: several replicas of whole parameters in host memory, without LOCAL_STEPS. */
-struct step_sentinel {
-    bool is_same;
-    int rank;       /* that differs from more than half; -1: none, for there is no such majority */
-    int part;       /* 0 parameters, 1 and 2 moments */
-    int first;      /* one of the ranks that differ among themselves */
-    int replicas_n; /* how many they are */
-};
-bool step_sentinel_compares(const struct step *step);
-enum status step_sentinel(struct step *step, struct step_sentinel *out);
-/* step_sentinel_replica — where parameters lie on this rank of which a change is found, and the
- * rank is named: by a vote, or by the next update. false: it has none. */
-struct step_replica {
-    const float *parameters;
-    int64_t elems;
-};
-bool step_sentinel_replica(const struct step *step, struct step_replica *out);
-
-/* Parameters and moments that change by themselves. With config.checks_updates each update adds up
- * the bits that it reads, of what this rank updates, and compares the sum with that of the bits
- * that the last update wrote (step_update_sums.c). All ranks get a difference at the head of the
- * next step, which fails: with ST_FAULT on the rank whose memory changed, with ST_PEER on others.
- * step_update_sums_keep     before the first step: the state of so many steps, as it was loaded, is
- *                           what the next update must read. Local.
- * step_update_sums_verify   the same between two steps, from a pass over the state: before it is
- *                           kept, or after a step that failed before its update. Collective.
- * step_update_sums_verify_own  the same, of this rank alone, after another failure. Local.
- * step_update_sums_changed  local: what such a failure has found. */
-struct step_changed {
-    int ranks_n;   /* whose memory changed; 0: none that is known */
-    int rank;      /* which, if it is one; else -1 */
-    int64_t steps; /* the state after so many steps may be wrong, and that of all later ones */
-};
-void step_update_sums_keep(struct step *step, int64_t steps);
-enum status step_update_sums_verify(struct step *step);
-enum status step_update_sums_verify_own(struct step *step);
-struct step_changed step_update_sums_changed(const struct step *step);
-
-/* A virtual shard computed twice (step_shard_check.h); config.checks_shards. All are local.
- * step_shard_check_ask — on all ranks: the next step_run compares one shard of each group along the
- *   data axis, if there are several. turn > 0: which one; it should count comparisons. If two
- *   computations differ the step makes no update and fails: on the rank that is wrong with
- *   ST_FAULT, on the others, and where no rank can be named, with ST_PEER.
- * step_shard_check_found — after a step_run that failed.
- * step_shard_check_flip — FAULT=gradient: the next step_run inverts a bit in a gradient of this
- *   rank, or of what it gives to others, in passes of these kinds. In a step without a comparison
- *   the own passes are the last micro-batch, and only gradients have such bits. */
-enum step_shard_pass {
-    STEP_SHARD_PASS_OWN = 1,   /* of this rank's shard that is compared */
-    STEP_SHARD_PASS_CHECK = 2, /* of the next group's */
-    STEP_SHARD_PASS_AGAIN = 4  /* of the shard of which two computations differ */
-};
-enum step_shard_found {
-    STEP_SHARD_FOUND_NONE,   /* no difference: the step failed otherwise, or did not */
-    STEP_SHARD_FOUND_ONCE,   /* computed again it was right: the state is as it should be */
-    STEP_SHARD_FOUND_LASTING /* it was wrong again, or none was named: the state may be wrong */
-};
-struct step_shard_flip {
-    unsigned passes; /* of enum step_shard_pass; 0: none */
-    int give; /* of what the pass gives to other ranks, which: from 1; 0: a unit's gradient */
-    int unit;
-    int64_t elem; /* of the unit, without padding; of what is given, in words of 32 bits, modulo */
-    int bit;      /* 0 … 31 */
-};
-void step_shard_check_ask(struct step *step, int64_t turn);
-enum step_shard_found step_shard_check_found(const struct step *step);
-void step_shard_check_flip(struct step *step, const struct step_shard_flip *flip);
-
 /* step_run_forget_sent — local: what was sent since the last step is not of the next one: an
  * evaluation or a checkpoint. Else it is, for a part of an update's communication runs beside the
  * next step. */
@@ -281,12 +181,6 @@ void step_run_forget_sent(struct step *step);
  * step. Ranks agree on what follows a step without a message of its own. */
 #define STEP_VOTES 6
 void step_vote(struct step *step, int vote);
-
-/* step_local_sync — Makes an outer step if one is due after so many updates, or if is_last: all
- * replicas then have the outer parameters. Adds its times and number to *r. Call it after each
- * step_run of a run with LOCAL_STEPS. */
-enum status step_local_sync(struct step *step, int64_t steps_done, bool is_last,
-                            struct step_result *r);
 
 /* step_loss_scale, step_set_loss_scale — local: the scale that the next step starts with. It
  * belongs to the state of a run. Setting it does nothing if the dtype needs none. */
@@ -375,33 +269,6 @@ const struct batch *step_batch(const struct step *step);
 /* step_flip — local: FAULT=flip, on this rank only; store_params_flip (mesh/store/store.h). */
 enum status step_flip(struct step *step, int bit, struct store_flip *out);
 
-/* Bytes on this rank. */
-struct step_memory {
-    struct store_memory store;
-    int64_t passes;      /* activations, scratch and inputs, on the device */
-    int64_t activations; /* contained in passes */
-    int64_t batch;       /* samples of a step, in host memory */
-    int64_t scratch;     /* of the stream on a GPU (dev_info); 0 on a CPU */
-    int64_t gathered;    /* losses of all ranks on the device, over NCCL; else 0 */
-    int64_t readback;    /* results in host memory: this rank's, and those of gathered */
-    int64_t outer;       /* LOCAL_STEPS: outer parameters and momentum, in host memory */
-};
-/* rank, ranks: of all. is_discrete: the device has memory of its own. stays_on_device: as
- * comm_stays_on_device. */
-struct step_place {
-    int rank, ranks;
-    bool is_discrete, stays_on_device;
-};
-/* step_plan — the memory that step_open would take at a place. Reads neither dev, comm nor the
- * callbacks of the config. ST_BAD_SETTING: the model, or its division among ranks and replicas, is
- * none. Local, as the functions below. */
-enum status step_plan(const struct step_config *config, const struct step_place *place,
-                      struct step_memory *out);
-
-/* step_memory — public for tests: what was taken; equals the plan. */
-struct step_memory step_memory(const struct step *step);
-
-int64_t step_memory_bytes(const struct step *step); /* state and passes */
 /* step_flops — of the matrix products of a step of so many samples, on all ranks */
 double step_flops(const struct step *step, int64_t samples);
 

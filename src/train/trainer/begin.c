@@ -1,6 +1,7 @@
 /* trainer_begin — from a configuration to a step that can run: checkpoint, memory, weights. Read
  * trainer_begin first, at the foot. Rank 0 finds and reads the checkpoint, and sends the other
  * ranks their shards. */
+#include "train/feature/step_local.h"
 #include "train/trainer/inside.h"
 
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "base/assert.h"
 #include "base/text.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/step/schedule.h"
 #include "train/weights/weights.h"
 
 static void heartbeat_bytes(void *arg, int64_t bytes)
@@ -126,8 +128,8 @@ static enum status open_step(struct trainer *t, bool is_loaded)
     config.checks_updates = c->sentinel_every > 0;
     config.heartbeat = trainer_heartbeat;
     config.heartbeat_arg = t;
-    config.unit_done = t->peer_copy ? trainer_copy_unit_done : NULL;
-    config.unit_done_arg = t;
+    config.feature = t->peer_copy ? &trainer_copy_feature : NULL;
+    config.feature_arg = t;
     dev_info(c->step.dev, &info);
     t->peak_flops = (c->step.store.dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) *
                     t->consensus.ranks;

@@ -1,5 +1,6 @@
 /* trainer_copy — copies of the state in the memory of peers, as the trainer uses them: when there
  * are any, what they are good for, which checkpoint stands beside them. See peer_copy.h. */
+#include "train/feature/step_update_sums.h"
 #include "train/trainer/inside.h"
 
 #include <math.h>
@@ -133,11 +134,13 @@ enum status trainer_copy_restore(struct trainer *t)
     return peer_copy_restore(t->peer_copy, t->step);
 }
 
-enum status trainer_copy_unit_done(void *arg, int unit)
+static enum status unit_done(void *self, int unit)
 {
-    struct trainer *t = arg;
+    struct trainer *t = self;
     return peer_copy_unit_done(t->peer_copy, t->step, &t->progress, unit);
 }
+
+const struct step_feature trainer_copy_feature = {.name = "peer copies", .unit_done = unit_done};
 
 void trainer_copy_publish(struct trainer *t)
 {

@@ -105,12 +105,12 @@ void trainer_sentinel_sums_end(struct trainer *t, enum status st);
 /* Copies in peers' memory (trainer/copy.c; all but _publish and _end are collective):
  * _begin    opens them, and finds the state to go on from: is_from_memory and progress are set.
  * _restore  loads it into the step.
- * _unit_done  step_config.unit_done; arg: the trainer.
+ * _feature  step_config.feature: begins copies within a step; its argument is the trainer.
  * _publish  to the numbers of the board.
  * _end      closes them; st: how the generation ended. */
 enum status trainer_copy_begin(struct trainer *t);
 enum status trainer_copy_restore(struct trainer *t);
-enum status trainer_copy_unit_done(void *arg, int unit);
+extern const struct step_feature trainer_copy_feature;
 void trainer_copy_publish(struct trainer *t);
 void trainer_copy_end(struct trainer *t, enum status st);
 

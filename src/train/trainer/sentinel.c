@@ -2,6 +2,9 @@
  * a checkpoint, and virtual shards of the batch before an update (trainer/inside.h). */
 #include "base/clock.h"
 #include "base/log.h"
+#include "train/feature/step_sentinel.h"
+#include "train/feature/step_shard_check.h"
+#include "train/feature/step_update_sums.h"
 #include "train/trainer/inside.h"
 
 /* The wrong rank's message should reach node 0 first: it tells what to do. */

@@ -4,6 +4,9 @@
  * All ranks run this loop in step. What only one rank knows (a request, the state of a disk) is
  * shared first (consensus.h); a rank that acted on it alone would make calls that no other rank
  * makes. */
+#include "train/feature/step_local.h"
+#include "train/feature/step_shards.h"
+#include "train/feature/step_update_sums.h"
 #include "train/trainer/trainer.h"
 
 #include <errno.h>
@@ -18,6 +21,7 @@
 #include "base/text.h"
 #include "train/trainer/stop_request.h"
 #include "train/trainer/inside.h"
+#include "train/step/schedule.h"
 
 /* per second: no GPU that CUDA 12 supports has less; a CPU's peak is measured */
 #define SLOW_FLOPS 1e12

@@ -5,6 +5,7 @@
 
 #include "mesh/pipe/split.h"
 #include "train/step/step.h"
+#include "train/step/memory.h"
 
 enum { B = 2, T = 512 };
 

@@ -1,7 +1,7 @@
 /* balance — virtual shards dealt by speed. */
 #include "harness.h"
 
-#include "train/step/inside.h"
+#include "train/feature/step_shards.h"
 
 static int refuse_unit; /* deals whose runs are not multiples of it are refused */
 static bool takes(void *arg, const int *begin)

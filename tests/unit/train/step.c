@@ -6,6 +6,7 @@
 #include "base/rand.h"
 #include "harness.h"
 #include "kernels/cpu.h"
+#include "train/step/memory.h"
 
 #define OK(x) assert_ok((x), #x, __LINE__)
 

@@ -1,9 +1,9 @@
 /* warmup — sizes that grow over the first steps, and the window that one of them sets. */
-#include "train/step/step.h"
 
 #include "harness.h"
 #include "train/step/batch.h"
 #include "train/step/step.h"
+#include "train/step/schedule.h"
 
 TEST(test_line)
 {

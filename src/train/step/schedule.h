@@ -1,8 +1,9 @@
-/* lr_schedule — the learning rate of each step. Pure. */
-#ifndef CONVOY_TRAIN_LR_SCHEDULE_H
-#define CONVOY_TRAIN_LR_SCHEDULE_H
+/* schedule — what depends on the number of a step: the learning rate, the samples of a step, and the
+ * window of attention. Pure, but for the batch that gets the window. */
+#ifndef CONVOY_TRAIN_SCHEDULE_H
+#define CONVOY_TRAIN_SCHEDULE_H
 
-#include <stdint.h>
+#include "train/step/step.h"
 
 enum lr_schedule_kind {
     LR_SCHEDULE_KIND_COSINE,
@@ -40,5 +41,22 @@ struct lr_schedule_unit {
 double lr_schedule_step(const struct lr_schedule_unit *unit, int64_t step, int64_t samples);
 /* Returns the steps of the schedule of a run of `steps` steps and `samples` samples. */
 int64_t lr_schedule_steps(const struct lr_schedule_unit *unit, int64_t steps, int64_t samples);
+
+/* step_warmup_at — the size of a warm-up in step s, counted from 0: `from` in the first one, then
+ * on a straight line towards `to`, which it has from step `steps` on; always `from` and a multiple
+ * of `unit`, rounded down. from in [1, to]; unit ≥ 1. Pure. */
+int64_t step_warmup_at(const struct warmup *warmup, int64_t to, int64_t unit, int64_t s);
+
+/* step_samples_at — the samples of step step_i: global_samples, or fewer in the batch warm-up. */
+int64_t step_samples_at(const struct step_config *config, int64_t step_i);
+/* Returns the samples of the first `steps` steps of a run, at most INT64_MAX / 2. */
+int64_t step_samples_before(const struct step_config *config, int64_t steps);
+/* Returns the whole steps in *samples from step step_i on. *samples becomes the samples that are
+ * left, fewer than the next step. */
+int64_t step_count(const struct step_config *config, int64_t step_i, int64_t *samples);
+/* Sets the window of attention in a step, in the batch's first keys. */
+void step_set_window(const struct step_config *config, struct batch *batch, int64_t step_i);
+/* step_has_first_key — attention of training reads feed_batch.first_key. */
+bool step_has_first_key(const struct step_config *config);
 
 #endif

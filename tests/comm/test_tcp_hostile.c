@@ -51,10 +51,10 @@ static enum status run_victim(struct victim *v, struct messenger *m)
     v->phase = 2;
     struct message_op op = {.bytes = 0};
     struct message_wait wait = {.watch = watch};
-    TRY(message_recv(m, &op, v->data, 64,
-                     (struct message_tag){.group = 1, .from = 1, .tag_class = MESSAGE_TAG_PAIR}));
-    while (!message_is_done(&op))
-        TRY(message_progress(m, &wait));
+    TRY(messenger_recv(m, &op, v->data, 64,
+                       (struct message_tag){.group = 1, .from = 1, .tag_class = MESSAGE_TAG_PAIR}));
+    while (!messenger_is_done(&op))
+        TRY(messenger_progress(m, &wait));
     return ST_OK;
 }
 
@@ -62,13 +62,14 @@ static void *victim_main(void *arg)
 {
     struct victim *v = arg;
     struct messenger *m = NULL;
-    v->st = message_open(&(struct message_config){.net = COMM_NET_TCP, .eager_bytes = 270336}, &m);
+    v->st =
+        messenger_open(&(struct message_config){.net = COMM_NET_TCP, .eager_bytes = 270336}, &m);
     if (v->st == ST_OK)
         v->st = run_victim(v, m);
     snprintf(v->message, sizeof v->message, "%s", status_message());
     if (m && v->st != ST_OK)
-        message_abort(m);
-    message_close(m);
+        messenger_abort(m);
+    messenger_close(m);
     v->phase = 3;
     return NULL;
 }
@@ -184,10 +185,10 @@ TEST(an_invalid_frame_ends_the_connection)
         send_damaged, send_twice,        claim_all_memory,  claim_negative,  claim_middle,
         claim_beyond, claim_large_frame, claim_empty_frame, claim_other_rank};
     attack_victim(send_valid, 20000, ST_OK, "");
-    int64_t before = message_refused();
+    int64_t before = messenger_refused();
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
         attack_victim(acts[i], 20000, ST_PEER, "forged, damaged or out of order");
-    assert_int_equal(message_refused() - before, sizeof acts / sizeof *acts);
+    assert_int_equal(messenger_refused() - before, sizeof acts / sizeof *acts);
     attack_victim(claim_too_long, 20000, ST_BUG, "in different calls");
 }
 
@@ -287,13 +288,13 @@ TEST(a_thousand_unauthenticated_clients_change_nothing)
     static float calm[ELEMS], attacked[ELEMS];
     run_ranks(NULL, calm);
     long before_kib = harness_resident_kib();
-    int64_t before = message_refused(), begin_ms = clock_ms();
+    int64_t before = messenger_refused(), begin_ms = clock_ms();
     run_ranks(forge_connections, attacked);
     close_all();
     print_message("# %lld of %d clients refused, %lld ms, resident %ld, then %ld KiB\n",
-                  (long long)(message_refused() - before), FORGED,
+                  (long long)(messenger_refused() - before), FORGED,
                   (long long)(clock_ms() - begin_ms), before_kib, harness_resident_kib());
-    assert_in_range(message_refused() - before, FORGED * 9 / 10, FORGED * 2);
+    assert_in_range(messenger_refused() - before, FORGED * 9 / 10, FORGED * 2);
     assert_memory_equal(calm, attacked, sizeof calm);
 #ifndef __SANITIZE_ADDRESS__
     assert_true(harness_resident_kib() < before_kib + 8192);

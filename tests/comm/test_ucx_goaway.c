@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/assert.h"
-#include "comm/message/message.h"
+#include "comm/message/messenger.h"
 
 #ifndef OVER
 #define OVER COMM_NET_UCX
@@ -22,7 +22,7 @@ struct shared {
     atomic_int packed, connected;
     bool has_lost[RANKS];
     struct message_loss loss[RANKS];
-    int closed[RANKS], closed_later[RANKS]; /* message_closed, before and after message_abort */
+    int closed[RANKS], closed_later[RANKS]; /* messenger_closed, before and after messenger_abort */
     char message[RANKS][512];
 };
 static struct shared *all;
@@ -45,14 +45,14 @@ static enum status wait_for_all(atomic_int *count, int64_t end_ms)
 /* Waits until the next rank is gone: what it would send never comes. */
 static enum status wait_for_end(struct messenger *m, int rank, struct message_watch watch)
 {
-    /* under way until message_abort, which the caller calls */
+    /* under way until messenger_abort, which the caller calls */
     static char byte;
     static struct message_op op;
     struct message_wait wait = {.watch = watch};
     const struct message_tag tag = {.group = 1, .from = rank + 1, .tag_class = MESSAGE_TAG_PAIR};
-    TRY(message_recv(m, &op, &byte, 1, tag));
-    while (!message_is_done(&op))
-        TRY(message_progress(m, &wait));
+    TRY(messenger_recv(m, &op, &byte, 1, tag));
+    while (!messenger_is_done(&op))
+        TRY(messenger_progress(m, &wait));
     return ST_OK;
 }
 
@@ -86,18 +86,18 @@ static enum status run_rank(struct messenger *m, int rank)
 static void child(int rank)
 {
     struct messenger *m = NULL;
-    enum status st = message_open(&(struct message_config){.net = OVER, .eager_bytes = 4096}, &m);
+    enum status st = messenger_open(&(struct message_config){.net = OVER, .eager_bytes = 4096}, &m);
     if (st == ST_OK)
         st = run_rank(m, rank);
     snprintf(all->message[rank], sizeof all->message[rank], "%s: %s", status_name(st),
              status_message());
-    all->has_lost[rank] = st == ST_PEER && message_lost(m, &all->loss[rank]);
+    all->has_lost[rank] = st == ST_PEER && messenger_lost(m, &all->loss[rank]);
     if (st != ST_OK && m) {
-        all->closed[rank] = message_closed(m);
-        message_abort(m);
-        all->closed_later[rank] = message_closed(m);
+        all->closed[rank] = messenger_closed(m);
+        messenger_abort(m);
+        all->closed_later[rank] = messenger_closed(m);
     }
-    message_close(m);
+    messenger_close(m);
     _exit(0);
 }
 

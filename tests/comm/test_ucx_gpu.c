@@ -3,7 +3,7 @@
 
 #include <ucp/api/ucp.h>
 
-#include "comm/message/message.h"
+#include "comm/message/messenger.h"
 
 static ucs_status_t answer;
 static uint64_t types;
@@ -22,18 +22,18 @@ TEST(only_cuda_counts_as_gpu_support)
     struct messenger *m = NULL;
     setenv("UCX_TLS", "tcp,self", 0);
     assert_int_equal(
-        message_open(&(struct message_config){.net = COMM_NET_UCX, .eager_bytes = 4096}, &m),
+        messenger_open(&(struct message_config){.net = COMM_NET_UCX, .eager_bytes = 4096}, &m),
         ST_OK);
     types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    assert_false(message_supports_gpu(m));
+    assert_false(messenger_supports_gpu(m));
     types |= UCS_BIT(UCS_MEMORY_TYPE_ROCM);
-    assert_false(message_supports_gpu(m));
+    assert_false(messenger_supports_gpu(m));
     types |= UCS_BIT(UCS_MEMORY_TYPE_CUDA);
-    assert_true(message_supports_gpu(m));
+    assert_true(messenger_supports_gpu(m));
     answer = UCS_ERR_INVALID_PARAM;
-    assert_false(message_supports_gpu(m));
+    assert_false(messenger_supports_gpu(m));
     answer = UCS_OK;
-    message_close(m);
+    messenger_close(m);
 }
 
 HARNESS_RUN_ALL()

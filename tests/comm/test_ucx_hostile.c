@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <ucp/api/ucp.h>
 
-#include "comm/message/message.h"
+#include "comm/message/messenger.h"
 #include "comm/ucx/header.h"
 
 #define GENERATION 0x5a
@@ -260,19 +260,19 @@ TEST(what_an_outsider_sends_is_dropped)
     pid_t pid = fork();
     if (pid == 0)
         outside_main();
-    int64_t before = message_refused();
+    int64_t before = messenger_refused();
     run(&w, start_attack);
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, &code, 0), pid);
-    print_message("# %lld dropped; %d and %d right sums\n", (long long)(message_refused() - before),
-                  w.right[0], w.right[1]);
+    print_message("# %lld dropped; %d and %d right sums\n",
+                  (long long)(messenger_refused() - before), w.right[0], w.right[1]);
     for (int r = 0; r < 2; r++)
         if (w.is_wrong[r] || w.pair.st[r] != ST_OK || w.right[r] != w.calls)
             fail_msg("rank %d: %s%d right, %s: %s", r, w.is_wrong[r] ? "a WRONG sum; " : "",
                      w.right[r], status_name(w.pair.st[r]), w.pair.message[r]);
     assert_int_equal(code, 0);
     assert_true(shared->is_over);
-    assert_int_equal(message_refused() - before, OUTSIDE_AMS);
+    assert_int_equal(messenger_refused() - before, OUTSIDE_AMS);
     munmap(shared, sizeof *shared);
     shared = NULL;
 }
@@ -296,7 +296,7 @@ static void run_flip(const char *what, enum target target, size_t at, int64_t el
     const char *call = is_broadcast ? "broadcast" : "all_reduce";
     flip.at = at;
     flip.has_flipped = false;
-    int64_t before = message_refused();
+    int64_t before = messenger_refused();
     run(&w, NULL);
     bool fails = target != NOTHING;
     for (int r = 0; r < 2; r++)
@@ -308,8 +308,8 @@ static void run_flip(const char *what, enum target target, size_t at, int64_t el
     if (fails && (!flip.has_flipped || (!names_damage(&w, 0, call) && !names_damage(&w, 1, call))))
         fail_msg("%s: %s: %s; %s", what, flip.has_flipped ? "flipped" : "NOT flipped",
                  w.pair.message[0], w.pair.message[1]);
-    if (message_refused() - before != fails)
-        fail_msg("%s: %lld counted", what, (long long)(message_refused() - before));
+    if (messenger_refused() - before != fails)
+        fail_msg("%s: %lld counted", what, (long long)(messenger_refused() - before));
 }
 
 TEST(a_flipped_bit_is_named)

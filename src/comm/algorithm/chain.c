@@ -42,18 +42,18 @@ enum status comm_chain_broadcast(struct comm_direct *direct, const struct comm_d
         /* 2. */
         while (from->posted < chunks_n && from->posted < from->done + COMM_DIRECT_DEPTH) {
             const int64_t at = from->posted * chunk, left = bytes - at;
-            TRY(message_recv(direct->messenger, next_op(direct, from), call->out + at,
-                             left < chunk ? left : chunk, tag));
+            TRY(messenger_recv(direct->messenger, next_op(direct, from), call->out + at,
+                               left < chunk ? left : chunk, tag));
         }
         /* 3. */
         while (to->posted < from->done && to->posted < to->done + COMM_DIRECT_DEPTH) {
             const int64_t at = to->posted * chunk, left = bytes - at;
             direct->bytes_sent += left < chunk ? left : chunk;
-            TRY(message_send(direct->messenger, next_op(direct, to), call->out + at,
-                             left < chunk ? left : chunk, direct->root_rank[next], tag));
+            TRY(messenger_send(direct->messenger, next_op(direct, to), call->out + at,
+                               left < chunk ? left : chunk, direct->root_rank[next], tag));
         }
         TRY(call->poll(call->arg));
-        TRY(message_progress(direct->messenger, wait));
+        TRY(messenger_progress(direct->messenger, wait));
     }
     return ST_OK;
 }

@@ -77,7 +77,7 @@ static bool has_room(const struct comm_direct_queue *s)
 
 void comm_direct_retire(struct comm_direct_queue *s)
 {
-    while (s->done < s->posted && message_is_done(&s->ops[s->done % COMM_DIRECT_DEPTH]))
+    while (s->done < s->posted && messenger_is_done(&s->ops[s->done % COMM_DIRECT_DEPTH]))
         s->done++;
 }
 
@@ -107,8 +107,8 @@ static enum status send_chunk(struct comm_direct_run *run, struct comm_direct_qu
     struct message_tag tag = {
         .group = direct->group, .tag_class = tag_class, .sequence = run->call->sequence};
     direct->bytes_sent += bytes;
-    return message_send(direct->messenger, next_op(run, s, bytes), data, bytes,
-                        direct->root_rank[r], tag);
+    return messenger_send(direct->messenger, next_op(run, s, bytes), data, bytes,
+                          direct->root_rank[r], tag);
 }
 
 static enum status recv_chunk(struct comm_direct_run *run, struct comm_direct_queue *s, char *data,
@@ -120,7 +120,7 @@ static enum status recv_chunk(struct comm_direct_run *run, struct comm_direct_qu
                               .tag_class = tag_class,
                               .sequence = run->call->sequence};
     int64_t bytes = bytes_of(run, elems, tag_class);
-    return message_recv(direct->messenger, next_op(run, s, bytes), data, bytes, tag);
+    return messenger_recv(direct->messenger, next_op(run, s, bytes), data, bytes, tag);
 }
 
 /* A queue may have COMM_DIRECT_DEPTH messages under way. With a window, it may also be only so
@@ -309,7 +309,7 @@ enum status comm_direct_run(struct comm_direct *direct, const struct comm_direct
             return ST_OK;
         /* no message would wake this thread to send that chunk */
         wait->is_polling = run.is_adding || run.added > added;
-        TRY(message_progress(direct->messenger, wait));
+        TRY(messenger_progress(direct->messenger, wait));
         wait->is_polling = false;
     }
 }
@@ -335,10 +335,10 @@ enum status comm_direct_all_to_all(struct comm_direct *direct, const struct comm
     }
     /* 2. */
     for (int r = 0; r < direct->n; r++) {
-        while (!message_is_done(&direct->peers[r].recv_part.ops[0]) ||
-               !message_is_done(&direct->peers[r].send_part.ops[0])) {
+        while (!messenger_is_done(&direct->peers[r].recv_part.ops[0]) ||
+               !messenger_is_done(&direct->peers[r].send_part.ops[0])) {
             TRY(call->poll(call->arg));
-            TRY(message_progress(direct->messenger, wait));
+            TRY(messenger_progress(direct->messenger, wait));
         }
     }
     return ST_OK;

@@ -31,7 +31,7 @@
 #include <stdbool.h>
 
 #include "comm/core/part.h"
-#include "comm/message/message.h"
+#include "comm/message/messenger.h"
 #include "dev/dev.h"
 #include "kernels/tensor.h"
 
@@ -134,7 +134,7 @@ struct comm_direct_call {
     void *arg;
 };
 /* comm_direct_run — blocks until the call's buffers are the caller's again. Errors: those of
- * message_progress and poll. */
+ * messenger_progress and poll. */
 enum status comm_direct_run(struct comm_direct *direct, const struct comm_direct_call *call,
                             struct message_wait *wait);
 

@@ -54,16 +54,16 @@ static struct message_tag tag_of(const struct comm_eager *eager, int from,
 
 enum status comm_eager_recv(struct comm_eager *eager, int r, enum message_tag_class tag_class)
 {
-    return message_recv(eager->messenger, &eager->peers[r].recv,
-                        comm_eager_received(eager, r) - COMM_EAGER_HEADER_BYTES,
-                        COMM_EAGER_HEADER_BYTES + eager->eager_max, tag_of(eager, r, tag_class));
+    return messenger_recv(eager->messenger, &eager->peers[r].recv,
+                          comm_eager_received(eager, r) - COMM_EAGER_HEADER_BYTES,
+                          COMM_EAGER_HEADER_BYTES + eager->eager_max, tag_of(eager, r, tag_class));
 }
 
 static enum status send_slot(struct comm_eager *eager, struct message_op *op, int slot, int r,
                              enum message_tag_class tag_class, int64_t bytes)
 {
     eager->bytes_sent += COMM_EAGER_HEADER_BYTES + bytes;
-    return message_send(
+    return messenger_send(
         eager->messenger, op, comm_eager_to_send(eager, slot) - COMM_EAGER_HEADER_BYTES,
         COMM_EAGER_HEADER_BYTES + bytes, eager->root_rank[r], tag_of(eager, eager->me, tag_class));
 }
@@ -106,7 +106,7 @@ enum status comm_eager_check(struct comm_eager *eager, const struct comm_ctx *ct
 {
     struct comm_eager_peer *peer = &eager->peers[r];
     ASSERTF(eager->call != NULL && r >= 0 && r < eager->n, "rank %d of %d", r, eager->n);
-    if (peer->has_entered || !message_is_done(&peer->recv))
+    if (peer->has_entered || !messenger_is_done(&peer->recv))
         return ST_OK;
     struct comm_header theirs;
     memcpy(&theirs, comm_eager_received(eager, r) - COMM_EAGER_HEADER_BYTES, sizeof(theirs));
@@ -122,9 +122,9 @@ enum status comm_eager_end(struct comm_eager *eager, const struct comm_ctx *ctx,
         for (;;) {
             TRY(comm_eager_check(eager, ctx, r));
             if (r == eager->me ||
-                (eager->peers[r].has_entered && message_is_done(&eager->peers[r].send)))
+                (eager->peers[r].has_entered && messenger_is_done(&eager->peers[r].send)))
                 break;
-            TRY(message_progress(eager->messenger, wait));
+            TRY(messenger_progress(eager->messenger, wait));
         }
     }
     return ST_OK;

@@ -12,7 +12,7 @@
 #define CONVOY_COMM_EAGER_H
 
 #include "comm/core/transport.h"
-#include "comm/message/message.h"
+#include "comm/message/messenger.h"
 
 /* bytes before the content: the header, padded so that the content is aligned */
 #define COMM_EAGER_HEADER_BYTES 64

@@ -8,7 +8,7 @@
  *   two-level  the same where nodes have several workers (two_level.h)
  *   chain      a large broadcast (chain.c)
  *
- * A rank with a failed call sends GOAWAY to its peers (message_abort). So they look for the rank
+ * A rank with a failed call sends GOAWAY to its peers (messenger_abort). So they look for the rank
  * that is missing and do not blame this one. Must not know what is summed, or why. */
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +102,7 @@ static enum status name_cause(struct comm_ctx *ctx, enum status st)
     const struct comm_nodes *state = ctx->state;
     struct message_loss loss = {.rank = -1};
     int member = -1;
-    bool is_lost = message_lost(state->root->messenger, &loss);
+    bool is_lost = messenger_lost(state->root->messenger, &loss);
     for (int r = 0; r < state->n; r++)
         member = state->root_rank[r] == loss.rank ? r : member;
     if (st != ST_PEER || state->was_cancelled || !is_lost || member < 0)
@@ -117,7 +117,7 @@ static enum status name_cause(struct comm_ctx *ctx, enum status st)
             "rank %d (node %d) was lost in %s %lld: %s, over %s; if this happens again, look at "
             "the network adapters, cables and memory of both nodes",
             loss.rank, loss.rank / root->config.place.locals, transport_call_name(ctx->call->kind),
-            (long long)ctx->call->sequence, loss.text, message_name(state->root->messenger));
+            (long long)ctx->call->sequence, loss.text, messenger_name(state->root->messenger));
     }
     if (!loss.sent_goaway && find_missing(ctx, loss.rank) < 0)
         return st;
@@ -145,7 +145,7 @@ enum status comm_nodes_finish(struct comm_ctx *ctx, enum status st)
     if (st == ST_OK)
         return ST_OK;
     st = name_cause(ctx, st);
-    message_abort(state->root->messenger);
+    messenger_abort(state->root->messenger);
     return st;
 }
 
@@ -400,8 +400,8 @@ static enum status broadcast(struct comm_ctx *ctx, const struct comm_call *call)
 static enum status wait_for(struct comm_nodes *state, const struct message_op *op,
                             struct message_wait *wait)
 {
-    while (!message_is_done(op))
-        TRY(message_progress(state->root->messenger, wait));
+    while (!messenger_is_done(op))
+        TRY(messenger_progress(state->root->messenger, wait));
     return ST_OK;
 }
 
@@ -431,10 +431,10 @@ static enum status run_pair(struct comm_ctx *ctx, const struct comm_call *call)
         return ST_OK;
     if (is_send) {
         state->eager.bytes_sent += bytes;
-        TRY(message_send(state->root->messenger, &peer->send, call->in, bytes,
-                         state->root_rank[call->peer], tag));
+        TRY(messenger_send(state->root->messenger, &peer->send, call->in, bytes,
+                           state->root_rank[call->peer], tag));
     } else
-        TRY(message_recv(state->root->messenger, &peer->recv, call->out, bytes, tag));
+        TRY(messenger_recv(state->root->messenger, &peer->recv, call->out, bytes, tag));
     return wait_for(state, op, &wait);
 }
 
@@ -476,12 +476,12 @@ static enum status alloc(struct comm_ctx *ctx, int64_t bytes, void **out)
 static bool get_link(const struct comm_ctx *ctx, int rank, struct comm_link *out)
 {
     const struct comm_nodes *state = ctx->state;
-    return message_link(state->root->messenger, state->root_rank[rank], out);
+    return messenger_link(state->root->messenger, state->root_rank[rank], out);
 }
 
 static int closed(const struct comm_ctx *ctx)
 {
-    return message_closed(((const struct comm_nodes *)ctx->state)->root->messenger);
+    return messenger_closed(((const struct comm_nodes *)ctx->state)->root->messenger);
 }
 
 const struct transport_ops comm_nodes_ops = {

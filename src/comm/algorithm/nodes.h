@@ -29,7 +29,7 @@ struct comm_gpu {
  * by node. */
 enum status comm_gpu_open(struct comm_gpu *gpu, const struct comm_ctx *ctx,
                           struct messenger *messenger, int group, const int *root_rank);
-/* comm_gpu_close — accepts a zeroed one. Before message_close, after message_abort. */
+/* comm_gpu_close — accepts a zeroed one. Before messenger_close, after messenger_abort. */
 void comm_gpu_close(struct comm_gpu *gpu);
 
 /* comm_gpu_begin — waits until the device has done what the call comes after.
@@ -48,7 +48,7 @@ enum status comm_gpu_end(struct comm_gpu *gpu, const struct comm_ctx *ctx);
  * (comm_eager_received), all others when theirs is on its way.
  * comm_star_scatter — the root sends the first `bytes` of comm_eager_to_send(eager, root) to all;
  * the others return when they have come (comm_eager_received of the root).
- * content: `bytes` bytes, not read on the root. Errors: those of message_progress; ST_BUG: a rank
+ * content: `bytes` bytes, not read on the root. Errors: those of messenger_progress; ST_BUG: a rank
  * is in another call. */
 enum status comm_star_gather(struct comm_eager *eager, const struct comm_ctx *ctx,
                              const struct comm_call *call, const void *content, int64_t bytes,
@@ -62,7 +62,7 @@ enum status comm_star_scatter(struct comm_eager *eager, const struct comm_ctx *c
 struct comm_nodes_root {
     struct messenger *messenger;
     int group_next;
-    bool shares_cores; /* message_shares_cores */
+    bool shares_cores; /* messenger_shares_cores */
 };
 
 struct comm_nodes {

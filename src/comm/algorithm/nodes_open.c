@@ -161,7 +161,7 @@ static void choose_star(struct comm_nodes *state)
 static bool offers_gpu(const struct comm_ctx *ctx)
 {
     const struct comm_nodes *state = ctx->state;
-    return dev_is_discrete(ctx->config.dev) && message_supports_gpu(state->root->messenger);
+    return dev_is_discrete(ctx->config.dev) && messenger_supports_gpu(state->root->messenger);
 }
 
 static enum status open_gpu(struct comm_nodes *state, struct comm_ctx *ctx)
@@ -184,7 +184,7 @@ enum status comm_nodes_open_begin(struct comm_ctx *ctx, void *address, int64_t *
                                           .data_addr = c->data_addr,
                                           .master = c->master,
                                           .shares_cores = ctx->wait_policy == WAIT_POLICY_YIELD};
-    TRY(message_open(&config, &state->root->messenger));
+    TRY(messenger_open(&config, &state->root->messenger));
     bool is_intra_node = ctx->config.place.locals > 1 && offers_gpu(ctx);
     return message_choose_pack(state->root->messenger, is_intra_node, address, COMM_ADDRESS_MAX,
                                address_bytes);
@@ -220,21 +220,21 @@ enum status comm_nodes_open_end(struct comm_ctx *ctx, const void *addresses, con
         const struct messenger *messenger = state->root->messenger;
         const char *intra = state->shm.shm != NULL ? "shm + " : "";
         text_format(about->backend, sizeof(about->backend), "%s%s", intra,
-                    message_driver_name(messenger));
-        text_format(about->name, sizeof(about->name), "%s%s", intra, message_name(messenger));
+                    messenger_driver_name(messenger));
+        text_format(about->name, sizeof(about->name), "%s%s", intra, messenger_name(messenger));
     }
-    state->root->shares_cores = message_shares_cores(state->root->messenger);
+    state->root->shares_cores = messenger_shares_cores(state->root->messenger);
     choose_star(state);
     /* Appends to what was noted about GPUs. */
-    const char *reason = message_choice_reason(state->root->messenger);
+    const char *reason = messenger_choice_reason(state->root->messenger);
     size_t n = strlen(ctx->choice_reason);
     if (reason[0] != 0)
         text_format(ctx->choice_reason + n, sizeof(ctx->choice_reason) - n, "%s%s",
                     n > 0 ? "; " : "", reason);
-    if (st == ST_OK && message_rank_without_gpu(state->root->messenger) < 0)
+    if (st == ST_OK && messenger_rank_without_gpu(state->root->messenger) < 0)
         st = open_gpu(state, ctx);
     if (st == ST_OK && state->me == 0 && dev_is_discrete(ctx->config.dev))
-        message_log_gpu(state->root->messenger);
+        messenger_log_gpu(state->root->messenger);
     return comm_nodes_finish(ctx, st);
 }
 
@@ -254,7 +254,7 @@ void comm_nodes_open_close(struct comm_ctx *ctx)
     free(state->sources);
     free(state->parts);
     if (state->owns_root) {
-        message_close(state->root->messenger);
+        messenger_close(state->root->messenger);
         free(state->root);
     }
     free(state);

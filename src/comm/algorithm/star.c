@@ -33,7 +33,7 @@ static enum status send_statuses(struct comm_eager *eager)
         entered |= (uint32_t)eager->peers[r].has_entered << r;
     for (int r = 0; r < eager->n; r++) {
         struct comm_eager_peer *peer = &eager->peers[r];
-        if (r == eager->me || !peer->has_entered || !message_is_done(&peer->status))
+        if (r == eager->me || !peer->has_entered || !messenger_is_done(&peer->status))
             continue;
         comm_eager_write_header(eager, r, &entered);
         TRY(comm_eager_send(eager, &peer->status, r, r, 0));
@@ -75,7 +75,7 @@ enum status comm_star_gather(struct comm_eager *eager, const struct comm_ctx *ct
             TRY(check_all(eager, ctx, &missing));
             if (missing == 0)
                 return ST_OK;
-            TRY(message_progress(eager->messenger, wait));
+            TRY(messenger_progress(eager->messenger, wait));
             const int64_t now_ns = wait->idle_ns != 0 ? clock_ns() : sent_ns;
             if (now_ns - sent_ns < STATUS_NS)
                 continue;
@@ -94,8 +94,8 @@ enum status comm_star_gather(struct comm_eager *eager, const struct comm_ctx *ct
 static enum status await_op(struct comm_eager *eager, const struct message_op *op,
                             struct message_wait *wait)
 {
-    while (!message_is_done(op))
-        TRY(message_progress(eager->messenger, wait));
+    while (!messenger_is_done(op))
+        TRY(messenger_progress(eager->messenger, wait));
     return ST_OK;
 }
 

@@ -105,7 +105,7 @@ struct comm_config {
     /* true: other ranks use the same cores; waits yield at once */
     bool is_oversubscribed;
     enum comm_net net; /* HOST, AUTO */
-    /* Where TCP listens, and how to reach node 0: see message/message.h. Both outlive
+    /* Where TCP listens, and how to reach node 0: see message/messenger.h. Both outlive
      * comm_begin_open. */
     const char *data_addr, *master;
     /* COMM_SECRET_BYTES shared by the ranks of this generation alone: TCP and UCX authenticate

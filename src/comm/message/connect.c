@@ -32,18 +32,19 @@ static enum status exchange_hellos(struct messenger *messenger, struct message_w
                            goaway = hello;
         goaway.sequence = 1;
         peer->goaway_recv.is_goaway = peer->goaway_send.is_goaway = true;
-        TRY(message_recv(messenger, &peer->goaway_recv, &peer->goaway_cause,
-                         sizeof(peer->goaway_cause), goaway));
-        TRY(message_recv(messenger, &peer->hello_recv, &peer->theirs, sizeof(peer->theirs), hello));
-        TRY(message_send(messenger, &peer->hello_send, &messenger->mine, sizeof(messenger->mine),
-                         peer->rank, hello));
+        TRY(messenger_recv(messenger, &peer->goaway_recv, &peer->goaway_cause,
+                           sizeof(peer->goaway_cause), goaway));
+        TRY(messenger_recv(messenger, &peer->hello_recv, &peer->theirs, sizeof(peer->theirs),
+                           hello));
+        TRY(messenger_send(messenger, &peer->hello_send, &messenger->mine, sizeof(messenger->mine),
+                           peer->rank, hello));
     }
     for (int i = 0; i < messenger->ranks; i++) {
         struct message_peer *peer = &messenger->peers[i];
         if (!peer->is_connected)
             continue;
-        while (!message_is_done(&peer->hello_send) || !message_is_done(&peer->hello_recv))
-            TRY(message_progress(messenger, &wait));
+        while (!messenger_is_done(&peer->hello_send) || !messenger_is_done(&peer->hello_recv))
+            TRY(messenger_progress(messenger, &wait));
         TRY(check_hello(messenger, peer));
     }
     return ST_OK;
@@ -53,7 +54,7 @@ static enum status connect_all(struct messenger *messenger, const struct message
                                struct message_watch watch)
 {
     TRY(message_choose_select(messenger, world));
-    messenger->mine.offers_gpu = world->offers_gpu && message_supports_gpu(messenger);
+    messenger->mine.offers_gpu = world->offers_gpu && messenger_supports_gpu(messenger);
     for (int i = 0; i < messenger->ranks; i++)
         if (i != messenger->rank && world->is_peer[i]) {
             struct message_peer *peer = &messenger->peers[i];
@@ -63,7 +64,7 @@ static enum status connect_all(struct messenger *messenger, const struct message
                 return FAIL(ST_PEER, "rank %d has sent no address", i);
             const char *why = messenger->driver->connect(messenger, peer, address, bytes);
             peer->is_connected = why == NULL;
-            TRY(why == NULL ? ST_OK : message_fail_unreachable(messenger, i, why));
+            TRY(why == NULL ? ST_OK : messenger_fail_unreachable(messenger, i, why));
         }
     TRY(exchange_hellos(messenger, watch));
     messenger->driver->describe(messenger, messenger->name, sizeof(messenger->name));

@@ -1,15 +1,15 @@
-/* message_inside — what message.c and connect.c share with the drivers: connections, and the
+/* message_inside — what messenger.c and connect.c share with the drivers: connections, and the
  * messages by which each begins and ends.
  *
  * A driver moves tagged messages between two processes: ucx/ucx.c over UCX, tcp/tcp.c over TCP
- * sockets. It reports the end of each message by message_op_end and each lost connection by
- * message_on_lost. A driver must not know the other. */
+ * sockets. It reports the end of each message by messenger_op_end and each lost connection by
+ * messenger_on_lost. A driver must not know the other. */
 #ifndef CONVOY_COMM_MESSAGE_INSIDE_H
 #define CONVOY_COMM_MESSAGE_INSIDE_H
 
 #include <stddef.h>
 
-#include "comm/message/message.h"
+#include "comm/message/messenger.h"
 
 #define MESSAGE_HELLO_MAGIC 0x796f766e6f630003u
 /* the group of HELLO (sequence 0) and GOAWAY messages (sequence 1) */
@@ -48,7 +48,7 @@ struct message_driver {
     /* connect: begins a connection to the peer. */
     const char *(*connect)(struct messenger *messenger, struct message_peer *peer,
                            const void *address, int64_t bytes);
-    /* send, recv: begin a message, which ends at once (message_op_end) or within progress. */
+    /* send, recv: begin a message, which ends at once (messenger_op_end) or within progress. */
     const char *(*send)(struct messenger *messenger, struct message_op *op, const void *data,
                         uint64_t tag);
     const char *(*recv)(struct messenger *messenger, struct message_op *op, void *data,
@@ -83,7 +83,7 @@ struct messenger {
     struct message_peer *peers; /* one for each rank */
     struct message_op *busy;    /* list of messages under way */
     int lost;                   /* the rank lost first; -1: none */
-    int closed;                 /* once it is broken: message_closed */
+    int closed;                 /* once it is broken: messenger_closed */
     struct message_op *failed;  /* the first message that failed, and the reason */
     const char *failed_why;
     bool is_broken;
@@ -98,13 +98,13 @@ struct messenger {
 struct message_queue {
     struct message_op *first, *last;
 };
-/* message_queue_take — the first one of this tag, taken out; NULL: none. */
-void message_queue_add(struct message_queue *queue, struct message_op *op);
-struct message_op *message_queue_take(struct message_queue *queue, uint64_t tag);
+/* messenger_queue_take — the first one of this tag, taken out; NULL: none. */
+void messenger_queue_add(struct message_queue *queue, struct message_op *op);
+struct message_op *messenger_queue_take(struct message_queue *queue, uint64_t tag);
 
-/* Reasons. message_truncated: a message is longer than its receive. message_damaged: a peer's
+/* Reasons. messenger_truncated: a message is longer than its receive. messenger_damaged: a peer's
  * message is not what the peer has sent. */
-extern const char message_truncated[], message_damaged[];
+extern const char messenger_truncated[], messenger_damaged[];
 
 /* message_choose_open — opens the drivers that config.net allows.
  * message_choose_select — chooses the driver and closes the others. Errors: ST_DISAGREE: ranks have
@@ -116,11 +116,12 @@ const void *message_choose_address(const struct messenger *messenger,
                                    const struct message_world *world, int rank, int64_t *bytes_out);
 void message_choose_close(struct messenger *messenger);
 
-/* message_op_end — a message has ended; why: the reason of its failure, or NULL.
- * message_on_lost — the connection to the peer has ended; why: static memory.
- * message_fail_unreachable — ST_PEER: no connection to that rank was made. */
-void message_op_end(struct message_op *op, const char *why);
-void message_on_lost(struct message_peer *peer, const char *why);
-enum status message_fail_unreachable(const struct messenger *messenger, int rank, const char *why);
+/* messenger_op_end — a message has ended; why: the reason of its failure, or NULL.
+ * messenger_on_lost — the connection to the peer has ended; why: static memory.
+ * messenger_fail_unreachable — ST_PEER: no connection to that rank was made. */
+void messenger_op_end(struct message_op *op, const char *why);
+void messenger_on_lost(struct message_peer *peer, const char *why);
+enum status messenger_fail_unreachable(const struct messenger *messenger, int rank,
+                                       const char *why);
 
 #endif

@@ -74,7 +74,7 @@ void tcp_conn_lose(struct tcp_conn *conn, const char *why)
         close(conn->fd);
     conn->fd = -1;
     conn->is_write_closed = true;
-    message_on_lost(conn->peer, why);
+    messenger_on_lost(conn->peer, why);
 }
 
 /* ---- unexpected messages ---- */
@@ -156,7 +156,7 @@ static void deliver(struct tcp_conn *conn, struct tcp_unexpected *unexpected, st
     conn->unexpected_n--;
     conn->unexpected_bytes -= unexpected->total;
     give_spare(conn, unexpected);
-    message_op_end(op, fits ? NULL : message_truncated);
+    messenger_op_end(op, fits ? NULL : messenger_truncated);
 }
 
 void tcp_conn_post_recv(struct tcp_conn *conn, struct message_op *op)
@@ -170,7 +170,7 @@ void tcp_conn_post_recv(struct tcp_conn *conn, struct message_op *op)
             at->op = op;
         return;
     }
-    message_queue_add(&conn->posted, op);
+    messenger_queue_add(&conn->posted, op);
     conn->is_held = false;
 }
 
@@ -193,9 +193,9 @@ static bool find_place(struct tcp_conn *conn)
     const struct tcp_frame_header *head = &conn->head;
     if (conn->has_message)
         return true;
-    conn->op = message_queue_take(&conn->posted, head->tag);
+    conn->op = messenger_queue_take(&conn->posted, head->tag);
     if (conn->op != NULL && conn->op->bytes < head->total) {
-        message_op_end(conn->op, message_truncated);
+        messenger_op_end(conn->op, messenger_truncated);
         conn->op = NULL;
         conn->is_held = true;
         return false;
@@ -247,7 +247,7 @@ static bool end_frame(struct tcp_conn *conn)
     conn->unexpected = NULL;
     if (op != NULL) {
         op->bytes = conn->total;
-        message_op_end(op, NULL);
+        messenger_op_end(op, NULL);
         return true;
     }
     unexpected->is_whole = true;
@@ -289,8 +289,8 @@ static bool next_head(struct tcp_conn *conn)
     }
     if (!tcp_frame_read(&conn->in, conn->buffer + conn->buffer_first, &conn->head) ||
         !is_next(conn)) {
-        tcp_accept_refuse(conn->tcp, -1, message_damaged);
-        tcp_conn_lose(conn, message_damaged);
+        tcp_accept_refuse(conn->tcp, -1, messenger_damaged);
+        tcp_conn_lose(conn, messenger_damaged);
         return false;
     }
     conn->buffer_first += TCP_FRAME_HEADER_BYTES;
@@ -320,8 +320,8 @@ static bool consume(struct tcp_conn *conn)
         return false;
     if (end_frame(conn))
         return true;
-    tcp_accept_refuse(conn->tcp, -1, message_damaged);
-    tcp_conn_lose(conn, message_damaged);
+    tcp_accept_refuse(conn->tcp, -1, messenger_damaged);
+    tcp_conn_lose(conn, messenger_damaged);
     return false;
 }
 
@@ -409,7 +409,7 @@ unsigned tcp_conn_write(struct tcp_conn *conn)
             if (conn->out_last == op)
                 conn->out_last = NULL;
             op->after = NULL;
-            message_op_end(op, NULL);
+            messenger_op_end(op, NULL);
         }
     }
     return moved;
@@ -436,14 +436,14 @@ bool tcp_conn_link(const struct message_peer *peer, struct comm_link *out)
 #ifdef FUZZ
 #include <sys/socket.h>
 
-const char message_truncated[] = "too long", message_damaged[] = "damaged";
+const char messenger_truncated[] = "too long", messenger_damaged[] = "damaged";
 static int64_t fuzz_ended, fuzz_lost;
-void message_op_end(struct message_op *op, const char *why)
+void messenger_op_end(struct message_op *op, const char *why)
 {
     op->is_busy = false;
     fuzz_ended += why == NULL;
 }
-void message_on_lost(struct message_peer *peer, const char *why)
+void messenger_on_lost(struct message_peer *peer, const char *why)
 {
     peer->why = why;
     fuzz_lost++;

@@ -21,7 +21,7 @@
 #define TCP_FRAME_CONTENT_MAX (126 << 10)
 
 struct tcp_frame_header {
-    uint64_t tag;      /* of the message (message/message.h) */
+    uint64_t tag;      /* of the message (message/messenger.h) */
     int64_t total, at; /* bytes of the message; where in it this frame begins */
     int64_t bytes;     /* of this frame */
     uint8_t checksum[MESSAGE_SEAL_SUM_BYTES];

@@ -23,7 +23,7 @@ struct ucx_header {
     int32_t from; /* rank of the sender */
     uint32_t flags;
     uint64_t number; /* of the message, from 0 on */
-    uint64_t tag;    /* message/message.h */
+    uint64_t tag;    /* message/messenger.h */
     int64_t bytes;   /* of the content */
     uint8_t checksum[MESSAGE_SEAL_SUM_BYTES];
 };

@@ -41,7 +41,7 @@ static ucs_memory_type_t memory_of(const struct message_op *op)
 static void on_sent(void *request, ucs_status_t status, void *arg)
 {
     ucp_request_free(request);
-    message_op_end(arg, why_of(status));
+    messenger_op_end(arg, why_of(status));
 }
 
 const char *ucx_message_send(struct messenger *messenger, struct message_op *op, const void *data,
@@ -70,7 +70,7 @@ const char *ucx_message_send(struct messenger *messenger, struct message_op *op,
     if (UCS_PTR_IS_ERR(request))
         return ucs_status_string(UCS_PTR_STATUS(request));
     if (request == NULL)
-        message_op_end(op, NULL);
+        messenger_op_end(op, NULL);
     else if (op->is_busy)
         op->request = request;
     return NULL;
@@ -93,7 +93,7 @@ static void refuse(struct ucx *ucx, const struct ucx_conn *conn, const char *why
     refused++;
     ucx->refused_n++;
     if (conn != NULL)
-        message_on_lost(conn->peer, message_damaged);
+        messenger_on_lost(conn->peer, messenger_damaged);
     if (ucx->refused_log_ms != 0 && now_ms - ucx->refused_log_ms < LOG_MS)
         return;
     LOG_WARN("dropped %lld message%s that reached this worker's UCX; the last, from %s: %s",
@@ -111,11 +111,11 @@ static void end_recv(struct message_op *op, const struct ucx_header *header)
     const struct ucx_conn *conn = op->messenger->peers[op->peer].conn;
     if (!ucx_header_check(&conn->in, header, op->data)) {
         refused++;
-        message_op_end(op, message_damaged);
+        messenger_op_end(op, messenger_damaged);
         return;
     }
     op->bytes = header->bytes;
-    message_op_end(op, NULL);
+    messenger_op_end(op, NULL);
 }
 
 static void on_moved(void *request, ucs_status_t status, size_t bytes, void *arg)
@@ -128,7 +128,7 @@ static void on_moved(void *request, ucs_status_t status, size_t bytes, void *arg
     if (status == UCS_OK)
         end_recv(op, &header);
     else
-        message_op_end(op, why_of(status));
+        messenger_op_end(op, why_of(status));
 }
 
 /* Lets UCX move the content; takes the descriptor. */
@@ -146,7 +146,7 @@ static void begin_rendezvous(struct ucx *ucx, struct message_op *op,
     ucs_status_ptr_t request =
         ucp_am_recv_data_nbx(ucx->worker, rendezvous, op->data, (size_t)header->bytes, &param);
     if (UCS_PTR_IS_ERR(request))
-        message_op_end(op, ucs_status_string(UCS_PTR_STATUS(request)));
+        messenger_op_end(op, ucs_status_string(UCS_PTR_STATUS(request)));
     else if (request == NULL)
         end_recv(op, header);
     else if (op->is_busy)
@@ -159,7 +159,7 @@ static const char *find_misfit(const struct message_op *op, const struct ucx_hea
 {
     const bool is_gpu = (header->flags & UCX_HEADER_IS_GPU) != 0;
     if (header->bytes > op->bytes)
-        return message_truncated;
+        return messenger_truncated;
     return header->bytes > 0 && (is_gpu != op->is_gpu || (is_gpu && !is_rendezvous)) ? other_memory
                                                                                      : NULL;
 }
@@ -170,7 +170,7 @@ static bool deliver(struct ucx *ucx, struct message_op *op, const struct ucx_hea
 {
     const char *misfit = find_misfit(op, header, rendezvous != NULL);
     if (misfit != NULL) {
-        message_op_end(op, misfit);
+        messenger_op_end(op, misfit);
         return false;
     }
     if (rendezvous != NULL) {
@@ -251,7 +251,7 @@ const char *ucx_message_recv(struct messenger *messenger, struct message_op *op,
         deliver_kept(conn, arrival, op);
         return NULL;
     }
-    message_queue_add(&conn->posted, op);
+    messenger_queue_add(&conn->posted, op);
     return NULL;
 }
 
@@ -278,7 +278,7 @@ static void take_early(struct ucx_conn *conn)
 {
     while (conn->early != NULL && conn->early->header.number == conn->in.next) {
         struct ucx_arrival *arrival = conn->early;
-        struct message_op *op = message_queue_take(&conn->posted, arrival->header.tag);
+        struct message_op *op = messenger_queue_take(&conn->posted, arrival->header.tag);
         conn->early = arrival->next;
         conn->in.next++;
         if (op != NULL)
@@ -295,11 +295,11 @@ static bool take(struct ucx_conn *conn, const struct ucx_header *header, const v
     ASSERTF(header->number >= conn->in.next && header->from == conn->peer->rank,
             "message %llu of %d", (unsigned long long)header->number, header->from);
     const bool is_early = header->number != conn->in.next;
-    struct message_op *op = is_early ? NULL : message_queue_take(&conn->posted, header->tag);
+    struct message_op *op = is_early ? NULL : messenger_queue_take(&conn->posted, header->tag);
     struct ucx_arrival *arrival = op == NULL ? keep(header, data, rendezvous) : NULL;
     bool is_taken = rendezvous != NULL;
     if (op == NULL && arrival == NULL) {
-        message_on_lost(conn->peer, no_memory);
+        messenger_on_lost(conn->peer, no_memory);
         return false;
     }
     if (is_early) {

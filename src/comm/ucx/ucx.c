@@ -90,9 +90,9 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     struct message_peer *peer = arg;
     if (status == UCS_OK)
         status = UCS_ERR_CONNECTION_RESET;
-    if (status == UCS_ERR_CONNECTION_RESET && peer->why != message_damaged)
+    if (status == UCS_ERR_CONNECTION_RESET && peer->why != messenger_damaged)
         peer->was_closed = true;
-    message_on_lost(peer, ucs_status_string(status));
+    messenger_on_lost(peer, ucs_status_string(status));
 }
 
 /* Keys of both directions. false: OpenSSL failed. */

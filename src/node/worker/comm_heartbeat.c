@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "comm/message/message.h"
+#include "comm/message/messenger.h"
 
 #define EVERY_MS 100
 
@@ -38,7 +38,7 @@ static void read_comm(struct comm_heartbeat *heartbeat, struct board_call *call)
 
 static void publish(struct comm_heartbeat *heartbeat)
 {
-    struct board_call call = {.published_ms = clock_ms(), .refused = message_refused()};
+    struct board_call call = {.published_ms = clock_ms(), .refused = messenger_refused()};
     read_comm(heartbeat, &call);
     call.left_ms = heartbeat->left_ms;
     board_call_publish(heartbeat->board, heartbeat->worker_i, &call);

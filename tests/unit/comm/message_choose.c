@@ -22,8 +22,8 @@ static void begin(struct trial *t, enum comm_net net, const char *tls)
         setenv("UCX_TLS", tls, 1);
     else
         unsetenv("UCX_TLS");
-    assert_int_equal(message_open(&(struct message_config){.net = net, .eager_bytes = 4096}, &t->m),
-                     ST_OK);
+    assert_int_equal(
+        messenger_open(&(struct message_config){.net = net, .eager_bytes = 4096}, &t->m), ST_OK);
     for (int r = 0; r < 3; r++) {
         assert_int_equal(message_choose_pack(t->m, false, t->addresses[r], ROOM, &t->bytes[r]),
                          ST_OK);
@@ -44,13 +44,13 @@ static void end(struct trial *t, enum status want, const char *driver, const cha
     if (st == ST_OK) {
         int64_t bytes;
         assert_string_equal(t->m->driver->name, driver);
-        assert_string_equal(message_choice_reason(t->m), why);
+        assert_string_equal(messenger_choice_reason(t->m), why);
         assert_non_null(message_choose_address(t->m, &t->world, 2, &bytes));
     } else {
         assert_non_null(strstr(status_message(), why));
     }
     t->m->driver = NULL; /* no connections: only closed */
-    message_close(t->m);
+    messenger_close(t->m);
 }
 
 TEST(one_rule_for_all)
@@ -103,7 +103,7 @@ TEST(ucx_over_tcp_must_be_asked_for)
         HARNESS_SKIP("this machine has InfiniBand");
     unsetenv("UCX_TLS");
     assert_int_equal(
-        message_open(&(struct message_config){.net = COMM_NET_UCX, .eager_bytes = 4096}, &m),
+        messenger_open(&(struct message_config){.net = COMM_NET_UCX, .eager_bytes = 4096}, &m),
         ST_NO_DEVICE);
     assert_non_null(strstr(status_message(), "UCX_TLS=tcp,self"));
     setenv("UCX_TLS", "^tcp", 1);

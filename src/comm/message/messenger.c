@@ -1,8 +1,8 @@
-/* message — messages under way and the peers they wait for, over any driver.
+/* messenger — messages under way and the peers they wait for, over any driver.
  *
  * Each receive names its sender. The list of messages under way shows which of them fail
  * with a lost peer. Must not know collectives, nor how a driver moves bytes. */
-#include "comm/message/message.h"
+#include "comm/message/messenger.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -34,10 +34,10 @@
 /* after a GOAWAY message: for messages sent before it by another path */
 #define GOAWAY_NS ((int64_t)200000000)
 
-const char message_truncated[] = "a message is longer than expected";
-const char message_damaged[] = "a message is forged, damaged or out of order";
+const char messenger_truncated[] = "a message is longer than expected";
+const char messenger_damaged[] = "a message is forged, damaged or out of order";
 
-enum status message_open(const struct message_config *config, struct messenger **out)
+enum status messenger_open(const struct message_config *config, struct messenger **out)
 {
     struct messenger *messenger = memory_new(1, sizeof(*messenger));
     messenger->config = *config;
@@ -45,7 +45,7 @@ enum status message_open(const struct message_config *config, struct messenger *
     messenger->coalesce_ns = COALESCE_MIN_NS;
     enum status st = message_choose_open(messenger);
     if (st != ST_OK) {
-        message_close(messenger);
+        messenger_close(messenger);
         return st;
     }
     *out = messenger;
@@ -65,7 +65,7 @@ static void list_remove(struct message_op *op)
     op->is_busy = false;
 }
 
-void message_queue_add(struct message_queue *queue, struct message_op *op)
+void messenger_queue_add(struct message_queue *queue, struct message_op *op)
 {
     if (queue->last != NULL)
         queue->last->after = op;
@@ -74,7 +74,7 @@ void message_queue_add(struct message_queue *queue, struct message_op *op)
     queue->last = op;
 }
 
-struct message_op *message_queue_take(struct message_queue *queue, uint64_t tag)
+struct message_op *messenger_queue_take(struct message_queue *queue, uint64_t tag)
 {
     struct message_op *before = NULL;
     for (struct message_op *op = queue->first; op != NULL; before = op, op = op->after) {
@@ -92,7 +92,7 @@ struct message_op *message_queue_take(struct message_queue *queue, uint64_t tag)
     return NULL;
 }
 
-void message_op_end(struct message_op *op, const char *why)
+void messenger_op_end(struct message_op *op, const char *why)
 {
     struct messenger *messenger = op->messenger;
     ASSERT(op->is_busy);
@@ -114,7 +114,7 @@ static uint64_t tag_bits(const struct messenger *messenger, struct message_tag t
            (uint64_t)tag.tag_class << 30 | (uint64_t)(tag.sequence & 0x3fffffff);
 }
 
-enum status message_fail_unreachable(const struct messenger *messenger, int rank, const char *why)
+enum status messenger_fail_unreachable(const struct messenger *messenger, int rank, const char *why)
 {
     char at[80] = "";
     if (messenger->driver->address_text != NULL)
@@ -137,7 +137,7 @@ static enum status fail_lost(const struct messenger *messenger, int rank)
     const struct message_peer *peer = &messenger->peers[first];
     const char *why = peer->why != NULL ? peer->why : "it was closed here";
     if (peer->theirs.magic != MESSAGE_HELLO_MAGIC) /* no HELLO message came */
-        return message_fail_unreachable(messenger, first, why);
+        return messenger_fail_unreachable(messenger, first, why);
     return FAIL(ST_PEER, "rank %d was lost: its connection ended (%s: %s)", first,
                 messenger->driver->label, why);
 }
@@ -177,8 +177,8 @@ static void op_start(struct messenger *messenger, struct message_op *op, int pee
     op->is_busy = true;
 }
 
-enum status message_send(struct messenger *messenger, struct message_op *op, const void *data,
-                         int64_t bytes, int to, struct message_tag tag)
+enum status messenger_send(struct messenger *messenger, struct message_op *op, const void *data,
+                           int64_t bytes, int to, struct message_tag tag)
 {
     ASSERTF(to >= 0 && to < messenger->ranks && messenger->peers[to].is_connected, "to %d of %d",
             to, messenger->ranks);
@@ -189,14 +189,14 @@ enum status message_send(struct messenger *messenger, struct message_op *op, con
     return op_begun(op, messenger->driver->send(messenger, op, data, tag_bits(messenger, tag)));
 }
 
-enum status message_recv(struct messenger *messenger, struct message_op *op, void *data,
-                         int64_t bytes, struct message_tag tag)
+enum status messenger_recv(struct messenger *messenger, struct message_op *op, void *data,
+                           int64_t bytes, struct message_tag tag)
 {
     ASSERTF(tag.from >= 0 && tag.from < messenger->ranks && messenger->peers[tag.from].is_connected,
             "from %d of %d", tag.from, messenger->ranks);
     if (messenger->is_broken)
         return fail_lost(messenger, tag.from);
-    /* A message of a lost peer may have arrived already: message_progress finds out. */
+    /* A message of a lost peer may have arrived already: messenger_progress finds out. */
     op_start(messenger, op, tag.from, false, bytes);
     return op_begun(op, messenger->driver->recv(messenger, op, data, tag_bits(messenger, tag)));
 }
@@ -206,13 +206,13 @@ enum status message_recv(struct messenger *messenger, struct message_op *op, voi
 static enum status check_failures(struct messenger *messenger)
 {
     if (messenger->failed != NULL) {
-        if (messenger->failed_why == message_truncated)
+        if (messenger->failed_why == messenger_truncated)
             return FAIL(ST_BUG,
                         "a message of rank %d is longer than the %lld bytes expected; a bug: the "
                         "ranks are in different calls",
                         messenger->failed->peer, (long long)messenger->failed->bytes);
         struct message_peer *peer = &messenger->peers[messenger->failed->peer];
-        message_on_lost(peer, messenger->failed_why);
+        messenger_on_lost(peer, messenger->failed_why);
         return fail_lost(messenger, peer->rank);
     }
     if (messenger->lost >= 0) {
@@ -224,7 +224,7 @@ static enum status check_failures(struct messenger *messenger)
     return ST_OK;
 }
 
-void message_on_lost(struct message_peer *peer, const char *why)
+void messenger_on_lost(struct message_peer *peer, const char *why)
 {
     if (peer->why == NULL)
         peer->why = why;
@@ -275,7 +275,7 @@ static void wait_idle(struct messenger *messenger, struct message_wait *wait, in
         messenger->driver->sleep(messenger, SLEEP_MS);
 }
 
-enum status message_progress(struct messenger *messenger, struct message_wait *wait)
+enum status messenger_progress(struct messenger *messenger, struct message_wait *wait)
 {
     unsigned moved = messenger->driver->progress(messenger);
     if (moved > 0)
@@ -293,12 +293,12 @@ enum status message_progress(struct messenger *messenger, struct message_wait *w
         for (int i = 0; i < messenger->ranks; i++) {
             struct message_peer *peer = &messenger->peers[i];
             if (!peer->is_connected || peer->why != NULL || peer->goaway_recv.messenger == NULL ||
-                !message_is_done(&peer->goaway_recv))
+                !messenger_is_done(&peer->goaway_recv))
                 continue;
             if (peer->goaway_ns == 0)
                 peer->goaway_ns = now_ns;
             else if (now_ns - peer->goaway_ns > GOAWAY_NS)
-                message_on_lost(peer, "it has ended");
+                messenger_on_lost(peer, "it has ended");
         }
         TRY(wait->watch.check(wait->watch.arg));
     }
@@ -311,7 +311,7 @@ enum status message_progress(struct messenger *messenger, struct message_wait *w
 
 static bool has_sent_goaway(const struct message_peer *peer)
 {
-    return peer->goaway_ns != 0 || (message_is_done(&peer->goaway_recv) &&
+    return peer->goaway_ns != 0 || (messenger_is_done(&peer->goaway_recv) &&
                                     peer->goaway_recv.bytes == (int64_t)sizeof(peer->goaway_cause));
 }
 
@@ -325,12 +325,12 @@ static int find_closed(const struct messenger *messenger)
     return -1;
 }
 
-int message_closed(const struct messenger *messenger)
+int messenger_closed(const struct messenger *messenger)
 {
     return messenger->is_broken ? messenger->closed : find_closed(messenger);
 }
 
-bool message_lost(const struct messenger *messenger, struct message_loss *out)
+bool messenger_lost(const struct messenger *messenger, struct message_loss *out)
 {
     if (messenger->lost < 0)
         return false;
@@ -339,7 +339,7 @@ bool message_lost(const struct messenger *messenger, struct message_loss *out)
     *out = (struct message_loss){.rank = peer->rank,
                                  .sent_goaway = sent_goaway,
                                  .cause = sent_goaway ? peer->goaway_cause : -1,
-                                 .is_damaged = peer->why == message_damaged,
+                                 .is_damaged = peer->why == messenger_damaged,
                                  .text = peer->why,
                                  .label = messenger->driver->label};
     return true;
@@ -349,16 +349,16 @@ bool message_lost(const struct messenger *messenger, struct message_loss *out)
 static void send_goaways(struct messenger *messenger)
 {
     struct message_loss loss;
-    messenger->goaway_cause = !message_lost(messenger, &loss) ? -1
-                              : loss.sent_goaway              ? loss.cause
-                                                              : loss.rank;
+    messenger->goaway_cause = !messenger_lost(messenger, &loss) ? -1
+                              : loss.sent_goaway                ? loss.cause
+                                                                : loss.rank;
     for (int i = 0; i < messenger->ranks; i++) {
         struct message_peer *peer = &messenger->peers[i];
         if (!peer->is_connected || peer->why != NULL)
             continue;
         struct message_tag goaway = {.group = MESSAGE_HELLO_GROUP, .sequence = 1};
-        if (message_send(messenger, &peer->goaway_send, &messenger->goaway_cause,
-                         sizeof(messenger->goaway_cause), i, goaway) != ST_OK)
+        if (messenger_send(messenger, &peer->goaway_send, &messenger->goaway_cause,
+                           sizeof(messenger->goaway_cause), i, goaway) != ST_OK)
             status_clear();
     }
 }
@@ -373,7 +373,7 @@ static void drop_all(struct messenger *messenger)
         list_remove(messenger->busy);
 }
 
-void message_abort(struct messenger *messenger)
+void messenger_abort(struct messenger *messenger)
 {
     if (messenger->is_broken || messenger->driver == NULL)
         return;
@@ -387,7 +387,7 @@ void message_abort(struct messenger *messenger)
     status_restore(&saved);
 }
 
-void message_close(struct messenger *messenger)
+void messenger_close(struct messenger *messenger)
 {
     if (messenger == NULL)
         return;
@@ -402,33 +402,33 @@ void message_close(struct messenger *messenger)
     free(messenger);
 }
 
-const char *message_name(const struct messenger *messenger) { return messenger->name; }
-const char *message_driver_name(const struct messenger *messenger)
+const char *messenger_name(const struct messenger *messenger) { return messenger->name; }
+const char *messenger_driver_name(const struct messenger *messenger)
 {
     return messenger->driver->name;
 }
 
-bool message_link(const struct messenger *messenger, int rank, struct comm_link *out)
+bool messenger_link(const struct messenger *messenger, int rank, struct comm_link *out)
 {
     const struct message_peer *peer = &messenger->peers[rank];
     return messenger->driver->link != NULL && peer->is_connected && peer->why == NULL &&
            messenger->driver->link(peer, out);
 }
 
-int64_t message_refused(void) { return tcp_accept_refused() + ucx_message_refused(); }
+int64_t messenger_refused(void) { return tcp_accept_refused() + ucx_message_refused(); }
 
-const char *message_choice_reason(const struct messenger *messenger)
+const char *messenger_choice_reason(const struct messenger *messenger)
 {
     return messenger->choice_reason;
 }
 
-bool message_supports_gpu(const struct messenger *messenger)
+bool messenger_supports_gpu(const struct messenger *messenger)
 {
     const void *state = messenger->states[MESSAGE_DRIVER_UCX];
     return state != NULL && ucx_supports_gpu(state);
 }
 
-int message_rank_without_gpu(const struct messenger *messenger)
+int messenger_rank_without_gpu(const struct messenger *messenger)
 {
     for (int i = 0; i < messenger->ranks; i++) {
         bool offers =
@@ -440,7 +440,7 @@ int message_rank_without_gpu(const struct messenger *messenger)
     return -1;
 }
 
-bool message_shares_cores(const struct messenger *messenger)
+bool messenger_shares_cores(const struct messenger *messenger)
 {
     bool shares = messenger->mine.shares_cores != 0;
     for (int i = 0; i < messenger->ranks; i++)
@@ -449,9 +449,9 @@ bool message_shares_cores(const struct messenger *messenger)
     return shares;
 }
 
-void message_log_gpu(const struct messenger *messenger)
+void messenger_log_gpu(const struct messenger *messenger)
 {
-    int without = message_rank_without_gpu(messenger);
+    int without = messenger_rank_without_gpu(messenger);
     if (without < 0)
         LOG_INFO("GPU data goes to other nodes straight from its memory: the UCX of all %d ranks "
                  "supports CUDA",

@@ -1,4 +1,4 @@
-/* message — tagged point-to-point messages between ranks of different nodes.
+/* messenger — tagged point-to-point messages between ranks of different nodes.
  *
  * Two drivers carry them: this program's own TCP transport (tcp/tcp.c), and UCX (ucx/ucx.c) for
  * InfiniBand and RoCE. Both authenticate each peer and each message, and compare content with a
@@ -9,23 +9,23 @@
  * One struct messenger for each worker process and generation of the job. It holds one connection
  * to each peer. The life of a message:
  *
- *   1. message_send and message_recv begin it and return at once. The buffer belongs to the
+ *   1. messenger_send and messenger_recv begin it and return at once. The buffer belongs to the
  *      transport now.
  *   2. The tag decides which receive it matches: generation, group of ranks, sender, class and
  *      call. Messages with the same tag arrive in the order of sending. A late message of another
  *      generation or call matches nothing.
  *   3. A short message is sent eagerly: the receiver keeps it if no receive is posted yet. A long
  *      one waits for its receive (UCX: rendezvous; TCP: its bytes stay in the socket).
- *   4. The caller calls message_progress until message_is_done. message_progress moves bytes and
- *      calls the watch (deadline, abort) every few milliseconds, so every wait has an end. While
- *      nothing moves it spins, yields or sleeps.
+ *   4. The caller calls messenger_progress until messenger_is_done. messenger_progress moves bytes
+ *      and calls the watch (deadline, abort) every few milliseconds, so every wait has an end.
+ *      While nothing moves it spins, yields or sleeps.
  *   5. The buffer is the caller's again.
  *
  * A rank that ends sends each peer a GOAWAY message. It names the rank whose loss made it end, if
  * there is one. So peers can distinguish an orderly end from a death. A dead peer is noticed by the
  * transport (a TCP reset, an InfiniBand retry limit) and named by its rank. After a failure the
- * only calls allowed are message_lost, message_closed, message_abort and message_close; none waits
- * for a peer.
+ * only calls allowed are messenger_lost, messenger_closed, messenger_abort and messenger_close;
+ * none waits for a peer.
  *
  * One thread at a time, any thread (UCS_THREAD_MODE_SERIALIZED; comm.c keeps that order). Open it
  * after fork(2), not before. UCX_* variables of the environment work as UCX documents them. */
@@ -58,8 +58,8 @@ struct message_tag {
     int64_t sequence;
 };
 
-/* A message under way. The caller keeps the struct until message_is_done or message_abort. Zeroed:
- * none. */
+/* A message under way. The caller keeps the struct until messenger_is_done or messenger_abort.
+ * Zeroed: none. */
 struct message_op {
     struct message_op *prev, *next; /* list of messages under way */
     struct messenger *messenger;
@@ -106,9 +106,9 @@ struct message_config {
     bool shares_cores; /* this rank's cores are other ranks' too */
 };
 
-/* message_open — opens the allowed drivers. Errors: ST_NO_DEVICE with UCX's text; ST_RETRY: no
+/* messenger_open — opens the allowed drivers. Errors: ST_NO_DEVICE with UCX's text; ST_RETRY: no
  * route to the master now; ST_BAD_SETTING. */
-enum status message_open(const struct message_config *config, struct messenger **out);
+enum status messenger_open(const struct message_config *config, struct messenger **out);
 /* message_choose_pack — packs the address by which other ranks reach this worker over networks, at
  * most cap bytes. is_intra_node: also over what only processes of one node share (NVLink), if that
  * fits into half of cap, since callers pack more beside it. Errors: ST_NO_DEVICE: the node has more
@@ -130,39 +130,39 @@ struct message_world {
 };
 enum status message_connect(struct messenger *messenger, const struct message_world *world,
                             struct message_watch watch);
-/* message_close — ends what is under way and frees everything. Waits at most 100 ms for sent bytes
- * to leave, and not at all after a failure. Accepts NULL. */
-void message_close(struct messenger *messenger);
-/* message_supports_gpu — this rank's UCX reports that it moves the memory of NVIDIA GPUs.
- * message_rank_without_gpu — after message_connect: the first rank that did not offer it; -1: all
- * did, and message_send and message_recv take GPU memory.
- * message_log_gpu — logs the path of a GPU's data, and the reason. */
-bool message_supports_gpu(const struct messenger *messenger);
-int message_rank_without_gpu(const struct messenger *messenger);
-void message_log_gpu(const struct messenger *messenger);
-bool message_shares_cores(
+/* messenger_close — ends what is under way and frees everything. Waits at most 100 ms for sent
+ * bytes to leave, and not at all after a failure. Accepts NULL. */
+void messenger_close(struct messenger *messenger);
+/* messenger_supports_gpu — this rank's UCX reports that it moves the memory of NVIDIA GPUs.
+ * messenger_rank_without_gpu — after message_connect: the first rank that did not offer it; -1: all
+ * did, and messenger_send and messenger_recv take GPU memory.
+ * messenger_log_gpu — logs the path of a GPU's data, and the reason. */
+bool messenger_supports_gpu(const struct messenger *messenger);
+int messenger_rank_without_gpu(const struct messenger *messenger);
+void messenger_log_gpu(const struct messenger *messenger);
+bool messenger_shares_cores(
     const struct messenger *messenger); /* after message_connect: any rank does; all agree */
-/* message_name — the driver in use, with details for logs: "tcp", "ucx (rc_mlx5)".
- * message_driver_name — the same without details. message_choice_reason — COMM_NET_AUTO: why this
- * driver; else "". All after message_connect. */
-const char *message_name(const struct messenger *messenger);
-const char *message_driver_name(const struct messenger *messenger);
-const char *message_choice_reason(const struct messenger *messenger);
-/* message_link — comm_link of the connection to a rank; false: the driver does not know. */
-bool message_link(const struct messenger *messenger, int rank, struct comm_link *out);
-/* message_refused — unauthenticated connections that this process has closed, and messages that it
- * has dropped because they were forged or damaged, ever. */
-int64_t message_refused(void);
+/* messenger_name — the driver in use, with details for logs: "tcp", "ucx (rc_mlx5)".
+ * messenger_driver_name — the same without details. messenger_choice_reason — COMM_NET_AUTO: why
+ * this driver; else "". All after message_connect. */
+const char *messenger_name(const struct messenger *messenger);
+const char *messenger_driver_name(const struct messenger *messenger);
+const char *messenger_choice_reason(const struct messenger *messenger);
+/* messenger_link — comm_link of the connection to a rank; false: the driver does not know. */
+bool messenger_link(const struct messenger *messenger, int rank, struct comm_link *out);
+/* messenger_refused — unauthenticated connections that this process has closed, and messages that
+ * it has dropped because they were forged or damaged, ever. */
+int64_t messenger_refused(void);
 
-/* message_send, message_recv — begin a message and return at once. The bytes belong to the
- * transport until message_is_done(op). A message longer than its receive fails. */
-enum status message_send(struct messenger *messenger, struct message_op *op, const void *data,
-                         int64_t bytes, int to, struct message_tag tag);
-enum status message_recv(struct messenger *messenger, struct message_op *op, void *data,
-                         int64_t bytes, struct message_tag tag);
-static inline bool message_is_done(const struct message_op *op) { return !op->is_busy; }
+/* messenger_send, messenger_recv — begin a message and return at once. The bytes belong to the
+ * transport until messenger_is_done(op). A message longer than its receive fails. */
+enum status messenger_send(struct messenger *messenger, struct message_op *op, const void *data,
+                           int64_t bytes, int to, struct message_tag tag);
+enum status messenger_recv(struct messenger *messenger, struct message_op *op, void *data,
+                           int64_t bytes, struct message_tag tag);
+static inline bool messenger_is_done(const struct message_op *op) { return !op->is_busy; }
 
-/* message_progress — moves messages under way. Returns when something moved, else after a few
+/* messenger_progress — moves messages under way. Returns when something moved, else after a few
  * milliseconds at most: it spins, then yields to other threads, then sleeps until there is news.
  * Errors: ST_PEER naming the lost rank that a message under way needs; the watch's. */
 struct message_wait {
@@ -173,11 +173,11 @@ struct message_wait {
     /* the caller also waits for something that wakes no thread (a GPU): never sleep */
     bool is_polling;
 };
-enum status message_progress(struct messenger *messenger, struct message_wait *wait);
-/* message_abort — after a failure: ends every message under way; their buffers are the caller's
+enum status messenger_progress(struct messenger *messenger, struct message_wait *wait);
+/* messenger_abort — after a failure: ends every message under way; their buffers are the caller's
  * again. */
-void message_abort(struct messenger *messenger);
-/* message_lost — the peer of the connection that ended first; false: none has. */
+void messenger_abort(struct messenger *messenger);
+/* messenger_lost — the peer of the connection that ended first; false: none has. */
 struct message_loss {
     int rank;
     bool sent_goaway; /* it ended in order, by a failure or its end, and was not lost */
@@ -187,10 +187,10 @@ struct message_loss {
     const char *text;  /* reason, from the driver */
     const char *label; /* …and its name: "UCX", "TCP" */
 };
-bool message_lost(const struct messenger *messenger, struct message_loss *out);
-/* message_closed — a rank whose host closed or reset the connection, without a GOAWAY message: its
- * process has ended. Of several, the one lost first. -1: there is none. A timeout is no such
+bool messenger_lost(const struct messenger *messenger, struct message_loss *out);
+/* messenger_closed — a rank whose host closed or reset the connection, without a GOAWAY message:
+ * its process has ended. Of several, the one lost first. -1: there is none. A timeout is no such
  * end. */
-int message_closed(const struct messenger *messenger);
+int messenger_closed(const struct messenger *messenger);
 
 #endif

@@ -344,7 +344,4 @@ TEST(test_links)
     print_message("# %d links refused\n", 2 * FILES + 1);
 }
 
-int main(void)
-{
-    return harness_run_all(__FILE__, setup, teardown);
-}
+int main(void) { return harness_run_all(__FILE__, setup, teardown); }

@@ -320,7 +320,4 @@ TEST(test_packed)
     tell("packed JSON lines");
 }
 
-int main(void)
-{
-    return harness_run_all(__FILE__, setup, teardown);
-}
+int main(void) { return harness_run_all(__FILE__, setup, teardown); }

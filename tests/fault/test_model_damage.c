@@ -197,7 +197,4 @@ TEST(test_llmc_injuries)
     assert_true(refused_n >= 2000);
 }
 
-int main(void)
-{
-    return harness_run_all(__FILE__, setup, teardown);
-}
+int main(void) { return harness_run_all(__FILE__, setup, teardown); }

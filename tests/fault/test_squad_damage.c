@@ -87,7 +87,4 @@ TEST(test_squad)
     tell("SQuAD (refused, or the question named and left out)");
 }
 
-int main(void)
-{
-    return harness_run_all(__FILE__, setup, teardown);
-}
+int main(void) { return harness_run_all(__FILE__, setup, teardown); }

@@ -130,7 +130,7 @@ static enum status head_logits(struct step *s, const struct pass *p, int64_t row
 static enum status copy_tokens(struct step *s, const struct pass *p, const int32_t *tokens,
                                int64_t n)
 {
-    if (p->context) {
+    if (p->context->ranks > 1) {
         step_context_tokens(&s->core, tokens, n, &s->own);
         tokens = s->own.host.tokens;
         n = p->t;
@@ -147,8 +147,8 @@ enum status step_logits(struct step *s, const int32_t *tokens, int64_t n, float 
     struct pass p = step_pass(s, 1);
     ASSERTF(p.dims->task == MODEL_TASK_LM && n > 0 && n <= s->core.config.seq_tokens,
             "n %lld of %lld", (long long)n, (long long)s->core.config.seq_tokens);
-    p.first_key = (struct tensor){0}; /* a prompt is one document */
-    if (!p.tensor && !p.context)      /* whole samples have rows for all of a group */
+    p.first_key = (struct tensor){0};            /* a prompt is one document */
+    if (p.tensor->ranks * p.context->ranks == 1) /* whole samples have rows for all of a group */
         p.t = n;
     TRY(copy_tokens(s, &p, tokens, n));
     TRY(step_forward(&s->core, &p));

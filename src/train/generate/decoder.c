@@ -106,6 +106,7 @@ enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t
     TRY_OR(plan(d), failed);
     d->pass.dims = &d->dims;
     d->pass.table = &d->table;
+    d->pass.tensor = d->pass.context = &model_axis_self;
     d->pass.b = 1;
     d->pass.op = dev_op(dev);
     d->pass.stream = d->stream;

@@ -39,6 +39,8 @@ static void refuse_line(const char *line, const char *word)
     refuse(line, strlen(line), 50257, word);
 }
 
+TEST(test_open) { assert_int_equal(tokenizer_gpt2_open(&tokenizer), ST_OK); }
+
 TEST(test_words)
 {
     struct multiple_choice_question q;
@@ -185,8 +187,6 @@ TEST(test_order_mark)
 }
 
 /* The first of the tests; test_is closes it. */
-TEST(test_open) { assert_int_equal(tokenizer_gpt2_open(&tokenizer), ST_OK); }
-
 TEST(test_is)
 {
     assert_true(multiple_choice_is(SEEDS "words"));

@@ -305,7 +305,7 @@ static struct model_dims mesh_dims(int model)
     if (model < 2)
         return d;
     d.arch = architectures[model - 2].arch;
-    d.parts = architectures[model - 2].parts;
+    d.features = architectures[model - 2].features;
     d.kv_heads = d.arch == MODEL_ARCH_NEOX || d.arch == MODEL_ARCH_GPT2 ? 4 : 2;
     return d;
 }
@@ -437,7 +437,7 @@ TEST(test_large)
                                   .ffn = 28672,
                                   .context = 8192,
                                   .vocab = 128256,
-                                  .parts = architectures[0].parts};
+                                  .features = architectures[0].features};
     c->seq_tokens = 8192;
     c->global_samples = 2048;
     c->axis_ranks[MESH_AXIS_TENSOR] = 8;

@@ -21,7 +21,7 @@
 #include "conf/launcher.h"
 #include "plan/plan_cluster.h"
 #include "serve/status_client.h"
-#include "node/command/command.h"
+#include "node/command.h"
 #include "node/process/crash.h"
 #include "node/choose/device.h"
 #include "node/choose/config_map.h"

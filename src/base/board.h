@@ -202,8 +202,8 @@ struct board_node {
      * is set */
     char reached[64];
     char last_failure[1024]; /* the reason of the last restart; "": there was none */
-    int32_t
-        lost_rank; /* node 0: the rank whose loss that was, of a lost node the first; -1: none */
+    /* node 0: the rank whose loss that was, of a lost node the first; -1: none */
+    int32_t lost_rank;
     /* while recovering: the step from which the job resumes, 0: from the beginning; -1: not known,
      * or not recovering */
     int64_t resume_step;

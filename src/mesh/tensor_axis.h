@@ -2,8 +2,8 @@
  * model_axis), over a comm. It must not know layers.
  *
  * A call runs in the order of the stream. Where calls stay on the device the host does not wait;
- * elsewhere it waits until the call is done. The shares of ranks are the parts of the comm (part.h),
- * so each is a multiple of 16 elements. */
+ * elsewhere it waits until the call is done. The shares of ranks are the parts of the comm
+ * (part.h), so each is a multiple of 16 elements. */
 #ifndef CONVOY_MESH_TENSOR_AXIS_H
 #define CONVOY_MESH_TENSOR_AXIS_H
 
@@ -29,10 +29,10 @@ struct tensor_axis {
 };
 
 /* tensor_axis_open — collective among the ranks of comm, the tensor group of a rank's dims
- * (model_shard_dims); comm NULL: one rank, model_axis_self. is_fixed: sums have the same bits wherever the ranks are; they lie in host
- * memory then, and are fp32. Fails as comm_split does. ST_RETRY: out of memory for the sums.
- * tensor_axis_of_context — the same calls among the ranks that share samples, without key heads.
- * Local.
+ * (model_shard_dims); comm NULL: one rank, model_axis_self. is_fixed: sums have the same bits
+ * wherever the ranks are; they lie in host memory then, and are fp32. Fails as comm_split does.
+ * ST_RETRY: out of memory for the sums. tensor_axis_of_context — the same calls among the ranks
+ * that share samples, without key heads. Local.
  * tensor_axis_blocked_ms — the time in which calls blocked their caller, since the last call of
  * it, or since the axis was opened. Calls that stay on a device are not counted: no host thread
  * knows when they run.

@@ -2,8 +2,8 @@
  * how parameters are sharded.
  *
  * All models are decoder-only transformers, computed by one set of functions (transformer/). What
- * differs is data: struct model_features says how a model computes, and an architecture's own folder
- * (gpt2/, llama/ …) says how its parameters are called and which presets it has.
+ * differs is data: struct model_features says how a model computes, and an architecture's own
+ * folder (gpt2/, llama/ …) says how its parameters are called and which presets it has.
  *
  * The caller walks the units (param.h) in order for the forward pass and in reverse for the
  * backward pass. Before each unit it may bring the parameters into memory; after each unit's
@@ -152,7 +152,8 @@ int64_t model_layer(const struct model_dims *dims, int64_t block);
 void model_vocab_shard(const struct model_dims *dims, int64_t *first, int64_t *n);
 int64_t model_vocab_rows(const struct model_dims *dims);
 
-/* ---- shards (model_shard.c): what a rank of a tensor group, or a stage of a pipeline, computes ---- */
+/* ---- shards (model_shard.c): what a rank of a tensor group, or a stage of a pipeline, computes
+ * ---- */
 
 /* The parameters of a shard are those of model_ops(out)->describe; struct param_cut (param.h) has
  * where each lies in the whole model.
@@ -183,8 +184,8 @@ const char *model_preset_name(int i);
 /* model_arch_name — "gpt2", "llama" …: transformers' model_type. model_arch_find: false: none. */
 const char *model_arch_name(enum model_arch arch);
 bool model_arch_find(const char *name, enum model_arch *out);
-/* model_arch_features — the features of most models of an architecture. All models of one have the same
- * norm; of all but GPT-2, the same position and has_qk_norm. */
+/* model_arch_features — the features of most models of an architecture. All models of one have the
+ * same norm; of all but GPT-2, the same position and has_qk_norm. */
 struct model_features model_arch_features(enum model_arch arch);
 
 /* model_check — ST_BAD_SETTING with the value when a dimension is out of bounds, when heads do not
@@ -255,8 +256,8 @@ struct pass {
 /* The functions of a task. Work goes onto p->stream; nothing waits for it. Units as in param.h.
  * describe         the parameters; the caller frees the table.
  * embed, block     forward and backward of one unit; backward adds to or writes gradients. Of a
- *                  shard without the embedding, embed_fwd makes what all blocks share, and embed_bwd
- *                  is for a tied head: it adds to the gradient of the tokens.
+ *                  shard without the embedding, embed_fwd makes what all blocks share, and
+ *                  embed_bwd is for a tied head: it adds to the gradient of the tokens.
  * head             losses and, with want_grad, the gradients of its parameters and of its input.
  * logits           after a forward pass: LM: (V) of one row; QA: (B·T,2) of all rows, row is 0.
  *                  Rows are those of whole samples. */
@@ -275,7 +276,8 @@ const struct model_ops *model_ops(const struct model_dims *dims);
  * model_shard_input   what its first block reads; embed_fwd writes it, or, in a shard without the
  *                    embedding, the caller.
  * model_shard_output  what its last block writes; the head reads it.
- * model_shard_grad    the gradient of the output before the last block's backward pass, then that of
+ * model_shard_grad    the gradient of the output before the last block's backward pass, then that
+ * of
  *                    the input after the first block's. All plans that share scratch share it. */
 struct tensor model_shard_input(const struct pass *p);
 struct tensor model_shard_output(const struct pass *p);

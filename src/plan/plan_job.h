@@ -1,10 +1,10 @@
 /* plan_job — a job on a described cluster, with every choice made, and the memory that it needs: of
- * each stage, by kind, as train/memory_plan.h has it. Pure arithmetic. */
+ * each stage, by kind, as train/trainer/memory_plan.h has it. Pure arithmetic. */
 #ifndef CONVOY_PLAN_PLAN_JOB_H
 #define CONVOY_PLAN_PLAN_JOB_H
 
 #include "plan/plan_cluster.h"
-#include "train/memory_plan.h"
+#include "train/trainer/memory_plan.h"
 
 #define PLAN_JOB_STAGES_MAX 64
 

@@ -10,7 +10,7 @@
 #define CONVOY_PLAN_PLAN_OPS_H
 
 #include "dev/op_cost.h"
-#include "train/memory_plan.h"
+#include "train/trainer/memory_plan.h"
 
 /* Operations of the same kind and size are one row. */
 struct plan_op {

@@ -33,7 +33,7 @@ static struct step *open_step(struct dev *dev, const struct way *way)
     c.is_eager = way->is_eager;
     kt_ok(step_open(&c, &step));
     /* too large, and due to be doubled soon */
-    step_set_loss_scale(
+    step_loss_scale_set(
         step, (struct step_loss_scale){STEP_LOSS_SCALE_MAX, STEP_LOSS_SCALE_GROWTH_STEPS - 3});
     return step;
 }
@@ -191,8 +191,8 @@ static void leaves_the_state(struct way way)
     struct step_result r, want;
     struct batch b;
     kt_ok(batch_init(&b, FEED_TASK_LM, SAMPLES, SEQ));
-    step_set_loss_scale(step, (struct step_loss_scale){4, 0}); /* soon halved in vain */
-    step_set_loss_scale(twin, (struct step_loss_scale){4, 0});
+    step_loss_scale_set(step, (struct step_loss_scale){4, 0}); /* soon halved in vain */
+    step_loss_scale_set(twin, (struct step_loss_scale){4, 0});
     for (int64_t i = 0; i < 4; i++) { /* the third is a graph */
         steps_fill(&b, i, 37);
         kt_ok(step_run_batch(twin, &b, i, 0, 1e-2, false, &want));
@@ -203,7 +203,7 @@ static void leaves_the_state(struct way way)
                 kt_ok(state_write(step_state(step), 0, 0, 1, &nan));
             assert_int_equal(step_run_batch(step, &b, i, 0, 1e-2, spoilt < 2, &r), ST_NOT_FINITE);
             kt_ok(state_write(step_state(step), 0, 0, 1, &old));
-            step_set_loss_scale(step, scale); /* it was looked for in vain */
+            step_loss_scale_set(step, scale); /* it was looked for in vain */
             float *after = steps_state(step, &all);
             assert_memory_equal(after, before, (size_t)all * sizeof *after);
             kt_free(after);

@@ -6,7 +6,7 @@
 #include "mesh/store/store.h"
 #include "mesh/trial.h"
 #include "tests/cuda/rank_devices.h"
-#include "train/step/schedule.h"
+#include "train/step/lr_schedule.h"
 
 #define STEPS 4
 #define SEQ 3

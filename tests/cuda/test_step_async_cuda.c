@@ -52,7 +52,7 @@ static struct outcome train(const struct way *way, bool is_async)
         struct step_result r;
         steps_fill(&b, i, VOCAB);
         if (i == 3) /* fp16: far too large, in between */
-            step_set_loss_scale(step, (struct step_loss_scale){STEP_LOSS_SCALE_MAX, 7});
+            step_loss_scale_set(step, (struct step_loss_scale){STEP_LOSS_SCALE_MAX, 7});
         int waits = *runtime_calls("cudaStreamSynchronize");
         kt_ok(step_run_batch(step, &b, i, i * SAMPLES, 1e-2 / (double)(1 + i), false, &r));
         out.waits = *runtime_calls("cudaStreamSynchronize") - waits;

@@ -149,7 +149,7 @@ TEST(resumes_to_the_same_bits)
         begin(&b, &ways[k]);
         for (int part = 0; part < 3; part++)
             kt_ok(state_write(step_state(b.step), part, 0, elems, half + part * elems));
-        step_set_loss_scale(b.step, scale);
+        step_loss_scale_set(b.step, scale);
         update(&b, 1);
         float *got = steps_state(b.step, &all);
         assert_memory_equal(got, want, (size_t)all * sizeof *got);
@@ -170,21 +170,21 @@ TEST(a_loss_scale_that_is_too_large_is_halved)
     const struct way way = {.dir = "lm", .dtype = DTYPE_F16};
     struct running a, b;
     begin(&a, &way);
-    step_set_loss_scale(a.step, (struct step_loss_scale){STEP_LOSS_SCALE_MAX / 4, 0});
+    step_loss_scale_set(a.step, (struct step_loss_scale){STEP_LOSS_SCALE_MAX / 4, 0});
     struct step_result first = update(&a, 0);
     struct step_loss_scale found = step_loss_scale(a.step);
     print_message("# again %d times, scale %g\n", first.retries, found.factor);
     assert_true(first.retries > 0 && isfinite(first.grad_norm) &&
                 found.factor < STEP_LOSS_SCALE_MAX / 4 && found.steps == 1);
     begin(&b, &way);
-    step_set_loss_scale(b.step, (struct step_loss_scale){found.factor, 0});
+    step_loss_scale_set(b.step, (struct step_loss_scale){found.factor, 0});
     struct step_result want = update(&b, 0);
     assert_true(want.retries == 0 && want.loss == first.loss && want.grad_norm == first.grad_norm);
     int64_t all;
     float *x = steps_state(a.step, &all), *y = steps_state(b.step, &all);
     assert_memory_equal(x, y, (size_t)all * sizeof *x);
     kt_free(x), kt_free(y);
-    step_set_loss_scale(b.step, (struct step_loss_scale){1024, STEP_LOSS_SCALE_GROWTH_STEPS - 1});
+    step_loss_scale_set(b.step, (struct step_loss_scale){1024, STEP_LOSS_SCALE_GROWTH_STEPS - 1});
     update(&b, 1);
     assert_true(step_loss_scale(b.step).factor == 2048 && step_loss_scale(b.step).steps == 0);
     float inf = INFINITY;

@@ -9,7 +9,7 @@
 #include "format/safetensors.h"
 #include "harness.h"
 #include "train/weights/load.h"
-#include "train/step/schedule.h"
+#include "train/step/lr_schedule.h"
 #include "train/step/step.h"
 
 #define DIR "tests/golden/"

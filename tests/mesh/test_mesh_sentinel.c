@@ -29,7 +29,8 @@ static void invert(const struct ranks_one *one, const struct step *step, int i)
         return;
     step_sentinel_replica(step, &replica);
     const int part = (int)draw(i, 1, step_parts(step));
-    unsigned char *bytes = (void *)state_describe(store_state(step_core(step)->store), part, 0).here;
+    const struct state *state = store_state(step_core(step)->store);
+    unsigned char *bytes = (void *)state_describe(state, part, 0).here;
     bytes[draw(i, 2, replica.elems * 4)] ^= (unsigned char)(1 << draw(i, 3, 8));
 }
 

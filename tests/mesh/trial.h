@@ -8,7 +8,7 @@
 #include "train/step/step.h"
 #include "train/step/memory.h"
 #include "train/feature/step_shards.h"
-#include "train/step/schedule.h"
+#include "train/step/lr_schedule.h"
 
 #define TRIAL_STEPS_MAX 512
 #define TRIAL_PARTS 3

@@ -60,8 +60,8 @@ struct comm_memory_sum {
 struct comm_memory_ops {
     bool is_gpu;
     enum status (*alloc)(const struct comm_memory *memory, int64_t bytes, void **out);
-    void (*free)(const struct comm_memory *memory, void *data,
-                 int64_t bytes); /* NULL data: no-op */
+    /* NULL data: no-op */
+    void (*free)(const struct comm_memory *memory, void *data, int64_t bytes);
     /* sum: begins the sum; *is_done_out: it is over already. One sum at a time.
      * is_done: for a sum that was not over at once. */
     enum status (*sum)(const struct comm_memory *memory, const struct comm_memory_sum *sum,

@@ -1,6 +1,6 @@
 /* memory_check — does a run fit into memory? Checked before any of it is allocated: the plan of
- * train/memory_plan.h against what the machine, control groups, limits of a process and the GPU
- * leave (base/memory.h).
+ * train/trainer/memory_plan.h against what the machine, control groups, limits of a process and the
+ * GPU leave (base/memory.h).
  *
  * A run that can never fit is ST_BAD_SETTING (78), with a table by kind and settings that were
  * tried and fit. A run that does not fit only because of other processes is ST_RETRY (75). On a GPU
@@ -12,7 +12,7 @@
 #include "conf/conf.h"
 #include "dev/dev.h"
 #include "node/choose/plan_choice.h"
-#include "train/memory_plan.h"
+#include "train/trainer/memory_plan.h"
 
 /* memory_check_train — all workers of this node together, in the host's memory; the supervisor
  * calls it before it starts them. memory_check_device — worker worker_i of the node in the

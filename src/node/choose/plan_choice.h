@@ -13,7 +13,7 @@
 
 #include "comm/core/comm.h"
 #include "conf/conf.h"
-#include "train/memory_plan.h"
+#include "train/trainer/memory_plan.h"
 
 struct plan_way {
     struct model_recomputed recompute;

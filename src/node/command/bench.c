@@ -19,7 +19,7 @@
 #include "base/thread_pool.h"
 #include "measure/measure_table.h"
 #include "node/command/bench_run.h"
-#include "node/command/command.h"
+#include "node/command.h"
 #include "node/choose/device.h"
 #include "node/process/print.h"
 #include "node/process/process.h"

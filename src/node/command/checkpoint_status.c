@@ -2,7 +2,7 @@
  * that run still trains or not. Reads manifests, sizes and headers, not all the data, and takes no
  * lock, so it does not disturb a run. Must not know HTTP. Read checkpoint_status_main first, at the
  * foot. */
-#include "node/command/command.h"
+#include "node/command.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -21,7 +21,7 @@
 #include "data/feed.h"
 #include "data/qa/multiple_choice.h"
 #include "dev/dev.h"
-#include "node/command/command.h"
+#include "node/command.h"
 #include "node/choose/device.h"
 #include "node/command/eval_qa.h"
 #include "node/choose/memory_check.h"

@@ -18,7 +18,7 @@
 #include "format/hf.h"
 #include "format/hf_config.h"
 #include "format/hf_names.h"
-#include "node/command/command.h"
+#include "node/command.h"
 #include "node/choose/memory_check.h"
 #include "node/choose/tokenizer_files.h"
 #include "node/choose/tokenizer_source.h"

@@ -15,7 +15,7 @@
 #include "conf/conf.h"
 #include "data/tokenizer/tokenizer.h"
 #include "dev/dev.h"
-#include "node/command/command.h"
+#include "node/command.h"
 #include "node/choose/device.h"
 #include "node/choose/memory_check.h"
 #include "node/process/print.h"

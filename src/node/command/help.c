@@ -1,6 +1,6 @@
 /* help — texts that `convoy help` prints: the settings and examples of a command, the manual page
  * and shell completion. Must not know what a command does. */
-#include "node/command/command.h"
+#include "node/command.h"
 
 #include <string.h>
 

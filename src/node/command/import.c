@@ -15,7 +15,7 @@
 #include "base/version.h"
 #include "data/tokenizer/gpt2.h"
 #include "model/model.h"
-#include "node/command/command.h"
+#include "node/command.h"
 #include "node/choose/memory_check.h"
 #include "node/choose/model_source.h"
 #include "node/choose/tokenizer_files.h"

@@ -1,5 +1,5 @@
 /* library_list — release, commit, compiler and the libraries of this program, for `version`. */
-#include "node/command/command.h"
+#include "node/command.h"
 
 #include <unistd.h>
 

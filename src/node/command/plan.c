@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "node/command/command.h"
+#include "node/command.h"
 #include "node/choose/memory_advice.h"
 #include "node/choose/plan_setup.h"
 #include "node/process/print.h"

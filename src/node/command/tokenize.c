@@ -10,7 +10,7 @@
 #include "data/corpus.h"
 #include "data/feed.h"
 #include "data/tokenizer/tokenizer.h"
-#include "node/command/command.h"
+#include "node/command.h"
 #include "node/choose/config_map.h"
 #include "node/process/process.h"
 #include "node/choose/tokenizer_source.h"

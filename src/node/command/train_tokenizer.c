@@ -16,7 +16,7 @@
 #include "data/feed.h"
 #include "data/tokenizer/gpt2.h"
 #include "data/tokenizer/json_write.h"
-#include "node/command/command.h"
+#include "node/command.h"
 #include "node/choose/config_map.h"
 #include "node/process/process.h"
 

@@ -1,6 +1,6 @@
 /* verify — `convoy verify DIR`: what the records of a run say of it, and whether they are whole. It
  * must not know how they are written. Read verify_main first, at the foot. */
-#include "node/command/command.h"
+#include "node/command.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "base/secure.h"
-#include "node/command/command.h"
+#include "node/command.h"
 #include "node/supervisor/linger.h"
 #include "serve/serve.h"
 #include "serve/stored_runs.h"

@@ -10,7 +10,7 @@
 #include "base/mapped_file.h"
 #include "base/assert.h"
 #include "base/text.h"
-#include "node/supervisor/exit_policy.h"
+#include "node/process/exit_policy.h"
 
 #define FRAMES_MAX 48
 #define STACK_BYTES (64 * 1024)

@@ -20,7 +20,7 @@
 #include "base/text.h"
 #include "conf/launcher.h"
 #include "format/ledger.h"
-#include "node/command/command.h"
+#include "node/command.h"
 #include "node/process/print.h"
 #include "node/process/process.h"
 #include "node/rehearse/net.h"

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "node/supervisor/exit_policy.h"
+#include "node/process/exit_policy.h"
 #include "train/trainer/stop_request.h"
 
 /* is_clean_stop — the worker ended as the stop request asked. SIGTERM may come while the worker

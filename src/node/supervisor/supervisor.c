@@ -28,7 +28,7 @@
 #include "base/version.h"
 #include "node/check/facts.h"
 #include "node/check/output.h"
-#include "node/command/command.h"
+#include "node/command.h"
 #include "node/choose/config_map.h"
 #include "node/process/crash.h"
 #include "node/choose/device.h"
@@ -36,8 +36,8 @@
 #include "node/supervisor/linger.h"
 #include "node/process/process.h"
 #include "node/process/spawn.h"
-#include "node/supervisor/exit_policy.h"
-#include "node/supervisor/watchdog.h"
+#include "node/process/exit_policy.h"
+#include "node/process/watchdog.h"
 #include "train/trainer/stop_request.h"
 
 #define TICK_MS 50

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "node/process/spawn.h"
-#include "node/supervisor/watchdog.h"
+#include "node/process/watchdog.h"
 
 #define NEVER (-1)
 #define CLOSE_MS \

@@ -9,7 +9,7 @@
 
 #include "base/board.h"
 #include "mesh/mesh.h"
-#include "node/supervisor/exit_policy.h"
+#include "node/process/exit_policy.h"
 
 struct workers;
 

@@ -5,7 +5,7 @@
  * their shared memory on BOARD_SHM_FD. It ignores SIGINT, SIGTERM and SIGUSR1 (the supervisor sets
  * that before exec): a signal to the whole process group reaches the supervisor, which requests the
  * stop through the board. Must not know HTTP. */
-#include "node/command/command.h"
+#include "node/command.h"
 
 #include <math.h>
 #include <string.h>
@@ -30,9 +30,9 @@
 #include "net/listener.h"
 #include "node/worker/generations.h"
 #include "node/choose/config_map.h"
-#include "node/supervisor/exit_policy.h"
+#include "node/process/exit_policy.h"
 #include "node/choose/tokenizer_source.h"
-#include "node/supervisor/watchdog.h"
+#include "node/process/watchdog.h"
 #include "train/trainer/stop_request.h"
 #include "train/trainer/trainer.h"
 #include "train/weights/weights.h"

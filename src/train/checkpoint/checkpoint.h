@@ -16,7 +16,7 @@
 #include "format/ledger.h"
 #include "model/model.h"
 #include "train/weights/load.h"
-#include "train/step/schedule.h"
+#include "train/step/lr_schedule.h"
 #include "train/step/step.h"
 
 struct checkpoint_config {

@@ -29,7 +29,7 @@ static int count(int parts, int replicas, bool has_residual, bool is_apart)
            (is_apart ? replicas : 0);
 }
 
-int step_state_parts_of(const struct step_config *c, int ranks)
+int step_local_state_parts_of(const struct step_config *c, int ranks)
 {
     const int parts = 1 + optim_moments(&c->optim),
               each = c->local.replica_ranks > 0 ? c->local.replica_ranks : ranks;

@@ -69,7 +69,7 @@ struct step_loss_scale step_loss_scale(const struct step *step)
     return *((const struct scaling *)step_feature_find(step, &loss_scale))->scale;
 }
 
-void step_set_loss_scale(struct step *step, struct step_loss_scale scale)
+void step_loss_scale_set(struct step *step, struct step_loss_scale scale)
 {
     struct step_loss_scale *now = step_loss_scale_of(step);
     if (now->factor > 0 && scale.factor >= 1)

@@ -1,6 +1,6 @@
 /* step_sentinel — compares what several ranks hold alike: parameters and moments, where they are
- * whole on each (mesh/store/store.h). Each rank makes a checksum of its bytes; all ranks get all of them,
- * and vote in the same way. */
+ * whole on each (mesh/store/store.h). Each rank makes a checksum of its bytes; all ranks get all of
+ * them, and vote in the same way. */
 #include <stdlib.h>
 #include <xxhash.h>
 

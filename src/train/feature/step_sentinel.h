@@ -7,8 +7,8 @@
 #include "train/step/core.h"
 
 /* step_sentinel — compares. Collective; all ranks get the same answer. step_sentinel_compares —
- * whether there is anything to compare: several replicas of whole parameters in host memory, without
- * LOCAL_STEPS. */
+ * whether there is anything to compare: several replicas of whole parameters in host memory,
+ * without LOCAL_STEPS. */
 struct step_sentinel {
     bool is_same;
     int rank;       /* that differs from more than half; -1: none, for there is no such majority */

@@ -10,7 +10,7 @@
 #include "train/step/pipe.h"
 #include "train/feature/step_sentinel.h"
 #include "train/feature/step_shards.h"
-#include "train/step/schedule.h"
+#include "train/step/lr_schedule.h"
 
 /* each — the samples of a shard. */
 static int64_t each(const struct step_core *s)

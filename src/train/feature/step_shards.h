@@ -1,7 +1,7 @@
 /* step_shards — EXACT=layout: a step has virtual shards, whose gradients and losses are functions
- * of their samples alone (mesh/store/shard_tree.h), and which ranks along the data axis share. A feature
- * (step/feature.h): it decides where passes write gradients, and adds those of a shard when its
- * last micro-batch is done. */
+ * of their samples alone (mesh/store/shard_tree.h), and which ranks along the data axis share. A
+ * feature (step/feature.h): it decides where passes write gradients, and adds those of a shard when
+ * its last micro-batch is done. */
 #ifndef CONVOY_TRAIN_STEP_SHARDS_H
 #define CONVOY_TRAIN_STEP_SHARDS_H
 

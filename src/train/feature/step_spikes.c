@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "train/step/feature.h"
-#include "train/step/schedule.h"
+#include "train/step/lr_schedule.h"
 
 struct spikes {
     const struct step_core *s;
@@ -69,7 +69,7 @@ void step_spikes(const struct step *step, struct step_spikes *out)
     out->history = own->history;
 }
 
-void step_set_spikes(struct step *step, const struct step_spikes *from)
+void step_spikes_set(struct step *step, const struct step_spikes *from)
 {
     struct spikes *own = step_feature_find(step, &spikes);
     *own->skipped_n = from->skipped_n;

@@ -72,9 +72,9 @@ enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
 /* peer_copy_restore — what was found becomes the state of the step on all ranks. With copies of
  * another number of ranks than before it is on several nodes again after the next step's copy. */
 enum status peer_copy_restore(struct peer_copy *copy, struct step *step);
-/* peer_copy_unit_done — the hook of that name (train/step/feature.h): begins the copy of the state with this progress at
- * the last unit, and goes on with it at each other one. Where slices go from stage to stage, all of
- * it is at unit 0. Does nothing if it is copied. */
+/* peer_copy_unit_done — the hook of that name (train/step/feature.h): begins the copy of the state
+ * with this progress at the last unit, and goes on with it at each other one. Where slices go from
+ * stage to stage, all of it is at unit 0. Does nothing if it is copied. */
 enum status peer_copy_unit_done(struct peer_copy *copy, struct step *step,
                                 const struct checkpoint_progress *progress, int unit);
 

@@ -113,7 +113,8 @@ static enum status take_label(struct peer_copy *copy, int rank, int64_t bytes,
 }
 
 /* pass_slice — The holder sends a slice to all ranks, whose state it becomes; the other ranks
- * receive it in `buffer`. Damage is found at the end only: the state is lost then with the generation. */
+ * receive it in `buffer`. Damage is found at the end only: the state is lost then with the
+ * generation. */
 static enum status pass_slice(struct peer_copy *copy, const struct state *slice, float *buffer)
 {
     const struct peer_copy_holder *holder = &copy->holders[slice->rank];

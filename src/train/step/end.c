@@ -1,13 +1,14 @@
 /* step_end — the end of a step's passes: loss, norm and vote of all ranks, and the factor by which
- * the optimiser multiplies gradients. The host reads them before it starts the update, or the device
- * decides on the update by itself: with one GPU, and with several over NCCL, unless SPIKE is set.
+ * the optimiser multiplies gradients. The host reads them before it starts the update, or the
+ * device decides on the update by itself: with one GPU, and with several over NCCL, unless SPIKE is
+ * set.
  *
  * On the device the kernel grad_scale computes the factor, or NaN if loss or norm is not finite; on
- * NaN the optimiser skips the update, which is enqueued behind the backward pass, and the host reads
- * loss and norm while it runs. Without accumulation, passes, grad_scale and update form one CUDA
- * graph with one rank; with several, one from exchange to exchange. The host waits for an event
- * recorded before the update. When it has read loss and norm and launched the next step, the device
- * is still busy.
+ * NaN the optimiser skips the update, which is enqueued behind the backward pass, and the host
+ * reads loss and norm while it runs. Without accumulation, passes, grad_scale and update form one
+ * CUDA graph with one rank; with several, one from exchange to exchange. The host waits for an
+ * event recorded before the update. When it has read loss and norm and launched the next step, the
+ * device is still busy.
  *
  * Several ranks. The sums of squares and the loss are all-reduced on the device, so all ranks have
  * the same bits, and each decides alike. What is only reported is gathered: each sample's loss and

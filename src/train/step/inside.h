@@ -74,8 +74,8 @@ enum status step_call(struct step *s, enum step_phase phase, struct step_now *no
 
 /* Memory (step/memory.c).
  * _arenas: takes what passes need; the part and the store's place are known.
- * _take: the arenas, and what is read back. _check: asserts that what was taken is what was planned.
- * step_store_config: of the step's store. step_place_of: of a step that is open. */
+ * _take: the arenas, and what is read back. _check: asserts that what was taken is what was
+ * planned. step_store_config: of the step's store. step_place_of: of a step that is open. */
 enum status step_memory_arenas(struct step *s, struct arena arena[STEP_ARENA_N]);
 enum status step_memory_take(struct step *s);
 enum status step_memory_check(const struct step *s);

@@ -1,5 +1,5 @@
-/* step_memory — see step/memory.h and step/inside.h. Three arenas (activations, scratch, inputs) are
- * measured without memory, allocated whole, divided in the same way, and sealed. That the plan
+/* step_memory — see step/memory.h and step/inside.h. Three arenas (activations, scratch, inputs)
+ * are measured without memory, allocated whole, divided in the same way, and sealed. That the plan
  * equals what was taken is asserted. */
 #include "train/step/memory.h"
 
@@ -13,7 +13,7 @@
 #include "train/step/inside.h"
 #include "train/step/pipe.h"
 #include "train/feature/step_shard_check.h"
-#include "train/step/schedule.h"
+#include "train/step/lr_schedule.h"
 
 /* ---- arenas ---- */
 

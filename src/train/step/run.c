@@ -4,7 +4,8 @@
  *   batch (batch.c). Ranks add up their counts during the first forward pass.
  * - A micro-batch goes forward and back (step/pass.c); a pipeline has several in flight
  *   (step/pipe_run.c). Gradients are reduced beside the passes.
- * - Loss and norm of all ranks decide on the update (step/end.c). The host waits for them first; with
+ * - Loss and norm of all ranks decide on the update (step/end.c). The host waits for them first;
+ * with
  *   one GPU, and with several over NCCL, the device decides by itself (step/end.c), unless SPIKE is
  *   set.
  * - One factor (grad_scale) clips gradients and divides them by the loss scale (step/update.c).
@@ -16,7 +17,7 @@
 #include "base/text.h"
 #include "train/step/inside.h"
 #include "train/step/pipe.h"
-#include "train/step/schedule.h"
+#include "train/step/lr_schedule.h"
 
 enum status step_call(struct step *s, enum step_phase phase, struct step_now *now)
 {
@@ -84,7 +85,8 @@ static enum status begin(struct step *s, const struct batch *batch, struct step_
 
 /* ---- forward and backward ---- */
 
-/* begin_passes — A rank may refuse its samples, so counts come before stages wait for each other. */
+/* begin_passes — A rank may refuse its samples, so counts come before stages wait for each other.
+ * */
 static enum status begin_passes(struct step *s, struct step_now *now)
 {
     now->decision = STEP_DECISION_UPDATE;

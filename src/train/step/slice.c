@@ -90,8 +90,8 @@ static void other_describe(const struct state *state, int part, int64_t first,
     /* A step was planned of so many ranks before their slices were copied. */
     const enum status st = step_slice_elems_of(&s->config, state->ranks, state->rank, &elems);
     ASSERTF(st == ST_OK, "%s", status_message());
-    *out =
-        (struct state_part){.kind = STATE_REPLICA, .moment = part, .elems = elems / step_parts(s->step)};
+    *out = (struct state_part){
+        .kind = STATE_REPLICA, .moment = part, .elems = elems / step_parts(s->step)};
 }
 
 static enum status other_write(const struct state *state, const struct state_range *r)

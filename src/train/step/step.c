@@ -1,5 +1,6 @@
 /* step — life and state of a step (step.h). Memory is step/memory.c, the update step/run.c,
- * evaluation step/eval.c. The store allocates parameters, gradients and moments (mesh/store/store.h). */
+ * evaluation step/eval.c. The store allocates parameters, gradients and moments
+ * (mesh/store/store.h). */
 #include "train/step/step.h"
 
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include "mesh/store/state.h"
 #include "train/step/inside.h"
 #include "train/step/pipe.h"
-#include "train/step/schedule.h"
+#include "train/step/lr_schedule.h"
 
 /* ---- initial values: a part of a tensor on each thread ----
  *
@@ -312,7 +313,6 @@ struct tensor step_tensor(const struct step *s, int part)
 float *step_part(struct step *s, int part) { return step_tensor(s, part).data; }
 
 enum status step_drain(struct step *s) { return store_drain(s->core.store); }
-
 
 enum status step_flip(struct step *s, int bit, struct store_flip *out)
 {

@@ -182,10 +182,10 @@ void step_run_forget_sent(struct step *step);
 #define STEP_VOTES 6
 void step_vote(struct step *step, int vote);
 
-/* step_loss_scale, step_set_loss_scale — local: the scale that the next step starts with. It
+/* step_loss_scale, step_loss_scale_set — local: the scale that the next step starts with. It
  * belongs to the state of a run. Setting it does nothing if the dtype needs none. */
 struct step_loss_scale step_loss_scale(const struct step *step);
-void step_set_loss_scale(struct step *step, struct step_loss_scale scale);
+void step_loss_scale_set(struct step *step, struct step_loss_scale scale);
 
 /* What SPIKE adds to the state of a run, for checkpoints. Local. The optimiser counts updates, so a
  * step that was skipped is none to it. */
@@ -194,7 +194,7 @@ struct step_spikes {
     struct spike_history history;
 };
 void step_spikes(const struct step *step, struct step_spikes *out);
-void step_set_spikes(struct step *step, const struct step_spikes *spikes);
+void step_spikes_set(struct step *step, const struct step_spikes *spikes);
 
 /* Without training. Dropout is off, and no parameter changes.
  * step_eval — mean loss over samples [0, samples) of the feed (LM: per token). Calls stop (may be
@@ -221,13 +221,13 @@ enum status step_spans(struct step *step, const struct batch *batch, float *out)
  * step_parts — of a rank's own state: 0 parameters, 1 first moment (AdamW's m, or momentum), 2
  *   second moment.
  * step_state — of the whole model, on all ranks; with LOCAL_STEPS of all replicas.
- * step_state_parts_of — how many parts it has at most, without a step.
+ * step_local_state_parts_of — how many parts it has at most, without a step.
  * step_local_is_apart — whether replicas have parameters of their own now, not the outer ones. */
 #define STEP_PARTS_MAX 3
 extern const char *const step_part_names[STEP_PARTS_MAX]; /* of a rank's own, for messages */
 int step_parts(const struct step *step);
 const struct state *step_state(const struct step *step);
-int step_state_parts_of(const struct step_config *config, int ranks);
+int step_local_state_parts_of(const struct step_config *config, int ranks);
 bool step_local_is_apart(const struct step *step);
 int step_local_replicas(const struct step *step);
 const struct param_table *step_whole_table(const struct step *step);

@@ -1,5 +1,5 @@
-/* step_update — the update of a step: the optimiser on each bucket that this rank updates. The store
- * calls for it bucket by bucket, some of them in the next step. */
+/* step_update — the update of a step: the optimiser on each bucket that this rank updates. The
+ * store calls for it bucket by bucket, some of them in the next step. */
 #include <stdlib.h>
 
 #include "base/memory.h"

@@ -12,7 +12,7 @@
 #include "base/assert.h"
 #include "base/text.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/step/schedule.h"
+#include "train/step/lr_schedule.h"
 #include "train/weights/weights.h"
 
 static void heartbeat_bytes(void *arg, int64_t bytes)
@@ -266,8 +266,8 @@ enum status trainer_begin(struct trainer *t)
         return ST_OK; /* all steps are done: no memory is needed */
     TRY(open_step(t, start.is_found));
     TRY(t->is_from_memory ? trainer_copy_restore(t) : load_all(t, start.is_found));
-    step_set_loss_scale(t->step, t->progress.scale);
-    step_set_spikes(t->step, &t->progress.spikes);
+    step_loss_scale_set(t->step, t->progress.scale);
+    step_spikes_set(t->step, &t->progress.spikes);
     t->progress.is_apart = step_local_is_apart(t->step);
     begin_at_progress(t);
     TRY(trainer_ledger_open(t));

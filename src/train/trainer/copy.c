@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "train/weights/load.h"
-#include "train/memory_plan.h"
+#include "train/trainer/memory_plan.h"
 
 /* fingerprint — of all that makes a state what it is. */
 static enum status fingerprint(const struct trainer *t, const struct peer_copy_sizes *sizes,

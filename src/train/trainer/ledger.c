@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "train/weights/load.h"
-#include "train/step/schedule.h"
+#include "train/step/lr_schedule.h"
 
 #define DEVICE_BYTES 64 /* a multiple of 16 (comm_all_gather) */
 #define DEVICES_MAX 16  /* that are listed */

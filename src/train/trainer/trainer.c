@@ -21,7 +21,7 @@
 #include "base/text.h"
 #include "train/trainer/stop_request.h"
 #include "train/trainer/inside.h"
-#include "train/step/schedule.h"
+#include "train/step/lr_schedule.h"
 
 /* per second: no GPU that CUDA 12 supports has less; a CPU's peak is measured */
 #define SLOW_FLOPS 1e12

@@ -18,7 +18,7 @@
 #include "mesh/grad/compress.h"
 #include "model/model.h"
 #include "train/step/optim.h"
-#include "train/step/schedule.h"
+#include "train/step/lr_schedule.h"
 #include "train/generate/sampling.h"
 #include "train/checkpoint/async.h"
 #include "train/peer_copy/peer_copy.h"

@@ -1,8 +1,8 @@
 /* load_dims — the dimensions of a model: from a config.json, and as JSON in a checkpoint's manifest
  * (load.h).
  *
- * What an architecture fixes (model_arch_features) is not written. GPT-2 needs no more than the fields
- * of the first version, so its manifests are as they were, and a manifest without "arch" is
+ * What an architecture fixes (model_arch_features) is not written. GPT-2 needs no more than the
+ * fields of the first version, so its manifests are as they were, and a manifest without "arch" is
  * GPT-2's. One with other features has the "arch" MODERN, which older versions refuse. */
 #include "train/weights/load.h"
 

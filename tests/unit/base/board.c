@@ -310,7 +310,7 @@ TEST(scribbles_are_survived)
     board_close(board);
 }
 
-/* A board is found in a process that has it open, by its node; none before the node is published. */
+/* A board is found in a process that has it open, by its node; none before it is published. */
 TEST(boards_of_processes_are_found)
 {
     struct board *board;

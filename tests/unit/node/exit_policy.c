@@ -1,7 +1,7 @@
 /* exit_policy — every end of a worker: status, restart or not, and what the sentence names. */
 #include "harness.h"
 
-#include "node/supervisor/exit_policy.h"
+#include "node/process/exit_policy.h"
 
 #define EXITED(code) ((code) << 8) /* as waitpid packs it */
 #define KILLED(signal_n) (signal_n)

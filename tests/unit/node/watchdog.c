@@ -1,7 +1,7 @@
 /* watchdog — silence, limits, and pauses that do not count as silence. */
 #include "harness.h"
 
-#include "node/supervisor/watchdog.h"
+#include "node/process/watchdog.h"
 
 static bool look(struct watchdog *watchdog, int64_t now_ms, int64_t heartbeat_ms,
                  enum board_phase phase)

@@ -1,5 +1,5 @@
 /* lr_schedule — the schedules at their corners. */
-#include "train/step/schedule.h"
+#include "train/step/lr_schedule.h"
 
 #include "harness.h"
 

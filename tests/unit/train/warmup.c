@@ -3,7 +3,7 @@
 #include "harness.h"
 #include "train/step/batch.h"
 #include "train/step/step.h"
-#include "train/step/schedule.h"
+#include "train/step/lr_schedule.h"
 
 TEST(test_line)
 {

@@ -4,7 +4,7 @@
 
 #include "ckpt_sample.h"
 #include "conf/conf.h"
-#include "node/command/command.h"
+#include "node/command.h"
 #include "train/weights/weights.h"
 
 #define DIR "tests/golden/hf_export/"

@@ -1,5 +1,5 @@
-/* schedule — what depends on the number of a step: the learning rate, the samples of a step, and the
- * window of attention. Pure, but for the batch that gets the window. */
+/* schedule — what depends on the number of a step: the learning rate, the samples of a step, and
+ * the window of attention. Pure, but for the batch that gets the window. */
 #ifndef CONVOY_TRAIN_SCHEDULE_H
 #define CONVOY_TRAIN_SCHEDULE_H
 

@@ -1,5 +1,5 @@
 /* exit_policy — see exit_policy.h. */
-#include "node/supervisor/exit_policy.h"
+#include "node/process/exit_policy.h"
 
 #include <signal.h>
 #include <string.h>

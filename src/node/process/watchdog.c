@@ -1,5 +1,5 @@
 /* watchdog — see watchdog.h. */
-#include "node/supervisor/watchdog.h"
+#include "node/process/watchdog.h"
 
 void watchdog_start(struct watchdog *watchdog, int64_t now_ms)
 {

@@ -1,12 +1,12 @@
 /* memory_plan — see memory_plan.h. */
-#include "train/memory_plan.h"
+#include "train/trainer/memory_plan.h"
 
 #include "kernels/cpu.h"
 #include "kernels/cuda.h"
 #include "train/generate/decoder.h"
 #include "train/feature/step_local.h"
 #include "train/step/memory.h"
-#include "train/step/schedule.h"
+#include "train/step/lr_schedule.h"
 
 #define MIB ((int64_t)1 << 20)
 /* What a worker has to itself besides its model, measured on 2026-11-23 (gpt2-nano and gpt2-mini
@@ -181,7 +181,7 @@ enum status memory_plan_add_state(const struct step_config *config,
     const int ranks = place->at.ranks;
     struct param_table table = {0};
     TRY(step_mesh_whole_table(config, ranks, place->is_discrete, &table));
-    *bytes += table.total_elems * (int64_t)sizeof(float) * step_state_parts_of(config, ranks);
+    *bytes += table.total_elems * (int64_t)sizeof(float) * step_local_state_parts_of(config, ranks);
     param_table_free(&table);
     return ST_OK;
 }

@@ -1,5 +1,5 @@
-/* schedule — see schedule.h. */
-#include "train/step/schedule.h"
+/* schedule — see lr_schedule.h. */
+#include "train/step/lr_schedule.h"
 
 #include <math.h>
 

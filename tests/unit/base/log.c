@@ -194,9 +194,10 @@ TEST(lines_do_not_mix)
     for (char *line; (line = strsep(&rest, "\n")) != NULL && *line != 0; lines_n++) {
         int w, i, end = 0;
         assert_int_equal(
-            sscanf(line + 25,
-                   "info log writer %d says the very same words again and again in line %d end%n",
-                   &w, &i, &end),
+            sscanf(
+                line + 25,
+                "info base/log writer %d says the very same words again and again in line %d end%n",
+                &w, &i, &end),
             2);
         assert_int_equal(line[25 + end], 0);
     }

@@ -110,6 +110,7 @@ enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t
     d->pass.b = 1;
     d->pass.op = dev_op(dev);
     d->pass.stream = d->stream;
+    d->pass.tensor = d->pass.context = &model_axis_self;
     *out = d;
     return ST_OK;
 failed:

@@ -10,6 +10,14 @@
 
 static struct tokenizer *tokenizer; /* GPT-2's */
 
+static int open_tokenizer(void **state) { return tokenizer_gpt2_open(&tokenizer) != ST_OK; }
+
+static int close_tokenizer(void **state)
+{
+    tokenizer_close(tokenizer);
+    return 0;
+}
+
 static struct multiple_choice_config config_of(const char *path, int64_t vocab)
 {
     return (struct multiple_choice_config){.path = path, .vocab = vocab, .tokenizer = tokenizer};
@@ -186,7 +194,6 @@ TEST(test_order_mark)
     multiple_choice_close(m);
 }
 
-/* The first of the tests; test_is closes it. */
 TEST(test_is)
 {
     assert_true(multiple_choice_is(SEEDS "words"));
@@ -195,7 +202,6 @@ TEST(test_is)
     assert_false(multiple_choice_is("Makefile"));
     assert_false(multiple_choice_is("tests"));
     assert_false(multiple_choice_is("no/such/file"));
-    tokenizer_close(tokenizer);
 }
 
 static bool is_choice(const char *text)
@@ -251,8 +257,6 @@ TEST(test_no_tokenizer)
 {
     struct multiple_choice_config config = config_of(SEEDS "lines", 50256);
     struct multiple_choice *m = NULL;
-    assert_int_equal(tokenizer_gpt2_open(&tokenizer), ST_OK);
-    config.tokenizer = tokenizer;
     config.model = "llama-toy";
     assert_int_equal(multiple_choice_open(&config, &m), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "llama-toy has no tokenizer of its own"));
@@ -263,7 +267,6 @@ TEST(test_no_tokenizer)
     config.vocab = 50257;
     assert_int_equal(multiple_choice_open(&config, &m), ST_OK);
     multiple_choice_close(m);
-    tokenizer_close(tokenizer);
 }
 
-HARNESS_RUN_ALL()
+HARNESS_RUN_ALL_WITH(open_tokenizer, close_tokenizer)

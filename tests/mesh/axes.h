@@ -39,11 +39,11 @@ static const struct model_dims axes_models[AXES_MODELS_N] = {
      .embed = 32,
      .vocab = 211,
      .features = {.position = MODEL_POSITION_ROPE,
-               .rope.theta = 10000,
-               .rope.fraction = 0.25,
-               .mlp = MODEL_MLP_GELU_ERF,
-               .is_parallel = true,
-               .is_untied = true}},
+                  .rope.theta = 10000,
+                  .rope.fraction = 0.25,
+                  .mlp = MODEL_MLP_GELU_ERF,
+                  .is_parallel = true,
+                  .is_untied = true}},
 };
 
 struct axes_mesh {

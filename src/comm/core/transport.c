@@ -30,23 +30,6 @@ const char *transport_call_name(enum comm_call_kind kind)
     return (unsigned)kind < COMM_CALL_N ? name[kind] : "an unknown call";
 }
 
-const struct transport_ops *transport_find(enum comm_kind kind, const struct comm_place *place)
-{
-    switch (kind) {
-    case COMM_KIND_SELF:
-        return &transport_self_ops;
-    case COMM_KIND_THREADS:
-        return &shm_threads_ops;
-    case COMM_KIND_HOST:
-        return place->nodes == 1 ? &comm_shm_ops : &comm_nodes_ops;
-    case COMM_KIND_NCCL:
-        return &comm_nccl_ops;
-    case COMM_KIND_AUTO:
-        return &comm_auto_ops;
-    }
-    return NULL;
-}
-
 enum status transport_dispatch(struct comm_ctx *ctx, const struct comm_call *call)
 {
     ASSERTF(call->kind >= COMM_CALL_SPLIT && call->kind < COMM_CALL_N && ctx->call == call &&
@@ -273,7 +256,7 @@ static enum status self_run(struct comm_ctx *ctx, const struct comm_call *call)
     return ST_OK;
 }
 
-const struct transport_ops transport_self_ops = {
+static const struct transport_ops self_ops = {
     .name = "self",
     .begin_open = self_begin_open,
     .end_open = self_end_open,
@@ -281,3 +264,20 @@ const struct transport_ops transport_self_ops = {
     .close = self_close,
     .run = self_run,
 };
+
+const struct transport_ops *transport_find(enum comm_kind kind, const struct comm_place *place)
+{
+    switch (kind) {
+    case COMM_KIND_SELF:
+        return &self_ops;
+    case COMM_KIND_THREADS:
+        return &shm_threads_ops;
+    case COMM_KIND_HOST:
+        return place->nodes == 1 ? &comm_shm_ops : &comm_nodes_ops;
+    case COMM_KIND_NCCL:
+        return &comm_nccl_ops;
+    case COMM_KIND_AUTO:
+        return &comm_auto_ops;
+    }
+    return NULL;
+}

@@ -130,8 +130,7 @@ struct transport_ops {
     void (*abort_all)(struct comm_ctx *ctx);
 };
 
-extern const struct transport_ops transport_self_ops, shm_threads_ops, comm_nodes_ops,
-    comm_nccl_ops, comm_auto_ops;
+extern const struct transport_ops shm_threads_ops, comm_nodes_ops, comm_nccl_ops, comm_auto_ops;
 
 /* transport_find — the table of a kind; NULL: none. HOST on one node needs no network, so it gets
  * comm_shm_ops. transport_dispatch — calls the table's entry for this call. */

@@ -393,8 +393,8 @@ void messenger_close(struct messenger *messenger)
         return;
     if (!messenger->is_broken && messenger->driver != NULL) {
         send_goaways(messenger);
-        messenger->driver->flush(messenger,
-                                 FLUSH_NS); /* a peer may still wait for what the last calls sent */
+        /* A peer may still wait for what the last calls sent. */
+        messenger->driver->flush(messenger, FLUSH_NS);
         drop_all(messenger);
     }
     message_choose_close(messenger);

@@ -140,8 +140,8 @@ void messenger_close(struct messenger *messenger);
 bool messenger_supports_gpu(const struct messenger *messenger);
 int messenger_rank_without_gpu(const struct messenger *messenger);
 void messenger_log_gpu(const struct messenger *messenger);
-bool messenger_shares_cores(
-    const struct messenger *messenger); /* after message_connect: any rank does; all agree */
+/* messenger_shares_cores — after message_connect: any rank does; all agree. */
+bool messenger_shares_cores(const struct messenger *messenger);
 /* messenger_name — the driver in use, with details for logs: "tcp", "ucx (rc_mlx5)".
  * messenger_driver_name — the same without details. messenger_choice_reason — COMM_NET_AUTO: why
  * this driver; else "". All after message_connect. */

@@ -252,11 +252,9 @@ enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all
                                struct tensor to_own, struct comm_ticket *ticket);
 
 /* The state on this rank and that of the store's ranks (store/state.c).
- * store_state_held: where a part lies.
  * store_state_count: state_ops.count of all states of a store. */
 extern const struct state_ops store_state_own, store_state_whole;
 int store_state_count(const struct state *s, bool is_apart);
-struct tensor store_state_held(const struct store *s, int part);
 
 /* Moments (store/memory.c); part 1 and 2.
  * _elems: of a moment on this rank; outside store/memory.c for tests.

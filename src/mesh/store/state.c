@@ -20,7 +20,7 @@ static bool is_rest(const struct store *s, int part)
     return part == 2 && s->c.skips_hidden_second;
 }
 
-struct tensor store_state_held(const struct store *s, int part)
+static struct tensor held_part(const struct store *s, int part)
 {
     return part > 0 ? s->moment[part - 1] : s->params;
 }
@@ -62,7 +62,7 @@ static enum status set_moment(struct store *s, int part, int64_t first, int64_t 
         n = end - from;
         int64_t at = store_memory_moment_run(s, part, from, &n);
         if (at >= 0)
-            TRY(set_run(s, store_state_held(s, part), at, n, values + from - first));
+            TRY(set_run(s, held_part(s, part), at, n, values + from - first));
     }
     return ST_OK;
 }
@@ -71,7 +71,7 @@ static enum status own_write(const struct state *state, const struct state_range
 {
     struct store *s = state->store;
     const int part = r->part;
-    const struct tensor to = store_state_held(s, part);
+    const struct tensor to = held_part(s, part);
     const int64_t last = r->first + r->n;
     TRY(store_params_begin_write(s, part));
     if (extent_of(s, part) == STORE_WHOLE)
@@ -106,7 +106,7 @@ static void own_describe(const struct state *state, int part, int64_t first, str
                                .is_host = !s->is_discrete};
     if (extent_of(s, part) == STORE_SHARD || out->skips_hidden)
         return;
-    out->here = tensor_at(store_state_held(s, part), first).data;
+    out->here = tensor_at(held_part(s, part), first).data;
     out->here_elems = out->elems - first;
 }
 
@@ -120,7 +120,7 @@ const struct state *store_state(const struct store *s) { return &s->own; }
 static enum status fetch_run(struct store *s, int part, int owner, int64_t shard_at, int64_t n,
                              float *dst)
 {
-    struct tensor from = tensor_at(store_state_held(s, part), shard_at), to = {dst, DTYPE_F32};
+    struct tensor from = tensor_at(held_part(s, part), shard_at), to = {dst, DTYPE_F32};
     if (s->rank == 0 && owner == 0) {
         TRY(dev_copy(s->c.stream, dst, from.data, (size_t)n * sizeof *dst));
         return dev_sync(s->c.stream);
@@ -156,7 +156,7 @@ static enum status gather_run(struct store *s, int part, int64_t first, int64_t 
     if (s->rank != 0)
         return ST_OK;
     const int64_t at = is_rest(s, part) ? store_memory_moment_run(s, part, first, &n) : first;
-    TRY(dev_copy(s->c.stream, dst, tensor_at(store_state_held(s, part), at).data,
+    TRY(dev_copy(s->c.stream, dst, tensor_at(held_part(s, part), at).data,
                  (size_t)n * sizeof *dst));
     return dev_sync(s->c.stream);
 }
@@ -266,8 +266,7 @@ static void whole_run(const struct state *state, int part, int64_t first, struct
         if (first >= l->shard_at + own.elems)
             continue;
         ASSERTF(first >= l->shard_at, "element %lld before bucket %d", (long long)first, i);
-        out->here =
-            tensor_at(store_state_held(s, part), l->first + own.first + first - l->shard_at).data;
+        out->here = tensor_at(held_part(s, part), l->first + own.first + first - l->shard_at).data;
         out->here_elems = l->shard_at + own.elems - first;
         return;
     }
@@ -288,7 +287,7 @@ static void slice_describe(const struct state *state, int part, int64_t first,
         whole_run(state, part, first, out);
         return;
     }
-    out->here = tensor_at(store_state_held(s, part), first).data;
+    out->here = tensor_at(held_part(s, part), first).data;
     out->here_elems = out->elems - first;
 }
 
@@ -297,7 +296,7 @@ static enum status write_whole(struct store *s, int part, const float *src)
 {
     for (int i = 0; i < s->layout.buckets_n; i++) {
         const struct layout_bucket *l = &s->layout.bucket[i];
-        const struct tensor all = tensor_at(store_state_held(s, part), l->first),
+        const struct tensor all = tensor_at(held_part(s, part), l->first),
                             own = tensor_at(all, l->own.first);
         TRY(dev_copy(s->c.stream, own.data, src + l->shard_at, (size_t)l->own.elems * sizeof *src));
         TRY(dev_sync(s->c.stream));
@@ -316,7 +315,7 @@ static enum status slice_write(const struct state *state, const struct state_ran
             "elements %lld and %lld of rank %d", (long long)r->first, (long long)r->n, state->rank);
     TRY(store_params_begin_write(s, r->part));
     TRY(is_whole(s, r->part) ? write_whole(s, r->part, r->values)
-                             : dev_copy(s->c.stream, store_state_held(s, r->part).data, r->values,
+                             : dev_copy(s->c.stream, held_part(s, r->part).data, r->values,
                                         (size_t)r->n * sizeof *r->values));
     return dev_sync(s->c.stream);
 }

@@ -111,7 +111,8 @@ struct step_shard_check {
 int64_t step_shard_check_bytes(const struct step_core *s);
 
 /* For step_shard_trace.c and step_shard_differ.c:
- * _of: a step's; _is_due: this step compares.
+ * _of: a step's; outside step_shard_check.c for tests.
+ * _is_due: this step compares.
  * _has: a micro-batch is one of a shard that is compared.
  * _trace: of passes of a kind.
  * _chosen: the shard of a group's run that this step compares.

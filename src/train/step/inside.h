@@ -69,8 +69,6 @@ struct step {
  * step_loss_factor — what losses and gradients are multiplied by. */
 double step_grad_clip(const struct step *s);
 double step_loss_factor(const struct step *s);
-/* step_call — the hooks of a phase. */
-enum status step_call(struct step *s, enum step_phase phase, struct step_now *now);
 
 /* Memory (step/memory.c).
  * _arenas: takes what passes need; the part and the store's place are known.

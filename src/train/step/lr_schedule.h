@@ -42,9 +42,9 @@ double lr_schedule_step(const struct lr_schedule_unit *unit, int64_t step, int64
 /* Returns the steps of the schedule of a run of `steps` steps and `samples` samples. */
 int64_t lr_schedule_steps(const struct lr_schedule_unit *unit, int64_t steps, int64_t samples);
 
-/* step_warmup_at — the size of a warm-up in step s, counted from 0: `from` in the first one, then
- * on a straight line towards `to`, which it has from step `steps` on; always `from` and a multiple
- * of `unit`, rounded down. from in [1, to]; unit ≥ 1. Pure. */
+/* step_warmup_at — outside lr_schedule.c for tests: the size of a warm-up in step s, counted from
+ * 0: `from` in the first one, then on a straight line towards `to`, which it has from step `steps`
+ * on; always `from` and a multiple of `unit`, rounded down. from in [1, to]; unit ≥ 1. Pure. */
 int64_t step_warmup_at(const struct warmup *warmup, int64_t to, int64_t unit, int64_t s);
 
 /* step_samples_at — the samples of step step_i: global_samples, or fewer in the batch warm-up. */

@@ -19,7 +19,7 @@
 #include "train/step/pipe.h"
 #include "train/step/lr_schedule.h"
 
-enum status step_call(struct step *s, enum step_phase phase, struct step_now *now)
+static enum status call_hooks(struct step *s, enum step_phase phase, struct step_now *now)
 {
     for (int i = 0; i < s->features_n && now->decision != STEP_DECISION_REPEAT; i++)
         if (s->feature[i].hooks->phase[phase])
@@ -46,14 +46,14 @@ static enum status counts_begin(struct step *s, const struct batch *batch, enum 
     s->sums[SUM_ENDS] = (double)counts.ends;
     s->sums[SUM_REFUSED] = checked != ST_OK;
     now->changed = s->sums + SUM_CHANGED;
-    TRY(step_call(s, STEP_PHASE_BEGIN, now));
+    TRY(call_hooks(s, STEP_PHASE_BEGIN, now));
     return store_all_reduce_begin(s->core.store, s->sums, STEP_COUNTS, &now->counts);
 }
 
 static enum status counts_end(struct step *s, struct step_now *now)
 {
     TRY(store_wait(s->core.store, now->counts));
-    TRY(step_call(s, STEP_PHASE_COUNTED, now));
+    TRY(call_hooks(s, STEP_PHASE_COUNTED, now));
     if (s->sums[SUM_REFUSED] > 0)
         return FAIL(ST_PEER, "another rank refused its samples; see its log");
     struct batch_counts counts = {.targets = (int64_t)s->sums[SUM_TARGETS],
@@ -92,7 +92,7 @@ static enum status begin_passes(struct step *s, struct step_now *now)
     now->decision = STEP_DECISION_UPDATE;
     if ((s->core.pipe || now->needs_counts) && !now->is_counted)
         TRY(counts_end(s, now));
-    return step_call(s, STEP_PHASE_FORWARD, now);
+    return call_hooks(s, STEP_PHASE_FORWARD, now);
 }
 
 static enum status forward(struct step *s, struct step_now *now, const struct step_micro *m,
@@ -122,7 +122,7 @@ static enum status backward(struct step *s, struct step_now *now, const struct s
 static enum status reduce(struct step *s, struct step_now *now)
 {
     TRY(step_end(s, now));
-    return step_call(s, STEP_PHASE_REDUCE, now);
+    return call_hooks(s, STEP_PHASE_REDUCE, now);
 }
 
 /* decide — Whether the update may be made. Nothing of the state has changed yet. */
@@ -130,7 +130,7 @@ static enum status decide(struct step *s, struct step_now *now)
 {
     const struct step_result *r = now->r;
     s->lap_ns = clock_ns();
-    TRY(step_call(s, STEP_PHASE_DECIDE, now));
+    TRY(call_hooks(s, STEP_PHASE_DECIDE, now));
     if (now->decision == STEP_DECISION_SKIP || (isfinite(r->loss) && isfinite(r->grad_norm)))
         return ST_OK;
     char before[96] = "";
@@ -149,7 +149,7 @@ static enum status update(struct step *s, struct step_now *now)
     s->update.skipped_n += is_skipped;
     if (!is_skipped && !s->async.is_on) /* there the device has begun it */
         TRY(step_update(s, now));
-    TRY(step_call(s, STEP_PHASE_END, now));
+    TRY(call_hooks(s, STEP_PHASE_END, now));
     if (!is_skipped)
         step_lap(s, &now->r->update_ms);
     return ST_OK;

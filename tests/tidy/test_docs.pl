@@ -87,15 +87,6 @@ test 'docs/architecture.md names every module; the README of a module names ever
     }
     return @bad;
 };
-test 'src/comm/README.md names every file of comm in the table of its folder', sub {
-    my $text = slurp('src/comm/README.md');
-    my %listed;
-    while ($text =~ m{^\| (\w+)/ \|.*?\n(.*?)\n\n}msg) {
-        my ($folder, $rows) = ($1, $2);
-        $listed{$_} = 1 for map { glob "src/comm/$folder/" . s/\[ch\]/{c,h}/r } map { /`([\w.\[\]]+)`/g } $rows =~ /^\|(.*?)\|/mg;
-    }
-    return ((map { "$_ is missing" } grep { !$listed{$_} } glob 'src/comm/*/*.[ch]'), map { "$_ is no file" } grep { !-e } sort keys %listed);
-};
 test 'docs/decisions/README.md lists every decision', sub {
     my $text = slurp('docs/decisions/README.md');
     return map { "$_ is missing" } grep { my ($name) = m{([^/]+)$}; $name ne 'README.md' && $text !~ /\(\Q$name\E\)/ } glob 'docs/decisions/*.md';

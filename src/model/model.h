@@ -276,9 +276,8 @@ const struct model_ops *model_ops(const struct model_dims *dims);
  * model_shard_input   what its first block reads; embed_fwd writes it, or, in a shard without the
  *                    embedding, the caller.
  * model_shard_output  what its last block writes; the head reads it.
- * model_shard_grad    the gradient of the output before the last block's backward pass, then that
- * of
- *                    the input after the first block's. All plans that share scratch share it. */
+ * model_shard_grad    the gradient of the output before the last block's backward pass, then the
+ *                     gradient of the input. All plans that share scratch share it. */
 struct tensor model_shard_input(const struct pass *p);
 struct tensor model_shard_output(const struct pass *p);
 struct tensor model_shard_grad(const struct pass *p);

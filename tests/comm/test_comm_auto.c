@@ -11,8 +11,8 @@ static struct fake_nccl *knobs;
 static atomic_int rank_without; /* a rank whose address has no NCCL; -1: none */
 static const char *want_name, *want_why;
 
-/* Makes the address of a rank without NCCL: its header begins with the bytes of HOST and of NCCL.
- * */
+/* Makes the address of a rank without NCCL: its header begins with the bytes of HOST and
+ * of NCCL. */
 static void forget_nccl(char *address, int64_t *bytes)
 {
     int32_t ucx_bytes, none = 0;

@@ -351,8 +351,8 @@ static void test_large_sizes(void **state)
         check_shape(shapes[i], 1000 + i);
 }
 
-/* ---- inputs that do not forgive: every level against sums in double, by what the terms weigh ----
- * */
+/* ---- inputs that do not forgive: every level against sums in double, by what the terms
+ * weigh ---- */
 
 /* Largest of |got - want| / Σ|x·w| over y = x·w, elements whose terms leave fp32 apart. */
 static double weighed_error(struct shape s, const float *x, const float *w, const float *y)

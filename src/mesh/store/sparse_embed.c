@@ -164,8 +164,8 @@ struct embed_bwd sparse_embed_whole_rows(const struct sparse_embed_sum *sum,
                               .rows = first + rows > sum->rows_n ? sum->rows_n - first : rows};
 }
 
-/* add_edge — Adds elements [from, from + n) of the rows of one token. The ids of one list differ.
- * */
+/* add_edge — Adds elements [from, from + n) of the rows of one token. The ids of one
+ * list differ. */
 static void add_edge(const struct sparse_embed *r, int64_t id, int64_t from, int64_t n, float *to)
 {
     const int64_t c = r->c.row_elems;

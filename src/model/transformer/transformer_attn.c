@@ -28,8 +28,8 @@ enum status transformer_rotate(const struct pass *p, struct tensor rows, bool in
                                                              : ST_OK;
 }
 
-/* The heads of q, or of k: their norm's weight, how many they are, and where they begin in a row.
- * */
+/* The heads of q, or of k: their norm's weight, how many they are, and where they begin in
+ * a row. */
 struct heads {
     enum transformer_param norm;
     int64_t n, at;

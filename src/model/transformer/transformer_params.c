@@ -4,8 +4,8 @@
 #include "base/text.h"
 #include "model/transformer/transformer.h"
 
-/* How a parameter is drawn and cut by tensor parallelism: columns of the output, or of the input.
- * */
+/* How a parameter is drawn and cut by tensor parallelism: columns of the output, or of
+ * the input. */
 enum role {
     ROLE_SCALE,
     ROLE_SHIFT,

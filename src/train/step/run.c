@@ -5,9 +5,7 @@
  * - A micro-batch goes forward and back (step/pass.c); a pipeline has several in flight
  *   (step/pipe_run.c). Gradients are reduced beside the passes.
  * - Loss and norm of all ranks decide on the update (step/end.c). The host waits for them first;
- * with
- *   one GPU, and with several over NCCL, the device decides by itself (step/end.c), unless SPIKE is
- *   set.
+ *   with one GPU, and with several over NCCL, the device decides by itself, unless SPIKE is set.
  * - One factor (grad_scale) clips gradients and divides them by the loss scale (step/update.c).
  * - What is optional has hooks in these phases (step/feature.h). */
 #include <math.h>
@@ -85,8 +83,8 @@ static enum status begin(struct step *s, const struct batch *batch, struct step_
 
 /* ---- forward and backward ---- */
 
-/* begin_passes — A rank may refuse its samples, so counts come before stages wait for each other.
- * */
+/* begin_passes — A rank may refuse its samples, so counts come before stages wait for
+ * each other. */
 static enum status begin_passes(struct step *s, struct step_now *now)
 {
     now->decision = STEP_DECISION_UPDATE;

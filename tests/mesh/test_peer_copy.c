@@ -2,6 +2,7 @@
  * on from the copies in the others', at most one finished step back, and ends with the bits of a
  * run that was never disturbed. If a rank and its keeper are gone, no state is found. */
 #include "mesh/copies.h"
+#include "train/step/slice.h"
 
 #define STEPS 6
 

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "train/step/slice.h"
 #include "comm/core/part.h"
 
 /* write_slice — from this rank's memory to a slot, as its parts lie there. */

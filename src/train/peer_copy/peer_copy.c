@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "train/step/slice.h"
 #include "comm/core/part.h"
 
 /* stays free beside the copies */

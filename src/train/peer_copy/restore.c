@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "train/peer_copy/inside.h"
+#include "train/step/slice.h"
 
 #define MESSAGE_BYTES ((int64_t)4 << 20) /* of a slice, at once */
 #define MESSAGE_ELEMS (MESSAGE_BYTES / (int64_t)sizeof(float))

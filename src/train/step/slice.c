@@ -1,4 +1,6 @@
-/* step_slice — slices of a step's state (step.h). */
+/* step_slice — see step/slice.h. */
+#include "train/step/slice.h"
+
 #include "base/assert.h"
 #include "mesh/store/state.h"
 #include "train/step/feature.h"

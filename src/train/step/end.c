@@ -1,7 +1,7 @@
 /* step_end — the end of a step's passes: loss, norm and vote of all ranks, and the factor by which
- * the optimiser multiplies gradients. The host reads them before it starts the update, or the
- * device decides on the update by itself: with one GPU, and with several over NCCL, unless SPIKE is
- * set.
+ * the optimiser multiplies gradients. The host reads them, decides on the update (run.c)
+ * and starts it; or the device decides by itself: with one GPU, and with several over NCCL, unless
+ * SPIKE is set.
  *
  * On the device the kernel grad_scale computes the factor, or NaN if loss or norm is not finite; on
  * NaN the optimiser skips the update, which is enqueued behind the backward pass, and the host

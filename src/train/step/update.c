@@ -1,5 +1,6 @@
 /* step_update — the update of a step: the optimiser on each bucket that this rank updates. The
- * store calls for it bucket by bucket, some of them in the next step. */
+ * store calls for it bucket by bucket, some of them in the next step. The decision
+ * whether a step has an update is made before: in run.c, or on a GPU by grad_scale (end.c). */
 #include <stdlib.h>
 
 #include "base/memory.h"

@@ -62,7 +62,7 @@ struct message_driver {
     void (*describe)(struct messenger *messenger, char *out, size_t cap);
     /* the peer's address for messages; NULL: the driver's addresses are not for people */
     void (*address_text)(const struct message_peer *peer, char *out, size_t cap);
-    /* comm_link of a connected peer; NULL: the driver does not know */
+    /* comm_link of a connected peer; NULL: the driver has no such numbers */
     bool (*link)(const struct message_peer *peer, struct comm_link *out);
 };
 extern const struct message_driver ucx_driver, tcp_driver;
@@ -98,7 +98,7 @@ struct messenger {
 struct message_queue {
     struct message_op *first, *last;
 };
-/* messenger_queue_take — the first one of this tag, taken out; NULL: none. */
+/* messenger_queue_take — removes the first receive of this tag and returns it; NULL: none. */
 void messenger_queue_add(struct message_queue *queue, struct message_op *op);
 struct message_op *messenger_queue_take(struct message_queue *queue, uint64_t tag);
 

@@ -98,9 +98,33 @@ struct messenger {
 struct message_queue {
     struct message_op *first, *last;
 };
-/* messenger_queue_take — removes the first receive of this tag and returns it; NULL: none. */
-void messenger_queue_add(struct message_queue *queue, struct message_op *op);
-struct message_op *messenger_queue_take(struct message_queue *queue, uint64_t tag);
+static inline void messenger_queue_add(struct message_queue *queue, struct message_op *op)
+{
+    if (queue->last != NULL)
+        queue->last->after = op;
+    else
+        queue->first = op;
+    queue->last = op;
+}
+
+/* Takes out the first receive of this tag; NULL: none. */
+static inline struct message_op *messenger_queue_take(struct message_queue *queue, uint64_t tag)
+{
+    struct message_op *before = NULL;
+    for (struct message_op *op = queue->first; op != NULL; before = op, op = op->after) {
+        if (op->bits != tag)
+            continue;
+        if (before != NULL)
+            before->after = op->after;
+        else
+            queue->first = op->after;
+        if (queue->last == op)
+            queue->last = before;
+        op->after = NULL;
+        return op;
+    }
+    return NULL;
+}
 
 /* Reasons. messenger_truncated: a message is longer than its receive. messenger_damaged: a peer's
  * message is not what the peer has sent. */

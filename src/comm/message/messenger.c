@@ -65,33 +65,6 @@ static void list_remove(struct message_op *op)
     op->is_busy = false;
 }
 
-void messenger_queue_add(struct message_queue *queue, struct message_op *op)
-{
-    if (queue->last != NULL)
-        queue->last->after = op;
-    else
-        queue->first = op;
-    queue->last = op;
-}
-
-struct message_op *messenger_queue_take(struct message_queue *queue, uint64_t tag)
-{
-    struct message_op *before = NULL;
-    for (struct message_op *op = queue->first; op != NULL; before = op, op = op->after) {
-        if (op->bits != tag)
-            continue;
-        if (before != NULL)
-            before->after = op->after;
-        else
-            queue->first = op->after;
-        if (queue->last == op)
-            queue->last = before;
-        op->after = NULL;
-        return op;
-    }
-    return NULL;
-}
-
 void messenger_op_end(struct message_op *op, const char *why)
 {
     struct messenger *messenger = op->messenger;

@@ -123,7 +123,7 @@ static void backward(struct dev *dev, struct stream *s, const struct product *p)
     }
     for (int side = 0; side < 2; side++) {
         float **x = side ? d : h;
-        struct kt_device on = side ? (struct kt_device){dev, s} : *kt_plain();
+        struct kt_device on = side ? (struct kt_device){.dev = dev, .stream = s} : *kt_plain();
         struct matmul_bwd_x a = {.dx = kt_f32(x[0]),
                                  .dy = kt_f32(x[4]),
                                  .w = kt_f32(x[5]),

@@ -1,5 +1,6 @@
 /* coordinator_nodes — each node as the coordinator sees it: by how much its lease is longer, the
- * signs of its death, the nodes that the job waits for, and the rows of the status page. See
+ * two signs of its death, the nodes that the job waits for, and the rows of the status page.
+ * coordinator.c marks a node as lost: for both signs, a closed connection, or silence. See
  * coordinator_inside.h. Must not know sockets. */
 #include <math.h>
 

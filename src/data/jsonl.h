@@ -1,7 +1,8 @@
 /* jsonl — extracts the text of a document from one line of JSON lines.
  *
- * A line is one JSON object with a string "text"; its other members are checked and skipped. It
- * must not know files, other lines, or tokens. */
+ * A line is one JSON object with a string "text"; its other members are checked and skipped.
+ * tokenizer/encode.c reads the lines and makes tokens of the texts. It must not know files, other
+ * lines, or tokens. */
 #ifndef CONVOY_DATA_JSONL_H
 #define CONVOY_DATA_JSONL_H
 

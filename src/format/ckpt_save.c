@@ -1,8 +1,9 @@
 /* ckpt_save — writes a checkpoint. At every moment DIR holds the old checkpoints whole, and the new
  * one whole or not at all. It must not know devices or training.
  *
- * A checkpoint is written as DIR/.tmp-<pid>-<step>. Every file is synced, then the folder. The
- * folder is renamed, and DIR is synced. Old checkpoints are renamed before they are removed. */
+ * A checkpoint is written as DIR/.tmp-<pid>-<step>. Every file is synced (tensors by sink.c, the
+ * manifest by file_replace), then the folder. The folder is renamed, and DIR is synced. Old
+ * checkpoints are renamed before they are removed. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

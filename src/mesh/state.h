@@ -11,7 +11,7 @@
  *            another number of ranks (train/step/slice.c)
  *
  * With whole, parts and replica rank 0 calls _read and _write for ranges, in any order, and then
- * _end. All other ranks are in _serve meanwhile: they send or take what rank 0's call needs. So
+ * _end. Meanwhile all other ranks are in _serve and send or store the elements of those ranges. So
  * only rank 0 needs the checkpoint folder, and a checkpoint depends neither on the mesh nor on
  * SHARD. With own and slice each rank reads and writes for itself.
  *
@@ -100,7 +100,7 @@ enum status state_read(const struct state *s, int part, int64_t first, int64_t n
 enum status state_write(const struct state *s, int part, int64_t first, int64_t n,
                         const float *src);
 /* state_end — rank 0: ends _serve on the other ranks, where it returns ST_OK, or ST_PEER if st is
- *   not ST_OK. Returns st. One rank alone needs neither.
+ *   not ST_OK. Returns st. A job of one rank needs neither.
  * state_serve — the other ranks, until rank 0 calls _end. */
 enum status state_end(const struct state *s, enum status st);
 enum status state_serve(const struct state *s);

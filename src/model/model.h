@@ -2,8 +2,8 @@
  * how parameters are sharded.
  *
  * All models are decoder-only transformers, computed by one set of functions (transformer/). What
- * differs is data: struct model_features says how a model computes, and an architecture's own
- * folder (gpt2/, llama/ …) says how its parameters are called and which presets it has.
+ * differs is data: struct model_features describes how a model computes, and an architecture's own
+ * folder (gpt2/, llama/ …) has the names of its parameters, and its presets.
  *
  * The caller walks the units (param.h) in order for the forward pass and in reverse for the
  * backward pass. Before each unit it may bring the parameters into memory; after each unit's
@@ -173,7 +173,7 @@ enum status model_shard_dims(const struct model_dims *whole, const struct model_
 enum status model_shard_tokens(int64_t seq_tokens, int ranks, int64_t *out);
 struct attention_runs model_shard_runs(int at, int ranks, int64_t seq_tokens);
 
-/* The shard.vocab_multiple of GPUs: cuBLASLt's fastest kernels for tensor cores take dimensions of
+/* The shard.vocab_multiple of GPUs: cuBLASLt's fastest kernels for tensor cores need dimensions of
  * whole tiles. A CPU's products need none. */
 #define MODEL_VOCAB_MULTIPLE_GPU 64
 

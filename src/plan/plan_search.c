@@ -516,7 +516,7 @@ static void try_nodes(const struct base *base, int nodes, struct plan_advice_nod
     if (is_same)
         set_nodes(rate_of(&other), base->tokens_per_second, base, out);
     if (!out->is_known) {
-        /* The fastest way on other nodes beside the fastest on the job's. */
+        /* Compares the fastest mesh on other nodes with the fastest on the job's. */
         const struct plan_search *found = base->found;
         if (found->found_n != 0 && out->nodes <= PLAN_SEARCH_NODES_MAX) {
             struct plan_search *space = memory_new(1, sizeof *space);

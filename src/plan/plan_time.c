@@ -367,8 +367,8 @@ void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision 
            all = pipeline.longest_ms + bubble, part = 1;
     if (stages > 1 && ops->nodes <= 1 && plan_time_shares_cores(cluster, ops->locals)) {
         /* Of stages that share cores, at rates of workers that all compute. sharers: threads for
-         * each core. While a stage waits, its core computes for other stages: a step takes the mean
-         * of what the stages do, and what the first micro-batches take until each core has a stage
+         * each core. While a stage waits, its core computes for other stages: a step needs the mean
+         * of the stages' times, and the time of the first micro-batches until each core has a stage
          * that computes. That is exact for equal stages. The slowest stage, with a core to itself,
          * needs its own time. */
         const double sharers = (double)ops->locals * cluster->threads_n / cluster->cores;

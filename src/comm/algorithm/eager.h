@@ -2,12 +2,12 @@
  * portable implementation of the MPI message passing interface standard", Parallel Computing 22,
  * 1996) for whole calls: short content travels with the envelope.
  *
- *   1. Each rank sends every other rank a header that names the call, and behind it the content if
+ *   1. Each rank sends every other rank a header that names the call, followed by the content if
  *      that is short.
  *   2. It waits for the headers of all.
  *
- * So ranks in different calls fail at once, and every rank knows which ranks have entered. A small
- * call is over after one message each way. Must not know what the content is. */
+ * So ranks in different calls fail at once, and each rank can name the ranks that have not entered.
+ * A small call is over after one message each way. Must not know what the content is. */
 #ifndef CONVOY_COMM_EAGER_H
 #define CONVOY_COMM_EAGER_H
 

@@ -5,8 +5,8 @@
  * The chunks, their order and the tree of sums are direct.h's; slots lie on the GPU, which
  * adds (kernels/combine.h). Nodes with several workers use two levels (two_level.h). Inside a
  * node the workers exchange chunks over UCX, which takes NVLink there. So the sums have the bits of
- * host memory. UCX knows nothing of streams: what it reads must be finished before it gets it, and
- * what it has received is visible to every kernel launched afterwards.
+ * host memory. UCX does not use streams: the device must have finished a buffer before UCX reads
+ * it, and what it has received is visible to every kernel launched afterwards.
  *
  * Memory on the GPU: slots of about 64 MiB for each pipeline; with several workers a node also a
  * rail, allocated at the first call and when one is larger. Must not know small calls, how a call
@@ -18,7 +18,7 @@
 #include "base/memory.h"
 #include "comm/core/staging.h"
 
-/* With few ranks, a chunk takes about 10 µs at 50 GB/s. */
+/* With few ranks, a chunk needs about 10 µs at 50 GB/s. */
 #define SLOTS_BYTES ((int64_t)64 << 20)
 #define CHUNK_MAX ((int64_t)4 << 20)
 #define CHUNK_MIN ((int64_t)256 << 10)

@@ -1,10 +1,10 @@
 /* comm_nodes — the transport of ranks that are processes on any nodes, over messages: chooses an
  * algorithm for each call.
  *
- *   one-shot   a small call: each rank sends its buffer behind the header (eager.h) to all others
+ *   one-shot   a small call: each rank sends a header and its buffer (eager.h) to all others
  *              and adds all in the order of sum.h, to the same bits, after one message each way
  *   star       a small sum of ranks that share cores (star.c)
- *   direct     a large call, in chunks behind the headers (direct.h)
+ *   direct     a large call: headers, then chunks (direct.h)
  *   two-level  the same where nodes have several workers (two_level.h)
  *   chain      a large broadcast (chain.c)
  *
@@ -19,7 +19,7 @@
 #include "comm/algorithm/nodes.h"
 #include "comm/core/part.h"
 
-#define COALESCE_BYTES (4 << 20) /* such a call takes milliseconds on any wire between nodes */
+#define COALESCE_BYTES (4 << 20) /* such a call needs milliseconds on any wire between nodes */
 
 /* Notes which ranks have entered the call meanwhile. */
 static enum status check_peers(void *arg)
@@ -84,7 +84,7 @@ static void sum_sources(struct comm_nodes *state, const struct comm_ctx *ctx, en
 
 /* ---- failures ---- */
 
-/* A member that has not entered the call and is not the root's rank `but`; -1: none is known. */
+/* Returns a member that has not entered the call and is not the root's rank `but`; -1: none. */
 static int find_missing(const struct comm_ctx *ctx, int but)
 {
     const struct comm_nodes *state = ctx->state;
@@ -160,7 +160,7 @@ static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
 
 /* ---- large calls: headers, and chunks in messages of their own ---- */
 
-/* The call as direct.h takes it. */
+/* Returns the call in the form of direct.h. */
 static struct comm_direct_call large_call(struct comm_ctx *ctx, const struct comm_call *call)
 {
     struct comm_nodes *state = ctx->state;
@@ -189,7 +189,7 @@ struct route {
     struct message_wait wait;
 };
 
-/* The headers, and behind them without waiting the chunks. */
+/* Sends the headers, and the chunks after them without waiting. */
 static enum status run_route(struct comm_ctx *ctx, const struct comm_call *call,
                              const struct comm_direct_call *large, struct route *route)
 {
@@ -230,7 +230,7 @@ static enum status run_gpu(struct comm_ctx *ctx, const struct comm_call *call)
     return comm_nodes_finish(ctx, st == ST_OK ? comm_gpu_end(&state->gpu, ctx) : st);
 }
 
-/* ---- small calls: one-shot, the content goes behind the headers ---- */
+/* ---- small calls: one-shot, the content follows the header in its message ---- */
 
 /* Exchanges headers with content. */
 static enum status run_small(struct comm_ctx *ctx, const struct comm_call *call,
@@ -405,8 +405,8 @@ static enum status wait_for(struct comm_nodes *state, const struct message_op *o
     return ST_OK;
 }
 
-/* send and recv: the header of the call, with the content in it if that is short, else behind
- * it. */
+/* send and recv: the header of the call, with the content in it if that is short, else the
+ * content in a message after it. */
 static enum status run_pair(struct comm_ctx *ctx, const struct comm_call *call)
 {
     struct comm_nodes *state = ctx->state;

@@ -17,12 +17,12 @@ _Static_assert(COMM_RANKS_MAX <= MESSAGE_RANKS_MAX, "tags tell the ranks of a co
  *
  *   up to star_max   of ranks that share cores: over one rank (star.c); with several workers on
  *                    a node up to eager_max
- *   up to eager_max  behind the headers: each rank sends its whole buffer to all ranks, one message
+ *   up to eager_max  with the header: each rank sends its whole buffer to all ranks, one message
  *                    each way, and adds everything
  *   up to whole_max  the same in chunks: adding overlaps with moving, and no send copies
  *   above            in parts: chunks to the owner of each part, and sums back (direct.h).
  *                    Each byte travels twice, for any number of ranks. Parts up to eager_max go to
- *                    their owner behind the headers.
+ *                    their owner with the header.
  *
  * Chunks have at most chunk_bytes bytes; UCX sends messages of that size eagerly. */
 struct size {
@@ -128,7 +128,8 @@ static enum status open_members(struct comm_nodes *state, const struct comm_ctx 
     return comm_direct_open(&state->direct, size->chunk_bytes);
 }
 
-/* The two levels: inside the node, and between workers with equal local numbers. Takes shm. */
+/* The two levels: inside the node, and between workers with equal local numbers. Owns shm from
+ * then on. */
 static enum status open_two_level(struct comm_nodes *state, const struct comm_ctx *ctx,
                                   struct comm_shm *shm)
 {
@@ -145,8 +146,8 @@ static enum status open_two_level(struct comm_nodes *state, const struct comm_ct
     return comm_two_level_open(&state->two_level, &config);
 }
 
-/* All members choose the same: each knows of all whether they share cores. A node of several
- * workers adds longer buffers in its own memory first. */
+/* All members choose the same: each has every member's answer whether it shares cores. A node of
+ * several workers adds longer buffers in its own memory first. */
 static void choose_star(struct comm_nodes *state)
 {
     const bool is_star =
@@ -157,7 +158,7 @@ static void choose_star(struct comm_nodes *state)
                                                      : size->star_max;
 }
 
-/* UCX takes GPU memory on all ranks, or on none. */
+/* Returns whether this rank has a GPU whose memory its UCX moves. It is used if all ranks have. */
 static bool offers_gpu(const struct comm_ctx *ctx)
 {
     const struct comm_nodes *state = ctx->state;

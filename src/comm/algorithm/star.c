@@ -6,8 +6,8 @@
  *   2. The root adds (nodes.c),
  *   3. and sends the result to all.
  *
- * Of n ranks on fewer cores every message takes processor time from the others: 2(n-1) messages
- * are quicker than the n(n-1) of eager.h, although each takes two turns. The messages are
+ * If n ranks share fewer cores, every message costs the others processor time: 2(n-1) messages are
+ * quicker than the n(n-1) of eager.h, although a call then needs two turns. The messages are
  * those of eager.h. Only the root receives from all. While it waits it sends each rank that has
  * entered a status, the ranks that have entered, so that each names those that are missing. Must
  * not know what is summed. */
@@ -18,7 +18,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 
-/* between two statuses of a root that waits: much longer than a call takes, much shorter than a
+/* between two statuses of a root that waits: much longer than a call, much shorter than a
  * deadline */
 #define STATUS_NS ((int64_t)50000000)
 

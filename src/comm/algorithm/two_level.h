@@ -48,7 +48,7 @@ struct comm_two_level {
     int *inter_ranks;               /* root_rank of inter */
     struct part_extent *parts;      /* ranks: of the call's buffer */
     struct part_extent *rail_parts; /* nodes: of the rail */
-    char *rail; /* sums of the node; behind them the finished ones if of another size */
+    char *rail; /* sums of the node, then the finished ones if of another size */
     int64_t rail_elems, rail_bytes; /* of the call under way; allocated */
     char *finished, *own; /* of the call under way: the finished rail, this rank's part of it */
 };
@@ -71,8 +71,7 @@ void comm_two_level_free(struct comm_two_level *two_level); /* accepts a zeroed 
 
 /* comm_two_level_run — all_reduce, reduce_scatter, all_gather, broadcast: inside and between the
  * nodes. comm_two_level_end — gathers or broadcasts inside each node. Call it only when all ranks
- * are known to have entered the call: so a rank that waits for another node is not taken for
- * missing.
+ * have entered the call: a rank that waits for another node is then not reported as missing.
  * Errors: those of comm_direct_run and ops. */
 enum status comm_two_level_run(struct comm_two_level *two_level, const struct comm_call *call,
                                struct comm_direct_call base, struct message_wait *wait);

@@ -110,20 +110,21 @@ struct transport_ops {
     enum status (*split)(struct comm_ctx *ctx);
     void (*close)(struct comm_ctx *ctx);
     /* alloc — comm_alloc for a root; freed by close. *out stays NULL where the transport has no
-     * memory of its own: comm.c takes ordinary memory then. NULL: it never has. */
+     * memory of its own: comm.c uses ordinary memory then. NULL: it never has. */
     enum status (*alloc)(struct comm_ctx *ctx, int64_t bytes, void **out);
     /* run — one call: a collective, send, recv or barrier.
      * gpu_direct — a collective between buffers in config.dev's memory, where is_on_device is
      * false; not all_to_all, send or recv. Called only if about.has_gpu_direct. NULL: none. */
     enum status (*run)(struct comm_ctx *ctx, const struct comm_call *call);
     enum status (*gpu_direct)(struct comm_ctx *ctx, const struct comm_call *call);
-    /* entered — has that rank of this ctx entered the call under way? NULL: not known.
-     * link — comm_link of another rank of this ctx. NULL: not known.
-     * closed — comm_closed_rank of a root. NULL: not known. */
+    /* Each may be NULL if the transport has no such information.
+     * entered — whether that rank of this ctx has entered the call in progress.
+     * link — comm_link of another rank of this ctx.
+     * closed — comm_closed_rank of a root. */
     enum transport_entered (*entered)(const struct comm_ctx *ctx, int rank);
     bool (*link)(const struct comm_ctx *ctx, int rank, struct comm_link *out);
     int (*closed)(const struct comm_ctx *ctx);
-    /* Of a transport with about.stream, whose collectives, send and recv heed ctx->is_async:
+    /* Of a transport with about.stream, whose collectives, send and recv observe ctx->is_async:
      * check  — an error that the communicator has met in a call under way; ctx->call names it.
      * abort_all — after a failure: ends the calls of all comms of the root, on the device too. */
     enum status (*check)(struct comm_ctx *ctx);

@@ -1,6 +1,6 @@
 /* message_choose — which driver carries messages: TCP, unless every rank has an RDMA device for UCX
- * or names tcp in UCX_TLS. Drivers are opened before the ranks know each other; one is chosen when
- * all addresses are known, by one rule on every rank. Must not know messages. */
+ * or names tcp in UCX_TLS. Drivers are opened before ranks have each other's addresses. When all
+ * addresses have arrived, every rank chooses a driver by the same rule. Must not know messages. */
 #include "comm/message/inside.h"
 
 #include <string.h>

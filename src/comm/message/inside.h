@@ -62,7 +62,7 @@ struct message_driver {
     void (*describe)(struct messenger *messenger, char *out, size_t cap);
     /* the peer's address for messages; NULL: the driver's addresses are not for people */
     void (*address_text)(const struct message_peer *peer, char *out, size_t cap);
-    /* comm_link of a connected peer; NULL: the driver does not know */
+    /* comm_link of a connected peer; NULL: the driver has no such numbers */
     bool (*link)(const struct message_peer *peer, struct comm_link *out);
 };
 extern const struct message_driver ucx_driver, tcp_driver;
@@ -107,7 +107,7 @@ static inline void messenger_queue_add(struct message_queue *queue, struct messa
     queue->last = op;
 }
 
-/* Takes out the first receive of this tag; NULL: none. */
+/* Removes the first receive of this tag and returns it; NULL: none. */
 static inline struct message_op *messenger_queue_take(struct message_queue *queue, uint64_t tag)
 {
     struct message_op *before = NULL;

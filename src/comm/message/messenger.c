@@ -15,8 +15,8 @@
 #include "comm/message/inside.h"
 
 /* While nothing moves, spin for this long before yielding, if a core is free for waiting. A shorter
- * spin is slower on busy cores. 1 MiB between two ranks, on two cores at load 20, took 5.7 and
- * 8.4 ms with 4 µs, 1.1 and 0.8 ms with 50 µs. */
+ * spin is slower on busy cores. 1 MiB between two ranks, on two cores at load 20, needed 5.7
+ * and 8.4 ms with 4 µs, 1.1 and 0.8 ms with 50 µs. */
 #define SPIN_NS ((int64_t)50000)
 /* …yield for this long before sleeping: waking up costs 50 µs in a virtual machine */
 #define YIELD_NS ((int64_t)150000)
@@ -318,7 +318,7 @@ bool messenger_lost(const struct messenger *messenger, struct message_loss *out)
     return true;
 }
 
-/* So that peers can distinguish an orderly end from a death, and know which rank was lost first. */
+/* Lets peers distinguish an orderly end from a death, and sends the rank that was lost first. */
 static void send_goaways(struct messenger *messenger)
 {
     struct message_loss loss;

@@ -90,7 +90,7 @@ struct message_watch {
     enum wait_policy wait_policy;
     /* coalesce — with WAIT_POLICY_SLEEP, for a large call that no thread waits for: sleeps for ns
      * even if messages arrive, as a network card coalesces interrupts. A wake-up for every 64 KiB
-     * would take the core, and its caches, from computation. Ends early and returns false if a
+     * would disturb the computation on that core, and its caches. Ends early and returns false if a
      * thread waits. NULL: every message wakes. */
     bool (*coalesce)(void *arg, int64_t ns);
 };
@@ -111,7 +111,7 @@ struct message_config {
 enum status messenger_open(const struct message_config *config, struct messenger **out);
 /* message_choose_pack — packs the address by which other ranks reach this worker over networks, at
  * most cap bytes. is_intra_node: also over what only processes of one node share (NVLink), if that
- * fits into half of cap, since callers pack more beside it. Errors: ST_NO_DEVICE: the node has more
+ * fits into half of cap, since callers pack more with it. Errors: ST_NO_DEVICE: the node has more
  * network devices than cap bytes can describe. */
 enum status message_choose_pack(struct messenger *messenger, bool is_intra_node, void *out,
                                 int64_t cap, int64_t *bytes_out);
@@ -125,7 +125,7 @@ struct message_world {
     const void *addresses;
     int64_t stride;
     const int64_t *bytes;  /* of each address */
-    const uint8_t *secret; /* COMM_SECRET_BYTES: known to the ranks of this generation alone */
+    const uint8_t *secret; /* COMM_SECRET_BYTES: only the ranks of this generation have it */
     bool offers_gpu;       /* this rank can send and receive GPU memory directly */
 };
 enum status message_connect(struct messenger *messenger, const struct message_world *world,
@@ -135,7 +135,7 @@ enum status message_connect(struct messenger *messenger, const struct message_wo
 void messenger_close(struct messenger *messenger);
 /* messenger_supports_gpu — this rank's UCX reports that it moves the memory of NVIDIA GPUs.
  * messenger_rank_without_gpu — after message_connect: the first rank that did not offer it; -1: all
- * did, and messenger_send and messenger_recv take GPU memory.
+ * did, and messenger_send and messenger_recv accept GPU memory.
  * messenger_log_gpu — logs the path of a GPU's data, and the reason. */
 bool messenger_supports_gpu(const struct messenger *messenger);
 int messenger_rank_without_gpu(const struct messenger *messenger);
@@ -148,7 +148,7 @@ bool messenger_shares_cores(const struct messenger *messenger);
 const char *messenger_name(const struct messenger *messenger);
 const char *messenger_driver_name(const struct messenger *messenger);
 const char *messenger_choice_reason(const struct messenger *messenger);
-/* messenger_link — comm_link of the connection to a rank; false: the driver does not know. */
+/* messenger_link — comm_link of the connection to a rank; false: the driver has no such numbers. */
 bool messenger_link(const struct messenger *messenger, int rank, struct comm_link *out);
 /* messenger_refused — unauthenticated connections that this process has closed, and messages that
  * it has dropped because they were forged or damaged, ever. */

@@ -47,7 +47,7 @@ void message_seal_close(struct message_seal *seal);
  * OpenSSL failed.
  * message_seal_read — the checksum that a header has. false: the header is not authentic, or has
  * another number.
- * message_seal_check — true: the content has that checksum. Takes a constant time. */
+ * message_seal_check — true: the content has that checksum. Compares in constant time. */
 bool message_seal_write(struct message_seal *seal, const void *plain, const void *content,
                         size_t bytes, uint8_t out[MESSAGE_SEAL_BYTES]);
 bool message_seal_read(struct message_seal *seal, uint64_t number,

@@ -284,7 +284,7 @@ static int exchange_part(const struct comm_ctx *ctx, const struct comm_call *cal
                                 state->comm, comm_nccl_stream(state));
 }
 
-/* Gives a call with elements, or a barrier, to NCCL. */
+/* Starts the NCCL call for a call with elements, or for a barrier. */
 static enum status start(struct comm_ctx *ctx, const struct comm_call *call)
 {
     const struct comm_nccl *state = ctx->state;

@@ -11,7 +11,8 @@
  *
  * The server answers only a hello with a valid MAC, and accepts only a proof that covers its own
  * nonce: so a recorded hello gains nothing. The keys of the connection are HKDF-SHA256 of secret
- * and transcript. Pure but for the nonces. Must not know sockets. */
+ * and transcript; with them message/seal.h authenticates each later message. Pure but for the
+ * nonces. Must not know sockets. */
 #ifndef CONVOY_COMM_TCP_AUTH_H
 #define CONVOY_COMM_TCP_AUTH_H
 

@@ -1,6 +1,6 @@
 /* tcp_conn — one authenticated connection: frames of messages in and out.
  *
- * A message is sent in frames, each behind its header (frame.h). Content goes from the sender's
+ * A message is sent in frames, each after its header (frame.h). Content goes from the sender's
  * buffer straight into the buffer of the receive with its tag. A message without a receive is kept
  * here while it is short and there are few (unexpected messages). Else it stays in the socket, and
  * nothing more is read until its receive is posted; that stops the peer's sends. Anything invalid
@@ -415,7 +415,7 @@ unsigned tcp_conn_write(struct tcp_conn *conn)
     return moved;
 }
 
-/* ---- what the kernel knows of the connection (TCP_INFO) ---- */
+/* ---- the kernel's numbers of the connection (TCP_INFO) ---- */
 
 bool tcp_conn_link(const struct message_peer *peer, struct comm_link *out)
 {

@@ -1,5 +1,5 @@
-/* ucx_header — the header of each message over UCX. It is sealed (message/seal.h): a process that
- * does not know the generation's secret cannot make one, nor change, repeat or move one unnoticed.
+/* ucx_header — the header of each message over UCX. It is sealed (message/seal.h): a process
+ * without the generation's secret cannot make one, nor change, repeat or move one unnoticed.
  *
  * Readable are the sender, the number of the message in its direction, its tag and its length;
  * encrypted is the keyed checksum of its content. UCX does not promise an order of active messages,

@@ -250,7 +250,7 @@ static inline const uint8_t *modern_end(const uint8_t *p, const uint8_t *end,
         return run_end(next + next_n, end, PRETOKEN_LETTER);
     if (kind == PRETOKEN_OTHER || (*p == ' ' && then == PRETOKEN_OTHER))
         return other_end(next, end);
-    /* A run of spaces ends behind its last line end, if it has one. */
+    /* A run of spaces ends after its last line end, if it has one. */
     const uint8_t *stop = run_end(p, end, PRETOKEN_SPACE), *q = stop;
     if (stop == end && rules.is_end_whole)
         return stop;

@@ -1,5 +1,6 @@
 /* grad_compress — the forms of gradients on their way, and all-reduce and reduce-scatter of those
- * that are quantised. It must not know units or steps.
+ * that are quantised. store/reduce.c chooses the form of each bucket. It must not know units or
+ * steps.
  *
  * For each bucket:
  * - Each rank quantises its gradient part by part and sends each part to its owner.

@@ -50,8 +50,8 @@ struct store_call {
 
 /* How the gradient of a bucket becomes the sum over the ranks (store/reduce.c).
  * begin       this rank's gradient is complete: starts the sum
- * end         on the stream: the sum is where the update reads it, as f32, of all ranks or of this
- *             rank's part alone (is_own_only)
+ * end         on the stream: the sum is where the update reads it, as f32: of the bucket, or only
+ *             of this rank's part (is_own_only)
  * gather      the update is deferred: starts to bring the other ranks' parts
  * gather_end  on the stream, after that call: they are where the update reads them */
 struct store_reducer {
@@ -61,9 +61,9 @@ struct store_reducer {
     enum status (*gather_end)(struct store *s, int bucket);
 };
 
-/* What happens to the embedding's gradient beside its reducer, in the last micro-batch; NULL:
+/* What happens to the embedding's gradient besides its reducer, in the last micro-batch; NULL:
  * nothing.
- * begin      its token ids are known
+ * begin      its token ids are there
  * head_done  the head has added to the embedding's gradient
  * unit_done  unit 0's backward has */
 struct store_embed_steps {
@@ -226,7 +226,7 @@ enum status store_call_sparse_rows(struct store *s);
 enum status store_call_sparse_add(struct store *s, struct part_extent part, struct tensor to);
 
 /* Gradients (store/reduce.c).
- * _choose: how each bucket's gradient is summed; after memory is taken, and after grad_tree.
+ * _choose: sets each bucket's reducer; call it after memory is allocated and grad_tree is set.
  * _finish_all: all buckets are reduced, and their squares added.
  * _grad, _own: the gradients of a bucket, all of it, as passes write them; reduced, this rank's
  *   part. */

@@ -10,8 +10,8 @@
  *             one (store/exact.c)
  *   rows      of the embedding: the dense gradient by one of these, then rows of tokens
  *             (sparse_embed.h)
- * Where a rank updates its part alone, the sum comes to that part alone (reduce-scatter). With
- * `none` the other ranks' parts are gathered beside the next forward pass. */
+ * If a rank updates only its part, it receives the sum only of that part (reduce-scatter). With
+ * `none` the other ranks' parts are gathered during the next forward pass. */
 #include "base/assert.h"
 #include "mesh/store/inside.h"
 
@@ -206,7 +206,7 @@ static const struct store_reducer rounded = {rounded_begin, rounded_end, plain_g
 
 /* ---- sums of our own ---- */
 
-/* sum_to — Returns where all of a bucket's sum goes: no data where it is this rank's part alone. */
+/* sum_to — Returns where a whole bucket's sum goes; no data if this rank gets only its part. */
 static struct tensor sum_to(const struct store *s, int bucket)
 {
     return s->bucket[bucket].is_own_only ? (struct tensor){0} : store_reduce_grad(s, bucket);
@@ -276,7 +276,7 @@ static enum status ids_and_zero_begin(struct store *s, const int32_t *tokens, in
     return store_call_sparse_ids(s, tokens, n);
 }
 
-/* With rows, and without a dense gradient beside them; neither is deferred (store_update). */
+/* Rows with a dense gradient, and only rows; neither is deferred (store_update). */
 static const struct store_reducer rows = {rows_begin, rows_end, do_nothing, do_nothing},
                                   rows_only = {do_nothing, add_rows, do_nothing, do_nothing};
 
@@ -312,7 +312,7 @@ void store_reduce_choose(struct store *s)
         struct store_bucket *p = &s->bucket[i];
         p->reducer = !has_rows ? s->dense : is_only ? &rows_only : &rows;
         /* Not with rows: the embedding is the largest bucket, its reduction starts first and the
-         * next pass reads it first. So its dense gradient is all-reduced beside the backward pass,
+         * next pass reads it first. So its dense gradient is all-reduced during the backward pass,
          * and every rank adds all rows to all of it. */
         p->is_deferred = s->policy.gather == STORE_GATHER_GRADS && !has_rows;
         p->is_own_only = s->policy.moments == STORE_SHARD || p->is_deferred;

@@ -18,7 +18,7 @@
 
 enum status store_set_place(struct store *s, int rank, int ranks, bool is_discrete)
 {
-    const char *why; /* for the log, which comes when memory is taken */
+    const char *why; /* not used here: the allocation logs it */
     /* On rank `rank` of `ranks`: with HYBRID every group has a layout of its own. */
     int group = store_is_hybrid(s) ? s->c.settings.group_ranks : ranks;
     ASSERTF(s->c.settings.shard < LAYOUT_SHARD_AUTO, "shard %d", (int)s->c.settings.shard);

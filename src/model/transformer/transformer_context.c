@@ -199,7 +199,7 @@ enum status transformer_all_gather_kv(const struct pass *p, struct tensor qkv, s
     return gather(p, m->exchange, m->kv, kv_width(p));
 }
 
-/* The sums by rank take the place of kv, own sums the place of `exchange` again. */
+/* The sums by rank overwrite kv, and own sums are written to `exchange` again. */
 enum status transformer_reduce_scatter_kv(const struct pass *p, struct tensor dqkv)
 {
     const struct transformer_acts *m = transformer_acts(p);

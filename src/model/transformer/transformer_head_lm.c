@@ -3,7 +3,7 @@
  *
  * Works on chunks of logits_rows rows: product, loss and gradient in place, then both gradient
  * products while the chunk is in cache. All rows of the norm's output are in y or `rows`; the rows
- * of a chunk are replaced by their gradient once the weight gradient has been taken from them.
+ * of a chunk are replaced by their gradient after the weight gradient was computed from them.
  * Writes the weights' gradient unless accumulating; where they are tied, embed_bwd adds to it.
  *
  * If ranks share the vocabulary the logits are own columns, and are not gathered: three numbers a

@@ -153,10 +153,11 @@ static void count_votes(const struct told *all, int n, int rank, enum check_soak
     free(ballots);
 }
 
-/* Compares the bits of the ranks of a group after the same training. Where every rank trained by
+/* Compares the bits of the ranks of a group after the same training. If every rank trained by
  * itself, on the same samples, a round that differs is its device's fault. Else all ranks of the
- * group took part, and a wrong weight anywhere changes the gradients of all: only the replicas' own
- * sums show which rank it was. Collective over the ranks of comm; NULL: this rank by itself. */
+ * group trained together, and a wrong weight anywhere changes the gradients of all: only the
+ * replicas' own sums show which rank it was. Collective over the ranks of comm; NULL: this rank by
+ * itself. */
 static enum status compare(struct comm *comm, const struct check_soak_train *t, uint64_t kind,
                            struct found *out)
 {
@@ -210,8 +211,8 @@ static void read_gpu(struct soak *s)
         s->hottest = s->last.temperature;
 }
 
-/* Trains rounds with the ranks of comm (NULL: alone) until the time is over, at least two. from,
- * share: of the stage, for its progress. */
+/* Trains rounds with the ranks of comm (NULL: only this one) until the time is over, at least two.
+ * from, share: of the stage, for its progress. */
 static enum status train(struct soak *s, struct comm *comm, int64_t ms, double from, double share,
                          struct check_soak_train *t)
 {
@@ -259,7 +260,7 @@ static void add_alone(struct soak *s, const struct check_soak_train *t, const st
     }
 }
 
-/* A quick check's model is so small that a step takes no time worth a comparison. */
+/* A quick check's model is so small that comparing the times of its steps means nothing. */
 static void add_rate(struct soak *s, const struct check_soak_train *t)
 {
     if (s->check->depth == CHECK_DEPTH_QUICK || t->step_time.seconds <= 0)
@@ -292,7 +293,7 @@ static enum status train_alone(struct soak *s, int64_t ms)
 
 static const char no_majority[] = "replicas differ, and no majority tells which one is wrong";
 
-/* All replicas have the same wrong bits in a round: nothing tells which rank's gradient was wrong.
+/* All replicas have the same wrong bits in a round: the rank whose gradient was wrong is unknown.
  * The row is about the node whose workers trained; of several nodes, about none. */
 static void add_again(struct soak *s, const struct check_soak_train *t, enum check_point point)
 {
@@ -333,7 +334,7 @@ static void add_group(struct soak *s, const struct check_soak_train *t, const st
     else if (t->differed[0] && comm_place(t->config.comm)->rank == 0)
         add_again(s, t, point);
     else if (f->drifts && s->check->place.rank == 0)
-        /* Processors without multiply-add, or a CPU beside a GPU, round an update differently. */
+        /* Processors without multiply-add, or a CPU among GPUs, round an update differently. */
         add(s,
             found_row(s, point, CHECK_VERDICT_WARN, name,
                       "ranks have devices of several kinds, which round updates differently: with "

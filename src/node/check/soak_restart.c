@@ -46,7 +46,7 @@ static void die_in_save(const struct step *step)
     sigset_t own;
     sigemptyset(&own);
     sigaddset(&own, SIGXFSZ);
-    pthread_sigmask(SIG_UNBLOCK, &own, NULL); /* threads of convoy take no signals */
+    pthread_sigmask(SIG_UNBLOCK, &own, NULL); /* threads of convoy block signals */
     signal(SIGXFSZ, die);
     getrlimit(RLIMIT_FSIZE, &limit);
     limit.rlim_cur = (rlim_t)step_whole_table(step)->total_elems * sizeof(float) / 2;

@@ -144,7 +144,7 @@ static enum status override_dims(const struct conf *conf, bool has_weights, stru
     return ST_OK;
 }
 
-/* asked_features — those of the model, with what settings say of them. */
+/* asked_features — Returns the model's features, changed by the settings. */
 static struct model_features asked_features(const struct conf *conf, const struct model_dims *dims)
 {
     struct model_features features = dims->features;

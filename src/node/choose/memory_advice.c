@@ -191,7 +191,7 @@ void memory_advice_add(const struct memory_check *f, const struct trainer_config
     try_tokens(f, c, out);
     try_recompute(f, c, out);
     try_workers(f, c, out);
-    /* Settings that conf_rules refuses beside TP, CP and PP keep them from being named. */
+    /* Not with settings that TP, CP and PP exclude (conf_pairs.def). */
     if (c->step.local.steps <= 0 && !grad_compress_quantises(c->step.store.compress) &&
         c->step.store.shard != LAYOUT_SHARD_HYBRID) {
         if (c->step.optim.kind != OPTIM_KIND_MUON)

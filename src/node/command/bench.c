@@ -353,7 +353,7 @@ enum status bench_main(const struct conf *conf)
             "DEVICE=cuda says what is missing, BACKEND=auto measures the CPU's memory",
             conf_source(conf, CONF_BACKEND), conf_text(conf, CONF_DEVICE));
     const int ranks = workers(conf, is_gpu);
-    /* The largest buffer such that all workers' buffers together take at most half of the free
+    /* The largest buffer such that all workers' buffers together need at most half of the free
      * memory. */
     const int64_t pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     int64_t left = pages * page, bytes = asked;

@@ -1,5 +1,5 @@
-/* exit_policy — what the end of a worker means: its status, whether to start it again, and the
- * sentence for people.
+/* exit_policy — what the end of a worker means: its status, whether another start may help, and
+ * the sentence for people. supervisor/recover.c starts it again.
  *
  * Pure: its input is what was observed (wait status, silence, the worker's own sentence). Must not
  * know how processes start or end. */

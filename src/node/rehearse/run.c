@@ -28,7 +28,7 @@ struct run {
     struct rehearse_nodes *nodes;
     int64_t step, best; /* the last finished one, of node 0; the furthest of any node */
     int64_t end_step;   /* the run is over when this step is done; 0: not decided */
-    int64_t stop_ms;    /* when it was asked to end; 0: not yet */
+    int64_t stop_ms;    /* when its end was requested; 0: not yet */
     int64_t generation; /* in which node 0 trains, or did last */
     int64_t restarts;   /* as node 0 counts them */
     int64_t ended[REHEARSE_NODES_MAX]; /* the last generation that is over, by the node's board */

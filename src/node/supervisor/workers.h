@@ -1,9 +1,10 @@
 /* workers — the worker processes of this node: start, watch, end and start them again.
  *
  * One process for each device, all with the same arguments. exit_policy.c decides what an exit
- * means, watchdog.c what silence means. The owner decides what becomes of the job: on_end is called
- * once for every worker that ended. All functions are called on the supervisor's one thread and do
- * not block, except workers_close. Must not know other nodes, HTTP or signals to this process. */
+ * means, watchdog.c what silence means. on_end is called once for every worker that ended:
+ * supervisor/recover.c then starts workers again, or ends the run. All functions are called on the
+ * supervisor's one thread and do not block, except workers_close. Must not know other
+ * nodes, HTTP or signals to this process. */
 #ifndef CONVOY_NODE_WORKERS_H
 #define CONVOY_NODE_WORKERS_H
 

@@ -45,7 +45,7 @@ static int count_parts(const struct state *state, bool is_apart)
                  keeps_residual(&s->config.local, s->local.replicas), is_apart);
 }
 
-/* tell_last — Describes the i-th of the parts behind all moments. */
+/* tell_last — Describes the i-th of the parts after all moments. */
 static struct state_part tell_last(const struct step_core *s, int i)
 {
     const int replicas = s->local.replicas;
@@ -82,7 +82,7 @@ static void describe(const struct state *state, int part, int64_t first, struct 
     out->elems = s->table.total_elems;
 }
 
-/* ---- ranges: every rank takes part ---- */
+/* ---- ranges: collective ---- */
 
 static int world_rank(const struct step_core *s)
 {
@@ -194,9 +194,9 @@ static enum status read_replica(struct step_core *s, const struct chunk *c)
     return leader == 0 ? ST_OK : comm_send(step_world(s), values, c->n, 0);
 }
 
-/* write_replica — to the first rank of a replica, which gives them to the others. The ranks of the
- * other replicas meet all the same: all ranks then make as many collectives, which comm_activity
- * counts. */
+/* write_replica — Sends the values to the first rank of a replica, which sends them to the others.
+ * The other replicas broadcast one number, so that all ranks make the same number of collectives:
+ * comm_activity counts them. */
 static enum status write_replica(struct step_core *s, const struct chunk *c)
 {
     const int leader = c->part.replica * s->local.ranks;
@@ -214,8 +214,8 @@ static enum status write_replica(struct step_core *s, const struct chunk *c)
                    : ST_OK;
 }
 
-/* write_shared — Gives all ranks the values, of which each keeps its own part. Of the parameters
- * all start from all of them. */
+/* write_shared — Sends the values to all ranks; each keeps its own part. The outer parameters also
+ * become the parameters of each replica. */
 static enum status write_shared(struct step_core *s, const struct chunk *c)
 {
     struct holding h;

@@ -1,6 +1,6 @@
 /* step_loss_scale — how the loss scale of f16 changes (step.h). All ranks have the same loss and
- * norm, so all of them change it alike. A feature (step/feature.h): the step itself knows the
- * factor alone. */
+ * norm, so all of them change it alike. A feature (step/feature.h): the step itself has only
+ * the factor. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -24,7 +24,7 @@
  *   ST_FAULT, on the others, and where no rank can be named, with ST_PEER.
  * step_shard_check_found — after a step_run that failed.
  * step_shard_check_flip — FAULT=gradient: the next step_run inverts a bit in a gradient of this
- *   rank, or of what it gives to others, in passes of these kinds. In a step without a comparison
+ *   rank, or in a message to other ranks, in passes of these kinds. In a step without a comparison
  *   the own passes are the last micro-batch, and only gradients have such bits. */
 enum step_shard_pass {
     STEP_SHARD_PASS_OWN = 1,   /* of this rank's shard that is compared */
@@ -38,28 +38,28 @@ enum step_shard_found {
 };
 struct step_shard_flip {
     unsigned passes; /* of enum step_shard_pass; 0: none */
-    int give; /* of what the pass gives to other ranks, which: from 1; 0: a unit's gradient */
+    int give; /* the pass's message to other ranks to corrupt, from 1; 0: a unit's gradient */
     int unit;
-    int64_t elem; /* of the unit, without padding; of what is given, in words of 32 bits, modulo */
+    int64_t elem; /* of the unit, without padding; of a message, in words of 32 bits, modulo */
     int bit;      /* 0 … 31 */
 };
 void step_shard_check_ask(struct step *step, int64_t turn);
 enum step_shard_found step_shard_check_found(const struct step *step);
 void step_shard_check_flip(struct step *step, const struct step_shard_flip *flip);
 
-/* A trace (step_shard_trace.c): what one rank gives away in the passes of one virtual shard:
+/* A trace (step_shard_trace.c) of what one rank sends to others in the passes of a virtual shard:
  * a checksum of its part in each call of a tensor or context axis, of each message to another
  * stage, of each unit's gradient, and of the losses.
  *
  * Entries have the order of data flow: forward through all stages, then backward, and within a
- * stage in the order of calls, which all its ranks share. Micro-batches give each other nothing.
+ * stage in the order of calls, which all its ranks share. Micro-batches are independent.
  * Two groups of ranks that compute one shard have equal entries on ranks at the same place. Where
- * they do not, the rank of the first entry that differs was wrong: until then all others had given
- * it the same. Zero-initialised is empty. */
+ * they do not, the rank of the first entry that differs was wrong: all it had received before was
+ * the same. Zero-initialised is empty. */
 struct step_shard_trace {
     struct sentinel_entry *entry;
     int n, room;
-    int gives_n; /* of them, those that other ranks have got */
+    int gives_n; /* of them, those that were sent to other ranks */
 };
 
 /* What a pass has in place of an axis: the same calls, recorded. */
@@ -94,7 +94,7 @@ struct step_shard_check {
     struct batch batch;         /* of one shard */
     struct batch own;           /* with a context axis: own positions of it */
     const struct step_now *now; /* the step under way; NULL: none, or it does not compare */
-    int64_t asked;              /* turn of the next step's comparison */
+    int64_t asked;              /* turn of the comparison requested for the next step */
     int64_t turn;               /* of this step's; 0: it has none */
     enum step_shard_pass pass;  /* under way, of those that are none of the rank's own */
     struct step_shard_trace trace[STEP_SHARD_TRACES];
@@ -107,7 +107,7 @@ struct step_shard_check {
     enum step_shard_found found;
 };
 
-/* Of host memory that the feature takes where a step can compare. */
+/* Returns the bytes of host memory that the feature needs if a step can compare; else 0. */
 int64_t step_shard_check_bytes(const struct step_core *s);
 
 /* For step_shard_trace.c and step_shard_differ.c:

@@ -1,4 +1,4 @@
-/* step_shard_trace — what one rank gives away in the passes of one virtual shard
+/* step_shard_trace — records what one rank sends to others in the passes of one virtual shard
  * (step_shard_check.h). */
 #include "train/feature/step_shard_check.h"
 
@@ -162,7 +162,7 @@ static enum status sum(void *arg, struct stream *stream, struct tensor x, int64_
     return a->calls->sum(a->calls->arg, stream, x, elems, copies);
 }
 
-/* Returns the axis in the place of `calls`; one rank gives nothing away, and records nothing. */
+/* Returns the axis that replaces `calls`. An axis of one rank sends nothing and records nothing. */
 static const struct model_axis *recorded(struct step_shard_check *k, struct step_shard_axis *a,
                                          const struct model_axis *calls)
 {

@@ -1,5 +1,5 @@
 /* step_shards — EXACT=layout: a step has virtual shards, whose gradients and losses are functions
- * of their samples alone (mesh/store/shard_tree.h), and which ranks along the data axis share. A
+ * only of their samples (mesh/store/shard_tree.h). Ranks along the data axis share the shards. A
  * feature (step/feature.h): it decides where passes write gradients, and adds those of a shard when
  * its last micro-batch is done. */
 #ifndef CONVOY_TRAIN_STEP_SHARDS_H
@@ -8,7 +8,7 @@
 #include "train/step/feature.h"
 
 /* step_shards_balance — with config.balances, after each step, of which *r is the result: every
- *   STEP_BALANCE_STEPS steps the ranks tell each other how long a shard takes them, and deal the
+ *   STEP_BALANCE_STEPS steps the ranks exchange how long a shard takes on each, and deal the
  *   shards so that all end at about the same time. No bit of a result depends on it. Collective.
  * step_shards_deal — how many shards a data rank has now; outside step_shards.c for tests.
  * step_shards_share — for tests: the samples of a step that a data rank has before any other deal.

@@ -80,7 +80,7 @@ static enum status fail_own(const struct step_update_sums *u)
                 step_part_names[u->part], own_rank(u), (long long)u->steps, first, last);
 }
 
-/* heed — Fails if the sums over all ranks have a difference. */
+/* heed — Fails if the sums over all ranks contain a difference. */
 static enum status heed(struct step_update_sums *u, const double *sums)
 {
     if (sums[TOLD_RANKS] == 0)

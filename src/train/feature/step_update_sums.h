@@ -10,7 +10,7 @@
 #include "train/step/feature.h"
 
 struct step_changed {
-    int ranks_n;   /* whose memory changed; 0: none that is known */
+    int ranks_n;   /* whose memory changed; 0: none was found */
     int rank;      /* which, if it is one; else -1 */
     int64_t steps; /* the state after so many steps may be wrong, and that of all later ones */
 };
@@ -41,7 +41,7 @@ struct step_update_sums {
  *                           what the next update must read. Local.
  * step_update_sums_verify   the same between two steps, from a pass over the state: before it is
  *                           kept, or after a step that failed before its update. Collective.
- * step_update_sums_verify_own  the same, of this rank alone, after another failure. Local.
+ * step_update_sums_verify_own  the same, only of this rank, after another failure. Local.
  * step_update_sums_changed  local: what such a failure has found. */
 struct step_update_sums *step_update_sums_of(const struct step *step);
 void step_update_sums_keep(struct step *step, int64_t steps);

@@ -97,7 +97,7 @@ enum status step_mesh_sum_partial(struct step_core *s, int64_t first, int unit);
  *   which its owner frees.
  * _part: the tokens and targets of own positions, in *own, with what is of whole samples as it is
  *   in the batch; the batch itself without a context axis.
- * _tokens: with a context axis: own ones of the n tokens of a sample, and 0 behind them. */
+ * _tokens: with a context axis: own ones of the n tokens of a sample, and 0 after them. */
 int64_t step_context_part_bytes(const struct step_core *s, int64_t samples);
 enum status step_context_part_open(const struct step_core *s, int64_t samples, struct batch *own);
 struct batch step_context_part(const struct step_core *s, const struct batch *batch,

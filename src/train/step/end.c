@@ -1,10 +1,10 @@
 /* step_end — the end of a step's passes: loss, norm and vote of all ranks, and the factor by which
- * the optimiser multiplies gradients. The host reads them before it starts the update, or the
- * device decides on the update by itself: with one GPU, and with several over NCCL, unless SPIKE is
- * set.
+ * the optimiser multiplies gradients. The host reads them, decides on the update (run.c)
+ * and starts it; or the device decides by itself: with one GPU, and with several over NCCL, unless
+ * SPIKE is set.
  *
  * On the device the kernel grad_scale computes the factor, or NaN if loss or norm is not finite; on
- * NaN the optimiser skips the update, which is enqueued behind the backward pass, and the host
+ * NaN the optimiser skips the update, which is enqueued after the backward pass, and the host
  * reads loss and norm while it runs. Without accumulation, passes, grad_scale and update form one
  * CUDA graph with one rank; with several, one from exchange to exchange. The host waits for an
  * event recorded before the update. When it has read loss and norm and launched the next step, the
@@ -15,7 +15,7 @@
  * each rank's vote. So the reported loss is summed on the host in the order of samples, as
  * everywhere, and then over the ranks by the tree of the other transports.
  *
- * A lost rank leaves undefined numbers on the device. The host asks comm_check before it uses any;
+ * A lost rank leaves undefined numbers on the device. The host calls comm_check before it uses any;
  * the generation is over then, and the next one begins at a checkpoint. */
 #include <math.h>
 #include <stdlib.h>
@@ -81,7 +81,7 @@ static enum status sum_up(struct step *s, const struct batch *batch, double *nor
 
 /* ---- on the device ---- */
 
-/* What ranks tell each other in a step. */
+/* What ranks send each other in a step. */
 struct step_ranks {
     struct tensor all; /* (ranks, each) f32 on the device: a rank's losses, then its vote */
     float *all_host;   /* pinned */

@@ -126,7 +126,8 @@ static enum status head_logits(struct step *s, const struct pass *p, int64_t row
     return s->core.pipe ? step_pipe_run_share(&s->core, s->logits, elems) : ST_OK;
 }
 
-/* copy_tokens — one sample's; attention is causal, so those behind the n do not matter. */
+/* copy_tokens — Copies those of one sample. Attention is causal, so tokens after the n do not
+ * matter. */
 static enum status copy_tokens(struct step *s, const struct pass *p, const int32_t *tokens,
                                int64_t n)
 {

@@ -1,6 +1,6 @@
 /* step_feature — how an optional part of a training step joins it. A feature has a table of hooks,
  * a struct of its own, and registers both when the step opens (step.c has the list, whose order is
- * that of the hooks). The run loop (step/run.c) walks the tables and knows no feature.
+ * that of the hooks). The run loop (step/run.c) walks the tables and names no feature.
  *
  * A feature sees struct step_core, the numbers of the step under way, and the passes below. It must
  * not see struct step. All hooks may be NULL, and all run on the step's thread, on all ranks
@@ -15,7 +15,7 @@ struct step_micro {
     int64_t first; /* its first sample there */
     bool is_last;  /* of the step */
     enum step_fault fault;
-    bool is_check; /* of no shard of this rank: its gradients are compared alone */
+    bool is_check; /* of no shard of this rank: its gradients are only compared */
 };
 
 /* What follows when loss and norm are known. */

@@ -1,4 +1,4 @@
-/* step_inside — the whole of a step, for its own files alone: step.c (life, state), step/memory.c,
+/* step_inside — the whole of a step, only for its own files: step.c (life, state), step/memory.c,
  * step/run.c (the story of a step), step/pass.c (its passes), step/end.c (its loss and norm),
  * step/update.c (the optimiser), step/eval.c and step/dry.c. Features and the pipeline see
  * step/core.h and step/feature.h, and other files step.h. */
@@ -71,9 +71,9 @@ double step_grad_clip(const struct step *s);
 double step_loss_factor(const struct step *s);
 
 /* Memory (step/memory.c).
- * _arenas: takes what passes need; the part and the store's place are known.
- * _take: the arenas, and what is read back. _check: asserts that what was taken is what was
- * planned. step_store_config: of the step's store. step_place_of: of a step that is open. */
+ * _arenas: divides the arenas for passes; the part and the store's place are set before.
+ * _take: allocates the arenas, and memory for what is read back. _check: asserts that the sizes are
+ * those of the plan. step_store_config: of the step's store. step_place_of: of an open step. */
 enum status step_memory_arenas(struct step *s, struct arena arena[STEP_ARENA_N]);
 enum status step_memory_take(struct step *s);
 enum status step_memory_check(const struct step *s);
@@ -91,9 +91,9 @@ enum status step_end(struct step *s, struct step_now *now);
 
 /* The same where the device decides.
  * _takes: is_on of a step at a place.
- * _plan: the bytes that _open takes there, of the device and of the host each.
- * _memory: the bytes that it took.
- * _open: takes what several ranks need. _close: accepts a step without it.
+ * _plan: the bytes that _open allocates there, of the device and of the host each.
+ * _memory: the bytes that it allocated.
+ * _open: allocates what several ranks need. _close: accepts a step without it.
  * _begin: before a step's first pass.
  * _losses: adds up the losses of a micro-batch on the device, and copies them to the host. */
 bool step_async_takes(const struct step_config *c, const struct step_place *place);

@@ -1,6 +1,6 @@
 /* step_memory — see step/memory.h and step/inside.h. Three arenas (activations, scratch, inputs)
- * are measured without memory, allocated whole, divided in the same way, and sealed. That the plan
- * equals what was taken is asserted. */
+ * are measured without memory, allocated whole, divided in the same way, and sealed. An
+ * assertion compares the plan with the sizes allocated. */
 #include "train/step/memory.h"
 
 #include <string.h>
@@ -111,8 +111,8 @@ int64_t step_memory_bytes(const struct step *s)
     return store_memory_bytes(s->core.store) + step_memory(s).passes;
 }
 
-/* text_held — "; the process holds …", and of a GPU what this process took of it: buffers and
- * kernel scratch, without CUDA's own. "" where that is not known. */
+/* text_held — Writes "; the process holds …", and on a GPU this process's memory there: buffers and
+ * kernel scratch, without CUDA's own. "" if it is not known. */
 static void text_held(const struct step *s, char *out, size_t cap)
 {
     struct memory now = {0};

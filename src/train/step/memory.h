@@ -1,4 +1,4 @@
-/* step_memory — the memory that a step takes, and would take: all of it when the step opens. */
+/* step_memory — the memory of a step, allocated and planned: all of it when the step opens. */
 #ifndef CONVOY_TRAIN_STEP_MEMORY_H
 #define CONVOY_TRAIN_STEP_MEMORY_H
 
@@ -21,13 +21,13 @@ struct step_place {
     int rank, ranks;
     bool is_discrete, stays_on_device;
 };
-/* step_plan — the memory that step_open would take at a place. Reads neither dev, comm nor the
+/* step_plan — the memory that step_open would allocate at a place. Reads neither dev, comm nor the
  * callbacks of the config. ST_BAD_SETTING: the model, or its division among ranks and replicas, is
  * none. Local, as the functions below. */
 enum status step_plan(const struct step_config *config, const struct step_place *place,
                       struct step_memory *out);
 
-/* step_memory — public for tests: what was taken; equals the plan. */
+/* step_memory — public for tests: the memory allocated; equals the plan. */
 struct step_memory step_memory(const struct step *step);
 
 int64_t step_memory_bytes(const struct step *step); /* state and passes */

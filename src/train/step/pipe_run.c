@@ -146,7 +146,7 @@ static enum status take(struct run *run, struct pipe_op op)
     return dev_event_record(run->s->stream, &run->p->taken[op.is_backward]);
 }
 
-/* give — rows that another stage gets. */
+/* give — Calls the hooks for rows that another stage is about to get. */
 static enum status give(const struct run *run, struct tensor rows)
 {
     return step_rows(run->s->step, rows, micro_elems(run));
@@ -344,7 +344,7 @@ static int neighbour(const struct step_pipe *p, bool is_after)
     return (p->stage + (is_after ? 1 : p->pipe.stages - 1)) % p->pipe.stages;
 }
 
-/* send_rows — what a pass gives a neighbour; waits for it. */
+/* send_rows — Sends the rows of a pass to a neighbour and waits for the end of the send. */
 static enum status send_rows(struct step_core *s, const struct pass *p, struct tensor rows,
                              bool is_after)
 {

@@ -3,9 +3,9 @@
  * - The samples are read first: the divisor of the loss counts the targets of the whole global
  *   batch (batch.c). Ranks add up their counts during the first forward pass.
  * - A micro-batch goes forward and back (step/pass.c); a pipeline has several in flight
- *   (step/pipe_run.c). Gradients are reduced beside the passes.
- * - Loss and norm of all ranks decide on the update (step/end.c). The host waits for them first;
- *   with one GPU, and with several over NCCL, the device decides by itself, unless SPIKE is set.
+ *   (step/pipe_run.c). Gradients are reduced during the passes.
+ * - Loss and norm of all ranks (step/end.c) decide on the update. The host waits for them first.
+ *   With one GPU, and with several over NCCL, the device decides by itself, unless SPIKE is set.
  * - One factor (grad_scale) clips gradients and divides them by the loss scale (step/update.c).
  * - What is optional has hooks in these phases (step/feature.h). */
 #include <math.h>

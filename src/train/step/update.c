@@ -1,5 +1,6 @@
 /* step_update — the update of a step: the optimiser on each bucket that this rank updates. The
- * store calls for it bucket by bucket, some of them in the next step. */
+ * store calls for it bucket by bucket, some of them in the next step. The decision
+ * whether a step has an update is made before: in run.c, or on a GPU by grad_scale (end.c). */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -43,8 +44,8 @@ int64_t *step_skipped_n(struct step *s) { return &s->update.skipped_n; }
 
 /* ---- a bucket ---- */
 
-/* update_rest — of a bucket what no hidden matrix has, by AdamW. Its second moments lie together,
- * the others beside hidden matrices. */
+/* update_rest — Updates by AdamW what is not in hidden matrices of a bucket. Its second moments lie
+ * together; its other arrays lie where the bucket has them, between hidden matrices. */
 static enum status update_rest(struct step *s, const struct store_local_shard *a, int64_t spans_n)
 {
     int64_t v_at = 0;

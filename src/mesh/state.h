@@ -43,7 +43,8 @@ struct state_part {
      * NULL: it does not have them so */
     float *here;
     int64_t here_elems;
-    bool is_host; /* that is host memory */
+    bool is_host;     /* that is host memory */
+    bool is_complete; /* rank 0 has all elements, in pieces or `here`, and reads them alone */
 };
 
 /* A range that all ranks read or write together. values: of rank 0; on the others room for as many
@@ -92,7 +93,7 @@ struct state state_of_model(struct comm *world, struct store *store, const struc
 
 /* state_count, state_describe — local: as state_ops.
  * state_read — copies n elements of a part from `first` on to dst, in host memory; padding is zero.
- *   What rank 0 has `here` it reads without the others.
+ *   What rank 0 has `here` or completely it reads without the others.
  * state_write — copies them from src to all ranks that hold them. */
 int state_count(const struct state *s, bool is_apart);
 struct state_part state_describe(const struct state *s, int part, int64_t first);

@@ -103,8 +103,9 @@ static void own_describe(const struct state *state, int part, int64_t first, str
                                .moment = part,
                                .elems = s->c.table->total_elems,
                                .skips_hidden = is_rest(s, part),
-                               .is_host = !s->is_discrete};
-    if (extent_of(s, part) == STORE_SHARD || out->skips_hidden)
+                               .is_host = !s->is_discrete,
+                               .is_complete = extent_of(s, part) != STORE_SHARD};
+    if (!out->is_complete || out->skips_hidden)
         return;
     out->here = tensor_at(held_part(s, part), first).data;
     out->here_elems = out->elems - first;

@@ -55,9 +55,9 @@ $(BUILD)/%_cu.o: %.cu $(BUILD)/cuda.txt
 endif
 
 # The C files that include CUDA's headers; rebuilt when CUDA is turned on or off.
-CUDA_USERS := dev_cuda dev_cuda_attention dev_cuda_blas dev_cuda_driver dev_cuda_error dev_cuda_event dev_cuda_graph dev_cuda_info dev_cuda_ring dev_cuda_scalars dev_cuda_times blas blas_form blas_lt blas_plan blas_tuned cudnn cudnn_graph
-$(CUDA_USERS:%=$(BUILD)/src/dev/%.o): CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA='"$(CUDA_ABOUT)"' -isystem $(CUDA_ROOT)/include)
-$(CUDA_USERS:%=$(BUILD)/src/dev/%.o) $(BUILD)/libconvoy.a: $(BUILD)/cuda.txt
+CUDA_USERS := $(filter-out src/dev/cuda/peak.c,$(wildcard src/dev/cuda/*.c src/dev/blas/*.c src/dev/cudnn/*.c))
+$(CUDA_USERS:%.c=$(BUILD)/%.o): CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA='"$(CUDA_ABOUT)"' -isystem $(CUDA_ROOT)/include)
+$(CUDA_USERS:%.c=$(BUILD)/%.o) $(BUILD)/libconvoy.a: $(BUILD)/cuda.txt
 # It has no path, so a tree that is moved or copied is not built again.
 CUDA_MADE := $(if $(HAS_CUDA),nvcc $(NVCC_VERSION) $(filter-out -Werror all-warnings,$(NVFLAGS)),none)
 $(BUILD)/cuda.txt: $(FORCE)

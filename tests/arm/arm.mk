@@ -2,7 +2,7 @@
 # library. tests/arm/test_neon.sh makes them with CC=aarch64-linux-gnu-gcc and runs them under qemu-user.
 ARM_TESTS := $(patsubst tests/%.c,$(BUILD)/arm/%,$(wildcard tests/kernels/test_*.c tests/unit/kernels/*.c) tests/comm/test_sum.c)
 ARM_SRC := $(patsubst %,src/base/%.c,arena assert cgroup clock file isa log memory rand status text thread_pool) \
-  $(patsubst %,src/dev/%.c,dev dev_check dev_cpu dev_cpu_isa op_cost) $(patsubst %,src/comm/core/%.c,sum)
+  $(patsubst %,src/dev/%.c,dev dev_check cpu/cpu cpu/isa op_cost) $(patsubst %,src/comm/core/%.c,sum)
 ARM_OBJ := $(ARM_SRC:%.c=$(BUILD)/%.o) $(filter $(BUILD)/kernels/% $(BUILD)/src/comm/core/sum_cpu%,$(OBJ))
 
 .PHONY: arm-tests

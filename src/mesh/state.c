@@ -79,10 +79,10 @@ enum status state_read(const struct state *s, int part, int64_t first, int64_t n
 {
     const struct state_part p = state_describe(s, part, first);
     const struct request q = {REQUEST_READ, part, (double)first, (double)n};
-    if (p.here_elems < n && !p.is_complete)
+    if (p.here_elems < n)
         return request(s, q, dst, NULL);
     TRY(store_drain(s->store));
-    if (p.here_elems < n)
+    if (!p.here)
         return carry_out(s, &q, dst, NULL);
     TRY(dev_copy(s->store->c.stream, dst, p.here, (size_t)n * sizeof *dst));
     return dev_sync(s->store->c.stream);
@@ -155,7 +155,6 @@ static void parts_describe(const struct state *s, int part, int64_t first, struc
     out->elems = s->map->whole->total_elems;
     out->here = NULL;
     out->here_elems = 0;
-    out->is_complete = false;
 }
 
 static void reserve(struct state_room *room, int64_t elems)

@@ -40,11 +40,10 @@ struct state_part {
     int64_t elems;
     bool skips_hidden; /* hidden matrices have none: it reads as zero, and writes are ignored */
     /* the elements from the described one on that lie together in the memory of this rank's device;
-     * NULL: it does not have them so */
+     * NULL: it has none of them, or, here_elems > 0, has them in pieces */
     float *here;
     int64_t here_elems;
-    bool is_host;     /* that is host memory */
-    bool is_complete; /* rank 0 has all elements, in pieces or `here`, and reads them alone */
+    bool is_host; /* that is host memory */
 };
 
 /* A range that all ranks read or write together. values: of rank 0; on the others room for as many
@@ -93,7 +92,7 @@ struct state state_of_model(struct comm *world, struct store *store, const struc
 
 /* state_count, state_describe — local: as state_ops.
  * state_read — copies n elements of a part from `first` on to dst, in host memory; padding is zero.
- *   What rank 0 has `here` or completely it reads without the others.
+ *   What rank 0 has `here` or in pieces it reads without the others.
  * state_write — copies them from src to all ranks that hold them. */
 int state_count(const struct state *s, bool is_apart);
 struct state_part state_describe(const struct state *s, int part, int64_t first);

@@ -78,10 +78,12 @@ struct state_part state_describe(const struct state *s, int part, int64_t first)
 enum status state_read(const struct state *s, int part, int64_t first, int64_t n, float *dst)
 {
     const struct state_part p = state_describe(s, part, first);
+    const struct request q = {REQUEST_READ, part, (double)first, (double)n};
     if (p.here_elems < n)
-        return request(s, (struct request){REQUEST_READ, part, (double)first, (double)n}, dst,
-                       NULL);
+        return request(s, q, dst, NULL);
     TRY(store_drain(s->store));
+    if (!p.here)
+        return carry_out(s, &q, dst, NULL);
     TRY(dev_copy(s->store->c.stream, dst, p.here, (size_t)n * sizeof *dst));
     return dev_sync(s->store->c.stream);
 }

@@ -40,7 +40,7 @@ struct state_part {
     int64_t elems;
     bool skips_hidden; /* hidden matrices have none: it reads as zero, and writes are ignored */
     /* the elements from the described one on that lie together in the memory of this rank's device;
-     * NULL: it does not have them so */
+     * NULL: it has none of them, or, here_elems > 0, has them in pieces */
     float *here;
     int64_t here_elems;
     bool is_host; /* that is host memory */
@@ -92,7 +92,7 @@ struct state state_of_model(struct comm *world, struct store *store, const struc
 
 /* state_count, state_describe — local: as state_ops.
  * state_read — copies n elements of a part from `first` on to dst, in host memory; padding is zero.
- *   What rank 0 has `here` it reads without the others.
+ *   What rank 0 has `here` or in pieces it reads without the others.
  * state_write — copies them from src to all ranks that hold them. */
 int state_count(const struct state *s, bool is_apart);
 struct state_part state_describe(const struct state *s, int part, int64_t first);

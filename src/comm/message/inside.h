@@ -107,7 +107,7 @@ static inline void messenger_queue_add(struct message_queue *queue, struct messa
     queue->last = op;
 }
 
-/* Takes out the first receive of this tag; NULL: none. */
+/* Removes the first receive of this tag and returns it; NULL: none. */
 static inline struct message_op *messenger_queue_take(struct message_queue *queue, uint64_t tag)
 {
     struct message_op *before = NULL;

@@ -104,10 +104,9 @@ static void own_describe(const struct state *state, int part, int64_t first, str
                                .elems = s->c.table->total_elems,
                                .skips_hidden = is_rest(s, part),
                                .is_host = !s->is_discrete};
-    if (extent_of(s, part) == STORE_SHARD || out->skips_hidden)
-        return;
-    out->here = tensor_at(held_part(s, part), first).data;
-    out->here_elems = out->elems - first;
+    out->here_elems = extent_of(s, part) == STORE_SHARD ? 0 : out->elems - first;
+    if (out->here_elems > 0 && !out->skips_hidden)
+        out->here = tensor_at(held_part(s, part), first).data;
 }
 
 const struct state_ops store_state_own = {store_state_count, own_describe, NULL, own_write};

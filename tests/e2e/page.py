@@ -249,7 +249,7 @@ def look_at_extras():
     took = wait_until(20, lambda: page.locator("#samples li").count() > 0)
     ok("samples of text, with their step", took is not None and "after step " in text("samples"), text("samples")[:100])
     took = wait_until(20, lambda: "checkpoint" in text("lines"))
-    ok("the log's newest lines", took is not None and "rank 0 checkpoint_async" in text("lines"), text("lines")[-120:])
+    ok("the log's newest lines", took is not None and "rank 0 checkpoint/async" in text("lines"), text("lines")[-120:])
     shown = page.evaluate("() => Object.fromEntries([...document.querySelectorAll('#settings dt')].map(e => [e.textContent, e.nextSibling.textContent]))")
     ok("settings that differ, no others", shown.get("EVAL_EVERY") == "10" and shown.get("RUN_NAME") == "a <b>run" and "SEED" not in shown, str(shown))
     whole = page.content() + "".join(urlopen(u + path).read().decode() for u in (url, url_joining) for path in ("log", "settings", "status", "history"))
@@ -340,9 +340,9 @@ def look_at_zoom():
 
 
 def look_at_search():
-    page.fill("#find", "CHECKPOINT_async")
+    page.fill("#find", "CHECKPOINT/async")
     rows = page.locator("#lines > div").all_text_contents()
-    ok("search in the log: lines that have the text, with it marked, and how many", rows and all("checkpoint_async" in r for r in rows) and page.locator("#lines mark").count() >= len(rows) and text("found").startswith(f"{len(rows)} of "), text("found"))
+    ok("search in the log: lines that have the text, with it marked, and how many", rows and all("checkpoint/async" in r for r in rows) and page.locator("#lines mark").count() >= len(rows) and text("found").startswith(f"{len(rows)} of "), text("found"))
     page.fill("#find", "<img src=x>")
     ok("and none", page.locator("#lines > div").count() == 0 and text("found").startswith("0 of "), text("found"))
     page.fill("#find", "")
@@ -368,7 +368,7 @@ def look_at_view():
     ok("their curves are in one chart; a tick takes one away", all_n >= 3 and lines() < all_n and len(page.evaluate("() => [...new Set([...document.querySelectorAll('path.line')].map(e => getComputedStyle(e).stroke))]")) >= 2, f"{all_n} → {lines()}")
     page.check("#runs tr:nth-child(1) input")
     ok("done, and of which folder", text("phase") == "done" and "a <b>done" in text("where") and "40 steps are done" in text("say"), text("say"))
-    ok("samples, events, log and settings of a run that has ended", "after step 40" in text("samples") and "done" in text("events") and "checkpoint_async" in text("lines") and "SAMPLE_EVERY" in text("settings"))
+    ok("samples, events, log and settings of a run that has ended", "after step 40" in text("samples") and "done" in text("events") and "checkpoint/async" in text("lines") and "SAMPLE_EVERY" in text("settings"))
     look_at_contrast("stored runs")
     page.screenshot(path=f"{folder}/view.png", full_page=True)
     page.click("#runs tr:nth-child(2) button")

@@ -115,6 +115,7 @@ static void stop_running(struct coordinator *c, int64_t now_ms)
     if (c->is_running && c->has_stepped)
         restart_budget_passed(&c->budget, c->step);
     c->is_running = false;
+    c->cause[0] = 0;
     c->gathering_ms = c->generation_end_ms = now_ms;
 }
 

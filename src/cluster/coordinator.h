@@ -118,8 +118,8 @@ bool coordinator_is_end_sent(struct coordinator *c);
 bool coordinator_world(const struct coordinator *c, int node_id,
                        struct message_incarnation incarnation, int64_t generation,
                        struct cluster_world *out);
-/* Returns, as text, the loss that used up the last restart; "": none yet. *rank_out: the lost rank,
- * or the first rank of a lost node. */
+/* Returns, as text, the loss that ended the last generation; "": no loss did. *rank_out: the lost
+ * rank, or the first rank of a lost node. */
 const char *coordinator_cause(const struct coordinator *c, int *rank_out);
 /* coordinator_checkpoints — how many checkpoints the job has made, a count that only grows. */
 void coordinator_checkpoints(struct coordinator *c, int64_t n);

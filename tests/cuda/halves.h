@@ -3,7 +3,6 @@
 #ifndef CONVOY_TESTS_CUDA_HALVES_H
 #define CONVOY_TESTS_CUDA_HALVES_H
 
-#define EMULATED_LIST(X)
 #include "tests/cuda/emulated.h"
 
 #define FLOATS 12

@@ -1,7 +1,6 @@
 /* The errors that the emulation adds to the device's arithmetic: of the promised size, in every
  * function, and large enough that a limit which is too small is exceeded. Compiled twice: with
  * EMU_FUSED against kernels that are compiled with contraction (tests/emu/emu.mk). */
-#define EMULATED_LIST(X) X(softcap)
 #include "tests/cuda/emulated.h"
 
 #include "tests/cuda/emu_kernels.h"

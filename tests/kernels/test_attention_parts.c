@@ -301,7 +301,7 @@ static void check_own(const struct kt_device *d, const struct own *x)
 /* Heads of a GPU have a multiple of 8 elements. */
 static bool serves(int64_t d)
 {
-#ifdef EMULATED_LIST
+#ifdef KT_DEVICE
     return d % 8 == 0;
 #else
     return d > 0;

@@ -120,10 +120,9 @@ static void on_begin(void *arg)
     int rank = -1;
     const char *cause = cluster_bridge_cause(s->bridge, &rank);
     s->node.restarts = cluster_bridge_restarts(s->bridge);
-    if (cause[0]) {
+    if (cause[0])
         text_copy(s->node.last_failure, sizeof s->node.last_failure, cause);
-        s->node.lost_rank = rank;
-    }
+    s->node.lost_rank = cause[0] ? rank : -1;
     board_node_publish(s->board, &s->node);
 }
 

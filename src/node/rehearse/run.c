@@ -355,7 +355,9 @@ static void look(struct run *r)
     const int64_t now_ms = clock_ms();
     for (int node = 0; node < r->config->nodes.nodes_n; node++) {
         struct board *board = rehearse_nodes_board(r->nodes, node);
-        if (copy_worker(r, node, 0, &first) && first.step > r->best)
+        /* Steps of a generation that is not noted yet are not those before its beginning. */
+        if (copy_worker(r, node, 0, &first) && first.generation == r->generation &&
+            first.step > r->best)
             r->best = first.step;
         if (board == NULL || board_aborted(board) <= r->ended[node])
             continue;

@@ -103,19 +103,29 @@ static enum status run_with(reader *read, int i, int *calls_out, int *live_out)
 }
 
 /* Runs the reader without allocation i in a child; returns the child's exit code, 1: the reader is
- * at fault. */
-static int try_without(const char *name, reader *read, int i)
+ * at fault. A child that ends for want of memory must say so on stderr. */
+static int try_without(const char *name, reader *read_it, int i)
 {
-    int made, left = 0;
+    int made, left = 0, ends[2];
+    char said[4096] = "";
+    assert_int_equal(pipe(ends), 0);
     const pid_t child = fork();
-    if (child != 0)
-        return waitpid(child, &left, 0) == child && WIFEXITED(left) ? WEXITSTATUS(left) : 1;
+    if (child != 0) {
+        close(ends[1]);
+        for (ssize_t at = 0, n; (n = read(ends[0], said + at, sizeof said - 1 - (size_t)at)) > 0;)
+            at += n;
+        close(ends[0]);
+        const bool is_ended = waitpid(child, &left, 0) == child && WIFEXITED(left),
+                   is_silent = is_ended && WEXITSTATUS(left) != 0 && !strstr(said, "emory");
+        if (!is_ended || is_silent)
+            print_message("# %s: status %x, stderr: %s\n", name, (unsigned)left, said);
+        return is_ended && !is_silent ? WEXITSTATUS(left) : 1;
+    }
+    dup2(ends[1], STDERR_FILENO);
     status_clear();
-    const enum status st = run_with(read, i, &made, &left);
-    if ((st == ST_OK || (st == ST_RETRY && strstr(status_message(), "emory"))) && left == 0)
-        _exit(status_exit_code(st));
+    const enum status st = run_with(read_it, i, &made, &left);
     fprintf(stderr, "# %s: %s, %d left: %s\n", name, status_name(st), left, status_message());
-    _exit(1);
+    _exit((st == ST_OK || st == ST_RETRY) && left == 0 ? status_exit_code(st) : 1);
 }
 
 /* starve — most: so many of its allocations at most, in equal strides. */

@@ -9,7 +9,6 @@
 
 struct spikes {
     const struct step_core *s;
-    int64_t *skipped_n; /* the step's */
     struct spike_history history;
 };
 
@@ -57,7 +56,6 @@ enum status step_spikes_add(struct step_core *s)
 {
     struct spikes *own = memory_new(1, sizeof *own);
     own->s = s;
-    own->skipped_n = step_skipped_n(s->step);
     step_feature_add(s, &spikes, own);
     return ST_OK;
 }
@@ -65,14 +63,14 @@ enum status step_spikes_add(struct step_core *s)
 void step_spikes(const struct step *step, struct step_spikes *out)
 {
     const struct spikes *own = step_feature_find(step, &spikes);
-    out->skipped_n = *own->skipped_n;
+    out->skipped_n = *step_skipped_n(own->s->step);
     out->history = own->history;
 }
 
 void step_spikes_set(struct step *step, const struct step_spikes *from)
 {
     struct spikes *own = step_feature_find(step, &spikes);
-    *own->skipped_n = from->skipped_n;
+    *step_skipped_n(step) = from->skipped_n;
     own->history = from->history;
     if (own->s->config.spike.mode == SPIKE_MODE_OFF)
         own->history.n = 0;

@@ -36,10 +36,9 @@ static int losses_n(const struct step_core *s)
     return s->config.shards > 0 ? s->config.shards * step_mesh_context_ranks(s) : 1;
 }
 
-enum status step_end_open(struct step *s)
+void step_end_open(struct step *s)
 {
     s->end_sums = memory_new((size_t)losses_n(&s->core) + STEP_VOTES, sizeof *s->end_sums);
-    return ST_OK;
 }
 
 void step_end_close(struct step *s) { free(s->end_sums); }
@@ -180,25 +179,24 @@ enum status step_async_begin(struct step *s)
 
 enum status step_async_losses(struct step *s, const struct pass *p, const struct step_micro *m)
 {
-    const int64_t first = m->first;
     int64_t n = p->b * step_sample_losses(&s->core);
     TRY(dev_op(s->core.config.dev)
-            ->sum(s->core.stream, &(struct sum){s->async.loss_sum, s->losses, n, first > 0}));
+            ->sum(s->core.stream, &(struct sum){s->async.loss_sum, s->losses, n, m->first > 0}));
     if (s->async.ranks != NULL) {
         /* Each micro-batch copies to another address, so with several the copy is no part of the
          * gathered work: it would make a graph for each. */
-        bool is_only = first == 0 && m->is_last;
+        bool is_only = m->first == 0 && m->is_last;
         int64_t each = step_sample_losses(&s->core);
         if (!is_only)
             TRY(dev_flush(s->core.stream));
-        TRY(dev_copy(s->core.stream, tensor_at(own_of(s->async.ranks), first * each).data,
+        TRY(dev_copy(s->core.stream, tensor_at(own_of(s->async.ranks), m->first * each).data,
                      s->losses.data, (size_t)(p->b * each) * sizeof(float)));
         return is_only ? ST_OK : dev_flush(s->core.stream);
     }
     /* each micro-batch copies to another address: read_async would make a graph for each */
     if (!m->is_last)
-        return step_copy_losses(s, p, first);
-    return dev_read_async(s->core.stream, s->losses_host + first * step_sample_losses(&s->core),
+        return step_copy_losses(s, p, m->first);
+    return dev_read_async(s->core.stream, s->losses_host + m->first * step_sample_losses(&s->core),
                           s->losses.data, (size_t)n * sizeof(float));
 }
 

@@ -85,7 +85,7 @@ struct step_place step_place_of(const struct step *s);
  * of the gradients, on the device.
  * _open: after the store. _close: accepts a step without it.
  * step_end_set_vote: the highest that any rank has; votes: how many have each. */
-enum status step_end_open(struct step *s);
+void step_end_open(struct step *s);
 void step_end_close(struct step *s);
 enum status step_end(struct step *s, struct step_now *now);
 

@@ -233,7 +233,7 @@ static enum status open_all(struct step *s)
     if (step_has_first_key(c))
         TRY(batch_add_documents(&s->batch));
     TRY(step_context_part_open(&s->core, s->core.samples, &s->own));
-    TRY(step_end_open(s));
+    step_end_open(s);
     TRY(step_async_open(s));
     TRY(step_memory_check(s));
     step_memory_log(s);

@@ -60,7 +60,7 @@ static struct message_wait wait_of_large(struct comm_ctx *ctx, int64_t bytes)
     return wait;
 }
 
-/* The sources of a sum: what each rank has sent, and `own` for this one. */
+/* Collects the sources of a sum: the received buffer of each rank, and `own` for this rank. */
 static void gather_sources(struct comm_nodes *state, const void *own)
 {
     for (int r = 0; r < state->n; r++)
@@ -455,7 +455,8 @@ static enum status run_call(struct comm_ctx *ctx, const struct comm_call *call)
     case COMM_CALL_SEND:
     case COMM_CALL_RECV:
         return run_pair(ctx, call);
-    default: /* a barrier */
+    default:
+        ASSERT(call->kind == COMM_CALL_BARRIER);
         return state->star_max >= 0 ? run_star(ctx, call) : run_small(ctx, call, NULL, 0, 0);
     }
 }

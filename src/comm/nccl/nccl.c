@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "comm/core/part.h"
@@ -320,7 +321,8 @@ static enum status start(struct comm_ctx *ctx, const struct comm_call *call)
     case COMM_CALL_RECV:
         return comm_nccl_complete(
             ctx, nccl->ncclRecv(call->out, bytes, NCCL_UINT8, call->peer, comm, stream));
-    default: /* a barrier */
+    default:
+        ASSERT(call->kind == COMM_CALL_BARRIER);
         return comm_nccl_complete(ctx,
                                   nccl->ncclAllReduce(state->root->scratch, state->root->scratch, 1,
                                                       NCCL_FLOAT32, NCCL_SUM, comm, stream));

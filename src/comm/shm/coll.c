@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/memory.h"
 #include "comm/core/sum.h"
 
@@ -275,7 +276,8 @@ enum status shm_coll_run(struct shm_coll *coll, struct comm_ctx *ctx, const stru
     case COMM_CALL_RECV:
         st = shm_barrier_recv(&coll->barrier, ctx, call);
         break;
-    default: /* a barrier, or an opening */
+    default: /* or a call that opens or splits */
+        ASSERT(call->kind == COMM_CALL_BARRIER || call->kind < COMM_CALL_ALL_REDUCE);
         st = shm_barrier_enter(&coll->barrier, ctx, NULL, 0, NULL, 0, 0);
     }
     return end(coll, st);

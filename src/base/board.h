@@ -29,9 +29,9 @@
 
 #define BOARD_WORKERS_MAX 64
 #define BOARD_STEPS_KEPT RANK_STATS_TIMES
-#define BOARD_FD 3           /* where a worker finds the memfd */
-#define BOARD_SHM_FD 4       /* and the memory in which the workers of a node exchange numbers */
-#define BOARD_PEER_COPY_FD 5 /* and that of copies of the state (train/peer_copy/peer_copy.h) */
+#define BOARD_FD 3           /* file descriptor of the board's memory in a worker */
+#define BOARD_SHM_FD 4       /* the memory for shared-memory collectives of a node's workers */
+#define BOARD_PEER_COPY_FD 5 /* the memory for copies of the state (train/peer_copy/peer_copy.h) */
 #define BOARD_RANKS_MAX 65536
 #define BOARD_ADDRESS_MAX 2048 /* bytes; opaque here, the transports read them */
 #define BOARD_NOTE_MAX 512

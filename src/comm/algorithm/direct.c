@@ -1,6 +1,6 @@
 /* comm_direct — direct reduce-scatter and all-gather: the queues of chunks of a large call, and the
- * one loop that moves them. The numbers are the steps in direct.h. Must not know which call it
- * is. */
+ * one loop that moves them. Numbers in comments are the steps of direct.h. This file must not
+ * depend on the kind of call. */
 #include "comm/algorithm/direct.h"
 
 #include <stdlib.h>

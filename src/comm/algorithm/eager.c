@@ -1,5 +1,5 @@
-/* comm_eager — the eager protocol: the first message of every call. The numbers are the steps in
- * eager.h. Must not know what the content is. */
+/* comm_eager — the eager protocol: the first message of every call. Numbers in comments are
+ * the steps of eager.h. This file must not interpret the content. */
 #include "comm/algorithm/eager.h"
 
 #include <stdlib.h>

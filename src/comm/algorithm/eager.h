@@ -7,7 +7,8 @@
  *   2. It waits for the headers of all.
  *
  * So ranks in different calls fail at once, and each rank can name the ranks that have not entered.
- * A small call is over after one message each way. Must not know what the content is. */
+ * A small call is over after one message each way. Must not interpret
+ * the content. */
 #ifndef CONVOY_COMM_EAGER_H
 #define CONVOY_COMM_EAGER_H
 

@@ -226,7 +226,7 @@ enum status comm_nodes_open_end(struct comm_ctx *ctx, const void *addresses, con
     }
     state->root->shares_cores = messenger_shares_cores(state->root->messenger);
     choose_star(state);
-    /* Appends to what was noted about GPUs. */
+    /* Appends the reason to the note about GPUs. */
     const char *reason = messenger_choice_reason(state->root->messenger);
     size_t n = strlen(ctx->choice_reason);
     if (reason[0] != 0)

@@ -49,8 +49,8 @@ struct comm_two_level {
     struct part_extent *parts;      /* ranks: of the call's buffer */
     struct part_extent *rail_parts; /* nodes: of the rail */
     char *rail; /* sums of the node, then the finished ones if of another size */
-    int64_t rail_elems, rail_bytes; /* of the call under way; allocated */
-    char *finished, *own; /* of the call under way: the finished rail, this rank's part of it */
+    int64_t rail_elems, rail_bytes; /* elements of the current call; bytes allocated */
+    char *finished, *own; /* of the current call: the finished rail, this rank's part of it */
 };
 
 /* comm_two_level_open — root_rank: each member's rank in the root, node by node. memory, intra:

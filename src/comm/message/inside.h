@@ -3,7 +3,7 @@
  *
  * A driver moves tagged messages between two processes: ucx/ucx.c over UCX, tcp/tcp.c over TCP
  * sockets. It reports the end of each message by messenger_op_end and each lost connection by
- * messenger_on_lost. A driver must not know the other. */
+ * messenger_on_lost. A driver must not call the other driver. */
 #ifndef CONVOY_COMM_MESSAGE_INSIDE_H
 #define CONVOY_COMM_MESSAGE_INSIDE_H
 

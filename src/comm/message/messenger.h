@@ -3,8 +3,8 @@
  * Two drivers carry them: this program's own TCP transport (tcp/tcp.c), and UCX (ucx/ucx.c) for
  * InfiniBand and RoCE. Both authenticate each peer and each message, and compare content with a
  * checksum before the receive ends; only content in a GPU's memory has none. One rule on every rank
- * picks the driver once all addresses are known (choose.c). Must not know collectives, nor what
- * the bytes mean; UCX's own names stay in ucx/.
+ * picks the driver once all addresses are known (choose.c). Must not depend on collectives or
+ * interpret the bytes; UCX's own names stay in ucx/.
  *
  * One struct messenger for each worker process and generation of the job. It holds one connection
  * to each peer. The life of a message:

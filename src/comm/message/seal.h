@@ -4,8 +4,8 @@
  * A sealed header has 64 bytes: 32 that are readable, 16 that are encrypted (the checksum of the
  * content, so that its key cannot be derived from what is sent), and the authentication tag of
  * AES-128-GCM over both. The nonce is the number of the header in its direction: no number may be
- * used twice with the same keys. The checksum is XXH3-128 with a key of 192 bytes. Must not know
- * what the bytes mean, nor connections. */
+ * used twice with the same keys. The checksum is XXH3-128 with a key of 192 bytes. Must not
+ * interpret the bytes or hold connections. */
 #ifndef CONVOY_COMM_MESSAGE_SEAL_H
 #define CONVOY_COMM_MESSAGE_SEAL_H
 

@@ -356,9 +356,8 @@ static void look(struct run *r)
     for (int node = 0; node < r->config->nodes.nodes_n; node++) {
         struct board *board = rehearse_nodes_board(r->nodes, node);
         /* Steps of a generation that is not noted yet are not those before its beginning. */
-        if (copy_worker(r, node, 0, &first) && first.generation == r->generation &&
-            first.step > r->best)
-            r->best = first.step;
+        if (copy_worker(r, node, 0, &first) && first.generation == r->generation)
+            r->best = first.step > r->best ? first.step : r->best;
         if (board == NULL || board_aborted(board) <= r->ended[node])
             continue;
         r->ended[node] = board_aborted(board);

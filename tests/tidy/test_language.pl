@@ -1,6 +1,8 @@
 #!/usr/bin/perl
 # test_language — the prose of comments, messages, README and docs, as far as a machine can check it: no persons for processes, no
-# metaphors that a reader has to translate, sentences of a readable length, commit subjects. Run from the top folder.
+# metaphors that a reader has to translate, constructions that a reader has to resolve, sentences of a readable length, commit subjects.
+# Run from the top folder. `test_language.pl FOLDER [CONSTRUCTION]` lists the lines of a folder, `test_language.pl --write` lowers
+# language.tsv to the counts of now.
 use strict;
 use warnings;
 
@@ -63,6 +65,85 @@ test 'sentences of header comments have at most 40 words', sub {
     }
     @n = sort { $a <=> $b } @n;
     print '# ' . @n . " sentences: median $n[@n / 2], 90 % $n[@n * .9], longest $n[-1] words\n" if @n;
+    return @bad;
+};
+# Constructions that other projects of this kind have seldom: [name, pattern, most in 10,000 words]. language.tsv has the count that each
+# folder is allowed, which may only fall; a folder is finished when no count is above its target.
+my @constructions = (
+    ['what without a noun', qr/\bwhat\b(?!\s+to\b)(?![^.]*\?)/i, 4],
+    ['the one that, those', qr/\bthe ones? (?:that|of|with)\b|\bthose (?:that|of|which|in|on|with|from)\b/i, 3],
+    ['that of', qr/\bthat of\b/i, 1.5],
+    ['takes', qr/\b(?:takes?|took|taken|taking)\b/i, 8],
+    ['says, knows, gives', qr/\b(?:says?|said|saying|tells?|told|telling|asks?|asked|asking|knows?|knew|known|gives?|gave|given|giving|named)\b/i, 40],
+    ['so many, as many', qr/\b(?:so|as) many\b|\bso long\b/i, 3],
+    ['of which', qr/\bof (?:which|whose)\b/i, 4],
+    ['alone, behind, beside', qr/\b(?:alone|behind|beside)\b/i, 3],
+    ['Where for if', qr/(?:^|[.;:] )Where\b(?![^.]*\?)/, .5],
+    ['comments that begin with of', qr{^/[*/]\s*of\b}i, 0],
+    ['lists of _suffix', qr/^\s*\*?\s*(?:_\w+(?:, )?)+(?:[,:]| — |  )/, 0],
+);
+# Comments of a source file as lines; of a page its text without code.
+sub comments {
+    my ($p) = @_;
+    return prose($p) if $p =~ /\.md$/;
+    return grep { $_->[1] !~ /^"/ } prose($p);
+}
+sub folder_of { my ($p) = @_; return $p =~ m{^(src/\w+/\w+|src/\w+|kernels|docs/decisions)/} ? $1 : $p =~ m{^docs/} ? 'docs' : '.' }
+sub counted { return grep { !m{^docs/(?:history/|evidence/)} } grep { m{^(?:src|kernels|docs)/|^README} } @sources, @pages }
+sub count_constructions {
+    my (%count, %words, %lines);
+    for my $p (counted()) {
+        my $folder = folder_of($p);
+        for (comments($p)) {
+            my ($n, $line) = @$_;
+            $words{$folder} += () = $line =~ /(?<![\w`])[A-Za-z][\w'-]*/g;
+            for my $i (0 .. $#constructions) {
+                my $hits = () = $line =~ /$constructions[$i][1]/g or next;
+                $count{$folder}[$i] += $hits;
+                push @{ $lines{$folder}[$i] }, "$p:$n: " . ($line =~ s/^\s+//r);
+            }
+        }
+    }
+    return (\%count, \%words, \%lines);
+}
+my $table = (__FILE__ =~ s{[^/]*\z}{language.tsv}r);
+sub target { my ($i, $words) = @_; return int($constructions[$i][2] * $words / 10_000 + .5) }
+sub write_table {
+    my ($count, $words) = @_;
+    open my $out, '>', $table or die "$table: $!";
+    print $out join("\t", '# folder', map { $_->[0] } @constructions), "\n";
+    for my $folder (sort keys %$words) { print $out join("\t", $folder, map { $count->{$folder}[$_] // 0 } 0 .. $#constructions), "\n" }
+    close $out or die "$table: $!";
+}
+if (@ARGV) {
+    my ($count, $words, $lines) = count_constructions();
+    if ($ARGV[0] eq '--write') { write_table($count, $words); exit 0 }
+    for my $i (0 .. $#constructions) {
+        next if defined $ARGV[1] && index($constructions[$i][0], $ARGV[1]) < 0;
+        my $n = $count->{ $ARGV[0] }[$i] // 0;
+        printf "## %s: %d, target %d\n", $constructions[$i][0], $n, target($i, $words->{ $ARGV[0] } // 0);
+        print "$_\n" for @{ $lines->{ $ARGV[0] }[$i] // [] };
+    }
+    exit 0;
+}
+test 'constructions of each folder are not more than before', sub {
+    my ($count, $words) = count_constructions();
+    my (@bad, %allowed, $finished, @sum, $all);
+    for (split /\n/, slurp($table)) { next if /^#/; my ($folder, @n) = split /\t/; $allowed{$folder} = \@n }
+    for my $folder (sort keys %$words) {
+        my $open = 0;
+        $all += $words->{$folder};
+        for my $i (0 .. $#constructions) {
+            my ($n, $most) = ($count->{$folder}[$i] // 0, target($i, $words->{$folder}));
+            $sum[$i] += $n;
+            $open++ if $n > $most;
+            $most = $allowed{$folder}[$i] if defined $allowed{$folder} && $allowed{$folder}[$i] > $most;
+            push @bad, "$folder: $constructions[$i][0]: $n, at most $most: test_language.pl $folder" if $n > $most;
+        }
+        $finished++ unless $open;
+    }
+    printf "# %s: %.1f of 10,000 words, target %s\n", $constructions[$_][0], 10_000 * $sum[$_] / $all, $constructions[$_][2] for 0 .. $#constructions;
+    printf "# %d of %d folders are finished\n", $finished // 0, scalar keys %$words;
     return @bad;
 };
 test 'commit subjects: module: do the thing, at most 72 columns', sub {

@@ -350,6 +350,8 @@ static enum board_phase valid_phase(enum board_phase phase)
 
 void board_node_publish(struct board *board, const struct board_node *node)
 {
+    ASSERTF(node->workers_n <= board->workers_n && (unsigned)node->phase < BOARD_PHASE_N,
+            "%d workers, phase %d", node->workers_n, (int)node->phase);
     part_publish(&board->memory->node, node, sizeof(*node));
 }
 
@@ -375,6 +377,7 @@ void board_node_copy(const struct board *board, struct board_node *out)
 
 void board_worker_publish(struct board *board, int worker_i, const struct board_worker *worker)
 {
+    ASSERTF((unsigned)worker->phase < BOARD_PHASE_N, "phase %d", (int)worker->phase);
     part_publish(&worker_parts(board, worker_i)->worker, worker, sizeof(*worker));
 }
 
@@ -473,7 +476,10 @@ int board_ranks(const struct board *board) { return board->ranks_n; }
 void board_world_publish(struct board *board, const struct board_world_place *place,
                          const struct board_address *addresses, int ranks_n)
 {
-    ASSERTF(ranks_n <= board->ranks_n, "%d of %d ranks", ranks_n, board->ranks_n);
+    ASSERTF(ranks_n > 0 && ranks_n <= board->ranks_n, "%d of %d ranks", ranks_n, board->ranks_n);
+    ASSERTF(place->generation > 0 && place->node >= 0 && place->node < place->nodes,
+            "generation %lld, node %d of %d", (long long)place->generation, place->node,
+            place->nodes);
     struct board_world *world = world_of(board);
     uint64_t odd = (atomic_load_explicit(&world->sequence, memory_order_relaxed) + 2) | 1;
     atomic_store_explicit(&world->sequence, odd, memory_order_relaxed);
@@ -600,6 +606,8 @@ bool board_blob_copy(const struct board *board, enum board_blob blob, void *out,
 
 void board_request(struct board *board, enum board_request request)
 {
+    ASSERTF(request > BOARD_REQUEST_NONE && request <= BOARD_REQUEST_INTERRUPT, "request %d",
+            (int)request);
     int now = atomic_load_explicit(&board->memory->request, memory_order_relaxed);
     while (now < (int)request &&
            !atomic_compare_exchange_weak_explicit(&board->memory->request, &now, (int)request,

@@ -80,6 +80,7 @@
 #define CLUSTER_WORKERS_MAX 64 /* of one node */
 #define CLUSTER_SECRET_BYTES 16
 #define CLUSTER_ADDRESS_MAX 2048 /* bytes; only the workers know what is in them */
+#define CLUSTER_STOP_MAX 4       /* the highest request to stop; the caller gives them meaning */
 
 struct event_base;
 struct https_server_request;

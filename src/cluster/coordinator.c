@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/memory.h"
 #include "cluster/coordinator_inside.h"
 #include "cluster/restart_budget.h"
@@ -15,6 +16,10 @@
 
 struct coordinator *coordinator_open(const struct coordinator_config *config, int64_t now_ms)
 {
+    ASSERTF(config->nodes_n > 0 && config->workers_n > 0, "%d nodes of %d workers", config->nodes_n,
+            config->workers_n);
+    ASSERTF(config->min_nodes >= 0 && config->min_nodes <= config->nodes_n, "%d of %d nodes",
+            config->min_nodes, config->nodes_n);
     size_t nodes_n = (size_t)config->nodes_n, ranks_n = nodes_n * (size_t)config->workers_n;
     struct coordinator *c = memory_new(1, sizeof *c);
     c->nodes = memory_new(nodes_n, sizeof *c->nodes);
@@ -92,6 +97,9 @@ void coordinator_end_job(struct coordinator *c, enum status st, const char *why)
 static void count_loss(struct coordinator *c, const struct restart_loss *loss, const char *why)
 {
     char text[MESSAGE_TEXT_MAX];
+    ASSERT(!c->is_running && !c->is_ended);
+    ASSERTF(loss->worker >= 0 && loss->worker < c->budget.workers_n, "worker %d of %d",
+            loss->worker, c->budget.workers_n);
     c->is_cause_awaited = false;
     text_copy(c->cause, sizeof c->cause, why);
     c->cause_rank = loss->worker;
@@ -141,6 +149,7 @@ static void end_generation(struct coordinator *c, const struct restart_loss *los
         text_copy(c->report_why, sizeof c->report_why, why);
         log_queue_add(&c->log, true, "%s", why);
     }
+    ASSERT(!c->is_running);
 }
 
 static struct restart_loss loss_of_node(const struct coordinator *c,
@@ -170,6 +179,8 @@ static void mark_lost(struct coordinator *c, struct coordinator_node *node, cons
                       int64_t now_ms)
 {
     char why[320], ranks[96];
+    ASSERTF(coordinator_is_present(node), "node %d, state %d", coordinator_node_id(c, node),
+            (int)node->state);
     const struct restart_loss loss = loss_of_node(c, node);
     describe_ranks(c, node, ranks, sizeof ranks);
     text_format(why, sizeof why, "node %d (%s, pid %lld%s) was lost: %s",
@@ -211,6 +222,9 @@ static void try_start_generation(struct coordinator *c, int64_t now_ms)
     if (c->is_ended)
         return;
     coordinator_world_take(c, now_ms);
+    ASSERTF(c->nodes[0].is_in_world && c->world_n >= c->config.min_nodes &&
+                c->world_n <= c->config.nodes_n,
+            "a world of %d nodes, of %d to %d", c->world_n, c->config.min_nodes, c->config.nodes_n);
     if (c->worlds_n == 0 && c->config.nodes_n > 1)
         for (int i = 0; i < 2; i++)
             c->first[i] = c->world[(size_t)(i < c->world_n ? i : 0) * (size_t)c->config.workers_n];
@@ -229,6 +243,7 @@ static void try_start_generation(struct coordinator *c, int64_t now_ms)
 static void regroup(struct coordinator *c, const struct coordinator_node *node, const char *how,
                     int64_t now_ms)
 {
+    ASSERT(c->is_running && !c->is_ended);
     stop_running(c, now_ms);
     text_format(c->why, sizeof c->why, "node %d (%s) %s", coordinator_node_id(c, node), node->host,
                 how);
@@ -252,6 +267,7 @@ static void depart(struct coordinator *c, struct coordinator_node *node, const c
                    int64_t now_ms)
 {
     char how[MESSAGE_TEXT_MAX];
+    ASSERT(node->state != CLUSTER_NODE_LEFT && coordinator_world_may_lose(c, node));
     const bool was_in_world = c->is_running && node->is_in_world;
     text_format(how, sizeof how, "leaves: %s", why);
     node->state = CLUSTER_NODE_LEFT;
@@ -273,6 +289,7 @@ static void apply_leave(struct coordinator *c, struct coordinator_node *node,
     char why[MESSAGE_TEXT_MAX];
     enum status_group group = status_group(heartbeat->leave_st);
     bool is_asked = c->stop != 0 && (group == STATUS_GROUP_STOP || group == STATUS_GROUP_RETRY);
+    ASSERT(node->state != CLUSTER_NODE_LEFT);
     if (departs(c, node, heartbeat->leave_st)) {
         depart(c, node, heartbeat->why, now_ms);
         return;
@@ -307,6 +324,8 @@ static void apply_loss(struct coordinator *c, struct coordinator_node *node,
                is_late = is_cause && node->is_in_world && heartbeat->lost == c->world_generation &&
                          may_be_late_cause(c);
     struct restart_loss loss = loss_of_node(c, node);
+    ASSERTF(heartbeat->losses > node->losses, "loss %lld after %lld", (long long)heartbeat->losses,
+            (long long)node->losses);
     node->losses = heartbeat->losses;
     node->lost = heartbeat->lost;
     if (!is_current && !is_late) /* of a generation that has ended already */
@@ -342,6 +361,8 @@ static void apply_ready(struct coordinator *c, struct coordinator_node *node,
 {
     if (c->is_running && node->is_in_world)
         return;
+    ASSERTF(node->used <= node->ready || node->ready == 0, "readiness %lld, used %lld",
+            (long long)node->ready, (long long)node->used);
     int64_t before = node->ready;
     if (heartbeat->ready <= node->used) {
         node->ready = 0;
@@ -378,6 +399,7 @@ static bool apply_stepped(struct coordinator *c, const struct coordinator_node *
     c->step = heartbeat->step > c->step ? heartbeat->step : c->step;
     if (c->has_stepped)
         return false;
+    ASSERT(c->worlds_n > 0 && c->generation == c->world_generation);
     c->has_stepped = true;
     restart_budget_stepped(&c->budget, c->checkpoints, now_ms);
     return true;
@@ -386,6 +408,7 @@ static bool apply_stepped(struct coordinator *c, const struct coordinator_node *
 static void apply_report(struct coordinator *c, struct coordinator_node *node,
                          const struct message_heartbeat *heartbeat)
 {
+    ASSERT(heartbeat->sequence == node->sequence);
     int n = heartbeat->ranks_n < c->config.workers_n ? heartbeat->ranks_n : c->config.workers_n;
     if (n > 0) {
         memcpy(c->ranks + (size_t)coordinator_node_id(c, node) * (size_t)c->config.workers_n,
@@ -422,6 +445,8 @@ static void adopt_generation(struct coordinator *c, const struct coordinator_nod
 static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node,
                             const struct message_heartbeat *heartbeat, int64_t now_ms)
 {
+    ASSERT(message_is_same(node->incarnation, heartbeat->incarnation) &&
+           !coordinator_is_absent(node));
     if (node->state == CLUSTER_NODE_LEFT)
         return;
     node->last_message_ms = now_ms;
@@ -461,6 +486,12 @@ static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node
 
 /* ---- replies ---- */
 
+static void assert_node_id(const struct coordinator *c, int node_id)
+{
+    ASSERTF(node_id >= 0 && node_id < c->config.nodes_n, "node %d of %d", node_id,
+            c->config.nodes_n);
+}
+
 static void reply_init(const struct coordinator *c, int64_t sequence, struct message_reply *reply)
 {
     *reply = (struct message_reply){.answer = MESSAGE_ANSWER_MEMBER,
@@ -477,6 +508,7 @@ static void reply_init(const struct coordinator *c, int64_t sequence, struct mes
 static void reply_end(struct coordinator *c, struct coordinator_node *node,
                       struct message_reply *reply)
 {
+    ASSERT(c->is_ended && !c->is_running);
     coordinator_admission_refuse(reply, c->end_st);
     text_copy(reply->text, sizeof reply->text, c->why);
     if (node)
@@ -489,6 +521,7 @@ void coordinator_make_reply(struct coordinator *c, int node_id,
                             struct message_incarnation incarnation, int64_t sequence,
                             struct message_reply *reply)
 {
+    assert_node_id(c, node_id);
     struct coordinator_node *node = &c->nodes[node_id];
     bool is_holder =
         message_is_same(node->incarnation, incarnation) && !coordinator_is_absent(node);
@@ -522,6 +555,7 @@ void coordinator_on_heartbeat(struct coordinator *c, const struct message_heartb
                               const struct message_join *join, int64_t now_ms,
                               struct message_reply *reply)
 {
+    ASSERTF(heartbeat->node_id >= 0, "node %d", heartbeat->node_id);
     reply_init(c, heartbeat->sequence, reply);
     if (join && !coordinator_admission_settings(c, heartbeat, join, reply))
         return;
@@ -552,6 +586,7 @@ void coordinator_on_heartbeat(struct coordinator *c, const struct message_heartb
 void coordinator_on_disconnect(struct coordinator *c, int node_id,
                                struct message_incarnation incarnation, int64_t now_ms)
 {
+    assert_node_id(c, node_id);
     struct coordinator_node *node = &c->nodes[node_id];
     if (!coordinator_is_present(node) || !message_is_same(node->incarnation, incarnation) ||
         node->disconnected_ms >= 0)
@@ -566,6 +601,7 @@ void coordinator_on_disconnect(struct coordinator *c, int node_id,
 static void check_silence(struct coordinator *c, struct coordinator_node *node, int64_t now_ms)
 {
     char how[96];
+    ASSERT(coordinator_is_present(node));
     int64_t silent_ms = now_ms - node->last_leased_ms;
     if (node->disconnected_ms >= 0 &&
         now_ms - node->disconnected_ms >=
@@ -605,6 +641,7 @@ static void check_join_timeout(struct coordinator *c, int64_t now_ms)
 void coordinator_tick(struct coordinator *c, int64_t now_ms)
 {
     int64_t lag_ms = loop_lag_tick(&c->lag, now_ms);
+    ASSERT(!(c->is_running && c->is_ended) && c->generation >= c->world_generation);
     if (lag_ms > 0) {
         /* This process stalled for lag_ms (an overloaded host, a stopped process). What arrived
          * meanwhile is read after this call, so the stall does not count as silence of the

@@ -1,6 +1,7 @@
 /* coordinator_admission — which process is admitted as which node, and whether a node that returns
  * has the data of the job; see coordinator_inside.h. Must not know sockets, or how data are
  * compared: config.is_same_data does that. */
+#include "base/assert.h"
 #include "cluster/coordinator_inside.h"
 #include "cluster/node_diff.h"
 
@@ -58,6 +59,7 @@ static void admit(struct coordinator *c, struct coordinator_node *node,
                   int64_t now_ms)
 {
     bool is_back = node->state == CLUSTER_NODE_LOST || node->has_departed;
+    ASSERT(!message_is_same(node->refused, heartbeat->incarnation));
     const bool is_same = message_is_same(node->incarnation, heartbeat->incarnation),
                was_before = message_is_same(node->before, heartbeat->incarnation);
     const int64_t used = is_same ? node->used : was_before ? node->before_used : 0;
@@ -89,6 +91,7 @@ static void refuse_second(const struct coordinator_node *node,
                           const struct message_heartbeat *heartbeat, struct message_reply *reply)
 {
     bool was_member = heartbeat->generation > 0;
+    ASSERT(!message_is_same(node->incarnation, heartbeat->incarnation));
     coordinator_admission_refuse(reply, was_member ? ST_PEER : ST_DISAGREE);
     text_format(reply->text, sizeof reply->text, "%sNODE_ID %d is held by host %s pid %lld%s",
                 was_member ? "this node was away and its place was taken: " : "",
@@ -182,6 +185,7 @@ find_reference(const struct coordinator *c, const struct coordinator_node *node,
 static bool refuse_other_data(struct coordinator *c, struct coordinator_node *node)
 {
     int node_id = coordinator_node_id(c, node), right_id;
+    ASSERT(coordinator_is_present(node) && node->ready > node->used);
     const struct cluster_address *right = find_reference(c, node, &right_id);
     if (!right || c->config.is_same_data(right, right_id, address_of(c, node_id), node_id,
                                          node->why, sizeof node->why))

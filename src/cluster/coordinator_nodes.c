@@ -4,6 +4,7 @@
  * coordinator_inside.h. Must not know sockets. */
 #include <math.h>
 
+#include "base/assert.h"
 #include "cluster/coordinator_inside.h"
 
 /* ---- leases on overloaded hosts ---- */
@@ -31,6 +32,7 @@ struct coordinator_node *coordinator_nodes_note_closed(struct coordinator *c,
     from->closed = heartbeat->closed;
     if (!is_new || heartbeat->closed != c->world_generation || !from->is_in_world)
         return NULL;
+    ASSERTF(heartbeat->closed_rank >= 0, "rank %d", heartbeat->closed_rank);
     const int at = heartbeat->closed_rank / c->config.workers_n;
     if (at >= c->world_n)
         return NULL;

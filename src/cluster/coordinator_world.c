@@ -2,6 +2,7 @@
  * coordinator_inside.h. Must not know sockets. */
 #include <string.h>
 
+#include "base/assert.h"
 #include "cluster/coordinator_inside.h"
 
 static bool is_ready(const struct coordinator_node *node)
@@ -89,6 +90,7 @@ const struct coordinator_node *coordinator_world_find_outside(const struct coord
 void coordinator_world_take(struct coordinator *c, int64_t now_ms)
 {
     const size_t n = (size_t)c->config.workers_n;
+    ASSERT(!c->is_running && !c->is_ended && c->stop == 0);
     c->world_begun_ms = now_ms;
     c->has_stepped = false;
     c->step = -1;
@@ -98,6 +100,8 @@ void coordinator_world_take(struct coordinator *c, int64_t now_ms)
         node->is_in_world = is_ready(node);
         if (!node->is_in_world)
             continue;
+        ASSERTF(node->ready > node->used, "node %d: readiness %lld was used", i,
+                (long long)node->ready);
         node->used = node->ready;
         memcpy(c->world + (size_t)c->world_n * n, c->addresses + (size_t)i * n,
                n * sizeof *c->world);

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/assert.h"
+
 void member_init(struct member *m, const struct member_config *config, int64_t now_ms)
 {
     *m = (struct member){.config = *config,
@@ -20,6 +22,17 @@ void member_init(struct member *m, const struct member_config *config, int64_t n
     loop_lag_init(&m->lag, now_ms);
 }
 
+/* What holds between two events, whatever node 0 answers. */
+static void assert_invariants(const struct member *m)
+{
+    ASSERT(!m->is_ready_held || m->is_ready);
+    ASSERTF(m->running == 0 || (m->is_joined && !m->is_leaving && !m->is_over && !m->is_ready),
+            "in generation %lld", (long long)m->running);
+    ASSERTF(m->running <= m->generation, "in generation %lld, of %lld", (long long)m->running,
+            (long long)m->generation);
+    ASSERT(m->contact_ms >= m->answered_ms);
+}
+
 /* ---- events of the supervisor ---- */
 
 void member_ready(struct member *m, struct member_actions *actions)
@@ -33,6 +46,8 @@ void member_ready(struct member *m, struct member_actions *actions)
 static void add_loss(struct member *m, const struct cluster_loss *loss,
                      struct member_actions *actions)
 {
+    ASSERTF(loss->generation >= 0 && loss->worker_i >= -1, "worker %d in generation %lld",
+            loss->worker_i, (long long)loss->generation);
     m->losses++;
     m->lost = loss->generation;
     m->lost_st = loss->st;
@@ -61,6 +76,7 @@ void member_closed(struct member *m, int64_t generation, int closed_rank,
 {
     if (generation <= m->closed)
         return;
+    ASSERTF(closed_rank >= 0, "rank %d", closed_rank);
     m->closed = generation;
     m->closed_rank = closed_rank;
     actions->is_urgent = true;
@@ -92,6 +108,7 @@ void member_leave(struct member *m, enum status st, const char *why, int64_t now
     m->running = 0; /* its workers have ended */
     text_copy(m->why, sizeof m->why, why);
     actions->is_urgent = true;
+    assert_invariants(m);
 }
 
 /* ---- messages ---- */
@@ -103,6 +120,7 @@ bool member_has_addresses(const struct member *m)
 
 bool member_make_heartbeat(struct member *m, int64_t now_ms, struct message_heartbeat *heartbeat)
 {
+    assert_invariants(m);
     *heartbeat =
         (struct message_heartbeat){.node_id = m->config.node_id,
                                    .incarnation = m->config.incarnation,
@@ -136,6 +154,7 @@ bool member_make_heartbeat(struct member *m, int64_t now_ms, struct message_hear
 static void finish(struct member *m, enum status st, const char *text,
                    struct member_actions *actions)
 {
+    ASSERT(!m->is_over);
     m->is_over = true;
     m->running = 0;
     actions->is_over = true;
@@ -146,6 +165,7 @@ static void finish(struct member *m, enum status st, const char *text,
 /* The generation that this node is in has ended. */
 static void leave_world(struct member *m, const char *why, struct member_actions *actions)
 {
+    ASSERT(m->running != 0);
     actions->abort = m->running;
     text_copy(actions->text, sizeof actions->text, why);
     m->running = 0;
@@ -170,6 +190,7 @@ static void on_running(struct member *m, const struct message_reply *reply,
                        struct member_actions *actions)
 {
     bool is_mine = m->ready > 0 && reply->used == m->ready;
+    ASSERT(m->is_joined && !m->is_over);
     if (m->running == reply->generation || m->is_leaving)
         return;
     if (m->running != 0)
@@ -286,6 +307,7 @@ void member_on_reply(struct member *m, const struct message_reply *reply, int64_
                actions);
         break;
     }
+    assert_invariants(m);
 }
 
 static bool is_lease_over(const struct member *m, int64_t now_ms)
@@ -296,12 +318,13 @@ static bool is_lease_over(const struct member *m, int64_t now_ms)
 bool member_on_world(struct member *m, int64_t generation, int64_t now_ms)
 {
     bool is_wanted = m->is_joined && m->is_ready && m->running == 0 &&
-                     generation == m->generation && m->lost != generation && !m->is_over &&
-                     !is_lease_over(m, now_ms);
+                     generation == m->generation && m->lost != generation && !m->is_leaving &&
+                     !m->is_over && !is_lease_over(m, now_ms);
     if (!is_wanted)
         return false;
     m->running = generation;
     m->is_ready = m->is_ready_held = false;
+    assert_invariants(m);
     return true;
 }
 
@@ -344,4 +367,5 @@ void member_tick(struct member *m, int64_t now_ms, struct member_actions *action
             m->unreachable_why[0] != 0 ? m->unreachable_why : "no answer");
         finish(m, ST_PEER, why, actions);
     }
+    assert_invariants(m);
 }

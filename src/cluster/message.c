@@ -324,7 +324,7 @@ static enum status read_state(const cJSON *root, struct message_heartbeat *heart
     TRY(read_later_keys(root, heartbeat));
     TRY(get_bool(root, "leaving", &heartbeat->is_leaving));
     TRY(get_status(root, "leave_st", &heartbeat->leave_st));
-    TRY(get_int(root, "stop", 0, INT32_MAX, &heartbeat->stop));
+    TRY(get_int(root, "stop", 0, CLUSTER_STOP_MAX, &heartbeat->stop));
     TRY(json_get_i64(root, "step", -1, WHOLE_MAX, &heartbeat->step));
     TRY(get_counts(root, &heartbeat->counts));
     return get_text(root, "why", heartbeat->why, sizeof heartbeat->why);
@@ -397,7 +397,7 @@ static enum status read_reply(const cJSON *root, struct message_reply *out)
     TRY(get_bool(root, "left", &out->is_leave_confirmed));
     TRY(json_get_i64(root, "ready", 0, WHOLE_MAX, &out->ready));
     TRY(json_get_i64(root, "used", 0, WHOLE_MAX, &out->used));
-    TRY(get_int(root, "stop", 0, INT32_MAX, &out->stop));
+    TRY(get_int(root, "stop", 0, CLUSTER_STOP_MAX, &out->stop));
     TRY(get_status(root, "st", &out->st));
     TRY(get_counts(root, &out->counts));
     TRY(get_text(root, "text", out->text, sizeof out->text));

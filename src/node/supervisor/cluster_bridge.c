@@ -7,6 +7,7 @@
 
 #include <event2/event.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -33,6 +34,8 @@ _Static_assert(sizeof(struct cluster_address) == sizeof(struct board_address) &&
                    CLUSTER_ADDRESS_MAX == BOARD_ADDRESS_MAX &&
                    CLUSTER_SECRET_BYTES == BOARD_SECRET_BYTES,
                "the board carries what the cluster does");
+_Static_assert(CLUSTER_STOP_MAX == (int)BOARD_REQUEST_INTERRUPT,
+               "a stop is a request of the board");
 
 struct cluster_bridge {
     struct cluster_bridge_config config;
@@ -71,6 +74,7 @@ static void lost(struct cluster_bridge *b, int64_t generation, int worker_i, enu
 {
     struct board_worker last;
     struct cluster_loss loss = {generation, worker_i, -1, st, why};
+    ASSERTF(worker_i >= -1 && worker_i < b->workers_n, "worker %d of %d", worker_i, b->workers_n);
     if (b->is_ended)
         return;
     if (worker_i >= 0 && board_worker_copy(b->config.board, worker_i, &last))
@@ -107,6 +111,8 @@ static void on_world(void *arg, const struct cluster_world *world)
     for (int i = 0; i < world->nodes_n; i++)
         if (world->node_ids[i] == (int)conf_i64(b->config.conf, CONF_NODE_ID))
             place.node = i;
+    ASSERTF(b->running == 0 && !b->is_ended && world->generation > 0, "%lld after %lld",
+            (long long)world->generation, (long long)b->running);
     b->running = world->generation;
     b->running_nodes = world->nodes_n;
     b->is_ready = b->has_fault = false;
@@ -134,6 +140,8 @@ static void on_world(void *arg, const struct cluster_world *world)
 static void on_abort(void *arg, int64_t generation, const char *why)
 {
     struct cluster_bridge *b = arg;
+    ASSERTF(generation > 0 && generation >= b->running, "%lld in %lld", (long long)generation,
+            (long long)b->running);
     b->running = 0;
     b->is_ready = false;
     b->waiting_ms = clock_ms();
@@ -344,6 +352,7 @@ void cluster_bridge_tick(struct cluster_bridge *b, int64_t now_ms)
     }
     if (!collect_ready(b) || b->is_ready)
         return;
+    ASSERT(b->running == 0);
     b->is_ready = true;
     cluster_ready(b->cluster, b->addresses, b->workers_n);
 }
@@ -353,6 +362,7 @@ void cluster_bridge_tick(struct cluster_bridge *b, int64_t now_ms)
 void cluster_bridge_lost(struct cluster_bridge *b, int worker_i, enum status st, const char *why)
 {
     struct board_ready ready;
+    ASSERTF(worker_i >= 0 && !workers_is_alive(b->config.workers, worker_i), "worker %d", worker_i);
     const int64_t over = board_aborted(b->config.board);
     int64_t generation = b->running;
     /* The worker's generation may be over already, if it was not ready for another: all ranks end

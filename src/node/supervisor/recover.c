@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -42,6 +43,7 @@ static void end_stopped(struct supervisor *s, const struct workers_end *worker)
 {
     enum status st = stop_request_status(s->stop);
     char rest[96];
+    ASSERT(stop_request_is_stop(s->stop));
     if (s->is_check) {
         FAIL(st, "stopped by %s during the check", stop_request_signal(s->stop));
         supervisor_leave(s, st);
@@ -65,6 +67,7 @@ static void end_clean_stop(struct supervisor *s, const struct workers_end *worke
 {
     enum status st = stop_request_status(s->stop);
     struct board_worker first;
+    ASSERT(stop_request_is_stop(s->stop));
     if (workers_alive(s->workers) > 0)
         return; /* the others are about to end */
     if (!board_worker_copy(s->board, 0, &first))
@@ -136,6 +139,7 @@ static void recover_alone(struct supervisor *s, const struct workers_end *worker
     char hint[96], from[160], why[1280];
     const struct exit_policy_decision *decision = &worker->decision;
     const struct restart_loss loss = {decision->st, 0, worker->last->step, 0};
+    ASSERTF(!s->bridge && s->node.workers_n == 1, "%d workers", s->node.workers_n);
     if (board_worker_has_stepped(worker->last)) {
         restart_budget_stepped(&s->budget, s->checkpoints, clock_ms());
         restart_budget_passed(&s->budget, worker->last->step);
@@ -174,6 +178,9 @@ static bool leave_with_fault(struct supervisor *s, const struct workers_end *wor
 void supervisor_recover_worker_ended(void *arg, const struct workers_end *worker)
 {
     struct supervisor *s = arg;
+    ASSERTF(worker->worker_i >= 0 && worker->worker_i < s->node.workers_n &&
+                !workers_is_alive(s->workers, worker->worker_i),
+            "worker %d of %d", worker->worker_i, s->node.workers_n);
     if (s->is_over || s->is_leaving)
         return;
     keep_checkpoint(s, worker->last);

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -51,6 +52,7 @@
 
 void supervisor_set_phase(struct supervisor *s, enum board_phase phase)
 {
+    ASSERTF((unsigned)phase < BOARD_PHASE_N, "phase %d", (int)phase);
     s->node.phase = phase;
     board_node_publish(s->board, &s->node);
 }
@@ -58,6 +60,7 @@ void supervisor_set_phase(struct supervisor *s, enum board_phase phase)
 /* supervisor_end — the loop is left; FAIL() has been called when st is not ST_OK. */
 void supervisor_end(struct supervisor *s, enum status st)
 {
+    ASSERT(!s->is_over);
     s->is_over = true;
     s->result = st;
     if (st != ST_OK) {
@@ -89,6 +92,8 @@ bool supervisor_has_checkpoint_dir(const struct supervisor *s)
 
 static void set_stop(struct supervisor *s, enum board_request request)
 {
+    ASSERTF(stop_request_is_stop(request) && request > s->stop, "request %d after %d", (int)request,
+            (int)s->stop);
     s->stop = request;
     s->stop_ms = clock_ms();
     s->was_preempted = s->was_preempted || request == BOARD_REQUEST_PREEMPT;
@@ -99,6 +104,7 @@ static void stop_unready(struct supervisor *s, enum board_request request)
 {
     char rest[96];
     struct board_worker last;
+    ASSERTF(workers_alive(s->workers) == 0, "%d workers", workers_alive(s->workers));
     bool has_published = board_worker_copy(s->board, 0, &last);
     if (s->is_check)
         FAIL(stop_request_status(request), "stopped by %s during the check",
@@ -118,6 +124,7 @@ static void on_begin(void *arg)
 {
     struct supervisor *s = arg;
     int rank = -1;
+    ASSERT(s->bridge != NULL && !s->is_over);
     const char *cause = cluster_bridge_cause(s->bridge, &rank);
     s->node.restarts = cluster_bridge_restarts(s->bridge);
     if (cause[0])
@@ -130,6 +137,7 @@ static void on_abort(void *arg, const char *why)
 {
     struct supervisor *s = arg;
     char from[160];
+    ASSERT(s->bridge != NULL && !s->is_over);
     supervisor_recover_keep_stats(s);
     workers_rearm(s->workers, clock_ms()); /* before board_abort */
     s->node.restarts = cluster_bridge_restarts(s->bridge);
@@ -153,7 +161,7 @@ bool supervisor_leaves_alone(const struct supervisor *s)
 static void on_cluster_stop(void *arg, enum board_request request)
 {
     struct supervisor *s = arg;
-    if (s->is_over || request <= s->stop)
+    if (s->is_over || request <= s->stop || !stop_request_is_stop(request))
         return;
     s->leave_ms = 0;
     set_stop(s, request);
@@ -230,6 +238,7 @@ static enum board_request request_of(int signal_n)
  * node 0's answer. */
 static void end_at_once(struct supervisor *s, enum board_request request)
 {
+    ASSERT(!s->is_over && s->was_asked && stop_request_is_stop(request));
     s->stop = request;
     s->ends_at_once = true;
     LOG_WARN("second signal: ending at once");

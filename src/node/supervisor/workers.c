@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -35,6 +36,8 @@ struct workers {
 
 enum status workers_open(const struct workers_config *config, struct workers **out)
 {
+    ASSERTF(config->workers_n > 0 && config->workers_n <= BOARD_WORKERS_MAX, "%d workers",
+            config->workers_n);
     struct workers *workers = memory_new(1, sizeof *workers);
     workers->config = *config;
     for (int i = 0; i < config->workers_n; i++) {
@@ -73,6 +76,7 @@ void workers_close(struct workers *workers)
 static enum status start(struct workers *workers, int worker_i)
 {
     struct workers_process *worker = &workers->processes[worker_i];
+    ASSERTF(worker->pid == 0, "worker %d runs as pid %ld", worker_i, (long)worker->pid);
     worker->start_ms = NEVER;
     worker->is_hung = worker->is_killed = false;
     board_worker_clear(workers->config.board, worker_i);
@@ -99,6 +103,8 @@ enum status workers_start(struct workers *workers)
 
 void workers_start_later(struct workers *workers, int worker_i, int64_t delay_ms)
 {
+    ASSERTF(workers->processes[worker_i].pid == 0 && delay_ms >= 0, "worker %d, %lld ms", worker_i,
+            (long long)delay_ms);
     workers->processes[worker_i].start_ms = clock_ms() + delay_ms;
     board_worker_clear(workers->config.board, worker_i);
 }
@@ -199,6 +205,7 @@ static void check_worker(struct workers *workers, int worker_i, int64_t now_ms)
     struct workers_process *worker = &workers->processes[worker_i];
     struct board_worker stats;
     struct board_call call;
+    ASSERTF(worker->pid > 0 && worker->start_ms == NEVER, "worker %d", worker_i);
     last_stats(workers, worker_i, &stats);
     watchdog_learn(&worker->watchdog, &stats);
     if (worker->is_hung || worker->is_killed)

@@ -264,6 +264,8 @@ static void on_connected(void *arg, const struct comm *comm)
     struct worker *w = arg;
     struct mesh mesh;
     const struct comm_place *place = comm_place(comm);
+    ASSERTF(place->rank >= 0 && place->rank < place->ranks, "rank %d of %d", place->rank,
+            place->ranks);
     w->stats.rank = place->rank;
     log_set_rank(place->rank);
     if (step_mesh(&w->config.step, place->ranks, &mesh) == ST_OK) {
@@ -339,6 +341,9 @@ static enum status run_check(void *arg, struct comm *comm, int64_t generation)
 static enum status run_generation(void *arg, struct comm *comm, int64_t generation)
 {
     struct worker *w = arg;
+    ASSERTF(generation > w->stats.generation, "generation %lld after %lld", (long long)generation,
+            (long long)w->stats.generation);
+    ASSERT(w->dev != NULL && w->feed != NULL);
     board_node_copy(w->board, &w->node);
     /* FAULT acts only on one rank and in the job's first generation: otherwise no restart could
      * heal it. */

@@ -4,32 +4,6 @@
 #include "base/memory.h"
 #include "dev/dev_dry.h"
 
-enum status store_dry_open(const struct store_config *config, const struct store_dry *dry, int rank,
-                           int ranks, bool is_discrete, bool has_groups, struct store **out)
-{
-    struct store *s = memory_new(1, sizeof *s);
-    s->c = *config;
-    s->c.comm = s->c.world = NULL;
-    s->dry = dry;
-    s->has_groups = has_groups;
-    s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
-    enum status st = store_set_place(s, rank, ranks, is_discrete);
-    if (st != ST_OK) {
-        store_close(s);
-        return st;
-    }
-    store_new_lists(s);
-    s->params = s->grads = s->grads_own = dev_dry_tensor(DTYPE_F32);
-    s->moment[0] = s->moment[1] = dev_dry_tensor(DTYPE_F32);
-    s->compute_copy = dev_dry_tensor(config->settings.dtype);
-    s->grads_rounded = dev_dry_tensor(DTYPE_BF16);
-    s->norms = s->blocks.sums = dev_dry_tensor(DTYPE_F64);
-    s->shard_grads = dev_dry_tensor(DTYPE_F32);
-    store_reduce_choose(s);
-    *out = s;
-    return ST_OK;
-}
-
 bool store_dry_gathers_for_use(const struct store *s)
 {
     return s->policy.gather == STORE_GATHER_USED;
@@ -52,8 +26,9 @@ static enum status tell(struct store *s, const struct store_call *call, enum dty
     return ST_OK;
 }
 
-enum status store_dry_call(struct store *s, const struct store_call *call)
+static enum status begin(struct store *s, const struct store_call *call, struct comm_ticket *ticket)
 {
+    *ticket = (struct comm_ticket){0};
     return tell(s, call, call->out.dtype, is_awaited(s, call));
 }
 
@@ -69,7 +44,8 @@ static enum status tell_compressed(struct store *s, const struct store_call *cal
     return tell(s, call, DTYPE_U8, is_awaited(s, call));
 }
 
-enum status store_dry_compressed(struct store *s, int bucket, bool is_reduced, bool is_gathered)
+static enum status exchange_compressed(struct store *s, int bucket, bool is_reduced,
+                                       bool is_gathered)
 {
     struct store_call call = {STORE_CALL_ALL_TO_ALL, STORE_GROUP_ALL, bucket, {0}, {0}, 0};
     call.elems = s->ranks * grad_compress_part_bytes(s->c.settings.compress, s->ranks,
@@ -80,7 +56,20 @@ enum status store_dry_compressed(struct store *s, int bucket, bool is_reduced, b
     return is_gathered ? tell_compressed(s, &call) : ST_OK;
 }
 
-/* ---- rows of the embedding ---- */
+static enum status reduce_compressed(struct store *s, int bucket, struct tensor from,
+                                     struct tensor to_all, struct tensor to_own)
+{
+    (void)from, (void)to_own;
+    return exchange_compressed(s, bucket, true, to_all.data != NULL);
+}
+
+static enum status gather_compressed(struct store *s, int bucket, struct tensor to_all)
+{
+    (void)to_all;
+    return exchange_compressed(s, bucket, false, true);
+}
+
+/* ---- rows of the embedding: as many as a rank sends at most ---- */
 
 static int64_t rows_most(const struct store *s)
 {
@@ -94,14 +83,18 @@ static enum status gather_rows(struct store *s, int64_t each, enum dtype dtype, 
     return tell(s, &call, dtype, is_now);
 }
 
-enum status store_dry_sparse_ids(struct store *s) { return gather_rows(s, 1, DTYPE_I32, false); }
+static enum status sparse_ids(struct store *s, const int32_t *tokens, int64_t n)
+{
+    (void)tokens, (void)n;
+    return gather_rows(s, 1, DTYPE_I32, false);
+}
 
-enum status store_dry_sparse_rows(struct store *s)
+static enum status sparse_rows(struct store *s)
 {
     return gather_rows(s, s->c.table->param[0].dim[1], DTYPE_F32, true);
 }
 
-enum status store_dry_sparse_add(struct store *s, struct part_extent part, struct tensor to)
+static enum status sparse_add(struct store *s, struct part_extent part, struct tensor to)
 {
     const struct param *wte = &s->c.table->param[0];
     const struct sparse_embed_sum sum = {.rows = dev_dry_tensor(DTYPE_F32),
@@ -111,4 +104,55 @@ enum status store_dry_sparse_add(struct store *s, struct part_extent part, struc
                                          .rows_n = wte->dim[0]};
     const struct embed_bwd whole = sparse_embed_whole_rows(&sum, part, to);
     return whole.rows > 0 ? dev_op(s->c.dev)->embed_bwd(s->c.stream, &whole) : ST_OK;
+}
+
+/* ---- life ---- */
+
+static enum status wait(struct store *s, struct comm_ticket ticket)
+{
+    (void)s, (void)ticket;
+    return ST_OK;
+}
+
+static enum status wait_stream(struct store *s)
+{
+    (void)s;
+    return ST_OK;
+}
+
+static const struct store_calls counted_calls = {.wait = wait,
+                                                 .stream_wait = wait,
+                                                 .wait_stream = wait_stream,
+                                                 .begin = begin,
+                                                 .reduce_compressed = reduce_compressed,
+                                                 .gather_compressed = gather_compressed,
+                                                 .sparse_ids = sparse_ids,
+                                                 .sparse_rows = sparse_rows,
+                                                 .sparse_add = sparse_add};
+
+enum status store_dry_open(const struct store_config *config, const struct store_dry *dry, int rank,
+                           int ranks, bool is_discrete, bool has_groups, struct store **out)
+{
+    struct store *s = memory_new(1, sizeof *s);
+    s->c = *config;
+    s->c.comm = s->c.world = NULL;
+    s->dry = dry;
+    s->calls = &counted_calls;
+    s->has_groups = has_groups;
+    s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
+    enum status st = store_set_place(s, rank, ranks, is_discrete);
+    if (st != ST_OK) {
+        store_close(s);
+        return st;
+    }
+    store_new_lists(s);
+    s->params = s->grads = s->grads_own = dev_dry_tensor(DTYPE_F32);
+    s->moment[0] = s->moment[1] = dev_dry_tensor(DTYPE_F32);
+    s->compute_copy = dev_dry_tensor(config->settings.dtype);
+    s->grads_rounded = dev_dry_tensor(DTYPE_BF16);
+    s->norms = s->blocks.sums = dev_dry_tensor(DTYPE_F64);
+    s->shard_grads = dev_dry_tensor(DTYPE_F32);
+    store_reduce_choose(s);
+    *out = s;
+    return ST_OK;
 }

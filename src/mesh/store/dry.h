@@ -19,15 +19,7 @@ struct store_dry {
  * borrowed until store_close. ST_RETRY: out of memory. */
 enum status store_dry_open(const struct store_config *config, const struct store_dry *dry, int rank,
                            int ranks, bool is_discrete, bool has_groups, struct store **out);
-/* store_dry_policy_is_used — whether parameters are gathered before each use. */
+/* store_dry_gathers_for_use — whether parameters are gathered before each use. */
 bool store_dry_gathers_for_use(const struct store *s);
-
-/* For store.c: what its functions do in a dry store. Rows of the embedding are as many as a
- * rank sends at most. */
-enum status store_dry_call(struct store *s, const struct store_call *call);
-enum status store_dry_compressed(struct store *s, int bucket, bool is_reduced, bool is_gathered);
-enum status store_dry_sparse_ids(struct store *s);
-enum status store_dry_sparse_rows(struct store *s);
-enum status store_dry_sparse_add(struct store *s, struct part_extent part, struct tensor to);
 
 #endif

@@ -83,6 +83,31 @@ struct store_norm {
     enum status (*end)(struct store *s, double *norm_sq_out, double *extra, int n);
 };
 
+/* What a store asks of the other ranks: of its comms (store.c), or only counted (store/dry.c).
+ * wait               the host waits for a call
+ * stream_wait        what the stream is given from now on runs after the call; the host waits where
+ *                    the device does not execute it
+ * wait_stream        the next call starts after the work that is on the stream now; the host waits
+ *                    for that work with compression, which copies by a stream of its own
+ * begin              a call between the store's buffers
+ * reduce_compressed  the sum of `from` over the ranks: to_all, or, data NULL, this rank's part
+ *                    alone, to_own
+ * gather_compressed  the parts of that sum
+ * sparse_ids, sparse_rows, sparse_add  as sparse_embed_begin, _exchange_begin and _add */
+struct store_calls {
+    enum status (*wait)(struct store *s, struct comm_ticket ticket);
+    enum status (*stream_wait)(struct store *s, struct comm_ticket ticket);
+    enum status (*wait_stream)(struct store *s);
+    enum status (*begin)(struct store *s, const struct store_call *call,
+                         struct comm_ticket *ticket);
+    enum status (*reduce_compressed)(struct store *s, int bucket, struct tensor from,
+                                     struct tensor to_all, struct tensor to_own);
+    enum status (*gather_compressed)(struct store *s, int bucket, struct tensor to_all);
+    enum status (*sparse_ids)(struct store *s, const int32_t *tokens, int64_t n);
+    enum status (*sparse_rows)(struct store *s);
+    enum status (*sparse_add)(struct store *s, struct part_extent part, struct tensor to);
+};
+
 struct store_bucket {
     const struct store_reducer *reducer;
     bool is_deferred; /* updated at its first use in the next forward pass */
@@ -103,10 +128,11 @@ struct store_bucket {
 struct store {
     struct store_config c;
     struct layout layout;
-    bool is_discrete;            /* the device's memory is not the host's */
-    bool is_alone;               /* one rank in c.comm */
-    bool is_sparse;              /* rows of the embedding's gradient are exchanged */
-    const struct store_dry *dry; /* NULL: calls are made; else they are only counted */
+    bool is_discrete; /* the device's memory is not the host's */
+    bool is_alone;    /* one rank in c.comm */
+    bool is_sparse;   /* rows of the embedding's gradient are exchanged */
+    const struct store_calls *calls;
+    const struct store_dry *dry; /* of a store that is only counted; else NULL */
     bool has_groups;             /* c.world has other ranks than c.comm */
     /* of c.comm; those of layout are in the group, which is all but with HYBRID */
     int rank, ranks;
@@ -192,38 +218,17 @@ static inline bool store_has_copy(const struct store *s)
     return s->policy.params == STORE_BUFFER || s->c.settings.dtype != DTYPE_F32;
 }
 
-/* Life, calls and waiting (store.c).
+/* Life and calls (store.c).
  * store_set_place: the layout and the policy, of rank `rank` of `ranks`.
  * store_new_lists: the lists of buckets and tensors in host memory.
  * store_track: notes the ticket of a call that was begun with status st; returns st.
- * store_stream_wait: what the stream is given from now on runs after the call; the host waits where
- * the device does not execute it.
  * store_cast: the same numbers as another type, on the stream.
- * store_comm_wait_stream: the next collective starts after the work that is on the stream now.
- * With compression, which copies by a stream of its own, the host waits for that work. */
+ * store_call_and_wait: begins a call, for which the stream waits. */
 enum status store_set_place(struct store *s, int rank, int ranks, bool is_discrete);
 void store_new_lists(struct store *s);
 enum status store_track(struct store *s, enum status st, struct comm_ticket ticket);
-enum status store_stream_wait(struct store *s, struct comm_ticket ticket);
 enum status store_cast(struct store *s, struct tensor to, struct tensor from, int64_t elems);
-enum status store_comm_wait_stream(struct store *s);
-
-/* Beginning calls (store.c).
- * _begin              a call between the store's buffers.
- * _and_wait           begins one, for which the stream waits.
- * _reduce_compressed  the sum of `from` over the ranks: to_all, or, data NULL, this rank's part
- *                     alone, to_own.
- * _gather_compressed  the parts of that sum.
- * _sparse_ids, _sparse_rows, _sparse_add  as sparse_embed_begin, _exchange_begin and _add. */
-enum status store_call_begin(struct store *s, const struct store_call *call,
-                             struct comm_ticket *ticket);
 enum status store_call_and_wait(struct store *s, const struct store_call *call);
-enum status store_call_reduce_compressed(struct store *s, int bucket, struct tensor from,
-                                         struct tensor to_all, struct tensor to_own);
-enum status store_call_gather_compressed(struct store *s, int bucket, struct tensor to_all);
-enum status store_call_sparse_ids(struct store *s, const int32_t *tokens, int64_t n);
-enum status store_call_sparse_rows(struct store *s);
-enum status store_call_sparse_add(struct store *s, struct part_extent part, struct tensor to);
 
 /* Gradients (store/reduce.c).
  * _choose: sets each bucket's reducer; call it after memory is allocated and grad_tree is set.

@@ -54,7 +54,7 @@ enum status store_params_drain(struct store *s, int bucket)
     if (!p->is_gathering)
         return ST_OK;
     p->is_gathering = false;
-    TRY(store_stream_wait(s, p->gather));
+    TRY(s->calls->stream_wait(s, p->gather));
     if (!p->is_update_due)
         return ST_OK;
     p->is_update_due = false;
@@ -99,8 +99,8 @@ static enum status gather(struct store *s, int bucket)
     }
     const struct store_call call = {
         STORE_CALL_ALL_GATHER, STORE_GROUP_WITHIN, bucket, all, own, l->elems};
-    TRY(store_comm_wait_stream(s));
-    TRY(store_call_begin(s, &call, &p->gather));
+    TRY(s->calls->wait_stream(s));
+    TRY(s->calls->begin(s, &call, &p->gather));
     p->is_current = p->is_gathering = true;
     return ST_OK;
 }

@@ -155,11 +155,11 @@ static enum status plain_begin(struct store *s, int bucket)
         sum = {STORE_CALL_ALL_REDUCE, STORE_GROUP_ALL, bucket, all, all, l->elems},
         scatter = {STORE_CALL_REDUCE_SCATTER, STORE_GROUP_WITHIN, bucket, own, all, l->elems},
         across = {STORE_CALL_ALL_REDUCE, STORE_GROUP_ACROSS, bucket, own, own, l->own.elems};
-    TRY(store_comm_wait_stream(s));
+    TRY(s->calls->wait_stream(s));
     if (!p->is_own_only)
-        return store_call_begin(s, &sum, &p->reduce);
-    TRY(store_call_begin(s, &scatter, &p->reduce));
-    return store_is_hybrid(s) ? store_call_begin(s, &across, &p->reduce) : ST_OK;
+        return s->calls->begin(s, &sum, &p->reduce);
+    TRY(s->calls->begin(s, &scatter, &p->reduce));
+    return store_is_hybrid(s) ? s->calls->begin(s, &across, &p->reduce) : ST_OK;
 }
 
 static enum status plain_gather(struct store *s, int bucket)
@@ -167,13 +167,13 @@ static enum status plain_gather(struct store *s, int bucket)
     const struct store_call call = {
         STORE_CALL_ALL_GATHER, STORE_GROUP_ALL,     bucket,
         sent(s, bucket),       sent_own(s, bucket), s->layout.bucket[bucket].elems};
-    TRY(store_comm_wait_stream(s));
-    return store_call_begin(s, &call, &s->bucket[bucket].gather);
+    TRY(s->calls->wait_stream(s));
+    return s->calls->begin(s, &call, &s->bucket[bucket].gather);
 }
 
 static enum status wait_for_sum(struct store *s, int bucket)
 {
-    return store_stream_wait(s, s->bucket[bucket].reduce);
+    return s->calls->stream_wait(s, s->bucket[bucket].reduce);
 }
 
 static const struct store_reducer plain = {plain_begin, wait_for_sum, plain_gather, do_nothing};
@@ -214,15 +214,15 @@ static struct tensor sum_to(const struct store *s, int bucket)
 
 static enum status quantised_begin(struct store *s, int bucket)
 {
-    TRY(store_comm_wait_stream(s));
-    return store_call_reduce_compressed(s, bucket, store_reduce_grad(s, bucket), sum_to(s, bucket),
-                                        store_reduce_own(s, bucket));
+    TRY(s->calls->wait_stream(s));
+    return s->calls->reduce_compressed(s, bucket, store_reduce_grad(s, bucket), sum_to(s, bucket),
+                                       store_reduce_own(s, bucket));
 }
 
 static enum status quantised_gather(struct store *s, int bucket)
 {
-    TRY(store_comm_wait_stream(s));
-    return store_call_gather_compressed(s, bucket, store_reduce_grad(s, bucket));
+    TRY(s->calls->wait_stream(s));
+    return s->calls->gather_compressed(s, bucket, store_reduce_grad(s, bucket));
 }
 
 static const struct store_reducer quantised = {quantised_begin, wait_for_sum, quantised_gather,
@@ -230,7 +230,7 @@ static const struct store_reducer quantised = {quantised_begin, wait_for_sum, qu
 
 static enum status exact_begin(struct store *s, int bucket)
 {
-    TRY(store_comm_wait_stream(s));
+    TRY(s->calls->wait_stream(s));
     return store_exact_reduce(s, bucket, sum_to(s, bucket), store_reduce_own(s, bucket),
                               &s->bucket[bucket].reduce);
 }
@@ -244,10 +244,10 @@ static enum status add_rows(struct store *s, int bucket)
 {
     const struct part_extent all = {.elems = s->c.table->param[0].elems};
     const bool is_own_only = s->bucket[bucket].is_own_only;
-    TRY(store_stream_wait(s, s->sparse_ticket));
-    return store_call_sparse_add(s, is_own_only ? s->layout.bucket[bucket].own : all,
-                                 is_own_only ? store_reduce_own(s, bucket)
-                                             : store_reduce_grad(s, bucket));
+    TRY(s->calls->stream_wait(s, s->sparse_ticket));
+    return s->calls->sparse_add(s, is_own_only ? s->layout.bucket[bucket].own : all,
+                                is_own_only ? store_reduce_own(s, bucket)
+                                            : store_reduce_grad(s, bucket));
 }
 
 static enum status rows_begin(struct store *s, int bucket) { return s->dense->begin(s, bucket); }
@@ -258,12 +258,18 @@ static enum status rows_end(struct store *s, int bucket)
     return add_rows(s, bucket);
 }
 
+static enum status send_ids(struct store *s, const int32_t *tokens, int64_t n)
+{
+    return s->calls->sparse_ids(s, tokens, n);
+}
+
+static enum status send_rows(struct store *s) { return s->calls->sparse_rows(s); }
 static enum status begin_embed(struct store *s) { return begin(s, 0); }
 
 /* No head adds to the gradient, and this pass writes rows: what earlier passes added is whole. */
 static enum status ids_and_sum_begin(struct store *s, const int32_t *tokens, int64_t n)
 {
-    TRY(store_call_sparse_ids(s, tokens, n));
+    TRY(send_ids(s, tokens, n));
     return begin(s, 0);
 }
 
@@ -273,7 +279,7 @@ static enum status ids_and_zero_begin(struct store *s, const int32_t *tokens, in
     if (s->policy.grads == STORE_BUFFER)
         TRY(dev_fill(s->c.stream, store_reduce_own(s, 0).data, 0,
                      (size_t)s->layout.bucket[0].own.elems * sizeof(float)));
-    return store_call_sparse_ids(s, tokens, n);
+    return send_ids(s, tokens, n);
 }
 
 /* Rows with a dense gradient, and only rows; neither is deferred (store_update). */
@@ -282,12 +288,9 @@ static const struct store_reducer rows = {rows_begin, rows_end, do_nothing, do_n
 
 /* tied: the head's gradient is dense. */
 static const struct store_embed_steps embed_dense = {NULL, NULL, NULL},
-                                      embed_tied = {store_call_sparse_ids, begin_embed,
-                                                    store_call_sparse_rows},
-                                      embed_added = {ids_and_sum_begin, NULL,
-                                                     store_call_sparse_rows},
-                                      embed_rows_only = {ids_and_zero_begin, NULL,
-                                                         store_call_sparse_rows};
+                                      embed_tied = {send_ids, begin_embed, send_rows},
+                                      embed_added = {ids_and_sum_begin, NULL, send_rows},
+                                      embed_rows_only = {ids_and_zero_begin, NULL, send_rows};
 
 /* ---- the choice ---- */
 

@@ -10,9 +10,114 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
-#include "mesh/store/dry.h"
 #include "mesh/store/inside.h"
 #include "mesh/store/state.h"
+
+/* ---- waiting ---- */
+
+/* Calls finish in the order in which they began: after the newest is waited for, none is left. */
+enum status store_track(struct store *s, enum status st, struct comm_ticket ticket)
+{
+    TRY(st);
+    s->newest = ticket;
+    s->is_under_way = true;
+    return ST_OK;
+}
+
+/* Work that the stream has recorded (dev_graph_begin) is launched before the host waits, because
+ * the device would idle otherwise. It is launched even if the call has finished already: what is
+ * launched together must be the same in each step. */
+static enum status wait_for_call(struct store *s, struct comm_ticket ticket)
+{
+    if (s->is_under_way && comm_place(s->c.world)->ranks > 1)
+        TRY(dev_flush(s->c.stream));
+    s->is_under_way = s->is_under_way && ticket.sequence != s->newest.sequence;
+    return comm_wait(s->c.world, ticket);
+}
+
+/* The host goes on where the device executes the call: `newest` stays under way until it is waited
+ * for, or until the store is closed. */
+static enum status stream_wait_for_call(struct store *s, struct comm_ticket ticket)
+{
+    if (!comm_stays_on_device(s->c.world))
+        return wait_for_call(s, ticket);
+    return comm_wait_on(s->c.world, ticket, s->c.stream);
+}
+
+static enum status comm_wait_for_stream(struct store *s)
+{
+    return s->grad_compress ? dev_sync(s->c.stream) : comm_wait_stream(s->c.comm, s->c.stream);
+}
+
+/* ---- calls on the comms ---- */
+
+static struct comm *comm_of(const struct store *s, enum store_group group)
+{
+    struct comm *const comms[] = {[STORE_GROUP_WITHIN] = s->within,
+                                  [STORE_GROUP_ACROSS] = s->across,
+                                  [STORE_GROUP_ALL] = s->c.comm,
+                                  [STORE_GROUP_WORLD] = s->c.world};
+    return comms[group];
+}
+
+static enum status begin_call(struct store *s, const struct store_call *call,
+                              struct comm_ticket *ticket)
+{
+    struct comm *comm = comm_of(s, call->group);
+    enum status st;
+    if (call->kind == STORE_CALL_ALL_REDUCE)
+        st = comm_all_reduce_begin(comm, call->out, call->in, call->elems, ticket);
+    else if (call->kind == STORE_CALL_REDUCE_SCATTER)
+        st = comm_reduce_scatter_begin(comm, call->out, call->in, call->elems, ticket);
+    else
+        st = comm_all_gather_begin(comm, call->out, call->in, call->elems, ticket);
+    return store_track(s, st, *ticket);
+}
+
+static enum status reduce_compressed(struct store *s, int bucket, struct tensor from,
+                                     struct tensor to_all, struct tensor to_own)
+{
+    struct store_bucket *p = &s->bucket[bucket];
+    return store_track(s,
+                       grad_compress_begin(s->grad_compress, bucket, from.data, to_all.data,
+                                           to_own.data, &p->reduce),
+                       p->reduce);
+}
+
+static enum status gather_compressed(struct store *s, int bucket, struct tensor to_all)
+{
+    struct store_bucket *p = &s->bucket[bucket];
+    return store_track(
+        s, grad_compress_gather_begin(s->grad_compress, bucket, to_all.data, &p->gather),
+        p->gather);
+}
+
+static enum status sparse_ids(struct store *s, const int32_t *tokens, int64_t n)
+{
+    return store_track(s, sparse_embed_begin(s->sparse, tokens, n, &s->sparse_ticket),
+                       s->sparse_ticket);
+}
+
+static enum status sparse_rows(struct store *s)
+{
+    return store_track(s, sparse_embed_exchange_begin(s->sparse, &s->sparse_ticket),
+                       s->sparse_ticket);
+}
+
+static enum status sparse_add(struct store *s, struct part_extent part, struct tensor to)
+{
+    return sparse_embed_add(s->sparse, part, to);
+}
+
+static const struct store_calls comm_calls = {.wait = wait_for_call,
+                                              .stream_wait = stream_wait_for_call,
+                                              .wait_stream = comm_wait_for_stream,
+                                              .begin = begin_call,
+                                              .reduce_compressed = reduce_compressed,
+                                              .gather_compressed = gather_compressed,
+                                              .sparse_ids = sparse_ids,
+                                              .sparse_rows = sparse_rows,
+                                              .sparse_add = sparse_add};
 
 /* ---- life ---- */
 
@@ -59,6 +164,7 @@ enum status store_open(const struct store_config *config, struct store **out)
     const struct comm_place *place = comm_place(config->comm);
     enum status st;
     s->c = *config;
+    s->calls = &comm_calls;
     /* The world is the comm's own ranks, or has other groups too. */
     if (s->c.world == NULL)
         s->c.world = s->c.comm;
@@ -119,126 +225,19 @@ void store_bind(const struct store *s, struct pass *p)
     p->grads = s->grads;
 }
 
-/* ---- waiting ---- */
+/* ---- calls of this store ---- */
 
-/* Calls finish in the order in which they began: after the newest is waited for, none is left. */
-enum status store_track(struct store *s, enum status st, struct comm_ticket ticket)
-{
-    TRY(st);
-    s->newest = ticket;
-    s->is_under_way = true;
-    return ST_OK;
-}
-
-/* Work that the stream has recorded (dev_graph_begin) is launched before the host waits, because
- * the device would idle otherwise. It is launched even if the call has finished already: what is
- * launched together must be the same in each step. */
 enum status store_wait(struct store *s, struct comm_ticket ticket)
 {
-    if (s->dry)
-        return ST_OK;
-    if (s->is_under_way && comm_place(s->c.world)->ranks > 1)
-        TRY(dev_flush(s->c.stream));
-    s->is_under_way = s->is_under_way && ticket.sequence != s->newest.sequence;
-    return comm_wait(s->c.world, ticket);
-}
-
-/* The host goes on where the device executes the call: `newest` stays under way until it is waited
- * for, or until the store is closed. */
-enum status store_stream_wait(struct store *s, struct comm_ticket ticket)
-{
-    if (s->dry || !comm_stays_on_device(s->c.world))
-        return store_wait(s, ticket);
-    return comm_wait_on(s->c.world, ticket, s->c.stream);
-}
-
-enum status store_comm_wait_stream(struct store *s)
-{
-    if (s->dry)
-        return ST_OK;
-    return s->grad_compress ? dev_sync(s->c.stream) : comm_wait_stream(s->c.comm, s->c.stream);
-}
-
-/* ---- calls: on the comms, or of a store that is only counted (store/dry.h) ---- */
-
-static struct comm *comm_of(const struct store *s, enum store_group group)
-{
-    struct comm *const comms[] = {[STORE_GROUP_WITHIN] = s->within,
-                                  [STORE_GROUP_ACROSS] = s->across,
-                                  [STORE_GROUP_ALL] = s->c.comm,
-                                  [STORE_GROUP_WORLD] = s->c.world};
-    return comms[group];
-}
-
-enum status store_call_begin(struct store *s, const struct store_call *call,
-                             struct comm_ticket *ticket)
-{
-    struct comm *comm = comm_of(s, call->group);
-    enum status st;
-    if (s->dry)
-        return store_dry_call(s, call);
-    if (call->kind == STORE_CALL_ALL_REDUCE)
-        st = comm_all_reduce_begin(comm, call->out, call->in, call->elems, ticket);
-    else if (call->kind == STORE_CALL_REDUCE_SCATTER)
-        st = comm_reduce_scatter_begin(comm, call->out, call->in, call->elems, ticket);
-    else
-        st = comm_all_gather_begin(comm, call->out, call->in, call->elems, ticket);
-    return store_track(s, st, *ticket);
+    return s->calls->wait(s, ticket);
 }
 
 enum status store_call_and_wait(struct store *s, const struct store_call *call)
 {
     struct comm_ticket ticket;
-    TRY(store_comm_wait_stream(s));
-    TRY(store_call_begin(s, call, &ticket));
-    return store_stream_wait(s, ticket);
-}
-
-/* ---- compressed gradients ---- */
-
-enum status store_call_reduce_compressed(struct store *s, int bucket, struct tensor from,
-                                         struct tensor to_all, struct tensor to_own)
-{
-    struct store_bucket *p = &s->bucket[bucket];
-    if (s->dry)
-        return store_dry_compressed(s, bucket, true, to_all.data != NULL);
-    return store_track(s,
-                       grad_compress_begin(s->grad_compress, bucket, from.data, to_all.data,
-                                           to_own.data, &p->reduce),
-                       p->reduce);
-}
-
-enum status store_call_gather_compressed(struct store *s, int bucket, struct tensor to_all)
-{
-    struct store_bucket *p = &s->bucket[bucket];
-    if (s->dry)
-        return store_dry_compressed(s, bucket, false, true);
-    return store_track(
-        s, grad_compress_gather_begin(s->grad_compress, bucket, to_all.data, &p->gather),
-        p->gather);
-}
-
-/* ---- rows of the embedding ---- */
-
-enum status store_call_sparse_ids(struct store *s, const int32_t *tokens, int64_t n)
-{
-    if (s->dry)
-        return store_dry_sparse_ids(s);
-    return store_track(s, sparse_embed_begin(s->sparse, tokens, n, &s->sparse_ticket),
-                       s->sparse_ticket);
-}
-
-enum status store_call_sparse_rows(struct store *s)
-{
-    if (s->dry)
-        return store_dry_sparse_rows(s);
-    return store_track(s, sparse_embed_exchange_begin(s->sparse, &s->sparse_ticket),
-                       s->sparse_ticket);
-}
-
-enum status store_call_sparse_add(struct store *s, struct part_extent part, struct tensor to)
-{
-    return s->dry ? store_dry_sparse_add(s, part, to) : sparse_embed_add(s->sparse, part, to);
+    TRY(s->calls->wait_stream(s));
+    TRY(s->calls->begin(s, call, &ticket));
+    return s->calls->stream_wait(s, ticket);
 }
 
 /* ---- sums of numbers ---- */
@@ -247,7 +246,7 @@ enum status store_all_reduce_begin(struct store *s, double *values, int n,
                                    struct comm_ticket *ticket)
 {
     struct tensor all = {values, DTYPE_F64};
-    return store_call_begin(
+    return s->calls->begin(
         s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_WORLD, -1, all, all, n}, ticket);
 }
 
@@ -275,7 +274,7 @@ enum status store_sparse_embed_pass(struct store *s, const struct pass *from, st
     if (!s->sparse)
         return ST_OK;
     float *rows = NULL;
-    TRY(store_stream_wait(s, s->sparse_ticket));
+    TRY(s->calls->stream_wait(s, s->sparse_ticket));
     TRY(sparse_embed_rows(s->sparse, &rows, &out->tokens));
     s->embed_table = *from->grad_table;
     memcpy(s->embed_params, from->grad_table->param,

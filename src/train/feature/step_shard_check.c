@@ -9,14 +9,7 @@
 #include "train/step/feature.h"
 #include "train/step/pipe.h"
 #include "train/feature/step_sentinel.h"
-#include "train/feature/step_shards.h"
 #include "train/step/lr_schedule.h"
-
-/* each — the samples of a shard. */
-static int64_t each(const struct step_core *s)
-{
-    return s->config.global_samples / s->config.shards;
-}
 
 /* ---- what is compared ---- */
 
@@ -61,7 +54,7 @@ static int own_chosen(const struct step_shard_check *k)
 
 bool step_shard_check_has(const struct step_shard_check *k, const struct step_micro *m)
 {
-    return m->is_check || m->first / each(k->s) == own_chosen(k);
+    return m->is_check || m->first / step_shards_each(k->s) == own_chosen(k);
 }
 
 struct step_shard_trace *step_shard_check_trace(struct step_shard_check *k,
@@ -81,7 +74,7 @@ static bool completes(const struct step_shard_check *k, const struct step_micro 
     if (!step_shard_check_is_due(k))
         return m->is_last;
     const int shard = m->is_check ? 0 : own_chosen(k);
-    return m->first + k->s->config.batch_samples == (shard + 1) * each(k->s);
+    return m->first + k->s->config.batch_samples == (shard + 1) * step_shards_each(k->s);
 }
 
 static enum status unit_bwd(void *self, const struct step_micro *m, int unit)
@@ -110,7 +103,7 @@ static enum status unit_bwd(void *self, const struct step_micro *m, int unit)
 static enum status passes(struct step_core *s, const struct step_now *now,
                           const struct batch *batch, int64_t sample, struct step_result *r)
 {
-    for (int64_t first = 0; first < each(s); first += s->config.batch_samples) {
+    for (int64_t first = 0; first < step_shards_each(s); first += s->config.batch_samples) {
         const struct step_micro m = {.first = first, .is_check = true};
         struct pass p = step_pass_train(s->step, sample + first, now->step_i);
         p.accumulate = first > 0;
@@ -128,10 +121,10 @@ static enum status compute(struct step_shard_check *k, int shard, enum step_shar
 {
     struct step_core *s = k->s;
     struct step_shard_trace *trace = step_shard_check_trace(k, pass);
-    const int64_t sample = shard * each(s);
+    const int64_t sample = shard * step_shards_each(s);
     /* The shard's samples; with a context axis own positions of them. */
-    k->batch.samples = each(s);
-    TRY(feed_get(k->now->feed, k->now->sample_first + sample, each(s), &k->batch.host));
+    k->batch.samples = step_shards_each(s);
+    TRY(feed_get(k->now->feed, k->now->sample_first + sample, step_shards_each(s), &k->batch.host));
     step_set_window(&s->config, &k->batch, k->now->step_i);
     const struct batch batch = step_context_part(s, &k->batch, &k->own);
     k->pass = pass;
@@ -187,7 +180,7 @@ static enum status compare(void *self, struct step_now *now)
     if (!step_shard_check_is_due(k))
         return ST_OK;
     now->r->is_compared = true;
-    step_shard_trace_losses(k->s, trace, own_chosen(k) * each(k->s));
+    step_shard_trace_losses(k->s, trace, own_chosen(k) * step_shards_each(k->s));
     const uint64_t own[2] = {step_shard_trace_sum(trace), k->other};
     uint64_t *all = memory_new((size_t)mesh_ranks(&k->s->mesh.mesh) * 2, sizeof *all);
     enum status st = step_sentinel_exchange(k->s, own, 2, all);
@@ -204,8 +197,10 @@ int64_t step_shard_check_bytes(const struct step_core *s)
     const int64_t tokens = s->config.seq_tokens;
     if (!can_compare(s))
         return 0;
-    return batch_bytes(step_task(s), each(s), tokens) + step_context_part_bytes(s, each(s)) +
-           (step_has_first_key(&s->config) ? batch_documents_bytes(each(s), tokens) : 0);
+    return batch_bytes(step_task(s), step_shards_each(s), tokens) +
+           step_context_part_bytes(s, step_shards_each(s)) +
+           (step_has_first_key(&s->config) ? batch_documents_bytes(step_shards_each(s), tokens)
+                                           : 0);
 }
 
 static void close_check(void *self)
@@ -239,7 +234,7 @@ enum status step_shard_check_add(struct step_core *s)
     step_feature_add(s, &check, k);
     if (!can_compare(s))
         return ST_OK;
-    TRY(batch_init(&k->batch, step_task(s), each(s), s->config.seq_tokens));
-    TRY(step_context_part_open(s, each(s), &k->own));
+    TRY(batch_init(&k->batch, step_task(s), step_shards_each(s), s->config.seq_tokens));
+    TRY(step_context_part_open(s, step_shards_each(s), &k->own));
     return step_has_first_key(&s->config) ? batch_add_documents(&k->batch) : ST_OK;
 }

@@ -107,9 +107,6 @@ struct step_shard_check {
     enum step_shard_found found;
 };
 
-/* Returns the bytes of host memory that the feature needs if a step can compare; else 0. */
-int64_t step_shard_check_bytes(const struct step_core *s);
-
 /* For step_shard_trace.c and step_shard_differ.c:
  * _of: a step's; outside step_shard_check.c for tests.
  * _is_due: this step compares.

@@ -12,12 +12,6 @@
 #include "train/step/feature.h"
 #include "train/step/pipe.h"
 
-/* each — the samples of a shard. */
-static int64_t each(const struct step_core *s)
-{
-    return s->config.global_samples / s->config.shards;
-}
-
 /* The feature. pace: with config.balances, of this rank since the last deal was looked at. */
 struct shards {
     struct step_core *s;
@@ -26,56 +20,7 @@ struct shards {
     int64_t pace_steps, pace_shards;
 };
 
-static int shard_of(const struct step_core *s, int64_t first) { return (int)(first / each(s)); }
-
-enum status step_shards_check(const struct step_config *c, const struct mesh *mesh)
-{
-    const int ranks = mesh->size[MESH_AXIS_DATA];
-    if (c->shards == 0)
-        return ST_OK;
-    if (c->shards < ranks)
-        return FAIL(ST_BAD_SETTING,
-                    "EXACT=layout: %d virtual shards are fewer than %d data-parallel workers, each "
-                    "of which computes at least one; raise VIRTUAL_SHARDS, or use fewer workers",
-                    c->shards, ranks);
-    if (c->shards % ranks != 0 && mesh->size[MESH_AXIS_PIPELINE] > 1)
-        return FAIL(ST_BAD_SETTING,
-                    "EXACT=layout: with PP the pipelines have equal numbers of virtual shards, and "
-                    "%d do not go into %d; change VIRTUAL_SHARDS",
-                    c->shards, ranks);
-    if (c->global_samples % c->shards != 0 || c->global_samples / c->shards % c->batch_samples != 0)
-        return FAIL(ST_BAD_SETTING,
-                    "EXACT=layout: GLOBAL_BATCH=%lld does not go into VIRTUAL_SHARDS=%d shards of "
-                    "whole micro-batches of BATCH_SIZE=%lld; change one of them",
-                    (long long)c->global_samples, c->shards, (long long)c->batch_samples);
-    if (step_pipe_ends_is_tied(c) && mesh->size[MESH_AXIS_PIPELINE] > 1 &&
-        c->global_samples / c->shards != c->batch_samples)
-        return FAIL(ST_BAD_SETTING,
-                    "EXACT=layout: with PP and an embedding that the output layer shares, each "
-                    "virtual shard is one micro-batch, and VIRTUAL_SHARDS=%d of "
-                    "GLOBAL_BATCH=%lld have %lld samples of BATCH_SIZE=%lld; set "
-                    "VIRTUAL_SHARDS=%lld",
-                    c->shards, (long long)c->global_samples,
-                    (long long)(c->global_samples / c->shards), (long long)c->batch_samples,
-                    (long long)(c->global_samples / c->batch_samples));
-    return ST_OK;
-}
-
-void step_shards_shorten(struct step_config *c, int64_t samples)
-{
-    c->global_samples = samples;
-    c->shards = c->shards > 0 ? (int)(samples / c->batch_samples) : 0;
-}
-
 /* ---- which shards a rank has ---- */
-
-int64_t step_shards_most(const struct step_config *c, int ranks)
-{
-    if (c->shards == 0)
-        return c->global_samples / ranks;
-    int most = c->balances ? c->shards - ranks + 1 : (c->shards + ranks - 1) / ranks;
-    return c->global_samples / c->shards * most;
-}
 
 static int deal_of(const struct step_core *s, int data_rank)
 {
@@ -88,23 +33,7 @@ int step_shards_deal(const struct step *step, int data_rank)
     return deal_of(step_core(step), data_rank);
 }
 
-void step_shards_share(const struct step_config *c, int ranks, int rank, int64_t *first_out,
-                       int64_t *samples_out)
-{
-    int64_t parts = c->shards > 0 ? c->shards : ranks, each = c->global_samples / parts;
-    *first_out = parts * rank / ranks * each;
-    *samples_out = (parts * (rank + 1) / ranks - parts * rank / ranks) * each;
-}
-
 /* ---- passes ---- */
-
-void step_shards_bind(const struct step_core *s, int64_t first, struct pass *p)
-{
-    if (s->config.shards == 0)
-        return;
-    store_exact_bind(s->store, shard_of(s, first), p);
-    p->accumulate = first % each(s) > 0;
-}
 
 /* add_ends — unit 0 of a stage that shares the token embedding with another stage, tensor by
  * tensor. */
@@ -117,7 +46,7 @@ static enum status add_ends(struct step_core *s, int64_t first)
         if (step_pipe_ends_lacks(s, i))
             continue;
         TRY(step_pipe_ends_put(s, &to, first / s->config.batch_samples, i));
-        TRY(store_exact_add(s->store, shard_of(s, first), s->table.param[i].offset,
+        TRY(store_exact_add(s->store, step_shards_of(s, first), s->table.param[i].offset,
                             s->table.param[i].elems));
     }
     return ST_OK;
@@ -134,14 +63,14 @@ static void bind_pass(void *self, const struct step_micro *m, int at, struct pas
 static enum status add_unit(void *self, const struct step_micro *m, int unit)
 {
     struct step_core *s = ((struct shards *)self)->s;
-    if (m->is_check || (m->first + s->config.batch_samples) % each(s) != 0)
+    if (m->is_check || (m->first + s->config.batch_samples) % step_shards_each(s) != 0)
         return ST_OK;
     TRY(step_mesh_sum_partial(s, m->first, unit));
     if (unit == 0 && step_pipe_ends_adds(s))
         return add_ends(s, m->first);
     int64_t begin, n;
     param_unit_span(&s->table, unit, &begin, &n);
-    return store_exact_add(s->store, shard_of(s, m->first), begin, n);
+    return store_exact_add(s->store, step_shards_of(s, m->first), begin, n);
 }
 
 /* gather_idly — Before the passes of a rank that has fewer shards than another one: as many passes
@@ -155,7 +84,7 @@ static enum status gather_idly(void *self, struct step_now *now)
         most = deal_of(s, i) > most ? deal_of(s, i) : most;
     if (most == 0 || most == deal_of(s, step_mesh_data_rank(s)))
         return ST_OK;
-    int64_t idle = (most - deal_of(s, step_mesh_data_rank(s))) * each(s);
+    int64_t idle = (most - deal_of(s, step_mesh_data_rank(s))) * step_shards_each(s);
     for (int64_t first = 0; first < idle; first += s->config.batch_samples) {
         /* Asks for parameters as a pass does, and computes nothing. */
         const int blocks = (int)s->dims.layers;

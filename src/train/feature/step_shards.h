@@ -10,25 +10,10 @@
 /* step_shards_balance — with config.balances, after each step, of which *r is the result: every
  *   STEP_BALANCE_STEPS steps the ranks exchange how long a shard takes on each, and deal the
  *   shards so that all end at about the same time. No bit of a result depends on it. Collective.
- * step_shards_deal — how many shards a data rank has now; outside step_shards.c for tests.
- * step_shards_share — for tests: the samples of a step that a data rank has before any other deal.
- */
+ * step_shards_deal — how many shards a data rank has now; outside step_shards.c for tests. */
 #define STEP_BALANCE_STEPS 10
 enum status step_shards_balance(struct step *step, const struct step_result *r);
 int step_shards_deal(const struct step *step, int data_rank);
-void step_shards_share(const struct step_config *config, int ranks, int rank, int64_t *first_out,
-                       int64_t *samples_out);
-
-/* _check: whether a configuration has virtual shards that the ranks along the data axis can share.
- *   ST_BAD_SETTING.
- * _shorten: for a plan: a configuration of steps of so many samples; of virtual shards, where it
- *   has some, one for each micro-batch.
- * _most: samples of a step on any rank, at most.
- * _bind: where *p writes gradients, and whether it adds to them. */
-enum status step_shards_check(const struct step_config *c, const struct mesh *mesh);
-void step_shards_shorten(struct step_config *c, int64_t samples);
-int64_t step_shards_most(const struct step_config *c, int ranks);
-void step_shards_bind(const struct step_core *s, int64_t first, struct pass *p);
 
 /* BALANCE=auto: how many virtual shards of a step each rank computes, by how long one needs. Pure
  * arithmetic. */

@@ -92,6 +92,24 @@ int64_t step_mesh_sample_first(const struct step_core *s, int64_t n);
 int64_t step_mesh_partial_elems(const struct step_core *s);
 enum status step_mesh_sum_partial(struct step_core *s, int64_t first, int unit);
 
+/* Virtual shards (step/mesh.c); config.shards > 0, unless said otherwise.
+ * _each: the samples of a shard. _of: the shard that sample `first` of this rank is in.
+ * _check: whether the ranks along the data axis can share the shards of a configuration, if it has
+ *   any. ST_BAD_SETTING.
+ * _shorten: for a plan: a configuration of steps of so many samples; of virtual shards, where it
+ *   has some, one for each micro-batch.
+ * _most: samples of a step on any rank, at most; without shards, too.
+ * _share: the samples of a step that a data rank has before any other deal; without shards, too.
+ * _bind: where *p writes gradients, and whether it adds to them; without shards nothing. */
+int64_t step_shards_each(const struct step_core *s);
+int step_shards_of(const struct step_core *s, int64_t first);
+enum status step_shards_check(const struct step_config *c, const struct mesh *mesh);
+void step_shards_shorten(struct step_config *c, int64_t samples);
+int64_t step_shards_most(const struct step_config *c, int ranks);
+void step_shards_share(const struct step_config *config, int ranks, int rank, int64_t *first_out,
+                       int64_t *samples_out);
+void step_shards_bind(const struct step_core *s, int64_t first, struct pass *p);
+
 /* Own positions of samples (step/context.c), where a context group shares them.
  * _part_bytes, _part_open: host memory for own tokens and targets of so many samples, in *own,
  *   which its owner frees.

@@ -10,7 +10,6 @@
 #include "mesh/store/dry.h"
 #include "train/step/inside.h"
 #include "train/step/pipe.h"
-#include "train/feature/step_shards.h"
 
 /* Micro-batches of a pipeline that are walked through, in rounds of one for each stage: the first
  * two rounds and the last ones, and between them one that stands for all. */

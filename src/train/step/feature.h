@@ -99,6 +99,10 @@ enum status step_shards_add(struct step_core *s);      /* EXACT=layout */
 enum status step_local_add(struct step_core *s);       /* LOCAL_STEPS */
 enum status step_spikes_add(struct step_core *s);      /* SPIKE */
 
+/* Returns the bytes of host memory that comparisons of shards need if a step can compare; else
+ * 0. */
+int64_t step_shard_check_bytes(const struct step_core *s);
+
 /* Updates.
  * step_want_sums  each update of a bucket sums the bits that it reads and writes in *sums, from
  *                 zero.

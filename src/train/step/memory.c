@@ -12,7 +12,6 @@
 #include "kernels/cuda.h"
 #include "train/step/inside.h"
 #include "train/step/pipe.h"
-#include "train/feature/step_shard_check.h"
 #include "train/step/lr_schedule.h"
 
 /* ---- arenas ---- */

@@ -2,7 +2,6 @@
  * samples. Which positions of them: step/context.c. */
 #include "mesh/store/exact.h"
 #include "train/step/pipe.h"
-#include "train/feature/step_shards.h"
 
 static int ranks_along(const struct step_config *c, enum mesh_axis axis)
 {
@@ -258,22 +257,95 @@ enum status step_mesh_open_axes(struct step_core *s)
 /* ---- samples ---- */
 
 /* each — of a virtual shard. */
-static int64_t each(const struct step_config *c) { return c->global_samples / c->shards; }
-
 int64_t step_mesh_samples(const struct step_core *s, int64_t all)
 {
     const int rank = step_mesh_data_rank(s);
     if (s->config.shards == 0)
         return all / step_mesh_data_ranks(s);
     const int *begin = store_exact_deal(s->store);
-    return (begin[rank + 1] - begin[rank]) * each(&s->config);
+    return (begin[rank + 1] - begin[rank]) * step_shards_each(s);
 }
 
 int64_t step_mesh_sample_first(const struct step_core *s, int64_t n)
 {
     return s->config.shards > 0
-               ? store_exact_deal(s->store)[step_mesh_data_rank(s)] * each(&s->config)
+               ? store_exact_deal(s->store)[step_mesh_data_rank(s)] * step_shards_each(s)
                : step_local_feed_rank(s) * n;
+}
+
+/* ---- virtual shards ---- */
+
+int64_t step_shards_each(const struct step_core *s)
+{
+    return s->config.global_samples / s->config.shards;
+}
+
+int step_shards_of(const struct step_core *s, int64_t first)
+{
+    return (int)(first / step_shards_each(s));
+}
+
+enum status step_shards_check(const struct step_config *c, const struct mesh *mesh)
+{
+    const int ranks = mesh->size[MESH_AXIS_DATA];
+    if (c->shards == 0)
+        return ST_OK;
+    if (c->shards < ranks)
+        return FAIL(ST_BAD_SETTING,
+                    "EXACT=layout: %d virtual shards are fewer than %d data-parallel workers, each "
+                    "of which computes at least one; raise VIRTUAL_SHARDS, or use fewer workers",
+                    c->shards, ranks);
+    if (c->shards % ranks != 0 && mesh->size[MESH_AXIS_PIPELINE] > 1)
+        return FAIL(ST_BAD_SETTING,
+                    "EXACT=layout: with PP the pipelines have equal numbers of virtual shards, and "
+                    "%d do not go into %d; change VIRTUAL_SHARDS",
+                    c->shards, ranks);
+    if (c->global_samples % c->shards != 0 || c->global_samples / c->shards % c->batch_samples != 0)
+        return FAIL(ST_BAD_SETTING,
+                    "EXACT=layout: GLOBAL_BATCH=%lld does not go into VIRTUAL_SHARDS=%d shards of "
+                    "whole micro-batches of BATCH_SIZE=%lld; change one of them",
+                    (long long)c->global_samples, c->shards, (long long)c->batch_samples);
+    if (step_pipe_ends_is_tied(c) && mesh->size[MESH_AXIS_PIPELINE] > 1 &&
+        c->global_samples / c->shards != c->batch_samples)
+        return FAIL(ST_BAD_SETTING,
+                    "EXACT=layout: with PP and an embedding that the output layer shares, each "
+                    "virtual shard is one micro-batch, and VIRTUAL_SHARDS=%d of "
+                    "GLOBAL_BATCH=%lld have %lld samples of BATCH_SIZE=%lld; set "
+                    "VIRTUAL_SHARDS=%lld",
+                    c->shards, (long long)c->global_samples,
+                    (long long)(c->global_samples / c->shards), (long long)c->batch_samples,
+                    (long long)(c->global_samples / c->batch_samples));
+    return ST_OK;
+}
+
+void step_shards_shorten(struct step_config *c, int64_t samples)
+{
+    c->global_samples = samples;
+    c->shards = c->shards > 0 ? (int)(samples / c->batch_samples) : 0;
+}
+
+int64_t step_shards_most(const struct step_config *c, int ranks)
+{
+    if (c->shards == 0)
+        return c->global_samples / ranks;
+    int most = c->balances ? c->shards - ranks + 1 : (c->shards + ranks - 1) / ranks;
+    return c->global_samples / c->shards * most;
+}
+
+void step_shards_share(const struct step_config *c, int ranks, int rank, int64_t *first_out,
+                       int64_t *samples_out)
+{
+    int64_t parts = c->shards > 0 ? c->shards : ranks, each = c->global_samples / parts;
+    *first_out = parts * rank / ranks * each;
+    *samples_out = (parts * (rank + 1) / ranks - parts * rank / ranks) * each;
+}
+
+void step_shards_bind(const struct step_core *s, int64_t first, struct pass *p)
+{
+    if (s->config.shards == 0)
+        return;
+    store_exact_bind(s->store, step_shards_of(s, first), p);
+    p->accumulate = first % step_shards_each(s) > 0;
 }
 
 /* ---- gradients of which each rank of the tensor axis has a part ---- */

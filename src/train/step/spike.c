@@ -1,5 +1,5 @@
 /* spike — see spike.h. */
-#include "train/feature/spike.h"
+#include "train/step/spike.h"
 
 #include <math.h>
 #include <stdlib.h>

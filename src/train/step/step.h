@@ -35,7 +35,7 @@
 #include "train/step/batch.h"
 #include "train/step/muon.h"
 #include "train/step/optim.h"
-#include "train/feature/spike.h"
+#include "train/step/spike.h"
 
 /* The loss scale of f16, whose small gradients would become zero: the loss, and so every gradient,
  * is multiplied by a power of two, and the optimiser divides it out. A gradient that overflows

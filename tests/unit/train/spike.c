@@ -3,7 +3,7 @@
 #include "harness.h"
 
 #include "base/rand.h"
-#include "train/feature/spike.h"
+#include "train/step/spike.h"
 
 static const struct spike_config skip = {SPIKE_MODE_SKIP, 6};
 static const struct spike_config stop = {SPIKE_MODE_STOP, 6};

@@ -107,10 +107,13 @@ static struct shape shape_of_product(enum cuda_work work, const void *args)
         return (struct shape){{A(matmul_bwd_x)->n, A(matmul_bwd_x)->in, A(matmul_bwd_x)->out},
                               A(matmul_bwd_x)->dy.dtype,
                               A(matmul_bwd_x)->pre.data ? ",gelu" : ""};
-    default:
+    case CUDA_WORK_matmul_bwd_w:
         return (struct shape){{A(matmul_bwd_w)->n, A(matmul_bwd_w)->in, A(matmul_bwd_w)->out},
                               A(matmul_bwd_w)->dy.dtype,
                               form_of_bwd_w(args)};
+    default:
+        ASSERTF(false, "work %d has no shape", (int)work);
+        return (struct shape){{0}};
     }
 }
 

@@ -11,6 +11,76 @@
 #define BLOCKS 3
 #define SEEDS 20
 
+/* ---- several threads ---- */
+
+enum { THREADS = 4, PROCESSES = 100 };
+static pthread_mutex_t one_launch = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int started_n;
+static int first_kernel[THREADS];
+
+static int run_alone(void *stream, int (*run)(void *arg), const void *arg, size_t bytes)
+{
+    char own[512];
+    (void)stream;
+    if (bytes > sizeof own)
+        return -1;
+    memcpy(own, arg, bytes);
+    pthread_mutex_lock(&one_launch);
+    int rc = run(own);
+    pthread_mutex_unlock(&one_launch);
+    return rc;
+}
+
+/* All kernels, each thread from another one on. Returns NULL: all launches were right. */
+static void *launch_all(void *arg)
+{
+    int first = *(const int *)arg, out;
+    atomic_fetch_add(&started_n, 1);
+    while (atomic_load(&started_n) < THREADS) /* at the same instant, as far as cores allow */
+        continue;
+    for (int i = 0; i < EMU_KERNELS_LARGE; i++) {
+        int kernel = (first + i) % EMU_KERNELS_LARGE;
+        if (emu_kernels_large(&out, kernel) != 0 || out != kernel)
+            return arg;
+    }
+    return NULL;
+}
+
+/* Returns the exit code of a process. */
+static int launch_on_threads(void)
+{
+    pthread_t thread[THREADS];
+    void *wrong;
+    int wrong_n = 0;
+    emu_device = run_alone;
+    for (int i = 0; i < THREADS; i++) {
+        first_kernel[i] = 4 * i;
+        if (pthread_create(&thread[i], NULL, launch_all, &first_kernel[i]) != 0)
+            return 99;
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(thread[i], &wrong);
+        wrong_n += wrong != NULL;
+    }
+    return wrong_n;
+}
+
+/* The first launches of a process come from several threads at once, as where ranks are threads:
+ * each finds its kernel's limits. Runs first, so that no table is read yet. */
+TEST(the_first_launches_come_from_many_threads)
+{
+    for (int i = 0; i < PROCESSES; i++) {
+        int how = 0;
+        pid_t child = fork();
+        if (child == 0)
+            _exit(launch_on_threads());
+        assert_true(child > 0 && waitpid(child, &how, 0) == child);
+        if (how != 0)
+            fail_msg("process %d of %d: signal %d, exit code %d (threads with a refused launch)", i,
+                     PROCESSES, WTERMSIG(how), WEXITSTATUS(how));
+    }
+}
+
 /* Does a launch under one of many seeds fail, or give a wrong sum? */
 static bool is_found(enum emu_mistake mistake, bool want_error)
 {
@@ -179,76 +249,6 @@ TEST(reductions_are_right_in_any_order)
         assert_int_equal(emu_kernels_reduce(out, in), 0);
         assert_true(out[0] == 256 * 127.5f - 25600 && out[1] == 155 && out[2] == 155 &&
                     out[3] == -100);
-    }
-}
-
-/* ---- several threads ---- */
-
-enum { THREADS = 4, PROCESSES = 100 };
-static pthread_mutex_t one_launch = PTHREAD_MUTEX_INITIALIZER;
-static atomic_int started_n;
-static int first_kernel[THREADS];
-
-static int run_alone(void *stream, int (*run)(void *arg), const void *arg, size_t bytes)
-{
-    char own[512];
-    (void)stream;
-    if (bytes > sizeof own)
-        return -1;
-    memcpy(own, arg, bytes);
-    pthread_mutex_lock(&one_launch);
-    int rc = run(own);
-    pthread_mutex_unlock(&one_launch);
-    return rc;
-}
-
-/* All kernels, each thread from another one on. Returns NULL: all launches were right. */
-static void *launch_all(void *arg)
-{
-    int first = *(const int *)arg, out;
-    atomic_fetch_add(&started_n, 1);
-    while (atomic_load(&started_n) < THREADS) /* at the same instant, as far as cores allow */
-        continue;
-    for (int i = 0; i < EMU_KERNELS_LARGE; i++) {
-        int kernel = (first + i) % EMU_KERNELS_LARGE;
-        if (emu_kernels_large(&out, kernel) != 0 || out != kernel)
-            return arg;
-    }
-    return NULL;
-}
-
-/* Returns the exit code of a process. */
-static int launch_on_threads(void)
-{
-    pthread_t thread[THREADS];
-    void *wrong;
-    int wrong_n = 0;
-    emu_device = run_alone;
-    for (int i = 0; i < THREADS; i++) {
-        first_kernel[i] = 4 * i;
-        if (pthread_create(&thread[i], NULL, launch_all, &first_kernel[i]) != 0)
-            return 99;
-    }
-    for (int i = 0; i < THREADS; i++) {
-        pthread_join(thread[i], &wrong);
-        wrong_n += wrong != NULL;
-    }
-    return wrong_n;
-}
-
-/* The first launches of a process come from several threads at once, as where ranks are threads:
- * each finds its kernel's limits. Runs first, so that no table is read yet. */
-TEST(the_first_launches_come_from_many_threads)
-{
-    for (int i = 0; i < PROCESSES; i++) {
-        int how = 0;
-        pid_t child = fork();
-        if (child == 0)
-            _exit(launch_on_threads());
-        assert_true(child > 0 && waitpid(child, &how, 0) == child);
-        if (how != 0)
-            fail_msg("process %d of %d: signal %d, exit code %d (threads with a refused launch)", i,
-                     PROCESSES, WTERMSIG(how), WEXITSTATUS(how));
     }
 }
 

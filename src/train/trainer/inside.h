@@ -110,7 +110,7 @@ enum status trainer_sentinel_explain(struct trainer *t, enum status st);
  * step_update_sums_changed. */
 void trainer_sentinel_sums_end(struct trainer *t, enum status st);
 /* ---- copies in peers' memory (trainer/copy.c) ----
- * All but _publish and _end are collective. */
+ * All but trainer_copy_publish and trainer_copy_end are collective. */
 /* trainer_copy_begin — opens the copies, and finds the state from which the run continues:
  * is_from_memory and progress are set. */
 enum status trainer_copy_begin(struct trainer *t);

@@ -20,7 +20,7 @@
 #include "train/feature/step_local.h"
 #include "train/step/memory.h"
 
-/* stays free beside the copy, for the writer's buffer and the kernel's page cache */
+/* stays free next to the copy, for the writer's buffer and the kernel's page cache */
 #define RESERVE_BYTES ((int64_t)256 << 20)
 #define WAIT_MS 2
 
@@ -29,7 +29,7 @@ struct checkpoint_async {
     char *copy; /* NULL: training waits for the disk */
     int64_t copy_bytes;
     bool is_async; /* written while training continues, if there is a copy */
-    /* the write under way */
+    /* the write in progress */
     bool is_writing;
     pthread_t thread;
     struct checkpoint_progress progress;
@@ -80,7 +80,7 @@ static enum status take_copy(struct checkpoint_async *s)
     return ST_OK;
 }
 
-/* plan — decides whether there is a copy. */
+/* plan — Decides whether there is a copy. */
 static enum status plan(struct checkpoint_async *s)
 {
     enum checkpoint_async_mode mode = s->config.mode;
@@ -134,8 +134,8 @@ static void *write_copy(void *arg)
     return NULL;
 }
 
-/* start — the thread blocks signals, which are for the training thread; faults stay with the thread
- * that caused them. */
+/* start — Starts the thread. It blocks signals, which are for the training thread; faults stay with
+ * the thread that caused them. */
 static int start(struct checkpoint_async *s)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
@@ -151,7 +151,7 @@ static int start(struct checkpoint_async *s)
     return error;
 }
 
-/* note — records the end of a write, on the caller's thread. */
+/* note — Records the end of a write, on the caller's thread. */
 static enum status note(struct checkpoint_async *s, enum status st)
 {
     struct checkpoint_async_last *last = s->config.last;
@@ -171,7 +171,7 @@ static enum status note(struct checkpoint_async *s, enum status st)
     return ST_OK;
 }
 
-/* warn — a disk that is full now may have space later. */
+/* warn — Logs a failed save, and goes on: a disk that is full now may have space later. */
 static void warn(const struct checkpoint_async *s)
 {
     LOG_WARN("checkpoint of step %" PRId64 " failed, training goes on: %s", s->progress.step,
@@ -179,7 +179,7 @@ static void warn(const struct checkpoint_async *s)
     status_clear();
 }
 
-/* collect — joins the thread, which has ended or is about to. */
+/* collect — Joins the thread, which has ended or is about to. */
 static void collect(struct checkpoint_async *s)
 {
     int error = pthread_join(s->thread, NULL);
@@ -220,7 +220,7 @@ static enum status copy_state(struct checkpoint_async *s)
     return dev_sync(step_stream(step));
 }
 
-/* write_now — training waits for the disk. */
+/* write_now — Writes while training waits for the disk. */
 static enum status write_now(struct checkpoint_async *s)
 {
     int64_t begin_ns = clock_ns();

@@ -19,10 +19,10 @@
 #include "train/feature/step_local.h"
 
 #define LOCK_WAIT_MS 2000
-#define NAME_BYTES 32       /* of a part */
-#define COUNT_MAX (1 << 24) /* of settings that count */
+#define NAME_BYTES 32       /* room for the name of a part */
+#define COUNT_MAX (1 << 24) /* largest count in settings */
 
-/* Where a tensor of the state begins, for state_read. */
+/* The place of a tensor in the state, for state_read. */
 struct tensor_range {
     struct step *step;
     int part;
@@ -35,12 +35,12 @@ struct checkpoint {
     struct ckpt *found; /* until it is read */
     struct step *step;
     struct ckpt_part *part;
-    char (*name)[NAME_BYTES];          /* of each part */
+    char (*name)[NAME_BYTES];          /* names of the parts */
     struct safetensors_source *source; /* parts × rows */
-    struct tensor_range *range;        /* of each source, its arg */
+    struct tensor_range *range;        /* ranges of the sources: their arg */
     int parts_n;
     char dir[FILE_PATH_MAX];
-    struct model_marks marks; /* of the checkpoint found */
+    struct model_marks marks; /* marks of the checkpoint that was found */
 };
 
 /* ---- names of parts ---- */
@@ -48,8 +48,8 @@ struct checkpoint {
 /* The parameters, and the moments of an optimiser. */
 static const char *const part_names[STEP_PARTS_MAX] = {"model", "optim_m", "optim_v"};
 
-/* name_replica — Names a part of a replica's own state. Those of replica 0 have the names of a run
- * without replicas. */
+/* name_replica — Names a part of a replica's own state. The parts of replica 0 have the names of a
+ * run without replicas. */
 static void name_replica(int replica, int part, char out[NAME_BYTES])
 {
     if (part == 0)
@@ -64,7 +64,7 @@ static void name_replica(int replica, int part, char out[NAME_BYTES])
 static void name_part(const struct step *step, int part, char out[NAME_BYTES])
 {
     const struct state_part what = state_describe(step_state(step), part, 0);
-    if (part == 0) /* the outer parameters of replicas are the model to others */
+    if (part == 0) /* the outer parameters of replicas are the model for all readers */
         text_copy(out, NAME_BYTES, part_names[0]);
     else if (what.kind == STATE_MOMENTUM)
         text_copy(out, NAME_BYTES, "outer_m");
@@ -84,7 +84,7 @@ static enum status read_range(void *arg, int64_t first, int64_t n, void *out)
     return state_read(step_state(range->step), range->part, range->first + first, n, out);
 }
 
-/* has_tensor — Returns whether a part has a tensor. */
+/* has_tensor — Returns true if a part has a tensor. */
 static bool has_tensor(const struct checkpoint *s, int part, const struct param *row)
 {
     return !row->is_hidden || !state_describe(step_state(s->step), part, 0).skips_hidden;
@@ -98,7 +98,7 @@ static void list_part(struct checkpoint *s, int part)
     name_part(s->step, part, s->name[part]);
     for (int i = 0; i < table->params_n; i++)
         if (has_tensor(s, part, &table->param[i])) {
-            /* Adds a tensor to the list for the writer; point sets the address. */
+            /* Adds a tensor to the list for the writer; checkpoint_save sets its address. */
             size_t at = first + (size_t)n++;
             s->range[at] = (struct tensor_range){s->step, part, table->param[i].offset};
             s->source[at] = (struct safetensors_source){.name = table->param[i].name,
@@ -112,15 +112,16 @@ static void list_part(struct checkpoint *s, int part)
     s->part[part] = (struct ckpt_part){s->name[part], s->source + first, n};
 }
 
-/* own_part — a part of the whole model in the memory of this rank, which holds all of it. */
+/* own_part — Returns a part of the whole model in the memory of this rank, which holds all of
+ * it. */
 static float *own_part(const struct checkpoint *s, int part)
 {
     ASSERT(step_own_table(s->step) == step_whole_table(s->step));
     return step_part(s->step, part);
 }
 
-/* lock — tries for a moment: a worker outlives a killed supervisor briefly, and must not make a run
- * fail that starts at once. */
+/* lock — Tries for a moment: a worker survives a killed supervisor briefly, and must not make a run
+ * fail that starts immediately. */
 static enum status lock(struct checkpoint *s)
 {
     int64_t until_ms = clock_ms() + LOCK_WAIT_MS;
@@ -158,11 +159,11 @@ void checkpoint_close(struct checkpoint *s)
     free(s);
 }
 
-/* is_start — no update is done, so no optimiser or data can differ, and all moments are zero.
- * Imported models are such checkpoints; they have no moments. */
+/* is_start — Returns true if no update is done, so no optimiser or data can differ, and all moments
+ * are zero. Imported models are such checkpoints; they have no moments. */
 static bool is_start(const struct ckpt_meta *meta) { return meta->step == 0; }
 
-/* What differs between the checkpoint and the run, as one sentence. */
+/* The differences between the checkpoint and the run, as one sentence. */
 struct differences {
     bool (*is_wanted)(const char *key);
     struct text text;
@@ -204,7 +205,7 @@ static void add_difference(void *arg, const char *key, const char *was, const ch
              is ? is : "not set");
 }
 
-/* compare — the caller frees the text. */
+/* compare — Lists the differences. The caller frees the text. */
 static struct differences compare(const char *was_json, const char *is_json,
                                   bool (*is_wanted)(const char *key))
 {
@@ -216,7 +217,8 @@ static struct differences compare(const char *was_json, const char *is_json,
     return d;
 }
 
-/* check_settings — those that must be as they were. holds, remedy: of the sentence. */
+/* check_settings — Checks the settings that must not change. holds, remedy: parts of the
+ * sentence. */
 static enum status check_settings(const struct checkpoint *s, const struct ckpt *ckpt,
                                   bool (*is_wanted)(const char *key), const char *holds,
                                   const char *remedy)
@@ -246,8 +248,8 @@ static enum status check_optimizer(const struct checkpoint *s, const struct ckpt
                           "; use the same OPTIMIZER and MOMENTUM");
 }
 
-/* warn_differences — other settings and data may change between runs, but then the losses do
- * too. */
+/* warn_differences — Warns of other settings and data. They may change between runs, but then the
+ * losses do too. */
 static void warn_differences(const struct checkpoint *s, const struct ckpt *ckpt)
 {
     const struct ckpt_meta *meta = ckpt_meta(ckpt);
@@ -264,7 +266,7 @@ static void warn_differences(const struct checkpoint *s, const struct ckpt *ckpt
                  (unsigned long long)s->config.data_fingerprint);
 }
 
-/* Returns a count among settings; 0: they have none, or no number that counts. */
+/* Returns a count among settings; 0: there is none, or it is no valid number. */
 static int64_t count_of(const char *settings_json, const char *name)
 {
     cJSON *root = NULL;
@@ -278,8 +280,8 @@ static int64_t count_of(const char *settings_json, const char *name)
     return count;
 }
 
-/* Checks that EXACT=layout goes on with the bits that an older version promised for any TP with the
- * same VIRTUAL_TP. Only TP=VIRTUAL_TP has them now. */
+/* Checks that EXACT=layout continues with the bits that an older version promised for any TP with
+ * the same VIRTUAL_TP. Only TP=VIRTUAL_TP has them now. */
 static enum status check_parts(const struct checkpoint *s, const struct ckpt *ckpt)
 {
     const char *here = s->config.settings_json;
@@ -293,13 +295,15 @@ static enum status check_parts(const struct checkpoint *s, const struct ckpt *ck
                 ckpt_path(ckpt), (long long)was, (long long)(is > 0 ? is : 1), (long long)was);
 }
 
-/* check — the model and the optimiser's state must fit; other differences are warned about. */
+/* check — Checks that the model and the optimiser's state fit. Other differences are logged as
+ * warnings. */
 static enum status check(const struct checkpoint *s, const struct ckpt *ckpt)
 {
     const struct ckpt_meta *meta = ckpt_meta(ckpt);
     char here[sizeof meta->model_json];
     struct model_dims was;
-    TRY(load_dims_parse(meta->model_json, &was)); /* names what this version does not have */
+    /* reports features that this version does not have */
+    TRY(load_dims_parse(meta->model_json, &was));
     TRY(load_dims_json(s->config.dims, here, sizeof here));
     struct differences d = compare(meta->model_json, here, is_dimension);
     enum status st = d.n == 0 ? ST_OK
@@ -323,7 +327,8 @@ static enum status check(const struct checkpoint *s, const struct ckpt *ckpt)
     return ST_OK;
 }
 
-/* keep_marks — a run that names a preset goes on with the marks of the model it was given. */
+/* keep_marks — Keeps the marks of the checkpoint's model, for a run whose settings name a
+ * preset. */
 static enum status keep_marks(struct checkpoint *s, const struct ckpt_meta *meta)
 {
     struct model_dims was;
@@ -333,7 +338,7 @@ static enum status keep_marks(struct checkpoint *s, const struct ckpt_meta *meta
     return ST_OK;
 }
 
-/* Sets the schedule with which a run goes on. Its steps keep their samples when GLOBAL_BATCH
+/* Sets the schedule with which a run continues. Its steps keep their samples when GLOBAL_BATCH
  * changes. */
 static enum status find_schedule(const struct checkpoint *s, struct lr_schedule_unit *out)
 {
@@ -357,14 +362,14 @@ static enum status find_schedule(const struct checkpoint *s, struct lr_schedule_
     return ST_OK;
 }
 
-/* take — checks what was found, and returns its progress and path. */
+/* take — Checks the checkpoint that was found, and returns its progress and path. */
 static enum status take(struct checkpoint *s, struct checkpoint_progress *progress, char *path,
                         size_t path_cap)
 {
     if (!s->found) {
-        /* No checkpoint is valid: fails unless there is none at all. To start anew beside damaged
-         * ones would hide their loss and, CHECKPOINT_KEEP saves later, remove what could be
-         * repaired. */
+        /* No checkpoint is valid: fails unless there is none at all. A new run next to damaged
+         * checkpoints would hide their loss and, CHECKPOINT_KEEP saves later, remove files that
+         * could be repaired. */
         int count = 0;
         TRY(ckpt_count(s->dir, &count));
         if (count == 0)
@@ -440,13 +445,14 @@ struct load_target checkpoint_target(struct checkpoint_put *put, bool needs_tran
     return to;
 }
 
-/* wanted_parts — only the model if no update is done: its moments are zero. */
+/* wanted_parts — Returns the number of parts to load: only the model if no update is done, because
+ * its moments are zero. */
 static int wanted_parts(const struct checkpoint *s)
 {
     return !s->found ? 0 : is_start(ckpt_meta(s->found)) ? 1 : step_parts(s->step);
 }
 
-/* dest_of — the address of a tensor of a file; several threads call it. */
+/* dest_of — Returns the address of a tensor of a file; several threads call it. */
 static void *dest_of(void *arg, const char *part, const struct safetensors_entry *entry)
 {
     const struct checkpoint *s = arg;
@@ -458,7 +464,7 @@ static void *dest_of(void *arg, const char *part, const struct safetensors_entry
     return NULL;
 }
 
-/* fill — reads directly into the step's memory, and zeroes it if the checkpoint is damaged. */
+/* fill — Reads directly into the step's memory, and zeroes it if the checkpoint is damaged. */
 static enum status fill(struct checkpoint *s)
 {
     struct ckpt_fill to = {dest_of, s};
@@ -480,7 +486,7 @@ static enum status fill(struct checkpoint *s)
     return st;
 }
 
-/* fill_newest — loads the checkpoint that was found, or the newest valid one before it. */
+/* fill_newest — Loads the checkpoint that was found, or the newest valid one before it. */
 static enum status fill_newest(struct checkpoint *s, struct checkpoint_progress *progress,
                                char *path, size_t path_cap)
 {
@@ -503,7 +509,7 @@ static enum status fill_newest(struct checkpoint *s, struct checkpoint_progress 
     }
 }
 
-/* read_part — from the file of that name. */
+/* read_part — Reads a part from the file of that name. */
 static enum status read_part(struct checkpoint *s, int part, const char *name)
 {
     struct checkpoint_put put = {s->step, part};
@@ -516,7 +522,8 @@ static enum status read_part(struct checkpoint *s, int part, const char *name)
     return ST_OK;
 }
 
-/* saved_replicas — how many replicas wrote the checkpoint; 1: or none did. */
+/* saved_replicas — Returns the number of replicas that wrote the checkpoint; 1 also if it was
+ * written without replicas. */
 static int saved_replicas(const struct checkpoint *s)
 {
     char inner[NAME_BYTES], moment[NAME_BYTES];
@@ -528,9 +535,10 @@ static int saved_replicas(const struct checkpoint *s)
     }
 }
 
-/* read_replica — a part of a replica's own state. Where another number of them wrote the
- * checkpoint, replica k takes that of replica k modulo this number. Parameters of its own it has
- * between two outer steps only; else it starts from the outer ones. */
+/* read_replica — Reads a part of a replica's own state. If another number of replicas wrote the
+ * checkpoint, replica k reads the part of replica k modulo this number. Only a checkpoint between
+ * two outer steps has parameters of a replica's own; else the replica starts from the outer
+ * ones. */
 static enum status read_replica(struct checkpoint *s, int part, int replica, int own_part)
 {
     char name[NAME_BYTES];
@@ -609,7 +617,7 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
     bool whole = text_copy(meta.settings_json, sizeof meta.settings_json, s->config.settings_json);
     ASSERTF(whole, "settings of %zu bytes", strlen(s->config.settings_json));
     text_copy(meta.version, sizeof meta.version, s->config.version);
-    /* To the copy, or to the step's own memory; NULL: the writer reads ranges. */
+    /* The writer reads the copy, or the step's own memory; NULL: it reads ranges. */
     const struct param_table *table = step_whole_table(s->step);
     for (int part = 0; part < s->parts_n; part++) {
         const struct state_part state = state_describe(step_state(s->step), part, 0);
@@ -625,8 +633,8 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
 
 /* ---- RESUME=never ---- */
 
-/* next_name — NULL at the end. *st is set if the folder cannot be read to its end: what remains
- * would mix. */
+/* next_name — Returns the next name, or NULL at the end. *st is set if the folder cannot be read to
+ * its end: files that remain would mix. */
 static const char *next_name(const char *dir, DIR *folder, enum status *st)
 {
     errno = 0;

@@ -1,9 +1,9 @@
 /* checkpoint — moves the state of a step to and from a checkpoint folder: finds where to resume,
  * reads it, saves.
  *
- * A checkpoint carries the model's dimensions (which must agree with the run), the settings that
- * shape the sequence of losses (differences are warned about), and the run's progress. Order of
- * life: open (locks the folder), find, attach the step, save, close. On rank 0 only.
+ * A checkpoint contains the model's dimensions (which must agree with the run), the settings that
+ * shape the sequence of losses (a difference is logged as a warning), and the run's progress. Order
+ * of life: open (locks the folder), find, attach the step, save, close. On rank 0 only.
  * It must not know the board, processes, or when to save. */
 #ifndef CONVOY_TRAIN_CHECKPOINT_H
 #define CONVOY_TRAIN_CHECKPOINT_H
@@ -32,22 +32,22 @@ struct checkpoint_config {
     bool needs_transfer;
 };
 
-/* How far a run is. */
+/* The progress of a run. */
 struct checkpoint_progress {
     int64_t step;    /* updates done */
     int64_t samples; /* number of the next sample */
-    int64_t tokens;  /* trained on */
+    int64_t tokens;  /* tokens trained on */
     struct step_loss_scale scale;
     struct step_spikes spikes;
     int64_t outer_steps; /* LOCAL_STEPS */
     struct lr_schedule_unit schedule;
     /* not in a checkpoint: */
     bool is_apart;         /* LOCAL_STEPS: step_local_is_apart */
-    struct ledger_run run; /* the last steps: as many as have one outcome; no generation */
+    struct ledger_run run; /* the last steps with the same outcome; no generation */
 };
 
-/* checkpoint_target — the load target of one part of a step's state; the caller keeps put as long
- * as the target. */
+/* checkpoint_target — returns the load target of one part of a step's state. put must stay valid as
+ * long as the target. */
 struct checkpoint_put {
     struct step *step;
     int part;
@@ -60,30 +60,31 @@ void checkpoint_close(struct checkpoint *checkpoint); /* accepts NULL */
 /* checkpoint_find — finds the newest checkpoint that looks valid and keeps it open for
  * checkpoint_attach. *found_out false: there is none. path_cap: FILE_PATH_MAX.
  * Fails with ST_BAD_DATA if there are checkpoints but none is valid, and with ST_BAD_SETTING if
- *   model or optimiser differ; the message has both values. Other differences are warned about. */
+ * model or optimiser differ; the message has both values. Other differences are logged as
+ * warnings. */
 enum status checkpoint_find(struct checkpoint *checkpoint, struct checkpoint_progress *progress,
                             bool *found_out, char *path, size_t path_cap);
-/* Verifies the checkpoint that checkpoint_find found, if no checkpoint_attach will load it. If it
- * is damaged, finds the newest valid one as checkpoint_find does. */
+/* checkpoint_verify — verifies the checkpoint that checkpoint_find found, if no checkpoint_attach
+ * will load it. If it is damaged, finds the newest valid one as checkpoint_find does. */
 enum status checkpoint_verify(struct checkpoint *checkpoint, struct checkpoint_progress *progress,
                               bool *found_out, char *path, size_t path_cap);
-/* checkpoint_attach — sets the step to save from (borrowed until close). First loads what
- * checkpoint_find found into it and verifies it meanwhile. If that is damaged, it loads the
- * checkpoint before, and changes progress and path. */
+/* checkpoint_attach — sets the step to save from (borrowed until close). First it loads the
+ * checkpoint that checkpoint_find found into the step, and verifies it meanwhile. If it is damaged,
+ * the checkpoint before is loaded, and progress and path change. */
 enum status checkpoint_attach(struct checkpoint *checkpoint, struct step *step,
                               struct checkpoint_progress *progress, char *path, size_t path_cap);
 /* checkpoint_save — writes a checkpoint and its path. copy: the step's parts one after the other,
- * each laid out by step_whole_table; any thread may call it then, one at a time. NULL: reads the
- * state where it is `here` in host memory, or else calls state_read for ranges, while the other
- * ranks are in state_serve. heartbeat NULL: the config's. Blocks until it is
- * on disk. */
+ * each laid out by step_whole_table; any thread may call it then, one at a time. copy NULL: reads
+ * the state from host memory if it is `here`, or else calls state_read for ranges, while the other
+ * ranks are in state_serve. heartbeat NULL: the config's. Blocks until the checkpoint is on
+ * disk. */
 enum status checkpoint_save(struct checkpoint *checkpoint,
                             const struct checkpoint_progress *progress, const float *copy,
                             const struct heartbeat *heartbeat, char *path, size_t path_cap);
 
 /* checkpoint_aside — RESUME=never: moves the checkpoints of earlier runs, and the ledger of their
  * samples, to DIR/before-<number>/, so that two runs never mix. The caller holds the lock of the
- * folder. ST_STORE: something stayed. */
+ * folder. ST_STORE: something could not be moved. */
 enum status checkpoint_aside(const char *dir);
 
 #endif

@@ -9,7 +9,7 @@ struct sentinel_vote sentinel_vote(const uint64_t *sum, int n)
 {
     struct sentinel_vote vote = {.most = -1, .odd = -1};
     int most_n = 0;
-    /* No checksum has as many votes as one that more than half have. */
+    /* If more than half have a checksum, no other one has more votes. */
     for (int i = 0; i < n && 2 * most_n <= n; i++) {
         int votes = 0, first = i;
         for (int k = n - 1; k >= 0; k--) {

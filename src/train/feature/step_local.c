@@ -1,5 +1,5 @@
-/* step_local — see step_local.h. Outer steps: step_local_sync.c. The state of all
- * replicas: step_local_state.c. */
+/* step_local — see step_local.h. step_local_sync.c has the outer steps, step_local_state.c the
+ * state of all replicas. */
 #include "train/feature/step_local.h"
 
 #include <stdlib.h>
@@ -68,7 +68,8 @@ int step_local_feed_ranks(const struct step_core *s)
 
 /* ---- open and close ---- */
 
-/* split — n ranks of the world from `first` on, each so many behind the one before. */
+/* split — Makes a comm of n ranks of the world: `first` and the following ones, `apart` ranks
+ * apart. */
 static enum status split(struct comm *world, int first, int apart, int n, struct comm **out)
 {
     int *ranks = memory_new((size_t)n, sizeof *ranks);
@@ -85,7 +86,7 @@ enum status step_local_open(struct step_core *s)
     if (!l->is_on || l->replicas == 1)
         return ST_OK;
     l->world = s->config.comm;
-    s->config.comm = NULL; /* the step opens one for a rank alone */
+    s->config.comm = NULL; /* the step opens a comm of one rank */
     if (l->ranks > 1)
         TRY(split(l->world, l->replica * l->ranks, 1, l->ranks, &l->inside));
     if (l->ranks > 1)
@@ -104,7 +105,7 @@ struct part_extent step_local_part(const struct step_core *s, int owner)
     return part_extent(s->table.total_elems, s->local.ranks, owner);
 }
 
-/* rounds — Returns whether differences travel as bf16. */
+/* rounds — Returns true if differences are sent as bf16. */
 static bool rounds(const struct step_core *s)
 {
     return s->local.replicas > 1 && s->config.local.compress == GRAD_COMPRESS_KIND_BF16;
@@ -215,7 +216,7 @@ void step_local_close(struct step_core *s)
 
 /* ---- for a plan ---- */
 
-/* Ranks of the job: n from `first` on, each so many behind the one before. */
+/* n ranks of the job: `first` and the following ones, `apart` ranks apart. */
 struct group {
     int first, apart, n;
 };
@@ -248,7 +249,7 @@ void step_local_dry_tell(const struct step_core *s, const struct step_dry_listen
                        across = {l->rank, l->ranks, l->replicas};
     tell(listener, all, STEP_DRY_CALL_ALL_REDUCE, STEP_LOCAL_SUMS * (int64_t)sizeof(double), 1);
     if (grad_compress_quantises(c->compress)) {
-        /* Reports how grad/compress.h exchanges a bucket: parts, then sums. */
+        /* As grad/compress.h exchanges a bucket: parts, then sums. */
         const double times = 1 / (double)c->steps;
         const int64_t part = grad_compress_part_bytes(c->compress, across.n, elems);
         const int64_t lengths = grad_compress_is_coded(c->compress)

@@ -1,12 +1,13 @@
-/* step_local_state — the state of all replicas (mesh/state.h): ranges go between rank 0 and the
- * ranks that hold them.
+/* step_local_state — the state of all replicas (mesh/state.h): ranges are sent between rank 0 and
+ * the ranks that hold them.
  *
- * Parts, of `parts` in a replica (parameters and moments) and R replicas:
- *   0                    the outer parameters: what others read as the model
+ * Parts, if a replica has `parts` parts (parameters and moments) and there are R replicas:
+ *   0                    the outer parameters, which readers use as the model
  *   1 … parts - 1        moments of replica 0
  *   parts                the outer momentum
  *   then                 moments of the replicas 1 … R - 1
- *   then                 with error feedback: that of what replicas 0 … R - 1 send, and of sums
+ *   then                 with error feedback: residuals of the messages of replicas 0 … R - 1, and
+ *                        of the sums
  *   last                 parameters of the replicas 0 … R - 1, unless all have the outer ones */
 #include <string.h>
 
@@ -17,7 +18,7 @@
 
 /* ---- parts ---- */
 
-/* keeps_residual — whether outer steps lose something that error feedback keeps. */
+/* keeps_residual — Returns true if outer steps lose something that error feedback keeps. */
 static bool keeps_residual(const struct step_local_config *c, int replicas)
 {
     return replicas > 1 && grad_compress_quantises(c->compress);
@@ -89,7 +90,7 @@ static int world_rank(const struct step_core *s)
     return s->local.replica * s->local.ranks + s->local.rank;
 }
 
-/* A range, and what its part is. */
+/* A range, with the description of its part. */
 struct chunk {
     struct state_part part;
     int64_t first, n;
@@ -101,11 +102,12 @@ static struct chunk chunk_of(const struct step_core *s, const struct state_range
     return (struct chunk){tell_part(s, r->part), r->first, r->n, r->values};
 }
 
-/* Elements of a chunk that one rank has in one array, or every replica's rank of that number. */
+/* Elements of a chunk in one array of one rank, or of the rank with this number in every
+ * replica. */
 struct holding {
     int64_t n;
-    int rank;      /* in the replica */
-    int replica;   /* 0, of what all replicas have */
+    int rank;      /* number in the replica */
+    int replica;   /* 0, if all replicas have them */
     float *values; /* on that rank; else undefined */
 };
 
@@ -116,8 +118,8 @@ static bool is_residual(const struct chunk *c)
     return c->part.kind == STATE_RESIDUAL || c->part.kind == STATE_RESIDUAL_SUM;
 }
 
-/* narrow — Narrows a holding to one bucket, and of sums to the rank between replicas that has its
- * part. at: in the owner's part, which has `all` elements. */
+/* narrow — Narrows a holding to one bucket; of the residuals of sums, also to the part of one rank
+ * among the replicas. at: element in the owner's part, which has `all` elements. */
 static void narrow(const struct step_core *s, const struct chunk *c, int64_t at, int64_t all,
                    struct holding *h)
 {
@@ -138,7 +140,7 @@ static void narrow(const struct step_core *s, const struct chunk *c, int64_t at,
     h->values = is_sum ? residual.sum + in - part.first : residual.own + in;
 }
 
-/* holding_at — what begins at element `skip` of a chunk. */
+/* holding_at — Returns the holding that begins at element `skip` of a chunk. */
 static struct holding holding_at(const struct step_core *s, const struct chunk *c, int64_t skip)
 {
     const int64_t at = c->first + skip;
@@ -155,7 +157,7 @@ static struct holding holding_at(const struct step_core *s, const struct chunk *
     return h;
 }
 
-/* carry — from the rank that has elements to rank 0, or the way back. */
+/* carry — Sends elements from the rank that has them to rank 0, or in the other direction. */
 static enum status carry(struct step_core *s, const struct holding *h, bool is_write, float *values)
 {
     const int holder = h->replica * s->local.ranks + h->rank, self = world_rank(s);
@@ -181,7 +183,7 @@ static enum status carry_all(struct step_core *s, const struct chunk *c, bool is
     return ST_OK;
 }
 
-/* read_replica — from the first rank of a replica. */
+/* read_replica — Reads a range on the first rank of a replica, and sends it to rank 0. */
 static enum status read_replica(struct step_core *s, const struct chunk *c)
 {
     const int leader = c->part.replica * s->local.ranks;

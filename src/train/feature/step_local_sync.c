@@ -1,5 +1,5 @@
-/* step_local_sync — outer steps (step_local.h). The update is Nesterov momentum on what replicas
- * have changed since the last one (DiLoCo, Douillard et al. 2023, algorithm 1). */
+/* step_local_sync — outer steps (step_local.h). The update is Nesterov momentum on the change of
+ * the replicas since the last one (DiLoCo, Douillard et al. 2023, algorithm 1). */
 #include <string.h>
 
 #include "base/assert.h"
@@ -66,7 +66,7 @@ static enum status share(struct step_core *s)
     if (!l->chunk)
         return state_write(store_state(s->store), 0, l->own.first, l->own.elems, l->outer);
     for (int owner = 0; owner < l->ranks; owner++) {
-        /* Makes one rank's outer parameters those of all ranks of the replica. */
+        /* Copies one rank's outer parameters to all ranks of the replica. */
         const struct part_extent part = step_local_part(s, owner);
         for (int64_t at = 0, n; at < part.elems; at += n) {
             n = part.elems - at < STATE_RANGE_ELEMS ? part.elems - at : STATE_RANGE_ELEMS;

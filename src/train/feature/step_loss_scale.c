@@ -1,6 +1,6 @@
-/* step_loss_scale — how the loss scale of f16 changes (step.h). All ranks have the same loss and
- * norm, so all of them change it alike. A feature (step/feature.h): the step itself has only
- * the factor. */
+/* step_loss_scale — changes the loss scale of f16 (step.h). All ranks have the same loss and norm,
+ * so all of them change it alike. A feature (step/feature.h): the step itself has only the
+ * factor. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -9,8 +9,8 @@
 #include "train/step/feature.h"
 
 struct scaling {
-    struct step_loss_scale *scale; /* the step's */
-    struct step_loss_scale begun;  /* with which the step under way began */
+    struct step_loss_scale *scale; /* the step's loss scale */
+    struct step_loss_scale begun;  /* scale at the beginning of the step in progress */
 };
 
 static enum status begin(void *self, struct step_now *now)
@@ -21,8 +21,8 @@ static enum status begin(void *self, struct step_now *now)
     return ST_OK;
 }
 
-/* halve — An infinite gradient of a finite loss may only be too large for the dtype: the step runs
- * again with half the factor. */
+/* halve — Repeats the step with half the factor if the gradient is infinite but the loss finite: it
+ * may only be too large for the dtype. */
 static enum status halve(void *self, struct step_now *now)
 {
     struct step_loss_scale *scale = ((struct scaling *)self)->scale;
@@ -36,8 +36,8 @@ static enum status halve(void *self, struct step_now *now)
     return ST_OK;
 }
 
-/* grow — Many steps without an overflow let the factor double. A step without an update leaves it
- * as it was. */
+/* grow — Doubles the factor after many steps without an overflow. A step without an update leaves
+ * it as it was. */
 static enum status grow(void *self, struct step_now *now)
 {
     struct scaling *own = self;

@@ -1,5 +1,5 @@
-/* step_sentinel — compares what several ranks hold alike: parameters and moments, where they are
- * whole on each (mesh/store/store.h). Each rank makes a checksum of its bytes; all ranks get all of
+/* step_sentinel — compares the parameters and moments that several ranks hold alike, if each has
+ * them whole (mesh/store/store.h). Each rank makes a checksum of its bytes; all ranks get all of
  * them, and vote in the same way. */
 #include <stdlib.h>
 #include <xxhash.h>
@@ -11,10 +11,10 @@
 #include "train/feature/step_sentinel.h"
 #include "train/feature/step_update_sums.h"
 
-/* Checksums of all ranks travel as whole numbers of 16 bits, which sums of doubles keep. */
+/* Checksums are exchanged as whole numbers of 16 bits, which sums of doubles keep. */
 #define WORDS 4
 
-/* The ranks that hold what this one does: along the data and the context axis. */
+/* The ranks that hold the same as this one: along the data and the context axis. */
 struct replicas {
     int *rank, n;
 };
@@ -51,7 +51,7 @@ enum status step_sentinel_exchange(struct step_core *s, const uint64_t *own, int
                                        all);
 }
 
-/* judge_all — group by group; a group is judged by its first rank. */
+/* judge_all — Compares group by group; the first rank of a group stands for it. */
 static void judge_all(const struct step_core *s, const uint64_t *all, struct step_sentinel *out)
 {
     const int ranks = ranks_of(s);
@@ -79,7 +79,7 @@ static void judge_all(const struct step_core *s, const uint64_t *all, struct ste
     free(sum);
 }
 
-/* whole_part — Returns where a part lies whole on this rank; NULL: it does not. */
+/* whole_part — Returns the address of a part that lies whole on this rank, else NULL. */
 static const float *whole_part(const struct step_core *s, int part)
 {
     return state_describe(store_state(s->store), part, 0).here;
@@ -100,7 +100,7 @@ enum status step_sentinel(struct step *step, struct step_sentinel *out)
     ASSERT(step_sentinel_compares(step));
     TRY(store_drain(s->store));
     uint64_t *all = memory_new((size_t)(ranks_of(s) * parts), sizeof *all);
-    /* This rank's checksums, of each part that lies whole on it; 0 of the others. */
+    /* This rank's checksums of each part that lies whole on it; 0 for the others. */
     for (int part = 0; part < parts; part++) {
         const float *whole = whole_part(s, part);
         own[part] = whole ? XXH3_64bits(whole, (size_t)s->table.total_elems * sizeof *whole) : 0;
@@ -112,8 +112,8 @@ enum status step_sentinel(struct step *step, struct step_sentinel *out)
     return st;
 }
 
-/* own_parameters — those that this rank updates, where they lie together: all of them, or its local
- * shard. */
+/* own_parameters — Finds the parameters that this rank updates, if they are contiguous: all of
+ * them, or its local shard. */
 static bool own_parameters(const struct step_core *s, struct step_replica *out)
 {
     if (!step_update_sums_of(s->step) || step_parts(s->step) < 2)

@@ -11,7 +11,7 @@
 #include "train/feature/step_sentinel.h"
 #include "train/step/lr_schedule.h"
 
-/* ---- what is compared ---- */
+/* ---- the choice of shards ---- */
 
 static bool can_compare(const struct step_core *s)
 {
@@ -45,7 +45,7 @@ int step_shard_check_chosen(const struct step_shard_check *k, int group)
     return begin[group] + (int)(k->turn % (begin[group + 1] - begin[group]));
 }
 
-/* own_chosen — the number of this rank's own one within its run. */
+/* own_chosen — Returns the number of this rank's compared shard within its run. */
 static int own_chosen(const struct step_shard_check *k)
 {
     const int group = step_mesh_data_rank(k->s);
@@ -67,8 +67,8 @@ struct step_shard_trace *step_shard_check_trace(struct step_shard_check *k,
 
 /* ---- passes ---- */
 
-/* completes — the gradient of a shard that is compared is complete after this micro-batch; in a
- * step without a comparison, that of the last one. */
+/* completes — Returns true if this micro-batch completes the gradient of a shard that is compared;
+ * in a step without a comparison, of the last shard. */
 static bool completes(const struct step_shard_check *k, const struct step_micro *m)
 {
     if (!step_shard_check_is_due(k))
@@ -99,7 +99,7 @@ static enum status unit_bwd(void *self, const struct step_micro *m, int unit)
     return is_due ? step_shard_trace_unit(k, &p, unit) : ST_OK;
 }
 
-/* passes — of a shard whose first sample in the global batch is `sample`. */
+/* passes — Runs the passes of a shard whose first sample in the global batch is `sample`. */
 static enum status passes(struct step_core *s, const struct step_now *now,
                           const struct batch *batch, int64_t sample, struct step_result *r)
 {
@@ -115,7 +115,7 @@ static enum status passes(struct step_core *s, const struct step_now *now,
     return ST_OK;
 }
 
-/* compute — any shard; only its trace is of use. */
+/* compute — Computes any shard, only for its trace. */
 static enum status compute(struct step_shard_check *k, int shard, enum step_shard_pass pass,
                            struct step_result *r, uint64_t *sum_out)
 {
@@ -137,7 +137,7 @@ static enum status compute(struct step_shard_check *k, int shard, enum step_shar
     return ST_OK;
 }
 
-/* From parameters that are gathered or rounded anew. */
+/* Parameters are all-gathered or rounded anew first. */
 enum status step_shard_check_again(struct step_shard_check *k, int shard, uint64_t *sum_out)
 {
     struct step_result r = {0};
@@ -147,7 +147,8 @@ enum status step_shard_check_again(struct step_shard_check *k, int shard, uint64
 
 /* ---- a step ---- */
 
-/* begin — The shard of another rank has the same scale of the loss, which counts decide. */
+/* begin — Begins a step. Another rank's shard has the same scale of the loss, so counts come
+ * first. */
 static enum status begin(void *self, struct step_now *now)
 {
     struct step_shard_check *k = self;
@@ -172,7 +173,7 @@ static enum status compute_other(void *self, struct step_now *now)
     return ST_OK;
 }
 
-/* compare — Fails on all ranks where two computations differ. */
+/* compare — Fails on all ranks if two computations differ. */
 static enum status compare(void *self, struct step_now *now)
 {
     struct step_shard_check *k = self;

@@ -1,7 +1,7 @@
-/* step_shard_differ — which rank was wrong, where two groups have computed a virtual shard
- * differently (step_shard_check.h). All groups compute it again, and a vote over all answers says
- * which group was wrong. Of several ranks in it the traces of both computations, which travel only
- * now, say which gave others the first wrong result. */
+/* step_shard_differ — finds the faulty rank when two groups have computed a virtual shard
+ * differently (step_shard_check.h). All groups compute it again, and a vote over all answers
+ * decides which group was wrong. If the group has several ranks, the traces of both computations,
+ * which are exchanged only now, show which rank sent the first wrong result. */
 #include <stdlib.h>
 #include <xxhash.h>
 
@@ -13,11 +13,11 @@
 #include "train/feature/step_shard_check.h"
 
 #define UNKNOWN (-1)
-#define NUMBERS_MAX 16 /* of ranks, of nodes, in a message */
+#define NUMBERS_MAX 16 /* numbers of ranks, or of nodes, in a message */
 #define GROUP_TEXT 256 /* bytes */
 
-/* The computations of one shard: its owner's, the checker's, then those of all groups, again.
- * place: of the ranks of a group, the one that was wrong; UNKNOWN: it is not known. */
+/* The computations of one shard: by its owner, by the checker, then by all groups, again. place:
+ * the faulty rank among the ranks of a group; UNKNOWN: it was not found. */
 struct answers {
     int shard, owner, checker, n, place;
     uint64_t *sum;
@@ -25,12 +25,13 @@ struct answers {
 
 /* ---- groups ---- */
 
-/* places_n — the ranks of a group. rank_at — one of them: a tensor and context rank of a stage. */
+/* places_n — Returns the number of ranks in a group. */
 static int places_n(const struct step_core *s)
 {
     return mesh_ranks(&s->mesh.mesh) / step_mesh_data_ranks(s);
 }
 
+/* rank_at — Returns one of them: a tensor and context rank of a stage. */
 static int rank_at(const struct step_core *s, int group, int place)
 {
     const int *size = s->mesh.mesh.size, tensor = size[MESH_AXIS_TENSOR],
@@ -42,7 +43,7 @@ static int rank_at(const struct step_core *s, int group, int place)
     return mesh_rank_of(&s->mesh.mesh, &at);
 }
 
-/* own_place — of this rank in its group. */
+/* own_place — Returns the place of this rank in its group. */
 static int own_place(const struct step_core *s)
 {
     const int *size = s->mesh.mesh.size, *at = s->mesh.at.at;
@@ -51,7 +52,7 @@ static int own_place(const struct step_core *s)
            at[MESH_AXIS_TENSOR];
 }
 
-/* of_group — the checksum of checksum i of the n of each of its ranks. */
+/* of_group — Returns the checksum of a group's checksums number i; each rank has n. */
 static uint64_t of_group(const struct step_core *s, const uint64_t *sum, int n, int i, int group)
 {
     uint64_t all = 0;
@@ -64,8 +65,8 @@ static uint64_t of_group(const struct step_core *s, const uint64_t *sum, int n, 
 
 /* ---- messages ---- */
 
-/* add_numbers — " 2, 3": ranks of a group, or their nodes, which have `each` ranks; each once, the
- * first of many. Both ascend. */
+/* add_numbers — Adds " 2, 3": the ranks of a group, or their nodes, which have `each` ranks. Each
+ * number appears once, and of many only the first. Both ascend. */
 static void add_numbers(const struct step_core *s, int group, int each, struct text *out)
 {
     int last = UNKNOWN, n = 0;
@@ -81,7 +82,7 @@ static void add_numbers(const struct step_core *s, int group, int each, struct t
         text_add(out, ", …");
 }
 
-/* group_text — "ranks 2, 3 on node 1". */
+/* group_text — Writes "ranks 2, 3 on node 1". */
 static const char *group_text(const struct step_core *s, int group, char out[GROUP_TEXT])
 {
     const int locals = comm_place(s->config.comm)->locals;
@@ -102,7 +103,7 @@ static const char *again_text(const struct step_shard_check *k)
     return k->found == STEP_SHARD_FOUND_ONCE ? "right" : "wrong as well";
 }
 
-/* fail_group — one of its ranks was wrong. */
+/* fail_group — Fails: one of the group's ranks was wrong. */
 static enum status fail_group(const struct step_shard_check *k, const struct answers *a, int group)
 {
     const struct step_core *s = k->s;
@@ -140,7 +141,7 @@ static enum status fail_rank(const struct step_shard_check *k, const struct answ
 
 /* ---- which rank of a group ---- */
 
-/* longest — how many entries the traces of any rank have at most. */
+/* longest — Finds the length of the longest trace of any rank. */
 static enum status longest(struct step_core *s, const struct step_shard_trace *own, int *n_out)
 {
     const int ranks = mesh_ranks(&s->mesh.mesh);
@@ -157,7 +158,7 @@ static enum status longest(struct step_core *s, const struct step_shard_trace *o
 _Static_assert(sizeof(struct sentinel_entry) == 2 * sizeof(uint64_t),
                "entries travel as checksums");
 
-/* find_place — from the traces of the two computations that were compared. */
+/* find_place — Finds the place from the traces of the two computations that were compared. */
 static enum status find_place(struct step_shard_check *k, struct answers *a)
 {
     struct step_core *s = k->s;
@@ -169,7 +170,7 @@ static enum status find_place(struct step_shard_check *k, struct answers *a)
     const int slot = (group == a->owner ? 0 : places) + own_place(s);
     int n = 0;
     TRY(longest(s, own, &n));
-    /* Traces of n entries of all ranks of both groups: first those of the owner's. */
+    /* Traces of n entries of all ranks of both groups: the owner's group first. */
     struct sentinel_entry *all = calloc((size_t)n * 2 * (size_t)places, sizeof *all),
                           *entry = calloc((size_t)n, sizeof *entry);
     enum status st =
@@ -190,8 +191,8 @@ static enum status find_place(struct step_shard_check *k, struct answers *a)
 
 /* ---- which group ---- */
 
-/* decide — the first answer that differs from the majority is one of the two that were compared.
- * Where both differ from it, their traces do not say where either of them does. */
+/* decide — Attributes the fault. The first answer that differs from the majority is one of the two
+ * that were compared. If both differ from it, their traces do not show the place in either. */
 static enum status decide(struct step_shard_check *k, struct answers *a)
 {
     struct step_core *s = k->s;
@@ -221,7 +222,7 @@ static enum status decide(struct step_shard_check *k, struct answers *a)
     return a->place == UNKNOWN ? fail_group(k, a, group) : fail_rank(k, a, group);
 }
 
-/* compute_again — on all groups. */
+/* compute_again — Computes the shard again on all groups. */
 static enum status compute_again(struct step_shard_check *k, struct answers *a)
 {
     struct step_core *s = k->s;

@@ -1,5 +1,5 @@
-/* step_shard_trace — records what one rank sends to others in the passes of one virtual shard
- * (step_shard_check.h). */
+/* step_shard_trace — records the data that one rank sends to others in the passes of one virtual
+ * shard (step_shard_check.h). */
 #include "train/feature/step_shard_check.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "train/step/pipe.h"
 
-/* Where an entry is in data flow: its run of layers, there and back, and its number in it. */
+/* The place of an entry in data flow: its run of layers, there and back, and its number in it. */
 #define NUMBER_BITS 32
 #define LAST_ORDER UINT64_MAX
 
@@ -44,7 +44,7 @@ uint64_t step_shard_trace_sum(struct step_shard_trace *t)
     uint64_t sum = 0;
     if (t->n > 0)
         qsort(t->entry, (size_t)t->n, sizeof *t->entry, by_order);
-    /* Numbers count from 0 in each run of layers: of a rank's own shards several micro-batches may
+    /* Numbers count from 0 in each run of layers: several micro-batches of a rank's own shards may
      * be in flight, so entries of other runs came between. */
     const uint64_t mask = (UINT64_C(1) << NUMBER_BITS) - 1;
     uint64_t run = LAST_ORDER, number = 0;
@@ -72,7 +72,7 @@ enum status step_shard_trace_give(void *self, struct tensor x, int64_t elems)
     if (!k->to)
         return ST_OK;
     TRY(dev_sync(k->s->stream));
-    /* FAULT: this is the result that step_shard_flip names. */
+    /* FAULT: step_shard_flip selects this result. */
     struct step_shard_flip *f = &k->flip;
     if (f->passes & k->to_pass && f->give == k->to->gives_n + 1) {
         uint32_t word, *at = (uint32_t *)x.data + f->elem % (int64_t)(bytes / sizeof word);
@@ -86,7 +86,7 @@ enum status step_shard_trace_give(void *self, struct tensor x, int64_t elems)
     return ST_OK;
 }
 
-/* Padding between tensors is not of a unit. */
+/* Padding between tensors does not belong to a unit. */
 enum status step_shard_trace_unit(struct step_shard_check *k, const struct pass *p, int unit)
 {
     const struct step_core *s = k->s;
@@ -111,7 +111,8 @@ void step_shard_trace_losses(const struct step_core *s, struct step_shard_trace 
             XXH3_64bits(step_losses(s->step) + first * losses, (size_t)n * sizeof(float)));
 }
 
-/* elems_made — of a tensor's gradient, where it is of a unit. */
+/* elems_made — Returns the elements of a tensor's gradient, if the tensor belongs to a unit; else
+ * 0. */
 static int64_t elems_made(const struct step_core *s, int row, int unit)
 {
     const struct param *param = &s->table.param[row];

@@ -12,15 +12,16 @@
 #include "train/step/feature.h"
 #include "train/step/pipe.h"
 
-/* The feature. pace: with config.balances, of this rank since the last deal was looked at. */
+/* The feature. pace: measured on this rank since the last deal was considered, with
+ * config.balances. */
 struct shards {
     struct step_core *s;
-    double *pace_all; /* milliseconds of a shard, of each data rank */
-    double pace_ms;   /* of computing */
+    double *pace_all; /* milliseconds of a shard on each data rank */
+    double pace_ms;   /* milliseconds of computing */
     int64_t pace_steps, pace_shards;
 };
 
-/* ---- which shards a rank has ---- */
+/* ---- the shards of a rank ---- */
 
 static int deal_of(const struct step_core *s, int data_rank)
 {
@@ -35,7 +36,7 @@ int step_shards_deal(const struct step *step, int data_rank)
 
 /* ---- passes ---- */
 
-/* add_ends — unit 0 of a stage that shares the token embedding with another stage, tensor by
+/* add_ends — Adds unit 0 of a stage that shares the token embedding with another stage, tensor by
  * tensor. */
 static enum status add_ends(struct step_core *s, int64_t first)
 {
@@ -58,8 +59,8 @@ static void bind_pass(void *self, const struct step_micro *m, int at, struct pas
     step_shards_bind(((struct shards *)self)->s, m->first, p);
 }
 
-/* add_unit — After the last micro-batch of a shard: what the tensor axis and the tree of shards add
- * then. */
+/* add_unit — After the last micro-batch of a shard: adds a unit's gradient over the tensor axis and
+ * in the tree of shards. */
 static enum status add_unit(void *self, const struct step_micro *m, int unit)
 {
     struct step_core *s = ((struct shards *)self)->s;
@@ -73,8 +74,8 @@ static enum status add_unit(void *self, const struct step_micro *m, int unit)
     return store_exact_add(s->store, step_shards_of(s, m->first), begin, n);
 }
 
-/* gather_idly — Before the passes of a rank that has fewer shards than another one: as many passes
- * more in which it only takes part in gathers of parameters, as SHARD=full makes them in each. */
+/* gather_idly — Adds idle passes before the passes of a rank that has fewer shards than another.
+ * With SHARD=full every pass all-gathers parameters, and the idle passes only join these calls. */
 static enum status gather_idly(void *self, struct step_now *now)
 {
     struct step_core *s = ((struct shards *)self)->s;
@@ -86,7 +87,7 @@ static enum status gather_idly(void *self, struct step_now *now)
         return ST_OK;
     int64_t idle = (most - deal_of(s, step_mesh_data_rank(s))) * step_shards_each(s);
     for (int64_t first = 0; first < idle; first += s->config.batch_samples) {
-        /* Asks for parameters as a pass does, and computes nothing. */
+        /* Requests parameters as a pass does, and computes nothing. */
         const int blocks = (int)s->dims.layers;
         for (int unit = 0; unit <= blocks; unit++)
             TRY(store_unshard(s->store, unit, 1));
@@ -99,9 +100,9 @@ static enum status gather_idly(void *self, struct step_now *now)
 
 /* ---- BALANCE=auto ---- */
 
-#define ALIGNED_COSTS 1.03 /* times the best deal's time, at most, for runs that are aligned */
+#define ALIGNED_COSTS 1.03 /* limit for deals with aligned runs, relative to the best deal's time */
 
-/* time_of — the slowest rank's. */
+/* time_of — Returns the time of the slowest rank. */
 static double time_of(const struct balance *b, const int *begin)
 {
     double most = 0;
@@ -110,7 +111,8 @@ static double time_of(const struct balance *b, const int *begin)
     return most;
 }
 
-/* next_of — the rank that would end first with `unit` shards more. begin[i + 1]: its shards. */
+/* next_of — Returns the rank that would end first with `unit` shards more. begin[i + 1]: shards of
+ * rank i. */
 static int next_of(const struct balance *b, const int *begin, int unit)
 {
     int best = 0;
@@ -120,7 +122,7 @@ static int next_of(const struct balance *b, const int *begin, int unit)
     return best;
 }
 
-/* deal — in runs of whole units; false: there are too few. */
+/* deal — Deals shards in runs of whole units. Returns false if there are too few. */
 static bool deal(const struct balance *b, int unit, int *begin)
 {
     if (b->shards % unit != 0 || b->shards / unit < b->ranks)
@@ -162,7 +164,7 @@ static bool takes(void *arg, const int *begin)
     return store_exact_takes(s->store, begin);
 }
 
-/* deal_again — another deal, if one is faster. begin: room for it. */
+/* deal_again — Makes another deal if one is faster. begin: room for it. */
 static enum status deal_again(struct shards *own, int *begin)
 {
     struct step_core *s = own->s;
@@ -223,10 +225,11 @@ enum status step_shards_balance(struct step *step, const struct step_result *r)
     if (!s->config.balances || ranks == 1)
         return ST_OK;
     own->pace_ms += r->compute_ms;
-    own->pace_shards += deal_of(s, rank) + r->is_compared; /* one of another rank is work, too */
+    /* the compared shard of another rank is work, too */
+    own->pace_shards += deal_of(s, rank) + r->is_compared;
     if (++own->pace_steps < STEP_BALANCE_STEPS)
         return ST_OK;
-    /* Of every data rank, the milliseconds of a shard: the mean of its ranks along other axes. */
+    /* The milliseconds of a shard on every data rank: the mean of its ranks along other axes. */
     for (int i = 0; i < ranks; i++)
         own->pace_all[i] = 0;
     own->pace_all[rank] = own->pace_ms / (double)(own->pace_shards * each);

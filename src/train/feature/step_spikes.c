@@ -12,7 +12,7 @@ struct spikes {
     struct spike_history history;
 };
 
-/* fail_spike — SPIKE=stop, or more spikes than may be skipped. */
+/* fail_spike — Fails: SPIKE=stop, or more spikes than may be skipped. */
 static enum status fail_spike(const struct spikes *own, const struct step_now *now)
 {
     const struct step_core *s = own->s;

@@ -16,7 +16,7 @@ static bool is_known(const struct step_update_sums *u, int bucket)
     return kept->is_known && kept->writes == store_params_writes(u->s->store);
 }
 
-/* compare — the sums of what a bucket has now with the kept ones. */
+/* compare — Compares a bucket's sums of now with the kept ones. */
 static void compare(struct step_update_sums *u, int bucket, const uint32_t *now)
 {
     const struct step_update_kept *kept = &u->kept[bucket];
@@ -50,8 +50,9 @@ _Static_assert(TOLD_STEPS + 1 == STEP_CHANGED, "all numbers have room");
 
 static int own_rank(const struct step_update_sums *u) { return comm_place(step_world(u->s))->rank; }
 
-/* The steps that are suspect are counted back from the last update, which is the same on all ranks:
- * of several ranks the sum goes back too far, and never not far enough. */
+/* Writes this rank's numbers. The suspect steps are counted back from the last update, which is the
+ * same on all ranks. If several ranks report, the sum goes back too far, and never not far
+ * enough. */
 static void tell(const struct step_update_sums *u, double *out)
 {
     out[TOLD_RANKS] = u->is_found;
@@ -62,7 +63,7 @@ static void tell(const struct step_update_sums *u, double *out)
 static enum status fail_own(const struct step_update_sums *u)
 {
     const struct step_core *s = u->s;
-    /* The first and the last tensor of which this rank updates elements in the bucket. */
+    /* The first and the last tensor with elements in the bucket that this rank updates. */
     const struct store_local_shard a = store_local_shard(s->store, u->bucket);
     const char *first = "", *last = "";
     for (int i = 0; i < s->table.params_n; i++) {
@@ -114,8 +115,8 @@ static uint32_t bits_sum(struct tensor from, int64_t first, int64_t elems)
     return sum;
 }
 
-/* sum_up — a bucket as it lies in memory. Muon's second moments of what no hidden matrix has lie
- * one behind the other (step/run.c). */
+/* sum_up — Sums a bucket as it lies in memory. With Muon the second moments outside hidden matrices
+ * are contiguous (step/update.c). */
 static void sum_up(struct step_update_sums *u, int bucket, uint32_t now[STEP_PARTS_MAX])
 {
     const struct step *step = u->s->step;

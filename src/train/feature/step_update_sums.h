@@ -1,52 +1,54 @@
-/* step_update_sums — whether what this rank updates changed by itself between two updates (step.h).
- * It has no copy anywhere else where ranks hold shards, so no comparison of ranks finds it.
+/* step_update_sums — finds changes between two updates in the state that this rank updates
+ * (step.h). If ranks hold shards, there is no copy of this state, so no comparison of ranks can
+ * find such a change.
  *
- * An update gives sums of the bits that it reads and writes (kernels/adamw.h). The written ones of
- * each bucket are kept until its next update. Whatever else writes to the state makes them unknown
- * (store_params_writes). It must not know what is done about a difference. */
+ * An update computes sums of the bits that it reads and writes (kernels/adamw.h). The sums of the
+ * written bits of each bucket are kept until its next update. Any other write to the state
+ * invalidates them (store_params_writes). It must not know what is done about a difference. */
 #ifndef CONVOY_TRAIN_STEP_UPDATE_SUMS_H
 #define CONVOY_TRAIN_STEP_UPDATE_SUMS_H
 
 #include "train/step/feature.h"
 
 struct step_changed {
-    int ranks_n;   /* whose memory changed; 0: none was found */
-    int rank;      /* which, if it is one; else -1 */
-    int64_t steps; /* the state after so many steps may be wrong, and that of all later ones */
+    int ranks_n;   /* number of ranks whose memory changed; 0: none was found */
+    int rank;      /* the rank, if it is only one; else -1 */
+    int64_t steps; /* the state after this number of steps, and all later states, may be wrong */
 };
 
-/* Of a bucket's last update. */
+/* The sums of a bucket's last update. */
 struct step_update_kept {
     uint32_t written[STEP_PARTS_MAX];
-    int64_t writes; /* store_params_writes then */
-    int64_t steps;  /* done with this update */
+    int64_t writes; /* store_params_writes after the update */
+    int64_t steps;  /* steps done with this update */
     bool is_known;
 };
 
 struct step_update_sums {
     struct step_core *s;
-    struct step_update_kept *kept; /* of each bucket */
-    struct optim_sums now;         /* of the update under way */
+    struct step_update_kept *kept; /* sums of each bucket */
+    struct optim_sums now;         /* sums of the update in progress */
     /* the first difference on this rank */
     bool is_found;
     int part, bucket;
-    int64_t steps;              /* as step_changed */
-    struct step_changed agreed; /* of all ranks */
+    int64_t steps;              /* as in step_changed */
+    struct step_changed agreed; /* result of all ranks */
 };
 
 /* The feature, with config.checks_updates; on CPUs. All ranks get a difference at the head of the
  * next step, which fails: with ST_FAULT on the rank whose memory changed, with ST_PEER on others.
- * step_update_sums_of   of a step; NULL: not wanted.
- * step_update_sums_keep     before the first step: the state of so many steps, as it was loaded, is
- *                           what the next update must read. Local.
- * step_update_sums_verify   the same between two steps, from a pass over the state: before it is
- *                           kept, or after a step that failed before its update. Collective.
- * step_update_sums_verify_own  the same, only of this rank, after another failure. Local.
- * step_update_sums_changed  local: what such a failure has found. */
+ *
+ * step_update_sums_of — returns a step's sums, or NULL without config.checks_updates. */
 struct step_update_sums *step_update_sums_of(const struct step *step);
+/* step_update_sums_keep — local: computes the sums of a state that was loaded, after `steps` steps.
+ * The next update must read the same bits. Call it before the first step. */
 void step_update_sums_keep(struct step *step, int64_t steps);
+/* step_update_sums_verify — checks the state between two steps by a pass over it. Call it before
+ * the state is saved, or after a step that failed before its update. Collective. */
 enum status step_update_sums_verify(struct step *step);
+/* step_update_sums_verify_own — local: checks only this rank's state, after another failure. */
 enum status step_update_sums_verify_own(struct step *step);
+/* step_update_sums_changed — local: returns the change that such a failure reports. */
 struct step_changed step_update_sums_changed(const struct step *step);
 
 #endif

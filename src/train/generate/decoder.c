@@ -51,7 +51,7 @@ static enum status plan(struct decoder *d)
     return ST_OK;
 }
 
-/* measure — plans without memory, for the sizes. */
+/* measure — Plans without memory, for the sizes. */
 static enum status measure(struct decoder *d)
 {
     for (int i = 0; i < ARENA_N; i++)

@@ -2,7 +2,7 @@
  * of keys and values.
  *
  * With the cache, the next token costs one pass over the weights. It must not know how a token is
- * chosen, or what it spells. */
+ * chosen, or which text it stands for. */
 #ifndef CONVOY_TRAIN_DECODER_H
 #define CONVOY_TRAIN_DECODER_H
 
@@ -20,7 +20,7 @@ struct decoder;
  * ST_RETRY: out of memory. */
 enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t window,
                          enum dtype dtype, struct decoder **out);
-/* decoder_plan — the device memory that decoder_open would take, in bytes. */
+/* decoder_plan — computes the device memory that decoder_open would allocate, in bytes. */
 struct decoder_memory {
     int64_t params, activations, workspace;
 };
@@ -29,10 +29,10 @@ enum status decoder_plan(const struct model_dims *dims, int64_t window, enum dty
 struct load_target decoder_target(const struct decoder *decoder);
 void decoder_close(struct decoder *decoder); /* accepts NULL */
 
-/* decoder_logits — the logits (V, host memory, valid until the next call) of the token after n ≥ 1
- * tokens, each in [0, V). Only the last `window` tokens are read.
- * - If they are those of the call before plus one, only the new token is computed. The logits then
- *   differ by rounding alone.
+/* decoder_logits — returns the logits (V, host memory, valid until the next call) of the token
+ * after n ≥ 1 tokens, each in [0, V). Only the last `window` tokens are read.
+ * - If they are the tokens of the call before plus one, only the new token is computed. The logits
+ *   then differ only by rounding.
  * - Else all of them are computed. That is the case for each token once the text exceeds the
  *   window: positions count from its start, so every token moves and no cached key or value is
  *   valid. */

@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 
-/* largest — the index of the first largest logit; -1: not a distribution. */
+/* largest — Returns the index of the first largest logit; -1: not a distribution. */
 static int64_t largest(const float *logits, int64_t n)
 {
     int64_t best = -1;
@@ -26,13 +26,14 @@ static int falling(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* The logits to choose from: all above `least`, and the first `equals` of those equal to it. */
+/* The logits to choose from: all above `least`, and the first `equals` logits that are equal to
+ * it. */
 struct cut {
     float least;
     int64_t equals;
 };
 
-/* keep_p — how many of n descending logits top_p keeps. */
+/* keep_p — Returns the number of logits, out of n descending ones, that top_p keeps. */
 static int64_t keep_p(const float *sorted, int64_t n, double temperature, double p)
 {
     double total = 0, sum = 0;
@@ -55,7 +56,7 @@ static struct cut cut_of(const float *logits, int64_t n, const struct sampling_p
         if (isfinite(logits[i]))
             work[finite_n++] = logits[i];
     qsort(work, (size_t)finite_n, sizeof *work, falling);
-    /* What top_k keeps, and those equal to the last of them. */
+    /* The logits that top_k keeps, and all that equal the last of them. */
     int64_t kept = rule->top_k > 0 && rule->top_k < finite_n ? rule->top_k : finite_n;
     while (kept < finite_n && work[kept] == work[kept - 1])
         kept++;
@@ -98,7 +99,8 @@ int64_t sampling_pick(const float *logits, int64_t n, const struct sampling_para
     return last;
 }
 
-/* sequence_bytes — the length of the UTF-8 sequence that this byte begins; 1 if it begins none. */
+/* sequence_bytes — Returns the length of the UTF-8 sequence that this byte begins; 1 if it begins
+ * none. */
 static size_t sequence_bytes(uint8_t first)
 {
     return first >= 0xC2 && first <= 0xDF   ? 2

@@ -5,15 +5,15 @@
 
 #define RING 3
 
-/* shifted — the node `by` further in a node's pair or ring. */
+/* shifted — Returns the node `by` further in a node's pair or ring. */
 static int shifted(int node, int nodes, int by)
 {
-    const int first = nodes % 2 == 0 ? nodes : nodes - RING; /* of the ring */
+    const int first = nodes % 2 == 0 ? nodes : nodes - RING; /* first node of the ring */
     return node < first ? node ^ 1 : first + (node - first + by) % RING;
 }
 
-/* most_in_node — the ranks of a part that a node may have: those of a tensor group, which hold
- * different parts, are neighbours. */
+/* most_in_node — Returns the largest number of a part's ranks that a node may hold. The ranks of a
+ * tensor group, which hold different parts, are neighbours. */
 static int most_in_node(const struct peer_copy_world *w)
 {
     const int tensor = w->mesh.size[MESH_AXIS_TENSOR];
@@ -40,8 +40,9 @@ static int partner(const struct peer_copy_world *w, int rank, int by)
     if (w->nodes < 2)
         return -1;
     if (peer_copy_choice_is_within(w)) {
-        /* The same of the ranks of a part. Those in one node are neighbours among them. So ranks
-         * that are most_in_node apart among them are on different nodes, from either end. */
+        /* The same among the ranks of a part. The ranks of one node are consecutive in this list.
+         * So two ranks that are most_in_node apart in it are on different nodes, from either
+         * end. */
         const int context = w->mesh.size[MESH_AXIS_CONTEXT], n = ranks_of_part(w),
                   each = most_in_node(w);
         struct mesh_coord at = mesh_coord_of(&w->mesh, rank);
@@ -67,7 +68,7 @@ int peer_copy_choice_source(const struct peer_copy_world *world, int rank)
     return partner(world, rank, RING - 1);
 }
 
-/* compare — by history, then by step; below 0: a is older. */
+/* compare — Compares by history, then by step; below 0: a is older. */
 static int compare(const struct peer_copy_stamp *a, const struct peer_copy_stamp *b)
 {
     if (a->history != b->history)
@@ -86,8 +87,8 @@ static bool is_suspect(const struct peer_copy_offer *offers, int ranks,
     return is_so;
 }
 
-/* newest_below — the newest complete stamp that is older than *limit (NULL: of all) and not
- * suspect; NULL: none. */
+/* newest_below — Returns the newest complete stamp that is older than *limit (NULL: any) and not
+ * suspect, or NULL. */
 static const struct peer_copy_stamp *newest_below(const struct peer_copy_offer *offers, int ranks,
                                                   int ranks_max,
                                                   const struct peer_copy_stamp *limit)
@@ -124,7 +125,7 @@ static struct peer_copy_holder held_by(const struct peer_copy_offer *offers, int
     return (struct peer_copy_holder){slot >= 0 ? holder : -1, slot};
 }
 
-/* anywhere — ranks that have a slice from a world with other nodes. */
+/* anywhere — Finds a rank that has a slice from a world with other nodes. */
 static struct peer_copy_holder anywhere(const struct peer_copy_offer *offers, int ranks,
                                         int slice_rank, const struct peer_copy_stamp *wanted)
 {
@@ -135,7 +136,7 @@ static struct peer_copy_holder anywhere(const struct peer_copy_offer *offers, in
     return found;
 }
 
-/* find_holders — returns how many slices are missing, and one rank that lacks its own. */
+/* find_holders — Returns the number of missing slices, and one rank that lacks its own. */
 static int find_holders(const struct peer_copy_offer *offers, const struct peer_copy_world *world,
                         const struct peer_copy_stamp *wanted, struct peer_copy_holder *holders,
                         int *missing_out)
@@ -169,7 +170,7 @@ void peer_copy_choice_make(const struct peer_copy_offer *offers,
         int missing = -1, missing_n = find_holders(offers, world, at, holders, &missing);
         out->is_found = missing_n == 0;
         if (out->is_any && !out->is_found)
-            continue; /* of the newest one it is said what is missing */
+            continue; /* missing slices are reported for the newest one */
         *out = (struct peer_copy_choice){.is_found = out->is_found,
                                          .history = at->history,
                                          .step = at->step,

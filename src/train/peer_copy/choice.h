@@ -1,12 +1,13 @@
-/* peer_copy_choice — which rank keeps a copy of which other rank's slice, and from which copies a
- * job can go on. Pure functions of numbers. Must not know memory or how slices travel.
+/* peer_copy_choice — chooses the rank that keeps a copy of another rank's slice, and the copies
+ * from which a job can continue. Pure functions of numbers. Must not know memory or how slices
+ * travel.
  *
- * A slice is a rank's part of the state (mesh/store/state.h). Each rank holds its own slice and
- * that of one rank on another node, each of two steps: four slots. A job that goes on with fewer
- * or more nodes (ON_LOSS=shrink) begins with the slices of the ranks before.
+ * A slice is a rank's part of the state (mesh/store/state.h). Each rank holds its own slice and the
+ * slice of one rank on another node, each of two steps: four slots. A job that continues with fewer
+ * or more nodes (ON_LOSS=shrink) begins with the slices of the previous ranks.
  *
- * With TP and PP ranks hold different parts of the model. A rank's copy is kept by one that holds
- * the same part, on another node, where each part has enough ranks elsewhere. */
+ * With TP and PP ranks hold different parts of the model. If each part has enough ranks on other
+ * nodes, the copy of a rank's slice is kept by a rank that holds the same part, on another node. */
 #ifndef CONVOY_TRAIN_PEER_COPY_CHOICE_H
 #define CONVOY_TRAIN_PEER_COPY_CHOICE_H
 
@@ -18,39 +19,41 @@ enum { PEER_COPY_OWN, PEER_COPY_KEPT, PEER_COPY_HOLDINGS };
 #define PEER_COPY_BUFFERS 2
 #define PEER_COPY_SLOTS (PEER_COPY_HOLDINGS * PEER_COPY_BUFFERS)
 
-/* What a slot holds. */
+/* The content of a slot. */
 struct peer_copy_stamp {
-    int64_t history; /* grows with each generation; of two copies the one of the later is chosen */
+    int64_t history; /* grows with each generation; the copy with the higher number is chosen */
     int64_t step;    /* updates done */
-    int32_t rank;    /* whose slice */
+    int32_t rank;    /* the rank whose slice it is */
     int32_t is_complete;
-    int32_t ranks; /* that share the state: another number of them has other slices */
-    int64_t bytes; /* of the slice */
+    int32_t ranks; /* number of ranks that share the state; slices depend on it */
+    int64_t bytes; /* size of the slice */
     struct checkpoint_progress progress;
 };
 
-/* What a rank can give, as ranks exchange it. */
+/* The copies that a rank can offer, as ranks exchange it. */
 struct peer_copy_offer {
     _Alignas(16) struct peer_copy_stamp slot[PEER_COPY_SLOTS]; /* holding · BUFFERS + buffer */
-    int64_t history; /* the highest that this rank has known; 0: none */
-    /* of this history the copies of this step and of later ones may hold a bit that had changed, on
-     * any rank; 0: none do */
+    int64_t history; /* the highest history that this rank has seen; 0: none */
+    /* copies of this history, of this step and later ones, may contain a changed bit, on any rank;
+     * 0: none */
     int64_t suspect_history, suspect_step;
     int32_t has_room;  /* it has memory for its slots */
     int32_t was_other; /* it had copies of another model, layout or settings, which are dropped */
 };
 
-/* Who gives the slice of a rank. */
+/* The rank and slot that provide a rank's slice. */
 struct peer_copy_holder {
     int rank; /* -1: no rank has it */
     int slot;
 };
 struct peer_copy_choice {
     bool is_found;
-    int64_t history, step;  /* of the newest copies that are whole; not found: of the newest */
-    int ranks;              /* whose slices these are */
-    int missing, missing_n; /* not found: a rank whose slice of that step is gone; how many are */
-    bool is_any;            /* there is any copy at all */
+    /* history and step of the newest whole copies; not found: of the newest copies */
+    int64_t history, step;
+    int ranks; /* number of ranks that made these slices */
+    /* not found: a rank whose slice of that step is lost; number of such ranks */
+    int missing, missing_n;
+    bool is_any; /* there is any copy at all */
     struct checkpoint_progress progress;
 };
 
@@ -59,28 +62,32 @@ struct peer_copy_world {
     int nodes, locals;
     struct mesh mesh;
 };
-/* peer_copy_choice_keeper — the rank that keeps a copy of `rank`'s slice, on another node.
- * - If is_within, one that holds the same part of the model: the ranks of a part form pairs of
- *   nodes; where these are odd, the last three form a ring. Where a part's ranks are not as many
- *   on each of its nodes, each goes to the one that is so many further.
- * - Else the same local rank of another node of a pair or ring of all nodes.
- * peer_copy_choice_source — the rank whose slice `rank` keeps. On one node both are -1.
- * peer_copy_choice_is_within — every part has at least twice the ranks that a node may have of it.
- * peer_copy_choice_is_same_part — whether two ranks hold the same part. */
+/* peer_copy_choice_keeper — returns the rank that keeps a copy of `rank`'s slice, on another node;
+ * -1: there is only one node.
+ * - If is_within, it is a rank that holds the same part of the model. The ranks of a part form
+ *   pairs of nodes; if the number of nodes is odd, the last three form a ring. If nodes hold
+ *   unequal numbers of a part's n ranks, rank (i + m) mod n keeps the copy of rank i; m is the
+ *   largest number of these ranks on one node.
+ * - Else it is the same local rank of another node, in a pair or ring of all nodes. */
 int peer_copy_choice_keeper(const struct peer_copy_world *world, int rank);
+/* peer_copy_choice_source — returns the rank whose slice `rank` keeps; -1: there is only one
+ * node. */
 int peer_copy_choice_source(const struct peer_copy_world *world, int rank);
+/* peer_copy_choice_is_within — returns true if every part has at least twice as many ranks as one
+ * node may hold of it. */
 bool peer_copy_choice_is_within(const struct peer_copy_world *world);
+/* peer_copy_choice_is_same_part — returns true if two ranks hold the same part. */
 bool peer_copy_choice_is_same_part(const struct peer_copy_world *world, int rank, int other);
 
-/* peer_copy_choice_slot — the slot of a holding in which a rank has the slice of slice_rank, one of
- * `ranks`, complete and of this history and step; -1: in none. */
+/* peer_copy_choice_slot — returns the slot of a holding that contains the slice of slice_rank, one
+ * of `ranks` ranks, complete and of this history and step; -1: none does. */
 int peer_copy_choice_slot(const struct peer_copy_offer *offer, int holding, int slice_rank,
                           int ranks, int64_t history, int64_t step);
-/* peer_copy_choice_make — the newest history, and in it the newest step, of which all slices are
- * complete somewhere, and that no rank calls suspect. offers: of the world's ranks. holders: of
- * each slice; ranks_max of them. A rank's own copy goes before its keeper's, and both before those
- * of other ranks, which have them from a world with other nodes. Offers come from other processes:
- * their numbers are checked. */
+/* peer_copy_choice_make — finds the newest history, and in it the newest step, for which complete
+ * copies of all slices exist somewhere and no rank marks them as suspect. offers: of the world's
+ * ranks. holders: of each slice; ranks_max of them. A rank's own copy is preferred to its keeper's,
+ * and both to copies on other ranks, which come from a world with other nodes. Offers come from
+ * other processes: their numbers are checked. */
 void peer_copy_choice_make(const struct peer_copy_offer *offers,
                            const struct peer_copy_world *world, int ranks_max,
                            struct peer_copy_holder *holders, struct peer_copy_choice *out);

@@ -1,16 +1,17 @@
-/* peer_copy_exchange — a copy of this rank's slice to its own memory and to its keeper's; see
+/* peer_copy_exchange — copies this rank's slice to its own memory and to its keeper's; see
  * peer_copy/inside.h.
  *
- * A rank that holds all of a part's state copies the slice that it keeps for another one of that
- * part from its own memory. Other slices travel in jobs of the comm's queue (comm_job_begin), and
- * no cycle of ranks may wait for each other in their queues:
- * - One piece with each unit of the backward pass, after the reduction of its gradient, where
- *   sender and receiver are of one stage: these queue the same calls in the same order, and the
- *   reductions need that already.
- * - All pieces at the end of the step's passes, where any rank's keeper may be of another stage.
- *   Stages queue their messages in orders of their own. Behind the last of them, and before the
- *   next call of all ranks, the sums of the norm, there are the pieces alone.
- * - Of the ranks of a pair, a ring or a longer cycle, one sends first (is_first_sender). */
+ * If a rank holds all of a part's state, it makes its copy for another rank of that part from its
+ * own memory. Other slices are sent in jobs of the comm's queue (comm_job_begin), and no cycle of
+ * ranks may wait for each other in their queues:
+ * - If sender and receiver are of one stage, one piece is sent with each unit of the backward pass,
+ *   after the reduction of its gradient: these ranks queue the same calls in the same order, and
+ *   the reductions need that already.
+ * - If any rank's keeper may be of another stage, all pieces are sent at the end of the step's
+ *   passes. Stages queue their messages in orders of their own. After the last of these messages,
+ *   and before the next call of all ranks, the sums of the norm, the queues contain only the
+ *   pieces.
+ * - In a pair, a ring or a longer cycle, one rank sends first (swap). */
 #include "train/peer_copy/inside.h"
 
 #include <stdlib.h>
@@ -22,7 +23,7 @@
 #include "train/step/slice.h"
 #include "comm/core/part.h"
 
-/* write_slice — from this rank's memory to a slot, as its parts lie there. */
+/* write_slice — Writes a slice from this rank's memory to a slot, run by run. */
 static void write_slice(struct peer_copy_memory *memory, int slot, const struct state *slice)
 {
     struct state_part run;
@@ -35,7 +36,7 @@ static void write_slice(struct peer_copy_memory *memory, int slot, const struct 
         }
 }
 
-/* copy_slice — to a slot, from this rank's memory: its own slice or source's. */
+/* copy_slice — Copies a slice from this rank's memory to a slot: its own slice or source's. */
 static void copy_slice(struct peer_copy *copy, const struct step *step, int rank,
                        const struct checkpoint_progress *progress, int slot,
                        struct peer_copy_label *out)
@@ -60,7 +61,7 @@ static enum status give(struct peer_copy *copy, void *mine, int64_t bytes)
                : ST_OK;
 }
 
-/* swap — bytes of what this rank gives to its keeper, and of what it gets from its source. */
+/* swap — Sends bytes to this rank's keeper, and receives bytes from its source. */
 static enum status swap(struct peer_copy *copy, void *mine, int64_t mine_bytes, void *theirs,
                         int64_t theirs_bytes)
 {
@@ -72,7 +73,8 @@ static enum status swap(struct peer_copy *copy, void *mine, int64_t mine_bytes, 
     return sends_first ? ST_OK : give(copy, mine, mine_bytes);
 }
 
-/* accept_kept — a copy that arrives damaged stays incomplete: the older one counts. */
+/* accept_kept — Commits the copy that was received. A damaged one stays incomplete: the older one
+ * counts. */
 static void accept_kept(struct peer_copy *copy)
 {
     if (peer_copy_restore_accept(copy, copy->kept_slot, &copy->kept, copy->source) == ST_OK)
@@ -81,7 +83,8 @@ static void accept_kept(struct peer_copy *copy)
     status_clear();
 }
 
-/* move_piece — a job. Pieces of a slice are as even as multiples of PART_ALIGN bytes allow. */
+/* move_piece — A job: moves one piece. Pieces of a slice are as even as multiples of PART_ALIGN
+ * bytes allow. */
 static enum status move_piece(void *arg)
 {
     const struct peer_copy_piece *piece = arg;
@@ -101,8 +104,8 @@ static enum status move_piece(void *arg)
     return ST_OK;
 }
 
-/* is_sent — the slice of a rank must travel to its keeper. Ranks of one part hold the same, where
- * each holds all of it. */
+/* is_sent — Returns true if the slice of a rank must be sent to its keeper. That is not so if both
+ * ranks are of one part and each holds all of it. */
 static bool is_sent(const struct peer_copy *copy, const struct step *step, int rank, int keeper)
 {
     return rank >= 0 && keeper >= 0 &&
@@ -123,7 +126,7 @@ void peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
     atomic_store_explicit(&copy->moved_ns, 0, memory_order_relaxed);
     copy->sends = is_sent(copy, step, copy->place.rank, copy->keeper);
     copy->receives = is_sent(copy, step, copy->source, copy->place.rank);
-    /* This rank's own slice and, where it has it, the one that it keeps. */
+    /* This rank's own slice and, if it has it, the slice that it keeps. */
     copy->own_slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_OWN);
     copy->kept_slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_KEPT);
     copy_slice(copy, step, copy->place.rank, progress, copy->own_slot, &copy->own);

@@ -1,6 +1,6 @@
-/* peer_copy_inside — what the files of peer_copy share: peer_copy.c (open, the choice, when copies
- * are made), peer_copy/exchange.c (how), peer_copy/restore.c (slices to the ranks that need them).
- * Others use peer_copy.h. */
+/* peer_copy_inside — declarations for the files of peer_copy: peer_copy.c (open, the choice, when
+ * copies are made), peer_copy/exchange.c (how they are made), peer_copy/restore.c (slices to the
+ * ranks that need them). Other files use peer_copy.h. */
 #ifndef CONVOY_TRAIN_PEER_COPY_INSIDE_H
 #define CONVOY_TRAIN_PEER_COPY_INSIDE_H
 
@@ -12,85 +12,95 @@
 /* peer_copy_memory — the memory in which a rank holds copies of slices (peer_copy/choice.h): a
  * memfd that the supervisor made, so that it outlives the worker that writes it.
  *
- * The first page has what the slots hold, the slots follow. A slot is incomplete from
- * peer_copy_memory_begin until _commit, so a writer that is killed leaves no torn copy. The
- * checksum also covers what the slot says of itself. One process writes at a time, and within it
- * one thread a slot. Must not know ranks that are elsewhere. */
+ * The first page describes the slots; the slots follow. A slot is incomplete from
+ * peer_copy_memory_begin until peer_copy_memory_commit, so a writer that is killed leaves no torn
+ * copy. The checksum also covers the slot's description. One process writes at a time, and within
+ * it one thread for each slot. Must not know ranks that are elsewhere. */
 struct peer_copy_head; /* the first page */
 struct peer_copy_memory {
-    struct peer_copy_head *head;            /* NULL: not open */
-    struct XXH3_state_s *sum;               /* of the slot that _write fills, and of _sum_add */
-    int64_t written_bytes;                  /* of it */
-    int64_t slot_bytes[PEER_COPY_HOLDINGS]; /* of a slot of each: room for one slice */
-    int64_t bytes;                          /* of all */
+    struct peer_copy_head *head; /* NULL: not open */
+    /* state of the checksum of the slot that is written, or of peer_copy_memory_sum_add */
+    struct XXH3_state_s *sum;
+    int64_t written_bytes;                  /* bytes of the slot written so far */
+    int64_t slot_bytes[PEER_COPY_HOLDINGS]; /* size of a slot of each holding: room for one slice */
+    int64_t bytes;                          /* size of the memory */
     bool was_other; /* it held copies with another fingerprint, which are dropped */
 };
 
-/* peer_copy_memory_bytes — of the memory with slots of so many bytes in each holding. */
+/* peer_copy_memory_bytes — returns the size of the memory with slots of slot_bytes in each
+ * holding. */
 int64_t peer_copy_memory_bytes(const int64_t slot_bytes[PEER_COPY_HOLDINGS]);
 struct peer_copy_memory_config {
     int fd;                                 /* borrowed */
-    int64_t slot_bytes[PEER_COPY_HOLDINGS]; /* of the largest slice of each */
+    int64_t slot_bytes[PEER_COPY_HOLDINGS]; /* size of the largest slice of each holding */
     uint64_t fingerprint;
-    int64_t free_bytes;           /* that may be taken; -1: no limit */
-    void (*heartbeat)(void *arg); /* while memory is taken; may be NULL */
+    int64_t free_bytes;           /* bytes that may be allocated; -1: no limit */
+    void (*heartbeat)(void *arg); /* called while memory is allocated; may be NULL */
     void *heartbeat_arg;
 };
-/* peer_copy_memory_open — maps the memory of fd. What it holds is kept if sizes and fingerprint are
- * the same. Else it is taken anew, empty. ST_RETRY: there is not as much. */
+/* peer_copy_memory_open — maps the memory of fd. Its content is kept if sizes and fingerprint are
+ * the same. Else it is allocated anew, empty. ST_RETRY: there is not enough memory. */
 enum status peer_copy_memory_open(const struct peer_copy_memory_config *config,
                                   struct peer_copy_memory *out);
 void peer_copy_memory_close(struct peer_copy_memory *m); /* may be called twice */
-/* peer_copy_memory_release — gives the memory back; what it holds is lost. */
+/* peer_copy_memory_release — frees the memory; its content is lost. */
 void peer_copy_memory_release(struct peer_copy_memory *m, int fd);
 
-/* peer_copy_memory_offer — what the slots hold; has_room and was_other are set.
- * peer_copy_memory_set_history — the highest history that is known.
- * peer_copy_memory_set_suspect — of this history the copies of this step and of later ones. */
+/* peer_copy_memory_offer — writes the content of the slots to an offer; has_room and was_other are
+ * set. */
 void peer_copy_memory_offer(const struct peer_copy_memory *m, struct peer_copy_offer *out);
+/* peer_copy_memory_set_history — sets the highest history that this rank has seen. */
 void peer_copy_memory_set_history(struct peer_copy_memory *m, int64_t history);
+/* peer_copy_memory_set_suspect — marks the copies of this history, of this step and later ones, as
+ * suspect. */
 void peer_copy_memory_set_suspect(struct peer_copy_memory *m, int64_t history, int64_t step);
 
-/* peer_copy_memory_oldest — the slot of a holding to write next: an incomplete one, else the older.
- * peer_copy_memory_data — where the slice of a slot lies. peer_copy_memory_room — its bytes at
- *   most.
- * peer_copy_memory_begin — the slot becomes incomplete, and may be written.
- * peer_copy_memory_commit — it is written, and complete with this stamp.
- * peer_copy_memory_checksum — of a slice with a stamp; memory bound. _checksum_of: the one that a
- *   slot was committed with.
- * peer_copy_memory_is_sound — a complete slot whose content has its checksum.
- * peer_copy_memory_drop_newer — the slots that are newer than this history and step become
- *   incomplete; -1, -1: all. */
+/* peer_copy_memory_oldest — returns the slot of a holding to write next: an incomplete one, else
+ * the older one. */
 int peer_copy_memory_oldest(const struct peer_copy_memory *m, int holding);
+/* peer_copy_memory_data — returns the address of a slot's slice. */
 void *peer_copy_memory_data(const struct peer_copy_memory *m, int slot);
+/* peer_copy_memory_room — returns the largest size of a slot's slice in bytes. */
 int64_t peer_copy_memory_room(const struct peer_copy_memory *m, int slot);
+/* peer_copy_memory_begin — makes a slot incomplete; it may be written then. */
 void peer_copy_memory_begin(struct peer_copy_memory *m, int slot);
+/* peer_copy_memory_checksum — returns the checksum of a slice with a stamp; memory bound. */
 uint64_t peer_copy_memory_checksum(const void *slice, const struct peer_copy_stamp *stamp);
+/* peer_copy_memory_commit — makes a slot that was written complete, with this stamp. */
 void peer_copy_memory_commit(struct peer_copy_memory *m, int slot,
                              const struct peer_copy_stamp *stamp, uint64_t checksum);
-/* From this process's memory, in one pass: _write_begin begins a slot, _write adds bytes, and
- * _write_end commits it when all are there. One slot at a time. */
+/* peer_copy_memory_write_begin — begins to write a slot from this process's memory, in one pass.
+ * One slot at a time. */
 void peer_copy_memory_write_begin(struct peer_copy_memory *m, int slot,
                                   const struct peer_copy_stamp *stamp);
+/* peer_copy_memory_write — adds bytes to it. */
 void peer_copy_memory_write(struct peer_copy_memory *m, int slot, const void *from, int64_t bytes);
+/* peer_copy_memory_write_end — commits the slot when all bytes have been added. */
 void peer_copy_memory_write_end(struct peer_copy_memory *m, int slot,
                                 const struct peer_copy_stamp *stamp);
-/* The checksum of bytes that come piece by piece: _sum_begin, _sum_add, and _sum_end, which returns
- * it. Not while a slot is written. */
+/* peer_copy_memory_sum_begin — begins the checksum of a slice that arrives in several messages. Not
+ * while a slot is written. */
 void peer_copy_memory_sum_begin(struct peer_copy_memory *m, const struct peer_copy_stamp *stamp);
+/* peer_copy_memory_sum_add — adds the bytes of a message. */
 void peer_copy_memory_sum_add(struct peer_copy_memory *m, const void *from, int64_t bytes);
+/* peer_copy_memory_sum_end — returns the checksum. */
 uint64_t peer_copy_memory_sum_end(const struct peer_copy_memory *m);
+/* peer_copy_memory_checksum_of — returns the checksum with which a slot was committed. */
 uint64_t peer_copy_memory_checksum_of(const struct peer_copy_memory *m, int slot);
+/* peer_copy_memory_is_sound — returns true if a slot is complete and its content has its
+ * checksum. */
 bool peer_copy_memory_is_sound(const struct peer_copy_memory *m, int slot);
+/* peer_copy_memory_drop_newer — makes the slots that are newer than this history and step
+ * incomplete; -1, -1: all slots. */
 void peer_copy_memory_drop_newer(struct peer_copy_memory *m, int64_t history, int64_t step);
 
-/* What travels before a slice: all that its slot says, but whether it is complete. */
+/* The message that is sent before a slice: the description of its slot, without is_complete. */
 struct peer_copy_label {
     struct peer_copy_stamp stamp;
     uint64_t checksum;
 };
 
-/* A job: one of the pieces in which slices travel. */
+/* A job that sends one piece of a slice. */
 struct peer_copy_piece {
     struct peer_copy *copy;
     int i;
@@ -101,15 +111,16 @@ struct peer_copy_piece {
 struct peer_copy {
     struct peer_copy_config config;
     struct comm_place place;
-    /* the ranks that keep this one's slice, and whose slice this one keeps; -1: one node */
+    /* the rank that keeps this rank's slice, and the rank whose slice this rank keeps; -1: one
+     * node */
     int keeper, source;
-    int64_t slice_bytes[PEER_COPY_HOLDINGS]; /* of this rank, and of source */
+    int64_t slice_bytes[PEER_COPY_HOLDINGS]; /* size of this rank's slice, and of source's */
     struct peer_copy_memory memory;
-    struct peer_copy_offer *offers;   /* of all ranks */
-    struct peer_copy_holder *holders; /* of slices; ranks_max */
+    struct peer_copy_offer *offers;   /* offers of all ranks */
+    struct peer_copy_holder *holders; /* holders of slices (ranks_max) */
     struct peer_copy_choice choice;
-    int64_t history; /* of copies that are made now */
-    int64_t step;    /* being copied, or copied; -1: none */
+    int64_t history; /* history of the copies that are made now */
+    int64_t step;    /* step that is being copied, or was copied last; -1: none */
     /* the exchange of that step */
     bool sends, receives; /* to keeper; from source */
     int own_slot, kept_slot;
@@ -117,9 +128,9 @@ struct peer_copy {
     struct peer_copy_piece *pieces;
     int pieces_n, begun_n;
     int64_t begin_ns;
-    double local_ms;          /* the copies in this rank's memory took */
-    _Atomic int64_t moved_ns; /* the exchange took */
-    int copies_n;             /* that are done */
+    double local_ms;          /* time for the copies in this rank's memory */
+    _Atomic int64_t moved_ns; /* time for the exchange */
+    int copies_n;             /* number of copies made */
 };
 
 static inline struct tensor peer_copy_bytes_at(void *data)
@@ -133,22 +144,24 @@ static inline void peer_copy_beat(const struct peer_copy *copy)
         copy->config.heartbeat(copy->config.heartbeat_arg);
 }
 
-/* peer_copy_restore_accept — commits a slot that was received, if it is what was sent: rank's
- * slice. Else ST_PEER. */
+/* peer_copy_restore_accept — commits a slot that was received, if its content is the slice of
+ * `rank` that was sent. Else ST_PEER. */
 enum status peer_copy_restore_accept(struct peer_copy *copy, int slot,
                                      const struct peer_copy_label *label, int rank);
 
-/* A copy (peer_copy/exchange.c).
- * _begin   of the state with this progress, after _finish: what this rank can copy from its own
- *          memory. What travels follows in pieces_n pieces, as many at both ends.
- * _piece   queues the next piece, if there is one.
- * _finish  waits for the pieces that were begun; returns the first failure.
- * _travels whether slices of any rank are sent; the same on all. Else each rank copies the one that
- *          it keeps from its own memory, which has the same state. */
+/* ---- one copy (peer_copy/exchange.c) ---- */
+
+/* peer_copy_exchange_begin — begins a copy of the state with this progress, after
+ * peer_copy_exchange_finish: copies the slices that this rank has in its own memory. Other slices
+ * follow in pieces_n pieces; the number is the same at both ends. */
 void peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
                               const struct checkpoint_progress *progress, int pieces_n);
+/* peer_copy_exchange_piece — queues the next piece, if there is one. */
 enum status peer_copy_exchange_piece(struct peer_copy *copy);
+/* peer_copy_exchange_finish — waits for the pieces that were begun; returns the first failure. */
 enum status peer_copy_exchange_finish(struct peer_copy *copy);
+/* peer_copy_exchange_travels — returns true if slices of any rank are sent; the same on all ranks.
+ * Else each rank copies the slice that it keeps from its own memory, which has the same state. */
 bool peer_copy_exchange_travels(const struct peer_copy *copy, const struct step *step);
 
 #endif

@@ -1,4 +1,4 @@
-/* peer_copy_memory — see peer_copy_memory.h. */
+/* peer_copy_memory — see peer_copy/inside.h. */
 #include "train/peer_copy/inside.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ struct peer_copy_head {
 };
 #define HEAD_BYTES (((int64_t)sizeof(struct peer_copy_head) + PAGE - 1) / PAGE * PAGE)
 
-/* Of a slot, in whole pages. */
+/* Returns the size of a slot in whole pages. */
 static int64_t stride(int64_t slot_bytes) { return (slot_bytes + PAGE - 1) / PAGE * PAGE; }
 
 int64_t peer_copy_memory_bytes(const int64_t slot_bytes[PEER_COPY_HOLDINGS])
@@ -63,10 +63,10 @@ static enum status map(int fd, struct peer_copy_memory *m)
 static void give_back(int fd)
 {
     if (ftruncate(fd, 0) != 0)
-        errno = 0; /* there is nothing to give back */
+        errno = 0; /* there is nothing to free */
 }
 
-/* take_pages — for all slots, so that no write can fail later. */
+/* take_pages — Allocates the pages of all slots, so that no write can fail later. */
 static enum status take_pages(const struct peer_copy_memory_config *c, int64_t bytes)
 {
     if (ftruncate(c->fd, bytes) != 0)
@@ -81,7 +81,7 @@ static enum status take_pages(const struct peer_copy_memory_config *c, int64_t b
     return ST_OK;
 }
 
-/* take — had_bytes: what the memory has now, and gives back. */
+/* take — Allocates the memory. had_bytes: its size before, which is freed first. */
 static enum status take(const struct peer_copy_memory_config *c, int64_t bytes, int64_t had_bytes)
 {
     char need[32], have[32];
@@ -205,12 +205,13 @@ void peer_copy_memory_begin(struct peer_copy_memory *m, int slot)
     atomic_thread_fence(memory_order_seq_cst); /* before any byte of the slot changes */
 }
 
-/* seed_of — of a checksum: what the slot says of itself. */
+/* seed_of — Returns the seed of a checksum, which covers the slot's description. */
 static uint64_t seed_of(const struct peer_copy_stamp *stamp)
 {
     const struct checkpoint_progress *p = &stamp->progress;
     const struct spike_history *spikes = &p->spikes.history;
-    const bool is_history = spikes->n >= 0 && spikes->n <= SPIKE_WINDOW; /* of another rank */
+    /* it may come from another rank */
+    const bool is_history = spikes->n >= 0 && spikes->n <= SPIKE_WINDOW;
     const int64_t said[] = {
         stamp->history,      stamp->step,    stamp->rank,    p->step,
         p->samples,          p->tokens,      p->scale.steps, (int64_t)p->scale.factor,
@@ -245,7 +246,8 @@ void peer_copy_memory_write_begin(struct peer_copy_memory *m, int slot,
     XXH3_64bits_reset_withSeed(m->sum, seed_of(stamp));
 }
 
-/* The checksum brings a chunk into the cache, from where it is copied past the cache. */
+/* The checksum reads a chunk into the cache; the copy then reads it there, and writes past the
+ * cache. */
 void peer_copy_memory_write(struct peer_copy_memory *m, int slot, const void *from, int64_t bytes)
 {
     char *to = (char *)peer_copy_memory_data(m, slot) + m->written_bytes;

@@ -1,6 +1,5 @@
-/* peer_copy — see peer_copy.h. Memory is in peer_copy/memory.c, the choice of a state in
- * peer_copy/choice.c, what follows it in peer_copy/restore.c, how copies are made in
- * peer_copy/exchange.c. */
+/* peer_copy — see peer_copy.h. peer_copy/memory.c has the memory, peer_copy/choice.c the choice of
+ * a state, peer_copy/restore.c its use, peer_copy/exchange.c the copies. */
 #include "train/peer_copy/inside.h"
 
 #include <math.h>
@@ -15,11 +14,11 @@
 #include "train/step/slice.h"
 #include "comm/core/part.h"
 
-/* stays free beside the copies */
+/* stays free next to the copies */
 #define RESERVE_BYTES ((int64_t)256 << 20)
 
 #define LOGGED_COPY 3
-#define COSTLY_SHARE 0.1 /* of a step's time */
+#define COSTLY_SHARE 0.1 /* share of a step's time */
 
 const char *peer_copy_why(const struct step_config *config, int nodes)
 {
@@ -33,7 +32,7 @@ enum status peer_copy_world(const struct step_config *config, const struct comm_
     return step_mesh(config, place->ranks, &out->mesh);
 }
 
-/* Where ranks change, so does the part that a worker has: its slots have room for any. */
+/* If the number of ranks may change, so does a worker's part: its slots have room for any. */
 enum status peer_copy_sizes(const struct step_config *config, const struct comm_place *place,
                             int ranks_min, int ranks_max, struct peer_copy_sizes *out)
 {
@@ -73,7 +72,7 @@ enum status peer_copy_bytes(const struct step_config *config, const struct comm_
 
 /* ---- open and close ---- */
 
-/* take_memory — a rank without room says so to the others. */
+/* take_memory — Allocates the memory. A rank without room reports that in its offer. */
 static void take_memory(struct peer_copy *copy)
 {
     const struct peer_copy_config *c = &copy->config;
@@ -95,7 +94,7 @@ static void take_memory(struct peer_copy *copy)
     status_clear();
 }
 
-/* exchange_offers — every rank's, to all. */
+/* exchange_offers — All-gathers the offers of all ranks. */
 static enum status exchange_offers(struct peer_copy *copy)
 {
     struct peer_copy_offer *own = &copy->offers[copy->place.rank];
@@ -178,9 +177,10 @@ void peer_copy_close(struct peer_copy *copy)
     free(copy);
 }
 
-/* ---- which state ---- */
+/* ---- the choice of a state ---- */
 
-/* verify — the holders check what they would give; all ranks learn which slices are damaged. */
+/* verify — Lets the holders check the copies that were chosen. All ranks get the number of damaged
+ * ones. */
 static enum status verify(struct peer_copy *copy, bool *is_sound_out)
 {
     float damaged = 0;
@@ -203,7 +203,7 @@ static enum status verify(struct peer_copy *copy, bool *is_sound_out)
     return ST_OK;
 }
 
-/* log_missing — on rank 0: why there is no state in memory, if there were copies. */
+/* log_missing — On rank 0: logs why there is no state in memory, if there were copies. */
 static void log_missing(const struct peer_copy *copy)
 {
     const struct peer_copy_choice *choice = &copy->choice;
@@ -231,7 +231,7 @@ static void log_missing(const struct peer_copy *copy)
                  "the checkpoint, or without one from the beginning");
 }
 
-/* log_found — on rank 0. */
+/* log_found — On rank 0: logs the state that was found. */
 static void log_found(const struct peer_copy *copy)
 {
     const struct peer_copy_choice *choice = &copy->choice;
@@ -248,7 +248,7 @@ static void log_found(const struct peer_copy *copy)
                  (long long)choice->step, choice->ranks, copy->place.ranks);
 }
 
-/* log_suspect — on rank 0: why newer copies than the ones that were found are not used. */
+/* log_suspect — On rank 0: logs why copies that are newer than the chosen ones are not used. */
 static void log_suspect(const struct peer_copy *copy)
 {
     for (int rank = 0; rank < copy->place.ranks; rank++) {
@@ -265,7 +265,7 @@ enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
                            struct checkpoint_progress *progress)
 {
     *found_out = false;
-    /* Later than all that any rank knows. */
+    /* Later than any rank's history. */
     int64_t last = 0;
     for (int rank = 0; rank < copy->place.ranks; rank++)
         last = copy->offers[rank].history > last ? copy->offers[rank].history : last;
@@ -289,7 +289,7 @@ enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
     } else {
         log_missing(copy);
     }
-    /* newer copies of some ranks must not seem newer than what all go on from */
+    /* newer copies of some ranks must not seem newer than the chosen state */
     peer_copy_memory_drop_newer(&copy->memory, *found_out ? copy->choice.history : -1,
                                 copy->choice.step);
     return ST_OK;
@@ -297,15 +297,16 @@ enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
 
 /* ---- copies ---- */
 
-/* is_apart — slices go from stage to stage, and not beside the backward pass. */
+/* is_apart — Returns true if slices are sent from stage to stage, and not during the backward
+ * pass. */
 static bool is_apart(const struct peer_copy *copy)
 {
     const struct peer_copy_world *world = &copy->config.world;
     return world->mesh.size[MESH_AXIS_PIPELINE] > 1 && !peer_copy_choice_is_within(world);
 }
 
-/* log_cost — once, on rank 0, of the third copy: the first two touch new memory. step_ms: from its
- * begin to that of the next one. */
+/* log_cost — On rank 0: logs the cost of the third copy, once; the first two touch new memory.
+ * step_ms: from the copy's begin to the begin of the next one. */
 static void log_cost(struct peer_copy *copy, double step_ms)
 {
     char bytes[32], speed[32];
@@ -324,7 +325,8 @@ static void log_cost(struct peer_copy *copy, double step_ms)
                  : "");
 }
 
-/* begin_copy — pieces_n: in how many pieces slices travel; the same at both ends of each. */
+/* begin_copy — Begins a copy. pieces_n: number of pieces in which slices are sent; the same at both
+ * ends of each. */
 static enum status begin_copy(struct peer_copy *copy, const struct step *step,
                               const struct checkpoint_progress *progress, int pieces_n)
 {

@@ -1,4 +1,4 @@
-/* peer_copy_restore — brings slices to the ranks that need them, and makes them their state; see
+/* peer_copy_restore — sends slices to the ranks that need them, and makes them their state; see
  * peer_copy.h. */
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@
 #include "train/peer_copy/inside.h"
 #include "train/step/slice.h"
 
-#define MESSAGE_BYTES ((int64_t)4 << 20) /* of a slice, at once */
+#define MESSAGE_BYTES ((int64_t)4 << 20) /* size of one message of a slice */
 #define MESSAGE_ELEMS (MESSAGE_BYTES / (int64_t)sizeof(float))
 
 static struct peer_copy_label label_of(const struct peer_copy *copy, int slot)
@@ -52,7 +52,7 @@ enum status peer_copy_restore_accept(struct peer_copy *copy, int slot,
     return ST_OK;
 }
 
-/* receive_slice — of a rank, into the oldest slot of a holding. */
+/* receive_slice — Receives the slice of a rank into the oldest slot of a holding. */
 static enum status receive_slice(struct peer_copy *copy, int holding, int rank, int from,
                                  int *slot_out)
 {
@@ -75,8 +75,8 @@ static enum status receive_slice(struct peer_copy *copy, int holding, int rank, 
     return peer_copy_restore_accept(copy, slot, &label, rank);
 }
 
-/* replicate — every keeper that lacks a slice gets it. From here on the state is on two nodes
- * again, and a second loss is as the first. own_slot: of this rank's slice. */
+/* replicate — Sends every keeper the slice that it lacks. After that the state is on two nodes
+ * again, and a second loss can be survived like the first. own_slot: slot of this rank's slice. */
 static enum status replicate(struct peer_copy *copy, int own_slot)
 {
     for (int rank = 0; rank < copy->place.ranks; rank++) {
@@ -97,7 +97,7 @@ static enum status replicate(struct peer_copy *copy, int own_slot)
 
 /* ---- another number of ranks ---- */
 
-/* take_label — all ranks learn what the slice's slot says of itself. bytes: what the slice has. */
+/* take_label — Broadcasts the description of a slice's slot. bytes: expected size of the slice. */
 static enum status take_label(struct peer_copy *copy, int rank, int64_t bytes,
                               struct peer_copy_label *out)
 {
@@ -114,8 +114,8 @@ static enum status take_label(struct peer_copy *copy, int rank, int64_t bytes,
 }
 
 /* pass_slice — The holder sends a slice to all ranks, whose state it becomes; the other ranks
- * receive it in `buffer`. Damage is found at the end only: the state is lost then with the
- * generation. */
+ * receive it in `buffer`. Damage is found only at the end: then the state is lost, and the
+ * generation fails. */
 static enum status pass_slice(struct peer_copy *copy, const struct state *slice, float *buffer)
 {
     const struct peer_copy_holder *holder = &copy->holders[slice->rank];
@@ -126,7 +126,7 @@ static enum status pass_slice(struct peer_copy *copy, const struct state *slice,
     TRY(take_label(copy, slice->rank, elems * (int64_t)sizeof *buffer, &label));
     peer_copy_memory_sum_begin(&copy->memory, &label.stamp);
     for (int64_t at = 0, n; at < elems; at += n) {
-        const int64_t left = each - at % each; /* of the part */
+        const int64_t left = each - at % each; /* elements left in the part */
         float *data =
             holds ? (float *)peer_copy_memory_data(&copy->memory, holder->slot) + at : buffer;
         n = left < MESSAGE_ELEMS ? left : MESSAGE_ELEMS;
@@ -142,7 +142,7 @@ static enum status pass_slice(struct peer_copy *copy, const struct state *slice,
                : fail_damaged(&label, slice->rank);
 }
 
-/* restore_slice — all ranks write their own slices, part by part. */
+/* restore_slice — All ranks write their own slices, part by part. */
 static enum status restore_slice(struct peer_copy *copy, const struct step *step, int slot)
 {
     const struct state slice = step_slice(step, copy->place.rank);
@@ -158,7 +158,8 @@ static enum status restore_slice(struct peer_copy *copy, const struct step *step
 static enum status restore(struct peer_copy *copy, struct step *step)
 {
     if (copy->choice.ranks != copy->place.ranks) {
-        /* The slices of the ranks before, one after the other, become the state of other ranks. */
+        /* The slices of the previous ranks become, one after the other, the state of the present
+         * ranks. */
         float *buffer = memory_new(MESSAGE_ELEMS, sizeof *buffer);
         enum status st = ST_OK;
         for (int rank = 0; rank < copy->choice.ranks && st == ST_OK; rank++) {

@@ -1,4 +1,4 @@
-/* batch — one batch of samples in host memory, and the one place that divides a loss.
+/* batch — one batch of samples in host memory, and the only place that divides a loss.
  *
  * Losses and gradients are sums. Their divisor is counted over the whole global batch before the
  * first micro-batch runs, so results do not depend on how the batch is cut. Pure. It must not know
@@ -27,23 +27,25 @@ struct batch_counts {
 };
 
 /* batch_init — allocates buffers for up to `samples` samples. Fails with ST_RETRY if memory is
- * refused. batch_free may be called twice. */
+ * refused. */
 enum status batch_init(struct batch *out, enum feed_task task, int64_t samples, int64_t seq_tokens);
-/* batch_add_documents — LM: first_key as well. Fails as batch_init. */
+/* batch_add_documents — LM: allocates first_key as well. Fails as batch_init. */
 enum status batch_add_documents(struct batch *batch);
-/* batch_set_window — first_key: no token attends to more than the latest `window` tokens, itself
- * among them; window ≥ 1. */
+/* batch_set_window — raises first_key so that no token attends to more than the latest `window`
+ * tokens, itself included; window ≥ 1. */
 void batch_set_window(struct batch *batch, int64_t window);
-/* batch_bytes — the size of batch_init's buffers; batch_documents_bytes: of the other. */
+/* batch_bytes — returns the size of batch_init's buffers. */
 int64_t batch_bytes(enum feed_task task, int64_t samples, int64_t seq_tokens);
+/* batch_documents_bytes — returns the size of batch_add_documents' buffer. */
 int64_t batch_documents_bytes(int64_t samples, int64_t seq_tokens);
+/* batch_free — may be called twice. */
 void batch_free(struct batch *batch);
-/* batch_check — every token is in [0, vocab), every target below vocab; else ST_BAD_DATA with
- * position and value. */
+/* batch_check — fails with ST_BAD_DATA, position and value unless every token is in [0, vocab) and
+ * every target below vocab. */
 enum status batch_check(const struct batch *batch, int64_t vocab);
 void batch_count(const struct batch *batch, struct batch_counts *counts); /* adds to *counts */
-/* batch_scales — the factors of the losses. LM: 1/targets. QA: ½/starts and ½/ends. 0 if nothing
- * counts. */
+/* batch_scales — returns the factors of the losses. LM: 1/targets. QA: ½/starts and ½/ends. 0 if
+ * nothing counts. */
 void batch_scales(enum feed_task task, const struct batch_counts *counts, double *scale_out,
                   double *scale_end_out);
 /* batch_loss — sums n losses in double, in their order, times the scales. LM: one loss per token.

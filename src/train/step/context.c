@@ -1,5 +1,5 @@
-/* step_context — which positions of its samples a rank trains on, where a context group shares them
- * (step/inside.h). Every rank of the group reads whole samples, because the feed has no others, and
+/* step_context — the positions of its samples that a rank trains on, if a context group shares them
+ * (step/core.h). Every rank of the group reads whole samples, because the feed has no others, and
  * keeps the tokens and targets of its own two runs (model_shard_runs). */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ enum status step_context_part_open(const struct step_core *s, int64_t samples, s
     return is_shared(s) ? batch_init(own, FEED_TASK_LM, samples, s->own_tokens) : ST_OK;
 }
 
-/* take — own positions of one sample's first n tokens or targets; 0 behind them. */
+/* take — copies the own positions of one sample's first n tokens or targets; 0 after them. */
 static void take(const struct step_core *s, int32_t *own, const int32_t *whole, int64_t n)
 {
     const struct attention_runs runs = model_shard_runs(

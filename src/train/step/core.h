@@ -1,7 +1,7 @@
-/* step_core — what a step is from open to close, as all of its files and features see it: the
- * config, this rank's place among ranks, its part of the model, the stream and the store. Nothing
- * here changes in a step. It must not know batches, losses, updates or features: those are of
- * struct step (step/inside.h), which features do not see. */
+/* step_core — the part of a step that stays the same from open to close, for all its files and
+ * features: the config, this rank's place among ranks, its part of the model, the stream and the
+ * store. It must not know batches, losses, updates or features: they belong to struct step
+ * (step/inside.h), which features do not see. */
 #ifndef CONVOY_TRAIN_STEP_CORE_H
 #define CONVOY_TRAIN_STEP_CORE_H
 
@@ -18,108 +18,132 @@
 enum { STEP_ARENA_ACTS, STEP_ARENA_SCRATCH, STEP_ARENA_INPUT, STEP_ARENA_N };
 
 struct step_core {
-    struct step *step;         /* the whole: for the functions of passes (step/feature.h) */
-    struct step_config config; /* of this rank's replica */
+    /* the step that contains it, for the functions of passes (step/feature.h) */
+    struct step *step;
+    struct step_config config; /* config of this rank's replica */
     struct step_local local;   /* the replica's place among all */
-    struct comm *comm_alone;   /* of one rank: where the config, or the data axis, has no comm */
+    struct comm *comm_alone;   /* comm of one rank, if the config or the data axis has none */
     struct mesh_comm mesh;
-    bool counts_targets, counts_losses; /* this rank, of those with the same samples */
-    int64_t samples;                    /* of a step, on this rank */
-    int64_t own_tokens;                 /* of a sample, on this rank */
-    struct model_dims dims;             /* what this rank computes; config.dims: the whole model */
+    /* this rank counts for the ranks that have the same samples */
+    bool counts_targets, counts_losses;
+    int64_t samples;    /* samples of a step on this rank */
+    int64_t own_tokens; /* tokens of a sample that this rank computes */
+    /* part that this rank computes; config.dims: the whole model */
+    struct model_dims dims;
     const struct model_ops *model;
-    struct param_table table; /* of dims */
+    struct param_table table; /* table of dims */
     struct step_pipe *pipe;   /* NULL: one stage (step/pipe.h) */
-    struct param_table whole; /* of config.dims, where dims are a part */
+    struct param_table whole; /* table of config.dims, if dims are only a part */
     bool has_whole;
-    struct param_table all_stages; /* config.shards > 0: of the last tensor rank */
+    struct param_table all_stages; /* config.shards > 0: table of the last tensor rank */
     struct tensor_axis tensor, context;
     const struct model_axis *tensor_axis, *context_axis; /* for struct pass */
-    struct tensor partial; /* gradients that the tensor axis adds up, of one unit */
+    struct tensor partial; /* gradients of one unit that the tensor axis adds up */
     struct stream *stream;
     struct store *store;
-    struct state state;  /* of the whole model, on all ranks */
-    struct part_map map; /* has_whole */
+    struct state state;  /* state of the whole model, on all ranks */
+    struct part_map map; /* with has_whole */
 };
 
-/* step_core — of a step.
- * step_world — the comm of all ranks of all replicas.
- * step_task, step_sample_losses — the kind of its samples; how many losses one has.
- * step_heartbeat — calls config.heartbeat, where there is one. */
+/* step_core — returns the core of a step. */
 struct step_core *step_core(const struct step *step);
+/* step_world — returns the comm of all ranks of all replicas. */
 struct comm *step_world(const struct step_core *s);
+/* step_task — returns the kind of its samples. */
 enum feed_task step_task(const struct step_core *s);
+/* step_sample_losses — returns the number of losses of a sample. */
 int64_t step_sample_losses(const struct step_core *s);
+/* step_heartbeat — calls config.heartbeat, if it is set. */
 void step_heartbeat(const struct step_core *s);
 
-/* The rank's place in the mesh (step/mesh.c).
- * _open, _close: the communicators; _close accepts a step without them.
- * _data: of the ranks that have the same parameters.
- * _data_rank, _data_ranks: along the data axis: which samples are this rank's.
- * _context_ranks: between how many the positions of a sample are divided.
- * _store_rank, _store_ranks: of _data. _store_rank_at: of the rank at a coordinate.
- * _place: of a step without communicators, for a plan.
- * _describe: what this rank computes: dims, tables, samples, counts. _forget: frees the tables.
- * _rank_table: step_own_table of any of so many ranks, without a step; the caller frees it.
- * _open_state: where the parts of the whole model's state are; the store is open.
- * _open_axes: what passes need of other ranks; after _describe.
- * _exact: with config.shards, after _describe: the store's place for it.
- * _samples: of `all` of a step, those of this rank. _sample_first: which of them is its first one,
- *   of n.
- * _partial_elems: of s->partial.
- * _sum_partial: in the last micro-batch of the step, or of each virtual shard, after a unit's
- *   backward: adds up the gradients that each rank of the tensor axis has a part of. first: the
- *   micro-batch's first sample on this rank. */
+/* ---- the rank's place in the mesh (step/mesh.c) ---- */
+
+/* step_mesh_open — opens the communicators. */
 enum status step_mesh_open(struct step_core *s);
+/* step_mesh_close — closes the communicators; accepts a step without them. */
 void step_mesh_close(struct step_core *s);
+/* step_mesh_data — returns the comm of the ranks that have the same parameters. */
 struct comm *step_mesh_data(const struct step_core *s);
+/* step_mesh_data_rank — returns this rank's position along the data axis, which decides its
+ * samples. */
 int step_mesh_data_rank(const struct step_core *s);
+/* step_mesh_data_ranks — returns the length of the data axis. */
 int step_mesh_data_ranks(const struct step_core *s);
+/* step_mesh_context_ranks — returns the number of ranks that share the positions of a sample. */
 int step_mesh_context_ranks(const struct step_core *s);
+/* step_mesh_store_rank — returns this rank's number in the comm of step_mesh_data. */
 int step_mesh_store_rank(const struct step_core *s);
+/* step_mesh_store_rank_at — returns that number of the rank at a coordinate. */
 int step_mesh_store_rank_at(const struct mesh *mesh, const struct mesh_coord *at);
+/* step_mesh_store_ranks — returns the number of ranks in that comm. */
 int step_mesh_store_ranks(const struct step_core *s);
+/* step_mesh_place — sets the place in the mesh of a step without communicators, for a plan. */
 enum status step_mesh_place(struct step_core *s, int rank, int ranks);
+/* step_mesh_describe — computes the dims, tables, samples and counts of this rank. */
 enum status step_mesh_describe(struct step_core *s, bool is_discrete);
+/* step_mesh_rank_table — describes the step_own_table of rank `rank` in a job of `ranks`, without a
+ * step. The caller frees it. */
 enum status step_mesh_rank_table(const struct step_config *c, int ranks, int rank,
                                  struct param_table *out);
+/* step_mesh_forget — frees the tables of step_mesh_describe. */
 void step_mesh_forget(struct step_core *s);
+/* step_mesh_open_state — finds the parts of the whole model's state. The store is open. */
 enum status step_mesh_open_state(struct step_core *s);
+/* step_mesh_open_axes — opens the axes through which passes call other ranks. Call it after
+ * step_mesh_describe. */
 enum status step_mesh_open_axes(struct step_core *s);
+/* step_mesh_exact — returns the store's place for EXACT=layout. Call it after step_mesh_describe,
+ * with config.shards > 0 only. */
 struct store_exact_place step_mesh_exact(const struct step_core *s);
+/* step_mesh_samples — returns this rank's number of samples in a step of `all` samples. */
 int64_t step_mesh_samples(const struct step_core *s, int64_t all);
+/* step_mesh_sample_first — returns the index in the step of this rank's first sample, if it has
+ * n. */
 int64_t step_mesh_sample_first(const struct step_core *s, int64_t n);
+/* step_mesh_partial_elems — returns the elements of s->partial. */
 int64_t step_mesh_partial_elems(const struct step_core *s);
+/* step_mesh_sum_partial — adds up over the tensor axis the gradients of a unit that are partial on
+ * each rank. Call it after the unit's backward pass in the last micro-batch of a step, or of each
+ * virtual shard. first: the micro-batch's first sample on this rank. */
 enum status step_mesh_sum_partial(struct step_core *s, int64_t first, int unit);
 
-/* Virtual shards (step/mesh.c); config.shards > 0, unless said otherwise.
- * _each: the samples of a shard. _of: the shard that sample `first` of this rank is in.
- * _check: whether the ranks along the data axis can share the shards of a configuration, if it has
- *   any. ST_BAD_SETTING.
- * _shorten: for a plan: a configuration of steps of so many samples; of virtual shards, where it
- *   has some, one for each micro-batch.
- * _most: samples of a step on any rank, at most; without shards, too.
- * _share: the samples of a step that a data rank has before any other deal; without shards, too.
- * _bind: where *p writes gradients, and whether it adds to them; without shards nothing. */
+/* ---- virtual shards (step/mesh.c); config.shards > 0, unless stated otherwise ---- */
+
+/* step_shards_each — returns the number of samples in a shard. */
 int64_t step_shards_each(const struct step_core *s);
+/* step_shards_of — returns the shard, counted from this rank's first, with this rank's sample
+ * `first`. */
 int step_shards_of(const struct step_core *s, int64_t first);
+/* step_shards_check — fails with ST_BAD_SETTING if the ranks along the data axis cannot share the
+ * shards of a configuration. It accepts one without shards. */
 enum status step_shards_check(const struct step_config *c, const struct mesh *mesh);
+/* step_shards_shorten — for a plan: gives a configuration steps of `samples` samples, and, if it
+ * has virtual shards, one shard for each micro-batch. */
 void step_shards_shorten(struct step_config *c, int64_t samples);
+/* step_shards_most — returns the largest number of samples that a rank may have in a step; also
+ * without shards. */
 int64_t step_shards_most(const struct step_config *c, int ranks);
+/* step_shards_share — returns the range of a step's samples that a data rank has before any
+ * rebalancing; also without shards. */
 void step_shards_share(const struct step_config *config, int ranks, int rank, int64_t *first_out,
                        int64_t *samples_out);
+/* step_shards_bind — sets the place to which *p writes gradients, and whether it adds to them.
+ * Without shards it has no effect. */
 void step_shards_bind(const struct step_core *s, int64_t first, struct pass *p);
 
-/* Own positions of samples (step/context.c), where a context group shares them.
- * _part_bytes, _part_open: host memory for own tokens and targets of so many samples, in *own,
- *   which its owner frees.
- * _part: the tokens and targets of own positions, in *own, with what is of whole samples as it is
- *   in the batch; the batch itself without a context axis.
- * _tokens: with a context axis: own ones of the n tokens of a sample, and 0 after them. */
+/* ---- own positions of samples (step/context.c), if a context group shares them ---- */
+
+/* step_context_part_bytes — returns the bytes of host memory for the own tokens and targets of
+ * `samples` samples. */
 int64_t step_context_part_bytes(const struct step_core *s, int64_t samples);
+/* step_context_part_open — allocates that memory in *own, which its owner frees. */
 enum status step_context_part_open(const struct step_core *s, int64_t samples, struct batch *own);
+/* step_context_part — returns a batch with the tokens and targets of own positions, in *own, and
+ * all other arrays of `batch`. Without a context axis it returns the batch itself. */
 struct batch step_context_part(const struct step_core *s, const struct batch *batch,
                                struct batch *own);
+/* step_context_tokens — with a context axis: copies the own positions of a sample's first n tokens
+ * to *own. Positions from n on become 0. */
 void step_context_tokens(const struct step_core *s, const int32_t *tokens, int64_t n,
                          struct batch *own);
 

@@ -1,5 +1,5 @@
 /* step_dry — see step/dry.h. Two walks make a step: one through the passes of the model, one
- * through what the store does around them, in the order of step/run.c and step/pipe_run.c. */
+ * through the work of the store around them, in the order of step/run.c and step/pipe_run.c. */
 #include "train/step/dry.h"
 
 #include <stdlib.h>
@@ -30,16 +30,17 @@ struct dry {
     struct model_axis tensor_axis, context_axis;
     struct group tensor, context, data, world;
     int rank, group_ranks; /* group_ranks: of SHARD=hybrid; else 0 */
-    int64_t passes;        /* of the step; s may have less */
-    /* of what is told now */
+    int64_t passes;        /* micro-batches of the step; s may have fewer */
+    /* state of the current report */
     double times;
     bool is_muted, is_in_pass, is_backward;
-    bool is_beside; /* sums of numbers are made beside the passes */
+    bool is_beside; /* sums of numbers are made during the passes */
 };
 
-/* ---- told ---- */
+/* ---- reports ---- */
 
-/* is_forward_op — what no backward pass does but to compute an activation again. */
+/* is_forward_op — Returns true for an operation that a backward pass runs only to compute an
+ * activation again. */
 static bool is_forward_op(enum op_kind op, const void *args)
 {
     if (op == OP_KIND_rope)
@@ -80,7 +81,7 @@ static void tell(const struct dry *d, struct step_dry_call call, struct group ra
 
 _Static_assert((int)STEP_DRY_CALL_ALL_TO_ALL == (int)STORE_CALL_ALL_TO_ALL, "the same order");
 
-/* part_of — with SHARD=hybrid: n ranks of the store's, from `first` on, `step` apart. */
+/* part_of — Returns n of the store's ranks from `first` on, `step` apart (SHARD=hybrid). */
 static struct group part_of(const struct dry *d, int first, int step, int n, int *room)
 {
     for (int i = 0; i < n; i++)
@@ -116,7 +117,7 @@ static void on_store_call(void *arg, const struct store_call *call, int64_t byte
 
 /* ---- calls of passes ---- */
 
-/* tell_axis — a call between `copies` neighbours of an axis; 0: all. */
+/* tell_axis — Reports a call between `copies` neighbours of an axis; 0: all. */
 static enum status tell_axis(const struct dry *d, enum mesh_axis axis, enum step_dry_call_kind kind,
                              struct tensor of, int64_t elems, int copies)
 {
@@ -179,7 +180,8 @@ static void set_axes(struct dry *d)
 
 typedef enum status (*block_fn)(const struct pass *p, int block);
 
-/* run_blocks — of a pass: one block for each way to compute again, as often as there are such. */
+/* run_blocks — Runs one block of a pass for each way to recompute activations, with the number of
+ * such blocks. */
 static enum status run_blocks(struct dry *d, const struct pass *p, block_fn run, double times)
 {
     int64_t n[MODEL_RECOMPUTE_AUTO] = {0};
@@ -346,7 +348,8 @@ static void tell_message(const struct dry *d, int peer_stage)
          (struct group){ranks, 2});
 }
 
-/* tell_ends — of the gradient of the embedding: a sum of both ends, or what the last one sends. */
+/* tell_ends — Reports the call for the embedding's gradient: a sum of both ends, or the last
+ * stage's message. */
 static void tell_ends(const struct dry *d)
 {
     const struct step *s = &d->s;
@@ -369,7 +372,7 @@ static void tell_ends(const struct dry *d)
          (struct group){ranks, 2});
 }
 
-/* times_of — how many micro-batches of the step an action's stands for. */
+/* times_of — Returns the number of the step's micro-batches for which an action's stands. */
 static double times_of(const struct dry *d, const struct pipe_plan_action *a)
 {
     const struct pipe *pipe = &d->s.core.pipe->pipe;
@@ -396,7 +399,8 @@ static enum status walk_stage(struct dry *d)
 
 /* ---- the walk through the store: the ends of a step ---- */
 
-/* walk_store — the first step is not told: it begins without what one defers to the next. */
+/* walk_store — Walks through two steps and reports only the second: the first one begins without
+ * the work that a step defers to the next. */
 static enum status walk_store(struct dry *d, const struct step_place *place)
 {
     struct step *s = &d->s;
@@ -410,7 +414,7 @@ static enum status walk_store(struct dry *d, const struct step_place *place)
         TRY(st);
         TRY(s->core.pipe ? walk_stage(d) : walk_passes(d));
         if (s->async.is_on) {
-            /* As step_async. */
+            /* As step/end.c does on the device. */
             int64_t all = step_async_plan(s, place) / (int64_t)sizeof(float);
             struct grad_scale scale = {.out = s->grad_scale,
                                        .squares = store_bucket_norms_sq(s->core.store),
@@ -438,7 +442,7 @@ static struct group open_group(const struct dry *d, unsigned axes)
     const struct mesh *mesh = &d->s.core.mesh.mesh;
     struct group all = {.rank = memory_new((size_t)mesh_group_n(mesh, axes), sizeof(int))};
     all.n = mesh_group(mesh, d->rank, axes, all.rank);
-    for (int i = 0; i < all.n; i++) /* of the replica, and so of the job */
+    for (int i = 0; i < all.n; i++) /* a rank of the replica becomes one of the job */
         all.rank[i] += d->s.core.local.replica * d->s.core.local.ranks;
     return all;
 }
@@ -448,8 +452,8 @@ static enum status open_all(struct dry *d, const struct step_place *place)
     struct step *s = &d->s;
     TRY(model_check(&s->core.config.dims));
     TRY(step_mesh_place(&s->core, place->rank, place->ranks));
-    /* How many the step has. A stage is described with fewer (ROUNDS), in as many rounds and as
-     * long a last one as there are. */
+    /* The micro-batches of the step. A stage is described with fewer (ROUNDS); the last round keeps
+     * its length. */
     struct step_config *c = &d->s.core.config;
     const int64_t stages = d->s.core.mesh.mesh.size[MESH_AXIS_PIPELINE],
                   each = c->batch_samples * step_mesh_data_ranks(&d->s.core);

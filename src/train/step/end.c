@@ -1,22 +1,22 @@
 /* step_end — the end of a step's passes: loss, norm and vote of all ranks, and the factor by which
- * the optimiser multiplies gradients. The host reads them, decides on the update (run.c)
- * and starts it; or the device decides by itself: with one GPU, and with several over NCCL, unless
- * SPIKE is set.
+ * the optimiser multiplies gradients. The host reads them, decides on the update (run.c) and starts
+ * it; or the device decides by itself: with one GPU, and with several over NCCL, unless SPIKE is
+ * set.
  *
  * On the device the kernel grad_scale computes the factor, or NaN if loss or norm is not finite; on
- * NaN the optimiser skips the update, which is enqueued after the backward pass, and the host
- * reads loss and norm while it runs. Without accumulation, passes, grad_scale and update form one
- * CUDA graph with one rank; with several, one from exchange to exchange. The host waits for an
- * event recorded before the update. When it has read loss and norm and launched the next step, the
- * device is still busy.
+ * NaN the optimiser skips the update, which is enqueued after the backward pass, and the host reads
+ * loss and norm while it runs. Without accumulation, passes, grad_scale and update form one CUDA
+ * graph with one rank; with several, one from exchange to exchange. The host waits for an event
+ * recorded before the update. When it has read loss and norm and launched the next step, the device
+ * is still busy.
  *
  * Several ranks. The sums of squares and the loss are all-reduced on the device, so all ranks have
- * the same bits, and each decides alike. What is only reported is gathered: each sample's loss and
- * each rank's vote. So the reported loss is summed on the host in the order of samples, as
- * everywhere, and then over the ranks by the tree of the other transports.
+ * the same bits, and each decides alike. Numbers that are only reported are all-gathered: each
+ * sample's loss and each rank's vote. So the reported loss is summed on the host in the order of
+ * samples, as everywhere, and then over the ranks by the tree of the other transports.
  *
- * A lost rank leaves undefined numbers on the device. The host calls comm_check before it uses any;
- * the generation is over then, and the next one begins at a checkpoint. */
+ * If a rank is lost, the numbers on the device are undefined. The host calls comm_check before it
+ * uses any; the generation is over then, and the next one begins at a checkpoint. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -29,8 +29,8 @@
 
 /* ---- on the host ---- */
 
-/* losses_n — Returns how many sums make the loss: one; or with virtual shards those of each shard,
- * on each context rank, because they are added in an order of their own. */
+/* losses_n — Returns the number of sums that make the loss: one; or, with virtual shards, one for
+ * each shard on each context rank, because they are added in an order of their own. */
 static int losses_n(const struct step_core *s)
 {
     return s->config.shards > 0 ? s->config.shards * step_mesh_context_ranks(s) : 1;
@@ -43,7 +43,7 @@ void step_end_open(struct step *s)
 
 void step_end_close(struct step *s) { free(s->end_sums); }
 
-/* sum_losses — Writes this rank's sums; those of other shards and positions are zero. */
+/* sum_losses — Writes this rank's sums; the sums of other shards and positions are zero. */
 static void sum_losses(struct step *s, const struct batch *batch)
 {
     const struct step_core *c = &s->core;
@@ -80,7 +80,7 @@ static enum status sum_up(struct step *s, const struct batch *batch, double *nor
 
 /* ---- on the device ---- */
 
-/* What ranks send each other in a step. */
+/* The numbers that ranks exchange in a step. */
 struct step_ranks {
     struct tensor all; /* (ranks, each) f32 on the device: a rank's losses, then its vote */
     float *all_host;   /* pinned */
@@ -103,7 +103,7 @@ int64_t step_async_memory(const struct step *s)
 bool step_async_takes(const struct step_config *c, const struct step_place *place)
 {
     bool is_alone = place->ranks == 1;
-    if (c->spike.mode != SPIKE_MODE_OFF) /* the device skips only what is not finite */
+    if (c->spike.mode != SPIKE_MODE_OFF) /* the device skips only numbers that are not finite */
         return false;
     for (int i = 0; i < MESH_AXES; i++) /* the norm of groups is added up on the host */
         if (i != MESH_AXIS_DATA && c->axis_ranks[i] > 1)
@@ -112,7 +112,7 @@ bool step_async_takes(const struct step_config *c, const struct step_place *plac
            (is_alone || (place->stays_on_device && !grad_compress_quantises(c->store.compress)));
 }
 
-/* A rank's part of what is gathered. */
+/* Returns the elements of one rank in the all-gathered buffer. */
 static int64_t each_elems(int64_t losses_n)
 {
     return (losses_n + 1 + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
@@ -184,7 +184,7 @@ enum status step_async_losses(struct step *s, const struct pass *p, const struct
             ->sum(s->core.stream, &(struct sum){s->async.loss_sum, s->losses, n, m->first > 0}));
     if (s->async.ranks != NULL) {
         /* Each micro-batch copies to another address, so with several the copy is no part of the
-         * gathered work: it would make a graph for each. */
+         * recorded work: it would make a graph for each. */
         bool is_only = m->first == 0 && m->is_last;
         int64_t each = step_sample_losses(&s->core);
         if (!is_only)
@@ -200,7 +200,7 @@ enum status step_async_losses(struct step *s, const struct pass *p, const struct
                           s->losses.data, (size_t)n * sizeof(float));
 }
 
-/* The sums over the ranks, and what they report. */
+/* Exchanges the sums over the ranks, and the numbers that are reported. */
 static enum status exchange(struct step *s)
 {
     struct step_ranks *ranks = s->async.ranks;
@@ -227,7 +227,7 @@ static enum status scale_on_device(struct step *s)
     return dev_event_record(s->core.stream, &s->async.results_ready);
 }
 
-/* sum_ranks — The loss of all ranks, and the greatest vote. */
+/* sum_ranks — Computes the loss of all ranks, and the greatest vote. */
 static void sum_ranks(struct step *s, const struct batch *batch, struct step_result *r)
 {
     struct step_ranks *ranks = s->async.ranks;
@@ -261,7 +261,7 @@ static enum status wait_for_device(struct step *s, const struct batch *batch, do
 
 /* ---- either ---- */
 
-/* begin_update — The device decides on it: it leaves out what is not finite. */
+/* begin_update — The device decides on the update: it skips one that is not finite. */
 static enum status begin_update(struct step *s, const struct step_now *now)
 {
     TRY(scale_on_device(s));
@@ -271,7 +271,7 @@ static enum status begin_update(struct step *s, const struct step_now *now)
     return ST_OK;
 }
 
-/* check_decision — Asserts that the device has decided as the host does. */
+/* check_decision — Fails unless the device has decided as the host does. */
 static enum status check_decision(const struct step *s, const struct step_now *now)
 {
     const struct step_result *r = now->r;

@@ -1,4 +1,4 @@
-/* step_eval — without training (step.h): the mean loss over many samples, and logits.
+/* step_eval — evaluation without training (step.h): the mean loss over many samples, and logits.
  *
  * Batches go to the data axis in turn, one round at a time, and every sum is added up over all
  * ranks. A rank without a batch in the last round still walks the units, because other ranks may
@@ -12,7 +12,7 @@
 /* Sums over all batches, before any scale is applied: they are divided once, at the end. */
 enum { SUM_LOSS, SUM_LOSS_END, SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_N };
 
-/* losses_of — the losses of a batch's samples, to losses_host. */
+/* losses_of — Computes the losses of a batch's samples in losses_host. */
 static enum status losses_of(struct step *s, const struct batch *batch)
 {
     struct pass p = step_pass(s, batch->samples);
@@ -49,15 +49,14 @@ static enum status sum_up(struct step *s, int n)
     return store_wait(s->core.store, ticket);
 }
 
-/* one_round — evaluates this rank's batch of a round that begins at sample round_first, of
- * all_n. */
+/* one_round — Evaluates this rank's batch of a round that begins at sample round_first of all_n. */
 static enum status one_round(struct step *s, const struct feed *feed, int64_t all_n,
                              int64_t round_first, double sums[SUM_N])
 {
     const int64_t per_batch = s->core.config.batch_samples,
                   first = round_first + step_local_feed_rank(&s->core) * per_batch;
     if (first >= all_n) {
-        /* The all-gathers of a forward pass without the pass. */
+        /* Makes the all-gathers of a forward pass without the pass. */
         for (int unit = s->core.dims.shard.lacks_embed ? 1 : 0; unit < s->core.table.units_n - 1;
              unit++)
             TRY(store_unshard(s->core.store, unit, 1));
@@ -116,7 +115,7 @@ enum status step_eval(struct step *s, const struct feed *feed, int64_t samples,
 
 /* ---- logits ---- */
 
-/* head_logits — to s->logits, `elems` of them, on all stages. */
+/* head_logits — Computes `elems` logits in s->logits, on all stages. */
 static enum status head_logits(struct step *s, const struct pass *p, int64_t row, int64_t elems)
 {
     if (!s->core.dims.shard.lacks_head) {
@@ -126,7 +125,7 @@ static enum status head_logits(struct step *s, const struct pass *p, int64_t row
     return s->core.pipe ? step_pipe_run_share(&s->core, s->logits, elems) : ST_OK;
 }
 
-/* copy_tokens — Copies those of one sample. Attention is causal, so tokens after the n do not
+/* copy_tokens — Copies the tokens of one sample. Attention is causal, so tokens after the n do not
  * matter. */
 static enum status copy_tokens(struct step *s, const struct pass *p, const int32_t *tokens,
                                int64_t n)

@@ -78,7 +78,7 @@ static enum status take_arenas(struct step *s)
 
 /* ---- figures of memory ---- */
 
-/* batch_bytes_of — of the samples of a step, in host memory. */
+/* batch_bytes_of — Returns the bytes of the samples of a step, in host memory. */
 static int64_t batch_bytes_of(const struct step *s)
 {
     const struct step_config *c = &s->core.config;
@@ -111,7 +111,7 @@ int64_t step_memory_bytes(const struct step *s)
 }
 
 /* text_held — Writes "; the process holds …", and on a GPU this process's memory there: buffers and
- * kernel scratch, without CUDA's own. "" if it is not known. */
+ * kernel scratch, without CUDA's own. It writes "" if the size is unknown. */
 static void text_held(const struct step *s, char *out, size_t cap)
 {
     struct memory now = {0};
@@ -130,7 +130,7 @@ static void text_held(const struct step *s, char *out, size_t cap)
                     : text_format_bytes(device, sizeof(device), (double)info.taken_bytes));
 }
 
-/* Once for all ranks: the memory of a rank, as it was planned. */
+/* Rank 0 logs the memory of a rank, as it was planned. */
 void step_memory_log(const struct step *s)
 {
     const struct comm_place *place = comm_place(s->core.config.comm);
@@ -189,7 +189,7 @@ static int64_t readback_bytes(const struct step *s)
            s->core.samples * step_sample_losses(&s->core) * (int64_t)sizeof *s->losses_host;
 }
 
-/* plan_memory — measures the store and the arenas of a step without memory. */
+/* plan_memory — Measures the store and the arenas of a step without memory. */
 static enum status plan_memory(struct step *s, const struct step_place *place,
                                struct step_memory *out)
 {
@@ -257,8 +257,8 @@ enum status step_memory_check(const struct step *s)
     return ST_OK;
 }
 
-/* take_readback — pinned host memory for what comes back in every step, so that it is copied
- * directly. */
+/* take_readback — Allocates pinned host memory for the results that are read back in every step, so
+ * that they are copied directly. */
 static enum status take_readback(struct step *s)
 {
     int64_t bytes = readback_bytes(s);

@@ -1,5 +1,5 @@
-/* step_mesh — where a step's rank is in the mesh: its communicators, its part of the model, its
- * samples. Which positions of them: step/context.c. */
+/* step_mesh — the place of a step's rank in the mesh: its communicators, its part of the model, its
+ * samples. step/context.c has the positions that it computes of each sample. */
 #include "mesh/store/exact.h"
 #include "train/step/pipe.h"
 
@@ -35,7 +35,7 @@ bool step_mesh_divides_passes(const struct step_config *c, int ranks)
     return is_divided(c, ranks) || ranks_along(c, MESH_AXIS_CONTEXT) > 1;
 }
 
-/* pad — for ranks that share a table. */
+/* pad — Pads a table for the ranks that share it. */
 static void pad(const struct step_config *c, struct param_table *table, int ranks)
 {
     if (c->shards > 0)
@@ -44,14 +44,14 @@ static void pad(const struct step_config *c, struct param_table *table, int rank
         layout_pad(table, ranks);
 }
 
-/* vocab_multiple — of products on a device of this kind. */
+/* vocab_multiple — Returns the multiple that products on a device of this kind need. */
 static int64_t vocab_multiple(bool is_discrete)
 {
     return is_discrete ? MODEL_VOCAB_MULTIPLE_GPU : 0;
 }
 
-/* The table of parts is padded for the ranks that share them, and that of a replica for its own;
- * the whole one is for files alone. */
+/* The table of a part is padded for the ranks that share it, and a replica's table for its own
+ * ranks. A whole table of a divided model is for files only. */
 enum status step_mesh_whole_table(const struct step_config *c, int ranks, bool is_discrete,
                                   struct param_table *out)
 {
@@ -174,9 +174,9 @@ enum status step_mesh_describe(struct step_core *s, bool is_discrete)
     s->config.dims.shard.vocab_multiple = vocab_multiple(is_discrete);
     TRY(step_shards_check(&s->config, &s->mesh.mesh));
     s->samples = step_shards_most(&s->config, step_mesh_data_ranks(s));
-    /* Of ranks that have the same samples, one counts their targets: the first of its tensor and
-     * its context group, in the last stage. So it is with losses, but for a language model's over a
-     * context group, where each rank has those of its own positions. */
+    /* Among ranks that have the same samples, one counts their targets: the first of its tensor and
+     * its context group, in the last stage. The same rank counts losses, except a language model's
+     * over a context group, where each rank has the losses of its own positions. */
     const struct mesh_comm *m = &s->mesh;
     bool is_first = m->at.at[MESH_AXIS_CONTEXT] == 0,
          is_one = m->at.at[MESH_AXIS_TENSOR] == 0 &&
@@ -187,8 +187,8 @@ enum status step_mesh_describe(struct step_core *s, bool is_discrete)
     struct model_shard part;
     TRY(describe_part(s, s->mesh.at, &part, &s->dims, &s->table));
     TRY(step_pipe_describe(s, &part));
-    /* Of a tensor with copies the gradient norm counts one: of its tensor ranks the first's, and
-     * the token embedding of the first stage, not that of the last one. */
+    /* If a tensor has copies, the gradient norm counts one: the copy of the first of its tensor
+     * ranks, and the token embedding of the first stage, not of the last. */
     for (int i = 0; i < s->table.params_n; i++) {
         struct param *row = &s->table.param[i];
         row->is_counted_elsewhere = s->mesh.at.at[MESH_AXIS_TENSOR] % row->tensor_copies != 0 ||
@@ -196,8 +196,8 @@ enum status step_mesh_describe(struct step_core *s, bool is_discrete)
     }
     s->model = model_ops(&s->dims);
     if (s->config.shards > 0) {
-        /* What the last tensor rank holds, which has no fewer rows of the vocabulary than another
-         * one. */
+        /* The tensors of the last tensor rank, which has no fewer rows of the vocabulary than any
+         * other. */
         const int tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
         const struct model_shard last = {
             .tensor_rank = tensor_ranks - 1, .tensor_ranks = tensor_ranks, .context_ranks = 1};
@@ -256,7 +256,7 @@ enum status step_mesh_open_axes(struct step_core *s)
 
 /* ---- samples ---- */
 
-/* each — of a virtual shard. */
+/* each: samples of a virtual shard. */
 int64_t step_mesh_samples(const struct step_core *s, int64_t all)
 {
     const int rank = step_mesh_data_rank(s);
@@ -348,7 +348,7 @@ void step_shards_bind(const struct step_core *s, int64_t first, struct pass *p)
     p->accumulate = first % step_shards_each(s) > 0;
 }
 
-/* ---- gradients of which each rank of the tensor axis has a part ---- */
+/* ---- gradients that are partial on each rank of the tensor axis ---- */
 
 static bool is_partial(const struct param *p, int unit)
 {
@@ -367,8 +367,8 @@ int64_t step_mesh_partial_elems(const struct step_core *s)
     return most;
 }
 
-/* Copies a unit's partial gradients with so many copies to the buffer or back. Returns the number
- * of their elements in *elems_out. */
+/* Copies a unit's partial gradients of tensors with `copies` copies to the buffer or back. Returns
+ * the number of their elements in *elems_out. */
 static enum status copy_partial(struct step_core *s, const struct pass *p, int unit, int copies,
                                 bool is_back, int64_t *elems_out)
 {

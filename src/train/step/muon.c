@@ -8,7 +8,7 @@
 #define ITERATIONS 5
 /* The factor 1/(‖u‖ + 1e-6) is made by grad_scale, as TINY/(‖u‖ + 1e-6): always below 1. */
 #define TINY 1e-12
-#define RMS 0.2 /* of an update's elements, about as AdamW's: Liu et al. 2025 */
+#define RMS 0.2 /* RMS of an update's elements, about as AdamW's: Liu et al. 2025 */
 
 static const double A = 3.4445, B = -4.7750, C = 2.0315;
 
@@ -57,7 +57,7 @@ static enum status add(const struct muon *m, struct tensor y, double b, double a
             .p = y, .g = x, .spans = &all, .spans_n = 1, .grad_scale = scale, .lr = -a, .step = 2});
 }
 
-/* make_gram — x·xᵀ, or xᵀ·x where that is smaller. */
+/* make_gram — Computes x·xᵀ, or xᵀ·x if that is smaller. */
 static enum status make_gram(const struct muon *m, struct tensor x, int64_t rows, int64_t columns)
 {
     if (rows > columns)
@@ -107,7 +107,7 @@ enum status muon_orthogonalise(const struct muon *m, int64_t rows, int64_t colum
                                struct tensor *out)
 {
     struct tensor x = m->room->y, y = m->room->x;
-    /* Y = x/(‖x‖ + 1e-6); zero where unit[0] is NaN. */
+    /* Y = x/(‖x‖ + 1e-6); zero if unit[0] is NaN. */
     int64_t n = rows * columns;
     const struct muon_room *r = m->room;
     TRY(m->op->sumsq(m->stream, &(struct sumsq){.out = r->sums, .x = r->x, .n = n}));
@@ -129,7 +129,7 @@ enum status muon_orthogonalise(const struct muon *m, int64_t rows, int64_t colum
 
 /* ---- the parts of an update ---- */
 
-/* A range of a local shard that one hidden tensor has; n 0: none. */
+/* The range of one hidden tensor in a local shard; n 0: none. */
 struct range {
     int64_t at, n;
 };
@@ -141,7 +141,7 @@ static struct range range_of(const struct param *p, const struct store_local_sha
     return (struct range){first - shard->first, p->is_hidden && end > first ? end - first : 0};
 }
 
-/* step_momentum — m ← μ·m + scale·g. p: any numbers; they stay. */
+/* step_momentum — Computes m ← μ·m + scale·g. p: any numbers; they stay. */
 static enum status step_momentum(const struct muon *m, struct tensor p, struct tensor to,
                                  struct tensor g, int64_t n, int64_t step)
 {
@@ -157,8 +157,8 @@ static enum status step_momentum(const struct muon *m, struct tensor p, struct t
                                                .step = step});
 }
 
-/* set_direction — a tensor's momentum, and u in place of its gradient. Without momentum u is g: the
- * length does not matter. */
+/* set_direction — Updates a tensor's momentum, and puts u in place of its gradient. Without
+ * momentum u is g: the length does not matter. */
 static enum status set_direction(const struct muon *m, const struct store_local_shard *shard,
                                  struct range range)
 {
@@ -173,7 +173,7 @@ static enum status set_direction(const struct muon *m, const struct store_local_
     return dev_copy(m->stream, g.data, u.data, bytes);
 }
 
-/* copy_matrix — between its place in a tensor and rows of its own. */
+/* copy_matrix — Copies a matrix between its place in a tensor and rows of its own. */
 static enum status copy_matrix(const struct muon *m, const struct param_matrix *matrix,
                                struct tensor whole, struct tensor own, bool is_back)
 {
@@ -187,7 +187,7 @@ static enum status copy_matrix(const struct muon *m, const struct param_matrix *
                                             .x_stride = is_back ? matrix->run : matrix->stride});
 }
 
-/* replace — a matrix of u by its update on this rank, by zero on the others. */
+/* replace — Replaces a matrix of u by its update on this rank, and by zero on the others. */
 static enum status replace(const struct muon *m, const struct param_matrix *matrix,
                            struct tensor whole, bool is_own)
 {
@@ -232,7 +232,7 @@ enum status muon_update(const struct muon *m, struct store *store, int bucket)
     struct store_update_whole whole;
     if (!(param_rest(m->table, l->first, l->first + l->elems) < l->elems))
         return ST_OK;
-    /* 1, or NaN where the gradients' factor is. */
+    /* unit becomes 1, or NaN if the gradients' factor is NaN. */
     const struct muon_room *r = m->room;
     TRY(m->op->grad_scale(
         m->stream,
@@ -240,7 +240,7 @@ enum status muon_update(const struct muon *m, struct store *store, int bucket)
     for (int i = 0; i < m->table->params_n; i++)
         TRY(set_direction(m, &shard, range_of(&m->table->param[i], &shard)));
     TRY(store_update_gather(store, bucket, &whole));
-    /* The matrices of a bucket, dealt to the ranks in turn. */
+    /* The matrices of a bucket are dealt to the ranks in turn. */
     struct param_matrix matrix[PARAM_MATRICES_MAX];
     int next = 0;
     for (int i = 0; i < m->table->params_n; i++) {

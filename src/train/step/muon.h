@@ -9,10 +9,11 @@
  * - The matrices that lie in one tensor (param_matrices) are orthogonalised one by one, each whole
  *   and on one rank, in fp32. So all ranks get the same bits, and these depend neither on the
  *   number of ranks nor on SHARD.
- * - All is made of the device's operations: products, and `sgd`, which is p ← b·p + a·g there.
+ * - All work is done with the device's operations: products, and `sgd`, which computes p ← b·p +
+ *   a·g.
  * - The factor that clips gradients multiplies g. If it is NaN, nothing changes.
  *
- * It must not know how moments are sharded (store.h) or what the other tensors' update is. */
+ * It must not know how moments are sharded (store.h) or how other tensors are updated. */
 #ifndef CONVOY_TRAIN_MUON_H
 #define CONVOY_TRAIN_MUON_H
 
@@ -23,8 +24,8 @@
 
 #define MUON_MOMENTUM 0.95 /* unless the user sets one */
 
-/* Device memory, f32 and f64: x, y: the largest hidden tensor of a table; gram, square: the smaller
- * side of the largest matrix, squared. */
+/* Device memory, f32 and f64. x, y: room for the largest hidden tensor of a table. gram, square:
+ * the smaller side of the largest matrix, squared. */
 struct muon_room {
     struct tensor x, y, gram, square;
     struct tensor sums, factor, unit; /* f64: (1), (2), (2) */
@@ -42,14 +43,15 @@ struct muon {
     void *heartbeat_arg;
 };
 
-/* muon_take — the memory for the hidden matrices of a table; none has none. */
+/* muon_take — allocates the memory for the hidden matrices of a table; nothing if it has none. */
 struct muon_room muon_take(struct arena *arena, const struct param_table *table);
-/* muon_orthogonalise — `factor` times what the iteration makes of the rows × columns matrix in
- * room->x. *out: x or y of the room; the rest of the room is overwritten. NaN in unit[0]: zeros.
- * For muon_update, and for tests. */
+/* muon_orthogonalise — for muon_update, and for tests: orthogonalises the rows × columns matrix in
+ * room->x by the iteration above, and multiplies it by `factor`. *out: x or y of the room; the rest
+ * of the room is overwritten. If unit[0] is NaN the result is zero. */
 enum status muon_orthogonalise(const struct muon *m, int64_t rows, int64_t columns, double factor,
                                struct tensor *out);
-/* muon_update — the hidden matrices of a bucket, after the update of its other tensors. */
+/* muon_update — updates the hidden matrices of a bucket. Call it after the update of the bucket's
+ * other tensors. */
 enum status muon_update(const struct muon *m, struct store *store, int bucket);
 
 #endif

@@ -5,8 +5,8 @@
 
 #include "base/memory.h"
 
-/* walk — counts, if out is NULL. A range ends where the next row starts, so it contains the
- * padding, which is zero and has zero gradient. */
+/* walk — Writes the spans to out, or only counts them if out is NULL. A range ends where the next
+ * row starts, so it contains the padding, which is zero and has zero gradient. */
 static int64_t walk(const struct param_table *t, const struct optim_config *config,
                     struct optim_span *out)
 {

@@ -23,7 +23,7 @@ void step_lap(struct step *s, double *ms)
     s->lap_ns = now;
 }
 
-/* ---- what a pass has ---- */
+/* ---- the members of a pass ---- */
 
 struct pass step_pass(const struct step *s, int64_t samples)
 {
@@ -219,7 +219,7 @@ static enum status head(struct step *s, struct pass *p, const struct step_micro 
     return ST_OK;
 }
 
-/* end_unit — p: the pass of that unit. */
+/* end_unit — Ends the backward pass of a unit. p: the pass of that unit. */
 static enum status end_unit(struct step *s, const struct pass *p, const struct step_micro *m,
                             int unit, struct step_result *r)
 {

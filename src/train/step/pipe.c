@@ -10,7 +10,8 @@
 
 /* ---- which layers ---- */
 
-/* pipe_of — the schedule of a step; of an evaluation, which has none, its stages and chunks. */
+/* pipe_of — Returns the schedule of a step. An evaluation has none; for it only stages and chunks
+ * count. */
 static struct pipe pipe_of(const struct step_core *s)
 {
     const struct step_config *c = &s->config;
@@ -38,7 +39,8 @@ enum status step_pipe_part(const struct step_core *s, int stage, struct model_sh
     return st;
 }
 
-/* most_in_flight — micro-batches of a chunk that wait for their backward op, at most. */
+/* most_in_flight — Returns the largest number of a chunk's micro-batches that wait for their
+ * backward op. */
 static int most_in_flight(const struct step_pipe *p, int chunk)
 {
     int flying = 0, most = 0;
@@ -50,7 +52,7 @@ static int most_in_flight(const struct step_pipe *p, int chunk)
     return most;
 }
 
-/* Unless ops make collective calls, which would wait for inputs in the comm's queue. */
+/* Not if ops make collective calls, which would wait for inputs in the comm's queue. */
 bool step_pipe_is_early(const struct step_core *s)
 {
     return s->mesh.mesh.size[MESH_AXIS_TENSOR] == 1 && step_mesh_context_ranks(s) == 1 &&
@@ -145,7 +147,7 @@ enum status step_pipe_plan(struct step_core *s, struct arena arena[STEP_ARENA_N]
 
 /* ---- life ---- */
 
-/* place_params — gives a chunk's table the offsets of the stage's table. */
+/* place_params — Copies the offsets of the stage's table to a chunk's table. */
 static void place_params(struct param_table *chunk, const struct param_table *stage)
 {
     for (int i = 0; i < chunk->params_n; i++) {

@@ -1,5 +1,5 @@
 /* step_pipe_ends — the token embedding that the head shares. The first and the last stage have a
- * copy each, and its gradient has two parts: the head's, and that of the tokens (step/pipe.h).
+ * copy each, and its gradient has two parts: the head's part, and the tokens' part (step/pipe.h).
  *
  * - Without virtual shards each of the two stages adds up its own part, and both sums are added at
  *   the end of the passes.

@@ -8,19 +8,19 @@
 #include "base/clock.h"
 #include "train/step/pipe.h"
 
-/* What a step's actions share. */
+/* The data that all actions of a step use. */
 struct run {
     struct step_core *s;
     struct step_pipe *p;
     const struct step_now *now;
     const struct batch *batch;
-    bool is_check;        /* of a shard that is compared alone (step_shard_check.h) */
-    int64_t sample_first; /* of the batch, in the global batch */
+    bool is_check;        /* passes of a shard that is only compared (step_shard_check.h) */
+    int64_t sample_first; /* first sample of the batch, in the global batch */
     struct step_result *r;
-    struct step_pipe_message *received[2]; /* under way, or arrived: forward, backward */
-    struct step_pipe_message *sent[STEP_PIPE_GRADS_MAX]; /* the last one from made[i] */
-    int64_t made_n, sent_n;                              /* gradients */
-    struct step_pipe_message *embed;                     /* the last one to or from embed_rows */
+    struct step_pipe_message *received[2]; /* in progress, or arrived: forward, backward */
+    struct step_pipe_message *sent[STEP_PIPE_GRADS_MAX]; /* last message from made[i] */
+    int64_t made_n, sent_n;                              /* numbers of gradients */
+    struct step_pipe_message *embed;                     /* last message to or from embed_rows */
 };
 
 static bool is_first(const struct step_pipe *p, int chunk) { return p->stage == 0 && chunk == 0; }
@@ -29,7 +29,7 @@ static bool is_last(const struct step_pipe *p, int chunk)
     return p->stage == p->pipe.stages - 1 && chunk == p->pipe.chunks - 1;
 }
 
-/* micro_elems — of a message of a micro-batch. */
+/* micro_elems — Returns the elements of a message of a micro-batch. */
 static int64_t micro_elems(const struct run *run)
 {
     return step_pipe_elems(run->s, run->s->config.batch_samples, run->s->own_tokens);
@@ -55,7 +55,7 @@ static struct step_micro micro_of(const struct run *run, struct pipe_op op)
                                .is_check = run->is_check};
 }
 
-/* pass_at — of an op that runs now, with its place in data flow. */
+/* pass_at — Returns the pass of an op that runs now. at: its place in data flow. */
 static struct pass pass_at(const struct run *run, struct pipe_op op, int at)
 {
     struct pass p = pass_of(run, op);
@@ -64,10 +64,10 @@ static struct pass pass_at(const struct run *run, struct pipe_op op, int at)
     return p;
 }
 
-/* ends_at — the place behind all ops. */
+/* ends_at — Returns the place after all ops. */
 static int ends_at(const struct run *run) { return 2 * run->p->pipe.stages * run->p->pipe.chunks; }
 
-/* Forward through all chunks of all stages, and back. */
+/* Numbers the passes forward through all chunks of all stages, and back. */
 static struct pass pass_begin(const struct run *run, struct pipe_op op)
 {
     const int at = op.chunk * run->p->pipe.stages + run->p->stage;
@@ -83,7 +83,8 @@ static enum status move(void *arg)
                       : comm_recv(m->line, m->data, m->elems, m->peer);
 }
 
-/* begin_message — after what its memory waits for; taken: of a received one. */
+/* begin_message — Begins a message as soon as its memory is ready. taken: for a receive, the event
+ * after which the memory is free. */
 static enum status begin_message(struct run *run, struct step_pipe_message *m,
                                  struct dev_event *taken)
 {
@@ -98,7 +99,7 @@ static enum status begin_message(struct run *run, struct step_pipe_message *m,
     return ST_OK;
 }
 
-/* wait_message — counts the time as the pipeline's. */
+/* wait_message — Waits for a message, and counts the time as the pipeline's. */
 static enum status wait_message(struct run *run, const struct step_pipe_message *m)
 {
     int64_t start = clock_ns();
@@ -146,13 +147,13 @@ static enum status take(struct run *run, struct pipe_op op)
     return dev_event_record(run->s->stream, &run->p->taken[op.is_backward]);
 }
 
-/* give — Calls the hooks for rows that another stage is about to get. */
+/* give — Calls the hooks for rows that are about to be sent to another stage. */
 static enum status give(const struct run *run, struct tensor rows)
 {
     return step_rows(run->s->step, rows, micro_elems(run));
 }
 
-/* keep_grad — copies the gradient of a chunk's input, to be sent. */
+/* keep_grad — Copies the gradient of a chunk's input, to be sent. */
 static enum status keep_grad(struct run *run, const struct pass *p)
 {
     int64_t at = run->made_n++ % run->p->plan.grads_out;
@@ -165,7 +166,7 @@ static enum status keep_grad(struct run *run, const struct pass *p)
 
 /* ---- the gradient of the embedding's output (step/pipe_ends.c) ---- */
 
-#define TAKEN_EMBED 2 /* of step_pipe.taken */
+#define TAKEN_EMBED 2 /* index in step_pipe.taken */
 
 static enum status begin_embed(struct run *run, const struct pipe_plan_action *a)
 {
@@ -182,7 +183,8 @@ static enum status begin_embed(struct run *run, const struct pipe_plan_action *a
     return begin_message(run, m, p->taken[TAKEN_EMBED]);
 }
 
-/* message_embed — the same of a shard alone; waits for it. */
+/* message_embed — Sends or receives the same rows of a shard that is only compared, and waits for
+ * them. */
 static enum status message_embed(struct run *run)
 {
     if (run->p->stage > 0)
@@ -191,7 +193,8 @@ static enum status message_embed(struct run *run)
     return comm_send(run->p->ends, run->p->embed_rows, micro_elems(run), 1);
 }
 
-/* add_embed — on the last stage: to the head's gradient of a micro-batch, then complete. */
+/* add_embed — On the last stage: adds the tokens' part to the head's gradient of a micro-batch,
+ * which is complete then. */
 static enum status add_embed(struct run *run, int micro)
 {
     struct step_core *s = run->s;
@@ -245,7 +248,7 @@ static enum status head(struct run *run, const struct pass *p, struct pipe_op op
     return ST_OK;
 }
 
-/* end_unit — after a unit's backward pass. */
+/* end_unit — Ends a unit's backward pass. */
 static enum status end_unit(struct run *run, struct pipe_op op, int unit)
 {
     struct step_core *s = run->s;
@@ -336,9 +339,9 @@ enum status step_pipe_run(struct step_core *s, const struct step_now *now)
     return ST_OK;
 }
 
-/* ---- messages of their own ---- */
+/* ---- messages outside the plan ---- */
 
-/* neighbour — the stage after this one, or before it. */
+/* neighbour — Returns the stage after this one, or before it. */
 static int neighbour(const struct step_pipe *p, bool is_after)
 {
     return (p->stage + (is_after ? 1 : p->pipe.stages - 1)) % p->pipe.stages;
@@ -361,7 +364,7 @@ static enum status receive_rows(struct step_core *s, const struct pass *p, struc
                      neighbour(s->pipe, is_after));
 }
 
-/* ---- a shard alone ---- */
+/* ---- the passes of one shard, to compare it ---- */
 
 enum status step_pipe_run_alone(struct step_core *s, const struct step_now *now,
                                 const struct batch *batch, int64_t sample, struct step_result *r)
@@ -402,7 +405,7 @@ enum status step_pipe_run_alone(struct step_core *s, const struct step_now *now,
     return ST_OK;
 }
 
-/* ---- forward alone ---- */
+/* ---- only a forward pass ---- */
 
 enum status step_pipe_run_forward(struct step_core *s, const struct pass *p)
 {

@@ -1,4 +1,4 @@
-/* step_run — the story of a step (step.h). Read run() first.
+/* step_run — the sequence of a step (step.h). Read run() first.
  *
  * - The samples are read first: the divisor of the loss counts the targets of the whole global
  *   batch (batch.c). Ranks add up their counts during the first forward pass.
@@ -7,7 +7,7 @@
  * - Loss and norm of all ranks (step/end.c) decide on the update. The host waits for them first.
  *   With one GPU, and with several over NCCL, the device decides by itself, unless SPIKE is set.
  * - One factor (grad_scale) clips gradients and divides them by the loss scale (step/update.c).
- * - What is optional has hooks in these phases (step/feature.h). */
+ * - Optional features have hooks in these phases (step/feature.h). */
 #include <math.h>
 
 #include "base/assert.h"
@@ -83,8 +83,8 @@ static enum status begin(struct step *s, const struct batch *batch, struct step_
 
 /* ---- forward and backward ---- */
 
-/* begin_passes — A rank may refuse its samples, so counts come before stages wait for
- * each other. */
+/* begin_passes — Begins the passes. A rank may refuse its samples, so counts come before stages
+ * wait for each other. */
 static enum status begin_passes(struct step *s, struct step_now *now)
 {
     now->decision = STEP_DECISION_UPDATE;
@@ -123,7 +123,7 @@ static enum status reduce(struct step *s, struct step_now *now)
     return call_hooks(s, STEP_PHASE_REDUCE, now);
 }
 
-/* decide — Whether the update may be made. Nothing of the state has changed yet. */
+/* decide — Fails if the update must not be made. The state has not changed yet. */
 static enum status decide(struct step *s, struct step_now *now)
 {
     const struct step_result *r = now->r;
@@ -145,7 +145,7 @@ static enum status update(struct step *s, struct step_now *now)
 {
     const bool is_skipped = now->decision == STEP_DECISION_SKIP;
     s->update.skipped_n += is_skipped;
-    if (!is_skipped && !s->async.is_on) /* there the device has begun it */
+    if (!is_skipped && !s->async.is_on) /* else the device has begun it */
         TRY(step_update(s, now));
     TRY(call_hooks(s, STEP_PHASE_END, now));
     if (!is_skipped)
@@ -181,7 +181,8 @@ void step_run_forget_sent(struct step *s)
     (void)step_add_waits(&s->core, &(struct step_result){0});
 }
 
-/* forget_waits — Times of what ran since the last step are not this step's. What was sent is. */
+/* forget_waits — Drops the times of work that ran since the last step: they are not this step's.
+ * The bytes sent are. */
 static void forget_waits(struct step *s, struct step_result *r)
 {
     struct step_result since = {0};
@@ -216,7 +217,7 @@ static enum status run(struct step *s, const struct batch *batch, struct step_no
     return report(s, begun_ns, now->r);
 }
 
-/* run_checked — *out is set on success. */
+/* run_checked — Checks the sizes of the batch, and runs the step. *out is set on success. */
 static enum status run_checked(struct step *s, const struct batch *batch, struct step_now *now,
                                struct step_result *out)
 {

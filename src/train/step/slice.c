@@ -52,8 +52,8 @@ enum status step_slice_elems_most(const struct step_config *c, int ranks, int64_
 struct resize {
     struct step_core *step;
     int part;
-    int64_t first, end;  /* those of this part's run */
-    const float *values; /* of `first` */
+    int64_t first, end;  /* elements of this part that the range holds */
+    const float *values; /* values from element `first` on */
 };
 
 static enum status write_run(void *arg, const struct store_slice_run *run)
@@ -70,7 +70,8 @@ static enum status write_run(void *arg, const struct store_slice_run *run)
                        to->values + from - to->first);
 }
 
-/* is_own_part — of the ranks at a coordinate, in a world with as many tensor ranks and stages. */
+/* is_own_part — Returns true if the ranks at a coordinate have this rank's part of the model. Their
+ * job has the same tensor ranks and stages. */
 static bool is_own_part(const struct step_core *s, const struct mesh_coord *at)
 {
     return at->at[MESH_AXIS_TENSOR] == s->mesh.at.at[MESH_AXIS_TENSOR] &&
@@ -89,7 +90,7 @@ static void other_describe(const struct state *state, int part, int64_t first,
     const struct step_core *s = state->arg;
     int64_t elems = 0;
     (void)first;
-    /* A step was planned of so many ranks before their slices were copied. */
+    /* A step of this number of ranks was planned before their slices were copied. */
     const enum status st = step_slice_elems_of(&s->config, state->ranks, state->rank, &elems);
     ASSERTF(st == ST_OK, "%s", status_message());
     *out = (struct state_part){
@@ -106,7 +107,7 @@ static enum status other_write(const struct state *state, const struct state_ran
     const struct mesh_coord at = mesh_coord_of(&mesh, state->rank);
     if (!is_own_part(s, &at))
         return ST_OK;
-    /* The slice is one of those of the ranks that share its part of the model. */
+    /* The slice belongs to one of the ranks that share its part of the model. */
     const int of_rank = step_mesh_store_rank_at(&mesh, &at),
               of_ranks = mesh_group_n(&mesh, MESH_COMM_DATA_AXES);
     struct resize to = {s, r->part, r->first, r->first + r->n, r->values};

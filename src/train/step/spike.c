@@ -9,13 +9,13 @@
 
 #define LEVEL_BITS 16
 #define LEVEL_ONE (1 << LEVEL_BITS)
-#define MAD_TO_SIGMA 1.4826          /* of a normal distribution */
-#define LOG2_E 1.442695              /* log2(1 + x) is x times this, of a small x */
+#define MAD_TO_SIGMA 1.4826          /* for a normal distribution */
+#define LOG2_E 1.442695              /* log2(1 + x) is x times this, for a small x */
 #define VALUE_MIN 1e-30              /* log2 of 0 is not finite */
-#define LEVEL_MAX (2048 * LEVEL_ONE) /* of an f64; differences fit as well */
+#define LEVEL_MAX (2048 * LEVEL_ONE) /* above the level of any f64; differences fit as well */
 
-/* level_of — log2 of a finite value, rounded down. By squaring: libm's log2 may have other last
- * bits on another processor. */
+/* level_of — Returns log2 of a finite value, rounded down. It squares, because libm's log2 may have
+ * other last bits on another processor. */
 static int32_t level_of(double value)
 {
     int exponent;
@@ -35,7 +35,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* median_of — n > 0. */
+/* median_of — Returns the median of n > 0 values. */
 static int64_t median_of(const int64_t *values, int n)
 {
     int64_t sorted[SPIKE_WINDOW];
@@ -47,12 +47,12 @@ static int64_t median_of(const int64_t *values, int n)
 /* The line through the medians of two halves of n values; whole numbers. */
 struct line {
     int64_t newer; /* the median of the newer half */
-    int64_t rise;  /* above that of the older one */
+    int64_t rise;  /* from the older half's median to it */
     int half, distance;
 };
 
-/* deviation_of — the standard deviation, in levels, of values from a line, n > 1. Values are
- * multiplied by the distance, so they stay whole numbers. */
+/* deviation_of — Returns the standard deviation, in levels, of values from a line, n > 1. Values
+ * are multiplied by the distance, so they stay whole numbers. */
 static double deviation_of(const int64_t *values, int n, const struct line *line)
 {
     int64_t rest[SPIKE_WINDOW] = {0};
@@ -64,20 +64,20 @@ static double deviation_of(const int64_t *values, int n, const struct line *line
     return MAD_TO_SIGMA * (double)median_of(rest, n) / line->distance;
 }
 
-/* How far a number is above its history. */
+/* The distance of a number above its history. */
 struct distance {
     double expected, sigmas;
 };
 
-/* deviation_min: of a value. */
+/* deviation_min: least standard deviation of a value. */
 static struct distance distance_of(const int64_t *values, int n, int32_t level,
                                    double deviation_min)
 {
     const int half = n / 2;
     const int64_t newer = median_of(values + n - half, half);
     const struct line line = {newer, newer - median_of(values, half), half, n - half};
-    /* Where a rising line is at the next value, or the median of the newer half. A falling line is
-     * not continued: what falls fast falls more slowly soon. */
+    /* The value of a rising line at the next step, or the median of the newer half. A falling line
+     * is not continued: a fast fall soon becomes slower. */
     const int64_t rise = line.rise > 0 ? line.rise : 0;
     const int64_t expected = line.newer + rise * (line.half + 1) / (2 * line.distance);
     double deviation = deviation_of(values, n, &line) / LEVEL_ONE;
@@ -106,7 +106,7 @@ static void make_room(struct spike_history *h)
     memmove(h->level, h->level + 1, (size_t)h->n * sizeof *h->level);
 }
 
-/* compare_history — sets the verdict if one of the numbers is a spike. */
+/* compare_history — Sets the verdict if one of the numbers is a spike. */
 static void compare_history(const struct spike_config *config, const struct spike_history *h,
                             struct spike_level level, struct spike_verdict *v)
 {
@@ -160,7 +160,7 @@ void spike_history_write(const struct spike_history *h, char *out, size_t cap)
                     (unsigned)h->level[i].loss, (unsigned)h->level[i].norm);
 }
 
-/* parse_level — exactly eight hexadecimal digits. */
+/* parse_level — Reads exactly eight hexadecimal digits. */
 static bool parse_level(const char *text, int32_t *out)
 {
     uint64_t value;
@@ -171,7 +171,7 @@ static bool parse_level(const char *text, int32_t *out)
     return true;
 }
 
-/* is_level — what level_of makes, or a step that was skipped. */
+/* is_level — Returns true for a value that level_of can return, or a skipped step. */
 static bool is_level(const struct spike_level *l)
 {
     if (l->loss == SPIKE_SKIPPED || l->norm == SPIKE_SKIPPED)

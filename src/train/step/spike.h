@@ -1,15 +1,17 @@
-/* spike — SPIKE: which steps are so far above their recent history that their update is left out.
+/* spike — SPIKE: decides which steps are so far above their recent history that their update is
+ * left out.
  *
- * The history is that of the last SPIKE_WINDOW steps. A loss or a gradient norm is a spike if its
- * logarithm is more than `sigma` standard deviations above the median of the newer half of these
- * steps. Logarithms, because norms are spread by factors. The standard deviation is 1.4826 median
- * absolute deviations, which a few spikes do not change, from the line through the medians of both
- * halves (Tukey's resistant line), because losses fall. It is at least SPIKE_…_DEVIATION_MIN. Where
- * that line rises, it is continued: what grows steadily is no spike. Neither is a value below the
- * median, nor any before half a window of steps was applied.
+ * The history is the levels of the last SPIKE_WINDOW steps. A loss or a gradient norm is a spike if
+ * its logarithm is more than `sigma` standard deviations above the median of the newer half of
+ * these steps. Logarithms are compared because norms are spread by factors. The standard deviation
+ * is 1.4826 median absolute deviations, which a few spikes do not change. Deviations are measured
+ * from the line through the medians of both halves (Tukey's resistant line), because losses fall.
+ * The standard deviation is at least SPIKE_…_DEVIATION_MIN. If that line rises, it is continued: a
+ * steady rise is no spike. Nor is a value below the median, or any value before half a window of
+ * steps was applied.
  *
  * A number that is not finite is a spike whatever came before. All ranks have the same bits of loss
- * and norm. Levels are whole numbers that additions and multiplications alone make, so ranks on
+ * and norm. Levels are whole numbers that only additions and multiplications make, so ranks on
  * different machines decide alike. It must not know steps, samples or settings. */
 #ifndef CONVOY_TRAIN_SPIKE_H
 #define CONVOY_TRAIN_SPIKE_H
@@ -26,8 +28,8 @@ enum spike_mode {
 };
 #define SPIKE_WINDOW 128              /* steps that a loss or norm is compared with */
 #define SPIKE_LIMIT 5                 /* steps of a window that may be skipped */
-#define SPIKE_LOSS_DEVIATION_MIN 0.01 /* of a loss */
-#define SPIKE_NORM_DEVIATION_MIN 0.05 /* of a norm, which batches scatter more */
+#define SPIKE_LOSS_DEVIATION_MIN 0.01 /* least standard deviation of a loss */
+#define SPIKE_NORM_DEVIATION_MIN 0.05 /* the same of a norm, which varies more between batches */
 
 struct spike_config {
     enum spike_mode mode;
@@ -49,25 +51,25 @@ enum spike_cause {
     SPIKE_CAUSE_NONE,
     SPIKE_CAUSE_NOT_FINITE,
     SPIKE_CAUSE_LOSS,
-    SPIKE_CAUSE_NORM /* and not the loss */
+    SPIKE_CAUSE_NORM /* and the loss is no spike */
 };
 struct spike_verdict {
     enum spike_cause cause; /* NONE: the step is applied */
     bool is_skipped;        /* the update is left out and the run goes on; else it ends */
     /* LOSS, NORM: the number that was expected; deviations above it */
     double expected, sigmas;
-    int skipped_n; /* steps of the window that are skipped, this one too */
+    int skipped_n; /* skipped steps of the window, including this one */
 };
 
-/* spike_check — decides on a step, and adds it to the history unless the run ends. Not with
+/* spike_check — decides on a step, and adds it to the history unless the run ends. Not for
  * SPIKE_MODE_OFF. */
 struct spike_verdict spike_check(const struct spike_config *config, struct spike_history *history,
                                  double loss, double grad_norm);
 #define SPIKE_LEVEL_CHARS 16
 #define SPIKE_HISTORY_CHARS (SPIKE_LEVEL_CHARS * SPIKE_WINDOW)
-/* spike_history_write — Writes the history as hexadecimal digits, SPIKE_HISTORY_CHARS at most. */
+/* spike_history_write — writes the history as hexadecimal digits, SPIKE_HISTORY_CHARS at most. */
 void spike_history_write(const struct spike_history *history, char *out, size_t cap);
-/* spike_history_parse — Reads a written history and keeps its newest SPIKE_WINDOW steps, because an
+/* spike_history_parse — reads a written history and keeps its newest SPIKE_WINDOW steps, because an
  * earlier version may have written more. Returns false if the text is no history. */
 bool spike_history_parse(const char *text, struct spike_history *out);
 

@@ -1,4 +1,4 @@
-/* step — life and state of a step (step.h). Memory is step/memory.c, the update step/run.c,
+/* step — life and state of a step (step.h). Memory is step/memory.c, the update step/update.c,
  * evaluation step/eval.c. The store allocates parameters, gradients and moments
  * (mesh/store/store.h). */
 #include "train/step/step.h"
@@ -75,7 +75,7 @@ out_buffer:
     return st;
 }
 
-/* ---- what the files of a step share ---- */
+/* ---- functions that all files of a step use ---- */
 
 struct step_core *step_core(const struct step *s) { return &s->core.step->core; }
 
@@ -129,9 +129,9 @@ void *step_feature_find(const struct step *s, const struct step_feature *hooks)
 
 struct step_loss_scale *step_loss_scale_of(struct step *s) { return &s->loss_scale; }
 
-/* The order of their hooks. The loss scale is first: what runs again is not compared. Shards are
- * compared before their gradients are added, and replicas agree on numbers before spikes are looked
- * for. */
+/* The features in the order of their hooks. The loss scale is first, because a step that is
+ * repeated is not compared. Shards are compared before their gradients are added, and replicas
+ * agree on numbers before spikes are looked for. */
 static enum status (*const features[])(struct step_core *s) = {
     step_loss_scale_add, step_update_sums_add, step_shard_check_add,
     step_shards_add,     step_local_add,       step_spikes_add,
@@ -180,7 +180,7 @@ static enum status check_config(const struct step_config *c, const struct mesh *
     return ST_OK;
 }
 
-/* open_graphs — a step on a GPU records its work as CUDA graphs (dev_graph_begin). */
+/* open_graphs — lets a step on a GPU record its work as CUDA graphs (dev_graph_begin). */
 static enum status open_graphs(struct step *s)
 {
     const struct step_config *c = &s->core.config;
@@ -197,7 +197,7 @@ static enum status open_graphs(struct step *s)
     return c->is_timed ? dev_times_begin(s->core.stream) : ST_OK;
 }
 
-/* open_local — from here on the config is that of this rank's replica. */
+/* open_local — makes the config that of this rank's replica, for all later code. */
 static enum status open_local(struct step *s)
 {
     const struct comm *comm = s->core.config.comm;

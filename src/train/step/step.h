@@ -2,11 +2,12 @@
  * gradient norm, clipping and the update. Also evaluation and logits with the same memory.
  *
  * Words: a *micro-batch* is the batch_samples samples of one forward and backward pass. A *global
- * batch* is the samples of one step on all ranks. A *unit* is what is sharded together: the
- * embedding, a transformer block, or the final norm and head (model/param.h).
+ * batch* is the samples of one step on all ranks. A *unit* is a group of tensors that is sharded
+ * together: the embedding, a transformer block, or the final norm and head (model/param.h).
  *
  * Memory. The store (mesh/store/store.h) holds parameters, gradients and moments; the step adds
- * activations, scratch and inputs. All of it is allocated by step_open and none afterwards.
+ * activations, scratch and inputs. step_open allocates all of it, and nothing is allocated
+ * afterwards.
  *
  * Loss. A pass computes sums over tokens (QA: over answers). They are divided once, here, by the
  * number of targets in the global batch (batch.h). The result does not depend on how the batch is
@@ -15,8 +16,9 @@
  * Ranks. They form a mesh (mesh/mesh.h). The r-th of R ranks along the data axis trains on the r-th
  * of R equal ranges of each step's samples; the store moves parameters and gradients between them.
  * Ranks along the tensor axis share matrices and have the same samples. Functions are collective:
- * all ranks call them in the same order. Those that are not say "local". A lost rank makes a
- * collective call fail with ST_PEER; after that only step_close may be called.
+ * all ranks call them in the same order. The comment of a function that is not collective contains
+ * "local". A lost rank makes a collective call fail with ST_PEER; after that only step_close may be
+ * called.
  *
  * A step belongs to one thread. It must not know the board, checkpoints or settings. */
 #ifndef CONVOY_TRAIN_STEP_H
@@ -46,7 +48,7 @@
 #define STEP_LOSS_SCALE_GROWTH_STEPS 2000
 struct step_loss_scale {
     double factor;
-    int64_t steps; /* since the factor changed */
+    int64_t steps; /* steps since the factor changed */
 };
 
 /* LOCAL_STEPS (step_local.h): ranks form replicas that share parameters in outer steps only. A
@@ -54,10 +56,11 @@ struct step_loss_scale {
  * replicas. */
 #define STEP_LOCAL_REPLICAS_MAX 16 /* a checkpoint has parts of each (CKPT_PARTS_MAX) */
 struct step_local_config {
-    int64_t steps;       /* from one outer step to the next; 0: none, and the rest is not read */
-    int replica_ranks;   /* neighbouring ranks, those of a node; 0: all are one replica */
-    double lr, momentum; /* of the outer step (outer.h) */
-    enum grad_compress_kind compress; /* form of the outer gradients on their way */
+    /* steps from one outer step to the next; 0: none, and the rest is not read */
+    int64_t steps;
+    int replica_ranks;   /* number of neighbouring ranks in a replica, a node's; 0: all ranks */
+    double lr, momentum; /* learning rate and momentum of the outer step */
+    enum grad_compress_kind compress; /* form in which outer gradients are sent */
 };
 
 /* A size that grows over the first steps of a run: the samples of a step, the window of
@@ -70,21 +73,23 @@ struct step_feature; /* train/step/feature.h */
 
 struct step_config {
     struct dev *dev;
-    struct comm *comm;              /* of all ranks; borrowed; NULL: one rank */
-    int axis_ranks[MESH_AXES];      /* 0: 1. DATA is not read: it has what the others leave */
-    int pipe_chunks;                /* of a stage; 0: 1 */
+    struct comm *comm;              /* comm of all ranks; borrowed; NULL: one rank */
+    int axis_ranks[MESH_AXES];      /* 0: 1. DATA is not read; its size follows from the others */
+    int pipe_chunks;                /* chunks of layers on a stage; 0: 1 */
     struct store_settings store;    /* sharding, compression, dtype of the compute copy */
     struct step_local_config local; /* needs a store without shards and compression; DATA only */
     struct model_dims dims;
-    int64_t batch_samples;  /* of a micro-batch */
-    int64_t global_samples; /* of a global batch; a multiple of batch_samples, and, where shards is
-                             * 0, of that times data ranks */
-    int64_t seq_tokens;     /* of a sample; at most dims.context */
-    /* EXACT=layout: virtual shards of a global batch; the result depends on them, not on how many
-     * ranks there are. At least as many as data ranks; each has whole micro-batches. 0: none */
+    int64_t batch_samples; /* samples of a micro-batch */
+    /* samples of a global batch, a multiple of batch_samples; if shards is 0, a multiple of
+     * batch_samples times data ranks */
+    int64_t global_samples;
+    int64_t seq_tokens; /* tokens of a sample; at most dims.context */
+    /* EXACT=layout: number of virtual shards of a global batch. The result depends on it, and not
+     * on the number of ranks. There are at least as many shards as data ranks. Each consists of
+     * whole micro-batches. 0: none */
     int shards;
-    bool balances;      /* shards: dealt by the speed of each data rank (step_shards_balance) */
-    bool checks_shards; /* shards: step_shard_check_ask will be called: room for one more */
+    bool balances;      /* shards are dealt by the speed of each data rank (step_shards_balance) */
+    bool checks_shards; /* with shards: allocate one shard more, for step_shard_check_ask */
     struct warmup batch_warmup;  /* samples of a global batch; `from` divides global_samples */
     struct warmup window_warmup; /* LM: latest tokens that a token attends to, up to seq_tokens */
     bool masks_documents;        /* LM: attention stays within documents (feed_batch.first_key) */
@@ -92,103 +97,106 @@ struct step_config {
     struct spike_config spike;         /* not OFF: the host decides on each update, on GPUs too */
     struct model_recomputed recompute; /* activations to recompute in the backward pass */
     float dropout;                     /* 0 … 1: share of activations dropped in training */
-    uint64_t seed;                     /* of initial parameters and dropout */
+    uint64_t seed;                     /* seed of initial parameters and dropout */
     bool is_eval;                      /* no training: no memory for gradients and moments */
     bool is_eager;                     /* launch operations one by one, no CUDA graphs */
     int comm_sms;                      /* multiprocessors that products leave to NCCL; 0: none */
     bool is_timed;                     /* rank 0 logs the time of each operation; is_eager, too */
     bool checks_updates;               /* on CPUs: step_update_sums_verify */
     bool is_loaded; /* the caller loads parameters: they start as zeros, not drawn */
-    const struct step_feature *feature; /* the caller's own (step/feature.h); NULL: none */
+    const struct step_feature *feature; /* a feature of the caller (step/feature.h); NULL: none */
     void *feature_arg;
     void (*heartbeat)(void *arg); /* called after each block and allocation; may be NULL */
     void *heartbeat_arg;
 };
 
-/* Times are milliseconds of this rank, summed over micro-batches. On a GPU the phases measure how
- * long their launches took, not the kernels. */
+/* Times are milliseconds on this rank, summed over micro-batches. On a GPU the phases measure the
+ * time of kernel launches, not of the kernels. */
 struct step_result {
     double loss;       /* mean over the global batch, before the update */
     double grad_norm;  /* global norm, before clipping */
     double compute_ms; /* the whole call without wait_ms */
     /* Phases of the call, with the waiting inside them; head: forward and backward of the head. */
     double forward_ms, head_ms, backward_ms, norm_ms, update_ms;
-    double comm_ms;     /* busy_ms of comm_times: the transport was busy */
-    double wait_ms;     /* wait_ms of comm_times: this thread was blocked on it; over NCCL near 0 */
-    int64_t sent_bytes; /* bytes_sent of comm_times, since the last step: to other ranks */
-    double update_wait_ms;        /* the part of wait_ms inside update_ms; a GPU: 0 */
-    double pipe_ms, pipe_wait_ms; /* of a stage: in its passes; waiting in them for a message */
-    /* Blocked in calls of the tensor axis, and of the context axis: a part of wait_ms, as
-     * pipe_wait_ms is. 0: they stay on the device. */
+    double comm_ms; /* busy_ms of comm_times: the transport was busy */
+    double wait_ms; /* wait_ms of comm_times: this thread was blocked on it; over NCCL near 0 */
+    /* bytes_sent of comm_times: bytes sent to other ranks since the last step */
+    int64_t sent_bytes;
+    double update_wait_ms; /* the part of wait_ms inside update_ms; a GPU: 0 */
+    /* time in a stage's passes; the part of it spent waiting for messages */
+    double pipe_ms, pipe_wait_ms;
+    /* Time blocked in calls of the tensor axis and of the context axis. Like pipe_wait_ms, it is a
+     * part of wait_ms. 0 if these calls stay on the device. */
     double tensor_ms, context_ms;
     int retries;                /* runs repeated with a smaller loss scale */
     struct spike_verdict spike; /* cause NONE: the update was made; else it was left out */
     int vote;                   /* the highest vote of all ranks (step_vote) */
-    int outer_steps;            /* LOCAL_STEPS: 1 if step_local_sync made one, else 0 */
+    int outer_steps;            /* LOCAL_STEPS: 1 if step_local_sync made an outer step, else 0 */
     bool is_compared;           /* a virtual shard of each rank was computed twice */
 };
 
-/* step_mesh — the mesh of so many ranks. ST_BAD_SETTING: as mesh_make.
- * step_mesh_divides_state — whether a rank of so many holds less than the state of the whole model:
- * shards of it, or a part.
- * step_mesh_divides_passes — whether a forward pass asks other ranks: for that, or for a part of
- * its samples.
- * step_mesh_whole_table — step_whole_table of a job with this number of ranks, on GPUs
- * (is_discrete) or CPUs; the caller frees it. */
+/* step_mesh — computes the mesh of `ranks` ranks. ST_BAD_SETTING: as mesh_make. */
 enum status step_mesh(const struct step_config *config, int ranks, struct mesh *out);
+/* step_mesh_whole_table — describes the step_whole_table of a job with `ranks` ranks, on GPUs
+ * (is_discrete) or CPUs. The caller frees it. */
 enum status step_mesh_whole_table(const struct step_config *config, int ranks, bool is_discrete,
                                   struct param_table *out);
+/* step_mesh_divides_state — returns true if, in a job of `ranks` ranks, one rank holds less than
+ * the state of the whole model: only shards of it or a part, or with LOCAL_STEPS one replica's. */
 bool step_mesh_divides_state(const struct step_config *config, int ranks);
+/* step_mesh_divides_passes — returns true if a forward pass needs other ranks, because they hold
+ * parts or shards of the model, or compute other positions of the same samples. */
 bool step_mesh_divides_passes(const struct step_config *config, int ranks);
 
 struct step;
 
 /* step_open — allocates all memory and draws the initial parameters (is_loaded: zeros). Fails with
- * ST_BAD_SETTING for sizes that do not fit the model, and with ST_RETRY or ST_BAD_SETTING where
- * memory is short (base/memory.h). */
+ * ST_BAD_SETTING for sizes that do not fit the model, and with ST_RETRY or ST_BAD_SETTING if memory
+ * is short (base/memory.h). */
 enum status step_open(const struct step_config *config, struct step **out);
 void step_close(struct step *step); /* local; accepts NULL */
 
-/* FAULT: what is written to one gradient of this rank. */
+/* FAULT: the value that is written to one gradient of this rank. */
 enum step_fault {
     STEP_FAULT_NONE,
     STEP_FAULT_NAN,
-    STEP_FAULT_SPIKE /* a number that makes the norm a million times as large */
+    STEP_FAULT_SPIKE /* a number that makes the norm a million */
 };
 
-/* step_run — update number step_i (from 0) on samples [sample_first, sample_first + n) of the feed,
- * n of step_samples_at. If loss or norm is not finite, or a spike (spike.h), parameters, moments
- * and loss scale keep their values, on all ranks alike. The call fails with ST_NOT_FINITE or
- * ST_SPIKE then, unless the spike is skipped. On a GPU the update may still run when the call
- * returns; later calls wait for it. */
+/* step_run — makes update number step_i (from 0) with samples [sample_first, sample_first + n) of
+ * the feed; n is step_samples_at(step_i). If loss or norm is not finite, or a spike (spike.h),
+ * parameters, moments and loss scale keep their values on all ranks. The call fails with
+ * ST_NOT_FINITE or ST_SPIKE then, unless the spike is skipped. On a GPU the update may still run
+ * when the call returns; later calls wait for it. */
 enum status step_run(struct step *step, const struct feed *feed, int64_t step_i,
                      int64_t sample_first, double lr, enum step_fault fault,
                      struct step_result *out);
 
-/* step_run_batch — for tests and benchmarks: step_run on a batch that the caller holds: this rank's
- * share of them, n / R samples, R ranks along the data axis. If a rank refuses its samples, it
- * fails with ST_BAD_DATA and the other ranks with ST_PEER. */
+/* step_run_batch — for tests and benchmarks: does the same with a batch that the caller holds. The
+ * batch is this rank's share of the samples: n / R of them, with R ranks along the data axis. If a
+ * rank refuses its samples, it fails with ST_BAD_DATA and the other ranks with ST_PEER. */
 enum status step_run_batch(struct step *step, const struct batch *batch, int64_t step_i,
                            int64_t sample_first, double lr, enum step_fault fault,
                            struct step_result *out);
 
-/* step_run_forget_sent — local: what was sent since the last step is not of the next one: an
- * evaluation or a checkpoint. Else it is, for a part of an update's communication runs beside the
- * next step. */
+/* step_run_forget_sent — local: leaves the bytes sent since the last step, by an evaluation or a
+ * checkpoint, out of the next step's sent_bytes. Without this call they are included, because a
+ * part of an update's communication runs during the next step. */
 void step_run_forget_sent(struct step *step);
 
-/* step_vote — local: a number in [0, STEP_VOTES) that this rank sends with the loss of each further
- * step. Ranks agree on what follows a step without a message of its own. */
+/* step_vote — local: sets a number in [0, STEP_VOTES) that this rank sends with the loss of each
+ * further step. By it ranks agree on the action after a step without an extra message. */
 #define STEP_VOTES 6
 void step_vote(struct step *step, int vote);
 
-/* step_loss_scale, step_loss_scale_set — local: the scale that the next step starts with. It
- * belongs to the state of a run. Setting it does nothing if the dtype needs none. */
+/* step_loss_scale — local: returns the scale that the next step starts with. It belongs to the
+ * state of a run. */
 struct step_loss_scale step_loss_scale(const struct step *step);
+/* step_loss_scale_set — local: sets that scale. It has no effect if the dtype needs none. */
 void step_loss_scale_set(struct step *step, struct step_loss_scale scale);
 
-/* What SPIKE adds to the state of a run, for checkpoints. Local. The optimiser counts updates, so a
- * step that was skipped is none to it. */
+/* The part of a run's state that SPIKE adds, for checkpoints. Local. A skipped step is no update,
+ * so the optimiser does not count it. */
 struct step_spikes {
     int64_t skipped_n; /* steps of the run without an update, so far */
     struct spike_history history;
@@ -196,61 +204,71 @@ struct step_spikes {
 void step_spikes(const struct step *step, struct step_spikes *out);
 void step_spikes_set(struct step *step, const struct step_spikes *spikes);
 
-/* Without training. Dropout is off, and no parameter changes.
- * step_eval — mean loss over samples [0, samples) of the feed (LM: per token). Calls stop (may be
- * NULL) between batches; if it returns true on any rank, all ranks fail with ST_RETRY. */
+/* ---- without training: dropout is off, and no parameter changes ---- */
+
+/* step_eval — computes the mean loss over samples [0, samples) of the feed (LM: per token). Calls
+ * stop (may be NULL) between batches; if it returns true on any rank, all ranks fail with
+ * ST_RETRY. */
 enum status step_eval(struct step *step, const struct feed *feed, int64_t samples,
                       bool (*stop)(void *arg), void *arg, double *loss_out);
-/* step_eval_losses — LM, is_eval: the loss (samples, T) of each target, in host memory, for up to
- * batch_samples samples; 0 where the target is ignored. One rank alone. */
+/* step_eval_losses — LM, is_eval, one rank only: writes the loss (samples, T) of each target to
+ * host memory, for up to batch_samples samples; 0 if the target is ignored. */
 enum status step_eval_losses(struct step *step, const struct batch *batch, float *out);
-/* step_logits — LM: logits (V), in host memory, of the token after n tokens; 1 ≤ n ≤ seq_tokens,
- * each token in [0, V). */
+/* step_logits — LM: computes the logits (V), in host memory, of the token after n tokens; 1 ≤ n ≤
+ * seq_tokens, each token in [0, V). */
 enum status step_logits(struct step *step, const int32_t *tokens, int64_t n, float *out);
-/* step_spans — QA: logits (samples, T, 2) of start and end, in host memory, for up to batch_samples
- * samples. */
+/* step_spans — QA: computes the logits (samples, T, 2) of start and end, in host memory, for up to
+ * batch_samples samples. */
 enum status step_spans(struct step *step, const struct batch *batch, float *out);
 
-/* The state of training (mesh/state.h). Two tables give the place of a tensor in a part:
- *   step_whole_table  of the whole model, for step_state and everything that concerns files; the
- *                     same on all ranks
- *   step_own_table    of what this rank computes, for step_tensor and step_grads
- * They are one table, with one address, where each rank computes the whole model. All of these are
- * local.
- *
- * step_parts — of a rank's own state: 0 parameters, 1 first moment (AdamW's m, or momentum), 2
- *   second moment.
- * step_state — of the whole model, on all ranks; with LOCAL_STEPS of all replicas.
- * step_local_state_parts_of — how many parts it has at most, without a step.
- * step_local_is_apart — whether replicas have parameters of their own now, not the outer ones. */
+/* ---- the state of training (mesh/state.h) ----
+ * All functions here are local. A table gives the place of a tensor in a part. There are two:
+ * step_whole_table and step_own_table. If each rank computes the whole model, both return the same
+ * address. */
 #define STEP_PARTS_MAX 3
-extern const char *const step_part_names[STEP_PARTS_MAX]; /* of a rank's own, for messages */
+/* names of a rank's parts, for messages */
+extern const char *const step_part_names[STEP_PARTS_MAX];
+/* step_parts — returns the number of parts of a rank's own state: part 0 is the parameters, 1 the
+ * first moment (AdamW's m, or momentum), 2 the second moment. */
 int step_parts(const struct step *step);
+/* step_state — returns the state of the whole model on all ranks; with LOCAL_STEPS, of all
+ * replicas. */
 const struct state *step_state(const struct step *step);
+/* step_local_state_parts_of — returns the largest number of parts that this state can have, without
+ * a step. */
 int step_local_state_parts_of(const struct step_config *config, int ranks);
+/* step_local_is_apart — returns true while replicas have parameters of their own, which are not the
+ * outer parameters. */
 bool step_local_is_apart(const struct step *step);
+/* step_local_replicas — returns the number of replicas; 1 without LOCAL_STEPS. */
 int step_local_replicas(const struct step *step);
+/* step_whole_table — returns the table of the whole model, for step_state and all files. It is the
+ * same on all ranks. */
 const struct param_table *step_whole_table(const struct step *step);
+/* step_own_table — returns the table of the part of the model that this rank computes, for
+ * step_tensor and step_grads. */
 const struct param_table *step_own_table(const struct step *step);
 struct stream *step_stream(const struct step *step);
 
-/* step_drain — before a part that lies on this rank is read there: a part of an update may be
- *   deferred to the next step.
- * step_tensor — on the device: a part of this rank's table that is whole on it (no other ranks
- *   share it, or SHARD=none), and that all tensors have. */
+/* step_drain — completes an update of which a part was deferred to the next step. Call it before
+ * you read a part of the state in this rank's memory. */
 enum status step_drain(struct step *step);
+/* step_tensor — returns a part of this rank's table, on the device. The part must lie whole on this
+ * rank (no other ranks share it, or SHARD=none), and all tensors must have it. */
 struct tensor step_tensor(const struct step *step, int part);
-float *step_part(struct step *step, int part); /* its address */
+float *step_part(struct step *step, int part); /* address of step_tensor */
 
-/* step_grads — the gradients of the last step, before clipping; after step_drain.
- * step_batch — this rank's samples of the last step_run. */
+/* step_grads — returns the gradients of the last step, before clipping. Call step_drain first. */
 struct tensor step_grads(const struct step *step);
+/* step_batch — returns this rank's samples of the last step_run. */
 const struct batch *step_batch(const struct step *step);
 
-/* step_flip — local: FAULT=flip, on this rank only; store_params_flip (mesh/store/store.h). */
+/* step_flip — local: FAULT=flip: inverts a bit on this rank only, as store_params_flip
+ * (mesh/store/store.h). */
 enum status step_flip(struct step *step, int bit, struct store_flip *out);
 
-/* step_flops — of the matrix products of a step of so many samples, on all ranks */
+/* step_flops — returns the floating-point operations of the matrix products in a step of `samples`
+ * samples, on all ranks. */
 double step_flops(const struct step *step, int64_t samples);
 
 #endif

@@ -1,6 +1,6 @@
 /* step_update — the update of a step: the optimiser on each bucket that this rank updates. The
- * store calls for it bucket by bucket, some of them in the next step. The decision
- * whether a step has an update is made before: in run.c, or on a GPU by grad_scale (end.c). */
+ * store calls it bucket by bucket, for some buckets in the next step. The decision whether a step
+ * has an update is made before: in run.c, or on a GPU by grad_scale (end.c). */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -44,8 +44,9 @@ int64_t *step_skipped_n(struct step *s) { return &s->update.skipped_n; }
 
 /* ---- a bucket ---- */
 
-/* update_rest — Updates by AdamW what is not in hidden matrices of a bucket. Its second moments lie
- * together; its other arrays lie where the bucket has them, between hidden matrices. */
+/* update_rest — Updates by AdamW the elements of a bucket outside hidden matrices. Their second
+ * moments are contiguous; the other arrays have the bucket's layout, with hidden matrices in
+ * between. */
 static enum status update_rest(struct step *s, const struct store_local_shard *a, int64_t spans_n)
 {
     int64_t v_at = 0;
@@ -117,7 +118,8 @@ enum status step_update_bucket(void *arg, int bucket)
 enum status step_update(struct step *s, const struct step_now *now)
 {
     struct step_result *r = now->r;
-    /* The numbers of the update change only here: what the last step deferred has run. */
+    /* The numbers of the update change only here, after the deferred work of the last step has
+     * run. */
     s->update.lr = now->lr;
     s->update.step_i = now->step_i - s->update.skipped_n;
     (void)step_add_waits(&s->core, r);

@@ -67,7 +67,7 @@ static enum status plan_steps(struct trainer *t)
     return ST_OK;
 }
 
-/* open_checkpoint — on rank 0 only. */
+/* open_checkpoint — Opens the checkpoint folder, on rank 0 only. */
 static enum status open_checkpoint(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -118,7 +118,7 @@ static enum status find_checkpoint(struct trainer *t, bool *found_out)
     return ST_OK;
 }
 
-/* open_step — allocates memory. is_loaded: a checkpoint sets every parameter, so none is drawn. */
+/* open_step — Allocates memory. is_loaded: a checkpoint sets every parameter, so none is drawn. */
 static enum status open_step(struct trainer *t, bool is_loaded)
 {
     const struct trainer_config *c = t->config;
@@ -143,13 +143,13 @@ static enum status open_step(struct trainer *t, bool is_loaded)
     return ST_OK;
 }
 
-/* Where rank 0 starts. */
+/* The start of the run, as rank 0 finds it. */
 struct start {
     struct checkpoint_progress progress;
     bool is_found, has_checkpoint_dir;
 };
 
-/* find_start — rank 0 finds out, all ranks know. */
+/* find_start — Finds the start on rank 0, and broadcasts it. */
 static enum status find_start(struct trainer *t, struct start *start)
 {
     enum status st = ST_OK;
@@ -169,12 +169,12 @@ static enum status find_start(struct trainer *t, struct start *start)
     return ST_OK;
 }
 
-/* open_files — opens the files and output of a run. */
+/* open_files — Opens the files and output of a run. */
 static enum status open_files(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
     char dir[FILE_PATH_MAX];
-    /* Rank 0 writes the text; the others take part in its passes. */
+    /* Rank 0 writes the text; the others join its passes. */
     if (c->sample_every > 0 && (t->is_rank0 || t->are_passes_divided)) {
         const struct sample_text_config config = {
             .prompt = c->sample_prompt,
@@ -195,7 +195,7 @@ static enum status open_files(struct trainer *t)
     return tfevents_open(dir, t->progress.step + 1, &t->events);
 }
 
-/* load — on rank 0: loads the checkpoint or the given weights. */
+/* load — On rank 0: loads the checkpoint, or the weights of model_path. */
 static enum status load(struct trainer *t, bool is_found)
 {
     if (t->checkpoint)
@@ -221,7 +221,7 @@ static enum status load(struct trainer *t, bool is_found)
     return ST_OK;
 }
 
-/* load_all — loads on rank 0, and sends every rank its values. */
+/* load_all — Loads on rank 0, and sends every rank its values. */
 static enum status load_all(struct trainer *t, bool is_found)
 {
     if (t->consensus.ranks == 1)

@@ -1,9 +1,9 @@
-/* consensus — what the ranks of a run decide together, at the same point of the same step.
+/* consensus — common decisions of the ranks of a run, at the same point of the same step.
  *
- * Rank 0 alone reads and writes checkpoints and prints. A request to stop or save may reach each
+ * Only rank 0 reads and writes checkpoints and prints. A request to stop or save may reach each
  * rank at another moment; the ranks exchange requests, so that all act on it in the same step. With
  * one rank nothing is sent. Every call is collective and fails with ST_PEER if a rank is lost. It
- * must not know what is decided about. */
+ * must not know the subject of a decision. */
 #ifndef CONVOY_TRAIN_CONSENSUS_H
 #define CONVOY_TRAIN_CONSENSUS_H
 
@@ -24,13 +24,14 @@ void consensus_init(struct consensus *consensus, struct comm *comm);
 bool consensus_is_rank0(const struct consensus *consensus);
 /* consensus_broadcast — copies n bytes of rank 0 to all ranks. */
 enum status consensus_broadcast(const struct consensus *consensus, void *bytes, int64_t n);
-/* consensus_gather — all: `each` bytes of every rank, a multiple of 16; each sets its own first. */
+/* consensus_gather — all-gathers `each` bytes of every rank, a multiple of 16. Each rank writes its
+ * own bytes to `all` first. */
 enum status consensus_gather(const struct consensus *consensus, void *all, int64_t each);
-/* consensus_outcome — all ranks return the status of rank 0, with its message. With several nodes
- * the other ranks prefix it with "on node 0", because their message may be the first that is read.
- * st counts on rank 0 only. */
+/* consensus_outcome — returns the status of rank 0, with its message, on all ranks. With several
+ * nodes the other ranks prefix it with "on node 0", because their message may be the first that is
+ * read. st counts on rank 0 only. */
 enum status consensus_outcome(const struct consensus *consensus, enum status st);
-/* consensus_request — the highest request that any rank has received. */
+/* consensus_request — finds the highest request that any rank has received. */
 enum status consensus_request(const struct consensus *consensus, enum board_request mine,
                               enum board_request *out);
 

@@ -1,6 +1,6 @@
 /* console — the progress line of a run. On a terminal it is a bar that is rewritten in place;
- * elsewhere a line every so many steps. The first and the last step of a process always get a line,
- * and so does a step whose loss jumped.
+ * elsewhere it is a line every few steps. The first and the last step of a process always get a
+ * line, and so does a step whose loss jumped.
  *
  *   step 120/5000  loss 3.2145  lr 3.0e-04  norm 1.02  182 ms  1.41M tok/s  mfu 41.2%  comm 12%
  *   eta 14m
@@ -9,7 +9,7 @@
  * - norm: gradient norm before clipping; then the time of the step
  * - tok/s, mfu (share of the device's peak), eta (time left): means of the last 20 steps
  * - comm, with several ranks: share of the step in which this rank waited for others; "(85%
- *   hidden)": share of the communication time that ran beside computation
+ *   hidden)": share of the communication time that overlapped computation
  *
  * Unknown values are left out. It must not know the board or files. */
 #ifndef CONVOY_TRAIN_CONSOLE_H
@@ -25,12 +25,12 @@ struct console_step {
     double tokens_per_second, mfu, eta_seconds; /* NAN: unknown */
     /* share of the step in which this rank waited for others; 0: one rank */
     double comm;
-    double hidden; /* share of the communication time beside computation; NAN: none */
+    double hidden; /* share of the communication time that overlapped computation; NAN: none */
 };
 
 struct console {
     bool is_terminal; /* draw the bar */
-    bool is_brief;    /* only the first step, one a minute and the last get a line: not on node 0 */
+    bool is_brief;    /* lines only for the first step, one a minute and the last: not on node 0 */
     /* steps between lines; 0: a hundredth of all steps (terminal: a tenth), and one a minute */
     int64_t every;
     size_t shown;     /* columns of the bar on the screen */
@@ -43,16 +43,18 @@ struct console {
 void console_step(struct console *console, const struct console_step *now);
 /* console_clear — removes the bar; call it before anything else is printed. */
 void console_clear(struct console *console);
-/* console_flush — prints the line of the last step if it has none; call it before output that
+/* console_flush — prints the line of the last step if it has none. Call it before output that
  * belongs to that step, and at the end. */
 void console_flush(struct console *console);
 
-/* The rest is pure, and public for tests. console_is_due — true if this step gets a line at this
- * time. The others return out. */
+/* The rest is pure, and public for tests.
+ * console_is_due — returns true if this step gets a line at this time. */
 bool console_is_due(const struct console *console, const struct console_step *now, int64_t at_ms);
+/* console_line — writes the line of a step. Returns out. */
 const char *console_line(char *out, size_t cap, const struct console_step *now);
-/* console_bar — "[####----]  42%  step 50/120  loss 3.2  1.4M tok/s  eta 14m" in at most `columns`
- *   columns. The bar shrinks first, then the text is cut. */
+/* console_bar — writes "[####----]  42% step 50/120 loss 3.2 1.4M tok/s eta 14m" in at most
+ *                                   `columns` columns. The bar shrinks first, then the text is cut.
+ *                                   Returns out. */
 const char *console_bar(char *out, size_t cap, int columns, const struct console_step *now);
 
 /* The speed of the last steps, and the time left at that speed. Pure; it must not know clocks. */
@@ -66,12 +68,14 @@ struct console_pace {
 
 void console_pace_add(struct console_pace *pace, double step_ms);
 
-/* console_pace_mean_ms — public for tests; NAN before the first step. */
+/* console_pace_mean_ms — public for tests: returns the mean time of a step; NAN before the first
+ * step. */
 double console_pace_mean_ms(const struct console_pace *pace);
 
-/* step_amount: tokens or operations per step; NAN before the first step */
+/* console_pace_per_second — returns the speed. step_amount: tokens or operations per step. NAN
+ * before the first step. */
 double console_pace_per_second(const struct console_pace *pace, double step_amount);
-/* NAN before the first step */
+/* console_pace_eta_seconds — returns the time left. NAN before the first step. */
 double console_pace_eta_seconds(const struct console_pace *pace, int64_t steps_left);
 
 #endif

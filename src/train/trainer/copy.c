@@ -1,5 +1,5 @@
-/* trainer_copy — copies of the state in the memory of peers, as the trainer uses them: when there
- * are any, what they are good for, which checkpoint stands beside them. See peer_copy.h. */
+/* trainer_copy — decides when the trainer makes copies of the state in the memory of peers, when it
+ * uses them, and which checkpoint belongs to them. See peer_copy.h. */
 #include "train/feature/step_update_sums.h"
 #include "train/trainer/inside.h"
 
@@ -13,7 +13,7 @@
 #include "train/weights/load.h"
 #include "train/trainer/memory_plan.h"
 
-/* fingerprint — of all that makes a state what it is. */
+/* fingerprint — Hashes everything that must be equal for a copy to be usable. */
 static enum status fingerprint(const struct trainer *t, const struct peer_copy_sizes *sizes,
                                uint64_t *out)
 {
@@ -38,14 +38,16 @@ static enum status fingerprint(const struct trainer *t, const struct peer_copy_s
     return ST_OK;
 }
 
-/* nodes_max — of a generation. One node that is left alone (ON_LOSS=shrink) copies its state to its
- * own memory, so that it goes on from there with those that return. */
+/* nodes_max — Returns the largest number of nodes of a generation. If only one node is left
+ * (ON_LOSS=shrink), it copies its state to its own memory, so that the job can continue from there
+ * when other nodes return. */
 static int nodes_max(const struct trainer *t)
 {
     return t->config->ranks_max / comm_place(t->config->step.comm)->locals;
 }
 
-/* without — why: NULL: there is no memory for them, which the log has said. */
+/* without — Continues without copies, or fails with PEER_COPIES=1. why NULL: there is no memory for
+ * them, which has been logged. */
 static enum status without(const struct trainer *t, const char *why)
 {
     if (t->config->peer_copies == PEER_COPY_MODE_ON)
@@ -54,8 +56,7 @@ static enum status without(const struct trainer *t, const char *why)
                     "steps since the last checkpoint",
                     why ? why : "a rank has no memory for copies of the state");
     if (why) {
-        /* Once, on rank 0. Where no copies were asked for, or there is no other node, nothing is to
-         * be said. */
+        /* Once, on rank 0, and only if there may be another node to copy to. */
         const bool is_first = t->numbers.begun_step < 0;
         if (t->is_rank0 && is_first && nodes_max(t) > 1)
             LOG_INFO(
@@ -66,8 +67,8 @@ static enum status without(const struct trainer *t, const char *why)
     return ST_OK;
 }
 
-/* reserve — what this rank takes after the copies: for training, and on rank 0 for the copy that is
- * written in the background. */
+/* reserve — Computes the memory that this rank allocates after the copies: for training, and on
+ * rank 0 for the checkpoint copy that is written in the background. */
 static enum status reserve(const struct trainer *t, int64_t *out)
 {
     const struct trainer_config *c = t->config;
@@ -81,8 +82,8 @@ static enum status reserve(const struct trainer *t, int64_t *out)
     return is_saved ? memory_plan_add_state(&c->step, &place, out) : ST_OK;
 }
 
-/* set_last_checkpoint — the newest one on disk, without reading there: what this process, or the
- * one before it on this node, has published. */
+/* set_last_checkpoint — Sets the newest checkpoint on disk without reading there: the one published
+ * by this process, or by its predecessor on this node. */
 static void set_last_checkpoint(struct trainer *t)
 {
     struct board_node node;
@@ -146,7 +147,7 @@ void trainer_copy_publish(struct trainer *t)
 {
     struct peer_copy_stats stats;
     if (!t->peer_copy)
-        return; /* while a generation begins, the numbers of the one before stay */
+        return; /* while a generation begins, the previous numbers stay */
     peer_copy_stats(t->peer_copy, &stats);
     t->numbers.peer_copy = (struct board_peer_copy){.step = stats.step,
                                                     .bytes = stats.bytes,
@@ -154,8 +155,9 @@ void trainer_copy_publish(struct trainer *t)
                                                     .bytes_per_second = stats.bytes_per_second};
 }
 
-/* A loss that is not finite, a spike, or a fault of the device may come from the state itself, but
- * for a wrong result that was right when computed again. */
+/* If the loss is not finite, or a spike, or the device has a fault, the state itself may be wrong,
+ * so the copies are cleared. A wrong result that was right when it was computed again is an
+ * exception. */
 void trainer_copy_end(struct trainer *t, enum status st)
 {
     struct step_changed changed = {0};

@@ -28,7 +28,7 @@ static const char *elapsed(char *out, size_t cap, double ms)
     return out;
 }
 
-/* log_pipe — how long the first stage waited for others, beside the schedule's formula. */
+/* log_pipe — Logs how long the first stage waited for others, and the schedule's formula for it. */
 static void log_pipe(const struct trainer *t)
 {
     const struct step_config *c = &t->config->step;
@@ -45,7 +45,8 @@ static void log_pipe(const struct trainer *t)
                 pipe.stages, pipe.micros, pipe.micros == 1 ? "" : "es", 100 * pipe_bubble(&pipe));
 }
 
-/* log_axis — the calls of the first rank to those with which it shares matrices or samples. */
+/* log_axis — Logs the time of the first rank's calls to the ranks with which it shares matrices or
+ * samples. */
 static void log_axis(const struct trainer *t, const char *axis, double ms)
 {
     if (ms > 0)

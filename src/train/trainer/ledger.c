@@ -1,5 +1,5 @@
-/* trainer_ledger — what a trainer writes to the ledger of its run (format/ledger.h): samples, what
- * decides the results, checkpoints. */
+/* trainer_ledger — the entries of a trainer in the ledger of its run (format/ledger.h): samples,
+ * the settings that decide the results, checkpoints. */
 #include "train/trainer/inside.h"
 
 #include <stdlib.h>
@@ -13,9 +13,9 @@
 #include "train/step/lr_schedule.h"
 
 #define DEVICE_BYTES 64 /* a multiple of 16 (comm_all_gather) */
-#define DEVICES_MAX 16  /* that are listed */
+#define DEVICES_MAX 16  /* largest number of listed devices */
 
-/* add_devices — the names of the ranks' devices, each once. */
+/* add_devices — Adds the names of the ranks' devices, each once. */
 static void add_devices(const char *names, int ranks, struct text *out)
 {
     const char *listed[DEVICES_MAX];
@@ -34,7 +34,7 @@ static void add_devices(const char *names, int ranks, struct text *out)
     }
 }
 
-/* write_provenance — a JSON object. names: of all ranks' devices. */
+/* write_provenance — Writes a JSON object. names: of all ranks' devices. */
 static enum status write_provenance(const struct trainer *t, const char *names, struct text *out)
 {
     const struct trainer_config *c = t->config;
@@ -53,9 +53,10 @@ static enum status write_provenance(const struct trainer *t, const char *names, 
                  : "false");
     add_devices(names, t->consensus.ranks, out);
     text_add(out, "]");
-    /* The planned steps, where the learning rate follows them: generations that differ there alone
-     * are not the same run. If the samples of a step changed, so are the samples by which the run
-     * is ahead of one with these settings, and EPOCHS if the learning rate follows samples. */
+    /* The planned steps, if the learning rate depends on them: generations that differ only there
+     * are not the same run. If the number of samples of a step changed, the object also has the
+     * samples by which the run is ahead of one with these settings, and EPOCHS if the learning rate
+     * follows samples. */
     const int64_t ahead =
         t->progress.samples - step_samples_before(&t->config->step, t->progress.step);
     if (t->config->lr_schedule.kind != LR_SCHEDULE_KIND_CONSTANT)

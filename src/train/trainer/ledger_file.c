@@ -20,18 +20,18 @@
 struct ledger_file {
     char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
     int fd;
-    int64_t bytes;             /* of whole lines on the disk */
+    int64_t bytes;             /* size of the whole lines on the disk */
     struct ledger_start start; /* to write before the first step */
     struct ledger_run run;     /* steps that are not in `lines` yet; steps 0: none */
-    struct text provenance;    /* to write behind it */
+    struct text provenance;    /* to write after it */
     struct text lines;         /* not written yet */
-    uint64_t hash;             /* of the last of them, or of the last on the disk */
+    uint64_t hash;             /* hash of the last of these lines, or of the last on the disk */
     bool has_started, is_warned, is_dirty;
 };
 
 /* ---- open ---- */
 
-/* read_old — what the lines of earlier processes end with. */
+/* read_old — Reads the end of the lines of earlier processes. */
 static enum status read_old(struct ledger_file *f, struct ledger_audit *out)
 {
     *out = (struct ledger_audit){.generations = 0};
@@ -55,7 +55,7 @@ static enum status read_old(struct ledger_file *f, struct ledger_audit *out)
     return st;
 }
 
-/* add_missing — the steps that an earlier process did and did not write. */
+/* add_missing — Adds the steps that an earlier process did and did not write. */
 static void add_missing(struct ledger_file *f, const struct ledger_audit *old,
                         const struct ledger_run *done)
 {
@@ -65,7 +65,7 @@ static void add_missing(struct ledger_file *f, const struct ledger_audit *old,
         !(old->generations > 0 && old->last < f->start.after && done->step <= old->last + 1 &&
           done->step + done->steps == f->start.after + 1 &&
           done->sample + (old->last + 1 - done->step) * done->samples == old->end)) {
-        /* Of a state that is newer than its ledger. last: the ledger's. */
+        /* The state is newer than its ledger. last: the ledger's last step. */
         int64_t last = old->generations > 0 ? old->last : 0;
         if (f->start.after > last)
             LOG_WARN("%s does not have steps %" PRId64 " to %" PRId64
@@ -81,7 +81,7 @@ static void add_missing(struct ledger_file *f, const struct ledger_audit *old,
     text_add(&f->lines, "%s", line);
 }
 
-/* begin_file — reads and opens the file, and adds what it lacks. */
+/* begin_file — Reads and opens the file, and adds the steps that it lacks. */
 static enum status begin_file(struct ledger_file *f, const struct ledger_run *done)
 {
     struct ledger_audit old;
@@ -121,7 +121,7 @@ enum status ledger_file_open(const char *dir, const struct ledger_start *start,
 
 /* ---- write ---- */
 
-/* warn — why: a sentence with the path. */
+/* warn — Logs a warning once. why: a sentence with the path. */
 static void warn(struct ledger_file *f, const char *why)
 {
     if (!f->is_warned)
@@ -136,14 +136,14 @@ static void warn_errno(struct ledger_file *f, const char *verb)
     warn(f, why);
 }
 
-/* has_room — for three more lines. After a megabyte of them the disk has failed for long, and the
- * steps are missing in the ledger. */
+/* has_room — Returns true if there is room for three more lines. After a megabyte of lines the disk
+ * has failed for long, and the steps are missing in the ledger. */
 static bool has_room(const struct ledger_file *f)
 {
     return f->lines.len + 3 * LEDGER_LINE_MAX <= LINES_BYTES_MAX;
 }
 
-/* begin — what a generation's first line needs before it. */
+/* begin — Adds the lines that a generation needs before its first step. */
 static void begin(struct ledger_file *f)
 {
     char line[LEDGER_LINE_MAX];
@@ -159,7 +159,7 @@ static void begin(struct ledger_file *f)
         text_add(&f->lines, "%s", line);
 }
 
-/* add_run — the steps that are kept become a line. */
+/* add_run — Makes a line of the steps that are kept. */
 static void add_run(struct ledger_file *f)
 {
     const struct ledger_run run = f->run;
@@ -172,7 +172,7 @@ static void add_run(struct ledger_file *f)
     text_add(&f->lines, "%s", line);
 }
 
-/* write_lines — all of them or, as far as the next try is concerned, none: it begins at the same
+/* write_lines — Writes all lines. If that fails, the next call writes them again at the same
  * place. */
 static void write_lines(struct ledger_file *f)
 {

@@ -9,18 +9,18 @@
 #include "train/step/lr_schedule.h"
 
 #define MIB ((int64_t)1 << 20)
-/* What a worker has to itself besides its model, measured on 2026-11-23 (gpt2-nano and gpt2-mini
- * alone, less the plan): 24 to 31 MiB at the peak. Some 14 MiB are the program's, 8 MiB hold
- * initial values (step.c), and each large allocation ends with a part of a huge page. Pages of
- * the program's file and of libraries, 11 MiB, are the node's: its supervisor counts them
- * (node/memory_check.c). A command without one draws no initial values. */
+/* Memory of a worker besides its model, measured on 2026-11-23 (a run of only gpt2-nano or
+ * gpt2-mini, less the plan): 24 to 31 MiB at the peak. Some 14 MiB are the program's, 8 MiB hold
+ * initial values (step.c), and each large allocation ends with a part of a huge page. Pages of the
+ * program's file and of libraries, 11 MiB, are the node's: its supervisor counts them
+ * (node/choose/memory_check.c). A command without a model draws no initial values. */
 #define PROGRAM_BYTES (28 * MIB)
 /* Measured again on 2026-11-23 with four workers of gpt2-nano, EMBED=512, SEQ_LEN=512: a worker has
  * touched 3.2 MiB of the memory that they share with PP=2 TP=2, and 2.2 MiB with PP=4. */
 #define COMM_LOCALS_BYTES (4 * MIB)
 #define COMM_NODES_BYTES (16 * MIB)
-#define COMM_NODE_BYTES (MIB / 4) /* of each */
-#define CONVERT_BYTES (32 * MIB)  /* the tokenizer's files, and what is on its way to the disk */
+#define COMM_NODE_BYTES (MIB / 4) /* for each node */
+#define CONVERT_BYTES (32 * MIB)  /* the tokenizer's files, and data to be written */
 /* Estimates for a GPU, never measured: the memory of the host that the driver, CUDA and cuBLASLt
  * need, and the memory of the GPU that communication over the host needs: slots of two pipelines,
  * and scratch of the stream that adds (comm/algorithm/gpu.c). */
@@ -60,7 +60,7 @@ int64_t memory_plan_sum(const int64_t bytes[MEMORY_PLAN_N])
     return sum;
 }
 
-/* add_program — adds what a process and its device take without a model. */
+/* add_program — Adds the memory of a process and its device without a model. */
 static void add_program(struct memory_plan *plan, const struct memory_plan_place *place)
 {
     plan->host[MEMORY_PLAN_PROGRAM] += PROGRAM_BYTES;
@@ -73,8 +73,8 @@ static void add_program(struct memory_plan *plan, const struct memory_plan_place
     }
 }
 
-/* add_step — the state and passes are in the device's memory; a batch and compression are always in
- * the host's. */
+/* add_step — Adds the memory of a step. The state and passes are in the device's memory; a batch
+ * and compression are always in the host's. */
 static void add_step(struct memory_plan *plan, const struct step_memory *m, bool is_discrete)
 {
     int64_t *at = is_discrete ? plan->device : plan->host;
@@ -103,7 +103,7 @@ static struct dev_cuda_attention_shape attention_shape(const struct step_config 
                                              .dtype = s->store.dtype};
 }
 
-/* Returns true if cuDNN is never asked for the attention of this step. */
+/* Returns true if cuDNN never computes the attention of this step. */
 static bool is_refused_by_cudnn(const struct step_config *s)
 {
     return s->dropout > 0 || step_has_first_key(s) || s->axis_ranks[MESH_AXIS_CONTEXT] > 1;
@@ -157,7 +157,7 @@ static int nccl_peers(const struct step_config *c, const struct comm_place *at)
     return stages == 1 ? 0 : others < 2 ? others : 2;
 }
 
-/* add_comm — adds what communication with other ranks takes. */
+/* add_comm — Adds the memory for communication with other ranks. */
 static void add_comm(struct memory_plan *plan, const struct step_config *c,
                      const struct memory_plan_place *place)
 {
@@ -186,7 +186,8 @@ enum status memory_plan_add_state(const struct step_config *config,
     return ST_OK;
 }
 
-/* peer_copies — of a mode. With PEER_COPIES=1 they are there, or the run is refused. */
+/* peer_copies — Returns the bytes of copies in a mode. With PEER_COPIES=1 a run without them is
+ * refused. */
 static enum status peer_copies(const struct trainer_config *c,
                                const struct memory_plan_place *place, enum peer_copy_mode mode,
                                int64_t *out)

@@ -16,7 +16,7 @@
 
 #define LOCK_WAIT_MS 2000
 
-/* line_step — the step of a line that begins with {"step":N; -1: another line. */
+/* line_step — Returns the step of a line that begins with {"step":N; -1: another line. */
 static int64_t line_step(const char *line, size_t n)
 {
     static const char head[] = "{\"step\":";
@@ -49,7 +49,7 @@ bool metrics_file_keep(const char *text, size_t bytes, int64_t step, size_t *kee
     return true;
 }
 
-/* cut — truncates a regular file; a pipe or /dev/null is left alone. */
+/* cut — Truncates a regular file; a pipe or /dev/null stays as it is. */
 static enum status cut(int fd, const char *path, int64_t step)
 {
     struct stat info;
@@ -141,7 +141,7 @@ void metrics_file_close(struct metrics_file *file)
 
 static void add_line(struct metrics_file *file, const char *line)
 {
-    /* ends a line that a full disk cut short, so that this one stands alone */
+    /* ends a line that a full disk cut short, so that this line is separate */
     char out[640];
     text_format(out, sizeof out, "%s%s\n", file->is_torn ? "\n" : "", line);
     size_t n = strlen(out);
@@ -160,7 +160,7 @@ static void add_line(struct metrics_file *file, const char *line)
         file->is_torn = true;
 }
 
-/* number — the shortest digits that read back; JSON has no NaN. */
+/* number — Writes the shortest digits that read back; JSON has no NaN. */
 static const char *number(char *out, size_t cap, double value)
 {
     if (isfinite(value))
@@ -206,8 +206,8 @@ void metrics_file_eval(struct metrics_file *file, int64_t step, double val_loss)
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* The first byte is the step to resume from, the rest is the file. What is kept ends with a whole
- * line, and keeping it again keeps all of it. */
+/* The first byte is the step to resume from, the rest is the file. The part that is kept ends with
+ * a whole line, and keeping it again keeps all of it. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -18,7 +18,8 @@ struct sample_text {
     struct sample_text_config config;
     const struct tokenizer *tokenizer;
     struct tokenizer *own; /* NULL: it is the caller's */
-    int32_t *tokens;       /* the end of the prompt that the model can read, and what it wrote */
+    /* the end of the prompt that the model can read, and the tokens that it wrote */
+    int32_t *tokens;
     int64_t prompt_n;
     float *logits, *work; /* (V) */
     uint8_t text[TEXT_BYTES];
@@ -43,7 +44,7 @@ bool sample_text_quote(const uint8_t *bytes, size_t n, char *out, size_t cap)
     return is_whole;
 }
 
-/* add — appends bytes while there is room; sixty tokens of usual length take a fifth of it. */
+/* add — Appends bytes while there is room; sixty tokens of usual length need a fifth of it. */
 static void add(struct sample_text *v, const void *bytes, size_t n)
 {
     if (n > sizeof v->text - v->text_n)
@@ -67,8 +68,8 @@ static void add_prompt(struct sample_text *v)
 
 /* ---- the prompt ---- */
 
-/* keep_prompt — keeps the last of n tokens, as many as the model can read. All of them must be in
- * its vocabulary. */
+/* keep_prompt — Keeps the last of n tokens, up to the length that the model can read. All of them
+ * must be in its vocabulary. */
 static enum status keep_prompt(struct sample_text *v, const uint32_t *ids, int64_t n)
 {
     const struct sample_text_config *c = &v->config;
@@ -135,7 +136,7 @@ void sample_text_close(struct sample_text *v)
 
 /* ---- one sample ---- */
 
-/* next — chooses token number i after the prompt. */
+/* next — Chooses token number i after the prompt. */
 static enum status next(struct sample_text *v, struct step *step, int64_t i, int32_t *out)
 {
     const struct sample_text_config *c = &v->config;

@@ -19,7 +19,7 @@
 
 #define SAMPLE_TEXT_TOKENS 60
 #define SAMPLE_TEXT_QUOTED_BYTES 8192 /* room for a sample as a JSON string */
-#define SAMPLE_TEXT_PROMPT_BYTES 60   /* of the end of the prompt that are shown */
+#define SAMPLE_TEXT_PROMPT_BYTES 60   /* bytes shown of the end of the prompt */
 
 struct sample_text_config {
     const char *prompt; /* "": start a new text */
@@ -30,18 +30,18 @@ struct sample_text_config {
 };
 
 struct sample_text;
-/* sample_text_open — ST_BAD_SETTING: the prompt (or what begins a text, if it is empty) has tokens
- * that the model lacks. */
+/* sample_text_open — ST_BAD_SETTING: the prompt (or the token that begins a text, if the prompt is
+ * empty) has tokens that the model lacks. */
 enum status sample_text_open(const struct sample_text_config *config, struct sample_text **out);
 void sample_text_close(struct sample_text *sample_text); /* accepts NULL */
-/* sample_text_generate — prompt and continuation as a JSON string: one line without control
+/* sample_text_generate — writes prompt and continuation as a JSON string: one line without control
  * characters, valid until the next call. Calls stop (may be NULL) between tokens; the text ends
  * there if it returns true. */
 enum status sample_text_generate(struct sample_text *sample_text, struct step *step,
                                  bool (*stop)(void *arg), void *arg, const char **out);
 
-/* sample_text_quote — public for tests: bytes as a JSON string; invalid UTF-8 and control
- * characters become U+FFFD. false: it was cut. Pure. */
+/* sample_text_quote — public for tests: writes bytes as a JSON string; invalid UTF-8 and control
+ * characters become U+FFFD. Returns false if it was cut. Pure. */
 bool sample_text_quote(const uint8_t *bytes, size_t n, char *out, size_t cap);
 
 #endif

@@ -1,4 +1,4 @@
-/* trainer_sentinel — SENTINEL_EVERY: compares replicas before what is wrong spreads, or is kept in
+/* trainer_sentinel — SENTINEL_EVERY: compares replicas before a wrong state spreads, or is kept in
  * a checkpoint, and virtual shards of the batch before an update (trainer/inside.h). */
 #include "base/clock.h"
 #include "base/log.h"
@@ -7,7 +7,7 @@
 #include "train/feature/step_update_sums.h"
 #include "train/trainer/inside.h"
 
-/* The wrong rank's message should reach node 0 first: it tells what to do. */
+/* The faulty rank's message should reach node 0 first: it contains the advice. */
 #define OTHERS_WAIT_MS 300
 
 /* ---- memory that changed by itself between two updates ---- */
@@ -19,7 +19,7 @@ static enum status end_with(const struct trainer *t, enum status st)
     return st;
 }
 
-/* verify_sums — before a checkpoint is saved: fails on all ranks if the state of one changed, with
+/* verify_sums — Before a checkpoint is saved: fails on all ranks if the state of one changed, with
  * ST_FAULT there. */
 static enum status verify_sums(struct trainer *t)
 {
@@ -28,9 +28,10 @@ static enum status verify_sums(struct trainer *t)
     return end_with(t, st);
 }
 
-/* A generation that ends for another reason before the next update does not look: copies that were
- * made since would bring the change back, to all ranks. The others do not know, so the node must
- * stay: its memory has the mark that rules those copies out. */
+/* A generation that ends for another reason before the next update has not been checked: copies
+ * that were made since then would bring the change back, to all ranks. Other ranks have no
+ * information about it, so the node must stay: its memory has the mark that rules those copies
+ * out. */
 void trainer_sentinel_sums_end(struct trainer *t, enum status st)
 {
     struct status_saved saved;
@@ -56,7 +57,7 @@ static bool is_due(const struct trainer *t, bool before_save)
            (before_save || step % t->config->sentinel_every == 0);
 }
 
-/* note_difference — now: this generation ends. */
+/* note_difference — Counts and publishes a difference immediately, because this generation ends. */
 static void note_difference(struct trainer *t)
 {
     t->numbers.differences++;
@@ -73,9 +74,9 @@ static enum status compare(struct trainer *t)
     if (found.is_same)
         return ST_OK;
     note_difference(t);
-    /* copies of the steps since have gradients in them that the wrong rank made */
+    /* copies of later steps contain gradients of the faulty rank */
     peer_copy_clear(t->peer_copy);
-    /* The message of the rank that differs tells what to do with its node. */
+    /* Only the message of the faulty rank advises what to do with its node. */
     const long long step = t->progress.step;
     const char *part = step_part_names[found.part];
     if (found.rank < 0)
@@ -111,7 +112,7 @@ void trainer_sentinel_begin(struct trainer *t)
               t->numbers.pid);
 }
 
-/* A step before a checkpoint compares, too: what a wrong result has made is not kept. */
+/* A step before a checkpoint compares, too, so that no wrong result is saved. */
 void trainer_sentinel_ask(const struct trainer *t)
 {
     const int64_t every = t->config->sentinel_every, save_every = t->config->checkpoint_every,
@@ -120,15 +121,16 @@ void trainer_sentinel_ask(const struct trainer *t)
         step_shard_check_ask(t->step, 1 + step / every);
 }
 
-/* Of the first block, which every stage has; the bit that FAULT=flip inverts. */
+/* Inverts a bit in the first block, which every stage has; the same bit as FAULT=flip. */
 void trainer_sentinel_flip(const struct trainer *t)
 {
     const struct step_shard_flip flip = {.passes = STEP_SHARD_PASS_OWN, .unit = 1, .bit = 29};
     step_shard_check_flip(t->step, &flip);
 }
 
-/* is_wrong_result — a step has failed because of one. If it may have been one of the steps before,
- * too, copies of the state in memory are forgotten, so the job goes on from the checkpoint. */
+/* is_wrong_result — Returns true if a step has failed because of a wrong result. If results of
+ * earlier steps may be wrong, too, copies of the state in memory are cleared, so the job continues
+ * from the checkpoint. */
 static bool is_wrong_result(struct trainer *t, enum status st)
 {
     const enum step_shard_found found = step_shard_check_found(t->step);
@@ -144,7 +146,8 @@ static bool is_wrong_result(struct trainer *t, enum status st)
     return true;
 }
 
-/* The sums of the updates name a rank where two replicas have no majority, so they come first. */
+/* The sums of the updates identify a rank even if two replicas have no majority, so they come
+ * first. */
 enum status trainer_sentinel(struct trainer *t, bool before_save)
 {
     if (before_save || is_due(t, false))
@@ -152,8 +155,8 @@ enum status trainer_sentinel(struct trainer *t, bool before_save)
     return is_due(t, before_save) ? compare(t) : ST_OK;
 }
 
-/* An exponent that flips makes numbers of all ranks infinite at once, or a spike: the state is
- * looked at then. */
+/* If an exponent flips, numbers of all ranks become infinite at once, or a spike: then the state is
+ * checked. */
 enum status trainer_sentinel_explain(struct trainer *t, enum status st)
 {
     struct status_saved saved;

@@ -1,9 +1,9 @@
 /* trainer — see trainer.h. Read trainer_run first, at the foot: begin (trainer/begin.c), loop,
  * finish.
  *
- * All ranks run this loop in step. What only one rank knows (a request, the state of a disk) is
- * shared first (consensus.h); a rank that acted on it alone would make calls that no other rank
- * makes. */
+ * All ranks run this loop in step. A fact that only one rank has (a request, the state of a disk)
+ * is shared first (consensus.h): if a rank acted on it by itself, it would make calls that no other
+ * rank makes. */
 #include "train/feature/step_local.h"
 #include "train/feature/step_shards.h"
 #include "train/feature/step_update_sums.h"
@@ -89,7 +89,7 @@ static enum status inject_fault(struct trainer *t, enum step_fault *out)
         trainer_sentinel_flip(t);
     if (c->fault != TRAINER_FAULT_FLIP)
         return ST_OK;
-    /* The highest but one bit of the exponent of a parameter of this rank's part. */
+    /* Inverts the second highest bit of the exponent of a parameter of this rank's part. */
     struct store_flip flipped;
     TRY(step_flip(t->step, 29, &flipped));
     if (flipped.name[0] == '\0')
@@ -111,7 +111,7 @@ static void publish_tensorboard(struct trainer *t, double step_ms)
     tfevents_add(t->events, t->progress.step, scalars, sizeof scalars / sizeof *scalars);
 }
 
-/* hidden — the share of the communication time in which this rank did not wait. Unknown where the
+/* hidden — Returns the share of the communication time in which this rank did not wait; NAN if the
  * device waits. */
 static double hidden(const struct trainer *t, const struct step_result *result)
 {
@@ -121,7 +121,7 @@ static double hidden(const struct trainer *t, const struct step_result *result)
     return result->wait_ms < result->comm_ms ? 1 - result->wait_ms / result->comm_ms : 0;
 }
 
-/* skipped_word — why a step made no update; NULL: it made one. */
+/* skipped_word — Returns why a step made no update, or NULL if it made one. */
 static const char *skipped_word(const struct step_result *result)
 {
     const enum spike_cause cause = result->spike.cause;
@@ -130,7 +130,7 @@ static const char *skipped_word(const struct step_result *result)
                                              : "spike";
 }
 
-/* log_skipped — SPIKE=skip, once for all ranks. */
+/* log_skipped — SPIKE=skip: rank 0 logs a skipped step. */
 static void log_skipped(struct trainer *t, const struct step_result *r, int64_t samples)
 {
     const struct spike_verdict *v = &r->spike;
@@ -150,7 +150,7 @@ static void log_skipped(struct trainer *t, const struct step_result *r, int64_t 
              (long long)t->progress.samples - 1, v->skipped_n, SPIKE_LIMIT, SPIKE_WINDOW);
 }
 
-/* publish_step — the numbers of a finished step go to board, metrics file, TensorBoard and
+/* publish_step — Sends the numbers of a finished step to board, metrics file, TensorBoard and
  * console. */
 static void publish_step(struct trainer *t, const struct step_result *result, double lr,
                          int64_t epoch, double step_ms)
@@ -225,8 +225,8 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
         c->on_step(c->on_step_arg, step_ms, result);
 }
 
-/* add_parallel — what the ranks of a model's parts waited for each other. The second step replaces
- * the first. */
+/* add_parallel — Adds the times that ranks which share a model waited for each other. The second
+ * step replaces the first. */
 static void add_parallel(struct trainer *t, const struct step_result *r, double step_ms)
 {
     bool is_new = t->progress.step <= t->step_first + 2;
@@ -237,8 +237,8 @@ static void add_parallel(struct trainer *t, const struct step_result *r, double 
     t->context_ms = (is_new ? 0 : t->context_ms) + r->context_ms;
 }
 
-/* sync_replicas — LOCAL_STEPS: the outer steps that are due, and one of everything after the last
- * step: what a run leaves is one model. */
+/* sync_replicas — LOCAL_STEPS: makes the outer steps that are due, and one after the last step, so
+ * that the result of a run is one model. */
 static enum status sync_replicas(struct trainer *t, struct step_result *result)
 {
     const int64_t step = t->progress.step;
@@ -312,7 +312,7 @@ static enum status evaluate(struct trainer *t)
         return ST_OK;
     assert_note("evaluation after step %lld", (long long)t->progress.step);
     trainer_publish(t, BOARD_PHASE_EVALUATING);
-    tfevents_flush(t->events); /* an evaluation may take long */
+    tfevents_flush(t->events); /* an evaluation may last long */
     enum status st =
         step_eval(t->step, c->val_feed, feed_samples(c->val_feed), is_stop_asked, t, &loss);
     /* another rank's request is exchanged next */
@@ -338,8 +338,8 @@ static enum status evaluate(struct trainer *t)
     return ST_OK;
 }
 
-/* write_sample — rank 0 writes the text; if parameters are sharded, all ranks take part until its
- * end. */
+/* write_sample — Lets rank 0 write the text; if parameters are sharded, all ranks join its passes
+ * until its end. */
 static enum status write_sample(struct trainer *t)
 {
     const char *text;
@@ -361,7 +361,7 @@ static enum status write_sample(struct trainer *t)
     return ST_OK;
 }
 
-/* serve_state — if the state is sharded, the other ranks send rank 0 their shards while it saves.
+/* serve_state — If the state is sharded, the other ranks send rank 0 their shards while it saves.
  * st: the status of saving. */
 static enum status serve_state(struct trainer *t, enum status st)
 {
@@ -378,7 +378,7 @@ static enum status serve_state(struct trainer *t, enum status st)
     return st;
 }
 
-/* begin_save — updates phase, console and ledger; true if this rank writes. */
+/* begin_save — Updates phase, console and ledger. Returns true if this rank writes. */
 static bool begin_save(struct trainer *t)
 {
     ledger_file_sync(t->ledger);
@@ -388,7 +388,7 @@ static bool begin_save(struct trainer *t)
     return t->checkpoint_async != NULL;
 }
 
-/* is_enospc — FAULT=enospc: this checkpoint finds the disk full. */
+/* is_enospc — FAULT=enospc: returns true if this checkpoint has to fail with a full disk. */
 static bool is_enospc(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -403,8 +403,8 @@ static bool is_enospc(struct trainer *t)
     return true;
 }
 
-/* check_files — no data file is gone: every few seconds, and before a checkpoint keeps what was
- * learnt from them. */
+/* check_files — Checks every few seconds, and before a checkpoint, that no data file is gone: no
+ * checkpoint keeps results of missing data. */
 static enum status check_files(struct trainer *t, bool is_due)
 {
     if (!is_due && clock_ms() < t->files_check_ms)
@@ -413,7 +413,7 @@ static enum status check_files(struct trainer *t, bool is_due)
     return mapped_file_check();
 }
 
-/* save — writes a checkpoint during training. */
+/* save — Writes a checkpoint during training. */
 static enum status save(struct trainer *t, bool is_asked)
 {
     if (!t->has_checkpoint_dir)
@@ -429,7 +429,7 @@ static enum status save(struct trainer *t, bool is_asked)
     return ST_OK;
 }
 
-/* save_or_fail — the last checkpoint; all ranks return the same status. */
+/* save_or_fail — Writes the last checkpoint. All ranks return the same status. */
 static enum status save_or_fail(struct trainer *t, const char *why)
 {
     if (!t->has_checkpoint_dir)
@@ -477,14 +477,14 @@ static enum status stop(struct trainer *t, enum board_request request)
     return FAIL(st, "stopped by %s before the first step; there was nothing to save", signal_name);
 }
 
-/* exchange_request — the highest request that any rank has received. */
+/* exchange_request — Finds the highest request that any rank has received. */
 static enum status exchange_request(const struct trainer *t, enum board_request *out)
 {
     return consensus_request(&t->consensus, board_requested(t->config->board), out);
 }
 
-/* after_step — evaluation, sample, checkpoint, stop, in this order: a checkpoint of step N comes
- * after all output about step N. */
+/* after_step — Does evaluation, sample, checkpoint and stop, in this order: a checkpoint of step N
+ * comes after all output about step N. */
 static enum status after_step(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -497,7 +497,7 @@ static enum status after_step(struct trainer *t)
     if (is_last)
         return ST_OK;
     /* Ranks have exchanged requests within the step: a message here would wait for the
-     * communication that runs beside the next step's forward pass. */
+     * communication that runs during the next step's forward pass. */
     enum board_request request = t->consensus.ranks == 1 ? board_requested(c->board) : t->request;
     if (stop_request_is_stop(request))
         return stop(t, request);

@@ -1,8 +1,8 @@
-/* trainer — the training loop: takes batches, runs steps, publishes numbers, saves checkpoints.
+/* trainer — the training loop: reads batches, runs steps, publishes numbers, saves checkpoints.
  *
- * One struct holds all that it needs; it reads no settings. Between steps it reads requests from
- * the board and publishes its numbers there. It must not know HTTP, processes, or where its numbers
- * are shown. */
+ * One struct holds all its inputs; it reads no settings. Between steps it reads requests from the
+ * board and publishes its numbers there. It must not know HTTP, processes, or where its numbers are
+ * shown. */
 #ifndef CONVOY_TRAIN_TRAINER_H
 #define CONVOY_TRAIN_TRAINER_H
 
@@ -30,29 +30,29 @@ enum trainer_fault {
     TRAINER_FAULT_KILL,
     TRAINER_FAULT_STALL,
     TRAINER_FAULT_NAN,
-    TRAINER_FAULT_SLOW,    /* from that step on, this rank's steps take three times as long */
+    TRAINER_FAULT_SLOW,    /* from that step on, this rank's steps last three times as long */
     TRAINER_FAULT_FLIP,    /* one bit of one parameter of this rank changes */
-    TRAINER_FAULT_ENOSPC,  /* the next checkpoint finds the disk full */
+    TRAINER_FAULT_ENOSPC,  /* the next checkpoint fails: the disk is full */
     TRAINER_FAULT_SPIKE,   /* the gradient norm is a million */
     TRAINER_FAULT_GRADIENT /* one bit of one gradient of this rank changes */
 };
 
-/* Called on each rank before the first step, with result NULL, and after each; may make collective
- * calls of the step. A failure ends the run. */
+/* A function that is called on each rank before the first step, with result NULL, and after each
+ * step. It may make collective calls of the step. If it fails, the run ends. */
 typedef enum status trainer_look(void *arg, struct step *step, const struct step_result *result);
 
 struct trainer_config {
     /* The trainer itself sets is_loaded, checks_updates and the heartbeat. */
     struct step_config step;
-    enum dev_cuda_attention attention; /* as the device's, for the memory plan */
-    bool is_atomic; /* the same; cuDNN may compute the backward pass in any order */
+    enum dev_cuda_attention attention; /* the device's choice, for the memory plan */
+    bool is_atomic; /* also for the plan: cuDNN may compute the backward pass in any order */
     struct board *board;
     int worker_i;
     const char *model_path;       /* source of the initial weights, see weights.h; "": random */
-    bool ignores_tensors;         /* of the model at model_path, see load.h */
+    bool ignores_tensors;         /* ignores tensors of the model at model_path, see load.h */
     struct feed *feed, *val_feed; /* val_feed NULL: no evaluation */
     int64_t epochs, steps;        /* steps 0: from epochs */
-    int64_t stop_after;           /* the last step of this process; 0: of all */
+    int64_t stop_after;           /* the last step of this process; 0: the last of the run */
     struct lr_schedule_config lr_schedule;
     const char *checkpoint_dir; /* "": none */
     int64_t checkpoint_every;   /* 0: only at the end */
@@ -60,8 +60,9 @@ struct trainer_config {
     enum checkpoint_async_mode checkpoint_mode;
     enum trainer_resume resume;
     enum peer_copy_mode peer_copies;
-    int ranks_min, ranks_max; /* of generations (ON_LOSS=shrink); equal: all have as many */
-    int peer_copy_fd; /* memory that outlives this process (peer_copy.h); -1: none, and no copies */
+    /* ranks of generations (ON_LOSS=shrink); equal: the number is fixed */
+    int ranks_min, ranks_max;
+    int peer_copy_fd; /* memory that outlives this process (peer_copy.h); -1: no copies */
     int64_t eval_every;
     int64_t sentinel_every;      /* steps between comparisons; 0: none, and updates check nothing */
     const char *metrics_file;    /* "": none */
@@ -73,11 +74,12 @@ struct trainer_config {
     struct sampling_params sampling_params;
     const struct tokenizer *tokenizer; /* borrowed; NULL: GPT-2's */
     const char *settings_json;         /* for the checkpoint, see checkpoint.h */
-    const char *layout_json;           /* for the ledger: what decides rounding; NULL: none */
-    const char *version;               /* for the checkpoint */
-    bool is_terminal;                  /* draw a progress bar */
-    bool is_brief;     /* this rank prints the few lines of a node other than node 0 */
-    int64_t log_every; /* as console.every */
+    /* for the ledger: the settings that decide rounding; NULL: none */
+    const char *layout_json;
+    const char *version; /* for the checkpoint */
+    bool is_terminal;    /* draw a progress bar */
+    bool is_brief;       /* this rank prints the few lines of a node other than node 0 */
+    int64_t log_every;   /* as console.every */
     /* rank 0: called after each step; may be NULL */
     void (*on_step)(void *arg, double step_ms, const struct step_result *result);
     void *on_step_arg;
@@ -87,13 +89,13 @@ struct trainer_config {
     int64_t fault_step;       /* … before this step, counted from 1 */
 };
 
-/* trainer_planned_ms — the estimated time of a step, at least 1. peak_flops: of all ranks together;
- * 0: unknown, and the estimate assumes a slow GPU. */
+/* trainer_planned_ms — returns the estimated time of a step, at least 1. peak_flops: of all ranks
+ * together; 0: unknown, and the estimate assumes a slow GPU. */
 int64_t trainer_planned_ms(const struct trainer_config *config, double peak_flops, int ranks);
 /* trainer_run — runs until the planned steps are done (ST_OK), a request stops it (ST_TERMINATED,
  * ST_INTERRUPTED or ST_RETRY, after a checkpoint if checkpoint_dir is set), or it fails. A lost
  * rank or an aborted comm is ST_PEER. Collective: all ranks call it with the same config, except
- * folders and files. Those count on rank 0, which alone reads and writes them. */
+ * folders and files. Only rank 0 reads and writes these, so only its values count. */
 enum status trainer_run(const struct trainer_config *config);
 
 #endif

@@ -54,7 +54,8 @@ enum status load_find(const struct load_file *file, const struct param *p, struc
 }
 
 /* Elements that were read and not yet put: neighbours in the table are put together, because each
- * put is two calls of all ranks. first + n: where the next one begins, but for padding. */
+ * put is two calls of all ranks. first + n: the place where the next element begins, except for
+ * padding. */
 struct pending {
     float *values; /* BUFFER_ELEMS */
     int64_t first, n;
@@ -68,7 +69,7 @@ static enum status put_pending(const struct load_target *to, struct pending *pen
     return n > 0 ? to->put(to->arg, pending->first, n, pending->values) : ST_OK;
 }
 
-/* copy_range — to where the target keeps it. */
+/* copy_range — Copies a range to its place in the target. */
 static enum status copy_range(const struct load_target *to, const struct param *p,
                               const struct load_entry *entry, int64_t first, int64_t n,
                               struct pending *pending)
@@ -99,8 +100,8 @@ static enum status copy_range(const struct load_target *to, const struct param *
     return dev_sync(to->stream);
 }
 
-/* copy_entry — f32 is copied directly, with all threads of the device. Other types and layouts are
- * converted in a small buffer, in whole rows where they fit. */
+/* copy_entry — Copies f32 directly, with all threads of the device. Other types and layouts are
+ * converted in a small buffer, in whole rows if they fit. */
 static enum status copy_entry(const struct load_target *to, const struct param *p,
                               const struct load_entry *entry, struct pending *pending)
 {

@@ -1,8 +1,8 @@
 /* load — reads parameters and moments from files into a device's memory; writes and parses the
  * model's dimensions as JSON.
  *
- * For training and generation. It must not know what happens to the numbers afterwards, nor how a
- * file was found. */
+ * For training and generation. It must not know how the numbers are used, nor how a file was
+ * found. */
 #ifndef CONVOY_TRAIN_LOAD_H
 #define CONVOY_TRAIN_LOAD_H
 
@@ -36,7 +36,7 @@ struct load_file {
     const struct llmc_file *llmc;
     const struct gguf_model *gguf;
     const struct ckpt *ckpt;
-    const char *part; /* of ckpt: "model", "optim_m", "optim_v" */
+    const char *part; /* part of ckpt: "model", "optim_m", "optim_v" */
     bool is_headless; /* ckpt is of a language model: it has no qa_outputs */
 };
 
@@ -49,29 +49,33 @@ struct load_entry {
     bool is_llmc;
 };
 
-/* load_find — by the parameter's name. ST_BAD_DATA: the file has none, or one of another shape.
- * load_has — false if the file lacks it, as a language model lacks qa_outputs.
- * load_read — elements [first, first+n) as float; the range must be valid. Whole rows are fastest.
- * load_release — the parameter was read: its pages leave resident memory. */
+/* load_find — finds a parameter by its name. ST_BAD_DATA: the file has none, or one of another
+ * shape. */
 enum status load_find(const struct load_file *file, const struct param *p, struct load_entry *out);
+/* load_has — returns false if the file lacks the parameter, as a language model lacks
+ * qa_outputs. */
 bool load_has(const struct load_entry *entry);
+/* load_read — reads elements [first, first+n) as float; the range must be valid. Whole rows are
+ * fastest. */
 void load_read(const struct load_entry *entry, int64_t first, int64_t n, float *out);
+/* load_release — call it when a parameter has been read: its pages leave resident memory. */
 void load_release(const struct load_file *file, const struct load_entry *entry);
-/* load_params — loads every parameter by name and shape, one after the other. Those that the file
- * lacks keep their values. */
+/* load_params — loads every parameter by name and shape, one after the other. Parameters that the
+ * file lacks keep their values. */
 enum status load_params(const struct load_target *to, const struct load_file *file);
 
-/* load_dims_of_config — the dimensions in a config; dims.name becomes the last part of the path.
- * _of_hf — for tests: those of a Hugging Face folder. */
+/* load_dims_of_config — returns the dimensions in a config; dims.name becomes the last part of the
+ * path. */
 void load_dims_of_config(const struct hf_config *config, const char *path, enum model_task task,
                          struct model_dims *out);
+/* load_dims_of_hf — for tests: returns the dimensions of a Hugging Face folder. */
 enum status load_dims_of_hf(const char *dir, enum model_task task, struct model_dims *out);
-/* load_dims_json — writes {"name":…,"task":…,"layers":…,…}. ST_RETRY: out of memory.
- * load_dims_parse reads it back, strictly, and what older versions wrote. */
+/* load_dims_json — writes {"name":…,"task":…,"layers":…,…}. ST_RETRY: out of memory. */
 enum status load_dims_json(const struct model_dims *dims, char *out, size_t cap);
+/* load_dims_parse — reads it back, strictly. It also reads the forms of older versions. */
 enum status load_dims_parse(const char *json, struct model_dims *out);
-/* load_dims_agree — ST_BAD_SETTING with both values where models of the same tensors compute
- * something else. where: of `was`, for the message. */
+/* load_dims_agree — fails with ST_BAD_SETTING and both values if models of the same tensors compute
+ * different functions. where: the place of `was`, for the message. */
 enum status load_dims_agree(const struct model_dims *was, const struct model_dims *is,
                             const char *where);
 

@@ -1,9 +1,9 @@
 /* load_dims — the dimensions of a model: from a config.json, and as JSON in a checkpoint's manifest
  * (load.h).
  *
- * What an architecture fixes (model_arch_features) is not written. GPT-2 needs no more than the
- * fields of the first version, so its manifests are as they were, and a manifest without "arch" is
- * GPT-2's. One with other features has the "arch" MODERN, which older versions refuse. */
+ * Features that follow from an architecture (model_arch_features) are not written. GPT-2 needs only
+ * the fields of the first version, so its manifests are as they were, and a manifest without "arch"
+ * is GPT-2's. A GPT-2 with other features has the "arch" MODERN, which older versions refuse. */
 #include "train/weights/load.h"
 
 #include <string.h>
@@ -99,7 +99,8 @@ static const char *const scaling_words[] = {[MODEL_ROPE_KIND_NONE] = "none",
                                             [MODEL_ROPE_KIND_YARN] = "yarn"};
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
-/* add_rope — scaling's fields only where frequencies are scaled. */
+/* add_rope — Adds the fields of RoPE, and the fields of its scaling only if frequencies are
+ * scaled. */
 static void add_rope(const struct model_rope *r, struct text *out)
 {
     text_add(out, ",\"rope_theta\":%s,\"rope_fraction\":%s", text_f64(r->theta).text,
@@ -116,7 +117,8 @@ static void add_rope(const struct model_rope *r, struct text *out)
              (long long)r->original_context);
 }
 
-/* is_modern — a GPT-2 that computes otherwise; how it began makes no difference any more. */
+/* is_modern — Returns true for a GPT-2 that computes otherwise; its origin makes no difference any
+ * more. */
 static bool is_modern(const struct model_dims *d)
 {
     const struct model_features *p = &d->features;
@@ -125,7 +127,8 @@ static bool is_modern(const struct model_dims *d)
             p->has_qk_norm || p->is_untied || p->logit_cap > 0);
 }
 
-/* add_marks — a list only where there are several; GPT-2's usual ones go without saying. */
+/* add_marks — Adds the marks: a list only if there are several, and nothing for GPT-2's usual
+ * ones. */
 static void add_marks(const struct model_dims *d, struct text *out)
 {
     const struct model_marks *m = &d->marks;
@@ -224,7 +227,7 @@ static enum status read_rope(const cJSON *object, struct model_rope *r)
     return json_get_i64(object, "rope_original_context", 0, WIDTH_MAX, &r->original_context);
 }
 
-/* read_marks — older versions wrote none, or one that ends a text. */
+/* read_marks — Reads the marks. Older versions wrote none, or one that ends a text. */
 static enum status read_marks(const cJSON *object, int64_t vocab, struct model_marks *out)
 {
     out->has_bos = cJSON_GetObjectItemCaseSensitive(object, "bos") != NULL;
@@ -244,7 +247,7 @@ static enum status read_marks(const cJSON *object, int64_t vocab, struct model_m
     return ST_OK;
 }
 
-/* read_modern — a GPT-2 with features of its own. */
+/* read_modern — Reads a GPT-2 with features of its own. */
 static enum status read_modern(const cJSON *object, struct model_features *out)
 {
     int mlp = 0;
@@ -259,7 +262,7 @@ static enum status read_modern(const cJSON *object, struct model_features *out)
     return read_rope(object, &out->rope);
 }
 
-/* read_arch — what follows "vocab"; without "arch", nothing. */
+/* read_arch — Reads the fields after "vocab"; without "arch" there are none. */
 static enum status read_arch(const cJSON *object, struct model_dims *out)
 {
     const char *name;

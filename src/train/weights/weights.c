@@ -14,7 +14,7 @@
 
 bool weights_are_at(const char *path) { return hf_is_folder(path) || llmc_is_file(path); }
 
-/* is_one — true for a checkpoint itself, false for a folder of them. */
+/* is_one — Returns true for a checkpoint itself, false for a folder of checkpoints. */
 static bool is_one(const char *path)
 {
     char manifest[FILE_PATH_MAX];
@@ -53,7 +53,7 @@ enum status weights_finite_check(const struct weights_finite *finite, const char
                 path, finite->bad_n, finite->seen_n, name, finite->first_bad);
 }
 
-/* open_ckpt — opens the checkpoint at path, or the newest in it. is_lazy: contents are not
+/* open_ckpt — Opens the checkpoint at path, or the newest in it. is_lazy: contents are not
  * verified. */
 static enum status open_ckpt(const char *path, bool is_lazy, struct ckpt **out)
 {
@@ -150,7 +150,7 @@ enum status weights_dims(const char *path, struct model_dims *out)
     return model_check(out);
 }
 
-/* An open model: one of the four, and the same as load.h takes it. */
+/* An open model: one of the four, and the same in the form of load.h. */
 struct weights {
     struct hf_model *hf;
     struct gguf_model *gguf;
@@ -174,7 +174,7 @@ static enum status open_any(struct weights *weights, const char *path, bool igno
         weights->file.is_headless = dims.task != MODEL_TASK_QA;
         return ST_OK;
     }
-    /* A folder that holds more layers than its config.json is not the model it claims to be. */
+    /* A folder with more layers than its config.json is another model. */
     struct hf_config config;
     TRY(hf_read_config(path, &config));
     TRY(hf_open(path, &config, &weights->hf));

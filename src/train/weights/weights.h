@@ -1,7 +1,7 @@
 /* weights — opens a model by the path that a user gives: a Hugging Face folder, a GGUF file, a
  * model file of llm.c, a checkpoint, or a folder of checkpoints (the newest valid one).
  *
- * It must not know settings, nor what happens to the numbers. */
+ * It must not know settings, nor how the numbers are used. */
 #ifndef CONVOY_TRAIN_WEIGHTS_H
 #define CONVOY_TRAIN_WEIGHTS_H
 
@@ -12,29 +12,29 @@
 #include "model/model.h"
 #include "train/weights/load.h"
 
-/* weights_are_at — true for a folder with a config.json, and for a regular file. */
+/* weights_are_at — returns true for a folder with a config.json, and for a regular file. */
 bool weights_are_at(const char *path);
-/* weights_are_ckpt — true for a checkpoint, and for a folder of checkpoints. */
+/* weights_are_ckpt — returns true for a checkpoint, and for a folder of checkpoints. */
 bool weights_are_ckpt(const char *path);
-/* weights_file — the path of a file whose first bytes identify the model. */
+/* weights_file — finds the path of a file whose first bytes identify the model. */
 enum status weights_file(const char *path, char *out, size_t cap);
-/* weights_dims — dimensions and task of the model; dims.name becomes the name of the folder or
- * file. */
+/* weights_dims — reads the dimensions and task of the model; dims.name becomes the name of the
+ * folder or file. */
 enum status weights_dims(const char *path, struct model_dims *out);
 /* Elements of one tensor that are not finite, counted while it is read from its beginning. */
 struct weights_finite {
     int64_t seen_n, bad_n, first_bad;
 };
 void weights_finite_add(struct weights_finite *finite, const float *values, int64_t n);
-/* weights_finite_check — after the last element: ST_BAD_DATA if any are not finite, with their
- * number. path and name are for the message. */
+/* weights_finite_check — call it after the last element: fails with ST_BAD_DATA if any are not
+ * finite, with their number. path and name are for the message. */
 enum status weights_finite_check(const struct weights_finite *finite, const char *path,
                                  const char *name);
 
 struct weights; /* an open model */
-/* weights_open — any of these models; nothing of its parameters is read yet, except that a
- * checkpoint is verified. The table says which parameters load_find looks for. ignores_tensors: as
- * in struct load_target. Errors as weights_load. */
+/* weights_open — opens any of these models. None of its parameters is read yet, except that a
+ * checkpoint is verified. The table lists the parameters that load_find looks for. ignores_tensors:
+ * as in struct load_target. Errors as weights_load. */
 enum status weights_open(const char *path, const struct param_table *table, bool ignores_tensors,
                          struct weights **out);
 const struct load_file *weights_load_file(const struct weights *weights);
@@ -48,7 +48,7 @@ enum status weights_load(const char *path, const struct load_target *to);
 /* weights_checkpoint — opens the checkpoint at path, or the newest valid one in the folder.
  * ST_NO_INPUT: none. ST_BAD_DATA: all are damaged. The caller closes it. */
 enum status weights_checkpoint(const char *path, struct ckpt **out, struct model_dims *dims_out);
-/* weights_peek — the same without reading the tensors: a damaged one is not noticed. */
+/* weights_peek — does the same without reading the tensors: damage is not noticed. */
 enum status weights_peek(const char *path, struct ckpt **out);
 
 #endif

@@ -56,34 +56,6 @@ struct step_local {
 enum status step_local_sync(struct step *step, int64_t steps_done, bool is_last,
                             struct step_result *r);
 
-/* With LOCAL_STEPS a replica has the parts of a state (step.h), and all replicas together have more
- * parts, numbered from 0 (step_local_state.c). */
-enum step_local_kind {
-    STEP_LOCAL_REPLICA,     /* a part of a replica's own state */
-    STEP_LOCAL_OUTER,       /* outer parameters; a write also sets every replica's */
-    STEP_LOCAL_MOMENTUM,    /* momentum of the outer step */
-    STEP_LOCAL_RESIDUAL,    /* error feedback of a replica's messages */
-    STEP_LOCAL_RESIDUAL_SUM /* error feedback of the sums */
-};
-struct step_local_part {
-    enum step_local_kind kind;
-    int replica, part; /* for REPLICA; replica also for RESIDUAL */
-};
-/* step_local_is_apart — returns true while replicas have parameters of their own, which are not the
- * outer parameters. */
-bool step_local_is_apart(const struct step *step);
-/* step_local_replicas — returns the number of replicas; 1 without LOCAL_STEPS. */
-int step_local_replicas(const struct step *step);
-/* step_local_state_parts — returns the number of parts that a checkpoint needs. Without LOCAL_STEPS
- * it is step_parts, as for the next two functions. */
-int step_local_state_parts(const struct step *step, bool is_apart);
-/* step_local_state_parts_most — returns the largest such number. */
-int step_local_state_parts_most(const struct step *step);
-/* step_local_state_parts_of — returns the same without a step. */
-int step_local_state_parts_of(const struct step_config *config, int ranks);
-/* step_local_state_part — describes part number `part`. */
-struct step_local_part step_local_state_part(const struct step *step, int part);
-
 /* step_local_place — sets s->local from the config, and changes the config and the place to those
  * within the replica. All other code of a step only sees the replica. ST_BAD_SETTING: the ranks or
  * samples cannot be divided into replicas. */

@@ -24,7 +24,6 @@ enum status step_sentinel(struct step *step, struct step_sentinel *out);
 struct step_replica {
     const float *parameters;
     int64_t elems;
-    int others_n; /* number of other ranks with the same parameters */
 };
 /* step_sentinel_replica — finds such parameters. Returns false if this rank has none. */
 bool step_sentinel_replica(const struct step *step, struct step_replica *out);

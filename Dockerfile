@@ -28,7 +28,7 @@ COPY --from=build-cpu /image/ /
 ARG COMMIT=unknown
 LABEL org.opencontainers.image.title="Convoy" \
       org.opencontainers.image.description="Trains language models (GPT-2, Llama, Qwen, GPT-NeoX) on one machine or many, on CPUs" \
-      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.version="0.2.0" \
       org.opencontainers.image.revision="$COMMIT" \
       org.opencontainers.image.licenses="Apache-2.0"
 ENV CHECKPOINT_DIR=/checkpoints
@@ -70,7 +70,7 @@ COPY entrypoint /entrypoint
 ARG COMMIT=unknown
 LABEL org.opencontainers.image.title="Convoy" \
       org.opencontainers.image.description="Trains language models (GPT-2, Llama, Qwen, GPT-NeoX) on one machine or many, on NVIDIA GPUs" \
-      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.version="0.2.0" \
       org.opencontainers.image.revision="$COMMIT" \
       org.opencontainers.image.licenses="Apache-2.0"
 # The base asks for the driver of its own minor version of CUDA, which is more than the program needs.

@@ -219,8 +219,11 @@ ONLY ?=
 EVERY_TEST = $(sort $(TESTS) $(wildcard tests/*/test_*.sh tests/*/test_*.pl))
 # The programs that a list of tests/suite names, of those that there are.
 LISTED = $(filter $(foreach t,$(1),tests/$(t) $(BUILD)/tests/$(t)),$(EVERY_TEST))
-SHORT = $(filter-out $(call LISTED,$(shell sed -n 's/ all$$//p' tests/suite/long)),$(EVERY_TEST))
-SET = $(if $(FETCH),$(EVERY_TEST),$(SHORT))
+SHORT = $(filter-out $(call LISTED,$(shell sed -n 's/ all\>.*//p' tests/suite/long)),$(EVERY_TEST))
+# TURN=0, 1 or 2: of the heavy programs every third, from this one on; not set: all.
+TURN ?=
+LEFT_OUT = $(if $(TURN),$(shell awk '/ heavy$$/ && n++ % 3 != $(TURN) { print $$1 }' tests/suite/long))
+SET = $(if $(FETCH),$(filter-out $(call LISTED,$(LEFT_OUT)),$(EVERY_TEST)),$(SHORT))
 PICKED = $(if $(ONLY),$(shell printf '%s\n' $(EVERY_TEST) | grep -E '$(ONLY)'),$(SET))
 SUITE = DEVICE=cpu BUILD=$(BUILD) SAN=$(SAN) $(if $(filter thread,$(SAN)),UCX_MEM_MMAP_HOOK_MODE=none) LIMIT=$(if $(SAN),600,240) tests/suite/all.pl \
   --build '.ci/build $(MAKE) --no-print-directory -j$(words $(FETCH) $(shell seq $$(nproc))) $(if $(FETCH),,$(CUDA_HERE)) $(FETCH) all $(filter $(TESTS),$(PICKED)) $(if $(filter tests/gpu/test_dry.sh,$(PICKED)),$(BUILD)/gpu/dry_tests) $(if $(filter tests/gpu/test_numbers.sh,$(PICKED)),$(BUILD)/gpu/numbers_tests $(BUILD)/emu-fused/test_emu_numbers)' $(PICKED)
@@ -238,6 +241,7 @@ quick:
 # it, the rest beside it.
 test-all: FETCH := fetched
 test-all:
+	@$(if $(LEFT_OUT),echo 'left out in turn $(TURN) of 0 to 2: $(LEFT_OUT)')
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@COMPILE_ALL=1 $(SUITE)
 

@@ -3,7 +3,7 @@
 #ifndef CONVOY_BASE_VERSION_H
 #define CONVOY_BASE_VERSION_H
 
-const char *version_text(void);     /* "0.1.0" */
+const char *version_text(void);     /* "0.2.0" */
 const char *version_commit(void);   /* twelve hex digits, or "unknown" outside a git checkout */
 const char *version_date(void);     /* of the commit, "2026-11-22"; "" outside a git checkout */
 const char *version_compiler(void); /* "gcc 12.2.0" */

@@ -21,7 +21,7 @@
 
 /* The form in which gradients are packed. */
 struct packing {
-    bool is_kernel; /* packed by kernels/compress.h, else by grad_quant.h */
+    bool is_kernel; /* packed by kernels/compress.h, else by grad/code.h */
     enum grad_quant_kind quant;
     struct grad_quant_block block;
 };

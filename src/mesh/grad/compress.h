@@ -14,7 +14,7 @@
  * (train/feature/step_local_state.c).
  *
  * Coding (INT8_ZSTD and INT4_ZSTD): messages are coded by grad/code.h, and INT8_ZSTD is quantised
- * as INT8_RMS of grad_quant.h. Messages then have no fixed size: the ranks first agree on the size
+ * as INT8_RMS of grad/code.h. Messages then have no fixed size: the ranks first agree on the size
  * of the longest one, and all messages have this size.
  *
  * Everything runs in the comm's thread, bucket after bucket, on a CPU device of one thread.

@@ -1,4 +1,4 @@
-/* grad_quant — packing and unpacking, a block at a time (grad_quant.h). The Makefile compiles this
+/* grad_quant — packing and unpacking, a block at a time (grad/code.h). The Makefile compiles this
  * file with -O3, for vectors. */
 #include "mesh/grad/code.h"
 

@@ -1,5 +1,5 @@
 /* pipe_plan — computes the times of all ops, then one stage's messages in the order of all
- * messages, then its ops and messages in one list (pipe_plan.h). */
+ * messages, then its ops and messages in one list (pipe/pipe.h). */
 #include "mesh/pipe/pipe.h"
 
 #include <stdlib.h>

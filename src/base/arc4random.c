@@ -1,6 +1,6 @@
 /* arc4random — random bytes for libevent's archive in the release binary. That archive is compiled
  * for glibc 2.36, which has these functions; the binary also starts with 2.34, so it brings its
- * own. This program itself does not call them: rand.h is for that. Must not know its callers. */
+ * own. This program itself does not call them and uses rand.h. Must not know its callers. */
 #include "base/arc4random.h"
 
 #include <errno.h>

@@ -18,7 +18,7 @@ void *arena_take(struct arena *a, size_t bytes)
     ASSERTF(bytes <= a->cap_bytes && arena_round(bytes) <= a->cap_bytes - a->used_bytes,
             "arena %s: %zu bytes asked for, %zu of %zu used", a->name, bytes, a->used_bytes,
             a->cap_bytes);
-    /* By way of an integer: a measuring arena has no base, and NULL + offset is not defined for
+    /* Computed as an integer: a measuring arena has no base, and NULL + offset is not defined for
      * pointers. */
     void *piece = (void *)((uintptr_t)a->base + a->used_bytes);
     a->used_bytes += arena_round(bytes);

@@ -1,4 +1,4 @@
-/* arena — a bump allocator: it takes memory once and hands it out from the front. It never grows,
+/* arena — a bump allocator: its memory is allocated once and used from the front. It never grows,
  * and is sealed after start-up. It only computes addresses, so its memory may be a device's. */
 #ifndef CONVOY_BASE_ARENA_H
 #define CONVOY_BASE_ARENA_H
@@ -20,11 +20,12 @@ static inline size_t arena_round(size_t bytes)
 {
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
-/* arena_init — over memory that the caller owns, ARENA_ALIGN-aligned. base NULL: only measure;
- * allocations are NULL + offset and must not be touched, and cap_bytes does not matter. */
+/* arena_init — starts an arena over memory that the caller owns, ARENA_ALIGN-aligned. base NULL:
+ * only measure; allocations are NULL + offset and must not be touched, and cap_bytes does not
+ * matter. */
 void arena_init(struct arena *a, const char *name, void *base, size_t cap_bytes);
-/* arena_take — the next allocation, ARENA_ALIGN-aligned. A full or sealed arena is an ASSERT,
- * because sizes are planned. */
+/* arena_take — returns the next allocation, ARENA_ALIGN-aligned. A full or sealed arena is an
+ * ASSERT, because sizes are planned. */
 void *arena_take(struct arena *a, size_t bytes);
 void arena_seal(struct arena *a);
 

@@ -1,9 +1,9 @@
-/* assert — the crash report: what was broken, where, with which values, and what this process did
- * last.
+/* assert — the crash report: the broken assertion, its place, the values, and the last notes of
+ * this process.
  *
- * Works in a process in any state: no memory is taken, nothing is locked for long, output is plain
- * write(2) to stderr, and the end is _exit, so no other exit handler runs. Must not know what the
- * program computes. */
+ * Works in a process in any state: no memory is allocated, no lock is held for long, output is
+ * plain write(2) to stderr, and the end is _exit, so no other exit handler runs. Must not know the
+ * computation of the program. */
 #include "base/assert.h"
 
 #include <stdarg.h>
@@ -20,11 +20,11 @@
 #define ASSERT_REPORT_BYTES 4096
 
 static char notes[ASSERT_NOTES][ASSERT_NOTE_BYTES];
-static unsigned notes_n; /* written so far */
+static unsigned notes_n; /* notes that were written so far */
 static atomic_flag notes_busy = ATOMIC_FLAG_INIT;
 
-/* The lock covers a memcpy, so a waiter hardly waits; the count bounds it all the same: the
- * thread that holds the lock may be the one that crashed. */
+/* The lock covers a memcpy, so a waiter hardly waits. The count bounds the wait nevertheless,
+ * because the thread that crashed may hold the lock. */
 static int notes_lock(void)
 {
     for (int i = 0; i < 100000; i++) {
@@ -77,7 +77,8 @@ void assert_fail(const char *file, int line, const char *expr, const char *fmt, 
                 "  process %ld ends with %d; please report this text\n", (long)getpid(),
                 status_exit_code(ST_BUG));
     if (write(STDERR_FILENO, report, strlen(report)) < 0)
-        _exit(status_exit_code(ST_BUG)); /* stderr is closed; the exit code remains */
+        /* stderr is closed; only the exit code reports the crash */
+        _exit(status_exit_code(ST_BUG));
     _exit(status_exit_code(ST_BUG));
 }
 
@@ -87,5 +88,5 @@ void assert_crash(const char *headline)
     text_format(report, sizeof(report), "%s\n", headline);
     report_notes(report, sizeof(report));
     if (write(STDERR_FILENO, report, strlen(report)) < 0)
-        return; /* stderr is closed; the signal remains */
+        return; /* stderr is closed; only the signal reports the crash */
 }

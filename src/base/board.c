@@ -1,4 +1,4 @@
-/* board — see board.h. Must not know what the numbers are used for.
+/* board — see board.h. Must not know the use of the numbers.
  *
  * A part is two slots and a revision. The writer fills the slot that does not hold the last
  * publication, then advances the revision. Each slot has a sequence number that is odd while it is
@@ -25,8 +25,8 @@
 #include "base/assert.h"
 
 #define BOARD_MAGIC \
-    0x36647261 /* "ard6": raise the digit when the layout changes without changing its size */
-#define BOARD_NAME "convoy-board" /* of the memfd */
+    0x36647261 /* "ard6": raise the digit if the layout changes without a change of its size */
+#define BOARD_NAME "convoy-board" /* name of the memfd */
 #define BOARD_COPY_TRIES 100000
 #define BOARD_WORDS(type) ((sizeof(type) + 7) / 8)
 #define BOARD_WORDS_MAX                                                \
@@ -59,21 +59,21 @@ struct board_parts {
     struct log_tail tail;
 };
 
-/* The world has one slot: a supervisor killed while writing it takes its readers along. It lies
- * behind the workers. */
+/* The world has one slot: if the supervisor is killed while it writes, the readers cannot go on.
+ * The world lies after the workers. */
 struct board_world {
     _Alignas(64) _Atomic uint64_t sequence; /* odd: being written */
     _Atomic int64_t generation;
     _Atomic int32_t nodes, node, ranks_n;
-    /* the secret of a generation, and which one it is; 0 while it is being written */
+    /* the secret of a generation, and the number of that generation; 0 while it is being written */
     _Atomic int64_t secret_generation;
     _Atomic uint64_t secret[BOARD_SECRET_BYTES / 8];
     _Atomic uint64_t words[];
 };
 
-/* One slot each, behind the world; its pages are not there before something is written. */
+/* One slot for each blob, after the world; its pages are not allocated before the first write. */
 struct board_blob_slot {
-    _Alignas(64) _Atomic uint64_t sequence; /* odd: being written; 0: nothing was */
+    _Alignas(64) _Atomic uint64_t sequence; /* odd: being written; 0: nothing was published */
     _Atomic uint64_t bytes;
     _Atomic uint64_t words[];
 };
@@ -92,7 +92,7 @@ struct board_memory {
 struct board {
     int fd;
     bool owns_fd;
-    /* as they were at the start: the mapping itself is not to be trusted later */
+    /* values at the start: the mapping may be overwritten later */
     int workers_n, ranks_n;
     size_t bytes;
     struct board_memory *memory;
@@ -128,7 +128,7 @@ static size_t blobs_offset(int workers_n, int ranks_n)
     return (end + 63) / 64 * 64;
 }
 
-/* blob_max — of CHECK it grows with the ranks: a small board fits a small RLIMIT_FSIZE. */
+/* blob_max — grows with the ranks for CHECK: a small board fits a small RLIMIT_FSIZE. */
 static size_t blob_max(enum board_blob blob, int ranks_n)
 {
     size_t check = (size_t)ranks_n << 14;
@@ -137,7 +137,7 @@ static size_t blob_max(enum board_blob blob, int ranks_n)
     return blob == BOARD_BLOB_CHECK ? check : BOARD_BLOB_MAX;
 }
 
-/* blob_offset — of a blob behind the first one. */
+/* blob_offset — returns the offset of a blob from the first one. */
 static size_t blob_offset(enum board_blob blob, int ranks_n)
 {
     size_t offset = 0;
@@ -172,12 +172,12 @@ enum status board_create(int workers_n, int ranks_n, struct board **out)
     int fd = memfd_create(BOARD_NAME, MFD_ALLOW_SEALING); /* no CLOEXEC: workers inherit it */
     if (fd < 0)
         return FAIL(errno == EMFILE ? ST_BAD_SETTING
-                                    : ST_RETRY, /* this process's limit is there for good */
+                                    : ST_RETRY, /* the limit of this process does not change */
                     "cannot create the board's shared memory: %s; raise the limit of open files "
                     "(ulimit -n)",
                     strerror(errno));
     enum status st;
-    /* Sealed: a worker that shrinks it would turn the supervisor's next read into a bus error. */
+    /* Sealed: if a worker shrank it, the supervisor's next read would be a bus error. */
     if (ftruncate(fd, (off_t)bytes) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         st = FAIL(
@@ -285,7 +285,7 @@ static void words_write(_Atomic uint64_t *words, const void *value, size_t bytes
     for (size_t i = 0; i * 8 < bytes; i++) {
         uint64_t word = 0;
         memcpy(&word, at + i * 8, bytes - i * 8 < 8 ? bytes - i * 8 : 8);
-        /* not before the odd number */
+        /* must not be written before the odd number */
         atomic_store_explicit(&words[i], word, memory_order_release);
     }
 }
@@ -294,7 +294,7 @@ static void words_read(const _Atomic uint64_t *words, void *out, size_t bytes)
 {
     char *at = out;
     for (size_t i = 0; i * 8 < bytes; i++) {
-        /* acquire: not after the caller's read of the sequence */
+        /* acquire: must not be read after the caller's read of the sequence */
         uint64_t word = atomic_load_explicit(&words[i], memory_order_acquire);
         memcpy(at + i * 8, &word, bytes - i * 8 < 8 ? bytes - i * 8 : 8);
     }
@@ -304,8 +304,8 @@ static void part_publish(struct board_part *part, const void *value, size_t byte
 {
     uint64_t revision = atomic_load_explicit(&part->revision, memory_order_relaxed) + 1;
     struct board_slot *slot = &part->slots[revision % 2];
-    /* Already odd when an earlier writer was killed here. Any new odd number tells readers the
-     * same. */
+    /* Already odd if an earlier writer was killed here. Any new odd number means the same to
+     * readers. */
     uint64_t odd = (atomic_load_explicit(&slot->sequence, memory_order_relaxed) + 2) | 1;
     atomic_store_explicit(&slot->sequence, odd, memory_order_relaxed);
     words_write(slot->words, value, bytes);
@@ -313,8 +313,8 @@ static void part_publish(struct board_part *part, const void *value, size_t byte
     atomic_store_explicit(&part->revision, revision, memory_order_release);
 }
 
-/* False: nothing was published. Loops only while publications overtake the copy, two within a
- * microsecond; the limit is for memory that a crashing process has overwritten. */
+/* Returns false if nothing was published. Loops only while publications overtake the copy, two
+ * within a microsecond; the limit is for memory that a crashing process has overwritten. */
 static bool part_copy(const struct board_part *part, void *out, size_t bytes)
 {
     for (int tries = 0; tries < BOARD_COPY_TRIES; tries++) {
@@ -344,8 +344,8 @@ static enum board_phase valid_phase(enum board_phase phase)
     return (unsigned)phase < BOARD_PHASE_N ? phase : BOARD_PHASE_FAILED;
 }
 
-/* A reader survives whatever a crashing process has written over the memory: strings end, phases
- * exist. */
+/* A reader survives any data that a crashing process has written over the memory: strings end,
+ * phases exist. */
 #define BOARD_END(string) ((string)[sizeof(string) - 1] = 0)
 
 void board_node_publish(struct board *board, const struct board_node *node)
@@ -427,7 +427,7 @@ void board_ready_publish(struct board *board, int worker_i, const struct board_r
     part_publish(&worker_parts(board, worker_i)->ready, ready, sizeof(*ready));
 }
 
-/* clamp_bytes — an overwritten size must not send a reader out of bounds. */
+/* clamp_bytes — bounds the size: an overwritten size must not send a reader out of bounds. */
 static void clamp_bytes(struct board_address *address)
 {
     if (address->bytes < 0 || address->bytes > BOARD_ADDRESS_MAX)

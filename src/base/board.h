@@ -13,7 +13,7 @@
  * - by the supervisor: the world of a generation (the addresses of all ranks), or its end;
  * - by a worker's comm heartbeat, a thread: the collective that the worker is in.
  *
- * Must not know what the numbers are used for. */
+ * Must not know the use of the numbers. */
 #ifndef CONVOY_BASE_BOARD_H
 #define CONVOY_BASE_BOARD_H
 
@@ -56,10 +56,11 @@ enum board_phase {
         BOARD_PHASE_N
 };
 const char *board_phase_text(enum board_phase phase);
-enum board_phase board_phase_named(const char *text); /* BOARD_PHASE_N: no phase has that text */
+/* returns BOARD_PHASE_N if no phase has that text */
+enum board_phase board_phase_named(const char *text);
 
-/* What a supervisor requests of its workers; a higher request replaces a lower one. Workers carry
- * it out between steps; long jobs (tokenising, loading) look for it themselves. */
+/* Requests of a supervisor to its workers; a higher request replaces a lower one. Workers carry it
+ * out between steps; long jobs (tokenising, loading) check for it themselves. */
 enum board_request {
     BOARD_REQUEST_NONE,
     BOARD_REQUEST_SAVE,      /* checkpoint now, go on */
@@ -83,33 +84,33 @@ struct board_model {
 };
 
 struct board_checkpoint {
-    int64_t step; /* -1: none yet */
+    int64_t step; /* step of the last checkpoint; -1: none yet */
     int64_t wall_ms;
     int64_t failures; /* saves that failed since the start */
-    int64_t skipped;  /* saves skipped because the one before was still being written */
-    double stall_ms;  /* how long training waited for the last save; NAN: none yet */
-    double save_ms;   /* how long the last save took, up to its commit; NAN: none yet */
+    int64_t skipped;  /* saves that were skipped because the previous one was still being written */
+    double stall_ms;  /* milliseconds for which training waited for the last save; NAN: none yet */
+    double save_ms;   /* milliseconds of the last save, up to its commit; NAN: none yet */
     char path[512];
-    char error[1024]; /* why the last save failed; "": it did not */
+    char error[1024]; /* reason why the last save failed; "": it did not */
 };
 
 /* Copies of the state in the memory of peers. */
 struct board_peer_copy {
-    int64_t step;            /* of the newest one of this rank's part; -1: none */
-    int64_t bytes;           /* that this rank copies after each step */
-    double ms;               /* training waited for the last one; NAN: none yet */
+    int64_t step;  /* step of the newest copy of this rank's part; -1: none */
+    int64_t bytes; /* bytes that this rank copies after each step */
+    double ms;     /* milliseconds for which training waited for the last copy; NAN: none yet */
     double bytes_per_second; /* NAN: none yet */
 };
 
-/* Published by a worker. A number that is not known yet is NAN, or -1 for whole numbers. */
+/* Published by a worker. An unknown number is NAN, or -1 for whole numbers. */
 struct board_worker {
     int32_t pid;
     int32_t rank;
     enum board_phase phase;
     char device[64];
-    char device_note[BOARD_NOTE_MAX]; /* why it is not the expected one; "": it is */
-    char backend[24]; /* what carries data between ranks: comm_backend; "": not connected yet */
-    /* the same of each axis of the mesh; "": not connected yet, or one rank */
+    char device_note[BOARD_NOTE_MAX]; /* reason why it is not the expected device; "": it is */
+    char backend[24]; /* transport between ranks: comm_backend; "": not connected yet */
+    /* transport along each axis of the mesh; "": not connected yet, or one rank */
     struct {
         char data[24], tensor[24], context[24], pipeline[24];
     } links;
@@ -119,18 +120,20 @@ struct board_worker {
 #define JOB_STAT(NAME, field, kind, ...) RANK_STATS_FIELD_##kind(field)
 #define RANK_STAT JOB_STAT
 #include "base/rank_stats.def"
-    int64_t generation; /* in which it trains, or did last; 0: none yet */
-    int64_t begun_step; /* steps that it began with in that generation; -1: not known yet */
-    /* a step's time at the device's peak; no step is faster; 0: not known yet */
+    int64_t generation; /* generation in which it trains, or trained last; 0: none yet */
+    int64_t begun_step; /* steps that were done when it began that generation; -1: unknown */
+    /* time of a step at the device's peak; no step is faster; 0: unknown */
     int64_t planned_ms;
     int64_t loading_done, loading_total; /* bytes or tensors while loading; -1: unknown */
-    /* parameters in fp32 of which SENTINEL_EVERY finds a change; elems 0: none */
+    /* parameters in fp32 in which SENTINEL_EVERY finds a change: number and address; elems 0:
+     * none */
     int64_t replica_elems;
     uint64_t replica_address;
-    struct board_error error; /* why this worker is about to end */
+    struct board_error error; /* reason why this worker is about to end */
 };
 
-/* board_worker_has_stepped — it has finished a step since its generation, or its start, began. */
+/* board_worker_has_stepped — returns true if the worker has finished a step since its generation,
+ * or its start, began. */
 static inline bool board_worker_has_stepped(const struct board_worker *worker)
 {
     return worker->begun_step >= 0 && worker->step > worker->begun_step;
@@ -144,37 +147,40 @@ struct board_address {
 
 /* Published by a worker that waits for the next generation. */
 struct board_ready {
-    int64_t revision;    /* grows with each new address */
-    int64_t after;       /* it waits for a generation later than this one; 0: for the first */
-    char why[1024];      /* why it left that one; "": the supervisor ended it, or there was none */
-    int32_t closed_rank; /* of that one, as comm_closed_rank; -1: none */
+    int64_t revision; /* grows with each new address */
+    int64_t after;    /* it waits for a generation later than this one; 0: for the first one */
+    /* reason why it left that generation; "": the supervisor ended it, or there was none */
+    char why[1024];
+    /* rank that closed its connection in that generation, as comm_closed_rank; -1: none */
+    int32_t closed_rank;
     struct board_address address;
 };
 
 /* The collective that a worker is in, published by a thread of its own (comm_heartbeat), so it is
  * current while the worker waits. */
 struct board_call {
-    char call[24];      /* "": in none */
-    int64_t sequence;   /* of that collective, else of the last one that ended */
+    char call[24];      /* name of the collective; "": in none */
+    int64_t sequence;   /* sequence number of that collective, else of the last one that ended */
     int64_t entered_ms; /* clock_ms */
-    int64_t left_ms;    /* clock_ms: when the last one ended, in any generation; 0: none yet */
-    int64_t stuck_ms;   /* clock_ms: as in comm_activity; 0: not */
+    /* clock_ms at the end of the last collective, in any generation; 0: none yet */
+    int64_t left_ms;
+    int64_t stuck_ms; /* clock_ms: as in comm_activity; 0: not stuck */
     int64_t published_ms;
-    int64_t refused; /* connections closed, and messages dropped, that were not the job's */
+    int64_t refused; /* number of closed connections and dropped messages that were not the job's */
 };
 
-/* Numbers of a worker's GPU, published by a thread of its own (gpu_stats). Not known: NAN, -1. */
+/* Numbers of a worker's GPU, published by a thread of its own (gpu_stats). Unknown: NAN, -1. */
 struct board_gpu {
 #define GPU_STAT(field, kind, ...) RANK_STATS_FIELD_##kind(field)
 #include "base/rank_stats.def"
     int64_t published_ms; /* clock_ms */
 };
 
-/* Blobs: what is longer than numbers and seldom changes. Only their writer and reader know
- * the content. */
+/* Blobs: data that are longer than numbers and seldom change. Only their writer and reader
+ * interpret the content. */
 enum board_blob {
     BOARD_BLOB_DATA,     /* by node 0's worker 0: the list of its files of DATA */
-    BOARD_BLOB_VAL_DATA, /* by the same: its files of VAL_DATA */
+    BOARD_BLOB_VAL_DATA, /* by the same worker: its files of VAL_DATA */
     BOARD_BLOB_JOB_KEY,  /* by the supervisor: the key with which workers download them */
     /* by rank 0: its step in digits, a blank, the sample of text as a JSON string */
     BOARD_BLOB_SAMPLE,
@@ -186,43 +192,44 @@ enum board_blob {
 struct board_node {
     int32_t node_id, n_nodes, workers_n;
     bool is_check;          /* `check`: the workers only check, and train nothing */
-    enum board_phase phase; /* holds while no worker has published one */
+    enum board_phase phase; /* phase of the node while no worker has published one */
     char run[72];           /* RUN_NAME; "": none */
     char version[64];
-    char backend[16]; /* "self" for one rank; else empty, and the workers' counts */
+    char backend[16]; /* "self" for one rank; else empty, and the backend of the workers is used */
     char device[16];
-    /* ranks along each axis (mesh/mesh.h); shard: over how many the state is sharded, -1: not
+    /* ranks along each axis (mesh/mesh.h); shard: ranks over which the state is sharded, -1: not
      * decided yet */
     int32_t mesh_data, mesh_shard, mesh_tensor, mesh_context, mesh_pipeline;
     int64_t started_ms; /* clock_ms */
-    /* the longest silence in a step that this node's workers are allowed; 0: the default */
+    /* milliseconds of the longest silence in a step that this node's workers are allowed; 0: the
+     * default */
     int64_t limit_ms;
     int64_t restarts;
     /* node 0: the address at which the other nodes reach it; "": none has connected, or DATA_ADDR
      * is set */
     char reached[64];
     char last_failure[1024]; /* the reason of the last restart; "": there was none */
-    /* node 0: the rank whose loss that was, of a lost node the first; -1: none */
+    /* node 0: the lost rank that caused last_failure, of a lost node the first rank; -1: none */
     int32_t lost_rank;
-    /* while recovering: the step from which the job resumes, 0: from the beginning; -1: not known,
-     * or not recovering */
+    /* while recovering: the step from which the job resumes, 0: from the beginning; -1: unknown, or
+     * not recovering */
     int64_t resume_step;
-    /* the last one that rank 0 published, on its node; step -1: none */
+    /* the last checkpoint that rank 0 published, on its node; step -1: none */
     struct board_checkpoint checkpoint;
-    struct board_peer_copy peer_copy; /* the last one of this node's first worker; step -1: none */
+    struct board_peer_copy peer_copy; /* the last copy of this node's first worker; step -1: none */
     struct board_error error;
 };
 
 struct board; /* opaque: one process's mapping of the memory */
 
-/* board_create — in the supervisor (and in tests): a new memfd for workers_n workers, with room for
- * the addresses of ranks_n ranks. */
+/* board_create — in the supervisor (and in tests): creates a memfd for workers_n workers, with room
+ * for the addresses of ranks_n ranks. */
 enum status board_create(int workers_n, int ranks_n, struct board **out);
-/* board_attach — in a worker: map the memory, check size and layout (ST_BUG). The caller keeps the
- * descriptor. */
+/* board_attach — in a worker: maps the memory, and checks size and layout (ST_BUG). The caller
+ * keeps the descriptor. */
 enum status board_attach(int fd, struct board **out);
-/* Returns the board of another process of this user, a supervisor, if it is that of this node: for
- * `rehearse`. NULL: it has none yet. */
+/* board_of_process — for `rehearse`: returns the board of another process of this user, a
+ * supervisor, if it is the board of this node. NULL: it has none yet. */
 struct board *board_of_process(pid_t pid, int node_id);
 int board_fd(const struct board *board);
 void board_close(struct board *board); /* accepts NULL */
@@ -230,70 +237,76 @@ void board_close(struct board *board); /* accepts NULL */
 void board_node_publish(struct board *board, const struct board_node *node);
 void board_node_copy(const struct board *board, struct board_node *out);
 void board_worker_publish(struct board *board, int worker_i, const struct board_worker *worker);
-/* board_worker_copy — the last whole publication; false: none since board_worker_clear. */
+/* board_worker_copy — copies the last whole publication; false: none since board_worker_clear. */
 bool board_worker_copy(const struct board *board, int worker_i, struct board_worker *out);
-void board_worker_clear(struct board *board, int worker_i); /* before a worker is started again */
+/* call it before a worker is started again */
+void board_worker_clear(struct board *board, int worker_i);
 
-/* board_heartbeat — a sign of progress, cheap enough for inner loops. board_heartbeat_ms — when the
- * last one was, in clock_ms; 0: none. */
+/* board_heartbeat — publishes a sign of progress; cheap enough for inner loops. */
 void board_heartbeat(struct board *board, int worker_i);
+/* board_heartbeat_ms — returns the time of the last heartbeat, in clock_ms; 0: none. */
 int64_t board_heartbeat_ms(const struct board *board, int worker_i);
 
 /* ---- rendezvous of the ranks ---- */
 
 void board_ready_publish(struct board *board, int worker_i, const struct board_ready *ready);
-/* board_ready_copy, board_call_copy, board_gpu_copy — false: none since board_worker_clear. */
+/* board_ready_copy — copies the last publication; false: none since board_worker_clear. */
 bool board_ready_copy(const struct board *board, int worker_i, struct board_ready *out);
 void board_call_publish(struct board *board, int worker_i, const struct board_call *call);
+/* board_call_copy — copies the last publication; false: none since board_worker_clear. */
 bool board_call_copy(const struct board *board, int worker_i, struct board_call *out);
 void board_gpu_publish(struct board *board, int worker_i, const struct board_gpu *gpu);
+/* board_gpu_copy — copies the last publication; false: none since board_worker_clear. */
 bool board_gpu_copy(const struct board *board, int worker_i, struct board_gpu *out);
 
-/* board_secret_publish — in the supervisor, before board_world_publish: the secret by which the
- * ranks of a generation recognise each other. board_secret_copy — in a worker; false: there is
- * none, or another generation's. */
+/* board_secret_publish — in the supervisor, before board_world_publish: publishes the secret by
+ * which the ranks of a generation recognise each other. */
 #define BOARD_SECRET_BYTES 16
 void board_secret_publish(struct board *board, int64_t generation,
                           const uint8_t secret[BOARD_SECRET_BYTES]);
+/* board_secret_copy — in a worker: copies the secret; false: there is none, or it is another
+ * generation's. */
 bool board_secret_copy(const struct board *board, int64_t generation,
                        uint8_t out[BOARD_SECRET_BYTES]);
-/* The world of a generation, but for its addresses. */
+/* The world of a generation, without its addresses. */
 struct board_world_place {
     int64_t generation;
-    int32_t nodes, node; /* how many nodes it has, and which of them this one is, from 0 */
+    int32_t nodes, node; /* number of its nodes, and the number of this one, from 0 */
 };
-/* board_world_publish — in the supervisor: a generation begins; the addresses of all its ranks in
- * order: at most board_ranks. */
+/* board_world_publish — in the supervisor: begins a generation, with the addresses of all its ranks
+ * in order: at most board_ranks. */
 void board_world_publish(struct board *board, const struct board_world_place *place,
                          const struct board_address *addresses, int ranks_n);
-/* board_world_copy — in a worker: the newest generation, when it is later than `after` and not
- * over; addresses: room for board_ranks; false: there is none. */
+/* board_world_copy — in a worker: copies the newest generation, if it is later than `after` and not
+ * over; addresses: room for board_ranks. false: there is none. */
 bool board_world_copy(const struct board *board, int64_t after, struct board_world_place *out,
                       struct board_address *addresses);
 int board_ranks(const struct board *board); /* for tests */
-/* board_abort — in the supervisor: this generation and those before it are over. board_aborted —
- * the last one that is over; any thread; 0: none. */
+/* board_abort — in the supervisor: ends this generation and all before it. */
 void board_abort(struct board *board, int64_t generation);
+/* board_aborted — returns the last generation that is over; 0: none. Any thread. */
 int64_t board_aborted(const struct board *board);
 
-/* board_log_tail — a worker's newest log lines: the worker adds them, the supervisor reads them.
- * The lines of a worker that ended stay. */
+/* board_log_tail — returns a worker's newest log lines: the worker adds them, the supervisor reads
+ * them. The lines of a worker that ended stay. */
 struct log_tail *board_log_tail(const struct board *board, int worker_i);
 
-/* board_blob_publish — one writer for each blob; n ≤ board_blob_max: BOARD_BLOB_MAX, and for
- * CHECK 16 KiB for each rank, within 512 KiB and 16 MiB. The first one takes its memory. */
+/* board_blob_max — returns the most bytes of a blob: BOARD_BLOB_MAX, and for CHECK 16 KiB for each
+ * rank, within 512 KiB and 16 MiB. */
 size_t board_blob_max(const struct board *board, enum board_blob blob);
+/* board_blob_publish — publishes n ≤ board_blob_max bytes; one writer for each blob. The memory of
+ * a blob is allocated by its first publication. */
 void board_blob_publish(struct board *board, enum board_blob blob, const void *bytes, size_t n);
-/* board_blob_revision — changes with each publication; 0: none yet. */
+/* board_blob_revision — returns a number that changes with each publication; 0: none yet. */
 uint64_t board_blob_revision(const struct board *board, enum board_blob blob);
-/* board_blob_copy — the last publication, into as many bytes as a blob may have; false: there is
- * none, or it is being written. */
+/* board_blob_copy — copies the last publication to `out`, which has board_blob_max bytes; false:
+ * there is none, or it is being written. */
 bool board_blob_copy(const struct board *board, enum board_blob blob, void *out, size_t *n_out);
 
 void board_request(struct board *board, enum board_request request); /* supervisor */
 enum board_request board_requested(const struct board *board);       /* worker */
-/* board_request_done — a SAVE was carried out: the request becomes NONE, unless a higher one has
- * come since. */
+/* board_request_done — a SAVE was carried out: sets the request to NONE, unless a higher one was
+ * published since. */
 void board_request_done(struct board *board, enum board_request request);
 
 #endif

@@ -1,6 +1,6 @@
-/* cgroup — see cgroup.h. A container often sees its own group as the root of /sys/fs/cgroup while
+/* cgroup — see cgroup.h. A container often has its own group as the root of /sys/fs/cgroup while
  * /proc/self/cgroup still names the host's path, so every prefix of the path is tried and a missing
- * file is passed over. */
+ * file is skipped. */
 #include "base/cgroup.h"
 
 #include <limits.h>
@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/text.h"
 
-/* The first line of a small file of the kernel's, without its end; false when there is none. */
+/* Reads the first line of a small file of the kernel, without its end; false: there is none. */
 static bool read_line(const char *path, char *out, size_t cap)
 {
     FILE *file = fopen(path, "re");
@@ -25,7 +25,7 @@ static bool read_line(const char *path, char *out, size_t cap)
     return has_line;
 }
 
-/* In thousandths of a CPU, rounded up; -1: no quota */
+/* Returns the quota in thousandths of a CPU, rounded up; -1: no quota */
 static int64_t cpus_of(const char *quota, const char *period)
 {
     int64_t quota_us, period_us;
@@ -37,7 +37,7 @@ static int64_t cpus_of(const char *quota, const char *period)
     return milli > INT_MAX ? -1 : milli;
 }
 
-/* v2: "max 100000" or "150000 100000" */
+/* Reads the quota of v2: "max 100000" or "150000 100000". */
 static int64_t cpus_v2(const char *dir)
 {
     char path[FILE_PATH_MAX], line[128];
@@ -64,7 +64,7 @@ static int64_t cpus_v1(const char *dir)
 
 /* ---- how long a quota stopped a group ---- */
 
-/* row_of — the number in the row "key 123" of a file of the group; -1: there is none. */
+/* row_of — returns the number in the row "key 123" of a file of the group; -1: there is none. */
 static int64_t row_of(const char *dir, const char *name, const char *key)
 {
     char path[FILE_PATH_MAX], line[128];
@@ -82,7 +82,8 @@ static int64_t row_of(const char *dir, const char *name, const char *key)
     return number;
 }
 
-/* The group that was stopped longest is the tightest, so the number falls with the time. */
+/* Returns INT64_MAX minus the microseconds: the group that was stopped longest has the tightest
+ * quota, and tighter() returns the smaller number. */
 static int64_t stopped_v2(const char *dir)
 {
     int64_t us = row_of(dir, "cpu.stat", "throttled_usec");
@@ -109,14 +110,14 @@ static int64_t read_bytes(const char *dir, const char *name)
     return bytes;
 }
 
-/* droppable — bytes of file pages in memory.stat. */
+/* droppable — returns the bytes of file pages in memory.stat. */
 static int64_t droppable(const char *dir, const char *key)
 {
     int64_t bytes = row_of(dir, "memory.stat", key);
     return bytes < 0 ? 0 : bytes;
 }
 
-/* v1 writes "no limit" as a number beyond all memory */
+/* Returns -1 for no limit, which v1 writes as a number beyond all memory. */
 static int64_t limit_of(int64_t limit) { return limit > INT64_MAX / 2 ? -1 : limit; }
 static int64_t limit_v2(const char *dir) { return limit_of(read_bytes(dir, "memory.max")); }
 static int64_t limit_v1(const char *dir)
@@ -146,7 +147,7 @@ static int64_t memory_v1(const char *dir)
 
 /* ---- the way up ---- */
 
-/* What is asked of every group: a number, -1 when the group does not limit it. */
+/* The functions that read a number of a group; they return -1 if the group does not limit it. */
 struct ask {
     const char *controller; /* v1's name */
     int64_t (*v2)(const char *dir), (*v1)(const char *dir);
@@ -154,7 +155,7 @@ struct ask {
 
 static int64_t tighter(int64_t a, int64_t b) { return a < 0 ? b : b < 0 || a < b ? a : b; }
 
-/* From root/path up to root itself. */
+/* Reads the number of each group from root/path up to root itself. */
 static int64_t ask_upwards(const char *root, const char *group, int64_t (*ask)(const char *dir))
 {
     char dir[FILE_PATH_MAX];
@@ -170,7 +171,7 @@ static int64_t ask_upwards(const char *root, const char *group, int64_t (*ask)(c
     }
 }
 
-/* "0::/path" is v2, "4:cpu,cpuacct:/path" v1. */
+/* Reads the groups of a line: "0::/path" is v2, "4:cpu,cpuacct:/path" is v1. */
 static int64_t ask_line(char *line, const char *sys_root, const struct ask *ask)
 {
     char *kinds = strchr(line, ':');

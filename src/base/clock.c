@@ -1,4 +1,4 @@
-/* clock — the clocks, from the system. Must not know what is timed. */
+/* clock — the clocks, from the system. Must not know the use of the times. */
 #include "base/clock.h"
 
 #include <errno.h>
@@ -33,10 +33,11 @@ const char *clock_iso(char *out, size_t cap, int64_t wall_ms)
 {
     ASSERTF(cap >= 25, "cap %zu", cap);
     int64_t millis = (wall_ms % 1000 + 1000) % 1000;
-    time_t seconds = (time_t)(wall_ms / 1000 - (wall_ms % 1000 < 0)); /* down, also before 1970 */
+    /* rounded down, also before 1970 */
+    time_t seconds = (time_t)(wall_ms / 1000 - (wall_ms % 1000 < 0));
     struct tm utc;
     if (gmtime_r(&seconds, &utc) == NULL || utc.tm_year < -1900 || utc.tm_year > 8099) {
-        /* a year of other than four digits: a clock that is not set */
+        /* a year without four digits: the clock is not set */
         text_copy(out, cap, "0000-00-00T00:00:00.000Z");
         return out;
     }

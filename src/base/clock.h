@@ -1,5 +1,5 @@
-/* clock — the clocks of the program. Durations and deadlines use the monotonic one; only logs
- * and files that people read use wall time. */
+/* clock — the clocks of the program. Durations and deadlines use the monotonic clock; only logs and
+ * files that people read use wall time. */
 #ifndef CONVOY_BASE_CLOCK_H
 #define CONVOY_BASE_CLOCK_H
 
@@ -9,12 +9,12 @@
 /* monotonic, nanoseconds; the same origin in every process of this machine */
 int64_t clock_ns(void);
 int64_t clock_ms(void);      /* monotonic, milliseconds */
-int64_t clock_wall_ms(void); /* since 1970, milliseconds */
-/* processor time in nanoseconds, which stands still while others have the core: of the calling
- * thread; of all threads of this process */
+int64_t clock_wall_ms(void); /* milliseconds since 1970 */
+/* processor time in nanoseconds, which does not advance while other threads use the core: of the
+ * calling thread; of all threads of this process */
 int64_t clock_thread_ns(void);
 int64_t clock_process_ns(void);
-/* clock_iso — wall time as "2026-01-31T12:00:00.123Z"; returns out. cap ≥ 25. */
+/* clock_iso — writes wall time as "2026-01-31T12:00:00.123Z"; returns out. cap ≥ 25. */
 const char *clock_iso(char *out, size_t cap, int64_t wall_ms);
 void clock_sleep_ms(int64_t ms);
 void clock_sleep_us(int64_t us);

@@ -38,7 +38,7 @@ static void compare(const cJSON *left, const cJSON *right, config_diff_found *fo
     }
 }
 
-/* parse — an object, or NULL for any other text. */
+/* parse — returns an object, or NULL for any other text. */
 static cJSON *parse(const char *json)
 {
     cJSON *value = NULL;

@@ -1,14 +1,14 @@
 /* config_diff — compares two JSON objects of settings and reports each key that differs.
  *
- * Nodes compare their settings before they train; a run compares its settings with those of the
- * checkpoint it resumes from. Pure. It must not know what a key means or how a difference is
- * worded. */
+ * Nodes compare their settings before they train; a run compares its settings with the settings of
+ * the checkpoint from which it resumes. Pure. It must not know the meaning of a key or the wording
+ * of a difference. */
 #ifndef CONVOY_BASE_CONFIG_DIFF_H
 #define CONVOY_BASE_CONFIG_DIFF_H
 
 #include <stdbool.h>
 
-#define CONFIG_DIFF_VALUE_BYTES 81 /* of a value as text; longer ones are cut */
+#define CONFIG_DIFF_VALUE_BYTES 81 /* bytes of a value as text; longer values are cut */
 
 /* Receives one difference. left, right: the values as text, strings without quotes; NULL: the
  * object lacks the key. All pointers are valid until config_diff_each returns (the values: until

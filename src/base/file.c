@@ -1,4 +1,4 @@
-/* file — see file.h. Must not know what the bytes mean. */
+/* file — see file.h. Must not know the meaning of the bytes. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -39,7 +39,8 @@ enum status file_read_fail(const char *path, const char *verb)
     return FAIL(st, "cannot %s %s: %s; %s", verb, path, strerror(error), remedy);
 }
 
-/* bytes: how many were to be written, to report how many are missing; 0: that is not the cause. */
+/* Reports a failed write. bytes: number of bytes to write, to report how many are missing; 0: that
+ * is not the cause. */
 static enum status write_fail(const char *path, const char *verb, size_t bytes)
 {
     int error = errno;
@@ -81,8 +82,8 @@ static enum status check_content(int fd, const char *path, int64_t bytes)
     return n > 0 && file_is_lfs_pointer(head, (size_t)n) ? FILE_LFS_FAIL(path) : ST_OK;
 }
 
-/* A regular file to read, and its size. Non-blocking until it is known to be one: a FIFO would hang
- * the open. */
+/* Opens a regular file to read, and returns its size. Non-blocking until its type is checked: a
+ * FIFO would hang the open. */
 static enum status open_input(const char *path, int *fd_out, size_t *bytes_out)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -137,7 +138,8 @@ void file_map_release(const struct file_map *map, const uint8_t *data, size_t by
     ASSERTF(data >= map->data && bytes <= map->bytes &&
                 (size_t)(data - map->data) <= map->bytes - bytes,
             "%zu bytes of %zu", bytes, map->bytes);
-    /* a mapping begins with a page; pages shared with a neighbour are read again when needed */
+    /* a mapping begins with a page; pages that are shared with a neighbour are read again when
+     * needed */
     size_t page = (size_t)sysconf(_SC_PAGESIZE), first = (size_t)(data - map->data) / page * page,
            end = (size_t)(data - map->data) + bytes;
     (void)madvise((void *)(uintptr_t)(map->data + first), end - first, MADV_DONTNEED);
@@ -151,8 +153,8 @@ void file_map_close(struct file_map *map)
     *map = (struct file_map){NULL, 0};
 }
 
-/* Reads to the end; a file that grew or shrank since it was looked at is read as it is now, within
- * cap. */
+/* Reads to the end; if a file has grown or shrunk since its size was read, it is read as it is now,
+ * within cap. */
 static enum status read_all(int fd, const char *path, char *data, size_t cap, size_t *bytes_out)
 {
     size_t done = 0;
@@ -193,9 +195,9 @@ enum status file_read(const char *path, size_t bytes_max, char **data_out, size_
     return st;
 }
 
-/* drop_direct — O_DIRECT needs offsets and lengths in whole blocks, also after a short write.
- * Continue through the page cache without it. false: the flag was not set, so it is not the
- * cause. */
+/* drop_direct — clears O_DIRECT, which needs offsets and lengths in whole blocks, also after a
+ * short write; the write continues through the page cache. false: the flag was not set, so it is
+ * not the cause. */
 static bool drop_direct(int fd)
 {
     int flags = fcntl(fd, F_GETFL);
@@ -211,7 +213,7 @@ enum status file_write_at(int fd, const char *path, const void *data, size_t byt
         if (n < 0 && (errno == EINTR || (errno == EINVAL && drop_direct(fd))))
             continue;
         if (n == 0)
-            /* does not happen for files; an endless loop would be worse than a wrong word */
+            /* does not happen for files; an endless loop would be worse than a wrong error */
             errno = ENOSPC;
         if (n <= 0)
             return write_fail(path, "write", left);
@@ -222,7 +224,7 @@ enum status file_write_at(int fd, const char *path, const void *data, size_t byt
     return ST_OK;
 }
 
-/* The folder part of a path: "a/b" → "a", "b" → ".", "/b" → "/". */
+/* Writes the folder part of a path: "a/b" → "a", "b" → ".", "/b" → "/". */
 static enum status folder_of(const char *path, char *out, size_t cap)
 {
     if (!text_copy(out, cap, path))
@@ -243,7 +245,7 @@ enum status file_sync_dir(const char *path)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return write_fail(path, "open the folder", 0);
-    /* Some file systems cannot sync a folder and return EINVAL; there the rename has to do. */
+    /* Some file systems cannot sync a folder and return EINVAL; there the rename must suffice. */
     enum status st =
         fsync(fd) == 0 || errno == EINVAL ? ST_OK : write_fail(path, "sync the folder", 0);
     close(fd);
@@ -281,7 +283,7 @@ enum status file_check_own(const char *setting, const char *path, const char *wh
     TRY(file_check_target(path));
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return ST_OK; /* writing reports a folder that is missing */
+        return ST_OK; /* the write reports a missing folder */
     const ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head);
     const int error = errno;
     if (fd >= 0)
@@ -300,7 +302,7 @@ enum status file_check_own(const char *setting, const char *path, const char *wh
 
 enum status file_replace(const char *path, const void *data, size_t bytes)
 {
-    static atomic_uint calls; /* two threads may replace the same file at once */
+    static atomic_uint calls; /* two threads may replace the same file at the same time */
     char folder[FILE_PATH_MAX], beside[FILE_PATH_MAX];
     TRY(file_check_target(path));
     TRY(folder_of(path, folder, sizeof(folder)));
@@ -308,8 +310,8 @@ enum status file_replace(const char *path, const void *data, size_t bytes)
     if (!text_format(beside, sizeof(beside), "%s.%ld-%u.tmp", path, (long)getpid(), call))
         return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…",
                     strlen(path), FILE_PATH_MAX - 32, path);
-    /* left by a process of the same number that was killed; O_EXCL still refuses what is planted
-     * meanwhile */
+    /* left by a killed process with the same process id; O_EXCL still refuses a file that is
+     * planted meanwhile */
     unlink(beside);
     enum status st = write_beside(path, beside, data, bytes);
     if (st == ST_OK && rename(beside, path) != 0)
@@ -358,7 +360,7 @@ enum status file_make_dirs(const char *path)
 
 static enum status remove_below(int dir_fd, const char *name, const char *path, int depth);
 
-/* Takes fd over. */
+/* Owns fd from here on, also if it fails. */
 static enum status remove_children(int fd, const char *path, int depth)
 {
     DIR *dir = fdopendir(fd);
@@ -376,8 +378,8 @@ static enum status remove_children(int fd, const char *path, int depth)
     return st;
 }
 
-/* path is for messages only; the work is done relative to an open folder, so a link swapped in
- * meanwhile leads nowhere. */
+/* Removes a folder or a file. path is for messages only; the calls are relative to an open folder,
+ * so a link that is swapped in meanwhile leads nowhere. */
 static enum status remove_below(int dir_fd, const char *name, const char *path, int depth)
 {
     if (unlinkat(dir_fd, name, 0) == 0 || errno == ENOENT)
@@ -423,7 +425,7 @@ int64_t file_space_bytes(const char *path)
     struct statvfs info;
     if (!text_copy(at, sizeof(at), path))
         return -1;
-    /* The nearest folder that is there. */
+    /* Finds the nearest folder that exists. */
     while (statvfs(at, &info) != 0) {
         char above[FILE_PATH_MAX];
         if ((errno != ENOENT && errno != ENOTDIR) || folder_of(at, above, sizeof(above)) != ST_OK ||

@@ -7,7 +7,8 @@
 #if defined(__aarch64__)
 #include <sys/auxv.h>
 
-/* Every processor that runs Linux in 64 bits has it so far; the architecture lets it be absent. */
+/* Every processor that runs Linux in 64 bits has it so far; the architecture allows it to be
+ * absent. */
 bool isa_has_neon(void) { return getauxval(AT_HWCAP) & HWCAP_ASIMD; }
 #else
 bool isa_has_neon(void) { return false; }
@@ -49,7 +50,8 @@ static struct isa look(void)
 
 static bool has(unsigned bits, unsigned want) { return (bits & want) == want; }
 
-/* Of AVX and AVX-512 the compilers' own question asks whether the kernel keeps the registers. */
+/* Returns isa_level. For AVX and AVX-512, __builtin_cpu_supports checks whether the kernel saves
+ * the registers. */
 static int level_of(const struct isa *isa)
 {
     __builtin_cpu_init();
@@ -63,7 +65,7 @@ static int level_of(const struct isa *isa)
 
 int isa_level(void)
 {
-    static _Atomic int known; /* asking takes a trip out of a virtual machine */
+    static _Atomic int known; /* cached, because CPUID leaves a virtual machine */
     if (known == 0) {
         const struct isa isa = look();
         known = level_of(&isa);
@@ -79,7 +81,7 @@ bool isa_has_amx_bf16(void) { return false; }
 bool isa_has_avx512_bf16(void) { return false; }
 #endif
 
-/* The system's answer about a cache, asked once. */
+/* Returns the size of a cache; reads it from the system only once. */
 static int64_t cache_bytes(int name, _Atomic int64_t *known)
 {
     if (*known < 0) {

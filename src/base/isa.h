@@ -1,6 +1,6 @@
-/* isa — which x86-64 level (of the psABI) the processor and its kernel support, or whether it has
- * NEON, and how large its caches are. Asks the processor itself, because compilers know different
- * names. Must not know kernels. */
+/* isa — the x86-64 level (of the psABI) that the processor and its kernel support, NEON, and the
+ * sizes of the caches. Reads them from the processor itself, because compilers use different names.
+ * Must not know kernels. */
 #ifndef CONVOY_BASE_ISA_H
 #define CONVOY_BASE_ISA_H
 
@@ -8,12 +8,13 @@
 #include <stdint.h>
 
 int isa_level(void); /* 1 to 4: x86-64, -v2, -v3, -v4; 0: another architecture */
-/* -v4 and AMX tiles of bf16; the kernel must still grant the tiles' state */
+/* -v4 and AMX tiles of bf16; the kernel must also grant the tiles' state */
 bool isa_has_amx_bf16(void);
 bool isa_has_avx512_bf16(void); /* -v4 and dot products of bf16 */
 /* aarch64's vectors (Advanced SIMD); false on other architectures */
 bool isa_has_neon(void);
-/* bytes of a core's second-level cache, and of a third-level one, which cores share; 0: unknown */
+/* bytes of a core's second-level cache, and of a third-level cache, which cores share; 0:
+ * unknown */
 int64_t isa_l2_bytes(void);
 int64_t isa_l3_bytes(void);
 

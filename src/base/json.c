@@ -1,4 +1,4 @@
-/* json — cJSON behind our rules; see json.h. Must not know what the documents mean. */
+/* json — cJSON with our rules; see json.h. Must not know the meaning of the documents. */
 #include "base/json.h"
 
 #include <math.h>
@@ -9,9 +9,10 @@
 #include "base/text.h"
 
 #define JSON_DEPTH_MAX 64
-/* of 80 to 144 bytes in memory each: at most some 40 MB a document */
+/* values; each has 80 to 144 bytes in memory: at most about 40 MB for a document */
 #define JSON_VALUES_MAX (1 << 18)
-#define JSON_WHOLE_MAX 9007199254740992.0 /* 2^53: beyond it a double skips whole numbers */
+/* 2^53: above it a double cannot hold every whole number */
+#define JSON_WHOLE_MAX 9007199254740992.0
 
 static enum status check_utf8(const char *bytes, size_t n, const char *what)
 {
@@ -51,7 +52,7 @@ static enum status check_children(const cJSON *object, size_t n, const char *wha
     return st;
 }
 
-/* Every object of the tree; the depth is bounded by check_depth. */
+/* Checks every object of the tree; the depth is bounded by check_depth. */
 static enum status check_duplicates(const cJSON *node, const char *what)
 {
     size_t n = 0;
@@ -86,8 +87,8 @@ static void set_hooks(void)
 enum status json_parse(const char *bytes, size_t n, const char *what, cJSON **out)
 {
     TRY(check_utf8(bytes, n, what));
-    /* Checks the shape before cJSON parses, so that its recursion is bounded by us; and \u0000
-     * would end our strings early, making two keys of one. */
+    /* Checks the shape before cJSON parses, to bound its recursion. \u0000 would end strings early,
+     * which makes two keys of one. */
     bool in_string = false;
     int depth = 0, values = 1;
     for (size_t i = 0; i < n; i++) {
@@ -251,8 +252,8 @@ void json_add_i64(cJSON *object, const char *key, int64_t value)
     cJSON_AddRawToObject(object, key, digits);
 }
 
-/* Write the character at s, with `left` readable bytes, as it stands in a JSON string; returns how
- * many bytes it covers. */
+/* Writes the character at s, with `left` readable bytes, as it stands in a JSON string. Returns the
+ * number of bytes that it covers. */
 static size_t quote_one(const unsigned char *s, size_t left, char out[8])
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
@@ -311,8 +312,8 @@ void json_quote_text(struct text *out, const char *s)
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* What is taken has no key twice and is taken again when written out; every prefix of the bytes
- * makes a string of JSON. */
+/* Checks that a document that is accepted has no key twice and is accepted again when written out,
+ * and that every prefix of the bytes makes a string of JSON. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

@@ -27,7 +27,7 @@ static bool take(struct json_walk *w, char c)
     return true;
 }
 
-/* skip_string — to behind its closing quote; false: there is none. */
+/* skip_string — skips a string with its closing quote; false: there is none. */
 static bool skip_string(struct json_walk *w)
 {
     for (w->at++; w->at < w->end; w->at++) {
@@ -42,8 +42,8 @@ static bool skip_string(struct json_walk *w)
     return false;
 }
 
-/* skip_nested — to behind the bracket that closes the one here. Of which kind it is, the parser
- * checks. */
+/* skip_nested — skips to the end of the bracket that closes the one here. The parser checks the
+ * kind of the bracket. */
 static bool skip_nested(struct json_walk *w)
 {
     int64_t depth = 0;
@@ -82,12 +82,12 @@ enum status json_walk_begin(struct json_walk *walk, const char *bytes, size_t n,
     *walk = (struct json_walk){
         .what = what, .begin = bytes, .at = bytes, .end = bytes + n, .open = open};
     if (n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0)
-        /* a byte-order mark: some editors write one, and the parser passes over it, too */
+        /* a byte-order mark: some editors write one, and the parser skips it, too */
         walk->at += 3;
     return take(walk, open) ? ST_OK : wrong(walk, open == '{' ? "an object" : "an array");
 }
 
-/* read_key — and the colon behind it. */
+/* read_key — reads a key and the colon after it. */
 static enum status read_key(struct json_walk *w, struct json_item *item)
 {
     skip_space(w);
@@ -135,7 +135,8 @@ bool json_walk_is(const struct json_item *item, const char *key)
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* The parser takes any control character for white space. */
+/* Returns true if there are control characters other than white space, which the parser accepts as
+ * white space. */
 static bool has_controls(const uint8_t *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -144,8 +145,8 @@ static bool has_controls(const uint8_t *bytes, size_t n)
     return false;
 }
 
-/* What the parser takes as an object or an array is walked to its end, item by item; each is taken
- * alone. */
+/* Checks that an object or an array that the parser accepts is walked to its end, item by item, and
+ * that the parser accepts each item by itself. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

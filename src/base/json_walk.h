@@ -1,9 +1,9 @@
-/* json_walk — iterate over the members of a JSON object or the elements of an array, as spans of
+/* json_walk — iterates over the members of a JSON object or the elements of an array, as spans of
  * its text. The caller parses each span (json.h), or walks it too. So documents of any size need
  * only constant memory.
  *
- * The text between spans is checked; a span itself only for where it ends. Must not know what the
- * documents mean. */
+ * The text between spans is checked; within a span only its end is searched. Must not know the
+ * meaning of the documents. */
 #ifndef CONVOY_BASE_JSON_WALK_H
 #define CONVOY_BASE_JSON_WALK_H
 
@@ -17,7 +17,7 @@ struct json_walk {
     const char *what; /* for failures */
     const char *begin, *at, *end;
     char open; /* '{' or '[' */
-    int64_t n; /* items so far */
+    int64_t n; /* number of items so far */
 };
 
 /* Borrowed from the text. */
@@ -28,13 +28,14 @@ struct json_item {
     size_t value_n;
 };
 
-/* json_walk_begin — open: '{' or '['; ST_BAD_DATA when the text is not such a value. */
+/* json_walk_begin — begins to walk a text. open: '{' or '['; ST_BAD_DATA if the text is not such a
+ * value. */
 enum status json_walk_begin(struct json_walk *walk, const char *bytes, size_t n, char open,
                             const char *what);
-/* json_walk_next — *is_end: there are no more, and only white space follows. ST_BAD_DATA names the
- * byte. */
+/* json_walk_next — finds the next item. *is_end: there are no more, and only white space follows.
+ * ST_BAD_DATA: the message contains the byte. */
 enum status json_walk_next(struct json_walk *walk, struct json_item *item, bool *is_end);
-/* json_walk_is — is the key this one? It may be written with escapes. */
+/* json_walk_is — returns true if the key is this one, also if it is written with escapes. */
 bool json_walk_is(const struct json_item *item, const char *key);
 
 #endif

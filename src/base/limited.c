@@ -8,12 +8,12 @@
 #include "base/thread.h"
 
 struct call {
-    struct thread thread; /* its lock guards what follows */
+    struct thread thread; /* its lock guards the following fields */
     enum status (*fn)(void *arg);
     void *arg;
     struct status_saved saved;
     enum status st;
-    bool is_done, is_left; /* left: the thread frees it */
+    bool is_done, is_left; /* is_left: the thread frees the call */
 };
 
 static void free_call(struct call *c)
@@ -53,7 +53,7 @@ enum status limited_run(enum status (*fn)(void *arg), void *arg, size_t bytes, i
         free_call(c);
         return st;
     }
-    const pthread_t id = c->thread.id; /* one that is left behind may free it at once */
+    const pthread_t id = c->thread.id; /* an abandoned thread may free the call immediately */
     const struct timespec until = thread_deadline(limit_ms);
     pthread_mutex_lock(&c->thread.lock);
     while (!c->is_done && pthread_cond_timedwait(&c->thread.wake, &c->thread.lock, &until) == 0)

@@ -48,7 +48,7 @@ bool log_is_on(enum log_level level)
     return level <= log_now.level && (level <= LOG_LEVEL_WARN || !log_is_quiet);
 }
 
-/* rank_text — the rank between two texts; "" where lines have none. */
+/* rank_text — writes the rank between two texts; "" if lines have none. */
 static void rank_text(const char *before, const char *behind, char *out, size_t cap)
 {
     const int rank = atomic_load_explicit(&log_rank, memory_order_relaxed);
@@ -59,14 +59,14 @@ static void rank_text(const char *before, const char *behind, char *out, size_t 
 
 static void write_line(int fd, const char *line, size_t n)
 {
-    /* a log line between a failed call and its strerror must not change the story */
+    /* a log line between a failed call and its strerror must not change errno */
     int kept = errno;
     while (write(fd, line, n) < 0 && errno == EINTR)
         continue;
     errno = kept;
 }
 
-/* A message is one line and cannot command a terminal, whatever bytes a file name brought along. */
+/* Makes a message one line that cannot control a terminal, whatever bytes a file name contains. */
 static void plain_line(char *s)
 {
     for (; *s != 0; s++) {
@@ -75,7 +75,7 @@ static void plain_line(char *s)
     }
 }
 
-/* fields: "" or further members, each after a comma. */
+/* Writes a JSON line. fields: "" or further members, each after a comma. */
 static void write_json(enum log_level level, const char *module, const char *time,
                        const char *message, const char *fields)
 {
@@ -97,8 +97,8 @@ static void write_json(enum log_level level, const char *module, const char *tim
     write_line(STDERR_FILENO, line, strlen(line));
 }
 
-/* call_tap — of two threads that log at the same moment one is enough here: nothing waits for a
- * lock. */
+/* call_tap — calls the tap for one of two threads that log at the same moment: no thread waits for
+ * a lock here. */
 static void call_tap(enum log_level level, const char *module, int64_t wall_ms, const char *message)
 {
     char line[LOG_TAP_BYTES], masked[LOG_TAP_BYTES], node[32] = "", rank[32] = "";
@@ -141,7 +141,7 @@ void log_at(enum log_level level, const char *file, const char *fmt, ...)
         write_json(level, module, time, message, "");
     else {
         char line[LOG_MESSAGE_BYTES + 256], node[32] = "", rank[32] = "";
-        const int error = errno; /* isatty sets it; the caller may not have looked yet */
+        const int error = errno; /* isatty sets errno; the caller may not have read it yet */
         plain_line(message);
         if (log_now.node_id >= 0)
             text_format(node, sizeof(node), "node %d ", log_now.node_id);
@@ -181,7 +181,8 @@ void log_console(const char *fmt, ...)
     char message[LOG_MESSAGE_BYTES];
     va_list args;
     va_start(args, fmt);
-    text_format_v(message, sizeof(message) - 1, fmt, args); /* one byte stays for the line's end */
+    /* one byte remains for the line's end */
+    text_format_v(message, sizeof(message) - 1, fmt, args);
     va_end(args);
     write_console(message, "");
 }

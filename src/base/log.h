@@ -3,10 +3,10 @@
  * Levels by consequence: error, the run ends; warn, it goes on but a person should look; info,
  * proportional to runs and checkpoints; debug, proportional to objects; trace, proportional to
  * steps. A line's prefix is its time, its coordinates (node, rank) and its module, which is the
- * stem of the calling file. LOG_FORMAT=json writes one JSON object a line, with time, level, node,
- * rank, room (the module) and message. Each line is one write(2), so lines of several processes
- * never mix. On a terminal a line takes the place of a progress bar. Must not know settings:
- * log_init takes what it needs. */
+ * stem of the calling file. LOG_FORMAT=json writes one JSON object per line, with time, level,
+ * node, rank, room (the module) and message. Each line is one write(2), so lines of several
+ * processes never mix. On a terminal a line replaces a progress bar. Must not know settings:
+ * log_init gets the values that it needs. */
 #ifndef CONVOY_BASE_LOG_H
 #define CONVOY_BASE_LOG_H
 
@@ -22,32 +22,33 @@ enum log_level {
 };
 
 struct log_config {
-    enum log_level level; /* print this and graver */
+    enum log_level level; /* print this level and more severe ones */
     bool json;
     int node_id;     /* -1: leave out */
     int rank;        /* -1: leave out (the supervisor) */
     const char *run; /* RUN_NAME, in each JSON object; "" or NULL: leave out. Copied. */
-    bool is_dumb;    /* the terminal takes no control characters */
+    bool is_dumb;    /* the terminal does not support control characters */
 };
 
-void log_init(const struct log_config *config); /* until it is called: text, info, no coordinates */
-/* log_set_rank — in another generation of nodes a worker may have another rank; -1: leave out. */
+void log_init(const struct log_config *config); /* until the call: text, info, no coordinates */
+/* log_set_rank — changes the rank: in another generation of nodes a worker may have another one;
+ * -1: leave out. */
 void log_set_rank(int rank);
-/* log_tap — pass each line of log_at to a function too: without its time, cut at about 500 bytes,
- * with credentials in URLs masked. Calls do not overlap. NULL: stop. */
+/* log_tap — passes each line of log_at to a function, too: without its time, cut at about 500
+ * bytes, with credentials in URLs masked. Calls do not overlap. NULL: stop. */
 typedef void log_tap_fn(void *arg, int64_t wall_ms, const char *line);
 void log_tap(log_tap_fn *tap, void *arg);
-/* log_set_quiet — of this thread: write warnings and errors only, and nothing for the console. */
+/* log_set_quiet — for this thread: writes only warnings and errors, and nothing for the console. */
 void log_set_quiet(bool is_quiet);
 bool log_is_on(enum log_level level);
 void log_at(enum log_level level, const char *file, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* log_console — a line for the console as it is (the step line, the progress bar): on stdout
+/* log_console — writes a line for the console as it is (the step line, the progress bar): on stdout
  * without a prefix; with LOG_FORMAT=json an info object on stderr. A missing line end is added. A
  * text that begins with '\r' is a line being redrawn: it is written as it is, and not at all with
  * LOG_FORMAT=json. */
 void log_console(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* log_numbers — as log_console, but with LOG_FORMAT=json the message is the title alone and the
+/* log_numbers — as log_console, but with LOG_FORMAT=json the message is only the title and the
  * numbers are members of the object; a number that is not finite is null. */
 struct log_number {
     const char *name;

@@ -21,13 +21,13 @@ void log_tail_add(void *arg, int64_t wall_ms, const char *text)
     memcpy(words, &line, sizeof line);
     atomic_store_explicit(&slot->sequence, odd, memory_order_relaxed);
     for (size_t k = 0; k < WORDS; k++)
-        /* not before the odd number */
+        /* must not be written before the odd number */
         atomic_store_explicit(&slot->words[k], words[k], memory_order_release);
     atomic_store_explicit(&slot->sequence, odd + 1, memory_order_release);
     atomic_store_explicit(&tail->lines_n, i + 1, memory_order_release);
 }
 
-/* copy — false: another line has taken its place, or is about to. */
+/* copy — copies a line; false: another line has replaced it, or is about to. */
 static bool copy(const struct log_tail *tail, uint64_t number, struct log_tail_line *out)
 {
     const struct log_tail_slot *slot = &tail->slots[number % LOG_TAIL_LINES];
@@ -35,7 +35,7 @@ static bool copy(const struct log_tail *tail, uint64_t number, struct log_tail_l
     for (size_t k = 0; k < WORDS; k++)
         words[k] = atomic_load_explicit(&slot->words[k], memory_order_acquire);
     memcpy(out, words, sizeof *out);
-    out->text[sizeof out->text - 1] = 0; /* the memory may be another process's */
+    out->text[sizeof out->text - 1] = 0; /* the memory may belong to another process */
     return before % 2 == 0 && out->number == number &&
            atomic_load_explicit(&slot->sequence, memory_order_relaxed) == before;
 }
@@ -43,7 +43,7 @@ static bool copy(const struct log_tail *tail, uint64_t number, struct log_tail_l
 bool log_tail_next(const struct log_tail *tail, uint64_t *seen, struct log_tail_line *out)
 {
     uint64_t lines_n = atomic_load_explicit(&tail->lines_n, memory_order_acquire);
-    /* also where a scribbled number went back */
+    /* also if an overwritten number went back */
     if (*seen > lines_n || lines_n - *seen > LOG_TAIL_LINES)
         *seen = lines_n > LOG_TAIL_LINES ? lines_n - LOG_TAIL_LINES : 0;
     while (*seen < lines_n)

@@ -1,8 +1,7 @@
 /* log_tail — a ring of the newest log lines, which other processes may read while lines are added.
  *
- * One writer at a time. A reader never blocks it. A writer that is killed loses only its
- * current line. Plain data, so it may lie in shared memory. Must not know what the lines
- * mean. */
+ * One writer at a time. A reader never blocks it. A writer that is killed loses only its current
+ * line. Plain data, so it may lie in shared memory. Must not know the meaning of the lines. */
 #ifndef CONVOY_BASE_LOG_TAIL_H
 #define CONVOY_BASE_LOG_TAIL_H
 
@@ -14,7 +13,7 @@
 #define LOG_TAIL_TEXT 1264
 
 struct log_tail_line {
-    uint64_t number; /* of the line; the first is 0 */
+    uint64_t number; /* number of the line; the first is 0 */
     int64_t wall_ms;
     char text[LOG_TAIL_TEXT]; /* longer lines are shortened */
 };
@@ -26,14 +25,14 @@ struct log_tail_slot {
 
 /* All zero: empty. */
 struct log_tail {
-    _Atomic uint64_t lines_n; /* added so far; line i is at [i % LOG_TAIL_LINES] */
+    _Atomic uint64_t lines_n; /* lines added so far; line i is at [i % LOG_TAIL_LINES] */
     struct log_tail_slot slots[LOG_TAIL_LINES];
 };
 
-/* log_tail_add — a log_tap_fn; tail is a struct log_tail. */
+/* log_tail_add — adds a line; a log_tap_fn. tail is a struct log_tail. */
 void log_tail_add(void *tail, int64_t wall_ms, const char *text);
-/* log_tail_next — the oldest line that is still there and that *seen (at first 0) has not counted;
- * false: none. */
+/* log_tail_next — copies the oldest line that is still there and that *seen (at first 0) has not
+ * counted; false: none. */
 bool log_tail_next(const struct log_tail *tail, uint64_t *seen, struct log_tail_line *out);
 
 #endif

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/text.h"
 
-#define SECTOR_BYTES 512 /* of /proc/diskstats, whatever the device's own is */
+#define SECTOR_BYTES 512 /* sectors of /proc/diskstats, whatever the device's own size is */
 #define LINE_BYTES 1024
 
 /* Bits of machine_counters.seen. */
@@ -31,8 +31,8 @@ static bool has_device(const char *sys, const char *class, const char *name)
            access(path, F_OK) == 0;
 }
 
-/* Parses numbers between blanks, cap at most, up to the first word that is none. Returns how many
- * there are. Changes text. */
+/* Parses numbers between blanks, at most `cap`, up to the first word that is not a number. Returns
+ * how many there are. Changes text. */
 static int parse_numbers(char *text, int64_t *out, int cap)
 {
     int n = 0;
@@ -152,7 +152,8 @@ static void read_net(const char *proc, const char *sys, struct machine_counters 
         out->seen |= SEEN_NET;
 }
 
-/* Returns the bytes a second; NAN if the counter went back, as it does when a device is removed. */
+/* Returns the bytes per second; NAN if the counter went back, as it does when a device is
+ * removed. */
 static double rate(uint64_t before, uint64_t now, int64_t ms)
 {
     return now >= before && ms > 0 ? (double)(now - before) * 1000 / (double)ms : NAN;

@@ -1,5 +1,5 @@
 /* mapped_file — see mapped_file.h. Blocks of slots in a list that only grows: the handler walks it
- * without a lock, while a thread that holds the lock may be the one that was interrupted. */
+ * without a lock, because the interrupted thread may hold the lock. */
 #include "base/mapped_file.h"
 
 #include <pthread.h>
@@ -15,7 +15,7 @@
 #include "base/text.h"
 
 #define BLOCK_SLOTS 64
-#define NAME_BYTES 1024 /* of a longer path its end */
+#define NAME_BYTES 1024 /* the end of a longer path */
 
 #define CUT                                                                                        \
     "%s was cut short while it was in use: it had %zu bytes, now it has %lld; bring it back, and " \
@@ -25,7 +25,7 @@
 struct slot {
     atomic_uintptr_t begin; /* 0: free */
     size_t bytes;
-    dev_t device; /* which file the path was */
+    dev_t device; /* device and inode of the file at the path */
     ino_t inode;
     char path[NAME_BYTES];
 };
@@ -38,7 +38,7 @@ struct block {
 static _Atomic(struct block *) blocks;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* find_slot — the slot of the memory that begins there; 0: a free one. NULL: none. */
+/* find_slot — returns the slot of the memory that begins there; 0: a free one. NULL: none. */
 static struct slot *find_slot(uintptr_t begin)
 {
     for (struct block *b = atomic_load(&blocks); b; b = b->next)
@@ -54,7 +54,7 @@ void mapped_file_add(const char *path, const void *data, size_t bytes)
     struct stat info = {.st_ino = 0};
     if (!data)
         return;
-    (void)stat(path, &info); /* one that is gone already cannot be looked at later, either */
+    (void)stat(path, &info); /* a file that is gone already cannot be checked later, either */
     pthread_mutex_lock(&lock);
     struct slot *slot = find_slot(0);
     if (!slot) {
@@ -82,7 +82,8 @@ void mapped_file_remove(const void *data)
     pthread_mutex_unlock(&lock);
 }
 
-/* is_cut — the very file, not one that took its name, is shorter than what is mapped. */
+/* is_cut — returns true if this same file, not another file under its name, is shorter than the
+ * mapping. */
 static bool is_cut(const struct slot *slot, long long *bytes_out)
 {
     struct stat info;

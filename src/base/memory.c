@@ -13,7 +13,7 @@
 
 #define READ_EVERY_MS 1000
 
-/* Uses plain _exit: exit handlers would need memory, too. */
+/* Uses _exit, because exit handlers would need memory, too. */
 _Noreturn void memory_end(const char *file, int line, size_t n, size_t bytes)
 {
     LOG_ERROR("out of memory: %zu x %zu bytes at %s:%d; free memory on this machine, or give the "
@@ -64,7 +64,7 @@ static bool read_text(const char *path, char *out, size_t cap)
     return n > 0;
 }
 
-/* read_resident — the second number of /proc/self/statm, in pages. */
+/* read_resident — returns the second number of /proc/self/statm, in pages. */
 static int64_t read_resident(void)
 {
     char text[128], *save = NULL;
@@ -105,8 +105,8 @@ int64_t memory_row(const char *meminfo, const char *name)
 
 static int64_t tighter(int64_t a, int64_t b) { return a < 0 ? b : b < 0 || a < b ? a : b; }
 
-/* left_of — what a limit of this process leaves; field: of /proc/self/statm, in pages, what counts
- * towards it. */
+/* left_of — returns the bytes that a limit of this process leaves. field: the number in
+ * /proc/self/statm, in pages, that counts towards the limit. */
 static int64_t left_of(int resource, int field)
 {
     struct rlimit limit;

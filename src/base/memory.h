@@ -1,6 +1,6 @@
-/* memory — small allocations that end the process if memory is missing; how much of the machine's
- * memory this process holds (read at most once a second), how much it may still take, and whether a
- * refused request can ever be met. Must not know what the memory is for. */
+/* memory — small allocations that end the process if memory is missing; the machine's memory that
+ * this process holds (read at most once a second) and may still allocate; and whether a refused
+ * request can ever be met. Must not know the use of the memory. */
 #ifndef CONVOY_BASE_MEMORY_H
 #define CONVOY_BASE_MEMORY_H
 
@@ -19,7 +19,8 @@
  * room for n objects; new ones are not zeroed. memory_text: a copy of a text. */
 #define memory_new(n, bytes) memory_new_at(__FILE__, __LINE__, n, bytes)
 #define memory_resize(data, n, bytes) memory_resize_at(__FILE__, __LINE__, data, n, bytes)
-/* memory_grow: data with room for more than n objects; *cap is its room, which is doubled. */
+/* memory_grow: data with room for more than n objects; *cap is its room in objects, which is
+ * doubled. */
 #define memory_grow(data, n, cap, bytes) memory_grow_at(__FILE__, __LINE__, data, n, cap, bytes)
 #define memory_text(text) memory_text_at(__FILE__, __LINE__, text)
 void *memory_new_at(const char *file, int line, size_t n, size_t bytes)
@@ -35,34 +36,36 @@ char *memory_text_at(const char *file, int line, const char *text)
 _Noreturn void memory_end(const char *file, int line, size_t n, size_t bytes);
 
 struct memory {
-    int64_t read_ms; /* when it was read */
+    int64_t read_ms; /* now_ms of the last read */
     int64_t bytes;
 };
 
 int64_t memory_resident(struct memory *memory, int64_t now_ms); /* bytes; -1: unknown (no /proc) */
 
-/* What this process and its children may take. -1: unknown, or no limit. */
+/* The memory that this process and its children may allocate. -1: unknown, or no limit. */
 struct memory_limits {
-    int64_t free_bytes; /* now, without swapping or being killed: machine and control groups */
-    /* at most, when nothing else runs: the machine, or the tightest control group */
+    /* bytes that are free now, without swapping or being killed: machine and control groups */
+    int64_t free_bytes;
+    /* most bytes, if nothing else runs: the machine, or the tightest control group */
     int64_t total_bytes;
-    int64_t process_bytes; /* one process: what RLIMIT_AS and RLIMIT_DATA leave */
+    int64_t process_bytes; /* one process: bytes that RLIMIT_AS and RLIMIT_DATA leave */
     bool is_group;         /* total_bytes is the limit of a control group */
 };
-/* memory_limits — of this process. memory_limits_in — the same from other files than /proc/meminfo,
- * /proc/self/cgroup and /sys/fs/cgroup, for tests. */
+/* memory_limits — reads the limits of this process. */
 void memory_limits(struct memory_limits *out);
+/* memory_limits_in — for tests: reads them from other files than /proc/meminfo, /proc/self/cgroup
+ * and /sys/fs/cgroup. */
 void memory_limits_in(const char *meminfo, const char *proc_cgroup, const char *sys_cgroup,
                       struct memory_limits *out);
 int64_t memory_free(void); /* memory_limits's free_bytes */
 
-/* memory_status — for a request of so many bytes that was refused. ST_BAD_SETTING: it can never be
- * met here, because it exceeds the machine, a control group's limit or this process's. ST_RETRY: it
- * may be met later. */
+/* memory_status — returns the status for a refused request of `bytes` bytes. ST_BAD_SETTING: it can
+ * never be met here, because it exceeds the machine, a control group's limit or this process's.
+ * ST_RETRY: it may be met later. */
 enum status memory_status(int64_t bytes);
 
-/* memory_row — the bytes of a row such as "MemAvailable: 12 kB" in a text like /proc/meminfo; -1:
- * it is not there. Pure. Called here, and for tests. */
+/* memory_row — returns the bytes of a row such as "MemAvailable: 12 kB" in a text like
+ * /proc/meminfo; -1: there is no such row. Pure. Called here, and for tests. */
 int64_t memory_row(const char *meminfo, const char *name);
 
 #endif

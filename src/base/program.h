@@ -4,8 +4,8 @@
 #define CONVOY_BASE_PROGRAM_H
 
 void program_set(const char *argv0); /* keeps a copy; called once, by main */
-/* program_name — as called ("build/convoy"); "convoy" where that is unknown, too long, or needs
- * quotes. */
+/* program_name — returns the name as called ("build/convoy"); "convoy" if that is unknown, too
+ * long, or needs quotes. */
 const char *program_name(void);
 
 #endif

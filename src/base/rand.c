@@ -1,4 +1,4 @@
-/* rand — shapes of randomness on top of Philox blocks; see rand.h. Pure functions. */
+/* rand — distributions and permutations from Philox blocks; see rand.h. Pure functions. */
 #include "base/rand.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 #include "base/assert.h"
 
 /* More than the four rounds that make a Feistel network a good permutation of a large set: small
- * sets need more to come near all their orders. */
+ * sets need more rounds to reach almost all their orders. */
 #define RAND_FEISTEL_ROUNDS 8
 
 static uint64_t word64(uint32_t low, uint32_t high) { return (uint64_t)high << 32 | low; }
@@ -44,10 +44,10 @@ uint64_t rand_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n
     int half_bits = 1;
     while (half_bits < 32 && (uint64_t)1 << (2 * half_bits) < n)
         half_bits++;
-    /* Walking the cycle that index lies on ends below n at the latest at index itself. */
+    /* The walk follows the cycle of index, so it ends below n at the latest at index itself. */
     uint64_t x = index;
     do {
-        /* One walk through the network: x of 2·half_bits bits to another, one to one. */
+        /* One pass through the network maps x of 2·half_bits bits to another, one to one. */
         uint64_t mask = ((uint64_t)1 << half_bits) - 1;
         uint64_t left = x >> half_bits, right = x & mask;
         for (uint64_t round = 0; round < RAND_FEISTEL_ROUNDS; round++) {

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-/* What the numbers are for; the upper bits of the Philox counter. A use with its own index space
+/* The use of the numbers, in the upper bits of the Philox counter. A use with its own index space
  * adds its number to the low half: RAND_STREAM(INIT, param number), RAND_STREAM(DROPOUT, layer * 4
  * + place). */
 enum rand_use {
@@ -45,7 +45,7 @@ static inline struct rand4 rand_philox(uint64_t seed, uint64_t stream, uint64_t 
     return (struct rand4){{c0, c1, c2, c3}};
 }
 
-/* rand_u32 — element `index` of the stream: word index % 4 of Philox block index / 4. */
+/* rand_u32 — returns element `index` of the stream: word index % 4 of Philox block index / 4. */
 static inline uint32_t rand_u32(uint64_t seed, uint64_t stream, uint64_t index)
 {
     return rand_philox(seed, stream, index / 4).v[index % 4];
@@ -53,13 +53,14 @@ static inline uint32_t rand_u32(uint64_t seed, uint64_t stream, uint64_t index)
 
 uint64_t rand_u64(uint64_t seed, uint64_t stream, uint64_t index);
 double rand_uniform(uint64_t seed, uint64_t stream, uint64_t index); /* [0, 1), 53 bits */
-/* rand_normal — for tests: N(0,1) by Box–Muller in double, one Philox block per value. */
+/* rand_normal — for tests: returns N(0,1) by Box–Muller in double, one Philox block per value. */
 double rand_normal(uint64_t seed, uint64_t stream, uint64_t index);
-/* rand_below — uniform in [0, n), n > 0 (multiply-shift of 64 bits; bias < n / 2^64). */
+/* rand_below — returns a uniform number in [0, n), n > 0 (multiply-shift of 64 bits; bias < n /
+ * 2^64). */
 uint64_t rand_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n);
-/* rand_permute — where position `index` of [0, n) goes in the permutation named by (seed, stream):
- * a 4-round or more Feistel network over the next power of four, walked until it lands below n. A
- * bijection on [0, n); O(1) expected, no table. */
+/* rand_permute — returns the new position of position `index` of [0, n) in the permutation of
+ * (seed, stream): a 4-round or more Feistel network over the next power of four, walked until it
+ * lands below n. A bijection on [0, n); O(1) expected, no table. */
 uint64_t rand_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n);
 
 #endif

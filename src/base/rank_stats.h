@@ -1,5 +1,5 @@
-/* rank_stats — what each kind of number in rank_stats.def is in C: its field in a struct, its
- * initial value, its value in a metric. Must not know where the numbers are kept. */
+/* rank_stats — each kind of number in rank_stats.def in C: its field in a struct, its initial
+ * value, its value in a metric. Must not know where the numbers are kept. */
 #ifndef CONVOY_BASE_RANK_STATS_H
 #define CONVOY_BASE_RANK_STATS_H
 
@@ -8,8 +8,8 @@
 
 #define RANK_STATS_TIMES 256 /* step times kept for the median and the 95th percentile */
 
-/* RANK_STATS_FIELD_kind — a member of a struct. TIMES is a ring: step i that this process timed
- * (from 0) is at [i % RANK_STATS_TIMES]; field_n counts all of them. */
+/* RANK_STATS_FIELD_kind — a member of a struct. TIMES is a ring: the time of step i of this process
+ * (from 0) is at [i % RANK_STATS_TIMES]; field_n counts all steps. */
 #define RANK_STATS_FIELD_COUNT(field) int64_t field;
 #define RANK_STATS_FIELD_NUMBER(field) double field;
 #define RANK_STATS_FIELD_MS(field) double field;
@@ -18,7 +18,7 @@
     float field[RANK_STATS_TIMES];    \
     int64_t field##_n;
 
-/* RANK_STATS_UNKNOWN_kind — a designated initialiser: not known yet. */
+/* RANK_STATS_UNKNOWN_kind — a designated initialiser of an unknown number. */
 #define RANK_STATS_UNKNOWN_COUNT(field) .field = -1,
 #define RANK_STATS_UNKNOWN_NUMBER(field) .field = NAN,
 #define RANK_STATS_UNKNOWN_MS(field) .field = NAN,
@@ -28,7 +28,7 @@
 static inline double rank_stats_count(int64_t value) { return value >= 0 ? (double)value : NAN; }
 static inline double rank_stats_remaining(double value) { return value >= 0 ? value : NAN; }
 
-/* RANK_STATS_METRIC_kind — in the metric's unit; NAN: not known. */
+/* RANK_STATS_METRIC_kind — the value in the metric's unit; NAN: unknown. */
 #define RANK_STATS_METRIC_COUNT(value) rank_stats_count(value)
 #define RANK_STATS_METRIC_NUMBER(value) (value)
 #define RANK_STATS_METRIC_MS(value) ((value) / 1000)

@@ -14,7 +14,7 @@ void *secure_alloc(size_t bytes)
     char *data = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED)
         return NULL;
-    (void)mlock(data, mapped); /* these are wishes: without them the secret is as safe as before */
+    (void)mlock(data, mapped); /* optional: without these calls the secret is as safe as before */
     (void)madvise(data, mapped, MADV_DONTDUMP);
     (void)madvise(data, mapped, MADV_WIPEONFORK);
     memcpy(data, &mapped, sizeof mapped);

@@ -1,6 +1,6 @@
-/* secure — memory for secrets. Must not know what they are for.
+/* secure — memory for secrets. Must not know their use.
  *
- * It is never swapped (locked, where that is allowed), left out of core dumps, zeroed in forked
+ * It is never swapped (locked, if that is allowed), left out of core dumps, zeroed in forked
  * processes, and wiped when it is freed. */
 #ifndef CONVOY_BASE_SECURE_H
 #define CONVOY_BASE_SECURE_H
@@ -9,6 +9,6 @@
 
 void *secure_alloc(size_t bytes);      /* zeroed, pages of its own; NULL: no memory */
 void secure_free(void *secret);        /* accepts NULL */
-char *secure_strdup(const char *text); /* a copy of it; NULL: no memory */
+char *secure_strdup(const char *text); /* a copy of text; NULL: no memory */
 
 #endif

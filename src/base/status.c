@@ -56,7 +56,8 @@ const char *status_file_name(const char *path)
 
 enum status status_fail_at(const char *file, int line, enum status st, const char *fmt, ...)
 {
-    /* Formatted aside first: an argument may well be status_message() itself. */
+    /* Formatted into a separate buffer first, because an argument may be status_message()
+     * itself. */
     char message[sizeof(status_now.message)];
     va_list args;
     va_start(args, fmt);

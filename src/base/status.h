@@ -1,19 +1,19 @@
-/* status — how a function reports a failure, and what its caller may conclude from it.
+/* status — how a function reports a failure, and which conclusions its caller may draw from it.
  *
- * One list holds every code, its group (what is lost) and the exit code that schedulers act on. The
- * function that detects a failure writes the sentence with FAIL(): what happened, with which
- * values, what to do next. Its callers add only their place, with TRY(). The sentence lives in
+ * One list holds every code, its group (the kind of loss) and the exit code that schedulers act on.
+ * The function that detects a failure writes the sentence with FAIL(): the failure, the values, and
+ * the next thing to do. Its callers add only their place, with TRY(). The sentence lives in
  * thread-local storage until the next FAIL(). The command prints it once, at its end. Must not know
  * where it is printed: no logging and no exit here. */
 #ifndef CONVOY_BASE_STATUS_H
 #define CONVOY_BASE_STATUS_H
 
-/* Groups, by what is lost:
+/* Groups, by the kind of loss:
  *   REQUEST  this run as requested: a person must change something
  *   STORE    the disk
  *   DEVICE   this node's device or result
  *   RETRY    only time: a scheduler restarts
- *   STOP     nothing: the run was asked to end
+ *   STOP     nothing: the end of the run was requested
  *   BUG      trust in the program: a person must report it */
 enum status_group {
     STATUS_GROUP_NONE,
@@ -70,26 +70,26 @@ enum status {
 };
 
 const char *status_name(enum status st); /* "BAD_DATA"; never NULL */
-const char *status_text(enum status st); /* the list's text; never NULL */
-int status_exit_code(enum status st);    /* of the process */
+const char *status_text(enum status st); /* text of the list; never NULL */
+int status_exit_code(enum status st);    /* exit code of the process */
 enum status_group status_group(enum status st);
-enum status status_from_exit(int code); /* ST_BUG when no row has this code */
+enum status status_from_exit(int code); /* ST_BUG if no row has this code */
 
-/* status_fail_at — write the sentence (at most 1023 bytes, truncated with "…") and return st. Use
+/* status_fail_at — writes the sentence (at most 1023 bytes, truncated with "…") and returns st. Use
  * FAIL(). */
 enum status status_fail_at(const char *file, int line, enum status st, const char *fmt, ...)
     __attribute__((format(printf, 4, 5), cold));
-/* status_trace_at — append "file:line" to the trace of the failure under way and return st. Use
+/* status_trace_at — appends "file:line" to the trace of the current failure and returns st. Use
  * TRY(). */
 enum status status_trace_at(const char *file, int line, enum status st) __attribute__((cold));
 const char *status_message(void); /* the sentence of this thread's last FAIL(); "" if none */
 const char *status_trace(void);   /* "data/corpus.c:88 < data/feed.c:41"; for debug logs */
 void status_clear(void);
-/* Returns the folder and the name in a source path, for names repeat between folders:
- * "src/train/peer_copy/choice.c" gives "peer_copy/choice.c". A name that begins with its folder's
- * is returned without it: "trainer.c". */
+/* status_file_name — returns the folder and the name in a source path, because names repeat between
+ * folders: "peer_copy/choice.c" for "src/train/peer_copy/choice.c". A name that begins with its
+ * folder's is returned without it: "trainer.c". */
 const char *status_file_name(const char *path);
-/* status_save — copy this thread's failure, because cleaning up may FAIL() again; status_restore
+/* status_save — copies this thread's failure, because cleaning up may FAIL() again; status_restore
  * puts it back. */
 struct status_saved {
     char message[1024];
@@ -102,7 +102,7 @@ void status_restore(const struct status_saved *saved);
  * check DATA", path, strerror(errno));` */
 #define FAIL(st, ...) status_fail_at(__FILE__, __LINE__, (st), __VA_ARGS__)
 
-/* TRY — return a failure to the caller, with this place added. */
+/* TRY — returns a failure to the caller, with this place added. */
 #define TRY(x)                                                   \
     do {                                                         \
         enum status try_st_ = (x);                               \
@@ -110,8 +110,8 @@ void status_restore(const struct status_saved *saved);
             return status_trace_at(__FILE__, __LINE__, try_st_); \
     } while (0)
 
-/* TRY_OR — the same in a function that owns something: sets its local `st` and jumps to the label
- * that cleans up. */
+/* TRY_OR — does the same in a function that owns resources: sets its local `st` and jumps to the
+ * label that cleans up. */
 #define TRY_OR(x, label)                             \
     do {                                             \
         st = (x);                                    \

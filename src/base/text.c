@@ -1,4 +1,4 @@
-/* text — see text.h. Must not know what the strings are for. */
+/* text — see text.h. Must not know the use of the strings. */
 #include "base/text.h"
 
 #include <ctype.h>
@@ -16,8 +16,8 @@
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/* Reads digits into *value; returns how many. Too many for 64 bits sets *overflow and goes on
- * reading. */
+/* Reads digits into *value; returns their number. More than 64 bits set *overflow; the rest is
+ * still read. */
 static size_t read_digits(const char *s, uint64_t *value, bool *overflow)
 {
     size_t n = 0;
@@ -54,8 +54,8 @@ enum text_result text_parse_i64(const char *s, int64_t min, int64_t max, int64_t
     return in_bounds(value, negative, overflow, min, max, out);
 }
 
-/* -digits.digits e±digits, at least one digit before the exponent: what JSON and people write,
- * nothing of strtod's other tastes (hex, inf, nan, spaces). */
+/* Returns true for -digits.digits e±digits, at least one digit before the exponent: the form that
+ * JSON and people write, without the other forms of strtod (hex, inf, nan, spaces). */
 static bool is_decimal(const char *s)
 {
     if (*s == '-')
@@ -85,7 +85,7 @@ enum text_result text_parse_f64(const char *s, double min, double max, double *o
 {
     if (!is_decimal(s))
         return TEXT_NOT_A_NUMBER;
-    /* the program never leaves the C locale, so the point is a point */
+    /* the program always uses the C locale, so the decimal point is '.' */
     double value = strtod(s, NULL);
     if (!isfinite(value) || value < min || value > max)
         return TEXT_OUT_OF_RANGE;
@@ -98,8 +98,8 @@ struct unit {
     int64_t factor;
 };
 
-/* "1.5" before the unit named by the rest of the string. A fraction of the smallest unit is
- * refused, of a larger one rounded down to the smallest. */
+/* Reads "1.5" and the unit in the rest of the string. A fraction of the smallest unit is refused, a
+ * fraction of a larger one is rounded down to the smallest. */
 static enum text_result read_with_unit(const char *s, const struct unit *units, int64_t min,
                                        int64_t max, int64_t *out)
 {
@@ -214,7 +214,7 @@ bool text_parse_bool(const char *s, bool *out)
     return false;
 }
 
-/* The length at most n at which no UTF-8 character is cut in two. */
+/* Returns the length, at most n, at which no UTF-8 character is cut in two. */
 static size_t whole_chars(const char *s, size_t n)
 {
     size_t back = 0;
@@ -244,7 +244,7 @@ enum text_result text_parse_count(const char *s, int64_t min, int64_t max, int64
     if (text_parse_f64(digits, -INFINITY, INFINITY, &value) != TEXT_OK)
         return TEXT_NOT_A_NUMBER;
     value *= factor;
-    /* 1.1M is whole, but for rounding */
+    /* 1.1M is whole, except for rounding */
     if (fabs(value - round(value)) > 1e-9 * fmax(fabs(value), 1))
         return TEXT_NOT_A_NUMBER;
     value = round(value);
@@ -279,7 +279,7 @@ size_t text_utf8_put(unsigned char *out, uint32_t c)
 }
 
 /* Returns the bytes of the character at s; 0: it is not UTF-8, a control, or U+FFFE or U+FFFF,
- * which XML forbids. The zero at the end of s is no continuation, so nothing behind it is read. */
+ * which XML forbids. The zero at the end of s is no continuation, so nothing after it is read. */
 static size_t printable_bytes(const char *text)
 {
     const unsigned char *s = (const unsigned char *)text;
@@ -330,8 +330,8 @@ bool text_is_printable(const char *s)
 }
 
 /* Ends a text that goes on after its first n bytes: at the end of a word, with the mark in place of
- * the rest. A word longer than half of the text is cut itself. Nothing stays where the mark does
- * not fit. */
+ * the rest. A word longer than half of the text is cut itself. If the mark does not fit, the text
+ * becomes empty. */
 static void shorten(char *out, size_t n)
 {
     static const char mark[] = "…";
@@ -401,7 +401,7 @@ const char *text_variable(char *const *list, const char *name)
     return NULL;
 }
 
-/* Lower case without '_' into out; the length. */
+/* Writes s in lower case without '_' to out. Returns the length. */
 static int plain_name(char *out, const char *s)
 {
     int n = 0;
@@ -502,8 +502,8 @@ const char *text_format_ms(char *out, size_t cap, double ms)
     return out;
 }
 
-/* mask_address — n bytes behind "://". A secret may hold commas: rather too much is masked than too
- * little. */
+/* mask_address — masks the n bytes after "://". A secret may hold commas: too much is masked rather
+ * than too little. */
 static void mask_address(struct text *out, const char *s, size_t n)
 {
     size_t query = 0, host = 0;
@@ -516,8 +516,8 @@ static void mask_address(struct text *out, const char *s, size_t n)
              query < n ? "?***" : "");
 }
 
-/* address_bytes — how long the address behind "://" is: to a blank or quote, or to the next one in
- * a list. */
+/* address_bytes — returns the length of the address after "://": up to a blank or quote, or to the
+ * next address in a list. */
 static size_t address_bytes(const char *s)
 {
     const char *next = strstr(s, "://");
@@ -534,7 +534,8 @@ const char *text_mask(char *out, size_t cap, const char *s)
 {
     struct text t = {.limit = 2 * strlen(s) + 64};
     const char *found = strstr(s, "://");
-    /* mostly; and then no memory is taken, for lines that are logged in trouble */
+    /* the usual case; then no memory is allocated, because lines are also logged if memory is
+     * short */
     if (found == NULL) {
         text_copy(out, cap, s);
         return out;
@@ -567,7 +568,7 @@ const char *text_format_span(char *out, size_t cap, int64_t ms)
     return out;
 }
 
-/* Grow by n more bytes and the closing 0; returns how many of the n fit. */
+/* Grows by n more bytes and the closing 0. Returns how many of the n fit. */
 static size_t text_grow(struct text *t, size_t n)
 {
     size_t limit = t->limit == 0 ? TEXT_LIMIT_DEFAULT : t->limit;

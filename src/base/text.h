@@ -1,9 +1,9 @@
-/* text — strict reading and bounded writing of strings; the only file that calls strtol and
- * friends.
+/* text — strict reading and bounded writing of strings; the only file that calls strtol and similar
+ * functions.
  *
- * Readers take the whole string or refuse it: "8x", "", " 8" and "0x8" are not numbers. They report
- * why only by their return value; the caller knows what the string is for and writes the
- * sentence. */
+ * Readers accept the whole string or refuse it: "8x", "", " 8" and "0x8" are not numbers. They
+ * report the reason only by their return value; the caller writes the sentence, because it depends
+ * on the use of the string. */
 #ifndef CONVOY_BASE_TEXT_H
 #define CONVOY_BASE_TEXT_H
 
@@ -14,32 +14,33 @@
 
 enum text_result { TEXT_OK, TEXT_NOT_A_NUMBER, TEXT_OUT_OF_RANGE };
 
-/* Whole-string readers; *out is set only on TEXT_OK. Bounds are inclusive. Decimal only; no spaces,
- * no '+'. */
+/* Reads the whole string as a number; *out is set only on TEXT_OK. Bounds are inclusive. Decimal
+ * only; no spaces, no '+'. The same holds for the other readers. */
 enum text_result text_parse_i64(const char *s, int64_t min, int64_t max, int64_t *out);
-/* "3e-4"; no inf, nan, hex */
+/* Reads numbers like "3e-4"; no inf, nan, hex. */
 enum text_result text_parse_f64(const char *s, double min, double max, double *out);
-/* text_parse_bytes — for tests and benchmarks: "64Mi", "1G", "1.5Gi", "500". Units: k M G T (1000)
- * and Ki Mi Gi Ti (1024), B optional. */
+/* text_parse_bytes — for tests and benchmarks: reads "64Mi", "1G", "1.5Gi", "500". Units: k M G T
+ * (1000) and Ki Mi Gi Ti (1024), B optional. */
 enum text_result text_parse_bytes(const char *s, int64_t min, int64_t max, int64_t *out);
-/* text_parse_duration — "10s", "1.5m", "250ms", "2h", "1d"; a bare number is seconds. Out:
- * milliseconds. */
+/* text_parse_duration — reads "10s", "1.5m", "250ms", "2h", "1d"; a number without unit is seconds.
+ * *out_ms: milliseconds. */
 enum text_result text_parse_duration(const char *s, int64_t min_ms, int64_t max_ms,
                                      int64_t *out_ms);
 bool text_parse_bool(const char *s, bool *out); /* 1 0 true false yes no on off */
-/* text_hex_digit — Returns the value of a hexadecimal digit of either case; -1: it is none. */
+/* text_hex_digit — returns the value of a hexadecimal digit of either case; -1: it is none. */
 int text_hex_digit(char c);
-/* text_parse_hex — Reads exactly n lower-case hexadecimal digits, n from 1 to 16; what follows them
- * is the caller's. false, and *out is not set: a byte is no such digit. */
+/* text_parse_hex — reads exactly n lower-case hexadecimal digits, n from 1 to 16; the caller checks
+ * the characters after them. false, and *out is not set: a byte is no such digit. */
 bool text_parse_hex(const char *digits, int n, uint64_t *out);
-/* text_hex — Writes n bytes as lower-case hexadecimal digits; out has room for 2 n + 1 bytes. */
+/* text_hex — writes n bytes as lower-case hexadecimal digits; out has room for 2 n + 1 bytes. */
 void text_hex(const void *bytes, size_t n, char *out);
 
-/* text_parse_count — a whole number as people write large ones: 300000, 1e9, 1.5M, 1B (k, M, B or
- * G, T). */
+/* text_parse_count — reads a whole number in the forms of large numbers: 300000, 1e9, 1.5M, 1B (k,
+ * M, B or G, T). */
 enum text_result text_parse_count(const char *s, int64_t min, int64_t max, int64_t *out);
-/* Returns the bytes of the valid UTF-8 character at s, of which n >= 1 bytes may be read; 0: there
- * is none. No overlong forms, no surrogates, nothing beyond U+10FFFF (Unicode 15, table 3-7). */
+/* text_utf8_bytes — returns the bytes of the valid UTF-8 character at s; n >= 1 bytes may be read;
+ * 0: there is none. No overlong forms, no surrogates, nothing beyond U+10FFFF (Unicode 15, table
+ * 3-7). */
 static inline size_t text_utf8_bytes(const unsigned char *s, size_t n)
 {
     if (s[0] < 0x80)
@@ -54,14 +55,14 @@ static inline size_t text_utf8_bytes(const unsigned char *s, size_t n)
     const bool is_beyond = (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF4 && s[1] > 0x8F);
     return is_overlong || is_beyond ? 0 : bytes;
 }
-/* Writes a character as UTF-8, at most 4 bytes, and returns how many. */
+/* text_utf8_put — writes a character as UTF-8, at most 4 bytes, and returns the number of bytes. */
 size_t text_utf8_put(unsigned char *out, uint32_t c);
 
 /* text_strip_controls — replaces terminal controls (C0, C1, DEL) by '?': text from a file or a peer
  * must not control a terminal. */
 void text_strip_controls(char *text);
-/* Copies s without what a terminal or a file format could obey: controls (C0, C1, DEL) and bytes
- * that are not UTF-8 become '?'. Returns out. */
+/* text_printable — copies s without bytes that a terminal or a file format could obey: controls
+ * (C0, C1, DEL) and bytes that are not UTF-8 become '?'. Returns out. */
 const char *text_printable(char *out, size_t cap, const char *s);
 /* Returns true if s is UTF-8 without controls. */
 bool text_is_printable(const char *s);
@@ -80,11 +81,12 @@ bool text_ends(const char *s, const char *suffix);
 /* Returns the value of a variable in a list of "NAME=value" that ends with NULL; NULL: it has
  * none. */
 const char *text_variable(char *const *list, const char *name);
-/* text_distance — the number of edits (insert, delete, replace, swap neighbours) from a to b,
- * ignoring case and '_'; 999 for strings over 63 bytes. For hints about typos. */
+/* text_distance — returns the number of edits (insert, delete, replace, swap neighbours) from a to
+ * b, ignoring case and '_'; 999 for strings over 63 bytes. For hints about typos. */
 int text_distance(const char *a, const char *b);
-/* text_f64 — the shortest digits that read back as the same double, such as "0.0003" and "1e-08";
- * "inf", "nan". Use it where a program may read the number again, or a person compares two. */
+/* text_f64 — returns the shortest digits that read back as the same double, such as "0.0003" and
+ * "1e-08"; "inf", "nan". Use it if a program may read the number again, or a person compares
+ * two. */
 struct text_digits {
     char text[32];
 };
@@ -98,8 +100,9 @@ const char *text_format_bytes(char *out, size_t cap, double bytes);
 const char *text_format_count(char *out, size_t cap, double n);
 const char *text_format_ms(char *out, size_t cap, double ms);
 const char *text_format_span(char *out, size_t cap, int64_t ms);
-/* text_mask — s with possible secrets in URLs (scheme://) replaced by ***: user and password before
- * the host, and everything after a question mark up to the next blank or quote. Returns out. */
+/* text_mask — copies s and replaces possible secrets in URLs (scheme://) by ***: user and password
+ * before the host, and everything after a question mark up to the next blank or quote. Returns
+ * out. */
 const char *text_mask(char *out, size_t cap, const char *s);
 
 /* A string that grows up to `limit` bytes. Zero-initialised is valid and empty; limit 0 means 1
@@ -113,6 +116,6 @@ struct text {
 };
 void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void text_add_bytes(struct text *t, const void *bytes, size_t n);
-void text_free(struct text *t); /* accepts a zeroed one, twice */
+void text_free(struct text *t); /* accepts a zeroed struct, and a second call */
 
 #endif

@@ -1,11 +1,11 @@
 /* thread_pool — see thread_pool.h.
  *
- * A job is one 64-bit word, the ticket: the job's number in the upper half, the parts not yet taken
- * in the lower. A thread takes a part by lowering the ticket with compare-and-swap. Success proves
- * that the job is still running, because its caller waits for every taken part. A thread that wakes
- * late therefore finds parts to take or none, never an old job, and the caller need not wait for
- * threads that took no part. The other fields of a job are plain memory: written before the ticket
- * is published, read only after a part was taken.
+ * A job is one 64-bit word, the ticket: the job's number in the upper half, the number of open
+ * parts in the lower. A thread claims a part by lowering the ticket with compare-and-swap. Success
+ * proves that the job is still running, because its caller waits for every claimed part. A thread
+ * that wakes late therefore finds parts to claim or none, never an old job, and the caller need not
+ * wait for threads that claimed no part. The other fields of a job are plain memory: written before
+ * the ticket is published, read only after a part was claimed.
  *
  * Threads without work watch the ticket for about 100 µs, then sleep in a futex. The count of
  * sleepers and the ticket are both sequentially consistent. A thread about to sleep raises the
@@ -32,8 +32,8 @@
 #include "base/assert.h"
 
 #define THREAD_POOL_SPIN_NS 100000
-#define THREAD_POOL_SPINS_PER_LOOK 16 /* pauses between two looks at the clock */
-#define THREAD_POOL_LINE 64 /* words that different threads write are in cache lines of their own */
+#define THREAD_POOL_SPINS_PER_LOOK 16 /* pauses between two reads of the clock */
+#define THREAD_POOL_LINE 64 /* words that different threads write lie in cache lines of their own */
 
 struct thread_pool_thread {
     struct thread_pool *pool;
@@ -42,7 +42,7 @@ struct thread_pool_thread {
 };
 
 struct thread_pool {
-    _Alignas(THREAD_POOL_LINE) _Atomic uint64_t ticket; /* job number << 32 | parts not taken */
+    _Alignas(THREAD_POOL_LINE) _Atomic uint64_t ticket; /* job number << 32 | open parts */
     _Alignas(THREAD_POOL_LINE) atomic_int done;         /* parts of this job that are finished */
     atomic_int caller_sleeps;
     _Alignas(THREAD_POOL_LINE) atomic_int sleepers;
@@ -63,7 +63,8 @@ static void pause_cpu(void)
 #endif
 }
 
-/* Wake-ups, interruptions and a changed value mean the same to callers: look again. */
+/* Waits in a futex. Wake-ups, interruptions and a changed value mean the same to callers: check
+ * again. */
 static void futex_wait(void *word, uint32_t seen)
 {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
@@ -100,7 +101,7 @@ static bool has_parts(struct thread_pool *pool)
     return (uint32_t)atomic_load_explicit(&pool->ticket, memory_order_seq_cst) > 0;
 }
 
-/* Take and compute parts until none is left. */
+/* Claims and computes parts until none is left. */
 static void work(struct thread_pool *pool, int thread_i)
 {
     uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
@@ -108,7 +109,7 @@ static void work(struct thread_pool *pool, int thread_i)
         if (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket - 1,
                                                    memory_order_acq_rel, memory_order_acquire))
             continue;
-        int parts_n = pool->parts_n; /* may be read until this part is counted below */
+        int parts_n = pool->parts_n; /* valid until this part is counted below */
         pool->fn(pool->arg, parts_n - (int)(uint32_t)ticket, thread_i);
         int done = atomic_fetch_add_explicit(&pool->done, 1, memory_order_seq_cst) + 1;
         if (done == parts_n &&
@@ -160,7 +161,8 @@ static void wake_sleepers(struct thread_pool *pool, int n)
     futex_wake(&pool->wake, n);
 }
 
-/* The caller has no parts left to take; others may still compute theirs. */
+/* Waits until all parts are done: the caller has none left to claim; others may still compute
+ * theirs. */
 static void wait_for_done(struct thread_pool *pool, int parts_n)
 {
     int64_t end = pool->spins ? clock_ns() + THREAD_POOL_SPIN_NS : 0;
@@ -205,8 +207,8 @@ static enum status start_threads(struct thread_pool *pool)
 {
     sigset_t kept;
     int error = 0;
-    /* Signals are for the thread that opened the pool; faults of the pool's own code stay with the
-     * thread that made them. */
+    /* Signals go to the thread that opened the pool; faults of the pool's own code stay with the
+     * thread that caused them. */
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
     sigset_t set;
     sigfillset(&set);

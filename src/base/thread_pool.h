@@ -1,12 +1,12 @@
 /* thread_pool — the threads with which a worker computes on a CPU.
  *
- * thread_pool_run gives parts 0 … parts_n-1 to the threads, of which the caller is thread 0, and
- * returns when all parts are done. Only one thread_pool_run at a time; fn must not call it. Which
- * thread takes a part is not defined, so results must not depend on thread_i: it only selects
- * scratch memory.
+ * thread_pool_run distributes parts 0 … parts_n-1 over the threads, including the caller as thread
+ * 0, and returns when all parts are done. Only one thread_pool_run at a time; fn must not call it.
+ * The thread that runs a part is not defined, so results must not depend on thread_i: it only
+ * selects scratch memory.
  *
- * Idle threads spin for about 100 µs, then sleep in a futex. They never spin where the machine has
- * fewer cores than threads. Must not know what is computed. */
+ * Idle threads spin for about 100 µs, then sleep in a futex. They never spin if the machine has
+ * fewer cores than threads. Must not know the computation. */
 #ifndef CONVOY_BASE_THREAD_POOL_H
 #define CONVOY_BASE_THREAD_POOL_H
 
@@ -17,11 +17,12 @@
 struct thread_pool;
 typedef void thread_pool_fn(void *arg, int part_i, int thread_i);
 
-/* thread_pool_cores — how many cores this process may use, by its affinity mask and the CPU quota
- * of its control group (v1, v2); at least 1. */
+/* thread_pool_cores — returns the number of cores that this process may use, by its affinity mask
+ * and the CPU quota of its control group (v1, v2); at least 1. */
 int thread_pool_cores(void);
-enum status thread_pool_open(int threads_n, struct thread_pool **out); /* 1 … THREAD_POOL_MAX */
-void thread_pool_close(struct thread_pool *pool);                      /* accepts NULL */
+/* threads_n: 1 … THREAD_POOL_MAX */
+enum status thread_pool_open(int threads_n, struct thread_pool **out);
+void thread_pool_close(struct thread_pool *pool); /* accepts NULL */
 int thread_pool_threads(const struct thread_pool *pool);
 void thread_pool_run(struct thread_pool *pool, int parts_n, thread_pool_fn *fn, void *arg);
 

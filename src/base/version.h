@@ -3,12 +3,12 @@
 #ifndef CONVOY_BASE_VERSION_H
 #define CONVOY_BASE_VERSION_H
 
-const char *version_text(void);     /* "0.2.0" */
-const char *version_commit(void);   /* twelve hex digits, or "unknown" outside a git checkout */
-const char *version_date(void);     /* of the commit, "2026-11-22"; "" outside a git checkout */
+const char *version_text(void);   /* "0.2.0" */
+const char *version_commit(void); /* twelve hex digits, or "unknown" outside a git checkout */
+const char *version_date(void);   /* date of the commit, "2026-11-22"; "" outside a git checkout */
 const char *version_compiler(void); /* "gcc 12.2.0" */
-/* version_linked — the libraries inside the release besides those that report their own version:
- * lines "name version licence". */
+/* version_linked — returns the libraries inside the release, except the libraries that report their
+ * own version: lines "name version licence". */
 const char *version_linked(void);
 
 #endif

@@ -18,7 +18,7 @@ enum status measure_collective_open(struct measure_collective_memory *memory, st
                                     struct dev *dev, int64_t bytes, bool has_other)
 {
     *memory = (struct measure_collective_memory){.bytes = bytes};
-    /* the parts of an all_to_all are of one size: its buffer is rounded up */
+    /* the parts of an all_to_all have the same size: its buffer is rounded up */
     const int64_t all = bytes + comm_place(comm)->ranks * (int64_t)sizeof(float);
     void *data = NULL, *other = NULL;
     TRY(comm_alloc(comm, all, &data));
@@ -52,7 +52,7 @@ struct run {
     struct comm *group;
     const struct measure_collective_call *call;
     int rank, ranks;
-    int64_t elems; /* of the whole buffer; of all_to_all a multiple of ranks */
+    int64_t elems; /* elements of the whole buffer; with all_to_all a multiple of ranks */
     struct part_extent part;
     struct tensor data, other;
 };
@@ -81,7 +81,7 @@ static bool has_other(const struct run *run)
            run->call->collective == BUS_COLLECTIVE_SEND_RECV;
 }
 
-/* Copies between a device's buffer and the host's; on a host they are one. */
+/* Copies between a device's buffer and the host's; on a host they are the same. */
 static enum status copy(const struct run *run, void *to, const void *from)
 {
     if (run->memory->stream == NULL)
@@ -226,7 +226,7 @@ enum status measure_collective_right(const struct measure_collective_memory *mem
                                      int64_t *wrong_out, double *us_out)
 {
     struct run run = run_of(memory, group, call);
-    /* This rank's input; nothing stays of the call before. */
+    /* Writes this rank's input; nothing of the previous call is left. */
     const struct tensor in = has_other(&run) ? run.other : run.data;
     const int64_t each = run.elems / run.ranks, each_bytes = each * (int64_t)dtype_bytes(in.dtype);
     struct measure_pattern p;

@@ -10,10 +10,10 @@
 #include "base/quantile.h"
 #include "base/text.h"
 
-#define PROBE_BYTES ((int64_t)64 << 10) /* of the first slice, which is not counted */
-#define PATIENCE 4                      /* on a busy machine */
-#define RESENT_EVERY 8                  /* pings between two looks at counts and clock */
-#define SLICES_MIN 3                    /* each way, even after the end: each link has a rate */
+#define PROBE_BYTES ((int64_t)64 << 10) /* bytes of the first slice, which is not counted */
+#define PATIENCE 4     /* on a busy machine a limit ends after at most PATIENCE times its time */
+#define RESENT_EVERY 8 /* pings between two checks of counts and clock */
+#define SLICES_MIN 3   /* slices each way, even after the end: each link has a rate */
 
 enum kind { PING, PUSH, PULL, END };
 
@@ -22,7 +22,7 @@ struct message {
     int64_t kind, bytes;
     int64_t wall_ms, waited_ns;
     int64_t segments, resent;
-    int64_t recv_waited_ns; /* of waited_ns: since the answer before this one had left */
+    int64_t recv_waited_ns; /* part of waited_ns since the previous answer was sent */
     int64_t unused;
 };
 
@@ -62,7 +62,7 @@ void measure_link_close(struct measure_link *link)
 
 /* ---- both ends ---- */
 
-/* How long this thread has waited for a core, ever. */
+/* Returns the total time for which this thread has waited for a core. */
 static int64_t waited_ns(const struct measure_link *link)
 {
     char text[96];
@@ -133,22 +133,22 @@ static enum status follow(struct measure_link *link, int peer)
 
 /* ---- the rank that leads ---- */
 
-/* One measuring, while it goes on. */
+/* The state of one measurement. */
 struct leader {
     struct measure_link *link;
     const struct measure_link_plan *plan;
     struct measure_link_found *found;
     int peer;
     int64_t fastest_ns;
-    struct message mine, theirs; /* the counts of both ends before what is measured now */
+    struct message mine, theirs; /* the counts of both ends before the current measurement */
 };
 
-/* When something began. */
+/* The begin of an action. */
 struct since {
     int64_t ms, waited_ns;
 };
 
-/* Sends an order; *ns_out: until it was carried out, with a round trip. */
+/* Sends an order; *ns_out: time until it was carried out, with a round trip. */
 static enum status order(struct leader *l, enum kind kind, int64_t bytes, struct message *answer,
                          int64_t *ns_out)
 {
@@ -165,7 +165,7 @@ static enum status order(struct leader *l, enum kind kind, int64_t bytes, struct
     return ST_OK;
 }
 
-/* Retransmissions on either way since the first ping. */
+/* Returns the retransmissions on either way since the first ping. */
 static int64_t resent_so_far(struct leader *l, const struct message *answer)
 {
     struct message now = {0};
@@ -173,8 +173,8 @@ static int64_t resent_so_far(struct leader *l, const struct message *answer)
     return now.resent - l->mine.resent + answer->resent - l->theirs.resent;
 }
 
-/* Is a limit of so many milliseconds over? Time in which this rank waited for a core does not
- * count, up to PATIENCE times the limit. */
+/* Returns true if the limit is over. Time in which this rank waited for a core does not count, up
+ * to PATIENCE times the limit. */
 static bool is_over(const struct leader *l, struct since since, int64_t limit_ms)
 {
     const int64_t now_ms = clock_ms(), all_ms = now_ms - since.ms;
@@ -208,7 +208,7 @@ static double least(const double *values, int n)
     return best;
 }
 
-/* Adds TCP's counts since the last call to the pings' or the bulk's. */
+/* Adds TCP's counts since the last call to the counts of the pings or of the bulk. */
 static void count_segments(struct leader *l, const struct message *answer, bool is_bulk)
 {
     struct message now = {0};
@@ -228,19 +228,20 @@ static enum status ping(struct leader *l)
     struct message answer;
     const struct since since = begin_time(l);
     int64_t ns;
-    TRY(order(l, PING, 0, &answer, &ns)); /* connects, and wakes the other rank: not counted */
+    /* the first ping connects, and wakes the other rank: not counted */
+    TRY(order(l, PING, 0, &answer, &ns));
     fill_answer(l->link, l->peer, &l->mine);
     l->theirs = answer;
     int n = 0;
     for (; wants_ping(l, n, since, &answer); n++) {
-        /* One ping, as the n-th sample. */
+        /* Measures one ping, as the n-th sample. */
         const int64_t wall_ms = clock_wall_ms() + l->link->clock_offset_ms;
         const int64_t before_ns = waited_ns(l->link);
         int64_t round_ns;
         TRY(order(l, PING, 0, &answer, &round_ns));
         const int64_t mine_ns = waited_ns(l->link) - before_ns;
         const int64_t net_ns = round_ns - mine_ns - answer.recv_waited_ns;
-        /* The wall clocks by the fastest ping: the other rank read its clock about in the
+        /* Compares the wall clocks by the fastest ping: the other rank read its clock about in the
          * middle. */
         if (l->fastest_ns == 0 || round_ns < l->fastest_ns) {
             l->fastest_ns = round_ns;
@@ -250,8 +251,8 @@ static enum status ping(struct leader *l)
         l->link->samples[MEASURE_LINK_PINGS_MAX + n] =
             (double)(net_ns > round_ns / 20 ? net_ns : round_ns / 20) * 0.5e-3;
     }
-    /* Half of the round trips, in order, and the shortest without the waits for a core. A few of
-     * the least are left out of these: a rank that polls waits for a core while the ping is on its
+    /* Sorts half of the round trips, and finds the shortest without the waits for a core. Of these
+     * a few of the least are omitted: a rank that polls waits for a core while the ping is on its
      * way. */
     double *us = l->link->samples, *net_us = us + MEASURE_LINK_PINGS_MAX;
     l->found->early_us = least(us, n < MEASURE_LINK_EARLY ? n : MEASURE_LINK_EARLY);
@@ -266,7 +267,7 @@ static enum status ping(struct leader *l)
     return ST_OK;
 }
 
-/* The size of a slice of so many milliseconds at this rate, in KiB that are whole. */
+/* Returns the size of a slice of the plan's slice_ms at this rate, in whole KiB. */
 static int64_t slice_bytes(const struct leader *l, double rate)
 {
     double bytes = rate * 1e6 * (double)l->plan->slice_ms;
@@ -297,7 +298,8 @@ static enum status run_slice(struct leader *l, enum kind kind, int64_t bytes, st
     return ST_OK;
 }
 
-/* One way. The first slices grow until they have their length; the best ones are kept. */
+/* Measures one way. The first slices grow until they have their length; the best slices are
+ * kept. */
 static enum status run_slices(struct leader *l, enum kind kind)
 {
     struct measure_link_way *way = &l->found->way[kind == PUSH ? 0 : 1];
@@ -333,7 +335,7 @@ static enum status lead(struct measure_link *link, int peer, const struct measur
     struct message end = {.kind = END};
     found->a = link->rank;
     found->b = peer;
-    TRY(ping(&l)); /* a few even after the end: each link has a latency */
+    TRY(ping(&l)); /* measures a few even after the end: each link has a latency */
     if (plan->slices > 0) {
         TRY(run_slices(&l, PUSH));
         TRY(run_slices(&l, PULL));

@@ -1,9 +1,9 @@
 /* measure_memory — memory of a device for the arguments of measured work, and work that measures
  * the memory itself.
  *
- * Work that is repeated takes its arguments from another place each time, by turns all over the
- * memory. So it finds as little of them in caches as in a training step, where other operations
- * were between. Must not know which rates are good. */
+ * Repeated work uses arguments from another place each time, by turns all over the memory. So
+ * caches hold as little of them as in a training step, where other operations run in between. Must
+ * not know which rates are good. */
 #ifndef CONVOY_MEASURE_MEMORY_H
 #define CONVOY_MEASURE_MEMORY_H
 
@@ -13,31 +13,31 @@
 
 struct measure_memory {
     struct dev *dev;
-    struct stream *stream; /* on which work runs */
+    struct stream *stream; /* stream on which work runs */
     char *data;
     int64_t bytes;
-    int32_t *zeros; /* MEASURE_MEMORY_ZEROS, behind the data */
-    /* memory that the workers of a CPU's node share, in small pages: of parameters and gradients;
+    int32_t *zeros; /* MEASURE_MEMORY_ZEROS numbers, after the data */
+    /* memory that the workers of a CPU's node share, in small pages, for parameters and gradients;
      * the caller's; NULL: these lie in `data` too */
     char *shared;
     int64_t shared_bytes;
 };
 
-/* Allocates the memory. Errors: those of dev_alloc. */
+/* Allocates the memory. Errors: as dev_alloc. */
 enum status measure_memory_open(struct measure_memory *memory, struct dev *dev,
                                 struct stream *stream, int64_t bytes);
-/* Frees the memory; accepts a zeroed one. */
+/* Frees the memory; accepts a zeroed struct. */
 void measure_memory_close(struct measure_memory *memory);
-/* Fills data and shared memory with random numbers (measure_pattern.h), also valid as fp32 if dtype
- * is BF16. */
+/* Fills data and shared memory with random numbers (measure_pattern.h), which are also valid as
+ * fp32 if dtype is BF16. */
 enum status measure_memory_fill(const struct measure_memory *memory, enum dtype dtype);
 
-/* The arguments of one turn: how far they reach. Begins as {.memory = …}. */
+/* The arguments of one turn: the end of the used memory. Begins as {.memory = …}. */
 struct measure_taken {
     const struct measure_memory *memory;
     int64_t at, shared_at;
 };
-/* Returns a tensor after those taken before; the caller compares the end with the memory. */
+/* Returns a tensor after the earlier ones; the caller compares the end with the memory. */
 struct tensor measure_memory_take(struct measure_taken *t, int64_t elems, enum dtype dtype);
 /* Returns a tensor of parameters or gradients, in the shared memory if there is any. */
 struct tensor measure_memory_take_shared(struct measure_taken *t, int64_t elems, enum dtype dtype);
@@ -48,10 +48,10 @@ struct measure_turns {
 };
 /* Makes turns of the size of `t`. Returns false if the memory is too small for one. */
 bool measure_memory_turns(const struct measure_taken *t, struct measure_turns *out);
-/* Returns the next turn, to take arguments from. */
+/* Returns the next turn, from which tensors are allocated. */
 struct measure_taken measure_memory_next(struct measure_turns *turns);
 
-/* Work on two tensors of fp32 numbers, either of which may lie in host memory for a copy. */
+/* Work on two tensors of fp32 numbers; for a copy either may lie in host memory. */
 struct measure_memory_run {
     const struct measure_memory *memory;
     struct tensor to, from;

@@ -9,7 +9,7 @@
 
 #define SUM_PERIOD 13   /* summands are 0 to 12: sums of 4,096 ranks stay below 2^24 */
 #define COPY_PERIOD 211 /* whole numbers below 256: exact in bf16 too */
-#define SUMMANDS 16     /* that contribute to one element in 16 bits */
+#define SUMMANDS 16     /* ranks that contribute to one element in 16 bits */
 
 static void store(struct measure_pattern *p, int i, float value)
 {
@@ -27,7 +27,7 @@ static void begin(struct measure_pattern *p, enum dtype dtype, int period)
     ASSERTF(period * dtype_bytes(dtype) <= sizeof p->data, "a period of %d elements", period);
 }
 
-/* Returns in how many turns the ranks contribute to an element. */
+/* Returns the number of turns in which the ranks contribute to an element. */
 static int turns_of(enum dtype dtype, int ranks)
 {
     return dtype == DTYPE_F32 ? 1 : (ranks + SUMMANDS - 1) / SUMMANDS;
@@ -65,7 +65,7 @@ void measure_pattern_copy(struct measure_pattern *p, enum dtype dtype, int from,
         store(p, i, (float)((i + 31 * from + 17 * to) % COPY_PERIOD));
 }
 
-/* Returns how many elements from element i on lie in one period, at most n. */
+/* Returns the number of elements from element i on that lie in one period, at most n. */
 static int64_t run_of(const struct measure_pattern *p, int64_t i, int64_t n)
 {
     const int64_t left = p->period - i % p->period;
@@ -99,7 +99,7 @@ int64_t measure_pattern_wrong(const struct measure_pattern *p, const void *data,
 
 void measure_pattern_random(void *data, enum dtype dtype, int64_t n, uint64_t seed)
 {
-    /* the exponents of ½ to 1 */
+    /* exponents of numbers from ½ to 1 */
     static const uint64_t one[DTYPE_N] = {[DTYPE_F32] = 0x3F0000003F000000u,
                                           [DTYPE_BF16] = 0x3F003F003F003F00u,
                                           [DTYPE_F16] = 0x3800380038003800u},

@@ -1,13 +1,13 @@
 /* measure_pattern — numbers for measured work. Exact patterns are whole numbers whose sums over any
  * ranks have no rounding, in any order of additions: one wrong bit is a wrong element. Random
  * numbers are for rates: a GPU that multiplies zeros needs less power and runs at a higher clock.
- * Must not know what is done with them. */
+ * Must not know their use. */
 #ifndef CONVOY_MEASURE_PATTERN_H
 #define CONVOY_MEASURE_PATTERN_H
 
 #include "kernels/tensor.h"
 
-#define MEASURE_PATTERN_BYTES 8192 /* a period for COMM_RANKS_MAX ranks */
+#define MEASURE_PATTERN_BYTES 8192 /* holds a period for COMM_RANKS_MAX ranks */
 
 /* An exact pattern: element i of a buffer is element i mod `period` here. */
 struct measure_pattern {
@@ -26,7 +26,7 @@ void measure_pattern_copy(struct measure_pattern *p, enum dtype dtype, int from,
 
 /* Writes elements first … first + n - 1 of a buffer that begins at `data`. */
 void measure_pattern_fill(const struct measure_pattern *p, void *data, int64_t first, int64_t n);
-/* Returns how many of these elements differ from the pattern. */
+/* Returns the number of these elements that differ from the pattern. */
 int64_t measure_pattern_wrong(const struct measure_pattern *p, const void *data, int64_t first,
                               int64_t n);
 

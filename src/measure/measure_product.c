@@ -9,8 +9,8 @@ static enum status run_backward(struct stream *s, const struct op_table *op,
     return op->matmul_bwd_w(s, w);
 }
 
-/* Each function below takes the arguments of one run from t. op NULL: it runs nothing, which tells
- * how much memory a run needs. */
+/* Each function below allocates the arguments of one run from t. op NULL: it runs nothing, to
+ * measure the memory that a run needs. */
 
 static enum status run_forward(struct measure_taken *t, const struct measure_product *p,
                                const struct op_table *op)
@@ -40,7 +40,7 @@ static enum status run_layer(struct measure_taken *t, const struct measure_produ
     return run_backward(t->memory->stream, op, &bwd_x, &bwd_w);
 }
 
-/* A block's two layers, with what a block does in the same operations. */
+/* A block's two layers, with the epilogues of a block in the same operations. */
 struct block {
     struct matmul_fwd fwd[2];
     struct matmul_bwd_x bwd_x[2];
@@ -94,7 +94,7 @@ static enum status run_head(struct measure_taken *t, const struct measure_produc
                   losses = measure_memory_take(t, n, DTYPE_F32),
                   w = measure_memory_take_shared(t, in * o, p->dtype),
                   dw = measure_memory_take_shared(t, in * o, DTYPE_F32);
-    const enum matmul_layout layout = MATMUL_LAYOUT_OI; /* of a token embedding */
+    const enum matmul_layout layout = MATMUL_LAYOUT_OI; /* layout of a token embedding */
     const struct matmul_fwd fwd = {
         .y = y, .x = x, .w = w, .n = n, .in = in, .out = o, .y_stride = stride, .layout = layout};
     const struct xent xent = {y,    losses, {t->memory->zeros, DTYPE_I32}, n, o, stride, 1e-3f,

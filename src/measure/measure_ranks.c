@@ -36,7 +36,7 @@ enum status measure_ranks_share(struct comm *comm, const void *bytes, size_t n,
     for (int r = 0; r < ranks && st == ST_OK; r++)
         out->stride = out->n[r] > out->stride ? out->n[r] : out->stride;
     if (st == ST_OK && out->stride > 0) {
-        /* The bytes of each rank followed by zeros up to the longest. */
+        /* Gathers the bytes of each rank, followed by zeros up to the longest. */
         char *own = calloc(1, (size_t)out->stride);
         out->all = calloc((size_t)ranks, (size_t)out->stride);
         if (!own || !out->all)
@@ -77,7 +77,7 @@ enum status measure_ranks_broadcast(struct comm *comm, struct text *bytes)
                  : ST_OK;
 }
 
-/* Replaces each value by the greatest or the sum of all ranks. */
+/* Replaces each value by the maximum or the sum over all ranks. */
 static enum status fold(struct comm *comm, double *values, int n, bool is_sum)
 {
     const int ranks = comm != NULL ? comm_place(comm)->ranks : 1;

@@ -1,16 +1,16 @@
 /* measure_table — tables of measured values for people: cells in columns of fixed widths, values
- * with their units. Text of any content is safe to print (text_printable). Must not know what the
- * table shows. */
+ * with their units. Text of any content is safe to print (text_printable). Must not know the
+ * meaning of the values. */
 #ifndef CONVOY_MEASURE_TABLE_H
 #define CONVOY_MEASURE_TABLE_H
 
 #include "base/text.h"
 
-/* A column; between two of them is a blank. */
+/* A column; two columns are separated by a blank. */
 struct measure_column {
     const char *head;
     int width;  /* negative: cells begin at the left, as in printf; 0: neither padded nor cut */
-    int digits; /* of a number, behind the point */
+    int digits; /* digits of a number after the point */
 };
 
 /* A cell: a text, or (text NULL) a number; a number that is not finite is "-". */

@@ -6,7 +6,7 @@
 #include "measure/measure_ranks.h"
 
 #define SLICES 9
-#define SLICES_FEW 3 /* of a run that needs several slices, or within a small budget */
+#define SLICES_FEW 3 /* slices of a run that needs several, or within a small budget */
 #define SLICE_LEAST 1e-3
 #define RUNS_MAX 1000000
 
@@ -15,7 +15,7 @@ struct measure_instant measure_time_begin(void)
     return (struct measure_instant){clock_ns(), clock_thread_ns(), clock_process_ns()};
 }
 
-/* Returns the time since `begin` that counts. */
+/* Returns the counted time since `begin`. */
 static int64_t counted_ns(const struct measure_timer *timer, struct measure_instant begin)
 {
     return timer->threads_n == 1 ? clock_thread_ns() - begin.thread_ns : clock_ns() - begin.wall_ns;
@@ -30,9 +30,9 @@ void measure_time_end(const struct measure_timer *timer, struct measure_instant 
     if (ns <= 0 || (best->seconds > 0 && seconds >= best->seconds))
         return;
     best->seconds = seconds;
-    /* Threads of a pool wait awake for a while, so all of them compute, wait for a core, or spin
-     * until one that waits for a core has done its part. One thread alone may have lost all the
-     * time that the threads together were off their cores, and the slice is longer by that. */
+    /* Threads of a pool spin for a while, so all of them compute, wait for a core, or spin until a
+     * thread that waits for a core has done its part. A single thread may have lost all the time
+     * that the threads together were off their cores, and the slice is longer by that. */
     const int64_t off_ns = ns * timer->threads_n - (clock_process_ns() - begin.process_ns);
     const double share = (double)off_ns / (double)ns;
     best->waited = timer->threads_n < 2 || share < 0 ? 0 : share < 1 ? share : 1;
@@ -60,7 +60,7 @@ enum status measure_time_runs(const struct measure_timer *timer, measure_work *w
                               int64_t runs, double *seconds, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (timer->comm != NULL) { /* from the second barrier all ranks leave together */
+        if (timer->comm != NULL) { /* all ranks leave the second barrier together */
             TRY(comm_barrier(timer->comm));
             TRY(comm_barrier(timer->comm));
         }
@@ -79,8 +79,9 @@ enum status measure_time_together(const struct measure_timer *timer, double slic
 {
     double seconds[SLICES], trial = 0;
     int64_t runs = 1;
-    TRY(measure_time_runs(timer, work, arg, 1, &trial, 1)); /* a first one may load kernels */
-    /* How many runs need about a slice; the same on all ranks, because the work may be a call. */
+    TRY(measure_time_runs(timer, work, arg, 1, &trial, 1)); /* the first run may load kernels */
+    /* Finds the number of runs that need about a slice; the same on all ranks, because the work may
+     * be a call. */
     for (;; runs *= 4) {
         TRY(measure_time_runs(timer, work, arg, runs, &trial, 1));
         TRY(measure_ranks_max(timer->comm, &trial, 1));

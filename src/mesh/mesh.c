@@ -81,7 +81,7 @@ const char *mesh_axis_name(enum mesh_axis axis)
     return name[axis];
 }
 
-/* is_shared — all of the ranks have one place along the axis. */
+/* is_shared — returns true if all of the ranks have the same position along the axis. */
 static bool is_shared(const struct mesh *mesh, enum mesh_axis axis, int rank, int ranks)
 {
     for (int other = rank + 1; other < rank + ranks; other++)

@@ -1,10 +1,13 @@
 /* mesh — how the ranks of a job are arranged along axes: pure arithmetic. It must not know models,
  * nor how ranks communicate.
  *
- * Axes, from the innermost: tensor (ranks that share matrices), context (that share samples), data
- * (that have the same parameters, but for sharding, and other samples), pipeline (stages). So
- * rank = ((pipeline · D + data) · C + context) · T + tensor, and ranks of one tensor group are
- * neighbours, in a node where T divides its workers. */
+ * Axes, from the innermost:
+ *   tensor    ranks that share matrices
+ *   context   ranks that share samples
+ *   data      ranks that have the same parameters, apart from sharding, and other samples
+ *   pipeline  stages
+ * So rank = ((pipeline · D + data) · C + context) · T + tensor. Ranks of one tensor group are
+ * neighbours, and in one node if T divides its workers. */
 #ifndef CONVOY_MESH_MESH_H
 #define CONVOY_MESH_MESH_H
 
@@ -30,24 +33,24 @@ struct mesh_coord {
     int at[MESH_AXES];
 };
 
-/* mesh_make — the data axis takes what the others leave. ST_BAD_SETTING: they do not divide ranks,
- * or a size is below 1. */
+/* mesh_make — computes the mesh; the size of the data axis is `ranks` divided by the other sizes.
+ * ST_BAD_SETTING: these do not divide `ranks`, or a size is below 1. */
 enum status mesh_make(int ranks, int tensor, int context, int pipeline, struct mesh *out);
 int mesh_ranks(const struct mesh *mesh);
 struct mesh_coord mesh_coord_of(const struct mesh *mesh, int rank);
 int mesh_rank_of(const struct mesh *mesh, const struct mesh_coord *coord);
-/* mesh_group — the ranks that differ from `rank` along some of the axes only (MESH_BIT), itself
- * included, ascending. Returns how many; out has room for them. */
+/* mesh_group — lists the ranks that differ from `rank` only along the given axes (MESH_BIT), itself
+ * included, ascending. Returns their number; out has room for them. */
 int mesh_group(const struct mesh *mesh, int rank, unsigned axes, int *out);
-/* mesh_group_n — how many there are.
- * mesh_is_same_group — whether two ranks differ along some of the axes only. */
+/* mesh_group_n — returns the number of ranks of a group. */
 int mesh_group_n(const struct mesh *mesh, unsigned axes);
+/* mesh_is_same_group — returns true if two ranks differ only along the given axes. */
 bool mesh_is_same_group(const struct mesh *mesh, unsigned axes, int rank, int other);
-/* mesh_axis_name — "tensor", "context", "data", "pipeline". */
+/* mesh_axis_name — returns "tensor", "context", "data" or "pipeline". */
 const char *mesh_axis_name(enum mesh_axis axis);
-/* mesh_place — where `ranks` ranks from `rank` on are, for people: "stage 1, tensor 0", along the
- * axes of several ranks on which all of them have one place. "": there is no such axis, or data is
- * the only one. Returns out. */
+/* mesh_place — describes the position of `ranks` ranks from `rank` on for messages: "stage 1,
+ * tensor 0", along the axes of several ranks on which they all have the same position. "": there is
+ * no such axis, or data is the only one. Returns out. */
 const char *mesh_place(const struct mesh *mesh, int rank, int ranks, char *out, size_t cap);
 
 #endif

@@ -60,7 +60,7 @@ void mesh_comm_close(struct mesh_comm *m)
     close_group(m, &m->tensor);
 }
 
-/* most_in_node — of the ranks of any group along the axes, how many are in one node at most. */
+/* most_in_node — returns the most ranks of any group along the axes that are in one node. */
 static int most_in_node(const struct mesh *mesh, unsigned axes, int locals)
 {
     int most = 0;

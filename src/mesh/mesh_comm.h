@@ -1,10 +1,10 @@
-/* mesh_comm — the communicators of a rank's groups in a mesh. It must not know what is sent over
- * them.
+/* mesh_comm — the communicators of a rank's groups in a mesh. It must not know the data that are
+ * sent over them.
  *
  * A group of all ranks uses the world's comm itself, and a group of one rank has none. The others
  * are splits of the world's comm (comm.h): they share its connections, its queue, its deadline, its
  * abort and its first failure. So the calls of all groups end when a rank is lost, and a ticket of
- * one group can be waited for with any other of them.
+ * one group can be waited for with the comm of any other group.
  *
  * The ranks of all groups make their calls from one thread and in one order, so that no two groups
  * wait for each other. */
@@ -16,7 +16,7 @@
 #include "comm/core/comm.h"
 #include "mesh/mesh.h"
 
-/* The ranks that have the same parameters. */
+/* The axes of the ranks that have the same parameters. */
 #define MESH_COMM_DATA_AXES (MESH_BIT(MESH_AXIS_DATA) | MESH_BIT(MESH_AXIS_CONTEXT))
 
 struct mesh_comm {
@@ -27,19 +27,20 @@ struct mesh_comm {
     struct comm *tensor, *context, *data, *pipeline;
 };
 
-/* mesh_comm_open — collective among all ranks of world, which are the mesh's. The order of splits
- * is the same on all. Fails as comm_split does; closes what it opened. */
+/* mesh_comm_open — opens the comms of all groups. Collective among all ranks of world, which are
+ * the mesh's. The order of splits is the same on all ranks. Fails as comm_split does; closes the
+ * comms that it opened. */
 enum status mesh_comm_open(struct comm *world, const struct mesh *mesh, struct mesh_comm *out);
-/* mesh_comm_close — before the world's comm is closed. Zero-initialised is accepted, and a second
- * call. */
+/* mesh_comm_close — closes these comms. Call it before the world's comm is closed. Accepts a
+ * zero-initialised struct, and a second call. */
 void mesh_comm_close(struct mesh_comm *m);
 
-/* mesh_comm_is_within_node — whether every group along the axes (MESH_BIT) lies in one node of
- * `locals` ranks each, world ranks being node by node. Pure.
- * mesh_comm_link — what carries the data of such groups, of the parts of comm_backend of the world:
- * of "shm + tcp", "shm" inside nodes, "tcp" where each rank of a group is on another node. "": one
- * rank. Pure. */
+/* mesh_comm_is_within_node — returns true if every group along the axes (MESH_BIT) lies in one node
+ * of `locals` ranks each, world ranks being node by node. Pure. */
 bool mesh_comm_is_within_node(const struct mesh *mesh, unsigned axes, int locals);
+/* mesh_comm_link — writes the transport of such groups, as a part of the world's comm_backend: of
+ * "shm + tcp", "shm" for groups inside nodes, "tcp" if each rank of a group is on another node. "":
+ * one rank. Pure. */
 void mesh_comm_link(const struct mesh *mesh, unsigned axes, int locals, const char *backend,
                     char *out, size_t cap);
 

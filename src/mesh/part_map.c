@@ -32,7 +32,7 @@ void part_map_free(struct part_map *map)
     *map = (struct part_map){0};
 }
 
-/* span_of — of a tensor's stripes, in the parts that have it. */
+/* span_of — returns the span of a tensor's stripes, in the parts that have it. */
 static int64_t span_of(const struct part_map *map, int i)
 {
     for (int part = 0; part < map->parts_n; part++)
@@ -41,7 +41,7 @@ static int64_t span_of(const struct part_map *map, int i)
     return -1;
 }
 
-/* is_cut_of — whether the cut is one of a whole dimension, and its length fits. */
+/* is_cut_of — returns true if the cut is one of a whole dimension, and its length fits. */
 static bool is_cut_of(const struct param *own)
 {
     const struct param_cut *cut = &own->cut;
@@ -50,7 +50,8 @@ static bool is_cut_of(const struct param *own)
            own->dim[own->split_dim] == cut->groups * cut->n;
 }
 
-/* fits — whether a part's tensor is tensor i of the whole model, cut as in the other parts. */
+/* fits — returns true if a part's tensor is tensor i of the whole model, cut as in the other
+ * parts. */
 static bool fits(const struct part_map *map, int i, const struct param *own)
 {
     const struct param *whole = &map->whole->param[i];
@@ -63,7 +64,7 @@ static bool fits(const struct part_map *map, int i, const struct param *own)
            (span < 0 || span == param_stripes(own).span);
 }
 
-/* is_new — no part with a lower number has these elements. */
+/* is_new — returns true if no part with a lower number has these elements. */
 static bool is_new(const struct part_map *map, int part, int i)
 {
     const struct param_stripes *t = &tensor_of(map, part, i)->stripes;
@@ -102,7 +103,7 @@ enum status part_map_add(struct part_map *map, int part, const struct param_tabl
 enum status part_map_check(const struct part_map *map)
 {
     for (int i = 0; i < map->whole->params_n; i++) {
-        /* Until where sources hold a stripe without a gap. */
+        /* until: the end of the elements of a stripe that sources hold without a gap. */
         int64_t span = span_of(map, i), until = 0;
         for (int part = 0; part < map->parts_n; part++) {
             const struct part_map_tensor *t = tensor_of(map, part, i);
@@ -120,7 +121,7 @@ enum status part_map_check(const struct part_map *map)
 
 /* ---- ranges ---- */
 
-/* first_tensor — the first that ends behind element `at` of the whole table. */
+/* first_tensor — returns the first tensor that ends after element `at` of the whole table. */
 static int first_tensor(const struct param_table *whole, int64_t at)
 {
     int low = 0, high = whole->params_n;
@@ -135,14 +136,14 @@ static int first_tensor(const struct param_table *whole, int64_t at)
     return low;
 }
 
-/* own_before — how many elements of the part lie before element `at` of the tensor. */
+/* own_before — returns the number of the part's elements before element `at` of the tensor. */
 static int64_t own_before(const struct param_stripes *t, int64_t at)
 {
     return at / t->span * t->n + min(max(at % t->span - t->first, 0), t->n);
 }
 
-/* own_within — the part's elements of one tensor within a range of the whole table, counted from
- * the tensor's first in the part. */
+/* own_within — returns the part's elements of one tensor within a range of the whole table, counted
+ * from the tensor's first element in the part. */
 static struct part_map_range own_within(const struct param_stripes *t, const struct param *p,
                                         int64_t first, int64_t n)
 {
@@ -183,7 +184,7 @@ struct part_map_range part_map_held(const struct part_map *map, int part, int64_
 
 /* ---- copies ---- */
 
-/* A run of elements without a gap in the part's tensor and in the whole one. */
+/* A run of elements without a gap in the part's tensor and in the whole tensor. */
 struct run {
     int64_t own, whole, n;
 };
@@ -194,7 +195,7 @@ static struct run run_at(const struct param_stripes *t, int64_t at, int64_t end)
     return (struct run){at, stripe * t->span + t->first + within, min(t->n - within, end - at)};
 }
 
-/* What is copied of one tensor: elements [own.first, + own.n) of the part's. Element 0 of the
+/* The elements of one tensor to copy: [own.first, + own.n) of the part's tensor. Element 0 of the
  * tensors lies at own_at and whole_at in the two arrays, maybe before their begin. */
 struct piece {
     const struct part_map_tensor *t;

@@ -1,9 +1,9 @@
 /* state — requests that rank 0 broadcasts and all ranks carry out, and the state of the whole model
  * (state.h).
  *
- * Where the model has parts (part_map.h), each part is shared by the ranks of one store. The first
- * of them, the part's leader, exchanges one message with rank 0 for each range of STATE_RANGE_ELEMS
- * elements of the whole model; its store gathers or scatters what it carries. */
+ * If the model has parts (part_map.h), each part is shared by the ranks of one store. The first of
+ * them, the part's leader, exchanges one message with rank 0 for each range of STATE_RANGE_ELEMS
+ * elements of the whole model; its store gathers or scatters the elements of the message. */
 #include "mesh/state.h"
 
 #include <stdlib.h>
@@ -17,7 +17,8 @@
 
 enum { REQUEST_READ = 1, REQUEST_WRITE, REQUEST_END };
 
-/* Doubles, which every transport carries; exact below 2^53. REQUEST_END: part is the status. */
+/* A request as doubles, which every transport carries; exact below 2^53. REQUEST_END: part is the
+ * status. */
 struct request {
     double what, part, first, n;
 };
@@ -32,7 +33,8 @@ static enum status broadcast_request(const struct state *s, struct request *requ
 
 /* ---- a request, on every rank ---- */
 
-/* carry_out — range by range. dst, src: what rank 0 reads to or writes from; NULL on the others. */
+/* carry_out — carries out a request range by range. dst, src: buffers of rank 0 for a read or a
+ * write; NULL on the others. */
 static enum status carry_out(const struct state *s, const struct request *q, float *dst,
                              const float *src)
 {
@@ -115,7 +117,7 @@ enum status state_end(const struct state *s, enum status st)
 
 /* ---- the other ranks ---- */
 
-/* check_request — the range came from rank 0: it is checked before it is used. */
+/* check_request — checks a range that rank 0 sent, before it is used. */
 static enum status check_request(const struct state *s, const struct request *q)
 {
     const bool is_part = q->part >= 0 && q->part < state_count(s, true);
@@ -172,7 +174,7 @@ static int own_part(const struct state *s)
     return at.at[MESH_AXIS_PIPELINE] * s->mesh->size[MESH_AXIS_TENSOR] + at.at[MESH_AXIS_TENSOR];
 }
 
-/* leader_of — the world rank of a part's leader. */
+/* leader_of — returns the world rank of a part's leader. */
 static int leader_of(const struct state *s, int part)
 {
     int tensor_ranks = s->mesh->size[MESH_AXIS_TENSOR];
@@ -212,14 +214,14 @@ static enum status parts_read(const struct state *s, const struct state_range *r
     return ST_OK;
 }
 
-/* Where a part holds nothing its ranks meet all the same: all ranks then make as many collectives,
- * which comm_activity counts. */
+/* If a part holds no element of the range, its ranks still make the collective calls: all ranks
+ * then make the same number of calls, which comm_activity counts. */
 static enum status parts_write(const struct state *s, const struct state_range *r)
 {
     const bool is_first = comm_place(s->world)->rank == 0;
     const struct part_map_range own = part_map_held(s->map, own_part(s), r->first, r->n);
     for (int i = 1; is_first && i < s->map->parts_n; i++) {
-        /* Rank 0 sends every other leader what its part holds. */
+        /* Rank 0 sends the elements of every other part to the part's leader. */
         struct part_map_range range = part_map_held(s->map, i, r->first, r->n);
         if (range.n == 0)
             continue;

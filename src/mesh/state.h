@@ -1,19 +1,19 @@
-/* state — the state of training as a list of parts: parameters, moments, and what replicas add
- * (LOCAL_STEPS). The one way to it, for checkpoints, copies in peers' memory and comparisons of
- * ranks. It must not know files.
+/* state — the state of training as a list of parts: parameters, moments, and additional state of
+ * replicas (LOCAL_STEPS). Checkpoints, copies in peers' memory and comparisons of ranks reach the
+ * state only through it. It must not know files.
  *
  * A part is an array of f32 numbers. A table of operations, chosen at open, hides where they lie:
- *   own      what this rank computes with, where it lies (store/state.h)
- *   whole    the model, of which each rank of the store computes all (state.c)
- *   parts    the model, where matrices are cut or layers divided among stages (part_map.h)
+ *   own      the arrays with which this rank computes, in their own memory (store/state.h)
+ *   whole    the model, if each rank of the store computes all of it (state.c)
+ *   parts    the model, if matrices are cut or layers divided among stages (part_map.h)
  *   replica  the state of all replicas (train/feature/step_local_state.c)
- *   slice    a rank's share of what the ranks of a store hold (store/state.c); that of a rank among
- *            another number of ranks (train/step/slice.c)
+ *   slice    a rank's share of the state that the ranks of a store hold (store/state.c); the share
+ *            of a rank among another number of ranks (train/step/slice.c)
  *
- * With whole, parts and replica rank 0 calls _read and _write for ranges, in any order, and then
- * _end. Meanwhile all other ranks are in _serve and send or store the elements of those ranges. So
- * only rank 0 needs the checkpoint folder, and a checkpoint depends neither on the mesh nor on
- * SHARD. With own and slice each rank reads and writes for itself.
+ * With whole, parts and replica rank 0 calls state_read and state_write for ranges, in any order,
+ * and then state_end. Meanwhile all other ranks are in state_serve and send or store the elements
+ * of those ranges. So only rank 0 needs the checkpoint folder, and a checkpoint depends neither on
+ * the mesh nor on SHARD. With own and slice each rank reads and writes for itself.
  *
  * All calls block. */
 #ifndef CONVOY_MESH_STATE_H
@@ -22,14 +22,14 @@
 #include "mesh/mesh.h"
 #include "mesh/store/store.h"
 
-/* 4 MiB: of a range that travels at once, and so of buffers */
+/* 4 MiB: elements of a range that are sent together, and so of buffers */
 #define STATE_RANGE_ELEMS ((int64_t)1 << 20)
 
 enum state_kind {
-    STATE_REPLICA,     /* parameters or a moment; with LOCAL_STEPS of one replica */
-    STATE_OUTER,       /* parameters of the last outer step; written, all replicas start there */
-    STATE_MOMENTUM,    /* of the outer step */
-    STATE_RESIDUAL,    /* error feedback of what a replica sends */
+    STATE_REPLICA,  /* parameters or a moment; with LOCAL_STEPS of one replica */
+    STATE_OUTER,    /* parameters of the last outer step; after a write all replicas start there */
+    STATE_MOMENTUM, /* momentum of the outer step */
+    STATE_RESIDUAL, /* error feedback of the data that a replica sends */
     STATE_RESIDUAL_SUM /* error feedback of the sums */
 };
 
@@ -38,16 +38,17 @@ struct state_part {
     int replica; /* REPLICA and RESIDUAL; else 0 */
     int moment;  /* REPLICA: 0 parameters, 1 first moment, 2 second moment; else 0 */
     int64_t elems;
-    bool skips_hidden; /* hidden matrices have none: it reads as zero, and writes are ignored */
+    /* hidden matrices do not have this moment: it reads as zero, and writes are ignored */
+    bool skips_hidden;
     /* the elements from the described one on that lie together in the memory of this rank's device;
-     * NULL: it has none of them, or, here_elems > 0, has them in pieces */
+     * NULL: the rank has none of them, or, if here_elems > 0, has them in pieces */
     float *here;
     int64_t here_elems;
-    bool is_host; /* that is host memory */
+    bool is_host; /* `here` is host memory */
 };
 
-/* A range that all ranks read or write together. values: of rank 0; on the others room for as many
- * elements. room: memory that grows, for the operation itself. */
+/* A range that all ranks read or write together. values: the elements on rank 0; on the others a
+ * buffer of n elements. room: memory that grows, for the operation itself. */
 struct state_room {
     float *data;
     int64_t elems;
@@ -60,11 +61,12 @@ struct state_range {
 };
 
 struct state;
-/* count     how many parts there are; is_apart: with those that replicas have between two outer
- *           steps only
- * describe  a part, from an element on
- * read      n elements to `values`; NULL: only what is `here` is read
- * write     n elements from `values`, which may change them on other ranks than 0 only */
+/* The operations.
+ *   count     returns the number of parts; is_apart: including the parts that replicas have only
+ *             between two outer steps
+ *   describe  describes a part, from an element on
+ *   read      reads n elements to `values`; NULL: only elements that are `here` are read
+ *   write     writes n elements from `values`; on ranks other than 0 it may change `values` */
 struct state_ops {
     int (*count)(const struct state *s, bool is_apart);
     void (*describe)(const struct state *s, int part, int64_t first, struct state_part *out);
@@ -77,32 +79,35 @@ struct part_map; /* mesh/part_map.h */
 /* Pointers are borrowed. */
 struct state {
     const struct state_ops *ops;
-    struct store *store; /* of this rank's part of the model */
-    struct comm *world;  /* whose rank 0 reads and writes; NULL: each rank for itself */
+    struct store *store; /* store of this rank's part of the model */
+    struct comm *world;  /* ranks whose rank 0 reads and writes; NULL: each rank for itself */
     const struct mesh *mesh;
-    const struct part_map *map; /* parts: part `pipeline rank · tensor ranks + tensor rank` is that
-                                 * of the ranks with these coordinates */
-    void *arg;                  /* of the operations */
-    int rank, ranks;            /* slice: whose, of so many that share the state */
+    /* parts: part `pipeline rank · tensor ranks + tensor rank` belongs to the ranks with these
+     * coordinates */
+    const struct part_map *map;
+    void *arg;       /* argument of the operations */
+    int rank, ranks; /* slice: its rank, and the number of ranks that share the state */
 };
 
-/* state_of_model — the state of the whole model, on all ranks of world; map NULL: one part. */
+/* state_of_model — returns the state of the whole model, on all ranks of world. map NULL: one
+ * part. */
 struct state state_of_model(struct comm *world, struct store *store, const struct mesh *mesh,
                             const struct part_map *map);
 
-/* state_count, state_describe — local: as state_ops.
- * state_read — copies n elements of a part from `first` on to dst, in host memory; padding is zero.
- *   What rank 0 has `here` or in pieces it reads without the others.
- * state_write — copies them from src to all ranks that hold them. */
+/* state_count — returns the number of parts, as state_ops.count. Local. */
 int state_count(const struct state *s, bool is_apart);
+/* state_describe — describes a part from an element on, as state_ops.describe. Local. */
 struct state_part state_describe(const struct state *s, int part, int64_t first);
+/* state_read — copies n elements of a part from `first` on to dst, in host memory; padding is zero.
+ * Rank 0 reads elements that it has `here` or in pieces without the other ranks. */
 enum status state_read(const struct state *s, int part, int64_t first, int64_t n, float *dst);
+/* state_write — copies n elements from src to all ranks that hold them. */
 enum status state_write(const struct state *s, int part, int64_t first, int64_t n,
                         const float *src);
-/* state_end — rank 0: ends _serve on the other ranks, where it returns ST_OK, or ST_PEER if st is
- *   not ST_OK. Returns st. A job of one rank needs neither.
- * state_serve — the other ranks, until rank 0 calls _end. */
+/* state_end — on rank 0: ends state_serve on the other ranks, where it returns ST_OK, or ST_PEER if
+ * st is not ST_OK. Returns st. A job of one rank needs neither. */
 enum status state_end(const struct state *s, enum status st);
+/* state_serve — on the other ranks: carries out the requests of rank 0 until it calls state_end. */
 enum status state_serve(const struct state *s);
 
 #endif

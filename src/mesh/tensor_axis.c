@@ -10,7 +10,7 @@
 #include "mesh/grad/tree.h"
 #include "mesh/store/shard_tree.h"
 
-/* check_parts — equal shares, as the model expects them. */
+/* check_parts — checks that the shares are equal, as the model expects. */
 static enum status check_parts(const struct tensor_axis *a, const char *call, int64_t elems)
 {
     int64_t ranks = a->model.ranks;
@@ -20,7 +20,7 @@ static enum status check_parts(const struct tensor_axis *a, const char *call, in
                 (long long)elems, (long long)ranks, PART_ALIGN);
 }
 
-/* count — a call that blocked this thread since start_ns. */
+/* count — counts a call that blocked this thread since start_ns. */
 static enum status count(struct tensor_axis *a, int64_t start_ns, enum status st)
 {
     a->blocked_ms += (double)(clock_ns() - start_ns) * 1e-6;
@@ -49,7 +49,7 @@ static enum status gather(void *arg, struct stream *s, struct tensor own, struct
     return comm_wait_on(comm, ticket, s);
 }
 
-/* sum_in_tree — to_all gets all of the sum, or to_own this rank's part. */
+/* sum_in_tree — writes the whole sum to to_all, or this rank's part to to_own. */
 static enum status sum_in_tree(const struct tensor_axis_group *g, struct tensor x, int64_t elems,
                                struct tensor to_all, struct tensor to_own)
 {
@@ -98,8 +98,9 @@ static enum status sum(void *arg, struct stream *s, struct tensor x, int64_t ele
 
 /* ---- a fixed order ---- */
 
-/* open_tree — the order of shard_tree.h, with one shard for each rank: a function of their number.
- * A power of two of ranks, and a prime number of at most 3, have it from the comm. */
+/* open_tree — opens sums in the order of shard_tree.h, with one shard for each rank: an order that
+ * depends only on the number of ranks. With a power of two of ranks, or with 3, the comm's own sums
+ * have that order, and no tree is needed. */
 static enum status open_tree(struct tensor_axis_group *g)
 {
     const struct comm_place *place = comm_place(g->comm);
@@ -120,7 +121,7 @@ static void close_tree(struct tensor_axis_group *g)
 
 /* ---- open and close ---- */
 
-/* set_calls — of all ranks of a comm; NULL: of one rank. */
+/* set_calls — sets the calls of all ranks of a comm; NULL: of one rank. */
 static enum status set_calls(struct tensor_axis *a, struct comm *comm, bool is_fixed)
 {
     *a = (struct tensor_axis){.model = model_axis_self};

@@ -1,4 +1,5 @@
-/* model — presets, what a dimension stands for, and bounds. The mathematics is in transformer/. */
+/* model — presets, the values that dimensions of 0 stand for, and bounds. The mathematics is in
+ * transformer/. */
 #include "model/model.h"
 
 #include <stdlib.h>
@@ -10,10 +11,10 @@
 #include "model/transformer/transformer.h"
 
 #define DIM_MAX ((int64_t)1 << 24)
-#define FFN_MULTIPLE 256 /* of the width of Llama's MLP (Touvron et al. 2023) */
+#define FFN_MULTIPLE 256 /* multiple of the width of Llama's MLP (Touvron et al. 2023) */
 #define ROTATED_MAX 256  /* elements of a head, rope.h */
 #define NORM_EPS 1e-5    /* GPT-2's */
-/* Logits below are as good as equal; above, no logit comes near. */
+/* Bounds of the cap: below, logits are practically equal; above, no logit reaches it. */
 #define LOGIT_CAP_LEAST 0.1
 #define LOGIT_CAP_MOST 1e6
 
@@ -82,7 +83,7 @@ int64_t model_vocab_rows(const struct model_dims *dims)
     return (n + each - 1) / each * each;
 }
 
-/* preset_at — preset i of all architectures, one after the other; NULL: there are less. */
+/* preset_at — returns preset i of all architectures, one after the other; NULL: there are fewer. */
 static const struct model_dims *preset_at(int i)
 {
     for (int arch = 0; arch < MODEL_ARCH_N; arch++) {
@@ -128,7 +129,7 @@ bool model_arch_find(const char *name, enum model_arch *out)
     return false;
 }
 
-/* check_bounds — of each dimension alone. */
+/* check_bounds — checks each dimension by itself. */
 static enum status check_bounds(const struct model_dims *dims)
 {
     const struct {
@@ -146,7 +147,8 @@ static enum status check_bounds(const struct model_dims *dims)
     return ST_OK;
 }
 
-/* check_rope — the elements of a head that rotate are pairs, and scaling has its numbers. */
+/* check_rope — checks that the elements of a head that rotate are pairs, and that scaling has its
+ * numbers. */
 static enum status check_rope(const struct model_dims *dims)
 {
     const struct model_rope *r = &dims->features.rope;
@@ -158,7 +160,8 @@ static enum status check_rope(const struct model_dims *dims)
                     "%lld of HEAD_DIM=%lld elements of a head rotate; an even number in 2 … %d is "
                     "needed: choose another HEAD_DIM, or EMBED and HEADS",
                     (long long)rotated, (long long)model_head_dim(dims), ROTATED_MAX);
-    /* Frequencies must stay in [0,1] (kernels/rope.h). Negations, so that a NaN is refused. */
+    /* Frequencies must stay in [0,1] (kernels/rope.h). The conditions are negated, so that a NaN is
+     * refused. */
     bool is_scaled = r->kind != MODEL_ROPE_KIND_NONE, has_context = r->original_context > 0;
     if (!(r->theta >= 1 && (!is_scaled || r->factor >= 1)))
         return FAIL(ST_BAD_SETTING,
@@ -181,7 +184,7 @@ static enum status check_rope(const struct model_dims *dims)
     return ST_OK;
 }
 
-/* check_gpt2 — the features that only GPT-2 may have. */
+/* check_gpt2 — checks the features that only GPT-2 may have. */
 static enum status check_gpt2(const struct model_dims *dims)
 {
     const struct model_features *f = &dims->features;

@@ -1,13 +1,13 @@
 /* model — the mathematics of a model on one device. It must not know how many devices train it, nor
  * how parameters are sharded.
  *
- * All models are decoder-only transformers, computed by one set of functions (transformer/). What
- * differs is data: struct model_features describes how a model computes, and an architecture's own
- * folder (gpt2/, llama/ …) has the names of its parameters, and its presets.
+ * All models are decoder-only transformers, computed by one set of functions (transformer/). Models
+ * differ in data only: struct model_features describes the computation of a model, and an
+ * architecture's own folder (gpt2/, llama/ …) has the names of its parameters, and its presets.
  *
  * The caller walks the units (param.h) in order for the forward pass and in reverse for the
  * backward pass. Before each unit it may bring the parameters into memory; after each unit's
- * backward it may send the gradients. struct pass says where they lie.
+ * backward it may send the gradients. struct pass holds their addresses.
  *
  * Dimensions: B samples, T tokens, C embedding, H query heads, K key heads (K divides H), D width
  * of a head, F width of the MLP, V vocabulary, L layers; a row is one of the N = B·T tokens of a
@@ -24,7 +24,7 @@
 #include "kernels/attention.h"
 #include "model/param.h"
 
-/* The order of enum hf_arch. LLAMA: also Mistral and SmolLM2. NEOX: GPT-NeoX and Pythia. */
+/* In the order of enum hf_arch. LLAMA: also Mistral and SmolLM2. NEOX: GPT-NeoX and Pythia. */
 enum model_arch {
     MODEL_ARCH_GPT2,
     MODEL_ARCH_LLAMA,
@@ -34,9 +34,9 @@ enum model_arch {
     MODEL_ARCH_N
 };
 enum model_task { MODEL_TASK_LM, MODEL_TASK_QA, MODEL_TASK_N };
-/* What a backward pass computes again, from nothing to most; each includes those before it. LIGHT:
- * outputs of norms and of the MLP's activation. ATTENTION: attention and its input. BLOCK: all of a
- * block but its input. */
+/* The tensors that a backward pass computes again, from none to most; each way includes the ways
+ * before it. LIGHT: outputs of norms and of the MLP's activation. ATTENTION: attention and its
+ * input. BLOCK: all of a block but its input. */
 enum model_recompute {
     MODEL_RECOMPUTE_NONE,
     MODEL_RECOMPUTE_LIGHT,
@@ -45,25 +45,25 @@ enum model_recompute {
     MODEL_RECOMPUTE_AUTO /* to be decided before model_plan (node/choose/plan_choice.h) */
 };
 
-/* That of a model: `way` for its first `layers` layers (0: all), the way before it for the others.
- * Layers are those of the whole model, whatever shard of it a plan is for. */
+/* The recomputation of a model: `way` for its first `layers` layers (0: all), the way before it for
+ * the others. Layers are counted in the whole model, whatever shard of it a plan is for. */
 struct model_recomputed {
     enum model_recompute way;
     int64_t layers;
 };
-/* model_recompute_of    the way of one layer.
- * model_recompute_nth   number i of those of a model of so many layers, by what is
- *                       kept: 0 none, 1 light:1 … layers light … 3·layers block. Each keeps less
- *                       than the one before; with scratch it never takes more.
- * model_recompute_text  "block", or "block:12" for the first twelve layers. Returns out. */
+/* model_recompute_of — returns the way of one layer. */
 enum model_recompute model_recompute_of(struct model_recomputed what, int64_t layer);
+/* model_recompute_nth — returns way i of a model of `layers` layers, in the order of memory: 0
+ * none, 1 light:1 … layers light … 3·layers block. Each way keeps less than the one before; with
+ * scratch included it never needs more memory. */
 struct model_recomputed model_recompute_nth(int64_t layers, int64_t i);
+/* model_recompute_text — writes "block", or "block:12" for the first twelve layers. Returns out. */
 const char *model_recompute_text(struct model_recomputed what, char *out, size_t cap);
 
-/* How a model computes. All zero: GPT-2's. */
+/* The computation of a model. All zero: GPT-2's. */
 enum model_norm { MODEL_NORM_LAYER, MODEL_NORM_RMS };
 enum model_mlp { MODEL_MLP_GELU_TANH, MODEL_MLP_GELU_ERF, MODEL_MLP_SWIGLU, MODEL_MLP_RELU2 };
-enum model_bias { MODEL_BIAS_ALL, MODEL_BIAS_QKV, MODEL_BIAS_NONE }; /* of linear layers */
+enum model_bias { MODEL_BIAS_ALL, MODEL_BIAS_QKV, MODEL_BIAS_NONE }; /* biases of linear layers */
 enum model_position { MODEL_POSITION_LEARNED, MODEL_POSITION_ROPE };
 enum model_rope_kind {
     MODEL_ROPE_KIND_NONE, /* frequencies are not scaled */
@@ -76,7 +76,7 @@ enum model_rope_kind {
 struct model_rope {
     enum model_rope_kind kind;
     double theta;
-    double fraction; /* of a head's elements, those that rotate: the first ones */
+    double fraction; /* share of a head's elements that rotate: the first ones */
     double factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow;
     double attention_factor; /* YARN; 0: computed from factor */
     int64_t original_context;
@@ -91,13 +91,13 @@ struct model_features {
     bool has_qk_norm; /* RMSNorm of each head of q and k */
     bool is_untied;   /* the vocabulary product has weights of its own */
     struct model_rope rope;
-    /* of GPT-2 alone */
+    /* only for GPT-2 */
     double logit_cap;   /* LM: logits are cap·tanh(logits/cap); 0: as they are */
     bool has_zero_init; /* output projections of attention and MLP begin at 0 */
 };
 
-/* Tokens that begin and end a text, where they are known: for generation and export, not for the
- * mathematics. */
+/* Tokens that begin and end a text, if the tokenizer has them: for generation and export, not for
+ * the mathematics. */
 #define MODEL_EOS_MAX 8
 struct model_marks {
     bool has_bos;
@@ -106,21 +106,24 @@ struct model_marks {
     int64_t eos[MODEL_EOS_MAX]; /* the first is the usual one */
 };
 
-/* Which shard of a model the dimensions are (model_shard_dims). All zero: the whole model. */
+/* The shard of a model that the dimensions describe (model_shard_dims). All zero: the whole
+ * model. */
 #define MODEL_CHUNKS_MAX 8
 struct model_shard {
-    int tensor_rank, tensor_ranks, context_ranks; /* 0 ranks: one */
-    /* own layers, as runs of the whole's, ascending; chunks_n 0: all */
+    int tensor_rank, tensor_ranks, context_ranks; /* 0 ranks means one */
+    /* own layers, as runs of the whole model's layers, ascending; chunks_n 0: all */
     int chunks_n;
     struct {
         int64_t first, n;
     } chunk[MODEL_CHUNKS_MAX];
     bool lacks_embed, lacks_head; /* another stage of the pipeline has them */
-    int64_t vocab_multiple;       /* rows of the vocabulary product are a multiple of it; 0: of 1 */
-    int64_t layers, heads, kv_heads, ffn; /* of the whole model; 0: as the dimensions */
+    int64_t vocab_multiple; /* rows of the vocabulary product are a multiple of it; 0 means 1 */
+    /* dimensions of the whole model; 0: as the dimensions of the shard */
+    int64_t layers, heads, kv_heads, ffn;
 };
 
-/* kv_heads, head_dim, ffn, norm_eps: 0: model_kv_heads and so on say what that stands for. */
+/* kv_heads, head_dim, ffn and norm_eps may be 0; the values that 0 stands for are returned by
+ * model_kv_heads, model_head_dim, model_ffn and model_norm_eps. */
 struct model_dims {
     char name[64];
     enum model_arch arch;
@@ -133,63 +136,66 @@ struct model_dims {
     struct model_shard shard;
 };
 
-/* model_ffn — 0 stands for 4·C, or, for SwiGLU, for 8/3·C rounded up to a multiple of 256 (Llama).
- * model_resolve — writes such values into the dimensions. */
 int64_t model_kv_heads(const struct model_dims *dims);
 int64_t model_head_dim(const struct model_dims *dims);
+/* model_ffn — 0 stands for 4·C, or, for SwiGLU, for 8/3·C rounded up to a multiple of 256
+ * (Llama). */
 int64_t model_ffn(const struct model_dims *dims);
 double model_norm_eps(const struct model_dims *dims);
+/* model_resolve — writes the values that 0 stands for into the dimensions. */
 void model_resolve(struct model_dims *dims);
 
-/* Of dimensions that may be a shard's:
- * model_layer       the number of own block `block` in the whole model.
- * model_vocab_shard  own rows of the vocabulary: [*first, *first + *n).
- * model_vocab_rows  rows of the vocabulary product: own rows, and rows of zeros up to a multiple of
- *                   shard.vocab_multiple. */
+/* The following functions accept the dimensions of a shard, too. */
 int model_tensor_ranks(const struct model_dims *dims); /* at least 1 */
 int model_context_ranks(const struct model_dims *dims);
+/* model_layer — returns the number of own block `block` in the whole model. */
 int64_t model_layer(const struct model_dims *dims, int64_t block);
+/* model_vocab_shard — computes the own rows of the vocabulary: [*first, *first + *n). */
 void model_vocab_shard(const struct model_dims *dims, int64_t *first, int64_t *n);
+/* model_vocab_rows — returns the rows of the vocabulary product: own rows, and rows of zeros up to
+ * a multiple of shard.vocab_multiple. */
 int64_t model_vocab_rows(const struct model_dims *dims);
 
-/* ---- shards (model_shard.c): what a rank of a tensor group, or a stage of a pipeline, computes
- * ---- */
+/* ---- shards (model_shard.c): the work of a tensor rank, or of a pipeline stage ---- */
 
-/* The parameters of a shard are those of model_ops(out)->describe; struct param_cut (param.h) has
- * where each lies in the whole model.
-model_shard_dims — own heads, key heads (at least one: replicated where there are fewer than
- * ranks), width of the MLP and layers; embed, vocab and context stay the whole's. shard: of it,
- * layers, heads, kv_heads and ffn are not read, and vocab_multiple is the whole's. A shard that is
- * everything gives the whole unchanged. ST_BAD_SETTING: the ranks do not divide heads, key heads
- * (nor these the ranks) or ffn, or are more than the vocabulary has tokens; chunks are empty,
- * overlap or lie outside the layers. */
+/* model_shard_dims — computes the dimensions of a shard: own heads, key heads (at least one:
+ * replicated if there are fewer than ranks), width of the MLP and layers; embed, vocab and context
+ * stay the whole's. The parameters of a shard are described by model_ops(out)->describe; struct
+ * param_cut (param.h) holds their positions in the whole model. shard: its layers, heads, kv_heads
+ * and ffn are not read, and vocab_multiple is the whole's. If the shard is everything, *out is the
+ * whole, unchanged. ST_BAD_SETTING: the ranks do not divide heads, key heads (nor these the ranks)
+ * or ffn, or are more than the tokens of the vocabulary; chunks are empty, overlap or lie outside
+ * the layers. */
 enum status model_shard_dims(const struct model_dims *whole, const struct model_shard *shard,
                              struct model_dims *out);
 
-/* model_shard_tokens — how many of a sample's seq_tokens tokens each of so many ranks has.
- * ST_BAD_SETTING: they are not 2·ranks equal chunks.
- * model_shard_runs — which positions a rank has: chunks `rank` and 2·ranks-1-rank of the 2·ranks
- * equal ones, so that causal attention is equal work for all. */
+/* model_shard_tokens — computes the number of a sample's seq_tokens tokens that each of `ranks`
+ * ranks has. ST_BAD_SETTING: they are not 2·ranks equal chunks. */
 enum status model_shard_tokens(int64_t seq_tokens, int ranks, int64_t *out);
+/* model_shard_runs — returns the positions of a rank: chunks `rank` and 2·ranks-1-rank of the
+ * 2·ranks equal ones, so that causal attention is equal work for all. */
 struct attention_runs model_shard_runs(int at, int ranks, int64_t seq_tokens);
 
 /* The shard.vocab_multiple of GPUs: cuBLASLt's fastest kernels for tensor cores need dimensions of
  * whole tiles. A CPU's products need none. */
 #define MODEL_VOCAB_MULTIPLE_GPU 64
 
-/* model_preset — the dimensions of a named model (model_preset_names). false: no such name. */
+/* model_preset — finds the dimensions of a model by its name (model_preset_name). false: no such
+ * name. */
 bool model_preset(const char *name, struct model_dims *out);
-/* model_preset_name — the name of preset i, in the order of architectures; NULL: there are less. */
+/* model_preset_name — returns the name of preset i, in the order of architectures; NULL: there are
+ * fewer. */
 const char *model_preset_name(int i);
-/* model_arch_name — "gpt2", "llama" …: transformers' model_type. model_arch_find: false: none. */
+/* model_arch_name — returns "gpt2", "llama" …: transformers' model_type. */
 const char *model_arch_name(enum model_arch arch);
+/* model_arch_find — finds an architecture by that name. false: there is none. */
 bool model_arch_find(const char *name, enum model_arch *out);
-/* model_arch_features — the features of most models of an architecture. All models of one have the
- * same norm; of all but GPT-2, the same position and has_qk_norm. */
+/* model_arch_features — returns the features of most models of an architecture. All models of one
+ * have the same norm; of all but GPT-2, the same position and has_qk_norm. */
 struct model_features model_arch_features(enum model_arch arch);
 
-/* model_check — ST_BAD_SETTING with the value when a dimension is out of bounds, when heads do not
- * divide embed, or when the architecture does not have such features. */
+/* model_check — returns ST_BAD_SETTING if a dimension is out of bounds, if heads do not divide
+ * embed, or if the architecture does not support such features. The message contains the value. */
 enum status model_check(const struct model_dims *dims);
 
 struct model_acts; /* transformer/transformer.h */
@@ -198,14 +204,14 @@ struct model_acts; /* transformer/transformer.h */
  * with other positions of its samples (context parallelism). All calls are collective among them
  * and in the stream's order. A tensor of all ranks is equal shares, in the order of ranks. elems
  * counts the larger of the two tensors.
- * gather       *all = the shares of all ranks, in the memory that *all names; own may be at its
- *              place there. One rank: *all = own.
- * scatter_sum  own = this rank's share of the sum of `in` over the ranks; `in` is then undefined.
- *              One rank: own is `in`.
- * sum          x = its sum over `copies` neighbours (param.h: tensor_copies); the same bits on
- *              all of them. Of ranks that share samples, copies is ranks. */
+ *   gather       *all = the shares of all ranks, in the memory to which *all points; own may be at
+ *                its place there. One rank: *all = own.
+ *   scatter_sum  own = this rank's share of the sum of `in` over the ranks; `in` is then undefined.
+ *                One rank: own is `in`.
+ *   sum          x = its sum over `copies` neighbours (param.h: tensor_copies); the same bits on
+ *                all of them. If ranks share samples, copies is ranks. */
 struct model_axis {
-    int at, ranks; /* at: the number of this one */
+    int at, ranks; /* at: the number of this rank */
     void *arg;
     enum status (*gather)(void *arg, struct stream *s, struct tensor own, struct tensor *all,
                           int64_t elems);
@@ -224,43 +230,46 @@ struct pass {
     const struct op_table *op;
     struct stream *stream;
 
-    struct tensor params, grads;               /* where the tables' offsets count from */
-    const struct param_table *grad_table;      /* offsets of gradients; NULL: those of `table` */
-    struct model_acts *acts;                   /* from model_plan */
+    struct tensor params, grads;          /* memory from which the tables' offsets count */
+    const struct param_table *grad_table; /* offsets of gradients; NULL: the offsets of `table` */
+    struct model_acts *acts;              /* from model_plan */
     const struct model_axis *tensor, *context; /* one rank: model_axis_self */
 
-    int64_t past;   /* tokens before these, in the KV cache (model_plan_kv_cache); > 0: b = t = 1 */
-    bool want_grad; /* false: evaluation: no dropout, nothing is kept for a backward pass */
+    /* number of earlier tokens in the KV cache (model_plan_kv_cache); > 0: b = t = 1 */
+    int64_t past;
+    bool want_grad;  /* false: evaluation: no dropout, nothing is kept for a backward pass */
     bool accumulate; /* add to gradients; false: write them first */
     float dropout;
-    uint64_t dropout_seed; /* of this step */
+    uint64_t dropout_seed; /* seed of this step */
     int64_t sample_first;  /* number of the first sample within the step, over all ranks */
 
-    /* on the device; feed_batch has the shapes. Tokens, targets and LM's losses are of own
-     * positions, the others of whole samples. first_key, mask: without data: no key is hidden by
-     * it. */
+    /* Inputs on the device; feed_batch describes their shapes. Tokens, targets and LM's losses are
+     * of own positions, the others of whole samples. Without data, first_key and mask hide no
+     * key. */
     struct tensor tokens, targets, first_key, mask, starts, ends;
-    /* LM with tied weights: where the token embedding's gradient goes; data NULL: to `grads`.
-     * lacks_token_grad: embed_bwd leaves it out, for another shard of the model adds it. */
+    /* LM with tied weights: memory for the token embedding's gradient; data NULL: in `grads`.
+     * lacks_token_grad: embed_bwd omits it, because another shard of the model adds it. */
     struct tensor token_grad;
     bool lacks_token_grad;
     struct tensor losses;   /* LM (B·T) f32, QA (B,2) f32, on the device, not summed */
     float scale, scale_end; /* d loss / d losses: LM 1/tokens; QA of starts, of ends */
 
-    /* LM with tied weights: head calls it once all work on its share of the token embedding's
+    /* LM with tied weights: head calls it after all work on its share of the token embedding's
      * gradient is on the stream; NULL: not called. */
     enum status (*embedding_grad_ready)(void *arg);
     void *embedding_grad_ready_arg;
 };
 
-/* The functions of a task. Work goes onto p->stream; nothing waits for it. Units as in param.h.
- * describe         the parameters; the caller frees the table.
- * embed, block     forward and backward of one unit; backward adds to or writes gradients. Of a
- *                  shard without the embedding, embed_fwd makes what all blocks share, and
- *                  embed_bwd is for a tied head: it adds to the gradient of the tokens.
- * head             losses and, with want_grad, the gradients of its parameters and of its input.
- * logits           after a forward pass: LM: (V) of one row; QA: (B·T,2) of all rows, row is 0.
- *                  Rows are those of whole samples. */
+/* The functions of a task. Work is submitted to p->stream; nothing waits for it. Units as in
+ * param.h.
+ *   describe         lists the parameters; the caller frees the table
+ *   embed, block     forward and backward of one unit; backward adds to or writes gradients. In a
+ *                    shard without the embedding, embed_fwd computes the data that all blocks
+ *                    share, and embed_bwd is for a tied head: it adds to the gradient of the
+ *                    tokens.
+ *   head             losses and, with want_grad, the gradients of its parameters and of its input
+ *   logits           after a forward pass: LM: (V) of one row; QA: (B·T,2) of all rows, row is 0.
+ *                    Rows are counted in whole samples. */
 struct model_ops {
     enum status (*describe)(const struct model_dims *dims, struct param_table *out);
     enum status (*embed_fwd)(const struct pass *p);
@@ -272,31 +281,32 @@ struct model_ops {
 };
 const struct model_ops *model_ops(const struct model_dims *dims);
 
-/* The rows (N,C) of a shard of a model at its borders, of the plan's dtype:
- * model_shard_input   what its first block reads; embed_fwd writes it, or, in a shard without the
- *                    embedding, the caller.
- * model_shard_output  what its last block writes; the head reads it.
- * model_shard_grad    the gradient of the output before the last block's backward pass, then the
- *                     gradient of the input. All plans that share scratch share it. */
+/* The rows (N,C) of a shard of a model at its borders, in the plan's dtype. */
+
+/* model_shard_input — returns the input of its first block; embed_fwd writes it, or, in a shard
+ * without the embedding, the caller. */
 struct tensor model_shard_input(const struct pass *p);
+/* model_shard_output — returns the output of its last block; the head reads it. */
 struct tensor model_shard_output(const struct pass *p);
+/* model_shard_grad — returns the gradient of the output before the last block's backward pass, then
+ * the gradient of the input. All plans that share scratch share it. */
 struct tensor model_shard_grad(const struct pass *p);
 
-/* model_flops_per_token — of forward and backward at T = t: matrix products only, causal attention
- * counted as half, recomputation not counted. */
+/* model_flops_per_token — returns the operations of forward and backward at T = t: matrix products
+ * only, causal attention counted as half, recomputation not counted. */
 double model_flops_per_token(const struct model_dims *dims, int64_t t);
 
-/* model_plan — takes activations and scratch for passes of up to (b, t), with struct pass's t and
- * the ranks of the dimensions' shard, from two arenas; arenas without memory (base NULL)
- * measure only. dtype: of parameters, activations and their gradients, f32 or a 16-bit type.
- * Gradients of parameters, losses and the statistics of norms and softmax are f32 always. */
+/* model_plan — allocates activations and scratch for passes of up to (b, t), with struct pass's t
+ * and the ranks of the dimensions' shard, from two arenas; arenas without memory (base NULL)
+ * measure only. dtype: type of parameters, activations and their gradients, f32 or a 16-bit type.
+ * Gradients of parameters, losses and the statistics of norms and softmax are always f32. */
 enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
                        struct model_recomputed recompute, bool want_grad, enum dtype dtype,
                        struct arena *acts, struct arena *scratch, struct model_acts **out);
-/* model_plan_kv_cache — gives a plan of one sample without gradients a KV cache: q, k and v of all
- * tokens and blocks stay from pass to pass. A pass with `past` then computes one token. Takes
- * (L-1)·t·(H+2K)·D elements more. q is not read again; it is kept because q, k and v lie side by
- * side. */
+/* model_plan_kv_cache — adds a KV cache to a plan of one sample without gradients: q, k and v of
+ * all tokens and blocks stay from pass to pass. A pass with `past` then computes one token.
+ * Allocates (L-1)·t·(H+2K)·D elements more. q is not read again; it is kept because q, k and v lie
+ * side by side. */
 void model_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan,
                          struct arena *acts);
 void model_plan_free(struct model_acts *acts); /* accepts NULL; the arenas stay */

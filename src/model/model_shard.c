@@ -11,7 +11,7 @@ static enum status check_divides(const char *name, int64_t value, int64_t ranks)
                 (long long)ranks, name, (long long)value);
 }
 
-/* cut_layers — how many layers the chunks have. */
+/* cut_layers — sets the number of layers of the chunks. */
 static enum status cut_layers(struct model_dims *d, const struct model_shard *shard)
 {
     int64_t end = 0, n = 0;
@@ -51,7 +51,7 @@ enum status model_shard_dims(const struct model_dims *whole, const struct model_
     d.shard.heads = ranks_n > 1 ? d.heads : 0;
     d.shard.kv_heads = d.kv_heads;
     d.shard.ffn = d.ffn;
-    /* Heads and widths of one rank of `ranks`. */
+    /* Computes heads and widths of one rank of `ranks`. */
     int64_t ranks = ranks_n;
     TRY(check_divides("HEADS", d.heads, ranks));
     TRY(check_divides("FFN", d.ffn, ranks));
@@ -81,7 +81,7 @@ enum status model_shard_tokens(int64_t seq_tokens, int ranks, int64_t *out)
     return ST_OK;
 }
 
-/* The first run of a single rank is one longer than the second if the tokens are odd. */
+/* If a single rank has an odd number of tokens, its first run is one longer than the second. */
 struct attention_runs model_shard_runs(int at, int ranks, int64_t seq_tokens)
 {
     int64_t own = seq_tokens / ranks, second = own / 2;

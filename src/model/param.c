@@ -175,8 +175,9 @@ int param_matrices(const struct param *p, struct param_matrix out[PARAM_MATRICES
     return p->fused.n > 0 ? p->fused.n : 1;
 }
 
-/* Four normal numbers of one Philox block, by Box–Muller on pairs of 32-bit words: |z| ≤ 6.8. A
- * quarter of the work of rand_normal, which counts at a start that draws 124 million of them. */
+/* Draws four normal numbers from one Philox block, by Box–Muller on pairs of 32-bit words: |z| ≤
+ * 6.8. A quarter of the work of rand_normal, which matters at a start that draws 124 million of
+ * them. */
 static void normal4(uint64_t seed, uint64_t stream, uint64_t block, double z[4])
 {
     struct rand4 r = rand_philox(seed, stream, block);
@@ -209,7 +210,7 @@ int64_t param_run(const struct param *p, int64_t first, int64_t *whole_first)
     return s.n - first % s.n;
 }
 
-/* fill_run — normal numbers of elements [first, first + n) of a whole tensor. */
+/* fill_run — draws the normal numbers of elements [first, first + n) of a whole tensor. */
 static void fill_run(uint64_t seed, uint64_t stream, double std, int64_t first, int64_t n,
                      float *out)
 {

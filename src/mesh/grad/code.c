@@ -1,5 +1,6 @@
 /* grad_code — chunks of coded gradients (grad/code.h). Level 1 of zstd: higher levels make messages
- * little shorter, and take longer than most links need for the bytes saved (docs/benchmarks.md). */
+ * only a little shorter, and need more time than most links need for the bytes saved
+ * (docs/benchmarks.md). */
 #include "mesh/grad/code.h"
 
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 struct grad_code {
     ZSTD_CCtx *encoder;
     ZSTD_DCtx *decoder;
-    uint8_t *numbers; /* of a chunk */
+    uint8_t *numbers; /* numbers of a chunk */
 };
 
 int64_t grad_code_memory(void)
@@ -70,7 +71,7 @@ int64_t grad_code_bound(struct grad_code_block block, int64_t blocks_n)
     return chunks_n * LENGTH_BYTES + blocks_n * block.bytes;
 }
 
-/* Bytes of the payload at `out`, where n bytes fit. */
+/* Writes the payload to `out`, where n bytes fit. Returns its bytes. */
 static int64_t encode_numbers(struct grad_code *code, int64_t n, uint8_t *out)
 {
     size_t bytes = ZSTD_compress2(code->encoder, out, (size_t)n, code->numbers, (size_t)n);
@@ -122,7 +123,7 @@ static enum status decode_numbers(struct grad_code *code, const uint8_t *payload
                                     (long long)got, (long long)n);
 }
 
-/* *at: where the chunk begins, then where the next one does. */
+/* Decodes a chunk. *at: the begin of the chunk, then of the next one. */
 static enum status decode_chunk(struct grad_code *code, struct grad_code_block block,
                                 const uint8_t *coded, int64_t coded_bytes, int64_t *at,
                                 uint8_t *packed, int64_t blocks_n)
@@ -159,7 +160,7 @@ enum status grad_code_decode(struct grad_code *code, struct grad_code_block bloc
 }
 
 #ifdef FUZZ
-/* Two bytes: how many blocks; then a message, and blocks to code. */
+/* Reads two bytes, the number of blocks; then a message, and blocks to code. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -15,24 +15,26 @@
 #include "mesh/grad/code.h"
 #include "mesh/store/layout.h"
 
-/* added at once: as many of all ranks stay in cache; a multiple of every kind's block */
+/* elements of a rank that are added together, so that the elements of all ranks stay in cache; a
+ * multiple of every kind's block */
 #define RUN_ELEMS (64 * COMPRESS_BLOCK)
 
-/* How gradients are packed. */
+/* The form in which gradients are packed. */
 struct packing {
-    bool is_kernel; /* by kernels/compress.h, else by grad_quant.h */
+    bool is_kernel; /* packed by kernels/compress.h, else by grad/code.h */
     enum grad_quant_kind quant;
     struct grad_quant_block block;
 };
 
 struct bucket {
-    int64_t elems, part_bytes; /* part_bytes: of the largest part, packed */
-    float *residual;           /* what quantising this rank's gradient lost */
-    float *residual_sum;       /* the same of the sum of its part */
-    uint8_t *sum; /* packed sum of its part, kept until _gather_begin; NULL: gathered at once */
+    int64_t elems, part_bytes; /* part_bytes: packed bytes of the largest part */
+    float *residual;           /* rounding error of this rank's gradient */
+    float *residual_sum;       /* rounding error of the sum of its part */
+    /* packed sum of its part, kept until grad_compress_gather_begin; NULL: gathered immediately */
+    uint8_t *sum;
 };
 
-/* A call under way; a bucket has one at a time. */
+/* A call in progress; a bucket has one at a time. */
 struct job {
     struct grad_compress *q;
     int bucket;
@@ -48,16 +50,17 @@ struct grad_compress {
     struct stream *stream;
     struct bucket *bucket;
     struct job *job;
-    uint8_t *send, *recv;       /* ranks × the largest part_bytes each */
-    float *runs;                /* ranks × RUN_ELEMS */
-    struct sum_tree_step *tree; /* ranks - 1 */
-    void *residual, *sums;      /* of all buckets, from the device */
+    uint8_t *send, *recv;       /* ranks × the largest part_bytes bytes each */
+    float *runs;                /* ranks × RUN_ELEMS elements */
+    struct sum_tree_step *tree; /* ranks - 1 steps */
+    void *residual, *sums;      /* memory of all buckets, from the device */
     int64_t residual_bytes, sums_bytes;
-    struct stream *copy_stream; /* gradients in a device's own memory: for copies; else NULL */
-    float *host_bucket;         /* the same: a bucket in host memory */
+    /* stream of copies, if gradients lie in a device's own memory; else NULL */
+    struct stream *copy_stream;
+    float *host_bucket; /* a bucket in host memory, if gradients lie in a device's own memory */
     int64_t bytes;
-    struct grad_code *code;           /* coded: the next four; else NULL */
-    uint8_t *coded_send, *coded_recv; /* ranks × code_bound of the largest part_bytes each */
+    struct grad_code *code;           /* used for coded messages, with the next four; else NULL */
+    uint8_t *coded_send, *coded_recv; /* ranks × code_bound of the largest part_bytes, bytes each */
     uint8_t *lengths;                 /* ranks × GRAD_COMPRESS_LENGTH_BYTES */
     struct grad_compress_traffic traffic;
 };
@@ -99,13 +102,13 @@ static struct grad_code_block code_block(const struct packing *p)
 
 static int64_t aligned(int64_t bytes) { return (bytes + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN; }
 
-/* Packed bytes of the largest part of a bucket, aligned. */
+/* Returns the packed bytes of the largest part of a bucket, aligned. */
 static int64_t part_bytes_of(const struct packing *p, int ranks, int64_t elems)
 {
     return aligned(packed_bytes(p, layout_largest_part(elems, ranks)));
 }
 
-/* Bytes of a coded part of so many packed bytes, at most, aligned. */
+/* Returns the most bytes of a coded part of part_bytes packed bytes, aligned. */
 static int64_t code_bound(const struct packing *p, int64_t part_bytes)
 {
     return aligned(grad_code_bound(code_block(p), part_bytes / p->block.bytes));
@@ -141,7 +144,8 @@ int64_t grad_compress_plan(const struct grad_compress_config *c, int rank, int r
            (is_discrete ? bucket_most * (int64_t)sizeof(float) : 0);
 }
 
-/* What lives from step to step: large and read from front to back, so it lies in large pages. */
+/* Allocates the memory that lives from step to step: large and read from front to back, so it lies
+ * in large pages. */
 static enum status take_persistent(struct grad_compress *q)
 {
     int64_t residual_n = 0;
@@ -322,7 +326,8 @@ static int64_t part_blocks(const struct grad_compress *q, const struct bucket *p
     return blocks_of(&q->packing, part_extent(p->elems, q->ranks, rank).elems);
 }
 
-/* *bytes: of this rank's longest message, then of the longest of all ranks, aligned. */
+/* Agrees on the size of messages. *bytes: bytes of this rank's longest message, then of the longest
+ * of all ranks, aligned. */
 static enum status agree(struct grad_compress *q, const struct bucket *p, int64_t *bytes)
 {
     const int64_t bound = code_bound(&q->packing, p->part_bytes);
@@ -362,7 +367,7 @@ static enum status encode_parts(struct grad_compress *q, const struct bucket *p,
     return ST_OK;
 }
 
-/* Decodes what rank `from` has sent, the packed part of rank `part`, to its place in q->recv. */
+/* Decodes the message of rank `from`, the packed part of rank `part`, to its place in q->recv. */
 static enum status decode_part(struct grad_compress *q, const struct bucket *p, int from, int part,
                                int64_t bytes)
 {
@@ -445,7 +450,7 @@ static enum status gather_packed(struct grad_compress *q, const struct bucket *p
     return comm_all_gather(q->c.comm, all, mine, q->ranks * p->part_bytes);
 }
 
-/* Gathers the packed sums of all parts; but_own: this rank's part lies in `to` already. */
+/* Gathers the packed sums of all parts. but_own: this rank's part is in `to` already. */
 static enum status gather_parts(struct grad_compress *q, const struct bucket *p, uint8_t *packed,
                                 float *to, bool but_own)
 {
@@ -470,7 +475,7 @@ static enum status reduce_here(const struct job *job)
     return unpack(q, packed, part_extent(p->elems, q->ranks, q->rank).elems, job->to_own);
 }
 
-/* From or to the device; waits. */
+/* Copies a bucket from or to the device, and waits. */
 static enum status copy_bucket(struct grad_compress *q, void *dst, const void *src, int64_t elems)
 {
     TRY(dev_make_current(q->c.dev));

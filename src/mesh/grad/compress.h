@@ -1,19 +1,20 @@
-/* grad_compress — the forms of gradients on their way, and all-reduce and reduce-scatter of those
- * that are quantised. store/reduce.c chooses the form of each bucket. It must not know units or
+/* grad_compress — the forms in which gradients are sent, and all-reduce and reduce-scatter of
+ * quantised gradients. store/reduce.c chooses the form of each bucket. It must not know units or
  * steps.
  *
  * For each bucket:
  * - Each rank quantises its gradient part by part and sends each part to its owner.
  * - The owner adds the parts in the order of sum.h, and quantises the sum.
- * - All ranks, or the owner alone, take the dequantised sum: so all hold the same bits.
+ * - All ranks, or only the owner, use the dequantised sum. So all hold the same bits.
  *
- * Error feedback: what INT8 and INT4 lose is added to the next step's gradient, by the sender
- * for its gradient and by the owner for the sum. (Seide et al. 2014; Karimireddy et al. 2019; on
- * both sides as in 1-bit Adam, Tang et al. 2021.) Residuals of gradients are not in checkpoints: a
- * resumed run begins with none. Those of outer steps are (train/feature/step_local_state.c).
+ * Error feedback: the rounding error of INT8 and INT4 is added to the next step's gradient, by the
+ * sender for its gradient and by the owner for the sum. (Seide et al. 2014; Karimireddy et al.
+ * 2019; on both sides as in 1-bit Adam, Tang et al. 2021.) Residuals of gradients are not in
+ * checkpoints: a resumed run begins with none. Residuals of outer steps are
+ * (train/feature/step_local_state.c).
  *
  * Coding (INT8_ZSTD and INT4_ZSTD): messages are coded by grad/code.h, and INT8_ZSTD is quantised
- * as INT8_RMS of grad_quant.h. Messages then have no fixed size: the ranks first agree on the size
+ * as INT8_RMS of grad/code.h. Messages then have no fixed size: the ranks first agree on the size
  * of the longest one, and all messages have this size.
  *
  * Everything runs in the comm's thread, bucket after bucket, on a CPU device of one thread.
@@ -24,8 +25,8 @@
 #include "comm/core/comm.h"
 #include "comm/core/part.h"
 
-/* Coded: bytes of each rank in the gather of lengths, which is made before an exchange or a gather.
- * Equal parts of a gather have no fewer (part.h). */
+/* Coded messages: bytes of each rank in the gather of lengths, which runs before an exchange or a
+ * gather. It is the least size of equal parts of a gather (part.h). */
 #define GRAD_COMPRESS_LENGTH_BYTES PART_ALIGN
 
 enum grad_compress_kind {
@@ -38,14 +39,14 @@ enum grad_compress_kind {
     GRAD_COMPRESS_KIND_N
 };
 
-/* grad_compress_quantises — Returns whether gradients of this kind are quantised: they need a
+/* grad_compress_quantises — returns true if gradients of this kind are quantised: they need a
  * struct grad_compress. */
 static inline bool grad_compress_quantises(enum grad_compress_kind kind)
 {
     return kind >= GRAD_COMPRESS_KIND_INT8;
 }
 
-/* grad_compress_is_coded — Returns whether messages of this kind are coded. */
+/* grad_compress_is_coded — returns true if messages of this kind are coded. */
 static inline bool grad_compress_is_coded(enum grad_compress_kind kind)
 {
     return kind >= GRAD_COMPRESS_KIND_INT8_ZSTD;
@@ -53,9 +54,9 @@ static inline bool grad_compress_is_coded(enum grad_compress_kind kind)
 
 struct grad_compress_config {
     struct comm *comm;
-    struct dev *dev;              /* that holds the gradients; NULL: they lie in host memory */
-    enum grad_compress_kind kind; /* one that quantises */
-    int deferred_first;           /* buckets from here on are gathered by _gather_begin */
+    struct dev *dev; /* device that holds the gradients; NULL: they lie in host memory */
+    enum grad_compress_kind kind; /* a kind that quantises */
+    int deferred_first;           /* first bucket that is gathered by grad_compress_gather_begin */
     int buckets_n;
     const int64_t *bucket_elems;
 };
@@ -63,37 +64,40 @@ struct grad_compress_config {
 struct grad_compress;
 enum status grad_compress_open(const struct grad_compress_config *config,
                                struct grad_compress **out);
-/* Accepts NULL; no call may be under way. */
+/* grad_compress_close — frees all memory; no call may be in progress. Accepts NULL. */
 void grad_compress_close(struct grad_compress *q);
-/* grad_compress_part_bytes — of a bucket of so many elements, what each rank sends to each other
- * one: the packed bytes of the largest part. Coded, these are not known before: an estimate from
- * above, for gradients of a normal distribution. */
+/* grad_compress_part_bytes — returns the bytes that each rank sends to each other rank for a bucket
+ * of `elems` elements: the packed bytes of the largest part. Coded messages have no fixed size; for
+ * them it is an estimate from above, for gradients of a normal distribution. */
 int64_t grad_compress_part_bytes(enum grad_compress_kind kind, int ranks, int64_t elems);
-/* grad_compress_plan — the bytes that grad_compress_open would take on rank `rank` of `ranks`;
- * is_discrete: gradients lie in a device's own memory. Reads kind, deferred_first and buckets. */
+/* grad_compress_plan — returns the bytes that grad_compress_open would allocate on rank `rank` of
+ * `ranks`. is_discrete: gradients lie in a device's own memory. Reads kind, deferred_first and
+ * buckets. */
 int64_t grad_compress_plan(const struct grad_compress_config *config, int rank, int ranks,
                            bool is_discrete);
 
-/* Both return at once; their buffers belong to the call until the ticket is waited for.
- * _begin: sums one bucket (f32, at `from`) over all ranks. to_all: gets all of the sum; where it is
- * NULL, to_own gets this rank's part. Either may lie in `from`.
- * _gather_begin: for a bucket from deferred_first on, after _begin with to_own: gets the other
- * ranks' parts of the sum. to_all: the whole bucket, in which this rank's part lies already. */
+/* grad_compress_begin — starts to sum one bucket (f32, at `from`) over all ranks, and returns.
+ * to_all: buffer for the whole sum; NULL: to_own gets this rank's part. Either may lie in `from`.
+ * The buffers belong to the call until the ticket is waited for. */
 enum status grad_compress_begin(struct grad_compress *q, int bucket, const float *from,
                                 float *to_all, float *to_own, struct comm_ticket *ticket);
+/* grad_compress_gather_begin — for a bucket from deferred_first on, after grad_compress_begin with
+ * to_own: starts to gather the other ranks' parts of the sum, and returns. to_all: the whole
+ * bucket, with this rank's part already in it; it belongs to the call until the ticket is waited
+ * for. */
 enum status grad_compress_gather_begin(struct grad_compress *q, int bucket, float *to_all,
                                        struct comm_ticket *ticket);
 
-/* grad_compress_residual — what error feedback holds of a bucket, for a caller that keeps it: own,
- * of all its elements; sum, of those of this rank's part. No call may be under way. */
+/* grad_compress_residual — returns the error feedback of a bucket, for a caller that saves it. own:
+ * residuals of all its elements; sum: residuals of this rank's part. No call may be in progress. */
 struct grad_compress_residual {
     float *own, *sum;
 };
 struct grad_compress_residual grad_compress_residual(const struct grad_compress *q, int bucket);
 
-/* grad_compress_traffic — for tests: what this rank has sent to other ranks, without the headers of
- * messages, and of how many elements. Coded, bytes include the lengths that are agreed on. No call
- * may be under way. */
+/* grad_compress_traffic — for tests: returns the elements and bytes that this rank has sent to
+ * other ranks, without the headers of messages. With coding, bytes include the exchanged lengths.
+ * No call may be in progress. */
 struct grad_compress_traffic {
     int64_t elems, bytes;
 };

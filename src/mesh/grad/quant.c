@@ -1,4 +1,4 @@
-/* grad_quant — packing and unpacking, a block at a time (grad_quant.h). The Makefile compiles this
+/* grad_quant — packing and unpacking, a block at a time (grad/code.h). The Makefile compiles this
  * file with -O3, for vectors. */
 #include "mesh/grad/code.h"
 
@@ -24,7 +24,8 @@ int64_t grad_quant_bytes(enum grad_quant_kind kind, int64_t n)
     return (n + b.elems - 1) / b.elems * b.bytes;
 }
 
-/* y = x + residual, padded with zeros to a block; returns the bits of the largest magnitude. */
+/* Computes y = x + residual, padded with zeros to a block. Returns the bits of the largest
+ * magnitude. */
 static int32_t load(const float *restrict x, const float *restrict residual, int64_t n,
                     float *restrict y)
 {
@@ -49,10 +50,10 @@ static float float_of(int32_t bits)
     return value;
 }
 
-/* Rounded to nearest even, for |x| < 2^22; the baseline of x86-64 has no instruction for it. */
+/* Rounds to nearest even, for |x| < 2^22; the baseline of x86-64 has no instruction for it. */
 static inline int32_t round_near(float x) { return (int32_t)(x + 12582912.0f - 12582912.0f); }
 
-/* q = y / scale, and what that loses is left in y. */
+/* Computes q = y / scale; the rounding error stays in y. */
 static void quantise(float *restrict y, float scale, float inverse, int8_t *restrict q)
 {
     for (int i = 0; i < BLOCK_ELEMS; i++) {
@@ -62,8 +63,8 @@ static void quantise(float *restrict y, float scale, float inverse, int8_t *rest
     }
 }
 
-/* The sum of the squares of all y, in units of (most / 127)^2 and rounded to them. Integers, so its
- * order does not matter; at least 127^2. */
+/* Returns the sum of the squares of all y, in units of (most / 127)^2 and rounded to them.
+ * Integers, so their order does not matter; at least 127^2. */
 static int32_t sum_squares(const float *restrict y, float most)
 {
     const float inverse = 127 / most;

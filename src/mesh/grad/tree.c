@@ -10,7 +10,8 @@
 #include "mesh/store/layout.h"
 #include "mesh/store/shard_tree.h"
 
-#define RUN_ELEMS ((int64_t)1 << 15) /* of a part at once: those of all pieces stay in cache */
+/* elements of a part that are added together, so that the elements of all pieces stay in cache */
+#define RUN_ELEMS ((int64_t)1 << 15)
 
 struct job {
     struct grad_tree *t;
@@ -22,13 +23,13 @@ struct job {
 struct grad_tree {
     struct grad_tree_config c;
     int rank, ranks;
-    int *pieces;    /* of each rank */
-    int pieces_max; /* of a rank */
+    int *pieces;    /* pieces of each rank */
+    int pieces_max; /* most pieces of a rank */
     int all_pieces;
-    struct sum_tree_step *join; /* all_pieces - 1 */
-    float **source;             /* all_pieces: where they lie in `received` */
-    float *sent, *received;     /* ranks x pieces_max x RUN_ELEMS */
-    struct job *job;            /* of each bucket */
+    struct sum_tree_step *join; /* all_pieces - 1 steps */
+    float **source;             /* position of each of all_pieces in `received` */
+    float *sent, *received;     /* ranks x pieces_max x RUN_ELEMS elements each */
+    struct job *job;            /* job of each bucket */
 };
 
 enum status grad_tree_open(const struct grad_tree_config *config, struct grad_tree **out)
@@ -96,7 +97,7 @@ static float *place(float *buffer, const struct grad_tree *t, int rank, int piec
     return buffer + (rank * t->pieces_max + piece) * n;
 }
 
-/* join — the sum of what was received, in source[0]. */
+/* join — adds the received pieces; the sum is in source[0]. */
 static void join(const struct job *j, struct stretch run)
 {
     struct grad_tree *t = j->t;

@@ -22,7 +22,8 @@ enum status pipe_check(const struct pipe *pipe)
     return ST_OK;
 }
 
-/* all_n — the forward ops of a stage. first_n — those before its first backward op. */
+/* all_n — returns the forward ops of a stage. first_n — returns the forward ops before its first
+ * backward op. */
 static int all_n(const struct pipe *pipe) { return pipe->micros * pipe->chunks; }
 
 static int first_n(const struct pipe *pipe, int stage)
@@ -34,7 +35,8 @@ static int first_n(const struct pipe *pipe, int stage)
 
 int pipe_ops_n(const struct pipe *pipe) { return 2 * all_n(pipe); }
 
-/* nth — the stage's op k of one direction: p micro-batches of a chunk, then as many of the next. */
+/* nth — returns the stage's op k of one direction: p micro-batches of a chunk, then p of the next
+ * chunk. */
 static struct pipe_op nth(const struct pipe *pipe, bool is_backward, int k)
 {
     if (pipe->chunks == 1)

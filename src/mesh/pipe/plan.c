@@ -1,5 +1,5 @@
-/* pipe_plan — times of all ops, the messages of one stage in the order of all, and both in one list
- * (pipe_plan.h). */
+/* pipe_plan — computes the times of all ops, then one stage's messages in the order of all
+ * messages, then its ops and messages in one list (pipe/pipe.h). */
 #include "mesh/pipe/pipe.h"
 
 #include <stdlib.h>
@@ -10,17 +10,17 @@
 #define FORWARD_TIME 1
 #define BACKWARD_TIME 2
 
-/* A message of the stage: what it receives for, or sends of, its op number op_i. is_embed: of a
- * micro-batch of the first stage's first chunk; the receiver reads it before that op, or, where
- * op_i is the number of ops, after all. */
+/* A message of the stage, received for or sent from its op number op_i. is_embed: the gradient of a
+ * micro-batch of the first stage's first chunk; the receiver reads it before op op_i, or, if op_i
+ * is the number of ops, after all ops. */
 struct message {
-    int64_t key; /* order among all messages */
+    int64_t key; /* position in the order of all messages */
     int op_i, peer, micro;
     bool is_recv, is_embed;
 };
 
-/* Of all stages: when each op starts, in the order of ops of a stage, and when it ends, by op_slot;
- * of one stage: its messages. */
+/* start, end: the times at which the ops of all stages start, in the order of ops of a stage, and
+ * end, by op_slot. message: the messages of one stage. */
 struct maker {
     const struct pipe *pipe;
     int stage, ops_n;
@@ -28,11 +28,11 @@ struct maker {
     int64_t *start, *end; /* end: 0: it has not run */
     struct message *message;
     int messages_n, next;         /* next: the first message that is not in the list */
-    const struct message *coming; /* is_embed: it is received, and not added yet */
+    const struct message *coming; /* is_embed: the message that is received, and not added yet */
     struct pipe_plan plan;
 };
 
-/* op_slot — the place of an op of a stage in `end`. */
+/* op_slot — returns the position of an op of a stage in `end`. */
 static int64_t op_slot(const struct maker *m, int stage, struct pipe_op op)
 {
     int64_t half = m->ops_n / 2;
@@ -42,7 +42,7 @@ static int64_t op_slot(const struct maker *m, int stage, struct pipe_op op)
 
 /* ---- times ---- */
 
-/* advance — runs a stage's ops until one has no input yet. Returns the op that it stopped at. */
+/* advance — runs a stage's ops until one has no input yet. Returns the op at which it stopped. */
 static int advance(struct maker *m, int stage, int i, int64_t *now)
 {
     for (; i < m->ops_n; i++) {
@@ -84,7 +84,8 @@ static void set_times(struct maker *m)
 
 /* ---- messages ---- */
 
-/* key_of — of what a stage reads at a time; no two messages have the same. */
+/* key_of — returns the key of the message that a stage reads at a time; no two messages have the
+ * same. */
 static int64_t key_of(const struct maker *m, int64_t time, int receiver, bool is_embed)
 {
     return (time * m->pipe->stages + receiver) * 2 + !is_embed;
@@ -99,7 +100,8 @@ static void add_message(struct maker *m, int receiver, int receiver_op_i, int op
                                                    .is_recv = receiver == m->stage};
 }
 
-/* first_from — the first op of a stage that starts at `time` or later; the number of ops: none. */
+/* first_from — returns the first op of a stage that starts at `time` or later; the number of ops:
+ * there is none. */
 static int first_from(const struct maker *m, int stage, int64_t time)
 {
     const int64_t *start = m->start + stage * (int64_t)m->ops_n;
@@ -114,7 +116,7 @@ static int first_from(const struct maker *m, int stage, int64_t time)
     return low;
 }
 
-/* op_index — where an op stands in the order of its stage. */
+/* op_index — returns the position of an op in the order of its stage. */
 static int op_index(const struct maker *m, int stage, struct pipe_op op)
 {
     return first_from(
@@ -143,7 +145,8 @@ static void find_messages(struct maker *m)
     }
 }
 
-/* find_embed_messages — What the last stage can add as soon as the first one has made it. */
+/* find_embed_messages — lists the messages whose gradients the last stage can add as soon as the
+ * first stage has computed them. */
 static void find_embed_messages(struct maker *m)
 {
     const int last = m->pipe->stages - 1;
@@ -182,7 +185,7 @@ static void add_embed_action(struct maker *m, enum pipe_plan_kind kind,
         .kind = kind, .op = {true, 0, message->micro}, .peer = message->peer};
 }
 
-/* add_embed — adds what is received, if it is for an op up to op_i. */
+/* add_embed — adds the received message, if it is for an op up to op_i. */
 static void add_embed(struct maker *m, int op_i)
 {
     if (!m->coming || m->coming->op_i > op_i)
@@ -191,9 +194,9 @@ static void add_embed(struct maker *m, int op_i)
     m->coming = NULL;
 }
 
-/* add_messages — those that come next, as long as they send results of ops before `op_i` or receive
- * for ops up to recv_i. true: one receives for recv_i. Where recv_i is behind op_i, that op's input
- * is in its place already, which an ADD would write over. */
+/* add_messages — adds the next messages, as long as they send results of ops before `op_i` or
+ * receive for ops up to recv_i. true: one of them receives for recv_i. If recv_i is after op_i, the
+ * input of op_i is in its place already, and an ADD would overwrite it. */
 static bool add_messages(struct maker *m, int op_i, int recv_i)
 {
     bool is_found = false;
@@ -205,7 +208,7 @@ static bool add_messages(struct maker *m, int op_i, int recv_i)
             break;
         m->next++;
         if (message->is_embed) {
-            /* There is room for one that is received. */
+            /* There is memory for one received message. */
             if (message->is_recv)
                 add_embed(m, m->ops_n);
             add_embed_action(m, message->is_recv ? PIPE_PLAN_RECV_EMBED : PIPE_PLAN_SEND_EMBED,
@@ -245,7 +248,7 @@ static void list_actions(struct maker *m)
     ASSERTF(m->next == m->messages_n, "message %d of %d", m->next, m->messages_n);
 }
 
-/* most_grads — gradients that wait to be sent, at most. */
+/* most_grads — returns the most gradients that wait to be sent. */
 static int most_grads(int stage, const struct pipe_plan *plan)
 {
     int most = 0, waiting = 0;
@@ -259,8 +262,8 @@ static int most_grads(int stage, const struct pipe_plan *plan)
     return most;
 }
 
-/* most_ahead — of the last stage: micro-batches of which the head's part is made, and the
- * embedding's not added, at most. */
+/* most_ahead — returns, for the last stage, the most micro-batches whose head's part is computed
+ * and whose embedding's part is not added. */
 static int most_ahead(const struct maker *m)
 {
     int most = 0, ahead = 0;

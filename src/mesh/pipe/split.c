@@ -9,10 +9,10 @@
 #include "base/memory.h"
 
 #define EMBED_FLOPS 3 /* an element of a row: copied, added to a position, added to a gradient */
-#define FWD_PART (1.0 / 3) /* a forward pass, of forward and backward */
+#define FWD_PART (1.0 / 3) /* share of the forward pass in forward and backward */
 
-/* again — what the backward pass of a layer, which costs `layer`, computes again: the product that
- * makes q, k and v, and causal attention; or the whole forward pass. */
+/* again — returns the cost of recomputation in the backward pass of a layer, which costs `layer`:
+ * the product for q, k and v, and causal attention; or the whole forward pass. */
 static double again(const struct model_dims *dims, int64_t t, double layer,
                     enum model_recompute way)
 {
@@ -40,14 +40,14 @@ void pipe_split_costs(const struct model_dims *dims, int64_t t, struct model_rec
     cost[dims->layers + 1] = head;
 }
 
-/* The best splits of the first i layers into the first j chunks: best[j][i], and where the last of
- * these chunks begins. */
+/* The best splits of the first i layers into the first j chunks: best[j][i], and the begin of the
+ * last of these chunks. */
 struct table {
     const double *cost;
     int64_t layers;
     int parts;
-    double limit; /* of a chunk's cost; 0: find the least limit */
-    double *sum;  /* (layers + 1) cost of the layers before one */
+    double limit; /* limit of a chunk's cost; 0: find the least limit */
+    double *sum;  /* (layers + 1) cost of the layers before each layer */
     double *best;
     int64_t *begin;
 };
@@ -64,8 +64,9 @@ static double load(const struct table *t, int part, int64_t first, int64_t end)
     return t->sum[end] - t->sum[first] + ends;
 }
 
-/* find — the best begin of chunk `part` that ends before layer `end`. The loads grow as it begins
- * earlier. Of equal splits the one that begins first: early stages keep more activations. */
+/* find — finds the best begin of chunk `part` that ends before layer `end`. The loads grow as it
+ * begins earlier. Among equal splits it chooses the chunk that begins first: early stages keep more
+ * activations. */
 static void find(struct table *t, int part, int64_t end)
 {
     double best = DBL_MAX;

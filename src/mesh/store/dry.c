@@ -9,8 +9,9 @@ bool store_dry_gathers_for_use(const struct store *s)
     return s->policy.gather == STORE_GATHER_USED;
 }
 
-/* is_awaited — what unit 0 needs is waited for at once: at the start of a forward pass, and at the
- * end of the backward pass, but for the head's gradient where rows travel by themselves. */
+/* is_awaited — returns true if the call is waited for immediately. This holds for the data of unit
+ * 0: at the start of a forward pass, and at the end of the backward pass, except for the head's
+ * gradient if rows are sent separately. */
 static bool is_awaited(const struct store *s, const struct store_call *call)
 {
     if (call->bucket < 0)
@@ -32,8 +33,8 @@ static enum status begin(struct store *s, const struct store_call *call, struct 
     return tell(s, call, call->out.dtype, is_awaited(s, call));
 }
 
-/* tell_compressed — an exchange of quantised parts, or a gather of sums. The lengths of coded
- * messages are gathered before. */
+/* tell_compressed — counts an exchange of quantised parts, or a gather of sums. The lengths of
+ * coded messages are gathered before. */
 static enum status tell_compressed(struct store *s, const struct store_call *call)
 {
     struct store_call lengths = *call;
@@ -69,7 +70,7 @@ static enum status gather_compressed(struct store *s, int bucket, struct tensor 
     return exchange_compressed(s, bucket, false, true);
 }
 
-/* ---- rows of the embedding: as many as a rank sends at most ---- */
+/* ---- rows of the embedding: the most that a rank sends ---- */
 
 static int64_t rows_most(const struct store *s)
 {

@@ -2,12 +2,12 @@
  * not of the ranks (store.h).
  *
  * - A rank adds up the gradients of its shards in slots (shard_tree.h), unit by unit, right after
- *   the backward pass of each shard. Its pieces then join those of other ranks along the same tree:
- *   by the comm's own sums where these follow that tree, else by grad/tree.h.
+ *   the backward pass of each shard. Its pieces then join the other ranks' pieces along the same
+ *   tree: by the comm's own sums if these follow that tree, else by grad/tree.h.
  * - The norm is a sum over blocks of each tensor, or, with tensor parallelism, of each rank's part
- *   of it. A block lies on one rank (layout_pad_blocks), and its sum depends on its numbers alone.
- *   All blocks' sums are all-reduced, where all ranks but one add zero, and every rank adds them in
- *   the order of the whole model, tensor rank by tensor rank. */
+ *   of it. A block lies on one rank (layout_pad_blocks), and its sum depends only on its numbers.
+ *   All blocks' sums are all-reduced; all ranks but one add zero to each. Every rank then adds them
+ *   in the order of the whole model, tensor rank by tensor rank. */
 #include "mesh/store/exact.h"
 
 #include <stdlib.h>
@@ -18,14 +18,15 @@
 #include "kernels/reduce.h"
 #include "mesh/store/inside.h"
 
-/* ---- what is planned ---- */
+/* ---- the plan ---- */
 
-/* A tensor and those packed behind it: elements [begin, end) of the table. Of a pack that tensor
- * ranks hold in unlike numbers of copies (queries, and fewer key heads than ranks) each kind is a
- * run. Blocks are counted from the start of the pack, `pack`, so that they lie on one rank. */
+/* A tensor and the tensors packed after it: elements [begin, end) of the table. If tensor ranks
+ * hold parts of a pack in unequal numbers of copies (queries, and fewer key heads than ranks), each
+ * kind is a run. Blocks are counted from the start of the pack, `pack`, so that they lie on one
+ * rank. */
 struct run {
     int64_t pack, begin, end;
-    int next; /* the tensor behind it */
+    int next; /* the tensor after it */
 };
 
 static struct run run_at(const struct param_table *t, int first)
@@ -42,7 +43,7 @@ static struct run run_at(const struct param_table *t, int first)
                         .next = last + 1};
 }
 
-/* block_of — of element `at`, from the first block of the run. */
+/* block_of — returns the block of element `at`, counted from the first block of the run. */
 static int64_t block_of(struct run run, int64_t at)
 {
     return (at - run.pack) / REDUCE_BLOCK_ELEMS - (run.begin - run.pack) / REDUCE_BLOCK_ELEMS;
@@ -52,7 +53,8 @@ static int64_t blocks_of(struct run run)
     return run.end > run.begin ? block_of(run, run.end - 1) + 1 : 0;
 }
 
-/* block_at — the first block of tensor `param` of all stages; params_n: how many there are. */
+/* block_at — returns the first block of tensor `param` of all stages; for params_n the number of
+ * blocks. */
 static int64_t block_at(const struct param_table *part, int param)
 {
     int64_t blocks = 0;
@@ -61,7 +63,8 @@ static int64_t block_at(const struct param_table *part, int param)
     return blocks;
 }
 
-/* groups_n — of ranks, each with shards of its own. group: this rank's. */
+/* groups_n — returns the number of groups of ranks, each with shards of its own. group: this rank's
+ * group. */
 static int groups_n(const struct store *s)
 {
     const int contexts = s->c.exact.context_ranks;
@@ -71,13 +74,13 @@ static int groups_n(const struct store *s)
 }
 static int group(const struct store *s) { return s->layout.rank / s->c.exact.context_ranks; }
 
-#define SPARE_SLOTS 2 /* of unequal runs, which may have more pieces */
+#define SPARE_SLOTS 2 /* for unequal runs, which may have more pieces */
 
 enum status store_exact_plan(struct store *s)
 {
     const struct param_table *t = s->c.table, *part = s->c.exact.part;
     const int ranks = groups_n(s);
-    /* The numbers that travel with the blocks' sums, at most. */
+    /* The most numbers that are sent with the blocks' sums. */
     const int64_t extras_n = (int64_t)s->c.shards * s->c.exact.context_ranks + STORE_EXTRAS_MAX;
     s->deal = memory_new((size_t)ranks + 1, sizeof *s->deal);
     shard_tree_deal(s->c.shards, ranks, s->deal);
@@ -133,7 +136,7 @@ void store_exact_bind(const struct store *s, int shard, struct pass *p)
     p->grads = slot(s, s->shards.shard_slot[shard]);
 }
 
-/* add — slot[to] += slot[from] of elements [first, first + n). */
+/* add — adds slot[from] to slot[to] for elements [first, first + n). */
 static enum status add(struct store *s, struct sum_tree_step step, int64_t first, int64_t n)
 {
     struct tensor to = tensor_at(slot(s, step.to), first),
@@ -157,7 +160,7 @@ struct tensor store_exact_piece(const struct store *s, int k) { return slot(s, k
 
 /* ---- sums over the ranks ---- */
 
-/* open_tree — how the pieces of all ranks join. */
+/* open_tree — opens the sum of the pieces of all ranks. */
 static enum status open_tree(struct store *s)
 {
     const struct comm_place *place = comm_place(s->c.comm);
@@ -175,7 +178,7 @@ static enum status open_tree(struct store *s)
 
 enum status store_exact_open(struct store *s)
 {
-    /* Padding is never written. */
+    /* Zeroed here, because passes never write padding. */
     int64_t elems = store_exact_slots(s);
     TRY(elems > 0 ? dev_fill(s->c.stream, s->shard_grads.data, 0, (size_t)elems * sizeof(float))
                   : ST_OK);
@@ -236,8 +239,9 @@ static bool ends_block(struct run run, int64_t at)
     return at == run.begin || at == run.end || (at - run.pack) % REDUCE_BLOCK_ELEMS == 0;
 }
 
-/* add_run — the blocks of a run, whose sums begin at `sums`, that lie in elements [first, end) of
- * the table, of which `own` is the first. The first block of a run within a pack may be short. */
+/* add_run — adds up the blocks of a run, whose sums begin at `sums`, that lie in elements [first,
+ * end) of the table; `own` begins with element `first`. The first block of a run within a pack may
+ * be short. */
 static enum status add_run(struct store *s, struct run run, struct tensor sums, int64_t first,
                            int64_t end, struct tensor own)
 {
@@ -276,8 +280,8 @@ static enum status norm_end(struct store *s, double *norm_sq_out, double *extra,
 {
     struct comm_ticket ticket;
     double total = 0, *sums = s->blocks.host;
-    /* What another rank counts adds nothing, or makes the norm NaN: a number that is not finite in
-     * one copy alone must not go unnoticed. */
+    /* A tensor that another rank counts adds nothing, or makes the norm NaN: a number that is not
+     * finite in only one copy must not go unnoticed. */
     const struct param_table *t = s->c.table;
     for (int i = 0; i < t->params_n; i = run_at(t, i).next) {
         double *own = s->blocks.host + s->blocks.first[i];

@@ -1,8 +1,9 @@
 /* store_grad_norm — the square of the gradients' norm over all ranks (store.h).
  *
- * Each rank adds the squares of its part of each bucket. Where ranks of other groups hold the same
- * parameters, one of them counts (param.h: is_counted_elsewhere). The others add the squares apart,
- * only to find a number that is not finite: what differs by a fault must not go unnoticed. */
+ * Each rank adds the squares of its part of each bucket. If ranks of other groups hold the same
+ * parameters, one of them counts (param.h: is_counted_elsewhere). The others add their squares
+ * separately, only to find a number that is not finite: a fault in one of these copies must not go
+ * unnoticed. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -16,8 +17,8 @@ struct run {
     bool is_counted;
 };
 
-/* run_at — the run that holds element `at`, up to `end`. Padding belongs to the tensor before
- * it. */
+/* run_at — returns the run that holds element `at`, up to `end`. Padding belongs to the tensor
+ * before it. */
 static struct run run_at(const struct param_table *t, int64_t at, int64_t end)
 {
     int i = param_at(t, at);
@@ -62,7 +63,7 @@ static enum status groups_reset(struct store *s)
                     (size_t)(s->layout.buckets_n + 2) * sizeof(double));
 }
 
-/* ---- all of them ---- */
+/* ---- all buckets ---- */
 
 enum status store_grad_norm_begin(struct store *s)
 {
@@ -89,7 +90,7 @@ enum status store_grad_norm_device(struct store *s)
     return store_call_and_wait(s, &call);
 }
 
-/* first_param — the number, in the whole model, of a bucket's first parameter. */
+/* first_param — returns the number, in the whole model, of a bucket's first parameter. */
 static int first_param(const struct store *s, int bucket)
 {
     int i = 0;
@@ -100,9 +101,9 @@ static int first_param(const struct store *s, int bucket)
     return s->c.table->param[i].whole_param;
 }
 
-/* groups_end — groups may have other buckets, so sums travel by the number of a bucket's first
- * parameter in the whole model, and are added in the order of one rank. What is not counted adds
- * nothing, or makes the norm NaN. */
+/* groups_end — adds the sums of several groups. Groups may have different buckets, so a sum is sent
+ * under the number of the bucket's first parameter in the whole model, and the sums are added in
+ * the same order as on one rank. Squares that are not counted add nothing, or make the norm NaN. */
 static enum status groups_end(struct store *s, double *norm_sq_out, double *extra, int n)
 {
     struct comm_ticket ticket;
@@ -128,7 +129,7 @@ static enum status group_end(struct store *s, double *norm_sq_out, double *extra
     int buckets_n = s->layout.buckets_n;
     struct comm_ticket ticket;
     memcpy(s->sums + buckets_n, extra, (size_t)n * sizeof *extra);
-    if (s->rank != s->layout.rank) /* the first group counts for all: they hold the same */
+    if (s->rank != s->layout.rank) /* only the first group counts, because all hold the same */
         memset(s->sums, 0, (size_t)buckets_n * sizeof *s->sums);
     TRY(store_all_reduce_begin(s, s->sums, buckets_n + n, &ticket));
     TRY(store_wait(s, ticket));

@@ -7,12 +7,13 @@
 #include "mesh/state.h"
 #include "mesh/store/store.h"
 
-/* How much of an array a rank holds. BUFFER: its local shard, and the buckets that a pass works on,
- * whole, in an unsharded buffer. */
+/* The part of an array that a rank holds. BUFFER: its local shard, and in an unsharded buffer the
+ * whole buckets that a pass works on. */
 enum store_extent { STORE_WHOLE, STORE_SHARD, STORE_BUFFER };
 
-/* What is all-gathered. GRADS: reduced gradients, beside the next forward pass; updates wait for
- * them. UPDATED: parameters, after their update. USED: parameters, before a pass reads them. */
+/* The data that are all-gathered. GRADS: reduced gradients, during the next forward pass; updates
+ * wait for them. UPDATED: parameters, after their update. USED: parameters, before a pass reads
+ * them. */
 enum store_gather {
     STORE_GATHER_NONE,
     STORE_GATHER_GRADS,
@@ -29,17 +30,18 @@ struct store_policy {
     enum store_extent masters; /* WHOLE or SHARD */
 };
 
-/* The ranks that make a call: those that share a layout; with HYBRID, those that hold the same
- * part; those of the store; the world's. */
+/* The ranks that make a call: the ranks that share a layout (WITHIN); with HYBRID, the ranks that
+ * hold the same part (ACROSS); all ranks of the store; all ranks of the world. */
 enum store_group { STORE_GROUP_WITHIN, STORE_GROUP_ACROSS, STORE_GROUP_ALL, STORE_GROUP_WORLD };
 enum store_call_kind {
     STORE_CALL_ALL_REDUCE,
     STORE_CALL_REDUCE_SCATTER,
     STORE_CALL_ALL_GATHER,
-    STORE_CALL_ALL_TO_ALL /* by grad_compress alone */
+    STORE_CALL_ALL_TO_ALL /* only by grad_compress */
 };
 
-/* A collective of the store; elems as comm.h counts them, but of all parts. bucket: -1: none. */
+/* A collective of the store. elems: elements of all parts together. bucket -1: the call belongs to
+ * no bucket. */
 struct store_call {
     enum store_call_kind kind;
     enum store_group group;
@@ -48,12 +50,12 @@ struct store_call {
     int64_t elems;
 };
 
-/* How the gradient of a bucket becomes the sum over the ranks (store/reduce.c).
- * begin       this rank's gradient is complete: starts the sum
- * end         on the stream: the sum is where the update reads it, as f32: of the bucket, or only
- *             of this rank's part (is_own_only)
- * gather      the update is deferred: starts to bring the other ranks' parts
- * gather_end  on the stream, after that call: they are where the update reads them */
+/* The reduction of a bucket's gradient to the sum over the ranks (store/reduce.c).
+ *   begin       this rank's gradient is complete: starts the sum
+ *   end         on the stream: puts the sum as f32 where the update reads it; the sum of the
+ *               bucket, or only of this rank's part (is_own_only)
+ *   gather      the update is deferred: starts to gather the other ranks' parts
+ *   gather_end  on the stream, after that call: puts these parts where the update reads them */
 struct store_reducer {
     enum status (*begin)(struct store *s, int bucket);
     enum status (*end)(struct store *s, int bucket);
@@ -61,21 +63,20 @@ struct store_reducer {
     enum status (*gather_end)(struct store *s, int bucket);
 };
 
-/* What happens to the embedding's gradient besides its reducer, in the last micro-batch; NULL:
- * nothing.
- * begin      its token ids are there
- * head_done  the head has added to the embedding's gradient
- * unit_done  unit 0's backward has */
+/* Additional steps of the embedding's gradient in the last micro-batch; NULL: none.
+ *   begin      its token ids are available
+ *   head_done  the head has added to the embedding's gradient
+ *   unit_done  the backward of unit 0 has added to it */
 struct store_embed_steps {
     enum status (*begin)(struct store *s, const int32_t *tokens, int64_t n);
     enum status (*head_done)(struct store *s);
     enum status (*unit_done)(struct store *s);
 };
 
-/* How the gradient norm is added up.
- * reset       the last micro-batch begins; NULL: nothing
- * add         the squares of `own`, this rank's part of a bucket's reduced gradient
- * begin, end  as store_grad_norm_… */
+/* The sum of the gradient norm.
+ *   reset       the last micro-batch begins; NULL: nothing
+ *   add         adds the squares of `own`, this rank's part of a bucket's reduced gradient
+ *   begin, end  as store_grad_norm_begin and store_grad_norm_end */
 struct store_norm {
     enum status (*reset)(struct store *s);
     enum status (*add)(struct store *s, int bucket, struct tensor own);
@@ -83,17 +84,19 @@ struct store_norm {
     enum status (*end)(struct store *s, double *norm_sq_out, double *extra, int n);
 };
 
-/* What a store asks of the other ranks: of its comms (store.c), or only counted (store/dry.c).
- * wait               the host waits for a call
- * stream_wait        what the stream is given from now on runs after the call; the host waits where
- *                    the device does not execute it
- * wait_stream        the next call starts after the work that is on the stream now; the host waits
- *                    for that work with compression, which copies by a stream of its own
- * begin              a call between the store's buffers
- * reduce_compressed  the sum of `from` over the ranks: to_all, or, data NULL, this rank's part
- *                    alone, to_own
- * gather_compressed  the parts of that sum
- * sparse_ids, sparse_rows, sparse_add  as sparse_embed_begin, _exchange_begin and _add */
+/* The calls of a store to other ranks: on its comms (store.c), or only counted (store/dry.c).
+ *   wait               the host waits for a call
+ *   stream_wait        work submitted to the stream from now on runs after the call; the host waits
+ *                      if the device does not execute the call
+ *   wait_stream        the next call starts after the work that is on the stream now; with
+ *                      compression, which copies on a stream of its own, the host waits for that
+ *                      work
+ *   begin              begins a call between the store's buffers
+ *   reduce_compressed  sums `from` over the ranks: all of it to to_all, or, if its data is NULL,
+ *                      only this rank's part to to_own
+ *   gather_compressed  gathers the parts of that sum
+ *   sparse_ids, sparse_rows, sparse_add  as sparse_embed_begin, sparse_embed_exchange_begin and
+ *                                        sparse_embed_add */
 struct store_calls {
     enum status (*wait)(struct store *s, struct comm_ticket ticket);
     enum status (*stream_wait)(struct store *s, struct comm_ticket ticket);
@@ -110,16 +113,17 @@ struct store_calls {
 
 struct store_bucket {
     const struct store_reducer *reducer;
-    bool is_deferred; /* updated at its first use in the next forward pass */
+    bool is_deferred; /* it is updated at its first use in the next forward pass */
     bool is_own_only; /* each rank gets its part of the sum: reduce-scatter; else all-reduce */
     struct comm_ticket gather, reduce;
     bool is_gathering;  /* `gather` must be waited for */
-    bool is_update_due; /* the update follows `gather`, which brings the gradient */
-    bool is_behind;  /* the update of all buckets has begun, and that of this one has not ended */
-    bool is_current; /* the compute copy has the masters' values, or `gather` brings them */
-    bool is_copy_updated; /* the update writes the compute copy of what it updates, too */
-    bool is_reduce_begun; /* in this step */
-    bool is_finished;     /* reduced, and its squares are added */
+    bool is_update_due; /* the update follows `gather`, which gathers the gradient */
+    bool is_behind;     /* store_update has begun, and the update of this bucket has not ended */
+    bool is_current;    /* the compute copy has the masters' values, or `gather` gathers them */
+    /* the update also writes the compute copy of the elements that it updates */
+    bool is_copy_updated;
+    bool is_reduce_begun; /* the reduction has begun in this step */
+    bool is_finished;     /* it is reduced in this step, and its squares are added */
 };
 
 #define STORE_ALLOCS_MAX 12
@@ -132,46 +136,48 @@ struct store {
     bool is_alone;    /* one rank in c.comm */
     bool is_sparse;   /* rows of the embedding's gradient are exchanged */
     const struct store_calls *calls;
-    const struct store_dry *dry; /* of a store that is only counted; else NULL */
+    const struct store_dry *dry; /* for a store that is only counted; else NULL */
     bool has_groups;             /* c.world has other ranks than c.comm */
-    /* of c.comm; those of layout are in the group, which is all but with HYBRID */
+    /* position in c.comm; layout has the position in the group: the same, except with HYBRID */
     int rank, ranks;
     struct comm *within; /* the comm of the ranks that share a layout */
-    struct comm *across; /* HYBRID: the ranks that hold the same part; else NULL */
+    struct comm *across; /* HYBRID: the comm of the ranks that hold the same part; else NULL */
     struct store_policy policy;
-    struct tensor params;        /* masters, f32 */
-    struct tensor compute_copy;  /* `params` where passes read the masters themselves */
-    struct tensor grads;         /* as passes write them */
-    struct tensor grads_own;     /* grads BUFFER: reduced, the local shard */
-    struct tensor grads_rounded; /* bf16 of COMPRESS: what travels, laid out as grads; else NULL */
+    struct tensor params;       /* masters, f32 */
+    struct tensor compute_copy; /* the same as `params` if passes read the masters themselves */
+    struct tensor grads;        /* gradients as passes write them */
+    struct tensor grads_own;    /* grads BUFFER: reduced gradients of the local shard */
+    /* COMPRESS=bf16: rounded gradients to send, laid out as grads; else NULL */
+    struct tensor grads_rounded;
     struct tensor moment[2];
-    /* (buckets + 2) f64 on the device: sums of squares; of the losses; of squares that another
-     * group counts */
+    /* (buckets + 2) f64 on the device: sums of squares; the sum of the losses; the sum of squares
+     * that another group counts */
     struct tensor norms;
     double *slots; /* has_groups: sums of squares of the whole model, then extras; else NULL */
     double *sums;  /* norms in host memory; then sums of squares and extras */
     struct store_bucket *bucket;
-    const struct store_reducer *dense; /* of buckets without rows of tokens */
+    const struct store_reducer *dense; /* reducer of buckets without rows of tokens */
     const struct store_embed_steps *embed;
     const struct store_norm *norm;
     struct state own;                 /* store_state */
     int64_t writes;                   /* store_params_writes */
     int grad_in_slot[2];              /* the bucket whose gradient lies in a slot; -1: none */
     struct sparse_embed *sparse;      /* is_sparse, and not dry */
-    struct comm_ticket sparse_ticket; /* of token ids, then of rows */
+    struct comm_ticket sparse_ticket; /* ticket of the exchange of token ids, then of rows */
     struct param_table embed_table;   /* grad_table of store_sparse_embed_pass */
     struct param *embed_params;
     struct grad_compress *grad_compress; /* NULL: gradients are not quantised */
-    struct shard_tree shards;            /* c.shards > 0 */
-    int *deal;                           /* the runs of all ranks: ranks + 1 */
-    int slots_max;                       /* of any rank */
+    struct shard_tree shards;            /* used if c.shards > 0 */
+    int *deal;                           /* runs of all ranks: ranks + 1 numbers */
+    int slots_max;                       /* most slots of a rank */
     struct tensor shard_grads;           /* slots of shards from 1 on; slot 0 is `grads` */
     struct grad_tree *grad_tree;         /* NULL: the comm's own sums follow the tree of shards */
     struct {
-        struct tensor sums; /* (n) f64 on the device: of squares, block by block */
-        double *host;       /* n, then extras */
-        int64_t n, *first;  /* n: of the whole model; first: of each parameter of the table */
-    } blocks;               /* c.shards > 0 */
+        struct tensor sums; /* (n) f64 on the device: sums of squares, block by block */
+        double *host;       /* n sums, then extras */
+        /* n: blocks of the whole model; first: first block of each parameter of the table */
+        int64_t n, *first;
+    } blocks; /* c.shards > 0 */
     struct {
         void *data;
         size_t bytes;
@@ -182,29 +188,30 @@ struct store {
         char *data;
         int64_t bytes, used;
         bool is_measuring;
-    } block; /* on a device of its own: what travels, one allocation (store/memory.c) */
+    } block; /* discrete device: one allocation for all data that are sent (store/memory.c) */
     struct store_memory taken;
-    struct comm_ticket newest; /* of the last call that was begun */
-    bool is_under_way;         /* it has not been waited for */
+    struct comm_ticket newest; /* ticket of the last call that was begun */
+    bool is_under_way;         /* `newest` has not been waited for */
 };
 
-/* Memory (store/memory.c).
- * _policy: the policy of a configuration on `ranks` ranks.
- * _plan: the bytes that _take takes, from the configuration, the layout and the policy alone.
- * _split: opens `within` and `across`: with HYBRID a comm for this rank's group, and one for the
- *   holders of its part; before _take.
- * _take: takes all memory, and opens sparse and grad_compress where they are used.
- * _uses_sparse: whether rows of the embedding's gradient are exchanged, and why: a clause for the
- *   log.
- * _compresses: whether gradients are quantised.
- * store_rounds_grads: whether gradients travel as bf16.
- * store_has_copy: whether the compute copy is memory of its own. */
+/* Memory (store/memory.c). */
+
+/* store_memory_policy — returns the policy of a configuration on `ranks` ranks. */
 struct store_policy store_memory_policy(const struct store_config *config, int ranks);
+/* store_memory_plan — returns the bytes that store_memory_take allocates. Reads only the
+ * configuration, the layout and the policy. */
 struct store_memory store_memory_plan(const struct store *s);
+/* store_memory_split — opens `within` and `across`: with HYBRID a comm of this rank's group, and
+ * one of the ranks that hold its part. Call it before store_memory_take. */
 enum status store_memory_split(struct store *s);
+/* store_memory_take — allocates all memory, and opens sparse and grad_compress if they are used. */
 enum status store_memory_take(struct store *s);
+/* store_memory_uses_sparse — returns true if rows of the embedding's gradient are exchanged.
+ * *why_out: the reason, a clause for the log. */
 bool store_memory_uses_sparse(const struct store *s, const char **why_out);
+/* store_memory_compresses — returns true if gradients are quantised. */
 bool store_memory_compresses(const struct store *s);
+/* store_rounds_grads — returns true if gradients are sent as bf16. */
 static inline bool store_rounds_grads(const struct store *s)
 {
     return s->c.settings.compress == GRAD_COMPRESS_KIND_BF16 && s->c.has_grads && !s->is_alone;
@@ -213,77 +220,91 @@ static inline bool store_is_hybrid(const struct store *s)
 {
     return s->c.settings.shard == LAYOUT_SHARD_HYBRID;
 }
+/* store_has_copy — returns true if the compute copy has memory of its own. */
 static inline bool store_has_copy(const struct store *s)
 {
     return s->policy.params == STORE_BUFFER || s->c.settings.dtype != DTYPE_F32;
 }
 
-/* Life and calls (store.c).
- * store_set_place: the layout and the policy, of rank `rank` of `ranks`.
- * store_new_lists: the lists of buckets and tensors in host memory.
- * store_track: notes the ticket of a call that was begun with status st; returns st.
- * store_cast: the same numbers as another type, on the stream.
- * store_call_and_wait: begins a call, for which the stream waits. */
+/* Life and calls (store.c). */
+
+/* store_set_place — computes the layout and the policy of rank `rank` of `ranks`. */
 enum status store_set_place(struct store *s, int rank, int ranks, bool is_discrete);
+/* store_new_lists — allocates the lists of buckets and tensors in host memory. */
 void store_new_lists(struct store *s);
+/* store_track — stores the ticket of a call that was begun with status st. Returns st. */
 enum status store_track(struct store *s, enum status st, struct comm_ticket ticket);
+/* store_cast — converts elements to another type, on the stream. */
 enum status store_cast(struct store *s, struct tensor to, struct tensor from, int64_t elems);
+/* store_call_and_wait — begins a call; the stream waits for it. */
 enum status store_call_and_wait(struct store *s, const struct store_call *call);
 
-/* Gradients (store/reduce.c).
- * _choose: sets each bucket's reducer; call it after memory is allocated and grad_tree is set.
- * _finish_all: all buckets are reduced, and their squares added.
- * _grad, _own: the gradients of a bucket, all of it, as passes write them; reduced, this rank's
- *   part. */
+/* Gradients (store/reduce.c). */
+
+/* store_reduce_choose — sets each bucket's reducer. Call it after memory is allocated and grad_tree
+ * is set. */
 void store_reduce_choose(struct store *s);
+/* store_reduce_finish_all — waits until all buckets are reduced, and adds their squares. */
 enum status store_reduce_finish_all(struct store *s);
+/* store_reduce_grad — returns the gradients of a whole bucket, as passes write them. */
 struct tensor store_reduce_grad(const struct store *s, int bucket);
+/* store_reduce_own — returns this rank's part of a bucket's reduced gradients. */
 struct tensor store_reduce_own(const struct store *s, int bucket);
 
-/* The norm: of one group of ranks, and of several (store/grad_norm.c); of virtual shards
+/* The norm of one group of ranks and of several groups (store/grad_norm.c), and of virtual shards
  * (store/exact.c). */
 extern const struct store_norm store_norm_group, store_norm_groups, store_norm_blocks;
 
-/* Virtual shards (store/exact.c); c.shards > 0.
- * _plan: the tree, and where blocks of squares are; frees nothing. _free: may be called twice.
- * _open: after memory is taken: how the ranks' sums join.
- * _slots: elements of the slots from 1 on.
- * _reduce: this rank's part of a bucket's sum, to_own, or all of it, to_all. */
+/* Virtual shards (store/exact.c), if c.shards > 0. */
+
+/* store_exact_plan — computes the tree and the positions of blocks of squares. Frees nothing, also
+ * if it fails. */
 enum status store_exact_plan(struct store *s);
+/* store_exact_open — opens the sum over the ranks. Call it after memory is allocated. */
 enum status store_exact_open(struct store *s);
+/* store_exact_free — frees the tree, the deal and the blocks. May be called twice. */
 void store_exact_free(struct store *s);
+/* store_exact_slots — returns the elements of the slots from 1 on. */
 int64_t store_exact_slots(const struct store *s);
+/* store_exact_reduce — starts the sum of a bucket: this rank's part goes to to_own, or all of it to
+ * to_all. */
 enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all,
                                struct tensor to_own, struct comm_ticket *ticket);
 
-/* The state on this rank and that of the store's ranks (store/state.c).
- * store_state_count: state_ops.count of all states of a store. */
+/* The state on this rank, and the state of the store's ranks (store/state.c). */
 extern const struct state_ops store_state_own, store_state_whole;
+/* store_state_count — state_ops.count of all states of a store. */
 int store_state_count(const struct state *s, bool is_apart);
 
-/* Moments (store/memory.c); part 1 and 2.
- * _elems: of a moment on this rank; outside store/memory.c for tests.
- * _at: where those of store_local_shard begin.
- * _run: the elements from `first` on, at most *n of the table, that lie together in a part on this
- *   rank or on none: *n becomes their number; returns where, -1: they have no such moment. Where
- *   moments are sharded they are those of this rank's local shard. */
+/* Moments (store/memory.c); part 1 and 2. */
+
+/* store_memory_moment_elems — returns the elements of a moment on this rank. External for tests. */
 int64_t store_memory_moment_elems(const struct store *s, int part);
+/* store_memory_moment_at — returns the moment's elements of store_local_shard. */
 struct tensor store_memory_moment_at(const struct store *s, int part, int bucket);
+/* store_memory_moment_run — returns the position, in this rank's memory, of the moments of elements
+ * from `first` on; -1: these elements have no such moment. *n: at most *n elements of the table,
+ * reduced to those that lie together in this rank's memory or have none. If moments are sharded the
+ * elements belong to this rank's local shard. */
 int64_t store_memory_moment_run(const struct store *s, int part, int64_t first, int64_t *n);
 
-/* Parameters (store/params.c), of one bucket:
- * _shard         the masters that this rank updates.
- * _begin_write   the state is written by something else than an update: nothing is deferred, and
- *                the compute copy of part 0 is stale.
- * _drain         waits for the bucket's gather, and runs its deferred update.
- * _prefetch      starts the all-gather if the compute copy is stale and masters are sharded.
- * _make_ready    prefetches and waits: passes can read the bucket, in the stream's order.
- * _after_update  the owners have updated the masters: the compute copy is stale. */
+/* Parameters (store/params.c), of one bucket. */
+
+/* store_params_shard — returns the masters that this rank updates. */
 struct tensor store_params_shard(const struct store *s, int bucket);
+/* store_params_begin_write — prepares a write to the state that is no update: runs deferred
+ * updates, and for part 0 marks the compute copy as stale. */
 enum status store_params_begin_write(struct store *s, int part);
+/* store_params_drain — waits for the bucket's gather, and runs its deferred update. */
 enum status store_params_drain(struct store *s, int bucket);
+/* store_params_prefetch — starts the all-gather if the compute copy is stale and masters are
+ * sharded. */
 enum status store_params_prefetch(struct store *s, int bucket);
+/* store_params_make_ready — prefetches and waits: passes can then read the bucket, in the stream's
+ * order. */
 enum status store_params_make_ready(struct store *s, int bucket);
+/* store_params_after_update — the owners have updated the masters: marks the compute copy as stale
+ * unless the update wrote it, and gathers the bucket if the policy is UPDATED. */
 enum status store_params_after_update(struct store *s, int bucket);
 
 #endif

@@ -1,4 +1,4 @@
-/* layout — cuts the table into buckets, then gives each its places (layout.h). */
+/* layout — divides the table into buckets, then assigns positions to each (layout.h). */
 #include "mesh/store/layout.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static void add_bucket(struct layout *l, int unit_first, int unit_last, int64_t 
     l->buckets_n++;
 }
 
-/* Units from 1 on, joined from the last to the first; the buckets are in ascending order. */
+/* Joins units from 1 on, from the last to the first; the buckets are in ascending order. */
 static void cut_units(struct layout *l, const struct param_table *t, int64_t bucket_elems_min,
                       int *begins)
 {
@@ -90,8 +90,8 @@ void layout_init(const struct param_table *t, int ranks, int rank, int64_t bucke
         struct layout_bucket *p = &l.bucket[i];
         p->own = part_extent(p->elems, l.ranks, l.rank);
         /* Parts of a bucket are equal in a table of layout_pad, else they differ by an alignment.
-         * Each has as many elements of the local shard as the largest, so that shard_at is the same
-         * on all ranks. */
+         * In the local shard each part has the elements of the largest one, so that shard_at is the
+         * same on all ranks. */
         const int64_t first = p->first + p->own.first, end = first + p->own.elems;
         p->shard_at = l.shard_elems;
         l.shard_elems += aligned(layout_largest_part(p->elems, ranks));

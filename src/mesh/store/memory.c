@@ -1,8 +1,8 @@
-/* store_memory — what a rank holds of parameters, gradients and moments, planned and taken.
+/* store_memory — plans and allocates a rank's memory of parameters, gradients and moments.
  *
- * Memory whose contents travel comes from the comm, so that the transport can reach it; the rest
- * comes from the device. What is planned is asserted to be what is taken. Must not know when
- * anything is gathered or reduced. */
+ * Memory whose contents are sent comes from the comm, so that the transport can reach it; the rest
+ * comes from the device. The planned bytes are asserted to be the allocated bytes. Must not know
+ * when data are gathered or reduced. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -30,12 +30,12 @@ struct store_policy store_memory_policy(const struct store_config *c, int ranks)
     };
     static const struct store_policy alone = {.gather = STORE_GATHER_NONE}; /* all is whole */
     struct store_policy policy = ranks == 1 ? alone : policies[c->settings.shard];
-    /* a deferred update runs where a rank needs the parameters, which may be that rank alone */
+    /* a deferred update runs when a rank needs the parameters, which may be on that rank only */
     if (c->updates_together && policy.gather == STORE_GATHER_GRADS)
         policy.gather = STORE_GATHER_NONE;
     if (c->accumulates) /* every micro-batch adds to all gradients */
         policy.grads = STORE_WHOLE;
-    /* where passes read a copy, masters are needed for the update only */
+    /* if passes read a copy, masters are needed for the update only */
     if (c->settings.dtype != DTYPE_F32)
         policy.masters = policy.moments;
     return policy;
@@ -48,7 +48,7 @@ static int64_t elems_of(const struct store *s, enum store_extent extent)
                                    : s->layout.buffer_elems;
 }
 
-/* Bytes of an element of the dense gradient as it travels. */
+/* Returns the bytes of an element of the dense gradient as it is sent. */
 static int dense_bytes(const struct store_settings *settings)
 {
     return settings->compress == GRAD_COMPRESS_KIND_NONE   ? 4
@@ -89,7 +89,7 @@ bool store_memory_compresses(const struct store *s)
     return grad_compress_quantises(s->c.settings.compress) && s->c.has_grads && !s->is_alone;
 }
 
-/* The caller frees bucket_elems. */
+/* Returns the configuration of gradient compression. The caller frees bucket_elems. */
 static struct grad_compress_config compress_config(const struct store *s)
 {
     int n = s->layout.buckets_n, deferred_first = s->is_sparse ? 1 : 0;
@@ -143,7 +143,7 @@ int64_t store_memory_bytes(const struct store *s)
 
 /* ---- groups ---- */
 
-/* split_every — the comm of n ranks from `first` on, `step` apart. */
+/* split_every — opens the comm of n ranks from `first` on, `step` apart. */
 static enum status split_every(struct store *s, int first, int step, int n, struct comm **out)
 {
     int *ranks = memory_new((size_t)n, sizeof *ranks);
@@ -164,11 +164,12 @@ enum status store_memory_split(struct store *s)
     return split_every(s, s->layout.rank, group, ranks / group, &s->across);
 }
 
-/* ---- taken ---- */
+/* ---- allocated ---- */
 
-/* NCCL's allocator rounds each allocation up: to 2 MiB, in older versions to what a multicast
- * object asks for, which is 512 MiB where GPUs share an NVSwitch. So on a GPU all that travels is
- * one allocation. What aligns its parts is less than such a rounding, and not counted. */
+/* NCCL's allocator rounds each allocation up: to 2 MiB, in older versions to the granularity of a
+ * multicast object, which is 512 MiB if GPUs share an NVSwitch. So on a GPU all data that are sent
+ * lie in one allocation. The alignment of its parts is less than such a rounding, and not
+ * counted. */
 static bool is_in_block(const struct store *s, bool is_comm)
 {
     return is_comm && s->is_discrete && !s->is_alone;
@@ -207,8 +208,8 @@ static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool i
     return ST_OK;
 }
 
-/* Gradients and the sparse embedding's rows are one allocation, so that a pass finds the rows by an
- * offset from the gradients (store_sparse_embed_pass). */
+/* Allocates gradients. The sparse embedding's rows lie in the same allocation, so that a pass finds
+ * the rows by an offset from the gradients (store_sparse_embed_pass). */
 static enum status take_grads(struct store *s)
 {
     int64_t elems = elems_of(s, s->policy.grads);
@@ -238,7 +239,8 @@ static enum status take_grads(struct store *s)
     return take(s, s->layout.buckets_n + 2, DTYPE_F64, false, &s->norms);
 }
 
-/* What is gathered: the masters, or with a 16-bit dtype the compute copy. */
+/* Allocates the parameters. The gathered array is the masters, or with a 16-bit dtype the compute
+ * copy. */
 static enum status take_params(struct store *s)
 {
     bool is_gathered = s->policy.moments == STORE_SHARD, is_f32 = s->c.settings.dtype == DTYPE_F32;
@@ -250,7 +252,7 @@ static enum status take_params(struct store *s)
                 &s->compute_copy);
 }
 
-/* Once for all ranks: how the embedding's gradient travels, and why. */
+/* Logs, once for all ranks, how the embedding's gradient is sent, and why. */
 static void log_sparse(const struct store *s)
 {
     const struct param *wte = &s->c.table->param[0];
@@ -276,7 +278,7 @@ static void log_sparse(const struct store *s)
 enum status store_memory_take(struct store *s)
 {
     if (s->is_discrete && !s->is_alone) {
-        /* Measures the block by taking nothing, then takes it. */
+        /* Measures the block without allocating, then allocates it. */
         void *data = NULL;
         s->block.is_measuring = true;
         TRY(take_params(s));
@@ -290,7 +292,8 @@ enum status store_memory_take(struct store *s)
     TRY(take_params(s));
     if (s->c.has_grads)
         TRY(take_grads(s));
-    int64_t bytes = s->taken.residuals, planned = store_memory_bytes(s); /* norms: not counted */
+    /* the memory of norms is not counted */
+    int64_t bytes = s->taken.residuals, planned = store_memory_bytes(s);
     for (int i = 0; i < s->memory_n; i++)
         if (s->memory[i].data != s->norms.data && s->memory[i].data != s->blocks.sums.data)
             bytes += (int64_t)s->memory[i].bytes;
@@ -321,7 +324,7 @@ int64_t store_memory_moment_elems(const struct store *s, int part)
     return is_whole(s) ? t->total_elems : s->layout.shard_elems;
 }
 
-/* begin_of — where this rank's part of a bucket begins. */
+/* begin_of — returns the begin of this rank's part of a bucket in a moment. */
 static int64_t begin_of(const struct store *s, int part, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];

@@ -5,19 +5,19 @@
  * - 16 bits, masters whole: a bucket is rounded, on the stream, at its first use after a change,
  *   unless the update wrote the compute copy with the masters (store_params_update_copy).
  * - Masters sharded: a bucket of the compute copy is gathered from the shards of all ranks. With 16
- *   bits each rank first rounds its shard into its place in the compute copy. Rounding looks at one
- *   element alone, so the bits are those of rounding whole masters.
+ *   bits each rank first rounds its shard into its place in the compute copy. Each element is
+ *   rounded by itself, so the bits are the same as after rounding whole masters.
  *
- * A place in the compute copy is written again only after the gathers that read or write it: that
- * of the bucket itself, and those of the other buckets of its slot. It must not know why a
- * bucket changed. */
+ * A place in the compute copy is written again only after the gathers that read or write it: the
+ * gather of the bucket itself, and the gathers of the other buckets of its slot. It must not know
+ * why a bucket changed. */
 #include <string.h>
 
 #include "base/assert.h"
 #include "mesh/store/inside.h"
 #include "mesh/store/state.h"
 
-/* The whole bucket, as passes read it. */
+/* Returns the whole bucket, as passes read it. */
 static struct tensor compute_copy_of(const struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
@@ -122,7 +122,7 @@ enum status store_params_make_ready(struct store *s, int bucket)
     return store_cast(s, compute_copy_of(s, bucket), tensor_at(s->params, l->first), l->elems);
 }
 
-/* STORE_GATHER_UPDATED: the bucket travels beside the next forward pass. */
+/* With STORE_GATHER_UPDATED the bucket is sent during the next forward pass. */
 enum status store_params_after_update(struct store *s, int bucket)
 {
     struct store_bucket *p = &s->bucket[bucket];
@@ -136,7 +136,7 @@ enum status store_params_after_update(struct store *s, int bucket)
 
 /* ---- FAULT=flip ---- */
 
-/* first_own — the first element of a tensor that is this rank's to update; false: it has none. */
+/* first_own — finds the first element of a tensor that this rank updates; false: it has none. */
 static bool first_own(const struct store *s, int *param_out, int *bucket_out, int64_t *at_out)
 {
     for (int i = 0; i < s->c.table->params_n; i++)

@@ -2,13 +2,13 @@
  * (store.h).
  *
  * Each bucket has a reducer, which is chosen at open:
- *   alone     one rank: nothing travels; the squares are added while the gradient is in cache
+ *   alone     one rank: nothing is sent; the squares are added while the gradient is in cache
  *   plain     the comm adds f32 numbers
- *   rounded   COMPRESS=bf16: a rounded copy travels, and the sum is read as f32
+ *   rounded   COMPRESS=bf16: a rounded copy is sent, and the sum is read as f32
  *   quantised grad/compress.h
- *   exact     EXACT=layout: along the tree of virtual shards, where the comm's sums follow another
- *             one (store/exact.c)
- *   rows      of the embedding: the dense gradient by one of these, then rows of tokens
+ *   exact     EXACT=layout: along the tree of virtual shards, if the comm's sums follow another
+ *             tree (store/exact.c)
+ *   rows      for the embedding: the dense gradient by one of these, then rows of tokens
  *             (sparse_embed.h)
  * If a rank updates only its part, it receives the sum only of that part (reduce-scatter). With
  * `none` the other ranks' parts are gathered during the next forward pass. */
@@ -70,7 +70,7 @@ enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_
     return s->embed->begin ? s->embed->begin(s, tokens, n) : ST_OK;
 }
 
-/* fill_padding — Zeroes what lies between the tensors of a bucket in an unsharded buffer. */
+/* fill_padding — Zeroes the elements between the tensors of a bucket in an unsharded buffer. */
 static enum status fill_padding(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
@@ -129,8 +129,8 @@ static const struct store_reducer alone = {finish, do_nothing, do_nothing, do_no
 
 /* ---- sums by the comm ---- */
 
-/* sent — Returns what travels of a bucket, which the sum replaces: its gradient or the rounded
- * copy. */
+/* sent — Returns the data of a bucket that are sent and replaced by the sum: its gradient or the
+ * rounded copy. */
 static struct tensor sent(const struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
@@ -145,7 +145,7 @@ static struct tensor sent_own(const struct store *s, int bucket)
 }
 
 /* A part is summed in its group, then over the groups. Parts may be empty, but every rank makes the
- * same calls, so that they are numbered alike. */
+ * same calls, so that all ranks number them alike. */
 static enum status plain_begin(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
@@ -206,7 +206,7 @@ static const struct store_reducer rounded = {rounded_begin, rounded_end, plain_g
 
 /* ---- sums of our own ---- */
 
-/* sum_to — Returns where a whole bucket's sum goes; no data if this rank gets only its part. */
+/* sum_to — Returns the memory of a whole bucket's sum; no data if this rank gets only its part. */
 static struct tensor sum_to(const struct store *s, int bucket)
 {
     return s->bucket[bucket].is_own_only ? (struct tensor){0} : store_reduce_grad(s, bucket);
@@ -239,7 +239,7 @@ static const struct store_reducer exact = {exact_begin, wait_for_sum, plain_gath
 
 /* ---- rows of the embedding ---- */
 
-/* add_rows — Adds the rows that lie in what this rank has of the reduced gradient. */
+/* add_rows — Adds the rows that lie in the elements of the reduced gradient that this rank has. */
 static enum status add_rows(struct store *s, int bucket)
 {
     const struct part_extent all = {.elems = s->c.table->param[0].elems};
@@ -266,7 +266,8 @@ static enum status send_ids(struct store *s, const int32_t *tokens, int64_t n)
 static enum status send_rows(struct store *s) { return s->calls->sparse_rows(s); }
 static enum status begin_embed(struct store *s) { return begin(s, 0); }
 
-/* No head adds to the gradient, and this pass writes rows: what earlier passes added is whole. */
+/* No head adds to the gradient, and this pass writes rows: the sum of earlier passes is
+ * complete. */
 static enum status ids_and_sum_begin(struct store *s, const int32_t *tokens, int64_t n)
 {
     TRY(send_ids(s, tokens, n));
@@ -286,7 +287,7 @@ static enum status ids_and_zero_begin(struct store *s, const int32_t *tokens, in
 static const struct store_reducer rows = {rows_begin, rows_end, do_nothing, do_nothing},
                                   rows_only = {do_nothing, add_rows, do_nothing, do_nothing};
 
-/* tied: the head's gradient is dense. */
+/* embed_tied: the head's gradient is dense. */
 static const struct store_embed_steps embed_dense = {NULL, NULL, NULL},
                                       embed_tied = {send_ids, begin_embed, send_rows},
                                       embed_added = {ids_and_sum_begin, NULL, send_rows},

@@ -20,7 +20,7 @@ static struct node right_of(struct node v)
 
 /* ---- the shards of one rank ---- */
 
-/* Steps are noted in the order of shards, so those behind a shard lie together. */
+/* Steps are stored in the order of shards, so the steps after one shard lie together. */
 static void add_up(struct shard_tree *t, int run_first, struct node v, int slot)
 {
     t->slots_n = slot + 1 > t->slots_n ? slot + 1 : t->slots_n;
@@ -36,7 +36,7 @@ static void add_up(struct shard_tree *t, int run_first, struct node v, int slot)
     t->add_first[last + 1] = t->adds_n;
 }
 
-/* The pieces of the run, from left to right. */
+/* Finds the pieces of the run, from left to right. */
 static void find_pieces(struct shard_tree *t, struct node run, struct node v)
 {
     int end = v.first + v.n, run_end = run.first + run.n;
@@ -90,8 +90,8 @@ void shard_tree_free(struct shard_tree *t)
 struct walk {
     const int *begin;
     int ranks, pieces_n;
-    int *count;               /* of each rank, or NULL */
-    struct sum_tree_step *at; /* where the next one goes, or NULL */
+    int *count;               /* pieces of each rank, or NULL */
+    struct sum_tree_step *at; /* place of the next step, or NULL */
 };
 
 /* join — returns the piece in which a node's sum ends. */
@@ -125,13 +125,13 @@ int shard_tree_pieces(const int *begin, int ranks, int *count)
     return w.pieces_n;
 }
 
-/* Pieces of context 0, by their numbers without contexts: `at` among those of all ranks; `each`:
- * how far behind it those of the next contexts are. */
+/* The number of each piece of context 0, by its number without contexts. at: its number among the
+ * pieces of all ranks; each: the distance to the same piece of the next context. */
 struct numbers {
     int *at, *each;
 };
 
-/* renumber — the steps of one context, from n steps `own` by numbers of its own pieces. */
+/* renumber — lists the steps of one context, from n steps `own` by numbers of its own pieces. */
 static void renumber(struct numbers number, int context, const struct sum_tree_step *own, int n,
                      struct sum_tree_step *out)
 {
@@ -142,8 +142,8 @@ static void renumber(struct numbers number, int context, const struct sum_tree_s
     }
 }
 
-/* join_contexts — the sums of neighbouring contexts, each in its first piece; these are `each`
- * apart. Returns the end of the steps. */
+/* join_contexts — lists the steps that add the sums of neighbouring contexts. Each sum lies in the
+ * context's first piece; these are `each` apart. Returns the end of the steps. */
 static struct sum_tree_step *join_contexts(struct node v, int each, struct sum_tree_step *out)
 {
     if (v.n == 1)
@@ -165,23 +165,26 @@ void shard_tree_join(const int *begin, int ranks, int contexts, struct sum_tree_
             number.at[i] = all + piece;
             number.each[i] = count[rank];
         }
-    /* The steps of one context, by numbers of its own pieces. */
+    /* Lists the steps of one context, by numbers of its own pieces. */
     struct walk w = {.begin = begin, .ranks = ranks, .at = out};
     (void)join(&w, (struct node){0, begin[ranks]});
-    for (int context = contexts - 1; context >= 0; context--) /* `out` begins with those of 0 */
+    /* `out` begins with the steps of context 0 */
+    for (int context = contexts - 1; context >= 0; context--)
         renumber(number, context, out, n, out + context * n);
     (void)join_contexts((struct node){0, contexts}, number.each[0], out + contexts * n);
     free(count);
 }
 
-/* needs — the slots in which a node is added up: the first half's sum waits for the second's. */
+/* needs — returns the slots in which a node is added up: the first half's sum waits for the
+ * second's. */
 static int needs(struct node v)
 {
     int left = v.n == 1 ? 1 : needs(left_of(v)), right = v.n == 1 ? 0 : 1 + needs(right_of(v));
     return left > right ? left : right;
 }
 
-/* slots_of — the slots that the pieces of a run in this node need; *pieces_n: of it before. */
+/* slots_of — returns the slots that the pieces of a run in this node need. *pieces_n: pieces of the
+ * run before this node. */
 static int slots_of(struct node run, struct node v, int *pieces_n)
 {
     int end = v.first + v.n, run_end = run.first + run.n;
@@ -199,8 +202,8 @@ int shard_tree_slots(const int *begin, int ranks, int rank)
     return slots_of(run_of(begin, rank), (struct node){0, begin[ranks]}, &pieces_n);
 }
 
-/* is_same — whether two trees of n - 1 steps each are one. The order of steps may differ; the steps
- * are the tree, for each adds to the leftmost of its neighbours. */
+/* is_same — returns true if two trees of n - 1 steps each are the same. The order of steps may
+ * differ: the steps define the tree, because each adds to the leftmost of its neighbours. */
 static bool is_same(const struct sum_tree_step *a, const struct sum_tree_step *b, int n)
 {
     for (int i = 0; i < n; i++) {

@@ -15,10 +15,10 @@
 struct sparse_embed {
     struct sparse_embed_config c;
     int rank, ranks;
-    int64_t rows_most;      /* of one rank's list */
-    int64_t rows;           /* of one rank's table in this step */
-    int32_t *ids, *indices; /* in the buffer */
-    int32_t *slot; /* of each row of the embedding: 1 + its row in the small table; 0: none */
+    int64_t rows_most;      /* most rows in one rank's list */
+    int64_t rows;           /* rows of one rank's table in this step */
+    int32_t *ids, *indices; /* parts of the buffer */
+    int32_t *slot; /* for each row of the embedding: 1 + its row in the small table; 0: none */
     int64_t sent_bytes;
 };
 
@@ -35,9 +35,9 @@ static bool refuse(const char *why, const char **why_out)
     return false;
 }
 
-/* Bytes are compared, in units of one row's elements. Text has at most half as many different
- * tokens as tokens. With a dense exchange besides, rows take it out of the wait and add their own
- * bytes: what can be lost is counted like what is paid. */
+/* Bytes are compared, in units of one row's elements. In text at most half of the tokens are
+ * different. If a dense gradient is exchanged as well, the wait is for `sent` instead of `dense`
+ * bytes, but `sent` bytes are added: the saved wait must be at least the added bytes. */
 bool sparse_embed_is_used(const struct sparse_embed_cost *c, const char **why_out)
 {
     const int64_t most = c->ranks * sparse_embed_rows_most(c->rows_n, c->tokens_max),
@@ -98,7 +98,7 @@ enum status sparse_embed_begin(struct sparse_embed *r, const int32_t *tokens, in
     int64_t own = r->rank * r->rows_most, all_n = r->ranks * r->rows_most;
     ASSERTF(n > 0 && n <= r->c.tokens_max, "%lld tokens of %lld", (long long)n,
             (long long)r->c.tokens_max);
-    /* This rank's list of ids, and the indices of its tokens. */
+    /* Writes this rank's list of ids, and the indices of its tokens. */
     int32_t *ids = r->ids + r->rank * r->rows_most, seen = 0;
     for (int64_t i = 0; i < n; i++) {
         int32_t *slot = &r->slot[tokens[i]];
@@ -123,8 +123,8 @@ static struct tensor rows_of(const struct sparse_embed *r, int rank)
 
 enum status sparse_embed_rows(struct sparse_embed *r, float **rows_out, struct tensor *indices_out)
 {
-    /* A table of this step has as many rows as the longest list has ids. Lists that are shorter
-     * than rows_most are moved together. */
+    /* A table of this step has one row for each id of the longest list. Lists that are shorter than
+     * rows_most are moved together. */
     int64_t longest = 0;
     for (int rank = 0; rank < r->ranks; rank++) {
         const int32_t *ids = r->ids + rank * r->rows_most;
@@ -174,7 +174,7 @@ static void add_edge(const struct sparse_embed *r, int64_t id, int64_t from, int
             to[k] += r->c.buffer[i * c + from + k];
 }
 
-/* A part may begin and end within a row. */
+/* The part may begin and end within a row. */
 enum status sparse_embed_add(struct sparse_embed *r, struct part_extent part, struct tensor to)
 {
     const struct sparse_embed_sum sum = {.rows = rows_of(r, 0),

@@ -1,4 +1,5 @@
-/* store_state — the state of a store, on this rank and of all that share it (store/state.h). */
+/* store_state — the state of a store, on this rank and on all ranks that share it
+ * (store/state.h). */
 #include "mesh/store/state.h"
 
 #include <string.h>
@@ -6,7 +7,7 @@
 #include "base/assert.h"
 #include "mesh/store/inside.h"
 
-#define RUN_ELEMS ((int64_t)1 << 20) /* of a message */
+#define RUN_ELEMS ((int64_t)1 << 20) /* most elements of a message */
 
 /* ---- on this rank ---- */
 
@@ -46,15 +47,15 @@ bool store_holds(const struct store *s, int part, int64_t first, int64_t n)
     return false;
 }
 
-/* set_run — the numbers of table elements [first, first + n), which lie together from `at` on. */
+/* set_run — writes the numbers of table elements [first, first + n), which lie together from `at`
+ * on. */
 static enum status set_run(struct store *s, struct tensor to, int64_t at, int64_t n,
                            const float *values)
 {
     return dev_copy(s->c.stream, tensor_at(to, at).data, values, (size_t)n * sizeof *values);
 }
 
-/* set_moment — elements [first, end) of the table, of a moment: those of them that this rank
- * has. */
+/* set_moment — writes a moment of the elements [first, end) of the table that this rank has. */
 static enum status set_moment(struct store *s, int part, int64_t first, int64_t end,
                               const float *values)
 {
@@ -113,9 +114,9 @@ const struct state_ops store_state_own = {store_state_count, own_describe, NULL,
 
 const struct state *store_state(const struct store *s) { return &s->own; }
 
-/* ---- of the ranks that share it ---- */
+/* ---- on the ranks that share it ---- */
 
-/* A run of elements of one owner, to dst on rank 0. */
+/* Copies a run of elements from their owner to dst on rank 0. */
 static enum status fetch_run(struct store *s, int part, int owner, int64_t shard_at, int64_t n,
                              float *dst)
 {
@@ -129,7 +130,7 @@ static enum status fetch_run(struct store *s, int part, int owner, int64_t shard
     return s->rank == owner ? comm_send(s->c.comm, from, n, 0) : ST_OK;
 }
 
-/* Every rank takes the same steps. */
+/* Copies elements of a sharded part to rank 0. Every rank makes the same calls. */
 static enum status gather_shards(struct store *s, int part, int64_t first, int64_t n, float *dst)
 {
     for (int64_t at = first; at < first + n;) {
@@ -147,7 +148,7 @@ static enum status gather_shards(struct store *s, int part, int64_t first, int64
     return ST_OK;
 }
 
-/* gather_run — a run of elements that the part has. */
+/* gather_run — copies a run of elements that the part has. */
 static enum status gather_run(struct store *s, int part, int64_t first, int64_t n, float *dst)
 {
     if (extent_of(s, part) == STORE_SHARD)
@@ -209,7 +210,8 @@ int64_t store_slice_elems_of(const struct param_table *table, int ranks, int par
     return elems;
 }
 
-/* runs_within — those of elements [first, end) of the table, which lie at slice_at. */
+/* runs_within — calls take with the runs of elements [first, end) of the table, which lie at
+ * slice_at. */
 static enum status runs_within(const struct param_table *table, int64_t first, int64_t end,
                                int64_t slice_at,
                                enum status (*take)(void *arg, const struct store_slice_run *run),
@@ -254,7 +256,7 @@ static bool is_whole(const struct store *s, int part)
     return state_describe(&s->own, part, 0).here != NULL;
 }
 
-/* whole_run — where the elements from `first` on lie, of a part that lies whole here. Parts of a
+/* whole_run — finds the elements from `first` on of a part that is whole on this rank. Parts of a
  * bucket are equal and aligned on several ranks (layout_pad), so that nothing lies between them. */
 static void whole_run(const struct state *state, int part, int64_t first, struct state_part *out)
 {
@@ -290,7 +292,7 @@ static void slice_describe(const struct state *state, int part, int64_t first,
     out->here_elems = out->elems - first;
 }
 
-/* write_whole — this rank's slice of a part goes to all ranks, and theirs come here. */
+/* write_whole — sends this rank's slice of a part to all ranks, and receives theirs. */
 static enum status write_whole(struct store *s, int part, const float *src)
 {
     for (int i = 0; i < s->layout.buckets_n; i++) {

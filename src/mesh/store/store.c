@@ -15,7 +15,8 @@
 
 /* ---- waiting ---- */
 
-/* Calls finish in the order in which they began: after the newest is waited for, none is left. */
+/* Calls finish in the order in which they began: after the newest is waited for, none is in
+ * progress. */
 enum status store_track(struct store *s, enum status st, struct comm_ticket ticket)
 {
     TRY(st);
@@ -24,9 +25,9 @@ enum status store_track(struct store *s, enum status st, struct comm_ticket tick
     return ST_OK;
 }
 
-/* Work that the stream has recorded (dev_graph_begin) is launched before the host waits, because
- * the device would idle otherwise. It is launched even if the call has finished already: what is
- * launched together must be the same in each step. */
+/* Waits for a call on the host. Work that the stream has recorded (dev_graph_begin) is launched
+ * before, because the device would idle otherwise. It is launched even if the call has finished
+ * already, so that each step launches the same work together. */
 static enum status wait_for_call(struct store *s, struct comm_ticket ticket)
 {
     if (s->is_under_way && comm_place(s->c.world)->ranks > 1)
@@ -35,8 +36,8 @@ static enum status wait_for_call(struct store *s, struct comm_ticket ticket)
     return comm_wait(s->c.world, ticket);
 }
 
-/* The host goes on where the device executes the call: `newest` stays under way until it is waited
- * for, or until the store is closed. */
+/* Lets the stream wait for a call. If the device executes the call, the host goes on, and `newest`
+ * counts as in progress until it is waited for or the store is closed. */
 static enum status stream_wait_for_call(struct store *s, struct comm_ticket ticket)
 {
     if (!comm_stays_on_device(s->c.world))
@@ -165,7 +166,7 @@ enum status store_open(const struct store_config *config, struct store **out)
     enum status st;
     s->c = *config;
     s->calls = &comm_calls;
-    /* The world is the comm's own ranks, or has other groups too. */
+    /* The world is the comm's own ranks, or also has other groups. */
     if (s->c.world == NULL)
         s->c.world = s->c.comm;
     s->has_groups = s->c.world != s->c.comm;
@@ -338,8 +339,9 @@ enum status store_update(struct store *s)
 
 /* ---- whole tensors for an update that cannot be made part by part ----
  *
- * What travels lies where the bucket's gradient lay: it has been reduced and its squares are added,
- * so nothing reads it any more, and no memory is needed. */
+ * The data are sent from and to the memory of the bucket's gradient, which has been reduced and
+ * whose squares are added. So nothing reads the gradient any more, and no further memory is
+ * needed. */
 
 static bool has_shards(const struct store *s) { return s->policy.moments == STORE_SHARD; }
 
@@ -354,8 +356,8 @@ enum status store_update_gather(struct store *s, int bucket, struct store_update
                                                        l->elems});
 }
 
-/* Where each rank holds all moments, the sum is needed everywhere; with groups, each group's part
- * of it is then added up over the groups. */
+/* If each rank holds all moments, every rank needs the whole sum. With groups, each group's part of
+ * it is then added up over the groups. */
 enum status store_update_scatter(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];

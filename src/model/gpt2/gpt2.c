@@ -1,11 +1,11 @@
 /* gpt2 — GPT-2 as Hugging Face computes it (Radford et al. 2019): its block, names, presets, and
- * what it allows. Linear weights are (in,out), as Hugging Face's Conv1D keeps them.
+ * the settings that it allows. Linear weights are (in,out), as Hugging Face's Conv1D keeps them.
  *
  *   mid  = x + attention(norm1(x))
  *   next = mid + mlp(norm2(mid))
  *
- * The functions called are in transformer/transformer.h; what they read and write of a block is
- * struct transformer_acts_block. */
+ * The functions called are in transformer/transformer.h; they read and write the tensors of a block
+ * in struct transformer_acts_block. */
 #include "model/transformer/transformer.h"
 
 /* ---- activation ---- */
@@ -20,7 +20,7 @@ static enum gelu_kind gelu_of(const struct pass *p)
     return is_fused(p) ? GELU_KIND_TANH : GELU_KIND_ERF;
 }
 
-/* act = gelu(pre), or relu(pre)² in later models */
+/* Computes act = gelu(pre), or relu(pre)² in later models. */
 static enum status activate(const struct pass *p, int block)
 {
     const struct transformer_acts_block *a = transformer_kept(p, block);
@@ -30,7 +30,7 @@ static enum status activate(const struct pass *p, int block)
     return is_square(p) ? p->op->relu2_fwd(p->stream, &relu2) : p->op->gelu_fwd(p->stream, &gelu);
 }
 
-/* dact to the gradient of pre, in wide */
+/* Computes the gradient of pre, in wide, from dact. */
 static enum status activate_bwd(const struct pass *p, int block)
 {
     const struct transformer_acts *m = transformer_acts(p);
@@ -43,7 +43,8 @@ static enum status activate_bwd(const struct pass *p, int block)
 
 /* ---- forward ---- */
 
-/* att = softmax(q·k/√D)·v, with [q k v] = norm1(x)·Wqkv + b; later models rotate q and k */
+/* Computes att = softmax(q·k/√D)·v, with [q k v] = norm1(x)·Wqkv + b; later models rotate q and
+ * k. */
 static enum status attend(const struct pass *p, int block)
 {
     TRY(transformer_norm_qkv(p, block));
@@ -51,7 +52,7 @@ static enum status attend(const struct pass *p, int block)
     return transformer_attention(p, block);
 }
 
-/* act = gelu(pre), with pre = norm2(mid)·Wup + b */
+/* Computes act = gelu(pre), with pre = norm2(mid)·Wup + b. */
 static enum status expand(const struct pass *p, int block)
 {
     const struct transformer_acts_block *a = transformer_kept(p, block);
@@ -95,7 +96,7 @@ enum status gpt2_block_bwd(const struct pass *p, int block)
     {                                                                                   \
         .name = n, .layers = l, .heads = h, .embed = c, .context = 1024, .vocab = 50257 \
     }
-/* What later models of this size are made of: tokens go further with them (Jordan et al. 2024). */
+/* Features of later models of this size, which learn more from each token (Jordan et al. 2024). */
 #define MODERN                                                                        \
     {                                                                                 \
         .mlp = MODEL_MLP_RELU2, .position = MODEL_POSITION_ROPE, .rope.theta = 10000, \

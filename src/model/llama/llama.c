@@ -1,16 +1,17 @@
-/* llama — Llama 2 and 3.x (Touvron et al. 2023, Dubey et al. 2024), and what computes the same:
- * Mistral without a window, SmolLM2. Its block, names, presets.
+/* llama — Llama 2 and 3.x (Touvron et al. 2023, Dubey et al. 2024), and models that compute the
+ * same: Mistral without a window, SmolLM2. Its block, names, presets.
  *
  *   mid  = x + attention(rms_norm1(x))
  *   next = mid + (silu(gate) · up)·Wdown, with [gate up] = rms_norm2(mid)·W
  *
- * The functions called are in transformer/transformer.h; what they read and write of a block is
- * struct transformer_acts_block. */
+ * The functions called are in transformer/transformer.h; they read and write the tensors of a block
+ * in struct transformer_acts_block. */
 #include "model/transformer/transformer.h"
 
 /* ---- forward ---- */
 
-/* att = softmax(q·k/√D)·v, with [q k v] = norm1(x)·Wqkv, and q and k rotated by their positions */
+/* Computes att = softmax(q·k/√D)·v, with [q k v] = norm1(x)·Wqkv, and q and k rotated by their
+ * positions. */
 static enum status attend(const struct pass *p, int block)
 {
     TRY(transformer_norm_qkv(p, block));
@@ -18,7 +19,7 @@ static enum status attend(const struct pass *p, int block)
     return transformer_attention(p, block);
 }
 
-/* act = silu(gate) · up, with pre = [gate up] */
+/* Computes act = silu(gate) · up, with pre = [gate up]. */
 static enum status swiglu(const struct pass *p, int block)
 {
     const struct transformer_acts_block *a = transformer_kept(p, block);
@@ -40,7 +41,7 @@ enum status llama_block_fwd(const struct pass *p, int block)
 
 /* ---- backward: dx of the plan, the gradient of next, becomes the gradient of x ---- */
 
-/* dact to the gradients of gate and up, in wide */
+/* Computes the gradients of gate and up, in wide, from dact. */
 static enum status swiglu_bwd(const struct pass *p, int block)
 {
     const struct transformer_acts *m = transformer_acts(p);
@@ -78,7 +79,8 @@ enum status llama_block_bwd(const struct pass *p, int block)
     .rope.kind = MODEL_ROPE_KIND_LLAMA3, .rope.factor = times, .rope.low_freq_factor = 1, \
     .rope.high_freq_factor = 4, .rope.original_context = 8192
 
-/* As their config.json says. llama-toy: the model of the tensor-parallel example of PyTorch. */
+/* Dimensions from their config.json. llama-toy: the model of the tensor-parallel example of
+ * PyTorch. */
 static const struct model_dims presets[] = {
     {.name = "llama-toy",
      .arch = MODEL_ARCH_LLAMA,

@@ -1,6 +1,6 @@
-/* neox — GPT-NeoX and Pythia (Black et al. 2022, Biderman et al. 2023). Names, presets, and what
- * it allows; the block is GPT-2's. A row of q, k and v has them head by head, as its
- * files do. */
+/* neox — GPT-NeoX and Pythia (Black et al. 2022, Biderman et al. 2023). Names, presets, and the
+ * settings that it allows; the block is GPT-2's. A row has q, k and v head by head, as in its
+ * files. */
 #include "model/transformer/transformer_arch.h"
 
 #define NEOX_FEATURES(kind, with_parallel, share)                                     \
@@ -16,8 +16,9 @@
     }
 #define PYTHIA(n, l, h, c, v) NEOX_PRESET(n, l, h, c, v, MODEL_MLP_GELU_ERF, true, 0.25)
 
-/* Pythia: as their config.json says. gpt-neox: 2-7B.yml and 20B.yml of the GPT-NeoX library, whose
- * GELU has the tanh form. 2-7B.yml rotates all elements of a head and has serial residuals. */
+/* Pythia: dimensions from their config.json. gpt-neox: 2-7B.yml and 20B.yml of the GPT-NeoX
+ * library, whose GELU has the tanh form. 2-7B.yml rotates all elements of a head and has serial
+ * residuals. */
 static const struct model_dims presets[] = {
     PYTHIA("pythia-70m", 6, 8, 512, 50304),
     PYTHIA("pythia-160m", 12, 12, 768, 50304),

@@ -9,7 +9,7 @@
 #define QWEN2_FEATURES QWEN_FEATURES(MODEL_BIAS_QKV, false)
 #define QWEN3_FEATURES QWEN_FEATURES(MODEL_BIAS_NONE, true)
 
-/* As their config.json says. */
+/* Dimensions from their config.json. */
 static const struct model_dims presets_2[] = {{.name = "qwen2.5-0.5b",
                                                .arch = MODEL_ARCH_QWEN2,
                                                .layers = 24,

@@ -1,6 +1,6 @@
-/* rope_freq — the inverse frequencies of rotary positions, scaled for contexts longer than a model
- * was trained for. A pure function of the dimensions, with the formulas and the f32 arithmetic of
- * transformers (modeling_rope_utils). It must not know positions or tensors. */
+/* rope_freq — the inverse frequencies of rotary positions, scaled for contexts that are longer than
+ * the context of the training. A pure function of the dimensions, with the formulas and the f32
+ * arithmetic of transformers (modeling_rope_utils). It must not know positions or tensors. */
 #include "model/transformer/transformer.h"
 
 #include <math.h>
@@ -9,15 +9,15 @@
 
 #define PI 3.14159265358979323846
 
-/* unscaled — 1/θ^(2i/R), each step rounded to f32 (Su et al. 2021). */
+/* unscaled — returns 1/θ^(2i/R), each step rounded to f32 (Su et al. 2021). */
 static float unscaled(const struct model_rope *rope, int64_t rotated, int64_t i)
 {
     float exponent = (float)(2 * i) / (float)rotated;
     return 1.0F / (float)pow(rope->theta, (double)exponent);
 }
 
-/* llama3 — long waves are slowed down by factor, short ones stay, those between are blended (Dubey
- * et al. 2024). */
+/* llama3 — divides the frequencies of long waves by factor, keeps the frequencies of short waves,
+ * and blends between them (Dubey et al. 2024). */
 static float llama3(const struct model_rope *rope, float freq)
 {
     double context = (double)rope->original_context;
@@ -31,15 +31,15 @@ static float llama3(const struct model_rope *rope, float freq)
     return (float)((1 - blend) * (double)freq / rope->factor + blend * (double)freq);
 }
 
-/* yarn_pair — the pair that turns so many times within the original context. */
+/* yarn_pair — returns the pair that turns `turns` times within the original context. */
 static double yarn_pair(const struct model_rope *rope, int64_t rotated, double turns)
 {
     return (double)rotated * log((double)rope->original_context / (turns * 2 * PI)) /
            (2 * log(rope->theta));
 }
 
-/* yarn — pairs below `low` stay, those beyond `high` are slowed down by factor, those between are
- * blended (Peng et al. 2023). */
+/* yarn — keeps the frequencies of pairs below `low`, divides the frequencies of pairs above `high`
+ * by factor, and blends between them (Peng et al. 2023). */
 static float yarn(const struct model_rope *rope, int64_t rotated, int64_t i, float freq)
 {
     double low = floor(yarn_pair(rope, rotated, rope->beta_fast)),

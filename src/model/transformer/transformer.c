@@ -52,7 +52,7 @@ struct tensor transformer_dw_vocab(const struct pass *p)
 
 /* ---- units ---- */
 
-/* wpe_of — the number of the learned positions; -1: there are none. */
+/* wpe_of — returns the number of the learned positions; -1: there are none. */
 static int wpe_of(const struct pass *p)
 {
     return p->dims->features.position == MODEL_POSITION_LEARNED ? TRANSFORMER_WPE : -1;
@@ -77,8 +77,8 @@ static enum status make_rope(const struct pass *p)
     return ST_OK;
 }
 
-/* Own rows of the vocabulary for all rows of the pass; the first rank adds the positions. Dropout
- * follows the sum. */
+/* Embeds all rows of the pass from own rows of the vocabulary; the first rank adds the positions.
+ * Dropout follows the sum. */
 static enum status embed_vocab_shard(const struct pass *p, struct embed_fwd embed)
 {
     struct drop drop = {.y = embed.x, .x = transformer_acts(p)->y, .dropout = embed.dropout};

@@ -1,9 +1,10 @@
-/* transformer — what the files of the decoder-only transformer share; for src/model only.
+/* transformer — the types and functions that the files of the decoder-only transformer share; for
+ * src/model only.
  *
  * Blocks are gpt2/gpt2.c and llama/llama.c: each shows the order of its computation, forward and
  * backward, in calls of the functions below. A block has two halves: attention (x to mid) and MLP
  * (mid to next). With parallel residuals the second half's norm reads x, and its output is added to
- * mid. What else differs between models is data: struct model_dims (with its features), the
+ * mid. All other differences between models are data: struct model_dims (with its features), the
  * architecture's names (transformer_arch.h), and the numbers of parameters in the table
  * (transformer_params.c). */
 #ifndef CONVOY_MODEL_TRANSFORMER_H
@@ -23,65 +24,70 @@ extern const struct model_ops transformer_lm_ops, transformer_qa_ops;
 /* transformer_acts — the activations that backward needs, and the scratch that both directions
  * share; for src/model only.
  *
- * Kept for each block, in elements a row (U: F, or 2F with a gate: what the MLP's first product
- * makes; Q = (H+2K)·D):
- * - its input (C), the middle of the block (C; not with parallel residuals), that product (U)
+ * Kept for each block, in elements per row (U: F, or 2F with a gate: the width of the MLP's first
+ * product; Q = (H+2K)·D):
+ * - its input (C), the middle of the block (C; not with parallel residuals), the MLP's first
+ *   product (U)
  * - qkv (Q), the output (H·D) and lse (H) of attention, mean and rstd of both norms
- * - with norms of q and k: q and k before them, in rows as wide as those of qkv (Q)
+ * - with norms of q and k: q and k before them, in rows as wide as the rows of qkv (Q)
  * - the outputs of the norms (C, C) and of the MLP's activation (F)
  * Less is kept:
  * - RECOMPUTE=light and all below: the outputs of norms and activation lie in y and wide of the
  *   scratch. GPT-2 keeps 16C, then 10C.
  * - RECOMPUTE=attention: all blocks share one qkv, raw q and k, output and lse.
  * - RECOMPUTE=block, and without gradients: all blocks share everything but their inputs.
- * With RECOMPUTE=block:12 and such, each block keeps what its own way says.
- * Shared tensors are written again in the block's backward before they are read. With a KV cache
- * (model_plan_kv_cache) each block has a qkv of its own; earlier passes wrote its first `past`
- * rows.
+ * With RECOMPUTE=block:12 and such, each block keeps the tensors of its own way. Shared tensors are
+ * written again in the block's backward before they are read. With a KV cache (model_plan_kv_cache)
+ * each block has a qkv of its own; earlier passes wrote its first `past` rows.
  *
- * A tensor axis of P ranks: a pass has all N rows of heads and of the MLP's width, but M = N/P own
- * rows of what is C wide: residuals and norms. A context axis of P ranks: a pass has T/P positions
- * of each sample; T in all shapes here is this number, N = B·T, and T·P are all positions. An axis
- * of one rank leaves out what only ranks exchange.
+ * A tensor axis of P ranks: a pass has all N rows of heads and of the MLP's width, but only M = N/P
+ * own rows of the tensors that are C wide: residuals and norms. A context axis of P ranks: a pass
+ * has T/P positions of each sample; T in all shapes here is this number, N = B·T, and T·P are all
+ * positions. An axis of one rank omits the tensors that only ranks exchange.
  *
- * Scratch: y (M,C); dx (M,C), the gradient on its way down; dmid (M,C), the gradient of mid, with
- * parallel residuals, else dx; rows (N,C), if M < N, else y: the input of a product, after the rows
- * of all ranks are gathered, or its output, before the sums of all ranks are added;
- * exchange and kv (B,T·P,2K·D): keys and values of all positions, or their gradients, by rank and
- * in order, if ranks share samples;
- * wide, the largest of: dqkv with the gradient of attention's output, (N,Q+H·D); the gradients of
- * the MLP, (N,F), or (N,3F) with a gate; a chunk of logits. rope is the table of cosines and sines
- * of a pass, f32. All other tensors that are Q, U, C or F wide and all scratch are of the plan's
- * dtype, the others are f32. */
+ * Scratch:
+ *   y       (M,C)
+ *   dx      (M,C), the gradient on its way down
+ *   dmid    (M,C), the gradient of mid with parallel residuals, else dx
+ *   rows    (N,C) if M < N, else y: the input of a product, after the rows of all ranks are
+ *           gathered, or its output, before the sums of all ranks are added
+ *   exchange, kv  (B,T·P,2K·D), if ranks share samples: keys and values of all positions, or their
+ *                 gradients, by rank and in order
+ *   wide    the largest of: dqkv with the gradient of attention's output, (N,Q+H·D); the gradients
+ *           of the MLP, (N,F), or (N,3F) with a gate; a chunk of logits
+ *   rope    the table of cosines and sines of a pass, f32
+ * All other tensors that are Q, U, C or F wide and all scratch are of the plan's dtype, the others
+ * are f32. */
 struct transformer_norm {
-    int w;                    /* the number of its weight; its bias follows */
-    struct tensor x, y;       /* (M,C) y may be that of the scratch */
+    int w;                    /* number of its weight; its bias follows */
+    struct tensor x, y;       /* (M,C) y may be the y of the scratch */
     struct tensor mean, rstd; /* (M); {0}: not kept; RMSNorm has no mean */
 };
 
 struct transformer_acts_block {
-    enum model_recompute recompute;       /* what its backward pass computes again */
+    enum model_recompute recompute;       /* recomputation in its backward pass */
     struct tensor x, mid, next;           /* (M,C) input, after attention, output */
-    struct transformer_norm norm1, norm2; /* of attention, of the MLP */
+    struct transformer_norm norm1, norm2; /* norm before attention, norm before the MLP */
     struct tensor qkv, raw, att, lse;     /* (N,Q), (N,Q) or {0}, (N,H·D) (B,H,T) */
     struct tensor pre, act;               /* (N,U) (N,F); act may be in wide */
 };
 
 struct transformer_acts {
-    int64_t b, t; /* planned for at most */
+    int64_t b, t; /* largest pass that is planned */
     enum dtype dtype;
     bool want_grad;
     struct transformer_acts_block *block;
     struct tensor out;            /* (M,C) output of the last block */
-    struct transformer_norm norm; /* of out, to y */
+    struct transformer_norm norm; /* norm of out, to y */
     struct tensor rope;           /* (T, rotated/2, 2), or {0} */
     struct tensor y, dx, dmid, wide;
-    struct tensor rows;         /* (N,C) of all ranks */
-    struct tensor exchange, kv; /* of all positions, or {0} */
-    struct tensor stats;        /* (P,3·logits_rows) f32, or {0}: of the vocabulary of each rank */
-    struct tensor datt, dact;   /* in wide: the gradients of att and of act */
-    int64_t logits_rows, logits_stride; /* LM: a chunk of logits in wide */
-    int64_t stats_stride;               /* from rank to rank in stats */
+    struct tensor rows;         /* (N,C) rows of all ranks */
+    struct tensor exchange, kv; /* keys and values of all positions, or {0} */
+    struct tensor stats; /* (P,3·logits_rows) f32, or {0}: statistics of each rank's vocabulary */
+    struct tensor datt, dact; /* in wide: the gradients of att and of act */
+    /* LM: rows of a chunk of logits in wide, and their stride */
+    int64_t logits_rows, logits_stride;
+    int64_t stats_stride; /* elements from one rank to the next in stats */
 };
 
 static inline struct transformer_acts *transformer_acts(const struct pass *p)
@@ -96,27 +102,29 @@ static inline const struct transformer_acts_block *transformer_kept(const struct
 
 /* ---- parameters (transformer_params.c) ---- */
 
-/* _params_describe  as struct model_ops.describe.
- * _params_at        the number of a block's parameter; -1: the block has none.
- * _params_end       the number of the final norm's weight; its bias follows, then the QA head's
- *                   weight and bias, or the untied vocabulary weights.
- * _params_vocab     the number of the vocabulary's weights: tied, the token embedding. */
+/* transformer_params_describe — as struct model_ops.describe. */
 enum status transformer_params_describe(const struct model_dims *dims, struct param_table *out);
+/* transformer_params_at — returns the number of a block's parameter; -1: the block does not have
+ * it. */
 int transformer_params_at(const struct model_dims *dims, int block, enum transformer_param param);
+/* transformer_params_end — returns the number of the final norm's weight; its bias follows, then
+ * the QA head's weight and bias, or the untied vocabulary weights. */
 int transformer_params_end(const struct model_dims *dims);
 int transformer_params_qa(const struct model_dims *dims);
+/* transformer_params_vocab — returns the number of the vocabulary's weights: tied, the token
+ * embedding. */
 int transformer_params_vocab(const struct model_dims *dims);
 
 /* A linear layer: the numbers of its weight and bias (-1: none), its widths. Packed weights count
- * as one: the first's number, the sum of the widths. */
+ * as one: the number of the first, the sum of the widths. */
 struct transformer_linear {
     int w, b;
     int64_t in, out;
 };
 enum transformer_layer {
     TRANSFORMER_LAYER_QKV,
-    TRANSFORMER_LAYER_QK, /* q and k alone */
-    TRANSFORMER_LAYER_V,  /* v alone */
+    TRANSFORMER_LAYER_QK, /* only q and k */
+    TRANSFORMER_LAYER_V,  /* only v */
     TRANSFORMER_LAYER_ATT,
     TRANSFORMER_LAYER_UP, /* with the gate */
     TRANSFORMER_LAYER_DOWN
@@ -124,25 +132,27 @@ enum transformer_layer {
 struct transformer_linear transformer_params_linear(const struct model_dims *dims, int block,
                                                     enum transformer_layer layer);
 
-/* Widths: of a row of q, k and v; of attention's output; of what the MLP's
- * first product makes; of a head's elements that rotate, 0 without RoPE. */
+/* Widths: a row of q, k and v; attention's output; the output of the MLP's first product; the
+ * elements of a head that rotate, 0 without RoPE. */
 int64_t transformer_params_qkv(const struct model_dims *dims);
-int64_t transformer_params_qk(const struct model_dims *dims); /* q and k alone */
+int64_t transformer_params_qk(const struct model_dims *dims); /* only q and k */
 int64_t transformer_params_rotated(const struct model_dims *dims);
 int64_t transformer_params_att(const struct model_dims *dims);
 int64_t transformer_params_up(const struct model_dims *dims);
 
-/* rope_freq — writes the inverse frequencies of rotated/2 pairs, the rest 0. Returns what cosines
- * and sines are multiplied by: 1, or YaRN's attention factor. Pure (rope_freq.c). */
+/* rope_freq — writes the inverse frequencies of rotated/2 pairs, the rest 0. Returns the factor of
+ * cosines and sines: 1, or YaRN's attention factor. Pure (rope_freq.c). */
 float rope_freq(const struct model_rope *rope, int64_t rotated, float out[ROPE_FREQ_MAX]);
 
 /* ---- tensors of parameters (transformer.c) ---- */
 
 #define TRANSFORMER_WTE 0
 #define TRANSFORMER_WPE 1
-struct tensor transformer_w(const struct pass *p, int param);  /* values; param -1: {0} */
-struct tensor transformer_dw(const struct pass *p, int param); /* where its gradient goes */
-/* transformer_dw_vocab — of the head's product; tied weights: what embed_bwd adds to, too. */
+/* values of a parameter; param -1: {0} */
+struct tensor transformer_w(const struct pass *p, int param);
+struct tensor transformer_dw(const struct pass *p, int param); /* memory of its gradient */
+/* transformer_dw_vocab — returns the memory of the gradient of the head's product; with tied
+ * weights embed_bwd adds to it, too. */
 struct tensor transformer_dw_vocab(const struct pass *p);
 
 /* ---- norms and linear layers (transformer_linear.c) ---- */
@@ -150,7 +160,7 @@ struct tensor transformer_dw_vocab(const struct pass *p);
 /* Shares of a tensor that ranks exchange are multiples of this. */
 #define TRANSFORMER_SHARE_ELEMS 16
 
-/* Where a block applies dropout; the embedding's counts as of block 0. */
+/* The places where a block applies dropout; the embedding's counts as dropout of block 0. */
 enum transformer_dropout_place {
     TRANSFORMER_DROPOUT_PROBS,
     TRANSFORMER_DROPOUT_ATT,
@@ -158,7 +168,7 @@ enum transformer_dropout_place {
     TRANSFORMER_DROPOUT_EMBED
 };
 /* Returns the dropout of a pass at a place; off without gradients. sample_elems: elements of one
- * sample there, in the whole model. Element 0 is the first of the pass's samples. */
+ * sample there, in the whole model. Element 0 is the first element of the pass's samples. */
 struct dropout transformer_dropout(const struct pass *p, int block,
                                    enum transformer_dropout_place place, int64_t sample_elems);
 /* Returns the dropout of rows of C elements. */
@@ -169,13 +179,13 @@ struct dropout transformer_row_dropout(const struct pass *p, int block,
 enum status transformer_branch_grad(const struct pass *p, int block,
                                     enum transformer_dropout_place place, struct tensor *out);
 
-/* Returns how many rows are own, and, in *first, the number of the first. */
+/* Returns the number of own rows, and, in *first, the number of the first. */
 int64_t transformer_own_rows(const struct pass *p, int64_t *first);
 bool transformer_has_all_rows(const struct pass *p);
-/* Sets *all to all rows of `own`, which are in `rows` of the plan or are `own`. */
+/* Sets *all to all rows of `own`. They are in `rows` of the plan, or are `own` itself. */
 enum status transformer_all_gather_rows(const struct pass *p, struct tensor own,
                                         struct tensor *all);
-/* Writes to y own rows of the sum of `rows` over the ranks. */
+/* Writes own rows of the sum of `rows` over the ranks to y. */
 enum status transformer_reduce_scatter_rows(const struct pass *p);
 
 /* Computes norm->y of own rows; mean and rstd are kept unless they are {0}. */
@@ -192,8 +202,8 @@ enum status transformer_linear(const struct pass *p, int block, enum transformer
 enum status transformer_norm_linear(const struct pass *p, int block,
                                     const struct transformer_norm *norm,
                                     enum transformer_layer layer, struct matmul_fwd how);
-/* Ends a branch's backward pass: of the gradient of how.y, in wide, the gradients of weights and
- * bias, and dx = dresidual + the gradient of the norm's x. */
+/* Ends a branch's backward pass: from the gradient of how.y, in wide, computes the gradients of
+ * weights and bias, and dx = dresidual + the gradient of the norm's x. */
 enum status transformer_norm_linear_bwd(const struct pass *p, int block,
                                         const struct transformer_norm *norm,
                                         enum transformer_layer layer, struct tensor dx,
@@ -202,14 +212,14 @@ enum status transformer_norm_linear_bwd(const struct pass *p, int block,
 enum status transformer_linear_residual(const struct pass *p, int block,
                                         enum transformer_layer layer, struct tensor y,
                                         struct tensor x, struct tensor residual);
-/* Begins a branch's backward pass: of dx of the plan, the gradient of y, the gradients of weights
- * and bias, and dx, the gradient of x, through GELU if `pre` is given. */
+/* Begins a branch's backward pass: from dx of the plan, the gradient of y, computes the gradients
+ * of weights and bias, and dx, the gradient of x, through GELU if `pre` is not {0}. */
 enum status transformer_linear_residual_bwd(const struct pass *p, int block,
                                             enum transformer_layer layer, struct tensor dx,
                                             struct tensor x, struct tensor pre);
 
-/* Computes again what a block did not keep for its backward pass: `attend` is its first half up to
- * att, `activate` makes act of pre. */
+/* Computes again the tensors that a block did not keep for its backward pass: `attend` is its first
+ * half up to att, `activate` computes act from pre. */
 typedef enum status (*transformer_block_fn)(const struct pass *p, int block);
 enum status transformer_keep_or_recompute(const struct pass *p, int block,
                                           transformer_block_fn attend,
@@ -220,19 +230,20 @@ enum status transformer_keep_or_recompute(const struct pass *p, int block,
 /* Computes q, k and v of norm1(x), with norms of the heads of q and k if the model has them. */
 enum status transformer_norm_qkv(const struct pass *p, int block);
 enum status transformer_norm_qkv_bwd(const struct pass *p, int block);
-/* Returns the rows of q, k and v that a pass computes; with a KV cache others are before them. */
+/* Returns the rows of q, k and v that a pass computes; with a KV cache earlier rows are before
+ * them. */
 struct tensor transformer_qkv(const struct pass *p, int block);
 /* Rotates q and k by their positions, or their gradients back; nothing without RoPE. */
 enum status transformer_rotate(const struct pass *p, struct tensor rows, bool inverse);
-/* Computes att = softmax(q·k/√D)·v, of the last row only with a KV cache; backward from datt to the
- * gradients of q, k and v, in wide. */
+/* Computes att = softmax(q·k/√D)·v; with a KV cache only of the last row. Backward goes from datt
+ * to the gradients of q, k and v, in wide. */
 enum status transformer_attention(const struct pass *p, int block);
 enum status transformer_attention_bwd(const struct pass *p, int block);
 
 /* ---- positions (transformer_context.c) ---- */
 
-/* Rows [first, first + n) of a pass that are neighbours in their samples; index: the number of the
- * first one, with all positions of all samples counted. */
+/* Rows [first, first + n) of a pass that are neighbours in their samples. index: the number of the
+ * first row among all positions of all samples. */
 struct transformer_rows {
     int64_t first, n, index;
 };
@@ -248,20 +259,21 @@ enum status transformer_branch_add(const struct pass *p, struct branch_add add);
 /* Runs the operation on all rows of the pass. */
 enum status transformer_embed_fwd(const struct pass *p, const struct embed_fwd *embed);
 enum status transformer_embed_bwd(const struct pass *p, const struct embed_bwd *embed);
-/* Sets *kv to the keys and values of all positions, and *own to those of the pass; unchanged: qkv
- * has them all. */
+/* Sets *kv to the keys and values of all positions, and *own to the positions of the pass; both are
+ * unchanged if qkv has all positions. */
 enum status transformer_all_gather_kv(const struct pass *p, struct tensor qkv, struct tensor *kv,
                                       struct attention_runs *own);
-/* Writes to dqkv own sums of the gradients of keys and values, which are in `exchange`. */
+/* Writes own sums of the gradients of keys and values, which are in `exchange`, to dqkv. */
 enum status transformer_reduce_scatter_kv(const struct pass *p, struct tensor dqkv);
 /* Returns the pass's row that is row `row` of whole samples. *is_own false: another rank has it,
  * and the result is 0. */
 int64_t transformer_row_of(const struct pass *p, int64_t row, bool *is_own);
-/* Sends x of the rank that has is_own to all ranks. */
+/* Sends x from the rank whose is_own is true to all ranks. */
 enum status transformer_broadcast(const struct pass *p, struct tensor x, int64_t elems,
                                   bool is_own);
-/* Of QA's two logits a row, `whole` has those of all positions. Returns where the pass's rows are
- * to be written; then writes all rows to `whole`; sets *out to the pass's rows of `whole`. */
+/* QA's two logits per row; `whole` has the logits of all positions. transformer_own_spans returns
+ * the memory to which the pass's rows are written; transformer_all_gather_spans then writes all
+ * rows to `whole`; transformer_slice_spans sets *out to the pass's rows of `whole`. */
 struct tensor transformer_own_spans(const struct pass *p, struct tensor whole);
 enum status transformer_all_gather_spans(const struct pass *p, struct tensor whole);
 enum status transformer_slice_spans(const struct pass *p, struct tensor whole, struct tensor *out);
@@ -270,7 +282,9 @@ enum status transformer_slice_spans(const struct pass *p, struct tensor whole, s
 
 /* Heads: losses and, with want_grad, gradients of parameters and (in dx) of the last block's
  * output; logits as in struct model_ops. */
-/* Returns the bytes of wide in which ranks gather one row of logits; 0: each has all of it. */
+
+/* Returns the bytes of wide in which ranks gather one row of logits; 0: each rank has the whole
+ * row. */
 int64_t transformer_head_lm_row_bytes(const struct model_dims *dims);
 enum status transformer_head_lm_run(const struct pass *p);
 enum status transformer_head_lm_logits(const struct pass *p, int64_t row, struct tensor out);

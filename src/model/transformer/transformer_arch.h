@@ -1,5 +1,6 @@
-/* transformer_arch — an architecture: its block, the names and the order of its parameters, how
- * their weights lie in memory, its presets, and which features it may have; for src/model only.
+/* transformer_arch — an architecture: its block, the names and the order of its parameters, the
+ * layout of their weights in memory, its presets, and the features that it may have; for src/model
+ * only.
  *
  * A new architecture is a folder with one struct transformer_arch, a value of enum model_arch, and
  * a row in transformer_arch. */
@@ -9,8 +10,8 @@
 #include "model/model.h"
 
 /* The parameters of a block. An architecture has either QKV, or Q, K and V; MLPs with a gate have
- * GATE. Those that lie one behind the other without padding (Q K V, their biases, GATE UP, their
- * biases) must be neighbours in its list. */
+ * GATE. Parameters that lie one after the other without padding (Q K V, their biases, GATE UP,
+ * their biases) must be neighbours in its list. */
 enum transformer_param {
     TRANSFORMER_PARAM_NORM1,
     TRANSFORMER_PARAM_NORM1_BIAS,
@@ -39,15 +40,15 @@ enum transformer_param {
 
 struct transformer_arch {
     const char *name;            /* transformers' model_type */
-    enum matmul_layout layout;   /* of linear weights */
-    enum attention_layout heads; /* of a row of q, k and v */
+    enum matmul_layout layout;   /* layout of linear weights */
+    enum attention_layout heads; /* layout of a row of q, k and v */
     bool has_qa;
     enum status (*block_fwd)(const struct pass *p, int block);
     enum status (*block_bwd)(const struct pass *p, int block);
-    struct model_features features; /* of most of its models */
-    const char *embed, *positions;  /* positions NULL: it has no learned ones */
+    struct model_features features; /* features of most of its models */
+    const char *embed, *positions;  /* positions NULL: no learned positions */
     const char *norm, *norm_bias;   /* after the last block; norm_bias NULL: none */
-    const char *head;               /* of the vocabulary, if untied; NULL: always tied */
+    const char *head;               /* weights of the vocabulary, if untied; NULL: always tied */
     const char *block;              /* prefix of a block's names; %d is its number */
     struct {
         enum transformer_param param;
@@ -55,7 +56,7 @@ struct transformer_arch {
     } row[TRANSFORMER_PARAMS]; /* in the order of the table; name NULL: the end */
     const struct model_dims *preset;
     int presets_n;
-    /* whether it may have the dimensions: ST_BAD_SETTING with the values; NULL: any */
+    /* checks the dimensions: ST_BAD_SETTING with the values; NULL: any are allowed */
     enum status (*check)(const struct model_dims *dims);
 };
 
@@ -66,7 +67,8 @@ enum status gpt2_block_bwd(const struct pass *p, int block);
 enum status llama_block_fwd(const struct pass *p, int block);
 enum status llama_block_bwd(const struct pass *p, int block);
 const struct transformer_arch *transformer_arch(enum model_arch arch);
-/* transformer_arch_check — for check: a setting that has one value in an architecture. */
+/* transformer_arch_check — for `check`: checks a setting that has only one value in an
+ * architecture. */
 enum status transformer_arch_check(const struct model_dims *dims, const char *setting,
                                    int64_t value, int64_t want, const char *why);
 

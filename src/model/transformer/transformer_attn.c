@@ -1,5 +1,5 @@
 /* transformer_attn — queries, keys and values, rotary positions, and attention, forward and
- * backward. It must not know which activations were kept and which are computed again
+ * backward. It must not know which activations are kept and which are computed again
  * (transformer.h). */
 #include "model/transformer/transformer.h"
 
@@ -28,8 +28,7 @@ enum status transformer_rotate(const struct pass *p, struct tensor rows, bool in
                                                              : ST_OK;
 }
 
-/* The heads of q, or of k: their norm's weight, how many they are, and where they begin in
- * a row. */
+/* The heads of q, or of k: their norm's weight, their number, and their position in a row. */
 struct heads {
     enum transformer_param norm;
     int64_t n, at;
@@ -67,7 +66,7 @@ static enum status norm_heads_bwd(const struct pass *p, int block, struct tensor
     return ST_OK;
 }
 
-/* Copies rows of v from raw, if one matrix makes q, k and v. */
+/* Copies rows of v from raw, if one matrix computes q, k and v. */
 static enum status take_v(const struct pass *p, struct tensor rows, struct tensor raw)
 {
     int64_t stride = transformer_params_qkv(p->dims), at = transformer_params_qk(p->dims);
@@ -79,8 +78,8 @@ static enum status take_v(const struct pass *p, struct tensor rows, struct tenso
                                                        .x_stride = stride});
 }
 
-/* Computes q and k before their norms, in raw. v has a product of its own unless one matrix makes
- * all three. */
+/* Computes q and k before their norms, in raw. v has a product of its own unless one matrix
+ * computes all three. */
 static enum status project_raw(const struct pass *p, int block, struct tensor rows, struct tensor x)
 {
     struct tensor raw = transformer_acts(p)->block[block].raw;

@@ -2,11 +2,11 @@
  * queries attend to the keys of all positions. It must not know how ranks communicate.
  *
  * The T positions of a sample are 2·P equal chunks on P ranks. Rank i has chunks i and 2·P-1-i, so
- * all ranks have the same number of pairs of a query and a key that it sees (zigzag; Dubey et al.
- * 2024). Own positions are neighbours in memory: R = T/P rows of each sample.
+ * all ranks have the same number of pairs of a query and a key that it attends to (zigzag; Dubey et
+ * al. 2024). Own positions are neighbours in memory: R = T/P rows of each sample.
  *
- * Keys and values are gathered for each block and direction, and not kept. Rows of them are as
- * attention.h has them in `kv`. `exchange` holds them rank by rank, `kv` in the order of
+ * Keys and values are gathered for each block and direction, and not kept. Their rows have the
+ * layout of `kv` in attention.h. `exchange` holds them rank by rank, `kv` in the order of
  * positions. */
 #include "dev/dev.h"
 #include "model/transformer/transformer.h"
@@ -74,7 +74,8 @@ enum status transformer_branch_add(const struct pass *p, struct branch_add add)
 
 /* ---- embedding ---- */
 
-/* Returns true if all rows are one call: they are neighbours, or no row depends on its number. */
+/* Returns true if one call covers all rows: they are neighbours, or no row depends on its
+ * number. */
 static bool is_one_call(const struct pass *p, const struct dropout *dropout)
 {
     return transformer_has_all_tokens(p) ||
@@ -99,7 +100,7 @@ enum status transformer_embed_fwd(const struct pass *p, const struct embed_fwd *
     return ST_OK;
 }
 
-/* The gradient of the positions is added up over the runs, so the first pass of a step begins with
+/* The gradient of the positions is summed over the runs, so the first pass of a step begins with
  * zeros. */
 enum status transformer_embed_bwd(const struct pass *p, const struct embed_bwd *embed)
 {
@@ -147,13 +148,13 @@ static enum status reorder(const struct pass *p, struct tensor by_rank, struct t
     return ST_OK;
 }
 
-/* Returns where own rows lie in `exchange`. */
+/* Returns the place of own rows in `exchange`. */
 static struct tensor own_place(const struct pass *p, struct tensor exchange, int64_t width)
 {
     return tensor_at(exchange, p->context->at * p->b * p->t * width);
 }
 
-/* Gathers the rows of all ranks in `exchange`, where own rows are at their place, and copies them
+/* Gathers the rows of all ranks in `exchange`, which has own rows at their place, and copies them
  * to `positions`. */
 static enum status gather(const struct pass *p, struct tensor exchange, struct tensor positions,
                           int64_t width)

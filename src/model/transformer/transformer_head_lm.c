@@ -4,9 +4,9 @@
  * Works on chunks of logits_rows rows: product, loss and gradient in place, then both gradient
  * products while the chunk is in cache. All rows of the norm's output are in y or `rows`; the rows
  * of a chunk are replaced by their gradient after the weight gradient was computed from them.
- * Writes the weights' gradient unless accumulating; where they are tied, embed_bwd adds to it.
+ * Writes the weights' gradient unless accumulating; if they are tied, embed_bwd adds to it.
  *
- * If ranks share the vocabulary the logits are own columns, and are not gathered: three numbers a
+ * If ranks share the vocabulary the logits are own columns, and are not gathered; three numbers per
  * row are (kernels/xent.h).
  *
  * On GPUs the products have a few columns more (model_vocab_rows). Their weights are zero, so the
@@ -16,7 +16,7 @@
 #include "base/assert.h"
 #include "dev/dev.h"
 
-/* Rows of a chunk: their outputs of the norm, later the gradient of these. */
+/* Rows of a chunk: the norm's output, later its gradient. */
 struct chunk {
     struct tensor y;
     int64_t first, n;
@@ -30,7 +30,8 @@ static int64_t own_vocab(const struct pass *p)
     return n;
 }
 
-/* n rows of y with `out` rows of the vocabulary weights, to logits with rows `stride` apart. */
+/* Multiplies n rows of y with `out` rows of the vocabulary weights, to logits with rows `stride`
+ * apart. */
 static enum status vocab_product(const struct pass *p, struct tensor logits, struct tensor y,
                                  int64_t n, int64_t out, int64_t stride)
 {
@@ -56,7 +57,7 @@ static enum status cap_logits(const struct pass *p, struct tensor logits, int64_
                    : ST_OK;
 }
 
-/* logits_of_row — of one row of y, without other columns. */
+/* logits_of_row — computes the logits of one row of y, without the additional columns. */
 static enum status logits_of_row(const struct pass *p, struct tensor logits, struct tensor y)
 {
     const int64_t v = own_vocab(p);
@@ -64,7 +65,7 @@ static enum status logits_of_row(const struct pass *p, struct tensor logits, str
     return cap_logits(p, logits, 1, v);
 }
 
-/* Computes the losses of a chunk from three numbers a row of each rank's vocabulary. */
+/* Computes the losses of a chunk from three numbers per row of each rank's vocabulary. */
 static enum status join_losses(const struct pass *p, const struct chunk *c, struct xent all)
 {
     const struct model_axis *axis = p->tensor;
@@ -92,7 +93,7 @@ static enum status join_losses(const struct pass *p, const struct chunk *c, stru
                              .want_grad = all.want_grad,
                              .cap = all.cap};
     TRY(p->op->xent_part(p->stream, &own));
-    /* The numbers that ranks exchange depend on the pass alone: a short chunk ends with zeros. */
+    /* The size of the exchange depends only on the pass: a short chunk ends with zeros. */
     if (3 * c->n < stride)
         TRY(dev_fill(p->stream, tensor_at(own.stats, 3 * c->n).data, 0,
                      (size_t)(stride - 3 * c->n) * dtype_bytes(stats.dtype)));
@@ -142,7 +143,7 @@ enum status transformer_head_lm_run(const struct pass *p)
         TRY(vocab_product(p, a->wide, chunk.y, chunk.n, model_vocab_rows(p->dims),
                           a->logits_stride));
         TRY(cap_logits(p, a->wide, chunk.n, a->logits_stride));
-        /* A chunk's losses and, in the place of its logits, their gradient. */
+        /* Computes a chunk's losses and, in the place of its logits, their gradient. */
         const struct xent xent = {.logits = a->wide,
                                   .losses = tensor_at(p->losses, chunk.first),
                                   .targets = tensor_at(p->targets, chunk.first),
@@ -161,7 +162,7 @@ enum status transformer_head_lm_run(const struct pass *p)
     return transformer_norm_bwd(p, &a->norm, a->y, a->dx, (struct tensor){0});
 }
 
-/* Returns the columns of logits of the rank that has most, rounded up to what ranks exchange. */
+/* Returns the most columns of logits of a rank, rounded up to a share that ranks can exchange. */
 static int64_t vocab_most(const struct model_dims *dims)
 {
     int64_t ranks = model_tensor_ranks(dims), most = (dims->vocab + ranks - 1) / ranks;
@@ -176,8 +177,8 @@ int64_t transformer_head_lm_row_bytes(const struct model_dims *dims)
                            : 0;
 }
 
-/* Computes own columns of one row, then gathers all columns: those of each rank are in `wide`, as
- * many as the most, and are copied to their place. */
+/* Computes own columns of one row, then gathers all columns: each rank's columns are in `wide`,
+ * padded to the most columns of a rank, and are copied to their place. */
 static enum status gather_logits(const struct pass *p, int64_t row, struct tensor out)
 {
     const struct transformer_acts *a = transformer_acts(p);
@@ -206,7 +207,7 @@ enum status transformer_head_lm_logits(const struct pass *p, int64_t row, struct
     int64_t rows = p->b * transformer_tokens(p);
     bool is_own;
     ASSERTF(row >= 0 && row < rows, "row %lld of %lld", (long long)row, (long long)rows);
-    row = transformer_row_of(p, row, &is_own); /* a rank without it computes another one */
+    row = transformer_row_of(p, row, &is_own); /* a rank without the row computes another one */
     if (own_vocab(p) < p->dims->vocab) {
         TRY(gather_logits(p, row, out));
     } else {

@@ -1,6 +1,6 @@
-/* transformer_head_qa — final norm, two logits a position (start and end of the answer), their
+/* transformer_head_qa — final norm, two logits per position (start and end of the answer), their
  * cross-entropies and gradients. No product writes the token embedding's gradient (param.h:
- * grad_is_added). Every rank that shares matrices computes all of it after the norm, so the
+ * grad_is_added). Every rank that shares matrices computes everything after the norm, so the
  * gradient of the norm's output is complete and own rows of it are used without a sum. Every rank
  * that shares samples gathers the logits of all positions and computes the losses. */
 #include "model/transformer/transformer.h"

@@ -1,11 +1,11 @@
 /* transformer_linear — norms and linear layers of a block, forward and backward, with the rows that
- * tensor parallelism moves around them. It must not know how ranks communicate.
+ * tensor parallelism exchanges before and after them. It must not know how ranks communicate.
  *
- * Megatron's pair of products (Shoeybi et al. 2019): the first of a branch has some columns of its
- * weights, the last one the same rows of its own, and only after that the ranks' sums are added.
- * Sequence parallelism (Korthikanti et al. 2022): norms, dropout and residuals are computed on own
- * rows only, so all rows are gathered before the first product and the sums are scattered after the
- * last one. Together these move as much as one all-reduce. */
+ * Megatron's pair of products (Shoeybi et al. 2019): the first product of a branch has some columns
+ * of its weights, the last one the same rows of its own, and only after that the ranks' sums are
+ * added. Sequence parallelism (Korthikanti et al. 2022): norms, dropout and residuals are computed
+ * on own rows only, so all rows are gathered before the first product and the sums are scattered
+ * after the last one. Together these send as many bytes as one all-reduce. */
 #include "base/assert.h"
 #include "base/rand.h"
 #include "model/transformer/transformer.h"

@@ -4,8 +4,8 @@
 #include "base/text.h"
 #include "model/transformer/transformer.h"
 
-/* How a parameter is drawn and cut by tensor parallelism: columns of the output, or of
- * the input. */
+/* The initial values of a parameter, and its cut by tensor parallelism: columns of the output, or
+ * of the input. */
 enum role {
     ROLE_SCALE,
     ROLE_SHIFT,
@@ -83,7 +83,8 @@ static struct shape shape_of(const struct model_dims *dims, enum transformer_par
     return shape[param];
 }
 
-/* Returns true if a model has the parameter; an architecture lists all that it may have. */
+/* Returns true if a model has the parameter; the list of an architecture has all that its models
+ * may have. */
 static bool has_param(const struct model_dims *dims, enum transformer_param param)
 {
     enum model_bias bias = dims->features.bias;
@@ -119,7 +120,7 @@ static bool is_packed(const struct transformer_arch *arch, enum transformer_para
 
 /* ---- numbers ---- */
 
-/* embeds_n — parameters of unit 0. */
+/* embeds_n — returns the number of parameters of unit 0. */
 static int embeds_n(const struct model_dims *dims)
 {
     if (dims->shard.lacks_embed)
@@ -133,7 +134,8 @@ static int embeds_n(const struct model_dims *dims)
                : 1;
 }
 
-/* Returns the place of a parameter in a block; TRANSFORMER_PARAMS: how many a block has. */
+/* Returns the position of a parameter in a block; for TRANSFORMER_PARAMS the number of a block's
+ * parameters. */
 static int index_of(const struct model_dims *dims, enum transformer_param param)
 {
     const struct transformer_arch *arch = transformer_arch(dims->arch);
@@ -214,7 +216,8 @@ struct transformer_linear transformer_params_linear(const struct model_dims *dim
 
 /* ---- shards of a model ---- */
 
-/* whole_of — of the whole model what the numbers of parameters depend on. */
+/* whole_of — returns those dimensions of the whole model that the numbers of parameters depend
+ * on. */
 static struct model_dims whole_of(const struct model_dims *dims)
 {
     struct model_dims whole = *dims;
@@ -231,15 +234,16 @@ static void mark_shared(const struct model_dims *dims, struct param_table *t, bo
     p->grad_is_partial = is_partial && p->tensor_copies > 1;
 }
 
-/* Sets where the last parameter lies in the whole model's; one that is all of it is not cut. */
+/* Sets the position of the last parameter in the whole model's; a parameter that is the whole one
+ * is not cut. */
 static void mark_cut(struct param_table *t, struct param_cut cut)
 {
     if (cut.groups * cut.n < cut.whole)
         t->param[t->params_n - 1].cut = cut;
 }
 
-/* Marks the last parameter as one of key heads; of a head that several ranks have, each has a share
- * of the gradient. */
+/* Marks the last parameter as one of key heads. If several ranks have a head, each computes a share
+ * of its gradient. */
 static void mark_keys(const struct model_dims *dims, struct param_table *t)
 {
     struct param *p = &t->param[t->params_n - 1];
@@ -253,9 +257,9 @@ static void mark_keys(const struct model_dims *dims, struct param_table *t)
     p->grad_is_partial = p->tensor_copies > 1;
 }
 
-/* Marks the last parameter, of a block. Norms see own rows, norms of heads see own heads: their
- * gradients are partial. The bias of a product by columns of its input is added after all ranks'
- * sums, and its gradient is made of all rows. */
+/* Marks the last parameter, of a block. Norms read own rows, norms of heads read own heads: their
+ * gradients are partial. The bias of a product that is cut by columns of its input is added after
+ * all ranks' sums, and its gradient is computed from all rows. */
 static void mark_param(const struct model_dims *dims, struct param_table *t,
                        enum transformer_param param, enum role role)
 {
@@ -332,8 +336,8 @@ static enum status add_whole(const struct model_dims *dims, struct param_table *
     return ST_OK;
 }
 
-/* add_vocab — own rows of the token embedding, or of the untied vocabulary weights. If the
- * vocabulary product reads them, they have room for all of its rows. */
+/* add_vocab — adds own rows of the token embedding, or of the untied vocabulary weights. If the
+ * vocabulary product reads them, memory is reserved for all rows of the product. */
 static enum status add_vocab(const struct model_dims *dims, struct param_table *t, int unit,
                              const char *name, bool is_of_product)
 {
@@ -371,7 +375,7 @@ static enum status add_embedding(const struct model_dims *dims, struct param_tab
     const bool is_of_product =
         dims->task == MODEL_TASK_LM && !dims->features.is_untied && !dims->shard.lacks_head;
     TRY(add_vocab(dims, t, 0, arch->embed, is_of_product));
-    /* where no product with the embedding follows, only embed_bwd makes its gradient, by adding */
+    /* if no product with the embedding follows, only embed_bwd computes its gradient, by adding */
     t->param[TRANSFORMER_WTE].grad_is_added = !is_of_product;
     return embeds_n(dims) == 2 ? add_whole(dims, t, 0, PARAM_INIT_NORMAL, arch->positions,
                                            dims->context, dims->embed)
@@ -391,7 +395,8 @@ static enum status describe_all(const struct model_dims *dims, struct param_tabl
     if (!dims->shard.lacks_head)
         TRY(add_end(dims, t));
     t->units_n = (int)dims->layers + 2;
-    /* Of the parameters in the whole model; those of a unit follow each other there. */
+    /* Numbers of the parameters in the whole model, where the parameters of a unit follow each
+     * other. */
     struct model_dims whole = whole_of(dims);
     int in_unit = 0;
     for (int i = 0; i < t->params_n; i++) {

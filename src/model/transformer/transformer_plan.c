@@ -1,5 +1,5 @@
-/* transformer_plan — memory for activations and scratch of a pass (transformer.h), and how many
- * floating point operations it takes. */
+/* transformer_plan — memory for activations and scratch of a pass (transformer.h), and the number
+ * of its floating point operations. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -40,14 +40,16 @@ static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
     return (struct tensor){arena_take(a, (size_t)elems * dtype_bytes(dtype)), dtype};
 }
 
-/* act_at — where, in wide, the MLP's activation and its gradient lie, in elements a row: with a
- * gate behind the gradients of its two inputs, else in the place of the gradient of its input. */
+/* act_at — returns the position, in wide, of the MLP's activation and its gradient, in elements per
+ * row: with a gate after the gradients of its two inputs, else in the place of the gradient of its
+ * input. */
 static int64_t act_at(const struct model_dims *dims)
 {
     return dims->features.mlp == MODEL_MLP_SWIGLU ? 2 * model_ffn(dims) : 0;
 }
 
-/* A block's tensors in three groups; a group that all blocks share is taken once, from scratch. */
+/* Allocate a block's tensors in three groups; a group that all blocks share is allocated once, from
+ * scratch. */
 static void take_attention(struct transformer_acts_block *out, struct arena *from,
                            const struct transformer_acts *m, const struct model_dims *dims)
 {
@@ -77,7 +79,8 @@ static void take_rest(struct transformer_acts_block *out, struct arena *from,
     out->pre = take(from, m->b * m->t * transformer_params_up(dims), m->dtype);
 }
 
-/* way_of — of a block of the dimensions; without gradients nothing is kept. */
+/* way_of — returns the recomputation of a block of the dimensions; without gradients nothing is
+ * kept. */
 static enum model_recompute way_of(const struct transformer_acts *m, const struct model_dims *dims,
                                    struct model_recomputed recompute, int64_t block)
 {
@@ -90,7 +93,7 @@ static void plan_blocks(struct transformer_acts *m, const struct model_dims *dim
                         struct arena *scratch)
 {
     int64_t own = own_rows(m, dims), c = dims->embed;
-    /* What blocks share: layers before others compute as much again, or more. */
+    /* The tensors that blocks share: earlier layers recompute as much as later ones, or more. */
     const enum model_recompute most = way_of(m, dims, recompute, 0);
     struct transformer_acts_block shared = {.norm1.y = m->y, .norm2.y = m->y, .act = m->dact};
     if (most >= MODEL_RECOMPUTE_ATTENTION)
@@ -116,8 +119,8 @@ static void plan_blocks(struct transformer_acts *m, const struct model_dims *dim
                                               : m->block[dims->layers - 2].x;
 }
 
-/* connect_blocks — what each block reads and writes: the next block reads its output. With parallel
- * residuals the second half adds its output to the first's, in place. */
+/* connect_blocks — sets the input and the output of each block: the next block reads its output.
+ * With parallel residuals the second half adds its output to the first's, in place. */
 static void connect_blocks(struct transformer_acts *m, const struct model_dims *dims)
 {
     const bool is_parallel = dims->features.is_parallel;
@@ -135,7 +138,7 @@ static void connect_blocks(struct transformer_acts *m, const struct model_dims *
     m->norm.w = transformer_params_end(dims);
 }
 
-/* plan_logits — the rows of a chunk and their stride. */
+/* plan_logits — sets the rows of a chunk and their stride. */
 static void plan_logits(struct transformer_acts *m, const struct model_dims *dims)
 {
     int64_t n = m->b * m->t, rows = m->dtype == DTYPE_F32 ? LOGITS_ROWS : LOGITS_ROWS_HALF,
@@ -144,7 +147,8 @@ static void plan_logits(struct transformer_acts *m, const struct model_dims *dim
         return;
     m->logits_rows = n < rows ? n : rows;
     m->logits_stride = (model_vocab_rows(dims) + align - 1) / align * align;
-    /* three numbers a row; shares of a gathered tensor are multiples of TRANSFORMER_SHARE_ELEMS */
+    /* three numbers per row; shares of a gathered tensor are multiples of
+     * TRANSFORMER_SHARE_ELEMS */
     m->stats_stride = 3 * ((m->logits_rows + TRANSFORMER_SHARE_ELEMS - 1) /
                            TRANSFORMER_SHARE_ELEMS * TRANSFORMER_SHARE_ELEMS);
 }
@@ -162,7 +166,8 @@ static int64_t wide_elems(const struct transformer_acts *m, const struct model_d
     return most > logits ? most : logits;
 }
 
-/* take_exchange — keys and values of all positions, or QA's two logits, which may be f32. */
+/* take_exchange — allocates keys and values of all positions, or QA's two logits, which may be
+ * f32. */
 static void take_exchange(struct transformer_acts *m, const struct model_dims *dims,
                           struct arena *scratch)
 {
@@ -175,10 +180,11 @@ static void take_exchange(struct transformer_acts *m, const struct model_dims *d
     m->kv = take(scratch, elems, m->dtype);
 }
 
-/* check_rows — own rows of a pass of one sample are a share that the ranks can exchange. */
+/* check_rows — checks that own rows of a pass of one sample are a share that the ranks can
+ * exchange. */
 static enum status check_rows(const struct model_dims *dims, int64_t t)
 {
-    /* Of one sample, of the narrowest tensor that ranks of a context exchange. */
+    /* Elements of one sample in the narrowest tensor that ranks of a context exchange. */
     const int64_t ranks = model_tensor_ranks(dims), contexts = model_context_ranks(dims),
                   kv = 2 * model_kv_heads(dims) * model_head_dim(dims),
                   width = dims->task == MODEL_TASK_QA ? 2 : kv;
@@ -239,7 +245,7 @@ void model_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan,
 {
     struct transformer_acts *m = (struct transformer_acts *)plan;
     ASSERTF(m->b == 1 && !m->want_grad, "b %lld", (long long)m->b);
-    /* the first block keeps the shared one */
+    /* the first block keeps the shared qkv */
     for (int64_t i = 1; i < dims->layers; i++)
         m->block[i].qkv = take(acts, m->t * transformer_params_qkv(dims), m->dtype);
 }

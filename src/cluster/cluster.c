@@ -1,6 +1,6 @@
-/* cluster — see cluster.h: connects the two state machines to the loop. Messages are decided on in
- * coordinator.c and member.c. Sockets belong to coordinator_server.c (node 0) and member_client.c
- * (other nodes). */
+/* cluster — see cluster.h: connects the two state machines to the loop. coordinator.c and member.c
+ * decide on messages. Sockets belong to coordinator_server.c (node 0) and member_client.c (other
+ * nodes). */
 #include "cluster/cluster.h"
 
 #include <errno.h>
@@ -31,13 +31,13 @@
 #define HEARTBEAT_MS 1000
 #define STRAGGLER_MS 3000
 #define STRAGGLER_LOG_MS 10000
-#define FLUSH_MS 150 /* time for the last replies to leave this host */
-/* Node 0 waits so long for the other nodes to fetch the end of the job; less if nothing moved any
+#define FLUSH_MS 150 /* ms for the last replies to leave this host */
+/* Node 0 waits this long for the other nodes to fetch the end of the job; less if nothing moves any
  * more. */
 #define END_NOTICE_MS 3000
 #define END_NOTICE_STALLED_MS 1000
-/* After a request to stop, a call that gets no answer is given up after this time, or after
- * STALL_FACTOR times the longest call so far. The longer one counts. */
+/* After a request to stop, a call without an answer is abandoned after this time, or after
+ * STALL_FACTOR times the longest call so far, whichever is longer. */
 #define STALL_MS 2500
 #define STALL_FACTOR 2
 
@@ -52,7 +52,7 @@ struct cluster {
     struct member_client *client;      /* on other nodes; else NULL */
     struct member member;
     struct event *tick, *pump;
-    int64_t heartbeat_ms; /* of the last heartbeat to the coordinator in this process */
+    int64_t heartbeat_ms; /* clock_ms of the last heartbeat to the coordinator in this process */
     struct cluster_address addresses[CLUSTER_WORKERS_MAX];
     struct machine_stats machine;
     struct cluster_rank ranks[CLUSTER_WORKERS_MAX];
@@ -60,9 +60,9 @@ struct cluster {
     struct cluster_node own[2];
     int64_t straggler_logged_ms; /* 0: there is none */
     struct straggler_pace pace;
-    int64_t stop_ms;  /* when the job was asked to stop; 0: it was not */
+    int64_t stop_ms;  /* when a stop of the job was requested; 0: it was not */
     bool was_stalled; /* a stop ended a generation in which nothing moved */
-    bool is_ending;   /* the member is done; the other nodes may not know it yet */
+    bool is_ending;   /* the member is done; the other nodes may not have received the end yet */
     int64_t ending_ms, end_sent_ms;
     enum status end_st;
     char end_text[MESSAGE_TEXT_MAX];
@@ -119,7 +119,7 @@ static void carry_out(struct cluster *cluster, const struct member_actions *acti
     }
 }
 
-/* What the caller adds to a heartbeat. */
+/* Adds the caller's part to a heartbeat. */
 static void fill_heartbeat(void *arg, bool is_with_addresses, struct message_heartbeat *heartbeat,
                            struct message_join *join)
 {
@@ -139,8 +139,8 @@ static void fill_heartbeat(void *arg, bool is_with_addresses, struct message_hea
     text_copy(join->host, sizeof join->host, cluster->host);
 }
 
-/* The other nodes know of the end, or had the time to fetch it. Node 0 with status ST_OK waits
- * without limit for the others to finish. */
+/* Returns true if the other nodes have received the end, or had the time to fetch it. Node 0 with
+ * status ST_OK waits without limit for the others to finish. */
 static bool may_end(struct cluster *cluster)
 {
     if (!cluster->coordinator || !cluster->server)
@@ -201,8 +201,8 @@ static void on_pump(evutil_socket_t fd, short what, void *arg)
         finish(cluster);
 }
 
-/* A stop waits for the end of the step and for a checkpoint, but not for a call that never
- * returns. */
+/* Ends a generation in which nothing moves. A stop waits for the end of the step and for a
+ * checkpoint, but not for a call that never returns. */
 static void check_stalled(struct cluster *cluster, int64_t now_ms)
 {
     const struct cluster_node *nodes;
@@ -235,7 +235,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     check_stalled(cluster, now_ms);
     if (cluster->coordinator) {
         coordinator_tick(cluster->coordinator, now_ms);
-        /* Logs a straggler when it is found first, and every STRAGGLER_LOG_MS after that. */
+        /* Logs a straggler when it is first found, and every STRAGGLER_LOG_MS after that. */
         const struct cluster_node *nodes = coordinator_nodes(cluster->coordinator, now_ms);
         char text[256];
         bool is_found = cluster->member.running != 0 &&
@@ -259,7 +259,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-/* The coordinator has applied a message; its state may have changed. */
+/* Called when the coordinator has applied a message; its state may have changed. */
 static void on_change(void *arg)
 {
     struct cluster *cluster = arg;

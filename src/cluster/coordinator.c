@@ -1,6 +1,5 @@
 /* coordinator — see coordinator.h. In this file: the state changes, the replies and the timeouts.
- * coordinator_admission.c decides on joining. Must not know sockets, clocks or
- * processes. */
+ * coordinator_admission.c decides on joining. Must not know sockets, clocks or processes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,7 @@
 #include "cluster/coordinator_inside.h"
 #include "cluster/restart_budget.h"
 
-#define GAP_MS 2000 /* shorter stalls of this process are not logged */
+#define GAP_MS 2000 /* ms; shorter stalls of this process are not logged */
 
 /* ---- open and close ---- */
 
@@ -66,7 +65,7 @@ const char *coordinator_cause(const struct coordinator *c, int *rank_out)
 }
 void coordinator_checkpoints(struct coordinator *c, int64_t n) { c->checkpoints = n; }
 
-/* Do our replies reach this member? Where hosts stall, a round trip takes longer. */
+/* Returns true if our replies reach this member. A round trip needs longer if hosts stall. */
 static bool is_in_contact(const struct coordinator *c, const struct coordinator_node *node,
                           const struct message_heartbeat *heartbeat)
 {
@@ -92,8 +91,8 @@ void coordinator_end_job(struct coordinator *c, enum status st, const char *why)
     bump_revision(c);
 }
 
-/* The loss of a worker or a node is known: takes one restart from the budget, unless it belongs to
- * an incident that has one, or ends the job. */
+/* Counts the loss of a worker or a node: uses one restart of the budget, unless the loss belongs to
+ * an incident that has used one, or ends the job. */
 static void count_loss(struct coordinator *c, const struct restart_loss *loss, const char *why)
 {
     char text[MESSAGE_TEXT_MAX];
@@ -112,7 +111,8 @@ static void count_loss(struct coordinator *c, const struct restart_loss *loss, c
         log_queue_add(&c->log, true, "%s, while the job recovers", why);
 }
 
-/* The cause of the last generation's end may be reported after that end, or be one of several. */
+/* Returns true if a report may still be the cause of the last generation's end, or one of several
+ * causes. */
 static bool may_be_late_cause(const struct coordinator *c)
 {
     return !c->is_running && !c->is_ended && c->stop == 0 && c->left_n == 0;
@@ -128,7 +128,8 @@ static void stop_running(struct coordinator *c, int64_t now_ms)
 }
 
 /* Ends the running generation. While the job gathers: a loss of a node that was not part of the
- * last one. is_cause false: a rank reports that comm failed, or a node that it gave up. */
+ * last one. is_cause false: a rank reports that comm failed, or a node that it abandoned the
+ * generation. */
 static void end_generation(struct coordinator *c, const struct restart_loss *loss, bool is_cause,
                            const char *why, int64_t now_ms)
 {
@@ -159,7 +160,7 @@ static struct restart_loss loss_of_node(const struct coordinator *c,
                                  node->step, c->generation};
 }
 
-/* describe_ranks — ", ranks 2 to 3: stage 1"; nothing where nothing is said of their places. */
+/* Writes ", ranks 2 to 3: stage 1"; nothing if their places are unknown. */
 static void describe_ranks(const struct coordinator *c, const struct coordinator_node *node,
                            char *out, size_t cap)
 {
@@ -191,7 +192,7 @@ static void mark_lost(struct coordinator *c, struct coordinator_node *node, cons
     if (c->is_running ? node->is_in_world : node->admitted_ms > c->generation_end_ms) {
         end_generation(c, &loss, true, why, now_ms);
     } else {
-        /* Of the generation that ended; it may be the cause of that end. */
+        /* A loss in the generation that ended; it may be the cause of that end. */
         if (node->is_in_world && may_be_late_cause(c))
             count_loss(c, &loss, why);
         else
@@ -207,14 +208,14 @@ static void try_start_generation(struct coordinator *c, int64_t now_ms)
     if (c->is_running || c->is_ended || c->stop != 0 || !coordinator_world_is_ready(c, now_ms))
         return;
     if (c->worlds_n == 0 && c->generation > 0) {
-        /* This process of node 0 replaces a lost one. The heartbeats of the others hold the lost
-         * one's progress. */
+        /* This process of node 0 replaces a lost one. The heartbeats of the other nodes have the
+         * progress of the lost process. */
         struct restart_loss loss = loss_of_node(c, c->nodes);
         for (int i = 0; i < c->config.nodes_n; i++)
             loss.step = c->nodes[i].step > loss.step ? c->nodes[i].step : loss.step;
         count_loss(c, &loss, "node 0 was lost and has started again");
     } else if (c->is_cause_awaited) {
-        /* All are ready, so no worker or node was lost: the report itself is the loss. */
+        /* All nodes are ready, so no worker or node was lost: the report itself is the loss. */
         char why[MESSAGE_TEXT_MAX];
         text_format(why, sizeof why, "no worker or node was lost, but %s", c->report_why);
         count_loss(c, &c->report, why);
@@ -238,8 +239,8 @@ static void try_start_generation(struct coordinator *c, int64_t now_ms)
                   nodes, c->config.workers_n, c->config.workers_n > 1 ? "s" : "");
 }
 
-/* regroup — ends the generation, so that the next one has other nodes; how: what this one does. It
- * is no loss. */
+/* Ends the generation without a loss, so that the next one has other nodes. how: what happened to
+ * this node, as text. */
 static void regroup(struct coordinator *c, const struct coordinator_node *node, const char *how,
                     int64_t now_ms)
 {
@@ -253,8 +254,8 @@ static void regroup(struct coordinator *c, const struct coordinator_node *node, 
 
 /* ---- a message of a member ---- */
 
-/* departs — the job may go on without a node that leaves with this status: it was asked to stop, or
- * its results cannot be trusted. */
+/* Returns true if the job may continue without a node that leaves with this status: it was stopped,
+ * or its results cannot be trusted. */
 static bool departs(const struct coordinator *c, const struct coordinator_node *node,
                     enum status st)
 {
@@ -296,8 +297,8 @@ static void apply_leave(struct coordinator *c, struct coordinator_node *node,
     }
     node->state = CLUSTER_NODE_LEFT;
     c->left_n++;
-    /* No news for the others: a new revision would make every node send a message for every node
-     * that leaves. */
+    /* This is no news for the others: a new revision would make every node send a message for every
+     * node that leaves. */
     c->has_missing_changed = true;
     if (heartbeat->leave_st == ST_OK || is_asked) {
         const struct restart_loss loss = loss_of_node(c, node);
@@ -309,7 +310,7 @@ static void apply_leave(struct coordinator *c, struct coordinator_node *node,
     }
     text_format(why, sizeof why, "node %d (%s) ended: %s", coordinator_node_id(c, node), node->host,
                 heartbeat->why);
-    /* The other nodes end with the same status only if its cause is one that they share. */
+    /* The other nodes end with the same status only if they share its cause. */
     const bool is_shared = group == STATUS_GROUP_REQUEST || group == STATUS_GROUP_STORE;
     coordinator_end_job(c, is_shared ? heartbeat->leave_st : ST_PEER, why);
 }
@@ -328,7 +329,7 @@ static void apply_loss(struct coordinator *c, struct coordinator_node *node,
             (long long)node->losses);
     node->losses = heartbeat->losses;
     node->lost = heartbeat->lost;
-    if (!is_current && !is_late) /* of a generation that has ended already */
+    if (!is_current && !is_late) /* a loss in a generation that has ended already */
         return;
     loss.st = heartbeat->lost_st;
     loss.worker += is_cause ? heartbeat->lost_worker : 0;
@@ -341,7 +342,7 @@ static void apply_loss(struct coordinator *c, struct coordinator_node *node,
         count_loss(c, &loss, why);
 }
 
-/* lose_dead — both signs of the death of this node are there. */
+/* Marks the node as lost: both signs of its death are present. */
 static void lose_dead(struct coordinator *c, struct coordinator_node *node, int64_t now_ms)
 {
     mark_lost(c, node, "its connections to node 0 and to a rank of another node were closed",
@@ -381,8 +382,8 @@ static void apply_ready(struct coordinator *c, struct coordinator_node *node,
         regroup(c, node, "is back, and is taken in", now_ms);
 }
 
-/* take_in — the generation may have finished its first step, or has run for long enough: a node
- * that is ready since is in the next one. */
+/* Ends the generation for a node that has become ready since, so that the next one has it: the
+ * generation may have finished its first step, or has run for long enough. */
 static void take_in(struct coordinator *c, int64_t now_ms)
 {
     const struct coordinator_node *node = coordinator_world_find_outside(c, now_ms);
@@ -390,7 +391,7 @@ static void take_in(struct coordinator *c, int64_t now_ms)
         regroup(c, node, "is back, and is taken in", now_ms);
 }
 
-/* Returns whether this is the first step of the generation. */
+/* Returns true if this is the first step of the generation. */
 static bool apply_stepped(struct coordinator *c, const struct coordinator_node *node,
                           const struct message_heartbeat *heartbeat, int64_t now_ms)
 {
@@ -419,8 +420,8 @@ static void apply_report(struct coordinator *c, struct coordinator_node *node,
     node->machine = heartbeat->machine;
 }
 
-/* A new process of node 0 gets the generation and the restarts from the members. It may have made a
- * lower generation before. */
+/* Adopts the generation and the restarts from a member: this is a new process of node 0, which may
+ * have made a lower generation before. */
 static void adopt_generation(struct coordinator *c, const struct coordinator_node *node,
                              const struct message_heartbeat *heartbeat, int64_t now_ms)
 {
@@ -451,7 +452,7 @@ static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node
         return;
     node->last_message_ms = now_ms;
     node->disconnected_ms = -1;
-    node->data_closed_ms = -1; /* its supervisor lives; an earlier report means no more than that */
+    node->data_closed_ms = -1; /* its supervisor lives, so an earlier report proves nothing more */
     node->lag_ms = heartbeat->lag_ms;
     if (is_in_contact(c, node, heartbeat)) {
         if (node->state == CLUSTER_NODE_SUSPECT)
@@ -643,8 +644,8 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
     int64_t lag_ms = loop_lag_tick(&c->lag, now_ms);
     ASSERT(!(c->is_running && c->is_ended) && c->generation >= c->world_generation);
     if (lag_ms > 0) {
-        /* This process stalled for lag_ms (an overloaded host, a stopped process). What arrived
-         * meanwhile is read after this call, so the stall does not count as silence of the
+        /* This process stalled for lag_ms (an overloaded host, a stopped process). Messages that
+         * arrived meanwhile are read after this call, so the stall does not count as silence of the
          * nodes. */
         for (int i = 0; i < c->config.nodes_n; i++) {
             struct coordinator_node *node = &c->nodes[i];
@@ -656,7 +657,7 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
         }
     }
     if (lag_ms >= GAP_MS) {
-        /* Logs a long stall. If it was as long as a lease, the members have given up the running
+        /* Logs a long stall. If it was as long as a lease, the members have abandoned the running
          * generation, so it ends here, too. */
         char why[128];
         c->gathering_ms += lag_ms;
@@ -671,7 +672,7 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
         if (coordinator_is_present(&c->nodes[i]))
             check_silence(c, &c->nodes[i], now_ms);
     }
-    if (c->config.min_nodes < c->config.nodes_n) { /* a node may no longer be waited for */
+    if (c->config.min_nodes < c->config.nodes_n) { /* the wait for a node may have ended */
         take_in(c, now_ms);
         try_start_generation(c, now_ms);
     }
@@ -685,7 +686,7 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
     c->is_missing_known = c->is_missing_known && !c->has_missing_changed;
 }
 
-/* Begins with the node that was waited for the last time, as are_all_ready does. */
+/* Begins with the node that the last call waited for, as are_all_ready does. */
 bool coordinator_is_end_sent(struct coordinator *c)
 {
     for (int i = 0; i < c->config.nodes_n && !c->is_node0_wrong; i++) {

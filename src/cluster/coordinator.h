@@ -13,40 +13,40 @@
  *   readiness     the message that all workers of a node wait for a generation; it carries their
  *                 addresses and a number
  *   generation    a numbered period of training with one world, which is the list of all addresses
- *   lease         how long a member counts as alive after a message of it
+ *   lease         the time for which a member counts as alive after one of its messages
  *   revision      grows with each change of the state; a member that has an older one gets a reply
- *                 at once
+ *                 immediately
  *
  * The states of the job:
  *
  *   gathering     until all nodes are members and ready, or with min_nodes all that are not lost;
  *                 then the next generation begins
- *   running       until a member is lost, or reports that it gave the generation up, or with
- *                 min_nodes one that is not in the world is taken in; then gathering
+ *   running       until a member is lost, or reports that it abandoned the generation, or with
+ *                 min_nodes until a node that is not in the world is included; then gathering
  *   ended         all nodes have left, or the job failed; each member gets the reason in a reply
  *
- * What must hold (tests/cluster/test_sim.c checks it):
+ * The invariants (tests/cluster/test_sim.c checks them):
  *
  *   - Generation numbers only grow.
  *   - A world uses one readiness of each of its nodes. No readiness is used twice.
- *   - A process gets the place of another one only when that one has certainly given up its
+ *   - A process gets the place of another one only when that one has certainly abandoned its
  *     generation. Either its connections are closed, or its lease has ended; a member counts its
- *     lease from an earlier moment, so it gives up first.
+ *     lease from an earlier moment, so it abandons the generation first.
  *   - A node that returns does not end a generation before that has finished a step, or has run for
  *     COORDINATOR_RETURN_MS.
  *   - A node is lost before its grace or its lease ends if, and only if, both signs of its death
- *     are there (coordinator_inside.h).
- *   - An incident takes one restart, however many nodes are lost before a generation finishes a
- *     step. The job is given up only if one worker was lost again and again (restart_budget.h).
- *   - A rank whose peer went away is no cause: the lost worker or node is, if one is found before
+ *     are present (coordinator_inside.h).
+ *   - An incident uses one restart, however many nodes are lost before a generation finishes a
+ *     step. The job ends only if one worker was lost again and again (restart_budget.h).
+ *   - A rank whose peer disappeared is no cause: the lost worker or node is, if one is found before
  *     the next generation begins.
  *
- * A lease lasts peer_timeout_ms, and longer where this process or the member stalled lately, as on
- * an overloaded host: COORDINATOR_GRACE_FACTOR times the stall, but at most
- * COORDINATOR_GRACE_FACTOR_MAX × peer_timeout_ms are added. Time in which this process itself
- * stalled does not count as silence of a member.
+ * A lease lasts peer_timeout_ms, and longer if this process or the member stalled lately, as on an
+ * overloaded host: COORDINATOR_GRACE_FACTOR times the stall is added, but at most
+ * COORDINATOR_GRACE_FACTOR_MAX × peer_timeout_ms. Time in which this process itself stalled does
+ * not count as silence of a member.
  *
- * Must not know sockets, clocks or what a worker does. */
+ * Must not know sockets, clocks or the work of a worker. */
 #ifndef CONVOY_CLUSTER_COORDINATOR_H
 #define CONVOY_CLUSTER_COORDINATOR_H
 
@@ -55,27 +55,28 @@
 
 /* A member that is silent for this long is suspect: shown and logged, but not lost. */
 #define COORDINATOR_SUSPECT_MS 3000
-/* When a second process asks for a place, its holder counts as alive only if a message of it
- * arrives at least this long after that request. An earlier one may have been under way. */
+/* When a second process requests a place, the holder counts as alive only if one of its messages
+ * arrives at least this long after that request. An earlier message may have been in flight. */
 #define COORDINATOR_PROOF_MS 500
-/* A member that has received no reply for this long (and its grace) gets a reply, but no lease. Its
- * next message must prove that replies arrive. */
+/* A member that has received no reply for this long (plus its grace) gets a reply, but no lease.
+ * Its next message must prove that replies arrive. */
 #define COORDINATOR_LEASE_MS 1500
-/* See "A lease" above. */
+/* Factors of a lease's grace, see "A lease" above. */
 #define COORDINATOR_GRACE_FACTOR 3
 #define COORDINATOR_GRACE_FACTOR_MAX 1
-/* A member is lost so long after its lease: it looks at it every LOOP_LAG_TICK_MS only, and must
- * have given its generation up when another one begins. */
+/* ms between the end of a member's lease and its loss: the member checks the lease only every
+ * LOOP_LAG_TICK_MS, and must have abandoned its generation when another one begins. */
 #define COORDINATOR_MARGIN_MS 200
 /* A member whose last connection was closed is lost after this long, plus the stalls measured
- * lately, unless it connects again, or both signs of its death are there (coordinator_nodes.c). */
+ * lately, unless it connects again, or both signs of its death are present
+ * (coordinator_nodes.c). */
 #define COORDINATOR_DISCONNECTED_MS 500
 /* A node that returns ends a generation that has not finished a step only after this long. */
 #define COORDINATOR_RETURN_MS 10000
 
 struct coordinator;
 struct coordinator_config {
-    int nodes_n, workers_n; /* workers_n: of each node */
+    int nodes_n, workers_n; /* workers_n: workers of each node */
     int min_nodes;          /* as in cluster_config */
     int64_t join_timeout_ms, peer_timeout_ms;
     int max_restarts;
@@ -88,50 +89,51 @@ struct coordinator_config {
 struct coordinator *coordinator_open(const struct coordinator_config *config, int64_t now_ms);
 void coordinator_close(struct coordinator *c); /* accepts NULL */
 
-/* coordinator_on_heartbeat — applies one message and makes the reply to it. join: with it the
- * sender asks to become a member; NULL: it is one already. The caller may hold the reply back and
- * send a later one instead (coordinator_make_reply) as long as the revision does not change. */
+/* coordinator_on_heartbeat — applies one message and makes the reply to it. join: the sender's
+ * request to become a member; NULL: it is one already. The caller may hold the reply back and send
+ * a later one instead (coordinator_make_reply) as long as the revision does not change. */
 void coordinator_on_heartbeat(struct coordinator *c, const struct message_heartbeat *heartbeat,
                               const struct message_join *join, int64_t now_ms,
                               struct message_reply *reply);
-/* coordinator_on_disconnect — the last connection of this member was closed. Ignored if another
+/* coordinator_on_disconnect — handles the end of this member's last connection. Ignored if another
  * process holds the place. */
 void coordinator_on_disconnect(struct coordinator *c, int node_id,
                                struct message_incarnation incarnation, int64_t now_ms);
-/* coordinator_tick — call it every LOOP_LAG_TICK_MS: it finds silent nodes and timeouts. */
+/* coordinator_tick — finds silent nodes and timeouts. Call it every LOOP_LAG_TICK_MS. */
 void coordinator_tick(struct coordinator *c, int64_t now_ms);
 
-/* coordinator_revision — grows with every change that members must know. Check it after each call
- * above, and then answer the requests that are held. */
+/* coordinator_revision — returns a number that grows with every change that concerns members. Check
+ * it after each call above, and then answer the held requests. */
 int64_t coordinator_revision(const struct coordinator *c);
-/* coordinator_make_reply — the reply to message `sequence` by the state of now, for a request that
- * was held. */
+/* coordinator_make_reply — makes the reply to message `sequence` from the current state, for a
+ * request that was held. */
 void coordinator_make_reply(struct coordinator *c, int node_id,
                             struct message_incarnation incarnation, int64_t sequence,
                             struct message_reply *reply);
-/* coordinator_is_end_sent — the job has ended, and every member has left or was sent the reason.
- * Then node 0 may stop. */
+/* coordinator_is_end_sent — returns true if the job has ended, and every member has left or was
+ * sent the reason. Then node 0 may stop. */
 bool coordinator_is_end_sent(struct coordinator *c);
 
-/* coordinator_world — the world of the running generation; the caller adds the secret. false:
- * another generation runs or none, or the sender is no member. */
+/* coordinator_world — returns the world of the running generation; the caller adds the secret.
+ * false: another generation runs or none, or the sender is no member. */
 bool coordinator_world(const struct coordinator *c, int node_id,
                        struct message_incarnation incarnation, int64_t generation,
                        struct cluster_world *out);
-/* Returns, as text, the loss that ended the last generation; "": no loss did. *rank_out: the lost
- * rank, or the first rank of a lost node. */
+/* coordinator_cause — returns, as text, the loss that ended the last generation; "": no loss did.
+ * *rank_out: the lost rank, or the first rank of a lost node. */
 const char *coordinator_cause(const struct coordinator *c, int *rank_out);
-/* coordinator_checkpoints — how many checkpoints the job has made, a count that only grows. */
+/* coordinator_checkpoints — sets the number of checkpoints that the job has made, a count that only
+ * grows. */
 void coordinator_checkpoints(struct coordinator *c, int64_t n);
-/* coordinator_nodes_set_address — the IP address that a node's messages come from, and that of node
- * 0 at which they arrive: for coordinator_nodes. */
+/* coordinator_nodes_set_address — sets the IP address that a node's messages come from, and the
+ * address of node 0 at which they arrive: for coordinator_nodes. */
 void coordinator_nodes_set_address(struct coordinator *c, int node_id,
                                    struct message_incarnation incarnation, const char *address,
                                    const char *reached);
-/* coordinator_nodes — nodes_n entries, for the status. Valid until the next call that changes the
- * state. */
+/* coordinator_nodes — returns nodes_n entries, for the status. Valid until the next call that
+ * changes the state. */
 const struct cluster_node *coordinator_nodes(struct coordinator *c, int64_t now_ms);
-/* coordinator_log — lines that the caller takes out and prints. */
+/* coordinator_log — returns the queue of lines, which the caller empties and prints. */
 struct log_queue *coordinator_log(struct coordinator *c);
 
 #endif

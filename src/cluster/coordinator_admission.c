@@ -77,7 +77,7 @@ static void admit(struct coordinator *c, struct coordinator_node *node,
                                       .is_returning = is_back || heartbeat->generation > 0,
                                       .disconnected_ms = -1,
                                       .data_closed_ms = -1};
-    node->sequence = heartbeat->sequence - 1; /* so that apply_heartbeat takes this message */
+    node->sequence = heartbeat->sequence - 1; /* so that apply_heartbeat accepts this message */
     node->admitted_ms = node->last_leased_ms = node->last_message_ms = now_ms;
     text_copy(node->host, sizeof node->host, join->host);
     c->has_missing_changed = true;
@@ -85,8 +85,8 @@ static void admit(struct coordinator *c, struct coordinator_node *node,
                   node->host, (long long)node->pid, is_back ? "is back" : "joined");
 }
 
-/* Another process holds the place and is alive. The sender was a member that was cut off, or it is
- * a second process with the same NODE_ID. */
+/* Refuses the sender because another process holds the place and is alive. The sender was a member
+ * that was cut off, or it is a second process with the same NODE_ID. */
 static void refuse_second(const struct coordinator_node *node,
                           const struct message_heartbeat *heartbeat, struct message_reply *reply)
 {
@@ -101,8 +101,8 @@ static void refuse_second(const struct coordinator_node *node,
                              "own MASTER_PORT");
 }
 
-/* May this process take over the place? Another one holds it: the sender waits until the holder
- * sends a message (then it is alive, and the sender is refused) or is lost. */
+/* Returns true if this process may use the place. If another one holds it, the sender waits until
+ * the holder sends a message (then it is alive, and the sender is refused) or is lost. */
 static bool is_vacant(struct coordinator *c, struct coordinator_node *node,
                       const struct message_heartbeat *heartbeat, int64_t now_ms,
                       struct message_reply *reply)
@@ -162,15 +162,16 @@ static const struct cluster_address *address_of(const struct coordinator *c, int
     return &c->addresses[(size_t)node_id * (size_t)c->config.workers_n];
 }
 
-/* A node that has trained already, and is ready: what a new process of node 0 compares with, since
- * it has not seen the first world. */
+/* Returns true for a node that has trained already, and is ready: a new process of node 0 compares
+ * other nodes with it, since it has not seen the first world. */
 static bool is_reference(const struct coordinator_node *node)
 {
     return node->generation > 0 && node->ready > node->used;
 }
 
-/* What this node must match: the first world's address of node 0 (for node 0: of node 1), or the
- * reference, which only nodes that have not trained yet are compared with. NULL: nothing yet. */
+/* Returns the address whose data this node's must equal: the first world's address of node 0 (for
+ * node 0: of node 1), or the reference, with which only nodes that have not trained yet are
+ * compared. NULL: nothing yet. */
 static const struct cluster_address *
 find_reference(const struct coordinator *c, const struct coordinator_node *node, int *node_out)
 {
@@ -207,7 +208,7 @@ bool coordinator_admission_check_data(struct coordinator *c, struct coordinator_
         return false;
     if (c->worlds_n > 0 || !is_reference(node) || is_reference(&c->nodes[c->reference_id]))
         return refuse_other_data(c, node);
-    /* The first reference has come: the nodes that were ready before it are compared now. */
+    /* The first reference has arrived: compare the nodes that were ready before it. */
     bool is_any = false;
     c->reference_id = coordinator_node_id(c, node);
     for (int i = 0; i < c->config.nodes_n; i++)

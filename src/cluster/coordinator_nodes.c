@@ -1,5 +1,5 @@
-/* coordinator_nodes — each node as the coordinator sees it: by how much its lease is longer, the
- * two signs of its death, the nodes that the job waits for, and the rows of the status page.
+/* coordinator_nodes — each node as the coordinator sees it: the extension of its lease, the two
+ * signs of its death, the nodes that the job waits for, and the rows of the status page.
  * coordinator.c marks a node as lost: for both signs, a closed connection, or silence. See
  * coordinator_inside.h. Must not know sockets. */
 #include <math.h>
@@ -36,8 +36,8 @@ struct coordinator_node *coordinator_nodes_note_closed(struct coordinator *c,
     const int at = heartbeat->closed_rank / c->config.workers_n;
     if (at >= c->world_n)
         return NULL;
-    /* The process must still be the one of that world. A node that reported the loss of its worker
-     * explained why the connection ended. */
+    /* The process must still be the one in that world. A node that reported the loss of its worker
+     * has explained why the connection ended. */
     struct coordinator_node *node = &c->nodes[c->world_ids[at]];
     if (!node->is_in_world || !coordinator_is_present(node) || node == from ||
         node->lost == heartbeat->closed)

@@ -11,14 +11,15 @@
 #include "base/memory.h"
 #include "net/https_server.h"
 
-#define CONNECTIONS_MAX \
-    4 /* of one node at a time: heartbeat, urgent news, world, and one that is closing */
+/* most connections of one node: heartbeat, urgent news, world, and one that is closing */
+#define CONNECTIONS_MAX 4
 
 /* The connections of one node. */
 struct connections {
     struct https_server_request *held; /* its heartbeat; NULL: none */
     int64_t sequence, revision, until_ms;
-    struct message_incarnation incarnation; /* of the held heartbeat and the tags */
+    /* the incarnation that sent the held heartbeat and used the tags */
+    struct message_incarnation incarnation;
     const void *tags[CONNECTIONS_MAX];
 };
 
@@ -28,8 +29,8 @@ struct coordinator_server {
     struct connections *connections; /* nodes_n */
     struct evbuffer *world;          /* the JSON of world_generation; NULL: none yet */
     int64_t world_generation;
-    int64_t unreadable_ms;    /* of the last warning */
-    struct message_body body; /* of the request being read */
+    int64_t unreadable_ms;    /* clock_ms of the last warning */
+    struct message_body body; /* body of the request being read */
 };
 
 static void send_reply(struct https_server_request *request, const struct message_reply *reply)
@@ -71,7 +72,8 @@ static void add_tag(struct connections *conns, const void *tag)
     }
 }
 
-/* Notes the connection of a member's message. Those of an earlier incarnation are forgotten. */
+/* Notes the connection of a member's message. Connections of an earlier incarnation are
+ * forgotten. */
 static void note_connection(struct coordinator_server *s, int node_id,
                             struct message_incarnation incarnation,
                             struct https_server_request *request)
@@ -102,8 +104,8 @@ static void on_disconnect(void *arg, const void *tag)
             is_left = is_left || conns->tags[k];
         }
         if (was_mine && !is_left) {
-            /* The last connection of this node was closed. If it is lost by that, the others must
-             * know. */
+            /* The last connection of this node was closed. If the node is lost by that, the others
+             * must be informed. */
             const int64_t before = coordinator_revision(s->config.coordinator);
             coordinator_on_disconnect(s->config.coordinator, i, s->connections[i].incarnation,
                                       clock_ms());
@@ -309,7 +311,7 @@ static struct coordinator *fuzz_coordinator(void)
     return coordinator_open(&config, clock_ms());
 }
 
-/* A server without a key, so that every connection is admitted. */
+/* Opens a server without a key, so that every connection is admitted. */
 static void fuzz_open(void)
 {
     static const struct psk none = {.is_none = true};
@@ -335,8 +337,8 @@ static void fuzz_open(void)
     ASSERT(coordinator_server_open(&config, &fuzz_server) == ST_OK);
 }
 
-/* Requests, each ended by a byte that UTF-8 does not have. The first byte of a request selects the
- * path; the rest is the body, or raw bytes. */
+/* Writes requests, each ended by a byte that UTF-8 does not have. The first byte of a request
+ * selects the path; the rest is the body, or raw bytes. */
 static void fuzz_write(struct text *out, const uint8_t *data, size_t size)
 {
     static const char *const paths[] = {"say", "world", "data"};
@@ -370,8 +372,8 @@ static void fuzz_forget(void)
     fuzz_server->world_generation = 0;
 }
 
-/* A client of any kind: node 0 answers or closes the connection, holds no request, and accepts the
- * next client. */
+/* Runs a client of any kind: node 0 answers or closes the connection, holds no request, and accepts
+ * the next client. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,9 +1,10 @@
-/* coordinator_server — node 0's HTTPS requests: reads each message, gives it to the coordinator,
+/* coordinator_server — node 0's HTTPS requests: reads each message, passes it to the coordinator,
  * sends the reply.
  *
- *   POST /v1/say a heartbeat; the reply is held back until the coordinator's revision changes, or
- *                    until the time that the member named is over
- *   POST /v1/world the addresses of a generation other paths config.on_request
+ *   POST /v1/say    a heartbeat; the reply is held back until the coordinator's revision changes,
+ *                   or until the hold time in the message is over
+ *   POST /v1/world  the addresses of a generation
+ *   other paths     config.on_request
  *
  * Watches which connections belong to which node, so that the end of the last one is an event. Must
  * not decide anything about the job. */
@@ -19,11 +20,11 @@ struct coordinator_server;
 struct coordinator_server_config {
     struct event_base *loop;
     struct coordinator *coordinator;
-    int nodes_n, workers_n; /* workers_n: of each node */
+    int nodes_n, workers_n; /* workers_n: workers of each node */
     const char *addr;
     int port;
     const struct psk *psk;
-    const uint8_t *seed;          /* of the generations' secrets */
+    const uint8_t *seed;          /* seed of the generations' secrets */
     void (*on_change)(void *arg); /* the coordinator has applied a message */
     /* As in cluster_config. */
     void (*on_request)(void *arg, struct https_server_request *request, const char *path,
@@ -33,11 +34,10 @@ struct coordinator_server_config {
 
 enum status coordinator_server_open(const struct coordinator_server_config *config,
                                     struct coordinator_server **out);
-/* coordinator_server_close — answers what is held. Accepts NULL. */
+/* coordinator_server_close — answers the held requests. Accepts NULL. */
 void coordinator_server_close(struct coordinator_server *s);
-/* coordinator_server_flush — answers held heartbeats for which there is news, or that have been
- * held for the time that the member named. Call it after every change and several times a
- * second. */
+/* coordinator_server_flush — answers held heartbeats for which there is news, or whose hold time is
+ * over. Call it after every change and several times a second. */
 void coordinator_server_flush(struct coordinator_server *s);
 void coordinator_server_strangers(const struct coordinator_server *s,
                                   struct https_server_strangers *out);

@@ -16,8 +16,9 @@ bool coordinator_world_may_lose(const struct coordinator *c, const struct coordi
     return c->config.min_nodes < c->config.nodes_n && node != c->nodes;
 }
 
-/* may_begin_without — a node that is absent; or one that is back, and still loads. One that was in
- * the last generation is waited for: it starts a worker again, and holds a part of the state. */
+/* Returns true if a generation may begin without this node: it is absent, or it is back and still
+ * loads. A node that was in the last generation is waited for: it starts a worker again, and holds
+ * a part of the state. */
 static bool may_begin_without(const struct coordinator *c, const struct coordinator_node *node,
                               int64_t now_ms)
 {
@@ -26,8 +27,8 @@ static bool may_begin_without(const struct coordinator *c, const struct coordina
     if (node->has_departed)
         return true;
     if (coordinator_is_absent(node)) {
-        /* An absent node is no longer waited for. A new process of node 0 does not know which nodes
-         * are alive until they have had time to find it. */
+        /* The wait for an absent node is over. A new process of node 0 cannot tell which nodes are
+         * alive until they have had time to find it. */
         if (c->generation == 0)
             return now_ms - c->gathering_ms >= c->config.join_timeout_ms;
         return c->worlds_n > 0 || node->state == CLUSTER_NODE_LOST ||
@@ -37,8 +38,8 @@ static bool may_begin_without(const struct coordinator *c, const struct coordina
            node->ready <= node->used;
 }
 
-/* Begins with the node that was not ready the last time: while that waits, a message of any other
- * node costs the same, however many nodes there are. */
+/* Begins with the node that was not ready the last time: while that node is waited for, a message
+ * of any other node costs the same for any number of nodes. */
 bool coordinator_world_is_ready(struct coordinator *c, int64_t now_ms)
 {
     int ready_n = 0;

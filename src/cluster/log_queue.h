@@ -19,10 +19,10 @@ struct log_queue {
 
 void log_queue_add(struct log_queue *queue, bool is_warning, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* log_queue_next — takes out the oldest line, valid until the next add. NULL: none. */
+/* log_queue_next — removes the oldest line and returns it, valid until the next add. NULL: none. */
 const char *log_queue_next(struct log_queue *queue, bool *is_warning_out);
 /* log_queue_list — writes the numbers of 0 … n − 1 for which is_one returns true, as "1, 3-7, 9".
- * Returns how many. */
+ * Returns their number. */
 int log_queue_list(int n, bool (*is_one)(const void *arg, int i), const void *arg, char *out,
                    size_t cap);
 

@@ -22,7 +22,7 @@ void member_init(struct member *m, const struct member_config *config, int64_t n
     loop_lag_init(&m->lag, now_ms);
 }
 
-/* What holds between two events, whatever node 0 answers. */
+/* Checks the invariants between two events, which hold for any answer of node 0. */
 static void assert_invariants(const struct member *m)
 {
     ASSERT(!m->is_ready_held || m->is_ready);
@@ -63,7 +63,7 @@ void member_lost(struct member *m, const struct cluster_loss *loss, struct membe
     const bool is_current = loss->generation == m->running,
                is_late = m->running == 0 && loss->worker_i >= 0;
     if (!is_current && !is_late)
-        return; /* of an ended generation, which has another cause */
+        return; /* a loss in an ended generation, which has another cause */
     if (loss->generation != 0 &&
         !(m->lost != loss->generation || (m->lost_worker < 0 && loss->worker_i >= 0)))
         return;
@@ -87,7 +87,7 @@ void member_stepped(struct member *m, int64_t generation, struct member_actions 
     if (generation <= m->stepped)
         return;
     m->stepped = generation;
-    /* Node 0 waits for it, and its own steps suffice. */
+    /* Node 0 waits for this message, and its own steps suffice. */
     actions->is_urgent = actions->is_urgent || m->config.node_id == 0;
 }
 
@@ -162,7 +162,7 @@ static void finish(struct member *m, enum status st, const char *text,
     text_copy(actions->text, sizeof actions->text, text);
 }
 
-/* The generation that this node is in has ended. */
+/* Leaves the generation, which has ended. */
 static void leave_world(struct member *m, const char *why, struct member_actions *actions)
 {
     ASSERT(m->running != 0);
@@ -171,7 +171,8 @@ static void leave_world(struct member *m, const char *why, struct member_actions
     m->running = 0;
 }
 
-/* This node ends its generation by itself. Node 0 may not know, so the loss is reported. */
+/* Ends this node's generation without node 0, which may not have noticed, so the loss is
+ * reported. */
 static void give_up(struct member *m, const char *why, struct member_actions *actions)
 {
     int64_t generation = m->running;
@@ -198,8 +199,7 @@ static void on_running(struct member *m, const struct message_reply *reply,
     else if (is_mine && m->is_ready)
         actions->fetch = reply->generation;
     else if (reply->used > 0 && m->lost != reply->generation) {
-        /* The readiness was withdrawn too late. If it was for a worker that ended, that is the
-         * loss. */
+        /* The readiness was withdrawn too late. If a worker ended, that is the loss. */
         int64_t generation = reply->generation;
         struct cluster_loss loss = {generation, -1, -1, ST_PEER, "its workers are no longer ready"};
         if (m->losses > 0 && m->lost == 0 && m->lost_worker >= 0)
@@ -242,8 +242,9 @@ static void on_member_reply(struct member *m, const struct message_reply *reply,
         actions->stop = m->known_stop = reply->stop;
 }
 
-/* Node 0 no longer knows this node. That ends the generation; and a readiness that was sent may
- * have been used for another one, so it is withdrawn. */
+/* Withdraws from the job, because node 0 does not list this node any more. That ends the
+ * generation; and a readiness that was sent may have been used for another one, so it is
+ * withdrawn. */
 static void drop_membership(struct member *m, const char *why, struct member_actions *actions)
 {
     m->is_joined = m->is_ready_held = false;
@@ -251,7 +252,7 @@ static void drop_membership(struct member *m, const char *why, struct member_act
         give_up(m, why, actions);
     } else if (m->is_ready && m->is_ready_sent && !m->is_leaving) {
         m->is_ready = false;
-        /* That generation's number is given up, too: the next one must be higher. */
+        /* That generation's number is skipped, too: the next one must be higher. */
         actions->abort = ++m->generation;
         text_copy(actions->text, sizeof actions->text, why);
     }

@@ -4,10 +4,10 @@
  * A pure state machine: (state, event, time) → state and actions, which the caller carries out.
  * There are no system calls, and no memory beyond the struct; time comes from the caller.
  *
- * A lease keeps two worlds from running at once. A member counts node 0's silence from the moment
- * at which it sent the message that was last answered. The coordinator counts from the moment at
- * which that message arrived. So the member gives its world up first. Each reply has the length of
- * the lease; each message has the longest stall of this node lately.
+ * A lease keeps two worlds from running at the same time. A member counts node 0's silence from the
+ * moment at which it sent the message that was last answered. The coordinator counts from the
+ * moment at which that message arrived. So the member abandons its world first. Each reply has the
+ * length of the lease; each message has the longest stall of this node lately.
  *
  * Must not know sockets. */
 #ifndef CONVOY_CLUSTER_MEMBER_H
@@ -17,10 +17,10 @@
 #include "net/loop_lag.h"
 
 #define MEMBER_LEASE_FACTOR_MAX 4 /* × peer_timeout_ms: the longest lease that is accepted */
-/* Node 0 is lost when its connection has ended, and no other can be made, for so long. */
+/* Node 0 is lost if its connection has ended, and no other can be made, for this long. */
 #define MEMBER_DISCONNECTED_MS 400
-/* A member that leaves waits so long for node 0 to confirm it; less if node 0 was silent for
- * MEMBER_LEAVE_MS already. */
+/* A member that leaves waits MEMBER_LEAVE_MS for node 0 to confirm it, and only
+ * MEMBER_LEAVE_SILENT_MS if node 0 was silent for MEMBER_LEAVE_MS already. */
 #define MEMBER_LEAVE_MS 3000
 #define MEMBER_LEAVE_SILENT_MS 500
 
@@ -30,89 +30,91 @@ struct member_config {
     struct message_incarnation incarnation;
 };
 
-/* What the caller must do, in this order. */
+/* The actions that the caller must carry out, in this order. */
 struct member_actions {
     int64_t abort; /* end this generation; 0: none; the reason is in text */
     int64_t fetch; /* request the addresses of this generation; 0: none */
     int stop;      /* the request to stop; 0: none */
     bool is_over;  /* the member is done: st, text */
     enum status st;
-    bool is_urgent; /* send a message now, not with the next heartbeat */
+    bool is_urgent; /* send a message immediately, not with the next heartbeat */
     char text[MESSAGE_TEXT_MAX];
 };
 
 struct member {
     struct member_config config;
-    struct message_incarnation coordinator; /* that answered last; zero: none yet */
+    struct message_incarnation coordinator; /* the coordinator that answered last; zero: none yet */
     int64_t sequence, revision;
-    int64_t generation; /* the highest known */
+    int64_t generation; /* the highest generation received */
     int64_t running;    /* the generation that this node is in; 0: none */
-    int64_t ready;      /* counts how often the workers were ready */
+    int64_t ready;      /* number of times that the workers were ready */
     bool is_ready, is_ready_held,
-        is_ready_sent;        /* not used up yet · node 0 confirmed it · was sent */
-    bool is_joined;           /* this coordinator has admitted it */
-    bool was_admitted;        /* some coordinator has admitted it before */
-    int64_t since_ms;         /* without a reply since */
-    int64_t answered_ms;      /* when the last message that got a lease was sent; -1: never */
-    int64_t contact_ms;       /* when the last message that got a reply was sent; -1: never */
-    int64_t lease_ms;         /* from answered_ms on */
-    struct loop_lag lag;      /* of this process */
+        is_ready_sent; /* not used up yet · node 0 confirmed it · was sent */
+    bool is_joined;    /* this coordinator has admitted it */
+    bool was_admitted; /* some coordinator has admitted it before */
+    int64_t since_ms;  /* without a reply since */
+    /* when the last message whose reply renewed the lease was sent; -1: never */
+    int64_t answered_ms;
+    int64_t contact_ms;       /* when the last message with a reply was sent; -1: never */
+    int64_t lease_ms;         /* length of the lease, from answered_ms on */
+    struct loop_lag lag;      /* lag of this process */
     int64_t disconnected_ms;  /* node 0 cannot be reached since; -1: it can */
     int64_t losses, lost;     /* as in message_heartbeat */
-    int64_t replied_sequence; /* the highest that was answered */
+    int64_t replied_sequence; /* the highest number of an answered message */
     enum status lost_st;
-    int lost_worker; /* as in message_heartbeat, as lost_step is */
+    int lost_worker; /* as in message_heartbeat, like lost_step */
     int64_t lost_step;
-    int64_t closed; /* as in message_heartbeat, as closed_rank is */
+    int64_t closed; /* as in message_heartbeat, like closed_rank */
     int closed_rank;
     int64_t stepped;      /* as in message_heartbeat */
-    int stop, known_stop; /* as this node was asked · as any node was asked */
+    int stop, known_stop; /* stop requested on this node · on any node */
     bool is_leaving, is_over;
     int64_t leaving_ms;
     enum status leave_st;
     int64_t step;
     struct restart_counts counts;
-    char why[MESSAGE_TEXT_MAX];     /* of `lost` or of leaving */
+    char why[MESSAGE_TEXT_MAX];     /* reason of `lost` or of leaving */
     char missing[MESSAGE_TEXT_MAX]; /* as in message_reply */
     char unreachable_why[256];      /* why node 0 cannot be reached, as text */
-    char where[288];                /* node 0's host and port, for messages; "": not known */
+    char where[288];                /* node 0's host and port, for messages; "": unknown */
 };
 
 void member_init(struct member *m, const struct member_config *config, int64_t now_ms);
 
-/* Events of the supervisor, as in cluster.h. Each sets actions->is_urgent when node 0 must know at
- * once. */
+/* Events of the supervisor, as in cluster.h. Each sets actions->is_urgent if node 0 must be
+ * informed immediately. */
 void member_ready(struct member *m, struct member_actions *actions);
 void member_lost(struct member *m, const struct cluster_loss *loss, struct member_actions *actions);
 /* member_closed — a rank of this node found in this generation, which may have ended since, that
- * the connection to closed_rank was closed or reset by that rank's host. The first report of a
+ * the connection to closed_rank was closed or reset by that rank's host. Only the first report of a
  * generation counts. */
 void member_closed(struct member *m, int64_t generation, int closed_rank,
                    struct member_actions *actions);
-/* member_stepped — the workers of this node finished a step in this generation; further calls for
- * it do nothing. */
+/* member_stepped — reports that the workers of this node finished a step in this generation;
+ * further calls for it do nothing. */
 void member_stepped(struct member *m, int64_t generation, struct member_actions *actions);
 void member_stop(struct member *m, int request, struct member_actions *actions);
-/* member_abandon — gives the generation up at once, because nothing moves in it. Node 0 gets the
- * message when it can be reached. */
+/* member_abandon — abandons the generation immediately, because nothing moves in it. The message is
+ * sent when node 0 can be reached. */
 void member_abandon(struct member *m, const char *why, struct member_actions *actions);
 void member_leave(struct member *m, enum status st, const char *why, int64_t now_ms,
                   struct member_actions *actions);
 
-/* member_make_heartbeat — the next message; the caller adds ranks and addresses. true: also ask to
- * join. */
+/* member_make_heartbeat — makes the next message; the caller adds ranks and addresses. true: also
+ * request to join. */
 bool member_make_heartbeat(struct member *m, int64_t now_ms, struct message_heartbeat *heartbeat);
-/* member_has_addresses — the next message must carry the workers' addresses. They are sent only to
- * a coordinator that has admitted this node, so that no two coordinators make a world of them. */
+/* member_has_addresses — returns true if the next message must carry the workers' addresses. They
+ * are sent only to a coordinator that has admitted this node, so that no two coordinators make a
+ * world of them. */
 bool member_has_addresses(const struct member *m);
-/* member_on_reply — the reply to a message that was sent at sent_ms. */
+/* member_on_reply — handles the reply to a message that was sent at sent_ms. */
 void member_on_reply(struct member *m, const struct message_reply *reply, int64_t sent_ms,
                      int64_t now_ms, struct member_actions *actions);
-/* member_on_world — the addresses of this generation have arrived. true: enter it now. */
+/* member_on_world — handles the arrival of a generation's addresses. true: enter it now. */
 bool member_on_world(struct member *m, int64_t generation, int64_t now_ms);
-/* member_on_disconnect — node 0 closed the connection, or refused one; why: as text. */
+/* member_on_disconnect — handles a connection that node 0 closed or refused; why: as text. */
 void member_on_disconnect(struct member *m, const char *why, int64_t now_ms);
-/* member_tick — call it every LOOP_LAG_TICK_MS: it finds the end of the lease and timeouts. */
+/* member_tick — finds the end of the lease and timeouts. Call it every LOOP_LAG_TICK_MS. */
 void member_tick(struct member *m, int64_t now_ms, struct member_actions *actions);
 
 #endif

@@ -10,9 +10,10 @@
 #include "base/rand.h"
 #include "net/https_client.h"
 
-#define HOLD_MS 1000   /* the longest that node 0 holds a heartbeat */
-#define ANSWER_MS 3000 /* the longest that the reply may take after that */
-#define WAIT_MS 300    /* before it asks to join again, while another process may hold the place */
+#define HOLD_MS 1000   /* the longest time that node 0 holds a heartbeat */
+#define ANSWER_MS 3000 /* the longest time until the reply after that */
+/* before the next request to join, while another process may hold the place */
+#define WAIT_MS 300
 #define BACK_OFF_MS 100
 #define BACK_OFF_MS_MAX 2000
 #define LOG_MS 5000
@@ -37,7 +38,7 @@ static void send_heartbeat(struct member_client *c, enum https_client_slot slot,
     message_write_heartbeat(&body, &heartbeat, is_joining ? &join : NULL, hold_ms);
     c->is_urgent = false;
     const struct member *m = c->config.member;
-    int64_t grace_ms = m->lease_ms - m->config.peer_timeout_ms; /* node 0 may stall for so long */
+    int64_t grace_ms = m->lease_ms - m->config.peer_timeout_ms; /* node 0 may stall for this long */
     https_client_post(c->client, slot, "/v1/say", &body, MESSAGE_BODY_MAX,
                       hold_ms + ANSWER_MS + grace_ms);
 }

@@ -1,6 +1,6 @@
 /* member_client — a member's HTTPS requests to node 0: keeps one heartbeat request open, sends
- * urgent news beside it, fetches worlds, and tries again with back-off. Must not decide anything
- * about the job: member.c does. */
+ * urgent news in a second request, fetches worlds, and tries again with back-off. Must not decide
+ * anything about the job: member.c does. */
 #ifndef CONVOY_CLUSTER_MEMBER_CLIENT_H
 #define CONVOY_CLUSTER_MEMBER_CLIENT_H
 
@@ -13,9 +13,9 @@ struct member_client_config {
     struct event_base *loop;
     struct member *member;
     const char *host;
-    int port, nodes_n, workers_n; /* of the job; of each node */
+    int port, nodes_n, workers_n; /* nodes of the job; workers of each node */
     const struct psk *psk;
-    /* What the caller adds to a message: ranks, addresses, and how to join. */
+    /* Adds the caller's part to a message: ranks, addresses, and how to join. */
     void (*fill_heartbeat)(void *arg, bool is_with_addresses, struct message_heartbeat *heartbeat,
                            struct message_join *join);
     void (*carry_out)(void *arg, const struct member_actions *actions);
@@ -26,10 +26,10 @@ struct member_client_config {
 enum status member_client_open(const struct member_client_config *config,
                                struct member_client **out);
 void member_client_close(struct member_client *c); /* accepts NULL */
-/* member_client_notify — there is news: the next pump sends it at once. */
+/* member_client_notify — there is news: the next pump sends it immediately. */
 void member_client_notify(struct member_client *c);
-/* member_client_pump — sends what is due. Call it several times a second, and soon after
- * member_client_notify. Does not block. */
+/* member_client_pump — sends the messages that are due. Call it several times a second, and soon
+ * after member_client_notify. Does not block. */
 void member_client_pump(struct member_client *c);
 /* member_client_fetch_world — requests the addresses of a generation; on_world follows if the
  * member enters it. */

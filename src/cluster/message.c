@@ -192,7 +192,7 @@ static enum status get_bool(const cJSON *object, const char *key, bool *out)
     return ST_OK;
 }
 
-/* Text for the log is cut to its field, never refused. */
+/* Reads text for the log, which is cut to its field, never refused. */
 static enum status get_text(const cJSON *object, const char *key, char *out, size_t cap)
 {
     const char *value;
@@ -225,7 +225,8 @@ static enum status get_incarnation(const cJSON *object, const char *key,
     return ST_OK;
 }
 
-/* A node of an earlier version does not send the last two; see read_later_keys. */
+/* Reads the counts. A node of an earlier version does not send the last two; see
+ * read_later_keys. */
 static enum status get_counts(const cJSON *object, struct restart_counts *out)
 {
     TRY(json_get_i64(object, "restarts", 0, INT32_MAX, &out->restarts));
@@ -293,8 +294,8 @@ static enum status read_machine(const cJSON *root, struct machine_stats *out)
     return ST_OK;
 }
 
-/* A node of an earlier version does not send these. It is read all the same, so that the admission
- * names the difference of the versions. */
+/* Reads keys that a node of an earlier version does not send. Its message is read nevertheless, so
+ * that the admission reports the difference of the versions. */
 static enum status read_later_keys(const cJSON *root, struct message_heartbeat *heartbeat)
 {
     if (!cJSON_HasObjectItem(root, "closed"))
@@ -479,7 +480,7 @@ enum status message_read_world(const char *bytes, size_t n, int nodes_n, int wor
 
 #include "base/assert.h"
 
-/* A message that is read, written and read again is the same. */
+/* Checks that a message that is read, written and read again stays the same. */
 static void check_heartbeat(const struct message_body *body)
 {
     static struct message_body again;

@@ -1,17 +1,17 @@
 /* message — the messages between members and the coordinator, as structs and as JSON.
  *
  * A message carries a whole state, never a change: a lost, repeated or late one does no harm. A
- * member sends its own state (struct message_heartbeat), and asks to join at first (struct
+ * member sends its own state (struct message_heartbeat), at first with a request to join (struct
  * message_join). The coordinator replies with the state of the job (struct message_reply).
- * Addresses travel apart from that: a member sends its own when they are new, and fetches those of
- * all ranks once a generation.
+ * Addresses travel separately: a member sends its own when they are new, and fetches the addresses
+ * of all ranks once a generation.
  *
  * Some keys of the JSON have older names than the fields here: "turn" is the revision, "instance"
  * the incarnation. So do the losses of an incident, and "step_best" is the step after which worker
  * 0 was lost last. The bytes on the wire stay as they are.
  *
- * Readers are pure functions of (bytes, size). Must not know sockets, time or what a message leads
- * to. */
+ * Readers are pure functions of (bytes, size). Must not know sockets, time or the consequences of a
+ * message. */
 #ifndef CONVOY_CLUSTER_MESSAGE_H
 #define CONVOY_CLUSTER_MESSAGE_H
 
@@ -27,9 +27,9 @@
 
 #define MESSAGE_PROTOCOL 1
 #define MESSAGE_TEXT_MAX 1024
-#define MESSAGE_BODY_MAX ((size_t)256 << 10) /* of a request to node 0 */
+#define MESSAGE_BODY_MAX ((size_t)256 << 10) /* bytes of a request to node 0 */
 #define MESSAGE_AGREE_MAX ((size_t)48 << 10)
-/* Of the largest world: every address in base64. */
+/* Bytes of the largest world: every address in base64. */
 #define MESSAGE_WORLD_MAX ((size_t)24 << 20)
 
 /* Identifies one start of one process: 128 random bits. All zero: none. */
@@ -41,7 +41,7 @@ static inline bool message_is_same(struct message_incarnation a, struct message_
     return a.hi == b.hi && a.lo == b.lo;
 }
 
-/* What a process adds to its heartbeat until it is admitted. */
+/* The fields that a process adds to its heartbeat until it is admitted. */
 struct message_join {
     int64_t protocol;
     int nodes_n, workers_n;
@@ -50,35 +50,37 @@ struct message_join {
     const char *agree_json; /* points into the reader's message_body */
 };
 
-/* What a member sends: its whole state. */
+/* The message of a member: its whole state. */
 struct message_heartbeat {
     int node_id;
     struct message_incarnation incarnation;
     int64_t sequence;   /* grows with every message of this incarnation */
-    int64_t revision;   /* of the coordinator's state in the last reply; -1: none */
-    int64_t silence_ms; /* since it sent the message that was last answered */
+    int64_t revision;   /* revision of the coordinator's state in the last reply; -1: none */
+    int64_t silence_ms; /* time since it sent the message that was last answered */
     int64_t lag_ms;     /* its longest stall lately (net/loop_lag.h): an overloaded host */
-    int64_t generation; /* the highest that it knows */
+    int64_t generation; /* the highest generation that it has received */
     int64_t running;    /* the generation that it is in; 0: none */
-    int64_t ready;  /* counts how often its workers were ready; 0: the last readiness is used up */
-    int64_t losses; /* counts how often a worker was lost, or it gave a generation up */
-    int64_t lost;   /* the generation of the last loss; 0: before there was a world */
+    /* number of times that its workers were ready; 0: the last readiness is used up */
+    int64_t ready;
+    /* number of times that a worker was lost, or this node abandoned a generation */
+    int64_t losses;
+    int64_t lost; /* the generation of the last loss; 0: before there was a world */
     enum status lost_st;
     /* The worker of this node that ended, and its last step (-1: none). lost_worker -1: none ended,
      * so the cause of the loss may be on another node. */
     int lost_worker;
     int64_t lost_step;
-    /* The last generation in which a connection for data ended, because the host of a rank of
-     * another node closed or reset it; 0: none. And that rank's number in the generation. */
+    /* The last generation in which a connection for data ended because the host of a rank of
+     * another node closed or reset it, and that rank's number in the generation; 0: none. */
     int64_t closed;
     int closed_rank;
     int64_t stepped; /* the last generation in which its workers finished a step; 0: none */
     bool is_leaving;
     enum status leave_st;
     int stop;     /* the request to stop that its supervisor got; 0: none */
-    int64_t step; /* the highest of its ranks; a return to a checkpoint lowers it; -1: none */
+    int64_t step; /* the highest step of its ranks; a return to a checkpoint lowers it; -1: none */
     struct restart_counts counts;
-    char why[MESSAGE_TEXT_MAX]; /* of the last loss or of leaving; "" */
+    char why[MESSAGE_TEXT_MAX]; /* reason of the last loss or of leaving; "" */
     struct machine_stats machine;
     int ranks_n; /* ≤ CLUSTER_WORKERS_MAX */
     const struct cluster_rank *ranks;
@@ -86,42 +88,44 @@ struct message_heartbeat {
     const struct cluster_address *addresses;
 };
 
-/* What a process is to the coordinator. */
+/* The standing of a process with the coordinator. */
 enum message_answer {
     MESSAGE_ANSWER_MEMBER, /* a member: the rest of the reply is valid */
-    MESSAGE_ANSWER_JOIN,   /* not known: ask to join */
-    MESSAGE_ANSWER_WAIT,   /* another process may still hold its place: ask to join again later */
-    MESSAGE_ANSWER_END     /* it must end: st, text */
+    MESSAGE_ANSWER_JOIN,   /* unknown: request to join */
+    /* another process may still hold its place: request to join again later */
+    MESSAGE_ANSWER_WAIT,
+    MESSAGE_ANSWER_END /* it must end: st, text */
 };
-/* What the coordinator replies: the state of the job, as this member needs it. */
+/* The coordinator's reply: the state of the job for this member. */
 struct message_reply {
     enum message_answer answer;
     struct message_incarnation coordinator;
-    int64_t revision;        /* grows when the job's state changes */
-    int64_t sequence;        /* of the message that this replies to */
-    int64_t generation;      /* the last that was made */
-    bool is_running;         /* it runs; false: the nodes gather */
-    bool is_lease;           /* the message renews the lease; false: send another at once */
-    int64_t lease_ms;        /* from the sending of the message on; 0: PEER_TIMEOUT */
+    int64_t revision;   /* grows when the job's state changes */
+    int64_t sequence;   /* number of the message that this replies to */
+    int64_t generation; /* the last generation that was made */
+    bool is_running;    /* that generation runs; false: the nodes gather */
+    bool is_lease;      /* the message renews the lease; false: send another immediately */
+    /* length of the lease from the sending of the message on; 0: PEER_TIMEOUT */
+    int64_t lease_ms;
     int64_t ready;           /* the member's readiness, once its addresses have arrived; 0: none */
-    int64_t used;            /* the member's readiness that its last world took; 0: none */
-    bool is_leave_confirmed; /* the member may leave: the coordinator knows */
+    int64_t used;            /* the member's readiness that its last world used; 0: none */
+    bool is_leave_confirmed; /* the member may leave: the coordinator has noted it */
     int stop;                /* the request to stop that a node got; 0: none */
     enum status st;          /* END */
     struct restart_counts counts;
     /* END: the reason; gathering: why the last generation ended */
     char text[MESSAGE_TEXT_MAX];
-    char missing[MESSAGE_TEXT_MAX]; /* the nodes that are not there or not ready */
+    char missing[MESSAGE_TEXT_MAX]; /* the nodes that are absent or not ready */
 };
 
 /* ---- JSON ---- */
 
-/* A parsed heartbeat, with the memory that its pointers lead to. */
+/* A parsed heartbeat, with the memory to which its pointers lead. */
 struct message_body {
     struct message_heartbeat heartbeat;
     struct message_join join;
     bool has_join;
-    int64_t hold_ms; /* how long the reply may be held back for news */
+    int64_t hold_ms; /* time for which the reply may be held back for news */
     struct cluster_rank ranks[CLUSTER_WORKERS_MAX];
     struct cluster_address addresses[CLUSTER_WORKERS_MAX];
     char agree[MESSAGE_AGREE_MAX];
@@ -135,17 +139,17 @@ void message_write_world_request(struct text *out, int node_id,
                                  struct message_incarnation incarnation, int64_t generation);
 void message_write_world(struct text *out, const struct cluster_world *world);
 
-/* Readers accept bytes of any content: ST_BAD_DATA with a reason. From another protocol only
- * protocol, node_id and host are read, and has_join is set, so that the admission names the
+/* Readers accept bytes of any content: ST_BAD_DATA with a reason. If the protocol differs, only
+ * protocol, node_id and host are read, and has_join is set, so that the admission reports the
  * difference. */
 enum status message_read_heartbeat(const char *bytes, size_t n, struct message_body *out);
 enum status message_read_reply(const char *bytes, size_t n, struct message_reply *out);
 enum status message_read_world_request(const char *bytes, size_t n, int *node_id_out,
                                        struct message_incarnation *incarnation_out,
                                        int64_t *generation_out);
-/* message_read_world — of at most nodes_n nodes of workers_n ranks: addresses[nodes_n × workers_n]
- * and node_ids[nodes_n], which out leads to. Refused: node ids that do not ascend from 0 on, and
- * another number of addresses than they have. */
+/* message_read_world — reads a world of at most nodes_n nodes of workers_n ranks into
+ * addresses[nodes_n × workers_n] and node_ids[nodes_n], to which out points. Refuses node ids that
+ * do not ascend from 0 on, and a number of addresses that does not fit them. */
 enum status message_read_world(const char *bytes, size_t n, int nodes_n, int workers_n,
                                struct cluster_address *addresses, int *node_ids,
                                struct cluster_world *out);

@@ -76,7 +76,8 @@ bool node_diff_is_same(const struct node_diff_side *mine, const struct node_diff
 
 #include "base/assert.h"
 
-/* The settings of another node: the sentence fits its buffer, and both directions agree. */
+/* Compares with the settings of another node: the sentence fits its buffer, and both directions
+ * agree. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

@@ -1,5 +1,5 @@
-/* node_diff — compares what two nodes were started with: settings, version, model, number of nodes
- * and workers. Pure. It must not know what a setting means. */
+/* node_diff — compares the start parameters of two nodes: settings, version, model, number of nodes
+ * and workers. Pure. It must not know the meaning of a setting. */
 #ifndef CONVOY_CLUSTER_NODE_DIFF_H
 #define CONVOY_CLUSTER_NODE_DIFF_H
 
@@ -15,8 +15,8 @@ struct node_diff_side {
     const char *agree_json; /* one flat object, name → text */
 };
 
-/* node_diff_is_same — false: out gets a sentence with the keys that differ (at most three), both
- * values and both nodes. */
+/* node_diff_is_same — returns false if the nodes differ: out then has a sentence with the keys that
+ * differ (at most three), both values and both nodes. */
 bool node_diff_is_same(const struct node_diff_side *mine, const struct node_diff_side *theirs,
                        char *out, size_t cap);
 

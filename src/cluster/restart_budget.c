@@ -7,7 +7,8 @@
 #define DELAY_MAX_MS 10000
 #define CAUSE_MAX 896 /* leaves room for the reason in a message of cluster/message.h */
 
-/* Returns whether this repeat is of the same kind and after the same step as the one before. */
+/* Counts a repeat. Returns true if it is of the same kind and after the same step as the one
+ * before. */
 static bool count_repeat(struct restart_repeat *repeat, const struct restart_loss *loss)
 {
     const bool is_same_step = repeat->n > 0 && repeat->step == loss->step,

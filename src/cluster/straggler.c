@@ -9,7 +9,8 @@ struct furthest_call {
     int64_t age_ms;
 };
 
-/* differ: numbers of calls cannot be compared, and the longest wait is taken. */
+/* Finds the latest call. differ: numbers of calls cannot be compared, so the longest wait
+ * decides. */
 static struct furthest_call find_furthest_call(const struct cluster_node *nodes, int nodes_n,
                                                bool differ)
 {
@@ -31,8 +32,8 @@ static struct furthest_call find_furthest_call(const struct cluster_node *nodes,
     return furthest;
 }
 
-/* The supervisors reach each other, or there would be no world. The workers use other ports and
- * perhaps other networks. */
+/* Returns a hint about the network. The supervisors reach each other, or there would be no world.
+ * The workers use other ports and perhaps other networks. */
 static const char *network_hint(int nodes_n)
 {
     return nodes_n > 1
@@ -67,7 +68,7 @@ static struct behind find_behind(const struct cluster_node *nodes, int nodes_n,
     return behind;
 }
 
-/* name — "rank 2 (stage 1, tensor 0)". */
+/* Writes "rank 2 (stage 1, tensor 0)". */
 static const char *name(const struct cluster_places *places, int rank, char *out, size_t cap)
 {
     char place[64] = "";
@@ -114,7 +115,8 @@ bool straggler_find(const struct cluster_node *nodes, int nodes_n, int64_t limit
     return true;
 }
 
-/* A node that has been silent for so long counts as stalled, whatever its ranks did last. */
+/* Returns true if no rank moves. A node that has been silent for limit_ms counts as stalled,
+ * whatever its ranks did last. */
 static bool is_stalled(const struct cluster_node *node, int64_t limit_ms)
 {
     if (node->heartbeat_age_seconds * 1e3 >= (double)limit_ms)

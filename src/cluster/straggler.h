@@ -1,5 +1,5 @@
-/* straggler — finds the ranks that the others wait for, from what the ranks report. Pure. Must not
- * know what a collective does. */
+/* straggler — finds the ranks that the others wait for, from the reports of the ranks. Pure. Must
+ * not know the effect of a collective. */
 #ifndef CONVOY_CLUSTER_STRAGGLER_H
 #define CONVOY_CLUSTER_STRAGGLER_H
 
@@ -11,26 +11,26 @@
 
 /* straggler_find — finds the ranks that have not entered the latest collective call, if a rank has
  * waited in it for limit_ms. Returns false if none has. The text in out:
- *   - some ranks are behind: "node 1 rank 2 has not entered all_reduce 812 for 4.1 s"
+ *   - some ranks are late: "node 1 rank 2 has not entered all_reduce 812 for 4.1 s"
  *   - all are in the same call for STRAGGLER_ALL_MS: "all ranks are in all_reduce 812 for 20.3 s:
- *     …", with what may be wrong between the nodes
+ *     …", with possible causes between the nodes
  *   - places->calls_differ: the ranks that are in no call, as "node 1 rank 2 (stage 1, tensor 0) is
  *     in no call, while rank 0 (stage 0, tensor 0) waits in recv 40 for 4.1 s"
- * places (cluster.h) may be NULL.
- * The age of a report is added to the ages in it. */
+ * places (cluster.h) may be NULL. The age of a report is added to the ages in it. */
 bool straggler_find(const struct cluster_node *nodes, int nodes_n, int64_t limit_ms,
                     const struct cluster_places *places, char *out, size_t cap);
 
-/* straggler_is_stalled — true if nothing moves; out: the reason. Each rank was in a call for
- * limit_ms when it was last reported, or its node has been silent for so long. A rank that
+/* straggler_is_stalled — returns true if nothing moves; out: the reason. Each rank was in a call
+ * for limit_ms when it was last reported, or its node has been silent for that time. A rank that
  * computes, reads or writes makes it false. */
 bool straggler_is_stalled(const struct cluster_node *nodes, int nodes_n, int64_t limit_ms,
                           char *out, size_t cap);
 
-/* The longest call of a rank that was followed by a later call, as its reports show. It separates
- * a slow network from a stall. Zero-initialised is valid. */
+/* The longest call of a rank that was followed by a later call, by its reports. It separates a slow
+ * network from a stall. Zero-initialised is valid. */
 struct straggler_pace {
-    int64_t sequence, age_ms; /* of its call in the last report; age_ms -1: in none */
+    /* sequence and age of its call in the last report; age_ms -1: in none */
+    int64_t sequence, age_ms;
     int64_t longest_ms;
 };
 void straggler_pace_add(struct straggler_pace *pace, const struct cluster_rank *rank);

@@ -1,9 +1,9 @@
-/* dataset_client — see dataset_client.h. Read dataset_client_fetch first, at the foot. Must not
- * know what is in the files.
+/* dataset_client — see dataset_client.h. Read dataset_client_fetch first, at the end of the file.
+ * Must not interpret the files.
  *
  *   CACHE_DIR/from-node-0/<name of the list>/0/00000.bin … a folder for each part: complete files
- *                                         /part-00000      what has arrived of file 0 so far
- *                                           /lock */
+ *                                         /part-00000      the bytes of file 0 that have arrived
+ *                                         /lock */
 #include "dataset_share/dataset_client.h"
 
 #include <errno.h>
@@ -21,14 +21,14 @@
 #include "net/curl_client.h"
 #include "net/tls_client.h"
 
-#define REQUEST_MS 20000 /* of one request */
-#define PAUSE_MS 200     /* before the next attempt; doubles up to PAUSE_MS_MAX */
+#define REQUEST_MS 20000 /* limit of one request */
+#define PAUSE_MS 200     /* ms before the next attempt; doubles up to PAUSE_MS_MAX */
 #define PAUSE_MS_MAX 2000
 #define LOG_MS 10000
-/* A file that is kept is read at every start if it is not larger; the reader of a larger file
- * verifies it (data/cache.h). */
+/* Largest kept file that is read at every start; the reader of a larger file verifies it
+ * (data/cache.h). */
 #define CHECKED_BYTES ((size_t)64 << 20)
-#define TRIES 2 /* for one file, while its checksum is wrong */
+#define TRIES 2 /* attempts for one file, while its checksum is wrong */
 
 struct dataset_client {
     struct dataset_client_config config;
@@ -40,10 +40,10 @@ struct dataset_client {
     struct file_list list;
     char name[FILE_LIST_NAME_MAX], dir[FILE_PATH_MAX];
     int lock_fd;
-    struct curl_client_part part; /* its done: the bytes of complete files */
-    int64_t fetched_bytes;        /* by this call */
+    struct curl_client_part part; /* part.done: the bytes of complete files */
+    int64_t fetched_bytes;        /* bytes fetched by this call */
     int64_t pause_ms, logged_ms;
-    enum status stopped; /* by the progress of a request */
+    enum status stopped; /* set if the progress of a request stopped it */
     bool is_changed;     /* node 0 has another list now */
 };
 
@@ -123,7 +123,7 @@ static enum status post_until_answered(struct dataset_client *c,
     }
 }
 
-/* Fetches the list; waits while node 0 is still reading its own dataset. */
+/* Fetches the list. Waits while node 0 is still reading its own dataset. */
 static enum status request_list(struct dataset_client *c)
 {
     const struct file_list_request request = {
@@ -179,7 +179,7 @@ static enum status check_map(struct dataset_client *c, const struct file_map *ma
     return ST_OK;
 }
 
-/* is_known: the whole file was right when it arrived. */
+/* Checks the checksum of a file. is_known: the whole file was right when it arrived. */
 static enum status check_sum(struct dataset_client *c, const char *path,
                              const struct file_list_entry *file, bool is_known, bool *is_right)
 {
@@ -191,7 +191,7 @@ static enum status check_sum(struct dataset_client *c, const char *path,
     return st;
 }
 
-/* Is file i complete from an earlier fetch? A damaged one is removed. */
+/* Sets *is_kept_out if file i is complete from an earlier fetch. Removes a damaged file. */
 static enum status is_kept(struct dataset_client *c, int i, bool *is_kept_out)
 {
     char path[FILE_PATH_MAX];
@@ -206,7 +206,7 @@ static enum status is_kept(struct dataset_client *c, int i, bool *is_kept_out)
     return curl_client_part_remove(path);
 }
 
-/* Fetches the chunks of file i that are missing. */
+/* Fetches the missing chunks of file i. */
 static enum status fetch_chunks(struct dataset_client *c, int i)
 {
     const struct file_list_entry *file = &c->list.files[i];

@@ -2,18 +2,17 @@
  * none.
  *
  * It uses the port of the cluster: HTTPS, TLS 1.3, the job's key. It blocks, so it belongs in a
- * process that may block (a worker), and returns only when the dataset is complete or cannot be
- * had:
+ * process that may block (a worker), and returns only when the dataset is complete or unavailable:
  *
- *   - One chunk is requested after the other. After a break, or a restart of either side, it goes
- *     on after the last chunk that has arrived.
+ *   - Chunks are requested one after the other. After an interruption, or a restart of either side,
+ *     it continues after the last chunk that has arrived.
  *   - A file appears whole, by rename, once its checksum is right. The checksums of kept files of
- *     up to 64 MiB are verified each time; of larger ones their sizes.
- *   - Of several processes that want the same dataset, one fetches it; the others wait for a lock.
- *   - While node 0 cannot be reached it tries again without end. Whether node 0 is lost is decided
- *     by the cluster; config.progress then returns false.
+ *     up to 64 MiB are verified each time; for larger files only their sizes.
+ *   - If several processes need the same dataset, one fetches it; the others wait for a lock.
+ *   - While node 0 cannot be reached it tries again without end. The cluster decides whether node 0
+ *     is lost; config.progress then returns false.
  *
- * Must not know what is in the files. */
+ * Must not interpret the files. */
 #ifndef CONVOY_DATASET_SHARE_DATASET_CLIENT_H
 #define CONVOY_DATASET_SHARE_DATASET_CLIENT_H
 
@@ -28,16 +27,16 @@ struct dataset_client_config {
     int port, node_id;
     enum file_list_kind kind;
     const char *cache_dir;
-    /* Called often. Returns false to stop (ST_RETRY). bytes_total 0: not known yet. */
+    /* Called often. Returns false to stop (ST_RETRY). bytes_total 0: unknown so far. */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
 };
 
-/* dataset_client_fetch — blocks. ST_OK, with *state_out:
+/* dataset_client_fetch — fetches the dataset. Blocks. ST_OK, with *state_out:
  *   FILE_LIST_STATE_READY   data_out is the value for DATA: one folder, or several with weights
  *   FILE_LIST_STATE_NONE    node 0 uses no dataset
- * ST_NO_INPUT: node 0 cannot share or read its dataset. ST_STORE: no space here. ST_BAD_DATA: what
- * arrives is not what node 0 listed. ST_NOT_ADMITTED: another key. ST_RETRY: stopped. */
+ * ST_NO_INPUT: node 0 cannot share or read its dataset. ST_STORE: no space here. ST_BAD_DATA: the
+ * bytes differ from node 0's list. ST_NOT_ADMITTED: another key. ST_RETRY: stopped. */
 enum status dataset_client_fetch(const struct dataset_client_config *config, struct text *data_out,
                                  enum file_list_state *state_out);
 

@@ -1,9 +1,9 @@
 /* dataset_server — see dataset_server.h. Must not know how the connection is secured.
  *
- * A chunk is read when it is requested, on the supervisor's loop. That is one mebibyte, and takes a
- * millisecond at most from the page cache, where the worker that made the list has just read every
- * file. Chunks that are read and not yet sent are counted and bounded, so that a thousand nodes at
- * once do not take a thousand buffers. */
+ * A chunk is read when it is requested, on the supervisor's loop. That is one mebibyte, and needs a
+ * millisecond at most from the page cache, because the worker that made the list has just read
+ * every file. Chunks that are read and not yet sent are counted and bounded, so that a thousand
+ * nodes do not need a thousand buffers at the same time. */
 #include "dataset_share/dataset_server.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 
 #define WARN_MS 1000
 #define LOG_AGAIN_MS 60000
-#define CHUNKS_MAX 64 /* read and not yet sent */
+#define CHUNKS_MAX 64 /* most chunks that are read and not yet sent */
 
 /* The chunks that are read and not yet sent. Outlives the server while there are any. */
 struct in_flight {
@@ -34,8 +34,8 @@ struct dataset_server {
     struct file_list lists[FILE_LIST_KINDS_N];
     char names[FILE_LIST_KINDS_N][FILE_LIST_NAME_MAX];
     struct in_flight *in_flight;
-    int64_t warned_ms;                       /* the last time; 0: never */
-    int64_t request_ms[FILE_LIST_NODES_MAX]; /* of each node's last chunk; 0: none */
+    int64_t warned_ms;                       /* clock_ms of the last warning; 0: never */
+    int64_t request_ms[FILE_LIST_NODES_MAX]; /* time of each node's last chunk; 0: none */
 };
 
 struct dataset_server *dataset_server_open(void)
@@ -86,7 +86,8 @@ static void on_sent(const void *bytes, size_t n, void *arg)
         free(in_flight);
 }
 
-/* A shortage may be over in a moment (ST_RETRY): the node is to try again. */
+/* Fails because a file cannot be read. A shortage may be over in a moment (ST_RETRY): the node
+ * tries again. */
 static enum status cannot_read(const struct file_list_entry *file, int error)
 {
     bool is_short = error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN;
@@ -130,7 +131,7 @@ static enum status read_all(const struct file_list_entry *file, int fd, int64_t 
     return ST_OK;
 }
 
-/* Reads n bytes. ST_NO_INPUT: the file is not the one that the worker listed. ST_RETRY: not now. */
+/* Reads n bytes. ST_NO_INPUT: the file differs from the listed one. ST_RETRY: not now. */
 static enum status read_chunk(const struct file_list_entry *file, int64_t first, void *out,
                               size_t n)
 {
@@ -192,7 +193,7 @@ int dataset_server_answer(struct dataset_server *server, const struct file_list_
 
 /* ---- requests ---- */
 
-/* At most once a second, because a sender may try again at once. */
+/* Warns at most once a second, because a sender may try again immediately. */
 static void warn(struct dataset_server *server, const char *what, const char *sender)
 {
     int64_t now_ms = clock_ms();
@@ -219,8 +220,8 @@ void dataset_server_on_request(struct dataset_server *server, struct https_serve
         if (status_message()[0] != 0)
             warn(server, "cannot send data to", peer);
         if (code == 200 && !wanted.is_for_list) {
-            /* Logs that a node fetches data, which explains what the network is busy with. Once,
-             * and again when the node comes back after LOG_AGAIN_MS. */
+            /* Logs that a node fetches data, which explains the load of the network. Once, and
+             * again if the node comes back after LOG_AGAIN_MS. */
             int node_id = wanted.node_id;
             int64_t now_ms = clock_ms(), *last_ms = &server->request_ms[node_id];
             if (*last_ms == 0 || now_ms - *last_ms >= LOG_AGAIN_MS)
@@ -243,7 +244,7 @@ void dataset_server_on_request(struct dataset_server *server, struct https_serve
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* A request of any content, to a list of one file that does not exist. */
+/* Answers a request of any content, with a list of one file that does not exist. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

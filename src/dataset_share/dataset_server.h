@@ -1,6 +1,7 @@
 /* dataset_server — node 0's side of dataset sharing: answers requests for its file lists, and for
- * chunks of the files on them. Only a file on a list can be read, by its number. Runs on the
- * supervisor's event loop. Must not know how the connection is secured, or what is in the files. */
+ * chunks of the listed files. Only a file on a list can be read, by its number. Runs on the
+ * supervisor's event loop. Must not know how the connection is secured, or the contents of the
+ * files. */
 #ifndef CONVOY_DATASET_SHARE_DATASET_SERVER_H
 #define CONVOY_DATASET_SHARE_DATASET_SERVER_H
 
@@ -11,12 +12,12 @@ struct https_server_request;
 struct dataset_server;
 
 struct dataset_server *dataset_server_open(void);
-/* dataset_server_close — accepts NULL. Buffers that were handed to requests live until they are
+/* dataset_server_close — accepts NULL. Buffers that were passed to requests live until they are
  * sent. */
 void dataset_server_close(struct dataset_server *server);
-/* dataset_server_set — the list that node 0's worker wrote (file_list_write, with paths); bytes of
- * any content. ST_BAD_DATA: the former list stays. If there is none, requests get a list with the
- * state UNFIT and the reason. */
+/* dataset_server_set — sets the list that node 0's worker wrote (file_list_write, with paths);
+ * bytes of any content. ST_BAD_DATA: the former list stays. If there is none, requests get a list
+ * with the state UNFIT and the reason. */
 enum status dataset_server_set(struct dataset_server *server, enum file_list_kind kind,
                                const char *bytes, size_t n);
 /* dataset_server_on_request — answers one request of the cluster's port

@@ -1,4 +1,4 @@
-/* file_list — see file_list.h. Must not know what is in the files. */
+/* file_list — see file_list.h. Must not interpret the files. */
 #include "dataset_share/file_list.h"
 
 #include <stdlib.h>
@@ -12,7 +12,8 @@
 
 static const char *const states[FILE_LIST_STATES_N] = {"wait", "none", "unfit", "ready"};
 
-/* File names are made from the suffix, so it may hold nothing but letters after its point. */
+/* Returns true if s is a suffix. File names are made from it, so it may hold only letters after its
+ * point. */
 static bool is_suffix(const char *s)
 {
     size_t n = strlen(s);
@@ -248,7 +249,7 @@ enum status file_list_read_request(const char *bytes, size_t n, struct file_list
 #include "base/assert.h"
 #include "base/memory.h"
 
-/* A list that is read, written and read again is the same. */
+/* Checks that a list that is read, written and read again stays the same. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

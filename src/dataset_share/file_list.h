@@ -1,9 +1,9 @@
 /* file_list — the files of node 0's dataset, for nodes that have none: in parts, each file with its
  * size and checksum. As a struct and as JSON; the reader is a pure function of (bytes, size).
  *
- * A list has a name, a hash of everything in it. Lists of the same content have the same name
- * wherever they are made, so files that are kept under a name need not be fetched again. Must not
- * know what is in the files. */
+ * A list has a name, a hash of its whole content. Lists of the same content have the same name on
+ * every node, so files that are kept under a name need not be fetched again. Must not know the
+ * contents of the files. */
 #ifndef CONVOY_DATASET_SHARE_FILE_LIST_H
 #define CONVOY_DATASET_SHARE_FILE_LIST_H
 
@@ -21,7 +21,7 @@
 #define FILE_LIST_FILE_BYTES_MAX ((int64_t)1 << 48)
 #define FILE_LIST_NAME_MAX 33                   /* 32 hexadecimal digits and the closing 0 */
 #define FILE_LIST_SUFFIX_MAX 8                  /* ".bin" */
-#define FILE_LIST_CHUNK_BYTES ((size_t)1 << 20) /* the most that one request returns of a file */
+#define FILE_LIST_CHUNK_BYTES ((size_t)1 << 20) /* most bytes of a file that one request returns */
 
 enum file_list_state {
     FILE_LIST_STATE_WAIT,  /* node 0 is still reading its own dataset */
@@ -33,11 +33,11 @@ enum file_list_state {
 
 struct file_list_entry {
     int part;
-    int64_t bytes, skip; /* the checksum leaves out the first `skip` bytes */
+    int64_t bytes, skip; /* bytes; the checksum leaves out the first `skip` */
     uint64_t sum;        /* XXH3-64, or file_sum_ends if sums_ends */
     char suffix[FILE_LIST_SUFFIX_MAX];
-    char *path;     /* on node 0; NULL elsewhere */
-    bool is_pair;   /* has the name of the file before, but for the suffix */
+    char *path;     /* path on node 0; NULL elsewhere */
+    bool is_pair;   /* has the name of the file before, with another suffix */
     bool sums_ends; /* node 0 has not read the whole file */
 };
 
@@ -47,22 +47,22 @@ struct file_list {
     int parts_n;
     double weights[FILE_LIST_PARTS_MAX]; /* 0: none */
     int files_n;
-    struct file_list_entry *files; /* in order, part after part; every part has one */
+    struct file_list_entry *files; /* files in order, part after part; every part has one */
 };
 
 /* file_list_add — copies the file. ST_RETRY: no memory; ST_BAD_DATA: not valid in a list. */
 enum status file_list_add(struct file_list *list, const struct file_list_entry *file);
-void file_list_free(struct file_list *list); /* accepts a zeroed one, twice */
+void file_list_free(struct file_list *list); /* accepts a zeroed struct, twice */
 int64_t file_list_bytes(const struct file_list *list);
 void file_list_name(const struct file_list *list, char out[FILE_LIST_NAME_MAX]);
 
-/* file_list_write — appends the JSON. With paths only between processes of one node. */
+/* file_list_write — appends the JSON. is_with_paths: only between processes of one node. */
 void file_list_write(struct text *out, const struct file_list *list, bool is_with_paths);
 /* file_list_read — accepts bytes of any content. ST_BAD_DATA: with a reason, and nothing to
  * free. */
 enum status file_list_read(const char *bytes, size_t n, struct file_list *out);
 
-/* The setting that names the dataset. */
+/* The setting with the dataset. */
 enum file_list_kind { FILE_LIST_KIND_DATA, FILE_LIST_KIND_VAL_DATA, FILE_LIST_KINDS_N };
 
 /* One request of a node: the list of a kind, or a chunk of file `file_i` of the list with this

@@ -11,8 +11,8 @@ void base64_write(char *out, const uint8_t *bytes, size_t n)
     EVP_EncodeBlock((unsigned char *)out, bytes, (int)n);
 }
 
-/* OpenSSL skips blanks and accepts padding with bits set; so each decoded group is encoded again
- * and compared. */
+/* Decodes four characters. OpenSSL skips blanks and accepts padding with bits set; so each decoded
+ * group is encoded again and compared. */
 static bool read_four(const char *text, bool is_last, uint8_t bytes[3], size_t *n)
 {
     char again[5];

@@ -6,7 +6,7 @@ static bool is_here_silent(const struct conn_limit_slot *slot)
     return slot->is_silent && !slot->is_evicted;
 }
 
-/* first_of — the first slot of the same address, found in the chain of its hash. The slots hold the
+/* Returns the first slot of the same address, found in the chain of its hash. The slots hold the
  * hash table themselves: thousands of connections must not be compared with each other. */
 static int first_of(struct conn_limit_slot *slots, int n, int i)
 {
@@ -20,7 +20,7 @@ static int first_of(struct conn_limit_slot *slots, int n, int i)
     return i;
 }
 
-/* is_before — is this one evicted before the other? */
+/* Returns true if `one` is evicted before `other`. */
 static bool is_before(const struct conn_limit_slot *slots, const struct conn_limit_slot *one,
                       const struct conn_limit_slot *other)
 {

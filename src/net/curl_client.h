@@ -1,10 +1,10 @@
-/* curl_client — what all HTTP requests of this program have in common, as options of one libcurl
+/* curl_client — the common options of all HTTP requests of this program, as options of one libcurl
  * handle, and the file that a download fills. Its users are downloads from the web (data/fetch) and
  * from node 0 (dataset_share/dataset_client), the members' requests to node 0 (tls_client) and
  * `convoy status` (serve/status_client).
  *
- * Each user adds its own policy to the handle: redirects, TLS, retries. It must not know what is
- * requested, nor from which server. */
+ * Each user adds its own policy to the handle: redirects, TLS, retries. It must not know the
+ * content of a request, nor its server. */
 #ifndef CONVOY_NET_CURL_CLIENT_H
 #define CONVOY_NET_CURL_CLIENT_H
 
@@ -20,54 +20,56 @@
 struct curl_client_config {
     const char *server; /* in messages: a URL, "node 0" */
     const char *url;    /* NULL: CURLOPT_URL is set before each request */
-    bool uses_proxy;    /* that of the environment (http_proxy …); false: none */
-    int64_t connect_ms; /* to connect; 0: libcurl's 5 minutes */
-    int64_t total_ms;   /* for a whole request; 0: no limit */
-    struct text *body;  /* the response's; NULL: CURLOPT_WRITEDATA is set before each request */
+    bool uses_proxy;    /* uses the proxy of the environment (http_proxy …); false: no proxy */
+    int64_t connect_ms; /* ms to connect; 0: libcurl's 5 minutes */
+    int64_t total_ms;   /* ms for a whole request; 0: no limit */
+    /* body of the response; NULL: CURLOPT_WRITEDATA is set before each request */
+    struct text *body;
     char *error; /* CURL_ERROR_SIZE bytes, for curl_client_error; lives as long as the handle */
 };
 
-/* curl_client_open — a handle for http and https, without redirects, that raises no signals. The
- * response is appended to a struct text; beyond the text's limit the request fails and
+/* curl_client_open — opens a handle for http and https, without redirects, that raises no signals.
+ * The response is appended to a struct text; beyond the text's limit the request fails and
  * text->overflow is set. Free it with curl_easy_cleanup. Fails ST_RETRY: memory. */
 enum status curl_client_open(const struct curl_client_config *config, CURL **out);
-/* curl_client_error — why the last request failed, in words for users; of TLS and rare errors those
- * of the libraries. */
+/* curl_client_error — returns why the last request failed, in words for users; for TLS and rare
+ * errors in the words of the libraries. */
 const char *curl_client_error(const char error[CURL_ERROR_SIZE], CURLcode code);
-/* curl_client_http_code — of the last response; 0: none arrived. */
+/* curl_client_http_code — returns the code of the last response; 0: none arrived. */
 long curl_client_http_code(CURL *easy);
 
 /* The part of a file that has arrived in CACHE_DIR. The next start resumes at its end. */
 struct curl_client_part {
     const char *what;      /* the source in messages: a URL, "node 0's data" */
     const char *cache_dir; /* for messages */
-    /* NULL allowed; returns false to stop: ST_RETRY then. */
+    /* NULL allowed; returns false to stop, which fails with ST_RETRY. */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
     char path[FILE_PATH_MAX];
     int fd;              /* -1: not open */
     int64_t have;        /* bytes in the part */
-    int64_t done, total; /* bytes of other files; of all files; the latter may be too small */
+    int64_t done, total; /* bytes of other files; bytes of all files, which may be too small */
 };
 
-/* Opens the part at part->path, or creates it. */
+/* curl_client_part_open — opens the part at part->path, or creates it. */
 enum status curl_client_part_open(struct curl_client_part *part);
-/* Closes the part, unless that was done before. */
+/* curl_client_part_close — closes the part if it is open. */
 void curl_client_part_close(struct curl_client_part *part);
-/* Empties the part. */
+/* curl_client_part_restart — empties the part. */
 enum status curl_client_part_restart(struct curl_client_part *part);
 enum status curl_client_part_append(struct curl_client_part *part, const void *bytes, size_t n);
-/* Makes the part the file at path, durably. */
+/* curl_client_part_commit — makes the part the file at path, durably. */
 enum status curl_client_part_commit(struct curl_client_part *part, const char *path);
-/* Fails ST_STORE if CACHE_DIR has no room for n more bytes. */
+/* curl_client_part_room — fails ST_STORE if CACHE_DIR has no room for n more bytes. */
 enum status curl_client_part_room(const struct curl_client_part *part, int64_t n);
-/* Removes a kept file that is damaged. */
+/* curl_client_part_remove — removes a kept file that is damaged. */
 enum status curl_client_part_remove(const char *path);
-/* Reports the progress. Fails ST_RETRY if it is to stop. */
+/* curl_client_part_report — reports the progress. Fails ST_RETRY if the user stops it. */
 enum status curl_client_part_report(const struct curl_client_part *part);
-/* Waits before another attempt, and reports the progress meanwhile. */
+/* curl_client_part_wait — waits before another attempt, and reports the progress meanwhile. */
 enum status curl_client_part_wait(const struct curl_client_part *part, int64_t ms);
-/* Adds the bytes of a mapped file after the first `skip` to a hash, and reports the progress. */
+/* curl_client_part_hash — adds the bytes of a mapped file after the first `skip` to a hash, and
+ * reports the progress. */
 enum status curl_client_part_hash(const struct curl_client_part *part, const struct file_map *map,
                                   size_t skip, int (*add)(void *hash, const void *bytes, size_t n),
                                   void *hash);

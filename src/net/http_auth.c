@@ -18,8 +18,8 @@ void http_auth_init(struct http_auth *auth, const char *token)
         SHA256((const uint8_t *)token, strlen(token), auth->digest);
 }
 
-/* is_token — Compares digests, so that neither the length nor the content of a wrong token shows in
- * the time. */
+/* Compares digests, so that neither the length nor the content of a wrong token shows in the
+ * time. */
 static bool is_token(const struct http_auth *auth, const void *bytes, size_t n)
 {
     uint8_t digest[sizeof auth->digest];
@@ -27,7 +27,7 @@ static bool is_token(const struct http_auth *auth, const void *bytes, size_t n)
     return CRYPTO_memcmp(digest, auth->digest, sizeof digest) == 0;
 }
 
-/* is_login — Checks base64 of "user:token". */
+/* Checks base64 of "user:token". */
 static bool is_login(const struct http_auth *auth, const char *text)
 {
     uint8_t login[LOGIN_BYTES_MAX];
@@ -39,7 +39,7 @@ static bool is_login(const struct http_auth *auth, const char *text)
     return is_right;
 }
 
-/* after_scheme — Returns the credentials if the value has this scheme, else NULL. */
+/* Returns the credentials if the value has this scheme, else NULL. */
 static const char *after_scheme(const char *value, const char *scheme)
 {
     size_t n = strlen(scheme);

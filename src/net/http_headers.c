@@ -33,7 +33,8 @@ static void read_range(struct http_headers *headers, const char *at, const char 
     headers->range_total = total;
 }
 
-/* read_validator — it is sent back unchanged, so only visible characters and spaces are taken. */
+/* Reads a validator. It is sent back unchanged, so only visible characters and spaces are
+ * accepted. */
 static void read_validator(struct http_headers *headers, const char *at, const char *end,
                            bool is_etag)
 {
@@ -54,7 +55,7 @@ static bool begins(const char *at, size_t n, const char *with)
     return n >= strlen(with) && strncasecmp(at, with, strlen(with)) == 0;
 }
 
-/* is_html — a media type, perhaps with parameters. */
+/* Returns true for a media type of HTML, perhaps with parameters. */
 static bool is_html(const char *at, const char *end)
 {
     static const char *const types[] = {"text/html", "application/xhtml+xml"};
@@ -105,7 +106,7 @@ void http_headers_line(struct http_headers *headers, const char *line, size_t n)
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* Headers as a server might send them. */
+/* Reads headers as a server might send them. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -22,7 +22,7 @@ struct http_headers {
 /* http_headers_line — reads one header line with its line ending. A status line resets
  * everything: a new response begins. Unknown and malformed lines are ignored. */
 void http_headers_line(struct http_headers *headers, const char *line, size_t n);
-/* http_headers_is_html — do the first bytes of a body look like HTML? */
+/* http_headers_is_html — returns true if the first bytes of a body look like HTML. */
 bool http_headers_is_html(const char *bytes, size_t n);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * evhttp has no limit on connections, and its idle time-out starts anew with each byte, so a client
  * that sends a byte a second never meets it. Therefore each connection's bufferevent is kept in a
- * list with a reference of our own. A sweep drops those that evhttp has freed, and shuts down those
- * past their deadline, which evhttp then frees on its own path. */
+ * list with a reference of our own. A sweep drops the connections that evhttp has freed, and shuts
+ * down the overdue ones, which evhttp then frees on its own path. */
 #include "net/http_server.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ struct http_server {
     struct http_server_config config;
     struct evhttp *http;
     struct evconnlistener *listener;
-    struct event *timer, *resume; /* each sweep_ms; once, when a pause ends */
+    struct event *timer, *resume; /* fires each sweep_ms; fires once, when a pause ends */
     struct http_server_conns conns;
     int conns_n, admitted_n;
 };
@@ -58,8 +58,8 @@ static bool is_full(const struct http_server *server)
     return server->config.conns_max > 0 && server->conns_n >= server->config.conns_max;
 }
 
-/* evict — the next turn of the loop reads the end of the connections shut here, and evhttp frees
- * them; after that the pause ends. */
+/* Evicts connections. The next turn of the loop reads the end of the connections shut here, and
+ * evhttp frees them; after that the pause ends. */
 static void evict(struct http_server *server)
 {
     struct http_server_conn *conn = TAILQ_FIRST(&server->conns);
@@ -74,7 +74,8 @@ void http_server_sweep(struct http_server *server)
 {
     struct http_server_conn *conn = TAILQ_FIRST(&server->conns), *next;
     int64_t now_ms = clock_ms();
-    /* What arrived while this process did not run was not read: that is no delay of the client. */
+    /* Bytes that arrived while this process did not run were not read: that is no delay of the
+     * client. */
     int64_t lag_ms = server->config.lag != NULL ? loop_lag_tick(server->config.lag, now_ms) : 0;
     for (; conn != NULL; conn = next) {
         next = TAILQ_NEXT(conn, link);
@@ -116,10 +117,10 @@ static void on_resume(evutil_socket_t fd, short what, void *arg)
         evconnlistener_enable(server->listener);
 }
 
-/* new_stream — CLOSE_ON_FREE: the last reference closes the descriptor. Without it evhttp closes it
- * while our reference still holds the stream's events, which would then act on the next connection
- * with the same descriptor. The client does not wait for us: evhttp shuts the connection down
- * first. */
+/* Makes a stream. CLOSE_ON_FREE: the last reference closes the descriptor. Without it evhttp closes
+ * it while our reference still holds the stream's events, which would then act on the next
+ * connection with the same descriptor. The client does not wait for us: evhttp shuts the connection
+ * down first. */
 static struct bufferevent *new_stream(const struct http_server_config *config)
 {
     if (config->tls == NULL)
@@ -136,8 +137,8 @@ static struct bufferevent *new_stream(const struct http_server_config *config)
     return stream;
 }
 
-/* open_stream — evhttp calls it for each connection that it accepts. NULL makes evhttp use a plain
- * stream of its own, with its idle time-out only; that happens only when memory is short. */
+/* Called by evhttp for each connection that it accepts. NULL makes evhttp use a plain stream of its
+ * own, with only its idle time-out; that happens only if memory is short. */
 static struct bufferevent *open_stream(struct event_base *loop, void *arg)
 {
     struct http_server *server = arg;
@@ -172,7 +173,8 @@ static struct bufferevent *open_stream(struct event_base *loop, void *arg)
 
 /* ---- requests ---- */
 
-/* conn_of — with TLS in constant time: a coordinator may have thousands of connections. */
+/* Returns the connection of a request; with TLS in constant time, because a coordinator may have
+ * thousands of connections. */
 static struct http_server_conn *conn_of(struct http_server *server, struct evhttp_request *request)
 {
     struct bufferevent *stream =

@@ -32,7 +32,7 @@ struct https_client {
     struct curl_slist *headers;
     struct event *timer;
     struct transfer transfers[HTTPS_CLIENT_SLOTS_N];
-    int empty_replies_n; /* in a row */
+    int empty_replies_n; /* empty replies in a row */
 };
 
 /* ---- results ---- */
@@ -74,7 +74,7 @@ static enum https_client_result classify_error(struct transfer *transfer, CURLco
         text_format(response->why, sizeof(response->why), "no answer");
         return HTTPS_CLIENT_UNREACHABLE;
     case CURLE_GOT_NOTHING:
-        /* A TLS server closes a plain connection so, but so does a server that exits. */
+        /* A TLS server closes a plain connection this way, but so does a server that exits. */
         text_format(response->why, sizeof(response->why),
                     "it closed the connection without an answer");
         if (!transfer->client->config.psk->is_none ||

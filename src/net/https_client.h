@@ -1,7 +1,6 @@
-/* https_client — asynchronous requests to node 0: libcurl on the event loop, one request at a
- * time in each slot. No function blocks; names are resolved by libcurl's own thread. All
- * functions and the callback run on the loop's thread. It must not know what requests and
- * responses mean. */
+/* https_client — asynchronous requests to node 0: libcurl on the event loop, one request at a time
+ * in each slot. No function blocks; libcurl's own thread resolves names. All functions and the
+ * callback run on the loop's thread. It must not know the meaning of requests and responses. */
 #ifndef CONVOY_NET_HTTPS_CLIENT_H
 #define CONVOY_NET_HTTPS_CLIENT_H
 
@@ -45,18 +44,20 @@ struct https_client_config {
     const char *host; /* borrowed during open */
     int port;
     const struct psk *psk; /* borrowed until close */
-    /* on_response — the slot is free again; https_client_post may be called from here. */
+    /* on_response — receives a response. The slot is free again; https_client_post may be called
+     * from here. */
     void (*on_response)(void *arg, const struct https_client_response *response);
     void *arg;
 };
 
 enum status https_client_open(const struct https_client_config *config, struct https_client **out);
-/* https_client_close — drops requests under way. Not from on_response. Accepts NULL. */
+/* https_client_close — drops requests in progress. Must not be called from on_response. Accepts
+ * NULL. */
 void https_client_close(struct https_client *client);
 bool https_client_is_busy(const struct https_client *client, enum https_client_slot slot);
-/* https_client_post — posts JSON to path ("/v1/say") in a free slot. Takes over the text's
- * memory and leaves it empty. A response over response_max bytes, or later than timeout_ms, is
- * an error. */
+/* https_client_post — posts JSON to path ("/v1/say") in a free slot. It owns the text's memory from
+ * now on and leaves the text empty. A response over response_max bytes, or later than timeout_ms,
+ * is an error. */
 void https_client_post(struct https_client *client, enum https_client_slot slot, const char *path,
                        struct text *take_body, size_t response_max, int64_t timeout_ms);
 

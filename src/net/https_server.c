@@ -1,8 +1,8 @@
 /* https_server — see https_server.h.
  *
- * All connections are accepted at once, BURST_MAX in a turn of the event loop. Where too many have
+ * All connections are accepted immediately, BURST_MAX in a turn of the event loop. If too many have
  * not proved the key, the silent ones are closed, oldest first (conn_limit.h). So a node that sends
- * its TLS hello at once is admitted, however many silent connections wait. */
+ * its TLS hello immediately is admitted, even if many silent connections wait. */
 #include "net/https_server.h"
 
 #include <errno.h>
@@ -31,19 +31,20 @@
 #include "net/listener.h"
 
 /* A stranger is a connection that has not proved the job's key. */
-#define STRANGERS_MAX 128 /* and three for each node, all of which may connect at once */
-/* Silent ones of one address that had NEW_MS to send a byte; and two for each node. */
+#define STRANGERS_MAX 128 /* and three for each node, all of which may connect at the same time */
+/* Most silent strangers of one address that had NEW_MS to send a byte; and two for each node. */
 #define STRANGERS_PER_ADDRESS_MAX 32
-#define NEW_MS 250         /* longer where this host is busy: see HELLO_LAG_FACTOR */
-#define STRANGER_MS 5000   /* to send a request */
-#define HELLO_MS 1000      /* to send the TLS hello, which proves the key */
-#define HELLO_LAG_FACTOR 4 /* times this process's own lag is added: others are as late */
-#define BURST_MAX 64       /* connections accepted in one turn of the loop */
-#define PAUSE_MS 20        /* after a burst with too many strangers: leaves the CPU to others */
+#define NEW_MS 250       /* longer if this host is busy: see HELLO_LAG_FACTOR */
+#define STRANGER_MS 5000 /* ms to send a request */
+#define HELLO_MS 1000    /* ms to send the TLS hello, which proves the key */
+/* factor of this process's own lag, which is added: others are as late */
+#define HELLO_LAG_FACTOR 4
+#define BURST_MAX 64 /* connections accepted in one turn of the loop */
+#define PAUSE_MS 20  /* ms after a burst with too many strangers: leaves the CPU to others */
 #define HEADER_BYTES 4096
 #define IDLE_S 20
 #define SWEEP_MS 100
-#define LOG_EVERY_MS 1000 /* refusals are logged once a second */
+#define LOG_EVERY_MS 1000 /* ms: refusals are logged once a second */
 #define LOG_FULL_EVERY_MS 10000
 
 struct https_server {
@@ -51,21 +52,21 @@ struct https_server {
     SSL_CTX *ctx; /* NULL: plain */
     struct http_server *http;
     int strangers_max, strangers_per_address_max;
-    int burst_n; /* accepted in this turn of the loop */
-    /* For evict_excess: strangers_max, and what bursts add to it. */
+    int burst_n; /* connections accepted in this turn of the loop */
+    /* For evict_excess: room for strangers_max connections, plus the bursts. */
     struct conn_limit_slot *slots;
     struct http_server_conn **strangers;
     struct loop_lag lag;
     int64_t full_ms, warned_full_ms; /* last eviction, last warning of it; 0: never */
     int64_t evicted_n;
     int64_t refusal_logged_ms;
-    int unreported_n; /* refusals since then */
+    int unreported_n; /* refusals since the last log line */
 };
 
 /* ---- strangers ---- */
 
-/* has_client_hello — the first TLS message is in and its key was right: TLS 1.3 proves it there.
- * Without TLS: bytes have arrived. */
+/* Returns true if the first TLS message has arrived and its key was right: TLS 1.3 proves it there.
+ * Without TLS: if bytes have arrived. */
 static bool has_client_hello(const struct http_server_conn *conn)
 {
     const SSL *ssl = bufferevent_openssl_get_ssl(conn->stream);
@@ -75,7 +76,7 @@ static bool has_client_hello(const struct http_server_conn *conn)
     return at != TLS_ST_BEFORE && at != TLS_ST_SR_CLNT_HELLO;
 }
 
-/* is_silent — nothing has arrived, and the socket has nothing to read. */
+/* Returns true if no byte has arrived: the socket has nothing to read. */
 static bool is_silent(const struct http_server_conn *conn)
 {
     int unread = 0;
@@ -128,7 +129,7 @@ static void on_sweep(void *arg, bool is_timer)
     struct https_server *server = arg;
     int64_t now_ms = clock_ms();
     if (server->ctx != NULL) {
-        /* Those that have not sent a TLS hello in time. */
+        /* Shut connections that have not sent a TLS hello in time. */
         struct http_server_conn *conn;
         int64_t hello_ms = HELLO_MS + HELLO_LAG_FACTOR * loop_lag_worst(&server->lag, now_ms);
         TAILQ_FOREACH(conn, http_server_conns(server->http), link)
@@ -142,7 +143,8 @@ static void on_sweep(void *arg, bool is_timer)
         server->burst_n = 0;
 }
 
-/* on_accept — after a burst nothing is accepted until the bytes that came with it are read. */
+/* Counts an accepted connection. After a burst no connection is accepted until the bytes that came
+ * with it are read. */
 static void on_accept(void *arg)
 {
     struct https_server *server = arg;
@@ -163,9 +165,9 @@ static void on_close(struct evhttp_connection *connection, void *arg)
     server->config.on_disconnect(server->config.arg, conn->stream);
 }
 
-/* watch_for_close — keep reading while a request is unanswered, so that the end of the
- * connection is noticed. evhttp stops reading then, and aborts the process when bytes arrive
- * nevertheless: so its read callback is removed here, and evhttp sets it again with the answer. */
+/* Keeps reading while a request is unanswered, so that the end of the connection is noticed. evhttp
+ * stops reading then, and aborts the process if bytes arrive nevertheless: so its read callback is
+ * removed here, and evhttp sets it again with the answer. */
 static void watch_for_close(struct bufferevent *stream)
 {
     bufferevent_data_cb read_cb, write_cb;
@@ -305,9 +307,9 @@ static enum status start(struct https_server *server, int fd)
     return http_server_open(&http, fd, &server->http);
 }
 
-/* raise_file_limit — a node has at most three connections (heartbeat, update, world) and one for
- * each worker that fetches data. The usual soft limit of 1,024 files would stop at 160 nodes of one
- * worker. */
+/* Raises the limit of open files. A node has at most three connections (heartbeat, update, world)
+ * and one for each worker that fetches data. The usual soft limit of 1,024 files would stop at 160
+ * nodes of one worker. */
 static void raise_file_limit(int nodes_n, int workers_n)
 {
     struct rlimit limit;

@@ -1,12 +1,12 @@
 /* https_server — node 0's server for the other nodes: HTTP over TLS 1.3 with the job's key.
  *
- * It accepts every connection and closes those that do not prove the key in time:
- *   - 1 s to the TLS hello, 5 s to the first request (more where this process runs late);
+ * It accepts every connection and closes a connection that does not prove the key in time:
+ *   - 1 s to the TLS hello, 5 s to the first request (more if this process runs late);
  *   - at most 128 strangers, and 32 silent ones of one address (more with more nodes);
  *   - headers of 4 KiB, bodies of body_bytes_max.
  *
- * All functions and callbacks run on the thread of the event loop. It must not know what messages
- * mean. */
+ * All functions and callbacks run on the thread of the event loop. It must not know the meaning of
+ * messages. */
 #ifndef CONVOY_NET_HTTPS_SERVER_H
 #define CONVOY_NET_HTTPS_SERVER_H
 
@@ -25,11 +25,11 @@ struct https_server_request; /* evhttp's */
 struct https_server_config {
     struct event_base *loop;
     const char *addr;             /* MASTER_ADDR */
-    int port, nodes_n, workers_n; /* workers_n: of each node */
-    size_t body_bytes_max;        /* of a request */
+    int port, nodes_n, workers_n; /* workers_n: workers of each node */
+    size_t body_bytes_max;        /* most bytes of a request's body */
     const struct psk *psk;        /* borrowed until close */
-    /* on_request — answer with https_server_respond, now or later. bytes are valid during the
-     * call. */
+    /* on_request — receives a request. Answer it with https_server_respond, now or later. bytes are
+     * valid during the call. */
     void (*on_request)(void *arg, struct https_server_request *request, const char *path,
                        const char *bytes, size_t n);
     /* on_disconnect — the connection that https_server_connection returned has ended. Its
@@ -39,28 +39,29 @@ struct https_server_config {
 };
 
 enum status https_server_open(const struct https_server_config *config, struct https_server **out);
-/* https_server_close — answer all requests before. Accepts NULL. */
+/* https_server_close — closes the server. Answer all requests before. Accepts NULL. */
 void https_server_close(struct https_server *server);
 
 /* Strangers: connections that have not proved the job's key. */
 struct https_server_strangers {
-    int strangers_n;     /* now */
+    int strangers_n;     /* strangers now */
     bool is_full;        /* some were evicted in the last 10 s */
-    int64_t turned_away; /* evicted so far */
+    int64_t turned_away; /* strangers evicted so far */
 };
 void https_server_strangers(const struct https_server *server, struct https_server_strangers *out);
 
-/* https_server_connection — identifies the request's connection while that lives. NULL: it has
- * ended. */
+/* https_server_connection — returns an identifier of the request's connection, valid while the
+ * connection lives. NULL: it has ended. */
 const void *https_server_connection(struct https_server_request *request);
-/* https_server_peer — the address of the request's sender; "": unknown. */
+/* https_server_peer — writes the address of the request's sender; "": unknown. */
 void https_server_peer(struct https_server_request *request, char *out, size_t cap);
-/* https_server_local — the address of this host at which the request arrived; "": unknown. */
+/* https_server_local — writes the address of this host at which the request arrived; "":
+ * unknown. */
 void https_server_local(struct https_server_request *request, char *out, size_t cap);
 /* https_server_respond — sends 200 with JSON, or another code without a body, and frees the
  * request. Drains body; NULL allowed. */
 void https_server_respond(struct https_server_request *request, int code, struct evbuffer *body);
-/* https_server_respond_bytes — the same with 200 and binary data. */
+/* https_server_respond_bytes — does the same with 200 and binary data. */
 void https_server_respond_bytes(struct https_server_request *request, struct evbuffer *body);
 
 #endif

@@ -13,7 +13,7 @@ struct ip_address_block {
     int bits;
 };
 
-/* IPv4 that is not globally reachable. */
+/* IPv4 addresses that are not globally reachable. */
 static const struct ip_address_block closed[] = {
     {0x00000000, 8},  /* this network */
     {0x0a000000, 8},  /* private */

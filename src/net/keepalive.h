@@ -1,5 +1,5 @@
-/* keepalive — the kernel closes a half-open connection between nodes, on both sides. It must not
- * know what the connection is for. */
+/* keepalive — makes the kernel close a half-open connection between nodes, on both sides. It must
+ * not know the purpose of the connection. */
 #ifndef CONVOY_NET_KEEPALIVE_H
 #define CONVOY_NET_KEEPALIVE_H
 
@@ -7,8 +7,8 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-/* keepalive_set — TCP probes after 5 s of silence, every 2 s, three times; sent data may stay
- * unacknowledged for 6 s. */
+/* keepalive_set — enables TCP probes after 5 s of silence, every 2 s, three times; sent data may
+ * stay unacknowledged for 6 s. */
 static inline void keepalive_set(int fd)
 {
     const int on = 1, idle_s = 5, every_s = 2, probes = 3, user_ms = 6000;

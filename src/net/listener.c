@@ -31,7 +31,7 @@ static bool is_loopback(const struct addrinfo *info)
     return ntohl(name->v4.sin_addr.s_addr) >> 24 == 127;
 }
 
-/* try_listen — the socket, or -1 with errno. */
+/* Returns the socket, or -1 with errno. */
 static int try_listen(int family, const struct sockaddr *name, socklen_t n)
 {
     const int on = 1, off = 0;
@@ -59,9 +59,9 @@ static int listen_anywhere(int port)
                : try_listen(AF_INET, (const struct sockaddr *)&v4, sizeof(v4));
 }
 
-/* listen_on_first — sets *why when no address belongs to this host, or the name resolves to
- * loopback only, which no other node can reach. (Debian's /etc/hosts maps a host's own name to
- * loopback.) */
+/* Listens on the first address of the list. Sets *why if no address belongs to this host, or the
+ * name resolves to loopback only, which no other node can reach. (Debian's /etc/hosts maps a host's
+ * own name to loopback.) */
 static int listen_on_first(const struct addrinfo *list, bool is_number, const char **why)
 {
     *why = "it is not an address of this host";
@@ -79,7 +79,7 @@ static int listen_on_first(const struct addrinfo *list, bool is_number, const ch
     return -1;
 }
 
-/* resolve — the addresses of a host, for freeaddrinfo. Fails ST_RETRY: the name is unknown. */
+/* Returns the addresses of a host, for freeaddrinfo. Fails ST_RETRY: the name is unknown. */
 static enum status resolve(const char *addr, int port, struct addrinfo **out, bool *is_number_out)
 {
     char service[16];

@@ -1,5 +1,5 @@
-/* listener — the socket that node 0 listens on: exactly MASTER_ADDR's address when it belongs to
- * this host. It also gives the addresses of a socket. It must not know the protocol. */
+/* listener — the socket that node 0 listens on: exactly MASTER_ADDR's address if it belongs to this
+ * host. It also returns the addresses of a socket. It must not know the protocol. */
 #ifndef CONVOY_NET_LISTENER_H
 #define CONVOY_NET_LISTENER_H
 
@@ -9,24 +9,26 @@
 
 #include "base/status.h"
 
-/* listener_resolve — ST_OK when `addr` is an address or a name that resolves here. Fails
+/* listener_resolve — returns ST_OK if `addr` is an address or a name that resolves here. Fails
  * ST_RETRY: it does not, or not yet. May block on the name service. */
 enum status listener_resolve(const char *addr);
-/* listener_is_loopback — true if `addr` is a name that resolves here to loopback addresses only, as
- * Debian's /etc/hosts resolves a host's own name. "localhost" is none: it is meant. May block on
- * the name service. */
+/* listener_is_loopback — returns true if `addr` is a name that resolves here to loopback addresses
+ * only, as Debian's /etc/hosts resolves a host's own name. "localhost" does not count, because it
+ * is intended. May block on the name service. */
 bool listener_is_loopback(const char *addr);
-/* listener_open — a non-blocking listening socket. Behind a NAT or a service's name MASTER_ADDR
- * is no address of this host: then it listens on all addresses and logs a warning. A name that
- * does not resolve fails. May block on the name service: call it before the event loop runs. */
+/* listener_open — opens a non-blocking listening socket. If MASTER_ADDR is a service's name or
+ * behind a NAT, it is no address of this host: then the socket listens on all addresses and a
+ * warning is logged. A name that does not resolve fails. May block on the name service: call it
+ * before the event loop runs. */
 enum status listener_open(const char *addr, int port, int *fd_out);
-/* listener_peer — the address of the other end, "10.0.0.2:4711"; "?": unknown. Returns out. */
+/* listener_peer — writes the address of the other end, "10.0.0.2:4711"; "?": unknown. Returns
+ * out. */
 const char *listener_peer(int fd, char *out, size_t cap);
-/* listener_local — the address of this host at which the other end has connected, without a port;
- * "": unknown. Returns out. */
+/* listener_local — writes the address of this host to which the other end has connected, without a
+ * port; "": unknown. Returns out. */
 const char *listener_local(int fd, char *out, size_t cap);
-/* listener_peer_network — the address of the other end as a number, the same for all ports. For
- * IPv6 its network (/64), because one host may use every address of it. 0: unknown. */
+/* listener_peer_network — returns the address of the other end as a number, the same for all ports.
+ * For IPv6 it is the network (/64), because one host may use every address of it. 0: unknown. */
 uint64_t listener_peer_network(int fd);
 
 #endif

@@ -15,7 +15,8 @@
 /* One cipher suite, whose hash is the key's: SHA-256. */
 #define SUITE "TLS_AES_128_GCM_SHA256"
 static const unsigned char suite_id[] = {0x13, 0x01};
-/* The identity names the way in which the key follows from the token, so it changes with it. */
+/* The identity describes how the key is derived from the token, so it changes with the
+ * derivation. */
 static const char identity[] = PSK_IDENTITY;
 
 /* scrypt (RFC 7914): 16 MiB and about 0.1 s for each guess of a token. The salt is the identity:
@@ -72,7 +73,8 @@ static int psk_index(void)
     return index;
 }
 
-/* version_index — where a server's connection keeps that its client has another version's key. */
+/* Returns the index under which a server's connection keeps that its client has another version's
+ * key. */
 static int version_index(void)
 {
     static int index = -1;
@@ -81,7 +83,7 @@ static int version_index(void)
     return index;
 }
 
-/* make_session — OpenSSL takes an external key as a session to resume. */
+/* Makes a session from the key: OpenSSL treats an external key as a session to resume. */
 static SSL_SESSION *make_session(SSL *ssl)
 {
     const struct psk *psk = SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), psk_index());
@@ -115,11 +117,11 @@ static int on_serve(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESS
     else if (id_bytes > sizeof(PSK_IDENTITY_START) - 1 &&
              memcmp(id, PSK_IDENTITY_START, sizeof(PSK_IDENTITY_START) - 1) == 0)
         SSL_set_ex_data(ssl, version_index(), (void *)(uintptr_t)identity);
-    /* Without a session the handshake goes on, and fails because there is no certificate. */
+    /* Without a session the handshake continues, and fails because there is no certificate. */
     return 1;
 }
 
-/* on_certificate — a server that presents a certificate does not have the key. */
+/* Refuses a server that presents a certificate: it does not have the key. */
 static int on_certificate(X509_STORE_CTX *store, void *arg)
 {
     (void)store, (void)arg;
@@ -151,7 +153,7 @@ SSL_CTX *psk_new_server_ctx(const struct psk *psk)
         return NULL;
     }
     SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
-    /* An idle connection keeps no buffers: node 0 has one or more of each node. */
+    /* An idle connection keeps no buffers: node 0 has one or more connections of each node. */
     SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_psk_find_session_callback(ctx, on_serve);

@@ -47,7 +47,7 @@ static void on_tls(const SSL *ssl, int where, int alert)
         tls->alert = alert & 0xFF; /* in the form of SSL_alert_desc_string_long */
 }
 
-/* Keeps the answer of a server that does not speak TLS. OpenSSL shows the first bytes as the header
+/* Keeps the answer of a server that does not use TLS. OpenSSL shows the first bytes as the header
  * of a record and reads no more than these, so the rest is still in the socket. */
 static void on_record(int is_write, int version, int kind, const void *bytes, size_t n, SSL *ssl,
                       void *arg)
@@ -116,7 +116,8 @@ static void copy_line(const char *answer, const char *name, char *out, size_t ca
     text_strip_controls(out);
 }
 
-/* Both sides must use the key: any other answer to the handshake is not from node 0. */
+/* Returns true if the server lacks the key: both sides must use it, so any other answer to the
+ * handshake is not from node 0. */
 bool tls_client_is_refused(const struct tls_client *tls, char *why, size_t cap)
 {
     bool is_plain = tls->plain[0] != 0 || strstr(tls->error, "wrong version number") != NULL;

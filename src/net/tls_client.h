@@ -16,24 +16,25 @@
 struct tls_client {
     const struct psk *psk;
     int alert; /* the last fatal TLS alert received; 0: none. Set to 0 before each request */
-    int fd;    /* of the connection made last */
-    /* The beginning of what a server answered that does not speak TLS; "": no such answer. */
+    int fd;    /* descriptor of the connection made last */
+    /* The beginning of the answer of a server without TLS; "": no such answer. */
     char plain[256];
     char error[CURL_ERROR_SIZE];
 };
 
-/* tls_client_check — call it first. Fails ST_NO_DEVICE when libcurl has another TLS library than
- * OpenSSL. */
+/* tls_client_check — checks the TLS library; call it first. Fails ST_NO_DEVICE if libcurl has
+ * another TLS library than OpenSSL. */
 enum status tls_client_check(void);
-/* tls_client_url — "https://host:port", with an IPv6 address in brackets. */
+/* tls_client_url — writes "https://host:port", with an IPv6 address in brackets. */
 bool tls_client_url(const struct psk *psk, const char *host, int port, char *out, size_t cap);
-/* tls_client_open — psk and headers are borrowed while the handle lives. Before each request set
- * CURLOPT_WRITEDATA to the struct text that takes the response. Free the handle with
+/* tls_client_open — opens a handle; psk and headers are borrowed while it lives. Before each
+ * request set CURLOPT_WRITEDATA to a struct text for the response. Free the handle with
  * curl_easy_cleanup. */
 enum status tls_client_open(struct tls_client *tls, const struct psk *psk,
                             struct curl_slist *headers, CURL **out);
-/* tls_client_is_refused — after a failed handshake: true when the two sides have different keys, or
- * no TLS is spoken there. why: the reason and what to do, as a sentence, in either case. */
+/* tls_client_is_refused — after a failed handshake, returns true if the two sides have different
+ * keys, or the other side does not use TLS. why: the reason and the remedy, as a sentence, in
+ * either case. */
 bool tls_client_is_refused(const struct tls_client *tls, char *why, size_t cap);
 
 #endif

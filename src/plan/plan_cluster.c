@@ -10,8 +10,9 @@
 #include "base/json_walk.h"
 
 #define FILE_BYTES_MAX ((size_t)1 << 20)
-#define PEAK_MIN 1e6 /* FLOP/s: below this a file has another unit */
-#define NEAR 3       /* edits: a key is meant that differs by fewer */
+#define PEAK_MIN 1e6 /* FLOP/s; a smaller number in a file has another unit */
+/* edits: an unknown key or name with fewer edits from a valid one gets "did you mean" */
+#define NEAR 3
 
 /* clusters.S: the built-in files, as a JSON array. */
 extern const char clusters_begin[], clusters_end[];
@@ -52,7 +53,7 @@ double plan_cluster_rows_share(const struct plan_rows *of, double rows, double w
 
 /* ---- keys ---- */
 
-/* A number of the file, where it goes, and what it may be. */
+/* A number of the file: its key, its place in the struct, and its range. */
 struct number {
     const char *key;
     size_t offset;
@@ -75,7 +76,7 @@ static const struct number numbers[] = {
 };
 #define NUMBERS_N (sizeof numbers / sizeof *numbers)
 
-/* Whole numbers. */
+/* Whole numbers of the file. */
 static const struct whole {
     const char *key;
     size_t offset;
@@ -89,7 +90,7 @@ static const struct whole {
 };
 #define WHOLES_N (sizeof wholes / sizeof *wholes)
 
-/* Keys of the file that are no numbers, of a link, and of peak and product. */
+/* Keys of the file that are no numbers, keys of a link, and keys of peak and product. */
 static const char *const others[] = {"name",
                                      "source",
                                      "device",
@@ -116,7 +117,7 @@ static const struct number link_numbers[] = {
 };
 #define LINK_NUMBERS_N (sizeof link_numbers / sizeof *link_numbers)
 
-/* key_nth — key i of the file; NULL: there are no more. */
+/* Returns key i of the file; NULL: there are no more. */
 static const char *key_nth(size_t i)
 {
     if (i < NUMBERS_N)
@@ -167,7 +168,7 @@ static bool has(const cJSON *object, const char *key)
     return cJSON_GetObjectItemCaseSensitive(object, key) != NULL;
 }
 
-/* read_number — into the struct at base. */
+/* Reads a number into the struct at base. */
 static enum status read_number(const cJSON *object, const struct number *row, void *base)
 {
     double value;
@@ -192,7 +193,7 @@ static enum status read_text(const cJSON *root, const char *key, char *out, size
     return ST_OK;
 }
 
-/* read_point — [size, share]. */
+/* Reads [size, share]. */
 static enum status read_point(const cJSON *item, const char *key, struct plan_share *out)
 {
     const cJSON *size = cJSON_GetArrayItem(item, 0), *share = cJSON_GetArrayItem(item, 1);
@@ -211,7 +212,7 @@ static enum status read_point(const cJSON *item, const char *key, struct plan_sh
     return ST_OK;
 }
 
-/* read_share — [[size, share], …]; the key may be missing. */
+/* Reads [[size, share], …]; the key may be missing. */
 static enum status read_share(const cJSON *object, const char *key, struct plan_share *out)
 {
     const cJSON *list, *item;
@@ -226,7 +227,8 @@ static enum status read_share(const cJSON *object, const char *key, struct plan_
     return ST_OK;
 }
 
-/* read_width — {"width": 128, "share": [[rows, share], …]}, wider than the one before. */
+/* Reads {"width": 128, "share": [[rows, share], …]}; the width must be larger than the one
+ * before. */
 static enum status read_width(const cJSON *item, const char *key, struct plan_rows *out)
 {
     struct plan_rows_width *to = &out->width[out->n];
@@ -245,7 +247,7 @@ static enum status read_width(const cJSON *item, const char *key, struct plan_ro
     return ST_OK;
 }
 
-/* read_rows — the key may be missing. */
+/* Reads an array of widths; the key may be missing. */
 static enum status read_rows(const cJSON *root, const char *key, struct plan_rows *out)
 {
     const cJSON *list, *item;
@@ -352,7 +354,7 @@ enum status plan_cluster_parse(const char *bytes, size_t n, const char *what,
 
 /* ---- writing ---- */
 
-/* write_number — as short as reads back the same. */
+/* Writes the shortest text that reads back as the same number. */
 static void write_number(double value, struct text *out)
 {
     text_add(out, "%s", text_f64(value).text);
@@ -457,7 +459,7 @@ void plan_cluster_write(const struct plan_cluster *c, struct text *out)
 
 /* ---- finding ---- */
 
-/* find — the built-in number `left`, or the one of this name. */
+/* Finds the built-in cluster with this name, or if name is NULL the one with number `left`. */
 static bool find(const char *name, int left, struct plan_cluster *out)
 {
     struct json_walk walk;
@@ -477,8 +479,8 @@ static bool find(const char *name, int left, struct plan_cluster *out)
 
 bool plan_cluster_nth(int i, struct plan_cluster *out) { return find(NULL, i, out); }
 
-/* fail_name — the nearest name is one that begins with this one, else one that differs by fewer
- * than NEAR edits. */
+/* Fails with the nearest name: a name that begins with this one, else a name with fewer than NEAR
+ * edits. */
 static enum status fail_name(const char *name)
 {
     struct text names = {.limit = 1024};
@@ -521,7 +523,7 @@ enum status plan_cluster_open(const char *name, struct plan_cluster *out)
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* What is read can be written, and reads back the same. */
+/* A cluster that can be read can be written, and reads back the same. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

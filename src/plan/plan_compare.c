@@ -36,8 +36,8 @@ static int compare_steps(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* planned_terms — of a plan, without checkpoints, which are not measured. What computation takes
- * longer for calls beside it is computation in both. */
+/* Returns the terms of a plan, without checkpoints, which are not measured. Computation that is
+ * slower because of concurrent calls is computation in both. */
 static struct plan_compare_step planned_terms(const struct plan_time *t)
 {
     struct plan_compare_step step = {.step_ms = t->step_ms - t->ms[PLAN_TIME_CHECKPOINT]};

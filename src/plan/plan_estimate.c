@@ -10,20 +10,20 @@
 #include "train/step/optim.h"
 #include "train/feature/step_local.h"
 
-/* checkpoint_async.h: 1.5 GB are copied in some 70 ms. */
+/* checkpoint_async.h: a copy of 1.5 GB needs about 70 ms */
 #define COPY_BYTES_PER_SECOND 2e10
 
-/* The lists of all stages. Stages that are alike share one. */
+/* The lists of all stages. Equal stages share one list. */
 struct lists {
     struct plan_ops ops[PLAN_JOB_STAGES_MAX];
     int stages;
-    int64_t layers[PLAN_JOB_STAGES_MAX]; /* of each stage */
-    bool is_shared[PLAN_JOB_STAGES_MAX]; /* the list of an earlier stage */
+    int64_t layers[PLAN_JOB_STAGES_MAX]; /* layers of each stage */
+    bool is_shared[PLAN_JOB_STAGES_MAX]; /* true: the list is an earlier stage's */
 };
 
 /* ---- stages ---- */
 
-/* like_stage — a stage between the first and the last that does the same; -1: none yet. */
+/* Returns a stage between the first and the last that does the same work; -1: none yet. */
 static int like_stage(const struct plan_job *job, const struct lists *l, int stage)
 {
     if (stage + 1 == l->stages || job->config.step.recompute.layers > 0)
@@ -44,7 +44,7 @@ static enum status make_lists(const struct plan_job *job, struct lists *l)
         return FAIL(ST_BAD_SETTING, "PP=%d is over the limit of %d stages; lower it", l->stages,
                     PLAN_JOB_STAGES_MAX);
     if (l->stages > 1) {
-        /* Of each stage. */
+        /* Count the layers of each stage. */
         const struct step_config *c = &job->config.step;
         const int chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1;
         int64_t first[PLAN_JOB_STAGES_MAX * 8 + 1];
@@ -72,7 +72,7 @@ static enum status make_lists(const struct plan_job *job, struct lists *l)
 
 /* ---- checkpoints ---- */
 
-/* state_bytes — of the largest checkpoint: parameters and moments in fp32, of all replicas. */
+/* Returns the bytes of the largest checkpoint: parameters and moments in fp32, of all replicas. */
 static double state_bytes(const struct plan_job *job)
 {
     struct param_table table = {0};
@@ -85,7 +85,7 @@ static double state_bytes(const struct plan_job *job)
     return elems * sizeof(float) * step_local_state_parts_of(&job->config.step, job->at.ranks);
 }
 
-/* checkpoint_ms — how long checkpoints stop training, for each step. */
+/* Returns the time for which checkpoints stop training, divided over the steps. */
 static double checkpoint_ms(const struct plan_job *job)
 {
     if (job->config.checkpoint_every <= 0 || !job->config.checkpoint_dir[0])

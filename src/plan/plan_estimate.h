@@ -1,5 +1,5 @@
-/* plan_estimate — what a job on a cluster takes: memory, the time of a step and what follows from
- * it. Must not know settings. */
+/* plan_estimate — the cost of a job on a cluster: memory, the time of a step and the figures that
+ * follow from it. Must not know settings. */
 #ifndef CONVOY_PLAN_PLAN_ESTIMATE_H
 #define CONVOY_PLAN_PLAN_ESTIMATE_H
 
@@ -8,14 +8,14 @@
 
 struct plan_estimate {
     struct plan_time time;
-    double tokens, model_flops; /* of a step, on all ranks */
-    double tokens_per_second;   /* of all ranks */
-    double mfu;                 /* of the peak of all ranks in the job's precision */
+    double tokens, model_flops; /* tokens and FLOPs of a step, on all ranks */
+    double tokens_per_second;   /* rate of all ranks */
+    double mfu;                 /* share of the peak of all ranks in the job's precision */
     int64_t passes;             /* micro-batches of a step */
 };
 
-/* plan_estimate_make — fails as plan_ops_make does. An infinite time, for a peak or a link that the
- * cluster lacks, is ST_BAD_SETTING. */
+/* plan_estimate_make — makes the estimate. Fails like plan_ops_make. An infinite time, for a peak
+ * or a link that the cluster lacks, is ST_BAD_SETTING. */
 enum status plan_estimate_make(const struct plan_job *job, struct plan_estimate *out);
 
 #endif

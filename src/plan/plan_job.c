@@ -1,7 +1,7 @@
 /* plan_job — see plan_job.h. */
 #include "plan/plan_job.h"
 
-#define MICROS_QUICK 4 /* for each stage: no more are ever in flight */
+#define MICROS_QUICK 4 /* micro-batches for each stage: more are never in flight */
 
 enum status plan_job_mesh(const struct plan_job *job, struct mesh *out)
 {
@@ -55,7 +55,7 @@ enum status plan_job_memory(const struct plan_job *job, struct plan_memory *out)
         return FAIL(ST_BAD_SETTING, "PP=%d is over the limit of %d stages; lower it", out->stages,
                     PLAN_JOB_STAGES_MAX);
     for (int stage = 0; stage < out->stages; stage++) {
-        /* Of its first worker, and where that needs most, its number. */
+        /* The memory of the stage's first worker, and the stage if it needs the most so far. */
         struct memory_plan_place place;
         plan_job_place(job, &mesh, stage, &place);
         TRY(memory_plan_train(&job->config, &place, &out->stage[stage]));
@@ -93,7 +93,7 @@ int64_t plan_job_memory_over(const struct plan_job *job, const struct plan_memor
     return has_host && host > over ? host : over;
 }
 
-/* fits_stage — one stage, as if all workers of a node were of it. */
+/* Sets *out to whether one stage fits, as if all workers of a node belonged to it. */
 static enum status fits_stage(const struct plan_job *job, const struct mesh *mesh, int stage,
                               bool *out)
 {
@@ -111,8 +111,8 @@ static enum status fits_stage(const struct plan_job *job, const struct mesh *mes
     return ST_OK;
 }
 
-/* The first stage has most micro-batches in flight, the second one has most of those without the
- * embedding, the last one has the head. */
+/* Checks three stages: the first stage has the most micro-batches in flight, the second one has the
+ * most of all stages without the embedding, the last one has the head. */
 bool plan_job_fits(const struct plan_job *asked)
 {
     struct mesh mesh;
@@ -120,8 +120,8 @@ bool plan_job_fits(const struct plan_job *asked)
     const struct plan_job *job = &quick;
     bool fits = plan_job_mesh(job, &mesh) == ST_OK;
     if (fits) {
-        /* So few micro-batches that the order of stages is quickly planned, and as many in
-         * flight. */
+        /* Few micro-batches, so that the order of stages is planned quickly; the number in flight
+         * stays the same. */
         struct step_config *s = &quick.config.step;
         const int stages = mesh.size[MESH_AXIS_PIPELINE];
         int64_t pass = s->batch_samples * mesh.size[MESH_AXIS_DATA],

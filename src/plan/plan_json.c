@@ -8,7 +8,7 @@ static cJSON *add_object(cJSON *to, const char *key)
     return to ? cJSON_AddObjectToObject(to, key) : NULL;
 }
 
-/* add_way — the settings of a job that a plan may choose. */
+/* Adds the settings of a job that a plan may choose. */
 static void add_way(const struct plan_job *job, cJSON *to)
 {
     const struct step_config *s = &job->config.step;

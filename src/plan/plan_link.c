@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 
-/* Forms in which gradients travel in every step, from the one that changes the loss least. */
+/* Forms in which gradients travel in every step, in ascending order of their change of the loss. */
 #define EVERY_STEP 5
 static const struct plan_link_form every_step[EVERY_STEP] = {
     {.compress = GRAD_COMPRESS_KIND_NONE},      {.compress = GRAD_COMPRESS_KIND_BF16},
@@ -17,8 +17,8 @@ static const struct plan_link_form every_step[EVERY_STEP] = {
 static const int64_t local_steps[LOCALS] = {10, 20, 50, 100, 200, 500};
 _Static_assert(EVERY_STEP + 2 * LOCALS == PLAN_LINK_FORMS, "all forms");
 
-/* Processor time of an element, measured on an AVX-512 core (docs/benchmarks.md): a rank packs its
- * own gradient, and unpacks parts and sums; zstd codes once and decodes twice. */
+/* Processor time of an element in ns, measured on an AVX-512 core (docs/benchmarks.md): a rank
+ * packs its own gradient, and unpacks parts and sums; zstd encodes once and decodes twice. */
 #define QUANTISE_NS 3.5
 #define CODE_NS 4.1
 
@@ -37,7 +37,7 @@ static int compare_steps(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* middle — the step in the middle by time. Its comm_ms is the least of all steps: in the others a
+/* Returns the step in the middle by time. Its comm_ms is the least of all steps: in the others a
  * call has waited for a late rank too. */
 static struct plan_link_step middle(const struct plan_link_run *link)
 {
@@ -56,7 +56,7 @@ static double exchange_bytes(const struct plan_link_run *link, const struct plan
     const int ranks = is_local ? link->nodes : link->nodes * link->locals;
     const int64_t elems = is_local ? link->params / link->locals : link->params;
     const double share = (double)(link->nodes - 1) / link->nodes;
-    /* of an element on the way to its owner, and back */
+    /* bytes of an element on the way to its owner, and back */
     const int there = is_bf16 && link->locals == 1 ? 2 : 4, back = is_bf16 ? 2 : 4;
     if (!grad_compress_quantises(f->compress))
         return share * (there + back) * (double)link->params / link->locals;
@@ -106,7 +106,7 @@ int plan_link_forms(const struct plan_link_run *link, struct plan_link_form form
     }
     *now_out = -1;
     for (int i = 0; i < n; i++) {
-        /* Sets what depends on the link. */
+        /* Sets the figures that depend on the link. */
         const double bytes = exchange_bytes(link, &form[i]),
                      comm_ms = bytes / per_ms + coding_ms(link, &form[i]),
                      hidden_ms = fmax(0, now.comm_ms - now.wait_ms);

@@ -9,7 +9,7 @@
 #include "measure/measure_ranks.h"
 #include "plan/plan_time.h"
 
-#define MEASUREMENTS 46 /* about as many are made, of several slices each */
+#define MEASUREMENTS 46 /* approximate number of measurements, of several slices each */
 #define SLICES 11.0
 
 enum status plan_machine_time(const struct plan_machine *m, measure_work *work, void *arg,
@@ -19,27 +19,27 @@ enum status plan_machine_time(const struct plan_machine *m, measure_work *work, 
 }
 
 /* ---- links: sums between workers by size. The time of a call is turned into the latency and the
- * rates with which plan_time gives the same time. ---- */
+ * rates with which plan_time computes the same time. ---- */
 
 #define HALVINGS 60
 #define RATE_LEAST 1e3
-#define RATE_MOST 4      /* of the memory's: no link is faster */
-#define SHARE_LEAST 1e-6 /* that a file may hold */
-#define BESIDE 3         /* calls beside computation */
+#define RATE_MOST 4      /* times the memory's rate: no link is faster */
+#define SHARE_LEAST 1e-6 /* the least share that a file may hold */
+#define BESIDE 3         /* calls during computation */
 #define OVERLAP_MOST 10.0
-#define OVERLAP_SPREAD 0.5 /* of the middle half of the tries */
-#define OVERLAP_SLICES 60  /* that all tries take */
+#define OVERLAP_SPREAD 0.5 /* most spread of the middle half of the tries */
+#define OVERLAP_SLICES 60  /* slices for all tries together */
 #define OVERLAP_ELEMS_LEAST 16384
 #define TRIES 7
 #define PART_PLACES 8
-#define PART_MOST 2.0 /* that a file may hold */
+#define PART_MOST 2.0 /* the most that a file may hold */
 
 static const int64_t sizes[] = {64,      16 << 10, 64 << 10, 256 << 10,
                                 1 << 20, 4 << 20,  16 << 20, 64 << 20};
 #define SIZES (int)(sizeof sizes / sizeof sizes[0])
 
 /* A call that is repeated, each time on the next part of the memory. So it finds little of its data
- * in caches, as in a step, where gradients were written some time ago. */
+ * in caches, as in a step, whose gradients were written some time ago. */
 struct call {
     struct comm *comm;
     struct measure_collective_memory memory;
@@ -77,7 +77,7 @@ static enum status time_call(const struct plan_machine *m, struct comm *comm,
     return plan_machine_time(m, run_call, &call, seconds_out);
 }
 
-/* A link that is being found: of the cluster, and a call that uses no other. */
+/* A link that is being fitted: a link of the cluster, and a call that uses no other. */
 struct search {
     struct plan_cluster *cluster;
     struct plan_link *link;
@@ -86,7 +86,7 @@ struct search {
 
 static double planned_ms(const struct search *s) { return plan_time_call_ms(s->cluster, &s->call); }
 
-/* find_rate — the more, the shorter. */
+/* Finds the rate with which a plan computes this time: a larger rate makes the time shorter. */
 static double find_rate(struct search *s, double seconds)
 {
     double low = RATE_LEAST, high = RATE_MOST * s->cluster->memory_bytes_per_second;
@@ -109,7 +109,7 @@ void plan_machine_link_fit(struct plan_cluster *cluster, struct plan_link *link,
     for (int i = 1; i < n; i++)
         least = seconds[i] < least ? seconds[i] : least;
     link->share.n = 0;
-    /* With an endless bandwidth. */
+    /* Find the latency with an unlimited bandwidth. */
     s.link->bytes_per_second = 1e18;
     s.link->latency_us = 1;
     s.link->latency_us = 1e3 * least / planned_ms(&s);
@@ -127,7 +127,7 @@ void plan_machine_link_fit(struct plan_cluster *cluster, struct plan_link *link,
 }
 
 /* Measures a reduce-scatter and an all-gather as parts of an all-reduce's time, in calls of a
- * block's size; at most what a file may hold. */
+ * block's size, limited to PART_MOST. */
 static enum status measure_parts(const struct plan_machine *m, struct comm *comm,
                                  struct plan_link *link)
 {
@@ -155,16 +155,16 @@ static enum status measure_sums(const struct plan_machine *m, struct comm *comm,
     return measure_parts(m, comm, link);
 }
 
-/* ---- calls beside computation ---- */
+/* ---- calls during computation ---- */
 
-/* Products with calls beside them. */
+/* Products, and calls at the same time. */
 struct both {
     struct dev *dev;
     struct stream *stream;
     struct matmul_fwd product;
     int64_t products;
     struct call call;
-    int calls; /* BESIDE, or 0: the products alone */
+    int calls; /* BESIDE, or 0: products only */
 };
 
 static enum status run_both(void *arg)
@@ -193,7 +193,7 @@ static enum status time_both(const struct plan_machine *m, struct both *b, int c
     return measure_ranks_max(m->config->comm, seconds_out, 1);
 }
 
-/* planned_seconds — of one of the calls, as a plan counts it. */
+/* Returns the time of one of the calls as planned. */
 static double planned_seconds(const struct plan_machine *m, const struct call *call)
 {
     const struct plan_call planned = {.kind = PLAN_CALL_ALL_REDUCE,
@@ -203,8 +203,8 @@ static double planned_seconds(const struct plan_machine *m, const struct call *c
     return plan_time_call_ms(m->cluster, &planned) / 1e3;
 }
 
-/* Measures the part of the calls' time by which computation needs longer for them; alone and
- * together by turns, so that what else the machine does is in both. */
+/* Measures the part of the calls' time by which computation needs longer because of them. It runs
+ * alternately without and with calls, so that other work of the machine is in both. */
 static enum status measure_lost_parts(const struct plan_machine *m, struct both *b,
                                       double part[TRIES])
 {
@@ -232,7 +232,7 @@ bool plan_machine_link_overlap(double *part, int n, double *out)
 
 /* ---- all links ---- */
 
-/* measure_part — the link between some ranks, as a comm of their own. */
+/* Measures the link between some ranks, with a separate comm for them. */
 static enum status measure_part(struct plan_machine *m, struct plan_link *link, int first, int step,
                                 int n)
 {
@@ -241,7 +241,7 @@ static enum status measure_part(struct plan_machine *m, struct plan_link *link, 
                                    .ranks = n,
                                    .ranks_inside = link == &m->cluster->inside ? n : 1};
     if (n < m->ranks) {
-        /* N ranks from `first` on, `step` apart. */
+        /* n ranks from `first` on, `step` apart. */
         int ranks[COMM_RANKS_MAX];
         for (int i = 0; i < n; i++)
             ranks[i] = first + i * step;
@@ -264,15 +264,15 @@ static enum status measure_links(struct plan_machine *m)
         TRY(measure_part(m, &c->inside, place->node * place->locals, 1, place->locals));
     if (place->nodes > 1)
         TRY(measure_part(m, &c->across, place->local, place->locals, place->nodes));
-    /* On a CPU more than the calls' own time may be lost: their thread takes turns with computation
-     * on a core, and takes memory's bandwidth from it. */
+    /* On a CPU, more than the calls' own time may be lost: their thread alternates with computation
+     * on a core, and uses part of the memory's bandwidth. */
     const int64_t n = 256, bytes = 3 * n * n * (int64_t)sizeof(float);
     struct measure_memory memory;
     struct both b = {.dev = m->config->dev, .stream = m->timer.stream, .products = 1};
     double part[TRIES];
     b.call = call_of(m, m->config->comm, BUS_COLLECTIVE_ALL_REDUCE, m->shared_bytes);
-    /* Makes the calls as large as the budget has time for, with products that need three times as
-     * long, once alone and once with the calls beside them in each trial. */
+    /* Makes the calls as large as the budget has time for. The products need three times as long,
+     * and each trial runs them once without and once with the calls. */
     b.call.elems = m->shared_bytes / BESIDE / 4096 * 4096 / (int64_t)sizeof(float);
     while (b.call.elems > OVERLAP_ELEMS_LEAST &&
            planned_seconds(m, &b.call) * BESIDE * (3 + 4) * TRIES > OVERLAP_SLICES * m->slice)
@@ -296,12 +296,12 @@ static enum status measure_links(struct plan_machine *m)
     return st;
 }
 
-/* ---- what a step takes besides ---- */
+/* ---- the additional time of a step ---- */
 
 #define STEP_TOKENS 16
 #define STEP_RUNS 10
 
-/* planned_step — of the first rank; the others do the same. */
+/* Plans the step of the first rank; the others do the same. */
 static enum status planned_step(const struct plan_machine *m, const struct step_config *config,
                                 double *seconds_out)
 {

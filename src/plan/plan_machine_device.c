@@ -1,9 +1,10 @@
-/* plan_machine_device — the device's operations in the shapes of a transformer, at sizes from those
- * that fit into a cache to those that need a slice each.
+/* plan_machine_device — the device's operations in the shapes of a transformer, from sizes that fit
+ * into a cache to sizes that need a slice each.
  *
- * Products of a GPU are measured by FLOPs. On a CPU they are by rows and widths: packing a matrix,
- * and storing a result, need the longer beside the FLOPs the fewer rows or the narrower a layer is;
- * and a product with a vocabulary has rows so long that each of them lies on pages of its own. */
+ * Products of a GPU are measured by FLOPs, products of a CPU by rows and widths. On a CPU, packing
+ * a matrix and storing a result need more time relative to the FLOPs if a layer has fewer rows or
+ * is narrower; and in a product with a vocabulary, rows are so long that each lies on separate
+ * pages. */
 #include "dev/op_cost.h"
 #include "measure/measure_product.h"
 #include "measure/measure_ranks.h"
@@ -12,13 +13,13 @@
 #define MIB ((int64_t)1 << 20)
 #define MEMORY_LEAST (2 * MIB)  /* within the smallest budget */
 #define SHARED_MOST (256 * MIB) /* more than caches hold */
-#define ATTENTION_ELEMS 512     /* of all heads */
+#define ATTENTION_ELEMS 512     /* elements of all heads together */
 #define ATTENTION_WIDTH 64
 #define ATTENTION_TOKENS 256
 #define MEMORY_SHARE_LEAST 1e-3
 #define SIZES(of) (int)(sizeof of / sizeof of[0])
 #define BIG_RUN 8   /* slices: a larger size would need too long */
-#define BIG_HEAD 40 /* and of heads, in which many models spend half of a step */
+#define BIG_HEAD 40 /* the same for heads, in which many models spend half of a step */
 #define SHARE_LEAST 1e-6
 
 /* ---- rates as shares of a peak ---- */
@@ -29,7 +30,7 @@ static void add_point(struct plan_share *share, double size, double rate)
     share->point[share->n++].share = rate;
 }
 
-/* Returns a share that a file may hold, however disturbed its measurement was. */
+/* Limits a share to the range of a file, even if its measurement was disturbed. */
 static double within(double share, double least)
 {
     return share < least ? least : share < 1 ? share : 1;
@@ -106,7 +107,8 @@ static enum status run_attention(void *arg)
     return op->attention_bwd(t.memory->stream, &a.bwd);
 }
 
-/* attention_rate — FLOP/s, forward and backward together; 0: there is no memory. */
+/* Sets *rate_out to FLOP/s of attention, forward and backward together; 0: there is not enough
+ * memory. */
 static enum status attention_rate(const struct plan_machine *m, int64_t tokens, int64_t d,
                                   double *rate_out, double *flops_out, double *seconds_out)
 {
@@ -126,14 +128,14 @@ static enum status attention_rate(const struct plan_machine *m, int64_t tokens, 
     return ST_OK;
 }
 
-/* measure_attention_width — with as many FLOPs in heads of other widths. Points are shares of the
+/* Measures attention with heads of other widths and the same FLOPs. Points are shares of the
  * fastest. */
 static enum status measure_attention_width(struct plan_machine *m)
 {
     static const int64_t widths[] = {32, 64, 128};
     struct plan_share *share = &m->cluster->attention_width;
     double rate, flops, seconds;
-    for (int i = m->cluster->is_gpu; i < SIZES(widths); i++) { /* a GPU's begin with 64 */
+    for (int i = m->cluster->is_gpu; i < SIZES(widths); i++) { /* widths of a GPU begin with 64 */
         TRY(attention_rate(m, ATTENTION_TOKENS, widths[i], &rate, &flops, &seconds));
         if (rate == 0)
             break;
@@ -143,7 +145,7 @@ static enum status measure_attention_width(struct plan_machine *m)
     return ST_OK;
 }
 
-/* measure_attention — a point lies between the FLOPs of forward and of backward. */
+/* Measures attention. A point lies between the FLOPs of forward and of backward. */
 static enum status measure_attention(struct plan_machine *m)
 {
     struct plan_share *share = &m->cluster->attention;
@@ -179,7 +181,7 @@ static enum status run_adamw(void *arg)
     return dev_op(r->memory->dev)->adamw(r->memory->stream, &r->adamw);
 }
 
-/* Lays out an update. Returns false if there is no memory. */
+/* Lays out an update. Returns false if there is not enough memory. */
 static bool make_adamw(const struct measure_memory *memory, int64_t elems, struct adamw_run *out)
 {
     struct measure_taken t = {.memory = memory};
@@ -200,8 +202,8 @@ static bool make_adamw(const struct measure_memory *memory, int64_t elems, struc
     return t.at <= memory->bytes && t.shared_at <= memory->shared_bytes;
 }
 
-/* measure_memory — the optimiser, and a copy of parameters, over as much as there is, which caches
- * do not hold, or as takes a slice. */
+/* Measures the optimiser, and a copy of parameters, up to the available memory, which caches do not
+ * hold, or up to the size that needs a slice. */
 static enum status measure_memory(struct plan_machine *m, double *adamw_out)
 {
     struct adamw_run r;
@@ -222,8 +224,8 @@ static enum status measure_memory(struct plan_machine *m, double *adamw_out)
     return ST_OK;
 }
 
-/* The operations between products, on rows of one block, a chunk of the head's, and the gradients
- * of as many parameters. */
+/* The operations between products, on rows of one block, on a chunk of the head, and on the
+ * gradients of the same number of parameters. */
 struct between {
     struct norm_fwd norm_fwd;
     struct norm_bwd norm_bwd;
@@ -287,7 +289,7 @@ static enum status run_between(void *arg)
     return ST_OK;
 }
 
-/* time_between — bytes_out 0: there is no memory. */
+/* Measures the operations between products. bytes_out 0: there is not enough memory. */
 static enum status time_between(const struct plan_machine *m, int64_t n, int64_t c,
                                 double *bytes_out, double *seconds_out)
 {
@@ -309,7 +311,8 @@ static enum status time_between(const struct plan_machine *m, int64_t n, int64_t
     return plan_machine_time(m, run_between, &r, seconds_out);
 }
 
-/* measure_between — of as many rows as a block has in training, or as take a slice. */
+/* Measures them up to the rows that a block has in training, or up to the rows that need a
+ * slice. */
 static enum status measure_between(struct plan_machine *m, double *rate_out)
 {
     const int64_t c = m->cluster->is_gpu ? 2048 : 512, most = m->cluster->is_gpu ? 8192 : 256;
@@ -328,12 +331,13 @@ static enum status measure_between(struct plan_machine *m, double *rate_out)
 
 /* ---- products ---- */
 
-/* *rate_out: FLOP/s; 0: there is no memory. *is_last: a larger size would need too long. */
+/* Measures a product. *rate_out: FLOP/s; 0: there is not enough memory. *is_last: a larger size
+ * would need too long. */
 static enum status measure_product(const struct plan_machine *m, const struct measure_product *p,
                                    double *rate_out, bool *is_last)
 {
     struct measure_product_run run;
-    /* Returns the time of a head's loss, as a plan counts it; the rest is the products'. */
+    /* The planned time of a head's loss; the rest of the time is the products'. */
     const struct plan_cluster *c = m->cluster;
     const double bytes = 2.0 * (double)p->n * (double)p->out * (double)dtype_bytes(p->dtype);
     const double loss = p->kind == MEASURE_PRODUCT_HEAD
@@ -349,9 +353,9 @@ static enum status measure_product(const struct plan_machine *m, const struct me
     return ST_OK;
 }
 
-/* Measures n products, smallest first, each as a point at size_of. What is measured twice counts by
- * its better time: another process disturbs all of a measurement easily, but not two that are
- * apart. */
+/* Measures n products, smallest first, each as a point at size_of. Each product is measured twice
+ * and the better time counts: another process easily disturbs a whole measurement, but rarely two
+ * that are apart. */
 static enum status measure_products(const struct plan_machine *m, const struct measure_product *p,
                                     int n, double (*size_of)(const struct measure_product *p),
                                     struct plan_share *share)
@@ -370,7 +374,7 @@ static enum status measure_products(const struct plan_machine *m, const struct m
     return ST_OK;
 }
 
-/* A GPU's products: rows, in, out. */
+/* Products of a GPU: rows, in, out. */
 static const int64_t layer_sizes[][3] = {
     {64, 32, 128},       {128, 64, 256},      {256, 128, 512},    {256, 256, 1024},
     {256, 512, 2048},    {512, 768, 3072},    {1024, 1024, 4096}, {1024, 2048, 8192},
@@ -395,7 +399,7 @@ static enum status measure_layers(struct plan_machine *m, enum dtype dtype,
     return measure_products(m, p, SIZES(layer_sizes), size_of_layer, share);
 }
 
-/* A CPU's products: blocks and heads of some widths, each on some rows. */
+/* Products of a CPU: blocks and heads of some widths, each on some rows. */
 #define VOCAB 50001
 #define ROWS_MOST 4
 struct row_sizes {
@@ -505,7 +509,7 @@ static enum status measure_all(struct plan_machine *m)
 
 enum status plan_machine_device(struct plan_machine *m)
 {
-    /* The same on all ranks, whatever each finds free; less if the budget is small. */
+    /* The same on all ranks, whatever memory each finds free; less if the budget is small. */
     int64_t most = (m->cluster->is_gpu ? 1024 : 512) * MIB, paid = m->config->budget_ms * MIB / 8,
             share = m->info.free_bytes / 8 / (m->cluster->is_gpu ? 1 : m->cluster->locals);
     most = paid < most ? paid : most;

@@ -1,4 +1,5 @@
-/* plan_ops — see plan_ops.h: what train/step/dry.h tells, in rows of what is alike. */
+/* plan_ops — see plan_ops.h: collects the reports of train/step/dry.h in rows of equal operations
+ * and calls. */
 #include "plan/plan_ops.h"
 
 #include <stdlib.h>
@@ -9,7 +10,8 @@
 
 #define SEEN_MAX 16
 
-/* A group of calls that was looked at: its ranks are known by their number and the first two. */
+/* A group of calls that was examined before: its ranks are identified by their number and the first
+ * two. */
 struct seen {
     int ranks_n, first, second;
     bool is_message;
@@ -102,8 +104,8 @@ struct reach {
     bool is_there[COMM_RANKS_MAX]; /* by node */
 };
 
-/* is_first_across — whether the group of a rank reaches one of these nodes, and has no rank on its
- * own node before this one. */
+/* Returns true if the group of a rank reaches one of these nodes, and has no rank on its own node
+ * before this one. */
 static bool is_first_across(const struct adding *a, int rank, unsigned axes,
                             const struct reach *reach)
 {
@@ -118,7 +120,7 @@ static bool is_first_across(const struct adding *a, int rank, unsigned axes,
     return is_across;
 }
 
-/* is_sent_across — whether a rank sends such a message to one of these nodes. */
+/* Returns true if a rank sends such a message to one of these nodes. */
 static bool is_sent_across(const struct adding *a, int rank, int distance,
                            const struct reach *reach)
 {
@@ -136,11 +138,12 @@ static void set_reach(const struct adding *a, const struct step_dry_call *call, 
     out->is_there[at->node] = false;
 }
 
-/* sharers — of a part of an axis (SHARD=hybrid) each rank of the node has a group of its own. */
+/* Returns the number of groups that share the link. For a part of an axis (SHARD=hybrid), each rank
+ * of the node has a separate group. */
 static int sharers(const struct adding *a, const struct step_dry_call *call, int inside)
 {
     const struct comm_place *at = &a->place->at;
-    /* Finds the axes along which the ranks of the call differ. */
+    /* Find the axes along which the ranks of the call differ. */
     struct mesh_coord first = mesh_coord_of(&a->mesh, call->ranks[0]);
     unsigned axes = 0;
     for (int i = 1; i < call->ranks_n; i++) {
@@ -191,8 +194,8 @@ static struct plan_call *call_row(struct adding *a, const struct plan_call *like
     return &ops->call[ops->calls_n++];
 }
 
-/* look_at — inside and sharers of a call. Calls of a step have few groups, and to look at a
- * thousand ranks takes time. */
+/* Returns inside and sharers of a call. The result is kept for each group: calls of a step have few
+ * groups, and examining a thousand ranks is slow. */
 static struct seen look_at(struct adding *a, const struct step_dry_call *call)
 {
     bool is_message = call->kind == STEP_DRY_CALL_MESSAGE;
@@ -252,7 +255,7 @@ enum status plan_ops_make(const struct trainer_config *config,
         plan_ops_free(&ops);
         return st;
     }
-    /* And what was counted in the step's passes, of one of them. */
+    /* Counts of the step's passes become counts of one pass. */
     ops.passes = about.passes;
     ops.stages = about.stages;
     ops.stage = about.stage;

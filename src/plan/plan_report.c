@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-#define BAR_MAX 30     /* columns of a bar that is all of a step */
+#define BAR_MAX 30     /* columns of a bar for a whole step */
 #define STAGES_SHOWN 4 /* columns of memory */
-#define BETTER 0.02    /* from this gain on another way is shown */
+#define BETTER 0.02    /* from this gain on, another way is shown */
 
 static const char *const shard_words[] = {
     [LAYOUT_SHARD_NONE] = "none",           [LAYOUT_SHARD_OPTIMIZER] = "optimizer",
@@ -21,7 +21,7 @@ static int axis_of(const struct plan_job *job, enum mesh_axis axis)
     return n > 0 ? n : 1;
 }
 
-/* add_settings — "TP=2 PP=1 … GLOBAL_BATCH=64", as a user would set them. */
+/* Adds "TP=2 PP=1 … GLOBAL_BATCH=64", in the form of a user's settings. */
 static void add_settings(const struct plan_job *job, struct text *out)
 {
     const struct step_config *s = &job->config.step;
@@ -50,7 +50,7 @@ static const int64_t *bytes_of(const struct plan_report *r, int stage)
     return r->job->cluster->is_gpu ? plan->device : plan->host;
 }
 
-/* shown — stage number of a column: the first ones, the last one and the fullest one. */
+/* Returns the stage number of a column: the first ones, the last one and the fullest one. */
 static int shown(const struct plan_memory *m, int column)
 {
     int columns = m->stages < STAGES_SHOWN ? m->stages : STAGES_SHOWN;
@@ -84,9 +84,10 @@ static bool is_taken(const struct plan_report *r, int kind)
 }
 
 #define BASE_BYTES (11.9 * 1024 * 1024)
-#define NODE_BYTES (31.0 * 1024)   /* of a node with one worker */
-#define WORKER_BYTES (2.2 * 1024)  /* of each further worker */
-#define HEARTBEAT_SECONDS 0.000094 /* one a node and second */
+#define NODE_BYTES (31.0 * 1024)  /* bytes of a node with one worker */
+#define WORKER_BYTES (2.2 * 1024) /* bytes of each further worker */
+/* processor seconds of one heartbeat; each node sends one per second */
+#define HEARTBEAT_SECONDS 0.000094
 
 struct plan_control plan_report_control(int nodes, int locals)
 {
@@ -95,8 +96,8 @@ struct plan_control plan_report_control(int nodes, int locals)
         .cores = nodes * HEARTBEAT_SECONDS};
 }
 
-/* peer_copies_each — of a worker, at most: that of a stage differs from others'. 0: there are none,
- * or it is not known. */
+/* Returns the most bytes of a worker's copies, which differ between stages. 0: there are none, or
+ * they cannot be planned. */
 static int64_t peer_copies_each(const struct plan_job *job)
 {
     struct mesh mesh;
@@ -113,7 +114,7 @@ static int64_t peer_copies_each(const struct plan_job *job)
     return most;
 }
 
-/* add_peer_copies — they are left out where memory is short. */
+/* Adds a line about copies in peers' memory, which are omitted if memory is short. */
 static void add_peer_copies(const struct plan_job *job, struct text *out)
 {
     const int64_t each = peer_copies_each(job);
@@ -202,7 +203,7 @@ static void add_time(const struct plan_report *r, struct text *out)
                  text_format_ms(time, sizeof time, t->comm_hidden_ms));
 }
 
-/* add_total — of TOKENS or STEPS; of a billion tokens if neither is set. */
+/* Adds the total of TOKENS or STEPS; of a billion tokens if neither is set. */
 static void add_total(const struct plan_report *r, struct text *out)
 {
     const struct plan_cluster *c = r->job->cluster;
@@ -224,7 +225,7 @@ static void add_total(const struct plan_report *r, struct text *out)
     text_add(out, "%s\n", is_set ? "" : "; of the whole training with TOKENS, such as TOKENS=300B");
 }
 
-/* ---- what would be better ---- */
+/* ---- better jobs ---- */
 
 static const char *nth(int n, char *out, size_t cap)
 {
@@ -236,7 +237,7 @@ static const char *nth(int n, char *out, size_t cap)
     return out;
 }
 
-/* add_less — adds the gain of the last node over the others. */
+/* Adds the gain of the last node over the others. */
 static void add_less(const struct plan_report *r, struct text *out)
 {
     const struct plan_advice_nodes *less = &r->advice->less;
@@ -251,7 +252,8 @@ static void add_less(const struct plan_report *r, struct text *out)
              plan_search_is_worth(less->speed_ratio, nodes) ? "" : ": do not rent it");
 }
 
-/* add_another — the last line: yes or no to one more node, and from which gain it is worth it. */
+/* Adds the last line: yes or no to one more node, and the gain from which on it is worth its
+ * price. */
 static void add_another(const struct plan_report *r, struct text *out)
 {
     const struct plan_job *job = r->job;
@@ -305,7 +307,7 @@ static void add_better(const struct plan_report *r, struct text *out)
     add_less(r, out);
 }
 
-/* add_search — what MESH=auto found. */
+/* Adds the results of MESH=auto. */
 static void add_search(const struct plan_report *r, struct text *out)
 {
     char time[32];

@@ -5,34 +5,35 @@
 
 #include "plan/plan_search.h"
 
-/* What is reported. estimate, advice, search NULL: not known, or not asked for. */
+/* The input of a report. estimate, advice, search NULL: unknown, or not requested. */
 struct plan_report {
     const struct plan_job *job;
     const struct plan_memory *memory;
     const struct plan_estimate *estimate;
     const struct plan_advice *advice;
-    const struct plan_search *search; /* MESH=auto: job is the first of it */
-    double tokens;                    /* to train on; 0: unknown */
+    const struct plan_search *search; /* MESH=auto: job is the first result of it */
+    double tokens;                    /* tokens to train on; 0: unknown */
 };
 
-/* Appends the text. */
+/* plan_report_text — appends the text. */
 void plan_report_text(const struct plan_report *report, struct text *out);
-/* Returns the word of SHARD: "none", "full" … */
+/* plan_report_shard — returns the word of SHARD: "none", "full" … */
 const char *plan_report_shard(enum layout_shard shard);
-/* Appends one JSON object and a line end. Errors: ST_RETRY when memory is short. */
+/* plan_json_write — appends one JSON object and a line end. Errors: ST_RETRY if memory is short. */
 enum status plan_json_write(const struct plan_report *report, struct text *out);
 
-/* From so many nodes on the control plane needs more than a few MiB, and a plan names it. */
+/* From this number of nodes on, the control plane needs more than a few MiB, and a plan shows
+ * it. */
 #define PLAN_REPORT_CONTROL_NODES 64
-/* What the control plane of a job needs on node 0 besides its workers: its supervisor answers a
+/* The needs of a job's control plane on node 0 besides its workers: its supervisor answers a
  * heartbeat of each node every second. */
 struct plan_control {
-    int64_t bytes; /* of memory */
-    double cores;  /* of processor time */
+    int64_t bytes; /* bytes of memory */
+    double cores;  /* processor time, in cores */
 };
-/* Returns the needs by lines through the measurements of `make bench-control` with 64 to 4,096
- * nodes (docs/benchmarks.md, "Node 0 as a function of the number of nodes"), on one core of a
- * server. */
+/* plan_report_control — returns the needs by lines through the measurements of `make bench-control`
+ * with 64 to 4,096 nodes (docs/benchmarks.md, "Node 0 as a function of the number of nodes"), on
+ * one core of a server. */
 struct plan_control plan_report_control(int nodes, int locals);
 
 #endif

@@ -1,4 +1,4 @@
-/* plan_search — see plan_search.h. Read plan_search_make first, at the foot. */
+/* plan_search — see plan_search.h. Read plan_search_make first, at the end of the file. */
 #include "plan/plan_search.h"
 
 #include <math.h>
@@ -10,21 +10,21 @@
 #define MESHES_MAX 512
 #define AXIS_MAX 32      /* ranks along an axis, unless they are fixed */
 #define BATCH_MAX 64     /* samples of a micro-batch */
-#define CONTEXT_MIN 2048 /* tokens of a sample on a context rank, at least */
-#define WAYS_POINTS 8    /* of RECOMPUTE, from one word to the next */
-#define TENSOR_CALLS 6   /* of a layer, forward and backward, at least */
+#define CONTEXT_MIN 2048 /* least tokens of a sample on a context rank */
+#define WAYS_POINTS 8    /* values of RECOMPUTE from one word to the next */
+#define TENSOR_CALLS 6   /* least calls of a layer, forward and backward */
 #define CHUNKS_MAX 8
-#define MESHES_TRIED 8 /* with every SHARD and micro-batch */
+#define MESHES_TRIED 8 /* meshes that are tried with every SHARD and micro-batch */
 #define WAYS_FIRST 64
 
-/* One mesh, and the time of a step on it: first one that it cannot be below, then that of its
- * smallest micro-batch. */
+/* One mesh, and the time of a step on it: first a lower bound, then the time with its smallest
+ * micro-batch. */
 struct candidate {
     int tensor, context, pipeline, chunks;
     double ms;
 };
 
-/* A way that fits by its first stages, and whether it is near the fastest. */
+/* A way whose first stages fit, and whether it is near the fastest. */
 struct way {
     struct plan_job job;
     struct plan_estimate estimate;
@@ -39,7 +39,7 @@ struct finding {
     int candidates_n;
     struct way *way;
     int ways_n, ways_cap;
-    double best_ms; /* of the ways */
+    double best_ms; /* least time of the ways */
 };
 
 /* ---- meshes ---- */
@@ -58,7 +58,7 @@ static double share_most(const struct plan_share *share)
     return most;
 }
 
-/* compute_ms — all products at the best share, divided evenly. */
+/* Returns the time of all products at the best share, divided evenly. */
 static double compute_ms(const struct plan_job *job)
 {
     const struct plan_cluster *c = job->cluster;
@@ -69,7 +69,7 @@ static double compute_ms(const struct plan_job *job)
     return 1e3 * flops / (c->peak[job->precision] * share * job->at.ranks);
 }
 
-/* tensor_ms — calls of the tensor axis in one micro-batch of one sample, in a layer. */
+/* Returns the time of a layer's calls on the tensor axis in one micro-batch of one sample. */
 static double tensor_ms(const struct plan_job *job, const struct candidate *m)
 {
     const struct step_config *s = &job->config.step;
@@ -83,7 +83,7 @@ static double tensor_ms(const struct plan_job *job, const struct candidate *m)
     return TENSOR_CALLS * (whole - job->cluster->inside.latency_us / 1e3 * (m->tensor - 1));
 }
 
-/* least_ms — what a mesh takes at least: products, calls between products, and the bubble. */
+/* Returns a lower bound of the time on a mesh: products, calls between products, and the bubble. */
 static double least_ms(const struct plan_job *job, const struct candidate *m)
 {
     const struct step_config *s = &job->config.step;
@@ -94,8 +94,8 @@ static double least_ms(const struct plan_job *job, const struct candidate *m)
     return ms * (slots + m->pipeline - 1) / slots;
 }
 
-/* is_possible — so many ranks, layers and samples can be divided so. What the model's own sizes
- * refuse shows when memory is planned. */
+/* Returns true if the ranks, layers and samples can be divided by this mesh. Contradictions with
+ * the model's own sizes show when memory is planned. */
 static bool is_possible(const struct plan_job *job, const struct candidate *m)
 {
     const struct step_config *s = &job->config.step;
@@ -107,7 +107,7 @@ static bool is_possible(const struct plan_job *job, const struct candidate *m)
     return s->global_samples % data == 0 && (m->chunks == 1 || micros % m->pipeline == 0);
 }
 
-/* add_mesh — with one chunk for each stage, unless that is fixed. */
+/* Adds a mesh, with one chunk for each stage unless chunks are fixed. */
 static void add_mesh(struct finding *f, struct candidate mesh)
 {
     const int chunks = f->asked->config.step.pipe_chunks;
@@ -118,7 +118,7 @@ static void add_mesh(struct finding *f, struct candidate mesh)
     f->candidate[f->candidates_n++] = mesh;
 }
 
-/* next_of — the next size of an axis after n; most + 1: there is none. */
+/* Returns the next size of an axis after n; most + 1: there is none. */
 static int next_of(const struct finding *f, enum mesh_axis axis, int n, int most)
 {
     return f->fixed->axis[axis] ? most + 1 : 2 * n;
@@ -136,7 +136,7 @@ static int most_of(const struct finding *f, enum mesh_axis axis)
     if (f->fixed->axis[axis])
         return axis_of(f->asked, axis);
     if (axis == MESH_AXIS_TENSOR && s->optim.kind == OPTIM_KIND_MUON)
-        return 1; /* it goes without TP */
+        return 1; /* Muon does not support TP */
     if (s->local.steps > 0)
         return 1; /* each worker has the whole model */
     if (axis == MESH_AXIS_TENSOR)
@@ -154,8 +154,8 @@ static int compare_meshes(const void *a, const void *b)
 
 /* ---- ways to train on a mesh ---- */
 
-/* first_recompute — computes again as little as fits; false: nothing fits. Where stages share the
- * layers, less kept in all may be more in one of them, so each word is tried by itself. */
+/* Chooses the least recomputation that fits; false: nothing fits. If stages share the layers, less
+ * memory in total may be more in one of them, so each word is tried by itself. */
 static bool first_recompute(const struct finding *f, struct plan_job *job)
 {
     struct step_config *s = &job->config.step;
@@ -186,7 +186,7 @@ static bool first_recompute(const struct finding *f, struct plan_job *job)
     return true;
 }
 
-/* keep_failure — the first one, of a way that has room in memory. */
+/* Keeps the first failure of a way that has room in memory. */
 static void keep_failure(struct plan_search *out, enum status st)
 {
     if (out->failure == ST_OK) {
@@ -196,8 +196,8 @@ static void keep_failure(struct plan_search *out, enum status st)
     status_clear();
 }
 
-/* try_way — with the job's batch and SHARD: the time of a step; infinite: it does not fit, whatever
- * is computed again. */
+/* Returns the time of a step with the job's batch and SHARD; infinite: it does not fit with any
+ * recomputation. */
 static double try_way(struct finding *f, struct plan_job *job, struct plan_estimate *out)
 {
     if (!first_recompute(f, job))
@@ -210,7 +210,7 @@ static double try_way(struct finding *f, struct plan_job *job, struct plan_estim
     return INFINITY;
 }
 
-/* divides — the step into micro-batches of the job. */
+/* Returns true if the step can be divided into micro-batches of the job. */
 static bool divides(const struct plan_job *job)
 {
     const struct step_config *s = &job->config.step;
@@ -222,7 +222,7 @@ static bool divides(const struct plan_job *job)
            (s->pipe_chunks <= 1 || s->global_samples / pass % stages == 0);
 }
 
-/* try_batches — from one sample on, as long as a larger micro-batch is faster; true: one fits. */
+/* Tries micro-batches from one sample on, as long as a larger one is faster; true: one fits. */
 static bool try_batches(struct finding *f, struct plan_job *job)
 {
     struct step_config *s = &job->config.step;
@@ -247,14 +247,14 @@ static bool try_batches(struct finding *f, struct plan_job *job)
     return isfinite(before_ms);
 }
 
-/* takes_shards — several ranks hold the same part of the model, and may shard it. */
+/* Returns true if several ranks hold the same part of the model, and may shard it. */
 static bool takes_shards(const struct plan_job *job)
 {
     return job->config.step.local.steps == 0 &&
            job->at.ranks > axis_of(job, MESH_AXIS_TENSOR) * axis_of(job, MESH_AXIS_PIPELINE);
 }
 
-/* shards_of — what may be sharded on a mesh, from least to most. */
+/* Lists the shardings that are possible on a mesh, from least to most. */
 static int shards_of(const struct plan_job *job, enum layout_shard out[LAYOUT_SHARD_AUTO])
 {
     const struct comm_place *at = &job->at;
@@ -282,13 +282,13 @@ static struct plan_job job_of(const struct finding *f, const struct candidate *m
     return job;
 }
 
-/* try_chunks — with more chunks for each stage, as long as that is faster than all so far. */
+/* Tries more chunks for each stage, as long as that is faster than all ways so far. */
 static void try_chunks(struct finding *f, struct candidate mesh)
 {
     double before;
     do {
         before = f->best_ms;
-        /* Where a SHARD leaves room to compute nothing again, more sharding only adds calls. */
+        /* If a SHARD leaves enough memory without recomputation, more sharding only adds calls. */
         struct plan_job job = job_of(f, &mesh);
         struct step_config *s = &job.config.step;
         enum layout_shard shard[LAYOUT_SHARD_AUTO];
@@ -305,8 +305,8 @@ static void try_chunks(struct finding *f, struct candidate mesh)
              is_possible(f->asked, &mesh) && (mesh.chunks == 2 || f->best_ms < before));
 }
 
-/* quick_ms — of a mesh with one micro-batch and the SHARD that is mostly the fastest, else the one
- * that needs least. */
+/* Returns the time on a mesh with one micro-batch and the SHARD that is mostly the fastest, else
+ * the SHARD that needs least memory. */
 static double quick_ms(struct finding *f, const struct candidate *mesh)
 {
     struct plan_job job = job_of(f, mesh);
@@ -325,7 +325,7 @@ static double quick_ms(struct finding *f, const struct candidate *mesh)
     return try_way(f, &job, &estimate);
 }
 
-/* fits_all — every stage. */
+/* Returns true if every stage fits. */
 static bool fits_all(const struct plan_job *job)
 {
     struct plan_memory *memory = memory_new(1, sizeof *memory);
@@ -335,7 +335,7 @@ static bool fits_all(const struct plan_job *job)
     return fits;
 }
 
-/* ---- which are shown ---- */
+/* ---- the ways that are shown ---- */
 
 static int compare_times(const void *a, const void *b)
 {
@@ -344,7 +344,7 @@ static int compare_times(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* What makes a way less simple, the weightiest first. */
+/* Lists the properties that make a way less simple, the weightiest first. */
 #define BURDENS 6
 static void burdens_of(const struct plan_job *job, int64_t out[BURDENS])
 {
@@ -356,10 +356,10 @@ static void burdens_of(const struct plan_job *job, int64_t out[BURDENS])
     out[2] = s->store.shard;
     out[3] = r->way;
     out[4] = r->layers > 0 ? r->layers : s->dims.layers;
-    out[5] = s->batch_samples; /* the smaller one leaves more memory free */
+    out[5] = s->batch_samples; /* a smaller one leaves more memory free */
 }
 
-/* compare_ways — ways near the fastest before others, and of those the simplest first. */
+/* Orders ways near the fastest before others, and among those the simplest first. */
 static int compare_ways(const void *a, const void *b)
 {
     const struct way *left = a, *right = b;
@@ -388,13 +388,14 @@ static bool has_mesh(const struct plan_search *out, const struct plan_job *job)
     return false;
 }
 
-/* take — one way for each mesh. */
+/* Copies the result: one way for each mesh. */
 static void take(struct finding *f)
 {
     struct plan_search *out = f->out;
     if (f->ways_n == 0)
         return;
-    /* Drops ways before it that do not fit on a stage that stood for none. */
+    /* Drops the ways before the first one of which every stage fits; only some stages were checked
+     * before. */
     int first = 0;
     qsort(f->way, (size_t)f->ways_n, sizeof f->way[0], compare_times);
     while (first < f->ways_n && !fits_all(&f->way[first].job))
@@ -415,7 +416,7 @@ static void take(struct finding *f)
     }
 }
 
-/* ask_why — where no way was made: what refuses every mesh, unless it is memory. */
+/* Finds the reason that refuses every mesh, unless it is memory. Called if no way was made. */
 static void ask_why(struct finding *f)
 {
     struct plan_memory *memory = memory_new(1, sizeof *memory);
@@ -438,7 +439,7 @@ static void ask_why(struct finding *f)
 
 static void search(struct finding *f)
 {
-    /* Every power of two along each axis, or what is fixed. */
+    /* Every power of two along each axis, or the fixed value. */
     const int tensors = most_of(f, MESH_AXIS_TENSOR), contexts = most_of(f, MESH_AXIS_CONTEXT),
               stages = most_of(f, MESH_AXIS_PIPELINE);
     struct candidate m = {.chunks = 1};
@@ -449,7 +450,7 @@ static void search(struct finding *f)
             for (m.pipeline = first_of(f, MESH_AXIS_PIPELINE); m.pipeline <= stages;
                  m.pipeline = next_of(f, MESH_AXIS_PIPELINE, m.pipeline, stages))
                 add_mesh(f, m);
-    /* By quick_ms, but those that cannot be among the fastest. */
+    /* Order them by quick_ms, without the meshes that cannot be among the fastest. */
     double least = INFINITY;
     qsort(f->candidate, (size_t)f->candidates_n, sizeof f->candidate[0], compare_meshes);
     for (int i = 0; i < f->candidates_n; i++) {
@@ -482,13 +483,13 @@ void plan_search_make(const struct plan_job *job, const struct plan_search_fixed
 
 /* ---- advice ---- */
 
-/* A job, and what other numbers of nodes are compared with. */
+/* A job, and the figures with which other numbers of nodes are compared. */
 struct base {
     const struct plan_job *job;
     const struct plan_search_fixed *fixed;
-    const struct plan_search *found; /* on the job's nodes */
-    bool is_auto;                    /* the job is the first found */
-    double tokens_per_second;        /* of the job */
+    const struct plan_search *found; /* result on the job's nodes */
+    bool is_auto;                    /* the job is the first result */
+    double tokens_per_second;        /* rate of the job */
 };
 
 static double rate_of(const struct plan_job *job)
@@ -516,7 +517,7 @@ static void try_nodes(const struct base *base, int nodes, struct plan_advice_nod
     if (is_same)
         set_nodes(rate_of(&other), base->tokens_per_second, base, out);
     if (!out->is_known) {
-        /* Compares the fastest mesh on other nodes with the fastest on the job's. */
+        /* Compares the fastest mesh on other nodes with the fastest on the job's nodes. */
         const struct plan_search *found = base->found;
         if (found->found_n != 0 && out->nodes <= PLAN_SEARCH_NODES_MAX) {
             struct plan_search *space = memory_new(1, sizeof *space);

@@ -1,4 +1,4 @@
-/* plan_time — see plan_time.h. Read plan_time_make first, at the foot. */
+/* plan_time — see plan_time.h. Read plan_time_make first, at the end of the file. */
 #include "plan/plan_time.h"
 
 #include <math.h>
@@ -12,35 +12,36 @@ static const char *const texts[PLAN_TIME_N] = {
 
 const char *plan_time_text(enum plan_time_kind kind) { return texts[kind]; }
 
-/* The machine, and what products compute in. */
+/* The machine, and the precision of products. */
 struct machine {
     const struct plan_cluster *cluster;
     enum plan_precision precision;
 };
 
-/* Calls beside computation: their time and how many there are. */
+/* Calls during computation: their time and their number. */
 struct beside {
     double ms, calls;
 };
 
-/* What a stage does, in ms: in one micro-batch, and besides once a step. */
+/* The work of a stage in ms: in one micro-batch, and in addition once a step. */
 struct stage {
     double pass[PLAN_TIME_N], step[PLAN_TIME_N];
     double forward, backward;  /* computation of one micro-batch, contained in pass */
     double to_next, to_before; /* messages of a micro-batch that are not hidden */
-    /* hidden calls: of a micro-batch, and of a step beside its first forward and last backward */
+    /* hidden calls: of a micro-batch, and of a step during its first forward and last backward
+     * pass */
     struct beside pass_forward, pass_backward, step_forward, step_backward;
-    double axis[MESH_AXES]; /* of a whole step */
-    double hidden;          /* of a whole step, what does not show */
+    double axis[MESH_AXES]; /* communication of a whole step */
+    double hidden;          /* hidden communication of a whole step */
 };
 
 /* ---- operations ---- */
 
-/* A rate of 0 makes a time infinite, and then no times it is still nothing. */
+/* With a rate of 0 a time is infinite; zero times that time is still 0. */
 static double seconds_of(double work, double rate) { return work > 0 ? work / rate : 0; }
 static double times(double n, double ms) { return n > 0 ? n * ms : 0; }
 
-/* compute_ms — at this share of the peak, and never faster than memory. */
+/* Returns the time at this share of the peak, but not less than memory needs. */
 static double compute_ms(const struct machine *m, double share, const struct op_cost *cost)
 {
     const struct plan_cluster *c = m->cluster;
@@ -52,7 +53,7 @@ static double compute_ms(const struct machine *m, double share, const struct op_
 static double product_share(const struct machine *m, const struct plan_op *op)
 {
     if (m->cluster->product_rows.n > 0) {
-        /* By rows and widths; of layers between block and wide, between the two. */
+        /* By rows and widths; a layer between block and wide is between the two. */
         double rows = (double)op->rows, in = (double)op->in, out = (double)op->out,
                width = fmin(in, out),
                share = plan_cluster_rows_share(&m->cluster->product_rows, rows, width),
@@ -72,7 +73,8 @@ static const struct plan_share *own_rates(const struct plan_cluster *c, const st
     return op->op == OP_KIND_attention_bwd ? &c->attention_own_backward : &c->attention_own_forward;
 }
 
-/* attention_share — a narrow head has more exponentials for each FLOP of its products. */
+/* Returns the share of attention. A narrow head has more exponentials for each FLOP of its
+ * products. */
 static double attention_share(const struct machine *m, const struct plan_op *op)
 {
     const struct plan_share *own = own_rates(m->cluster, op);
@@ -132,7 +134,7 @@ struct group {
     double scatter_part, gather_part; /* 0: not measured */
 };
 
-/* ring_s — one way around all ranks: a reduce-scatter, or an all-gather. */
+/* Returns the time of one way around all ranks: a reduce-scatter, or an all-gather. */
 static double ring_s(const struct group *g, double bytes)
 {
     double rate = g->nodes == 1    ? g->inside_rate
@@ -144,7 +146,8 @@ static double ring_s(const struct group *g, double bytes)
            fmin(hops_across, g->ranks - 1) * g->across_s;
 }
 
-/* half_s — NCCL goes around one ring of all ranks; our own calls between hosts have two levels. */
+/* Returns the time of half an all-reduce. NCCL goes around one ring of all ranks; our own calls
+ * between hosts have two levels. */
 static double half_s(const struct group *g, double bytes)
 {
     return g->has_levels && g->nodes > 1 && g->inside > 1
@@ -155,8 +158,8 @@ static double half_s(const struct group *g, double bytes)
                : ring_s(g, bytes);
 }
 
-/* tree_s — up and down two trees, each with half of the bytes, in pieces: fewer hops than a ring.
- * Between nodes each of its edges carries the bytes once each way. */
+/* Returns the time of an all-reduce up and down two trees, each with half of the bytes, in pieces:
+ * fewer hops than a ring. Between nodes each edge carries the bytes once each way. */
 static double tree_s(const struct group *g, double bytes)
 {
     double inside_hops = ceil(log2(g->inside)), across_hops = ceil(log2(g->nodes)), rate;
@@ -170,13 +173,13 @@ static double all_reduce_s(const struct group *g, double bytes)
     return fmin(2 * half_s(g, bytes), tree_s(g, bytes));
 }
 
-/* part_s — a reduce-scatter or an all-gather: its measured part of an all-reduce. */
+/* Returns the time of a reduce-scatter or an all-gather: its measured part of an all-reduce. */
 static double part_s(const struct group *g, double part, double bytes)
 {
     return part > 0 ? part * all_reduce_s(g, bytes) : half_s(g, bytes);
 }
 
-/* to_all_s — each rank sends a part to every other one. */
+/* Returns the time in which each rank sends a part to every other one. */
 static double to_all_s(const struct group *g, double bytes)
 {
     double inside = bytes * (g->inside - 1) / g->ranks,
@@ -229,8 +232,8 @@ static void add_call(const struct plan_cluster *c, const struct plan_call *call,
     double ms = plan_time_call_ms(c, call);
     s->axis[call->axis] += times(call->per_pass * passes + call->per_step, ms);
     if (call->is_hidden) {
-        /* Sums of gradients go beside the backward pass. Gathered parameters go beside both passes,
-         * after an update beside the forward pass alone; other calls beside both. */
+        /* Sums of gradients run during the backward pass. Gathered parameters run during both
+         * passes, after an update only during the forward pass; other calls during both. */
         bool is_sum = call->kind == PLAN_CALL_ALL_REDUCE || call->kind == PLAN_CALL_REDUCE_SCATTER,
              is_gather = call->kind == PLAN_CALL_ALL_GATHER;
         double part = is_sum ? 0 : 0.5;
@@ -248,13 +251,13 @@ static void add_call(const struct plan_cluster *c, const struct plan_call *call,
     s->step[PLAN_TIME_COMM_EXPOSED] += times(call->per_step, ms);
 }
 
-/* ---- what shows of hidden calls ---- */
+/* ---- the exposed part of hidden calls ---- */
 
-/* over — in the middle of a step: what takes longer than the computation beside it. */
+/* Returns the time of calls in the middle of a step that exceeds the computation during them. */
 static double over(struct beside b, double window_ms) { return fmax(0, b.ms - window_ms); }
 
-/* over_at_end — beside the first forward and the last backward pass. Of k calls, one has nothing
- * beside it; and of the computation the part of one has no call beside it. */
+/* Returns the same for the first forward and the last backward pass. Of k calls, one overlaps no
+ * computation; and a k-th part of the computation overlaps no call. */
 static double over_at_end(struct beside pass, struct beside step, double window_ms)
 {
     struct beside all = {pass.ms + step.ms, pass.calls + step.calls};
@@ -289,10 +292,10 @@ static void make_stage(const struct machine *m, const struct plan_ops *ops, stru
     }
     for (int i = 0; i < ops->calls_n; i++)
         add_call(m->cluster, &ops->call[i], (double)ops->passes, out);
-    /* to both neighbours at once: links carry bytes both ways */
+    /* to both neighbours at the same time: links carry bytes both ways */
     out->pass[PLAN_TIME_COMM_EXPOSED] += fmax(out->to_next, out->to_before);
-    /* Moves what shows of hidden calls to the exposed ones; what the others take from computation
-     * is longer computation. */
+    /* Count the exposed part of hidden calls as exposed communication; the time that the rest costs
+     * computation counts as longer computation. */
     double passes = (double)ops->passes;
     double pass = over(out->pass_forward, out->forward) + over(out->pass_backward, out->backward),
            ends = over_at_end(out->pass_forward, out->step_forward, out->forward) +
@@ -313,7 +316,7 @@ static void make_stage(const struct machine *m, const struct plan_ops *ops, stru
 struct pipeline {
     struct stage longest;
     double longest_ms, slowest_pass, all_passes;
-    double all_ms; /* of all stages */
+    double all_ms; /* time of all stages */
 };
 
 static void add_stage(const struct stage *s, double passes, struct pipeline *to)
@@ -328,8 +331,8 @@ static void add_stage(const struct stage *s, double passes, struct pipeline *to)
     to->longest = *s;
 }
 
-/* bubble_ms — the stage that works longest waits while the first micro-batch comes to the slowest
- * one and the last one goes from it, in each of its chunks. */
+/* Returns the bubble. The stage that works longest waits while the first micro-batch travels to the
+ * slowest stage and the last one comes from it, in each of its chunks. */
 static double bubble_ms(const struct pipeline *p, double passes, int chunks)
 {
     double pass = sum(p->longest.pass);
@@ -351,8 +354,8 @@ void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision 
     for (int i = 0; i < stages; i++) {
         struct stage stage;
         make_stage(&m, &ops[i], &stage);
-        /* A stage waits for the first micro-batch while those before it compute, and has done its
-         * last one before they have: calls of a step go on beside that. */
+        /* A stage waits for the first micro-batch while the stages before it compute, and finishes
+         * its last one before they do: calls of a step run during that time. */
         double before_ms = pipeline.all_passes / (ops->chunks > 0 ? ops->chunks : 1);
         double hidden = fmin(stage.step[PLAN_TIME_COMM_EXPOSED], before_ms);
         stage.step[PLAN_TIME_COMM_EXPOSED] -= hidden;
@@ -361,14 +364,14 @@ void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision 
         add_stage(&stage, passes, &pipeline);
     }
     *out = (struct plan_time){.step_ms = 0};
-    /* The terms of the stage that works longest, and what the step takes besides. Where the step is
-     * shorter than that stage's own time, all its terms are, communication too. */
+    /* The terms of the stage that works longest, and the additional time of the step. If the step
+     * is shorter than that stage's own time, all its terms are scaled down, communication too. */
     double bubble = stages > 1 ? bubble_ms(&pipeline, (double)ops->passes, ops->chunks) : 0,
            all = pipeline.longest_ms + bubble, part = 1;
     if (stages > 1 && ops->nodes <= 1 && plan_time_shares_cores(cluster, ops->locals)) {
-        /* Of stages that share cores, at rates of workers that all compute. sharers: threads for
-         * each core. While a stage waits, its core computes for other stages: a step needs the mean
-         * of the stages' times, and the time of the first micro-batches until each core has a stage
+        /* Stages that share cores, at rates of workers that all compute. sharers: threads for each
+         * core. While a stage waits, its core computes for other stages: a step needs the mean of
+         * the stages' times, and the time of the first micro-batches until each core has a stage
          * that computes. That is exact for equal stages. The slowest stage, with a core to itself,
          * needs its own time. */
         const double sharers = (double)ops->locals * cluster->threads_n / cluster->cores;

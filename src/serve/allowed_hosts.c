@@ -43,7 +43,7 @@ bool allowed_hosts_add(struct allowed_hosts *hosts, const char *list)
     return is_whole;
 }
 
-/* names_it — does a line of the hosts file (an address, then names) hold this name? */
+/* Returns true if a line of the hosts file (an address, then names) holds this name. */
 static bool names_it(const char *line, const char *name)
 {
     size_t n = strlen(name);
@@ -72,7 +72,7 @@ void allowed_hosts_add_own(struct allowed_hosts *hosts, const char *hosts_file)
         fclose(file);
 }
 
-/* bare — the value without port and brackets, in lower case. false: it is not a host. */
+/* Copies the value without port and brackets, in lower case. false: it is not a host. */
 static bool bare(const char *value, char *out, size_t cap)
 {
     const char *end = value[0] == '[' ? strchr(value, ']') : value + strcspn(value, ":");

@@ -14,16 +14,17 @@
 #include "base/thread.h"
 
 #define CLOSE_MS 2000
-#define LOCK_NAME ".lock" /* whose holder writes in the folder (format/ckpt_lock.c) */
+/* the process that holds the lock writes in the folder (format/ckpt_lock.c) */
+#define LOCK_NAME ".lock"
 
 struct archive {
     char path[FILE_PATH_MAX];
     struct thread thread; /* its lock guards the fields below; both sides wait on its condition */
     struct text found;    /* the file's bytes */
     struct text due;      /* bytes to write; data NULL: none */
-    bool is_guest;        /* of due, as in archive_write */
+    bool is_guest;        /* the flag of archive_write for `due` */
     bool is_read, is_closing, is_done;
-    bool is_left; /* archive_close has given up: the thread frees the archive */
+    bool is_left; /* archive_close has ended its wait: the thread frees the archive */
     bool has_warned;
 };
 
@@ -81,7 +82,7 @@ static void *serve_files(void *arg)
         const bool is_guest = archive->is_guest;
         archive->due = (struct text){0};
         pthread_mutex_unlock(&archive->thread.lock);
-        /* Call it without the lock. */
+        /* Called without the lock, because files may hang. */
         char dir[FILE_PATH_MAX];
         text_format(dir, sizeof(dir), "%.*s", (int)(strrchr(archive->path, '/') - archive->path),
                     archive->path);

@@ -24,11 +24,11 @@ struct chart_curve {
     double first, last, low, high;
 };
 
-/* value_at — the value of a point; between two slow steps of training the last one still holds, in
+/* Returns the value of a point. Between two slow steps of training the last value still holds, in
  * other phases none does. */
 static double value_at(const cJSON *item, const cJSON *phase, double before)
 {
-    /* sums and differences stay finite */
+    /* a limit, so that sums and differences stay finite */
     if (cJSON_IsNumber(item) && fabs(item->valuedouble) < 1e100)
         return item->valuedouble;
     const bool is_training = cJSON_IsString(phase) && strcmp(phase->valuestring, "training") == 0;
@@ -127,7 +127,7 @@ void chart_write(const char *bytes, size_t n, struct text *t)
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* No control byte reaches the terminal, whatever a node answers. */
+/* Checks that no control byte reaches the terminal, whatever a node answers. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

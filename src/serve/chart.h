@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "base/text.h"
 
-/* chart_write — appends the curves of loss and speed, and the last events. Appends nothing when the
+/* chart_write — appends the curves of loss and speed, and the last events. Appends nothing if the
  * bytes are not a history, or an empty one. */
 void chart_write(const char *bytes, size_t n, struct text *t);
 /* chart_strip_controls — replaces terminal controls (C0, C1, DEL) by '?' in all strings of this

@@ -8,7 +8,8 @@
 
 /* ---- points ---- */
 
-/* plain_phase — training, evaluating and saving alternate within a second: one event for all. */
+/* Returns the phase for events: training, evaluating and saving alternate within a second, so they
+ * count as one. */
 static enum board_phase plain_phase(enum board_phase phase)
 {
     bool is_work = phase == BOARD_PHASE_EVALUATING || phase == BOARD_PHASE_CHECKPOINTING;
@@ -23,7 +24,7 @@ static int gravity(const struct history_point *point)
                : (isfinite(point->values[HISTORY_CURVE_STEP_MS]));
 }
 
-/* mean — of a and b, weighted; an unknown value has no weight. */
+/* Returns the weighted mean of a and b; an unknown value has no weight. */
 static double mean(double a, int a_n, double b, int b_n)
 {
     if (!isfinite(a) || !isfinite(b))
@@ -31,7 +32,7 @@ static double mean(double a, int a_n, double b, int b_n)
     return a + (b - a) * b_n / ((double)a_n + b_n);
 }
 
-/* join — merges the later point into the one before it: means, or the later value for LAST. */
+/* Merges the later point into the one before it: means, or the later value for LAST. */
 static void join(struct history_point *into, const struct history_point *later)
 {
     const bool is_graver = gravity(later) >= gravity(into);
@@ -69,7 +70,7 @@ void history_halve(struct history *h)
     h->points_n = kept_n;
 }
 
-/* measure_gpus — of this node: mean load, fullest memory, highest temperature, sum of power. */
+/* Measures the GPUs of this node: mean load, fullest memory, highest temperature, sum of power. */
 static void measure_gpus(struct history_point *point, const struct view *view)
 {
     double *values = point->values, busy_n = 0;
@@ -97,8 +98,8 @@ static void add_known(double *sum, double value)
         *sum = value + fmax(*sum, 0);
 }
 
-/* measure_machine — adds one machine: mean and highest load, fullest memory, sums of the rates.
- * *loads_n: machines with a load so far. */
+/* Adds one machine: mean and highest load, fullest memory, sums of the rates. *loads_n: machines
+ * with a load so far. */
 static void measure_machine(double *values, const struct machine_stats *machine, int *loads_n)
 {
     values[HISTORY_CURVE_MACHINE_CPU] =
@@ -116,8 +117,8 @@ static void measure_machine(double *values, const struct machine_stats *machine,
     add_known(&values[HISTORY_CURVE_MACHINE_SENT], machine->net_sent);
 }
 
-/* point_of — repeated numbers are not a new measurement: a worker repeats its last ones while it
- * evaluates, saves or recovers. */
+/* Makes a point. Repeated numbers are not a new measurement: a worker repeats its last ones while
+ * it evaluates, saves or recovers. */
 static struct history_point point_of(struct history *h, const struct view *view, int64_t at_ms)
 {
     const struct board_worker *first_worker = view->first_worker;
@@ -143,7 +144,7 @@ static struct history_point point_of(struct history *h, const struct view *view,
                is_evaluated =
                    isfinite(first_worker->val_loss) && first_worker->val_loss != h->val_loss;
     if (is_new) {
-        /* The numbers of a step done since the last observation; those of LAST are set apart. */
+        /* The numbers of a step done since the last observation; LAST curves are set separately. */
 #define VALUE_NUMBER(field) first_worker->field
 #define VALUE_MS(field) first_worker->field
 #define VALUE_TIMES(field) view_step_ms(first_worker, 0)

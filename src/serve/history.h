@@ -1,15 +1,15 @@
 /* history — a run's curves and events since its start, in bounded memory, for the page.
  *
- *   - Observations of one period become one point: the mean of each number. Of the loss the
- *     lowest and highest are kept too, so that a spike survives.
+ *   - Observations of one period become one point: the mean of each number. The lowest and highest
+ *     loss are kept too, so that a spike survives.
  *   - When the points are used up, neighbours are merged and the period doubles. So a run of any
- *     length keeps all of its course.
+ *     length keeps its whole course.
  *   - Only numbers of steps done since the last observation count: while a node evaluates, saves
  *     or recovers, a point has none.
  *   - Events (a phase begins, a worker or node is lost, a checkpoint fails) are kept one by one,
  *     the newest HISTORY_EVENTS.
  *
- * Pure functions of the views given to it. It must not know HTTP or clocks. */
+ * Pure functions of the caller's views. It must not know HTTP or clocks. */
 #ifndef CONVOY_SERVE_HISTORY_H
 #define CONVOY_SERVE_HISTORY_H
 
@@ -22,10 +22,10 @@
 #define HISTORY_POINTS 600
 #define HISTORY_EVENTS 48
 #define HISTORY_SAMPLES 12
-#define HISTORY_PERIOD_MS 1000 /* of a point, at first */
+#define HISTORY_PERIOD_MS 1000 /* period of a point, at first */
 
-/* The curves: the numbers of rank_stats.def, then sums of the GPUs of this node, then sums of the
- * machines whose statistics this node has: on node 0 all of them. */
+/* The curves: the numbers of rank_stats.def, then figures of the GPUs of this node, then figures of
+ * the machines whose statistics this node has: on node 0 all of them. */
 #define HISTORY_CURVE_GPUS(X)      \
     X(GPU_BUSY, "gpu_utilisation") \
     X(GPU_MEMORY, "gpu_memory")    \
@@ -53,13 +53,13 @@ enum history_curve {
 };
 
 struct history_point {
-    int64_t at_ms; /* since the run's start; a multiple of the period */
-    int64_t step;  /* of the newest number; -1: there is none */
+    int64_t at_ms; /* ms since the run's start; a multiple of the period */
+    int64_t step;  /* step of the newest number; -1: there is none */
     int32_t observations_n;
-    /* the gravest observed; training: a step was done, whatever else happened */
+    /* the gravest observed phase; training: a step was done, whatever else happened */
     enum board_phase phase;
     float loss_low, loss_high;
-    double values[HISTORY_CURVE_N]; /* NAN: not known */
+    double values[HISTORY_CURVE_N]; /* NAN: unknown */
 };
 
 struct history_event {
@@ -74,41 +74,43 @@ struct history_sample {
     char text[1600];
 };
 
-/* All zero is an empty one. */
+/* All zero: empty. */
 struct history {
     int64_t period_ms; /* 0: nothing observed yet */
-    /* the time that earlier runs took, before this one; see history_read_prepend */
+    /* duration of earlier runs, before this one; see history_read_prepend */
     int64_t offset_ms;
     int points_n;
     struct history_point points[HISTORY_POINTS];
-    int64_t events_n; /* so far; event i (from 0) is at [i % HISTORY_EVENTS] */
+    int64_t events_n; /* number so far; event i (from 0) is at [i % HISTORY_EVENTS] */
     struct history_event events[HISTORY_EVENTS];
     int64_t samples_n; /* as events_n, with HISTORY_SAMPLES */
     struct history_sample samples[HISTORY_SAMPLES];
-    /* As of the last observation, to detect changes. */
+    /* The values of the last observation, to detect changes. */
     enum board_phase phase;
-    int64_t step, timed_n; /* of the first worker: its last step, and how many it has timed */
-    double val_loss;       /* the last one; 0: none yet */
+    /* the first worker's last step, and the number of steps that it has timed */
+    int64_t step, timed_n;
+    double val_loss; /* the last one; 0: none yet */
     int64_t restarts, failures;
     int nodes_there;
     int error_code;
 };
 
-const char *history_curve_text(enum history_curve curve); /* its name in JSON and CSV */
-/* merges neighbours, doubles the period */
+const char *history_curve_text(enum history_curve curve); /* returns its name in JSON and CSV */
+/* history_halve — merges neighbours and doubles the period. */
 void history_halve(struct history *history);
-/* history_observe — adds this view. Views come in the order of time; an older one is dropped. */
+/* history_observe — adds this view. Views must come in the order of time; an older one is
+ * dropped. */
 void history_observe(struct history *history, const struct view *view);
-/* history_sample — adds a generated text; one of the same step is replaced. */
+/* history_sample — adds a generated text, or replaces the text of the same step. */
 void history_sample(struct history *history, const struct view *view, int64_t step,
                     const char *text);
 /* history_csv — appends the points as CSV with a header line; unknown values are empty. */
 void history_csv(const struct history *history, struct text *t);
 /* history_read — parses untrusted bytes in the format of history_write. Fails ST_BAD_DATA. */
 enum status history_read(const char *bytes, size_t n, struct history *out);
-/* history_read_prepend — this run resumed from `step`: puts the earlier run's course up to that
- * step before it and drops the rest. HISTORY_ALL: this run ended before it resumed from any step,
- * so nothing is dropped. old is consumed. */
+/* history_read_prepend — inserts the earlier run's course before this run, which resumed from
+ * `step`: up to that step, without the rest. HISTORY_ALL: this run ended before it resumed from any
+ * step, so nothing is dropped. old is consumed. */
 #define HISTORY_ALL INT64_MAX
 void history_read_prepend(struct history *history, struct history *old, int64_t step);
 

@@ -15,7 +15,7 @@ static enum status refuse(const char *what) { return FAIL(ST_BAD_DATA, "%s", wha
 
 /* ---- lists ---- */
 
-/* read_list — exactly points_n numbers; null becomes NAN. */
+/* Reads exactly points_n numbers; null becomes NAN. */
 static enum status read_list(const cJSON *points, const char *name, int points_n, double *out)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(points, name), *item;
@@ -37,8 +37,7 @@ static enum status read_list(const cJSON *points, const char *name, int points_n
     return ST_OK;
 }
 
-/* read_times — times and phases, which every point has. Times increase, in multiples of the
- * period. */
+/* Reads times and phases, which every point has. Times increase, in multiples of the period. */
 static enum status read_times(const cJSON *points, struct history *out, double *numbers)
 {
     const cJSON *phases = cJSON_GetObjectItemCaseSensitive(points, "phase"), *item;
@@ -159,8 +158,8 @@ enum status history_read(const char *bytes, size_t n, struct history *out)
 
 /* ---- prepending ---- */
 
-/* cut — drops points beyond the step, points whose step was done again later, and all after the
- * last that stays. */
+/* Drops points beyond the step, points whose step was done again later, and all points after the
+ * last remaining one. */
 static void cut(struct history *old, int64_t step)
 {
     bool stays[HISTORY_POINTS];

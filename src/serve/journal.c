@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 
-/* insert — after all lines that are not newer: the processes are read one after the other. */
+/* Inserts a line after all lines that are not newer: the processes are read one after the other. */
 static void insert(struct journal *journal, const struct log_tail_line *line)
 {
     int64_t at = journal->lines_n++, first = at >= JOURNAL_LINES ? at - JOURNAL_LINES + 1 : 0;

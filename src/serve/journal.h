@@ -10,9 +10,9 @@
 
 #define JOURNAL_LINES 200
 
-/* All zero is an empty one. */
+/* All zero: empty. */
 struct journal {
-    int64_t lines_n; /* so far; line i (from 0) is at [i % JOURNAL_LINES] */
+    int64_t lines_n; /* number so far; line i (from 0) is at [i % JOURNAL_LINES] */
     uint64_t seen[BOARD_WORKERS_MAX + 1];
     struct log_tail_line lines[JOURNAL_LINES];
 };

@@ -12,7 +12,7 @@ static void add_head(struct text *t, const char *name, const char *type, const c
     text_add(t, "# HELP convoy_%s %s\n# TYPE convoy_%s %s\n", name, help, name, type);
 }
 
-/* add_one — NAN means "not known" and is omitted; a diverged loss shows in phase and error. */
+/* Adds one metric. NAN means "unknown" and is omitted; a diverged loss shows in phase and error. */
 static void add_one(struct text *t, const char *name, const char *type, const char *help,
                     double value)
 {
@@ -23,7 +23,8 @@ static void add_one(struct text *t, const char *name, const char *type, const ch
         text_add(t, "convoy_%s %s\n", name, text_f64(value).text);
 }
 
-/* add_label — escapes \ and ", as the format requires; other than printable ASCII becomes '?'. */
+/* Adds a label. It escapes \ and ", as the format requires; bytes that are no printable ASCII
+ * become '?'. */
 static void add_label(struct text *t, const char *name, const char *value)
 {
     text_add(t, "%s=\"", name);
@@ -74,7 +75,7 @@ static void add_node(struct text *t, const struct view *view)
             rank_stats_count(node->restarts));
 }
 
-/* ADD_kind — a number of the job by the lowest rank of this node that has published one. */
+/* ADD_kind — adds a number of the job, from the lowest rank of this node that has published one. */
 #define ADD_COUNT(field, ...) \
     add_one(t, __VA_ARGS__, has ? rank_stats_count(first_worker->field) : NAN);
 #define ADD_NUMBER(field, ...) add_one(t, __VA_ARGS__, has ? first_worker->field : NAN);
@@ -169,7 +170,7 @@ static void add_ranks(struct text *t, const struct view *view)
     }
 #include "base/rank_stats.def"
 
-/* add_gpus — the statistics of this node's GPUs. Without any, the metric names are absent too. */
+/* Adds the statistics of this node's GPUs. Without any, the metric names are absent too. */
 static void add_gpus(struct text *t, const struct view *view)
 {
     static const struct {
@@ -212,7 +213,7 @@ static void add_machine_value(struct text *t, const char *name, int node_id, dou
         text_add(t, "convoy_%s{node=\"%d\"} %s\n", name, node_id, text_f64(value).text);
 }
 
-/* add_machines — this node's machine, and on node 0 the machines of all nodes. */
+/* Adds this node's machine, and on node 0 the machines of all nodes. */
 static void add_machines(struct text *t, const struct view *view)
 {
     static const struct {
@@ -238,7 +239,7 @@ static void write_all(const struct view *view, struct text *t)
     add_node(t, view);
     add_training(t, view->first_worker);
     add_checkpoint(t, view);
-    /* Of this node's first worker, or of the one before it. */
+    /* A copy of this node's first worker, or of the worker before it. */
     const struct board_peer_copy *copy = view_peer_copy(view);
     const bool has = copy->step >= 0;
     add_one(t, "peer_copy_step", "gauge",

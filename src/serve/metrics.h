@@ -1,8 +1,8 @@
 /* metrics — GET /metrics: the view as Prometheus text 0.0.4, names convoy_*, base units (seconds,
  * bytes, ratios).
  *
- * A pure function of a view. A value that is not known yet has no sample. Labels are few and their
- * values bounded: rank, node, phase, run, and one info metric. It must not know HTTP. */
+ * A pure function of a view. An unknown value has no sample. Labels are few and their values
+ * bounded: rank, node, phase, run, and one info metric. It must not know HTTP. */
 #ifndef CONVOY_SERVE_METRICS_H
 #define CONVOY_SERVE_METRICS_H
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* add_escaped — text with HTML's special characters escaped. */
+/* Adds text with HTML's special characters escaped. */
 static void add_escaped(struct text *t, const char *s)
 {
     for (; *s != 0; s++) {

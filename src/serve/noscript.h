@@ -6,9 +6,9 @@
 #include "base/text.h"
 #include "serve/view.h"
 
-#define NOSCRIPT_MARK "<!-- essentials -->" /* is replaced by it in the page */
+#define NOSCRIPT_MARK "<!-- essentials -->" /* place of the HTML in the page */
 
-/* noscript_write — appends it. */
+/* noscript_write — appends the HTML. */
 void noscript_write(const struct view *view, struct text *t);
 
 #endif

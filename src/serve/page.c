@@ -17,8 +17,7 @@ const char *page_html(size_t *bytes_out)
     return page_html_begin;
 }
 
-/* hash_between — base64 of the SHA-256 of the text between the first `open` and the next
- * `close`. */
+/* Writes base64 of the SHA-256 of the text between the first `open` and the next `close`. */
 static bool hash_between(const char *open, const char *close, char out[48])
 {
     size_t bytes, digest_n = 0;

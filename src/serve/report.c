@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 
-/* add_count — a negative number means "not known", as an empty text does. */
+/* Adds a count. A negative number means "unknown", like an empty text. */
 static void add_count(cJSON *object, const char *key, int64_t value)
 {
     if (value >= 0)
@@ -14,7 +14,7 @@ static void add_count(cJSON *object, const char *key, int64_t value)
         cJSON_AddNullToObject(object, key);
 }
 
-/* add_text — made valid UTF-8 first (a path may be any bytes): cJSON writes text unchanged. */
+/* Adds text, made valid UTF-8 first (a path may be any bytes): cJSON writes text unchanged. */
 static void add_text(cJSON *object, const char *key, const char *value)
 {
     char quoted[6 * 1024 + 3];
@@ -60,7 +60,7 @@ static void add_mesh(cJSON *root, const struct view *view)
     add_count(object, "tensor", node->mesh_tensor);
     add_count(object, "context", node->mesh_context);
     add_count(object, "pipeline", node->mesh_pipeline);
-    /* What carries the data of each axis. */
+    /* The transport of each axis. */
     const struct board_worker *worker = view->first_worker;
     cJSON *links = cJSON_AddObjectToObject(object, "links");
     add_text(links, "data", worker != NULL ? worker->links.data : "");
@@ -69,7 +69,7 @@ static void add_mesh(cJSON *root, const struct view *view)
     add_text(links, "pipeline", worker != NULL ? worker->links.pipeline : "");
 }
 
-/* ADD_kind — a number by the name of its field in `from`. */
+/* ADD_kind — adds a number under the name of its field in `from`. */
 #define ADD_COUNT(object, from, field) add_count(object, #field, (from)->field);
 #define ADD_NUMBER(object, from, field) json_add_number(object, #field, (from)->field);
 #define ADD_MS ADD_NUMBER
@@ -158,7 +158,7 @@ static void add_machine(cJSON *node_object, const struct machine_stats *machine)
 #include "base/rank_stats.def"
 }
 
-/* add_nodes — the nodes of the cluster; without one, this node alone. */
+/* Adds the nodes of the cluster; without a cluster, only this node. */
 static void add_nodes(cJSON *root, const struct view *view)
 {
     cJSON *list = cJSON_AddArrayToObject(root, "nodes");

@@ -1,4 +1,4 @@
-/* report — the JSON of GET /status. Every field is always present; null: not known yet. It is a
+/* report — the JSON of GET /status. Every field is always present; null: unknown so far. It is a
  * contract with scripts: fields are added, not renamed.
  *
  * A pure function of a view. It must not know HTTP. */

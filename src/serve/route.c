@@ -15,7 +15,7 @@
 /* a data answer is never a page, wherever it is opened */
 #define ROUTE_POLICY "default-src 'none'; frame-ancestors 'none'"
 
-/* set_error — all errors have one form: {"error":{"code":404,"message":"…"}} */
+/* Sets an error; all errors have one form: {"error":{"code":404,"message":"…"}} */
 static void set_error(struct route_answer *out, int code, const char *reason, const char *message)
 {
     char quoted[4096];

@@ -15,15 +15,16 @@ struct route_answer {
     const char *content_type;
     const char *allow; /* value of the Allow header; NULL: none */
     char policy[512];  /* value of the Content-Security-Policy header */
-    struct text body;  /* route_free */
+    struct text body;  /* body of the answer; route_free frees it */
 };
 
-/* route_answer — path: without the query. has_body: the request has a body, which is refused. */
+/* route_answer — answers a request. path: without the query. has_body: the request has a body,
+ * which is refused. */
 void route_answer(const char *path, bool is_get, bool has_body, const struct view *view,
                   struct route_answer *out);
-/* route_is_probe — Returns true for the paths of health checks, which need no token. */
+/* route_is_probe — returns true for the paths of health checks, which need no token. */
 bool route_is_probe(const char *path);
-/* route_refuse — an error in the common form. */
+/* route_refuse — makes an error in the common form. */
 void route_refuse(int code, const char *reason, const char *message, struct route_answer *out);
 void route_free(struct route_answer *answer);
 

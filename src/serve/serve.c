@@ -1,9 +1,9 @@
 /* serve — see serve.h. The status endpoint on http_server, with the history and the log that it
  * shows.
  *
- * When all connections are taken, those longest without a request are closed: a client that sends a
- * request is answered, however many sit silent or send a byte at a time. A keep-alive client that
- * loses its connection has to connect again, nothing more. */
+ * If all connections are in use, the ones longest without a request are closed: a client that sends
+ * a request is answered, even if many others are silent or send one byte at a time. A keep-alive
+ * client that loses its connection has to connect again, nothing more. */
 #include "serve/serve.h"
 
 #include <errno.h>
@@ -37,17 +37,18 @@
 
 #define SERVE_CONNECTIONS_MAX 64
 #define SERVE_HEADER_BYTES 8192
-#define SERVE_BODY_BYTES 8192 /* read and dropped, so that a POST gets 405, not a reset */
-#define SERVE_REQUEST_MS 5000 /* to send the first request */
-#define SERVE_IDLE_MS 10000   /* between requests, and for each read or write */
+/* bytes that are read and dropped, so that a POST gets 405, not a reset */
+#define SERVE_BODY_BYTES 8192
+#define SERVE_REQUEST_MS 5000 /* ms to send the first request */
+#define SERVE_IDLE_MS 10000   /* ms between requests, and for each read or write */
 #define SERVE_SWEEP_MS 500
-#define SERVE_SAVE_MS 10000     /* between two writes of the history file */
+#define SERVE_SAVE_MS 10000     /* ms between two writes of the history file */
 #define SERVE_SAVE_MAX_MS 60000 /* the same without a new checkpoint */
-#define SERVE_READ_MS 500       /* at the end: for the earlier run's file */
-#define SERVE_WATCHED_MS 3000   /* after a request for /status: its client polls */
-#define SERVE_POLL_WAIT_MS 1200 /* for that client's next request; the page sends one a second */
+#define SERVE_READ_MS 500       /* ms for the earlier run's file, at the end */
+#define SERVE_WATCHED_MS 3000   /* ms after a request for /status: its client polls */
+#define SERVE_POLL_WAIT_MS 1200 /* ms for that client's next request; the page sends one a second */
 #define SERVE_POLL_TURN_MS 100
-#define SERVE_EVICT_N 8 /* connections closed together when all are taken */
+#define SERVE_EVICT_N 8 /* connections closed together when all are in use */
 #define SERVE_BACKLOG 512
 
 struct serve {
@@ -55,10 +56,10 @@ struct serve {
     struct http_server *http;
     int port;
     int64_t status_ms; /* when /status was last requested; 0: not yet */
-    struct view view;  /* of the last request or observation */
+    struct view view;  /* view of the last request or observation */
     struct history history;
     struct journal journal;
-    uint64_t sample_turn;         /* of the last blob read */
+    uint64_t sample_turn;         /* revision of the last blob read */
     struct archive *archive;      /* NULL: the history is not kept */
     bool is_restored;             /* the earlier run's history was prepended, or there is none */
     int64_t saved_ms, saved_step; /* last write of the history, and its checkpoint's step */
@@ -67,7 +68,7 @@ struct serve {
     struct http_auth auth;
 };
 
-/* refresh_view — copies the node's state as of now into serve->view. */
+/* Copies the node's current state into serve->view. */
 static void refresh_view(struct serve *serve)
 {
     view_take(&serve->view, serve->config.board, clock_ms(), clock_wall_ms(),
@@ -79,7 +80,7 @@ static void refresh_view(struct serve *serve)
     serve->view.settings = serve->config.settings;
 }
 
-/* take_sample — rank 0 publishes the step and the text: 120 "Once upon a time". */
+/* Reads the sample that rank 0 publishes, the step and the text: 120 "Once upon a time". */
 static void take_sample(struct serve *serve)
 {
     static char blob[BOARD_BLOB_MAX + 1];
@@ -101,8 +102,8 @@ static void take_sample(struct serve *serve)
     cJSON_Delete(text);
 }
 
-/* resumed_step — the step at which this run resumed; -1: not known yet. At the end of a run that
- * did not come so far: HISTORY_ALL. */
+/* Returns the step at which this run resumed; -1: unknown so far. At the end of a run that did not
+ * resume: HISTORY_ALL. */
 static int64_t resumed_step(const struct serve *serve, bool is_last)
 {
     const struct board_worker *first_worker = serve->view.first_worker;
@@ -111,8 +112,8 @@ static int64_t resumed_step(const struct serve *serve, bool is_last)
     return is_last ? HISTORY_ALL : -1;
 }
 
-/* restore_history — prepends the earlier run's history, once the archive has been read and the step
- * at which this run resumed is known. */
+/* Prepends the earlier run's history, once the archive has been read and the step at which this run
+ * resumed has been published. */
 static void restore_history(struct serve *serve, bool is_over, bool is_last)
 {
     static struct history old;
@@ -126,7 +127,7 @@ static void restore_history(struct serve *serve, bool is_over, bool is_last)
         clock_sleep_ms(1);
     }
     serve->is_restored = true;
-    struct status_saved saved; /* the message of a run that has failed already stays */
+    struct status_saved saved; /* keeps the message of a run that has failed already */
     status_save(&saved);
     if (found.len > 0 && history_read(found.data, found.len, &old) == ST_OK)
         history_read_prepend(&serve->history, &old, step);
@@ -137,8 +138,8 @@ static void restore_history(struct serve *serve, bool is_over, bool is_last)
     text_free(&found);
 }
 
-/* save_record — writes the history and the last answers after each checkpoint, at most every
- * SERVE_SAVE_MS, and every SERVE_SAVE_MAX_MS; at the end of the run, and last of all. */
+/* Writes the history and the last answers after each checkpoint, at most every SERVE_SAVE_MS, and
+ * every SERVE_SAVE_MAX_MS; at the end of the run, and last of all. */
 static void save_record(struct serve *serve, bool is_last)
 {
     const bool is_over = view_is_over(&serve->view), is_new_end = is_over && !serve->has_saved_end;
@@ -206,8 +207,8 @@ static void send_answer(struct evhttp_request *request, struct route_answer *ans
     evhttp_send_reply(request, answer->code, answer->reason, NULL);
 }
 
-/* has_version — evhttp accepts HTTP/0.7 and answers in that version, which no client reads. (It
- * refuses versions above 1 itself.) */
+/* Returns true for HTTP/1. evhttp accepts HTTP/0.7 and answers in that version, which no client
+ * reads. (It refuses versions above 1 itself.) */
 static bool has_version(struct evhttp_request *request)
 {
     const bool is_known = request->major == 1;
@@ -216,7 +217,7 @@ static bool has_version(struct evhttp_request *request)
     return is_known;
 }
 
-/* is_for_us — the Host header, and the host of an absolute URI, are names of this node. */
+/* Returns true if the Host header, and the host of an absolute URI, are names of this node. */
 static bool is_for_us(const struct serve *serve, struct evhttp_request *request)
 {
     const char *host = evhttp_find_header(evhttp_request_get_input_headers(request), "Host");
@@ -226,7 +227,7 @@ static bool is_for_us(const struct serve *serve, struct evhttp_request *request)
            (target == NULL || target[0] == 0 || allowed_hosts_has(&serve->allowed_hosts, target));
 }
 
-/* refuse — sends an error and closes. fault NULL: the request is meant for another host. */
+/* Sends an error and closes. fault NULL: the request is meant for another host. */
 static void refuse(struct evhttp_request *request, const char *fault)
 {
     struct route_answer answer;
@@ -240,7 +241,7 @@ static void refuse(struct evhttp_request *request, const char *fault)
     route_free(&answer);
 }
 
-/* refuse_without_token — A browser then asks its user for a login. */
+/* Refuses a request without the token. A browser then shows a login. */
 static void refuse_without_token(struct evhttp_request *request)
 {
     struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
@@ -325,7 +326,7 @@ static enum status listen_on(const struct serve_config *config, const struct add
     return ST_OK;
 }
 
-/* open_socket — numeric addresses only: the address is this machine's own, and resolving a name
+/* Opens the socket. Numeric addresses only: the address is this machine's own, and resolving a name
  * could hang the start. localhost is the only name accepted. */
 static enum status open_socket(const struct serve_config *config, int *fd_out)
 {
@@ -369,7 +370,7 @@ static enum status start(struct serve *serve, int fd)
         .request_ms = SERVE_REQUEST_MS,
         .idle_s = SERVE_IDLE_MS / 1000,
         .sweep_ms = SERVE_SWEEP_MS,
-        .methods = 0xFFFF, /* all, known or not: on_request answers 405 */
+        .methods = 0xFFFF, /* all methods: on_request answers 405 to the others */
         .conns_max = SERVE_CONNECTIONS_MAX,
         .evict_n = SERVE_EVICT_N,
         .on_sweep = on_sweep,
@@ -464,7 +465,8 @@ static void fuzz_open(void)
     ASSERT(serve_open(&config, &fuzz_serve) == ST_OK);
 }
 
-/* A connection that is reset when it is closed: a million in TIME_WAIT would use up all ports. */
+/* Opens a connection that is reset when it is closed: a million in TIME_WAIT would use up all
+ * ports. */
 static int fuzz_dial(void)
 {
     const struct linger reset = {1, 0};
@@ -478,8 +480,8 @@ static int fuzz_dial(void)
     return fd;
 }
 
-/* A response begins with a status line whose code is ours or evhttp's; ours are HTTP/1.0 or 1.1.
- * (evhttp's own refusals repeat the version of the request.) */
+/* Checks that a response begins with a status line whose code is ours or evhttp's; ours are
+ * HTTP/1.0 or 1.1. (evhttp's own refusals repeat the version of the request.) */
 static void fuzz_check(const char *answer, size_t n)
 {
     static const char *const codes[] = {" 200 ", " 400 ", " 404 ", " 405 ", " 413 ",

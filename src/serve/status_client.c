@@ -16,11 +16,11 @@
 
 #define STATUS_CLIENT_BYTES_MAX ((size_t)4 << 20)
 #define STATUS_CLIENT_TIMEOUT_MS 5000
-#define STATUS_CLIENT_HISTORY_MS 2000 /* the curves are optional: a short wait */
+#define STATUS_CLIENT_HISTORY_MS 2000 /* ms; the curves are optional, so the wait is short */
 
 /* ---- fetching ---- */
 
-/* full_url — "", "node1:8080", "http://node1:8080/", "https://x/y/status" → the URL to fetch, to be
+/* Turns "", "node1:8080", "http://node1:8080/", "https://x/y/status" into the URL to fetch, to be
  * freed with curl_free; NULL: not a URL. */
 static char *full_url(const char *url, int port)
 {
@@ -43,7 +43,7 @@ static char *full_url(const char *url, int port)
     return full;
 }
 
-/* fetch — without redirects, and without a proxy: the request is for that node. */
+/* Fetches without redirects, and without a proxy: the request is for that node. */
 static enum status fetch(const char *url, const char *token, int64_t limit_ms, struct text *body)
 {
     char error[CURL_ERROR_SIZE];
@@ -78,8 +78,8 @@ static enum status fetch(const char *url, const char *token, int64_t limit_ms, s
     return ST_OK;
 }
 
-/* chart_history — the curves of the node whose /status this is; nothing when it has no /history,
- * as an older node. Call it before check_health: it overwrites status_message. */
+/* Adds the curves of the node whose /status this is; nothing if it has no /history, like an older
+ * node. Call it before check_health: it overwrites status_message. */
 static void chart_history(const char *url, const char *token, struct text *out)
 {
     char *full = NULL;
@@ -98,8 +98,8 @@ static void chart_history(const char *url, const char *token, struct text *out)
 
 /* ---- places ---- */
 
-/* place_of — where a rank is in the mesh, "stage 1, tensor 0", along axes of several ranks; ""
- * where data is the only one. Returns out. */
+/* Writes the place of a rank in the mesh, "stage 1, tensor 0", along axes of several ranks; "" if
+ * data is the only such axis. Returns out. */
 static const char *place_of(const cJSON *root, const cJSON *rank, char *out, size_t cap)
 {
     static const struct {
@@ -200,8 +200,8 @@ static struct cell size(double bytes)
     return out;
 }
 
-/* is_working — while nodes wait, load or recover, the last speed is not the current one; after the
- * end it is shown. */
+/* Returns true if the last speed is shown. While nodes wait, load or recover, it is not the current
+ * one; after the end it is shown. */
 static bool is_working(const char *phase)
 {
     static const char *const phases[] = {"training", "evaluating", "checkpointing", "done",
@@ -266,7 +266,7 @@ static void show_lists(struct text *t, const cJSON *root)
 {
     const cJSON *rank;
     char text[96];
-    /* While recovering the copies are what the job goes on from. */
+    /* While recovering, the job continues from the copies. */
     const cJSON *copies = cJSON_GetObjectItemCaseSensitive(root, "peer_copies");
     char bytes[32], speed[32];
     if (!isnan(json_number(copies, "step"))) {
@@ -300,8 +300,7 @@ static void show_lists(struct text *t, const cJSON *root)
             text_add(t, ", last seen %s ago", span(json_number(rank, "heard_age_seconds")).text);
         text_add(t, "  step %s  %s  %s", plain(json_number(rank, "step"), 0).text,
                  size(json_number(rank, "memory_bytes")).text, json_text(rank, "device"));
-        /* How the rank's last step divides, which shows a straggler, and the call it waits in
-         * now. */
+        /* Parts of the rank's last step, which show a straggler, and the call it waits in now. */
         if (json_number(rank, "comm_ms") > 0 || json_number(rank, "wait_ms") > 0)
             text_add(t, "  compute %s ms, wait %s ms, communication %s ms",
                      plain(json_number(rank, "compute_ms"), 1).text,
@@ -314,7 +313,7 @@ static void show_lists(struct text *t, const cJSON *root)
     }
 }
 
-/* show_answer — appends what to print. Fails ST_UNHEALTHY as status_client_main. */
+/* Appends the text to print. Fails ST_UNHEALTHY like status_client_main. */
 static enum status show_answer(const char *bytes, size_t n, const char *url, bool as_json,
                                bool has_colour, struct text *out)
 {
@@ -398,7 +397,7 @@ enum status status_client_main(const char *url, int port, const char *token, boo
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* No control byte reaches the terminal, whatever a node answers. */
+/* Checks that no control byte reaches the terminal, whatever a node answers. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

@@ -1,7 +1,7 @@
 /* stored_runs — see stored_runs.h.
  *
  * A run of an earlier version has curves and no record; its status is made from the last point of
- * the curves then. The same if the record is damaged, with a warning. */
+ * the curves. The same happens if the record is damaged, with a warning. */
 #include "serve/stored_runs.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@
 
 #define FILE_NAME "history.json"
 
-/* What shows that a file is another one than before. */
+/* The properties by which a changed file is recognised. */
 struct identity {
     ino_t inode;
     off_t bytes;
@@ -32,12 +32,12 @@ struct identity {
 };
 
 struct stored_run {
-    const char *dir; /* as given; borrowed */
+    const char *dir; /* the caller's name of the folder; borrowed */
     struct identity identity;
     bool has_failed; /* the file could not be opened at the last try */
     struct history history;
-    struct text status, settings, log; /* answers; status empty: none is kept */
-    /* the same for a browser without scripts, as far as it shows them */
+    struct text status, settings, log; /* answers; status empty: no record */
+    /* the same for a browser without scripts, limited to its content */
     struct board_node node;
     struct board_worker worker;
 };
@@ -121,7 +121,7 @@ static enum status open_file(const char *dir, int *fd_out, struct stat *info)
     return st;
 }
 
-/* Reads what the file has now, at most ARCHIVE_BYTES_MAX bytes; the caller frees *out. */
+/* Reads the file's current bytes, at most ARCHIVE_BYTES_MAX; the caller frees *out. */
 static enum status read_bytes(const char *dir, int fd, struct text *out)
 {
     char chunk[1 << 14];
@@ -137,7 +137,7 @@ static enum status read_bytes(const char *dir, int fd, struct text *out)
     return ST_OK;
 }
 
-/* ---- understanding it ---- */
+/* ---- interpreting it ---- */
 
 static bool is_kind(const cJSON *object, const char *key, int kinds)
 {
@@ -209,7 +209,7 @@ static enum status take_record(struct stored_run *run, const cJSON *record)
     json_add_number(status, "recorded", written);
     TRY(add_json(settings, &run->settings));
     text_add(&run->log, "%s", json_text(record, "log"));
-    /* Takes the run's name, phase, end and steps from its last status. */
+    /* Copies the run's name, phase, end and steps from its last status. */
     const cJSON *error = cJSON_GetObjectItemCaseSensitive(status, "error");
     const double code = json_number(error, "code"), steps = json_number(status, "steps");
     const enum board_phase phase = board_phase_named(json_text(status, "phase"));
@@ -270,7 +270,7 @@ static void free_texts(struct stored_run *run)
     text_free(&run->log);
 }
 
-/* Fills a run that is all zero but for dir. */
+/* Fills a run that is all zero except for dir. */
 static enum status parse_run(struct stored_run *run, const char *bytes, size_t n)
 {
     cJSON *root = NULL;
@@ -300,8 +300,8 @@ static enum status read_run(struct stored_run *run, int fd)
     return st;
 }
 
-/* Reads the run again if its file has changed. A file that cannot be read or understood leaves the
- * run as it was. */
+/* Reads the run again if its file has changed. If the file cannot be read or interpreted, the run
+ * stays as it was. */
 static enum status refresh_run(struct stored_run *run)
 {
     struct stat info;
@@ -366,7 +366,7 @@ void stored_runs_close(struct stored_runs *runs)
     free(runs);
 }
 
-/* Returns the path after /runs/I, and I; the whole path and 0 if it does not begin so. */
+/* Returns the path after /runs/I, and I; the whole path and 0 if it does not begin with /runs/I. */
 static const char *split_path(const struct stored_runs *runs, const char *path, int *run_i_out)
 {
     char digits[8];
@@ -413,7 +413,7 @@ const char *stored_runs_view(struct stored_runs *runs, const char *path, struct 
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* A status that is served has the form that the page expects. */
+/* Checks that a status that is served has the form that the page expects. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -7,8 +7,8 @@
 #include "base/quantile.h"
 #include "base/text.h"
 
-/* Added to the node's own limit. */
-#define VIEW_EXTRA_MS 30000 /* the supervisor acts first */
+/* ms added to the node's own limit: the supervisor acts first */
+#define VIEW_EXTRA_MS 30000
 
 bool view_is_over(const struct view *view)
 {
@@ -55,7 +55,7 @@ void view_take(struct view *out, const struct board *board, int64_t now_ms, int6
     out->settings = NULL;
     out->status_json = out->log_text = out->runs_json = NULL;
     if (out->node.limit_ms > 0 && out->node.limit_ms + VIEW_EXTRA_MS > hang_ms)
-        hang_ms = out->node.limit_ms + VIEW_EXTRA_MS; /* longer steps, longer silence */
+        hang_ms = out->node.limit_ms + VIEW_EXTRA_MS; /* longer steps allow a longer silence */
     for (int i = 0; i < out->workers_n; i++) {
         out->workers[i].has_gpu = board_gpu_copy(board, i, &out->workers[i].gpu);
         out->workers[i].has_call =
@@ -101,7 +101,7 @@ const char *view_device(const struct view *view)
 
 int view_ranks(const struct view *view) { return view->workers_n + view->peers_n; }
 
-/* end_state — of a rank after the end of the run; a lost rank stays lost. */
+/* Returns the state of a rank after the end of the run; a lost rank stays lost. */
 static const char *end_state(const struct view *view, const char *state, bool has_error)
 {
     if (strcmp(state, "lost") == 0 || strcmp(state, "unknown") == 0)

@@ -1,5 +1,5 @@
-/* view — a copy of the board at one moment, and what follows from it: the node's phase, the worker
- * whose numbers stand for the node, percentiles, health.
+/* view — a copy of the board at one moment, and the values derived from it: the node's phase, the
+ * worker whose numbers stand for the node, percentiles, health.
  *
  * All answers (report, metrics, route) are pure functions of a view. It must not know HTTP. */
 #ifndef CONVOY_SERVE_VIEW_H
@@ -34,7 +34,7 @@ struct view_peer {
 #include "base/rank_stats.def"
     /* -1: these numbers are current; else the age of the last message from that rank */
     int64_t heard_age_ms;
-    char call[24]; /* the communication call it is in; "": none */
+    char call[24]; /* the communication call in progress; "": none */
     int64_t call_age_ms;
     /* points into the view, for a worker of this node; NULL: no statistics */
     const struct board_gpu *gpu;
@@ -68,51 +68,55 @@ struct view {
     const struct view_peer *peers; /* ranks of other nodes */
     int peers_n;
     struct view_door door;
-    struct machine_stats machine; /* of this node */
-    /* of the check: an object of JSON, lines of metrics, one line for people; borrowed; NULL: there
-     * was none */
+    struct machine_stats machine; /* statistics of this node */
+    /* results of the check: an object of JSON, lines of metrics, one line for people; borrowed;
+     * NULL: there was no check */
     const char *check_json, *check_metrics, *check_line;
     const struct history *history; /* borrowed; NULL: none is kept */
     const struct journal *journal; /* borrowed; NULL: none */
-    /* borrowed: those that differ from their defaults, one line of JSON */
+    /* borrowed: the settings that differ from their defaults, one line of JSON */
     const char *settings;
-    /* of a stored run: its last answers of /status and /log, and of /runs; borrowed; NULL: the
-     * answers are made from this view, and there are no stored runs */
+    /* stored run: its last answers of /status and /log, and the answer of /runs; borrowed; NULL:
+     * the answers are made from this view, and there are no stored runs */
     const char *status_json, *log_text, *runs_json;
-    /* what the lowest rank of this node published; NULL: nothing yet */
+    /* the values that the lowest rank of this node published; NULL: nothing yet */
     const struct board_worker *first_worker;
     enum board_phase phase;
 };
 
-/* view_backend — what carries data between the workers (comm_backend in comm.h); "": not connected
- * yet. view_device — "cpu" or "cuda": what the first worker reports, else what is planned. */
+/* view_backend — returns the transport between the workers (comm_backend in comm.h); "": not
+ * connected yet. */
 const char *view_backend(const struct view *view);
+/* view_device — returns "cpu" or "cuda": the first worker's report, else the planned device. */
 const char *view_device(const struct view *view);
 
 /* view_take — copies the board. now_ms: clock_ms, wall_ms: clock_wall_ms. */
 void view_take(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms,
                int64_t hang_ms);
-/* view_ranks — how many ranks are known, this node's first; view_peer — the i-th of them. */
+/* view_ranks — returns the number of ranks in the view, this node's first. */
 int view_ranks(const struct view *view);
+/* view_peer — returns the i-th of them. */
 void view_peer(const struct view *view, int i, struct view_peer *out);
-/* view_rank — public for tests: the rank of a worker, known before it publishes. */
+/* view_rank — returns the rank of a worker, also before the worker publishes. Public for tests. */
 int view_rank(const struct view *view, int worker_i);
-/* view_step_ms — q in (0, 1]: that quantile of the kept step times (nearest rank); q = 0: the last
- * step's. NAN: no step yet. */
+/* view_step_ms — returns the quantile q, in (0, 1], of the kept step times (nearest rank); q = 0:
+ * the last step's time. NAN: no step yet. */
 double view_step_ms(const struct board_worker *worker, double q);
-/* view_checkpoint — the newest known; NULL: none. It outlives the worker that wrote it. */
+/* view_checkpoint — returns the newest checkpoint; NULL: none. It outlives the worker that wrote
+ * it. */
 const struct board_checkpoint *view_checkpoint(const struct view *view);
-/* view_peer_copy — copies of the state in the memory of peers, of this node's first worker or of
- * the one before it; step -1: none. */
+/* view_peer_copy — returns the copies of the state in the memory of peers, of this node's first
+ * worker or of the worker before it; step -1: none. */
 const struct board_peer_copy *view_peer_copy(const struct view *view);
-/* view_resume_step — while recovering: the step to resume from, 0 the beginning; -1: not known, or
- * not recovering. */
+/* view_resume_step — while recovering, returns the step to resume from, 0 the beginning; -1:
+ * unknown, or not recovering. */
 int64_t view_resume_step(const struct view *view);
 bool view_is_over(const struct view *view); /* the run has ended, done or failed */
-/* of the slowest worker; -1: no heartbeat yet */
+/* view_progress_age_ms — returns the age of the slowest worker's heartbeat; -1: no heartbeat
+ * yet. */
 int64_t view_progress_age_ms(const struct view *view);
 const struct board_error *view_error(const struct view *view); /* NULL: none */
-/* view_is_live, view_is_ready — the answers of /livez and /readyz; when false, the reason
+/* view_is_live, view_is_ready — return the answers of /livez and /readyz; if false, the reason
  * (reason_cap ≥ 64). A node whose run has ended stays live while it answers: it exits by itself,
  * and a restart because of /livez would only start it again. */
 bool view_is_live(const struct view *view, char *reason, int reason_cap);

@@ -5,14 +5,14 @@
  *   2. Each rank receives chunks from the rank before it,
  *   3. and passes a chunk on while it receives the next; the last rank passes nothing on.
  *
- * So each link carries the buffer once, whatever the number of ranks. Chunks are so large that UCX
- * uses rendezvous, since no result comes back to bound unexpected messages. Must not know the
+ * So each link carries the buffer once, whatever the number of ranks. Chunks are large enough that
+ * UCX uses rendezvous, since no result comes back to bound unexpected messages. Must not know the
  * call. */
 #include <string.h>
 
 #include "comm/algorithm/direct.h"
 
-/* The next message of the queue. */
+/* Returns the next message of the queue. */
 static struct message_op *next_op(const struct comm_direct *direct, struct comm_direct_queue *queue)
 {
     struct message_op *op = &queue->ops[queue->posted++ % COMM_DIRECT_DEPTH];
@@ -33,7 +33,7 @@ enum status comm_chain_broadcast(struct comm_direct *direct, const struct comm_d
                              *to = &direct->peers[next].send_sum;
     memset(direct->peers, 0, sizeof(*direct->peers) * (size_t)n);
     if (me == root)
-        from->done = from->posted = chunks_n; /* 1. all chunks are there */
+        from->done = from->posted = chunks_n; /* 1. all chunks are present */
     if (next == root)
         to->done = to->posted = chunks_n;
     while (from->done < chunks_n || to->done < chunks_n) {

@@ -11,22 +11,22 @@
 #include "comm/core/transport.h"
 #include "comm/core/part.h"
 
-/* of a chunk: two of half the size cost more time than their overlap wins */
+/* least bytes of a chunk: two chunks of half the size cost more time than their overlap saves */
 #define CHUNK_MIN_BYTES (32 << 10)
 
-/* One call under way. */
+/* One call in progress. */
 struct comm_direct_run {
     struct comm_direct *direct;
     const struct comm_direct_call *call;
-    int64_t elem_bytes, elem_bytes_out; /* bytes of an element: of a contribution, of a sum */
+    int64_t elem_bytes, elem_bytes_out; /* bytes of an element of a contribution, and of a sum */
     int64_t chunk_elems;
     bool sends_parts, sends_sums; /* which queues are in use */
-    bool is_windowed; /* a chunk waits for the result of the one COMM_DIRECT_DEPTH before it */
-    /* the class of empty acknowledgements; MESSAGE_TAG_HEADER: none */
+    bool is_windowed; /* a chunk waits for the result of the chunk COMM_DIRECT_DEPTH before it */
+    /* class of empty acknowledgements; MESSAGE_TAG_HEADER: none */
     enum message_tag_class ack_class;
     struct part_extent mine;
-    int64_t added;  /* finished chunks of my part */
-    bool is_adding; /* a GPU adds the next one */
+    int64_t added;  /* finished chunks of this rank's part */
+    bool is_adding; /* a GPU adds the next chunk */
 };
 
 enum status comm_direct_open(struct comm_direct *direct, int64_t chunk_bytes)
@@ -89,7 +89,7 @@ static int64_t bytes_of(const struct comm_direct_run *run, int64_t elems,
     return elems * (tag_class == MESSAGE_TAG_SUM ? run->elem_bytes_out : run->elem_bytes);
 }
 
-/* The next message of the queue. An empty one has no memory, so it is not a GPU's. */
+/* Returns the next message of the queue. An empty message has no memory, so it is not a GPU's. */
 static struct message_op *next_op(const struct comm_direct_run *run, struct comm_direct_queue *s,
                                   int64_t bytes)
 {
@@ -123,8 +123,8 @@ static enum status recv_chunk(struct comm_direct_run *run, struct comm_direct_qu
     return messenger_recv(direct->messenger, next_op(run, s, bytes), data, bytes, tag);
 }
 
-/* A queue may have COMM_DIRECT_DEPTH messages under way. With a window, it may also be only so
- * many ahead of the results that have come back. */
+/* Returns true if a queue may send: at most COMM_DIRECT_DEPTH messages are in progress. With a
+ * window, they are also at most COMM_DIRECT_DEPTH ahead of the results that have come back. */
 static bool may_send(const struct comm_direct_run *run, const struct comm_direct_queue *s,
                      int64_t n, int64_t back)
 {
@@ -132,14 +132,14 @@ static bool may_send(const struct comm_direct_run *run, const struct comm_direct
            (!run->is_windowed || s->posted < back + COMM_DIRECT_DEPTH);
 }
 
-/* Receives come first: the transport does not have to copy a message that is expected. */
+/* Posts receives, before any send: the transport does not have to copy an expected message. */
 static enum status post_receives(struct comm_direct_run *run, int r)
 {
     struct comm_direct *direct = run->direct;
     struct comm_direct_peer *peer = &direct->peers[r];
     struct part_extent theirs = run->call->parts[r], chunk;
     int64_t mine_n = count_chunks(run, run->mine), theirs_n = count_chunks(run, theirs);
-    /* a slot is free when its chunk is added, or sent back */
+    /* a slot is free when its chunk has been added, or sent back */
     int64_t free_n = run->call->in != NULL ? run->added : peer->recv_part.done;
     /* 1. */
     while (run->sends_parts && peer->recv_part.posted < mine_n &&
@@ -158,7 +158,7 @@ static enum status post_receives(struct comm_direct_run *run, int r)
     return ST_OK;
 }
 
-/* Begins all messages with rank r that may begin. */
+/* Begins all messages with rank r that may begin now. */
 static enum status post(struct comm_direct_run *run, int r)
 {
     const struct comm_direct_call *call = run->call;
@@ -198,7 +198,7 @@ static bool may_add(const struct comm_direct_run *run)
     return true;
 }
 
-/* 2. The next chunk's sum begins where all its contributions are there. A GPU adds while chunks
+/* 2. Begins the next chunk's sum if all its contributions have arrived. A GPU adds while chunks
  * move, one chunk at a time: it is tens of times as fast as any wire. */
 static enum status sum_next(struct comm_direct_run *run)
 {
@@ -230,7 +230,7 @@ static enum status sum_next(struct comm_direct_run *run)
     return ST_OK;
 }
 
-/* All messages with rank r are over. */
+/* Returns true if all messages with rank r have ended. */
 static bool is_finished(const struct comm_direct_run *run, int r)
 {
     const struct comm_direct_peer *peer = &run->direct->peers[r];
@@ -263,7 +263,7 @@ static enum status advance(struct comm_direct_run *run, bool *is_done)
     return run->call->poll(run->call->arg);
 }
 
-/* The chunks of the call. All ranks compute the same from the largest part. */
+/* Computes the chunks of the call. All ranks compute the same from the largest part. */
 static void plan(struct comm_direct_run *run)
 {
     const struct comm_direct_call *call = run->call;
@@ -271,8 +271,8 @@ static void plan(struct comm_direct_run *run)
     for (int r = 0; r < run->direct->n; r++)
         most = call->parts[r].elems > most ? call->parts[r].elems : most;
     /* The part is cut into the fewest chunks of one size that fit into slots, since a short last
-     * chunk costs a round trip as a long one does; into two at least, so that adding overlaps with
-     * moving. Slots are a multiple of PART_ALIGN too. */
+     * chunk costs a round trip like a long one. There are at least two, so that adding overlaps
+     * with moving. Slots are a multiple of PART_ALIGN too. */
     const int64_t room = run->direct->chunk_bytes / run->elem_bytes,
                   least = CHUNK_MIN_BYTES / run->elem_bytes, chunks_n = (most + room - 1) / room,
                   wanted = most / (chunks_n > 2 ? chunks_n : 2),
@@ -316,8 +316,8 @@ enum status comm_direct_run(struct comm_direct *direct, const struct comm_direct
 
 /* Spread-out all-to-all (post-all with scattered destinations, in the same paper): each rank
  *   1. receives from and sends to all others at the same time; in round i from the rank i before it
- *      and to the rank i after it, so that not all send to one;
- *   2. waits for all. */
+ *      and to the rank i after it, so that not all ranks send to the same one;
+ *   2. waits for all messages. */
 enum status comm_direct_all_to_all(struct comm_direct *direct, const struct comm_direct_call *call,
                                    int64_t elems, struct message_wait *wait)
 {

@@ -2,15 +2,15 @@
  * reads and writes GPU memory directly, without a copy through the host's. The UCX that the release
  * links has no CUDA; there comm stages.
  *
- * The chunks, their order and the tree of sums are direct.h's; slots lie on the GPU, which
- * adds (kernels/combine.h). Nodes with several workers use two levels (two_level.h). Inside a
- * node the workers exchange chunks over UCX, which takes NVLink there. So the sums have the bits of
- * host memory. UCX does not use streams: the device must have finished a buffer before UCX reads
- * it, and what it has received is visible to every kernel launched afterwards.
+ * The chunks, their order and the tree of sums are direct.h's; slots lie on the GPU, which adds
+ * (kernels/combine.h). Nodes with several workers use two levels (two_level.h). Inside a node the
+ * workers exchange chunks over UCX, which uses NVLink there. So the sums have the bits of host
+ * memory. UCX does not use streams: the device must have finished a buffer before UCX reads it, and
+ * received data are visible to every kernel launched afterwards.
  *
- * Memory on the GPU: slots of about 64 MiB for each pipeline; with several workers a node also a
- * rail, allocated at the first call and when one is larger. Must not know small calls, how a call
- * begins, nor how failures are named. */
+ * Memory on the GPU: slots of about 64 MiB for each pipeline; with several workers per node also a
+ * rail, allocated at the first call and again when a call needs a larger one. Must not know small
+ * calls, how a call begins, nor how failures are reported. */
 #include "comm/algorithm/nodes.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* comm_memory — where the buffers of large calls lie and what adds there: the host's memory, or the
- * memory of a GPU that UCX reads and writes itself.
+/* comm_memory — the memory of the buffers of large calls, and the processor that adds: host memory,
+ * or the memory of a GPU that UCX reads and writes itself.
  *
- * One table of functions for each kind of memory. Both kinds add along the same tree (sum.h),
- * so a sum has the same bits in either. Must not know ranks' messages or calls. */
+ * One table of functions for each kind of memory. Both kinds add along the same tree (sum.h), so a
+ * sum has the same bits in either. Must not know ranks' messages or calls. */
 #include "comm/algorithm/direct.h"
 
 #include "comm/core/sum.h"
@@ -79,7 +79,7 @@ static enum status gpu_sum(const struct comm_memory *memory, const struct comm_m
     return dev_op(memory->dev)->combine(memory->stream, &args);
 }
 
-/* A GPU does not report the end of a kernel: it is asked. */
+/* Queries the stream, because a GPU does not report the end of a kernel. */
 static enum status gpu_is_done(const struct comm_memory *memory, bool *out)
 {
     return dev_stream_query(memory->stream, out);

@@ -5,11 +5,11 @@
  *              and adds all in the order of sum.h, to the same bits, after one message each way
  *   star       a small sum of ranks that share cores (star.c)
  *   direct     a large call: headers, then chunks (direct.h)
- *   two-level  the same where nodes have several workers (two_level.h)
+ *   two-level  the same if nodes have several workers (two_level.h)
  *   chain      a large broadcast (chain.c)
  *
- * A rank with a failed call sends GOAWAY to its peers (messenger_abort). So they look for the rank
- * that is missing and do not blame this one. Must not know what is summed, or why. */
+ * If a rank's call fails, it sends GOAWAY to its peers (messenger_abort). So they look for the
+ * missing rank and do not blame this one. Must not know the meaning of the data. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,8 @@
 #include "comm/algorithm/nodes.h"
 #include "comm/core/part.h"
 
-#define COALESCE_BYTES (4 << 20) /* such a call needs milliseconds on any wire between nodes */
+/* bytes of a call that needs milliseconds on any wire between nodes */
+#define COALESCE_BYTES (4 << 20)
 
 /* Notes which ranks have entered the call meanwhile. */
 static enum status check_peers(void *arg)
@@ -51,8 +52,8 @@ static bool coalesce(void *arg, int64_t ns)
     return comm_queue_sleep(((struct comm_ctx *)arg)->queue, ns);
 }
 
-/* The wait of a call that moves so many bytes. If they are many, only a caller that waits for them
- * needs them at once. */
+/* Returns the wait of a call that moves `bytes` bytes. A large call wakes the thread for each
+ * message only if a thread waits for the call. */
 static struct message_wait wait_of_large(struct comm_ctx *ctx, int64_t bytes)
 {
     struct message_wait wait = comm_nodes_wait(ctx);
@@ -84,7 +85,7 @@ static void sum_sources(struct comm_nodes *state, const struct comm_ctx *ctx, en
 
 /* ---- failures ---- */
 
-/* Returns a member that has not entered the call and is not the root's rank `but`; -1: none. */
+/* Returns a member that has not entered the call and is not rank `but` of the root; -1: none. */
 static int find_missing(const struct comm_ctx *ctx, int but)
 {
     const struct comm_nodes *state = ctx->state;
@@ -96,7 +97,7 @@ static int find_missing(const struct comm_ctx *ctx, int but)
     return -1;
 }
 
-/* The transport failed during this call: names the rank that caused it. */
+/* Reports the rank that caused the transport to fail during this call. */
 static enum status name_cause(struct comm_ctx *ctx, enum status st)
 {
     const struct comm_nodes *state = ctx->state;
@@ -108,7 +109,8 @@ static enum status name_cause(struct comm_ctx *ctx, enum status st)
     if (st != ST_PEER || state->was_cancelled || !is_lost || member < 0)
         return st;
     if (loss.is_damaged) {
-        /* A rank's message is not what the rank has sent: names rank, node, link and call. */
+        /* A message arrived with other content than its sender sent: report rank, node, link and
+         * call. */
         const struct comm_ctx *root = ctx;
         while (root->parent != NULL)
             root = root->parent;
@@ -158,7 +160,7 @@ static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
     return state->eager.peers[rank].has_entered ? TRANSPORT_ENTERED_YES : TRANSPORT_ENTERED_NO;
 }
 
-/* ---- large calls: headers, and chunks in messages of their own ---- */
+/* ---- large calls: headers, then chunks in separate messages ---- */
 
 /* Returns the call in the form of direct.h. */
 static struct comm_direct_call large_call(struct comm_ctx *ctx, const struct comm_call *call)
@@ -217,7 +219,7 @@ static enum status run_large(struct comm_ctx *ctx, const struct comm_call *call,
     return run_route(ctx, call, large, &host);
 }
 
-/* Between GPUs' memory: no content goes with the headers. */
+/* Runs a call between GPUs' memory: no content goes with the headers. */
 static enum status run_gpu(struct comm_ctx *ctx, const struct comm_call *call)
 {
     struct comm_nodes *state = ctx->state;
@@ -276,7 +278,7 @@ static enum status scatter_small(struct comm_ctx *ctx, const struct comm_call *c
     return ST_OK;
 }
 
-/* all_reduce and barrier (no elements) of ranks that share cores; the steps of star.c. */
+/* Runs an all_reduce or a barrier (no elements) of ranks that share cores; the steps of star.c. */
 static enum status run_star(struct comm_ctx *ctx, const struct comm_call *call)
 {
     struct comm_nodes *state = ctx->state;
@@ -296,7 +298,7 @@ static enum status run_star(struct comm_ctx *ctx, const struct comm_call *call)
     return ST_OK;
 }
 
-/* ---- which algorithm runs a call ---- */
+/* ---- the choice of an algorithm for a call ---- */
 
 static enum status all_reduce(struct comm_ctx *ctx, const struct comm_call *call)
 {
@@ -405,7 +407,7 @@ static enum status wait_for(struct comm_nodes *state, const struct message_op *o
     return ST_OK;
 }
 
-/* send and recv: the header of the call, with the content in it if that is short, else the
+/* Runs send and recv: the header of the call, with the content in it if that is short, else the
  * content in a message after it. */
 static enum status run_pair(struct comm_ctx *ctx, const struct comm_call *call)
 {

@@ -1,4 +1,5 @@
-/* nodes — the transport between nodes as its own files share it. Only they include it. */
+/* nodes — declarations that the files of the transport between nodes share. Only they include
+ * it. */
 #ifndef CONVOY_COMM_NODES_H
 #define CONVOY_COMM_NODES_H
 
@@ -8,9 +9,9 @@
 #include "comm/algorithm/direct.h"
 #include "comm/algorithm/eager.h"
 
-/* Several workers on a node: the memory that they share (shm/shm.h). Zeroed: none. */
+/* The memory that several workers of a node share (shm/shm.h). Zeroed: none. */
 struct comm_nodes_shm {
-    struct comm_shm *shm;        /* NULL: one worker a node */
+    struct comm_shm *shm;        /* NULL: one worker per node */
     struct part_extent *extents; /* locals × nodes: the rail of each worker */
 };
 
@@ -19,24 +20,25 @@ struct comm_nodes_shm {
 /* Zeroed: none. */
 struct comm_gpu {
     struct comm_memory memory;
-    struct comm_direct flat;         /* one worker a node: between the nodes */
+    struct comm_direct flat;         /* one worker per node: between the nodes */
     struct comm_two_level two_level; /* several workers per node */
-    struct comm_direct intra;        /* …the workers of this node */
+    struct comm_direct intra;        /* several: the workers of this node */
     int *intra_ranks;                /* root_rank of intra */
 };
 
-/* comm_gpu_open — on place and device of the ctx. root_rank: each member's rank in the root, node
- * by node. */
+/* comm_gpu_open — opens with place and device of the ctx. root_rank: each member's rank in the
+ * root, node by node. */
 enum status comm_gpu_open(struct comm_gpu *gpu, const struct comm_ctx *ctx,
                           struct messenger *messenger, int group, const int *root_rank);
-/* comm_gpu_close — accepts a zeroed one. Before messenger_close, after messenger_abort. */
+/* comm_gpu_close — accepts a zeroed struct. Call it before messenger_close, after
+ * messenger_abort. */
 void comm_gpu_close(struct comm_gpu *gpu);
 
-/* comm_gpu_begin — waits until the device has done what the call comes after.
- * comm_gpu_end — waits until the device has done its part of the call.
- * Errors: those of the device and of transport_check. */
+/* comm_gpu_begin — waits until the device has finished the work that precedes the call. Errors of
+ * this function and the next: the errors of the device and of transport_check. */
 enum status comm_gpu_begin(struct comm_gpu *gpu, const struct comm_ctx *ctx,
                            const struct comm_call *call);
+/* comm_gpu_end — waits until the device has done its part of the call. */
 enum status comm_gpu_end(struct comm_gpu *gpu, const struct comm_ctx *ctx);
 
 /* ---- small sums of ranks that share cores (star.c) ---- */
@@ -44,15 +46,15 @@ enum status comm_gpu_end(struct comm_gpu *gpu, const struct comm_ctx *ctx);
 #define COMM_STAR_ROOT 0
 #define COMM_STAR_RANKS_MAX 16
 
-/* comm_star_gather — the root returns when the content of every rank is there
- * (comm_eager_received), all others when theirs is on its way.
- * comm_star_scatter — the root sends the first `bytes` of comm_eager_to_send(eager, root) to all;
- * the others return when they have come (comm_eager_received of the root).
- * content: `bytes` bytes, not read on the root. Errors: those of messenger_progress; ST_BUG: a rank
- * is in another call. */
+/* comm_star_gather — collects the content of every rank. The root returns when all content has
+ * arrived (comm_eager_received), the other ranks when theirs is on its way.
+ * content: `bytes` bytes, not read on the root. Errors of this function and the next: the errors of
+ * messenger_progress; ST_BUG: a rank is in another call. */
 enum status comm_star_gather(struct comm_eager *eager, const struct comm_ctx *ctx,
                              const struct comm_call *call, const void *content, int64_t bytes,
                              struct message_wait *wait);
+/* comm_star_scatter — sends the first `bytes` of the root's comm_eager_to_send(eager, root) to all;
+ * the others return when the bytes have arrived (comm_eager_received of the root). */
 enum status comm_star_scatter(struct comm_eager *eager, const struct comm_ctx *ctx, int64_t bytes,
                               struct message_wait *wait);
 
@@ -72,20 +74,20 @@ struct comm_nodes {
     int n, me;
     int *root_rank; /* each member's rank in the root */
     int64_t eager_max, whole_max;
-    int64_t star_max;          /* -1: no call goes over the star */
+    int64_t star_max;          /* -1: no call uses the star */
     const void **sources;      /* n: scratch */
-    struct part_extent *parts; /* n: of the call under way */
+    struct part_extent *parts; /* n: parts of the call in progress */
     struct comm_eager eager;
     struct comm_direct direct;
     struct comm_two_level two_level; /* several workers on each node */
-    struct comm_nodes_shm shm;       /* …of this node */
+    struct comm_nodes_shm shm;       /* several workers: of this node */
     struct comm_gpu gpu;             /* a GPU's memory, if UCX moves it; else zeroed */
 };
 
-/* comm_nodes_wait — how the call under way waits.
- * comm_nodes_finish — the end of every entry: counts bytes; after a failure ends all messages and
- * names the rank that caused it. */
+/* comm_nodes_wait — returns how the call in progress waits. */
 struct message_wait comm_nodes_wait(struct comm_ctx *ctx);
+/* comm_nodes_finish — ends every entry: counts bytes; after a failure ends all messages and reports
+ * the rank that caused it. */
 enum status comm_nodes_finish(struct comm_ctx *ctx, enum status st);
 
 /* Entries of the table (transport.h). */

@@ -15,8 +15,8 @@ _Static_assert(COMM_RANKS_MAX <= MESSAGE_RANKS_MAX, "tags tell the ranks of a co
  * loopback (2 vCPU Intel Xeon, Sapphire Rapids class, AVX-512, Debian 12) by
  * build/tests/bench/bench_ucx.
  *
- *   up to star_max   of ranks that share cores: over one rank (star.c); with several workers on
- *                    a node up to eager_max
+ *   up to star_max   only of ranks that share cores: over one rank (star.c); with several workers
+ *                    on a node up to eager_max
  *   up to eager_max  with the header: each rank sends its whole buffer to all ranks, one message
  *                    each way, and adds everything
  *   up to whole_max  the same in chunks: adding overlaps with moving, and no send copies
@@ -48,8 +48,8 @@ static const struct size *size_of(int ranks)
 
 /* ---- the level inside a node: the memory that its workers share ---- */
 
-/* Each worker's rail as a partition of the node's buffers: the parts of the ranks with its local
- * number. */
+/* Returns each worker's rail as a partition of the node's buffers: the parts of the ranks with its
+ * local number. */
 static struct shm_coll_partition rails(const struct comm_two_level *two_level)
 {
     const struct comm_nodes_shm *s = two_level->intra;
@@ -94,7 +94,7 @@ static const struct comm_two_level_ops shm_ops = {.wants_whole_rail = true,
 
 /* ---- open, close ---- */
 
-/* Allocates for the members. */
+/* Allocates the arrays for the members. */
 static enum status open_members(struct comm_nodes *state, const struct comm_ctx *ctx, int group)
 {
     const struct comm_place *place = &ctx->config.place;
@@ -128,8 +128,8 @@ static enum status open_members(struct comm_nodes *state, const struct comm_ctx 
     return comm_direct_open(&state->direct, size->chunk_bytes);
 }
 
-/* The two levels: inside the node, and between workers with equal local numbers. Owns shm from
- * then on. */
+/* Opens the two levels: inside the node, and between workers with equal local numbers. Owns shm
+ * from then on. */
 static enum status open_two_level(struct comm_nodes *state, const struct comm_ctx *ctx,
                                   struct comm_shm *shm)
 {
@@ -146,8 +146,9 @@ static enum status open_two_level(struct comm_nodes *state, const struct comm_ct
     return comm_two_level_open(&state->two_level, &config);
 }
 
-/* All members choose the same: each has every member's answer whether it shares cores. A node of
- * several workers adds longer buffers in its own memory first. */
+/* Chooses the sizes up to which calls use the star. All members choose the same, because each has
+ * received from every member whether it shares cores. A node of several workers adds longer buffers
+ * in its own memory first. */
 static void choose_star(struct comm_nodes *state)
 {
     const bool is_star =
@@ -158,7 +159,8 @@ static void choose_star(struct comm_nodes *state)
                                                      : size->star_max;
 }
 
-/* Returns whether this rank has a GPU whose memory its UCX moves. It is used if all ranks have. */
+/* Returns true if this rank has a GPU whose memory its UCX moves. GPU memory is moved directly if
+ * all ranks return true. */
 static bool offers_gpu(const struct comm_ctx *ctx)
 {
     const struct comm_nodes *state = ctx->state;
@@ -261,8 +263,8 @@ void comm_nodes_open_close(struct comm_ctx *ctx)
     free(state);
 }
 
-/* The members agree on a number for their group: the greatest that is free with all of them. They
- * exchange it in the parent's group, where all of them are in the same call. */
+/* Agrees with the other members on a number for their group: the greatest that is free with all of
+ * them. They exchange it in the parent's group, where all of them are in the same call. */
 static enum status agree_on_group(struct comm_nodes *state, struct comm_ctx *ctx)
 {
     struct message_wait wait = comm_nodes_wait(ctx);

@@ -7,10 +7,10 @@
  *   3. and sends the result to all.
  *
  * If n ranks share fewer cores, every message costs the others processor time: 2(n-1) messages are
- * quicker than the n(n-1) of eager.h, although a call then needs two turns. The messages are
- * those of eager.h. Only the root receives from all. While it waits it sends each rank that has
- * entered a status, the ranks that have entered, so that each names those that are missing. Must
- * not know what is summed. */
+ * quicker than the n(n-1) of eager.h, although a call then needs two turns. The messages have the
+ * form of eager.h. Only the root receives from all. While it waits, it sends a status to each rank
+ * that has entered: the ranks that have entered. So each rank can report the missing ranks. Must
+ * not know the meaning of the data. */
 #include "comm/algorithm/nodes.h"
 
 #include <string.h>
@@ -18,14 +18,14 @@
 #include "base/assert.h"
 #include "base/clock.h"
 
-/* between two statuses of a root that waits: much longer than a call, much shorter than a
+/* ns between two statuses of a root that waits: much longer than a call, much shorter than a
  * deadline */
 #define STATUS_NS ((int64_t)50000000)
 
 static bool is_root(const struct comm_eager *eager) { return eager->me == COMM_STAR_ROOT; }
 
-/* Sends the ranks that have entered, and this rank's call, to those that have entered. A rank that
- * has not would have to keep a status of each STATUS_NS until it does. */
+/* Sends the set of ranks that have entered, and this rank's call, to these ranks. A rank that has
+ * not entered would have to keep one status per STATUS_NS until it does. */
 static enum status send_statuses(struct comm_eager *eager)
 {
     uint32_t entered = 0;
@@ -41,8 +41,8 @@ static enum status send_statuses(struct comm_eager *eager)
     return ST_OK;
 }
 
-/* A rank in another call fails this one: it and the others receive this rank's call before the
- * connections end. */
+/* Checks all headers. A rank in another call fails this one: it and the others receive this rank's
+ * call before the connections end. */
 static enum status check_all(struct comm_eager *eager, const struct comm_ctx *ctx, int *missing_out)
 {
     *missing_out = 0;
@@ -120,8 +120,8 @@ static enum status await_result(struct comm_eager *eager, const struct comm_ctx 
     struct comm_eager_peer *root = &eager->peers[COMM_STAR_ROOT];
     for (bool is_result = false; !is_result;) {
         TRY(await_op(eager, &root->recv, wait));
-        /* A message of the root. After a status another one follows; its receive has ended already
-         * if that message has arrived. */
+        /* This is a message of the root. After a status another one follows; its receive has ended
+         * already if that message has arrived. */
         struct comm_eager_header header;
         memcpy(&header, comm_eager_received(eager, COMM_STAR_ROOT) - COMM_EAGER_HEADER_BYTES,
                sizeof(header));
@@ -130,7 +130,7 @@ static enum status await_result(struct comm_eager *eager, const struct comm_ctx 
             eager->peers[r].has_entered =
                 !header.is_status || r == eager->me || (header.entered >> r & 1) != 0;
         eager->peers[COMM_STAR_ROOT].has_entered = true;
-        eager->is_leaf = false; /* the root has named the others */
+        eager->is_leaf = false; /* the root has sent the ranks that have entered */
         is_result = !header.is_status;
         TRY(header.is_status ? comm_eager_recv(eager, COMM_STAR_ROOT, MESSAGE_TAG_HEADER) : ST_OK);
     }

@@ -44,8 +44,8 @@ void comm_two_level_free(struct comm_two_level *two_level)
     *two_level = (struct comm_two_level){0};
 }
 
-/* The parts of the call's buffer and of this worker's rail, and memory for the rail: its sums, and
- * for 16-bit types its fp32 sums before them. */
+/* Computes the parts of the call's buffer and of this worker's rail, and allocates the rail: its
+ * sums, and for 16-bit types also their fp32 sums. */
 static enum status lay_out(struct comm_two_level *two_level, const struct comm_call *call)
 {
     const struct comm_memory *memory = &two_level->inter.memory;
@@ -70,7 +70,8 @@ static enum status lay_out(struct comm_two_level *two_level, const struct comm_c
     return ST_OK;
 }
 
-/* This rank's part is finished already: where it is, or copied to its place in the rail. */
+/* Uses this rank's part, which is finished already, in place, or copies it to its place in the
+ * rail. */
 static void take_own(struct comm_two_level *two_level, const struct comm_call *call)
 {
     const int64_t bytes =
@@ -97,14 +98,14 @@ enum status comm_two_level_run(struct comm_two_level *two_level, const struct co
     }
     TRY(lay_out(two_level, call));
     if (call->kind != COMM_CALL_ALL_GATHER) {
-        /* 1. The node's sums of this worker's rail, which the nodes are to add: in fp32 where the
-         * call's are of 16 bits. */
+        /* 1. Add the node's contributions to this worker's rail, for the sums between the nodes; in
+         * fp32 if the call's type has 16 bits. */
         const enum dtype dtype = dtype_bytes(call->dtype) == 2 ? DTYPE_F32 : call->dtype;
         TRY(two_level->ops->reduce(two_level, call, base, dtype, wait));
         base.in = two_level->rail;
         base.dtype = dtype;
     }
-    /* The finished rail lies in the rail's memory, behind the sums if its elements are of another
+    /* The finished rail lies in the rail's memory, after the sums if its elements have another
      * size. */
     const int64_t elem_bytes = (int64_t)dtype_bytes(call->dtype);
     two_level->finished = two_level->rail;

@@ -12,9 +12,9 @@
  * sums are added, and are rounded once. A broadcast is step 2 over the root's rail (chain.c), then
  * step 3.
  *
- * The buffers lie in the host's memory or in a GPU's (memory.c). How the workers of one node
- * exchange them is a table: shared memory (nodes_open.c), or messages between GPUs
- * (gpu.c). The tree of sums is the same, so the bits are too. Must not know small calls. */
+ * The buffers lie in the host's memory or in a GPU's (memory.c). A table has the exchange between
+ * the workers of one node: shared memory (nodes_open.c), or messages between GPUs (gpu.c). The tree
+ * of sums is the same, so the bits are too. Must not know small calls. */
 #ifndef CONVOY_COMM_TWO_LEVEL_H
 #define CONVOY_COMM_TWO_LEVEL_H
 
@@ -23,38 +23,40 @@
 
 struct comm_two_level;
 
-/* The part of a call inside one node. `base`: sequence, poll and arg of its pipelines.
- * reduce: the node's sums of this worker's rail into two_level->rail, of dtype_out.
- * gather: the node's finished rails (two_level->finished, ->own) into every worker's call->out.
- * broadcast: call->out of the worker with that local number to all. */
+/* The part of a call inside one node. `base`: sequence, poll and arg of its pipelines. */
 struct comm_two_level_ops {
     bool wants_whole_rail; /* gather reads this rank's own part in the rail, not at ->own */
+    /* reduce — writes the node's sums of this worker's rail to two_level->rail, as dtype_out. */
     enum status (*reduce)(struct comm_two_level *two_level, const struct comm_call *call,
                           struct comm_direct_call base, enum dtype dtype_out,
                           struct message_wait *wait);
+    /* gather — copies the node's finished rails (two_level->finished, ->own) to every worker's
+     * call->out. */
     enum status (*gather)(struct comm_two_level *two_level, const struct comm_call *call,
                           struct comm_direct_call base, struct message_wait *wait);
+    /* broadcast — copies call->out of the worker with that local number to all workers. */
     enum status (*broadcast)(struct comm_two_level *two_level, const struct comm_call *call,
                              struct comm_direct_call base, int local, struct message_wait *wait);
 };
 
 /* Zeroed: none. */
 struct comm_two_level {
-    /* NULL: each node has one worker, nothing here is called */
+    /* NULL: each node has one worker, and nothing here is called */
     const struct comm_two_level_ops *ops;
     void *intra; /* the state of ops */
     int nodes, node, locals, local;
     struct comm_direct inter;       /* the workers with this one's local number, by node */
     int *inter_ranks;               /* root_rank of inter */
-    struct part_extent *parts;      /* ranks: of the call's buffer */
-    struct part_extent *rail_parts; /* nodes: of the rail */
-    char *rail; /* sums of the node, then the finished ones if of another size */
+    struct part_extent *parts;      /* ranks: parts of the call's buffer */
+    struct part_extent *rail_parts; /* nodes: parts of the rail */
+    /* sums of the node, then also the finished rail if its elements have another size */
+    char *rail;
     int64_t rail_elems, rail_bytes; /* elements of the current call; bytes allocated */
-    char *finished, *own; /* of the current call: the finished rail, this rank's part of it */
+    char *finished, *own; /* finished rail of the current call, and this rank's part of it */
 };
 
-/* comm_two_level_open — root_rank: each member's rank in the root, node by node. memory, intra:
- * borrowed until comm_two_level_free. chunk_bytes: as comm_direct_open. */
+/* comm_two_level_open — opens both levels. root_rank: each member's rank in the root, node by node.
+ * memory, intra: borrowed until comm_two_level_free. chunk_bytes: as in comm_direct_open. */
 struct comm_two_level_config {
     const struct comm_two_level_ops *ops;
     void *intra;
@@ -67,14 +69,14 @@ struct comm_two_level_config {
 };
 enum status comm_two_level_open(struct comm_two_level *two_level,
                                 const struct comm_two_level_config *config);
-void comm_two_level_free(struct comm_two_level *two_level); /* accepts a zeroed one */
+void comm_two_level_free(struct comm_two_level *two_level); /* accepts a zeroed struct */
 
-/* comm_two_level_run — all_reduce, reduce_scatter, all_gather, broadcast: inside and between the
- * nodes. comm_two_level_end — gathers or broadcasts inside each node. Call it only when all ranks
- * have entered the call: a rank that waits for another node is then not reported as missing.
- * Errors: those of comm_direct_run and ops. */
+/* comm_two_level_run — runs all_reduce, reduce_scatter, all_gather or broadcast inside and between
+ * the nodes. Errors of this function and the next: the errors of comm_direct_run and ops. */
 enum status comm_two_level_run(struct comm_two_level *two_level, const struct comm_call *call,
                                struct comm_direct_call base, struct message_wait *wait);
+/* comm_two_level_end — gathers or broadcasts inside each node. Call it only when all ranks have
+ * entered the call: a rank that waits for another node is then not reported as missing. */
 enum status comm_two_level_end(struct comm_two_level *two_level, const struct comm_call *call,
                                struct comm_direct_call base, struct message_wait *wait);
 

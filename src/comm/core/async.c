@@ -1,34 +1,35 @@
-/* comm_async — calls that the device executes, on the transport's stream, while the host goes on.
- * The queue's thread puts them there in order, and is the watchdog of those under way.
+/* comm_async — calls that the device executes, on the transport's stream, while the host continues.
+ * The queue thread puts the calls on the stream in order, and watches the calls in progress.
  *
- *   End        an event behind each call. Other streams wait for it (comm_wait_on); this thread
- *              queries it.
- *   Deadline   the clock of a call starts when the device could start it: all earlier calls are
+ *   End        An event is recorded after each call. Other streams wait for it (comm_wait_on); this
+ *              thread queries it.
+ *   Deadline   The clock of a call starts when the device could start it: all earlier calls are
  *              done, and so is the computation that it follows. Until then only an abort ends it.
- *   Errors     of every communicator with a call under way, also of those that wait their turn.
- *   Failure    the first one ends all calls: the transport aborts its communicators, so that no
- *              stream waits for a rank that is lost.
- *   Itself     its calls of CUDA and NCCL do not wait. One that does not return is seen from
- *              outside: comm_activity tells since when. The same for calls that this rank
- *              executes itself (run.c): those with host buffers, barriers.
+ *   Errors     The errors of every communicator with a call in progress are checked, also if the
+ *              call still waits for its turn.
+ *   Failure    The first failure ends all calls: the transport aborts its communicators, so that no
+ *              stream waits for a lost rank.
+ *   Hangs      The thread's own calls of CUDA and NCCL do not wait. If one does not return,
+ *              comm_activity reports since when. The same holds for calls that this rank executes
+ *              itself (run.c): calls with host buffers, and barriers.
  *
- * Must not know what is moved. */
+ * Must not know the meaning of the data. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "comm/core/inside.h"
 
-#define POLL_US 50 /* between two looks of a wait */
+#define POLL_US 50 /* µs between two polls of a wait */
 
 struct under_way {
     struct comm *comm;
     struct comm_call call;
-    struct dev_event *end; /* kept for the next call in this place */
+    struct dev_event *end; /* kept for the next call in this slot */
     bool is_clocked;       /* the device could start it; call.entered_ns is when */
 };
 
-/* Tickets [first, next) are under way; that of `entering` is being put on the stream. */
+/* Tickets [first, next) are in progress. `entering` is the call that is being put on the stream. */
 struct comm_async {
     struct under_way call[COMM_QUEUE_ITEMS]; /* ticket k at k % COMM_QUEUE_ITEMS */
     int64_t first, next;
@@ -75,7 +76,8 @@ static enum status start_clock(struct under_way *c)
     return ST_OK;
 }
 
-/* is_done: the device has executed it, perhaps before its clock was started. */
+/* Ends the oldest call. is_done: the device has executed it, perhaps before its clock was
+ * started. */
 static void end_call(struct comm_async *async, struct under_way *c, bool is_done)
 {
     const int64_t now_ns = clock_ns(), ns = c->is_clocked ? now_ns - c->call.entered_ns : 0;
@@ -96,7 +98,7 @@ static void leaves_library(struct comm_root *root)
     atomic_store_explicit(&root->stuck_ns, 0, memory_order_relaxed);
 }
 
-/* Checks of a call in its own name: errors of its communicator, abort, deadline. */
+/* Checks one call in its own name: errors of its communicator, abort, deadline. */
 static enum status check(struct under_way *c, bool is_first)
 {
     struct comm_ctx *ctx = &c->comm->ctx;
@@ -142,7 +144,7 @@ static enum status look(struct comm_async *async)
                                                                    : ST_OK;
 }
 
-/* The first failure of the root: no communicator of it is of use any more. */
+/* Keeps the first failure of the root, after which none of its communicators can be used. */
 static void fail(struct comm *comm, enum status st)
 {
     comm_run_fail(comm->root, st);
@@ -150,7 +152,7 @@ static void fail(struct comm *comm, enum status st)
         comm->ctx.ops->abort_all(&comm->ctx);
 }
 
-/* The device executes what is left on the stream, to no effect. */
+/* Counts all calls as ended. The device executes the calls left on the stream, without effect. */
 static void end_all(struct comm_async *async)
 {
     while (async->first < async->next)
@@ -176,7 +178,7 @@ int64_t comm_async_poll(struct comm_root *root)
     return async->first < async->next ? async->first : 0;
 }
 
-/* watch of a ctx: what a wait inside a transport calls. */
+/* The `watch` of a ctx: each wait inside a transport calls it. */
 static enum status watch(struct comm_ctx *ctx, void *arg)
 {
     struct comm_root *root = arg;
@@ -184,7 +186,7 @@ static enum status watch(struct comm_ctx *ctx, void *arg)
     (void)comm_async_poll(root);
     if (comm_run_has_failed(root))
         return comm_run_fail_again(root);
-    /* behind an earlier call the clock has not started */
+    /* while an earlier call runs, the clock of this one has not started */
     if (entering != NULL && ctx->call == &entering->call && !entering->is_clocked)
         entering->call.entered_ns = clock_ns();
     return ST_OK;

@@ -1,9 +1,9 @@
-/* comm_auto — the transport AUTO: NCCL if every rank can use it, else HOST. Must not know what is
- * moved.
+/* comm_auto — the transport AUTO: NCCL if every rank can use it, else HOST. Must not know the
+ * meaning of the data.
  *
- * Both transports are begun, and a rank's address holds both addresses. When all addresses are
- * known, every rank chooses by the same rule, closes the other transport, and opens the chosen one.
- * A rank without NCCL is no error. A failure of NCCL after the choice is one: the transport is
+ * Both transports are begun, and a rank's address holds both addresses. When all addresses have
+ * arrived, every rank chooses by the same rule, closes the other transport, and opens the chosen
+ * one. A rank without NCCL is no error. A failure of NCCL after the choice is one: the transport is
  * never changed silently. */
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +17,12 @@
 
 #define NAMED_MAX 6
 
-/* The start of a rank's address. The address for HOST follows, then the one for NCCL. */
+/* The start of a rank's address. The HOST address follows, then the NCCL address. */
 struct address_header {
     int32_t host_bytes, nccl_bytes; /* nccl_bytes 0: this rank has no NCCL */
     int32_t shares_gpus;            /* 1: its NCCL accepts two ranks on one GPU */
     char bus[24];                   /* PCI bus id of its GPU */
-    char uuid[16];                  /* of its GPU, or of its MIG instance */
+    char uuid[16];                  /* UUID of its GPU, or of its MIG instance */
 };
 
 struct comm_auto {
@@ -30,7 +30,7 @@ struct comm_auto {
     void *host_state, *nccl_state; /* NULL: not begun, or closed */
 };
 
-/* close_one, begin_one: call one of the two transports with its own state in ctx. */
+/* close_one, begin_one — call one of the two transports with its own state in ctx. */
 static void close_one(struct comm_ctx *ctx, const struct transport_ops *ops, void **state)
 {
     void *saved = ctx->state;
@@ -53,8 +53,8 @@ static enum status begin_one(struct comm_ctx *ctx, const struct transport_ops *o
     return st;
 }
 
-/* Returns the bytes of the address. 0: this rank has no NCCL; the reason is logged here, and the
- * other ranks see the 0. */
+/* Begins NCCL and returns the bytes of its address. 0: this rank has no NCCL; the reason is logged
+ * here, and the other ranks see the 0. */
 static int64_t begin_nccl(struct comm_ctx *ctx, struct comm_auto *state, void *address,
                           int64_t bytes_max)
 {
@@ -107,9 +107,9 @@ static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *addr
 
 /* ---- the choice ---- */
 
-/* NCCL refuses two ranks of one node on one GPU, also if they have MIG instances of their own: it
- * compares PCI addresses (nccl_lib_shares_gpus). Returns the second such rank; -1: none. *other:
- * the first. */
+/* Finds two ranks of one node on one GPU. NCCL refuses them, even if they have separate MIG
+ * instances: it compares PCI addresses (nccl_lib_shares_gpus). Returns the second rank and sets
+ * *other to the first; -1: there are none. */
 static int find_shared_gpu(const struct comm_place *place, const struct address_header *headers,
                            int *other)
 {
@@ -124,7 +124,7 @@ static int find_shared_gpu(const struct comm_place *place, const struct address_
     return -1;
 }
 
-/* The choice, and the reason for it in `reason`. */
+/* Chooses a transport and writes the reason to `reason`. Returns true for NCCL. */
 static bool choose_nccl(const struct comm_place *place, const struct address_header *headers,
                         char *reason, size_t cap)
 {
@@ -185,7 +185,7 @@ static enum status choose(struct comm_ctx *ctx, const void *addresses, const int
         headers[rank].bus[sizeof headers[rank].bus - 1] = 0;
     }
     bool is_nccl = choose_nccl(place, headers, ctx->choice_reason, sizeof ctx->choice_reason);
-    /* Copies the addresses of one of the two transports, as its end_open takes them. */
+    /* Copies the addresses of the chosen transport in the form that its end_open expects. */
     int ranks = place->ranks;
     for (int rank = 0; rank < ranks; rank++) {
         const size_t at = (size_t)rank * COMM_ADDRESS_MAX;

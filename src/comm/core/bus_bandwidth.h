@@ -1,7 +1,7 @@
-/* bus_bandwidth — the one definition of bus bandwidth that `convoy bench` and `convoy check` share:
- * that of nccl-tests (doc/PERFORMANCE.md). It is what each rank must send over the slowest link
- * with the best algorithm, so values of different numbers of ranks can be compared with one another
- * and with the hardware. Pure arithmetic. */
+/* bus_bandwidth — the one definition of bus bandwidth that `convoy bench` and `convoy check` share.
+ * It is the definition of nccl-tests (doc/PERFORMANCE.md): the bytes that each rank must send over
+ * the slowest link with the best algorithm, for each second. So values of different numbers of
+ * ranks can be compared with one another and with the hardware. Pure arithmetic. */
 #ifndef CONVOY_COMM_BUS_BANDWIDTH_H
 #define CONVOY_COMM_BUS_BANDWIDTH_H
 
@@ -17,7 +17,7 @@ enum bus_collective {
     BUS_COLLECTIVE_N
 };
 
-/* bus_bandwidth_name — "all_reduce", "send_recv". */
+/* bus_bandwidth_name — returns "all_reduce", "send_recv", …. */
 static inline const char *bus_bandwidth_name(enum bus_collective collective)
 {
     static const char *const names[BUS_COLLECTIVE_N] = {
@@ -25,10 +25,11 @@ static inline const char *bus_bandwidth_name(enum bus_collective collective)
     return names[collective];
 }
 
-/* bus_bandwidth — GB/s (10^9 bytes) of a call of `ranks` ranks that took `us` microseconds. bytes:
- * the whole buffer; of reduce_scatter the input, of all_gather the output, of all_to_all all parts
- * of one rank, of send_recv the message. all_reduce moves 2(n-1)/n of it, broadcast and send_recv
- * all of it, the others (n-1)/n. 0: one rank, or no time. */
+/* bus_bandwidth — returns the GB/s (10^9 bytes) of a call of `ranks` ranks that lasted `us`
+ * microseconds; 0: one rank, or no time. `bytes` is the size of the whole buffer: the input of
+ * reduce_scatter, the output of all_gather, all parts of one rank of all_to_all, the message of
+ * send_recv. all_reduce moves 2(n-1)/n of it, broadcast and send_recv all of it, the other calls
+ * (n-1)/n. */
 static inline double bus_bandwidth(enum bus_collective collective, int64_t bytes, int ranks,
                                    double us)
 {

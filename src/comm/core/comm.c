@@ -1,5 +1,5 @@
-/* comm — what all transports share: checks, call numbers, deadlines, the first failure, times. Must
- * not know how data are moved. */
+/* comm — the parts that all transports share: checks, call numbers, deadlines, the first failure,
+ * times. Must not know how data are moved. */
 #include "comm/core/comm.h"
 
 #include <stdlib.h>
@@ -14,7 +14,8 @@
 #include "comm/core/part.h"
 #include "comm/core/sum.h"
 
-#define ELEMS_MAX (INT64_MAX >> 16) /* of a call, so that byte counts cannot overflow */
+/* most elements of a call, so that byte counts cannot overflow */
+#define ELEMS_MAX (INT64_MAX >> 16)
 
 /* ---- open, close ---- */
 
@@ -35,7 +36,8 @@ static enum status check_config(const struct comm_config *config)
     return ST_OK;
 }
 
-/* root_ops: the transport of the comm that a split is made from; NULL: chosen by config. */
+/* Allocates a comm. root_ops: the transport of the comm that a split is made from; NULL: config
+ * chooses it. */
 static struct comm *new_comm(const struct comm_config *config, struct comm_root *root,
                              const struct transport_ops *root_ops)
 {
@@ -168,12 +170,12 @@ const char *comm_name(const struct comm *comm)
 
 const char *comm_choice_reason(const struct comm *comm) { return comm->ctx.choice_reason; }
 
-/* ---- what this rank is doing, waiting ---- */
+/* ---- the current call of this rank, waiting ---- */
 
 void comm_activity(const struct comm *comm, struct comm_activity *out)
 {
-    /* The reader of the seqlock that record_call writes (run.c): it tries again while the
-     * record changes. atomic_load takes no pointer to const. */
+    /* The reader of the seqlock that record_call writes (run.c): it tries again while the record
+     * changes. The cast is needed because atomic_load accepts no pointer to const. */
     struct comm_record *from = (struct comm_record *)(uintptr_t)&comm->record;
     enum comm_call_kind kind;
     uint32_t before, after;
@@ -233,8 +235,8 @@ enum status comm_check(const struct comm *comm)
     return comm_run_has_failed(comm->root) ? comm_run_fail_again(comm->root) : ST_OK;
 }
 
-/* The ticket's call may have succeeded before another one failed. The failure is returned all the
- * same, because the comm is of no further use. */
+/* Returns the comm's first failure even if the ticket's call succeeded before it, because the comm
+ * is of no further use. */
 enum status comm_wait(struct comm *comm, struct comm_ticket ticket)
 {
     TRY(check_ticket(comm, ticket));
@@ -450,7 +452,8 @@ enum status comm_alloc(struct comm *comm, int64_t bytes, void **out)
     return ST_OK;
 }
 
-/* This rank's place among `ranks`. false: it is not one of them, or they do not ascend. */
+/* Sets *out to this rank's place among `ranks`. Returns false if it is not one of them, or if they
+ * do not ascend. */
 static bool place_among(const struct comm_place *place, const int *ranks, int n,
                         struct comm_place *out)
 {

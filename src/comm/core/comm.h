@@ -5,7 +5,7 @@
  *   rank         one worker of the job: a process with one device
  *   node, local  position of a rank: rank = node · locals + local. Every node has `locals` workers.
  *   comm         this rank's handle for a group of ranks, as ncclComm_t is in NCCL
- *   transport    what moves the bytes (enum comm_kind)
+ *   transport    the implementation that moves the bytes (enum comm_kind)
  *   generation   one set of processes that train together, and its number; the next generation
  *                opens new comms
  *
@@ -17,14 +17,14 @@
  *   comm_wait(comm, ticket);                               grads now hold the sum of all ranks
  *   comm_close(comm);
  *
- * Order of sums. Each element is summed along a fixed binary tree over the ranks (sum.h). The
- * tree does not depend on message size, chunking, transport or call. So all_reduce gives the same
- * bits as reduce_scatter followed by all_gather, and THREADS gives the same bits as HOST. NCCL adds
- * in its own order. All ranks of a call get the same bits, but not those of the other transports.
+ * Order of sums. Each element is summed along a fixed binary tree over the ranks (sum.h). The tree
+ * does not depend on message size, chunking, transport or call. So all_reduce yields the same bits
+ * as reduce_scatter followed by all_gather, and THREADS the same bits as HOST. NCCL adds in its own
+ * order: all ranks of a call get the same bits, but not the bits of the other transports.
  *
  * Threads. One thread makes all calls on a comm and on the comms split from it. comm_activity and
  * comm_times may be called from any thread. A thread of the comm, the queue thread, executes the
- * calls of comm_..._begin beside computation.
+ * calls of comm_..._begin while the caller computes.
  *
  * Device memory. If config.dev is discrete (a GPU), buffers may lie in its memory or in the host's.
  * In one collective, the buffers of all ranks lie in the same kind of memory. Before a call, device
@@ -36,8 +36,8 @@
  *   ST_PEER   the job was aborted, a rank was late or lost; the message names the missing ranks
  *   ST_BUG    the ranks are in different calls; the message names both calls
  *   ST_FAULT, ST_BAD_SETTING   from NCCL
- * Every further call returns the same failure, and only comm_close is left. Open and alloc may also
- * return ST_RETRY, ST_BAD_SETTING, ST_NO_DEVICE and ST_STORE. */
+ * Every further call returns the same failure, and only comm_close is allowed. Open and alloc may
+ * also return ST_RETRY, ST_BAD_SETTING, ST_NO_DEVICE and ST_STORE. */
 #ifndef CONVOY_COMM_COMM_H
 #define CONVOY_COMM_COMM_H
 
@@ -63,8 +63,9 @@ enum comm_kind {
     COMM_KIND_AUTO  /* NCCL if every rank has it, else HOST */
 };
 
-/* What carries messages between nodes under HOST. AUTO: UCX if every rank has an InfiniBand or RoCE
- * device (or UCX_TLS names tcp), else TCP. Ranks send each other these values: keep their order. */
+/* The network that carries messages between nodes under HOST. AUTO: UCX if every rank has an
+ * InfiniBand or RoCE device (or UCX_TLS names tcp), else TCP. Ranks send each other these values:
+ * keep their order. */
 enum comm_net { COMM_NET_AUTO, COMM_NET_TCP, COMM_NET_UCX };
 
 /* The position of this rank: in the job, among the nodes, among the workers of its node. */
@@ -75,15 +76,17 @@ struct comm_place {
 };
 
 /* The call that a rank is in, or the last one it left: for diagnosing a stall. It has no buffers; a
- * call with its buffers is struct comm_call (transport.h), inside comm only. */
+ * call with its buffers is struct comm_call (transport.h), used inside comm only. */
 struct comm_activity {
     char call[24]; /* "all_reduce", …; "" between calls */
-    /* number of the call, or of the last finished one, with those of splits; from 1; 0: none yet */
+    /* number of the call, or of the last finished one, counted together with the calls of splits;
+     * from 1; 0: none yet */
     int64_t sequence;
     int64_t entered_ms; /* clock_ms at entry; between calls: when the last call was left */
     int64_t elems;
-    /* Where a device executes calls: clock_ms, since when the thread that watches or executes them
-     * is inside one function of the device's libraries, none of which waits; 0: it is not */
+    /* If a device executes calls: clock_ms since which the thread that watches or executes them has
+     * been inside one function of the device's libraries; 0: it is in none. None of these functions
+     * waits. */
     int64_t stuck_ms;
 };
 
@@ -99,16 +102,16 @@ struct comm_config {
      * ST_PEER. NULL: never. */
     bool (*is_aborted)(void *arg);
     void *arg;
-    /* NCCL: on how many SMs of a GPU its kernels may run at most (COMM_SMS); 0: it chooses */
+    /* NCCL: most SMs of a GPU that its kernels use (COMM_SMS); 0: NCCL chooses */
     int device_sms;
     struct dev *dev; /* this rank's device; outlives the comm; NULL: buffers lie in host memory */
-    /* true: other ranks use the same cores; waits yield at once */
+    /* true: other ranks use the same cores, so waits yield immediately */
     bool is_oversubscribed;
     enum comm_net net; /* HOST, AUTO */
-    /* Where TCP listens, and how to reach node 0: see message/messenger.h. Both outlive
-     * comm_begin_open. */
+    /* The address that TCP listens on, and the address that reaches node 0: see
+     * message/messenger.h. Both outlive comm_begin_open. */
     const char *data_addr, *master;
-    /* COMM_SECRET_BYTES shared by the ranks of this generation alone: TCP and UCX authenticate
+    /* COMM_SECRET_BYTES that only the ranks of this generation share: TCP and UCX authenticate
      * peers with them. Read by comm_end_open only. NULL: both refuse to connect. */
     const uint8_t *secret;
     int shm_fd; /* HOST with locals > 1: an empty memfd that the node's workers share; else -1 */
@@ -121,83 +124,85 @@ struct comm_config {
  *          COMM_ADDRESS_MAX bytes at `address` (SELF, THREADS: 0). Does not wait for peers.
  *   end    connects to the peers of this generation and waits for them, up to the deadline. Refuses
  *          peers of another generation.
- *          addresses: ranks × COMM_ADDRESS_MAX bytes; bytes[r]: how many of them rank r uses.
- * comm_set_place — between the two, where the group has other nodes than begin_open was told: this
- *          rank's place among them.
- * comm_close also closes after begin alone, or after a failed end. It waits for
- * no peer, but for NCCL's, at most a second. */
+ *          addresses: ranks × COMM_ADDRESS_MAX bytes; bytes[r]: the bytes that rank r uses. */
 enum status comm_begin_open(const struct comm_config *config, struct comm **out, void *address,
                             int64_t *address_bytes);
+/* comm_set_place — sets this rank's place. Call it between the two halves if the group has other
+ * nodes than config.place of comm_begin_open. */
 enum status comm_set_place(struct comm *comm, const struct comm_place *place);
 enum status comm_end_open(struct comm *comm, int64_t generation, const void *addresses,
                           const int64_t *bytes);
+/* comm_close — ends the comm. Also valid after begin only, or after a failed end. It does not wait
+ * for peers, except that NCCL's finalize may wait for them for at most a second. */
 void comm_close(struct comm *comm); /* accepts NULL */
 
-/* comm_place — this rank's position. comm_backend — what carries the bytes: "self", "threads",
- * "shm", "tcp", "ucx", "shm + tcp", "shm + ucx" or "nccl". comm_name — the same with details, for
- * logs: "nccl 2.28.9", "ucx (rc_mlx5)". comm_choice_reason — why this transport or network was
- * chosen; "": there was no choice. The last three are valid after comm_end_open, until
- * comm_close. */
+/* comm_place — returns this rank's position. */
 const struct comm_place *comm_place(const struct comm *comm);
+/* comm_backend — returns the name of the transport and its network: "self", "threads", "shm",
+ * "tcp", "ucx", "shm + tcp", "shm + ucx" or "nccl". This string and the next two are valid after
+ * comm_end_open, until comm_close. */
 const char *comm_backend(const struct comm *comm);
+/* comm_name — returns the backend with details, for logs: "nccl 2.28.9", "ucx (rc_mlx5)". */
 const char *comm_name(const struct comm *comm);
+/* comm_choice_reason — returns why this transport or network was chosen; "": there was no
+ * choice. */
 const char *comm_choice_reason(const struct comm *comm);
-/* comm_activity — the call that this rank is in now. Any thread, from comm_begin_open on. */
+/* comm_activity — writes the call that this rank is in now. Any thread, from comm_begin_open on. */
 void comm_activity(const struct comm *comm, struct comm_activity *out);
 
-/* comm_alloc — memory for buffers: zeroed, aligned to 2 MiB, resident. With several workers on a
- * node it lies in memory that they share, so they read each other's buffers without a copy. On a
- * discrete device it is device memory. Collective: all ranks call it with the same sizes in the
- * same order, while no call is under way; best before comm_split, since a split reaches later
- * memory by copies. Waits for the node's workers. Freed by comm_close. */
+/* comm_alloc — allocates memory for buffers: zeroed, aligned to 2 MiB, resident. If a node has
+ * several workers, it is memory that they share, so they read each other's buffers without a copy.
+ * On a discrete device it is device memory. Collective: all ranks call it with the same sizes in
+ * the same order, while no call is in progress. Call it before comm_split if possible, since a
+ * split reaches later memory by copies. Waits for the node's workers. Freed by comm_close. */
 enum status comm_alloc(struct comm *comm, int64_t bytes, void **out);
 
-/* comm_wait_stream — the next call that this thread makes or begins runs after all work given to
- * stream `s` so far. The device waits, not the host. A job: all calls that it makes. Host memory:
- * no effect.
- * comm_wait_event — the same after an event; NULL: no effect. The caller keeps the event, and does
- * not record it again, until the call is finished; its stream is flushed (dev_flush) before. */
+/* comm_wait_stream — orders the next call that this thread makes or begins after all work submitted
+ * to stream `s` so far. The device waits, not the host. If the next call is a job: all calls that
+ * the job makes. Host memory: no effect. */
 enum status comm_wait_stream(struct comm *comm, struct stream *s);
+/* comm_wait_event — does the same for an event; NULL: no effect. The caller keeps the event and
+ * does not record it again until the call is finished, and flushes its stream (dev_flush)
+ * before. */
 void comm_wait_event(struct comm *comm, struct dev_event *event);
 
 /* ---- Collectives
  *
- * All ranks make the same calls in the same order. Counts are elements, not bytes. Sums take F32,
- * F64, BF16 and F16 (the last two summed in fp32, rounded once at the end). Other calls take any
+ * All ranks make the same calls in the same order. Counts are elements, not bytes. Sums accept F32,
+ * F64, BF16 and F16 (the last two summed in fp32, rounded once at the end). Other calls accept any
  * dtype. `elems` counts the whole buffer. Part r of a buffer is part_extent(elems, ranks, r) of
  * part.h: a multiple of 16 elements except the last part, and possibly empty. A buffer belongs to
  * the call until the call returns, or until comm_wait returns for its ticket. Each call blocks
  * until this rank's result is complete. ---- */
 
-/* comm_all_reduce — out (elems) on every rank = sum over all ranks of in (elems). out == in
+/* comm_all_reduce — sums `in` (elems) over all ranks into `out` (elems) on every rank. out == in is
  * allowed. */
 enum status comm_all_reduce(struct comm *comm, struct tensor out, struct tensor in, int64_t elems);
-/* comm_reduce_scatter — out on rank r = part r of the sum over all ranks of in (elems). out holds
- * that part only. In place: out = in + the part's offset; the rest of `in` is then undefined. */
+/* comm_reduce_scatter — sums `in` (elems) over all ranks and writes part r of the sum to `out` on
+ * rank r. `out` holds that part only. In place: out = in + the part's offset; the rest of `in` is
+ * then undefined. */
 enum status comm_reduce_scatter(struct comm *comm, struct tensor out, struct tensor in,
                                 int64_t elems);
-/* comm_all_gather — part r of out (elems) on every rank = in of rank r, which holds that part only.
- * In place: in = out + the part's offset. */
+/* comm_all_gather — copies `in` of rank r, which holds part r only, to part r of `out` (elems) on
+ * every rank. In place: in = out + the part's offset. */
 enum status comm_all_gather(struct comm *comm, struct tensor out, struct tensor in, int64_t elems);
-/* comm_all_to_all — in and out hold ranks × part_elems elements. Block r of out = block `rank` of
- * rank r's in. out and in must not overlap. */
+/* comm_all_to_all — copies block `rank` of rank r's `in` to block r of `out`. Both hold ranks ×
+ * part_elems elements and must not overlap. */
 enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor in,
                             int64_t part_elems);
-/* comm_broadcast — data (elems) on every rank = data of rank `root`. */
+/* comm_broadcast — copies `data` (elems) of rank `root` to `data` of every rank. */
 enum status comm_broadcast(struct comm *comm, struct tensor data, int64_t elems, int root);
-/* comm_send, comm_recv — a message between two ranks; the other ranks do not take part. elems and
- * dtype are the same at both ends. comm_send returns when `data` may be reused. */
+/* comm_send, comm_recv — move a message between two ranks; the other ranks are not involved. elems
+ * and dtype are the same at both ends. comm_send returns when `data` may be reused. */
 enum status comm_send(struct comm *comm, struct tensor data, int64_t elems, int to);
 enum status comm_recv(struct comm *comm, struct tensor data, int64_t elems, int from);
 /* comm_barrier — returns after every rank has entered it. */
 enum status comm_barrier(struct comm *comm);
 
-/* ---- Calls beside computation
+/* ---- Calls during computation
  *
  * comm_..._begin puts a call in the queue and returns; the queue thread executes the calls in this
- * order. comm_wait blocks until the ticket's call is finished. It returns ST_OK, or the comm's
- * first failure. Wait for each ticket once. A blocking call waits first for all that is queued.
- * ---- */
+ * order. A blocking call first waits for all queued calls. ---- */
 
 struct comm_ticket {
     int64_t sequence;
@@ -209,44 +214,46 @@ enum status comm_reduce_scatter_begin(struct comm *comm, struct tensor out, stru
 enum status comm_all_gather_begin(struct comm *comm, struct tensor out, struct tensor in,
                                   int64_t elems, struct comm_ticket *ticket);
 /* comm_job_begin — queues a function: the queue thread calls job(arg) in its turn. The job makes
- * blocking calls on this comm, which run at once, and may compute between them; it must not begin
- * calls. What it returns counts like the status of a call. Gradient compression is such a job
- * (mesh/grad/compress.h). */
+ * blocking calls on this comm, which run immediately, and may compute between them; it must not
+ * begin calls. Its return value counts like the status of a call. Gradient compression is such a
+ * job (mesh/grad/compress.h). */
 enum status comm_job_begin(struct comm *comm, enum status (*job)(void *arg), void *arg,
                            struct comm_ticket *ticket);
+/* comm_wait — blocks until the ticket's call is finished. Returns ST_OK, or the comm's first
+ * failure. Wait for each ticket once. */
 enum status comm_wait(struct comm *comm, struct comm_ticket ticket);
 
 /* ---- Calls that the device executes
  *
- * On a GPU over NCCL, begun calls with buffers in device memory are executed by the device, and no
- * host thread waits for one before it starts the next. A stream can wait in place of the host. The
- * queue thread is the watchdog: it checks NCCL's errors, the abort, and the deadline of each call,
- * counted from when the device could start the call. A failure ends the calls under way, so the
- * streams that wait for them go on, with undefined contents: check before results are used.
- *
- * comm_stays_on_device  true: calls with buffers in device memory are executed so.
- * comm_wait_on          work given to `s` from now on runs after the ticket's call. The host waits
- *                       until the call is on the device at most. Where calls do not stay on the
- *                       device it is comm_wait.
- * comm_check            ST_OK, or the comm's first failure. Does not wait. After the host has
- *                       waited for a stream that waited for a call (dev_sync), it tells whether the
- *                       call succeeded. ---- */
+ * On a GPU over NCCL, the device executes begun calls with buffers in device memory, and no host
+ * thread waits for one before it starts the next. A stream can wait instead of the host. The queue
+ * thread is the watchdog: it checks NCCL's errors, the abort, and the deadline of each call,
+ * counted from when the device could start the call. A failure ends the calls in progress, so the
+ * streams that wait for them continue with undefined contents: call comm_check before you use
+ * results. ---- */
+
+/* comm_stays_on_device — returns true if the device executes calls with buffers in its memory. */
 bool comm_stays_on_device(const struct comm *comm);
+/* comm_wait_on — makes work submitted to `s` from now on run after the ticket's call. The host
+ * waits at most until the call is on the device. If calls do not stay on the device, this is
+ * comm_wait. */
 enum status comm_wait_on(struct comm *comm, struct comm_ticket ticket, struct stream *s);
+/* comm_check — returns ST_OK, or the comm's first failure. Does not wait. After the host has waited
+ * (dev_sync) for a stream that waited for a call, it reports whether the call succeeded. */
 enum status comm_check(const struct comm *comm);
 
-/* comm_split — a comm of some ranks: `ranks` in ascending order, this rank among them, numbered
- * from 0 in the new comm. Collective among these ranks only. Shares the connections and the queue
- * of the parent. Close it before the parent. Ranks of different splits that make as many calls as
- * each other can be compared by comm_activity. */
+/* comm_split — opens a comm of some ranks: `ranks` in ascending order, this rank among them,
+ * numbered from 0 in the new comm. Collective among these ranks only. It shares the connections and
+ * the queue of the parent. Close it before the parent. comm_activity compares ranks of different
+ * splits if they make equal numbers of calls. */
 enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct comm **out);
 
-/* comm_times — milliseconds and bytes since the last call of comm_times.
- *   busy_ms     the transport executed calls, on the queue thread or on the caller's
- *   wait_ms     the caller's thread was blocked in comm_wait or in a blocking call. Jobs do not
- *               count. The program reports the part that falls into a training step: wait_ms in
- *               /status and in the metrics file, rank_wait_seconds in /metrics.
- *   bytes_sent  left this rank for other ranks
+/* comm_times — returns milliseconds and bytes since its last call.
+ *   busy_ms     time in which the transport executed calls, on the queue thread or the caller's
+ *   wait_ms     time in which the caller's thread was blocked in comm_wait or in a blocking call.
+ *               Jobs do not count. The program reports the part that falls into a training step:
+ *               wait_ms in /status and in the metrics file, rank_wait_seconds in /metrics.
+ *   bytes_sent  bytes sent to other ranks
  * Splits count in their parent. */
 struct comm_times {
     double busy_ms, wait_ms;
@@ -254,24 +261,24 @@ struct comm_times {
 };
 void comm_times(struct comm *comm, struct comm_times *out);
 
-/* comm_link — what the network knows of this rank's connection to another rank, since it was made.
- * Call it while no call is under way. false: the transport does not know (only this program's own
- * TCP does), or the rank is this one. */
+/* comm_link — returns the network's figures for this rank's connection to another rank, since it
+ * was opened. Call it while no call is in progress. false: the transport has no figures (only this
+ * program's own TCP has), or the rank is this one. */
 struct comm_link {
     int64_t segments_sent, segments_resent; /* TCP segments; resent: the retransmitted ones */
     int64_t rtt_us, rtt_us_min;             /* the kernel's smoothed round trip, and its least */
 };
 bool comm_link(const struct comm *comm, int rank, struct comm_link *out);
 
-/* comm_closed_rank — after a failure, until comm_close, on a comm that was not split: the rank
- * whose host closed or reset its connection to this one, although the rank announced no end. Most
- * likely its process died. -1: there is none, or the transport does not know (TCP does, and UCX
- * where it does not call that a timeout). */
+/* comm_closed_rank — returns the rank whose host closed or reset its connection to this one
+ * although the rank announced no end: most likely its process died. Call it after a failure, before
+ * comm_close, on a comm that was not split. -1: there is no such rank, or the transport cannot
+ * detect it (TCP can; UCX can unless it reports a timeout). */
 int comm_closed_rank(const struct comm *comm);
 
-/* The world of the THREADS transport, for tests: ranks are threads, and each opens a comm on it.
- * nodes > 1 gives the sum order of that many nodes. NULL: out of memory. Free it after the last
- * comm_close. */
+/* shm_threads_world_new — creates the world of the THREADS transport, for tests: ranks are threads,
+ * and each opens a comm on it. nodes > 1 yields the sum order of that number of nodes. NULL: out of
+ * memory. Free it after the last comm_close. */
 struct shm_threads_world *shm_threads_world_new(int nodes, int locals);
 void shm_threads_world_free(struct shm_threads_world *world);
 

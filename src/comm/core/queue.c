@@ -17,7 +17,7 @@
 
 #define SLICE_NS 100000
 #define ITEMS COMM_QUEUE_ITEMS
-/* between two looks at items under way: while a thread waits for them, and else */
+/* ns between two polls of items in progress: while a thread waits for them, and otherwise */
 #define AWAITED_NS 20000
 #define WATCH_NS 200000
 
@@ -51,9 +51,9 @@ struct comm_queue *comm_queue_open(comm_queue_fn *fn, comm_queue_poll_fn *poll, 
     return queue;
 }
 
-/* This thread does short pieces of work beside long computation. With a short time slice the kernel
- * schedules it at once, without giving it more time in all (Linux 6.12;
- * older kernels ignore it). */
+/* Requests a short time slice. This thread does short pieces of work during long computation; with
+ * a short slice the kernel schedules it immediately, without more processor time in total (Linux
+ * 6.12; older kernels ignore it). */
 static void use_short_slices(void)
 {
 #ifdef SYS_sched_setattr
@@ -73,7 +73,7 @@ static void use_short_slices(void)
 #endif
 }
 
-/* Publishes what is done by now. */
+/* Publishes the newest ticket that is done. */
 static void look(struct comm_queue *queue)
 {
     int64_t started = atomic_load_explicit(&queue->started, memory_order_relaxed), done = started;
@@ -105,7 +105,7 @@ static void *run_items(void *arg)
             atomic_store_explicit(&queue->started, ticket, memory_order_release);
             look(queue);
         } else if (atomic_load_explicit(&queue->done, memory_order_relaxed) < started) {
-            /* The functions of the thread hold the mutex, but not while they execute or look. */
+            /* The functions of the thread hold the mutex, but not while they execute or poll. */
             int64_t ns = queue->is_awaited ? AWAITED_NS : WATCH_NS;
             int64_t end_ns = clock_ns() + ns;
             struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
@@ -143,7 +143,7 @@ enum status comm_queue_put(struct comm_queue *queue, struct comm_queue_item *ite
 {
     ASSERT(!queue->stop);
     if (!queue->has_thread) {
-        /* The thread takes no signals but those of its own faults. */
+        /* Only signals of the thread's own faults are delivered to it. */
         sigset_t all, kept;
         sigfillset(&all);
         sigdelset(&all, SIGSEGV);

@@ -1,5 +1,5 @@
 /* comm_run — executes calls: numbers, records and times them, on the caller's thread or on the
- * queue's, and keeps the first failure. Must not know how data are moved. */
+ * queue thread, and keeps the first failure. Must not know how data are moved. */
 #include "base/clock.h"
 #include "comm/core/inside.h"
 
@@ -23,9 +23,9 @@ bool comm_run_has_failed(const struct comm_root *root)
     return atomic_load_explicit(&root->failed, memory_order_acquire);
 }
 
-/* ---- what this rank is doing ---- */
+/* ---- the current call of this rank ---- */
 
-/* Records that the call has begun, or with NONE that it has ended; at_ns: when. One writer at a
+/* Records that the call has begun, or with NONE that it has ended, at time at_ns. One writer at a
  * time. */
 static void record_call(struct comm_record *record, const struct comm_call *call,
                         enum comm_call_kind kind, int64_t at_ns)
@@ -60,10 +60,10 @@ void comm_run_add_times(struct comm *comm, int64_t busy_ns, int64_t wait_ns, int
 
 /* ---- executing calls ---- */
 
-/* Numbers a call when it is executed: that order is the same on all ranks, on whichever thread a
- * call runs. Not all ranks make splits and messages, so a split has number 0 and messages are
- * counted apart. What is recorded is one count for a comm and its splits: ranks of different splits
- * can then be compared (cluster/straggler.h), where they make as many calls (cluster.h:
+/* Numbers a call when it is executed: that order is the same on all ranks, whichever thread runs a
+ * call. Not all ranks make splits and messages, so a split has number 0 and messages are counted
+ * apart. The recorded number is one count for a comm and its splits, so that ranks of different
+ * splits can be compared if they make equal numbers of calls (cluster/straggler.h; cluster.h:
  * calls_differ). */
 void comm_run_number(struct comm *comm, struct comm_call *call)
 {
@@ -75,7 +75,7 @@ void comm_run_number(struct comm *comm, struct comm_call *call)
         call->sequence = ++comm->calls_n, call->recorded = ++comm->root->collectives_n;
 }
 
-/* Executes one call: the only place that calls a transport. is_blocking: on the caller's thread;
+/* Executes one call: only this function calls a transport. is_blocking: on the caller's thread;
  * else on the queue thread. */
 static enum status execute(struct comm *comm, struct comm_call *call, bool is_blocking)
 {
@@ -87,9 +87,9 @@ static enum status execute(struct comm *comm, struct comm_call *call, bool is_bl
     comm_run_record(comm, call, call->kind, call->entered_ns);
     ctx->call = call;
     if (comm->root->async != NULL) {
-        /* If a device executes calls, this thread may be inside its library for good, in a call
-         * with host buffers as well: comm_activity reports since when. Each look of a wait renews
-         * it. */
+        /* If a device executes calls, this thread may hang inside its library, in a call with host
+         * buffers as well: comm_activity reports since when. Each poll of a wait renews the
+         * time. */
         ctx->stuck_ns = &comm->root->stuck_ns;
         atomic_store_explicit(ctx->stuck_ns, clock_ns(), memory_order_relaxed);
     }
@@ -108,10 +108,10 @@ static enum status execute(struct comm *comm, struct comm_call *call, bool is_bl
     if (ctx->stuck_ns != NULL)
         atomic_store_explicit(ctx->stuck_ns, 0, memory_order_relaxed);
     ctx->stuck_ns = NULL;
-    /* of a call of a few bytes the clocks take a third of the time */
+    /* one reading only: for a call of a few bytes, reading clocks is a third of the time */
     const int64_t ended_ns = clock_ns(), ns = ended_ns - call->entered_ns;
     comm_run_record(comm, call, COMM_CALL_NONE, ended_ns);
-    /* a locked exchange costs more than the look */
+    /* a plain load first, because a locked exchange costs more */
     const int64_t sent = atomic_load_explicit(&ctx->bytes_sent, memory_order_relaxed) != 0
                              ? atomic_exchange_explicit(&ctx->bytes_sent, 0, memory_order_relaxed)
                              : 0;
@@ -121,7 +121,7 @@ static enum status execute(struct comm *comm, struct comm_call *call, bool is_bl
     return st;
 }
 
-/* Set while this thread runs a job of that comm: calls made in the job run at once, after the
+/* Set while this thread runs a job of that comm: calls made in the job run immediately, after the
  * event. */
 static _Thread_local const struct comm_root *job_root;
 static _Thread_local struct dev_event *job_event;

@@ -21,8 +21,8 @@ struct staging {
     int events_next;
 };
 
-/* How a call is cut into chunks: the buffers have `parts` extents, and a chunk holds up to `each`
- * elements of every extent. */
+/* The chunks of a call: the buffers have `parts` extents, and a chunk holds up to `each` elements
+ * of every extent. */
 struct chunking {
     int parts;
     int64_t each, rounds;
@@ -30,8 +30,8 @@ struct chunking {
 
 /* ---- open, close ---- */
 
-/* Zeroed once: a short part leaves the end of a chunk unused, which is summed with the rest and
- * then ignored. */
+/* Allocates a chunk buffer, zeroed once: a short part leaves the end of a chunk unused, which is
+ * summed with the rest and then ignored. */
 static enum status alloc_chunk(struct staging *staging, char **out)
 {
     void *data;
@@ -139,7 +139,8 @@ static struct chunking chunks_of(const struct comm_call *call, int ranks)
     return chunks;
 }
 
-/* Is this part copied in (or out) on this rank? *is_alone_out: the buffer holds this part only. */
+/* Returns true if this part is copied in (or out) on this rank. *is_alone_out: the buffer holds
+ * this part only. */
 static bool is_moved(const struct comm_ctx *ctx, const struct comm_call *call, int part, bool is_in,
                      bool *is_alone_out)
 {
@@ -199,7 +200,7 @@ enum status staging_sync(const struct comm_ctx *ctx, struct stream *s)
 }
 
 /* Runs the call on one chunk in its slot. As in transport.h, reduce_scatter's out and all_gather's
- * in hold this rank's part alone. */
+ * in hold only this rank's part. */
 static enum status run_chunk(struct comm_ctx *ctx, const struct comm_call *call,
                              const struct chunking *chunks, int64_t elems, char *slot, char *extra)
 {
@@ -246,7 +247,7 @@ static enum status run_chunks(struct staging *staging, struct comm_ctx *ctx,
     return staging_sync(ctx, staging->out);
 }
 
-/* Does the transport reach this memory? */
+/* Returns true if the transport reaches this memory. */
 static bool is_reached(const struct staging *staging, const void *data)
 {
     return data == NULL || dev_holds(staging->dev, data) == staging->to_device;

@@ -102,7 +102,7 @@ int sum_tree_left(int n)
     return left;
 }
 
-/* Writes the steps for n slots, the first one `first`, `stride` apart. Returns the end of the
+/* Writes the steps for n slots: slot `first`, and the others `stride` apart. Returns the end of the
  * steps. */
 static struct sum_tree_step *plan(int first, int n, int stride, struct sum_tree_step *out)
 {

@@ -2,9 +2,9 @@
  * memory. Must not know ranks or transports.
  *
  * There is a version for each of three ISA levels of x86-64, one for NEON and a plain one; the
- * level is chosen once. All give the same bits: the sum of an element depends only on its sources
- * and their tree. Its position, the number of elements, the ISA level and the chunking do not
- * matter. Single-threaded. */
+ * level is chosen once. All versions yield the same bits: the sum of an element depends only on its
+ * sources and their tree. Its position, the number of elements, the ISA level and the chunking do
+ * not matter. Single-threaded. */
 #ifndef CONVOY_COMM_SUM_H
 #define CONVOY_COMM_SUM_H
 
@@ -13,8 +13,8 @@
 
 #include "kernels/tensor.h"
 
-/* sum_run — out[o][i] = Σ_s in[s][i] along sum_tree_plan_nodes(nodes, locals); slot s of that plan
- * holds in[s].
+/* sum_run — writes out[o][i] = Σ_s in[s][i], added along sum_tree_plan_nodes(nodes, locals); slot s
+ * of that plan holds in[s].
  *   in     nodes·locals sources of `elems` elements; dtype_in F32, F64, BF16 or F16
  *   out    outs_n buffers; dtype_out = dtype_in, or F32 from BF16 or F16, or these from F32. An out
  *          may be one of the sources (same address); otherwise they do not overlap.
@@ -37,29 +37,30 @@ void sum_copy(void *out, const void *in, int64_t bytes, bool is_nt);
 
 /* ---- the order in which the contributions of ranks are added: one fixed binary tree ----
  *
- * The sum of n neighbours is sum(left half) + sum(right half); the left half is the greatest power
- * of two below n. Ranks are added inside each node first, then the sums of the nodes. So
- *   - what a node's workers add among themselves is a subtree;
+ * The sum of n neighbours is sum(left half) + sum(right half); the size of the left half is the
+ * greatest power of two below n. Ranks are added inside each node first, then the sums of the
+ * nodes. So
+ *   - the sum of a node's workers is a subtree;
  *   - a power of two of ranks is a perfect tree;
  *   - the sum of an element does not depend on its place in the buffer. */
 
-/* sum_tree_shape — nodes and workers per node that `ranks` form among themselves (n, ascending;
- * rank = node · locals + local). Unequal numbers of workers on the nodes count as n nodes of one
- * worker. */
+/* sum_tree_shape — returns the nodes and workers per node that `ranks` form among themselves (n,
+ * ascending; rank = node · locals + local). Unequal numbers of workers on the nodes count as n
+ * nodes of one worker. */
 void sum_tree_shape(const int *ranks, int n, int locals, int *nodes_out, int *locals_out);
 
-/* sum_tree_left — how many of n ≥ 2 neighbours form the left half. */
+/* sum_tree_left — returns the size of the left half of n ≥ 2 neighbours. */
 int sum_tree_left(int n);
 
-/* sum_tree_plan — the n-1 additions that sum n slots: slot[to] += slot[from], in this order. The
- * sum ends in slot 0. */
+/* sum_tree_plan — writes the n-1 additions that sum n slots: slot[to] += slot[from], in this order.
+ * The sum ends in slot 0. */
 struct sum_tree_step {
     int to, from;
 };
 void sum_tree_plan(int n, struct sum_tree_step *out);
 
-/* sum_tree_plan_nodes — the same for nodes × locals ranks: nodes·locals - 1 steps, each node's own
- * first. The rule that sum_run follows; called for tests. */
+/* sum_tree_plan_nodes — does the same for nodes × locals ranks: nodes·locals - 1 steps, each node's
+ * own first. sum_run follows this rule; called for tests. */
 void sum_tree_plan_nodes(int nodes, int locals, struct sum_tree_step *out);
 
 #endif

@@ -20,7 +20,7 @@
 #include "kernels/f16.h"
 
 #define SUM_BLOCK 512 /* elements of a block */
-#define SUM_SHORT 64  /* …of a block with less memory on the stack, at most */
+#define SUM_SHORT 64  /* elements of a block that needs less memory on the stack, at most */
 #define SUM_DEPTH 16  /* levels of two nested trees of 4096 sources together, and one */
 
 #if CPU_ISA > 0
@@ -122,7 +122,7 @@ static inline __attribute__((always_inline)) int64_t few_n(const struct sum_args
     return i;
 }
 
-/* Returns how many elements it has summed: all, or none of more than four sources. */
+/* Sums up to four sources and returns the number of elements summed; 0: there are more sources. */
 static int64_t few(const struct sum_args *a)
 {
     switch (a->nodes * a->locals) {
@@ -139,7 +139,7 @@ static int64_t few(const struct sum_args *a)
     }
 }
 
-/* sum (n) = or += f16 numbers; levels 3 and 4 and NEON have instructions for them. */
+/* Sets sum (n) to f16 numbers, or adds them; levels 3 and 4 and NEON have instructions for them. */
 static void take_f16(float *restrict to, const uint16_t *restrict from, int64_t n, bool is_first)
 {
     int64_t j = 0;
@@ -158,7 +158,7 @@ static void take_f16(float *restrict to, const uint16_t *restrict from, int64_t 
         to[j] = is_first ? f16_to_float(from[j]) : to[j] + f16_to_float(from[j]);
 }
 
-/* sum (block_n) = or += source s from element w->i, widened to the type of the sum. */
+/* Sets sum (block_n) to source s from element w->i, widened to the type of the sum, or adds it. */
 static void take(struct sum_work *w, void *sum, int s, bool is_first)
 {
     const int64_t n = w->block_n;
@@ -259,8 +259,8 @@ static void blocks(struct sum_work *w)
     }
 }
 
-/* Two functions: a stack frame of 65 KiB is probed page by page, which takes longer than a short
- * sum. */
+/* A function of its own: a stack frame of 65 KiB is probed page by page, which needs longer than a
+ * short sum. */
 static __attribute__((noinline)) void blocks_long(const struct sum_args *a, int64_t i)
 {
     double sums[SUM_DEPTH][SUM_BLOCK] __attribute__((aligned(64)));

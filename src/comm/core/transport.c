@@ -1,4 +1,4 @@
-/* transport — what all transports do the same way: deadlines and the ranks they name, headers of
+/* transport — the functions that all transports share: deadlines and the missing ranks, headers of
  * calls, sleeping, memory; and SELF, the transport of one rank. Must not know how ranks reach each
  * other. */
 #include "comm/core/transport.h"
@@ -18,7 +18,7 @@
 #include "base/text.h"
 #include "comm/shm/shm.h"
 
-#define NAMED_MAX 8 /* ranks that one message names */
+#define NAMED_MAX 8 /* most ranks in one message */
 #define MAP_ALIGN ((int64_t)2 << 20)
 
 const char *transport_call_name(enum comm_call_kind kind)
@@ -50,13 +50,13 @@ static bool is_pair(const struct comm_call *call)
     return call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV;
 }
 
-/* Writes "rank 1 has not entered", or "ranks 1, 3 and 12 more have not entered"; nothing if no rank
- * is known to be missing. */
+/* Writes "rank 1 has not entered", or "ranks 1, 3 and 12 more have not entered"; nothing if every
+ * rank has entered or may have. */
 static void name_missing(const struct comm_ctx *ctx, struct text *out)
 {
     int missing[NAMED_MAX], missing_n = 0;
     for (int rank = 0; rank < ctx->config.place.ranks && ctx->ops->entered != NULL; rank++) {
-        /* a message needs its other end only */
+        /* a message needs only its other end */
         if (rank == ctx->config.place.rank || (is_pair(ctx->call) && rank != ctx->call->peer) ||
             ctx->ops->entered(ctx, rank) != TRANSPORT_ENTERED_NO)
             continue;
@@ -173,8 +173,8 @@ enum status transport_check_header(const struct comm_ctx *ctx, int rank,
                 theirs->peer);
 }
 
-/* Not a private futex: processes may share the word. The caller checks the word again, whatever
- * ended the wait. */
+/* Waits on a shared futex, since processes may share the word. The caller checks the word again,
+ * whatever ended the wait. */
 void transport_futex_wait(_Atomic uint32_t *word, uint32_t seen, int ms)
 {
     struct timespec most = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};

@@ -1,6 +1,7 @@
-/* message_choose — which driver carries messages: TCP, unless every rank has an RDMA device for UCX
- * or names tcp in UCX_TLS. Drivers are opened before ranks have each other's addresses. When all
- * addresses have arrived, every rank chooses a driver by the same rule. Must not know messages. */
+/* message_choose — chooses the driver that carries messages: TCP, unless every rank has an RDMA
+ * device for UCX or names tcp in UCX_TLS. Drivers are opened before ranks have each other's
+ * addresses. When all addresses have arrived, every rank chooses a driver by the same rule. Must
+ * not know messages. */
 #include "comm/message/inside.h"
 
 #include <string.h>
@@ -20,7 +21,8 @@ struct address_head {
 static const struct message_driver *const drivers[MESSAGE_DRIVERS_N] = {&tcp_driver, &ucx_driver};
 static const char *const net_names[] = {"auto", "tcp", "ucx"};
 
-/* A rank without UCX falls back to TCP if that is allowed; the log of this rank has the reason. */
+/* Opens UCX. A rank without UCX falls back to TCP if that is allowed; the log of this rank has the
+ * reason. */
 static enum status open_ucx(struct messenger *messenger)
 {
     void **state = &messenger->states[MESSAGE_DRIVER_UCX];
@@ -69,7 +71,7 @@ enum status message_choose_pack(struct messenger *messenger, bool is_intra_node,
     return ST_OK;
 }
 
-/* Addresses of other ranks are not trusted to be whole. */
+/* Reads the head of a rank's address, which may be damaged or incomplete. */
 static enum status read_head(const struct message_world *world, int rank, struct address_head *out)
 {
     int64_t bytes = world->bytes[rank], sum = (int64_t)sizeof(*out);

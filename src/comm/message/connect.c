@@ -19,8 +19,8 @@ static enum status check_hello(const struct messenger *messenger, const struct m
                 messenger->ranks, (long long)mine->generation);
 }
 
-/* Every rank sends HELLO to every peer: so connections stand before the first call, and the end of
- * a peer is noticed from now on. */
+/* Sends HELLO to every peer: so connections are established before the first call, and the end of a
+ * peer is detected from now on. */
 static enum status exchange_hellos(struct messenger *messenger, struct message_watch watch)
 {
     struct message_wait wait = {.watch = watch};
@@ -90,6 +90,6 @@ enum status message_connect(struct messenger *messenger, const struct message_wo
         peers[i] = (struct message_peer){.messenger = messenger, .rank = i};
     messenger->peers = peers;
     enum status st = connect_all(messenger, world, watch);
-    messenger->secret = NULL; /* each connection has keys of its own now */
+    messenger->secret = NULL; /* from now on each connection has its own keys */
     return st;
 }

@@ -1,5 +1,5 @@
-/* message_inside — what messenger.c and connect.c share with the drivers: connections, and the
- * messages by which each begins and ends.
+/* message_inside — the types and functions that messenger.c and connect.c share with the drivers:
+ * connections, and the messages by which each begins and ends.
  *
  * A driver moves tagged messages between two processes: ucx/ucx.c over UCX, tcp/tcp.c over TCP
  * sockets. It reports the end of each message by messenger_op_end and each lost connection by
@@ -24,51 +24,54 @@ struct message_hello {
 
 struct message_peer {
     struct messenger *messenger;
-    bool is_connected; /* the driver has a connection to it, or connects */
-    void *conn;        /* the driver's state of it */
+    bool is_connected; /* the driver has a connection to the peer, or connects */
+    void *conn;        /* the driver's state of the connection */
     int rank;
-    const char *why; /* the reason why it is lost; NULL: it lives */
+    const char *why; /* why the peer is lost; NULL: it is not */
     bool was_closed; /* set by the driver: the peer's host closed or reset the connection */
     struct message_hello theirs;
     struct message_op hello_send, hello_recv;   /* HELLO messages */
     struct message_op goaway_recv, goaway_send; /* GOAWAY messages */
     int64_t goaway_ns;                          /* when the GOAWAY message was seen */
-    int32_t goaway_cause;                       /* the lost rank that made it end; -1: none */
+    /* the lost rank that caused the peer's end; -1: none */
+    int32_t goaway_cause;
 };
 
 /* A driver. A function that returns `const char *` returns NULL, or the reason of its failure in
  * static memory. */
 struct message_driver {
-    const char *name, *label; /* "tcp"; in error messages: "TCP" */
-    /* open: *state_out is set also when a later step fails. */
+    const char *name, *label; /* "tcp"; "TCP" in error messages */
+    /* open — sets *state_out even if a later step fails. */
     enum status (*open)(const struct message_config *config, void **state_out);
     void (*close)(void *state);
     enum status (*address)(void *state, bool is_intra_node, void *out, int64_t cap,
                            int64_t *bytes_out);
-    /* connect: begins a connection to the peer. */
+    /* connect — begins a connection to the peer. */
     const char *(*connect)(struct messenger *messenger, struct message_peer *peer,
                            const void *address, int64_t bytes);
-    /* send, recv: begin a message, which ends at once (messenger_op_end) or within progress. */
+    /* send, recv — begin a message, which ends immediately (messenger_op_end) or within
+     * progress. */
     const char *(*send)(struct messenger *messenger, struct message_op *op, const void *data,
                         uint64_t tag);
     const char *(*recv)(struct messenger *messenger, struct message_op *op, void *data,
                         uint64_t tag);
     unsigned (*progress)(struct messenger *messenger);  /* returns how much moved */
-    void (*sleep)(struct messenger *messenger, int ms); /* returns when there is news */
-    /* returns when all sent bytes have left; false: they have not in that time */
+    void (*sleep)(struct messenger *messenger, int ms); /* returns when something has arrived */
+    /* returns when all sent bytes have left; false: they have not within ns */
     bool (*flush)(struct messenger *messenger, int64_t ns);
-    /* closes all connections; afterwards nothing touches the messages' memory */
+    /* closes all connections; afterwards nothing accesses the messages' memory */
     void (*drop)(struct messenger *messenger);
     void (*describe)(struct messenger *messenger, char *out, size_t cap);
-    /* the peer's address for messages; NULL: the driver's addresses are not for people */
+    /* writes the peer's address for messages; NULL: the driver's addresses are not readable */
     void (*address_text)(const struct message_peer *peer, char *out, size_t cap);
     /* comm_link of a connected peer; NULL: the driver has no such numbers */
     bool (*link)(const struct message_peer *peer, struct comm_link *out);
 };
 extern const struct message_driver ucx_driver, tcp_driver;
 bool ucx_supports_gpu(const void *state);
-int64_t tcp_accept_refused(void);  /* unauthenticated connections closed, ever */
-int64_t ucx_message_refused(void); /* messages that were not authentic or damaged, ever */
+int64_t tcp_accept_refused(void); /* number of unauthenticated connections closed so far */
+/* number of messages so far that were not authentic or damaged */
+int64_t ucx_message_refused(void);
 
 enum { MESSAGE_DRIVER_TCP, MESSAGE_DRIVER_UCX, MESSAGE_DRIVERS_N };
 
@@ -78,23 +81,23 @@ struct messenger {
     void *states[MESSAGE_DRIVERS_N];     /* the states of opened drivers */
     struct message_config config;
     struct message_hello mine;
-    const uint8_t *secret; /* of the generation; only while connecting */
+    const uint8_t *secret; /* secret of the generation; set only while connecting */
     int rank, ranks;
     struct message_peer *peers; /* one for each rank */
-    struct message_op *busy;    /* list of messages under way */
-    int lost;                   /* the rank lost first; -1: none */
-    int closed;                 /* once it is broken: messenger_closed */
+    struct message_op *busy;    /* list of messages in progress */
+    int lost;                   /* the rank that was lost first; -1: none */
+    int closed;                 /* the value for messenger_closed, once this is broken */
     struct message_op *failed;  /* the first message that failed, and the reason */
     const char *failed_why;
     bool is_broken;
-    int32_t goaway_cause; /* what this rank's GOAWAY messages carry */
-    int64_t ended;        /* messages that have ended, ever */
+    int32_t goaway_cause; /* the lost rank in this rank's GOAWAY messages */
+    int64_t ended;        /* number of messages that have ended so far */
     /* the last coalescing sleep: its length, and `ended` before it */
     int64_t coalesce_ns, coalesce_ended;
     char name[64], choice_reason[160];
 };
 
-/* Receives of one peer that have no message yet, in the order in which they were posted. */
+/* Posted receives of one peer for which no message has arrived, in the order of posting. */
 struct message_queue {
     struct message_op *first, *last;
 };
@@ -126,25 +129,26 @@ static inline struct message_op *messenger_queue_take(struct message_queue *queu
     return NULL;
 }
 
-/* Reasons. messenger_truncated: a message is longer than its receive. messenger_damaged: a peer's
- * message is not what the peer has sent. */
+/* Reasons of failures. messenger_truncated: a message is longer than its receive.
+ * messenger_damaged: a message differs from the message that the peer sent. */
 extern const char messenger_truncated[], messenger_damaged[];
 
-/* message_choose_open — opens the drivers that config.net allows.
- * message_choose_select — chooses the driver and closes the others. Errors: ST_DISAGREE: ranks have
- * different settings; ST_PEER: an address is damaged.
- * message_choose_address — that rank's address for the chosen driver; NULL: it has sent none. */
+/* message_choose_open — opens the drivers that config.net allows. */
 enum status message_choose_open(struct messenger *messenger);
+/* message_choose_select — chooses the driver and closes the others. Errors: ST_DISAGREE: ranks have
+ * different settings; ST_PEER: an address is damaged. */
 enum status message_choose_select(struct messenger *messenger, const struct message_world *world);
+/* message_choose_address — returns that rank's address for the chosen driver; NULL: it has sent
+ * none. */
 const void *message_choose_address(const struct messenger *messenger,
                                    const struct message_world *world, int rank, int64_t *bytes_out);
 void message_choose_close(struct messenger *messenger);
 
-/* messenger_op_end — a message has ended; why: the reason of its failure, or NULL.
- * messenger_on_lost — the connection to the peer has ended; why: static memory.
- * messenger_fail_unreachable — ST_PEER: no connection to that rank was made. */
+/* messenger_op_end — ends a message; why: the reason of its failure, or NULL. */
 void messenger_op_end(struct message_op *op, const char *why);
+/* messenger_on_lost — handles the end of the connection to the peer; why: static memory. */
 void messenger_on_lost(struct message_peer *peer, const char *why);
+/* messenger_fail_unreachable — returns ST_PEER: no connection to that rank was made. */
 enum status messenger_fail_unreachable(const struct messenger *messenger, int rank,
                                        const char *why);
 

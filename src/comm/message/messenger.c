@@ -1,6 +1,6 @@
-/* messenger — messages under way and the peers they wait for, over any driver.
+/* messenger — messages in progress and the peers they wait for, over any driver.
  *
- * Each receive names its sender. The list of messages under way shows which of them fail
+ * Each receive has a definite sender. So the list of messages in progress shows which of them fail
  * with a lost peer. Must not know collectives, nor how a driver moves bytes. */
 #include "comm/message/messenger.h"
 
@@ -15,23 +15,23 @@
 #include "comm/message/inside.h"
 
 /* While nothing moves, spin for this long before yielding, if a core is free for waiting. A shorter
- * spin is slower on busy cores. 1 MiB between two ranks, on two cores at load 20, needed 5.7
- * and 8.4 ms with 4 µs, 1.1 and 0.8 ms with 50 µs. */
+ * spin is slower on busy cores: 1 MiB between two ranks, on two cores at load 20, needed 5.7 and
+ * 8.4 ms with 4 µs, 1.1 and 0.8 ms with 50 µs. */
 #define SPIN_NS ((int64_t)50000)
-/* …yield for this long before sleeping: waking up costs 50 µs in a virtual machine */
+/* then yield for this long before sleeping: waking up costs 50 µs in a virtual machine */
 #define YIELD_NS ((int64_t)150000)
-#define ASK_NS ((int64_t)4000000) /* between two calls of the watch */
-#define SLEEP_MS 5                /* at a time */
+#define ASK_NS ((int64_t)4000000) /* ns between two calls of the watch */
+#define SLEEP_MS 5                /* most ms of one sleep */
 #define COALESCE_MAX_NS ((int64_t)2000000)
 #define COALESCE_MIN_NS ((int64_t)125000)
 /* Messages that end during a coalescing sleep: with few, a longer sleep costs nothing; with many,
- * the wire may be idle: half of what algorithm/direct.h keeps in flight each way. */
+ * the wire may be idle: half of the messages that algorithm/direct.h keeps in flight each way. */
 #define COALESCE_FEW 1
 #define COALESCE_MANY 4
 #define FLUSH_NS ((int64_t)100000000)
-/* to send GOAWAY messages over the connections of a failed rank */
+/* time for sending GOAWAY messages over the connections of a failed rank */
 #define GOAWAY_SEND_NS ((int64_t)2000000)
-/* after a GOAWAY message: for messages sent before it by another path */
+/* time after a GOAWAY message, for messages sent before it by another path */
 #define GOAWAY_NS ((int64_t)200000000)
 
 const char messenger_truncated[] = "a message is longer than expected";
@@ -102,7 +102,7 @@ enum status messenger_fail_unreachable(const struct messenger *messenger, int ra
             : "UCX_NET_DEVICES and UCX_TLS name devices of that network");
 }
 
-/* The error of a peer that this rank needs and that is lost. It names the peer lost first: the
+/* Fails with the loss of a peer that this rank needs. The message names the peer lost first: the
  * others may have ended because of it. */
 static enum status fail_lost(const struct messenger *messenger, int rank)
 {
@@ -115,7 +115,7 @@ static enum status fail_lost(const struct messenger *messenger, int rank)
                 messenger->driver->label, why);
 }
 
-/* The driver has begun, finished or refused a message. */
+/* Handles the driver's answer to a message that it has begun, finished or refused. */
 static enum status op_begun(struct message_op *op, const char *why)
 {
     if (why == NULL)
@@ -205,9 +205,9 @@ void messenger_on_lost(struct message_peer *peer, const char *why)
         peer->messenger->lost = peer->rank;
 }
 
-/* Sleeps as long as it can without an idle wire: the messages in flight must last for it. false:
- * the sleep would have the least length, and the driver's sleep, which ends with news, is as
- * good. */
+/* Sleeps as long as possible without an idle wire: the messages in flight must last for it. Returns
+ * false if the sleep would have the least length: the driver's sleep, which ends when something
+ * arrives, is equally good. */
 static bool coalesce(struct messenger *messenger, const struct message_watch *watch)
 {
     if (watch->coalesce == NULL)
@@ -226,7 +226,7 @@ static bool coalesce(struct messenger *messenger, const struct message_watch *wa
            watch->coalesce(watch->arg, messenger->coalesce_ns);
 }
 
-/* Nothing moved: spin, yield, or sleep until there is news. */
+/* Called when nothing moved: spins, yields, or sleeps until something arrives. */
 static void wait_idle(struct messenger *messenger, struct message_wait *wait, int64_t now_ns)
 {
     if (wait->is_polling) {
@@ -318,7 +318,8 @@ bool messenger_lost(const struct messenger *messenger, struct message_loss *out)
     return true;
 }
 
-/* Lets peers distinguish an orderly end from a death, and sends the rank that was lost first. */
+/* Sends GOAWAY with the rank that was lost first, so that peers distinguish an orderly end from a
+ * death. */
 static void send_goaways(struct messenger *messenger)
 {
     struct message_loss loss;
@@ -336,7 +337,7 @@ static void send_goaways(struct messenger *messenger)
     }
 }
 
-/* Ends every message under way. */
+/* Ends every message in progress. */
 static void drop_all(struct messenger *messenger)
 {
     messenger->closed = find_closed(messenger); /* then GOAWAY messages end unread */
@@ -366,7 +367,7 @@ void messenger_close(struct messenger *messenger)
         return;
     if (!messenger->is_broken && messenger->driver != NULL) {
         send_goaways(messenger);
-        /* A peer may still wait for what the last calls sent. */
+        /* A peer may still wait for bytes of the last calls. */
         messenger->driver->flush(messenger, FLUSH_NS);
         drop_all(messenger);
     }

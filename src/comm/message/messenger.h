@@ -3,13 +3,13 @@
  * Two drivers carry them: this program's own TCP transport (tcp/tcp.c), and UCX (ucx/ucx.c) for
  * InfiniBand and RoCE. Both authenticate each peer and each message, and compare content with a
  * checksum before the receive ends; only content in a GPU's memory has none. One rule on every rank
- * picks the driver once all addresses are known (choose.c). Must not depend on collectives or
+ * picks the driver once all addresses have arrived (choose.c). Must not depend on collectives or
  * interpret the bytes; UCX's own names stay in ucx/.
  *
  * One struct messenger for each worker process and generation of the job. It holds one connection
  * to each peer. The life of a message:
  *
- *   1. messenger_send and messenger_recv begin it and return at once. The buffer belongs to the
+ *   1. messenger_send and messenger_recv begin it and return immediately. The buffer belongs to the
  *      transport now.
  *   2. The tag decides which receive it matches: generation, group of ranks, sender, class and
  *      call. Messages with the same tag arrive in the order of sending. A late message of another
@@ -21,11 +21,11 @@
  *      While nothing moves it spins, yields or sleeps.
  *   5. The buffer is the caller's again.
  *
- * A rank that ends sends each peer a GOAWAY message. It names the rank whose loss made it end, if
- * there is one. So peers can distinguish an orderly end from a death. A dead peer is noticed by the
- * transport (a TCP reset, an InfiniBand retry limit) and named by its rank. After a failure the
- * only calls allowed are messenger_lost, messenger_closed, messenger_abort and messenger_close;
- * none waits for a peer.
+ * A rank that ends sends each peer a GOAWAY message. It contains the rank whose loss made it end,
+ * if there is one. So peers can distinguish an orderly end from a death. The transport detects a
+ * dead peer (a TCP reset, an InfiniBand retry limit), and the error contains its rank. After a
+ * failure the only calls allowed are messenger_lost, messenger_closed, messenger_abort and
+ * messenger_close; none waits for a peer.
  *
  * One thread at a time, any thread (UCS_THREAD_MODE_SERIALIZED; comm.c keeps that order). Open it
  * after fork(2), not before. UCX_* variables of the environment work as UCX documents them. */
@@ -54,107 +54,112 @@ struct message_tag {
     int group;
     int from; /* the sender */
     enum message_tag_class tag_class;
-    /* of the call, 0 in classes without a number; the low 30 bits count */
+    /* number of the call, 0 in classes without a number; only the low 30 bits are compared */
     int64_t sequence;
 };
 
-/* A message under way. The caller keeps the struct until messenger_is_done or messenger_abort.
+/* A message in progress. The caller keeps the struct until messenger_is_done or messenger_abort.
  * Zeroed: none. */
 struct message_op {
-    struct message_op *prev, *next; /* list of messages under way */
+    struct message_op *prev, *next; /* list of messages in progress */
     struct messenger *messenger;
-    void *request;            /* UCX's */
+    void *request;            /* UCX's request */
     struct message_op *after; /* the next in its peer's queue */
     char *data;
     int64_t moved; /* bytes sent or received */
     uint64_t bits; /* its tag */
-    /* TCP: of the frame under way. UCX: of the message */
+    /* TCP: head of the frame in progress. UCX: head of the message */
     unsigned char head[MESSAGE_DRIVER_HEADER_BYTES];
-    /* TCP: bytes of that frame with its header, 0: none; of these, bytes moved */
+    /* TCP: bytes of the frame in progress with its header, 0: none; bytes of it that have moved */
     int32_t frame_bytes, frame_moved;
     int peer;
     bool is_send;
-    bool is_busy;   /* under way */
+    bool is_busy;   /* in progress */
     bool is_goaway; /* a GOAWAY message: its end wakes no caller and fails no call */
     /* set by the caller: the bytes lie in a GPU's memory; kept from message to message */
     bool is_gpu;
-    int64_t bytes; /* requested; of a receive that is done: received */
+    int64_t bytes; /* bytes requested; in a finished receive: bytes received */
 };
 
 struct messenger;
 
-/* How to wait. check: called every few milliseconds; any status but ST_OK ends the wait. */
+/* The way to wait. check: called every few milliseconds; any status but ST_OK ends the wait. */
 struct message_watch {
     enum status (*check)(void *arg);
     void *arg;
     enum wait_policy wait_policy;
-    /* coalesce — with WAIT_POLICY_SLEEP, for a large call that no thread waits for: sleeps for ns
-     * even if messages arrive, as a network card coalesces interrupts. A wake-up for every 64 KiB
-     * would disturb the computation on that core, and its caches. Ends early and returns false if a
-     * thread waits. NULL: every message wakes. */
+    /* coalesce — sleeps for ns even if messages arrive, as a network card coalesces interrupts.
+     * Used with WAIT_POLICY_SLEEP, for a large call that no thread waits for: a wake-up for every
+     * 64 KiB would disturb the computation on that core, and its caches. Ends early and returns
+     * false if a thread waits. NULL: every message wakes. */
     bool (*coalesce)(void *arg, int64_t ns);
 };
 
 struct message_config {
-    enum comm_net net; /* which drivers are allowed */
+    enum comm_net net; /* the drivers that are allowed */
     /* shorter messages are sent eagerly, longer ones when the receiver has posted its receive (over
      * UCX: UCX_RNDV_THRESH in the environment wins) */
     int64_t eager_bytes;
     /* TCP: the address to listen on: a name, an address, a network interface. Empty or NULL: the
      * address from which `master` (a name or an address; NULL: 127.0.0.1) is reached. */
     const char *data_addr, *master;
-    bool shares_cores; /* this rank's cores are other ranks' too */
+    bool shares_cores; /* other ranks use this rank's cores too */
 };
 
 /* messenger_open — opens the allowed drivers. Errors: ST_NO_DEVICE with UCX's text; ST_RETRY: no
  * route to the master now; ST_BAD_SETTING. */
 enum status messenger_open(const struct message_config *config, struct messenger **out);
 /* message_choose_pack — packs the address by which other ranks reach this worker over networks, at
- * most cap bytes. is_intra_node: also over what only processes of one node share (NVLink), if that
+ * most cap bytes. is_intra_node: also over links between processes of one node (NVLink), if that
  * fits into half of cap, since callers pack more with it. Errors: ST_NO_DEVICE: the node has more
  * network devices than cap bytes can describe. */
 enum status message_choose_pack(struct messenger *messenger, bool is_intra_node, void *out,
                                 int64_t cap, int64_t *bytes_out);
 /* message_connect — connects to each rank marked in is_peer and exchanges HELLO messages.
  * addresses: ranks × stride bytes. Blocks until all these peers are connected. Errors: ST_PEER
- * naming the rank; the watch's. */
+ * naming the rank; the errors of the watch. */
 struct message_world {
     int64_t generation;
     int rank, ranks;
     const bool *is_peer;
     const void *addresses;
     int64_t stride;
-    const int64_t *bytes;  /* of each address */
+    const int64_t *bytes;  /* bytes of each address */
     const uint8_t *secret; /* COMM_SECRET_BYTES: only the ranks of this generation have it */
     bool offers_gpu;       /* this rank can send and receive GPU memory directly */
 };
 enum status message_connect(struct messenger *messenger, const struct message_world *world,
                             struct message_watch watch);
-/* messenger_close — ends what is under way and frees everything. Waits at most 100 ms for sent
- * bytes to leave, and not at all after a failure. Accepts NULL. */
+/* messenger_close — ends all messages in progress and frees everything. Waits at most 100 ms for
+ * sent bytes to leave, and not at all after a failure. Accepts NULL. */
 void messenger_close(struct messenger *messenger);
-/* messenger_supports_gpu — this rank's UCX reports that it moves the memory of NVIDIA GPUs.
- * messenger_rank_without_gpu — after message_connect: the first rank that did not offer it; -1: all
- * did, and messenger_send and messenger_recv accept GPU memory.
- * messenger_log_gpu — logs the path of a GPU's data, and the reason. */
+/* messenger_supports_gpu — returns true if this rank's UCX reports that it moves the memory of
+ * NVIDIA GPUs. */
 bool messenger_supports_gpu(const struct messenger *messenger);
+/* messenger_rank_without_gpu — returns the first rank that did not offer it; -1: all did, and
+ * messenger_send and messenger_recv accept GPU memory. Call it after message_connect. */
 int messenger_rank_without_gpu(const struct messenger *messenger);
+/* messenger_log_gpu — logs the path of a GPU's data, and the reason. */
 void messenger_log_gpu(const struct messenger *messenger);
-/* messenger_shares_cores — after message_connect: any rank does; all agree. */
+/* messenger_shares_cores — returns true if any rank shares its cores; all ranks return the same.
+ * Call it after message_connect. */
 bool messenger_shares_cores(const struct messenger *messenger);
-/* messenger_name — the driver in use, with details for logs: "tcp", "ucx (rc_mlx5)".
- * messenger_driver_name — the same without details. messenger_choice_reason — COMM_NET_AUTO: why
- * this driver; else "". All after message_connect. */
+/* messenger_name — returns the driver in use, with details for logs: "tcp", "ucx (rc_mlx5)". Call
+ * this and the next two after message_connect. */
 const char *messenger_name(const struct messenger *messenger);
+/* messenger_driver_name — returns the same without details. */
 const char *messenger_driver_name(const struct messenger *messenger);
+/* messenger_choice_reason — returns why COMM_NET_AUTO chose this driver; else "". */
 const char *messenger_choice_reason(const struct messenger *messenger);
-/* messenger_link — comm_link of the connection to a rank; false: the driver has no such numbers. */
+/* messenger_link — does comm_link for the connection to a rank; false: the driver has no such
+ * numbers. */
 bool messenger_link(const struct messenger *messenger, int rank, struct comm_link *out);
-/* messenger_refused — unauthenticated connections that this process has closed, and messages that
- * it has dropped because they were forged or damaged, ever. */
+/* messenger_refused — returns the number of unauthenticated connections that this process has
+ * closed, plus messages that it has dropped because they were forged or damaged, since its
+ * start. */
 int64_t messenger_refused(void);
 
-/* messenger_send, messenger_recv — begin a message and return at once. The bytes belong to the
+/* messenger_send, messenger_recv — begin a message and return immediately. The bytes belong to the
  * transport until messenger_is_done(op). A message longer than its receive fails. */
 enum status messenger_send(struct messenger *messenger, struct message_op *op, const void *data,
                            int64_t bytes, int to, struct message_tag tag);
@@ -162,35 +167,36 @@ enum status messenger_recv(struct messenger *messenger, struct message_op *op, v
                            int64_t bytes, struct message_tag tag);
 static inline bool messenger_is_done(const struct message_op *op) { return !op->is_busy; }
 
-/* messenger_progress — moves messages under way. Returns when something moved, else after a few
- * milliseconds at most: it spins, then yields to other threads, then sleeps until there is news.
- * Errors: ST_PEER naming the lost rank that a message under way needs; the watch's. */
+/* messenger_progress — moves messages in progress. Returns when something moved, else after a few
+ * milliseconds at most: it spins, then yields to other threads, then sleeps until something
+ * arrives. Errors: ST_PEER naming the lost rank that a message in progress needs; the errors of the
+ * watch. */
 struct message_wait {
     struct message_watch watch;
-    int64_t idle_ns;  /* since when nothing has moved; 0: something has */
+    int64_t idle_ns;  /* clock_ns since which nothing has moved; 0: something has moved */
     int64_t asked_ns; /* last call of the watch */
     int progressed_n; /* calls since then that moved something */
     /* the caller also waits for something that wakes no thread (a GPU): never sleep */
     bool is_polling;
 };
 enum status messenger_progress(struct messenger *messenger, struct message_wait *wait);
-/* messenger_abort — after a failure: ends every message under way; their buffers are the caller's
+/* messenger_abort — ends every message in progress after a failure; their buffers are the caller's
  * again. */
 void messenger_abort(struct messenger *messenger);
-/* messenger_lost — the peer of the connection that ended first; false: none has. */
+/* messenger_lost — returns the peer of the connection that ended first; false: none has. */
 struct message_loss {
     int rank;
-    bool sent_goaway; /* it ended in order, by a failure or its end, and was not lost */
-    /* …because that rank was lost, to it or to a peer of it; -1: for another reason */
+    bool sent_goaway; /* it ended in order, after a failure or at its end, and was not lost */
+    /* …because of the loss of this rank, to it or to its peer; -1: for another reason */
     int cause;
-    bool is_damaged;   /* a message of it was not what it has sent */
-    const char *text;  /* reason, from the driver */
-    const char *label; /* …and its name: "UCX", "TCP" */
+    bool is_damaged;   /* one of its messages arrived damaged */
+    const char *text;  /* reason from the driver */
+    const char *label; /* name of the driver: "UCX", "TCP" */
 };
 bool messenger_lost(const struct messenger *messenger, struct message_loss *out);
-/* messenger_closed — a rank whose host closed or reset the connection, without a GOAWAY message:
- * its process has ended. Of several, the one lost first. -1: there is none. A timeout is no such
- * end. */
+/* messenger_closed — returns a rank whose host closed or reset the connection without a GOAWAY
+ * message: its process has ended. If there are several, the rank that was lost first. -1: there is
+ * none. A timeout does not count. */
 int messenger_closed(const struct messenger *messenger);
 
 #endif

@@ -50,7 +50,7 @@ void message_seal_close(struct message_seal *seal)
     message_seal_wipe(seal, sizeof(*seal));
 }
 
-/* Sums with the AVX2 version where the processor has it. */
+/* Computes the checksum, with the AVX2 version if the processor has AVX2. */
 static void sum_content(const struct message_seal *seal, const void *content, size_t bytes,
                         uint8_t out[MESSAGE_SEAL_SUM_BYTES])
 {

@@ -1,5 +1,5 @@
-/* comm_nccl_inside — the transport NCCL as its own files share it: nccl.c (calls),
- * open.c (open, close, split, memory). Other files use transport.h. */
+/* comm_nccl_inside — the state of the transport NCCL, for its own files: nccl.c (calls), open.c
+ * (open, close, split, memory). Other files use transport.h. */
 #ifndef CONVOY_COMM_NCCL_INSIDE_H
 #define CONVOY_COMM_NCCL_INSIDE_H
 
@@ -10,7 +10,7 @@
 struct comm_nccl_memory {
     struct comm_nccl_memory *next;
     void *data;
-    void *handle; /* of the registration; NULL: NCCL refused it */
+    void *handle; /* NCCL's handle of the registration; NULL: NCCL refused it */
 };
 
 /* Shared by a comm and all comms split from it. */
@@ -35,14 +35,15 @@ static inline const struct nccl_lib *comm_nccl_lib(const struct comm_nccl *state
     return state->root->nccl;
 }
 
-/* comm_nccl_complete — the end of a call that NCCL returned `result` for: waits until it is done;
- * until it is on the stream, if ctx->is_async.
- * comm_nccl_opened — the same for a new communicator.
- * comm_nccl_abort — ends all communicators of the root, and what they execute on the device. */
+/* comm_nccl_complete — waits until a call for which NCCL returned `result` is done; if
+ * ctx->is_async, until it is on the stream. */
 enum status comm_nccl_complete(struct comm_ctx *ctx, int result);
+/* comm_nccl_opened — does the same for a new communicator. */
 enum status comm_nccl_opened(struct comm_ctx *ctx, int result);
+/* comm_nccl_abort — ends all communicators of the root, and their work on the device. */
 void comm_nccl_abort(struct comm_ctx *ctx);
-void *comm_nccl_stream(const struct comm_nccl *state); /* as cudaStream_t */
+/* comm_nccl_stream — returns the root's stream as cudaStream_t. */
+void *comm_nccl_stream(const struct comm_nccl *state);
 
 /* The entries of struct transport_ops in open.c. */
 enum status comm_nccl_open_begin(struct comm_ctx *ctx, void *address, int64_t *address_bytes);

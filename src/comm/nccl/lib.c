@@ -76,7 +76,8 @@ const char *nccl_lib_version_text(int version, char *out, size_t cap)
     return out;
 }
 
-/* name: with its "=". NULL: it is not set. */
+/* Returns the value of a variable of the environment; NULL: it is not set. name: including its
+ * "=". */
 static const char *variable(const char *name)
 {
     extern char **environ;
@@ -86,8 +87,8 @@ static const char *variable(const char *name)
     return NULL;
 }
 
-/* A blocking communicator would wait for a missing rank without end, inside the library. NCCL
- * obeys the variable whatever the config asks for. */
+/* Refuses NCCL_COMM_BLOCKING: a blocking communicator would wait for a missing rank without end,
+ * inside the library. NCCL obeys the variable, not the config. */
 static enum status check_environment(void)
 {
     const char *blocking = variable("NCCL_COMM_BLOCKING=");
@@ -132,8 +133,8 @@ struct nccl_config nccl_lib_config(int version, int max_ctas)
 }
 
 /* 2.28.3 and 2.29.3 round to the granularity of shared memory and to nothing else (src/allocator.cc
- * of both). The sources of 2.19 also round to what a multicast object asks for, where the GPU has
- * multicast; that is 512 MiB at most. When that ended is not known. */
+ * of both). The sources of 2.19 also round to the requirement of a multicast object, if the GPU has
+ * multicast; that is 512 MiB at most. It is unknown which version was the last. */
 #define ROUNDING_MOST ((int64_t)512 << 20)
 int64_t nccl_lib_rounding(int version, int64_t granularity_bytes)
 {

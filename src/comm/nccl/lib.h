@@ -1,9 +1,9 @@
 /* nccl_lib — NVIDIA's NCCL, loaded when it is first needed: its functions as a table of pointers,
- * the types they take, and its errors as messages. Must not know ranks or the calls of comm.
+ * their types, and its errors as messages. Must not know ranks or the calls of comm.
  *
- * The types are declared here as NCCL's binary interface has them, from 2.18 on; where nccl.h is
- * installed, tests/comm/test_nccl_header.c compares them. So a program that was built without
- * NCCL's header can use the library where it is installed. */
+ * The types are declared here as in NCCL's binary interface, from 2.18 on; if nccl.h is installed,
+ * tests/comm/test_nccl_header.c compares them. So a program that was built without NCCL's header
+ * can use the library if it is installed. */
 #ifndef CONVOY_COMM_NCCL_LIB_H
 #define CONVOY_COMM_NCCL_LIB_H
 
@@ -27,7 +27,7 @@ enum { NCCL_SUM = 0 };
 enum { NCCL_UINT8 = 1, NCCL_FLOAT16 = 6, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_BFLOAT16 = 9 };
 
 #define NCCL_ID_BYTES 128
-#define NCCL_VERSION_LEAST 21800 /* the first with the fields of nccl_config below */
+#define NCCL_VERSION_LEAST 21800 /* the first version with the fields of nccl_config below */
 #define NCCL_CONFIG_MAGIC 0xcafebeefu
 #define NCCL_UNDEFINED (-2147483647 - 1)
 
@@ -35,8 +35,8 @@ struct nccl_comm;
 struct nccl_id {
     char bytes[NCCL_ID_BYTES];
 };
-/* As of 2.28, each field beside the version that has it first. nccl_lib_config fills what the
- * running library has. */
+/* The config as of 2.28; each field has the first version with it. nccl_lib_config fills the fields
+ * that the running library has. */
 struct nccl_config {
     size_t size;
     unsigned magic, version;
@@ -49,7 +49,7 @@ struct nccl_config {
     int channels_per_net_peer, nvlink_centric_sched;         /* 2.28 */
 };
 
-/* Named as in the library. int: one of the results above. */
+/* The functions have the library's names. int: one of the results above. */
 struct nccl_lib {
     int (*ncclGetVersion)(int *version);
     const char *(*ncclGetErrorString)(int result);
@@ -84,33 +84,35 @@ struct nccl_lib {
     int (*ncclCommDeregister)(struct nccl_comm *comm, void *handle);
 };
 
-/* nccl_lib_open — the table, one for the process. Loads the library at the first call; any thread.
- * Errors:
+/* nccl_lib_open — returns the table, one for the process. Loads the library at the first call; any
+ * thread. Errors:
  *   ST_NO_DEVICE    not installed, too old (the message names both versions), a symbol is missing
- *   ST_BAD_SETTING  NCCL_COMM_BLOCKING in the environment, which overrides the config
- * nccl_lib_version — of the loaded library, as 22809; 0: not loaded. nccl_lib_about —
- * "2.28.9 from /usr/lib/…". */
+ *   ST_BAD_SETTING  NCCL_COMM_BLOCKING in the environment, which overrides the config */
 enum status nccl_lib_open(const struct nccl_lib **out);
+/* nccl_lib_version — returns the version of the loaded library, as 22809; 0: not loaded. */
 int nccl_lib_version(void);
+/* nccl_lib_about — returns "2.28.9 from /usr/lib/…". */
 const char *nccl_lib_about(void);
 
-/* Returns true if NCCL of `version` accepts several ranks of a node on one GPU: from 2.30 on with
- * NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment. MIG instances of a GPU count as one GPU: before
- * 2.30 NCCL compares PCI addresses, and 2.31.2 still sees the parent GPU (NCCL's issue 1716). */
+/* nccl_lib_shares_gpus — returns true if NCCL of `version` accepts several ranks of a node on one
+ * GPU: from 2.30 on with NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment. MIG instances of a GPU
+ * count as one GPU: before 2.30 NCCL compares PCI addresses, and 2.31.2 still sees the parent GPU
+ * (NCCL's issue 1716). */
 bool nccl_lib_shares_gpus(int version);
 
-/* nccl_lib_config — the config of a communicator that does not block, in the layout of `version`.
- * max_ctas: how many SMs its kernels may use at most; 0: NCCL chooses. */
+/* nccl_lib_config — returns the config of a communicator that does not block, in the layout of
+ * `version`. max_ctas: most SMs that its kernels use; 0: NCCL chooses. */
 struct nccl_config nccl_lib_config(int version, int max_ctas);
 
-/* nccl_lib_rounding — by how many bytes ncclMemAlloc of `version` takes more than it is asked for,
- * at most. granularity_bytes: of struct dev_info; 0: unknown. 0: it is not in that version. */
+/* nccl_lib_rounding — returns the most bytes that ncclMemAlloc of `version` adds to a request; 0:
+ * that version has no ncclMemAlloc. granularity_bytes: from struct dev_info; 0: unknown. */
 int64_t nccl_lib_rounding(int version, int64_t granularity_bytes);
 
 /* nccl_lib_version_text — writes "2.28.9" for 22809 to `out`, and returns it. */
 const char *nccl_lib_version_text(int version, char *out, size_t cap);
 
-/* nccl_lib_fail — the status and message for a failed result. what: the call, as "all_reduce 12".
+/* nccl_lib_fail — returns the status of a failed result and sets its message, which contains the
+ * call, such as "all_reduce 12".
  *   ST_PEER         a peer or the network failed
  *   ST_FAULT        CUDA failed
  *   ST_BAD_SETTING  NCCL refuses this setup

@@ -1,7 +1,7 @@
-/* comm_nccl — the transport NCCL: one GPU for each rank, on a stream of its own beside computation.
- * Must not know what is summed.
+/* comm_nccl — the transport NCCL: one GPU for each rank, on a separate stream during computation.
+ * Must not know the meaning of the data.
  *
- *   Calls      are put on a stream of high priority, behind an event of the computation. The device
+ *   Calls      are put on a stream of high priority, after an event of the computation. The device
  *              executes them, and other streams wait for them; no thread polls a call to its end
  *              before the next (core/async.c). Blocking calls wait for the stream.
  *   Deadlines  NCCL is called without blocking (blocking = 0) and polled. So a missing rank ends a
@@ -11,11 +11,11 @@
  *   Bootstrap  NCCL's unique id travels in rank 0's address, which the cluster distributes over an
  *              authenticated connection. NCCL opens its own sockets only after every rank has the
  *              id. All ranks must have the same version.
- *   Sums       are added in NCCL's order: the same bits on all ranks of a call, but not those of
- *              the other transports.
+ *   Sums       are added in NCCL's order: all ranks of a call get the same bits, but not the bits
+ *              of the other transports.
  *   Parts      of unequal size (part_extent) need one reduction or broadcast for each rank, in one
  *              NCCL group. The buckets of a store are padded to equal parts (layout_pad); `convoy
- *              bench` may ask for any size.
+ *              bench` may request any size.
  *
  * NCCL does not report which rank is missing; the supervisors find it (comm heartbeat). */
 #include <pthread.h>
@@ -28,10 +28,10 @@
 #include "comm/nccl/inside.h"
 #include "dev/dev.h"
 
-/* A wait polls without a pause at first: NCCL puts a call on the stream within tens of
- * microseconds, on a thread of its own (blocking = 0), and a sleep lasts over 100. */
+/* ns of polling without a pause at the beginning of a wait: NCCL puts a call on the stream within
+ * tens of microseconds, on a thread of its own (blocking = 0), and a sleep lasts over 100. */
 #define AWAKE_NS 200000
-#define AWAKE_OWN_CORE_NS 2000000 /* a thread with a core to itself */
+#define AWAKE_OWN_CORE_NS 2000000 /* the same for a thread with a core to itself */
 #define CHECK_POLLS 64
 #define SLEEP_US 50
 
@@ -50,8 +50,8 @@ static struct wait begin_wait(struct comm_ctx *ctx)
     return (struct wait){.ctx = ctx, .begin_ns = clock_ns()};
 }
 
-/* Waits a moment between two polls. ST_PEER: the call must end. A thread that shares its core gives
- * NCCL's thread a turn. */
+/* Pauses between two polls. ST_PEER: the call must end. A thread that shares its core yields it to
+ * NCCL's thread. */
 static enum status poll_once(struct wait *wait)
 {
     const bool has_core = wait->ctx->wait_policy == WAIT_POLICY_SPIN;
@@ -76,7 +76,7 @@ static enum status fail(struct comm_ctx *ctx, int result)
     return nccl_lib_fail(lib(state), state->comm, result, what);
 }
 
-/* The communicator's state, as of now. */
+/* Returns the communicator's current state. */
 static int query(const struct comm_nccl *state)
 {
     int result = NCCL_SUCCESS;
@@ -92,7 +92,7 @@ static enum status check(struct comm_ctx *ctx)
     return result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS ? ST_OK : fail(ctx, result);
 }
 
-/* Waits until NCCL has put a call on the stream, or has failed. It connects to a rank only when a
+/* Waits until NCCL has put a call on the stream, or has failed. NCCL connects to a rank only when a
  * call first needs that, and is in progress meanwhile. A result of success is checked too: some
  * versions return it for messages that are not on the stream yet (NCCL's issue 1495). */
 static enum status wait_enqueued(struct comm_ctx *ctx, int result)
@@ -128,14 +128,14 @@ static enum status wait_device(struct comm_ctx *ctx)
 
 /* ---- the end of a call ---- */
 
-/* A communicator that is aborted, by a thread of its own. */
+/* A communicator that a separate thread aborts. */
 struct ending {
     pthread_t thread;
     const struct nccl_lib *nccl;
     struct nccl_comm *comm;
     bool has_thread;
 };
-#define ENDINGS_MAX 16 /* a root, and splits of it */
+#define ENDINGS_MAX 16 /* a root and its splits */
 
 static void *abort_one(void *arg)
 {
@@ -144,8 +144,8 @@ static void *abort_one(void *arg)
     return NULL;
 }
 
-/* ncclCommAbort waits for work of the device, which may wait for another communicator's kernel. So
- * all are aborted at the same time, each by a thread of its own. */
+/* Aborts all communicators at the same time, each by a separate thread: ncclCommAbort waits for
+ * work of the device, which may wait for another communicator's kernel. */
 void comm_nccl_abort(struct comm_ctx *ctx)
 {
     struct comm_nccl *state = ctx->state;
@@ -169,8 +169,8 @@ void comm_nccl_abort(struct comm_ctx *ctx)
     status_restore(&saved);
 }
 
-/* A failure ends the root. Calls that stay on the device are ended by core/async.c, which keeps the
- * failure before. */
+/* Ends the root after a failure. core/async.c ends the calls that stay on the device, after it has
+ * kept the failure. */
 static enum status finish(struct comm_ctx *ctx, enum status st)
 {
     if (st != ST_OK && !ctx->is_async)
@@ -191,7 +191,7 @@ enum status comm_nccl_complete(struct comm_ctx *ctx, int result)
 
 /* ---- calls ---- */
 
-/* The type of a sum; other calls move bytes. */
+/* Returns NCCL's type of a sum; other calls move bytes. */
 static int type_of(enum dtype dtype)
 {
     switch (dtype) {
@@ -211,7 +211,8 @@ void *comm_nccl_stream(const struct comm_nccl *state)
     return dev_stream_handle(state->root->stream);
 }
 
-/* The bytes that leave this rank; a ring sends (n-1)/n of the buffer in each of its two halves. */
+/* Returns the bytes that leave this rank; a ring sends (n-1)/n of the buffer in each of its two
+ * halves. */
 static int64_t sent_bytes(const struct comm_ctx *ctx, const struct comm_call *call)
 {
     const int64_t n = ctx->config.place.ranks, bytes = transport_bytes(call);
@@ -230,7 +231,7 @@ static int64_t sent_bytes(const struct comm_ctx *ctx, const struct comm_call *ca
     }
 }
 
-/* An NCCL group of one call for each rank, made by `one`. The first refused call ends it. */
+/* Runs an NCCL group of one call for each rank, made by `one`. The first refused call ends it. */
 static enum status grouped(struct comm_ctx *ctx, const struct comm_call *call,
                            int (*one)(const struct comm_ctx *ctx, const struct comm_call *call,
                                       int rank))

@@ -1,5 +1,5 @@
-/* comm_nccl_open — communicators of NCCL: open, split, close, and memory that they know. Must not
- * know what is summed. */
+/* comm_nccl_open — communicators of NCCL: open, split, close, and memory registered with them. Must
+ * not know the meaning of the data. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,7 +44,7 @@ enum status comm_nccl_open_begin(struct comm_ctx *ctx, void *address, int64_t *a
     return ST_OK;
 }
 
-/* All ranks have the same version, and rank 0 sent an id. */
+/* Checks that all ranks have the same version, and that rank 0 sent an id. */
 static enum status check_peer_infos(const struct comm_ctx *ctx, const void *addresses,
                                     const int64_t *bytes, struct nccl_id *id_out)
 {
@@ -99,7 +99,8 @@ enum status comm_nccl_open_end(struct comm_ctx *ctx, const void *addresses, cons
 
 /* ---- memory ---- */
 
-/* ncclMemAlloc rounds up; the log says by how much, as far as other processes allow. */
+/* Allocates by ncclMemAlloc, which rounds up, and logs the increase, as far as other processes do
+ * not disturb the measurement. */
 static bool take_memory(const struct nccl_lib *nccl, struct dev *dev, int64_t bytes, void **out)
 {
     struct dev_info before, after;
@@ -116,8 +117,8 @@ static bool take_memory(const struct nccl_lib *nccl, struct dev *dev, int64_t by
     return true;
 }
 
-/* Memory that NCCL has allocated and knows can be read and written by other GPUs and by the network
- * directly. Where the library has none, comm.c takes ordinary device memory. */
+/* Allocates memory by NCCL and registers it, so that other GPUs and the network can read and write
+ * it directly. If the library cannot, comm.c uses ordinary device memory. */
 enum status comm_nccl_open_alloc(struct comm_ctx *ctx, int64_t bytes, void **out)
 {
     const struct comm_nccl *state = ctx->state;
@@ -145,8 +146,8 @@ enum status comm_nccl_open_alloc(struct comm_ctx *ctx, int64_t bytes, void **out
 
 /* ---- close ---- */
 
-/* Is every rank done with the communicator? Waits FINALIZE_MS at most, for ranks that close a bit
- * later. */
+/* Returns true if every rank is done with the communicator. Waits FINALIZE_MS at most, for ranks
+ * that close a little later. */
 static bool is_finalized(const struct comm_ctx *ctx)
 {
     const struct comm_nccl *state = ctx->state;
@@ -165,8 +166,9 @@ static bool is_finalized(const struct comm_ctx *ctx)
     return false;
 }
 
-/* A communicator without a failure is finalized, so no rank frees memory that another still reads.
- * One that other ranks do not finalize in time is aborted. No call is under way here. */
+/* Ends the communicators. A communicator without a failure is finalized, so no rank frees memory
+ * that another still reads; it is aborted if the other ranks do not finalize it in time. No call is
+ * in progress here. */
 static void end(struct comm_ctx *ctx)
 {
     struct comm_nccl *state = ctx->state;
@@ -217,8 +219,8 @@ void comm_nccl_open_close(struct comm_ctx *ctx)
 
 /* ---- split ---- */
 
-/* The first member makes an id and sends it to each other member through the parent. Ranks outside
- * the split do not take part. */
+/* Shares an id: the first member makes it and sends it to each other member through the parent.
+ * Ranks outside the split are not involved. */
 static enum status share_id(struct comm_ctx *ctx, struct nccl_id *id)
 {
     struct comm_ctx *up = ctx->parent;

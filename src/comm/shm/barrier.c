@@ -1,9 +1,10 @@
-/* shm_barrier — barriers, waiting, and messages between two ranks. Must not know what is summed.
+/* shm_barrier — barriers, waiting, and messages between two ranks. Must not know the meaning of the
+ * data.
  *
  * A wait polls for a moment if each rank has a core. Then it yields the core between polls. Then it
  * sleeps in a futex on the word that must change. No wake-up is lost: the owner writes the word and
  * then reads the number of sleepers; a sleeper raises that number and then reads the word. All four
- * are sequentially consistent, so one of the two sees the other. A sleep is short all the same,
+ * accesses are sequentially consistent, so one of the two sees the other. A sleep is still short,
  * because the abort flag and the deadline must be checked. */
 #include "comm/shm/barrier.h"
 
@@ -13,11 +14,11 @@
 #include "base/assert.h"
 #include "base/clock.h"
 
-#define SPIN_POLLS 64  /* before the first yield */
-#define SPIN_NS 100000 /* until it sleeps, if each rank has a core */
+#define SPIN_POLLS 64  /* polls before the first yield */
+#define SPIN_NS 100000 /* ns until it sleeps, if each rank has a core */
 #define YIELD_NS 50000 /* the same, if ranks share cores */
 #define SLEEP_MS 10
-#define MIGRATE_NS 2000000 /* at least between two migrations of one rank */
+#define MIGRATE_NS 2000000 /* least ns between two migrations of one rank */
 
 static int64_t chunk_bytes(int n)
 {
@@ -54,7 +55,8 @@ void shm_barrier_init(struct shm_barrier *barrier, void *memory, int n, int rank
                                     .rank = rank};
 }
 
-/* The offset of a buffer; 0: other ranks cannot see it. For 0 bytes not 0. */
+/* Returns the offset of a buffer; 0: other ranks cannot see it. An empty buffer has an offset that
+ * is not 0. */
 static uint64_t offset_of(const struct shm_barrier *barrier, const void *data, int64_t bytes)
 {
     uintptr_t at = (uintptr_t)data;
@@ -109,8 +111,8 @@ enum transport_entered shm_barrier_entered(const struct shm_barrier *barrier,
     return has_entered ? TRANSPORT_ENTERED_YES : TRANSPORT_ENTERED_NO;
 }
 
-/* Rank r has failed. If the ranks are in different calls, this rank reports that too; else it
- * reports which ranks are missing. */
+/* Fails because rank r has failed. If the ranks are in different calls, this rank reports that too;
+ * else it reports the missing ranks. */
 static enum status fail_as_peer(struct shm_barrier *barrier, struct comm_ctx *ctx, int r)
 {
     const struct comm_call *call = ctx->call;
@@ -131,9 +133,10 @@ static enum status check(struct shm_barrier *barrier, struct comm_ctx *ctx)
     return transport_check(ctx);
 }
 
-/* The kernel may keep two ranks that wait for each other on one core while another core is free,
- * because neither waits for long. The rank with the greater number moves away: it excludes the core
- * from its affinity for a moment, then restores the affinity. */
+/* Moves this rank to another core if it shares one with the rank that it waits for. The kernel may
+ * keep both on one core while another is free, because neither waits for long. The rank with the
+ * greater number moves: it excludes the core from its affinity for a moment, then restores the
+ * affinity. */
 static void migrate_if_shared(struct shm_barrier *barrier)
 {
     int cpu = sched_getcpu();
@@ -151,8 +154,9 @@ static void migrate_if_shared(struct shm_barrier *barrier)
         sched_setaffinity(0, sizeof(all), &all);
 }
 
-/* Yielding costs little if no other thread needs the core, and saves much if the awaited rank does:
- * two ranks that spin on one core would each wait for the other's whole time slice. */
+/* Waits with yields between polls. Yielding costs little if no other thread needs the core, and
+ * saves much if the awaited rank does: two ranks that spin on one core would each wait for the
+ * other's whole time slice. */
 static enum status wait_yielding(struct shm_barrier *barrier, struct comm_ctx *ctx,
                                  _Atomic uint32_t *word, uint32_t target,
                                  _Atomic uint32_t *sleepers)
@@ -233,7 +237,8 @@ enum status shm_barrier_enter(struct shm_barrier *barrier, struct comm_ctx *ctx,
                               int64_t in_bytes, void *out, int64_t out_bytes, int64_t eager_bytes)
 {
     barrier->entry = ++barrier->phase;
-    /* by the call: a rank's own content may be a part of other length than that of another rank */
+    /* decided by the call's size, since a rank's own part may differ in length from another
+     * rank's */
     barrier->is_inline = ctx->call->kind == COMM_CALL_ALL_REDUCE &&
                          transport_bytes(ctx->call) <= SHM_BARRIER_INLINE_BYTES;
     barrier->peers[barrier->rank].entries[barrier->phase & 1].descriptor =
@@ -301,8 +306,8 @@ static int64_t chunk_from(const struct shm_barrier *barrier, int64_t at, int64_t
     return bytes - at < barrier->chunk_bytes ? bytes - at : barrier->chunk_bytes;
 }
 
-/* Chunks go through the channel, two under way. Of a large message that the peer can see, only the
- * offset is sent. */
+/* Sends a message in chunks through the channel, two in progress. For a large message that the peer
+ * can see, only the offset is sent. */
 enum status shm_barrier_send(struct shm_barrier *barrier, struct comm_ctx *ctx,
                              const struct comm_call *call)
 {

@@ -1,11 +1,11 @@
 /* shm_bounce — collectives through bounce buffers, for ranks that share memory but cannot see each
- * other's buffers. Must not know what provides the memory.
+ * other's buffers. Must not know how the memory is provided.
  *
  * A call runs in rounds. In each round every rank copies a chunk into its bounce buffer. All ranks
- * wait at a barrier. Then every rank copies or sums what it needs. Bounce buffers exist twice and
- * alternate by round: a rank that overwrites round j in round j+2 has met all ranks in round j+1,
- * so no rank still reads round j. Call these after all ranks have entered the call: by then all
- * have left the previous one. */
+ * wait at a barrier. Then every rank copies or sums the chunks that it needs. Bounce buffers exist
+ * twice and alternate by round: a rank that overwrites round j in round j+2 has met all ranks in
+ * round j+1, so no rank still reads round j. Call these functions after all ranks have entered the
+ * call: by then all have left the previous one. */
 #include "comm/shm/coll.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ static int64_t rounds_of(int64_t elems, int64_t chunk)
     return elems / chunk + (elems % chunk != 0);
 }
 
-/* Elements of one of `parts` equal chunks of a bounce buffer. */
+/* Returns the elements of one of `parts` equal chunks of a bounce buffer. */
 static int64_t chunk_elems(const struct comm_call *call, int parts)
 {
     int64_t elems = SHM_BARRIER_BOUNCE_BYTES / parts / (int64_t)dtype_bytes(call->dtype);

@@ -1,5 +1,5 @@
 /* shm_coll — collectives over a shm_barrier. Buffers that not all ranks see go to shm_bounce. Must
- * not know what provides the memory. */
+ * not know how the memory is provided. */
 #include "comm/shm/coll.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "comm/core/sum.h"
 
-/* all ranks' buffers together, if sysconf does not know the caches */
+/* bytes of all ranks' buffers together, if sysconf does not report the caches */
 #define NT_LEAST_BYTES ((int64_t)8 << 20)
 
 void shm_coll_init(struct shm_coll *coll, void *memory, const struct comm_place *place)
@@ -49,7 +49,7 @@ static bool is_nt(const struct shm_coll *coll, const struct comm_call *call)
     return transport_bytes(call) * coll->barrier.n >= coll->nt_bytes;
 }
 
-/* The parts of part_extent as a partition: one extent for each rank. */
+/* Returns the parts of part_extent as a partition: one extent for each rank. */
 static struct shm_coll_partition partition_even(struct shm_coll *coll, const struct comm_call *call)
 {
     for (int r = 0; r < coll->barrier.n; r++)
@@ -71,13 +71,14 @@ void shm_coll_sum(const struct shm_coll *coll, const struct comm_call *call, int
                                .is_nt = is_nt(coll, call)});
 }
 
-/* The end of every call. After a failure, other ranks must stop using this rank's buffers. */
+/* Ends every call. After a failure, other ranks must stop using this rank's buffers. */
 static enum status end(struct shm_coll *coll, enum status st)
 {
     return st == ST_OK ? ST_OK : shm_barrier_fail(&coll->barrier, st);
 }
 
-/* Do all ranks see all buffers? Every rank has entered, so the answer is the same on all ranks. */
+/* Returns true if all ranks see all buffers. Every rank has entered, so the answer is the same on
+ * all ranks. */
 static bool is_visible(const struct shm_coll *coll)
 {
     for (int r = 0; r < coll->barrier.n; r++)
@@ -87,7 +88,7 @@ static bool is_visible(const struct shm_coll *coll)
     return true;
 }
 
-/* Where rank r's `in` can be read: in its eager slot if the call is small. */
+/* Returns the address of rank r's `in`: in its eager slot if the call is small. */
 static const char *source_of(const struct shm_coll *coll, bool is_small, int r)
 {
     return is_small ? shm_barrier_eager_slot(&coll->barrier, r)

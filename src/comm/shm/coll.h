@@ -1,11 +1,9 @@
-/* shm_coll — collectives of ranks that share memory. Must not know what provides the memory.
+/* shm_coll — collectives of ranks that share memory. Must not know how the memory is provided.
  *
  *   small all_reduce   (up to SHM_BARRIER_EAGER_BYTES) one barrier: each rank puts its elements
- *   into
- *                      its eager slot, then sums all slots by itself.
- *   large all_reduce   two barriers: each rank sums its part straight from all buffers, stores it
- *   to
- *                      all buffers, then waits for the others.
+ *                      into its eager slot, then sums all slots by itself.
+ *   large all_reduce   two barriers: each rank sums its part directly from all buffers, stores it
+ *                      to all buffers, then waits for the others.
  *   buffers that other ranks cannot see (processes, and not from comm_alloc): through bounce
  *                      buffers, round by round (bounce.c). */
 #ifndef CONVOY_COMM_SHM_COLL_H
@@ -18,14 +16,15 @@
 struct shm_coll {
     struct shm_barrier barrier;
     int nodes, locals;
-    int64_t nt_bytes; /* all ranks' buffers together: from here on stores bypass the caches */
-    const void **in;  /* n each: scratch */
+    /* bytes of all ranks' buffers together, from which on stores bypass the caches */
+    int64_t nt_bytes;
+    const void **in; /* n each: scratch */
     void **out;
-    struct part_extent *parts; /* n: of the call under way */
+    struct part_extent *parts; /* n: parts of the call in progress */
 };
 
-/* Which extents of a buffer belong to which rank: extents[rank · each + k], k < each. A rank's
- * extents are packed one behind the other in its own buffer. reduce_scatter and all_gather have one
+/* The extents of a buffer that belong to each rank: extents[rank · each + k], k < each. A rank's
+ * extents are packed one after the other in its own buffer. reduce_scatter and all_gather have one
  * extent each; a two-level collective has one for each node. */
 struct shm_coll_partition {
     const struct part_extent *extents;
@@ -33,25 +32,26 @@ struct shm_coll_partition {
 };
 int64_t shm_coll_partition_elems(const struct shm_coll_partition *partition, int rank);
 
-/* shm_coll_init — place: nodes × locals ranks. */
+/* shm_coll_init — initializes the state. place: nodes × locals ranks. */
 void shm_coll_init(struct shm_coll *coll, void *memory, const struct comm_place *place);
 void shm_coll_free(struct shm_coll *coll);
 
-/* shm_coll_run — a collective, send or recv; a call of any other kind is a barrier. */
+/* shm_coll_run — executes a collective, send or recv; a call of any other kind is a barrier. */
 enum status shm_coll_run(struct shm_coll *coll, struct comm_ctx *ctx, const struct comm_call *call);
 /* shm_coll_sum — sums coll->in (n sources of call->dtype) into the outs_n buffers of coll->out.
  * Changes both arrays. */
 void shm_coll_sum(const struct shm_coll *coll, const struct comm_call *call, int outs_n,
                   enum dtype dtype_out, int64_t elems);
 
-/* shm_coll_reduce — reduce_scatter by a partition: this rank's extents of the sum over all ranks of
- * call->in (call->elems), packed, into `out`. dtype_out = call->dtype, or F32 from BF16 for a sum
- * that continues on other nodes. shm_coll_gather — all_gather by a partition: every rank's packed
- * extents, in its `in`, into call->out of all ranks. */
+/* shm_coll_reduce — does reduce_scatter by a partition: writes this rank's extents of the sum over
+ * all ranks of call->in (call->elems), packed, to `out`. dtype_out = call->dtype, or F32 from BF16
+ * for a sum that continues on other nodes. */
 enum status shm_coll_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
                             const struct comm_call *call,
                             const struct shm_coll_partition *partition, void *out,
                             enum dtype dtype_out);
+/* shm_coll_gather — does all_gather by a partition: copies every rank's packed extents, in its
+ * `in`, to call->out of all ranks. */
 enum status shm_coll_gather(struct shm_coll *coll, struct comm_ctx *ctx,
                             const struct comm_call *call,
                             const struct shm_coll_partition *partition, const void *in);

@@ -4,8 +4,8 @@
  * Layout of the mapping:
  *   struct control | control block of all workers | splits_n control blocks for splits |
  *   from `data` on: the memory of comm_alloc
- * It is sparse: untouched pages take no memory. Addresses are reserved once, so that the base stays
- * the same while the mapping grows. Buffers are named by their offset from the base. */
+ * It is sparse: untouched pages need no memory. Addresses are reserved once, so that the base stays
+ * the same while the mapping grows. Buffers are identified by their offset from the base. */
 #include "comm/shm/shm.h"
 
 #include <errno.h>
@@ -19,12 +19,13 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
-/* Splits at a time: groups of two to all workers of a node, so of each kind (an axis of a mesh, the
- * neighbours of a store, the ends of a pipeline …) at most half as many as the node has workers. A
- * block takes addresses, which `ulimit -v` counts: few workers have few blocks. */
+/* Most splits at a time. Splits are groups of two to all workers of a node, so of each kind (an
+ * axis of a mesh, the neighbours of a store, the ends of a pipeline …) there are at most half as
+ * many as workers on the node. A block uses addresses, which `ulimit -v` counts: few workers have
+ * few blocks. */
 #define SPLITS 128
 #define SPLITS_MIN 16
-#define SPLITS_EACH 8 /* for each worker of a node: sixteen kinds */
+#define SPLITS_EACH 8 /* control blocks for each worker of a node: sixteen kinds of splits */
 #define ALLOC_ALIGN ((int64_t)2 << 20)
 #define RESERVE ((int64_t)1 << 40) /* addresses, not memory; halved until mmap succeeds */
 #define RESERVE_MIN ((int64_t)1 << 28)
@@ -32,13 +33,14 @@
 /* A split's control block. Its members find it under control.lock. The lock holds the generation of
  * its holder, so a worker that died with the lock does not block the next generation. */
 struct split_block {
-    uint64_t generation;            /* that uses the block; of an earlier one: free */
+    /* the generation that uses the block; if it is an earlier one, the block is free */
+    uint64_t generation;
     uint64_t members, joined, left; /* a bit for each of the node's workers */
     uint64_t parent, tag;           /* tag of the parent's block, and of this one */
 };
 struct control {
     _Atomic uint64_t lock;
-    uint64_t tags; /* given to splits so far */
+    uint64_t tags; /* tags assigned to splits so far */
     struct split_block splits[SPLITS];
 };
 
@@ -85,7 +87,7 @@ static enum status map_at(const struct mapping *m, int64_t offset, int64_t bytes
     const int64_t end = offset + bytes;
     const char none = 0;
     /* The file only grows, because another worker may have grown it further. The byte is written
-     * behind all allocations. */
+     * after all allocations. */
     if (pwrite(m->fd, &none, 1, end - 1) != 1)
         return FAIL(errno == EFBIG ? ST_STORE : memory_status(end),
                     "cannot enlarge the memory that workers share to %lld bytes: %s%s",
@@ -157,7 +159,7 @@ static enum status mapping_open(int fd, int locals, struct mapping **out)
 
 /* ---- the ctx of a node's workers ---- */
 
-/* A call of the owner continues here: same call, deadline, generation and wait policy. */
+/* Continues a call of the owner here: same call, deadline, generation and wait policy. */
 static struct comm_ctx *enter(struct comm_shm *shm, const struct comm_call *call)
 {
     shm->ctx.call = call;
@@ -176,7 +178,7 @@ static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
 /* The table of that ctx: only `entered` is called. */
 static const struct transport_ops node_ops = {.name = "shm", .entered = entered};
 
-/* The ranks of the owner that are on this node: its locals, in order. */
+/* Sets the ctx: its ranks are the owner's ranks on this node, in order. */
 static void set_ctx(struct comm_shm *shm, struct comm_ctx *owner)
 {
     const struct comm_place *place = &owner->config.place;
@@ -197,7 +199,7 @@ static void set_ctx(struct comm_shm *shm, struct comm_ctx *owner)
         shm->ranks[l] = place->node * place->locals + l;
 }
 
-/* Other workers of the node see the mapping up to the last allocation. */
+/* Makes the mapping visible up to the last allocation: other workers of the node see it. */
 static void set_visible_range(struct comm_shm *shm)
 {
     shm->coll.barrier.base = (uintptr_t)shm->mapping->base;
@@ -256,7 +258,7 @@ static void unlock(struct comm_shm *shm)
     atomic_store_explicit(&control_of(shm->mapping)->lock, 0, memory_order_release);
 }
 
-/* All workers of the node, also those outside of a split. */
+/* Returns the number of workers of the node, also those outside a split. */
 static int node_locals_n(const struct comm_shm *shm)
 {
     while (shm->parent != NULL)
@@ -264,8 +266,8 @@ static int node_locals_n(const struct comm_shm *shm)
     return shm->coll.barrier.n;
 }
 
-/* The block of a split of these members that this worker has not joined yet, else a new one. NULL:
- * all are in use. */
+/* Returns the block of a split of these members that this worker has not joined yet, else a new
+ * one. NULL: all are in use. */
 static struct split_block *find_split(struct comm_shm *parent, uint64_t members, uint64_t me)
 {
     struct control *control = control_of(parent->mapping);
@@ -367,7 +369,8 @@ void comm_shm_close(struct comm_shm *shm)
 
 /* ---- memory ---- */
 
-/* The workers' memory lies side by side. The page behind it holds the byte that grew the file. */
+/* Allocates the workers' memory in one range, one after the other. The page after it holds the byte
+ * that grew the file. */
 enum status comm_shm_alloc(struct comm_shm *shm, int64_t bytes, void **out)
 {
     if (shm == NULL || shm->ctx.config.place.ranks == 1 || dev_is_discrete(shm->ctx.config.dev))
@@ -413,7 +416,7 @@ enum status comm_shm_gather(struct comm_shm *shm, const struct comm_call *call,
     return shm_coll_gather(&shm->coll, enter(shm, call), call, partition, in);
 }
 
-/* The call on this level has the root's local number in place of its rank. */
+/* Runs a broadcast. The call on this level has the root's local number instead of its rank. */
 enum status comm_shm_broadcast(struct comm_shm *shm, const struct comm_call *call, int root)
 {
     struct comm_call mine = *call;

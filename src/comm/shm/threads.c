@@ -1,5 +1,5 @@
 /* shm_threads — the transport THREADS: ranks are threads of one process, which see all buffers.
- * Must not know what its threads compute.
+ * Must not know the computation of its threads.
  *
  * A world serves one generation: after a failure its ranks close, and a new generation opens a new
  * world. */
@@ -117,8 +117,8 @@ static struct shm_threads_group *group_new(const void *parent, const int *ranks,
     return group;
 }
 
-/* The oldest group of these ranks that this rank has not joined, else a new one. The caller holds
- * the world's lock. */
+/* Returns the oldest group of these ranks that this rank has not joined, else a new one. The caller
+ * holds the world's lock. */
 static struct shm_threads_group *group_join(struct shm_threads_world *world, const void *parent,
                                             const int *ranks, int n, int rank)
 {

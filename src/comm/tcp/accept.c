@@ -1,8 +1,8 @@
-/* tcp_accept — connections from higher ranks. Each is pending until it has proved which rank it is.
+/* tcp_accept — accepts connections from higher ranks. Each is pending until it has proved its rank.
  *
  * The port is open only while peers are missing. A pending connection has a few seconds and a
- * buffer of fixed size. Their number is limited: a new one takes the place of the oldest, first of
- * those without a valid HELLO. Must not know messages. */
+ * buffer of fixed size. Their number is limited: a new connection replaces the oldest one, and
+ * connections without a valid HELLO are replaced first. Must not know messages. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "comm/tcp/inside.h"
 
-#define PENDING_EXTRA 64 /* pending connections beside one for each rank */
+#define PENDING_EXTRA 64 /* pending connections in addition to one for each rank */
 #define HANDSHAKE_NS ((int64_t)5000000000)
 #define ACCEPT_AT_ONCE 64
 #define LOG_MS 1000
@@ -61,7 +61,8 @@ void tcp_accept_open(struct tcp *tcp)
         tcp->pending[i].fd = -1;
 }
 
-/* A free slot, or that of the oldest pending connection, first of those without a valid HELLO. */
+/* Returns a free slot, or the slot of the oldest pending connection, first among the connections
+ * without a valid HELLO. */
 static struct tcp_pending *find_slot(struct tcp *tcp)
 {
     struct tcp_pending *oldest = &tcp->pending[0];
@@ -95,8 +96,8 @@ static bool reply(int fd, const uint8_t *data, size_t n)
     return send(fd, data, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n;
 }
 
-/* The connection that this rank expects from that one, or NULL: a rank connects only to lower
- * ones. */
+/* Returns the connection that this rank expects from that rank, or NULL: a rank connects only to
+ * lower ranks. */
 static struct tcp_conn *awaited(const struct tcp *tcp, int rank)
 {
     struct tcp_conn *conn = &tcp->conns[rank];

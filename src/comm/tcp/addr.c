@@ -32,7 +32,7 @@ static socklen_t size_of(const struct sockaddr_storage *at)
     return at->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 }
 
-/* An interface's first address: IPv4 before IPv6, and of IPv6 the link-local one last. */
+/* Finds an interface's first address: IPv4 before IPv6, and a link-local IPv6 address last. */
 static bool find_interface(const char *name, struct sockaddr_storage *out)
 {
     struct ifaddrs *list;
@@ -66,8 +66,8 @@ static bool is_loopback(const struct addrinfo *info)
                                        : ntohl(four->sin_addr.s_addr) >> 24 == 127;
 }
 
-/* Takes the first address that is not of loopback, or the first one: /etc/hosts may give a host's
- * own name both kinds. */
+/* Chooses the first address that is not of loopback, else the first one: /etc/hosts may list both
+ * kinds for a host's own name. */
 static enum status resolve(const char *name, const char *setting, struct sockaddr_storage *out)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
@@ -85,7 +85,7 @@ static enum status resolve(const char *name, const char *setting, struct sockadd
     return ST_OK;
 }
 
-/* Asks the kernel for the source address of a packet to that address; none is sent. */
+/* Gets the kernel's source address for packets to that address; no packet is sent. */
 static enum status find_route(const char *name, const struct sockaddr_storage *to,
                               struct sockaddr_storage *out)
 {

@@ -10,7 +10,7 @@
 
 #define NONCE_BYTES 32
 
-/* On the wire as it lies in memory: little-endian. */
+/* The layout on the wire and in memory: little-endian. */
 struct hello {
     char magic[8];
     uint32_t client, server, ranks, unused;
@@ -22,7 +22,7 @@ static const char magic[8] = "convoyD1";
 _Static_assert(sizeof(struct hello) + TCP_AUTH_MAC_BYTES == TCP_AUTH_HELLO_BYTES, "as it travels");
 _Static_assert(NONCE_BYTES + TCP_AUTH_MAC_BYTES == TCP_AUTH_ANSWER_BYTES, "as it travels");
 
-/* Over the message's name, the transcript, and the message's own body. */
+/* Computes the MAC over the message's name, the transcript, and the message's own body. */
 static bool mac(const struct tcp_auth *auth, const char *name, const uint8_t *body, size_t body_n,
                 uint8_t out[TCP_AUTH_MAC_BYTES])
 {
@@ -78,7 +78,7 @@ bool tcp_auth_make_hello(struct tcp_auth *auth, const struct tcp_auth_ids *ids,
     return make(auth, "hello", out, TCP_AUTH_HELLO_BYTES);
 }
 
-/* Cheap checks come first: an unauthenticated client costs no MAC. */
+/* Reads a hello. Cheap checks come first: an unauthenticated client costs no MAC. */
 bool tcp_auth_read_hello(struct tcp_auth *auth, struct tcp_auth_ids *expected,
                          const uint8_t in[TCP_AUTH_HELLO_BYTES])
 {
@@ -136,8 +136,8 @@ bool tcp_auth_keys(const struct tcp_auth *auth, bool of_client, struct message_s
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* Four messages without the secret, to a server and to a client: none is accepted, whatever came
- * before. */
+/* Sends four messages without the secret to a server and to a client: none is accepted, after any
+ * earlier ones. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,9 +1,9 @@
 /* tcp_conn — one authenticated connection: frames of messages in and out.
  *
  * A message is sent in frames, each after its header (frame.h). Content goes from the sender's
- * buffer straight into the buffer of the receive with its tag. A message without a receive is kept
- * here while it is short and there are few (unexpected messages). Else it stays in the socket, and
- * nothing more is read until its receive is posted; that stops the peer's sends. Anything invalid
+ * buffer directly into the buffer of the receive with its tag. A message without a receive is kept
+ * here if it is short and few are kept (unexpected messages). Otherwise it stays in the socket, and
+ * nothing more is read until its receive is posted; that stops the peer's sends. Any invalid byte
  * closes the connection. Must not know handshakes. */
 #include <errno.h>
 #include <linux/tcp.h> /* has newer fields than <netinet/tcp.h> */
@@ -19,8 +19,9 @@
 #include "base/log.h"
 #include "comm/tcp/inside.h"
 
-#define READ_BYTES (512 << 10) /* in one call, before other connections are read */
-/* fewer: while this rank writes, the peer waits for bytes it could read */
+#define READ_BYTES (512 << 10) /* bytes read in one call, before other connections are read */
+/* Bytes written in one call. Fewer than READ_BYTES: while this rank writes, the peer waits for
+ * bytes that it could read. */
 #define WRITE_BYTES (128 << 10)
 #define SPARE_BYTES (1 << 20) /* memory kept for later unexpected messages */
 #define UNEXPECTED_MIN 4096
@@ -109,7 +110,7 @@ static void give_spare(struct tcp_conn *conn, struct tcp_unexpected *unexpected)
     conn->spare = unexpected;
 }
 
-/* NULL: no room or no memory; the message stays in the socket. */
+/* Keeps an unexpected message. NULL: no room or no memory; the message stays in the socket. */
 static struct tcp_unexpected *keep_unexpected(struct tcp_conn *conn,
                                               const struct tcp_frame_header *head)
 {
@@ -135,7 +136,7 @@ static struct tcp_unexpected *keep_unexpected(struct tcp_conn *conn,
     return unexpected;
 }
 
-/* A complete unexpected message goes to the receive that has been posted for it. */
+/* Copies a complete unexpected message to the receive that has been posted for it. */
 static void deliver(struct tcp_conn *conn, struct tcp_unexpected *unexpected, struct message_op *op)
 {
     ASSERT(unexpected->is_whole && conn->unexpected_n > 0);
@@ -186,7 +187,7 @@ bool tcp_conn_is_awaited(const struct tcp_conn *conn)
 
 /* ---- in ---- */
 
-/* Finds the place of the message under way: a posted receive, or memory for an unexpected one.
+/* Finds memory for the message in progress: a posted receive, or memory for an unexpected message.
  * false: there is none yet. */
 static bool find_place(struct tcp_conn *conn)
 {
@@ -214,7 +215,7 @@ static char *place(const struct tcp_conn *conn)
     return (conn->op != NULL ? conn->op->data : conn->unexpected->data) + conn->head.at + conn->got;
 }
 
-/* Whether the frame of this header is the one that must come now. */
+/* Returns true if the frame of this header is the expected one. */
 static bool is_next(const struct tcp_conn *conn)
 {
     const struct tcp_frame_header *head = &conn->head;
@@ -225,7 +226,7 @@ static bool is_next(const struct tcp_conn *conn)
                : head->at == 0;
 }
 
-/* The frame is complete. false: its content does not have the header's checksum. */
+/* Ends a complete frame. false: its content does not have the header's checksum. */
 static bool end_frame(struct tcp_conn *conn)
 {
     const struct tcp_frame_header *head = &conn->head;
@@ -256,8 +257,8 @@ static bool end_frame(struct tcp_conn *conn)
     return true;
 }
 
-/* Reads the rest of the frame to its place, and what follows it into the buffer. Returns bytes; ≤
- * 0: nothing now. */
+/* Reads the rest of the frame to its place, and the bytes after it into the buffer. Returns bytes;
+ * ≤ 0: nothing now. */
 static ssize_t fill(struct tcp_conn *conn, char *to, size_t missing)
 {
     struct iovec into[2] = {{to, missing},
@@ -277,7 +278,7 @@ static ssize_t fill(struct tcp_conn *conn, char *to, size_t missing)
     return n;
 }
 
-/* Takes a header from the buffer. false: more must be read, or it is invalid. */
+/* Reads a header from the buffer. false: more must be read, or it is invalid. */
 static bool next_head(struct tcp_conn *conn)
 {
     size_t have = conn->buffer_end - conn->buffer_first;
@@ -299,14 +300,14 @@ static bool next_head(struct tcp_conn *conn)
     return true;
 }
 
-/* Handles what has been read. false: more must be read, or nothing more can be. */
+/* Handles the bytes read so far. false: more must be read, or nothing more can be. */
 static bool consume(struct tcp_conn *conn)
 {
     if (!conn->has_head && !next_head(conn))
         return false;
     if (!find_place(conn))
         return false;
-    /* Copies what the buffer holds of the frame under way. */
+    /* Copies the bytes of the frame in progress from the buffer. */
     size_t have = conn->buffer_end - conn->buffer_first,
            left = (size_t)(conn->head.bytes - conn->got);
     size_t n = have < left ? have : left;
@@ -364,7 +365,8 @@ static bool begin_frame(struct tcp_conn *conn, struct message_op *op)
     return tcp_frame_write(&conn->out, &head, op->data + op->moved, op->head);
 }
 
-/* The end of the connection is found by reading, behind what the peer still has sent. */
+/* Stops writing. The end of the connection is found by reading, after the peer's remaining
+ * bytes. */
 static void stop_writing(struct tcp_conn *conn)
 {
     const int error = errno;
@@ -385,7 +387,7 @@ unsigned tcp_conn_write(struct tcp_conn *conn)
             tcp_conn_lose(conn, no_memory);
             break;
         }
-        /* Sends the rest of the frame: of its header, and of its content. */
+        /* Sends the rest of the frame: its header, and its content. */
         size_t done = (size_t)op->frame_moved,
                head = done < TCP_FRAME_HEADER_BYTES ? TCP_FRAME_HEADER_BYTES - done : 0;
         size_t content = (size_t)op->frame_bytes - done - head;
@@ -459,8 +461,8 @@ static void fuzz_pair(struct tcp_conn *conn, struct message_seal *peer, int fds[
     ASSERT(tcp_auth_keys(&auth, true, &keys) && message_seal_open(peer, &keys, true));
 }
 
-/* Fuzzed input: noise, valid headers with any numbers, altered headers. Each byte that steers takes
- * one of the input. What arrives complete is what was sent; anything else ends the connection. */
+/* Fuzzed input: noise, valid headers with any numbers, altered headers. Each control byte is one
+ * byte of the input. A complete message equals the sent one; anything else ends the connection. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

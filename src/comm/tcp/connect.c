@@ -1,4 +1,4 @@
-/* tcp_connect — this rank connects to a lower one, and both authenticate. A connection that ends
+/* tcp_connect — connects this rank to a lower one, and both authenticate. A connection that ends
  * before WELCOME is retried for a while: the peer may have dropped it among many others. Must not
  * know messages. */
 #include <errno.h>
@@ -10,13 +10,13 @@
 
 #define RETRY_NS ((int64_t)50000000)
 #define GIVE_UP_NS ((int64_t)20000000000)
-/* A peer listens before its address is known. Even so its port may refuse for a moment: a firewall
- * or a proxy of a new machine is not set up yet. A peer that has ended is reported by its node
+/* A peer listens before its address is distributed. Even so its port may refuse for a moment: a
+ * firewall or a proxy of a new machine is not set up yet. If a peer has ended, its node reports it
  * meanwhile. */
 #define REFUSED_NS ((int64_t)5000000000)
 #define HANDSHAKE_NS ((int64_t)6000000000)
 
-/* Closes the attempt; another follows unless limit_ns have passed since the first one. */
+/* Closes the attempt. Another attempt follows unless limit_ns have passed since the first one. */
 static void retry_within(struct tcp_conn *conn, int64_t limit_ns, const char *why)
 {
     int64_t now_ns = clock_ns();
@@ -43,8 +43,8 @@ static void end_attempt(struct tcp_conn *conn, int error)
     retry_within(conn, may_pass ? REFUSED_NS : 0, strerrordesc_np(error));
 }
 
-/* Connects from the address this rank listens on, so that a node with several addresses is seen
- * under one. */
+/* Connects from the address that this rank listens on, so that peers see one address of a node that
+ * has several. */
 static void start(struct tcp_conn *conn)
 {
     struct sockaddr_storage from = conn->tcp->own;
@@ -92,7 +92,8 @@ static void send_hello(struct tcp_conn *conn)
         retry_later(conn, "it does not take the HELLO");
 }
 
-/* An answer that does not authenticate comes from another process at the peer's address. */
+/* Reads the answer. If it does not authenticate, it comes from another process at the peer's
+ * address. */
 static const char *take_answer(struct tcp_conn *conn)
 {
     uint8_t proof[TCP_AUTH_PROOF_BYTES];

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-/* Sent as it lies in memory: little-endian. */
+/* The layout on the wire and in memory: little-endian. */
 struct plain {
-    uint64_t tag; /* of the message */
+    uint64_t tag; /* tag of the message */
     int64_t total, at;
     uint32_t bytes, unused;
 };

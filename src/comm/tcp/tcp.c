@@ -2,11 +2,11 @@
  * generation.
  *
  * A rank listens from the moment its address is packed until all peers are connected; then it
- * closes the port. Of two ranks, the one with the higher number connects. auth.h authenticates
+ * closes the port. The rank with the higher number connects to the lower one. auth.h authenticates
  * peers, frame.h messages. Content is not encrypted.
  *
- * Progress reads every socket while there are few, else only those that poll(2) reports. Must not
- * know calls. */
+ * Progress reads every socket if there are few, else only the sockets that poll(2) reports. Must
+ * not know calls. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -27,14 +27,15 @@
 #include "comm/ucx/env.h"
 
 #define BACKLOG 4096
-#define READ_ALL_MAX 3 /* connections, at most, that are read without poll(2) */
-/* of how many calls one reads connections from which nothing is awaited */
+#define READ_ALL_MAX 3 /* most connections that are read without poll(2) */
+/* calls of progress for one that also reads connections without an awaited message */
 #define READ_UNAWAITED_EVERY 16
 #define SEND_NOW_BYTES (64 << 10) /* longest message that is sent within the call that begins it */
 
 static struct tcp *state_of(const struct messenger *messenger) { return messenger->state; }
 
-/* No delay for short messages. Keepalive reports a dead host even if nothing is sent to it. */
+/* Disables the delay of short messages, and enables keepalive, which reports a dead host even if
+ * nothing is sent to it. */
 bool tcp_tune(int fd)
 {
     const int on = 1, idle = 5, every = 2, times = 3;
@@ -198,8 +199,7 @@ static unsigned progress_handshakes(struct tcp *tcp)
     return moved;
 }
 
-/* Polls the connections behind the n sockets already listed; returns how many entries there are, or
- * 0. */
+/* Polls the connections after the n sockets already listed; returns the number of entries, or 0. */
 static int poll_conns(struct tcp *tcp, int n, int ms)
 {
     for (int i = 0; i < tcp->conns_n; i++) {
@@ -215,7 +215,7 @@ static int poll_conns(struct tcp *tcp, int n, int ms)
     return poll(tcp->polls, (nfds_t)n, ms) > 0 ? n : 0;
 }
 
-/* A held connection is not read, so reading does not find its end: poll(2) does. */
+/* Checks the held connections by poll(2): they are not read, so reading does not find their end. */
 static void check_held(struct tcp *tcp, int n)
 {
     for (int i = 0; i < n; i++)
@@ -230,7 +230,8 @@ static unsigned progress_conn(struct tcp_conn *conn, bool reads)
     return moved + (reads ? tcp_conn_read(conn) : 0);
 }
 
-/* Most of the time reads only what is awaited: a fruitless read costs as much as a message. */
+/* Reads all connections now and then, else only the awaited ones: a fruitless read costs as much as
+ * a message. */
 static unsigned progress_all(struct tcp *tcp)
 {
     const bool reads_all = tcp->was_asleep || ++tcp->progress_n % READ_UNAWAITED_EVERY == 0;

@@ -31,7 +31,7 @@ bool ucx_env_has_transports(void)
     return list != NULL && list[0] != 0;
 }
 
-/* A comma-separated list; one that begins with ^ names what is left out. */
+/* Searches a comma-separated list; a list that begins with ^ excludes its words. */
 bool ucx_env_names_tcp(void)
 {
     const char *at = ucx_env_get("UCX_TLS");

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "comm/core/comm.h"
 
-/* Sent as it lies in memory: little-endian. */
+/* The layout on the wire and in memory: little-endian. */
 struct plain {
     int32_t from;
     uint32_t flags;
@@ -33,7 +33,7 @@ bool ucx_header_open(struct message_seal *direction, const uint8_t *secret,
     return is_done;
 }
 
-/* The bytes that the checksum covers. */
+/* Returns the number of bytes that the checksum covers. */
 static size_t summed_bytes(const struct ucx_header *header)
 {
     return (header->flags & UCX_HEADER_IS_GPU) == 0 ? (size_t)header->bytes : 0;

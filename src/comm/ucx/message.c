@@ -1,11 +1,12 @@
 /* ucx_message — messages as UCX's active messages: a sealed header, and the content.
  *
- * UCX gives each arrival with its header before any of it is used. A header that is not authentic
- * is refused: of a process outside the job it is dropped and counted; on a member's connection it
- * ends that connection, because a message of it is missing now. Authentic messages are taken in the
- * order of their numbers, and go to the receive with their tag. Short content is copied from UCX's
- * memory, long content is moved by UCX into the receive's buffer (rendezvous). Content is compared
- * with its checksum there, before the receive ends. Must not know endpoints, nor calls. */
+ * UCX passes each arrival with its header before any of it is used. A header that is not authentic
+ * is refused. From a process outside the job, the message is dropped and counted; on a member's
+ * connection, the connection ends, because one of its messages is missing now. Authentic messages
+ * are handled in the order of their numbers, and go to the receive with their tag. Short content is
+ * copied from UCX's memory, long content is moved by UCX into the receive's buffer (rendezvous).
+ * There, content is compared with its checksum before the receive ends. Must not know endpoints,
+ * nor calls. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 #include "base/log.h"
 #include "comm/ucx/inside.h"
 
-#define MESSAGE_ID 1 /* of UCX's active messages */
+#define MESSAGE_ID 1 /* id of UCX's active messages */
 #define LOG_MS 1000
 
 static const char no_memory[] = "out of memory", no_cipher[] = "OpenSSL failed";
@@ -30,7 +31,8 @@ static const char *why_of(ucs_status_t status)
     return status == UCS_OK ? NULL : ucs_status_string(status);
 }
 
-/* Given explicitly: otherwise UCX asks CUDA about each address. */
+/* Returns the type of the memory. It is set explicitly: otherwise UCX queries CUDA about each
+ * address. */
 static ucs_memory_type_t memory_of(const struct message_op *op)
 {
     return op->is_gpu ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
@@ -78,7 +80,7 @@ const char *ucx_message_send(struct messenger *messenger, struct message_op *op,
 
 /* ---- refused ---- */
 
-/* The connection that uses this endpoint; NULL: none of a member does. */
+/* Returns the connection that uses this endpoint; NULL: no member's connection does. */
 static struct ucx_conn *conn_of(const struct ucx *ucx, ucp_ep_h ep)
 {
     for (int i = 0; i < ucx->conns_n && ep != NULL; i++)
@@ -105,7 +107,7 @@ static void refuse(struct ucx *ucx, const struct ucx_conn *conn, const char *why
 
 /* ---- in: content ---- */
 
-/* All content is in the receive's buffer. */
+/* Ends a receive whose buffer has all content. */
 static void end_recv(struct message_op *op, const struct ucx_header *header)
 {
     const struct ucx_conn *conn = op->messenger->peers[op->peer].conn;
@@ -131,7 +133,7 @@ static void on_moved(void *request, ucs_status_t status, size_t bytes, void *arg
         messenger_op_end(op, why_of(status));
 }
 
-/* Lets UCX move the content; takes the descriptor. */
+/* Lets UCX move the content, and owns the descriptor from now on. */
 static void begin_rendezvous(struct ucx *ucx, struct message_op *op,
                              const struct ucx_header *header, void *rendezvous)
 {
@@ -153,7 +155,7 @@ static void begin_rendezvous(struct ucx *ucx, struct message_op *op,
         op->request = request;
 }
 
-/* Why the receive cannot take the message; NULL: it can. */
+/* Returns why the receive cannot hold the message; NULL: it can. */
 static const char *find_misfit(const struct message_op *op, const struct ucx_header *header,
                                bool is_rendezvous)
 {
@@ -164,7 +166,8 @@ static const char *find_misfit(const struct message_op *op, const struct ucx_hea
                                                                                      : NULL;
 }
 
-/* Gives the message to the receive. false: the descriptor of a rendezvous is still the caller's. */
+/* Delivers the message to the receive. false: the caller still owns the descriptor of a
+ * rendezvous. */
 static bool deliver(struct ucx *ucx, struct message_op *op, const struct ucx_header *header,
                     const void *data, void *rendezvous)
 {
@@ -212,7 +215,7 @@ static void add_unexpected(struct ucx_conn *conn, struct ucx_arrival *arrival)
     conn->unexpected_last = arrival;
 }
 
-/* Keeps a message; NULL: no memory. */
+/* Keeps a message. NULL: no memory. */
 static struct ucx_arrival *keep(const struct ucx_header *header, const void *data, void *rendezvous)
 {
     size_t bytes = rendezvous == NULL ? (size_t)header->bytes : 0;
@@ -273,7 +276,7 @@ void ucx_message_drop(struct ucx_conn *conn)
 
 /* ---- in: order ---- */
 
-/* Gives all kept messages whose turn it is now to their receives. */
+/* Delivers all kept messages whose turn it is now to their receives. */
 static void take_early(struct ucx_conn *conn)
 {
     while (conn->early != NULL && conn->early->header.number == conn->in.next) {
@@ -288,7 +291,7 @@ static void take_early(struct ucx_conn *conn)
     }
 }
 
-/* Takes an authentic message. true: the descriptor of a rendezvous is taken, too. */
+/* Handles an authentic message. true: it also owns the descriptor of a rendezvous now. */
 static bool take(struct ucx_conn *conn, const struct ucx_header *header, const void *data,
                  void *rendezvous)
 {
@@ -325,7 +328,8 @@ static ucs_status_t on_arrival(void *arg, const void *header, size_t header_byte
     struct ucx *ucx = arg;
     const bool is_rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
     ucp_ep_h ep = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) ? param->reply_ep : NULL;
-    /* The connection of the sender that the header claims; NULL: no such member. */
+    /* The connection of the sender in the header, which is not authenticated yet; NULL: no such
+     * member. */
     int32_t from = header_bytes == UCX_HEADER_BYTES ? ucx_header_sender(header) : -1;
     struct ucx_conn *conn = from >= 0 && from < ucx->conns_n && ucx->conns[from].peer != NULL
                                 ? &ucx->conns[from]

@@ -1,8 +1,8 @@
 /* ucx_providers — the InfiniBand and RoCE drivers of the release binary.
  *
- * libibverbs as a shared library finds its drivers in folders. As an archive it has only those that
- * are registered before its first use. This object does that and nothing calls it: the release
- * links it, other builds leave it in the archive. Must not know UCX. */
+ * libibverbs as a shared library finds its drivers in folders. As an archive it has only the
+ * drivers that are registered before its first use. This object registers them, and nothing calls
+ * it: the release links it, other builds leave it in the archive. Must not know UCX. */
 #include <stddef.h>
 
 /* From infiniband/verbs.h, which other builds need not have. */

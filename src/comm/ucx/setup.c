@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "comm/ucx/env.h"
 
-/* UCX installs signal handlers while its library is loaded, before main. They are removed: this
+/* Removes the signal handlers that UCX installs when its library is loaded, before main: this
  * program reports crashes by its own handlers, and SIGHUP is not for a debugger. */
 static __attribute__((constructor)) void restore_signals(void)
 {
@@ -36,7 +36,7 @@ enum status ucx_setup_fail(enum status st, const char *what, ucs_status_t status
     return FAIL(st, "UCX cannot %s: %s; %s", what, ucs_status_string(status), advice);
 }
 
-/* Whether this setting has UCX's default. */
+/* Returns true if this setting has UCX's default. */
 static bool is_default(const ucp_config_t *config, const char *line)
 {
     char *text = NULL;
@@ -51,12 +51,12 @@ static bool is_default(const ucp_config_t *config, const char *line)
     return found;
 }
 
-/* Over TCP, UCX uses rendezvous for all but short messages, which costs a round trip: an all_reduce
- * of 64 KiB took 62 µs and of 256 KiB 175 µs; sent eagerly, 43 and 90. With more ranks, messages
- * from 128 KiB on delay each other (four ranks, 1 MiB: 3.8 ms and more against 3.0). UCX also reads
- * 64 KiB at a time: two ranks took 92 to 98 µs for 256 KiB; in eager chunks, read 256 KiB at a
- * time, 70 to 72. (bench_ucx, 2 vCPU Intel Xeon, Sapphire Rapids class.) The limit for InfiniBand
- * is right: its messages are written to their place. */
+/* Changes UCX's settings. Over TCP, UCX uses rendezvous for all but short messages, which costs a
+ * round trip: an all_reduce of 64 KiB needed 62 µs and of 256 KiB 175 µs; sent eagerly, 43 and 90.
+ * With more ranks, messages from 128 KiB on delay each other (four ranks, 1 MiB: 3.8 ms and more
+ * against 3.0). UCX also reads 64 KiB at a time: two ranks needed 92 to 98 µs for 256 KiB; in eager
+ * chunks, read 256 KiB at a time, 70 to 72. (bench_ucx, 2 vCPU Intel Xeon, Sapphire Rapids class.)
+ * The limit for InfiniBand is right: its messages are written to their place. */
 static void tune(ucp_config_t *config, int64_t eager_bytes)
 {
     char limit[24];
@@ -65,8 +65,8 @@ static void tune(ucp_config_t *config, int64_t eager_bytes)
     if (ucx_env_get("UCX_TCP_CONN_NB") == NULL &&
         ucp_config_modify(config, "CONN_NB", "y") != UCS_OK)
         LOG_DEBUG("UCX does not accept CONN_NB");
-    /* UCX listens for TCP on every address and trusts what reaches its port: only if the user asks
-     * for it. */
+    /* UCX listens for TCP on every address and trusts all bytes that reach its port: only if the
+     * user requests it. */
     if (!ucx_env_has_transports() && ucp_config_modify(config, "TLS", "^tcp") != UCS_OK)
         LOG_WARN("UCX does not accept TLS=^tcp: it listens on TCP");
     if (access("/sys/class/infiniband", F_OK) == 0)
@@ -85,9 +85,9 @@ enum status ucx_setup(int64_t eager_bytes, ucp_context_h *context, ucp_worker_h 
 {
     static const char advice[] = "check UCX_NET_DEVICES and UCX_TLS, or see UCX_LOG_LEVEL=info";
     ucp_config_t *config;
-    /* UCX logs every connection to a dead peer and every message that an ended call leaves behind.
-     * What matters reaches this program as a status. Its own lines are shown when UCX_LOG_LEVEL
-     * asks for them. */
+    /* UCX logs every connection to a dead peer and every unfinished message of an ended call.
+     * Important failures reach this program as a status. UCX's own lines are shown if UCX_LOG_LEVEL
+     * is set to show them. */
     char level[32];
     if (ucs_global_opts_get_value("LOG_LEVEL", level, sizeof(level)) == UCS_OK &&
         strcasecmp(level, "warn") == 0)

@@ -1,10 +1,10 @@
 /* ucx — the driver over UCX: a context, a worker, one endpoint for each peer.
  *
  * Every endpoint is opened with UCP_ERR_HANDLING_MODE_PEER. Without it UCX may wait for a dead peer
- * for ever, and closing with FORCE is not allowed. UCX itself trusts what it receives: a process
- * that reaches its devices with bytes that UCX does not expect can end the job (SECURITY.md). What
- * comes out of UCX is used only if a member has sent it (message.c). Must not know calls, nor
- * the other driver. */
+ * for ever, and closing with FORCE is not allowed. UCX itself trusts the bytes that it receives: a
+ * process that reaches its devices with bytes that UCX does not expect can end the job
+ * (SECURITY.md). Arrivals from UCX are used only if a member has sent them (message.c). Must not
+ * know calls, nor the other driver. */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -54,8 +54,8 @@ static void close_ucp(void *state)
     free(u);
 }
 
-/* Copies UCX's address behind the nonce. The address over networks only, usually: the workers of a
- * node share host memory without UCX. */
+/* Copies UCX's address after the nonce. Usually it is the address over networks only: the workers
+ * of a node share host memory without UCX. */
 static enum status address(void *state, bool is_intra_node, void *out, int64_t cap,
                            int64_t *bytes_out)
 {
@@ -95,7 +95,7 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     messenger_on_lost(peer, ucs_status_string(status));
 }
 
-/* Keys of both directions. false: OpenSSL failed. */
+/* Derives the keys of both directions. false: OpenSSL failed. */
 static bool open_directions(struct ucx_conn *conn, const struct messenger *messenger,
                             const uint8_t *nonce)
 {
@@ -121,7 +121,7 @@ static ucs_status_t open_endpoint(struct ucx_conn *conn, const void *to)
     return ucp_ep_create(conn->ucx->worker, &params, &conn->ep);
 }
 
-/* to: the nonce of the peer, then UCX's address. */
+/* Begins a connection. to: the nonce of the peer, then UCX's address. */
 static const char *begin_connect(struct messenger *messenger, struct message_peer *peer,
                                  const void *to, int64_t bytes)
 {
@@ -160,7 +160,7 @@ static void sleep_ucp(struct messenger *messenger, int ms)
 
 /* ---- the end ---- */
 
-/* Progresses until all requests are complete or the time is over. */
+/* Progresses until all requests are complete or the time is over; returns true if they are. */
 static bool wait_requests(struct ucx *u, ucs_status_ptr_t *requests, int n, int64_t limit_ns)
 {
     int64_t end_ns = clock_ns() + limit_ns;
@@ -206,7 +206,8 @@ static void close_endpoints(struct messenger *messenger)
     free(closing);
 }
 
-/* UCX still has the buffer of a message. A posted receive is not among them: it is ours. */
+/* Returns true if UCX still has the buffer of a message. A posted receive is not among them: it is
+ * ours. */
 static bool has_requests(const struct messenger *messenger)
 {
     const struct message_op *op = messenger->busy;
@@ -225,13 +226,13 @@ static void drop(struct messenger *messenger)
     while (has_requests(messenger) && clock_ns() < end_ns)
         ucp_worker_progress(u->worker);
     for (int i = 0; i < u->conns_n; i++)
-        ucx_message_drop(&u->conns[i]); /* what has arrived meanwhile */
+        ucx_message_drop(&u->conns[i]); /* messages that have arrived meanwhile */
     /* Without a worker nothing writes to the callers' buffers any more, complete or not. */
     ucp_worker_destroy(u->worker);
     u->worker = NULL;
 }
 
-/* "ucx (tcp/lo)" and the like, parsed from what UCX prints of an endpoint: UCX has no call for
+/* Writes "ucx (tcp/lo)" and similar, parsed from UCX's print of an endpoint: UCX has no call for
  * it. */
 static void describe(struct messenger *messenger, char *out, size_t cap)
 {

@@ -68,10 +68,10 @@ static inline enum status conf_open(int argc, char **argv, char **environment, s
     return conf_open_for(NULL, argc, argv, environment, out);
 }
 void conf_close(struct conf *conf); /* accepts NULL */
-/* conf_set_workers — sets N_GPU_EACH_NODE, if it is not set, to the number of GPUs found. It counts
- * as the default: conf_is_set stays false, and conf_source returns "GPUs found", or "default" if
- * the number is the default. Checks the relations again: until this call, relations with the number
- * of workers are not checked if TP or PP need several workers. */
+/* conf_set_workers — sets N_GPU_EACH_NODE to the number of GPUs found. Call it only if the setting
+ * is not set. The number counts as the default: conf_is_set stays false, and conf_source returns
+ * "GPUs found", or "default" if the number is the default. Checks the relations again: until this
+ * call, relations with the number of workers are not checked if TP or PP need several workers. */
 enum status conf_set_workers(struct conf *conf, int workers_n, char **environment);
 /* conf_hint_warn — warns about settings without effect: mistyped names in the environment (with the
  * right name), and values that have no effect because of another setting. Not part of conf_open,

@@ -60,9 +60,9 @@ static void look_for(struct check_static *s, struct seen *seen)
 static int most(int a, int b) { return a > b ? a : b; }
 
 /* Returns the expected number of GPUs. Without a number from the user it is the number of GPUs that
- * the driver has, and on a machine the number on the PCI bus. A container may see the driver's list of
- * the whole node. In a Slurm job the driver and /dev may list more GPUs than the job was allotted;
- * the row "slurm gres" compares with that number. */
+ * the driver has, and on a machine the number on the PCI bus. A container may see the driver's list
+ * of the whole node. In a Slurm job the driver and /dev may list more GPUs than the job was
+ * allotted; the row "slurm gres" compares with that number. */
 static int wanted(const struct check_static *s, const struct seen *seen)
 {
     bool is_apart = s->container != CHECK_CONTAINER_NONE;

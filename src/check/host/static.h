@@ -101,8 +101,8 @@ struct check_netdev {
     bool is_up, is_physical;
 };
 
-/* check_netdev_has_files — returns true if the files below root show the interfaces of this process.
- * root: a folder that replaces the machine, which is always right, or "". */
+/* check_netdev_has_files — returns true if the files below root show the interfaces of this
+ * process. root: a folder that replaces the machine, which is always right, or "". */
 bool check_netdev_has_files(const char *root);
 /* check_netdev_list — lists the names of interfaces. has_files: the result of
  * check_netdev_has_files. */

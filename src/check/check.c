@@ -12,7 +12,7 @@
 
 struct run {
     const struct check_config *config;
-    struct check_config inner;  /* for the stages: their progress comes here first */
+    struct check_config inner;  /* config of the stages; on_progress gets their progress */
     struct check_rows own, all; /* rows of this rank; on rank 0: rows of all ranks, not judged */
     enum check_stage stage;
     double done, share; /* shares of the whole check: before this stage; of this stage */

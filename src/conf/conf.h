@@ -164,8 +164,8 @@ void conf_write_pairs_markdown(struct text *out); /* table of the pairs that exc
 /* conf_write_hooks_markdown — writes the table of hooks in docs/testing.md. */
 void conf_write_hooks_markdown(struct text *out);
 
-/* Columns of a row, for man pages and shell completion. heading: of its group; NULL: a hook, which
- * is not shown. choices: "a|b|c"; "": it is not a choice. */
+/* Columns of a row, for man pages and shell completion. heading: heading of the row's group; NULL:
+ * a hook, which is not shown. choices: "a|b|c"; "": it is not a choice. */
 const char *conf_row_name(enum conf_key key);
 const char *conf_row_heading(enum conf_key key);
 const char *conf_row_default(enum conf_key key);

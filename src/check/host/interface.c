@@ -161,7 +161,7 @@ void check_interface_rows(struct check_static *s)
     int up = 0, bad = 0;
     const bool has_files = check_netdev_has_files(s->root);
     check_netdev_list(s->root, has_files, found);
-    /* A tree of files has no addresses. */
+    /* Addresses are compared only on the machine: a tree of files has none. */
     const char *asked = s->config->data_addr;
     route[0] = 0;
     if (asked && asked[0] && is_listed(found, asked))

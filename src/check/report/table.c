@@ -82,7 +82,7 @@ static struct piece piece_of(const char *s, int columns, char begin)
  * quote is closed there and opened again, and each line of a comment begins with '#'. */
 static void wrap_command(struct text *out, int indent, const char *at)
 {
-    const int columns = COLUMNS - indent - 3; /* two quotes, a backslash */
+    const int columns = COLUMNS - indent - 3; /* room for two quotes and a backslash */
     struct piece last = {0};
     for (bool is_first = true; is_first || *at; is_first = false) {
         const bool is_quoted = last.is_word && last.state != 0 && last.state != '#';

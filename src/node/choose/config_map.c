@@ -26,7 +26,7 @@ _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than c
 #define ROPE_THETA 10000 /* Su et al. 2021 */
 #define WEIGHTS_LOOK_BYTES ((size_t)1 << 20)
 
-/* A choice becomes the enum of another module by a cast: both number their values alike. */
+/* Choices are cast to enums of other modules. These lines assert that both use the same numbers. */
 /* clang-format off */
 #define IS_TASK(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, MODEL_TASK_##value)
 #define IS_OPTIM(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, OPTIM_KIND_##value)

@@ -323,7 +323,7 @@ static enum status measure_answers(struct eval *e)
     struct eval_qa_result result;
     const char *out = conf_text(e->conf, CONF_OUT);
     bool is_kept = out[0] != 0;
-    if (is_kept) /* cJSON_Print's way to write a member */
+    if (is_kept) /* cJSON_Print writes a member like this */
         TRY(file_check_own("OUT", out, "a file of answers of convoy eval", "\":\t\"", 4));
     TRY(open_questions(e));
     TRY(open_step(e));

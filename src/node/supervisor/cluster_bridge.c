@@ -56,7 +56,7 @@ struct cluster_bridge {
     int64_t missing_ms; /* time of that log line */
     char reached[64];   /* last argument of on_reached; "": not called yet */
     struct cluster_address addresses[CLUSTER_WORKERS_MAX];
-    /* revision of each worker's board_ready that addresses[] holds */
+    /* revision of each worker's board_ready whose address is in addresses[] */
     int64_t revisions[CLUSTER_WORKERS_MAX];
     struct board_address *world; /* ranks_n addresses */
     struct view_node *nodes;     /* nodes_n nodes */

@@ -19,7 +19,7 @@ struct workers_end {
     int worker_i;
     /* the worker called exit(); it was not ended by a signal or because of its silence */
     bool is_exit;
-    bool is_killed; /* by workers_kill or workers_kill_loading */
+    bool is_killed; /* killed by workers_kill or workers_kill_loading */
     struct exit_policy_decision decision;
     const struct board_worker *last; /* its last numbers; step -1: it has published none */
 };
